@@ -1,0 +1,74 @@
+# `make` alone lists what there is.
+
+GO ?= go
+
+# The generators and linters, pinned in a module of their own. The first run of
+# each builds it.
+tool := $(GO) tool -modfile=hack/tools/go.mod
+
+api_generated := api/v1alpha1
+crd_generated := charts/sallyport/files/crds
+
+# Generates everything below the folder $(1), which has the layout of this one.
+define generate_into
+$(tool) controller-gen object:headerFile=hack/boilerplate.go.txt crd paths=./api/... \
+	output:object:dir=$(1)/$(api_generated) output:crd:dir=$(1)/$(crd_generated)
+endef
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: generate
+generate: ## Write the generated code and custom resource definitions
+	rm -f $(crd_generated)/*.yaml
+	$(call generate_into,.)
+
+.PHONY: verify-generated
+verify-generated: ## Fail if something generated is not current, and say what
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && \
+	mkdir -p "$$fresh/$(api_generated)" "$$fresh/$(crd_generated)" && \
+	$(call generate_into,"$$fresh") && \
+	stale=0 && \
+	for file in $$( { (cd "$$fresh" && find . -type f); find ./$(crd_generated) -type f; } | sort -u); do \
+		cmp -s "$$file" "$$fresh/$$file" || { echo "not current: $${file#./}"; stale=1; }; \
+	done && \
+	if [ $$stale = 1 ]; then echo "run 'make generate'"; exit 1; fi
+
+.PHONY: lint
+lint: ## Check style and the import rules
+	$(tool) golangci-lint run ./...
+
+.PHONY: test-rego
+test-rego: ## Run the tests of the policies, at full coverage
+	$(GO) run ./cmd/sallyport policy test policies --coverage 100
+
+.PHONY: test-unit
+test-unit: ## Run the Go tests, with the race detector if there is a C compiler
+	@race=-race; \
+	if [ "$$($(GO) env CGO_ENABLED)" != 1 ] || ! echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null; then \
+		race=; echo "no C compiler for cgo: testing without the race detector"; \
+	fi; \
+	set -x; $(GO) test $$race -timeout 20m ./...
+
+.PHONY: test
+test: lint verify-generated test-rego control-plane test-unit ## Run everything that CI runs
+
+.PHONY: demo
+demo: ## Show Sallyport on a local control plane (SCRIPT=1 ends with a verdict)
+	$(GO) run ./cmd/sallyport demo $(if $(filter 1,$(SCRIPT)),--script)
+
+.PHONY: build
+build: ## Build bin/sallyport
+	$(GO) build -trimpath -o bin/sallyport ./cmd/sallyport
+
+.PHONY: control-plane
+control-plane: ## Build the local control plane that tests and the demo run on
+	$(GO) run ./test/env/build
+
+.PHONY: clean
+clean: ## Remove what make built here
+	rm -rf bin coverage*

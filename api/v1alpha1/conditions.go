@@ -1,0 +1,203 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// ConditionType is the type of a condition in the status of a kind of this
+// group. Types and reasons are API: they do not change their meaning.
+type ConditionType string
+
+// ConditionReason is the reason of a condition, one CamelCase word. A denial by
+// a policy brings its own reason, which is any such word.
+type ConditionReason string
+
+// Condition is a condition of this type, ready to be set on an object of that
+// generation. The message must stay the same for as long as nothing changed.
+func (t ConditionType) Condition(status metav1.ConditionStatus, reason ConditionReason, generation int64, message string) metav1.Condition {
+	return metav1.Condition{
+		Type:               string(t),
+		Status:             status,
+		ObservedGeneration: generation,
+		Reason:             string(reason),
+		Message:            message,
+	}
+}
+
+// ConditionReady is on every kind from the first write of its status on. It is
+// true when the object is as its spec wants it: the machine is in the state and
+// place that are wanted, the operation has completed, the policy decides.
+const ConditionReady ConditionType = "Ready"
+
+// ConditionPlacementSettled of a VirtualMachine is true when the machine is on
+// the node that is wanted, or when none is. Set by the VirtualMachine reconciler.
+const ConditionPlacementSettled ConditionType = "PlacementSettled"
+
+// Reasons of a VirtualMachine's conditions.
+const (
+	// ReasonAsWanted (Ready true): the machine is in the power state and place
+	// that are wanted.
+	ReasonAsWanted ConditionReason = "AsWanted"
+	// ReasonProvisioning (Ready false): the machine is being created or adopted.
+	ReasonProvisioning ConditionReason = "Provisioning"
+	// ReasonOperationInProgress (Ready false): an operation holds the machine or
+	// is still being undone. The message names it.
+	ReasonOperationInProgress ConditionReason = "OperationInProgress"
+	// ReasonPowerStateDiffers (Ready false): the machine is on or off against
+	// what is wanted, and its run policy does not let that be changed.
+	ReasonPowerStateDiffers ConditionReason = "PowerStateDiffers"
+	// ReasonInstanceNotFound (Ready false): the runtime does not know the
+	// machine (any more).
+	ReasonInstanceNotFound ConditionReason = "InstanceNotFound"
+	// ReasonOwnedByAnother (Ready false): the machine on the runtime belongs to
+	// another VirtualMachine or another cluster, and was left alone.
+	ReasonOwnedByAnother ConditionReason = "OwnedByAnother"
+	// ReasonRuntimeUnavailable (Ready unknown or false): the runtime does not
+	// answer. What the status says is as it was last seen.
+	ReasonRuntimeUnavailable ConditionReason = "RuntimeUnavailable"
+	// ReasonPermissionDenied (Ready false): the runtime refuses for lack of
+	// rights. The message names the right.
+	ReasonPermissionDenied ConditionReason = "PermissionDenied"
+	// ReasonTerminating (Ready false): the object is being deleted.
+	ReasonTerminating ConditionReason = "Terminating"
+
+	// ReasonNodeNotChosen (PlacementSettled true): neither the spec nor an
+	// operation names a node.
+	ReasonNodeNotChosen ConditionReason = "NodeNotChosen"
+	// ReasonOnNode (PlacementSettled true): the machine is on the node that is
+	// wanted.
+	ReasonOnNode ConditionReason = "OnNode"
+	// ReasonMigrationNeeded (PlacementSettled false): the machine is on another
+	// node than the one that is wanted, and waits for its migration.
+	ReasonMigrationNeeded ConditionReason = "MigrationNeeded"
+	// ReasonMigrating (PlacementSettled false): the machine is on its way.
+	ReasonMigrating ConditionReason = "Migrating"
+	// ReasonNodeUnknown (PlacementSettled unknown): the node that the machine is
+	// on is not known.
+	ReasonNodeUnknown ConditionReason = "NodeUnknown"
+)
+
+const (
+	// ConditionSignalSent of a VirtualMachineOperation is true once the runtime
+	// confirmed that it was told, and unknown from just before it is told. Set
+	// by the operation reconciler.
+	ConditionSignalSent ConditionType = "SignalSent"
+	// ConditionCompleted of a VirtualMachineOperation is true when it ended as
+	// it should or a stronger one took its place, false before and after a
+	// failure. Its reason is the word to look at. Set by the operation
+	// reconciler.
+	ConditionCompleted ConditionType = "Completed"
+	// ConditionSuperseded of a VirtualMachineOperation is true once a stronger
+	// operation took its place. Set by the operation reconciler, for
+	// kubectl wait.
+	ConditionSuperseded ConditionType = "Superseded"
+)
+
+// Reasons of a VirtualMachineOperation's conditions. Completed of an operation
+// that was refused after its creation carries the reason of the policy instead.
+const (
+	// ReasonSending (SignalSent unknown): the runtime is about to be told, or was
+	// told without an answer.
+	ReasonSending ConditionReason = "Sending"
+	// ReasonSent (SignalSent true): the runtime confirmed that it was told.
+	ReasonSent ConditionReason = "Sent"
+	// ReasonNothingToSend (SignalSent false): the machine already was as it
+	// should be.
+	ReasonNothingToSend ConditionReason = "NothingToSend"
+
+	// ReasonWaiting (Completed false): another operation holds the machine or is
+	// still being undone. The message names it.
+	ReasonWaiting ConditionReason = "Waiting"
+	// ReasonInProgress (Completed false): the operation holds the machine.
+	ReasonInProgress ConditionReason = "InProgress"
+	// ReasonNotDecided (Completed false): a policy could not judge the operation,
+	// which is tried again until the deadline. The message says what failed.
+	ReasonNotDecided ConditionReason = "NotDecided"
+	// ReasonSucceeded (Completed true): the machine was seen in the wanted state.
+	ReasonSucceeded ConditionReason = "Succeeded"
+	// ReasonSuperseded (Completed true, Superseded true): a stronger operation
+	// took its place.
+	ReasonSuperseded ConditionReason = "Superseded"
+	// ReasonNotSuperseded (Superseded false): it has its place.
+	ReasonNotSuperseded ConditionReason = "NotSuperseded"
+	// ReasonDeadlineExceeded (Completed false): its time was up.
+	ReasonDeadlineExceeded ConditionReason = "DeadlineExceeded"
+	// ReasonDeleted (Completed false): it was deleted before its end.
+	ReasonDeleted ConditionReason = "Deleted"
+	// ReasonRuntimeFailed (Completed false): the runtime could not do it. The
+	// message is the runtime's.
+	ReasonRuntimeFailed ConditionReason = "RuntimeFailed"
+	// ReasonVirtualMachineDeleted (Completed false): the machine is being deleted
+	// or is gone.
+	ReasonVirtualMachineDeleted ConditionReason = "VirtualMachineDeleted"
+	// ReasonVirtualMachineReplaced (Completed false): the machine of that name is
+	// another one than when the operation was asked for.
+	ReasonVirtualMachineReplaced ConditionReason = "VirtualMachineReplaced"
+)
+
+const (
+	// ConditionCompiled of a RegoPolicy is true when its current generation
+	// compiles and keeps to the contract. Set by the policy reconciler.
+	ConditionCompiled ConditionType = "Compiled"
+	// ConditionTestsPassed of a RegoPolicy is true when all tests of its current
+	// generation passed. Set by the policy reconciler.
+	ConditionTestsPassed ConditionType = "TestsPassed"
+	// ConditionReadsGranted of a RegoPolicy is true when every kind in spec.reads
+	// is served and may be read. Set by the policy reconciler.
+	ConditionReadsGranted ConditionType = "ReadsGranted"
+	// ConditionActive of a RegoPolicy is true when it decides, in its current or
+	// in its last good revision; the reason says which. Set by the policy
+	// reconciler.
+	ConditionActive ConditionType = "Active"
+	// ConditionEdited of a RegoPolicy is true when fields of it differ from what
+	// this release ships; the message lists them. Absent on policies that are not
+	// shipped. Set by the leader when it applies the shipped policies.
+	ConditionEdited ConditionType = "Edited"
+)
+
+// Reasons of a RegoPolicy's conditions.
+const (
+	// ReasonCompiled (Compiled true): it compiles.
+	ReasonCompiled ConditionReason = "Compiled"
+	// ReasonCompileFailed (Compiled false): it does not compile. The message
+	// names file, line and column.
+	ReasonCompileFailed ConditionReason = "CompileFailed"
+	// ReasonContractBroken (Compiled false): it compiles but does not keep to the
+	// contract between policies and Sallyport. The message says where.
+	ReasonContractBroken ConditionReason = "ContractBroken"
+	// ReasonLibraryMissing (Compiled false, Active false): it imports a library
+	// that is not there.
+	ReasonLibraryMissing ConditionReason = "LibraryMissing"
+
+	// ReasonTestsPassed (TestsPassed true): every test passed.
+	ReasonTestsPassed ConditionReason = "TestsPassed"
+	// ReasonTestsFailed (TestsPassed false): the message names the tests that
+	// failed.
+	ReasonTestsFailed ConditionReason = "TestsFailed"
+	// ReasonTestsMissing (TestsPassed false): it has no tests.
+	ReasonTestsMissing ConditionReason = "TestsMissing"
+	// ReasonTestsNotRun (TestsPassed unknown): its tests could not be run, or it
+	// does not compile.
+	ReasonTestsNotRun ConditionReason = "TestsNotRun"
+
+	// ReasonReadsGranted (ReadsGranted true): everything it asks for can be read.
+	ReasonReadsGranted ConditionReason = "ReadsGranted"
+	// ReasonReadsForbidden (ReadsGranted false): Sallyport may not read a kind
+	// that it asks for. The message names the kind.
+	ReasonReadsForbidden ConditionReason = "ReadsForbidden"
+	// ReasonKindNotServed (ReadsGranted false): a kind that it asks for does not
+	// exist in this cluster. The message names the kind.
+	ReasonKindNotServed ConditionReason = "KindNotServed"
+
+	// ReasonCurrentRevision (Active true): the current generation decides.
+	ReasonCurrentRevision ConditionReason = "CurrentRevision"
+	// ReasonLastGoodRevision (Active true): the current generation is broken and
+	// the last good one decides.
+	ReasonLastGoodRevision ConditionReason = "LastGoodRevision"
+	// ReasonNoGoodRevision (Active false): nothing decides; requests that it
+	// matches follow spec.onError.
+	ReasonNoGoodRevision ConditionReason = "NoGoodRevision"
+
+	// ReasonAsShipped (Edited false): it is what this release ships.
+	ReasonAsShipped ConditionReason = "AsShipped"
+	// ReasonFieldsEdited (Edited true): the message lists the fields that differ.
+	ReasonFieldsEdited ConditionReason = "FieldsEdited"
+)

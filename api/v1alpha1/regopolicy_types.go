@@ -1,0 +1,346 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// PolicyMode says what a denial of a policy does.
+//
+// +kubebuilder:validation:Enum=Enforce;Warn;Audit
+type PolicyMode string
+
+const (
+	// ModeEnforce refuses the request.
+	ModeEnforce PolicyMode = "Enforce"
+	// ModeWarn lets the request pass and warns the requester.
+	ModeWarn PolicyMode = "Warn"
+	// ModeAudit lets the request pass and only records the denial.
+	ModeAudit PolicyMode = "Audit"
+)
+
+// PolicyErrorAction says what happens to a request that a policy could not
+// judge.
+//
+// +kubebuilder:validation:Enum=Deny;Allow
+type PolicyErrorAction string
+
+const (
+	// OnErrorDeny refuses the request.
+	OnErrorDeny PolicyErrorAction = "Deny"
+	// OnErrorAllow lets the request pass.
+	OnErrorAllow PolicyErrorAction = "Allow"
+)
+
+// MatchOperation is what a request does to an object.
+//
+// +kubebuilder:validation:Enum=CREATE;UPDATE;DELETE
+type MatchOperation string
+
+const (
+	// MatchCreate is the creation of an object or of a subresource such as
+	// pods/eviction.
+	MatchCreate MatchOperation = "CREATE"
+	// MatchUpdate is a change, by PUT or by PATCH.
+	MatchUpdate MatchOperation = "UPDATE"
+	// MatchDelete is a deletion.
+	MatchDelete MatchOperation = "DELETE"
+)
+
+// RegoPolicySpec is a policy: its Rego, what it is asked about and how it is
+// enforced.
+//
+// +kubebuilder:validation:XValidation:rule="!self.library || !has(self.match)",message="spec.match is not allowed with library: true, because a library is never asked"
+// +kubebuilder:validation:XValidation:rule="!self.library || !has(self.reads)",message="spec.reads is not allowed with library: true, because a library asks for no facts"
+// +kubebuilder:validation:XValidation:rule="!self.library || !has(self.parameters)",message="spec.parameters is not allowed with library: true: give parameters to the policies that import it"
+// +kubebuilder:validation:XValidation:rule="self.library || has(self.match)",message="spec.match.resources is required unless library is true"
+// +kubebuilder:validation:XValidation:rule="self.library == (self.__package__ == 'sallyport.lib' || self.__package__.startsWith('sallyport.lib.'))",message="spec.package must be sallyport.lib or below for a library, and must not be for any other policy"
+type RegoPolicySpec struct {
+	// The Rego package that holds the outcome rules (deny, warn, patch, outcome),
+	// dotted and in lower case, such as sallyport.operations.supersede. A
+	// library's is sallyport.lib or below.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$`
+	Package string `json:"package"`
+
+	// What a denial does: Enforce (the default) refuses the request, Warn lets it
+	// pass with a warning, Audit lets it pass and records the denial. It governs
+	// nothing but denials: what reconcilers ask of the policy always counts.
+	// +optional
+	// +kubebuilder:default=Enforce
+	Mode PolicyMode `json:"mode,omitempty"`
+
+	// What happens to a request that the policy could not judge, because of an
+	// evaluation error, a fact that could not be read, a timeout, or an input
+	// that it does not understand: Deny (the default) refuses it, Allow lets it
+	// pass.
+	// +optional
+	// +kubebuilder:default=Deny
+	OnError PolicyErrorAction `json:"onError,omitempty"`
+
+	// How many milliseconds one decision may take, facts included. Default 500,
+	// at most 4000 because the API server itself waits for five seconds.
+	// +optional
+	// +kubebuilder:default=500
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=4000
+	TimeoutMilliseconds int32 `json:"timeoutMilliseconds,omitempty"`
+
+	// Which requests the policy is asked about. Required unless library is true,
+	// and not allowed then.
+	// +optional
+	Match *PolicyMatch `json:"match,omitempty"`
+
+	// The kinds that the policy's facts may ask for; it can read no others.
+	// Watches, indexes and permissions follow from this list. Not allowed with
+	// library.
+	// +optional
+	// +listType=map
+	// +listMapKey=apiVersion
+	// +listMapKey=kind
+	// +kubebuilder:validation:MaxItems=32
+	Reads []PolicyRead `json:"reads,omitempty"`
+
+	// What the modules see as data.parameters: any object. Tests do not see it;
+	// they say which parameters they mean. Not allowed with library.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:XPreserveUnknownFields
+	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
+
+	// The Rego of the policy, at least one module.
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	Modules []PolicyModule `json:"modules"`
+
+	// The tests of the policy, in the package of the policy with _test appended.
+	// They run before the policy becomes active; it does not if one fails.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Tests []PolicyTest `json:"tests,omitempty"`
+
+	// Whether this is a library: modules at or below sallyport.lib for other
+	// policies to import, and nothing else. Default false.
+	// +optional
+	// +kubebuilder:default=false
+	Library bool `json:"library,omitempty"`
+}
+
+// PolicyMatch says which requests a policy is asked about.
+type PolicyMatch struct {
+	// The resources and operations. A request that meets one entry is enough.
+	// +required
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	Resources []PolicyResources `json:"resources"`
+
+	// The labels of the namespaces whose requests are judged. Absent or empty,
+	// the default, means every namespace. Cluster-scoped objects are judged
+	// whatever this says.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// Namespaces whose requests are not judged, by exact name.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	ExcludeNamespaces []string `json:"excludeNamespaces,omitempty"`
+
+	// Users whose requests are not judged, by exact name, such as
+	// system:serviceaccount:ci:runner.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=1024
+	ExcludeUsers []string `json:"excludeUsers,omitempty"`
+
+	// Groups whose members' requests are not judged, by exact name.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=1024
+	ExcludeGroups []string `json:"excludeGroups,omitempty"`
+}
+
+// PolicyResources is a set of resources and what is done to them.
+type PolicyResources struct {
+	// API groups; "" is the core group and "*" means all.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=253
+	APIGroups []string `json:"apiGroups"`
+
+	// API versions; "*" means all.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	APIVersions []string `json:"apiVersions"`
+
+	// Resources in the plural, such as pods, or with a subresource, such as
+	// deployments/scale.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	Resources []string `json:"resources"`
+
+	// What is done to them: CREATE, UPDATE, DELETE.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=3
+	Operations []MatchOperation `json:"operations"`
+}
+
+// PolicyRead is a kind that the facts of a policy may ask for.
+type PolicyRead struct {
+	// The group and version of the kind, such as apps/v1, or v1 for the core
+	// group.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	APIVersion string `json:"apiVersion"`
+
+	// The kind, such as Deployment.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+
+	// The fields that facts select by, as dotted paths, such as
+	// spec.virtualMachineName. Each becomes an index.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	Indexes []string `json:"indexes,omitempty"`
+}
+
+// PolicyModule is one Rego file of a policy.
+type PolicyModule struct {
+	// The file's name, which ends in .rego but not in _test.rego. Errors name it.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9][a-z0-9_.-]*\.rego$`
+	// +kubebuilder:validation:XValidation:rule="!self.endsWith('_test.rego')",message="spec.modules[].name must not end in _test.rego: tests belong into spec.tests"
+	Name string `json:"name"`
+
+	// The file's content, at most 262144 characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=262144
+	Source string `json:"source"`
+}
+
+// PolicyTest is one Rego file of tests of a policy.
+type PolicyTest struct {
+	// The file's name, which ends in _test.rego. Errors name it.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9][a-z0-9_.-]*_test\.rego$`
+	Name string `json:"name"`
+
+	// The file's content, at most 262144 characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=262144
+	Source string `json:"source"`
+}
+
+// RegoPolicyStatus is whether a policy is in force, and why not.
+type RegoPolicyStatus struct {
+	// The metadata.generation that the rest of the status was made from. Set by
+	// the policy reconciler, like everything here.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// The revision that decides at the moment: a hash of the policy and of the
+	// libraries that it imports. Decision records carry it. After an edit that
+	// does not compile or whose tests fail it stays the last good one; empty if
+	// there has been none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ActiveRevision string `json:"activeRevision,omitempty"`
+
+	// The state of the policy in detail: Compiled, TestsPassed, ReadsGranted,
+	// Active (it decides, in its current or its last good revision) and Edited
+	// (it differs from what this release ships).
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// The result of the policy's own tests, when they last ran.
+	// +optional
+	Tests *PolicyTestResult `json:"tests,omitempty"`
+}
+
+// PolicyTestResult counts tests of a policy.
+type PolicyTestResult struct {
+	// How many tests passed.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Passed int32 `json:"passed"`
+
+	// How many tests failed or could not be run.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Failed int32 `json:"failed"`
+}
+
+// RegoPolicy is a policy in Rego that decides about requests to the cluster,
+// with its tests, its parameters, what it is asked about and what it may read.
+// An edit takes effect within a second on every replica; one that does not
+// compile or whose tests fail is refused.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,path=regopolicies,shortName=rego,categories=sallyport
+// +kubebuilder:selectablefield:JSONPath=`.spec.package`
+// +kubebuilder:selectablefield:JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Package",type=string,JSONPath=`.spec.package`,description="The Rego package that holds its outcome rules."
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`,description="What a denial does."
+// +kubebuilder:printcolumn:name="Active",type=string,JSONPath=`.status.conditions[?(@.type=="Active")].status`,description="Whether it decides."
+// +kubebuilder:printcolumn:name="Revision",type=string,priority=1,JSONPath=`.status.activeRevision`,description="The revision that decides."
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."
+type RegoPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// The policy: its Rego, what it is asked about and how it is enforced.
+	// +required
+	Spec RegoPolicySpec `json:"spec"`
+
+	// Whether the policy is in force, and why not.
+	// +optional
+	Status RegoPolicyStatus `json:"status,omitzero"`
+}
+
+// RegoPolicyList is a list of RegoPolicies.
+//
+// +kubebuilder:object:root=true
+type RegoPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+
+	// The policies.
+	Items []RegoPolicy `json:"items"`
+}

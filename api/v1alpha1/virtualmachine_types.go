@@ -1,0 +1,459 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// RunPolicy says when a machine is kept running.
+//
+// +kubebuilder:validation:Enum=AlwaysOn;AlwaysOnUnlessStoppedManually;Manual;AlwaysOff
+type RunPolicy string
+
+const (
+	// RunPolicyAlwaysOn keeps the machine running whatever happens to it. Start
+	// and Stop operations are refused.
+	RunPolicyAlwaysOn RunPolicy = "AlwaysOn"
+	// RunPolicyAlwaysOnUnlessStoppedManually keeps the machine running until a
+	// Stop operation stops it, and off from then until a Start operation. It is
+	// the default.
+	RunPolicyAlwaysOnUnlessStoppedManually RunPolicy = "AlwaysOnUnlessStoppedManually"
+	// RunPolicyManual changes power only by operations.
+	RunPolicyManual RunPolicy = "Manual"
+	// RunPolicyAlwaysOff keeps the machine off. Every operation is refused.
+	RunPolicyAlwaysOff RunPolicy = "AlwaysOff"
+)
+
+// VirtualMachinePhase sums up what is observed of a machine and what is being
+// done to it. It is derived from the rest of the status and never the other way
+// round.
+//
+// +kubebuilder:validation:Enum=Pending;WaitingForImage;Provisioning;Stopped;Starting;Running;Stopping;Migrating;Paused;Degraded;Failed;Terminating
+type VirtualMachinePhase string
+
+const (
+	// VirtualMachinePending means that nothing has been done yet.
+	VirtualMachinePending VirtualMachinePhase = "Pending"
+	// VirtualMachineWaitingForImage means that the data of its disks is not
+	// there yet.
+	VirtualMachineWaitingForImage VirtualMachinePhase = "WaitingForImage"
+	// VirtualMachineProvisioning means that the machine is being created or
+	// adopted on its runtime.
+	VirtualMachineProvisioning VirtualMachinePhase = "Provisioning"
+	// VirtualMachineStopped means that the machine exists and is off.
+	VirtualMachineStopped VirtualMachinePhase = "Stopped"
+	// VirtualMachineStarting means that the machine is being powered on.
+	VirtualMachineStarting VirtualMachinePhase = "Starting"
+	// VirtualMachineRunning means that the machine is on.
+	VirtualMachineRunning VirtualMachinePhase = "Running"
+	// VirtualMachineStopping means that the machine is being shut down.
+	VirtualMachineStopping VirtualMachinePhase = "Stopping"
+	// VirtualMachineMigrating means that the machine is moving to another node.
+	VirtualMachineMigrating VirtualMachinePhase = "Migrating"
+	// VirtualMachinePaused means that the machine is suspended with its memory
+	// kept.
+	VirtualMachinePaused VirtualMachinePhase = "Paused"
+	// VirtualMachineDegraded means that the machine is on but its runtime
+	// reports a problem with it.
+	VirtualMachineDegraded VirtualMachinePhase = "Degraded"
+	// VirtualMachineFailed means that the machine cannot be brought to the
+	// state that is wanted without help.
+	VirtualMachineFailed VirtualMachinePhase = "Failed"
+	// VirtualMachineTerminating means that the object is being deleted.
+	VirtualMachineTerminating VirtualMachinePhase = "Terminating"
+)
+
+// PowerState is the power state of a machine.
+//
+// +kubebuilder:validation:Enum=Running;Stopped;Paused
+type PowerState string
+
+const (
+	// PowerRunning means on.
+	PowerRunning PowerState = "Running"
+	// PowerStopped means off.
+	PowerStopped PowerState = "Stopped"
+	// PowerPaused means suspended with its memory kept. It is only ever
+	// observed; nothing in Sallyport asks for it.
+	PowerPaused PowerState = "Paused"
+)
+
+// ClaimOrigin says what asked for the change that holds the claim on a machine.
+//
+// +kubebuilder:validation:Enum=Operation;RunPolicy;Placement;Rollout;Deletion
+type ClaimOrigin string
+
+const (
+	// OriginOperation is a VirtualMachineOperation.
+	OriginOperation ClaimOrigin = "Operation"
+	// OriginRunPolicy is spec.runPolicy; the type is Start or Stop.
+	OriginRunPolicy ClaimOrigin = "RunPolicy"
+	// OriginPlacement is spec.nodeName; the type is Migrate.
+	OriginPlacement ClaimOrigin = "Placement"
+	// OriginRollout is a changed spec that needs a restart; the type is Restart.
+	OriginRollout ClaimOrigin = "Rollout"
+	// OriginDeletion is the deletion of the VirtualMachine; the type is Delete.
+	OriginDeletion ClaimOrigin = "Deletion"
+)
+
+// UndoEnd says how an operation that is being undone ends.
+//
+// +kubebuilder:validation:Enum=Superseded;DeadlineExceeded;Deleted;Failed
+type UndoEnd string
+
+const (
+	// EndSuperseded means that a stronger operation took its place.
+	EndSuperseded UndoEnd = "Superseded"
+	// EndDeadlineExceeded means that its activeDeadlineSeconds have passed.
+	EndDeadlineExceeded UndoEnd = "DeadlineExceeded"
+	// EndDeleted means that the operation was deleted before it had finished.
+	EndDeleted UndoEnd = "Deleted"
+	// EndFailed means that it failed while something was still in flight.
+	EndFailed UndoEnd = "Failed"
+)
+
+// VirtualMachineSpec is what is wanted of a machine. Users own it; no controller
+// writes it.
+type VirtualMachineSpec struct {
+	// When the machine is kept running:
+	// AlwaysOn (whatever happens to it; Start and Stop operations are refused),
+	// AlwaysOnUnlessStoppedManually (the default: until a Stop operation stops it, and off until the next Start operation),
+	// Manual (power changes only by operations),
+	// AlwaysOff (off; every operation is refused).
+	// +optional
+	// +kubebuilder:default=AlwaysOnUnlessStoppedManually
+	RunPolicy RunPolicy `json:"runPolicy,omitempty"`
+
+	// The node, or ESXi host, that the machine should be on, by name. A change
+	// starts a migration. Empty, the default, leaves the choice to the runtime's
+	// scheduler and never moves the machine.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName,omitempty"`
+
+	// How many seconds the guest is given to shut down before the machine is
+	// powered off when the VirtualMachine is deleted. Default 180; 0 powers it
+	// off at once. It does not apply to operations: a graceful Stop or Restart
+	// never turns into a forced one by itself.
+	// +optional
+	// +kubebuilder:default=180
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	TerminationGracePeriodSeconds *int32 `json:"terminationGracePeriodSeconds,omitempty"`
+
+	// Where the machine runs. Exactly one of vsphere, pod and kubevirt is set,
+	// and which one cannot be changed later.
+	// +required
+	Runtime VirtualMachineRuntime `json:"runtime"`
+}
+
+// VirtualMachineRuntime chooses the runtime of a machine.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.vsphere), has(self.pod), has(self.kubevirt)].filter(set, set).size() == 1",message="spec.runtime needs exactly one of vsphere, pod and kubevirt"
+// +kubebuilder:validation:XValidation:rule="has(self.vsphere) == has(oldSelf.vsphere) && has(self.pod) == has(oldSelf.pod) && has(self.kubevirt) == has(oldSelf.kubevirt)",message="spec.runtime cannot change to another runtime: create another VirtualMachine instead"
+type VirtualMachineRuntime struct {
+	// A machine in a vCenter.
+	// +optional
+	VSphere *VSphereRuntime `json:"vsphere,omitempty"`
+
+	// A machine that a node agent runs as a pod.
+	// +optional
+	Pod *PodRuntime `json:"pod,omitempty"`
+
+	// A machine that KubeVirt runs in this cluster.
+	// +optional
+	KubeVirt *KubeVirtRuntime `json:"kubevirt,omitempty"`
+}
+
+// VSphereRuntime names a machine that exists in a vCenter and is adopted.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.inventoryPath) != has(self.instanceUUID)",message="spec.runtime.vsphere needs exactly one of inventoryPath and instanceUUID"
+type VSphereRuntime struct {
+	// The vCenter, as an administrator has declared it.
+	// +required
+	ServerRef VSphereServerReference `json:"serverRef"`
+
+	// The machine by its place in vCenter's inventory, such as
+	// /datacenter/vm/folder/name. Set this or instanceUUID.
+	// +optional
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^/.+$`
+	InventoryPath string `json:"inventoryPath,omitempty"`
+
+	// The machine by its instance UUID, the one that is unique within a vCenter
+	// (not its BIOS UUID). Set this or inventoryPath.
+	// +optional
+	// +kubebuilder:validation:MaxLength=36
+	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`
+	InstanceUUID string `json:"instanceUUID,omitempty"`
+}
+
+// VSphereServerReference names a VSphereServer.
+type VSphereServerReference struct {
+	// The name of the VSphereServer, which is cluster-scoped.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// PodRuntime describes a machine that a node agent runs as a pod.
+type PodRuntime struct {
+	// The image that the node agent boots, as an OCI reference. Empty, the
+	// default, boots what the agent has configured.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Image string `json:"image,omitempty"`
+}
+
+// KubeVirtRuntime describes a machine that KubeVirt runs. It has no fields: the
+// KubeVirt VirtualMachine of the same name and namespace is meant.
+type KubeVirtRuntime struct{}
+
+// VirtualMachineStatus is what is observed of a machine, and who may change it.
+type VirtualMachineStatus struct {
+	// The metadata.generation that the rest of the status was made from. Set by
+	// the VirtualMachine reconciler.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// What the machine is doing, in one word: Pending, WaitingForImage,
+	// Provisioning, Stopped, Starting, Running, Stopping, Migrating, Paused,
+	// Degraded, Failed or Terminating. Derived from the observation and the
+	// claim, by whoever writes either.
+	// +optional
+	Phase VirtualMachinePhase `json:"phase,omitempty"`
+
+	// The node or ESXi host that the machine was last seen on. Set by the
+	// VirtualMachine reconciler.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName,omitempty"`
+
+	// What the runtime calls the machine: an instance UUID, an agent's instance
+	// id, a UID. Set by the VirtualMachine reconciler once the machine exists.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	InstanceID string `json:"instanceID,omitempty"`
+
+	// A mark of the runtime's own that is new with every power-on. Two equal
+	// values mean that the machine has not been off in between. Set by the
+	// VirtualMachine reconciler.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Incarnation string `json:"incarnation,omitempty"`
+
+	// The claim on the machine: what may change its power, node or existence at
+	// the moment. Absent while the machine is idle. Nothing is sent to a runtime
+	// without it.
+	// +optional
+	ActiveOperation *ActiveOperation `json:"activeOperation,omitempty"`
+
+	// Earlier holders of the claim that may still have something in flight on
+	// the runtime. While this is not empty nothing else is sent to the machine.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=256
+	Undoing []UndoingOperation `json:"undoing,omitempty"`
+
+	// The power state that the run policy keeps where it leaves a choice. It
+	// outlives the operation that set it.
+	// +optional
+	PowerIntent *PowerIntent `json:"powerIntent,omitempty"`
+
+	// The node that a finished Migrate operation chose. It holds until
+	// spec.nodeName changes next.
+	// +optional
+	Placement *Placement `json:"placement,omitempty"`
+
+	// The state of the machine in detail. Ready is true when the machine is as
+	// the spec wants it; PlacementSettled is true when it is on the node that is
+	// wanted.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ActiveOperation is the holder of the claim on a machine.
+type ActiveOperation struct {
+	// What tells this claim from every other: the UID of the operation, or an id
+	// made at the claim where there is no operation.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	ID string `json:"id"`
+
+	// What asked for the change: Operation (a VirtualMachineOperation),
+	// RunPolicy, Placement, Rollout (a changed spec that needs a restart) or
+	// Deletion.
+	// +required
+	Origin ClaimOrigin `json:"origin"`
+
+	// The name of the VirtualMachineOperation. Empty for every other origin.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// What is being done: a type of operation, or Delete for origin Deletion.
+	// +required
+	// +kubebuilder:validation:Enum=Start;Stop;Restart;Migrate;Evict;Delete
+	Type OperationType `json:"type"`
+
+	// Whether it is done without waiting for the guest. Default false.
+	// +optional
+	// +kubebuilder:default=false
+	Force bool `json:"force"`
+
+	// When the claim was taken.
+	// +required
+	ClaimedAt metav1.MicroTime `json:"claimedAt"`
+
+	// The power intent from before the claim, put back if the holder ends
+	// without success.
+	// +optional
+	PreviousIntent *PowerIntent `json:"previousIntent,omitempty"`
+}
+
+// UndoingOperation is a former holder of the claim on a machine of which
+// something may still be in flight.
+type UndoingOperation struct {
+	// The id that it had as the holder.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	ID string `json:"id"`
+
+	// What had asked for the change: Operation, RunPolicy, Placement, Rollout or
+	// Deletion.
+	// +required
+	Origin ClaimOrigin `json:"origin"`
+
+	// The name of the VirtualMachineOperation. Empty for every other origin.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// What was being done: a type of operation, or Delete for origin Deletion.
+	// +required
+	// +kubebuilder:validation:Enum=Start;Stop;Restart;Migrate;Evict;Delete
+	Type OperationType `json:"type"`
+
+	// Whether it was done without waiting for the guest. Default false.
+	// +optional
+	// +kubebuilder:default=false
+	Force bool `json:"force"`
+
+	// The task of the runtime that is being withdrawn or waited for. Empty when
+	// none is known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Task string `json:"task,omitempty"`
+
+	// How it ends once nothing of it is in flight: Superseded, DeadlineExceeded,
+	// Deleted or Failed.
+	// +required
+	End UndoEnd `json:"end"`
+
+	// The operation that took its place. Set only with end Superseded.
+	// +optional
+	By *OperationReference `json:"by,omitempty"`
+}
+
+// OperationReference names one VirtualMachineOperation, in the same namespace,
+// beyond doubt.
+type OperationReference struct {
+	// The name of the operation. Empty if it was no VirtualMachineOperation but
+	// the deletion of the machine.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// The UID of the operation, or the id of the claim.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
+	UID types.UID `json:"uid"`
+}
+
+// PowerIntent is the power state that was last asked for.
+type PowerIntent struct {
+	// The state that is kept: Running or Stopped.
+	// +required
+	// +kubebuilder:validation:Enum=Running;Stopped
+	State PowerState `json:"state"`
+
+	// What asked for it: the name of a VirtualMachineOperation, or an origin
+	// such as RunPolicy (operations have lower-case names), or Adoption for a
+	// machine that was found in that state.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	By string `json:"by,omitempty"`
+
+	// When it was asked for.
+	// +required
+	At metav1.MicroTime `json:"at"`
+}
+
+// Placement is a node that was chosen by an operation.
+type Placement struct {
+	// The node or ESXi host, by name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName"`
+
+	// The name of the VirtualMachineOperation that chose it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	By string `json:"by,omitempty"`
+}
+
+// VirtualMachine is a thin wrapper around a machine on one runtime: a vCenter,
+// a pod of a node agent, or KubeVirt. Its spec says whether and where the machine
+// runs; one-off changes are VirtualMachineOperations.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=svm,categories=sallyport
+// +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
+// +kubebuilder:selectablefield:JSONPath=`.status.nodeName`
+// +kubebuilder:selectablefield:JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="What the machine is doing."
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`,description="The node or ESXi host that it was last seen on."
+// +kubebuilder:printcolumn:name="Operation",type=string,JSONPath=`.status.activeOperation.type`,description="What holds the claim on it, if anything."
+// +kubebuilder:printcolumn:name="Run-Policy",type=string,priority=1,JSONPath=`.spec.runPolicy`,description="When it is kept running."
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether it is as its spec wants it."
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."
+type VirtualMachine struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// What is wanted of the machine. Users own it; no controller writes it.
+	// +required
+	Spec VirtualMachineSpec `json:"spec"`
+
+	// What is observed of the machine, and who may change it at the moment.
+	// +optional
+	Status VirtualMachineStatus `json:"status,omitzero"`
+}
+
+// Busy reports whether an operation holds the machine or is still being undone.
+func (m *VirtualMachine) Busy() bool {
+	return m.Status.ActiveOperation != nil || len(m.Status.Undoing) > 0
+}
+
+// VirtualMachineList is a list of VirtualMachines.
+//
+// +kubebuilder:object:root=true
+type VirtualMachineList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+
+	// The machines.
+	Items []VirtualMachine `json:"items"`
+}

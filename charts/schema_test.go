@@ -1,0 +1,189 @@
+package charts_test
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"sigs.k8s.io/yaml"
+
+	"sallyport.dev/sallyport/charts"
+)
+
+// kindSchema validates objects of one kind as the API server does.
+type kindSchema struct {
+	structural *structuralschema.Structural
+	openAPI    validation.SchemaValidator
+	rules      *cel.Validator
+}
+
+func newKindSchema(t *testing.T, kind string) kindSchema {
+	t.Helper()
+	crds, err := charts.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range crds {
+		if crd.Spec.Names.Kind == kind {
+			return newSchema(t, crd)
+		}
+	}
+	t.Fatalf("no kind %s", kind)
+	return kindSchema{}
+}
+
+func newSchema(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) kindSchema {
+	t.Helper()
+	// The conversion lifts the schema of the only version to the top.
+	props := internal(t, crd).Spec.Validation.OpenAPIV3Schema
+	structural, err := structuralschema.NewStructural(props)
+	if err != nil {
+		t.Fatal(err)
+	}
+	openAPI, _, err := validation.NewSchemaValidator(props)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kindSchema{structural, openAPI, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
+}
+
+// decode reads an object and fills in the defaults.
+func (s kindSchema) decode(t *testing.T, text string) map[string]any {
+	t.Helper()
+	object := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+		t.Fatal(err)
+	}
+	defaulting.Default(object, s.structural)
+	return object
+}
+
+// validate returns what the API server would say to an object, in place of the
+// old one unless that is nil.
+func (s kindSchema) validate(object, old map[string]any) field.ErrorList {
+	var oldValue any
+	errs := validation.ValidateCustomResource(nil, object, s.openAPI)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, object)...)
+	if old != nil {
+		oldValue = old
+	}
+	broken, _ := s.rules.Validate(context.Background(), nil, s.structural, object, oldValue, math.MaxInt64)
+	return append(errs, broken...)
+}
+
+func TestSchemaDecides(t *testing.T) {
+	const (
+		machine   = "VirtualMachine"
+		operation = "VirtualMachineOperation"
+		policy    = "RegoPolicy"
+		modules   = "modules: [{name: a.rego, source: package a}]"
+		match     = `match: {resources: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}`
+	)
+	tests := map[string]struct {
+		kind string
+		spec string
+		old  string // the spec that it replaces, if any
+		want string // part of the only error; empty for none
+	}{
+		"a pod machine":              {kind: machine, spec: "{runtime: {pod: {}}}"},
+		"a KubeVirt machine":         {kind: machine, spec: "{runtime: {kubevirt: {}}}"},
+		"a vSphere machine by path":  {kind: machine, spec: "{runtime: {vsphere: {serverRef: {name: a}, inventoryPath: /dc/vm/a}}}"},
+		"a vSphere machine by UUID":  {kind: machine, spec: "{runtime: {vsphere: {serverRef: {name: a}, instanceUUID: 50120a8b-7a3c-4bde-9f00-0123456789ab}}}"},
+		"no runtime":                 {kind: machine, spec: "{}", want: "spec.runtime: Required value"},
+		"an empty runtime":           {kind: machine, spec: "{runtime: {}}", want: "exactly one of vsphere, pod and kubevirt"},
+		"two runtimes":               {kind: machine, spec: "{runtime: {pod: {}, kubevirt: {}}}", want: "exactly one of vsphere, pod and kubevirt"},
+		"no place on vSphere":        {kind: machine, spec: "{runtime: {vsphere: {serverRef: {name: a}}}}", want: "exactly one of inventoryPath and instanceUUID"},
+		"two places on vSphere":      {kind: machine, spec: "{runtime: {vsphere: {serverRef: {name: a}, inventoryPath: /a, instanceUUID: 50120a8b-7a3c-4bde-9f00-0123456789ab}}}", want: "exactly one of inventoryPath and instanceUUID"},
+		"another runtime later":      {kind: machine, spec: "{runtime: {pod: {}}}", old: "{runtime: {kubevirt: {}}}", want: "cannot change to another runtime"},
+		"another image later":        {kind: machine, spec: "{runtime: {pod: {image: b}}}", old: "{runtime: {pod: {image: a}}}"},
+		"an unknown run policy":      {kind: machine, spec: "{runPolicy: Sometimes, runtime: {pod: {}}}", want: "spec.runPolicy: Unsupported value"},
+		"a negative grace period":    {kind: machine, spec: "{terminationGracePeriodSeconds: -1, runtime: {pod: {}}}", want: "spec.terminationGracePeriodSeconds"},
+		"a start":                    {kind: operation, spec: "{type: Start, virtualMachineName: a}"},
+		"an unforced stop":           {kind: operation, spec: "{type: Stop, virtualMachineName: a, force: false}"},
+		"a forced stop":              {kind: operation, spec: "{type: Stop, virtualMachineName: a, force: true}", want: "spec.force is not available yet"},
+		"a type of claims only":      {kind: operation, spec: "{type: Delete, virtualMachineName: a}", want: "spec.type: Unsupported value"},
+		"a migration to a node":      {kind: operation, spec: "{type: Migrate, virtualMachineName: a, migrate: {nodeName: node-b}}"},
+		"a migration to labels":      {kind: operation, spec: "{type: Migrate, virtualMachineName: a, migrate: {nodeSelector: {zone: b}}}"},
+		"a migration to both":        {kind: operation, spec: "{type: Migrate, virtualMachineName: a, migrate: {nodeName: node-b, nodeSelector: {zone: b}}}", want: "at most one of nodeName and nodeSelector"},
+		"a start to a node":          {kind: operation, spec: "{type: Start, virtualMachineName: a, migrate: {nodeName: node-b}}", want: "spec.migrate is only allowed with type Migrate"},
+		"no time at all":             {kind: operation, spec: "{type: Start, virtualMachineName: a, activeDeadlineSeconds: 0}", want: "spec.activeDeadlineSeconds"},
+		"an exact time":              {kind: operation, spec: "{type: Start, virtualMachineName: a, requestedAt: '2026-01-02T03:04:05.000000006Z'}"},
+		"a coarse time":              {kind: operation, spec: "{type: Start, virtualMachineName: a, requestedAt: '2026-01-02T03:04:05Z'}", want: "spec.requestedAt"},
+		"another type later":         {kind: operation, spec: "{type: Stop, virtualMachineName: a}", old: "{type: Start, virtualMachineName: a}", want: "create another operation instead"},
+		"a field less later":         {kind: operation, spec: "{type: Stop, virtualMachineName: a}", old: "{type: Stop, virtualMachineName: a, override: b}", want: "create another operation instead"},
+		"the same operation later":   {kind: operation, spec: "{type: Stop, virtualMachineName: a, force: false}", old: "{type: Stop, virtualMachineName: a}"},
+		"a policy":                   {kind: policy, spec: "{package: a.b_c, " + modules + ", " + match + "}"},
+		"a policy with parameters":   {kind: policy, spec: "{package: a, parameters: {a: [1]}, reads: [{apiVersion: v1, kind: Pod}], " + modules + ", " + match + "}"},
+		"a policy without a match":   {kind: policy, spec: "{package: a, " + modules + "}", want: "spec.match.resources is required"},
+		"an empty match":             {kind: policy, spec: "{package: a, match: {}, " + modules + "}", want: "spec.match.resources: Required value"},
+		"a policy without modules":   {kind: policy, spec: "{package: a, modules: [], " + match + "}", want: "spec.modules"},
+		"modules of the same name":   {kind: policy, spec: "{package: a, modules: [{name: a.rego, source: a}, {name: a.rego, source: b}], " + match + "}", want: "spec.modules[1]: Duplicate value"},
+		"a test among the modules":   {kind: policy, spec: "{package: a, modules: [{name: a_test.rego, source: a}], " + match + "}", want: "tests belong into spec.tests"},
+		"a module among the tests":   {kind: policy, spec: "{package: a, tests: [{name: a.rego, source: a}], " + modules + ", " + match + "}", want: "spec.tests[0].name"},
+		"a package in upper case":    {kind: policy, spec: "{package: a.B, " + modules + ", " + match + "}", want: "spec.package"},
+		"a policy among libraries":   {kind: policy, spec: "{package: sallyport.lib.a, " + modules + ", " + match + "}", want: "spec.package must be sallyport.lib or below for a library"},
+		"a policy next to libraries": {kind: policy, spec: "{package: sallyport.library, " + modules + ", " + match + "}"},
+		"a library":                  {kind: policy, spec: "{package: sallyport.lib.a, library: true, " + modules + "}"},
+		"a library elsewhere":        {kind: policy, spec: "{package: a, library: true, " + modules + "}", want: "spec.package must be sallyport.lib or below for a library"},
+		"a library with a match":     {kind: policy, spec: "{package: sallyport.lib, library: true, " + modules + ", " + match + "}", want: "spec.match is not allowed"},
+		"a library with reads":       {kind: policy, spec: "{package: sallyport.lib, library: true, reads: [{apiVersion: v1, kind: Pod}], " + modules + "}", want: "spec.reads is not allowed"},
+		"a library with parameters":  {kind: policy, spec: "{package: sallyport.lib, library: true, parameters: {}, " + modules + "}", want: "spec.parameters is not allowed"},
+		"a long timeout":             {kind: policy, spec: "{package: a, timeoutMilliseconds: 5000, " + modules + ", " + match + "}", want: "spec.timeoutMilliseconds"},
+	}
+	schemas := map[string]kindSchema{}
+	for _, kind := range []string{machine, operation, policy} {
+		schemas[kind] = newKindSchema(t, kind)
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			schema := schemas[test.kind]
+			var old map[string]any
+			if test.old != "" {
+				old = schema.decode(t, "spec: "+test.old)
+			}
+			checkErrors(t, schema.validate(schema.decode(t, "spec: "+test.spec), old), test.want)
+		})
+	}
+}
+
+func checkErrors(t *testing.T, errs field.ErrorList, want string) {
+	t.Helper()
+	switch {
+	case want == "" && len(errs) > 0:
+		t.Errorf("refused: %v", errs.ToAggregate())
+	case want != "" && len(errs) != 1:
+		t.Errorf("want one error with %q, got %v", want, errs)
+	case want != "" && !strings.Contains(errs[0].Error(), want):
+		t.Errorf("want %q, got %q", want, errs[0].Error())
+	}
+}
+
+func TestSchemaDefaults(t *testing.T) {
+	tests := map[string]map[string]any{
+		"VirtualMachine":          {"runPolicy": "AlwaysOnUnlessStoppedManually", "terminationGracePeriodSeconds": int64(180)},
+		"VirtualMachineOperation": {"force": false, "ttlSecondsAfterFinished": int64(86400)},
+		"RegoPolicy":              {"mode": "Enforce", "onError": "Deny", "timeoutMilliseconds": int64(500), "library": false},
+	}
+	for kind, want := range tests {
+		t.Run(kind, func(t *testing.T) {
+			spec, _ := newKindSchema(t, kind).decode(t, "spec: {}")["spec"].(map[string]any)
+			for name, value := range want {
+				if spec[name] != value {
+					t.Errorf("spec.%s is %v (%[2]T) by default, want %v", name, spec[name], value)
+				}
+			}
+			if len(spec) != len(want) {
+				t.Errorf("got the defaults %v, want %v", spec, want)
+			}
+		})
+	}
+}

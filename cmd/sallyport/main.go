@@ -1,0 +1,52 @@
+// Command sallyport is the one binary of Sallyport: the manager that serves the webhooks, and the tools for its policies.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, newCommand()))
+}
+
+// run executes a command and gives its exit code: 0, 1 if a command has judged and the verdict is bad, 2 if it could not judge.
+func run(ctx context.Context, command *cobra.Command) int {
+	err := command.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var bad *verdictError
+	if errors.As(err, &bad) {
+		fmt.Fprintln(command.ErrOrStderr(), bad.Error())
+		return 1
+	}
+	fmt.Fprintln(command.ErrOrStderr(), "Error:", err)
+	return 2
+}
+
+// verdictError ends a command that did its work and found something wrong.
+type verdictError struct{ text string }
+
+func (e *verdictError) Error() string { return e.text }
+
+func newCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "sallyport",
+		Short: "A policy gate for virtual machines on Kubernetes",
+		Long: "Sallyport decides, by policies in Rego, which requests may touch a fleet of virtual machines,\n" +
+			"and refuses the others with a reason that says what to do instead.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	command.AddCommand(newManagerCommand(), newPolicyCommand(), newMatrixCommand(), newDemoCommand())
+	return command
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// supersedePolicy is the policy whose table `sallyport matrix` shows.
+const supersedePolicy = "operations-supersede"
+
+// asked is one form of an operation: a row or a column of the matrix.
+type asked struct {
+	Type  v1alpha1.OperationType `json:"type"`
+	Force bool                   `json:"force"`
+}
+
+func (a asked) String() string {
+	if a.Force {
+		return string(a.Type) + " (force)"
+	}
+	return string(a.Type)
+}
+
+// forms are all operations that can be asked for; Start has no forced form.
+var forms = []asked{
+	{v1alpha1.OperationStart, false},
+	{v1alpha1.OperationStop, false}, {v1alpha1.OperationStop, true},
+	{v1alpha1.OperationRestart, false}, {v1alpha1.OperationRestart, true},
+	{v1alpha1.OperationMigrate, false}, {v1alpha1.OperationMigrate, true},
+	{v1alpha1.OperationEvict, false}, {v1alpha1.OperationEvict, true},
+}
+
+// pair is one cell of the matrix.
+type pair struct {
+	Running    asked `json:"running"`
+	New        asked `json:"new"`
+	Superseded bool  `json:"superseded"`
+}
+
+func newMatrixCommand() *cobra.Command {
+	var folder, output string
+	command := &cobra.Command{
+		Use:   "matrix",
+		Short: "Show which operation takes the place of which, as the policy really decides it",
+		Long: "Asks the policy " + supersedePolicy + " about every pair of a running and a new operation of one machine.\n" +
+			"A pair is superseded if the policy does not deny the new operation and names the running one in its outcome.",
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			print, known := map[string]func(io.Writer, []pair) error{
+				"table": printTable, "markdown": printMarkdown, "json": printJSON,
+			}[output]
+			if !known {
+				return fmt.Errorf("--output %q is not table, markdown or json", output)
+			}
+			set, err := loadSet(folder)
+			if err != nil {
+				return err
+			}
+			pairs, err := matrix(command.Context(), set)
+			if err != nil {
+				return err
+			}
+			return print(command.OutOrStdout(), pairs)
+		},
+	}
+	command.Flags().StringVar(&folder, "policies", "", "folder of policies to use in place of the shipped ones")
+	command.Flags().StringVarP(&output, "output", "o", "table", "table, markdown or json")
+	return command
+}
+
+// matrix asks about every pair, running operations outermost.
+func matrix(ctx context.Context, set *catalog.Set) ([]pair, error) {
+	policy := set.Policy(supersedePolicy)
+	if policy == nil {
+		return nil, fmt.Errorf("there is no policy %s", supersedePolicy)
+	}
+	var pairs []pair
+	for _, running := range forms {
+		for _, wanted := range forms {
+			superseded, err := supersedes(ctx, policy, running, wanted)
+			if err != nil {
+				return nil, fmt.Errorf("asking about %s during %s: %w", wanted, running, err)
+			}
+			pairs = append(pairs, pair{Running: running, New: wanted, Superseded: superseded})
+		}
+	}
+	return pairs, nil
+}
+
+func supersedes(ctx context.Context, policy *catalog.Policy, running, wanted asked) (bool, error) {
+	request, err := engine.ValueOf(map[string]any{
+		"operation": "CREATE", "namespace": matrixNamespace, "object": operationOf("new", wanted, ""),
+	})
+	if err != nil {
+		return false, err
+	}
+	in := engine.Input{Request: request, Now: time.Unix(0, 0)}
+	decision, err := policy.Decide(ctx, in, matrixWorld{running})
+	if err != nil {
+		return false, err
+	}
+	var outcome struct {
+		Supersedes []string `json:"supersedes"`
+	}
+	text, err := decision.Outcome.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(text, &outcome)
+	}
+	return len(decision.Denials) == 0 && slices.Contains(outcome.Supersedes, "running"), err
+}
+
+const matrixNamespace, matrixMachine = "default", "vm"
+
+// matrixWorld is a machine that runs, and one operation in progress on it.
+type matrixWorld struct{ running asked }
+
+// Read answers from that world.
+func (w matrixWorld) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
+	var answer any
+	switch q.Kind {
+	case "VirtualMachineOperation":
+		answer = []any{operationOf("running", w.running, "InProgress")}
+	case "VirtualMachine":
+		answer = map[string]any{
+			"metadata": map[string]any{"name": matrixMachine, "namespace": matrixNamespace, "uid": "uid-vm"},
+			"spec":     map[string]any{"runPolicy": "Manual"},
+			"status": map[string]any{"phase": "Running", "activeOperation": map[string]any{
+				"id": "uid-running", "origin": "Operation", "name": "running",
+				"type": string(w.running.Type), "force": w.running.Force,
+			}},
+		}
+	default:
+		return engine.Answer{}, fmt.Errorf("the matrix has no objects of kind %s", q.Kind)
+	}
+	v, err := engine.ValueOf(answer)
+	return engine.Answer{Value: v, Live: true}, err
+}
+
+func operationOf(name string, a asked, phase string) map[string]any {
+	operation := map[string]any{
+		"metadata": map[string]any{"name": name, "namespace": matrixNamespace, "uid": "uid-" + name},
+		"spec":     map[string]any{"type": string(a.Type), "force": a.Force, "virtualMachineName": matrixMachine},
+	}
+	if phase != "" {
+		operation["status"] = map[string]any{"phase": phase}
+	}
+	return operation
+}
+
+func printJSON(out io.Writer, pairs []pair) error {
+	text, err := json.MarshalIndent(pairs, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, string(text))
+	return err
+}
+
+func printTable(out io.Writer, pairs []pair) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, row := range rows(pairs) {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	return w.Flush()
+}
+
+func printMarkdown(out io.Writer, pairs []pair) error {
+	for i, row := range rows(pairs) {
+		fmt.Fprintln(out, "| "+strings.Join(row, " | ")+" |")
+		if i == 0 {
+			fmt.Fprintln(out, "|"+strings.Repeat(" --- |", len(row)))
+		}
+	}
+	return nil
+}
+
+// rows is the matrix with its head: running operations downwards, new ones across.
+func rows(pairs []pair) [][]string {
+	head := []string{"RUNNING / NEW"}
+	for _, f := range forms {
+		head = append(head, f.String())
+	}
+	all := [][]string{head}
+	for i, p := range pairs {
+		if i%len(forms) == 0 {
+			all = append(all, []string{p.Running.String()})
+		}
+		cell := "-"
+		if p.Superseded {
+			cell = "yes"
+		}
+		all[len(all)-1] = append(all[len(all)-1], cell)
+	}
+	return all
+}

@@ -1,0 +1,174 @@
+# METADATA
+# title: What clients cannot say themselves
+# description: >-
+#   Stamps operations with who asked for them, when, and for which VirtualMachine by UID, and keeps these stamps
+#   whatever a client writes there later. Labels operations with the name of their VirtualMachine. Sees to the finalizer
+#   of VirtualMachines, without which the machine on the runtime would be left behind.
+package sallyport.defaults
+
+# METADATA
+# title: The VirtualMachine of a new operation, for its UID
+# description: >-
+#   Live, because the stamp stays for good. Not wanted unless there is a name that an object can have: everything else
+#   passes here and is refused by the schema.
+facts["vm"] := {
+	"apiVersion": "sallyport.dev/v1alpha1",
+	"kind": "VirtualMachine",
+	"namespace": input.request.namespace,
+	"name": _spec.virtualMachineName,
+	"freshness": "live",
+} if {
+	_names_a_machine
+}
+
+facts["vm"] := null if not _names_a_machine
+
+# About the request, never about the object: that may have any shape.
+valid_input if {
+	is_string(input.request.resource.resource)
+	input.request.operation in {"CREATE", "UPDATE"}
+	is_string(input.now)
+	regex.match(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$`, input.now)
+	_known_user
+	_known_machine
+}
+
+# METADATA
+# title: Stamps of an operation, overwritten
+patch contains {"op": "add", "path": $"/spec/{field}", "value": value} if {
+	_is_operation
+	is_object(_spec)
+	some field, value in _stamps
+	not _spec[field] == value
+}
+
+# METADATA
+# title: Stamps that an operation must not have, removed
+patch contains {"op": "remove", "path": $"/spec/{field}"} if {
+	_is_operation
+	some field, _ in _spec
+	field in _stamped
+	not field in object.keys(_stamps)
+}
+
+# METADATA
+# title: Label of an operation with the name of its VirtualMachine
+patch contains {
+	"op": "add",
+	"path": "/metadata/labels/sallyport.dev~1virtual-machine",
+	"value": _spec.virtualMachineName,
+} if {
+	_labelled
+	is_object(_labels)
+	not _labels["sallyport.dev/virtual-machine"] == _spec.virtualMachineName
+}
+
+# METADATA
+# title: The same label on an operation without labels
+patch contains {
+	"op": "add",
+	"path": "/metadata/labels",
+	"value": {"sallyport.dev/virtual-machine": _spec.virtualMachineName},
+} if {
+	_labelled
+	_labels == null
+}
+
+# METADATA
+# title: Finalizer of a VirtualMachine
+patch contains {"op": "add", "path": "/metadata/finalizers/-", "value": "sallyport.dev/virtual-machine"} if {
+	_finalized
+	is_array(_finalizers)
+	not "sallyport.dev/virtual-machine" in _finalizers
+}
+
+# METADATA
+# title: The same finalizer on a VirtualMachine without finalizers
+patch contains {"op": "add", "path": "/metadata/finalizers", "value": ["sallyport.dev/virtual-machine"]} if {
+	_finalized
+	_finalizers == null
+}
+
+# The fields of an operation's spec that only this policy writes. An override is not supported yet and always removed.
+_stamped := {"requestedBy", "requestedAt", "virtualMachineUID", "override"}
+
+# What each of them must be; one that is not here must be absent.
+_stamps := object.union(_requested, _bound) if input.request.operation == "CREATE"
+
+_stamps := object.filter(_old_spec, _stamped) if {
+	input.request.operation == "UPDATE"
+	is_object(_old_spec)
+}
+
+_stamps := {} if {
+	input.request.operation == "UPDATE"
+	not is_object(_old_spec)
+}
+
+_requested := {
+	"requestedBy": object.filter(input.request.userInfo, ["username", "uid", "groups", "extra"]),
+	"requestedAt": input.now,
+}
+
+_bound := {"virtualMachineUID": input.facts.vm.metadata.uid}
+
+_bound := {} if input.facts.vm == null
+
+_is_operation if input.request.resource.resource == "virtualmachineoperations"
+
+_is_machine if input.request.resource.resource == "virtualmachines"
+
+_spec := input.request.object.spec
+
+_old_spec := object.get(input.request, ["oldObject", "spec"], null)
+
+# Absent and null alike: both mean that the whole map or list has to be added.
+_labels := object.get(input.request, ["object", "metadata", "labels"], null)
+
+_finalizers := object.get(input.request, ["object", "metadata", "finalizers"], null)
+
+_names_a_machine if {
+	_is_operation
+	input.request.operation == "CREATE"
+	is_string(_spec.virtualMachineName)
+	count(_spec.virtualMachineName) <= 253
+	regex.match(
+		`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`,
+		_spec.virtualMachineName,
+	)
+}
+
+_labelled if {
+	_is_operation
+	input.request.operation == "CREATE"
+	is_object(input.request.object.metadata)
+	is_string(_spec.virtualMachineName)
+	regex.match(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`, _spec.virtualMachineName)
+}
+
+# Judged by the stored object: the API server ignores what a client writes there, and it refuses a new finalizer on an
+# object that is being deleted.
+_finalized if {
+	_is_machine
+	is_object(input.request.object.metadata)
+	not input.request.oldObject.metadata.deletionTimestamp
+}
+
+_known_user if {
+	user := input.request.userInfo
+	is_string(user.username)
+	is_string(object.get(user, "uid", ""))
+	groups := object.get(user, "groups", [])
+	is_array(groups)
+	every group in groups { is_string(group) }
+	extra := object.get(user, "extra", {})
+	is_object(extra)
+	every values in extra { is_array(values) }
+}
+
+_known_machine if input.facts.vm == null
+
+_known_machine if {
+	is_string(input.facts.vm.metadata.uid)
+	input.facts.vm.metadata.uid != ""
+}

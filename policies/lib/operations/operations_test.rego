@@ -1,0 +1,79 @@
+package sallyport.lib.operations_test
+
+import data.sallyport.lib.operations
+
+test_key_and_name[note] if {
+	some note, tc in {
+		"no force": {"spec": {"type": "Stop"}, "key": "Stop", "name": "Stop"},
+		"force false": {"spec": {"type": "Stop", "force": false}, "key": "Stop", "name": "Stop"},
+		"force true": {"spec": {"type": "Stop", "force": true}, "key": "Stop force", "name": "forced Stop"},
+		"forced eviction": {"spec": {"type": "Evict", "force": true}, "key": "Evict force", "name": "forced Evict"},
+	}
+	operations.key(tc.spec) == tc.key
+	operations.name(tc.spec) == tc.name
+}
+
+test_every_key_has_a_name_and_a_type if {
+	object.keys(operations.names) == {key | some key in operations.keys}
+	{split(key, " ")[0] | some key in operations.keys} == operations.types
+}
+
+test_known[note] if {
+	some note, key in {key: key | some key in operations.keys}
+	[type, force] := [split(key, " ")[0], endswith(key, " force")]
+	operations.known({"virtualMachineName": "web-1", "type": type, "force": force})
+}
+
+test_known_without_force if operations.known({"virtualMachineName": "web-1", "type": "Start"})
+
+test_not_known[note] if {
+	some note, spec in {
+		"spec null": null,
+		"spec a string": "Stop",
+		"spec a list": ["Stop"],
+		"spec empty": {},
+		"type missing": {"virtualMachineName": "web-1"},
+		"type null": {"virtualMachineName": "web-1", "type": null},
+		"type empty": {"virtualMachineName": "web-1", "type": ""},
+		"type a number": {"virtualMachineName": "web-1", "type": 0},
+		"type a list": {"virtualMachineName": "web-1", "type": []},
+		"type an object": {"virtualMachineName": "web-1", "type": {}},
+		"type unknown": {"virtualMachineName": "web-1", "type": "Bogus"},
+		"type spelled as a key": {"virtualMachineName": "web-1", "type": "Stop force"},
+		"a forced Start": {"virtualMachineName": "web-1", "type": "Start", "force": true},
+		"name missing": {"type": "Stop"},
+		"name null": {"virtualMachineName": null, "type": "Stop"},
+		"name empty": {"virtualMachineName": "", "type": "Stop"},
+		"name a number": {"virtualMachineName": 0, "type": "Stop"},
+		"name a list": {"virtualMachineName": [], "type": "Stop"},
+		"name an object": {"virtualMachineName": {}, "type": "Stop"},
+		"force null": {"virtualMachineName": "web-1", "type": "Stop", "force": null},
+		"force empty": {"virtualMachineName": "web-1", "type": "Stop", "force": ""},
+		"force a string": {"virtualMachineName": "web-1", "type": "Stop", "force": "true"},
+		"force a number": {"virtualMachineName": "web-1", "type": "Stop", "force": 0},
+		"force a list": {"virtualMachineName": "web-1", "type": "Stop", "force": []},
+		"force an object": {"virtualMachineName": "web-1", "type": "Stop", "force": {}},
+	}
+	not operations.known(spec)
+}
+
+test_known_table if operations.known_table({"Running": ["Stop", "Stop force"], "Failed": []})
+
+test_not_known_table[note] if {
+	some note, table in {
+		"null": null,
+		"a list": [],
+		"a list of rows": [["Stop"]],
+		"a string": "Stop",
+		"without rows": {},
+		"row null": {"Running": null},
+		"row a string": {"Running": "Stop"},
+		"row an object": {"Running": {"Stop": "Stop"}},
+		"row an empty object": {"Running": {}},
+		"entry misspelled": {"Running": ["Stop", "Stop forced"]},
+		"entry null": {"Running": [null]},
+		"entry a number": {"Running": [0]},
+		"one bad row among good ones": {"Running": ["Stop"], "Failed": ["Bogus"]},
+	}
+	not operations.known_table(table)
+}

@@ -1,0 +1,324 @@
+package sallyport.operations.applicability_test
+
+import data.sallyport.operations.applicability as policy
+
+_keys := [
+	"Start",
+	"Stop",
+	"Stop force",
+	"Restart",
+	"Restart force",
+	"Migrate",
+	"Migrate force",
+	"Evict",
+	"Evict force",
+]
+
+# The documented rules as two tables: "y" where a run policy, or a phase, allows the operation of that column.
+_run_policies := {
+	"AlwaysOn": "- - - y y y y y y",
+	"AlwaysOnUnlessStoppedManually": "y y y y y y y y y",
+	"Manual": "y y y y y y y y y",
+	"AlwaysOff": "- - - - - - - - -",
+}
+
+_phases := {
+	"Pending": "- y y - y - - - -",
+	"WaitingForImage": "- - - - - - - - -",
+	"Provisioning": "- - - - - - - - -",
+	"Stopped": "y y y - y - - - -",
+	"Starting": "- y y y y - - - -",
+	"Running": "- y y y y y y y y",
+	"Stopping": "y - y - y - - - -",
+	"Migrating": "- y y y y - - - -",
+	"Paused": "- y y y y - - - -",
+	"Degraded": "- y y y y - - - -",
+	"Failed": "y - - - - - - - -",
+	"Terminating": "- - - - - - - - -",
+}
+
+_parameters := {
+	"runPolicies": {
+		"AlwaysOn": ["Restart", "Restart force", "Migrate", "Migrate force", "Evict", "Evict force"],
+		"AlwaysOnUnlessStoppedManually": _keys,
+		"Manual": _keys,
+		"AlwaysOff": [],
+	},
+	"phases": {
+		"Pending": ["Stop", "Stop force", "Restart force"],
+		"WaitingForImage": [],
+		"Provisioning": [],
+		"Stopped": ["Start", "Stop", "Stop force", "Restart force"],
+		"Starting": ["Stop", "Stop force", "Restart", "Restart force"],
+		"Running": ["Stop", "Stop force", "Restart", "Restart force", "Migrate", "Migrate force", "Evict", "Evict force"],
+		"Stopping": ["Start", "Stop force", "Restart force"],
+		"Migrating": ["Stop", "Stop force", "Restart", "Restart force"],
+		"Paused": ["Stop", "Stop force", "Restart", "Restart force"],
+		"Degraded": ["Stop", "Stop force", "Restart", "Restart force"],
+		"Failed": ["Start"],
+		"Terminating": [],
+	},
+}
+
+_spec(key) := {"virtualMachineName": "web-1", "type": split(key, " ")[0], "force": endswith(key, " force")}
+
+_vm(run_policy, phase) := {
+	"metadata": {"name": "web-1", "namespace": "team-a"},
+	"spec": {"runPolicy": run_policy},
+	"status": {"phase": phase},
+}
+
+_input(key, vm) := {
+	"request": {"namespace": "team-a", "object": {"metadata": {"name": "new"}, "spec": _spec(key)}},
+	"facts": {"vm": vm},
+}
+
+# What became of a request: an input that is not understood is never an allow.
+_verdict := "not understood" if not policy.valid_input
+
+_verdict := concat(", ", [denial.reason | some denial in policy.deny]) if {
+	policy.valid_input
+	count(policy.deny) > 0
+}
+
+_verdict := "allow" if {
+	policy.valid_input
+	count(policy.deny) == 0
+}
+
+# Every phase and operation under one run policy.
+_cells(run_policy) := {note: cell |
+	some phase, marks in _phases
+	some i, key in _keys
+	note := $"{key} in phase {phase}"
+	cell := {
+		"key": key,
+		"vm": _vm(run_policy, phase),
+		"verdict": _expected(split(_run_policies[run_policy], " ")[i], split(marks, " ")[i]),
+	}
+}
+
+# One denial, the first: that the phase is wrong too would not help somebody whom the run policy refuses.
+_expected("y", "y") := "allow"
+
+_expected("y", "-") := "PhaseForbids"
+
+_expected("-", _) := "RunPolicyForbids"
+
+test_the_tables_have_a_cell_for_each_phase_and_operation if {
+	every run_policy, _ in _run_policies { count(_cells(run_policy)) == 12 * 9 }
+}
+
+test_table_of_always_on[note] if {
+	some note, cell in _cells("AlwaysOn")
+	_verdict == cell.verdict with input as _input(cell.key, cell.vm) with data.parameters as _parameters
+}
+
+test_table_of_always_on_unless_stopped_manually[note] if {
+	some note, cell in _cells("AlwaysOnUnlessStoppedManually")
+	_verdict == cell.verdict with input as _input(cell.key, cell.vm) with data.parameters as _parameters
+}
+
+test_table_of_manual[note] if {
+	some note, cell in _cells("Manual")
+	_verdict == cell.verdict with input as _input(cell.key, cell.vm) with data.parameters as _parameters
+}
+
+test_table_of_always_off[note] if {
+	some note, cell in _cells("AlwaysOff")
+	_verdict == cell.verdict with input as _input(cell.key, cell.vm) with data.parameters as _parameters
+}
+
+test_allow_pending_where_no_phase_was_observed[note] if {
+	some note, vm in {
+		"no status": object.remove(_vm("Manual", ""), ["status"]),
+		"no phase": object.union(object.remove(_vm("Manual", ""), ["status"]), {"status": {}}),
+		"phase empty": _vm("Manual", ""),
+	}
+	_verdict == "allow" with input as _input("Stop", vm) with data.parameters as _parameters
+	_verdict == "PhaseForbids" with input as _input("Migrate", vm) with data.parameters as _parameters
+}
+
+_terminating(vm) := object.union(vm, {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}})
+
+_deleted := {
+	"reason": "VirtualMachineTerminating",
+	"code": 409,
+	"message": "VirtualMachine web-1 is being deleted, since 2026-11-20T10:31:57Z; accepted now: nothing",
+	"details": {"kind": "VirtualMachine", "name": "web-1"},
+}
+
+test_deny[note] if {
+	some note, tc in {
+		"a machine that does not exist": {"new": "Start", "vm": null, "denial": {
+			"reason": "VirtualMachineNotFound",
+			"code": 422,
+			"message": "spec.virtualMachineName: VirtualMachine web-1 does not exist in namespace team-a",
+			"details": {"kind": "VirtualMachine", "name": "web-1", "field": "spec.virtualMachineName"},
+		}},
+		"a machine that is being deleted": {"new": "Stop", "vm": _terminating(_vm("Manual", "Running")), "denial": _deleted},
+		"a machine that is being deleted, whatever its phase": {
+			"new": "Stop",
+			"vm": _terminating(_vm("Manual", "Terminating")),
+			"denial": _deleted,
+		},
+		"a machine that is being deleted, whatever its run policy": {
+			"new": "Stop",
+			"vm": _terminating(_vm("AlwaysOff", "Running")),
+			"denial": _deleted,
+		},
+		"a run policy that keeps the machine on": {"new": "Stop", "vm": _vm("AlwaysOn", "Starting"), "denial": {
+			"reason": "RunPolicyForbids",
+			"message": concat("", [
+				"VirtualMachine web-1 (Starting) has run policy AlwaysOn, which forbids Stop; ",
+				"accepted now: Restart, forced Restart",
+			]),
+			"details": {"kind": "VirtualMachine", "name": "web-1"},
+		}},
+		"a run policy and a phase with nothing in common": {"new": "Start", "vm": _vm("AlwaysOn", "Failed"), "denial": {
+			"reason": "RunPolicyForbids",
+			"message": concat("", [
+				"VirtualMachine web-1 (Failed) has run policy AlwaysOn, which forbids Start; ",
+				"accepted now: nothing while it is Failed",
+			]),
+			"details": {"kind": "VirtualMachine", "name": "web-1"},
+		}},
+		"a run policy that allows nothing": {"new": "Stop force", "vm": _vm("AlwaysOff", "Running"), "denial": {
+			"reason": "RunPolicyForbids",
+			"message": concat("", [
+				"VirtualMachine web-1 (Running) has run policy AlwaysOff, which forbids forced Stop; ",
+				"accepted now: nothing while its run policy is AlwaysOff",
+			]),
+			"details": {"kind": "VirtualMachine", "name": "web-1"},
+		}},
+		"a phase in which the operation means nothing": {"new": "Evict", "vm": _vm("Manual", "Stopped"), "denial": {
+			"reason": "PhaseForbids",
+			"code": 409,
+			"message": concat("", [
+				"VirtualMachine web-1 is Stopped and cannot carry out Evict; ",
+				"accepted now: Start, Stop, forced Stop, forced Restart",
+			]),
+			"details": {"kind": "VirtualMachine", "name": "web-1"},
+		}},
+		"a phase in which nothing is possible": {"new": "Stop", "vm": _vm("Manual", "Provisioning"), "denial": {
+			"reason": "PhaseForbids",
+			"code": 409,
+			"message": concat("", [
+				"VirtualMachine web-1 is Provisioning and cannot carry out Stop; ",
+				"accepted now: nothing while it is Provisioning",
+			]),
+			"details": {"kind": "VirtualMachine", "name": "web-1"},
+		}},
+	}
+	policy.valid_input with input as _input(tc.new, tc.vm) with data.parameters as _parameters
+	policy.deny == {tc.denial} with input as _input(tc.new, tc.vm) with data.parameters as _parameters
+}
+
+# Each field that a rule reads, of each wrong type.
+_wrong := {
+	"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "unknown": "Bogus",
+}
+
+_request := {"namespace": "team-a", "object": {"metadata": {"name": "new"}, "spec": _spec("Stop")}}
+
+_broken_requests := object.union_n([
+	{$"{field} missing": json.remove(_request, [field]) |
+		some field in ["namespace", "object", "object/spec", "object/spec/type", "object/spec/virtualMachineName"]
+	},
+	{$"namespace {what}": object.union(_request, {"namespace": value}) | some what, value in _wrong; what != "unknown"},
+	{$"spec {what}": object.union(_request, {"object": {"spec": value}}) |
+		some what, value in _wrong
+		what != "an object"
+	},
+	{$"type {what}": object.union(_request, {"object": {"spec": {"type": value}}}) | some what, value in _wrong},
+	{$"force {what}": object.union(_request, {"object": {"spec": {"force": value}}}) |
+		some what, value in _wrong
+		what != "true"
+	},
+	{$"name {what}": object.union(_request, {"object": {"spec": {"virtualMachineName": value}}}) |
+		some what, value in _wrong
+		what != "unknown"
+	},
+])
+
+test_not_understood_request[note] if {
+	some note, request in _broken_requests
+	_verdict == "not understood" with data.parameters as _parameters
+		with input as {"request": request, "facts": {"vm": _vm("Manual", "Running")}}
+}
+
+_running := _vm("Manual", "Running")
+
+_broken_machines := object.union_n([
+	{$"machine {what}": value | some what, value in _wrong; what != "null"},
+	{$"{field} missing": json.remove(_running, [field]) | some field in ["metadata", "spec", "spec/runPolicy"]},
+	{$"{field} {what}": object.union(_running, {field: value}) |
+		some field in ["metadata", "spec", "status"]
+		some what, value in _wrong
+		what != "an object"
+	},
+	{$"deletionTimestamp {what}": object.union(_running, {"metadata": {"deletionTimestamp": value}}) |
+		some what, value in _wrong
+		what != "unknown"
+	},
+	{$"runPolicy {what}": object.union(_running, {"spec": {"runPolicy": value}}) | some what, value in _wrong},
+	{$"phase {what}": object.union(_running, {"status": {"phase": value}}) |
+		some what, value in _wrong
+		what != "empty"
+	},
+])
+
+# Stop would be accepted, so nothing but the broken field is in the way.
+test_not_understood_machine[note] if {
+	some note, vm in _broken_machines
+	_verdict == "not understood" with input as _input("Stop", vm) with data.parameters as _parameters
+}
+
+test_not_understood_without_facts if {
+	_verdict == "not understood" with data.parameters as _parameters with input as {"request": _request, "facts": {}}
+}
+
+test_not_understood_parameters[note] if {
+	some note, parameters in object.union_n([
+		{$"no {table}": object.remove(_parameters, [table]) | some table, _ in _parameters},
+		{$"{table} {what}": object.union(_parameters, {table: value}) |
+			some table, _ in _parameters
+			some what, value in _wrong
+			what != "an object"
+		},
+		{$"row of {table} {what}": object.union(_parameters, {table: {row: value}}) |
+			some table, row in {"runPolicies": "AlwaysOff", "phases": "Failed"}
+			some what, value in _wrong
+			what != "a list"
+		},
+		{$"entry of {table} {what}": object.union(_parameters, {table: {row: ["Stop", value]}}) |
+			some table, row in {"runPolicies": "AlwaysOff", "phases": "Failed"}
+			some what, value in _wrong
+		},
+		{
+			"no row of the machine's run policy": json.remove(_parameters, ["runPolicies/Manual"]),
+			"no row of the machine's phase": json.remove(_parameters, ["phases/Running"]),
+		},
+	])
+	_verdict == "not understood" with input as _input("Stop", _running) with data.parameters as parameters
+}
+
+test_not_understood_without_parameters if _verdict == "not understood" with input as _input("Stop", _running)
+
+test_allow_a_good_input if {
+	_verdict == "allow" with input as _input("Stop", _running) with data.parameters as _parameters
+}
+
+test_facts if {
+	policy.facts == {"vm": {
+		"apiVersion": "sallyport.dev/v1alpha1",
+		"kind": "VirtualMachine",
+		"namespace": "team-a",
+		"name": "web-1",
+	}} with input as {"request": _request}
+}
+
+# The engine takes an undefined fact for an input that is not understood.
+test_facts_are_undefined_without_a_name if {
+	not policy.facts.vm with input as {"request": json.remove(_request, ["object/spec/virtualMachineName"])}
+}

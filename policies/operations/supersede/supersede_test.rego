@@ -1,0 +1,463 @@
+package sallyport.operations.supersede_test
+
+import data.sallyport.operations.supersede as policy
+
+# The documented table, row by row: which new operations take the place of the running one. "y" is yes.
+_columns := [
+	"Start",
+	"Stop",
+	"Stop force",
+	"Restart",
+	"Restart force",
+	"Migrate",
+	"Migrate force",
+	"Evict",
+	"Evict force",
+]
+
+_matrix := {
+	"Start": "- y y - - - - - -",
+	"Stop": "- - y - y - - - -",
+	"Stop force": "- - - - - - - - -",
+	"Restart": "- - y - y - - - -",
+	"Restart force": "- - - - - - - - -",
+	"Migrate": "- y y y y - - - -",
+	"Migrate force": "- y y y y - - - -",
+	"Evict": "- y y y y - - - -",
+	"Evict force": "- y y y y - - - -",
+}
+
+_parameters := {"yieldsTo": {
+	"Start": ["Stop", "Stop force"],
+	"Stop": ["Stop force", "Restart force"],
+	"Stop force": [],
+	"Restart": ["Stop force", "Restart force"],
+	"Restart force": [],
+	"Migrate": ["Stop", "Stop force", "Restart", "Restart force"],
+	"Migrate force": ["Stop", "Stop force", "Restart", "Restart force"],
+	"Evict": ["Stop", "Stop force", "Restart", "Restart force"],
+	"Evict force": ["Stop", "Stop force", "Restart", "Restart force"],
+}}
+
+_spec(key) := {"virtualMachineName": "web-1", "type": split(key, " ")[0], "force": endswith(key, " force")}
+
+# An operation on web-1, named after what it does: "stop-force-1", UID "uid-stop-force-1".
+_operation(key) := {
+	"metadata": {"name": _name(key), "uid": $"uid-{_name(key)}"},
+	"spec": _spec(key),
+	"status": {"phase": "InProgress"},
+}
+
+_name(key) := $"{lower(replace(key, " ", "-"))}-1"
+
+_input(key, running, vm) := {
+	"request": {"namespace": "team-a", "object": {"metadata": {"name": "new"}, "spec": _spec(key)}},
+	"facts": {"unfinished": running, "vm": vm},
+}
+
+_vm(status) := {"metadata": {"name": "web-1", "uid": "uid-web-1"}, "status": status}
+
+# What became of a request: an input that is not understood is never an allow.
+_verdict := "not understood" if not policy.valid_input
+
+_verdict := "deny" if {
+	policy.valid_input
+	count(policy.deny) > 0
+}
+
+_verdict := "allow" if {
+	policy.valid_input
+	count(policy.deny) == 0
+}
+
+_messages := {denial.message | some denial in policy.deny}
+
+_cells[note] := cell if {
+	some running, row in _matrix
+	some i, mark in split(row, " ")
+	note := $"{running} yields to {_columns[i]}: {mark}"
+	cell := {"running": running, "new": _columns[i], "superseded": mark == "y"}
+}
+
+test_the_matrix_has_81_cells if count(_cells) == 81
+
+test_matrix[note] if {
+	some note, cell in _cells
+	running := _operation(cell.running)
+	superseded := {name | some name in [running.metadata.name]; cell.superseded}
+	policy.valid_input with input as _input(cell.new, [running], null) with data.parameters as _parameters
+	policy.outcome.supersedes == superseded with input as _input(cell.new, [running], null)
+		with data.parameters as _parameters
+	denials := policy.deny with input as _input(cell.new, [running], null) with data.parameters as _parameters
+	{denial.details.name | some denial in denials} == {running.metadata.name} - superseded
+}
+
+test_allow[note] if {
+	some note, tc in {
+		"an idle machine": {"new": "Start", "running": [], "vm": _vm({"phase": "Stopped"}), "takes": set()},
+		"a machine without status": {"new": "Start", "running": [], "vm": {"metadata": {"name": "web-1"}}, "takes": set()},
+		"a machine that does not exist, which another policy refuses": {
+			"new": "Start",
+			"running": [],
+			"vm": null,
+			"takes": set(),
+		},
+		"all that runs yields": {
+			"new": "Stop force",
+			"running": [_operation("Start"), _operation("Stop"), _operation("Migrate force")],
+			"vm": null,
+			"takes": {"start-1", "stop-1", "migrate-force-1"},
+		},
+		"what runs is being undone": {
+			"new": "Start",
+			"running": [_operation("Stop force")],
+			"vm": _vm({"undoing": [{"id": "uid-stop-force-1", "origin": "Operation", "name": "stop-force-1"}]}),
+			"takes": set(),
+		},
+		"what is being undone counts by its UID, whatever its name": {
+			"new": "Start",
+			"running": [_operation("Stop force")],
+			"vm": _vm({"undoing": [{"id": "uid-stop-force-1", "origin": "Operation", "name": "another"}]}),
+			"takes": set(),
+		},
+		"what is being undone counts by its name where there is no UID": {
+			"new": "Start",
+			"running": [json.remove(_operation("Stop force"), ["metadata/uid"])],
+			"vm": _vm({"undoing": [{"id": "an-id", "origin": "Operation", "name": "stop-force-1"}]}),
+			"takes": set(),
+		},
+		"only what is not being undone is superseded": {
+			"new": "Stop",
+			"running": [_operation("Start"), _operation("Restart force")],
+			"vm": _vm({"undoing": [{"id": "uid-restart-force-1", "origin": "Operation"}]}),
+			"takes": {"start-1"},
+		},
+		"a claim of an operation that is finished or gone is free": {
+			"new": "Start",
+			"running": [],
+			"vm": _vm({"activeOperation": {"id": "uid-gone", "origin": "Operation", "name": "gone", "type": "Stop"}}),
+			"takes": set(),
+		},
+	}
+	policy.valid_input with input as _input(tc.new, tc.running, tc.vm) with data.parameters as _parameters
+	policy.deny == set() with input as _input(tc.new, tc.running, tc.vm) with data.parameters as _parameters
+	policy.outcome == {"supersedes": tc.takes, "supersedes_origins": set()} with data.parameters as _parameters
+		with input as _input(tc.new, tc.running, tc.vm)
+}
+
+# A claim of another origin counts as its type without force, whatever it says itself.
+_held(origin, type) := _vm({"activeOperation": {"id": "an-id", "origin": origin, "type": type, "force": true}})
+
+test_allow_taking_over_a_claim[note] if {
+	some note, tc in {
+		"of the run policy that starts": {"new": "Stop", "vm": _held("RunPolicy", "Start")},
+		"of the run policy that stops": {"new": "Stop force", "vm": _held("RunPolicy", "Stop")},
+		"of placement": {"new": "Restart", "vm": _held("Placement", "Migrate")},
+		"of a rollout": {"new": "Restart force", "vm": _held("Rollout", "Restart")},
+	}
+	policy.valid_input with input as _input(tc.new, [], tc.vm) with data.parameters as _parameters
+	policy.deny == set() with input as _input(tc.new, [], tc.vm) with data.parameters as _parameters
+	policy.outcome.supersedes_origins == {tc.vm.status.activeOperation.origin} with input as _input(tc.new, [], tc.vm)
+		with data.parameters as _parameters
+}
+
+test_deny_under_a_claim[note] if {
+	some note, tc in {
+		"of the run policy": {
+			"new": "Start",
+			"vm": _held("RunPolicy", "Stop"),
+			"message": concat("", [
+				"VirtualMachine web-1 is held by the run policy (Stop), which does not yield to Start; ",
+				"accepted now: forced Stop, forced Restart",
+			]),
+		},
+		"of placement": {
+			"new": "Evict",
+			"vm": _held("Placement", "Migrate"),
+			"message": concat("", [
+				"VirtualMachine web-1 is held by placement (Migrate), which does not yield to Evict; ",
+				"accepted now: Stop, forced Stop, Restart, forced Restart",
+			]),
+		},
+		"of a rollout": {
+			"new": "Restart",
+			"vm": _held("Rollout", "Restart"),
+			"message": concat("", [
+				"VirtualMachine web-1 is held by a rollout (Restart), which does not yield to Restart; ",
+				"accepted now: forced Stop, forced Restart",
+			]),
+		},
+		"of the deletion, which yields to nothing": {
+			"new": "Stop force",
+			"vm": _held("Deletion", "Delete"),
+			"message": concat("", [
+				"VirtualMachine web-1 is held by deletion (Delete), which does not yield to forced Stop; ",
+				"accepted now: nothing until it ends",
+			]),
+		},
+	}
+	policy.valid_input with input as _input(tc.new, [], tc.vm) with data.parameters as _parameters
+	denials := policy.deny with input as _input(tc.new, [], tc.vm) with data.parameters as _parameters
+	denials == {{
+		"reason": "OperationInProgress",
+		"code": 409,
+		"message": tc.message,
+		"details": {"kind": "VirtualMachine", "name": "web-1"},
+	}}
+	policy.outcome.supersedes_origins == set() with input as _input(tc.new, [], tc.vm)
+		with data.parameters as _parameters
+}
+
+test_deny_messages[note] if {
+	some note, tc in {
+		"name the operation, its phase and the ways out": {
+			"new": "Start",
+			"running": [_operation("Stop")],
+			"messages": {concat("", [
+				"Stop stop-1 of VirtualMachine web-1 is InProgress and does not yield to Start; ",
+				"accepted now: forced Stop, forced Restart",
+			])},
+		},
+		"say when there is none": {
+			"new": "Restart force",
+			"running": [_operation("Stop force")],
+			"messages": {concat("", [
+				"forced Stop stop-force-1 of VirtualMachine web-1 is InProgress and does not yield to forced Restart; ",
+				"accepted now: nothing until it ends",
+			])},
+		},
+		"count a deleted operation until its end": {
+			"new": "Start",
+			"running": [object.union(_operation("Start"), {"status": {"phase": "Terminating"}})],
+			"messages": {concat("", [
+				"Start start-1 of VirtualMachine web-1 is Terminating and does not yield to Start; ",
+				"accepted now: Stop, forced Stop",
+			])},
+		},
+		"call an operation that nobody has looked at Pending": {
+			"new": "Start",
+			"running": [json.remove(_operation("Start"), ["status"])],
+			"messages": {concat("", [
+				"Start start-1 of VirtualMachine web-1 is Pending and does not yield to Start; ",
+				"accepted now: Stop, forced Stop",
+			])},
+		},
+		"name each that blocks, and only ways out that all of them leave": {
+			"new": "Restart",
+			"running": [_operation("Start"), _operation("Restart"), _operation("Evict")],
+			"messages": {
+				concat("", [
+					"Start start-1 of VirtualMachine web-1 is InProgress and does not yield to Restart; ",
+					"accepted now: forced Stop",
+				]),
+				concat("", [
+					"Restart restart-1 of VirtualMachine web-1 is InProgress and does not yield to Restart; ",
+					"accepted now: forced Stop",
+				]),
+			},
+		},
+	}
+	_messages == tc.messages with input as _input(tc.new, tc.running, null) with data.parameters as _parameters
+	policy.outcome.supersedes == set() with input as _input(tc.new, tc.running, null) with data.parameters as _parameters
+}
+
+test_deny_and_supersede_nothing_unless_all_yield if {
+	running := [_operation("Start"), _operation("Stop force")]
+	denials := policy.deny with input as _input("Stop", running, _held("Placement", "Migrate"))
+		with data.parameters as _parameters
+	denials == {{
+		"reason": "OperationInProgress",
+		"code": 409,
+		"message": concat("", [
+			"forced Stop stop-force-1 of VirtualMachine web-1 is InProgress and does not yield to Stop; ",
+			"accepted now: nothing until it ends",
+		]),
+		"details": {"kind": "VirtualMachineOperation", "name": "stop-force-1"},
+	}}
+	policy.outcome == {"supersedes": set(), "supersedes_origins": set()} with data.parameters as _parameters
+		with input as _input("Stop", running, _held("Placement", "Migrate"))
+}
+
+test_deny_when_what_is_undone_is_another_operation[note] if {
+	some note, tc in {
+		"of the same name but another UID": {
+			"running": _operation("Stop force"),
+			"entry": {"id": "uid-of-yesterday", "origin": "Operation", "name": "stop-force-1"},
+		},
+		"that is no operation": {
+			"running": json.remove(_operation("Stop force"), ["metadata/uid"]),
+			"entry": {"id": "an-id", "origin": "RunPolicy", "name": "stop-force-1"},
+		},
+		"of another name, without UID": {
+			"running": json.remove(_operation("Stop force"), ["metadata/uid"]),
+			"entry": {"id": "an-id", "origin": "Operation", "name": "another"},
+		},
+		"without a name": {
+			"running": json.remove(_operation("Stop force"), ["metadata/uid"]),
+			"entry": {"id": "an-id", "origin": "Operation"},
+		},
+	}
+	_verdict == "deny" with input as _input("Start", [tc.running], _vm({"undoing": [tc.entry]}))
+		with data.parameters as _parameters
+}
+
+# Each field that a rule reads, of each wrong type.
+_wrong := {
+	"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "unknown": "Bogus",
+}
+
+_broken_requests := object.union_n([
+	{
+		"request without object": {"namespace": "team-a"},
+		"request without spec": {"namespace": "team-a", "object": {"metadata": {"name": "new"}}},
+	},
+	{$"spec {what}": {"object": {"spec": value}} | some what, value in _wrong},
+	{$"type {what}": {"object": {"spec": object.union(_spec("Stop"), {"type": value})}} | some what, value in _wrong},
+	{$"force {what}": {"object": {"spec": object.union(_spec("Stop"), {"force": value})}} |
+		some what, value in _wrong
+		what != "true"
+	},
+	{$"virtualMachineName {what}": {"object": {"spec": object.union(_spec("Stop"), {"virtualMachineName": value})}} |
+		some what, value in _wrong
+		what != "unknown"
+	},
+	{$"{field} missing": {"object": {"spec": object.remove(_spec("Stop"), [field])}} |
+		some field in ["type", "virtualMachineName"]
+	},
+])
+
+test_not_understood_request[note] if {
+	some note, request in _broken_requests
+	_verdict == "not understood" with data.parameters as _parameters
+		with input as {"request": request, "facts": {"unfinished": [], "vm": null}}
+}
+
+_broken_operations := object.union_n([
+	{$"operation {what}": value | some what, value in _wrong},
+	{$"{field} missing": json.remove(_operation("Start"), [field]) |
+		some field in ["metadata", "metadata/name", "spec", "spec/type", "spec/virtualMachineName"]
+	},
+	{$"{field} {what}": object.union(_operation("Start"), {field: value}) |
+		some field in ["metadata", "spec", "status"]
+		some what, value in _wrong
+		what != "an object"
+	},
+	{$"metadata.{field} {what}": object.union(_operation("Start"), {"metadata": {field: value}}) |
+		some field in ["name", "uid"]
+		some what, value in _wrong
+		what != "unknown"
+	},
+	{$"spec.type {what}": object.union(_operation("Start"), {"spec": {"type": value}}) | some what, value in _wrong},
+	{$"spec.force {what}": object.union(_operation("Stop"), {"spec": {"force": value}}) |
+		some what, value in _wrong
+		what != "true"
+	},
+	{$"status.phase {what}": object.union(_operation("Start"), {"status": {"phase": value}}) |
+		some what, value in _wrong
+		what != "unknown"
+	},
+])
+
+# Stop would take the place of Start, so nothing but the broken field is in the way.
+test_not_understood_operation[note] if {
+	some note, op in _broken_operations
+	_verdict == "not understood" with input as _input("Stop", [op], null) with data.parameters as _parameters
+}
+
+_broken_claims := object.union_n([
+	{$"status {what}": value | some what, value in _wrong; what != "an object"},
+	{$"undoing {what}": {"undoing": value} | some what, value in _wrong; what != "a list"},
+	{$"undoing entry {what}": {"undoing": [value]} | some what, value in _wrong},
+	{$"undoing without {field}": {"undoing": [object.remove({"id": "an-id", "origin": "Operation"}, [field])]} |
+		some field in ["id", "origin"]
+	},
+	{$"undoing id {what}": {"undoing": [{"id": value, "origin": "Operation"}]} |
+		some what, value in _wrong
+		what != "unknown"
+	},
+	{$"undoing origin {what}": {"undoing": [{"id": "an-id", "origin": value}]} | some what, value in _wrong},
+	{$"undoing name {what}": {"undoing": [{"id": "an-id", "origin": "Operation", "name": value}]} |
+		some what, value in _wrong
+		not is_string(value)
+	},
+	{$"claim {what}": {"activeOperation": value} | some what, value in _wrong},
+	{$"claim without {field}": {"activeOperation": object.remove({"origin": "RunPolicy", "type": "Start"}, [field])} |
+		some field in ["origin", "type"]
+	},
+	{$"claim of origin {what}": {"activeOperation": {"origin": value, "type": "Start"}} | some what, value in _wrong},
+	{$"claim of type {what}": {"activeOperation": {"origin": "RunPolicy", "type": value}} | some what, value in _wrong},
+	{
+		"claim of the run policy that deletes": {"activeOperation": {"origin": "RunPolicy", "type": "Delete"}},
+		"claim of the deletion that stops": {"activeOperation": {"origin": "Deletion", "type": "Stop"}},
+	},
+])
+
+test_not_understood_claim[note] if {
+	some note, status in _broken_claims
+	_verdict == "not understood" with input as _input("Stop", [], _vm(status)) with data.parameters as _parameters
+}
+
+test_not_understood_facts[note] if {
+	some note, facts in object.union_n([
+		{
+			"no facts": {},
+			"no list of operations": {"vm": null},
+			"no machine, not even null": {"unfinished": []},
+		},
+		{$"operations {what}": {"unfinished": value, "vm": null} | some what, value in _wrong; what != "a list"},
+		{$"machine {what}": {"unfinished": [], "vm": value} |
+			some what, value in _wrong
+			not what in {"null", "an object"}
+		},
+	])
+	_verdict == "not understood" with data.parameters as _parameters
+		with input as object.union(object.remove(_input("Stop", [], null), ["facts"]), {"facts": facts})
+}
+
+test_not_understood_parameters[note] if {
+	some note, parameters in object.union_n([
+		{"no table": {}},
+		{$"table {what}": {"yieldsTo": value} | some what, value in _wrong},
+		{$"no row {row}": {"yieldsTo": object.remove(_parameters.yieldsTo, [row])} | some row, _ in _matrix},
+		{$"row {what}": object.union(_parameters, {"yieldsTo": {"Start": value}}) |
+			some what, value in _wrong
+			what != "a list"
+		},
+		{$"entry {what}": object.union(_parameters, {"yieldsTo": {"Start": ["Stop", value]}}) | some what, value in _wrong},
+		{
+			"a row for Delete": object.union(_parameters, {"yieldsTo": {"Delete": ["Stop"]}}),
+			"a row misspelled": object.union(_parameters, {"yieldsTo": {"Stop forced": []}}),
+		},
+	])
+	_verdict == "not understood" with input as _input("Stop", [], null) with data.parameters as parameters
+}
+
+test_not_understood_without_parameters if _verdict == "not understood" with input as _input("Stop", [], null)
+
+test_verdict_of_a_good_input if {
+	_verdict == "allow" with input as _input("Stop", [_operation("Start")], null) with data.parameters as _parameters
+}
+
+test_facts if {
+	policy.facts == {
+		"unfinished": {
+			"apiVersion": "sallyport.dev/v1alpha1",
+			"kind": "VirtualMachineOperation",
+			"namespace": "team-a",
+			"fields": {"spec.virtualMachineName": "web-1"},
+			"except": {"status.phase": ["Completed", "Failed"]},
+		},
+		"vm": {
+			"apiVersion": "sallyport.dev/v1alpha1",
+			"kind": "VirtualMachine",
+			"namespace": "team-a",
+			"name": "web-1",
+		},
+	} with input as {"request": {"namespace": "team-a", "object": {"spec": _spec("Stop")}}}
+}
+
+# The engine takes an undefined fact for an input that is not understood.
+test_facts_are_undefined_without_a_name if {
+	not policy.facts.unfinished with input as {"request": {"namespace": "team-a", "object": {"spec": {"type": "Stop"}}}}
+	not policy.facts.vm with input as {"request": {"namespace": "team-a", "object": {"spec": {"type": "Stop"}}}}
+}

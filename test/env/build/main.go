@@ -1,0 +1,21 @@
+// Command build builds the programs of the local control plane ahead of the tests, which would do so without showing progress.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"sallyport.dev/sallyport/test/env"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	say := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+	if _, err := env.Binaries(ctx, say); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}

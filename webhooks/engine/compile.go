@@ -1,0 +1,196 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
+)
+
+// Policy is one compiled revision of a policy. It is immutable and used by any number of goroutines at once.
+type Policy struct {
+	name     string
+	revision string
+	timeout  time.Duration
+	reads    []Read
+	facts    []string
+	rules    []outcomeRule
+
+	compiler *ast.Compiler
+	store    storage.Store
+	txn      storage.Transaction // one read transaction for good: nothing ever writes to this store
+	ask      ast.Body            // what facts are wanted; nil without facts
+	judge    map[endpoint]ast.Body
+
+	stuck atomic.Int64 // evaluations that overran their deadline and still run
+}
+
+// Name of the policy.
+func (p *Policy) Name() string { return p.name }
+
+// Revision identifies what the policy was compiled from: modules, imported libraries, parameters, reads and timeout.
+func (p *Policy) Revision() string { return p.revision }
+
+// Validates tells whether the policy has anything to say on the validating endpoint.
+func (p *Policy) Validates() bool { return p.judge[admit] != nil }
+
+// Mutates tells whether the policy has patch rules.
+func (p *Policy) Mutates() bool { return p.judge[mutate] != nil }
+
+// Compile makes a policy out of its source. The error is [CompileErrors]: all that is wrong, with file, line and column.
+func Compile(src Source) (*Policy, error) {
+	modules, errs := parse(src.Modules)
+	pool, libraryErrs := parse(src.Libraries)
+	if errs = append(errs, libraryErrs...); len(errs) > 0 {
+		return nil, errs
+	}
+	libraries := imported(modules, pool)
+	if err := compileStrict(append(slices.Clone(modules), libraries...)); err != nil {
+		return nil, err
+	}
+	rules, errs := checkContract(src, modules, libraries)
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	parameters, err := parseParameters(src)
+	if err != nil {
+		return nil, err
+	}
+	p := &Policy{
+		name: src.Name, timeout: src.Timeout, reads: src.Reads, facts: rules.facts,
+		revision: revision(src, libraries), judge: map[endpoint]ast.Body{},
+	}
+	if err := p.link(rules, modules, libraries); err != nil {
+		return nil, err
+	}
+	p.store = inmem.NewFromObjectWithOpts(map[string]any{"parameters": parameters},
+		inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true))
+	p.txn, err = p.store.NewTransaction(context.Background())
+	return p, err
+}
+
+// CheckLibrary checks modules that policies import: strict compilation, and that they read neither input nor parameters.
+// The error is [CompileErrors].
+func CheckLibrary(src Source) error {
+	modules, errs := parse(src.Modules)
+	pool, poolErrs := parse(src.Libraries)
+	if errs = append(errs, poolErrs...); len(errs) > 0 {
+		return errs
+	}
+	if err := compileStrict(append(slices.Clone(modules), imported(modules, pool)...)); err != nil {
+		return err
+	}
+	c := &contract{}
+	for _, m := range modules {
+		c.library(m)
+		if !m.Package.Path.HasPrefix(packageRef(src.Package)) {
+			c.errs.add(m.Package.Location, "package %s is not spec.package %s, nor below it", packageName(m), src.Package)
+		}
+	}
+	return c.errs.orNil()
+}
+
+// compileStrict compiles what the author wrote and nothing else, so that strict mode speaks only of the author's text.
+func compileStrict(modules []*ast.Module) error {
+	compiler := newCompiler().WithStrict(true)
+	compiler.Compile(byName(modules))
+	var errs CompileErrors
+	errs.addOPA(compiler.Errors)
+	return errs.orNil()
+}
+
+// link compiles the modules together with their witnesses and prepares the queries.
+func (p *Policy) link(c *contract, modules, libraries []*ast.Module) error {
+	all := byName(append(slices.Clone(modules), libraries...))
+	made, rules := witnesses(c.pkg, modules)
+	for name, m := range made {
+		all[name] = m
+	}
+	p.rules = rules
+	p.compiler = newCompiler()
+	if p.compiler.Compile(all); p.compiler.Failed() {
+		var errs CompileErrors
+		errs.addOPA(p.compiler.Errors)
+		return errs
+	}
+	var err error
+	if len(c.facts) > 0 {
+		if p.ask, err = p.query(fmt.Sprintf("facts = [x | x = %v.facts]", c.pkg)); err != nil {
+			return err
+		}
+	}
+	for _, e := range []endpoint{admit, mutate} {
+		speaks := slices.ContainsFunc(rules, func(r outcomeRule) bool { return endpointOf(r.name) == e })
+		if !speaks && (e == mutate || !c.has[ruleOutcome]) {
+			continue
+		}
+		q := fmt.Sprintf("%v.valid_input = true; outcome = [x | x = %v.outcome]", c.pkg, c.pkg)
+		if speaks {
+			q += fmt.Sprintf("; fires = %v.%s; yields = %v.%s", c.pkg, e.fires(), c.pkg, e.yields())
+		}
+		if p.judge[e], err = p.query(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// query compiles a query of our own making. It fails where the policy makes it impossible, as with a valid_input that can
+// only be a string.
+func (p *Policy) query(text string) (ast.Body, error) {
+	body, err := p.compiler.QueryCompiler().Compile(ast.MustParseBody(text))
+	if err != nil {
+		return nil, CompileErrors{{File: p.name, Message: fmt.Sprintf("asking `%s`: %v", text, err)}}
+	}
+	return body, nil
+}
+
+func newCompiler() *ast.Compiler {
+	return ast.NewCompiler().WithCapabilities(capabilities())
+}
+
+func byName(modules []*ast.Module) map[string]*ast.Module {
+	named := make(map[string]*ast.Module, len(modules))
+	for _, m := range modules {
+		named[packageName(m)+"/"+m.Package.Location.File] = m.Copy() // the compiler rewrites what it is given
+	}
+	return named
+}
+
+func parseParameters(src Source) (map[string]any, error) {
+	if len(src.Parameters) == 0 {
+		return map[string]any{}, nil
+	}
+	parsed, err := ParseValue(src.Parameters)
+	if err == nil {
+		var decoded any
+		if decoded, err = parsed.Decode(); err == nil {
+			if object, ok := decoded.(map[string]any); ok {
+				return object, nil
+			}
+			err = fmt.Errorf("not an object")
+		}
+	}
+	return nil, CompileErrors{{File: src.Name, Message: fmt.Sprintf("spec.parameters: %v", err)}}
+}
+
+func revision(src Source, libraries []*ast.Module) string {
+	used := slices.DeleteFunc(slices.Clone(src.Libraries), func(m Module) bool {
+		return !slices.ContainsFunc(libraries, func(l *ast.Module) bool { return l.Package.Location.File == m.Name })
+	})
+	src.Libraries, src.Tests = used, nil
+	text, err := json.Marshal(src)
+	if err != nil {
+		panic(err) // a Source holds nothing that cannot be marshalled
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:12]
+}

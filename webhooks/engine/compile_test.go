@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestCompileSaysWhatIsWrongAndWhere(t *testing.T) {
+	const valid = "valid_input if true\n\n"
+	const deny = denyMetadata + `deny contains {"reason": "R", "message": "m"} if true` + "\n\n"
+	for name, tc := range map[string]struct{ rules, want string }{
+		"syntax":                  {valid + "deny contains {\n", "p.rego:9:0: unexpected eof"},
+		"unsafe variable":         {valid + deny + "a := b if true\n", "p.rego:13:6: var b is unsafe"},
+		"unused variable":         {valid + deny + "a if { b := 1 }\n", "assigned var b unused"},
+		"unknown function":        {valid + deny + "a := foo(1)\n", "undefined function foo"},
+		"network":                 {valid + deny + "a := http.send({})\n", "undefined function http.send"},
+		"clock":                   {valid + deny + "a := time.now_ns()\n", "undefined function time.now_ns"},
+		"network behind with":     {valid + deny + "a := 1 if count([1]) == 2 with count as http.send\n", "var http is unsafe"},
+		"own annotations":         {valid + deny + "a := rego.metadata.rule()\n", "undefined function rego.metadata.rule"},
+		"large numbers":           {valid + deny + "a := numbers.range(1, 9)\n", "undefined function numbers.range"},
+		"rego.v2":                 {"import rego.v2\n\n" + valid + deny, "rego.v2"},
+		"no valid_input":          {deny, "p: no rule valid_input"},
+		"no outcome":              {valid, "none of deny, warn, patch and outcome"},
+		"deny complete":           {valid + denyMetadata + "deny := {\"x\"} if true\n", "p.rego:11:1: deny must be written"},
+		"deny with else":          {valid + denyMetadata + "deny := 1 if false\n\nelse := 2\n", "deny must be written"},
+		"deny without metadata":   {valid + "deny contains {\"reason\": \"R\", \"message\": \"m\"} if true\n", "p.rego:8:1: deny needs METADATA"},
+		"reason not CamelCase":    {valid + strings.Replace(deny, "reason: R", "reason: not_ok", 1), "CamelCase"},
+		"unknown custom key":      {valid + strings.Replace(deny, "remedy: do it", "remedy: x, severity: high", 1), "custom.severity"},
+		"fact with else":          {valid + deny + "facts.x := null if input.a\n\nelse := {}\n", "a fact has no else"},
+		"fact with default":       {valid + deny + "default facts.x := null\n", "a fact has no default"},
+		"fact with computed name": {valid + deny + "facts[n] := null if some n in input.names\n", "constant name"},
+		"facts as a whole":        {valid + deny + "facts := {\"x\": null}\n", "constant name"},
+		"fact never asked for":    {valid + deny + "a if input.facts.loan\n", "input.facts.loan is read but there is no rule facts.loan"},
+		"fact by computed name":   {valid + deny + "a if some n, input.facts[n] == 1\n", "p.rego"},
+		"all facts":               {valid + deny + "a := input.facts\n", "input.facts must be followed"},
+		"reserved name":           {valid + deny + "_sallyport_x := 1\n", "_sallyport_"},
+		"valid_input a string":    {"valid_input := \"true\"\n\n" + deny, "valid_input = true"},
+		"valid_input as set":      {"valid_input contains 1 if true\n\n" + deny, "valid_input must be written"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Compile(policy(tc.rules))
+			if err == nil {
+				t.Fatal("compiled")
+			}
+			if !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got:\n%v\nwant %q in it", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestCompileChecksPackagesLibrariesAndParameters(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Source)
+		want   string
+	}{
+		"foreign package": {func(s *Source) { s.Package = "toy.other" }, "is not spec.package"},
+		"undescribed package": {func(s *Source) {
+			s.Modules[0].Source = strings.Replace(lendingPolicy, "# description: A book is lent to one reader at a time.\n", "", 1)
+		}, "no METADATA with title and description"},
+		"library reads input":        {func(s *Source) { s.Libraries[0].Source += "\nx := input.y\n" }, "must not read input"},
+		"library reads parameters":   {func(s *Source) { s.Libraries[0].Source += "\nx := data.parameters.y\n" }, "must not read data.parameters"},
+		"library has a syntax error": {func(s *Source) { s.Libraries[0].Source += "\nx := \n" }, "readers.rego:"},
+		"library is missing":         {func(s *Source) { s.Libraries = nil }, "data.toy.lib.readers"},
+		"parameters are a list":      {func(s *Source) { s.Parameters = []byte("[]") }, "spec.parameters"},
+		"parameters repeat a key":    {func(s *Source) { s.Parameters = []byte(`{"a": 1, "a": 2}`) }, "spec.parameters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := lending()
+			tc.change(&src)
+			_, err := Compile(src)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q in it", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestRevisionFollowsWhatIsUsed(t *testing.T) {
+	base := mustCompile(t, lending()).Revision()
+	for name, tc := range map[string]struct {
+		change func(*Source)
+		same   bool
+	}{
+		"nothing":           {func(*Source) {}, true},
+		"an unused library": {func(s *Source) { s.Libraries[1].Source += "\ny := 2\n" }, true},
+		"a used library":    {func(s *Source) { s.Libraries[0].Source += "\ny := 2\n" }, false},
+		"a parameter":       {func(s *Source) { s.Parameters = []byte(`{"days": 15}`) }, false},
+		"a comment":         {func(s *Source) { s.Modules[0].Source += "\n# more\n" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := lending()
+			tc.change(&src)
+			if got := mustCompile(t, src).Revision(); (got == base) != tc.same {
+				t.Errorf("revision %s against %s, want the same: %v", got, base, tc.same)
+			}
+		})
+	}
+}
+
+func TestParseValue(t *testing.T) {
+	for name, text := range map[string]string{
+		"duplicate key":        `{"a": 1, "a": 2}`,
+		"nested duplicate key": `{"x": [{"a": 1, "a": 2}]}`,
+		"trailing data":        `{} {}`,
+		"nothing":              ``,
+		"half a document":      `{"a": [1, `,
+		"not JSON":             `{a: 1}`,
+		"invalid UTF-8":        "\"\xff\"",
+	} {
+		if _, err := ParseValue([]byte(text)); err == nil {
+			t.Errorf("%s: %q was accepted", name, text)
+		}
+	}
+	const text = `{"a":[1,2.5,"x",null,true,{"b":12345678901234567890}]}`
+	v, err := ParseValue([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := v.MarshalJSON(); err != nil || string(got) != text {
+		t.Errorf("got %s, %v back", got, err)
+	}
+}

@@ -1,0 +1,206 @@
+package engine
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// The names of the contract's rules.
+const (
+	ruleFacts   = "facts"
+	ruleValid   = "valid_input"
+	ruleDeny    = "deny"
+	ruleWarn    = "warn"
+	rulePatch   = "patch"
+	ruleOutcome = "outcome"
+)
+
+// reserved begins the names of rules that the engine adds to a policy's package.
+const reserved = "_sallyport_"
+
+var camelCase = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+
+// contract checks what can be said of a policy before any request: the form of the contract's rules, their annotations,
+// and that no fact is read that is not asked for.
+type contract struct {
+	pkg     ast.Ref
+	modules []*ast.Module
+	errs    CompileErrors
+	facts   []string
+	has     map[string]bool
+}
+
+func checkContract(src Source, modules, libraries []*ast.Module) (*contract, CompileErrors) {
+	c := &contract{pkg: packageRef(src.Package), modules: modules, has: map[string]bool{}}
+	described := false
+	for _, m := range modules {
+		if !m.Package.Path.HasPrefix(c.pkg) {
+			c.errs.add(m.Package.Location, "package %s is not spec.package %s, nor below it", packageName(m), src.Package)
+			continue
+		}
+		described = c.packageAnnotations(m) || described
+		if m.Package.Path.Equal(c.pkg) {
+			for _, r := range m.Rules {
+				c.rule(r)
+			}
+		}
+	}
+	for _, m := range modules {
+		c.factReads(m)
+	}
+	for _, m := range libraries {
+		c.library(m)
+	}
+	whole := &ast.Location{File: src.Name}
+	if !described {
+		c.errs.add(whole, "no METADATA with title and description on package %s", src.Package)
+	}
+	if !c.has[ruleValid] {
+		c.errs.add(whole, "no rule %s: without it a missing field would silently allow", ruleValid)
+	}
+	if !c.has[ruleDeny] && !c.has[ruleWarn] && !c.has[rulePatch] && !c.has[ruleOutcome] {
+		c.errs.add(whole, "none of deny, warn, patch and outcome is defined in package %s", src.Package)
+	}
+	return c, c.errs
+}
+
+func (c *contract) rule(r *ast.Rule) {
+	ref := r.Head.Ref()
+	name := headName(r)
+	c.has[name] = true
+	switch {
+	case strings.HasPrefix(name, reserved):
+		c.errs.add(r.Location, "rule names beginning with %s are the engine's", reserved)
+	case name == ruleFacts:
+		c.factRule(r, ref)
+	case name == ruleDeny || name == ruleWarn || name == rulePatch:
+		if !isSetRule(r) {
+			c.errs.add(r.Location, "%s must be written `%s contains ... if`", name, name)
+		}
+		c.outcomeAnnotations(r, name)
+	case name == ruleValid:
+		if len(ref) != 1 || r.Head.RuleKind() != ast.SingleValue || len(r.Head.Args) > 0 {
+			c.errs.add(r.Location, "%s must be written `%s if`", name, name)
+		}
+	case name == ruleOutcome:
+		c.outcomeAnnotations(r, name)
+	}
+}
+
+func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {
+	switch {
+	case r.Default:
+		c.errs.add(r.Location, "a fact has no default: say null where it is not wanted")
+	case r.Else != nil:
+		c.errs.add(r.Location, "a fact has no else: write a rule for each case")
+	case len(ref) != 2 || !ref.IsGround() || r.Head.RuleKind() != ast.SingleValue || len(r.Head.Args) > 0:
+		c.errs.add(r.Location, "a fact must be written `facts.<name> := ...` with a constant name")
+	default:
+		if name := string(ref[1].Value.(ast.String)); !slices.Contains(c.facts, name) {
+			c.facts = append(c.facts, name)
+		}
+	}
+}
+
+// factReads refuses reads of facts that are never asked for: they would be undefined, and the rule silent.
+func (c *contract) factReads(m *ast.Module) {
+	facts := ast.MustParseRef("input.facts")
+	ast.WalkRefs(m, func(ref ast.Ref) bool {
+		if !ref.HasPrefix(facts) {
+			return false
+		}
+		if len(ref) == len(facts) {
+			c.errs.add(ref[0].Location, "input.facts must be followed by the name of a fact")
+			return false
+		}
+		name, constant := ref[len(facts)].Value.(ast.String)
+		if !constant {
+			c.errs.add(ref[0].Location, "input.facts must be followed by a constant name, not %s", ref[len(facts)])
+		} else if !slices.Contains(c.facts, string(name)) {
+			c.errs.add(ref[0].Location, "input.facts.%s is read but there is no rule facts.%s", string(name), string(name))
+		}
+		return false
+	})
+}
+
+func (c *contract) library(m *ast.Module) {
+	c.packageAnnotations(m)
+	ast.WalkRefs(m, func(ref ast.Ref) bool {
+		if ref.HasPrefix(ast.InputRootRef) || ref.HasPrefix(ast.MustParseRef("data.parameters")) {
+			c.errs.add(ref[0].Location, "a library gets what it needs as arguments: it must not read %s", ref)
+		}
+		return false
+	})
+}
+
+func (c *contract) packageAnnotations(m *ast.Module) (described bool) {
+	for _, a := range m.Annotations {
+		if a.Scope != "package" {
+			continue
+		}
+		described = described || a.Title != "" && a.Description != ""
+		c.customKeys(a)
+	}
+	return described
+}
+
+// outcomeAnnotations wants of every deny rule a title, the reason it gives and what its reader can do.
+func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
+	for _, a := range r.Annotations {
+		c.customKeys(a)
+	}
+	if name != ruleDeny {
+		return
+	}
+	reason, remedy, title := annotation(r, "reason"), annotation(r, "remedy"), ""
+	if len(r.Annotations) > 0 {
+		title = r.Annotations[0].Title
+	}
+	if title == "" || remedy == "" || !camelCase.MatchString(reason) {
+		c.errs.add(r.Location, "deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy")
+	}
+}
+
+func (c *contract) customKeys(a *ast.Annotations) {
+	for key := range a.Custom {
+		if key != "reason" && key != "remedy" {
+			c.errs.add(a.Location, "METADATA custom.%s is not known: custom takes reason and remedy", key)
+		}
+	}
+}
+
+// annotation gives a string under custom in a rule's own METADATA, or "".
+func annotation(r *ast.Rule, key string) string {
+	for _, a := range r.Annotations {
+		if s, ok := a.Custom[key].(string); ok {
+			return s
+		}
+	}
+	return ""
+}
+
+func headName(r *ast.Rule) string {
+	if v, ok := r.Head.Ref()[0].Value.(ast.Var); ok {
+		return string(v)
+	}
+	return ""
+}
+
+func isSetRule(r *ast.Rule) bool {
+	return len(r.Head.Ref()) == 1 && r.Head.RuleKind() == ast.MultiValue && len(r.Head.Args) == 0 && r.Else == nil && !r.Default
+}
+
+func packageRef(dotted string) ast.Ref {
+	ref := ast.Ref{ast.DefaultRootDocument}
+	for segment := range strings.SplitSeq(dotted, ".") {
+		ref = append(ref, ast.StringTerm(segment))
+	}
+	return ref
+}
+
+func packageName(m *ast.Module) string {
+	return strings.TrimPrefix(m.Package.Path.String(), "data.")
+}

@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// Input is what a decision is about, facts aside.
+type Input struct {
+	// Request is the AdmissionRequest.
+	Request Value
+	// Now is the time of the decision; the policy sees it in UTC with nine digits of a second.
+	Now time.Time
+}
+
+// TimeFormat is how policies see Input.Now: RFC 3339 in UTC, always with nine digits, so that texts sort as times do.
+const TimeFormat = "2006-01-02T15:04:05.000000000Z"
+
+// Decide says whether the request is admitted. A denial that rests on cached facts is confirmed once with live ones,
+// because a cache that is a moment behind must not refuse what has become possible. The error is always an [*Error].
+func (p *Policy) Decide(ctx context.Context, in Input, r Reader) (decision *Decision, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	defer contain(&err)
+	facts, err := p.gather(ctx, in, r)
+	if err != nil {
+		return nil, err
+	}
+	decision, err = p.judgeOn(ctx, admit, in, facts)
+	if err != nil || len(decision.Denials) == 0 || !fromCache(facts) {
+		return decision, err
+	}
+	live, err := refresh(ctx, facts, r)
+	if err != nil {
+		decision.Confirmation = Unconfirmed
+		return decision, nil
+	}
+	second, err := p.judgeOn(ctx, admit, in, live)
+	if err != nil {
+		decision.Confirmation = Unconfirmed
+		return decision, nil
+	}
+	second.Confirmation = Confirmed
+	if len(second.Denials) == 0 {
+		second.Confirmation = Refuted
+	}
+	return second, nil
+}
+
+// Patch says what to change in the object: only facts, valid_input and patch are evaluated. The error is always an [*Error].
+func (p *Policy) Patch(ctx context.Context, in Input, r Reader) (decision *Decision, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	defer contain(&err)
+	facts, err := p.gather(ctx, in, r)
+	if err != nil {
+		return nil, err
+	}
+	return p.judgeOn(ctx, mutate, in, facts)
+}
+
+// contain turns a panic, which can only be a bug of ours or of a library, into an error of this one policy.
+func contain(err *error) {
+	if r := recover(); r != nil {
+		*err = errorf(Panicked, "panic: %v\n%s", r, debug.Stack())
+	}
+}
+
+// gather asks the policy what it wants to know, and the reader for the answers.
+func (p *Policy) gather(ctx context.Context, in Input, r Reader) (map[string]Fact, error) {
+	if p.ask == nil {
+		return nil, nil
+	}
+	result, err := p.evaluate(ctx, p.ask, in.term(nil))
+	if err != nil {
+		return nil, err
+	}
+	if len(result) != 1 {
+		return nil, errorf(EvaluationFailed, "facts gave %d results", len(result))
+	}
+	document := only(result[0]["facts"])
+	if document == nil { // no fact is defined
+		document = ast.ObjectTerm()
+	}
+	facts, err := p.decodeFacts(document)
+	if err != nil {
+		return nil, err
+	}
+	return facts, answer(ctx, facts, r, func(q *Query) bool { return true })
+}
+
+// refresh reads again, live, what came from a cache; the rest is kept.
+func refresh(ctx context.Context, facts map[string]Fact, r Reader) (map[string]Fact, error) {
+	live := make(map[string]Fact, len(facts))
+	for name, f := range facts {
+		if f.Query != nil && !f.Answer.Live {
+			q := *f.Query
+			q.Live = true
+			f = Fact{Query: &q}
+		}
+		live[name] = f
+	}
+	return live, answer(ctx, live, r, func(q *Query) bool { return live[q.Fact].Answer == Answer{} })
+}
+
+func answer(ctx context.Context, facts map[string]Fact, r Reader, due func(*Query) bool) error {
+	for name, f := range facts {
+		if f.Query == nil || !due(f.Query) {
+			continue
+		}
+		a, err := r.Read(ctx, *f.Query)
+		if ctx.Err() != nil {
+			return errorf(DeadlineExceeded, "facts.%s was not answered in time: %w", name, context.Cause(ctx))
+		}
+		if err != nil {
+			return errorf(FactUnavailable, "facts.%s: %w", name, err)
+		}
+		facts[name] = Fact{Query: f.Query, Answer: a}
+	}
+	return nil
+}
+
+func fromCache(facts map[string]Fact) bool {
+	for _, f := range facts {
+		if f.Query != nil && !f.Answer.Live {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeOn evaluates valid_input and then the rules of one endpoint.
+func (p *Policy) judgeOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
+	query := p.judge[e]
+	if query == nil {
+		return &Decision{Facts: facts}, nil
+	}
+	result, err := p.evaluate(ctx, query, in.term(facts))
+	if err != nil {
+		return nil, err
+	}
+	if len(result) == 0 {
+		return nil, errorf(InputNotUnderstood, "valid_input does not hold for this request, its facts and the policy's parameters")
+	}
+	fires, yields := set(result[0]["fires"]), set(result[0]["yields"])
+	decision, err := p.read(fires, yields)
+	if err != nil {
+		return nil, err
+	}
+	decision.Facts = facts
+	decision.Outcome = Value{only(result[0]["outcome"])}
+	return decision, nil
+}
+
+// term builds the input document: request, now and, once they are known, facts.
+func (in Input) term(facts map[string]Fact) *ast.Term {
+	members := [][2]*ast.Term{
+		{ast.StringTerm("request"), in.Request.orNull()},
+		{ast.StringTerm("now"), ast.StringTerm(in.Now.UTC().Format(TimeFormat))},
+	}
+	if facts != nil {
+		answers := make([][2]*ast.Term, 0, len(facts))
+		for name, f := range facts {
+			answers = append(answers, [2]*ast.Term{ast.StringTerm(name), f.Answer.Value.orNull()})
+		}
+		members = append(members, [2]*ast.Term{ast.StringTerm("facts"), ast.ObjectTerm(answers...)})
+	}
+	return ast.ObjectTerm(members...)
+}
+
+// evaluate runs one query. The caller leaves at the deadline, whatever Rego does: OPA looks for a cancel only between
+// calls of builtins. Until such an evaluation has returned the policy is cut off, so that a bad policy can hold one
+// goroutine, not all of them.
+func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) (topdown.QueryResultSet, error) {
+	if p.stuck.Load() > 0 {
+		return nil, errorf(StillRunning, "an earlier evaluation of policy %s overran its deadline of %v and still runs", p.name, p.timeout)
+	}
+	type outcome struct {
+		result topdown.QueryResultSet
+		err    error
+	}
+	cancel := topdown.NewCancel()
+	done := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		defer func() { done <- o }()
+		defer contain(&o.err)
+		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
+			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).Run(ctx)
+	}()
+	select {
+	case o := <-done:
+		return o.result, evaluationError(o.err)
+	case <-ctx.Done():
+		cancel.Cancel()
+		p.stuck.Add(1)
+		go func() {
+			<-done
+			p.stuck.Add(-1)
+		}()
+		return nil, errorf(DeadlineExceeded, "no decision within %v: %w", p.timeout, context.Cause(ctx))
+	}
+}
+
+func evaluationError(err error) error {
+	var mine *Error
+	if err == nil || errors.As(err, &mine) {
+		return err
+	}
+	return &Error{Cause: EvaluationFailed, Err: fmt.Errorf("evaluating: %w", err)}
+}
+
+// only gives the element of [x | x = rule], or nil if the rule is undefined.
+func only(t *ast.Term) *ast.Term {
+	if array, ok := t.Value.(*ast.Array); ok && array.Len() > 0 {
+		return array.Elem(0)
+	}
+	return nil
+}
+
+func set(t *ast.Term) ast.Set {
+	if t != nil {
+		if s, ok := t.Value.(ast.Set); ok {
+			return s
+		}
+	}
+	return ast.NewSet()
+}

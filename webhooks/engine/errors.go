@@ -1,0 +1,40 @@
+package engine
+
+import "fmt"
+
+// Cause says why no decision could be made. The values are stable: metrics, decision records and denials carry them.
+type Cause string
+
+// The causes of an [*Error].
+const (
+	// InputNotUnderstood: valid_input did not hold, or a fact was undefined for this request.
+	InputNotUnderstood Cause = "InputNotUnderstood"
+	// FactUnavailable: the answer to a fact could not be read, or its kind is not synced yet.
+	FactUnavailable Cause = "FactUnavailable"
+	// DeadlineExceeded: facts and evaluation took longer than the policy's timeout.
+	DeadlineExceeded Cause = "DeadlineExceeded"
+	// StillRunning: an earlier evaluation of this policy overran its deadline and has not returned.
+	StillRunning Cause = "StillRunning"
+	// EvaluationFailed: Rego stopped with an error, for example a builtin that got the wrong type.
+	EvaluationFailed Cause = "EvaluationFailed"
+	// ContractViolated: the policy produced something that the contract does not allow.
+	ContractViolated Cause = "ContractViolated"
+	// Panicked: evaluating the policy panicked.
+	Panicked Cause = "Panicked"
+)
+
+// Error means that a policy could not decide. It is never a verdict: the caller applies the policy's onError.
+type Error struct {
+	Cause Cause
+	Err   error
+}
+
+// Error gives the message without the cause, which callers show beside it.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap gives the underlying error.
+func (e *Error) Unwrap() error { return e.Err }
+
+func errorf(cause Cause, format string, args ...any) *Error {
+	return &Error{Cause: cause, Err: fmt.Errorf(format, args...)}
+}

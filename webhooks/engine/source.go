@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// Source is everything a policy is compiled from.
+type Source struct {
+	// Name of the policy, for messages.
+	Name string
+	// Package that holds the outcome rules, dotted and without "data": "sallyport.operations.supersede".
+	Package string
+	// Modules of the policy, all in Package or below it.
+	Modules []Module
+	// Libraries that modules may import; those that are not imported do not become part of the policy.
+	Libraries []Module
+	// Tests of the policy, in packages named after what they test with _test appended; not part of the revision.
+	Tests []Module
+	// Parameters is the JSON object that the policy sees as data.parameters; empty means {}.
+	Parameters []byte
+	// Reads lists the kinds that facts may ask for.
+	Reads []Read
+	// Timeout bounds one decision: facts, evaluation and the confirmation of a denial.
+	Timeout time.Duration
+}
+
+// Module is one Rego file.
+type Module struct{ Name, Source string }
+
+// Read is a kind that facts may ask for, and the fields by which they may look it up.
+type Read struct {
+	APIVersion, Kind string
+	Indexes          []string
+}
+
+// CompileError is one problem with a policy's text. Row and Col count from one; zero means the policy as a whole.
+type CompileError struct {
+	File     string
+	Row, Col int
+	Message  string
+}
+
+// Error gives file:line:column: message.
+func (e CompileError) Error() string {
+	if e.Row == 0 {
+		return fmt.Sprintf("%s: %s", e.File, e.Message)
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Row, e.Col, e.Message)
+}
+
+// CompileErrors lists all that was found wrong with a policy, a line each.
+type CompileErrors []CompileError
+
+// Error gives a line for each problem.
+func (es CompileErrors) Error() string {
+	lines := make([]string, len(es))
+	for i, e := range es {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (es *CompileErrors) add(loc *ast.Location, format string, args ...any) {
+	e := CompileError{Message: fmt.Sprintf(format, args...)}
+	if loc != nil {
+		e.File, e.Row, e.Col = loc.File, loc.Row, loc.Col
+	}
+	*es = append(*es, e)
+}
+
+func (es *CompileErrors) addOPA(errs ast.Errors) {
+	for _, e := range errs {
+		es.add(e.Location, "%s", e.Message)
+	}
+}
+
+// orNil keeps an empty list from becoming a non-nil error.
+func (es CompileErrors) orNil() error {
+	if len(es) == 0 {
+		return nil
+	}
+	return es
+}
+
+// parse reads modules with their annotations, all of them, so that every file's first error is told at once.
+func parse(modules []Module) ([]*ast.Module, CompileErrors) {
+	var errs CompileErrors
+	var parsed []*ast.Module
+	options := ast.ParserOptions{ProcessAnnotation: true, Capabilities: capabilities()}
+	for _, m := range modules {
+		module, err := ast.ParseModuleWithOpts(m.Name, m.Source, options)
+		switch err := err.(type) {
+		case nil:
+			parsed = append(parsed, module)
+		case ast.Errors:
+			errs.addOPA(err)
+		default:
+			errs = append(errs, CompileError{File: m.Name, Message: err.Error()})
+		}
+	}
+	return parsed, errs
+}
+
+// imported picks the library modules that modules reach, directly or through other libraries.
+func imported(modules, libraries []*ast.Module) []*ast.Module {
+	var picked []*ast.Module
+	seen := map[*ast.Module]bool{}
+	for queue := modules; len(queue) > 0; queue = queue[1:] {
+		ast.WalkRefs(queue[0], func(ref ast.Ref) bool {
+			for _, library := range libraries {
+				if !seen[library] && ref.HasPrefix(library.Package.Path) {
+					seen[library] = true
+					picked = append(picked, library)
+					queue = append(queue, library)
+				}
+			}
+			return false
+		})
+	}
+	return picked
+}

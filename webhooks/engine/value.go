@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// Value is an immutable JSON document in the form that policies are evaluated on. The zero Value is null.
+type Value struct{ term *ast.Term }
+
+// ParseValue reads one JSON document. Duplicate object keys and trailing data are errors: two readers of the same
+// text must never see different documents.
+func ParseValue(data []byte) (Value, error) {
+	dec := jsontext.NewDecoder(bytes.NewReader(data))
+	term, err := readTerm(dec)
+	if err != nil {
+		return Value{}, err
+	}
+	if _, err := dec.ReadToken(); err != io.EOF {
+		return Value{}, fmt.Errorf("data after the end of the JSON document at byte %d", dec.InputOffset())
+	}
+	return Value{term}, nil
+}
+
+// ValueOf converts decoded JSON: maps, slices, strings, numbers, booleans and nil.
+func ValueOf(decoded any) (Value, error) {
+	v, err := ast.InterfaceToValue(decoded)
+	if err != nil {
+		return Value{}, err
+	}
+	return Value{ast.NewTerm(v)}, nil
+}
+
+// MarshalJSON gives the document's text.
+func (v Value) MarshalJSON() ([]byte, error) {
+	decoded, err := v.Decode()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(decoded)
+}
+
+// Get returns the member key of an object; null for anything that has no such member.
+func (v Value) Get(key string) Value {
+	if v.term == nil {
+		return Value{}
+	}
+	object, ok := v.term.Value.(ast.Object)
+	if !ok {
+		return Value{}
+	}
+	return Value{object.Get(ast.StringTerm(key))}
+}
+
+// IsNull tells null from every other document.
+func (v Value) IsNull() bool {
+	if v.term == nil {
+		return true
+	}
+	_, null := v.term.Value.(ast.Null)
+	return null
+}
+
+// Text gives the string that the document is; "" for every other document.
+func (v Value) Text() string {
+	if v.term == nil {
+		return ""
+	}
+	return text(v.term)
+}
+
+// Decode gives the document as maps, slices, strings, [json.Number], booleans and nil, for the caller to change.
+func (v Value) Decode() (any, error) {
+	if v.term == nil {
+		return nil, nil
+	}
+	return ast.JSON(v.term.Value)
+}
+
+func (v Value) orNull() *ast.Term {
+	if v.term == nil {
+		return ast.InternedNullTerm
+	}
+	return v.term
+}
+
+func readTerm(dec *jsontext.Decoder) (*ast.Term, error) {
+	tok, err := dec.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch tok.Kind() {
+	case 'n':
+		return ast.InternedNullTerm, nil
+	case 't', 'f':
+		return ast.InternedTerm(tok.Bool()), nil
+	case '"':
+		return ast.StringTerm(tok.String()), nil
+	case '0':
+		return ast.NumberTerm(json.Number(tok.String())), nil
+	case '{':
+		return readObject(dec)
+	default: // '[': the decoder lets no closing delimiter through where a value is due
+		return readArray(dec)
+	}
+}
+
+func readObject(dec *jsontext.Decoder) (*ast.Term, error) {
+	var members [][2]*ast.Term
+	for dec.PeekKind() != '}' {
+		key, err := readTerm(dec)
+		if err != nil {
+			return nil, err
+		}
+		value, err := readTerm(dec)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, [2]*ast.Term{key, value})
+	}
+	_, err := dec.ReadToken()
+	return ast.ObjectTerm(members...), err
+}
+
+func readArray(dec *jsontext.Decoder) (*ast.Term, error) {
+	var elements []*ast.Term
+	for dec.PeekKind() != ']' {
+		element, err := readTerm(dec)
+		if err != nil {
+			return nil, err
+		}
+		elements = append(elements, element)
+	}
+	_, err := dec.ReadToken()
+	return ast.ArrayTerm(elements...), err
+}

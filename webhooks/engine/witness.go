@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// In Rego a rule whose body holds but whose value is undefined yields nothing, without an error: a denial whose message
+// names a missing field simply vanishes. Tests at full coverage do not find that, because they have the field.
+//
+// So every deny, warn and patch rule is compiled twice more, as a witness: once with its body alone (`fires`) and once
+// with its body and value (`yields`). Both are keyed by the rule's number and by the variables through which body and value
+// are connected, so that each single match of the body must have given a value. Results are taken from `yields`, which
+// also tells which rule a denial came from.
+//
+//	deny contains $"{op.metadata.name} is busy" if some op in input.facts.unfinished
+//
+// becomes
+//
+//	_sallyport_admit_fires  contains [0, [op]] if some op in input.facts.unfinished
+//	_sallyport_admit_yields contains [0, [op], $"{op.metadata.name} is busy"] if some op in input.facts.unfinished
+
+// endpoint tells the two occasions on which a policy is evaluated: they have witnesses of their own, because a request is
+// validated and mutated in different calls.
+type endpoint string
+
+const (
+	admit  endpoint = "admit"
+	mutate endpoint = "patch"
+)
+
+func (e endpoint) fires() string  { return reserved + string(e) + "_fires" }
+func (e endpoint) yields() string { return reserved + string(e) + "_yields" }
+
+func endpointOf(ruleName string) endpoint {
+	if ruleName == rulePatch {
+		return mutate
+	}
+	return admit
+}
+
+// outcomeRule is a deny, warn or patch rule; witnesses name it by its position in Policy.rules.
+type outcomeRule struct {
+	name     string
+	reason   string
+	location *ast.Location
+}
+
+// witnesses makes a module of witnesses for each module that has outcome rules; imports stay those of the original.
+func witnesses(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []outcomeRule) {
+	var rules []outcomeRule
+	made := map[string]*ast.Module{}
+	globals := ruleNames(pkg, modules)
+	for _, m := range modules {
+		if !m.Package.Path.Equal(pkg) {
+			continue
+		}
+		witness := &ast.Module{Package: m.Package.Copy(), Imports: m.Imports}
+		known := globals.Copy()
+		for _, i := range m.Imports {
+			known.Add(i.Name())
+		}
+		for _, r := range m.Rules {
+			name := headName(r)
+			if name != ruleDeny && name != ruleWarn && name != rulePatch {
+				continue
+			}
+			index := ast.IntNumberTerm(len(rules))
+			link := linkingVars(r, known)
+			e := endpointOf(name)
+			witness.Rules = append(witness.Rules,
+				setRule(witness, r, e.fires(), ast.ArrayTerm(index, link)),
+				setRule(witness, r, e.yields(), ast.ArrayTerm(index, link.Copy(), r.Head.Key.Copy())))
+			rules = append(rules, outcomeRule{name: name, reason: annotation(r, "reason"), location: r.Location})
+		}
+		if len(witness.Rules) > 0 {
+			made[reserved+strconv.Itoa(len(made))+".rego"] = witness
+		}
+	}
+	return made, rules
+}
+
+func setRule(in *ast.Module, original *ast.Rule, name string, key *ast.Term) *ast.Rule {
+	r := original.Copy()
+	r.Module = in
+	r.Annotations = nil
+	r.Head = &ast.Head{
+		Name: ast.Var(name), Reference: ast.Ref{ast.VarTerm(name)}, Key: key, Location: original.Head.Location,
+	}
+	return r
+}
+
+// linkingVars are the variables that the body binds and the value uses: one match of the body is told from another by them.
+func linkingVars(r *ast.Rule, known ast.VarSet) *ast.Term {
+	bound := ast.NewVarVisitor().WithParams(ast.VarVisitorParams{SkipClosures: true})
+	bound.Walk(r.Body)
+	used := ast.NewVarVisitor()
+	used.Walk(r.Head.Key)
+	var link []ast.Var
+	for v := range used.Vars() {
+		if bound.Vars().Contains(v) && !known.Contains(v) && !v.IsWildcard() && !isRoot(v) && !isFunction(r, v) {
+			link = append(link, v)
+		}
+	}
+	slices.Sort(link)
+	terms := make([]*ast.Term, len(link))
+	for i, v := range link {
+		terms[i] = ast.NewTerm(v)
+	}
+	return ast.ArrayTerm(terms...)
+}
+
+func isRoot(v ast.Var) bool {
+	return v == ast.DefaultRootDocument.Value || v == ast.InputRootDocument.Value
+}
+
+// isFunction tells names of builtins ("count", "time" of time.format) from variables: a variable is never called.
+func isFunction(r *ast.Rule, v ast.Var) bool {
+	called := false
+	operator := func(t *ast.Term) {
+		if ref, ok := t.Value.(ast.Ref); ok && ref[0].Value.Compare(v) == 0 {
+			called = true
+		}
+	}
+	ast.WalkTerms(r, func(t *ast.Term) bool {
+		if call, ok := t.Value.(ast.Call); ok {
+			operator(call[0])
+		}
+		return false
+	})
+	ast.WalkExprs(r, func(e *ast.Expr) bool {
+		if e.IsCall() {
+			operator(e.Terms.([]*ast.Term)[0])
+		}
+		return false
+	})
+	return called
+}
+
+func ruleNames(pkg ast.Ref, modules []*ast.Module) ast.VarSet {
+	names := ast.NewVarSet()
+	for _, m := range modules {
+		if m.Package.Path.Equal(pkg) {
+			for _, r := range m.Rules {
+				names.Add(ast.Var(headName(r)))
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,94 @@
+package facts
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// gated is an API server whose reads begin when the test lets them; only there can "not begun yet" be told from "running".
+type gated struct {
+	client.Client
+	begun   chan string
+	release chan struct{}
+	reads   atomic.Int32
+}
+
+func (g *gated) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	g.reads.Add(1)
+	g.begun <- key.Name
+	<-g.release
+	return nil
+}
+
+func question(name string) engine.Query {
+	return engine.Query{APIVersion: "v1", Kind: "Pod", Name: name, Live: true}
+}
+
+// Requests with the same question share a read that waits for its turn, and never one that has begun: that one may miss
+// what the later request's author has already seen.
+func TestSameQuestionsShareAReadThatHasNotBegun(t *testing.T) {
+	g := &gated{begun: make(chan string), release: make(chan struct{})}
+	l := newLive(g)
+	var wg sync.WaitGroup
+	ask := func(name string) {
+		wg.Go(func() {
+			if _, err := l.read(context.Background(), question(name)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range liveReads { // every slot is taken by a read that has begun
+		l.slots <- struct{}{}
+	}
+	first, err := l.join(question("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if f, _ := l.join(question("a")); f != first {
+			t.Fatal("a second read of the same was queued")
+		}
+	}
+	if f, _ := l.join(question("b")); f == first {
+		t.Fatal("another question shares the read")
+	}
+	for range liveReads {
+		<-l.slots
+	}
+	<-g.begun
+	<-g.begun
+	ask("a") // both reads have begun: this one must begin anew
+	<-g.begun
+	close(g.release)
+	wg.Wait()
+	if n := g.reads.Load(); n != 3 {
+		t.Errorf("%d reads reached the API server, want 3", n)
+	}
+}
+
+func TestRequestLeavesAtItsDeadline(t *testing.T) {
+	g := &gated{begun: make(chan string, 1), release: make(chan struct{})}
+	defer close(g.release)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := newLive(g).read(ctx, question("a")); err == nil {
+		t.Error("waited for an answer that nobody gives")
+	}
+}
+
+func TestExceptNeedsTheFieldToBeThere(t *testing.T) {
+	o := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "Failed"}}}
+	if !excepted(o, map[string][]string{"status.phase": {"Completed", "Failed"}}) {
+		t.Error("a failed object was not left out")
+	}
+	if excepted(o, map[string][]string{"status.phase": {"Completed"}, "spec.x": {""}}) {
+		t.Error("an object was left out that has none of the values")
+	}
+}

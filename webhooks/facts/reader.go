@@ -1,0 +1,140 @@
+package facts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+type requester = authenticationv1.UserInfo
+
+// Subject is the object under review: what is left out of lists, so that policies see the world that the request changes.
+type Subject struct {
+	Kind            schema.GroupKind
+	Namespace, Name string
+	// UID is known at UPDATE and DELETE, and at CREATE on the validating endpoint only.
+	UID types.UID
+	// Old is the object as stored; null at CREATE.
+	Old engine.Value
+}
+
+// reader answers for one request.
+type reader struct {
+	store   *Store
+	request *admissionv1.AdmissionRequest
+	subject Subject
+}
+
+// For gives the reader of one request.
+func (s *Store) For(request *admissionv1.AdmissionRequest, subject Subject) engine.Reader {
+	return &reader{store: s, request: request, subject: subject}
+}
+
+// Read answers a policy's question.
+func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
+	switch {
+	case q.Access != nil:
+		return r.access(ctx, q)
+	case q.Parent:
+		return r.parent(ctx)
+	case q.Name != "" && r.isSubject(q):
+		return engine.Answer{Value: r.subject.Old, Live: true}, nil
+	}
+	f, err := r.find(ctx, q)
+	if err != nil {
+		return engine.Answer{}, err
+	}
+	answer := engine.Answer{Live: q.Live, ResourceVersion: f.resourceVersion}
+	if q.Name != "" {
+		answer.Value, err = one(f.objects)
+	} else {
+		answer.Value, err = r.list(f.objects)
+	}
+	return answer, err
+}
+
+func (r *reader) find(ctx context.Context, q engine.Query) (found, error) {
+	if q.Live {
+		return r.store.live.read(ctx, q)
+	}
+	return r.store.cached(ctx, q)
+}
+
+func (r *reader) access(ctx context.Context, q engine.Query) (engine.Answer, error) {
+	allowed, err := r.store.live.may(ctx, r.request.UserInfo, q.Access)
+	if err != nil {
+		return engine.Answer{}, fmt.Errorf("asking whether the requester may %s %s: %w", q.Access.Verb, q.Access.Resource, err)
+	}
+	v, err := engine.ValueOf(allowed)
+	return engine.Answer{Value: v, Live: true}, err
+}
+
+// parent reads the object whose subresource is requested. It is read live: a Scale names its parent and no more.
+func (r *reader) parent(ctx context.Context) (engine.Answer, error) {
+	if r.request.SubResource == "" {
+		return engine.Answer{}, errors.New("the request is for no subresource, so there is no parent")
+	}
+	resource := r.request.Resource
+	gvk, err := r.store.live.client.RESTMapper().KindFor(schema.GroupVersionResource(resource))
+	if err != nil {
+		return engine.Answer{}, err
+	}
+	apiVersion, kind := gvk.ToAPIVersionAndKind()
+	f, err := r.store.live.read(ctx, engine.Query{
+		APIVersion: apiVersion, Kind: kind, Namespace: r.request.Namespace, Name: r.request.Name,
+	})
+	if err != nil {
+		return engine.Answer{}, err
+	}
+	v, err := one(f.objects)
+	return engine.Answer{Value: v, Live: true, ResourceVersion: f.resourceVersion}, err
+}
+
+// isSubject tells whether a query by name asks for the object under review.
+func (r *reader) isSubject(q engine.Query) bool {
+	kind := schema.FromAPIVersionAndKind(q.APIVersion, q.Kind).GroupKind()
+	return kind == r.subject.Kind && q.Namespace == r.subject.Namespace && q.Name == r.subject.Name
+}
+
+// list puts objects in order of age, without the object under review.
+func (r *reader) list(objects []*unstructured.Unstructured) (engine.Value, error) {
+	others := slices.DeleteFunc(slices.Clone(objects), r.reviewed)
+	slices.SortFunc(others, func(a, b *unstructured.Unstructured) int {
+		if older := a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time); older != 0 {
+			return older
+		}
+		return strings.Compare(string(a.GetUID()), string(b.GetUID()))
+	})
+	decoded := make([]any, len(others))
+	for i, o := range others {
+		decoded[i] = o.Object
+	}
+	return engine.ValueOf(decoded)
+}
+
+func (r *reader) reviewed(o *unstructured.Unstructured) bool {
+	if o.GroupVersionKind().GroupKind() != r.subject.Kind {
+		return false
+	}
+	if r.subject.UID != "" {
+		return o.GetUID() == r.subject.UID
+	}
+	return o.GetNamespace() == r.subject.Namespace && o.GetName() == r.subject.Name
+}
+
+func one(objects []*unstructured.Unstructured) (engine.Value, error) {
+	if len(objects) == 0 {
+		return engine.Value{}, nil
+	}
+	return engine.ValueOf(objects[0].Object)
+}

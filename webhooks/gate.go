@@ -1,0 +1,137 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+// FactSource gives the reader that answers the facts of one request.
+type FactSource interface {
+	For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader
+}
+
+// Gate asks the policies. It is safe for use by any number of requests at once.
+type Gate struct {
+	facts    FactSource
+	recorder *Recorder
+	now      func() time.Time
+	set      atomic.Pointer[catalog.Set]
+}
+
+// NewGate makes a gate over a set of policies. Every decision is given to the recorder.
+func NewGate(set *catalog.Set, source FactSource, recorder *Recorder, now func() time.Time) *Gate {
+	g := &Gate{facts: source, recorder: recorder, now: now}
+	g.set.Store(set)
+	return g
+}
+
+// verdict is what one policy says about a request. Exactly one of decision and err is set.
+type verdict struct {
+	policy   *catalog.Policy
+	decision *engine.Decision
+	err      *engine.Error
+	took     time.Duration
+}
+
+// judgement is a request with all that was said about it.
+type judgement struct {
+	id       types.UID
+	endpoint string
+	at       time.Time
+	review   *Review
+	verdicts []verdict
+}
+
+// The names of the endpoints in metrics and decision records.
+const (
+	validating = "validate"
+	mutating   = "mutate"
+)
+
+// Validate asks every policy that the request meets whether it is admitted.
+func (g *Gate) Validate(ctx context.Context, review *Review) *admissionv1.AdmissionResponse {
+	j := g.judge(ctx, validating, review, (*catalog.Policy).Validates, (*engine.Policy).Decide)
+	response := j.respond()
+	g.recorder.record(j, response)
+	return response
+}
+
+// Mutate asks every policy that the request meets what to change in the object.
+func (g *Gate) Mutate(ctx context.Context, review *Review) *admissionv1.AdmissionResponse {
+	j := g.judge(ctx, mutating, review, (*catalog.Policy).Mutates, (*engine.Policy).Patch)
+	patch := j.patch()
+	response := j.respond()
+	if response.Allowed && len(patch) > 0 {
+		kind := admissionv1.PatchTypeJSONPatch
+		response.Patch, response.PatchType = patch, &kind
+	}
+	g.recorder.record(j, response)
+	return response
+}
+
+type question func(*engine.Policy, context.Context, engine.Input, engine.Reader) (*engine.Decision, error)
+
+// judge puts the question to the policies, each for itself: a slow or broken one costs the others nothing.
+func (g *Gate) judge(ctx context.Context, endpoint string, review *Review, speaks func(*catalog.Policy) bool, ask question) *judgement {
+	j := &judgement{id: uuid.NewUUID(), endpoint: endpoint, at: g.now(), review: review}
+	reader := g.facts.For(review.Request, review.Subject())
+	in := engine.Input{Request: review.Document, Now: j.at}
+	var selected []catalog.Selected
+	for _, s := range g.set.Load().Select(ctx, review.Request, reader) {
+		if speaks(s.Policy) {
+			selected = append(selected, s)
+		}
+	}
+	j.verdicts = make([]verdict, len(selected))
+	var all sync.WaitGroup
+	for i, s := range selected {
+		all.Go(func() {
+			start := time.Now()
+			v := verdict{policy: s.Policy}
+			err := s.Err
+			if err == nil {
+				v.decision, err = ask(s.Policy.Policy, ctx, in, reader)
+			} else {
+				err = &engine.Error{Cause: engine.FactUnavailable, Err: err}
+			}
+			if err != nil {
+				v.fail(err)
+			}
+			v.took = time.Since(start)
+			j.verdicts[i] = v
+		})
+	}
+	all.Wait()
+	return j
+}
+
+func (v *verdict) fail(err error) {
+	v.decision = nil
+	if !errors.As(err, &v.err) {
+		v.err = &engine.Error{Cause: engine.EvaluationFailed, Err: err}
+	}
+}
+
+// refuses tells whether the verdict keeps the request out. Warn and Audit mode govern errors too: a policy that is being
+// tried out must not refuse because it is broken.
+func (v *verdict) refuses() bool {
+	if v.policy.Mode != v1alpha1.ModeEnforce {
+		return false
+	}
+	if v.err != nil {
+		return v.policy.OnError == v1alpha1.OnErrorDeny
+	}
+	return len(v.decision.Denials) > 0
+}

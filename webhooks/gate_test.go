@@ -1,0 +1,338 @@
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+const denyMetadata = "# METADATA\n# title: T\n# custom: {reason: %s, remedy: do it}\n"
+
+// denies is a rule that refuses objects whose spec has the field, with that reason and code.
+func denies(field, reason string, code int) string {
+	return fmt.Sprintf(denyMetadata+`deny contains {"reason": %q, "code": %d, "message": $"{input.request.object.spec.name} has %s"} if input.request.object.spec.%s`+"\n\n",
+		reason, reason, code, field, field)
+}
+
+// policyOf makes a policy on ConfigMaps.
+func policyOf(name, rules string, change ...func(*v1alpha1.RegoPolicySpec)) v1alpha1.RegoPolicy {
+	p := v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.RegoPolicySpec{
+		Package: "toy." + name, TimeoutMilliseconds: 4000,
+		Match: &v1alpha1.PolicyMatch{Resources: []v1alpha1.PolicyResources{{
+			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
+			Operations: []v1alpha1.MatchOperation{"CREATE", "UPDATE", "DELETE"},
+		}}},
+		Reads: []v1alpha1.PolicyRead{{APIVersion: "v1", Kind: "Secret"}},
+		Modules: []v1alpha1.PolicyModule{{Name: name + ".rego", Source: "# METADATA\n# title: T\n# description: D\npackage toy." +
+			name + "\n\nvalid_input if is_object(input.request)\n\n" + rules}},
+	}}
+	for _, c := range change {
+		c(&p.Spec)
+	}
+	return p
+}
+
+func mode(m v1alpha1.PolicyMode) func(*v1alpha1.RegoPolicySpec) {
+	return func(s *v1alpha1.RegoPolicySpec) { s.Mode = m }
+}
+
+func onErrorAllow(s *v1alpha1.RegoPolicySpec) { s.OnError = v1alpha1.OnErrorAllow }
+
+// world answers every fact the same.
+type world struct {
+	answer any
+	err    error
+}
+
+func (w world) For(*admissionv1.AdmissionRequest, facts.Subject) engine.Reader { return w }
+
+func (w world) Read(context.Context, engine.Query) (engine.Answer, error) {
+	if w.err != nil {
+		return engine.Answer{}, w.err
+	}
+	v, err := engine.ValueOf(w.answer)
+	return engine.Answer{Value: v, Live: true}, err
+}
+
+type fixture struct {
+	*Gate
+	records  bytes.Buffer
+	registry *prometheus.Registry
+}
+
+func newFixture(t *testing.T, w world, policies ...v1alpha1.RegoPolicy) *fixture {
+	t.Helper()
+	set, err := catalog.Compile(policies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{registry: prometheus.NewRegistry()}
+	now := func() time.Time { return time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC) }
+	f.Gate = NewGate(set, w, NewRecorder(f.registry, &f.records, false), now)
+	return f
+}
+
+// reviewOf a ConfigMap whose spec is the text; options of the API server's calls can be changed.
+func reviewOf(t *testing.T, operation admissionv1.Operation, spec string, change ...func(*admissionv1.AdmissionRequest)) *Review {
+	t.Helper()
+	object := runtime.RawExtension{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm", "namespace": "ns", "uid": "u-1"}, "spec": ` + spec + `}`)}
+	request := &admissionv1.AdmissionRequest{
+		UID: "r-1", Operation: operation, Namespace: "ns", Name: "cm",
+		Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
+		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+	}
+	if operation != admissionv1.Delete {
+		request.Object = object
+	}
+	if operation != admissionv1.Create {
+		request.OldObject = object
+	}
+	for _, c := range change {
+		c(request)
+	}
+	body, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	review, err := Decode(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return review
+}
+
+func TestDenialsOfAllPoliciesInOneResponse(t *testing.T) {
+	f := newFixture(t, world{},
+		policyOf("colour", denies("red", "TooRed", 409)),
+		policyOf("size", denies("big", "TooBig", 403)))
+	got := f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true, "big": true}`))
+	if got.Allowed || got.UID != "r-1" {
+		t.Fatalf("got %+v", got)
+	}
+	want := &metav1.Status{
+		Status: "Failure", Code: 403, Reason: "Forbidden",
+		Message: "[colour/TooRed] x has red\n[size/TooBig] x has big",
+		Details: &metav1.StatusDetails{Kind: "ConfigMap", Name: "cm", UID: "u-1", Causes: []metav1.StatusCause{
+			{Type: "TooRed", Message: "[colour/TooRed] x has red"}, {Type: "TooBig", Message: "[size/TooBig] x has big"},
+		}},
+	}
+	if diff := cmp.Diff(want, got.Result); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	if got.AuditAnnotations["verdict"] != "denied" || !strings.Contains(got.AuditAnnotations["policies"], "colour@") {
+		t.Errorf("got audit annotations %v", got.AuditAnnotations)
+	}
+	for key := range got.AuditAnnotations {
+		if strings.Contains(key, "/") || len(key) > 63 {
+			t.Errorf("the API server refuses the audit annotation key %q", key)
+		}
+	}
+}
+
+func TestCodeFitsTheRequest(t *testing.T) {
+	serverSideApply := func(r *admissionv1.AdmissionRequest) {
+		r.Options = runtime.RawExtension{Raw: []byte(`{"kind": "PatchOptions", "apiVersion": "meta.k8s.io/v1"}`)}
+	}
+	for name, tc := range map[string]struct {
+		operation admissionv1.Operation
+		code      int
+		change    func(*admissionv1.AdmissionRequest)
+		want      int32
+	}{
+		"409 on CREATE":                     {admissionv1.Create, 409, nil, 409},
+		"422 on CREATE":                     {admissionv1.Create, 422, nil, 422},
+		"429 is for evictions only":         {admissionv1.Create, 429, nil, 403},
+		"409 on UPDATE would retry a PATCH": {admissionv1.Update, 409, nil, 403},
+		"409 on a CREATE by PATCH":          {admissionv1.Create, 409, serverSideApply, 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var change []func(*admissionv1.AdmissionRequest)
+			if tc.change != nil {
+				change = append(change, tc.change)
+			}
+			f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", tc.code)))
+			got := f.Validate(t.Context(), reviewOf(t, tc.operation, `{"name": "x", "red": true}`, change...))
+			if got.Allowed || got.Result.Code != tc.want || got.Result.Reason != "TooRed" {
+				t.Errorf("got %+v, want code %d", got.Result, tc.want)
+			}
+		})
+	}
+}
+
+func TestModes(t *testing.T) {
+	red := denies("red", "TooRed", 403)
+	const broken = "warn contains \"w\" if to_number(input.request.object.spec.name) == 1\n"
+	for name, tc := range map[string]struct {
+		policy   v1alpha1.RegoPolicy
+		allowed  bool
+		warnings []string
+		verdict  string
+	}{
+		"Enforce":                   {policyOf("p", red), false, nil, "denied"},
+		"Warn":                      {policyOf("p", red, mode(v1alpha1.ModeWarn)), true, []string{"[p/TooRed] x has red"}, "warned"},
+		"Audit":                     {policyOf("p", red, mode(v1alpha1.ModeAudit)), true, nil, "audited"},
+		"an error, Enforce":         {policyOf("p", broken), false, nil, "error_denied"},
+		"an error, Audit":           {policyOf("p", broken, mode(v1alpha1.ModeAudit)), true, nil, "error_allowed"},
+		"an error, Enforce, Allow":  {policyOf("p", broken, onErrorAllow), true, []string{"[p/EvaluationFailed]"}, "error_allowed"},
+		"an error, Warn, Deny":      {policyOf("p", broken, mode(v1alpha1.ModeWarn)), true, []string{"[p/EvaluationFailed]"}, "error_allowed"},
+		"a warning of its own":      {policyOf("p", "warn contains \"careful\" if true\n"), true, []string{"careful"}, "allowed"},
+		"a warning in mode Audit":   {policyOf("p", "warn contains \"careful\" if true\n", mode(v1alpha1.ModeAudit)), true, nil, "allowed"},
+		"a warning beside a denial": {policyOf("p", red+"warn contains \"careful\" if true\n", mode(v1alpha1.ModeWarn)), true, []string{"[p/TooRed] x has red", "careful"}, "warned"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, world{}, tc.policy)
+			got := f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`))
+			if got.Allowed != tc.allowed || len(got.Warnings) != len(tc.warnings) {
+				t.Fatalf("got allowed %v, warnings %q, result %+v", got.Allowed, got.Warnings, got.Result)
+			}
+			for i, w := range tc.warnings {
+				if !strings.HasPrefix(got.Warnings[i], w) {
+					t.Errorf("got warning %q, want %q", got.Warnings[i], w)
+				}
+			}
+			if record := f.only(t); record.Policies[0].Verdict != tc.verdict || record.Allowed != tc.allowed {
+				t.Errorf("got record %+v, want verdict %s", record, tc.verdict)
+			}
+		})
+	}
+}
+
+// only gives the one record that was written.
+func (f *fixture) only(t *testing.T) Record {
+	t.Helper()
+	var record Record
+	if err := json.Unmarshal(f.records.Bytes(), &record); err != nil {
+		t.Fatalf("reading the record %q: %v", f.records.String(), err)
+	}
+	return record
+}
+
+func TestErrorsAreNamedAndFollowOnError(t *testing.T) {
+	const asks = `facts.secrets := {"apiVersion": "v1", "kind": "Secret", "namespace": "ns"}
+
+warn contains "w" if count(input.facts.secrets) == 7
+`
+	for name, tc := range map[string]struct {
+		err    error
+		code   int32
+		reason metav1.StatusReason
+		text   string
+	}{
+		"unreadable": {errors.New("connection refused"), 500, "FactUnavailable", "[p/FactUnavailable] the policy could not decide: facts.secrets: connection refused"},
+		"not synced": {fmt.Errorf("Secret: %w", facts.ErrNotSynced), 503, "FactUnavailable", "facts.secrets: Secret: not synced yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := newFixture(t, world{err: tc.err}, policyOf("p", asks)).Validate(t.Context(), reviewOf(t, admissionv1.Create, `{}`))
+			if got.Allowed || got.Result.Code != tc.code || got.Result.Reason != tc.reason || !strings.Contains(got.Result.Message, tc.text) {
+				t.Errorf("got %+v", got.Result)
+			}
+			if !newFixture(t, world{err: tc.err}, policyOf("p", asks, onErrorAllow)).Validate(t.Context(), reviewOf(t, admissionv1.Create, `{}`)).Allowed {
+				t.Error("onError Allow did not let the request pass")
+			}
+		})
+	}
+}
+
+func TestOneBrokenPolicyDoesNotSilenceAnother(t *testing.T) {
+	f := newFixture(t, world{},
+		policyOf("broken", "warn contains \"w\" if to_number(\"x\") == 1\n", onErrorAllow),
+		policyOf("good", denies("red", "TooRed", 403)))
+	got := f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`))
+	if got.Allowed || got.Result.Message != "[good/TooRed] x has red" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestMutationJoinsPatches(t *testing.T) {
+	add := func(path string) string {
+		return fmt.Sprintf("patch contains {\"op\": \"add\", \"path\": %q, \"value\": input.now} if true\n", path)
+	}
+	f := newFixture(t, world{}, policyOf("a", add("/spec/first")), policyOf("b", add("/spec/second")))
+	got := f.Mutate(t.Context(), reviewOf(t, admissionv1.Create, `{}`))
+	want := `[{"op":"add","path":"/spec/first","value":"2026-11-20T10:00:00.000000000Z"},{"op":"add","path":"/spec/second","value":"2026-11-20T10:00:00.000000000Z"}]`
+	if !got.Allowed || string(got.Patch) != want || *got.PatchType != admissionv1.PatchTypeJSONPatch {
+		t.Errorf("got %s", got.Patch)
+	}
+	f = newFixture(t, world{}, policyOf("a", add("/nothing/here")))
+	got = f.Mutate(t.Context(), reviewOf(t, admissionv1.Create, `{}`))
+	if got.Allowed || got.Patch != nil || !strings.HasPrefix(got.Result.Message, "[a/ContractViolated] the policy could not decide: its patch does not apply") {
+		t.Errorf("got %+v for a patch that does not apply", got.Result)
+	}
+	f = newFixture(t, world{}, policyOf("a", denies("red", "TooRed", 403)))
+	if got = f.Mutate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`)); !got.Allowed {
+		t.Errorf("a deny rule refused on the mutating endpoint: %+v", got.Result)
+	}
+}
+
+func TestExclusionsAndOtherResourcesMeetNoPolicy(t *testing.T) {
+	exclude := func(s *v1alpha1.RegoPolicySpec) {
+		s.Match.ExcludeNamespaces, s.Match.ExcludeUsers, s.Match.ExcludeGroups = []string{"calm"}, []string{"root"}, []string{"admins"}
+	}
+	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403), exclude))
+	for name, change := range map[string]func(*admissionv1.AdmissionRequest){
+		"namespace":     func(r *admissionv1.AdmissionRequest) { r.Namespace = "calm" },
+		"user":          func(r *admissionv1.AdmissionRequest) { r.UserInfo.Username = "root" },
+		"group":         func(r *admissionv1.AdmissionRequest) { r.UserInfo.Groups = []string{"a", "admins"} },
+		"resource":      func(r *admissionv1.AdmissionRequest) { r.Resource.Resource = "secrets" },
+		"subresource":   func(r *admissionv1.AdmissionRequest) { r.SubResource = "status" },
+		"group of kind": func(r *admissionv1.AdmissionRequest) { r.Resource.Group = "apps" },
+		"version":       func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" },
+	} {
+		if got := f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`, change)); !got.Allowed {
+			t.Errorf("%s: got %+v", name, got.Result)
+		}
+	}
+	if f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`)).Allowed {
+		t.Error("the policy does not deny at all")
+	}
+}
+
+func TestRecordsKeepNoSecrets(t *testing.T) {
+	secret := map[string]any{"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"password": "aHVudGVyMg=="}}
+	const asks = `facts.secrets := {"apiVersion": "v1", "kind": "Secret", "namespace": "ns"}
+
+warn contains "w" if count(input.facts.secrets) == 7
+`
+	f := newFixture(t, world{answer: []any{secret}}, policyOf("p", asks))
+	f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "hunter2", "a": "kept"}}}`))
+	text := f.records.String()
+	if strings.Contains(text, "aHVudGVyMg") || strings.Contains(text, "hunter2") || !strings.Contains(text, "kept") {
+		t.Errorf("got record %s", text)
+	}
+	if f.only(t).Policies[0].Facts["secrets"].Value == nil {
+		t.Error("the record has lost the fact itself")
+	}
+}
+
+func TestMetricsCountVerdicts(t *testing.T) {
+	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
+	f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`))
+	f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x"}`))
+	want := `# HELP sallyport_decisions_total What policies said of admission requests, by policy, its mode, verdict and reason; a decision counts once for each of its denials.
+# TYPE sallyport_decisions_total counter
+sallyport_decisions_total{endpoint="validate",mode="Enforce",policy="p",reason="",verdict="allowed"} 1
+sallyport_decisions_total{endpoint="validate",mode="Enforce",policy="p",reason="TooRed",verdict="denied"} 1
+`
+	if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sallyport_decisions_total"); err != nil {
+		t.Error(err)
+	}
+}

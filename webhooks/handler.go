@@ -1,0 +1,86 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxBody bounds a review. An object of etcd's largest size (1.5 MiB), twice, with room for its JSON; controller-runtime's
+// own webhooks use the same number.
+const maxBody = 7 << 20
+
+// The paths that the webhook configurations name.
+const (
+	ValidatePath = "/validate"
+	MutatePath   = "/mutate"
+)
+
+// Register adds the endpoints of the gate to a server's mux.
+func (g *Gate) Register(handle func(path string, handler http.Handler), log logr.Logger) {
+	handle(ValidatePath, &handler{endpoint: validating, decide: g.Validate, metrics: g.recorder.metrics, log: log})
+	handle(MutatePath, &handler{endpoint: mutating, decide: g.Mutate, metrics: g.recorder.metrics, log: log})
+}
+
+// handler speaks HTTP for one endpoint. What is not a review gets HTTP 400 and never a verdict: the API server then does
+// what the webhook's failurePolicy says.
+type handler struct {
+	endpoint string
+	decide   func(context.Context, *Review) *admissionv1.AdmissionResponse
+	metrics  *metrics
+	log      logr.Logger
+}
+
+// ServeHTTP answers one review.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer h.contain(w)
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		h.reject(w, unreadable(err), fmt.Errorf("reading the body: %w", err))
+		return
+	}
+	review, err := Decode(body)
+	if err != nil {
+		h.reject(w, "not_a_review", err)
+		return
+	}
+	answer := admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
+		Response: h.decide(r.Context(), review),
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		h.log.V(1).Info("the API server did not wait for the answer", "endpoint", h.endpoint, "error", err.Error())
+	}
+}
+
+func unreadable(err error) string {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return "too_large"
+	}
+	return "unreadable"
+}
+
+func (h *handler) reject(w http.ResponseWriter, cause string, err error) {
+	h.metrics.rejected.WithLabelValues(h.endpoint, cause).Inc()
+	h.log.Info("rejected a request that is no admission review", "endpoint", h.endpoint, "cause", cause, "error", err.Error())
+	http.Error(w, err.Error(), http.StatusBadRequest)
+}
+
+// contain answers for a bug of ours, outside any policy, with HTTP 500 instead of a broken connection.
+func (h *handler) contain(w http.ResponseWriter) {
+	if p := recover(); p != nil {
+		h.metrics.rejected.WithLabelValues(h.endpoint, "panic").Inc()
+		h.log.Error(fmt.Errorf("panic: %v", p), "answering a review", "endpoint", h.endpoint, "stack", string(debug.Stack()))
+		http.Error(w, "internal error; the log has the stack", http.StatusInternalServerError)
+	}
+}

@@ -1,0 +1,82 @@
+package webhooks
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// metrics of the webhooks. Labels are bounded: names of policies, reasons that their METADATA declares, never names of
+// objects or users.
+type metrics struct {
+	decisions *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
+	confirms  *prometheus.CounterVec
+	rejected  *prometheus.CounterVec
+	lost      prometheus.Counter
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sallyport_decisions_total",
+			Help: "What policies said of admission requests, by policy, its mode, verdict and reason; a decision counts once for each of its denials.",
+		}, []string{"endpoint", "policy", "mode", "verdict", "reason"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "sallyport_decision_duration_seconds",
+			Help:    "How long one policy took for one request, facts included.",
+			Buckets: []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+		}, []string{"endpoint", "policy"}),
+		confirms: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sallyport_confirmations_total",
+			Help: "Denials that rested on cached facts and were asked again with live ones, by what came of it.",
+		}, []string{"policy", "outcome"}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sallyport_rejected_reviews_total",
+			Help: "HTTP requests that were no admission review and got an HTTP error, by cause.",
+		}, []string{"endpoint", "cause"}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sallyport_decision_records_lost_total",
+			Help: "Decision records that could not be written.",
+		}),
+	}
+	registry.MustRegister(m.decisions, m.duration, m.confirms, m.rejected, m.lost)
+	return m
+}
+
+func (m *metrics) count(j *judgement) {
+	for i := range j.verdicts {
+		v := &j.verdicts[i]
+		name := v.policy.Name()
+		m.duration.WithLabelValues(j.endpoint, name).Observe(v.took.Seconds())
+		objections := v.objections()
+		for _, o := range objections {
+			m.decisions.WithLabelValues(j.endpoint, name, string(v.policy.Mode), v.word(), o.Reason).Inc()
+		}
+		if len(objections) == 0 {
+			m.decisions.WithLabelValues(j.endpoint, name, string(v.policy.Mode), v.word(), "").Inc()
+		}
+		if v.decision != nil && v.decision.Confirmation != engine.NotNeeded {
+			m.confirms.WithLabelValues(name, string(v.decision.Confirmation)).Inc()
+		}
+	}
+}
+
+// word says what became of a verdict: denied, warned, audited, allowed, or error with what onError made of it.
+func (v *verdict) word() string {
+	switch {
+	case v.err != nil && v.refuses():
+		return "error_denied"
+	case v.err != nil:
+		return "error_allowed"
+	case len(v.decision.Denials) == 0:
+		return "allowed"
+	case v.refuses():
+		return "denied"
+	case v.policy.Mode == v1alpha1.ModeWarn:
+		return "warned"
+	default:
+		return "audited"
+	}
+}

@@ -1,0 +1,147 @@
+package webhooks
+
+import (
+	"encoding/json"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// Record is one decision, with everything it was made from: the same policies give the same decision for it at any time.
+// What must not be kept is left out: the data of Secrets, and kubectl's copy of the last applied object.
+type Record struct {
+	ID       types.UID `json:"id"`
+	Time     string    `json:"time"`
+	Endpoint string    `json:"endpoint"`
+	Allowed  bool      `json:"allowed"`
+	DryRun   bool      `json:"dryRun,omitempty"`
+	// Request is the AdmissionRequest as policies saw it.
+	Request  any              `json:"request"`
+	Policies []PolicyDecision `json:"policies"`
+	Warnings []string         `json:"warnings,omitempty"`
+}
+
+// PolicyDecision is what one policy said.
+type PolicyDecision struct {
+	Policy   string              `json:"policy"`
+	Revision string              `json:"revision"`
+	Mode     v1alpha1.PolicyMode `json:"mode"`
+	// Verdict is allowed, denied, warned, audited, error_denied or error_allowed.
+	Verdict      string                `json:"verdict"`
+	Denials      []engine.Denial       `json:"denials,omitempty"`
+	Warnings     []string              `json:"warnings,omitempty"`
+	Patches      []engine.Patch        `json:"patches,omitempty"`
+	Confirmation engine.Confirmation   `json:"confirmation,omitempty"`
+	Cause        engine.Cause          `json:"cause,omitempty"`
+	Error        string                `json:"error,omitempty"`
+	Facts        map[string]FactRecord `json:"facts,omitempty"`
+	Milliseconds float64               `json:"milliseconds"`
+}
+
+// FactRecord is a fact with where its answer came from.
+type FactRecord struct {
+	Query           *engine.Query `json:"query,omitempty"`
+	Live            bool          `json:"live,omitempty"`
+	ResourceVersion string        `json:"resourceVersion,omitempty"`
+	Value           any           `json:"value"`
+}
+
+// Recorder counts decisions and writes a line of JSON for each.
+type Recorder struct {
+	metrics *metrics
+	denied  bool
+
+	mu  sync.Mutex
+	out io.Writer
+}
+
+// NewRecorder makes a recorder that registers its metrics. A nil writer records nothing; deniedOnly leaves out requests
+// that passed.
+func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool) *Recorder {
+	return &Recorder{metrics: newMetrics(registry), out: out, denied: deniedOnly}
+}
+
+func (r *Recorder) record(j *judgement, response *admissionv1.AdmissionResponse) {
+	r.metrics.count(j)
+	if r.out == nil || r.denied && response.Allowed {
+		return
+	}
+	line, err := json.Marshal(j.recordOf(response))
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		_, err = r.out.Write(append(line, '\n'))
+	}
+	if err != nil { // a decision stands whether or not it could be written down
+		r.metrics.lost.Inc()
+	}
+}
+
+func (j *judgement) recordOf(response *admissionv1.AdmissionResponse) Record {
+	record := Record{
+		ID: j.id, Time: j.at.UTC().Format(engine.TimeFormat), Endpoint: j.endpoint, Allowed: response.Allowed,
+		DryRun: j.review.dryRun(), Request: scrubbed(j.review.Document), Warnings: response.Warnings,
+		Policies: make([]PolicyDecision, len(j.verdicts)),
+	}
+	for i := range j.verdicts {
+		record.Policies[i] = j.verdicts[i].recordOf()
+	}
+	return record
+}
+
+func (v *verdict) recordOf() PolicyDecision {
+	p := PolicyDecision{
+		Policy: v.policy.Name(), Revision: v.policy.Revision(), Mode: v.policy.Mode, Verdict: v.word(),
+		Milliseconds: float64(v.took.Microseconds()) / float64(time.Millisecond/time.Microsecond),
+	}
+	if v.err != nil {
+		p.Cause, p.Error = v.err.Cause, v.err.Error()
+		return p
+	}
+	p.Denials, p.Warnings, p.Patches, p.Confirmation = v.decision.Denials, v.decision.Warnings, v.decision.Patches, v.decision.Confirmation
+	p.Facts = make(map[string]FactRecord, len(v.decision.Facts))
+	for name, f := range v.decision.Facts {
+		p.Facts[name] = FactRecord{
+			Query: f.Query, Live: f.Answer.Live, ResourceVersion: f.Answer.ResourceVersion, Value: scrubbed(f.Answer.Value),
+		}
+	}
+	return p
+}
+
+// scrubbed is a document without what must not be kept, at any depth: facts may hold Secrets in lists.
+func scrubbed(v engine.Value) any {
+	decoded, err := v.Decode()
+	if err != nil {
+		return nil
+	}
+	scrub(decoded)
+	return decoded
+}
+
+func scrub(node any) {
+	switch node := node.(type) {
+	case map[string]any:
+		if node["kind"] == "Secret" && node["apiVersion"] == "v1" {
+			delete(node, "data")
+			delete(node, "stringData")
+		}
+		if annotations, ok := node["annotations"].(map[string]any); ok {
+			delete(annotations, corev1.LastAppliedConfigAnnotation)
+		}
+		for _, child := range node {
+			scrub(child)
+		}
+	case []any:
+		for _, child := range node {
+			scrub(child)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package webhooks
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+// objection is one denial, or one policy's failure to decide, in the words of the response.
+type objection struct {
+	engine.Denial
+	policy string
+}
+
+// text is "[policy/Reason] message": who says it, a word to search for, and what to do.
+func (o objection) text() string { return fmt.Sprintf("[%s/%s] %s", o.policy, o.Reason, o.Message) }
+
+// objections of a verdict, whatever its mode makes of them.
+func (v *verdict) objections() []objection {
+	if v.err == nil {
+		all := make([]objection, len(v.decision.Denials))
+		for i, d := range v.decision.Denials {
+			all[i] = objection{d, v.policy.Name()}
+		}
+		return all
+	}
+	code := http.StatusInternalServerError
+	if errors.Is(v.err, facts.ErrNotSynced) {
+		code = http.StatusServiceUnavailable
+	}
+	message := fmt.Sprintf("the policy could not decide: %v", v.err)
+	if v.err.Cause == engine.Panicked { // the stack is for the log, not for the requester
+		message = "the policy could not decide: it panicked; the decision record has the stack"
+	}
+	return []objection{{engine.Denial{Reason: string(v.err.Cause), Message: message, Code: code}, v.policy.Name()}}
+}
+
+// respond makes one response out of all verdicts.
+func (j *judgement) respond() *admissionv1.AdmissionResponse {
+	var refusing []objection
+	var warnings, said []string
+	for i := range j.verdicts {
+		v := &j.verdicts[i]
+		switch {
+		case v.refuses():
+			refusing = append(refusing, v.objections()...)
+		case v.policy.Mode == v1alpha1.ModeWarn, v.err != nil && v.policy.Mode == v1alpha1.ModeEnforce:
+			for _, o := range v.objections() {
+				warnings = append(warnings, o.text())
+			}
+		}
+		if v.decision != nil && v.policy.Mode != v1alpha1.ModeAudit {
+			said = append(said, v.decision.Warnings...)
+		}
+	}
+	response := &admissionv1.AdmissionResponse{
+		UID: j.review.Request.UID, Allowed: len(refusing) == 0,
+		Warnings:         append(warnings, said...), // the API server cuts what is too much: what would block comes first
+		AuditAnnotations: j.annotations(len(refusing) == 0),
+	}
+	if !response.Allowed {
+		response.Result = j.status(refusing)
+	}
+	return response
+}
+
+// annotations for the audit log. The API server puts the webhook's name and a slash before the keys.
+func (j *judgement) annotations(allowed bool) map[string]string {
+	verdict := "denied"
+	if allowed {
+		verdict = "allowed"
+	}
+	revisions := make([]string, len(j.verdicts))
+	for i, v := range j.verdicts {
+		revisions[i] = v.policy.Name() + "@" + v.policy.Revision()
+	}
+	return map[string]string{"decision": string(j.id), "verdict": verdict, "policies": strings.Join(revisions, ",")}
+}
+
+// status lists every objection in its message and, for programs, as a cause each.
+func (j *judgement) status(refusing []objection) *metav1.Status {
+	code := j.code(refusing)
+	status := &metav1.Status{
+		Status: metav1.StatusFailure, Code: int32(code), Reason: reason(refusing, code), Details: j.details(refusing, code),
+	}
+	texts := make([]string, len(refusing))
+	for i, o := range refusing {
+		texts[i] = o.text()
+	}
+	status.Message = strings.Join(texts, "\n")
+	return status
+}
+
+// precedence of codes where denials differ: what cannot be mended by waiting comes first, and an answer before a failure.
+var precedence = []int{
+	http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusConflict, http.StatusTooManyRequests,
+	http.StatusInternalServerError, http.StatusServiceUnavailable,
+}
+
+// code of the response. Only a CREATE that is a POST may have another than 403: with 409 or 422 `kubectl apply` retries a
+// PATCH and `--force` deletes and re-creates the object. 429 is for evictions, whose callers know how to wait.
+func (j *judgement) code(refusing []objection) int {
+	request := j.review.Request
+	eviction := request.Resource.Group == "" && request.Resource.Resource == "pods" && request.SubResource == "eviction"
+	if request.Operation != admissionv1.Create || j.review.createdByPatch() {
+		return http.StatusForbidden
+	}
+	for _, code := range precedence {
+		if slices.ContainsFunc(refusing, func(o objection) bool { return o.Code == code }) {
+			if code == http.StatusTooManyRequests && !eviction {
+				return http.StatusForbidden
+			}
+			return code
+		}
+	}
+	return http.StatusForbidden
+}
+
+// reason is the denials' own if they share one, else the one that belongs to the code.
+func reason(refusing []objection, code int) metav1.StatusReason {
+	shared := refusing[0].Reason
+	if !slices.ContainsFunc(refusing, func(o objection) bool { return o.Reason != shared }) {
+		return metav1.StatusReason(shared)
+	}
+	switch code {
+	case http.StatusConflict:
+		return metav1.StatusReasonConflict
+	case http.StatusUnprocessableEntity:
+		return metav1.StatusReasonInvalid
+	case http.StatusInternalServerError, http.StatusServiceUnavailable:
+		return metav1.StatusReasonInternalError
+	default:
+		return metav1.StatusReasonForbidden
+	}
+}
+
+// details name what blocks if it is one thing, else the object of the request; kubectl prints the latter with a 422.
+func (j *judgement) details(refusing []objection, code int) *metav1.StatusDetails {
+	subject := j.review.Subject()
+	details := &metav1.StatusDetails{Group: subject.Kind.Group, Kind: subject.Kind.Kind, Name: subject.Name, UID: subject.UID}
+	if d := refusing[0].Details; len(refusing) == 1 && d.Kind != "" && code != http.StatusUnprocessableEntity {
+		details.Kind, details.Name, details.UID = d.Kind, d.Name, ""
+		if d.Group != "" {
+			details.Group = d.Group
+		}
+	}
+	for _, o := range refusing {
+		details.Causes = append(details.Causes, metav1.StatusCause{
+			Type: metav1.CauseType(o.Reason), Message: o.text(), Field: o.Details.Field,
+		})
+	}
+	return details
+}

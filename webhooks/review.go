@@ -1,0 +1,71 @@
+package webhooks
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+// Review is a decoded AdmissionReview.
+type Review struct {
+	// Request in Go's terms.
+	Request *admissionv1.AdmissionRequest
+	// Document is the same request as policies see it.
+	Document engine.Value
+}
+
+// Decode reads an AdmissionReview of admission.k8s.io/v1. It is strict where leniency would let two readers of one text see
+// two requests: duplicate keys, other spellings of a key and trailing data are errors.
+func Decode(body []byte) (*Review, error) {
+	document, err := engine.ParseValue(body)
+	if err != nil {
+		return nil, fmt.Errorf("the body is not a JSON document: %w", err)
+	}
+	var review admissionv1.AdmissionReview
+	if err := json.Unmarshal(body, &review); err != nil {
+		return nil, fmt.Errorf("the body is not an AdmissionReview: %w", err)
+	}
+	switch {
+	case review.Kind != "AdmissionReview" || review.APIVersion != admissionv1.SchemeGroupVersion.String():
+		return nil, fmt.Errorf("the body is %q of %q, not AdmissionReview of %s",
+			review.Kind, review.APIVersion, admissionv1.SchemeGroupVersion)
+	case review.Request == nil:
+		return nil, errors.New("the AdmissionReview has no request")
+	case review.Request.UID == "":
+		return nil, errors.New("the AdmissionReview has no request.uid")
+	}
+	return &Review{Request: review.Request, Document: document.Get("request")}, nil
+}
+
+// Subject identifies the object under review.
+func (r *Review) Subject() facts.Subject {
+	object := r.Document.Get("object")
+	s := facts.Subject{
+		Kind:      schema.GroupKind{Group: r.Request.Kind.Group, Kind: r.Request.Kind.Kind},
+		Namespace: r.Request.Namespace, Name: r.Request.Name,
+	}
+	if r.Request.Operation != admissionv1.Create {
+		s.Old = r.Document.Get("oldObject")
+		object = s.Old
+	}
+	metadata := object.Get("metadata")
+	s.UID = types.UID(metadata.Get("uid").Text())
+	if s.Name == "" { // a name made from generateName is in the object only
+		s.Name = metadata.Get("name").Text()
+	}
+	return s
+}
+
+// createdByPatch tells a CREATE that came as a PATCH: a server-side apply of an object that does not exist yet.
+func (r *Review) createdByPatch() bool {
+	return r.Request.Operation == admissionv1.Create && r.Document.Get("options").Get("kind").Text() == "PatchOptions"
+}
+
+func (r *Review) dryRun() bool { return r.Request.DryRun != nil && *r.Request.DryRun }
