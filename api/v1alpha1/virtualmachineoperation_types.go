@@ -88,6 +88,7 @@ type ExtraValue []string
 // after its creation: create another operation instead.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable: create another operation instead"
+// +kubebuilder:validation:XValidation:rule="self.type != 'Start' || !has(self.force) || !self.force",fieldPath=".force",message="spec.force is not allowed with type Start: there is no forced way to power on"
 // +kubebuilder:validation:XValidation:rule="!has(self.migrate) || self.type == 'Migrate'",message="spec.migrate is only allowed with type Migrate"
 type VirtualMachineOperationSpec struct {
 	// What is done:
@@ -106,11 +107,11 @@ type VirtualMachineOperationSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	VirtualMachineName string `json:"virtualMachineName"`
 
-	// Whether it is done without waiting for the guest. Default false. Forced
-	// operations are not available yet: true is refused.
+	// Whether it is done without waiting for the guest: a forced Stop powers the
+	// machine off, and takes the place of a graceful one that the guest ignores.
+	// Default false. Not allowed with type Start.
 	// +optional
 	// +kubebuilder:default=false
-	// +kubebuilder:validation:XValidation:rule="!self",message="spec.force is not available yet: leave it out"
 	Force bool `json:"force,omitempty"`
 
 	// Where a Migrate goes. Absent, the default, leaves the choice to the

@@ -49,6 +49,33 @@ func TestCompileSaysWhatIsWrongAndWhere(t *testing.T) {
 	}
 }
 
+// Each of these bodies is undefined, and its denial silent, for a request without x.
+func TestCompileRefusesNegationsThatGoSilent(t *testing.T) {
+	const helpers = "valid_input if true\n\n_is_one if input.x == 1\n\n_one(v) if v == 1\n\n_list := [1]\n\n" + denyMetadata
+	rule := func(body string) Source {
+		return policy(helpers + `deny contains {"reason": "R", "message": "m"} if { ` + body + " }\n")
+	}
+	for _, body := range []string{
+		"not is_string(input.x)", "not input.x > 1", "not input.x in {1}", `not startswith(input.x, "a")`, "not _one(input.x)",
+		"not input.m[input.x]", "some y in [input]; not is_string(y.x)", "not count(input.x) == 0", `not {"a": input.x} == {"a": 1}`,
+		"not input.x != 1", "not 1 in input.x", "not input.x + 1 == 2", "not [input.x] == [1]", "not _one(data.parameters.x)",
+		"every y in [1] { y == 1; not is_string(input.x) }",
+	} {
+		if _, err := Compile(rule(body)); err == nil || !strings.Contains(err.Error(), "is undefined, not true") {
+			t.Errorf("%s: got %v", body, err)
+		}
+	}
+	for _, body := range []string{
+		"not input.x", "not input.x == 1", "not _is_one", "some y in [2]; not _one(y)", "some y in [2]; not y in _list",
+		"some y in [input]; not y.x == 1", "not [y | y := input.x] == [1]", "not _one(2)",
+	} {
+		d, err := mustCompile(t, rule(body)).Decide(t.Context(), input(t, `{}`), nil)
+		if err != nil || len(d.Denials) != 1 {
+			t.Errorf("%s: got %+v, %v without x, want a denial", body, d, err)
+		}
+	}
+}
+
 func TestCompileChecksPackagesLibrariesAndParameters(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Source)
@@ -117,7 +144,12 @@ func TestParseValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := v.MarshalJSON(); err != nil || string(got) != text {
+	got, err := v.MarshalJSON()
+	if err != nil || string(got) != text {
 		t.Errorf("got %s, %v back", got, err)
+	}
+	var again Value
+	if err := again.UnmarshalJSON(got); err != nil || again.Get("a").IsNull() {
+		t.Errorf("got %v, %v from %s", again, err, got)
 	}
 }

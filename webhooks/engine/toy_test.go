@@ -41,8 +41,10 @@ deny contains {
 	"details": {"kind": "Loan", "name": loan.id},
 } if {
 	some loan in input.facts.loans
-	not readers.staff(input.request.reader)
+	not _by_staff
 }
+
+_by_staff if readers.staff(input.request.reader)
 
 # METADATA
 # title: Not a member

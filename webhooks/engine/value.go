@@ -45,6 +45,13 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return json.Marshal(decoded)
 }
 
+// UnmarshalJSON reads one document, as [ParseValue] does.
+func (v *Value) UnmarshalJSON(data []byte) error {
+	parsed, err := ParseValue(data)
+	*v = parsed
+	return err
+}
+
 // Get returns the member key of an object; null for anything that has no such member.
 func (v Value) Get(key string) Value {
 	if v.term == nil {

@@ -64,7 +64,7 @@ deny contains {
 #   remedy: Create an operation that the message names, or change spec.runPolicy of the VirtualMachine.
 deny contains {
 	"reason": "RunPolicyForbids",
-	"message": $"{_machine} ({_phase}) has run policy {_run_policy}, which forbids {_asked}; accepted now: {_accepted}",
+	"message": $"{_machine} ({_phase}) has run policy {_run_policy}, which forbids {_asked}; its run policy and phase allow: {_accepted}",
 	"details": _details,
 } if {
 	_usable
@@ -79,7 +79,7 @@ deny contains {
 deny contains {
 	"reason": "PhaseForbids",
 	"code": 409,
-	"message": $"{_machine} is {_phase} and cannot carry out {_asked}; accepted now: {_accepted}",
+	"message": $"{_machine} is {_phase} and cannot carry out {_asked}; its run policy and phase allow: {_accepted}",
 	"details": _details,
 } if {
 	_usable

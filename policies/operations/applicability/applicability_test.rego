@@ -171,7 +171,7 @@ test_deny[note] if {
 			"reason": "RunPolicyForbids",
 			"message": concat("", [
 				"VirtualMachine web-1 (Starting) has run policy AlwaysOn, which forbids Stop; ",
-				"accepted now: Restart, forced Restart",
+				"its run policy and phase allow: Restart, forced Restart",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
@@ -179,7 +179,7 @@ test_deny[note] if {
 			"reason": "RunPolicyForbids",
 			"message": concat("", [
 				"VirtualMachine web-1 (Failed) has run policy AlwaysOn, which forbids Start; ",
-				"accepted now: nothing while it is Failed",
+				"its run policy and phase allow: nothing while it is Failed",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
@@ -187,7 +187,7 @@ test_deny[note] if {
 			"reason": "RunPolicyForbids",
 			"message": concat("", [
 				"VirtualMachine web-1 (Running) has run policy AlwaysOff, which forbids forced Stop; ",
-				"accepted now: nothing while its run policy is AlwaysOff",
+				"its run policy and phase allow: nothing while its run policy is AlwaysOff",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
@@ -196,7 +196,7 @@ test_deny[note] if {
 			"code": 409,
 			"message": concat("", [
 				"VirtualMachine web-1 is Stopped and cannot carry out Evict; ",
-				"accepted now: Start, Stop, forced Stop, forced Restart",
+				"its run policy and phase allow: Start, Stop, forced Stop, forced Restart",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
@@ -205,7 +205,7 @@ test_deny[note] if {
 			"code": 409,
 			"message": concat("", [
 				"VirtualMachine web-1 is Provisioning and cannot carry out Stop; ",
-				"accepted now: nothing while it is Provisioning",
+				"its run policy and phase allow: nothing while it is Provisioning",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},

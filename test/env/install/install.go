@@ -71,18 +71,26 @@ func Start(ctx context.Context, cp *env.ControlPlane, o Options) (*Sallyport, er
 		return nil, err
 	}
 	if err = s.certify(); err == nil {
-		err = s.run(cp, o)
-	}
-	if err == nil {
-		err = s.awaitReady(ctx)
-	}
-	if err == nil {
 		err = s.register(ctx, cp)
 	}
+	if err == nil {
+		err = s.Resume(ctx, cp, o)
+	}
 	if err != nil {
-		return nil, errors.Join(err, s.Stop())
+		return nil, errors.Join(err, s.Remove())
 	}
 	return s, nil
+}
+
+// Resume starts the manager, also after Stop, and returns when the API server has requests judged by it.
+func (s *Sallyport) Resume(ctx context.Context, cp *env.ControlPlane, o Options) error {
+	if err := s.run(cp, o); err != nil {
+		return err
+	}
+	if err := s.awaitReady(ctx); err != nil {
+		return err
+	}
+	return s.awaitJudgement(ctx, cp)
 }
 
 // certify makes a certificate for the Service's name.
@@ -152,7 +160,7 @@ func (s *Sallyport) get(ctx context.Context, port, path string) (string, error) 
 	return string(text), err
 }
 
-// register applies the webhook configurations and waits until the API server follows them.
+// register applies the webhook configurations.
 func (s *Sallyport) register(ctx context.Context, cp *env.ControlPlane) error {
 	c, err := client.New(cp.Config, client.Options{})
 	if err != nil {
@@ -172,6 +180,14 @@ func (s *Sallyport) register(ctx context.Context, cp *env.ControlPlane) error {
 		if err := c.Create(ctx, configuration); err != nil {
 			return fmt.Errorf("creating the webhook configuration: %w", err)
 		}
+	}
+	return nil
+}
+
+func (s *Sallyport) awaitJudgement(ctx context.Context, cp *env.ControlPlane) error {
+	c, err := client.New(cp.Config, client.Options{})
+	if err != nil {
+		return err
 	}
 	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		return judged(ctx, c), nil
@@ -203,9 +219,13 @@ func object(kind string, spec map[string]any) *unstructured.Unstructured {
 
 // Stop ends the manager and returns when it has ended. What it installed stays.
 func (s *Sallyport) Stop() error {
-	defer os.RemoveAll(s.dir)
 	if s.process == nil {
 		return nil
 	}
 	return s.process.Stop(patience)
+}
+
+// Remove ends the manager and removes its certificate. What it installed in the cluster stays.
+func (s *Sallyport) Remove() error {
+	return errors.Join(s.Stop(), os.RemoveAll(s.dir))
 }

@@ -1,0 +1,187 @@
+// Package e2e uses Sallyport as people do: real kubectl, a real API server, and the manager as a process of its own.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/webhooks"
+)
+
+// stack is what all tests of this package share.
+var stack struct {
+	plane     *env.ControlPlane
+	sallyport *install.Sallyport
+	options   install.Options
+	audit     string
+	records   lockedBuffer
+	logs      lockedBuffer
+}
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "sallyport-e2e-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = start(context.Background(), dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err, stack.logs.String())
+		return 1
+	}
+	defer stack.plane.Stop()
+	defer stack.sallyport.Remove()
+	return m.Run()
+}
+
+func start(ctx context.Context, dir string) error {
+	stack.options = install.Options{Binary: filepath.Join(dir, "sallyport"), Records: &stack.records, Logs: &stack.logs}
+	build := exec.CommandContext(ctx, "go", "build", "-o", stack.options.Binary, "sallyport.dev/sallyport/cmd/sallyport")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building sallyport: %w\n%s", err, out)
+	}
+	crds, err := charts.CRDs()
+	if err != nil {
+		return err
+	}
+	stack.audit = filepath.Join(dir, "audit.log")
+	stack.plane, err = env.Start(ctx, env.Options{ControllerManager: true, CRDs: crds, AuditLog: stack.audit})
+	if err != nil {
+		return err
+	}
+	stack.sallyport, err = install.Start(ctx, stack.plane, stack.options)
+	return err
+}
+
+// lockedBuffer collects what a process writes.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write appends.
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// String gives all that was written.
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// recordsOf gives the decision records about objects of a namespace, oldest first.
+func recordsOf(t *testing.T, namespace string) []webhooks.Record {
+	t.Helper()
+	var found []webhooks.Record
+	for line := range strings.Lines(stack.records.String()) {
+		var record webhooks.Record
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			t.Fatalf("stdout holds a line that is no decision record: %q: %v", line, err)
+		}
+		if request, ok := record.Request.(map[string]any); ok && request["namespace"] == namespace {
+			found = append(found, record)
+		}
+	}
+	return found
+}
+
+var teams atomic.Int32
+
+// team is a namespace of one test's own.
+type team struct {
+	*testing.T
+	namespace string
+}
+
+func newTeam(t *testing.T) *team {
+	t.Helper()
+	tm := &team{T: t, namespace: fmt.Sprintf("team-%d", teams.Add(1))}
+	tm.must("", "create", "namespace", tm.namespace)
+	return tm
+}
+
+// result of one kubectl.
+type result struct {
+	stdout, stderr string
+	code           int
+}
+
+// kubectl runs it in the team's namespace, with a text as its standard input.
+func (tm *team) kubectl(stdin string, args ...string) result {
+	tm.Helper()
+	args = append([]string{"--namespace", tm.namespace}, args...)
+	out, errs, code := stack.plane.KubectlAs(tm.Context(), stack.plane.Kubeconfig(), strings.NewReader(stdin), args...)
+	return result{out, errs, code}
+}
+
+// must is kubectl with success.
+func (tm *team) must(stdin string, args ...string) string {
+	tm.Helper()
+	r := tm.kubectl(stdin, args...)
+	if r.code != 0 {
+		tm.Fatalf("kubectl %s: exit %d: %s", strings.Join(args, " "), r.code, r.stderr)
+	}
+	return r.stdout
+}
+
+// refused is kubectl that must fail with all of the texts in what a user reads.
+func (tm *team) refused(stdin string, args []string, texts ...string) {
+	tm.Helper()
+	r := tm.kubectl(stdin, args...)
+	if r.code == 0 {
+		tm.Errorf("kubectl %s was admitted: %s", strings.Join(args, " "), r.stdout)
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(r.stderr, text) {
+			tm.Errorf("kubectl %s: the user reads\n%s\nwithout %q", strings.Join(args, " "), r.stderr, text)
+		}
+	}
+}
+
+// get gives a field of an object by JSONPath.
+func (tm *team) get(object, path string) string {
+	tm.Helper()
+	return tm.must("", "get", object, "-o", "jsonpath={"+path+"}")
+}
+
+// machine makes a VirtualMachine and, as its reconciler would, gives it a phase.
+func (tm *team) machine(name, phase string, spec ...string) {
+	tm.Helper()
+	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "metadata": {"name": %q},
+		"spec": {"runtime": {"kubevirt": {}}%s}}`, name, strings.Join(spec, "")), "create", "-f", "-")
+	tm.status("svm/"+name, fmt.Sprintf(`{"phase": %q}`, phase))
+}
+
+// status writes a status as a reconciler would.
+func (tm *team) status(object, status string) {
+	tm.Helper()
+	tm.must("", "patch", object, "--subresource=status", "--type=merge", "-p", `{"status": `+status+`}`)
+}
+
+// operation is the manifest of one.
+func operation(name, machine, kind string, spec ...string) string {
+	metadata := fmt.Sprintf(`"name": %q`, name)
+	if strings.HasSuffix(name, "-") {
+		metadata = fmt.Sprintf(`"generateName": %q`, name)
+	}
+	return fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachineOperation", "metadata": {%s},
+		"spec": {"virtualMachineName": %q, "type": %q%s}}`, metadata, machine, kind, strings.Join(spec, ""))
+}

@@ -1,0 +1,186 @@
+package e2e
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var create = []string{"create", "-f", "-"}
+
+// starting is a machine that a Start is bringing up.
+func starting(t *testing.T) *team {
+	t.Helper()
+	tm := newTeam(t)
+	tm.machine("web-1", "Stopped")
+	tm.must(operation("start-1", "web-1", "Start"), create...)
+	tm.status("svmop/start-1", `{"phase": "InProgress"}`)
+	tm.status("svm/web-1", `{"phase": "Starting"}`)
+	return tm
+}
+
+// The main job: while a Start is unfinished, another one is refused with what blocks and what would be accepted, however it
+// is asked for; a Stop takes its place.
+func TestStartDuringStartIsRefusedAndStopAdmitted(t *testing.T) {
+	reads := []string{
+		"[operations-supersede/OperationInProgress]", "Start start-1 of VirtualMachine web-1 is InProgress", "does not yield to Start",
+		"accepted now: Stop, forced Stop",
+	}
+	for name, args := range map[string][]string{
+		"create":                create,
+		"server-side dry-run":   {"create", "--dry-run=server", "-f", "-"},
+		"apply":                 {"apply", "-f", "-"},
+		"server-side apply":     {"apply", "--server-side", "-f", "-"},
+		"server-side apply dry": {"apply", "--server-side", "--dry-run=server", "-f", "-"},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			tm := starting(t)
+			tm.refused(operation("start-2", "web-1", "Start"), args, reads...)
+			tm.must(operation("stop-1", "web-1", "Stop"), args...)
+		})
+	}
+	t.Run("generateName", func(t *testing.T) {
+		tm := starting(t)
+		tm.refused(operation("start-", "web-1", "Start"), create, reads...)
+		tm.must(operation("stop-", "web-1", "Stop"), create...)
+	})
+}
+
+func TestDryRunLeavesNothingBehind(t *testing.T) {
+	tm := starting(t)
+	tm.must(operation("stop-1", "web-1", "Stop"), "create", "--dry-run=server", "-f", "-")
+	tm.refused("", []string{"get", "svmop", "stop-1"}, "not found")
+	tm.must(operation("stop-2", "web-1", "Stop"), create...) // an admitted dry-run blocks nobody
+	records := recordsOf(t, tm.namespace)
+	dry := 0
+	for _, r := range records {
+		if r.DryRun {
+			dry++
+		}
+	}
+	if dry != 2 {
+		t.Errorf("%d of %d records are marked as dry-run, want the mutating and the validating one", dry, len(records))
+	}
+}
+
+// What is wrong with a request is said by whoever knows best: the schema, or a policy. The message names the field.
+func TestBadOperationsAreRefusedByName(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("web-1", "Running")
+	tm.machine("old-1", "Running")
+	tm.must("", "patch", "svm", "old-1", "--type=merge", "-p", `{"metadata": {"finalizers": ["example.com/hold"]}}`)
+	tm.must("", "delete", "svm", "old-1", "--wait=false")
+	tm.machine("always-1", "Running", `, "runPolicy": "AlwaysOn"`)
+	for name, tc := range map[string]struct {
+		manifest string
+		texts    []string
+	}{
+		"no such machine": {operation("op", "nobody", "Stop"),
+			[]string{"spec.virtualMachineName", "[operations-applicability/VirtualMachineNotFound]", "nobody does not exist in namespace"}},
+		"force on Start":        {operation("op", "web-1", "Start", `, "force": true`), []string{"spec.force"}},
+		"unknown type":          {operation("op", "web-1", "Explode"), []string{"spec.type", "Explode", `"Restart"`}},
+		"no machine named":      {operation("op", "", "Stop"), []string{"spec.virtualMachineName"}},
+		"a terminating machine": {operation("op", "old-1", "Stop"), []string{"VirtualMachineTerminating", "old-1 is being deleted"}},
+		"against the run policy": {operation("op", "always-1", "Stop"),
+			[]string{"RunPolicyForbids", "run policy AlwaysOn", "forbids Stop", "Restart"}},
+		"against the phase": {operation("op", "web-1", "Start"), []string{"PhaseForbids", "web-1 is Running", "Start"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tm := &team{T: t, namespace: tm.namespace}
+			tm.refused(tc.manifest, create, tc.texts...)
+		})
+	}
+}
+
+// Who asked, when, and for which machine is said by the webhook, whatever the client wrote.
+func TestOperationsAreStamped(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("web-1", "Running")
+	tm.must(operation("stop-1", "web-1", "Stop", `, "virtualMachineUID": "forged", "requestedAt": "2001-01-01T00:00:00.000000000Z",
+		"requestedBy": {"username": "forged"}`), create...)
+	if got, want := tm.get("svmop/stop-1", ".spec.virtualMachineUID"), tm.get("svm/web-1", ".metadata.uid"); got != want {
+		t.Errorf("virtualMachineUID is %q, want the machine's %q", got, want)
+	}
+	who := tm.must("", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+	if got := tm.get("svmop/stop-1", ".spec.requestedBy.username"); got != who {
+		t.Errorf("requestedBy is %q, want %q", got, who)
+	}
+	if got := tm.get("svmop/stop-1", ".spec.requestedAt"); strings.HasPrefix(got, "2001") || !regexp.MustCompile(`\.\d{9}Z$`).MatchString(got) {
+		t.Errorf("requestedAt is %q", got)
+	}
+	if got := tm.get("svmop/stop-1", `.metadata.labels.sallyport\.dev/virtual-machine`); got != "web-1" {
+		t.Errorf("the label names machine %q", got)
+	}
+	if got := tm.get("svm/web-1", ".metadata.finalizers"); !strings.Contains(got, "sallyport.dev/virtual-machine") {
+		t.Errorf("the machine's finalizers are %s", got)
+	}
+}
+
+func TestOperationsAreImmutableButNotTheirMetadata(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("web-1", "Running")
+	manifest := operation("stop-1", "web-1", "Stop")
+	tm.must(manifest, create...)
+	stamp := tm.get("svmop/stop-1", ".spec.requestedAt")
+	tm.refused("", []string{"patch", "svmop", "stop-1", "--type=merge", "-p", `{"spec": {"force": true}}`}, "create another operation")
+	// A client that sends back only what it knows of the spec does not change it.
+	tm.must(strings.Replace(manifest, `"name": "stop-1"`, `"name": "stop-1", "labels": {"ticket": "42"}`, 1), "replace", "-f", "-")
+	if got := tm.get("svmop/stop-1", ".spec.requestedAt"); got != stamp {
+		t.Errorf("requestedAt became %q, was %q", got, stamp)
+	}
+	if got := tm.get("svmop/stop-1", ".metadata.labels.ticket"); got != "42" {
+		t.Errorf("the label is %q", got)
+	}
+}
+
+func TestFinishedOperationsBlockNobody(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("web-1", "Stopped")
+	for _, phase := range []string{"Completed", "Failed"} {
+		name := "start-" + strings.ToLower(phase)
+		tm.must(operation(name, "web-1", "Start"), create...)
+		tm.status("svmop/"+name, `{"phase": "`+phase+`"}`)
+	}
+	// At once: a cache that still shows the last one unfinished must not refuse.
+	tm.must(operation("start-3", "web-1", "Start"), create...)
+}
+
+func TestOperationsOfOtherMachinesAndNamespacesBlockNobody(t *testing.T) {
+	tm := starting(t)
+	tm.machine("web-2", "Stopped")
+	tm.must(operation("start-2", "web-2", "Start"), create...)
+	other := &team{T: t, namespace: tm.namespace + "-b"}
+	other.must("", "create", "namespace", other.namespace)
+	other.machine("web-1", "Stopped")
+	other.must(operation("start-1", "web-1", "Start"), create...)
+}
+
+// A denial is never from a cache that is behind, and its record says where each fact came from.
+func TestDenialsAreConfirmedLive(t *testing.T) {
+	tm := starting(t)
+	tm.refused(operation("start-2", "web-1", "Start"), create)
+	records := recordsOf(t, tm.namespace)
+	last := records[len(records)-1]
+	if last.Allowed || last.Endpoint != "validate" {
+		t.Fatalf("the last record is %+v", last)
+	}
+	for _, p := range last.Policies {
+		for name, fact := range p.Facts {
+			if !fact.Live || fact.ResourceVersion == "" {
+				t.Errorf("%s denied on fact %s, live %v at resourceVersion %q", p.Policy, name, fact.Live, fact.ResourceVersion)
+			}
+		}
+	}
+	audit, err := os.ReadFile(stack.audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `"validate.sallyport.dev/decision":"` + string(last.ID) + `"`; !strings.Contains(string(audit), want) {
+		t.Errorf("the audit log does not have %s", want)
+	}
+	metrics, err := stack.sallyport.Metrics(t.Context())
+	if err != nil || !strings.Contains(metrics, `sallyport_decisions_total{endpoint="validate",mode="Enforce",policy="operations-supersede",reason="OperationInProgress",verdict="denied"}`) {
+		t.Errorf("the denial is not counted: %v", err)
+	}
+}
