@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -216,9 +217,10 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// only gives the one record that was written.
+// only gives the one record that was written. The fixture records no more after it.
 func (f *fixture) only(t *testing.T) Record {
 	t.Helper()
+	f.recorder.Close(time.Minute)
 	var record Record
 	if err := json.Unmarshal(f.records.Bytes(), &record); err != nil {
 		t.Fatalf("reading the record %q: %v", f.records.String(), err)
@@ -314,12 +316,34 @@ warn contains "w" if count(input.facts.secrets) == 7
 `
 	f := newFixture(t, world{answer: []any{secret}}, policyOf("p", asks))
 	f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "hunter2", "a": "kept"}}}`))
+	record := f.only(t)
 	text := f.records.String()
 	if strings.Contains(text, "aHVudGVyMg") || strings.Contains(text, "hunter2") || !strings.Contains(text, "kept") {
 		t.Errorf("got record %s", text)
 	}
-	if f.only(t).Policies[0].Facts["secrets"].Value == nil {
+	if record.Policies[0].Facts["secrets"].Value == nil {
 		t.Error("the record has lost the fact itself")
+	}
+}
+
+// Whoever takes the records may stall for good: decisions go on, and what is lost is counted.
+func TestStalledRecordsHoldNobodyUp(t *testing.T) {
+	set, err := catalog.Compile([]v1alpha1.RegoPolicy{policyOf("p", denies("red", "TooRed", 403))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stalled, writer := io.Pipe() // nobody reads
+	defer stalled.Close()
+	recorder := NewRecorder(prometheus.NewRegistry(), writer, false)
+	g := NewGate(set, world{}, recorder, time.Now)
+	const requests = queued + 10
+	for range requests {
+		if g.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`)).Allowed {
+			t.Fatal("admitted")
+		}
+	}
+	if lost := testutil.ToFloat64(recorder.metrics.lost); lost < requests-queued-1 {
+		t.Errorf("%v records are counted as lost", lost)
 	}
 }
 

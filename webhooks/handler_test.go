@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -65,7 +66,7 @@ func TestHandlerRejectsWhatIsNoReview(t *testing.T) {
 			if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(validating, tc.cause)); n != 1 {
 				t.Errorf("counted %v rejected reviews for cause %s", n, tc.cause)
 			}
-			if f.records.Len() > 0 {
+			if f.recorder.Close(time.Minute); f.records.Len() > 0 {
 				t.Errorf("a decision was recorded: %s", f.records.String())
 			}
 		})

@@ -3,7 +3,6 @@ package webhooks
 import (
 	"encoding/json"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,19 +53,42 @@ type FactRecord struct {
 	Value           any           `json:"value"`
 }
 
+// queued is how many decisions may wait to be written. Whoever reads them may stall; requests must not.
+const queued = 256
+
 // Recorder counts decisions and writes a line of JSON for each.
 type Recorder struct {
 	metrics *metrics
 	denied  bool
+	out     io.Writer
+	queue   chan decided
+	written chan struct{}
+}
 
-	mu  sync.Mutex
-	out io.Writer
+// decided is a decision on its way to the record. Nothing in it changes any more.
+type decided struct {
+	*judgement
+	response *admissionv1.AdmissionResponse
 }
 
 // NewRecorder makes a recorder that registers its metrics. A nil writer records nothing; deniedOnly leaves out requests
-// that passed.
+// that passed. Close writes what is left.
 func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool) *Recorder {
-	return &Recorder{metrics: newMetrics(registry), out: out, denied: deniedOnly}
+	r := &Recorder{
+		metrics: newMetrics(registry), denied: deniedOnly, out: out,
+		queue: make(chan decided, queued), written: make(chan struct{}),
+	}
+	go r.write()
+	return r
+}
+
+// Close returns when every decision is written, or when the time is up because nobody takes them.
+func (r *Recorder) Close(patience time.Duration) {
+	close(r.queue)
+	select {
+	case <-r.written:
+	case <-time.After(patience):
+	}
 }
 
 func (r *Recorder) record(j *judgement, response *admissionv1.AdmissionResponse) {
@@ -74,14 +96,23 @@ func (r *Recorder) record(j *judgement, response *admissionv1.AdmissionResponse)
 	if r.out == nil || r.denied && response.Allowed {
 		return
 	}
-	line, err := json.Marshal(j.recordOf(response))
-	if err == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		_, err = r.out.Write(append(line, '\n'))
-	}
-	if err != nil { // a decision stands whether or not it could be written down
+	select {
+	case r.queue <- decided{j, response}:
+	default: // a decision stands whether or not it can be written down
 		r.metrics.lost.Inc()
+	}
+}
+
+func (r *Recorder) write() {
+	defer close(r.written)
+	for d := range r.queue {
+		line, err := json.Marshal(d.recordOf(d.response))
+		if err == nil {
+			_, err = r.out.Write(append(line, '\n'))
+		}
+		if err != nil {
+			r.metrics.lost.Inc()
+		}
 	}
 }
 
@@ -100,7 +131,7 @@ func (j *judgement) recordOf(response *admissionv1.AdmissionResponse) Record {
 func (v *verdict) recordOf() PolicyDecision {
 	p := PolicyDecision{
 		Policy: v.policy.Name(), Revision: v.policy.Revision(), Mode: v.policy.Mode, Verdict: v.word(),
-		Milliseconds: float64(v.took.Microseconds()) / float64(time.Millisecond/time.Microsecond),
+		Milliseconds: v.took.Seconds() * 1000,
 	}
 	if v.err != nil {
 		p.Cause, p.Error = v.err.Cause, v.err.Error()

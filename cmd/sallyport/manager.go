@@ -26,6 +26,9 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
+// recordsPatience is how long the end of the manager waits for decision records to be taken.
+const recordsPatience = 5 * time.Second
+
 // managerOptions are the flags of `sallyport manager`.
 type managerOptions struct {
 	webhookHost, certDir       string
@@ -92,6 +95,7 @@ func (o *managerOptions) run(ctx context.Context, config *rest.Config) error {
 		return fmt.Errorf("adding probes: %w", err)
 	}
 	recorder := webhooks.NewRecorder(ctrlmetrics.Registry, records.writer(), o.recordsDeniedOnly)
+	defer recorder.Close(recordsPatience)
 	gate := webhooks.NewGate(set, store, recorder, time.Now)
 	gate.Register(mgr.GetWebhookServer().Register, mgr.GetLogger().WithName("webhooks"))
 	for _, p := range set.Policies() {

@@ -13,6 +13,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
@@ -86,20 +89,37 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// recordsOf gives the decision records about objects of a namespace, oldest first.
-func recordsOf(t *testing.T, namespace string) []webhooks.Record {
+// awaitRecords gives the decision records about a namespace, oldest first, once they are as wanted: a record is written just
+// after the answer.
+func awaitRecords(t *testing.T, namespace, what string, wanted func([]webhooks.Record) bool) []webhooks.Record {
 	t.Helper()
+	var found []webhooks.Record
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		var err error
+		found, err = recordsOf(namespace)
+		return err == nil && wanted(found), err
+	})
+	if err != nil {
+		t.Fatalf("waiting for %s among %d decision records: %v", what, len(found), err)
+	}
+	return found
+}
+
+func recordsOf(namespace string) ([]webhooks.Record, error) {
 	var found []webhooks.Record
 	for line := range strings.Lines(stack.records.String()) {
 		var record webhooks.Record
+		if !strings.HasSuffix(line, "\n") {
+			break // still being written
+		}
 		if err := json.Unmarshal([]byte(line), &record); err != nil {
-			t.Fatalf("stdout holds a line that is no decision record: %q: %v", line, err)
+			return nil, fmt.Errorf("stdout holds a line that is no decision record: %q: %w", line, err)
 		}
 		if request, ok := record.Request.(map[string]any); ok && request["namespace"] == namespace {
 			found = append(found, record)
 		}
 	}
-	return found
+	return found, nil
 }
 
 var teams atomic.Int32

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"sallyport.dev/sallyport/webhooks"
 )
 
 var create = []string{"create", "-f", "-"}
@@ -52,16 +54,15 @@ func TestDryRunLeavesNothingBehind(t *testing.T) {
 	tm.must(operation("stop-1", "web-1", "Stop"), "create", "--dry-run=server", "-f", "-")
 	tm.refused("", []string{"get", "svmop", "stop-1"}, "not found")
 	tm.must(operation("stop-2", "web-1", "Stop"), create...) // an admitted dry-run blocks nobody
-	records := recordsOf(t, tm.namespace)
-	dry := 0
-	for _, r := range records {
-		if r.DryRun {
-			dry++
+	awaitRecords(t, tm.namespace, "exactly the two records of the dry-run marked so", func(records []webhooks.Record) bool {
+		marked := map[string]int{}
+		for _, r := range records {
+			if r.DryRun {
+				marked[r.Endpoint]++
+			}
 		}
-	}
-	if dry != 2 {
-		t.Errorf("%d of %d records are marked as dry-run, want the mutating and the validating one", dry, len(records))
-	}
+		return len(marked) == 2 && marked["mutate"] == 1 && marked["validate"] == 1
+	})
 }
 
 // What is wrong with a request is said by whoever knows best: the schema, or a policy. The message names the field.
@@ -160,11 +161,10 @@ func TestOperationsOfOtherMachinesAndNamespacesBlockNobody(t *testing.T) {
 func TestDenialsAreConfirmedLive(t *testing.T) {
 	tm := starting(t)
 	tm.refused(operation("start-2", "web-1", "Start"), create)
-	records := recordsOf(t, tm.namespace)
+	records := awaitRecords(t, tm.namespace, "a denial", func(records []webhooks.Record) bool {
+		return len(records) > 0 && !records[len(records)-1].Allowed
+	})
 	last := records[len(records)-1]
-	if last.Allowed || last.Endpoint != "validate" {
-		t.Fatalf("the last record is %+v", last)
-	}
 	for _, p := range last.Policies {
 		for name, fact := range p.Facts {
 			if !fact.Live || fact.ResourceVersion == "" {

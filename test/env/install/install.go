@@ -140,7 +140,9 @@ func (s *Sallyport) awaitReady(ctx context.Context) error {
 }
 
 // Metrics gives the manager's metrics as text.
-func (s *Sallyport) Metrics(ctx context.Context) (string, error) { return s.get(ctx, metricsPort, "/metrics") }
+func (s *Sallyport) Metrics(ctx context.Context) (string, error) {
+	return s.get(ctx, metricsPort, "/metrics")
+}
 
 func (s *Sallyport) get(ctx context.Context, port, path string) (string, error) {
 	url := "http://" + net.JoinHostPort(s.Address, port) + path
