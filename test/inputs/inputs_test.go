@@ -647,6 +647,7 @@ type base struct {
 const (
 	allowed       = "allowed"
 	busyOperation = "an operation in progress"
+	busyNamesake  = "the namesake of an operation that is being undone"
 	busyHolder    = "a claim of no operation"
 	busyDeletion  = "a claim of the deletion"
 )
@@ -740,7 +741,7 @@ func corpus(o *oracle) []*base {
 		add(allowed, form, form+" on an idle machine", with(machineOf(free, ready, nil))...)
 		add(allowed, form, form+" during the undoing of another", with(
 			machineOf(free, ready, undoingOf("uid-lost", "lost")), operationOf("lost", "Stop force", "InProgress"))...)
-		add(busyOperation, form, form+" beside a namesake of what is undone", with(
+		add(busyNamesake, form, form+" beside a namesake of what is undone", with(
 			machineOf(free, ready, undoingOf("uid-of-an-earlier-one", "stop")), operationOf("stop", "Stop force", "Pending"))...)
 		for running, yields := range o.YieldsTo {
 			class := busyOperation
@@ -1130,8 +1131,8 @@ const (
 	countRejected   = "rejected as no review"
 	countAllowed    = "allowed"
 	countDenied     = "denied"
-	countErred      = "refused for an error"
-	countPassed     = "passed in spite of an error"
+	countErred      = "not readable and refused"
+	countPassed     = "not readable and passed with a warning"
 	countUnreadable = "not readable"
 	countTurned     = "readable, denied before and allowed now"
 	countTightened  = "readable, allowed before and denied now"
@@ -1204,7 +1205,7 @@ func TestCorpus(t *testing.T) {
 			t.Errorf("%v, class %s, %+v\n%s", tr.rejected, b.class, f, tr)
 		}
 	}
-	for _, class := range []string{allowed, busyOperation, busyDeletion, missing, terminating, badPolicy, badPhase} {
+	for _, class := range []string{allowed, busyOperation, busyNamesake, busyDeletion, missing, terminating, badPolicy, badPhase} {
 		if len(forms[class]) != len(o.YieldsTo) {
 			t.Errorf("%s: only the operations %v", class, slices.Sorted(maps.Keys(forms[class])))
 		}
@@ -1241,7 +1242,7 @@ func TestBrokenInputsAreNeverAllowed(t *testing.T) {
 			c.log(t, tc.n)
 			c.atLeast(t, tc.n, tc.least)
 			c.atLeast(t, tc.n, map[string]float64{
-				countRejected: 0.01, countAllowed: 0.02, countDenied: 0.15, countUnreadable: 0.3, countTurned: 0.003, countTightened: 0.002,
+				countRejected: 0.01, countAllowed: 0.02, countDenied: 0.15, countUnreadable: 0.3, countTurned: 0.001, countTightened: 0.0005,
 				busy: 0.05, missing: 0.02, terminating: 0.01, badPolicy: 0.01, badPhase: 0.01,
 			})
 			if !tc.errorsPass && c.of[countPassed] > 0 {

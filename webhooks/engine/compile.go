@@ -47,13 +47,8 @@ func (p *Policy) Mutates() bool { return p.judge[mutate] != nil }
 
 // Compile makes a policy out of its source. The error is [CompileErrors]: all that is wrong, with file, line and column.
 func Compile(src Source) (*Policy, error) {
-	modules, errs := parse(src.Modules)
-	pool, libraryErrs := parse(src.Libraries)
-	if errs = append(errs, libraryErrs...); len(errs) > 0 {
-		return nil, errs
-	}
-	libraries := imported(modules, pool)
-	if err := compileStrict(append(slices.Clone(modules), libraries...)); err != nil {
+	modules, libraries, err := assemble(src)
+	if err != nil {
 		return nil, err
 	}
 	rules, errs := checkContract(src, modules, libraries)
@@ -80,12 +75,8 @@ func Compile(src Source) (*Policy, error) {
 // CheckLibrary checks modules that policies import: strict compilation, and that they read neither input nor parameters.
 // The error is [CompileErrors].
 func CheckLibrary(src Source) error {
-	modules, errs := parse(src.Modules)
-	pool, poolErrs := parse(src.Libraries)
-	if errs = append(errs, poolErrs...); len(errs) > 0 {
-		return errs
-	}
-	if err := compileStrict(append(slices.Clone(modules), imported(modules, pool)...)); err != nil {
+	modules, _, err := assemble(src)
+	if err != nil {
 		return err
 	}
 	c := &contract{}
@@ -98,18 +89,35 @@ func CheckLibrary(src Source) error {
 	return c.errs.orNil()
 }
 
+// assemble parses modules, picks the libraries they import and compiles both strictly. A library that is broken is told only
+// to those who need it.
+func assemble(src Source) (modules, libraries []*ast.Module, err error) {
+	modules, errs := parse(src.Modules)
+	if len(errs) > 0 {
+		return nil, nil, errs
+	}
+	pool, broken := parse(src.Libraries)
+	libraries = imported(modules, pool)
+	if errs = unresolved(modules, libraries); len(errs) > 0 {
+		return nil, nil, append(errs, broken...)
+	}
+	return modules, libraries, compileStrict(slices.Concat(modules, libraries))
+}
+
 // compileStrict compiles what the author wrote and nothing else, so that strict mode speaks only of the author's text.
 func compileStrict(modules []*ast.Module) error {
 	compiler := newCompiler().WithStrict(true)
 	compiler.Compile(byName(modules))
 	var errs CompileErrors
-	errs.addOPA(compiler.Errors)
-	return errs.orNil()
+	if errs.addOPA(compiler.Errors); len(errs) > 0 {
+		return errs
+	}
+	return unknownRules(compiler).orNil()
 }
 
 // link compiles the modules together with their witnesses and prepares the queries.
 func (p *Policy) link(c *contract, modules, libraries []*ast.Module) error {
-	all := byName(append(slices.Clone(modules), libraries...))
+	all := byName(slices.Concat(modules, libraries))
 	made, rules := witnesses(c.pkg, modules)
 	for name, m := range made {
 		all[name] = m

@@ -88,7 +88,10 @@ func TestCompileChecksPackagesLibrariesAndParameters(t *testing.T) {
 		"library reads input":        {func(s *Source) { s.Libraries[0].Source += "\nx := input.y\n" }, "must not read input"},
 		"library reads parameters":   {func(s *Source) { s.Libraries[0].Source += "\nx := data.parameters.y\n" }, "must not read data.parameters"},
 		"library has a syntax error": {func(s *Source) { s.Libraries[0].Source += "\nx := \n" }, "readers.rego:"},
-		"library is missing":         {func(s *Source) { s.Libraries = nil }, "data.toy.lib.readers"},
+		"library is missing":         {func(s *Source) { s.Libraries = nil }, "lending.rego:6:8: data.toy.lib.readers is neither"},
+		"data of nobody":             {func(s *Source) { s.Modules[0].Source += "\nx if data.toy.nothing.y\n" }, "data.toy.nothing.y is neither a parameter"},
+		"all of data":                {func(s *Source) { s.Modules[0].Source += "\nx if data.toy\n" }, "data.toy is neither a parameter"},
+		"a typo in a library's rule": {func(s *Source) { s.Modules[0].Source += "\nx if readers.stuff\n" }, "toy.lib.readers has no rule \"stuff\""},
 		"parameters are a list":      {func(s *Source) { s.Parameters = []byte("[]") }, "spec.parameters"},
 		"parameters repeat a key":    {func(s *Source) { s.Parameters = []byte(`{"a": 1, "a": 2}`) }, "spec.parameters"},
 	} {
@@ -101,6 +104,13 @@ func TestCompileChecksPackagesLibrariesAndParameters(t *testing.T) {
 			}
 		})
 	}
+}
+
+// One broken library must not take the policies along that do not need it.
+func TestABrokenLibraryIsToldOnlyToThoseWhoNeedIt(t *testing.T) {
+	src := lending()
+	src.Libraries[1].Source = "package toy.lib.unused\n\nx := \n"
+	mustCompile(t, src)
 }
 
 func TestRevisionFollowsWhatIsUsed(t *testing.T) {

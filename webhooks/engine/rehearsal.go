@@ -49,20 +49,20 @@ func (r *Rehearsal) Passed() bool {
 // Rehearse runs the tests of a policy or library. They see data.parameters only where they say `with`, so that editing a
 // policy's parameters cannot fail them. The error is [CompileErrors], for tests that cannot run.
 func Rehearse(ctx context.Context, src Source) (*Rehearsal, error) {
-	modules, errs := parse(src.Modules)
-	tests, testErrs := parse(src.Tests)
-	pool, poolErrs := parse(src.Libraries)
-	errs = append(append(errs, testErrs...), poolErrs...)
-	errs = append(errs, misplacedTests(src, tests)...)
-	if len(errs) > 0 {
+	modules, libraries, err := assemble(src)
+	if err != nil {
+		return nil, err
+	}
+	tests, errs := parse(src.Tests)
+	if errs = append(errs, misplacedTests(src, tests)...); len(errs) > 0 {
 		return nil, errs
 	}
-	all := byName(slices.Concat(modules, tests, imported(slices.Concat(modules, tests), pool)))
-	if err := compileStrict(slices.Collect(maps.Values(all))); err != nil {
+	all := slices.Concat(modules, tests, libraries)
+	if err := compileStrict(all); err != nil {
 		return nil, err
 	}
 	coverage := cover.New()
-	runner := tester.NewRunner().SetCompiler(newCompiler().WithEnablePrintStatements(true)).SetModules(all).
+	runner := tester.NewRunner().SetCompiler(newCompiler().WithEnablePrintStatements(true)).SetModules(byName(all)).
 		SetStore(inmem.New()).SetCoverageQueryTracer(coverage).SetTimeout(testTimeout).
 		CapturePrintOutput(true).RaiseBuiltinErrors(true)
 	results, err := runner.RunTests(ctx, nil)

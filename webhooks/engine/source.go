@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,8 +110,8 @@ func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 func imported(modules, libraries []*ast.Module) []*ast.Module {
 	var picked []*ast.Module
 	seen := map[*ast.Module]bool{}
-	for queue := modules; len(queue) > 0; queue = queue[1:] {
-		ast.WalkRefs(queue[0], func(ref ast.Ref) bool {
+	for queue := slices.Clone(modules); len(queue) > 0; queue = queue[1:] {
+		walkData(queue[0], func(ref ast.Ref) {
 			for _, library := range libraries {
 				if !seen[library] && ref.HasPrefix(library.Package.Path) {
 					seen[library] = true
@@ -118,8 +119,61 @@ func imported(modules, libraries []*ast.Module) []*ast.Module {
 					queue = append(queue, library)
 				}
 			}
-			return false
 		})
 	}
 	return picked
+}
+
+// unresolved refuses references into data that nothing defines. OPA takes a package that is not there for an empty one, and
+// a rule that asks it is silent.
+func unresolved(modules, libraries []*ast.Module) CompileErrors {
+	var errs CompileErrors
+	present := []ast.Ref{ast.MustParseRef("data.parameters")}
+	for _, m := range slices.Concat(modules, libraries) {
+		present = append(present, m.Package.Path)
+	}
+	for _, m := range slices.Concat(modules, libraries) {
+		walkData(m, func(ref ast.Ref) {
+			if !slices.ContainsFunc(present, ref.HasPrefix) {
+				errs.add(ref[0].Location, "%s is neither a parameter nor in this policy or a library", ref)
+			}
+		})
+	}
+	return errs
+}
+
+// unknownRules refuses references to rules that a package does not have; they would be undefined, and as silent.
+func unknownRules(compiled *ast.Compiler) CompileErrors {
+	var errs CompileErrors
+	for _, m := range compiled.Modules {
+		walkData(m, func(ref ast.Ref) {
+			for _, of := range compiled.Modules {
+				depth := len(of.Package.Path)
+				if len(ref) <= depth || !ref.HasPrefix(of.Package.Path) {
+					continue
+				}
+				if rule := ref[:depth+1]; rule.IsGround() && len(compiled.GetRulesWithPrefix(rule)) == 0 {
+					errs.add(ref[0].Location, "%s has no rule %s", packageName(of), ref[depth])
+				}
+				return
+			}
+		})
+	}
+	return errs
+}
+
+// walkData visits the references into data that stand in imports and rules; the package's own name is none.
+func walkData(m *ast.Module, visit func(ast.Ref)) {
+	look := func(ref ast.Ref) bool {
+		if ref.HasPrefix(ast.DefaultRootRef) {
+			visit(ref)
+		}
+		return false
+	}
+	for _, i := range m.Imports {
+		ast.WalkRefs(i, look)
+	}
+	for _, r := range m.Rules {
+		ast.WalkRefs(r, look)
+	}
 }
