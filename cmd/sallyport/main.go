@@ -14,8 +14,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, newCommand()))
+	code := run(ctx, newCommand())
+	stop()
+	os.Exit(code)
 }
 
 // run executes a command and gives its exit code: 0, 1 if a command has judged and the verdict is bad, 2 if it could not judge.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -45,9 +46,12 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err, stack.logs.String())
 		return 1
 	}
-	defer stack.plane.Stop()
-	defer stack.sallyport.Remove()
-	return m.Run()
+	code := m.Run()
+	if err := errors.Join(stack.sallyport.Remove(), stack.plane.Stop()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 func start(ctx context.Context, dir string) error {

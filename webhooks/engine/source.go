@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -94,11 +95,12 @@ func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 	options := ast.ParserOptions{ProcessAnnotation: true, Capabilities: capabilities()}
 	for _, m := range modules {
 		module, err := ast.ParseModuleWithOpts(m.Name, m.Source, options)
-		switch err := err.(type) {
-		case nil:
+		var located ast.Errors
+		switch {
+		case err == nil:
 			parsed = append(parsed, module)
-		case ast.Errors:
-			errs.addOPA(err)
+		case errors.As(err, &located):
+			errs.addOPA(located)
 		default:
 			errs = append(errs, CompileError{File: m.Name, Message: err.Error()})
 		}

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -21,7 +22,7 @@ func ParseValue(data []byte) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	if _, err := dec.ReadToken(); err != io.EOF {
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return Value{}, fmt.Errorf("data after the end of the JSON document at byte %d", dec.InputOffset())
 	}
 	return Value{term}, nil

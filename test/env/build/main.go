@@ -12,9 +12,10 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	say := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
-	if _, err := env.Binaries(ctx, say); err != nil {
+	_, err := env.Binaries(ctx, say)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
