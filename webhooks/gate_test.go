@@ -151,7 +151,7 @@ func TestDenialsOfAllPoliciesInOneResponse(t *testing.T) {
 
 func TestCodeFitsTheRequest(t *testing.T) {
 	serverSideApply := func(r *admissionv1.AdmissionRequest) {
-		r.Options = runtime.RawExtension{Raw: []byte(`{"kind": "PatchOptions", "apiVersion": "meta.k8s.io/v1"}`)}
+		r.Object.Raw = bytes.Replace(r.Object.Raw, []byte(`"uid"`), []byte(`"managedFields": [{"manager": "kubectl", "operation": "Apply"}], "uid"`), 1)
 	}
 	for name, tc := range map[string]struct {
 		operation admissionv1.Operation
@@ -163,7 +163,7 @@ func TestCodeFitsTheRequest(t *testing.T) {
 		"422 on CREATE":                     {admissionv1.Create, 422, nil, 422},
 		"429 is for evictions only":         {admissionv1.Create, 429, nil, 403},
 		"409 on UPDATE would retry a PATCH": {admissionv1.Update, 409, nil, 403},
-		"409 on a CREATE by PATCH":          {admissionv1.Create, 409, serverSideApply, 403},
+		"409 on a CREATE by apply":          {admissionv1.Create, 409, serverSideApply, 403},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var change []func(*admissionv1.AdmissionRequest)

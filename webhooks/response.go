@@ -111,7 +111,7 @@ var precedence = []int{
 func (j *judgement) code(refusing []objection) int {
 	request := j.review.Request
 	eviction := request.Resource.Group == "" && request.Resource.Resource == "pods" && request.SubResource == "eviction"
-	if request.Operation != admissionv1.Create || j.review.createdByPatch() {
+	if request.Operation != admissionv1.Create || j.review.createdByApply() {
 		return http.StatusForbidden
 	}
 	for _, code := range precedence {

@@ -3,9 +3,11 @@ package webhooks
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -63,9 +65,16 @@ func (r *Review) Subject() facts.Subject {
 	return s
 }
 
-// createdByPatch tells a CREATE that came as a PATCH: a server-side apply of an object that does not exist yet.
-func (r *Review) createdByPatch() bool {
-	return r.Request.Operation == admissionv1.Create && r.Document.Get("options").Get("kind").Text() == "PatchOptions"
+// createdByApply tells a CREATE that came as a PATCH: a server-side apply of an object that does not exist yet. The API
+// server gives it the options of a create, so only the managed fields show it.
+func (r *Review) createdByApply() bool {
+	var object metav1.PartialObjectMetadata
+	if err := json.Unmarshal(r.Request.Object.Raw, &object); err != nil {
+		return false
+	}
+	return slices.ContainsFunc(object.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+		return f.Operation == metav1.ManagedFieldsOperationApply
+	})
 }
 
 func (r *Review) dryRun() bool { return r.Request.DryRun != nil && *r.Request.DryRun }

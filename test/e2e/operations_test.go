@@ -39,6 +39,10 @@ func TestStartDuringStartIsRefusedAndStopAdmitted(t *testing.T) {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			tm := starting(t)
 			tm.refused(operation("start-2", "web-1", "Start"), args, reads...)
+			// With HTTP 409 kubectl would take the refusal of an apply for a conflict of field managers, and say so.
+			if r := tm.kubectl(operation("start-2", "web-1", "Start"), args...); strings.Contains(r.stderr, "managers") {
+				t.Errorf("the user reads advice about something else:\n%s", r.stderr)
+			}
 			tm.must(operation("stop-1", "web-1", "Stop"), args...)
 		})
 	}
