@@ -1,0 +1,63 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Locks holds one lock per machine. It is held from the live look at the claim to the reply of the runtime call, so that
+// within one process nobody can lose the claim between its look and its call. Between processes leader election and the
+// bound on runtime calls see to that.
+type Locks struct {
+	mu     sync.Mutex
+	queues map[types.UID]*queue
+}
+
+type queue struct {
+	turn    chan struct{} // holds one token while the lock is free
+	waiting int
+}
+
+// Lock waits for the lock of a machine, by the VirtualMachine's UID, and returns what releases it. The error is that of the
+// context.
+func (l *Locks) Lock(ctx context.Context, machine types.UID) (release func(), err error) {
+	q := l.join(machine)
+	select {
+	case <-q.turn:
+		return func() {
+			q.turn <- struct{}{}
+			l.leave(machine, q)
+		}, nil
+	case <-ctx.Done():
+		l.leave(machine, q)
+		return nil, fmt.Errorf("waiting for the lock of machine %s: %w", machine, context.Cause(ctx))
+	}
+}
+
+func (l *Locks) join(machine types.UID) *queue {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[machine]
+	if q == nil {
+		q = &queue{turn: make(chan struct{}, 1)}
+		q.turn <- struct{}{}
+		if l.queues == nil {
+			l.queues = map[types.UID]*queue{}
+		}
+		l.queues[machine] = q
+	}
+	q.waiting++
+	return q
+}
+
+// leave forgets a lock that nobody holds or waits for: machines come and go.
+func (l *Locks) leave(machine types.UID, q *queue) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q.waiting--; q.waiting == 0 {
+		delete(l.queues, machine)
+	}
+}

@@ -1,0 +1,162 @@
+package claim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// MaxUndoing is how many former holders the status has room for; the schema says the same.
+const MaxUndoing = 256
+
+// The errors of transitions. All of them mean that the claim is as it was.
+var (
+	// ErrHeld means that somebody else holds the machine who does not yield.
+	ErrHeld = errors.New("the machine is held by another")
+	// ErrLost means that the claim belongs to somebody who is being undone and cannot have it again.
+	ErrLost = errors.New("the claim was lost and is being undone")
+	// ErrNotHeld means that the caller does not hold the machine.
+	ErrNotHeld = errors.New("the machine is not held by the caller")
+	// ErrFull means that too many former holders are still being undone; one has to settle first.
+	ErrFull = errors.New("too many former holders are still being undone")
+)
+
+// Holder is who takes the machine, or yields it.
+type Holder struct {
+	// ID tells this claim from every other: the operation's UID, or one that was made at the claim.
+	ID string
+	// Origin is what asked for the change.
+	Origin v1alpha1.ClaimOrigin
+	// Name of the operation; empty for every other origin.
+	Name string
+	// Type and Force say what is done.
+	Type  v1alpha1.OperationType
+	Force bool
+}
+
+// OfOperation is the holder that an operation is.
+func OfOperation(o *v1alpha1.VirtualMachineOperation) Holder {
+	return Holder{
+		ID: string(o.UID), Origin: v1alpha1.OriginOperation, Name: o.Name, Type: o.Spec.Type, Force: o.Spec.Force,
+	}
+}
+
+// Current is the present holder; false if the machine is free.
+func Current(status *v1alpha1.VirtualMachineStatus) (Holder, bool) {
+	a := status.ActiveOperation
+	if a == nil {
+		return Holder{}, false
+	}
+	return Holder{ID: a.ID, Origin: a.Origin, Name: a.Name, Type: a.Type, Force: a.Force}, true
+}
+
+// Holds tells whether the claim is the caller's.
+func Holds(status *v1alpha1.VirtualMachineStatus, id string) bool {
+	return status.ActiveOperation != nil && status.ActiveOperation.ID == id
+}
+
+// Lost tells whether somebody has lost the machine and is being undone. That decides, whatever the status of the operation says.
+func Lost(status *v1alpha1.VirtualMachineStatus, id string) bool {
+	return slices.ContainsFunc(status.Undoing, func(u v1alpha1.UndoingOperation) bool { return u.ID == id })
+}
+
+// Take gives the machine to a new holder. Those who yield to it, whether they hold the machine or wait for it, go to undoing
+// as superseded; the present holder must be among them. Taking what one holds already changes nothing, so that a pass after
+// a lost reply goes on where the last one was.
+func Take(status *v1alpha1.VirtualMachineStatus, next Holder, yield []Holder, now metav1.MicroTime) error {
+	if Lost(status, next.ID) {
+		return fmt.Errorf("%s of %s: %w", next.Type, next.Origin, ErrLost)
+	}
+	if Holds(status, next.ID) {
+		return nil
+	}
+	if present, held := Current(status); held && !slices.ContainsFunc(yield, func(h Holder) bool { return h.ID == present.ID }) {
+		return fmt.Errorf("%s of %s %s: %w", present.Type, present.Origin, present.Name, ErrHeld)
+	}
+	by := &v1alpha1.OperationReference{Name: next.Name, UID: types.UID(next.ID)}
+	after := v1alpha1.VirtualMachineStatus{Undoing: slices.Clone(status.Undoing)}
+	for _, h := range yield {
+		if h.ID != next.ID && !Lost(&after, h.ID) { // an entry is never overwritten: it says how that one ends
+			after.Undoing = append(after.Undoing, undo(h, v1alpha1.EndSuperseded, by))
+		}
+	}
+	if len(after.Undoing) > max(MaxUndoing, len(status.Undoing)) {
+		return ErrFull
+	}
+	status.Undoing = after.Undoing
+	status.ActiveOperation = &v1alpha1.ActiveOperation{
+		ID: next.ID, Origin: next.Origin, Name: next.Name, Type: next.Type, Force: next.Force,
+		ClaimedAt: now, PreviousIntent: status.PowerIntent.DeepCopy(),
+	}
+	if state, changes := intends(next.Type); changes {
+		status.PowerIntent = &v1alpha1.PowerIntent{State: state, By: next.author(), At: now}
+	}
+	return nil
+}
+
+// Finish frees the machine after success. What was asked for stays the power intent.
+func Finish(status *v1alpha1.VirtualMachineStatus, id string) error {
+	if !Holds(status, id) {
+		return ErrNotHeld
+	}
+	status.ActiveOperation = nil
+	return nil
+}
+
+// Withdraw frees the machine of a holder that ends without success: by its deadline, by its deletion, or by a failure. It
+// stays in undoing until the runtime is quiet. The power intent from before its claim counts again.
+func Withdraw(status *v1alpha1.VirtualMachineStatus, id string, end v1alpha1.UndoEnd) error {
+	if !Holds(status, id) {
+		return ErrNotHeld
+	}
+	if len(status.Undoing) >= MaxUndoing {
+		return ErrFull
+	}
+	holder, _ := Current(status)
+	if _, changes := intends(holder.Type); changes {
+		status.PowerIntent = status.ActiveOperation.PreviousIntent.DeepCopy()
+	}
+	status.Undoing = append(slices.Clone(status.Undoing), undo(holder, end, nil))
+	status.ActiveOperation = nil
+	return nil
+}
+
+// Settle drops an entry of undoing: nothing of it is in flight, and its operation has its final status.
+func Settle(status *v1alpha1.VirtualMachineStatus, id string) error {
+	if !Lost(status, id) {
+		return ErrNotHeld
+	}
+	status.Undoing = slices.DeleteFunc(slices.Clone(status.Undoing), func(u v1alpha1.UndoingOperation) bool { return u.ID == id })
+	return nil
+}
+
+func undo(h Holder, end v1alpha1.UndoEnd, by *v1alpha1.OperationReference) v1alpha1.UndoingOperation {
+	return v1alpha1.UndoingOperation{
+		ID: h.ID, Origin: h.Origin, Name: h.Name, Type: h.Type, Force: h.Force, End: end, By: by,
+	}
+}
+
+// intends gives the power state that an operation of a type leaves the machine in, if it is about power.
+func intends(t v1alpha1.OperationType) (v1alpha1.PowerState, bool) {
+	switch t {
+	case v1alpha1.OperationStart, v1alpha1.OperationRestart:
+		return v1alpha1.PowerRunning, true
+	case v1alpha1.OperationStop:
+		return v1alpha1.PowerStopped, true
+	default: // Migrate, Evict, Delete: where the machine is, or whether, not its power
+		return "", false
+	}
+}
+
+// author names who set a power intent.
+func (h Holder) author() string {
+	if h.Name != "" {
+		return h.Name
+	}
+	return string(h.Origin)
+}
