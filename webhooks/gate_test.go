@@ -279,6 +279,10 @@ func TestMutationJoinsPatches(t *testing.T) {
 	if got.Allowed || got.Patch != nil || !strings.HasPrefix(got.Result.Message, "[a/ContractViolated] the policy could not decide: its patch does not apply") {
 		t.Errorf("got %+v for a patch that does not apply", got.Result)
 	}
+	got = f.Mutate(t.Context(), reviewOf(t, admissionv1.Delete, `{}`))
+	if got.Allowed || !strings.Contains(got.Result.Message, "the request has no object") {
+		t.Errorf("got %+v for a patch of nothing", got.Result)
+	}
 	f = newFixture(t, world{}, policyOf("a", denies("red", "TooRed", 403)))
 	if got = f.Mutate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`)); !got.Allowed {
 		t.Errorf("a deny rule refused on the mutating endpoint: %+v", got.Result)

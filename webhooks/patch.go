@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -38,6 +39,9 @@ func (j *judgement) patch() []byte {
 }
 
 func apply(object []byte, patches []engine.Patch) ([]byte, error) {
+	if len(object) == 0 { // json-patch would leave nothing unchanged, and call that success
+		return nil, errors.New("the request has no object")
+	}
 	text, err := json.Marshal(patches)
 	if err != nil {
 		return nil, err

@@ -134,7 +134,7 @@ _details := {"kind": "VirtualMachine", "name": input.request.object.spec.virtual
 _known_machine if input.facts.vm == null
 
 _known_machine if {
-	is_object(input.facts.vm.metadata)
+	input.facts.vm.metadata.name == input.request.object.spec.virtualMachineName
 	operations.text(object.get(input.facts.vm.metadata, "deletionTimestamp", "none"))
 	is_object(object.get(input.facts.vm, "status", {}))
 	data.parameters.runPolicies[_run_policy]

@@ -92,14 +92,6 @@ _undone(op) if {
 	entry.id == op.metadata.uid
 }
 
-# Only where there is no UID: a name may have been given to a new operation since.
-_undone(op) if {
-	not op.metadata.uid
-	some entry in input.facts.vm.status.undoing
-	entry.origin == "Operation"
-	entry.name == op.metadata.name
-}
-
 # A claim of an operation is that operation, which is judged from its own object: one that is finished or gone is free.
 _holder := holder if {
 	holder := input.facts.vm.status.activeOperation
@@ -151,7 +143,7 @@ _known_parameters if {
 _known_operation(op) if {
 	operations.known(op.spec)
 	operations.text(op.metadata.name)
-	operations.text(object.get(op.metadata, "uid", "none"))
+	operations.text(op.metadata.uid)
 	status := object.get(op, "status", {})
 	is_object(status)
 	operations.text(object.get(status, "phase", "Pending"))
@@ -160,7 +152,7 @@ _known_operation(op) if {
 _known_machine if input.facts.vm == null
 
 _known_machine if {
-	is_object(input.facts.vm)
+	input.facts.vm.metadata.name == input.request.object.spec.virtualMachineName
 	status := object.get(input.facts.vm, "status", {})
 	is_object(status)
 	undoing := object.get(status, "undoing", [])

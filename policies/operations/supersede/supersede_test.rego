@@ -120,12 +120,6 @@ test_allow[note] if {
 			"vm": _vm({"undoing": [{"id": "uid-stop-force-1", "origin": "Operation", "name": "another"}]}),
 			"takes": set(),
 		},
-		"what is being undone counts by its name where there is no UID": {
-			"new": "Start",
-			"running": [json.remove(_operation("Stop force"), ["metadata/uid"])],
-			"vm": _vm({"undoing": [{"id": "an-id", "origin": "Operation", "name": "stop-force-1"}]}),
-			"takes": set(),
-		},
 		"only what is not being undone is superseded": {
 			"new": "Stop",
 			"running": [_operation("Start"), _operation("Restart force")],
@@ -283,18 +277,6 @@ test_deny_when_what_is_undone_is_another_operation[note] if {
 		"of the same name but another UID": {
 			"running": _operation("Stop force"),
 			"entry": {"id": "uid-of-yesterday", "origin": "Operation", "name": "stop-force-1"},
-		},
-		"that is no operation": {
-			"running": json.remove(_operation("Stop force"), ["metadata/uid"]),
-			"entry": {"id": "an-id", "origin": "RunPolicy", "name": "stop-force-1"},
-		},
-		"of another name, without UID": {
-			"running": json.remove(_operation("Stop force"), ["metadata/uid"]),
-			"entry": {"id": "an-id", "origin": "Operation", "name": "another"},
-		},
-		"without a name": {
-			"running": json.remove(_operation("Stop force"), ["metadata/uid"]),
-			"entry": {"id": "an-id", "origin": "Operation"},
 		},
 	}
 	_verdict == "deny" with input as _input("Start", [tc.running], _vm({"undoing": [tc.entry]}))
