@@ -127,18 +127,6 @@ func TestMatrixFormats(t *testing.T) {
 	}
 }
 
-// The docs show the matrix; this is what keeps them true.
-func TestDocsShowTheMatrix(t *testing.T) {
-	out, _, _ := execute(t, "matrix", "-o", "markdown")
-	docs, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(docs), out) {
-		t.Errorf("docs/operations.md does not have the table of `sallyport matrix -o markdown`:\n%s", out)
-	}
-}
-
 func TestPolicyTest(t *testing.T) {
 	if out, errs, code := execute(t, "policy", "test", shippedCopy(t), "--coverage", "100"); code != 0 || !strings.Contains(out, " passed, 0 failed\n") {
 		t.Errorf("shipped: exit %d\n%s%s", code, out, errs)

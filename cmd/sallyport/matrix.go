@@ -100,9 +100,7 @@ func matrix(ctx context.Context, set *catalog.Set) ([]pair, error) {
 }
 
 func supersedes(ctx context.Context, policy *catalog.Policy, running, wanted asked) (bool, error) {
-	request, err := engine.ValueOf(map[string]any{
-		"operation": "CREATE", "namespace": matrixNamespace, "object": operationOf("new", wanted, ""),
-	})
+	request, err := engine.ValueOf(operationRequest(wanted))
 	if err != nil {
 		return false, err
 	}
@@ -119,6 +117,13 @@ func supersedes(ctx context.Context, policy *catalog.Policy, running, wanted ask
 		err = json.Unmarshal(text, &outcome)
 	}
 	return len(decision.Denials) == 0 && slices.Contains(outcome.Supersedes, "running"), err
+}
+
+// operationRequest asks for an operation, as an AdmissionRequest does.
+func operationRequest(wanted asked) map[string]any {
+	return map[string]any{
+		"operation": "CREATE", "namespace": matrixNamespace, "object": operationOf("new", wanted, ""),
+	}
 }
 
 const matrixNamespace, matrixMachine = "default", "vm"

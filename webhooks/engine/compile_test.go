@@ -33,6 +33,7 @@ func TestCompileSaysWhatIsWrongAndWhere(t *testing.T) {
 		"fact never asked for":    {valid + deny + "a if input.facts.loan\n", "input.facts.loan is read but there is no rule facts.loan"},
 		"fact by computed name":   {valid + deny + "a if some n, input.facts[n] == 1\n", "p.rego"},
 		"all facts":               {valid + deny + "a := input.facts\n", "input.facts must be followed"},
+		"fact that reads a fact":  {valid + deny + "facts.x := null\n\nfacts.y := {\"name\": input.facts.x.name}\n", "facts are asked for all at once"},
 		"reserved name":           {valid + deny + "_sallyport_x := 1\n", "_sallyport_"},
 		"valid_input a string":    {"valid_input := \"true\"\n\n" + deny, "valid_input = true"},
 		"valid_input as set":      {"valid_input contains 1 if true\n\n" + deny, "valid_input must be written"},

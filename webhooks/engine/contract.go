@@ -21,6 +21,8 @@ const (
 // reserved begins the names of rules that the engine adds to a policy's package.
 const reserved = "_sallyport_"
 
+var inputFacts = ast.MustParseRef("input.facts")
+
 var camelCase = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
 // contract checks what can be said of a policy before any request: the form of the contract's rules, their annotations,
@@ -104,22 +106,27 @@ func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {
 			c.facts = append(c.facts, name)
 		}
 	}
+	ast.WalkRefs(r, func(read ast.Ref) bool {
+		if read.HasPrefix(inputFacts) {
+			c.errs.add(read[0].Location, "%s: facts are asked for all at once and cannot depend on each other", read)
+		}
+		return false
+	})
 }
 
 // factReads refuses reads of facts that are never asked for: they would be undefined, and the rule silent.
 func (c *contract) factReads(m *ast.Module) {
-	facts := ast.MustParseRef("input.facts")
 	ast.WalkRefs(m, func(ref ast.Ref) bool {
-		if !ref.HasPrefix(facts) {
+		if !ref.HasPrefix(inputFacts) {
 			return false
 		}
-		if len(ref) == len(facts) {
+		if len(ref) == len(inputFacts) {
 			c.errs.add(ref[0].Location, "input.facts must be followed by the name of a fact")
 			return false
 		}
-		name, constant := ref[len(facts)].Value.(ast.String)
+		name, constant := ref[len(inputFacts)].Value.(ast.String)
 		if !constant {
-			c.errs.add(ref[0].Location, "input.facts must be followed by a constant name, not %s", ref[len(facts)])
+			c.errs.add(ref[0].Location, "input.facts must be followed by a constant name, not %s", ref[len(inputFacts)])
 		} else if !slices.Contains(c.facts, string(name)) {
 			c.errs.add(ref[0].Location, "input.facts.%s is read but there is no rule facts.%s", string(name), string(name))
 		}
