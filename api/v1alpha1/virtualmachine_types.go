@@ -112,6 +112,11 @@ const (
 	EndFailed UndoEnd = "Failed"
 )
 
+// VirtualMachineFinalizer keeps a VirtualMachine until nothing of it is left on
+// its runtime. The policy `defaults` adds it, the VirtualMachine reconciler
+// removes it.
+const VirtualMachineFinalizer = "sallyport.dev/virtual-machine"
+
 // VirtualMachineSpec is what is wanted of a machine. Users own it; no controller
 // writes it.
 type VirtualMachineSpec struct {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/virtualmachine"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -43,8 +44,8 @@ func newManagerCommand() *cobra.Command {
 	o := &managerOptions{}
 	command := &cobra.Command{
 		Use:   "manager",
-		Short: "Serve the webhooks in a cluster",
-		Long: "Serves the admission webhooks. The cluster is found as kubectl finds it (KUBECONFIG), or from inside a pod\n" +
+		Short: "Serve the webhooks and run the reconcilers in a cluster",
+		Long: "Serves the admission webhooks and runs the reconcilers. The cluster is found as kubectl finds it (KUBECONFIG), or from inside a pod\n" +
 			"by its service account.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -93,6 +94,10 @@ func (o *managerOptions) run(ctx context.Context, config *rest.Config) error {
 	}
 	if err := addProbes(mgr, store); err != nil {
 		return fmt.Errorf("adding probes: %w", err)
+	}
+	reconciler := &virtualmachine.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
+	if err := reconciler.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the VirtualMachine reconciler: %w", err)
 	}
 	recorder := webhooks.NewRecorder(ctrlmetrics.Registry, records.writer(), o.recordsDeniedOnly)
 	defer recorder.Close(recordsPatience)

@@ -122,6 +122,23 @@ func TestOperationsAreStamped(t *testing.T) {
 	}
 }
 
+// A machine that has nothing on a runtime goes when it is deleted; one that may have something stays until that is undone.
+func TestDeletionWaitsForWhatIsOnTheRuntime(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("web-1", "Stopped")
+	tm.must("", "delete", "svm", "web-1", "--timeout=60s") // kubectl waits until it is gone
+	tm.machine("web-2", "Running")
+	tm.status("svm/web-2", `{"instanceID": "5012-0001"}`)
+	tm.must("", "delete", "svm", "web-2", "--wait=false")
+	tm.machine("web-3", "Running")
+	tm.must("", "delete", "svm", "web-3", "--timeout=60s") // by then the reconciler has seen web-2 too
+	if got := tm.get("svm/web-2", ".metadata.finalizers"); !strings.Contains(got, "sallyport.dev/virtual-machine") {
+		t.Errorf("the machine on the runtime was forgotten: finalizers %s", got)
+	}
+	tm.status("svm/web-2", `{"instanceID": ""}`)
+	tm.must("", "wait", "--for=delete", "svm/web-2", "--timeout=60s")
+}
+
 func TestOperationsAreImmutableButNotTheirMetadata(t *testing.T) {
 	tm := newTeam(t)
 	tm.machine("web-1", "Running")
