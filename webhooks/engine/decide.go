@@ -24,45 +24,54 @@ const TimeFormat = "2006-01-02T15:04:05.000000000Z"
 
 // Decide says whether the request is admitted. A denial that rests on cached facts is confirmed once with live ones,
 // because a cache that is a moment behind must not refuse what has become possible. The error is always an [*Error].
-func (p *Policy) Decide(ctx context.Context, in Input, r Reader) (decision *Decision, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
-	defer contain(&err)
-	facts, err := p.gather(ctx, in, r)
-	if err != nil {
-		return nil, err
-	}
-	decision, err = p.judgeOn(ctx, admit, in, facts)
-	if err != nil || len(decision.Denials) == 0 || !fromCache(facts) {
-		return decision, err
-	}
-	live, err := refresh(ctx, facts, r)
-	if err != nil {
-		decision.Confirmation = Unconfirmed
-		return decision, nil
-	}
-	second, err := p.judgeOn(ctx, admit, in, live)
-	if err != nil {
-		decision.Confirmation = Unconfirmed
-		return decision, nil
-	}
-	second.Confirmation = Confirmed
-	if len(second.Denials) == 0 {
-		second.Confirmation = Refuted
-	}
-	return second, nil
+func (p *Policy) Decide(ctx context.Context, in Input, r Reader) (*Decision, error) {
+	return p.bounded(ctx, func(ctx context.Context) (*Decision, error) {
+		decision, err := p.decide(ctx, admit, in, r)
+		if err != nil || len(decision.Denials) == 0 || !fromCache(decision.Facts) {
+			return decision, err
+		}
+		return p.confirm(ctx, in, r, decision), nil
+	})
 }
 
 // Patch says what to change in the object: only facts, valid_input and patch are evaluated. The error is always an [*Error].
-func (p *Policy) Patch(ctx context.Context, in Input, r Reader) (decision *Decision, err error) {
+func (p *Policy) Patch(ctx context.Context, in Input, r Reader) (*Decision, error) {
+	return p.bounded(ctx, func(ctx context.Context) (*Decision, error) { return p.decide(ctx, mutate, in, r) })
+}
+
+// bounded gives a decision the policy's time and keeps its panics to itself.
+func (p *Policy) bounded(ctx context.Context, decide func(context.Context) (*Decision, error)) (decision *Decision, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	defer contain(&err)
+	return decide(ctx)
+}
+
+func (p *Policy) decide(ctx context.Context, e endpoint, in Input, r Reader) (*Decision, error) {
 	facts, err := p.gather(ctx, in, r)
 	if err != nil {
 		return nil, err
 	}
-	return p.judgeOn(ctx, mutate, in, facts)
+	return p.judgeOn(ctx, e, in, facts)
+}
+
+// confirm decides again on live facts. If that cannot be done the denial stands.
+func (p *Policy) confirm(ctx context.Context, in Input, r Reader, denial *Decision) *Decision {
+	live, err := refresh(ctx, denial.Facts, r)
+	var second *Decision
+	if err == nil {
+		second, err = p.judgeOn(ctx, admit, in, live)
+	}
+	switch {
+	case err != nil:
+		denial.Confirmation = Unconfirmed
+		return denial
+	case len(second.Denials) == 0:
+		second.Confirmation = Refuted
+	default:
+		second.Confirmation = Confirmed
+	}
+	return second
 }
 
 // contain turns a panic, which can only be a bug of ours or of a library, into an error of this one policy.
