@@ -62,7 +62,7 @@ const (
 
 // Validate asks every policy that the request meets whether it is admitted.
 func (g *Gate) Validate(ctx context.Context, review *Review) *admissionv1.AdmissionResponse {
-	j := g.judge(ctx, validating, review, (*catalog.Policy).Validates, (*engine.Policy).Decide)
+	j := g.judge(ctx, validating, review, g.reader(review), speaksOnValidation, (*engine.Policy).Decide)
 	response := j.respond()
 	g.recorder.record(j, response)
 	return response
@@ -70,7 +70,7 @@ func (g *Gate) Validate(ctx context.Context, review *Review) *admissionv1.Admiss
 
 // Mutate asks every policy that the request meets what to change in the object.
 func (g *Gate) Mutate(ctx context.Context, review *Review) *admissionv1.AdmissionResponse {
-	j := g.judge(ctx, mutating, review, (*catalog.Policy).Mutates, (*engine.Policy).Patch)
+	j := g.judge(ctx, mutating, review, g.reader(review), speaksOnMutation, (*engine.Policy).Patch)
 	patch := j.patch()
 	response := j.respond()
 	if response.Allowed && len(patch) > 0 {
@@ -81,12 +81,21 @@ func (g *Gate) Mutate(ctx context.Context, review *Review) *admissionv1.Admissio
 	return response
 }
 
+func (g *Gate) reader(review *Review) engine.Reader {
+	return g.facts.For(review.Request, review.Subject())
+}
+
+func speaksOnValidation(p *catalog.Policy) bool { return p.Validates() }
+func speaksOnMutation(p *catalog.Policy) bool   { return p.Mutates() }
+
 type question func(*engine.Policy, context.Context, engine.Input, engine.Reader) (*engine.Decision, error)
 
 // judge puts the question to the policies, each for itself: a slow or broken one costs the others nothing.
-func (g *Gate) judge(ctx context.Context, endpoint string, review *Review, speaks func(*catalog.Policy) bool, ask question) *judgement {
+func (g *Gate) judge(
+	ctx context.Context, endpoint string, review *Review, reader engine.Reader,
+	speaks func(*catalog.Policy) bool, ask question,
+) *judgement {
 	j := &judgement{id: uuid.NewUUID(), endpoint: endpoint, at: g.now(), review: review}
-	reader := g.facts.For(review.Request, review.Subject())
 	in := engine.Input{Request: review.Document, Now: j.at}
 	var selected []catalog.Selected
 	for _, s := range g.set.Load().Select(ctx, review.Request, reader) {

@@ -1,0 +1,153 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+// unasked fails the test if a fact is not answered from the pass.
+type unasked struct{ t *testing.T }
+
+func (u unasked) For(*admissionv1.AdmissionRequest, facts.Subject) engine.Reader { return u }
+
+func (u unasked) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
+	u.t.Errorf("asked beyond what the pass has read: %+v", q)
+	return engine.Answer{}, errors.New("not here")
+}
+
+func svmop(name string, kind v1alpha1.OperationType, force bool) v1alpha1.VirtualMachineOperation {
+	return v1alpha1.VirtualMachineOperation{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("uid-" + name)},
+		Spec: v1alpha1.VirtualMachineOperationSpec{
+			Type: kind, Force: force, VirtualMachineName: "web-1", RequestedBy: &v1alpha1.Requester{Username: "ann"},
+		},
+	}
+}
+
+func svm(phase v1alpha1.VirtualMachinePhase, change ...func(*v1alpha1.VirtualMachineStatus)) *v1alpha1.VirtualMachine {
+	vm := &v1alpha1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "ns", UID: "uid-vm"},
+		Spec:       v1alpha1.VirtualMachineSpec{RunPolicy: v1alpha1.RunPolicyManual},
+		Status:     v1alpha1.VirtualMachineStatus{Phase: phase},
+	}
+	for _, c := range change {
+		c(&vm.Status)
+	}
+	return vm
+}
+
+func holds(origin v1alpha1.ClaimOrigin, kind v1alpha1.OperationType) func(*v1alpha1.VirtualMachineStatus) {
+	return func(s *v1alpha1.VirtualMachineStatus) {
+		s.ActiveOperation = &v1alpha1.ActiveOperation{ID: "claim-1", Origin: origin, Type: kind}
+	}
+}
+
+func undoing(name string) func(*v1alpha1.VirtualMachineStatus) {
+	return func(s *v1alpha1.VirtualMachineStatus) {
+		s.Undoing = []v1alpha1.UndoingOperation{{ID: "uid-" + name, Origin: v1alpha1.OriginOperation, Name: name, End: v1alpha1.EndSuperseded}}
+	}
+}
+
+// The same policies that admitted an operation say, at the moment of its claim, whether it may and whose place it takes.
+func TestArbitrateAsksTheShippedPolicies(t *testing.T) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, stop, forced := svmop("start", v1alpha1.OperationStart, false), svmop("stop", v1alpha1.OperationStop, false), svmop("force", v1alpha1.OperationStop, true)
+	finished := svmop("done", v1alpha1.OperationStop, true)
+	finished.Status.Phase = v1alpha1.OperationCompleted
+	for name, tc := range map[string]struct {
+		operation  v1alpha1.VirtualMachineOperation
+		machine    *v1alpha1.VirtualMachine
+		unfinished []v1alpha1.VirtualMachineOperation
+		want       Ruling
+	}{
+		"an idle machine":                   {start, svm("Stopped"), nil, Ruling{}},
+		"a Start that yields":               {stop, svm("Starting"), []v1alpha1.VirtualMachineOperation{start}, Ruling{Supersedes: []string{"start"}}},
+		"itself does not count":             {stop, svm("Running"), []v1alpha1.VirtualMachineOperation{stop}, Ruling{}},
+		"what is finished does not count":   {start, svm("Stopped"), []v1alpha1.VirtualMachineOperation{finished}, Ruling{}},
+		"what is being undone has lost":     {start, svm("Stopped", undoing("force")), []v1alpha1.VirtualMachineOperation{forced}, Ruling{}},
+		"the run policy that yields":        {stop, svm("Starting", holds("RunPolicy", "Start")), nil, Ruling{SupersedesOrigins: []string{"RunPolicy"}}},
+		"a forced Stop yields to nothing":   {start, svm("Stopping"), []v1alpha1.VirtualMachineOperation{forced}, Ruling{Denied: true, Reason: "OperationInProgress"}},
+		"a deletion yields to nothing":      {stop, svm("Running", holds("Deletion", "Delete")), nil, Ruling{Denied: true, Reason: "OperationInProgress"}},
+		"the machine cannot do it any more": {svmop("move", v1alpha1.OperationMigrate, false), svm("Stopped"), nil, Ruling{Denied: true, Reason: "PhaseForbids"}},
+		"the machine is gone":               {stop, nil, nil, Ruling{Denied: true, Reason: "VirtualMachineNotFound"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, world{}, shipped...)
+			f.facts = unasked{t}
+			got, err := f.Arbitrate(t.Context(), &tc.operation, tc.machine, tc.unfinished)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Denied && !strings.Contains(got.Message, "/"+got.Reason+"] ") {
+				t.Errorf("the message does not say who denies: %q", got.Message)
+			}
+			got.Message = ""
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if record := f.only(t); record.Endpoint != arbitrating || record.Allowed == tc.want.Denied {
+				t.Errorf("got record of %s, allowed %v", record.Endpoint, record.Allowed)
+			}
+		})
+	}
+}
+
+// Who asked is who asked then, whoever runs the reconciler; everything but the machine is read live.
+func TestArbitrateAsksForTheRequester(t *testing.T) {
+	onOperations := func(s *v1alpha1.RegoPolicySpec) {
+		s.Match.Resources[0] = v1alpha1.PolicyResources{
+			APIGroups: []string{"sallyport.dev"}, APIVersions: []string{"*"}, Resources: []string{"virtualmachineoperations"},
+			Operations: []v1alpha1.MatchOperation{"CREATE"},
+		}
+	}
+	rule := fmt.Sprintf(denyMetadata, "NotAnn") + `deny contains {"reason": "NotAnn", "message": $"{input.request.userInfo.username} is not ann"} if input.request.userInfo.username != "ann"` +
+		"\n\nfacts.secrets := {\"apiVersion\": \"v1\", \"kind\": \"Secret\", \"namespace\": \"ns\"}\n"
+	ann, bob := svmop("a", v1alpha1.OperationStop, false), svmop("b", v1alpha1.OperationStop, false)
+	bob.Spec.RequestedBy.Username = "bob"
+	f := newFixture(t, world{answer: []any{}}, policyOf("p", rule, onOperations))
+	for _, tc := range []struct {
+		operation v1alpha1.VirtualMachineOperation
+		denied    bool
+	}{{ann, false}, {bob, true}} {
+		if got, err := f.Arbitrate(t.Context(), &tc.operation, svm("Running"), nil); err != nil || got.Denied != tc.denied {
+			t.Errorf("%s: got %+v, %v", tc.operation.Name, got, err)
+		}
+	}
+	f = newFixture(t, world{err: errors.New("gone")}, policyOf("p", rule, onOperations))
+	if got, err := f.Arbitrate(t.Context(), &ann, svm("Running"), nil); err == nil || got.Denied {
+		t.Errorf("a fact that cannot be read gave %+v, %v and not an error", got, err)
+	}
+}
+
+// What Warn and Audit mode say refuses nothing here either.
+func TestArbitrateFollowsModes(t *testing.T) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "operations-applicability" })
+	shipped[i].Spec.Mode = v1alpha1.ModeAudit
+	f := newFixture(t, world{}, shipped...)
+	f.facts = unasked{t}
+	migrate := svmop("move", v1alpha1.OperationMigrate, false)
+	if got, err := f.Arbitrate(t.Context(), &migrate, svm("Stopped"), nil); err != nil || got.Denied {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
