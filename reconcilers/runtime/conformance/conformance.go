@@ -1,0 +1,273 @@
+// Package conformance tests that a runtime keeps the contract of [runtime.Runtime]: every runtime of ours passes it.
+package conformance
+
+import (
+	"context"
+	goruntime "runtime"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// patience is how long the suite waits for something that takes the runtime real time, and steps how often it calls Advance
+// where that is what takes the place of time.
+const (
+	patience = 30 * time.Second
+	steps    = 50
+)
+
+// Harness is a runtime under test, and what a test can do to the world behind it. Runtime and Machine are required; parts
+// of the suite whose hook is nil are skipped and say so.
+type Harness struct {
+	// Runtime is the runtime under test.
+	Runtime runtime.Runtime
+	// Machine gives a machine of that name, without an InstanceID, that does not exist. Ensure can make it, or adopt
+	// what its spec names; it is then off, its guest heeds requests to shut down, and its node is connected.
+	Machine func(t *testing.T, name string) runtime.Machine
+	// Advance takes what is in flight for the machine, and its guest, a step on. A runtime whose tasks end in real time
+	// leaves it nil.
+	Advance func(machine runtime.Machine)
+	// Reconnect gives another client of the same world, which remembers nothing.
+	Reconnect func(t *testing.T) runtime.Runtime
+	// Instances counts the instances that carry the machine's marker.
+	Instances func(t *testing.T, machine runtime.Machine) int
+	// IgnoreShutdown has the machine's guest ignore requests to shut down from now on.
+	IgnoreShutdown func(t *testing.T, machine runtime.Machine)
+	// HeedShutdown has a guest that ignored a request heed it now, if the request is still good.
+	HeedShutdown func(t *testing.T, machine runtime.Machine)
+	// RemoveTools leaves the machine's guest without anything that could be asked.
+	RemoveTools func(t *testing.T, machine runtime.Machine)
+	// Pause suspends the machine, which is on.
+	Pause func(t *testing.T, machine runtime.Machine)
+	// Hold keeps the machine's tasks of that kind in flight from their begin until release is called.
+	Hold func(t *testing.T, machine runtime.Machine, kind runtime.TaskKind) (release func())
+	// OtherNode names a connected node that the machine is not on. It is needed for a Migrator only.
+	OtherNode func(t *testing.T, machine runtime.Machine) string
+	// Foreign gives a machine whose instance carries the marker of another owner, and a check that nothing has
+	// happened to that instance since.
+	Foreign func(t *testing.T) (machine runtime.Machine, untouched func() error)
+	// LoseReply has the next call of that verb for the machine do its work and lose its reply.
+	LoseReply func(t *testing.T, machine runtime.Machine, verb runtime.Verb)
+	// Stall leaves the next call of that verb for the machine without an answer.
+	Stall func(t *testing.T, machine runtime.Machine, verb runtime.Verb)
+}
+
+// part is a test of the suite.
+type part struct {
+	name string
+	// lacks names the hook that the part needs and the harness does not have, if any.
+	lacks func(h *Harness) string
+	test  func(s *suite)
+}
+
+// Run tests the runtime, each part with a new one.
+func Run(t *testing.T, newRuntime func(t *testing.T) Harness) {
+	var parts []part
+	parts = append(parts, existence...)
+	parts = append(parts, power...)
+	parts = append(parts, undoing...)
+	parts = append(parts, moving...)
+	parts = append(parts, trouble...)
+	for _, p := range parts {
+		t.Run(p.name, func(t *testing.T) {
+			h := newRuntime(t)
+			if p.lacks != nil {
+				if hook := p.lacks(&h); hook != "" {
+					t.Skipf("the harness has no %s", hook)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+			defer cancel()
+			p.test(&suite{T: t, Harness: h, ctx: ctx})
+		})
+	}
+}
+
+// suite is one part being tested.
+type suite struct {
+	*testing.T
+	Harness
+	ctx context.Context
+}
+
+// must fails the part on an error.
+func (s *suite) must(err error, doing string) {
+	s.Helper()
+	if err != nil {
+		s.Fatalf("%s: %v", doing, err)
+	}
+}
+
+// wants fails the part unless the error is of the kind that is says.
+func (s *suite) wants(is func(error) bool, err error, want, doing string) {
+	s.Helper()
+	if !is(err) {
+		s.Errorf("%s: got error %v, want %s", doing, err, want)
+	}
+}
+
+// observe looks once.
+func (s *suite) observe(m runtime.Machine) runtime.Observation {
+	s.Helper()
+	seen, err := s.Runtime.Observe(s.ctx, m)
+	s.must(err, "observing")
+	return seen
+}
+
+// advance lets the world go on.
+func (s *suite) advance(m runtime.Machine) {
+	if s.Advance != nil {
+		s.Advance(m)
+		return
+	}
+	goruntime.Gosched()
+}
+
+// until observes until the machine is as wanted and gives the last look.
+func (s *suite) until(m runtime.Machine, want string, is func(runtime.Observation) bool) runtime.Observation {
+	s.Helper()
+	began := time.Now()
+	for i := 0; ; i++ {
+		seen := s.observe(m)
+		if is(seen) {
+			return seen
+		}
+		if (s.Advance != nil && i == steps) || time.Since(began) > patience {
+			s.Fatalf("the machine never was %s; last seen: %+v", want, seen)
+		}
+		s.advance(m)
+	}
+}
+
+// quiet observes until nothing is in flight.
+func (s *suite) quiet(m runtime.Machine) runtime.Observation {
+	s.Helper()
+	return s.until(m, "quiet", runtime.Observation.Quiet)
+}
+
+// power observes until nothing is in flight and the machine is in that state.
+func (s *suite) power(m runtime.Machine, want v1alpha1.PowerState) runtime.Observation {
+	s.Helper()
+	return s.until(m, "quiet and "+string(want), func(o runtime.Observation) bool { return o.Quiet() && o.Power == want })
+}
+
+// stays fails the part unless the machine stays as it was seen.
+func (s *suite) stays(m runtime.Machine, was runtime.Observation) {
+	s.Helper()
+	for range 5 {
+		s.advance(m)
+		if diff := cmp.Diff(was, s.observe(m)); diff != "" {
+			s.Errorf("the machine changed though nothing was in flight (-before +after):\n%s", diff)
+			return
+		}
+	}
+}
+
+// made gives a machine that exists and is off.
+func (s *suite) made(name string) runtime.Machine {
+	s.Helper()
+	m := s.Machine(s.T, name)
+	s.ensure(m)
+	return m
+}
+
+// ensure calls Ensure until it gives the instance's ID.
+func (s *suite) ensure(m runtime.Machine) (instanceID string) {
+	s.Helper()
+	s.until(m, "made", func(runtime.Observation) bool {
+		id, err := s.Runtime.Ensure(s.ctx, m)
+		s.must(err, "ensuring")
+		instanceID = id
+		return id != ""
+	})
+	return instanceID
+}
+
+// on powers the machine on and gives the look that shows it on.
+func (s *suite) on(m runtime.Machine) runtime.Observation {
+	s.Helper()
+	s.must(s.Runtime.PowerOn(s.ctx, m), "powering on")
+	return s.power(m, v1alpha1.PowerRunning)
+}
+
+// off takes the machine's power away.
+func (s *suite) off(m runtime.Machine) runtime.Observation {
+	s.Helper()
+	s.must(s.Runtime.PowerOff(s.ctx, m, runtime.Forced), "powering off by force")
+	return s.power(m, v1alpha1.PowerStopped)
+}
+
+// shows fails the part unless a task of that kind is in flight.
+func (s *suite) shows(m runtime.Machine, kind runtime.TaskKind) {
+	s.Helper()
+	seen := s.observe(m)
+	for _, task := range seen.InFlight {
+		if task.Kind == kind && task.ID != "" {
+			return
+		}
+	}
+	s.Fatalf("a task of kind %s is in flight, but Observe shows %+v", kind, seen.InFlight)
+}
+
+// call is a call of one verb.
+type call struct {
+	verb runtime.Verb
+	do   func(ctx context.Context, rt runtime.Runtime, m runtime.Machine) error
+}
+
+// calls gives a call of every verb that the runtime has.
+func (s *suite) calls() []call {
+	all := []call{
+		{runtime.VerbObserve, func(ctx context.Context, rt runtime.Runtime, m runtime.Machine) error {
+			_, err := rt.Observe(ctx, m)
+			return err
+		}},
+		{runtime.VerbEnsure, func(ctx context.Context, rt runtime.Runtime, m runtime.Machine) error {
+			_, err := rt.Ensure(ctx, m)
+			return err
+		}},
+		{runtime.VerbPowerOn, func(ctx context.Context, rt runtime.Runtime, m runtime.Machine) error {
+			return rt.PowerOn(ctx, m)
+		}},
+		{runtime.VerbPowerOff, func(ctx context.Context, rt runtime.Runtime, m runtime.Machine) error {
+			return rt.PowerOff(ctx, m, runtime.Forced)
+		}},
+		{runtime.VerbCancel, func(ctx context.Context, rt runtime.Runtime, m runtime.Machine) error {
+			return rt.Cancel(ctx, m)
+		}},
+		{runtime.VerbDelete, func(ctx context.Context, rt runtime.Runtime, m runtime.Machine) error {
+			return rt.Delete(ctx, m)
+		}},
+	}
+	if _, ok := s.Runtime.(runtime.Migrator); ok {
+		all = append(all, call{runtime.VerbMigrate, func(ctx context.Context, rt runtime.Runtime, m runtime.Machine) error {
+			return rt.(runtime.Migrator).Migrate(ctx, m, runtime.Target{})
+		}})
+	}
+	return all
+}
+
+// lacksAny gives a part's lacks for hooks by name.
+func lacksAny(names ...string) func(h *Harness) string {
+	return func(h *Harness) string {
+		_, migrates := h.Runtime.(runtime.Migrator)
+		has := map[string]bool{
+			"Reconnect": h.Reconnect != nil, "Instances": h.Instances != nil,
+			"IgnoreShutdown": h.IgnoreShutdown != nil, "HeedShutdown": h.HeedShutdown != nil,
+			"RemoveTools": h.RemoveTools != nil, "Pause": h.Pause != nil, "Hold": h.Hold != nil,
+			"OtherNode": h.OtherNode != nil, "Foreign": h.Foreign != nil,
+			"LoseReply": h.LoseReply != nil, "Stall": h.Stall != nil,
+			"Migrator": migrates,
+		}
+		for _, name := range names {
+			if !has[name] {
+				return name
+			}
+		}
+		return ""
+	}
+}

@@ -1,0 +1,150 @@
+package conformance
+
+import (
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// existence tests what there is before and after power: making, adopting, finding and removing instances.
+var existence = []part{
+	{"a machine that does not exist", nil, absent},
+	{"ensuring twice gives one instance", nil, ensuredTwice},
+	{"two machines have an instance each", nil, twoMachines},
+	{"the marker finds the instance and the id gives no right to it", nil, marker},
+	{"an instance that another owner has marked is left alone", lacksAny("Foreign"), foreign},
+	{"deleting takes a machine away, twice is success", nil, deleting},
+	{"deleting a machine that is on", nil, deletingRunning},
+}
+
+func absent(s *suite) {
+	m := s.Machine(s.T, "absent")
+	want := func(what string) {
+		s.Helper()
+		if seen := s.observe(m); seen.Exists || !seen.Quiet() {
+			s.Errorf("%s: got %+v, want a machine that does not exist", what, seen)
+		}
+	}
+	want("at first")
+	for _, c := range s.calls() {
+		switch c.verb {
+		case runtime.VerbPowerOn, runtime.VerbPowerOff, runtime.VerbMigrate:
+			s.wants(runtime.IsNotFound, c.do(s.ctx, s.Runtime, m), "NotFound", string(c.verb))
+		case runtime.VerbCancel, runtime.VerbDelete, runtime.VerbObserve:
+			s.must(c.do(s.ctx, s.Runtime, m), string(c.verb))
+		}
+		want("after " + string(c.verb))
+	}
+	s.wants(runtime.IsNotFound, s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "NotFound", "shutting down")
+}
+
+func ensuredTwice(s *suite) {
+	m := s.Machine(s.T, "twice")
+	first := s.ensure(m)
+	was := s.quiet(m)
+	if !was.Exists || was.InstanceID != first || was.Power != v1alpha1.PowerStopped {
+		s.Errorf("got %+v, want instance %s, off", was, first)
+	}
+	if second := s.ensure(m); second != first {
+		s.Errorf("the second Ensure gave %s, the first %s", second, first)
+	}
+	m.InstanceID = first
+	if third := s.ensure(m); third != first {
+		s.Errorf("an Ensure that knew the instance %s gave %s", first, third)
+	}
+	s.stays(m, was)
+	running := s.on(m)
+	s.ensure(m)
+	s.stays(m, running)
+	s.countsOne(m)
+}
+
+// countsOne fails the part if the machine has more or fewer than one instance, where that can be counted.
+func (s *suite) countsOne(m runtime.Machine) {
+	s.Helper()
+	if s.Instances == nil {
+		s.Log("instances are not counted: the harness has no Instances")
+		return
+	}
+	if got := s.Instances(s.T, m); got != 1 {
+		s.Errorf("got %d instances, want one", got)
+	}
+}
+
+func twoMachines(s *suite) {
+	a, b := s.made("a"), s.made("b")
+	was := s.quiet(b)
+	if seen := s.on(a); seen.InstanceID == was.InstanceID {
+		s.Errorf("both machines have the instance %s", seen.InstanceID)
+	}
+	s.stays(b, was)
+	s.off(a)
+	s.must(s.Runtime.Delete(s.ctx, a), "deleting")
+	s.until(a, "gone", func(o runtime.Observation) bool { return !o.Exists })
+	s.stays(b, was)
+}
+
+func marker(s *suite) {
+	m := s.made("marked")
+	was := s.on(m)
+	known := m
+	known.InstanceID = was.InstanceID
+	s.stays(known, was)
+
+	// Another VirtualMachine of the same name, or one whose status was tampered with.
+	other := known
+	other.UID = m.UID + "-other"
+	for _, c := range s.calls() {
+		s.wants(runtime.IsOwnedByAnother, c.do(s.ctx, s.Runtime, other), "OwnedByAnother", string(c.verb))
+	}
+	s.stays(m, was)
+}
+
+func foreign(s *suite) {
+	m, untouched := s.Foreign(s.T)
+	for range 2 {
+		for _, c := range s.calls() {
+			s.wants(runtime.IsOwnedByAnother, c.do(s.ctx, s.Runtime, m), "OwnedByAnother", string(c.verb))
+			s.advance(m)
+			s.must(untouched(), "looking at the other owner's machine after "+string(c.verb))
+		}
+	}
+	s.wants(runtime.IsOwnedByAnother, s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "OwnedByAnother", "shutting down")
+	s.must(untouched(), "looking at the other owner's machine after a shutdown")
+}
+
+func deleting(s *suite) {
+	m := s.made("deleted")
+	s.on(m)
+	s.off(m)
+	s.gone(m)
+	s.must(s.Runtime.Delete(s.ctx, m), "deleting again")
+	s.wants(runtime.IsNotFound, s.Runtime.PowerOn(s.ctx, m), "NotFound", "powering on")
+	s.ensure(m)
+	s.gone(m)
+}
+
+// gone deletes the machine and waits until it does not exist.
+func (s *suite) gone(m runtime.Machine) {
+	s.Helper()
+	s.must(s.Runtime.Delete(s.ctx, m), "deleting")
+	s.until(m, "gone", func(o runtime.Observation) bool { return o.Quiet() && !o.Exists })
+	if s.Instances != nil && s.Instances(s.T, m) != 0 {
+		s.Error("an instance still carries the marker")
+	}
+}
+
+// A machine that was made is not deleted while it is on; one that was adopted is released as it is.
+func deletingRunning(s *suite) {
+	m := s.made("running")
+	was := s.on(m)
+	if err := s.Runtime.Delete(s.ctx, m); err != nil {
+		s.wants(runtime.IsInvalidState, err, "InvalidState", "deleting")
+		s.stays(m, was)
+		return
+	}
+	s.until(m, "released", func(o runtime.Observation) bool { return o.Quiet() && !o.Exists })
+	s.ensure(m)
+	if seen := s.quiet(m); seen.Power != v1alpha1.PowerRunning || seen.Incarnation != was.Incarnation {
+		s.Errorf("a machine was released as %+v and adopted again as %+v", was, seen)
+	}
+}

@@ -1,0 +1,142 @@
+package conformance
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+)
+
+// variant is one way in which a world can be.
+type variant struct {
+	steps   int
+	cancels fake.Cancels
+	guest   fake.Guest
+	adopt   bool
+}
+
+// podMachine is a machine that Ensure makes.
+func podMachine(name string) runtime.Machine {
+	return runtime.Machine{
+		NamespacedName: types.NamespacedName{Namespace: "ns", Name: name},
+		UID:            types.UID("uid-" + name),
+		Spec:           &v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}}},
+	}
+}
+
+// adoptable is a machine that Ensure adopts.
+func adoptable(w *fake.World, name string) runtime.Machine {
+	m := podMachine(name)
+	m.Spec = &v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{
+		ServerRef: v1alpha1.VSphereServerReference{Name: "vc"}, InventoryPath: "/dc/vm/" + name,
+	}}}
+	w.AddInstance(fake.Instance{Place: fake.Place(m)})
+	return m
+}
+
+// harness is the harness of a fake.
+func harness(v variant) func(t *testing.T) Harness {
+	return func(*testing.T) Harness {
+		w := fake.New()
+		for _, kind := range []runtime.TaskKind{
+			runtime.TaskCreate, runtime.TaskPowerOn, runtime.TaskPowerOff, runtime.TaskRelocate, runtime.TaskDelete,
+		} {
+			w.SetSteps(kind, v.steps)
+		}
+		script := func(f func() fake.Fault) func(*testing.T, runtime.Machine, runtime.Verb) {
+			return func(_ *testing.T, m runtime.Machine, verb runtime.Verb) {
+				w.Script(fake.At{Verb: verb, Machine: m.UID}, f())
+			}
+		}
+		return Harness{
+			Runtime: w.Client("first"),
+			Machine: func(_ *testing.T, name string) runtime.Machine {
+				m := podMachine(name)
+				if v.adopt {
+					m = adoptable(w, name)
+				}
+				w.SetCancels(m.UID, v.cancels)
+				w.SetGuest(m.UID, v.guest)
+				return m
+			},
+			Advance:   func(m runtime.Machine) { w.Advance(m.UID) },
+			Reconnect: func(*testing.T) runtime.Runtime { return w.Client("second") },
+			Instances: func(_ *testing.T, m runtime.Machine) (n int) {
+				for _, in := range w.Instances() {
+					if in.Owner == m.UID {
+						n++
+					}
+				}
+				return n
+			},
+			IgnoreShutdown: func(_ *testing.T, m runtime.Machine) { w.SetGuest(m.UID, fake.Guest{Ignores: true}) },
+			HeedShutdown:   func(_ *testing.T, m runtime.Machine) { w.GuestActs(m.UID) },
+			RemoveTools:    func(_ *testing.T, m runtime.Machine) { w.SetGuest(m.UID, fake.Guest{NoTools: true}) },
+			Pause:          func(_ *testing.T, m runtime.Machine) { w.Pause(m.UID) },
+			Hold: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) func() {
+				// Only what takes a step at all can be held.
+				w.SetSteps(kind, max(1, v.steps))
+				return w.Hold(m.UID, kind)
+			},
+			OtherNode: func(_ *testing.T, m runtime.Machine) string {
+				in, _ := w.Instance(m.UID)
+				return map[string]string{"node-1": "node-2", "node-2": "node-1"}[in.NodeName]
+			},
+			Foreign: func(*testing.T) (runtime.Machine, func() error) {
+				m := podMachine("foreign")
+				w.AddInstance(fake.Instance{
+					Place: fake.Place(m), Owner: "somebody-else", Power: v1alpha1.PowerRunning, Incarnation: "theirs",
+				})
+				want := w.Instances()
+				return m, func() error {
+					if diff := cmp.Diff(want, w.Instances()); diff != "" {
+						return fmt.Errorf("(-before +after):\n%s", diff)
+					}
+					return nil
+				}
+			},
+			LoseReply: script(fake.LoseReply),
+			Stall:     script(func() fake.Fault { return fake.NewStall(fake.ActAfter).Fault() }),
+		}
+	}
+}
+
+var variants = map[string]variant{
+	"tasks take a step":                 {steps: 1, guest: fake.Guest{Steps: 1}},
+	"tasks end in the call":             {},
+	"tasks take three steps":            {steps: 3, guest: fake.Guest{Steps: 4}},
+	"a cancel is ignored":               {steps: 2, cancels: fake.Cancels{Ignored: true}},
+	"a cancel is honoured late":         {steps: 4, cancels: fake.Cancels{Steps: 2}},
+	"a cancel comes too late":           {steps: 1, cancels: fake.Cancels{Steps: 3}},
+	"machines are adopted and not made": {steps: 1, adopt: true},
+}
+
+func TestFake(t *testing.T) {
+	for name, v := range variants {
+		t.Run(name, func(t *testing.T) { Run(t, harness(v)) })
+	}
+}
+
+// What the suite measures a decorator by is what it measures the runtime by.
+func TestInstrumentedFake(t *testing.T) {
+	Run(t, func(t *testing.T) Harness {
+		h := harness(variants["tasks take a step"])(t)
+		h.Runtime = runtime.NewMetrics(prometheus.NewRegistry(), time.Now).Instrument("fake", h.Runtime)
+		return h
+	})
+}
+
+// A harness with no hooks gets what can be tested without, and a runtime that is no Migrator is not asked to move.
+func TestBareHarness(t *testing.T) {
+	Run(t, func(t *testing.T) Harness {
+		h := harness(variants["tasks take a step"])(t)
+		return Harness{Runtime: struct{ runtime.Runtime }{h.Runtime}, Machine: h.Machine, Advance: h.Advance}
+	})
+}

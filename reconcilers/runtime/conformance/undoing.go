@@ -1,0 +1,97 @@
+package conformance
+
+import (
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// undoing tests what is in flight and how it is withdrawn.
+var undoing = []part{
+	{"cancelling with nothing in flight", nil, cancelNothing},
+	{"a cancel does not reach what is begun after it", nil, cancelNotAhead},
+	{"a power-on in flight can be seen and joined", lacksAny("Hold"), powerOnInFlight},
+	{"what does not go with a power-on in flight", lacksAny("Hold"), conflicts},
+	{"a power-on in flight is cancelled", lacksAny("Hold"), cancelPowerOn},
+	{"a power-off in flight can be seen and joined", lacksAny("Hold"), powerOffInFlight},
+}
+
+func cancelNothing(s *suite) {
+	m := s.made("idle")
+	was := s.quiet(m)
+	s.must(s.Runtime.Cancel(s.ctx, m), "cancelling while off")
+	s.stays(m, was)
+	was = s.on(m)
+	s.must(s.Runtime.Cancel(s.ctx, m), "cancelling while on")
+	s.stays(m, was)
+}
+
+func cancelNotAhead(s *suite) {
+	m := s.made("ahead")
+	s.must(s.Runtime.Cancel(s.ctx, m), "cancelling")
+	s.stays(m, s.on(m))
+}
+
+// held powers the machine on and keeps that in flight.
+func (s *suite) held(name string) (m runtime.Machine, release func()) {
+	s.Helper()
+	m = s.made(name)
+	release = s.Hold(s.T, m, runtime.TaskPowerOn)
+	s.must(s.Runtime.PowerOn(s.ctx, m), "powering on")
+	s.shows(m, runtime.TaskPowerOn)
+	return m, release
+}
+
+func powerOnInFlight(s *suite) {
+	m, release := s.held("joined")
+	for range 3 {
+		s.advance(m)
+		s.shows(m, runtime.TaskPowerOn)
+		s.must(s.Runtime.PowerOn(s.ctx, m), "powering on again")
+		if tasks := s.observe(m).InFlight; len(tasks) != 1 {
+			s.Errorf("a repeated power-on is in flight of its own: %+v", tasks)
+		}
+	}
+	release()
+	s.stays(m, s.power(m, v1alpha1.PowerRunning))
+}
+
+func conflicts(s *suite) {
+	m, release := s.held("busy")
+	s.wants(runtime.IsInvalidState, s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "InvalidState", "shutting down")
+	s.wants(runtime.IsInvalidState, s.Runtime.PowerOff(s.ctx, m, runtime.Forced), "InvalidState", "powering off by force")
+	if err := s.Runtime.Delete(s.ctx, m); !runtime.IsInvalidState(err) {
+		s.Fatalf("deleting: got error %v, want InvalidState", err)
+	}
+	release()
+	s.stays(m, s.power(m, v1alpha1.PowerRunning))
+}
+
+func cancelPowerOn(s *suite) {
+	m, release := s.held("cancelled")
+	for range 2 {
+		s.must(s.Runtime.Cancel(s.ctx, m), "cancelling")
+	}
+	release()
+	was := s.quiet(m)
+	if was.Power != v1alpha1.PowerStopped && was.Power != v1alpha1.PowerRunning {
+		s.Errorf("a cancelled power-on left the machine %s", was.Power)
+	}
+	s.stays(m, was)
+
+	// Whatever came of it, the machine goes on and off as ever.
+	s.on(m)
+	s.off(m)
+	s.stays(m, s.on(m))
+}
+
+func powerOffInFlight(s *suite) {
+	m := s.made("going")
+	s.on(m)
+	release := s.Hold(s.T, m, runtime.TaskPowerOff)
+	s.must(s.Runtime.PowerOff(s.ctx, m, runtime.Forced), "powering off by force")
+	s.shows(m, runtime.TaskPowerOff)
+	s.must(s.Runtime.PowerOff(s.ctx, m, runtime.Forced), "powering off by force again")
+	s.wants(runtime.IsInvalidState, s.Runtime.PowerOn(s.ctx, m), "InvalidState", "powering on")
+	release()
+	s.stays(m, s.power(m, v1alpha1.PowerStopped))
+}

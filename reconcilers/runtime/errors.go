@@ -1,0 +1,159 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// Kind is what is wrong, as far as a caller needs to know to go on.
+type Kind string
+
+const (
+	// KindNotFound means that the runtime does not know the machine.
+	KindNotFound Kind = "NotFound"
+	// KindInvalidState means that the request does not fit the machine's state or what is in flight for it.
+	KindInvalidState Kind = "InvalidState"
+	// KindToolsUnavailable means that nothing in the guest can be asked.
+	KindToolsUnavailable Kind = "ToolsUnavailable"
+	// KindUnavailable means that the runtime did not answer, or not in time. The request may have been done.
+	KindUnavailable Kind = "Unavailable"
+	// KindPermission means that the runtime refuses for lack of rights.
+	KindPermission Kind = "Permission"
+	// KindOwnedByAnother means that the machine carries another owner's marker.
+	KindOwnedByAnother Kind = "OwnedByAnother"
+)
+
+// Error is what a runtime returns where a caller may want to know what kind of trouble it is in. An error of another type
+// means that the runtime failed in a way of its own.
+type Error struct {
+	// Kind is what is wrong.
+	Kind Kind
+	// Message tells a user what is wrong, in one sentence and without secrets. It becomes the message of a condition and
+	// stays the same as long as the trouble does: no times, no ids of requests.
+	Message string
+	// Cause is the error that it rests on, for logs. It may be nil.
+	Cause error
+}
+
+// Error gives the message and the cause.
+func (e *Error) Error() string {
+	if e.Cause == nil {
+		return e.Message
+	}
+	return e.Message + ": " + e.Cause.Error()
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+func newError(kind Kind, cause error, format string, args ...any) *Error {
+	return &Error{Kind: kind, Message: fmt.Sprintf(format, args...), Cause: cause}
+}
+
+// NewNotFound makes an error that says that the runtime does not know the machine. The cause may be nil, here and below.
+func NewNotFound(cause error, format string, args ...any) error {
+	return newError(KindNotFound, cause, format, args...)
+}
+
+// NewInvalidState makes an error that says that the request does not fit the state of the machine.
+func NewInvalidState(cause error, format string, args ...any) error {
+	return newError(KindInvalidState, cause, format, args...)
+}
+
+// NewToolsUnavailable makes an error that says that nothing in the guest can be asked.
+func NewToolsUnavailable(cause error, format string, args ...any) error {
+	return newError(KindToolsUnavailable, cause, format, args...)
+}
+
+// NewUnavailable makes an error that says that the runtime did not answer, or not in time.
+func NewUnavailable(cause error, format string, args ...any) error {
+	return newError(KindUnavailable, cause, format, args...)
+}
+
+// NewPermission makes an error that says that the runtime refuses. The message names the right that is missing.
+func NewPermission(cause error, format string, args ...any) error {
+	return newError(KindPermission, cause, format, args...)
+}
+
+// NewOwnedByAnother makes an error that says that the machine carries another owner's marker. The message does not name an
+// owner of another namespace.
+func NewOwnedByAnother(cause error, format string, args ...any) error {
+	return newError(KindOwnedByAnother, cause, format, args...)
+}
+
+// kindOf gives the kind of the outermost Error. A context that ended counts as Unavailable even where a runtime forgot to
+// say so: nobody knows what became of the request.
+func kindOf(err error) Kind {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Kind
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return KindUnavailable
+	}
+	return ""
+}
+
+// IsNotFound reports whether the runtime does not know the machine.
+func IsNotFound(err error) bool { return kindOf(err) == KindNotFound }
+
+// IsInvalidState reports whether the request did not fit the state of the machine.
+func IsInvalidState(err error) bool { return kindOf(err) == KindInvalidState }
+
+// IsToolsUnavailable reports whether nothing in the guest could be asked.
+func IsToolsUnavailable(err error) bool { return kindOf(err) == KindToolsUnavailable }
+
+// IsUnavailable reports whether the runtime did not answer, or not in time. An ended context counts too.
+func IsUnavailable(err error) bool { return kindOf(err) == KindUnavailable }
+
+// IsPermission reports whether the runtime refused for lack of rights.
+func IsPermission(err error) bool { return kindOf(err) == KindPermission }
+
+// IsOwnedByAnother reports whether the machine carries another owner's marker.
+func IsOwnedByAnother(err error) bool { return kindOf(err) == KindOwnedByAnother }
+
+// MayHaveActed reports whether the request that ended with this error may have been done, or be in flight, all the same.
+// It is false for nil: a request that ended well has acted for certain, or had no need to.
+func MayHaveActed(err error) bool {
+	if err == nil {
+		return false
+	}
+	kind := kindOf(err)
+	return kind == KindUnavailable || kind == ""
+}
+
+// Reason gives the reason of a condition that reports the error, and nothing for nil.
+func Reason(err error) v1alpha1.ConditionReason {
+	if err == nil {
+		return ""
+	}
+	switch kindOf(err) {
+	case KindNotFound:
+		return v1alpha1.ReasonInstanceNotFound
+	case KindUnavailable:
+		return v1alpha1.ReasonRuntimeUnavailable
+	case KindPermission:
+		return v1alpha1.ReasonPermissionDenied
+	case KindOwnedByAnother:
+		return v1alpha1.ReasonOwnedByAnother
+	default:
+		return v1alpha1.ReasonRuntimeFailed
+	}
+}
+
+// Message gives what a user is told of the error: the message of the outermost Error without its cause, which may differ
+// from one attempt to the next, and the whole text of any other error. It gives nothing for nil.
+func Message(err error) string {
+	if err == nil {
+		return ""
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Message
+	}
+	if kindOf(err) == KindUnavailable {
+		return "the runtime did not answer in time"
+	}
+	return err.Error()
+}

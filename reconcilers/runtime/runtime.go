@@ -1,0 +1,204 @@
+// Package runtime says what Sallyport needs of whatever runs machines: a vCenter, a node agent, KubeVirt.
+//
+// [Runtime] is what every one of them can do; what only some can do is an interface of its own, such as [Migrator]. The
+// contract is in the comments here, and [sallyport.dev/sallyport/reconcilers/runtime/conformance] tests it. Nothing in a
+// runtime decides: who may send what is the claim's business, and a runtime does what it is told, once it is told.
+package runtime
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// Runtime runs machines. It is safe for concurrent use.
+//
+// For every call:
+//
+//   - It returns before ctx ends or as soon as it does, whatever the runtime's far end is doing; an ended ctx gives an
+//     Unavailable error.
+//   - It begins things and does not wait for them: success means that the runtime took the request, or that there was
+//     nothing to do. What became of it is only known from Observe. A call may wait a moment to tell an immediate failure.
+//   - After an Unavailable error, or one that is not of this package, the request may have been done, may be in flight
+//     or may never have arrived: [MayHaveActed]. After any other error nothing was done.
+//   - Whatever a call sets off is done or in flight, as Observe shows it, by the time that the call returns; a request
+//     that has not reached the runtime by then never will. A runtime therefore does not send again behind its caller's
+//     back, and gives up the connection on which a request may still be waiting. Undoing an operation rests on this: once
+//     nothing is in flight, nothing of it can happen any more.
+//   - It is idempotent: repeating it when its request was done, or is in flight, is success and changes nothing.
+//   - What does not fit the state of the machine, or what is in flight for it, is an InvalidState error: look again later.
+//   - A machine that was not made or adopted, or is gone, is a NotFound error, except where a call says otherwise. One
+//     that carries the marker of another owner is an OwnedByAnother error and is left alone.
+//
+// Restarting is not a verb: it is off, seen off, and on again. A reset could not be seen as done, nor told from two.
+type Runtime interface {
+	// Observe looks at the machine, at the runtime itself and never in a cache. A machine that does not exist is no
+	// error but an Observation that says so. It changes nothing.
+	//
+	// What is in flight is read before, or in the same instant as, the rest: the other way round, a power-on that ends
+	// between the two looks would show as off and quiet.
+	Observe(ctx context.Context, machine Machine) (Observation, error)
+
+	// Ensure makes the machine, off, or adopts the one that the spec names, in whatever state it is, and leaves the
+	// owner's marker on it. It finds again what an earlier Ensure made whose reply was lost, by that marker: however
+	// often it is called, there is one instance. It gives the instance's ID, which stays the same for the life of the
+	// instance; the ID is empty as long as the instance is being made, a task of kind Create, and is then asked for again.
+	//
+	// A machine to adopt that does not exist is a NotFound error, one that carries another owner's marker an
+	// OwnedByAnother error. A running machine is not reconfigured.
+	Ensure(ctx context.Context, machine Machine) (instanceID string, err error)
+
+	// PowerOn powers the machine on, a task of kind PowerOn, under a new incarnation. On a machine that is on it is
+	// success without a new incarnation. A paused machine goes on where it was, in its incarnation.
+	PowerOn(ctx context.Context, machine Machine) error
+
+	// PowerOff gets the machine off; on one that is off it is success.
+	//
+	// Graceful asks the guest to shut down and returns. The guest may take its time or ignore it, so this is not in
+	// flight: it can be asked again, and does not stand in the way of anything else. It cannot be taken back either. A
+	// guest may heed it long after whoever asked has given up; but only in the incarnation that was asked, never after
+	// the next power-on. A Start that found its machine on may therefore see it go off later: keeping it on is the run
+	// policy's business. Without a guest agent it is a ToolsUnavailable error, on a paused machine InvalidState.
+	//
+	// Forced takes the power away, a task of kind PowerOff. It works at any time that nothing else is in flight, also
+	// when the guest was asked and has not answered, and on a paused machine.
+	PowerOff(ctx context.Context, machine Machine, mode Mode) error
+
+	// Cancel asks the runtime to withdraw what is in flight for the machine and can be withdrawn: power-ons and
+	// relocations, also those that somebody else began if the runtime cannot tell. It never withdraws what is begun after
+	// it. Everything else runs to its end, and so may they: the request can come too late or be ignored. What came of it
+	// is known once Observe shows nothing in flight; the machine is then on or off, on this node or that one, and stays
+	// as it is. Nothing in flight is success, and so is no machine.
+	Cancel(ctx context.Context, machine Machine) error
+
+	// Delete removes an instance that the runtime made, a task of kind Delete, with what belongs only to it. An adopted
+	// one is released: its marker goes and it stays as it is. It is success if there is no instance. A machine that was
+	// made and is not off is an InvalidState error.
+	Delete(ctx context.Context, machine Machine) error
+}
+
+// Migrator is a Runtime that can move a machine to another node. A Runtime that is none cannot.
+type Migrator interface {
+	// Migrate begins to move the machine, a task of kind Relocate. One that is on keeps its incarnation. It ends on the
+	// target, or where it was. A machine that is where the target wants it, or on its way there, is success. A target
+	// that no connected node meets, or that the machine cannot go to, is an InvalidState error whose message says why.
+	Migrate(ctx context.Context, machine Machine, target Target) error
+}
+
+// Machine says which machine a call is about, as its VirtualMachine has it.
+type Machine struct {
+	// NamespacedName is the name of the VirtualMachine.
+	types.NamespacedName
+	// UID is the UID of the VirtualMachine, never empty. It is the owner's marker: by it, and by nothing else, a runtime
+	// tells what belongs to the machine, since names come back and instances can be copied.
+	UID types.UID
+	// InstanceID is what Ensure gave. It is empty before that. It saves a search, and tells a machine from a copy that
+	// carries the same marker; it gives no right to an instance without the marker.
+	InstanceID string
+	// Spec is the spec of the VirtualMachine. A runtime does not change it.
+	Spec *v1alpha1.VirtualMachineSpec
+}
+
+// MachineOf gives the Machine of a VirtualMachine. It shares the spec.
+func MachineOf(vm *v1alpha1.VirtualMachine) Machine {
+	return Machine{
+		NamespacedName: types.NamespacedName{Namespace: vm.Namespace, Name: vm.Name},
+		UID:            vm.UID,
+		InstanceID:     vm.Status.InstanceID,
+		Spec:           &vm.Spec,
+	}
+}
+
+// Observation is a machine as a runtime sees it at one moment.
+type Observation struct {
+	// Exists says whether there is an instance with the owner's marker. An instance that is still being made does not
+	// exist, and neither does one that the spec names and Ensure has not adopted. Without it, only InFlight and
+	// LastFailure are set.
+	Exists bool
+	// InstanceID is what the runtime calls the instance.
+	InstanceID string
+	// Power is whether the instance is on, off or paused.
+	Power v1alpha1.PowerState
+	// Incarnation is a mark of the runtime's own, new with every power-on, whoever powered on. It is empty as long as
+	// the instance was never on, and is compared only between moments at which the instance was on: the same mark means
+	// that it was not off in between, another mark that it was. How a mark looks is the runtime's own affair.
+	Incarnation string
+	// NodeName is the node or ESXi host that the instance is on, by name. It may be empty while the instance is off.
+	NodeName string
+	// InFlight is what the runtime is doing to the machine, or has accepted and not yet begun, whoever asked for it. A
+	// guest that was asked to shut down is not among it.
+	InFlight []Task
+	// LastFailure is what the runtime says of the last task of the machine if that one failed and the runtime still
+	// knows. It is for people to read and nothing is decided by it.
+	LastFailure string
+}
+
+// Quiet reports whether nothing is in flight for the machine, so that nothing that was sent earlier changes it any more.
+// What a guest does of its own accord, which heeding a shutdown request is, may still change it.
+func (o Observation) Quiet() bool { return len(o.InFlight) == 0 }
+
+// Task is something that a runtime is doing to a machine.
+type Task struct {
+	// ID is what the runtime calls the task.
+	ID string
+	// Kind is what is being done.
+	Kind TaskKind
+	// Progress is how much is done, in percent, and nil where the runtime does not say.
+	Progress *int32
+}
+
+// TaskKind is what a task does.
+type TaskKind string
+
+const (
+	// TaskCreate makes an instance.
+	TaskCreate TaskKind = "Create"
+	// TaskPowerOn powers it on.
+	TaskPowerOn TaskKind = "PowerOn"
+	// TaskPowerOff takes its power away.
+	TaskPowerOff TaskKind = "PowerOff"
+	// TaskRelocate moves it to another node.
+	TaskRelocate TaskKind = "Relocate"
+	// TaskDelete removes it.
+	TaskDelete TaskKind = "Delete"
+	// TaskOther is anything else that stands in the way of a call, such as a snapshot that an administrator takes.
+	TaskOther TaskKind = "Other"
+)
+
+// Mode is how a machine is got off.
+type Mode string
+
+const (
+	// Graceful asks the guest to shut down.
+	Graceful Mode = "Graceful"
+	// Forced takes the power away.
+	Forced Mode = "Forced"
+)
+
+// Target says where a machine is moved to: to NodeName if it is set, and otherwise away from Leave, to any other connected
+// node that has the labels of NodeSelector.
+type Target struct {
+	// NodeName is the node or ESXi host to move to, by name.
+	NodeName string
+	// NodeSelector are labels that the node to move to must have, all of them.
+	NodeSelector map[string]v1alpha1.LabelValue
+	// Leave is the node that the machine was on when the move was decided. A machine that is elsewhere has been moved,
+	// so that a repeated request does not move it twice. Empty means the node that it is on now.
+	Leave string
+}
+
+// Verb names a method of Runtime or Migrator, for metrics and for the logs of fakes.
+type Verb string
+
+// The verbs.
+const (
+	VerbObserve  Verb = "Observe"
+	VerbEnsure   Verb = "Ensure"
+	VerbPowerOn  Verb = "PowerOn"
+	VerbPowerOff Verb = "PowerOff"
+	VerbCancel   Verb = "Cancel"
+	VerbDelete   Verb = "Delete"
+	VerbMigrate  Verb = "Migrate"
+)
