@@ -2,11 +2,17 @@ package catalog
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -152,7 +158,7 @@ func TestCompileJoinsErrors(t *testing.T) {
 	selector.Spec.Match.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 	library := v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: "lib"}, Spec: v1alpha1.RegoPolicySpec{
 		Package: "sallyport.lib.x", Library: true,
-		Modules: []v1alpha1.PolicyModule{{Name: "x.rego", Source: "package sallyport.lib.x\n\ny := input.z\n"}},
+		Modules: []v1alpha1.PolicyModule{{Name: "x.rego", Source: "package sallyport.lib.x\n\ny := input.request.uid\n"}},
 	}}
 	_, err := Compile([]v1alpha1.RegoPolicy{syntax, nothing, selector, library, policy("good", "apps/v1/deployments UPDATE")})
 	if err == nil {
@@ -166,6 +172,49 @@ func TestCompileJoinsErrors(t *testing.T) {
 			t.Errorf("got\n%v\nwithout %q", err, text)
 		}
 	}
+}
+
+// The schema of input is written by hand: it must have what the API server sends, and nothing else.
+func TestSchemaIsThatOfAdmissionRequests(t *testing.T) {
+	fields := map[string]reflect.Type{
+		"request": reflect.TypeFor[admissionv1.AdmissionRequest](), "userInfo": reflect.TypeFor[authenticationv1.UserInfo](),
+		"kind": reflect.TypeFor[metav1.GroupVersionKind](), "resource": reflect.TypeFor[metav1.GroupVersionResource](),
+	}
+	var schema struct {
+		Properties map[string]struct {
+			Properties map[string]struct {
+				Properties map[string]any `json:"properties"`
+			} `json:"properties"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(inputSchema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	request := schema.Properties["request"].Properties
+	if diff := cmp.Diff(jsonNames(fields["request"]), slices.Sorted(maps.Keys(request))); diff != "" {
+		t.Errorf("request (-API +schema):\n%s", diff)
+	}
+	for _, name := range []string{"userInfo", "kind", "resource"} {
+		if diff := cmp.Diff(jsonNames(fields[name]), slices.Sorted(maps.Keys(request[name].Properties))); diff != "" {
+			t.Errorf("request.%s (-API +schema):\n%s", name, diff)
+		}
+	}
+	misspelled := policy("p", "apps/v1/deployments UPDATE")
+	misspelled.Spec.Modules[0].Source += "\nx if input.request.namespac == \"a\"\n"
+	if _, err := Compile([]v1alpha1.RegoPolicy{misspelled}); err == nil || !strings.Contains(err.Error(), "undefined ref: input.request.namespac") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// jsonNames are the names of a struct's fields in JSON, sorted.
+func jsonNames(of reflect.Type) []string {
+	var names []string
+	for i := range of.NumField() {
+		name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 func TestDefaultsAreThoseOfTheAPI(t *testing.T) {

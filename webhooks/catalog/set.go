@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	_ "embed" // for the schema of input
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,12 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
+
+// inputSchema has every field that the input of a policy can have, so that a misspelled one does not compile. What the objects
+// in it look like is left open.
+//
+//go:embed request_schema.json
+var inputSchema []byte
 
 // Policy is a compiled RegoPolicy.
 type Policy struct {
@@ -101,7 +108,7 @@ func Sources(objects []v1alpha1.RegoPolicy) []Source {
 func sourceOf(object *v1alpha1.RegoPolicy, libraries []engine.Module) Source {
 	spec := &object.Spec
 	s := Source{Library: spec.Library, object: object, Source: engine.Source{
-		Name: object.Name, Package: spec.Package, Modules: modulesOf(object),
+		Name: object.Name, Package: spec.Package, Modules: modulesOf(object), Schema: inputSchema,
 		Timeout: time.Duration(spec.TimeoutMilliseconds) * time.Millisecond,
 	}}
 	if s.Timeout == 0 {

@@ -101,12 +101,21 @@ func assemble(src Source) (modules, libraries []*ast.Module, err error) {
 	if errs = unresolved(modules, libraries); len(errs) > 0 {
 		return nil, nil, append(errs, broken...)
 	}
-	return modules, libraries, compileStrict(slices.Concat(modules, libraries))
+	return modules, libraries, compileStrict(slices.Concat(modules, libraries), src.Schema)
 }
 
 // compileStrict compiles what the author wrote and nothing else, so that strict mode speaks only of the author's text.
-func compileStrict(modules []*ast.Module) error {
+func compileStrict(modules []*ast.Module, schema []byte) error {
 	compiler := newCompiler().WithStrict(true)
+	if len(schema) > 0 {
+		var decoded any
+		if err := json.Unmarshal(schema, &decoded); err != nil {
+			return fmt.Errorf("reading the schema of input: %w", err)
+		}
+		schemas := ast.NewSchemaSet()
+		schemas.Put(ast.SchemaRootRef, decoded)
+		compiler = compiler.WithSchemas(schemas)
+	}
 	compiler.Compile(byName(modules))
 	var errs CompileErrors
 	if errs.addOPA(compiler.Errors); len(errs) > 0 {

@@ -107,6 +107,18 @@ func TestCompileChecksPackagesLibrariesAndParameters(t *testing.T) {
 	}
 }
 
+// A misspelled field would be undefined for every request.
+func TestSchemaFindsMisspelledFields(t *testing.T) {
+	src := lending()
+	src.Schema = []byte(`{"type": "object", "properties": {"now": {"type": "string"}, "facts": {}, "request": {"type": "object", "properties": {
+		"book": {}, "branch": {}, "reader": {}, "guest": {}, "shelf": {}}}}}`)
+	mustCompile(t, src)
+	src.Modules[0].Source = strings.Replace(lendingPolicy, "is_string(input.request.book)", "is_string(input.request.bok)", 1)
+	if _, err := Compile(src); err == nil || !strings.Contains(err.Error(), "lending.rego:19:12: undefined ref: input.request.bok") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // One broken library must not take the policies along that do not need it.
 func TestABrokenLibraryIsToldOnlyToThoseWhoNeedIt(t *testing.T) {
 	src := lending()

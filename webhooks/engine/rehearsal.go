@@ -58,7 +58,7 @@ func Rehearse(ctx context.Context, src Source) (*Rehearsal, error) {
 		return nil, errs
 	}
 	all := slices.Concat(modules, tests, libraries)
-	if err := compileStrict(all); err != nil {
+	if err := compileStrict(all, nil); err != nil {
 		return nil, err
 	}
 	coverage := cover.New()

@@ -24,6 +24,8 @@ type Source struct {
 	Tests []Module
 	// Parameters is the JSON object that the policy sees as data.parameters; empty means {}.
 	Parameters []byte
+	// Schema is the JSON Schema of the input document; empty means any. A reference that it does not allow is an error.
+	Schema []byte
 	// Reads lists the kinds that facts may ask for.
 	Reads []Read
 	// Timeout bounds one decision: facts, evaluation and the confirmation of a denial.
