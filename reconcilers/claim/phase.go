@@ -1,0 +1,61 @@
+package claim
+
+import (
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Phase sums up a machine: a pure function of its claim and of what was seen of it. Whoever writes the claim or an observation
+// writes it in the same update.
+//
+// A machine is Starting, Stopping or Migrating for as long as somebody holds it who has not reached the goal, or has lost it
+// and may still have something in flight. Reached says that the holder, if there is one, is where it wants to be. Seen is nil
+// where the runtime was not asked: the claim alone decides then, and the phase stays if it does not.
+func Phase(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool) v1alpha1.VirtualMachinePhase {
+	status := &vm.Status
+	switch {
+	case !vm.DeletionTimestamp.IsZero():
+		return v1alpha1.VirtualMachineTerminating
+	case status.ActiveOperation != nil && !reached:
+		return doing(status.ActiveOperation.Type, seen)
+	case len(status.Undoing) > 0 && (seen == nil || !seen.Quiet()):
+		return doing(status.Undoing[len(status.Undoing)-1].Type, seen)
+	case seen == nil:
+		return status.Phase
+	}
+	return observed(seen)
+}
+
+// doing is the phase of a machine to which an operation of that type is being done. A Restart is one half after the other.
+func doing(t v1alpha1.OperationType, seen *runtime.Observation) v1alpha1.VirtualMachinePhase {
+	switch t {
+	case v1alpha1.OperationStart:
+		return v1alpha1.VirtualMachineStarting
+	case v1alpha1.OperationRestart:
+		if seen != nil && seen.Power == v1alpha1.PowerStopped {
+			return v1alpha1.VirtualMachineStarting
+		}
+		return v1alpha1.VirtualMachineStopping
+	case v1alpha1.OperationMigrate, v1alpha1.OperationEvict:
+		return v1alpha1.VirtualMachineMigrating
+	case v1alpha1.OperationDelete:
+		return v1alpha1.VirtualMachineTerminating
+	default:
+		return v1alpha1.VirtualMachineStopping
+	}
+}
+
+func observed(seen *runtime.Observation) v1alpha1.VirtualMachinePhase {
+	switch {
+	case !seen.Exists && !seen.Quiet():
+		return v1alpha1.VirtualMachineProvisioning
+	case !seen.Exists:
+		return v1alpha1.VirtualMachinePending
+	case seen.Power == v1alpha1.PowerRunning:
+		return v1alpha1.VirtualMachineRunning
+	case seen.Power == v1alpha1.PowerPaused:
+		return v1alpha1.VirtualMachinePaused
+	default:
+		return v1alpha1.VirtualMachineStopped
+	}
+}

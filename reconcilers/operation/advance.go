@@ -1,0 +1,170 @@
+package operation
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// advance takes the holder further, once nothing of its predecessors is in flight: it writes down how the machine was, tells
+// the runtime, and ends with success from what it then sees.
+func (r *Reconciler) advance(ctx context.Context, l *look) (bool, error) {
+	o := l.holder()
+	if o == nil || o.Finished() || len(l.vm.Status.Undoing) > 0 || !l.vm.DeletionTimestamp.IsZero() {
+		return false, nil
+	}
+	rt, seen, err := r.observe(ctx, l)
+	if err != nil {
+		l.trouble(fmt.Errorf("observing the machine of operation %s: %w", o.Name, err))
+		return r.note(ctx, l, o, runtime.Reason(err), "%s", runtime.Message(err))
+	}
+	stopped := !seen.Exists && o.Spec.Type == v1alpha1.OperationStop // what is not there is off
+	switch {
+	case !seen.Quiet():
+		r.poll(l.pass)
+		if failedBefore(o) { // goes on showing what became of the attempt before
+			return false, nil
+		}
+		return r.note(ctx, l, o, v1alpha1.ReasonInProgress, "the runtime is busy with the machine: %s", seen.InFlight[0].Kind)
+	case !seen.Exists && !stopped:
+		r.poll(l.pass)
+		return r.note(ctx, l, o, v1alpha1.ReasonInstanceNotFound, "the runtime does not know the machine")
+	case o.Status.Baseline == nil:
+		return r.begin(ctx, l, o, seen)
+	case reached(o, seen):
+		return true, r.complete(ctx, l, o, seen)
+	case halfway(o, seen):
+		l.signalled = false // what was sent has had its effect
+		return r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
+			status.Step = v1alpha1.StepPowerOn
+			l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, v1alpha1.ReasonSending, "the runtime is told to power on")
+		})
+	}
+	return r.signal(ctx, l, o, rt, seen)
+}
+
+// begin writes down how the machine was before the operation did anything, once: what it achieves is judged against this.
+func (r *Reconciler) begin(
+	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, seen runtime.Observation,
+) (bool, error) {
+	return r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
+		l.begun(status)
+		status.Baseline = &v1alpha1.OperationBaseline{
+			PowerState: seen.Power, Incarnation: seen.Incarnation, NodeName: seen.NodeName,
+		}
+		if o.Spec.Type == v1alpha1.OperationRestart {
+			status.Step = v1alpha1.StepPowerOff
+		}
+		status.Supersedes = nil
+		for _, other := range l.operations {
+			if by := other.Status.SupersededBy; by != nil && by.UID == o.UID && len(status.Supersedes) < claim.MaxUndoing {
+				status.Supersedes = append(status.Supersedes, v1alpha1.OperationReference{Name: other.Name, UID: other.UID})
+			}
+		}
+		l.completed(o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, "the operation holds the machine")
+		l.set(o, v1alpha1.ConditionSuperseded, metav1.ConditionFalse, v1alpha1.ReasonNotSuperseded, "")
+	})
+}
+
+// complete ends the operation with success: the status of the machine shows it first, so that whoever waits for the
+// operation finds the machine as it says. The next look frees the machine.
+func (r *Reconciler) complete(
+	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, seen runtime.Observation,
+) error {
+	before := l.vm.Status.DeepCopy()
+	if status := &l.vm.Status; seen.Exists {
+		status.InstanceID, status.Incarnation, status.NodeName = seen.InstanceID, seen.Incarnation, seen.NodeName
+		if o.Spec.Type == v1alpha1.OperationMigrate && seen.NodeName != "" {
+			status.Placement = &v1alpha1.Placement{NodeName: seen.NodeName, By: o.Name}
+		}
+	}
+	l.vm.Status.Phase = claim.Phase(l.vm, &seen, true)
+	if !equality.Semantic.DeepEqual(before, &l.vm.Status) {
+		if err := r.writeMachine(ctx, l.vm); err != nil {
+			return err
+		}
+	}
+	_, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
+		l.finished(status, v1alpha1.OperationCompleted)
+		l.completed(o, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "the machine was seen in the wanted state")
+		if meta.FindStatusCondition(status.Conditions, string(v1alpha1.ConditionSignalSent)) == nil {
+			l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonNothingToSend, "the machine already was as it should be")
+		} else { // also if the reply was lost: what was seen confirms it
+			l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, "the runtime was told")
+		}
+	})
+	return err
+}
+
+// signal tells the runtime, or waits for what it was told. That it is being told is persisted before; then a live look shows
+// that the machine is still the operation's, and the lock keeps it so until the runtime has replied.
+func (r *Reconciler) signal(
+	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, rt runtime.Runtime, seen runtime.Observation,
+) (bool, error) {
+	sent := meta.IsStatusConditionTrue(o.Status.Conditions, string(v1alpha1.ConditionSignalSent))
+	if sent && !asksGuest(o) && seen.LastFailure != "" {
+		if did, err := r.note(ctx, l, o, v1alpha1.ReasonRuntimeFailed, "%s", seen.LastFailure); did || err != nil {
+			return did, err
+		}
+	}
+	switch {
+	case sent && asksGuest(o):
+		r.poll(l.pass)
+		return r.note(ctx, l, o, v1alpha1.ReasonInProgress, "waits for the guest to shut down")
+	case l.signalled:
+		r.poll(l.pass)
+		return false, nil
+	}
+	send := sender(o, rt)
+	if send == nil {
+		return r.write(ctx, o, func(*v1alpha1.VirtualMachineOperationStatus) {
+			l.begun(&o.Status)
+			l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonRuntimeFailed, cannotMove)
+		})
+	}
+	if !sent { // or unknown, after a crash or a lost reply: that nothing is in flight shows that it may be sent again
+		_, err := r.write(ctx, o, func(*v1alpha1.VirtualMachineOperationStatus) {
+			l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, v1alpha1.ReasonSending, "the runtime is told to "+verb(o))
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	if ours, err := r.stillHolds(ctx, l, o); err != nil || !ours {
+		return !ours, err
+	}
+	bounded, cancel := r.call(ctx)
+	defer cancel()
+	l.signalled = true
+	if err := send(bounded, runtime.MachineOf(l.vm)); err != nil {
+		l.signalled = false
+		l.trouble(fmt.Errorf("telling the runtime for operation %s: %w", o.Name, err))
+		_, noted := r.note(ctx, l, o, runtime.Reason(err), "%s", runtime.Message(err))
+		return false, noted
+	}
+	_, err := r.write(ctx, o, func(*v1alpha1.VirtualMachineOperationStatus) {
+		l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, "the runtime was told to "+verb(o))
+		if !sent {
+			l.completed(o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, "the operation holds the machine")
+		}
+	})
+	return true, err
+}
+
+// stillHolds looks whether the machine may be told now.
+func (r *Reconciler) stillHolds(ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation) (bool, error) {
+	vm := &v1alpha1.VirtualMachine{}
+	if err := r.Live.Get(ctx, l.key, vm); err != nil {
+		return false, fmt.Errorf("looking at the claim on VirtualMachine %s: %w", l.key, err)
+	}
+	l.vm = vm
+	return vm.UID == o.Spec.VirtualMachineUID && vm.DeletionTimestamp.IsZero() &&
+		len(vm.Status.Undoing) == 0 && claim.Holds(&vm.Status, string(o.UID)), nil
+}

@@ -1,0 +1,157 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+)
+
+// arbitrate has the operations that wait judged, oldest first, each against the holder and those that are older. Who is
+// allowed takes the machine.
+func (r *Reconciler) arbitrate(ctx context.Context, l *look) (bool, error) {
+	if l.vm == nil || !l.vm.DeletionTimestamp.IsZero() {
+		return false, nil
+	}
+	var before []*v1alpha1.VirtualMachineOperation // who the next one is judged against
+	holder := l.holder()
+	if holder != nil && !holder.Finished() {
+		before = append(before, holder)
+	}
+	for _, o := range l.unfinished() {
+		if l.holds(o) || l.entry(o) != nil {
+			continue
+		}
+		if holder != nil && byAge(o, holder) < 0 {
+			did, err := r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waits for operation %s, which holds the machine", holder.Name)
+			if did || err != nil {
+				return did, err
+			}
+			continue
+		}
+		if did, err := r.judge(ctx, l, o, before); did || err != nil {
+			return did, err
+		}
+		before = append(before, o)
+	}
+	return false, nil
+}
+
+// judge asks the policies about one operation and does what they say.
+func (r *Reconciler) judge(
+	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, before []*v1alpha1.VirtualMachineOperation,
+) (bool, error) {
+	if l.undecided[o.UID] {
+		l.trouble(fmt.Errorf("no ruling could be made on operation %s", o.Name))
+		return false, nil
+	}
+	unfinished := make([]v1alpha1.VirtualMachineOperation, 0, len(before))
+	for _, b := range before {
+		unfinished = append(unfinished, *b.DeepCopy())
+	}
+	ruling, err := r.Arbiter.Arbitrate(ctx, o.DeepCopy(), l.vm.DeepCopy(), unfinished)
+	if err != nil {
+		if l.undecided == nil {
+			l.undecided = map[types.UID]bool{}
+		}
+		l.undecided[o.UID] = true
+		l.trouble(fmt.Errorf("judging operation %s: %w", o.Name, err))
+		return r.note(ctx, l, o, v1alpha1.ReasonNotDecided, "%s", err.Error())
+	}
+	who, passing := l.passing()
+	switch {
+	case ruling.Denied && passing:
+		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waits until %s", who)
+	case ruling.Denied:
+		reason := v1alpha1.ConditionReason(ruling.Reason)
+		if reason == "" {
+			reason = "Denied"
+		}
+		return true, r.fail(ctx, l, o, reason, ruling.Message)
+	}
+	if blocker := l.blocker(before, ruling); blocker != "" {
+		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waits for %s", blocker)
+	}
+	return r.take(ctx, l, o, before)
+}
+
+// passing tells whether the machine is in a state that passes by itself, so that a denial is not final: something is being
+// undone, or something holds the machine that is no operation.
+func (l *look) passing() (who string, is bool) {
+	status := &l.vm.Status
+	switch {
+	case len(status.Undoing) > 0:
+		return fmt.Sprintf("%s is undone", called(status.Undoing[0].Type, status.Undoing[0].Origin, status.Undoing[0].Name)), true
+	case status.ActiveOperation != nil && status.ActiveOperation.Origin != v1alpha1.OriginOperation:
+		a := status.ActiveOperation
+		return called(a.Type, a.Origin, a.Name) + " is done", true
+	}
+	return "", false
+}
+
+// blocker names what the operation would have to take the place of and the policies did not name. They need not all be
+// enforced: what they leave open is waited for.
+func (l *look) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling) string {
+	for _, b := range before {
+		if !slices.Contains(ruling.Supersedes, b.Name) {
+			return called(b.Spec.Type, v1alpha1.OriginOperation, b.Name)
+		}
+	}
+	a := l.vm.Status.ActiveOperation
+	switch {
+	case a == nil:
+		return ""
+	case a.Origin == v1alpha1.OriginOperation: // one that is not among those before is not unfinished: the next look frees it
+		if !slices.ContainsFunc(before, func(b *v1alpha1.VirtualMachineOperation) bool { return string(b.UID) == a.ID }) {
+			return called(a.Type, a.Origin, a.Name)
+		}
+	case !slices.Contains(ruling.SupersedesOrigins, string(a.Origin)):
+		return called(a.Type, a.Origin, a.Name)
+	}
+	return ""
+}
+
+func called(t v1alpha1.OperationType, origin v1alpha1.ClaimOrigin, name string) string {
+	if origin == v1alpha1.OriginOperation {
+		return fmt.Sprintf("%s %s", t, name)
+	}
+	return fmt.Sprintf("%s by %s", t, origin)
+}
+
+// take makes the operation the holder: the finalizer first, so that it cannot vanish while it holds the machine, then the
+// claim in one write with the resourceVersion of the look that the ruling rests on.
+func (r *Reconciler) take(
+	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, yield []*v1alpha1.VirtualMachineOperation,
+) (bool, error) {
+	read := o.DeepCopy()
+	if controllerutil.AddFinalizer(o, Finalizer) {
+		patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
+		if err := r.Client.Patch(ctx, o, patch); err != nil {
+			return false, fmt.Errorf("adding the finalizer to operation %s: %w", o.Name, err)
+		}
+	}
+	var holders []claim.Holder
+	for _, y := range yield {
+		holders = append(holders, claim.OfOperation(y))
+	}
+	if present, held := claim.Current(&l.vm.Status); held && present.Origin != v1alpha1.OriginOperation {
+		holders = append(holders, present)
+	}
+	err := claim.Take(&l.vm.Status, claim.OfOperation(o), holders, metav1.NewMicroTime(l.now))
+	if errors.Is(err, claim.ErrFull) {
+		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waits: %s", claim.ErrFull.Error())
+	}
+	if err != nil {
+		return false, fmt.Errorf("taking the machine for operation %s: %w", o.Name, err)
+	}
+	l.vm.Status.Phase = claim.Phase(l.vm, nil, false)
+	return true, r.writeMachine(ctx, l.vm)
+}

@@ -1,0 +1,120 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+)
+
+// endWithMachine ends the operations whose machine is gone, is being deleted, or is another one than when they were asked
+// for. Who holds the machine loses it first, by releaseHolder.
+func (r *Reconciler) endWithMachine(ctx context.Context, l *look) (bool, error) {
+	for _, o := range l.unfinished() {
+		if l.holds(o) {
+			continue
+		}
+		switch {
+		case l.vm == nil:
+			return true, r.fail(ctx, l, o, v1alpha1.ReasonVirtualMachineDeleted, "the VirtualMachine is gone")
+		case o.Spec.VirtualMachineUID != l.vm.UID:
+			return true, r.fail(ctx, l, o, v1alpha1.ReasonVirtualMachineReplaced,
+				"the VirtualMachine of that name is another one than when the operation was asked for")
+		case !l.vm.DeletionTimestamp.IsZero():
+			return true, r.fail(ctx, l, o, v1alpha1.ReasonVirtualMachineDeleted, "the VirtualMachine is being deleted")
+		}
+	}
+	return false, nil
+}
+
+// releaseHolder frees the machine of an operation that has ended or has to.
+func (r *Reconciler) releaseHolder(ctx context.Context, l *look) (bool, error) {
+	if l.vm == nil || l.vm.Status.ActiveOperation == nil || l.vm.Status.ActiveOperation.Origin != v1alpha1.OriginOperation {
+		return false, nil
+	}
+	id := l.vm.Status.ActiveOperation.ID
+	o, err := r.holderOf(ctx, l)
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case o == nil:
+		err = claim.Withdraw(&l.vm.Status, id, v1alpha1.EndDeleted)
+	case o.Finished():
+		err = claim.Finish(&l.vm.Status, id)
+	case !o.DeletionTimestamp.IsZero(), !l.vm.DeletionTimestamp.IsZero():
+		err = claim.Withdraw(&l.vm.Status, id, v1alpha1.EndDeleted)
+	case l.overdue(o):
+		err = claim.Withdraw(&l.vm.Status, id, v1alpha1.EndDeadlineExceeded)
+	case l.hopeless(o):
+		err = claim.Withdraw(&l.vm.Status, id, v1alpha1.EndFailed)
+	default:
+		return false, nil
+	}
+	if errors.Is(err, claim.ErrFull) { // one has to settle first
+		log.FromContext(ctx).Info("an operation cannot end yet", "VirtualMachine", l.key, "cause", err.Error())
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	l.vm.Status.Phase = claim.Phase(l.vm, nil, false)
+	return true, r.writeMachine(ctx, l.vm)
+}
+
+// holderOf gives the operation that holds the machine, nil if it is gone. The list is older than the look at the machine,
+// so that another process may have made it the holder since: before it counts as gone it is asked for by name.
+func (r *Reconciler) holderOf(ctx context.Context, l *look) (*v1alpha1.VirtualMachineOperation, error) {
+	if o := l.holder(); o != nil {
+		return o, nil
+	}
+	active := l.vm.Status.ActiveOperation
+	o := &v1alpha1.VirtualMachineOperation{}
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: l.vm.Namespace, Name: active.Name}, o)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && string(o.UID) != active.ID:
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading operation %s: %w", active.Name, err)
+	}
+	l.operations = append(l.operations, o)
+	slices.SortFunc(l.operations, byAge)
+	return o, nil
+}
+
+// endWithoutClaim ends, whatever the runtime does, the operations that do not hold their machine and have no time left or
+// are deleted.
+func (r *Reconciler) endWithoutClaim(ctx context.Context, l *look) (bool, error) {
+	for _, o := range l.unfinished() {
+		if l.holds(o) {
+			continue
+		}
+		entry := l.entry(o)
+		switch {
+		case entry != nil && entry.End == v1alpha1.EndDeleted, !o.DeletionTimestamp.IsZero():
+			return true, r.fail(ctx, l, o, v1alpha1.ReasonDeleted, "the operation was deleted before its end")
+		case entry != nil && entry.End == v1alpha1.EndDeadlineExceeded, l.overdue(o):
+			return true, r.fail(ctx, l, o, v1alpha1.ReasonDeadlineExceeded,
+				fmt.Sprintf("the operation did not end within %s of its creation", o.ActiveDeadline()))
+		}
+	}
+	return false, nil
+}
+
+// overdue tells whether the operation's time is up, and otherwise has it looked at when it will be.
+func (l *look) overdue(o *v1alpha1.VirtualMachineOperation) bool {
+	left := o.CreationTimestamp.Add(o.ActiveDeadline()).Sub(l.now)
+	if left <= 0 {
+		return true
+	}
+	l.wait(left + time.Millisecond)
+	return false
+}

@@ -1,0 +1,361 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/env"
+)
+
+func TestMain(m *testing.M) {
+	crds, err := charts.CRDs()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	env.Main(m, env.Options{CRDs: crds})
+}
+
+// table is who yields to whom, as the policy has it: holder first.
+var table = map[string][]string{
+	"Start": {"Stop", "Stop force"}, "Stop": {"Stop force", "Restart force"}, "Restart": {"Stop force", "Restart force"},
+	"Migrate": {"Stop", "Stop force", "Restart", "Restart force"}, "Evict": {"Stop", "Stop force", "Restart", "Restart force"},
+}
+
+// policies is an Arbiter that knows the table.
+type policies struct{ err error }
+
+func key(t v1alpha1.OperationType, force bool) string {
+	if force {
+		return string(t) + " force"
+	}
+	return string(t)
+}
+
+func (p *policies) Arbitrate(
+	_ context.Context, o *v1alpha1.VirtualMachineOperation, vm *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
+) (Ruling, error) {
+	if p.err != nil {
+		return Ruling{}, p.err
+	}
+	var ruling Ruling
+	asked := key(o.Spec.Type, o.Spec.Force)
+	for _, other := range unfinished {
+		if !slices.Contains(table[key(other.Spec.Type, other.Spec.Force)], asked) {
+			return Ruling{Denied: true, Reason: "OperationInProgress", Message: other.Name + " does not yield"}, nil
+		}
+		ruling.Supersedes = append(ruling.Supersedes, other.Name)
+	}
+	if a := vm.Status.ActiveOperation; a != nil && a.Origin != v1alpha1.OriginOperation {
+		if !slices.Contains(table[string(a.Type)], asked) {
+			return Ruling{Denied: true, Reason: "OperationInProgress", Message: "held"}, nil
+		}
+		ruling.SupersedesOrigins = []string{string(a.Origin)}
+	}
+	return ruling, nil
+}
+
+// errCrash is what a client returns whose process is no more.
+var errCrash = errors.New("the process crashed")
+
+// writes counts the writes of a client, and crashes at the one given: before it or just after.
+type writes struct {
+	count, crashAt int
+	after          bool
+	gone           bool
+	before         func(client.Object) // a write of a status
+	log            []string
+}
+
+func (w *writes) do(what string, write func() error) error {
+	if w.gone {
+		return errCrash
+	}
+	w.count++
+	w.log = append(w.log, what)
+	if w.count != w.crashAt {
+		return write()
+	}
+	w.gone = true
+	if w.after {
+		if err := write(); err != nil {
+			return err
+		}
+	}
+	return errCrash
+}
+
+func (w *writes) client(inner client.WithWatch) client.Client {
+	return interceptor.NewClient(inner, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return w.do("patch "+o.GetName(), func() error { return c.Patch(ctx, o, p, opts...) })
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			return w.do("update "+o.GetName(), func() error { return c.Update(ctx, o, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			return w.do("delete "+o.GetName(), func() error { return c.Delete(ctx, o, opts...) })
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			if w.before != nil {
+				w.before(o)
+			}
+			return w.do("update status of "+o.GetName(), func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+		},
+	})
+}
+
+// fixture is one machine in a namespace of its own, its world, and the reconciler.
+type fixture struct {
+	*testing.T
+	api       client.WithWatch
+	namespace string
+	world     *fake.World
+	policies  *policies
+	offset    time.Duration // of the clock
+	asked     int           // how many operations were asked for
+	locks     *claim.Locks
+	r         *Reconciler
+	writes    *writes
+	uid       types.UID
+}
+
+const machine = "web-1"
+
+func newFixture(t *testing.T, power v1alpha1.PowerState) *fixture {
+	t.Helper()
+	scheme := kruntime.NewScheme()
+	for _, add := range []func(*kruntime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	api, err := client.NewWithWatch(env.Shared(t).Config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "operation-"}}
+	if err := api.Create(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{T: t, api: api, namespace: namespace.Name, world: fake.New(), policies: &policies{}, locks: &claim.Locks{}}
+	f.machine(power)
+	f.restart(&writes{})
+	return f
+}
+
+// machine makes the VirtualMachine and its instance.
+func (f *fixture) machine(power v1alpha1.PowerState) {
+	f.Helper()
+	vm := &v1alpha1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: machine, Finalizers: []string{v1alpha1.VirtualMachineFinalizer}},
+		Spec:       v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}}},
+	}
+	f.must(f.api.Create(f.Context(), vm))
+	f.uid = vm.UID
+	incarnation := ""
+	if power == v1alpha1.PowerRunning {
+		incarnation = "first"
+	}
+	f.world.AddInstance(fake.Instance{Owner: vm.UID, Power: power, Incarnation: incarnation, NodeName: "node-1"})
+}
+
+// restart replaces the reconciler by a new one, as a new process would.
+func (f *fixture) restart(w *writes) {
+	f.writes = w
+	client := w.client(f.api)
+	rt := f.world.Client("us")
+	f.r = &Reconciler{
+		Client: client, Live: f.api, Arbiter: f.policies, Locks: f.locks, CallTimeout: 250 * time.Millisecond,
+		Runtimes: func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return rt, nil },
+		Now:      func() time.Time { return time.Now().Add(f.offset) },
+	}
+}
+
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// ask makes an operation, as the webhook would stamp it.
+func (f *fixture) ask(name, what string, change ...func(*v1alpha1.VirtualMachineOperation)) {
+	f.Helper()
+	f.asked++
+	kind, force := strings.CutSuffix(what, " force")
+	o := &v1alpha1.VirtualMachineOperation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name},
+		Spec: v1alpha1.VirtualMachineOperationSpec{
+			Type: v1alpha1.OperationType(kind), Force: force, VirtualMachineName: machine, VirtualMachineUID: f.uid,
+			RequestedAt: time.Now().UTC().Format("2006-01-02T15:04:05") + fmt.Sprintf(".%09dZ", f.asked),
+		},
+	}
+	for _, c := range change {
+		c(o)
+	}
+	f.must(f.api.Create(f.Context(), o))
+}
+
+func (f *fixture) reconcile() (ctrl.Result, error) {
+	return f.r.Reconcile(f.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: f.namespace, Name: machine}})
+}
+
+// pass reconciles, and fails if there is trouble.
+func (f *fixture) pass() ctrl.Result {
+	f.Helper()
+	result, err := f.reconcile()
+	f.must(err)
+	return result
+}
+
+func (f *fixture) vm() *v1alpha1.VirtualMachine {
+	f.Helper()
+	vm := &v1alpha1.VirtualMachine{}
+	f.must(f.api.Get(f.Context(), types.NamespacedName{Namespace: f.namespace, Name: machine}, vm))
+	return vm
+}
+
+// operation gives an operation, nil if it is gone.
+func (f *fixture) operation(name string) *v1alpha1.VirtualMachineOperation {
+	f.Helper()
+	o := &v1alpha1.VirtualMachineOperation{}
+	err := f.api.Get(f.Context(), types.NamespacedName{Namespace: f.namespace, Name: name}, o)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	f.must(err)
+	return o
+}
+
+func (f *fixture) delete(o client.Object) {
+	f.Helper()
+	f.must(client.IgnoreNotFound(f.api.Delete(f.Context(), o)))
+}
+
+// state gives an operation's phase and the reason of its condition Completed, such as Completed/Succeeded.
+func (f *fixture) state(name string) string {
+	f.Helper()
+	o := f.operation(name)
+	if o == nil {
+		return "gone"
+	}
+	reason := ""
+	if c := meta.FindStatusCondition(o.Status.Conditions, "Completed"); c != nil {
+		reason = c.Reason
+	}
+	return string(o.Status.Phase) + "/" + reason
+}
+
+// until reconciles and takes the world a step on, in turns, until the operation is in that state.
+func (f *fixture) until(name, state string) {
+	f.Helper()
+	for range 20 {
+		if f.state(name) == state {
+			return
+		}
+		_, err := f.reconcile()
+		if err != nil {
+			f.Log(err)
+		}
+		if f.state(name) == state {
+			return
+		}
+		f.world.Advance(f.uid)
+	}
+	f.Fatalf("operation %s is %s and not %s: %+v; claim %+v", name, f.state(name), state, f.operation(name), f.vm().Status)
+}
+
+// want checks the states of operations, in pairs of name and state.
+func (f *fixture) want(pairs ...string) {
+	f.Helper()
+	for pair := range slices.Chunk(pairs, 2) {
+		if got := f.state(pair[0]); got != pair[1] {
+			f.Errorf("operation %s is %s and not %s", pair[0], got, pair[1])
+		}
+	}
+}
+
+// idle checks that nobody holds the machine, that it is in that state, and that nothing is written any more.
+func (f *fixture) idle(power v1alpha1.PowerState) {
+	f.Helper()
+	f.pass()
+	vm := f.vm()
+	if vm.Status.ActiveOperation != nil || len(vm.Status.Undoing) > 0 {
+		f.Errorf("the claim is not empty: %+v", vm.Status)
+	}
+	if in, _ := f.world.Instance(f.uid); in.Power != power {
+		f.Errorf("the machine is %s and not %s", in.Power, power)
+	}
+	phase := map[v1alpha1.PowerState]v1alpha1.VirtualMachinePhase{"Running": "Running", "Stopped": "Stopped"}[power]
+	if vm.DeletionTimestamp.IsZero() && vm.Status.Phase != phase {
+		f.Errorf("the phase is %s and not %s", vm.Status.Phase, phase)
+	}
+	f.quiet()
+}
+
+// quiet checks that a pass writes nothing.
+func (f *fixture) quiet() {
+	f.Helper()
+	before := f.writes.count
+	f.pass()
+	if f.writes.count != before {
+		f.Errorf("a steady state is written to: %v", f.writes.log[before:])
+	}
+}
+
+// count counts the calls of a verb.
+func (f *fixture) count(verb runtime.Verb) int {
+	n := 0
+	for _, c := range f.world.Calls() {
+		if c.Verb == verb {
+			n++
+		}
+	}
+	return n
+}
+
+// eventually waits until an operation is in that state.
+func (f *fixture) eventually(name, state string) {
+	f.Helper()
+	err := wait.PollUntilContextTimeout(f.Context(), 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		return f.state(name) == state, nil
+	})
+	if err != nil {
+		f.Fatalf("operation %s is %s and not %s: %v", name, f.state(name), state, err)
+	}
+}
+
+func config(t *testing.T) *rest.Config {
+	t.Helper()
+	return env.Shared(t).Config
+}
+
+func inNamespace(namespace string) cache.Options {
+	return cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}}
+}

@@ -1,0 +1,139 @@
+package operation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// pass is one Reconcile. What it remembers from look to look only keeps it from doing the same thing twice in a row.
+type pass struct {
+	key types.NamespacedName
+	uid types.UID
+
+	signalled bool               // something was sent: its effect is waited for before anything is sent again
+	undecided map[types.UID]bool // no ruling could be made on these
+	again     time.Duration      // when to look again, 0 for when something changes
+	troubles  []error            // what went wrong without changing what is due
+}
+
+// look is what one look found. It is written on, and thrown away after the first write.
+type look struct {
+	*pass
+	now        time.Time
+	vm         *v1alpha1.VirtualMachine            // nil if it is gone
+	operations []*v1alpha1.VirtualMachineOperation // of this machine by name, oldest first
+}
+
+// look reads live. The operations come first: of one that was read then, the machine has been there before, so that one
+// that is not found after is gone.
+func (r *Reconciler) look(ctx context.Context, p *pass) (*look, error) {
+	p.again, p.troubles = 0, nil
+	l := &look{pass: p, now: r.Now(), vm: &v1alpha1.VirtualMachine{}}
+	var list v1alpha1.VirtualMachineOperationList
+	ofMachine := client.MatchingFields{"spec.virtualMachineName": p.key.Name}
+	if err := r.Live.List(ctx, &list, client.InNamespace(p.key.Namespace), ofMachine); err != nil {
+		return nil, fmt.Errorf("listing the operations of VirtualMachine %s: %w", p.key, err)
+	}
+	for i := range list.Items {
+		l.operations = append(l.operations, &list.Items[i])
+	}
+	slices.SortFunc(l.operations, byAge)
+	if err := r.Live.Get(ctx, p.key, l.vm); apierrors.IsNotFound(err) {
+		l.vm = nil
+	} else if err != nil {
+		return nil, fmt.Errorf("reading VirtualMachine %s: %w", p.key, err)
+	}
+	return l, nil
+}
+
+// byAge orders operations. Clocks of the API server have whole seconds; the stamp of the webhook tells within one, and the
+// UID is there to have an order in any case.
+func byAge(a, b *v1alpha1.VirtualMachineOperation) int {
+	return cmp.Or(
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Spec.RequestedAt, b.Spec.RequestedAt),
+		cmp.Compare(a.UID, b.UID),
+	)
+}
+
+// unfinished gives the operations that have not ended, oldest first.
+func (l *look) unfinished() []*v1alpha1.VirtualMachineOperation {
+	return slices.DeleteFunc(slices.Clone(l.operations), (*v1alpha1.VirtualMachineOperation).Finished)
+}
+
+// holds tells whether the operation holds the machine.
+func (l *look) holds(o *v1alpha1.VirtualMachineOperation) bool {
+	return l.vm != nil && claim.Holds(&l.vm.Status, string(o.UID))
+}
+
+// entry gives what undoing has of the operation, or nil.
+func (l *look) entry(o *v1alpha1.VirtualMachineOperation) *v1alpha1.UndoingOperation {
+	if l.vm == nil {
+		return nil
+	}
+	for i := range l.vm.Status.Undoing {
+		if l.vm.Status.Undoing[i].ID == string(o.UID) {
+			return &l.vm.Status.Undoing[i]
+		}
+	}
+	return nil
+}
+
+// of gives the operation with that UID, or nil.
+func (l *look) of(id string) *v1alpha1.VirtualMachineOperation {
+	i := slices.IndexFunc(l.operations, func(o *v1alpha1.VirtualMachineOperation) bool { return string(o.UID) == id })
+	if i < 0 {
+		return nil
+	}
+	return l.operations[i]
+}
+
+// holder gives the operation that holds the machine, or nil if that is nobody or no operation.
+func (l *look) holder() *v1alpha1.VirtualMachineOperation {
+	if l.vm == nil || l.vm.Status.ActiveOperation == nil || l.vm.Status.ActiveOperation.Origin != v1alpha1.OriginOperation {
+		return nil
+	}
+	return l.of(l.vm.Status.ActiveOperation.ID)
+}
+
+// wait has the machine looked at again after that time, or sooner.
+func (p *pass) wait(d time.Duration) {
+	d = max(d, time.Millisecond)
+	if p.again == 0 || d < p.again {
+		p.again = d
+	}
+}
+
+// trouble has everything tried again, later and later.
+func (p *pass) trouble(err error) { p.troubles = append(p.troubles, err) }
+
+// poll has the machine looked at again while the runtime is busy with it.
+func (r *Reconciler) poll(p *pass) { p.wait(cmp.Or(r.Poll, defaultPoll)) }
+
+// call bounds a call of a runtime.
+func (r *Reconciler) call(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, cmp.Or(r.CallTimeout, defaultCallTimeout))
+}
+
+// observe looks at the machine on its runtime.
+func (r *Reconciler) observe(ctx context.Context, l *look) (runtime.Runtime, runtime.Observation, error) {
+	rt, err := r.Runtimes(l.vm)
+	if err != nil {
+		return nil, runtime.Observation{}, err
+	}
+	ctx, cancel := r.call(ctx)
+	defer cancel()
+	seen, err := rt.Observe(ctx, runtime.MachineOf(l.vm))
+	return rt, seen, err
+}

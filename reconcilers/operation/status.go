@@ -1,0 +1,123 @@
+package operation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// maxMessage is how much of a message a condition keeps; the schema allows some more.
+const maxMessage = 4096
+
+// write changes the status of an operation, if there is something to change, and reports whether there was. It fails if the
+// operation is not as it was read.
+func (r *Reconciler) write(
+	ctx context.Context, o *v1alpha1.VirtualMachineOperation, change func(*v1alpha1.VirtualMachineOperationStatus),
+) (bool, error) {
+	before := o.Status.DeepCopy()
+	o.Status.ObservedGeneration = o.Generation
+	change(&o.Status)
+	if o.Status.Phase == "" {
+		o.Status.Phase = v1alpha1.OperationPending
+	}
+	if equality.Semantic.DeepEqual(before, &o.Status) {
+		return false, nil
+	}
+	if err := r.Client.Status().Update(ctx, o); err != nil {
+		return false, fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
+	}
+	return true, nil
+}
+
+// writeMachine writes the status of the machine, with the resourceVersion of the look. Claim and phase change here.
+func (r *Reconciler) writeMachine(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
+	if err := r.Client.Status().Update(ctx, vm); err != nil {
+		return fmt.Errorf("writing the status of VirtualMachine %s: %w", vm.Name, err)
+	}
+	return nil
+}
+
+// set sets a condition. Its time is that of the clock, and stays if the status does.
+func (l *look) set(
+	o *v1alpha1.VirtualMachineOperation, t v1alpha1.ConditionType,
+	status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string,
+) {
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "")
+	}
+	c := t.Condition(status, reason, o.Generation, message)
+	c.LastTransitionTime = metav1.NewTime(l.now.Truncate(time.Second))
+	meta.SetStatusCondition(&o.Status.Conditions, c)
+}
+
+// completed sets the condition Completed, and with it Ready, which says the same.
+func (l *look) completed(
+	o *v1alpha1.VirtualMachineOperation, status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string,
+) {
+	l.set(o, v1alpha1.ConditionCompleted, status, reason, message)
+	l.set(o, v1alpha1.ConditionReady, status, reason, message)
+}
+
+// note says of an unfinished operation what it waits for.
+func (r *Reconciler) note(
+	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, format string, args ...any,
+) (bool, error) {
+	return r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
+		if l.holds(o) {
+			l.begun(status)
+		}
+		l.completed(o, metav1.ConditionFalse, reason, fmt.Sprintf(format, args...))
+	})
+}
+
+// begun makes the status that of an operation that holds its machine.
+func (l *look) begun(status *v1alpha1.VirtualMachineOperationStatus) {
+	status.Phase = v1alpha1.OperationInProgress
+	if status.StartTime == nil {
+		since := metav1.NewTime(l.vm.Status.ActiveOperation.ClaimedAt.Truncate(time.Second))
+		status.StartTime = &since
+	}
+}
+
+// fail ends an operation without success. That somebody took its place is said all the same.
+func (r *Reconciler) fail(
+	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, message string,
+) error {
+	_, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
+		l.finished(status, v1alpha1.OperationFailed)
+		l.completed(o, metav1.ConditionFalse, reason, message)
+		if entry := l.entry(o); entry != nil {
+			l.superseded(o, entry.By)
+		}
+	})
+	return err
+}
+
+// finished makes the status a final one.
+func (l *look) finished(status *v1alpha1.VirtualMachineOperationStatus, phase v1alpha1.OperationPhase) {
+	now := metav1.NewTime(l.now.Truncate(time.Second))
+	status.Phase, status.CompletionTime = phase, &now
+}
+
+// superseded says who took the operation's place, if somebody did.
+func (l *look) superseded(o *v1alpha1.VirtualMachineOperation, by *v1alpha1.OperationReference) {
+	if by == nil {
+		return
+	}
+	o.Status.SupersededBy = by.DeepCopy()
+	l.set(o, v1alpha1.ConditionSuperseded, metav1.ConditionTrue, v1alpha1.ReasonSuperseded, tookPlace(by))
+}
+
+func tookPlace(by *v1alpha1.OperationReference) string {
+	if by.Name == "" {
+		return "something stronger than an operation took its place, such as the deletion of the machine"
+	}
+	return fmt.Sprintf("operation %s took its place", by.Name)
+}

@@ -1,0 +1,239 @@
+package operation
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+)
+
+func TestForcedStopOverStopThatTheGuestIgnores(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	f.world.SetGuest(f.uid, fake.Guest{Ignores: true})
+	f.ask("gentle", "Stop")
+	for range 4 {
+		f.pass()
+		f.world.Advance(f.uid)
+	}
+	f.want("gentle", "InProgress/InProgress")
+	f.quiet()
+	if n := f.count(runtime.VerbPowerOff); n != 1 {
+		t.Errorf("the guest was asked %d times", n)
+	}
+	f.ask("forced", "Stop force")
+	f.until("forced", "Completed/Succeeded")
+	f.want("gentle", "Completed/Superseded")
+	f.idle(v1alpha1.PowerStopped)
+}
+
+func TestRestartOverRunningMigration(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	f.world.Hold(f.uid, runtime.TaskRelocate)
+	f.ask("move", "Migrate")
+	f.pass()
+	f.want("move", "InProgress/InProgress")
+	f.ask("restart", "Restart")
+	f.until("restart", "Completed/Succeeded")
+	f.want("move", "Completed/Superseded")
+	f.idle(v1alpha1.PowerRunning)
+	if in, _ := f.world.Instance(f.uid); in.NodeName != "node-1" || in.Incarnation == "first" {
+		t.Errorf("the machine is on %s in incarnation %s", in.NodeName, in.Incarnation)
+	}
+	if o := f.operation("restart"); o.Status.Step != v1alpha1.StepPowerOn || o.Status.Baseline.Incarnation != "first" {
+		t.Errorf("step %s, baseline %+v", o.Status.Step, o.Status.Baseline)
+	}
+}
+
+// A migration that cannot be stopped any more runs to its end before the Restart does anything.
+func TestRestartWaitsForWhatCannotBeCancelled(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	f.world.SetCancels(f.uid, fake.Cancels{Ignored: true})
+	release := f.world.Hold(f.uid, runtime.TaskRelocate)
+	f.ask("move", "Migrate")
+	f.pass()
+	f.ask("restart", "Restart")
+	for range 3 {
+		f.pass()
+	}
+	f.want("move", "InProgress/InProgress", "restart", "InProgress/InProgress")
+	f.quiet()
+	if n := f.count(runtime.VerbPowerOff); n != 0 {
+		t.Error("the Restart began beside a migration")
+	}
+	release()
+	f.until("restart", "Completed/Succeeded")
+	f.want("move", "Completed/Superseded")
+	f.idle(v1alpha1.PowerRunning)
+}
+
+func TestForcedRestartOverRestartWhoseSecondHalfHangs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	release := f.world.Hold(f.uid, runtime.TaskPowerOn)
+	f.ask("gentle", "Restart")
+	for range 4 {
+		f.pass()
+		f.world.Advance(f.uid)
+	}
+	if o := f.operation("gentle"); o.Status.Step != v1alpha1.StepPowerOn {
+		t.Fatalf("the second half has not begun: %+v", o.Status)
+	}
+	f.ask("forced", "Restart force")
+	f.pass()
+	release()
+	f.until("forced", "Completed/Succeeded")
+	f.want("gentle", "Completed/Superseded")
+	f.idle(v1alpha1.PowerRunning)
+}
+
+func TestMigrateAndEvict(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	f.ask("there", "Migrate", func(o *v1alpha1.VirtualMachineOperation) {
+		o.Spec.Migrate = &v1alpha1.MigrateTarget{NodeName: "node-2"}
+	})
+	f.until("there", "Completed/Succeeded")
+	f.idle(v1alpha1.PowerRunning)
+	if p := f.vm().Status.Placement; p == nil || p.NodeName != "node-2" || p.By != "there" {
+		t.Errorf("the placement is %+v", p)
+	}
+	f.ask("back", "Evict")
+	f.until("back", "Completed/Succeeded")
+	f.idle(v1alpha1.PowerRunning)
+	if vm := f.vm(); vm.Status.NodeName != "node-1" || vm.Status.Incarnation != "first" {
+		t.Errorf("the machine is shown as %+v", vm.Status)
+	}
+}
+
+// A runtime that is no Migrator: the embedded interface hides that the fake is one.
+func TestMigrateOnRuntimeThatCannot(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	plain := struct{ runtime.Runtime }{f.world.Client("us")}
+	f.r.Runtimes = func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return plain, nil }
+	f.ask("move", "Migrate")
+	f.until("move", "Failed/RuntimeFailed")
+	f.idle(v1alpha1.PowerRunning)
+}
+
+func TestTwoStartsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerStopped)
+	f.world.Hold(f.uid, runtime.TaskPowerOn)
+	f.ask("b-first", "Start")
+	f.ask("a-second", "Start")
+	f.pass()
+	f.want("b-first", "InProgress/InProgress", "a-second", "Failed/OperationInProgress")
+}
+
+// While something is undone, or something else than an operation holds the machine, a denial is not the last word.
+func TestDenialWaits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	vm := f.vm()
+	vm.Status.ActiveOperation = &v1alpha1.ActiveOperation{ID: "x", Origin: v1alpha1.OriginRunPolicy, Type: "Stop", ClaimedAt: nowMicro()}
+	f.must(f.api.Status().Update(t.Context(), vm))
+	f.ask("start", "Start")
+	f.pass()
+	f.want("start", "Pending/Waiting")
+	f.quiet()
+	vm = f.vm()
+	vm.Status.ActiveOperation = nil
+	f.must(f.api.Status().Update(t.Context(), vm))
+	f.until("start", "Completed/Succeeded")
+	f.idle(v1alpha1.PowerRunning)
+}
+
+func TestForcedStopTakesTheMachineFromTheRunPolicy(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	vm := f.vm()
+	vm.Status.ActiveOperation = &v1alpha1.ActiveOperation{ID: "x", Origin: v1alpha1.OriginRunPolicy, Type: "Start", ClaimedAt: nowMicro()}
+	f.must(f.api.Status().Update(t.Context(), vm))
+	f.ask("stop", "Stop force")
+	f.until("stop", "Completed/Succeeded")
+	f.idle(v1alpha1.PowerStopped)
+}
+
+func TestNoRulingIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerStopped)
+	f.policies.err = errors.New("the cache of Nodes is not in sync")
+	f.ask("start", "Start")
+	for range 3 {
+		if _, err := f.reconcile(); err == nil {
+			t.Error("no backoff")
+		}
+	}
+	f.want("start", "Pending/NotDecided")
+	if f.writes.count != 1 {
+		t.Errorf("written: %v", f.writes.log)
+	}
+	f.offset = time.Hour
+	f.pass()
+	f.want("start", "Failed/DeadlineExceeded")
+	f.policies.err, f.offset = nil, 0
+	f.ask("again", "Start")
+	f.until("again", "Completed/Succeeded")
+}
+
+// An older operation that waited while a newer one took the machine does not take it back.
+func TestOlderBehindNewerHolderWaits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	f.ask("older", "Start")
+	f.ask("newer", "Stop force")
+	older := f.operation("older")
+	newer := f.operation("newer")
+	vm := f.vm()
+	vm.Status.ActiveOperation = &v1alpha1.ActiveOperation{
+		ID: string(newer.UID), Name: newer.Name, Origin: v1alpha1.OriginOperation, Type: "Stop", Force: true, ClaimedAt: nowMicro(),
+	}
+	f.must(f.api.Status().Update(t.Context(), vm))
+	release := f.world.Hold(f.uid, runtime.TaskPowerOff)
+	f.pass()
+	f.want("older", "Pending/Waiting", "newer", "InProgress/InProgress")
+	if by := f.operation("older").Status.SupersededBy; by != nil || older.Finished() {
+		t.Errorf("it lost to %+v", by)
+	}
+	release()
+	f.until("newer", "Completed/Succeeded")
+	f.until("older", "Completed/Succeeded")
+	f.idle(v1alpha1.PowerRunning)
+}
+
+func TestRestartOfMachineThatIsOff(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerStopped)
+	f.ask("restart", "Restart")
+	f.until("restart", "Completed/Succeeded")
+	f.idle(v1alpha1.PowerRunning)
+	if n := f.count(runtime.VerbPowerOff); n != 0 {
+		t.Errorf("a machine that is off was told to power off %d times", n)
+	}
+}
+
+// Three in a row, all asked for before the first look: the last one wins, the others end with a pointer to who took over.
+func TestChainOfThree(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	f.world.SetGuest(f.uid, fake.Guest{Ignores: true})
+	f.world.Hold(f.uid, runtime.TaskRelocate)
+	f.ask("c-move", "Migrate")
+	f.ask("b-stop", "Stop")
+	f.ask("a-forced", "Restart force")
+	f.until("a-forced", "Completed/Succeeded")
+	f.want("c-move", "Completed/Superseded", "b-stop", "Completed/Superseded")
+	f.idle(v1alpha1.PowerRunning)
+	for name, by := range map[string]string{"c-move": "b-stop", "b-stop": "a-forced"} {
+		if got := f.operation(name).Status.SupersededBy; got == nil || got.Name != by {
+			t.Errorf("%s is superseded by %+v and not by %s", name, got, by)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package operation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// tidy lets finished operations go that do not hold their machine, and deletes them once they were kept long enough.
+func (r *Reconciler) tidy(ctx context.Context, l *look) (bool, error) {
+	for _, o := range l.operations {
+		if !o.Finished() || l.holds(o) {
+			continue
+		}
+		read := o.DeepCopy()
+		if controllerutil.RemoveFinalizer(o, Finalizer) {
+			patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
+			if err := r.Client.Patch(ctx, o, patch); client.IgnoreNotFound(err) != nil {
+				return false, fmt.Errorf("removing the finalizer of operation %s: %w", o.Name, err)
+			}
+			return true, nil
+		}
+		if !o.DeletionTimestamp.IsZero() {
+			continue // somebody else's finalizer keeps it
+		}
+		if left := keptUntil(o).Sub(l.now); left > 0 {
+			l.wait(left + time.Millisecond)
+			continue
+		}
+		same := client.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}
+		if err := r.Client.Delete(ctx, o, same); client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("deleting operation %s, which was kept long enough: %w", o.Name, err)
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+// keptUntil is when a finished operation is deleted.
+func keptUntil(o *v1alpha1.VirtualMachineOperation) time.Time {
+	end := o.CreationTimestamp.Time
+	if o.Status.CompletionTime != nil {
+		end = o.Status.CompletionTime.Time
+	}
+	if ttl := o.Spec.TTLSecondsAfterFinished; ttl != nil {
+		return end.Add(time.Duration(*ttl) * time.Second)
+	}
+	return end.Add(v1alpha1.DefaultTTLAfterFinished)
+}

@@ -1,0 +1,106 @@
+package operation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// undo gets rid of what former holders may have in flight. Until a look at the runtime shows nothing of it, it does nothing
+// but withdraw; then they end, each with its operation first and its entry second.
+func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
+	if l.vm == nil || len(l.vm.Status.Undoing) == 0 {
+		return false, nil
+	}
+	rt, seen, err := r.observe(ctx, l)
+	if err == nil && !seen.Quiet() && slices.ContainsFunc(l.vm.Status.Undoing, withdrawable) {
+		seen, err = r.withdraw(ctx, l, rt)
+	}
+	first := &l.vm.Status.Undoing[0]
+	who := called(first.Type, first.Origin, first.Name)
+	switch {
+	case err != nil:
+		l.trouble(fmt.Errorf("undoing %s: %w", who, err))
+		return r.tellAll(ctx, l, runtime.Reason(err), runtime.Message(err))
+	case !seen.Quiet():
+		r.poll(l.pass)
+		return r.tellAll(ctx, l, v1alpha1.ReasonInProgress, fmt.Sprintf("waits until %s is undone", who))
+	}
+	return true, r.settle(ctx, l, first, &seen)
+}
+
+// withdrawable tells whether what that one began can be cancelled. A guest that was asked to shut down cannot be asked not
+// to, and power that is being taken away is soon gone.
+func withdrawable(u v1alpha1.UndoingOperation) bool {
+	return u.Type == v1alpha1.OperationStart || u.Type == v1alpha1.OperationRestart ||
+		u.Type == v1alpha1.OperationMigrate || u.Type == v1alpha1.OperationEvict
+}
+
+// withdraw cancels and looks again. The look decides, not what cancelling returned.
+func (r *Reconciler) withdraw(ctx context.Context, l *look, rt runtime.Runtime) (runtime.Observation, error) {
+	bounded, cancel := r.call(ctx)
+	defer cancel()
+	if err := rt.Cancel(bounded, runtime.MachineOf(l.vm)); err != nil {
+		return runtime.Observation{}, err
+	}
+	_, seen, err := r.observe(ctx, l)
+	return seen, err
+}
+
+// tellAll says why it takes so long, on the holder and on who is being undone.
+func (r *Reconciler) tellAll(ctx context.Context, l *look, reason v1alpha1.ConditionReason, message string) (bool, error) {
+	for _, o := range l.unfinished() {
+		if !l.holds(o) && l.entry(o) == nil {
+			continue
+		}
+		if did, err := r.note(ctx, l, o, reason, "%s", message); did || err != nil {
+			return did, err
+		}
+	}
+	return false, nil
+}
+
+// settle ends one who is being undone.
+func (r *Reconciler) settle(ctx context.Context, l *look, entry *v1alpha1.UndoingOperation, seen *runtime.Observation) error {
+	id := entry.ID
+	if o := l.of(id); o != nil && !o.Finished() {
+		if err := r.endUndone(ctx, l, o, entry); err != nil {
+			return err
+		}
+	}
+	if err := claim.Settle(&l.vm.Status, id); err != nil {
+		return err
+	}
+	l.vm.Status.Phase = claim.Phase(l.vm, seen, false)
+	return r.writeMachine(ctx, l.vm)
+}
+
+// endUndone gives an operation that is undone the status that its entry says. Deletion and deadline have ended it before.
+func (r *Reconciler) endUndone(
+	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, entry *v1alpha1.UndoingOperation,
+) error {
+	if entry.End != v1alpha1.EndSuperseded {
+		reason, message := v1alpha1.ReasonRuntimeFailed, "the runtime could not do it"
+		if c := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionSignalSent)); c != nil && l.hopeless(o) {
+			message = c.Message
+		}
+		return r.fail(ctx, l, o, reason, message)
+	}
+	_, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
+		l.finished(status, v1alpha1.OperationCompleted)
+		message := "something else took its place"
+		if entry.By != nil {
+			message = tookPlace(entry.By)
+		}
+		l.completed(o, metav1.ConditionTrue, v1alpha1.ReasonSuperseded, message)
+		l.superseded(o, entry.By)
+	})
+	return err
+}
