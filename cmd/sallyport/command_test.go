@@ -161,7 +161,7 @@ func TestPolicyCheck(t *testing.T) {
 	}
 	dir := shippedCopy(t)
 	edit(t, filepath.Join(dir, "operations/supersede/supersede.rego"), "valid_input if {", "valid_input if {\n\thttp.send({}).status == 200")
-	edit(t, filepath.Join(dir, "lib/operations/operations.rego"), "package sallyport.lib.operations\n", "package sallyport.lib.operations\n\nx := input.y\n")
+	edit(t, filepath.Join(dir, "lib/operations/operations.rego"), "package sallyport.lib.operations\n", "package sallyport.lib.operations\n\nx := input.request.uid\n")
 	out, errs, code := execute(t, "policy", "check", dir)
 	for _, text := range []string{"undefined function http.send", "lib-operations/operations.rego:", "must not read input", "policies are broken"} {
 		if code != 1 || !strings.Contains(out+errs, text) {

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -69,7 +68,7 @@ func TestOperationInUndoingEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	f := stuckStart(t)
 	f.world.SetCancels(f.uid, fake.Cancels{Ignored: true})
-	f.ask("stop", "Stop", func(o *v1alpha1.VirtualMachineOperation) { o.Spec.ActiveDeadlineSeconds = ptr.To[int32](86400) })
+	f.ask("stop", "Stop", func(o *v1alpha1.VirtualMachineOperation) { o.Spec.ActiveDeadlineSeconds = new(int32(86400)) })
 	f.pass()
 	f.want("start", "InProgress/InProgress", "stop", "InProgress/InProgress")
 	f.offset = 11 * time.Minute
@@ -194,7 +193,7 @@ func TestGuestWithoutToolsWaitsForItsDeadline(t *testing.T) {
 func TestFinishedOperationsAreDeletedInTime(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, v1alpha1.PowerStopped)
-	f.ask("start", "Start", func(o *v1alpha1.VirtualMachineOperation) { o.Spec.TTLSecondsAfterFinished = ptr.To[int32](60) })
+	f.ask("start", "Start", func(o *v1alpha1.VirtualMachineOperation) { o.Spec.TTLSecondsAfterFinished = new(int32(60)) })
 	f.until("start", "Completed/Succeeded")
 	if again := f.pass().RequeueAfter; again <= 0 || again > time.Minute+time.Second {
 		t.Errorf("looked at again after %s", again)
@@ -281,4 +280,20 @@ func TestTwoProcesses(t *testing.T) {
 		t.Errorf("late is %s", late)
 	}
 	f.idle(v1alpha1.PowerRunning)
+}
+
+// The machine is off, and somebody else is powering it on: a Stop has not got there yet.
+func TestStopWaitsForWhatOthersBegan(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerStopped)
+	release := f.world.Hold(f.uid, runtime.TaskPowerOn)
+	f.must(f.world.Client("administrator").PowerOn(t.Context(), runtime.MachineOf(f.vm())))
+	f.ask("stop", "Stop")
+	f.pass()
+	f.want("stop", "InProgress/InProgress")
+	f.quiet()
+	release()
+	f.world.Advance(f.uid)
+	f.until("stop", "Completed/Succeeded")
+	f.idle(v1alpha1.PowerStopped)
 }
