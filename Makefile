@@ -52,7 +52,7 @@ test-unit: ## Run the Go tests, with the race detector if there is a C compiler
 	if [ "$$($(GO) env CGO_ENABLED)" != 1 ] || ! echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null; then \
 		race=; echo "no C compiler for cgo: testing without the race detector"; \
 	fi; \
-	set -x; $(GO) test $$race -timeout 20m ./... && \
+	set -x; $(GO) test $$race -count=1 -timeout 20m ./... && \
 	if [ -n "$$race" ]; then $(GO) test -timeout 10m ./test/inputs; fi # in full: the race detector's run takes a tenth of them
 
 .PHONY: test
