@@ -46,6 +46,7 @@ lint: ## Check style and the import rules
 test-rego: ## Run the tests of the policies, at full coverage
 	$(GO) run ./cmd/sallyport policy test policies --coverage 100
 
+# -count=1: the test cache does not look at the binary that the end-to-end tests build and run.
 .PHONY: test-unit
 test-unit: ## Run the Go tests, with the race detector if there is a C compiler
 	@race=-race; \
