@@ -351,6 +351,15 @@ func TestStalledRecordsHoldNobodyUp(t *testing.T) {
 	}
 }
 
+// The manager ends its recorder while a last request may still be under way.
+func TestDecisionsAfterTheRecorderHasEnded(t *testing.T) {
+	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
+	f.recorder.Close(time.Minute)
+	if f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`)).Allowed {
+		t.Error("admitted")
+	}
+}
+
 func TestMetricsCountVerdicts(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
 	f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`))

@@ -62,6 +62,7 @@ type Recorder struct {
 	denied  bool
 	out     io.Writer
 	queue   chan decided
+	closing chan struct{}
 	written chan struct{}
 }
 
@@ -76,15 +77,16 @@ type decided struct {
 func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool) *Recorder {
 	r := &Recorder{
 		metrics: newMetrics(registry), denied: deniedOnly, out: out,
-		queue: make(chan decided, queued), written: make(chan struct{}),
+		queue: make(chan decided, queued), closing: make(chan struct{}), written: make(chan struct{}),
 	}
 	go r.write()
 	return r
 }
 
-// Close returns when every decision is written, or when the time is up because nobody takes them.
+// Close returns when every decision so far is written, or when the time is up because nobody takes them. A request that is
+// answered later still gets its answer; its record is lost.
 func (r *Recorder) Close(patience time.Duration) {
-	close(r.queue)
+	close(r.closing)
 	select {
 	case <-r.written:
 	case <-time.After(patience):
@@ -105,14 +107,35 @@ func (r *Recorder) record(j *judgement, response *admissionv1.AdmissionResponse)
 
 func (r *Recorder) write() {
 	defer close(r.written)
-	for d := range r.queue {
-		line, err := json.Marshal(d.recordOf(d.response))
-		if err == nil {
-			_, err = r.out.Write(append(line, '\n'))
+	for {
+		select {
+		case d := <-r.queue:
+			r.line(d)
+		case <-r.closing:
+			r.drain()
+			return
 		}
-		if err != nil {
-			r.metrics.lost.Inc()
+	}
+}
+
+func (r *Recorder) drain() {
+	for {
+		select {
+		case d := <-r.queue:
+			r.line(d)
+		default:
+			return
 		}
+	}
+}
+
+func (r *Recorder) line(d decided) {
+	text, err := json.Marshal(d.recordOf(d.response))
+	if err == nil {
+		_, err = r.out.Write(append(text, '\n'))
+	}
+	if err != nil {
+		r.metrics.lost.Inc()
 	}
 }
 

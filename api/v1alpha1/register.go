@@ -21,11 +21,6 @@ var (
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 
-// Resource names a resource of this group, for use in errors and selectors.
-func Resource(resource string) schema.GroupResource {
-	return GroupVersion.WithResource(resource).GroupResource()
-}
-
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&VirtualMachine{}, &VirtualMachineList{},

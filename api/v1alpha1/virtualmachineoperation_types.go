@@ -7,6 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// VirtualMachineOperationFinalizer keeps an operation that may hold its machine
+// until it does not any more; it never waits for a runtime. The operation
+// reconciler adds and removes it.
+const VirtualMachineOperationFinalizer = "sallyport.dev/virtual-machine-operation"
+
 // OperationType is what an operation does to a machine.
 type OperationType string
 

@@ -132,7 +132,7 @@ func (r *Reconciler) take(
 	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, yield []*v1alpha1.VirtualMachineOperation,
 ) (bool, error) {
 	read := o.DeepCopy()
-	if controllerutil.AddFinalizer(o, Finalizer) {
+	if controllerutil.AddFinalizer(o, v1alpha1.VirtualMachineOperationFinalizer) {
 		patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
 		if err := r.Client.Patch(ctx, o, patch); err != nil {
 			return false, fmt.Errorf("adding the finalizer to operation %s: %w", o.Name, err)

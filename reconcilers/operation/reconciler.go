@@ -31,9 +31,6 @@ import (
 )
 
 const (
-	// Finalizer keeps an operation that may hold its machine until it does not any more. It never waits for a runtime.
-	Finalizer = "sallyport.dev/virtual-machine-operation"
-
 	// maxActions is how many actions one Reconcile does before it lets other machines have their turn.
 	maxActions = 32
 

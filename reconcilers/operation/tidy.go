@@ -18,7 +18,7 @@ func (r *Reconciler) tidy(ctx context.Context, l *look) (bool, error) {
 			continue
 		}
 		read := o.DeepCopy()
-		if controllerutil.RemoveFinalizer(o, Finalizer) {
+		if controllerutil.RemoveFinalizer(o, v1alpha1.VirtualMachineOperationFinalizer) {
 			patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
 			if err := r.Client.Patch(ctx, o, patch); client.IgnoreNotFound(err) != nil {
 				return false, fmt.Errorf("removing the finalizer of operation %s: %w", o.Name, err)

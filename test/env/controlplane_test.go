@@ -136,23 +136,6 @@ func TestInstallCRDs(t *testing.T) {
 	}
 }
 
-func TestReadCRDs(t *testing.T) {
-	dir := t.TempDir()
-	for name, kind := range map[string]string{"a.yaml": "CustomResourceDefinition", "b.yaml": "ConfigMap"} {
-		content := fmt.Sprintf("kind: %s\nmetadata: {name: x}\nspec: {group: g, names: {kind: K, plural: ks}}\n", kind)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	crds, err := ReadCRDs(dir)
-	if err != nil || len(crds) != 1 || crds[0].Name != "x" {
-		t.Errorf("ReadCRDs() = %v, %v", crds, err)
-	}
-	if _, err := ReadCRDs(filepath.Join(dir, "missing")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("ReadCRDs() of a missing file: %v", err)
-	}
-}
-
 func TestGarbageCollection(t *testing.T) {
 	cp := Shared(t)
 	client := kubernetes.NewForConfigOrDie(cp.Config).CoreV1().ConfigMaps("default")

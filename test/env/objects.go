@@ -14,21 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/util/retry"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
 // crdTimeout is generous; a definition is served some 100 ms after it is made.
 const crdTimeout = 30 * time.Second
-
-// ReadCRDs reads the CustomResourceDefinitions in files and in the folders that directly hold them. What else is in the
-// files is passed over.
-func ReadCRDs(paths ...string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
-	options := envtest.CRDInstallOptions{Paths: paths, ErrorIfPathMissing: true}
-	if err := envtest.ReadCRDFiles(&options); err != nil {
-		return nil, fmt.Errorf("reading CRDs: %w", err)
-	}
-	return options.CRDs, nil
-}
 
 // InstallCRDs creates or updates definitions and returns when the API server serves them and discovery shows them. The
 // arguments stay as they are.

@@ -208,13 +208,30 @@ func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) 
 		return o.result, evaluationError(o.err)
 	case <-ctx.Done():
 		cancel.Cancel()
-		p.stuck.Add(1)
-		go func() {
-			<-done
-			p.stuck.Add(-1)
-		}()
+		deadline, _ := ctx.Deadline()
+		cutOff(p, time.Until(deadline), done)
 		return nil, errorf(DeadlineExceeded, "no decision within %v: %w", p.timeout, context.Cause(ctx))
 	}
+}
+
+// cutOff keeps a policy from being asked while an evaluation runs that was left behind, from its deadline on. A caller that
+// leaves earlier has only lost interest: that must not cost other requests anything.
+func cutOff[T any](p *Policy, left time.Duration, done <-chan T) {
+	if left <= 0 {
+		p.stuck.Add(1)
+	}
+	go func() {
+		if left > 0 {
+			select {
+			case <-done:
+				return
+			case <-time.After(left):
+				p.stuck.Add(1)
+			}
+		}
+		<-done
+		p.stuck.Add(-1)
+	}()
 }
 
 func evaluationError(err error) error {

@@ -238,6 +238,28 @@ func TestOverrunningPolicyIsCutOffUntilItReturns(t *testing.T) {
 	}
 }
 
+// A client that goes away during a long evaluation must not have others refused.
+func TestAnImpatientCallerCostsOthersNothing(t *testing.T) {
+	p := mustCompile(t, policy("facts.x := {\"apiVersion\": \"toy/v1\", \"kind\": \"Loan\"}\n\nvalid_input if is_null(input.facts.x)\n\n"+
+		"warn contains \"w\" if count(sort(split(input.request.text, \",\"))) == 1\n"))
+	ctx, cancel := context.WithCancel(t.Context())
+	big := Input{Request: mustValue(t, map[string]any{"text": strings.Repeat("b,a,", 4<<20)})}
+	_, err := p.Decide(ctx, big, leaving{cancel})
+	wantCause(t, err, DeadlineExceeded, "canceled")
+	small := Input{Request: mustValue(t, map[string]any{"text": "a"})}
+	if d, err := p.Decide(t.Context(), small, &shelf{}); err != nil || len(d.Warnings) != 1 {
+		t.Errorf("got %+v, %v", d, err)
+	}
+}
+
+// leaving is a Reader whose caller goes away soon after the answer, when the evaluation has begun.
+type leaving struct{ cancel context.CancelFunc }
+
+func (l leaving) Read(context.Context, Query) (Answer, error) {
+	time.AfterFunc(20*time.Millisecond, l.cancel)
+	return Answer{}, nil
+}
+
 func TestEndlessRecursionIsCancelled(t *testing.T) {
 	src := policy("valid_input if true\n\nwarn contains \"w\" if { xs := split(input.request.text, \"\"); some a in xs; some b in xs; some c in xs; some d in xs; concat(\"\", [a, b, c, d]) == \"never\" }\n")
 	src.Timeout = 20 * time.Millisecond

@@ -79,6 +79,11 @@ func (l *live) join(q engine.Query) (*flight, error) {
 
 func (l *live) fly(f *flight, key string, q engine.Query) {
 	defer close(f.done)
+	defer func() { // nobody else could catch it here, and it would end the process
+		if p := recover(); p != nil {
+			f.err = fmt.Errorf("panic: %v", p)
+		}
+	}()
 	l.slots <- struct{}{}
 	defer func() { <-l.slots }()
 	l.mu.Lock()

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,6 +81,18 @@ func TestRequestLeavesAtItsDeadline(t *testing.T) {
 	cancel()
 	if _, err := newLive(g).read(ctx, question("a")); err == nil {
 		t.Error("waited for an answer that nobody gives")
+	}
+}
+
+type panicking struct{ client.Client }
+
+func (panicking) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	panic("boom")
+}
+
+func TestPanicOfAClientIsAnError(t *testing.T) {
+	if _, err := newLive(panicking{}).read(t.Context(), question("a")); err == nil || !strings.Contains(err.Error(), "boom") {
+		t.Errorf("got %v", err)
 	}
 }
 
