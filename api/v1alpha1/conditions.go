@@ -56,6 +56,15 @@ const (
 	// ReasonPermissionDenied (Ready false): the runtime refuses for lack of
 	// rights. The message names the right.
 	ReasonPermissionDenied ConditionReason = "PermissionDenied"
+	// ReasonRuntimeNotSupported (Ready false): there is no runtime of the kind
+	// that the spec names.
+	ReasonRuntimeNotSupported ConditionReason = "RuntimeNotSupported"
+	// ReasonTakingOver (Ready unknown): this replica has just taken over from
+	// another one that may still be at work, and sends nothing yet.
+	ReasonTakingOver ConditionReason = "TakingOver"
+	// ReasonStartPaused (Ready false): the machine went off, or failed to start,
+	// soon after the run policy had started it, and is started again after a pause.
+	ReasonStartPaused ConditionReason = "StartPaused"
 	// ReasonTerminating (Ready false): the object is being deleted.
 	ReasonTerminating ConditionReason = "Terminating"
 

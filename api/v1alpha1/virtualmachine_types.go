@@ -137,9 +137,10 @@ type VirtualMachineSpec struct {
 	NodeName string `json:"nodeName,omitempty"`
 
 	// How many seconds the guest is given to shut down before the machine is
-	// powered off when the VirtualMachine is deleted. Default 180; 0 powers it
-	// off at once. It does not apply to operations: a graceful Stop or Restart
-	// never turns into a forced one by itself.
+	// powered off, when the VirtualMachine is deleted and when its run policy is
+	// AlwaysOff. Default 180; 0 powers it off at once. It does not apply to
+	// operations: a graceful Stop or Restart never turns into a forced one by
+	// itself.
 	// +optional
 	// +kubebuilder:default=180
 	// +kubebuilder:validation:Minimum=0
@@ -316,6 +317,11 @@ type ActiveOperation struct {
 	// When the claim was taken.
 	// +required
 	ClaimedAt metav1.MicroTime `json:"claimedAt"`
+
+	// When the guest was asked to shut down, by a holder that is no
+	// VirtualMachineOperation. The grace period counts from here.
+	// +optional
+	GuestAskedAt *metav1.MicroTime `json:"guestAskedAt,omitempty"`
 
 	// The power intent from before the claim, put back if the holder ends
 	// without success.

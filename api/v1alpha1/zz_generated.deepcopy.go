@@ -16,6 +16,10 @@ import (
 func (in *ActiveOperation) DeepCopyInto(out *ActiveOperation) {
 	*out = *in
 	in.ClaimedAt.DeepCopyInto(&out.ClaimedAt)
+	if in.GuestAskedAt != nil {
+		in, out := &in.GuestAskedAt, &out.GuestAskedAt
+		*out = (*in).DeepCopy()
+	}
 	if in.PreviousIntent != nil {
 		in, out := &in.PreviousIntent, &out.PreviousIntent
 		*out = new(PowerIntent)

@@ -24,6 +24,10 @@ const (
 	KindPermission Kind = "Permission"
 	// KindOwnedByAnother means that the machine carries another owner's marker.
 	KindOwnedByAnother Kind = "OwnedByAnother"
+	// KindNotSupported means that there is no runtime of the kind that the machine wants. Nothing can have been made there.
+	KindNotSupported Kind = "NotSupported"
+	// KindTakingOver means that nothing was sent, because another process may still be sending. It passes by itself.
+	KindTakingOver Kind = "TakingOver"
 )
 
 // Error is what a runtime returns where a caller may want to know what kind of trouble it is in. An error of another type
@@ -84,6 +88,11 @@ func NewOwnedByAnother(cause error, format string, args ...any) error {
 	return newError(KindOwnedByAnother, cause, format, args...)
 }
 
+// NewNotSupported makes an error that says that there is no runtime of the kind that the machine wants.
+func NewNotSupported(cause error, format string, args ...any) error {
+	return newError(KindNotSupported, cause, format, args...)
+}
+
 // kindOf gives the kind of the outermost Error. A context that ended counts as Unavailable even where a runtime forgot to
 // say so: nobody knows what became of the request.
 func kindOf(err error) Kind {
@@ -114,6 +123,12 @@ func IsPermission(err error) bool { return kindOf(err) == KindPermission }
 // IsOwnedByAnother reports whether the machine carries another owner's marker.
 func IsOwnedByAnother(err error) bool { return kindOf(err) == KindOwnedByAnother }
 
+// IsNotSupported reports whether there is no runtime of the kind that the machine wants.
+func IsNotSupported(err error) bool { return kindOf(err) == KindNotSupported }
+
+// IsTakingOver reports whether nothing was sent because another process may still be sending.
+func IsTakingOver(err error) bool { return kindOf(err) == KindTakingOver }
+
 // MayHaveActed reports whether the request that ended with this error may have been done, or be in flight, all the same.
 // It is false for nil: a request that ended well has acted for certain, or had no need to.
 func MayHaveActed(err error) bool {
@@ -138,6 +153,10 @@ func Reason(err error) v1alpha1.ConditionReason {
 		return v1alpha1.ReasonPermissionDenied
 	case KindOwnedByAnother:
 		return v1alpha1.ReasonOwnedByAnother
+	case KindNotSupported:
+		return v1alpha1.ReasonRuntimeNotSupported
+	case KindTakingOver:
+		return v1alpha1.ReasonTakingOver
 	default:
 		return v1alpha1.ReasonRuntimeFailed
 	}

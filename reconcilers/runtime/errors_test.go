@@ -15,7 +15,7 @@ var errCause = errors.New("socket closed, request 17")
 
 // verdict is all that can be asked of an error.
 type verdict struct {
-	NotFound, InvalidState, Tools, Unavailable, Permission, Owned bool
+	NotFound, InvalidState, Tools, Unavailable, Permission, Owned, NotSupported bool
 
 	MayHaveActed bool
 	Reason       v1alpha1.ConditionReason
@@ -25,6 +25,7 @@ type verdict struct {
 func judge(err error) verdict {
 	return verdict{
 		IsNotFound(err), IsInvalidState(err), IsToolsUnavailable(err), IsUnavailable(err), IsPermission(err), IsOwnedByAnother(err),
+		IsNotSupported(err),
 		MayHaveActed(err), Reason(err), Message(err),
 	}
 }
@@ -47,6 +48,8 @@ func TestErrors(t *testing.T) {
 			verdict{Permission: true, Reason: v1alpha1.ReasonPermissionDenied, Message: "needs VirtualMachine.Interact.PowerOn"}},
 		"another owner": {NewOwnedByAnother(errCause, "theirs"),
 			verdict{Owned: true, Reason: v1alpha1.ReasonOwnedByAnother, Message: "theirs"}},
+		"no such runtime": {NewNotSupported(errCause, "no kubevirt here"),
+			verdict{NotSupported: true, Reason: v1alpha1.ReasonRuntimeNotSupported, Message: "no kubevirt here"}},
 		"a wrapped one": {fmt.Errorf("powering on: %w", NewNotFound(errCause, "no vm")),
 			verdict{NotFound: true, Reason: v1alpha1.ReasonInstanceNotFound, Message: "no vm"}},
 		"the outermost of two": {NewUnavailable(NewNotFound(nil, "no datacenter"), "no answer"),

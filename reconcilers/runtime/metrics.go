@@ -36,31 +36,13 @@ func NewMetrics(registry prometheus.Registerer, now func() time.Time) *Metrics {
 // Instrument wraps a runtime so that its calls are counted under that name, such as vsphere. What it returns is a Migrator
 // exactly if the runtime is one.
 func (m *Metrics) Instrument(name string, inner Runtime) Runtime {
-	outer := &instrumented{metrics: m, name: name, inner: inner}
-	if migrator, ok := inner.(Migrator); ok {
-		return &instrumentedMigrator{instrumented: outer, migrator: migrator}
-	}
-	return outer
-}
-
-type instrumented struct {
-	metrics *Metrics
-	name    string
-	inner   Runtime
-}
-
-type instrumentedMigrator struct {
-	*instrumented
-	migrator Migrator
-}
-
-// measure makes the call and records it.
-func (i *instrumented) measure(verb Verb, call func() error) error {
-	began := i.metrics.now()
-	err := call()
-	i.metrics.duration.WithLabelValues(i.name, string(verb)).Observe(i.metrics.now().Sub(began).Seconds())
-	i.metrics.calls.WithLabelValues(i.name, string(verb), outcome(err)).Inc()
-	return err
+	return wrap(inner, func(ctx context.Context, verb Verb, call func(context.Context) error) error {
+		began := m.now()
+		err := call(ctx)
+		m.duration.WithLabelValues(name, string(verb)).Observe(m.now().Sub(began).Seconds())
+		m.calls.WithLabelValues(name, string(verb), outcome(err)).Inc()
+		return err
+	})
 }
 
 // outcome is the word for what came of a call.
@@ -81,50 +63,11 @@ func outcome(err error) string {
 		return "permission"
 	case KindOwnedByAnother:
 		return "owned_by_another"
+	case KindNotSupported:
+		return "not_supported"
+	case KindTakingOver:
+		return "taking_over"
 	default:
 		return "failed"
 	}
-}
-
-// Observe calls the runtime and records the call.
-func (i *instrumented) Observe(ctx context.Context, machine Machine) (seen Observation, err error) {
-	err = i.measure(VerbObserve, func() error {
-		seen, err = i.inner.Observe(ctx, machine)
-		return err
-	})
-	return seen, err
-}
-
-// Ensure calls the runtime and records the call.
-func (i *instrumented) Ensure(ctx context.Context, machine Machine) (instanceID string, err error) {
-	err = i.measure(VerbEnsure, func() error {
-		instanceID, err = i.inner.Ensure(ctx, machine)
-		return err
-	})
-	return instanceID, err
-}
-
-// PowerOn calls the runtime and records the call.
-func (i *instrumented) PowerOn(ctx context.Context, machine Machine) error {
-	return i.measure(VerbPowerOn, func() error { return i.inner.PowerOn(ctx, machine) })
-}
-
-// PowerOff calls the runtime and records the call.
-func (i *instrumented) PowerOff(ctx context.Context, machine Machine, mode Mode) error {
-	return i.measure(VerbPowerOff, func() error { return i.inner.PowerOff(ctx, machine, mode) })
-}
-
-// Cancel calls the runtime and records the call.
-func (i *instrumented) Cancel(ctx context.Context, machine Machine) error {
-	return i.measure(VerbCancel, func() error { return i.inner.Cancel(ctx, machine) })
-}
-
-// Delete calls the runtime and records the call.
-func (i *instrumented) Delete(ctx context.Context, machine Machine) error {
-	return i.measure(VerbDelete, func() error { return i.inner.Delete(ctx, machine) })
-}
-
-// Migrate calls the runtime and records the call.
-func (i *instrumentedMigrator) Migrate(ctx context.Context, machine Machine, target Target) error {
-	return i.measure(VerbMigrate, func() error { return i.migrator.Migrate(ctx, machine, target) })
 }

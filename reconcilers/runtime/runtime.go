@@ -127,6 +127,8 @@ type Observation struct {
 	Incarnation string
 	// NodeName is the node or ESXi host that the instance is on, by name. It may be empty while the instance is off.
 	NodeName string
+	// Adopted says that Ensure found the instance and did not make it, so that Delete releases it.
+	Adopted bool
 	// InFlight is what the runtime is doing to the machine, or has accepted and not yet begun, whoever asked for it. A
 	// guest that was asked to shut down is not among it.
 	InFlight []Task

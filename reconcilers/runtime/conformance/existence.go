@@ -137,7 +137,11 @@ func (s *suite) gone(m runtime.Machine) {
 func deletingRunning(s *suite) {
 	m := s.made("running")
 	was := s.on(m)
-	if err := s.Runtime.Delete(s.ctx, m); err != nil {
+	err := s.Runtime.Delete(s.ctx, m)
+	if was.Adopted == (err != nil) {
+		s.Errorf("an instance that is shown with Adopted %v was deleted with the error %v", was.Adopted, err)
+	}
+	if err != nil {
 		s.wants(runtime.IsInvalidState, err, "InvalidState", "deleting")
 		s.stays(m, was)
 		return

@@ -183,7 +183,7 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 			seen = runtime.Observation{InFlight: rec.inFlight(), LastFailure: rec.lastFailure}
 			if in, _ := w.find(m); in != nil {
 				seen.Exists, seen.InstanceID, seen.Power = true, in.ID, in.Power
-				seen.Incarnation, seen.NodeName = in.Incarnation, in.NodeName
+				seen.Incarnation, seen.NodeName, seen.Adopted = in.Incarnation, in.NodeName, in.Adopted
 			}
 		},
 	})

@@ -1,0 +1,53 @@
+package runtime_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+)
+
+func TestLimitBoundsCalls(t *testing.T) {
+	w := fake.New()
+	stall := fake.NewStall(fake.ActAfter)
+	w.Script(fake.At{Verb: runtime.VerbObserve}, stall.Fault())
+	rt := runtime.Limit(w.Client("a"), runtime.Limits{Call: time.Millisecond})
+	if _, err := rt.Observe(context.Background(), testMachine()); !runtime.IsUnavailable(err) || !runtime.MayHaveActed(err) {
+		t.Errorf("got error %v from a runtime that does not answer", err)
+	}
+}
+
+func TestLimitSendsNothingWhileItHasToWait(t *testing.T) {
+	w := fake.New()
+	left := time.Second
+	rt := runtime.Limit(w.Client("a"), runtime.Limits{Wait: func() time.Duration { return left }})
+	ctx, m := t.Context(), testMachine()
+	send := func() map[runtime.Verb]error {
+		_, ensured := rt.Ensure(ctx, m)
+		return map[runtime.Verb]error{
+			runtime.VerbEnsure: ensured, runtime.VerbPowerOn: rt.PowerOn(ctx, m),
+			runtime.VerbPowerOff: rt.PowerOff(ctx, m, runtime.Forced), runtime.VerbCancel: rt.Cancel(ctx, m),
+			runtime.VerbDelete:  rt.Delete(ctx, m),
+			runtime.VerbMigrate: rt.(runtime.Migrator).Migrate(ctx, m, runtime.Target{}),
+		}
+	}
+	for verb, err := range send() {
+		if !runtime.IsTakingOver(err) || runtime.MayHaveActed(err) {
+			t.Errorf("%s: got error %v while the process has to wait", verb, err)
+		}
+	}
+	if n := len(w.Calls()); n != 0 {
+		t.Errorf("%d calls reached the runtime", n)
+	}
+	if _, err := rt.Observe(ctx, m); err != nil {
+		t.Errorf("looking is not allowed: %v", err)
+	}
+	left = 0
+	for verb, err := range send() {
+		if runtime.IsTakingOver(err) {
+			t.Errorf("%s: got error %v after the wait", verb, err)
+		}
+	}
+}
