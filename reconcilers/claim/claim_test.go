@@ -184,11 +184,11 @@ func checkInvariants(t *rapid.T, before, after *v1alpha1.VirtualMachineStatus, s
 func TestLocksLetOneInAtATime(t *testing.T) {
 	var locks Locks
 	var wg sync.WaitGroup
-	inside := map[types.UID]int{}
+	inside := map[types.NamespacedName]int{}
 	var mu sync.Mutex
 	for i := range 50 {
 		wg.Go(func() {
-			machine := types.UID(fmt.Sprint(i % 3))
+			machine := types.NamespacedName{Name: fmt.Sprint(i % 3)}
 			release, err := locks.Lock(context.Background(), machine)
 			if err != nil {
 				t.Error(err)
@@ -214,17 +214,18 @@ func TestLocksLetOneInAtATime(t *testing.T) {
 
 func TestLockLeavesWithItsContext(t *testing.T) {
 	var locks Locks
-	release, err := locks.Lock(t.Context(), "m")
+	m := types.NamespacedName{Name: "m"}
+	release, err := locks.Lock(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := locks.Lock(ctx, "m"); !errors.Is(err, context.Canceled) {
+	if _, err := locks.Lock(ctx, m); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	release()
-	again, err := locks.Lock(t.Context(), "m")
+	again, err := locks.Lock(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@
 // What holds at any time, and is checked by a model in the tests:
 //
 //   - At most one holder. What is in undoing is not the holder, and has lost for good, whatever its own status says.
-//   - An entry of undoing is never changed and never dropped but by Settle.
+//   - An entry of undoing is never changed, but for the task that it waits for, and never dropped but by Settle.
 //   - While undoing is not empty nothing but undo is sent to the runtime.
 //   - The power intent is that of the last claim that was not withdrawn.
 //

@@ -13,7 +13,7 @@ import (
 // bound on runtime calls see to that.
 type Locks struct {
 	mu     sync.Mutex
-	queues map[types.UID]*queue
+	queues map[types.NamespacedName]*queue
 }
 
 type queue struct {
@@ -21,9 +21,9 @@ type queue struct {
 	waiting int
 }
 
-// Lock waits for the lock of a machine, by the VirtualMachine's UID, and returns what releases it. The error is that of the
+// Lock waits for the lock of a machine, by the name of its VirtualMachine, and returns what releases it. The error is that of the
 // context.
-func (l *Locks) Lock(ctx context.Context, machine types.UID) (release func(), err error) {
+func (l *Locks) Lock(ctx context.Context, machine types.NamespacedName) (release func(), err error) {
 	q := l.join(machine)
 	select {
 	case <-q.turn:
@@ -37,7 +37,7 @@ func (l *Locks) Lock(ctx context.Context, machine types.UID) (release func(), er
 	}
 }
 
-func (l *Locks) join(machine types.UID) *queue {
+func (l *Locks) join(machine types.NamespacedName) *queue {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.queues[machine]
@@ -45,7 +45,7 @@ func (l *Locks) join(machine types.UID) *queue {
 		q = &queue{turn: make(chan struct{}, 1)}
 		q.turn <- struct{}{}
 		if l.queues == nil {
-			l.queues = map[types.UID]*queue{}
+			l.queues = map[types.NamespacedName]*queue{}
 		}
 		l.queues[machine] = q
 	}
@@ -54,7 +54,7 @@ func (l *Locks) join(machine types.UID) *queue {
 }
 
 // leave forgets a lock that nobody holds or waits for: machines come and go.
-func (l *Locks) leave(machine types.UID, q *queue) {
+func (l *Locks) leave(machine types.NamespacedName, q *queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if q.waiting--; q.waiting == 0 {

@@ -1,9 +1,23 @@
 package claim
 
 import (
+	"cmp"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
+
+// Record writes what was seen of a machine into its status, phase included. What the runtime does not say stays as it was
+// last seen, and so does an instance that is gone: that it was there tells a machine that is lost from one not made yet.
+func Record(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool) {
+	status := &vm.Status
+	if seen.Exists {
+		status.InstanceID = seen.InstanceID
+		status.Incarnation = cmp.Or(seen.Incarnation, status.Incarnation)
+		status.NodeName = cmp.Or(seen.NodeName, status.NodeName)
+	}
+	status.Phase = Phase(vm, seen, reached)
+}
 
 // Phase sums up a machine: a pure function of its claim and of what was seen of it. Whoever writes the claim or an observation
 // writes it in the same update.
@@ -23,7 +37,7 @@ func Phase(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool)
 	case seen == nil:
 		return status.Phase
 	}
-	return observed(seen)
+	return observed(seen, status.InstanceID != "")
 }
 
 // doing is the phase of a machine to which an operation of that type is being done. A Restart is one half after the other.
@@ -45,10 +59,12 @@ func doing(t v1alpha1.OperationType, seen *runtime.Observation) v1alpha1.Virtual
 	}
 }
 
-func observed(seen *runtime.Observation) v1alpha1.VirtualMachinePhase {
+func observed(seen *runtime.Observation, wasThere bool) v1alpha1.VirtualMachinePhase {
 	switch {
 	case !seen.Exists && !seen.Quiet():
 		return v1alpha1.VirtualMachineProvisioning
+	case !seen.Exists && wasThere:
+		return v1alpha1.VirtualMachineFailed
 	case !seen.Exists:
 		return v1alpha1.VirtualMachinePending
 	case seen.Power == v1alpha1.PowerRunning:

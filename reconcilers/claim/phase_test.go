@@ -31,6 +31,7 @@ func TestPhase(t *testing.T) {
 		"free and off":                       {seen: seen("Stopped"), want: "Stopped"},
 		"free and paused":                    {seen: seen("Paused"), want: "Paused"},
 		"free and not there":                 {seen: seen(""), want: "Pending"},
+		"lost":                               {status: v1alpha1.VirtualMachineStatus{InstanceID: "i"}, seen: seen(""), want: "Failed"},
 		"being made":                         {seen: seen("", task), want: "Provisioning"},
 		"free and not looked at":             {status: v1alpha1.VirtualMachineStatus{Phase: "Running"}, want: "Running"},
 		"a Start holds it":                   {status: held("Start"), want: "Starting"},

@@ -126,6 +126,17 @@ func Withdraw(status *v1alpha1.VirtualMachineStatus, id string, end v1alpha1.Und
 	return nil
 }
 
+// Track notes the task of the runtime that an entry of undoing waits for, once, and tells whether it did.
+func Track(status *v1alpha1.VirtualMachineStatus, id, task string) bool {
+	i := slices.IndexFunc(status.Undoing, func(u v1alpha1.UndoingOperation) bool { return u.ID == id })
+	if i < 0 || status.Undoing[i].Task != "" || task == "" {
+		return false
+	}
+	status.Undoing = slices.Clone(status.Undoing)
+	status.Undoing[i].Task = task
+	return true
+}
+
 // Settle drops an entry of undoing: nothing of it is in flight, and its operation has its final status.
 func Settle(status *v1alpha1.VirtualMachineStatus, id string) error {
 	if !Lost(status, id) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,20 +27,21 @@ func (r *Reconciler) advance(ctx context.Context, l *look) (bool, error) {
 		return r.note(ctx, l, o, runtime.Reason(err), "%s", runtime.Message(err))
 	}
 	stopped := !seen.Exists && o.Spec.Type == v1alpha1.OperationStop // what is not there is off
+	done := seen.Quiet() && (seen.Exists || stopped) && o.Status.Baseline != nil && reached(o, seen)
+	if err := r.record(ctx, l, o, &seen, done); err != nil {
+		return false, err
+	}
 	switch {
 	case !seen.Quiet():
 		r.poll(l.pass)
-		if failedBefore(o) { // goes on showing what became of the attempt before
-			return false, nil
-		}
-		return r.note(ctx, l, o, v1alpha1.ReasonInProgress, "the runtime is busy with the machine: %s", seen.InFlight[0].Kind)
+		return r.busy(ctx, l, o, seen.InFlight[0])
 	case !seen.Exists && !stopped:
 		r.poll(l.pass)
 		return r.note(ctx, l, o, v1alpha1.ReasonInstanceNotFound, "the runtime does not know the machine")
 	case o.Status.Baseline == nil:
 		return r.begin(ctx, l, o, seen)
-	case reached(o, seen):
-		return true, r.complete(ctx, l, o, seen)
+	case done:
+		return true, r.complete(ctx, l, o)
 	case halfway(o, seen):
 		l.signalled = false // what was sent has had its effect
 		return r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
@@ -73,33 +75,52 @@ func (r *Reconciler) begin(
 	})
 }
 
-// complete ends the operation with success: the status of the machine shows it first, so that whoever waits for the
-// operation finds the machine as it says. The next look frees the machine.
-func (r *Reconciler) complete(
-	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, seen runtime.Observation,
+// record has the status of the machine show what was seen of it, before the status of the operation rests on that: whoever
+// waits for the operation finds the machine as it says.
+func (r *Reconciler) record(
+	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, seen *runtime.Observation, done bool,
 ) error {
 	before := l.vm.Status.DeepCopy()
-	if status := &l.vm.Status; seen.Exists {
-		status.InstanceID, status.Incarnation, status.NodeName = seen.InstanceID, seen.Incarnation, seen.NodeName
-		if o.Spec.Type == v1alpha1.OperationMigrate && seen.NodeName != "" {
-			status.Placement = &v1alpha1.Placement{NodeName: seen.NodeName, By: o.Name}
-		}
+	claim.Record(l.vm, seen, done)
+	if done && o.Spec.Type == v1alpha1.OperationMigrate && seen.NodeName != "" {
+		l.vm.Status.Placement = &v1alpha1.Placement{NodeName: seen.NodeName, By: o.Name}
 	}
-	l.vm.Status.Phase = claim.Phase(l.vm, &seen, true)
-	if !equality.Semantic.DeepEqual(before, &l.vm.Status) {
-		if err := r.writeMachine(ctx, l.vm); err != nil {
-			return err
-		}
+	if equality.Semantic.DeepEqual(before, &l.vm.Status) {
+		return nil
 	}
-	_, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
+	return r.writeMachine(ctx, l.vm)
+}
+
+// busy says what the runtime is doing to the machine, and how far it has come.
+func (r *Reconciler) busy(
+	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, task runtime.Task,
+) (bool, error) {
+	return r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
+		l.begun(status)
+		if task.Progress != nil {
+			status.Progress = task.Progress
+		}
+		if !failedBefore(o) { // else it goes on showing what became of the attempt before
+			l.completed(o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, fmt.Sprintf("the runtime is busy with the machine: %s", task.Kind))
+		}
+	})
+}
+
+// complete ends the operation with success. The next look frees the machine.
+func (r *Reconciler) complete(ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation) error {
+	const message = "the machine was seen in the wanted state"
+	did, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
 		l.finished(status, v1alpha1.OperationCompleted)
-		l.completed(o, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "the machine was seen in the wanted state")
+		l.completed(o, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, message)
 		if meta.FindStatusCondition(status.Conditions, string(v1alpha1.ConditionSignalSent)) == nil {
 			l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonNothingToSend, "the machine already was as it should be")
 		} else { // also if the reply was lost: what was seen confirms it
 			l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, "the runtime was told")
 		}
 	})
+	if did && err == nil {
+		r.tell(l, o, corev1.EventTypeNormal, v1alpha1.ReasonSucceeded, message)
+	}
 	return err
 }
 
@@ -140,10 +161,8 @@ func (r *Reconciler) signal(
 	if ours, err := r.stillHolds(ctx, l, o); err != nil || !ours {
 		return !ours, err
 	}
-	bounded, cancel := r.call(ctx)
-	defer cancel()
 	l.signalled = true
-	if err := send(bounded, runtime.MachineOf(l.vm)); err != nil {
+	if err := send(ctx, runtime.MachineOf(l.vm)); err != nil {
 		l.signalled = false
 		l.trouble(fmt.Errorf("telling the runtime for operation %s: %w", o.Name, err))
 		_, noted := r.note(ctx, l, o, runtime.Reason(err), "%s", runtime.Message(err))

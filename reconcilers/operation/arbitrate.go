@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -153,5 +155,22 @@ func (r *Reconciler) take(
 		return false, fmt.Errorf("taking the machine for operation %s: %w", o.Name, err)
 	}
 	l.vm.Status.Phase = claim.Phase(l.vm, nil, false)
-	return true, r.writeMachine(ctx, l.vm)
+	if err := r.writeMachine(ctx, l.vm); err != nil {
+		return false, err
+	}
+	message := "holds the machine"
+	if len(holders) > 0 {
+		message += " in the place of " + names(holders)
+	}
+	r.tell(l, o, corev1.EventTypeNormal, v1alpha1.ReasonInProgress, message)
+	return true, nil
+}
+
+// names gives holders as people call them.
+func names(holders []claim.Holder) string {
+	var all []string
+	for _, h := range holders {
+		all = append(all, called(h.Type, h.Origin, h.Name))
+	}
+	return strings.Join(all, ", ")
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -130,6 +131,23 @@ func (w *writes) client(inner client.WithWatch) client.Client {
 	})
 }
 
+// eventLog keeps what people are told, as "Kind name Reason: note".
+type eventLog struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (e *eventLog) Eventf(regarding, _ kruntime.Object, _, reason, _, note string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	of := regarding.(client.Object)
+	kind := "VirtualMachineOperation"
+	if _, is := regarding.(*v1alpha1.VirtualMachine); is {
+		kind = "VirtualMachine"
+	}
+	e.all = append(e.all, fmt.Sprintf("%s %s %s: %s", kind, of.GetName(), reason, fmt.Sprintf(note, args...)))
+}
+
 // fixture is one machine in a namespace of its own, its world, and the reconciler.
 type fixture struct {
 	*testing.T
@@ -140,6 +158,7 @@ type fixture struct {
 	offset    time.Duration // of the clock
 	asked     int           // how many operations were asked for
 	locks     *claim.Locks
+	events    eventLog
 	r         *Reconciler
 	writes    *writes
 	uid       types.UID
@@ -189,9 +208,9 @@ func (f *fixture) machine(power v1alpha1.PowerState) {
 func (f *fixture) restart(w *writes) {
 	f.writes = w
 	client := w.client(f.api)
-	rt := f.world.Client("us")
+	rt := runtime.Limit(f.world.Client("us"), runtime.Limits{Call: 250 * time.Millisecond})
 	f.r = &Reconciler{
-		Client: client, Live: f.api, Arbiter: f.policies, Locks: f.locks, CallTimeout: 250 * time.Millisecond,
+		Client: client, Live: f.api, Arbiter: f.policies, Locks: f.locks, Events: &f.events,
 		Runtimes: func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return rt, nil },
 		Now:      func() time.Time { return time.Now().Add(f.offset) },
 	}

@@ -19,7 +19,6 @@ import (
 // pass is one Reconcile. What it remembers from look to look only keeps it from doing the same thing twice in a row.
 type pass struct {
 	key types.NamespacedName
-	uid types.UID
 
 	signalled bool               // something was sent: its effect is waited for before anything is sent again
 	undecided map[types.UID]bool // no ruling could be made on these
@@ -121,19 +120,12 @@ func (p *pass) trouble(err error) { p.troubles = append(p.troubles, err) }
 // poll has the machine looked at again while the runtime is busy with it.
 func (r *Reconciler) poll(p *pass) { p.wait(cmp.Or(r.Poll, defaultPoll)) }
 
-// call bounds a call of a runtime.
-func (r *Reconciler) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, cmp.Or(r.CallTimeout, defaultCallTimeout))
-}
-
 // observe looks at the machine on its runtime.
 func (r *Reconciler) observe(ctx context.Context, l *look) (runtime.Runtime, runtime.Observation, error) {
 	rt, err := r.Runtimes(l.vm)
 	if err != nil {
 		return nil, runtime.Observation{}, err
 	}
-	ctx, cancel := r.call(ctx)
-	defer cancel()
 	seen, err := rt.Observe(ctx, runtime.MachineOf(l.vm))
 	return rt, seen, err
 }

@@ -10,11 +10,11 @@ package operation
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -34,8 +34,7 @@ const (
 	// maxActions is how many actions one Reconcile does before it lets other machines have their turn.
 	maxActions = 32
 
-	defaultCallTimeout = 5 * time.Second
-	defaultPoll        = 2 * time.Second
+	defaultPoll = 2 * time.Second
 
 	// The bounds of the wait after an error. The upper one is also how late a deadline may be noticed while errors last.
 	firstRetry, lastRetry = 250 * time.Millisecond, 10 * time.Second
@@ -67,16 +66,16 @@ type Reconciler struct {
 	Client client.Client
 	// Live reads past every cache. It must know the selectable field spec.virtualMachineName, as the API server does.
 	Live client.Reader
-	// Runtimes gives the runtime of a machine.
+	// Runtimes gives the runtime of a machine, within its [runtime.Limits].
 	Runtimes func(*v1alpha1.VirtualMachine) (runtime.Runtime, error)
 	// Arbiter judges operations before they take their machine.
 	Arbiter Arbiter
 	// Locks is shared by all who send to runtimes in this process.
 	Locks *claim.Locks
+	// Events tells people, on the operation and on its machine.
+	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
-	// CallTimeout bounds every call of a runtime. It must end before the lease of the leader could. Default 5 s.
-	CallTimeout time.Duration
 	// Poll is how long to wait before looking again at what a runtime is doing. Default 2 s.
 	Poll time.Duration
 }
@@ -133,11 +132,6 @@ func concerning() predicate.Predicate {
 // Reconcile takes the operations of one machine further, until nothing is due or it has had its share.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	p := &pass{key: request.NamespacedName}
-	cached := &v1alpha1.VirtualMachine{}
-	if err := r.Client.Get(ctx, request.NamespacedName, cached); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("reading the VirtualMachine: %w", err)
-	}
-	p.uid = cached.UID
 	for range maxActions {
 		did, err := r.step(ctx, p)
 		switch {
@@ -155,7 +149,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // step takes the lock, looks, and does the first action that is due.
 func (r *Reconciler) step(ctx context.Context, p *pass) (did bool, err error) {
-	release, err := r.Locks.Lock(ctx, p.uid)
+	release, err := r.Locks.Lock(ctx, p.key)
 	if err != nil {
 		return false, err
 	}
@@ -163,10 +157,6 @@ func (r *Reconciler) step(ctx context.Context, p *pass) (did bool, err error) {
 	l, err := r.look(ctx, p)
 	if err != nil {
 		return false, err
-	}
-	if l.vm != nil && l.vm.UID != p.uid { // the lock was that of an earlier machine of this name
-		p.uid = l.vm.UID
-		return true, nil
 	}
 	for _, action := range actions {
 		if did, err := action(r, ctx, l); did || err != nil {

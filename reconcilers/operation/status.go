@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,13 +91,16 @@ func (l *look) begun(status *v1alpha1.VirtualMachineOperationStatus) {
 func (r *Reconciler) fail(
 	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, reason v1alpha1.ConditionReason, message string,
 ) error {
-	_, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
+	did, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
 		l.finished(status, v1alpha1.OperationFailed)
 		l.completed(o, metav1.ConditionFalse, reason, message)
 		if entry := l.entry(o); entry != nil {
 			l.superseded(o, entry.By)
 		}
 	})
+	if did && err == nil {
+		r.tell(l, o, corev1.EventTypeWarning, reason, message)
+	}
 	return err
 }
 

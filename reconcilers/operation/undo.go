@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,12 +20,20 @@ func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
 	if l.vm == nil || len(l.vm.Status.Undoing) == 0 {
 		return false, nil
 	}
-	rt, seen, err := r.observe(ctx, l)
-	if err == nil && !seen.Quiet() && slices.ContainsFunc(l.vm.Status.Undoing, withdrawable) {
-		seen, err = r.withdraw(ctx, l, rt)
-	}
 	first := &l.vm.Status.Undoing[0]
 	who := called(first.Type, first.Origin, first.Name)
+	rt, seen, err := r.observe(ctx, l)
+	if runtime.NothingOfOurs(err) {
+		seen, err = runtime.Observation{}, nil
+	}
+	if err == nil && !seen.Quiet() {
+		if claim.Track(&l.vm.Status, first.ID, seen.InFlight[0].ID) { // before it is told to end: whoever comes next can ask for it
+			return true, r.writeMachine(ctx, l.vm)
+		}
+		if slices.ContainsFunc(l.vm.Status.Undoing, withdrawable) {
+			seen, err = r.withdraw(ctx, l, rt)
+		}
+	}
 	switch {
 	case err != nil:
 		l.trouble(fmt.Errorf("undoing %s: %w", who, err))
@@ -45,9 +54,7 @@ func withdrawable(u v1alpha1.UndoingOperation) bool {
 
 // withdraw cancels and looks again. The look decides, not what cancelling returned.
 func (r *Reconciler) withdraw(ctx context.Context, l *look, rt runtime.Runtime) (runtime.Observation, error) {
-	bounded, cancel := r.call(ctx)
-	defer cancel()
-	if err := rt.Cancel(bounded, runtime.MachineOf(l.vm)); err != nil {
+	if err := rt.Cancel(ctx, runtime.MachineOf(l.vm)); err != nil {
 		return runtime.Observation{}, err
 	}
 	_, seen, err := r.observe(ctx, l)
@@ -78,7 +85,7 @@ func (r *Reconciler) settle(ctx context.Context, l *look, entry *v1alpha1.Undoin
 	if err := claim.Settle(&l.vm.Status, id); err != nil {
 		return err
 	}
-	l.vm.Status.Phase = claim.Phase(l.vm, seen, false)
+	claim.Record(l.vm, seen, false)
 	return r.writeMachine(ctx, l.vm)
 }
 
@@ -93,14 +100,17 @@ func (r *Reconciler) endUndone(
 		}
 		return r.fail(ctx, l, o, reason, message)
 	}
-	_, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
+	message := "something else took its place"
+	if entry.By != nil {
+		message = tookPlace(entry.By)
+	}
+	did, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
 		l.finished(status, v1alpha1.OperationCompleted)
-		message := "something else took its place"
-		if entry.By != nil {
-			message = tookPlace(entry.By)
-		}
 		l.completed(o, metav1.ConditionTrue, v1alpha1.ReasonSuperseded, message)
 		l.superseded(o, entry.By)
 	})
+	if did && err == nil {
+		r.tell(l, o, corev1.EventTypeNormal, v1alpha1.ReasonSuperseded, message)
+	}
 	return err
 }

@@ -129,6 +129,10 @@ func IsNotSupported(err error) bool { return kindOf(err) == KindNotSupported }
 // IsTakingOver reports whether nothing was sent because another process may still be sending.
 func IsTakingOver(err error) bool { return kindOf(err) == KindTakingOver }
 
+// NothingOfOurs reports whether there is nothing that carries the machine's marker, so that nothing has to be undone: what is
+// in its place belongs to another, or there is no such runtime at all.
+func NothingOfOurs(err error) bool { return IsOwnedByAnother(err) || IsNotSupported(err) }
+
 // MayHaveActed reports whether the request that ended with this error may have been done, or be in flight, all the same.
 // It is false for nil: a request that ended well has acted for certain, or had no need to.
 func MayHaveActed(err error) bool {

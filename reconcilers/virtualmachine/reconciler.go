@@ -6,21 +6,37 @@ package virtualmachine
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 // Reconciler is the reconciler of VirtualMachines.
 type Reconciler struct {
-	// Client reads from caches and writes.
+	// Client writes.
 	Client client.Client
 	// Live reads past every cache.
 	Live client.Reader
+	// Runtimes gives the runtime of a machine, within its [runtime.Limits].
+	Runtimes func(*v1alpha1.VirtualMachine) (runtime.Runtime, error)
+	// Locks is shared by all who send to runtimes in this process.
+	Locks *claim.Locks
+	// Events tells people.
+	Events events.EventRecorder
+	// Now is the clock.
+	Now func() time.Time
+	// Poll is how long to wait before looking again at what a runtime is doing. Default 2 s.
+	Poll time.Duration
+	// Resync is how long to wait before looking again at a machine that is as it should be. Default 30 s.
+	Resync time.Duration
 }
 
 // SetupWithManager registers the reconciler.
