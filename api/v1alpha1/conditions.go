@@ -65,6 +65,11 @@ const (
 	// ReasonStartPaused (Ready false): the machine went off, or failed to start,
 	// soon after the run policy had started it, and is started again after a pause.
 	ReasonStartPaused ConditionReason = "StartPaused"
+	// ReasonProvisioned (an event's only): the machine was made or adopted.
+	ReasonProvisioned ConditionReason = "Provisioned"
+	// ReasonAbandoned (an event's only): the object was deleted without asking
+	// the runtime, which may still have the machine.
+	ReasonAbandoned ConditionReason = "Abandoned"
 	// ReasonTerminating (Ready false): the object is being deleted.
 	ReasonTerminating ConditionReason = "Terminating"
 

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -117,6 +119,10 @@ const (
 // removes it.
 const VirtualMachineFinalizer = "sallyport.dev/virtual-machine"
 
+// AnnotationAbandonInstance on a VirtualMachine that is being deleted lets it go without asking its runtime, for a backend
+// that will not come back. Its value is the UID of the VirtualMachine. What is on the runtime stays there.
+const AnnotationAbandonInstance = "sallyport.dev/abandon-instance"
+
 // VirtualMachineSpec is what is wanted of a machine. Users own it; no controller
 // writes it.
 type VirtualMachineSpec struct {
@@ -151,6 +157,17 @@ type VirtualMachineSpec struct {
 	// and which one cannot be changed later.
 	// +required
 	Runtime VirtualMachineRuntime `json:"runtime"`
+}
+
+// DefaultTerminationGracePeriod is how long a guest is given where the spec does not say.
+const DefaultTerminationGracePeriod = 180 * time.Second
+
+// TerminationGracePeriod is how long the guest is given to shut down, as TerminationGracePeriodSeconds says.
+func (s *VirtualMachineSpec) TerminationGracePeriod() time.Duration {
+	if s.TerminationGracePeriodSeconds == nil {
+		return DefaultTerminationGracePeriod
+	}
+	return time.Duration(*s.TerminationGracePeriodSeconds) * time.Second
 }
 
 // VirtualMachineRuntime chooses the runtime of a machine.

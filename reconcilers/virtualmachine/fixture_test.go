@@ -1,0 +1,351 @@
+package virtualmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/operation"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+func TestMain(m *testing.M) {
+	crds, err := charts.CRDs()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	env.Main(m, env.Options{CRDs: crds})
+}
+
+// nothingElse is the source of facts beyond those of the pass. The shipped policies need none.
+type nothingElse struct{}
+
+func (n nothingElse) For(*admissionv1.AdmissionRequest, facts.Subject) engine.Reader { return n }
+
+func (nothingElse) Read(context.Context, engine.Query) (engine.Answer, error) {
+	return engine.Answer{}, errors.New("no policy asks beyond the pass")
+}
+
+// arbiter asks the shipped policies.
+type arbiter struct{ gate *webhooks.Gate }
+
+var shipped = sync.OnceValues(func() (*catalog.Set, error) {
+	objects, err := policies.Shipped()
+	if err != nil {
+		return nil, err
+	}
+	return catalog.Compile(objects)
+})
+
+func newArbiter(t *testing.T) arbiter {
+	t.Helper()
+	set, err := shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), nil, false)
+	t.Cleanup(func() { recorder.Close(time.Second) })
+	return arbiter{webhooks.NewGate(set, nothingElse{}, recorder, time.Now)}
+}
+
+func (a arbiter) Arbitrate(
+	ctx context.Context, o *v1alpha1.VirtualMachineOperation, vm *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
+) (operation.Ruling, error) {
+	ruling, err := a.gate.Arbitrate(ctx, o, vm, unfinished)
+	return operation.Ruling(ruling), err
+}
+
+// events keeps what people are told, as "reason: note".
+type eventLog struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (e *eventLog) Eventf(regarding, _ kruntime.Object, _, reason, _, note string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := regarding.(*v1alpha1.VirtualMachine); ok {
+		e.all = append(e.all, reason+": "+fmt.Sprintf(note, args...))
+	}
+}
+
+func (e *eventLog) has(text string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.ContainsFunc(e.all, func(s string) bool { return strings.Contains(s, text) })
+}
+
+// errCrash is what a client returns whose process is no more.
+var errCrash = errors.New("the process crashed")
+
+// fixture is a namespace, a world of machines, and both reconcilers of one process, which are driven by hand.
+type fixture struct {
+	*testing.T
+	api       client.WithWatch
+	namespace string
+	world     *fake.World
+	events    eventLog
+	offset    time.Duration // of the clock
+	arbiter   arbiter
+	asked     int
+
+	writes  int
+	crashAt int  // the write at which the process crashes, 0 for none
+	after   bool // just after it, not before
+	gone    bool
+	ops     *operation.Reconciler
+	vms     *Reconciler
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	scheme := kruntime.NewScheme()
+	for _, add := range []func(*kruntime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	api, err := client.NewWithWatch(env.Shared(t).Config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "machine-"}}
+	if err := api.Create(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{T: t, api: api, namespace: namespace.Name, world: fake.New(), arbiter: newArbiter(t)}
+	f.restart()
+	return f
+}
+
+// restart replaces the process by a new one.
+func (f *fixture) restart() {
+	f.writes, f.crashAt, f.gone = 0, 0, false
+	write := func(do func() error) error {
+		if f.gone {
+			return errCrash
+		}
+		f.writes++
+		f.gone = f.writes == f.crashAt
+		if f.gone && !f.after {
+			return errCrash
+		}
+		if err := do(); err != nil || !f.gone {
+			return err
+		}
+		return errCrash
+	}
+	c := interceptor.NewClient(f.api, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return write(func() error { return c.Patch(ctx, o, p, opts...) })
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			return write(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+		},
+	})
+	rt := runtime.Limit(f.world.Client("us"), runtime.Limits{Call: 250 * time.Millisecond})
+	runtimes := func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return rt, nil }
+	now := func() time.Time { return time.Now().Add(f.offset) }
+	locks := &claim.Locks{}
+	f.ops = &operation.Reconciler{
+		Client: c, Live: f.api, Arbiter: f.arbiter, Locks: locks, Events: &f.events, Runtimes: runtimes, Now: now,
+	}
+	f.vms = &Reconciler{Client: c, Live: f.api, Locks: locks, Events: &f.events, Runtimes: runtimes, Now: now}
+}
+
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+const machine = "web-1"
+
+func (f *fixture) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: f.namespace, Name: machine}
+}
+
+// machine makes the VirtualMachine, a pod unless it is changed.
+func (f *fixture) machine(policy v1alpha1.RunPolicy, change ...func(*v1alpha1.VirtualMachine)) types.UID {
+	f.Helper()
+	vm := &v1alpha1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: machine},
+		Spec:       v1alpha1.VirtualMachineSpec{RunPolicy: policy, Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}}},
+	}
+	for _, c := range change {
+		c(vm)
+	}
+	f.must(f.api.Create(f.Context(), vm))
+	return vm.UID
+}
+
+const path = "/dc/vm/web-1"
+
+// adopted has the VirtualMachine name a machine that is there in that state.
+func (f *fixture) adopted(power v1alpha1.PowerState) func(*v1alpha1.VirtualMachine) {
+	f.world.AddInstance(fake.Instance{Place: path, Power: power, Incarnation: "theirs"})
+	return func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.Runtime = v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{
+			ServerRef: v1alpha1.VSphereServerReference{Name: "vc"}, InventoryPath: path,
+		}}
+	}
+}
+
+func grace(seconds int32) func(*v1alpha1.VirtualMachine) {
+	return func(vm *v1alpha1.VirtualMachine) { vm.Spec.TerminationGracePeriodSeconds = &seconds }
+}
+
+// ask makes an operation, as the webhook would stamp it.
+func (f *fixture) ask(name, what string) {
+	f.Helper()
+	f.asked++
+	kind, force := strings.CutSuffix(what, " force")
+	f.must(f.api.Create(f.Context(), &v1alpha1.VirtualMachineOperation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name},
+		Spec: v1alpha1.VirtualMachineOperationSpec{
+			Type: v1alpha1.OperationType(kind), Force: force, VirtualMachineName: machine, VirtualMachineUID: f.vm().UID,
+			RequestedBy: &v1alpha1.Requester{Username: "ann"},
+			RequestedAt: time.Now().UTC().Format("2006-01-02T15:04:05") + fmt.Sprintf(".%09dZ", f.asked),
+		},
+	}))
+}
+
+// pass has both reconcilers look, and tells what was wrong.
+func (f *fixture) pass() error {
+	_, first := f.ops.Reconcile(f.Context(), ctrl.Request{NamespacedName: f.key()})
+	_, second := f.vms.Reconcile(f.Context(), ctrl.Request{NamespacedName: f.key()})
+	return errors.Join(first, second)
+}
+
+// settle has the reconcilers and the world go on in turns until nothing changes any more.
+func (f *fixture) settle() {
+	f.Helper()
+	for range 30 {
+		before, effects := f.writes, len(f.world.Effects())
+		if err := f.pass(); err != nil {
+			f.Log(err)
+		}
+		if f.gone {
+			return
+		}
+		if vm := f.lookup(); vm != nil {
+			f.world.Advance(vm.UID)
+		}
+		if f.writes == before && len(f.world.Effects()) == effects {
+			return
+		}
+	}
+	f.Fatalf("it never comes to rest: %+v %v", f.lookup(), f.world.Effects())
+}
+
+// lookup gives the VirtualMachine, nil if it is gone.
+func (f *fixture) lookup() *v1alpha1.VirtualMachine {
+	f.Helper()
+	vm := &v1alpha1.VirtualMachine{}
+	err := f.api.Get(f.Context(), f.key(), vm)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	f.must(err)
+	return vm
+}
+
+func (f *fixture) vm() *v1alpha1.VirtualMachine {
+	f.Helper()
+	vm := f.lookup()
+	if vm == nil {
+		f.Fatal("the VirtualMachine is gone")
+	}
+	return vm
+}
+
+// change changes the spec.
+func (f *fixture) change(how func(*v1alpha1.VirtualMachineSpec)) {
+	f.Helper()
+	vm := f.vm()
+	how(&vm.Spec)
+	f.must(f.api.Update(f.Context(), vm))
+}
+
+// is checks phase, and status and reason of Ready, such as "Running True/AsWanted".
+func (f *fixture) is(want string) {
+	f.Helper()
+	vm := f.vm()
+	got := string(vm.Status.Phase)
+	if c := meta.FindStatusCondition(vm.Status.Conditions, "Ready"); c != nil {
+		got += fmt.Sprintf(" %s/%s", c.Status, c.Reason)
+	}
+	if got != want {
+		f.Errorf("the VirtualMachine is %s and not %s: %+v", got, want, vm.Status)
+	}
+}
+
+// message gives the message of Ready.
+func (f *fixture) message() string {
+	f.Helper()
+	if c := meta.FindStatusCondition(f.vm().Status.Conditions, "Ready"); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
+// intent gives the power intent and who has set it, such as "Stopped by stop-1".
+func (f *fixture) intent() string {
+	f.Helper()
+	i := f.vm().Status.PowerIntent
+	if i == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s by %s", i.State, i.By)
+}
+
+// state gives an operation's phase and the reason of its condition Completed.
+func (f *fixture) state(name string) string {
+	f.Helper()
+	o := &v1alpha1.VirtualMachineOperation{}
+	f.must(f.api.Get(f.Context(), types.NamespacedName{Namespace: f.namespace, Name: name}, o))
+	if c := meta.FindStatusCondition(o.Status.Conditions, "Completed"); c != nil {
+		return fmt.Sprintf("%s/%s", o.Status.Phase, c.Reason)
+	}
+	return string(o.Status.Phase)
+}
+
+// effects gives what happened in the world, in short.
+func (f *fixture) effects() string {
+	var all []string
+	for _, e := range f.world.Effects() {
+		all = append(all, string(e.Kind))
+	}
+	return strings.Join(all, " ")
+}

@@ -1,0 +1,303 @@
+package virtualmachine
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+)
+
+// What the run policy makes of a machine that is new, and of one that it adopts.
+func TestRunPolicies(t *testing.T) {
+	const (
+		on     = "Running True/AsWanted"
+		off    = "Stopped True/AsWanted"
+		always = v1alpha1.RunPolicyAlwaysOn
+		unless = v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually
+		manual = v1alpha1.RunPolicyManual
+		never  = v1alpha1.RunPolicyAlwaysOff
+	)
+	for _, tc := range []struct {
+		policy       v1alpha1.RunPolicy
+		found        v1alpha1.PowerState // empty: made
+		want, intent string
+	}{
+		{always, "", on, "Running by RunPolicy"},
+		{unless, "", on, "Running by RunPolicy"},
+		{manual, "", off, ""},
+		{never, "", off, ""},
+		{always, "Running", on, "Running by Adoption"},
+		{unless, "Running", on, "Running by Adoption"},
+		{manual, "Running", on, "Running by Adoption"},
+		{never, "Running", off, "Stopped by RunPolicy"},
+		{always, "Stopped", on, "Running by RunPolicy"},
+		{unless, "Stopped", off, "Stopped by Adoption"},
+		{manual, "Stopped", off, "Stopped by Adoption"},
+		{never, "Stopped", off, "Stopped by Adoption"},
+	} {
+		t.Run(string(tc.policy)+" "+string(tc.found), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			if tc.found == "" {
+				f.machine(tc.policy)
+			} else {
+				f.machine(tc.policy, f.adopted(tc.found))
+			}
+			f.settle()
+			f.is(tc.want)
+			if got := f.intent(); got != tc.intent {
+				t.Errorf("the intent is %q and not %q", got, tc.intent)
+			}
+			vm, in := f.vm(), f.world.Instances()[0]
+			if len(f.world.Instances()) != 1 || vm.Status.InstanceID != in.ID || vm.Status.NodeName != in.NodeName ||
+				vm.Status.Incarnation != in.Incarnation || vm.Busy() || vm.Status.ObservedGeneration != vm.Generation {
+				t.Errorf("the status is %+v, the instances are %+v", vm.Status, f.world.Instances())
+			}
+			writes := f.writes
+			if err := f.pass(); err != nil || f.writes != writes {
+				t.Errorf("a steady state is written to %d times, error %v", f.writes-writes, err)
+			}
+		})
+	}
+}
+
+// A Stop asked for yesterday is respected today, whoever else powers the machine on; what the run policy itself did is not.
+func TestStoppedManually(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)
+	f.settle()
+	f.ask("stop", "Stop")
+	f.settle()
+	f.is("Stopped True/AsWanted")
+	f.must(f.world.Client("an administrator").PowerOn(t.Context(), runtime.MachineOf(f.vm())))
+	f.world.Advance(uid)
+	f.settle()
+	f.is("Running False/PowerStateDiffers")
+	if m := f.message(); !strings.Contains(m, "is Running, was last asked to be Stopped (by stop)") {
+		t.Errorf("people read: %s", m)
+	}
+	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.RunPolicy = v1alpha1.RunPolicyAlwaysOff })
+	f.settle()
+	f.is("Stopped True/AsWanted")
+	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.RunPolicy = v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually })
+	f.settle()
+	f.is("Running True/AsWanted")
+}
+
+func TestGuestThatGoesOffIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn)
+	f.settle()
+	f.world.GuestPowersOff(uid)
+	f.settle()
+	f.is("Stopped False/StartPaused") // it went off right after its start
+	f.offset += time.Minute
+	f.settle()
+	f.is("Running True/AsWanted")
+	if got := f.effects(); got != "Created PoweredOn PoweredOff PoweredOn" {
+		t.Errorf("what happened: %s", got)
+	}
+}
+
+// A start that fails is tried again, after a pause, and says why it failed.
+func TestStartThatFails(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.world.Script(fake.At{Verb: runtime.VerbPowerOn}, fake.FailTask("no host has memory for it"))
+	f.machine(v1alpha1.RunPolicyAlwaysOn)
+	f.settle()
+	f.is("Starting False/StartPaused")
+	if m := f.message(); !strings.Contains(m, "no host has memory for it") {
+		t.Errorf("people read: %s", m)
+	}
+	f.offset += time.Minute
+	f.settle()
+	f.is("Running True/AsWanted")
+}
+
+func TestStopWhileTheRunPolicyIsStarting(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)
+	f.world.Hold(uid, runtime.TaskPowerOn)
+	f.settle()
+	f.is("Starting False/OperationInProgress")
+	f.ask("stop", "Stop")
+	f.settle()
+	f.is("Stopped True/AsWanted")
+	if got := f.state("stop"); got != "Completed/Succeeded" {
+		t.Errorf("the Stop is %s", got)
+	}
+	if got := f.effects(); got != "Created TaskCancelled" || f.intent() != "Stopped by stop" {
+		t.Errorf("what happened: %s; intent %s", got, f.intent())
+	}
+}
+
+// Whoever cannot be superseded waits for the run policy, and goes on by itself.
+func TestOperationWaitsForTheRunPolicy(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn)
+	release := f.world.Hold(uid, runtime.TaskPowerOn)
+	f.settle()
+	f.ask("restart", "Restart")
+	f.settle()
+	if got := f.state("restart"); got != "Pending/Waiting" {
+		t.Errorf("the Restart is %s", got)
+	}
+	release()
+	f.settle()
+	f.is("Running True/AsWanted")
+	if got := f.state("restart"); got != "Completed/Succeeded" {
+		t.Errorf("the Restart is %s", got)
+	}
+}
+
+// The run policy changes its mind while it is at it.
+func TestRunPolicyChangesWhileStarting(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn)
+	f.world.Hold(uid, runtime.TaskPowerOn)
+	f.settle()
+	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.RunPolicy = v1alpha1.RunPolicyAlwaysOff })
+	f.settle()
+	f.is("Stopped True/AsWanted")
+	if f.vm().Busy() {
+		t.Errorf("the claim is %+v", f.vm().Status)
+	}
+}
+
+// A power-on that never ends is given up on after the deadline of an operation, withdrawn and tried again.
+func TestStartByTheRunPolicyHasADeadline(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn)
+	release := f.world.Hold(uid, runtime.TaskPowerOn)
+	f.settle()
+	first := f.vm().Status.ActiveOperation.ID
+	f.offset += v1alpha1.DefaultActiveDeadline + time.Second
+	f.settle()
+	if a := f.vm().Status.ActiveOperation; a != nil && a.ID == first {
+		t.Fatalf("the first claim still stands: %+v", a)
+	}
+	release()
+	f.offset += time.Minute
+	f.settle()
+	f.is("Running True/AsWanted")
+}
+
+// AlwaysOff gives the guest its time, and takes the power away when that is over: nobody could force it by an operation.
+func TestAlwaysOffDoesNotWaitForever(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn, grace(60))
+	f.world.SetGuest(uid, fake.Guest{Ignores: true})
+	f.settle()
+	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.RunPolicy = v1alpha1.RunPolicyAlwaysOff })
+	f.settle()
+	f.is("Stopping False/OperationInProgress")
+	if m := f.message(); !strings.Contains(m, "the guest was asked to shut down, and has time until") {
+		t.Errorf("people read: %s", m)
+	}
+	f.offset += time.Minute
+	f.settle()
+	f.is("Stopped True/AsWanted")
+	if got := f.effects(); got != "Created PoweredOn ShutdownAsked PoweredOff" {
+		t.Errorf("what happened: %s", got)
+	}
+}
+
+// A Start whose machine is not there yet: it holds the claim, and the machine is made all the same.
+func TestStartOfAMachineThatIsNotThereYet(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.machine(v1alpha1.RunPolicyManual)
+	f.ask("start", "Restart force") // a Start is refused in phase Pending
+	_, err := f.ops.Reconcile(t.Context(), reconcileRequest(f))
+	f.must(err)
+	if a := f.vm().Status.ActiveOperation; a == nil || a.Name != "start" {
+		t.Fatalf("the claim is %+v", f.vm().Status)
+	}
+	f.settle()
+	f.is("Running True/AsWanted")
+	if got := f.state("start"); got != "Completed/Succeeded" {
+		t.Errorf("the operation is %s", got)
+	}
+}
+
+func TestInstanceThatIsLost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn)
+	f.settle()
+	f.world.Lose(uid)
+	f.settle()
+	f.is("Failed False/InstanceNotFound")
+	if len(f.world.Instances()) != 0 || f.vm().Busy() {
+		t.Errorf("an instance was made in the place of one that is lost: %+v", f.world.Instances())
+	}
+	if !f.events.has("InstanceNotFound: the runtime does not know instance") {
+		t.Errorf("people were told %v", f.events.all)
+	}
+}
+
+// What keeps a machine from being observed or made is a condition, and passes.
+func TestRuntimeTrouble(t *testing.T) {
+	for name, tc := range map[string]struct {
+		verb runtime.Verb
+		err  error
+		want string
+	}{
+		"away":           {runtime.VerbObserve, runtime.NewUnavailable(nil, "vc-1 does not answer"), "Pending Unknown/RuntimeUnavailable"},
+		"no right":       {runtime.VerbEnsure, runtime.NewPermission(nil, "needs VirtualMachine.Config"), "Pending False/PermissionDenied"},
+		"another owner":  {runtime.VerbEnsure, runtime.NewOwnedByAnother(nil, "belongs to another"), "Pending False/OwnedByAnother"},
+		"no such path":   {runtime.VerbEnsure, runtime.NewNotFound(nil, "there is no machine at /x"), "Pending False/InstanceNotFound"},
+		"no such thing":  {runtime.VerbObserve, runtime.NewNotSupported(nil, "no kubevirt"), "Pending False/RuntimeNotSupported"},
+		"cannot be told": {runtime.VerbPowerOn, runtime.NewPermission(nil, "needs PowerOn"), "Starting False/PermissionDenied"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.world.Script(fake.At{Verb: tc.verb}, fake.Fail(tc.err).Always())
+			f.machine(v1alpha1.RunPolicyAlwaysOn)
+			f.settle()
+			f.is(tc.want)
+			if f.message() != runtime.Message(tc.err) || !f.events.has(runtime.Message(tc.err)) {
+				t.Errorf("people read %q, and were told %v", f.message(), f.events.all)
+			}
+			f.world.ClearScripts()
+			f.settle()
+			f.is("Running True/AsWanted")
+		})
+	}
+}
+
+func TestPausedIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn)
+	f.settle()
+	f.world.Pause(uid)
+	f.settle()
+	f.is("Paused False/PowerStateDiffers")
+	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.RunPolicy = v1alpha1.RunPolicyAlwaysOff })
+	f.settle()
+	f.is("Stopped True/AsWanted")
+}
+
+func TestPlacement(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.machine(v1alpha1.RunPolicyAlwaysOn, func(vm *v1alpha1.VirtualMachine) { vm.Spec.NodeName = "node-2" })
+	f.settle()
+	f.is("Running True/AsWanted")
+	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.NodeName = "node-1" })
+	f.settle()
+	f.is("Running False/MigrationNeeded")
+}

@@ -1,0 +1,216 @@
+package virtualmachine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+)
+
+func reconcileRequest(f *fixture) ctrl.Request { return ctrl.Request{NamespacedName: f.key()} }
+
+// delete deletes the VirtualMachine, and checks that nothing is left of it once all has come to rest.
+func (f *fixture) delete() {
+	f.Helper()
+	f.must(f.api.Delete(f.Context(), f.vm()))
+}
+
+func (f *fixture) isGone(uid types.UID) {
+	f.Helper()
+	if vm := f.lookup(); vm != nil {
+		f.Errorf("the VirtualMachine stays: %+v", vm.Status)
+	}
+	if in, is := f.world.Instance(uid); is {
+		f.Errorf("the instance stays: %+v", in)
+	}
+}
+
+func TestDeletion(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policy v1alpha1.RunPolicy
+		change func(f *fixture) func(*v1alpha1.VirtualMachine)
+		guest  fake.Guest
+		want   string
+	}{
+		"one that is off": {v1alpha1.RunPolicyManual, nil, fake.Guest{Steps: 1}, "Created Deleted"},
+		"one that is on":  {v1alpha1.RunPolicyAlwaysOn, nil, fake.Guest{Steps: 1}, "Created PoweredOn ShutdownAsked PoweredOff Deleted"},
+		"one without tools": {v1alpha1.RunPolicyAlwaysOn, nil, fake.Guest{NoTools: true},
+			"Created PoweredOn PoweredOff Deleted"},
+		"one without grace": {v1alpha1.RunPolicyAlwaysOn, func(*fixture) func(*v1alpha1.VirtualMachine) { return grace(0) },
+			fake.Guest{Ignores: true}, "Created PoweredOn PoweredOff Deleted"},
+		"an adopted one is released as it is": {v1alpha1.RunPolicyManual, func(f *fixture) func(*v1alpha1.VirtualMachine) {
+			return f.adopted(v1alpha1.PowerRunning)
+		}, fake.Guest{}, "Adopted Released"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			change := func(*v1alpha1.VirtualMachine) {}
+			if tc.change != nil {
+				change = tc.change(f)
+			}
+			uid := f.machine(tc.policy, change)
+			f.world.SetGuest(uid, tc.guest)
+			f.settle()
+			f.delete()
+			f.settle()
+			f.isGone(uid)
+			if got := f.effects(); got != tc.want {
+				t.Errorf("what happened: %s", got)
+			}
+		})
+	}
+}
+
+// The guest has its time, is asked once, and then the power is taken away.
+func TestDeletionGivesTheGuestItsTime(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn, grace(90))
+	f.world.SetGuest(uid, fake.Guest{Ignores: true})
+	f.settle()
+	f.delete()
+	f.settle()
+	f.offset += time.Minute
+	f.settle()
+	f.is("Terminating False/Terminating")
+	if m := f.message(); !strings.Contains(m, "the guest was asked to shut down, and has time until") {
+		t.Errorf("people read: %s", m)
+	}
+	f.offset += time.Minute
+	f.settle()
+	f.isGone(uid)
+	if got := f.effects(); got != "Created PoweredOn ShutdownAsked PoweredOff Deleted" {
+		t.Errorf("what happened: %s", got)
+	}
+}
+
+// A crash before or after any write from the first look to the end of the deletion: one instance is made, and none is left.
+func TestCrashesFromCreationToDeletion(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		t.Run(fmt.Sprintf("after the write %v", after), func(t *testing.T) {
+			t.Parallel()
+			for n := 1; ; n++ {
+				f := newFixture(t)
+				f.crashAt, f.after = n, after
+				uid := f.machine(v1alpha1.RunPolicyAlwaysOn)
+				crashed := f.again()
+				f.is("Running True/AsWanted")
+				f.delete()
+				crashed = f.again() || crashed
+				f.isGone(uid)
+				// A guest may be asked a second time, by a process that cannot know whether it was.
+				got := strings.Replace(f.effects(), "ShutdownAsked ShutdownAsked", "ShutdownAsked", 1)
+				if got != "Created PoweredOn ShutdownAsked PoweredOff Deleted" {
+					t.Errorf("crash at write %d: what happened: %s", n, got)
+				}
+				if !crashed {
+					t.Logf("%d writes", n-1)
+					return
+				}
+			}
+		})
+	}
+}
+
+// again settles, and goes on in a new process if this one crashes.
+func (f *fixture) again() (crashed bool) {
+	f.Helper()
+	f.settle()
+	if crashed = f.gone; crashed {
+		f.restart()
+		f.settle()
+	}
+	return crashed
+}
+
+// A VirtualMachine that is deleted while an operation holds it: what is in flight is undone, the operation and those that wait
+// fail with the reason, and nothing is left.
+func TestDeletionTakesTheMachineFromAnOperation(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyManual)
+	f.settle()
+	f.world.Hold(uid, runtime.TaskPowerOn)
+	f.ask("start", "Start")
+	f.settle()
+	f.delete()
+	f.settle()
+	f.isGone(uid)
+	if got := f.state("start"); got != "Failed/VirtualMachineDeleted" {
+		t.Errorf("the Start is %s", got)
+	}
+	if got := f.effects(); got != "Created TaskCancelled Deleted" {
+		t.Errorf("what happened: %s", got)
+	}
+}
+
+// While a power-on cannot be withdrawn, nothing is deleted.
+func TestDeletionWaitsForWhatCannotBeCancelled(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn)
+	f.world.SetCancels(uid, fake.Cancels{Ignored: true})
+	release := f.world.Hold(uid, runtime.TaskPowerOn)
+	f.settle()
+	f.delete()
+	f.settle()
+	f.is("Terminating False/Terminating")
+	if m := f.message(); !strings.Contains(m, "waits until Start by RunPolicy is undone") {
+		t.Errorf("people read: %s", m)
+	}
+	release()
+	f.settle()
+	f.isGone(uid)
+}
+
+// The object stays as long as nobody knows what is on its runtime, and says so; whoever knows better may give it up.
+func TestDeletionWhileTheRuntimeIsAway(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyManual)
+	f.settle()
+	f.world.Script(fake.At{}, fake.Fail(runtime.NewUnavailable(nil, "vc-1 does not answer")).Always())
+	f.delete()
+	f.settle()
+	f.is("Terminating Unknown/RuntimeUnavailable")
+	vm := f.vm()
+	vm.Annotations = map[string]string{v1alpha1.AnnotationAbandonInstance: "another UID"}
+	f.must(f.api.Update(t.Context(), vm))
+	f.settle()
+	vm = f.vm()
+	vm.Annotations[v1alpha1.AnnotationAbandonInstance] = string(uid)
+	f.must(f.api.Update(t.Context(), vm))
+	f.settle()
+	if f.lookup() != nil || !f.events.has("Abandoned") {
+		t.Errorf("it stays, or people were not told: %v", f.events.all)
+	}
+}
+
+// A foreign machine in the place of ours, or no runtime of that kind: there is nothing to undo.
+func TestDeletionWithNothingOfOurs(t *testing.T) {
+	for name, err := range map[string]error{
+		"another owner": runtime.NewOwnedByAnother(nil, "belongs to another"),
+		"not supported": runtime.NewNotSupported(nil, "no kubevirt"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.world.Script(fake.At{}, fake.Fail(err).Always())
+			f.machine(v1alpha1.RunPolicyAlwaysOn)
+			f.settle()
+			f.delete()
+			f.settle()
+			if vm := f.lookup(); vm != nil {
+				t.Errorf("it stays: %+v", vm.Status)
+			}
+		})
+	}
+}

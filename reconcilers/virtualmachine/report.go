@@ -1,0 +1,184 @@
+package virtualmachine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// maxNote is how much of a note an event keeps; the API server takes 1 kB. maxMessage is the same of a condition.
+const maxNote, maxMessage = 1000, 4096
+
+// report shows in the status what was seen, and whether that is as it should be. What went wrong is tried again.
+func (r *Reconciler) report(ctx context.Context, l *look) (bool, error) {
+	if l.observed && l.ours() {
+		claim.Record(l.vm, &l.seen, false)
+	}
+	if runtime.NothingOfOurs(l.err) && l.ours() {
+		claim.Record(l.vm, &runtime.Observation{}, false)
+	}
+	l.vm.Status.Phase = cmp.Or(l.vm.Status.Phase, v1alpha1.VirtualMachinePending)
+	l.vm.Status.ObservedGeneration = l.vm.Generation
+	l.settled()
+	ready := l.ready()
+	before := meta.FindStatusCondition(l.read.Conditions, ready.Type)
+	l.set(ready)
+	did, err := r.save(ctx, l)
+	if err != nil {
+		return false, err
+	}
+	if did && wrong(ready) && (before == nil || before.Reason != ready.Reason) {
+		r.tell(l, corev1.EventTypeWarning, v1alpha1.ConditionReason(ready.Reason), "Observe", "%s", ready.Message)
+	}
+	l.trouble = l.err
+	if l.ours() {
+		r.resync(l.pass)
+	}
+	return false, nil
+}
+
+// wrong tells whether people should be told by an event.
+func wrong(ready metav1.Condition) bool {
+	switch v1alpha1.ConditionReason(ready.Reason) {
+	case v1alpha1.ReasonAsWanted, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonProvisioning,
+		v1alpha1.ReasonMigrationNeeded, v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver:
+		return false
+	}
+	return true
+}
+
+// ready sums up whether the machine is as its spec wants it.
+func (l *look) ready() metav1.Condition {
+	status, reason, message := l.judge()
+	return v1alpha1.ConditionReady.Condition(status, reason, l.vm.Generation, message)
+}
+
+func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string) {
+	no := metav1.ConditionFalse
+	lost := l.vm.Status.InstanceID != "" && l.observed && !l.seen.Exists && l.seen.Quiet()
+	switch {
+	case runtime.IsUnavailable(l.err), runtime.IsTakingOver(l.err):
+		return metav1.ConditionUnknown, runtime.Reason(l.err), runtime.Message(l.err)
+	case l.err != nil:
+		return no, runtime.Reason(l.err), runtime.Message(l.err)
+	case !l.vm.DeletionTimestamp.IsZero():
+		return no, v1alpha1.ReasonTerminating, "is being deleted" + l.waiting()
+	case l.paused:
+		return no, v1alpha1.ReasonStartPaused, "went off, or could not be started, soon after its last start, and is started again after a pause" + failure(l.seen)
+	case l.vm.Busy():
+		return no, v1alpha1.ReasonOperationInProgress, l.doing() + l.waiting() + failure(l.seen)
+	case lost:
+		return no, v1alpha1.ReasonInstanceNotFound, fmt.Sprintf("the runtime does not know instance %s any more", l.vm.Status.InstanceID)
+	case !l.seen.Exists:
+		return no, v1alpha1.ReasonProvisioning, "is being made"
+	case l.differs() != "":
+		return no, v1alpha1.ReasonPowerStateDiffers, l.differs()
+	case meta.IsStatusConditionFalse(l.vm.Status.Conditions, string(v1alpha1.ConditionPlacementSettled)):
+		c := meta.FindStatusCondition(l.vm.Status.Conditions, string(v1alpha1.ConditionPlacementSettled))
+		return no, v1alpha1.ConditionReason(c.Reason), c.Message
+	}
+	return metav1.ConditionTrue, v1alpha1.ReasonAsWanted, ""
+}
+
+// waiting says what is waited for, if anything is.
+func (l *look) waiting() string {
+	if l.waits == "" && len(l.vm.Status.Undoing) > 0 {
+		u := l.vm.Status.Undoing[0]
+		return fmt.Sprintf(": waits until %s is undone", called(u.Type, u.Origin, u.Name))
+	}
+	if l.waits == "" {
+		return ""
+	}
+	return ": " + l.waits
+}
+
+// failure says what the runtime says of the last attempt, if it failed.
+func failure(seen runtime.Observation) string {
+	if seen.LastFailure == "" {
+		return ""
+	}
+	return ": " + seen.LastFailure
+}
+
+// doing says who holds the machine, or is being undone.
+func (l *look) doing() string {
+	if a := l.vm.Status.ActiveOperation; a != nil {
+		return called(a.Type, a.Origin, a.Name) + " is in progress"
+	}
+	return "is not yet free"
+}
+
+func called(t v1alpha1.OperationType, origin v1alpha1.ClaimOrigin, name string) string {
+	if origin == v1alpha1.OriginOperation {
+		return fmt.Sprintf("%s %s", t, name)
+	}
+	return fmt.Sprintf("%s by %s", t, origin)
+}
+
+// differs says how the machine is on or off against what is wanted of it, or was last asked for.
+func (l *look) differs() string {
+	want, intent := l.wanted(), l.vm.Status.PowerIntent
+	switch {
+	case want == l.seen.Power:
+		return ""
+	case want != "": // paused, or about to be started or stopped
+		return fmt.Sprintf("is %s, and run policy %s wants it %s", l.seen.Power, l.vm.Spec.RunPolicy, want)
+	case intent == nil, intent.State == l.seen.Power:
+		return ""
+	}
+	return fmt.Sprintf("is %s, was last asked to be %s (by %s), and run policy %s leaves it as it is",
+		l.seen.Power, intent.State, intent.By, l.vm.Spec.RunPolicy)
+}
+
+// settled shows whether the machine is on the node that is wanted.
+func (l *look) settled() {
+	status := &l.vm.Status
+	want := l.vm.Spec.NodeName
+	if status.Placement != nil {
+		want = status.Placement.NodeName
+	}
+	moving := status.ActiveOperation != nil &&
+		(status.ActiveOperation.Type == v1alpha1.OperationMigrate || status.ActiveOperation.Type == v1alpha1.OperationEvict)
+	t := v1alpha1.ConditionPlacementSettled
+	c := t.Condition(metav1.ConditionTrue, v1alpha1.ReasonOnNode, l.vm.Generation, "")
+	switch {
+	case moving:
+		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrating, l.vm.Generation, l.doing())
+	case want == "":
+		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonNodeNotChosen, l.vm.Generation, "")
+	case status.NodeName == "":
+		c = t.Condition(metav1.ConditionUnknown, v1alpha1.ReasonNodeUnknown, l.vm.Generation, "")
+	case status.NodeName != want:
+		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrationNeeded, l.vm.Generation,
+			fmt.Sprintf("is on %s and not on %s", status.NodeName, want))
+	}
+	l.set(c)
+}
+
+// set sets a condition. Its time is that of the clock, and stays if the status does.
+func (l *look) set(c metav1.Condition) {
+	if len(c.Message) > maxMessage {
+		c.Message = strings.ToValidUTF8(c.Message[:maxMessage], "")
+	}
+	c.LastTransitionTime = metav1.NewTime(l.now.Truncate(time.Second))
+	meta.SetStatusCondition(&l.vm.Status.Conditions, c)
+}
+
+// tell tells people by an event on the machine.
+func (r *Reconciler) tell(l *look, kind string, reason v1alpha1.ConditionReason, action, format string, args ...any) {
+	note := fmt.Sprintf(format, args...)
+	if len(note) > maxNote {
+		note = strings.ToValidUTF8(note[:maxNote], "")
+	}
+	r.Events.Eventf(l.vm, nil, kind, string(reason), action, "%s", note)
+}
