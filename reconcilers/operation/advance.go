@@ -111,6 +111,9 @@ func (r *Reconciler) complete(ctx context.Context, l *look, o *v1alpha1.VirtualM
 	const message = "the machine was seen in the wanted state"
 	did, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
 		l.finished(status, v1alpha1.OperationCompleted)
+		if status.Progress != nil {
+			status.Progress = new(int32(100))
+		}
 		l.completed(o, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, message)
 		if meta.FindStatusCondition(status.Conditions, string(v1alpha1.ConditionSignalSent)) == nil {
 			l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonNothingToSend, "the machine already was as it should be")

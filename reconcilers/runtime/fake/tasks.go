@@ -30,6 +30,7 @@ type task struct {
 	failing    string
 	cancelling bool
 	cancelLeft int
+	progress   *int32
 	by         cause
 }
 
@@ -122,7 +123,7 @@ func (m *machine) inFlight() []runtime.Task {
 	var seen []runtime.Task
 	for _, t := range m.tasks {
 		if !t.unseen {
-			seen = append(seen, runtime.Task{ID: t.id, Kind: t.kind})
+			seen = append(seen, runtime.Task{ID: t.id, Kind: t.kind, Progress: t.progress})
 		}
 	}
 	return seen

@@ -174,6 +174,14 @@ func (w *World) Hold(uid types.UID, kind runtime.TaskKind) (release func()) {
 	})
 }
 
+// SetProgress has what is in flight for the machine show how much of it is done, in percent.
+func (w *World) SetProgress(uid types.UID, percent int32) {
+	defer w.lock()()
+	for _, t := range w.machine(uid).tasks {
+		t.progress = &percent
+	}
+}
+
 // AddInstance puts a machine into the world that no Ensure has made: one to adopt, or with an owner somebody else's. It
 // gives its ID.
 func (w *World) AddInstance(new Instance) string {

@@ -1,0 +1,85 @@
+package operation
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+)
+
+// People are told on the operation and on the machine, each thing once.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	f := stuckStart(t)
+	f.ask("again", "Start")
+	f.pass()
+	f.ask("stop", "Stop")
+	f.until("stop", "Completed/Succeeded")
+	f.pass()
+	notes := []string{
+		"InProgress: Start start: holds the machine",
+		"OperationInProgress: Start again: start does not yield",
+		"InProgress: Stop stop: holds the machine in the place of Start start",
+		"Superseded: Start start: operation stop took its place",
+		"Succeeded: Stop stop: the machine was seen in the wanted state",
+	}
+	var want []string
+	for _, note := range notes {
+		name := strings.TrimSuffix(strings.Fields(note)[2], ":")
+		want = append(want, "VirtualMachineOperation "+name+" "+note, "VirtualMachine "+machine+" "+note)
+	}
+	if !slices.Equal(f.events.all, want) {
+		t.Errorf("people were told\n%s\nand not\n%s", strings.Join(f.events.all, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	release := f.world.Hold(f.uid, runtime.TaskRelocate)
+	f.ask("move", "Migrate")
+	f.pass()
+	f.world.SetProgress(f.uid, 40)
+	f.pass()
+	if p := f.operation("move").Status.Progress; p == nil || *p != 40 {
+		t.Errorf("the progress is %v", p)
+	}
+	f.quiet()
+	release()
+	f.until("move", "Completed/Succeeded")
+	if p := f.operation("move").Status.Progress; p == nil || *p != 100 {
+		t.Errorf("the progress at the end is %v", p)
+	}
+}
+
+// What is being withdrawn can be looked up at the runtime.
+func TestTaskThatIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	f := stuckStart(t)
+	f.world.SetCancels(f.uid, fake.Cancels{Ignored: true})
+	seen, err := f.world.Client("an administrator").Observe(t.Context(), runtime.MachineOf(f.vm()))
+	f.must(err)
+	f.ask("stop", "Stop")
+	f.pass()
+	if u := f.vm().Status.Undoing; len(u) != 1 || u[0].Task != seen.InFlight[0].ID {
+		t.Errorf("undoing is %+v, in flight is %+v", u, seen.InFlight)
+	}
+	f.quiet()
+}
+
+// A machine that belongs to another owner by now has nothing of ours in flight: nobody is undone for ever.
+func TestUndoingEndsWithTheMarker(t *testing.T) {
+	t.Parallel()
+	f := stuckStart(t)
+	f.delete(f.operation("start"))
+	f.world.Script(fake.At{}, fake.Fail(runtime.NewOwnedByAnother(nil, "belongs to another")).Always())
+	for range 3 {
+		_, _ = f.reconcile()
+	}
+	if vm := f.vm(); vm.Busy() {
+		t.Errorf("the claim is not empty: %+v", vm.Status)
+	}
+}
