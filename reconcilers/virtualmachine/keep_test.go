@@ -247,6 +247,20 @@ func TestInstanceThatIsLost(t *testing.T) {
 	}
 }
 
+// A machine that was adopted and whose marker somebody has taken off is adopted again: there is nothing to lose by it.
+func TestMarkerThatIsLost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.machine(v1alpha1.RunPolicyManual, f.adopted(v1alpha1.PowerRunning))
+	f.settle()
+	f.must(f.world.Client("an administrator").Delete(t.Context(), runtime.MachineOf(f.vm())))
+	f.settle()
+	f.is("Running True/AsWanted")
+	if got := f.effects(); got != "Adopted Released Adopted" {
+		t.Errorf("what happened: %s", got)
+	}
+}
+
 // What keeps a machine from being observed or made is a condition, and passes.
 func TestRuntimeTrouble(t *testing.T) {
 	for name, tc := range map[string]struct {

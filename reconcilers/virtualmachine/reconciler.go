@@ -144,11 +144,13 @@ func (r *Reconciler) addFinalizer(ctx context.Context, l *look) (bool, error) {
 	return true, nil
 }
 
-// ensure has a machine made or adopted that was never seen. It needs no claim: it changes nothing of a machine that is there,
-// and whoever holds one that is not waits for it.
+// ensure has a machine made or adopted that was never seen, and one adopted again that has lost its marker: there is nothing
+// to lose by that. It needs no claim: it changes nothing of a machine that is there, and whoever holds one that is not waits
+// for it.
 func (r *Reconciler) ensure(ctx context.Context, l *look) (bool, error) {
+	adopts := l.vm.Spec.Runtime.VSphere != nil
 	switch {
-	case l.seen.Exists, !l.missing():
+	case l.seen.Exists, !l.missing() && !(adopts && l.ours()):
 		return false, nil
 	case !l.seen.Quiet(), l.sent:
 		r.poll(l.pass)
