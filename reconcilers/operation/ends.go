@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -41,13 +38,12 @@ func (r *Reconciler) releaseHolder(ctx context.Context, l *look) (bool, error) {
 		return false, nil
 	}
 	id := l.vm.Status.ActiveOperation.ID
-	o, err := r.holderOf(ctx, l)
-	if err != nil {
-		return false, err
-	}
-	switch {
-	case o == nil:
+	var err error
+	switch o := l.holder(); {
+	case o == nil: // gone: the list is newer than the claim
 		err = claim.Withdraw(&l.vm.Status, id, v1alpha1.EndDeleted)
+	case o.Status.Phase == v1alpha1.OperationFailed: // by another process, just before it was given the machine
+		err = claim.Withdraw(&l.vm.Status, id, v1alpha1.EndFailed)
 	case o.Finished():
 		err = claim.Finish(&l.vm.Status, id)
 	case !o.DeletionTimestamp.IsZero(), !l.vm.DeletionTimestamp.IsZero():
@@ -68,26 +64,6 @@ func (r *Reconciler) releaseHolder(ctx context.Context, l *look) (bool, error) {
 	}
 	l.vm.Status.Phase = claim.Phase(l.vm, nil, false)
 	return true, r.writeMachine(ctx, l.vm)
-}
-
-// holderOf gives the operation that holds the machine, nil if it is gone. The list is older than the look at the machine,
-// so that another process may have made it the holder since: before it counts as gone it is asked for by name.
-func (r *Reconciler) holderOf(ctx context.Context, l *look) (*v1alpha1.VirtualMachineOperation, error) {
-	if o := l.holder(); o != nil {
-		return o, nil
-	}
-	active := l.vm.Status.ActiveOperation
-	o := &v1alpha1.VirtualMachineOperation{}
-	err := r.Live.Get(ctx, types.NamespacedName{Namespace: l.vm.Namespace, Name: active.Name}, o)
-	switch {
-	case apierrors.IsNotFound(err), err == nil && string(o.UID) != active.ID:
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading operation %s: %w", active.Name, err)
-	}
-	l.operations = append(l.operations, o)
-	slices.SortFunc(l.operations, byAge)
-	return o, nil
 }
 
 // endWithoutClaim ends, whatever the runtime does, the operations that do not hold their machine and have no time left or

@@ -34,26 +34,64 @@ type look struct {
 	operations []*v1alpha1.VirtualMachineOperation // of this machine by name, oldest first
 }
 
-// look reads live. The operations come first: of one that was read then, the machine has been there before, so that one
-// that is not found after is gone.
+// look reads live, the machine first and the operations second: no claim that the machine shows is newer than what is read of
+// the operations, and a write of the machine succeeds only if its claim is still as it was read. The other way round, a process
+// that is slow between the two would give the machine to an operation that has ended, or drop one that it has not seen.
+//
+// An operation that does not fit the machine may be of one that was made since: then both are read again.
 func (r *Reconciler) look(ctx context.Context, p *pass) (*look, error) {
 	p.again, p.troubles = 0, nil
-	l := &look{pass: p, now: r.Now(), vm: &v1alpha1.VirtualMachine{}}
+	vm, err := r.machine(ctx, p)
+	for err == nil {
+		l := &look{pass: p, now: r.Now(), vm: vm}
+		if l.operations, err = r.list(ctx, p); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(l.unfinished(), func(o *v1alpha1.VirtualMachineOperation) bool { return o.Spec.VirtualMachineUID != uid(vm) }) {
+			return l, nil
+		}
+		var again *v1alpha1.VirtualMachine
+		if again, err = r.machine(ctx, p); err == nil && uid(again) == uid(vm) {
+			return l, nil
+		}
+		vm = again
+	}
+	return nil, err
+}
+
+// machine reads the machine, nil if it is gone.
+func (r *Reconciler) machine(ctx context.Context, p *pass) (*v1alpha1.VirtualMachine, error) {
+	vm := &v1alpha1.VirtualMachine{}
+	switch err := r.Live.Get(ctx, p.key, vm); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading VirtualMachine %s: %w", p.key, err)
+	}
+	return vm, nil
+}
+
+// list reads the operations of the machine, by name, oldest first.
+func (r *Reconciler) list(ctx context.Context, p *pass) ([]*v1alpha1.VirtualMachineOperation, error) {
 	var list v1alpha1.VirtualMachineOperationList
 	ofMachine := client.MatchingFields{"spec.virtualMachineName": p.key.Name}
 	if err := r.Live.List(ctx, &list, client.InNamespace(p.key.Namespace), ofMachine); err != nil {
 		return nil, fmt.Errorf("listing the operations of VirtualMachine %s: %w", p.key, err)
 	}
+	all := make([]*v1alpha1.VirtualMachineOperation, 0, len(list.Items))
 	for i := range list.Items {
-		l.operations = append(l.operations, &list.Items[i])
+		all = append(all, &list.Items[i])
 	}
-	slices.SortFunc(l.operations, byAge)
-	if err := r.Live.Get(ctx, p.key, l.vm); apierrors.IsNotFound(err) {
-		l.vm = nil
-	} else if err != nil {
-		return nil, fmt.Errorf("reading VirtualMachine %s: %w", p.key, err)
+	slices.SortFunc(all, byAge)
+	return all, nil
+}
+
+// uid is the UID of a machine, and of none that is gone.
+func uid(vm *v1alpha1.VirtualMachine) types.UID {
+	if vm == nil {
+		return ""
 	}
-	return l, nil
+	return vm.UID
 }
 
 // byAge orders operations. Clocks of the API server have whole seconds; the stamp of the webhook tells within one, and the

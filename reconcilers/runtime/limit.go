@@ -13,25 +13,59 @@ const DefaultCallTimeout = 5 * time.Second
 type Limits struct {
 	// Call bounds every call. Default 5 s.
 	Call time.Duration
-	// Wait gives how long this process must not send anything yet. Nil means that it may at once. Looking is always
-	// allowed.
+	// Wait gives how long this process must not send anything yet, because another may still be sending. Nil means that
+	// there is none. Looking is allowed meanwhile, but a look that shows nothing in flight proves nothing then.
 	Wait func() time.Duration
 }
 
-// Limit wraps a runtime so that its calls keep the limits. What may not be sent yet is a TakingOver error. What it returns
-// is a Migrator exactly if the runtime is one.
+// Limit wraps a runtime so that its calls keep the limits. What may not be sent yet is a TakingOver error, and no machine is
+// quiet yet: what another process sends may come after the look. What it returns is a Migrator exactly if the runtime is one.
 func Limit(inner Runtime, limits Limits) Runtime {
-	bound := limits.Call
-	if bound <= 0 {
-		bound = DefaultCallTimeout
+	if limits.Call <= 0 {
+		limits.Call = DefaultCallTimeout
 	}
-	return wrap(inner, func(ctx context.Context, verb Verb, call func(context.Context) error) error {
-		if verb != VerbObserve && limits.Wait != nil && limits.Wait() > 0 {
-			return newError(KindTakingOver, nil,
-				"this replica has just taken over from one that may still be at work, and waits until it cannot be any more")
-		}
-		ctx, cancel := context.WithTimeout(ctx, bound)
-		defer cancel()
-		return call(ctx)
-	})
+	outer := &limited{limits: limits}
+	outer.Runtime = wrap(inner, outer.call)
+	if migrator, ok := outer.Runtime.(Migrator); ok {
+		return &limitedMigrator{limited: outer, Migrator: migrator}
+	}
+	return outer
+}
+
+type limited struct {
+	Runtime
+	limits Limits
+}
+
+type limitedMigrator struct {
+	*limited
+	Migrator
+}
+
+func (l *limited) call(ctx context.Context, verb Verb, call func(context.Context) error) error {
+	if verb != VerbObserve && l.waits() {
+		return errTakingOver
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.limits.Call)
+	defer cancel()
+	return call(ctx)
+}
+
+func (l *limited) waits() bool { return l.limits.Wait != nil && l.limits.Wait() > 0 }
+
+// errTakingOver is why nothing is sent, and why nothing can be said to be over.
+var errTakingOver = newError(KindTakingOver, nil,
+	"this replica has just taken over from one that may still be at work, and waits until it cannot be any more")
+
+// Observe calls the runtime. Whether there is something to wait for is asked before.
+func (l *limited) Observe(ctx context.Context, machine Machine) (Observation, error) {
+	waits := l.waits()
+	seen, err := l.Runtime.Observe(ctx, machine)
+	switch {
+	case waits && NothingOfOurs(err):
+		return Observation{}, errTakingOver
+	case waits && err == nil:
+		seen.InFlight = append(seen.InFlight, Task{Kind: TaskTakingOver})
+	}
+	return seen, err
 }

@@ -41,10 +41,17 @@ func TestLimitSendsNothingWhileItHasToWait(t *testing.T) {
 	if n := len(w.Calls()); n != 0 {
 		t.Errorf("%d calls reached the runtime", n)
 	}
-	if _, err := rt.Observe(ctx, m); err != nil {
-		t.Errorf("looking is not allowed: %v", err)
+	if seen, err := rt.Observe(ctx, m); err != nil || seen.Quiet() {
+		t.Errorf("a look during the wait gave %+v, error %v: what another process sends may come after it", seen, err)
+	}
+	w.Script(fake.At{Verb: runtime.VerbObserve}, fake.Fail(runtime.NewOwnedByAnother(nil, "theirs")))
+	if _, err := rt.Observe(ctx, m); !runtime.IsTakingOver(err) {
+		t.Errorf("nothing of ours during the wait: got error %v", err)
 	}
 	left = 0
+	if seen, err := rt.Observe(ctx, m); err != nil || !seen.Quiet() {
+		t.Errorf("a look after the wait gave %+v, error %v", seen, err)
+	}
 	for verb, err := range send() {
 		if runtime.IsTakingOver(err) {
 			t.Errorf("%s: got error %v after the wait", verb, err)

@@ -167,6 +167,8 @@ const (
 	TaskDelete TaskKind = "Delete"
 	// TaskOther is anything else that stands in the way of a call, such as a snapshot that an administrator takes.
 	TaskOther TaskKind = "Other"
+	// TaskTakingOver stands for what another process may still be sending. No runtime shows it; it has no ID.
+	TaskTakingOver TaskKind = "TakingOver"
 )
 
 // Mode is how a machine is got off.

@@ -24,7 +24,7 @@ func (r *Reconciler) report(ctx context.Context, l *look) (bool, error) {
 	if l.observed && l.ours() {
 		claim.Record(l.vm, &l.seen, false)
 	}
-	if runtime.NothingOfOurs(l.err) && l.ours() {
+	if runtime.IsOwnedByAnother(l.err) && l.ours() {
 		claim.Record(l.vm, &runtime.Observation{}, false)
 	}
 	l.vm.Status.Phase = cmp.Or(l.vm.Status.Phase, v1alpha1.VirtualMachinePending)

@@ -1,0 +1,105 @@
+package collisions
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// operations are all of them, in the order of the matrix.
+var operations = []string{
+	"Start", "Stop", "Stop force", "Restart", "Restart force", "Migrate", "Migrate force", "Evict", "Evict force",
+}
+
+// yields is the matrix as docs/operations.md has it: what is running, and what may take its place.
+func yields(running, asked string) bool {
+	row := map[string][]string{
+		"Start":   {"Stop", "Stop force"},
+		"Stop":    {"Stop force", "Restart force"},
+		"Restart": {"Stop force", "Restart force"},
+		"Migrate": {"Stop", "Stop force", "Restart", "Restart force"},
+		"Evict":   {"Stop", "Stop force", "Restart", "Restart force"},
+	}
+	kind, forced := strings.CutSuffix(running, " force")
+	if forced && (kind == "Stop" || kind == "Restart") {
+		return false
+	}
+	return slices.Contains(row[kind], asked)
+}
+
+// leaves is the power state in which an operation leaves its machine.
+func leaves(what string) v1alpha1.PowerState {
+	if strings.HasPrefix(what, "Stop") {
+		return v1alpha1.PowerStopped
+	}
+	return v1alpha1.PowerRunning
+}
+
+// Pairs has every operation meet every other on a machine of their own: 81 pairs, all at once. The running one hangs. One
+// that yields ends superseded and the new one succeeds; otherwise the new one is refused and the running one, no longer
+// hanging, succeeds.
+func Pairs(t *testing.T, c *Cluster) {
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 27)
+	for _, running := range operations {
+		for _, asked := range operations {
+			all.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				t.Run(running+" then "+asked, func(t *testing.T) { pair(t, c, running, asked) })
+			})
+		}
+	}
+	all.Wait()
+}
+
+func pair(t *testing.T, c *Cluster, running, asked string) {
+	m := c.machine(t, map[bool]v1alpha1.PowerState{true: v1alpha1.PowerStopped, false: v1alpha1.PowerRunning}[running == "Start"])
+	release := m.hang(running)
+	node := m.Node()
+	first := m.ask(running)
+	m.tells(first)
+	second := m.request(asked)
+	err := c.Client.Create(t.Context(), second)
+	if !yields(running, asked) {
+		switch {
+		case err == nil:
+			t.Fatalf("%s was admitted while %s is running", asked, running)
+		case asked == "Start force" || strings.Contains(err.Error(), first.Name) && strings.Contains(err.Error(), "OperationInProgress"):
+		default:
+			t.Errorf("the refusal does not say that %s is in progress: %v", first.Name, err)
+		}
+		release()
+		m.ends(first, "Completed/Succeeded")
+		m.rests(leaves(running))
+		return
+	}
+	m.must(err)
+	m.ends(second, "Completed/Succeeded")
+	m.supersedes(second, first)
+	m.rests(leaves(asked))
+	m.intends(leaves(asked), second.Name)
+	if m.Node() != node {
+		t.Errorf("the machine went from %s to %s though its migration was superseded", node, m.Node())
+	}
+	release()
+}
+
+// hang has the next operation of that kind hang until release: the task of the hypervisor, or the guest.
+func (m *machine) hang(what string) (release func()) {
+	kind, forced := strings.CutSuffix(what, " force")
+	switch {
+	case kind == "Start":
+		return m.Hold(runtime.TaskPowerOn)
+	case kind == "Migrate", kind == "Evict":
+		return m.Hold(runtime.TaskRelocate)
+	case forced:
+		return m.Hold(runtime.TaskPowerOff)
+	}
+	m.IgnoreShutdown()
+	return m.HeedShutdown
+}

@@ -1,0 +1,220 @@
+package collisions
+
+import (
+	"sync"
+	"testing"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// scenarios are the collisions that have names.
+var scenarios = []struct {
+	name string
+	test func(t *testing.T, c *Cluster)
+}{
+	{"Stop over a stuck Start", stopOverStuckStart},
+	{"forced Stop over a Stop that the guest ignores", forcedStopOverIgnoredStop},
+	{"Restart over a running migration", restartOverMigration},
+	{"forced Restart over a Restart whose second half hangs", forcedRestartOverRestart},
+	{"Stop while the run policy is starting the machine", stopOverRunPolicy},
+	{"operation deleted while holder", operationDeleted},
+	{"VM deleted while held", machineDeleted},
+	{"VM re-created under operations", machineRecreated},
+	{"two Starts at once", twoStarts},
+	{"backend away past the deadline", backendAway},
+	{"a Stop that waits for a power-on that cannot be cancelled", cancelIgnored},
+}
+
+// Scenarios runs the collisions that have names, all at once.
+func Scenarios(t *testing.T, c *Cluster) {
+	var all sync.WaitGroup
+	for _, s := range scenarios {
+		all.Go(func() { t.Run(s.name, func(t *testing.T) { s.test(t, c) }) })
+	}
+	all.Wait()
+}
+
+// stuck gives a machine on which an operation hangs.
+func stuck(t *testing.T, c *Cluster, what string) (m *machine, o *v1alpha1.VirtualMachineOperation, release func()) {
+	t.Helper()
+	power := v1alpha1.PowerRunning
+	if what == "Start" {
+		power = v1alpha1.PowerStopped
+	}
+	m = c.machine(t, power)
+	release = m.hang(what)
+	o = m.ask(what)
+	m.tells(o)
+	return m, o, release
+}
+
+func stopOverStuckStart(t *testing.T, c *Cluster) {
+	m, start, _ := stuck(t, c, "Start")
+	stop := m.ask("Stop")
+	m.ends(stop, "Completed/Succeeded")
+	m.supersedes(stop, start)
+	m.rests(v1alpha1.PowerStopped)
+	m.intends(v1alpha1.PowerStopped, stop.Name)
+}
+
+func forcedStopOverIgnoredStop(t *testing.T, c *Cluster) {
+	m, gentle, _ := stuck(t, c, "Stop")
+	forced := m.ask("Stop force")
+	m.ends(forced, "Completed/Succeeded")
+	m.supersedes(forced, gentle)
+	m.rests(v1alpha1.PowerStopped)
+}
+
+func restartOverMigration(t *testing.T, c *Cluster) {
+	m, move, _ := stuck(t, c, "Migrate")
+	node, incarnation := m.Node(), m.get().Status.Incarnation
+	restart := m.ask("Restart")
+	m.ends(restart, "Completed/Succeeded")
+	m.supersedes(restart, move)
+	m.rests(v1alpha1.PowerRunning)
+	if m.Node() != node {
+		t.Errorf("the machine went from %s to %s", node, m.Node())
+	}
+	if m.get().Status.Incarnation == incarnation {
+		t.Error("the machine has not been off")
+	}
+}
+
+func forcedRestartOverRestart(t *testing.T, c *Cluster) {
+	m := c.machine(t, v1alpha1.PowerRunning)
+	release := m.Hold(runtime.TaskPowerOn)
+	gentle := m.ask("Restart")
+	m.until("the second half has begun", func() bool {
+		m.state(gentle)
+		return gentle.Status.Step == v1alpha1.StepPowerOn && m.Power() == v1alpha1.PowerStopped
+	})
+	m.tells(gentle)
+	forced := m.ask("Restart force")
+	m.supersedes(forced, gentle)
+	release()
+	m.ends(forced, "Completed/Succeeded")
+	m.rests(v1alpha1.PowerRunning)
+}
+
+func stopOverRunPolicy(t *testing.T, c *Cluster) {
+	m := c.machine(t, v1alpha1.PowerStopped)
+	m.Hold(runtime.TaskPowerOn)
+	vm := m.get()
+	vm.Spec.RunPolicy = v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually
+	m.must(c.Client.Update(t.Context(), vm))
+	m.until("the run policy is starting it", func() bool {
+		a := m.get().Status.ActiveOperation
+		return a != nil && a.Origin == v1alpha1.OriginRunPolicy && a.Type == v1alpha1.OperationStart
+	})
+	stop := m.ask("Stop")
+	m.ends(stop, "Completed/Succeeded")
+	m.rests(v1alpha1.PowerStopped)
+	m.intends(v1alpha1.PowerStopped, stop.Name)
+}
+
+func operationDeleted(t *testing.T, c *Cluster) {
+	m, start, _ := stuck(t, c, "Start")
+	m.must(c.Client.Delete(t.Context(), start))
+	m.until("the operation is gone", func() bool { return m.state(start) == "gone" })
+	m.rests(v1alpha1.PowerStopped)
+	if i := m.get().Status.PowerIntent; i != nil && i.By == start.Name {
+		t.Errorf("the power intent is still that of the deleted operation: %+v", i)
+	}
+}
+
+// goes deletes the VirtualMachine and waits until nothing of it is left.
+func (m *machine) goes() {
+	m.Helper()
+	m.must(m.cluster.Client.Delete(m.Context(), m.get()))
+	m.until("the VirtualMachine is gone", func() bool {
+		vm := m.get()
+		return vm == nil || vm.UID != m.uid
+	})
+	if power := m.Power(); power != "" {
+		m.Errorf("the hypervisor still has the machine as the VirtualMachine's, and it is %s", power)
+	}
+}
+
+func machineDeleted(t *testing.T, c *Cluster) {
+	m, start, _ := stuck(t, c, "Start")
+	m.goes()
+	m.ends(start, "Failed/VirtualMachineDeleted")
+}
+
+func machineRecreated(t *testing.T, c *Cluster) {
+	m, start, release := stuck(t, c, "Start")
+	m.IgnoreCancel()
+	stop := m.ask("Stop") // waits until the power-on has ended
+	m.until("the Stop holds the machine", func() bool {
+		a := m.get().Status.ActiveOperation
+		return a != nil && a.ID == string(stop.UID)
+	})
+	before := m.uid
+	m.must(c.Client.Delete(t.Context(), m.get()))
+	release()
+	m.until("the VirtualMachine is gone", func() bool { return m.get() == nil })
+	m.create()
+	m.ends(start, "Failed/VirtualMachineDeleted")
+	m.ends(stop, "Failed/VirtualMachineDeleted")
+	m.until("the new one's machine is there", func() bool { return m.get().Status.InstanceID != "" })
+	m.rests(m.Power())
+	if i := m.get().Status.PowerIntent; m.uid == before || i != nil && (i.By == start.Name || i.By == stop.Name) {
+		t.Errorf("the new VirtualMachine has something of the old one: %+v", m.get().Status)
+	}
+}
+
+func twoStarts(t *testing.T, c *Cluster) {
+	m := c.machine(t, v1alpha1.PowerStopped)
+	asked := []*v1alpha1.VirtualMachineOperation{m.request("Start"), m.request("Start")}
+	refused := make([]error, len(asked))
+	var both sync.WaitGroup
+	for i, o := range asked {
+		both.Go(func() { refused[i] = c.Client.Create(t.Context(), o) })
+	}
+	both.Wait()
+	m.rests(v1alpha1.PowerRunning)
+	won := 0
+	for i, o := range asked {
+		if refused[i] != nil {
+			continue
+		}
+		m.until("it has ended", func() bool { m.state(o); return o.Finished() })
+		switch got := m.state(o); got {
+		case "Completed/Succeeded":
+			won++
+		case "Failed/OperationInProgress", "Failed/PhaseForbids": // both were admitted, and the second door was shut
+		default:
+			t.Errorf("a Start is %s: %+v", got, o.Status)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d Starts succeeded; refused: %v", won, refused)
+	}
+}
+
+func backendAway(t *testing.T, c *Cluster) {
+	m := c.machine(t, v1alpha1.PowerStopped)
+	back := m.Away()
+	start := m.ask("Start", func(s *v1alpha1.VirtualMachineOperationSpec) { s.ActiveDeadlineSeconds = new(int32(3)) })
+	m.ends(start, "Failed/DeadlineExceeded")
+	if m.get().Status.ActiveOperation != nil {
+		t.Errorf("the machine is still held: %+v", m.get().Status)
+	}
+	back()
+	m.rests(v1alpha1.PowerStopped)
+}
+
+func cancelIgnored(t *testing.T, c *Cluster) {
+	m, start, release := stuck(t, c, "Start")
+	m.IgnoreCancel()
+	stop := m.ask("Stop")
+	m.until("the power-on is being undone", func() bool {
+		u := m.get().Status.Undoing
+		return len(u) == 1 && u[0].ID == string(start.UID) && u[0].Task != ""
+	})
+	release()
+	m.ends(stop, "Completed/Succeeded")
+	m.supersedes(stop, start)
+	m.rests(v1alpha1.PowerStopped)
+}
