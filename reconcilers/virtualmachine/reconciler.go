@@ -81,8 +81,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		case apierrors.IsConflict(err): // somebody else was faster: look again
 		case err != nil:
 			return ctrl.Result{}, err
+		case !did && p.trouble != nil:
+			return ctrl.Result{}, p.trouble
 		case !did:
-			return ctrl.Result{RequeueAfter: p.again}, p.trouble
+			return ctrl.Result{RequeueAfter: p.again}, nil
 		}
 	}
 	return ctrl.Result{RequeueAfter: firstRetry}, nil

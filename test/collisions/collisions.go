@@ -167,8 +167,17 @@ func (m *machine) ask(what string, change ...func(*v1alpha1.VirtualMachineOperat
 	for _, c := range change {
 		c(&o.Spec)
 	}
-	m.must(m.cluster.Client.Create(m.Context(), o))
+	m.must(m.submit(o))
 	return o
+}
+
+// submit creates an operation, and gives the verdict. A policy that had no time to decide has not given one.
+func (m *machine) submit(o *v1alpha1.VirtualMachineOperation) (verdict error) {
+	_ = wait.PollUntilContextTimeout(m.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		verdict = m.cluster.Client.Create(m.Context(), o)
+		return verdict == nil || !strings.Contains(verdict.Error(), "could not decide"), nil
+	})
+	return verdict
 }
 
 // state gives an operation's phase and the reason of its condition Completed, such as Completed/Superseded.

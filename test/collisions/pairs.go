@@ -44,7 +44,7 @@ func leaves(what string) v1alpha1.PowerState {
 // hanging, succeeds.
 func Pairs(t *testing.T, c *Cluster) {
 	var all sync.WaitGroup
-	slots := make(chan struct{}, 27)
+	slots := make(chan struct{}, 16)
 	for _, running := range operations {
 		for _, asked := range operations {
 			all.Go(func() {
@@ -64,7 +64,7 @@ func pair(t *testing.T, c *Cluster, running, asked string) {
 	first := m.ask(running)
 	m.tells(first)
 	second := m.request(asked)
-	err := c.Client.Create(t.Context(), second)
+	err := m.submit(second)
 	if !yields(running, asked) {
 		switch {
 		case err == nil:

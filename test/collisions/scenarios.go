@@ -152,6 +152,10 @@ func machineRecreated(t *testing.T, c *Cluster) {
 	})
 	before := m.uid
 	m.must(c.Client.Delete(t.Context(), m.get()))
+	m.until("the deletion holds the machine", func() bool {
+		a := m.get().Status.ActiveOperation
+		return a != nil && a.Origin == v1alpha1.OriginDeletion
+	})
 	release()
 	m.until("the VirtualMachine is gone", func() bool { return m.get() == nil })
 	m.create()
@@ -170,7 +174,7 @@ func twoStarts(t *testing.T, c *Cluster) {
 	refused := make([]error, len(asked))
 	var both sync.WaitGroup
 	for i, o := range asked {
-		both.Go(func() { refused[i] = c.Client.Create(t.Context(), o) })
+		both.Go(func() { refused[i] = m.submit(o) })
 	}
 	both.Wait()
 	m.rests(v1alpha1.PowerRunning)
