@@ -30,7 +30,7 @@ func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
 		if claim.Track(&l.vm.Status, first.ID, seen.InFlight[0].ID) { // before it is told to end: whoever comes next can ask for it
 			return true, r.writeMachine(ctx, l.vm)
 		}
-		if slices.ContainsFunc(l.vm.Status.Undoing, withdrawable) {
+		if slices.ContainsFunc(l.vm.Status.Undoing, withdrawable) && !takingOver(seen) {
 			seen, err = r.withdraw(ctx, l, rt)
 		}
 	}
@@ -43,6 +43,12 @@ func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
 		return r.tellAll(ctx, l, v1alpha1.ReasonInProgress, fmt.Sprintf("waits until %s is undone", who))
 	}
 	return true, r.settle(ctx, l, first, &seen)
+}
+
+// takingOver tells whether another process may still be at work: what is in flight may be of one that it has given the machine
+// to by the time that a Cancel arrives.
+func takingOver(seen runtime.Observation) bool {
+	return slices.ContainsFunc(seen.InFlight, func(t runtime.Task) bool { return t.Kind == runtime.TaskTakingOver })
 }
 
 // withdrawable tells whether what that one began can be cancelled. A guest that was asked to shut down cannot be asked not

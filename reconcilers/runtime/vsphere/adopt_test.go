@@ -1,0 +1,266 @@
+package vsphere_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+)
+
+func TestNotThere(t *testing.T) {
+	w := newWorld(t)
+	template := w.machine("template")
+	w.SetTemplate(path(template), true)
+	byUUID := machineAt("uuid", "")
+	byUUID.Spec.Runtime.VSphere.InstanceUUID = "01234567-89AB-cdef-0123-456789abcdef"
+	for want, m := range map[string]runtime.Machine{
+		"no machine at /DC0/vm/missing":  machineAt("missing", "/DC0/vm/missing"),
+		"no machine at /DC0/vm,":         machineAt("folder", "/DC0/vm"),
+		"instance UUID 01234567-89AB-cd": byUUID,
+	} {
+		seen, err := w.runtime.Observe(t.Context(), m)
+		if diff := cmp.Diff(runtime.Observation{}, seen); err != nil || diff != "" {
+			t.Errorf("%s: observed %v\n%s", want, err, diff)
+		}
+		if _, err := w.runtime.Ensure(t.Context(), m); !runtime.IsNotFound(err) || !strings.Contains(runtime.Message(err), want) {
+			t.Errorf("got error %v, want NotFound with %s", err, want)
+		}
+	}
+	if _, err := w.runtime.Ensure(t.Context(), template); !runtime.IsInvalidState(err) {
+		t.Errorf("a template: got error %v, want InvalidState", err)
+	}
+	if _, err := w.runtime.Observe(t.Context(), runtime.Machine{UID: "x"}); !runtime.IsNotSupported(err) {
+		t.Errorf("a machine without a spec: got error %v, want NotSupported", err)
+	}
+	if _, err := w.runtime.Ensure(t.Context(), runtime.Machine{Spec: template.Spec}); !runtime.IsInvalidState(err) {
+		t.Errorf("a machine without a UID: got error %v, want InvalidState", err)
+	}
+}
+
+func TestByInstanceUUID(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine("by-uuid")
+	uuid := w.State(path(m)).InstanceUUID
+	m.Spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{InstanceUUID: strings.ToUpper(uuid)}
+	id, err := w.runtime.Ensure(t.Context(), m)
+	if err != nil || id != uuid {
+		t.Errorf("got %s and error %v, want %s", id, err, uuid)
+	}
+}
+
+// The instance ID finds a machine that somebody has renamed, and tells it from a copy, with the same marker, that has
+// taken its name.
+func TestRenamedAndCopied(t *testing.T) {
+	w := newWorld(t)
+	m := w.adopted("original")
+	was := w.observe(m)
+	w.Rename(path(m), "renamed")
+	if diff := cmp.Diff(was, w.observe(m)); diff != "" {
+		t.Errorf("a renamed machine (-before +after):\n%s", diff)
+	}
+	forgotten := m
+	forgotten.InstanceID = ""
+	if seen := w.observe(forgotten); seen.Exists {
+		t.Errorf("without an ID: %+v", seen)
+	}
+	copied := w.machine("original")
+	w.SetExtraConfig(path(copied), map[string]string{vsphere.OwnerKey: string(m.UID)})
+	if diff := cmp.Diff(was, w.observe(m)); diff != "" {
+		t.Errorf("a machine that was copied (-before +after):\n%s", diff)
+	}
+	if seen := w.observe(forgotten); seen.InstanceID == was.InstanceID {
+		t.Errorf("without an ID, the place should tell: %+v", seen)
+	}
+}
+
+// Whoever tampers with a status gets no right to a machine that nobody has marked.
+func TestIDGivesNoRight(t *testing.T) {
+	w := newWorld(t)
+	free := w.machine("free")
+	m := machineAt("greedy", "/DC0/vm/missing")
+	m.InstanceID = w.State(path(free)).InstanceUUID
+	if _, err := w.runtime.Ensure(t.Context(), m); !runtime.IsNotFound(err) {
+		t.Errorf("got error %v, want NotFound", err)
+	}
+	if err := w.runtime.PowerOn(t.Context(), m); !runtime.IsNotFound(err) {
+		t.Errorf("got error %v, want NotFound", err)
+	}
+	if got := w.State(path(free)); got.ExtraConfig[vsphere.OwnerKey] != "" || got.PowerOns != 0 {
+		t.Errorf("the machine is %+v", got)
+	}
+}
+
+func TestTwoAdopt(t *testing.T) {
+	w := newWorld(t)
+	one := w.machine("wanted")
+	two := one
+	two.UID = "uid-two"
+	second := vsphere.New(w.connect(w.config()))
+	w.faults.Before(func() {
+		_, err := second.Ensure(t.Context(), two)
+		w.must(err)
+	}, "ReconfigVM_Task")
+	if _, err := w.runtime.Ensure(t.Context(), one); !runtime.IsOwnedByAnother(err) || strings.Contains(err.Error(), "two") {
+		t.Errorf("the slower one: got error %v, want OwnedByAnother", err)
+	}
+	if got := w.State(path(one)).ExtraConfig[vsphere.OwnerKey]; got != "uid-two" {
+		t.Errorf("the machine is %s's", got)
+	}
+}
+
+func TestRelease(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine("released")
+	w.SetExtraConfig(path(m), map[string]string{"guestinfo.theirs": "1"})
+	want := w.State(path(m)).ExtraConfig
+	for range 2 {
+		_, err := w.runtime.Ensure(t.Context(), m)
+		w.must(err)
+		if got := w.State(path(m)).ExtraConfig[vsphere.NameKey]; got != "ns/released" {
+			t.Errorf("the name is %q", got)
+		}
+		w.must(w.runtime.Delete(t.Context(), m))
+		if diff := cmp.Diff(want, w.State(path(m)).ExtraConfig); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+	}
+}
+
+// Whichever request loses its reply, is not sent or gets no answer: repeating the call brings the machine where it should
+// be, marked once and powered on once.
+func TestAnyRequestFails(t *testing.T) {
+	w := newWorld(t)
+	calls := []struct {
+		name string
+		do   func(ctx context.Context, m runtime.Machine) error
+	}{
+		{"Ensure", func(ctx context.Context, m runtime.Machine) error {
+			_, err := w.runtime.Ensure(ctx, m)
+			return err
+		}},
+		{"PowerOn", w.runtime.PowerOn},
+		{"Migrate", func(ctx context.Context, m runtime.Machine) error {
+			return w.runtime.Migrate(ctx, m, runtime.Target{NodeName: w.Hosts()[1]})
+		}},
+		{"Delete", w.runtime.Delete},
+	}
+	befall := map[string]func(){
+		"its reply is lost": func() { w.faults.LoseReply() },
+		"it is not sent":    func() { w.faults.Fail(context.DeadlineExceeded) },
+		"it gets no answer": func() { w.faults.Stall() },
+	}
+	// One machine shows which requests a call makes.
+	requests := map[string][]string{}
+	shown := w.machine("shown")
+	w.observe(shown) // It logs in.
+	for _, c := range calls {
+		w.faults.Called()
+		w.must(c.do(t.Context(), shown))
+		requests[c.name] = w.faults.Called()
+		w.observe(shown)
+	}
+	for how, fail := range befall {
+		for _, befallen := range calls {
+			for i, request := range requests[befallen.name] {
+				t.Run(fmt.Sprintf("%s: request %d, %s: %s", befallen.name, i+1, request, how), func(t *testing.T) {
+					m := w.machine(strings.NewReplacer("/", "-", " ", "-", ":", "").Replace(t.Name()))
+					for _, c := range calls {
+						if c.name == befallen.name {
+							for range i {
+								w.faults.Before(func() {})
+							}
+							fail()
+							ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
+							err := c.do(ctx, m)
+							cancel()
+							// How often a call looks whether its change is made is a matter of time.
+							if left := w.faults.Clear(); left == 0 && !runtime.IsUnavailable(err) {
+								t.Errorf("got error %v, want Unavailable", err)
+							}
+						}
+						w.must(c.do(t.Context(), m))
+						if c.name != "Delete" {
+							w.observe(m)
+						}
+					}
+					got := w.State(path(m))
+					if got.PowerOns != 1 || got.Power != v1alpha1.PowerRunning || got.Host != w.Hosts()[1] {
+						t.Errorf("the machine is %+v", got)
+					}
+					if _, marked := got.ExtraConfig[vsphere.OwnerKey]; marked {
+						t.Errorf("the marker is still there: %+v", got)
+					}
+				})
+			}
+		}
+	}
+}
+
+// The guest goes off, or somebody else is quicker, between a look and what is decided by it.
+func TestChangedSinceTheLook(t *testing.T) {
+	w := newWorld(t)
+	m := w.adopted("fickle")
+	for request, mode := range map[string]runtime.Mode{"ShutdownGuest": runtime.Graceful, "PowerOffVM_Task": runtime.Forced} {
+		w.on(m)
+		w.faults.Before(func() { w.SetPower(path(m), v1alpha1.PowerStopped) }, request)
+		w.must(w.runtime.PowerOff(t.Context(), m, mode))
+		w.observe(m)
+	}
+	w.faults.Before(func() { w.SetExtraConfig(path(m), map[string]string{"guestinfo.theirs": "1"}) }, "ReconfigVM_Task")
+	w.on(m)
+	if got := w.State(path(m)).PowerOns; got != 3 {
+		t.Errorf("the machine was powered on %d times, want 3", got)
+	}
+}
+
+// At most so many requests are made: each costs a vCenter time.
+func TestRequests(t *testing.T) {
+	w := newWorld(t)
+	m := w.adopted("cheap")
+	w.faults.Called()
+	w.observe(m)
+	want := []string{"FindByUuid", "RetrievePropertiesEx", "RetrievePropertiesEx"}
+	if diff := cmp.Diff(want, w.faults.Called()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	w.must(w.runtime.PowerOn(t.Context(), m))
+	got := w.faults.Called()
+	want = append(want, "CurrentTime", "ReconfigVM_Task", "RetrievePropertiesEx")
+	if !slices.Equal(got[:len(want)], want) || got[len(got)-1] != "PowerOnVM_Task" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestStaleState(t *testing.T) {
+	w := newWorld(t)
+	m := w.adopted("stale")
+	w.SetConnection(path(m), types.VirtualMachineConnectionStateDisconnected)
+	if _, err := w.runtime.Observe(t.Context(), m); !runtime.IsUnavailable(err) {
+		t.Errorf("got error %v, want Unavailable", err)
+	}
+}
+
+func TestLastFailure(t *testing.T) {
+	w := newWorld(t)
+	m := w.adopted("failing")
+	release := w.Hold(path(m), runtime.TaskPowerOn)
+	w.must(w.runtime.PowerOn(t.Context(), m))
+	w.must(w.runtime.Cancel(t.Context(), m))
+	seen := w.observe(m)
+	if seen.Power != v1alpha1.PowerStopped || !strings.Contains(seen.LastFailure, "canceled") {
+		t.Errorf("after a cancelled power-on: %+v", seen)
+	}
+	release()
+	if seen := w.on(m); seen.LastFailure != "" {
+		t.Errorf("after a power-on: %+v", seen)
+	}
+}

@@ -1,0 +1,89 @@
+package vsphere_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/conformance"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+)
+
+// effects gives the requests by which a verb does what it does.
+var effects = map[runtime.Verb][]string{
+	runtime.VerbObserve:  {"RetrievePropertiesEx"},
+	runtime.VerbEnsure:   {"ReconfigVM_Task"},
+	runtime.VerbPowerOn:  {"PowerOnVM_Task"},
+	runtime.VerbPowerOff: {"PowerOffVM_Task", "ShutdownGuest"},
+	runtime.VerbCancel:   {"CancelTask"},
+	runtime.VerbDelete:   {"ReconfigVM_Task"},
+	runtime.VerbMigrate:  {"RelocateVM_Task"},
+}
+
+// run runs the suite on a vCenter whose machines are prepared as it says. The parts share it, which takes a while to
+// start, and have machines of their own.
+func run(t *testing.T, prepare func(w *world, path string)) {
+	v, parts := start(t), 0
+	conformance.Run(t, func(t *testing.T) conformance.Harness {
+		w := worldOf(t, v)
+		parts++
+		part := fmt.Sprintf("-%d", parts)
+		return conformance.Harness{
+			Runtime: w.runtime,
+			Machine: func(_ *testing.T, name string) runtime.Machine {
+				m := w.machine(name + part)
+				prepare(w, path(m))
+				return m
+			},
+			Reconnect: func(*testing.T) runtime.Runtime { return vsphere.New(w.connect(w.config())) },
+			Instances: func(_ *testing.T, m runtime.Machine) (n int) {
+				for _, path := range w.Machines() {
+					if w.State(path).ExtraConfig[vsphere.OwnerKey] == string(m.UID) {
+						n++
+					}
+				}
+				return n
+			},
+			IgnoreShutdown: func(_ *testing.T, m runtime.Machine) { w.IgnoreShutdown(path(m)) },
+			HeedShutdown:   func(_ *testing.T, m runtime.Machine) { w.HeedShutdown(path(m)) },
+			RemoveTools:    func(_ *testing.T, m runtime.Machine) { w.RemoveTools(path(m)) },
+			Pause:          func(_ *testing.T, m runtime.Machine) { w.SetPower(path(m), v1alpha1.PowerPaused) },
+			Hold: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) func() {
+				return w.Hold(path(m), kind)
+			},
+			OtherNode: func(_ *testing.T, m runtime.Machine) string { return w.OtherHost(path(m)) },
+			Foreign: func(*testing.T) (runtime.Machine, func() error) {
+				m := w.machine("foreign" + part)
+				w.SetExtraConfig(path(m), map[string]string{vsphere.OwnerKey: "somebody-else"})
+				w.SetPower(path(m), v1alpha1.PowerRunning)
+				want := w.State(path(m))
+				return m, func() error {
+					if diff := cmp.Diff(want, w.State(path(m))); diff != "" {
+						return fmt.Errorf("(-before +after):\n%s", diff)
+					}
+					return nil
+				}
+			},
+			LoseReply: func(_ *testing.T, _ runtime.Machine, verb runtime.Verb) { w.faults.LoseReply(effects[verb]...) },
+			Stall:     func(*testing.T, runtime.Machine, runtime.Verb) { w.faults.Stall() },
+		}
+	})
+}
+
+func TestConformance(t *testing.T) {
+	run(t, func(*world, string) {})
+}
+
+// Real tasks take time; what is quick can hide what is missing.
+func TestConformanceOfSlowTasks(t *testing.T) {
+	run(t, func(w *world, path string) { w.SetStep(path, 20*time.Millisecond) })
+}
+
+// A vCenter need not honour a request to cancel a task.
+func TestConformanceOfIgnoredCancels(t *testing.T) {
+	run(t, func(w *world, path string) { w.IgnoreCancels(path) })
+}

@@ -1,0 +1,129 @@
+package vsphere
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"strings"
+	"syscall"
+
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// translate gives the error of package runtime for what a request ended with. What vCenter answers with says for certain
+// that the request was not carried out; everything else leaves that open.
+func (s *Server) translate(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*runtime.Error](err); ok {
+		return err
+	}
+	var answer types.BaseMethodFault
+	if _, ok := fault.As(err, &answer); ok {
+		return s.refusal(err, answer)
+	}
+	if ctx.Err() != nil {
+		return runtime.NewUnavailable(context.Cause(ctx), "vCenter %s did not answer in time", s.config.Name)
+	}
+	return runtime.NewUnavailable(err, "%s", s.trouble(err))
+}
+
+// refusal gives the error for a fault that vCenter answers with.
+func (s *Server) refusal(err error, answer types.BaseMethodFault) error {
+	name := s.config.Name
+	switch f := answer.(type) {
+	case *types.InvalidLogin:
+		return runtime.NewPermission(err,
+			"vCenter %s refuses the login: the user or the password is wrong, or the account is locked", name)
+	case *types.NoPermission:
+		return runtime.NewPermission(err, "vCenter %s refuses for lack of %s", name, lacking(f))
+	case *types.NotAuthenticated:
+		return runtime.NewUnavailable(err, "vCenter %s does not keep a session", name)
+	case *types.ManagedObjectNotFound:
+		return runtime.NewNotFound(err, "vCenter %s does not have the machine any more", name)
+	case *types.ToolsUnavailable:
+		return runtime.NewToolsUnavailable(err, "VMware Tools do not run in the guest, which cannot be asked")
+	case *types.TaskInProgress:
+		return runtime.NewInvalidState(err, "another task is in flight for the machine")
+	case *types.ConcurrentAccess:
+		return runtime.NewInvalidState(err, "the machine's configuration was changed by somebody else at the same time")
+	case *types.InvalidPowerState:
+		return runtime.NewInvalidState(err, "the machine is %s", f.ExistingState)
+	case *types.RequestCanceled:
+		return runtime.NewInvalidState(err, "the task was cancelled")
+	}
+	kind := reflect.TypeOf(answer).Elem().Name()
+	switch answer.(type) {
+	case *types.NotSupported, *types.InvalidArgument, *types.MethodDisabled:
+	case types.BaseRuntimeFault:
+		// These are vCenter's own troubles, such as a host that does not answer it, and may come half-way.
+		return runtime.NewUnavailable(err, "vCenter %s failed with %s", name, kind)
+	}
+	return runtime.NewInvalidState(err, "vCenter %s refuses with %s", name, kind)
+}
+
+// lacking names the privileges that are missing, and on what.
+func lacking(f *types.NoPermission) string {
+	on := func(privileges string, object types.ManagedObjectReference) string {
+		return fmt.Sprintf("the privilege %s on %s %s", privileges, object.Type, object.Value)
+	}
+	var all []string
+	for _, missing := range f.MissingPrivileges {
+		all = append(all, on(strings.Join(missing.PrivilegeIds, " and "), missing.Entity))
+	}
+	switch {
+	case len(all) > 0:
+		return strings.Join(all, ", ")
+	case f.Object != nil:
+		return on(f.PrivilegeId, *f.Object)
+	default:
+		return "the privilege " + f.PrivilegeId
+	}
+}
+
+// trouble says why there is no answer, in words that stay the same from one attempt to the next.
+func (s *Server) trouble(err error) string {
+	name := s.config.Name
+	if errors.Is(err, errClosed) {
+		return fmt.Sprintf("the connection to vCenter %s was closed", name)
+	}
+	if errors.Is(err, errThumbprint) {
+		return fmt.Sprintf("the certificate of vCenter %s does not have the thumbprint that it should have", name)
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		if len(s.config.CABundle) == 0 {
+			return fmt.Sprintf("the certificate of vCenter %s is not trusted: no authority of the system has signed it", name)
+		}
+		return fmt.Sprintf("the certificate of vCenter %s is not trusted: no authority of its CA bundle has signed it", name)
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return fmt.Sprintf("the certificate of vCenter %s is not for the host in its URL", name)
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		if invalid.Reason == x509.Expired {
+			return fmt.Sprintf("the certificate of vCenter %s has expired, or is not valid yet", name)
+		}
+		return fmt.Sprintf("the certificate of vCenter %s is not valid", name)
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return fmt.Sprintf("what is at the URL of vCenter %s does not speak TLS", name)
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return fmt.Sprintf("the host of vCenter %s cannot be found by its name", name)
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Sprintf("the host of vCenter %s refuses connections", name)
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return fmt.Sprintf("vCenter %s did not answer in time", name)
+	}
+	return fmt.Sprintf("vCenter %s did not answer", name)
+}

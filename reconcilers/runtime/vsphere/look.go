@@ -1,0 +1,279 @@
+package vsphere
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+	kubetypes "k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// sighting is a machine as vCenter showed it.
+type sighting struct {
+	vm    mo.VirtualMachine
+	host  string            // The name of the host that it is on.
+	keys  map[string]string // What is remembered in its extraConfig, by key.
+	tasks []types.TaskInfo  // Its tasks of late, the oldest first.
+}
+
+func (s *sighting) owner() kubetypes.UID { return kubetypes.UID(s.keys[OwnerKey]) }
+
+var powers = map[types.VirtualMachinePowerState]v1alpha1.PowerState{
+	types.VirtualMachinePowerStatePoweredOn:  v1alpha1.PowerRunning,
+	types.VirtualMachinePowerStatePoweredOff: v1alpha1.PowerStopped,
+	types.VirtualMachinePowerStateSuspended:  v1alpha1.PowerPaused,
+}
+
+func (s *sighting) power() v1alpha1.PowerState { return powers[s.vm.Runtime.PowerState] }
+
+// incarnation gives the mark of the last power-on.
+func (s *sighting) incarnation() string {
+	boot, count := s.vm.Summary.Runtime.BootTime, parsePowerOns(s.keys[PowerOnsKey])
+	moved := parseMove(s.keys[MoveKey])
+	if boot == nil && s.power() != v1alpha1.PowerStopped && moved.at.After(count.at) {
+		// vCenter has forgotten the time when the machine was moved.
+		return moved.incarnation
+	}
+	return count.incarnation(boot)
+}
+
+// place is where a machine may be: how it is searched for, what that is called, and whether the spec names it, so that
+// what is there may be adopted.
+type place struct {
+	name      string
+	find      func(ctx context.Context, c *vim25.Client) (*types.ManagedObjectReference, error)
+	adoptable bool
+}
+
+// places gives where the machine may be, the surest first. An instance UUID finds it wherever somebody has moved it, and
+// however it is called now; and it tells the machine from a copy with the same marker.
+func places(m runtime.Machine) ([]place, error) {
+	if m.UID == "" {
+		return nil, runtime.NewInvalidState(nil, "VirtualMachine %s has no UID", m)
+	}
+	if m.Spec == nil || m.Spec.Runtime.VSphere == nil {
+		return nil, runtime.NewNotSupported(nil, "VirtualMachine %s is not one of a vCenter", m)
+	}
+	spec := m.Spec.Runtime.VSphere
+	named := byUUID(spec.InstanceUUID)
+	if spec.InventoryPath != "" {
+		named = byPath(spec.InventoryPath)
+	}
+	named.adoptable = true
+	if m.InstanceID == "" || strings.EqualFold(spec.InstanceUUID, m.InstanceID) {
+		return []place{named}, nil
+	}
+	return []place{byUUID(m.InstanceID), named}, nil
+}
+
+// The helpers of package object would do, but panic at a path that leads to something of a kind that they do not know.
+
+func byUUID(uuid string) place {
+	return place{name: "with the instance UUID " + uuid,
+		find: func(ctx context.Context, c *vim25.Client) (*types.ManagedObjectReference, error) {
+			found, err := methods.FindByUuid(ctx, c, &types.FindByUuid{
+				This: *c.ServiceContent.SearchIndex, Uuid: strings.ToLower(uuid), VmSearch: true, InstanceUuid: new(true),
+			})
+			if err != nil {
+				return nil, err
+			}
+			return found.Returnval, nil
+		}}
+}
+
+func byPath(path string) place {
+	return place{name: "at " + path,
+		find: func(ctx context.Context, c *vim25.Client) (*types.ManagedObjectReference, error) {
+			found, err := methods.FindByInventoryPath(ctx, c, &types.FindByInventoryPath{
+				This: *c.ServiceContent.SearchIndex, InventoryPath: strings.Trim(path, "/"),
+			})
+			if err != nil {
+				return nil, err
+			}
+			return found.Returnval, nil
+		}}
+}
+
+// find looks for the machine. If nothing carries its marker, it gives what the spec names, if that carries none, or nil,
+// and the machine is not mine.
+func (r *Runtime) find(ctx context.Context, m runtime.Machine) (s *sighting, mine bool, err error) {
+	all, err := places(m)
+	if err != nil {
+		return nil, false, err
+	}
+	var unmarked *sighting
+	var foreign error
+	for _, p := range all {
+		s, err := r.lookAt(ctx, p)
+		switch {
+		case err != nil:
+			return nil, false, err
+		case s == nil:
+		case s.owner() == m.UID:
+			return s, true, nil
+		case s.owner() == "":
+			// The ID alone gives no right to what it finds.
+			if p.adoptable {
+				unmarked = s
+			}
+		case foreign == nil:
+			foreign = runtime.NewOwnedByAnother(nil, "the machine %s belongs to another VirtualMachine, or is a copy of "+
+				"a machine that does: its extraConfig has %s", p.name, OwnerKey)
+		}
+	}
+	if foreign != nil {
+		return nil, false, foreign
+	}
+	return unmarked, false, nil
+}
+
+// lookAt gives the machine at that place, and nil if there is none.
+func (r *Runtime) lookAt(ctx context.Context, p place) (*sighting, error) {
+	var ref *types.ManagedObjectReference
+	err := r.server.call(ctx, func(c *vim25.Client) (err error) {
+		ref, err = p.find(ctx, c)
+		return err
+	})
+	if err != nil || ref == nil || ref.Type != "VirtualMachine" {
+		return nil, err
+	}
+	s, err := r.look(ctx, *ref)
+	if runtime.IsNotFound(err) {
+		return nil, nil // It has gone in between.
+	}
+	return s, err
+}
+
+// look reads the machine's tasks and then the machine. vCenter reads one object after another also within a request, so
+// that a single one would not do.
+func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*sighting, error) {
+	s := &sighting{}
+	err := r.retrieve(ctx, types.PropertyFilterSpec{
+		ObjectSet: []types.ObjectSpec{{Obj: ref, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
+			&types.TraversalSpec{Type: "VirtualMachine", Path: "recentTask"},
+		}}},
+		PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info"}}},
+	}, func(object any) {
+		if task, ok := object.(mo.Task); ok {
+			s.tasks = append(s.tasks, task.Info)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(s.tasks, func(a, b types.TaskInfo) int { return a.QueueTime.Compare(b.QueueTime) })
+	err = r.retrieve(ctx, types.PropertyFilterSpec{
+		ObjectSet: []types.ObjectSpec{{Obj: ref, SelectSet: []types.BaseSelectionSpec{
+			&types.TraversalSpec{Type: "VirtualMachine", Path: "runtime.host"},
+		}}},
+		PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{
+			"config.changeVersion", "config.extraConfig", "config.instanceUuid", "config.template",
+			"resourcePool", "runtime.connectionState", "runtime.host", "runtime.powerState", "summary.runtime.bootTime",
+		}}, {Type: "HostSystem", PathSet: []string{"name"}}},
+	}, func(object any) {
+		switch object := object.(type) {
+		case mo.VirtualMachine:
+			s.vm = object
+		case mo.HostSystem:
+			s.host = object.Name
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.vm.Self.Value == "" {
+		return nil, runtime.NewNotFound(nil, "vCenter %s does not have the machine any more", r.server.config.Name)
+	}
+	if state := s.vm.Runtime.ConnectionState; state != types.VirtualMachineConnectionStateConnected {
+		return nil, runtime.NewUnavailable(nil, "vCenter %s shows the machine as %s, and as it last was, not as it is",
+			r.server.config.Name, state)
+	}
+	if s.vm.Config == nil {
+		return nil, runtime.NewUnavailable(nil, "vCenter %s does not show the machine's configuration", r.server.config.Name)
+	}
+	s.keys = remembered(&s.vm)
+	return s, nil
+}
+
+// retrieve reads properties and gives every object that has them. An object that has gone in between is left out; a
+// property that may not be read is an error, since it is not known to be empty.
+func (r *Runtime) retrieve(ctx context.Context, filter types.PropertyFilterSpec, each func(object any)) error {
+	var found []any
+	err := r.server.call(ctx, func(c *vim25.Client) error {
+		found = nil
+		answer, err := property.DefaultCollector(c).RetrieveProperties(ctx,
+			types.RetrieveProperties{SpecSet: []types.PropertyFilterSpec{filter}})
+		if err != nil {
+			return err
+		}
+		for _, content := range answer.Returnval {
+			object, err := mo.ObjectContentToType(content)
+			if fault.Is(err, &types.ManagedObjectNotFound{}) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("reading %s: %w", content.Obj, err)
+			}
+			found = append(found, object)
+		}
+		return nil
+	})
+	for _, object := range found {
+		each(object)
+	}
+	return err
+}
+
+// settling is how long a call waits for a change of the configuration that is in flight.
+const settling = time.Second
+
+// settled is find for calls that change something. It waits a moment if the configuration is being changed, as it is
+// after the reply to one of our own changes was lost, so that such a call can be repeated.
+func (r *Runtime) settled(ctx context.Context, m runtime.Machine) (s *sighting, mine bool, err error) {
+	began, pauses := time.Now(), newWait()
+	for {
+		s, mine, err = r.find(ctx, m)
+		if err != nil || s == nil || !slices.ContainsFunc(s.inFlight(), reconfigures) || time.Since(began) > settling {
+			return s, mine, err
+		}
+		if err := pauses.pause(ctx); err != nil {
+			return nil, false, r.server.translate(ctx, err)
+		}
+	}
+}
+
+// existing is settled for calls that need the machine.
+func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sighting, error) {
+	s, mine, err := r.settled(ctx, m)
+	switch {
+	case err != nil:
+		return nil, err
+	case mine:
+		return s, nil
+	case s != nil:
+		return nil, runtime.NewNotFound(nil, "the machine of VirtualMachine %s is not adopted", m)
+	default:
+		return nil, absent(r.server.config.Name, m)
+	}
+}
+
+// absent is the error for a machine that is not where its spec says.
+func absent(server string, m runtime.Machine) error {
+	spec := m.Spec.Runtime.VSphere
+	if spec.InventoryPath != "" {
+		return runtime.NewNotFound(nil, "vCenter %s has no machine at %s, or does not show it", server, spec.InventoryPath)
+	}
+	return runtime.NewNotFound(nil, "vCenter %s has no machine with the instance UUID %s, or does not show it",
+		server, spec.InstanceUUID)
+}

@@ -1,0 +1,82 @@
+package vsphere_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/session"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+)
+
+func TestMigrateToWhereItCannot(t *testing.T) {
+	w := newWorld(t)
+	m := w.adopted("stuck")
+	w.on(m)
+	hosts := w.Hosts()
+	refused := func(target runtime.Target, want string) {
+		t.Helper()
+		err := w.runtime.Migrate(t.Context(), m, target)
+		if !runtime.IsInvalidState(err) || !strings.Contains(runtime.Message(err), want) {
+			t.Errorf("got error %v, want InvalidState with %s", err, want)
+		}
+	}
+	refused(runtime.Target{NodeName: "elsewhere"}, "no host elsewhere")
+	w.SetHost(hosts[1], true, true)
+	refused(runtime.Target{NodeName: hosts[1]}, "in maintenance mode")
+	w.SetHost(hosts[2], false, false)
+	refused(runtime.Target{NodeName: hosts[2]}, "not connected")
+	refused(runtime.Target{}, "no other host")
+	w.SetHost(hosts[2], true, false)
+	w.must(w.runtime.Migrate(t.Context(), m, runtime.Target{}))
+	if seen := w.observe(m); seen.NodeName != hosts[2] {
+		t.Errorf("the machine is on %s", seen.NodeName)
+	}
+}
+
+// Where a move goes that somebody else began is not known, also if the last of ours went where it is wanted.
+func TestMoveByOthers(t *testing.T) {
+	w := newWorld(t)
+	m := w.adopted("taken")
+	hosts := w.Hosts()
+	w.SetExtraConfig(path(m), map[string]string{vsphere.MoveKey: "2020-01-02T03:04:05Z 1@17 " + hosts[1]})
+	w.observe(m)
+	release := w.Hold(path(m), runtime.TaskRelocate)
+	w.relocate(m, hosts[1])
+	for _, target := range []runtime.Target{{NodeName: hosts[1]}, {Leave: hosts[0]}} {
+		if err := w.runtime.Migrate(t.Context(), m, target); !runtime.IsInvalidState(err) {
+			t.Errorf("got error %v, want InvalidState", err)
+		}
+	}
+	release()
+	if seen := w.observe(m); seen.NodeName != hosts[1] {
+		t.Errorf("the machine is on %s", seen.NodeName)
+	}
+	w.must(w.runtime.Migrate(t.Context(), m, runtime.Target{NodeName: hosts[1]}))
+}
+
+// relocate begins to move the machine as an administrator does.
+func (w *world) relocate(m runtime.Machine, host string) {
+	w.Helper()
+	ctx := w.Context()
+	address, err := soap.ParseURL(w.URL())
+	w.must(err)
+	c, err := vim25.NewClient(ctx, soap.NewClient(address, true))
+	w.must(err)
+	manager := session.NewManager(c)
+	w.must(manager.Login(ctx, w.User()))
+	vm, err := object.NewSearchIndex(c).FindByInventoryPath(ctx, path(m))
+	w.must(err)
+	to, err := object.NewSearchIndex(c).FindByInventoryPath(ctx, "/DC0/host/DC0_C0/"+host)
+	w.must(err)
+	ref := to.Reference()
+	_, err = vm.(*object.VirtualMachine).Relocate(ctx, types.VirtualMachineRelocateSpec{Host: &ref},
+		types.VirtualMachineMovePriorityDefaultPriority)
+	w.must(err)
+	w.must(manager.Logout(ctx))
+}

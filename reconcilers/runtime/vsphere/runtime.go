@@ -1,0 +1,209 @@
+// Package vsphere runs machines in a vCenter. It adopts machines that exist, marks them as a VirtualMachine's, and gives
+// them back as they are.
+//
+// Everything that must outlive a lost reply or this process is kept in the machine's own extraConfig, and is written
+// under vCenter's own optimistic lock, the changeVersion.
+package vsphere
+
+import (
+	"context"
+
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Runtime runs the machines of one vCenter. It remembers nothing.
+type Runtime struct {
+	server *Server
+}
+
+var (
+	_ runtime.Runtime  = (*Runtime)(nil)
+	_ runtime.Migrator = (*Runtime)(nil)
+)
+
+// New gives the runtime of that vCenter's machines. Which vCenter a machine is in is for the caller to know.
+func New(server *Server) *Runtime { return &Runtime{server: server} }
+
+// Observe looks at the machine.
+func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {
+	s, mine, err := r.find(ctx, m)
+	if err != nil || s == nil {
+		return runtime.Observation{}, err
+	}
+	seen := runtime.Observation{LastFailure: s.lastFailure()}
+	for _, info := range s.inFlight() {
+		task := runtime.Task{ID: info.Task.Value, Kind: kindOf(info)}
+		if info.Progress != 0 {
+			task.Progress = &info.Progress
+		}
+		seen.InFlight = append(seen.InFlight, task)
+	}
+	if mine {
+		seen.Exists, seen.Adopted, seen.InstanceID = true, true, s.vm.Config.InstanceUuid
+		seen.Power, seen.Incarnation, seen.NodeName = s.power(), s.incarnation(), s.host
+	}
+	return seen, nil
+}
+
+// decide looks at the machine and begins what there is to do. If vCenter refuses that because the machine has changed
+// since, as when its guest has gone off by itself, it looks and decides once more.
+func decide(begin func() error) error {
+	err := begin()
+	var answer types.BaseMethodFault
+	if _, refused := fault.As(err, &answer); refused && runtime.IsInvalidState(err) {
+		return begin()
+	}
+	return err
+}
+
+// Ensure adopts the machine that the spec names.
+func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (instanceID string, err error) {
+	err = decide(func() (err error) {
+		instanceID, err = r.adopt(ctx, m)
+		return err
+	})
+	return instanceID, err
+}
+
+func (r *Runtime) adopt(ctx context.Context, m runtime.Machine) (instanceID string, err error) {
+	s, mine, err := r.settled(ctx, m)
+	switch {
+	case err != nil:
+		return "", err
+	case s == nil:
+		return "", absent(r.server.config.Name, m)
+	case mine:
+		return s.vm.Config.InstanceUuid, nil
+	case s.vm.Config.Template:
+		return "", runtime.NewInvalidState(nil, "what VirtualMachine %s names is a template", m)
+	}
+	if err := r.write(ctx, s, map[string]string{OwnerKey: string(m.UID), NameKey: m.String()}); err != nil {
+		return "", err
+	}
+	// The lock has kept everybody else out; that it has is worth another look, once in a machine's life.
+	seen, err := r.look(ctx, s.vm.Self)
+	if err != nil {
+		return "", runtime.NewUnavailable(err, "vCenter %s did not show the machine after it was adopted", r.server.config.Name)
+	}
+	if seen.owner() != m.UID {
+		return "", runtime.NewOwnedByAnother(nil, "the machine was adopted by another VirtualMachine at the same time")
+	}
+	return seen.vm.Config.InstanceUuid, nil
+}
+
+// PowerOn powers the machine on. The power-on is counted before it is asked for.
+func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
+	return decide(func() error { return r.powerOn(ctx, m) })
+}
+
+func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
+	s, err := r.existing(ctx, m)
+	if err != nil {
+		return err
+	}
+	if s.power() == v1alpha1.PowerRunning && !s.has(runtime.TaskPowerOff) {
+		return nil
+	}
+	if joined, err := s.busy(runtime.TaskPowerOn); err != nil || joined {
+		return err
+	}
+	if s.power() == v1alpha1.PowerStopped {
+		now, err := r.now(ctx)
+		if err != nil {
+			return err
+		}
+		next := powerOns{count: parsePowerOns(s.keys[PowerOnsKey]).count + 1, at: now}
+		if err := r.write(ctx, s, map[string]string{PowerOnsKey: next.String()}); err != nil {
+			return err
+		}
+	}
+	return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.PowerOn(ctx) })
+}
+
+// PowerOff asks the guest to shut down, or takes the power away.
+func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.Mode) error {
+	return decide(func() error { return r.powerOff(ctx, m, mode) })
+}
+
+func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.Mode) error {
+	s, err := r.existing(ctx, m)
+	if err != nil {
+		return err
+	}
+	if s.power() == v1alpha1.PowerStopped && !s.has(runtime.TaskPowerOn) {
+		return nil
+	}
+	if joined, err := s.busy(runtime.TaskPowerOff); err != nil || joined {
+		return err
+	}
+	if mode == runtime.Forced {
+		return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.PowerOff(ctx) })
+	}
+	if s.power() == v1alpha1.PowerPaused {
+		return runtime.NewInvalidState(nil, "the machine is paused, and its guest cannot be asked to shut down")
+	}
+	return r.server.call(ctx, func(c *vim25.Client) error {
+		return object.NewVirtualMachine(c, s.vm.Self).ShutdownGuest(ctx)
+	})
+}
+
+// begin begins a task.
+func (r *Runtime) begin(ctx context.Context, s *sighting, task func(*object.VirtualMachine) (*object.Task, error)) error {
+	return r.server.call(ctx, func(c *vim25.Client) error {
+		_, err := task(object.NewVirtualMachine(c, s.vm.Self))
+		return err
+	})
+}
+
+// Cancel asks vCenter to cancel the machine's power-ons and relocations.
+func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine) error {
+	s, mine, err := r.find(ctx, m)
+	if err != nil || !mine {
+		return err
+	}
+	for _, info := range s.inFlight() {
+		kind := kindOf(info)
+		if !info.Cancelable || info.Cancelled || kind != runtime.TaskPowerOn && kind != runtime.TaskRelocate {
+			continue
+		}
+		err := r.server.call(ctx, func(c *vim25.Client) error {
+			err := object.NewTask(c, info.Task).Cancel(ctx)
+			if ended(err) {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ended reports whether a task could not be cancelled because it has ended, or runs to its end whatever is asked of it.
+func ended(err error) bool {
+	return fault.Is(err, &types.InvalidState{}) || fault.Is(err, &types.NotSupported{}) ||
+		fault.Is(err, &types.ManagedObjectNotFound{})
+}
+
+// Delete takes the marker away and leaves the machine as it is.
+func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
+	return decide(func() error { return r.release(ctx, m) })
+}
+
+func (r *Runtime) release(ctx context.Context, m runtime.Machine) error {
+	s, mine, err := r.settled(ctx, m)
+	if err != nil || !mine {
+		return err
+	}
+	if joined, err := s.busy(runtime.TaskDelete); err != nil || joined {
+		return err
+	}
+	return r.write(ctx, s, map[string]string{OwnerKey: "", NameKey: ""})
+}
