@@ -42,7 +42,7 @@ type limitedMigrator struct {
 	Migrator
 }
 
-func (l *limited) call(ctx context.Context, verb Verb, call func(context.Context) error) error {
+func (l *limited) call(ctx context.Context, verb Verb, _ Machine, call func(context.Context) error) error {
 	if verb != VerbObserve && l.waits() {
 		return errTakingOver
 	}

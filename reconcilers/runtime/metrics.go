@@ -36,7 +36,7 @@ func NewMetrics(registry prometheus.Registerer, now func() time.Time) *Metrics {
 // Instrument wraps a runtime so that its calls are counted under that name, such as vsphere. What it returns is a Migrator
 // exactly if the runtime is one.
 func (m *Metrics) Instrument(name string, inner Runtime) Runtime {
-	return wrap(inner, func(ctx context.Context, verb Verb, call func(context.Context) error) error {
+	return wrap(inner, func(ctx context.Context, verb Verb, _ Machine, call func(context.Context) error) error {
 		began := m.now()
 		err := call(ctx)
 		m.duration.WithLabelValues(name, string(verb)).Observe(m.now().Sub(began).Seconds())

@@ -3,7 +3,7 @@ package runtime
 import "context"
 
 // around is what a decorator does around every call.
-type around func(ctx context.Context, verb Verb, call func(context.Context) error) error
+type around func(ctx context.Context, verb Verb, machine Machine, call func(context.Context) error) error
 
 // wrap gives the runtime with that around every call. What it returns is a Migrator exactly if the runtime is one.
 func wrap(inner Runtime, do around) Runtime {
@@ -26,7 +26,7 @@ type wrappedMigrator struct {
 
 // Observe calls the runtime.
 func (w *wrapped) Observe(ctx context.Context, machine Machine) (seen Observation, err error) {
-	err = w.do(ctx, VerbObserve, func(ctx context.Context) error {
+	err = w.do(ctx, VerbObserve, machine, func(ctx context.Context) error {
 		seen, err = w.inner.Observe(ctx, machine)
 		return err
 	})
@@ -35,7 +35,7 @@ func (w *wrapped) Observe(ctx context.Context, machine Machine) (seen Observatio
 
 // Ensure calls the runtime.
 func (w *wrapped) Ensure(ctx context.Context, machine Machine) (instanceID string, err error) {
-	err = w.do(ctx, VerbEnsure, func(ctx context.Context) error {
+	err = w.do(ctx, VerbEnsure, machine, func(ctx context.Context) error {
 		instanceID, err = w.inner.Ensure(ctx, machine)
 		return err
 	})
@@ -44,25 +44,25 @@ func (w *wrapped) Ensure(ctx context.Context, machine Machine) (instanceID strin
 
 // PowerOn calls the runtime.
 func (w *wrapped) PowerOn(ctx context.Context, machine Machine) error {
-	return w.do(ctx, VerbPowerOn, func(ctx context.Context) error { return w.inner.PowerOn(ctx, machine) })
+	return w.do(ctx, VerbPowerOn, machine, func(ctx context.Context) error { return w.inner.PowerOn(ctx, machine) })
 }
 
 // PowerOff calls the runtime.
 func (w *wrapped) PowerOff(ctx context.Context, machine Machine, mode Mode) error {
-	return w.do(ctx, VerbPowerOff, func(ctx context.Context) error { return w.inner.PowerOff(ctx, machine, mode) })
+	return w.do(ctx, VerbPowerOff, machine, func(ctx context.Context) error { return w.inner.PowerOff(ctx, machine, mode) })
 }
 
 // Cancel calls the runtime.
 func (w *wrapped) Cancel(ctx context.Context, machine Machine) error {
-	return w.do(ctx, VerbCancel, func(ctx context.Context) error { return w.inner.Cancel(ctx, machine) })
+	return w.do(ctx, VerbCancel, machine, func(ctx context.Context) error { return w.inner.Cancel(ctx, machine) })
 }
 
 // Delete calls the runtime.
 func (w *wrapped) Delete(ctx context.Context, machine Machine) error {
-	return w.do(ctx, VerbDelete, func(ctx context.Context) error { return w.inner.Delete(ctx, machine) })
+	return w.do(ctx, VerbDelete, machine, func(ctx context.Context) error { return w.inner.Delete(ctx, machine) })
 }
 
 // Migrate calls the runtime.
 func (w *wrappedMigrator) Migrate(ctx context.Context, machine Machine, target Target) error {
-	return w.do(ctx, VerbMigrate, func(ctx context.Context) error { return w.migrator.Migrate(ctx, machine, target) })
+	return w.do(ctx, VerbMigrate, machine, func(ctx context.Context) error { return w.migrator.Migrate(ctx, machine, target) })
 }

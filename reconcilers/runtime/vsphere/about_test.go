@@ -1,0 +1,56 @@
+package vsphere_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+)
+
+func TestAboutAndHosts(t *testing.T) {
+	v := start(t)
+	w := worldOf(t, v)
+	server := w.connect(w.config())
+	about, err := server.About(t.Context())
+	if err != nil || about.Version == "" || about.InstanceUUID == "" {
+		t.Errorf("got %+v, error %v", about, err)
+	}
+	names := v.Hosts()
+	v.SetHost(names[0], true, true)
+	v.SetHost(names[1], false, false)
+	hosts, err := server.Hosts(t.Context())
+	if err != nil || len(hosts) != len(names) {
+		t.Fatalf("got %+v, error %v, and not the hosts %v", hosts, err, names)
+	}
+	slices.SortFunc(hosts, func(a, b vsphere.Host) int { return strings.Compare(a.Name, b.Name) })
+	want := []vsphere.Host{}
+	for i, name := range names {
+		want = append(want, vsphere.Host{Name: name, Cluster: hosts[0].Cluster, Connected: i != 1, InMaintenance: i == 0})
+	}
+	if diff := cmp.Diff(want, hosts); diff != "" || hosts[0].Cluster == "" || hosts[0].Cluster == hosts[0].Name {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPath(t *testing.T) {
+	v := start(t)
+	w := worldOf(t, v)
+	m := w.machine("web-1")
+	if _, err := w.runtime.Ensure(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.runtime.Path(t.Context(), m); err != nil || got != path(m) {
+		t.Errorf("got %s, error %v, and not %s", got, err, path(m))
+	}
+	nowhere := m
+	nowhere.UID = "another"
+	nowhere.Spec = m.Spec.DeepCopy()
+	nowhere.Spec.Runtime.VSphere.InventoryPath = "/DC0/vm/nowhere"
+	if _, err := w.runtime.Path(t.Context(), nowhere); !runtime.IsNotFound(err) {
+		t.Errorf("got error %v", err)
+	}
+}
