@@ -11,10 +11,15 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/cmd/sallyport/manager"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/sim"
 )
 
 func newDemoCommand() *cobra.Command {
@@ -37,11 +42,21 @@ func newDemoCommand() *cobra.Command {
 	return command
 }
 
+// newSimulatedManagerCommand is the manager as the demo runs it: with machines that live in the demo's own process.
+func newSimulatedManagerCommand() *cobra.Command {
+	command := manager.NewCommand(sim.FromEnvironment())
+	command.Use, command.Hidden = simulatedManager, true
+	return command
+}
+
+const simulatedManager = "simulated-manager"
+
 // demo is one run of it.
 type demo struct {
 	out            io.Writer
 	script, colour bool
 	plane          *env.ControlPlane
+	world          *fake.World
 	admitted       int
 	refused        int
 	wrong          []string
@@ -60,7 +75,16 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	defer logs.Close()
 	records := filepath.Join(dir, "decisions.jsonl")
-	sallyport, err := d.start(ctx, records, logs)
+	d.world = fake.New()
+	d.world.SetAuto(true)
+	machines, err := sim.Serve(d.world)
+	if err != nil {
+		return err
+	}
+	defer machines.Close()
+	sallyport, err := d.start(ctx, install.Options{
+		Command: []string{simulatedManager}, Flags: []string{"--decision-records", records}, Env: machines.Environment("demo"), Logs: logs,
+	})
 	if d.plane != nil {
 		defer func() { err = errors.Join(err, d.plane.Stop()) }()
 	}
@@ -80,7 +104,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	return nil
 }
 
-func (d *demo) start(ctx context.Context, records string, logs io.Writer) (*install.Sallyport, error) {
+func (d *demo) start(ctx context.Context, o install.Options) (*install.Sallyport, error) {
 	d.say("Starting a Kubernetes control plane on this machine (etcd, kube-apiserver) ...")
 	crds, err := charts.CRDs()
 	if err != nil {
@@ -91,12 +115,11 @@ func (d *demo) start(ctx context.Context, records string, logs io.Writer) (*inst
 	if err != nil {
 		return nil, fmt.Errorf("starting the control plane: %w", err)
 	}
-	binary, err := os.Executable()
-	if err != nil {
+	if o.Binary, err = os.Executable(); err != nil {
 		return nil, err
 	}
 	d.say("Installing Sallyport: custom resources, policies, webhooks ...")
-	return install.Start(ctx, d.plane, install.Options{Binary: binary, Flags: []string{"--decision-records", records}, Logs: logs})
+	return install.Start(ctx, d.plane, o)
 }
 
 // step is one kubectl with what is to be seen in its output.
@@ -107,6 +130,7 @@ type step struct {
 	refused bool     // by Sallyport
 	reads   []string // what a user must read
 	quiet   bool     // preparation: only the explanation is shown
+	hangs   bool     // from then on, power-ons of web-1 never end by themselves
 }
 
 func operationManifest(name, machine, kind string) string {
@@ -121,25 +145,26 @@ func machineManifest(name, runPolicy string) string {
 	return fmt.Sprintf(`apiVersion: sallyport.dev/v1alpha1
 kind: VirtualMachine
 metadata: {name: %s}
-spec: {runPolicy: %s, runtime: {kubevirt: {}}}
+spec: {runPolicy: %s, runtime: {pod: {}}}
 `, name, runPolicy)
 }
 
-// phase reports what a reconciler would have seen; reconcilers come with a later release.
-func phase(object, phase string) step {
-	return step{quiet: true, args: fmt.Sprintf(`patch %s --subresource=status --type=merge -p {"status":{"phase":%q}}`, object, phase)}
+// until waits until an object is in that phase.
+func until(object, phase string) step {
+	return step{quiet: true, args: fmt.Sprintf("wait %s --for=jsonpath={.status.phase}=%s --timeout=60s", object, phase)}
 }
 
 // walk is the demo.
 var walk = []step{
-	{say: "Two machines: web-1 may be started and stopped by hand, db-1 is to run always.",
-		args: "create -f -", stdin: machineManifest("web-1", "AlwaysOnUnlessStoppedManually"), reads: []string{"created"}},
+	{say: "Two machines, simulated: web-1 is started and stopped by hand, db-1 is to run always.",
+		args: "create -f -", stdin: machineManifest("web-1", "Manual"), reads: []string{"created"}},
 	{args: "create -f -", stdin: machineManifest("db-1", "AlwaysOn"), reads: []string{"created"}},
-	phase("svm/web-1", "Stopped"), phase("svm/db-1", "Running"),
+	until("svm/web-1", "Stopped"), until("svm/db-1", "Running"),
+	{hangs: true, quiet: true, args: "get svm web-1"},
 	{say: "web-1 is stopped. A Start is admitted.",
 		args: "create -f -", stdin: operationManifest("start-1", "web-1", "Start"), reads: []string{"created"}},
-	phase("svmop/start-1", "InProgress"), phase("svm/web-1", "Starting"),
-	{say: "While it is starting, somebody starts it again. That is refused, with what blocks and what would be accepted.",
+	until("svmop/start-1", "InProgress"),
+	{say: "Starting takes long. Meanwhile somebody starts it again. That is refused, with what blocks and what would be accepted.",
 		args: "create -f -", stdin: operationManifest("start-2", "web-1", "Start"), refused: true,
 		reads: []string{"start-1", "does not yield to Start", "accepted now: Stop, forced Stop"}},
 	{say: "So they stop it: a Stop takes the place of a Start that is unfinished.",
@@ -150,9 +175,10 @@ var walk = []step{
 	{say: "And a machine that does not exist cannot be started.",
 		args: "create -f -", stdin: operationManifest("start-3", "web-9", "Start"), refused: true,
 		reads: []string{"spec.virtualMachineName", "web-9 does not exist"}},
-	{say: "What was admitted, and who asked for it: stamped by the webhook, whatever a client writes.",
-		args:  "get svmop -o custom-columns=NAME:.metadata.name,TYPE:.spec.type,VM:.spec.virtualMachineName,ASKED-BY:.spec.requestedBy.username",
-		reads: []string{"start-1", "stop-1"}},
+	until("svmop/stop-1", "Completed"),
+	{say: "What was admitted and what became of it, and who asked: stamped by the webhook, whatever a client writes.",
+		args:  "get svmop -o custom-columns=NAME:.metadata.name,TYPE:.spec.type,PHASE:.status.phase,SUPERSEDED-BY:.status.supersededBy.name,ASKED-BY:.spec.requestedBy.username",
+		reads: []string{"start-1", "stop-1", "Completed"}},
 }
 
 func (d *demo) step(ctx context.Context, s step) error {
@@ -166,6 +192,11 @@ func (d *demo) step(ctx context.Context, s step) error {
 			fmt.Fprint(d.out, "    "+line)
 		}
 	}
+	if s.hangs {
+		if err := d.hang(ctx, "web-1"); err != nil {
+			return err
+		}
+	}
 	out, errs, code := d.plane.KubectlAs(ctx, d.plane.Kubeconfig(), strings.NewReader(s.stdin), args...)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -175,6 +206,16 @@ func (d *demo) step(ctx context.Context, s step) error {
 	}
 	fmt.Fprint(d.out, out+errs)
 	d.judge(s, out+errs, code)
+	return nil
+}
+
+// hang has the machine's power-ons never end, but for being cancelled.
+func (d *demo) hang(ctx context.Context, machine string) error {
+	uid, errs, code := d.plane.Kubectl(ctx, "get", "svm", machine, "-o", "jsonpath={.metadata.uid}")
+	if code != 0 {
+		return fmt.Errorf("finding machine %s: %s", machine, errs)
+	}
+	d.world.Hold(types.UID(uid), runtime.TaskPowerOn)
 	return nil
 }
 

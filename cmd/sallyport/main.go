@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"sallyport.dev/sallyport/cmd/sallyport/manager"
 )
 
 func main() {
@@ -48,6 +50,6 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	command.AddCommand(newManagerCommand(), newPolicyCommand(), newMatrixCommand(), newDemoCommand())
+	command.AddCommand(manager.NewCommand(manager.NoRuntimes), newPolicyCommand(), newMatrixCommand(), newDemoCommand(), newSimulatedManagerCommand())
 	return command
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/load"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
@@ -64,7 +65,7 @@ func newMatrixCommand() *cobra.Command {
 			if !known {
 				return fmt.Errorf("--output %q is not table, markdown or json", output)
 			}
-			set, err := loadSet(folder)
+			set, err := load.Set(folder)
 			if err != nil {
 				return err
 			}

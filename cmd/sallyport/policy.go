@@ -3,35 +3,14 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/cmd/sallyport/load"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
-
-// loadPolicies reads a folder of policies, or the shipped ones if the folder is "".
-func loadPolicies(folder string) ([]v1alpha1.RegoPolicy, error) {
-	if folder == "" {
-		return policies.Shipped()
-	}
-	info, err := os.Stat(folder)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is not a folder", folder)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading policies: %w", err)
-	}
-	loaded, err := policies.Load(os.DirFS(folder))
-	if err != nil {
-		return nil, fmt.Errorf("reading policies in %s: %w", folder, err)
-	}
-	return loaded, nil
-}
 
 func newPolicyCommand() *cobra.Command {
 	command := &cobra.Command{
@@ -57,7 +36,7 @@ func newPolicyCheckCommand() *cobra.Command {
 			"Every problem is named with file, line and column. Exit code 1 if there is one.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			objects, err := loadPolicies(folderOf(args))
+			objects, err := load.Policies(folderOf(args))
 			if err != nil {
 				return err
 			}
@@ -104,7 +83,7 @@ func newPolicyTestCommand() *cobra.Command {
 }
 
 func (o *policyTestOptions) run(command *cobra.Command, folder string) error {
-	objects, err := loadPolicies(folder)
+	objects, err := load.Policies(folder)
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,13 @@ func (l *Locks) Lock(ctx context.Context, machine types.NamespacedName) (release
 	}
 }
 
+// idle tells whether nobody has a lock, or waits for one.
+func (l *Locks) idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queues) == 0
+}
+
 func (l *Locks) join(machine types.NamespacedName) *queue {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -23,7 +23,7 @@ func (r *Reconciler) advance(ctx context.Context, l *look) (bool, error) {
 	}
 	rt, seen, err := r.observe(ctx, l)
 	if err != nil {
-		l.trouble(fmt.Errorf("observing the machine of operation %s: %w", o.Name, err))
+		r.troubled(l.pass, "observing the machine of operation "+o.Name, err)
 		return r.note(ctx, l, o, runtime.Reason(err), "%s", runtime.Message(err))
 	}
 	stopped := !seen.Exists && o.Spec.Type == v1alpha1.OperationStop // what is not there is off
@@ -167,7 +167,7 @@ func (r *Reconciler) signal(
 	l.signalled = true
 	if err := send(ctx, runtime.MachineOf(l.vm)); err != nil {
 		l.signalled = false
-		l.trouble(fmt.Errorf("telling the runtime for operation %s: %w", o.Name, err))
+		r.troubled(l.pass, "telling the runtime for operation "+o.Name, err)
 		_, noted := r.note(ctx, l, o, runtime.Reason(err), "%s", runtime.Message(err))
 		return false, noted
 	}

@@ -155,6 +155,15 @@ func (p *pass) wait(d time.Duration) {
 // trouble has everything tried again, later and later.
 func (p *pass) trouble(err error) { p.troubles = append(p.troubles, err) }
 
+// troubled is trouble that a runtime makes. That this process has to wait for another one passes by itself.
+func (r *Reconciler) troubled(p *pass, doing string, err error) {
+	if runtime.IsTakingOver(err) {
+		r.poll(p)
+		return
+	}
+	p.trouble(fmt.Errorf("%s: %w", doing, err))
+}
+
 // poll has the machine looked at again while the runtime is busy with it.
 func (r *Reconciler) poll(p *pass) { p.wait(cmp.Or(r.Poll, defaultPoll)) }
 

@@ -36,7 +36,7 @@ func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
 	}
 	switch {
 	case err != nil:
-		l.trouble(fmt.Errorf("undoing %s: %w", who, err))
+		r.troubled(l.pass, "undoing "+who, err)
 		return r.tellAll(ctx, l, runtime.Reason(err), runtime.Message(err))
 	case !seen.Quiet():
 		r.poll(l.pass)

@@ -40,7 +40,12 @@ func (r *Reconciler) report(ctx context.Context, l *look) (bool, error) {
 	if did && wrong(ready) && (before == nil || before.Reason != ready.Reason) {
 		r.tell(l, corev1.EventTypeWarning, v1alpha1.ConditionReason(ready.Reason), "Observe", "%s", ready.Message)
 	}
-	l.trouble = l.err
+	switch {
+	case runtime.IsTakingOver(l.err): // passes by itself
+		r.poll(l.pass)
+	default:
+		l.trouble = l.err
+	}
 	if l.ours() {
 		r.resync(l.pass)
 	}

@@ -1,4 +1,5 @@
-// Package e2e uses Sallyport as people do: real kubectl, a real API server, and the manager as a process of its own.
+// Package e2e uses Sallyport as people do: real kubectl, a real API server, and the manager as a process of its own. Only the
+// machines are simulated.
 package e2e
 
 import (
@@ -16,11 +17,14 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/sim"
 	"sallyport.dev/sallyport/webhooks"
 )
 
@@ -30,6 +34,8 @@ var stack struct {
 	sallyport *install.Sallyport
 	options   install.Options
 	audit     string
+	world     *fake.World
+	simulator *sim.Server
 	records   lockedBuffer
 	logs      lockedBuffer
 }
@@ -47,7 +53,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	if err := errors.Join(stack.sallyport.Remove(), stack.plane.Stop()); err != nil {
+	if err := errors.Join(stack.sallyport.Remove(), stack.simulator.Close(), stack.plane.Stop()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -55,10 +61,19 @@ func run(m *testing.M) int {
 }
 
 func start(ctx context.Context, dir string) error {
-	stack.options = install.Options{Binary: filepath.Join(dir, "sallyport"), Records: &stack.records, Logs: &stack.logs}
-	build := exec.CommandContext(ctx, "go", "build", "-o", stack.options.Binary, "sallyport.dev/sallyport/cmd/sallyport")
+	stack.world = fake.New()
+	stack.world.SetAuto(true)
+	var err error
+	if stack.simulator, err = sim.Serve(stack.world); err != nil {
+		return err
+	}
+	stack.options = install.Options{
+		Binary: filepath.Join(dir, "manager"), Env: stack.simulator.Environment("manager"),
+		Records: &stack.records, Logs: &stack.logs,
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-o", stack.options.Binary, "sallyport.dev/sallyport/test/sim/manager")
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building sallyport: %w\n%s", err, out)
+		return fmt.Errorf("building the manager: %w\n%s", err, out)
 	}
 	crds, err := charts.CRDs()
 	if err != nil {
@@ -186,12 +201,28 @@ func (tm *team) get(object, path string) string {
 	return tm.must("", "get", object, "-o", "jsonpath={"+path+"}")
 }
 
-// machine makes a VirtualMachine and, as its reconciler would, gives it a phase.
+// machine makes a VirtualMachine, and waits until it is seen in that phase: Stopped, or Running.
 func (tm *team) machine(name, phase string, spec ...string) {
 	tm.Helper()
+	if phase == "Stopped" {
+		spec = append(spec, `, "runPolicy": "Manual"`)
+	}
 	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "metadata": {"name": %q},
-		"spec": {"runtime": {"kubevirt": {}}%s}}`, name, strings.Join(spec, "")), "create", "-f", "-")
-	tm.status("svm/"+name, fmt.Sprintf(`{"phase": %q}`, phase))
+		"spec": {"runtime": {"pod": {}}%s}}`, name, strings.Join(spec, "")), "create", "-f", "-")
+	tm.await("svm/"+name, ".status.conditions[?(@.type=='Ready')].status", "True")
+	tm.await("svm/"+name, ".status.phase", phase)
+}
+
+// await waits until a field of an object has that value.
+func (tm *team) await(object, path, value string) {
+	tm.Helper()
+	tm.must("", "wait", object, "--for=jsonpath={"+path+"}="+value, "--timeout=60s")
+}
+
+// uid is what the world knows a machine by.
+func (tm *team) uid(name string) types.UID {
+	tm.Helper()
+	return types.UID(tm.get("svm/"+name, ".metadata.uid"))
 }
 
 // status writes a status as a reconciler would.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/webhooks"
 )
 
@@ -16,9 +17,9 @@ func starting(t *testing.T) *team {
 	t.Helper()
 	tm := newTeam(t)
 	tm.machine("web-1", "Stopped")
+	t.Cleanup(stack.world.Hold(tm.uid("web-1"), runtime.TaskPowerOn))
 	tm.must(operation("start-1", "web-1", "Start"), create...)
-	tm.status("svmop/start-1", `{"phase": "InProgress"}`)
-	tm.status("svm/web-1", `{"phase": "Starting"}`)
+	tm.await("svmop/start-1", ".status.phase", "InProgress")
 	return tm
 }
 
@@ -122,21 +123,25 @@ func TestOperationsAreStamped(t *testing.T) {
 	}
 }
 
-// A machine that has nothing on a runtime goes when it is deleted; one that may have something stays until that is undone.
+// A VirtualMachine that is deleted goes when nothing of it is on the runtime any more, and not before.
 func TestDeletionWaitsForWhatIsOnTheRuntime(t *testing.T) {
 	tm := newTeam(t)
 	tm.machine("web-1", "Stopped")
 	tm.must("", "delete", "svm", "web-1", "--timeout=60s") // kubectl waits until it is gone
-	tm.machine("web-2", "Running")
-	tm.status("svm/web-2", `{"instanceID": "5012-0001"}`)
+	tm.machine("web-2", "Stopped")
+	uid := tm.uid("web-2")
+	release := stack.world.Hold(uid, runtime.TaskDelete)
 	tm.must("", "delete", "svm", "web-2", "--wait=false")
-	tm.machine("web-3", "Running")
+	tm.machine("web-3", "Stopped")
 	tm.must("", "delete", "svm", "web-3", "--timeout=60s") // by then the reconciler has seen web-2 too
 	if got := tm.get("svm/web-2", ".metadata.finalizers"); !strings.Contains(got, "sallyport.dev/virtual-machine") {
 		t.Errorf("the machine on the runtime was forgotten: finalizers %s", got)
 	}
-	tm.status("svm/web-2", `{"instanceID": ""}`)
+	release()
 	tm.must("", "wait", "--for=delete", "svm/web-2", "--timeout=60s")
+	if _, exists := stack.world.Instance(uid); exists {
+		t.Error("the VirtualMachine is gone, its machine is not")
+	}
 }
 
 func TestOperationsAreImmutableButNotTheirMetadata(t *testing.T) {
@@ -144,6 +149,7 @@ func TestOperationsAreImmutableButNotTheirMetadata(t *testing.T) {
 	tm.machine("web-1", "Running")
 	manifest := operation("stop-1", "web-1", "Stop")
 	tm.must(manifest, create...)
+	tm.await("svmop/stop-1", ".status.phase", "Completed")
 	stamp := tm.get("svmop/stop-1", ".spec.requestedAt")
 	tm.refused("", []string{"patch", "svmop", "stop-1", "--type=merge", "-p", `{"spec": {"force": true}}`}, "create another operation")
 	// A client that sends back only what it knows of the spec does not change it.
@@ -159,13 +165,13 @@ func TestOperationsAreImmutableButNotTheirMetadata(t *testing.T) {
 func TestFinishedOperationsBlockNobody(t *testing.T) {
 	tm := newTeam(t)
 	tm.machine("web-1", "Stopped")
-	for _, phase := range []string{"Completed", "Failed"} {
-		name := "start-" + strings.ToLower(phase)
-		tm.must(operation(name, "web-1", "Start"), create...)
-		tm.status("svmop/"+name, `{"phase": "`+phase+`"}`)
-	}
+	t.Cleanup(stack.world.Hold(tm.uid("web-1"), runtime.TaskPowerOn))
+	tm.must(operation("start-1", "web-1", "Start", `, "activeDeadlineSeconds": 1`), create...)
+	tm.await("svmop/start-1", ".status.phase", "Failed")
 	// At once: a cache that still shows the last one unfinished must not refuse.
-	tm.must(operation("start-3", "web-1", "Start"), create...)
+	tm.must(operation("stop-1", "web-1", "Stop"), create...) // whether the machine is still Starting or already Stopped
+	tm.await("svmop/stop-1", ".status.phase", "Completed")
+	tm.must(operation("start-2", "web-1", "Start"), create...)
 }
 
 func TestOperationsOfOtherMachinesAndNamespacesBlockNobody(t *testing.T) {

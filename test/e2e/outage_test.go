@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
@@ -19,7 +20,9 @@ func TestAnOutageWedgesNothing(t *testing.T) {
 	tm := newTeam(t)
 	tm.machine("web-1", "Running")
 	tm.machine("old-1", "Stopped")
+	stack.world.SetGuest(tm.uid("web-1"), fake.Guest{Ignores: true}) // so that the Stop is in progress
 	tm.must(operation("stop-1", "web-1", "Stop"), create...)
+	tm.await("svmop/stop-1", ".status.phase", "InProgress")
 	if err := stack.sallyport.Stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -194,6 +194,15 @@ func (d *Daemon) Ended() <-chan struct{} { return d.ended }
 // Err says how the process ended; to be asked after Ended.
 func (d *Daemon) Err() error { return d.err }
 
+// Kill ends the process without asking it, and returns when it is gone.
+func (d *Daemon) Kill() error {
+	if err := d.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("killing process %d: %w", d.process.Pid, err)
+	}
+	<-d.ended
+	return nil
+}
+
 // Stop asks the process to end, kills it if it has not done so in time, and returns when it is gone.
 func (d *Daemon) Stop(patience time.Duration) error {
 	if err := d.process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {

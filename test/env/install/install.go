@@ -6,13 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -34,20 +29,7 @@ const (
 	Port      = 9443
 )
 
-const (
-	metricsPort, healthPort = "8080", "8081"
-	patience                = time.Minute
-)
-
-// Options say how Sallyport is installed.
-type Options struct {
-	// Binary is the sallyport program.
-	Binary string
-	// Flags for `sallyport manager`, after our own.
-	Flags []string
-	// Records receives the decision records, a line of JSON each; Logs what the manager logs. Either may be nil.
-	Records, Logs io.Writer
-}
+const patience = time.Minute
 
 // Sallyport is a running installation.
 type Sallyport struct {
@@ -56,12 +38,24 @@ type Sallyport struct {
 	// CA is the certificate authority of the webhooks, in PEM.
 	CA []byte
 
-	process *env.Daemon
+	manager *Manager
 	dir     string
 }
 
 // Start installs Sallyport and returns when the API server has its requests judged. The definitions must be there.
 func Start(ctx context.Context, cp *env.ControlPlane, o Options) (*Sallyport, error) {
+	s, err := Prepare(ctx, cp)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Resume(ctx, cp, o); err != nil {
+		return nil, errors.Join(err, s.Remove())
+	}
+	return s, nil
+}
+
+// Prepare installs everything but a manager.
+func Prepare(ctx context.Context, cp *env.ControlPlane) (*Sallyport, error) {
 	address, err := cp.Service(ctx, Namespace, Service, Port)
 	if err != nil {
 		return nil, fmt.Errorf("making the webhook's Service: %w", err)
@@ -73,9 +67,6 @@ func Start(ctx context.Context, cp *env.ControlPlane, o Options) (*Sallyport, er
 	if err = s.certify(); err == nil {
 		err = s.register(ctx, cp)
 	}
-	if err == nil {
-		err = s.Resume(ctx, cp, o)
-	}
 	if err != nil {
 		return nil, errors.Join(err, s.Remove())
 	}
@@ -83,14 +74,14 @@ func Start(ctx context.Context, cp *env.ControlPlane, o Options) (*Sallyport, er
 }
 
 // Resume starts the manager, also after Stop, and returns when the API server has requests judged by it.
-func (s *Sallyport) Resume(ctx context.Context, cp *env.ControlPlane, o Options) error {
-	if err := s.run(cp, o); err != nil {
+func (s *Sallyport) Resume(ctx context.Context, cp *env.ControlPlane, o Options) (err error) {
+	if s.manager, err = s.Manager(cp, o, Ports{Webhook: Port, Metrics: 8080, Health: 8081}); err != nil {
 		return err
 	}
-	if err := s.awaitReady(ctx); err != nil {
+	if err := s.manager.AwaitReady(ctx); err != nil {
 		return err
 	}
-	return s.awaitJudgement(ctx, cp)
+	return s.AwaitJudgement(ctx, cp)
 }
 
 // certify makes a certificate for the Service's name.
@@ -107,60 +98,8 @@ func (s *Sallyport) certify() error {
 	return os.WriteFile(filepath.Join(s.dir, "tls.key"), key, 0o600)
 }
 
-func (s *Sallyport) run(cp *env.ControlPlane, o Options) error {
-	flags := append([]string{
-		"manager", "--webhook-host", s.Address, "--webhook-port", strconv.Itoa(Port), "--cert-dir", s.dir,
-		"--metrics-bind-address", net.JoinHostPort(s.Address, metricsPort),
-		"--health-probe-bind-address", net.JoinHostPort(s.Address, healthPort),
-	}, o.Flags...)
-	command := exec.Command(o.Binary, flags...)
-	command.Env = append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig())
-	command.Stdout, command.Stderr = o.Records, o.Logs
-	var err error
-	if s.process, err = env.StartDaemon(command); err != nil {
-		return fmt.Errorf("starting the manager: %w", err)
-	}
-	return nil
-}
-
-func (s *Sallyport) awaitReady(ctx context.Context) error {
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-s.process.Ended():
-			return false, fmt.Errorf("it ended: %w", s.process.Err())
-		default:
-			_, err := s.get(ctx, healthPort, "/readyz")
-			return err == nil, nil
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for the manager to be ready: %w", err)
-	}
-	return nil
-}
-
 // Metrics gives the manager's metrics as text.
-func (s *Sallyport) Metrics(ctx context.Context) (string, error) {
-	return s.get(ctx, metricsPort, "/metrics")
-}
-
-func (s *Sallyport) get(ctx context.Context, port, path string) (string, error) {
-	url := "http://" + net.JoinHostPort(s.Address, port) + path
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("getting %s: %s", url, response.Status)
-	}
-	return string(text), err
-}
+func (s *Sallyport) Metrics(ctx context.Context) (string, error) { return s.manager.Metrics(ctx) }
 
 // register applies the webhook configurations.
 func (s *Sallyport) register(ctx context.Context, cp *env.ControlPlane) error {
@@ -186,7 +125,8 @@ func (s *Sallyport) register(ctx context.Context, cp *env.ControlPlane) error {
 	return nil
 }
 
-func (s *Sallyport) awaitJudgement(ctx context.Context, cp *env.ControlPlane) error {
+// AwaitJudgement returns when the API server has requests judged.
+func (s *Sallyport) AwaitJudgement(ctx context.Context, cp *env.ControlPlane) error {
 	c, err := client.New(cp.Config, client.Options{})
 	if err != nil {
 		return err
@@ -221,10 +161,10 @@ func object(kind string, spec map[string]any) *unstructured.Unstructured {
 
 // Stop ends the manager and returns when it has ended. What it installed stays.
 func (s *Sallyport) Stop() error {
-	if s.process == nil {
+	if s.manager == nil {
 		return nil
 	}
-	return s.process.Stop(patience)
+	return s.manager.Stop()
 }
 
 // Remove ends the manager and removes its certificate. What it installed in the cluster stays.

@@ -1,0 +1,83 @@
+package manager
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Options are the flags of the manager.
+type Options struct {
+	// WebhookHost and WebhookPort are where the webhooks are served, CertDir where their certificate is.
+	WebhookHost, CertDir string
+	WebhookPort          int
+	// MetricsAddress and HealthAddress are where metrics and probes are served.
+	MetricsAddress, HealthAddress string
+	// Policies is a folder of policies to use in place of the shipped ones.
+	Policies string
+	// Records is where decision records go, and RecordsDeniedOnly leaves out those of requests that were admitted.
+	Records           string
+	RecordsDeniedOnly bool
+
+	// LeaderElect has only one of several replicas run the reconcilers: the one that has the lease in LeaseNamespace.
+	LeaderElect                               bool
+	LeaseNamespace                            string
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// CallTimeout bounds every call of a runtime.
+	CallTimeout time.Duration
+}
+
+// addFlags adds the flags to a command.
+func (o *Options) addFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&o.WebhookHost, "webhook-host", "", "address to serve the webhooks on; empty means all")
+	flags.IntVar(&o.WebhookPort, "webhook-port", 9443, "port to serve the webhooks on")
+	flags.StringVar(&o.CertDir, "cert-dir", "/var/run/sallyport/certs", "folder with tls.crt and tls.key of the webhooks; a new certificate is picked up without a restart")
+	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", `address of the metrics; "0" turns them off`)
+	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", `address of /healthz and /readyz; "0" turns them off`)
+	flags.StringVar(&o.Policies, "policies", "", "folder of policies to use in place of the shipped ones")
+	flags.StringVar(&o.Records, "decision-records", "stdout", "where decision records go, a line of JSON each: stdout, off, or a file")
+	flags.BoolVar(&o.RecordsDeniedOnly, "decision-records-denied-only", false, "record only requests that were refused")
+	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "run the reconcilers in one replica only, the one that has the lease; every replica serves the webhooks")
+	flags.StringVar(&o.LeaseNamespace, "leader-election-namespace", "", "namespace of the lease; empty means the pod's own, or "+defaultNamespace+" outside of a pod")
+	flags.DurationVar(&o.LeaseDuration, "lease-duration", 15*time.Second, "how long other replicas wait for a leader that is silent, and the next one again before it sends anything to a runtime")
+	flags.DurationVar(&o.RenewDeadline, "renew-deadline", 10*time.Second, "how long a leader tries to renew its lease before it gives up")
+	flags.DurationVar(&o.RetryPeriod, "retry-period", 2*time.Second, "how long replicas wait between two looks at the lease")
+	flags.DurationVar(&o.CallTimeout, "runtime-call-timeout", runtime.DefaultCallTimeout, "how long a call of a runtime may take")
+}
+
+// retryJitter is the factor by which leader election lengthens the retry period at most.
+const retryJitter = 1.2
+
+// validate checks what flags must be to each other. The sum is what safety rests on: a leader that cannot renew its lease any
+// more has given up, and its last call has ended, before another can take the lease.
+func (o *Options) validate() error {
+	if o.CallTimeout <= 0 {
+		return fmt.Errorf("--runtime-call-timeout is %v and must be more than 0", o.CallTimeout)
+	}
+	if !o.LeaderElect {
+		return nil
+	}
+	for _, flag := range []struct {
+		name  string
+		value time.Duration
+	}{{"--lease-duration", o.LeaseDuration}, {"--renew-deadline", o.RenewDeadline}, {"--retry-period", o.RetryPeriod}} {
+		if flag.value <= 0 {
+			return fmt.Errorf("%s is %v and must be more than 0", flag.name, flag.value)
+		}
+	}
+	switch longest := time.Duration(retryJitter * float64(o.RetryPeriod)); {
+	case o.LeaseDuration%time.Second != 0:
+		return fmt.Errorf("--lease-duration is %v and must be whole seconds, because a lease says it in seconds", o.LeaseDuration)
+	case o.RenewDeadline <= longest:
+		return fmt.Errorf("--renew-deadline is %v and must be more than %v, which is %v times --retry-period",
+			o.RenewDeadline, longest, retryJitter)
+	case o.RenewDeadline+o.CallTimeout > o.LeaseDuration:
+		return fmt.Errorf("--renew-deadline %v and --runtime-call-timeout %v are together more than --lease-duration %v: "+
+			"a call of a leader that has lost its lease could go on while the next one sends", o.RenewDeadline, o.CallTimeout, o.LeaseDuration)
+	}
+	return nil
+}

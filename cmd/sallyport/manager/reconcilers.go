@@ -1,0 +1,81 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/operation"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/virtualmachine"
+	"sallyport.dev/sallyport/webhooks"
+)
+
+// Runtimes gives the runtime of a machine.
+type Runtimes func(*v1alpha1.VirtualMachine) (runtime.Runtime, error)
+
+// NoRuntimes are the runtimes of a release that has none yet.
+func NoRuntimes(vm *v1alpha1.VirtualMachine) (runtime.Runtime, error) {
+	return nil, runtime.NewNotSupported(nil, "this release runs no machines of kind %s yet", kindOf(vm))
+}
+
+// kindOf names the runtime that a machine wants, for people and metrics.
+func kindOf(vm *v1alpha1.VirtualMachine) string {
+	switch {
+	case vm.Spec.Runtime.VSphere != nil:
+		return "vsphere"
+	case vm.Spec.Runtime.Pod != nil:
+		return "pod"
+	default:
+		return "kubevirt"
+	}
+}
+
+// within has every call counted, and keep the limits.
+func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) Runtimes {
+	metrics := runtime.NewMetrics(registry, time.Now)
+	return func(vm *v1alpha1.VirtualMachine) (runtime.Runtime, error) {
+		rt, err := r(vm)
+		if err != nil {
+			return nil, err
+		}
+		return runtime.Limit(metrics.Instrument(kindOf(vm), rt), limits), nil
+	}
+}
+
+// arbiter asks the policies for the operation reconciler, which knows nothing of webhooks.
+type arbiter struct{ gate *webhooks.Gate }
+
+// Arbitrate judges an operation.
+func (a arbiter) Arbitrate(
+	ctx context.Context, o *v1alpha1.VirtualMachineOperation,
+	machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
+) (operation.Ruling, error) {
+	ruling, err := a.gate.Arbitrate(ctx, o, machine, unfinished)
+	return operation.Ruling(ruling), err
+}
+
+// addReconcilers adds them to the manager. They send to runtimes under one set of locks.
+func addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, locks *claim.Locks) error {
+	events := mgr.GetEventRecorder("sallyport")
+	operations := &operation.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes, Arbiter: arbiter{gate},
+		Locks: locks, Events: events, Now: time.Now,
+	}
+	if err := operations.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the VirtualMachineOperation reconciler: %w", err)
+	}
+	machines := &virtualmachine.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes,
+		Locks: locks, Events: events, Now: time.Now,
+	}
+	if err := machines.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the VirtualMachine reconciler: %w", err)
+	}
+	return nil
+}

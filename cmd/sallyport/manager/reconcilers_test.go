@@ -1,0 +1,63 @@
+package manager
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+)
+
+func machineOn(r v1alpha1.VirtualMachineRuntime) *v1alpha1.VirtualMachine {
+	vm := &v1alpha1.VirtualMachine{Spec: v1alpha1.VirtualMachineSpec{Runtime: r}}
+	vm.Name, vm.UID = "vm", "uid"
+	return vm
+}
+
+func TestNoRuntimesNameTheKind(t *testing.T) {
+	for kind, r := range map[string]v1alpha1.VirtualMachineRuntime{
+		"vsphere": {VSphere: &v1alpha1.VSphereRuntime{}}, "pod": {Pod: &v1alpha1.PodRuntime{}}, "kubevirt": {KubeVirt: &v1alpha1.KubeVirtRuntime{}},
+	} {
+		_, err := NoRuntimes(machineOn(r))
+		if !runtime.IsNotSupported(err) || !strings.Contains(err.Error(), "kind "+kind) {
+			t.Errorf("%s: got %v", kind, err)
+		}
+	}
+}
+
+// Whatever runtime is handed to a reconciler, it waits as the handover says, and its calls are counted.
+func TestRuntimesKeepTheLimits(t *testing.T) {
+	vm := machineOn(v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}})
+	left := time.Second
+	registry := prometheus.NewRegistry()
+	world := Runtimes(func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return fake.New().Client("c"), nil })
+	rt, err := world.within(runtime.Limits{Wait: func() time.Duration { return left }}, registry)(vm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rt.Ensure(t.Context(), runtime.MachineOf(vm)); !runtime.IsTakingOver(err) {
+		t.Errorf("while it waits: got %v", err)
+	}
+	left = 0
+	if _, err := rt.Ensure(t.Context(), runtime.MachineOf(vm)); err != nil {
+		t.Errorf("got %v", err)
+	}
+	if _, ok := rt.(runtime.Migrator); !ok {
+		t.Error("it cannot move machines any more")
+	}
+	want := `# HELP sallyport_runtime_calls_total Calls of runtimes, by runtime, verb and outcome.
+# TYPE sallyport_runtime_calls_total counter
+sallyport_runtime_calls_total{outcome="success",runtime="pod",verb="Ensure"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sallyport_runtime_calls_total"); err != nil {
+		t.Error(err)
+	}
+	if _, err := Runtimes(NoRuntimes).within(runtime.Limits{}, prometheus.NewRegistry())(vm); !runtime.IsNotSupported(err) {
+		t.Errorf("without a runtime: got %v", err)
+	}
+}

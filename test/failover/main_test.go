@@ -1,0 +1,149 @@
+// Package failover has two managers, real processes behind one Service, and kills the one that leads.
+package failover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/sim"
+)
+
+// lease is short, so that a killed leader is soon followed. All else of it goes with that.
+const lease = 3 * time.Second
+
+var leaseFlags = []string{
+	"--lease-duration", lease.String(), "--renew-deadline", "2s", "--runtime-call-timeout", "1s", "--retry-period", "300ms",
+}
+
+// patience is how long a test waits for what has to come.
+const patience = time.Minute
+
+// stack is what all tests of this package share.
+var stack struct {
+	plane    *env.ControlPlane
+	client   client.WithWatch
+	world    *fake.World
+	sim      *sim.Server
+	pair     *pair
+	splitter *splitter
+	logs     lockedBuffer
+}
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "sallyport-failover-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = start(context.Background(), dir)
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	}
+	if err := errors.Join(err, stop()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if code != 0 {
+		fmt.Fprintln(os.Stderr, stack.logs.String())
+	}
+	return code
+}
+
+func start(ctx context.Context, dir string) error {
+	binary := filepath.Join(dir, "manager")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "sallyport.dev/sallyport/test/sim/manager")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the manager: %w\n%s", err, out)
+	}
+	crds, err := charts.CRDs()
+	if err != nil {
+		return err
+	}
+	if stack.plane, err = env.Start(ctx, env.Options{CRDs: crds}); err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	if stack.client, err = client.NewWithWatch(stack.plane.Config, client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	stack.world = fake.New()
+	stack.world.SetAuto(true)
+	if stack.sim, err = sim.Serve(stack.world); err != nil {
+		return err
+	}
+	sallyport, err := install.Prepare(ctx, stack.plane)
+	if err != nil {
+		return err
+	}
+	options := install.Options{Binary: binary, Flags: append([]string{"--decision-records", "off"}, leaseFlags...), Logs: &stack.logs}
+	stack.pair = newPair(sallyport, options)
+	if err := stack.pair.revive(); err != nil {
+		return err
+	}
+	if err := stack.pair.awaitReady(ctx); err != nil {
+		return err
+	}
+	if stack.splitter, err = split(sallyport.Address, stack.pair.webhooks()); err != nil {
+		return err
+	}
+	return sallyport.AwaitJudgement(ctx, stack.plane)
+}
+
+// stop ends what was started.
+func stop() (err error) {
+	if stack.splitter != nil {
+		stack.splitter.close()
+	}
+	if stack.pair != nil {
+		err = stack.pair.close()
+	}
+	if stack.sim != nil {
+		err = errors.Join(err, stack.sim.Close())
+	}
+	if stack.plane != nil {
+		err = errors.Join(err, stack.plane.Stop())
+	}
+	return err
+}
+
+// lockedBuffer collects what several processes write.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write appends.
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// String gives all that was written.
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
