@@ -142,9 +142,19 @@ func machineDeleted(t *testing.T, c *Cluster) {
 	m.ends(start, "Failed/VirtualMachineDeleted")
 }
 
-func machineRecreated(t *testing.T, c *Cluster) {
-	m, start, release := stuck(t, c, "Start")
+// unstoppable gives a machine on which a Start hangs that cannot be cancelled.
+func unstoppable(t *testing.T, c *Cluster) (m *machine, start *v1alpha1.VirtualMachineOperation, release func()) {
+	t.Helper()
+	m = c.machine(t, v1alpha1.PowerStopped)
 	m.IgnoreCancel()
+	release = m.hang("Start")
+	start = m.ask("Start")
+	m.tells(start)
+	return m, start, release
+}
+
+func machineRecreated(t *testing.T, c *Cluster) {
+	m, start, release := unstoppable(t, c)
 	stop := m.ask("Stop") // waits until the power-on has ended
 	m.until("the Stop holds the machine", func() bool {
 		a := m.get().Status.ActiveOperation
@@ -210,8 +220,7 @@ func backendAway(t *testing.T, c *Cluster) {
 }
 
 func cancelIgnored(t *testing.T, c *Cluster) {
-	m, start, release := stuck(t, c, "Start")
-	m.IgnoreCancel()
+	m, start, release := unstoppable(t, c)
 	stop := m.ask("Stop")
 	m.until("the power-on is being undone", func() bool {
 		u := m.get().Status.Undoing

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -66,10 +65,9 @@ func run(m *testing.M) (code int) {
 }
 
 func start(ctx context.Context, dir string, logs *os.File) (plane *env.ControlPlane, end func() error, err error) {
-	binary := filepath.Join(dir, "manager")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "sallyport.dev/sallyport/test/sim/manager")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, nil, fmt.Errorf("building the manager: %w\n%s", err, out)
+	binary, err := install.Build(ctx, dir, "sallyport.dev/sallyport/test/sim/manager")
+	if err != nil {
+		return nil, nil, err
 	}
 	crds, err := charts.CRDs()
 	if err != nil {

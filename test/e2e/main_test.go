@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -68,12 +67,11 @@ func start(ctx context.Context, dir string) error {
 		return err
 	}
 	stack.options = install.Options{
-		Binary: filepath.Join(dir, "manager"), Env: stack.simulator.Environment("manager"),
+		Env:     stack.simulator.Environment("manager"),
 		Records: &stack.records, Logs: &stack.logs,
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", stack.options.Binary, "sallyport.dev/sallyport/test/sim/manager")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the manager: %w\n%s", err, out)
+	if stack.options.Binary, err = install.Build(ctx, dir, "sallyport.dev/sallyport/test/sim/manager"); err != nil {
+		return err
 	}
 	crds, err := charts.CRDs()
 	if err != nil {

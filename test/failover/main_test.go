@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -69,10 +67,9 @@ func run(m *testing.M) int {
 }
 
 func start(ctx context.Context, dir string) error {
-	binary := filepath.Join(dir, "manager")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "sallyport.dev/sallyport/test/sim/manager")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the manager: %w\n%s", err, out)
+	binary, err := install.Build(ctx, dir, "sallyport.dev/sallyport/test/sim/manager")
+	if err != nil {
+		return err
 	}
 	crds, err := charts.CRDs()
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -15,6 +17,15 @@ import (
 
 	"sallyport.dev/sallyport/test/env"
 )
+
+// Build builds the program of a package into a folder, and gives its path.
+func Build(ctx context.Context, folder, pkg string) (binary string, err error) {
+	binary = filepath.Join(folder, path.Base(pkg))
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, pkg).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, out)
+	}
+	return binary, nil
+}
 
 // Options say how a manager is run.
 type Options struct {
@@ -51,7 +62,7 @@ func (s *Sallyport) Manager(cp *env.ControlPlane, o Options, ports Ports) (*Mana
 	flags := append(append([]string{}, words...),
 		"--webhook-host", s.Address, "--webhook-port", strconv.Itoa(ports.Webhook), "--cert-dir", s.dir,
 		"--metrics-bind-address", m.at(ports.Metrics), "--health-probe-bind-address", m.at(ports.Health),
-		"--leader-election-namespace", Namespace,
+		"--namespace", Namespace,
 	)
 	command := exec.Command(o.Binary, append(flags, o.Flags...)...)
 	command.Env = append(append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig()), o.Env...)

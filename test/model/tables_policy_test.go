@@ -1,0 +1,129 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/reconcilers/operation"
+	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+// nothingElse is asked for no fact: all that the policies want to know is in the pass.
+type nothingElse struct{}
+
+func (n nothingElse) For(*admissionv1.AdmissionRequest, facts.Subject) engine.Reader { return n }
+
+func (nothingElse) Read(context.Context, engine.Query) (engine.Answer, error) {
+	return engine.Answer{}, errors.New("asked beyond the pass")
+}
+
+var (
+	allTypes = []v1alpha1.OperationType{
+		v1alpha1.OperationStart, v1alpha1.OperationStop, v1alpha1.OperationRestart, v1alpha1.OperationMigrate, v1alpha1.OperationEvict,
+	}
+	allRunPolicies = []v1alpha1.RunPolicy{
+		v1alpha1.RunPolicyAlwaysOn, v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually, v1alpha1.RunPolicyManual, v1alpha1.RunPolicyAlwaysOff,
+	}
+	allPhases = []v1alpha1.VirtualMachinePhase{
+		"", v1alpha1.VirtualMachinePending, v1alpha1.VirtualMachineWaitingForImage, v1alpha1.VirtualMachineProvisioning,
+		v1alpha1.VirtualMachineStopped, v1alpha1.VirtualMachineStarting, v1alpha1.VirtualMachineRunning, v1alpha1.VirtualMachineStopping,
+		v1alpha1.VirtualMachineMigrating, v1alpha1.VirtualMachinePaused, v1alpha1.VirtualMachineDegraded, v1alpha1.VirtualMachineFailed,
+	}
+)
+
+// everyOperation gives each type with and without force; there is no forced Start.
+func everyOperation() []v1alpha1.VirtualMachineOperation {
+	var all []v1alpha1.VirtualMachineOperation
+	for _, t := range allTypes {
+		for _, force := range []bool{false, true} {
+			if force && t == v1alpha1.OperationStart {
+				continue
+			}
+			all = append(all, v1alpha1.VirtualMachineOperation{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: keyOf(t, force), UID: types.UID(keyOf(t, force))},
+				Spec: v1alpha1.VirtualMachineOperationSpec{
+					Type: t, Force: force, VirtualMachineName: "vm-0", RequestedBy: &v1alpha1.Requester{Username: "ann"},
+				},
+			})
+		}
+	}
+	return all
+}
+
+// The tables of the model say what the shipped policies say: of each operation over each other, over each other holder, and of
+// each operation with each run policy in each phase.
+func TestTablesAreThoseOfThePolicies(t *testing.T) {
+	judge, err := shippedTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := catalog.Compile(shipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := webhooks.NewGate(set, nothingElse{}, webhooks.NewRecorder(prometheus.NewRegistry(), io.Discard, false), time.Now)
+	compare := func(o *v1alpha1.VirtualMachineOperation, vm *v1alpha1.VirtualMachine, unfinished ...v1alpha1.VirtualMachineOperation) {
+		t.Helper()
+		ours, _ := judge.Arbitrate(t.Context(), o, vm, unfinished)
+		theirs, err := gate.Arbitrate(t.Context(), o, vm, unfinished)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := operation.Ruling(theirs)
+		ours.Message, want.Message = "", ""
+		slices.Sort(want.Supersedes)
+		if want.Denied { // of several reasons any is good
+			ours, want = operation.Ruling{Denied: ours.Denied}, operation.Ruling{Denied: true}
+		}
+		if diff := cmp.Diff(want, ours); diff != "" {
+			t.Errorf("%s of %+v, %d unfinished (-policies +tables):\n%s", o.Name, vm, len(unfinished), diff)
+		}
+	}
+	machine := func(p v1alpha1.RunPolicy, phase v1alpha1.VirtualMachinePhase) *v1alpha1.VirtualMachine {
+		vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vm-0", UID: "uid"}}
+		vm.Spec.RunPolicy, vm.Status.Phase = p, phase
+		return vm
+	}
+	for _, o := range everyOperation() {
+		compare(&o, nil)
+		for _, p := range allRunPolicies {
+			for _, phase := range allPhases {
+				compare(&o, machine(p, phase))
+			}
+		}
+		for _, other := range everyOperation() {
+			other.Name, other.UID = "other "+other.Name, "other"
+			for _, phase := range []v1alpha1.VirtualMachinePhase{v1alpha1.VirtualMachineRunning, v1alpha1.VirtualMachineStopping, v1alpha1.VirtualMachineStopped} {
+				compare(&o, machine(v1alpha1.RunPolicyManual, phase), other)
+				undoing := machine(v1alpha1.RunPolicyManual, phase)
+				undoing.Status.Undoing = []v1alpha1.UndoingOperation{{ID: "other", Origin: v1alpha1.OriginOperation, Type: other.Spec.Type, End: v1alpha1.EndDeleted}}
+				compare(&o, undoing, other)
+				held := machine(v1alpha1.RunPolicyManual, phase)
+				held.Status.ActiveOperation = &v1alpha1.ActiveOperation{ID: "x", Origin: v1alpha1.OriginRunPolicy, Type: other.Spec.Type}
+				compare(&o, held)
+			}
+		}
+		deleted := machine(v1alpha1.RunPolicyManual, v1alpha1.VirtualMachineRunning)
+		deleted.Status.ActiveOperation = &v1alpha1.ActiveOperation{ID: "x", Origin: v1alpha1.OriginDeletion, Type: v1alpha1.OperationDelete}
+		compare(&o, deleted)
+	}
+}
