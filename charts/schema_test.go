@@ -2,6 +2,7 @@ package charts_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -85,7 +86,11 @@ func TestSchemaDecides(t *testing.T) {
 		machine   = "VirtualMachine"
 		operation = "VirtualMachineOperation"
 		policy    = "RegoPolicy"
+		server    = "VSphereServer"
 		modules   = "modules: [{name: a.rego, source: package a}]"
+		to        = "credentialsSecretRef: {name: vc}"
+		trust     = "trust: {caBundle: '-----BEGIN CERTIFICATE-----'}"
+		reached   = "url: 'https://vc', " + trust + ", " + to
 		match     = `match: {resources: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}`
 	)
 	tests := map[string]struct {
@@ -138,10 +143,30 @@ func TestSchemaDecides(t *testing.T) {
 		"a library with a match":     {kind: policy, spec: "{package: sallyport.lib, library: true, " + modules + ", " + match + "}", want: "spec.match is not allowed"},
 		"a library with reads":       {kind: policy, spec: "{package: sallyport.lib, library: true, reads: [{apiVersion: v1, kind: Pod}], " + modules + "}", want: "spec.reads is not allowed"},
 		"a library with parameters":  {kind: policy, spec: "{package: sallyport.lib, library: true, parameters: {}, " + modules + "}", want: "spec.parameters is not allowed"},
+		"a server without tenants":   {kind: server, spec: "{" + reached + "}"},
+		"a server by thumbprint":     {kind: server, spec: "{url: 'https://vc', " + to + ", trust: {thumbprint: 'aA" + strings.Repeat(":0f", 31) + "'}}"},
+		"a server without trust":     {kind: server, spec: "{url: 'https://vc', " + to + "}", want: "spec.trust: Required value"},
+		"a server with empty trust":  {kind: server, spec: "{url: 'https://vc', " + to + ", trust: {}}", want: "spec.trust needs exactly one of caBundle and thumbprint"},
+		"a server trusted twice":     {kind: server, spec: "{url: 'https://vc', " + to + ", trust: {caBundle: '-----BEGIN CERTIFICATE-----', thumbprint: 'aA" + strings.Repeat(":0f", 31) + "'}}", want: "spec.trust needs exactly one of caBundle and thumbprint"},
+		"a bundle that is none":      {kind: server, spec: "{url: 'https://vc', " + to + ", trust: {caBundle: 'MIIC'}}", want: "spec.trust.caBundle must have a certificate in PEM"},
+		"a short thumbprint":         {kind: server, spec: "{url: 'https://vc', " + to + ", trust: {thumbprint: 'aA" + strings.Repeat(":0f", 19) + "'}}", want: "spec.trust.thumbprint must be the SHA-256"},
+		"a tenant by name":           {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, folders: [/dc/vm/a], adopt: true}]}"},
+		"a tenant by labels":         {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {selector: {matchLabels: {a: b}}}}]}"},
+		"a tenant by both":           {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a], selector: {}}}]}", want: "namespaces needs exactly one of names and selector"},
+		"a tenant by nothing":        {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {}}]}", want: "namespaces needs exactly one of names and selector"},
+		"two tenants of a name":      {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}}, {name: a, namespaces: {names: [b]}}]}", want: "spec.tenants[1]: Duplicate value"},
+		"adoption of nothing":        {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, adopt: true}]}", want: "adopt: true needs at least one entry in folders"},
+		"a folder that is a root":    {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, folders: [//]}]}", want: "must be an inventory path"},
+		"a folder without a root":    {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, folders: [dc/vm]}]}", want: "must be an inventory path"},
+		"a folder with a slash":      {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, folders: [/dc/vm/]}]}", want: "must be an inventory path"},
+		"a folder above":             {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, folders: [/dc/vm/a/../b]}]}", want: "must not have . or .. as an element"},
+		"a folder with dots":         {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, folders: [/dc/vm/...a..]}]}"},
+		"a pool above":               {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, resourcePools: [/dc/..]}]}", want: "must not have . or .. as an element"},
+		"a datastore by its name":    {kind: server, spec: "{" + reached + ", tenants: [{name: a, namespaces: {names: [a]}, datastores: [fast]}]}", want: "must be an inventory path"},
 		"a long timeout":             {kind: policy, spec: "{package: a, timeoutMilliseconds: 5000, " + modules + ", " + match + "}", want: "spec.timeoutMilliseconds"},
 	}
 	schemas := map[string]kindSchema{}
-	for _, kind := range []string{machine, operation, policy} {
+	for _, kind := range []string{machine, operation, policy, server} {
 		schemas[kind] = newKindSchema(t, kind)
 	}
 	for name, test := range tests {
@@ -152,6 +177,32 @@ func TestSchemaDecides(t *testing.T) {
 				old = schema.decode(t, "spec: "+test.old)
 			}
 			checkErrors(t, schema.validate(schema.decode(t, "spec: "+test.spec), old), test.want)
+		})
+	}
+}
+
+// The URL of a vCenter, and the one error that it gives.
+func TestSchemaOfServerURLs(t *testing.T) {
+	schema := newKindSchema(t, "VSphereServer")
+	for name, test := range map[string][2]string{
+		"a host":                            {"https://vcenter.example.org", ""},
+		"a port and a path":                 {"https://vcenter.example.org:8443/sdk", ""},
+		"an address":                        {"https://[2001:db8::1]:443/", ""},
+		"not encrypted":                     {"http://vcenter.example.org", "spec.url must begin with https://"},
+		"a user":                            {"https://root:secret@vcenter.example.org", "spec.url must not hold a user or a password"},
+		"another path":                      {"https://vcenter.example.org/ui", "spec.url must be https://host"},
+		"a question":                        {"https://vcenter.example.org/sdk?a=b", "spec.url must be https://host"},
+		"a fragment":                        {"https://vcenter.example.org#a", "spec.url must be https://host"},
+		"no host":                           {"https://:443/sdk", "spec.url must be https://host"},
+		"a port that is no number":          {"https://vcenter:https", "spec.url must be https://host"},
+		"a line that follows":               {"https://vcenter\nhttps://other", "spec.url must be https://host"},
+		"nothing that could be an address":  {"https:///sdk", "spec.url must be https://host"},
+		"a host that ends in a hyphen":      {"https://vcenter-", "spec.url must be https://host"},
+		"a place in the middle of the text": {"see https://vcenter", "spec.url must begin with https://"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := fmt.Sprintf("spec: {url: %q, trust: {caBundle: '-----BEGIN CERTIFICATE-----'}, credentialsSecretRef: {name: vc}}", test[0])
+			checkErrors(t, schema.validate(schema.decode(t, text), nil), test[1])
 		})
 	}
 }
@@ -172,6 +223,7 @@ func TestSchemaDefaults(t *testing.T) {
 	tests := map[string]map[string]any{
 		"VirtualMachine":          {"runPolicy": "AlwaysOnUnlessStoppedManually", "terminationGracePeriodSeconds": int64(180)},
 		"VirtualMachineOperation": {"force": false, "ttlSecondsAfterFinished": int64(86400)},
+		"VSphereServer":           {},
 		"RegoPolicy":              {"mode": "Enforce", "onError": "Deny", "timeoutMilliseconds": int64(500), "library": false},
 	}
 	for kind, want := range tests {

@@ -25,7 +25,7 @@ func TestShipped(t *testing.T) {
 			t.Errorf("%s has %d modules and %d tests, want one of each", p.Name, len(p.Spec.Modules), len(p.Spec.Tests))
 		}
 	}
-	want := []string{"lib-operations", "defaults", "operations-applicability", "operations-supersede"}
+	want := []string{"lib-operations", "defaults", "operations-applicability", "operations-supersede", "servers-tenancy"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}

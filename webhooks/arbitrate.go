@@ -20,7 +20,7 @@ import (
 // arbitrating is the endpoint of decisions that reconcilers ask for, in metrics and decision records.
 const arbitrating = "arbitrate"
 
-// Ruling is what the policies say of an operation at the moment at which it would be carried out.
+// Ruling is what the policies say of an operation, or of a machine, at the moment at which something would be done about it.
 type Ruling struct {
 	// Denied tells that a policy in mode Enforce refuses it; Reason and Message are the denials'.
 	Denied          bool
@@ -55,15 +55,22 @@ func reviewOfOperation(o *v1alpha1.VirtualMachineOperation) (*Review, error) {
 	o = o.DeepCopy()
 	kind := v1alpha1.GroupVersion.WithKind("VirtualMachineOperation")
 	o.SetGroupVersionKind(kind)
-	raw, err := json.Marshal(o)
+	return reviewOfCreation(o, kind, "virtualmachineoperations", requesterOf(o))
+}
+
+// reviewOfCreation is the request by which an object that exists already would be created by that user.
+func reviewOfCreation(
+	object metav1.Object, kind schema.GroupVersionKind, resource string, user authenticationv1.UserInfo,
+) (*Review, error) {
+	raw, err := json.Marshal(object)
 	if err != nil {
 		return nil, err
 	}
 	request := &admissionv1.AdmissionRequest{
-		UID: uuid.NewUUID(), Operation: admissionv1.Create, Namespace: o.Namespace, Name: o.Name,
+		UID: uuid.NewUUID(), Operation: admissionv1.Create, Namespace: object.GetNamespace(), Name: object.GetName(),
 		Kind:     metav1.GroupVersionKind(kind),
-		Resource: metav1.GroupVersionResource(v1alpha1.GroupVersion.WithResource("virtualmachineoperations")),
-		UserInfo: requesterOf(o), Object: runtime.RawExtension{Raw: raw},
+		Resource: metav1.GroupVersionResource(kind.GroupVersion().WithResource(resource)),
+		UserInfo: user, Object: runtime.RawExtension{Raw: raw},
 	}
 	text, err := json.Marshal(request)
 	if err != nil {

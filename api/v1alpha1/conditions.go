@@ -147,6 +147,31 @@ const (
 	ReasonVirtualMachineReplaced ConditionReason = "VirtualMachineReplaced"
 )
 
+// Reasons of a VSphereServer's condition Ready. One that lacks a right that it needs has PermissionDenied, one that does not
+// answer has RuntimeUnavailable.
+const (
+	// ReasonConnected (Ready true): the vCenter answers and takes the credentials.
+	ReasonConnected ConditionReason = "Connected"
+	// ReasonLoginRefused (Ready false): the vCenter does not take the user and the
+	// password.
+	ReasonLoginRefused ConditionReason = "LoginRefused"
+	// ReasonCertificateNotTrusted (Ready false): the certificate that the vCenter
+	// shows is not what spec.trust says. Nothing was sent to it.
+	ReasonCertificateNotTrusted ConditionReason = "CertificateNotTrusted"
+	// ReasonTrustInvalid (Ready false): spec.trust cannot be used. The message
+	// says why.
+	ReasonTrustInvalid ConditionReason = "TrustInvalid"
+	// ReasonSecretNotFound (Ready false): there is no Secret of the name that
+	// spec.credentialsSecretRef has.
+	ReasonSecretNotFound ConditionReason = "SecretNotFound"
+	// ReasonSecretIncomplete (Ready false): the Secret with the credentials lacks
+	// a key, or has nothing under it. The message names the key.
+	ReasonSecretIncomplete ConditionReason = "SecretIncomplete"
+	// ReasonSecretUnreadable (Ready unknown): the Secret with the credentials
+	// could not be read, so that nothing is known of it.
+	ReasonSecretUnreadable ConditionReason = "SecretUnreadable"
+)
+
 const (
 	// ConditionCompiled of a RegoPolicy is true when its current generation
 	// compiles and keeps to the contract. Set by the policy reconciler.

@@ -26,6 +26,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&VirtualMachine{}, &VirtualMachineList{},
 		&VirtualMachineOperation{}, &VirtualMachineOperationList{},
 		&RegoPolicy{}, &RegoPolicyList{},
+		&VSphereServer{}, &VSphereServerList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

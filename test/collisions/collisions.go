@@ -44,6 +44,8 @@ type Hypervisor struct {
 	Hold func(kind runtime.TaskKind) (release func())
 	// IgnoreShutdown has the guest ignore requests to shut down; HeedShutdown has it heed them, also the last one.
 	IgnoreShutdown, HeedShutdown func()
+	// GoOff has the machine go off by itself, as one does that crashes.
+	GoOff func()
 	// IgnoreCancel has tasks of the machine run to their end whatever is asked.
 	IgnoreCancel func()
 	// Away has the hypervisor not answer for the machine until back is called.

@@ -98,11 +98,12 @@ func forcedRestartOverRestart(t *testing.T, c *Cluster) {
 }
 
 func stopOverRunPolicy(t *testing.T, c *Cluster) {
-	m := c.machine(t, v1alpha1.PowerStopped)
+	m := c.machine(t, v1alpha1.PowerRunning)
 	m.Hold(runtime.TaskPowerOn)
 	vm := m.get()
 	vm.Spec.RunPolicy = v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually
 	m.must(c.Client.Update(t.Context(), vm))
+	m.GoOff()
 	m.until("the run policy is starting it", func() bool {
 		a := m.get().Status.ActiveOperation
 		return a != nil && a.Origin == v1alpha1.OriginRunPolicy && a.Type == v1alpha1.OperationStart

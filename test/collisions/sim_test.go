@@ -83,7 +83,7 @@ func start(ctx context.Context, dir string, logs *os.File) (plane *env.ControlPl
 		return plane, nil, err
 	}
 	sallyport, err := install.Start(ctx, plane, install.Options{
-		Binary: binary, Flags: []string{"--decision-records", "off"}, Env: server.Environment("manager"), Logs: logs,
+		Binary: binary, Flags: []string{"--decision-records", "off", "--poll-interval", "200ms"}, Env: server.Environment("manager"), Logs: logs,
 	})
 	if err != nil {
 		return plane, nil, errors.Join(err, server.Close())
@@ -123,6 +123,7 @@ func simulated(ctx context.Context, config *rest.Config, world *fake.World, serv
 					world.SetGuest(uid, fake.Guest{Steps: 1})
 					world.GuestActs(uid)
 				},
+				GoOff:        func() { world.GuestPowersOff(uid) },
 				IgnoreCancel: func() { world.SetCancels(uid, fake.Cancels{Ignored: true}) },
 				Away:         func() func() { return away.begin(uid) },
 				Power: func() v1alpha1.PowerState {

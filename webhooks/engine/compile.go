@@ -39,6 +39,9 @@ func (p *Policy) Name() string { return p.name }
 // Revision identifies what the policy was compiled from: modules, imported libraries, parameters, reads and timeout.
 func (p *Policy) Revision() string { return p.revision }
 
+// Reads is every kind that its facts may ask for.
+func (p *Policy) Reads() []Read { return slices.Clone(p.reads) }
+
 // Validates tells whether the policy has anything to say on the validating endpoint.
 func (p *Policy) Validates() bool { return p.judge[admit] != nil }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -31,7 +33,14 @@ import (
 // Pods are the kind of these tests: a label stands for what other kinds have in their spec, and spec.nodeName and
 // status.phase are fields that the API server can select by.
 
-func TestMain(m *testing.M) { env.Main(m, env.Options{}) }
+func TestMain(m *testing.M) {
+	crds, err := charts.CRDs() // for a kind of ours that is cluster-scoped
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	env.Main(m, env.Options{CRDs: crds})
+}
 
 var podReads = []engine.Read{{APIVersion: "v1", Kind: "Pod", Indexes: []string{"spec.nodeName"}}}
 
@@ -248,6 +257,36 @@ func TestOldObjectAnswersForTheObjectUnderReview(t *testing.T) {
 	subject := facts.Subject{Kind: schema.GroupKind{Kind: "Pod"}, Namespace: f.namespace, Name: "a", UID: "u", Old: old}
 	if got, _ := f.read(t, subject, f.pods(func(q *engine.Query) { q.Name = "a" })); got != "before" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Kinds without a namespace, of the core group and of ours, are asked for by name alone.
+func TestClusterScopedKinds(t *testing.T) {
+	f := newFixture(t, nil, engine.Read{APIVersion: "v1", Kind: "Namespace"}, engine.Read{APIVersion: "sallyport.dev/v1alpha1", Kind: "VSphereServer"})
+	server := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "sallyport.dev/v1alpha1", "kind": "VSphereServer", "metadata": map[string]any{"name": f.namespace},
+		"spec": map[string]any{
+			"url": "https://vc", "credentialsSecretRef": map[string]any{"name": "vc"},
+			"trust": map[string]any{"caBundle": "-----BEGIN CERTIFICATE-----"},
+		},
+	}}
+	if err := f.client.Create(t.Context(), server); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitSync(t)
+	for _, apiVersion := range []string{"v1", "sallyport.dev/v1alpha1"} {
+		kind := map[string]string{"v1": "Namespace", "sallyport.dev/v1alpha1": "VSphereServer"}[apiVersion]
+		for _, live := range []bool{false, true} {
+			q := engine.Query{APIVersion: apiVersion, Kind: kind, Name: f.namespace, Live: live}
+			f.await(t, kind, func() bool {
+				answer, err := f.For(nil, facts.Subject{}).Read(t.Context(), q)
+				return err == nil && answer.Live == live && answer.Value.Get("metadata").Get("name").Text() == f.namespace
+			})
+			q.Name = "no-such"
+			if answer, err := f.For(nil, facts.Subject{}).Read(t.Context(), q); err != nil || !answer.Value.IsNull() {
+				t.Errorf("%s, live %v: got %+v, %v for one that does not exist", kind, live, answer, err)
+			}
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 const (
 	// leaseName is the name of the lease. Another name would let a replica of another release lead beside this one.
 	leaseName = "sallyport-manager"
-	// defaultNamespace is where the lease is outside of a pod.
+	// defaultNamespace is where Sallyport is installed, outside of a pod.
 	defaultNamespace = "sallyport-system"
 	// podNamespaceFile says in a pod which namespace it is in.
 	podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -39,7 +39,7 @@ func (o *Options) newHandover(config *rest.Config, locks *claim.Locks) (*claim.H
 	if err != nil {
 		return nil, fmt.Errorf("naming this replica: %w", err)
 	}
-	namespace, err := o.leaseNamespace()
+	namespace, err := o.namespace()
 	if err != nil {
 		return nil, err
 	}
@@ -51,16 +51,17 @@ func (o *Options) newHandover(config *rest.Config, locks *claim.Locks) (*claim.H
 	}, o.LeaseDuration, o.CallTimeout, locks, time.Now), nil
 }
 
-func (o *Options) leaseNamespace() (string, error) {
-	if o.LeaseNamespace != "" {
-		return o.LeaseNamespace, nil
+// namespace is where the lease is, and the Secrets with credentials.
+func (o *Options) namespace() (string, error) {
+	if o.Namespace != "" {
+		return o.Namespace, nil
 	}
 	text, err := os.ReadFile(podNamespaceFile)
 	if os.IsNotExist(err) {
 		return defaultNamespace, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("finding the namespace of this pod for the lease (--leader-election-namespace would name it): %w", err)
+		return "", fmt.Errorf("finding the namespace of this pod (--namespace would name it): %w", err)
 	}
 	return strings.TrimSpace(string(text)), nil
 }

@@ -30,7 +30,7 @@ import (
 // recordsPatience is how long the end of the manager waits for decision records to be taken.
 const recordsPatience = 5 * time.Second
 
-// NewCommand makes the command that runs the manager with those runtimes.
+// NewCommand makes the command that runs the manager. Runtimes are nil but for tests, which have machines of their own.
 func NewCommand(runtimes Runtimes) *cobra.Command {
 	o := &Options{}
 	command := &cobra.Command{
@@ -86,7 +86,19 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtime
 	defer recorder.Close(recordsPatience)
 	gate := webhooks.NewGate(set, store, recorder, time.Now)
 	gate.Register(mgr.GetWebhookServer().Register, mgr.GetLogger().WithName("webhooks"))
-	if err := addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), locks); err != nil {
+	if runtimes == nil {
+		connected := &vcenters{admits: gate.Admits}
+		defer connected.close()
+		namespace, err := o.namespace()
+		if err != nil {
+			return err
+		}
+		if err := addVCenters(mgr, connected, namespace); err != nil {
+			return err
+		}
+		runtimes = connected.runtime
+	}
+	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), locks); err != nil {
 		return err
 	}
 	for _, p := range set.Policies() {

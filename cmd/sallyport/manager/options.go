@@ -22,12 +22,17 @@ type Options struct {
 	Records           string
 	RecordsDeniedOnly bool
 
-	// LeaderElect has only one of several replicas run the reconcilers: the one that has the lease in LeaseNamespace.
+	// Namespace is where Sallyport is installed: its lease is there, and the Secrets with the credentials of vCenters.
+	Namespace string
+
+	// LeaderElect has only one of several replicas run the reconcilers: the one that has the lease.
 	LeaderElect                               bool
-	LeaseNamespace                            string
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	// CallTimeout bounds every call of a runtime.
 	CallTimeout time.Duration
+	// PollInterval is how long to wait before looking again at what a runtime is doing, ResyncInterval before looking again at
+	// a machine that is as it should be.
+	PollInterval, ResyncInterval time.Duration
 }
 
 // addFlags adds the flags to a command.
@@ -42,11 +47,13 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.Records, "decision-records", "stdout", "where decision records go, a line of JSON each: stdout, off, or a file")
 	flags.BoolVar(&o.RecordsDeniedOnly, "decision-records-denied-only", false, "record only requests that were refused")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "run the reconcilers in one replica only, the one that has the lease; every replica serves the webhooks")
-	flags.StringVar(&o.LeaseNamespace, "leader-election-namespace", "", "namespace of the lease; empty means the pod's own, or "+defaultNamespace+" outside of a pod")
+	flags.StringVar(&o.Namespace, "namespace", "", "namespace that Sallyport is installed in, with its lease and the Secrets of VSphereServers; empty means the pod's own, or "+defaultNamespace+" outside of a pod")
 	flags.DurationVar(&o.LeaseDuration, "lease-duration", 15*time.Second, "how long other replicas wait for a leader that is silent, and the next one again before it sends anything to a runtime")
 	flags.DurationVar(&o.RenewDeadline, "renew-deadline", 10*time.Second, "how long a leader tries to renew its lease before it gives up")
 	flags.DurationVar(&o.RetryPeriod, "retry-period", 2*time.Second, "how long replicas wait between two looks at the lease")
 	flags.DurationVar(&o.CallTimeout, "runtime-call-timeout", runtime.DefaultCallTimeout, "how long a call of a runtime may take")
+	flags.DurationVar(&o.PollInterval, "poll-interval", 2*time.Second, "how long to wait before looking again at what a runtime is doing to a machine")
+	flags.DurationVar(&o.ResyncInterval, "resync-interval", 30*time.Second, "how long to wait before looking again at a machine that is as it should be")
 }
 
 // retryJitter is the factor by which leader election lengthens the retry period at most.

@@ -11,7 +11,7 @@ import (
 func parsed(t *testing.T, line string) *Options {
 	t.Helper()
 	o := &Options{}
-	command := NewCommand(NoRuntimes)
+	command := NewCommand(nil)
 	command.ResetFlags()
 	o.addFlags(command)
 	if err := command.ParseFlags(strings.Fields(line)); err != nil {
@@ -37,7 +37,7 @@ func TestLeaseFlagsMustFitEachOther(t *testing.T) {
 		"--renew-deadline 16s --runtime-call-timeout 1ns":  {"--lease-duration 15s"},
 		"--lease-duration 1s --leader-elect --policies /x": {"--lease-duration 1s"},
 	} {
-		err := parsed(t, line).Run(t.Context(), &rest.Config{}, NoRuntimes)
+		err := parsed(t, line).Run(t.Context(), &rest.Config{}, nil)
 		if err == nil {
 			t.Errorf("%s was taken", line)
 			continue
@@ -56,7 +56,7 @@ func TestLeaseFlagsMustFitEachOther(t *testing.T) {
 }
 
 func TestTheLeaseIsWhereItIsSaidToBe(t *testing.T) {
-	if got, err := parsed(t, "--leader-election-namespace here").leaseNamespace(); got != "here" || err != nil {
+	if got, err := parsed(t, "--namespace here").namespace(); got != "here" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
 }

@@ -13,16 +13,12 @@ import (
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
+	"sallyport.dev/sallyport/reconcilers/vsphereserver"
 	"sallyport.dev/sallyport/webhooks"
 )
 
 // Runtimes gives the runtime of a machine.
 type Runtimes func(*v1alpha1.VirtualMachine) (runtime.Runtime, error)
-
-// NoRuntimes are the runtimes of a release that has none yet.
-func NoRuntimes(vm *v1alpha1.VirtualMachine) (runtime.Runtime, error) {
-	return nil, runtime.NewNotSupported(nil, "this release runs no machines of kind %s yet", kindOf(vm))
-}
 
 // kindOf names the runtime that a machine wants, for people and metrics.
 func kindOf(vm *v1alpha1.VirtualMachine) string {
@@ -60,19 +56,34 @@ func (a arbiter) Arbitrate(
 	return operation.Ruling(ruling), err
 }
 
-// addReconcilers adds them to the manager. They send to runtimes under one set of locks.
-func addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, locks *claim.Locks) error {
-	events := mgr.GetEventRecorder("sallyport")
+// eventSource is who tells people, in events.
+const eventSource = "sallyport"
+
+// addVCenters adds the reconciler that connects vCenters, whose Secrets are in that namespace.
+func addVCenters(mgr ctrl.Manager, all *vcenters, namespace string) error {
+	servers := &vsphereserver.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, Servers: all,
+		Events: mgr.GetEventRecorder(eventSource), Now: time.Now,
+	}
+	if err := servers.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the VSphereServer reconciler: %w", err)
+	}
+	return nil
+}
+
+// addReconcilers adds those of operations and machines to the manager. They send to runtimes under one set of locks.
+func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, locks *claim.Locks) error {
+	events := mgr.GetEventRecorder(eventSource)
 	operations := &operation.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes, Arbiter: arbiter{gate},
-		Locks: locks, Events: events, Now: time.Now,
+		Locks: locks, Events: events, Now: time.Now, Poll: o.PollInterval,
 	}
 	if err := operations.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachineOperation reconciler: %w", err)
 	}
 	machines := &virtualmachine.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes,
-		Locks: locks, Events: events, Now: time.Now,
+		Locks: locks, Events: events, Now: time.Now, Poll: o.PollInterval, Resync: o.ResyncInterval,
 	}
 	if err := machines.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachine reconciler: %w", err)

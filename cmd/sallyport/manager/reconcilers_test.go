@@ -19,17 +19,6 @@ func machineOn(r v1alpha1.VirtualMachineRuntime) *v1alpha1.VirtualMachine {
 	return vm
 }
 
-func TestNoRuntimesNameTheKind(t *testing.T) {
-	for kind, r := range map[string]v1alpha1.VirtualMachineRuntime{
-		"vsphere": {VSphere: &v1alpha1.VSphereRuntime{}}, "pod": {Pod: &v1alpha1.PodRuntime{}}, "kubevirt": {KubeVirt: &v1alpha1.KubeVirtRuntime{}},
-	} {
-		_, err := NoRuntimes(machineOn(r))
-		if !runtime.IsNotSupported(err) || !strings.Contains(err.Error(), "kind "+kind) {
-			t.Errorf("%s: got %v", kind, err)
-		}
-	}
-}
-
 // Whatever runtime is handed to a reconciler, it waits as the handover says, and its calls are counted.
 func TestRuntimesKeepTheLimits(t *testing.T) {
 	vm := machineOn(v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}})
@@ -57,7 +46,7 @@ sallyport_runtime_calls_total{outcome="success",runtime="pod",verb="Ensure"} 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sallyport_runtime_calls_total"); err != nil {
 		t.Error(err)
 	}
-	if _, err := Runtimes(NoRuntimes).within(runtime.Limits{}, prometheus.NewRegistry())(vm); !runtime.IsNotSupported(err) {
+	if _, err := Runtimes((&vcenters{}).runtime).within(runtime.Limits{}, prometheus.NewRegistry())(vm); !runtime.IsNotSupported(err) {
 		t.Errorf("without a runtime: got %v", err)
 	}
 }

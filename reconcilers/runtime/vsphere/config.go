@@ -73,7 +73,7 @@ func (c *Config) trust() (*tls.Config, error) {
 	trust.VerifyConnection = func(state tls.ConnectionState) error {
 		got := sha256.Sum256(state.PeerCertificates[0].Raw)
 		if !bytes.Equal(got[:], want) {
-			return errThumbprint
+			return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: errThumbprint}
 		}
 		return nil
 	}

@@ -1,0 +1,245 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Keys of the Secret that a VSphereServer's credentialsSecretRef names.
+const (
+	// CredentialsUsernameKey holds the user, such as sallyport@vsphere.local.
+	CredentialsUsernameKey = "username"
+	// CredentialsPasswordKey holds the user's password.
+	CredentialsPasswordKey = "password"
+)
+
+// InventoryPath is a place in vCenter's inventory, such as /datacenter/vm/team-a. A slash in a name is written %2f, as
+// vCenter does.
+//
+// +kubebuilder:validation:MinLength=2
+// +kubebuilder:validation:MaxLength=512
+// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/]+)+$')",message="must be an inventory path such as /datacenter/vm/folder: from the root, without empty elements and without a slash at its end"
+// +kubebuilder:validation:XValidation:rule="!self.matches('/[.][.]?(/|$)')",message="must not have . or .. as an element: give the path itself"
+type InventoryPath string
+
+// VSphereServerSpec is a vCenter and who may use it. Administrators own it.
+type VSphereServerSpec struct {
+	// Where the vCenter is, such as https://vcenter.example.org. The path may be
+	// left out or be /sdk. A user does not belong here: credentialsSecretRef names
+	// the Secret with it.
+	// +required
+	// +kubebuilder:validation:MinLength=9
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://')",message="spec.url must begin with https://: credentials are never sent in the clear"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('@')",message="spec.url must not hold a user or a password: spec.credentialsSecretRef names the Secret with them"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('https://') || self.contains('@') || self.matches('^https://([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[[][0-9A-Fa-f:.]+[]])(:[0-9]{1,5})?(/|/sdk)?$')",message="spec.url must be https://host, https://host:port or either with /sdk at its end"
+	URL string `json:"url"`
+
+	// What the vCenter's certificate must be for Sallyport to talk to it. There
+	// is no way to skip the verification.
+	// +required
+	Trust VSphereTrust `json:"trust"`
+
+	// The Secret with the user and the password, in the namespace that Sallyport
+	// is installed in, under the keys username and password. It may be made later
+	// and be changed at any time.
+	// +required
+	CredentialsSecretRef CredentialsSecretReference `json:"credentialsSecretRef"`
+
+	// Which namespaces may use which part of the vCenter. A namespace that no
+	// entry admits may use nothing; one that several admit may use what each of
+	// them allows. Default none.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Tenants []VSphereTenant `json:"tenants,omitempty"`
+}
+
+// VSphereTrust says which certificate is the vCenter's.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.caBundle) != has(self.thumbprint)",message="spec.trust needs exactly one of caBundle and thumbprint"
+type VSphereTrust struct {
+	// Certificates of authorities in PEM. The vCenter's certificate must be
+	// signed by one of them, be for the host in spec.url, and not have expired.
+	// Set this or thumbprint.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=65536
+	// +kubebuilder:validation:XValidation:rule="self.contains('-----BEGIN CERTIFICATE-----')",message="spec.trust.caBundle must have a certificate in PEM, which begins with -----BEGIN CERTIFICATE-----"
+	CABundle string `json:"caBundle,omitempty"`
+
+	// The SHA-256 of the vCenter's certificate, as 32 pairs of hex digits with
+	// colons between them. Nothing else is asked of that certificate, so this
+	// has to be changed whenever the certificate is. Set this or caBundle.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=95
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){31}$')",message="spec.trust.thumbprint must be the SHA-256 of the certificate, 32 pairs of hex digits with colons between them: openssl x509 -noout -fingerprint -sha256 prints it"
+	Thumbprint string `json:"thumbprint,omitempty"`
+}
+
+// CredentialsSecretReference names a Secret in the namespace that Sallyport is
+// installed in.
+type CredentialsSecretReference struct {
+	// The name of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// VSphereTenant is what some namespaces may use of a vCenter.
+//
+// +kubebuilder:validation:XValidation:rule="!self.adopt || has(self.folders) && size(self.folders) > 0",message="adopt: true needs at least one entry in folders: machines below them may be adopted"
+type VSphereTenant struct {
+	// What the entry is called.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// The namespaces that the entry is for.
+	// +required
+	Namespaces TenantNamespaces `json:"namespaces"`
+
+	// Folders of machines, by inventory path, such as /datacenter/vm/team-a.
+	// Machines in them and in folders below them may be used. Default none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	Folders []InventoryPath `json:"folders,omitempty"`
+
+	// Resource pools that machines may be made in, by inventory path, such as
+	// /datacenter/host/cluster/Resources/team-a. Default none. Nothing is made in
+	// a vCenter yet.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	ResourcePools []InventoryPath `json:"resourcePools,omitempty"`
+
+	// Datastores that machines may be made on, by inventory path, such as
+	// /datacenter/datastore/fast. Default none. Nothing is made in a vCenter yet.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	Datastores []InventoryPath `json:"datastores,omitempty"`
+
+	// Whether a VirtualMachine may adopt a machine that exists below one of the
+	// folders. Default false.
+	// +optional
+	// +kubebuilder:default=false
+	Adopt bool `json:"adopt"`
+}
+
+// TenantNamespaces chooses namespaces.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.names) != has(self.selector)",message="namespaces needs exactly one of names and selector"
+type TenantNamespaces struct {
+	// The namespaces by name. Set this or selector.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=128
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	Names []string `json:"names,omitempty"`
+
+	// The namespaces by their labels; an empty selector is every namespace.
+	// Whoever may change the labels of a namespace can make it a tenant. Set this
+	// or names.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+}
+
+// VSphereServerStatus is what is known of a vCenter.
+type VSphereServerStatus struct {
+	// The metadata.generation that the rest of the status was made from. Set by
+	// the VSphereServer reconciler, like everything here.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Ready is true when the vCenter answers and takes the credentials. The rest
+	// of the status is then current; otherwise it is as it was last seen.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// The version of the vCenter, such as 8.0.3.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Version string `json:"version,omitempty"`
+
+	// The UUID that tells this vCenter from every other, whatever its address.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	InstanceUUID string `json:"instanceUUID,omitempty"`
+
+	// The ESXi hosts of the vCenter, by name; as many as a vCenter can have.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=2500
+	Hosts []VSphereHost `json:"hosts,omitempty"`
+}
+
+// VSphereHost is an ESXi host of a vCenter.
+type VSphereHost struct {
+	// What vCenter calls the host. It is the node name of machines on it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// The cluster that the host is in. For a host on its own it is the host's
+	// own name.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Cluster string `json:"cluster,omitempty"`
+
+	// Whether vCenter is connected to the host. Machines cannot be moved to one
+	// that it is not connected to.
+	// +required
+	Connected bool `json:"connected"`
+
+	// Whether the host is in maintenance mode: no machine is to run there.
+	// +required
+	InMaintenance bool `json:"inMaintenance"`
+}
+
+// VSphereServer is a vCenter that VirtualMachines can be in: how it is reached,
+// and which namespaces may use which part of it. Only administrators can write
+// it; what a namespace may do with it is decided by the policy servers-tenancy.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,path=vsphereservers,shortName=svsrv,categories=sallyport
+// +kubebuilder:selectablefield:JSONPath=`.spec.url`
+// +kubebuilder:selectablefield:JSONPath=`.spec.credentialsSecretRef.name`
+// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.url`,description="Where the vCenter is."
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether it answers and takes the credentials."
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not, in one word."
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`,description="Its version, as last seen."
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."
+type VSphereServer struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// The vCenter and who may use it. Administrators own it.
+	// +required
+	Spec VSphereServerSpec `json:"spec"`
+
+	// What is known of the vCenter.
+	// +optional
+	Status VSphereServerStatus `json:"status,omitzero"`
+}
+
+// VSphereServerList is a list of VSphereServers.
+//
+// +kubebuilder:object:root=true
+type VSphereServerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+
+	// The vCenters.
+	Items []VSphereServer `json:"items"`
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// scheme knows the kinds that the plugin reads and writes.
+var scheme = runtime.NewScheme()
+
+func init() { utilruntime.Must(v1alpha1.AddToScheme(scheme)) }
+
+// Both kinds as the API server names them.
+const machineKind, operationKind = "VirtualMachine", "VirtualMachineOperation"
+
+// qps and burst are enough for what one command asks at once.
+const qps, burst = 50, 100
+
+// cluster is where a command works: an API server, and a namespace.
+type cluster struct {
+	client.WithWatch
+	namespace string
+}
+
+// connect finds the cluster that the flags, the environment and the kubeconfig name.
+func (p *plugin) connect() (*cluster, error) {
+	config, err := p.flags.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster: %w", err)
+	}
+	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("finding the namespace: %w", err)
+	}
+	config = rest.AddUserAgent(rest.CopyConfig(config), "kubectl-sallyport")
+	config.QPS, config.Burst = qps, burst
+	config.WarningHandler = rest.NewWarningWriter(p.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper()})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return &cluster{WithWatch: c, namespace: namespace}, nil
+}
+
+// mapper knows the two kinds by heart, which saves asking the API server for all that it serves.
+func mapper() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion})
+	for _, kind := range []string{machineKind, operationKind} {
+		m.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	}
+	return m
+}
+
+func (c *cluster) key(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: c.namespace, Name: name}
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// verb is a command that asks for one type of operation.
+type verb struct {
+	use, short, example string
+	kind                v1alpha1.OperationType
+}
+
+var verbs = []verb{
+	{"start", "Power virtual machines on", `  # Power on, and wait until that is seen
+  kubectl sallyport start web-1 --wait`, v1alpha1.OperationStart},
+	{"stop", "Shut virtual machines down", `  # Shut two guests down
+  kubectl sallyport stop web-1 web-2
+
+  # Would it be accepted? Nothing is done
+  kubectl sallyport stop web-1 --dry-run=server
+
+  # Power off without asking the guest, in the place of a stop that the guest ignores
+  kubectl sallyport stop web-1 --force`, v1alpha1.OperationStop},
+	{"restart", "Shut virtual machines down and power them on again", `  # Restart, and give up after five minutes
+  kubectl sallyport restart web-1 --deadline 5m --wait`, v1alpha1.OperationRestart},
+	{"migrate", "Move virtual machines to another node", `  # Wherever the runtime chooses
+  kubectl sallyport migrate web-1
+
+  # To a node, or to a node with these labels
+  kubectl sallyport migrate web-1 --to esx-3
+  kubectl sallyport migrate web-1 --node-selector zone=b,disk=ssd`, v1alpha1.OperationMigrate},
+	{"evict", "Move virtual machines off their nodes, to wherever there is room", `  # Off its node, and tell how it goes
+  kubectl sallyport evict web-1 --wait`, v1alpha1.OperationEvict},
+}
+
+// operate is one command that asks for operations.
+type operate struct {
+	*plugin
+	verb
+	force, wait            bool
+	timeout, deadline, ttl time.Duration
+	dryRun                 string
+	migrate                v1alpha1.MigrateTarget
+	selector               map[string]string
+	print                  *genericclioptions.PrintFlags
+	printer                printers.ResourcePrinter
+}
+
+func (p *plugin) operateCommand(v verb) *cobra.Command {
+	o := &operate{plugin: p, verb: v, print: genericclioptions.NewPrintFlags("created").WithTypeSetter(scheme)}
+	command := &cobra.Command{
+		Use:   v.use + " VM...",
+		Short: v.short,
+		Long: v.short + ".\n\nCreates a VirtualMachineOperation of type " + string(v.kind) + " for each. What is refused is shown as the API server\n" +
+			"says it; the others are tried all the same.",
+		Example: v.example,
+		Args: func(command *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage(command, errors.New("which VirtualMachine? Name at least one"))
+			}
+			return nil
+		},
+		RunE:              func(command *cobra.Command, args []string) error { return o.run(command, args) },
+		ValidArgsFunction: p.completeMachines,
+	}
+	o.addFlags(command)
+	return command
+}
+
+func (o *operate) addFlags(command *cobra.Command) {
+	f := command.Flags()
+	f.BoolVar(&o.force, "force", false, "do not wait for the guest")
+	if o.kind == v1alpha1.OperationStart {
+		f.Lookup("force").Hidden = true // the API server knows why not
+	}
+	f.BoolVar(&o.wait, "wait", false, "wait until the operation has ended, and fail unless it succeeded")
+	f.DurationVar(&o.timeout, "timeout", 0, "how long --wait waits (default: until the operation's deadline, and a minute)")
+	f.DurationVar(&o.deadline, "deadline", 0, "how long the operation may take before it is withdrawn (default: 10m, of migrate and evict 1h)")
+	f.DurationVar(&o.ttl, "ttl", 0, "how long the operation is kept after it has ended (default: 24h)")
+	f.StringVar(&o.dryRun, "dry-run", "none", "none, server (judged, but not done) or client (only shown)")
+	if o.kind == v1alpha1.OperationMigrate {
+		f.StringVar(&o.migrate.NodeName, "to", "", "the node or ESXi host to move to")
+		f.StringToStringVar(&o.selector, "node-selector", nil, "labels that the node to move to must have")
+		command.MarkFlagsMutuallyExclusive("to", "node-selector")
+	}
+	o.print.AddFlags(command)
+	complete(command, "dry-run", "none", "server", "client")
+	complete(command, "output", o.print.AllowedFormats()...)
+}
+
+func (o *operate) run(command *cobra.Command, args []string) error {
+	names, spec, err := o.check(command, args)
+	if err != nil {
+		return usage(command, err)
+	}
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	var created []*v1alpha1.VirtualMachineOperation
+	for _, name := range names {
+		operation := newOperation(c.namespace, name, spec)
+		if err = o.create(command.Context(), c, operation); err != nil {
+			fmt.Fprintln(o.ErrOut, describe(fmt.Errorf("%s of %s: %w", called(spec.Type, spec.Force), name, err)))
+			continue
+		}
+		created = append(created, operation)
+		if err := o.printer.PrintObj(operation, o.Out); err != nil {
+			return err
+		}
+	}
+	failed := len(created) < len(names)
+	if o.wait && !o.await(command.Context(), c, created) || failed {
+		return errTold
+	}
+	return nil
+}
+
+// create asks the API server, unless it is not to be asked.
+func (o *operate) create(ctx context.Context, c *cluster, operation *v1alpha1.VirtualMachineOperation) error {
+	switch o.dryRun {
+	case "client":
+		return nil
+	case "server":
+		return c.Create(ctx, operation, client.DryRunAll)
+	default:
+		return c.Create(ctx, operation)
+	}
+}
+
+// check reads the command line. What an operation may be like is for the API server to say.
+func (o *operate) check(command *cobra.Command, args []string) ([]string, v1alpha1.VirtualMachineOperationSpec, error) {
+	spec := v1alpha1.VirtualMachineOperationSpec{Type: o.kind, Force: o.force}
+	names := make([]string, len(args))
+	for i, argument := range args {
+		var err error
+		if names[i], err = machineName(argument); err != nil {
+			return nil, spec, err
+		}
+	}
+	success, known := map[string]string{
+		"none": "%s", "server": "%s (server dry run)", "client": "%s (dry run)",
+	}[o.dryRun]
+	switch set := command.Flags().Changed; {
+	case !known:
+		return nil, spec, fmt.Errorf("--dry-run=%s is not none, server or client", o.dryRun)
+	case o.wait && o.dryRun != "none":
+		return nil, spec, fmt.Errorf("--wait has nothing to wait for with --dry-run=%s", o.dryRun)
+	case set("timeout") && !o.wait:
+		return nil, spec, errors.New("--timeout is how long --wait waits: add --wait")
+	case set("timeout") && o.timeout <= 0:
+		return nil, spec, errors.New("--timeout must be longer than 0")
+	case set("deadline") && !seconds(o.deadline, &spec.ActiveDeadlineSeconds):
+		return nil, spec, fmt.Errorf("--deadline %s is not a number of whole seconds", o.deadline)
+	case set("ttl") && !seconds(o.ttl, &spec.TTLSecondsAfterFinished):
+		return nil, spec, fmt.Errorf("--ttl %s is not a number of whole seconds", o.ttl)
+	}
+	if o.migrate.NodeName != "" || len(o.selector) > 0 {
+		spec.Migrate = &o.migrate
+		for key, value := range o.selector {
+			if spec.Migrate.NodeSelector == nil {
+				spec.Migrate.NodeSelector = map[string]v1alpha1.LabelValue{}
+			}
+			spec.Migrate.NodeSelector[key] = v1alpha1.LabelValue(value)
+		}
+	}
+	err := o.print.Complete(success)
+	if err == nil {
+		o.printer, err = o.print.ToPrinter()
+	}
+	return names, spec, err
+}
+
+// seconds puts a duration into a field that counts whole ones.
+func seconds(d time.Duration, field **int32) bool {
+	if d%time.Second != 0 || d < 0 || d/time.Second > math.MaxInt32 {
+		return false
+	}
+	*field = new(int32(d / time.Second))
+	return true
+}
+
+// newOperation is an operation as this plugin asks for it; the API server makes the name.
+func newOperation(namespace, machine string, spec v1alpha1.VirtualMachineOperationSpec) *v1alpha1.VirtualMachineOperation {
+	spec.VirtualMachineName = machine
+	return &v1alpha1.VirtualMachineOperation{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, GenerateName: fmt.Sprintf("%s-%s-", machine, strings.ToLower(string(spec.Type))),
+		},
+		Spec: spec,
+	}
+}
+
+// called is what people call an operation.
+func called(t v1alpha1.OperationType, force bool) string {
+	if force {
+		return "forced " + string(t)
+	}
+	return string(t)
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// kinds are the names under which kubectl knows the two kinds.
+var kinds = map[string]string{
+	"svm": machineKind, "virtualmachine": machineKind, "virtualmachines": machineKind,
+	"svmop": operationKind, "virtualmachineoperation": operationKind, "virtualmachineoperations": operationKind,
+}
+
+// kindOf finds the kind that a word means, which may be followed by version and group. Empty is none of ours.
+func kindOf(word string) string {
+	word = strings.ToLower(word)
+	word = strings.TrimSuffix(word, "."+v1alpha1.GroupName)
+	return kinds[strings.TrimSuffix(word, "."+v1alpha1.GroupVersion.Version)]
+}
+
+// machineName reads an argument that is to name a VirtualMachine: web-1, svm/web-1, virtualmachine/web-1.
+func machineName(argument string) (string, error) {
+	word, name, found := strings.Cut(argument, "/")
+	switch {
+	case !found:
+		return argument, nil
+	case kindOf(word) != machineKind:
+		return "", fmt.Errorf("%s is not a VirtualMachine: name it as NAME or svm/NAME", argument)
+	case name == "" || strings.Contains(name, "/"):
+		return "", fmt.Errorf("%s does not name one VirtualMachine", argument)
+	}
+	return name, nil
+}
+
+// target reads KIND NAME, KIND/NAME, or NAME alone, which is a VirtualMachine.
+func target(args []string) (kind, name string, err error) {
+	word, name := machineKind, args[0]
+	switch before, after, found := strings.Cut(args[0], "/"); {
+	case len(args) == 2 && !found:
+		word, name = args[0], args[1]
+	case len(args) == 2:
+		return "", "", fmt.Errorf("%s has a name already: one of KIND NAME and KIND/NAME is enough", args[0])
+	case found:
+		word, name = before, after
+	case kindOf(name) != "":
+		return "", "", fmt.Errorf("which %s? Name one, such as %s/web-1", kindOf(name), name)
+	}
+	kind = kindOf(word)
+	switch {
+	case kind == "":
+		return "", "", fmt.Errorf("nothing known yet about %s: only about VirtualMachines (svm) and VirtualMachineOperations (svmop)", word)
+	case name == "" || strings.Contains(name, "/"):
+		return "", "", fmt.Errorf("%s does not name one %s", strings.Join(args, " "), kind)
+	}
+	return kind, name, nil
+}

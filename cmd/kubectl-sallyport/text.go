@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// page is text for people, in aligned columns.
+type page struct {
+	table *tabwriter.Writer
+	now   time.Time
+}
+
+func render(out io.Writer, r report, now time.Time) error {
+	p := &page{table: tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), now: now}
+	r.text(p)
+	return p.table.Flush()
+}
+
+// line writes a line that is no part of the columns.
+func (p *page) line(format string, args ...any) { fmt.Fprintf(p.table, format+"\n", args...) }
+
+// row writes its last cell below each other if it has several lines, and nothing if it is empty.
+func (p *page) row(cells ...string) {
+	first, last := cells[:len(cells)-1], cells[len(cells)-1]
+	if last == "" {
+		return
+	}
+	for text := range strings.Lines(last) {
+		fmt.Fprintln(p.table, strings.Join(append(append([]string{}, first...), strings.TrimRight(text, "\n")), "\t"))
+		first = make([]string, len(first))
+	}
+}
+
+// ago is how long something is past: "3m".
+func (p *page) ago(at time.Time) string { return duration.HumanDuration(max(p.now.Sub(at), 0)) }
+
+// since is ago in a sentence, and nothing if the time is not known.
+func (p *page) since(word string, at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return " " + word + " " + p.ago(at)
+}
+
+// condition says how one is: "False for 3m, OperationInProgress: Start start-1 is in progress".
+func (p *page) condition(c *metav1.Condition) string {
+	if c == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s%s, %s", c.Status, p.since("for", c.LastTransitionTime.Time), c.Reason)
+	if c.Message != "" {
+		text += ": " + c.Message
+	}
+	return text
+}
+
+// deletion says since when an object is being deleted, and what keeps it.
+func (p *page) deletion(meta *metav1.ObjectMeta) {
+	keep := strings.Join(meta.Finalizers, ", ")
+	switch {
+	case meta.DeletionTimestamp != nil && keep == "":
+		p.row("Deletion:", "asked for "+p.ago(meta.DeletionTimestamp.Time)+" ago")
+	case meta.DeletionTimestamp != nil:
+		p.row("Deletion:", fmt.Sprintf("asked for %s ago, waits for the finalizers %s", p.ago(meta.DeletionTimestamp.Time), keep))
+	case keep != "":
+		p.row("Finalizers:", keep)
+	}
+}
+
+// claim says who holds a machine, and who is being undone.
+func (p *page) claim(status *v1alpha1.VirtualMachineStatus, states map[string]string) {
+	holder := "nobody"
+	if a := status.ActiveOperation; a != nil {
+		holder = holderName(a.Type, a.Force, a.Origin, a.Name) + p.since("for", a.ClaimedAt.Time)
+		if s := states[a.ID]; s != "" {
+			holder += ", " + s
+		}
+	}
+	p.row("Held by:", holder)
+	var undoing []string
+	for i := range status.Undoing {
+		u := &status.Undoing[i]
+		text := holderName(u.Type, u.Force, u.Origin, u.Name) + ", " + string(u.End)
+		if u.End == v1alpha1.EndSuperseded {
+			text += " by " + by(u.By)
+		}
+		if u.Task != "" {
+			text += ", waits for " + u.Task + " of the runtime"
+		}
+		undoing = append(undoing, text)
+	}
+	p.row("Being undone:", strings.Join(undoing, "\n"))
+}
+
+// origins are what holds a machine without being an operation.
+var origins = map[v1alpha1.ClaimOrigin]string{
+	v1alpha1.OriginRunPolicy: "the run policy", v1alpha1.OriginPlacement: "placement",
+	v1alpha1.OriginRollout: "a rollout", v1alpha1.OriginDeletion: "the deletion",
+}
+
+func holderName(t v1alpha1.OperationType, force bool, origin v1alpha1.ClaimOrigin, name string) string {
+	if who := origins[origin]; who != "" {
+		return fmt.Sprintf("%s (%s)", who, called(t, force))
+	}
+	return called(t, force) + " " + name
+}

@@ -1,0 +1,329 @@
+# METADATA
+# title: What a namespace may use of a vCenter
+# description: >-
+#   A VirtualMachine in a vCenter needs a VSphereServer with an entry in spec.tenants for its namespace, and may adopt only
+#   machines below a folder that such an entry has, if the entry allows adoption. A VirtualMachine that names its machine
+#   by instanceUUID alone is judged by the folder once it is known where the machine is. One whose place in the vCenter
+#   does not change, or that is being deleted, is not judged again. The first of these that is not met refuses.
+package sallyport.servers.tenancy
+
+# METADATA
+# title: The vCenter that the VirtualMachine names
+facts["server"] := {
+	"apiVersion": "sallyport.dev/v1alpha1",
+	"kind": "VSphereServer",
+	"name": _vsphere.serverRef.name,
+} if {
+	_judged
+}
+
+facts["server"] := null if not _judged
+
+# METADATA
+# title: The namespace of the VirtualMachine, for its labels
+facts["namespace"] := {
+	"apiVersion": "v1",
+	"kind": "Namespace",
+	"name": input.request.namespace,
+} if {
+	_judged
+}
+
+facts["namespace"] := null if not _judged
+
+valid_input if {
+	input.request.operation in {"CREATE", "UPDATE"}
+	_text(input.request.namespace)
+	is_object(input.request.object.spec.runtime)
+	is_object(object.get(input.request.object.spec.runtime, "vsphere", {}))
+	_known
+}
+
+# METADATA
+# title: There is no such VSphereServer
+# custom:
+#   reason: VSphereServerNotFound
+#   remedy: Name a VSphereServer that an administrator has declared; `kubectl get vsphereservers` lists them.
+deny contains {
+	"reason": "VSphereServerNotFound",
+	"code": 422,
+	"message": $"spec.runtime.vsphere.serverRef.name: there is no VSphereServer {_vsphere.serverRef.name}",
+	"details": _details("spec.runtime.vsphere.serverRef.name"),
+} if {
+	_judged
+	input.facts.server == null
+}
+
+# METADATA
+# title: The namespace may not use the vCenter
+# custom:
+#   reason: NamespaceNotAllowed
+#   remedy: Ask an administrator for an entry in spec.tenants of the VSphereServer, or name another one.
+deny contains {
+	"reason": "NamespaceNotAllowed",
+	"message": $"{_namespace} may use nothing of {_server}: no entry of its spec.tenants is for this namespace",
+	"details": _details("spec.runtime.vsphere.serverRef.name"),
+} if {
+	_served
+	count(_tenants) == 0
+}
+
+# METADATA
+# title: The namespace may not adopt machines of the vCenter
+# custom:
+#   reason: AdoptionNotAllowed
+#   remedy: Ask an administrator to set adopt in the entry of spec.tenants that is for the namespace.
+deny contains {
+	"reason": "AdoptionNotAllowed",
+	"message": $"{_namespace} may use {_server}, but may not adopt machines that exist there",
+	"details": _details("spec.runtime.vsphere"),
+} if {
+	_adopts
+	count(_tenants) > 0
+	count(_adopting) == 0
+}
+
+# METADATA
+# title: The inventory path is not written as vCenter writes it
+# custom:
+#   reason: InventoryPathMalformed
+#   remedy: Write the path without . and .. as elements, and with %2f, %5c and %25 for slash, backslash and percent in names.
+deny contains {
+	"reason": "InventoryPathMalformed",
+	"code": 422,
+	"message": $"spec.runtime.vsphere.inventoryPath: {_vsphere.inventoryPath} cannot be judged because of {_malformed}; {_namespace} may adopt machines below: {_allowed}",
+	"details": _details("spec.runtime.vsphere.inventoryPath"),
+} if {
+	_placed
+	count(_odd) > 0
+}
+
+# METADATA
+# title: The machine is not below a folder that the namespace may use
+# custom:
+#   reason: FolderNotAllowed
+#   remedy: Name a machine below a folder that the message names, or ask an administrator for another folder.
+deny contains {
+	"reason": "FolderNotAllowed",
+	"message": $"{_vsphere.inventoryPath} is not below a folder of {_server} that {_namespace} may use; it may adopt machines below: {_allowed}",
+	"details": _details("spec.runtime.vsphere.inventoryPath"),
+} if {
+	_placed
+	count(_odd) == 0
+	not _inside
+}
+
+_vsphere := input.request.object.spec.runtime.vsphere
+
+_names_a_place if _vsphere != null
+
+# Somebody whose folder was taken away can still change everything else of the VirtualMachine; the machine itself is out of
+# reach until the reconciler is told otherwise.
+_unchanged if {
+	input.request.operation == "UPDATE"
+	input.request.oldObject.spec.runtime.vsphere == _vsphere
+}
+
+# What is its own can always be given back, or an entry that was taken away would keep a VirtualMachine for good.
+_leaving if _text(input.request.object.metadata.deletionTimestamp)
+
+_judged if {
+	_names_a_place
+	not _unchanged
+	not _leaving
+}
+
+_served if {
+	_judged
+	input.facts.server != null
+}
+
+# Both name a machine that exists.
+_adopts if {
+	_served
+	some field in ["inventoryPath", "instanceUUID"]
+	_vsphere[field] != null
+}
+
+_placed if {
+	_adopts
+	count(_adopting) > 0
+	_vsphere.inventoryPath != null
+}
+
+# The entries for this namespace. What those for others allow must not show in a message.
+_tenants := [tenant |
+	some tenant in object.get(input.facts.server.spec, "tenants", [])
+	_for_us(tenant.namespaces)
+]
+
+_for_us(namespaces) if input.request.namespace in namespaces.names
+
+_for_us(namespaces) if _selects(namespaces.selector, _labels)
+
+# Undefined without the namespace, so that a selector matches nothing then, not even that a label is missing.
+_labels := object.get(input.facts.namespace.metadata, "labels", {})
+
+_selects(selector, labels) if {
+	every key, value in object.get(selector, "matchLabels", {}) { labels[key] == value }
+	every term in object.get(selector, "matchExpressions", []) { _meets(term, labels) }
+}
+
+_meets(term, labels) if {
+	term.operator == "In"
+	_has_one(term, labels)
+}
+
+_meets(term, labels) if {
+	term.operator == "NotIn"
+	not _has_one(term, labels)
+}
+
+_meets(term, labels) if {
+	term.operator == "Exists"
+	_has_key(term, labels)
+}
+
+_meets(term, labels) if {
+	term.operator == "DoesNotExist"
+	not _has_key(term, labels)
+}
+
+_has_one(term, labels) if labels[term.key] in term.values
+
+_has_key(term, labels) if term.key in object.keys(labels)
+
+_adopting := [tenant |
+	some tenant in _tenants
+	tenant.adopt == true
+]
+
+_folders := sort({folder |
+	some tenant in _adopting
+	some folder in object.get(tenant, "folders", [])
+})
+
+_inside if {
+	some folder in _folders
+	_below(_elements(_vsphere.inventoryPath), _elements(folder))
+}
+
+_below(path, folder) if {
+	count(path) > count(folder)
+	array.slice(path, 0, count(folder)) == folder
+}
+
+# As vCenter reads a path: empty elements, also at its ends, say nothing, and an escaped slash belongs to a name.
+_elements(path) := [regex.replace(regex.replace(element, "%2F", "%2f"), "%5C", "%5c") |
+	some element in split(path, "/")
+	element != ""
+]
+
+# What nobody but a client that wants to be misread would write. It could be resolved to another place than it seems.
+_odd contains element if {
+	some element in _elements(_vsphere.inventoryPath)
+	regex.match(`^\.\.?$|%([^25]|2[^5Ff]|5[^Cc]|[25]?$)`, element)
+}
+
+_malformed := concat(" and ", sort(_odd))
+
+# Longer lists are cut: a message is for reading.
+_allowed := concat(", ", _folders) if {
+	count(_folders) > 0
+	count(_folders) <= 10
+}
+
+_allowed := $"{concat(", ", array.slice(_folders, 0, 10))} and {count(_folders) - 10} more" if count(_folders) > 10
+
+_allowed := "no folder at all" if count(_folders) == 0
+
+_namespace := $"namespace {input.request.namespace}"
+
+_server := $"VSphereServer {_vsphere.serverRef.name}"
+
+_details(field) := {"kind": "VSphereServer", "name": _vsphere.serverRef.name, "field": field}
+
+_known if not _judged
+
+_known if {
+	_judged
+	_text(_vsphere.serverRef.name)
+	_text(object.get(_vsphere, "instanceUUID", "none"))
+	_known_path(object.get(_vsphere, "inventoryPath", "/none"))
+	_known_server
+	_known_namespace
+}
+
+_known_server if input.facts.server == null
+
+_known_server if {
+	input.facts.server.metadata.name == _vsphere.serverRef.name
+	is_object(input.facts.server.spec)
+	tenants := object.get(input.facts.server.spec, "tenants", [])
+	is_array(tenants)
+	every tenant in tenants { _known_tenant(tenant) }
+}
+
+_known_tenant(tenant) if {
+	_known_namespaces(tenant.namespaces)
+	is_boolean(object.get(tenant, "adopt", false))
+	folders := object.get(tenant, "folders", [])
+	is_array(folders)
+	every folder in folders { _known_folder(folder) }
+}
+
+# One of no elements would be all of the vCenter.
+_known_folder(folder) if {
+	is_string(folder)
+	regex.match(`^(/[^/]+)+$`, folder)
+}
+
+_known_namespaces(namespaces) if {
+	is_object(namespaces)
+	names := object.get(namespaces, "names", [])
+	is_array(names)
+	every name in names { _text(name) }
+	_known_selector(object.get(namespaces, "selector", {}))
+}
+
+_known_selector(selector) if {
+	is_object(selector)
+	labels := object.get(selector, "matchLabels", {})
+	is_object(labels)
+	every value in labels { is_string(value) }
+	terms := object.get(selector, "matchExpressions", [])
+	is_array(terms)
+	every term in terms { _known_term(term) }
+}
+
+_known_term(term) if {
+	term.operator in {"Exists", "DoesNotExist"}
+	_text(term.key)
+}
+
+_known_term(term) if {
+	term.operator in {"In", "NotIn"}
+	_text(term.key)
+	is_array(term.values)
+	count(term.values) > 0
+	every value in term.values { is_string(value) }
+}
+
+# A namespace that is gone, or so new that the cache does not have it, can be a tenant by its name.
+_known_namespace if input.facts.namespace == null
+
+_known_namespace if {
+	input.facts.namespace.metadata.name == input.request.namespace
+	is_object(_labels)
+	every value in _labels { is_string(value) }
+}
+
+_known_path(path) if {
+	is_string(path)
+	startswith(path, "/")
+}
+
+_text(value) if {
+	is_string(value)
+	value != ""
+}

@@ -1,0 +1,453 @@
+package sallyport.servers.tenancy_test
+
+import data.sallyport.servers.tenancy as policy
+
+_vsphere(more) := object.union({"serverRef": {"name": "vc-1"}}, more)
+
+_at(path) := _vsphere({"inventoryPath": path})
+
+_with_uuid := _vsphere({"instanceUUID": "50120a8b-7a3c-4bde-9f00-0123456789ab"})
+
+_request(vsphere) := {
+	"operation": "CREATE", "namespace": "team-a", "oldObject": null,
+	"object": {"metadata": {"name": "web-1"}, "spec": {"runtime": {"vsphere": vsphere}}},
+}
+
+_change(old, new) := object.union(_request(new), {
+	"operation": "UPDATE",
+	"oldObject": {"metadata": {"name": "web-1"}, "spec": {"runtime": {"vsphere": old}}},
+})
+
+_server(tenants) := {"metadata": {"name": "vc-1"}, "spec": {"url": "https://vc-1", "tenants": tenants}}
+
+_tenant(more) := object.union(
+	{"name": "a", "namespaces": {"names": ["team-a"]}, "folders": ["/dc/vm/team-a"], "adopt": true},
+	more,
+)
+
+_stranger := {
+	"name": "secret-b", "namespaces": {"names": ["team-b"]}, "folders": ["/dc/vm/secret-b"], "adopt": true,
+}
+
+_namespace(labels) := {"metadata": {"name": "team-a", "labels": labels}}
+
+_plain := _namespace({"kubernetes.io/metadata.name": "team-a"})
+
+_facts(tenants) := {"server": _server(tenants), "namespace": _plain}
+
+_ours := _facts([_stranger, _tenant({})])
+
+# What became of a request: an input that is not understood is never an allow.
+_verdict := "not understood" if not policy.valid_input
+
+_verdict := concat(", ", [denial.reason | some denial in policy.deny]) if {
+	policy.valid_input
+	count(policy.deny) > 0
+}
+
+_verdict := "allow" if {
+	policy.valid_input
+	count(policy.deny) == 0
+}
+
+_messages := concat("; ", [denial.message | some denial in policy.deny])
+
+test_facts_ask_for_the_server_and_the_namespace if {
+	policy.facts == {
+		"server": {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VSphereServer", "name": "vc-1"},
+		"namespace": {"apiVersion": "v1", "kind": "Namespace", "name": "team-a"},
+	} with input.request as _request(_with_uuid)
+}
+
+_nothing := {"server": null, "namespace": null}
+
+_elsewhere := {
+	"another runtime": {"operation": "CREATE", "namespace": "team-a", "object": {"spec": {"runtime": {"pod": {}}}}},
+	"another runtime, changed": {
+		"operation": "UPDATE", "namespace": "team-a",
+		"object": {"spec": {"runtime": {"pod": {"image": "b"}}}},
+		"oldObject": {"spec": {"runtime": {"pod": {"image": "a"}}}},
+	},
+	"the same place as before": _change(_at("/dc/vm/gone/x"), _at("/dc/vm/gone/x")),
+	"the same UUID as before": _change(_with_uuid, _with_uuid),
+	"a machine that is being deleted": _deleted("2026-11-20T10:31:57Z"),
+}
+
+_deleted(at) := object.union(_request(_at("/dc/vm/gone/x")), {"object": {"metadata": {"deletionTimestamp": at}}})
+
+test_not_asked[note] if {
+	some note, request in _elsewhere
+	policy.facts == _nothing with input.request as request
+	_verdict == "allow" with input as {"request": request, "facts": _nothing}
+}
+
+# The machine's path, and the verdict where the namespace has /dc/vm/team-a.
+_paths := {
+	"/dc/vm/team-a/x": "allow",
+	"/dc/vm/team-a/deep/er/x": "allow",
+	"/dc/vm/team-a/x/": "allow",
+	"//dc///vm/team-a//x//": "allow",
+	"/dc/vm/team-a/a%2fb": "allow",
+	"/dc/vm/team-a/a%2Fb%5C100%25": "allow",
+	"/dc/vm/team-a/...": "allow",
+	"/dc/vm/team-a/.x": "allow",
+	"/dc/vm/team-a/*": "allow",
+	"/dc/vm/team-a": "FolderNotAllowed",
+	"/dc/vm/team-a/": "FolderNotAllowed",
+	"/dc/vm/team-a2/x": "FolderNotAllowed",
+	"/dc/vm/team/x": "FolderNotAllowed",
+	"/dc/vm/Team-A/x": "FolderNotAllowed",
+	"/dc/vm/team-a%2fx": "FolderNotAllowed",
+	"/dc/vm%2fteam-a/x": "FolderNotAllowed",
+	"/dc/vm/*/x": "FolderNotAllowed",
+	"/dc/vm/secret-b/x": "FolderNotAllowed",
+	"/vm/team-a/x": "FolderNotAllowed",
+	"/other/dc/vm/team-a/x": "FolderNotAllowed",
+	"/dc/vm": "FolderNotAllowed",
+	"/": "FolderNotAllowed",
+	"/dc/vm/team-a/../secret-b/x": "InventoryPathMalformed",
+	"/dc/vm/team-a/..": "InventoryPathMalformed",
+	"/dc/vm/team-a/./x": "InventoryPathMalformed",
+	"/dc/vm/secret-b/../team-a/x": "InventoryPathMalformed",
+	"/dc/vm/team-a/%2e%2e/secret-b/x": "InventoryPathMalformed",
+	"/dc/vm/team-a/100%": "InventoryPathMalformed",
+	"/dc/vm/team-a/100%2": "InventoryPathMalformed",
+	"/dc/vm/team-a/%5d": "InventoryPathMalformed",
+}
+
+test_paths[path] if {
+	some path, verdict in _paths
+	_verdict == verdict with input as {"request": _request(_at(path)), "facts": _ours}
+}
+
+# An escape in a folder is compared as the one that it is.
+test_escapes_in_folders if {
+	facts := _facts([_tenant({"folders": ["/dc/vm/a%2Fb"]})])
+	_verdict == "allow" with input as {"request": _request(_at("/dc/vm/a%2fb/x")), "facts": facts}
+	_verdict == "FolderNotAllowed" with input as {"request": _request(_at("/dc/vm/a/b/x")), "facts": facts}
+}
+
+_denials := {
+	"a server that does not exist": {"vsphere": _at("/dc/vm/team-a/x"), "facts": {"server": null, "namespace": _plain}, "denial": {
+		"reason": "VSphereServerNotFound",
+		"code": 422,
+		"message": "spec.runtime.vsphere.serverRef.name: there is no VSphereServer vc-1",
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.serverRef.name"},
+	}},
+	"a server for others": {"vsphere": _at("/dc/vm/secret-b/x"), "facts": _facts([_stranger]), "denial": {
+		"reason": "NamespaceNotAllowed",
+		"message": "namespace team-a may use nothing of VSphereServer vc-1: no entry of its spec.tenants is for this namespace",
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.serverRef.name"},
+	}},
+	"a tenant that may not adopt": {"vsphere": _at("/dc/vm/team-a/x"), "facts": _facts([_stranger, _tenant({"adopt": false})]), "denial": {
+		"reason": "AdoptionNotAllowed",
+		"message": "namespace team-a may use VSphereServer vc-1, but may not adopt machines that exist there",
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere"},
+	}},
+	"a folder of others": {"vsphere": _at("/dc/vm/secret-b/x"), "facts": _ours, "denial": {
+		"reason": "FolderNotAllowed",
+		"message": concat("", [
+			"/dc/vm/secret-b/x is not below a folder of VSphereServer vc-1 that namespace team-a may use; ",
+			"it may adopt machines below: /dc/vm/team-a",
+		]),
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.inventoryPath"},
+	}},
+	"a path that goes up": {"vsphere": _at("/dc/vm/team-a/../%2e/x"), "facts": _ours, "denial": {
+		"reason": "InventoryPathMalformed",
+		"code": 422,
+		"message": concat("", [
+			"spec.runtime.vsphere.inventoryPath: /dc/vm/team-a/../%2e/x cannot be judged because of %2e and ..; ",
+			"namespace team-a may adopt machines below: /dc/vm/team-a",
+		]),
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.inventoryPath"},
+	}},
+}
+
+test_deny[note] if {
+	some note, tc in _denials
+	policy.valid_input with input as {"request": _request(tc.vsphere), "facts": tc.facts}
+	policy.deny == {tc.denial} with input as {"request": _request(tc.vsphere), "facts": tc.facts}
+}
+
+test_tenants[note] if {
+	some note, tc in {
+		"no tenants at all": {"tenants": [], "verdict": "NamespaceNotAllowed"},
+		"the second of two": {"tenants": [_stranger, _tenant({})], "verdict": "allow"},
+		"adopt is not said": {"tenants": [object.remove(_tenant({}), ["adopt"])], "verdict": "AdoptionNotAllowed"},
+		"adoption is for other folders": {
+			"tenants": [_tenant({"adopt": false}), _tenant({"name": "b", "folders": ["/dc/vm/other"]})],
+			"verdict": "FolderNotAllowed",
+		},
+		"one of two allows": {"tenants": [_tenant({"adopt": false}), _tenant({"name": "b"})], "verdict": "allow"},
+		"the folder of others is not lent": {
+			"tenants": [_tenant({"folders": ["/dc/vm/mine"]}), object.union(_stranger, {"folders": ["/dc/vm/team-a"]})],
+			"verdict": "FolderNotAllowed",
+		},
+		"no folders": {"tenants": [object.remove(_tenant({}), ["folders"])], "verdict": "FolderNotAllowed"},
+	}
+	_verdict == tc.verdict with input as {"request": _request(_at("/dc/vm/team-a/x")), "facts": _facts(tc.tenants)}
+}
+
+test_server_without_tenants if {
+	facts := {"server": {"metadata": {"name": "vc-1"}, "spec": {}}, "namespace": _plain}
+	_verdict == "NamespaceNotAllowed" with input as {"request": _request(_with_uuid), "facts": facts}
+}
+
+# By UUID alone nothing is known of the folder yet; with the path that was found it is judged like any other.
+test_by_instance_uuid[note] if {
+	some note, tc in {
+		"adoption allowed": {"vsphere": _with_uuid, "tenants": [_tenant({})], "verdict": "allow"},
+		"adoption not allowed": {"vsphere": _with_uuid, "tenants": [_tenant({"adopt": false})], "verdict": "AdoptionNotAllowed"},
+		"not a tenant": {"vsphere": _with_uuid, "tenants": [_stranger], "verdict": "NamespaceNotAllowed"},
+		"found inside": {
+			"vsphere": object.union(_with_uuid, _at("/dc/vm/team-a/x")),
+			"tenants": [_tenant({})], "verdict": "allow",
+		},
+		"found outside": {
+			"vsphere": object.union(_with_uuid, _at("/dc/vm/secret-b/x")),
+			"tenants": [_tenant({})], "verdict": "FolderNotAllowed",
+		},
+		"neither, so nothing is adopted": {"vsphere": _vsphere({}), "tenants": [_tenant({"adopt": false})], "verdict": "allow"},
+	}
+	_verdict == tc.verdict with input as {"request": _request(tc.vsphere), "facts": _facts(tc.tenants)}
+}
+
+test_updates[note] if {
+	some note, tc in {
+		"to an allowed place": {"request": _change(_at("/dc/vm/gone/x"), _at("/dc/vm/team-a/x")), "verdict": "allow"},
+		"to a forbidden place": {"request": _change(_at("/dc/vm/team-a/x"), _at("/dc/vm/gone/x")), "verdict": "FolderNotAllowed"},
+		"of nothing known": {
+			"request": object.remove(_change(_at("/dc/vm/gone/x"), _at("/dc/vm/gone/x")), ["oldObject"]),
+			"verdict": "FolderNotAllowed",
+		},
+		"that is said to be a creation": {
+			"request": object.union(_change(_at("/dc/vm/gone/x"), _at("/dc/vm/gone/x")), {"operation": "CREATE"}),
+			"verdict": "FolderNotAllowed",
+		},
+	}
+	_verdict == tc.verdict with input as {"request": tc.request, "facts": _ours}
+}
+
+_term(key, operator, values) := {"key": key, "operator": operator, "values": values}
+
+_bare(key, operator) := {"key": key, "operator": operator}
+
+# A selector, and whether it chooses a namespace with the labels team=a, tier=.
+_selectors := {
+	"an empty one": {"selector": {}, "chosen": true},
+	"a label": {"selector": {"matchLabels": {"team": "a"}}, "chosen": true},
+	"an empty value": {"selector": {"matchLabels": {"tier": ""}}, "chosen": true},
+	"another value": {"selector": {"matchLabels": {"team": "b"}}, "chosen": false},
+	"another label": {"selector": {"matchLabels": {"teams": "a"}}, "chosen": false},
+	"one label of two": {"selector": {"matchLabels": {"team": "a", "tier": "gold"}}, "chosen": false},
+	"in": {"selector": {"matchExpressions": [_term("team", "In", ["b", "a"])]}, "chosen": true},
+	"not in, but asked to be": {"selector": {"matchExpressions": [_term("team", "In", ["b"])]}, "chosen": false},
+	"in, without the label": {"selector": {"matchExpressions": [_term("x", "In", ["a"])]}, "chosen": false},
+	"not in": {"selector": {"matchExpressions": [_term("team", "NotIn", ["b"])]}, "chosen": true},
+	"in, but asked not to be": {"selector": {"matchExpressions": [_term("team", "NotIn", ["a"])]}, "chosen": false},
+	"not in, without the label": {"selector": {"matchExpressions": [_term("x", "NotIn", ["a"])]}, "chosen": true},
+	"exists": {"selector": {"matchExpressions": [_bare("tier", "Exists")]}, "chosen": true},
+	"does not exist, but should": {"selector": {"matchExpressions": [_bare("x", "Exists")]}, "chosen": false},
+	"does not exist": {"selector": {"matchExpressions": [_bare("x", "DoesNotExist")]}, "chosen": true},
+	"exists, but should not": {"selector": {"matchExpressions": [_bare("tier", "DoesNotExist")]}, "chosen": false},
+	"one term of two": {"selector": {"matchExpressions": [_bare("tier", "Exists"), _bare("x", "Exists")]}, "chosen": false},
+	"labels and terms": {
+		"selector": {"matchLabels": {"team": "a"}, "matchExpressions": [_bare("x", "Exists")]},
+		"chosen": false,
+	},
+}
+
+_chosen(true) := "allow"
+
+_chosen(false) := "NamespaceNotAllowed"
+
+_selecting(selector) := _tenant({"namespaces": {"selector": selector}})
+
+_by_selector(selector) := object.union(
+	object.remove(_tenant({}), ["namespaces"]),
+	{"namespaces": {"selector": selector}},
+)
+
+test_selectors[note] if {
+	some note, tc in _selectors
+	facts := {"server": _server([_by_selector(tc.selector)]), "namespace": _namespace({"team": "a", "tier": ""})}
+	_verdict == _chosen(tc.chosen) with input as {"request": _request(_at("/dc/vm/team-a/x")), "facts": facts}
+}
+
+# Unknown labels are not missing labels: not even a selector for their absence matches.
+test_namespace_not_known[note] if {
+	some note, tc in {
+		"by name": {"tenant": _tenant({}), "verdict": "allow"},
+		"by every label": {"tenant": _by_selector({}), "verdict": "NamespaceNotAllowed"},
+		"by a missing label": {
+			"tenant": _by_selector({"matchExpressions": [_bare("x", "DoesNotExist")]}),
+			"verdict": "NamespaceNotAllowed",
+		},
+	}
+	facts := {"server": _server([tc.tenant]), "namespace": null}
+	_verdict == tc.verdict with input as {"request": _request(_at("/dc/vm/team-a/x")), "facts": facts}
+}
+
+test_namespace_without_labels if {
+	facts := {"server": _server([_by_selector({})]), "namespace": {"metadata": {"name": "team-a"}}}
+	_verdict == "allow" with input as {"request": _request(_at("/dc/vm/team-a/x")), "facts": facts}
+}
+
+# What one tenant is told names nothing of another, and not more folders than anybody reads.
+test_messages_are_the_namespaces_own[note] if {
+	folders := [$"/dc/vm/f{n}" | some n in ["01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12"]]
+	some note, tc in {
+		"all": {"tenant": _tenant({"folders": array.slice(folders, 0, 10)}), "end": "/dc/vm/f09, /dc/vm/f10"},
+		"too many": {"tenant": _tenant({"folders": folders}), "end": "/dc/vm/f09, /dc/vm/f10 and 2 more"},
+		"none": {"tenant": _tenant({"folders": []}), "end": "below: no folder at all"},
+		"those without adoption are left out": {"tenant": _tenant({"folders": ["/dc/vm/m"]}), "end": "below: /dc/vm/m"},
+	}
+	others := object.union(_tenant({"adopt": false, "folders": ["/dc/vm/z"]}), {"name": "z"})
+	said := _messages with input as {"request": _request(_at("/x/y")), "facts": _facts([_stranger, tc.tenant, others])}
+	endswith(said, tc.end)
+	not contains(said, "secret-b")
+}
+
+# Each field that a rule reads, of each wrong type.
+_wrong := {
+	"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "unknown": "Bogus",
+}
+
+test_only_a_time_says_that_a_machine_is_being_deleted[note] if {
+	some note, value in object.remove(_wrong, ["unknown"])
+	_verdict == "FolderNotAllowed" with input as {"request": _deleted(value), "facts": _ours}
+}
+
+_good := _request(object.union(_with_uuid, _at("/dc/vm/team-a/x")))
+
+# The document with another value at the path, by way of its text: "a/b" becomes {"a": {"b": value}}.
+_replaced(document, path, value) := object.union(document, json.unmarshal(concat("", [
+	concat("", [$"\{{json.marshal(key)}:" | some key in split(path, "/")]),
+	json.marshal(value),
+	concat("", ["}" | some _ in split(path, "/")]),
+])))
+
+# Each field, and which of the wrong values are not wrong there.
+_request_fields := {
+	"operation": [],
+	"namespace": ["unknown"],
+	"object": ["an object"],
+	"object/spec": ["an object"],
+	"object/spec/runtime": ["an object"],
+	"object/spec/runtime/vsphere": ["an object"],
+	"object/spec/runtime/vsphere/serverRef": ["an object"],
+	"object/spec/runtime/vsphere/serverRef/name": ["unknown"],
+	"object/spec/runtime/vsphere/inventoryPath": [],
+	"object/spec/runtime/vsphere/instanceUUID": ["unknown"],
+}
+
+_optional := {
+	"object/spec/runtime/vsphere", "object/spec/runtime/vsphere/inventoryPath", "object/spec/runtime/vsphere/instanceUUID",
+}
+
+_broken_requests := object.union(
+	{$"{path} missing": json.remove(_good, [path]) | some path, _ in _request_fields; not path in _optional},
+	{$"{path} {what}": _replaced(_good, path, value) |
+		some path, harmless in _request_fields
+		some what, value in _wrong
+		not what in harmless
+	},
+)
+
+test_not_understood_request[note] if {
+	some note, request in _broken_requests
+	_verdict == "not understood" with input as {"request": request, "facts": _ours}
+}
+
+# Another server than the one that is asked for is no answer either.
+_broken_servers := object.union_n([
+	{$"server {what}": value | some what, value in _wrong; what != "null"},
+	{$"{path} missing": json.remove(_server([_tenant({})]), [path]) |
+		some path in ["metadata", "metadata/name", "spec"]
+	},
+	{$"{path} {what}": _replaced(_server([_tenant({})]), path, value) |
+		some path in ["metadata", "spec", "metadata/name", "spec/tenants"]
+		some what, value in _wrong
+		not [path, what] in [["metadata", "an object"], ["spec", "an object"], ["spec/tenants", "a list"]]
+	},
+	{"another server": object.union(_server([_tenant({})]), {"metadata": {"name": "vc-2"}})},
+	{$"tenant {what}": _server([value]) | some what, value in _wrong},
+	{$"tenant without {path}": _server([json.remove(_tenant({}), [path])]) | some path in ["namespaces"]},
+	{$"tenant's {path} {what}": _server([_replaced(_tenant({}), path, value)]) |
+		some path in ["namespaces", "folders", "adopt", "namespaces/names", "namespaces/selector"]
+		some what, value in _wrong
+		not [path, what] in [
+			["namespaces", "an object"], ["folders", "a list"], ["adopt", "true"], ["namespaces/names", "a list"],
+			["namespaces/selector", "an object"],
+		]
+	},
+	{$"folder {what}": _server([_tenant({"folders": [value]})]) | some what, value in _wrong},
+	{$"folder {value}": _server([_tenant({"folders": [value]})]) | some value in ["/", "//", "/dc/", "/dc//vm", "dc"]},
+	{$"name {what}": _server([_tenant({"namespaces": {"names": [value]}})]) |
+		some what, value in _wrong
+		what != "unknown"
+	},
+	{$"selector's {path} {what}": _server([_selecting({path: value})]) |
+		some path in ["matchLabels", "matchExpressions"]
+		some what, value in _wrong
+		not [path, what] in [["matchLabels", "an object"], ["matchExpressions", "a list"]]
+	},
+	{$"label {what}": _server([_selecting({"matchLabels": {"a": value}})]) |
+		some what, value in _wrong
+		not what in ["empty", "unknown"]
+	},
+	{$"term {what}": _server([_selecting({"matchExpressions": [value]})]) | some what, value in _wrong},
+	{$"term's {path} {what}": _server([_selecting({"matchExpressions": [object.union(_term("a", "In", ["b"]), {path: value})]})]) |
+		some path in ["key", "operator", "values"]
+		some what, value in _wrong
+		not [path, what] in [["key", "unknown"]]
+	},
+	{$"term without {path}": _server([_selecting({"matchExpressions": [object.remove(_term("a", "In", ["b"]), [path])]})]) |
+		some path in ["key", "operator", "values"]
+	},
+	{$"existing term's key {what}": _server([_selecting({"matchExpressions": [{"operator": "Exists", "key": value}]})]) |
+		some what, value in _wrong
+		what != "unknown"
+	},
+	{$"value {what}": _server([_selecting({"matchExpressions": [_term("a", "NotIn", [value])]})]) |
+		some what, value in _wrong
+		not what in ["empty", "unknown"]
+	},
+])
+
+test_not_understood_server[note] if {
+	some note, server in _broken_servers
+	_verdict == "not understood" with input as {"request": _good, "facts": {"server": server, "namespace": _plain}}
+}
+
+_broken_namespaces := object.union_n([
+	{$"namespace {what}": value | some what, value in _wrong; what != "null"},
+	{$"{path} missing": json.remove(_plain, [path]) | some path in ["metadata", "metadata/name"]},
+	{$"{path} {what}": _replaced(_plain, path, value) |
+		some path in ["metadata", "metadata/name", "metadata/labels"]
+		some what, value in _wrong
+		not [path, what] in [["metadata", "an object"], ["metadata/labels", "an object"]]
+	},
+	{$"label {what}": _namespace({"a": value}) | some what, value in _wrong; not what in ["empty", "unknown"]},
+])
+
+test_not_understood_namespace[note] if {
+	some note, namespace in _broken_namespaces
+	_verdict == "not understood" with input as {"request": _good, "facts": {"server": _server([_tenant({})]), "namespace": namespace}}
+}
+
+test_not_understood_without_facts[note] if {
+	some note, facts in {
+		"neither": {}, "no server": {"namespace": _plain}, "no namespace": {"server": _server([_tenant({})])},
+	}
+	_verdict == "not understood" with input as {"request": _good, "facts": facts}
+}
+
+# A field that is missing leaves a question unasked, which the engine takes for an input that is not understood.
+test_unasked_without[note] if {
+	some note, request in {
+		"a name": json.remove(_good, ["object/spec/runtime/vsphere/serverRef/name"]),
+		"a reference": json.remove(_good, ["object/spec/runtime/vsphere/serverRef"]),
+	}
+	not policy.facts.server with input.request as request
+}

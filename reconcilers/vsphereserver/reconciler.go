@@ -1,0 +1,183 @@
+// Package vsphereserver sees to the connections with vCenters: it hands the credentials to whoever keeps them, as often as they
+// change, and shows in the status of each VSphereServer whether it answers, what it is and which hosts it has.
+//
+// The credentials are in Secrets of the namespace that Sallyport is installed in. Only there Secrets are read and watched.
+package vsphereserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+const (
+	defaultResync = time.Minute
+	defaultCall   = 10 * time.Second
+
+	// The bounds of the wait after an error.
+	firstRetry, lastRetry = time.Second, 30 * time.Second
+)
+
+// Reconciler is the reconciler of VSphereServers.
+type Reconciler struct {
+	// Client writes, and lists VSphereServers from its cache.
+	Client client.Client
+	// Live reads past every cache.
+	Live client.Reader
+	// Namespace is where the Secrets with credentials are: the one that Sallyport is installed in.
+	Namespace string
+	// Servers keeps the connections.
+	Servers Servers
+	// Events tells people.
+	Events events.EventRecorder
+	// Now is the clock.
+	Now func() time.Time
+	// Resync is how long to wait before looking again at a vCenter that is as it was. Default 60 s.
+	Resync time.Duration
+	// Call is how long the vCenter has for an answer. Default 10 s.
+	Call time.Duration
+}
+
+// SetupWithManager registers the reconciler, with a watch on the Secrets of its namespace. Of them only metadata is kept.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		DefaultNamespaces: map[string]cache.Config{r.Namespace: {}},
+	})
+	if err != nil {
+		return fmt.Errorf("making a cache for the Secrets of namespace %s: %w", r.Namespace, err)
+	}
+	if err := mgr.Add(secrets); err != nil {
+		return fmt.Errorf("adding the cache for the Secrets of namespace %s: %w", r.Namespace, err)
+	}
+	secret := &metav1.PartialObjectMetadata{}
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.VSphereServer{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Kind(secrets, secret, handler.TypedEnqueueRequestsFromMapFunc(r.users))).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 8, // a vCenter that hangs holds up itself only
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
+		Complete(r)
+}
+
+// users gives the VSphereServers that have their credentials from a Secret.
+func (r *Reconciler) users(ctx context.Context, secret *metav1.PartialObjectMetadata) []reconcile.Request {
+	servers := &v1alpha1.VSphereServerList{}
+	if err := r.Client.List(ctx, servers); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the VSphereServers that use a Secret, which are looked at later now", "secret", secret.Name)
+		return nil
+	}
+	var requests []reconcile.Request
+	for _, s := range servers.Items {
+		if s.Spec.CredentialsSecretRef.Name == secret.Name {
+			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: s.Name}})
+		}
+	}
+	return requests
+}
+
+// Reconcile looks at one vCenter and shows what it sees.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	server := &v1alpha1.VSphereServer{}
+	err := r.Live.Get(ctx, request.NamespacedName, server)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.Servers.Forget(request.Name)
+		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("reading VSphereServer %s: %w", request.Name, err)
+	}
+	before := server.DeepCopy()
+	trouble := r.look(ctx, server)
+	r.judge(server, trouble)
+	switch err := r.save(ctx, before, server); {
+	case apierrors.IsConflict(err): // it was changed meanwhile: look again
+		return ctrl.Result{RequeueAfter: firstRetry}, nil
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("writing the status of VSphereServer %s: %w", request.Name, err)
+	case trouble != nil && trouble.passes:
+		return ctrl.Result{}, errors.New(trouble.log)
+	}
+	return ctrl.Result{RequeueAfter: r.resync()}, nil
+}
+
+// look connects the vCenter and takes into the status what it says.
+func (r *Reconciler) look(ctx context.Context, server *v1alpha1.VSphereServer) *trouble {
+	connection, trouble := r.connection(ctx, server)
+	if trouble != nil {
+		if trouble.withdrawn { // without its credentials nobody is to be connected any more
+			r.Servers.Forget(server.Name)
+		}
+		return trouble
+	}
+	about, err := limited(ctx, r.call(), func(ctx context.Context) (About, error) {
+		return r.Servers.Connect(ctx, server.Name, connection)
+	})
+	if err != nil {
+		return refused(err, connection)
+	}
+	hosts, err := limited(ctx, r.call(), func(ctx context.Context) ([]v1alpha1.VSphereHost, error) {
+		return r.Servers.Hosts(ctx, server.Name)
+	})
+	if err != nil {
+		return failed(err, connection)
+	}
+	server.Status.Version, server.Status.InstanceUUID = about.Version, about.InstanceUUID
+	server.Status.Hosts = listed(hosts)
+	return nil
+}
+
+// limited gives a call to a vCenter a limited time.
+func limited[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return call(ctx)
+}
+
+// save writes the status if it has changed, and then tells people if they should know.
+func (r *Reconciler) save(ctx context.Context, before, server *v1alpha1.VSphereServer) error {
+	if equality.Semantic.DeepEqual(before.Status, server.Status) {
+		return nil
+	}
+	if err := r.Client.Status().Update(ctx, server); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.tell(before, server)
+	return nil
+}
+
+func (r *Reconciler) resync() time.Duration {
+	if r.Resync == 0 {
+		return defaultResync
+	}
+	return r.Resync
+}
+
+func (r *Reconciler) call() time.Duration {
+	if r.Call == 0 {
+		return defaultCall
+	}
+	return r.Call
+}

@@ -1,0 +1,63 @@
+package vsphereserver
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+const (
+	// maxHosts is how many hosts a vCenter can have, and the status.
+	maxHosts = 2500
+	// maxMessage is how much of a message a condition keeps, maxNote how much an event does; the API server takes 1 kB.
+	maxMessage, maxNote = 4096, 1000
+)
+
+// listed puts hosts in order, each once: the status is a map by their names.
+func listed(hosts []v1alpha1.VSphereHost) []v1alpha1.VSphereHost {
+	hosts = slices.Clone(hosts)
+	slices.SortStableFunc(hosts, func(a, b v1alpha1.VSphereHost) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Cluster, b.Cluster))
+	})
+	hosts = slices.CompactFunc(hosts, func(a, b v1alpha1.VSphereHost) bool { return a.Name == b.Name })
+	return hosts[:min(len(hosts), maxHosts)]
+}
+
+// judge shows whether the vCenter is ready.
+func (r *Reconciler) judge(server *v1alpha1.VSphereServer, t *trouble) {
+	server.Status.ObservedGeneration = server.Generation
+	ready := v1alpha1.ConditionReady.Condition(metav1.ConditionTrue, v1alpha1.ReasonConnected, server.Generation, "")
+	if t != nil {
+		ready = v1alpha1.ConditionReady.Condition(t.status, t.reason, server.Generation, cut(t.message, maxMessage))
+	}
+	ready.LastTransitionTime = metav1.NewTime(r.Now().Truncate(time.Second))
+	meta.SetStatusCondition(&server.Status.Conditions, ready)
+}
+
+// tell tells people, by an event on the VSphereServer, what has become of it.
+func (r *Reconciler) tell(before, server *v1alpha1.VSphereServer) {
+	was := meta.FindStatusCondition(before.Status.Conditions, string(v1alpha1.ConditionReady))
+	is := meta.FindStatusCondition(server.Status.Conditions, string(v1alpha1.ConditionReady))
+	if was != nil && was.Reason == is.Reason && was.Message == is.Message {
+		return
+	}
+	if is.Status == metav1.ConditionTrue {
+		r.Events.Eventf(server, nil, corev1.EventTypeNormal, is.Reason, "Connect", "vCenter %s answers", server.Status.Version)
+		return
+	}
+	r.Events.Eventf(server, nil, corev1.EventTypeWarning, is.Reason, "Connect", "%s", cut(is.Message, maxNote))
+}
+
+func cut(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "")
+	}
+	return text
+}

@@ -1,0 +1,57 @@
+package vsphereserver
+
+import (
+	"context"
+	"fmt"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// Servers keeps the connections to vCenters, by the names of their VSphereServers. Its errors are those of package runtime
+// where there is one that fits: Unavailable for a vCenter that does not answer, Permission for one that refuses. An error for
+// a certificate that is not trusted wraps the one of package crypto/tls or crypto/x509 that says so. No error holds a secret.
+type Servers interface {
+	// Connect sees to it that there is a session with the vCenter, made with that very connection, and asks it what it is. A
+	// session that was made with another connection is ended. A Permission error says that the login was refused.
+	Connect(ctx context.Context, name string, connection Connection) (About, error)
+	// Hosts gives the ESXi hosts of a vCenter that Connect has connected, in any order. A Permission error names what is
+	// lacking.
+	Hosts(ctx context.Context, name string) ([]v1alpha1.VSphereHost, error)
+	// Forget ends the session with the vCenter, if there is one, and keeps nothing of its credentials.
+	Forget(name string)
+}
+
+// Connection is how a vCenter is reached. Exactly one of CABundle and Thumbprint is set.
+type Connection struct {
+	// URL is where it is, without a user.
+	URL string
+	// CABundle are certificates of authorities in PEM.
+	CABundle string
+	// Thumbprint is the SHA-256 of its certificate, in hex with colons.
+	Thumbprint string
+	// Username is the user to log in as.
+	Username string
+	// Password is the user's.
+	Password Password
+}
+
+// Password is a text that does not show where a value is printed, logged or encoded. Who needs it converts it to a string.
+type Password string
+
+const hidden = "(hidden)"
+
+// Format prints that there is a password, whatever the verb.
+func (Password) Format(to fmt.State, _ rune) {
+	_, _ = to.Write([]byte(hidden)) // fmt gives errors to nobody either
+}
+
+// MarshalText encodes that there is a password.
+func (Password) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+// About is what a vCenter says of itself.
+type About struct {
+	// Version is such as 8.0.3.
+	Version string
+	// InstanceUUID tells it from every other vCenter.
+	InstanceUUID string
+}

@@ -1,0 +1,108 @@
+package vsphereserver
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// trouble is why a VSphereServer is not ready.
+type trouble struct {
+	status    metav1.ConditionStatus
+	reason    v1alpha1.ConditionReason
+	message   string // for people; it stays the same as long as the trouble does
+	log       string
+	passes    bool // it may pass by itself, and is tried again soon
+	withdrawn bool // what it is connected with has been taken away
+}
+
+func wrong(reason v1alpha1.ConditionReason, format string, args ...any) *trouble {
+	return &trouble{status: metav1.ConditionFalse, reason: reason, message: fmt.Sprintf(format, args...)}
+}
+
+// connection reads how the vCenter is to be reached.
+func (r *Reconciler) connection(ctx context.Context, server *v1alpha1.VSphereServer) (Connection, *trouble) {
+	c := Connection{URL: server.Spec.URL, CABundle: server.Spec.Trust.CABundle, Thumbprint: server.Spec.Trust.Thumbprint}
+	if c.CABundle != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(c.CABundle)) {
+		return c, wrong(v1alpha1.ReasonTrustInvalid, "spec.trust.caBundle: there is no certificate in it that can be read")
+	}
+	key := types.NamespacedName{Namespace: r.Namespace, Name: server.Spec.CredentialsSecretRef.Name}
+	secret := &corev1.Secret{}
+	err := r.Live.Get(ctx, key, secret)
+	switch {
+	case apierrors.IsNotFound(err):
+		t := wrong(v1alpha1.ReasonSecretNotFound, "spec.credentialsSecretRef: there is no Secret %s", key)
+		t.withdrawn = true
+		return c, t
+	case err != nil: // whether it is there is not known
+		t := wrong(v1alpha1.ReasonSecretUnreadable, "Secret %s cannot be read: %s", key, apierrors.ReasonForError(err))
+		t.status, t.passes, t.log = metav1.ConditionUnknown, true, fmt.Sprintf("reading Secret %s: %v", key, err)
+		return c, t
+	}
+	for _, k := range []string{v1alpha1.CredentialsUsernameKey, v1alpha1.CredentialsPasswordKey} {
+		if len(secret.Data[k]) == 0 {
+			t := wrong(v1alpha1.ReasonSecretIncomplete, "Secret %s has no key %s, or nothing under it", key, k)
+			t.withdrawn = true
+			return c, t
+		}
+	}
+	c.Username = string(secret.Data[v1alpha1.CredentialsUsernameKey])
+	c.Password = Password(secret.Data[v1alpha1.CredentialsPasswordKey])
+	return c, nil
+}
+
+// refused is the trouble of a vCenter that cannot be connected.
+func refused(err error, c Connection) *trouble {
+	t := failed(err, c)
+	if runtime.IsPermission(err) {
+		t.reason = v1alpha1.ReasonLoginRefused
+	}
+	return t
+}
+
+// failed is the trouble of a vCenter that does not do what it is asked. What it refuses is not asked again at once: a few
+// logins with a wrong password lock the account.
+func failed(err error, c Connection) *trouble {
+	t := wrong(runtime.Reason(err), "%s", c.without(runtime.Message(err)))
+	t.log = c.without(err.Error())
+	t.passes = !runtime.IsPermission(err)
+	if untrusted(err) {
+		t.reason, t.passes = v1alpha1.ReasonCertificateNotTrusted, false
+	}
+	return t
+}
+
+// untrusted tells whether the certificate was the trouble.
+func untrusted(err error) bool {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[x509.CertificateInvalidError](err)
+	return ok
+}
+
+// without takes the password out of a text that comes from elsewhere, whose author should have done so.
+func (c *Connection) without(text string) string {
+	password := string(c.Password)
+	return strings.NewReplacer(
+		password, hidden, url.QueryEscape(password), hidden, url.PathEscape(password), hidden, url.UserPassword("", password).String()[1:], hidden,
+	).Replace(text)
+}

@@ -1,0 +1,59 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// ourselves is who asks where nobody requests anything. The prefix is Kubernetes' own, so that no person has the name.
+const ourselves = "system:sallyport"
+
+// Admits asks the policies about a machine as if it were created now by ourselves, with every fact read live: whoever is
+// about to speak to a vCenter in its name asks before the first call, and again when the machine's spec or the VSphereServer
+// has changed. Admission saw what the spec says; the copy that is given here has in spec.runtime.vsphere.inventoryPath where
+// the machine really is, beside an instanceUUID if the spec has one.
+//
+// Only those policies are asked that read VSphereServers: what others have against a creation is no reason to leave a machine
+// alone that exists. An error means that no ruling could be made; it is to be tried again.
+func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (Ruling, error) {
+	review, err := reviewOfMachine(machine)
+	if err != nil {
+		return Ruling{}, fmt.Errorf("putting VirtualMachine %s as a request: %w", machine.Name, err)
+	}
+	j := g.judge(ctx, arbitrating, review, liveReader{g.reader(review)}, speaksOfServers, (*engine.Policy).Decide)
+	g.recorder.record(j, j.respond())
+	return j.ruling()
+}
+
+// reviewOfMachine is the CREATE request of a machine that exists already. An object has no status when it is created.
+func reviewOfMachine(machine *v1alpha1.VirtualMachine) (*Review, error) {
+	m := machine.DeepCopy()
+	m.Status, m.ManagedFields = v1alpha1.VirtualMachineStatus{}, nil
+	kind := v1alpha1.GroupVersion.WithKind("VirtualMachine")
+	m.SetGroupVersionKind(kind)
+	return reviewOfCreation(m, kind, "virtualmachines", authenticationv1.UserInfo{Username: ourselves})
+}
+
+func speaksOfServers(p *catalog.Policy) bool {
+	return p.Validates() && slices.ContainsFunc(p.Reads(), func(r engine.Read) bool {
+		kind := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).GroupKind()
+		return kind == schema.GroupKind{Group: v1alpha1.GroupName, Kind: "VSphereServer"}
+	})
+}
+
+// liveReader reads everything past the caches.
+type liveReader struct{ engine.Reader }
+
+// Read answers a policy's question.
+func (r liveReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
+	q.Live = true
+	return r.Reader.Read(ctx, q)
+}

@@ -1,0 +1,136 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+// vCenters answers, live only, for a VSphereServer with one tenant, which are namespaces with the label.
+type vCenters struct {
+	t       *testing.T
+	folders []any
+	err     error
+}
+
+func (v vCenters) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
+	if request.UserInfo.Username != ourselves || subject.UID != "uid-vm" {
+		v.t.Errorf("asked by %+v for %+v", request.UserInfo, subject)
+	}
+	return v
+}
+
+func (v vCenters) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
+	if !q.Live {
+		v.t.Errorf("asked a cache: %+v", q)
+	}
+	var answer any
+	switch q.Kind + " " + q.Name {
+	case "Namespace ns":
+		answer = map[string]any{"metadata": map[string]any{"name": "ns", "labels": map[string]any{"team": "a"}}}
+	case "VSphereServer vc":
+		answer = map[string]any{"metadata": map[string]any{"name": "vc"}, "spec": map[string]any{"tenants": []any{map[string]any{
+			"name": "a", "adopt": true, "folders": v.folders,
+			"namespaces": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"team": "a"}}},
+		}}}}
+	}
+	value, err := engine.ValueOf(answer)
+	return engine.Answer{Value: value, Live: true}, errors.Join(err, v.err)
+}
+
+// adopted is a machine that the spec names by UUID and that was found at the path.
+func adopted(server, path string) *v1alpha1.VirtualMachine {
+	vm := svm("Running", holds("RunPolicy", "Start"))
+	vm.Spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{
+		ServerRef:     v1alpha1.VSphereServerReference{Name: server},
+		InventoryPath: path, InstanceUUID: "50120a8b-7a3c-4bde-9f00-0123456789ab",
+	}
+	return vm
+}
+
+func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := svm("Running")
+	pod.Spec.Runtime.Pod = &v1alpha1.PodRuntime{}
+	const below = "; it may adopt machines below: /dc/vm/a"
+	for name, tc := range map[string]struct {
+		machine *v1alpha1.VirtualMachine
+		want    Ruling
+	}{
+		"below the folder":   {adopted("vc", "/dc/vm/a/web"), Ruling{}},
+		"place not known":    {adopted("vc", ""), Ruling{}},
+		"no vSphere machine": {pod, Ruling{}},
+		"moved away": {adopted("vc", "/dc/vm/b/web"), Ruling{Denied: true, Reason: "FolderNotAllowed",
+			Message: "[servers-tenancy/FolderNotAllowed] /dc/vm/b/web is not below a folder of VSphereServer vc that namespace ns may use" + below}},
+		"no such server": {adopted("gone", "/dc/vm/a/web"), Ruling{Denied: true, Reason: "VSphereServerNotFound",
+			Message: "[servers-tenancy/VSphereServerNotFound] spec.runtime.vsphere.serverRef.name: there is no VSphereServer gone"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, world{}, shipped...)
+			f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}}
+			before := tc.machine.DeepCopy()
+			got, err := f.Admits(t.Context(), tc.machine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, tc.machine); diff != "" {
+				t.Errorf("the machine was changed:\n%s", diff)
+			}
+			record := f.only(t)
+			if record.Endpoint != arbitrating || record.Allowed == tc.want.Denied || strings.Contains(f.records.String(), "activeOperation") {
+				t.Errorf("got record %s", f.records.String())
+			}
+		})
+	}
+}
+
+// Policies that judge the creation of machines, and those in mode Audit, do not keep a machine away that exists; a fact that
+// cannot be read decides nothing.
+func TestAdmitsAsksOnlyAboutServers(t *testing.T) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	never := policyOf("never", fmt.Sprintf(denyMetadata, "Never")+`deny contains {"reason": "Never", "message": "not today"} if true`+"\n",
+		func(s *v1alpha1.RegoPolicySpec) {
+			s.Match.Resources[0].APIGroups, s.Match.Resources[0].APIVersions = []string{"*"}, []string{"*"}
+			s.Match.Resources[0].Resources = []string{"virtualmachines"}
+		})
+	f := newFixture(t, world{}, append(shipped, never)...)
+	f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}}
+	if got, err := f.Admits(t.Context(), adopted("vc", "/dc/vm/a/web")); err != nil || got.Denied {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	f.facts = vCenters{t: t, folders: []any{"not a path"}}
+	if got, err := f.Admits(t.Context(), adopted("vc", "/dc/vm/a/web")); err == nil || got.Denied || !strings.Contains(err.Error(), "servers-tenancy") {
+		t.Errorf("a server that cannot be read gave %+v, %v", got, err)
+	}
+	f.facts = vCenters{t: t, err: errors.New("away")}
+	if got, err := f.Admits(t.Context(), adopted("vc", "/dc/vm/a/web")); err == nil || got.Denied {
+		t.Errorf("a fact that cannot be read gave %+v, %v", got, err)
+	}
+	i := slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "servers-tenancy" })
+	shipped[i].Spec.Mode = v1alpha1.ModeAudit
+	f = newFixture(t, world{}, shipped...)
+	f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}}
+	if got, err := f.Admits(t.Context(), adopted("vc", "/dc/vm/b/web")); err != nil || got.Denied {
+		t.Errorf("mode Audit gave %+v, %v", got, err)
+	}
+}
