@@ -136,7 +136,11 @@ const (
 	ReasonDeadlineExceeded ConditionReason = "DeadlineExceeded"
 	// ReasonDeleted (Completed false): it was deleted before its end.
 	ReasonDeleted ConditionReason = "Deleted"
-	// ReasonRuntimeFailed (Completed false): the runtime could not do it. The
+	// ReasonAttemptFailed (Completed false): the runtime could not do it, or could
+	// not be told, and it is tried again until the deadline. The message is the
+	// runtime's.
+	ReasonAttemptFailed ConditionReason = "AttemptFailed"
+	// ReasonRuntimeFailed (Completed false): the runtime cannot do it. The
 	// message is the runtime's.
 	ReasonRuntimeFailed ConditionReason = "RuntimeFailed"
 	// ReasonVirtualMachineDeleted (Completed false): the machine is being deleted

@@ -39,6 +39,23 @@ type Holder struct {
 	Force bool
 }
 
+// String is what people call it, such as "forced Stop stop-1" or "Start by RunPolicy".
+func (h Holder) String() string {
+	what := string(h.Type)
+	if h.Force {
+		what = "forced " + what
+	}
+	if h.Origin == v1alpha1.OriginOperation {
+		return what + " " + h.Name
+	}
+	return what + " by " + string(h.Origin)
+}
+
+// Former is the holder that an entry of undoing is of.
+func Former(u *v1alpha1.UndoingOperation) Holder {
+	return Holder{ID: u.ID, Origin: u.Origin, Name: u.Name, Type: u.Type, Force: u.Force}
+}
+
 // OfOperation is the holder that an operation is.
 func OfOperation(o *v1alpha1.VirtualMachineOperation) Holder {
 	return Holder{

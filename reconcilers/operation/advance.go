@@ -134,7 +134,7 @@ func (r *Reconciler) signal(
 ) (bool, error) {
 	sent := meta.IsStatusConditionTrue(o.Status.Conditions, string(v1alpha1.ConditionSignalSent))
 	if sent && !asksGuest(o) && seen.LastFailure != "" {
-		if did, err := r.note(ctx, l, o, v1alpha1.ReasonRuntimeFailed, "%s", seen.LastFailure); did || err != nil {
+		if did, err := r.note(ctx, l, o, v1alpha1.ReasonAttemptFailed, "%s", seen.LastFailure); did || err != nil {
 			return did, err
 		}
 	}
@@ -148,10 +148,7 @@ func (r *Reconciler) signal(
 	}
 	send := sender(o, rt)
 	if send == nil {
-		return r.write(ctx, o, func(*v1alpha1.VirtualMachineOperationStatus) {
-			l.begun(&o.Status)
-			l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonRuntimeFailed, cannotMove)
-		})
+		return r.giveUp(ctx, l, o, cannotMove)
 	}
 	if !sent { // or unknown, after a crash or a lost reply: that nothing is in flight shows that it may be sent again
 		_, err := r.write(ctx, o, func(*v1alpha1.VirtualMachineOperationStatus) {
@@ -166,10 +163,7 @@ func (r *Reconciler) signal(
 	}
 	l.signalled = true
 	if err := send(ctx, runtime.MachineOf(l.vm)); err != nil {
-		l.signalled = false
-		r.troubled(l.pass, "telling the runtime for operation "+o.Name, err)
-		_, noted := r.note(ctx, l, o, runtime.Reason(err), "%s", runtime.Message(err))
-		return false, noted
+		return r.notSent(ctx, l, o, err)
 	}
 	_, err := r.write(ctx, o, func(*v1alpha1.VirtualMachineOperationStatus) {
 		l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, "the runtime was told to "+verb(o))
@@ -178,6 +172,32 @@ func (r *Reconciler) signal(
 		}
 	})
 	return true, err
+}
+
+// notSent deals with an error of the runtime. It is tried again, but for a move that the runtime refuses though nothing is in
+// flight: nobody can say when a node will meet the target, and the machine is not to be held for that.
+func (r *Reconciler) notSent(ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, err error) (bool, error) {
+	l.signalled = false
+	if moves(o) && runtime.IsInvalidState(err) {
+		if _, seen, again := r.observe(ctx, l); again == nil && seen.Quiet() {
+			return r.giveUp(ctx, l, o, runtime.Message(err))
+		}
+	}
+	r.troubled(l.pass, "telling the runtime for operation "+o.Name, err)
+	reason := runtime.Reason(err)
+	if reason == v1alpha1.ReasonRuntimeFailed {
+		reason = v1alpha1.ReasonAttemptFailed
+	}
+	_, noted := r.note(ctx, l, o, reason, "%s", runtime.Message(err))
+	return false, noted
+}
+
+// giveUp writes down that the operation can never reach its goal. The next look then takes the machine from it.
+func (r *Reconciler) giveUp(ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, why string) (bool, error) {
+	return r.write(ctx, o, func(*v1alpha1.VirtualMachineOperationStatus) {
+		l.begun(&o.Status)
+		l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonRuntimeFailed, why)
+	})
 }
 
 // stillHolds looks whether the machine may be told now.

@@ -88,13 +88,12 @@ func (r *Reconciler) judge(
 // passing tells whether the machine is in a state that passes by itself, so that a denial is not final: something is being
 // undone, or something holds the machine that is no operation.
 func (l *look) passing() (who string, is bool) {
-	status := &l.vm.Status
+	present, held := claim.Current(&l.vm.Status)
 	switch {
-	case len(status.Undoing) > 0:
-		return fmt.Sprintf("%s is undone", called(status.Undoing[0].Type, status.Undoing[0].Origin, status.Undoing[0].Name)), true
-	case status.ActiveOperation != nil && status.ActiveOperation.Origin != v1alpha1.OriginOperation:
-		a := status.ActiveOperation
-		return called(a.Type, a.Origin, a.Name) + " is done", true
+	case len(l.vm.Status.Undoing) > 0:
+		return claim.Former(&l.vm.Status.Undoing[0]).String() + " is undone", true
+	case held && present.Origin != v1alpha1.OriginOperation:
+		return present.String() + " is done", true
 	}
 	return "", false
 }
@@ -104,28 +103,21 @@ func (l *look) passing() (who string, is bool) {
 func (l *look) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling) string {
 	for _, b := range before {
 		if !slices.Contains(ruling.Supersedes, b.Name) {
-			return called(b.Spec.Type, v1alpha1.OriginOperation, b.Name)
+			return claim.OfOperation(b).String()
 		}
 	}
-	a := l.vm.Status.ActiveOperation
+	present, held := claim.Current(&l.vm.Status)
 	switch {
-	case a == nil:
+	case !held:
 		return ""
-	case a.Origin == v1alpha1.OriginOperation: // one that is not among those before is not unfinished: the next look frees it
-		if !slices.ContainsFunc(before, func(b *v1alpha1.VirtualMachineOperation) bool { return string(b.UID) == a.ID }) {
-			return called(a.Type, a.Origin, a.Name)
+	case present.Origin == v1alpha1.OriginOperation: // one that is not among those before is not unfinished: the next look frees it
+		if !slices.ContainsFunc(before, func(b *v1alpha1.VirtualMachineOperation) bool { return string(b.UID) == present.ID }) {
+			return present.String()
 		}
-	case !slices.Contains(ruling.SupersedesOrigins, string(a.Origin)):
-		return called(a.Type, a.Origin, a.Name)
+	case !slices.Contains(ruling.SupersedesOrigins, string(present.Origin)):
+		return present.String()
 	}
 	return ""
-}
-
-func called(t v1alpha1.OperationType, origin v1alpha1.ClaimOrigin, name string) string {
-	if origin == v1alpha1.OriginOperation {
-		return fmt.Sprintf("%s %s", t, name)
-	}
-	return fmt.Sprintf("%s by %s", t, origin)
 }
 
 // take makes the operation the holder: the finalizer first, so that it cannot vanish while it holds the machine, then the
@@ -170,7 +162,7 @@ func (r *Reconciler) take(
 func names(holders []claim.Holder) string {
 	var all []string
 	for _, h := range holders {
-		all = append(all, called(h.Type, h.Origin, h.Name))
+		all = append(all, h.String())
 	}
 	return strings.Join(all, ", ")
 }

@@ -39,6 +39,11 @@ func powersOff(o *v1alpha1.VirtualMachineOperation) bool {
 		(o.Spec.Type == v1alpha1.OperationRestart && o.Status.Step == v1alpha1.StepPowerOff)
 }
 
+// moves tells whether the operation is about the node of its machine.
+func moves(o *v1alpha1.VirtualMachineOperation) bool {
+	return o.Spec.Type == v1alpha1.OperationMigrate || o.Spec.Type == v1alpha1.OperationEvict
+}
+
 // asksGuest tells whether the operation asks the guest now. That is done once: a guest that was asked has its reasons, and
 // whoever does not want to wait for them forces it.
 func asksGuest(o *v1alpha1.VirtualMachineOperation) bool { return powersOff(o) && !o.Spec.Force }
@@ -50,7 +55,7 @@ func verb(o *v1alpha1.VirtualMachineOperation) string {
 		return "ask the guest to shut down"
 	case powersOff(o):
 		return "power off"
-	case o.Spec.Type == v1alpha1.OperationMigrate, o.Spec.Type == v1alpha1.OperationEvict:
+	case moves(o):
 		return "move the machine"
 	default:
 		return "power on"
@@ -91,6 +96,6 @@ func (l *look) hopeless(o *v1alpha1.VirtualMachineOperation) bool {
 // is known, or each attempt would write, and each write bring the next attempt.
 func failedBefore(o *v1alpha1.VirtualMachineOperation) bool {
 	c := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionCompleted))
-	return c != nil && c.Reason == string(v1alpha1.ReasonRuntimeFailed) &&
+	return c != nil && c.Reason == string(v1alpha1.ReasonAttemptFailed) &&
 		meta.IsStatusConditionTrue(o.Status.Conditions, string(v1alpha1.ConditionSignalSent))
 }

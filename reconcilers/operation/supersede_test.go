@@ -2,8 +2,11 @@ package operation
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -236,4 +239,19 @@ func TestChainOfThree(t *testing.T) {
 			t.Errorf("%s is superseded by %+v and not by %s", name, got, by)
 		}
 	}
+}
+
+// A target that no node meets ends the operation: who asked can name another, and the machine is free for that.
+func TestMigrateToNowhere(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	f.ask("move", "Migrate", func(o *v1alpha1.VirtualMachineOperation) {
+		o.Spec.Migrate = &v1alpha1.MigrateTarget{NodeName: "node-9"}
+	})
+	f.until("move", "Failed/RuntimeFailed")
+	c := meta.FindStatusCondition(f.operation("move").Status.Conditions, "Completed")
+	if !strings.Contains(c.Message, "no connected node meets the target") {
+		t.Errorf("people read: %s", c.Message)
+	}
+	f.idle(v1alpha1.PowerRunning)
 }

@@ -139,7 +139,7 @@ func TestRuntimeErrsHangsAndRecovers(t *testing.T) {
 	f.world.Script(at, fake.Fail(runtime.NewInvalidState(nil, "a snapshot is taken")))
 	f.world.Script(at, fake.NewStall(fake.ActAfter).Fault()) // ends with the timeout of the call
 	f.ask("start", "Start")
-	for _, want := range []string{"PermissionDenied", "RuntimeFailed", "RuntimeUnavailable"} {
+	for _, want := range []string{"PermissionDenied", "AttemptFailed", "RuntimeUnavailable"} {
 		if _, err := f.reconcile(); err == nil {
 			t.Error("no backoff")
 		}
@@ -157,7 +157,7 @@ func TestTaskFailsAndIsTriedAgain(t *testing.T) {
 	f.pass()
 	f.world.Advance(f.uid)
 	f.pass()
-	f.want("start", "InProgress/RuntimeFailed")
+	f.want("start", "InProgress/AttemptFailed")
 	f.quiet()
 	f.until("start", "Completed/Succeeded")
 	f.idle(v1alpha1.PowerRunning)
@@ -183,7 +183,7 @@ func TestGuestWithoutToolsWaitsForItsDeadline(t *testing.T) {
 	for range 3 {
 		_, _ = f.reconcile()
 	}
-	f.want("stop", "InProgress/RuntimeFailed")
+	f.want("stop", "InProgress/AttemptFailed")
 	f.offset = time.Hour
 	f.pass()
 	f.want("stop", "Failed/DeadlineExceeded")

@@ -21,7 +21,7 @@ func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
 		return false, nil
 	}
 	first := &l.vm.Status.Undoing[0]
-	who := called(first.Type, first.Origin, first.Name)
+	who := claim.Former(first)
 	rt, seen, err := r.observe(ctx, l)
 	if runtime.NothingOfOurs(err) {
 		seen, err = runtime.Observation{}, nil
@@ -36,7 +36,7 @@ func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
 	}
 	switch {
 	case err != nil:
-		r.troubled(l.pass, "undoing "+who, err)
+		r.troubled(l.pass, "undoing "+who.String(), err)
 		return r.tellAll(ctx, l, runtime.Reason(err), runtime.Message(err))
 	case !seen.Quiet():
 		r.poll(l.pass)

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -84,8 +85,12 @@ func (r *Reconciler) send(ctx context.Context, l *look, call func() error) (bool
 	return true, nil
 }
 
-// save writes the status if it has changed, and tells whether it had.
+// save writes the status, with the conditions that follow from the rest of it, if it has changed, and tells whether it had.
 func (r *Reconciler) save(ctx context.Context, l *look) (bool, error) {
+	l.vm.Status.ObservedGeneration = l.vm.Generation
+	l.settled()
+	ready := l.ready()
+	l.set(ready)
 	if equality.Semantic.DeepEqual(l.read, &l.vm.Status) {
 		return false, nil
 	}
@@ -95,6 +100,10 @@ func (r *Reconciler) save(ctx context.Context, l *look) (bool, error) {
 	if l.read.InstanceID == "" && l.vm.Status.InstanceID != "" {
 		r.tell(l, corev1.EventTypeNormal, v1alpha1.ReasonProvisioned, "Ensure", "instance %s was %s, and is %s",
 			l.seen.InstanceID, map[bool]string{true: "adopted", false: "made"}[l.seen.Adopted], l.seen.Power)
+	}
+	before := meta.FindStatusCondition(l.read.Conditions, ready.Type)
+	if wrong(ready) && (before == nil || before.Reason != ready.Reason) {
+		r.tell(l, corev1.EventTypeWarning, v1alpha1.ConditionReason(ready.Reason), "Observe", "%s", ready.Message)
 	}
 	l.read = l.vm.Status.DeepCopy()
 	return true, nil

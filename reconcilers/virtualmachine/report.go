@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -28,17 +27,8 @@ func (r *Reconciler) report(ctx context.Context, l *look) (bool, error) {
 		claim.Record(l.vm, &runtime.Observation{}, false)
 	}
 	l.vm.Status.Phase = cmp.Or(l.vm.Status.Phase, v1alpha1.VirtualMachinePending)
-	l.vm.Status.ObservedGeneration = l.vm.Generation
-	l.settled()
-	ready := l.ready()
-	before := meta.FindStatusCondition(l.read.Conditions, ready.Type)
-	l.set(ready)
-	did, err := r.save(ctx, l)
-	if err != nil {
+	if _, err := r.save(ctx, l); err != nil {
 		return false, err
-	}
-	if did && wrong(ready) && (before == nil || before.Reason != ready.Reason) {
-		r.tell(l, corev1.EventTypeWarning, v1alpha1.ConditionReason(ready.Reason), "Observe", "%s", ready.Message)
 	}
 	switch {
 	case runtime.IsTakingOver(l.err): // passes by itself
@@ -98,8 +88,7 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 // waiting says what is waited for, if anything is.
 func (l *look) waiting() string {
 	if l.waits == "" && len(l.vm.Status.Undoing) > 0 {
-		u := l.vm.Status.Undoing[0]
-		return fmt.Sprintf(": waits until %s is undone", called(u.Type, u.Origin, u.Name))
+		return fmt.Sprintf(": waits until %s is undone", claim.Former(&l.vm.Status.Undoing[0]))
 	}
 	if l.waits == "" {
 		return ""
@@ -117,17 +106,10 @@ func failure(seen runtime.Observation) string {
 
 // doing says who holds the machine, or is being undone.
 func (l *look) doing() string {
-	if a := l.vm.Status.ActiveOperation; a != nil {
-		return called(a.Type, a.Origin, a.Name) + " is in progress"
+	if present, held := claim.Current(&l.vm.Status); held {
+		return present.String() + " is in progress"
 	}
 	return "is not yet free"
-}
-
-func called(t v1alpha1.OperationType, origin v1alpha1.ClaimOrigin, name string) string {
-	if origin == v1alpha1.OriginOperation {
-		return fmt.Sprintf("%s %s", t, name)
-	}
-	return fmt.Sprintf("%s by %s", t, origin)
 }
 
 // differs says how the machine is on or off against what is wanted of it, or was last asked for.
