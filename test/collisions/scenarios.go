@@ -36,21 +36,21 @@ func Scenarios(t *testing.T, c *Cluster) {
 }
 
 // stuck gives a machine on which an operation hangs.
-func stuck(t *testing.T, c *Cluster, what string) (m *machine, o *v1alpha1.VirtualMachineOperation, release func()) {
+func stuck(t *testing.T, c *Cluster, what string) (m *machine, o *v1alpha1.VirtualMachineOperation) {
 	t.Helper()
 	power := v1alpha1.PowerRunning
 	if what == "Start" {
 		power = v1alpha1.PowerStopped
 	}
 	m = c.machine(t, power)
-	release = m.hang(what)
+	m.hang(what)
 	o = m.ask(what)
 	m.tells(o)
-	return m, o, release
+	return m, o
 }
 
 func stopOverStuckStart(t *testing.T, c *Cluster) {
-	m, start, _ := stuck(t, c, "Start")
+	m, start := stuck(t, c, "Start")
 	stop := m.ask("Stop")
 	m.ends(stop, "Completed/Succeeded")
 	m.supersedes(stop, start)
@@ -59,7 +59,7 @@ func stopOverStuckStart(t *testing.T, c *Cluster) {
 }
 
 func forcedStopOverIgnoredStop(t *testing.T, c *Cluster) {
-	m, gentle, _ := stuck(t, c, "Stop")
+	m, gentle := stuck(t, c, "Stop")
 	forced := m.ask("Stop force")
 	m.ends(forced, "Completed/Succeeded")
 	m.supersedes(forced, gentle)
@@ -67,7 +67,7 @@ func forcedStopOverIgnoredStop(t *testing.T, c *Cluster) {
 }
 
 func restartOverMigration(t *testing.T, c *Cluster) {
-	m, move, _ := stuck(t, c, "Migrate")
+	m, move := stuck(t, c, "Migrate")
 	node, incarnation := m.Node(), m.get().Status.Incarnation
 	restart := m.ask("Restart")
 	m.ends(restart, "Completed/Succeeded")
@@ -115,7 +115,7 @@ func stopOverRunPolicy(t *testing.T, c *Cluster) {
 }
 
 func operationDeleted(t *testing.T, c *Cluster) {
-	m, start, _ := stuck(t, c, "Start")
+	m, start := stuck(t, c, "Start")
 	m.must(c.Client.Delete(t.Context(), start))
 	m.until("the operation is gone", func() bool { return m.state(start) == "gone" })
 	m.rests(v1alpha1.PowerStopped)
@@ -138,7 +138,7 @@ func (m *machine) goes() {
 }
 
 func machineDeleted(t *testing.T, c *Cluster) {
-	m, start, _ := stuck(t, c, "Start")
+	m, start := stuck(t, c, "Start")
 	m.goes()
 	m.ends(start, "Failed/VirtualMachineDeleted")
 }
