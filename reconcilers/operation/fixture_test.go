@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -26,21 +24,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
 )
 
-func TestMain(m *testing.M) {
-	crds, err := charts.CRDs()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	env.Main(m, env.Options{CRDs: crds})
-}
+func TestMain(m *testing.M) { install.Main(m) }
 
 // table is who yields to whom, as the policy has it: holder first.
 var table = map[string][]string{
@@ -168,13 +159,7 @@ const machine = "web-1"
 
 func newFixture(t *testing.T, power v1alpha1.PowerState) *fixture {
 	t.Helper()
-	scheme := kruntime.NewScheme()
-	for _, add := range []func(*kruntime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	api, err := client.NewWithWatch(env.Shared(t).Config, client.Options{Scheme: scheme})
+	api, err := install.Client(env.Shared(t).Config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,86 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
-	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/webhooks"
-	"sallyport.dev/sallyport/webhooks/catalog"
-	"sallyport.dev/sallyport/webhooks/engine"
-	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/shipped"
 )
 
-func TestMain(m *testing.M) {
-	crds, err := charts.CRDs()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	env.Main(m, env.Options{CRDs: crds})
-}
-
-// nothingElse is the source of facts beyond those of the pass. The shipped policies need none.
-type nothingElse struct{}
-
-func (n nothingElse) For(*admissionv1.AdmissionRequest, facts.Subject) engine.Reader { return n }
-
-func (nothingElse) Read(context.Context, engine.Query) (engine.Answer, error) {
-	return engine.Answer{}, errors.New("no policy asks beyond the pass")
-}
-
-// arbiter asks the shipped policies.
-type arbiter struct{ gate *webhooks.Gate }
-
-var shipped = sync.OnceValues(func() (*catalog.Set, error) {
-	objects, err := policies.Shipped()
-	if err != nil {
-		return nil, err
-	}
-	return catalog.Compile(objects)
-})
-
-func newArbiter(t *testing.T) arbiter {
-	t.Helper()
-	set, err := shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
-	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), nil, false)
-	t.Cleanup(func() { recorder.Close(time.Second) })
-	return arbiter{webhooks.NewGate(set, nothingElse{}, recorder, time.Now)}
-}
-
-func (a arbiter) Arbitrate(
-	ctx context.Context, o *v1alpha1.VirtualMachineOperation, vm *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
-) (operation.Ruling, error) {
-	ruling, err := a.gate.Arbitrate(ctx, o, vm, unfinished)
-	return operation.Ruling(ruling), err
-}
+func TestMain(m *testing.M) { install.Main(m) }
 
 // events keeps what people are told, as "reason: note".
 type eventLog struct {
@@ -116,7 +63,7 @@ type fixture struct {
 	world     *fake.World
 	events    eventLog
 	offset    time.Duration // of the clock
-	arbiter   arbiter
+	arbiter   operation.Arbiter
 	asked     int
 
 	writes  int
@@ -129,13 +76,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	scheme := kruntime.NewScheme()
-	for _, add := range []func(*kruntime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	api, err := client.NewWithWatch(env.Shared(t).Config, client.Options{Scheme: scheme})
+	api, err := install.Client(env.Shared(t).Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +84,7 @@ func newFixture(t *testing.T) *fixture {
 	if err := api.Create(t.Context(), namespace); err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{T: t, api: api, namespace: namespace.Name, world: fake.New(), arbiter: newArbiter(t)}
+	f := &fixture{T: t, api: api, namespace: namespace.Name, world: fake.New(), arbiter: shipped.Arbiter(t)}
 	f.restart()
 	return f
 }

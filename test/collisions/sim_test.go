@@ -11,10 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
@@ -96,13 +93,7 @@ func start(ctx context.Context, dir string, logs *os.File) (plane *env.ControlPl
 }
 
 func simulated(ctx context.Context, config *rest.Config, world *fake.World, server *sim.Server) (*Cluster, error) {
-	scheme := kruntime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return nil, err
-	}
-	config = rest.CopyConfig(config)
-	config.QPS = -1
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	c, err := install.Client(config)
 	if err != nil {
 		return nil, err
 	}

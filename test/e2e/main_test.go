@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,8 +33,8 @@ var stack struct {
 	audit     string
 	world     *fake.World
 	simulator *sim.Server
-	records   lockedBuffer
-	logs      lockedBuffer
+	records   install.Log
+	logs      install.Log
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -84,26 +82,6 @@ func start(ctx context.Context, dir string) error {
 	}
 	stack.sallyport, err = install.Start(ctx, stack.plane, stack.options)
 	return err
-}
-
-// lockedBuffer collects what a process writes.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Write appends.
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-// String gives all that was written.
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // awaitRecords gives the decision records about a namespace, oldest first, once they are as wanted: a record is written just

@@ -2,20 +2,15 @@
 package failover
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/env"
@@ -41,7 +36,7 @@ var stack struct {
 	sim      *sim.Server
 	pair     *pair
 	splitter *splitter
-	logs     lockedBuffer
+	logs     install.Log
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -78,11 +73,7 @@ func start(ctx context.Context, dir string) error {
 	if stack.plane, err = env.Start(ctx, env.Options{CRDs: crds}); err != nil {
 		return err
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return err
-	}
-	if stack.client, err = client.NewWithWatch(stack.plane.Config, client.Options{Scheme: scheme}); err != nil {
+	if stack.client, err = install.Client(stack.plane.Config); err != nil {
 		return err
 	}
 	stack.world = fake.New()
@@ -123,24 +114,4 @@ func stop() (err error) {
 		err = errors.Join(err, stack.plane.Stop())
 	}
 	return err
-}
-
-// lockedBuffer collects what several processes write.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Write appends.
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-// String gives all that was written.
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

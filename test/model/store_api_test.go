@@ -2,7 +2,6 @@ package model
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -20,18 +19,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
 )
 
-func TestMain(m *testing.M) {
-	crds, err := charts.CRDs()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	env.Main(m, env.Options{CRDs: crds})
-}
+func TestMain(m *testing.M) { install.Main(m) }
 
 // twins are the model's store and a real API server, to which the same is done.
 type twins struct {

@@ -1,0 +1,38 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/test/env"
+)
+
+// Main runs the tests of a package for which env.Shared has the definitions of our kinds, and no manager.
+func Main(m *testing.M) {
+	crds, err := charts.CRDs()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	env.Main(m, env.Options{CRDs: crds})
+}
+
+// Client gives a client that knows our kinds and Kubernetes' own, as fast as it is used.
+func Client(config *rest.Config) (client.WithWatch, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+}
