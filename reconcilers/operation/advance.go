@@ -35,6 +35,9 @@ func (r *Reconciler) advance(ctx context.Context, l *look) (bool, error) {
 	case !seen.Quiet():
 		r.poll(l.pass)
 		return r.busy(ctx, l, o, seen.InFlight[0])
+	case !seen.Exists && !stopped && l.vm.Status.InstanceID == "":
+		r.poll(l.pass)
+		return r.note(ctx, l, o, v1alpha1.ReasonInProgress, "waits for the machine, which is not there yet: condition Ready of the VirtualMachine says why")
 	case !seen.Exists && !stopped:
 		r.poll(l.pass)
 		return r.note(ctx, l, o, v1alpha1.ReasonInstanceNotFound, "the runtime does not know the machine")
@@ -101,7 +104,7 @@ func (r *Reconciler) busy(
 			status.Progress = task.Progress
 		}
 		if !failedBefore(o) { // else it goes on showing what became of the attempt before
-			l.completed(o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, fmt.Sprintf("the runtime is busy with the machine: %s", task.Kind))
+			l.completed(o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, task.Kind.Doing())
 		}
 	})
 }

@@ -171,6 +171,23 @@ const (
 	TaskTakingOver TaskKind = "TakingOver"
 )
 
+var doings = map[TaskKind]string{
+	TaskCreate:     "the machine is being made",
+	TaskPowerOn:    "the machine is being powered on",
+	TaskPowerOff:   "the machine is being powered off",
+	TaskRelocate:   "the machine is being moved",
+	TaskDelete:     "the machine is being removed",
+	TaskTakingOver: "another replica may still be at work on the machine",
+}
+
+// Doing says for people what is being done.
+func (k TaskKind) Doing() string {
+	if text, known := doings[k]; known {
+		return text
+	}
+	return "the runtime is busy with the machine"
+}
+
 // Mode is how a machine is got off.
 type Mode string
 

@@ -39,7 +39,7 @@ func (r *Reconciler) remove(ctx context.Context, l *look) (bool, error) {
 		return r.report(ctx, l)
 	case !l.seen.Quiet():
 		r.poll(l.pass)
-		l.waits = fmt.Sprintf("the runtime is busy with the machine: %s", l.seen.InFlight[0].Kind)
+		l.waits = l.seen.InFlight[0].Kind.Doing()
 		return r.report(ctx, l)
 	case !l.seen.Exists:
 		return r.release(ctx, l)

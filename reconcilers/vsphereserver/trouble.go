@@ -47,13 +47,13 @@ func (r *Reconciler) connection(ctx context.Context, server *v1alpha1.VSphereSer
 		t.withdrawn = true
 		return c, t
 	case err != nil: // whether it is there is not known
-		t := wrong(v1alpha1.ReasonSecretUnreadable, "Secret %s cannot be read: %s", key, apierrors.ReasonForError(err))
+		t := wrong(v1alpha1.ReasonSecretUnreadable, "spec.credentialsSecretRef: Secret %s cannot be read: %s", key, apierrors.ReasonForError(err))
 		t.status, t.passes, t.log = metav1.ConditionUnknown, true, fmt.Sprintf("reading Secret %s: %v", key, err)
 		return c, t
 	}
 	for _, k := range []string{v1alpha1.CredentialsUsernameKey, v1alpha1.CredentialsPasswordKey} {
 		if len(secret.Data[k]) == 0 {
-			t := wrong(v1alpha1.ReasonSecretIncomplete, "Secret %s has no key %s, or nothing under it", key, k)
+			t := wrong(v1alpha1.ReasonSecretIncomplete, "spec.credentialsSecretRef: Secret %s has no key %s, or nothing under it", key, k)
 			t.withdrawn = true
 			return c, t
 		}
@@ -69,7 +69,21 @@ func refused(err error, c Connection) *trouble {
 	if runtime.IsPermission(err) {
 		t.reason = v1alpha1.ReasonLoginRefused
 	}
+	t.message = field(t.reason, c) + ": " + t.message
 	return t
+}
+
+// field names what of the spec would have to be otherwise, or leads to what would.
+func field(reason v1alpha1.ConditionReason, c Connection) string {
+	switch {
+	case reason == v1alpha1.ReasonLoginRefused:
+		return "spec.credentialsSecretRef"
+	case reason == v1alpha1.ReasonCertificateNotTrusted && c.Thumbprint != "":
+		return "spec.trust.thumbprint"
+	case reason == v1alpha1.ReasonCertificateNotTrusted:
+		return "spec.trust.caBundle"
+	}
+	return "spec.url"
 }
 
 // failed is the trouble of a vCenter that does not do what it is asked. What it refuses is not asked again at once: a few

@@ -128,8 +128,8 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (s *sighting, min
 				unmarked = s
 			}
 		case foreign == nil:
-			foreign = runtime.NewOwnedByAnother(nil, "the machine %s belongs to another VirtualMachine, or is a copy of "+
-				"a machine that does: its extraConfig has %s", p.name, OwnerKey)
+			foreign = runtime.NewOwnedByAnother(nil, "spec.runtime.vsphere: the machine %s belongs to another VirtualMachine, or is a "+
+				"copy of a machine that does: its extraConfig has %s", p.name, OwnerKey)
 		}
 	}
 	if foreign != nil {
@@ -272,8 +272,9 @@ func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sighting, e
 func absent(server string, m runtime.Machine) error {
 	spec := m.Spec.Runtime.VSphere
 	if spec.InventoryPath != "" {
-		return runtime.NewNotFound(nil, "vCenter %s has no machine at %s, or does not show it", server, spec.InventoryPath)
+		return runtime.NewNotFound(nil, "spec.runtime.vsphere.inventoryPath: vCenter %s has no machine at %s, or does not show it",
+			server, spec.InventoryPath)
 	}
-	return runtime.NewNotFound(nil, "vCenter %s has no machine with the instance UUID %s, or does not show it",
-		server, spec.InstanceUUID)
+	return runtime.NewNotFound(nil, "spec.runtime.vsphere.instanceUUID: vCenter %s has no machine with the instance UUID %s, or does not "+
+		"show it", server, spec.InstanceUUID)
 }

@@ -81,7 +81,7 @@ func (r *Runtime) adopt(ctx context.Context, m runtime.Machine) (instanceID stri
 	case mine:
 		return s.vm.Config.InstanceUuid, nil
 	case s.vm.Config.Template:
-		return "", runtime.NewInvalidState(nil, "what VirtualMachine %s names is a template", m)
+		return "", runtime.NewInvalidState(nil, "spec.runtime.vsphere: what VirtualMachine %s names is a template", m)
 	}
 	if err := r.write(ctx, s, map[string]string{OwnerKey: string(m.UID), NameKey: m.String()}); err != nil {
 		return "", err
