@@ -31,6 +31,9 @@ func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
 			return true, r.writeMachine(ctx, l.vm)
 		}
 		if slices.ContainsFunc(l.vm.Status.Undoing, withdrawable) && !takingOver(seen) {
+			if same, err := r.unchanged(ctx, l); err != nil || !same {
+				return !same, err
+			}
 			seen, err = r.withdraw(ctx, l, rt)
 		}
 	}
@@ -43,6 +46,12 @@ func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
 		return r.tellAll(ctx, l, v1alpha1.ReasonInProgress, fmt.Sprintf("waits until %s is undone", who))
 	}
 	return true, r.settle(ctx, l, first, &seen)
+}
+
+// unchanged looks whether the machine is still as it was looked at: what is cancelled must be of one who is being undone.
+func (r *Reconciler) unchanged(ctx context.Context, l *look) (bool, error) {
+	now, err := r.machine(ctx, l.pass)
+	return now != nil && now.UID == l.vm.UID && now.ResourceVersion == l.vm.ResourceVersion, err
 }
 
 // takingOver tells whether another process may still be at work: what is in flight may be of one that it has given the machine
