@@ -60,12 +60,12 @@ test-unit: ## Run the Go tests, with the race detector if there is a C compiler
 test: lint verify-generated test-rego control-plane test-unit ## Run everything that CI runs
 
 .PHONY: demo
-demo: ## Show Sallyport on a local control plane (SCRIPT=1 ends with a verdict)
+demo: ## Show Sallyport on a local control plane and a simulated vCenter (SCRIPT=1 ends with a verdict)
 	$(GO) run ./cmd/sallyport demo $(if $(filter 1,$(SCRIPT)),--script)
 
 .PHONY: build
-build: ## Build bin/sallyport
-	$(GO) build -trimpath -o bin/sallyport ./cmd/sallyport
+build: ## Build bin/sallyport and the plugin bin/kubectl-sallyport
+	$(GO) build -trimpath -o bin/ ./cmd/sallyport ./cmd/kubectl-sallyport
 
 .PHONY: control-plane
 control-plane: ## Build the local control plane that tests and the demo run on

@@ -43,12 +43,12 @@ func (p *page) row(cells ...string) {
 // ago is how long something is past: "3m".
 func (p *page) ago(at time.Time) string { return duration.HumanDuration(max(p.now.Sub(at), 0)) }
 
-// since is ago in a sentence, and nothing if the time is not known.
-func (p *page) since(word string, at time.Time) string {
+// since says for how long something has been so, and nothing if the time is not known.
+func (p *page) since(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
-	return " " + word + " " + p.ago(at)
+	return " for " + p.ago(at)
 }
 
 // condition says how one is: "False for 3m, OperationInProgress: Start start-1 is in progress".
@@ -56,7 +56,7 @@ func (p *page) condition(c *metav1.Condition) string {
 	if c == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%s%s, %s", c.Status, p.since("for", c.LastTransitionTime.Time), c.Reason)
+	text := fmt.Sprintf("%s%s, %s", c.Status, p.since(c.LastTransitionTime.Time), c.Reason)
 	if c.Message != "" {
 		text += ": " + c.Message
 	}
@@ -80,7 +80,7 @@ func (p *page) deletion(meta *metav1.ObjectMeta) {
 func (p *page) claim(status *v1alpha1.VirtualMachineStatus, states map[string]string) {
 	holder := "nobody"
 	if a := status.ActiveOperation; a != nil {
-		holder = holderName(a.Type, a.Force, a.Origin, a.Name) + p.since("for", a.ClaimedAt.Time)
+		holder = holderName(a.Type, a.Force, a.Origin, a.Name) + p.since(a.ClaimedAt.Time)
 		if s := states[a.ID]; s != "" {
 			holder += ", " + s
 		}

@@ -21,7 +21,7 @@ func (r *machineReport) text(p *page) {
 	}
 	p.row("Phase:", phase)
 	ready := meta.FindStatusCondition(status.Conditions, string(v1alpha1.ConditionReady))
-	p.row("Ready:", cmp.Or(p.condition(ready), "not known: nobody has looked at it yet"))
+	p.row("Ready:", cmp.Or(p.condition(ready), "not known: Sallyport has not looked at it yet"))
 	if c := meta.FindStatusCondition(status.Conditions, string(v1alpha1.ConditionPlacementSettled)); c != nil && c.Status != "True" {
 		p.row("Placement:", p.condition(c))
 	}
@@ -53,7 +53,7 @@ func (r *machineReport) waiting(p *page) string {
 		o := &r.Unfinished[i]
 		if !passed[string(o.UID)] {
 			texts = append(texts, fmt.Sprintf("%s %s%s, %s",
-				called(o.Spec.Type, o.Spec.Force), o.Name, p.since("for", o.CreationTimestamp.Time), state(o)))
+				called(o.Spec.Type, o.Spec.Force), o.Name, p.since(o.CreationTimestamp.Time), state(o)))
 		}
 	}
 	return strings.Join(texts, "\n")
@@ -64,11 +64,11 @@ func (r *machineReport) intent(p *page) string {
 	if intent == nil {
 		return ""
 	}
-	text := string(intent.State)
+	text := string(intent.State) + p.since(intent.At.Time)
 	if intent.By != "" {
 		text += ", by " + intent.By
 	}
-	return text + p.since("since", intent.At.Time)
+	return text
 }
 
 // requests shows what is accepted, and then what is refused, together where the reasons are the same.

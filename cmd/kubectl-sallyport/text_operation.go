@@ -48,7 +48,7 @@ func (r *operationReport) since(p *page) string {
 		return fmt.Sprintf(" (%s ago)", p.ago(status.CompletionTime.Time))
 	}
 	if c := completed(r.Operation); c != nil && !r.Operation.Finished() {
-		return fmt.Sprintf(" (since %s)", p.ago(c.LastTransitionTime.Time))
+		return fmt.Sprintf(" (for %s)", p.ago(c.LastTransitionTime.Time))
 	}
 	return ""
 }

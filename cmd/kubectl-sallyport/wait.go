@@ -228,7 +228,7 @@ func state(o *v1alpha1.VirtualMachineOperation) string {
 	c := completed(o)
 	switch {
 	case o.Status.Phase == "":
-		text += ", nobody has looked at it yet"
+		text += ": Sallyport has not looked at it yet"
 	case c != nil && c.Reason != text:
 		text += ", " + c.Reason
 	}

@@ -87,7 +87,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtime
 	gate := webhooks.NewGate(set, store, recorder, time.Now)
 	gate.Register(mgr.GetWebhookServer().Register, mgr.GetLogger().WithName("webhooks"))
 	if runtimes == nil {
-		connected := &vcenters{admits: gate.Admits}
+		connected := &vcenters{admits: gate.Admits, cached: mgr.GetClient()}
 		defer connected.close()
 		namespace, err := o.namespace()
 		if err != nil {

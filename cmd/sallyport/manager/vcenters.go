@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
@@ -24,6 +26,10 @@ const logoutPatience = 5 * time.Second
 type vcenters struct {
 	// admits asks the policies whether a machine may be where it is.
 	admits func(context.Context, *v1alpha1.VirtualMachine) (webhooks.Ruling, error)
+	// cached reads VSphereServers.
+	cached client.Reader
+	// admitted is by the UID of a VirtualMachine the generations, its own and the VSphereServer's, in which it was admitted.
+	admitted sync.Map
 
 	mu      sync.Mutex
 	all     map[string]*vcenter
@@ -143,7 +149,46 @@ func (v *vcenters) runtime(vm *v1alpha1.VirtualMachine) (runtime.Runtime, error)
 	if vc == nil {
 		return nil, notConnected(name)
 	}
-	return runtime.Guard(vc.runtime, func(ctx context.Context, m runtime.Machine) error { return v.mayUse(ctx, vm, vc, m) }), nil
+	ask := func(ctx context.Context, m runtime.Machine) error { return v.mayUse(ctx, vm, vc, m) }
+	return runtime.Guard(watched{vc.runtime, func(ctx context.Context, m runtime.Machine) error { return v.stillMay(ctx, vm, m, ask) }}, ask), nil
+}
+
+// watched asks before a look too.
+type watched struct {
+	*vsphere.Runtime
+	ask func(context.Context, runtime.Machine) error
+}
+
+// Observe looks at the machine, if it may.
+func (w watched) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {
+	if err := w.ask(ctx, m); err != nil {
+		return runtime.Observation{}, err
+	}
+	return w.Runtime.Observe(ctx, m)
+}
+
+// stillMay asks about a machine that is only looked at when it or its VSphereServer has changed, so that a right that was taken
+// away shows. A machine that somebody has, or that is let go, is always looked at, and so is one that could not be judged.
+func (v *vcenters) stillMay(
+	ctx context.Context, vm *v1alpha1.VirtualMachine, m runtime.Machine, ask func(context.Context, runtime.Machine) error,
+) error {
+	if !vm.DeletionTimestamp.IsZero() {
+		v.admitted.Delete(vm.UID)
+		return nil
+	}
+	server := &v1alpha1.VSphereServer{}
+	err := v.cached.Get(ctx, client.ObjectKey{Name: vm.Spec.Runtime.VSphere.ServerRef.Name}, server)
+	now := [2]int64{vm.Generation, server.Generation}
+	if before, known := v.admitted.Load(vm.UID); err != nil || vm.Busy() || known && before == now {
+		return nil
+	}
+	switch err := ask(ctx, m); {
+	case err == nil:
+		v.admitted.Store(vm.UID, now)
+	case runtime.IsPermission(err):
+		return err
+	}
+	return nil
 }
 
 // await gives a vCenter that is reached. A process that has just begun to lead reaches them at the same time as it looks at the

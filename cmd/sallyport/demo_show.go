@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// patience is how long the show waits for anything; it only matters if something is wrong.
+const patience = 2 * time.Minute
+
+// show does what a user would, shows it, and holds it against what should come of it. After the first thing that is not as it
+// should be it does nothing any more.
+type show struct {
+	printer
+	*stage
+	ctx      context.Context
+	admitted int
+	refused  int
+	last     string // the name of the operation that was created last
+	wrong    string
+	dense    bool // what was shown last is many lines, and needs a gap below it
+}
+
+// chapter begins with what it is about, and with what the vCenter is made to do in it.
+func (s *show) chapter(title, text string) {
+	if s.wrong == "" {
+		s.say("\n%s\n%s", s.paint(bold, title), text)
+		s.dense = true
+	}
+}
+
+func (s *show) tell(text string) {
+	if s.wrong == "" {
+		s.say("\n%s", text)
+		s.dense = false
+	}
+}
+
+// gap is an empty line where it helps to read.
+func (s *show) gap() {
+	if s.dense {
+		s.say("")
+	}
+	s.dense = false
+}
+
+// kubectl runs it, with what the user must read. The word OPERATION is the operation that was created last.
+func (s *show) kubectl(line string, reads ...string) { s.run(line, "", false, reads) }
+
+// create has kubectl create what the manifest says.
+func (s *show) create(manifest string, reads ...string) { s.run("create -f -", manifest, false, reads) }
+
+// denied is kubectl with a request that must be refused.
+func (s *show) denied(line, manifest string, reads ...string) { s.run(line, manifest, true, reads) }
+
+// made are the requests that are counted.
+var made = regexp.MustCompile(`(?m)^virtualmachine(operation)?\.sallyport\.dev/(\S+) created$`)
+
+func (s *show) run(line, stdin string, refused bool, reads []string) {
+	if s.wrong != "" {
+		return
+	}
+	s.gap()
+	line = strings.ReplaceAll(line, "OPERATION", s.last)
+	if stdin == "" {
+		s.say("%s", s.paint(bold, "$ kubectl "+line))
+	} else {
+		s.say("%s\n%s\nEOF", s.paint(bold, "$ kubectl "+line+" <<EOF"), strings.TrimSpace(stdin))
+	}
+	out, errs, code := s.plane.KubectlAs(s.ctx, s.plane.Kubeconfig(), strings.NewReader(stdin), strings.Fields(line)...)
+	if s.ctx.Err() != nil {
+		s.wrong = "interrupted"
+		return
+	}
+	const many = 8
+	s.dense = strings.Count(stdin+out+errs, "\n") > many || refused
+	fmt.Fprint(s, out)
+	if refused {
+		fmt.Fprint(s, s.paint(red, errs))
+		s.refused++
+	} else {
+		fmt.Fprint(s, errs)
+	}
+	for _, created := range made.FindAllStringSubmatch(out, -1) {
+		s.admitted++
+		s.last = created[2]
+	}
+	if (code != 0) != refused {
+		s.fail("kubectl %s: exit code %d", line, code)
+	}
+	for _, want := range reads {
+		if !strings.Contains(out+errs, want) {
+			s.fail("kubectl %s: %q is not in its output", line, want)
+		}
+	}
+}
+
+func (s *show) fail(format string, args ...any) {
+	if s.wrong == "" {
+		s.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// words are what vCenter calls power states.
+var words = map[v1alpha1.PowerState]string{
+	v1alpha1.PowerRunning: "poweredOn", v1alpha1.PowerStopped: "poweredOff", v1alpha1.PowerPaused: "suspended",
+}
+
+// vCenterSays asks the vCenter itself, behind Sallyport's back, and waits for nothing.
+func (s *show) vCenterSays(machine string, power v1alpha1.PowerState, host string, powerOns int) {
+	if s.wrong != "" {
+		return
+	}
+	is := s.vcenter.State(inventory + machine)
+	text := fmt.Sprintf("vCenter says: %s is %s on %s; power-ons so far: %d", machine, words[is.Power], is.Host, is.PowerOns)
+	if is.Busy {
+		text += "; a task is in flight"
+	}
+	s.gap()
+	s.say("%s", s.paint(cyan, text))
+	if is.Power != power || is.Host != host || is.PowerOns != powerOns {
+		s.fail("%s; wanted are %s on %s and %d power-ons", text, words[power], host, powerOns)
+	}
+}
+
+// until waits for something at the vCenter.
+func (s *show) until(what string, seen func() bool) {
+	if s.wrong != "" {
+		return
+	}
+	err := wait.PollUntilContextTimeout(s.ctx, visible/10, patience, true, func(context.Context) (bool, error) { return seen(), nil })
+	if err != nil {
+		s.fail("waiting until %s: %v", what, err)
+	}
+}
+
+func (s *show) verdict() error {
+	if s.wrong != "" {
+		return &verdictError{fmt.Sprintf("\nDEMO FAILED: %s\nthe end of what the manager logged:\n%s", s.wrong, s.logTail())}
+	}
+	s.say("\n%s", s.paint(green, fmt.Sprintf("DEMO OK: %d admitted, %d refused, each as it should be", s.admitted, s.refused)))
+	return nil
+}
