@@ -44,7 +44,7 @@ func (r *Reconciler) advance(ctx context.Context, l *look) (bool, error) {
 	case o.Status.Baseline == nil:
 		return r.begin(ctx, l, o, seen)
 	case done:
-		return true, r.complete(ctx, l, o)
+		return true, r.complete(ctx, l, o, achieved(o, seen))
 	case halfway(o, seen):
 		l.signalled = false // what was sent has had its effect
 		return r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
@@ -73,7 +73,7 @@ func (r *Reconciler) begin(
 				status.Supersedes = append(status.Supersedes, v1alpha1.OperationReference{Name: other.Name, UID: other.UID})
 			}
 		}
-		l.completed(o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, "the operation holds the machine")
+		l.completed(o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, "holds the machine")
 		l.set(o, v1alpha1.ConditionSuperseded, metav1.ConditionFalse, v1alpha1.ReasonNotSuperseded, "")
 	})
 }
@@ -110,8 +110,7 @@ func (r *Reconciler) busy(
 }
 
 // complete ends the operation with success. The next look frees the machine.
-func (r *Reconciler) complete(ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation) error {
-	const message = "the machine was seen in the wanted state"
+func (r *Reconciler) complete(ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, message string) error {
 	did, err := r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
 		l.finished(status, v1alpha1.OperationCompleted)
 		if status.Progress != nil {
@@ -171,7 +170,7 @@ func (r *Reconciler) signal(
 	_, err := r.write(ctx, o, func(*v1alpha1.VirtualMachineOperationStatus) {
 		l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, "the runtime was told to "+verb(o))
 		if !sent {
-			l.completed(o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, "the operation holds the machine")
+			l.completed(o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, "the runtime was told to "+verb(o))
 		}
 	})
 	return true, err

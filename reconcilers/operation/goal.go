@@ -28,6 +28,21 @@ func reached(o *v1alpha1.VirtualMachineOperation, seen runtime.Observation) bool
 	return was.NodeName == "" || (seen.NodeName != "" && seen.NodeName != was.NodeName)
 }
 
+// achieved says for people what the machine was seen to be like at the end.
+func achieved(o *v1alpha1.VirtualMachineOperation, seen runtime.Observation) string {
+	switch {
+	case !seen.Exists:
+		return "there is no machine that could be on"
+	case moves(o) && seen.NodeName != "":
+		return "the machine is on node " + seen.NodeName
+	case seen.Power == v1alpha1.PowerStopped:
+		return "the machine is off"
+	case o.Spec.Type == v1alpha1.OperationRestart:
+		return "the machine was off, and is on again"
+	}
+	return "the machine is on"
+}
+
 // halfway tells whether a Restart has seen its machine off and has to go on with its second half.
 func halfway(o *v1alpha1.VirtualMachineOperation, seen runtime.Observation) bool {
 	return o.Status.Step == v1alpha1.StepPowerOff && seen.Power == v1alpha1.PowerStopped

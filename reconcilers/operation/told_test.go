@@ -24,7 +24,7 @@ func TestEvents(t *testing.T) {
 		"OperationInProgress: Start again: start does not yield",
 		"InProgress: Stop stop: holds the machine in the place of Start start",
 		"Superseded: Start start: operation stop took its place",
-		"Succeeded: Stop stop: the machine was seen in the wanted state",
+		"Succeeded: Stop stop: the machine is off",
 	}
 	var want []string
 	for _, note := range notes {

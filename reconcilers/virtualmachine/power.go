@@ -105,7 +105,7 @@ func (r *Reconciler) take(ctx context.Context, l *look) (bool, error) {
 	claim.Record(l.vm, &l.seen, false)
 	did, err := r.save(ctx, l)
 	if err == nil {
-		r.tell(l, corev1.EventTypeNormal, v1alpha1.ReasonOperationInProgress, string(next.Type), "%s by run policy %s", next.Type, l.vm.Spec.RunPolicy)
+		r.tell(l, corev1.EventTypeNormal, v1alpha1.ReasonOperationInProgress, string(next.Type), "%s by run policy %s: the machine was found %s", next.Type, l.vm.Spec.RunPolicy, l.seen.Power)
 	}
 	return did, err
 }
@@ -122,7 +122,7 @@ func (r *Reconciler) finish(ctx context.Context, l *look) (bool, error) {
 	}
 	did, err := r.save(ctx, l)
 	if err == nil {
-		r.tell(l, corev1.EventTypeNormal, v1alpha1.ReasonAsWanted, string(held.Type), "%s by run policy %s: the machine is %s", held.Type, l.vm.Spec.RunPolicy, l.seen.Power)
+		r.tell(l, corev1.EventTypeNormal, v1alpha1.ReasonAsWanted, string(held.Type), "%s by run policy %s is done: the machine is %s", held.Type, l.vm.Spec.RunPolicy, l.seen.Power)
 	}
 	return did, err
 }

@@ -94,13 +94,13 @@ func TestSecrets(t *testing.T) {
 		want string
 	}{
 		{nil, "False SecretNotFound spec.credentialsSecretRef: there is no Secret NS/vc-login"},
-		{map[string]string{"password": password}, "False SecretIncomplete Secret NS/vc-login has no key username, or nothing under it"},
-		{map[string]string{"username": "ann"}, "False SecretIncomplete Secret NS/vc-login has no key password, or nothing under it"},
-		{map[string]string{"username": "ann", "password": ""}, "False SecretIncomplete Secret NS/vc-login has no key password, or nothing under it"},
+		{map[string]string{"password": password}, "False SecretIncomplete spec.credentialsSecretRef: Secret NS/vc-login has no key username, or nothing under it"},
+		{map[string]string{"username": "ann"}, "False SecretIncomplete spec.credentialsSecretRef: Secret NS/vc-login has no key password, or nothing under it"},
+		{map[string]string{"username": "ann", "password": ""}, "False SecretIncomplete spec.credentialsSecretRef: Secret NS/vc-login has no key password, or nothing under it"},
 		{login(password), "True Connected"},
-		{login(changed), "False LoginRefused vCenter refuses the login of ann with (hidden)"},
+		{login(changed), "False LoginRefused spec.credentialsSecretRef: vCenter refuses the login of ann with (hidden)"},
 		{login(password), "True Connected"},
-		{map[string]string{"username": "ann"}, "False SecretIncomplete Secret NS/vc-login has no key password, or nothing under it"},
+		{map[string]string{"username": "ann"}, "False SecretIncomplete spec.credentialsSecretRef: Secret NS/vc-login has no key password, or nothing under it"},
 	} {
 		if step.data != nil {
 			f.secret(step.data)
@@ -141,19 +141,19 @@ func TestTrouble(t *testing.T) {
 		want           string
 		soon           bool // tried again with growing pauses, and otherwise at the next look
 	}{
-		"away":              {runtime.NewUnavailable(errors.New("dial tcp"), "vCenter vc did not answer"), nil, "False RuntimeUnavailable vCenter vc did not answer", true},
-		"a refused login":   {runtime.NewPermission(nil, "the account is locked"), nil, "False LoginRefused the account is locked", false},
+		"away":              {runtime.NewUnavailable(errors.New("dial tcp"), "vCenter vc did not answer"), nil, "False RuntimeUnavailable spec.url: vCenter vc did not answer", true},
+		"a refused login":   {runtime.NewPermission(nil, "the account is locked"), nil, "False LoginRefused spec.credentialsSecretRef: the account is locked", false},
 		"a missing right":   {nil, runtime.NewPermission(nil, "lacks System.View"), "False PermissionDenied lacks System.View", false},
 		"hosts not to read": {nil, errors.New("odd"), "False RuntimeFailed odd", true},
 		"another authority": {
 			runtime.NewUnavailable(fmt.Errorf("post: %w", x509.UnknownAuthorityError{}), "not signed by the CA bundle"), nil,
-			"False CertificateNotTrusted not signed by the CA bundle", false,
+			"False CertificateNotTrusted spec.trust.caBundle: not signed by the CA bundle", false,
 		},
-		"another host": {runtime.NewUnavailable(x509.HostnameError{Certificate: &x509.Certificate{}}, "for another host"), nil, "False CertificateNotTrusted for another host", false},
-		"expired":      {runtime.NewUnavailable(x509.CertificateInvalidError{Reason: x509.Expired}, "has expired"), nil, "False CertificateNotTrusted has expired", false},
+		"another host": {runtime.NewUnavailable(x509.HostnameError{Certificate: &x509.Certificate{}}, "for another host"), nil, "False CertificateNotTrusted spec.trust.caBundle: for another host", false},
+		"expired":      {runtime.NewUnavailable(x509.CertificateInvalidError{Reason: x509.Expired}, "has expired"), nil, "False CertificateNotTrusted spec.trust.caBundle: has expired", false},
 		"by its handshake": {
 			runtime.NewUnavailable(&tls.CertificateVerificationError{Err: errors.New("another thumbprint")}, "another thumbprint"), nil,
-			"False CertificateNotTrusted another thumbprint", false,
+			"False CertificateNotTrusted spec.trust.caBundle: another thumbprint", false,
 		},
 		"something that tells too much": {fmt.Errorf("https://ann:%s@vc", password), nil, "False RuntimeFailed https://ann:(hidden)@vc", true},
 	} {
@@ -186,7 +186,7 @@ func TestAwayAndBack(t *testing.T) {
 	seen := f.lookup().Status
 	f.vCenters.never = true
 	f.pass()
-	f.is("False RuntimeUnavailable the runtime did not answer in time")
+	f.is("False RuntimeUnavailable spec.url: the runtime did not answer in time")
 	away := f.lookup().Status
 	if diff := cmp.Diff(seen.Hosts, away.Hosts); diff != "" || away.Version != seen.Version {
 		t.Errorf("what was seen has changed: %+v", away)
@@ -230,7 +230,7 @@ func TestSecretThatMayNotBeRead(t *testing.T) {
 		},
 	})
 	f.pass()
-	f.is("Unknown SecretUnreadable Secret NS/vc-login cannot be read: Forbidden")
+	f.is("Unknown SecretUnreadable spec.credentialsSecretRef: Secret NS/vc-login cannot be read: Forbidden")
 	if len(f.vCenters.forgotten) != 0 {
 		t.Error("the session was given up, although nothing is known")
 	}
@@ -286,7 +286,7 @@ func TestWatches(t *testing.T) {
 	}
 	await("False SecretNotFound spec.credentialsSecretRef: there is no Secret NS/vc-login")
 	f.secret(login(changed))
-	await("False LoginRefused vCenter refuses the login of ann with (hidden)")
+	await("False LoginRefused spec.credentialsSecretRef: vCenter refuses the login of ann with (hidden)")
 	f.secret(login(password))
 	await("True Connected")
 	f.vCenters.change(func(v *vCenters) { v.takes = changed })
@@ -302,7 +302,7 @@ func TestWatches(t *testing.T) {
 	await("True Connected")
 	f.vCenters.change(func(v *vCenters) { v.err = runtime.NewUnavailable(nil, "vCenter vc did not answer") })
 	f.secret(map[string]string{"username": "ann", "password": changed, "more": "bytes"})
-	await("False RuntimeUnavailable vCenter vc did not answer")
+	await("False RuntimeUnavailable spec.url: vCenter vc did not answer")
 	f.vCenters.change(func(v *vCenters) { v.err = nil }) // nothing happens in the cluster now: it is tried again
 	await("True Connected")
 	f.must(f.api.Delete(t.Context(), &v1alpha1.VSphereServer{ObjectMeta: metav1.ObjectMeta{Name: f.name}}))

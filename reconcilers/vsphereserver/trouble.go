@@ -69,7 +69,7 @@ func refused(err error, c Connection) *trouble {
 	if runtime.IsPermission(err) {
 		t.reason = v1alpha1.ReasonLoginRefused
 	}
-	t.message = field(t.reason, c) + ": " + t.message
+	t.message = field(t.reason, c) + t.message
 	return t
 }
 
@@ -77,13 +77,15 @@ func refused(err error, c Connection) *trouble {
 func field(reason v1alpha1.ConditionReason, c Connection) string {
 	switch {
 	case reason == v1alpha1.ReasonLoginRefused:
-		return "spec.credentialsSecretRef"
+		return "spec.credentialsSecretRef: "
 	case reason == v1alpha1.ReasonCertificateNotTrusted && c.Thumbprint != "":
-		return "spec.trust.thumbprint"
+		return "spec.trust.thumbprint: "
 	case reason == v1alpha1.ReasonCertificateNotTrusted:
-		return "spec.trust.caBundle"
+		return "spec.trust.caBundle: "
+	case reason == v1alpha1.ReasonRuntimeUnavailable:
+		return "spec.url: "
 	}
-	return "spec.url"
+	return ""
 }
 
 // failed is the trouble of a vCenter that does not do what it is asked. What it refuses is not asked again at once: a few

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -31,8 +33,11 @@ var stack struct {
 	plane     *env.ControlPlane
 	vcenter   *vcsim.VCenter
 	sallyport *install.Sallyport
-	client    client.Client
-	logs      *os.File
+	client    client.WithWatch
+	options   install.Options
+	witness   *witness
+	// What the manager writes.
+	logs, records *os.File
 }
 
 // namespace is the team's that may use the vCenter.
@@ -47,11 +52,12 @@ func run(m *testing.M) (code int) {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	ctrl.SetLogger(klog.NewKlogr())
 	code = 1
 	if err = start(context.Background(), dir); err == nil {
 		code = m.Run()
 	}
-	if err = errors.Join(err, stop()); err != nil {
+	if err = errors.Join(err, stop(), secrets.leaks()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -64,6 +70,9 @@ func run(m *testing.M) (code int) {
 
 func start(ctx context.Context, dir string) (err error) {
 	if stack.logs, err = os.Create(filepath.Join(dir, "manager.log")); err != nil {
+		return err
+	}
+	if stack.records, err = os.Create(filepath.Join(dir, "records.json")); err != nil {
 		return err
 	}
 	binary, err := install.Build(ctx, dir, "sallyport.dev/sallyport/cmd/sallyport")
@@ -80,8 +89,16 @@ func start(ctx context.Context, dir string) (err error) {
 	if stack.vcenter, err = vcsim.Start(vcsim.Options{Step: 10 * time.Millisecond}); err != nil {
 		return err
 	}
-	options := install.Options{Binary: binary, Flags: []string{"--decision-records", "off", "--poll-interval", "200ms"}, Logs: stack.logs}
-	if stack.sallyport, err = install.Start(ctx, stack.plane, options); err != nil {
+	if err = connect(); err != nil {
+		return err
+	}
+	if stack.witness, err = watchAll(ctx, stack.client); err != nil {
+		return err
+	}
+	stack.options = install.Options{
+		Binary: binary, Flags: []string{"--poll-interval", "200ms", "--resync-interval", "5s"}, Logs: stack.logs, Records: stack.records,
+	}
+	if stack.sallyport, err = install.Start(ctx, stack.plane, stack.options); err != nil {
 		return err
 	}
 	return declare(ctx)
@@ -98,25 +115,31 @@ func stop() (err error) {
 		}
 		stack.vcenter.Close()
 	}
+	if stack.witness != nil {
+		stack.witness.end()
+	}
 	if stack.plane != nil {
 		err = errors.Join(err, stack.plane.Stop())
 	}
 	return err
 }
 
-// declare declares the vCenter and the namespace that may use it, and waits until it is connected.
-func declare(ctx context.Context) error {
+// connect makes the client.
+func connect() (err error) {
 	scheme := kruntime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	config := rest.CopyConfig(stack.plane.Config)
 	config.QPS = -1
-	var err error
-	if stack.client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-		return err
-	}
+	stack.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
+	return err
+}
+
+// declare declares the vCenter and the namespace that may use it, and waits until it is connected.
+func declare(ctx context.Context) error {
 	password, _ := stack.vcenter.User().Password()
+	secrets.add(password)
 	server := &v1alpha1.VSphereServer{
 		ObjectMeta: metav1.ObjectMeta{Name: "vc"},
 		Spec: v1alpha1.VSphereServerSpec{
@@ -139,7 +162,7 @@ func declare(ctx context.Context) error {
 			return err
 		}
 	}
-	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		err := stack.client.Get(ctx, client.ObjectKeyFromObject(server), server)
 		return err == nil && meta.IsStatusConditionTrue(server.Status.Conditions, string(v1alpha1.ConditionReady)), err
 	})

@@ -1,0 +1,171 @@
+package vcenter
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/util/cert"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+func (s *site) goodLogin() map[string]string {
+	return map[string]string{"username": s.user, "password": s.password}
+}
+
+// A vCenter where nothing listens, then one that never answers, then one that is there, and one that goes away.
+func TestServerAway(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	d := newDoor(t, s.vcenter.URL())
+	s.login(s.goodLogin())
+	s.machine("web")
+	server := s.declare(func(spec *v1alpha1.VSphereServerSpec) { spec.URL = d.url() })
+	vm := s.adopt(s.vm("web"))
+	at := func(said string) string { return strings.Replace(said, " ", " spec.url: ", 1) }
+	refuses := fmt.Sprintf("RuntimeUnavailable the host of vCenter %s refuses connections", s.name)
+	s.warns(server, "False", at(refuses))
+	s.warns(vm, "Unknown", refuses)
+
+	d.open(t, true)
+	silent := fmt.Sprintf("RuntimeUnavailable vCenter %s did not answer in time", s.name)
+	s.warns(server, "False", at(silent))
+	s.shows(vm, "Unknown "+silent)
+
+	d.open(t, false)
+	s.shows(server, connected)
+	s.tells(server, "Normal Connected vCenter "+server.Status.Version+" answers")
+	s.shows(vm, asWanted)
+
+	d.shut()
+	s.shows(vm, "Unknown "+refuses)
+	d.open(t, false)
+	s.shows(vm, asWanted)
+	s.remove(vm)
+}
+
+// A wrong password is tried once, whoever needs a session, and the right one as soon as it is there.
+func TestServerLoginRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	wrong := s.password + "-mistyped"
+	secrets.add(wrong)
+	s.login(map[string]string{"username": s.user, "password": wrong})
+	s.machine("web")
+	server := s.declare()
+	vm := s.adopt(s.vm("web"))
+	refused := fmt.Sprintf("vCenter %s refuses the login: the user or the password is wrong, or the account is locked", s.name)
+	s.warns(server, "False", "LoginRefused spec.credentialsSecretRef: "+refused)
+	s.warns(vm, "False", "PermissionDenied "+refused)
+	s.retried(vm)
+	if allowed, refused := s.vcenter.Logins(); allowed != 0 || refused != 1 {
+		t.Errorf("vCenter has allowed %d logins and refused %d", allowed, refused)
+	}
+
+	s.login(s.goodLogin())
+	s.shows(server, connected)
+	s.shows(vm, asWanted)
+}
+
+// A certificate that is not the one to expect gets no password.
+func TestServerCertificate(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	other, _, err := cert.GenerateSelfSignedCertKey("elsewhere", nil, nil)
+	s.must(err)
+	s.login(s.goodLogin())
+	s.machine("web")
+	server := s.declare(func(spec *v1alpha1.VSphereServerSpec) { spec.Trust.CABundle = string(other) })
+	vm := s.adopt(s.vm("web"))
+	trusting := func(trust v1alpha1.VSphereTrust) {
+		update(s, server, func(server *v1alpha1.VSphereServer) { server.Spec.Trust = trust })
+	}
+	unsigned := fmt.Sprintf("the certificate of vCenter %s is not trusted: no authority of its CA bundle has signed it", s.name)
+	s.warns(server, "False", "CertificateNotTrusted spec.trust.caBundle: "+unsigned)
+	s.warns(vm, "Unknown", "RuntimeUnavailable "+unsigned)
+
+	trusting(v1alpha1.VSphereTrust{CABundle: "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----"})
+	s.warns(server, "False", "TrustInvalid spec.trust.caBundle: there is no certificate in it that can be read")
+
+	trusting(v1alpha1.VSphereTrust{Thumbprint: "00" + s.vcenter.Thumbprint()[2:]})
+	another := fmt.Sprintf("the certificate of vCenter %s does not have the thumbprint that it should have", s.name)
+	s.warns(server, "False", "CertificateNotTrusted spec.trust.thumbprint: "+another)
+	s.shows(vm, "Unknown RuntimeUnavailable "+another)
+	if allowed, refused := s.vcenter.Logins(); allowed+refused != 0 {
+		t.Errorf("there were %d logins, and %d that were refused", allowed, refused)
+	}
+
+	trusting(v1alpha1.VSphereTrust{Thumbprint: s.vcenter.Thumbprint()})
+	s.shows(server, connected)
+	s.shows(vm, asWanted)
+	trusting(v1alpha1.VSphereTrust{CABundle: string(s.vcenter.CABundle())})
+	s.shows(server, connected)
+	s.shows(vm, asWanted)
+}
+
+// The Secret may come late, in parts, and go.
+func TestServerSecret(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.machine("web")
+	server := s.declare()
+	vm := s.adopt(s.vm("web"))
+	none := fmt.Sprintf("SecretNotFound spec.credentialsSecretRef: there is no Secret sallyport-system/%s-login", s.name)
+	away := fmt.Sprintf("RuntimeUnavailable VSphereServer %s does not exist, or is not connected yet: its condition Ready says why", s.name)
+	s.warns(server, "False", none)
+	s.warns(vm, "Unknown", away)
+	s.login(map[string]string{"username": s.user})
+	lacks := "SecretIncomplete spec.credentialsSecretRef: Secret sallyport-system/%s-login has no key %s, or nothing under it"
+	s.warns(server, "False", fmt.Sprintf(lacks, s.name, "password"))
+	s.login(s.goodLogin())
+	s.shows(server, connected)
+	s.shows(vm, asWanted)
+
+	s.must(stack.client.Delete(s.Context(), s.secret()))
+	s.shows(server, "False "+none)
+	s.shows(vm, "Unknown "+away)
+	s.until("the session has ended", func() string { return fmt.Sprint(s.vcenter.Sessions()) }, "0")
+	s.login(s.goodLogin())
+	s.shows(server, connected)
+	s.shows(vm, asWanted)
+}
+
+// A VSphereServer that there is not cannot be named; one that goes is missed until it is there again.
+func TestServerGone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.machine("web")
+	s.login(s.goodLogin())
+	s.refuses(s.vm("web"), "VSphereServerNotFound", fmt.Sprintf("spec.runtime.vsphere.serverRef.name: there is no VSphereServer %s", s.name))
+	server := s.declare()
+	s.shows(server, connected)
+	vm := s.adopt(s.vm("web"))
+	s.shows(vm, asWanted)
+
+	s.remove(server)
+	s.warns(vm, "Unknown", fmt.Sprintf("RuntimeUnavailable VSphereServer %s does not exist, or is not connected yet: its condition Ready says why", s.name))
+	s.shows(s.declare(), connected)
+	s.shows(vm, asWanted)
+}
+
+// A VirtualMachine stays with its machine when the URL leads to another vCenter, and does not find another one there.
+func TestServerMoved(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.machine("web")
+	other := s.start()
+	s.ready()
+	server, vm := &v1alpha1.VSphereServer{}, s.adopt(s.vm("web"))
+	server.Name = s.name
+	s.shows(vm, asWanted)
+	to := func(url, ca string) {
+		update(s, server, func(server *v1alpha1.VSphereServer) { server.Spec.URL, server.Spec.Trust.CABundle = url, ca })
+	}
+	to(other.URL(), string(other.CABundle()))
+	s.warns(vm, "False", fmt.Sprintf("InstanceNotFound spec.runtime.vsphere.inventoryPath: vCenter %s has no machine at /DC0/vm/web, or does not show it", s.name))
+	s.until("the session with the first has ended", func() string { return fmt.Sprint(s.vcenter.Sessions(), other.Sessions()) }, "0 1")
+	to(s.vcenter.URL(), string(s.vcenter.CABundle()))
+	s.shows(vm, asWanted)
+	s.until("the session with the other has ended", func() string { return fmt.Sprint(s.vcenter.Sessions(), other.Sessions()) }, "1 0")
+}

@@ -1,0 +1,110 @@
+package vcenter
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	eventsv1 "k8s.io/api/events/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// What is at rest is looked at, and nothing is written. That is so too for a manager that has just begun.
+func TestRest(t *testing.T) {
+	s := newSite(t)
+	s.must(stack.client.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachine{}, client.InNamespace(namespace)))
+	s.until("the machines of other tests are given back", func() string { return fmt.Sprint(len(s.machines())) }, "0")
+	s.ready()
+	policies := []v1alpha1.RunPolicy{v1alpha1.RunPolicyManual, v1alpha1.RunPolicyAlwaysOn, v1alpha1.RunPolicyAlwaysOff}
+	for i := range 12 {
+		name := fmt.Sprintf("web-%d", i)
+		s.machine(name)
+		vm := s.vm(name)
+		vm.Spec.RunPolicy = policies[i%len(policies)]
+		s.adopt(vm)
+	}
+	for _, vm := range s.machines() {
+		s.shows(&vm, asWanted)
+	}
+	s.until("the run policies have their way", func() string { return fmt.Sprint(s.powers(v1alpha1.PowerRunning)) }, "4")
+	for _, vm := range s.machines() {
+		s.shows(&vm, asWanted)
+	}
+	s.until("nothing more is told", func() string { return s.told(func() { s.looksOn(s.looked() + 6) }) }, "")
+
+	stack.options.Flags = append(stack.options.Flags, "--resync-interval", "1s")
+	told := s.told(func() {
+		s.must(stack.sallyport.Stop())
+		s.must(stack.sallyport.Resume(t.Context(), stack.plane, stack.options))
+		s.looks(0, 1)
+		s.until("the vCenters are looked at", func() string {
+			return fmt.Sprint(s.metric("controller_runtime_reconcile_total", `controller="vsphereserver"`) >= 2)
+		}, "true")
+	})
+	if told != "" {
+		t.Errorf("after another manager has begun the API server has told:\n%s", told)
+	}
+	if told := s.told(func() { s.looks(s.looked(), 2) }); told != "" {
+		t.Errorf("of machines at rest the API server has told:\n%s", told)
+	}
+	s.sessions(1, 2)
+}
+
+// machines gives all VirtualMachines that there are.
+func (s *site) machines() []v1alpha1.VirtualMachine {
+	s.Helper()
+	list := &v1alpha1.VirtualMachineList{}
+	s.must(stack.client.List(s.Context(), list))
+	return list.Items
+}
+
+// looked is how often this manager has looked at machines.
+func (s *site) looked() int {
+	s.Helper()
+	return s.metric("sallyport_runtime_calls_total", `runtime="vsphere",verb="Observe"`)
+}
+
+// looks waits until the manager has looked at every machine that often once it had looked at machines so often. It looks at
+// each about as often as at any other, but for a random fifth.
+func (s *site) looks(looked, times int) {
+	s.Helper()
+	s.looksOn(looked + (2*times+1)*len(s.machines()))
+}
+
+// looksOn waits until the manager has looked at machines that often.
+func (s *site) looksOn(enough int) {
+	s.Helper()
+	s.until("machines were looked at again", func() string { return fmt.Sprint(s.looked() >= enough) }, "true")
+}
+
+// metric gives the sum of the manager's counters of that name that have these labels.
+func (s *site) metric(name, labels string) (sum int) {
+	s.Helper()
+	text, err := stack.sallyport.Metrics(s.Context())
+	s.must(err)
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, name+"{") && strings.Contains(line, labels) {
+			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, " "):]), 64)
+			s.must(err)
+			sum += int(value)
+		}
+	}
+	return sum
+}
+
+// told gives what the API server has told of our objects during something, and of events about them.
+func (s *site) told(during func()) string {
+	mark := stack.witness.mark()
+	during()
+	var told strings.Builder
+	for _, change := range stack.witness.since(mark) {
+		e, ok := change.Object.(*eventsv1.Event)
+		if !ok || strings.HasPrefix(e.Regarding.APIVersion, v1alpha1.GroupName) {
+			fmt.Fprintln(&told, change)
+		}
+	}
+	return told.String()
+}
