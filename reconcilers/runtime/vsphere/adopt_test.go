@@ -264,3 +264,30 @@ func TestLastFailure(t *testing.T) {
 		t.Errorf("after a power-on: %+v", seen)
 	}
 }
+
+// A machine that was seen before is not exchanged for another one that somebody has put in its place; the same one is taken
+// back if it only lost its marker.
+func TestAnotherMachineInItsPlace(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine("web")
+	id, err := w.runtime.Ensure(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.InstanceID = id
+	w.SetExtraConfig(path(m), map[string]string{vsphere.OwnerKey: ""})
+	if again, err := w.runtime.Ensure(t.Context(), m); err != nil || again != id {
+		t.Errorf("a lost marker: got %s, error %v", again, err)
+	}
+	moved := w.Rename(path(m), "web-old")
+	w.SetExtraConfig(moved, map[string]string{vsphere.OwnerKey: ""})
+	if _, err := w.AddMachine("web"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.runtime.Ensure(t.Context(), m); !runtime.IsNotFound(err) {
+		t.Errorf("another machine was adopted: %s, error %v", got, err)
+	}
+	if owner := w.State(path(m)).ExtraConfig[vsphere.OwnerKey]; owner != "" {
+		t.Errorf("another machine was marked as that of %s", owner)
+	}
+}

@@ -123,8 +123,9 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (s *sighting, min
 		case s.owner() == m.UID:
 			return s, true, nil
 		case s.owner() == "":
-			// The ID alone gives no right to what it finds.
-			if p.adoptable {
+			// The ID alone gives no right to what it finds; and what is at the place of a machine that was seen before is
+			// that machine, without its marker, or another one that nobody has asked for.
+			if p.adoptable && (m.InstanceID == "" || strings.EqualFold(m.InstanceID, s.vm.Config.InstanceUuid)) {
 				unmarked = s
 			}
 		case foreign == nil:
