@@ -65,15 +65,14 @@ func (p *page) condition(c *metav1.Condition) string {
 
 // deletion says since when an object is being deleted, and what keeps it.
 func (p *page) deletion(meta *metav1.ObjectMeta) {
-	keep := strings.Join(meta.Finalizers, ", ")
-	switch {
-	case meta.DeletionTimestamp != nil && keep == "":
-		p.row("Deletion:", "asked for "+p.ago(meta.DeletionTimestamp.Time)+" ago")
-	case meta.DeletionTimestamp != nil:
-		p.row("Deletion:", fmt.Sprintf("asked for %s ago, waits for the finalizers %s", p.ago(meta.DeletionTimestamp.Time), keep))
-	case keep != "":
-		p.row("Finalizers:", keep)
+	if meta.DeletionTimestamp == nil {
+		return
 	}
+	text := "asked for " + p.ago(meta.DeletionTimestamp.Time) + " ago"
+	if len(meta.Finalizers) > 0 {
+		text += ", waits for the finalizers " + strings.Join(meta.Finalizers, ", ")
+	}
+	p.row("Deletion:", text)
 }
 
 // claim says who holds a machine, and who is being undone.

@@ -22,7 +22,7 @@ func TestWhyAMachine(t *testing.T) {
 	tm.status("svm/web-1", `{"phase": "Starting", "activeOperation": {"id": "`+tm.get("svmop/"+name, ".metadata.uid")+`", "origin": "Operation",
 		"name": "`+name+`", "type": "Start", "claimedAt": "2026-01-02T03:04:05.000000Z"}}`)
 	r := tm.sallyport("why svm web-1", 0, "VirtualMachine web-1 in namespace "+tm.namespace, "Sallyport has not looked at it yet",
-		"Start "+name, "InProgress: the runtime is busy", "AlwaysOnUnlessStoppedManually", "sallyport.dev/virtual-machine")
+		"Start "+name, "InProgress: the runtime is busy", "AlwaysOnUnlessStoppedManually")
 	for _, line := range []string{
 		`(?m)^  accepted  stop, stop --force, delete$`,
 		`(?m)^  refused   start, .*evict.*:$`,
