@@ -46,6 +46,9 @@ lint: ## Check style and the import rules
 test-rego: ## Run the tests of the policies, at full coverage
 	$(GO) run ./cmd/sallyport policy test policies --coverage 100
 
+# What the race detector's run takes a tenth of, and is run again without it in full.
+in_full := ./test/inputs ./test/model ./test/sweep
+
 # -count=1: the test cache does not look at the binary that the end-to-end tests build and run.
 .PHONY: test-unit
 test-unit: ## Run the Go tests, with the race detector if there is a C compiler
@@ -54,7 +57,7 @@ test-unit: ## Run the Go tests, with the race detector if there is a C compiler
 		race=; echo "no C compiler for cgo: testing without the race detector"; \
 	fi; \
 	set -x; $(GO) test $$race -count=1 -timeout 20m ./... && \
-	if [ -n "$$race" ]; then $(GO) test -timeout 10m ./test/inputs; fi # in full: the race detector's run takes a tenth of them
+	if [ -n "$$race" ]; then $(GO) test -count=1 -timeout 15m $(in_full); fi
 
 .PHONY: test
 test: lint verify-generated test-rego control-plane test-unit ## Run everything that CI runs

@@ -1,0 +1,11 @@
+// Package sweep holds the fault sweep: what becomes of every operation on a vCenter when any one of the requests that it
+// makes fails, is refused, hangs, loses its reply, or is the last one of the process that makes it.
+//
+// A clean run of an operation says which requests there are and how it ends. Then it is run again for each of them and
+// each fault, with both reconcilers and the simulated vCenter driven in turns, and has to end the same. That is done with
+// what an API server does in memory, for all points, and before a real API server, for some of them, or for all:
+//
+//	go test ./test/sweep -run APIServer -every 1 -timeout 20m
+//
+// Left out is the one request that needs no session and goes before each login, which asks what the vCenter is.
+package sweep

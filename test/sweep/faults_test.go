@@ -1,0 +1,81 @@
+package sweep
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// request is a request of an operation: the nth of that method.
+type request struct {
+	method string
+	nth    int
+}
+
+func (r request) String() string { return fmt.Sprintf("%s %d", r.method, r.nth) }
+
+// requests numbers the methods that were called.
+func requests(called []string) []request {
+	all, seen := make([]request, 0, len(called)), map[string]int{}
+	for _, method := range called {
+		seen[method]++
+		all = append(all, request{method, seen[method]})
+	}
+	return all
+}
+
+// fault is what befalls one request of a process.
+type fault struct {
+	name string
+	set  func(p *process, method string)
+	// abandons tells whether a session is left behind that nobody can end, since nobody knows it any more.
+	abandons func(method string) bool
+}
+
+// errBroken is what a request ends with that was not sent.
+var errBroken = errors.New("the connection is refused")
+
+var (
+	always = func(string) bool { return true }
+	never  = func(string) bool { return false }
+)
+
+// faults is what can befall any request.
+var faults = []fault{
+	{"failed", func(p *process, method string) { p.faults.Fail(errBroken, method) }, never},
+	{"refused", func(p *process, method string) { p.faults.Refuse(refusal(method), method) }, never},
+	{"session ended", func(p *process, method string) { p.faults.Refuse(&types.NotAuthenticated{}, method) },
+		// It has not, in truth. At the login there is none yet.
+		func(method string) bool { return method != login }},
+	{"hung", func(p *process, method string) { p.faults.Stall(method) }, never},
+	{"reply lost", func(p *process, method string) { p.faults.LoseReply(method) },
+		func(method string) bool { return method == login }},
+	{"killed after it", func(p *process, method string) { p.faults.Before(func() { p.dying.Store(true) }, method) }, always},
+}
+
+const login = "Login"
+
+// refusal is what vCenter refuses a request with that it can carry out a moment later: what changes something comes at the
+// wrong moment, and for the rest a right is missing.
+func refusal(method string) types.BaseMethodFault {
+	switch method {
+	case "ReconfigVM_Task":
+		return &types.ConcurrentAccess{}
+	case "PowerOnVM_Task", "PowerOffVM_Task", "RelocateVM_Task":
+		return &types.TaskInProgress{}
+	case "CancelTask":
+		return &types.InvalidState{}
+	case "ShutdownGuest":
+		return &types.ToolsUnavailable{}
+	}
+	return &types.NoPermission{PrivilegeId: "System.View"}
+}
+
+// befall has the fault befall that request of the process.
+func (f fault) befall(p *process, r request) {
+	for range r.nth - 1 {
+		p.faults.Before(func() {}, r.method) // goes through
+	}
+	f.set(p, r.method)
+}

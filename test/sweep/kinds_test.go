@@ -1,0 +1,61 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// kind is a kind of operation: what its machine is found like, what happens to it before, and how the operation is asked
+// for.
+type kind struct {
+	name    string
+	found   v1alpha1.PowerState
+	before  phase
+	begin   phase
+	anyHost bool             // It may end on any other host.
+	stuck   runtime.TaskKind // What does not end by itself.
+}
+
+// phase is what is done to a trial.
+type phase func(ctx context.Context, t *trial) error
+
+// kinds are the rows of the table.
+var kinds = []kind{
+	{name: "adoption", found: v1alpha1.PowerRunning, begin: declare},
+	{name: "Start", found: v1alpha1.PowerStopped, before: adopt, begin: ask("Start")},
+	{name: "Stop", found: v1alpha1.PowerRunning, before: adopt, begin: ask("Stop")},
+	{name: "Stop force", found: v1alpha1.PowerRunning, before: adopt, begin: ask("Stop force")},
+	{name: "Restart", found: v1alpha1.PowerRunning, before: adopt, begin: ask("Restart")},
+	{name: "Restart force", found: v1alpha1.PowerRunning, before: adopt, begin: ask("Restart force")},
+	{name: "Migrate", found: v1alpha1.PowerRunning, before: adopt, begin: ask("Migrate")},
+	{name: "Evict", found: v1alpha1.PowerRunning, before: adopt, begin: ask("Evict"), anyHost: true},
+	{name: "Stop over a Start in flight", found: v1alpha1.PowerStopped, before: start, begin: ask("Stop"),
+		stuck: runtime.TaskPowerOn},
+	{name: "deletion", found: v1alpha1.PowerRunning, before: adopt, begin: remove},
+}
+
+// declare makes the VirtualMachine.
+func declare(ctx context.Context, t *trial) error { return t.declare(ctx) }
+
+// adopt makes the VirtualMachine and has it adopt its machine.
+func adopt(ctx context.Context, t *trial) error { return errors.Join(t.declare(ctx), t.advance(ctx)) }
+
+// start has a Start in flight that does not end by itself.
+func start(ctx context.Context, t *trial) error {
+	err := errors.Join(adopt(ctx, t), t.ask(ctx, "Start"), t.advance(ctx))
+	if err == nil && !t.vcenter.State(t.path).Busy {
+		return errors.New("the Start is not in flight")
+	}
+	return err
+}
+
+// ask asks for an operation, such as "Stop force".
+func ask(what string) phase {
+	return func(ctx context.Context, t *trial) error { return t.ask(ctx, what) }
+}
+
+// remove deletes the VirtualMachine.
+func remove(ctx context.Context, t *trial) error { return t.remove(ctx) }

@@ -1,0 +1,8 @@
+//go:build !race
+
+package sweep
+
+const (
+	slow   = 1
+	stride = 1
+)

@@ -1,0 +1,147 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/operation"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
+	"sallyport.dev/sallyport/reconcilers/virtualmachine"
+)
+
+// callTimeout bounds the calls of the runtime. It is short, so that a call that hangs is soon over.
+const callTimeout = slow * 300 * time.Millisecond
+
+// errKilled is what everybody gets who asks something for a process that is no more.
+var errKilled = errors.New("the process was killed")
+
+// process is a manager: both reconcilers, which are driven by hand, and what they know the vCenter by.
+type process struct {
+	faults vcsim.Faults
+	server *vsphere.Server
+	ops    *operation.Reconciler
+	vms    *virtualmachine.Reconciler
+
+	writes atomic.Int64
+	dying  atomic.Bool // It does not outlive the request that it is making.
+	dead   atomic.Bool
+}
+
+// newProcess starts a manager, whose calls of the runtime last that long at most.
+func newProcess(api client.WithWatch, judge operation.Arbiter, vc *vcsim.VCenter, timeout time.Duration) *process {
+	p := &process{}
+	var err error
+	p.server, err = vsphere.NewServer(vsphere.Config{
+		Name:        "lab",
+		URL:         vc.URL(),
+		CABundle:    vc.CABundle(),
+		Credentials: func(context.Context) (*url.Userinfo, error) { return vc.User(), nil },
+		Wrap:        func(next soap.RoundTripper) soap.RoundTripper { return &wire{p, p.faults.Wrap(next)} },
+	})
+	if err != nil {
+		panic(err) // the vCenter gives no address of its own
+	}
+	limited := runtime.Limit(vsphere.New(p.server), runtime.Limits{Call: timeout})
+	runtimes := func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return limited, nil }
+	c, locks := p.client(api), &claim.Locks{}
+	p.ops = &operation.Reconciler{
+		Client: c, Live: c, Arbiter: judge, Locks: locks, Events: &events.FakeRecorder{}, Runtimes: runtimes, Now: time.Now,
+	}
+	p.vms = &virtualmachine.Reconciler{
+		Client: c, Live: c, Locks: locks, Events: &events.FakeRecorder{}, Runtimes: runtimes, Now: time.Now,
+	}
+	return p
+}
+
+// client gives a client that dies with the process, of those verbs that the reconcilers use.
+func (p *process) client(api client.WithWatch) client.Client {
+	read := func(do func() error) error {
+		if p.dead.Load() {
+			return errKilled
+		}
+		return do()
+	}
+	write := func(do func() error) error {
+		return read(func() error {
+			p.writes.Add(1)
+			return do()
+		})
+	}
+	return interceptor.NewClient(api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			return read(func() error { return c.Get(ctx, key, o, opts...) })
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			return read(func() error { return c.List(ctx, list, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			return write(func() error { return c.Patch(ctx, o, patch, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			return write(func() error { return c.Delete(ctx, o, opts...) })
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			return write(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+		},
+	})
+}
+
+// pass has both reconcilers look at the machine, and tells whether they wrote anything and what was wrong.
+func (p *process) pass(ctx context.Context, key types.NamespacedName) (wrote bool, err error) {
+	before := p.writes.Load()
+	_, first := p.ops.Reconcile(ctx, ctrl.Request{NamespacedName: key})
+	_, second := p.vms.Reconcile(ctx, ctrl.Request{NamespacedName: key})
+	return p.writes.Load() != before, errors.Join(first, second)
+}
+
+// close ends the process. One that was killed logs nobody out.
+func (p *process) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), slow*5*time.Second)
+	defer cancel()
+	if err := p.server.Close(ctx); !p.dead.Load() {
+		return err
+	}
+	return nil
+}
+
+// wire is how the requests of a process reach the vCenter, and how its death is seen by them.
+type wire struct {
+	process *process
+	next    soap.RoundTripper
+}
+
+// loginTimeout is how long a login may hang, which does not end with the call that needs it. In truth that is longer.
+const loginTimeout = slow * 2 * time.Second
+
+// RoundTrip sends the request.
+func (w *wire) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
+	if w.process.dead.Load() {
+		return errKilled
+	}
+	if _, is := req.(*methods.LoginBody); is {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, loginTimeout)
+		defer cancel()
+	}
+	err := w.next.RoundTrip(ctx, req, res)
+	if w.process.dying.Load() {
+		w.process.dead.Store(true)
+		return errKilled
+	}
+	return err
+}
