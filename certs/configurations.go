@@ -1,0 +1,103 @@
+package certs
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// configurations gives the webhook configurations that are kept, with nothing but their names.
+func (o *Options) configurations() []client.Object {
+	var all []client.Object
+	for _, name := range o.Mutating {
+		all = append(all, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	for _, name := range o.Validating {
+		all = append(all, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	return all
+}
+
+// readConfigurations gives those that are there.
+func (o *Options) readConfigurations(ctx context.Context, read func(client.Object) client.Reader) ([]client.Object, error) {
+	var all []client.Object
+	for _, c := range o.configurations() {
+		err := read(c).Get(ctx, client.ObjectKeyFromObject(c), c)
+		if err == nil {
+			all = append(all, c)
+		} else if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading webhook configuration %s: %w", c.GetName(), err)
+		}
+	}
+	return all, nil
+}
+
+// endpoints are what a webhook configuration says of each webhook's server.
+func endpoints(configuration client.Object) []*admissionregistrationv1.WebhookClientConfig {
+	var all []*admissionregistrationv1.WebhookClientConfig
+	switch c := configuration.(type) {
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		for i := range c.Webhooks {
+			all = append(all, &c.Webhooks[i].ClientConfig)
+		}
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		for i := range c.Webhooks {
+			all = append(all, &c.Webhooks[i].ClientConfig)
+		}
+	}
+	return all
+}
+
+// bundles are all the different caBundles of webhook configurations, with the authorities in each.
+func bundles(configurations []client.Object, now time.Time) map[string][]*x509.Certificate {
+	all := map[string][]*x509.Certificate{}
+	for _, c := range configurations {
+		for _, e := range endpoints(c) {
+			if _, known := all[string(e.CABundle)]; known {
+				continue
+			}
+			parsed, _ := cert.ParseCertsPEM(e.CABundle) // what is no certificate is trusted by nobody
+			all[string(e.CABundle)] = slices.DeleteFunc(parsed, func(c *x509.Certificate) bool { return certifies(c, now) != nil })
+		}
+	}
+	return all
+}
+
+// announced tells whether every webhook of these configurations trusts an authority.
+func announced(configurations []client.Object, ca *x509.Certificate, now time.Time) bool {
+	for _, trusted := range bundles(configurations, now) {
+		if !slices.ContainsFunc(trusted, ca.Equal) {
+			return false
+		}
+	}
+	return true
+}
+
+// writeBundle writes the caBundle of each webhook of one configuration and touches nothing else. If the configuration was
+// changed since it was read, it is a conflict. It tells whether there was anything to write.
+func writeBundle(ctx context.Context, writer client.Writer, configuration client.Object, bundle []byte) (bool, error) {
+	before := configuration.DeepCopyObject().(client.Object)
+	changed := false
+	for _, e := range endpoints(configuration) {
+		if !bytes.Equal(e.CABundle, bundle) {
+			e.CABundle, changed = bundle, true
+		}
+	}
+	if !changed {
+		return false, nil
+	}
+	// By this kind of patch the webhooks, which are merged by their names, keep fields that this program does not know.
+	patch := client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})
+	if err := writer.Patch(ctx, configuration, patch, client.FieldOwner(fieldOwner)); err != nil {
+		return false, fmt.Errorf("writing the caBundle of webhook configuration %s: %w", configuration.GetName(), err)
+	}
+	return true, nil
+}

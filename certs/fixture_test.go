@@ -1,0 +1,371 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	install.Main(m)
+}
+
+const day24 = 24 * time.Hour
+
+// clock is one for a whole fixture.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// board is where replicas report.
+type board struct {
+	mu  sync.Mutex
+	all map[string]string
+	err error
+}
+
+// place is that of one replica.
+type place struct {
+	*board
+	name string
+}
+
+func (p place) Report(_ context.Context, hash string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.all[p.name] = hash
+	}
+	return p.err
+}
+
+func (b *board) Serving(context.Context) (map[string]string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.all), b.err
+}
+
+// toldEvents are the reasons of events.
+type toldEvents struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (e *toldEvents) Eventf(_, _ kruntime.Object, _, reason, _, note string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, reason+": "+fmt.Sprintf(note, args...))
+}
+
+func (e *toldEvents) count(reason string) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, one := range e.all {
+		if strings.HasPrefix(one, reason+": ") {
+			n++
+		}
+	}
+	return n
+}
+
+// replica serves on a port of its own what its server has.
+type replica struct {
+	*server
+	name, address string
+}
+
+// fixture is a namespace, webhook configurations that no request meets, replicas, and a leader that is driven by hand.
+type fixture struct {
+	*testing.T
+	clock
+	board
+	toldEvents
+	api      client.WithWatch
+	options  Options
+	replicas []*replica
+
+	mu     sync.Mutex
+	writes []string
+	// crash is asked before and after each write, by its number from 1; an error is as if the process had died.
+	crash func(n int, after bool) error
+}
+
+func newFixture(t *testing.T, replicas ...string) *fixture {
+	t.Helper()
+	api, err := install.Client(env.Shared(t).Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{T: t, api: api, clock: clock{now: time.Now().Truncate(time.Second)}, board: board{all: map[string]string{}}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "certs-"}}
+	f.must(api.Create(t.Context(), namespace))
+	service := "sallyport-webhook." + namespace.Name + ".svc"
+	f.options = Options{
+		Secret:   types.NamespacedName{Namespace: namespace.Name, Name: "sallyport-certificate"},
+		DNSNames: []string{service, service + ".cluster.local"},
+		Mutating: []string{namespace.Name}, Validating: []string{namespace.Name, "not-there"},
+		CAValidity: 90 * day24, ServingValidity: 30 * day24, Now: f.Now,
+	}
+	f.options.setDefaults()
+	f.must(f.options.validate())
+	f.configure(namespace.Name)
+	for _, name := range replicas {
+		f.serve(name)
+	}
+	return f
+}
+
+// configure makes webhook configurations, with two webhooks in one of them.
+func (f *fixture) configure(name string) {
+	f.Helper()
+	endpoint := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: name, Name: "w"}}
+	rules := []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"certs.test"}, APIVersions: []string{"v1"}, Resources: []string{"nothings"}},
+	}}
+	none := ptr.To(admissionregistrationv1.SideEffectClassNone)
+	validating := func(name string) admissionregistrationv1.ValidatingWebhook {
+		return admissionregistrationv1.ValidatingWebhook{Name: name, ClientConfig: endpoint, Rules: rules, SideEffects: none, AdmissionReviewVersions: []string{"v1"}}
+	}
+	meta := metav1.ObjectMeta{Name: name}
+	for _, c := range []client.Object{
+		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "m.certs.test", ClientConfig: endpoint, Rules: rules, SideEffects: none, AdmissionReviewVersions: []string{"v1"},
+		}}},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{
+			validating("a.certs.test"), validating("b.certs.test"),
+		}},
+	} {
+		f.must(f.api.Create(f.Context(), c))
+		f.Cleanup(func() { f.ignore(f.api.Delete(context.Background(), c)) })
+	}
+}
+
+func (f *fixture) ignore(error) {}
+
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// serve starts a replica that answers TLS handshakes.
+func (f *fixture) serve(name string) *replica {
+	f.Helper()
+	r := &replica{name: name, server: &server{Options: &f.options, metrics: newMetrics(nil), replicas: place{&f.board, name}}}
+	r.read = func(client.Object) client.Reader { return f.api }
+	r.address = listen(f.T, (&SelfSigned{server: r.server}).TLS)
+	f.board.mu.Lock()
+	f.board.all[name] = ""
+	f.board.mu.Unlock()
+	f.replicas = append(f.replicas, r)
+	return r
+}
+
+func listen(t *testing.T, configure func(*tls.Config)) string {
+	t.Helper()
+	config := &tls.Config{}
+	configure(config)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(io.Discard, c) // which makes the handshake
+				_ = c.Close()
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+var errCrash = errors.New("the process died")
+
+// leader is a process that leads, with nothing in its memory.
+func (f *fixture) leader() *leader {
+	note := func(what string, o client.Object, write func() error) error {
+		f.mu.Lock()
+		f.writes = append(f.writes, fmt.Sprintf("%s %T", what, o))
+		n, crash := len(f.writes), f.crash
+		f.mu.Unlock()
+		if crash == nil {
+			return write()
+		}
+		if err := crash(n, false); err != nil {
+			return err
+		}
+		if err := write(); err != nil {
+			return err
+		}
+		return crash(n, true)
+	}
+	writer := interceptor.NewClient(f.api, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return note("create", o, func() error { return c.Create(ctx, o, opts...) })
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			return note("update", o, func() error { return c.Update(ctx, o, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return note("patch", o, func() error { return c.Patch(ctx, o, p, opts...) })
+		},
+	})
+	self := &server{Options: &f.options}
+	if len(f.replicas) > 0 {
+		self = f.replicas[0].server
+	}
+	return &leader{Options: &f.options, live: f.api, writer: writer, replicas: place{&f.board, "leader"}, events: &f.toldEvents, self: self}
+}
+
+func (f *fixture) written() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.writes)
+}
+
+// lead lets a leader look once.
+func (f *fixture) lead(l *leader) {
+	f.Helper()
+	_, err := l.Reconcile(f.Context(), ctrl.Request{})
+	f.must(err)
+}
+
+// take lets replicas look once.
+func (f *fixture) take(replicas ...*replica) {
+	f.Helper()
+	for _, r := range replicas {
+		_, err := r.Reconcile(f.Context(), ctrl.Request{})
+		f.must(err)
+	}
+}
+
+// settle goes on until there is nothing left to do, and looks at every handshake in between.
+func (f *fixture) settle(l *leader) {
+	f.Helper()
+	quiet := 0
+	for range 60 {
+		before := len(f.written())
+		f.lead(l)
+		f.handshakes()
+		f.take(f.replicas...)
+		f.handshakes()
+		f.add(10 * time.Second)
+		if quiet++; len(f.written()) > before {
+			quiet = 0
+		}
+		if quiet == 8 { // longer than API servers are given to settle, twice
+			return
+		}
+	}
+	f.Fatalf("it never comes to rest: %v", f.written())
+}
+
+// running is a fixture that is installed and at rest.
+func running(t *testing.T, replicas ...string) (*fixture, *leader) {
+	t.Helper()
+	f := newFixture(t, replicas...)
+	l := f.leader()
+	f.lead(l)
+	f.take(f.replicas...)
+	f.settle(l)
+	return f, l
+}
+
+// state is the Secret as it is.
+func (f *fixture) state() contents {
+	f.Helper()
+	secret := f.options.secret()
+	f.must(f.api.Get(f.Context(), f.options.Secret, secret))
+	return f.options.parse(secret.Data, f.Now())
+}
+
+// live reads the webhook configurations that are there.
+func (f *fixture) live(ctx context.Context) ([]client.Object, error) {
+	return f.options.readConfigurations(ctx, func(client.Object) client.Reader { return f.api })
+}
+
+// handshakes makes one with each replica by the bundle of each webhook, as it is now.
+func (f *fixture) handshakes() {
+	f.Helper()
+	f.must(f.tryHandshakes(f.Context()))
+}
+
+func (f *fixture) tryHandshakes(ctx context.Context) error {
+	configurations, err := f.live(ctx)
+	if err != nil {
+		return err
+	}
+	for bundle := range bundles(configurations, f.Now()) {
+		for _, r := range f.replicas {
+			if err := f.handshake(r, []byte(bundle)); err != nil {
+				return fmt.Errorf("handshake with %s: %w", r.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// handshake is one as API servers make it.
+func (f *fixture) handshake(r *replica, bundle []byte) error {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	c, err := tls.Dial("tcp", r.address, &tls.Config{RootCAs: roots, ServerName: f.options.DNSNames[0], Time: f.Now})
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// change changes the Secret by hand.
+func (f *fixture) change(how func(map[string][]byte)) {
+	f.Helper()
+	secret := f.options.secret()
+	f.must(f.api.Get(f.Context(), f.options.Secret, secret))
+	how(secret.Data)
+	f.must(f.api.Update(f.Context(), secret))
+}

@@ -1,0 +1,91 @@
+package certs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	defaultCAValidity      = 10 * 365 * 24 * time.Hour
+	defaultServingValidity = 365 * 24 * time.Hour
+	defaultRenewAt         = 2.0 / 3
+	defaultSettle          = 30 * time.Second
+	defaultPoll            = 5 * time.Second
+
+	// resync is how long to leave alone what needs nothing: whatever changes is watched.
+	resync = time.Hour
+	// backdate is by how much other clocks may be behind ours.
+	backdate = time.Hour
+)
+
+// Options say what certificates are kept, where, and for whom.
+type Options struct {
+	// Secret is where authority and certificate are kept. It is made if it is not there.
+	Secret types.NamespacedName
+	// DNSNames are what the serving certificate is for. The API server calls the first of a Service <name>.<namespace>.svc.
+	DNSNames []string
+	// Mutating and Validating name the webhook configurations whose caBundle is kept. One that is not there is waited for.
+	Mutating, Validating []string
+
+	// CAValidity is how long an authority is valid. Default 10 years.
+	CAValidity time.Duration
+	// ServingValidity is how long a serving certificate is valid. Default 1 year.
+	ServingValidity time.Duration
+	// RenewAt is the part of its validity after which either is replaced. Default 2/3.
+	RenewAt float64
+	// Settle is how long API servers may take to learn of a change of a webhook configuration. Default 30 s.
+	Settle time.Duration
+	// Poll is how often the leader looks again while it waits for others. Default 5 s.
+	Poll time.Duration
+
+	// Metrics is where the expiry is shown, if anywhere.
+	Metrics prometheus.Registerer
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+}
+
+// Replicas are the processes that serve the webhooks. How they tell each other is not the concern of this package.
+type Replicas interface {
+	// Report makes known which certificate this replica serves, by its hash. It is called when that changes, and again if it
+	// failed: until the next call the report stands, also if the object that carries it has to be written anew.
+	Report(ctx context.Context, hash string) error
+	// Serving gives what each live replica has reported, by any name of the replica, this one included. A replica that is live
+	// and has reported nothing is there with an empty hash. It must not be answered from a cache that may lag behind.
+	Serving(ctx context.Context) (map[string]string, error)
+}
+
+func (o *Options) setDefaults() {
+	orElse(&o.CAValidity, defaultCAValidity)
+	orElse(&o.ServingValidity, defaultServingValidity)
+	orElse(&o.RenewAt, defaultRenewAt)
+	orElse(&o.Settle, defaultSettle)
+	orElse(&o.Poll, defaultPoll)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+func orElse[T time.Duration | float64](value *T, otherwise T) {
+	if *value == 0 {
+		*value = otherwise
+	}
+}
+
+func (o *Options) validate() error {
+	var all []error
+	must := func(holds bool, what string) {
+		if !holds {
+			all = append(all, errors.New(what))
+		}
+	}
+	must(o.Secret.Namespace != "" && o.Secret.Name != "", "the Secret for the certificate needs a namespace and a name")
+	must(len(o.DNSNames) > 0, "the certificate needs a DNS name")
+	must(o.ServingValidity > 0 && o.CAValidity >= o.ServingValidity, "an authority must be valid for at least as long as a serving certificate, and that for some time")
+	must(o.RenewAt > 0 && o.RenewAt < 1, "the part of its validity after which a certificate is replaced must be between 0 and 1")
+	must(o.Settle > 0 && o.Poll > 0, "neither the wait for the API servers nor the one between two looks can be negative")
+	return errors.Join(all...)
+}

@@ -1,0 +1,317 @@
+package certs
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+func TestFirstInstallation(t *testing.T) {
+	f := newFixture(t, "a", "b")
+	a := f.replicas[0]
+	registry := prometheus.NewRegistry()
+	a.metrics = newMetrics(registry)
+	f.take(a)
+	if _, err := a.getCertificate(nil); err == nil || !strings.Contains(err.Error(), "no certificate to serve yet: Secret "+f.options.Secret.String()) {
+		t.Errorf("before there is a certificate a handshake gets %v", err)
+	}
+	if a.ready() == nil || f.handshake(a, nil) == nil {
+		t.Error("a replica without a certificate is ready")
+	}
+	f.lead(f.leader())
+	f.take(f.replicas...)
+	f.handshakes()
+	f.must(a.ready())
+	if got := f.written(); len(got) != 3 {
+		t.Errorf("it takes %v, not one write for the Secret and for each configuration", got)
+	}
+	secret := f.options.secret()
+	f.must(f.api.Get(t.Context(), f.options.Secret, secret))
+	if secret.Type != corev1.SecretTypeTLS {
+		t.Errorf("the Secret is of type %s", secret.Type)
+	}
+	c := f.state()
+	if got, want := c.leaf.Leaf.NotAfter, f.Now().Add(30*day24); !got.Equal(want) {
+		t.Errorf("the certificate is valid until %s, not %s", got, want)
+	}
+	if !c.leaf.Leaf.NotBefore.Equal(f.Now().Add(-time.Hour)) || !c.ca.cert.NotBefore.Equal(f.Now().Add(-time.Hour)) {
+		t.Error("clocks that are behind would not take it")
+	}
+	for which, want := range map[string]time.Time{"ca": c.ca.cert.NotAfter, "serving": c.leaf.Leaf.NotAfter} {
+		if got := testutil.ToFloat64(a.metrics.expiry.WithLabelValues(which)); got != float64(want.Unix()) {
+			t.Errorf("metric of %s is %f", which, got)
+		}
+	}
+	if f.count(ReasonBroken) != 0 || f.count(ReasonIssued) != 1 || f.count(ReasonBundleWritten) != 2 {
+		t.Errorf("people were told %v", f.toldEvents.all)
+	}
+}
+
+func TestSteadyStateWritesNothing(t *testing.T) {
+	f, l := running(t, "a", "b")
+	f.writes = nil
+	for i := range 40 {
+		if i%10 == 0 {
+			l = f.leader()
+		}
+		result, err := l.Reconcile(t.Context(), ctrl.Request{})
+		f.must(err)
+		if result.RequeueAfter != resync {
+			t.Fatalf("it looks again after %s", result.RequeueAfter)
+		}
+		f.take(f.replicas...)
+		f.add(12 * time.Hour)
+	}
+	if got := f.written(); len(got) != 0 {
+		t.Errorf("writes: %v", got)
+	}
+}
+
+func TestBundleThatSomebodyEditedIsRepaired(t *testing.T) {
+	f, l := running(t, "a")
+	foreign, err := f.options.newAuthority(f.Now())
+	f.must(err)
+	want := f.state()
+	for name, edited := range map[string][]byte{
+		"removed": nil, "garbled": []byte("garbage"), "another authority": encoded(foreign.cert),
+		"one more authority": append(want.bundle(), encoded(foreign.cert)...),
+	} {
+		configurations, err := f.live(t.Context())
+		f.must(err)
+		for _, c := range configurations {
+			before := c.DeepCopyObject().(client.Object)
+			c.SetAnnotations(map[string]string{"theirs": name})
+			endpoints(c)[len(endpoints(c))-1].CABundle = edited
+			f.must(f.api.Patch(t.Context(), c, client.MergeFrom(before)))
+		}
+		f.take(f.replicas...)
+		if trouble := f.replicas[0].ready(); (trouble == nil) != (name == "one more authority") {
+			t.Errorf("%s: the replica's readiness is: %v", name, trouble)
+		}
+		f.writes = nil
+		f.lead(l)
+		f.take(f.replicas...)
+		f.handshakes()
+		f.must(f.replicas[0].ready())
+		if len(f.written()) != 2 {
+			t.Errorf("%s: writes %v", name, f.written())
+		}
+		configurations, err = f.live(t.Context())
+		f.must(err)
+		for _, c := range configurations {
+			if c.GetAnnotations()["theirs"] != name {
+				t.Errorf("%s: what others wrote into %T is gone", name, c)
+			}
+			for _, e := range endpoints(c) {
+				if string(e.CABundle) != string(want.bundle()) || e.Service == nil {
+					t.Errorf("%s: %T has %v", name, c, e)
+				}
+			}
+		}
+	}
+}
+
+// A replica that serves goes on, whatever becomes of the Secret, and is trusted until it serves what comes instead.
+func TestSecretThatIsBroken(t *testing.T) {
+	put := func(key, value string) func(map[string][]byte) {
+		return func(data map[string][]byte) { data[key] = []byte(value) }
+	}
+	for name, test := range map[string]struct {
+		how          func(map[string][]byte)
+		newAuthority bool
+	}{
+		"certificate":                          {put(CertKey, "garbage"), false},
+		"key":                                  {put(PrivateKeyKey, ""), false},
+		"authority":                            {put(CAKey, "garbage"), true},
+		"key of authority":                     {put(CAPrivateKeyKey, "garbage"), true},
+		"key is the authority's":               {func(data map[string][]byte) { data[PrivateKeyKey] = data[CAPrivateKeyKey] }, false},
+		"authority is no one":                  {func(data map[string][]byte) { data[CAKey] = data[CertKey] }, true},
+		"authority's key is the certificate's": {func(data map[string][]byte) { data[CAPrivateKeyKey] = data[PrivateKeyKey] }, true},
+		"everything":                           {func(data map[string][]byte) { clear(data); data[CertKey], data[PrivateKeyKey] = nil, nil }, true},
+		"deleted":                              {nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, l := running(t, "a", "b")
+			before, served := f.state(), f.replicas[0].hash()
+			if test.how == nil {
+				f.must(f.api.Delete(t.Context(), f.options.secret()))
+			} else {
+				f.change(test.how)
+			}
+			f.take(f.replicas...)
+			f.handshakes()
+			f.must(f.replicas[0].ready())
+			f.settle(l)
+			c := f.state()
+			if len(c.faults) != 0 || !c.current() || len(c.trusted) != 0 {
+				t.Errorf("the Secret has faults %v and %d older authorities", c.faults, len(c.trusted))
+			}
+			if got := !c.ca.cert.Equal(before.ca.cert); got != test.newAuthority {
+				t.Errorf("new authority: %v", got)
+			}
+			for _, r := range f.replicas {
+				if f.must(r.ready()); r.hash() != hashOf(c.leaf.Leaf) || name != "key of authority" && r.hash() == served {
+					t.Errorf("%s does not serve what is in the Secret", r.name)
+				}
+			}
+			if told := f.count(ReasonBroken); (told > 0) == (test.how == nil || name == "everything") {
+				t.Errorf("people were told %d times that something is broken: %v", told, f.toldEvents.all)
+			}
+		})
+	}
+}
+
+// Somebody puts back a Secret of long ago, which is whole but of another authority.
+func TestSecretFromABackup(t *testing.T) {
+	f, l := running(t, "a", "b")
+	backup := f.options.secret()
+	f.must(f.api.Get(t.Context(), f.options.Secret, backup))
+	f.must(f.api.Delete(t.Context(), f.options.secret()))
+	f.settle(l)
+	f.change(func(data map[string][]byte) {
+		for k, v := range backup.Data {
+			data[k] = v
+		}
+	})
+	f.take(f.replicas...)
+	f.handshakes()
+	f.settle(l)
+	if c := f.state(); f.replicas[0].hash() != hashOf(c.leaf.Leaf) || len(c.trusted) != 0 {
+		t.Error("it did not come to rest")
+	}
+}
+
+func TestClocksAndNames(t *testing.T) {
+	f, l := running(t, "a")
+	t.Run("made by a clock far ahead", func(t *testing.T) {
+		f.add(-365 * day24)
+		f.lead(l)
+		f.take(f.replicas...)
+		f.handshakes()
+	})
+	t.Run("all was off until the certificate expired", func(t *testing.T) {
+		f.settle(l)
+		f.add(40 * day24)
+		if f.replicas[0].ready() == nil {
+			t.Error("a replica with a certificate that expired is ready")
+		}
+		f.lead(f.leader())
+		f.take(f.replicas...)
+		f.handshakes()
+		f.must(f.replicas[0].ready())
+	})
+	t.Run("another name is wanted", func(t *testing.T) {
+		f.settle(l)
+		f.options.DNSNames = append([]string{"other.example.svc"}, f.options.DNSNames...)
+		f.lead(l) // what is served is no use for that name, but for the others
+		f.add(time.Minute)
+		f.lead(l)
+		f.take(f.replicas...)
+		f.handshakes()
+	})
+	t.Run("a configuration that comes later", func(t *testing.T) {
+		f.configure(f.options.Secret.Namespace + "-later")
+		f.options.Validating = append(f.options.Validating, f.options.Secret.Namespace+"-later")
+		f.lead(l)
+		f.handshakes()
+	})
+}
+
+// What cannot be known is not taken for nothing: without reports nothing is dropped, and what failed is tried again.
+func TestReports(t *testing.T) {
+	f, l := running(t, "a", "b")
+	f.ripen(l)
+	f.add(36 * time.Hour)
+	f.err = errors.New("no Lease")
+	if _, err := l.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+		t.Error("a leader that cannot ask goes on")
+	}
+	f.err = nil
+	for range 8 { // to where both replicas are to report
+		f.lead(l)
+		f.add(10 * time.Second)
+	}
+	f.err = errors.New("no Lease")
+	for _, r := range f.replicas {
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+			t.Error("a report that failed is forgotten")
+		}
+	}
+	f.handshakes()
+	f.err = nil
+	reported := func(all map[string]string) int {
+		f.board.all = all
+		for range 8 {
+			f.lead(f.leader())
+			f.lead(l)
+			f.add(5 * time.Second)
+		}
+		f.handshakes()
+		return len(f.state().trusted)
+	}
+	hash := f.replicas[0].hash()
+	for _, all := range []map[string]string{{}, {"a": hash, "b": ""}, {"a": hash, "b": "another"}} {
+		if reported(all) != 1 {
+			t.Errorf("with reports %v the old authority is dropped", all)
+		}
+	}
+	f.take(f.replicas...)
+	if reported(map[string]string{"a": hash}) != 0 { // b is not live any more
+		t.Error("the old authority is kept for nobody")
+	}
+}
+
+func TestAPIServerIsAway(t *testing.T) {
+	f, l := running(t, "a")
+	away := interceptor.NewClient(f.api, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errors.New("connection refused")
+		},
+	})
+	l.live, f.replicas[0].read = away, func(client.Object) client.Reader { return away }
+	f.writes = nil
+	for _, r := range []interface {
+		Reconcile(context.Context, ctrl.Request) (ctrl.Result, error)
+	}{l, f.replicas[0]} {
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+			t.Errorf("%T takes no answer for one", r)
+		}
+	}
+	f.handshakes()
+	f.must(f.replicas[0].ready())
+	if len(f.written()) != 0 {
+		t.Errorf("writes: %v", f.written())
+	}
+}
+
+func TestOptions(t *testing.T) {
+	good := Options{Secret: types.NamespacedName{Namespace: "n", Name: "s"}, DNSNames: []string{"w.n.svc"}}
+	if _, err := NewSelfSigned(good); err != nil {
+		t.Error(err)
+	}
+	var all []error
+	for _, spoil := range []func(*Options){
+		func(o *Options) { o.Secret.Name = "" }, func(o *Options) { o.DNSNames = nil }, func(o *Options) { o.RenewAt = 1.5 },
+		func(o *Options) { o.CAValidity = time.Hour }, func(o *Options) { o.ServingValidity = -1 }, func(o *Options) { o.Settle = -1 },
+	} {
+		o := good
+		spoil(&o)
+		_, err := NewSelfSigned(o)
+		all = append(all, err)
+	}
+	if slices.Contains(all, nil) {
+		t.Errorf("bad options are taken: %v", all)
+	}
+}

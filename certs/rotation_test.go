@@ -1,0 +1,357 @@
+package certs
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// load makes handshakes in a loop, by the bundles as they are, until the test ends.
+type load struct {
+	rounds atomic.Int64
+	failed atomic.Pointer[error]
+}
+
+func (f *fixture) load() *load {
+	l := &load{}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			if err := f.tryHandshakes(ctx); err != nil && ctx.Err() == nil {
+				l.failed.CompareAndSwap(nil, &err)
+			}
+			l.rounds.Add(1)
+		}
+	})
+	f.Cleanup(done.Wait)
+	f.Cleanup(cancel)
+	return l
+}
+
+// pass lets time pass, in which the API servers have learned of what was written before.
+func (l *load) pass(f *fixture, d time.Duration) {
+	f.Helper()
+	for from := l.rounds.Load(); l.rounds.Load() < from+2; {
+		if f.Context().Err() != nil {
+			f.Fatal("the handshakes have stopped")
+		}
+		if failed := l.failed.Load(); failed != nil {
+			f.Fatal(*failed)
+		}
+	}
+	f.add(d)
+}
+
+// ripening is how time passes until a day before the authority is due, with the renewals of the serving certificate.
+var ripening = []time.Duration{21 * day24, 21 * day24, 17 * day24}
+
+func (f *fixture) ripen(l *leader) {
+	f.Helper()
+	for _, d := range ripening {
+		f.add(d)
+		f.settle(l)
+	}
+}
+
+func TestRotationOfTheAuthorityUnderLoad(t *testing.T) {
+	f, l := running(t, "a", "b")
+	first := f.state()
+	load := f.load()
+	for _, d := range ripening {
+		load.pass(f, d)
+		f.settle(l)
+	}
+	load.pass(f, 0)
+	if c := f.state(); !c.ca.cert.Equal(first.ca.cert) {
+		t.Fatal("the authority is replaced too early")
+	}
+	f.add(36 * time.Hour)
+	f.lead(l)
+	c := f.state()
+	if len(c.trusted) != 1 || !c.trusted[0].Equal(first.ca.cert) || c.current() {
+		t.Fatalf("the new authority comes first, beside the old one, and the certificate stays: %d trusted, current %v", len(c.trusted), c.current())
+	}
+	old := f.replicas[0].hash()
+	for range 2 {
+		load.pass(f, 10*time.Second)
+		f.lead(l)
+		f.take(f.replicas...)
+		if f.replicas[0].hash() != old {
+			t.Fatal("a certificate from the new authority is served before API servers can know of it")
+		}
+	}
+	load.pass(f, 30*time.Second)
+	f.lead(l)
+	if c := f.state(); !c.current() || len(c.trusted) != 1 {
+		t.Fatalf("then there is a certificate from the new authority: %v, %d trusted", c.current(), len(c.trusted))
+	}
+	f.take(f.replicas[0]) // the other replica is slow
+	for range 5 {
+		load.pass(f, time.Minute)
+		f.lead(l)
+		if len(f.state().trusted) != 1 {
+			t.Fatal("the old authority is dropped while a replica serves what it signed")
+		}
+	}
+	f.take(f.replicas[1])
+	for range 2 {
+		f.lead(l)
+		load.pass(f, time.Minute)
+	}
+	load.pass(f, 0)
+	if c := f.state(); len(c.trusted) != 0 || c.ca.cert.Equal(first.ca.cert) {
+		t.Fatal("the old authority is still there")
+	}
+	configurations, err := f.live(t.Context())
+	f.must(err)
+	for bundle, authorities := range bundles(configurations, f.Now()) {
+		if len(authorities) != 1 || !authorities[0].Equal(f.state().ca.cert) {
+			t.Errorf("a bundle has not just the new authority: %s", bundle)
+		}
+	}
+	if n := f.count(ReasonAuthorityDropped); n != 1 {
+		t.Errorf("%d events say that the old authority is dropped", n)
+	}
+	f.add(21 * day24) // now only the serving certificate
+	before := f.replicas[0].hash()
+	for range 3 {
+		f.lead(l)
+		f.take(f.replicas...)
+		load.pass(f, time.Minute)
+	}
+	if f.replicas[0].hash() == before || len(f.state().trusted) != 0 {
+		t.Error("the serving certificate is renewed alone")
+	}
+}
+
+// A process that dies before or after any write of a rotation leaves what the next one can go on from.
+func TestRotationSurvivesCrashes(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		for n, crashed := 1, true; crashed; n++ {
+			t.Run(fmt.Sprintf("after=%v/%d", after, n), func(t *testing.T) {
+				f, _ := running(t, "a", "b")
+				first := f.state().ca.cert
+				f.ripen(f.leader())
+				if !first.Equal(f.state().ca.cert) {
+					crashed = false
+					t.Fatal("too early")
+				}
+				f.add(36 * time.Hour)
+				f.writes, crashed = nil, false
+				f.crash = func(i int, was bool) error {
+					if i == n && was == after && !crashed {
+						crashed = true
+						return errCrash
+					}
+					return nil
+				}
+				l := f.leader()
+				for i := range 25 {
+					was := crashed
+					_, err := l.Reconcile(t.Context(), ctrl.Request{})
+					if crashed != was {
+						l = f.leader() // with nothing in its memory
+					} else {
+						f.must(err)
+					}
+					f.handshakes()
+					f.take(f.replicas[i%2])
+					f.handshakes()
+					f.add(10 * time.Second)
+				}
+				if c := f.state(); c.ca.cert.Equal(first) || len(c.trusted) != 0 || !c.current() {
+					t.Errorf("the rotation did not come to its end: %v", f.written())
+				}
+				if !crashed && n < 9 { // Secret, 2 configurations; Secret; Secret, 2 configurations
+					if n != 8 {
+						t.Errorf("a rotation takes only %d writes: %v", n-1, f.written())
+					}
+				}
+			})
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+// Two replicas believe that they lead, from the beginning and through a rotation.
+func TestTwoLeaders(t *testing.T) {
+	f := newFixture(t, "a", "b")
+	race := func() {
+		var both sync.WaitGroup
+		for range 2 {
+			l := f.leader()
+			both.Go(func() {
+				for range 3 {
+					if _, err := l.Reconcile(f.Context(), ctrl.Request{}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		both.Wait()
+	}
+	race()
+	f.take(f.replicas...)
+	f.handshakes()
+	if n := f.count(ReasonAuthorityReplaced); n != 1 {
+		t.Fatalf("%d authorities were made, not one", n)
+	}
+	f.settle(f.leader())
+	f.ripen(f.leader())
+	f.add(36 * time.Hour)
+	leaders := []*leader{f.leader(), f.leader()}
+	for range 25 {
+		var both sync.WaitGroup
+		for _, l := range leaders {
+			both.Go(func() {
+				if _, err := l.Reconcile(f.Context(), ctrl.Request{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		f.handshakes()
+		f.take(f.replicas...)
+		f.handshakes()
+		f.add(10 * time.Second)
+	}
+	if n := f.count(ReasonAuthorityReplaced); n != 2 {
+		t.Errorf("%d authorities were made, not two", n)
+	}
+	if c := f.state(); len(c.trusted) != 0 || !c.current() {
+		t.Error("the rotation did not come to its end")
+	}
+}
+
+// A leader that read before the other one wrote is refused, wherever between its reads and writes it was held up.
+func TestLeaderThatWasHeldUp(t *testing.T) {
+	f, l := running(t, "a", "b")
+	f.add(29 * day24)
+	f.settle(l)
+	configurations, err := f.live(t.Context())
+	f.must(err)
+	stale := f.state()
+	f.add(32 * day24)
+	f.lead(l)
+	f.take(f.replicas...)
+	f.settle(l)
+	for _, c := range configurations {
+		if _, err := writeBundle(t.Context(), f.api, c, append(stale.bundle(), '\n')); err == nil {
+			t.Errorf("%T was overwritten", c)
+		}
+	}
+	f.handshakes()
+}
+
+// Whatever becomes of the Secret and of the processes, in any order: who serves is trusted, and all comes to rest.
+func TestRandomFaults(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			f, l := running(t, "a", "b", "c")
+			random := rand.New(rand.NewPCG(seed, 5))
+			var done []string
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("steps: %v\nwrites: %v", done, f.written())
+				}
+			})
+			for range 60 {
+				done = append(done, f.fault(random, &l))
+				if err := f.tryHandshakes(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.crash = nil
+			f.settle(l)
+			if c := f.state(); len(c.trusted) != 0 || !c.current() || len(c.faults) != 0 {
+				t.Errorf("it comes to rest with %d older authorities, faults %v", len(c.trusted), c.faults)
+			}
+			for _, r := range f.replicas {
+				f.must(r.ready())
+			}
+		})
+	}
+}
+
+// fault does something, and says what.
+func (f *fixture) fault(random *rand.Rand, l **leader) string {
+	f.Helper()
+	lead := func() {
+		if _, err := (*l).Reconcile(f.Context(), ctrl.Request{}); err != nil {
+			*l = f.leader()
+		}
+	}
+	switch n := random.IntN(20); n {
+	case 0:
+		f.must(client.IgnoreNotFound(f.api.Delete(f.Context(), f.options.secret())))
+		return "delete"
+	case 1, 2:
+		keys := []string{CAKey, CAPrivateKeyKey, CertKey, PrivateKeyKey}
+		secret := f.options.secret()
+		if err := f.api.Get(f.Context(), f.options.Secret, secret); err != nil {
+			return "nothing to garble"
+		}
+		key := keys[random.IntN(len(keys))]
+		secret.Data[key] = []byte("garbage")
+		if random.IntN(2) == 0 {
+			secret.Data[key] = nil
+		}
+		f.must(f.api.Update(f.Context(), secret))
+		return "garble " + key
+	case 3:
+		*l = f.leader()
+		return "new leader"
+	case 4, 5:
+		die, after := random.IntN(3)+1, random.IntN(2) == 0
+		f.writes, f.crash = nil, func(i int, was bool) error {
+			if i >= die && was == after {
+				return errCrash
+			}
+			return nil
+		}
+		lead()
+		f.crash = nil
+		return fmt.Sprintf("crash at write %d, after %v", die, after)
+	case 6, 7, 8:
+		f.add(time.Duration(random.IntN(40)) * time.Second)
+		return "time"
+	case 9:
+		f.add(time.Duration(random.IntN(8)) * time.Hour)
+		return "hours"
+	case 10, 11, 12, 13, 14:
+		r := f.replicas[random.IntN(len(f.replicas))]
+		f.take(r)
+		return "take " + r.name
+	default:
+		lead()
+		return "lead"
+	}
+}
+
+func TestRotationIsInOrder(t *testing.T) {
+	f, l := running(t, "a")
+	f.ripen(l)
+	f.add(36 * time.Hour)
+	f.writes = nil
+	f.settle(l)
+	want := []string{
+		"update *v1.Secret", "patch *v1.MutatingWebhookConfiguration", "patch *v1.ValidatingWebhookConfiguration",
+		"update *v1.Secret",
+		"update *v1.Secret", "patch *v1.MutatingWebhookConfiguration", "patch *v1.ValidatingWebhookConfiguration",
+	}
+	if got := f.written(); !slices.Equal(got, want) {
+		t.Errorf("writes %v, want %v", got, want)
+	}
+}
