@@ -103,8 +103,12 @@ func (r *Reconciler) busy(
 		if task.Progress != nil {
 			status.Progress = task.Progress
 		}
+		reason := v1alpha1.ReasonInProgress
+		if task.Kind == runtime.TaskTakingOver {
+			reason = v1alpha1.ReasonTakingOver
+		}
 		if !failedBefore(o) { // else it goes on showing what became of the attempt before
-			l.completed(o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, task.Kind.Doing())
+			l.completed(o, metav1.ConditionFalse, reason, task.Kind.Doing())
 		}
 	})
 }

@@ -41,6 +41,9 @@ func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
 	case err != nil:
 		r.troubled(l.pass, "undoing "+who.String(), err)
 		return r.tellAll(ctx, l, runtime.Reason(err), runtime.Message(err))
+	case takingOver(seen):
+		r.poll(l.pass)
+		return r.tellAll(ctx, l, v1alpha1.ReasonTakingOver, runtime.TaskTakingOver.Doing())
 	case !seen.Quiet():
 		r.poll(l.pass)
 		return r.tellAll(ctx, l, v1alpha1.ReasonInProgress, fmt.Sprintf("waits until %s is undone", who))

@@ -1,10 +1,15 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/webhooks"
@@ -153,12 +158,27 @@ func TestOperationsAreImmutableButNotTheirMetadata(t *testing.T) {
 	stamp := tm.get("svmop/stop-1", ".spec.requestedAt")
 	tm.refused("", []string{"patch", "svmop", "stop-1", "--type=merge", "-p", `{"spec": {"force": true}}`}, "create another operation")
 	// A client that sends back only what it knows of the spec does not change it.
-	tm.must(strings.Replace(manifest, `"name": "stop-1"`, `"name": "stop-1", "labels": {"ticket": "42"}`, 1), "replace", "-f", "-")
+	tm.replace(strings.Replace(manifest, `"name": "stop-1"`, `"name": "stop-1", "labels": {"ticket": "42"}`, 1))
 	if got := tm.get("svmop/stop-1", ".spec.requestedAt"); got != stamp {
 		t.Errorf("requestedAt became %q, was %q", got, stamp)
 	}
 	if got := tm.get("svmop/stop-1", ".metadata.labels.ticket"); got != "42" {
 		t.Errorf("the label is %q", got)
+	}
+}
+
+// replace replaces an object that a reconciler may be changing at the same time: kubectl reads it and writes it.
+func (tm *team) replace(manifest string) {
+	tm.Helper()
+	err := wait.PollUntilContextTimeout(tm.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		r := tm.kubectl(manifest, "replace", "-f", "-")
+		if r.code != 0 && !strings.Contains(r.stderr, "the object has been modified") {
+			return false, errors.New(r.stderr)
+		}
+		return r.code == 0, nil
+	})
+	if err != nil {
+		tm.Fatalf("kubectl replace: %v", err)
 	}
 }
 

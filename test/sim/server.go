@@ -95,16 +95,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	ctx := r.Context()
-	if !q.Deadline.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, q.Deadline)
-		defer cancel()
-	}
 	end := s.begin(q)
 	defer end()
 	if !s.intercept(Before, q) {
 		panic(http.ErrAbortHandler)
+	}
+	ctx := r.Context()
+	if !q.Deadline.IsZero() { // looked at now, by the clock: a timer of our own may fire a little later than the caller's
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, q.Deadline)
+		defer cancel()
 	}
 	a := s.do(ctx, q)
 	if !s.intercept(After, q) {
