@@ -7,5 +7,7 @@
 //
 //	go test ./test/sweep -run APIServer -every 1 -timeout 20m
 //
+// The race detector leaves it out, because the simulator has races of its own.
+//
 // Left out is the one request that needs no session and goes before each login, which asks what the vCenter is.
 package sweep

@@ -1,4 +1,5 @@
-// Package vcenter has the program that ships run machines on a simulated vCenter, and looks at that behind its back.
+//go:build !race
+
 package vcenter
 
 import (

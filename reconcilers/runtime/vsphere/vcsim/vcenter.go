@@ -55,6 +55,9 @@ type VCenter struct {
 	machines map[string]*machine // By inventory path.
 }
 
+// creating has one inventory made at a time: the simulator makes them from templates that they share.
+var creating sync.Mutex
+
 // Start starts a vCenter without machines, whose user is administrator@vsphere.local with some password.
 func Start(options Options) (*VCenter, error) {
 	// The simulator panics if it cannot listen.
@@ -70,7 +73,10 @@ func Start(options Options) (*VCenter, error) {
 	if options.Hosts > 0 {
 		model.ClusterHost = options.Hosts
 	}
-	if err := model.Create(); err != nil {
+	creating.Lock()
+	err := model.Create()
+	creating.Unlock()
+	if err != nil {
 		return nil, fmt.Errorf("making the simulator's inventory: %w", err)
 	}
 	v := &VCenter{
