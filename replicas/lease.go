@@ -1,0 +1,166 @@
+package replicas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// attempts is how often a write is tried over what others have written meanwhile, who are few.
+const attempts = 5
+
+// errLeft is what becomes of a report of a replica that has left.
+var errLeft = errors.New("this replica has left: it does not serve any more")
+
+// write renews the Lease with all that was reported, and makes it if it is not there.
+func (r *Replica) write(ctx context.Context, log logr.Logger) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	if r.left {
+		return errLeft
+	}
+	var err error
+	for range attempts {
+		if err = r.writeOnce(ctx); err == nil {
+			r.held = true
+			r.succeeded()
+			return nil
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			r.known = nil
+		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+			if err := r.look(ctx, log); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+	return err
+}
+
+func (r *Replica) writeOnce(ctx context.Context) error {
+	next := r.next()
+	var written *coordinationv1.Lease
+	var err error
+	if next.ResourceVersion == "" {
+		written, err = r.leases.Create(ctx, next, metav1.CreateOptions{})
+	} else {
+		written, err = r.leases.Update(ctx, next, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("writing Lease %s/%s: %w", r.options.Namespace, next.Name, err)
+	}
+	r.known = written
+	return nil
+}
+
+// next is the Lease as it is to be: what others have put there stays, but for what is ours to say.
+func (r *Replica) next() *coordinationv1.Lease {
+	name, reports := r.own()
+	lease := r.known.DeepCopy()
+	if lease == nil {
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: name}}
+	}
+	now := metav1.NewMicroTime(r.options.Now())
+	spec := &lease.Spec
+	if !r.isOurs(lease) {
+		spec.AcquireTime = &now
+		spec.HolderIdentity = &r.identity
+	}
+	spec.RenewTime = &now
+	spec.LeaseDurationSeconds = ptr.To(int32(r.options.Duration / time.Second))
+	metav1.SetMetaDataLabel(&lease.ObjectMeta, Label, "true")
+	for _, annotation := range []string{CertificateAnnotation, PoliciesAnnotation} {
+		delete(lease.Annotations, annotation)
+		if hash := reports[annotation]; hash != "" {
+			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, annotation, hash)
+		}
+	}
+	lease.OwnerReferences = nil
+	if r.options.UID != "" {
+		lease.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Pod", Name: r.options.Name, UID: r.options.UID,
+		}}
+	}
+	return lease
+}
+
+func (r *Replica) isOurs(lease *coordinationv1.Lease) bool {
+	return ptr.Deref(lease.Spec.HolderIdentity, "") == r.identity
+}
+
+// look reads the Lease. One that was ours and is another's stays the other's.
+func (r *Replica) look(ctx context.Context, log logr.Logger) error {
+	name, _ := r.own()
+	lease, err := r.leases.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		r.known = nil
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading Lease %s/%s: %w", r.options.Namespace, name, err)
+	case r.held && !r.isOurs(lease):
+		r.known, r.held = nil, false
+		other := r.move()
+		log.Error(nil, "another process has the name of this replica, which goes on under another one: names of replicas must differ",
+			"name", r.options.Name, "lease", name, "holder", ptr.Deref(lease.Spec.HolderIdentity, ""), "other", other)
+		return nil
+	}
+	r.known = lease
+	return nil
+}
+
+// move changes to a Lease of a name that nobody else comes to.
+func (r *Replica) move() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.name = namePrefix + r.options.Name + "-" + r.identity[len(r.identity)-ownSuffix:]
+	return r.name
+}
+
+// Leave deletes the Lease, if it is still this process's, and writes no other. It is for the very end: who has left is not waited
+// for by anybody.
+func (r *Replica) Leave(ctx context.Context) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.left = true
+	name, _ := r.own()
+	var err error
+	for range attempts {
+		var lease *coordinationv1.Lease
+		lease, err = r.leases.Get(ctx, name, metav1.GetOptions{})
+		if err == nil && !r.isOurs(lease) {
+			return nil
+		}
+		if err == nil {
+			err = r.remove(ctx, lease)
+		}
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting Lease %s/%s: %w", r.options.Namespace, name, err)
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// remove deletes a Lease as it was read.
+func (r *Replica) remove(ctx context.Context, lease *coordinationv1.Lease) error {
+	return r.leases.Delete(ctx, lease.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
+	})
+}
