@@ -8,11 +8,13 @@ tool := $(GO) tool -modfile=hack/tools/go.mod
 
 api_generated := api/v1alpha1
 crd_generated := charts/sallyport/files/crds
+policies_generated := charts/sallyport/files/policies
 
 # Generates everything below the folder $(1), which has the layout of this one.
 define generate_into
 $(tool) controller-gen object:headerFile=hack/boilerplate.go.txt crd paths=./api/... \
-	output:object:dir=$(1)/$(api_generated) output:crd:dir=$(1)/$(crd_generated)
+	output:object:dir=$(1)/$(api_generated) output:crd:dir=$(1)/$(crd_generated) && \
+$(GO) run ./charts/generate $(1)/$(policies_generated)
 endef
 
 .DEFAULT_GOAL := help
@@ -23,7 +25,7 @@ help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: generate
-generate: ## Write the generated code and custom resource definitions
+generate: ## Write the generated code, the custom resource definitions and the policies of the chart
 	rm -f $(crd_generated)/*.yaml
 	$(call generate_into,.)
 
@@ -33,7 +35,7 @@ verify-generated: ## Fail if something generated is not current, and say what
 	mkdir -p "$$fresh/$(api_generated)" "$$fresh/$(crd_generated)" && \
 	$(call generate_into,"$$fresh") && \
 	stale=0 && \
-	for file in $$( { (cd "$$fresh" && find . -type f); find ./$(crd_generated) -type f; } | sort -u); do \
+	for file in $$( { (cd "$$fresh" && find . -type f); find ./$(crd_generated) ./$(policies_generated) -type f; } | sort -u); do \
 		cmp -s "$$file" "$$fresh/$$file" || { echo "not current: $${file#./}"; stale=1; }; \
 	done && \
 	if [ $$stale = 1 ]; then echo "run 'make generate'"; exit 1; fi
@@ -65,7 +67,7 @@ test: lint verify-generated test-rego control-plane test-unit ## Run everything 
 
 .PHONY: demo
 demo: ## Show Sallyport on a local control plane and a simulated vCenter (SCRIPT=1 ends with a verdict)
-	$(GO) run ./cmd/sallyport demo $(if $(filter 1,$(SCRIPT)),--script)
+	$(GO) run ./cmd/demo $(if $(filter 1,$(SCRIPT)),--script)
 
 .PHONY: build
 build: ## Build bin/sallyport and the plugin bin/kubectl-sallyport

@@ -57,12 +57,15 @@ func newSchema(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) kind
 	return kindSchema{structural, openAPI, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
 }
 
-// decode reads an object and fills in the defaults.
+// decode reads an object, and fills in the defaults and a name.
 func (s kindSchema) decode(t *testing.T, text string) map[string]any {
 	t.Helper()
 	object := map[string]any{}
 	if err := yaml.Unmarshal([]byte(text), &object); err != nil {
 		t.Fatal(err)
+	}
+	if object["metadata"] == nil {
+		object["metadata"] = map[string]any{"name": "a"}
 	}
 	defaulting.Default(object, s.structural)
 	return object

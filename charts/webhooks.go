@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Webhooks are the configurations for Sallyport's own kinds, as the chart has them: without a caBundle. Each call decodes
-// them anew, so callers may change what they get.
+// Webhooks are the configurations for Sallyport's own kinds, as the chart makes them for the documented release, sallyport in
+// namespace sallyport-system: without a caBundle. Each call decodes them anew, so callers may change what they get.
 func Webhooks() (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration, error) {
 	const file = "sallyport/files/webhooks.yaml"
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}

@@ -100,16 +100,19 @@ func (cp *ControlPlane) Kubectl(ctx context.Context, args ...string) (stdout, st
 func (cp *ControlPlane) KubectlAs(
 	ctx context.Context, kubeconfig string, stdin io.Reader, args ...string,
 ) (stdout, stderr string, exitCode int) {
+	// The user's cache could hold what another control plane once served on this port, and the user's preferences could be
+	// anything.
+	variables := append(os.Environ(), "KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+cp.dir.path("kubectl-cache"), "KUBERC=off")
+	return execute(ctx, "kubectl", cp.Assets.Kubectl, variables, stdin, args)
+}
+
+// execute runs a program that is called name in its last words.
+func execute(
+	ctx context.Context, name, path string, variables []string, stdin io.Reader, args []string,
+) (stdout, stderr string, exitCode int) {
 	var out, errOut strings.Builder
-	cmd := exec.CommandContext(ctx, cp.Assets.Kubectl, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errOut
-	cmd.Env = append(os.Environ(),
-		"KUBECONFIG="+kubeconfig,
-		// The user's cache could hold what another control plane once served on this port, and the user's preferences
-		// could be anything.
-		"KUBECACHEDIR="+cp.dir.path("kubectl-cache"),
-		"KUBERC=off",
-	)
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = stdin, &out, &errOut, variables
 	err := cmd.Run()
 	var exit *exec.ExitError
 	switch {
@@ -120,5 +123,5 @@ func (cp *ControlPlane) KubectlAs(
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	}
-	return out.String(), errOut.String() + "kubectl: " + err.Error() + "\n", -1
+	return out.String(), errOut.String() + name + ": " + err.Error() + "\n", -1
 }

@@ -70,14 +70,9 @@ func binaries(ctx context.Context, logf func(string, ...any), wanted []program) 
 	if len(wanted) == 0 {
 		return assets, nil
 	}
-	cache, err := os.UserCacheDir()
+	b, err := newBuilder(controlPlane(), logf)
 	if err != nil {
-		return Assets{}, fmt.Errorf("no cache folder for the control plane's binaries (set HOME or XDG_CACHE_HOME): %w", err)
-	}
-	b := &builder{
-		dir:   filepath.Join(cache, "sallyport", "control-plane", cacheKey(wrapperMod, wrapperSum, buildFlags())),
-		logf:  logf,
-		build: goBuild,
+		return Assets{}, err
 	}
 	if err := b.ensure(ctx, wanted); err != nil {
 		return Assets{}, err
@@ -90,10 +85,20 @@ func binaries(ctx context.Context, logf func(string, ...any), wanted []program) 
 
 // builder fills one folder of the cache.
 type builder struct {
+	wrapper
 	dir  string
 	logf func(format string, args ...any)
 	// build compiles a program in the wrapper module at src into the file out. A field for the sake of tests.
 	build func(ctx context.Context, src string, p program, out string) error
+}
+
+// newBuilder gives the builder of the folder that belongs to a wrapper module.
+func newBuilder(w wrapper, logf func(string, ...any)) (*builder, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("no cache folder for binaries (set HOME or XDG_CACHE_HOME): %w", err)
+	}
+	return &builder{wrapper: w, dir: filepath.Join(cache, "sallyport", w.folder, w.key()), logf: logf, build: w.goBuild}, nil
 }
 
 func (b *builder) say(format string, args ...any) {
@@ -113,10 +118,10 @@ func (b *builder) ensure(ctx context.Context, wanted []program) error {
 	}
 	src := filepath.Join(b.dir, "src")
 	if err := os.MkdirAll(src, 0o755); err != nil {
-		return fmt.Errorf("folder for the control plane's binaries: %w", err)
+		return fmt.Errorf("folder for binaries: %w", err)
 	}
 	unlock, err := lock(ctx, filepath.Join(b.dir, "lock"), func() {
-		b.say("another process is building the control plane, waiting for it")
+		b.say("another process is building into %s, waiting for it", b.dir)
 	})
 	if err != nil {
 		return err
@@ -125,9 +130,9 @@ func (b *builder) ensure(ctx context.Context, wanted []program) error {
 
 	// Asked again: the other process may have done it all.
 	missing := b.missing(wanted)
-	for name, content := range map[string]string{"go.mod": wrapperMod, "go.sum": wrapperSum} {
+	for name, content := range map[string]string{"go.mod": b.mod, "go.sum": b.sum} {
 		if err := os.WriteFile(filepath.Join(src, name), []byte(content), 0o644); err != nil {
-			return fmt.Errorf("wrapper module of the control plane: %w", err)
+			return fmt.Errorf("wrapper module: %w", err)
 		}
 	}
 	for _, p := range missing {
@@ -140,7 +145,7 @@ func (b *builder) ensure(ctx context.Context, wanted []program) error {
 
 // one builds a program beside its place and moves it there, so that a killed build leaves nothing that looks finished.
 func (b *builder) one(ctx context.Context, src string, p program) error {
-	version := requiredVersion(wrapperMod, p.module)
+	version := requiredVersion(b.mod, p.module)
 	b.say("building %s %s, once, about %s", p.name, version, plural(p.minutes, "minute"))
 	started := time.Now()
 	// Always the same name: what an earlier build left there is overwritten under the lock.
@@ -157,13 +162,13 @@ func (b *builder) one(ctx context.Context, src string, p program) error {
 }
 
 // goBuild runs go build in the wrapper module.
-func goBuild(ctx context.Context, src string, p program, out string) error {
+func (w wrapper) goBuild(ctx context.Context, src string, p program, out string) error {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
-		return fmt.Errorf("the Go toolchain is needed in PATH (or ready-made binaries in %s): %w", assetsVariable, err)
+		return fmt.Errorf("the Go toolchain is needed in PATH%s: %w", w.instead, err)
 	}
 	output := newTail(nil)
-	args := append(append([]string{"build"}, buildFlags()...), "-o", out, p.pkg)
+	args := append(append([]string{"build"}, w.flags...), "-o", out, p.pkg)
 	cmd := exec.CommandContext(ctx, goTool, args...)
 	cmd.Dir = src
 	cmd.Env = buildEnv(os.Environ(), goFlags(ctx, goTool))
@@ -179,8 +184,8 @@ func goBuild(ctx context.Context, src string, p program, out string) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	default:
-		return fmt.Errorf("%w; needed are Go %s or later in PATH and a module proxy that can be reached (GOPROXY), "+
-			"or ready-made binaries in %s\n%s", err, goVersion(wrapperMod), assetsVariable, output.last(tailLines))
+		return fmt.Errorf("%w; needed are Go %s or later in PATH and a module proxy that can be reached (GOPROXY)%s\n%s",
+			err, goVersion(w.mod), w.instead, output.last(tailLines))
 	}
 }
 

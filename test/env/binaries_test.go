@@ -74,23 +74,26 @@ func TestWrapperModuleIsConsistent(t *testing.T) {
 }
 
 func TestCacheKey(t *testing.T) {
-	mod := "module x\n\nrequire k8s.io/kubernetes v1.2.3\n"
-	key := cacheKey(mod, "sum", []string{"-a", "-b"})
-	if !regexp.MustCompile(`^v1\.2\.3-[0-9a-f]{12}$`).MatchString(key) {
-		t.Errorf("cacheKey() = %q", key)
+	key := func(mod, sum string, flags ...string) string {
+		return wrapper{mod: mod, sum: sum, module: kubernetesModule, flags: flags}.key()
 	}
-	if again := cacheKey(mod, "sum", []string{"-a", "-b"}); again != key {
-		t.Errorf("the same build has the keys %q and %q", key, again)
+	mod := "module x\n\nrequire k8s.io/kubernetes v1.2.3\n"
+	first := key(mod, "sum", "-a", "-b")
+	if !regexp.MustCompile(`^v1\.2\.3-[0-9a-f]{12}$`).MatchString(first) {
+		t.Errorf("key() = %q", first)
+	}
+	if again := key(mod, "sum", "-a", "-b"); again != first {
+		t.Errorf("the same build has the keys %q and %q", first, again)
 	}
 	others := map[string]string{
-		"mod":           cacheKey(mod+"\n", "sum", []string{"-a", "-b"}),
-		"sum":           cacheKey(mod, "sum2", []string{"-a", "-b"}),
-		"flags":         cacheKey(mod, "sum", []string{"-a"}),
-		"flags' bounds": cacheKey(mod, "sum", []string{"-a-b"}),
+		"mod":           key(mod+"\n", "sum", "-a", "-b"),
+		"sum":           key(mod, "sum2", "-a", "-b"),
+		"flags":         key(mod, "sum", "-a"),
+		"flags' bounds": key(mod, "sum", "-a-b"),
 	}
 	for what, other := range others {
-		if other == key {
-			t.Errorf("another %s, the same key %q", what, key)
+		if other == first {
+			t.Errorf("another %s, the same key %q", what, first)
 		}
 	}
 }
@@ -122,7 +125,7 @@ func TestBuildEnv(t *testing.T) {
 
 func TestBuilderRenamesWhatIsFinished(t *testing.T) {
 	var log logLines
-	b := &builder{dir: filepath.Join(t.TempDir(), "key"), logf: log.logf}
+	b := &builder{wrapper: controlPlane(), dir: filepath.Join(t.TempDir(), "key"), logf: log.logf}
 	b.build = func(_ context.Context, src string, p program, out string) error {
 		if filepath.Dir(out) != b.dir || isFile(filepath.Join(b.dir, p.name)) {
 			t.Errorf("building into %s", out)
@@ -153,7 +156,7 @@ func TestBuilderRenamesWhatIsFinished(t *testing.T) {
 
 func TestBuilderLeavesNothingHalfMade(t *testing.T) {
 	broken := errors.New("compiler died")
-	b := &builder{dir: filepath.Join(t.TempDir(), "key")}
+	b := &builder{wrapper: controlPlane(), dir: filepath.Join(t.TempDir(), "key")}
 	b.build = func(_ context.Context, _ string, _ program, out string) error {
 		return errors.Join(broken, os.WriteFile(out, []byte("half a prog"), 0o755))
 	}
@@ -169,12 +172,12 @@ func TestBuildersTakeTurns(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "key")
 	var log logLines
 	building, finish := make(chan struct{}), make(chan struct{})
-	first := &builder{dir: dir, build: func(_ context.Context, _ string, _ program, out string) error {
+	first := &builder{wrapper: controlPlane(), dir: dir, build: func(_ context.Context, _ string, _ program, out string) error {
 		close(building)
 		<-finish
 		return os.WriteFile(out, []byte("program"), 0o755)
 	}}
-	second := &builder{dir: dir, logf: log.logf, build: func(context.Context, string, program, string) error {
+	second := &builder{wrapper: controlPlane(), dir: dir, logf: log.logf, build: func(context.Context, string, program, string) error {
 		return errors.New("built twice")
 	}}
 	errs := make(chan error, 2)
@@ -296,7 +299,7 @@ func TestBinaries(t *testing.T) {
 func TestGoBuildErrors(t *testing.T) {
 	t.Run("compiler", func(t *testing.T) {
 		stubGo(t, `[ "$1" = env ] && exit; for i in $(seq 100); do echo "line $i"; done; echo "dial tcp: no route" >&2; exit 1`)
-		err := goBuild(t.Context(), t.TempDir(), stubProgram, "out")
+		err := controlPlane().goBuild(t.Context(), t.TempDir(), stubProgram, "out")
 		if err == nil {
 			t.Fatal("no error")
 		}
@@ -311,7 +314,7 @@ func TestGoBuildErrors(t *testing.T) {
 	})
 	t.Run("no go", func(t *testing.T) {
 		t.Setenv("PATH", t.TempDir())
-		err := goBuild(t.Context(), t.TempDir(), stubProgram, "out")
+		err := controlPlane().goBuild(t.Context(), t.TempDir(), stubProgram, "out")
 		if !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), assetsVariable) {
 			t.Errorf("goBuild() = %v", err)
 		}
@@ -320,7 +323,7 @@ func TestGoBuildErrors(t *testing.T) {
 		stubGo(t, `[ "$1" = env ] && exit; exec sleep 60`)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := goBuild(ctx, t.TempDir(), stubProgram, "out"); !errors.Is(err, context.DeadlineExceeded) {
+		if err := controlPlane().goBuild(ctx, t.TempDir(), stubProgram, "out"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("goBuild() = %v", err)
 		}
 	})

@@ -44,6 +44,23 @@ var programs = []program{
 
 const kubernetesModule = "k8s.io/kubernetes"
 
+// wrapper is a module that programs are built in, and how.
+type wrapper struct {
+	folder   string // in the cache
+	mod, sum string
+	module   string // whose version names the build
+	flags    []string
+	instead  string // what would spare the build; for errors
+}
+
+// controlPlane is the wrapper of the control plane's programs.
+func controlPlane() wrapper {
+	return wrapper{
+		folder: "control-plane", mod: wrapperMod, sum: wrapperSum, module: kubernetesModule, flags: buildFlags(),
+		instead: ", or ready-made binaries in " + assetsVariable,
+	}
+}
+
 // KubernetesVersion returns the version of Kubernetes that Binaries builds, such as v1.2.3.
 func KubernetesVersion() string { return requiredVersion(wrapperMod, kubernetesModule) }
 
@@ -56,7 +73,7 @@ func requiredVersion(mod, module string) string {
 	return found[1]
 }
 
-// buildFlags are the flags of go build, the same for all programs.
+// buildFlags are the flags of go build, the same for all programs of the control plane.
 func buildFlags() []string {
 	// Without these, every component would call itself v0.0.0-master, and kubectl would complain about version skew.
 	version := KubernetesVersion()
@@ -70,12 +87,12 @@ func buildFlags() []string {
 	}
 }
 
-// cacheKey names the folder of the binaries. It changes with everything of ours that goes into them, so that what lies
-// in a folder never has to be checked. The Go version is left out: a newer compiler is no reason to rebuild.
-func cacheKey(mod, sum string, flags []string) string {
+// key names the folder of the binaries. It changes with everything of ours that goes into them, so that what lies in a
+// folder never has to be checked. The Go version is left out: a newer compiler is no reason to rebuild.
+func (w wrapper) key() string {
 	hash := sha256.New()
-	for _, part := range append([]string{mod, sum, runtime.GOOS, runtime.GOARCH}, flags...) {
+	for _, part := range append([]string{w.mod, w.sum, runtime.GOOS, runtime.GOARCH}, w.flags...) {
 		fmt.Fprintf(hash, "%d:%s", len(part), part)
 	}
-	return requiredVersion(mod, kubernetesModule) + "-" + hex.EncodeToString(hash.Sum(nil))[:12]
+	return requiredVersion(w.mod, w.module) + "-" + hex.EncodeToString(hash.Sum(nil))[:12]
 }

@@ -1,0 +1,32 @@
+package charts_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"sallyport.dev/sallyport/cmd/sallyport/manager"
+)
+
+// A flag that the manager does not know would have it end at once.
+func TestFlagsAreTheManagers(t *testing.T) {
+	known := manager.NewCommand(nil).Flags()
+	for _, values := range []string{"", everything} {
+		name := map[bool]string{true: "sallyport", false: "sallyport-gate"}[values == ""]
+		container := rendered[appsv1.Deployment](t, render(t, values), "Deployment", name).Spec.Template.Spec.Containers[0]
+		if container.Name != "manager" || container.Args[0] != "manager" || !slices.Equal(container.Command, []string{"/usr/local/bin/sallyport"}) {
+			t.Errorf("container %s runs %v %s", container.Name, container.Command, container.Args[0])
+		}
+		for _, arg := range container.Args[1:] {
+			flag, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+			value = strings.NewReplacer("$(POD_NAME)", "a", "$(POD_UID)", "b").Replace(value)
+			if known.Lookup(flag) == nil {
+				t.Errorf("%s: the manager has no such flag", arg)
+			} else if err := known.Set(flag, value); err != nil {
+				t.Errorf("%s: %v", arg, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package charts_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/open-policy-agent/opa/v1/format"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/policies"
+)
+
+// configured gives the policies that the chart ships with values, by name.
+func configured(t *testing.T, text string) map[string]*v1alpha1.RegoPolicy {
+	t.Helper()
+	all := map[string]*v1alpha1.RegoPolicy{}
+	for key, value := range rendered[corev1.ConfigMap](t, render(t, text), "ConfigMap", "sallyport-policies").Data {
+		policy := &v1alpha1.RegoPolicy{}
+		if err := yaml.UnmarshalStrict([]byte(value), policy); err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+		if key != policy.Name+".yaml" {
+			t.Errorf("policy %s has the key %s", policy.Name, key)
+		}
+		all[policy.Name] = policy
+	}
+	return all
+}
+
+// formatted gives a policy with its Rego as opa fmt would write it.
+func formatted(t *testing.T, policy *v1alpha1.RegoPolicy) *v1alpha1.RegoPolicy {
+	t.Helper()
+	policy = policy.DeepCopy()
+	tidy := func(name string, source *string) {
+		text, err := format.Source(name, []byte(*source))
+		if err != nil {
+			t.Fatal(err)
+		}
+		*source = string(text)
+	}
+	for i := range policy.Spec.Modules {
+		tidy(policy.Spec.Modules[i].Name, &policy.Spec.Modules[i].Source)
+	}
+	for i := range policy.Spec.Tests {
+		tidy(policy.Spec.Tests[i].Name, &policy.Spec.Tests[i].Source)
+	}
+	return policy
+}
+
+// By default the chart ships the policies as they are in the source, but for how their Rego is indented.
+func TestShippedPoliciesAreTheSource(t *testing.T) {
+	all := configured(t, "")
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != len(shipped) {
+		t.Errorf("it ships %v, and there are %d", slices.Sorted(maps.Keys(all)), len(shipped))
+	}
+	for i := range shipped {
+		want := formatted(t, &shipped[i])
+		got := all[want.Name]
+		if got == nil {
+			t.Errorf("it does not ship %s", want.Name)
+			continue
+		}
+		for _, module := range got.Spec.Modules {
+			if strings.Contains(module.Source, "\t") {
+				t.Errorf("%s: tabs make kubectl edit show one long line", module.Name)
+			}
+		}
+		got = formatted(t, got)
+		// As text, parameters may differ by the order of their keys.
+		if diff := cmp.Diff(decoded(t, want), decoded(t, got)); diff != "" {
+			t.Errorf("%s (-source +shipped):\n%s", want.Name, diff)
+		}
+	}
+	version := rendered[corev1.ConfigMap](t, render(t, ""), "ConfigMap", "sallyport-policies").Annotations["sallyport.dev/release"]
+	if version != chartVersion(t) {
+		t.Errorf("the ConfigMap is of release %q", version)
+	}
+}
+
+func chartVersion(t *testing.T) string {
+	t.Helper()
+	text, err := charts.Files.ReadFile("sallyport/Chart.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var about struct{ Version string }
+	if err := yaml.Unmarshal(text, &about); err != nil {
+		t.Fatal(err)
+	}
+	return about.Version
+}
+
+// decoded gives an object as maps and lists.
+func decoded(t *testing.T, object any) map[string]any {
+	t.Helper()
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]any{}
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// at gives what is at a path.
+func at(value any, path ...string) any {
+	for _, key := range path {
+		fields, _ := value.(map[string]any)
+		value = fields[key]
+	}
+	return value
+}
+
+func TestValuesChangePolicies(t *testing.T) {
+	const changes = `
+policies:
+  defaults: null
+  servers-tenancy: {mode: null, onError: null, match: null, modules: null, tests: null, parameters: null}
+  operations-applicability:
+    mode: Audit
+    match: {namespaceSelector: {matchLabels: {a: b}}, excludeNamespaces: [quiet], excludeUsers: [u], excludeGroups: [g]}
+    parameters: {runPolicies: none, phases: {Running: {deep: [a]}}}
+  operations-supersede:
+    onError: Allow
+    timeoutMilliseconds: 300
+    parameters:
+      yieldsTo: {Stop: [Start], Restart: [], Migrate: 0, Evict: false, Migrate force: {a: b}, Evict force: null}
+      added: {deep: {a: 1}}
+      digits: 1234567890
+      version: "1.10"
+      text: "a\n\tb\n\n"
+      example.com/a: b
+`
+	list := func(words ...any) any { return append([]any{}, words...) }
+	before, after := configured(t, ""), configured(t, changes)
+	for _, untouched := range []string{"defaults", "servers-tenancy", "lib-operations"} {
+		if diff := cmp.Diff(before[untouched], after[untouched]); diff != "" {
+			t.Errorf("%s changed:\n%s", untouched, diff)
+		}
+	}
+	for _, test := range []struct {
+		what, policy, path string // as in a/b/c
+		want               any
+	}{
+		{"mode", "operations-applicability", "mode", "Audit"},
+		{"onError beside it", "operations-applicability", "onError", "Deny"},
+		{"labels of namespaces", "operations-applicability", "match/namespaceSelector/matchLabels/a", "b"},
+		{"excluded namespaces", "operations-applicability", "match/excludeNamespaces", list("quiet")},
+		{"excluded users", "operations-applicability", "match/excludeUsers", list("u")},
+		{"excluded groups", "operations-applicability", "match/excludeGroups", list("g")},
+		{"a map by a text", "operations-applicability", "parameters/runPolicies", "none"},
+		{"a list by a map", "operations-applicability", "parameters/phases/Running/deep", list("a")},
+		{"onError", "operations-supersede", "onError", "Allow"},
+		{"timeout", "operations-supersede", "timeoutMilliseconds", 300.0},
+		{"what is beside it stays", "operations-supersede", "parameters/yieldsTo/Start", list("Stop", "Stop force")},
+		{"a list by a list", "operations-supersede", "parameters/yieldsTo/Stop", list("Start")},
+		{"by an empty one", "operations-supersede", "parameters/yieldsTo/Restart", list()},
+		{"by zero", "operations-supersede", "parameters/yieldsTo/Migrate", 0.0},
+		{"by false", "operations-supersede", "parameters/yieldsTo/Evict", false},
+		{"by a map", "operations-supersede", "parameters/yieldsTo/Migrate force/a", "b"},
+		{"null removes", "operations-supersede", "parameters/yieldsTo/Evict force", nil},
+		{"a map is added", "operations-supersede", "parameters/added/deep/a", 1.0},
+		{"a number with many digits", "operations-supersede", "parameters/digits", 1234567890.0},
+		{"a text that looks like a number", "operations-supersede", "parameters/version", "1.10"},
+		{"a text of several lines", "operations-supersede", "parameters/text", "a\n\tb\n\n"},
+	} {
+		if diff := cmp.Diff(test.want, at(decoded(t, after[test.policy])["spec"], strings.Split(test.path, "/")...)); diff != "" {
+			t.Errorf("%s: %s (-want +got):\n%s", test.what, test.path, diff)
+		}
+	}
+	if got := at(decoded(t, after["operations-supersede"]), "spec", "parameters", "example.com/a"); got != "b" {
+		t.Errorf("a key with a dot and a slash: %v", got)
+	}
+}
+
+func TestPolicyThatIsNotEnabledIsNotShipped(t *testing.T) {
+	if got := configured(t, "policies: {servers-tenancy: {enabled: false, mode: Warn}}"); got["servers-tenancy"] != nil {
+		t.Error("it is shipped")
+	}
+	if got := configured(t, "policies: {servers-tenancy: {enabled: true}}"); got["servers-tenancy"] == nil {
+		t.Error("it is not shipped")
+	}
+}
+
+func TestRegoIsReplacedByName(t *testing.T) {
+	all := configured(t, `
+policies:
+  operations-supersede:
+    modules: [{name: supersede.rego, source: "package a"}, {name: more.rego, source: "package b"}, {name: another.rego, source: "package c"}]
+    tests: [{name: supersede_test.rego, source: "package a_test"}]
+  lib-operations:
+    modules: [{name: operations.rego, source: "package d"}]
+`)
+	spec := all["operations-supersede"].Spec
+	want := []v1alpha1.PolicyModule{{Name: "supersede.rego", Source: "package a"}, {Name: "another.rego", Source: "package c"}, {Name: "more.rego", Source: "package b"}}
+	if diff := cmp.Diff(want, spec.Modules); diff != "" {
+		t.Errorf("modules (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]v1alpha1.PolicyTest{{Name: "supersede_test.rego", Source: "package a_test"}}, spec.Tests); diff != "" {
+		t.Errorf("tests (-want +got):\n%s", diff)
+	}
+	if got := all["lib-operations"].Spec.Modules; len(got) != 1 || got[0].Source != "package d" {
+		t.Errorf("modules of the library: %+v", got)
+	}
+}
+
+// Who is excluded is excluded from every policy that can refuse, beside whom the policy itself excludes.
+func TestExclusions(t *testing.T) {
+	all := configured(t, `
+exclusions: {namespaces: [quiet], users: [robot], groups: [admins, admins-too]}
+policies: {operations-supersede: {match: {excludeUsers: [other, robot]}}}
+`)
+	for name, policy := range all {
+		match := policy.Spec.Match
+		if policy.Spec.Library {
+			continue
+		}
+		want := v1alpha1.PolicyMatch{
+			Resources: match.Resources, ExcludeNamespaces: []string{"quiet"}, ExcludeUsers: []string{"robot"}, ExcludeGroups: []string{"admins", "admins-too"},
+		}
+		switch name {
+		case "operations-supersede":
+			want.ExcludeUsers = []string{"other", "robot"}
+		case "defaults": // refuses nothing, and without it an operation would not be carried out
+			want = v1alpha1.PolicyMatch{Resources: match.Resources}
+		}
+		if diff := cmp.Diff(want, *match); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package charts_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestLint(t *testing.T) {
+	program := helmProgram(t)
+	for _, text := range []string{"", everything, nothing} {
+		out, err := exec.CommandContext(t.Context(), program, "lint", "--strict", chart(t), "-f", values(t, text)).CombinedOutput()
+		if err != nil || strings.Contains(string(out), "[WARNING]") {
+			t.Errorf("helm lint with %q: %v\n%s", text, err, out)
+		}
+	}
+}
+
+// What is misspelt, of the wrong type or out of bounds is refused, and its place is said.
+func TestSchemaRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"replica: 3":                              "'replica' not allowed",
+		"image: {repositry: a}":                   "at '/image': additional properties 'repositry' not allowed",
+		"image: {digest: latest}":                 "/image/digest",
+		"image: {pullPolicy: always}":             "/image/pullPolicy",
+		"replicas: 0":                             "/replicas",
+		"replicas: two":                           "/replicas",
+		"policies: {defaults: {mod: Warn}}":       "at '/policies/defaults': additional properties 'mod' not allowed",
+		"policies: {defaults: {mode: warn}}":      "/policies/defaults/mode",
+		"policies: {a: {match: {user: [a]}}}":     "at '/policies/a/match': additional properties 'user' not allowed",
+		"policies: {a: {match: {resources: []}}}": "'resources' not allowed",
+		"policies: {a: {timeoutMilliseconds: 1}}": "/policies/a/timeoutMilliseconds",
+		"policies: {a: {parameters: [1]}}":        "/policies/a/parameters",
+		"policies: {a: {modules: [{name: a}]}}":   "/policies/a/modules/0",
+		"exclusions: {user: [a]}":                 "at '/exclusions': additional properties 'user' not allowed",
+		"exclusions: {users: a}":                  "/exclusions/users",
+		"webhook: {failurePolicy: fail}":          "/webhook/failurePolicy",
+		"webhook: {timeoutSeconds: 10}":           "/webhook/timeoutSeconds",
+		"webhook: {service: {ports: 1}}":          "at '/webhook/service': additional properties 'ports' not allowed",
+		"leaderElection: {leaseDuration: 15}":     "/leaderElection/leaseDuration",
+		"leaderElection: {leaseDuration: 15sec}":  "/leaderElection/leaseDuration",
+		"decisionRecords: {to: stderr}":           "/decisionRecords/to",
+		"extraArgs: [manager]":                    "/extraArgs/0",
+		"health: {readinessProbe: {path: /}}":     "at '/health/readinessProbe': additional properties 'path' not allowed",
+		"rbac: {extraRules: [{verbs: [get]}]}":    "/rbac/extraRules/0",
+		"podDisruptionBudget: {minAvailable: x}":  "/podDisruptionBudget/minAvailable",
+		"metrics: {serviceMonitor: {enable: 1}}":  "'enable' not allowed",
+		"crds: {keep: false}":                     "at '/crds': additional properties 'keep' not allowed",
+	} {
+		_, err := template(t, release, chart(t), text)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, which does not say %q", text, err, want)
+		}
+	}
+}
+
+// Values that are each right and cannot be together.
+func TestContradictionsAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"replicas: 1":                                                  "podDisruptionBudget.minAvailable is 1 with replicas 1: no node",
+		"podDisruptionBudget: {minAvailable: 2}":                       "podDisruptionBudget.minAvailable is 2 with replicas 2: no node",
+		"podDisruptionBudget: {minAvailable: 3}":                       "podDisruptionBudget.minAvailable is 3",
+		"{replicas: 1, podDisruptionBudget: {minAvailable: 50%}}":      "podDisruptionBudget.minAvailable is 50% with replicas 1",
+		"podDisruptionBudget: {minAvailable: 100%}":                    "podDisruptionBudget.minAvailable is 100%",
+		"podDisruptionBudget: {minAvailable: null}":                    "either minAvailable or maxUnavailable",
+		"podDisruptionBudget: {maxUnavailable: 1}":                     "either minAvailable or maxUnavailable",
+		"podDisruptionBudget: {minAvailable: null, maxUnavailable: 0}": "podDisruptionBudget.maxUnavailable is 0",
+		"shutdownDelaySeconds: 16":                                     "terminationGracePeriodSeconds is 60 and must be at least 61",
+		"serviceAccount: {create: false}":                              "serviceAccount.name is needed",
+		"health: {port: 8080}":                                         "metrics.port and health.port are both 8080",
+		"webhook: {timeoutSeconds: 2}":                                 "timeoutMilliseconds is 2000, and webhook.timeoutSeconds 2",
+		"policies: {operations-superseed: {mode: Warn}}":               "policies.operations-superseed: there is no such policy in this release, which ships defaults, lib-operations, operations-applicability, operations-supersede",
+		"policies: {lib-operations: {mode: Warn}}":                     "policies.lib-operations.mode: lib-operations is a library",
+		"policies: {lib-operations: {enabled: false}}":                 "policies.lib-operations.enabled: lib-operations is a library",
+		"policies: {defaults: {enabled: false}}":                       "policies.defaults: it can neither be left out",
+		"policies: {defaults: {match: {excludeUsers: [a]}}}":           "policies.defaults: it can neither be left out nor be limited",
+	} {
+		_, err := template(t, release, chart(t), text)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, which does not say %q", text, err, want)
+		}
+	}
+	for _, text := range []string{
+		"{replicas: 1, podDisruptionBudget: {enabled: false}}",
+		"{replicas: 1, podDisruptionBudget: {minAvailable: null, maxUnavailable: 1}}",
+		"{replicas: 2, podDisruptionBudget: {minAvailable: 50%}}",
+		"{shutdownDelaySeconds: 0, terminationGracePeriodSeconds: 45}",
+	} {
+		if _, err := template(t, release, chart(t), text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// A policy that reads a kind whose resource the chart does not know must not be shipped without the right to read it.
+func TestUnknownReadIsRefused(t *testing.T) {
+	dir := chart(t)
+	file := filepath.Join(dir, "files", "policies", "servers-tenancy.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(text), "kind: Namespace", "kind: Gadget", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := template(t, release, dir, ""); err == nil || !strings.Contains(err.Error(), "policy servers-tenancy reads v1/Gadget") {
+		t.Errorf("helm template: %v", err)
+	}
+}

@@ -1,0 +1,307 @@
+package charts_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"sallyport.dev/sallyport/charts"
+)
+
+// everything turns on what is off, and gives a value to what has none.
+const everything = `
+nameOverride: gate
+commonLabels: {team: fleet}
+commonAnnotations: {example.com/note: "1"}
+global: {imageRegistry: mirror.example.com, imagePullSecrets: [{name: mirror}]}
+replicas: 3
+image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
+imagePullSecrets: [ours]
+shutdownDelaySeconds: 15
+leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 3s}
+runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m}
+decisionRecords: {to: /var/log/records, deniedOnly: true}
+extraArgs: [--webhook-host=0.0.0.0]
+extraEnv: [{name: A, value: b}]
+extraVolumes: [{name: records, emptyDir: {}}]
+extraVolumeMounts: [{name: records, mountPath: /var/log}]
+extraContainers: [{name: tail, image: example.com/tail, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}]
+exclusions: {namespaces: [quiet], users: [robot], groups: [fleet-admins]}
+policies:
+  operations-supersede: {mode: Warn, onError: Allow, timeoutMilliseconds: 1000, match: {namespaceSelector: {matchLabels: {a: b}}, excludeUsers: [x]}}
+webhook: {failurePolicy: Ignore, timeoutSeconds: 4, annotations: {a: b}, port: 10443, service: {port: 8443, annotations: {a: b}}}
+metrics: {port: 9090, service: {port: 9091, annotations: {a: b}}, serviceMonitor: {enabled: true, labels: {prometheus: main}, interval: 30s, scrapeTimeout: 5s, relabelings: [{action: labeldrop, regex: pod}]}}
+health: {port: 9092, readinessProbe: {periodSeconds: 3}}
+serviceAccount: {name: gatekeeper, annotations: {a: b}}
+rbac: {extraRules: [{apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}]}
+podLabels: {a: b}
+podAnnotations: {a: b}
+priorityClassName: system-cluster-critical
+podSecurityContext: {runAsUser: null, runAsGroup: null}
+nodeSelector: {kubernetes.io/os: linux}
+tolerations: [{key: a, operator: Exists}]
+affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {a: b}}}}]}}
+topologySpreadConstraints: [{topologyKey: rack, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]
+podDisruptionBudget: {minAvailable: null, maxUnavailable: 50%, unhealthyPodEvictionPolicy: IfHealthyBudget}
+networkPolicy: {enabled: true, metricsFrom: [{namespaceSelector: {matchLabels: {a: b}}}]}
+`
+
+// nothing turns off what is on.
+const nothing = `
+crds: {install: false}
+serviceAccount: {create: false, name: theirs}
+rbac: {create: false, aggregateRoles: false}
+podDisruptionBudget: {enabled: false}
+topologySpreadConstraints: []
+`
+
+// decoder reads Kubernetes' types, and refuses fields that they do not have.
+func decoder(t *testing.T) runtime.Decoder {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+}
+
+func TestEveryObjectIsOfItsType(t *testing.T) {
+	strict := decoder(t)
+	for name, test := range map[string]struct {
+		values string
+		kinds  string // in their order, each once
+	}{
+		"by default": {"", "ClusterRole ClusterRoleBinding ConfigMap CustomResourceDefinition Deployment MutatingWebhookConfiguration " +
+			"PodDisruptionBudget Role RoleBinding Service ServiceAccount ValidatingWebhookConfiguration"},
+		"everything": {everything, "ClusterRole ClusterRoleBinding ConfigMap CustomResourceDefinition Deployment MutatingWebhookConfiguration " +
+			"NetworkPolicy PodDisruptionBudget Role RoleBinding Service ServiceAccount ServiceMonitor ValidatingWebhookConfiguration"},
+		"nothing": {nothing, "ConfigMap Deployment MutatingWebhookConfiguration Service ValidatingWebhookConfiguration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var kinds []string
+			for _, o := range render(t, test.values) {
+				kinds = append(kinds, o.GetKind())
+				if o.GetKind() == "ServiceMonitor" { // a type that is not ours to have
+					continue
+				}
+				text, err := o.MarshalJSON()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := strict.Decode(text, nil, nil); err != nil {
+					t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
+				}
+			}
+			slices.Sort(kinds)
+			if got := strings.Join(slices.Compact(kinds), " "); got != test.kinds {
+				t.Errorf("kinds:\n%s, want\n%s", got, test.kinds)
+			}
+		})
+	}
+}
+
+func TestEveryObjectIsLabelled(t *testing.T) {
+	for _, o := range render(t, everything) {
+		for label, want := range map[string]string{
+			"app.kubernetes.io/name": "gate", "app.kubernetes.io/instance": "sallyport", "app.kubernetes.io/part-of": "sallyport",
+			"app.kubernetes.io/managed-by": "Helm", "team": "fleet",
+		} {
+			if got := o.GetLabels()[label]; got != want {
+				t.Errorf("%s %s has label %s=%q, not %q", o.GetKind(), o.GetName(), label, got, want)
+			}
+		}
+		if o.GetAnnotations()["example.com/note"] != "1" {
+			t.Errorf("%s %s lacks the common annotation", o.GetKind(), o.GetName())
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for name, test := range map[string]struct {
+		release, values string
+		fullname        string
+	}{
+		"a release that says it":    {release, "", "sallyport"},
+		"a release that does not":   {"gate", "", "gate-sallyport"},
+		"fullnameOverride":          {release, "fullnameOverride: door", "door"},
+		"nameOverride":              {release, "nameOverride: door", "sallyport-door"},
+		"as long as a release's is": {strings.Repeat("a", 53), "", strings.Repeat("a", 51)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := renderAs(t, test.release, test.values)
+			for _, wanted := range []struct{ kind, name string }{
+				{"Deployment", test.fullname}, {"ServiceAccount", test.fullname}, {"ClusterRole", test.fullname}, {"Role", test.fullname},
+				{"PodDisruptionBudget", test.fullname}, {"Service", test.fullname + "-webhook"}, {"Service", test.fullname + "-metrics"},
+				{"ConfigMap", test.fullname + "-policies"}, {"ValidatingWebhookConfiguration", "sallyport"}, {"MutatingWebhookConfiguration", "sallyport"},
+			} {
+				if find(all, wanted.kind, wanted.name) == nil {
+					t.Errorf("no %s %s", wanted.kind, wanted.name)
+				}
+			}
+			validating := rendered[admissionregistrationv1.ValidatingWebhookConfiguration](t, all, "ValidatingWebhookConfiguration", "sallyport")
+			if got := validating.Webhooks[0].ClientConfig.Service.Name; got != test.fullname+"-webhook" {
+				t.Errorf("the webhooks are called at Service %s", got)
+			}
+		})
+	}
+}
+
+func TestImage(t *testing.T) {
+	const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	for values, want := range map[string]string{
+		"":                 "registry.sallyport.dev/sallyport:0.1.0",
+		"image: {tag: v2}": "registry.sallyport.dev/sallyport:v2",
+		"image: {tag: v2, digest: '" + digest + "'}": "registry.sallyport.dev/sallyport@" + digest,
+		"image: {registry: '', repository: a/b}":     "a/b:0.1.0",
+		"global: {imageRegistry: mirror:5000}":       "mirror:5000/sallyport:0.1.0",
+	} {
+		deployment := rendered[appsv1.Deployment](t, render(t, values), "Deployment", "sallyport")
+		if got := deployment.Spec.Template.Spec.Containers[0].Image; got != want {
+			t.Errorf("%q: image %s, not %s", values, got, want)
+		}
+	}
+}
+
+func TestDefinitionsAreTheGenerated(t *testing.T) {
+	all := render(t, "")
+	want, err := charts.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range want {
+		got := rendered[apiextensionsv1.CustomResourceDefinition](t, all, "CustomResourceDefinition", crd.Name)
+		if got.Annotations["helm.sh/resource-policy"] != "keep" {
+			t.Errorf("%s is not kept", crd.Name)
+		}
+		if diff := cmp.Diff(crd.Spec, got.Spec); diff != "" {
+			t.Errorf("%s (-generated +rendered):\n%s", crd.Name, diff)
+		}
+	}
+}
+
+// The configurations that the binary knows are the chart's; what is another release's own is put in.
+func TestWebhooksAreTheDocumented(t *testing.T) {
+	mutating, validating, err := charts.Webhooks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := render(t, "")
+	got := rendered[admissionregistrationv1.ValidatingWebhookConfiguration](t, all, "ValidatingWebhookConfiguration", "sallyport")
+	if diff := cmp.Diff(validating.Webhooks, got.Webhooks); diff != "" {
+		t.Errorf("validating (-file +rendered):\n%s", diff)
+	}
+	if diff := cmp.Diff(mutating.Webhooks, rendered[admissionregistrationv1.MutatingWebhookConfiguration](t, all, "MutatingWebhookConfiguration", "sallyport").Webhooks); diff != "" {
+		t.Errorf("mutating (-file +rendered):\n%s", diff)
+	}
+	for _, want := range validating.Webhooks[1:] { // Both lists are of the same conditions, but for one more.
+		if diff := cmp.Diff(mutating.Webhooks[0].MatchConditions, want.MatchConditions[:2]); diff != "" {
+			t.Errorf("%s has other conditions than the mutating webhook:\n%s", want.Name, diff)
+		}
+	}
+
+	all = renderAs(t, "gate", "{serviceAccount: {name: keeper}, webhook: {failurePolicy: Ignore, timeoutSeconds: 3, service: {port: 8443}}}")
+	other := rendered[admissionregistrationv1.ValidatingWebhookConfiguration](t, all, "ValidatingWebhookConfiguration", "sallyport")
+	for _, webhook := range other.Webhooks {
+		service := webhook.ClientConfig.Service
+		if service.Name != "gate-sallyport-webhook" || service.Namespace != namespace || *service.Port != 8443 || *service.Path != "/validate" ||
+			*webhook.FailurePolicy != admissionregistrationv1.Ignore || *webhook.TimeoutSeconds != 3 {
+			t.Errorf("%s of another release: %+v, %+v", webhook.Name, webhook, service)
+		}
+	}
+	conditions := other.Webhooks[1].MatchConditions
+	if want := "request.userInfo.username != 'system:serviceaccount:sallyport-system:keeper'"; conditions[len(conditions)-1].Expression != want {
+		t.Errorf("another release leaves out by %q", conditions[len(conditions)-1].Expression)
+	}
+}
+
+// rules gives the rules of a role of Sallyport's own.
+func rules(t *testing.T, all []*unstructured.Unstructured, kind, name string) []rbacv1.PolicyRule {
+	t.Helper()
+	if kind == "Role" {
+		return rendered[rbacv1.Role](t, all, kind, name).Rules
+	}
+	return rendered[rbacv1.ClusterRole](t, all, kind, name).Rules
+}
+
+func TestRightsAreNarrow(t *testing.T) {
+	all := render(t, "")
+	for _, role := range []struct{ kind, name string }{
+		{"ClusterRole", "sallyport"}, {"Role", "sallyport"}, {"ClusterRole", "sallyport-view"}, {"ClusterRole", "sallyport-edit"}, {"ClusterRole", "sallyport-policy-editor"},
+	} {
+		for _, rule := range rules(t, all, role.kind, role.name) {
+			for _, words := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs, rule.NonResourceURLs} {
+				for _, word := range words {
+					if strings.Contains(word, "*") {
+						t.Errorf("%s %s has a wildcard: %+v", role.kind, role.name, rule)
+					}
+				}
+			}
+			for _, dangerous := range []string{"escalate", "bind", "impersonate"} {
+				if slices.Contains(rule.Verbs, dangerous) {
+					t.Errorf("%s %s may %s", role.kind, role.name, dangerous)
+				}
+			}
+			for _, local := range []string{"secrets", "configmaps", "leases", "controllerrevisions"} {
+				if role.kind == "ClusterRole" && slices.Contains(rule.Resources, local) {
+					t.Errorf("%s %s is about %s of every namespace", role.kind, role.name, local)
+				}
+			}
+		}
+	}
+}
+
+// What policies read of others' kinds is granted as long as one of them is shipped, and not longer.
+func TestRightsFollowWhatPoliciesRead(t *testing.T) {
+	reads := func(values string) bool {
+		return slices.ContainsFunc(rules(t, render(t, values), "ClusterRole", "sallyport"), func(rule rbacv1.PolicyRule) bool {
+			return slices.Contains(rule.Resources, "namespaces")
+		})
+	}
+	if !reads("") {
+		t.Error("servers-tenancy reads Namespaces, and that is not granted")
+	}
+	if reads("policies: {servers-tenancy: {enabled: false}}") {
+		t.Error("nobody reads Namespaces, and that is granted")
+	}
+}
+
+func TestEverythingElse(t *testing.T) {
+	all := render(t, everything)
+	deployment := rendered[appsv1.Deployment](t, all, "Deployment", "sallyport-gate")
+	pod := deployment.Spec.Template.Spec
+	for what, holds := range map[string]bool{
+		"the Pod's labels":                  deployment.Spec.Template.Labels["a"] == "b",
+		"labels by which pods are selected": deployment.Spec.Template.Labels["app.kubernetes.io/name"] == deployment.Spec.Selector.MatchLabels["app.kubernetes.io/name"],
+		"the ServiceAccount":                pod.ServiceAccountName == "gatekeeper",
+		"the digest":                        strings.HasPrefix(pod.Containers[0].Image, "mirror.example.com/sallyport@sha256:"),
+		"both pull Secrets":                 slices.Equal(pod.ImagePullSecrets, []corev1.LocalObjectReference{{Name: "mirror"}, {Name: "ours"}}),
+		"no user ID":                        pod.SecurityContext.RunAsUser == nil && pod.SecurityContext.RunAsGroup == nil && *pod.SecurityContext.RunAsNonRoot,
+		"the container beside":              len(pod.Containers) == 2,
+		"a labelSelector of one's own":      len(pod.TopologySpreadConstraints) == 1 && pod.TopologySpreadConstraints[0].LabelSelector.MatchLabels["a"] == "b",
+		"extra arguments last":              pod.Containers[0].Args[len(pod.Containers[0].Args)-1] == "--webhook-host=0.0.0.0",
+		"the other readiness probe":         pod.Containers[0].ReadinessProbe.PeriodSeconds == 3 && pod.Containers[0].ReadinessProbe.FailureThreshold == 2,
+	} {
+		if !holds {
+			text, _ := yaml.Marshal(deployment.Spec.Template)
+			t.Errorf("not as asked for: %s\n%s", what, text)
+		}
+	}
+	extra := rules(t, all, "ClusterRole", "sallyport-gate")
+	if last := extra[len(extra)-1]; !slices.Equal(last.Resources, []string{"deployments"}) {
+		t.Errorf("extraRules are not last: %+v", last)
+	}
+}

@@ -1,0 +1,32 @@
+{{/* The manager's flags. Those without a value are left to the program's defaults. */}}
+{{- define "sallyport.args" -}}
+- manager
+- --namespace={{ .Release.Namespace }}
+- --replica-name=$(POD_NAME)
+- --replica-uid=$(POD_UID)
+- --shipped-policies={{ include "sallyport.policiesConfigMap" . }}
+- --release={{ .Chart.Version }}
+- --webhook-port={{ .Values.webhook.port }}
+- --webhook-service={{ include "sallyport.webhookService" . }}
+- --webhook-configuration={{ include "sallyport.webhookConfiguration" . }}
+- --certificate-secret={{ include "sallyport.certificateSecret" . }}
+- --metrics-bind-address=:{{ .Values.metrics.port }}
+- --health-probe-bind-address=:{{ .Values.health.port }}
+- --shutdown-delay={{ .Values.shutdownDelaySeconds }}s
+- --decision-records={{ .Values.decisionRecords.to }}
+- --decision-records-denied-only={{ .Values.decisionRecords.deniedOnly }}
+{{- range $flag, $value := dict
+  "lease-duration" .Values.leaderElection.leaseDuration
+  "renew-deadline" .Values.leaderElection.renewDeadline
+  "retry-period" .Values.leaderElection.retryPeriod
+  "runtime-call-timeout" .Values.runtimes.callTimeout
+  "poll-interval" .Values.runtimes.pollInterval
+  "resync-interval" .Values.runtimes.resyncInterval }}
+{{- with $value }}
+- --{{ $flag }}={{ . }}
+{{- end }}
+{{- end }}
+{{- with .Values.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,85 @@
+{{/* The name of the application in labels. */}}
+{{- define "sallyport.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* What the names of most objects begin with. At most 51 characters, so that what is appended stays within the 63 of a Service. */}}
+{{- define "sallyport.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 51 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 51 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 51 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "sallyport.webhookService" -}}
+{{ include "sallyport.fullname" . }}-webhook
+{{- end -}}
+
+{{/* The webhook configurations have the same name in every release: one cluster has one Sallyport. */}}
+{{- define "sallyport.webhookConfiguration" -}}
+sallyport
+{{- end -}}
+
+{{/* The Secret is made by the manager, not by the chart. */}}
+{{- define "sallyport.certificateSecret" -}}
+{{ include "sallyport.fullname" . }}-certificate
+{{- end -}}
+
+{{- define "sallyport.policiesConfigMap" -}}
+{{ include "sallyport.fullname" . }}-policies
+{{- end -}}
+
+{{- define "sallyport.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "sallyport.fullname" .) -}}
+{{- end -}}
+
+{{/* A digest wins over a tag. */}}
+{{- define "sallyport.image" -}}
+{{- $registry := (.Values.global).imageRegistry | default .Values.image.registry -}}
+{{- with $registry }}{{ . }}/{{ end -}}
+{{- .Values.image.repository -}}
+{{- if .Values.image.digest -}}
+@{{ .Values.image.digest }}
+{{- else -}}
+:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{- define "sallyport.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "sallyport.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "sallyport.labels" -}}
+{{- $labels := dict
+  "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-")
+  "app.kubernetes.io/version" (.Chart.AppVersion | replace "+" "_")
+  "app.kubernetes.io/managed-by" .Release.Service
+  "app.kubernetes.io/part-of" "sallyport" -}}
+{{- merge (include "sallyport.selectorLabels" . | fromYaml) $labels .Values.commonLabels | toYaml -}}
+{{- end -}}
+
+{{/*
+The metadata of an object, from a dict: context; name; cluster (true for what belongs to no namespace); labels and annotations
+of its own, which win over the common ones.
+*/}}
+{{- define "sallyport.metadata" -}}
+{{- $annotations := merge (.annotations | default dict) .context.Values.commonAnnotations -}}
+metadata:
+  name: {{ .name }}
+  {{- if not .cluster }}
+  namespace: {{ .context.Release.Namespace }}
+  {{- end }}
+  labels:
+    {{- merge (.labels | default dict) (include "sallyport.labels" .context | fromYaml) | toYaml | nindent 4 }}
+  {{- with $annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}

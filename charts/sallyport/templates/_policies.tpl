@@ -1,0 +1,127 @@
+{{/*
+The shipped policies, merged with the values: JSON, a map from the name of a policy to the whole RegoPolicy. Policies that are
+not enabled are left out.
+*/}}
+{{- define "sallyport.policies" -}}
+{{- $all := dict -}}
+{{- range $path, $_ := .Files.Glob "files/policies/*.yaml" -}}
+{{- $policy := $.Files.Get $path | fromYaml -}}
+{{- $_ := set $all $policy.metadata.name $policy -}}
+{{- end -}}
+{{- range $name := keys .Values.policies | sortAlpha -}}
+{{- if not (hasKey $all $name) -}}
+{{- fail (printf "policies.%s: there is no such policy in this release, which ships %s. A policy of your own is a RegoPolicy that you apply yourself." $name (keys $all | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- end -}}
+{{- $merged := dict -}}
+{{- range $name, $policy := $all -}}
+{{- $values := index $.Values.policies $name | default dict -}}
+{{- include "sallyport.policy.check" (dict "name" $name "policy" $policy "values" $values) -}}
+{{- if ne (toString $values.enabled) "false" -}}
+{{- $exclusions := eq $name (include "sallyport.policy.stamping" $) | ternary dict $.Values.exclusions -}}
+{{- include "sallyport.policy.merge" (dict "policy" $policy "values" $values "exclusions" $exclusions) -}}
+{{- $_ := set $merged $name $policy -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $merged -}}
+{{- end -}}
+
+{{/* Of a library only the Rego can be replaced; and everybody's objects need what policy defaults puts there. */}}
+{{- define "sallyport.policy.check" -}}
+{{- $name := .name -}}
+{{- if .policy.spec.library -}}
+{{- range $key := keys .values | sortAlpha -}}
+{{- if not (has $key (list "modules" "tests")) -}}
+{{- fail (printf "policies.%s.%s: %s is a library, which is never asked itself: only its modules and tests can be replaced" $name $key $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if eq $name (include "sallyport.policy.stamping" .) -}}
+{{- if or (eq (toString .values.enabled) "false") .values.match -}}
+{{- fail (printf "policies.%s: it can neither be left out nor be limited by match. It refuses nothing; it notes in each operation who asked for it and which machine is meant, without which nothing is carried out." $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The policy that changes what is written, and refuses nothing. */}}
+{{- define "sallyport.policy.stamping" -}}
+defaults
+{{- end -}}
+
+{{/* Changes the policy in place; gives nothing. */}}
+{{- define "sallyport.policy.merge" -}}
+{{- $spec := .policy.spec -}}
+{{- $values := .values -}}
+{{- range $key := list "mode" "onError" "timeoutMilliseconds" -}}
+{{- if not (kindIs "invalid" (index $values $key)) -}}
+{{- $_ := set $spec $key (index $values $key) -}}
+{{- end -}}
+{{- end -}}
+{{- with $values.parameters -}}
+{{- $parameters := $spec.parameters | default dict -}}
+{{- include "sallyport.mergeInto" (dict "into" $parameters "from" .) -}}
+{{- $_ := set $spec "parameters" $parameters -}}
+{{- end -}}
+{{- range $key := list "modules" "tests" -}}
+{{- with index $values $key -}}
+{{- include "sallyport.policy.replaceSources" (dict "spec" $spec "key" $key "sources" .) -}}
+{{- end -}}
+{{- end -}}
+{{- if not $spec.library -}}
+{{- include "sallyport.policy.match" (dict "match" $spec.match "values" ($values.match | default dict) "exclusions" .exclusions) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What a policy's own values say of namespaces, users and groups replaces; the exclusions of all policies are added. */}}
+{{- define "sallyport.policy.match" -}}
+{{- $match := .match -}}
+{{- with .values.namespaceSelector -}}
+{{- $_ := set $match "namespaceSelector" . -}}
+{{- end -}}
+{{- $values := .values -}}
+{{- $exclusions := .exclusions -}}
+{{- range $key, $everywhere := dict "excludeNamespaces" "namespaces" "excludeUsers" "users" "excludeGroups" "groups" -}}
+{{- $own := index $match $key | default list -}}
+{{- if not (kindIs "invalid" (index $values $key)) -}}
+{{- $own = index $values $key -}}
+{{- end -}}
+{{- with concat $own (index $exclusions $everywhere | default list) | uniq -}}
+{{- $_ := set $match $key . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Rego files of the same name are replaced, others are added. */}}
+{{- define "sallyport.policy.replaceSources" -}}
+{{- $sources := list -}}
+{{- $replaced := dict -}}
+{{- range .sources -}}
+{{- $_ := set $replaced .name . -}}
+{{- end -}}
+{{- range index .spec .key | default list -}}
+{{- $sources = append $sources (index $replaced .name | default .) -}}
+{{- $_ := unset $replaced .name -}}
+{{- end -}}
+{{- range $name := keys $replaced | sortAlpha -}}
+{{- $sources = append $sources (index $replaced $name) -}}
+{{- end -}}
+{{- $_ := set .spec .key $sources -}}
+{{- end -}}
+
+{{/*
+Merges a map into another: maps are merged, everything else is replaced, null removes. Not mergeOverwrite, which leaves out what
+is empty: an emptied list, a 0, a false.
+*/}}
+{{- define "sallyport.mergeInto" -}}
+{{- $into := .into -}}
+{{- range $key, $value := .from -}}
+{{- $before := index $into $key -}}
+{{- if and (kindIs "map" $value) (kindIs "map" $before) -}}
+{{- include "sallyport.mergeInto" (dict "into" $before "from" $value) -}}
+{{- else if kindIs "invalid" $value -}}
+{{- $_ := unset $into $key -}}
+{{- else -}}
+{{- $_ := set $into $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

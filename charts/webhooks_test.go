@@ -1,0 +1,171 @@
+package charts_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// newObject makes an object of a kind of ours, in namespace default if it belongs to one.
+func newObject(kind, name string, spec map[string]any) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "sallyport.dev/v1alpha1", "kind": kind, "spec": spec}}
+	o.SetName(name)
+	if kind != "RegoPolicy" && kind != "VSphereServer" {
+		o.SetNamespace(metav1.NamespaceDefault)
+	}
+	return o
+}
+
+func newMachine(name string) *unstructured.Unstructured {
+	return newObject("VirtualMachine", name, map[string]any{"runtime": map[string]any{"kubevirt": map[string]any{}}})
+}
+
+func newPolicy(name string) *unstructured.Unstructured {
+	return newObject("RegoPolicy", name, map[string]any{
+		"package": "sallyport.lib", "library": true, "modules": []any{map[string]any{"name": "a.rego", "source": "package sallyport.lib"}},
+	})
+}
+
+// asked tells whether the API server wanted a webhook's word, which nobody can give here.
+func asked(t *testing.T, err error) bool {
+	t.Helper()
+	if err != nil && !strings.Contains(err.Error(), "failed calling webhook") {
+		t.Fatal(err)
+	}
+	return err != nil
+}
+
+// Nobody answers for the webhooks, so what they are asked about is refused, and the rest passes.
+func TestWhatWebhooksAreAskedAbout(t *testing.T) {
+	c := newCluster(t)
+	// Made before the webhooks are there. The finalizer keeps the second of each, whose deletion has begun.
+	c.helm(t, "install", release, chart(t), "-n", namespace, "--create-namespace", "--set", "webhook.failurePolicy=Ignore")
+	for _, newOf := range []func(string) *unstructured.Unstructured{newMachine, newPolicy} {
+		for _, name := range []string{"present", "terminating"} {
+			o := newOf(name)
+			o.SetFinalizers([]string{"example.com/test"})
+			o.SetLabels(map[string]string{"a": "b"})
+			o.SetAnnotations(map[string]string{"sallyport.dev/a": "b", "example.com/a": "b"})
+			if err := c.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			if name == "terminating" {
+				if err := c.Delete(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Cleanup(func() {
+				patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+				if err := c.Patch(context.Background(), o, patch); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	c.upgrade(t, "--set", "webhook.failurePolicy=Fail")
+	eventually(t, "the webhooks to be called", func(ctx context.Context) error {
+		if err := c.Create(ctx, newMachine("probe"), client.DryRunAll); err == nil {
+			return fmt.Errorf("nobody was asked about a new machine")
+		}
+		return nil
+	})
+
+	for _, test := range []struct {
+		what, merge string
+		asked       bool
+	}{
+		{"spec", `{"spec":{"%s":%s}}`, true},
+		{"a label", `{"metadata":{"labels":{"a":"c"}}}`, true},
+		{"a label less", `{"metadata":{"labels":null}}`, true},
+		{"an annotation of ours", `{"metadata":{"annotations":{"sallyport.dev/override":"x"}}}`, true},
+		{"an annotation of ours changed", `{"metadata":{"annotations":{"sallyport.dev/a":"c"}}}`, true},
+		{"an annotation of ours less", `{"metadata":{"annotations":{"sallyport.dev/a":null}}}`, true},
+		{"all annotations less", `{"metadata":{"annotations":null}}`, true},
+		{"another annotation", `{"metadata":{"annotations":{"example.com/a":"c","example.com/b":"c"}}}`, false},
+		{"a finalizer more", `{"metadata":{"finalizers":["example.com/test","example.com/more"]}}`, false},
+		{"an owner", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"a","uid":"b"}]}}`, false},
+	} {
+		for kind, field := range map[string][]any{"VirtualMachine": {"runPolicy", `"Manual"`}, "RegoPolicy": {"modules", `[{"name":"b.rego","source":"package sallyport.lib"}]`}} {
+			merge := test.merge
+			if strings.Contains(merge, "%s") {
+				merge = fmt.Sprintf(merge, field...)
+			}
+			err := c.Patch(t.Context(), newObject(kind, "present", nil), client.RawPatch("application/merge-patch+json", []byte(merge)), client.DryRunAll)
+			if got := asked(t, err); got != test.asked {
+				t.Errorf("%s of a %s: asked %t, want %t", test.what, kind, got, test.asked)
+			}
+			if strings.Contains(merge, "finalizers") { // no new one on what is terminating
+				continue
+			}
+			err = c.Patch(t.Context(), newObject(kind, "terminating", nil), client.RawPatch("application/merge-patch+json", []byte(merge)), client.DryRunAll)
+			if asked(t, err) {
+				t.Errorf("%s of a terminating %s: asked", test.what, kind)
+			}
+		}
+	}
+
+	status := []byte(`{"status":{"observedGeneration":1}}`)
+	for _, test := range []struct {
+		what  string
+		do    func(client.Client) error
+		asked bool
+	}{
+		{"a new machine", func(c client.Client) error { return c.Create(t.Context(), newMachine("new"), client.DryRunAll) }, true},
+		{"a new operation", func(c client.Client) error {
+			return c.Create(t.Context(), newObject("VirtualMachineOperation", "new", map[string]any{"type": "Start", "virtualMachineName": "a"}), client.DryRunAll)
+		}, true},
+		{"a new policy", func(c client.Client) error { return c.Create(t.Context(), newPolicy("new"), client.DryRunAll) }, true},
+		{"a new server", func(c client.Client) error {
+			return c.Create(t.Context(), newObject("VSphereServer", "new", map[string]any{
+				"url": "https://a", "credentialsSecretRef": map[string]any{"name": "a"}, "trust": map[string]any{"caBundle": certificate(t)},
+			}), client.DryRunAll)
+		}, false},
+		{"a machine's status", func(c client.Client) error {
+			return c.Status().Patch(t.Context(), newMachine("present"), client.RawPatch("application/merge-patch+json", status))
+		}, false},
+		{"a policy's status", func(c client.Client) error {
+			return c.Status().Patch(t.Context(), newPolicy("present"), client.RawPatch("application/merge-patch+json", status))
+		}, false},
+		{"a machine's deletion", func(c client.Client) error { return c.Delete(t.Context(), newMachine("present"), client.DryRunAll) }, false},
+		{"a policy's deletion", func(c client.Client) error { return c.Delete(t.Context(), newPolicy("present"), client.DryRunAll) }, true},
+		{"a policy's deletion, again", func(c client.Client) error { return c.Delete(t.Context(), newPolicy("terminating"), client.DryRunAll) }, false},
+	} {
+		if got := asked(t, test.do(c)); got != test.asked {
+			t.Errorf("%s: asked %t, want %t", test.what, got, test.asked)
+		}
+	}
+
+	// Sallyport's own writes of policies pass, and only of those.
+	own, err := c.cp.ServiceAccountConfig(t.Context(), namespace, "sallyport")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sallyport, err := client.New(own, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sallyport.Create(t.Context(), newPolicy("own"), client.DryRunAll); err != nil {
+		t.Errorf("Sallyport ships a policy: %v", err)
+	}
+	machine := newObject("VirtualMachine", "present", nil)
+	merge := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"runPolicy":"Manual"}}`))
+	if err := sallyport.Patch(t.Context(), machine, merge, client.DryRunAll); !asked(t, err) {
+		t.Error("Sallyport changes the spec of a machine, and nobody is asked")
+	}
+	// An account of the same name elsewhere is somebody else, whatever it may do.
+	namesake := rest.CopyConfig(c.cp.Config)
+	namesake.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:default:sallyport", Groups: []string{"system:masters"}}
+	other, err := client.New(namesake, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Create(t.Context(), newPolicy("own"), client.DryRunAll); !asked(t, err) {
+		t.Error("another account of that name writes a policy, and nobody is asked")
+	}
+}
