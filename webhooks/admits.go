@@ -29,6 +29,9 @@ func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (Ru
 		return Ruling{}, fmt.Errorf("putting VirtualMachine %s as a request: %w", machine.Name, err)
 	}
 	j := g.judge(ctx, arbitrating, review, liveReader{g.reader(review)}, speaksOfServers, (*engine.Policy).Decide)
+	if j == nil {
+		return Ruling{}, errNoSet
+	}
 	g.recorder.record(j, j.respond())
 	return j.ruling()
 }

@@ -46,6 +46,9 @@ func (g *Gate) Arbitrate(
 		return Ruling{}, fmt.Errorf("putting the machine of operation %s as facts: %w", operation.Name, err)
 	}
 	j := g.judge(ctx, arbitrating, review, reader, speaksOnValidation, (*engine.Policy).Decide)
+	if j == nil {
+		return Ruling{}, errNoSet
+	}
 	g.recorder.record(j, j.respond())
 	return j.ruling()
 }

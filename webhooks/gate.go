@@ -30,12 +30,16 @@ type Gate struct {
 	set      atomic.Pointer[catalog.Set]
 }
 
-// NewGate makes a gate over a set of policies. Every decision is given to the recorder.
+// NewGate makes a gate over a set of policies, or over none yet: until the first Swap nothing is judged then, and nothing
+// admitted but what can repair policies. Every decision is given to the recorder.
 func NewGate(set *catalog.Set, source FactSource, recorder *Recorder, now func() time.Time) *Gate {
 	g := &Gate{facts: source, recorder: recorder, now: now}
 	g.set.Store(set)
 	return g
 }
+
+// Swap has all requests from here on judged by another set. One that is being judged keeps the set that it began with.
+func (g *Gate) Swap(set *catalog.Set) { g.set.Store(set) }
 
 // verdict is what one policy says about a request. Exactly one of decision and err is set.
 type verdict struct {
@@ -60,17 +64,26 @@ const (
 	mutating   = "mutate"
 )
 
-// Validate asks every policy that the request meets whether it is admitted.
+// errNoSet means that nothing can be judged yet.
+var errNoSet = errors.New("the policies are not loaded yet")
+
+// Validate asks every policy that the request meets whether it is admitted. It gives nil as long as there is no set.
 func (g *Gate) Validate(ctx context.Context, review *Review) *admissionv1.AdmissionResponse {
 	j := g.judge(ctx, validating, review, g.reader(review), speaksOnValidation, (*engine.Policy).Decide)
+	if j == nil {
+		return nil
+	}
 	response := j.respond()
 	g.recorder.record(j, response)
 	return response
 }
 
-// Mutate asks every policy that the request meets what to change in the object.
+// Mutate asks every policy that the request meets what to change in the object. It gives nil as long as there is no set.
 func (g *Gate) Mutate(ctx context.Context, review *Review) *admissionv1.AdmissionResponse {
 	j := g.judge(ctx, mutating, review, g.reader(review), speaksOnMutation, (*engine.Policy).Patch)
+	if j == nil {
+		return nil
+	}
 	patch := j.patch()
 	response := j.respond()
 	if response.Allowed && len(patch) > 0 {
@@ -90,15 +103,23 @@ func speaksOnMutation(p *catalog.Policy) bool   { return p.Mutates() }
 
 type question func(*engine.Policy, context.Context, engine.Input, engine.Reader) (*engine.Decision, error)
 
-// judge puts the question to the policies, each for itself: a slow or broken one costs the others nothing.
+// judge puts the question to the policies, each for itself: a slow or broken one costs the others nothing. All are of the one
+// set that there is when it begins; nil if there is none.
 func (g *Gate) judge(
 	ctx context.Context, endpoint string, review *Review, reader engine.Reader,
 	speaks func(*catalog.Policy) bool, ask question,
 ) *judgement {
+	set := g.set.Load()
+	if set == nil {
+		if !catalog.Repairs(review.Request) {
+			return nil
+		}
+		set = &catalog.Set{}
+	}
 	j := &judgement{id: uuid.NewUUID(), endpoint: endpoint, at: g.now(), review: review}
 	in := engine.Input{Request: review.Document, Now: j.at}
 	var selected []catalog.Selected
-	for _, s := range g.set.Load().Select(ctx, review.Request, reader) {
+	for _, s := range set.Select(ctx, review.Request, reader) {
 		if speaks(s.Policy) {
 			selected = append(selected, s)
 		}
@@ -109,11 +130,11 @@ func (g *Gate) judge(
 		all.Go(func() {
 			start := time.Now()
 			v := verdict{policy: s.Policy}
-			err := s.Err
-			if err == nil {
-				v.decision, err = ask(s.Policy.Policy, ctx, in, reader)
+			var err error
+			if s.Err != nil {
+				err = notAsked(s.Err)
 			} else {
-				err = &engine.Error{Cause: engine.FactUnavailable, Err: err}
+				v.decision, err = ask(s.Policy.Policy, ctx, in, reader)
 			}
 			if err != nil {
 				v.fail(err)
@@ -124,6 +145,15 @@ func (g *Gate) judge(
 	}
 	all.Wait()
 	return j
+}
+
+// notAsked is the error of a policy that could not be asked: it is broken and says so, or its match could not be read.
+func notAsked(err error) error {
+	var known *engine.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	return &engine.Error{Cause: engine.FactUnavailable, Err: err}
 }
 
 func (v *verdict) fail(err error) {

@@ -30,8 +30,8 @@ func (g *Gate) Register(handle func(path string, handler http.Handler), log logr
 	handle(MutatePath, &handler{endpoint: mutating, decide: g.Mutate, metrics: g.recorder.metrics, log: log})
 }
 
-// handler speaks HTTP for one endpoint. What is not a review gets HTTP 400 and never a verdict: the API server then does
-// what the webhook's failurePolicy says.
+// handler speaks HTTP for one endpoint. What is not a review gets HTTP 400, and any review HTTP 503 while there are no
+// policies, but never a verdict: the API server then does what the webhook's failurePolicy says.
 type handler struct {
 	endpoint string
 	decide   func(context.Context, *Review) *admissionv1.AdmissionResponse
@@ -44,17 +44,21 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.contain(w)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		h.reject(w, unreadable(err), fmt.Errorf("reading the body: %w", err))
+		h.reject(w, http.StatusBadRequest, unreadable(err), fmt.Errorf("reading the body: %w", err))
 		return
 	}
 	review, err := Decode(body)
 	if err != nil {
-		h.reject(w, "not_a_review", err)
+		h.reject(w, http.StatusBadRequest, "not_a_review", err)
 		return
 	}
 	answer := admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
 		Response: h.decide(r.Context(), review),
+	}
+	if answer.Response == nil {
+		h.reject(w, http.StatusServiceUnavailable, "no_policies", errNoSet)
+		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
@@ -70,10 +74,10 @@ func unreadable(err error) string {
 	return "unreadable"
 }
 
-func (h *handler) reject(w http.ResponseWriter, cause string, err error) {
+func (h *handler) reject(w http.ResponseWriter, code int, cause string, err error) {
 	h.metrics.rejected.WithLabelValues(h.endpoint, cause).Inc()
-	h.log.Info("rejected a request that is no admission review", "endpoint", h.endpoint, "cause", cause, "error", err.Error())
-	http.Error(w, err.Error(), http.StatusBadRequest)
+	h.log.Info("did not judge a request", "endpoint", h.endpoint, "cause", cause, "error", err.Error())
+	http.Error(w, err.Error(), code)
 }
 
 // contain answers for a bug of ours, outside any policy, with HTTP 500 instead of a broken connection.

@@ -34,7 +34,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}, []string{"policy", "outcome"}),
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sallyport_rejected_reviews_total",
-			Help: "HTTP requests that were no admission review and got an HTTP error, by cause.",
+			Help: "HTTP requests that were no admission review, or came before there were policies, and got an HTTP error, by cause.",
 		}, []string{"endpoint", "cause"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "sallyport_decision_records_lost_total",

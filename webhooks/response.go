@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -81,7 +82,7 @@ func (j *judgement) annotations(allowed bool) map[string]string {
 	}
 	revisions := make([]string, len(j.verdicts))
 	for i, v := range j.verdicts {
-		revisions[i] = v.policy.Name() + "@" + v.policy.Revision()
+		revisions[i] = v.policy.Name() + "@" + cmp.Or(v.policy.Revision(), "none")
 	}
 	return map[string]string{"decision": string(j.id), "verdict": verdict, "policies": strings.Join(revisions, ",")}
 }

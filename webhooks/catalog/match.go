@@ -29,7 +29,10 @@ type entry struct {
 
 // add puts a policy under every key of its match.
 func (index resourceIndex) add(p *Policy) {
-	for _, r := range p.match.Resources {
+	if p.match[0].PolicyMatch == nil {
+		return
+	}
+	for _, r := range p.match[0].Resources {
 		e := entry{policy: p, versions: r.APIVersions}
 		for _, group := range r.APIGroups {
 			for _, resource := range r.Resources {
@@ -47,8 +50,8 @@ type resourceIndex map[resourceKey][]entry
 // Selected is a policy that a request meets, or that cannot tell whether it does.
 type Selected struct {
 	*Policy
-	// Err is set if the namespace's labels could not be read: the policy follows its onError, because "no match" would be
-	// a silent allow.
+	// Err is set if the policy is broken, or if the namespace's labels could not be read: the policy follows its onError,
+	// because "no match" would be a silent allow.
 	Err error
 }
 
@@ -57,10 +60,13 @@ type Selected struct {
 func (s *Set) Select(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) []Selected {
 	var selected []Selected
 	for _, p := range s.candidates(request) {
-		if p.match.excluded(request) {
+		met, err := p.meets(ctx, request, reader)
+		if p.err != nil && (Repairs(request) || !met && err == nil) {
 			continue
 		}
-		met, err := p.match.namespace(ctx, request, reader)
+		if p.err != nil {
+			err = p.err
+		}
 		if met || err != nil {
 			selected = append(selected, Selected{Policy: p, Err: err})
 		}
@@ -68,18 +74,42 @@ func (s *Set) Select(ctx context.Context, request *admissionv1.AdmissionRequest,
 	return selected
 }
 
+// Repairs tells whether the request is one by which policies can be repaired, or deleted.
+func Repairs(request *admissionv1.AdmissionRequest) bool {
+	return request.Resource.Group == v1alpha1.GroupName && request.Resource.Resource == "regopolicies"
+}
+
+// meets tells whether the request meets every match of the policy. What needs to be read comes last.
+func (p *Policy) meets(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) (bool, error) {
+	for i, m := range p.match {
+		if m.excluded(request) || i > 0 && !m.covers(request) {
+			return false, nil
+		}
+	}
+	for _, m := range p.match {
+		if met, err := m.namespace(ctx, request, reader); !met || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 // candidates are the policies with an entry in spec.match.resources for the request.
 func (s *Set) candidates(request *admissionv1.AdmissionRequest) []*Policy {
 	var policies []*Policy
 	for _, key := range lookups(request) {
 		for _, e := range s.index[key] {
-			if slices.Contains(e.versions, all) || slices.Contains(e.versions, request.Resource.Version) {
+			if covers(e.versions, request.Resource.Version) {
 				policies = append(policies, e.policy)
 			}
 		}
 	}
 	slices.SortFunc(policies, byName)
 	return slices.Compact(policies)
+}
+
+func covers(versions []string, version string) bool {
+	return slices.Contains(versions, all) || slices.Contains(versions, version)
 }
 
 // lookups are the keys under which a request's policies can stand: exact, and with each wildcard that covers it.
@@ -104,19 +134,54 @@ type matcher struct {
 	namespaces labels.Selector // nil: every namespace
 }
 
+// newMatcher gives, beside an error, what can be used all the same: nothing without resources, else all but requirements of
+// the selector that cannot be read.
 func newMatcher(match *v1alpha1.PolicyMatch) (matcher, error) {
 	if match == nil || len(match.Resources) == 0 {
 		return matcher{}, errors.New("resources: at least one is needed")
 	}
 	m := matcher{PolicyMatch: match}
-	if s := match.NamespaceSelector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
-		selector, err := metav1.LabelSelectorAsSelector(s)
-		if err != nil {
-			return matcher{}, fmt.Errorf("namespaceSelector: %w", err)
-		}
-		m.namespaces = selector
+	if match.NamespaceSelector == nil {
+		return m, nil
 	}
-	return m, nil
+	var requirements labels.Requirements
+	var errs []error
+	for _, one := range requirementsOf(match.NamespaceSelector) {
+		selector, err := metav1.LabelSelectorAsSelector(one)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("namespaceSelector: %w", err))
+			continue
+		}
+		readable, _ := selector.Requirements()
+		requirements = append(requirements, readable...)
+	}
+	if len(requirements) > 0 {
+		m.namespaces = labels.NewSelector().Add(requirements...)
+	}
+	return m, errors.Join(errs...)
+}
+
+// requirementsOf takes a selector apart.
+func requirementsOf(s *metav1.LabelSelector) []*metav1.LabelSelector {
+	var all []*metav1.LabelSelector
+	for key, value := range s.MatchLabels {
+		all = append(all, &metav1.LabelSelector{MatchLabels: map[string]string{key: value}})
+	}
+	for _, e := range s.MatchExpressions {
+		all = append(all, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{e}})
+	}
+	return all
+}
+
+// covers tells whether the request meets one of the resources, without an index.
+func (m matcher) covers(request *admissionv1.AdmissionRequest) bool {
+	keys := lookups(request)
+	return slices.ContainsFunc(m.Resources, func(r v1alpha1.PolicyResources) bool {
+		return covers(r.APIVersions, request.Resource.Version) && slices.ContainsFunc(keys, func(k resourceKey) bool {
+			return slices.Contains(r.APIGroups, k.group) && slices.Contains(r.Resources, k.resource) &&
+				slices.Contains(r.Operations, v1alpha1.MatchOperation(k.operation))
+		})
+	})
 }
 
 func (m matcher) excluded(request *admissionv1.AdmissionRequest) bool {

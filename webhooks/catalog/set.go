@@ -1,7 +1,11 @@
 package catalog
 
 import (
+	"context"
+	"crypto/sha256"
 	_ "embed" // for the schema of input
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,14 +22,46 @@ import (
 //go:embed request_schema.json
 var inputSchema []byte
 
-// Policy is a compiled RegoPolicy.
+// Policy is a RegoPolicy as it takes part in decisions: compiled, or known to be broken.
 type Policy struct {
-	*engine.Policy
-	// Mode and OnError as the RegoPolicy has them, defaults filled in.
+	*engine.Policy // nil if it is broken
+	// Mode and OnError as they are to be applied, defaults filled in.
 	Mode    v1alpha1.PolicyMode
 	OnError v1alpha1.PolicyErrorAction
-	match   matcher
+
+	name  string
+	match []matcher // a request must meet all; the first has every resource that can be met
+	reads []engine.Read
+	err   *engine.Error // why it is broken
 }
+
+// Name of the RegoPolicy.
+func (p *Policy) Name() string { return p.name }
+
+// Revision identifies what the policy was compiled from; "" if it is broken.
+func (p *Policy) Revision() string {
+	if p.Broken() != nil {
+		return ""
+	}
+	return p.Policy.Revision()
+}
+
+// Broken tells why the policy cannot be asked, so that requests follow its OnError; nil if it can.
+func (p *Policy) Broken() error {
+	if p.err == nil {
+		return nil
+	}
+	return p.err
+}
+
+// Validates tells whether the policy has anything to say on the validating endpoint. A broken one says there that it is.
+func (p *Policy) Validates() bool { return p.Broken() != nil || p.Policy.Validates() }
+
+// Mutates tells whether the policy has patch rules. A broken one does not: it would be refused for twice.
+func (p *Policy) Mutates() bool { return p.Broken() == nil && p.Policy.Mutates() }
+
+// Reads is every kind, with its indexes, that is read in order to decide.
+func (p *Policy) Reads() []engine.Read { return slices.Clone(p.reads) }
 
 // Set is all policies that decide at one moment. It is immutable; a change makes a new one.
 type Set struct {
@@ -34,21 +70,13 @@ type Set struct {
 	reads    []engine.Read
 }
 
-// Compile makes a set out of RegoPolicies. The error joins those of all policies, so that one run tells everything.
+// Compile makes a set out of RegoPolicies, all of which must be in order. The error joins those of all, so that one run tells
+// everything.
 func Compile(objects []v1alpha1.RegoPolicy) (*Set, error) {
-	set := &Set{index: resourceIndex{}}
-	var errs []error
-	for _, source := range Sources(objects) {
-		if source.Library {
-			errs = append(errs, source.check())
-			continue
-		}
-		policy, err := source.compile()
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		set.add(policy, source)
+	set, states := new(Catalog).Build(context.Background(), objects, nil)
+	errs := make([]error, len(states))
+	for i := range states {
+		errs[i] = states[i].Err
 	}
 	return set, errors.Join(errs...)
 }
@@ -66,16 +94,39 @@ func (s *Set) Policy(name string) *Policy {
 	return nil
 }
 
-// Reads is every kind, with its indexes, that the facts of any policy in the set may ask for.
+// Reads is every kind, with its indexes, that the set needs caches of. Those of broken policies are not among them.
 func (s *Set) Reads() []engine.Read { return slices.Clone(s.reads) }
 
-func (s *Set) add(p *Policy, source Source) {
+// Hash tells sets apart that decide differently: by which revisions decide about what, and how they are enforced. Replicas
+// with the same hash decide the same.
+func (s *Set) Hash() string {
+	type part struct {
+		Name, Revision string
+		Mode           v1alpha1.PolicyMode
+		OnError        v1alpha1.PolicyErrorAction
+		Match          []*v1alpha1.PolicyMatch
+	}
+	parts := make([]part, len(s.policies))
+	for i, p := range s.policies {
+		parts[i] = part{Name: p.name, Revision: p.Revision(), Mode: p.Mode, OnError: p.OnError}
+		for _, m := range p.match {
+			parts[i].Match = append(parts[i].Match, m.PolicyMatch)
+		}
+	}
+	text, err := json.Marshal(parts)
+	if err != nil {
+		panic(err) // nothing in it that cannot be marshalled
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:16]
+}
+
+func (s *Set) add(p *Policy) {
 	s.policies = append(s.policies, p)
 	slices.SortFunc(s.policies, byName)
 	s.index.add(p)
-	s.reads = append(s.reads, source.Reads...)
-	if p.match.namespaces != nil {
-		s.reads = append(s.reads, engine.Read{APIVersion: "v1", Kind: "Namespace"})
+	if p.Broken() == nil {
+		s.reads = append(s.reads, p.reads...)
 	}
 }
 
@@ -145,35 +196,27 @@ func modulesOf(object *v1alpha1.RegoPolicy) []engine.Module {
 
 // Check compiles a policy or checks a library, without making use of it.
 func (s Source) Check() error {
-	if s.Library {
-		return s.check()
+	if _, err := s.compile(); err != nil || s.Library {
+		return err
 	}
-	_, err := s.compile()
-	return err
-}
-
-func (s Source) check() error {
-	if err := engine.CheckLibrary(s.Source); err != nil {
-		return fmt.Errorf("library %s does not compile:\n%w", s.Name, err)
+	if _, err := newMatcher(s.object.Spec.Match); err != nil {
+		return fmt.Errorf("policy %s: spec.match: %w", s.Name, err)
 	}
 	return nil
 }
 
-func (s Source) compile() (*Policy, error) {
-	compiled, err := engine.Compile(s.Source)
+// compile gives the policy; of a library it gives none.
+func (s Source) compile() (policy *engine.Policy, err error) {
+	defer contain(s.Name, &err)
+	if s.Library {
+		if err := engine.CheckLibrary(s.Source); err != nil {
+			return nil, fmt.Errorf("library %s does not compile:\n%w", s.Name, err)
+		}
+		return nil, nil
+	}
+	policy, err = engine.Compile(s.Source)
 	if err != nil {
 		return nil, fmt.Errorf("policy %s does not compile:\n%w", s.Name, err)
 	}
-	match, err := newMatcher(s.object.Spec.Match)
-	if err != nil {
-		return nil, fmt.Errorf("policy %s: spec.match: %w", s.Name, err)
-	}
-	p := &Policy{Policy: compiled, Mode: s.object.Spec.Mode, OnError: s.object.Spec.OnError, match: match}
-	if p.Mode == "" {
-		p.Mode = v1alpha1.ModeEnforce
-	}
-	if p.OnError == "" {
-		p.OnError = v1alpha1.OnErrorDeny
-	}
-	return p, nil
+	return policy, nil
 }

@@ -56,7 +56,7 @@ func Compile(src Source) (*Policy, error) {
 	}
 	rules, errs := checkContract(src, modules, libraries)
 	if len(errs) > 0 {
-		return nil, errs
+		return nil, errs.ofContract()
 	}
 	parameters, err := parseParameters(src)
 	if err != nil {
@@ -89,7 +89,7 @@ func CheckLibrary(src Source) error {
 			c.errs.add(m.Package.Location, "package %s is not spec.package %s, nor below it", packageName(m), src.Package)
 		}
 	}
-	return c.errs.orNil()
+	return c.errs.ofContract().orNil()
 }
 
 // assemble parses modules, picks the libraries they import and compiles both strictly. A library that is broken is told only

@@ -210,6 +210,7 @@ func packageRef(dotted string) ast.Ref {
 	return ref
 }
 
-func packageName(m *ast.Module) string {
-	return strings.TrimPrefix(m.Package.Path.String(), "data.")
-}
+func packageName(m *ast.Module) string { return dotted(m.Package.Path) }
+
+// dotted is the opposite of packageRef.
+func dotted(pkg ast.Ref) string { return strings.TrimPrefix(pkg.String(), "data.") }

@@ -9,6 +9,8 @@ type Cause string
 const (
 	// InputNotUnderstood: valid_input did not hold, or a fact was undefined for this request.
 	InputNotUnderstood Cause = "InputNotUnderstood"
+	// CompileFailed: the policy does not compile, and no revision of it that does is known. Callers say so, not the engine.
+	CompileFailed Cause = "CompileFailed"
 	// FactUnavailable: the answer to a fact could not be read, or its kind is not synced yet.
 	FactUnavailable Cause = "FactUnavailable"
 	// DeadlineExceeded: facts and evaluation took longer than the policy's timeout.

@@ -46,6 +46,8 @@ type CompileError struct {
 	File     string
 	Row, Col int
 	Message  string
+	// Contract tells what breaks the contract between policies and Sallyport from what no Rego compiler would take.
+	Contract bool
 }
 
 // Error gives file:line:column: message.
@@ -80,6 +82,14 @@ func (es *CompileErrors) addOPA(errs ast.Errors) {
 	for _, e := range errs {
 		es.add(e.Location, "%s", e.Message)
 	}
+}
+
+// ofContract marks errors as what the contract has against a text that compiles.
+func (es CompileErrors) ofContract() CompileErrors {
+	for i := range es {
+		es[i].Contract = true
+	}
+	return es
 }
 
 // orNil keeps an empty list from becoming a non-nil error.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,49 +25,73 @@ var ErrNotSynced = errors.New("not synced yet")
 type Store struct {
 	cache cache.Cache
 	live  *live
+	pace  pace
 
-	mu    sync.RWMutex
-	kinds map[schema.GroupVersionKind]*kind
+	mu      sync.RWMutex
+	kinds   map[schema.GroupVersionKind]*kind
+	used    []engine.Read
+	changed func()
 }
 
+// kind is what the store has of one kind. It is guarded by the store's lock.
 type kind struct {
-	informer cache.Informer
-	indexes  []string
+	informer cache.Informer // nil as long as nothing is watched
+	indexes  []string       // that the informer has
+	wanted   []string       // the indexes that it is to have
+	unwanted bool           // nobody asks for it any more
+	pursued  bool           // somebody is at it
+	trouble  error          // why it cannot be read, as far as that is known
 }
 
-// NewStore makes a store without kinds. The informers live in cached, whose owner starts it; direct must read past every
-// cache and have limits of its own.
+// NewStore makes a store without kinds. The informers live in cached, whose owner starts it. It should be the store's own:
+// what restricts a cache to some objects of a kind would have policies believe that there are no others. direct must read
+// past every cache and have limits of its own; it should have the same RESTMapper as cached, which could else hold up all
+// reads while it asks what kinds there are.
 func NewStore(cached cache.Cache, direct client.Client) *Store {
-	return &Store{cache: cached, live: newLive(direct), kinds: map[schema.GroupVersionKind]*kind{}}
+	return &Store{
+		cache: cached, live: newLive(direct), kinds: map[schema.GroupVersionKind]*kind{}, changed: func() {},
+		pace: pace{patience: 3 * time.Second, first: time.Second, longest: 30 * time.Second},
+	}
 }
 
-// Declare makes sure that each kind of reads has an informer with the indexes asked for. It does not wait for them.
+// Declare makes sure that each kind of reads has an informer with the indexes asked for. It does not wait for them, but for
+// the API server to say what the kinds are. It is for reads that never change; others are for Watch.
 func (s *Store) Declare(ctx context.Context, reads []engine.Read) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range reads {
-		if err := s.declare(ctx, r); err != nil {
+		k := s.want(r)
+		informer, err := s.inform(ctx, kindOf(r), k.informer, without(k.wanted, k.indexes))
+		if err != nil {
 			return fmt.Errorf("watching %s %s: %w", r.APIVersion, r.Kind, err)
 		}
+		k.informer, k.indexes = informer, slices.Clone(k.wanted)
 	}
+	s.used = append(s.used, reads...)
 	return nil
 }
 
-func (s *Store) declare(ctx context.Context, r engine.Read) error {
-	gvk := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
-	k := s.kinds[gvk]
+// want gives the entry of a kind, with the indexes of a read among those that it is to have.
+func (s *Store) want(r engine.Read) *kind {
+	k := s.kinds[kindOf(r)]
 	if k == nil {
-		informer, err := s.cache.GetInformer(ctx, objectOf(gvk), cache.BlockUntilSynced(false))
-		if err != nil {
-			return err
-		}
-		k = &kind{informer: informer}
-		s.kinds[gvk] = k
+		k = &kind{}
+		s.kinds[kindOf(r)] = k
 	}
-	for _, field := range r.Indexes {
-		if slices.Contains(k.indexes, field) {
-			continue
+	k.wanted, k.unwanted = append(k.wanted, without(r.Indexes, k.wanted)...), false
+	return k
+}
+
+// inform gives a kind's informer, a new one if there is none yet, with further indexes. One that runs already is indexed
+// while it goes on answering.
+func (s *Store) inform(ctx context.Context, gvk schema.GroupVersionKind, informer cache.Informer, indexes []string) (cache.Informer, error) {
+	if informer == nil {
+		var err error
+		if informer, err = s.cache.GetInformer(ctx, objectOf(gvk), cache.BlockUntilSynced(false)); err != nil {
+			return nil, err
 		}
+	}
+	for _, field := range indexes {
 		err := s.cache.IndexField(ctx, objectOf(gvk), field, func(o client.Object) []string {
 			if value, ok := fieldOf(o.(*unstructured.Unstructured), field); ok {
 				return []string{value}
@@ -74,23 +99,28 @@ func (s *Store) declare(ctx context.Context, r engine.Read) error {
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("indexing by %s: %w", field, err)
+			return nil, fmt.Errorf("indexing by %s: %w", field, err)
 		}
-		k.indexes = append(k.indexes, field)
+	}
+	return informer, nil
+}
+
+// Synced tells whether every kind that is used to decide has been seen as a whole; if not, the error names the first that
+// has not.
+func (s *Store) Synced() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, r := range s.used {
+		if k := s.kinds[kindOf(r)]; k == nil || !k.answers(r) {
+			return fmt.Errorf("%s: %w", r.Kind, ErrNotSynced)
+		}
 	}
 	return nil
 }
 
-// Synced tells whether every declared kind has been seen as a whole; if not, the error names the first that has not.
-func (s *Store) Synced() error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for gvk, k := range s.kinds {
-		if !k.informer.HasSynced() {
-			return fmt.Errorf("%s: %w", gvk.Kind, ErrNotSynced)
-		}
-	}
-	return nil
+// answers tells whether the informer has seen the whole of the kind and has the indexes of a read.
+func (k *kind) answers(r engine.Read) bool {
+	return k.informer != nil && k.informer.HasSynced() && len(without(r.Indexes, k.indexes)) == 0
 }
 
 // synced gives the informer of a kind, or the error that says why the cache cannot answer for it.
@@ -101,10 +131,19 @@ func (s *Store) synced(gvk schema.GroupVersionKind) (cache.Informer, error) {
 	if k == nil {
 		return nil, fmt.Errorf("%s is not watched", gvk)
 	}
-	if !k.informer.HasSynced() {
+	if k.informer == nil || !k.informer.HasSynced() {
 		return nil, fmt.Errorf("%s: %w", gvk.Kind, ErrNotSynced)
 	}
 	return k.informer, nil
+}
+
+func kindOf(r engine.Read) schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
+}
+
+// without gives what is in a list but not in another one.
+func without(list, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(others, s) })
 }
 
 // found is what a question brought up, before the object under review is left out.

@@ -1,0 +1,142 @@
+package catalog
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// Lack is what keeps a policy from being asked although it compiles.
+type Lack struct {
+	Problem Problem
+	Missing []Grant
+	Err     error
+}
+
+// Catalog makes sets of policies, and remembers what it has compiled and what has decided. The zero value is ready for use.
+type Catalog struct {
+	// Reads tells what is lacking for reads to be answered, nil if nothing is. It is asked for every revision that could
+	// decide and must not wait. If it is not set nothing is lacking ever.
+	Reads func(context.Context, []engine.Read) *Lack
+
+	mu       sync.Mutex
+	outlines memo[engine.Module, *engine.Outline]
+	compiled memo[[sha256.Size]byte, *compilation]
+	memory   map[string]*edition  // what decided last, by the policy's name
+	last     map[string]types.UID // the policies of the last set, by name
+}
+
+// Build makes the set that decides from now on, and tells what became of each object, by name. Only what changed is compiled:
+// a policy with its own text, and those that import a library with the library's. good gives the last good revisions that
+// are stored, by the policy's name. Objects and revisions are kept: they must not be changed any more.
+func (c *Catalog) Build(ctx context.Context, objects []v1alpha1.RegoPolicy, good map[string]Revision) (*Set, []State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	objects = slices.Clone(objects)
+	slices.SortFunc(objects, byObjectName)
+	libraries := c.shelve(objects)
+	set := &Set{index: resourceIndex{}}
+	states := make([]State, len(objects))
+	memory, last := map[string]*edition{}, map[string]types.UID{}
+	for i := range objects {
+		object := &objects[i]
+		if object.Spec.Library {
+			states[i] = c.libraryState(object, libraries)
+			continue
+		}
+		v := c.settle(ctx, object, libraries, good)
+		states[i] = v.state
+		if v.policy != nil {
+			set.add(v.policy)
+			last[object.Name] = object.UID
+		}
+		if v.remember != nil {
+			memory[object.Name] = v.remember
+			c.compiled.put(v.remember.key, v.remember.compilation)
+		}
+	}
+	c.memory, c.last = memory, last
+	c.outlines.turn()
+	c.compiled.turn()
+	return set, states
+}
+
+func stateOf(object *v1alpha1.RegoPolicy) State {
+	return State{Name: object.Name, UID: object.UID, Generation: object.Generation, Library: object.Spec.Library}
+}
+
+func (c *Catalog) libraryState(object *v1alpha1.RegoPolicy, all shelf) State {
+	state := stateOf(object)
+	l := all[slices.IndexFunc(all, func(l *library) bool { return l.object == object })]
+	b := all.imports(object, l.outlines)
+	done := c.compile(&Revision{Policy: bare(object), Libraries: b.libraries})
+	state.Err, state.Problem = done.err, done.problem
+	var conflict *conflictError
+	switch {
+	case errors.As(l.refused, &conflict):
+		state.Err, state.Problem = l.refused, LibraryConflict
+	case done.err == nil && l.refused != nil:
+		state.Err, state.Problem = l.refused, ContractBroken
+	case done.err != nil && b.missing:
+		state.Problem = LibraryMissing
+	}
+	return state
+}
+
+// compilation is what the engine made of a source, or had against it.
+type compilation struct {
+	key     [sha256.Size]byte
+	policy  *engine.Policy // nil for libraries
+	err     error
+	problem Problem
+}
+
+// compile gives the policy of a revision, from memory if it was compiled before.
+func (c *Catalog) compile(r *Revision) *compilation {
+	var modules []engine.Module
+	for i := range r.Libraries {
+		modules = append(modules, modulesOf(&r.Libraries[i])...)
+	}
+	source := sourceOf(&r.Policy, modules)
+	text, err := json.Marshal(source)
+	if err != nil {
+		panic(err) // a Source holds nothing that cannot be marshalled
+	}
+	key := sha256.Sum256(text)
+	if done, ok := c.compiled.get(key); ok {
+		return done
+	}
+	done := &compilation{key: key}
+	done.policy, done.err = source.compile()
+	if done.err != nil {
+		done.problem = problemOf(done.err)
+	}
+	c.compiled.put(key, done)
+	return done
+}
+
+func problemOf(err error) Problem {
+	var all engine.CompileErrors
+	if errors.As(err, &all) && !slices.ContainsFunc(all, func(e engine.CompileError) bool { return !e.Contract }) {
+		return ContractBroken
+	}
+	return CompileFailed
+}
+
+// contain turns a panic of the compiler into an error of what is being compiled: it must not keep other policies from
+// being taken up.
+func contain(name string, err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%s cannot be compiled: panic: %v\n%s", name, p, debug.Stack())
+	}
+}

@@ -1,0 +1,149 @@
+package catalog
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// Who loosens a broken policy gets that at once; what is stricter waits.
+func TestLoosenedAtOnceTightenedLater(t *testing.T) {
+	was := policy("p", "apps/v1/deployments UPDATE,DELETE")
+	was.Spec.Mode = v1alpha1.ModeWarn
+	was.Spec.OnError = v1alpha1.OnErrorDeny
+	was = stored(was, "uid")
+	update := request("apps", "v1", "deployments", "", "UPDATE")
+	statefulSet := request("apps", "v1", "statefulsets", "", "UPDATE")
+	someone := request("apps", "v1", "deployments", "", "UPDATE")
+	someone.UserInfo.Username = "someone"
+	for name, tc := range map[string]struct {
+		edit    func(*v1alpha1.RegoPolicySpec)
+		mode    v1alpha1.PolicyMode
+		onError v1alpha1.PolicyErrorAction
+		request *admissionv1.AdmissionRequest
+		judged  bool
+	}{
+		"nothing":       {func(*v1alpha1.RegoPolicySpec) {}, "Warn", "Deny", update, true},
+		"to Audit":      {func(s *v1alpha1.RegoPolicySpec) { s.Mode = "Audit" }, "Audit", "Deny", update, true},
+		"to Enforce":    {func(s *v1alpha1.RegoPolicySpec) { s.Mode = "Enforce" }, "Warn", "Deny", update, true},
+		"mode left out": {func(s *v1alpha1.RegoPolicySpec) { s.Mode = "" }, "Warn", "Deny", update, true},
+		"to Allow":      {func(s *v1alpha1.RegoPolicySpec) { s.OnError = "Allow" }, "Warn", "Allow", update, true},
+		"a user":        {func(s *v1alpha1.RegoPolicySpec) { s.Match.ExcludeUsers = []string{"someone"} }, "Warn", "Deny", someone, false},
+		"a namespace":   {func(s *v1alpha1.RegoPolicySpec) { s.Match.ExcludeNamespaces = []string{"ns"} }, "Warn", "Deny", update, false},
+		"fewer resources": {func(s *v1alpha1.RegoPolicySpec) {
+			s.Match.Resources[0].Operations = []v1alpha1.MatchOperation{"DELETE"}
+		},
+			"Warn", "Deny", update, false},
+		"other resources": {func(s *v1alpha1.RegoPolicySpec) { s.Match.Resources[0].Resources = []string{"statefulsets"} }, "Warn", "Deny", update, false},
+		"more resources":  {func(s *v1alpha1.RegoPolicySpec) { s.Match.Resources[0].Resources = []string{"*"} }, "Warn", "Deny", statefulSet, false},
+		"all namespaces but some": {func(s *v1alpha1.RegoPolicySpec) {
+			s.Match.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}
+		}, "Warn", "Deny", update, false},
+		"no resources": {func(s *v1alpha1.RegoPolicySpec) { s.Match = nil }, "Warn", "Deny", update, true},
+		"a selector that cannot be read, and a user": {func(s *v1alpha1.RegoPolicySpec) {
+			s.Match.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+			s.Match.ExcludeUsers = []string{"someone"}
+		}, "Warn", "Deny", someone, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &Catalog{}
+			build(t, c, nil, was)
+			broken := *was.DeepCopy()
+			tc.edit(&broken.Spec)
+			got := build(t, c, nil, edited(broken, nonsense))
+			got.check(t, "p", "last good", CompileFailed)
+			p := got.Policy("p")
+			if p.Mode != tc.mode || p.OnError != tc.onError {
+				t.Errorf("got mode %s, onError %s", p.Mode, p.OnError)
+			}
+			selected := got.Select(t.Context(), tc.request, namespaces{cached: labelled("red")})
+			if judged := len(selected) == 1 && selected[0].Err == nil; judged != tc.judged {
+				t.Errorf("got %+v", selected)
+			}
+		})
+	}
+}
+
+// A policy that never was good refuses or admits as its onError says, but never what could repair it.
+func TestBrokenFromTheBeginning(t *testing.T) {
+	p := stored(edited(policy("p", "*/*/* CREATE,UPDATE,DELETE", "*/*/*/* UPDATE"), nonsense), "uid")
+	p.Spec.Match.ExcludeUsers = []string{"someone"}
+	p.Spec.Match.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}
+	p.Spec.OnError = v1alpha1.OnErrorAllow
+	p.Spec.Reads = []v1alpha1.PolicyRead{{APIVersion: "v1", Kind: "Secret"}}
+	someone := request("apps", "v1", "deployments", "", "UPDATE")
+	someone.UserInfo.Username = "someone"
+	blue, red := namespaces{cached: labelled("blue")}, namespaces{cached: labelled("red")}
+	for name, tc := range map[string]struct {
+		request *admissionv1.AdmissionRequest
+		reader  namespaces
+		met     bool
+	}{
+		"what it matches":           {request("apps", "v1", "deployments", "", "UPDATE"), blue, true},
+		"another namespace":         {request("apps", "v1", "deployments", "", "UPDATE"), red, false},
+		"an unreadable namespace":   {request("apps", "v1", "deployments", "", "UPDATE"), namespaces{err: errors.New("gone")}, true},
+		"a user that is left out":   {someone, blue, false},
+		"a policy":                  {request("sallyport.dev", "v1alpha1", "regopolicies", "", "UPDATE"), blue, false},
+		"a policy's status":         {request("sallyport.dev", "v1alpha1", "regopolicies", "status", "UPDATE"), blue, false},
+		"a machine":                 {request("sallyport.dev", "v1alpha1", "virtualmachines", "", "UPDATE"), blue, true},
+		"policies of somebody else": {request("other.dev", "v1", "regopolicies", "", "UPDATE"), blue, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := build(t, &Catalog{}, nil, p)
+			got.check(t, "p", "broken", CompileFailed)
+			b := got.Policy("p")
+			if !b.Validates() || b.Mutates() || b.OnError != v1alpha1.OnErrorAllow || b.Mode != v1alpha1.ModeEnforce || len(got.Reads()) != 0 {
+				t.Errorf("got %+v", b)
+			}
+			selected := got.Select(t.Context(), tc.request, tc.reader)
+			if (len(selected) == 1) != tc.met {
+				t.Fatalf("got %+v", selected)
+			}
+			var cause *engine.Error
+			if tc.met && (!errors.As(selected[0].Err, &cause) || cause.Cause != engine.CompileFailed ||
+				!strings.Contains(cause.Error(), "it does not compile: p/p.rego:")) {
+				t.Errorf("got %v", selected[0].Err)
+			}
+		})
+	}
+}
+
+// Of a match that cannot be used that counts which can.
+func TestUnusableMatch(t *testing.T) {
+	good := stored(policy("p", "apps/v1/deployments UPDATE"), "uid")
+	nothing := edited(good, "")
+	nothing.Spec.Match = nil
+	selector := edited(good, "")
+	selector.Spec.Match = selector.Spec.Match.DeepCopy()
+	selector.Spec.Match.NamespaceSelector = &metav1.LabelSelector{
+		MatchLabels:      map[string]string{"team": "blue"},
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}},
+	}
+	update := request("apps", "v1", "deployments", "", "UPDATE")
+	for name, tc := range map[string]struct {
+		object v1alpha1.RegoPolicy
+		team   string
+		met    bool
+	}{
+		"no resources":                       {nothing, "blue", false},
+		"a selector, as far as it goes":      {selector, "blue", true},
+		"a selector, as far as it goes, not": {selector, "red", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &Catalog{}
+			alone := build(t, c, nil, tc.object)
+			alone.check(t, "p", "broken", CompileFailed)
+			if got := alone.Select(t.Context(), update, namespaces{cached: labelled(tc.team)}); (len(got) == 1) != tc.met {
+				t.Errorf("got %+v", got)
+			}
+			build(t, c, nil, good)
+			build(t, c, nil, tc.object).check(t, "p", "last good", CompileFailed)
+		})
+	}
+}

@@ -1,0 +1,180 @@
+package keeper
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
+)
+
+// publish makes the states known, and tells of those that changed.
+func (k *Keeper) publish(ctx context.Context, states []catalog.State, unusable error) {
+	k.mu.Lock()
+	before := k.states
+	k.states, k.unusable = make(map[string]catalog.State, len(states)), unusable
+	for _, s := range states {
+		k.states[s.Name] = s
+	}
+	subscribers := k.subscribers
+	k.mu.Unlock()
+
+	var changed []string
+	for _, s := range states {
+		if old, ok := before[s.Name]; !ok || gist(old) != gist(s) {
+			changed = append(changed, s.Name)
+			k.tell(ctx, s)
+		}
+	}
+	for name := range before {
+		if !slices.ContainsFunc(states, func(s catalog.State) bool { return s.Name == name }) {
+			changed = append(changed, name)
+			log.FromContext(ctx).Info("policy is gone", "policy", name)
+		}
+	}
+	for _, s := range subscribers {
+		s.tell(changed)
+	}
+}
+
+// gist is what of a state is news when it changes.
+func gist(s catalog.State) any {
+	type essence struct {
+		uid             types.UID
+		generation      int64
+		library, older  bool
+		err, hash, word string
+	}
+	e := essence{uid: s.UID, generation: s.Generation, library: s.Library, older: s.LastGood, hash: s.ActiveHash, word: string(s.Problem)}
+	if s.Err != nil {
+		e.err = s.Err.Error()
+	}
+	return e
+}
+
+// tell logs and counts a state that is new.
+func (k *Keeper) tell(ctx context.Context, s catalog.State) {
+	logger := log.FromContext(ctx).WithValues("policy", s.Name, "generation", s.Generation)
+	k.metrics.reloads.WithLabelValues(stage(s)).Inc()
+	switch stage(s) {
+	case stageCurrent:
+		logger.Info("policy is active", "revision", s.ActiveHash, "mode", s.Active.Policy.Spec.Mode)
+	case stageLibrary:
+		logger.Info("library is available")
+	case stagePending:
+		logger.Info("policy waits for what it reads", "reason", s.Err.Error(), "revision", s.ActiveHash)
+	case stageLastGood:
+		logger.Error(s.Err, "policy is broken, its last good revision decides", "problem", s.Problem, "revision", s.ActiveHash)
+	case stageBroken:
+		logger.Error(s.Err, "policy is broken, requests that it matches follow its onError", "problem", s.Problem)
+	default:
+		logger.Error(s.Err, "library is broken", "problem", s.Problem)
+	}
+}
+
+// The stages of a policy or library, in metrics.
+const (
+	stageCurrent       = "current"
+	stageLastGood      = "last_good"
+	stagePending       = "pending"
+	stageBroken        = "broken"
+	stageLibrary       = "library"
+	stageBrokenLibrary = "broken_library"
+)
+
+func stage(s catalog.State) string {
+	switch {
+	case s.Library && s.Err == nil:
+		return stageLibrary
+	case s.Library:
+		return stageBrokenLibrary
+	case s.Problem == catalog.ReadsNotSynced:
+		return stagePending
+	case s.LastGood:
+		return stageLastGood
+	case s.Active == nil:
+		return stageBroken
+	default:
+		return stageCurrent
+	}
+}
+
+func inOrder(states map[string]catalog.State) []catalog.State {
+	list := make([]catalog.State, 0, len(states))
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		list = append(list, states[name])
+	}
+	return list
+}
+
+// subscription is somebody who wants to know what changed. What is not taken yet is kept by name, so that it is never more
+// than there are policies, and nothing is lost to somebody who starts late, as what only the leader runs does.
+type subscription struct {
+	out  chan event.GenericEvent
+	wake chan struct{}
+
+	mu      sync.Mutex
+	pending map[string]bool
+}
+
+// Subscribe gives the names of RegoPolicies whose state changed, as RegoPolicies with no more than a name.
+func (k *Keeper) Subscribe() <-chan event.GenericEvent {
+	s := &subscription{out: make(chan event.GenericEvent), wake: make(chan struct{}, 1), pending: map[string]bool{}}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.subscribers = append(k.subscribers, s)
+	s.tell(slices.Collect(maps.Keys(k.states)))
+	if k.life != nil {
+		go s.run(k.life)
+	}
+	return s.out
+}
+
+func (s *subscription) tell(names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		s.pending[name] = true
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *subscription) run(ctx context.Context) {
+	for {
+		name, ok := s.next()
+		if !ok {
+			select {
+			case <-s.wake:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case s.out <- event.GenericEvent{Object: &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// next takes a name that waits to be told.
+func (s *subscription) next() (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.pending {
+		delete(s.pending, name)
+		return name, true
+	}
+	return "", false
+}

@@ -1,0 +1,163 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// libraryRoot is the package that all libraries are below.
+const libraryRoot = "sallyport.lib"
+
+// library is a RegoPolicy with modules for others, and what is known of each module without compiling it.
+type library struct {
+	object   *v1alpha1.RegoPolicy
+	outlines []*engine.Outline // nil where the module does not parse
+	refused  error             // why policies cannot have any of it
+}
+
+// shelf is the libraries of one build, by name.
+type shelf []*library
+
+// shelve puts libraries on a shelf. One that takes a name that an older one has is refused.
+func (c *Catalog) shelve(objects []v1alpha1.RegoPolicy) shelf {
+	var all shelf
+	for i := range objects {
+		if objects[i].Spec.Library {
+			all = append(all, &library{object: &objects[i], outlines: c.sketches(&objects[i])})
+		}
+	}
+	byAge := slices.Clone(all)
+	slices.SortStableFunc(byAge, func(a, b *library) int { // by name where they are of one age
+		return a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time)
+	})
+	for i, l := range byAge {
+		l.refused = l.misplaced()
+		for _, older := range byAge[:i] {
+			if l.refused == nil && older.refused == nil {
+				l.refused = l.conflict(older)
+			}
+		}
+	}
+	return all
+}
+
+// misplaced tells whether the library has modules outside of its own package, where they could become part of others.
+func (l *library) misplaced() error {
+	for i, o := range l.outlines {
+		if o != nil && !o.Below(l.object.Spec.Package) {
+			return fmt.Errorf("library %s: %s is not in spec.package %s, nor below it",
+				l.object.Name, l.object.Spec.Modules[i].Name, l.object.Spec.Package)
+		}
+	}
+	return nil
+}
+
+// conflictError is told to the younger of two libraries.
+type conflictError struct{ library, name, older string }
+
+func (e *conflictError) Error() string {
+	return fmt.Sprintf("library %s: %s is also in library %s, which is older and counts: rename one of them, or delete one of the two libraries",
+		e.library, e.name, e.older)
+}
+
+func (l *library) conflict(older *library) error {
+	for _, mine := range l.outlines {
+		for _, theirs := range older.outlines {
+			if mine == nil || theirs == nil {
+				continue
+			}
+			if name := mine.Clash(theirs); name != "" {
+				return &conflictError{library: l.object.Name, name: name, older: older.object.Name}
+			}
+		}
+	}
+	return nil
+}
+
+// bundle is what a RegoPolicy is to be compiled with.
+type bundle struct {
+	libraries []v1alpha1.RegoPolicy // by name, with the modules that are reached
+	missing   bool                  // it refers to libraries that are not there
+}
+
+// imports picks what an object's modules reach, directly or through other libraries. Modules that do not parse come along if
+// something is missing that could be in them: only the compiler's words about them help then.
+func (s shelf) imports(object *v1alpha1.RegoPolicy, outlines []*engine.Outline) bundle {
+	own := slices.DeleteFunc(slices.Clone(outlines), func(o *engine.Outline) bool { return o == nil })
+	reached := map[*engine.Outline]bool{}
+	for queue := slices.Clone(own); len(queue) > 0; queue = queue[1:] {
+		for _, l := range s.others(object) {
+			for _, o := range l.outlines {
+				if o != nil && !reached[o] && queue[0].Reaches(o) {
+					reached[o] = true
+					queue = append(queue, o)
+				}
+			}
+		}
+	}
+	present := slices.Clone(own)
+	for o := range reached {
+		present = append(present, o)
+	}
+	lacks := func(pkg string) bool {
+		return slices.ContainsFunc(present, func(o *engine.Outline) bool { return o.Unresolved(pkg, present) })
+	}
+	b := bundle{missing: lacks(libraryRoot) && len(own) == len(outlines)}
+	for _, l := range s.others(object) {
+		wanted := lacks(l.object.Spec.Package)
+		var modules []v1alpha1.PolicyModule
+		for i, o := range l.outlines {
+			if o == nil && wanted || o != nil && reached[o] {
+				modules = append(modules, l.object.Spec.Modules[i])
+				b.missing = b.missing && o != nil
+			}
+		}
+		if len(modules) > 0 {
+			trimmed := bare(l.object)
+			trimmed.Spec.Modules = modules
+			b.libraries = append(b.libraries, trimmed)
+		}
+	}
+	return b
+}
+
+// others are the libraries that the object may import.
+func (s shelf) others(object *v1alpha1.RegoPolicy) shelf {
+	return slices.DeleteFunc(slices.Clone(s), func(l *library) bool {
+		return l.refused != nil || l.object.Name == object.Name
+	})
+}
+
+// sketches gives the outlines of an object's modules, nil where one does not parse.
+func (c *Catalog) sketches(object *v1alpha1.RegoPolicy) []*engine.Outline {
+	outlines := make([]*engine.Outline, len(object.Spec.Modules))
+	for i, m := range modulesOf(object) {
+		outline, ok := c.outlines.get(m)
+		if !ok {
+			outline = sketch(m)
+			c.outlines.put(m, outline)
+		}
+		outlines[i] = outline
+	}
+	return outlines
+}
+
+// sketch gives nil for what does not parse, or cannot even be tried: the compiler says why.
+func sketch(m engine.Module) (outline *engine.Outline) {
+	defer func() {
+		if recover() != nil {
+			outline = nil
+		}
+	}()
+	outline, err := engine.Sketch(m)
+	if err != nil {
+		return nil
+	}
+	return outline
+}
+
+func byObjectName(a, b v1alpha1.RegoPolicy) int { return strings.Compare(a.Name, b.Name) }

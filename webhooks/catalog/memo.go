@@ -1,0 +1,23 @@
+package catalog
+
+// memo remembers results from one build to the next, and no longer: what a build did not ask for is forgotten at its end.
+type memo[K comparable, V any] struct{ last, now map[K]V }
+
+func (m *memo[K, V]) get(key K) (V, bool) {
+	v, ok := m.now[key]
+	if !ok {
+		if v, ok = m.last[key]; ok {
+			m.put(key, v)
+		}
+	}
+	return v, ok
+}
+
+func (m *memo[K, V]) put(key K, v V) {
+	if m.now == nil {
+		m.now = map[K]V{}
+	}
+	m.now[key] = v
+}
+
+func (m *memo[K, V]) turn() { m.last, m.now = m.now, nil }

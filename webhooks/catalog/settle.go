@@ -1,0 +1,184 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// edition is a revision with what was compiled from it.
+type edition struct {
+	*compilation
+	revision Revision
+}
+
+// settled is what a build has for one policy.
+type settled struct {
+	policy   *Policy // nil: it is not in the set
+	state    State
+	remember *edition
+}
+
+// settle finds what decides for a RegoPolicy: itself, else its last good revision, else nothing.
+func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libraries shelf, good map[string]Revision) settled {
+	b := libraries.imports(object, c.sketches(object))
+	current := &edition{revision: Revision{Policy: bare(object), Libraries: b.libraries}}
+	current.compilation = c.compile(&current.revision)
+	v := settled{state: stateOf(object)}
+	policy, lack := c.try(ctx, current, nil)
+	if lack == nil {
+		v.decides(current, policy)
+		return v
+	}
+	if b.missing && lack.Problem == CompileFailed {
+		lack.Problem = LibraryMissing
+	}
+	v.state.Err, v.state.Problem, v.state.Missing = lack.Err, lack.Problem, lack.Missing
+	for _, older := range c.older(object, good) {
+		if policy, lack := c.try(ctx, older, object); lack == nil {
+			v.state.LastGood = true
+			v.decides(older, policy)
+			return v
+		}
+	}
+	// What is remembered stays so, for when the caches can answer for it again.
+	v.remember = c.remembered(object)
+	// A policy that is new may come a moment later. One that was in the last set, be it broken, must not be left out meanwhile.
+	if uid, was := c.last[object.Name]; v.state.Problem != ReadsNotSynced || was && uid == object.UID {
+		v.policy = broken(object, lack)
+		if c.Reads != nil && v.policy.byNamespace() { // what is lacking for it makes the policy match more, not less
+			c.Reads(ctx, []engine.Read{namespaceRead})
+		}
+	}
+	return v
+}
+
+func (v *settled) decides(e *edition, p *Policy) {
+	v.policy, v.remember = p, e
+	v.state.Active, v.state.ActiveHash = &e.revision, p.Revision()
+}
+
+// older gives what could decide in place of an object, the youngest first.
+func (c *Catalog) older(object *v1alpha1.RegoPolicy, good map[string]Revision) []*edition {
+	var all []*edition
+	if known := c.remembered(object); known != nil {
+		all = append(all, known)
+	}
+	if stored, ok := good[object.Name]; ok && stored.Policy.UID == object.UID {
+		e := &edition{compilation: c.compile(&stored), revision: stored}
+		if len(all) > 0 && stored.newer(&all[0].revision) {
+			all = slices.Insert(all, 0, e)
+		} else {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// remembered is what decided for the object before, nil if nothing did.
+func (c *Catalog) remembered(object *v1alpha1.RegoPolicy) *edition {
+	if known := c.memory[object.Name]; known != nil && known.revision.Policy.UID == object.UID {
+		return known
+	}
+	return nil
+}
+
+// try makes a policy that can be asked out of an edition. Where it is to decide in place of a broken object, that loosens
+// how it is enforced.
+func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPolicy) (*Policy, *Lack) {
+	if e.err != nil {
+		return nil, &Lack{Problem: e.problem, Err: e.err}
+	}
+	object := &e.revision.Policy
+	match, err := newMatcher(object.Spec.Match)
+	if err != nil {
+		return nil, &Lack{Problem: CompileFailed, Err: fmt.Errorf("policy %s: spec.match: %w", object.Name, err)}
+	}
+	p := &Policy{Policy: e.policy, name: object.Name, match: []matcher{match}}
+	p.Mode, p.OnError = enforcement(&object.Spec)
+	p.reads = e.policy.Reads()
+	if instead != nil {
+		p.loosen(&instead.Spec)
+	}
+	if p.byNamespace() {
+		p.reads = append(p.reads, namespaceRead)
+	}
+	if c.Reads == nil {
+		return p, nil
+	}
+	lack := c.Reads(ctx, p.reads)
+	if lack != nil {
+		lack.Err = fmt.Errorf("policy %s: spec.reads: %w", object.Name, lack.Err)
+	}
+	return p, lack
+}
+
+// namespaceRead is what selecting by the labels of namespaces reads.
+var namespaceRead = engine.Read{APIVersion: "v1", Kind: "Namespace"}
+
+func (p *Policy) byNamespace() bool {
+	return slices.ContainsFunc(p.match, func(m matcher) bool { return m.namespaces != nil })
+}
+
+// broken is what an object is in the set of which nothing can be asked.
+func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
+	p := &Policy{name: object.Name, err: &engine.Error{
+		Cause: engine.FactUnavailable,
+		Err: fmt.Errorf("%w; repair RegoPolicy %s, or set its spec.mode to %s to let requests pass",
+			brief(lack.Err), object.Name, v1alpha1.ModeAudit),
+	}}
+	if lack.Problem.OfText() {
+		p.err.Cause = engine.CompileFailed
+	}
+	p.Mode, p.OnError = enforcement(&object.Spec)
+	match, _ := newMatcher(object.Spec.Match) // what of it can be used
+	p.match = []matcher{match}
+	p.reads = sourceOf(object, nil).Reads
+	return p
+}
+
+// brief leaves of many compile errors the first: the requester is to see what is wrong, its author sees all in the status.
+func brief(err error) error {
+	var all engine.CompileErrors
+	switch {
+	case !errors.As(err, &all) || len(all) == 0:
+		return err
+	case len(all) == 1:
+		return fmt.Errorf("it does not compile: %w", all[0])
+	default:
+		return fmt.Errorf("it does not compile: %w (and %d more)", all[0], len(all)-1)
+	}
+}
+
+// enforcement gives the mode and what happens on errors, as the API would default them.
+func enforcement(spec *v1alpha1.RegoPolicySpec) (v1alpha1.PolicyMode, v1alpha1.PolicyErrorAction) {
+	mode, onError := spec.Mode, spec.OnError
+	if mode == "" {
+		mode = v1alpha1.ModeEnforce
+	}
+	if onError == "" {
+		onError = v1alpha1.OnErrorDeny
+	}
+	return mode, onError
+}
+
+// leniency orders modes by how much they let pass.
+var leniency = []v1alpha1.PolicyMode{v1alpha1.ModeEnforce, v1alpha1.ModeWarn, v1alpha1.ModeAudit}
+
+// loosen has the policy let pass, too, what another spec of it lets pass.
+func (p *Policy) loosen(by *v1alpha1.RegoPolicySpec) {
+	mode, onError := enforcement(by)
+	if slices.Index(leniency, mode) > slices.Index(leniency, p.Mode) {
+		p.Mode = mode
+	}
+	if onError == v1alpha1.OnErrorAllow {
+		p.OnError = onError
+	}
+	if match, _ := newMatcher(by.Match); match.PolicyMatch != nil {
+		p.match = append(p.match, match)
+	}
+}

@@ -1,0 +1,238 @@
+package facts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// verbs are the rights that it takes to watch a kind, and to read it live.
+var verbs = []string{"get", "list", "watch"}
+
+// Lack is a read that cannot be answered from the cache. Err is [ErrNotSynced] while that is only a matter of time, a
+// [*ForbiddenError], [ErrNotServed], or what else is in the way; then it is tried again and again.
+type Lack struct {
+	Read engine.Read
+	Err  error
+}
+
+// ErrNotServed means that the API server does not have a kind.
+var ErrNotServed = errors.New("the cluster does not have this kind")
+
+// ForbiddenError means that Sallyport lacks rights to read a kind.
+type ForbiddenError struct {
+	schema.GroupResource
+	// Verbs that are missing, in all namespaces.
+	Verbs []string
+}
+
+// Error names what is not allowed.
+func (e *ForbiddenError) Error() string {
+	return fmt.Sprintf("Sallyport may not %s %s", strings.Join(e.Verbs, ", "), e.GroupResource)
+}
+
+// pace is how patient the store is.
+type pace struct {
+	patience       time.Duration // with a cache that does not sync, before asking why
+	first, longest time.Duration // before trying again what failed
+}
+
+// errUnwanted ends the pursuit of a kind.
+var errUnwanted = errors.New("nobody asks for it any more")
+
+// Notify has a function called whenever another answer of Watch is to be expected. It is to be set before the first Watch.
+func (s *Store) Notify(changed func()) { s.changed = changed }
+
+// Watch begins to watch what reads need, as far as that is not so already, and tells at once what cannot be answered from the
+// cache yet. What it began goes on until ctx ends.
+func (s *Store) Watch(ctx context.Context, reads []engine.Read) []Lack {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lacks []Lack
+	for _, r := range reads {
+		k := s.want(r)
+		if k.answers(r) {
+			continue
+		}
+		err := k.trouble
+		if err == nil {
+			err = ErrNotSynced
+		}
+		lacks = append(lacks, Lack{Read: r, Err: fmt.Errorf("%s %s: %w", r.APIVersion, r.Kind, err)})
+		if !k.pursued {
+			k.pursued = true
+			go s.pursue(ctx, kindOf(r), k)
+		}
+	}
+	return lacks
+}
+
+// Use tells which reads decide from here on, for Synced, and which are wanted at all. What is not wanted, and was never seen
+// as a whole, is given up; what was stays watched.
+func (s *Store) Use(used, wanted []engine.Read) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used = slices.Clone(used)
+	for gvk, k := range s.kinds {
+		k.unwanted = !slices.ContainsFunc(slices.Concat(used, wanted), func(r engine.Read) bool { return kindOf(r) == gvk })
+	}
+}
+
+// pursue has a kind watched, with every index that is wanted, until it is or nobody wants it.
+func (s *Store) pursue(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
+	for wait := s.pace.first; ; wait = min(2*wait, s.pace.longest) {
+		err := s.begin(ctx, gvk, k)
+		if err == nil {
+			err = s.sync(ctx, gvk, k)
+		}
+		done := s.note(ctx, gvk, k, err)
+		s.changed()
+		if done {
+			return
+		}
+		if err == nil { // more indexes are wanted by now
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// begin makes the informer and its indexes. Nothing of it waits for anybody while the store is locked.
+func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind) error {
+	if s.isUnwanted(k) {
+		return errUnwanted
+	}
+	mapping, err := s.live.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return classified(err)
+	}
+	s.mu.RLock()
+	informer, missing := k.informer, without(k.wanted, k.indexes)
+	s.mu.RUnlock()
+	if informer == nil {
+		if err := s.allowed(ctx, mapping.Resource); err != nil {
+			return err
+		}
+	}
+	if informer, err = s.inform(ctx, gvk, informer, missing); err != nil {
+		return classified(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k.informer, k.indexes = informer, append(k.indexes, missing...)
+	return nil
+}
+
+// allowed asks what of the rights to a kind is lacking. A cache that could be filled but not kept up to date would look like
+// one that is: with the right to list alone it would never learn of a change.
+func (s *Store) allowed(ctx context.Context, resource schema.GroupVersionResource) error {
+	var missing []string
+	for _, verb := range verbs {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: verb, Group: resource.Group, Version: resource.Version, Resource: resource.Resource,
+			},
+		}}
+		ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+		err := s.live.client.Create(ctx, review)
+		cancel()
+		if err == nil && !review.Status.Allowed {
+			missing = append(missing, verb)
+		} // if even that may not be asked, trying will tell
+	}
+	if len(missing) > 0 {
+		return &ForbiddenError{GroupResource: resource.GroupResource(), Verbs: missing}
+	}
+	return nil
+}
+
+// sync waits for the informer. One that takes its time is left to it as long as the kind can be read.
+func (s *Store) sync(ctx context.Context, gvk schema.GroupVersionKind, k *kind) error {
+	s.mu.RLock()
+	synced := k.informer.HasSyncedChecker().Done()
+	s.mu.RUnlock()
+	for {
+		select {
+		case <-synced:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(s.pace.patience):
+		}
+		if s.isUnwanted(k) {
+			return errUnwanted
+		}
+		if err := s.probe(ctx, gvk); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Store) isUnwanted(k *kind) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return k.unwanted
+}
+
+// probe reads one object of a kind, live, to learn why a cache does not sync.
+func (s *Store) probe(ctx context.Context, gvk schema.GroupVersionKind) error {
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	err := s.live.client.List(ctx, listOf(gvk), client.Limit(1))
+	if apierrors.IsForbidden(err) {
+		mapping, unmapped := s.live.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+		if unmapped == nil {
+			return &ForbiddenError{GroupResource: mapping.Resource.GroupResource(), Verbs: verbs}
+		}
+	}
+	return classified(err)
+}
+
+func classified(err error) error {
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return ErrNotServed
+	}
+	return err
+}
+
+// note keeps what came of an attempt, and tells whether it was the last one. An informer that cannot be filled is ended: its
+// own next attempts would be far apart when the reason is gone, and would fail for ever if nobody wants the kind.
+func (s *Store) note(ctx context.Context, gvk schema.GroupVersionKind, k *kind, err error) (done bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k.trouble = err
+	if err == nil {
+		done = len(without(k.wanted, k.indexes)) == 0
+		k.pursued = !done
+		return done
+	}
+	if k.informer != nil && !k.informer.HasSynced() {
+		s.drop(ctx, gvk, k)
+	}
+	if k.unwanted && k.informer == nil {
+		delete(s.kinds, gvk)
+		return true
+	}
+	return false
+}
+
+func (s *Store) drop(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
+	if err := s.cache.RemoveInformer(ctx, objectOf(gvk)); err == nil {
+		k.informer, k.indexes = nil, nil
+	}
+}

@@ -1,0 +1,280 @@
+package facts_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+// newRunning is a fixture whose store is started and declares nothing, with little patience. Its cache and its client know
+// kinds by one RESTMapper, as in the manager.
+func newRunning(t *testing.T, config *rest.Config) *fixture {
+	t.Helper()
+	f := newFixture(t, config)
+	if config == nil {
+		config = env.Shared(t).Config
+	}
+	direct, err := client.New(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cached, err := cache.New(config, cache.Options{Mapper: direct.RESTMapper()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Store = facts.NewStore(cached, direct)
+	f.Hasten()
+	go func() {
+		if err := cached.Start(t.Context()); err != nil {
+			t.Errorf("running the cache: %v", err)
+		}
+	}()
+	return f
+}
+
+// lacking gives what is lacking for reads, a line each.
+func (f *fixture) lacking(t *testing.T, reads ...engine.Read) string {
+	var lines []string
+	for _, l := range f.Watch(t.Context(), reads) {
+		lines = append(lines, l.Err.Error())
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func (f *fixture) awaitLack(t *testing.T, want string, reads ...engine.Read) {
+	t.Helper()
+	var got string
+	f.await(t, "what is lacking to be: "+want, func() bool {
+		got = f.lacking(t, reads...)
+		return got == want
+	})
+}
+
+// Kinds and indexes are added while the store answers for others.
+func TestReadsAreDeclaredWhileRunning(t *testing.T) {
+	f := newRunning(t, nil)
+	changed := make(chan struct{}, 100)
+	f.Notify(func() { changed <- struct{}{} })
+	f.pod(t, "a", "n1", corev1.PodRunning)
+	pods, byNode := engine.Read{APIVersion: "v1", Kind: "Pod"}, podReads[0]
+	if got := f.lacking(t, pods); got != "v1 Pod: not synced yet" {
+		t.Errorf("at first %q", got)
+	}
+	<-changed
+	if got := f.lacking(t, pods); got != "" {
+		t.Errorf("after it has synced: %q", got)
+	}
+	list := f.pods(nil)
+	if got, _ := f.read(t, facts.Subject{}, list); got != "a" {
+		t.Errorf("got %q", got)
+	}
+
+	// An index covers what was there before and what comes later.
+	f.awaitLack(t, "", byNode)
+	list.Fields = map[string]string{"spec.nodeName": "n1"}
+	if got, _ := f.read(t, facts.Subject{}, list); got != "a" {
+		t.Errorf("by a new index: got %q", got)
+	}
+	f.pod(t, "b", "n1", corev1.PodRunning)
+	f.await(t, "the index to have both", func() bool {
+		got, _ := f.read(t, facts.Subject{}, list)
+		return got == "a b"
+	})
+
+	if err := f.Synced(); err != nil {
+		t.Errorf("nothing decides, so nothing has to be synced: %v", err)
+	}
+	f.Use([]engine.Read{byNode}, []engine.Read{pods})
+	if err := f.Synced(); err != nil {
+		t.Error(err)
+	}
+	f.Use([]engine.Read{{APIVersion: "v1", Kind: "ConfigMap"}}, nil)
+	if err := f.Synced(); !errors.Is(err, facts.ErrNotSynced) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A kind that does not exist holds nobody up, and is found when it does.
+func TestKindThatIsServedLater(t *testing.T) {
+	f := newRunning(t, nil)
+	group := strings.ReplaceAll(f.namespace, "-", "") + ".test"
+	read := engine.Read{APIVersion: group + "/v1", Kind: "Thing", Indexes: []string{"spec.color"}}
+	f.awaitLack(t, group+"/v1 Thing: the cluster does not have this kind", read)
+	f.awaitLack(t, "", podReads...)
+
+	keep := true
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "things." + group},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: group, Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Kind: "Thing"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", XPreserveUnknownFields: &keep,
+				}}}},
+		},
+	}
+	if err := env.Shared(t).InstallCRDs(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	thing := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": group + "/v1", "kind": "Thing", "metadata": map[string]any{"name": "a", "namespace": f.namespace},
+		"spec": map[string]any{"color": "red"},
+	}}
+	if err := f.client.Create(t.Context(), thing); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitLack(t, "", read)
+	q := engine.Query{APIVersion: group + "/v1", Kind: "Thing", Namespace: f.namespace, Fields: map[string]string{"spec.color": "red"}}
+	f.await(t, "the thing to be found by its color", func() bool { got, _ := f.read(t, facts.Subject{}, q); return got == "a" })
+}
+
+// What is lacking is named to the verb. A right to list without one to watch would leave a cache that never learns anything.
+func TestForbiddenReads(t *testing.T) {
+	f := newRunning(t, nil)
+	config, err := env.Shared(t).UserConfig(f.namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: f.namespace}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: f.namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: f.namespace},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: f.namespace}},
+	}
+	for _, o := range []client.Object{role, binding} {
+		if err := f.client.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow := func(verbs ...string) {
+		t.Helper()
+		role.Rules = []rbacv1.PolicyRule{{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: verbs}}
+		if err := f.client.Update(t.Context(), role); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limited := newRunning(t, config)
+	read := engine.Read{APIVersion: "apps/v1", Kind: "Deployment"}
+	limited.awaitLack(t, "apps/v1 Deployment: Sallyport may not get, list, watch deployments.apps", read)
+	var forbidden *facts.ForbiddenError
+	if lacks := limited.Watch(t.Context(), []engine.Read{read}); !errors.As(lacks[0].Err, &forbidden) ||
+		cmp.Diff([]string{"get", "list", "watch"}, forbidden.Verbs) != "" || forbidden.Group != "apps" || forbidden.Resource != "deployments" {
+		t.Errorf("got %+v", lacks)
+	}
+	allow("get", "list")
+	limited.awaitLack(t, "apps/v1 Deployment: Sallyport may not watch deployments.apps", read)
+	allow("get", "list", "watch")
+	limited.awaitLack(t, "", read)
+}
+
+// Where it may not be asked what is allowed, trying tells.
+func TestForbiddenReadsWithoutReviews(t *testing.T) {
+	config, err := env.Shared(t).UserConfig("stranger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct, err := client.New(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cached, err := cache.New(config, cache.Options{Mapper: direct.RESTMapper()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = cached.Start(t.Context()) }()
+	f := &fixture{Store: facts.NewStore(cached, reviewless{direct})}
+	f.Hasten()
+	f.awaitLack(t, "v1 Pod: Sallyport may not get, list, watch pods", podReads...)
+}
+
+// reviewless may not ask for access reviews.
+type reviewless struct{ client.Client }
+
+func (reviewless) Create(context.Context, client.Object, ...client.CreateOption) error {
+	return errors.New("no reviews here")
+}
+
+// What nobody wants any more is given up if it never came to anything.
+func TestWhatIsNotWantedIsGivenUp(t *testing.T) {
+	f := newRunning(t, nil)
+	never := engine.Read{APIVersion: "no.such/v1", Kind: "Thing"}
+	f.awaitLack(t, "no.such/v1 Thing: the cluster does not have this kind", never)
+	f.awaitLack(t, "", podReads...)
+	f.Use(nil, nil)
+	reader := f.For(nil, facts.Subject{})
+	f.await(t, "the store to forget the kind", func() bool {
+		_, err := reader.Read(t.Context(), engine.Query{APIVersion: never.APIVersion, Kind: never.Kind})
+		return err != nil && strings.Contains(err.Error(), "is not watched")
+	})
+	f.awaitLack(t, "", podReads...) // what had synced is there at once
+	f.awaitLack(t, "no.such/v1 Thing: the cluster does not have this kind", never)
+}
+
+// A kind that can be listed but whose cache does not fill is told as what it is: not synced yet.
+func TestSlowSyncIsNoFailure(t *testing.T) {
+	direct, err := client.New(env.Shared(t).Config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	probed := make(chan struct{}, 100)
+	cached, err := cache.New(env.Shared(t).Config, cache.Options{Mapper: direct.RESTMapper()}) // and nobody starts it
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{Store: facts.NewStore(cached, probing{direct, probed})}
+	f.Hasten()
+	for range 3 {
+		if got := f.lacking(t, podReads...); got != "v1 Pod: not synced yet" {
+			t.Errorf("got %q", got)
+		}
+		<-probed
+	}
+}
+
+// probing tells of every list.
+type probing struct {
+	client.Client
+	probed chan struct{}
+}
+
+func (p probing) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	p.probed <- struct{}{}
+	return p.Client.List(ctx, list, opts...)
+}
+
+// Requests read by one index while others are added.
+func TestReadingWhileIndexesAreAdded(t *testing.T) {
+	f := newRunning(t, nil)
+	f.awaitLack(t, "", podReads...)
+	f.pod(t, "a", "n1", corev1.PodRunning)
+	q := f.pods(func(q *engine.Query) { q.Fields = map[string]string{"spec.nodeName": "n1"} })
+	f.await(t, "the pod", func() bool { got, _ := f.read(t, facts.Subject{}, q); return got == "a" })
+	for i := range 10 {
+		further := engine.Read{APIVersion: "v1", Kind: "Pod", Indexes: []string{fmt.Sprintf("spec.field%d", i)}}
+		f.await(t, "another index", func() bool {
+			if got, _ := f.read(t, facts.Subject{}, q); got != "a" {
+				t.Errorf("got %q", got)
+			}
+			return f.lacking(t, further) == ""
+		})
+	}
+}
