@@ -190,9 +190,14 @@ const (
 	// in its last good revision; the reason says which. Set by the policy
 	// reconciler.
 	ConditionActive ConditionType = "Active"
+	// ConditionShipped of a RegoPolicy is true when what this release ships of it
+	// has been applied, but for what somebody edited. Absent on policies that are
+	// not shipped. Set by the policy reconciler of the release that is installed.
+	ConditionShipped ConditionType = "Shipped"
 	// ConditionEdited of a RegoPolicy is true when fields of it differ from what
-	// this release ships; the message lists them. Absent on policies that are not
-	// shipped. Set by the leader when it applies the shipped policies.
+	// this release ships because somebody changed, added or removed them; the
+	// message lists them. Absent on policies that are not shipped. Set by the
+	// policy reconciler.
 	ConditionEdited ConditionType = "Edited"
 )
 
@@ -209,6 +214,10 @@ const (
 	// ReasonLibraryMissing (Compiled false, Active false): it imports a library
 	// that is not there.
 	ReasonLibraryMissing ConditionReason = "LibraryMissing"
+
+	// ReasonLibraryConflict (Compiled false): it is a library with names that
+	// another library has already. The message names it.
+	ReasonLibraryConflict ConditionReason = "LibraryConflict"
 
 	// ReasonTestsPassed (TestsPassed true): every test passed.
 	ReasonTestsPassed ConditionReason = "TestsPassed"
@@ -229,6 +238,12 @@ const (
 	// ReasonKindNotServed (ReadsGranted false): a kind that it asks for does not
 	// exist in this cluster. The message names the kind.
 	ReasonKindNotServed ConditionReason = "KindNotServed"
+	// ReasonReadsNotSynced (ReadsGranted unknown): what it asks for is being read
+	// for the first time.
+	ReasonReadsNotSynced ConditionReason = "ReadsNotSynced"
+	// ReasonReadsFailed (ReadsGranted false): something that it asks for cannot be
+	// read. The message says why.
+	ReasonReadsFailed ConditionReason = "ReadsFailed"
 
 	// ReasonCurrentRevision (Active true): the current generation decides.
 	ReasonCurrentRevision ConditionReason = "CurrentRevision"
@@ -239,7 +254,24 @@ const (
 	// matches follow spec.onError.
 	ReasonNoGoodRevision ConditionReason = "NoGoodRevision"
 
-	// ReasonAsShipped (Edited false): it is what this release ships.
+	// ReasonShipped (Shipped true): what the release ships has been applied. The
+	// message names the release.
+	ReasonShipped ConditionReason = "Shipped"
+	// ReasonCheckFailed (Shipped false): with the edits that are there, what the
+	// release ships would not compile, or would break a policy that works. It
+	// stays as it was. The message says where.
+	ReasonCheckFailed ConditionReason = "CheckFailed"
+	// ReasonApplyFailed (Shipped false): the API server refused what the release
+	// ships. The message says why.
+	ReasonApplyFailed ConditionReason = "ApplyFailed"
+	// ReasonUnreadable (Shipped false): the ConfigMap with the shipped policies
+	// has an entry for it that cannot be read. The message says why.
+	ReasonUnreadable ConditionReason = "Unreadable"
+	// ReasonNameTaken (Shipped false): the release ships a policy of this name,
+	// but this one was made by somebody else and is left alone.
+	ReasonNameTaken ConditionReason = "NameTaken"
+
+	// ReasonAsShipped (Edited false): nobody changed what was shipped.
 	ReasonAsShipped ConditionReason = "AsShipped"
 	// ReasonFieldsEdited (Edited true): the message lists the fields that differ.
 	ReasonFieldsEdited ConditionReason = "FieldsEdited"

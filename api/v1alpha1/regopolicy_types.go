@@ -279,9 +279,10 @@ type RegoPolicyStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	ActiveRevision string `json:"activeRevision,omitempty"`
 
-	// The state of the policy in detail: Compiled, TestsPassed, ReadsGranted,
-	// Active (it decides, in its current or its last good revision) and Edited
-	// (it differs from what this release ships).
+	// The state of the policy in detail: Ready (its current generation decides),
+	// Compiled, TestsPassed, ReadsGranted, Active (it decides, in its current or
+	// its last good revision), Shipped (what this release ships has been applied)
+	// and Edited (it differs from that because somebody edited it).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -314,11 +315,13 @@ type PolicyTestResult struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,path=regopolicies,shortName=rego,categories=sallyport
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name must have at most 63 characters"
 // +kubebuilder:selectablefield:JSONPath=`.spec.package`
 // +kubebuilder:selectablefield:JSONPath=`.spec.mode`
 // +kubebuilder:printcolumn:name="Package",type=string,JSONPath=`.spec.package`,description="The Rego package that holds its outcome rules."
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`,description="What a denial does."
 // +kubebuilder:printcolumn:name="Active",type=string,JSONPath=`.status.conditions[?(@.type=="Active")].status`,description="Whether it decides."
+// +kubebuilder:printcolumn:name="Edited",type=string,JSONPath=`.status.conditions[?(@.type=="Edited")].status`,description="Whether somebody edited what is shipped."
 // +kubebuilder:printcolumn:name="Revision",type=string,priority=1,JSONPath=`.status.activeRevision`,description="The revision that decides."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."
 type RegoPolicy struct {

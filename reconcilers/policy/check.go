@@ -1,0 +1,104 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// check compiles the policies as they will be, and gives the changes that must not be made, with the reason: those that do not
+// compile, and those of libraries that would break a policy which works and does not change with them.
+func (c *consignment) check(ctx context.Context) map[string]string {
+	refused := map[string]string{}
+	if len(c.changes) == 0 {
+		return refused
+	}
+	broken := c.Checker.Check(ctx, c.world(refused, ""))
+	if len(broken) == 0 {
+		return refused
+	}
+	already := c.Checker.Check(ctx, c.before())
+	for more := true; more; broken = c.Checker.Check(ctx, c.world(refused, "")) {
+		more = c.refuseBroken(broken, refused) || c.refuseBreaking(ctx, broken, already, refused)
+	}
+	return refused
+}
+
+// refuseBroken refuses the changes to policies that do not compile then.
+func (c *consignment) refuseBroken(broken map[string]error, refused map[string]string) bool {
+	more := false
+	for _, change := range c.changes {
+		if err := broken[change.name]; err != nil && change.takesEffect(refused) {
+			refused[change.name] = err.Error()
+			more = true
+		}
+	}
+	return more
+}
+
+// refuseBreaking refuses the changes to libraries, if there is a policy that only they break.
+func (c *consignment) refuseBreaking(ctx context.Context, broken, already map[string]error, refused map[string]string) bool {
+	var libraries []*change
+	for _, change := range c.changes {
+		if was := c.typed[change.name]; was != nil && was.Spec.Library && (change.takesEffect(refused) || change.removes(refused)) {
+			libraries = append(libraries, change)
+		}
+	}
+	for _, victim := range slices.Sorted(maps.Keys(broken)) {
+		if already[victim] != nil || len(libraries) == 0 {
+			continue
+		}
+		why := fmt.Sprintf("RegoPolicy %s would break: %v", victim, broken[victim])
+		for _, library := range libraries {
+			if c.Checker.Check(ctx, c.world(refused, library.name))[victim] == nil {
+				refused[library.name] = why
+				return true
+			}
+		}
+		for _, library := range libraries { // it takes more than one of them
+			refused[library.name] = why
+		}
+		return true
+	}
+	return false
+}
+
+func (c *change) removes(refused map[string]string) bool {
+	return c.after == nil && refused[c.name] == ""
+}
+
+// takesEffect tells whether a change leaves a policy that may be another one than before.
+func (c *change) takesEffect(refused map[string]string) bool {
+	return c.after != nil && c.shipped != nil && refused[c.name] == ""
+}
+
+// before gives all policies as they are.
+func (c *consignment) before() []v1alpha1.RegoPolicy {
+	var world []v1alpha1.RegoPolicy
+	for _, name := range slices.Sorted(maps.Keys(c.typed)) {
+		world = append(world, *c.typed[name].DeepCopy())
+	}
+	return world
+}
+
+// world gives all policies as they will be, without the changes that are refused, and without one more.
+func (c *consignment) world(refused map[string]string, without string) []v1alpha1.RegoPolicy {
+	all := maps.Clone(c.typed)
+	for _, change := range c.changes {
+		switch {
+		case refused[change.name] != "" || change.name == without:
+		case change.after == nil:
+			delete(all, change.name)
+		default:
+			all[change.name] = change.after
+		}
+	}
+	var world []v1alpha1.RegoPolicy
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		world = append(world, *all[name].DeepCopy())
+	}
+	return world
+}

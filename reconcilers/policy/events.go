@@ -1,0 +1,83 @@
+package policy
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// Reasons of events that are not reasons of conditions.
+const (
+	reasonActivated = "Activated"
+	reasonRepaired  = "Repaired"
+	reasonPutBack   = "PutBack"
+	reasonReset     = "Reset"
+	reasonRetired   = "Retired"
+	reasonKept      = "Kept"
+)
+
+// tell tells people what has become of a policy since its status was last written.
+func (r *Reconciler) tell(before, policy *v1alpha1.RegoPolicy) {
+	for _, t := range []v1alpha1.ConditionType{v1alpha1.ConditionShipped, v1alpha1.ConditionEdited, v1alpha1.ConditionCompiled, v1alpha1.ConditionReadsGranted} {
+		was, is := condition(before, t), condition(policy, t)
+		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
+			continue
+		}
+		r.tellOf(policy, t, was, is)
+	}
+	was, is := condition(before, v1alpha1.ConditionActive), condition(policy, v1alpha1.ConditionActive)
+	switch {
+	case is.Reason == string(v1alpha1.ReasonCurrentRevision):
+		if now := policy.Status.ActiveRevision; now != before.Status.ActiveRevision && now != "" {
+			r.say(policy, corev1.EventTypeNormal, reasonActivated, "Activate", is.Message)
+		}
+	case was != nil && was.Reason == string(v1alpha1.ReasonLastGoodRevision) && is.Reason != was.Reason:
+		r.say(policy, corev1.EventTypeWarning, is.Reason, "Activate", is.Message) // what is wrong with the object was told before
+	}
+}
+
+// tellOf tells of one condition that changed. was may be nil.
+func (r *Reconciler) tellOf(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, was, is *metav1.Condition) {
+	good, bad := metav1.ConditionTrue, was != nil && was.Status == metav1.ConditionFalse
+	kind, reason, action, note := corev1.EventTypeWarning, is.Reason, "Compile", is.Message
+	switch t {
+	case v1alpha1.ConditionShipped:
+		action = "Apply"
+	case v1alpha1.ConditionEdited:
+		good, bad, action = metav1.ConditionFalse, was != nil && was.Status == metav1.ConditionTrue, "Edit"
+	case v1alpha1.ConditionReadsGranted:
+		action = "Read"
+	}
+	switch {
+	case is.Status == metav1.ConditionUnknown:
+		return
+	case is.Status != good && t == v1alpha1.ConditionEdited:
+		kind = corev1.EventTypeNormal // it is what people may do
+	case is.Status != good && t != v1alpha1.ConditionShipped:
+		active := condition(policy, v1alpha1.ConditionActive)
+		note = cut(active.Message, maxNote/4) + " " + note
+	case is.Status == good && t == v1alpha1.ConditionShipped:
+		kind = corev1.EventTypeNormal
+	case is.Status == good && !bad:
+		return // as it should be
+	case is.Status == good && t == v1alpha1.ConditionEdited:
+		kind, note = corev1.EventTypeNormal, "All fields are as shipped again."
+	case is.Status == good:
+		kind, reason = corev1.EventTypeNormal, reasonRepaired
+		note = fmt.Sprintf("What was wrong is right now: %s.", was.Reason)
+	}
+	r.say(policy, kind, reason, action, note)
+}
+
+func (r *Reconciler) say(about runtime.Object, kind, reason, action, note string) {
+	r.Events.Eventf(about, nil, kind, reason, action, "%s", cut(note, maxNote))
+}
+
+func condition(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType) *metav1.Condition {
+	return meta.FindStatusCondition(policy.Status.Conditions, string(t))
+}

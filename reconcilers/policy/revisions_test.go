@@ -1,0 +1,159 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+func TestStoredRevisions(t *testing.T) {
+	f := newFixture(t)
+	guard := toy("guard", "a")
+	f.must(f.api.Create(t.Context(), &guard))
+	f.settles()
+	f.stores("guard", "a")
+	for _, step := range []struct {
+		word string
+		want string
+	}{
+		{"b", "a b"}, {"a", "b a"}, {"BROKEN", "b a"}, {"b", "a b"}, {"c", "a b c"}, {"d", "b c d"}, {"b", "c d b"}, {"a", "d b a"},
+	} {
+		f.word("guard", step.word)
+		f.settles()
+		f.stores("guard", strings.Fields(step.want)...)
+	}
+	// What decides is not only modules.
+	f.patched("guard", `{"spec":{"mode":"Audit"}}`)
+	f.settles()
+	f.stores("guard", "b", "a", "a")
+	// Tests do not decide.
+	f.patched("guard", `{"spec":{"tests":[{"name":"a_test.rego","source":"x"}]}}`)
+	f.settles()
+	f.stores("guard", "b", "a", "a")
+
+	all := &appsv1.ControllerRevisionList{}
+	f.must(f.api.List(t.Context(), all, client.InNamespace(f.Namespace)))
+	for _, s := range all.Items {
+		if o := s.OwnerReferences; len(o) != 1 || o[0].UID != f.policy("guard").UID || o[0].Controller != nil || !strings.HasPrefix(s.Name, "guard-") {
+			t.Errorf("%s is of %+v", s.Name, o)
+		}
+		f.must(f.api.Delete(t.Context(), &s))
+	}
+	f.settles() // somebody deleted them
+	f.stores("guard", "a")
+}
+
+// The last good revision is stored although the object is broken by the time that it can be.
+func TestLastGoodIsStored(t *testing.T) {
+	f := newFixture(t)
+	guard := toy("guard", "a")
+	f.must(f.api.Create(t.Context(), &guard))
+	if _, ok := f.Catalog.State("guard"); !ok { // it has been seen
+		t.Fatal("it has not")
+	}
+	f.word("guard", "BROKEN")
+	f.settles()
+	f.stores("guard", "a")
+	f.shows("guard", "Active", "True LastGoodRevision The last good revision 61 decides, not the present object. See condition Compiled.")
+}
+
+func TestNothingGood(t *testing.T) {
+	f := newFixture(t)
+	guard := toy("guard", "BROKEN")
+	f.must(f.api.Create(t.Context(), &guard))
+	f.settles()
+	f.stores("guard")
+	f.shows("guard", "Active", "False NoGoodRevision Nothing decides: requests that it matches follow spec.onError, which is Deny. See condition Compiled.")
+	f.shows("guard", "Shipped", "")
+	f.tells("Warning CompileFailed RegoPolicy/guard: Nothing decides: requests that it matches follow spec.onError, which is Deny. See condition Compiled. guard/main.rego:1:1: BROKEN")
+}
+
+// The last good revision is lost, and what is wrong with the object is not new.
+func TestLastGoodIsLost(t *testing.T) {
+	f := newFixture(t)
+	guard := toy("guard", "a")
+	f.must(f.api.Create(t.Context(), &guard))
+	f.settles()
+	f.word("guard", "BROKEN")
+	f.settles()
+	f.told.take()
+	f.Catalog = &compiler{api: f.api}
+	f.settles()
+	f.tells("Warning NoGoodRevision RegoPolicy/guard: Nothing decides: requests that it matches follow spec.onError, which is Deny. See condition Compiled.")
+	f.word("guard", "b")
+	f.settles()
+	f.tells("Normal Repaired RegoPolicy/guard", "Normal Activated RegoPolicy/guard: Revision 62 decides.")
+}
+
+// The name of a policy is a label of what is stored of it.
+func TestLongNames(t *testing.T) {
+	f := newFixture(t)
+	long, longer := toy(strings.Repeat("a", 63), "a"), toy(strings.Repeat("a", 64), "a")
+	f.must(f.api.Create(t.Context(), &long))
+	f.settles()
+	f.stores(long.Name, "a")
+	if err := f.api.Create(t.Context(), &longer); err == nil || !strings.Contains(err.Error(), "metadata.name must have at most 63 characters") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// An object by the name of a revision that is none is not taken for one.
+func TestRevisionThatIsNone(t *testing.T) {
+	for name, labels := range map[string]map[string]string{"labelled": {policyLabel: "guard"}, "not labelled": nil} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			guard := toy("guard", "a")
+			f.must(f.api.Create(t.Context(), &guard))
+			f.settles()
+			all := &appsv1.ControllerRevisionList{}
+			f.must(f.api.List(t.Context(), all, client.InNamespace(f.Namespace)))
+			f.must(f.api.Delete(t.Context(), &all.Items[0]))
+			f.must(f.api.Create(t.Context(), &appsv1.ControllerRevision{
+				ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: all.Items[0].Name, Labels: labels},
+				Data:       runtime.RawExtension{Raw: []byte(`{"policy":{"metadata":{"name":"guard"},"spec":{}}}`)},
+			}))
+			f.word("guard", "BROKEN a")
+			err := f.pass()
+			if err == nil || !strings.Contains(err.Error(), "is not a stored revision of RegoPolicy guard") {
+				t.Errorf("the error is %v", err)
+			}
+			f.shows("guard", "Compiled", "False CompileFailed guard/main.rego:1:1: BROKEN") // the status is written all the same
+		})
+	}
+}
+
+// The status is about an object that the catalog has seen.
+func TestNothingIsSaidOfWhatIsNotSeen(t *testing.T) {
+	f := newFixture(t)
+	guard := toy("guard", "a")
+	f.must(f.api.Create(t.Context(), &guard))
+	seen, _ := f.Catalog.State("guard")
+	f.word("guard", "BROKEN")
+	f.Catalog = catalogOf(func(string) (State, bool) { return seen, true })
+	f.must(f.pass())
+	if got := f.policy("guard").Status; got.ObservedGeneration != 0 || len(f.writes) != 0 {
+		t.Errorf("it says %+v", got)
+	}
+	// Caches that are being filled are nothing new after a restart.
+	f.Catalog = &compiler{api: f.api}
+	f.word("guard", "b")
+	f.settles()
+	filling, _ := f.Catalog.State("guard")
+	filling.Reads, filling.Active, filling.Data = Finding{Reason: v1alpha1.ReasonReadsNotSynced, Message: "pods"}, "", nil
+	f.Catalog = catalogOf(func(string) (State, bool) { return filling, true })
+	f.writes = nil
+	f.must(f.pass())
+	if len(f.writes) != 0 {
+		t.Error("it says that nothing decides")
+	}
+}
+
+type catalogOf func(string) (State, bool)
+
+func (c catalogOf) State(name string) (State, bool) { return c(name) }

@@ -1,0 +1,282 @@
+package shipping
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// policyType is how the API server tells the fields of a RegoPolicy from each other. Below parameters, where there is no schema,
+// maps are told apart by their keys, and lists are one thing; so is what a newer definition has in other places.
+var policyType = func() typed.ParseableType {
+	parser, err := typed.NewParser(`types:
+- name: policy
+  map:
+    fields:
+    - {name: metadata, type: {namedType: metadata}}
+    - {name: spec, type: {namedType: spec}}
+- name: metadata
+  map:
+    fields:
+    - {name: labels, type: {map: {elementType: {scalar: string}}}}
+    - {name: annotations, type: {map: {elementType: {scalar: string}}}}
+- name: spec
+  map:
+    fields:
+    - {name: package, type: {scalar: string}}
+    - {name: mode, type: {scalar: string}}
+    - {name: onError, type: {scalar: string}}
+    - {name: timeoutMilliseconds, type: {scalar: numeric}}
+    - {name: library, type: {scalar: boolean}}
+    - {name: match, type: {namedType: match}}
+    - {name: parameters, type: {namedType: deduced}}
+    - {name: modules, type: {namedType: files}}
+    - {name: tests, type: {namedType: files}}
+    - {name: reads, type: {list: {elementType: {namedType: read}, elementRelationship: associative, keys: [apiVersion, kind]}}}
+    elementType: {namedType: deduced}
+- name: match
+  map:
+    fields:
+    - {name: resources, type: {namedType: atomic}}
+    - {name: namespaceSelector, type: {namedType: atomic}}
+    - {name: excludeNamespaces, type: {namedType: set}}
+    - {name: excludeUsers, type: {namedType: set}}
+    - {name: excludeGroups, type: {namedType: set}}
+    elementType: {namedType: deduced}
+- name: read
+  map:
+    fields:
+    - {name: apiVersion, type: {scalar: string}}
+    - {name: kind, type: {scalar: string}}
+    - {name: indexes, type: {namedType: set}}
+    elementType: {namedType: deduced}
+- name: file
+  map:
+    fields:
+    - {name: name, type: {scalar: string}}
+    - {name: source, type: {scalar: string}}
+    elementType: {namedType: deduced}
+- name: files
+  list: {elementType: {namedType: file}, elementRelationship: associative, keys: [name]}
+- name: set
+  list: {elementType: {scalar: string}, elementRelationship: associative}
+- name: atomic
+  scalar: untyped
+  list: {elementType: {namedType: atomic}, elementRelationship: atomic}
+  map: {elementType: {namedType: atomic}, elementRelationship: atomic}
+- name: deduced
+  scalar: untyped
+  list: {elementType: {namedType: atomic}, elementRelationship: atomic}
+  map: {elementType: {namedType: deduced}, elementRelationship: separable}
+`)
+	if err != nil {
+		panic(err) // a constant text
+	}
+	return parser.Type("policy")
+}()
+
+// fields is that part of a policy that can be shipped: labels, annotations and the spec.
+type fields struct {
+	content map[string]any
+	// set has every field that has a value of its own, and every entry of a map or of a list with keys.
+	set *fieldpath.Set
+}
+
+// fieldsOf takes an object apart.
+func fieldsOf(object map[string]any) (*fields, error) {
+	f := &fields{content: map[string]any{}}
+	if spec, ok := object["spec"].(map[string]any); ok {
+		f.content["spec"] = spec
+	}
+	meta, _ := object["metadata"].(map[string]any)
+	kept := map[string]any{}
+	for _, key := range []string{"labels", "annotations"} {
+		if m, ok := meta[key].(map[string]any); ok && len(m) > 0 {
+			kept[key] = m
+		}
+	}
+	if len(kept) > 0 {
+		f.content["metadata"] = kept
+	}
+	typed, err := policyType.FromUnstructured(f.content)
+	if err != nil {
+		return nil, err
+	}
+	f.set, err = typed.ToFieldSet()
+	return f, err
+}
+
+// fieldsOfPolicy takes a policy apart. What it leaves to a default is written out, where a default can be told from nothing.
+func fieldsOfPolicy(policy *v1alpha1.RegoPolicy) (*fields, error) {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(policy)
+	if err != nil {
+		return nil, err
+	}
+	if spec, ok := object["spec"].(map[string]any); ok {
+		spec["library"] = policy.Spec.Library
+	}
+	return fieldsOf(object)
+}
+
+// extract gives the part of the content that is in a set.
+func (f *fields) extract(set *fieldpath.Set) map[string]any {
+	part, _ := extract(f.content, f.set, set).(map[string]any)
+	return part
+}
+
+// extract gives the part of a value that is in a set, where all is the set of all its fields. (What comes with package typed
+// loses the content of maps without a schema.)
+func extract(in any, all, set *fieldpath.Set) any {
+	if all.Empty() {
+		return in // has no parts
+	}
+	switch in := in.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for name, v := range in {
+			element := fieldpath.PathElement{FieldName: &name}
+			if part := set.WithPrefix(element); set.Members.Has(element) || !part.Empty() {
+				out[name] = extract(v, all.WithPrefix(element), part)
+			}
+		}
+		return out
+	case []any:
+		out := []any{}
+		for _, v := range in {
+			for path := range all.All() {
+				if len(path) != 1 {
+					continue
+				}
+				if _, is := find([]any{v}, path); is && set.Has(path) {
+					out = append(out, extract(v, all.WithPrefix(path[0]), set.WithPrefix(path[0])))
+				}
+			}
+		}
+		return out
+	}
+	return in
+}
+
+// below gives the fields of a set at a path and below it.
+func below(set *fieldpath.Set, path fieldpath.Path) (at bool, deeper *fieldpath.Set) {
+	at = set.Has(path)
+	for _, element := range path {
+		set = set.WithPrefix(element)
+	}
+	return at, set
+}
+
+// find gives the value at a path.
+func find(in any, path fieldpath.Path) (any, bool) {
+	for _, element := range path {
+		var ok bool
+		switch {
+		case element.FieldName != nil:
+			var m map[string]any
+			if m, ok = in.(map[string]any); ok {
+				in, ok = m[*element.FieldName]
+			}
+		case element.Key != nil:
+			in, ok = entry(in, func(e any) bool { return hasKey(e, *element.Key) })
+		case element.Value != nil:
+			in, ok = entry(in, func(e any) bool { return value.Equals(value.NewValueInterface(e), *element.Value) })
+		}
+		if !ok {
+			return nil, false
+		}
+	}
+	return in, true
+}
+
+func entry(list any, is func(any) bool) (any, bool) {
+	entries, _ := list.([]any)
+	for _, e := range entries {
+		if is(e) {
+			return e, true
+		}
+	}
+	return nil, false
+}
+
+func hasKey(in any, key value.FieldList) bool {
+	m, _ := in.(map[string]any)
+	for _, field := range key {
+		if v, ok := m[field.Name]; !ok || !value.Equals(value.NewValueInterface(v), field.Value) {
+			return false
+		}
+	}
+	return m != nil
+}
+
+func same(a, b any) bool { return value.Equals(value.NewValueInterface(a), value.NewValueInterface(b)) }
+
+// owners is who set the fields of an object: what we applied, and everybody else's together.
+type owners struct{ ours, others *fieldpath.Set }
+
+func ownersOf(entries []metav1.ManagedFieldsEntry) (owners, error) {
+	o := owners{fieldpath.NewSet(), fieldpath.NewSet()}
+	for i := range entries {
+		set, err := decode(&entries[i])
+		switch {
+		case err != nil:
+			return o, fmt.Errorf("metadata.managedFields[%d] of %s: %w", i, entries[i].Manager, err)
+		case ours(&entries[i]):
+			o.ours = o.ours.Union(set)
+		default:
+			o.others = o.others.Union(set)
+		}
+	}
+	return o, nil
+}
+
+// ours tells whether fields were applied by us.
+func ours(e *metav1.ManagedFieldsEntry) bool {
+	return e.Manager == FieldOwner && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == ""
+}
+
+func decode(e *metav1.ManagedFieldsEntry) (*fieldpath.Set, error) {
+	set := fieldpath.NewSet()
+	if e.FieldsV1 == nil {
+		return set, nil
+	}
+	return set, set.FromJSON(e.FieldsV1.GetRawReader())
+}
+
+// spelled writes a path as people do: spec.modules[supersede.rego].source.
+func spelled(path fieldpath.Path) string {
+	var out strings.Builder
+	for i, element := range path {
+		switch {
+		case element.FieldName != nil && plain(*element.FieldName):
+			if i > 0 {
+				out.WriteByte('.')
+			}
+			out.WriteString(*element.FieldName)
+		case element.FieldName != nil:
+			fmt.Fprintf(&out, "[%s]", *element.FieldName)
+		case element.Key != nil:
+			var values []string
+			for _, field := range *element.Key {
+				values = append(values, fmt.Sprint(field.Value.Unstructured()))
+			}
+			fmt.Fprintf(&out, "[%s]", strings.Join(values, " "))
+		case element.Value != nil:
+			fmt.Fprintf(&out, "[%v]", (*element.Value).Unstructured())
+		}
+	}
+	return out.String()
+}
+
+// plain tells whether a name can stand after a dot.
+func plain(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
+}

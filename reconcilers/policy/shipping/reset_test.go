@@ -1,0 +1,187 @@
+package shipping
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+func TestResetOfWhatIsMissing(t *testing.T) {
+	f := newFixture(t)
+	shipped := f.release("1.0.0")
+	f.must(Reset(t.Context(), f.api, shipped))
+	f.reset(shipped)
+	f.is(shipped, nothing)
+}
+
+func TestResetOfWhatIsSomebodysOwn(t *testing.T) {
+	f := newFixture(t)
+	shipped := f.release("1.0.0")
+	own := shipped.DeepCopy()
+	own.Labels, own.Annotations = map[string]string{"team": "a"}, nil
+	own.Spec.Mode, own.Spec.Tests = "Warn", nil
+	own.Spec.Match.ExcludeNamespaces = []string{"x"}
+	f.must(f.api.Create(t.Context(), own))
+	if Shipped(f.live()) {
+		t.Error("it is taken for a shipped one")
+	}
+	f.reset(shipped)
+	if got := f.policy(); got.Labels["team"] != "a" || got.Labels[Label] != "true" || !Shipped(got) || !Retiring(got) {
+		t.Errorf("it is %+v", got.ObjectMeta)
+	}
+}
+
+// Nothing but what is shipped remains of whatever somebody writes, also of what has no value.
+func TestResetOfOddities(t *testing.T) {
+	f := newFixture(t)
+	shipped := f.release("1.0.0", func(s *v1alpha1.RegoPolicySpec) {
+		parameters(s, func(p map[string]any) { p["none"], p["empty"], p["limit"] = nil, map[string]any{}, 1.5 })
+	})
+	f.ship(shipped)
+	f.edited(shipped)
+	patched("json", `[{"op":"add","path":"/spec/parameters/yieldsTo/Start","value":null},{"op":"add","path":"/spec/parameters/x","value":{"y":null,"z":[]}},
+		{"op":"add","path":"/spec/match/namespaceSelector","value":{}},
+		{"op":"add","path":"/spec/parameters/empty/not","value":"any more"},{"op":"replace","path":"/spec/parameters/limit","value":2}]`)(f)
+	f.ship(f.release("2.0.0", second))
+	f.reset(shipped)
+}
+
+var errGone = errors.New("the process ends here")
+
+// A process that ends between the two writes of a reset leaves a policy that decides as before, and whoever finds it finishes.
+func TestResetThatIsInterrupted(t *testing.T) {
+	f := newFixture(t)
+	shipped := f.release("1.0.0")
+	f.ship(shipped)
+	patched("merge", `{"spec":{"mode":"Audit","parameters":{"yieldsTo":{"Start":null,"Mine":[]}}}}`)(f)
+	before := f.policy()
+	interrupted := interceptor.NewClient(f.api, interceptor.Funcs{
+		Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+			return errGone
+		},
+	})
+	if err := Reset(t.Context(), interrupted, shipped); !errors.Is(err, errGone) {
+		t.Fatal(err)
+	}
+	between := f.policy()
+	if spec(f, between) != spec(f, before) || between.Generation != before.Generation || !ResetWanted(between) || !Shipped(between) {
+		t.Errorf("meanwhile it is\n%s", spec(f, between))
+	}
+	f.reset(shipped)
+}
+
+// Somebody who edits the policy in the middle of a reset is not half overwritten: the reset begins again.
+func TestEditDuringReset(t *testing.T) {
+	f := newFixture(t)
+	shipped := f.release("1.0.0")
+	f.ship(shipped)
+	patched("merge", `{"spec":{"mode":"Audit"}}`)(f)
+	applied := 0
+	busy := interceptor.NewClient(f.api, interceptor.Funcs{
+		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			if applied++; applied == 1 {
+				patched("merge", `{"spec":{"mode":"Warn","parameters":{"yieldsTo":{"Mine":["Stop"]}}}}`)(f)
+			}
+			return c.Apply(ctx, o, opts...)
+		},
+	})
+	f.must(Reset(t.Context(), busy, shipped))
+	if applied != 2 {
+		t.Errorf("it was applied %d times", applied)
+	}
+	f.is(shipped, nothing)
+	f.edited(shipped)
+}
+
+// A step is refused if the policy changed since it was looked at.
+func TestStepThatIsLate(t *testing.T) {
+	f := newFixture(t)
+	f.ship(f.release("1.0.0"))
+	step, err := Next(f.live(), f.release("2.0.0", second))
+	f.must(err)
+	patched("merge", `{"spec":{"mode":"Audit"}}`)(f)
+	if _, err := step.Try(t.Context(), f.api); !apierrors.IsConflict(err) {
+		t.Errorf("the trial's error is %v", err)
+	}
+	if _, err := step.Do(t.Context(), f.api); !apierrors.IsConflict(err) {
+		t.Errorf("the error is %v", err)
+	}
+	f.must(f.api.Delete(t.Context(), f.policy()))
+	if _, err := step.Do(t.Context(), f.api); !apierrors.IsConflict(err) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// What is in conflict unforeseen is left out then.
+func TestConflictsThatAreNotForeseen(t *testing.T) {
+	f := newFixture(t)
+	one, two := f.release("1.0.0"), f.release("2.0.0", second)
+	f.ship(one)
+	patched("merge", `{"spec":{"mode":"Audit","timeoutMilliseconds":100,"parameters":{"yieldsTo":{"Start":["Restart"]}}}}`)(f)
+	live := f.live()
+	step, err := Next(live, two)
+	f.must(err)
+	step.set = step.plan.configuration(live, f.name, step.plan.shipped.set)
+	_, err = step.Do(t.Context(), f.api)
+	f.must(err)
+	f.edited(two, "spec.mode", "spec.parameters.yieldsTo.Start", "spec.timeoutMilliseconds")
+	f.is(two, func(s *v1alpha1.RegoPolicySpec) {
+		s.Mode, s.TimeoutMilliseconds = "Audit", 100
+		rows(s, func(t map[string]any) { t["Start"] = []any{"Restart"} })
+	})
+}
+
+// Whatever becomes of the record, nothing is lost and nothing is written without end.
+func TestRecords(t *testing.T) {
+	for name, tc := range map[string]struct {
+		do  func(f *fixture, key string)
+		new bool // whether new fields come with the next release
+	}{
+		"left alone": {func(*fixture, string) {}, true},
+		"removed": {func(f *fixture, key string) {
+			patched("merge", `{"metadata":{"annotations":{"`+key+`":null}}}`)(f)
+		}, false},
+		"changed": {func(f *fixture, key string) {
+			patched("merge", `{"metadata":{"annotations":{"`+key+`":"{}"}}}`)(f)
+		}, false},
+		"applied by somebody": {func(f *fixture, key string) {
+			f.kubectl(f.exported(nothing, "version", "spec"), "apply", "--server-side", "--field-manager=gitops", "-f", "FILE")
+		}, true},
+		"removed, and found so": {func(f *fixture, key string) {
+			patched("merge", `{"metadata":{"annotations":{"`+key+`":null}}}`)(f)
+			f.ship(f.release("1.0.0"))
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			one, two := f.release("1.0.0"), f.release("2.0.0", second)
+			f.ship(one)
+			patched("merge", `{"spec":{"parameters":{"yieldsTo":{"Stop":null}}}}`)(f)
+			_, key, err := recorded(one)
+			f.must(err)
+			tc.do(f, key)
+			f.ship(one)
+			f.edited(one, "spec.parameters.yieldsTo.Stop")
+			if tc.do(f, key); name == "removed, and found so" {
+				f.ship(one)
+			}
+			f.ship(two)
+			p := f.policy()
+			if table := string(p.Spec.Parameters.Raw); strings.Contains(table, `"Stop":[`) || strings.Contains(table, `"Pause"`) != tc.new {
+				t.Errorf("the table is %s", table)
+			}
+			f.reset(two)
+			three := f.release("3.0.0", second, third)
+			f.ship(three)
+			f.is(three, nothing)
+		})
+	}
+}

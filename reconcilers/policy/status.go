@@ -1,0 +1,179 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/shipping"
+)
+
+const (
+	fieldOwner = shipping.FieldOwner
+	// maxMessage is how much of a message a condition keeps, maxNote how much an event does; the API server takes 1 kB.
+	maxMessage, maxNote = 4096, 1000
+)
+
+// Reconcile stores the revision that decides for one policy, and shows what became of it. Of an object that the catalog has
+// not seen yet nothing is said.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	policy := &v1alpha1.RegoPolicy{}
+	err := r.Live.Get(ctx, request.NamespacedName, policy)
+	switch {
+	case apierrors.IsNotFound(err):
+		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("reading RegoPolicy %s: %w", request.Name, err)
+	}
+	state, ok := r.Catalog.State(policy.Name)
+	if !ok || state.UID != policy.UID || state.Generation != policy.Generation || !policy.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil // the catalog tells when it has
+	}
+	stored := r.store(ctx, policy, state)
+	err = r.show(ctx, policy, state)
+	if apierrors.IsConflict(err) || apierrors.IsConflict(stored) || apierrors.IsAlreadyExists(stored) { // somebody was faster: look again
+		return ctrl.Result{RequeueAfter: firstRetry}, nil
+	}
+	return ctrl.Result{}, errors.Join(stored, err)
+}
+
+// show writes the status if it has changed, and then tells people if they should know.
+func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, state State) error {
+	if state.Reads.Reason == v1alpha1.ReasonReadsNotSynced && state.Active == "" && policy.Status.ObservedGeneration == policy.Generation {
+		return nil // this replica has just started, and what is in the status is true of the others
+	}
+	before := policy.DeepCopy()
+	policy.Status.ObservedGeneration, policy.Status.ActiveRevision = policy.Generation, state.Active
+	r.judge(policy, state)
+	r.judgeShipment(policy)
+	if equality.Semantic.DeepEqual(before.Status, policy.Status) {
+		return nil
+	}
+	if err := r.Client.Status().Update(ctx, policy, client.FieldOwner(fieldOwner)); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("writing the status of RegoPolicy %s: %w", policy.Name, err)
+	}
+	r.tell(before, policy)
+	return nil
+}
+
+// judge shows what the catalog says.
+func (r *Reconciler) judge(policy *v1alpha1.RegoPolicy, state State) {
+	r.find(policy, v1alpha1.ConditionCompiled, state.Compiled)
+	r.find(policy, v1alpha1.ConditionReadsGranted, state.Reads)
+	active, is := activity(policy, state), metav1.ConditionFalse
+	switch active.Reason {
+	case v1alpha1.ReasonCurrentRevision, v1alpha1.ReasonLastGoodRevision:
+		is = metav1.ConditionTrue
+	}
+	r.set(policy, v1alpha1.ConditionActive, is, active)
+	if active.Reason == v1alpha1.ReasonLastGoodRevision {
+		is = metav1.ConditionFalse
+	}
+	r.set(policy, v1alpha1.ConditionReady, is, active)
+}
+
+// activity tells what decides.
+func activity(policy *v1alpha1.RegoPolicy, state State) Finding {
+	well := state.Compiled.Reason == v1alpha1.ReasonCompiled
+	see := v1alpha1.ConditionCompiled
+	if well {
+		see = v1alpha1.ConditionReadsGranted
+	}
+	switch {
+	case state.Library && well:
+		return Finding{v1alpha1.ReasonCurrentRevision, "Policies that import this library decide with it."}
+	case state.Library:
+		return Finding{
+			v1alpha1.ReasonNoGoodRevision,
+			"Policies that import this library keep to their last good revision, and to the library as it was then. See condition Compiled.",
+		}
+	case state.LastGood:
+		return Finding{
+			v1alpha1.ReasonLastGoodRevision,
+			fmt.Sprintf("The last good revision %s decides, not the present object. See condition %s.", short(state.Active), see),
+		}
+	case state.Active != "":
+		return Finding{v1alpha1.ReasonCurrentRevision, fmt.Sprintf("Revision %s decides.", short(state.Active))}
+	}
+	reason := v1alpha1.ReasonNoGoodRevision
+	if state.Compiled.Reason == v1alpha1.ReasonLibraryMissing {
+		reason = v1alpha1.ReasonLibraryMissing
+	}
+	return Finding{reason, fmt.Sprintf("Nothing decides: requests that it matches follow spec.onError, which is %s. See condition %s.",
+		policy.Spec.OnError, see)}
+}
+
+// judgeShipment shows what became of what the release ships, if that is known.
+func (r *Reconciler) judgeShipment(policy *v1alpha1.RegoPolicy) {
+	s, is, known := r.shipment(policy.Name)
+	switch {
+	case !known, is && s.Reason == "":
+		return
+	case !is:
+		meta.RemoveStatusCondition(&policy.Status.Conditions, string(v1alpha1.ConditionShipped))
+		meta.RemoveStatusCondition(&policy.Status.Conditions, string(v1alpha1.ConditionEdited))
+		return
+	}
+	status := metav1.ConditionFalse
+	if s.Reason == v1alpha1.ReasonShipped {
+		status = metav1.ConditionTrue
+	}
+	r.set(policy, v1alpha1.ConditionShipped, status, s.Finding)
+	switch {
+	case s.Reason == v1alpha1.ReasonNameTaken:
+		meta.RemoveStatusCondition(&policy.Status.Conditions, string(v1alpha1.ConditionEdited))
+	case s.shipped != nil:
+		edited := Finding{v1alpha1.ReasonAsShipped, ""}
+		status = metav1.ConditionFalse
+		if paths := shipping.Edited(policy, s.shipped); len(paths) > 0 {
+			status = metav1.ConditionTrue
+			edited = Finding{v1alpha1.ReasonFieldsEdited, fmt.Sprintf(
+				"Not as shipped: %s. To give them back: kubectl sallyport policies reset %s", strings.Join(paths, ", "), policy.Name,
+			)}
+		}
+		r.set(policy, v1alpha1.ConditionEdited, status, edited)
+	}
+}
+
+// find shows a finding.
+func (r *Reconciler) find(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, f Finding) {
+	switch f.Reason {
+	case "":
+		meta.RemoveStatusCondition(&policy.Status.Conditions, string(t))
+	case v1alpha1.ReasonCompiled, v1alpha1.ReasonReadsGranted:
+		r.set(policy, t, metav1.ConditionTrue, f)
+	case v1alpha1.ReasonReadsNotSynced:
+		r.set(policy, t, metav1.ConditionUnknown, f)
+	default:
+		r.set(policy, t, metav1.ConditionFalse, f)
+	}
+}
+
+func (r *Reconciler) set(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, status metav1.ConditionStatus, f Finding) {
+	c := t.Condition(status, f.Reason, policy.Generation, cut(f.Message, maxMessage))
+	c.LastTransitionTime = metav1.NewTime(r.Now().Truncate(time.Second))
+	meta.SetStatusCondition(&policy.Status.Conditions, c)
+}
+
+// short is as much of a revision as people need.
+func short(revision string) string { return revision[:min(len(revision), 10)] }
+
+func cut(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "")
+	}
+	return text
+}
