@@ -3,10 +3,15 @@ package main
 import (
 	"fmt"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,10 +21,13 @@ import (
 // scheme knows the kinds that the plugin reads and writes.
 var scheme = runtime.NewScheme()
 
-func init() { utilruntime.Must(v1alpha1.AddToScheme(scheme)) }
+func init() {
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+}
 
-// Both kinds as the API server names them.
-const machineKind, operationKind = "VirtualMachine", "VirtualMachineOperation"
+// The kinds as the API server names them.
+const machineKind, operationKind, policyKind = "VirtualMachine", "VirtualMachineOperation", "RegoPolicy"
 
 // qps and burst are enough for what one command asks at once.
 const qps, burst = 50, 100
@@ -27,6 +35,7 @@ const qps, burst = 50, 100
 // cluster is where a command works: an API server, and a namespace.
 type cluster struct {
 	client.WithWatch
+	config    *rest.Config
 	namespace string
 }
 
@@ -47,15 +56,22 @@ func (p *plugin) connect() (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	return &cluster{WithWatch: c, namespace: namespace}, nil
+	return &cluster{WithWatch: c, config: config, namespace: namespace}, nil
 }
 
-// mapper knows the two kinds by heart, which saves asking the API server for all that it serves.
+// mapper knows the kinds by heart, which saves asking the API server for all that it serves.
 func mapper() meta.RESTMapper {
-	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion})
+	m := meta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{machineKind, operationKind} {
 		m.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
+	m.Add(v1alpha1.GroupVersion.WithKind(policyKind), meta.RESTScopeRoot)
+	m.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
+	m.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	m.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
+	m.Add(admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration"), meta.RESTScopeRoot)
 	return m
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
@@ -16,21 +17,32 @@ func TestDocsListTheCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := "| command | what it does |\n| --- | --- |\n"
-	for _, command := range newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command().Commands() {
-		table += fmt.Sprintf("| `kubectl sallyport %s` | %s |\n", command.Use, command.Short)
+	var list func(prefix string, commands []*cobra.Command)
+	list = func(prefix string, commands []*cobra.Command) {
+		for _, command := range commands {
+			use := strings.ReplaceAll(command.Use, "|", `\|`)
+			table += fmt.Sprintf("| `%s %s` | %s |\n", prefix, use, command.Short)
+			list(prefix+" "+command.Name(), command.Commands())
+		}
 	}
+	list("kubectl sallyport", newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command().Commands())
 	if !strings.Contains(string(page), table) {
 		t.Errorf("docs/kubectl.md does not have the commands as they are:\n%s", table)
 	}
-	flags := "| flag | what it means |\n| --- | --- |\n"
-	for _, name := range []string{"force", "wait", "timeout", "deadline", "ttl", "dry-run", "to", "node-selector"} {
-		migrate, _, err := newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command().Find([]string{"migrate"})
+	for name, flags := range map[string][]string{
+		"migrate": {"force", "wait", "timeout", "deadline", "ttl", "dry-run", "to", "node-selector"},
+		"release": {"all", "force", "dry-run", "timeout"},
+	} {
+		command, _, err := newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command().Find([]string{name})
 		if err != nil {
 			t.Fatal(err)
 		}
-		flags += fmt.Sprintf("| `--%s` | %s |\n", name, migrate.Flags().Lookup(name).Usage)
-	}
-	if !strings.Contains(string(page), flags) {
-		t.Errorf("docs/kubectl.md does not have the flags as they are:\n%s", flags)
+		table := "| flag | what it means |\n| --- | --- |\n"
+		for _, flag := range flags {
+			table += fmt.Sprintf("| `--%s` | %s |\n", flag, command.Flags().Lookup(flag).Usage)
+		}
+		if !strings.Contains(string(page), table) {
+			t.Errorf("docs/kubectl.md does not have the flags of %s as they are:\n%s", name, table)
+		}
 	}
 }

@@ -13,18 +13,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
 // stack is what the tests that need a cluster share: a control plane with Sallyport's webhooks, but without its reconcilers,
-// so that nobody but the tests says how a machine is.
+// so that nobody but the tests says how a machine is. They run only for as long as it takes to ship the policies.
 type stack struct {
 	dir       string
 	plane     *env.ControlPlane
@@ -34,12 +35,17 @@ type stack struct {
 var started *stack
 
 func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard()) // as main does
 	code := m.Run()
 	if started != nil {
 		if err := started.stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = max(code, 1)
 		}
+	}
+	if err := stopBare(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
 	}
 	os.Exit(code)
 }
@@ -63,39 +69,38 @@ func (s *stack) start(ctx context.Context) (err error) {
 	if err := os.Setenv("PATH", s.dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		return err
 	}
-	crds, err := charts.CRDs()
+	// Watches are ended by the API server after a second or two, as they are in a cluster after an hour.
+	s.plane, err = env.Start(ctx, env.Options{APIServerFlags: map[string]string{"min-request-timeout": "1"}})
 	if err != nil {
 		return err
 	}
-	// Watches are ended by the API server after a second or two, as they are in a cluster after an hour.
-	s.plane, err = env.Start(ctx, env.Options{CRDs: crds, APIServerFlags: map[string]string{"min-request-timeout": "1"}})
-	if err != nil {
+	o := install.Options{Binary: filepath.Join(s.dir, "sallyport")}
+	if s.sallyport, err = install.Start(ctx, s.plane, o); err != nil {
+		return err
+	}
+	if err := s.sallyport.Stop(); err != nil {
 		return err
 	}
 	if err := s.lead(ctx); err != nil {
 		return err
 	}
-	s.sallyport, err = install.Start(ctx, s.plane, install.Options{Binary: filepath.Join(s.dir, "sallyport")})
-	return err
+	return s.sallyport.Resume(ctx, o)
 }
 
-// lead holds the lease of Sallyport's leader, so that the manager runs no reconcilers.
+// lead takes the lease of Sallyport's leader, which has ended, so that the next manager runs no reconcilers.
 func (s *stack) lead(ctx context.Context) error {
 	c, err := client.New(s.plane.Config, client.Options{})
 	if err != nil {
 		return err
 	}
-	err = c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: install.Namespace}})
-	if err != nil {
+	lease := &coordinationv1.Lease{}
+	if err := c.Get(ctx, types.NamespacedName{Namespace: install.Namespace, Name: "sallyport-manager"}, lease); err != nil {
 		return err
 	}
 	now := metav1.NewMicroTime(time.Now())
-	return c.Create(ctx, &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: "sallyport-manager"},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: new("the tests"), LeaseDurationSeconds: new(int32(86400)), AcquireTime: &now, RenewTime: &now,
-		},
-	})
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("the tests"), new(int32(86400))
+	lease.Spec.AcquireTime, lease.Spec.RenewTime = &now, &now
+	return c.Update(ctx, lease)
 }
 
 func (s *stack) stop() error {

@@ -74,20 +74,25 @@ func TestTexts(t *testing.T) {
 			if err := render(&got, r, now); err != nil {
 				t.Fatal(err)
 			}
-			file := filepath.Join("testdata", name+".txt")
-			if os.Getenv("UPDATE") != "" {
-				if err := os.WriteFile(file, []byte(got.String()), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.String() != string(want) {
-				t.Errorf("people read\n%s\nand should read\n%s", got.String(), want)
-			}
+			golden(t, filepath.Join("testdata", name+".txt"), got.String())
 		})
+	}
+}
+
+// golden compares with a file. UPDATE=1 writes it anew.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("people read\n%s\nand should read\n%s", got, want)
 	}
 }
 

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/shipping"
+	"sallyport.dev/sallyport/replicas"
+)
+
+// What people read of policies in every state. UPDATE=1 writes it anew.
+func TestPolicyTexts(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 14, 5, 0, time.UTC)
+	given, err := os.ReadFile("testdata/policies.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policies []v1alpha1.RegoPolicy
+	if err := json.Unmarshal(given, &policies); err != nil {
+		t.Fatal(err)
+	}
+	same := map[string]string{"ns/a": "0123456789ab", "ns/b": "0123456789ab"}
+	different := map[string]string{"ns/a": "0123456789ab", "ns/b": "ba9876543210", "ns/c": ""}
+	for name, r := range map[string]report{
+		"policies":      &policiesReport{policies: policies, serving: same},
+		"policies-wide": &policiesReport{policies: policies, wide: true, serving: different},
+		"policy":        &policyReport{policy: &policies[2]},
+		"policy-good":   &policyReport{policy: &policies[0]},
+		"library":       &policyReport{policy: &policies[1]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got strings.Builder
+			if err := render(&got, r, now); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, filepath.Join("testdata", name+".txt"), got.String())
+		})
+	}
+}
+
+// policy is one that is at the API server.
+func policy(name, pkg, mode string) *v1alpha1.RegoPolicy {
+	p := &v1alpha1.RegoPolicy{}
+	p.APIVersion, p.Kind, p.Name = v1alpha1.GroupVersion.String(), policyKind, name
+	p.Spec = v1alpha1.RegoPolicySpec{
+		Package: pkg, Mode: v1alpha1.PolicyMode(mode),
+		Match: &v1alpha1.PolicyMatch{Resources: []v1alpha1.PolicyResources{{
+			APIGroups: []string{"sallyport.dev"}, APIVersions: []string{"*"}, Resources: []string{"virtualmachines"},
+			Operations: []v1alpha1.MatchOperation{v1alpha1.MatchCreate},
+		}}},
+		Modules: []v1alpha1.PolicyModule{{Name: "m.rego", Source: "package " + pkg + "\n"}},
+	}
+	return p
+}
+
+func TestPoliciesAreListed(t *testing.T) {
+	w := newWorld(t)
+	w.plugin("policies", 0, "No RegoPolicies found")
+	good, bad := policy("good", "acme.good", "Enforce"), policy("bad", "acme.bad", "Warn")
+	good.Status = v1alpha1.RegoPolicyStatus{ObservedGeneration: 1, ActiveRevision: "0123456789abcdef", Conditions: []metav1.Condition{
+		{Type: "Active", Status: "True", Reason: "CurrentRevision", LastTransitionTime: metav1.Now()},
+	}}
+	bad.Status = v1alpha1.RegoPolicyStatus{ObservedGeneration: 1, Conditions: []metav1.Condition{
+		{Type: "Compiled", Status: "False", Reason: "CompileFailed", Message: "m.rego:1:1: rego_parse_error", LastTransitionTime: metav1.Now()},
+	}}
+	ns := w.namespace()
+	one, other := lease(ns, "sallyport-replica-a", "a", 15*time.Second), lease(ns, "sallyport-replica-b", "b", 15*time.Second)
+	gone := lease(ns, "sallyport-replica-c", "c", 15*time.Second)
+	gone.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-time.Hour)))
+	one.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa"}
+	other.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa"}
+	w.make(good, bad, one, other, gone)
+	const table = "" +
+		"NAME  MODE     ACTIVE   REVISION    EDITED\n" +
+		"bad   Warn     unknown  -           -\n" +
+		"good  Enforce  current  0123456789  -\n\n" +
+		"bad:\n" +
+		"  CompileFailed for 0s: m.rego:1:1: rego_parse_error\n"
+	r := w.plugin("policies", 0)
+	if got := steady(r.stdout); got != table {
+		t.Errorf("the user reads\n%s\nand should read\n%s", got, table)
+	}
+	other.Annotations[replicas.PoliciesAnnotation] = "bbbb"
+	w.must(w.Update(t.Context(), other))
+	w.plugin("policies", 0, "The replicas do not have the same policies", "  "+ns+"/sallyport-replica-a  aaaa\n  "+ns+"/sallyport-replica-b  bbbb\n")
+
+	w.plugin("policies rego/bad", 0, "RegoPolicy bad, package acme.bad\n", "CREATE of virtualmachines in sallyport.dev", "m.rego:1:1: rego_parse_error")
+	w.plugin("policies nothing", 1, `Error from server (NotFound): regopolicies.sallyport.dev "nothing" not found`)
+	if got := w.plugin("policies -o name", 0).stdout; got != "regopolicy.sallyport.dev/bad\nregopolicy.sallyport.dev/good\n" {
+		t.Errorf("the names are %q", got)
+	}
+	list := &v1alpha1.RegoPolicyList{}
+	if err := yaml.Unmarshal([]byte(w.plugin("policies -o yaml", 0).stdout), list); err != nil || list.Kind != "RegoPolicyList" || len(list.Items) != 2 {
+		t.Errorf("as YAML it is %+v, %v", list, err)
+	}
+	object := &v1alpha1.RegoPolicy{}
+	if err := json.Unmarshal([]byte(w.plugin("policies good -o json", 0).stdout), object); err != nil || object.Kind != policyKind || object.Name != "good" {
+		t.Errorf("as JSON it is %+v, %v", object, err)
+	}
+	if got := w.plugin("policies good -o jsonpath={.spec.mode}", 0).stdout; got != "Enforce" {
+		t.Errorf("the mode is %q", got)
+	}
+	w.plugin("policies good -o wide", 0, "NAME  MODE     ACTIVE   REVISION    EDITED  PACKAGE    ON-ERROR  TESTS    AGE")
+	nobody := w.userWith("policies-nobody")
+	w.pluginAs(nobody, "policies", 1, `Error from server (Forbidden): regopolicies.sallyport.dev is forbidden`)
+	reader := w.userWith("policies-reader", "list regopolicies.sallyport.dev")
+	w.pluginAs(reader, "policies", 0, "bad   Warn")
+}
+
+// steady leaves out how long something is so, for a machine that is slow.
+func steady(text string) string {
+	for _, word := range strings.Fields(text) {
+		if d, err := time.ParseDuration(strings.TrimSuffix(word, ":")); err == nil && d < time.Hour {
+			text = strings.Replace(text, "for "+word, "for 0s:", 1)
+		}
+	}
+	return text
+}
+
+// release makes the ConfigMap of a release, and ships what is in it.
+func (w *world) release(version string, policies ...*v1alpha1.RegoPolicy) *corev1.ConfigMap {
+	w.Helper()
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.namespace(), Name: "gate-policies",
+			Labels: map[string]string{nameLabel: product}, Annotations: map[string]string{shipping.ReleaseAnnotation: version},
+		},
+		Data: map[string]string{},
+	}
+	for _, p := range policies {
+		text, err := yaml.Marshal(p)
+		w.must(err)
+		cm.Data[p.Name+".yaml"] = string(text)
+	}
+	w.make(cm)
+	shipped, err := shipping.Read(cm)
+	w.must(err)
+	for i := range shipped {
+		w.must(shipping.Reset(w.Context(), w.Client, &shipped[i]))
+		w.Cleanup(func() { w.forget(&shipped[i]) })
+	}
+	return cm
+}
+
+func (w *world) edit(name, patch string) {
+	w.Helper()
+	if _, errs, code := w.plane.Kubectl(w.Context(), "patch", "rego", name, "--type=merge", "-p", patch); code != 0 {
+		w.Fatal(errs)
+	}
+}
+
+func (w *world) spec(name string) *v1alpha1.RegoPolicySpec {
+	w.Helper()
+	p := &v1alpha1.RegoPolicy{}
+	w.must(w.Get(w.Context(), client.ObjectKey{Name: name}, p))
+	return &p.Spec
+}
+
+func TestPoliciesReset(t *testing.T) {
+	w := newWorld(t)
+	w.plugin("policies reset --all", 1, "there is no ConfigMap with shipped policies", "is Sallyport installed?")
+	w.release("1.2.3", policy("alpha", "acme.alpha", "Enforce"), policy("beta", "acme.beta", "Enforce"))
+	own := policy("own", "acme.own", "Audit")
+	own.TypeMeta = metav1.TypeMeta{}
+	w.make(own)
+
+	w.plugin("policies reset --all", 0, "Nothing to give back: all 2 policies are as release 1.2.3 ships them\n")
+	w.plugin("policies reset alpha", 0, "regopolicy.sallyport.dev/alpha unchanged: nothing of it was edited\n")
+	w.edit("alpha", `{"spec": {"mode": "Warn", "match": {"excludeUsers": ["bob"]}}}`)
+	const edits = "  spec.match.excludeUsers\n  spec.mode\n"
+	w.plugin("policies reset --all --dry-run=client", 0, "regopolicy.sallyport.dev/alpha reset (dry run)\n"+edits)
+	w.plugin("policies reset alpha --dry-run=server", 0, "regopolicy.sallyport.dev/alpha reset (server dry run)\n"+edits)
+	if got := w.spec("alpha"); got.Mode != v1alpha1.ModeWarn || len(got.Match.ExcludeUsers) != 1 {
+		t.Errorf("a dry run has changed something: %+v", got)
+	}
+	reader := w.userWith("resetter", "get,list regopolicies.sallyport.dev", "list configmaps")
+	w.pluginAs(reader, "policies reset alpha", 1, "resetting alpha: ", `cannot patch resource "regopolicies" in API group "sallyport.dev"`)
+	if r := w.plugin("policies reset rego/alpha beta", 0); r.stdout != "regopolicy.sallyport.dev/alpha reset\n"+edits+
+		"regopolicy.sallyport.dev/beta unchanged: nothing of it was edited\n" {
+		t.Errorf("the user reads %s", r.stdout)
+	}
+	if got := w.spec("alpha"); got.Mode != v1alpha1.ModeEnforce || got.Match.ExcludeUsers != nil {
+		t.Errorf("it was not reset: %+v", got)
+	}
+
+	w.must(w.Delete(t.Context(), &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: "beta"}}))
+	w.plugin("policies reset --all", 0, "regopolicy.sallyport.dev/beta created\n")
+	if got := w.spec("beta").Package; got != "acme.beta" {
+		t.Errorf("made was %s", got)
+	}
+
+	w.edit("beta", `{"spec": {"onError": "Allow"}}`)
+	w.plugin("policies reset own nothing beta", 1,
+		"error: RegoPolicy own is your own, and release 1.2.3 ships none of that name; it ships alpha, beta\n",
+		"error: there is no RegoPolicy nothing, and", "regopolicy.sallyport.dev/beta reset\n  spec.onError\n")
+	w.completes("policies reset alpha", "beta")
+	w.completes("policies", "alpha beta own reset")
+	w.completes("policies alpha", "")
+}
+
+// One broken key of the ConfigMap does not keep the others from being reset.
+func TestPoliciesResetWithABrokenConfigMap(t *testing.T) {
+	w := newWorld(t)
+	cm := w.release("1.2.3", policy("alpha", "acme.alpha", "Enforce"))
+	cm.Data["beta.yaml"] = "kind: Nonsense"
+	w.must(w.Update(t.Context(), cm))
+	w.edit("alpha", `{"spec": {"mode": "Warn"}}`)
+	w.plugin("policies reset --all", 1, cm.Namespace+"/gate-policies, key beta.yaml", "regopolicy.sallyport.dev/alpha reset\n")
+	other := cm.DeepCopy()
+	other.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace(), Name: "x", Labels: cm.Labels, Annotations: cm.Annotations}
+	w.make(other)
+	w.plugin("policies reset alpha", 1, "there are several ConfigMaps with shipped policies: ", "choose one by its namespace, with -n")
+	w.plugin("policies reset alpha -n "+cm.Namespace, 1, "regopolicy.sallyport.dev/alpha unchanged")
+}
+
+func TestPoliciesCommandLines(t *testing.T) {
+	w := &world{T: t}
+	for line, text := range map[string]string{
+		"policies a b":                  "one NAME at a time",
+		"policies svm/a":                "svm/a is not a RegoPolicy",
+		"policies rego/":                "is not a RegoPolicy",
+		"policies -o table":             `"table"`,
+		"policies reset":                "which policy? Name at least one, or give all back with --all",
+		"policies reset a --all":        "names and --all exclude each other",
+		"policies reset a --dry-run=no": "--dry-run=no is not none, server or client",
+		"policies reset svm/a":          "svm/a is not a RegoPolicy",
+	} {
+		w.pluginAs("/nowhere", line, 1, text)
+	}
+}
+
+// completes wants those words to be offered after a line.
+func (w *world) completes(line, want string) {
+	w.Helper()
+	streams, _, out, errs := genericiooptions.NewTestIOStreams()
+	args := append([]string{"__complete", "--kubeconfig=" + w.plane.Kubeconfig()}, strings.Fields(line)...)
+	code := newPlugin(streams).run(w.Context(), append(args, ""))
+	offered, _, _ := strings.Cut(out.String(), ":")
+	var words []string
+	for text := range strings.Lines(offered) {
+		word, _, _ := strings.Cut(strings.TrimSpace(text), "\t")
+		words = append(words, word)
+	}
+	slices.Sort(words)
+	if got := strings.Join(words, " "); code != 0 || got != want {
+		w.Errorf("after %q it offers %q, want %q; exit %d, %s", line, got, want, code, errs)
+	}
+}
+
+// What Helm has installed is what the commands look for.
+func TestTheChartIsFound(t *testing.T) {
+	tm := newTeam(t)
+	tm.must("", "patch", "rego", "operations-applicability", "--type=merge", "-p", `{"spec": {"timeoutMilliseconds": 900}}`)
+	for _, step := range []struct{ line, text string }{
+		{"policies reset operations-applicability", "regopolicy.sallyport.dev/operations-applicability reset\n  spec.timeoutMilliseconds\n"},
+		{"policies reset --all", "Nothing to give back"},
+		{"policies operations-applicability", "; 2000 ms for a decision"},
+		{"release --all --force --dry-run=client", "Deployment sallyport in namespace sallyport-system, to be scaled from "},
+	} {
+		args := append([]string{"sallyport"}, strings.Fields(step.line)...)
+		out, errs, code := started.plane.KubectlAs(t.Context(), started.plane.Kubeconfig(), nil, args...)
+		tm.reads(step.line, result{out, errs, code}, 0, step.text)
+	}
+}
