@@ -50,6 +50,6 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	command.AddCommand(manager.NewCommand(nil), newPolicyCommand(), newMatrixCommand(), newDemoCommand())
+	command.AddCommand(manager.NewCommand(nil), newPolicyCommand(), newMatrixCommand(), newReviewCommand())
 	return command
 }

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/internal/terminal"
+	"sallyport.dev/sallyport/cmd/sallyport/load"
+	"sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/webhooks/catalog"
+)
+
+// defaultUser is who asks if nobody is named: an administrator as kubeadm makes one, without a group that a policy could exempt.
+const defaultUser = "kubernetes-admin"
+
+// clock is the time of requests.
+var clock = time.Now
+
+type reviewOptions struct {
+	files, state []string
+	recursive    bool
+	policies     string
+	operation    string
+	old          string
+	subresource  string
+	namespace    string
+	user         string
+	groups       []string
+	validation   string
+	output       string
+	verbose      bool
+}
+
+func newReviewCommand() *cobra.Command {
+	o := &reviewOptions{}
+	command := &cobra.Command{
+		Use:   "review -f FILE...",
+		Short: "Say what a cluster would answer to a request, without a cluster",
+		Long: `Takes objects through everything that a cluster with Sallyport does to a request: what policies fill in, schema and CEL of
+Sallyport's kinds, and what policies refuse. Exit code 0 if all is admitted, 1 if something is denied, 2 if something could
+not be decided or the command line or a file is wrong.
+
+--state is the whole world: what is not in it does not exist. Good to begin with is
+  kubectl get -A svm,svmop,svsrv,namespaces -o yaml > state.yaml
+What the API server sets (UIDs, times, defaults) may be left out. If it has no Namespace at all, those of the requests are
+taken to exist, without labels of their own. Whether the requester may do something is known only from SubjectAccessReviews
+in it, with spec and status; a policy that asks for one that is not there cannot decide.
+
+An object that the state has is updated, one that it has not is created, unless --operation says else. An update replaces
+the object, as kubectl replace does. Objects are reviewed in the order of files and documents; one that is admitted is part
+of the world for those after it, one that is not leaves nothing behind: as with kubectl create -f on a folder.
+
+Left to the cluster: whether the requester has the right to make the request (kubectl auth can-i), other people's webhooks
+and admission plugins, and the schema of kinds that are not Sallyport's.`,
+		Example: `  sallyport review -f stop.yaml --state state.yaml --as alice
+  kubectl get svm,svmop,ns -A -o yaml | sallyport review -f operations/ --state - -v
+  sallyport review -f vm.yaml --operation DELETE --state state.yaml
+  sallyport review -f web.yaml --subresource scale --state state.yaml   # web.yaml with another number of replicas`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error { return o.run(command) },
+	}
+	o.flags(command)
+	return command
+}
+
+func (o *reviewOptions) flags(command *cobra.Command) {
+	f := command.Flags()
+	f.StringSliceVarP(&o.files, "filename", "f", nil, "files and folders with the objects of the requests; - is standard input")
+	f.BoolVarP(&o.recursive, "recursive", "R", false, "read folders with all that is below them")
+	f.StringSliceVar(&o.state, "state", nil, "files and folders with everything that exists")
+	f.StringVar(&o.policies, "policies", "", "folder of policies, or file with RegoPolicies, in place of the shipped ones")
+	f.StringVar(&o.operation, "operation", "", "CREATE, UPDATE or DELETE (default: UPDATE of what is in the state, CREATE of the rest)")
+	f.StringVar(&o.old, "old", "", "file with the object as it is, for the update or deletion of one object; in place of the state's")
+	f.StringVar(&o.subresource, "subresource", "", "scale: the files have Scales, or objects with the wanted number of replicas")
+	f.StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of objects that do not say theirs")
+	f.StringVar(&o.user, "as", defaultUser, "who makes the request")
+	f.StringArrayVar(&o.groups, "as-group", nil, "a group of the requester; may be repeated")
+	f.StringVar(&o.validation, "validate", string(review.Strict), "what to do about unknown fields, as in kubectl: strict, warn or ignore")
+	f.StringVarP(&o.output, "output", "o", "text", "text or json")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "show what each policy says, and changes of what is denied")
+}
+
+func (o *reviewOptions) run(command *cobra.Command) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	files := &review.Files{Stdin: command.InOrStdin(), Recursive: o.recursive}
+	set, err := o.set(files)
+	if err != nil {
+		return err
+	}
+	requests, state, err := o.read(files)
+	if err != nil {
+		return err
+	}
+	reviewer, err := review.New(review.Options{Policies: set, State: state, Namespace: o.namespace, Now: clock})
+	if err != nil {
+		return err
+	}
+	report, err := reviewer.Review(command.Context(), requests...)
+	if err != nil {
+		return err
+	}
+	if err := o.print(command.OutOrStdout(), command.ErrOrStderr(), report); err != nil {
+		return err
+	}
+	return verdictOf(report)
+}
+
+// check refuses flags that say nothing.
+func (o *reviewOptions) check() error {
+	o.operation = strings.ToUpper(o.operation)
+	known := []struct {
+		flag, value string
+		allowed     []string
+	}{
+		{"operation", o.operation, []string{"", string(admissionv1.Create), string(admissionv1.Update), string(admissionv1.Delete)}},
+		{"subresource", o.subresource, []string{"", review.Scale}},
+		{"validate", o.validation, []string{string(review.Strict), string(review.Warn), string(review.Ignore)}},
+		{"output", o.output, []string{"text", "json"}},
+	}
+	for _, k := range known {
+		if !slices.Contains(k.allowed, k.value) {
+			return fmt.Errorf("--%s %q is not %s", k.flag, k.value, either(k.allowed))
+		}
+	}
+	switch {
+	case len(o.files) == 0:
+		return errors.New("nothing to review: name files with --filename")
+	case o.user == "":
+		return errors.New("--as needs a name")
+	case o.namespace == "":
+		return errors.New("--namespace needs a name")
+	}
+	return nil
+}
+
+// either puts the words of a choice.
+func either(words []string) string {
+	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" })
+	if len(words) == 1 {
+		return words[0]
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+// deliberation is the time that every policy gets, in milliseconds. A slow machine must not change a verdict, as it may in a cluster, where somebody waits.
+const deliberation = int32(60_000)
+
+// set compiles the policies.
+func (o *reviewOptions) set(files *review.Files) (*catalog.Set, error) {
+	objects, err := o.objects(files)
+	if err != nil {
+		return nil, err
+	}
+	for i := range objects {
+		objects[i].Spec.TimeoutMilliseconds = deliberation
+	}
+	return catalog.Compile(objects)
+}
+
+// objects are the policies: shipped, of a folder as policies are written in, or of a file as a cluster shows them.
+func (o *reviewOptions) objects(files *review.Files) ([]v1alpha1.RegoPolicy, error) {
+	if info, err := os.Stat(o.policies); o.policies == "" || err != nil || info.IsDir() {
+		return load.Policies(o.policies)
+	}
+	documents, err := files.Read(o.policies)
+	if err != nil {
+		return nil, err
+	}
+	objects := make([]v1alpha1.RegoPolicy, len(documents))
+	for i, d := range documents {
+		if d.Object["apiVersion"] != v1alpha1.GroupVersion.String() || d.Object["kind"] != "RegoPolicy" {
+			return nil, fmt.Errorf("%s: %v of %v is no RegoPolicy of %s", d.Place(), d.Object["kind"], d.Object["apiVersion"], v1alpha1.GroupVersion)
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(d.Object, &objects[i], true); err != nil {
+			return nil, fmt.Errorf("%s: %w", d.Place(), err)
+		}
+	}
+	return objects, nil
+}
+
+// read gives requests and state, or all that is wrong with the files.
+func (o *reviewOptions) read(files *review.Files) ([]*review.Request, []review.Document, error) {
+	documents, err := files.Read(o.files...)
+	state, stateErr := files.Read(o.state...)
+	old, oldErr := o.readOld(files)
+	if err = errors.Join(err, stateErr, oldErr); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case len(documents) == 0:
+		return nil, nil, fmt.Errorf("nothing to review: there is no object in %s", strings.Join(o.files, ", "))
+	case old != nil && len(documents) > 1:
+		return nil, nil, fmt.Errorf("--old is for a single request, and there are %d: in %s and %s", len(documents), documents[0].Place(), documents[1].Place())
+	}
+	requests := make([]*review.Request, len(documents))
+	for i, d := range documents {
+		requests[i] = &review.Request{
+			Document: d, Operation: admissionv1.Operation(o.operation), Old: old, Subresource: o.subresource,
+			User: review.UserNamed(o.user, o.groups...), Validation: review.Validation(o.validation),
+		}
+	}
+	return requests, state, nil
+}
+
+func (o *reviewOptions) readOld(files *review.Files) (*review.Document, error) {
+	if o.old == "" {
+		return nil, nil
+	}
+	documents, err := files.Read(o.old)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(documents) == 0:
+		return nil, fmt.Errorf("--old: there is no object in %s", o.old)
+	case len(documents) > 1:
+		return nil, fmt.Errorf("--old must have one object: %s is another than %s", documents[1].Place(), documents[0].Place())
+	}
+	return &documents[0], nil
+}
+
+func (o *reviewOptions) print(out, errs io.Writer, report *review.Report) error {
+	if o.output == "text" {
+		p := reviewPrinter{Printer: terminal.NewPrinter(out), errs: errs, verbose: o.verbose, empty: len(o.state) == 0}
+		return p.print(report)
+	}
+	text, err := json.MarshalIndent(report, "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintln(out, string(text))
+	}
+	return err
+}
+
+// verdictOf is the error that gives the exit code. A denial stands whatever could not be decided beside it.
+func verdictOf(report *review.Report) error {
+	all := len(report.Results)
+	switch {
+	case report.Denied > 0 && report.Undecided > 0:
+		return &verdictError{fmt.Sprintf("%d of %d requests denied, %d could not be decided", report.Denied, all, report.Undecided)}
+	case report.Denied > 0:
+		return &verdictError{fmt.Sprintf("%d of %d requests denied", report.Denied, all)}
+	case report.Undecided > 0:
+		return fmt.Errorf("%d of %d requests could not be decided", report.Undecided, all)
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package review
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"sallyport.dev/sallyport/webhooks"
+)
+
+// mutate has the mutating webhooks change the object.
+func (r *Reviewer) mutate(ctx context.Context, p *pending) error {
+	asked, err := r.asked(ctx, p, r.hooks.mutating)
+	if err != nil {
+		return err
+	}
+	for _, name := range asked {
+		response, err := r.ask(ctx, p, name, (*webhooks.Gate).Mutate)
+		if err != nil {
+			return err
+		}
+		if len(response.Patch) == 0 {
+			continue
+		}
+		if err := p.patch(response.Patch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// patch does to the object what the API server does with the answer of a mutating webhook.
+func (p *pending) patch(text []byte) error {
+	patch, err := jsonpatch.DecodePatch(text)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	before, err := p.object.MarshalJSON()
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	after, err := patch.Apply(before)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	patched := &unstructured.Unstructured{}
+	if err := patched.UnmarshalJSON(after); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	p.object = patched
+	p.changed("policies")
+	if p.kind.schema != nil && p.scaled == nil {
+		p.kind.schema.setDefaults(p.object)
+		p.changed("schema")
+	}
+	return nil
+}
+
+// validate has the validating webhooks judge the object.
+func (r *Reviewer) validate(ctx context.Context, p *pending) error {
+	asked, err := r.asked(ctx, p, r.hooks.validating)
+	if err != nil {
+		return err
+	}
+	for _, name := range asked {
+		if _, err := r.ask(ctx, p, name, (*webhooks.Gate).Validate); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asked are the webhooks that the API server would call about the request as it is now.
+func (r *Reviewer) asked(ctx context.Context, p *pending, all []hook) ([]string, error) {
+	names, skipped, err := r.hooks.meeting(ctx, all, p.attributes())
+	if err != nil {
+		return nil, apierrors.NewForbidden(p.resource(), p.id.name, err)
+	}
+	for _, why := range skipped {
+		p.note("%s", why)
+	}
+	if len(names) == 0 && len(skipped) == 0 {
+		r.noteUnsent(ctx, p)
+	}
+	return names, nil
+}
+
+// noteUnsent names policies that match a request of our kinds which the API server sends to no webhook.
+func (r *Reviewer) noteUnsent(ctx context.Context, p *pending) {
+	request, err := p.admissionRequest()
+	if err != nil {
+		return
+	}
+	review, err := reviewOf(request)
+	if err != nil {
+		return
+	}
+	for _, s := range r.set.Select(ctx, request, r.reality.For(request, review.Subject())) {
+		text := fmt.Sprintf("policy %s matches, but is not asked: the webhook configurations of this release do not send %s of %s",
+			s.Name(), p.result.Operation, p.result.Resource)
+		if !slices.Contains(p.result.Notes, text) {
+			p.note("%s", text)
+		}
+	}
+}
+
+// attributes are the request in the API server's terms.
+func (p *pending) attributes() *admission.VersionedAttributes {
+	var object, old runtime.Object
+	if p.object != nil {
+		object = p.object
+	}
+	if p.old != nil && p.result.Operation != admissionv1.Create {
+		old = p.old
+	}
+	u := p.request.User
+	info := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: extraOf(u)}
+	attributes := &admission.VersionedAttributes{
+		Attributes: admission.NewAttributesRecord(object, old, p.gvk(), p.id.namespace, p.id.name, p.kind.resource, p.result.Subresource,
+			admission.Operation(p.result.Operation), nil, false, info),
+		VersionedKind: p.gvk(),
+	}
+	attributes.VersionedObject.Set(object)
+	attributes.VersionedOldObject.Set(old)
+	return attributes
+}
+
+func extraOf(u authenticationv1.UserInfo) map[string][]string {
+	extra := map[string][]string{}
+	for key, values := range u.Extra {
+		extra[key] = values
+	}
+	return extra
+}
+
+// gvk is the kind of what is sent: a Scale, or the object itself.
+func (p *pending) gvk() schema.GroupVersionKind {
+	if p.scaled != nil {
+		return scaleKind
+	}
+	return p.kind.GroupVersionKind
+}
+
+// options are what goes with requests of each operation.
+var options = map[admissionv1.Operation]string{
+	admissionv1.Create: "CreateOptions", admissionv1.Update: "UpdateOptions", admissionv1.Delete: "DeleteOptions",
+}
+
+func (p *pending) admissionRequest() (*admissionv1.AdmissionRequest, error) {
+	no := false
+	kind, resource := metav1.GroupVersionKind(p.gvk()), metav1.GroupVersionResource(p.kind.resource)
+	request := &admissionv1.AdmissionRequest{
+		UID: "00000000-0000-4000-8000-000000000000", Kind: kind, RequestKind: &kind, Resource: resource, RequestResource: &resource,
+		SubResource: p.result.Subresource, RequestSubResource: p.result.Subresource,
+		Name: p.id.name, Namespace: p.id.namespace, Operation: p.result.Operation, UserInfo: p.request.User, DryRun: &no,
+		Options: runtime.RawExtension{Raw: fmt.Appendf(nil, `{"apiVersion":"meta.k8s.io/v1","kind":%q}`, options[p.result.Operation])},
+	}
+	var err error
+	if p.object != nil {
+		request.Object.Raw, err = p.object.MarshalJSON()
+	}
+	if err == nil && p.old != nil && p.result.Operation != admissionv1.Create {
+		request.OldObject.Raw, err = p.old.MarshalJSON()
+	}
+	return request, err
+}
+
+// reviewOf takes the request through the text that the API server would send, so that it is read as strictly as there.
+func reviewOf(request *admissionv1.AdmissionRequest) (*webhooks.Review, error) {
+	text, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}, Request: request,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return webhooks.Decode(text)
+}
+
+// patience is how long a record of one decision may take to be written to memory.
+const patience = time.Minute
+
+// ask puts the request to the policies, as the webhook of that name does.
+func (r *Reviewer) ask(
+	ctx context.Context, p *pending, webhook string,
+	decide func(*webhooks.Gate, context.Context, *webhooks.Review) *admissionv1.AdmissionResponse,
+) (*admissionv1.AdmissionResponse, error) {
+	request, err := p.admissionRequest()
+	if err != nil {
+		return nil, err
+	}
+	review, err := reviewOf(request)
+	if err != nil {
+		return nil, err
+	}
+	var record bytes.Buffer
+	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), &record, false)
+	response := decide(webhooks.NewGate(r.set, r.reality, recorder, r.now), ctx, review)
+	recorder.Close(patience)
+	said, err := verdictsOf(record.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("reading the decision: %w", err)
+	}
+	p.result.Policies = append(p.result.Policies, said...)
+	p.noteForeign(said)
+	p.warn(response.Warnings...)
+	decided := slices.ContainsFunc(said, func(v PolicyVerdict) bool { return v.decides() })
+	if slices.ContainsFunc(said, func(v PolicyVerdict) bool { return v.unknown() }) {
+		p.undecided, p.unjudged = true, !decided
+	}
+	if !response.Allowed {
+		return nil, webhookerrors.ToStatusErr(webhook, response.Result)
+	}
+	p.unjudged = false
+	return response, nil
+}
+
+// noteForeign says what was left out where policies judge a kind without a schema.
+func (p *pending) noteForeign(said []PolicyVerdict) {
+	if p.kind.schema != nil || len(said) == 0 {
+		return
+	}
+	text := fmt.Sprintf("there is no schema of %s here: only Sallyport's policies were asked", p.kind.Kind)
+	if p.kind.guessed {
+		text += fmt.Sprintf(", about resource %s, which is a guess (the state can have the CustomResourceDefinition)", p.result.Resource)
+	}
+	if !slices.Contains(p.result.Notes, text) {
+		p.note("%s", text)
+	}
+}

@@ -1,0 +1,175 @@
+package review
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+// reality answers the facts of requests from a world, by the rules of the facts in a cluster: their store reads live, and what
+// it reads from is the world.
+type reality struct {
+	store *facts.Store
+}
+
+func newReality(w *World) reality {
+	return reality{facts.NewStore(nil, &worldClient{world: w})}
+}
+
+// For gives the reader of one request.
+func (r reality) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
+	return liveReader{r.store.For(request, subject)}
+}
+
+// liveReader reads past the cache: there is none.
+type liveReader struct{ engine.Reader }
+
+// Read answers a policy's question.
+func (r liveReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
+	q.Live = true
+	return r.Reader.Read(ctx, q)
+}
+
+// worldClient is the part of an API server that facts are read with.
+type worldClient struct {
+	client.Client // what facts do not use
+	world         *World
+}
+
+// Get reads an object.
+func (c *worldClient) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	u := into.(*unstructured.Unstructured)
+	gvk := u.GroupVersionKind()
+	found := c.world.get(identity{gvk.GroupKind(), key.Namespace, key.Name})
+	if found == nil && gvk.GroupKind() == namespaceKind && c.world.supposed[key.Name] {
+		found = c.world.supposedNamespace(key.Name)
+	}
+	if found == nil {
+		return apierrors.NewNotFound(schema.GroupResource{Group: gvk.Group, Resource: strings.ToLower(gvk.Kind)}, key.Name)
+	}
+	if err := sameVersion(found, gvk); err != nil {
+		return err
+	}
+	found.DeepCopyInto(u)
+	return nil
+}
+
+// List lists objects.
+func (c *worldClient) List(_ context.Context, into client.ObjectList, options ...client.ListOption) error {
+	list := into.(*unstructured.UnstructuredList)
+	gvk := list.GroupVersionKind()
+	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+	var o client.ListOptions
+	o.ApplyOptions(options)
+	for _, t := range c.world.all(func(t *thing) bool { return t.GroupVersionKind().GroupKind() == gvk.GroupKind() }) {
+		if err := sameVersion(t.Unstructured, gvk); err != nil {
+			return err
+		}
+		switch {
+		case o.Namespace != "" && o.Namespace != t.GetNamespace():
+		case o.LabelSelector != nil && !o.LabelSelector.Matches(labels.Set(t.GetLabels())):
+		case o.FieldSelector != nil && !o.FieldSelector.Matches(fieldsOf{t.Unstructured}):
+		default:
+			list.Items = append(list.Items, *t.DeepCopy())
+		}
+	}
+	return nil
+}
+
+// sameVersion keeps an object from being shown in a version that it is not written in.
+func sameVersion(u *unstructured.Unstructured, wanted schema.GroupVersionKind) error {
+	if u.GroupVersionKind() == wanted {
+		return nil
+	}
+	return fmt.Errorf("%s is in the state as %s, and a policy asks for it as %s; versions cannot be converted without a cluster",
+		identityOf(u), u.GetAPIVersion(), wanted.GroupVersion())
+}
+
+// fieldsOf has the fields of an object that are texts, by their paths.
+type fieldsOf struct{ *unstructured.Unstructured }
+
+// Get gives a field's text.
+func (f fieldsOf) Get(path string) string {
+	text, _, _ := unstructured.NestedString(f.Object, strings.Split(path, ".")...)
+	return text
+}
+
+// Has tells whether there is such a field.
+func (f fieldsOf) Has(path string) bool {
+	_, found, err := unstructured.NestedString(f.Object, strings.Split(path, ".")...)
+	return found && err == nil
+}
+
+var _ fields.Fields = fieldsOf{}
+
+// Create answers a SubjectAccessReview by one that the world has.
+func (c *worldClient) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
+	asked, ok := object.(*authorizationv1.SubjectAccessReview)
+	if !ok {
+		return fmt.Errorf("nothing is created without a cluster, least of all a %T", object)
+	}
+	for i := range c.world.answers {
+		if c.world.answers[i].covers(&asked.Spec) {
+			asked.Status = c.world.answers[i].Status
+			return nil
+		}
+	}
+	return fmt.Errorf("the state does not say so; add this to it, with the answer: %s", template(&asked.Spec))
+}
+
+// covers tells whether the answer is to this question. Groups and UID that the answer does not name are left open by it.
+func (a *answer) covers(asked *authorizationv1.SubjectAccessReviewSpec) bool {
+	is, wanted := a.Spec.ResourceAttributes, asked.ResourceAttributes
+	return a.Spec.User == asked.User && (a.Spec.UID == "" || a.Spec.UID == asked.UID) &&
+		(len(a.Spec.Groups) == 0 || sameTexts(a.Spec.Groups, asked.Groups)) &&
+		is.Verb == wanted.Verb && is.Group == wanted.Group && is.Resource == wanted.Resource && is.Subresource == wanted.Subresource &&
+		is.Namespace == wanted.Namespace && is.Name == wanted.Name
+}
+
+func sameTexts(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// template is the SubjectAccessReview that would answer, in a line of YAML.
+func template(asked *authorizationv1.SubjectAccessReviewSpec) string {
+	attributes, err := json.Marshal(asked.ResourceAttributes)
+	if err != nil {
+		panic(err) // of texts only
+	}
+	return fmt.Sprintf(`{"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": %q, "resourceAttributes": %s}, "status": {"allowed": true}}`,
+		asked.User, attributes)
+}
+
+// RESTMapper says which kind a resource is of.
+func (c *worldClient) RESTMapper() meta.RESTMapper { return kindMapper{kinds: c.world.kinds} }
+
+// kindMapper knows the kinds of resources that have been seen.
+type kindMapper struct {
+	meta.RESTMapper // what facts do not use
+	kinds           *kinds
+}
+
+// KindFor gives the kind of a resource.
+func (m kindMapper) KindFor(resource schema.GroupVersionResource) (schema.GroupVersionKind, error) {
+	for gvk, k := range m.kinds.known {
+		if k.resource == resource {
+			return gvk, nil
+		}
+	}
+	return schema.GroupVersionKind{}, &meta.NoResourceMatchError{PartialResource: resource}
+}

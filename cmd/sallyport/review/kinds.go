@@ -1,0 +1,209 @@
+package review
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
+)
+
+// kind is what the API server knows of one kind in one version.
+type kind struct {
+	schema.GroupVersionKind
+	resource   schema.GroupVersionResource
+	namespaced bool
+	// guessed tells that resource and scope are not known but taken to be as is usual.
+	guessed bool
+	// schema is nil for kinds that are not ours.
+	schema *kindSchema
+	scale  scalePaths
+}
+
+// kindSchema is what objects of a kind have to be like.
+type kindSchema struct {
+	structural *structuralschema.Structural
+	openAPI    validation.SchemaValidator
+	rules      *cel.Validator
+	status     bool // it has the status subresource
+}
+
+// kinds are all that are known: ours by their definitions, Kubernetes' own by convention, others by definitions in the state.
+type kinds struct {
+	known map[schema.GroupVersionKind]*kind
+}
+
+// ourKinds are those of the chart.
+var ourKinds = sync.OnceValues(func() (*kinds, error) {
+	crds, err := charts.CRDs()
+	if err != nil {
+		return nil, err
+	}
+	return newKinds(crds)
+})
+
+// newKinds reads definitions.
+func newKinds(crds []*apiextensionsv1.CustomResourceDefinition) (*kinds, error) {
+	k := &kinds{known: map[schema.GroupVersionKind]*kind{}}
+	for _, crd := range crds {
+		if err := k.define(crd); err != nil {
+			return nil, fmt.Errorf("definition %s: %w", crd.Name, err)
+		}
+	}
+	return k, nil
+}
+
+func (k *kinds) define(crd *apiextensionsv1.CustomResourceDefinition) error {
+	for i := range crd.Spec.Versions {
+		version := &crd.Spec.Versions[i]
+		defined := named(crd, version)
+		schema, err := newKindSchema(version)
+		if err != nil {
+			return err
+		}
+		defined.schema = schema
+		k.known[defined.GroupVersionKind] = defined
+	}
+	return nil
+}
+
+// learn takes names and scope from a definition in the state. Its schema is not ours to apply.
+func (k *kinds) learn(crd *apiextensionsv1.CustomResourceDefinition) {
+	for i := range crd.Spec.Versions {
+		learned := named(crd, &crd.Spec.Versions[i])
+		if _, ours := k.known[learned.GroupVersionKind]; !ours {
+			k.known[learned.GroupVersionKind] = learned
+		}
+	}
+}
+
+func named(crd *apiextensionsv1.CustomResourceDefinition, version *apiextensionsv1.CustomResourceDefinitionVersion) *kind {
+	gv := schema.GroupVersion{Group: crd.Spec.Group, Version: version.Name}
+	named := &kind{
+		GroupVersionKind: gv.WithKind(crd.Spec.Names.Kind), resource: gv.WithResource(crd.Spec.Names.Plural),
+		namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
+	}
+	if version.Subresources != nil && version.Subresources.Scale != nil {
+		named.scale = pathsOf(version.Subresources.Scale)
+	}
+	return named
+}
+
+func newKindSchema(version *apiextensionsv1.CustomResourceDefinitionVersion) (*kindSchema, error) {
+	internal := &apiextensions.CustomResourceValidation{}
+	err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(version.Schema.DeepCopy(), internal, nil)
+	if err != nil {
+		return nil, err
+	}
+	structural, err := structuralschema.NewStructural(internal.OpenAPIV3Schema)
+	if err != nil {
+		return nil, err
+	}
+	structural = structural.DeepCopy()
+	if err := defaulting.PruneDefaults(structural); err != nil {
+		return nil, err
+	}
+	openAPI, _, err := validation.NewSchemaValidator(internal.OpenAPIV3Schema)
+	if err != nil {
+		return nil, err
+	}
+	return &kindSchema{
+		structural: structural, openAPI: openAPI, rules: cel.NewValidator(structural, true, celconfig.PerCallLimit),
+		status: version.Subresources != nil && version.Subresources.Status != nil,
+	}, nil
+}
+
+// of gives the kind of a document.
+func (k *kinds) of(d *Document) (*kind, error) {
+	apiVersion, err := d.text("apiVersion")
+	if err != nil {
+		return nil, err
+	}
+	name, err := d.text("kind")
+	if err != nil {
+		return nil, err
+	}
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return nil, d.errorf("apiVersion: %w", err)
+	}
+	gvk := gv.WithKind(name)
+	if found := k.known[gvk]; found != nil {
+		return found, nil
+	}
+	if gv.Group == v1alpha1.GroupName {
+		return nil, d.errorf("there is no kind %s in %s; there are %s", name, apiVersion, k.ours())
+	}
+	found, err := foreign(gvk, metadataText(d.Object, "namespace") != "")
+	if err != nil {
+		return nil, d.errorf("%w", err)
+	}
+	return found, nil
+}
+
+// ours lists our kinds for a message.
+func (k *kinds) ours() string {
+	var names []string
+	for gvk := range maps.Keys(k.known) {
+		if gvk.Group == v1alpha1.GroupName {
+			names = append(names, gvk.Version+" "+gvk.Kind)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// clusterScoped are the kinds of Kubernetes that have no namespace.
+var clusterScoped = []string{
+	"Namespace", "Node", "PersistentVolume", "ComponentStatus", "ClusterRole", "ClusterRoleBinding", "StorageClass", "CSIDriver", "CSINode",
+	"VolumeAttachment", "VolumeAttributesClass", "PriorityClass", "RuntimeClass", "IngressClass", "APIService", "CustomResourceDefinition",
+	"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
+	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "CertificateSigningRequest", "ClusterTrustBundle", "FlowSchema",
+	"PriorityLevelConfiguration", "DeviceClass", "ResourceSlice", "ServiceCIDR", "IPAddress", "StorageVersion", "StorageVersionMigration",
+	"SubjectAccessReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "TokenReview", "SelfSubjectReview",
+}
+
+// foreign is a kind without a definition. Its resource has the usual plural; one that is not Kubernetes' own is taken to be
+// namespaced if the object has a namespace.
+func foreign(gvk schema.GroupVersionKind, hasNamespace bool) (*kind, error) {
+	plural, _ := meta.UnsafeGuessKindToResource(gvk)
+	f := &kind{GroupVersionKind: gvk, resource: plural}
+	switch {
+	case gvk.Group == apiextensionsv1.GroupName || gvk.Group == "apiregistration.k8s.io" || clientgoscheme.Scheme.Recognizes(gvk):
+		f.namespaced = !slices.Contains(clusterScoped, gvk.Kind)
+	case clientgoscheme.Scheme.IsGroupRegistered(gvk.Group) && (gvk.Group == "" || !strings.Contains(gvk.Group, ".")):
+		return nil, fmt.Errorf("there is no kind %s in %s", gvk.Kind, gvk.GroupVersion())
+	default:
+		f.namespaced, f.guessed = hasNamespace, true
+	}
+	f.scale = replicasPaths
+	return f, nil
+}
+
+// definitionOf reads a definition out of the state.
+func definitionOf(d *Document) (*apiextensionsv1.CustomResourceDefinition, error) {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(d.Object, crd); err != nil {
+		return nil, d.errorf("reading the definition: %w", err)
+	}
+	if crd.Spec.Group == "" || crd.Spec.Names.Kind == "" || crd.Spec.Names.Plural == "" {
+		return nil, d.errorf("%w", errors.New("the definition needs spec.group, spec.names.kind and spec.names.plural"))
+	}
+	return crd, nil
+}

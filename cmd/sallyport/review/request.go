@@ -1,0 +1,171 @@
+package review
+
+import (
+	"fmt"
+	"slices"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// Validation says what is done about fields that the schema does not have, as kubectl's --validate does.
+type Validation string
+
+// The ways of kubectl --validate.
+const (
+	Strict Validation = "strict"
+	Warn   Validation = "warn"
+	Ignore Validation = "ignore"
+)
+
+// Request is what somebody would send to a cluster.
+type Request struct {
+	Document
+	// Operation is UPDATE of what is there and CREATE of what is not, if empty.
+	Operation admissionv1.Operation
+	// Old is the object as it is, in place of the world's.
+	Old *Document
+	// Subresource is empty or scale.
+	Subresource string
+	User        authenticationv1.UserInfo
+	Validation  Validation
+}
+
+// UserNamed is a user as the API server knows one who is impersonated.
+func UserNamed(name string, groups ...string) authenticationv1.UserInfo {
+	u := authenticationv1.UserInfo{Username: name, Groups: groups}
+	if namespace, _, err := serviceaccount.SplitUsername(name); err == nil && len(groups) == 0 {
+		u.Groups = serviceaccount.MakeGroupNames(namespace)
+	}
+	everybody := user.AllAuthenticated
+	if name == user.Anonymous {
+		everybody = user.AllUnauthenticated
+	}
+	if !slices.Contains(u.Groups, everybody) {
+		u.Groups = append(slices.Clip(u.Groups), everybody)
+	}
+	return u
+}
+
+// pending is a request on its way through the API server.
+type pending struct {
+	request *Request
+	result  *Result
+	kind    *kind
+	id      identity
+	// object is what was sent, then what becomes of it; nil for a deletion. old is nil for a creation.
+	object, old *unstructured.Unstructured
+	// sent is the object as it was sent.
+	sent   map[string]any
+	stages []stage
+	// scaled is set for the subresource scale: then object and old are Scales, and this is what they belong to.
+	scaled *unstructured.Unstructured
+	// supposed tells that old is not in the world, but as the request has it.
+	supposed bool
+	// undecided is set once a policy could not judge, unjudged once that is why the request is refused.
+	undecided, unjudged bool
+}
+
+// stage is the object after somebody has changed it.
+type stage struct {
+	by     string
+	object map[string]any
+}
+
+// parse finds out what a request is about. An error is about the request's form: no cluster would get to see it.
+func (r *Reviewer) parse(request *Request) (*pending, error) {
+	d := &request.Document
+	k, err := r.world.kinds.of(d)
+	if err != nil {
+		return nil, err
+	}
+	p := &pending{request: request, kind: k, object: (&unstructured.Unstructured{Object: d.Object}).DeepCopy()}
+	p.sent = p.object.DeepCopy().Object
+	namespace := metadataText(d.Object, "namespace")
+	switch {
+	case !k.namespaced:
+		namespace = ""
+	case namespace == "":
+		namespace = r.world.namespace
+	}
+	p.id = identity{k.GroupKind(), namespace, metadataText(d.Object, "name")}
+	if request.Subresource != "" {
+		return p, r.parseScale(p)
+	}
+	if k.GroupVersionKind == scaleKind {
+		return nil, d.errorf("a Scale is a part of something; review it with subresource %s", Scale)
+	}
+	if err := r.findOld(p); err != nil {
+		return nil, err
+	}
+	p.result = p.newResult()
+	return p, nil
+}
+
+// findOld finds the object that the request is about, and with it the operation if that is left open.
+func (r *Reviewer) findOld(p *pending) error {
+	if p.request.Old == nil {
+		p.old = r.world.get(p.id)
+	} else {
+		old, err := r.world.stored(p.request.Old)
+		if err != nil {
+			return err
+		}
+		if id := identityOf(old); id != p.id {
+			return p.request.Old.errorf("the old object is %s, the request in %s is about %s", id, p.request.Place(), p.id)
+		}
+		p.old = old
+	}
+	if p.old != nil {
+		r.world.identify(p.old, metadataText(p.sent, "uid"), metadataText(p.sent, "resourceVersion"))
+	}
+	if p.request.Operation == "" {
+		p.request.Operation = admissionv1.Create
+		if p.old != nil && p.id.name != "" {
+			p.request.Operation = admissionv1.Update
+		}
+	}
+	switch {
+	case p.request.Operation == admissionv1.Create && p.request.Old != nil:
+		return p.request.errorf("there is no old object when one is created")
+	case p.request.Operation != admissionv1.Create && p.id.name == "":
+		return p.request.errorf("metadata.name is missing; only what is created can have its name made from generateName")
+	case p.request.Operation == admissionv1.Delete && p.old == nil:
+		old, err := r.world.stored(&p.request.Document)
+		if err != nil {
+			return err
+		}
+		p.old, p.supposed = old, true
+	}
+	return nil
+}
+
+func (p *pending) newResult() *Result {
+	gv := p.kind.GroupVersion().String()
+	return &Result{
+		File: p.request.File, Line: p.request.Line, Operation: p.request.Operation, Subresource: p.request.Subresource,
+		APIVersion: gv, Kind: p.kind.Kind, Resource: p.kind.resource.GroupResource().String(),
+		Namespace: p.id.namespace, Name: p.id.name, User: p.request.User, Verdict: Admitted,
+	}
+}
+
+// changed remembers who made what of the object.
+func (p *pending) changed(by string) {
+	p.stages = append(p.stages, stage{by, p.object.DeepCopy().Object})
+}
+
+func (p *pending) note(format string, args ...any) {
+	p.result.Notes = append(p.result.Notes, fmt.Sprintf(format, args...))
+}
+
+func (p *pending) resource() schema.GroupResource { return p.kind.resource.GroupResource() }
+
+// metadataText gives a text of an object's metadata, which may have any shape.
+func metadataText(object map[string]any, field string) string {
+	text, _, _ := unstructured.NestedString(object, "metadata", field)
+	return text
+}

@@ -1,0 +1,121 @@
+package review
+
+import (
+	"encoding/json"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// Verdict is what comes of a request.
+type Verdict string
+
+// The verdicts.
+const (
+	Admitted Verdict = "admitted"
+	Denied   Verdict = "denied"
+	// Undecided: a policy could not judge, so that a cluster may say either.
+	Undecided Verdict = "undecided"
+)
+
+// Report is everything that was reviewed. Its JSON is a stable format: fields are added, never changed.
+type Report struct {
+	Results   []*Result `json:"results"`
+	Admitted  int       `json:"admitted"`
+	Denied    int       `json:"denied"`
+	Undecided int       `json:"undecided"`
+	// Warnings are about the state, not about a request.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+func (r *Report) add(result *Result) {
+	r.Results = append(r.Results, result)
+	switch result.Verdict {
+	case Admitted:
+		r.Admitted++
+	case Denied:
+		r.Denied++
+	default:
+		r.Undecided++
+	}
+}
+
+// Result is what a cluster would answer to one request.
+type Result struct {
+	File        string                    `json:"file,omitempty"`
+	Line        int                       `json:"line,omitempty"`
+	Operation   admissionv1.Operation     `json:"operation"`
+	Subresource string                    `json:"subresource,omitempty"`
+	APIVersion  string                    `json:"apiVersion"`
+	Kind        string                    `json:"kind"`
+	Resource    string                    `json:"resource"` // with its group, as in "virtualmachines.sallyport.dev"
+	Namespace   string                    `json:"namespace,omitempty"`
+	Name        string                    `json:"name"`
+	User        authenticationv1.UserInfo `json:"user"`
+	Verdict     Verdict                   `json:"verdict"`
+	// Status is what the client gets in place of the object, unless the request is admitted.
+	Status *metav1.Status `json:"status,omitempty"`
+	// Warnings that the client gets, in any case.
+	Warnings []string `json:"warnings,omitempty"`
+	// Changes are what the cluster makes of the object that was sent, without what it sets in every object.
+	Changes []Change `json:"changes,omitempty"`
+	// Policies are those that were asked, and what each said.
+	Policies []PolicyVerdict `json:"policies,omitempty"`
+	// Notes say what the verdict does not rest on.
+	Notes []string `json:"notes,omitempty"`
+	// Object is what would be stored, or sent to the policies if the request is not admitted; absent after a deletion.
+	Object map[string]any `json:"object,omitempty"`
+}
+
+// PolicyVerdict is what one policy said.
+type PolicyVerdict struct {
+	Policy string `json:"policy"`
+	// Endpoint is mutate or validate.
+	Endpoint string              `json:"endpoint"`
+	Mode     v1alpha1.PolicyMode `json:"mode"`
+	// Verdict is allowed, denied, warned, audited, error_denied or error_allowed.
+	Verdict  string          `json:"verdict"`
+	Denials  []engine.Denial `json:"denials,omitempty"`
+	Warnings []string        `json:"warnings,omitempty"`
+	Patches  []engine.Patch  `json:"patches,omitempty"`
+	// Cause and Error tell why the policy could not judge.
+	Cause engine.Cause `json:"cause,omitempty"`
+	Error string       `json:"error,omitempty"`
+}
+
+// verdictsOf reads the line that a decision left in the record.
+func verdictsOf(line []byte) ([]PolicyVerdict, error) {
+	var record webhooks.Record
+	if err := json.Unmarshal(line, &record); err != nil {
+		return nil, err
+	}
+	all := make([]PolicyVerdict, len(record.Policies))
+	for i, p := range record.Policies {
+		all[i] = PolicyVerdict{
+			Policy: p.Policy, Endpoint: record.Endpoint, Mode: p.Mode, Verdict: p.Verdict,
+			Denials: p.Denials, Warnings: p.Warnings, Patches: p.Patches, Cause: p.Cause, Error: p.Error,
+		}
+	}
+	return all, nil
+}
+
+// decides tells whether what the policy says makes a verdict of the request.
+func (p *PolicyVerdict) decides() bool { return p.Verdict == "denied" }
+
+// unknown tells whether the policy could have said something else in a cluster, or cannot judge such a request at all.
+func (p *PolicyVerdict) unknown() bool {
+	if p.Mode != v1alpha1.ModeEnforce {
+		return false
+	}
+	if p.Verdict == "error_denied" {
+		return true
+	}
+	// With onError: Allow a cluster admits what its policy does not understand; here it is only that something was not known.
+	return p.Verdict == "error_allowed" && p.Cause != engine.InputNotUnderstood && p.Cause != engine.EvaluationFailed &&
+		p.Cause != engine.ContractViolated
+}

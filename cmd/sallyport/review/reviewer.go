@@ -1,0 +1,413 @@
+package review
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
+)
+
+// Reviewer answers requests as a cluster would that has the world as its objects. What it admits becomes part of the world.
+type Reviewer struct {
+	world   *World
+	hooks   *hooks
+	set     *catalog.Set
+	reality reality
+	now     func() time.Time
+}
+
+// Options are what a Reviewer is made of.
+type Options struct {
+	// Policies are those that are active.
+	Policies *catalog.Set
+	// State is everything there is.
+	State []Document
+	// Namespace of objects that do not say theirs.
+	Namespace string
+	// Now is the time of every request.
+	Now func() time.Time
+}
+
+// New makes a reviewer. The error joins all that is wrong with the state.
+func New(o Options) (*Reviewer, error) {
+	known, err := ourKinds()
+	if err != nil {
+		return nil, err
+	}
+	h, err := chartHooks()
+	if err != nil {
+		return nil, err
+	}
+	world, err := newWorld(&kinds{maps.Clone(known.known)}, o.State, o.Namespace, o.Now)
+	if err != nil {
+		return nil, err
+	}
+	return &Reviewer{world: world, hooks: h, set: o.Policies, reality: newReality(world), now: o.Now}, nil
+}
+
+// Review answers requests one after another. An error says that one of them has no form that a cluster could get to see.
+func (r *Reviewer) Review(ctx context.Context, requests ...*Request) (*Report, error) {
+	report := &Report{Warnings: r.world.warnings}
+	for _, request := range requests {
+		result, err := r.review(ctx, request)
+		if err != nil {
+			return nil, err
+		}
+		report.add(result)
+	}
+	return report, nil
+}
+
+func (r *Reviewer) review(ctx context.Context, request *Request) (*Result, error) {
+	p, err := r.parse(request)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case p.scaled != nil:
+		err = r.scale(ctx, p)
+	case p.result.Operation == admissionv1.Create:
+		err = r.create(ctx, p)
+	case p.result.Operation == admissionv1.Update:
+		err = r.update(ctx, p)
+	default:
+		err = r.remove(ctx, p)
+	}
+	return p.result, p.conclude(err)
+}
+
+// conclude makes the result out of what the API server would return.
+func (p *pending) conclude(err error) error {
+	switch {
+	case err != nil:
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) {
+			return p.request.errorf("%w", err)
+		}
+		s := status.Status()
+		s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		p.result.Status, p.result.Verdict = &s, Denied
+		if p.unjudged {
+			p.result.Verdict = Undecided
+		}
+	case p.undecided:
+		p.result.Verdict = Undecided
+	}
+	p.noteUnchecked()
+	if p.object != nil {
+		p.result.Object = p.object.Object
+		p.result.Name = p.object.GetName()
+		p.result.Changes = p.changes()
+	}
+	return nil
+}
+
+// noteUnchecked says where an admission says little.
+func (p *pending) noteUnchecked() {
+	if p.supposed {
+		p.note("%s is not in the state; it is taken to be as %s has it", p.id, p.request.Place())
+	}
+	switch {
+	case p.kind.schema == nil && len(p.result.Policies) == 0 && p.result.Verdict == Admitted:
+		p.note("no policy is about this, and there is no schema of %s here: nothing was checked", p.kind.Kind)
+	case p.kind.Group == v1alpha1.GroupName && p.kind.Kind == "RegoPolicy" && p.result.Operation != admissionv1.Delete:
+		p.note("a cluster also compiles the policy and runs its tests, as sallyport policy check and sallyport policy test do")
+	}
+}
+
+// decode reads the object as the API server does: fields that it does not know are refused, warned of or dropped.
+func (r *Reviewer) decode(p *pending) error {
+	if p.kind.schema == nil {
+		return p.decodeForeign()
+	}
+	unknown, err := p.kind.schema.prune(p.object)
+	if err == nil && len(unknown) > 0 && p.request.Validation == Strict {
+		problems := make([]string, len(unknown))
+		for i, name := range unknown {
+			problems[i] = fmt.Sprintf("unknown field %q", name)
+		}
+		err = fmt.Errorf("strict decoding error: %s", strings.Join(problems, ", "))
+	}
+	if err != nil {
+		p.object.Object = p.sent
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"%s in version %q cannot be handled as a %[1]s: %[3]v", p.kind.Kind, p.kind.Version, err))
+	}
+	for _, name := range unknown {
+		if p.request.Validation == Warn {
+			p.warn(fmt.Sprintf("unknown field %q", name))
+		}
+	}
+	p.changed("schema")
+	p.kind.schema.setDefaults(p.object)
+	p.changed("schema")
+	p.object.SetNamespace(p.id.namespace)
+	return nil
+}
+
+// decodeForeign reads the metadata of an object without a schema, which every kind has alike.
+func (p *pending) decodeForeign() error {
+	if _, _, err := objectmeta.GetObjectMeta(p.object.Object, false); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %[1]s: %[3]v", p.kind.Kind, p.kind.Version, err))
+	}
+	p.object.SetNamespace(p.id.namespace)
+	return nil
+}
+
+func (p *pending) warn(texts ...string) { p.result.Warnings = append(p.result.Warnings, texts...) }
+
+// create is POST.
+func (r *Reviewer) create(ctx context.Context, p *pending) error {
+	if err := r.decode(p); err != nil {
+		return err
+	}
+	wipe(p.object)
+	if err := r.checkNamespace(p); err != nil {
+		return err
+	}
+	if err := r.mutate(ctx, p); err != nil {
+		return err
+	}
+	p.object.SetCreationTimestamp(metav1.NewTime(r.now().UTC().Truncate(time.Second)))
+	p.object.SetUID(r.world.newUID())
+	if p.object.GetName() == "" && p.object.GetGenerateName() != "" {
+		p.object.SetName(r.generateName(p))
+	}
+	p.id.name = p.object.GetName()
+	if err := r.validateNew(ctx, p); err != nil {
+		return err
+	}
+	if err := r.validate(ctx, p); err != nil {
+		return err
+	}
+	if r.world.get(p.id) != nil {
+		return apierrors.NewAlreadyExists(p.resource(), p.id.name)
+	}
+	return r.store(p)
+}
+
+func (r *Reviewer) validateNew(ctx context.Context, p *pending) error {
+	if s := p.kind.schema; s != nil {
+		if _, said := p.object.Object["status"]; said && s.status {
+			delete(p.object.Object, "status")
+			p.changed("server")
+		}
+		p.object.SetGeneration(1)
+		if errs := s.validateNew(ctx, p.kind, p.object); len(errs) > 0 {
+			return apierrors.NewInvalid(p.kind.GroupKind(), p.object.GetName(), errs)
+		}
+		p.warn(finalizerWarnings(p.object, nil)...)
+	} else if p.object.GetName() == "" && !slices.Contains(nameless, p.kind.Group) {
+		return apierrors.NewInvalid(p.kind.GroupKind(), "", field.ErrorList{
+			field.Required(field.NewPath("metadata", "name"), "name or generateName is required"),
+		})
+	}
+	return nil
+}
+
+// nameless are the groups whose objects are questions, and not stored.
+var nameless = []string{authenticationv1.GroupName, authorizationv1.GroupName}
+
+// wipe removes what only the API server sets.
+func wipe(u *unstructured.Unstructured) {
+	for _, name := range []string{"creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"} {
+		unstructured.RemoveNestedField(u.Object, "metadata", name)
+	}
+}
+
+// generateName numbers names instead of making random ones, so that the same files get the same answer.
+func (r *Reviewer) generateName(p *pending) string {
+	const most, digits = 63, 5
+	base := p.object.GetGenerateName()
+	base = base[:min(len(base), most-digits)]
+	for n := 1; ; n++ {
+		name := fmt.Sprintf("%s%0*d", base, digits, n)
+		if r.world.get(identity{p.id.GroupKind, p.id.namespace, name}) == nil {
+			return name
+		}
+	}
+}
+
+// immortal are the namespaces that every cluster has.
+var immortal = map[string]bool{metav1.NamespaceDefault: true, metav1.NamespaceSystem: true, metav1.NamespacePublic: true, corev1.NamespaceNodeLease: true}
+
+// checkNamespace is what admission plugin NamespaceLifecycle does for objects that are created.
+func (r *Reviewer) checkNamespace(p *pending) error {
+	name := p.id.namespace
+	if name == "" {
+		return nil
+	}
+	found := r.world.get(identity{GroupKind: namespaceKind, name: name})
+	switch {
+	case found == nil && r.world.namespaces && !immortal[name]:
+		return apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	case found == nil:
+		r.world.supposed[name] = true
+		return nil
+	}
+	if phase, _, _ := unstructured.NestedString(found.Object, "status", "phase"); phase != string(corev1.NamespaceTerminating) {
+		return nil
+	}
+	refused := apierrors.NewForbidden(p.resource(), p.id.name,
+		fmt.Errorf("unable to create new content in namespace %s because it is being terminated", name))
+	refused.ErrStatus.Details.Causes = append(refused.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace",
+		Message: fmt.Sprintf("namespace %s is being terminated", name),
+	})
+	return refused
+}
+
+// update is PUT. An object without resourceVersion gets the stored one, as kubectl replace does it.
+func (r *Reviewer) update(ctx context.Context, p *pending) error {
+	if p.old == nil {
+		return apierrors.NewNotFound(p.resource(), p.id.name)
+	}
+	if err := r.decode(p); err != nil {
+		return err
+	}
+	if p.object.GetResourceVersion() == "" {
+		p.object.SetResourceVersion(p.old.GetResourceVersion())
+	}
+	if err := p.checkUID(); err != nil {
+		return err
+	}
+	if err := r.mutate(ctx, p); err != nil {
+		return err
+	}
+	if p.object.GetResourceVersion() != p.old.GetResourceVersion() {
+		return apierrors.NewConflict(p.resource(), p.id.name, fmt.Errorf(
+			"the object has been modified; please apply your changes to the latest version and try again"))
+	}
+	if err := r.validateChange(ctx, p); err != nil {
+		return err
+	}
+	if err := r.validate(ctx, p); err != nil {
+		return err
+	}
+	return r.store(p)
+}
+
+// checkUID refuses a change of another object of the same name, in the words of the API server's storage.
+func (p *pending) checkUID() error {
+	uid := p.object.GetUID()
+	if uid == "" || uid == p.old.GetUID() {
+		return nil
+	}
+	key := strings.Join([]string{"/registry", p.kind.resource.Group, p.kind.resource.Resource, p.id.namespace, p.id.name}, "/")
+	return apierrors.NewConflict(p.resource(), p.id.name, fmt.Errorf(
+		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: "+
+			"UID in precondition: %s, UID in object meta: %s", strings.ReplaceAll(key, "//", "/"), uid, p.old.GetUID()))
+}
+
+// validateChange is what the API server does to an object that takes the place of another before webhooks see it.
+func (r *Reviewer) validateChange(ctx context.Context, p *pending) error {
+	s := p.kind.schema
+	p.object.SetGeneration(p.old.GetGeneration())
+	if s != nil && s.status {
+		s.keepStatus(p)
+	}
+	if !sameButMetadata(p.object.Object, p.old.Object) {
+		p.object.SetGeneration(p.old.GetGeneration() + 1)
+	}
+	if p.object.GetUID() == "" {
+		p.object.SetUID(p.old.GetUID())
+	}
+	p.object.SetCreationTimestamp(p.old.GetCreationTimestamp())
+	if deleted := p.old.GetDeletionTimestamp(); deleted != nil {
+		p.object.SetDeletionTimestamp(deleted)
+	}
+	if grace := p.old.GetDeletionGracePeriodSeconds(); grace != nil && p.object.GetDeletionGracePeriodSeconds() == nil {
+		p.object.SetDeletionGracePeriodSeconds(grace)
+	}
+	if s == nil {
+		return nil
+	}
+	if errs := s.validateChange(ctx, p.kind, p.object, p.old); len(errs) > 0 {
+		return apierrors.NewInvalid(p.kind.GroupKind(), p.object.GetName(), errs)
+	}
+	p.warn(finalizerWarnings(p.object, p.old)...)
+	return nil
+}
+
+// keepStatus undoes what a client wrote into the status, which has a subresource of its own.
+func (s *kindSchema) keepStatus(p *pending) {
+	sent, said := p.object.Object["status"]
+	status, had := p.old.Object["status"]
+	delete(p.object.Object, "status")
+	if had {
+		p.object.Object["status"] = status
+	}
+	if said && !apiequality.Semantic.DeepEqual(sent, status) {
+		p.changed("server")
+	}
+}
+
+// store is the end of a request that was admitted.
+func (r *Reviewer) store(p *pending) error {
+	if s := p.kind.schema; s != nil { // what policies have added to the schema
+		if _, err := s.prune(p.object); err != nil {
+			return apierrors.NewInternalError(err)
+		}
+	}
+	p.object.SetResourceVersion(r.world.newVersion())
+	if p.undecided {
+		return nil
+	}
+	stored := p.object.DeepCopy()
+	if stored.GetDeletionTimestamp() != nil && len(stored.GetFinalizers()) == 0 {
+		r.world.remove(p.id)
+		return nil
+	}
+	r.world.put(stored, p.request.Place())
+	return nil
+}
+
+// remove is DELETE.
+func (r *Reviewer) remove(ctx context.Context, p *pending) error {
+	p.object = nil
+	if p.id.GroupKind == namespaceKind && immortal[p.id.name] && p.id.name != corev1.NamespaceNodeLease {
+		return apierrors.NewForbidden(p.resource(), p.id.name, fmt.Errorf("this namespace may not be deleted"))
+	}
+	if err := r.mutate(ctx, p); err != nil {
+		return err
+	}
+	if err := r.validate(ctx, p); err != nil {
+		return err
+	}
+	if len(p.old.GetFinalizers()) == 0 {
+		r.removeFromWorld(p)
+		return nil
+	}
+	p.object = p.old.DeepCopy()
+	if p.object.GetDeletionTimestamp() == nil {
+		now := metav1.NewTime(r.now().UTC().Truncate(time.Second))
+		zero := int64(0)
+		p.object.SetDeletionTimestamp(&now)
+		p.object.SetDeletionGracePeriodSeconds(&zero)
+		p.object.SetGeneration(p.object.GetGeneration() + 1)
+	}
+	return r.store(p)
+}
+
+func (r *Reviewer) removeFromWorld(p *pending) {
+	if !p.undecided {
+		r.world.remove(p.id)
+	}
+}

@@ -1,0 +1,306 @@
+package review
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/webhooks/catalog"
+)
+
+// policy is a RegoPolicy with a body below its heading.
+func policy(t *testing.T, match, reads, body string, spec ...func(*v1alpha1.RegoPolicySpec)) v1alpha1.RegoPolicy {
+	t.Helper()
+	source := "# METADATA\n# title: Test\n# description: Test.\npackage example\n\n" + body
+	d := document(t, fmt.Sprintf("apiVersion: sallyport.dev/v1alpha1\nkind: RegoPolicy\nmetadata: {name: example}\n"+
+		"spec: {package: example, match: {resources: [%s]}, reads: [%s]}\n", match, reads))
+	var p v1alpha1.RegoPolicy
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(d.Object, &p, true); err != nil {
+		t.Fatal(err)
+	}
+	p.Spec.Modules = []v1alpha1.PolicyModule{{Name: "example.rego", Source: source}}
+	for _, change := range spec {
+		change(&p.Spec)
+	}
+	return p
+}
+
+func documents(t *testing.T, text string) []Document {
+	t.Helper()
+	found, err := parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func document(t *testing.T, text string) Document { t.Helper(); return documents(t, text)[0] }
+
+func compiled(t *testing.T, objects ...v1alpha1.RegoPolicy) *catalog.Set {
+	t.Helper()
+	set, err := catalog.Compile(objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func shipped(t *testing.T) *catalog.Set {
+	t.Helper()
+	objects, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compiled(t, objects...)
+}
+
+var now = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+
+func reviewer(t *testing.T, set *catalog.Set, state string) *Reviewer {
+	t.Helper()
+	r, err := New(Options{Policies: set, State: documents(t, state), Namespace: "default", Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// ask reviews a document.
+func ask(t *testing.T, r *Reviewer, text string, change ...func(*Request)) *Result {
+	t.Helper()
+	request := &Request{Document: document(t, text), User: UserNamed("alice"), Validation: Strict}
+	for _, c := range change {
+		c(request)
+	}
+	report, err := r.Review(context.Background(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report.Results[0]
+}
+
+func deletion(r *Request) { r.Operation = admissionv1.Delete }
+
+func scaled(r *Request) { r.Subresource = Scale }
+
+// is holds a result against its verdict and a part of what is said with it.
+func is(t *testing.T, r *Result, verdict Verdict, text string) {
+	t.Helper()
+	said := strings.Join(append(r.Warnings, r.Notes...), "\n")
+	if r.Status != nil {
+		said += fmt.Sprintf("\n%d %s %s", r.Status.Code, r.Status.Reason, r.Status.Message)
+	}
+	for _, p := range r.Policies {
+		said += "\n" + p.Error
+	}
+	if r.Verdict != verdict || !strings.Contains(said, text) {
+		t.Errorf("%s, want %s with %q in\n%s", r.Verdict, verdict, text, said)
+	}
+}
+
+const (
+	deployments = `{apiGroups: [apps], apiVersions: ["*"], resources: [deployments, deployments/scale], operations: [CREATE, UPDATE, DELETE]}`
+	pods        = "{apiVersion: v1, kind: Pod}"
+	web         = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, labels: {app: web}}\nspec: {replicas: %d}\n"
+)
+
+func deployment(replicas int) string { return fmt.Sprintf(web, replicas) }
+
+func pod(name, metadata, phase string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s%s}\nstatus: {phase: %s}\n---\n", name, metadata, phase)
+}
+
+// deny is a policy that says what it sees.
+func deny(facts, message, condition string) string {
+	return facts + "\nvalid_input := true\n\n# METADATA\n# title: Test\n# custom: {reason: Seen, remedy: None.}\n" +
+		fmt.Sprintf("deny contains {\"reason\": \"Seen\", \"message\": %s} if %s\n", message, condition)
+}
+
+// Facts are answered from the world as they are from a cluster: in order of age, without the object under review, by labels,
+// fields and what is to be left out.
+func TestFactsOfTheWorld(t *testing.T) {
+	list := func(selection string) string {
+		return deny(`facts.pods := {"apiVersion": "v1", "kind": "Pod", "namespace": input.request.namespace`+selection+`}`,
+			`concat(",", [p.metadata.name | some p in input.facts.pods])`, "is_array(input.facts.pods)")
+	}
+	state := pod("b", ", labels: {app: web}", "Running") + pod("a", ", labels: {app: web}", "Failed") + pod("c", ", labels: {app: db}", "Running") +
+		pod("old", ", creationTimestamp: '2001-01-01T00:00:00Z'", "Running") + pod("far", ", namespace: far, labels: {app: web}", "Running") +
+		"apiVersion: v1\nkind: List\nitems: []\n"
+	for name, tc := range map[string]struct{ selection, want string }{
+		"all":        {``, "old,b,a,c"},
+		"by labels":  {`, "labels": {"app": input.request.object.metadata.labels.app}`, "b,a"},
+		"by a field": {`, "fields": {"status.phase": "Running"}`, "old,b,c"},
+		"but some":   {`, "except": {"status.phase": ["Running"]}`, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := compiled(t, policy(t, deployments, "{apiVersion: v1, kind: Pod, indexes: [status.phase]}", list(tc.selection)))
+			is(t, ask(t, reviewer(t, set, state), deployment(1)), Denied, "403 Seen admission webhook \"policies.sallyport.dev\" denied the request: [example/Seen] "+tc.want)
+		})
+	}
+	t.Run("the object under review", func(t *testing.T) {
+		body := deny(`facts.all := {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": input.request.namespace}
+facts.self := {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": input.request.namespace, "name": "web"}`,
+			`$"{count(input.facts.all)} {object.get(input.facts.self, ["spec", "replicas"], "none")}"`, "is_array(input.facts.all)")
+		set := compiled(t, policy(t, deployments, "{apiVersion: apps/v1, kind: Deployment}", body))
+		is(t, ask(t, reviewer(t, set, deployment(5)), deployment(2)), Denied, "[example/Seen] 0 5")
+	})
+	t.Run("the parent", func(t *testing.T) {
+		body := deny(`facts.parent := {"parent": true}`, `$"{input.facts.parent.metadata.labels.app}: {input.request.oldObject.spec.replicas} to {input.request.object.spec.replicas}"`,
+			`input.request.kind.kind == "Scale"`)
+		set := compiled(t, policy(t, strings.Replace(deployments, "deployments, ", "", 1), "", body))
+		for name, text := range map[string]string{
+			"a Scale": "apiVersion: autoscaling/v1\nkind: Scale\nmetadata: {name: web}\nspec: {replicas: 2}\n", "the parent": deployment(2),
+		} {
+			t.Run(name, func(t *testing.T) {
+				is(t, ask(t, reviewer(t, set, deployment(5)), text, scaled), Denied, "[example/Seen] web: 5 to 2")
+			})
+		}
+	})
+}
+
+// A version that is not in the state cannot be made up: that is not known, and not nothing.
+func TestVersionsAreNotConverted(t *testing.T) {
+	set := compiled(t, policy(t, deployments, "{apiVersion: example.com/v2, kind: Fox}",
+		deny(`facts.foxes := {"apiVersion": "example.com/v2", "kind": "Fox", "namespace": input.request.namespace}
+facts.one := {"apiVersion": "example.com/v2", "kind": "Fox", "namespace": input.request.namespace, "name": "a"}`, `"no"`, "false")))
+	r := ask(t, reviewer(t, set, "apiVersion: example.com/v1\nkind: Fox\nmetadata: {name: a, namespace: default}\n"), deployment(1))
+	is(t, r, Undecided, "Fox default/a is in the state as example.com/v1, and a policy asks for it as example.com/v2")
+}
+
+// What is admitted is there for the next request; what is not, or perhaps, is not.
+func TestOnlyWhatIsAdmittedJoinsTheWorld(t *testing.T) {
+	set := compiled(t, policy(t, deployments, "{apiVersion: apps/v1, kind: Deployment}", deny(
+		`facts.others := {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": input.request.namespace}
+facts["may"] := {"access": {"verb": "x", "group": "", "resource": "y", "namespace": "", "name": ""}} if input.request.object.spec.replicas == 9
+facts["may"] := null if not input.request.object.spec.replicas == 9
+facts["none"] := null`, `$"beside {input.facts.others[0].metadata.name}"`, "count(input.facts.others) > 0")))
+	r := reviewer(t, set, "")
+	named := func(name string, replicas int) string {
+		return strings.Replace(deployment(replicas), "name: web", "name: "+name, 1)
+	}
+	is(t, ask(t, r, named("unknown", 9)), Undecided, "the state does not say so; add this to it")
+	is(t, ask(t, r, named("first", 1)), Admitted, "")
+	is(t, ask(t, r, named("second", 1)), Denied, "beside first")
+	is(t, ask(t, r, named("first", 2)), Admitted, "")
+	is(t, ask(t, r, named("first", 2), deletion), Admitted, "")
+	is(t, ask(t, r, named("second", 1)), Admitted, "")
+}
+
+func machine(name, metadata string) string {
+	return fmt.Sprintf("apiVersion: sallyport.dev/v1alpha1\nkind: VirtualMachine\nmetadata: {name: %s%s}\nspec: {runtime: {pod: {}}}\nstatus: {phase: Running}\n---\n",
+		name, metadata)
+}
+
+func stop(name, vm string) string {
+	return fmt.Sprintf("apiVersion: sallyport.dev/v1alpha1\nkind: VirtualMachineOperation\nmetadata: {%s}\nspec: {virtualMachineName: %s, type: Stop}\n", name, vm)
+}
+
+// A deletion ends as in a cluster: with finalizers the object stays and is terminating.
+func TestDeletion(t *testing.T) {
+	r := reviewer(t, shipped(t), machine("kept", ", finalizers: [sallyport.dev/virtual-machine]")+machine("gone", ""))
+	for name, want := range map[string]string{"kept": "VirtualMachineTerminating", "gone": "VirtualMachineNotFound"} {
+		is(t, ask(t, r, stop("name: before-"+name, name)), Admitted, "")
+		is(t, ask(t, r, machine(name, ""), deletion), Admitted, "")
+		is(t, ask(t, r, stop("name: after-"+name, name)), Denied, want)
+	}
+	left := r.world.get(identity{v1alpha1.GroupVersion.WithKind("VirtualMachine").GroupKind(), "default", "kept"})
+	if left == nil || left.GetDeletionTimestamp() == nil || left.GetGeneration() != 2 {
+		t.Errorf("left is %v", left)
+	}
+	// What is being deleted is left alone, and goes with its last finalizer.
+	is(t, ask(t, r, machine("kept", ", finalizers: []")), Admitted, "matchCondition is-not-terminating")
+	if r.world.get(identityOf(left)) != nil {
+		t.Error("it is still there without a finalizer")
+	}
+}
+
+// A request in a namespace that there is not, or not for long, is refused; without Namespaces the world says nothing of them.
+func TestNamespaces(t *testing.T) {
+	namespace := func(name, rest string) string {
+		return "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + rest + "\n---\n"
+	}
+	set := compiled(t, policy(t, deployments, "", deny("", `"here"`, "true"), func(s *v1alpha1.RegoPolicySpec) {
+		s.Match.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "gold"}}
+	}))
+	in := func(name string) string {
+		return strings.Replace(deployment(1), "name: web", "name: web, namespace: "+name, 1)
+	}
+	for name, tc := range map[string]struct {
+		state   string
+		verdict Verdict
+		text    string
+	}{
+		"missing":     {namespace("other", "}"), Denied, `404 NotFound namespaces "team" not found`},
+		"terminating": {namespace("team", "}\nstatus: {phase: Terminating}"), Denied, "403 Forbidden deployments.apps \"web\" is forbidden: unable to create new content in namespace team because it is being terminated"},
+		"selected":    {namespace("team", ", labels: {tier: gold}}"), Denied, "[example/Seen] here"},
+		"left out":    {namespace("team", ", labels: {tier: silver}}"), Admitted, "no policy is about this"},
+		"not told":    {"apiVersion: v1\nkind: List\nitems: []\n", Admitted, "no policy is about this"},
+	} {
+		t.Run(name, func(t *testing.T) { is(t, ask(t, reviewer(t, set, tc.state), in("team")), tc.verdict, tc.text) })
+	}
+	is(t, ask(t, reviewer(t, set, namespace("other", "}")), deployment(1)), Admitted, "")
+	is(t, ask(t, reviewer(t, set, ""), "apiVersion: v1\nkind: Namespace\nmetadata: {name: default}\n", deletion), Denied, "this namespace may not be deleted")
+}
+
+// A policy that matches what no webhook sends is not asked in a cluster either, and that is said.
+func TestPoliciesThatNobodyAsks(t *testing.T) {
+	set := compiled(t, policy(t, `{apiGroups: [sallyport.dev], apiVersions: ["*"], resources: [virtualmachines], operations: [DELETE]}`, "", deny("", `"no"`, "true")))
+	is(t, ask(t, reviewer(t, set, machine("web-1", "")), machine("web-1", ""), deletion),
+		Admitted, "policy example matches, but is not asked: the webhook configurations of this release do not send DELETE of virtualmachines.sallyport.dev")
+}
+
+func TestGeneratedNames(t *testing.T) {
+	r := reviewer(t, shipped(t), machine("web-1", "")+machine("web-2", ""))
+	for i, vm := range []string{"web-1", "web-2"} {
+		result := ask(t, r, stop("generateName: stop-", vm))
+		if want := fmt.Sprintf("stop-%05d", i+1); result.Name != want || result.Verdict != Admitted {
+			t.Errorf("%s is %s, want %s", result.Name, result.Verdict, want)
+		}
+	}
+	long := ask(t, r, stop("generateName: "+strings.Repeat("a", 80), "web-2"))
+	if len(long.Name) != 63 {
+		t.Errorf("%s has %d characters", long.Name, len(long.Name))
+	}
+	is(t, ask(t, r, stop("labels: {}", "web-2")), Denied, "metadata.name: Required value: name or generateName is required")
+}
+
+// Of kinds without a schema at least the metadata is looked at: all kinds have it.
+func TestForeignMetadata(t *testing.T) {
+	r := reviewer(t, shipped(t), "")
+	for text, tc := range map[string]struct {
+		verdict Verdict
+		text    string
+	}{
+		"metadata: x":                        {Denied, "400 BadRequest Pod in version \"v1\" cannot be handled as a Pod"},
+		"metadata: {name: 7}":                {Denied, "400 BadRequest"},
+		"metadata: {name: a, finalizers: x}": {Denied, "400 BadRequest"},
+		"metadata: {}":                       {Denied, "422 Invalid Pod \"\" is invalid: metadata.name: Required value: name or generateName is required"},
+		"spec: {}":                           {Denied, "metadata.name: Required value"},
+		"metadata: {generateName: a-}\nspec: {a: 1}": {Admitted, "nothing was checked"},
+	} {
+		t.Run(text, func(t *testing.T) { is(t, ask(t, r, "apiVersion: v1\nkind: Pod\n"+text+"\n"), tc.verdict, tc.text) })
+	}
+	is(t, ask(t, r, "apiVersion: authorization.k8s.io/v1\nkind: SubjectAccessReview\nspec: {}\n"), Admitted, "nothing was checked")
+}
+
+func TestUsers(t *testing.T) {
+	for name, want := range map[string]string{
+		"alice": "system:authenticated", "system:anonymous": "system:unauthenticated",
+		"system:serviceaccount:a:b": "system:serviceaccounts system:serviceaccounts:a system:authenticated",
+	} {
+		if got := strings.Join(UserNamed(name).Groups, " "); got != want {
+			t.Errorf("%s is in %s, want %s", name, got, want)
+		}
+	}
+	if got := strings.Join(UserNamed("alice", "system:authenticated", "x").Groups, " "); got != "system:authenticated x" {
+		t.Errorf("alice is in %s", got)
+	}
+}

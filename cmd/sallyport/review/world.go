@@ -1,0 +1,254 @@
+package review
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// identity is what no two objects of a cluster share.
+type identity struct {
+	schema.GroupKind
+	namespace, name string
+}
+
+func (i identity) String() string {
+	if i.namespace == "" {
+		return fmt.Sprintf("%s %s", i.Kind, i.name)
+	}
+	return fmt.Sprintf("%s %s/%s", i.Kind, i.namespace, i.name)
+}
+
+func identityOf(u *unstructured.Unstructured) identity {
+	return identity{u.GroupVersionKind().GroupKind(), u.GetNamespace(), u.GetName()}
+}
+
+// thing is an object of the world.
+type thing struct {
+	*unstructured.Unstructured
+	place  string
+	number int // in the order in which they came to be
+}
+
+// World is everything there is besides the requests. Its objects are as the API server would have stored them: what it sets
+// and somebody left out is filled in.
+type World struct {
+	kinds      *kinds
+	namespace  string
+	now        func() time.Time
+	things     map[identity]*thing
+	answers    []answer
+	namespaces bool // it says which namespaces there are
+	supposed   map[string]bool
+	// madeUp are the UIDs and resource versions of objects that did not say theirs.
+	madeUp   map[string]bool
+	number   int
+	warnings []string
+}
+
+// answer is a SubjectAccessReview with what came of it.
+type answer struct {
+	authorizationv1.SubjectAccessReview
+	place string
+}
+
+// newWorld makes a world of documents. Objects without a namespace are in the one given, if their kind has one.
+func newWorld(k *kinds, documents []Document, namespace string, now func() time.Time) (*World, error) {
+	w := &World{
+		kinds: k, namespace: namespace, now: now,
+		things: map[identity]*thing{}, supposed: map[string]bool{}, madeUp: map[string]bool{},
+	}
+	var errs []error
+	for i := range documents { // before all others, which may be of the kinds that they define
+		if isKind(&documents[i], "apiextensions.k8s.io", "CustomResourceDefinition") {
+			crd, err := definitionOf(&documents[i])
+			if err == nil {
+				k.learn(crd)
+			}
+			errs = append(errs, err)
+		}
+	}
+	for i := range documents {
+		errs = append(errs, w.load(&documents[i]))
+	}
+	return w, errors.Join(errs...)
+}
+
+func isKind(d *Document, group, kind string) bool {
+	u := unstructured.Unstructured{Object: d.Object}
+	return u.GroupVersionKind().GroupKind() == schema.GroupKind{Group: group, Kind: kind}
+}
+
+func (w *World) load(d *Document) error {
+	if isKind(d, authorizationv1.GroupName, "SubjectAccessReview") {
+		return w.loadAnswer(d)
+	}
+	stored, err := w.stored(d)
+	if err != nil {
+		return err
+	}
+	id := identityOf(stored)
+	if other := w.things[id]; other != nil {
+		return d.errorf("%s is also in %s", id, other.place)
+	}
+	w.put(stored, d.Place())
+	return nil
+}
+
+// put adds an object or takes the place of the one with its identity.
+func (w *World) put(u *unstructured.Unstructured, place string) {
+	id := identityOf(u)
+	if id.GroupKind == namespaceKind {
+		w.namespaces = true
+	}
+	number := w.next()
+	if old := w.things[id]; old != nil {
+		number = old.number
+	}
+	w.things[id] = &thing{Unstructured: u, place: place, number: number}
+}
+
+var namespaceKind = schema.GroupKind{Kind: "Namespace"}
+
+func (w *World) remove(id identity) { delete(w.things, id) }
+
+func (w *World) get(id identity) *unstructured.Unstructured {
+	if found := w.things[id]; found != nil {
+		return found.Unstructured
+	}
+	return nil
+}
+
+// all are the objects for which keep holds, in the order in which they came to be.
+func (w *World) all(keep func(*thing) bool) (found []*thing) {
+	for t := range maps.Values(w.things) {
+		if keep(t) {
+			found = append(found, t)
+		}
+	}
+	slices.SortFunc(found, func(a, b *thing) int { return cmp.Compare(a.number, b.number) })
+	return found
+}
+
+// next numbers what the API server would give a random or a rising number, so that the same files get the same answer.
+func (w *World) next() int {
+	w.number++
+	return w.number
+}
+
+func (w *World) newUID() types.UID {
+	return types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", w.next()))
+}
+
+func (w *World) newVersion() string { return strconv.Itoa(w.next()) }
+
+// identify gives an object the UID and version by which a request knows it, if those that it has are made up: whoever wrote
+// the one with them and the other without meant the same.
+func (w *World) identify(u *unstructured.Unstructured, uid, version string) {
+	if uid != "" && w.madeUp[string(u.GetUID())] {
+		u.SetUID(types.UID(uid))
+	}
+	if version != "" && w.madeUp[u.GetResourceVersion()] {
+		u.SetResourceVersion(version)
+	}
+}
+
+// stored makes of a document the object that the API server would have stored.
+func (w *World) stored(d *Document) (*unstructured.Unstructured, error) {
+	k, err := w.kinds.of(d)
+	if err != nil {
+		return nil, err
+	}
+	u := (&unstructured.Unstructured{Object: d.Object}).DeepCopy()
+	if k.schema != nil {
+		unknown, err := k.schema.decode(u)
+		if err != nil {
+			return nil, d.errorf("%w", err)
+		}
+		for _, field := range unknown {
+			w.warn(d, "%s has no field %q, it is left out", k.Kind, field)
+		}
+	}
+	if u.GetName() == "" {
+		return nil, d.errorf("metadata.name is missing")
+	}
+	switch {
+	case !k.namespaced:
+		u.SetNamespace("")
+	case u.GetNamespace() == "":
+		u.SetNamespace(w.namespace)
+	}
+	w.fill(u)
+	return u, nil
+}
+
+func (w *World) warn(d *Document, format string, args ...any) {
+	w.warnings = append(w.warnings, d.Place()+": "+fmt.Sprintf(format, args...))
+}
+
+// fill sets what the API server sets and is missing.
+func (w *World) fill(u *unstructured.Unstructured) {
+	if u.GetUID() == "" {
+		u.SetUID(w.newUID())
+		w.madeUp[string(u.GetUID())] = true
+	}
+	if u.GetResourceVersion() == "" {
+		u.SetResourceVersion(w.newVersion())
+		w.madeUp[u.GetResourceVersion()] = true
+	}
+	if u.GetGeneration() == 0 {
+		u.SetGeneration(1)
+	}
+	if created := u.GetCreationTimestamp(); created.IsZero() {
+		u.SetCreationTimestamp(metav1.NewTime(w.now().UTC().Truncate(time.Second).Add(-before)))
+	}
+}
+
+// before is how much older than the requests things are that do not say their age.
+const before = time.Minute
+
+func (w *World) loadAnswer(d *Document) error {
+	a := answer{place: d.Place()}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(d.Object, &a.SubjectAccessReview, true); err != nil {
+		return d.errorf("reading the SubjectAccessReview: %w", err)
+	}
+	_, answered := d.Object["status"].(map[string]any)
+	switch {
+	case a.Spec.ResourceAttributes == nil || a.Spec.ResourceAttributes.Verb == "" || a.Spec.ResourceAttributes.Resource == "":
+		return d.errorf("the SubjectAccessReview needs spec.resourceAttributes with verb and resource")
+	case a.Spec.User == "":
+		return d.errorf("the SubjectAccessReview needs spec.user")
+	case !answered:
+		return d.errorf("the SubjectAccessReview needs status.allowed, which is its answer")
+	}
+	for _, other := range w.answers {
+		if other.Status.Allowed != a.Status.Allowed && other.covers(&a.Spec) && a.covers(&other.Spec) {
+			return d.errorf("the SubjectAccessReview has another answer than the one in %s", other.place)
+		}
+	}
+	w.answers = append(w.answers, a)
+	return nil
+}
+
+// supposedNamespace is a namespace that a request is in and the world says nothing of.
+func (w *World) supposedNamespace(name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	u.SetName(name)
+	u.SetLabels(map[string]string{corev1.LabelMetadataName: name})
+	_ = unstructured.SetNestedField(u.Object, string(corev1.NamespaceActive), "status", "phase") // of a map that was just made
+	w.fill(u)
+	return u
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"sallyport.dev/sallyport/cmd/internal/terminal"
+	"sallyport.dev/sallyport/cmd/sallyport/review"
+)
+
+// reviewPrinter writes reports for people.
+type reviewPrinter struct {
+	terminal.Printer
+	errs    io.Writer
+	verbose bool
+	empty   bool // there is no state
+}
+
+func (p reviewPrinter) print(report *review.Report) error {
+	for _, text := range report.Warnings {
+		fmt.Fprintln(p.errs, "Warning:", text)
+	}
+	for i, r := range report.Results {
+		if i > 0 {
+			p.Say("")
+		}
+		p.result(r)
+	}
+	switch n := len(report.Results); {
+	case n == report.Admitted && n > 1:
+		p.Say("\n%d requests admitted", n)
+	case n > report.Admitted && p.empty:
+		p.Say("\nWithout --state nothing exists but what is reviewed here.")
+	}
+	return nil
+}
+
+// colours of the verdicts.
+var verdictColours = map[review.Verdict]string{review.Admitted: terminal.Green, review.Denied: terminal.Red, review.Undecided: terminal.Bold}
+
+// done is what kubectl says of a request that was admitted.
+var done = map[admissionv1.Operation]string{admissionv1.Create: "created", admissionv1.Update: "replaced", admissionv1.Delete: "deleted"}
+
+func (p reviewPrinter) result(r *review.Result) {
+	did := done[r.Operation]
+	if r.Subresource != "" {
+		did = "scaled"
+	}
+	name := r.Name
+	if name == "" {
+		name = "(no name)"
+	}
+	what := strings.ToLower(r.Kind)
+	if group, _, found := strings.Cut(r.APIVersion, "/"); found {
+		what += "." + group
+	}
+	what += "/" + name
+	if r.Verdict == review.Admitted {
+		what += " " + did
+	}
+	p.Say("%s  %s  (%s)", p.Paint(verdictColours[r.Verdict], fmt.Sprintf("%-9s", strings.ToUpper(string(r.Verdict)))), what, p.circumstances(r))
+	for _, text := range r.Warnings {
+		p.line("Warning: %s", text)
+	}
+	if r.Status != nil {
+		p.line("%s", p.Paint(terminal.Red, review.KubectlSays(r.Status)))
+	}
+	if r.Verdict == review.Undecided && r.Status == nil {
+		p.undecided(r)
+	}
+	if r.Verdict != review.Denied || p.verbose {
+		p.changes(r.Changes)
+	}
+	for _, note := range r.Notes {
+		if p.verbose || !strings.HasPrefix(note, "webhook ") {
+			p.line("Note: %s", note)
+		}
+	}
+	if p.verbose {
+		p.policies(r)
+	}
+}
+
+// circumstances are the rest of what makes the request.
+func (p reviewPrinter) circumstances(r *review.Result) string {
+	parts := []string{string(r.Operation)}
+	if r.Namespace != "" {
+		parts = append(parts, "namespace "+r.Namespace)
+	}
+	return strings.Join(append(parts, fmt.Sprintf("%s:%d", r.File, r.Line)), ", ")
+}
+
+// line is one below the verdict.
+func (p reviewPrinter) line(format string, args ...any) {
+	const margin = "    "
+	p.Say("%s", margin+strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n"+margin+"  "))
+}
+
+// undecided says which policy could not judge, where a cluster that knows more may admit the request.
+func (p reviewPrinter) undecided(r *review.Result) {
+	for _, v := range r.Policies {
+		if v.Error != "" {
+			p.line("[%s/%s] the policy could not decide: %s", v.Policy, v.Cause, v.Error)
+		}
+	}
+}
+
+// signs of the operations, as in a diff.
+var signs = map[string]string{"add": "+", "remove": "-", "change": "~"}
+
+func (p reviewPrinter) changes(changes []review.Change) {
+	width := 0
+	texts := make([]string, len(changes))
+	for i, c := range changes {
+		switch c.Op {
+		case "add":
+			texts[i] = fmt.Sprintf("%s %s: %s", signs[c.Op], c.Path, shown(c.New))
+		case "remove":
+			texts[i] = fmt.Sprintf("%s %s: %s", signs[c.Op], c.Path, shown(c.Old))
+		default:
+			texts[i] = fmt.Sprintf("%s %s: %s -> %s", signs[c.Op], c.Path, shown(c.Old), shown(c.New))
+		}
+		if n := len(texts[i]); n <= 80 { // one long value must not push away the others' column
+			width = max(width, n)
+		}
+	}
+	for i, c := range changes {
+		p.line("%-*s  %s", width, texts[i], p.Paint(terminal.Cyan, c.By))
+	}
+}
+
+// shown is a value as YAML has it in a line.
+func shown(value any) string {
+	if text, ok := value.(string); ok && text != "" && !strings.ContainsAny(text, "\n\"") {
+		return text
+	}
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	const most = 120
+	if text := []rune(string(encoded)); len(text) > most {
+		return string(text[:most]) + "..."
+	}
+	return string(encoded)
+}
+
+func (p reviewPrinter) policies(r *review.Result) {
+	for _, v := range r.Policies {
+		text := fmt.Sprintf("policy %s (%s, %s): %s", v.Policy, v.Endpoint, v.Mode, v.Verdict)
+		switch {
+		case v.Error != "":
+			text += fmt.Sprintf(" (%s: %s)", v.Cause, v.Error)
+		case len(v.Patches) > 0:
+			text += fmt.Sprintf(", %d fields patched", len(v.Patches))
+		}
+		p.line("%s", text)
+		for _, d := range v.Denials {
+			p.line("  %s (%d, %s): %s", d.Reason, d.Code, d.Rule, d.Message)
+		}
+	}
+	if len(r.Policies) == 0 {
+		p.line("no policy was asked")
+	}
+}
