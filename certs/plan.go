@@ -53,7 +53,7 @@ func (o *Options) advance(c *contents, s sight, now time.Time) ([]news, error) {
 	case s.takenUp && c.current() && len(c.trusted) > 0:
 		n := len(c.trusted)
 		c.trusted = nil
-		return []news{told(ReasonAuthorityDropped, "Drop", "Every replica serves the new certificate: %d older authorities are not trusted any more", n)}, nil
+		return []news{told(ReasonAuthorityDropped, "Drop", "Every replica serves the new certificate: older authorities (%d) are not trusted any more", n)}, nil
 	}
 	return nil, nil
 }
@@ -74,8 +74,12 @@ func (o *Options) renewAuthority(c *contents, urgent bool, now time.Time) ([]new
 		return nil, err
 	}
 	c.replace(ca)
-	all := []news{told(ReasonAuthorityReplaced, "Rotate", "New certificate authority %s, valid until %s; %d older ones stay trusted until every replica serves its certificate",
-		ca.cert.Subject.CommonName, day(ca.cert.NotAfter), len(c.trusted))}
+	older := ""
+	if n := len(c.trusted); n > 0 {
+		older = fmt.Sprintf("; older ones (%d) stay trusted until every replica serves its certificate", n)
+	}
+	all := []news{told(ReasonAuthorityReplaced, "Rotate", "New certificate authority %s, valid until %s%s",
+		ca.cert.Subject.CommonName, day(ca.cert.NotAfter), older)}
 	if !urgent {
 		return all, nil
 	}

@@ -35,9 +35,9 @@ func (o *Options) newHandover(config *rest.Config, locks *claim.Locks) (*claim.H
 	if err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
+	name, err := o.replicaName()
 	if err != nil {
-		return nil, fmt.Errorf("naming this replica: %w", err)
+		return nil, err
 	}
 	namespace, err := o.namespace()
 	if err != nil {
@@ -47,7 +47,7 @@ func (o *Options) newHandover(config *rest.Config, locks *claim.Locks) (*claim.H
 		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: leaseName},
 		Client:    leases,
 		// New with every start: a process that comes back under its old name could not know what it was doing before.
-		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
+		LockConfig: resourcelock.ResourceLockConfig{Identity: name + "_" + string(uuid.NewUUID())},
 	}, o.LeaseDuration, o.CallTimeout, locks, time.Now), nil
 }
 

@@ -4,7 +4,6 @@ package manager
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,17 +13,15 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/load"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	machineruntime "sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/webhooks"
-	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 )
 
 // recordsPatience is how long the end of the manager waits for decision records to be taken.
@@ -45,6 +42,7 @@ func NewCommand(runtimes Runtimes) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("finding the cluster: %w", err)
 			}
+			defer endAtTheSecondSignal(command.Context())()
 			return o.Run(command.Context(), config, runtimes)
 		},
 	}
@@ -52,13 +50,9 @@ func NewCommand(runtimes Runtimes) *cobra.Command {
 	return command
 }
 
-// Run serves until the context ends, or until the lease is lost.
+// Run serves until the context ends and the end has taken its course, or until the lease is lost.
 func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtimes) error {
 	if err := o.validate(); err != nil {
-		return err
-	}
-	set, err := load.Set(o.Policies)
-	if err != nil {
 		return err
 	}
 	records, err := o.openRecords()
@@ -66,33 +60,36 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtime
 		return err
 	}
 	defer records.Close()
+	namespace, err := o.namespace()
+	if err != nil {
+		return err
+	}
+	served, err := o.newServing(config, namespace)
+	if err != nil {
+		return err
+	}
 	locks := &claim.Locks{}
-	mgr, limits, err := o.newManager(config, locks)
+	mgr, limits, err := o.newManager(config, namespace, locks, served.server)
 	if err != nil {
 		return fmt.Errorf("setting up the manager: %w", err)
 	}
-	direct, err := directClient(config, mgr.GetScheme())
-	if err != nil {
-		return fmt.Errorf("setting up the client for live facts: %w", err)
-	}
-	store := facts.NewStore(mgr.GetCache(), direct)
-	if err := store.Declare(ctx, set.Reads()); err != nil {
+	if err := served.add(mgr); err != nil {
 		return err
 	}
-	if err := addProbes(mgr, store); err != nil {
-		return fmt.Errorf("adding probes: %w", err)
+	store, err := newFacts(mgr, config)
+	if err != nil {
+		return err
 	}
 	recorder := webhooks.NewRecorder(ctrlmetrics.Registry, records.writer(), o.RecordsDeniedOnly)
 	defer recorder.Close(recordsPatience)
-	gate := webhooks.NewGate(set, store, recorder, time.Now)
+	gate := webhooks.NewGate(nil, store, recorder, time.Now)
 	gate.Register(mgr.GetWebhookServer().Register, mgr.GetLogger().WithName("webhooks"))
+	if err := o.addPolicies(mgr, gate, store, namespace, served.replica.ReportPolicies); err != nil {
+		return err
+	}
 	if runtimes == nil {
 		connected := &vcenters{admits: gate.Admits, cached: mgr.GetClient()}
 		defer connected.close()
-		namespace, err := o.namespace()
-		if err != nil {
-			return err
-		}
 		if err := addVCenters(mgr, connected, namespace); err != nil {
 			return err
 		}
@@ -101,14 +98,11 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtime
 	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), locks); err != nil {
 		return err
 	}
-	for _, p := range set.Policies() {
-		mgr.GetLogger().Info("policy is active", "policy", p.Name(), "revision", p.Revision(), "mode", p.Mode)
-	}
-	return mgr.Start(ctx)
+	return served.run(ctx, mgr)
 }
 
 // newManager gives the manager, and the limits within which its reconcilers may call runtimes.
-func (o *Options) newManager(config *rest.Config, locks *claim.Locks) (ctrl.Manager, machineruntime.Limits, error) {
+func (o *Options) newManager(config *rest.Config, namespace string, locks *claim.Locks, server webhook.Server) (ctrl.Manager, machineruntime.Limits, error) {
 	limits := machineruntime.Limits{Call: o.CallTimeout}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -118,8 +112,8 @@ func (o *Options) newManager(config *rest.Config, locks *claim.Locks) (ctrl.Mana
 	}
 	options := ctrl.Options{
 		Scheme:                 scheme,
-		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
-		WebhookServer:          webhook.NewServer(webhook.Options{Host: o.WebhookHost, Port: o.WebhookPort, CertDir: o.CertDir}),
+		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: keeper.CacheOptions(namespace)},
+		WebhookServer:          server,
 		Metrics:                metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress: o.HealthAddress,
 	}
@@ -137,23 +131,4 @@ func (o *Options) newManager(config *rest.Config, locks *claim.Locks) (ctrl.Mana
 	}
 	mgr, err := ctrl.NewManager(config, options)
 	return mgr, limits, err
-}
-
-// directClient reads past every cache, with a rate limit of its own.
-func directClient(config *rest.Config, scheme *runtime.Scheme) (client.Client, error) {
-	own := rest.CopyConfig(config)
-	own.QPS, own.Burst = 50, 100
-	rest.AddUserAgent(own, "sallyport-facts")
-	return client.New(own, client.Options{Scheme: scheme})
-}
-
-// addProbes: ready means that the certificate is served and every kind that policies read is synced, leader or not.
-func addProbes(mgr ctrl.Manager, store *facts.Store) error {
-	if err := mgr.AddHealthzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()); err != nil {
-		return err
-	}
-	if err := mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()); err != nil {
-		return err
-	}
-	return mgr.AddReadyzCheck("facts", func(*http.Request) error { return store.Synced() })
 }

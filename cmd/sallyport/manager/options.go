@@ -11,13 +11,24 @@ import (
 
 // Options are the flags of the manager.
 type Options struct {
-	// WebhookHost and WebhookPort are where the webhooks are served, CertDir where their certificate is.
-	WebhookHost, CertDir string
-	WebhookPort          int
+	// WebhookHost and WebhookPort are where the webhooks are served.
+	WebhookHost string
+	WebhookPort int
+	// CertDir is where the certificate of the webhooks is. If it is empty the manager makes one itself and keeps it in
+	// CertificateSecret; it is for WebhookService, and trusted by the WebhookConfiguration.
+	CertDir                                                 string
+	CertificateSecret, WebhookService, WebhookConfiguration string
+	// CertificateSettle is how long API servers may take to learn of a new authority, CertificatePoll how often the leader looks
+	// meanwhile.
+	CertificateSettle, CertificatePoll time.Duration
+	// ReplicaName and ReplicaUID are those of the pod: how this replica is known to the others.
+	ReplicaName, ReplicaUID string
+	// ShutdownDelay is how long to go on serving, not ready any more, when the manager is to end.
+	ShutdownDelay time.Duration
 	// MetricsAddress and HealthAddress are where metrics and probes are served.
 	MetricsAddress, HealthAddress string
-	// Policies is a folder of policies to use in place of the shipped ones.
-	Policies string
+	// ShippedPolicies is the ConfigMap with the policies of this release, whose version is Release. If it is empty none are shipped.
+	ShippedPolicies, Release string
 	// Records is where decision records go, and RecordsDeniedOnly leaves out those of requests that were admitted.
 	Records           string
 	RecordsDeniedOnly bool
@@ -40,10 +51,19 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&o.WebhookHost, "webhook-host", "", "address to serve the webhooks on; empty means all")
 	flags.IntVar(&o.WebhookPort, "webhook-port", 9443, "port to serve the webhooks on")
-	flags.StringVar(&o.CertDir, "cert-dir", "/var/run/sallyport/certs", "folder with tls.crt and tls.key of the webhooks; a new certificate is picked up without a restart")
+	flags.StringVar(&o.CertDir, "cert-dir", "", "folder with tls.crt and tls.key of the webhooks, where a new certificate is picked up without a restart; empty means that the manager makes its certificates itself")
+	flags.StringVar(&o.CertificateSecret, "certificate-secret", "sallyport-certificate", "Secret that the manager keeps its own certificate in")
+	flags.DurationVar(&o.CertificateSettle, "certificate-settle", 30*time.Second, "how long API servers may take to learn of a change of the webhook configurations")
+	flags.DurationVar(&o.CertificatePoll, "certificate-poll", 5*time.Second, "how long the leader waits between two looks at a rotation of the certificate")
+	flags.StringVar(&o.WebhookService, "webhook-service", "sallyport-webhook", "Service that the API server finds the webhooks by, which the manager's own certificate is for")
+	flags.StringVar(&o.WebhookConfiguration, "webhook-configuration", "sallyport", "mutating and validating webhook configuration that are to trust the manager's own certificate")
+	flags.StringVar(&o.ReplicaName, "replica-name", "", "name that no other replica has: the pod's; empty means the host name")
+	flags.StringVar(&o.ReplicaUID, "replica-uid", "", "UID of the pod, with which what the replica has reported goes away; empty outside of a pod")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", 0, "how long to go on serving, but not ready, when the manager is to end: until no request comes to it any more")
 	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", `address of the metrics; "0" turns them off`)
 	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", `address of /healthz and /readyz; "0" turns them off`)
-	flags.StringVar(&o.Policies, "policies", "", "folder of policies to use in place of the shipped ones")
+	flags.StringVar(&o.ShippedPolicies, "shipped-policies", "", "ConfigMap with the policies that this release ships as RegoPolicies; empty means none")
+	flags.StringVar(&o.Release, "release", "", "version of this release; the ConfigMap of another one is left alone")
 	flags.StringVar(&o.Records, "decision-records", "stdout", "where decision records go, a line of JSON each: stdout, off, or a file")
 	flags.BoolVar(&o.RecordsDeniedOnly, "decision-records-denied-only", false, "record only requests that were refused")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "run the reconcilers in one replica only, the one that has the lease; every replica serves the webhooks")
@@ -64,6 +84,19 @@ const retryJitter = 1.2
 func (o *Options) validate() error {
 	if o.CallTimeout <= 0 {
 		return fmt.Errorf("--runtime-call-timeout is %v and must be more than 0", o.CallTimeout)
+	}
+	if o.ShutdownDelay < 0 {
+		return fmt.Errorf("--shutdown-delay is %v and must not be less than 0", o.ShutdownDelay)
+	}
+	if o.CertificateSettle <= 0 || o.CertificatePoll <= 0 {
+		return fmt.Errorf("--certificate-settle is %v and --certificate-poll %v, and both must be more than 0", o.CertificateSettle, o.CertificatePoll)
+	}
+	for _, flag := range []struct{ name, value string }{
+		{"--certificate-secret", o.CertificateSecret}, {"--webhook-service", o.WebhookService}, {"--webhook-configuration", o.WebhookConfiguration},
+	} {
+		if o.CertDir == "" && flag.value == "" {
+			return fmt.Errorf("%s is empty, and the manager needs it to make its certificates itself; --cert-dir would have it take them from files", flag.name)
+		}
 	}
 	if !o.LeaderElect {
 		return nil

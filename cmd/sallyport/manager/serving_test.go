@@ -1,0 +1,97 @@
+package manager
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A replica that has no certificate yet waits for one: it is alive, not ready, and its webhooks are served as soon as there is one.
+func TestAReplicaWaitsForItsCertificate(t *testing.T) {
+	s := newSite(t)
+	immutable := true
+	broken := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "sallyport-certificate"}, Immutable: &immutable,
+		Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": nil, "tls.key": nil},
+	}
+	s.must(s.api.Create(t.Context(), broken)) // which nobody can repair
+	a := s.start("a")
+	s.await("it is alive", func() bool { return a.says("healthz") })
+	s.await("it leads", func() bool { return strings.HasPrefix(s.leader(), "a_") })
+	s.await("it takes connections", func() bool { return !refused(&Options{WebhookHost: host(a.webhooks), WebhookPort: port(a.webhooks)}) })
+	if a.says("readyz") || !a.says("healthz") {
+		t.Error("without a certificate it is ready, or not alive")
+	}
+	s.must(s.api.Delete(t.Context(), broken))
+	s.await("it is ready", func() bool { return a.says("readyz") })
+	if _, err := echo(s.client(a.webhooks, false), "x"); err != nil {
+		t.Error(err)
+	}
+	a.signal()
+	if err := a.ends(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// Names that end up in objects are checked before anything else is done.
+func TestServingFlags(t *testing.T) {
+	for line, name := range map[string]string{
+		"--shutdown-delay -1s":       "--shutdown-delay",
+		"--certificate-settle 0s":    "--certificate-settle",
+		"--certificate-poll -1s":     "--certificate-poll",
+		"--certificate-secret=":      "--certificate-secret",
+		"--webhook-service=":         "--webhook-service",
+		"--webhook-configuration=":   "--webhook-configuration",
+		"--replica-name Not_A_Name!": "--replica-name",
+	} {
+		refuses(t, line, name)
+	}
+	if err := parsed(t, "--cert-dir /x --webhook-service=").validate(); err != nil {
+		t.Error(err)
+	}
+	certificates := parsed(t, "--webhook-service w --webhook-configuration c --certificate-secret s").certificates("n")
+	if got := certificates.DNSNames[0]; got != "w.n.svc" {
+		t.Errorf("API servers call it w.n.svc, not %s", got)
+	}
+	if got := certificates.Secret.String(); got != "n/s" {
+		t.Errorf("the certificate is in %s", got)
+	}
+	for _, all := range [][]string{certificates.Mutating, certificates.Validating} {
+		if len(all) != 1 || all[0] != "c" {
+			t.Errorf("the webhook configurations are %v", all)
+		}
+	}
+}
+
+// The authority is replaced and the old one dropped once both replicas have reported on their Leases that they serve the new
+// certificate. Every connection meanwhile is by what API servers trust at that moment.
+func TestTheCertificateIsReplacedUnderLoad(t *testing.T) {
+	s := newSite(t)
+	quick := []string{"--certificate-settle", "1s", "--certificate-poll", "100ms"}
+	a, b := s.start("a", quick...), s.start("b", quick...)
+	s.await("both are ready", func() bool { return a.says("readyz") && b.says("readyz") })
+	first, err := s.authorities()
+	s.must(err)
+	clients := []*http.Client{s.client(a.webhooks, false), s.client(b.webhooks, false)}
+	for _, c := range clients {
+		c.Transport.(aimed).DisableKeepAlives = true
+	}
+	load := s.hammer(clients...)
+	load.more(10)
+
+	s.must(s.api.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "sallyport-certificate"}}))
+	s.await("the old authority is not trusted any more", func() bool {
+		now, err := s.authorities()
+		s.must(err)
+		return len(now) > 0 && !bytes.Contains(now, bytes.TrimSpace(first))
+	})
+	load.more(100)
+	load.stop()
+	if err := load.failed.Load(); err != nil {
+		t.Errorf("a request failed: %v", *err)
+	}
+}
