@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/env"
@@ -66,11 +65,7 @@ func start(ctx context.Context, dir string, logs *os.File) (plane *env.ControlPl
 	if err != nil {
 		return nil, nil, err
 	}
-	crds, err := charts.CRDs()
-	if err != nil {
-		return nil, nil, err
-	}
-	if plane, err = env.Start(ctx, env.Options{CRDs: crds}); err != nil {
+	if plane, err = env.Start(ctx, env.Options{}); err != nil {
 		return plane, nil, err
 	}
 	world := fake.New()

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
@@ -27,7 +26,7 @@ func TestAnOutageWedgesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := stack.sallyport.Resume(t.Context(), stack.plane, stack.options); err != nil {
+		if err := stack.sallyport.Resume(t.Context(), stack.options); err != nil {
 			t.Fatal(err)
 		}
 		tm.must(operation("stop-2", "web-1", "Stop", `, "force": true`), create...)
@@ -45,8 +44,10 @@ func TestAnOutageWedgesNothing(t *testing.T) {
 
 // What is no admission review gets HTTP 400 from the real endpoint, and is counted.
 func TestGarbageGetsHTTP400(t *testing.T) {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(stack.sallyport.CA)
+	roots, err := stack.sallyport.Roots(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
 		RootCAs: roots, ServerName: fmt.Sprintf("%s.%s.svc", install.Service, install.Namespace), MinVersion: tls.VersionTLS12,
 	}}}

@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
@@ -35,7 +36,7 @@ var stack struct {
 	world    *fake.World
 	sim      *sim.Server
 	pair     *pair
-	splitter *splitter
+	balancer *install.Balancer
 	logs     install.Log
 }
 
@@ -66,11 +67,7 @@ func start(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	crds, err := charts.CRDs()
-	if err != nil {
-		return err
-	}
-	if stack.plane, err = env.Start(ctx, env.Options{CRDs: crds}); err != nil {
+	if stack.plane, err = env.Start(ctx, env.Options{}); err != nil {
 		return err
 	}
 	if stack.client, err = install.Client(stack.plane.Config); err != nil {
@@ -93,19 +90,20 @@ func start(ctx context.Context, dir string) error {
 	if err := stack.pair.awaitReady(ctx); err != nil {
 		return err
 	}
-	if stack.splitter, err = split(sallyport.Address, stack.pair.webhooks()); err != nil {
+	service := net.JoinHostPort(sallyport.Address, strconv.Itoa(install.Port))
+	if stack.balancer, err = install.NewBalancer(service, stack.pair.backends()...); err != nil {
 		return err
 	}
-	return sallyport.AwaitJudgement(ctx, stack.plane)
+	return sallyport.AwaitJudgement(ctx)
 }
 
 // stop ends what was started.
 func stop() (err error) {
-	if stack.splitter != nil {
-		stack.splitter.close()
+	if stack.balancer != nil {
+		err = stack.balancer.Close()
 	}
 	if stack.pair != nil {
-		err = stack.pair.close()
+		err = errors.Join(err, stack.pair.close())
 	}
 	if stack.sim != nil {
 		err = errors.Join(err, stack.sim.Close())

@@ -46,7 +46,7 @@ func (p *pair) revive() error {
 		o := p.options
 		o.Env = stack.sim.Environment(r.name)
 		var err error
-		if r.manager, err = p.sallyport.Manager(stack.plane, o, r.ports); err != nil {
+		if r.manager, err = p.sallyport.Manager(o, "sallyport-"+r.name, r.ports); err != nil {
 			return err
 		}
 	}
@@ -97,11 +97,12 @@ func (p *pair) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-func (p *pair) webhooks() (addresses []string) {
+// backends are what a balancer needs to know of them, which stays when one is started again.
+func (p *pair) backends() (all []install.Backend) {
 	for _, r := range p.replicas {
-		addresses = append(addresses, r.manager.Webhooks())
+		all = append(all, r.manager.Backend())
 	}
-	return addresses
+	return all
 }
 
 // leader names the one that leads, and nobody if none does or it cannot be told.

@@ -118,7 +118,7 @@ func bothServe(t *testing.T) {
 	}
 	r := &round{T: t}
 	r.until("both managers to serve admission", func() bool {
-		stack.splitter.reset()
+		stack.balancer.Reset()
 		probe := &v1alpha1.VirtualMachineOperation{
 			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "probe"},
 			Spec:       v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStart, VirtualMachineName: "nobody"},
@@ -127,8 +127,8 @@ func bothServe(t *testing.T) {
 		counts := stack.pair.admissions(t.Context())
 		return counts["a"] > 0 && counts["b"] > 0
 	})
-	for _, backend := range stack.splitter.backends {
-		t.Logf("%s took %d connections", backend, stack.splitter.connections(backend))
+	for _, backend := range stack.pair.backends() {
+		t.Logf("%s took %d connections", backend.Address, stack.balancer.Taken(backend.Address))
 	}
 	t.Logf("decisions at admission: %v, the leader is %q", stack.pair.admissions(t.Context()), stack.pair.leader(t.Context()))
 }

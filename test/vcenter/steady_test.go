@@ -40,7 +40,7 @@ func TestRest(t *testing.T) {
 	stack.options.Flags = append(stack.options.Flags, "--resync-interval", "1s")
 	told := s.told(func() {
 		s.must(stack.sallyport.Stop())
-		s.must(stack.sallyport.Resume(t.Context(), stack.plane, stack.options))
+		s.must(stack.sallyport.Resume(t.Context(), stack.options))
 		s.looks(0, 1)
 		s.until("the vCenters are looked at", func() string {
 			return fmt.Sprint(s.metric("controller_runtime_reconcile_total", `controller="vsphereserver"`) >= 2)

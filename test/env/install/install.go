@@ -1,9 +1,11 @@
-// Package install puts Sallyport on a local control plane: definitions, a Service, a certificate, webhook configurations,
-// and the manager as a process of its own that listens on the Service's address.
+// Package install puts Sallyport on a local control plane as its users do, with Helm. Only that there are no pods: the manager is
+// a process of its own, with the arguments of the installed Deployment and as its ServiceAccount, and listens on the address of
+// the installed Service.
 package install
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -11,10 +13,11 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -22,122 +25,220 @@ import (
 	"sallyport.dev/sallyport/test/env"
 )
 
-// Where the webhook configurations of the chart expect the webhooks.
+// What the release is called, where it is, and how the API server calls its webhooks. The chart's own port is one that only root
+// may listen on.
 const (
+	Release   = "sallyport"
 	Namespace = "sallyport-system"
 	Service   = "sallyport-webhook"
 	Port      = 9443
 )
 
+// configuration is what both webhook configurations are called.
+const configuration = "sallyport"
+
 const patience = time.Minute
 
-// Sallyport is a running installation.
+// Sallyport is an installed release.
 type Sallyport struct {
-	// Address is where the manager listens: a loopback address that is the Service's own.
+	// Address is the Service's own: a loopback address.
 	Address string
-	// CA is the certificate authority of the webhooks, in PEM.
-	CA []byte
 
-	manager *Manager
-	dir     string
+	plane      *env.ControlPlane
+	clientset  kubernetes.Interface
+	deployed   *deployed
+	kubeconfig string // the ServiceAccount's
+	dir        string // with the chart
+	manager    *Manager
 }
 
-// Start installs Sallyport and returns when the API server has its requests judged. The definitions must be there.
+// Start installs Sallyport and returns when the API server has its requests judged. Definitions that are there already become
+// the release's.
 func Start(ctx context.Context, cp *env.ControlPlane, o Options) (*Sallyport, error) {
-	s, err := Prepare(ctx, cp)
+	s, err := Prepare(ctx, cp, o.Values...)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Resume(ctx, cp, o); err != nil {
+	if err := s.Resume(ctx, o); err != nil {
 		return nil, errors.Join(err, s.Remove())
 	}
 	return s, nil
 }
 
-// Prepare installs everything but a manager.
-func Prepare(ctx context.Context, cp *env.ControlPlane) (*Sallyport, error) {
-	address, err := cp.Service(ctx, Namespace, Service, Port)
+// Prepare installs the chart with those values, as for --set. No manager runs.
+func Prepare(ctx context.Context, cp *env.ControlPlane, values ...string) (*Sallyport, error) {
+	s, err := Unpack(cp)
 	if err != nil {
-		return nil, fmt.Errorf("making the webhook's Service: %w", err)
+		return nil, err
 	}
-	s := &Sallyport{Address: address}
+	// A control plane whose controller manager is to collect garbage among our objects has had the definitions from its start.
+	if err = s.Install(ctx, append(sets(values), "--take-ownership")...); err == nil {
+		err = s.Adopt(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Remove())
+	}
+	return s, nil
+}
+
+// Unpack puts the chart into a folder and installs nothing.
+func Unpack(cp *env.ControlPlane) (*Sallyport, error) {
+	clientset, err := kubernetes.NewForConfig(cp.Config)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sallyport{plane: cp, clientset: clientset}
 	if s.dir, err = os.MkdirTemp("", "sallyport-"); err != nil {
 		return nil, err
 	}
-	if err = s.certify(); err == nil {
-		err = s.register(ctx, cp)
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.Remove())
+	if err := os.CopyFS(s.dir, charts.Files); err != nil {
+		return nil, errors.Join(fmt.Errorf("writing the chart: %w", err), s.Remove())
 	}
 	return s, nil
 }
 
+// Chart is the folder of the chart.
+func (s *Sallyport) Chart() string { return filepath.Join(s.dir, "sallyport") }
+
+// Install runs helm install, with further arguments.
+func (s *Sallyport) Install(ctx context.Context, args ...string) error {
+	return s.helm(ctx, append([]string{"install", Release, s.Chart(), "--create-namespace", "--set", fmt.Sprintf("webhook.service.port=%d", Port)}, args...)...)
+}
+
+// Upgrade runs helm upgrade, with further arguments. The values that were set before stay.
+func (s *Sallyport) Upgrade(ctx context.Context, args ...string) error {
+	if err := s.helm(ctx, append([]string{"upgrade", Release, s.Chart(), "--reuse-values"}, args...)...); err != nil {
+		return err
+	}
+	return s.Adopt(ctx)
+}
+
+// Uninstall runs helm uninstall. Managers are to have been stopped.
+func (s *Sallyport) Uninstall(ctx context.Context) error { return s.helm(ctx, "uninstall", Release) }
+
+func (s *Sallyport) helm(ctx context.Context, args ...string) error {
+	stdout, stderr, code := s.plane.Helm(ctx, append(args, "--namespace", Namespace)...)
+	if code != 0 {
+		return fmt.Errorf("helm %s: exit %d: %s%s", args[0], code, stdout, stderr)
+	}
+	return nil
+}
+
+func sets(values []string) (args []string) {
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	return args
+}
+
+// Adopt takes from an installed release what a manager needs, and returns when it can be started.
+func (s *Sallyport) Adopt(ctx context.Context) error {
+	service, err := s.clientset.CoreV1().Services(Namespace).Get(ctx, Service, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading the installed Service: %w", err)
+	}
+	s.Address = service.Spec.ClusterIP
+	if s.deployed, err = readDeployment(ctx, s.clientset, Namespace, Release); err != nil {
+		return err
+	}
+	if s.kubeconfig, err = s.plane.ServiceAccountKubeconfig(ctx, Namespace, s.deployed.serviceAccount); err != nil {
+		return err
+	}
+	if err := s.awaitKinds(ctx); err != nil {
+		return err
+	}
+	return s.awaitRights(ctx)
+}
+
+// User is who a manager is to the API server.
+func (s *Sallyport) User() string {
+	return fmt.Sprintf("system:serviceaccount:%s:%s", Namespace, s.deployed.serviceAccount)
+}
+
+// awaitKinds returns when the API server serves our kinds: a manager that starts before looks again only after 10 seconds.
+func (s *Sallyport) awaitKinds(ctx context.Context) error {
+	crds, err := charts.CRDs()
+	if err != nil {
+		return err
+	}
+	return s.await(ctx, "our kinds to be served", func(context.Context) bool {
+		served, err := s.clientset.Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
+		if err != nil {
+			return false
+		}
+		known := map[string]bool{}
+		for _, r := range served.APIResources {
+			known[r.Name] = true
+		}
+		for _, crd := range crds {
+			if !known[crd.Spec.Names.Plural] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// awaitRights returns when the API server knows of the roles, which takes a moment, so that whatever is forbidden later is a fault.
+func (s *Sallyport) awaitRights(ctx context.Context) error {
+	return s.await(ctx, "the roles to be known", func(ctx context.Context) bool {
+		return s.may(ctx, &authorizationv1.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: "regopolicies", Verb: "list"}) &&
+			s.may(ctx, &authorizationv1.ResourceAttributes{Namespace: Namespace, Group: "coordination.k8s.io", Resource: "leases", Verb: "create"})
+	})
+}
+
+func (s *Sallyport) may(ctx context.Context, what *authorizationv1.ResourceAttributes) bool {
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: s.User(), ResourceAttributes: what}}
+	review, err := s.clientset.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	return err == nil && review.Status.Allowed
+}
+
+func (s *Sallyport) await(ctx context.Context, what string, is func(context.Context) bool) error {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		return is(ctx), nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for %s: %w", what, err)
+	}
+	return nil
+}
+
 // Resume starts the manager, also after Stop, and returns when the API server has requests judged by it.
-func (s *Sallyport) Resume(ctx context.Context, cp *env.ControlPlane, o Options) (err error) {
-	if s.manager, err = s.Manager(cp, o, Ports{Webhook: Port, Metrics: 8080, Health: 8081}); err != nil {
+func (s *Sallyport) Resume(ctx context.Context, o Options) (err error) {
+	if s.manager, err = s.Manager(o, "sallyport-0", Ports{Webhook: Port, Metrics: 8080, Health: 8081}); err != nil {
 		return err
 	}
 	if err := s.manager.AwaitReady(ctx); err != nil {
 		return err
 	}
-	return s.AwaitJudgement(ctx, cp)
-}
-
-// certify makes a certificate for the Service's name.
-func (s *Sallyport) certify() error {
-	host := fmt.Sprintf("%s.%s.svc", Service, Namespace)
-	certificate, key, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
-	if err != nil {
-		return fmt.Errorf("making a certificate for %s: %w", host, err)
-	}
-	s.CA = certificate // the leaf and the authority that signed it
-	if err := os.WriteFile(filepath.Join(s.dir, "tls.crt"), certificate, 0o600); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(s.dir, "tls.key"), key, 0o600)
+	return s.AwaitJudgement(ctx)
 }
 
 // Metrics gives the manager's metrics as text.
 func (s *Sallyport) Metrics(ctx context.Context) (string, error) { return s.manager.Metrics(ctx) }
 
-// register applies the webhook configurations.
-func (s *Sallyport) register(ctx context.Context, cp *env.ControlPlane) error {
-	c, err := client.New(cp.Config, client.Options{})
+// Roots are the authorities that the API server trusts to certify the webhooks.
+func (s *Sallyport) Roots(ctx context.Context) (*x509.CertPool, error) {
+	c, err := s.clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, configuration, metav1.GetOptions{})
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("reading the installed webhook configuration: %w", err)
 	}
-	mutating, validating, err := charts.Webhooks()
-	if err != nil {
-		return err
-	}
-	for i := range mutating.Webhooks {
-		mutating.Webhooks[i].ClientConfig.CABundle = s.CA
-	}
-	for i := range validating.Webhooks {
-		validating.Webhooks[i].ClientConfig.CABundle = s.CA
-	}
-	for _, configuration := range []client.Object{mutating, validating} {
-		if err := c.Create(ctx, configuration); err != nil {
-			return fmt.Errorf("creating the webhook configuration: %w", err)
+	roots := x509.NewCertPool()
+	for _, w := range c.Webhooks {
+		if !roots.AppendCertsFromPEM(w.ClientConfig.CABundle) {
+			return nil, fmt.Errorf("webhook %s has no caBundle", w.Name)
 		}
 	}
-	return nil
+	return roots, nil
 }
 
 // AwaitJudgement returns when the API server has requests judged.
-func (s *Sallyport) AwaitJudgement(ctx context.Context, cp *env.ControlPlane) error {
-	c, err := client.New(cp.Config, client.Options{})
+func (s *Sallyport) AwaitJudgement(ctx context.Context) error {
+	c, err := client.New(s.plane.Config, client.Options{})
 	if err != nil {
 		return err
 	}
-	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		return judged(ctx, c), nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for the API server to call the webhooks: %w", err)
-	}
-	return nil
+	return s.await(ctx, "the API server to call the webhooks", func(ctx context.Context) bool { return judged(ctx, c) })
 }
 
 // judged tries, without leaving anything behind, an object that the mutating webhook changes and one that the validating
@@ -159,7 +260,7 @@ func object(kind string, spec map[string]any) *unstructured.Unstructured {
 	}}
 }
 
-// Stop ends the manager and returns when it has ended. What it installed stays.
+// Stop ends the manager and returns when it has ended. The release stays.
 func (s *Sallyport) Stop() error {
 	if s.manager == nil {
 		return nil
@@ -167,7 +268,7 @@ func (s *Sallyport) Stop() error {
 	return s.manager.Stop()
 }
 
-// Remove ends the manager and removes its certificate. What it installed in the cluster stays.
+// Remove ends the manager and removes the chart's folder. What is installed in the cluster stays.
 func (s *Sallyport) Remove() error {
 	return errors.Join(s.Stop(), os.RemoveAll(s.dir))
 }

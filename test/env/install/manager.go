@@ -27,12 +27,13 @@ func Build(ctx context.Context, folder, pkg string) (binary string, err error) {
 	return binary, nil
 }
 
-// Options say how a manager is run.
+// Options say what is installed and how managers are run.
 type Options struct {
-	// Binary is the sallyport program, and Command the words that have it run the manager, for which empty is "manager".
-	Binary  string
-	Command []string
-	// Flags for the manager, after our own.
+	// Values are the chart's, as for helm's --set.
+	Values []string
+	// Binary is the sallyport program.
+	Binary string
+	// Flags for the manager, after those of the chart and our own.
 	Flags []string
 	// Env is added to the environment, as NAME=value.
 	Env []string
@@ -47,25 +48,35 @@ type Ports struct {
 
 // Manager is a manager, a process of its own.
 type Manager struct {
+	// Name is that of the replica.
+	Name string
+
 	address string
 	ports   Ports
 	process *env.Daemon
 }
 
-// Manager starts a manager. There may be several, on ports of their own.
-func (s *Sallyport) Manager(cp *env.ControlPlane, o Options, ports Ports) (*Manager, error) {
-	m := &Manager{address: s.Address, ports: ports}
-	words := o.Command
-	if len(words) == 0 {
-		words = []string{"manager"}
+// Manager starts a manager, as a replica of that name but without a pod. There may be several, on ports of their own.
+func (s *Sallyport) Manager(o Options, name string, ports Ports) (*Manager, error) {
+	args, environment, err := s.deployed.as(Namespace, name, "")
+	if err != nil {
+		return nil, err
 	}
-	flags := append(append([]string{}, words...),
-		"--webhook-host", s.Address, "--webhook-port", strconv.Itoa(ports.Webhook), "--cert-dir", s.dir,
+	o.Flags = append([]string{"--shutdown-delay", "0s"}, o.Flags...)
+	return s.run(o, name, s.Address, ports, args, environment)
+}
+
+// run starts a manager with the arguments and the environment of its container, but for what has to be otherwise outside of a pod
+// or would have tests wait.
+func (s *Sallyport) run(o Options, name, address string, ports Ports, args, environment []string) (*Manager, error) {
+	m := &Manager{Name: name, address: address, ports: ports}
+	args = append(args,
+		"--webhook-host", address, "--webhook-port", strconv.Itoa(ports.Webhook),
 		"--metrics-bind-address", m.at(ports.Metrics), "--health-probe-bind-address", m.at(ports.Health),
-		"--namespace", Namespace,
+		"--namespace", Namespace, "--replica-name", name, "--certificate-settle", "1s", "--certificate-poll", "200ms",
 	)
-	command := exec.Command(o.Binary, append(flags, o.Flags...)...)
-	command.Env = append(append(os.Environ(), "KUBECONFIG="+cp.Kubeconfig()), o.Env...)
+	command := exec.Command(o.Binary, append(args, o.Flags...)...)
+	command.Env = append(append(append(os.Environ(), environment...), "KUBECONFIG="+s.kubeconfig), o.Env...)
 	command.Stdout, command.Stderr = o.Records, o.Logs
 	var err error
 	if m.process, err = env.StartDaemon(command); err != nil {
@@ -79,19 +90,25 @@ func (m *Manager) at(port int) string { return net.JoinHostPort(m.address, strco
 // Webhooks is the address at which it serves the webhooks.
 func (m *Manager) Webhooks() string { return m.at(m.ports.Webhook) }
 
+// Backend has a balancer give it connections while it is ready.
+func (m *Manager) Backend() Backend {
+	return Backend{Address: m.Webhooks(), Ready: ReadyAt(m.url(m.ports.Health, "/readyz"))}
+}
+
 // AwaitReady returns when it says that it is ready.
 func (m *Manager) AwaitReady(ctx context.Context) error {
+	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		select {
 		case <-m.process.Ended():
 			return false, fmt.Errorf("it ended: %w", m.process.Err())
 		default:
-			_, err := m.get(ctx, m.ports.Health, "/readyz")
-			return err == nil, nil
+			_, last = m.get(ctx, m.ports.Health, "/readyz?verbose")
+			return last == nil, nil
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for the manager to be ready: %w", err)
+		return fmt.Errorf("waiting for the manager to be ready: %w; it said: %w", err, last)
 	}
 	return nil
 }
@@ -110,8 +127,10 @@ func (m *Manager) Stop() error { return m.process.Stop(patience) }
 // Kill ends it without asking it.
 func (m *Manager) Kill() error { return m.process.Kill() }
 
+func (m *Manager) url(port int, path string) string { return "http://" + m.at(port) + path }
+
 func (m *Manager) get(ctx context.Context, port int, path string) (string, error) {
-	url := "http://" + m.at(port) + path
+	url := m.url(port, path)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
@@ -123,7 +142,7 @@ func (m *Manager) get(ctx context.Context, port int, path string) (string, error
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("getting %s: %s", url, response.Status)
+		err = fmt.Errorf("getting %s: %s: %s", url, response.Status, text)
 	}
 	return string(text), err
 }

@@ -1,0 +1,317 @@
+package chart
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/env/install"
+)
+
+// patience is how long the walk waits for anything; it only matters if something is wrong.
+const patience = 3 * time.Minute
+
+// The namespaces of the walk: one may use the vCenter, the other may not.
+const team, strangers = "team-walk", "team-strangers"
+
+// policy is the one that is edited.
+const policy = "operations-supersede"
+
+// walk is what its steps share.
+type walk struct {
+	*testing.T
+	site   site
+	client client.WithWatch
+	bin    string // with kubectl-sallyport, for PATH
+	load   *load
+	// whole is the context of the whole walk, not of a step.
+	whole context.Context
+	// usual is what may be answered to the questions of the load, as things are.
+	usual answers
+}
+
+func newWalk(t *testing.T) *walk {
+	t.Helper()
+	w := &walk{T: t, site: newSite(t), bin: t.TempDir(), whole: t.Context()}
+	_, err := install.Build(t.Context(), w.bin, "sallyport.dev/sallyport/cmd/kubectl-sallyport")
+	if err == nil {
+		w.client, err = install.Client(w.site.config())
+	}
+	w.must(err)
+	return w
+}
+
+// step is a part of the walk, after which the next makes sense only if it went well.
+func (w *walk) step(name string, do func(*walk)) {
+	w.Helper()
+	began := time.Now()
+	ok := w.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+		inner := *w
+		inner.T = t
+		do(&inner)
+		w.load, w.usual = inner.load, inner.usual
+	})
+	if !ok {
+		w.FailNow()
+	}
+	w.Logf("%s: %.1f s", name, time.Since(began).Seconds())
+}
+
+func (w *walk) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// variables are the environment of kubectl and helm: nothing of the user's own, and the plugin where kubectl finds it.
+func (w *walk) variables(more ...string) []string {
+	_, _, kubeconfig := w.site.tools()
+	return append([]string{
+		"KUBECONFIG=" + kubeconfig, "KUBERC=off", "KUBECACHEDIR=" + filepath.Join(w.bin, "cache"), "HELM_CACHE_HOME=" + w.bin,
+		"HELM_CONFIG_HOME=" + w.bin, "HELM_DATA_HOME=" + w.bin, "PATH=" + w.bin + string(os.PathListSeparator) + os.Getenv("PATH"),
+	}, more...)
+}
+
+func (w *walk) try(stdin string, args ...string) result {
+	w.Helper()
+	kubectl, _, _ := w.site.tools()
+	return execute(w.Context(), kubectl, stdin, w.variables(), args...)
+}
+
+// kubectl is one with success, and gives what it prints.
+func (w *walk) kubectl(line string, more ...string) string {
+	w.Helper()
+	r := w.try("", append(strings.Fields(line), more...)...)
+	if r.code != 0 {
+		w.Fatalf("kubectl %s %q: exit %d: %s%s", line, more, r.code, r.stdout, r.stderr)
+	}
+	return r.stdout
+}
+
+// create has kubectl create what a manifest says.
+func (w *walk) create(manifest string) {
+	w.Helper()
+	if r := w.try(manifest, "create", "-f", "-"); r.code != 0 {
+		w.Fatalf("kubectl create: %s for\n%s", r.stderr, manifest)
+	}
+}
+
+// refused is a kubectl that must fail with all of the texts in what a user reads.
+func (w *walk) refused(stdin, line string, texts ...string) {
+	w.Helper()
+	r := w.try(stdin, strings.Fields(line)...)
+	w.reads("kubectl "+line, r, texts...)
+	if r.code == 0 {
+		w.Errorf("kubectl %s succeeded: %s", line, r.stdout)
+	}
+}
+
+func (w *walk) reads(what string, r result, texts ...string) {
+	w.Helper()
+	for _, text := range texts {
+		if !strings.Contains(r.stdout+r.stderr, text) {
+			w.Errorf("%s: the user reads\n%s%s\nwithout %q", what, r.stdout, r.stderr, text)
+		}
+	}
+}
+
+// helm runs it for the release.
+func (w *walk) helm(args ...string) result {
+	w.Helper()
+	_, helm, _ := w.site.tools()
+	return execute(w.Context(), helm, "", w.variables(), args...)
+}
+
+func (w *walk) mustHelm(args ...string) {
+	w.Helper()
+	if r := w.helm(args...); r.code != 0 {
+		w.Fatalf("helm %q: exit %d: %s%s", args, r.code, r.stdout, r.stderr)
+	}
+}
+
+func (w *walk) install(args ...string) {
+	w.Helper()
+	args = append([]string{"install", release, w.site.chart(), "--namespace", namespace, "--create-namespace"}, args...)
+	for _, s := range w.site.settings() {
+		args = append(args, "--set", s)
+	}
+	w.mustHelm(args...)
+	w.site.installed(w.T)
+	w.rolledOut()
+}
+
+// upgrade sets values beside those that were set before.
+func (w *walk) upgrade(settings ...string) {
+	w.Helper()
+	args := []string{"upgrade", release, w.site.chart(), "--namespace", namespace, "--reuse-values"}
+	for _, s := range settings {
+		args = append(args, "--set", s)
+	}
+	w.mustHelm(args...)
+}
+
+// rolledOut returns when all replicas are as the Deployment wants them.
+func (w *walk) rolledOut() {
+	w.Helper()
+	w.kubectl("rollout status deployment/" + release + " --timeout=1m --namespace " + namespace)
+	w.until("nothing but two replicas is left", func() (string, bool) {
+		pods := &corev1.PodList{}
+		w.must(w.client.List(w.Context(), pods, client.InNamespace(namespace)))
+		names := make([]string, 0, len(pods.Items))
+		for _, p := range pods.Items {
+			names = append(names, fmt.Sprintf("%s (%v)", p.Name, p.DeletionTimestamp))
+		}
+		return strings.Join(names, ", "), len(names) == 2
+	})
+}
+
+// pods are the names of the replicas, the leader first.
+func (w *walk) pods() []string {
+	w.Helper()
+	names := strings.Fields(w.kubectl("get pods -o jsonpath={.items[*].metadata.name} --namespace " + namespace))
+	leader := w.kubectl("get lease sallyport-manager -o jsonpath={.spec.holderIdentity} --namespace " + namespace)
+	slices.SortFunc(names, func(a, b string) int {
+		if strings.HasPrefix(leader, a+"_") {
+			return -1
+		}
+		return strings.Compare(a, b)
+	})
+	return names
+}
+
+// until waits for a condition; what it last saw is in the message when it does not come.
+func (w *walk) until(what string, is func() (seen string, done bool)) {
+	w.Helper()
+	last := ""
+	err := wait.PollUntilContextTimeout(w.Context(), 50*time.Millisecond, patience, true, func(context.Context) (done bool, _ error) {
+		last, done = is()
+		return done, nil
+	})
+	if err != nil {
+		w.Fatalf("waiting until %s: %v; last seen: %s", what, err, last)
+	}
+}
+
+// rego gives the edited policy as it is in the cluster.
+func (w *walk) rego() *v1alpha1.RegoPolicy {
+	w.Helper()
+	object := &v1alpha1.RegoPolicy{}
+	w.must(w.client.Get(w.Context(), client.ObjectKey{Name: policy}, object))
+	return object
+}
+
+// shows waits until a condition of the policy in its present generation has that status and reason, and gives its message.
+func (w *walk) shows(condition v1alpha1.ConditionType, status metav1.ConditionStatus, reason v1alpha1.ConditionReason) (message string) {
+	w.Helper()
+	w.until(fmt.Sprintf("condition %s is %s, %s", condition, status, reason), func() (string, bool) {
+		object := w.rego()
+		c := meta.FindStatusCondition(object.Status.Conditions, string(condition))
+		if c == nil {
+			return "no such condition", false
+		}
+		message = c.Message
+		return fmt.Sprintf("%+v of generation %d", c, object.Generation),
+			c.ObservedGeneration == object.Generation && c.Status == status && c.Reason == string(reason)
+	})
+	return message
+}
+
+// questions are those of the load.
+func (w *walk) questions() []question {
+	return []question{
+		{name: secondStop, object: func() *unstructured.Unstructured { return operation(false) }},
+		{name: forcedStop, object: func() *unstructured.Unstructured { return operation(true) }},
+		{name: machine, object: func() *unstructured.Unstructured { return adopted(team) }, changed: hasFinalizer},
+		{name: stranger, object: func() *unstructured.Unstructured { return adopted(strangers) }},
+	}
+}
+
+// The questions of the load.
+const (
+	secondStop = "a Stop of a machine that is being stopped"
+	forcedStop = "a forced Stop of a machine that is being stopped"
+	machine    = "a machine of a team that may use the vCenter"
+	stranger   = "a machine of a team that may not"
+)
+
+func hasFinalizer(o *unstructured.Unstructured) bool { return len(o.GetFinalizers()) > 0 }
+
+// operation is another Stop of the machine that is being stopped.
+func operation(force bool) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "VirtualMachineOperation",
+		"metadata": map[string]any{"generateName": "load-", "namespace": team},
+		"spec":     map[string]any{"type": "Stop", "force": force, "virtualMachineName": "web-1"},
+	}}
+}
+
+// adopted is a machine that a team would like to have.
+func adopted(namespace string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "VirtualMachine",
+		"metadata": map[string]any{"generateName": "load-", "namespace": namespace},
+		"spec": map[string]any{"runPolicy": "Manual", "runtime": map[string]any{"vsphere": map[string]any{
+			"serverRef": map[string]any{"name": "walk"}, "inventoryPath": "/DC0/vm/load",
+		}}},
+	}}
+}
+
+// lasting checks that for a while nothing is answered but what may be.
+func (w *walk) lasting(during string, may answers) {
+	w.Helper()
+	may.check(w.T, during, w.load.more(w.T, 10, w.questions()))
+}
+
+// throughout does something under the load, and checks that meanwhile and just after it nothing else is answered.
+func (w *walk) throughout(during string, may answers, do func()) {
+	w.Helper()
+	mark := w.load.now()
+	do()
+	w.load.more(w.T, 3, w.questions())
+	replies := w.load.since(mark, time.Time{})
+	may.check(w.T, during, replies)
+	w.Logf("%s: %d requests, none lost", during, len(replies))
+}
+
+// ask has one replica decide about a second Stop, past the API server.
+func (w *walk) ask(ctx context.Context, pod string) (string, error) {
+	raw, err := operation(false).MarshalJSON()
+	if err != nil {
+		return "", err
+	}
+	gvk := metav1.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "VirtualMachineOperation"}
+	gvr := metav1.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: "virtualmachineoperations"}
+	dry := true
+	answer, err := w.site.ask(ctx, pod, &admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "walk", Kind: gvk, Resource: gvr, RequestKind: &gvk, RequestResource: &gvr, Namespace: team,
+			Operation: admissionv1.Create, UserInfo: authenticationv1.UserInfo{Username: "walker"},
+			Object: runtime.RawExtension{Raw: raw}, DryRun: &dry,
+		},
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case answer.Allowed:
+		return admitted, nil
+	}
+	return answer.Result.Message, nil
+}

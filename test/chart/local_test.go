@@ -1,0 +1,158 @@
+package chart
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/client-go/rest"
+
+	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
+)
+
+// localSite is a local control plane, on which pods are processes.
+type localSite struct {
+	plane     *env.ControlPlane
+	sallyport *install.Sallyport
+	kubelet   *install.Kubelet
+	helm      string
+	audit     string
+	options   install.Options
+	logs      install.Log
+}
+
+func newLocalSite(t *testing.T) *localSite {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a control plane: left out with -short")
+	}
+	s := &localSite{audit: filepath.Join(t.TempDir(), "audit.log")}
+	binary, err := install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.options = install.Options{
+		Binary: binary, Logs: &s.logs,
+		Flags: []string{
+			"--decision-records", "off", "--shutdown-delay", "1s", "--poll-interval", "200ms",
+			// A leader that is killed is soon followed.
+			"--lease-duration", "3s", "--renew-deadline", "2s", "--runtime-call-timeout", "1s", "--retry-period", "300ms",
+		},
+	}
+	if s.helm, err = env.Helm(t.Context(), t.Logf); err != nil {
+		t.Fatal(err)
+	}
+	s.plane, err = env.Start(t.Context(), env.Options{
+		ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags(), AuditLog: s.audit,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.sallyport, err = install.Unpack(s.plane); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if s.kubelet != nil {
+			if t.Failed() {
+				t.Logf("the pods:\n%s", s.kubelet.Describe(context.WithoutCancel(t.Context())))
+			}
+			if err := s.kubelet.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := s.sallyport.Remove(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the end of what the managers logged:\n%s", tail(s.logs.String()))
+		}
+	})
+	return s
+}
+
+// tail is the end of a log, without what is logged of each probe.
+func tail(text string) string {
+	const most = 100
+	var lines []string
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, "healthz check failed") && !strings.Contains(line, "TLS handshake error") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-most):], "")
+}
+
+func (s *localSite) tools() (kubectl, helm, kubeconfig string) {
+	return s.plane.Assets.Kubectl, s.helm, s.plane.Kubeconfig()
+}
+
+func (s *localSite) config() *rest.Config { return s.plane.Config }
+
+func (s *localSite) chart() string { return s.sallyport.Chart() }
+
+// settings: the usual port is one that only root may listen on.
+func (s *localSite) settings() []string {
+	return []string{fmt.Sprintf("webhook.service.port=%d", install.Port)}
+}
+
+func (s *localSite) installed(t *testing.T) {
+	t.Helper()
+	err := s.sallyport.Adopt(t.Context())
+	if err == nil {
+		s.kubelet, err = s.sallyport.NewKubelet(t.Context(), s.options)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *localSite) uninstalled(t *testing.T) {
+	t.Helper()
+	if err := s.kubelet.Close(); err != nil {
+		t.Error(err)
+	}
+	s.kubelet = nil
+}
+
+func (s *localSite) ask(ctx context.Context, pod string, review *admissionv1.AdmissionReview) (*admissionv1.AdmissionResponse, error) {
+	manager, err := s.kubelet.Manager(pod)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := s.sallyport.Roots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
+		RootCAs: roots, ServerName: fmt.Sprintf("%s.%s.svc", install.Service, namespace), MinVersion: tls.VersionTLS12,
+	}}}
+	body, err := json.Marshal(review)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+manager.Webhooks()+"/validate", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	answer := &admissionv1.AdmissionReview{}
+	if err := json.NewDecoder(response.Body).Decode(answer); err != nil || answer.Response == nil {
+		return nil, fmt.Errorf("pod %s answered %s without a review: %w", pod, response.Status, err)
+	}
+	return answer.Response, nil
+}
+
+func (s *localSite) local() *localSite { return s }

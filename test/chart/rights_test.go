@@ -1,0 +1,98 @@
+package chart
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/rbac"
+	"sallyport.dev/sallyport/test/sim"
+)
+
+// rights compares what the roles grant with what the manager did during the walk. Pods on machines that are real can only be
+// simulated on the local control plane, and only its audit log can be read.
+func (w *walk) rights() {
+	local := w.site.local()
+	if local == nil {
+		w.Log("left out: there is no audit log")
+		return
+	}
+	w.lifecycle(local)
+	w.confuses()
+	clientset, err := kubernetes.NewForConfig(w.site.config())
+	w.must(err)
+	user := local.sallyport.User()
+	account := strings.Split(user, ":")
+	grants, err := rbac.Granted(w.Context(), clientset, account[2], account[3])
+	w.must(err)
+	uses, err := rbac.UsedBy(local.audit, user)
+	w.must(err)
+	if len(uses) == 0 {
+		w.Fatalf("the audit log says nothing of %s", user)
+	}
+	for _, finding := range rbac.Compare(grants, uses, namespace) {
+		w.Error(finding)
+	}
+	w.Logf("%d rights are granted, and used in %d ways", len(grants), len(uses))
+}
+
+// lifecycle has machines come, do what is asked of them, and go. They are simulated, for which replicas are run that know how.
+func (w *walk) lifecycle(local *localSite) {
+	w.Helper()
+	world := fake.New()
+	world.SetAuto(true)
+	simulator, err := sim.Serve(world)
+	w.must(err)
+	w.Cleanup(func() { w.must(simulator.Close()) })
+	o := local.options
+	// What the API server of a release from before 1.35 has its clients do: lists, and watches from there on.
+	o.Env = append(simulator.Environment("manager"), "KUBE_FEATURE_WatchListClient=false")
+	o.Binary, err = install.Build(w.Context(), w.TempDir(), "sallyport.dev/sallyport/test/sim/manager")
+	w.must(err)
+	local.kubelet.Options(o)
+	w.kubectl("rollout restart deployment/" + release + " --namespace " + namespace)
+	w.rolledOut()
+
+	w.kubectl("create namespace " + team)
+	w.create(`{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachine, metadata: {name: sim-1, namespace: ` + team + `},
+		spec: {runPolicy: Manual, runtime: {pod: {}}}}`)
+	w.kubectl("wait svm/sim-1 --for=condition=Ready --timeout=1m --namespace " + team)
+	w.kubectl("sallyport start sim-1 --wait --namespace " + team)
+	w.create(`{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: short, namespace: ` + team + `},
+		spec: {type: Stop, virtualMachineName: sim-1, ttlSecondsAfterFinished: 1}}`)
+	w.kubectl("wait svmop/short --for=delete --timeout=1m --namespace " + team)
+	w.kubectl("delete svm sim-1 --timeout=1m --namespace " + team)
+	w.kubectl("delete namespace " + team + " --timeout=2m")
+}
+
+// confuses has a stored revision of a policy be in the way of itself: it has lost the label that it is found by.
+func (w *walk) confuses() {
+	w.Helper()
+	timeout := func(milliseconds int) {
+		w.kubectl("patch rego "+policy+" --type=merge -p", fmt.Sprintf(`{"spec": {"timeoutMilliseconds": %d}}`, milliseconds))
+		w.shows(v1alpha1.ConditionActive, metav1.ConditionTrue, v1alpha1.ReasonCurrentRevision)
+	}
+	revisions := func() []string {
+		return strings.Fields(w.kubectl("get controllerrevisions -o name -l sallyport.dev/policy=" + policy + " --namespace " + namespace))
+	}
+	before := w.rego().Spec.TimeoutMilliseconds
+	stored := revisions()
+	if len(stored) != 1 {
+		w.Fatalf("there are the revisions %v, want the shipped one", stored)
+	}
+	timeout(int(before) + 1)
+	w.until("another revision is stored", func() (string, bool) { return fmt.Sprint(revisions()), len(revisions()) == 2 })
+	w.kubectl("label " + stored[0] + " sallyport.dev/policy- --namespace " + namespace)
+	timeout(int(before))
+	w.until("the log says what is in the way", func() (string, bool) {
+		return "", strings.Contains(w.site.local().logs.String(), "is not a stored revision of RegoPolicy "+policy)
+	})
+	w.kubectl("delete " + stored[0] + " --namespace " + namespace)
+	w.until("it is stored again", func() (string, bool) { return fmt.Sprint(revisions()), slices.Contains(revisions(), stored[0]) })
+}

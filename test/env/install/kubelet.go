@@ -1,0 +1,312 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// node is what the pods are bound to.
+	node = "local"
+	// lookPeriod is how often the kubelet looks at its pods.
+	lookPeriod = 50 * time.Millisecond
+	// maxPods is how many it runs at once: two, and those that a rollout puts in their place.
+	maxPods = 8
+)
+
+// Kubelet runs the pods of the installed Deployment as processes, each on a loopback address of its own, and gives the Service's
+// connections to those that are ready. So a rollout, a scale and a deleted pod have the effects that they have in a cluster. It
+// needs a control plane with a controller manager that does not judge nodes: see ControllerManagerFlags.
+type Kubelet struct {
+	s        *Sallyport
+	balancer *Balancer
+	end      context.CancelFunc
+	work     sync.WaitGroup
+
+	mu      sync.Mutex
+	options Options
+	pods    map[types.UID]*pod
+	failed  error
+}
+
+// pod is one of them, as a process.
+type pod struct {
+	name    string
+	ip      string
+	manager *Manager
+	ready   func(context.Context) bool
+	shown   bool // as ready
+	stale   bool // the status is still to be written
+	ending  bool
+}
+
+// ControllerManagerFlags are what a controller manager needs beside a Kubelet, which has a Node but does not look after it.
+func ControllerManagerFlags() map[string]string {
+	return map[string]string{"controllers": "*,-node-lifecycle-controller"}
+}
+
+// NewKubelet starts one for an installed release.
+func (s *Sallyport) NewKubelet(ctx context.Context, o Options) (*Kubelet, error) {
+	_, err := s.clientset.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("making a Node: %w", err)
+	}
+	k := &Kubelet{s: s, options: o, pods: map[types.UID]*pod{}}
+	ips, err := podIPs(s.plane.ServiceRange)
+	if err != nil {
+		return nil, err
+	}
+	var backends []Backend
+	for _, ip := range ips {
+		at := &Manager{address: ip, ports: podPorts}
+		backends = append(backends, at.Backend())
+	}
+	if k.balancer, err = NewBalancer(net.JoinHostPort(s.Address, fmt.Sprint(Port)), backends...); err != nil {
+		return nil, err
+	}
+	ctx, k.end = context.WithCancel(context.WithoutCancel(ctx)) // it goes on until Close
+	k.work.Go(func() { k.run(ctx, ips) })
+	return k, nil
+}
+
+// podPorts are the chart's.
+var podPorts = Ports{Webhook: 9443, Metrics: 8080, Health: 8081}
+
+// podIPs are addresses that no Service and no other control plane on this machine has: those of the Services, moved by 127.16.
+func podIPs(services string) (all []string, err error) {
+	ip, _, err := net.ParseCIDR(services)
+	if err != nil {
+		return nil, err
+	}
+	ip = slices.Clone(ip.To4())
+	ip[1] += 16
+	for i := range maxPods {
+		ip[3] = byte(i + 1)
+		all = append(all, ip.String())
+	}
+	return all, nil
+}
+
+// Options has pods that are started from now on run with other options.
+func (k *Kubelet) Options(o Options) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.options = o
+}
+
+// Manager gives the process of a pod.
+func (k *Kubelet) Manager(name string) (*Manager, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.pods {
+		if p.name == name {
+			return p.manager, nil
+		}
+	}
+	return nil, fmt.Errorf("pod %s does not run", name)
+}
+
+// Describe tells of each pod what it says of being ready, for people.
+func (k *Kubelet) Describe(ctx context.Context) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []string
+	for _, p := range k.pods {
+		said, err := p.manager.get(ctx, podPorts.Health, "/readyz?verbose")
+		all = append(all, fmt.Sprintf("%s at %s, ready %t, ending %t: %s %v", p.name, p.ip, p.shown, p.ending, said, err))
+	}
+	slices.Sort(all)
+	return fmt.Sprintf("%s\n%v", strings.Join(all, "\n"), k.failed)
+}
+
+// Close ends all processes at once, and tells what went wrong.
+func (k *Kubelet) Close() error {
+	k.end()
+	k.work.Wait()
+	err := k.balancer.Close()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.pods {
+		err = errors.Join(err, p.manager.Kill())
+	}
+	return errors.Join(k.failed, err)
+}
+
+func (k *Kubelet) run(ctx context.Context, ips []string) {
+	looks := time.NewTicker(lookPeriod)
+	defer looks.Stop()
+	for {
+		if err := k.look(ctx, ips); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			k.mu.Lock()
+			k.failed = errors.Join(k.failed, err)
+			k.mu.Unlock()
+			return
+		}
+		select {
+		case <-looks.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look puts the processes in line with the pods that there are, and the status of the pods in line with the processes.
+func (k *Kubelet) look(ctx context.Context, ips []string) error {
+	list, err := k.s.clientset.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: k.s.deployed.selector})
+	if err != nil {
+		return fmt.Errorf("listing pods: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	there := map[types.UID]bool{}
+	for i := range list.Items {
+		there[list.Items[i].UID] = true
+	}
+	for uid, p := range k.pods {
+		if !there[uid] {
+			k.forget(uid, p)
+		}
+	}
+	for i := range list.Items {
+		err = errors.Join(err, k.tend(ctx, &list.Items[i], ips))
+	}
+	return err
+}
+
+// forget ends what runs for a pod that is gone.
+func (k *Kubelet) forget(uid types.UID, p *pod) {
+	delete(k.pods, uid)
+	k.work.Go(func() { _ = p.manager.Kill() })
+}
+
+// tend does for one pod what there is to be done.
+func (k *Kubelet) tend(ctx context.Context, object *corev1.Pod, ips []string) error {
+	p := k.pods[object.UID]
+	switch {
+	case p == nil && object.DeletionTimestamp != nil:
+		return k.remove(ctx, object)
+	case p == nil:
+		return k.begin(ctx, object, ips)
+	case object.DeletionTimestamp != nil && !p.ending:
+		p.ending = true
+		k.work.Go(func() { _ = p.manager.Stop() })
+	}
+	select {
+	case <-p.manager.Ended():
+		if p.ending {
+			delete(k.pods, object.UID)
+			return k.remove(ctx, object)
+		}
+		return k.start(object, p) // as the restart policy has it
+	default:
+	}
+	probing, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	ready := p.ready(probing)
+	if ready == p.shown && !p.stale {
+		return nil
+	}
+	p.shown, p.stale = ready, true
+	return k.show(ctx, object, p)
+}
+
+// remove tells the API server that nothing runs of a pod any more.
+func (k *Kubelet) remove(ctx context.Context, object *corev1.Pod) error {
+	at := int64(0)
+	return k.s.clientset.CoreV1().Pods(object.Namespace).Delete(ctx, object.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &at, Preconditions: &metav1.Preconditions{UID: &object.UID},
+	})
+}
+
+// begin runs a pod that is new.
+func (k *Kubelet) begin(ctx context.Context, object *corev1.Pod, ips []string) error {
+	used := map[string]bool{}
+	for _, p := range k.pods {
+		used[p.ip] = true
+	}
+	free := slices.IndexFunc(ips, func(ip string) bool { return !used[ip] })
+	if free < 0 {
+		return nil // later
+	}
+	if object.Spec.NodeName == "" {
+		err := k.s.clientset.CoreV1().Pods(object.Namespace).Bind(ctx, &corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Name: object.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("binding pod %s: %w", object.Name, err)
+		}
+		return nil // with the next look, which has it bound
+	}
+	p := &pod{name: object.Name, ip: ips[free], stale: true}
+	if err := k.start(object, p); err != nil {
+		return err
+	}
+	k.pods[object.UID] = p
+	return nil // its status is shown with the next look
+}
+
+// start starts the process of a pod.
+func (k *Kubelet) start(object *corev1.Pod, p *pod) error {
+	d, err := deployedBy(&object.Spec)
+	if err != nil {
+		return err
+	}
+	args, environment, err := d.as(object.Namespace, object.Name, string(object.UID))
+	if err != nil {
+		return err
+	}
+	p.manager, err = k.s.run(k.options, object.Name, p.ip, podPorts, args, environment)
+	if err == nil {
+		p.ready = ReadyAt(p.manager.url(podPorts.Health, d.readiness))
+	}
+	return err
+}
+
+// show writes the status of a pod.
+func (k *Kubelet) show(ctx context.Context, object *corev1.Pod, p *pod) error {
+	now, is := metav1.Now(), corev1.ConditionFalse
+	if p.shown {
+		is = corev1.ConditionTrue
+	}
+	object.Status.Phase = corev1.PodRunning
+	object.Status.PodIP, object.Status.PodIPs = p.ip, []corev1.PodIP{{IP: p.ip}}
+	if object.Status.StartTime == nil {
+		object.Status.StartTime = &now
+	}
+	object.Status.Conditions = slices.DeleteFunc(object.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady || c.Type == corev1.ContainersReady
+	})
+	for _, t := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
+		object.Status.Conditions = append(object.Status.Conditions, corev1.PodCondition{Type: t, Status: is, LastTransitionTime: now})
+	}
+	image := object.Spec.Containers[0].Image
+	object.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: containerName, Ready: p.shown, Started: &p.shown, Image: image, ImageID: image,
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: *object.Status.StartTime}},
+	}}
+	_, err := k.s.clientset.CoreV1().Pods(object.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("writing the status of pod %s: %w", object.Name, err)
+	}
+	p.stale = false
+	return nil
+}
+
+// probePath is where a container says that it is ready.
+func probePath(c *corev1.Container) (string, error) {
+	if p := c.ReadinessProbe; p != nil && p.HTTPGet != nil {
+		return "/" + strings.TrimPrefix(p.HTTPGet.Path, "/"), nil
+	}
+	return "", fmt.Errorf("container %s has no readiness probe over HTTP", c.Name)
+}
