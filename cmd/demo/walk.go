@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -14,7 +16,7 @@ const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 
 // walk is the demo.
 func (s *show) walk() error {
-	for _, chapter := range []func(){s.declare, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger} {
+	for _, chapter := range []func(){s.declare, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger, s.edit} {
 		chapter()
 	}
 	return s.verdict()
@@ -131,6 +133,44 @@ func (s *show) stranger() {
 	s.denied("create --namespace "+strangers+" -f -", machine(db1, "Manual"), "NamespaceNotAllowed")
 	s.tell("What became of all operations that were admitted:")
 	s.kubectl("get svmop", "Superseded", "Succeeded")
+}
+
+// edited is the policy that the demo edits.
+const edited = "operations-supersede"
+
+func (s *show) edit() {
+	s.chapter("8. The rules are yours", "They are objects in the cluster, installed by Helm and edited with kubectl.")
+	s.kubectl("sallyport policies", edited, "current")
+	s.tell("Nothing takes the place of a Start any more. The next request is judged by that:")
+	s.kubectl(`patch rego `+edited+` --type=merge --patch={"spec":{"parameters":{"yieldsTo":{"Start":[]}}}}`, "patched")
+	s.decides()
+	release := s.vcenter.Hold(inventory+web2, runtime.TaskPowerOn)
+	s.kubectl("sallyport start web-2")
+	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
+	s.denied("sallyport stop web-2 --force", "", "OperationInProgress", s.last, "does not yield to forced Stop")
+	release()
+	s.kubectl("wait svmop/OPERATION --for=condition=Completed --timeout=2m")
+	const slip = "sed -i s/deny.contains/deny.contain/"
+	s.tell("A slip of the pen does no harm. Here the editor is " + slip + ". What was good last goes on deciding, and\nthe status says where to look:")
+	defer os.Unsetenv("KUBE_EDITOR")
+	os.Setenv("KUBE_EDITOR", slip)
+	s.kubectl("edit rego "+edited, "edited")
+	s.decides()
+	s.kubectl("sallyport policies "+edited, "last good", "supersede.rego:")
+	s.tell("What was edited stays edited when the release is upgraded. To have it back as it was shipped:")
+	s.kubectl("sallyport policies reset "+edited, edited)
+	s.decides()
+	s.kubectl("sallyport policies", edited, "current")
+	s.kubectl("sallyport stop web-2 --force --wait", "Completed, Succeeded")
+}
+
+// decides waits until the edit has been taken up; a user would not, because it takes less than the next command.
+func (s *show) decides() {
+	s.until("the edit decides", func() bool {
+		generations, _, _ := s.plane.Kubectl(s.ctx, "get", "rego", edited, "-o", "jsonpath={.metadata.generation}/{.status.observedGeneration}")
+		made, seen, _ := strings.Cut(generations, "/")
+		return made == seen
+	})
 }
 
 // home is the host that all machines are on at first, and stay on.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
@@ -41,7 +41,7 @@ type stage struct {
 }
 
 // newStage gives the stage also with an error, to be closed as far as it was made.
-func newStage(ctx context.Context, p printer) (s *stage, err error) {
+func newStage(ctx context.Context, p terminal.Printer) (s *stage, err error) {
 	s = &stage{}
 	if _, err := exec.LookPath("go"); err != nil {
 		return s, fmt.Errorf("looking for Go, which builds what the demo runs: %w; see https://go.dev/dl", err)
@@ -50,7 +50,7 @@ func newStage(ctx context.Context, p printer) (s *stage, err error) {
 		return s, err
 	}
 	s.onClose(func() error { return os.RemoveAll(s.dir) })
-	for _, start := range []func(context.Context, printer) error{s.buildPlugin, s.startControlPlane, s.startVCenter, s.startSallyport} {
+	for _, start := range []func(context.Context, terminal.Printer) error{s.buildPrograms, s.startControlPlane, s.startVCenter, s.startSallyport} {
 		if err := start(ctx, p); err != nil {
 			return s, err
 		}
@@ -68,42 +68,32 @@ func (s *stage) close() (err error) {
 	return err
 }
 
-// plugin is where kubectl sallyport is built from.
-const plugin = "sallyport.dev/sallyport/cmd/kubectl-sallyport"
+// programs are what a user has: the plugin of kubectl, and what also runs in the cluster.
+var programs = []string{"sallyport.dev/sallyport/cmd/kubectl-sallyport", "sallyport.dev/sallyport/cmd/sallyport"}
 
-// buildPlugin makes a folder for PATH, with what a user types but for kubectl.
-func (s *stage) buildPlugin(ctx context.Context, p printer) error {
-	p.say("Building kubectl-sallyport, the plugin for kubectl (a minute the first time) ...")
+// buildPrograms makes a folder for PATH, with what a user types but for kubectl.
+func (s *stage) buildPrograms(ctx context.Context, p terminal.Printer) error {
+	p.Say("Building sallyport, and kubectl-sallyport, its plugin for kubectl (a minute the first time) ...")
 	bin := s.path("bin")
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", bin+"/", plugin)
+	build := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-o", bin + "/"}, programs...)...)
 	build.Cancel = func() error { return build.Process.Signal(syscall.SIGINT) } // it then removes what it has made so far
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building %s: %w; needed are a clone of the repository as the working folder (make demo) and a module proxy "+
-			"that can be reached (GOPROXY)\n%s", filepath.Base(plugin), err, out)
+		return fmt.Errorf("building the programs: %w; needed are a clone of the repository as the working folder (make demo) and a "+
+			"module proxy that can be reached (GOPROXY)\n%s", err, out)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		os.Symlink(self, filepath.Join(bin, "sallyport")),
-		os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH")),
-	)
+	return os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
-func (s *stage) startControlPlane(ctx context.Context, p printer) error {
-	p.say("Starting a Kubernetes control plane on this machine (etcd, kube-apiserver) ...")
-	crds, err := charts.CRDs()
-	if err != nil {
-		return err
-	}
+func (s *stage) startControlPlane(ctx context.Context, p terminal.Printer) error {
+	p.Say("Starting a Kubernetes control plane on this machine (etcd, kube-apiserver) ...")
 	// It ends after what needs it, not with the context.
 	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
 	interruptible := context.AfterFunc(ctx, end)
-	s.plane, err = env.Start(lasting, env.Options{CRDs: crds, Logf: func(format string, args ...any) { p.say("  "+format, args...) }})
+	var err error
+	s.plane, err = env.Start(lasting, env.Options{Logf: func(format string, args ...any) { p.Say("  "+format, args...) }})
 	interruptible()
 	if err != nil {
 		return err
@@ -112,8 +102,8 @@ func (s *stage) startControlPlane(ctx context.Context, p printer) error {
 	return os.Symlink(s.plane.Assets.Kubectl, s.path("bin/kubectl"))
 }
 
-func (s *stage) startVCenter(_ context.Context, p printer) (err error) {
-	p.say("Starting a simulated vCenter with three machines: %s is off, %s and %s are on ...", web1, web2, db1)
+func (s *stage) startVCenter(_ context.Context, p terminal.Printer) (err error) {
+	p.Say("Starting a simulated vCenter with three machines: %s is off, %s and %s are on ...", web1, web2, db1)
 	if s.vcenter, err = vcsim.Start(vcsim.Options{Step: visible}); err != nil {
 		return err
 	}
@@ -131,19 +121,15 @@ func (s *stage) startVCenter(_ context.Context, p printer) (err error) {
 	return nil
 }
 
-func (s *stage) startSallyport(ctx context.Context, p printer) error {
-	p.say("Installing Sallyport: webhooks with the shipped policies, reconcilers ...")
+func (s *stage) startSallyport(ctx context.Context, p terminal.Printer) error {
+	p.Say("Installing Sallyport with Helm; its manager makes a certificate and ships the policies ...")
 	logs, err := os.Create(s.path("manager.log"))
 	if err != nil {
 		return err
 	}
 	s.onClose(logs.Close)
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	sallyport, err := install.Start(ctx, s.plane, install.Options{
-		Binary: self, Logs: logs,
+		Binary: s.path("bin/sallyport"), Logs: logs,
 		// It looks more often than it need, so that nobody waits for it here.
 		Flags: []string{"--decision-records", s.path("decisions.jsonl"), "--poll-interval", "300ms", "--resync-interval", "2s"},
 	})
@@ -165,8 +151,8 @@ func (s *stage) logTail() string {
 }
 
 // explain says how to go on.
-func (s *stage) explain(p printer) {
-	p.say(`
+func (s *stage) explain(p terminal.Printer) {
+	p.Say(`
 All of this stays up for you to try. In another terminal:
 
   %s
@@ -176,6 +162,8 @@ All of this stays up for you to try. In another terminal:
   kubectl sallyport stop web-2 --wait              # its guest still ignores this: Ctrl-C stops only the waiting
   kubectl sallyport why svm web-2                  # what it waits for, and what would be accepted
   kubectl sallyport stop web-2 --force --wait
+  kubectl sallyport policies                       # which decide, and what was edited
+  kubectl edit rego operations-supersede           # the next request is judged by what you save
   kubectl explain svmop.spec
   sallyport matrix                                 # which operation takes the place of which
 
@@ -184,6 +172,6 @@ All of this stays up for you to try. In another terminal:
   The same, step by step:                          docs/getting-started.md
 
 Ctrl-C here ends and removes everything.`,
-		p.paint(bold, fmt.Sprintf("export KUBECONFIG=%s PATH=%s:$PATH", s.plane.Kubeconfig(), s.path("bin"))),
+		p.Paint(terminal.Bold, fmt.Sprintf("export KUBECONFIG=%s PATH=%s:$PATH", s.plane.Kubeconfig(), s.path("bin"))),
 		team, s.path("decisions.jsonl"), s.path("manager.log"))
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/internal/terminal"
 )
 
 // patience is how long the show waits for anything; it only matters if something is wrong.
@@ -18,7 +19,7 @@ const patience = 2 * time.Minute
 // show does what a user would, shows it, and holds it against what should come of it. After the first thing that is not as it
 // should be it does nothing any more.
 type show struct {
-	printer
+	terminal.Printer
 	*stage
 	ctx      context.Context
 	admitted int
@@ -31,14 +32,14 @@ type show struct {
 // chapter begins with what it is about, and with what the vCenter is made to do in it.
 func (s *show) chapter(title, text string) {
 	if s.wrong == "" {
-		s.say("\n%s\n%s", s.paint(bold, title), text)
+		s.Say("\n%s\n%s", s.Paint(terminal.Bold, title), text)
 		s.dense = true
 	}
 }
 
 func (s *show) tell(text string) {
 	if s.wrong == "" {
-		s.say("\n%s", text)
+		s.Say("\n%s", text)
 		s.dense = false
 	}
 }
@@ -46,7 +47,7 @@ func (s *show) tell(text string) {
 // gap is an empty line where it helps to read.
 func (s *show) gap() {
 	if s.dense {
-		s.say("")
+		s.Say("")
 	}
 	s.dense = false
 }
@@ -63,16 +64,20 @@ func (s *show) denied(line, manifest string, reads ...string) { s.run(line, mani
 // made are the requests that are counted.
 var made = regexp.MustCompile(`(?m)^virtualmachine(operation)?\.sallyport\.dev/(\S+) created$`)
 
+// patch is what a shell needs quotes around.
+var patch = regexp.MustCompile(`--patch=(\S+)`)
+
 func (s *show) run(line, stdin string, refused bool, reads []string) {
 	if s.wrong != "" {
 		return
 	}
 	s.gap()
 	line = strings.ReplaceAll(line, "OPERATION", s.last)
+	typed := "$ kubectl " + patch.ReplaceAllString(line, "--patch='$1'")
 	if stdin == "" {
-		s.say("%s", s.paint(bold, "$ kubectl "+line))
+		s.Say("%s", s.Paint(terminal.Bold, typed))
 	} else {
-		s.say("%s\n%s\nEOF", s.paint(bold, "$ kubectl "+line+" <<EOF"), strings.TrimSpace(stdin))
+		s.Say("%s\n%s\nEOF", s.Paint(terminal.Bold, typed+" <<EOF"), strings.TrimSpace(stdin))
 	}
 	out, errs, code := s.plane.KubectlAs(s.ctx, s.plane.Kubeconfig(), strings.NewReader(stdin), strings.Fields(line)...)
 	if s.ctx.Err() != nil {
@@ -83,7 +88,7 @@ func (s *show) run(line, stdin string, refused bool, reads []string) {
 	s.dense = strings.Count(stdin+out+errs, "\n") > many || refused
 	fmt.Fprint(s, out)
 	if refused {
-		fmt.Fprint(s, s.paint(red, errs))
+		fmt.Fprint(s, s.Paint(terminal.Red, errs))
 		s.refused++
 	} else {
 		fmt.Fprint(s, errs)
@@ -124,7 +129,7 @@ func (s *show) vCenterSays(machine string, power v1alpha1.PowerState, host strin
 		text += "; a task is in flight"
 	}
 	s.gap()
-	s.say("%s", s.paint(cyan, text))
+	s.Say("%s", s.Paint(terminal.Cyan, text))
 	if is.Power != power || is.Host != host || is.PowerOns != powerOns {
 		s.fail("%s; wanted are %s on %s and %d power-ons", text, words[power], host, powerOns)
 	}
@@ -143,8 +148,8 @@ func (s *show) until(what string, seen func() bool) {
 
 func (s *show) verdict() error {
 	if s.wrong != "" {
-		return &verdictError{fmt.Sprintf("\nDEMO FAILED: %s\nthe end of what the manager logged:\n%s", s.wrong, s.logTail())}
+		return fmt.Errorf("\nDEMO FAILED: %s\nthe end of what the manager logged:\n%s", s.wrong, s.logTail())
 	}
-	s.say("\n%s", s.paint(green, fmt.Sprintf("DEMO OK: %d admitted, %d refused, each as it should be", s.admitted, s.refused)))
+	s.Say("\n%s", s.Paint(terminal.Green, fmt.Sprintf("DEMO OK: %d admitted, %d refused, each as it should be", s.admitted, s.refused)))
 	return nil
 }

@@ -21,12 +21,12 @@ func TestDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a control plane: left out with -short")
 	}
-	binary, err := install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
+	binary, err := install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/demo")
 	if err != nil {
 		t.Fatal(err)
 	}
 	temporary := t.TempDir()
-	demo := exec.CommandContext(t.Context(), binary, "demo")
+	demo := exec.CommandContext(t.Context(), binary)
 	demo.Env = append(os.Environ(), "TMPDIR="+temporary)
 	out := &lockedBuffer{}
 	demo.Stdout, demo.Stderr = out, out
