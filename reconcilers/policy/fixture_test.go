@@ -26,18 +26,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
 )
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	crds, err := charts.CRDs()
-	if err != nil {
-		panic(err)
-	}
-	env.Main(m, env.Options{CRDs: crds})
+	install.Main(m)
 }
 
 // told keeps what people are told, as "type reason kind/name: note".

@@ -38,13 +38,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-func TestMain(m *testing.M) {
-	crds, err := charts.CRDs()
-	if err != nil {
-		panic(err)
-	}
-	env.Main(m, env.Options{CRDs: crds})
-}
+func TestMain(m *testing.M) { install.Main(m) }
 
 // cluster is an API server that asks the policies.
 type cluster struct {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -27,22 +26,14 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
-	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-func TestMain(m *testing.M) {
-	crds, err := charts.CRDs()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	env.Main(m, env.Options{CRDs: crds})
-}
+func TestMain(m *testing.M) { install.Main(m) }
 
 // cluster is a release namespace on a control plane. RegoPolicies have no namespace: tests do not run beside each other, and
 // leave none behind.
