@@ -100,9 +100,32 @@ func (s *show) run(line, stdin string, refused bool, reads []string) {
 	if (code != 0) != refused {
 		s.fail("kubectl %s: exit code %d", line, code)
 	}
-	for _, want := range reads {
-		if !strings.Contains(out+errs, want) {
-			s.fail("kubectl %s: %q is not in its output", line, want)
+	s.reads("kubectl "+line, out+errs, reads)
+}
+
+// helm runs it, with what the user must read.
+func (s *show) helm(line string, reads ...string) {
+	if s.wrong != "" {
+		return
+	}
+	s.gap()
+	s.Say("%s", s.Paint(terminal.Bold, "$ helm "+line))
+	words := strings.Fields(strings.ReplaceAll(line, "charts/sallyport", s.sallyport.Chart()))
+	out, errs, code := s.plane.Helm(s.ctx, words...)
+	told, _, _ := strings.Cut(out, "NOTES:")
+	fmt.Fprint(s, told, errs)
+	s.dense = true
+	if code != 0 {
+		s.fail("helm %s: exit code %d", line, code)
+	}
+	s.reads("helm "+line, out+errs, reads)
+}
+
+// reads fails if something that the user must read is not there.
+func (s *show) reads(what, text string, wanted []string) {
+	for _, want := range wanted {
+		if !strings.Contains(text, want) {
+			s.fail("%s: %q is not in its output", what, want)
 		}
 	}
 }

@@ -34,10 +34,11 @@ const visible = 300 * time.Millisecond
 
 // stage is what the demo plays on: a control plane, a vCenter, Sallyport, and a folder of its own.
 type stage struct {
-	dir     string
-	plane   *env.ControlPlane
-	vcenter *vcsim.VCenter
-	undo    []func() error
+	dir       string
+	plane     *env.ControlPlane
+	vcenter   *vcsim.VCenter
+	sallyport *install.Sallyport
+	undo      []func() error
 }
 
 // newStage gives the stage also with an error, to be closed as far as it was made.
@@ -92,14 +93,19 @@ func (s *stage) startControlPlane(ctx context.Context, p terminal.Printer) error
 	// It ends after what needs it, not with the context.
 	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
 	interruptible := context.AfterFunc(ctx, end)
+	logf := func(format string, args ...any) { p.Say("  "+format, args...) }
 	var err error
-	s.plane, err = env.Start(lasting, env.Options{Logf: func(format string, args ...any) { p.Say("  "+format, args...) }})
+	s.plane, err = env.Start(lasting, env.Options{Logf: logf})
 	interruptible()
 	if err != nil {
 		return err
 	}
 	s.onClose(s.plane.Stop)
-	return os.Symlink(s.plane.Assets.Kubectl, s.path("bin/kubectl"))
+	helm, err := env.Helm(ctx, logf)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Symlink(s.plane.Assets.Kubectl, s.path("bin/kubectl")), os.Symlink(helm, s.path("bin/helm")))
 }
 
 func (s *stage) startVCenter(_ context.Context, p terminal.Printer) (err error) {
@@ -128,7 +134,7 @@ func (s *stage) startSallyport(ctx context.Context, p terminal.Printer) error {
 		return err
 	}
 	s.onClose(logs.Close)
-	sallyport, err := install.Start(ctx, s.plane, install.Options{
+	s.sallyport, err = install.Start(ctx, s.plane, install.Options{
 		Binary: s.path("bin/sallyport"), Logs: logs,
 		// It looks more often than it need, so that nobody waits for it here.
 		Flags: []string{"--decision-records", s.path("decisions.jsonl"), "--poll-interval", "300ms", "--resync-interval", "2s"},
@@ -136,7 +142,7 @@ func (s *stage) startSallyport(ctx context.Context, p terminal.Printer) error {
 	if err != nil {
 		return fmt.Errorf("%w\nthe end of what the manager logged:\n%s", err, s.logTail())
 	}
-	s.onClose(sallyport.Remove)
+	s.onClose(s.sallyport.Remove)
 	return nil
 }
 

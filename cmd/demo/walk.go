@@ -150,6 +150,14 @@ func (s *show) edit() {
 	s.denied("sallyport stop web-2 --force", "", "OperationInProgress", s.last, "does not yield to forced Stop")
 	release()
 	s.kubectl("wait svmop/OPERATION --for=condition=Completed --timeout=2m")
+	s.tell("What was edited stays edited when the release is upgraded, and the rest of the policy follows the release:")
+	s.helm("upgrade sallyport charts/sallyport --namespace sallyport-system --reuse-values --set policies."+edited+".parameters.yieldsTo.Evict={Stop}", "deployed")
+	s.until("the release is applied", func() bool {
+		row, _, _ := s.plane.Kubectl(s.ctx, "get", "rego", edited, "-o", "jsonpath={.spec.parameters.yieldsTo.Evict}")
+		return row == `["Stop"]`
+	})
+	s.decides()
+	s.kubectl("sallyport policies", "yieldsTo.Start")
 	const slip = "sed -i s/deny.contains/deny.contain/"
 	s.tell("A slip of the pen does no harm. Here the editor is " + slip + ". What was good last goes on deciding, and\nthe status says where to look:")
 	defer os.Unsetenv("KUBE_EDITOR")
@@ -157,7 +165,7 @@ func (s *show) edit() {
 	s.kubectl("edit rego "+edited, "edited")
 	s.decides()
 	s.kubectl("sallyport policies "+edited, "last good", "supersede.rego:")
-	s.tell("What was edited stays edited when the release is upgraded. To have it back as it was shipped:")
+	s.tell("To have all of it back as it was shipped:")
 	s.kubectl("sallyport policies reset "+edited, edited)
 	s.decides()
 	s.kubectl("sallyport policies", edited, "current")
