@@ -148,10 +148,10 @@ func (p *page) problems(policy *v1alpha1.RegoPolicy) []string {
 // not run are no failure. Ready has nothing that the others do not have, but since when the last good revision decides: Active is
 // true then as it was before.
 func troubles(c *metav1.Condition) bool {
-	switch t := v1alpha1.ConditionType(c.Type); {
-	case t == v1alpha1.ConditionEdited:
+	switch v1alpha1.ConditionType(c.Type) {
+	case v1alpha1.ConditionEdited:
 		return false
-	case t == v1alpha1.ConditionReady:
+	case v1alpha1.ConditionReady:
 		return c.Reason == string(v1alpha1.ReasonLastGoodRevision)
 	}
 	return c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown && c.Type != string(v1alpha1.ConditionTestsPassed)
