@@ -9,12 +9,14 @@ tool := $(GO) tool -modfile=hack/tools/go.mod
 api_generated := api/v1alpha1
 crd_generated := charts/sallyport/files/crds
 policies_generated := charts/sallyport/files/policies
+reference_generated := docs/api.md
 
 # Generates everything below the folder $(1), which has the layout of this one.
 define generate_into
 $(tool) controller-gen object:headerFile=hack/boilerplate.go.txt crd paths=./api/... \
 	output:object:dir=$(1)/$(api_generated) output:crd:dir=$(1)/$(crd_generated) && \
-$(GO) run ./charts/generate $(1)/$(policies_generated)
+$(GO) run ./charts/generate $(1)/$(policies_generated) && \
+$(GO) run ./docs/generate $(1)/$(reference_generated)
 endef
 
 .DEFAULT_GOAL := help
@@ -25,7 +27,7 @@ help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: generate
-generate: ## Write the generated code, the custom resource definitions and the policies of the chart
+generate: ## Write the generated code, the custom resource definitions and policies of the chart, and the API reference
 	rm -f $(crd_generated)/*.yaml
 	$(call generate_into,.)
 

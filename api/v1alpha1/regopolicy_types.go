@@ -119,7 +119,7 @@ type RegoPolicySpec struct {
 	Modules []PolicyModule `json:"modules"`
 
 	// The tests of the policy, in the package of the policy with _test appended.
-	// They run before the policy becomes active; it does not if one fails.
+	// Run them with "sallyport policy test"; the cluster does not run them yet.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -273,8 +273,7 @@ type RegoPolicyStatus struct {
 
 	// The revision that decides at the moment: a hash of the policy and of the
 	// libraries that it imports. Decision records carry it. After an edit that
-	// does not compile or whose tests fail it stays the last good one; empty if
-	// there has been none.
+	// does not compile it stays the last good one; empty if there has been none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ActiveRevision string `json:"activeRevision,omitempty"`
@@ -309,8 +308,9 @@ type PolicyTestResult struct {
 
 // RegoPolicy is a policy in Rego that decides about requests to the cluster,
 // with its tests, its parameters, what it is asked about and what it may read.
-// An edit takes effect within a second on every replica; one that does not
-// compile or whose tests fail is refused.
+// An edit takes effect within a second on every replica. One that does not
+// compile takes none: the last good revision goes on deciding, and the status
+// says where the error is.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -1,0 +1,151 @@
+// Package docs_test holds the documentation against what it tells of.
+package docs_test
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/test/pages"
+)
+
+const root = ".."
+
+func TestLinks(t *testing.T) {
+	all := pages.All(t, root)
+	anchors := map[string]map[string]bool{}
+	for _, p := range all {
+		anchors[p.Path] = p.Anchors
+	}
+	linked := map[string]bool{"README.md": true}
+	for _, p := range all {
+		for _, l := range p.Links {
+			if strings.Contains(l.Text, "://") {
+				continue
+			}
+			target, anchor, hasAnchor := strings.Cut(l.Text, "#")
+			file := p.Path
+			if target != "" {
+				file = path.Join(path.Dir(p.Path), target)
+				linked[file] = true
+			}
+			if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+				t.Errorf("%s: nothing is at %s", l.Where, l.Text)
+			} else if hasAnchor && !anchors[file][anchor] {
+				t.Errorf("%s: %s has no heading #%s", l.Where, file, anchor)
+			}
+		}
+	}
+	for _, p := range all {
+		if strings.HasPrefix(p.Path, "docs/") && !linked[p.Path] {
+			t.Errorf("no page has a link to %s", p.Path)
+		}
+	}
+}
+
+// Targets and variables of make, and the packages that go is to run, build or test.
+func TestCommands(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	isIn := func(pattern, name string) bool {
+		return regexp.MustCompile(fmt.Sprintf(pattern, regexp.QuoteMeta(name))).Match(makefile)
+	}
+	for _, p := range pages.All(t, root) {
+		for _, c := range p.Commands() {
+			for _, word := range c.Words[1:] {
+				variable, _, sets := strings.Cut(word, "=")
+				folder, ours := strings.CutPrefix(word, "./")
+				switch {
+				case c.Words[0] == "make" && sets && !isIn(`\$\(%s\)`, variable):
+					t.Errorf("%s: the Makefile has no variable %s", c.Where, variable)
+				case c.Words[0] == "make" && !sets && !isIn(`(?m)^%s:`, word):
+					t.Errorf("%s: the Makefile has no target %s", c.Where, word)
+				case c.Words[0] == "go" && ours:
+					if _, err := os.Stat(filepath.Join(root, strings.TrimSuffix(folder, "..."))); err != nil {
+						t.Errorf("%s: there is no package %s", c.Where, word)
+					}
+				}
+			}
+		}
+	}
+}
+
+// others are the resources of Kubernetes that pages have kubectl do something with.
+var others = []string{
+	"crd", "events", "events.events.k8s.io", "leases", "namespaces", "pod", "secret",
+}
+
+// verbs are the commands of kubectl that are followed by a resource.
+var verbs = []string{"get", "edit", "delete", "describe", "annotate", "label", "patch", "explain", "wait"}
+
+// Resources in commands of kubectl, and fields by which ours are selected.
+func TestCommandsOfKubectl(t *testing.T) {
+	names, selectable := slices.Clone(others), []string{"regarding.name"}
+	for _, crd := range definitions(t) {
+		n := crd.Spec.Names
+		names = slices.Concat(names, []string{n.Plural, n.Singular}, n.ShortNames, n.Categories)
+		for _, field := range crd.Spec.Versions[0].SelectableFields {
+			selectable = append(selectable, strings.TrimPrefix(field.JSONPath, "."))
+		}
+	}
+	for _, p := range pages.All(t, root) {
+		for _, c := range p.Commands() {
+			words, is := c.Below("kubectl")
+			if !is {
+				continue
+			}
+			words, flags := apart(words)
+			field, _, _ := strings.Cut(flags["--field-selector"], "=")
+			if field != "" && !slices.Contains(selectable, field) {
+				t.Errorf("%s: nothing is selected by the field %s", c.Where, field)
+			}
+			if len(words) < 2 || !slices.Contains(verbs, words[0]) {
+				continue
+			}
+			kinds, _, _ := strings.Cut(words[1], "/")
+			for kind := range strings.SplitSeq(kinds, ",") {
+				if !slices.Contains(names, kind) {
+					t.Errorf("%s: kubectl knows no %s", c.Where, kind)
+				}
+			}
+		}
+	}
+}
+
+// apart takes flags out of words, of which some are followed by their values.
+func apart(words []string) (left []string, flags map[string]string) {
+	flags = map[string]string{}
+	for len(words) > 0 {
+		word := words[0]
+		words = words[1:]
+		switch {
+		case !strings.HasPrefix(word, "-"):
+			left = append(left, word)
+		case slices.Contains([]string{"-n", "-l", "-o", "-f", "--field-selector"}, word) && len(words) > 0:
+			flags[word], words = words[0], words[1:]
+		default:
+			name, value, _ := strings.Cut(word, "=")
+			flags[name] = value
+		}
+	}
+	return left, flags
+}
+
+func definitions(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	crds, err := charts.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return crds
+}

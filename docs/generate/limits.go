@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
+
+// limitsOf tells what a field may hold, as the API server checks it.
+func limitsOf(schema *apiextensionsv1.JSONSchemaProps) []string {
+	limits := ownLimits(schema)
+	switch {
+	case schema.Items != nil:
+		limits = append(limits, each(schema.Items.Schema)...)
+	case schema.AdditionalProperties != nil:
+		limits = append(limits, each(schema.AdditionalProperties.Schema)...)
+	}
+	return limits
+}
+
+// each tells the same of what is in a list or a map. What objects in it may hold is told with their fields.
+func each(schema *apiextensionsv1.JSONSchemaProps) []string {
+	limits := ownLimits(schema)
+	if len(limits) > 0 {
+		limits[0] = "each " + limits[0]
+	}
+	return limits
+}
+
+func ownLimits(schema *apiextensionsv1.JSONSchemaProps) (limits []string) {
+	add := func(format string, values ...any) { limits = append(limits, fmt.Sprintf(format, values...)) }
+	if size := between(schema.MinLength, schema.MaxLength, "character", "characters"); size != "" {
+		add("%s", size)
+	}
+	if size := between(schema.MinItems, schema.MaxItems, "entry", "entries"); size != "" {
+		add("%s", size)
+	}
+	if size := between(schema.MinProperties, schema.MaxProperties, "entry", "entries"); size != "" {
+		add("%s", size)
+	}
+	if size := between(schema.Minimum, schema.Maximum, "", ""); size != "" {
+		add("%s", size)
+	}
+	if schema.Pattern != "" {
+		add("matches %s", code(schema.Pattern))
+	}
+	switch {
+	case schema.XListType == nil:
+	case *schema.XListType == "set":
+		add("no entry twice")
+	case *schema.XListType == "map":
+		var keys []string
+		for _, key := range schema.XListMapKeys {
+			keys = append(keys, code(key))
+		}
+		add("one entry for each %s", strings.Join(keys, " and "))
+	}
+	return append(limits, rulesOf(schema)...)
+}
+
+// wordsOf are the values of an enumeration.
+func wordsOf(schema *apiextensionsv1.JSONSchemaProps) (words []string) {
+	for _, value := range schema.Enum {
+		words = append(words, strings.Trim(string(value.Raw), `"`))
+	}
+	return words
+}
+
+// rulesOf are the messages of the rules in CEL: what a request that breaks one is told.
+func rulesOf(schema *apiextensionsv1.JSONSchemaProps) (rules []string) {
+	for _, rule := range schema.XValidations {
+		rules = append(rules, "“"+cell(rule.Message)+"”")
+	}
+	return rules
+}
+
+// between says a range of which either end may be missing.
+func between[N int64 | float64](low, high *N, one, many string) string {
+	unit := many
+	if high != nil && *high == 1 || high == nil && low != nil && *low == 1 {
+		unit = one
+	}
+	text := ""
+	switch {
+	case low != nil && high != nil && *low == *high:
+		text = number(*low)
+	case low != nil && high != nil:
+		text = number(*low) + " to " + number(*high)
+	case high != nil:
+		text = "at most " + number(*high)
+	case low != nil:
+		text = "at least " + number(*low)
+	default:
+		return ""
+	}
+	return strings.TrimSpace(text + " " + unit)
+}
+
+func number[N int64 | float64](n N) string { return strconv.FormatInt(int64(n), 10) }
