@@ -181,7 +181,7 @@ const (
 	// compiles and keeps to the contract. Set by the policy reconciler.
 	ConditionCompiled ConditionType = "Compiled"
 	// ConditionTestsPassed of a RegoPolicy is true when all tests of its current
-	// generation passed. Set by the policy reconciler.
+	// generation passed. Not set yet: the cluster does not run them.
 	ConditionTestsPassed ConditionType = "TestsPassed"
 	// ConditionReadsGranted of a RegoPolicy is true when every kind in spec.reads
 	// is served and may be read. Set by the policy reconciler.

@@ -171,7 +171,7 @@ All of this stays up for you to try. In another terminal:
   kubectl sallyport policies                       # which decide, and what was edited
   kubectl edit rego operations-supersede           # the next request is judged by what you save
   kubectl explain svmop.spec
-  sallyport matrix                                 # which operation takes the place of which
+  sallyport matrix                                 # which operation takes the place of which, as shipped
 
   Every decision, with all that it was made from:  %s
   What the manager logs:                           %s

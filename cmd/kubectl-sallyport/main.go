@@ -54,15 +54,22 @@ func (p *plugin) run(ctx context.Context, args []string) int {
 	return 1
 }
 
-// common are the flags of kubectl that help shows; the others are there too.
-var common = map[string]bool{"namespace": true, "context": true, "kubeconfig": true, "as": true}
+// common are the flags of kubectl that help shows, and what it says of them; the others are there too.
+var common = map[string]string{
+	"namespace":  "the namespace, in place of the one that the context has",
+	"context":    "the context of the kubeconfig, in place of the current one",
+	"kubeconfig": "the kubeconfig file",
+	"as":         "who to act as: a user, or a service account as system:serviceaccount:NAMESPACE:NAME",
+}
 
 func (p *plugin) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-sallyport",
 		Short: "Operations on virtual machines, and why something does not go on",
-		Long: "Start, stop, restart and move virtual machines, and ask why something does not go on.\n" +
-			"All flags with which kubectl finds a cluster are understood, also those that are not shown.",
+		Long: "Starts, stops, restarts and moves virtual machines, tells why something does not go on and which policies decide, and\n" +
+			"prepares an uninstall. What is accepted is what the API server accepts: the plugin decides nothing.\n\n" +
+			"All flags with which kubectl finds a cluster are understood, also those that are not shown. Exit code 1 if anything did\n" +
+			"not go as it should, else 0.",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sallyport"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -73,7 +80,7 @@ func (p *plugin) command() *cobra.Command {
 	root.SetFlagErrorFunc(usage)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	p.flags.AddFlags(root.PersistentFlags())
-	root.PersistentFlags().VisitAll(hideUncommon)
+	root.PersistentFlags().VisitAll(showCommon)
 	for _, v := range verbs {
 		root.AddCommand(p.operateCommand(v))
 	}
@@ -81,4 +88,10 @@ func (p *plugin) command() *cobra.Command {
 	return root
 }
 
-func hideUncommon(flag *pflag.Flag) { flag.Hidden = flag.Hidden || !common[flag.Name] }
+func showCommon(flag *pflag.Flag) {
+	usage, is := common[flag.Name]
+	if is {
+		flag.Usage = usage
+	}
+	flag.Hidden = flag.Hidden || !is
+}

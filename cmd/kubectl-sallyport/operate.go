@@ -32,17 +32,17 @@ var verbs = []verb{
   # Would it be accepted? Nothing is done
   kubectl sallyport stop web-1 --dry-run=server
 
-  # Power off without asking the guest, in the place of a stop that the guest ignores
+  # Power off without waiting for the guest, in place of a stop that the guest ignores
   kubectl sallyport stop web-1 --force`, v1alpha1.OperationStop},
 	{"restart", "Shut virtual machines down and power them on again", `  # Restart, and give up after five minutes
   kubectl sallyport restart web-1 --deadline 5m --wait`, v1alpha1.OperationRestart},
-	{"migrate", "Move virtual machines to another node", `  # Wherever the runtime chooses
+	{"migrate", "Move virtual machines to another node", `  # To wherever the runtime chooses
   kubectl sallyport migrate web-1
 
-  # To a node, or to a node with these labels
+  # To this node, or to one with these labels
   kubectl sallyport migrate web-1 --to esx-3
   kubectl sallyport migrate web-1 --node-selector zone=b,disk=ssd`, v1alpha1.OperationMigrate},
-	{"evict", "Move virtual machines off their nodes, to wherever there is room", `  # Off its node, and tell how it goes
+	{"evict", "Move virtual machines off their nodes, to wherever there is room", `  # Off its node, and wait until it is
   kubectl sallyport evict web-1 --wait`, v1alpha1.OperationEvict},
 }
 
@@ -64,8 +64,9 @@ func (p *plugin) operateCommand(v verb) *cobra.Command {
 	command := &cobra.Command{
 		Use:   v.use + " VM...",
 		Short: v.short,
-		Long: v.short + ".\n\nCreates a VirtualMachineOperation of type " + string(v.kind) + " for each. What is refused is shown as the API server\n" +
-			"says it; the others are tried all the same.",
+		Long: v.short + ".\n\nCreates a VirtualMachineOperation of type " + string(v.kind) + " for each VM, which is named as web-1 or\n" +
+			"svm/web-1. What is refused is shown as the API server says it; the others are tried all the same.\n\n" +
+			"Exit code 1 if one was refused or, with --wait, did not succeed.",
 		Example: v.example,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -87,13 +88,14 @@ func (o *operate) addFlags(command *cobra.Command) {
 		f.Lookup("force").Hidden = true // the API server knows why not
 	}
 	f.BoolVar(&o.wait, "wait", false, "wait until the operation has ended, and fail unless it succeeded")
-	f.DurationVar(&o.timeout, "timeout", 0, "how long --wait waits (default: until the operation's deadline, and a minute)")
-	f.DurationVar(&o.deadline, "deadline", 0, "how long the operation may take before it is withdrawn (default: 10m, of migrate and evict 1h)")
+	f.DurationVar(&o.timeout, "timeout", 0, "how long --wait waits (default: the operation's deadline, and a minute more)")
+	f.DurationVar(&o.deadline, "deadline", 0, "how long the operation may take before it is withdrawn (default: 10m; 1h for migrate and evict)")
 	f.DurationVar(&o.ttl, "ttl", 0, "how long the operation is kept after it has ended (default: 24h)")
 	f.StringVar(&o.dryRun, "dry-run", "none", "none, server (judged, but not done) or client (only shown)")
 	if o.kind == v1alpha1.OperationMigrate {
 		f.StringVar(&o.migrate.NodeName, "to", "", "the node or ESXi host to move to")
 		f.StringToStringVar(&o.selector, "node-selector", nil, "labels that the node to move to must have")
+		f.Lookup("node-selector").DefValue = "" // which help does not show
 		command.MarkFlagsMutuallyExclusive("to", "node-selector")
 	}
 	o.print.AddFlags(command)

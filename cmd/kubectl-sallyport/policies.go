@@ -26,14 +26,14 @@ func (p *plugin) policiesCommand() *cobra.Command {
 		Short: "Show which policies decide, which were edited, and what is wrong with them",
 		Long: "Lists the RegoPolicies: what a denial of theirs does, whether they decide in their current or in their last good\n" +
 			"revision, and which fields differ from what is shipped. What is wrong is told below the table. With a NAME it tells\n" +
-			"everything about one.",
+			"everything about that one.",
 		Example: `  # All of them
   kubectl sallyport policies
 
   # Why does my edit not count?
   kubectl sallyport policies operations-supersede
 
-  # The edited fields are to be as shipped again
+  # Have the edited fields as shipped again
   kubectl sallyport policies reset operations-supersede`,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -53,7 +53,7 @@ func (p *plugin) policiesCommand() *cobra.Command {
 	}
 	printing.AddFlags(command)
 	formats := append([]string{wideOutput}, printing.AllowedFormats()...)
-	command.Flags().Lookup("output").Usage = fmt.Sprintf("output format. One of: (%s)", strings.Join(formats, ", "))
+	command.Flags().Lookup("output").Usage = fmt.Sprintf("Output format. One of: (%s).", strings.Join(formats, ", "))
 	complete(command, "output", formats...)
 	command.AddCommand(p.resetCommand())
 	return command

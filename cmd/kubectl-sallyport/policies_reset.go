@@ -32,8 +32,10 @@ func (p *plugin) resetCommand() *cobra.Command {
 		Use:   "reset NAME... | --all",
 		Short: "Give edited fields of shipped policies back, so that they are as shipped and follow upgrades again",
 		Long: "Gives edited fields of shipped policies back: they become what the installed release ships, with the values that Helm was\n" +
-			"given, and follow upgrades again. Fields that were added go, and those that were removed come back, also a policy as\n" +
-			"a whole. It is done with your own rights, and judged as any edit of a policy is.",
+			"given, and follow upgrades again. Fields that were added go, those that were removed come back, and a policy that was\n" +
+			"deleted is created again. It is done with your own rights, and judged as any edit of a policy is.\n\n" +
+			"What is shipped is read from a ConfigMap where Sallyport is installed: in the namespace of -n, else it is looked for\n" +
+			"in all.",
 		Example: `  # What was edited?
   kubectl sallyport policies
 

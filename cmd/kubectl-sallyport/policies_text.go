@@ -131,7 +131,7 @@ func short(hash string) string { return hash[:min(len(hash), shortHash)] }
 func (p *page) problems(policy *v1alpha1.RegoPolicy) []string {
 	var found []string
 	if seen := policy.Status.ObservedGeneration; seen < policy.Generation {
-		found = append(found, fmt.Sprintf("Sallyport has not looked at it yet as it is (generation %d, seen %d): is it running?", policy.Generation, seen))
+		found = append(found, fmt.Sprintf("Sallyport has not looked at it as it is now (generation %d, seen %d); if that lasts, it does not run", policy.Generation, seen))
 	}
 	for i := range policy.Status.Conditions {
 		c := &policy.Status.Conditions[i]

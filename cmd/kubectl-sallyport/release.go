@@ -28,18 +28,19 @@ func (p *plugin) releaseCommand() *cobra.Command {
 		Long: "Stops Sallyport's manager, because it would put its finalizers back, and takes every finalizer below sallyport.dev/\n" +
 			"off the objects of its kinds, in all namespaces: what is deleted afterwards does not wait for somebody who is gone.\n" +
 			"Machines on their runtimes are left as they are, and no object is deleted but those whose deletion only waited for\n" +
-			"this. It says first what it will do, does not ask, and can be repeated.\n\n" +
-			"It refuses while an operation holds a machine, or a VirtualMachine is being deleted: nobody would finish it. With\n" +
-			"--force they are left as they are. The claim on a machine stays in its status, so a manager that is started again\n" +
-			"goes on; but a VirtualMachine that was being deleted is gone, while its machine stays on its runtime.",
+			"this. It says first what it will do, does not ask, and can be repeated. The manager is looked for in the namespace of\n" +
+			"-n, else in all.\n\n" +
+			"It refuses while an operation holds a machine or is being undone, or a VirtualMachine is being deleted: nobody would\n" +
+			"finish it. With --force they are left as they are. The claim on a machine stays in its status, so a manager that is\n" +
+			"started again goes on; but a VirtualMachine that was being deleted is gone, while its machine stays on its runtime.",
 		Example: `  # What would it do?
   kubectl sallyport release --all --dry-run=client
 
-  # Uninstall
+  # Before an uninstall
   kubectl sallyport release --all
   helm uninstall sallyport -n sallyport-system
 
-  # There are several Deployments of Sallyport: this one is to be stopped
+  # If there are several Deployments of Sallyport: stop the one in this namespace
   kubectl sallyport release --all -n sallyport-system`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -52,7 +53,7 @@ func (p *plugin) releaseCommand() *cobra.Command {
 	}
 	f := command.Flags()
 	f.BoolVar(&r.all, "all", false, "required: it concerns every object of Sallyport in the cluster")
-	f.BoolVar(&r.force, "force", false, "also if machines are in the middle of something")
+	f.BoolVar(&r.force, "force", false, "go on even if machines are in the middle of something")
 	f.StringVar(&r.dryRun, "dry-run", "none", "none, server (all patches are judged, but not done) or client (only shown)")
 	f.DurationVar(&r.timeout, "timeout", stopPatience, "how long to wait for the manager to stop")
 	complete(command, "dry-run", "none", "server", "client")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,6 +44,8 @@ const (
 // releasable is a kind of our group whose objects can have finalizers.
 type releasable struct {
 	schema.GroupVersionResource
+	// singular is what one of its objects is called.
+	singular string
 	// total and held count its objects, and those with a finalizer of ours.
 	total, held int
 	// released are those of which finalizers were taken.
@@ -87,6 +90,7 @@ func addReleasable(found map[string]releasable, list *metav1.APIResourceList, ve
 		}
 		found[r.Name] = releasable{
 			GroupVersionResource: schema.GroupVersionResource{Group: v1alpha1.GroupName, Version: version, Resource: r.Name},
+			singular:             cmp.Or(r.SingularName, r.Name),
 			released:             map[types.UID]bool{},
 		}
 	}

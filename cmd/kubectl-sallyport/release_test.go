@@ -129,7 +129,7 @@ func TestReleaseStopsTheManagerAndStrips(t *testing.T) {
 		"deployment.apps/gate-sallyport scaled to 0 in namespace "+system+", was 2\n",
 		"Waiting for the manager to stop: ", "Lease "+system+"/sallyport-manager, held by the-leader",
 		"Finalizers taken off: 520 virtualmachineoperations, 6 virtualmachines\n",
-		"virtualmachines "+ns+"/deleted; their machines stay on their runtimes",
+		"virtualmachine "+ns+"/deleted; its machine stays on its runtime",
 		"helm uninstall gate -n "+system+"\n",
 		"kubectl scale deployment/gate-sallyport -n "+system+" --replicas=2\n")
 	if strings.Contains(r.stdout, "Waiting") {
@@ -180,7 +180,7 @@ func TestReleaseRefusesWhileMachinesAreBusy(t *testing.T) {
 	if got := w.finalizers(); !maps.Equal(got, before) || w.replicasOf(d) != 1 {
 		t.Errorf("something was changed: %v, want %v", got, before)
 	}
-	w.plugin("release --all --force", 0, "In the middle of something:\n", "Finalizers taken off: 3 virtualmachines", ns+"/web-3; their machines stay")
+	w.plugin("release --all --force", 0, "In the middle of something:\n", "Finalizers taken off: 3 virtualmachines", ns+"/web-3; its machine stays")
 	if got := w.finalizers(); len(got) != 2 || got["svm/web-1"]+got["svm/web-2"] != "" || w.replicasOf(d) != 0 {
 		t.Errorf("finalizers stay: %v", got)
 	}
@@ -205,9 +205,9 @@ func TestReleaseDryRunsChangeNothing(t *testing.T) {
 	d := deployment(system, 2)
 	w.make(d, vm(ns, "web-1", ours, theirs), lease(system, leaderLease, "the-leader", time.Hour))
 	before := w.finalizers()
-	w.plugin("release --all --dry-run=client", 0, "to be scaled from 2 to 0", "to be taken off 1 virtualmachines", "Nothing was changed (dry run)")
+	w.plugin("release --all --dry-run=client", 0, "to be scaled from 2 to 0", "to be taken off 1 virtualmachine", "Nothing was changed (dry run)")
 	w.plugin("release --all --dry-run=server", 0, "scaled to 0 in namespace "+system+", was 2 (server dry run)",
-		"Finalizers taken off: 1 virtualmachines (server dry run)")
+		"Finalizers taken off: 1 virtualmachine (server dry run)")
 	if got := w.finalizers(); !maps.Equal(got, before) || w.replicasOf(d) != 2 {
 		t.Errorf("it is %v, want %v, with %d replicas", got, before, w.replicasOf(d))
 	}
@@ -268,7 +268,7 @@ func TestReleaseWaitsForTheManager(t *testing.T) {
 	w.must(w.Get(t.Context(), client.ObjectKeyFromObject(held), held))
 	held.Spec.LeaseDurationSeconds = new(int32(1))
 	w.must(w.Update(t.Context(), held))
-	w.plugin("release --all", 0, "Finalizers taken off: 1 virtualmachines")
+	w.plugin("release --all", 0, "Finalizers taken off: 1 virtualmachine")
 }
 
 // Somebody starts the manager again while it is waited for.
@@ -353,11 +353,26 @@ func TestReleaseWithoutDefinitions(t *testing.T) {
 		err := w.Get(ctx, client.ObjectKeyFromObject(o), o)
 		return o.DeletionTimestamp != nil, err
 	})
-	w.plugin("release --all --force", 0, "Finalizers taken off: 1 virtualmachines", "default/web-1; their machines stay")
+	w.plugin("release --all --force", 0, "Finalizers taken off: 1 virtualmachine", "default/web-1; its machine stays")
 	w.until("the definition is gone", func(ctx context.Context) (bool, error) {
 		_, _, code := plane.Kubectl(ctx, "get", "crd", "virtualmachines.sallyport.dev")
 		return code != 0, nil
 	})
+}
+
+func TestReleaseCounts(t *testing.T) {
+	j := &releasing{kinds: []releasable{
+		{GroupVersionResource: v1alpha1.GroupVersion.WithResource("regopolicies"), singular: "regopolicy"},
+		{GroupVersionResource: v1alpha1.GroupVersion.WithResource("virtualmachineoperations"), singular: "virtualmachineoperation", held: 1},
+		{GroupVersionResource: v1alpha1.GroupVersion.WithResource("virtualmachines"), singular: "virtualmachine", held: 2},
+	}}
+	held := j.counted(func(k *releasable) int { return k.held }, "off ")
+	if want := "off 1 virtualmachineoperation, 2 virtualmachines"; held != want {
+		t.Errorf("it says %q, not %q", held, want)
+	}
+	if none := j.counted(func(*releasable) int { return 0 }, "off "); none != "" {
+		t.Errorf("of none it says %q", none)
+	}
 }
 
 func TestReleaseCommandLines(t *testing.T) {

@@ -31,11 +31,14 @@ func (j *releasing) tellPlan() {
 	p.flush()
 }
 
-// counted lists the kinds that have some: "2 virtualmachineoperations, 14 virtualmachines".
+// counted lists the kinds that have some: "1 virtualmachineoperation, 14 virtualmachines".
 func (j *releasing) counted(of func(*releasable) int, prefix string) string {
 	var texts []string
 	for i := range j.kinds {
-		if n := of(&j.kinds[i]); n > 0 {
+		switch n := of(&j.kinds[i]); {
+		case n == 1:
+			texts = append(texts, "1 "+j.kinds[i].singular)
+		case n > 1:
 			texts = append(texts, fmt.Sprintf("%d %s", n, j.kinds[i].Resource))
 		}
 	}
@@ -68,8 +71,11 @@ func (j *releasing) tellEnd() {
 		if n > shownNames {
 			names += fmt.Sprintf(" and %d more", n-shownNames)
 		}
-		fmt.Fprintf(j.Out, "Gone with that, because their deletion waited for it: virtualmachines %s; their machines stay on their runtimes%s\n",
-			names, dryRuns[j.dryRun])
+		text := "because their deletion waited for it: virtualmachines %s; their machines stay on their runtimes"
+		if n == 1 {
+			text = "because its deletion waited for it: virtualmachine %s; its machine stays on its runtime"
+		}
+		fmt.Fprintf(j.Out, "Gone with that, "+text+"%s\n", names, dryRuns[j.dryRun])
 	}
 	if j.dryRun != "none" {
 		return

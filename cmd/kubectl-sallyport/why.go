@@ -27,7 +27,8 @@ func (p *plugin) whyCommand() *cobra.Command {
 		Short: "Tell what something waits for, and what would be accepted now",
 		Long: "Tells of a VirtualMachine who holds it, what that waits for, what keeps it from being deleted, and which operations\n" +
 			"would be accepted now: each is sent to the API server as a dry run, so the answers are those of the policies.\n" +
-			"Tells of a VirtualMachineOperation what it waits for, or how it has ended and why.",
+			"Tells of a VirtualMachineOperation what it waits for, or how it has ended and why.\n\n" +
+			"KIND is svm or svmop. KIND/NAME is understood too, and NAME alone is a VirtualMachine.",
 		Example: `  # A machine: why does it not do what I want, and what may I do?
   kubectl sallyport why svm web-1
 
@@ -35,7 +36,7 @@ func (p *plugin) whyCommand() *cobra.Command {
   kubectl sallyport why svmop/web-1-stop-x7k2p`,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
-				return usage(command, errors.New("one KIND and NAME are needed, such as svm web-1"))
+				return usage(command, errors.New("name one object, such as svm web-1"))
 			}
 			return nil
 		},
@@ -47,7 +48,7 @@ func (p *plugin) whyCommand() *cobra.Command {
 		},
 		ValidArgsFunction: p.completeTarget,
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "json, or text for people, which is the default")
+	command.Flags().StringVarP(&output, "output", "o", "", "json; without it, text for people")
 	complete(command, "output", "json")
 	return command
 }

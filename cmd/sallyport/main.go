@@ -46,7 +46,9 @@ func newCommand() *cobra.Command {
 		Use:   "sallyport",
 		Short: "A policy gate for virtual machines on Kubernetes",
 		Long: "Sallyport decides, by policies in Rego, which requests may touch a fleet of virtual machines,\n" +
-			"and refuses the others with a reason that says what to do instead.",
+			"and refuses the others with a reason that says what to do instead. This is its manager, which runs in the\n" +
+			"cluster, and the tools to work on policies without one.\n\n" +
+			"Exit code 0 if all is well, 1 if a command did its work and found something wrong, 2 if it could not do its work.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

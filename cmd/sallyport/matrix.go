@@ -55,8 +55,10 @@ func newMatrixCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "matrix",
 		Short: "Show which operation takes the place of which, as the policy really decides it",
-		Long: "Asks the policy " + supersedePolicy + " about every pair of a running and a new operation of one machine.\n" +
-			"A pair is superseded if the policy does not deny the new operation and names the running one in its outcome.",
+		Long: "Asks the policy " + supersedePolicy + " about every pair of a running and a new operation of one machine: running\n" +
+			"ones downwards, new ones across. \"yes\" means that the new one is admitted and takes the place of the running one,\n" +
+			"\"-\" that it does not.\n\n" +
+			"Exit code 0, or 2 if the policy cannot be read, compiled or asked.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			print, known := map[string]func(io.Writer, []pair) error{
@@ -76,8 +78,8 @@ func newMatrixCommand() *cobra.Command {
 			return print(command.OutOrStdout(), pairs)
 		},
 	}
-	command.Flags().StringVar(&folder, "policies", "", "folder of policies to use in place of the shipped ones")
-	command.Flags().StringVarP(&output, "output", "o", "table", "table, markdown or json")
+	command.Flags().StringVar(&folder, "policies", "", "`folder` of policies, in place of the shipped ones")
+	command.Flags().StringVarP(&output, "output", "o", "table", "`format`: table, markdown or json")
 	return command
 }
 

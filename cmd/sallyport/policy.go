@@ -16,6 +16,8 @@ func newPolicyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "policy",
 		Short: "Test and check policies, without a cluster",
+		Long: "Tests and checks policies, without a cluster: those below a folder, one folder with a policy.yaml and its Rego for\n" +
+			"each, or else the shipped ones, which are built into this program.",
 	}
 	command.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand())
 	return command
@@ -33,7 +35,8 @@ func newPolicyCheckCommand() *cobra.Command {
 		Use:   "check [DIR]",
 		Short: "Compile policies strictly and check that they keep to the contract",
 		Long: "Compiles the policies below DIR, or the shipped ones, and checks what can be said of them before any request.\n" +
-			"Every problem is named with file, line and column. Exit code 1 if there is one.",
+			"Problems are told with file, line and column.\n\n" +
+			"Exit code 0 if all policies are in order, 1 if one is not, 2 if they cannot be read.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			objects, err := load.Policies(folderOf(args))
@@ -48,9 +51,9 @@ func newPolicyCheckCommand() *cobra.Command {
 				}
 			}
 			if broken > 0 {
-				return &verdictError{fmt.Sprintf("%d of %d policies are broken", broken, len(objects))}
+				return &verdictError{fmt.Sprintf("%d of %s broken", broken, plural(len(objects), "policy is", "policies are"))}
 			}
-			fmt.Fprintf(command.OutOrStdout(), "%d policies are in order\n", len(objects))
+			fmt.Fprintf(command.OutOrStdout(), "%s in order\n", plural(len(objects), "policy is", "policies are"))
 			return nil
 		},
 	}
@@ -69,16 +72,18 @@ func newPolicyTestCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "test [DIR]",
 		Short: "Run the policies' own tests",
-		Long: "Runs the tests of the policies below DIR, or of the shipped ones. Exit code 1 if a test fails or the tests\n" +
-			"evaluate less of a policy than --coverage asks for.",
+		Long: "Runs the tests of the policies below DIR, or of the shipped ones: the rules named test_... in their files\n" +
+			"*_test.rego.\n\n" +
+			"Exit code 0 if all pass, 1 if one fails, if a policy does not compile, or if the tests evaluate less of one than\n" +
+			"--coverage asks for, 2 if the policies cannot be read.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			o.out = command.OutOrStdout()
 			return o.run(command, folderOf(args))
 		},
 	}
-	command.Flags().Float64Var(&o.coverage, "coverage", 0, "percent of each policy that its tests must evaluate")
-	command.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "name every test")
+	command.Flags().Float64Var(&o.coverage, "coverage", 0, "`percent` of each policy that its tests must evaluate, up to 100")
+	command.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "name also the tests that pass")
 	return command
 }
 
@@ -111,7 +116,7 @@ func (o *policyTestOptions) report(name string, r *engine.Rehearsal) bool {
 	if !good {
 		word = "FAIL"
 	}
-	fmt.Fprintf(o.out, "%s  %s  %d tests, coverage %.1f%%\n", word, name, len(r.Tests), r.Coverage)
+	fmt.Fprintf(o.out, "%s  %s  %s, coverage %.1f%%\n", word, name, plural(len(r.Tests), "test", "tests"), r.Coverage)
 	for _, t := range r.Tests {
 		o.reportTest(t)
 	}
@@ -137,6 +142,14 @@ func (o *policyTestOptions) reportTest(t engine.TestResult) {
 	if t.Output != "" {
 		fmt.Fprintln(o.out, indented(t.Output))
 	}
+}
+
+// plural counts something.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 func indented(text string) string {

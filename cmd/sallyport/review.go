@@ -49,11 +49,12 @@ func newReviewCommand() *cobra.Command {
 		Use:   "review -f FILE...",
 		Short: "Say what a cluster would answer to a request, without a cluster",
 		Long: `Takes objects through everything that a cluster with Sallyport does to a request: what policies fill in, schema and CEL of
-Sallyport's kinds, and what policies refuse. Exit code 0 if all is admitted, 1 if something is denied, 2 if something could
-not be decided or the command line or a file is wrong.
+Sallyport's kinds, and what policies refuse.
 
 --state is the whole world: what is not in it does not exist. Good to begin with is
+
   kubectl get -A svm,svmop,svsrv,namespaces -o yaml > state.yaml
+
 What the API server sets (UIDs, times, defaults) may be left out. If it has no Namespace at all, those of the requests are
 taken to exist, without labels of their own. Whether the requester may do something is known only from SubjectAccessReviews
 in it, with spec and status; a policy that asks for one that is not there cannot decide.
@@ -63,11 +64,21 @@ the object, as kubectl replace does. Objects are reviewed in the order of files 
 of the world for those after it, one that is not leaves nothing behind: as with kubectl create -f on a folder.
 
 Left to the cluster: whether the requester has the right to make the request (kubectl auth can-i), other people's webhooks
-and admission plugins, and the schema of kinds that are not Sallyport's.`,
-		Example: `  sallyport review -f stop.yaml --state state.yaml --as alice
-  kubectl get svm,svmop,ns -A -o yaml | sallyport review -f operations/ --state - -v
+and admission plugins, and the schema of kinds that are not Sallyport's.
+
+Exit code 0 if all is admitted, 1 if something is denied, 2 if nothing is denied but something could not be decided, or if
+the command line or a file is wrong and nothing was reviewed.`,
+		Example: `  # May alice make this?
+  sallyport review -f stop.yaml --state state.yaml --as alice
+
+  # A folder of requests, in the cluster as it is now, and what each policy says
+  kubectl get svm,svmop,svsrv,namespaces -A -o yaml | sallyport review -f operations/ --state - -v
+
+  # A deletion
   sallyport review -f vm.yaml --operation DELETE --state state.yaml
-  sallyport review -f web.yaml --subresource scale --state state.yaml   # web.yaml with another number of replicas`,
+
+  # web.yaml has another number of replicas than the state
+  sallyport review -f web.yaml --subresource scale --state state.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return o.run(command) },
 	}
@@ -77,19 +88,19 @@ and admission plugins, and the schema of kinds that are not Sallyport's.`,
 
 func (o *reviewOptions) flags(command *cobra.Command) {
 	f := command.Flags()
-	f.StringSliceVarP(&o.files, "filename", "f", nil, "files and folders with the objects of the requests; - is standard input")
-	f.BoolVarP(&o.recursive, "recursive", "R", false, "read folders with all that is below them")
-	f.StringSliceVar(&o.state, "state", nil, "files and folders with everything that exists")
-	f.StringVar(&o.policies, "policies", "", "folder of policies, or file with RegoPolicies, in place of the shipped ones")
-	f.StringVar(&o.operation, "operation", "", "CREATE, UPDATE or DELETE (default: UPDATE of what is in the state, CREATE of the rest)")
-	f.StringVar(&o.old, "old", "", "file with the object as it is, for the update or deletion of one object; in place of the state's")
-	f.StringVar(&o.subresource, "subresource", "", "scale: the files have Scales, or objects with the wanted number of replicas")
-	f.StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "namespace of objects that do not say theirs")
-	f.StringVar(&o.user, "as", defaultUser, "who makes the request")
-	f.StringArrayVar(&o.groups, "as-group", nil, "a group of the requester; may be repeated")
-	f.StringVar(&o.validation, "validate", string(review.Strict), "what to do about unknown fields, as in kubectl: strict, warn or ignore")
-	f.StringVarP(&o.output, "output", "o", "text", "text or json")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "show what each policy says, and changes of what is denied")
+	f.StringSliceVarP(&o.files, "filename", "f", nil, "`files` and folders with the objects of the requests; - is standard input; may be repeated")
+	f.BoolVarP(&o.recursive, "recursive", "R", false, "read also the folders in folders, of -f and --state")
+	f.StringSliceVar(&o.state, "state", nil, "`files` and folders with everything that exists; - is standard input; may be repeated")
+	f.StringVar(&o.policies, "policies", "", "`folder` of policies, or file with RegoPolicies, in place of the shipped ones")
+	f.StringVar(&o.operation, "operation", "", "`what` is asked for: CREATE, UPDATE or DELETE (default: UPDATE of what is in the state, CREATE of the rest)")
+	f.StringVar(&o.old, "old", "", "`file` with the object as it is, in place of the state's; for the update or deletion of one object")
+	f.StringVar(&o.subresource, "subresource", "", "`name` of a subresource, of which scale is known: -f has Scales, or objects with the wanted number of replicas")
+	f.StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of objects that do not name theirs")
+	f.StringVar(&o.user, "as", defaultUser, "`user` who makes the request")
+	f.StringArrayVar(&o.groups, "as-group", nil, "`group` of that user; may be repeated")
+	f.StringVar(&o.validation, "validate", string(review.Strict), "`what` to do about unknown fields, as in kubectl: strict, warn or ignore")
+	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "show also what each policy says, and what was changed in objects that are denied")
 }
 
 func (o *reviewOptions) run(command *cobra.Command) error {

@@ -33,8 +33,10 @@ func NewCommand(runtimes Runtimes) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "manager",
 		Short: "Serve the webhooks and run the reconcilers in a cluster",
-		Long: "Serves the admission webhooks and runs the reconcilers. The cluster is found as kubectl finds it (KUBECONFIG), or from inside a pod\n" +
-			"by its service account.",
+		Long: "Serves the admission webhooks, in every replica, and runs the reconcilers, in the one that leads. The Helm chart runs it\n" +
+			"with the flags that it needs. The cluster is found as kubectl finds it (KUBECONFIG), or in a pod by its service account.\n\n" +
+			"It ends at SIGTERM or Ctrl-C, when what is under way has been answered, with exit code 0; a second one ends it at once.\n" +
+			"Exit code 2 if it cannot start, or cannot go on, as when it leads and loses its lease.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			ctrl.SetLogger(klog.NewKlogr())
