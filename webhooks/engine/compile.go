@@ -71,9 +71,37 @@ func Compile(src Source) (*Policy, error) {
 	}
 	p.store = inmem.NewFromObjectWithOpts(map[string]any{"parameters": parameters},
 		inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true))
-	p.txn, err = p.store.NewTransaction(context.Background())
-	return p, err
+	if p.txn, err = p.store.NewTransaction(context.Background()); err != nil {
+		return nil, err
+	}
+	return p, p.checkParameters(rules)
 }
+
+// checkParameters asks the policy whether it understands its parameters. They are the same for every request, so what does not
+// hold now never will.
+func (p *Policy) checkParameters(c *contract) error {
+	if c.parameters == nil {
+		return nil
+	}
+	query, err := p.query(fmt.Sprintf("%v.%s = true", c.pkg, ruleParameters))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), parametersTimeout)
+	defer cancel()
+	var errs CompileErrors
+	switch found, err := p.evaluate(ctx, query, nil); {
+	case err != nil:
+		errs.add(c.parameters.Location, "asking whether spec.parameters are valid: %v", err)
+	case len(found) == 0:
+		errs.add(c.parameters.Location, "spec.parameters are not valid: %s", description(c.parameters))
+	}
+	return errs.orNil()
+}
+
+// parametersTimeout ends a question about parameters that would not end. It is long, because a policy must not be broken by how
+// busy a machine is.
+const parametersTimeout = 10 * time.Second
 
 // CheckLibrary checks modules that policies import: strict compilation, and that they read neither input nor parameters.
 // The error is [CompileErrors].

@@ -37,9 +37,18 @@ func TestCompileSaysWhatIsWrongAndWhere(t *testing.T) {
 		"reserved name":           {valid + deny + "_sallyport_x := 1\n", "_sallyport_"},
 		"valid_input a string":    {"valid_input := \"true\"\n\n" + deny, "valid_input = true"},
 		"valid_input as set":      {"valid_input contains 1 if true\n\n" + deny, "valid_input must be written"},
+		"valid_parameters as set": {valid + deny + "valid_parameters contains 1 if true\n", "valid_parameters must be written"},
+		"wrong parameters":        {valid + deny + "valid_parameters if data.parameters.n == 2\n", "p.rego:13:1: spec.parameters are not valid: its rule valid_parameters"},
+		"parameters, described": {
+			valid + deny + "# METADATA\n# description: n is two.\nvalid_parameters if data.parameters.n == 2\n", "spec.parameters are not valid: n is two.",
+		},
+		"parameters, by input":   {valid + deny + "valid_parameters if input.n\n", "spec.parameters are not valid"},
+		"parameters, with error": {valid + deny + "valid_parameters if 1 / data.parameters.zero == 1\n", "asking whether spec.parameters are valid"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Compile(policy(tc.rules))
+			source := policy(tc.rules)
+			source.Parameters = []byte(`{"n": 1, "zero": 0}`)
+			_, err := Compile(source)
 			if err == nil {
 				t.Fatal("compiled")
 			}
@@ -47,6 +56,17 @@ func TestCompileSaysWhatIsWrongAndWhere(t *testing.T) {
 				t.Errorf("got:\n%v\nwant %q in it", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestCompileTakesParametersThatAreValid(t *testing.T) {
+	source := policy("valid_input if true\n\n" + denyMetadata + `deny contains {"reason": "R", "message": "m"} if true` +
+		"\n\nvalid_parameters if data.parameters.n == 1\n\nvalid_parameters if data.parameters.n == 2\n")
+	for text, want := range map[string]bool{`{"n": 1}`: true, `{"n": 2}`: true, `{"n": 3}`: false, `{}`: false} {
+		source.Parameters = []byte(text)
+		if _, err := Compile(source); (err == nil) != want {
+			t.Errorf("%s: got %v", text, err)
+		}
 	}
 }
 

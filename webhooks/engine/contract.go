@@ -16,6 +16,8 @@ const (
 	ruleWarn    = "warn"
 	rulePatch   = "patch"
 	ruleOutcome = "outcome"
+	// ruleParameters is asked once, at compilation, so that a slip in a table is told to who made it and not to who is refused.
+	ruleParameters = "valid_parameters"
 )
 
 // reserved begins the names of rules that the engine adds to a policy's package.
@@ -33,6 +35,8 @@ type contract struct {
 	errs    CompileErrors
 	facts   []string
 	has     map[string]bool
+	// parameters is the first rule valid_parameters, if there is one.
+	parameters *ast.Rule
 }
 
 func checkContract(src Source, modules, libraries []*ast.Module) (*contract, CompileErrors) {
@@ -84,13 +88,26 @@ func (c *contract) rule(r *ast.Rule) {
 			c.errs.add(r.Location, "%s must be written `%s contains ... if`", name, name)
 		}
 		c.outcomeAnnotations(r, name)
-	case name == ruleValid:
+	case name == ruleParameters && c.parameters == nil:
+		c.parameters = r
+		fallthrough
+	case name == ruleValid, name == ruleParameters:
 		if len(ref) != 1 || r.Head.RuleKind() != ast.SingleValue || len(r.Head.Args) > 0 {
 			c.errs.add(r.Location, "%s must be written `%s if`", name, name)
 		}
 	case name == ruleOutcome:
 		c.outcomeAnnotations(r, name)
 	}
+}
+
+// description is what a rule's METADATA says about it.
+func description(r *ast.Rule) string {
+	for _, a := range r.Annotations {
+		if a.Description != "" {
+			return a.Description
+		}
+	}
+	return "its rule " + headName(r) + " does not hold"
 }
 
 func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {

@@ -20,9 +20,16 @@ facts["vm"] := {
 valid_input if {
 	operations.text(input.request.namespace)
 	operations.known(input.request.object.spec)
+	valid_parameters
+	_known_machine
+}
+
+# METADATA
+# title: The tables can be read
+# description: runPolicies and phases have rows that name operations.
+valid_parameters if {
 	operations.known_table(data.parameters.runPolicies)
 	operations.known_table(data.parameters.phases)
-	_known_machine
 }
 
 # METADATA

@@ -29,7 +29,7 @@ facts.vm := {
 
 valid_input if {
 	operations.known(input.request.object.spec)
-	_known_parameters
+	valid_parameters
 	is_array(input.facts.unfinished)
 	every op in input.facts.unfinished { _known_operation(op) }
 	_known_machine
@@ -135,7 +135,10 @@ _origins := {
 
 _phase(op) := object.get(op, ["status", "phase"], "Pending")
 
-_known_parameters if {
+# METADATA
+# title: The table can be read
+# description: yieldsTo has a row for each operation and no other, and rows name operations.
+valid_parameters if {
 	operations.known_table(data.parameters.yieldsTo)
 	object.keys(data.parameters.yieldsTo) == object.keys(operations.names)
 }
