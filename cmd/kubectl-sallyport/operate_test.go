@@ -111,7 +111,7 @@ func TestCommandLinesThatSayNothing(t *testing.T) {
 		"stop web-1 --now":                         "unknown flag: --now",
 		"migrate web-1 --to a --node-selector b=c": "node-selector",
 		"halt web-1":                               `unknown command "halt"`,
-		"why":                                      "KIND and NAME",
+		"why":                                      "name one object, such as svm web-1",
 		"why svm":                                  "which VirtualMachine? Name one, such as svm/web-1",
 		"why svm/web-1 web-2":                      "has a name already",
 		"why deployment web-1":                     "nothing known yet about deployment",
