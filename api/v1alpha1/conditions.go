@@ -194,6 +194,11 @@ const (
 	// has been applied, but for what somebody edited. Absent on policies that are
 	// not shipped. Set by the policy reconciler of the release that is installed.
 	ConditionShipped ConditionType = "Shipped"
+	// ConditionRegistered of a RegoPolicy is true when the API server asks it about
+	// every kind that it matches. Absent on policies that match nothing but
+	// Sallyport's own kinds, for which the chart registers the webhooks. Set by the
+	// policy reconciler.
+	ConditionRegistered ConditionType = "Registered"
 	// ConditionEdited of a RegoPolicy is true when fields of it differ from what
 	// this release ships because somebody changed, added or removed them; the
 	// message lists them. Absent on policies that are not shipped. Set by the
@@ -253,6 +258,18 @@ const (
 	// ReasonNoGoodRevision (Active false): nothing decides; requests that it
 	// matches follow spec.onError.
 	ReasonNoGoodRevision ConditionReason = "NoGoodRevision"
+
+	// ReasonRegistered (Registered true): the API server asks it.
+	ReasonRegistered ConditionReason = "Registered"
+	// ReasonWaitingForReplicas (Registered false): a replica that is ready does not
+	// serve this revision yet. The message names it.
+	ReasonWaitingForReplicas ConditionReason = "WaitingForReplicas"
+	// ReasonNotRegistrable (Registered false): spec.match has what webhooks cannot
+	// be registered for. The message says what.
+	ReasonNotRegistrable ConditionReason = "NotRegistrable"
+	// ReasonRegistrationFailed (Registered false): the webhook configuration could
+	// not be written. The message says why.
+	ReasonRegistrationFailed ConditionReason = "RegistrationFailed"
 
 	// ReasonShipped (Shipped true): what the release ships has been applied. The
 	// message names the release.

@@ -32,6 +32,35 @@ const (
 	OnErrorAllow PolicyErrorAction = "Allow"
 )
 
+// PolicyOverride says who may have a request pass a policy in spite of its
+// denial.
+//
+// +kubebuilder:validation:Enum=Users;Everybody;Nobody
+type PolicyOverride string
+
+const (
+	// OverrideUsers lets those pass who hold the verb override, service accounts
+	// excepted: what a person is allowed once with a reason, automation would be
+	// allowed for ever.
+	OverrideUsers PolicyOverride = "Users"
+	// OverrideEverybody lets service accounts pass, too, if they hold the verb.
+	OverrideEverybody PolicyOverride = "Everybody"
+	// OverrideNobody lets nobody pass.
+	OverrideNobody PolicyOverride = "Nobody"
+)
+
+// BackgroundAudit says whether existing objects are held against a policy.
+//
+// +kubebuilder:validation:Enum=Disabled;Enabled
+type BackgroundAudit string
+
+const (
+	// AuditDisabled looks at requests only.
+	AuditDisabled BackgroundAudit = "Disabled"
+	// AuditEnabled looks at the objects that exist, too.
+	AuditEnabled BackgroundAudit = "Enabled"
+)
+
 // MatchOperation is what a request does to an object.
 //
 // +kubebuilder:validation:Enum=CREATE;UPDATE;DELETE
@@ -53,6 +82,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!self.library || !has(self.match)",message="spec.match is not allowed with library: true, because a library is never asked"
 // +kubebuilder:validation:XValidation:rule="!self.library || !has(self.reads)",message="spec.reads is not allowed with library: true, because a library asks for no facts"
 // +kubebuilder:validation:XValidation:rule="!self.library || !has(self.parameters)",message="spec.parameters is not allowed with library: true: give parameters to the policies that import it"
+// +kubebuilder:validation:XValidation:rule="!self.library || !has(self.parametersSchema)",message="spec.parametersSchema is not allowed with library: true: a library has no parameters"
+// +kubebuilder:validation:XValidation:rule="!self.library || !has(self.namespaceModes)",message="spec.namespaceModes is not allowed with library: true, because a library is never asked"
 // +kubebuilder:validation:XValidation:rule="self.library || has(self.match)",message="spec.match.resources is required unless library is true"
 // +kubebuilder:validation:XValidation:rule="self.library == (self.__package__ == 'sallyport.lib' || self.__package__.startsWith('sallyport.lib.'))",message="spec.package must be sallyport.lib or below for a library, and must not be for any other policy"
 type RegoPolicySpec struct {
@@ -71,6 +102,23 @@ type RegoPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=Enforce
 	Mode PolicyMode `json:"mode,omitempty"`
+
+	// Other modes for some namespaces: the first entry that selects a request's
+	// namespace counts, and spec.mode for all others and for cluster-scoped
+	// objects. So a policy can be tried out in one namespace, or be made strict in
+	// one after the other. Not allowed with library.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	NamespaceModes []NamespaceMode `json:"namespaceModes,omitempty"`
+
+	// Who may have a request pass in spite of a denial, by the annotation
+	// sallyport.dev/override: Users (the default) who hold the verb override on
+	// this RegoPolicy and are no service accounts, Everybody who holds it, or
+	// Nobody.
+	// +optional
+	// +kubebuilder:default=Users
+	Override PolicyOverride `json:"override,omitempty"`
 
 	// What happens to a request that the policy could not judge, because of an
 	// evaluation error, a fact that could not be read, a timeout, or an input
@@ -110,6 +158,23 @@ type RegoPolicySpec struct {
 	// +kubebuilder:validation:XPreserveUnknownFields
 	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
 
+	// A JSON schema, as a CustomResourceDefinition has them in openAPIV3Schema,
+	// that parameters must conform to. An edit of the parameters that does not is
+	// refused with the field's path. Not allowed with library.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:XPreserveUnknownFields
+	ParametersSchema *runtime.RawExtension `json:"parametersSchema,omitempty"`
+
+	// Whether the objects that exist are held against the policy, too, on a
+	// schedule and whenever it changes: Enabled or Disabled (the default). Each is
+	// judged as if it were created at that moment by nobody in particular; nothing
+	// is refused, status.violations has what was found. It concerns the resources
+	// that spec.match names with CREATE.
+	// +optional
+	// +kubebuilder:default=Disabled
+	BackgroundAudit BackgroundAudit `json:"backgroundAudit,omitempty"`
+
 	// The Rego of the policy, at least one module.
 	// +required
 	// +listType=map
@@ -119,7 +184,8 @@ type RegoPolicySpec struct {
 	Modules []PolicyModule `json:"modules"`
 
 	// The tests of the policy, in the package of the policy with _test appended.
-	// Run them with "sallyport policy test"; the cluster does not run them yet.
+	// They run when the policy is written, which is refused if one fails, and with
+	// "sallyport policy test".
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -131,6 +197,17 @@ type RegoPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=false
 	Library bool `json:"library,omitempty"`
+}
+
+// NamespaceMode is a mode for some namespaces.
+type NamespaceMode struct {
+	// The labels of the namespaces. An empty selector selects all.
+	// +required
+	NamespaceSelector metav1.LabelSelector `json:"namespaceSelector"`
+
+	// What a denial does there.
+	// +required
+	Mode PolicyMode `json:"mode"`
 }
 
 // PolicyMatch says which requests a policy is asked about.
@@ -291,6 +368,83 @@ type RegoPolicyStatus struct {
 	// The result of the policy's own tests, when they last ran.
 	// +optional
 	Tests *PolicyTestResult `json:"tests,omitempty"`
+
+	// What of the objects that exist the policy would refuse. Absent unless
+	// spec.backgroundAudit is Enabled.
+	// +optional
+	Violations *PolicyViolations `json:"violations,omitempty"`
+}
+
+// PolicyViolations is the result of holding the objects that exist against a
+// policy.
+type PolicyViolations struct {
+	// When the objects were looked at.
+	// +required
+	AuditedAt metav1.Time `json:"auditedAt"`
+
+	// The revision of the policy that they were held against.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Revision string `json:"revision,omitempty"`
+
+	// How many objects were looked at.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Objects int32 `json:"objects"`
+
+	// How many of them the policy would refuse.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Count int32 `json:"count"`
+
+	// How many of them it could not judge.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Undecided int32 `json:"undecided,omitempty"`
+
+	// Why not all objects were looked at, such as a kind that cannot be listed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Incomplete string `json:"incomplete,omitempty"`
+
+	// The first objects that it would refuse, by kind, namespace and name.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	First []PolicyViolation `json:"first,omitempty"`
+}
+
+// PolicyViolation is an object that a policy would refuse.
+type PolicyViolation struct {
+	// The group and version of the object's kind.
+	// +required
+	// +kubebuilder:validation:MaxLength=317
+	APIVersion string `json:"apiVersion"`
+
+	// The object's kind.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+
+	// The object's namespace; empty if it has none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// The object's name.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// The reason of the denial.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+
+	// The message of the denial.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
 }
 
 // PolicyTestResult counts tests of a policy.
