@@ -75,6 +75,15 @@ demo: ## Show Sallyport on a local control plane and a simulated vCenter (SCRIPT
 build: ## Build bin/sallyport and the plugin bin/kubectl-sallyport
 	$(GO) build -trimpath -o bin/ ./cmd/sallyport ./cmd/kubectl-sallyport
 
+# What builds images: docker, podman, buildah, nerdctl.
+CONTAINER_TOOL ?= docker
+IMAGE ?= registry.sallyport.dev/sallyport:dev
+
+.PHONY: image
+image: export CGO_ENABLED = 0
+image: build ## Build the image that the chart runs (IMAGE=registry.example.org/sallyport:dev, CONTAINER_TOOL=podman)
+	$(CONTAINER_TOOL) build -t $(IMAGE) .
+
 .PHONY: control-plane
 control-plane: ## Build the local control plane that tests and the demo run on
 	$(GO) run ./test/env/build
