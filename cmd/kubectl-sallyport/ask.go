@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -19,23 +22,31 @@ type verdict string
 const (
 	accepted verdict = "accepted"
 	refused  verdict = "refused"
-	unknown  verdict = "unknown"
+	// undecided is refused, too, but only because policies failed to decide.
+	undecided verdict = "undecided"
+	// unknown is if no answer came, or none to the question.
+	unknown verdict = "unknown"
 )
+
+// couldNotDecide is how the webhooks begin the message of a policy that failed to decide.
+const couldNotDecide = "the policy could not decide: "
 
 // answer is what the API server says to one request.
 type answer struct {
 	// Type is what is asked for, Delete being the deletion of the VirtualMachine.
 	Type  v1alpha1.OperationType `json:"type"`
 	Force bool                   `json:"force"`
-	// Verdict is accepted, refused, or unknown if the API server could not say.
+	// Verdict is accepted, refused, undecided or unknown.
 	Verdict verdict `json:"verdict"`
 	// Reasons are why not, at least one unless it is accepted.
 	Reasons []objection `json:"reasons,omitempty"`
+	// Warnings are what the API server warns of, whatever the verdict.
+	Warnings []objection `json:"warnings,omitempty"`
 }
 
 // objection is one reason.
 type objection struct {
-	// Policy that refuses; empty if it was no policy of Sallyport.
+	// Policy that refuses or warns; empty if it was no policy of Sallyport.
 	Policy  string `json:"policy,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message"`
@@ -52,15 +63,42 @@ var asked = []answer{
 }
 
 // ask has the API server judge each request as a dry run, all at once.
-func ask(ctx context.Context, c *cluster, machine *v1alpha1.VirtualMachine) []answer {
-	answers := append([]answer{}, asked...)
+func ask(ctx context.Context, c *cluster, machine *v1alpha1.VirtualMachine, requests []answer) []answer {
+	answers := slices.Clone(requests)
 	var all sync.WaitGroup
 	for i := range answers {
 		a := &answers[i]
-		all.Go(func() { a.Verdict, a.Reasons = judge(try(ctx, c, machine, a)) })
+		all.Go(func() {
+			ctx, warned := keepWarnings(ctx)
+			a.Verdict, a.Reasons = judge(try(ctx, c, machine, a))
+			for _, text := range warned.texts {
+				a.Warnings = append(a.Warnings, objectionIn(text))
+			}
+		})
 	}
 	all.Wait()
 	return answers
+}
+
+// wayOut tells which operations all policies would accept, if several have refused one: each names what it would accept itself.
+func (p *plugin) wayOut(ctx context.Context, c *cluster, name string, err error) {
+	said, reasons := judge(err)
+	several := slices.ContainsFunc(reasons, func(o objection) bool { return o.Policy != reasons[0].Policy })
+	machine := &v1alpha1.VirtualMachine{}
+	if said != refused || !several || c.Get(ctx, c.key(name), machine) != nil {
+		return
+	}
+	var commands []string
+	operations := slices.DeleteFunc(slices.Clone(asked), func(a answer) bool { return a.Type == v1alpha1.OperationDelete })
+	for _, a := range ask(ctx, c, machine, operations) {
+		switch a.Verdict {
+		case accepted:
+			commands = append(commands, a.command())
+		case unknown:
+			return
+		}
+	}
+	fmt.Fprintf(p.ErrOut, "Accepted by all policies now: %s\n", cmp.Or(strings.Join(commands, ", "), "nothing"))
 }
 
 func try(ctx context.Context, c *cluster, machine *v1alpha1.VirtualMachine, a *answer) error {
@@ -82,27 +120,43 @@ func judge(err error) (verdict, []objection) {
 		return unknown, []objection{{Message: err.Error()}}
 	}
 	s := status.Status()
-	said := refused
-	if passing(err) {
-		said = unknown
+	found := ofPolicies(&s)
+	switch {
+	case found == nil && passing(err):
+		return unknown, []objection{{Reason: string(s.Reason), Message: s.Message}}
+	case found == nil:
+		return refused, []objection{{Reason: string(s.Reason), Message: s.Message}}
+	case slices.ContainsFunc(found, func(o objection) bool { return !o.undecided() }):
+		return refused, found
 	}
+	return undecided, found
+}
+
+// ofPolicies are the objections of Sallyport's policies in a refusal.
+func ofPolicies(s *metav1.Status) []objection {
 	var found []objection
 	if s.Details != nil {
 		for _, cause := range s.Details.Causes {
-			if o, ours := ofPolicy(cause); ours {
+			if o := objectionIn(cause.Message); o.Policy != "" && o.Reason == string(cause.Type) {
 				found = append(found, o)
 			}
 		}
 	}
-	if found == nil {
-		found = []objection{{Reason: string(s.Reason), Message: s.Message}}
-	}
-	return said, found
+	return found
 }
 
-// ofPolicy reads a cause as the webhooks write it, its message being "[policy/Reason] message".
-func ofPolicy(cause metav1.StatusCause) (objection, bool) {
-	rest, bracket := strings.CutPrefix(cause.Message, "[")
-	policy, message, ours := strings.Cut(rest, "/"+string(cause.Type)+"] ")
-	return objection{Policy: policy, Reason: string(cause.Type), Message: message}, bracket && ours
+// objectionIn reads "[policy/Reason] message", as the webhooks write causes and warnings; what is not like that is a message.
+func objectionIn(text string) objection {
+	rest, bracket := strings.CutPrefix(text, "[")
+	who, message, closed := strings.Cut(rest, "] ")
+	policy, reason, slash := strings.Cut(who, "/")
+	if !bracket || !closed || !slash {
+		return objection{Message: text}
+	}
+	return objection{Policy: policy, Reason: reason, Message: message}
+}
+
+// undecided tells whether it is the policy that is wrong, and not the request.
+func (o objection) undecided() bool {
+	return o.Policy != "" && strings.HasPrefix(o.Message, couldNotDecide)
 }

@@ -34,10 +34,15 @@ type plugin struct {
 	genericiooptions.IOStreams
 	flags *genericclioptions.ConfigFlags
 	now   func() time.Time
+	// patience is how long a command waits for Sallyport to see what it has done.
+	patience time.Duration
 }
 
+// defaultPatience is long for a manager that runs, and short for somebody who waits for one that does not.
+const defaultPatience = 5 * time.Second
+
 func newPlugin(streams genericiooptions.IOStreams) *plugin {
-	return &plugin{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), now: time.Now}
+	return &plugin{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), now: time.Now, patience: defaultPatience}
 }
 
 // run executes a command line and gives its exit code: 0 if all went as it should, else 1, as of kubectl.

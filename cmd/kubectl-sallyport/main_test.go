@@ -17,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -187,6 +188,15 @@ func (tm *team) machine(name, phase string, spec ...string) {
 	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "metadata": {"name": %q},
 		"spec": {"runtime": {"pod": {}}%s}}`, name, strings.Join(spec, "")), "create", "-f", "-")
 	tm.status("svm/"+name, fmt.Sprintf(`{"phase": %q}`, phase))
+}
+
+// until waits for something to become so.
+func (tm *team) until(what string, so func() bool) {
+	tm.Helper()
+	err := wait.PollUntilContextTimeout(tm.Context(), 50*time.Millisecond, patience, true, func(context.Context) (bool, error) { return so(), nil })
+	if err != nil {
+		tm.Fatalf("waiting until %s: %v", what, err)
+	}
 }
 
 // status writes a status as a reconciler would.

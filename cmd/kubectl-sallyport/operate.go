@@ -117,6 +117,7 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 		operation := newOperation(c.namespace, name, spec)
 		if err = o.create(command.Context(), c, operation); err != nil {
 			fmt.Fprintln(o.ErrOut, describe(fmt.Errorf("%s of %s: %w", called(spec.Type, spec.Force), name, err)))
+			o.wayOut(command.Context(), c, name, err)
 			continue
 		}
 		created = append(created, operation)

@@ -74,7 +74,8 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("the user reads too much:\n%s%s", r.stdout, r.stderr)
 	}
 	tm.sallyport("start web-1", 1, "Error from server (Conflict): Start of web-1: ",
-		"\n[operations-supersede/OperationInProgress] Stop web-1-stop-", "[operations-applicability/PhaseForbids] VirtualMachine web-1 is Running")
+		"\n[operations-supersede/OperationInProgress] Stop web-1-stop-", "[operations-applicability/PhaseForbids] VirtualMachine web-1 is Running",
+		"\nAccepted by all policies now: stop --force, restart --force\n")
 	tm.sallyport("start web-1 --force", 1, "spec.force is not allowed with type Start: there is no forced way to power on")
 	tm.sallyport("stop web-1 --deadline 9000h", 1, "spec.activeDeadlineSeconds")
 	if got := strings.Fields(tm.must("", "get", "svmop", "-o", "name")); len(got) != 1 {
@@ -116,6 +117,9 @@ func TestCommandLinesThatSayNothing(t *testing.T) {
 		"why svm/web-1 web-2":                      "has a name already",
 		"why deployment web-1":                     "nothing known yet about deployment",
 		"why pod/web-1":                            "nothing known yet about pod",
+		"why rego":                                 "is wrong: kubectl sallyport policies\n",
+		"why rego defaults":                        "is wrong: kubectl sallyport policies defaults\n",
+		"why regopolicies.sallyport.dev/defaults":  "is wrong: kubectl sallyport policies defaults\n",
 		"why svm web-1 -o yaml":                    "is not json",
 		"stop web-1 --context no":                  `context "no" does not exist`,
 		"stop web-1 -s 127.0.0.1:1":                "Unable to connect to the server: Stop of web-1",

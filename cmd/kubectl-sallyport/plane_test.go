@@ -48,6 +48,8 @@ type world struct {
 	*testing.T
 	client.Client
 	plane *env.ControlPlane
+	// patience of the plugin: none, as long as nobody plays the manager.
+	patience time.Duration
 }
 
 func newWorld(t *testing.T) *world {
@@ -189,7 +191,9 @@ func (w *world) pluginAs(kubeconfig, line string, code int, texts ...string) res
 	w.Helper()
 	streams, in, out, errs := genericiooptions.NewTestIOStreams()
 	in.Reset()
-	r := result{code: newPlugin(streams).run(w.Context(), append(strings.Fields(line), "--kubeconfig", kubeconfig))}
+	p := newPlugin(streams)
+	p.patience = w.patience
+	r := result{code: p.run(w.Context(), append(strings.Fields(line), "--kubeconfig", kubeconfig))}
 	r.stdout, r.stderr = out.String(), errs.String()
 	(&team{T: w.T}).reads(line, r, code, texts...)
 	return r

@@ -142,8 +142,7 @@ func policyName(argument string) (string, error) {
 	if !found {
 		return argument, nil
 	}
-	word = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupName), "."+v1alpha1.GroupVersion.Version)
-	if !slices.Contains(policyWords, word) || name == "" || strings.Contains(name, "/") {
+	if !slices.Contains(policyWords, bareKind(word)) || name == "" || strings.Contains(name, "/") {
 		return "", fmt.Errorf("%s is not a RegoPolicy: name it as NAME or rego/NAME", argument)
 	}
 	return name, nil

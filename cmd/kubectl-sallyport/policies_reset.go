@@ -6,15 +6,20 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
+
+// pollPause is between two looks at whether Sallyport has seen something.
+const pollPause = 100 * time.Millisecond
 
 // releaseAnnotation says which release a policy, or the ConfigMap with the shipped policies, is from.
 const releaseAnnotation = shipping.ReleaseAnnotation
@@ -112,21 +117,24 @@ func (r *reset) run(command *cobra.Command, args []string) error {
 		fmt.Fprintln(r.ErrOut, describe(c.notShipped(ctx, name, shipped)))
 		failed = true
 	}
-	did := 0
+	var changed []string
 	for i := range chosen {
-		changed, err := r.one(ctx, c, &chosen[i])
+		did, err := r.one(ctx, c, &chosen[i])
 		if err != nil {
 			fmt.Fprintln(r.ErrOut, describe(fmt.Errorf("resetting %s: %w", chosen[i].Name, err)))
 			failed = true
 		}
-		if changed {
-			did++
+		if did {
+			changed = append(changed, chosen[i].Name)
 		}
+	}
+	if r.dryRun == "none" {
+		r.await(ctx, c, changed)
 	}
 	if failed {
 		return errTold
 	}
-	if r.all && did == 0 {
+	if r.all && len(changed) == 0 {
 		fmt.Fprintf(r.Out, "Nothing to give back: all %d policies are as release %s ships them\n", len(chosen), shipped.release)
 	}
 	return nil
@@ -169,6 +177,29 @@ func (r *reset) one(ctx context.Context, c *cluster, shipped *v1alpha1.RegoPolic
 		fmt.Fprintf(r.Out, "  %s\n", field)
 	}
 	return true, nil
+}
+
+// await waits until the status of each policy is about what it is now, so that who looks next does not read of what was. The
+// reset is done in any case.
+func (r *reset) await(ctx context.Context, c *cluster, names []string) {
+	limited, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return wait.PollUntilContextCancel(limited, pollPause, true, func(ctx context.Context) (bool, error) {
+			object := &v1alpha1.RegoPolicy{}
+			err := c.Get(ctx, client.ObjectKey{Name: name}, object)
+			return apierrors.IsNotFound(err) || err == nil && seen(object), nil
+		}) == nil
+	})
+	if len(names) > 0 && ctx.Err() == nil {
+		fmt.Fprintf(r.ErrOut, "The status of %s does not show it yet. If that lasts, Sallyport does not run: kubectl sallyport policies\n",
+			strings.Join(names, ", "))
+	}
+}
+
+// seen tells whether the status of a policy that was reset is about what it is now.
+func seen(policy *v1alpha1.RegoPolicy) bool {
+	return policy.Status.ObservedGeneration >= policy.Generation && len(edited(policy)) == 0
 }
 
 // shippedPolicies are what the installed release ships.

@@ -1,16 +1,20 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -257,6 +261,52 @@ func (w *world) completes(line, want string) {
 	if got := strings.Join(words, " "); code != 0 || got != want {
 		w.Errorf("after %q it offers %q, want %q; exit %d, %s", line, got, want, code, errs)
 	}
+}
+
+// Who looks right after a reset reads what is, and not what was.
+func TestPoliciesResetIsSeen(t *testing.T) {
+	w := newWorld(t)
+	w.release("1.2.3", policy("alpha", "acme.alpha", "Enforce"), policy("beta", "acme.beta", "Enforce"))
+	const unseen = " does not show it yet. If that lasts, Sallyport does not run: kubectl sallyport policies\n"
+	for _, name := range []string{"alpha", "beta"} {
+		w.edit(name, `{"spec": {"mode": "Warn"}}`)
+		w.shows(name, "Not as shipped: spec.mode. To give them back: ...")
+	}
+	if r := w.plugin("policies reset --all --dry-run=server", 0); r.stderr != "" {
+		t.Errorf("after a dry run the user reads %s", r.stderr)
+	}
+	if r := w.plugin("policies reset --all", 0); r.stderr != "The status of alpha, beta"+unseen {
+		t.Errorf("without a manager the user reads %s", r.stderr)
+	}
+	w.edit("alpha", `{"spec": {"mode": "Audit"}}`)
+	reset := func() bool { return w.spec("alpha").Mode == v1alpha1.ModeEnforce }
+	var manager sync.WaitGroup
+	manager.Go(func() {
+		_ = wait.PollUntilContextTimeout(t.Context(), time.Millisecond, patience, true, func(context.Context) (bool, error) { return reset(), nil })
+		w.shows("alpha", "Not as shipped: spec.mode. To give them back: ...") // it looked a moment too early
+		w.shows("alpha", "")
+	})
+	w.patience = patience
+	r := w.plugin("policies reset alpha", 0)
+	if now := w.plugin("policies alpha", 0).stdout; r.stderr != "" || strings.Contains(now, "Problems:") || strings.Contains(now, "Edited:") {
+		t.Errorf("the user reads %s and then\n%s", r.stderr, now)
+	}
+	manager.Wait()
+}
+
+// shows writes the status of a policy as the manager would, with what was edited, if anything.
+func (w *world) shows(name, edits string) {
+	w.Helper()
+	p := &v1alpha1.RegoPolicy{}
+	w.must(w.Get(w.Context(), client.ObjectKey{Name: name}, p))
+	c := v1alpha1.ConditionEdited.Condition(metav1.ConditionFalse, v1alpha1.ReasonAsShipped, p.Generation, "")
+	if edits != "" {
+		c = v1alpha1.ConditionEdited.Condition(metav1.ConditionTrue, v1alpha1.ReasonFieldsEdited, p.Generation, edits)
+	}
+	c.LastTransitionTime = metav1.Now()
+	meta.SetStatusCondition(&p.Status.Conditions, c)
+	p.Status.ObservedGeneration = p.Generation
+	w.must(w.Status().Update(w.Context(), p))
 }
 
 // What Helm has installed is what the commands look for.

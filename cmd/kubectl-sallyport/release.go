@@ -27,6 +27,7 @@ func (p *plugin) releaseCommand() *cobra.Command {
 		Short: "Stop Sallyport and take its finalizers off everything, before it is uninstalled",
 		Long: "Stops Sallyport's manager, because it would put its finalizers back, and takes every finalizer below sallyport.dev/\n" +
 			"off the objects of its kinds, in all namespaces: what is deleted afterwards does not wait for somebody who is gone.\n" +
+			"Policies are not asked any more about other kinds, whose requests would be refused because nobody answers.\n" +
 			"Machines on their runtimes are left as they are, and no object is deleted but those whose deletion only waited for\n" +
 			"this. It says first what it will do, does not ask, and can be repeated. The manager is looked for in the namespace of\n" +
 			"-n, else in all.\n\n" +
@@ -100,6 +101,9 @@ func (r *release) run(ctx context.Context) error {
 	if err := j.lookAgain(ctx); err != nil {
 		return j.unfinished(err)
 	}
+	if err := j.unregister(ctx); err != nil {
+		return j.unfinished(err)
+	}
 	if err := j.strip(ctx); err != nil {
 		return j.unfinished(err)
 	}
@@ -118,6 +122,8 @@ type releasing struct {
 	from string
 	// installed is what there is of Sallyport itself.
 	installed installation
+	// registrations are where policies are asked about kinds that are not Sallyport's.
+	registrations []registration
 	// kinds are those of our group that can have finalizers.
 	kinds []releasable
 	// busy are machines that nobody would finish with.
@@ -129,6 +135,9 @@ type releasing struct {
 // look finds out everything that matters before the first change.
 func (j *releasing) look(ctx context.Context) (err error) {
 	if j.installed, err = j.findInstallation(ctx, j.from); err != nil {
+		return err
+	}
+	if j.registrations, err = j.findRegistrations(ctx); err != nil {
 		return err
 	}
 	if j.kinds, err = j.discover(); err != nil {

@@ -48,6 +48,7 @@ func (j *releasing) mayI(ctx context.Context) error {
 			asked = append(asked, authorizationv1.ResourceAttributes{Verb: "patch", Group: k.Group, Version: k.Version, Resource: k.Resource})
 		}
 	}
+	asked = append(asked, j.unregistering()...)
 	var lacking []string
 	for i := range asked {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &asked[i]}}

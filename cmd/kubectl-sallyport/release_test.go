@@ -323,6 +323,49 @@ func TestReleaseWithoutManager(t *testing.T) {
 	}
 }
 
+// Policies that are registered for other kinds would have their requests refused until the uninstallation.
+func TestReleaseUnregistersPolicies(t *testing.T) {
+	w := newWorld(t)
+	ns, system := w.namespace(), w.namespace()
+	entry := func(name string) admissionregistrationv1.ValidatingWebhook {
+		return admissionregistrationv1.ValidatingWebhook{
+			Name: name + ".policies.sallyport.dev", AdmissionReviewVersions: []string{"v1"},
+			SideEffects: new(admissionregistrationv1.SideEffectClassNone), FailurePolicy: new(admissionregistrationv1.Fail),
+			ClientConfig:      admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/validate")},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": ns}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{"CREATE"},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+			}},
+		}
+	}
+	w.make(deployment(system, 1), &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: policiesConfiguration}},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: policiesConfiguration},
+			Webhooks:   []admissionregistrationv1.ValidatingWebhook{entry("owners"), entry("images")},
+		})
+	passes := func(ctx context.Context) bool {
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "probe"}}
+		return !apierrors.IsInternalError(w.Create(ctx, o, client.DryRunAll))
+	}
+	w.until("the webhooks are asked", func(ctx context.Context) (bool, error) { return !passes(ctx), nil })
+	reader := w.userWith("registrar", "get,list deployments.apps,virtualmachines.sallyport.dev,virtualmachineoperations.sallyport.dev,"+
+		"regopolicies.sallyport.dev,vsphereservers.sallyport.dev", "get validatingwebhookconfigurations.admissionregistration.k8s.io")
+	w.pluginAs(reader, "release --all", 1, "patch validatingwebhookconfigurations in API group admissionregistration.k8s.io")
+	w.plugin("release --all --dry-run=server", 0, "Not asked any more about other kinds: images, owners (server dry run)")
+	if passes(t.Context()) {
+		t.Error("a dry run has unregistered policies")
+	}
+	w.plugin("release --all", 0, "not to be asked any more about other kinds: images, owners\n", "Not asked any more about other kinds: images, owners\n")
+	w.until("nobody is asked", func(ctx context.Context) (bool, error) { return passes(ctx), nil })
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	w.must(w.Get(t.Context(), client.ObjectKey{Name: policiesConfiguration}, configuration)) // it is the chart's
+	r := w.plugin("release --all", 0, "helm uninstall")
+	if strings.Contains(r.stdout, "other kinds") {
+		t.Errorf("again there is something to unregister: %s", r.stdout)
+	}
+}
+
 // Definitions that wait for their objects, and none at all.
 func TestReleaseWithoutDefinitions(t *testing.T) {
 	if testing.Short() {

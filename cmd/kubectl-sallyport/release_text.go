@@ -27,6 +27,9 @@ func (j *releasing) tellPlan() {
 	default:
 		p.row("Manager:", fmt.Sprintf("Deployment %s in namespace %s, to be scaled from %d to 0", i.deployment.Name, i.deployment.Namespace, i.replicas))
 	}
+	if names := j.registeredPolicies(); names != "" {
+		p.row("Policies:", "not to be asked any more about other kinds: "+names)
+	}
 	p.row("Finalizers:", cmp.Or(j.counted(func(k *releasable) int { return k.held }, "to be taken off "), "there are none of Sallyport"))
 	p.flush()
 }

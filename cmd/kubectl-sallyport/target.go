@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -14,10 +15,12 @@ var kinds = map[string]string{
 }
 
 // kindOf finds the kind that a word means, which may be followed by version and group. Empty is none of ours.
-func kindOf(word string) string {
-	word = strings.ToLower(word)
-	word = strings.TrimSuffix(word, "."+v1alpha1.GroupName)
-	return kinds[strings.TrimSuffix(word, "."+v1alpha1.GroupVersion.Version)]
+func kindOf(word string) string { return kinds[bareKind(word)] }
+
+// bareKind is a kind without version and group.
+func bareKind(word string) string {
+	word = strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupName)
+	return strings.TrimSuffix(word, "."+v1alpha1.GroupVersion.Version)
 }
 
 // machineName reads an argument that is to name a VirtualMachine: web-1, svm/web-1, virtualmachine/web-1.
@@ -44,11 +47,16 @@ func target(args []string) (kind, name string, err error) {
 		return "", "", fmt.Errorf("%s has a name already: one of KIND NAME and KIND/NAME is enough", args[0])
 	case found:
 		word, name = before, after
+	case slices.Contains(policyWords, bareKind(name)):
+		word, name = name, ""
 	case kindOf(name) != "":
 		return "", "", fmt.Errorf("which %s? Name one, such as %s/web-1", kindOf(name), name)
 	}
 	kind = kindOf(word)
 	switch {
+	case slices.Contains(policyWords, bareKind(word)):
+		about := strings.TrimSpace("kubectl sallyport policies " + name)
+		return "", "", fmt.Errorf("a RegoPolicy waits for nothing; whether it decides, what was edited and what is wrong: %s", about)
 	case kind == "":
 		return "", "", fmt.Errorf("nothing known yet about %s: only about VirtualMachines (svm) and VirtualMachineOperations (svmop)", word)
 	case name == "" || strings.Contains(name, "/"):

@@ -71,27 +71,50 @@ func (r *machineReport) intent(p *page) string {
 	return text
 }
 
-// requests shows what is accepted, and then what is refused, together where the reasons are the same.
+// requests shows what is accepted, then what is accepted with a warning, and then what is refused, together where the reasons
+// are the same.
 func (r *machineReport) requests(p *page) {
 	var groups []string
-	of := map[string][]string{}
+	of, ranks := map[string][]string{}, map[string]int{}
+	var blame []string
 	for i := range r.Requests {
 		a := &r.Requests[i]
 		why := a.why()
 		if of[why] == nil {
 			groups = append(groups, why)
 		}
-		of[why] = append(of[why], a.command())
-	}
-	slices.SortStableFunc(groups, func(a, b string) int { return cmp.Compare(min(len(a), 1), min(len(b), 1)) })
-	for _, why := range groups {
-		if why == "" {
-			p.row("  accepted", strings.Join(of[why], ", "))
-			continue
+		of[why], ranks[why] = append(of[why], a.command()), a.rank()
+		for _, o := range a.Reasons {
+			if o.undecided() && !slices.Contains(blame, o.Policy) {
+				blame = append(blame, o.Policy)
+			}
 		}
-		said, reasons, _ := strings.Cut(why, "\n")
-		p.row("  "+said, strings.Join(of[why], ", ")+":\n"+reasons)
 	}
+	slices.SortStableFunc(groups, func(a, b string) int { return cmp.Compare(ranks[a], ranks[b]) })
+	for _, why := range groups {
+		said, reasons, some := strings.Cut(why, "\n")
+		if some {
+			reasons = ":\n" + reasons
+		}
+		p.row("  "+said, strings.Join(of[why], ", ")+reasons)
+	}
+	if len(blame) > 0 {
+		p.line("\nThe machine is not to blame where a policy could not decide. What is wrong with it:\n")
+	}
+	for _, policy := range blame {
+		p.row("  kubectl sallyport policies " + policy)
+	}
+}
+
+// rank is where people look first.
+func (a *answer) rank() int {
+	switch {
+	case a.Verdict == accepted && len(a.Warnings) == 0:
+		return 0
+	case a.Verdict == accepted:
+		return 1
+	}
+	return 2
 }
 
 // command is how a request is asked for.
@@ -103,16 +126,19 @@ func (a *answer) command() string {
 	return text
 }
 
-// why is empty if the request is accepted, else the verdict and the reasons in short, one a line. What a policy adds after a
-// semicolon is advice, which the other requests are; and a message that ends with the request is the same for each.
+// why is the verdict and, a line each, the reasons in short. What a policy adds after a semicolon is advice, which the other
+// requests are; and a message that ends with the request is the same for each.
 func (a *answer) why() string {
-	if a.Verdict == accepted {
-		return ""
+	text, reasons := string(a.Verdict), a.Reasons
+	switch {
+	case a.Verdict == undecided:
+		text = "refused, undecided"
+	case a.Verdict == accepted && len(a.Warnings) > 0:
+		text, reasons = "accepted, with a warning", a.Warnings
 	}
-	text := string(a.Verdict)
-	for _, o := range a.Reasons {
+	for _, o := range reasons {
 		message := strings.ReplaceAll(o.Message, "\n", " ")
-		if o.Policy != "" {
+		if o.Policy != "" && !o.undecided() {
 			message, _, _ = strings.Cut(message, "; ")
 		}
 		if rest, same := strings.CutSuffix(message, " "+called(a.Type, a.Force)); same {

@@ -26,7 +26,8 @@ func (p *plugin) whyCommand() *cobra.Command {
 		Use:   "why KIND NAME",
 		Short: "Tell what something waits for, and what would be accepted now",
 		Long: "Tells of a VirtualMachine who holds it, what that waits for, what keeps it from being deleted, and which operations\n" +
-			"would be accepted now: each is sent to the API server as a dry run, so the answers are those of the policies.\n" +
+			"would be accepted now: each is sent to the API server as a dry run, so the answers are those of the policies. Undecided\n" +
+			"is what a policy failed to decide, and unknown what got no answer.\n" +
 			"Tells of a VirtualMachineOperation what it waits for, or how it has ended and why.\n\n" +
 			"KIND is svm or svmop. KIND/NAME is understood too, and NAME alone is a VirtualMachine.",
 		Example: `  # A machine: why does it not do what I want, and what may I do?
@@ -96,7 +97,7 @@ func gatherMachine(ctx context.Context, c *cluster, name string) (report, error)
 	if err != nil {
 		return nil, fmt.Errorf("listing the operations of %s: %w", name, err)
 	}
-	r := &machineReport{Machine: machine, Unfinished: list.Items, Requests: ask(ctx, c, machine)}
+	r := &machineReport{Machine: machine, Unfinished: list.Items, Requests: ask(ctx, c, machine, asked)}
 	r.Unfinished = slices.DeleteFunc(r.Unfinished, func(o v1alpha1.VirtualMachineOperation) bool { return o.Finished() })
 	slices.SortStableFunc(r.Unfinished, func(a, b v1alpha1.VirtualMachineOperation) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -48,6 +51,76 @@ func TestWhyAMachine(t *testing.T) {
 	tm.sallyport("why svmop/nobody", 1, "operations are deleted some time after their end")
 }
 
+// rule is a policy that is asked about the operations of a test's own namespace, and that refuses by one rule.
+func (tm *team) rule(name, mode, reason, message, condition string) {
+	tm.Helper()
+	name = tm.namespace + "-" + name
+	pkg := "acme." + strings.ReplaceAll(name, "-", "_")
+	module := fmt.Sprintf(`# METADATA
+# title: One rule
+# description: For a test.
+package %s
+
+valid_input if is_string(input.request.object.spec.type)
+
+# METADATA
+# title: A denial
+# custom: {reason: %s, remedy: None.}
+deny contains {"reason": %q, "message": $%q} if {
+	%s
+}
+`, pkg, reason, reason, message, condition)
+	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "RegoPolicy", "metadata": {"name": %q}, "spec": {
+		"package": %q, "mode": %q, "modules": [{"name": "rule.rego", "source": %q}], "match": {
+			"resources": [{"apiGroups": ["sallyport.dev"], "apiVersions": ["*"], "resources": ["virtualmachineoperations"], "operations": ["CREATE"]}],
+			"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": %q}}}}}`, name, pkg, mode, module, tm.namespace), "create", "-f", "-")
+	tm.Cleanup(func() {
+		if _, errs, code := started.plane.Kubectl(context.Background(), "delete", "rego", name, "--wait=false"); code != 0 {
+			tm.Error(errs)
+		}
+	})
+}
+
+// Warnings belong to the questions that why asks, and a policy that fails to decide is not the machine's fault.
+func TestWhyWithWarningsAndWithoutADecision(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("web-1", "Running")
+	tm.rule("warns", "Warn", "Night", "nobody works now in {input.request.namespace}; wait for the day",
+		`input.request.object.spec.type in {"Stop", "Start"}`)
+	tm.rule("fails", "Enforce", "Never", "never", `input.request.object.spec.type in {"Migrate", "Start"}; to_number(input.request.namespace) > 0`)
+	var r result
+	tm.until("the policies are asked", func() bool {
+		r = tm.kubectl("", "sallyport", "why", "svm", "web-1")
+		return strings.Contains(r.stdout, "with a warning") && strings.Contains(r.stdout, "undecided")
+	})
+	tm.reads("why svm web-1", r, 0, "\nThe machine is not to blame where a policy could not decide. What is wrong with it:\n\n"+
+		"  kubectl sallyport policies "+tm.namespace+"-fails\n")
+	for _, line := range []string{
+		`(?m)^  accepted +restart, restart --force, evict, evict --force, delete$`,
+		`(?m)^  accepted, with a warning  stop, stop --force:$\n^ {28}Night: nobody works now in team-\d+$\n`,
+		`(?m)^  refused, undecided +migrate, migrate --force:$\n^ {28}EvaluationFailed: the policy could not decide: .*to_number`,
+		`(?m)^  refused +start:$\n^ {28}`,
+	} {
+		if !regexp.MustCompile(line).MatchString(r.stdout) {
+			t.Errorf("there is no line %s", line)
+		}
+	}
+	if r.stderr != "" {
+		t.Errorf("besides the user reads %s", r.stderr)
+	}
+	var known machineReport
+	if err := json.Unmarshal([]byte(tm.sallyport("why svm/web-1 -o json", 0).stdout), &known); err != nil {
+		t.Fatal(err)
+	}
+	want := []objection{{Policy: tm.namespace + "-warns", Reason: "Night", Message: "nobody works now in " + tm.namespace + "; wait for the day"}}
+	if diff := cmp.Diff(want, known.Requests[1].Warnings); diff != "" {
+		t.Errorf("warnings as JSON (-want +got):\n%s", diff)
+	}
+	if r := tm.sallyport("stop web-1", 0); !strings.Contains(r.stderr, "Warning: [") {
+		t.Errorf("of an operation that is asked for the user reads no warning: %s", r.stderr)
+	}
+}
+
 // One reason is enough where all are the same.
 func TestWhyATerminatingMachine(t *testing.T) {
 	tm := newTeam(t)
@@ -61,7 +134,7 @@ func TestWhyATerminatingMachine(t *testing.T) {
 // What people read, of everything at once. UPDATE=1 writes it anew.
 func TestTexts(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 14, 5, 0, time.UTC)
-	for name, r := range map[string]report{"machine": &machineReport{}, "operation": &operationReport{}, "ended": &operationReport{}} {
+	for name, r := range map[string]report{"machine": &machineReport{}, "answers": &machineReport{}, "operation": &operationReport{}, "ended": &operationReport{}} {
 		t.Run(name, func(t *testing.T) {
 			given, err := os.ReadFile(filepath.Join("testdata", name+".json"))
 			if err != nil {

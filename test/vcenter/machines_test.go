@@ -84,7 +84,7 @@ func TestMachineForeign(t *testing.T) {
 	vm := s.vm("web")
 	s.untouched(path, func() {
 		s.adopt(vm)
-		s.warns(vm, "False", foreign(path))
+		s.warns(vm, "False", foreign(path, "another VirtualMachine", ""))
 		s.retried(vm)
 	})
 	s.vcenter.SetExtraConfig(path, map[string]string{vsphere.OwnerKey: ""})
@@ -92,8 +92,10 @@ func TestMachineForeign(t *testing.T) {
 	s.owned(path, vm)
 }
 
-func foreign(path string) string {
-	return fmt.Sprintf("OwnedByAnother spec.runtime.vsphere: the machine at %s belongs to another VirtualMachine, or is a copy of a machine that does: its extraConfig has sallyport.owner", path)
+func foreign(path, whose, wayOut string) string {
+	return fmt.Sprintf("OwnedByAnother spec.runtime.vsphere: the machine at %s belongs to %s, or is a copy of a machine that does. Name another machine%s. "+
+		"If it is a copy, or its VirtualMachine is gone, it is free once sallyport.owner is taken off its extraConfig in vCenter "+
+		"(docs/vsphere.md, What Sallyport leaves on a machine)", path, whose, wayOut)
 }
 
 // Of two VirtualMachines that name one machine the first has it, and when that goes the second.
@@ -106,7 +108,8 @@ func TestMachineShared(t *testing.T) {
 	second := s.vm("web")
 	second.Name = "web-2"
 	s.adopt(second)
-	s.warns(second, "False", foreign(path))
+	s.warns(second, "False", foreign(path, "VirtualMachine "+first.Name+" of this namespace",
+		", or delete VirtualMachine "+first.Name+", which leaves the machine as it is"))
 	s.owned(path, first)
 	s.shows(first, asWanted)
 	s.remove(first)

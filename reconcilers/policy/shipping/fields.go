@@ -13,8 +13,9 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// policyType is how the API server tells the fields of a RegoPolicy from each other. Below parameters, where there is no schema,
-// maps are told apart by their keys, and lists are one thing; so is what a newer definition has in other places.
+// policyType is how the API server tells the fields of a RegoPolicy from each other. Below parameters and parametersSchema, of
+// whose content it has no schema, maps are told apart by their keys, and lists are one thing; so is what a newer definition has
+// in other places.
 var policyType = func() typed.ParseableType {
 	parser, err := typed.NewParser(`types:
 - name: policy
@@ -32,11 +33,15 @@ var policyType = func() typed.ParseableType {
     fields:
     - {name: package, type: {scalar: string}}
     - {name: mode, type: {scalar: string}}
+    - {name: namespaceModes, type: {namedType: atomic}}
+    - {name: override, type: {scalar: string}}
     - {name: onError, type: {scalar: string}}
     - {name: timeoutMilliseconds, type: {scalar: numeric}}
     - {name: library, type: {scalar: boolean}}
     - {name: match, type: {namedType: match}}
     - {name: parameters, type: {namedType: deduced}}
+    - {name: parametersSchema, type: {namedType: deduced}}
+    - {name: backgroundAudit, type: {scalar: string}}
     - {name: modules, type: {namedType: files}}
     - {name: tests, type: {namedType: files}}
     - {name: reads, type: {list: {elementType: {namedType: read}, elementRelationship: associative, keys: [apiVersion, kind]}}}

@@ -114,8 +114,10 @@ func read(key, text, release string) (*v1alpha1.RegoPolicy, error) {
 // fill writes out the defaults of the API, so that an edit of such a field can be told from no edit.
 func fill(spec *v1alpha1.RegoPolicySpec) {
 	spec.Mode = cmp.Or(spec.Mode, v1alpha1.ModeEnforce)
+	spec.Override = cmp.Or(spec.Override, v1alpha1.OverrideUsers)
 	spec.OnError = cmp.Or(spec.OnError, v1alpha1.OnErrorDeny)
 	spec.TimeoutMilliseconds = cmp.Or(spec.TimeoutMilliseconds, 500)
+	spec.BackgroundAudit = cmp.Or(spec.BackgroundAudit, v1alpha1.AuditDisabled)
 }
 
 func librariesFirst(a, b *v1alpha1.RegoPolicy) int {

@@ -117,6 +117,33 @@ func TestTwoAdopt(t *testing.T) {
 	}
 }
 
+// Whose a machine is, is told within a namespace, and the way out to everybody. What vCenter has for a name may be anything.
+func TestWhoseItIs(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine("theirs")
+	const wayOut = "is free once sallyport.owner is taken off its extraConfig in vCenter (docs/vsphere.md, What Sallyport leaves on a machine)"
+	for name, want := range map[string]string{
+		"ns/web-1": "the machine at /DC0/vm/theirs belongs to VirtualMachine web-1 of this namespace, or is a copy of a machine that does. " +
+			"Name another machine, or delete VirtualMachine web-1, which leaves the machine as it is. ",
+		"ns/theirs":       "belongs to another VirtualMachine of this name, an earlier one or one in another cluster, or is a copy",
+		"ns-2/secret":     "belongs to another VirtualMachine, or is a copy of a machine that does. Name another machine. If",
+		"ns/Secret of ns": "belongs to another VirtualMachine, or",
+		"ns/":             "belongs to another VirtualMachine, or",
+		"secret":          "belongs to another VirtualMachine, or",
+		"":                "belongs to another VirtualMachine, or",
+	} {
+		w.SetExtraConfig(path(m), map[string]string{vsphere.OwnerKey: "uid-secret", vsphere.NameKey: name})
+		_, err := w.runtime.Ensure(t.Context(), m)
+		got := runtime.Message(err)
+		if !runtime.IsOwnedByAnother(err) || !strings.HasPrefix(got, "spec.runtime.vsphere: ") || !strings.Contains(got, want) || !strings.HasSuffix(got, wayOut) {
+			t.Errorf("%q: got error %v, want %s", name, err, want)
+		}
+		if strings.Contains(strings.ToLower(got), "secret") {
+			t.Errorf("%q: told is %s", name, got)
+		}
+	}
+}
+
 func TestRelease(t *testing.T) {
 	w := newWorld(t)
 	m := w.machine("released")

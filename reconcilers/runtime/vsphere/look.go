@@ -14,6 +14,7 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 	kubetypes "k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -129,14 +130,30 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (s *sighting, min
 				unmarked = s
 			}
 		case foreign == nil:
-			foreign = runtime.NewOwnedByAnother(nil, "spec.runtime.vsphere: the machine %s belongs to another VirtualMachine, or is a "+
-				"copy of a machine that does: its extraConfig has %s", p.name, OwnerKey)
+			foreign = s.ofAnother(p, m)
 		}
 	}
 	if foreign != nil {
 		return nil, false, foreign
 	}
 	return unmarked, false, nil
+}
+
+// ofAnother is the error for a machine that carries the marker of another than m. Its VirtualMachine is named only to its own
+// namespace.
+func (s *sighting) ofAnother(p place, m runtime.Machine) error {
+	whose, wayOut := "another VirtualMachine", ""
+	switch namespace, name, _ := strings.Cut(s.keys[NameKey], "/"); {
+	case namespace != m.Namespace || len(validation.IsDNS1123Subdomain(name)) > 0:
+	case name == m.Name:
+		whose = "another VirtualMachine of this name, an earlier one or one in another cluster"
+	default:
+		whose = "VirtualMachine " + name + " of this namespace"
+		wayOut = ", or delete VirtualMachine " + name + ", which leaves the machine as it is"
+	}
+	return runtime.NewOwnedByAnother(nil, "spec.runtime.vsphere: the machine %s belongs to %s, or is a copy of a machine that does. Name "+
+		"another machine%s. If it is a copy, or its VirtualMachine is gone, it is free once %s is taken off its extraConfig in vCenter "+
+		"(docs/vsphere.md, What Sallyport leaves on a machine)", p.name, whose, wayOut, OwnerKey)
 }
 
 // lookAt gives the machine at that place, and nil if there is none.
