@@ -20,9 +20,10 @@ import (
 
 const help = `Usage: go run ./cmd/demo [--script]
 
-Starts a Kubernetes control plane and a simulated vCenter on this machine, installs Sallyport and walks through operations that
-are admitted, refused and superseded, with real kubectl. Then it stays up for you to try, until Ctrl-C. It runs in a clone of the
-repository and needs Linux, Go, and a module proxy the first time. Nothing is left behind but build caches.
+Starts a Kubernetes control plane and a simulated vCenter on this machine, installs Sallyport with Helm, and walks through what
+is admitted, refused and superseded, and through edits, an upgrade and restarts, with real kubectl. Then it stays up for you to
+try, until Ctrl-C. It runs in a clone of the repository and needs Linux, Go, and a module proxy the first time. Nothing is left
+behind but build caches.
 
 `
 
@@ -32,7 +33,7 @@ func main() {
 		fmt.Fprint(flag.CommandLine.Output(), help)
 		flag.PrintDefaults()
 	}
-	script := flag.Bool("script", false, "end after the walk, with a verdict as the exit code")
+	script := flag.Bool("script", false, "uninstall after the walk and end, with a verdict as the exit code")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := runDemo(ctx, os.Stdout, *script)
@@ -54,7 +55,7 @@ func runDemo(ctx context.Context, out io.Writer, script bool) (err error) {
 		}
 	}()
 	if err == nil {
-		err = (&show{Printer: p, stage: s, ctx: ctx}).walk()
+		err = (&show{Printer: p, stage: s, ctx: ctx}).walk(script)
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,28 +17,97 @@ import (
 	"sallyport.dev/sallyport/test/env/install"
 )
 
-// The demo walks, stays up for what docs/getting-started.md has a reader type, and leaves nothing behind.
-func TestDemo(t *testing.T) {
+// demo is one that runs, with a folder of its own for what is temporary.
+type demo struct {
+	*testing.T
+	*exec.Cmd
+	out       *lockedBuffer
+	ended     chan struct{}
+	err       error
+	temporary string
+}
+
+// folder is for the program.
+var folder string
+
+var build = sync.OnceValues(func() (string, error) {
+	return install.Build(context.Background(), folder, "sallyport.dev/sallyport/cmd/demo")
+})
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.MkdirTemp("", "sallyport-demo-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(folder)
+	os.Exit(code)
+}
+
+func start(t *testing.T, args ...string) *demo {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a control plane: left out with -short")
 	}
-	binary, err := install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/demo")
+	t.Parallel()
+	binary, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	temporary := t.TempDir()
-	demo := exec.CommandContext(t.Context(), binary)
-	demo.Env = append(os.Environ(), "TMPDIR="+temporary)
-	out := &lockedBuffer{}
-	demo.Stdout, demo.Stderr = out, out
-	demo.Cancel = func() error { return demo.Process.Signal(os.Interrupt) }
-	if err := demo.Start(); err != nil {
+	d := &demo{T: t, Cmd: exec.CommandContext(t.Context(), binary, args...), out: &lockedBuffer{}, ended: make(chan struct{}), temporary: t.TempDir()}
+	d.Env = append(os.Environ(), "TMPDIR="+d.temporary)
+	d.Stdout, d.Stderr = d.out, d.out
+	d.Cancel = d.interrupt
+	if err := d.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- demo.Wait() }()
-	await(t, out, ended)
-	shown := out.String()
+	go func() {
+		defer close(d.ended)
+		d.err = d.Wait()
+	}()
+	return d
+}
+
+func (d *demo) interrupt() error { return d.Process.Signal(os.Interrupt) }
+
+// shows waits until the demo has printed something.
+func (d *demo) shows(text string) {
+	d.Helper()
+	looking := time.NewTicker(50 * time.Millisecond)
+	defer looking.Stop()
+	for !strings.Contains(d.out.String(), text) {
+		select {
+		case <-d.ended:
+			d.Fatalf("the demo ended: %v\n%s", d.err, d.out)
+		case <-looking.C:
+		}
+	}
+}
+
+// ends waits for the end of the demo, which is to leave nothing behind.
+func (d *demo) ends(well bool) {
+	d.Helper()
+	<-d.ended
+	if (d.err == nil) != well {
+		d.Errorf("the demo ended: %v\n%s", d.err, d.out)
+	}
+	if left, _ := filepath.Glob(d.temporary + "/*"); len(left) > 0 {
+		d.Errorf("the demo leaves behind %v", left)
+	}
+	processes, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range processes {
+		if line, _ := os.ReadFile(file); bytes.Contains(line, []byte(d.temporary)) {
+			d.Errorf("the demo leaves behind a process: %q", line)
+		}
+	}
+}
+
+// The demo walks, stays up for what docs/getting-started.md has a reader type, and leaves nothing behind.
+func TestDemo(t *testing.T) {
+	d := start(t)
+	d.shows("Ctrl-C here ends")
+	shown := d.out.String()
 	for _, b := range blocks(t, "../../README.md") {
 		b.isIn(t, shown)
 	}
@@ -48,27 +118,30 @@ func TestDemo(t *testing.T) {
 		got, _ := reader.CombinedOutput() // some commands are to fail
 		b.isIn(t, "$ "+b.command+"\n"+string(got))
 	}
-	if err := demo.Process.Signal(os.Interrupt); err != nil {
+	if err := d.interrupt(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; err != nil {
-		t.Errorf("ending the demo: %v\n%s", err, out)
-	}
-	if left, _ := filepath.Glob(temporary + "/*"); len(left) > 0 {
-		t.Errorf("the demo leaves behind %v", left)
-	}
+	d.ends(true)
 }
 
-// await returns when the walk is over and the demo waits for its reader.
-func await(t *testing.T, out fmt.Stringer, ended <-chan error) {
-	t.Helper()
-	looking := time.NewTicker(50 * time.Millisecond)
-	defer looking.Stop()
-	for !strings.Contains(out.String(), "Ctrl-C here ends") {
-		select {
-		case err := <-ended:
-			t.Fatalf("the demo ended: %v\n%s", err, out)
-		case <-looking.C:
+// As a script it goes to the very end, and says how it went.
+func TestScript(t *testing.T) {
+	d := start(t, "--script")
+	d.ends(true)
+	d.shows("DEMO OK: ")
+}
+
+// Whoever interrupts it, here while the replicas start, need not wait for the end.
+func TestInterrupted(t *testing.T) {
+	d := start(t, "--script")
+	d.shows("updated replicas are available")
+	if err := d.interrupt(); err != nil {
+		t.Fatal(err)
+	}
+	d.ends(false)
+	for _, want := range []string{"Everything is removed.", "the demo was interrupted before its end"} {
+		if !strings.Contains(d.out.String(), want) {
+			t.Errorf("the demo does not say %q:\n%s", want, d.out)
 		}
 	}
 }
@@ -97,7 +170,7 @@ type block struct {
 	lines   []string
 }
 
-// blocks are the commands of a page that are about the demo's cluster.
+// blocks are the commands of a page that are about the demo's cluster: those that install it are not.
 func blocks(t *testing.T, file string) (found []block) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -114,12 +187,14 @@ func blocks(t *testing.T, file string) (found []block) {
 			}
 		}
 	}
-	found = slices.DeleteFunc(found, func(b block) bool { return !strings.HasPrefix(b.command, "kubectl ") })
+	found = slices.DeleteFunc(found, func(b block) bool { return !inDemo.MatchString(b.command) })
 	if len(found) == 0 {
 		t.Errorf("%s shows no kubectl", file)
 	}
 	return found
 }
+
+var inDemo = regexp.MustCompile(`^(kubectl|helm uninstall) `)
 
 // isIn reports what of the block is not in a text, but for what differs from one run to the next.
 func (b *block) isIn(t *testing.T, text string) {
@@ -138,8 +213,8 @@ func (b *block) isIn(t *testing.T, text string) {
 	}
 }
 
-// passing are the lines of steps that a watch may or may not see.
-var passing = regexp.MustCompile(`: (Pending|InProgress): `)
+// passing are the lines of steps that a watch may or may not see, and what stands for lines that a page leaves out.
+var passing = regexp.MustCompile(`: (Pending|InProgress): |^Waiting for the manager to stop: |^\.\.\.$`)
 
 var random, age = regexp.MustCompile(`(-(?:start|stop|restart|migrate|evict))-[a-z0-9]{5}\b`), regexp.MustCompile(`\b([0-9]+[smh])+\b`)
 

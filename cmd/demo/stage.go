@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -32,12 +32,14 @@ const loginName, loginPassword = "sallyport@vsphere.local", "between-two-doors"
 // visible is how long a task of the vCenter takes: long enough to be seen, too short to be bored.
 const visible = 300 * time.Millisecond
 
-// stage is what the demo plays on: a control plane, a vCenter, Sallyport, and a folder of its own.
+// stage is what the demo plays on: a control plane, a vCenter, what installs and runs Sallyport, and a folder of its own.
 type stage struct {
 	dir       string
 	plane     *env.ControlPlane
 	vcenter   *vcsim.VCenter
 	sallyport *install.Sallyport
+	options   install.Options
+	kubelet   *install.Kubelet // nil until there are pods
 	undo      []func() error
 }
 
@@ -51,12 +53,22 @@ func newStage(ctx context.Context, p terminal.Printer) (s *stage, err error) {
 		return s, err
 	}
 	s.onClose(func() error { return os.RemoveAll(s.dir) })
-	for _, start := range []func(context.Context, terminal.Printer) error{s.buildPrograms, s.startControlPlane, s.startVCenter, s.startSallyport} {
+	if err := s.keepTemporaries(); err != nil {
+		return s, err
+	}
+	for _, start := range []func(context.Context, terminal.Printer) error{s.buildPrograms, s.startControlPlane, s.startVCenter, s.unpackSallyport} {
 		if err := start(ctx, p); err != nil {
 			return s, err
 		}
 	}
 	return s, nil
+}
+
+// keepTemporaries has everything that is temporary in our folder, to go with it: what the linker made so far when it is interrupted,
+// what an editor of kubectl edit has written in vain.
+func (s *stage) keepTemporaries() error {
+	temporary := s.path("tmp")
+	return errors.Join(os.Mkdir(temporary, 0o700), os.Setenv("TMPDIR", temporary), os.Setenv("GOTMPDIR", temporary))
 }
 
 func (s *stage) onClose(undo func() error) { s.undo = append(s.undo, undo) }
@@ -79,8 +91,8 @@ func (s *stage) buildPrograms(ctx context.Context, p terminal.Printer) error {
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-o", bin + "/"}, programs...)...)
-	build.Cancel = func() error { return build.Process.Signal(syscall.SIGINT) } // it then removes what it has made so far
+	build := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-ldflags=-w", "-o", bin + "/"}, programs...)...)
+	build.Cancel = func() error { return build.Process.Signal(syscall.SIGINT) } // and it waits for what it has started
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the programs: %w; needed are a clone of the repository as the working folder (make demo) and a "+
 			"module proxy that can be reached (GOPROXY)\n%s", err, out)
@@ -89,13 +101,15 @@ func (s *stage) buildPrograms(ctx context.Context, p terminal.Printer) error {
 }
 
 func (s *stage) startControlPlane(ctx context.Context, p terminal.Printer) error {
-	p.Say("Starting a Kubernetes control plane on this machine (etcd, kube-apiserver) ...")
+	p.Say("Starting a Kubernetes control plane on this machine (etcd, kube-apiserver, kube-controller-manager) ...")
 	// It ends after what needs it, not with the context.
 	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
 	interruptible := context.AfterFunc(ctx, end)
 	logf := func(format string, args ...any) { p.Say("  "+format, args...) }
 	var err error
-	s.plane, err = env.Start(lasting, env.Options{Logf: logf})
+	s.plane, err = env.Start(lasting, env.Options{
+		ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags(), Logf: logf,
+	})
 	interruptible()
 	if err != nil {
 		return err
@@ -127,33 +141,50 @@ func (s *stage) startVCenter(_ context.Context, p terminal.Printer) (err error) 
 	return nil
 }
 
-func (s *stage) startSallyport(ctx context.Context, p terminal.Printer) error {
-	p.Say("Installing Sallyport with Helm; its manager makes a certificate and ships the policies ...")
-	logs, err := os.Create(s.path("manager.log"))
-	if err != nil {
-		return err
+// unpackSallyport has everything ready for helm install. All replicas write to the same two files.
+func (s *stage) unpackSallyport(context.Context, terminal.Printer) (err error) {
+	s.options = install.Options{
+		Binary: s.path("bin/sallyport"),
+		// They look more often than they need, and end sooner than in a cluster, so that nobody waits for them here.
+		Flags: []string{"--poll-interval", "300ms", "--resync-interval", "2s", "--shutdown-delay", "1s"},
 	}
-	s.onClose(logs.Close)
-	s.sallyport, err = install.Start(ctx, s.plane, install.Options{
-		Binary: s.path("bin/sallyport"), Logs: logs,
-		// It looks more often than it need, so that nobody waits for it here.
-		Flags: []string{"--decision-records", s.path("decisions.jsonl"), "--poll-interval", "300ms", "--resync-interval", "2s"},
-	})
-	if err != nil {
-		return fmt.Errorf("%w\nthe end of what the manager logged:\n%s", err, s.logTail())
+	for name, writer := range map[string]*io.Writer{records: &s.options.Records, managerLog: &s.options.Logs} {
+		file, err := os.OpenFile(s.path(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		s.onClose(file.Close)
+		*writer = file
+	}
+	if s.sallyport, err = install.Unpack(s.plane); err != nil {
+		return err
 	}
 	s.onClose(s.sallyport.Remove)
 	return nil
 }
 
+// runPods has the pods of the installed release run, as processes.
+func (s *stage) runPods(ctx context.Context) error {
+	err := s.sallyport.Adopt(ctx)
+	if err != nil {
+		return err
+	}
+	if s.kubelet, err = s.sallyport.NewKubelet(ctx, s.options); err != nil {
+		return err
+	}
+	s.onClose(s.kubelet.Close)
+	return nil
+}
+
+// What the managers write, in the demo's folder.
+const records, managerLog = "decisions.jsonl", "manager.log"
+
 func (s *stage) path(name string) string { return filepath.Join(s.dir, name) }
 
-// logTail gives the end of the manager's log.
+// logTail gives the end of what the managers logged.
 func (s *stage) logTail() string {
-	const most = 15
-	text, _ := os.ReadFile(s.path("manager.log"))
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-most):], "\n")
+	text, _ := os.ReadFile(s.path(managerLog))
+	return install.Tail(string(text), 15)
 }
 
 // explain says how to go on.
@@ -172,12 +203,20 @@ All of this stays up for you to try. In another terminal:
   kubectl edit rego operations-supersede           # the next request is judged by what you save
   kubectl explain svmop.spec
   sallyport matrix                                 # which operation takes the place of which, as shipped
+  kubectl get pods -n sallyport-system             # the replicas: restart, scale or delete them as in a cluster
+
+To see how Sallyport goes, and nothing hangs. The helm install above has it back:
+
+  kubectl sallyport release --all
+  helm uninstall sallyport -n sallyport-system
+
+Where to look:
 
   Every decision, with all that it was made from:  %s
-  What the manager logs:                           %s
+  What the managers log:                           %s
   The same, step by step:                          docs/getting-started.md
 
 Ctrl-C here ends and removes everything.`,
 		p.Paint(terminal.Bold, fmt.Sprintf("export KUBECONFIG=%s PATH=%s:$PATH", s.plane.Kubeconfig(), s.path("bin"))),
-		team, s.path("decisions.jsonl"), s.path("manager.log"))
+		team, s.path(records), s.path(managerLog))
 }

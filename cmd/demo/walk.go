@@ -2,11 +2,10 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/test/env/install"
 )
 
 // The namespaces of the demo: one may use the vCenter, the other may not.
@@ -14,16 +13,40 @@ const team, strangers = "team-a", "team-b"
 
 const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 
-// walk is the demo.
-func (s *show) walk() error {
-	for _, chapter := range []func(){s.declare, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger, s.edit} {
+// walk is the demo. To its end, where everything is left, it goes only if nobody wants to try anything.
+func (s *show) walk(toTheEnd bool) error {
+	chapters := []func(){
+		s.install, s.declare, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
+		s.rules, s.keeps, s.outlasts,
+	}
+	if toTheEnd {
+		chapters = append(chapters, s.leave)
+	}
+	for _, chapter := range chapters {
 		chapter()
 	}
 	return s.verdict()
 }
 
+// namespace is an argument of what is about Sallyport itself.
+const namespace = " --namespace " + install.Namespace
+
+// rollout waits until the replicas are as the Deployment wants them.
+const rollout = "rollout status deployment/" + install.Release + namespace + " --timeout=2m"
+
+func (s *show) install() {
+	s.chapter("1. Installed with Helm",
+		"Two replicas judge every request; one of them leads, and carries out what was admitted. This control plane has no nodes: a\n"+
+			"pod is a process on this machine, as its ServiceAccount. Port 9443, because 443 would need root.")
+	s.helm(fmt.Sprintf("install %s charts/sallyport%s --create-namespace --set webhook.service.port=%d", install.Release, namespace, install.Port), "deployed")
+	s.attempt("running the pods", s.runPods)
+	s.kubectl(rollout, "successfully rolled out")
+	s.kubectl("get pods"+namespace, "1/1")
+	s.attempt("waiting for the webhooks", s.sallyport.AwaitJudgement)
+}
+
 func (s *show) declare() {
-	s.chapter("1. What an administrator does once",
+	s.chapter("2. What an administrator does once",
 		"A namespace for a team, Sallyport's login at the vCenter, and the vCenter itself, with who may use which part of it.")
 	s.kubectl("create namespace " + team)
 	s.kubectl("config set-context --current --namespace " + team)
@@ -55,19 +78,21 @@ spec: {runPolicy: %[2]s, runtime: {vsphere: {serverRef: {name: vc-1}, inventoryP
 }
 
 func (s *show) adopt() {
-	s.chapter("2. The team adopts machines that exist", "web-1 and web-2 go on and off by hand; db-1 is to run whatever happens.")
+	s.chapter("3. The team adopts machines that exist", "web-1 and web-2 go on and off by hand; db-1 is to run whatever happens.")
+	s.settled(machine(web1, "Manual"), install.Admitted)
 	s.create(machine(web1, "Manual") + "---" + machine(web2, "Manual") + "---" + machine(db1, "AlwaysOn"))
 	s.kubectl("wait svm --all --for=condition=Ready --timeout=2m")
 	s.kubectl("get svm -o wide", "Stopped", "Running")
 }
 
 func (s *show) stopOverStart() {
-	s.chapter("3. A Start that hangs, and the Stop that takes its place", "The vCenter is made to hang whenever it powers web-1 on.")
+	s.chapter("4. A Start that hangs, and the Stop that takes its place", "The vCenter is made to hang whenever it powers web-1 on.")
 	release := s.vcenter.Hold(inventory+web1, runtime.TaskPowerOn)
 	s.kubectl("sallyport start web-1")
 	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
 	s.vCenterSays(web1, off, s.home(), 0)
 	s.tell("It takes long, so somebody starts web-1 again. That is refused, with what blocks and what would be accepted:")
+	s.settled(operation("{type: Start, virtualMachineName: web-1}"), s.last)
 	s.denied("sallyport start web-1", "", "OperationInProgress", s.last, "does not yield to Start", "accepted now: Stop, forced Stop")
 	s.tell("What does web-1 wait for, and what can be done about it?")
 	s.kubectl("sallyport why svm web-1", s.last, "accepted", "stop", "refused")
@@ -80,7 +105,7 @@ func (s *show) stopOverStart() {
 }
 
 func (s *show) forcedStop() {
-	s.chapter("4. A Stop that the guest ignores, and the forced Stop that takes its place",
+	s.chapter("5. A Stop that the guest ignores, and the forced Stop that takes its place",
 		"The guest of web-2 is made to ignore that it is asked to shut down.")
 	s.vcenter.IgnoreShutdown(inventory + web2)
 	s.kubectl("sallyport stop web-2")
@@ -88,13 +113,14 @@ func (s *show) forcedStop() {
 	s.kubectl("sallyport why svmop OPERATION", "guest")
 	s.vCenterSays(web2, on, s.home(), 1)
 	s.tell("Meanwhile nobody can pull web-2 the other way. A forced Stop is accepted; Sallyport never makes one by itself:")
+	s.settled(operation("{type: Start, virtualMachineName: web-2}"), s.last)
 	s.denied("sallyport start web-2", "", "OperationInProgress", s.last, "accepted now: forced Stop, forced Restart")
 	s.kubectl("sallyport stop web-2 --force --wait", "Completed, Succeeded")
 	s.vCenterSays(web2, off, s.home(), 1)
 }
 
 func (s *show) restartOverMigration() {
-	s.chapter("5. A Restart during a migration, which it aborts",
+	s.chapter("6. A Restart during a migration, which it aborts",
 		"The vCenter powers web-1 on now, but it is made to hang when it moves web-1 to another host.")
 	s.kubectl("sallyport start web-1 --wait", "Completed, Succeeded")
 	s.vCenterSays(web1, on, s.home(), 1)
@@ -111,7 +137,7 @@ func (s *show) restartOverMigration() {
 }
 
 func (s *show) alwaysOn() {
-	s.chapter("6. A machine that is to run whatever happens", "db-1 has the run policy AlwaysOn. Nobody may stop it by an operation:")
+	s.chapter("7. A machine that is to run whatever happens", "db-1 has the run policy AlwaysOn. Nobody may stop it by an operation:")
 	s.denied("sallyport stop db-1", "", "RunPolicyForbids", "run policy AlwaysOn", "forbids Stop")
 	s.tell("When its guest shuts down by itself, Sallyport starts it again:")
 	release := s.vcenter.Hold(inventory+db1, runtime.TaskPowerOn) // or it might be on again before it is shown off
@@ -128,57 +154,11 @@ func (s *show) alwaysOn() {
 }
 
 func (s *show) stranger() {
-	s.chapter("7. A namespace that may not use the vCenter", "team-b is no tenant of vc-1, so it cannot take db-1 over.")
+	s.chapter("8. A namespace that may not use the vCenter", "team-b is no tenant of vc-1, so it cannot take db-1 over.")
 	s.kubectl("create namespace " + strangers)
 	s.denied("create --namespace "+strangers+" -f -", machine(db1, "Manual"), "NamespaceNotAllowed")
 	s.tell("What became of all operations that were admitted:")
 	s.kubectl("get svmop", "Superseded", "Succeeded")
-}
-
-// edited is the policy that the demo edits.
-const edited = "operations-supersede"
-
-func (s *show) edit() {
-	s.chapter("8. The rules are yours", "They are objects in the cluster, installed by Helm and edited with kubectl.")
-	s.kubectl("sallyport policies", edited, "current")
-	s.tell("Nothing takes the place of a Start any more. The next request is judged by that:")
-	s.kubectl(`patch rego `+edited+` --type=merge --patch={"spec":{"parameters":{"yieldsTo":{"Start":[]}}}}`, "patched")
-	s.decides()
-	release := s.vcenter.Hold(inventory+web2, runtime.TaskPowerOn)
-	s.kubectl("sallyport start web-2")
-	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
-	s.denied("sallyport stop web-2 --force", "", "OperationInProgress", s.last, "does not yield to forced Stop")
-	release()
-	s.kubectl("wait svmop/OPERATION --for=condition=Completed --timeout=2m")
-	s.tell("What was edited stays edited when the release is upgraded, and the rest of the policy follows the release:")
-	s.helm("upgrade sallyport charts/sallyport --namespace sallyport-system --reuse-values --set policies."+edited+".parameters.yieldsTo.Evict={Stop}", "deployed")
-	s.until("the release is applied", func() bool {
-		row, _, _ := s.plane.Kubectl(s.ctx, "get", "rego", edited, "-o", "jsonpath={.spec.parameters.yieldsTo.Evict}")
-		return row == `["Stop"]`
-	})
-	s.decides()
-	s.kubectl("sallyport policies", "yieldsTo.Start")
-	const slip = "sed -i s/deny.contains/deny.contain/"
-	s.tell("A slip of the pen does no harm. Here the editor is " + slip + ". What was good last goes on deciding, and\nthe status says where to look:")
-	defer os.Unsetenv("KUBE_EDITOR")
-	os.Setenv("KUBE_EDITOR", slip)
-	s.kubectl("edit rego "+edited, "edited")
-	s.decides()
-	s.kubectl("sallyport policies "+edited, "last good", "supersede.rego:")
-	s.tell("To have all of it back as it was shipped:")
-	s.kubectl("sallyport policies reset "+edited, edited)
-	s.decides()
-	s.kubectl("sallyport policies", edited, "current")
-	s.kubectl("sallyport stop web-2 --force --wait", "Completed, Succeeded")
-}
-
-// decides waits until the edit has been taken up; a user would not, because it takes less than the next command.
-func (s *show) decides() {
-	s.until("the edit decides", func() bool {
-		generations, _, _ := s.plane.Kubectl(s.ctx, "get", "rego", edited, "-o", "jsonpath={.metadata.generation}/{.status.observedGeneration}")
-		made, seen, _ := strings.Cut(generations, "/")
-		return made == seen
-	})
 }
 
 // home is the host that all machines are on at first, and stay on.

@@ -5,18 +5,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admission/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,11 +37,11 @@ type walk struct {
 	site   site
 	client client.WithWatch
 	bin    string // with kubectl-sallyport, for PATH
-	load   *load
+	load   *install.Load
 	// whole is the context of the whole walk, not of a step.
 	whole context.Context
 	// usual is what may be answered to the questions of the load, as things are.
-	usual answers
+	usual install.Answers
 }
 
 func newWalk(t *testing.T) *walk {
@@ -91,8 +89,20 @@ func (w *walk) variables(more ...string) []string {
 
 func (w *walk) try(stdin string, args ...string) result {
 	w.Helper()
+	return w.patiently(stdin, w.variables(), args...)
+}
+
+// busy is how the write of a policy is refused where there is no time to try it first. Whoever reads that makes it again.
+var busy = regexp.MustCompile(`\[policies-self/(LimitExceeded|DeadlineExceeded)\]`)
+
+func (w *walk) patiently(stdin string, variables []string, args ...string) (r result) {
+	w.Helper()
 	kubectl, _, _ := w.site.tools()
-	return execute(w.Context(), kubectl, stdin, w.variables(), args...)
+	w.until("there is time to try a policy", func() (string, bool) {
+		r = execute(w.Context(), kubectl, stdin, variables, args...)
+		return r.stderr, r.code == 0 || !busy.MatchString(r.stderr)
+	})
+	return r
 }
 
 // kubectl is one with success, and gives what it prints.
@@ -234,12 +244,12 @@ func (w *walk) shows(condition v1alpha1.ConditionType, status metav1.ConditionSt
 }
 
 // questions are those of the load.
-func (w *walk) questions() []question {
-	return []question{
-		{name: secondStop, object: func() *unstructured.Unstructured { return operation(false) }},
-		{name: forcedStop, object: func() *unstructured.Unstructured { return operation(true) }},
-		{name: machine, object: func() *unstructured.Unstructured { return adopted(team) }, changed: hasFinalizer},
-		{name: stranger, object: func() *unstructured.Unstructured { return adopted(strangers) }},
+func (w *walk) questions() []install.Question {
+	return []install.Question{
+		{Name: secondStop, Object: func() *unstructured.Unstructured { return operation(false) }},
+		{Name: forcedStop, Object: func() *unstructured.Unstructured { return operation(true) }},
+		{Name: machine, Object: func() *unstructured.Unstructured { return adopted(team) }, Changed: hasFinalizer},
+		{Name: stranger, Object: func() *unstructured.Unstructured { return adopted(strangers) }},
 	}
 }
 
@@ -273,45 +283,48 @@ func adopted(namespace string) *unstructured.Unstructured {
 	}}
 }
 
-// lasting checks that for a while nothing is answered but what may be.
-func (w *walk) lasting(during string, may answers) {
+// check reports replies that are not as they may be, and requests that were lost.
+func (w *walk) check(during string, may install.Answers, replies []install.Reply) {
 	w.Helper()
-	may.check(w.T, during, w.load.more(w.T, 10, w.questions()))
+	if err := may.Check(replies); err != nil {
+		w.Errorf("during %s: %v", during, err)
+	}
+}
+
+// more waits for a few replies more to each question.
+func (w *walk) more(few int) []install.Reply {
+	w.Helper()
+	replies, err := w.load.More(w.Context(), few)
+	w.must(err)
+	return replies
+}
+
+// lasting checks that for a while nothing is answered but what may be.
+func (w *walk) lasting(during string, may install.Answers) {
+	w.Helper()
+	w.check(during, may, w.more(10))
 }
 
 // throughout does something under the load, and checks that meanwhile and just after it nothing else is answered.
-func (w *walk) throughout(during string, may answers, do func()) {
+func (w *walk) throughout(during string, may install.Answers, do func()) {
 	w.Helper()
-	mark := w.load.now()
+	mark := w.load.Now()
 	do()
-	w.load.more(w.T, 3, w.questions())
-	replies := w.load.since(mark, time.Time{})
-	may.check(w.T, during, replies)
+	w.more(3)
+	replies := w.load.Since(mark, time.Time{})
+	w.check(during, may, replies)
 	w.Logf("%s: %d requests, none lost", during, len(replies))
 }
 
 // ask has one replica decide about a second Stop, past the API server.
 func (w *walk) ask(ctx context.Context, pod string) (string, error) {
-	raw, err := operation(false).MarshalJSON()
+	review, err := install.Creation(operation(false), "walker")
 	if err != nil {
 		return "", err
 	}
-	gvk := metav1.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "VirtualMachineOperation"}
-	gvr := metav1.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: "virtualmachineoperations"}
-	dry := true
-	answer, err := w.site.ask(ctx, pod, &admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request: &admissionv1.AdmissionRequest{
-			UID: "walk", Kind: gvk, Resource: gvr, RequestKind: &gvk, RequestResource: &gvr, Namespace: team,
-			Operation: admissionv1.Create, UserInfo: authenticationv1.UserInfo{Username: "walker"},
-			Object: runtime.RawExtension{Raw: raw}, DryRun: &dry,
-		},
-	})
-	switch {
-	case err != nil:
+	answer, err := w.site.ask(ctx, pod, review)
+	if err != nil {
 		return "", err
-	case answer.Allowed:
-		return admitted, nil
 	}
-	return answer.Result.Message, nil
+	return install.Answered(answer), nil
 }

@@ -1,14 +1,9 @@
 package chart
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -72,22 +67,10 @@ func newLocalSite(t *testing.T) *localSite {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("the end of what the managers logged:\n%s", tail(s.logs.String()))
+			t.Logf("the end of what the managers logged:\n%s", install.Tail(s.logs.String(), 100))
 		}
 	})
 	return s
-}
-
-// tail is the end of a log, without what is logged of each probe.
-func tail(text string) string {
-	const most = 100
-	var lines []string
-	for line := range strings.Lines(text) {
-		if !strings.Contains(line, "healthz check failed") && !strings.Contains(line, "TLS handshake error") {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines[max(0, len(lines)-most):], "")
 }
 
 func (s *localSite) tools() (kubectl, helm, kubeconfig string) {
@@ -123,36 +106,7 @@ func (s *localSite) uninstalled(t *testing.T) {
 }
 
 func (s *localSite) ask(ctx context.Context, pod string, review *admissionv1.AdmissionReview) (*admissionv1.AdmissionResponse, error) {
-	manager, err := s.kubelet.Manager(pod)
-	if err != nil {
-		return nil, err
-	}
-	roots, err := s.sallyport.Roots(ctx)
-	if err != nil {
-		return nil, err
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
-		RootCAs: roots, ServerName: fmt.Sprintf("%s.%s.svc", install.Service, namespace), MinVersion: tls.VersionTLS12,
-	}}}
-	body, err := json.Marshal(review)
-	if err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+manager.Webhooks()+"/validate", bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	answer := &admissionv1.AdmissionReview{}
-	if err := json.NewDecoder(response.Body).Decode(answer); err != nil || answer.Response == nil {
-		return nil, fmt.Errorf("pod %s answered %s without a review: %w", pod, response.Status, err)
-	}
-	return answer.Response, nil
+	return s.kubelet.Ask(ctx, pod, review)
 }
 
 func (s *localSite) local() *localSite { return s }

@@ -2,17 +2,12 @@ package chart
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +36,7 @@ func TestWalk(t *testing.T) {
 	w.step("helm upgrade to policies that do not compile", (*walk).upgradesBroken)
 	w.step("a shipped policy is switched off and on", (*walk).switches)
 	w.step("a policy of their own", (*walk).addsPolicy)
+	w.step("a policy on another kind", (*walk).registers)
 	w.step("the leader is deleted", (*walk).losesLeader)
 	w.step("the certificate is rotated", (*walk).rotates)
 	w.step("a second release", (*walk).installsAgain)
@@ -94,12 +90,10 @@ spec: {runPolicy: Manual, runtime: {vsphere: {serverRef: {name: walk}, inventory
 		"accepted now: forced Stop, forced Restart")
 	w.kubectl("sallyport stop web-1 --force --dry-run=server --namespace " + team)
 
-	w.usual = answers{secondStop: {shipped}, forcedStop: {admitted}, machine: {admitted}, stranger: {"[servers-tenancy/NamespaceNotAllowed]"}}
-	w.load = begin(w.whole, func() client.Client {
-		c, err := install.Client(w.site.config())
-		w.must(err)
-		return c
-	}, w.questions()...)
+	w.usual = install.Answers{secondStop: {shipped}, forcedStop: {install.Admitted}, machine: {install.Admitted}, stranger: {"[servers-tenancy/NamespaceNotAllowed]"}}
+	var err error
+	w.load, err = install.NewLoad(w.whole, w.site.config(), w.questions()...)
+	w.must(err)
 	w.lasting("a while", w.usual)
 }
 
@@ -113,136 +107,6 @@ func (w *walk) judged() {
 			}
 		}
 		return "", true
-	})
-}
-
-// edit opens the policy as a user would, in an editor that is a shell command on the file $1.
-func (w *walk) edit(command string) {
-	w.Helper()
-	editor := filepath.Join(w.bin, "editor")
-	w.must(os.WriteFile(editor, []byte("#!/bin/sh\nset -e\n"+command+"\n"), 0o700))
-	kubectl, _, _ := w.site.tools()
-	if r := execute(w.Context(), kubectl, "", w.variables("KUBE_EDITOR="+editor), "edit", "rego", policy); r.code != 0 {
-		w.Fatalf("kubectl edit rego %s: exit %d: %s%s", policy, r.code, r.stdout, r.stderr)
-	}
-}
-
-// reworded is the editor's command that has the policy refuse with other words. Its tests say them too.
-func reworded(from, to string) string {
-	return fmt.Sprintf(`sed -i 's/%s/%s/g' "$1"`, strings.TrimSuffix(from, " Stop"), strings.TrimSuffix(to, " Stop"))
-}
-
-// changes edits the policy under the load and returns when all replicas decide by it: by the old set or the new one, and never
-// by anything else; and by the new one from then on.
-func (w *walk) changes(what, from, to string, edit func()) {
-	w.Helper()
-	mark := w.load.now()
-	edit()
-	saved := time.Now()
-	pods := w.pods()
-	took := make([]time.Duration, len(pods))
-	var all sync.WaitGroup
-	for i, pod := range pods {
-		all.Go(func() { took[i] = w.decides(pod, to, saved) })
-	}
-	all.Wait()
-	everywhere := time.Now()
-	w.load.more(w.T, 3, w.questions())
-	w.usual.with(secondStop, from, to).check(w.T, what, w.load.since(mark, time.Time{}))
-	w.usual = w.usual.with(secondStop, to)
-	w.usual.check(w.T, what+", when both replicas had it", w.load.since(mark, everywhere))
-	w.Logf("%s: decides on %s %v ms after kubectl had returned; %d requests meanwhile, none lost",
-		what, pods, milliseconds(took), len(w.load.since(mark, time.Time{})))
-	if longest := slices.Max(took); longest > live {
-		w.Errorf("%s: decided everywhere only after %v", what, longest)
-	}
-}
-
-func milliseconds(all []time.Duration) (numbers []int64) {
-	for _, d := range all {
-		numbers = append(numbers, d.Milliseconds())
-	}
-	return numbers
-}
-
-// decides asks one replica until it refuses with those words.
-func (w *walk) decides(pod, words string, since time.Time) time.Duration {
-	looks := time.NewTicker(10 * time.Millisecond)
-	defer looks.Stop()
-	for {
-		answer, err := w.ask(w.Context(), pod)
-		took := time.Since(since)
-		if err == nil && strings.Contains(answer, words) {
-			return took
-		}
-		if took > patience {
-			w.Errorf("%s still answers %q (%v), want %q in it", pod, answer, err, words)
-			return took
-		}
-		<-looks.C
-	}
-}
-
-func (w *walk) edits() {
-	// What the user finds in the editor is Rego that can be read, line by line.
-	block := `grep -q '^ *source: |' "$1"` + "\n"
-	w.changes("kubectl edit", shipped, edited, func() { w.edit(block + reworded(shipped, edited)) })
-	w.shows(v1alpha1.ConditionActive, metav1.ConditionTrue, v1alpha1.ReasonCurrentRevision)
-	if message := w.shows(v1alpha1.ConditionEdited, metav1.ConditionTrue, v1alpha1.ReasonFieldsEdited); !strings.Contains(message, "spec.modules") {
-		w.Errorf("condition Edited does not name the field: %s", message)
-	}
-	w.changes("another edit", edited, reedited, func() { w.edit(reworded(edited, reedited)) })
-	w.changes("an edit that is taken back", reedited, edited, func() { w.edit(reworded(reedited, edited)) })
-}
-
-// broken is where in the policy the walk puts something that is no Rego.
-func (w *walk) broken() (file string, line int) {
-	w.Helper()
-	module := w.rego().Spec.Modules[0]
-	before, _, found := strings.Cut(module.Source, "\ndeny contains {")
-	if !found {
-		w.Fatalf("there is no denial in %s", module.Name)
-	}
-	return module.Name, strings.Count(before, "\n") + 2
-}
-
-func (w *walk) breaks() {
-	file, line := w.broken()
-	active := w.rego().Status.ActiveRevision
-	w.throughout("an edit that does not compile", w.usual, func() {
-		w.edit(`sed -i '0,/^\( *\)deny contains {$/s//\1deny contains } {/' "$1"`)
-		place := fmt.Sprintf("%s:%d:", file, line)
-		message := w.shows(v1alpha1.ConditionCompiled, metav1.ConditionFalse, v1alpha1.ReasonCompileFailed)
-		if !strings.Contains(message, place) {
-			w.Errorf("it does not say where: %q without %q", message, place)
-		}
-		w.event("RegoPolicy", policy, string(v1alpha1.ReasonCompileFailed), place)
-		w.shows(v1alpha1.ConditionActive, metav1.ConditionTrue, v1alpha1.ReasonLastGoodRevision)
-	})
-	if now := w.rego().Status.ActiveRevision; now != active {
-		w.Errorf("revision %s decides, it was %s", now, active)
-	}
-	w.reads("kubectl sallyport policies", w.try("", "sallyport", "policies"), policy, file)
-}
-
-// event waits for an event about an object, with a text in its note.
-func (w *walk) event(kind, name, reason, text string) {
-	w.Helper()
-	w.until(fmt.Sprintf("there is an event %s about %s %s with %q", reason, kind, name, text), func() (string, bool) {
-		list := &eventsv1.EventList{}
-		w.must(w.client.List(w.Context(), list))
-		var others []string
-		for _, e := range list.Items {
-			if e.Regarding.Kind != kind || e.Regarding.Name != name || e.Reason != reason {
-				continue
-			}
-			if strings.Contains(e.Note, text) {
-				w.Logf("event %s: %s", reason, e.Note)
-				return "", true
-			}
-			others = append(others, e.Note)
-		}
-		return strings.Join(others, "; "), false
 	})
 }
 
@@ -269,6 +133,7 @@ func (w *walk) repairs() {
 	})
 	w.shows(v1alpha1.ConditionCompiled, metav1.ConditionTrue, v1alpha1.ReasonCompiled)
 	w.shows(v1alpha1.ConditionActive, metav1.ConditionTrue, v1alpha1.ReasonCurrentRevision)
+	w.kubectl("sallyport policies reset policies-self")
 }
 
 func (w *walk) upgrades() {
@@ -365,6 +230,16 @@ spec:
         startswith(input.request.object.metadata.name, "frozen-")
         input.facts.freeze == null
       }
+  tests:
+  - name: freeze_test.rego
+    source: |
+      package walk.freeze_test
+
+      import data.walk.freeze
+
+      test_frozen if {
+        count(freeze.deny) == 1 with input as {"request": {"object": {"metadata": {"name": "frozen-1"}}}, "facts": {"admin": true, "freeze": null}}
+      }
 `
 
 func (w *walk) addsPolicy() {
@@ -401,34 +276,26 @@ func (w *walk) losesLeader() {
 }
 
 func (w *walk) rotates() {
-	secret := func() *corev1.Secret {
-		s := &corev1.Secret{}
-		w.must(client.IgnoreNotFound(w.client.Get(w.Context(), client.ObjectKey{Namespace: namespace, Name: "sallyport-certificate"}, s)))
-		return s
+	clientset, err := kubernetes.NewForConfig(w.site.config())
+	w.must(err)
+	served := func() (seen, one string) {
+		c, err := install.ReadCertificates(w.Context(), clientset)
+		w.must(err)
+		return fmt.Sprintf("certificates %v are served, %d authorities are trusted", c.Served, c.Trusted), c.One(2)
 	}
-	before := secret()
+	before := ""
+	w.until("one certificate is served", func() (seen string, _ bool) {
+		seen, before = served()
+		return seen, before != ""
+	})
 	w.throughout("the rotation of the certificate", w.usual, func() {
 		w.kubectl("delete secret sallyport-certificate --namespace " + namespace)
 		w.until("another certificate is served by all, and only its authority is trusted", func() (string, bool) {
-			now := secret()
-			reported := strings.Fields(w.kubectl(`get leases -l sallyport.dev/replica=true -o jsonpath={.items[*].metadata.annotations.sallyport\.dev/certificate} --namespace ` + namespace))
-			trusted := w.trusted()
-			slices.Sort(reported)
-			seen := fmt.Sprintf("a Secret %s, certificates %v are served, %d authorities are trusted", now.UID, reported, trusted)
-			return seen, len(now.Data[corev1.TLSCertKey]) > 0 && string(now.Data[corev1.TLSCertKey]) != string(before.Data[corev1.TLSCertKey]) &&
-				len(reported) == 2 && len(slices.Compact(reported)) == 1 && trusted == 1
+			seen, now := served()
+			return seen, now != "" && now != before
 		})
+		w.kubectl("get secret sallyport-certificate --namespace " + namespace)
 	})
-}
-
-// trusted counts the authorities that the API server trusts.
-func (w *walk) trusted() int {
-	w.Helper()
-	clientset, err := kubernetes.NewForConfig(w.site.config())
-	w.must(err)
-	c, err := clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(w.Context(), "sallyport", metav1.GetOptions{})
-	w.must(err)
-	return strings.Count(string(c.Webhooks[0].ClientConfig.CABundle), "BEGIN CERTIFICATE")
 }
 
 func (w *walk) installsAgain() {
@@ -450,7 +317,7 @@ func (w *walk) installsAgain() {
 
 func (w *walk) uninstalls() {
 	w.lasting("the end", w.usual)
-	w.Logf("%d requests in all", w.load.end())
+	w.Logf("%d requests in all", w.load.End())
 	w.refused("", "sallyport release --all", "web-1")
 	w.Log(w.kubectl("sallyport release --all --force"))
 	w.mustHelm("uninstall", release, "--namespace", namespace)

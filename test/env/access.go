@@ -100,10 +100,22 @@ func (cp *ControlPlane) Kubectl(ctx context.Context, args ...string) (stdout, st
 func (cp *ControlPlane) KubectlAs(
 	ctx context.Context, kubeconfig string, stdin io.Reader, args ...string,
 ) (stdout, stderr string, exitCode int) {
-	// The user's cache could hold what another control plane once served on this port, and the user's preferences could be
-	// anything.
-	variables := append(os.Environ(), "KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+cp.dir.path("kubectl-cache"), "KUBERC=off")
-	return execute(ctx, "kubectl", cp.Assets.Kubectl, variables, stdin, args)
+	return execute(ctx, "kubectl", cp.Assets.Kubectl, cp.kubectlVariables(kubeconfig), stdin, args)
+}
+
+// KubectlTo is KubectlAs with both outputs in one, as they come. Of a ctx that has ended it says nothing there.
+func (cp *ControlPlane) KubectlTo(ctx context.Context, kubeconfig string, stdin io.Reader, out io.Writer, args ...string) (exitCode int) {
+	exitCode, reason := executeTo(ctx, "kubectl", cp.Assets.Kubectl, cp.kubectlVariables(kubeconfig), stdin, out, out, args)
+	if ctx.Err() == nil {
+		_, _ = io.WriteString(out, reason)
+	}
+	return exitCode
+}
+
+// kubectlVariables are its environment. The user's cache could hold what another control plane once served on this port, and the
+// user's preferences could be anything.
+func (cp *ControlPlane) kubectlVariables(kubeconfig string) []string {
+	return append(os.Environ(), "KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+cp.dir.path("kubectl-cache"), "KUBERC=off")
 }
 
 // execute runs a program that is called name in its last words.
@@ -111,17 +123,25 @@ func execute(
 	ctx context.Context, name, path string, variables []string, stdin io.Reader, args []string,
 ) (stdout, stderr string, exitCode int) {
 	var out, errOut strings.Builder
+	exitCode, reason := executeTo(ctx, name, path, variables, stdin, &out, &errOut, args)
+	return out.String(), errOut.String() + reason, exitCode
+}
+
+// executeTo gives a reason, a line, if the program could not be run to its end.
+func executeTo(
+	ctx context.Context, name, path string, variables []string, stdin io.Reader, out, errOut io.Writer, args []string,
+) (exitCode int, reason string) {
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = stdin, &out, &errOut, variables
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = stdin, out, errOut, variables
 	err := cmd.Run()
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
-		return out.String(), errOut.String(), 0
+		return 0, ""
 	case ctx.Err() == nil && errors.As(err, &exit) && exit.Exited():
-		return out.String(), errOut.String(), exit.ExitCode()
+		return exit.ExitCode(), ""
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	}
-	return out.String(), errOut.String() + name + ": " + err.Error() + "\n", -1
+	return -1, name + ": " + err.Error() + "\n"
 }

@@ -84,6 +84,16 @@ func TestKubectl(t *testing.T) {
 	if _, stderr, code := cp.Kubectl(ended, "version"); code != -1 || !strings.Contains(stderr, "context canceled") {
 		t.Errorf("kubectl with a context that has ended: %q, exit code %d", stderr, code)
 	}
+
+	var both strings.Builder
+	code = cp.KubectlTo(t.Context(), cp.Kubeconfig(), nil, &both, "get", "namespace/default", "pod/missing", "-o", "name")
+	if got := both.String(); !strings.HasPrefix(got, "namespace/default\n") || !strings.Contains(got, "NotFound") || code != 1 {
+		t.Errorf("both outputs of kubectl in one: %q, exit code %d", got, code)
+	}
+	both.Reset()
+	if code := cp.KubectlTo(ended, cp.Kubeconfig(), nil, &both, "version"); code != -1 || both.String() != "" {
+		t.Errorf("both outputs with a context that has ended: %q, exit code %d", &both, code)
+	}
 }
 
 func TestUsers(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package install puts Sallyport on a local control plane as its users do, with Helm. Only that there are no pods: the manager is
-// a process of its own, with the arguments of the installed Deployment and as its ServiceAccount, and listens on the address of
-// the installed Service.
+// Package install puts Sallyport on a local control plane as its users do, with Helm. Only that there are no nodes: a manager is a
+// process of its own, with the arguments of the installed Deployment and as its ServiceAccount. There is either one, which listens
+// on the address of the installed Service, or there are the pods of the Deployment, which a Kubelet runs.
 package install
 
 import (
@@ -8,12 +8,15 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -148,6 +151,20 @@ func (s *Sallyport) Adopt(ctx context.Context) error {
 		return err
 	}
 	return s.awaitRights(ctx)
+}
+
+// serviceAddress is where the API server calls the webhooks, empty while there is no Service.
+func (s *Sallyport) serviceAddress(ctx context.Context) (string, error) {
+	service, err := s.clientset.CoreV1().Services(Namespace).Get(ctx, Service, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("reading the installed Service: %w", err)
+	case len(service.Spec.Ports) != 1:
+		return "", fmt.Errorf("the installed Service has %d ports", len(service.Spec.Ports))
+	}
+	return net.JoinHostPort(service.Spec.ClusterIP, strconv.Itoa(int(service.Spec.Ports[0].Port))), nil
 }
 
 // User is who a manager is to the API server.

@@ -6,11 +6,16 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"sallyport.dev/sallyport/test/env"
 )
 
-func TestMain(m *testing.M) { env.Main(m, env.Options{}) }
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(klog.NewKlogr())
+	env.Main(m, env.Options{})
+}
 
 // What a manager is run with is what the release says, as it is at the moment.
 func TestARelease(t *testing.T) {

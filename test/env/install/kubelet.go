@@ -21,34 +21,41 @@ const (
 	node = "local"
 	// lookPeriod is how often the kubelet looks at its pods.
 	lookPeriod = 50 * time.Millisecond
+	// restartPause is how long there is at least from one start of a process to the next.
+	restartPause = time.Second
 	// maxPods is how many it runs at once: two, and those that a rollout puts in their place.
 	maxPods = 8
 )
 
 // Kubelet runs the pods of the installed Deployment as processes, each on a loopback address of its own, and gives the Service's
-// connections to those that are ready. So a rollout, a scale and a deleted pod have the effects that they have in a cluster. It
-// needs a control plane with a controller manager that does not judge nodes: see ControllerManagerFlags.
+// connections to those that are ready. So a rollout, a scale, a deleted pod, an uninstall and an installation after it have the
+// effects that they have in a cluster. It needs a control plane with a controller manager that does not judge nodes: see
+// ControllerManagerFlags.
 type Kubelet struct {
-	s        *Sallyport
-	balancer *Balancer
-	end      context.CancelFunc
-	work     sync.WaitGroup
+	s       *Sallyport
+	ips     []string
+	end     context.CancelFunc
+	looking sync.WaitGroup
+	ending  sync.WaitGroup // of processes
 
-	mu      sync.Mutex
-	options Options
-	pods    map[types.UID]*pod
-	failed  error
+	mu       sync.Mutex
+	options  Options
+	pods     map[types.UID]*pod
+	balancer *Balancer // nil while there is no Service
+	failed   error     // what is wrong, as of the last look
 }
 
 // pod is one of them, as a process.
 type pod struct {
-	name    string
-	ip      string
-	manager *Manager
-	ready   func(context.Context) bool
-	shown   bool // as ready
-	stale   bool // the status is still to be written
-	ending  bool
+	name     string
+	ip       string
+	manager  *Manager
+	ready    func(context.Context) bool
+	started  time.Time
+	restarts int32
+	shown    bool // as ready
+	stale    bool // the status is still to be written
+	ending   bool
 }
 
 // ControllerManagerFlags are what a controller manager needs beside a Kubelet, which has a Node but does not look after it.
@@ -58,25 +65,18 @@ func ControllerManagerFlags() map[string]string {
 
 // NewKubelet starts one for an installed release.
 func (s *Sallyport) NewKubelet(ctx context.Context, o Options) (*Kubelet, error) {
-	_, err := s.clientset.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
+	local := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	local.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	_, err := s.clientset.CoreV1().Nodes().Create(ctx, local, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("making a Node: %w", err)
 	}
 	k := &Kubelet{s: s, options: o, pods: map[types.UID]*pod{}}
-	ips, err := podIPs(s.plane.ServiceRange)
-	if err != nil {
-		return nil, err
-	}
-	var backends []Backend
-	for _, ip := range ips {
-		at := &Manager{address: ip, ports: podPorts}
-		backends = append(backends, at.Backend())
-	}
-	if k.balancer, err = NewBalancer(net.JoinHostPort(s.Address, fmt.Sprint(Port)), backends...); err != nil {
+	if k.ips, err = podIPs(s.plane.ServiceRange); err != nil {
 		return nil, err
 	}
 	ctx, k.end = context.WithCancel(context.WithoutCancel(ctx)) // it goes on until Close
-	k.work.Go(func() { k.run(ctx, ips) })
+	k.looking.Go(func() { k.run(ctx) })
 	return k, nil
 }
 
@@ -130,28 +130,42 @@ func (k *Kubelet) Describe(ctx context.Context) string {
 	return fmt.Sprintf("%s\n%v", strings.Join(all, "\n"), k.failed)
 }
 
-// Close ends all processes at once, and tells what went wrong.
-func (k *Kubelet) Close() error {
-	k.end()
-	k.work.Wait()
-	err := k.balancer.Close()
+// Replicas are the names of the pods that run and were not asked to end.
+func (k *Kubelet) Replicas() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	var names []string
+	for _, p := range k.pods {
+		if !p.ending {
+			names = append(names, p.name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Close ends all processes at once, and tells what is wrong.
+func (k *Kubelet) Close() error {
+	k.end()
+	k.looking.Wait()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := k.failed
 	for _, p := range k.pods {
 		err = errors.Join(err, p.manager.Kill())
 	}
-	return errors.Join(k.failed, err)
+	k.ending.Wait()
+	return errors.Join(err, k.listen(""))
 }
 
-func (k *Kubelet) run(ctx context.Context, ips []string) {
+func (k *Kubelet) run(ctx context.Context) {
 	looks := time.NewTicker(lookPeriod)
 	defer looks.Stop()
 	for {
-		if err := k.look(ctx, ips); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if err := k.look(ctx); ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			k.mu.Lock()
-			k.failed = errors.Join(k.failed, err)
+			k.failed = err
 			k.mu.Unlock()
-			return
 		}
 		select {
 		case <-looks.C:
@@ -162,13 +176,18 @@ func (k *Kubelet) run(ctx context.Context, ips []string) {
 }
 
 // look puts the processes in line with the pods that there are, and the status of the pods in line with the processes.
-func (k *Kubelet) look(ctx context.Context, ips []string) error {
+func (k *Kubelet) look(ctx context.Context) error {
+	address, err := k.s.serviceAddress(ctx)
+	if err != nil {
+		return err
+	}
 	list, err := k.s.clientset.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: k.s.deployed.selector})
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	err = k.listen(address)
 	there := map[types.UID]bool{}
 	for i := range list.Items {
 		there[list.Items[i].UID] = true
@@ -179,28 +198,49 @@ func (k *Kubelet) look(ctx context.Context, ips []string) error {
 		}
 	}
 	for i := range list.Items {
-		err = errors.Join(err, k.tend(ctx, &list.Items[i], ips))
+		err = errors.Join(err, k.tend(ctx, &list.Items[i]))
 	}
+	return err
+}
+
+// listen takes the Service's connections at its address, which is another after a new installation, and none without one.
+func (k *Kubelet) listen(address string) (err error) {
+	if k.balancer != nil {
+		if address == k.balancer.Address() {
+			return nil
+		}
+		err = k.balancer.Close()
+		k.balancer = nil
+	}
+	if address == "" || err != nil {
+		return err
+	}
+	var backends []Backend
+	for _, ip := range k.ips {
+		at := &Manager{address: ip, ports: podPorts}
+		backends = append(backends, at.Backend())
+	}
+	k.balancer, err = NewBalancer(address, backends...)
 	return err
 }
 
 // forget ends what runs for a pod that is gone.
 func (k *Kubelet) forget(uid types.UID, p *pod) {
 	delete(k.pods, uid)
-	k.work.Go(func() { _ = p.manager.Kill() })
+	k.ending.Go(func() { _ = p.manager.Kill() })
 }
 
 // tend does for one pod what there is to be done.
-func (k *Kubelet) tend(ctx context.Context, object *corev1.Pod, ips []string) error {
+func (k *Kubelet) tend(ctx context.Context, object *corev1.Pod) error {
 	p := k.pods[object.UID]
 	switch {
 	case p == nil && object.DeletionTimestamp != nil:
 		return k.remove(ctx, object)
 	case p == nil:
-		return k.begin(ctx, object, ips)
+		return k.begin(ctx, object)
 	case object.DeletionTimestamp != nil && !p.ending:
 		p.ending = true
-		k.work.Go(func() { _ = p.manager.Stop() })
+		k.ending.Go(func() { _ = p.manager.Stop() })
 	}
 	select {
 	case <-p.manager.Ended():
@@ -208,7 +248,7 @@ func (k *Kubelet) tend(ctx context.Context, object *corev1.Pod, ips []string) er
 			delete(k.pods, object.UID)
 			return k.remove(ctx, object)
 		}
-		return k.start(object, p) // as the restart policy has it
+		return k.restart(ctx, object, p)
 	default:
 	}
 	probing, cancel := context.WithTimeout(ctx, probePatience)
@@ -230,12 +270,12 @@ func (k *Kubelet) remove(ctx context.Context, object *corev1.Pod) error {
 }
 
 // begin runs a pod that is new.
-func (k *Kubelet) begin(ctx context.Context, object *corev1.Pod, ips []string) error {
+func (k *Kubelet) begin(ctx context.Context, object *corev1.Pod) error {
 	used := map[string]bool{}
 	for _, p := range k.pods {
 		used[p.ip] = true
 	}
-	free := slices.IndexFunc(ips, func(ip string) bool { return !used[ip] })
+	free := slices.IndexFunc(k.ips, func(ip string) bool { return !used[ip] })
 	if free < 0 {
 		return nil // later
 	}
@@ -248,16 +288,16 @@ func (k *Kubelet) begin(ctx context.Context, object *corev1.Pod, ips []string) e
 		}
 		return nil // with the next look, which has it bound
 	}
-	p := &pod{name: object.Name, ip: ips[free], stale: true}
-	if err := k.start(object, p); err != nil {
+	p := &pod{name: object.Name, ip: k.ips[free], stale: true}
+	if err := k.start(ctx, object, p); err != nil {
 		return err
 	}
 	k.pods[object.UID] = p
 	return nil // its status is shown with the next look
 }
 
-// start starts the process of a pod.
-func (k *Kubelet) start(object *corev1.Pod, p *pod) error {
+// start starts the process of a pod, with a token of its ServiceAccount as it is now.
+func (k *Kubelet) start(ctx context.Context, object *corev1.Pod, p *pod) error {
 	d, err := deployedBy(&object.Spec)
 	if err != nil {
 		return err
@@ -266,11 +306,32 @@ func (k *Kubelet) start(object *corev1.Pod, p *pod) error {
 	if err != nil {
 		return err
 	}
-	p.manager, err = k.s.run(k.options, object.Name, p.ip, podPorts, args, environment)
-	if err == nil {
-		p.ready = ReadyAt(p.manager.url(podPorts.Health, d.readiness))
+	kubeconfig, err := k.s.plane.ServiceAccountKubeconfig(ctx, object.Namespace, d.serviceAccount)
+	if err != nil {
+		return err
 	}
-	return err
+	m := &Manager{Name: object.Name, address: p.ip, ports: podPorts}
+	if err := m.run(k.options, kubeconfig, args, environment); err != nil {
+		return err
+	}
+	p.manager, p.ready, p.started = m, ReadyAt(m.url(podPorts.Health, d.readiness)), time.Now()
+	return nil
+}
+
+// restart starts a process that has ended by itself, as the restart policy has it, but not at once again and again.
+func (k *Kubelet) restart(ctx context.Context, object *corev1.Pod, p *pod) error {
+	if time.Since(p.started) >= restartPause {
+		if err := k.start(ctx, object, p); err != nil {
+			return err
+		}
+		p.restarts++
+		p.stale = true
+	}
+	if !p.shown && !p.stale {
+		return nil
+	}
+	p.shown = false
+	return k.show(ctx, object, p)
 }
 
 // show writes the status of a pod.
@@ -292,7 +353,7 @@ func (k *Kubelet) show(ctx context.Context, object *corev1.Pod, p *pod) error {
 	}
 	image := object.Spec.Containers[0].Image
 	object.Status.ContainerStatuses = []corev1.ContainerStatus{{
-		Name: containerName, Ready: p.shown, Started: &p.shown, Image: image, ImageID: image,
+		Name: containerName, Ready: p.shown, Started: &p.shown, RestartCount: p.restarts, Image: image, ImageID: image,
 		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: *object.Status.StartTime}},
 	}}
 	_, err := k.s.clientset.CoreV1().Pods(object.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{})

@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"strings"
 	"sync"
 )
 
@@ -23,4 +24,15 @@ func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.String()
+}
+
+// Tail gives the last lines of what managers have logged, without what is logged of each probe.
+func Tail(text string, most int) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, "healthz check failed") && !strings.Contains(line, "TLS handshake error") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-most):], "")
 }

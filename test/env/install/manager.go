@@ -63,26 +63,28 @@ func (s *Sallyport) Manager(o Options, name string, ports Ports) (*Manager, erro
 		return nil, err
 	}
 	o.Flags = append([]string{"--shutdown-delay", "0s"}, o.Flags...)
-	return s.run(o, name, s.Address, ports, args, environment)
-}
-
-// run starts a manager with the arguments and the environment of its container, but for what has to be otherwise outside of a pod
-// or would have tests wait.
-func (s *Sallyport) run(o Options, name, address string, ports Ports, args, environment []string) (*Manager, error) {
-	m := &Manager{Name: name, address: address, ports: ports}
-	args = append(args,
-		"--webhook-host", address, "--webhook-port", strconv.Itoa(ports.Webhook),
-		"--metrics-bind-address", m.at(ports.Metrics), "--health-probe-bind-address", m.at(ports.Health),
-		"--namespace", Namespace, "--replica-name", name, "--certificate-settle", "1s", "--certificate-poll", "200ms",
-	)
-	command := exec.Command(o.Binary, append(args, o.Flags...)...)
-	command.Env = append(append(append(os.Environ(), environment...), "KUBECONFIG="+s.kubeconfig), o.Env...)
-	command.Stdout, command.Stderr = o.Records, o.Logs
-	var err error
-	if m.process, err = env.StartDaemon(command); err != nil {
-		return nil, fmt.Errorf("starting the manager: %w", err)
+	m := &Manager{Name: name, address: s.Address, ports: ports}
+	if err := m.run(o, s.kubeconfig, args, environment); err != nil {
+		return nil, err
 	}
 	return m, nil
+}
+
+// run starts it with the arguments and the environment of its container, but for what has to be otherwise outside of a pod or
+// would have tests wait.
+func (m *Manager) run(o Options, kubeconfig string, args, environment []string) (err error) {
+	args = append(args,
+		"--webhook-host", m.address, "--webhook-port", strconv.Itoa(m.ports.Webhook),
+		"--metrics-bind-address", m.at(m.ports.Metrics), "--health-probe-bind-address", m.at(m.ports.Health),
+		"--namespace", Namespace, "--replica-name", m.Name, "--certificate-settle", "1s", "--certificate-poll", "200ms",
+	)
+	command := exec.Command(o.Binary, append(args, o.Flags...)...)
+	command.Env = append(append(append(os.Environ(), environment...), "KUBECONFIG="+kubeconfig), o.Env...)
+	command.Stdout, command.Stderr = o.Records, o.Logs
+	if m.process, err = env.StartDaemon(command); err != nil {
+		return fmt.Errorf("starting the manager: %w", err)
+	}
+	return nil
 }
 
 func (m *Manager) at(port int) string { return net.JoinHostPort(m.address, strconv.Itoa(port)) }

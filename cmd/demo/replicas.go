@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"sallyport.dev/sallyport/cmd/internal/terminal"
+	"sallyport.dev/sallyport/test/env/install"
+)
+
+// attempt does something that a user neither does nor sees.
+func (s *show) attempt(what string, do func(context.Context) error) {
+	if s.wrong != "" {
+		return
+	}
+	if err := do(s.ctx); err != nil {
+		s.fail("%s: %v", what, err)
+	}
+}
+
+// operation is one as a manifest, of a name that the API server chooses.
+func operation(spec string) string {
+	return fmt.Sprintf(`
+apiVersion: sallyport.dev/v1alpha1
+kind: VirtualMachineOperation
+metadata: {generateName: ask-}
+spec: %s
+`, spec)
+}
+
+// parsed is a manifest as an object, of the team but for policies.
+func (s *show) parsed(manifest string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(manifest), &o.Object); err != nil {
+		s.fail("parsing a manifest: %v", err)
+		return o
+	}
+	if o.GetKind() != "RegoPolicy" {
+		o.SetNamespace(team)
+	}
+	return o
+}
+
+// settled waits until every replica would give an answer, asked one by one past the API server. A user would not wait, because it
+// takes less than the next command.
+func (s *show) settled(manifest, answer string) {
+	s.each(manifest, answer, func(string, time.Duration) {})
+}
+
+// replicasRefuse shows that every replica refuses something, and when.
+func (s *show) replicasRefuse(manifest, words, after string) {
+	s.each(manifest, words, func(replica string, took time.Duration) {
+		s.note("%s refuses %.1f s after %s: %q", replica, took.Seconds(), after, words)
+	})
+}
+
+// note is what no program prints that a user knows.
+func (s *show) note(format string, args ...any) {
+	if s.wrong == "" {
+		s.gap()
+		s.Say("%s", s.Paint(terminal.Cyan, fmt.Sprintf(format, args...)))
+	}
+}
+
+// each asks the replicas one by one until they give an answer.
+func (s *show) each(manifest, answer string, answered func(replica string, took time.Duration)) {
+	if s.wrong != "" {
+		return
+	}
+	review, err := install.Creation(s.parsed(manifest), "admin")
+	if err != nil {
+		s.fail("asking the replicas: %v", err)
+		return
+	}
+	began := time.Now()
+	replicas := s.kubelet.Replicas()
+	if len(replicas) != 2 {
+		s.fail("there are the replicas %q, want two", replicas)
+	}
+	for _, replica := range replicas {
+		s.until(fmt.Sprintf("%s answers %q", replica, answer), func() bool {
+			response, err := s.kubelet.Ask(s.ctx, replica, review)
+			return err == nil && strings.Contains(install.Answered(response), answer)
+		})
+		if s.wrong != "" {
+			return
+		}
+		answered(replica, time.Since(began))
+	}
+}
+
+// client asks the same again and again while things change.
+type client struct {
+	*install.Load
+	answers install.Answers
+	mark    int // what was shown so far
+}
+
+// keepAsking starts the client, for something that is refused with these words.
+func (s *show) keepAsking(manifest, words string) {
+	s.attempt("starting a client", func(ctx context.Context) error {
+		const question = "the client"
+		object := s.parsed(manifest)
+		load, err := install.NewLoad(ctx, s.plane.Config, install.Question{Name: question, Object: object.DeepCopy})
+		if err != nil {
+			return err
+		}
+		s.onClose(func() error { load.End(); return nil })
+		s.client = &client{Load: load, answers: install.Answers{question: {words}}}
+		return nil
+	})
+}
+
+// meanwhile shows what the client was answered since it was shown last.
+func (s *show) meanwhile() {
+	s.attempt("the client", func(ctx context.Context) error {
+		const few = 3 // of how it is now
+		if _, err := s.client.More(ctx, few); err != nil {
+			return err
+		}
+		replies := s.client.Since(s.client.mark, time.Time{})
+		s.client.mark += len(replies)
+		if err := s.client.answers.Check(replies); err != nil {
+			return err
+		}
+		s.note("The client got %d answers meanwhile, each of them that refusal.", len(replies))
+		return nil
+	})
+}
+
+// stopAsking ends the client, and looks at all that it was answered.
+func (s *show) stopAsking() {
+	s.attempt("the client", func(context.Context) error {
+		s.asked = s.client.End()
+		return s.client.answers.Check(s.client.Since(0, time.Time{}))
+	})
+}
