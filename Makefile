@@ -52,7 +52,7 @@ test-rego: ## Run the tests of the policies, at full coverage
 
 # What the race detector's run takes a tenth of, and is run again without it in full; and what it leaves out, because govmomi's
 # simulator has races of its own between machines that are made and machines that are looked for.
-in_full := ./test/inputs ./test/model ./test/sweep ./test/vcenter
+in_full := ./test/inputs ./test/model ./test/replay ./test/sweep ./test/vcenter
 
 # -count=1: the test cache does not look at the binary that the end-to-end tests build and run.
 .PHONY: test-unit
@@ -70,6 +70,12 @@ test: lint verify-generated test-rego control-plane test-unit ## Run everything 
 .PHONY: demo
 demo: ## Show Sallyport on a local control plane and a simulated vCenter (SCRIPT=1 ends with a verdict)
 	$(GO) run ./cmd/demo $(if $(filter 1,$(SCRIPT)),--script)
+
+# What it compares with is built from a module of its own. The race detector and other work on the machine make it worthless.
+.PHONY: bench
+bench: ## Measure what a decision costs, against a webhook that does nothing, OPA, CEL and Gatekeeper's framework
+	cd test/bench/gatekeeper && $(GO) build -o ../../../bin/bench-gatekeeper .
+	$(GO) run ./test/bench --gatekeeper bin/bench-gatekeeper
 
 .PHONY: build
 build: ## Build bin/sallyport and the plugin bin/kubectl-sallyport

@@ -130,6 +130,8 @@ policies:
   servers-tenancy: {mode: null, onError: null, match: null, modules: null, tests: null, parameters: null}
   operations-applicability:
     mode: Audit
+    namespaceModes: [{mode: Enforce, namespaceSelector: {matchLabels: {stage: test}}}, {mode: Warn, namespaceSelector: {}}]
+    override: Nobody
     match: {namespaceSelector: {matchLabels: {a: b}}, excludeNamespaces: [quiet], excludeUsers: [u], excludeGroups: [g]}
     parameters: {runPolicies: none, phases: {Running: {deep: [a]}}}
   operations-supersede:
@@ -155,6 +157,11 @@ policies:
 		want               any
 	}{
 		{"mode", "operations-applicability", "mode", "Audit"},
+		{"modes by namespace", "operations-applicability", "namespaceModes", list(
+			map[string]any{"mode": "Enforce", "namespaceSelector": map[string]any{"matchLabels": map[string]any{"stage": "test"}}},
+			map[string]any{"mode": "Warn", "namespaceSelector": map[string]any{}},
+		)},
+		{"who may override it", "operations-applicability", "override", "Nobody"},
 		{"onError beside it", "operations-applicability", "onError", "Deny"},
 		{"labels of namespaces", "operations-applicability", "match/namespaceSelector/matchLabels/a", "b"},
 		{"excluded namespaces", "operations-applicability", "match/excludeNamespaces", list("quiet")},
@@ -233,7 +240,8 @@ policies: {operations-supersede: {match: {excludeUsers: [other, robot]}}}
 		switch name {
 		case "operations-supersede":
 			want.ExcludeUsers = []string{"other", "robot"}
-		case "defaults": // refuses nothing, and without it an operation would not be carried out
+		case "defaults", // refuses nothing, and without it an operation would not be carried out
+			"policies-self": // or who is excluded could rewrite every policy
 			want = v1alpha1.PolicyMatch{Resources: match.Resources}
 		}
 		if diff := cmp.Diff(want, *match); diff != "" {

@@ -33,6 +33,8 @@ shutdownDelaySeconds: 15
 leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 3s}
 runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m}
 decisionRecords: {to: /var/log/records, deniedOnly: true}
+rehearsals: {memory: 512Mi}
+audits: {interval: 15m}
 extraArgs: [--webhook-host=0.0.0.0]
 extraEnv: [{name: A, value: b}]
 extraVolumes: [{name: records, emptyDir: {}}]
@@ -45,7 +47,7 @@ webhook: {failurePolicy: Ignore, timeoutSeconds: 4, annotations: {a: b}, port: 1
 metrics: {port: 9090, service: {port: 9091, annotations: {a: b}}, serviceMonitor: {enabled: true, labels: {prometheus: main}, interval: 30s, scrapeTimeout: 5s, relabelings: [{action: labeldrop, regex: pod}]}}
 health: {port: 9092, readinessProbe: {periodSeconds: 3}}
 serviceAccount: {name: gatekeeper, annotations: {a: b}}
-rbac: {extraRules: [{apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}]}
+rbac: {reads: {pods: true, statefulsets.apps: true, secrets: false}, extraRules: [{apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}]}
 podLabels: {a: b}
 podAnnotations: {a: b}
 priorityClassName: system-cluster-critical
@@ -276,6 +278,13 @@ func TestRightsFollowWhatPoliciesRead(t *testing.T) {
 	}
 	if reads("policies: {servers-tenancy: {enabled: false}}") {
 		t.Error("nobody reads Namespaces, and that is granted")
+	}
+	for _, selects := range []string{
+		"match: {namespaceSelector: {matchLabels: {a: b}}}", "namespaceModes: [{mode: Warn, namespaceSelector: {matchLabels: {a: b}}}]",
+	} {
+		if !reads("policies: {servers-tenancy: {enabled: false}, operations-supersede: {" + selects + "}}") {
+			t.Errorf("%s needs the labels of Namespaces, and that is not granted", selects)
+		}
 	}
 }
 

@@ -227,7 +227,7 @@ func TestSchemaDefaults(t *testing.T) {
 		"VirtualMachine":          {"runPolicy": "AlwaysOnUnlessStoppedManually", "terminationGracePeriodSeconds": int64(180)},
 		"VirtualMachineOperation": {"force": false, "ttlSecondsAfterFinished": int64(86400)},
 		"VSphereServer":           {},
-		"RegoPolicy":              {"mode": "Enforce", "onError": "Deny", "timeoutMilliseconds": int64(500), "library": false},
+		"RegoPolicy":              {"mode": "Enforce", "override": "Users", "onError": "Deny", "timeoutMilliseconds": int64(500), "backgroundAudit": "Disabled", "library": false},
 	}
 	for kind, want := range tests {
 		t.Run(kind, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -167,5 +168,58 @@ func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 	}
 	if err := other.Create(t.Context(), newPolicy("own"), client.DryRunAll); !asked(t, err) {
 		t.Error("another account of that name writes a policy, and nobody is asked")
+	}
+	c.uncheckedWrites(t)
+}
+
+// uncheckedWrites: who may override policies-self can write a policy that nobody judges, with a reason for each write. That the
+// annotation is there is not enough for others, and not for the next write.
+func (c *cluster) uncheckedWrites(t *testing.T) {
+	t.Helper()
+	bound := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "editors", Labels: map[string]string{"app.kubernetes.io/part-of": "sallyport"}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "sallyport-policy-editor"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "editor"}},
+	}
+	if err := c.Create(t.Context(), bound); err != nil {
+		t.Fatal(err)
+	}
+	impersonated := rest.CopyConfig(c.cp.Config)
+	impersonated.Impersonate = rest.ImpersonationConfig{UserName: "editor"}
+	editor, err := client.New(impersonated, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(unchecked, source string) client.Patch {
+		return client.RawPatch("application/merge-patch+json", fmt.Appendf(nil,
+			`{"metadata":{"annotations":{"sallyport.dev/unchecked":%s}},"spec":{"modules":[{"name":"%s.rego","source":"package sallyport.lib"}]}}`, unchecked, source))
+	}
+	eventually(t, "the editor to be known", func(ctx context.Context) error {
+		err := editor.Patch(ctx, newPolicy("present"), edit("null", "x"), client.DryRunAll)
+		if err != nil && !strings.Contains(err.Error(), "failed calling webhook") {
+			return err
+		}
+		return nil
+	})
+	fresh := newPolicy("fresh")
+	fresh.SetAnnotations(map[string]string{"sallyport.dev/unchecked": "INC-7"})
+	for _, step := range []struct {
+		what  string
+		do    func() error
+		asked bool
+	}{
+		{"an editor's edit with a reason", func() error { return editor.Patch(t.Context(), newPolicy("present"), edit(`"INC-7"`, "a")) }, true},
+		{"an edit without a reason", func() error { return c.Patch(t.Context(), newPolicy("present"), edit(`""`, "a")) }, true},
+		{"an edit with a reason", func() error { return c.Patch(t.Context(), newPolicy("present"), edit(`"INC-7"`, "a")) }, false},
+		{"another edit with that reason", func() error { return c.Patch(t.Context(), newPolicy("present"), edit(`"INC-7"`, "b")) }, true},
+		{"another edit with another reason", func() error { return c.Patch(t.Context(), newPolicy("present"), edit(`"INC-8"`, "b")) }, false},
+		{"an edit that takes the reason off", func() error { return c.Patch(t.Context(), newPolicy("present"), edit(`null`, "b")) }, true},
+		{"a new policy with a reason", func() error { return c.Create(t.Context(), fresh.DeepCopy(), client.DryRunAll) }, false},
+		{"an editor's new policy", func() error { return editor.Create(t.Context(), fresh.DeepCopy(), client.DryRunAll) }, true},
+		{"the deletion of one with a reason", func() error { return c.Delete(t.Context(), newPolicy("present"), client.DryRunAll) }, true},
+	} {
+		if got := asked(t, step.do()); got != step.asked {
+			t.Errorf("%s: asked %t, want %t", step.what, got, step.asked)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -20,39 +21,49 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-const manifest = "policy.yaml"
+// ManifestFile is the file of a policy's directory that holds everything but its Rego.
+const ManifestFile = "policy.yaml"
 
 //go:embed */policy.yaml */*.rego */*/policy.yaml */*/*.rego
 var shipped embed.FS
 
 // Shipped gives the policies of this release, libraries first, each kind by name.
 func Shipped() ([]v1alpha1.RegoPolicy, error) {
-	return load(shipped, checkShipped)
+	loaded, _, err := load(shipped, "", checkShipped)
+	return loaded, err
 }
 
 // Load gives the policies of a directory tree, libraries first, each kind by name. A policy's package must end in its
 // directory's path; what comes before that, and the policy's name, are free. The error joins all that is wrong and names
 // the files.
 func Load(fsys fs.FS) ([]v1alpha1.RegoPolicy, error) {
-	return load(fsys, checkPackage)
+	loaded, _, err := load(fsys, "", checkPackage)
+	return loaded, err
+}
+
+// LoadFolder gives the policies of a folder of the disk as [Load] does, and the path of the policy.yaml of each, by the policy's
+// name. Paths begin with the folder, those in the error too, so that they can be opened.
+func LoadFolder(folder string) ([]v1alpha1.RegoPolicy, map[string]string, error) {
+	return load(os.DirFS(folder), folder, checkPackage)
 }
 
 // rule says whether a policy may stand in its directory.
 type rule func(dir string, policy *v1alpha1.RegoPolicy) error
 
-func load(fsys fs.FS, allowed rule) ([]v1alpha1.RegoPolicy, error) {
-	dirs, err := scan(fsys)
+// load gives also the paths of the manifests, below root.
+func load(fsys fs.FS, root string, allowed rule) ([]v1alpha1.RegoPolicy, map[string]string, error) {
+	dirs, err := scan(fsys, root)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(dirs) == 0 {
-		return nil, fmt.Errorf("no %s found", manifest)
+		return nil, nil, fmt.Errorf("no %s found", ManifestFile)
 	}
 	var loaded []v1alpha1.RegoPolicy
 	var errs []error
 	files := map[string]string{} // by the name of the policy
 	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
-		file := path.Join(dir, manifest)
+		file := path.Join(root, dir, ManifestFile)
 		policy, err := assemble(fsys, dir, dirs[dir])
 		if err == nil {
 			err = allowed(dir, policy)
@@ -68,12 +79,12 @@ func load(fsys fs.FS, allowed rule) ([]v1alpha1.RegoPolicy, error) {
 		loaded = append(loaded, *policy)
 	}
 	slices.SortFunc(loaded, librariesFirst)
-	return loaded, errors.Join(errs...)
+	return loaded, files, errors.Join(errs...)
 }
 
 // scan gives the names of the Rego files by directory, for every directory with a policy. Hidden directories are left
 // out: linters keep Rego of their own there.
-func scan(fsys fs.FS) (map[string][]string, error) {
+func scan(fsys fs.FS, root string) (map[string][]string, error) {
 	rego := map[string][]string{}
 	manifests := map[string]bool{}
 	err := fs.WalkDir(fsys, ".", func(file string, entry fs.DirEntry, err error) error {
@@ -84,7 +95,7 @@ func scan(fsys fs.FS) (map[string][]string, error) {
 		case entry.IsDir() && file != "." && strings.HasPrefix(name, "."):
 			return fs.SkipDir
 		case entry.IsDir():
-		case name == manifest:
+		case name == ManifestFile:
 			manifests[dir] = true
 		case path.Ext(name) == ".rego":
 			rego[dir] = append(rego[dir], name)
@@ -102,7 +113,7 @@ func scan(fsys fs.FS) (map[string][]string, error) {
 	var errs []error
 	for _, dir := range slices.Sorted(maps.Keys(rego)) {
 		for _, name := range rego[dir] {
-			errs = append(errs, fmt.Errorf("%s: there is no %s beside it", path.Join(dir, name), manifest))
+			errs = append(errs, fmt.Errorf("%s: there is no %s beside it", path.Join(root, dir, name), ManifestFile))
 		}
 	}
 	return dirs, errors.Join(errs...)
@@ -110,7 +121,7 @@ func scan(fsys fs.FS) (map[string][]string, error) {
 
 // assemble reads the policy of a directory and attaches the Rego beside it.
 func assemble(fsys fs.FS, dir string, names []string) (*v1alpha1.RegoPolicy, error) {
-	text, err := fs.ReadFile(fsys, path.Join(dir, manifest))
+	text, err := fs.ReadFile(fsys, path.Join(dir, ManifestFile))
 	if err != nil {
 		return nil, err
 	}

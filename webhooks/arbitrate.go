@@ -49,6 +49,7 @@ func (g *Gate) Arbitrate(
 	if j == nil {
 		return Ruling{}, errNoSet
 	}
+	j.hear(ctx, reader, j.stamped(operation))
 	g.recorder.record(j, j.respond())
 	return j.ruling()
 }
@@ -143,8 +144,12 @@ func valueOf(object any) (engine.Value, error) {
 	return engine.ParseValue(text)
 }
 
-// ruling joins what the policies say. A policy that could not decide and denies then leaves it open.
+// ruling joins what the policies say. A policy that could not decide and denies then leaves it open, and so does an override of
+// which it could not be found out whether it counts.
 func (j *judgement) ruling() (Ruling, error) {
+	if j.appeal.open() {
+		return Ruling{}, j.appeal.ignored
+	}
 	var ruling Ruling
 	var texts []string
 	for i := range j.verdicts {
@@ -166,7 +171,10 @@ func (j *judgement) ruling() (Ruling, error) {
 			return Ruling{}, fmt.Errorf("policy %s: reading its outcome: %w", v.policy.Name(), err)
 		}
 	}
-	ruling.Denied, ruling.Message = len(texts) > 0, strings.Join(texts, "\n")
+	if ruling.Denied = len(texts) > 0; ruling.Denied {
+		texts = append(texts, j.appeal.warnings()...)
+	}
+	ruling.Message = strings.Join(texts, "\n")
 	return ruling, nil
 }
 

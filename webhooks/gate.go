@@ -44,8 +44,10 @@ func (g *Gate) Swap(set *catalog.Set) { g.set.Store(set) }
 // verdict is what one policy says about a request. Exactly one of decision and err is set.
 type verdict struct {
 	policy   *catalog.Policy
+	mode     v1alpha1.PolicyMode // that of the request's namespace
 	decision *engine.Decision
 	err      *engine.Error
+	override *Override // by which the request passes all the same
 	took     time.Duration
 }
 
@@ -53,9 +55,13 @@ type verdict struct {
 type judgement struct {
 	id       types.UID
 	endpoint string
+	only     string // the one policy that was to be asked; "" if that was none alone
 	at       time.Time
 	review   *Review
+	set      *catalog.Set
 	verdicts []verdict
+	appeal   appeal
+	asked    map[string]engine.Fact // beside what the policies ask
 }
 
 // The names of the endpoints in metrics and decision records.
@@ -69,21 +75,41 @@ var errNoSet = errors.New("the policies are not loaded yet")
 
 // Validate asks every policy that the request meets whether it is admitted. It gives nil as long as there is no set.
 func (g *Gate) Validate(ctx context.Context, review *Review) *admissionv1.AdmissionResponse {
-	j := g.judge(ctx, validating, review, g.reader(review), speaksOnValidation, (*engine.Policy).Decide)
+	return g.validate(ctx, review, "", speaksOnValidation)
+}
+
+// validate asks the policies that speak; only is the name of the one that does, or "" if it is not one alone.
+func (g *Gate) validate(
+	ctx context.Context, review *Review, only string, speaks func(*catalog.Policy) bool,
+) *admissionv1.AdmissionResponse {
+	reader := g.reader(review)
+	j := g.judge(ctx, validating, review, reader, speaks, (*engine.Policy).Decide)
 	if j == nil {
 		return nil
 	}
+	j.only = only
+	j.hear(ctx, reader, j.annotated)
 	response := j.respond()
 	g.recorder.record(j, response)
 	return response
 }
 
 // Mutate asks every policy that the request meets what to change in the object. It gives nil as long as there is no set.
+//
+// What keeps a request out here is that a policy failed, and no override helps: an object without what the policy would have
+// put there, such as who asked for it, is not what others take it for.
 func (g *Gate) Mutate(ctx context.Context, review *Review) *admissionv1.AdmissionResponse {
-	j := g.judge(ctx, mutating, review, g.reader(review), speaksOnMutation, (*engine.Policy).Patch)
+	return g.mutate(ctx, review, "", speaksOnMutation)
+}
+
+func (g *Gate) mutate(
+	ctx context.Context, review *Review, only string, speaks func(*catalog.Policy) bool,
+) *admissionv1.AdmissionResponse {
+	j := g.judge(ctx, mutating, review, g.reader(review), speaks, (*engine.Policy).Patch)
 	if j == nil {
 		return nil
 	}
+	j.only = only
 	patch := j.patch()
 	response := j.respond()
 	if response.Allowed && len(patch) > 0 {
@@ -116,10 +142,13 @@ func (g *Gate) judge(
 		}
 		set = &catalog.Set{}
 	}
-	j := &judgement{id: uuid.NewUUID(), endpoint: endpoint, at: g.now(), review: review}
-	in := engine.Input{Request: review.Document, Now: j.at}
+	j := &judgement{id: uuid.NewUUID(), endpoint: endpoint, at: g.now(), review: review, set: set}
+	in := engine.Input{Request: review.Document, Now: j.at, VerdictOnly: endpoint != arbitrating}
+	if g.recorder != nil { // see Rejudge
+		in.Checked = g.recorder.metrics.checked
+	}
 	var selected []catalog.Selected
-	for _, s := range set.Select(ctx, review.Request, reader) {
+	for _, s := range set.Select(ctx, review.Request, j.noting(reader)) {
 		if speaks(s.Policy) {
 			selected = append(selected, s)
 		}
@@ -127,9 +156,9 @@ func (g *Gate) judge(
 	j.verdicts = make([]verdict, len(selected))
 	var all sync.WaitGroup
 	for i, s := range selected {
-		all.Go(func() {
+		one := func() {
 			start := time.Now()
-			v := verdict{policy: s.Policy}
+			v := verdict{policy: s.Policy, mode: s.Mode}
 			var err error
 			if s.Err != nil {
 				err = notAsked(s.Err)
@@ -141,7 +170,12 @@ func (g *Gate) judge(
 			}
 			v.took = time.Since(start)
 			j.verdicts[i] = v
-		})
+		}
+		if i < len(selected)-1 {
+			all.Go(one)
+		} else { // this goroutine would only wait
+			one()
+		}
 	}
 	all.Wait()
 	return j
@@ -166,7 +200,7 @@ func (v *verdict) fail(err error) {
 // refuses tells whether the verdict keeps the request out. Warn and Audit mode govern errors too: a policy that is being
 // tried out must not refuse because it is broken.
 func (v *verdict) refuses() bool {
-	if v.policy.Mode != v1alpha1.ModeEnforce {
+	if v.mode != v1alpha1.ModeEnforce || v.override != nil {
 		return false
 	}
 	if v.err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"runtime/debug"
+	"strings"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -18,23 +19,41 @@ import (
 // own webhooks use the same number.
 const maxBody = 7 << 20
 
-// The paths that the webhook configurations name.
+// The paths that the webhook configurations name. Those that end in a slash are followed by the name of a policy, which alone is
+// asked there.
 const (
-	ValidatePath = "/validate"
-	MutatePath   = "/mutate"
+	ValidatePath       = "/validate"
+	MutatePath         = "/mutate"
+	ValidatePolicyPath = "/validate/policies/"
+	MutatePolicyPath   = "/mutate/policies/"
 )
 
 // Register adds the endpoints of the gate to a server's mux.
 func (g *Gate) Register(handle func(path string, handler http.Handler), log logr.Logger) {
-	handle(ValidatePath, &handler{endpoint: validating, decide: g.Validate, metrics: g.recorder.metrics, log: log})
-	handle(MutatePath, &handler{endpoint: mutating, decide: g.Mutate, metrics: g.recorder.metrics, log: log})
+	serve := func(path, endpoint string, decide answerer) {
+		handle(path, &handler{path: path, endpoint: endpoint, decide: decide, metrics: g.recorder.metrics, log: log})
+	}
+	serve(ValidatePath, validating, everyPolicy(g.Validate))
+	serve(MutatePath, mutating, everyPolicy(g.Mutate))
+	serve(ValidatePolicyPath, validating, g.ValidateBy)
+	serve(MutatePolicyPath, mutating, g.MutateBy)
+}
+
+// answerer decides about a review. It is given what follows the handler's path.
+type answerer func(ctx context.Context, rest string, review *Review) *admissionv1.AdmissionResponse
+
+func everyPolicy(decide func(context.Context, *Review) *admissionv1.AdmissionResponse) answerer {
+	return func(ctx context.Context, _ string, review *Review) *admissionv1.AdmissionResponse {
+		return decide(ctx, review)
+	}
 }
 
 // handler speaks HTTP for one endpoint. What is not a review gets HTTP 400, and any review HTTP 503 while there are no
 // policies, but never a verdict: the API server then does what the webhook's failurePolicy says.
 type handler struct {
+	path     string
 	endpoint string
-	decide   func(context.Context, *Review) *admissionv1.AdmissionResponse
+	decide   answerer
 	metrics  *metrics
 	log      logr.Logger
 }
@@ -54,7 +73,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
-		Response: h.decide(r.Context(), review),
+		Response: h.decide(r.Context(), strings.TrimPrefix(r.URL.Path, h.path), review),
 	}
 	if answer.Response == nil {
 		h.reject(w, http.StatusServiceUnavailable, "no_policies", errNoSet)

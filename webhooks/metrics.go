@@ -13,8 +13,11 @@ type metrics struct {
 	decisions *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
 	confirms  *prometheus.CounterVec
+	overrides *prometheus.CounterVec
 	rejected  *prometheus.CounterVec
 	lost      prometheus.Counter
+	known     *prometheus.CounterVec
+	checks    *prometheus.CounterVec
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -32,6 +35,10 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "sallyport_confirmations_total",
 			Help: "Denials that rested on cached facts and were asked again with live ones, by what came of it.",
 		}, []string{"policy", "outcome"}),
+		overrides: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sallyport_policy_overrides_total",
+			Help: "Requests that were admitted, dry-runs apart, because somebody had them pass a policy that refused, by that policy.",
+		}, []string{"policy"}),
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sallyport_rejected_reviews_total",
 			Help: "HTTP requests that were no admission review, or came before there were policies, and got an HTTP error, by cause.",
@@ -40,8 +47,16 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "sallyport_decision_records_lost_total",
 			Help: "Decision records that could not be written.",
 		}),
+		known: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sallyport_remembered_decisions_total",
+			Help: "Decisions to say nothing that were remembered and not evaluated again, by policy.",
+		}, []string{"policy"}),
+		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sallyport_checked_decisions_total",
+			Help: "Decisions that were made on the whole input too, by whether both are the same. One that differs is a bug of Sallyport.",
+		}, []string{"policy", "result"}),
 	}
-	registry.MustRegister(m.decisions, m.duration, m.confirms, m.rejected, m.lost)
+	registry.MustRegister(m.decisions, m.duration, m.confirms, m.overrides, m.rejected, m.lost, m.known, m.checks)
 	return m
 }
 
@@ -52,10 +67,13 @@ func (m *metrics) count(j *judgement) {
 		m.duration.WithLabelValues(j.endpoint, name).Observe(v.took.Seconds())
 		objections := v.objections()
 		for _, o := range objections {
-			m.decisions.WithLabelValues(j.endpoint, name, string(v.policy.Mode), v.word(), o.Reason).Inc()
+			m.decisions.WithLabelValues(j.endpoint, name, string(v.mode), v.word(), o.Reason).Inc()
 		}
 		if len(objections) == 0 {
-			m.decisions.WithLabelValues(j.endpoint, name, string(v.policy.Mode), v.word(), "").Inc()
+			m.decisions.WithLabelValues(j.endpoint, name, string(v.mode), v.word(), "").Inc()
+		}
+		if v.decision != nil && v.decision.Way == engine.Remembered {
+			m.known.WithLabelValues(name).Inc()
 		}
 		if v.decision != nil && v.decision.Confirmation != engine.NotNeeded {
 			m.confirms.WithLabelValues(name, string(v.decision.Confirmation)).Inc()
@@ -63,9 +81,11 @@ func (m *metrics) count(j *judgement) {
 	}
 }
 
-// word says what became of a verdict: denied, warned, audited, allowed, or error with what onError made of it.
+// word says what became of a verdict: denied, warned, audited, overridden, allowed, or error with what onError made of it.
 func (v *verdict) word() string {
 	switch {
+	case v.override != nil:
+		return "overridden"
 	case v.err != nil && v.refuses():
 		return "error_denied"
 	case v.err != nil:
@@ -74,9 +94,18 @@ func (v *verdict) word() string {
 		return "allowed"
 	case v.refuses():
 		return "denied"
-	case v.policy.Mode == v1alpha1.ModeWarn:
+	case v.mode == v1alpha1.ModeWarn:
 		return "warned"
 	default:
 		return "audited"
 	}
+}
+
+// checked counts a decision that was made twice.
+func (m *metrics) checked(policy string, same bool) {
+	result := "differs"
+	if same {
+		result = "same"
+	}
+	m.checks.WithLabelValues(policy, result).Inc()
 }

@@ -22,7 +22,9 @@ func (j *judgement) patch() []byte {
 		}
 		changed, err := apply(object, v.decision.Patches)
 		if err != nil {
-			v.fail(&engine.Error{Cause: engine.ContractViolated, Err: fmt.Errorf("its patch does not apply: %w", err)})
+			v.fail(&engine.Error{
+				Cause: engine.ContractViolated, Facts: v.decision.Facts, Err: fmt.Errorf("its patch does not apply: %w", err),
+			})
 			continue
 		}
 		object = changed

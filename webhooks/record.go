@@ -1,6 +1,9 @@
 package webhooks
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"io"
 	"time"
@@ -14,18 +17,28 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
+// RecordVersion is the version of the records that are written. Fields are added without a new one.
+const RecordVersion = 1
+
 // Record is one decision, with everything it was made from: the same policies give the same decision for it at any time.
 // What must not be kept is left out: the data of Secrets, and kubectl's copy of the last applied object.
 type Record struct {
+	// Version is [RecordVersion]; every line with a record begins with it, and no other line of a log has it.
+	Version  int       `json:"decisionRecord"`
 	ID       types.UID `json:"id"`
 	Time     string    `json:"time"`
 	Endpoint string    `json:"endpoint"`
-	Allowed  bool      `json:"allowed"`
-	DryRun   bool      `json:"dryRun,omitempty"`
+	// Only is the policy that was asked alone, at a path of its own.
+	Only    string `json:"only,omitempty"`
+	Allowed bool   `json:"allowed"`
+	DryRun  bool   `json:"dryRun,omitempty"`
 	// Request is the AdmissionRequest as policies saw it.
 	Request  any              `json:"request"`
 	Policies []PolicyDecision `json:"policies"`
-	Warnings []string         `json:"warnings,omitempty"`
+	// Facts are what was asked beside the policies: the namespace if they are selected by its labels, and what tells whether an
+	// override counts.
+	Facts    map[string]FactRecord `json:"facts,omitempty"`
+	Warnings []string              `json:"warnings,omitempty"`
 }
 
 // PolicyDecision is what one policy said.
@@ -33,24 +46,30 @@ type PolicyDecision struct {
 	Policy   string              `json:"policy"`
 	Revision string              `json:"revision"`
 	Mode     v1alpha1.PolicyMode `json:"mode"`
-	// Verdict is allowed, denied, warned, audited, error_denied or error_allowed.
-	Verdict      string                `json:"verdict"`
-	Denials      []engine.Denial       `json:"denials,omitempty"`
-	Warnings     []string              `json:"warnings,omitempty"`
-	Patches      []engine.Patch        `json:"patches,omitempty"`
-	Confirmation engine.Confirmation   `json:"confirmation,omitempty"`
-	Cause        engine.Cause          `json:"cause,omitempty"`
-	Error        string                `json:"error,omitempty"`
+	// Verdict is allowed, denied, warned, audited, overridden, error_denied or error_allowed.
+	Verdict      string              `json:"verdict"`
+	Denials      []engine.Denial     `json:"denials,omitempty"`
+	Warnings     []string            `json:"warnings,omitempty"`
+	Patches      []engine.Patch      `json:"patches,omitempty"`
+	Confirmation engine.Confirmation `json:"confirmation,omitempty"`
+	Cause        engine.Cause        `json:"cause,omitempty"`
+	Error        string              `json:"error,omitempty"`
+	// Override is by whom the request passes in spite of Denials or Error.
+	Override *Override `json:"override,omitempty"`
+	// Outcome is what a reconciler that asked acts on.
+	Outcome      any                   `json:"outcome,omitempty"`
 	Facts        map[string]FactRecord `json:"facts,omitempty"`
 	Milliseconds float64               `json:"milliseconds"`
 }
 
 // FactRecord is a fact with where its answer came from.
 type FactRecord struct {
-	Query           *engine.Query `json:"query,omitempty"`
-	Live            bool          `json:"live,omitempty"`
-	ResourceVersion string        `json:"resourceVersion,omitempty"`
-	Value           any           `json:"value"`
+	Query *engine.Query `json:"query,omitempty"`
+	// Document is the digest of what a rehearsal was about.
+	Document        string `json:"document,omitempty"`
+	Live            bool   `json:"live,omitempty"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	Value           any    `json:"value"`
 }
 
 // queued is how many decisions may wait to be written. Whoever reads them may stall; requests must not.
@@ -59,6 +78,7 @@ const queued = 256
 // Recorder counts decisions and writes a line of JSON for each.
 type Recorder struct {
 	metrics *metrics
+	events  EventRecorder
 	denied  bool
 	out     io.Writer
 	queue   chan decided
@@ -95,6 +115,9 @@ func (r *Recorder) Close(patience time.Duration) {
 
 func (r *Recorder) record(j *judgement, response *admissionv1.AdmissionResponse) {
 	r.metrics.count(j)
+	if response.Allowed && !j.review.dryRun() {
+		r.tellOverrides(j)
+	}
 	if r.out == nil || r.denied && response.Allowed {
 		return
 	}
@@ -141,19 +164,22 @@ func (r *Recorder) line(d decided) {
 
 func (j *judgement) recordOf(response *admissionv1.AdmissionResponse) Record {
 	record := Record{
-		ID: j.id, Time: j.at.UTC().Format(engine.TimeFormat), Endpoint: j.endpoint, Allowed: response.Allowed,
+		Version: RecordVersion, ID: j.id, Time: j.at.UTC().Format(engine.TimeFormat), Endpoint: j.endpoint, Only: j.only, Allowed: response.Allowed,
 		DryRun: j.review.dryRun(), Request: scrubbed(j.review.Document), Warnings: response.Warnings,
-		Policies: make([]PolicyDecision, len(j.verdicts)),
+		Facts: recordsOf(j.asked), Policies: make([]PolicyDecision, len(j.verdicts)),
 	}
 	for i := range j.verdicts {
-		record.Policies[i] = j.verdicts[i].recordOf()
+		record.Policies[i] = j.said(i)
+		record.Policies[i].Facts = recordsOf(j.verdicts[i].known())
 	}
 	return record
 }
 
-func (v *verdict) recordOf() PolicyDecision {
+// said is what a policy said, without what it knew.
+func (j *judgement) said(i int) PolicyDecision {
+	v := &j.verdicts[i]
 	p := PolicyDecision{
-		Policy: v.policy.Name(), Revision: v.policy.Revision(), Mode: v.policy.Mode, Verdict: v.word(),
+		Policy: v.policy.Name(), Revision: v.policy.Revision(), Mode: v.mode, Verdict: v.word(), Override: v.override,
 		Milliseconds: v.took.Seconds() * 1000,
 	}
 	if v.err != nil {
@@ -161,13 +187,62 @@ func (v *verdict) recordOf() PolicyDecision {
 		return p
 	}
 	p.Denials, p.Warnings, p.Patches, p.Confirmation = v.decision.Denials, v.decision.Warnings, v.decision.Patches, v.decision.Confirmation
-	p.Facts = make(map[string]FactRecord, len(v.decision.Facts))
-	for name, f := range v.decision.Facts {
-		p.Facts[name] = FactRecord{
-			Query: f.Query, Live: f.Answer.Live, ResourceVersion: f.Answer.ResourceVersion, Value: scrubbed(f.Answer.Value),
-		}
+	if j.endpoint == arbitrating {
+		p.Outcome, _ = v.decision.Outcome.Decode() // it is made of JSON
 	}
 	return p
+}
+
+// known is what a policy decided on, or failed on.
+func (v *verdict) known() map[string]engine.Fact {
+	if v.err != nil {
+		return v.err.Facts
+	}
+	return v.decision.Facts
+}
+
+func recordsOf(facts map[string]engine.Fact) map[string]FactRecord {
+	records := make(map[string]FactRecord, len(facts))
+	for name, f := range facts {
+		records[name] = FactRecord{
+			Query: f.Query, Live: f.Answer.Live, ResourceVersion: f.Answer.ResourceVersion, Value: scrubbed(f.Answer.Value),
+			Document: DigestOf(f.Query),
+		}
+	}
+	return records
+}
+
+// DigestOf tells the documents apart that rehearsals are about, as far as records keep them; "" for other queries.
+func DigestOf(q *engine.Query) string {
+	if q == nil || !q.Rehearsal {
+		return ""
+	}
+	text, err := json.Marshal(scrubbed(q.Document))
+	if err != nil {
+		panic(err) // it was made from JSON
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:16]
+}
+
+// noting remembers what is asked of a reader.
+type noting struct {
+	engine.Reader
+	judgement *judgement
+}
+
+func (j *judgement) noting(r engine.Reader) engine.Reader { return noting{r, j} }
+
+// Read answers, and notes the answer.
+func (n noting) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
+	a, err := n.Reader.Read(ctx, q)
+	if err == nil {
+		if n.judgement.asked == nil {
+			n.judgement.asked = map[string]engine.Fact{}
+		}
+		n.judgement.asked[q.Fact] = engine.Fact{Query: &q, Answer: a}
+	}
+	return a, err
 }
 
 // scrubbed is a document without what must not be kept, at any depth: facts may hold Secrets in lists.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +24,9 @@ type objection struct {
 }
 
 // text is "[policy/Reason] message": who says it, a word to search for, and what to do.
-func (o objection) text() string { return fmt.Sprintf("[%s/%s] %s", o.policy, o.Reason, o.Message) }
+func (o objection) text() string { return fmt.Sprintf("%s %s", o.title(), o.Message) }
+
+func (o objection) title() string { return fmt.Sprintf("[%s/%s]", o.policy, o.Reason) }
 
 // objections of a verdict, whatever its mode makes of them.
 func (v *verdict) objections() []objection {
@@ -48,30 +51,48 @@ func (v *verdict) objections() []objection {
 // respond makes one response out of all verdicts.
 func (j *judgement) respond() *admissionv1.AdmissionResponse {
 	var refusing []objection
-	var warnings, said []string
+	warnings := j.appeal.warnings()
+	var said []string
 	for i := range j.verdicts {
 		v := &j.verdicts[i]
 		switch {
 		case v.refuses():
 			refusing = append(refusing, v.objections()...)
-		case v.policy.Mode == v1alpha1.ModeWarn, v.err != nil && v.policy.Mode == v1alpha1.ModeEnforce:
+		case v.override != nil:
+			for _, o := range v.objections() {
+				warnings = append(warnings, fmt.Sprintf("passed %s by override until %s: %s", o.title(), v.override.Until, o.Message))
+			}
+		case v.mode == v1alpha1.ModeWarn, v.err != nil && v.mode == v1alpha1.ModeEnforce:
 			for _, o := range v.objections() {
 				warnings = append(warnings, o.text())
 			}
 		}
-		if v.decision != nil && v.policy.Mode != v1alpha1.ModeAudit {
+		if v.decision != nil && v.mode != v1alpha1.ModeAudit {
 			said = append(said, v.decision.Warnings...)
 		}
 	}
 	response := &admissionv1.AdmissionResponse{
 		UID: j.review.Request.UID, Allowed: len(refusing) == 0,
-		Warnings:         append(warnings, said...), // the API server cuts what is too much: what would block comes first
+		Warnings:         inOneLine(append(warnings, said...)), // the API server cuts what is too much: what would block comes first
 		AuditAnnotations: j.annotations(len(refusing) == 0),
 	}
 	if !response.Allowed {
 		response.Result = j.status(refusing)
 	}
 	return response
+}
+
+// inOneLine has each warning in a line of its own: the API server drops one with a line break, or another control character.
+func inOneLine(warnings []string) []string {
+	for i, w := range warnings {
+		warnings[i] = strings.Map(func(r rune) rune {
+			if unicode.IsControl(r) {
+				return ' '
+			}
+			return r
+		}, w)
+	}
+	return warnings
 }
 
 // annotations for the audit log. The API server puts the webhook's name and a slash before the keys.
@@ -84,7 +105,13 @@ func (j *judgement) annotations(allowed bool) map[string]string {
 	for i, v := range j.verdicts {
 		revisions[i] = v.policy.Name() + "@" + cmp.Or(v.policy.Revision(), "none")
 	}
-	return map[string]string{"decision": string(j.id), "verdict": verdict, "policies": strings.Join(revisions, ",")}
+	all := map[string]string{"decision": string(j.id), "verdict": verdict, "policies": strings.Join(revisions, ",")}
+	for _, v := range j.verdicts {
+		if v.override != nil {
+			all["override"] = fmt.Sprintf("%s until %s: %s", v.policy.Name(), v.override.Until, v.override.Reason)
+		}
+	}
+	return all
 }
 
 // status lists every objection in its message and, for programs, as a cause each.

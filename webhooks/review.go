@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,14 +25,14 @@ type Review struct {
 }
 
 // Decode reads an AdmissionReview of admission.k8s.io/v1. It is strict where leniency would let two readers of one text see
-// two requests: duplicate keys, other spellings of a key and trailing data are errors.
+// two requests: duplicate keys, other spellings of a key and trailing data are errors. The body must not change any more: what
+// policies see of it is read when they look.
 func Decode(body []byte) (*Review, error) {
-	document, err := engine.ParseValue(body)
-	if err != nil {
-		return nil, fmt.Errorf("the body is not a JSON document: %w", err)
-	}
 	var review admissionv1.AdmissionReview
 	if err := json.Unmarshal(body, &review); err != nil {
+		if _, malformed := errors.AsType[*jsontext.SyntacticError](err); malformed {
+			return nil, fmt.Errorf("the body is not a JSON document: %w", err)
+		}
 		return nil, fmt.Errorf("the body is not an AdmissionReview: %w", err)
 	}
 	switch {
@@ -43,7 +44,7 @@ func Decode(body []byte) (*Review, error) {
 	case review.Request.UID == "":
 		return nil, errors.New("the AdmissionReview has no request.uid")
 	}
-	return &Review{Request: review.Request, Document: document.Get("request")}, nil
+	return &Review{Request: review.Request, Document: engine.Text(body).Get("request")}, nil
 }
 
 // Subject identifies the object under review.

@@ -181,7 +181,8 @@ const (
 	// compiles and keeps to the contract. Set by the policy reconciler.
 	ConditionCompiled ConditionType = "Compiled"
 	// ConditionTestsPassed of a RegoPolicy is true when all tests of its current
-	// generation passed. Not set yet: the cluster does not run them.
+	// generation passed, with the libraries that there are. Set by the policy
+	// reconciler.
 	ConditionTestsPassed ConditionType = "TestsPassed"
 	// ConditionReadsGranted of a RegoPolicy is true when every kind in spec.reads
 	// is served and may be read. Set by the policy reconciler.
@@ -216,6 +217,10 @@ const (
 	// ReasonContractBroken (Compiled false): it compiles but does not keep to the
 	// contract between policies and Sallyport. The message says where.
 	ReasonContractBroken ConditionReason = "ContractBroken"
+	// ReasonParametersInvalid (Compiled false): its parameters are not what
+	// spec.parametersSchema or its rule valid_parameters wants, or the schema is
+	// none. The message names the field.
+	ReasonParametersInvalid ConditionReason = "ParametersInvalid"
 	// ReasonLibraryMissing (Compiled false, Active false): it imports a library
 	// that is not there.
 	ReasonLibraryMissing ConditionReason = "LibraryMissing"
@@ -227,12 +232,12 @@ const (
 	// ReasonTestsPassed (TestsPassed true): every test passed.
 	ReasonTestsPassed ConditionReason = "TestsPassed"
 	// ReasonTestsFailed (TestsPassed false): the message names the tests that
-	// failed.
+	// failed, or what cannot be run of them.
 	ReasonTestsFailed ConditionReason = "TestsFailed"
 	// ReasonTestsMissing (TestsPassed false): it has no tests.
 	ReasonTestsMissing ConditionReason = "TestsMissing"
-	// ReasonTestsNotRun (TestsPassed unknown): its tests could not be run, or it
-	// does not compile.
+	// ReasonTestsNotRun (TestsPassed unknown): its tests could not be run, as when
+	// it does not compile. The message says why.
 	ReasonTestsNotRun ConditionReason = "TestsNotRun"
 
 	// ReasonReadsGranted (ReadsGranted true): everything it asks for can be read.
@@ -255,14 +260,16 @@ const (
 	// ReasonLastGoodRevision (Active true): the current generation is broken and
 	// the last good one decides.
 	ReasonLastGoodRevision ConditionReason = "LastGoodRevision"
-	// ReasonNoGoodRevision (Active false): nothing decides; requests that it
-	// matches follow spec.onError.
+	// ReasonNoGoodRevision (Active false, Registered false): nothing decides.
+	// Requests that it matches follow spec.onError; those for kinds that it was not
+	// registered for before pass.
 	ReasonNoGoodRevision ConditionReason = "NoGoodRevision"
 
 	// ReasonRegistered (Registered true): the API server asks it.
 	ReasonRegistered ConditionReason = "Registered"
-	// ReasonWaitingForReplicas (Registered false): a replica that is ready does not
-	// serve this revision yet. The message names it.
+	// ReasonWaitingForReplicas (Registered false): a replica that is live does not
+	// serve this revision yet, or an API server may not know yet that it changes
+	// objects. The message says which.
 	ReasonWaitingForReplicas ConditionReason = "WaitingForReplicas"
 	// ReasonNotRegistrable (Registered false): spec.match has what webhooks cannot
 	// be registered for. The message says what.

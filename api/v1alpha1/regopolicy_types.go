@@ -32,23 +32,6 @@ const (
 	OnErrorAllow PolicyErrorAction = "Allow"
 )
 
-// PolicyOverride says who may have a request pass a policy in spite of its
-// denial.
-//
-// +kubebuilder:validation:Enum=Users;Everybody;Nobody
-type PolicyOverride string
-
-const (
-	// OverrideUsers lets those pass who hold the verb override, service accounts
-	// excepted: what a person is allowed once with a reason, automation would be
-	// allowed for ever.
-	OverrideUsers PolicyOverride = "Users"
-	// OverrideEverybody lets service accounts pass, too, if they hold the verb.
-	OverrideEverybody PolicyOverride = "Everybody"
-	// OverrideNobody lets nobody pass.
-	OverrideNobody PolicyOverride = "Nobody"
-)
-
 // BackgroundAudit says whether existing objects are held against a policy.
 //
 // +kubebuilder:validation:Enum=Disabled;Enabled

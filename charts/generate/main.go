@@ -8,16 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
-	"sigs.k8s.io/yaml"
-
-	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/webhooks/catalog"
 )
-
-// indent stands for a tab at the beginning of a line of Rego.
-const indent = "  "
 
 func main() {
 	if len(os.Args) != 2 {
@@ -40,10 +34,9 @@ func generate(folder string) error {
 	}
 	var written []string
 	for i := range shipped {
-		untab(&shipped[i].Spec)
-		text, err := yaml.Marshal(&shipped[i])
+		text, err := catalog.Manifest(&shipped[i])
 		if err != nil {
-			return fmt.Errorf("encoding policy %s: %w", shipped[i].Name, err)
+			return err
 		}
 		file := filepath.Join(folder, shipped[i].Name+".yaml")
 		if err := os.WriteFile(file, text, 0o644); err != nil {
@@ -52,26 +45,6 @@ func generate(folder string) error {
 		written = append(written, file)
 	}
 	return remove(folder, written)
-}
-
-// untab indents Rego by spaces. YAML has no tabs in blocks of text: with them, kubectl edit would show a policy as one long line
-// with escapes. Nothing else of Rego depends on it; a test of the chart holds the result against the source.
-func untab(spec *v1alpha1.RegoPolicySpec) {
-	for i := range spec.Modules {
-		spec.Modules[i].Source = untabbed(spec.Modules[i].Source)
-	}
-	for i := range spec.Tests {
-		spec.Tests[i].Source = untabbed(spec.Tests[i].Source)
-	}
-}
-
-func untabbed(source string) string {
-	lines := strings.Split(source, "\n")
-	for i, line := range lines {
-		text := strings.TrimLeft(line, "\t")
-		lines[i] = strings.Repeat(indent, len(line)-len(text)) + text
-	}
-	return strings.Join(lines, "\n")
 }
 
 // remove removes the files of a folder but for some.

@@ -70,10 +70,12 @@ deny contains {"reason": %q, "message": $%q} if {
 	%s
 }
 `, pkg, reason, reason, message, condition)
+	test := fmt.Sprintf("package %[1]s_test\n\nimport data.%[1]s as policy\n\ntest_understood if policy.valid_input with input.request.object.spec.type as \"Stop\"\n", pkg)
 	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "RegoPolicy", "metadata": {"name": %q}, "spec": {
-		"package": %q, "mode": %q, "modules": [{"name": "rule.rego", "source": %q}], "match": {
+		"package": %q, "mode": %q, "modules": [{"name": "rule.rego", "source": %q}],
+		"tests": [{"name": "rule_test.rego", "source": %q}], "match": {
 			"resources": [{"apiGroups": ["sallyport.dev"], "apiVersions": ["*"], "resources": ["virtualmachineoperations"], "operations": ["CREATE"]}],
-			"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": %q}}}}}`, name, pkg, mode, module, tm.namespace), "create", "-f", "-")
+			"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": %q}}}}}`, name, pkg, mode, module, test, tm.namespace), "create", "-f", "-")
 	tm.Cleanup(func() {
 		if _, errs, code := started.plane.Kubectl(context.Background(), "delete", "rego", name, "--wait=false"); code != 0 {
 			tm.Error(errs)

@@ -50,11 +50,13 @@ func TestHelpIsComplete(t *testing.T) {
 	}
 }
 
-// family is a command and all below it, in the order of help.
+// family is a command and all below it that help shows, in its order.
 func family(command *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{command}
 	for _, below := range command.Commands() {
-		all = append(all, family(below)...)
+		if !below.Hidden {
+			all = append(all, family(below)...)
+		}
 	}
 	return all
 }

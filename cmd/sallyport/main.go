@@ -52,6 +52,6 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	command.AddCommand(manager.NewCommand(nil), newPolicyCommand(), newMatrixCommand(), newReviewCommand())
+	command.AddCommand(manager.NewCommand(nil), newPolicyCommand(), newMatrixCommand(), newReviewCommand(), newReplayCommand(), manager.NewRehearseCommand())
 	return command
 }

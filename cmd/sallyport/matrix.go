@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/load"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
@@ -51,7 +50,8 @@ type pair struct {
 }
 
 func newMatrixCommand() *cobra.Command {
-	var folder, output string
+	var paths []string
+	var output string
 	command := &cobra.Command{
 		Use:   "matrix",
 		Short: "Show which operation takes the place of which, as the policy really decides it",
@@ -67,7 +67,11 @@ func newMatrixCommand() *cobra.Command {
 			if !known {
 				return fmt.Errorf("--output %q is not table, markdown or json", output)
 			}
-			set, err := load.Set(folder)
+			collection, err := policiesOf(command, paths)
+			if err != nil {
+				return err
+			}
+			set, err := collection.Set(command.Context())
 			if err != nil {
 				return err
 			}
@@ -78,7 +82,7 @@ func newMatrixCommand() *cobra.Command {
 			return print(command.OutOrStdout(), pairs)
 		},
 	}
-	command.Flags().StringVar(&folder, "policies", "", "`folder` of policies, in place of the shipped ones")
+	command.Flags().StringSliceVar(&paths, "policies", nil, policiesUsage)
 	command.Flags().StringVarP(&output, "output", "o", "table", "`format`: table, markdown or json")
 	return command
 }

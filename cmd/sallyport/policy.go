@@ -2,154 +2,84 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"sallyport.dev/sallyport/cmd/sallyport/load"
-	"sallyport.dev/sallyport/webhooks/catalog"
-	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/cmd/sallyport/review"
 )
 
 func newPolicyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "policy",
-		Short: "Test and check policies, without a cluster",
-		Long: "Tests and checks policies, without a cluster: those below a folder, one folder with a policy.yaml and its Rego for\n" +
-			"each, or else the shipped ones, which are built into this program.",
+		Short: "Begin, format, test, check and pack policies, without a cluster",
+		Long: "Begins, formats, tests, checks and packs policies, without a cluster. " + pathsHelp + "\n" +
+			"Without a path, test and check are about the shipped policies, which are built into this program.",
 	}
-	command.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand())
+	command.AddCommand(newPolicyNewCommand(), newPolicyFmtCommand(), newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyManifestCommand())
 	return command
 }
 
-func folderOf(args []string) string {
-	if len(args) == 0 {
-		return ""
-	}
-	return args[0]
+// pathsHelp says what a path to policies is, policiesUsage the same of a flag.
+const (
+	pathsHelp = "A path is a folder that policies are\n" +
+		"written in, each a policy.yaml with its Rego beside it; or a file or folder of RegoPolicies as kubectl get -o yaml\n" +
+		"shows them; or - for standard input. What policies import from the shipped libraries need not be there."
+	policiesUsage = "`paths` of policies, in place of the shipped ones: folders in which they are written, or files and folders of RegoPolicies; " +
+		"- is standard input; may be repeated"
+)
+
+// policiesOf reads the policies of a command's arguments.
+func policiesOf(command *cobra.Command, paths []string) (*load.Collection, error) {
+	return load.Read(&review.Files{Stdin: command.InOrStdin(), Recursive: true}, paths...)
 }
 
 func newPolicyCheckCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "check [DIR]",
+		Use:   "check [PATH...]",
 		Short: "Compile policies strictly and check that they keep to the contract",
-		Long: "Compiles the policies below DIR, or the shipped ones, and checks what can be said of them before any request.\n" +
-			"Problems are told with file, line and column.\n\n" +
+		Long: "Compiles the policies of the paths, or the shipped ones, and checks what can be said of them before any request:\n" +
+			"the contract, the parameters, and whether an API server would take the RegoPolicy.\n\n" +
+			"Problems are told a line each, with file, line and column. In a file of RegoPolicies, the line of the RegoPolicy\n" +
+			"comes first and the line in its Rego after it.\n\n" +
 			"Exit code 0 if all policies are in order, 1 if one is not, 2 if they cannot be read.",
-		Args: cobra.MaximumNArgs(1),
+		Example: `  # The policies of a folder, and those of a cluster
+  sallyport policy check policies
+  kubectl get regopolicies -o yaml | sallyport policy check -`,
 		RunE: func(command *cobra.Command, args []string) error {
-			objects, err := load.Policies(folderOf(args))
+			collection, err := policiesOf(command, args)
 			if err != nil {
 				return err
 			}
-			broken := 0
-			for _, source := range catalog.Sources(objects) {
-				if err := source.Check(); err != nil {
-					broken++
-					fmt.Fprintln(command.OutOrStdout(), err)
-				}
+			problems, err := collection.Check(command.Context())
+			if err != nil {
+				return err
 			}
-			if broken > 0 {
-				return &verdictError{fmt.Sprintf("%d of %s broken", broken, plural(len(objects), "policy is", "policies are"))}
+			for _, p := range problems {
+				fmt.Fprintln(command.OutOrStdout(), strings.Join(p.Lines, "\n"))
 			}
-			fmt.Fprintf(command.OutOrStdout(), "%s in order\n", plural(len(objects), "policy is", "policies are"))
-			return nil
+			all := plural(len(collection.Objects), "policy", "policies")
+			switch n := len(problems); {
+			case n > 0:
+				return &verdictError{fmt.Sprintf("%d of %s %s not in order", n, all, verb(n, "is", "are"))}
+			default:
+				fmt.Fprintf(command.OutOrStdout(), "%s %s in order\n", all, verb(len(collection.Objects), "is", "are"))
+				return nil
+			}
 		},
-	}
-}
-
-type policyTestOptions struct {
-	coverage float64
-	verbose  bool
-	out      io.Writer
-	passed   int
-	failed   int
-}
-
-func newPolicyTestCommand() *cobra.Command {
-	o := &policyTestOptions{}
-	command := &cobra.Command{
-		Use:   "test [DIR]",
-		Short: "Run the policies' own tests",
-		Long: "Runs the tests of the policies below DIR, or of the shipped ones: the rules named test_... in their files\n" +
-			"*_test.rego.\n\n" +
-			"Exit code 0 if all pass, 1 if one fails, if a policy does not compile, or if the tests evaluate less of one than\n" +
-			"--coverage asks for, 2 if the policies cannot be read.",
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			o.out = command.OutOrStdout()
-			return o.run(command, folderOf(args))
-		},
-	}
-	command.Flags().Float64Var(&o.coverage, "coverage", 0, "`percent` of each policy that its tests must evaluate, up to 100")
-	command.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "name also the tests that pass")
-	return command
-}
-
-func (o *policyTestOptions) run(command *cobra.Command, folder string) error {
-	objects, err := load.Policies(folder)
-	if err != nil {
-		return err
-	}
-	good := true
-	for _, source := range catalog.Sources(objects) {
-		rehearsal, err := engine.Rehearse(command.Context(), source.Source)
-		if err != nil {
-			fmt.Fprintf(o.out, "FAIL  %s\n%s\n", source.Name, indented(err.Error()))
-			o.failed++
-			good = false
-			continue
-		}
-		good = o.report(source.Name, rehearsal) && good
-	}
-	fmt.Fprintf(o.out, "%d passed, %d failed\n", o.passed, o.failed)
-	if !good {
-		return &verdictError{"policy tests failed"}
-	}
-	return nil
-}
-
-func (o *policyTestOptions) report(name string, r *engine.Rehearsal) bool {
-	good := r.Passed() && r.Coverage >= o.coverage
-	word := "ok  "
-	if !good {
-		word = "FAIL"
-	}
-	fmt.Fprintf(o.out, "%s  %s  %s, coverage %.1f%%\n", word, name, plural(len(r.Tests), "test", "tests"), r.Coverage)
-	for _, t := range r.Tests {
-		o.reportTest(t)
-	}
-	if r.Coverage < o.coverage {
-		fmt.Fprintf(o.out, "      not evaluated by any test (%.0f%% wanted): %s\n", o.coverage, strings.Join(r.Uncovered, ", "))
-	}
-	return good
-}
-
-func (o *policyTestOptions) reportTest(t engine.TestResult) {
-	if t.Problem == "" {
-		o.passed++
-		if o.verbose {
-			fmt.Fprintf(o.out, "      passed  %s\n", t.Name)
-		}
-		return
-	}
-	o.failed++
-	fmt.Fprintf(o.out, "      FAILED  %s: %s: %s\n", t.Place, t.Name, t.Problem)
-	for _, row := range t.Cases {
-		fmt.Fprintf(o.out, "              row %q\n", row)
-	}
-	if t.Output != "" {
-		fmt.Fprintln(o.out, indented(t.Output))
 	}
 }
 
 // plural counts something.
-func plural(n int, one, many string) string {
+func plural(n int, one, many string) string { return fmt.Sprintf("%d %s", n, verb(n, one, many)) }
+
+// verb is the form of a word that goes with a number.
+func verb(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + one
+		return one
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	return many
 }
 
 func indented(text string) string {

@@ -1,25 +1,29 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
+	"sallyport.dev/sallyport/cmd/sallyport/junit"
 	"sallyport.dev/sallyport/cmd/sallyport/load"
+	"sallyport.dev/sallyport/cmd/sallyport/manager"
 	"sallyport.dev/sallyport/cmd/sallyport/review"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/trial"
 )
 
 // defaultUser is who asks if nobody is named: an administrator as kubeadm makes one, without a group that a policy could exempt.
@@ -31,7 +35,8 @@ var clock = time.Now
 type reviewOptions struct {
 	files, state []string
 	recursive    bool
-	policies     string
+	policies     []string
+	added        []string
 	operation    string
 	old          string
 	subresource  string
@@ -41,6 +46,8 @@ type reviewOptions struct {
 	validation   string
 	output       string
 	verbose      bool
+	explain      bool
+	policy       string
 }
 
 func newReviewCommand() *cobra.Command {
@@ -74,9 +81,14 @@ the command line or a file is wrong and nothing was reviewed.`,
   # A folder of requests, in the cluster as it is now, and what each policy says
   kubectl get svm,svmop,svsrv,namespaces -A -o yaml | sallyport review -f operations/ --state - -v
 
+  # Everything that a team applies, for the page of a CI system, with policies of your own beside the shipped ones
+  sallyport review -f manifests/ --state state.yaml --add-policies policies -o junit > review.xml
+
   # A deletion
   sallyport review -f vm.yaml --operation DELETE --state state.yaml
 
+  # Why does this policy not object?
+  sallyport review -f stop.yaml --state state.yaml --explain --policy operations-supersede
   # web.yaml has another number of replicas than the state
   sallyport review -f web.yaml --subresource scale --state state.yaml`,
 		Args: cobra.NoArgs,
@@ -89,9 +101,10 @@ the command line or a file is wrong and nothing was reviewed.`,
 func (o *reviewOptions) flags(command *cobra.Command) {
 	f := command.Flags()
 	f.StringSliceVarP(&o.files, "filename", "f", nil, "`files` and folders with the objects of the requests; - is standard input; may be repeated")
-	f.BoolVarP(&o.recursive, "recursive", "R", false, "read also the folders in folders, of -f and --state")
+	f.BoolVarP(&o.recursive, "recursive", "R", true, "read also the folders in folders, of -f, --state and --policies")
 	f.StringSliceVar(&o.state, "state", nil, "`files` and folders with everything that exists; - is standard input; may be repeated")
-	f.StringVar(&o.policies, "policies", "", "`folder` of policies, or file with RegoPolicies, in place of the shipped ones")
+	f.StringSliceVar(&o.policies, "policies", nil, policiesUsage)
+	f.StringSliceVar(&o.added, "add-policies", nil, "`paths` of policies beside the others, or in place of those with the same names; as for --policies")
 	f.StringVar(&o.operation, "operation", "", "`what` is asked for: CREATE, UPDATE or DELETE (default: UPDATE of what is in the state, CREATE of the rest)")
 	f.StringVar(&o.old, "old", "", "`file` with the object as it is, in place of the state's; for the update or deletion of one object")
 	f.StringVar(&o.subresource, "subresource", "", "`name` of a subresource, of which scale is known: -f has Scales, or objects with the wanted number of replicas")
@@ -99,7 +112,9 @@ func (o *reviewOptions) flags(command *cobra.Command) {
 	f.StringVar(&o.user, "as", defaultUser, "`user` who makes the request")
 	f.StringArrayVar(&o.groups, "as-group", nil, "`group` of that user; may be repeated")
 	f.StringVar(&o.validation, "validate", string(review.Strict), "`what` to do about unknown fields, as in kubectl: strict, warn or ignore")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	f.StringVarP(&o.output, "output", "o", "text", "`format`: text, json or junit")
+	f.BoolVar(&o.explain, "explain", false, "say of every policy why it does or does not object, rule by rule")
+	f.StringVar(&o.policy, "policy", "", "`name` of the only policy that --explain is about")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show also what each policy says, and what was changed in objects that are denied")
 }
 
@@ -108,7 +123,7 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 		return err
 	}
 	files := &review.Files{Stdin: command.InOrStdin(), Recursive: o.recursive}
-	set, err := o.set(files)
+	collection, err := o.collection(files)
 	if err != nil {
 		return err
 	}
@@ -116,13 +131,27 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	reviewer, err := review.New(review.Options{Policies: set, State: state, Namespace: o.namespace, Now: clock})
+	set, err := collection.Set(command.Context()) // last, because it takes longest
+	if err != nil {
+		return err
+	}
+	if o.policy != "" && set.Policy(o.policy) == nil {
+		return fmt.Errorf("--policy: there is no policy %s; there are %s", o.policy, namesOf(set))
+	}
+	options := review.Options{Policies: set, Stored: collection.Objects, Rehearse: rehearse, State: state, Namespace: o.namespace, Now: clock}
+	if o.explain {
+		options.Explain = &review.Explaining{Policy: o.policy}
+	}
+	reviewer, err := review.New(options)
 	if err != nil {
 		return err
 	}
 	report, err := reviewer.Review(command.Context(), requests...)
 	if err != nil {
 		return err
+	}
+	if !collection.HasShipped() {
+		report.Notes = append(report.Notes, noneShipped)
 	}
 	if err := o.print(command.OutOrStdout(), command.ErrOrStderr(), report); err != nil {
 		return err
@@ -140,7 +169,7 @@ func (o *reviewOptions) check() error {
 		{"operation", o.operation, []string{"", string(admissionv1.Create), string(admissionv1.Update), string(admissionv1.Delete)}},
 		{"subresource", o.subresource, []string{"", review.Scale}},
 		{"validate", o.validation, []string{string(review.Strict), string(review.Warn), string(review.Ignore)}},
-		{"output", o.output, []string{"text", "json"}},
+		{"output", o.output, []string{"text", "json", "junit"}},
 	}
 	for _, k := range known {
 		if !slices.Contains(k.allowed, k.value) {
@@ -154,8 +183,18 @@ func (o *reviewOptions) check() error {
 		return errors.New("--as needs a name")
 	case o.namespace == "":
 		return errors.New("--namespace needs a name")
+	case o.policy != "" && !o.explain:
+		return errors.New("--policy is for --explain; every policy has its say in the verdict")
 	}
 	return nil
+}
+
+func namesOf(set *catalog.Set) string {
+	var names []string
+	for _, p := range set.Policies() {
+		names = append(names, p.Name())
+	}
+	return strings.Join(names, ", ")
 }
 
 // either puts the words of a choice.
@@ -170,38 +209,33 @@ func either(words []string) string {
 // deliberation is the time that every policy gets, in milliseconds. A slow machine must not change a verdict, as it may in a cluster, where somebody waits.
 const deliberation = int32(60_000)
 
-// set compiles the policies.
-func (o *reviewOptions) set(files *review.Files) (*catalog.Set, error) {
-	objects, err := o.objects(files)
+// collection is the policies that are asked.
+func (o *reviewOptions) collection(files *review.Files) (*load.Collection, error) {
+	collection, err := load.Read(files, o.policies...)
 	if err != nil {
 		return nil, err
 	}
-	for i := range objects {
-		objects[i].Spec.TimeoutMilliseconds = deliberation
+	if len(o.added) > 0 {
+		added, err := load.Read(files, o.added...)
+		if err != nil {
+			return nil, err
+		}
+		collection.Put(added)
 	}
-	return catalog.Compile(objects)
+	collection.Deliberation = deliberation
+	return collection, nil
 }
 
-// objects are the policies: shipped, of a folder as policies are written in, or of a file as a cluster shows them.
-func (o *reviewOptions) objects(files *review.Files) ([]v1alpha1.RegoPolicy, error) {
-	if info, err := os.Stat(o.policies); o.policies == "" || err != nil || info.IsDir() {
-		return load.Policies(o.policies)
-	}
-	documents, err := files.Read(o.policies)
-	if err != nil {
-		return nil, err
-	}
-	objects := make([]v1alpha1.RegoPolicy, len(documents))
-	for i, d := range documents {
-		if d.Object["apiVersion"] != v1alpha1.GroupVersion.String() || d.Object["kind"] != "RegoPolicy" {
-			return nil, fmt.Errorf("%s: %v of %v is no RegoPolicy of %s", d.Place(), d.Object["kind"], d.Object["apiVersion"], v1alpha1.GroupVersion)
-		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(d.Object, &objects[i], true); err != nil {
-			return nil, fmt.Errorf("%s: %w", d.Place(), err)
-		}
-	}
-	return objects, nil
+// rehearse tries RegoPolicies as a cluster does, in child processes. They have more time there: see deliberation.
+func rehearse(stored func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts.Rehearser {
+	return trial.New(trial.Options{
+		World: stored, Process: trial.Process{Memory: manager.RehearsalMemory}, Within: time.Duration(deliberation) * time.Millisecond / 2,
+		Registry: prometheus.NewRegistry(),
+	})
 }
+
+// noneShipped is said where it is easily overlooked.
+const noneShipped = "none of the shipped policies was asked: --policies stands for all of them, --add-policies has yours asked beside them"
 
 // read gives requests and state, or all that is wrong with the files.
 func (o *reviewOptions) read(files *review.Files) ([]*review.Request, []review.Document, error) {
@@ -244,9 +278,12 @@ func (o *reviewOptions) readOld(files *review.Files) (*review.Document, error) {
 }
 
 func (o *reviewOptions) print(out, errs io.Writer, report *review.Report) error {
-	if o.output == "text" {
+	switch o.output {
+	case "text":
 		p := reviewPrinter{Printer: terminal.NewPrinter(out), errs: errs, verbose: o.verbose, empty: len(o.state) == 0}
 		return p.print(report)
+	case "junit":
+		return junit.Write(out, "sallyport review", reviewSuite(report))
 	}
 	text, err := json.MarshalIndent(report, "", "  ")
 	if err == nil {

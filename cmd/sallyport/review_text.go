@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"sallyport.dev/sallyport/cmd/internal/explained"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/sallyport/review"
 )
@@ -23,6 +24,9 @@ type reviewPrinter struct {
 func (p reviewPrinter) print(report *review.Report) error {
 	for _, text := range report.Warnings {
 		fmt.Fprintln(p.errs, "Warning:", text)
+	}
+	for _, text := range report.Notes {
+		fmt.Fprintln(p.errs, "Note:", text)
 	}
 	for i, r := range report.Results {
 		if i > 0 {
@@ -50,15 +54,7 @@ func (p reviewPrinter) result(r *review.Result) {
 	if r.Subresource != "" {
 		did = "scaled"
 	}
-	name := r.Name
-	if name == "" {
-		name = "(no name)"
-	}
-	what := strings.ToLower(r.Kind)
-	if group, _, found := strings.Cut(r.APIVersion, "/"); found {
-		what += "." + group
-	}
-	what += "/" + name
+	what := objectOf(r)
 	if r.Verdict == review.Admitted {
 		what += " " + did
 	}
@@ -70,7 +66,9 @@ func (p reviewPrinter) result(r *review.Result) {
 		p.line("%s", p.Paint(terminal.Red, review.KubectlSays(r.Status)))
 	}
 	if r.Verdict == review.Undecided && r.Status == nil {
-		p.undecided(r)
+		for _, why := range undecided(r) {
+			p.line("%s", why)
+		}
 	}
 	if r.Verdict != review.Denied || p.verbose {
 		p.changes(r.Changes)
@@ -80,9 +78,22 @@ func (p reviewPrinter) result(r *review.Result) {
 			p.line("Note: %s", note)
 		}
 	}
+	explained.Print(p.Printer, "    ", r.Explanations)
 	if p.verbose {
 		p.policies(r)
 	}
+}
+
+// objectOf names the object as kubectl does.
+func objectOf(r *review.Result) string {
+	what := strings.ToLower(r.Kind)
+	if group, _, found := strings.Cut(r.APIVersion, "/"); found {
+		what += "." + group
+	}
+	if r.Name == "" {
+		return what + "/(no name)"
+	}
+	return what + "/" + r.Name
 }
 
 // circumstances are the rest of what makes the request.
@@ -91,8 +102,11 @@ func (p reviewPrinter) circumstances(r *review.Result) string {
 	if r.Namespace != "" {
 		parts = append(parts, "namespace "+r.Namespace)
 	}
-	return strings.Join(append(parts, fmt.Sprintf("%s:%d", r.File, r.Line)), ", ")
+	return strings.Join(append(parts, place(r)), ", ")
 }
+
+// place is where the object of the request was read.
+func place(r *review.Result) string { return fmt.Sprintf("%s:%d", r.File, r.Line) }
 
 // line is one below the verdict.
 func (p reviewPrinter) line(format string, args ...any) {
@@ -100,13 +114,14 @@ func (p reviewPrinter) line(format string, args ...any) {
 	p.Say("%s", margin+strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n"+margin+"  "))
 }
 
-// undecided says which policy could not judge, where a cluster that knows more may admit the request.
-func (p reviewPrinter) undecided(r *review.Result) {
+// undecided says which policies could not judge, where a cluster that knows more may admit the request.
+func undecided(r *review.Result) (why []string) {
 	for _, v := range r.Policies {
 		if v.Error != "" {
-			p.line("[%s/%s] the policy could not decide: %s", v.Policy, v.Cause, v.Error)
+			why = append(why, fmt.Sprintf("[%s/%s] the policy could not decide: %s", v.Policy, v.Cause, v.Error))
 		}
 	}
+	return why
 }
 
 // signs of the operations, as in a diff.

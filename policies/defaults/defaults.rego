@@ -1,8 +1,8 @@
 # METADATA
 # title: What clients cannot say themselves
 # description: >-
-#   Stamps operations with who asked for them, when, and for which VirtualMachine by UID, and keeps these stamps
-#   whatever a client writes there later. Labels operations with the name of their VirtualMachine. Sees to the finalizer
+#   Stamps operations with who asked for them, when, for which VirtualMachine by UID, and by which override, and keeps
+#   these stamps whatever a client writes there later. Labels operations with the name of their VirtualMachine. Sees to the finalizer
 #   of VirtualMachines, without which the machine on the runtime would be left behind.
 package sallyport.defaults
 
@@ -89,11 +89,11 @@ patch contains {"op": "add", "path": "/metadata/finalizers", "value": ["sallypor
 	_finalizers == null
 }
 
-# The fields of an operation's spec that only this policy writes. An override is not supported yet and always removed.
+# The fields of an operation's spec that only this policy writes.
 _stamped := {"requestedBy", "requestedAt", "virtualMachineUID", "override"}
 
 # What each of them must be; one that is not here must be absent.
-_stamps := object.union(_requested, _bound) if input.request.operation == "CREATE"
+_stamps := object.union_n([_requested, _bound, _overriding]) if input.request.operation == "CREATE"
 
 _stamps := object.filter(_old_spec, _stamped) if {
 	input.request.operation == "UPDATE"
@@ -113,6 +113,19 @@ _requested := {
 _bound := {"virtualMachineUID": input.facts.vm.metadata.uid}
 
 _bound := {} if input.facts.vm == null
+
+_overriding := {"override": _override} if _carries_an_override
+
+_overriding := {} if not _carries_an_override
+
+# Whether an override counts is judged where a policy refuses. Here it is any text that the field can hold.
+_carries_an_override if {
+	is_string(_override)
+	_override != ""
+	count(_override) <= 1024
+}
+
+_override := input.request.object.metadata.annotations["sallyport.dev/override"]
 
 _is_operation if input.request.resource.resource == "virtualmachineoperations"
 

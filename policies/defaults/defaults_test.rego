@@ -84,6 +84,58 @@ test_stamps_at_create[note] if {
 	policy.patch == tc.patch with input as _create(tc.object, tc.vm)
 }
 
+_overriding := "operations-supersede; uid=; until=2026-11-20T10:50:00Z; drill"
+
+_annotated(value) := object.union(_operation, {"metadata": {"annotations": {"sallyport.dev/override": value}}})
+
+_of_1024 := _eight(_eight(_eight("öö")))
+
+_eight(text) := concat("", [text, text, text, text, text, text, text, text])
+
+# It is read where a policy refuses, and only there it is known whether it is one.
+test_override_is_that_of_the_annotation[note] if {
+	some note, tc in {
+		"an override": {"object": _annotated(_overriding), "stamp": {_overriding}},
+		"over what a client wrote": {
+			"object": object.union(_annotated(_overriding), {"spec": {"override": "forged"}}),
+			"stamp": {_overriding},
+		},
+		"what is none stays what it is": {"object": _annotated("please"), "stamp": {"please"}},
+		"as long as the field takes it": {"object": _annotated(_of_1024), "stamp": {_of_1024}},
+		"not longer": {"object": _annotated($"{_of_1024}!"), "stamp": set()},
+		"not an empty one": {"object": _annotated(""), "stamp": set()},
+		"not a number": {"object": _annotated(1), "stamp": set()},
+		"not null": {"object": _annotated(null), "stamp": set()},
+		"not of an annotation that is called otherwise": {
+			"object": object.union(_operation, {"metadata": {"annotations": {
+				"sallyport.dev/Override": _overriding,
+				"example.com/override": _overriding,
+			}}}),
+			"stamp": set(),
+		},
+		"not of annotations that are no map": {
+			"object": object.union(_operation, {"metadata": {"annotations": [_overriding]}}),
+			"stamp": set(),
+		},
+	}
+	world := _create(tc.object, _vm)
+	policy.valid_input with input as world
+	{op.value | some op in policy.patch; op.path == "/spec/override"} == tc.stamp with input as world
+}
+
+# Whoever may change the annotation of an operation that waits must not use the right of who created it.
+test_override_is_not_that_of_a_later_annotation[note] if {
+	some note, tc in {
+		"added": {"new": _annotated(_overriding), "old": _operation, "patch": set()},
+		"changed": {
+			"new": _annotated(_overriding),
+			"old": object.union(_annotated("another"), {"spec": {"override": "another"}}),
+			"patch": {{"op": "add", "path": "/spec/override", "value": "another"}},
+		},
+	}
+	policy.patch == tc.patch with input as _update(tc.new, tc.old)
+}
+
 test_requester_without_what_is_absent[note] if {
 	some note, tc in {
 		"only a name": {"user": {"username": "alice"}, "stamp": {"username": "alice"}},

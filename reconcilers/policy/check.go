@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,22 +10,51 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// check compiles the policies as they will be, and gives the changes that must not be made, with the reason: those that do not
-// compile, and those of libraries that would break a policy which works and does not change with them.
+// check tries the policies as they will be, and gives the changes that must not be made, with the reason: those that do not
+// compile or do not pass their tests, and those of libraries that would break a policy which works and does not change with them.
 func (c *consignment) check(ctx context.Context) map[string]string {
 	refused := map[string]string{}
 	if len(c.changes) == 0 {
 		return refused
 	}
-	broken := c.Checker.Check(ctx, c.world(refused, ""))
-	if len(broken) == 0 {
-		return refused
-	}
-	already := c.Checker.Check(ctx, c.before())
-	for more := true; more; broken = c.Checker.Check(ctx, c.world(refused, "")) {
-		more = c.refuseBroken(broken, refused) || c.refuseBreaking(ctx, broken, already, refused)
+	var already map[string]error
+	for more := true; more; more = c.refuseFailing(ctx, refused) {
+		broken := c.Checker.Check(ctx, c.world(refused, ""))
+		if len(broken) > 0 && already == nil {
+			already = c.Checker.Check(ctx, c.before())
+		}
+		for c.refuseBroken(broken, refused) || c.refuseBreaking(ctx, broken, already, refused) {
+			broken = c.Checker.Check(ctx, c.world(refused, ""))
+		}
 	}
 	return refused
+}
+
+// refuseFailing refuses the changes to policies whose tests fail then. Those of which that cannot be found out are not made.
+func (c *consignment) refuseFailing(ctx context.Context, refused map[string]string) bool {
+	more := false
+	for _, change := range c.changes {
+		if !change.takesEffect(refused) || !c.rewritten(change) {
+			continue
+		}
+		var wrong error
+		wrong, change.unsure = c.Checker.Rehearse(ctx, c.world(refused, ""), change.name)
+		if wrong = cmp.Or(wrong, change.unsure); wrong != nil {
+			refused[change.name] = wrong.Error()
+			more = true
+		}
+	}
+	return more
+}
+
+// rewritten tells whether a change is one of what tests are about.
+func (c *consignment) rewritten(change *change) bool {
+	was := c.typed[change.name]
+	if was == nil {
+		return true
+	}
+	a, b := &was.Spec, &change.after.Spec
+	return a.Package != b.Package || a.Library != b.Library || !slices.Equal(a.Modules, b.Modules) || !slices.Equal(a.Tests, b.Tests)
 }
 
 // refuseBroken refuses the changes to policies that do not compile then.

@@ -23,12 +23,19 @@ const (
 
 // tell tells people what has become of a policy since its status was last written.
 func (r *Reconciler) tell(before, policy *v1alpha1.RegoPolicy) {
-	for _, t := range []v1alpha1.ConditionType{v1alpha1.ConditionShipped, v1alpha1.ConditionEdited, v1alpha1.ConditionCompiled, v1alpha1.ConditionReadsGranted} {
+	for _, t := range []v1alpha1.ConditionType{v1alpha1.ConditionShipped, v1alpha1.ConditionEdited, v1alpha1.ConditionCompiled, v1alpha1.ConditionTestsPassed, v1alpha1.ConditionReadsGranted, v1alpha1.ConditionRegistered} {
 		was, is := condition(before, t), condition(policy, t)
 		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
 			continue
 		}
-		r.tellOf(policy, t, was, is)
+		switch t {
+		case v1alpha1.ConditionRegistered:
+			r.tellOfRegistration(policy, is)
+		case v1alpha1.ConditionTestsPassed:
+			r.tellOfTests(policy, was, is)
+		default:
+			r.tellOf(policy, t, was, is)
+		}
 	}
 	was, is := condition(before, v1alpha1.ConditionActive), condition(policy, v1alpha1.ConditionActive)
 	switch {
@@ -72,6 +79,16 @@ func (r *Reconciler) tellOf(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionTyp
 		note = fmt.Sprintf("What was wrong is right now: %s.", was.Reason)
 	}
 	r.say(policy, kind, reason, action, note)
+}
+
+// tellOfRegistration tells what the API server asks about, or why it does not. That replicas are waited for is soon over.
+func (r *Reconciler) tellOfRegistration(policy *v1alpha1.RegoPolicy, is *metav1.Condition) {
+	switch {
+	case is.Status == metav1.ConditionTrue:
+		r.say(policy, corev1.EventTypeNormal, is.Reason, "Register", is.Message)
+	case is.Reason != string(v1alpha1.ReasonWaitingForReplicas):
+		r.say(policy, corev1.EventTypeWarning, is.Reason, "Register", is.Message)
+	}
 }
 
 func (r *Reconciler) say(about runtime.Object, kind, reason, action, note string) {

@@ -120,7 +120,10 @@ func (c *compiler) State(name string) (State, bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := State{UID: p.UID, Generation: p.Generation, Library: p.Spec.Library, Compiled: Finding{Reason: v1alpha1.ReasonCompiled}}
+	s := State{
+		UID: p.UID, Generation: p.Generation, Library: p.Spec.Library, Compiled: Finding{Reason: v1alpha1.ReasonCompiled},
+		Text: fmt.Sprintf("%x", words(p)),
+	}
 	err := compile(p, world.Items)
 	if err != nil {
 		s.Compiled = Finding{v1alpha1.ReasonCompileFailed, err.Error()}

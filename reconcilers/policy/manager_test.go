@@ -27,7 +27,7 @@ func TestWatches(t *testing.T) {
 	})
 	f.must(err)
 	changed := make(chan event.GenericEvent)
-	f.Client, f.Live, f.Changed = mgr.GetClient(), mgr.GetAPIReader(), changed
+	f.Client, f.Live, f.Changed, f.Tester = mgr.GetClient(), mgr.GetAPIReader(), changed, &actor{}
 	f.must(f.SetupWithManager(mgr))
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(t.Context()) }()
@@ -48,6 +48,7 @@ func TestWatches(t *testing.T) {
 	}
 	f.ships("1.0.0", toy("guard", "a"))
 	await("the policy is applied", func() bool { return f.source("guard") == "a" && reason("Shipped") == "Shipped" })
+	await("its tests have passed", func() bool { return reason("TestsPassed") == "TestsPassed" })
 	f.word("guard", "mine")
 	await("it is edited", func() bool {
 		return reason("Edited") == "FieldsEdited" && slices.Equal(f.stored("guard"), []string{"a", "mine"})

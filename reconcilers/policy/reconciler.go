@@ -58,6 +58,13 @@ type State struct {
 	Data json.RawMessage
 	// LastGood is set if what decides is older than the object.
 	LastGood bool
+	// Text identifies what the object was compiled from, with the libraries that it reaches.
+	Text string
+	// Registered is about whether the API server asks it about kinds that are not ours. Without a reason there are none; nil says
+	// that nothing is known about this generation.
+	Registered *Finding
+	// Violations is what the last audit of existing objects found; nil says that nothing is known.
+	Violations *v1alpha1.PolicyViolations
 }
 
 // Catalog knows what became of policies.
@@ -70,6 +77,8 @@ type Catalog interface {
 type Checker interface {
 	// Check compiles policies, each with the libraries among them, and gives the errors by the policies' names.
 	Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[string]error
+	// Rehearse runs the tests of a policy among others. Refused is what speaks against it, err why nothing is known.
+	Rehearse(ctx context.Context, world []v1alpha1.RegoPolicy, name string) (refused, err error)
 }
 
 // Reconciler is the reconciler of RegoPolicies.
@@ -90,6 +99,8 @@ type Reconciler struct {
 	Changed <-chan event.GenericEvent
 	// Checker tries policies before they are applied.
 	Checker Checker
+	// Tester runs the tests of what is stored. Without one they are not run.
+	Tester Tester
 	// Events tells people.
 	Events events.EventRecorder
 	// Now is the clock.
@@ -99,6 +110,18 @@ type Reconciler struct {
 	shipments map[string]shipment // by the policy's name, nil until the first look at the ConfigMap
 	queue     workqueue.TypedRateLimitingInterface[reconcile.Request]
 	seen      map[string]bool // shipped policies that have been there
+	untested  workqueue.TypedRateLimitingInterface[reconcile.Request]
+	verdicts  map[string]verdict // by the policy's name
+}
+
+// Look has a policy looked at again, because something else is known of it.
+func (r *Reconciler) Look(name string) {
+	r.mu.Lock()
+	queue := r.queue
+	r.mu.Unlock()
+	if queue != nil {
+		queue.Add(request(name))
+	}
 }
 
 // SetupWithManager registers the reconciler, for the replica that leads. The ConfigMap is watched by its name, and of the
@@ -107,6 +130,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.ConfigMap != "" {
 		if err := r.setupShipping(mgr); err != nil {
 			return fmt.Errorf("setting up the shipping of policies: %w", err)
+		}
+	}
+	if r.Tester != nil {
+		if err := r.setupTests(mgr); err != nil {
+			return fmt.Errorf("setting up the tests of policies: %w", err)
 		}
 	}
 	revision := &metav1.PartialObjectMetadata{}

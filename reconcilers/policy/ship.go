@@ -50,6 +50,8 @@ type change struct {
 	// do makes the change and gives what the policy is then, if there is one.
 	do   func(context.Context) (*v1alpha1.RegoPolicy, error)
 	done news
+	// unsure is why it could not be tried.
+	unsure error
 }
 
 // news is something to tell about a change when it is done. The empty one is not told.
@@ -80,11 +82,14 @@ func (r *Reconciler) ship(ctx context.Context) (ctrl.Result, error) {
 	slices.SortStableFunc(c.changes, inOrder)
 	refused := c.check(ctx)
 	for _, change := range c.changes {
-		if why := refused[change.name]; why != "" {
+		switch why := refused[change.name]; {
+		case change.unsure != nil:
+			c.failed(change.name, change.shipped, fmt.Errorf("running its tests: %w", change.unsure))
+		case why != "":
 			c.refuse(change, why)
-			continue
+		default:
+			c.carryOut(ctx, change)
 		}
-		c.carryOut(ctx, change)
 	}
 	c.report()
 	if err := errors.Join(c.errs...); err != nil || !c.again {

@@ -20,10 +20,10 @@ func TestLifeOfAPolicy(t *testing.T) {
 	f.settles()
 	f.shows("guard", "Ready", "True CurrentRevision Revision 6e65656473 decides.")
 	f.shows("guard", "Active", "True CurrentRevision Revision 6e65656473 decides.")
-	f.shows("guard", "Compiled", "True Compiled")
-	f.shows("guard", "ReadsGranted", "True ReadsGranted")
+	f.shows("guard", "Compiled", "True Compiled It compiles.")
+	f.shows("guard", "ReadsGranted", "True ReadsGranted It reads nothing of the cluster: spec.reads is empty.")
 	f.shows("guard", "Shipped", "True Shipped Release 1.0.0 is applied.")
-	f.shows("guard", "Edited", "False AsShipped")
+	f.shows("guard", "Edited", "False AsShipped All fields are as shipped.")
 	f.shows("guard", "TestsPassed", "")
 	f.shows("lib", "Active", "True CurrentRevision Policies that import this library decide with it.")
 	f.shows("lib", "ReadsGranted", "")
@@ -71,7 +71,7 @@ func TestLifeOfAPolicy(t *testing.T) {
 	f.patched("guard", `{"metadata":{"annotations":{"sallyport.dev/release":"reset"}}}`)
 	f.settles()
 	f.is("guard", "needs:x needs:y")
-	f.shows("guard", "Edited", "False AsShipped")
+	f.shows("guard", "Edited", "False AsShipped All fields are as shipped.")
 	f.tells(
 		"Normal Reset RegoPolicy/guard: All fields were given back to release 2.0.0.",
 		"Normal AsShipped RegoPolicy/guard: All fields are as shipped again.",
@@ -249,7 +249,7 @@ func TestChecked(t *testing.T) {
 	f.is("other", "b")
 	f.is("new", "")
 	f.shows("guard", "Shipped", "False CheckFailed Release 1.0.0 is not applied: guard/main.rego:1:1: BROKEN")
-	f.shows("guard", "Edited", "False AsShipped")
+	f.shows("guard", "Edited", "False AsShipped All fields are as shipped.")
 	f.tells(
 		"Warning CheckFailed ConfigMap/sallyport-policies: RegoPolicy guard: Release 1.0.0 is not applied: guard/main.rego:1:1: BROKEN",
 		"Warning CheckFailed ConfigMap/sallyport-policies: RegoPolicy new: Release 1.0.0 is not applied: new/main.rego:1:1: BROKEN",

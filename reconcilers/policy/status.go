@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,9 @@ func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, stat
 	before := policy.DeepCopy()
 	policy.Status.ObservedGeneration, policy.Status.ActiveRevision = policy.Generation, state.Active
 	r.judge(policy, state)
+	r.judgeTests(policy, state)
 	r.judgeShipment(policy)
+	judgeViolations(policy, state)
 	if equality.Semantic.DeepEqual(before.Status, policy.Status) {
 		return nil
 	}
@@ -73,6 +76,9 @@ func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, stat
 func (r *Reconciler) judge(policy *v1alpha1.RegoPolicy, state State) {
 	r.find(policy, v1alpha1.ConditionCompiled, state.Compiled)
 	r.find(policy, v1alpha1.ConditionReadsGranted, state.Reads)
+	if state.Registered != nil {
+		r.find(policy, v1alpha1.ConditionRegistered, *state.Registered)
+	}
 	active, is := activity(policy, state), metav1.ConditionFalse
 	switch active.Reason {
 	case v1alpha1.ReasonCurrentRevision, v1alpha1.ReasonLastGoodRevision:
@@ -112,8 +118,22 @@ func activity(policy *v1alpha1.RegoPolicy, state State) Finding {
 	if state.Compiled.Reason == v1alpha1.ReasonLibraryMissing {
 		reason = v1alpha1.ReasonLibraryMissing
 	}
-	return Finding{reason, fmt.Sprintf("Nothing decides: requests that it matches follow spec.onError, which is %s. See condition %s.",
-		policy.Spec.OnError, see)}
+	whose := "requests that it matches"
+	if state.Registered != nil && state.Registered.Reason == v1alpha1.ReasonNoGoodRevision {
+		whose = "requests for Sallyport's own kinds that it matches" // about others it is not asked
+	}
+	return Finding{reason, fmt.Sprintf("Nothing decides: %s follow spec.onError, which is %s. See condition %s.",
+		whose, policy.Spec.OnError, see)}
+}
+
+// judgeViolations shows what the last audit found. Until there is one by this process what is there stays.
+func judgeViolations(policy *v1alpha1.RegoPolicy, state State) {
+	switch {
+	case policy.Spec.BackgroundAudit != v1alpha1.AuditEnabled:
+		policy.Status.Violations = nil
+	case state.Violations != nil:
+		policy.Status.Violations = state.Violations
+	}
 }
 
 // judgeShipment shows what became of what the release ships, if that is known.
@@ -136,7 +156,7 @@ func (r *Reconciler) judgeShipment(policy *v1alpha1.RegoPolicy) {
 	case s.Reason == v1alpha1.ReasonNameTaken:
 		meta.RemoveStatusCondition(&policy.Status.Conditions, string(v1alpha1.ConditionEdited))
 	case s.shipped != nil:
-		edited := Finding{v1alpha1.ReasonAsShipped, ""}
+		edited := Finding{v1alpha1.ReasonAsShipped, "All fields are as shipped."}
 		status = metav1.ConditionFalse
 		if paths := shipping.Edited(policy, s.shipped); len(paths) > 0 {
 			status = metav1.ConditionTrue
@@ -154,12 +174,26 @@ func (r *Reconciler) find(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType,
 	case "":
 		meta.RemoveStatusCondition(&policy.Status.Conditions, string(t))
 	case v1alpha1.ReasonCompiled, v1alpha1.ReasonReadsGranted:
+		f.Message = cmp.Or(f.Message, well(policy, f.Reason))
+		r.set(policy, t, metav1.ConditionTrue, f)
+	case v1alpha1.ReasonRegistered:
 		r.set(policy, t, metav1.ConditionTrue, f)
 	case v1alpha1.ReasonReadsNotSynced:
 		r.set(policy, t, metav1.ConditionUnknown, f)
 	default:
 		r.set(policy, t, metav1.ConditionFalse, f)
 	}
+}
+
+// well says in a sentence that nothing is wrong.
+func well(policy *v1alpha1.RegoPolicy, reason v1alpha1.ConditionReason) string {
+	switch {
+	case reason == v1alpha1.ReasonCompiled:
+		return "It compiles."
+	case len(policy.Spec.Reads) == 0:
+		return "It reads nothing of the cluster: spec.reads is empty."
+	}
+	return "Every kind in spec.reads can be read."
 }
 
 func (r *Reconciler) set(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, status metav1.ConditionStatus, f Finding) {

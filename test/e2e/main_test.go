@@ -50,7 +50,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	if err := errors.Join(stack.sallyport.Remove(), stack.simulator.Close(), stack.plane.Stop()); err != nil {
+	if err := errors.Join(stack.sallyport.Remove(), stack.simulator.Close(), stack.plane.Stop(), replays(context.Background())); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -11,6 +11,7 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -25,6 +26,7 @@ func stampedByClient() object {
 		"requestedBy": object{"username": "mallory", "groups": []any{"system:masters"}}, "requestedAt": "2000-01-01T00:00:00.000000000Z",
 		"virtualMachineUID": "uid-of-another", "override": supersede + "; uid=; until=2026-11-20T11:00:00Z; drill",
 	})
+	o["metadata"].(object)["annotations"] = object{v1alpha1.AnnotationOverride: supersede + "; uid=; until=2026-11-20T10:30:00Z; ticket 42"}
 	return o
 }
 
@@ -103,7 +105,7 @@ func TestBrokenObjectsAreFilledIn(t *testing.T) {
 		return ""
 	})
 	c.log(t, n)
-	c.atLeast(t, n, map[string]float64{"patched": 0.5, "stamped at CREATE": 0.1, "stamped at UPDATE": 0.1, "without spec": 0.02})
+	c.atLeast(t, n, map[string]float64{"patched": 0.5, "stamped at CREATE": 0.1, "stamped at UPDATE": 0.1, "without spec": 0.02, "overriding": 0.02})
 }
 
 // patchedBy applies the patch of a response as the API server does.
@@ -154,6 +156,10 @@ func wrongStamps(request object, patched any, w *world, c *tally) string {
 		vm := w.find(aboutMachine(namespace, name), facts.Subject{})
 		if uid, ok := text(vm, "metadata", "uid"); ok && name != "" {
 			want["virtualMachineUID"] = uid
+		}
+		if override, ok := text(request, "object", "metadata", "annotations", v1alpha1.AnnotationOverride); ok && len(override) <= 1024 {
+			c.add("overriding")
+			want["override"] = override
 		}
 	} else {
 		c.add("stamped at UPDATE")

@@ -138,7 +138,7 @@ func sitesOf(root string, node any, path []any) []site {
 var weighty = []any{
 	"object", "spec", "type", "force", "virtualMachineName", "namespace", "metadata", "name", "uid", "status", "phase",
 	"activeOperation", "undoing", "origin", "id", "runPolicy", "deletionTimestamp",
-	"requestedBy", "requestedAt", "virtualMachineUID", "override", "labels", "finalizers",
+	"requestedBy", "requestedAt", "virtualMachineUID", "override", "labels", "annotations", "finalizers",
 }
 
 func isWeighty(s site) bool {

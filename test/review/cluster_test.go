@@ -43,8 +43,11 @@ func TestMain(m *testing.M) { install.Main(m) }
 // cluster is an API server that asks the policies.
 type cluster struct {
 	client.WithWatch
-	config *rest.Config
-	set    *catalog.Set
+	config   *rest.Config
+	set      *catalog.Set
+	objects  []v1alpha1.RegoPolicy // that the set was made of
+	recorder *webhooks.Recorder
+	records  bytes.Buffer // to be read when the recorder is closed
 }
 
 // live answers facts from the API server itself, so that the answer does not depend on how far a cache has come.
@@ -67,15 +70,17 @@ func (r liveReader) Read(ctx context.Context, q engine.Query) (engine.Answer, er
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	plane := env.Shared(t)
-	c := &cluster{config: plane.Config, set: policySet(t)}
+	c := &cluster{config: plane.Config}
+	c.set, c.objects = policySet(t)
 	var err error
 	if c.WithWatch, err = install.Client(plane.Config); err != nil {
 		t.Fatal(err)
 	}
-	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), nil, false)
-	t.Cleanup(func() { recorder.Close(time.Minute) })
+	c.recorder = webhooks.NewRecorder(prometheus.NewRegistry(), &c.records, false)
 	mux := http.NewServeMux()
-	webhooks.NewGate(c.set, live{facts.NewStore(nil, c.WithWatch)}, recorder, time.Now).Register(mux.Handle, logr.Discard())
+	store := facts.NewStore(nil, c.WithWatch)
+	store.Rehearse(tries(t)(c.stored))
+	webhooks.NewGate(c.set, live{store}, c.recorder, time.Now).Register(mux.Handle, logr.Discard())
 	server := httptest.NewTLSServer(mux)
 	t.Cleanup(server.Close)
 	c.register(t, server)
@@ -84,7 +89,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-func policySet(t *testing.T) *catalog.Set {
+func policySet(t *testing.T) (*catalog.Set, []v1alpha1.RegoPolicy) {
 	t.Helper()
 	objects, err := policies.Shipped()
 	if err != nil {
@@ -98,7 +103,7 @@ func policySet(t *testing.T) *catalog.Set {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return set
+	return set, objects
 }
 
 // register applies the configurations of the chart, for webhooks at a server of this process.

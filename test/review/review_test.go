@@ -127,6 +127,7 @@ func requests(t *testing.T, world []map[string]any) []request {
 	}
 	l.matrix()
 	l.others()
+	l.regoPolicies()
 	return l.all
 }
 
@@ -137,7 +138,7 @@ func (c *cluster) review(t *testing.T, r request, world []map[string]any) answer
 	for i, o := range world {
 		state[i] = reviewing.Document{Object: o, File: "state", Line: i}
 	}
-	reviewer, err := reviewing.New(reviewing.Options{Policies: c.set, State: state, Namespace: "default", Now: time.Now})
+	reviewer, err := reviewing.New(reviewing.Options{Policies: c.set, Stored: c.objects, Rehearse: tries(t), State: state, Namespace: "default", Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +171,7 @@ func TestReviewSaysWhatTheClusterAnswers(t *testing.T) {
 			r.object = c.withVersion(t, r)
 		}
 		t.Run(fmt.Sprintf("%03d %.80s", i, r.what), func(t *testing.T) {
-			world := append(c.dump(t), c.may(t, r.user, "override", "regopolicies", "locks"))
+			world := append(c.dump(t), c.answers(t, r.user)...)
 			said := c.review(t, r, world)
 			answered := c.send(t, r)
 			counted[outcome(answered)]++
@@ -183,6 +184,7 @@ func TestReviewSaysWhatTheClusterAnswers(t *testing.T) {
 		})
 	}
 	t.Logf("the cluster answered: %v", counted)
+	t.Run("replay", c.replays)
 	for _, wanted := range []string{"admitted", "schema", "policy", "server"} {
 		if counted[wanted] < 5 {
 			t.Errorf("of what comes of a request, %s is hardly among the answers: %v", wanted, counted)
@@ -192,6 +194,7 @@ func TestReviewSaysWhatTheClusterAnswers(t *testing.T) {
 		"OperationInProgress", "VirtualMachineNotFound", "VirtualMachineTerminating", "RunPolicyForbids", "PhaseForbids",
 		"VSphereServerNotFound", "NamespaceNotAllowed", "AdoptionNotAllowed", "InventoryPathMalformed", "FolderNotAllowed",
 		"Locked", "InputNotUnderstood",
+		"CompileFailed", "ContractBroken", "ParametersInvalid", "TestsFailed", "TestsMissing", "Weakened", "Deleted",
 	} {
 		if !reasons[reason] {
 			t.Errorf("nothing was refused with %s", reason)

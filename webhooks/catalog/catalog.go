@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,15 +81,15 @@ func (c *Catalog) libraryState(object *v1alpha1.RegoPolicy, all shelf) State {
 	l := all[slices.IndexFunc(all, func(l *library) bool { return l.object == object })]
 	b := all.imports(object, l.outlines)
 	done := c.compile(&Revision{Policy: bare(object), Libraries: b.libraries})
-	state.Err, state.Problem = done.err, done.problem
+	state.Text, state.Err, state.Problem = done.text(), done.err, done.problem
 	var conflict *conflictError
 	switch {
 	case errors.As(l.refused, &conflict):
 		state.Err, state.Problem = l.refused, LibraryConflict
 	case done.err == nil && l.refused != nil:
 		state.Err, state.Problem = l.refused, ContractBroken
-	case done.err != nil && b.missing:
-		state.Problem = LibraryMissing
+	case done.err != nil && len(b.missing) > 0:
+		state.Problem, state.Lacking = LibraryMissing, b.missing
 	}
 	return state
 }
@@ -100,6 +101,8 @@ type compilation struct {
 	err     error
 	problem Problem
 }
+
+func (c *compilation) text() string { return hex.EncodeToString(c.key[:8]) }
 
 // compile gives the policy of a revision, from memory if it was compiled before.
 func (c *Catalog) compile(r *Revision) *compilation {
@@ -127,8 +130,13 @@ func (c *Catalog) compile(r *Revision) *compilation {
 
 func problemOf(err error) Problem {
 	var all engine.CompileErrors
-	if errors.As(err, &all) && !slices.ContainsFunc(all, func(e engine.CompileError) bool { return !e.Contract }) {
+	switch {
+	case !errors.As(err, &all):
+		return CompileFailed
+	case !slices.ContainsFunc(all, func(e engine.CompileError) bool { return !e.Contract }):
 		return ContractBroken
+	case !slices.ContainsFunc(all, func(e engine.CompileError) bool { return !e.Parameters }):
+		return ParametersInvalid
 	}
 	return CompileFailed
 }

@@ -81,7 +81,7 @@ func (l *library) conflict(older *library) error {
 // bundle is what a RegoPolicy is to be compiled with.
 type bundle struct {
 	libraries []v1alpha1.RegoPolicy // by name, with the modules that are reached
-	missing   bool                  // it refers to libraries that are not there
+	missing   []string              // what it refers to in libraries that are not there
 }
 
 // imports picks what an object's modules reach, directly or through other libraries. Modules that do not parse come along if
@@ -103,17 +103,26 @@ func (s shelf) imports(object *v1alpha1.RegoPolicy, outlines []*engine.Outline) 
 	for o := range reached {
 		present = append(present, o)
 	}
-	lacks := func(pkg string) bool {
-		return slices.ContainsFunc(present, func(o *engine.Outline) bool { return o.Unresolved(pkg, present) })
+	lacking := func(pkg string) (all []string) {
+		for _, o := range present {
+			all = append(all, o.Unresolved(pkg, present)...)
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
 	}
-	b := bundle{missing: lacks(libraryRoot) && len(own) == len(outlines)}
+	var b bundle
+	if len(own) == len(outlines) {
+		b.missing = lacking(libraryRoot)
+	}
 	for _, l := range s.others(object) {
-		wanted := lacks(l.object.Spec.Package)
+		wanted := len(lacking(l.object.Spec.Package)) > 0
 		var modules []v1alpha1.PolicyModule
 		for i, o := range l.outlines {
 			if o == nil && wanted || o != nil && reached[o] {
 				modules = append(modules, l.object.Spec.Modules[i])
-				b.missing = b.missing && o != nil
+				if o == nil {
+					b.missing = nil
+				}
 			}
 		}
 		if len(modules) > 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,28 +51,61 @@ type resourceIndex map[resourceKey][]entry
 // Selected is a policy that a request meets, or that cannot tell whether it does.
 type Selected struct {
 	*Policy
+	// Mode in which the policy judges this request, as its namespace has it.
+	Mode v1alpha1.PolicyMode
 	// Err is set if the policy is broken, or if the namespace's labels could not be read: the policy follows its onError,
-	// because "no match" would be a silent allow.
+	// because "no match" would be a silent allow. The mode is then the strictest of those that it may be.
 	Err error
 }
 
 // Select gives the policies that the request meets, in the order of their names. The reader is asked for the labels of
-// the request's namespace if a policy selects by them.
+// the request's namespace, once, if a policy selects by them.
 func (s *Set) Select(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) []Selected {
+	home := sync.OnceValues(func() (labels.Set, error) { return labelsOfNamespace(ctx, request, reader) })
 	var selected []Selected
 	for _, p := range s.candidates(request) {
-		met, err := p.meets(ctx, request, reader)
-		if p.err != nil && (Repairs(request) || !met && err == nil) {
+		met, err := p.meets(request, home)
+		if p.err != nil && Repairs(request) || !met && err == nil {
 			continue
 		}
-		if p.err != nil {
+		mode, unread := p.modeFor(request, home)
+		switch {
+		case p.err != nil:
 			err = p.err
+		case err == nil:
+			err = unread
 		}
-		if met || err != nil {
-			selected = append(selected, Selected{Policy: p, Err: err})
-		}
+		selected = append(selected, Selected{Policy: p, Mode: mode, Err: err})
 	}
 	return selected
+}
+
+// labelsOf gives the labels of a request's namespace.
+type labelsOf func() (labels.Set, error)
+
+func labelsOfNamespace(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) (labels.Set, error) {
+	if request.Operation == admissionv1.Create && request.Resource.Group == "" && request.Resource.Resource == "namespaces" {
+		var namespace metav1.PartialObjectMetadata // which is nowhere to be read yet
+		if err := json.Unmarshal(request.Object.Raw, &namespace); err != nil {
+			return nil, fmt.Errorf("reading the labels of the new namespace %s: %w", request.Namespace, err)
+		}
+		return namespace.Labels, nil
+	}
+	q := engine.Query{Fact: "namespace", APIVersion: "v1", Kind: "Namespace", Name: request.Namespace}
+	answer, err := reader.Read(ctx, q)
+	if err == nil && answer.Value.IsNull() && !answer.Live { // a new namespace may not have reached the cache
+		q.Live = true
+		answer, err = reader.Read(ctx, q)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the labels of namespace %s: %w", request.Namespace, err)
+	}
+	var set labels.Set
+	text, err := json.Marshal(answer.Value.Get("metadata").Get("labels"))
+	if err == nil {
+		err = json.Unmarshal(text, &set)
+	}
+	return set, err
 }
 
 // Repairs tells whether the request is one by which policies can be repaired, or deleted.
@@ -80,14 +114,14 @@ func Repairs(request *admissionv1.AdmissionRequest) bool {
 }
 
 // meets tells whether the request meets every match of the policy. What needs to be read comes last.
-func (p *Policy) meets(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) (bool, error) {
+func (p *Policy) meets(request *admissionv1.AdmissionRequest, home labelsOf) (bool, error) {
 	for i, m := range p.match {
 		if m.excluded(request) || i > 0 && !m.covers(request) {
 			return false, nil
 		}
 	}
 	for _, m := range p.match {
-		if met, err := m.namespace(ctx, request, reader); !met || err != nil {
+		if met, err := m.namespace(request, home); !met || err != nil {
 			return false, err
 		}
 	}
@@ -144,21 +178,31 @@ func newMatcher(match *v1alpha1.PolicyMatch) (matcher, error) {
 	if match.NamespaceSelector == nil {
 		return m, nil
 	}
+	var err error
+	if m.namespaces, err = newSelector(match.NamespaceSelector); err != nil {
+		return m, fmt.Errorf("namespaceSelector: %w", err)
+	}
+	return m, nil
+}
+
+// newSelector gives nil for one that selects everything. Beside an error it gives the selector without those of its requirements
+// that cannot be used, which selects more.
+func newSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 	var requirements labels.Requirements
 	var errs []error
-	for _, one := range requirementsOf(match.NamespaceSelector) {
+	for _, one := range requirementsOf(s) {
 		selector, err := metav1.LabelSelectorAsSelector(one)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("namespaceSelector: %w", err))
+			errs = append(errs, err)
 			continue
 		}
 		readable, _ := selector.Requirements()
 		requirements = append(requirements, readable...)
 	}
-	if len(requirements) > 0 {
-		m.namespaces = labels.NewSelector().Add(requirements...)
+	if len(requirements) == 0 {
+		return nil, errors.Join(errs...)
 	}
-	return m, errors.Join(errs...)
+	return labels.NewSelector().Add(requirements...), errors.Join(errs...)
 }
 
 // requirementsOf takes a selector apart.
@@ -191,23 +235,10 @@ func (m matcher) excluded(request *admissionv1.AdmissionRequest) bool {
 }
 
 // namespace tells whether the request's namespace has the labels. Cluster-scoped objects are judged whatever it says.
-func (m matcher) namespace(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) (bool, error) {
+func (m matcher) namespace(request *admissionv1.AdmissionRequest, home labelsOf) (bool, error) {
 	if m.namespaces == nil || request.Namespace == "" {
 		return true, nil
 	}
-	q := engine.Query{Fact: "namespace", APIVersion: "v1", Kind: "Namespace", Name: request.Namespace}
-	answer, err := reader.Read(ctx, q)
-	if err == nil && answer.Value.IsNull() && !answer.Live { // a new namespace may not have reached the cache
-		q.Live = true
-		answer, err = reader.Read(ctx, q)
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading the labels of namespace %s: %w", request.Namespace, err)
-	}
-	var set labels.Set
-	text, err := json.Marshal(answer.Value.Get("metadata").Get("labels"))
-	if err == nil {
-		err = json.Unmarshal(text, &set)
-	}
+	set, err := home()
 	return err == nil && m.namespaces.Matches(set), err
 }

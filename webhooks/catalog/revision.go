@@ -85,6 +85,8 @@ const (
 	CompileFailed Problem = "CompileFailed"
 	// ContractBroken: it compiles but does not keep to the contract between policies and Sallyport.
 	ContractBroken Problem = "ContractBroken"
+	// ParametersInvalid: its parameters are not what its schema or its rule valid_parameters wants, or the schema is none.
+	ParametersInvalid Problem = "ParametersInvalid"
 	// LibraryMissing: it imports a library that is not there.
 	LibraryMissing Problem = "LibraryMissing"
 	// LibraryConflict: it is a library whose names an older library has already.
@@ -102,7 +104,7 @@ const (
 // OfText tells whether the problem is with what the object says, and not with the cluster that it is in.
 func (p Problem) OfText() bool {
 	switch p {
-	case CompileFailed, ContractBroken, LibraryMissing, LibraryConflict:
+	case CompileFailed, ContractBroken, ParametersInvalid, LibraryMissing, LibraryConflict:
 		return true
 	}
 	return false
@@ -133,6 +135,10 @@ type State struct {
 	Err     error
 	Problem Problem
 	Missing []Grant
+	// Lacking is what it refers to in libraries that are not there, dotted, after [LibraryMissing].
+	Lacking []string
+	// Text identifies what the present object was compiled from: its modules, parameters and libraries, without its tests.
+	Text string
 	// Active is what decides. If it is nil nothing does: requests that the policy matches follow its onError, unless its caches
 	// are only being filled.
 	Active *Revision

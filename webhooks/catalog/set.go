@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
@@ -25,18 +27,25 @@ var inputSchema []byte
 // Policy is a RegoPolicy as it takes part in decisions: compiled, or known to be broken.
 type Policy struct {
 	*engine.Policy // nil if it is broken
-	// Mode and OnError as they are to be applied, defaults filled in.
-	Mode    v1alpha1.PolicyMode
-	OnError v1alpha1.PolicyErrorAction
+	// Mode is that of cluster-scoped requests, and of all whose namespace no entry of spec.namespaceModes selects: see
+	// [Selected]. It, OnError and Override are as they are to be applied, defaults filled in.
+	Mode     v1alpha1.PolicyMode
+	OnError  v1alpha1.PolicyErrorAction
+	Override v1alpha1.PolicyOverride
 
-	name  string
-	match []matcher // a request must meet all; the first has every resource that can be met
-	reads []engine.Read
-	err   *engine.Error // why it is broken
+	name    string
+	uid     types.UID
+	match   []matcher // a request must meet all; the first has every resource that can be met
+	regimes []regime  // the loosest of them counts
+	reads   []engine.Read
+	err     *engine.Error // why it is broken
 }
 
 // Name of the RegoPolicy.
 func (p *Policy) Name() string { return p.name }
+
+// UID of the RegoPolicy; "" if it is none of a cluster.
+func (p *Policy) UID() types.UID { return p.uid }
 
 // Revision identifies what the policy was compiled from; "" if it is broken.
 func (p *Policy) Revision() string {
@@ -100,15 +109,23 @@ func (s *Set) Reads() []engine.Read { return slices.Clone(s.reads) }
 // Hash tells sets apart that decide differently: by which revisions decide about what, and how they are enforced. Replicas
 // with the same hash decide the same.
 func (s *Set) Hash() string {
+	type modes struct {
+		Mode       v1alpha1.PolicyMode
+		Namespaces []v1alpha1.NamespaceMode
+	}
 	type part struct {
 		Name, Revision string
-		Mode           v1alpha1.PolicyMode
+		Modes          []modes
 		OnError        v1alpha1.PolicyErrorAction
+		Override       v1alpha1.PolicyOverride
 		Match          []*v1alpha1.PolicyMatch
 	}
 	parts := make([]part, len(s.policies))
 	for i, p := range s.policies {
-		parts[i] = part{Name: p.name, Revision: p.Revision(), Mode: p.Mode, OnError: p.OnError}
+		parts[i] = part{Name: p.name, Revision: p.Revision(), OnError: p.OnError, Override: p.Override}
+		for _, r := range p.regimes {
+			parts[i].Modes = append(parts[i].Modes, modes{r.mode, r.spec})
+		}
 		for _, m := range p.match {
 			parts[i].Match = append(parts[i].Match, m.PolicyMatch)
 		}
@@ -137,7 +154,9 @@ type Source struct {
 	engine.Source
 	// Library tells modules for other policies from a policy.
 	Library bool
-	object  *v1alpha1.RegoPolicy
+	// ParametersSchema is what the parameters must conform to; empty means nothing in particular.
+	ParametersSchema []byte
+	object           *v1alpha1.RegoPolicy
 }
 
 // Sources puts RegoPolicies into the engine's terms; each gets all libraries to choose from.
@@ -183,6 +202,9 @@ func sourceOf(object *v1alpha1.RegoPolicy, libraries []engine.Module) Source {
 	if spec.Parameters != nil {
 		s.Parameters = spec.Parameters.Raw
 	}
+	if spec.ParametersSchema != nil {
+		s.ParametersSchema = spec.ParametersSchema.Raw
+	}
 	return s
 }
 
@@ -199,10 +221,19 @@ func (s Source) Check() error {
 	if _, err := s.compile(); err != nil || s.Library {
 		return err
 	}
-	if _, err := newMatcher(s.object.Spec.Match); err != nil {
-		return fmt.Errorf("policy %s: spec.match: %w", s.Name, err)
+	if err := CheckMatch(&s.object.Spec); err != nil {
+		return fmt.Errorf("policy %s: %w", s.Name, err)
 	}
 	return nil
+}
+
+// CheckMatch tells whether a policy can be asked as its spec says: in spec.match and spec.namespaceModes.
+func CheckMatch(spec *v1alpha1.RegoPolicySpec) error {
+	if _, err := newMatcher(spec.Match); err != nil {
+		return fmt.Errorf("spec.match: %w", err)
+	}
+	_, err := newRegime(spec)
+	return err
 }
 
 // compile gives the policy; of a library it gives none.
@@ -215,6 +246,11 @@ func (s Source) compile() (policy *engine.Policy, err error) {
 		return nil, nil
 	}
 	policy, err = engine.Compile(s.Source)
+	if err == nil || problemOf(err) == ParametersInvalid {
+		if wrong := s.conforms(); wrong != nil { // it names the field, which the policy's own rule does not
+			return nil, fmt.Errorf("the parameters of policy %s are not valid:\n%w", s.Name, wrong)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("policy %s does not compile:\n%w", s.Name, err)
 	}

@@ -29,13 +29,14 @@ func (c *Catalog) settle(ctx context.Context, object *v1alpha1.RegoPolicy, libra
 	current := &edition{revision: Revision{Policy: bare(object), Libraries: b.libraries}}
 	current.compilation = c.compile(&current.revision)
 	v := settled{state: stateOf(object)}
+	v.state.Text = current.text()
 	policy, lack := c.try(ctx, current, nil)
 	if lack == nil {
 		v.decides(current, policy)
 		return v
 	}
-	if b.missing && lack.Problem == CompileFailed {
-		lack.Problem = LibraryMissing
+	if len(b.missing) > 0 && lack.Problem == CompileFailed {
+		lack.Problem, v.state.Lacking = LibraryMissing, b.missing
 	}
 	v.state.Err, v.state.Problem, v.state.Missing = lack.Err, lack.Problem, lack.Missing
 	for _, older := range c.older(object, good) {
@@ -98,8 +99,10 @@ func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPol
 	if err != nil {
 		return nil, &Lack{Problem: CompileFailed, Err: fmt.Errorf("policy %s: spec.match: %w", object.Name, err)}
 	}
-	p := &Policy{Policy: e.policy, name: object.Name, match: []matcher{match}}
-	p.Mode, p.OnError = enforcement(&object.Spec)
+	p := &Policy{Policy: e.policy, name: object.Name, uid: object.UID, match: []matcher{match}}
+	if err := p.enforce(&object.Spec); err != nil {
+		return nil, &Lack{Problem: CompileFailed, Err: fmt.Errorf("policy %s: %w", object.Name, err)}
+	}
 	p.reads = e.policy.Reads()
 	if instead != nil {
 		p.loosen(&instead.Spec)
@@ -121,21 +124,24 @@ func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPol
 var namespaceRead = engine.Read{APIVersion: "v1", Kind: "Namespace"}
 
 func (p *Policy) byNamespace() bool {
-	return slices.ContainsFunc(p.match, func(m matcher) bool { return m.namespaces != nil })
+	return slices.ContainsFunc(p.match, func(m matcher) bool { return m.namespaces != nil }) || slices.ContainsFunc(p.regimes, regime.byLabels)
 }
 
 // broken is what an object is in the set of which nothing can be asked.
 func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
-	p := &Policy{name: object.Name, err: &engine.Error{
+	relief := fmt.Sprintf("set its spec.mode to %s", v1alpha1.ModeAudit)
+	if len(object.Spec.NamespaceModes) > 0 {
+		relief += " and take out its spec.namespaceModes"
+	}
+	p := &Policy{name: object.Name, uid: object.UID, err: &engine.Error{
 		Cause: engine.FactUnavailable,
-		Err: fmt.Errorf("%w; repair RegoPolicy %s, or set its spec.mode to %s to let requests pass",
-			brief(lack.Err), object.Name, v1alpha1.ModeAudit),
+		Err:   fmt.Errorf("%w; repair RegoPolicy %s, or %s to let requests pass", brief(lack.Err), object.Name, relief),
 	}}
 	if lack.Problem.OfText() {
 		p.err.Cause = engine.CompileFailed
 	}
-	p.Mode, p.OnError = enforcement(&object.Spec)
-	match, _ := newMatcher(object.Spec.Match) // what of it can be used
+	_ = p.enforce(&object.Spec) // what of it can be used
+	match, _ := newMatcher(object.Spec.Match)
 	p.match = []matcher{match}
 	p.reads = sourceOf(object, nil).Reads
 	return p
@@ -151,34 +157,5 @@ func brief(err error) error {
 		return fmt.Errorf("it does not compile: %w", all[0])
 	default:
 		return fmt.Errorf("it does not compile: %w (and %d more)", all[0], len(all)-1)
-	}
-}
-
-// enforcement gives the mode and what happens on errors, as the API would default them.
-func enforcement(spec *v1alpha1.RegoPolicySpec) (v1alpha1.PolicyMode, v1alpha1.PolicyErrorAction) {
-	mode, onError := spec.Mode, spec.OnError
-	if mode == "" {
-		mode = v1alpha1.ModeEnforce
-	}
-	if onError == "" {
-		onError = v1alpha1.OnErrorDeny
-	}
-	return mode, onError
-}
-
-// leniency orders modes by how much they let pass.
-var leniency = []v1alpha1.PolicyMode{v1alpha1.ModeEnforce, v1alpha1.ModeWarn, v1alpha1.ModeAudit}
-
-// loosen has the policy let pass, too, what another spec of it lets pass.
-func (p *Policy) loosen(by *v1alpha1.RegoPolicySpec) {
-	mode, onError := enforcement(by)
-	if slices.Index(leniency, mode) > slices.Index(leniency, p.Mode) {
-		p.Mode = mode
-	}
-	if onError == v1alpha1.OnErrorAllow {
-		p.OnError = onError
-	}
-	if match, _ := newMatcher(by.Match); match.PolicyMatch != nil {
-		p.match = append(p.match, match)
 	}
 }

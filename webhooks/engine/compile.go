@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,14 +24,23 @@ type Policy struct {
 	reads    []Read
 	facts    []string
 	rules    []outcomeRule
+	pkg      ast.Ref // that the outcome rules are in
 
-	compiler *ast.Compiler
-	store    storage.Store
-	txn      storage.Transaction // one read transaction for good: nothing ever writes to this store
-	ask      ast.Body            // what facts are wanted; nil without facts
-	judge    map[endpoint]ast.Body
+	compiler  *ast.Compiler
+	store     storage.Store
+	txn       storage.Transaction  // one read transaction for good: nothing ever writes to this store
+	ask       ast.Body             // what facts are wanted; nil without facts
+	templates map[string]*ast.Term // the same without evaluation; nil if that cannot be
+	judges    map[endpoint]ast.Body
+	outcome   ast.Body // nil without outcome
 
-	stuck atomic.Int64 // evaluations that overran their deadline and still run
+	input   *portion // what anything in the policy reads of the input
+	silence *portion // what decides of the request whether deny and warn have anything to say; nil if more than that decides it
+	memory  memory
+
+	decided    atomic.Int64 // how many decisions were made
+	mistrusted atomic.Bool  // a check has shown that a fast way is wrong
+	stuck      atomic.Int64 // evaluations that overran their deadline and still run
 }
 
 // Name of the policy.
@@ -43,14 +53,14 @@ func (p *Policy) Revision() string { return p.revision }
 func (p *Policy) Reads() []Read { return slices.Clone(p.reads) }
 
 // Validates tells whether the policy has anything to say on the validating endpoint.
-func (p *Policy) Validates() bool { return p.judge[admit] != nil }
+func (p *Policy) Validates() bool { return p.judges[admit] != nil }
 
 // Mutates tells whether the policy has patch rules.
-func (p *Policy) Mutates() bool { return p.judge[mutate] != nil }
+func (p *Policy) Mutates() bool { return p.judges[mutate] != nil }
 
 // Compile makes a policy out of its source. The error is [CompileErrors]: all that is wrong, with file, line and column.
 func Compile(src Source) (*Policy, error) {
-	modules, libraries, err := assemble(src)
+	modules, libraries, compiled, err := assemble(src)
 	if err != nil {
 		return nil, err
 	}
@@ -63,15 +73,15 @@ func Compile(src Source) (*Policy, error) {
 		return nil, err
 	}
 	p := &Policy{
-		name: src.Name, timeout: src.Timeout, reads: src.Reads, facts: rules.facts,
-		revision: revision(src, libraries), judge: map[endpoint]ast.Body{},
-	}
-	if err := p.link(rules, modules, libraries); err != nil {
-		return nil, err
+		name: src.Name, timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
+		revision: revision(src, libraries), judges: map[endpoint]ast.Body{},
 	}
 	p.store = inmem.NewFromObjectWithOpts(map[string]any{"parameters": parameters},
 		inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true))
 	if p.txn, err = p.store.NewTransaction(context.Background()); err != nil {
+		return nil, err
+	}
+	if err := p.link(rules, modules, p.withConstants(compiled, slices.Concat(modules, libraries))); err != nil {
 		return nil, err
 	}
 	return p, p.checkParameters(rules)
@@ -96,6 +106,9 @@ func (p *Policy) checkParameters(c *contract) error {
 	case len(found) == 0:
 		errs.add(c.parameters.Location, "spec.parameters are not valid: %s", description(c.parameters))
 	}
+	for i := range errs {
+		errs[i].Parameters = true
+	}
 	return errs.orNil()
 }
 
@@ -106,7 +119,7 @@ const parametersTimeout = 10 * time.Second
 // CheckLibrary checks modules that policies import: strict compilation, and that they read neither input nor parameters.
 // The error is [CompileErrors].
 func CheckLibrary(src Source) error {
-	modules, _, err := assemble(src)
+	modules, _, _, err := assemble(src)
 	if err != nil {
 		return err
 	}
@@ -122,26 +135,27 @@ func CheckLibrary(src Source) error {
 
 // assemble parses modules, picks the libraries they import and compiles both strictly. A library that is broken is told only
 // to those who need it.
-func assemble(src Source) (modules, libraries []*ast.Module, err error) {
+func assemble(src Source) (modules, libraries []*ast.Module, compiled *ast.Compiler, err error) {
 	modules, errs := parse(src.Modules)
 	if len(errs) > 0 {
-		return nil, nil, errs
+		return nil, nil, nil, errs
 	}
 	pool, broken := parse(src.Libraries)
 	libraries = imported(modules, pool)
 	if errs = unresolved(modules, libraries); len(errs) > 0 {
-		return nil, nil, append(errs, broken...)
+		return nil, nil, nil, append(errs, broken...)
 	}
-	return modules, libraries, compileStrict(slices.Concat(modules, libraries), src.Schema)
+	compiled, err = compileStrict(slices.Concat(modules, libraries), src.Schema)
+	return modules, libraries, compiled, err
 }
 
 // compileStrict compiles what the author wrote and nothing else, so that strict mode speaks only of the author's text.
-func compileStrict(modules []*ast.Module, schema []byte) error {
+func compileStrict(modules []*ast.Module, schema []byte) (*ast.Compiler, error) {
 	compiler := newCompiler().WithStrict(true)
 	if len(schema) > 0 {
 		var decoded any
 		if err := json.Unmarshal(schema, &decoded); err != nil {
-			return fmt.Errorf("reading the schema of input: %w", err)
+			return nil, fmt.Errorf("reading the schema of input: %w", err)
 		}
 		schemas := ast.NewSchemaSet()
 		schemas.Put(ast.SchemaRootRef, decoded)
@@ -150,21 +164,21 @@ func compileStrict(modules []*ast.Module, schema []byte) error {
 	compiler.Compile(byName(modules))
 	var errs CompileErrors
 	if errs.addOPA(compiler.Errors); len(errs) > 0 {
-		return errs
+		return nil, errs
 	}
-	return unknownRules(compiler).orNil()
+	return compiler, unknownRules(compiler).orNil()
 }
 
-// link compiles the modules together with their witnesses and prepares the queries.
-func (p *Policy) link(c *contract, modules, libraries []*ast.Module) error {
-	all := byName(slices.Concat(modules, libraries))
+// link compiles all modules together with the witnesses of the policy's own, and prepares the queries.
+func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
+	linked := byName(all)
 	made, rules := witnesses(c.pkg, modules)
 	for name, m := range made {
-		all[name] = m
+		linked[name] = m
 	}
 	p.rules = rules
 	p.compiler = newCompiler()
-	if p.compiler.Compile(all); p.compiler.Failed() {
+	if p.compiler.Compile(linked); p.compiler.Failed() {
 		var errs CompileErrors
 		errs.addOPA(p.compiler.Errors)
 		return errs
@@ -174,21 +188,39 @@ func (p *Policy) link(c *contract, modules, libraries []*ast.Module) error {
 		if p.ask, err = p.query(fmt.Sprintf("facts = [x | x = %v.facts]", c.pkg)); err != nil {
 			return err
 		}
+		p.templates = templates(c.pkg, modules)
 	}
 	for _, e := range []endpoint{admit, mutate} {
 		speaks := slices.ContainsFunc(rules, func(r outcomeRule) bool { return endpointOf(r.name) == e })
 		if !speaks && (e == mutate || !c.has[ruleOutcome]) {
 			continue
 		}
-		q := fmt.Sprintf("%v.valid_input = true; outcome = [x | x = %v.outcome]", c.pkg, c.pkg)
+		q := fmt.Sprintf("%v.valid_input = true", c.pkg)
 		if speaks {
-			q += fmt.Sprintf("; fires = %v.%s; yields = %v.%s", c.pkg, e.fires(), c.pkg, e.yields())
+			q += fmt.Sprintf("; yields = %v.%s", c.pkg, e.yields())
 		}
-		if p.judge[e], err = p.query(q); err != nil {
+		if p.judges[e], err = p.query(q); err != nil {
 			return err
 		}
 	}
-	return nil
+	if c.has[ruleOutcome] {
+		p.outcome, err = p.query(fmt.Sprintf("outcome = [x | x = %v.outcome]", c.pkg))
+	}
+	p.followInput(c.pkg)
+	return err
+}
+
+// followInput finds out what the policy reads of its input.
+func (p *Policy) followInput(pkg ast.Ref) {
+	rule := func(name string) ast.Ref { return pkg.Append(ast.StringTerm(name)) }
+	p.input = follow(p.compiler, rule(ruleFacts), rule(ruleValid), rule(admit.yields()), rule(mutate.yields()), rule(ruleOutcome))
+	read := follow(p.compiler, rule(ruleValid), rule(admit.fires()))
+	if request := read.members["request"]; !read.all && read.every == nil && read.members["now"] == nil {
+		p.silence = cmp.Or(request, &portion{})
+		if p.silence.all {
+			p.silence = nil
+		}
+	}
 }
 
 // query compiles a query of our own making. It fails where the policy makes it impossible, as with a valid_input that can
@@ -227,7 +259,7 @@ func parseParameters(src Source) (map[string]any, error) {
 			err = fmt.Errorf("not an object")
 		}
 	}
-	return nil, CompileErrors{{File: src.Name, Message: fmt.Sprintf("spec.parameters: %v", err)}}
+	return nil, CompileErrors{{File: src.Name, Message: fmt.Sprintf("spec.parameters: %v", err), Parameters: true}}
 }
 
 func revision(src Source, libraries []*ast.Module) string {

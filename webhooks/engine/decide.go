@@ -17,6 +17,11 @@ type Input struct {
 	Request Value
 	// Now is the time of the decision; the policy sees it in UTC with nine digits of a second.
 	Now time.Time
+	// Checked hears, if it is set, whether the fast way to decide gave what evaluating the whole input gives. Few decisions are
+	// checked so.
+	Checked func(policy string, same bool)
+	// VerdictOnly leaves out the outcome, for who does not act on it.
+	VerdictOnly bool
 }
 
 // TimeFormat is how policies see Input.Now: RFC 3339 in UTC, always with nine digits, so that texts sort as times do.
@@ -52,7 +57,8 @@ func (p *Policy) decide(ctx context.Context, e endpoint, in Input, r Reader) (*D
 	if err != nil {
 		return nil, err
 	}
-	return p.judgeOn(ctx, e, in, facts)
+	decision, err := p.judge(ctx, e, in, facts)
+	return decision, on(facts, err)
 }
 
 // confirm decides again on live facts. If that cannot be done the denial stands.
@@ -60,7 +66,7 @@ func (p *Policy) confirm(ctx context.Context, in Input, r Reader, denial *Decisi
 	live, err := refresh(ctx, denial.Facts, r)
 	var second *Decision
 	if err == nil {
-		second, err = p.judgeOn(ctx, admit, in, live)
+		second, err = p.judgeOn(ctx, admit, in, live, p.portion())
 	}
 	switch {
 	case err != nil:
@@ -86,22 +92,33 @@ func (p *Policy) gather(ctx context.Context, in Input, r Reader) (map[string]Fac
 	if p.ask == nil {
 		return nil, nil
 	}
-	result, err := p.evaluate(ctx, p.ask, in.term(nil))
+	wanted, err := p.wanted(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := p.decodeFacts(wanted)
+	if err != nil {
+		return nil, err
+	}
+	return facts, answer(ctx, facts, r, func(q *Query) bool { return true })
+}
+
+// wanted gives the facts document.
+func (p *Policy) wanted(ctx context.Context, in Input) (*ast.Term, error) {
+	if p.templates != nil {
+		return fillAll(p.templates, in.Request), p.cutOffNow()
+	}
+	result, err := p.evaluate(ctx, p.ask, p.portion().of(in.document(nil)))
 	if err != nil {
 		return nil, err
 	}
 	if len(result) != 1 {
 		return nil, errorf(EvaluationFailed, "facts gave %d results", len(result))
 	}
-	document := only(result[0]["facts"])
-	if document == nil { // no fact is defined
-		document = ast.ObjectTerm()
+	if document := only(result[0]["facts"]); document != nil {
+		return document, nil
 	}
-	facts, err := p.decodeFacts(document)
-	if err != nil {
-		return nil, err
-	}
-	return facts, answer(ctx, facts, r, func(q *Query) bool { return true })
+	return ast.ObjectTerm(), nil // no fact is defined
 }
 
 // refresh reads again, live, what came from a cache; the rest is kept.
@@ -144,51 +161,49 @@ func fromCache(facts map[string]Fact) bool {
 	return false
 }
 
-// judgeOn evaluates valid_input and then the rules of one endpoint.
-func (p *Policy) judgeOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
-	query := p.judge[e]
+// judgeOn evaluates valid_input and then the rules of one endpoint, on a portion of the input.
+func (p *Policy) judgeOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact, read *portion) (*Decision, error) {
+	query := p.judges[e]
 	if query == nil {
 		return &Decision{Facts: facts}, nil
 	}
-	result, err := p.evaluate(ctx, query, in.term(facts))
+	input := read.of(in.document(facts))
+	result, err := p.evaluate(ctx, query, input)
 	if err != nil {
 		return nil, err
 	}
 	if len(result) == 0 {
 		return nil, errorf(InputNotUnderstood, "valid_input does not hold for this request, its facts and the policy's parameters")
 	}
-	fires, yields := set(result[0]["fires"]), set(result[0]["yields"])
-	decision, err := p.read(fires, yields)
+	decision, err := p.decision(set(result[0]["yields"]))
 	if err != nil {
 		return nil, err
 	}
 	decision.Facts = facts
-	decision.Outcome = Value{only(result[0]["outcome"])}
-	return decision, nil
+	if e == admit && !in.VerdictOnly {
+		decision.Outcome, err = p.act(ctx, input)
+	}
+	return decision, err
 }
 
-// term builds the input document: request, now and, once they are known, facts.
-func (in Input) term(facts map[string]Fact) *ast.Term {
-	members := [][2]*ast.Term{
-		{ast.StringTerm("request"), in.Request.orNull()},
-		{ast.StringTerm("now"), ast.StringTerm(in.Now.UTC().Format(TimeFormat))},
+// act gives what reconcilers act on.
+func (p *Policy) act(ctx context.Context, input *ast.Term) (Value, error) {
+	if p.outcome == nil {
+		return Value{}, nil
 	}
-	if facts != nil {
-		answers := make([][2]*ast.Term, 0, len(facts))
-		for name, f := range facts {
-			answers = append(answers, [2]*ast.Term{ast.StringTerm(name), f.Answer.Value.orNull()})
-		}
-		members = append(members, [2]*ast.Term{ast.StringTerm("facts"), ast.ObjectTerm(answers...)})
+	result, err := p.evaluate(ctx, p.outcome, input)
+	if err != nil {
+		return Value{}, err
 	}
-	return ast.ObjectTerm(members...)
+	return Value{term: only(result[0]["outcome"])}, nil
 }
 
 // evaluate runs one query. The caller leaves at the deadline, whatever Rego does: OPA looks for a cancel only between
 // calls of builtins. Until such an evaluation has returned the policy is cut off, so that a bad policy can hold one
 // goroutine, not all of them.
 func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) (topdown.QueryResultSet, error) {
-	if p.stuck.Load() > 0 {
-		return nil, errorf(StillRunning, "an earlier evaluation of policy %s overran its deadline of %v and still runs", p.name, p.timeout)
+	if err := p.cutOffNow(); err != nil {
+		return nil, err
 	}
 	type outcome struct {
 		result topdown.QueryResultSet
@@ -196,13 +211,13 @@ func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) 
 	}
 	cancel := topdown.NewCancel()
 	done := make(chan outcome, 1)
-	go func() {
+	spawn(func() {
 		var o outcome
 		defer func() { done <- o }()
 		defer contain(&o.err)
 		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
 			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).Run(ctx)
-	}()
+	})
 	select {
 	case o := <-done:
 		return o.result, evaluationError(o.err)
@@ -212,6 +227,14 @@ func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) 
 		cutOff(p, time.Until(deadline), done)
 		return nil, errorf(DeadlineExceeded, "no decision within %v: %w", p.timeout, context.Cause(ctx))
 	}
+}
+
+// cutOffNow tells of an evaluation that was left behind.
+func (p *Policy) cutOffNow() error {
+	if p.stuck.Load() == 0 {
+		return nil
+	}
+	return errorf(StillRunning, "an earlier evaluation of policy %s overran its deadline of %v and still runs", p.name, p.timeout)
 }
 
 // cutOff keeps a policy from being asked while an evaluation runs that was left behind, from its deadline on. A caller that

@@ -21,6 +21,8 @@ type Decision struct {
 	Facts map[string]Fact
 	// Confirmation tells what became of a denial that rested on cached facts.
 	Confirmation Confirmation
+	// Way is how the decision was made.
+	Way Way
 }
 
 // Confirmation is the result of asking once more, live, before a denial is returned.
@@ -66,21 +68,19 @@ type Patch struct {
 
 var codes = []int{http.StatusForbidden, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests}
 
-// read turns the witnesses' findings into a decision.
-func (p *Policy) read(fires, yields ast.Set) (*Decision, error) {
-	yielded := ast.NewSet()
+// decision is what the witnesses found.
+func (p *Policy) decision(matches ast.Set) (*Decision, error) {
 	decision := &Decision{}
-	for _, t := range yields.Slice() {
+	for _, t := range matches.Slice() {
 		match := t.Value.(*ast.Array)
-		yielded.Add(ast.ArrayTerm(match.Elem(0), match.Elem(1)))
-		if err := decision.add(p.ruleOf(match), match.Elem(2)); err != nil {
-			return nil, err
-		}
-	}
-	for _, t := range fires.Slice() {
-		if !yielded.Contains(t) {
-			r := p.ruleOf(t.Value.(*ast.Array))
+		r, values := p.ruleOf(match), match.Elem(2).Value.(*ast.Array)
+		if values.Len() == 0 {
 			return nil, errorf(ContractViolated, "%s: this %s rule applies but its value is undefined", place(r.location), r.name)
+		}
+		for i := range values.Len() {
+			if err := decision.add(r, values.Elem(i)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return decision, decision.order()
@@ -161,7 +161,7 @@ func decodePatch(value *ast.Term) (Patch, error) {
 		case "path":
 			patch.Path = text(member)
 		case "value":
-			patch.Value = &Value{member}
+			patch.Value = &Value{term: member}
 		default:
 			return patch, fmt.Errorf("patch has an unknown key %v", key)
 		}

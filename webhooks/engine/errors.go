@@ -1,6 +1,9 @@
 package engine
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Cause says why no decision could be made. The values are stable: metrics, decision records and denials carry them.
 type Cause string
@@ -29,6 +32,8 @@ const (
 type Error struct {
 	Cause Cause
 	Err   error
+	// Facts are what the policy could not decide on; nil if not all of them were answered.
+	Facts map[string]Fact
 }
 
 // Error gives the message without the cause, which callers show beside it.
@@ -39,4 +44,13 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func errorf(cause Cause, format string, args ...any) *Error {
 	return &Error{Cause: cause, Err: fmt.Errorf(format, args...)}
+}
+
+// on notes the facts that an evaluation failed on.
+func on(facts map[string]Fact, err error) error {
+	var mine *Error
+	if errors.As(err, &mine) {
+		mine.Facts = facts
+	}
+	return err
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Query is what a policy asks for under one name. Exactly one of three forms is set: Access, Parent, or a Kind.
+// Query is what a policy asks for under one name. Exactly one of four forms is set: Access, Parent, Rehearsal, or a Kind.
 type Query struct {
 	// Fact is the name under which the answer appears in input.facts.
 	Fact string `json:"-"`
@@ -29,6 +29,10 @@ type Query struct {
 	Parent bool `json:"parent,omitempty"`
 	// Access asks whether the requester may do something; the answer is a boolean.
 	Access *Access `json:"access,omitempty"`
+	// Rehearsal asks what would become of a Document, which the engine does not look into; the answer is what the Reader finds.
+	Rehearsal bool `json:"rehearsal,omitempty"`
+	// Document is not written down with the query: records have it in the request.
+	Document Value `json:"-"`
 	// Live asks for an answer from the API server instead of a cache.
 	Live bool `json:"live,omitempty"`
 }
@@ -44,7 +48,7 @@ type Access struct {
 
 // Answer is what a Reader found.
 type Answer struct {
-	// Value is the object or null for a query by name, the list for the others, a boolean for Access.
+	// Value is the object or null for a query by name, the list for the others, a boolean for Access, anything for a Rehearsal.
 	Value Value
 	// Live tells that the answer came from the API server and not from a cache.
 	Live bool
@@ -95,7 +99,7 @@ func (p *Policy) decodeFacts(document *ast.Term) (map[string]Fact, error) {
 
 // permitted holds a query against spec.reads.
 func (p *Policy) permitted(q *Query) error {
-	if q.Parent || q.Access != nil {
+	if !q.ofKind() {
 		return nil
 	}
 	i := slices.IndexFunc(p.reads, func(r Read) bool { return r.APIVersion == q.APIVersion && r.Kind == q.Kind })
@@ -124,10 +128,13 @@ func decodeQuery(name string, term *ast.Term) (*Query, error) {
 	return q, d.err
 }
 
+// ofKind tells whether the query asks for objects of a kind.
+func (q *Query) ofKind() bool { return !q.Parent && q.Access == nil && !q.Rehearsal }
+
 // check refuses queries whose parts do not fit together.
 func (q *Query) check(path string) error {
 	forms := 0
-	for _, set := range []bool{q.Parent, q.Access != nil, q.Kind != "" || q.APIVersion != ""} {
+	for _, set := range []bool{q.Parent, q.Access != nil, q.Rehearsal, q.Kind != "" || q.APIVersion != ""} {
 		if set {
 			forms++
 		}
@@ -135,12 +142,12 @@ func (q *Query) check(path string) error {
 	narrowed := q.Fields != nil || q.Labels != nil || q.Except != nil
 	switch {
 	case forms != 1:
-		return errorf(ContractViolated, "%s must have exactly one of kind, parent and access", path)
+		return errorf(ContractViolated, "%s must have exactly one of kind, parent, access and rehearsal", path)
 	case q.Access != nil && (q.Access.Verb == "" || q.Access.Resource == ""):
 		return errorf(ContractViolated, "%s.access needs verb and resource", path)
-	case (q.Parent || q.Access != nil) && (narrowed || q.Name != "" || q.Namespace != ""):
-		return errorf(ContractViolated, "%s: parent and access take no selection", path)
-	case !q.Parent && q.Access == nil && (q.Kind == "" || q.APIVersion == ""):
+	case !q.ofKind() && (narrowed || q.Name != "" || q.Namespace != ""):
+		return errorf(ContractViolated, "%s: parent, access and rehearsal take no selection", path)
+	case q.ofKind() && (q.Kind == "" || q.APIVersion == ""):
 		return errorf(ContractViolated, "%s needs apiVersion and kind", path)
 	case q.Name != "" && narrowed:
 		return errorf(ContractViolated, "%s has a name: fields, labels and except are for lists", path)
@@ -190,6 +197,11 @@ func (d *queryDecoder) member(q *Query, keyTerm, value *ast.Term) {
 		}
 	case "access":
 		q.Access = d.access(value)
+	case "rehearsal":
+		q.Rehearsal, q.Document = true, Value{term: value}
+		if q.Document.IsNull() {
+			d.fail(InputNotUnderstood, key, "is null: say null for the whole fact where nothing is to be rehearsed")
+		}
 	default:
 		d.fail(ContractViolated, key, "is not known")
 	}

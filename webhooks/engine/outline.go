@@ -44,12 +44,16 @@ func (o *Outline) Reaches(other *Outline) bool {
 	return slices.ContainsFunc(o.refs, func(ref ast.Ref) bool { return ref.HasPrefix(other.pkg) })
 }
 
-// Unresolved tells whether the module refers to something at or below a package that none of those present defines.
-func (o *Outline) Unresolved(pkg string, present []*Outline) bool {
+// Unresolved gives what the module refers to at or below a package and none of those present defines, dotted and without "data".
+func (o *Outline) Unresolved(pkg string, present []*Outline) []string {
 	root := packageRef(pkg)
-	return slices.ContainsFunc(o.refs, func(ref ast.Ref) bool {
-		return ref.HasPrefix(root) && !slices.ContainsFunc(present, func(p *Outline) bool { return ref.HasPrefix(p.pkg) })
-	})
+	var missing []string
+	for _, ref := range o.refs {
+		if ref.HasPrefix(root) && !slices.ContainsFunc(present, func(p *Outline) bool { return ref.HasPrefix(p.pkg) }) {
+			missing = append(missing, dotted(ref))
+		}
+	}
+	return missing
 }
 
 // Clash gives a name that both of two modules define, "" if there is none. Their rules would become one another's if they

@@ -4,18 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/cover"
-	"github.com/open-policy-agent/opa/v1/storage/inmem"
-	"github.com/open-policy-agent/opa/v1/tester"
 )
-
-// testTimeout ends a single test that would not end. It is long, because how fast a machine is must decide nothing.
-const testTimeout = 2 * time.Minute
 
 // Rehearsal is the result of running a policy's own tests.
 type Rehearsal struct {
@@ -46,10 +42,37 @@ func (r *Rehearsal) Passed() bool {
 	return !slices.ContainsFunc(r.Tests, func(t TestResult) bool { return t.Problem != "" })
 }
 
-// Rehearse runs the tests of a policy or library. They see data.parameters only where they say `with`, so that editing a
-// policy's parameters cannot fail them. The error is [CompileErrors], for tests that cannot run.
+// Rehearse runs the tests of a policy or library, and tells what of it they evaluate. The error is [CompileErrors], for tests
+// that cannot run; it is one to have none.
 func Rehearse(ctx context.Context, src Source) (*Rehearsal, error) {
-	modules, libraries, err := assemble(src)
+	return RehearseOnly(ctx, src, nil)
+}
+
+// RehearseOnly runs the tests whose names, as package.rule, match; nil matches all. There may be none. Coverage is that of the
+// tests that ran.
+func RehearseOnly(ctx context.Context, src Source, names *regexp.Regexp) (*Rehearsal, error) {
+	r, err := Rehearsing{Names: names, Coverage: true}.Rehearse(ctx, src)
+	if err == nil && len(r.Tests) == 0 && names == nil {
+		return nil, CompileErrors{{File: src.Name, Message: "there are no tests: a policy needs at least one"}}
+	}
+	return r, err
+}
+
+// Rehearsing says how tests are run.
+type Rehearsing struct {
+	// Names, as package.rule, of the tests that are run; nil matches all.
+	Names *regexp.Regexp
+	// Coverage has it found out what the tests evaluate.
+	Coverage bool
+	// Begins is told of each test before it runs. It may be nil.
+	Begins func(name, place string)
+}
+
+// Rehearse runs the tests of a policy or library, one after another, until the context ends. They see data.parameters only
+// where they say `with`, so that editing a policy's parameters cannot fail them. The error is [CompileErrors], for tests that
+// cannot run, or why the context ended.
+func (o Rehearsing) Rehearse(ctx context.Context, src Source) (*Rehearsal, error) {
+	modules, libraries, _, err := assemble(src)
 	if err != nil {
 		return nil, err
 	}
@@ -58,27 +81,33 @@ func Rehearse(ctx context.Context, src Source) (*Rehearsal, error) {
 		return nil, errs
 	}
 	all := slices.Concat(modules, tests, libraries)
-	if err := compileStrict(all, nil); err != nil {
+	if _, err := compileStrict(all, nil); err != nil {
 		return nil, err
 	}
-	coverage := cover.New()
-	runner := tester.NewRunner().SetCompiler(newCompiler().WithEnablePrintStatements(true)).SetModules(byName(all)).
-		SetStore(inmem.New()).SetCoverageQueryTracer(coverage).SetTimeout(testTimeout).
-		CapturePrintOutput(true).RaiseBuiltinErrors(true)
-	results, err := runner.RunTests(ctx, nil)
+	s, err := newStage(all, tests)
 	if err != nil {
-		return nil, fmt.Errorf("running the tests of %s: %w", src.Name, err)
+		return nil, fmt.Errorf("preparing the tests of %s: %w", src.Name, err)
+	}
+	if o.Coverage {
+		s.coverage = cover.New()
 	}
 	r := &Rehearsal{}
-	isTable := tables(tests)
-	for result := range results {
-		r.Tests = append(r.Tests, testResult(result, isTable[place(result.Location)]))
+	for _, t := range s.tests {
+		if o.Names != nil && !o.Names.MatchString(t.name) {
+			continue
+		}
+		if o.Begins != nil {
+			o.Begins(t.name, place(t.location))
+		}
+		r.Tests = append(r.Tests, s.run(ctx, t))
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 	}
 	slices.SortFunc(r.Tests, func(a, b TestResult) int { return strings.Compare(a.Name, b.Name) })
-	if len(r.Tests) == 0 {
-		return nil, CompileErrors{{File: src.Name, Message: "there are no tests: a policy needs at least one"}}
+	if o.Coverage {
+		r.cover(s.coverage, modules)
 	}
-	r.cover(coverage, modules)
 	return r, nil
 }
 
@@ -91,48 +120,7 @@ func misplacedTests(src Source, tests []*ast.Module) CompileErrors {
 			errs.add(m.Package.Location, "tests of %s must be in a package that ends in _test, not in %s", src.Package, name)
 		}
 	}
-	return errs
-}
-
-// tables gives the places of the test rules that have a row for each case.
-func tables(tests []*ast.Module) map[string]bool {
-	found := map[string]bool{}
-	for _, m := range tests {
-		for _, r := range m.Rules {
-			found[place(r.Location)] = r.Head.DocKind() == ast.PartialObjectDoc
-		}
-	}
-	return found
-}
-
-func testResult(r *tester.Result, isTable bool) TestResult {
-	t := TestResult{
-		Name:  strings.TrimPrefix(r.Package, "data.") + "." + r.Name,
-		Place: place(r.Location), Output: string(r.Output), Took: r.Duration,
-	}
-	switch {
-	case r.Error != nil:
-		t.Problem = r.Error.Error()
-	case isTable && len(r.SubResults) == 0:
-		t.Problem = "the table has no rows"
-	case r.Fail:
-		t.Problem = "failed"
-		t.Cases = failedCases("", r.SubResults)
-	}
-	return t
-}
-
-func failedCases(prefix string, results tester.SubResultMap) []string {
-	var failed []string
-	for _, name := range slices.Sorted(maps.Keys(results)) {
-		r := results[name]
-		if len(r.SubResults) > 0 {
-			failed = append(failed, failedCases(prefix+name+"/", r.SubResults)...)
-		} else if r.Fail {
-			failed = append(failed, prefix+name)
-		}
-	}
-	return failed
+	return errs.ofContract()
 }
 
 // cover counts the lines of the policy itself: libraries have tests of their own.

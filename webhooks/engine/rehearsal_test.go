@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -51,6 +52,30 @@ func TestRehearsalFails(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+func TestRehearsalOfSomeTests(t *testing.T) {
+	src := lending()
+	src.Tests = []Module{{"lending_test.rego", lendingTests + `
+test_allow if count(lending.deny) == 0 with input as {"request": {}, "facts": {"loans": [], "member": {}}}
+
+test_broken[note] if { some note, n in {"bad": 2}; n == 1 }
+`}}
+	for pattern, want := range map[string]string{
+		"": "allow broken deny_lent", "test_deny": "deny_lent", `^toy\.lending_test\.test_(allow|deny_lent)$`: "allow deny_lent", "nothing": "",
+	} {
+		r, err := RehearseOnly(t.Context(), src, regexp.MustCompile(pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ran []string
+		for _, test := range r.Tests {
+			ran = append(ran, strings.TrimPrefix(test.Name, "toy.lending_test.test_"))
+		}
+		if got := strings.Join(ran, " "); got != want {
+			t.Errorf("%q runs %q, not %q", pattern, got, want)
+		}
 	}
 }
 

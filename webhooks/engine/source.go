@@ -48,6 +48,8 @@ type CompileError struct {
 	Message  string
 	// Contract tells what breaks the contract between policies and Sallyport from what no Rego compiler would take.
 	Contract bool
+	// Parameters tells what is wrong with the parameters, and not with the text.
+	Parameters bool
 }
 
 // Error gives file:line:column: message.

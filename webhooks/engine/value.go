@@ -11,8 +11,19 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Value is an immutable JSON document in the form that policies are evaluated on. The zero Value is null.
-type Value struct{ term *ast.Term }
+// Value is an immutable JSON document. The zero Value is null.
+type Value struct {
+	term *ast.Term // in the form that policies are evaluated on
+	from source    // in place of term, until somebody asks for it
+}
+
+// source is a document that is put into terms only as far as somebody asks for it.
+type source interface {
+	kind() jsontext.Kind
+	member(name string) (Value, bool)
+	each(visit func(name string, v Value))
+	whole() *ast.Term
+}
 
 // ParseValue reads one JSON document. Duplicate object keys and trailing data are errors: two readers of the same
 // text must never see different documents.
@@ -25,7 +36,7 @@ func ParseValue(data []byte) (Value, error) {
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return Value{}, fmt.Errorf("data after the end of the JSON document at byte %d", dec.InputOffset())
 	}
-	return Value{term}, nil
+	return Value{term: term}, nil
 }
 
 // ValueOf converts decoded JSON: maps, slices, strings, numbers, booleans and nil.
@@ -34,7 +45,7 @@ func ValueOf(decoded any) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return Value{ast.NewTerm(v)}, nil
+	return Value{term: ast.NewTerm(v)}, nil
 }
 
 // MarshalJSON gives the document's text.
@@ -55,18 +66,30 @@ func (v *Value) UnmarshalJSON(data []byte) error {
 
 // Get returns the member key of an object; null for anything that has no such member.
 func (v Value) Get(key string) Value {
+	found, _ := v.member(key)
+	return found
+}
+
+func (v Value) member(key string) (found Value, ok bool) {
+	if v.from != nil {
+		return v.from.member(key)
+	}
 	if v.term == nil {
-		return Value{}
+		return Value{}, false
 	}
 	object, ok := v.term.Value.(ast.Object)
 	if !ok {
-		return Value{}
+		return Value{}, false
 	}
-	return Value{object.Get(ast.StringTerm(key))}
+	member := object.Get(ast.StringTerm(key))
+	return Value{term: member}, member != nil
 }
 
 // IsNull tells null from every other document.
 func (v Value) IsNull() bool {
+	if v.from != nil {
+		return v.from.kind() == 'n'
+	}
 	if v.term == nil {
 		return true
 	}
@@ -74,27 +97,29 @@ func (v Value) IsNull() bool {
 	return null
 }
 
+// Equal tells whether two documents are the same.
+func (v Value) Equal(other Value) bool { return v.orNull().Value.Compare(other.orNull().Value) == 0 }
+
 // Text gives the string that the document is; "" for every other document.
 func (v Value) Text() string {
-	if v.term == nil {
+	if v.from != nil && v.from.kind() != '"' {
 		return ""
 	}
-	return text(v.term)
+	return text(v.orNull())
 }
 
 // Decode gives the document as maps, slices, strings, [json.Number], booleans and nil, for the caller to change.
-func (v Value) Decode() (any, error) {
-	if v.term == nil {
-		return nil, nil
-	}
-	return ast.JSON(v.term.Value)
-}
+func (v Value) Decode() (any, error) { return ast.JSON(v.orNull().Value) }
 
 func (v Value) orNull() *ast.Term {
-	if v.term == nil {
+	switch {
+	case v.from != nil:
+		return v.from.whole()
+	case v.term != nil:
+		return v.term
+	default:
 		return ast.InternedNullTerm
 	}
-	return v.term
 }
 
 func readTerm(dec *jsontext.Decoder) (*ast.Term, error) {

@@ -10,17 +10,18 @@ import (
 // In Rego a rule whose body holds but whose value is undefined yields nothing, without an error: a denial whose message
 // names a missing field simply vanishes. Tests at full coverage do not find that, because they have the field.
 //
-// So every deny, warn and patch rule is compiled twice more, as a witness: once with its body alone (`fires`) and once
-// with its body and value (`yields`). Both are keyed by the rule's number and by the variables through which body and value
-// are connected, so that each single match of the body must have given a value. Results are taken from `yields`, which
-// also tells which rule a denial came from.
+// So every deny, warn and patch rule is compiled once more, as a witness (`yields`), for which each match of the body has a list
+// of values: an empty list is a value that is undefined. Matches are told from each other by the rule's number and by the
+// variables through which body and value are connected. Results are taken from there, which also tells which rule a denial came
+// from.
 //
 //	deny contains $"{op.metadata.name} is busy" if some op in input.facts.unfinished
 //
 // becomes
 //
-//	_sallyport_admit_fires  contains [0, [op]] if some op in input.facts.unfinished
-//	_sallyport_admit_yields contains [0, [op], $"{op.metadata.name} is busy"] if some op in input.facts.unfinished
+//	_sallyport_admit_yields contains [0, [op], [v | v = $"{op.metadata.name} is busy"]] if some op in input.facts.unfinished
+//
+// A second witness has the body alone (`fires`). It tells what bodies read, and how far one got.
 
 // endpoint tells the two occasions on which a policy is evaluated: they have witnesses of their own, because a request is
 // validated and mutated in different calls.
@@ -71,8 +72,8 @@ func witnesses(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []ou
 			link := linkingVars(r, known)
 			e := endpointOf(name)
 			witness.Rules = append(witness.Rules,
-				setRule(witness, r, e.fires(), ast.ArrayTerm(index, link)),
-				setRule(witness, r, e.yields(), ast.ArrayTerm(index, link.Copy(), r.Head.Key.Copy())))
+				setRule(witness, r, e.fires(), index.Copy()),
+				setRule(witness, r, e.yields(), ast.ArrayTerm(index, link, values(r.Head.Key))))
 			rules = append(rules, outcomeRule{name: name, reason: annotation(r, "reason"), location: r.Location})
 		}
 		if len(witness.Rules) > 0 {
@@ -80,6 +81,12 @@ func witnesses(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []ou
 		}
 	}
 	return made, rules
+}
+
+// values is a list of what a rule's value is for one match of its body: empty if it is undefined.
+func values(key *ast.Term) *ast.Term {
+	v := ast.VarTerm(reserved + "value")
+	return ast.ArrayComprehensionTerm(v, ast.NewBody(ast.Equality.Expr(v, key.Copy())))
 }
 
 func setRule(in *ast.Module, original *ast.Rule, name string, key *ast.Term) *ast.Rule {

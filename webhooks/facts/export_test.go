@@ -4,5 +4,19 @@ import "time"
 
 // Hasten has the store ask sooner why a cache does not sync, and try again sooner. It is for before the first Watch.
 func (s *Store) Hasten() {
-	s.pace = pace{patience: 100 * time.Millisecond, first: 50 * time.Millisecond, longest: 200 * time.Millisecond}
+	s.pace = pace{
+		patience: 100 * time.Millisecond, first: 50 * time.Millisecond, longest: 200 * time.Millisecond,
+		grace: time.Hour, doubt: 100 * time.Millisecond,
+	}
+}
+
+// Lapse has the time pass that what nobody wants any more is kept.
+func (s *Store) Lapse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pace.grace = 0
+	for gvk, k := range s.kinds {
+		s.forget(gvk, k)
+	}
+	s.pace.grace = time.Hour
 }

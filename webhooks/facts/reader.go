@@ -28,6 +28,14 @@ type Subject struct {
 	Old engine.Value
 }
 
+// Rehearser finds out what would become of a document that a policy asks about.
+type Rehearser interface {
+	Rehearse(ctx context.Context, document engine.Value) (engine.Value, error)
+}
+
+// Rehearse has rehearsals answered by somebody. It is for before the first request.
+func (s *Store) Rehearse(r Rehearser) { s.rehearser = r }
+
 // reader answers for one request.
 type reader struct {
 	store   *Store
@@ -47,7 +55,9 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 		return r.access(ctx, q)
 	case q.Parent:
 		return r.parent(ctx)
-	case q.Name != "" && r.isSubject(q):
+	case q.Rehearsal:
+		return r.rehearsal(ctx, q)
+	case r.subject.Is(q):
 		return engine.Answer{Value: r.subject.Old, Live: true}, nil
 	}
 	f, err := r.find(ctx, q)
@@ -79,6 +89,15 @@ func (r *reader) access(ctx context.Context, q engine.Query) (engine.Answer, err
 	return engine.Answer{Value: v, Live: true}, err
 }
 
+// rehearsal has a document tried. What was found is as of now.
+func (r *reader) rehearsal(ctx context.Context, q engine.Query) (engine.Answer, error) {
+	if r.store.rehearser == nil {
+		return engine.Answer{}, errors.New("nothing is rehearsed here")
+	}
+	v, err := r.store.rehearser.Rehearse(ctx, q.Document)
+	return engine.Answer{Value: v, Live: true}, err
+}
+
 // parent reads the object whose subresource is requested. It is read live: a Scale names its parent and no more.
 func (r *reader) parent(ctx context.Context) (engine.Answer, error) {
 	if r.request.SubResource == "" {
@@ -100,10 +119,10 @@ func (r *reader) parent(ctx context.Context) (engine.Answer, error) {
 	return engine.Answer{Value: v, Live: true, ResourceVersion: f.resourceVersion}, err
 }
 
-// isSubject tells whether a query by name asks for the object under review.
-func (r *reader) isSubject(q engine.Query) bool {
+// Is tells whether a query asks for the object under review by its name.
+func (s Subject) Is(q engine.Query) bool {
 	kind := schema.FromAPIVersionAndKind(q.APIVersion, q.Kind).GroupKind()
-	return kind == r.subject.Kind && q.Namespace == r.subject.Namespace && q.Name == r.subject.Name
+	return q.Name != "" && kind == s.Kind && q.Namespace == s.Namespace && q.Name == s.Name
 }
 
 // list puts objects in order of age, without the object under review.
@@ -115,11 +134,11 @@ func (r *reader) list(objects []*unstructured.Unstructured) (engine.Value, error
 		}
 		return strings.Compare(string(a.GetUID()), string(b.GetUID()))
 	})
-	decoded := make([]any, len(others))
+	shared := make([]any, len(others)) // nobody changes what is in a cache
 	for i, o := range others {
-		decoded[i] = o.Object
+		shared[i] = o.Object
 	}
-	return engine.ValueOf(decoded)
+	return engine.Shared(shared), nil
 }
 
 func (r *reader) reviewed(o *unstructured.Unstructured) bool {
@@ -136,5 +155,5 @@ func one(objects []*unstructured.Unstructured) (engine.Value, error) {
 	if len(objects) == 0 {
 		return engine.Value{}, nil
 	}
-	return engine.ValueOf(objects[0].Object)
+	return engine.Shared(objects[0].Object), nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -23,24 +24,29 @@ var ErrNotSynced = errors.New("not synced yet")
 
 // Store holds what policies may ask for: an informer with indexes for each kind they read, and the way to the API server.
 type Store struct {
-	cache cache.Cache
-	live  *live
-	pace  pace
+	cache     cache.Cache
+	live      *live
+	rehearser Rehearser // nil if nothing is rehearsed
+	pace      pace
 
 	mu      sync.RWMutex
 	kinds   map[schema.GroupVersionKind]*kind
 	used    []engine.Read
+	life    context.Context // of what Watch began
 	changed func()
 }
 
 // kind is what the store has of one kind. It is guarded by the store's lock.
 type kind struct {
-	informer cache.Informer // nil as long as nothing is watched
-	indexes  []string       // that the informer has
-	wanted   []string       // the indexes that it is to have
-	unwanted bool           // nobody asks for it any more
-	pursued  bool           // somebody is at it
-	trouble  error          // why it cannot be read, as far as that is known
+	informer cache.Informer       // nil as long as nothing is watched
+	indexes  []string             // that the informer has
+	wanted   []string             // the indexes that it is to have
+	declared bool                 // for good
+	unwanted time.Time            // since when nobody asks for it any more
+	resource schema.GroupResource // that it was watched by
+	refused  time.Time            // when its watch was refused first
+	pursued  bool                 // somebody is at it
+	trouble  error                // why it cannot be read, as far as that is known
 }
 
 // NewStore makes a store without kinds. The informers live in cached, whose owner starts it. It should be the store's own:
@@ -50,7 +56,9 @@ type kind struct {
 func NewStore(cached cache.Cache, direct client.Client) *Store {
 	return &Store{
 		cache: cached, live: newLive(direct), kinds: map[schema.GroupVersionKind]*kind{}, changed: func() {},
-		pace: pace{patience: 3 * time.Second, first: time.Second, longest: 30 * time.Second},
+		pace: pace{
+			patience: 3 * time.Second, first: time.Second, longest: 30 * time.Second, grace: time.Minute, doubt: 10 * time.Second,
+		},
 	}
 }
 
@@ -65,7 +73,7 @@ func (s *Store) Declare(ctx context.Context, reads []engine.Read) error {
 		if err != nil {
 			return fmt.Errorf("watching %s %s: %w", r.APIVersion, r.Kind, err)
 		}
-		k.informer, k.indexes = informer, slices.Clone(k.wanted)
+		k.informer, k.indexes, k.declared = informer, slices.Clone(k.wanted), true
 	}
 	s.used = append(s.used, reads...)
 	return nil
@@ -78,7 +86,7 @@ func (s *Store) want(r engine.Read) *kind {
 		k = &kind{}
 		s.kinds[kindOf(r)] = k
 	}
-	k.wanted, k.unwanted = append(k.wanted, without(r.Indexes, k.wanted)...), false
+	k.wanted, k.unwanted = append(k.wanted, without(r.Indexes, k.wanted)...), time.Time{}
 	return k
 }
 
@@ -198,6 +206,17 @@ func selection(q engine.Query) []client.ListOption {
 	return options
 }
 
+// Selects tells whether a query for a list asks for an object of its kind.
+func Selects(q engine.Query, o *unstructured.Unstructured) bool {
+	for field, value := range q.Fields {
+		if found, ok := fieldOf(o, field); !ok || found != value {
+			return false
+		}
+	}
+	return (q.Namespace == "" || q.Namespace == o.GetNamespace()) &&
+		labels.SelectorFromSet(q.Labels).Matches(labels.Set(o.GetLabels())) && !excepted(o, q.Except)
+}
+
 func excepted(o *unstructured.Unstructured, except map[string][]string) bool {
 	for field, values := range except {
 		if value, ok := fieldOf(o, field); ok && slices.Contains(values, value) {
@@ -225,10 +244,10 @@ func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 	return l
 }
 
-// get reads one object; that it does not exist is an answer.
+// get reads one object, which is nobody's to change; that it does not exist is an answer.
 func get(ctx context.Context, from client.Reader, q engine.Query) (found, error) {
 	o := objectOf(schema.FromAPIVersionAndKind(q.APIVersion, q.Kind))
-	err := from.Get(ctx, client.ObjectKey{Namespace: q.Namespace, Name: q.Name}, o)
+	err := from.Get(ctx, client.ObjectKey{Namespace: q.Namespace, Name: q.Name}, o, client.UnsafeDisableDeepCopy)
 	if client.IgnoreNotFound(err) != nil {
 		return found{}, err
 	}

@@ -168,6 +168,19 @@ func (f *fixture) pods(change func(*engine.Query)) engine.Query {
 	return q
 }
 
+// chosen are the names of the objects that a query selects.
+func chosen(t *testing.T, all engine.Value, q engine.Query) string {
+	t.Helper()
+	var found []string
+	for _, o := range objects(t, all) {
+		if facts.Selects(q, &o) {
+			found = append(found, o.GetName())
+		}
+	}
+	slices.Sort(found)
+	return strings.Join(found, " ")
+}
+
 // Both ways of reading must give the same answer once the cache has caught up.
 func TestCacheAndAPIServerAgree(t *testing.T) {
 	f := newFixture(t, nil, podReads...)
@@ -176,6 +189,7 @@ func TestCacheAndAPIServerAgree(t *testing.T) {
 	f.pod(t, "b", "n1", corev1.PodSucceeded)
 	f.pod(t, "c", "n2", corev1.PodRunning)
 	d := f.pod(t, "d", "n1", corev1.PodRunning)
+	_, everything := f.read(t, facts.Subject{}, f.pods(func(q *engine.Query) { q.Live = true }))
 	podKind := schema.GroupKind{Kind: "Pod"}
 	self := facts.Subject{Kind: podKind, Namespace: f.namespace, Name: "d", UID: d.UID}
 	for name, tc := range map[string]struct {
@@ -207,6 +221,11 @@ func TestCacheAndAPIServerAgree(t *testing.T) {
 			live.Live = true
 			if got, _ := f.read(t, tc.subject, live); got != tc.want {
 				t.Errorf("live: got %q, want %q", got, tc.want)
+			}
+			if q.Name == "" && tc.subject == (facts.Subject{}) {
+				if got := chosen(t, everything.Value, q); got != tc.want {
+					t.Errorf("by Selects: got %q, want %q", got, tc.want)
+				}
 			}
 			var got string
 			f.await(t, fmt.Sprintf("the cache to answer %q", tc.want), func() bool {

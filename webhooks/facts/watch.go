@@ -46,6 +46,8 @@ func (e *ForbiddenError) Error() string {
 type pace struct {
 	patience       time.Duration // with a cache that does not sync, before asking why
 	first, longest time.Duration // before trying again what failed
+	grace          time.Duration // with what nobody wants any more: an edit that is taken back reads nothing anew
+	doubt          time.Duration // with a watch that is refused: API servers that start may refuse what is granted
 }
 
 // errUnwanted ends the pursuit of a kind.
@@ -59,6 +61,7 @@ func (s *Store) Notify(changed func()) { s.changed = changed }
 func (s *Store) Watch(ctx context.Context, reads []engine.Read) []Lack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.life = ctx
 	var lacks []Lack
 	for _, r := range reads {
 		k := s.want(r)
@@ -79,13 +82,35 @@ func (s *Store) Watch(ctx context.Context, reads []engine.Read) []Lack {
 }
 
 // Use tells which reads decide from here on, for Synced, and which are wanted at all. What is not wanted, and was never seen
-// as a whole, is given up; what was stays watched.
+// as a whole, is given up at once; what was stays watched for a while.
 func (s *Store) Use(used, wanted []engine.Read) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used = slices.Clone(used)
 	for gvk, k := range s.kinds {
-		k.unwanted = !slices.ContainsFunc(slices.Concat(used, wanted), func(r engine.Read) bool { return kindOf(r) == gvk })
+		switch asked := slices.ContainsFunc(slices.Concat(used, wanted), func(r engine.Read) bool { return kindOf(r) == gvk }); {
+		case asked || k.declared:
+			k.unwanted = time.Time{}
+		case k.unwanted.IsZero():
+			k.unwanted = time.Now()
+			s.leave(gvk, k)
+		}
+	}
+}
+
+// leave has a kind forgotten after a while, unless somebody wants it again before that.
+func (s *Store) leave(gvk schema.GroupVersionKind, k *kind) {
+	time.AfterFunc(s.pace.grace, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.forget(gvk, k)
+	})
+}
+
+func (s *Store) forget(gvk schema.GroupVersionKind, k *kind) {
+	if s.kinds[gvk] == k && !k.pursued && !k.unwanted.IsZero() && time.Since(k.unwanted) >= s.pace.grace {
+		s.drop(context.Background(), gvk, k)
+		delete(s.kinds, gvk)
 	}
 }
 
@@ -134,7 +159,7 @@ func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k.informer, k.indexes = informer, append(k.indexes, missing...)
+	k.informer, k.indexes, k.resource = informer, append(k.indexes, missing...), mapping.Resource.GroupResource()
 	return nil
 }
 
@@ -186,7 +211,7 @@ func (s *Store) sync(ctx context.Context, gvk schema.GroupVersionKind, k *kind) 
 func (s *Store) isUnwanted(k *kind) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return k.unwanted
+	return !k.unwanted.IsZero()
 }
 
 // probe reads one object of a kind, live, to learn why a cache does not sync.
@@ -219,12 +244,15 @@ func (s *Store) note(ctx context.Context, gvk schema.GroupVersionKind, k *kind, 
 	if err == nil {
 		done = len(without(k.wanted, k.indexes)) == 0
 		k.pursued = !done
+		if done && !k.unwanted.IsZero() {
+			s.leave(gvk, k)
+		}
 		return done
 	}
 	if k.informer != nil && !k.informer.HasSynced() {
 		s.drop(ctx, gvk, k)
 	}
-	if k.unwanted && k.informer == nil {
+	if !k.unwanted.IsZero() && k.informer == nil {
 		delete(s.kinds, gvk)
 		return true
 	}
@@ -235,4 +263,43 @@ func (s *Store) drop(ctx context.Context, gvk schema.GroupVersionKind, k *kind) 
 	if err := s.cache.RemoveInformer(ctx, objectOf(gvk)); err == nil {
 		k.informer, k.indexes = nil, nil
 	}
+}
+
+// WatchFailed tells the store why a watch of its cache has ended. What was read once stays in a cache whose watch is refused, and
+// grows old without anybody noticing: so a right that was taken away is noticed here. A kind whose watch goes on being refused,
+// and which may really not be read, is as one that never could be.
+func (s *Store) WatchFailed(err error) {
+	var status apierrors.APIStatus
+	if !apierrors.IsForbidden(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return
+	}
+	resource := schema.GroupResource{Group: status.Status().Details.Group, Resource: status.Status().Details.Kind}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for gvk, k := range s.kinds {
+		if k.resource != resource || k.pursued || k.informer == nil {
+			continue
+		}
+		now := time.Now()
+		switch {
+		case k.refused.IsZero():
+			k.refused = now
+		case now.Sub(k.refused) >= s.pace.doubt:
+			k.refused = time.Time{}
+			go s.review(s.life, gvk, k)
+		}
+	}
+}
+
+// review finds out whether a kind may still be read.
+func (s *Store) review(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
+	err := s.allowed(ctx, k.resource.WithVersion(gvk.Version))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil || s.kinds[gvk] != k || k.pursued {
+		return
+	}
+	s.drop(ctx, gvk, k)
+	k.trouble, k.pursued = err, true
+	go s.pursue(ctx, gvk, k) // which tells of it, and notices when it may be read again
 }

@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,7 +41,10 @@ func newRunning(t *testing.T, config *rest.Config) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cached, err := cache.New(config, cache.Options{Mapper: direct.RESTMapper()})
+	cached, err := cache.New(config, cache.Options{
+		Mapper: direct.RESTMapper(), ReaderFailOnMissingInformer: true,
+		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) { f.WatchFailed(err) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,6 +195,60 @@ func TestForbiddenReads(t *testing.T) {
 	limited.awaitLack(t, "", read)
 }
 
+// A right that is taken away is noticed when the watch ends, which API servers see to every few minutes, and so is its return.
+func TestRevokedReads(t *testing.T) {
+	admin := newFixture(t, nil)
+	config, err := env.Shared(t).UserConfig(admin.namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: admin.namespace}}
+	allow := func(resources ...string) {
+		t.Helper()
+		role.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: resources, Verbs: []string{"get", "list", "watch"}}}
+		if err := admin.client.Update(t.Context(), role); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, o := range []client.Object{role, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: admin.namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: admin.namespace},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: admin.namespace}},
+	}} {
+		if err := admin.client.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("pods", "secrets")
+	w := watching(config)
+	limited := newRunning(t, w.config)
+	changed := make(chan struct{}, 1000)
+	limited.Notify(func() { changed <- struct{}{} })
+	pods, secrets := engine.Read{APIVersion: "v1", Kind: "Pod"}, engine.Read{APIVersion: "v1", Kind: "Secret"}
+	limited.awaitLack(t, "", pods, secrets)
+	for len(changed) > 0 {
+		<-changed
+	}
+
+	w.cut() // for no reason, which is no reason to give anything up
+	limited.await(t, "both to be watched again", func() bool { return w.open("pods") == 1 && w.open("secrets") == 1 })
+	if got := limited.lacking(t, pods, secrets); got != "" {
+		t.Errorf("after a disconnection: %q", got)
+	}
+
+	allow("secrets")
+	limited.await(t, "the right to be gone", func() bool {
+		w.cut()
+		return limited.lacking(t, pods, secrets) == "v1 Pod: Sallyport may not get, list, watch pods"
+	})
+	<-changed
+	if _, err := limited.For(nil, facts.Subject{}).Read(t.Context(), engine.Query{APIVersion: "v1", Kind: "Pod"}); err == nil {
+		t.Error("it answers for what it may not read")
+	}
+	allow("pods", "secrets")
+	limited.awaitLack(t, "", pods, secrets)
+}
+
 // Where it may not be asked what is allowed, trying tells.
 func TestForbiddenReadsWithoutReviews(t *testing.T) {
 	config, err := env.Shared(t).UserConfig("stranger")
@@ -227,6 +290,134 @@ func TestWhatIsNotWantedIsGivenUp(t *testing.T) {
 	})
 	f.awaitLack(t, "", podReads...) // what had synced is there at once
 	f.awaitLack(t, "no.such/v1 Thing: the cluster does not have this kind", never)
+}
+
+// What is not wanted any more is not watched any more, after a while; what is wanted again before that was never gone.
+func TestWhatIsNotWantedIsDropped(t *testing.T) {
+	w := watching(env.Shared(t).Config)
+	f := newRunning(t, w.config)
+	secrets := engine.Read{APIVersion: "v1", Kind: "Secret"}
+	f.awaitLack(t, "", podReads[0], secrets)
+	f.Use(podReads, []engine.Read{secrets})
+	f.Lapse()
+	for range 3 {
+		f.Use(podReads, nil) // an edit
+		f.Use(podReads, []engine.Read{secrets})
+		f.Lapse()
+		f.Use(podReads, nil) // and another, taken back when it has been tried
+		if got := f.lacking(t, secrets); got != "" {
+			t.Errorf("wanted again: %q", got)
+		}
+		f.Lapse()
+	}
+	if n := w.lists("secrets"); n != 1 {
+		t.Errorf("Secrets were listed %d times", n)
+	}
+
+	f.Use(podReads, nil)
+	if n := w.open("secrets"); n != 1 {
+		t.Errorf("Secrets are watched %d times, and should be for a while", n)
+	}
+	f.Lapse()
+	f.await(t, "the watch to end", func() bool { return w.open("secrets") == 0 })
+	read := func(kind string) error {
+		_, err := f.For(nil, facts.Subject{}).Read(t.Context(), engine.Query{APIVersion: "v1", Kind: kind})
+		return err
+	}
+	if err := read("Secret"); err == nil || !strings.Contains(err.Error(), "is not watched") {
+		t.Errorf("what is gone is answered for: %v", err)
+	}
+	if err := read("Pod"); err != nil || w.open("pods") != 1 || w.lists("pods") != 1 || f.Synced() != nil {
+		t.Errorf("what decides was touched: %v, %d watches, %d lists", err, w.open("pods"), w.lists("pods"))
+	}
+	f.awaitLack(t, "", secrets)
+	if err := read("Secret"); err != nil || w.lists("secrets") != 2 {
+		t.Errorf("wanted anew: %v, listed %d times", err, w.lists("secrets"))
+	}
+}
+
+// watches counts what a client lists and watches, and can cut it off.
+type watches struct {
+	config *rest.Config
+
+	mu     sync.Mutex
+	bodies map[*body]string
+	listed map[string]int
+}
+
+func watching(config *rest.Config) *watches {
+	w := &watches{config: rest.CopyConfig(config), bodies: map[*body]string{}, listed: map[string]int{}}
+	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) { return w.roundTrip(next, r) })
+	})
+	return w
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+type body struct {
+	io.ReadCloser
+	closed func()
+}
+
+func (b *body) Close() error {
+	b.closed()
+	return b.ReadCloser.Close()
+}
+
+func (w *watches) roundTrip(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+	response, err := next.RoundTrip(r)
+	resource := path.Base(r.URL.Path)
+	query := r.URL.Query()
+	// What is read live is limited; a list may be a watch that begins with everything there is.
+	if err != nil || r.Method != http.MethodGet || query.Has("limit") && !query.Has("resourceVersion") {
+		return response, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !query.Has("watch") || query.Get("sendInitialEvents") == "true" {
+		w.listed[resource]++
+	}
+	if query.Has("watch") && response.StatusCode == http.StatusOK {
+		b := &body{ReadCloser: response.Body}
+		b.closed = func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			delete(w.bodies, b)
+		}
+		w.bodies[b] = resource
+		response.Body = b
+	}
+	return response, nil
+}
+
+func (w *watches) open(resource string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, of := range w.bodies {
+		if of == resource {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *watches) lists(resource string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.listed[resource]
+}
+
+// cut ends all watches, as API servers do from time to time.
+func (w *watches) cut() {
+	w.mu.Lock()
+	bodies := slices.Collect(maps.Keys(w.bodies))
+	w.mu.Unlock()
+	for _, b := range bodies {
+		_ = b.Close()
+	}
 }
 
 // A kind that can be listed but whose cache does not fill is told as what it is: not synced yet.

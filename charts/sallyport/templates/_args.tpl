@@ -13,6 +13,8 @@
 - --metrics-bind-address=:{{ .Values.metrics.port }}
 - --health-probe-bind-address=:{{ .Values.health.port }}
 - --shutdown-delay={{ .Values.shutdownDelaySeconds }}s
+- --rehearsal-timeout={{ mul .Values.webhook.timeoutSeconds 700 }}ms
+- --rehearsal-memory={{ .Values.rehearsals.memory }}
 - --decision-records={{ .Values.decisionRecords.to }}
 - --decision-records-denied-only={{ .Values.decisionRecords.deniedOnly }}
 {{- range $flag, $value := dict
@@ -21,7 +23,8 @@
   "retry-period" .Values.leaderElection.retryPeriod
   "runtime-call-timeout" .Values.runtimes.callTimeout
   "poll-interval" .Values.runtimes.pollInterval
-  "resync-interval" .Values.runtimes.resyncInterval }}
+  "resync-interval" .Values.runtimes.resyncInterval
+  "audit-interval" .Values.audits.interval }}
 {{- with $value }}
 - --{{ $flag }}={{ . }}
 {{- end }}

@@ -26,6 +26,11 @@
 sallyport
 {{- end -}}
 
+{{/* Where policies for kinds that are not Sallyport's are registered: the manager has it by the name of the former. */}}
+{{- define "sallyport.policiesConfiguration" -}}
+{{ include "sallyport.webhookConfiguration" . }}-policies
+{{- end -}}
+
 {{/* The Secret is made by the manager, not by the chart. */}}
 {{- define "sallyport.certificateSecret" -}}
 {{ include "sallyport.fullname" . }}-certificate

@@ -18,7 +18,11 @@ not enabled are left out.
 {{- $values := index $.Values.policies $name | default dict -}}
 {{- include "sallyport.policy.check" (dict "name" $name "policy" $policy "values" $values) -}}
 {{- if ne (toString $values.enabled) "false" -}}
-{{- $exclusions := eq $name (include "sallyport.policy.stamping" $) | ternary dict $.Values.exclusions -}}
+{{- $exclusions := has $name (list (include "sallyport.policy.stamping" $) (include "sallyport.policy.self" $)) | ternary dict $.Values.exclusions -}}
+{{- if eq $name (include "sallyport.policy.self" $) -}}
+{{- /* It waits for a rehearsal, which takes as long as the API server lets it. */ -}}
+{{- $_ := set $policy.spec "timeoutMilliseconds" (mul $.Values.webhook.timeoutSeconds 800) -}}
+{{- end -}}
 {{- include "sallyport.policy.merge" (dict "policy" $policy "values" $values "exclusions" $exclusions) -}}
 {{- $_ := set $merged $name $policy -}}
 {{- end -}}
@@ -40,6 +44,9 @@ not enabled are left out.
 {{- if or (eq (toString .values.enabled) "false") .values.match -}}
 {{- fail (printf "policies.%s: it can neither be left out nor be limited by match. It refuses nothing; it notes in each operation who asked for it and which machine is meant, without which nothing is carried out." $name) -}}
 {{- end -}}
+{{- if ne (.values.override | default "Nobody") "Nobody" -}}
+{{- fail (printf "policies.%s.override: nobody can pass it by, because an operation without what it notes is not carried out, or for somebody else than who asked for it." $name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -48,11 +55,16 @@ not enabled are left out.
 defaults
 {{- end -}}
 
+{{/* The policy about policies. Whoever no policy is to refuse could else rewrite them all. */}}
+{{- define "sallyport.policy.self" -}}
+policies-self
+{{- end -}}
+
 {{/* Changes the policy in place; gives nothing. */}}
 {{- define "sallyport.policy.merge" -}}
 {{- $spec := .policy.spec -}}
 {{- $values := .values -}}
-{{- range $key := list "mode" "onError" "timeoutMilliseconds" -}}
+{{- range $key := list "mode" "namespaceModes" "override" "onError" "timeoutMilliseconds" -}}
 {{- if not (kindIs "invalid" (index $values $key)) -}}
 {{- $_ := set $spec $key (index $values $key) -}}
 {{- end -}}

@@ -1,39 +1,225 @@
-// Package load finds the policies that a command works with.
+// Package load finds the policies that a command works with: those of folders that they are written in, those of files as a
+// cluster shows them, or the shipped ones.
 package load
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/review"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// Policies reads a folder of policies, or the shipped ones if the folder is "".
-func Policies(folder string) ([]v1alpha1.RegoPolicy, error) {
-	if folder == "" {
-		return policies.Shipped()
-	}
-	info, err := os.Stat(folder)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is not a folder", folder)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading policies: %w", err)
-	}
-	loaded, err := policies.Load(os.DirFS(folder))
-	if err != nil {
-		return nil, fmt.Errorf("reading policies in %s: %w", folder, err)
-	}
-	return loaded, nil
+// Collection is policies, and where they were read.
+type Collection struct {
+	// Objects are the policies in the order in which they were read; of a folder, libraries come first.
+	Objects []v1alpha1.RegoPolicy
+	// Deliberation is how many milliseconds every policy of a [Collection.Set] gets for a decision, if it is not what each says
+	// for itself: a slow machine must not change a verdict, as it may in a cluster, where somebody waits.
+	Deliberation int32
+
+	origins map[string]origin // by the name of the policy; the shipped ones have none
+	shipped []v1alpha1.RegoPolicy
 }
 
-// Set compiles the policies of a folder, or the shipped ones.
-func Set(folder string) (*catalog.Set, error) {
-	objects, err := Policies(folder)
-	if err != nil {
+// origin is where a policy was read.
+type origin struct {
+	manifest string // the file of the RegoPolicy, with a line if it has several
+	folder   string // of the Rego; "" if that is in the RegoPolicy
+}
+
+// Shipped are the policies that are built into this program.
+func Shipped() (*Collection, error) {
+	objects, err := policies.Shipped()
+	return &Collection{Objects: objects, origins: map[string]origin{}, shipped: objects}, err
+}
+
+// Read gives the policies of paths, or the shipped ones if there are no paths. A path is a folder of policies, each a
+// policy.yaml with its Rego beside it; or a file or folder of RegoPolicies with their Rego in them; or - for standard input.
+// The error joins all that is wrong.
+func Read(files *review.Files, paths ...string) (*Collection, error) {
+	if len(paths) == 0 {
+		return Shipped()
+	}
+	c := &Collection{origins: map[string]origin{}}
+	var err error
+	if c.shipped, err = policies.Shipped(); err != nil {
 		return nil, err
 	}
-	return catalog.Compile(objects)
+	var errs []error
+	for _, path := range paths {
+		errs = append(errs, c.read(files, path))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("reading policies:\n%w", err)
+	}
+	return c, nil
+}
+
+func (c *Collection) read(files *review.Files, path string) error {
+	info, err := os.Stat(path)
+	isFolder := err == nil && info.IsDir()
+	switch {
+	case err != nil && path != review.Stdin:
+		return err
+	case filepath.Ext(path) == ".rego":
+		return fmt.Errorf("%s: a policy is read with its %s: name the folder, %s", path, policies.ManifestFile, filepath.Dir(path))
+	case !isFolder:
+		return c.readObjects(files, path)
+	}
+	written, err := holdsRego(path)
+	if err != nil {
+		return err
+	}
+	if !written {
+		return c.readObjects(files, path)
+	}
+	objects, manifests, err := policies.LoadFolder(path)
+	for i := range objects {
+		file := manifests[objects[i].Name]
+		err = errors.Join(err, c.add(&objects[i], origin{file, filepath.Dir(file)}))
+	}
+	return err
+}
+
+// holdsRego tells a folder that policies are written in from one of RegoPolicies.
+func holdsRego(folder string) (found bool, err error) {
+	err = filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && (entry.Name() == policies.ManifestFile || filepath.Ext(entry.Name()) == ".rego") {
+			found = true
+			return fs.SkipAll
+		}
+		return err
+	})
+	return found, err
+}
+
+func (c *Collection) readObjects(files *review.Files, path string) error {
+	documents, err := files.Read(path)
+	if err != nil {
+		return err
+	}
+	if len(documents) == 0 {
+		return fmt.Errorf("%s: there is no RegoPolicy in it", review.FileOf(path))
+	}
+	var errs []error
+	for _, d := range documents {
+		object, err := decode(&d)
+		if err == nil {
+			err = c.add(object, origin{manifest: d.Place()})
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func decode(d *review.Document) (*v1alpha1.RegoPolicy, error) {
+	if d.Object["apiVersion"] != v1alpha1.GroupVersion.String() || d.Object["kind"] != "RegoPolicy" {
+		return nil, fmt.Errorf("%s: %v of %v is no RegoPolicy of %s", d.Place(), d.Object["kind"], d.Object["apiVersion"], v1alpha1.GroupVersion)
+	}
+	object := &v1alpha1.RegoPolicy{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(d.Object, object, true); err != nil {
+		return nil, fmt.Errorf("%s: %w", d.Place(), err)
+	}
+	switch {
+	case object.Name == "":
+		return nil, fmt.Errorf("%s: metadata.name is missing", d.Place())
+	case len(object.Spec.Modules) == 0 && filepath.Base(d.File) == policies.ManifestFile:
+		return nil, fmt.Errorf("%s: spec.modules is missing: if the Rego is beside it, name the folder, %s", d.Place(), filepath.Dir(d.File))
+	}
+	return object, nil
+}
+
+func (c *Collection) add(object *v1alpha1.RegoPolicy, from origin) error {
+	if _, twice := c.origins[object.Name]; twice {
+		return fmt.Errorf("%s: RegoPolicy %s is also in %s", from.manifest, object.Name, c.origins[object.Name].manifest)
+	}
+	c.origins[object.Name] = from
+	c.Objects = append(c.Objects, *object)
+	return nil
+}
+
+// Put adds policies, in place of those of the same names.
+func (c *Collection) Put(others *Collection) {
+	for _, o := range others.Objects {
+		at := slices.IndexFunc(c.Objects, func(mine v1alpha1.RegoPolicy) bool { return mine.Name == o.Name })
+		if at < 0 {
+			c.Objects = append(c.Objects, o)
+		} else {
+			c.Objects[at] = o
+		}
+		delete(c.origins, o.Name)
+		if from, known := others.origins[o.Name]; known {
+			c.origins[o.Name] = from
+		}
+	}
+}
+
+// HasShipped tells whether one of the policies has the name of a shipped one. Libraries are none that is asked.
+func (c *Collection) HasShipped() bool {
+	return slices.ContainsFunc(c.Objects, func(mine v1alpha1.RegoPolicy) bool {
+		return slices.ContainsFunc(c.shipped, func(theirs v1alpha1.RegoPolicy) bool {
+			return mine.Name == theirs.Name && !theirs.Spec.Library
+		})
+	})
+}
+
+// whole is the policies, and after them the shipped libraries: a cluster has these, so that policies may import them. One that
+// the collection has itself, by name or by package, is left out.
+func (c *Collection) whole() []v1alpha1.RegoPolicy {
+	all := slices.Clone(c.Objects)
+	for _, library := range c.shipped {
+		own := slices.ContainsFunc(c.Objects, func(o v1alpha1.RegoPolicy) bool {
+			return o.Name == library.Name || o.Spec.Package == library.Spec.Package
+		})
+		if library.Spec.Library && !own {
+			all = append(all, library)
+		}
+	}
+	return all
+}
+
+// Place is where a policy was read, as a path that can be opened; the name of a shipped one.
+func (c *Collection) Place(policy string) string {
+	if from, known := c.origins[policy]; known {
+		return from.manifest
+	}
+	return policy
+}
+
+// Sources puts the policies into the engine's terms, as [catalog.Sources] does. Modules have the paths of their files, so that
+// what is said of a line in one can be found; of a RegoPolicy with its Rego in it, the path of that comes first.
+func (c *Collection) Sources() []catalog.Source {
+	sources := catalog.Sources(c.whole())[:len(c.Objects)]
+	for i := range sources {
+		for _, modules := range [][]engine.Module{sources[i].Modules, sources[i].Libraries, sources[i].Tests} {
+			for j := range modules {
+				modules[j].Name = c.path(modules[j].Name)
+			}
+		}
+	}
+	return sources
+}
+
+// path gives the path of a module that is called <policy>/<file>.
+func (c *Collection) path(module string) string {
+	policy, file, _ := strings.Cut(module, "/")
+	from, known := c.origins[policy]
+	switch {
+	case !known:
+		return module
+	case from.folder == "":
+		return from.manifest + ": " + module
+	}
+	return filepath.Join(from.folder, file)
 }

@@ -83,10 +83,11 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtime
 		return err
 	}
 	recorder := webhooks.NewRecorder(ctrlmetrics.Registry, records.writer(), o.RecordsDeniedOnly)
+	recorder.TellBy(mgr.GetEventRecorder(eventSource))
 	defer recorder.Close(recordsPatience)
 	gate := webhooks.NewGate(nil, store, recorder, time.Now)
 	gate.Register(mgr.GetWebhookServer().Register, mgr.GetLogger().WithName("webhooks"))
-	if err := o.addPolicies(mgr, gate, store, namespace, served.replica.ReportPolicies); err != nil {
+	if err := o.addPolicies(mgr, gate, store, namespace, served.replica); err != nil {
 		return err
 	}
 	if runtimes == nil {

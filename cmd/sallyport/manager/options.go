@@ -1,10 +1,12 @@
 package manager
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -15,7 +17,7 @@ type Options struct {
 	WebhookHost string
 	WebhookPort int
 	// CertDir is where the certificate of the webhooks is. If it is empty the manager makes one itself and keeps it in
-	// CertificateSecret; it is for WebhookService, and trusted by the WebhookConfiguration.
+	// CertificateSecret; it is for WebhookService, and trusted by the WebhookConfiguration. Policies are registered beside that.
 	CertDir                                                 string
 	CertificateSecret, WebhookService, WebhookConfiguration string
 	// CertificateSettle is how long API servers may take to learn of a new authority, CertificatePoll how often the leader looks
@@ -32,6 +34,11 @@ type Options struct {
 	// Records is where decision records go, and RecordsDeniedOnly leaves out those of requests that were admitted.
 	Records           string
 	RecordsDeniedOnly bool
+	// RehearsalTimeout and RehearsalMemory are what the rehearsal of a RegoPolicy may take before it is stored.
+	RehearsalTimeout time.Duration
+	RehearsalMemory  resource.QuantityValue
+	// AuditInterval is how often existing objects are held against the policies that want it.
+	AuditInterval time.Duration
 
 	// Namespace is where Sallyport is installed: its lease is there, and the Secrets with the credentials of vCenters.
 	Namespace string
@@ -56,7 +63,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.DurationVar(&o.CertificateSettle, "certificate-settle", 30*time.Second, "how long API servers are given to learn of a change of the webhook configurations")
 	flags.DurationVar(&o.CertificatePoll, "certificate-poll", 5*time.Second, "how long the leader waits between two looks at a rotation of the certificate that is under way")
 	flags.StringVar(&o.WebhookService, "webhook-service", "sallyport-webhook", "`Service` through which the API server reaches the webhooks; the manager's own certificate is for it")
-	flags.StringVar(&o.WebhookConfiguration, "webhook-configuration", "sallyport", "`name` of the mutating and of the validating webhook configuration, which the manager has trust its own certificate")
+	flags.StringVar(&o.WebhookConfiguration, "webhook-configuration", "sallyport", "`name` of the mutating and of the validating webhook configuration, which the manager has trust its own certificate; policies for kinds that are not Sallyport's are registered beside them, in those of that name with -policies")
 	flags.StringVar(&o.ReplicaName, "replica-name", "", "`name` of this replica, which no other has: that of its pod; empty means the host name")
 	flags.StringVar(&o.ReplicaUID, "replica-uid", "", "`UID` of the pod of this replica, so that what the replica reports is deleted with it; empty outside of a pod")
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", 0, "how long to go on serving, but not ready, after the manager was told to end, so that requests find another replica")
@@ -66,6 +73,10 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.Release, "release", "", "`version` of this release; a ConfigMap of --shipped-policies from another release is left alone")
 	flags.StringVar(&o.Records, "decision-records", "stdout", "`where` decision records go, a line of JSON each: stdout, off, or a file, to which they are appended")
 	flags.BoolVar(&o.RecordsDeniedOnly, "decision-records-denied-only", false, "record only the requests that were refused")
+	flags.DurationVar(&o.RehearsalTimeout, "rehearsal-timeout", RehearsalTimeout, "how long it may take to try a RegoPolicy before it is stored; less than API servers wait for the webhooks")
+	o.RehearsalMemory.Quantity = *resource.NewQuantity(RehearsalMemory, resource.BinarySI)
+	flags.Var(&o.RehearsalMemory, "rehearsal-memory", "how much memory it may take, such as 256Mi; two are tried at once, in processes of their own")
+	flags.DurationVar(&o.AuditInterval, "audit-interval", time.Hour, "how long after an audit of existing objects, for RegoPolicies with backgroundAudit, the next one begins; 0 leaves it at those that a change of the policy brings")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "run the reconcilers in one replica only, the one that has the lease; every replica serves the webhooks")
 	flags.StringVar(&o.Namespace, "namespace", "", "`namespace` that Sallyport is installed in, with its lease and the Secrets of VSphereServers; empty means that of the pod, or "+defaultNamespace+" outside of a pod")
 	flags.DurationVar(&o.LeaseDuration, "lease-duration", 15*time.Second, "how long replicas wait for a leader that is silent before one takes its lease, and how long that one waits again before it sends anything to a runtime")
@@ -88,6 +99,9 @@ func (o *Options) validate() error {
 	if o.ShutdownDelay < 0 {
 		return fmt.Errorf("--shutdown-delay is %v and must not be less than 0", o.ShutdownDelay)
 	}
+	if o.AuditInterval < 0 {
+		return fmt.Errorf("--audit-interval is %v and must not be less than 0", o.AuditInterval)
+	}
 	if o.CertificateSettle <= 0 || o.CertificatePoll <= 0 {
 		return fmt.Errorf("--certificate-settle is %v and --certificate-poll %v, and both must be more than 0", o.CertificateSettle, o.CertificatePoll)
 	}
@@ -97,6 +111,12 @@ func (o *Options) validate() error {
 		if o.CertDir == "" && flag.value == "" {
 			return fmt.Errorf("%s is empty, and the manager needs it to make its certificates itself; --cert-dir would have it take them from files", flag.name)
 		}
+	}
+	if o.WebhookConfiguration == "" {
+		return errors.New("--webhook-configuration is empty, and the manager learns from it how API servers reach the policies that it registers")
+	}
+	if err := o.validateRehearsals(); err != nil {
+		return err
 	}
 	if !o.LeaderElect {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,9 +15,11 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/audit"
 	"sallyport.dev/sallyport/reconcilers/policy"
+	"sallyport.dev/sallyport/reconcilers/policy/registration"
+	"sallyport.dev/sallyport/replicas"
 	"sallyport.dev/sallyport/webhooks"
-	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -25,9 +28,16 @@ import (
 // newFacts gives the store that answers the facts of policies, with a cache of its own: nothing that another part of the
 // program leaves out of its cache may be missing in a fact, and a kind that cannot be read must not hold up the rest.
 func newFacts(mgr ctrl.Manager, config *rest.Config) (*facts.Store, error) {
+	var store *facts.Store
 	cached, err := cache.New(config, cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		DefaultTransform: cache.TransformStripManagedFields(),
+		// What is not wanted any more is not to come back because somebody reads it a last time.
+		ReaderFailOnMissingInformer: true,
+		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
+			toolscache.DefaultWatchErrorHandler(ctx, r, err)
+			store.WatchFailed(err)
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the cache for facts: %w", err)
@@ -39,7 +49,8 @@ func newFacts(mgr ctrl.Manager, config *rest.Config) (*facts.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("setting up the client for live facts: %w", err)
 	}
-	return facts.NewStore(cached, direct), nil
+	store = facts.NewStore(cached, direct)
+	return store, nil
 }
 
 // directClient reads past every cache, with a rate limit of its own.
@@ -52,7 +63,7 @@ func directClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) 
 
 // addPolicies has the gate decide by the policies of the cluster, in every replica, and has the one that leads ship those of
 // this release and show what became of each.
-func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *facts.Store, namespace string, report func(hash string)) error {
+func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *facts.Store, namespace string, replica *replicas.Replica) error {
 	kept := keeper.New(namespace, gate, store, ctrlmetrics.Registry)
 	if err := kept.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the catalog of policies: %w", err)
@@ -60,14 +71,25 @@ func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *fact
 	if err := mgr.AddReadyzCheck("policies", kept.Ready); err != nil {
 		return err
 	}
-	if err := mgr.Add(reporting{kept, kept.Subscribe(), report}); err != nil {
+	if err := mgr.Add(reporting{kept, kept.Subscribe(), replica.ReportPolicies}); err != nil {
 		return err
 	}
+	trials := o.newTrials(mgr)
+	store.Rehearse(trials)
 	r := &policy.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, ConfigMap: o.ShippedPolicies, Release: o.Release,
-		Catalog: states{kept}, Changed: kept.Subscribe(), Checker: checker{},
+		Changed: kept.Subscribe(), Checker: checker{trials}, Tester: tester{trials},
 		Events: mgr.GetEventRecorder(eventSource), Now: time.Now,
 	}
+	registrar, err := o.addRegistration(mgr, kept, replica, namespace, r.Look)
+	if err != nil {
+		return err
+	}
+	auditor, err := o.addAudit(mgr, gate, kept, namespace, r.Look)
+	if err != nil {
+		return err
+	}
+	r.Catalog = states{kept, registrar, auditor}
 	if err := r.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the RegoPolicy reconciler: %w", err)
 	}
@@ -97,7 +119,11 @@ func (r reporting) Start(ctx context.Context) error {
 }
 
 // states gives the reconciler of RegoPolicies, which knows nothing of webhooks, what the catalog made of them.
-type states struct{ kept *keeper.Keeper }
+type states struct {
+	kept      *keeper.Keeper
+	registrar *registration.Reconciler
+	auditor   *audit.Reconciler
+}
 
 // State of a RegoPolicy.
 func (s states) State(name string) (policy.State, bool) {
@@ -106,8 +132,9 @@ func (s states) State(name string) (policy.State, bool) {
 		return policy.State{}, false
 	}
 	state := policy.State{
-		UID: is.UID, Generation: is.Generation, Library: is.Library, Active: is.ActiveHash, LastGood: is.LastGood,
-		Compiled: policy.Finding{Reason: v1alpha1.ReasonCompiled},
+		UID: is.UID, Generation: is.Generation, Library: is.Library, Active: is.ActiveHash, LastGood: is.LastGood, Text: is.Text,
+		Compiled: policy.Finding{Reason: v1alpha1.ReasonCompiled}, Registered: registered(s.registrar, name, is.Generation),
+		Violations: s.auditor.Violations(name),
 	}
 	found := policy.Finding{Reason: v1alpha1.ConditionReason(is.Problem)}
 	var places engine.CompileErrors
@@ -130,19 +157,4 @@ func (s states) State(name string) (policy.State, bool) {
 		state.Data, _ = is.Active.Encode()
 	}
 	return state, true
-}
-
-// checker compiles policies as the catalog does.
-type checker struct{}
-
-// Check gives the errors by the policies' names.
-func (checker) Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[string]error {
-	_, found := new(catalog.Catalog).Build(ctx, world, nil)
-	wrong := map[string]error{}
-	for _, s := range found {
-		if s.Err != nil {
-			wrong[s.Name] = s.Err
-		}
-	}
-	return wrong
 }

@@ -56,10 +56,11 @@ func (o *Options) newServing(config *rest.Config, namespace string) (*serving, e
 func (o *Options) certificates(namespace string) certs.Options {
 	service := o.WebhookService + "." + namespace
 	return certs.Options{
-		Secret:     types.NamespacedName{Namespace: namespace, Name: o.CertificateSecret},
-		DNSNames:   []string{service + ".svc", service + ".svc.cluster.local", service},
-		Mutating:   []string{o.WebhookConfiguration},
-		Validating: []string{o.WebhookConfiguration},
+		Secret:   types.NamespacedName{Namespace: namespace, Name: o.CertificateSecret},
+		DNSNames: []string{service + ".svc", service + ".svc.cluster.local", service},
+		// The chart's own come first: see registration.
+		Mutating:   []string{o.WebhookConfiguration, o.policiesConfiguration()},
+		Validating: []string{o.WebhookConfiguration, o.policiesConfiguration()},
 		Settle:     o.CertificateSettle,
 		Poll:       o.CertificatePoll,
 		Metrics:    ctrlmetrics.Registry,

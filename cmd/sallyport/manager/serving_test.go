@@ -3,6 +3,7 @@ package manager
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +51,7 @@ func TestServingFlags(t *testing.T) {
 	} {
 		refuses(t, line, name)
 	}
+	refuses(t, "--cert-dir /x --webhook-configuration=", "--webhook-configuration")
 	if err := parsed(t, "--cert-dir /x --webhook-service=").validate(); err != nil {
 		t.Error(err)
 	}
@@ -61,7 +63,7 @@ func TestServingFlags(t *testing.T) {
 		t.Errorf("the certificate is in %s", got)
 	}
 	for _, all := range [][]string{certificates.Mutating, certificates.Validating} {
-		if len(all) != 1 || all[0] != "c" {
+		if !slices.Equal(all, []string{"c", "c-policies"}) {
 			t.Errorf("the webhook configurations are %v", all)
 		}
 	}

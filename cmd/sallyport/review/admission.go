@@ -23,16 +23,27 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/catalog"
 )
+
+// Unchanged begins the note that the object is judged without what policies would have changed in it.
+const Unchanged = "what policies change in the object is not known, it is judged as it was sent"
 
 // mutate has the mutating webhooks change the object.
 func (r *Reviewer) mutate(ctx context.Context, p *pending) error {
-	asked, err := r.asked(ctx, p, r.hooks.mutating)
+	asked, skipped, err := r.asked(ctx, p, r.hooks.mutating, (*catalog.Policy).Mutates)
 	if err != nil {
 		return err
 	}
-	for _, name := range asked {
-		response, err := r.ask(ctx, p, name, (*webhooks.Gate).Mutate)
+	if err := r.explain(ctx, p, true, asked, skipped); err != nil {
+		return err
+	}
+	for _, h := range asked {
+		response, err := r.ask(ctx, p, h, (*webhooks.Gate).Mutate, (*webhooks.Gate).MutateBy)
+		if err != nil && r.explaining != nil && r.explaining.Own { // it may be only the asker who cannot read what a policy can
+			p.note("%s: %v", Unchanged, err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -75,35 +86,39 @@ func (p *pending) patch(text []byte) error {
 
 // validate has the validating webhooks judge the object.
 func (r *Reviewer) validate(ctx context.Context, p *pending) error {
-	asked, err := r.asked(ctx, p, r.hooks.validating)
+	asked, skipped, err := r.asked(ctx, p, r.hooks.validating, (*catalog.Policy).Validates)
 	if err != nil {
 		return err
 	}
-	for _, name := range asked {
-		if _, err := r.ask(ctx, p, name, (*webhooks.Gate).Validate); err != nil {
+	if err := r.explain(ctx, p, false, asked, skipped); err != nil {
+		return err
+	}
+	for _, h := range asked {
+		if _, err := r.ask(ctx, p, h, (*webhooks.Gate).Validate, (*webhooks.Gate).ValidateBy); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// asked are the webhooks that the API server would call about the request as it is now.
-func (r *Reviewer) asked(ctx context.Context, p *pending, all []hook) ([]string, error) {
-	names, skipped, err := r.hooks.meeting(ctx, all, p.attributes())
+// asked are the webhooks that the API server would call about the request as it is now, for the policies that have something to
+// say then.
+func (r *Reviewer) asked(ctx context.Context, p *pending, all []hook, speaks func(*catalog.Policy) bool) ([]hook, []skip, error) {
+	asked, skipped, err := r.hooks.meeting(ctx, all, p.attributes(), r.homeOf(ctx, p), rights{r.world})
 	if err != nil {
-		return nil, apierrors.NewForbidden(p.resource(), p.id.name, err)
+		return nil, nil, apierrors.NewForbidden(p.resource(), p.id.name, err)
 	}
-	for _, why := range skipped {
-		p.note("%s", why)
+	for _, s := range skipped {
+		p.note("%s", s.why)
 	}
-	if len(names) == 0 && len(skipped) == 0 {
-		r.noteUnsent(ctx, p)
+	if len(asked) == 0 && len(skipped) == 0 {
+		r.noteUnsent(ctx, p, speaks)
 	}
-	return names, nil
+	return asked, skipped, nil
 }
 
 // noteUnsent names policies that match a request of our kinds which the API server sends to no webhook.
-func (r *Reviewer) noteUnsent(ctx context.Context, p *pending) {
+func (r *Reviewer) noteUnsent(ctx context.Context, p *pending, speaks func(*catalog.Policy) bool) {
 	request, err := p.admissionRequest()
 	if err != nil {
 		return
@@ -112,7 +127,10 @@ func (r *Reviewer) noteUnsent(ctx context.Context, p *pending) {
 	if err != nil {
 		return
 	}
-	for _, s := range r.set.Select(ctx, request, r.reality.For(request, review.Subject())) {
+	for _, s := range r.set.Select(ctx, request, r.facts.For(request, review.Subject())) {
+		if !speaks(s.Policy) {
+			continue
+		}
 		text := fmt.Sprintf("policy %s matches, but is not asked: the webhook configurations of this release do not send %s of %s",
 			s.Name(), p.result.Operation, p.result.Resource)
 		if !slices.Contains(p.result.Notes, text) {
@@ -196,10 +214,11 @@ func reviewOf(request *admissionv1.AdmissionRequest) (*webhooks.Review, error) {
 // patience is how long a record of one decision may take to be written to memory.
 const patience = time.Minute
 
-// ask puts the request to the policies, as the webhook of that name does.
+// ask puts the request to the policies, as the webhook does: to all, or to the one that it is about.
 func (r *Reviewer) ask(
-	ctx context.Context, p *pending, webhook string,
+	ctx context.Context, p *pending, by hook,
 	decide func(*webhooks.Gate, context.Context, *webhooks.Review) *admissionv1.AdmissionResponse,
+	decideBy func(*webhooks.Gate, context.Context, string, *webhooks.Review) *admissionv1.AdmissionResponse,
 ) (*admissionv1.AdmissionResponse, error) {
 	request, err := p.admissionRequest()
 	if err != nil {
@@ -211,7 +230,13 @@ func (r *Reviewer) ask(
 	}
 	var record bytes.Buffer
 	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), &record, false)
-	response := decide(webhooks.NewGate(r.set, r.reality, recorder, r.now), ctx, review)
+	gate := webhooks.NewGate(r.set, r.facts, recorder, r.now)
+	var response *admissionv1.AdmissionResponse
+	if by.policy == "" {
+		response = decide(gate, ctx, review)
+	} else {
+		response = decideBy(gate, ctx, by.policy, review)
+	}
 	recorder.Close(patience)
 	said, err := verdictsOf(record.Bytes())
 	if err != nil {
@@ -225,7 +250,7 @@ func (r *Reviewer) ask(
 		p.undecided, p.unjudged = true, !decided
 	}
 	if !response.Allowed {
-		return nil, webhookerrors.ToStatusErr(webhook, response.Result)
+		return nil, webhookerrors.ToStatusErr(by.name, response.Result)
 	}
 	p.unjudged = false
 	return response, nil

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	goyaml "go.yaml.in/yaml/v3"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 )
@@ -34,8 +35,16 @@ func (d *Document) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", d.Place(), fmt.Errorf(format, args...))
 }
 
-// stdin is how a path says standard input.
-const stdin = "-"
+// Stdin is how a path says standard input.
+const Stdin = "-"
+
+// FileOf is how messages say a path.
+func FileOf(path string) string {
+	if path == Stdin {
+		return "<stdin>"
+	}
+	return path
+}
 
 // extensions of the files that are read from a folder, as kubectl has them.
 var extensions = []string{".json", ".yaml", ".yml"}
@@ -64,7 +73,7 @@ func (f *Files) Read(paths ...string) ([]Document, error) {
 }
 
 func (f *Files) readPath(path string) ([]Document, error) {
-	if path == stdin {
+	if path == Stdin {
 		if f.spent {
 			return nil, errors.New("standard input can be read only once")
 		}
@@ -73,7 +82,7 @@ func (f *Files) readPath(path string) ([]Document, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading standard input: %w", err)
 		}
-		return parse("<stdin>", text)
+		return parse(FileOf(path), text)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -209,7 +218,25 @@ func (p piece) documents(file string) ([]Document, error) {
 	if err := utiljson.Unmarshal(text, &d.Object); err != nil {
 		return nil, d.errorf("%w", err)
 	}
-	return d.flatten()
+	return d.flatten(p.itemLines)
+}
+
+// itemLines are where the items of a list begin, in the file. Those of JSON are not looked for: it has its items in one line, or
+// is read by programs.
+func (p piece) itemLines() (lines []int) {
+	if text := bytes.TrimSpace(p.text); len(text) == 0 || text[0] == '{' {
+		return nil
+	}
+	var list struct {
+		Items []goyaml.Node `yaml:"items"`
+	}
+	if err := goyaml.Unmarshal(p.text, &list); err != nil {
+		return nil // no list: items are something else
+	}
+	for i := range list.Items {
+		lines = append(lines, p.line-1+list.Items[i].Line)
+	}
+	return lines
 }
 
 // leading counts the lines before the first that says something.
@@ -239,8 +266,10 @@ func (p piece) syntaxError(file string, err error) error {
 	return fmt.Errorf("%s:%d: %s", file, line, text)
 }
 
-// flatten gives the objects of a list, or the document itself.
-func (d Document) flatten() ([]Document, error) {
+func unknownLines() []int { return nil }
+
+// flatten gives the objects of a list, or the document itself. Items begin at lines, as far as these are known.
+func (d Document) flatten(itemLines func() []int) ([]Document, error) {
 	kind, err := d.text("kind")
 	if err != nil {
 		return nil, err
@@ -254,19 +283,24 @@ func (d Document) flatten() ([]Document, error) {
 	if !listed || !isList {
 		return []Document{d}, nil
 	}
+	lines := itemLines()
 	var all []Document
 	var errs []error
 	for i, item := range items {
+		at := d
+		if i < len(lines) {
+			at.Line = lines[i]
+		}
 		object, ok := item.(map[string]any)
 		if !ok {
-			errs = append(errs, d.errorf("items[%d] is no object", i))
+			errs = append(errs, at.errorf("items[%d] is no object", i))
 			continue
 		}
 		if of != "" { // a typed list need not say it for every item
 			setDefault(object, "apiVersion", apiVersion)
 			setDefault(object, "kind", of)
 		}
-		found, err := Document{Object: object, File: d.File, Line: d.Line}.flatten()
+		found, err := Document{Object: object, File: d.File, Line: at.Line}.flatten(unknownLines)
 		all = append(all, found...)
 		errs = append(errs, err)
 	}

@@ -93,6 +93,20 @@ func (k *kinds) learn(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
+// ServedKind is a kind as a cluster serves it.
+type ServedKind struct {
+	schema.GroupVersionKind
+	Resource   schema.GroupVersionResource
+	Namespaced bool
+}
+
+// serve takes names and scope from a cluster.
+func (k *kinds) serve(s ServedKind) {
+	if _, known := k.known[s.GroupVersionKind]; !known {
+		k.known[s.GroupVersionKind] = &kind{GroupVersionKind: s.GroupVersionKind, resource: s.Resource, namespaced: s.Namespaced, scale: replicasPaths}
+	}
+}
+
 func named(crd *apiextensionsv1.CustomResourceDefinition, version *apiextensionsv1.CustomResourceDefinitionVersion) *kind {
 	gv := schema.GroupVersion{Group: crd.Spec.Group, Version: version.Name}
 	named := &kind{

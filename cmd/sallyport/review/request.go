@@ -8,6 +8,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -33,6 +34,8 @@ type Request struct {
 	Subresource string
 	User        authenticationv1.UserInfo
 	Validation  Validation
+	// Existing is the UID of an object that exists and is judged as if it were created now; it is not among the others then.
+	Existing types.UID
 }
 
 // UserNamed is a user as the API server knows one who is impersonated.

@@ -10,6 +10,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/explain"
 )
 
 // Verdict is what comes of a request.
@@ -31,6 +32,8 @@ type Report struct {
 	Undecided int       `json:"undecided"`
 	// Warnings are about the state, not about a request.
 	Warnings []string `json:"warnings,omitempty"`
+	// Notes say what none of the verdicts rests on.
+	Notes []string `json:"notes,omitempty"`
 }
 
 func (r *Report) add(result *Result) {
@@ -66,6 +69,9 @@ type Result struct {
 	Changes []Change `json:"changes,omitempty"`
 	// Policies are those that were asked, and what each said.
 	Policies []PolicyVerdict `json:"policies,omitempty"`
+	// Explanations tell why each policy says what it says, if that is asked for: of those that change the object and then of those
+	// that judge it. Without any the request did not get that far.
+	Explanations []*explain.Policy `json:"explanations,omitempty"`
 	// Notes say what the verdict does not rest on.
 	Notes []string `json:"notes,omitempty"`
 	// Object is what would be stored, or sent to the policies if the request is not admitted; absent after a deletion.
@@ -78,7 +84,7 @@ type PolicyVerdict struct {
 	// Endpoint is mutate or validate.
 	Endpoint string              `json:"endpoint"`
 	Mode     v1alpha1.PolicyMode `json:"mode"`
-	// Verdict is allowed, denied, warned, audited, error_denied or error_allowed.
+	// Verdict is allowed, denied, warned, audited, overridden, error_denied or error_allowed.
 	Verdict  string          `json:"verdict"`
 	Denials  []engine.Denial `json:"denials,omitempty"`
 	Warnings []string        `json:"warnings,omitempty"`

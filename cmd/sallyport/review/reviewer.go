@@ -1,6 +1,7 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,16 +22,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
 // Reviewer answers requests as a cluster would that has the world as its objects. What it admits becomes part of the world.
 type Reviewer struct {
-	world   *World
-	hooks   *hooks
-	set     *catalog.Set
-	reality reality
-	now     func() time.Time
+	world      *World
+	hooks      *Hooks
+	set        *catalog.Set
+	facts      webhooks.FactSource
+	explaining *Explaining
+	now        func() time.Time
 }
 
 // Options are what a Reviewer is made of.
@@ -43,6 +46,18 @@ type Options struct {
 	Namespace string
 	// Now is the time of every request.
 	Now func() time.Time
+	// Hooks are the webhooks of a cluster; nil means those of the chart, and policies are taken to be asked about all other kinds.
+	Hooks *Hooks
+	// Facts answer what policies ask; nil means from the state.
+	Facts webhooks.FactSource
+	// Kinds of a cluster, beside Sallyport's own, Kubernetes' own and those that the state defines.
+	Kinds []ServedKind
+	// Stored are the RegoPolicies that Policies were made of, and Rehearse makes what tries another one among them, where facts
+	// are from the state; nil means that it cannot be said what would become of one.
+	Stored   []v1alpha1.RegoPolicy
+	Rehearse Rehearse
+	// Explain has every policy explained; nil means none.
+	Explain *Explaining
 }
 
 // New makes a reviewer. The error joins all that is wrong with the state.
@@ -51,15 +66,27 @@ func New(o Options) (*Reviewer, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := chartHooks()
+	if o.Hooks == nil {
+		if o.Hooks, err = chartHooks(); err != nil {
+			return nil, err
+		}
+	}
+	all := &kinds{maps.Clone(known.known)}
+	for _, k := range o.Kinds {
+		all.serve(k)
+	}
+	world, err := newWorld(all, o.State, o.Namespace, o.Now)
 	if err != nil {
 		return nil, err
 	}
-	world, err := newWorld(&kinds{maps.Clone(known.known)}, o.State, o.Namespace, o.Now)
-	if err != nil {
-		return nil, err
+	if o.Facts == nil {
+		real := newReality(world)
+		if o.Rehearse != nil {
+			real.store.Rehearse(o.Rehearse(func(context.Context) ([]v1alpha1.RegoPolicy, error) { return world.policies(o.Stored) }))
+		}
+		o.Facts = real
 	}
-	return &Reviewer{world: world, hooks: h, set: o.Policies, reality: newReality(world), now: o.Now}, nil
+	return &Reviewer{world: world, hooks: o.Hooks, set: o.Policies, facts: o.Facts, explaining: o.Explain, now: o.Now}, nil
 }
 
 // Review answers requests one after another. An error says that one of them has no form that a cluster could get to see.
@@ -127,7 +154,7 @@ func (p *pending) noteUnchecked() {
 	switch {
 	case p.kind.schema == nil && len(p.result.Policies) == 0 && p.result.Verdict == Admitted:
 		p.note("no policy is about this, and there is no schema of %s here: nothing was checked", p.kind.Kind)
-	case p.kind.Group == v1alpha1.GroupName && p.kind.Kind == "RegoPolicy" && p.result.Operation != admissionv1.Delete:
+	case p.kind.Group == v1alpha1.GroupName && p.kind.Kind == "RegoPolicy" && p.result.Operation != admissionv1.Delete && len(p.result.Policies) == 0:
 		p.note("a cluster also compiles the policy and runs its tests, as sallyport policy check and sallyport policy test do")
 	}
 }
@@ -186,7 +213,7 @@ func (r *Reviewer) create(ctx context.Context, p *pending) error {
 		return err
 	}
 	p.object.SetCreationTimestamp(metav1.NewTime(r.now().UTC().Truncate(time.Second)))
-	p.object.SetUID(r.world.newUID())
+	p.object.SetUID(cmp.Or(p.request.Existing, r.world.newUID()))
 	if p.object.GetName() == "" && p.object.GetGenerateName() != "" {
 		p.object.SetName(r.generateName(p))
 	}

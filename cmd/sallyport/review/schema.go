@@ -64,6 +64,26 @@ func (s *kindSchema) prune(u *unstructured.Unstructured) (unknown []string, err 
 	return append(unknown, paths...), err
 }
 
+// CheckNew says what keeps the API server from taking an object of one of our kinds, whatever policies say; nil if nothing does.
+func CheckNew(ctx context.Context, d *Document) error {
+	known, err := ourKinds()
+	if err != nil {
+		return err
+	}
+	k, err := known.of(d)
+	if err != nil {
+		return err
+	}
+	if k.schema == nil {
+		return fmt.Errorf("there is no schema of %s here", k.Kind)
+	}
+	u := (&unstructured.Unstructured{Object: d.Object}).DeepCopy()
+	if _, err := k.schema.decode(u); err != nil {
+		return err
+	}
+	return k.schema.validateNew(ctx, k, u).ToAggregate()
+}
+
 // validateNew says what is wrong with an object that is to be created.
 func (s *kindSchema) validateNew(ctx context.Context, k *kind, u *unstructured.Unstructured) field.ErrorList {
 	metadata := field.NewPath("metadata")

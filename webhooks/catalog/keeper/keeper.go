@@ -3,15 +3,18 @@ package keeper
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -65,7 +68,9 @@ type Keeper struct {
 	states      map[string]catalog.State
 	unusable    error // policies that were good once and cannot be used here
 	hash        string
-	swapped     bool // the gate has a set
+	swapped     bool            // the gate has a set
+	decides     *catalog.Set    // which it is
+	settled     []catalog.State // that belong to it
 	deciding    int
 	subscribers []*subscription
 }
@@ -193,6 +198,7 @@ func (k *Keeper) use(set *catalog.Set, states []catalog.State) {
 	}
 	k.gate.Swap(set)
 	k.swapped, k.hash, k.deciding = true, set.Hash(), 0
+	k.decides, k.settled = set, states
 	for _, p := range set.Policies() {
 		if p.Broken() == nil {
 			k.deciding++
@@ -237,12 +243,29 @@ func (k *Keeper) lacking(_ context.Context, reads []engine.Read) *catalog.Lack {
 			problem = catalog.ReadsForbidden
 			grant := catalog.Grant{APIGroup: forbidden.Group, Resource: forbidden.Resource, Verbs: forbidden.Verbs}
 			lack.Missing = append(lack.Missing, grant)
-			errs = append(errs, fmt.Errorf("a ClusterRole of it needs the rule %s", grant))
 		}
 		lack.Problem = weightier(lack.Problem, problem)
 	}
+	if len(lack.Missing) > 0 {
+		errs = append(errs, k.granting(lack.Missing))
+	}
 	lack.Err = errors.Join(errs...)
 	return lack
+}
+
+// granting says how rights are granted: by the chart, which has a value for that, or by whoever writes roles.
+func (k *Keeper) granting(missing []catalog.Grant) error {
+	reads, rules := map[string]bool{}, make([]string, len(missing))
+	for i, g := range missing {
+		reads[schema.GroupResource{Group: g.APIGroup, Resource: g.Resource}.String()] = true
+		rules[i] = g.String()
+	}
+	value, err := json.Marshal(reads)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("it may after helm upgrade RELEASE CHART --namespace %s --reuse-values --set-json 'rbac.reads=%s', "+
+		"or if a ClusterRole of it has the rule %s", k.namespace, value, strings.Join(rules, " and the rule "))
 }
 
 // weightier is of two problems with reads the one that is told where there are several.
@@ -298,6 +321,13 @@ func (k *Keeper) State(name string) (catalog.State, bool) {
 	defer k.mu.RUnlock()
 	s, ok := k.states[name]
 	return s, ok
+}
+
+// Decides gives the set that the gate has, and the states of the objects that it was made of; nil before there is one.
+func (k *Keeper) Decides() (*catalog.Set, []catalog.State) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.decides, k.settled
 }
 
 // Hash tells replicas apart that decide differently; "" before there is anything that decides.

@@ -28,8 +28,8 @@ func TestEditsAreTakenUp(t *testing.T) {
 	c := newCluster(t, env.Shared(t).Config)
 	r := c.start(options{})
 	r.await("the first build", func() bool { err := r.Ready(nil); return err != nil && err.Error() == "the cluster has no RegoPolicy" })
-	if r.answer() != "nobody judges" || r.Hash() != "" {
-		t.Errorf("without a policy: %q, hash %q", r.answer(), r.Hash())
+	if set, _ := r.Decides(); r.answer() != "nobody judges" || r.Hash() != "" || set != nil {
+		t.Errorf("without a policy: %q, hash %q, set %v", r.answer(), r.Hash(), set)
 	}
 	changes := r.Subscribe()
 	heard := func(name string) {
@@ -43,6 +43,9 @@ func TestEditsAreTakenUp(t *testing.T) {
 	r.awaitReady()
 	first := r.awaitState("p", current)
 	heard("p")
+	if set, states := r.Decides(); set.Hash() != r.Hash() || len(states) != 1 || states[0].ActiveHash != first.ActiveHash {
+		t.Errorf("decides: %v, %+v", set, states)
+	}
 	if got := r.answer(); got != "[p/Never] one" {
 		t.Errorf("got %q", got)
 	}
@@ -266,8 +269,11 @@ func TestForbiddenKind(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	const rule = `{"apiGroups":["apps"],"resources":["deployments"],"verbs":["get","list","watch"]}`
-	if !strings.Contains(s.Err.Error(), rule) {
-		t.Errorf("got %v\nwithout %s", s.Err, rule)
+	helm := "helm upgrade RELEASE CHART --namespace " + c.namespace + ` --reuse-values --set-json 'rbac.reads={"deployments.apps":true}'`
+	for _, want := range []string{rule, helm} {
+		if !strings.Contains(s.Err.Error(), want) {
+			t.Errorf("got %v\nwithout %s", s.Err, want)
+		}
 	}
 	role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: want[0].Verbs})
 	c.must(c.client.Update(t.Context(), role))

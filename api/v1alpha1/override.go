@@ -1,0 +1,22 @@
+package v1alpha1
+
+// PolicyOverride says who may have a request pass a policy in spite of its
+// denial.
+//
+// +kubebuilder:validation:Enum=Users;Everybody;Nobody
+type PolicyOverride string
+
+const (
+	// OverrideUsers lets those pass who hold the verb override, service accounts
+	// excepted: what a person is allowed once with a reason, automation would be
+	// allowed for ever.
+	OverrideUsers PolicyOverride = "Users"
+	// OverrideEverybody lets service accounts pass, too, if they hold the verb.
+	OverrideEverybody PolicyOverride = "Everybody"
+	// OverrideNobody lets nobody pass.
+	OverrideNobody PolicyOverride = "Nobody"
+)
+
+// AnnotationOverride on an object lets a request pass one policy that refuses it, once and with a reason, if the requester may
+// override that policy: "<policy>; uid=<UID of the object, nothing at its creation>; until=<time, at most an hour ahead>; <reason>".
+const AnnotationOverride = "sallyport.dev/override"

@@ -1,0 +1,127 @@
+package charts_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const policiesConfiguration = "sallyport-policies"
+
+// The configurations for policies on other kinds are the chart's, and nothing in them is.
+func TestConfigurationsForPoliciesAreEmpty(t *testing.T) {
+	for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
+		o := find(render(t, everything), kind, policiesConfiguration)
+		if o == nil {
+			t.Fatalf("there is no %s %s", kind, policiesConfiguration)
+		}
+		if _, said := o.Object["webhooks"]; said {
+			t.Errorf("%s has webhooks, which Helm would keep as they are there", kind)
+		}
+		if o.GetAnnotations()["a"] != "b" {
+			t.Errorf("%s lacks the annotation of webhook.annotations", kind)
+		}
+	}
+}
+
+// register writes webhooks as the manager does.
+func (c *cluster) register(t *testing.T) (validating, mutating client.Object) {
+	t.Helper()
+	v, m := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
+	c.get(t, v, "", policiesConfiguration)
+	c.get(t, m, "", policiesConfiguration)
+	before := []client.Object{v.DeepCopy(), m.DeepCopy()}
+	endpoint := admissionregistrationv1.WebhookClientConfig{
+		CABundle: []byte(certificate(t)),
+		Service:  &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: "sallyport-webhook", Path: ptr.To("/validate/policies/a")},
+	}
+	rules := []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"charts.test"}, APIVersions: []string{"v1"}, Resources: []string{"nothings"}},
+	}}
+	none := ptr.To(admissionregistrationv1.SideEffectClassNone)
+	v.Webhooks = []admissionregistrationv1.ValidatingWebhook{{
+		Name: "a.policies.sallyport.dev", ClientConfig: endpoint, Rules: rules, SideEffects: none, AdmissionReviewVersions: []string{"v1"},
+	}}
+	m.Webhooks = []admissionregistrationv1.MutatingWebhook{{
+		Name: "a.policies.sallyport.dev", ClientConfig: endpoint, Rules: rules, SideEffects: none, AdmissionReviewVersions: []string{"v1"},
+	}}
+	for i, o := range []client.Object{v, m} {
+		patch := client.MergeFromWithOptions(before[i], client.MergeFromWithOptimisticLock{})
+		if err := c.Patch(t.Context(), o, patch, client.FieldOwner("sallyport-registration")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return v, m
+}
+
+// However Helm writes, an upgrade and a rollback leave the webhooks alone, and an uninstall leaves nothing.
+func TestUpgradeKeepsWebhooksOfPolicies(t *testing.T) {
+	for _, mode := range []string{"true", "false"} {
+		t.Run("server-side "+mode, func(t *testing.T) {
+			c := newCluster(t)
+			c.install(t, "--server-side="+mode)
+			validating, mutating := c.register(t)
+			v, m := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
+			check := func(after, annotation string) {
+				t.Helper()
+				c.get(t, v, "", policiesConfiguration)
+				c.get(t, m, "", policiesConfiguration)
+				if diff := cmp.Diff(validating.(*admissionregistrationv1.ValidatingWebhookConfiguration).Webhooks, v.Webhooks); diff != "" {
+					t.Errorf("after %s (-before +after):\n%s", after, diff)
+				}
+				if diff := cmp.Diff(mutating.(*admissionregistrationv1.MutatingWebhookConfiguration).Webhooks, m.Webhooks); diff != "" {
+					t.Errorf("after %s (-before +after):\n%s", after, diff)
+				}
+				if got := v.Annotations["example.com/a"]; got != annotation {
+					t.Errorf("after %s the annotation is %q, want %q", after, got, annotation)
+				}
+			}
+			c.upgrade(t, "--server-side="+mode, "--set", `webhook.annotations.example\.com/a=b`)
+			check("an upgrade", "b")
+			c.helm(t, "rollback", release, "1", "-n", namespace)
+			check("a rollback", "")
+			c.helm(t, "uninstall", release, "-n", namespace)
+			for _, o := range []client.Object{v, m} {
+				if err := c.Get(t.Context(), client.ObjectKey{Name: policiesConfiguration}, o); !apierrors.IsNotFound(err) {
+					t.Errorf("after the uninstall: %T %v", o, err)
+				}
+			}
+		})
+	}
+}
+
+// What condition ReadsGranted tells people to do grants what is missing, and takes nothing away that was granted before.
+func TestReadsAreGranted(t *testing.T) {
+	c := newCluster(t)
+	c.install(t, "--set-json", `rbac.reads={"pods":true}`)
+	c.upgrade(t, "--reuse-values", "--set-json", `rbac.reads={"deployments.apps":true,"virtualmachines.kubevirt.io":true}`)
+	granted := func() []string {
+		t.Helper()
+		role := &rbacv1.ClusterRole{}
+		c.get(t, role, "", "sallyport")
+		var all []string
+		for _, r := range role.Rules {
+			if slices.Equal(r.Verbs, []string{"get", "list", "watch"}) && len(r.ResourceNames) == 0 {
+				all = append(all, strings.Join(r.Resources, ",")+"."+strings.Join(r.APIGroups, ","))
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	want := []string{"deployments.apps", "namespaces.", "pods.", "virtualmachines.kubevirt.io", "vsphereservers.sallyport.dev"}
+	if got := granted(); !slices.Equal(got, want) {
+		t.Errorf("may be read: %q, want %q", got, want)
+	}
+	c.upgrade(t, "--reuse-values", "--set-json", `rbac.reads={"pods":false}`)
+	if got := granted(); slices.Contains(got, "pods.") || len(got) != len(want)-1 {
+		t.Errorf("may be read: %q, without pods.", got)
+	}
+}

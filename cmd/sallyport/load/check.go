@@ -1,0 +1,127 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// Problem is what is wrong with a policy.
+type Problem struct {
+	// Policy is its name.
+	Policy string
+	// Lines say what is wrong. Each begins with the path of a file, and with line and column if they are known.
+	Lines []string
+}
+
+// Error gives all lines, below the name of the policy.
+func (p *Problem) Error() string {
+	return fmt.Sprintf("policy %s is not in order:\n%s", p.Policy, strings.Join(p.Lines, "\n"))
+}
+
+// Check gives the policies that are not in order, in their order: those that do not compile or do not keep to the contract, and
+// those whose RegoPolicy an API server would not take.
+func (c *Collection) Check(ctx context.Context) ([]*Problem, error) {
+	return c.check(ctx, catalog.Source.Check)
+}
+
+func (c *Collection) check(ctx context.Context, compiles func(catalog.Source) error) ([]*Problem, error) {
+	var problems []*Problem
+	for i, source := range c.Sources() {
+		lines, err := c.unstorable(ctx, &c.Objects[i])
+		if err != nil {
+			return nil, err
+		}
+		if err := compiles(source); err != nil {
+			lines = append(lines, c.Explain(source, err)...)
+		}
+		if len(lines) > 0 {
+			problems = append(problems, &Problem{Policy: source.Name, Lines: lines})
+		}
+	}
+	return problems, nil
+}
+
+// unstorable says what the schema of RegoPolicy has against one that was read.
+func (c *Collection) unstorable(ctx context.Context, object *v1alpha1.RegoPolicy) (lines []string, err error) {
+	if _, read := c.origins[object.Name]; !read {
+		return nil, nil
+	}
+	document := review.Document{}
+	if document.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(object); err != nil {
+		return nil, fmt.Errorf("encoding policy %s: %w", object.Name, err)
+	}
+	found := review.CheckNew(ctx, &document)
+	var all utilerrors.Aggregate
+	switch {
+	case errors.As(found, &all):
+		for _, one := range all.Errors() {
+			if about := (*field.Error)(nil); errors.As(one, &about) && about.Field == noField {
+				continue // it only says that CEL was not evaluated because of the others
+			}
+			lines = append(lines, c.Place(object.Name)+": "+one.Error())
+		}
+	case found != nil:
+		lines = []string{c.Place(object.Name) + ": " + found.Error()}
+	}
+	return lines, nil
+}
+
+// noField is the field of an error that has none.
+const noField = "<nil>"
+
+// Explain takes apart what was found wrong with one of the collection's sources. What concerns a policy as a whole is told of
+// its RegoPolicy.
+func (c *Collection) Explain(source catalog.Source, err error) (lines []string) {
+	var all engine.CompileErrors
+	if !errors.As(err, &all) {
+		return []string{c.Place(source.Name) + ": " + err.Error()}
+	}
+	for _, e := range slices.Clone(all) {
+		if e.File == source.Name && e.Row == 0 {
+			e.File = c.Place(source.Name)
+		}
+		if line := e.Error(); !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// Set compiles the policies. All must be in order, and such as a cluster could have.
+func (c *Collection) Set(ctx context.Context) (*catalog.Set, error) {
+	objects := c.whole()
+	for i := range objects {
+		if c.Deliberation > 0 {
+			objects[i].Spec.TimeoutMilliseconds = c.Deliberation
+		}
+	}
+	set, broken := catalog.Compile(objects)
+	compiles := func(catalog.Source) error { return nil }
+	if broken != nil {
+		compiles = catalog.Source.Check // says it again, with the paths of files
+	}
+	problems, err := c.check(ctx, compiles)
+	if err != nil {
+		return nil, err
+	}
+	if len(problems) == 0 {
+		return set, broken // broken may be about several together, as two libraries of one name
+	}
+	told := make([]error, len(problems))
+	for i, p := range problems {
+		told[i] = p
+	}
+	return nil, errors.Join(told...)
+}

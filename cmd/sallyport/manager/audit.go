@@ -1,0 +1,52 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"sallyport.dev/sallyport/reconcilers/audit"
+	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/catalog/keeper"
+)
+
+// addAudit has the replica that leads hold existing objects against the policies that want it.
+func (o *Options) addAudit(mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.Keeper, namespace string, found func(policy string)) (*audit.Reconciler, error) {
+	r := &audit.Reconciler{
+		Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(), Judge: judge{gate, kept},
+		Exempt:  []string{metav1.NamespaceSystem, namespace}, // where no policy is registered for foreign kinds
+		Changed: kept.Subscribe(), Interval: o.AuditInterval, Found: found, Now: time.Now,
+	}
+	if err := r.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("setting up the audit of existing objects: %w", err)
+	}
+	return r, nil
+}
+
+// judge has the audit, which knows nothing of webhooks, ask the gate.
+type judge struct {
+	gate *webhooks.Gate
+	kept *keeper.Keeper
+}
+
+// Judge gives the first of the policy's denials.
+func (j judge) Judge(
+	ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured,
+) (*audit.Objection, bool, error) {
+	denials, asked, err := j.gate.Audit(ctx, policy, resource, object)
+	if err != nil || len(denials) == 0 {
+		return nil, asked, err
+	}
+	return &audit.Objection{Reason: denials[0].Reason, Message: denials[0].Message}, asked, nil
+}
+
+// Revision is what decides for a policy.
+func (j judge) Revision(policy string) string {
+	state, _ := j.kept.State(policy)
+	return state.ActiveHash
+}

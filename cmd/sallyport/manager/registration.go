@@ -1,0 +1,75 @@
+package manager
+
+import (
+	"fmt"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"sallyport.dev/sallyport/reconcilers/policy"
+	"sallyport.dev/sallyport/reconcilers/policy/registration"
+	"sallyport.dev/sallyport/replicas"
+	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/catalog/keeper"
+)
+
+// policiesConfiguration is the name of the webhook configurations that policies are registered in.
+func (o *Options) policiesConfiguration() string { return o.WebhookConfiguration + "-policies" }
+
+// addRegistration has the replica that leads register the policies for kinds that are not ours.
+func (o *Options) addRegistration(mgr ctrl.Manager, kept *keeper.Keeper, replica *replicas.Replica, namespace string, found func(policy string)) (*registration.Reconciler, error) {
+	r := &registration.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace,
+		Configuration: o.policiesConfiguration(), Chart: o.WebhookConfiguration,
+		ValidatePath: webhooks.ValidatePolicyPath, MutatePath: webhooks.MutatePolicyPath,
+		NeedsBundle: o.CertDir == "", // else whoever gives the certificate sees to that
+		Catalog:     active{kept}, Changed: kept.Subscribe(), Replicas: replica, Found: found, Now: time.Now,
+	}
+	if err := r.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("setting up the registration of policies: %w", err)
+	}
+	return r, nil
+}
+
+// active gives the registration, which knows nothing of webhooks, the policies that decide.
+type active struct{ kept *keeper.Keeper }
+
+// Active gives them with the hash that replicas report.
+func (a active) Active() (string, []registration.Policy) {
+	set, states := a.kept.Decides()
+	if set == nil {
+		return "", nil
+	}
+	byName := map[string]catalog.State{}
+	for _, s := range states {
+		byName[s.Name] = s
+	}
+	var all []registration.Policy
+	for _, p := range set.Policies() {
+		state := byName[p.Name()]
+		all = append(all, registration.Policy{
+			Name: p.Name(), Generation: state.Generation, Matches: p.Matches(), Validates: p.Validates(), Mutates: p.Mutates(),
+			Refuses: p.RefusesUnasked(), Broken: p.Broken() != nil, Timeout: timeoutOf(state),
+		})
+	}
+	return set.Hash(), all
+}
+
+// timeoutOf is what the revision that decides may take.
+func timeoutOf(state catalog.State) time.Duration {
+	const defaultTimeout = 500 * time.Millisecond // of the API
+	if state.Active == nil || state.Active.Policy.Spec.TimeoutMilliseconds == 0 {
+		return defaultTimeout
+	}
+	return time.Duration(state.Active.Policy.Spec.TimeoutMilliseconds) * time.Millisecond
+}
+
+// registered is what the registration says of a policy in that generation; nil if it has not got to it.
+func registered(r *registration.Reconciler, name string, generation int64) *policy.Finding {
+	f, known := r.Finding(name)
+	if !known || f.Generation != generation {
+		return nil
+	}
+	return &policy.Finding{Reason: f.Reason, Message: f.Message}
+}

@@ -1,0 +1,93 @@
+package review
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/explain"
+)
+
+// Explaining has the policies explained.
+type Explaining struct {
+	// Policy is the only one that is; empty means all.
+	Policy string
+	// States are what became of each RegoPolicy; nil if all are in order.
+	States []catalog.State
+	// Own tells that the facts are answered with the rights of who asks, who may not be allowed to read all that the policies may.
+	Own bool
+}
+
+// explain notes why each policy says what it says about the request as it is now.
+func (r *Reviewer) explain(ctx context.Context, p *pending, mutating bool, asked []hook, skipped []skip) error {
+	if r.explaining == nil {
+		return nil
+	}
+	request, err := p.admissionRequest()
+	if err != nil {
+		return err
+	}
+	review, err := reviewOf(request)
+	if err != nil {
+		return err
+	}
+	q := explain.Question{
+		Set: r.set, States: r.explaining.States, Facts: r.facts, Now: r.now(), Policy: r.explaining.Policy, Mutating: mutating, Own: r.explaining.Own,
+	}
+	found, err := q.Explain(ctx, review)
+	if err != nil {
+		return err
+	}
+	for _, e := range found {
+		if slices.ContainsFunc(asked, func(h hook) bool { return h.policy == "" || h.policy == e.Policy }) {
+			continue
+		}
+		why := fmt.Sprintf("no webhook configuration has the API server ask it about %s of %s", p.result.Operation, r.named(p))
+		for _, s := range skipped {
+			if s.policy == "" || s.policy == e.Policy {
+				why = s.why
+			}
+		}
+		e.LeftOut(why)
+	}
+	p.result.Explanations = append(p.result.Explanations, found...)
+	return nil
+}
+
+func (r *Reviewer) named(p *pending) string {
+	if p.result.Subresource == "" {
+		return p.result.Resource
+	}
+	return p.result.Resource + "/" + p.result.Subresource
+}
+
+// homeOf gives the labels of the request's namespace as the API server knows them.
+func (r *Reviewer) homeOf(ctx context.Context, p *pending) func() (labels.Set, error) {
+	return func() (labels.Set, error) {
+		request, err := p.admissionRequest()
+		if err != nil {
+			return nil, err
+		}
+		review, err := reviewOf(request)
+		if err != nil {
+			return nil, err
+		}
+		answer, err := r.facts.For(request, review.Subject()).Read(ctx, engine.Query{
+			Fact: "namespace", APIVersion: "v1", Kind: "Namespace", Name: p.id.namespace, Live: true,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("reading the labels of namespace %s, by which webhooks are asked: %w", p.id.namespace, err)
+		}
+		var set labels.Set
+		text, err := json.Marshal(answer.Value.Get("metadata").Get("labels"))
+		if err == nil {
+			err = json.Unmarshal(text, &set)
+		}
+		return set, err
+	}
+}

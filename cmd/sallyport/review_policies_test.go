@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// ownPolicy is a RegoPolicy of somebody's own, with metadata and the beginning of its spec.
+func ownPolicy(metadata, spec string) string {
+	return manifest("RegoPolicy", "name: own, "+metadata, "spec:\n  package: team.own\n"+spec+`  match: {resources: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments], operations: [CREATE]}]}
+  modules:
+  - name: own.rego
+    source: |
+      # METADATA
+      # title: Own
+      # description: Deployments are not called root.
+      package team.own
+
+      valid_input if is_string(input.request.object.metadata.name)
+
+      # METADATA
+      # title: The name is taken
+      # custom: {reason: NameTaken, remedy: Take another one.}
+      deny contains {"reason": "NameTaken", "message": "it is taken"} if input.request.object.metadata.name == "root"
+  tests:
+  - name: own_test.rego
+    source: |
+      package team.own_test
+
+      import data.team.own
+
+      test_root if count(own.deny) == 1 with input.request.object.metadata.name as "root"
+`)
+}
+
+// A RegoPolicy is reviewed as a cluster would: it is compiled among the others, and its tests are run.
+func TestReviewOfPolicies(t *testing.T) {
+	const shipped = `labels: {sallyport.dev/shipped: "true"}`
+	right := func(policy string, allowed bool) string {
+		return fmt.Sprintf("apiVersion: authorization.k8s.io/v1\nkind: SubjectAccessReview\nspec: {user: alice, resourceAttributes: {verb: override, "+
+			"group: sallyport.dev, resource: regopolicies, name: %s}}\nstatus: {allowed: %t}\n", policy, allowed)
+	}
+	folder(t, map[string]string{
+		"own.yaml":       ownPolicy("", ""),
+		"typo.yaml":      strings.Replace(ownPolicy("", ""), "input.request.object.metadata.name ==", "input.request.objct.metadata.name ==", 1),
+		"failing.yaml":   strings.Replace(ownPolicy("", ""), `== "root"`, `!= "root"`, 1),
+		"audit.yaml":     ownPolicy(shipped, "  mode: Audit\n"),
+		"unchecked.yaml": strings.Replace(ownPolicy(`annotations: {sallyport.dev/unchecked: "INC-7"}`, ""), "package team.own\n", "package\n", 1),
+		"shipped.yaml":   ownPolicy(shipped, ""),
+		"may.yaml":       right("own", true), "maynot.yaml": right("own", false), "mayself.yaml": right("policies-self", true),
+		"lib.yaml": manifest("RegoPolicy", "name: lib-own", `spec:
+  package: sallyport.lib.own
+  library: true
+  modules: [{name: own.rego, source: "package sallyport.lib.own\n\nup(x) := upper(x)\n"}]
+  tests: [{name: own_test.rego, source: "package sallyport.lib.own_test\n\nimport data.sallyport.lib.own\n\ntest_up if own.up(\"a\") == \"A\"\n"}]
+`),
+		"importing.yaml": strings.Replace(ownPolicy("", ""), `== "root"`, `== lower(data.sallyport.lib.own.up("root"))`, 1),
+	})
+	for name, tc := range map[string]struct {
+		args  string
+		code  int
+		texts []string
+	}{
+		"in order":                   {"-f own.yaml -v", 0, []string{"own created", "policy policies-self (validate, Enforce): allowed"}},
+		"a typo":                     {"-f typo.yaml --state own.yaml", 1, []string{"[policies-self/CompileFailed] RegoPolicy own does not compile: own/own.rego:11:", "undefined ref: input.request.objct"}},
+		"a failing test":             {"-f failing.yaml", 1, []string{"[policies-self/TestsFailed] a test of RegoPolicy own fails:\n", "own/own_test.rego:5: team.own_test.test_root: failed"}},
+		"weakened by right":          {"-f audit.yaml --state shipped.yaml,may.yaml --as alice", 0, []string{"own replaced"}},
+		"weakened without":           {"-f audit.yaml --state shipped.yaml,maynot.yaml --as alice", 1, []string{"[policies-self/Weakened] RegoPolicy own is shipped with Sallyport, and this would weaken it: spec.mode from Enforce to Audit"}},
+		"weakened by nobody knows":   {"-f audit.yaml --state shipped.yaml", 2, []string{"UNDECIDED", "FactUnavailable", `"verb":"override"`}},
+		"one of a missing library":   {"-f importing.yaml", 0, []string{"Warning: RegoPolicy own refers to sallyport.lib.own.up, which no library has"}},
+		"one of a library before it": {"-f lib.yaml,importing.yaml -v", 0, []string{"lib-own created", "own created"}},
+		"a library that is needed":   {"-f lib.yaml --operation DELETE --state lib.yaml,importing.yaml", 1, []string{"[policies-self/BreaksPolicy] RegoPolicy own, which imports lib-own, would break: own/own.rego:11:"}},
+		"unchecked by right":         {"-f unchecked.yaml --state mayself.yaml --as alice -v", 0, []string{"its matchCondition is-not-unchecked-by-who-may leaves this request out"}},
+		"unchecked without":          {"-f unchecked.yaml --state maynot.yaml --as alice", 1, []string{"[policies-self/CompileFailed]"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, errs, code := executeWith(t, "", append([]string{"review"}, strings.Fields(tc.args)...)...)
+			if code != tc.code {
+				t.Errorf("exit %d, want %d", code, tc.code)
+			}
+			for _, text := range tc.texts {
+				if !strings.Contains(out+errs, text) {
+					t.Errorf("%q is not said", text)
+				}
+			}
+			if t.Failed() {
+				t.Logf("%s%s", out, errs)
+			}
+		})
+	}
+}

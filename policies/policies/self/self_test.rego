@@ -1,0 +1,416 @@
+package sallyport.policies.self_test
+
+import data.sallyport.policies.self as policy
+
+_spec := {
+	"package": "team.quota", "library": false, "mode": "Enforce", "onError": "Deny", "override": "Users",
+	"match": {"resources": [{"apiGroups": ["apps"], "apiVersions": ["*"], "resources": ["deployments"], "operations": ["CREATE"]}]},
+	"modules": [{"name": "quota.rego", "source": "a"}], "tests": [{"name": "quota_test.rego", "source": "b"}],
+	"parameters": {"most": 5},
+}
+
+_library := {"package": "sallyport.lib.quota", "library": true, "modules": [{"name": "quota.rego", "source": "a"}], "tests": []}
+
+_object(spec) := {"metadata": {"name": "team-quota"}, "spec": spec}
+
+_shipped(spec) := {"metadata": {"name": "team-quota", "labels": {"sallyport.dev/shipped": "true"}}, "spec": spec}
+
+_alice := {"username": "alice"}
+
+_create(spec) := {"operation": "CREATE", "userInfo": _alice, "object": _object(spec), "oldObject": null}
+
+_update(before, after) := {"operation": "UPDATE", "userInfo": _alice, "object": after, "oldObject": before}
+
+_delete(object_) := {"operation": "DELETE", "userInfo": _alice, "object": null, "oldObject": object_}
+
+_edit(change) := _update(_object(_spec), _object(object.union(_spec, change)))
+
+_found(more) := object.union(
+	{"problems": [], "tests": {"passed": 3, "failures": 0, "failed": []}, "breaks": [], "missing": [], "untested": [], "took": "5ms"},
+	more,
+)
+
+_wrong(problems) := _found({"problems": problems, "tests": {"passed": 0}})
+
+_facts(rehearsal, override) := {"rehearsal": rehearsal, "override": override}
+
+# What became of a request: an input that is not understood is never an allow.
+_verdict := "not understood" if not policy.valid_input
+
+_verdict := concat(", ", sort([denial.reason | some denial in policy.deny])) if {
+	policy.valid_input
+	count(policy.deny) > 0
+}
+
+_verdict := "allow" if {
+	policy.valid_input
+	count(policy.deny) == 0
+}
+
+_messages := concat("; ", [denial.message | some denial in policy.deny])
+
+# What is asked, by what is written.
+_questions := {
+	"a new policy": {"request": _create(_spec), "rehearsal": {"rehearsal": _object(_spec)}},
+	"a new library": {"request": _create(_library), "rehearsal": {"rehearsal": _object(_library)}},
+	"other modules": {
+		"request": _edit({"modules": []}),
+		"rehearsal": {"rehearsal": _object(object.union(_spec, {"modules": []}))},
+	},
+	"other tests": {
+		"request": _edit({"tests": []}),
+		"rehearsal": {"rehearsal": _object(object.union(_spec, {"tests": []}))},
+	},
+	"another package, and parameters": {
+		"request": _edit({"package": "team.limit", "parameters": {"most": 6}}),
+		"rehearsal": {"rehearsal": _object(object.union(_spec, {"package": "team.limit", "parameters": {"most": 6}}))},
+	},
+	"no tests any more": {
+		"request": _update(_object(_spec), _object(object.remove(_spec, ["tests"]))),
+		"rehearsal": {"rehearsal": _object(object.remove(_spec, ["tests"]))},
+	},
+	"a library that becomes a policy": {
+		"request": _update(_object(_library), _object(_spec)),
+		"rehearsal": {"rehearsal": _object(_spec)},
+	},
+	"other parameters: tests do not see them": {
+		"request": _edit({"parameters": {"most": 6}}),
+		"rehearsal": {"rehearsal": _object(object.remove(object.union(_spec, {"parameters": {"most": 6}}), ["tests"]))},
+	},
+	"a schema": {
+		"request": _edit({"parametersSchema": {"type": "object"}}),
+		"rehearsal": {"rehearsal": _object(object.remove(object.union(_spec, {"parametersSchema": {"type": "object"}}), ["tests"]))},
+	},
+	"other reads, and namespaces": {
+		"request": _edit({"reads": [{"apiVersion": "v1", "kind": "Pod"}], "match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}),
+		"rehearsal": {"rehearsal": _object(object.remove(
+			object.union(_spec, {"reads": [{"apiVersion": "v1", "kind": "Pod"}], "match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}),
+			["tests"],
+		))},
+	},
+	"other namespaces: what else is wrong does not matter": {
+		"request": _edit({"match": {"excludeNamespaces": ["x"]}, "mode": "Audit"}),
+		"rehearsal": {"rehearsal": {"metadata": {"name": "team-quota"}, "spec": {"match": object.union(_spec.match, {"excludeNamespaces": ["x"]})}}},
+	},
+	"modes by namespace": {
+		"request": _edit({"namespaceModes": [{"namespaceSelector": {}, "mode": "Warn"}]}),
+		"rehearsal": {"rehearsal": {
+			"metadata": {"name": "team-quota"},
+			"spec": {"match": _spec.match, "namespaceModes": [{"namespaceSelector": {}, "mode": "Warn"}]},
+		}},
+	},
+	"a library that goes": {"request": _delete(_object(_library)), "rehearsal": {"rehearsal": {"deleted": "team-quota"}}},
+	"another mode": {"request": _edit({"mode": "Audit"}), "rehearsal": null},
+	"another answer to errors": {"request": _edit({"onError": "Allow", "timeoutMilliseconds": 7, "backgroundAudit": "Enabled"}), "rehearsal": null},
+	"labels only": {"request": _update(_object(_spec), _shipped(_spec)), "rehearsal": null},
+	"nothing": {"request": _update(_object(_library), _object(_library)), "rehearsal": null},
+	"a policy that goes": {"request": _delete(_object(_spec)), "rehearsal": null},
+}
+
+test_what_is_rehearsed[note] if {
+	some note, question in _questions
+	policy.facts == _facts(question.rehearsal, null) with input.request as question.request
+}
+
+_access := {"access": {"verb": "override", "group": "sallyport.dev", "resource": "regopolicies", "name": "team-quota"}}
+
+test_the_right_is_asked_about_when_it_is_needed if {
+	policy.facts == _facts(null, _access) with input.request as _delete(_shipped(_spec))
+	policy.facts == _facts({"rehearsal": {"deleted": "team-quota"}}, _access) with input.request as _delete(_shipped(_library))
+	policy.facts == _facts(null, _access) with input.request as _update(_shipped(_spec), _shipped(object.union(_spec, {"mode": "Warn"})))
+	policy.facts == _facts(null, null) with input.request as _update(_shipped(_spec), _shipped(_spec))
+}
+
+_compile(line, message) := {"kind": "CompileFailed", "file": "team-quota/quota.rego", "line": line, "column": 2, "message": message}
+
+_whole(kind, message) := {"kind": kind, "file": "team-quota", "message": message}
+
+_test(more) := object.union({"name": "team.quota_test.test_most", "place": "team-quota/quota_test.rego:7", "cases": [], "problem": "failed", "output": ""}, more)
+
+_failing(tests, failures) := _found({"tests": {"failures": failures, "failed": tests}})
+
+# What is found about a new policy, the denial and its message.
+_findings := {
+	"one that does not compile": {
+		"found": _wrong([_compile(3, "var x is unsafe")]), "reason": "CompileFailed", "field": "spec.modules", "code": 422,
+		"message": "RegoPolicy team-quota does not compile: team-quota/quota.rego:3:2: var x is unsafe",
+	},
+	"two places": {
+		"found": _wrong([_compile(3, "var x is unsafe"), _compile(5, "unexpected eof")]), "reason": "CompileFailed", "field": "spec.modules", "code": 422,
+		"message": "RegoPolicy team-quota does not compile:\nteam-quota/quota.rego:3:2: var x is unsafe\nteam-quota/quota.rego:5:2: unexpected eof",
+	},
+	"a broken contract": {
+		"found": _wrong([_whole("ContractBroken", "no rule valid_input")]), "reason": "ContractBroken", "field": "spec.modules", "code": 422,
+		"message": "RegoPolicy team-quota does not keep to the contract: team-quota: no rule valid_input",
+	},
+	"a wrong table": {
+		"found": _wrong([_whole("ParametersInvalid", "spec.parameters.most: Required value")]), "reason": "ParametersInvalid", "field": "spec.parameters", "code": 422,
+		"message": "the parameters of RegoPolicy team-quota are not valid: team-quota: spec.parameters.most: Required value",
+	},
+	"a name that is taken": {
+		"found": _wrong([_whole("LibraryConflict", "package x is also in library y")]), "reason": "LibraryConflict", "field": "spec.modules", "code": 422,
+		"message": "team-quota: package x is also in library y",
+	},
+	"no tests": {
+		"found": _wrong([_whole("TestsMissing", "there is no rule test_...")]), "reason": "TestsMissing", "field": "spec.tests", "code": 422,
+		"message": "RegoPolicy team-quota has no tests: spec.tests needs a module in package team.quota_test with a rule test_... that passes",
+	},
+	"a limit": {
+		"found": _wrong([_whole("LimitExceeded", "its rehearsal did not end within 3.5s")]), "reason": "LimitExceeded", "field": "spec.tests", "code": 403,
+		"message": "team-quota: its rehearsal did not end within 3.5s",
+	},
+	"a test that fails": {
+		"found": _failing([_test({})], 1), "reason": "TestsFailed", "field": "spec.tests", "code": 422,
+		"message": "a test of RegoPolicy team-quota fails:\nteam-quota/quota_test.rego:7: team.quota_test.test_most: failed",
+	},
+	"rows that fail, with what they print": {
+		"found": _failing([_test({"cases": ["one", "a \"b\""], "output": "seen 1\nseen 2\n"})], 1), "reason": "TestsFailed", "field": "spec.tests", "code": 422,
+		"message": concat("\n", [
+			"a test of RegoPolicy team-quota fails:",
+			`team-quota/quota_test.rego:7: team.quota_test.test_most: failed in the rows "one", "a \"b\""`,
+			"    seen 1",
+			"    seen 2",
+		]),
+	},
+	"more tests than are shown": {
+		"found": _failing([_test({}), _test({"problem": "boom"})], 9), "reason": "TestsFailed", "field": "spec.tests", "code": 422,
+		"message": concat("\n", [
+			"9 tests of RegoPolicy team-quota fail:",
+			"team-quota/quota_test.rego:7: team.quota_test.test_most: failed",
+			"team-quota/quota_test.rego:7: team.quota_test.test_most: boom",
+			"and 7 more",
+		]),
+	},
+}
+
+# 403 need not be said.
+_coded(403) := {}
+
+_coded(422) := {"code": 422}
+
+test_findings[note] if {
+	some note, finding in _findings
+	policy.deny == {object.union_n([
+		object.filter(finding, ["reason", "message"]), _coded(finding.code),
+		{"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": finding.field}},
+	])} with input as {"request": _create(_spec), "facts": _facts(finding.found, null)}
+	_verdict == finding.reason with input as {"request": _create(_spec), "facts": _facts(finding.found, null)}
+}
+
+test_what_is_in_order_passes if {
+	_verdict == "allow" with input as {"request": _create(_spec), "facts": _facts(_found({}), null)}
+	_verdict == "allow" with input as {"request": _create(_library), "facts": _facts(_found({}), null)}
+	_verdict == "allow" with input as {"request": _edit({"mode": "Audit"}), "facts": _facts(null, null)}
+	_verdict == "allow" with input as {"request": _delete(_object(_spec)), "facts": _facts(null, null)}
+	_verdict == "allow" with input as {"request": _delete(_object(_library)), "facts": _facts(_found({}), null)}
+}
+
+# Only what an edit changes is held against it.
+test_tests_are_not_held_against_other_parameters if {
+	nothing := _wrong([_whole("TestsMissing", "there is no rule test_...")])
+	_verdict == "allow" with input as {"request": _edit({"parameters": {"most": 6}}), "facts": _facts(nothing, null)}
+	_verdict == "ParametersInvalid" with input as {
+		"request": _edit({"parameters": {"most": "six"}}),
+		"facts": _facts(_wrong([_whole("ParametersInvalid", "spec.parameters.most: Invalid value")]), null),
+	}
+}
+
+test_policies_that_would_break if {
+	found := _found({"breaks": [{"policy": "a", "message": "a/a.rego:3:1: undefined function f"}, {"policy": "b", "message": "its tests would fail"}]})
+	every request in [_create(_library), _delete(_object(_library))] {
+		policy.deny == {
+			{
+				"reason": "BreaksPolicy", "message": "RegoPolicy a, which imports team-quota, would break: a/a.rego:3:1: undefined function f",
+				"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "a", "field": "spec.modules"},
+			},
+			{
+				"reason": "BreaksPolicy", "message": "RegoPolicy b, which imports team-quota, would break: its tests would fail",
+				"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "b", "field": "spec.modules"},
+			},
+		} with input as {"request": request, "facts": _facts(found, null)}
+	}
+}
+
+test_a_library_may_come_later if {
+	given := {"request": _create(_spec), "facts": _facts(_found({"missing": ["sallyport.lib.a", "sallyport.lib.b.f"]}), null)}
+	_verdict == "allow" with input as given
+	policy.warn == {concat("", [
+		"RegoPolicy team-quota refers to sallyport.lib.a, sallyport.lib.b.f, which no library has: ",
+		"it cannot be used, and its tests cannot run, until one does",
+	])} with input as given
+}
+
+test_tests_of_others_that_there_was_no_time_for if {
+	given := {"request": _create(_library), "facts": _facts(_found({"untested": ["a", "b"]}), null)}
+	_verdict == "allow" with input as given
+	policy.warn == {concat("", [
+		"there was no time for the tests of a, b, which import team-quota; ",
+		"status condition TestsPassed will show what becomes of them",
+	])} with input as given
+}
+
+_grant := concat("", [
+	"It takes the verb override on it, which alice does not hold and a cluster administrator grants so: ",
+	"kubectl create clusterrole override-team-quota --verb=override --resource=regopolicies.sallyport.dev --resource-name=team-quota && ",
+	"kubectl create clusterrolebinding override-team-quota --clusterrole=override-team-quota --user=alice",
+])
+
+test_shipped_policies_are_deleted_by_those_who_may if {
+	request := _delete(_shipped(_spec))
+	_verdict == "allow" with input as {"request": request, "facts": _facts(null, true)}
+	policy.deny == {{
+		"reason": "Deleted",
+		"message": concat("", [
+			"RegoPolicy team-quota is shipped with Sallyport, which would put it back; ",
+			"values of the chart switch it off (policies.team-quota.enabled). ", _grant,
+		]),
+		"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": ""},
+	}} with input as {"request": request, "facts": _facts(null, false)}
+}
+
+test_shipped_policies_are_weakened_by_those_who_may if {
+	request := _update(_shipped(_spec), _shipped(object.union(_spec, {"mode": "Audit", "onError": "Allow"})))
+	_verdict == "allow" with input as {"request": request, "facts": _facts(null, true)}
+	policy.deny == {{
+		"reason": "Weakened",
+		"message": concat("", [
+			"RegoPolicy team-quota is shipped with Sallyport, and this would weaken it: ",
+			"spec.mode from Enforce to Audit; spec.onError from Deny to Allow. ", _grant,
+		]),
+		"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": "spec"},
+	}} with input as {"request": request, "facts": _facts(null, false)}
+}
+
+# The right is about enforcement, and changes nothing about what is stored.
+test_the_right_does_not_excuse_a_broken_policy if {
+	request := _update(_shipped(_spec), _shipped(object.union(_spec, {"mode": "Audit", "modules": []})))
+	broken := _wrong([_compile(3, "var x is unsafe")])
+	_verdict == "CompileFailed" with input as {"request": request, "facts": _facts(broken, true)}
+	_verdict == "CompileFailed, Weakened" with input as {"request": request, "facts": _facts(broken, false)}
+}
+
+# Each field that a rule reads, of each wrong type.
+_odd := {
+	"null": null, "empty": "", "a number": 7, "a list": [], "an object": {}, "true": true, "unknown": "Bogus",
+	"a list of numbers": [7],
+}
+
+_edited := {
+	"request": _update(_shipped(_full), _shipped(object.union(_full, {"modules": []}))),
+	"facts": _facts(_found({"problems": []}), null),
+}
+
+_full := object.union(_spec, {"namespaceModes": [], "match": {"namespaceSelector": {}, "excludeNamespaces": [], "excludeUsers": [], "excludeGroups": []}})
+
+# The document with another value at the path, by way of its text: "a/b" becomes {"a": {"b": value}}.
+_replaced(document, path, value) := object.union(document, json.unmarshal(concat("", [
+	concat("", [$"\{{json.marshal(key)}:" | some key in split(path, "/")]),
+	json.marshal(value),
+	concat("", ["}" | some _ in split(path, "/")]),
+])))
+
+# Each place, and which of the values are not wrong there.
+_places := {
+	"request/operation": [],
+	"request/object": ["an object"],
+	"request/object/metadata": ["an object"],
+	"request/object/metadata/name": ["unknown"],
+	"request/object/metadata/labels": ["an object", "a list"],
+	"request/object/spec": ["an object"],
+	"request/object/spec/package": ["unknown"],
+	"request/object/spec/library": ["true"],
+	"request/object/spec/mode": [],
+	"request/object/spec/onError": [],
+	"request/object/spec/override": [],
+	"request/object/spec/namespaceModes": ["a list"],
+	"request/object/spec/match": ["an object"],
+	"request/object/spec/match/resources": ["a list", "an object"],
+	"request/object/spec/match/namespaceSelector": ["an object"],
+	"request/object/spec/match/excludeNamespaces": ["a list"],
+	"request/object/spec/match/excludeUsers": ["a list"],
+	"request/object/spec/match/excludeGroups": ["a list"],
+	"request/oldObject": ["an object"],
+	"request/oldObject/metadata/name": ["unknown"],
+	"request/oldObject/spec": ["an object"],
+	"request/oldObject/spec/mode": [],
+	"facts/rehearsal": ["an object"],
+	"facts/rehearsal/problems": ["a list"],
+	"facts/rehearsal/breaks": ["a list"],
+	"facts/rehearsal/missing": ["a list"],
+	"facts/rehearsal/untested": ["a list"],
+	"facts/rehearsal/tests": ["an object"],
+	"facts/rehearsal/tests/failures": ["a number"],
+	"facts/rehearsal/tests/failed": ["a list"],
+}
+
+test_a_good_edit_of_many_fields_is_understood if _verdict == "allow" with input as _edited
+
+test_not_understood_places[note] if {
+	some path, harmless in _places
+	some what, value in _odd
+	not what in harmless
+	note := $"{path} {what}"
+	_verdict == "not understood" with input as _replaced(_edited, path, value)
+}
+
+test_not_understood_without[path] if {
+	some path in [
+		"request/operation", "request/object", "request/object/metadata", "request/object/metadata/name", "request/object/spec",
+		"request/object/spec/package", "request/object/spec/match/resources", "request/oldObject", "request/oldObject/spec",
+		"facts/rehearsal", "facts/rehearsal/tests", "facts/rehearsal/tests/failures", "facts/override", "facts",
+	]
+	_verdict == "not understood" with input as json.remove(_edited, [path])
+}
+
+# Elements of lists, of each wrong type, and which are not wrong there.
+_elements := {
+	"request/object/spec/namespaceModes": [],
+	"request/object/spec/match/excludeUsers": ["unknown"],
+	"facts/rehearsal/problems": [],
+	"facts/rehearsal/breaks": [],
+	"facts/rehearsal/missing": ["unknown"],
+	"facts/rehearsal/untested": ["unknown"],
+	"facts/rehearsal/tests/failed": [],
+}
+
+test_not_understood_elements[note] if {
+	some path, harmless in _elements
+	some what, value in _odd
+	not what in harmless
+	note := $"{path} {what}"
+	_verdict == "not understood" with input as _replaced(_edited, path, [value])
+}
+
+_members := {
+	"a selector that is none": {"path": "request/object/spec/namespaceModes", "value": {"namespaceSelector": [], "mode": "Warn"}},
+	"a mode that is none": {"path": "request/object/spec/namespaceModes", "value": {"namespaceSelector": {}, "mode": "Bogus"}},
+	"a mode without a selector": {"path": "request/object/spec/namespaceModes", "value": {"mode": "Warn"}},
+	"operations that are none": {"path": "request/object/spec/match/resources", "value": object.union(_spec.match.resources[0], {"operations": "CREATE"})},
+	"a resource that is none": {"path": "request/object/spec/match/resources", "value": object.union(_spec.match.resources[0], {"resources": [7]})},
+	"a problem of no kind": {"path": "facts/rehearsal/problems", "value": {"message": "m"}},
+	"a break of nobody": {"path": "facts/rehearsal/breaks", "value": {"message": "m"}},
+	"a test without a problem": {"path": "facts/rehearsal/tests/failed", "value": object.remove(_test({}), ["problem"])},
+	"a test with a number for output": {"path": "facts/rehearsal/tests/failed", "value": _test({"output": 7})},
+	"a test with a text for rows": {"path": "facts/rehearsal/tests/failed", "value": _test({"cases": "x"})},
+}
+
+test_not_understood_members[note] if {
+	some note, member in _members
+	_verdict == "not understood" with input as _replaced(_edited, member.path, [member.value])
+}
+
+# An answer to what was not asked, or none to what was.
+_answers := {
+	"a rehearsal that nobody asked for": {"request": _edit({"mode": "Audit"}), "facts": _facts(_found({}), null)},
+	"a right that nobody asked for": {"request": _edit({"mode": "Audit"}), "facts": _facts(null, true)},
+	"no rehearsal": {"request": _edit({"modules": []}), "facts": _facts(null, null)},
+	"no right": {"request": _delete(_shipped(_spec)), "facts": _facts(null, null)},
+	"no right, but a text": {"request": _delete(_shipped(_spec)), "facts": _facts(null, "true")},
+	"an object that is gone and was none": {"request": _delete(null), "facts": _facts(null, null)},
+	"a connection": {"request": object.union(_create(_spec), {"operation": "CONNECT"}), "facts": _facts(null, null)},
+}
+
+test_not_understood_answers[note] if {
+	some note, given in _answers
+	_verdict == "not understood" with input as given
+}

@@ -1,0 +1,146 @@
+# What would weaken a policy: let pass what it refuses.
+package sallyport.policies.self
+
+# How much a value lets pass, by field, and what the API fills in.
+_rank := {
+	"mode": {"Enforce": 0, "Warn": 1, "Audit": 2},
+	"onError": {"Deny": 0, "Allow": 1},
+	"override": {"Nobody": 0, "Users": 1, "Everybody": 2},
+}
+
+_default := {"mode": "Enforce", "onError": "Deny", "override": "Users"}
+
+_value(spec, field) := object.get(spec, field, _default[field])
+
+_weakens if {
+	input.request.operation == "UPDATE"
+	_shipped
+}
+
+_weakenings contains $"spec.{field} from {_value(_old, field)} to {_value(_new, field)}" if {
+	_weakens
+	some field, rank in _rank
+	rank[_value(_new, field)] > rank[_value(_old, field)]
+}
+
+_weakenings contains $"spec.namespaceModes[{i}] from {before.mode} to {after.mode}" if {
+	_weakens
+	some i, before in _modes(_old)
+	i < _alike
+	after := _modes(_new)[i]
+	_rank.mode[after.mode] > _rank.mode[before.mode]
+}
+
+# From there on nothing is known of which namespaces an entry selects: what any of them may have had must not be more.
+_weakenings contains $"spec.namespaceModes[{i}] is {entry.mode} where it may have been {_named(least)}" if {
+	_weakens
+	some i, entry in _modes(_new)
+	i >= _alike
+	least := min(_ranks_from(_old, _alike))
+	_rank.mode[entry.mode] > least
+}
+
+_weakenings contains $"spec.namespaceModes[{i}], which is {entry.mode}, is gone, and it may be {_named(most)} there" if {
+	_weakens
+	some i, entry in _modes(_old)
+	i >= _alike
+	most := max(_ranks_from(_new, _alike))
+	_rank.mode[entry.mode] < most
+}
+
+# How many entries, from the first on, select the same namespaces before and after.
+_alike := min({i |
+	some i, before in _modes(_old)
+	before.namespaceSelector != _modes(_new)[i].namespaceSelector
+} | {count(_modes(_old)), count(_modes(_new))})
+
+_modes(spec) := object.get(spec, "namespaceModes", [])
+
+_ranks_from(spec, start) := {_rank.mode[_value(spec, "mode")]} | {_rank.mode[entry.mode] |
+	some i, entry in _modes(spec)
+	i >= start
+}
+
+_named(rank) := [mode | some mode, r in _rank.mode; r == rank][0]
+
+_weakenings contains $"spec.match.resources: no entry has all of {concat(", ", entry.operations)} of {concat(", ", entry.resources)} any more" if {
+	_weakens
+	some entry in _match(_old).resources
+	every other in _match(_new).resources { _lacks(other, entry) }
+}
+
+_lacks(other, entry) if {
+	some field in ["apiGroups", "apiVersions", "operations"]
+	covering := {value | some value in other[field]}
+	count({"*"} & covering) == 0
+	count({value | some value in entry[field]} - covering) > 0
+}
+
+_lacks(other, entry) if {
+	some resource in entry.resources
+	count(_covering(resource) & {candidate | some candidate in other.resources}) == 0
+}
+
+# As in webhook configurations, a wildcard without a slash is not about subresources.
+_covering(resource) := {resource, "*", "*/*"} if not contains(resource, "/")
+
+_covering(resource) := {resource, $"{parts[0]}/*", $"*/{parts[1]}", "*/*"} if {
+	contains(resource, "/")
+	parts := split(resource, "/")
+}
+
+_weakenings contains "spec.match.namespaceSelector selects other namespaces" if {
+	_weakens
+	after := _selector(_new)
+	after != _selector(_old)
+	after != {}
+}
+
+_weakenings contains $"spec.match.{field} has {concat(", ", added)} more" if {
+	_weakens
+	some field in ["excludeNamespaces", "excludeUsers", "excludeGroups"]
+	added := _excluded(_new, field) - _excluded(_old, field)
+	count(added) > 0
+}
+
+_weakenings contains "spec.library makes it a library, which is never asked" if {
+	_weakens
+	object.get(_new, "library", false) == true
+	object.get(_old, "library", false) == false
+}
+
+_weakenings contains "label sallyport.dev/shipped is taken off" if {
+	_weakens
+	not input.request.object.metadata.labels["sallyport.dev/shipped"] == "true"
+}
+
+_match(spec) := object.get(spec, "match", {"resources": []})
+
+_selector(spec) := object.get(_match(spec), "namespaceSelector", {})
+
+_excluded(spec, field) := {value | some value in object.get(_match(spec), field, [])}
+
+_known_enforcement(spec) if {
+	every field, rank in _rank { rank[_value(spec, field)] >= 0 }
+	every entry in _list(spec, "namespaceModes") { _known_mode(entry) }
+	_known_match(_match(spec))
+}
+
+_known_mode(entry) if {
+	is_object(entry.namespaceSelector)
+	_rank.mode[entry.mode] >= 0
+}
+
+_known_match(match) if {
+	every entry in match.resources { _known_resources(entry) }
+	is_object(object.get(match, "namespaceSelector", {}))
+	every field in ["excludeNamespaces", "excludeUsers", "excludeGroups"] {
+		every value in _list(match, field) { _text(value) }
+	}
+}
+
+_known_resources(entry) if {
+	every field in ["apiGroups", "apiVersions", "resources", "operations"] {
+		every value in _list(entry, field) { is_string(value) }
+	}
+}

@@ -1,0 +1,157 @@
+package sallyport.policies.self_test
+
+import data.sallyport.policies.self as policy
+
+_of(operations, resources) := {"apiGroups": ["apps"], "apiVersions": ["v1", "v1beta1"], "resources": resources, "operations": operations}
+
+_matching(resources) := {"match": {"resources": resources}}
+
+_mode_of(team, mode) := {"namespaceSelector": {"matchLabels": {"team": team}}, "mode": mode}
+
+_modes(list) := {"namespaceModes": list}
+
+# What a shipped policy has before and after, and what of that is weaker. Each is understood, whoever asks.
+_edits := {
+	"stricter": {"old": {"mode": "Audit", "onError": "Allow", "override": "Everybody"}, "new": {"mode": "Warn", "onError": "Deny", "override": "Nobody"}, "said": []},
+	"to Warn": {"old": {"mode": "Enforce"}, "new": {"mode": "Warn"}, "said": ["spec.mode from Enforce to Warn"]},
+	"from Warn to Audit": {"old": {"mode": "Warn"}, "new": {"mode": "Audit"}, "said": ["spec.mode from Warn to Audit"]},
+	"defaults count": {"old": {}, "new": {"mode": "Warn", "onError": "Allow", "override": "Everybody"}, "said": [
+		"spec.mode from Enforce to Warn", "spec.onError from Deny to Allow", "spec.override from Users to Everybody",
+	]},
+	"to a default": {"old": {"override": "Nobody"}, "new": {}, "said": ["spec.override from Nobody to Users"]},
+	"other than by enforcement": {"old": {"timeoutMilliseconds": 7}, "new": {"parameters": {"x": 1}, "backgroundAudit": "Enabled"}, "said": []},
+	"an exemption": {"old": {}, "new": _modes([_mode_of("a", "Warn")]), "said": ["spec.namespaceModes[0] is Warn where it may have been Enforce"]},
+	"a stricter place": {"old": {"mode": "Audit"}, "new": object.union({"mode": "Audit"}, _modes([_mode_of("a", "Enforce"), _mode_of("b", "Audit")])), "said": []},
+	"a stricter place that is gone": {
+		"old": object.union({"mode": "Audit"}, _modes([_mode_of("a", "Enforce")])), "new": {"mode": "Audit"},
+		"said": ["spec.namespaceModes[0], which is Enforce, is gone, and it may be Audit there"],
+	},
+	"an exemption that is gone": {"old": _modes([_mode_of("a", "Audit")]), "new": {}, "said": []},
+	"an entry that gets looser": {
+		"old": _modes([_mode_of("a", "Enforce"), _mode_of("b", "Warn")]), "new": _modes([_mode_of("a", "Enforce"), _mode_of("b", "Audit")]),
+		"said": ["spec.namespaceModes[1] from Warn to Audit"],
+	},
+	"an entry that gets stricter": {
+		"old": object.union({"mode": "Audit"}, _modes([_mode_of("a", "Warn")])), "new": object.union({"mode": "Audit"}, _modes([_mode_of("a", "Enforce")])),
+		"said": [],
+	},
+	"an entry before another": {
+		"old": _modes([_mode_of("b", "Warn")]), "new": _modes([_mode_of("a", "Audit"), _mode_of("b", "Warn")]),
+		"said": ["spec.namespaceModes[0] is Audit where it may have been Enforce", "spec.namespaceModes[0], which is Warn, is gone, and it may be Audit there", "spec.namespaceModes[1] is Warn where it may have been Enforce"],
+	},
+	"an entry after another": {
+		"old": _modes([_mode_of("b", "Warn")]), "new": _modes([_mode_of("b", "Warn"), _mode_of("a", "Enforce")]), "said": [],
+	},
+	"another order": {
+		"old": _modes([_mode_of("a", "Enforce"), _mode_of("b", "Audit")]), "new": _modes([_mode_of("b", "Audit"), _mode_of("a", "Enforce")]),
+		"said": [
+			"spec.namespaceModes[0] is Audit where it may have been Enforce",
+			"spec.namespaceModes[0], which is Enforce, is gone, and it may be Audit there",
+		],
+	},
+	"more resources": {"old": _matching([_of(["CREATE"], ["deployments"])]), "new": _matching([_of(["CREATE", "UPDATE"], ["deployments", "pods"])]), "said": []},
+	"an operation less": {
+		"old": _matching([_of(["CREATE", "UPDATE"], ["deployments", "pods"])]), "new": _matching([_of(["CREATE"], ["deployments", "pods"])]),
+		"said": ["spec.match.resources: no entry has all of CREATE, UPDATE of deployments, pods any more"],
+	},
+	"a resource less": {
+		"old": _matching([_of(["CREATE"], ["deployments", "pods"])]), "new": _matching([_of(["CREATE"], ["pods"])]),
+		"said": ["spec.match.resources: no entry has all of CREATE of deployments, pods any more"],
+	},
+	"a version less": {
+		"old": _matching([_of(["CREATE"], ["pods"])]), "new": _matching([object.union(_of(["CREATE"], ["pods"]), {"apiVersions": ["v1"]})]),
+		"said": ["spec.match.resources: no entry has all of CREATE of pods any more"],
+	},
+	"an entry less": {
+		"old": _matching([_of(["CREATE"], ["pods"]), _of(["UPDATE"], ["pods"])]), "new": _matching([_of(["UPDATE"], ["pods"])]),
+		"said": ["spec.match.resources: no entry has all of CREATE of pods any more"],
+	},
+	"two entries made one": {
+		"old": _matching([_of(["CREATE"], ["pods"]), _of(["UPDATE"], ["pods"])]), "new": _matching([_of(["CREATE", "UPDATE"], ["pods"])]), "said": [],
+	},
+	"wildcards": {
+		"old": _matching([_of(["CREATE"], ["pods"])]),
+		"new": _matching([{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["CREATE"]}]), "said": [],
+	},
+	"a wildcard less": {
+		"old": _matching([_of(["CREATE"], ["*"])]), "new": _matching([_of(["CREATE"], ["pods"])]),
+		"said": ["spec.match.resources: no entry has all of CREATE of * any more"],
+	},
+	"wildcards of subresources": {
+		"old": _matching([_of(["CREATE"], ["pods/eviction", "*/scale"])]), "new": _matching([_of(["CREATE"], ["pods/*", "*/scale"])]), "said": [],
+	},
+	"a wildcard of one subresource": {"old": _matching([_of(["UPDATE"], ["pods/scale"])]), "new": _matching([_of(["UPDATE"], ["*/scale"])]), "said": []},
+	"a wildcard that is not about subresources": {
+		"old": _matching([_of(["CREATE"], ["pods/eviction"])]), "new": _matching([_of(["CREATE"], ["*"])]),
+		"said": ["spec.match.resources: no entry has all of CREATE of pods/eviction any more"],
+	},
+	"other namespaces": {
+		"old": {"match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}, "new": {"match": {"namespaceSelector": {"matchLabels": {"a": "c"}}}},
+		"said": ["spec.match.namespaceSelector selects other namespaces"],
+	},
+	"some namespaces only": {
+		"old": {}, "new": {"match": {"namespaceSelector": {"matchLabels": {"a": "c"}}}}, "said": ["spec.match.namespaceSelector selects other namespaces"],
+	},
+	"all namespaces": {"old": {"match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}, "new": {"match": {"namespaceSelector": {}}}, "said": []},
+	"exclusions": {
+		"old": {"match": {"excludeUsers": ["a"]}}, "new": {"match": {"excludeUsers": ["b", "a", "c"], "excludeGroups": ["g"], "excludeNamespaces": ["n"]}},
+		"said": [
+			"spec.match.excludeGroups has g more", "spec.match.excludeNamespaces has n more", "spec.match.excludeUsers has b, c more",
+		],
+	},
+	"exclusions that are gone": {"old": {"match": {"excludeUsers": ["a"], "excludeGroups": ["g"]}}, "new": {"match": {"excludeGroups": []}}, "said": []},
+}
+
+_weakened(said) := {concat("", [$"RegoPolicy team-quota is shipped with Sallyport, and this would weaken it: {concat("; ", sort(said))}. ", _grant])} if count(said) > 0
+
+_weakened([]) := set()
+
+_plain := object.remove(_spec, ["mode", "onError", "override"])
+
+test_weakening[note] if {
+	some note, edit in _edits
+	request := _update(_shipped(object.union(_plain, edit.old)), _shipped(object.union(_plain, edit.new)))
+	{denial.message | some denial in policy.deny} == _weakened(edit.said) with input as {"request": request, "facts": _facts(_rehearsed(request), _asked(edit.said))}
+	policy.valid_input with input as {"request": request, "facts": _facts(_rehearsed(request), _asked(edit.said))}
+}
+
+_asked(said) := false if count(said) > 0
+
+_asked([]) := null
+
+_rehearsed(request) := null if {
+	question := policy.facts.rehearsal with input.request as request
+	question == null
+}
+
+_rehearsed(request) := _found({}) if {
+	question := policy.facts.rehearsal with input.request as request
+	question != null
+}
+
+# Whoever may change a policy of their own may weaken it.
+test_what_is_not_shipped_is_not_judged[note] if {
+	some note, edit in _edits
+	request := _update(_object(object.union(_plain, edit.old)), _object(object.union(_plain, edit.new)))
+	_verdict == "allow" with input as {"request": request, "facts": _facts(_rehearsed(request), null)}
+}
+
+test_a_shipped_policy_stays_one if {
+	taken_off := _update(_shipped(_spec), _object(_spec))
+	other := _update(_shipped(_spec), object.union(_shipped(_spec), {"metadata": {"labels": {"sallyport.dev/shipped": "false"}}}))
+	every request in [taken_off, other] {
+		{denial.message | some denial in policy.deny} == _weakened(["label sallyport.dev/shipped is taken off"]) with input as {
+			"request": request, "facts": _facts(null, false),
+		}
+	}
+	_verdict == "allow" with input as {"request": _update(_object(_spec), _shipped(_spec)), "facts": _facts(null, null)}
+}
+
+test_a_shipped_policy_does_not_become_a_library if {
+	request := _update(_shipped(_spec), _shipped(_library))
+	said := [
+		"spec.library makes it a library, which is never asked",
+		"spec.match.resources: no entry has all of CREATE of deployments any more",
+	]
+	{denial.message | some denial in policy.deny} == _weakened(said) with input as {"request": request, "facts": _facts(_found({}), false)}
+}

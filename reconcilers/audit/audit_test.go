@@ -1,0 +1,240 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// byLabel has something against objects without the label owner, and cannot judge those whose owner is "?".
+type byLabel struct{ revision string }
+
+func (byLabel) Judge(_ context.Context, _ string, _ schema.GroupVersionResource, o *unstructured.Unstructured) (*Objection, bool, error) {
+	switch owner := o.GetLabels()["owner"]; {
+	case o.GetNamespace() == "unasked":
+		return nil, false, nil
+	case owner == "?":
+		return nil, true, errors.New("cannot tell")
+	case owner != "":
+		return nil, true, nil
+	}
+	return &Objection{"OwnerMissing", "label owner is missing" + strings.Repeat("!", 600)}, true, nil
+}
+
+func (j byLabel) Revision(string) string { return j.revision }
+
+// paged serves lists in pages of the size that is asked for, as the API server does and the fake client does not.
+type paged struct {
+	client.Client
+	fail func(page int) error // of a list
+	page int
+}
+
+func (p *paged) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	p.page++
+	if p.fail != nil {
+		if err := p.fail(p.page); err != nil {
+			return err
+		}
+	}
+	var o client.ListOptions
+	o.ApplyOptions(options)
+	from := 0
+	if o.Continue != "" {
+		if _, err := fmt.Sscan(o.Continue, &from); err != nil {
+			return err
+		}
+	}
+	if err := p.Client.List(ctx, list); err != nil {
+		return err
+	}
+	items := list.(*unstructured.UnstructuredList).Items
+	to := min(len(items), from+int(o.Limit))
+	if list.SetContinue(""); to < len(items) {
+		list.SetContinue(fmt.Sprint(to))
+	}
+	list.(*unstructured.UnstructuredList).Items = items[from:to]
+	return nil
+}
+
+func policy(change func(*v1alpha1.RegoPolicySpec)) *v1alpha1.RegoPolicy {
+	p := &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: "owners"}, Spec: v1alpha1.RegoPolicySpec{
+		BackgroundAudit: v1alpha1.AuditEnabled,
+		Match: &v1alpha1.PolicyMatch{Resources: []v1alpha1.PolicyResources{{
+			APIGroups: []string{"apps"}, APIVersions: []string{"*"}, Resources: []string{"deployments", "deployments/scale"},
+			Operations: []v1alpha1.MatchOperation{v1alpha1.MatchCreate, v1alpha1.MatchUpdate},
+		}}},
+	}}
+	if change != nil {
+		change(&p.Spec)
+	}
+	return p
+}
+
+func deployment(namespace, name, owner string) *appsv1.Deployment {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if owner != "" {
+		d.Labels = map[string]string{"owner": owner}
+	}
+	return d
+}
+
+func reconcilerOver(t *testing.T, objects ...client.Object) (*Reconciler, *paged) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
+	p := &paged{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
+	return &Reconciler{
+		Live: p, Mapper: mapper, Judge: byLabel{"r1"}, Exempt: []string{"kube-system"}, Interval: time.Hour,
+		Now: func() time.Time { return time.Date(2026, 11, 21, 10, 0, 0, 5, time.UTC) },
+	}, p
+}
+
+func audit(t *testing.T, r *Reconciler) *v1alpha1.PolicyViolations {
+	t.Helper()
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "owners"}}); err != nil {
+		t.Fatal(err)
+	}
+	return r.Violations("owners")
+}
+
+func TestAnAuditCountsAllAndShowsTheFirst(t *testing.T) {
+	objects := []client.Object{
+		policy(nil), deployment("a", "fine", "me"), deployment("b", "odd", "?"), deployment("kube-system", "dns", ""), deployment("unasked", "x", ""),
+	}
+	for i := range 2 * pageSize {
+		objects = append(objects, deployment("c", fmt.Sprintf("d-%04d", i), ""))
+	}
+	going := deployment("c", "going", "")
+	going.DeletionTimestamp, going.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"sallyport.dev/test"}
+	r, p := reconcilerOver(t, append(objects, going)...)
+	got := audit(t, r)
+	want := &v1alpha1.PolicyViolations{
+		AuditedAt: metav1.NewTime(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)), Revision: "r1",
+		Objects: 2*pageSize + 2, Count: 2 * pageSize, Undecided: 1, Incomplete: "judging Deployment b/odd: cannot tell",
+	}
+	if len(got.First) != firstFew || got.First[0].Name != "d-0000" || len(got.First[0].Message) != maxMessage {
+		t.Errorf("the first are %+v", got.First)
+	}
+	got.First = nil
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if p.page != 3 {
+		t.Errorf("%d pages were read, and there are 3", p.page)
+	}
+}
+
+func TestAListThatExpiresIsBegunAnew(t *testing.T) {
+	objects := []client.Object{policy(nil)}
+	for i := range pageSize + 1 {
+		objects = append(objects, deployment("c", fmt.Sprintf("d-%04d", i), ""))
+	}
+	r, p := reconcilerOver(t, objects...)
+	p.fail = func(page int) error {
+		if page == 2 {
+			return apierrors.NewResourceExpired("too old")
+		}
+		return nil
+	}
+	if got := audit(t, r); got.Objects != pageSize+1 || got.Count != pageSize+1 || len(got.First) != firstFew || got.Incomplete != "" {
+		t.Errorf("found %d of %d objects, first %d, %q", got.Count, got.Objects, len(got.First), got.Incomplete)
+	}
+}
+
+func TestWhatCannotBeLookedAtIsSaid(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.RegoPolicySpec)
+		fail   error
+		want   string
+	}{
+		"forbidden": {
+			fail: apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments"}, "", errors.New("no")),
+			want: "Sallyport may not list deployments.apps; chart value rbac.reads with {deployments.apps: true} grants it",
+		},
+		"away": {fail: errors.New("connection refused"), want: "listing deployments.apps: connection refused"},
+		"wildcard": {
+			change: func(s *v1alpha1.RegoPolicySpec) { s.Match.Resources[0].Resources = []string{"*"} },
+			want:   "spec.match.resources[0] has a wildcard: only groups and resources that it names are looked at",
+		},
+		"unknown": {
+			change: func(s *v1alpha1.RegoPolicySpec) { s.Match.Resources[0].Resources = []string{"gadgets"} },
+			want:   "the cluster has no gadgets.apps",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, p := reconcilerOver(t, policy(c.change), deployment("a", "b", ""))
+			p.fail = func(int) error { return c.fail }
+			if got := audit(t, r); got.Incomplete != c.want || got.Count != 0 {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func TestAPolicyThatDoesNotWantItIsLeftAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		change   func(*v1alpha1.RegoPolicySpec)
+		revision string
+	}{
+		"disabled":            {func(s *v1alpha1.RegoPolicySpec) { s.BackgroundAudit = v1alpha1.AuditDisabled }, "r1"},
+		"library":             {func(s *v1alpha1.RegoPolicySpec) { s.Match = nil }, "r1"},
+		"of which none works": {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, p := reconcilerOver(t, policy(nil), deployment("a", "b", ""))
+			told := 0
+			r.Found = func(string) { told++ }
+			if got := audit(t, r); got.Count != 1 || told != 1 {
+				t.Fatalf("got %+v, told %d times", got, told)
+			}
+			changed := policy(c.change)
+			stored := &v1alpha1.RegoPolicy{}
+			if err := p.Get(t.Context(), client.ObjectKeyFromObject(changed), stored); err != nil {
+				t.Fatal(err)
+			}
+			stored.Spec = changed.Spec
+			if err := p.Update(t.Context(), stored); err != nil {
+				t.Fatal(err)
+			}
+			r.Judge = byLabel{c.revision}
+			if got := audit(t, r); got != nil || told != 2 {
+				t.Errorf("got %+v, told %d times", got, told)
+			}
+		})
+	}
+}
+
+func TestAnAuditThatIsEndedIsMadeAgain(t *testing.T) {
+	r, p := reconcilerOver(t, policy(nil), deployment("a", "b", ""))
+	ctx, cancel := context.WithCancel(t.Context())
+	p.fail = func(int) error { cancel(); return ctx.Err() }
+	_, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: "owners"}})
+	if !errors.Is(err, context.Canceled) || r.Violations("owners") != nil {
+		t.Errorf("error %v, violations %v", err, r.Violations("owners"))
+	}
+}

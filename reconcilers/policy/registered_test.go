@@ -1,0 +1,51 @@
+package policy
+
+import (
+	"testing"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// registrar says of every policy that it is registered like this.
+type registrar struct {
+	Catalog
+	finding *Finding
+}
+
+func (r *registrar) State(name string) (State, bool) {
+	s, ok := r.Catalog.State(name)
+	s.Registered = r.finding
+	return s, ok
+}
+
+// What the API server asks about is shown, and told when it is news.
+func TestRegistrationIsShown(t *testing.T) {
+	f := newFixture(t)
+	says := &registrar{Catalog: f.Catalog}
+	f.Catalog = says
+	p := toy("guard", "fine")
+	f.must(f.api.Create(t.Context(), &p))
+	shows := func(finding *Finding, want string, told ...string) {
+		t.Helper()
+		says.finding = finding
+		f.settles()
+		f.shows("guard", "Registered", want)
+		f.tells(told...)
+	}
+	shows(nil, "", "Normal Activated RegoPolicy/guard: Revision 66696e65 decides.")
+	shows(&Finding{v1alpha1.ReasonWaitingForReplicas, "Not yet: b."}, "False WaitingForReplicas Not yet: b.") // which is soon over
+	shows(&Finding{v1alpha1.ReasonRegistered, "The API server asks about CREATE of pods."},
+		"True Registered The API server asks about CREATE of pods.",
+		"Normal Registered RegoPolicy/guard: The API server asks about CREATE of pods.")
+	shows(nil, "True Registered The API server asks about CREATE of pods.") // nothing is known of a new leader's
+	shows(&Finding{v1alpha1.ReasonNotRegistrable, "No."}, "False NotRegistrable No.", "Warning NotRegistrable RegoPolicy/guard: No.")
+	shows(&Finding{v1alpha1.ReasonRegistrationFailed, "Cannot."}, "False RegistrationFailed Cannot.", "Warning RegistrationFailed RegoPolicy/guard: Cannot.")
+	shows(&Finding{}, "") // it matches nothing but our kinds
+
+	slip := toy("slip", "BROKEN")
+	f.must(f.api.Create(t.Context(), &slip))
+	says.finding = &Finding{v1alpha1.ReasonNoGoodRevision, "It is not asked."}
+	f.settles()
+	f.shows("slip", "Registered", "False NoGoodRevision It is not asked.")
+	f.shows("slip", "Active", "False NoGoodRevision Nothing decides: requests for Sallyport's own kinds that it matches follow spec.onError, which is Deny. See condition Compiled.")
+}

@@ -1,0 +1,64 @@
+package registration
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// What keeps a request from being asked about. An expression that errs refuses the request under Fail, without anybody having
+// been asked: whatever may be missing, be it that an object has no metadata, is guarded.
+const (
+	isNotTerminating = `oldObject == null || !has(oldObject.metadata) || !has(oldObject.metadata.deletionTimestamp)`
+	// The API server itself makes roles, Services and configuration of its own when it starts.
+	isNotTheAPIServers = `request.userInfo.?username.orValue("") != "system:apiserver"`
+	// Controllers keep books about objects in their status and their finalizers, also about those that a policy would not let be
+	// made now.
+	changesMore = `request.operation != "UPDATE" || oldObject == null || object == null` +
+		` || object.exists(k, !(k in ["apiVersion", "kind", "metadata", "status"]) && object[k] != oldObject[?k].orValue(null))` +
+		` || oldObject.exists(k, !(k in ["apiVersion", "kind", "metadata", "status"]) && !(k in object))` +
+		` || object.?metadata.orValue({}).exists(k, !(k in ` + bookkeeping + `) && object.metadata[k] != oldObject.?metadata[?k].orValue(null))` +
+		` || oldObject.?metadata.orValue({}).exists(k, !(k in ` + bookkeeping + `) && !object.?metadata[?k].hasValue())`
+	bookkeeping = `["finalizers", "generation", "managedFields", "resourceVersion"]`
+)
+
+// conditionsOf leave out what must pass in any case, and whose requests a policy does not judge.
+func conditionsOf(matches []v1alpha1.PolicyMatch, targets []target) []admissionregistrationv1.MatchCondition {
+	all := []admissionregistrationv1.MatchCondition{{Name: "is-not-the-api-servers-own", Expression: isNotTheAPIServers}}
+	add := func(name, expression string) {
+		all = append(all, admissionregistrationv1.MatchCondition{Name: name, Expression: expression})
+	}
+	asks := func(o operation) bool {
+		return slices.ContainsFunc(targets, func(t target) bool { return slices.Contains(t.operations, o) })
+	}
+	if asks(admissionregistrationv1.Update) || asks(admissionregistrationv1.Delete) {
+		add("is-not-terminating", isNotTerminating)
+	}
+	if asks(admissionregistrationv1.Update) {
+		add("changes-more-than-status-or-finalizers", changesMore)
+	}
+	var users, groups []string
+	for i := range matches {
+		users, groups = append(users, matches[i].ExcludeUsers...), append(groups, matches[i].ExcludeGroups...)
+	}
+	if len(users) > 0 {
+		add("is-not-by-an-excluded-user", `!(request.userInfo.?username.orValue("") in `+listed(users)+`)`)
+	}
+	if len(groups) > 0 {
+		add("is-not-by-an-excluded-group", `!request.userInfo.?groups.orValue([]).exists(g, g in `+listed(groups)+`)`)
+	}
+	return all
+}
+
+// listed is a list of texts in CEL, whose literals have the escapes of Go's.
+func listed(texts []string) string {
+	quoted := sorted(texts)
+	for i, t := range quoted {
+		quoted[i] = strconv.QuoteToASCII(t)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}

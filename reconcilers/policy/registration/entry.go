@@ -1,0 +1,163 @@
+package registration
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+const (
+	// suffix of the entries' names, which begin with the policy's.
+	suffix = ".policies." + v1alpha1.GroupName
+	// namespaceName is the label that every Namespace has, with its name, and nobody can change.
+	namespaceName = "kubernetes.io/metadata.name"
+	// systemNamespace is where what a cluster is made of runs.
+	systemNamespace = "kube-system"
+	// longest is how long the API server waits at most.
+	longest = 5
+)
+
+// entry is what the API server asks about one policy. Both kinds of webhooks have the same fields, but for one that is always the
+// same here.
+type entry struct {
+	policy     string
+	client     admissionregistrationv1.WebhookClientConfig
+	rules      []rule
+	failure    admissionregistrationv1.FailurePolicyType
+	namespaces *metav1.LabelSelector
+	conditions []admissionregistrationv1.MatchCondition
+	timeout    int32
+}
+
+// What is the same in every entry.
+var (
+	equivalent      = admissionregistrationv1.Equivalent
+	noneOnDryRun    = admissionregistrationv1.SideEffectClassNoneOnDryRun
+	neverReinvoked  = admissionregistrationv1.NeverReinvocationPolicy
+	reviewVersions  = []string{"v1"}
+	ignore          = admissionregistrationv1.Ignore
+	everyObject     = metav1.LabelSelector{}
+	possibleChanges = []operation{admissionregistrationv1.Create, admissionregistrationv1.Update}
+	possible        = append(slices.Clone(possibleChanges), admissionregistrationv1.Delete)
+)
+
+func (e *entry) validating() admissionregistrationv1.ValidatingWebhook {
+	return admissionregistrationv1.ValidatingWebhook{
+		Name: e.policy + suffix, ClientConfig: e.client, Rules: e.rules, FailurePolicy: &e.failure, MatchPolicy: &equivalent,
+		NamespaceSelector: e.namespaces, ObjectSelector: &everyObject, SideEffects: &noneOnDryRun, TimeoutSeconds: &e.timeout,
+		AdmissionReviewVersions: reviewVersions, MatchConditions: e.conditions,
+	}
+}
+
+func (e *entry) mutating() admissionregistrationv1.MutatingWebhook {
+	return admissionregistrationv1.MutatingWebhook{
+		Name: e.policy + suffix, ClientConfig: e.client, Rules: e.rules, FailurePolicy: &e.failure, MatchPolicy: &equivalent,
+		NamespaceSelector: e.namespaces, ObjectSelector: &everyObject, SideEffects: &noneOnDryRun, TimeoutSeconds: &e.timeout,
+		AdmissionReviewVersions: reviewVersions, MatchConditions: e.conditions, ReinvocationPolicy: &neverReinvoked,
+	}
+}
+
+// entryOf reads one; false if it is none of ours.
+func entryOf(w *admissionregistrationv1.ValidatingWebhook) (*entry, bool) {
+	policy, ours := strings.CutSuffix(w.Name, suffix)
+	return &entry{
+		policy: policy, client: w.ClientConfig, rules: w.Rules, failure: ptr.Deref(w.FailurePolicy, admissionregistrationv1.Fail),
+		namespaces: w.NamespaceSelector, conditions: w.MatchConditions, timeout: ptr.Deref(w.TimeoutSeconds, 0),
+	}, ours
+}
+
+// same tells whether the API server does the same by two entries.
+func (e *entry) same(other *entry) bool {
+	return other != nil && equality.Semantic.DeepEqual(e.validating(), other.validating())
+}
+
+// newEntry makes the entry of a policy.
+func newEntry(p *Policy, targets []target, client admissionregistrationv1.WebhookClientConfig, home string) *entry {
+	e := &entry{
+		policy: p.Name, client: client, failure: ignore, namespaces: namespacesOf(p.Matches, home),
+		conditions: conditionsOf(p.Matches, targets), timeout: timeoutOf(p.Timeout),
+	}
+	if p.Refuses {
+		e.failure = admissionregistrationv1.Fail
+	}
+	for i := range targets {
+		e.rules = append(e.rules, targets[i].rule())
+	}
+	return e
+}
+
+// timeoutOf leaves a policy its time, and what lies between the API server and it a second.
+func timeoutOf(policy time.Duration) int32 {
+	seconds := int32((policy+time.Second-1)/time.Second) + 1
+	return min(seconds, longest)
+}
+
+// namespacesOf are those whose requests are judged, which never are kube-system and Sallyport's own.
+func namespacesOf(matches []v1alpha1.PolicyMatch, home string) *metav1.LabelSelector {
+	without := []string{systemNamespace, home}
+	selector := &metav1.LabelSelector{}
+	for i := range matches {
+		without = append(without, matches[i].ExcludeNamespaces...)
+		if s := matches[i].NamespaceSelector; s != nil {
+			for key, value := range s.MatchLabels {
+				selector.MatchExpressions = append(selector.MatchExpressions,
+					metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value}})
+			}
+			selector.MatchExpressions = append(selector.MatchExpressions, s.MatchExpressions...)
+		}
+	}
+	selector.MatchExpressions = append(selector.MatchExpressions,
+		metav1.LabelSelectorRequirement{Key: namespaceName, Operator: metav1.LabelSelectorOpNotIn, Values: sorted(without)})
+	slices.SortFunc(selector.MatchExpressions, func(a, b metav1.LabelSelectorRequirement) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator), slices.Compare(a.Values, b.Values))
+	})
+	selector.MatchExpressions = slices.CompactFunc(selector.MatchExpressions, func(a, b metav1.LabelSelectorRequirement) bool {
+		return equality.Semantic.DeepEqual(a, b)
+	})
+	return selector
+}
+
+func sorted(texts []string) []string {
+	all := slices.Clone(texts)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// towards gives what an entry can become at once on its way to another: nothing that has the API server ask about more, or refuse
+// more, than it does already. None stays none.
+func (e *entry) towards(want *entry) *entry {
+	if e == nil {
+		return nil
+	}
+	next := *e
+	next.client, next.timeout = want.client, want.timeout
+	if want.failure == ignore {
+		next.failure = want.failure
+	}
+	if within(want.rules, e.rules) {
+		next.rules = want.rules
+	}
+	return &next
+}
+
+// within tells whether rules ask about nothing but what others ask about.
+func within(rules, others []rule) bool {
+	return !slices.ContainsFunc(rules, func(r rule) bool {
+		return !slices.ContainsFunc(others, func(o rule) bool {
+			return subset(r.Operations, o.Operations) && subset(r.APIGroups, o.APIGroups) &&
+				subset(r.APIVersions, o.APIVersions) && subset(r.Resources, o.Resources)
+		})
+	})
+}
+
+func subset[T ~string](list, of []T) bool {
+	return !slices.ContainsFunc(list, func(one T) bool { return !has(of, one) })
+}

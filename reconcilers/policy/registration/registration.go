@@ -1,0 +1,364 @@
+package registration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+const (
+	// soon is when to look again at what somebody else was faster with.
+	soon = 200 * time.Millisecond
+	// settle is how long API servers may take to learn of an entry.
+	settle = 2 * time.Second
+	// late is the longest that is waited between two looks at replicas that do not follow.
+	late = 5 * time.Second
+	// firstRetry and lastRetry bound the wait after an error.
+	firstRetry, lastRetry = time.Second, 30 * time.Second
+)
+
+// Catalog knows the policies that decide in this replica.
+type Catalog interface {
+	// Active gives them, and a hash by which replicas compare them; an empty one as long as there are none.
+	Active() (hash string, policies []Policy)
+}
+
+// Replicas are the processes that serve the webhooks.
+type Replicas interface {
+	// Policies gives the hash that each live replica has reported, by a name of its process; empty for one that has reported none.
+	Policies(ctx context.Context) (map[string]string, error)
+}
+
+// Finding is what became of a policy's registration.
+type Finding struct {
+	// Generation of the RegoPolicy that it is about.
+	Generation int64
+	// Reason of the condition Registered; empty if there is nothing to register.
+	Reason v1alpha1.ConditionReason
+	// Message for people.
+	Message string
+}
+
+// Reconciler keeps the entries.
+type Reconciler struct {
+	// Client writes, and reads RegoPolicies from its cache. Live reads past every cache.
+	Client client.Client
+	Live   client.Reader
+	// Namespace is the one that Sallyport is installed in.
+	Namespace string
+	// Configuration is the name of both configurations with the entries, Chart that of the chart's own, beside them.
+	Configuration, Chart string
+	// ValidatePath and MutatePath are where policies are asked; the name of one follows.
+	ValidatePath, MutatePath string
+	// NeedsBundle tells that Sallyport's certificate is trusted by a caBundle, so that nothing can be registered without one.
+	NeedsBundle bool
+	Catalog     Catalog
+	// Changed has something whenever the catalog's policies change, as far as anybody can tell.
+	Changed  <-chan event.GenericEvent
+	Replicas Replicas
+	// Found is called with the name of each policy whose finding is another than before.
+	Found func(policy string)
+	// Now is the clock.
+	Now func() time.Time
+
+	awaited string    // the hash that replicas are waited for to report
+	since   time.Time // when that began
+	// changing are the policies that change objects, with when that was first seen.
+	changing map[string]time.Time
+
+	mu       sync.Mutex
+	findings map[string]Finding // nil until the first look
+}
+
+// Finding tells what became of a policy, and false if that is not known.
+func (r *Reconciler) Finding(policy string) (Finding, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f, known := r.findings[policy]
+	return f, known
+}
+
+// look is one look at everything.
+type look struct {
+	*Reconciler
+	sides    []*side
+	policies []Policy
+	// behind are the replicas that do not decide by these policies yet.
+	behind []string
+	// reports are by the policy's name.
+	reports map[string]*report
+}
+
+// report is what is found out about one policy.
+type report struct {
+	generation int64
+	asked      []string // in words
+	refused    []string // what is never registered
+	waiting    bool     // for replicas
+	settling   bool     // for API servers that are to change objects first
+	failed     []string
+	broken     bool // and not registered for that
+}
+
+// Reconcile puts the entries in step with the policies.
+func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	if r.changing == nil {
+		r.changing = map[string]time.Time{}
+	}
+	l := &look{Reconciler: r, sides: r.newSides(), reports: map[string]*report{}}
+	there, err := r.there(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	hash, policies := r.Catalog.Active()
+	l.policies = policies
+	var unknown error
+	if hash != "" {
+		l.behind, unknown = r.lagging(ctx, hash)
+	}
+	for _, s := range l.sides {
+		if err := r.read(ctx, s); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	errs := []error{unknown}
+	for _, s := range l.sides {
+		err := l.settle(ctx, s, hash != "", there)
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // somebody was faster
+			return reconcile.Result{RequeueAfter: soon}, nil
+		}
+		errs = append(errs, err)
+	}
+	maps.DeleteFunc(r.changing, func(policy string, _ time.Time) bool { return l.mutating().have[policy] == nil })
+	if hash != "" {
+		r.publish(l.findings())
+	}
+	return reconcile.Result{RequeueAfter: l.wait(hash)}, errors.Join(errs...)
+}
+
+// there gives the names of all RegoPolicies.
+func (r *Reconciler) there(ctx context.Context) (map[string]bool, error) {
+	list := &v1alpha1.RegoPolicyList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing RegoPolicies: %w", err)
+	}
+	names := map[string]bool{}
+	for i := range list.Items {
+		names[list.Items[i].Name] = true
+	}
+	return names, nil
+}
+
+// lagging names the replicas that do not decide by the policies with that hash. If they cannot be asked, nobody knows which do.
+func (r *Reconciler) lagging(ctx context.Context, hash string) ([]string, error) {
+	all, err := r.Replicas.Policies(ctx)
+	if err != nil {
+		return []string{"nobody knows, because they could not be asked"}, fmt.Errorf("asking which policies the replicas decide by: %w", err)
+	}
+	var behind []string
+	for process, reported := range all {
+		if reported != hash {
+			name, _, _ := strings.Cut(process, "_")
+			behind = append(behind, name)
+		}
+	}
+	slices.Sort(behind)
+	return behind, nil
+}
+
+// settle writes one side. Without policies that decide nothing is known but which there are.
+func (l *look) settle(ctx context.Context, s *side, known bool, there map[string]bool) error {
+	next := map[string]*entry{}
+	if !known {
+		for name, e := range s.have {
+			if there[name] {
+				next[name] = e
+			}
+		}
+	}
+	for i := range l.policies {
+		if p := &l.policies[i]; known && there[p.Name] {
+			if e := l.next(s, p); e != nil {
+				next[p.Name] = e
+			}
+		}
+	}
+	fail := func(name, why string) { l.report(name).failed = append(l.report(name).failed, why) }
+	if s.own == nil {
+		for name := range next {
+			fail(name, fmt.Sprintf("%s %s is not there; helm upgrade makes it anew", s.kind(), l.Configuration))
+		}
+		return nil
+	}
+	refused, err := l.put(ctx, s, next)
+	for name, why := range refused {
+		fail(name, why)
+	}
+	if err == nil {
+		l.log(ctx, s, next)
+		return nil
+	}
+	for name, e := range next {
+		if !e.same(s.have[name]) {
+			fail(name, err.Error())
+		}
+	}
+	return err
+}
+
+// next gives the entry that a policy is to have now, nil for none.
+func (l *look) next(s *side, p *Policy) *entry {
+	report := l.report(p.Name)
+	report.generation = p.Generation
+	targets, refused := l.targets(s, p)
+	report.refused = unique(append(report.refused, refused...))
+	if len(targets) == 0 {
+		return nil
+	}
+	have := s.have[p.Name]
+	if p.Broken && have == nil {
+		have = l.registered(p.Name)
+	}
+	switch {
+	case p.Broken && have == nil:
+		report.broken = true
+		return nil
+	case s.sample == nil:
+		report.failed = append(report.failed, s.why)
+		return s.have[p.Name]
+	}
+	want := l.want(s, p, targets)
+	for i := range targets {
+		report.asked = unique(append(report.asked, targets[i].String()))
+	}
+	late, settling := len(l.behind) > 0, !s.mutating && !l.changes(p)
+	if !p.Broken && !late && !settling {
+		return want
+	}
+	next := have.towards(want)
+	if !p.Broken && !want.same(next) {
+		report.waiting, report.settling = report.waiting || late, report.settling || settling
+	}
+	return next
+}
+
+// targets are what is to be asked about on one side.
+func (l *look) targets(s *side, p *Policy) (found []target, refused []string) {
+	if !s.speaks(p) {
+		return nil, nil
+	}
+	return p.targets(s.covered, s.possible)
+}
+
+// want is the entry of a policy when nothing stands in its way.
+func (l *look) want(s *side, p *Policy, targets []target) *entry {
+	e := newEntry(p, targets, s.client(p.Name), l.Namespace)
+	if s.ignores() {
+		e.failure = ignore
+	}
+	return e
+}
+
+// changes tells whether the API servers have a policy change objects, if that is its business: it may refuse those that it has not
+// changed, and must not be asked about them before.
+func (l *look) changes(p *Policy) bool {
+	s := l.mutating()
+	targets, _ := l.targets(s, p)
+	if len(targets) == 0 {
+		return true
+	}
+	have := s.have[p.Name]
+	if s.sample == nil || have == nil || !have.same(l.want(s, p, targets)) {
+		delete(l.changing, p.Name)
+		return false
+	}
+	if _, known := l.changing[p.Name]; !known {
+		l.changing[p.Name] = l.Now()
+	}
+	return l.Now().Sub(l.changing[p.Name]) >= settle
+}
+
+// mutating is the side on which objects are changed.
+func (l *look) mutating() *side {
+	return l.sides[slices.IndexFunc(l.sides, func(s *side) bool { return s.mutating })]
+}
+
+// registered gives an entry of a policy, on whichever side.
+func (l *look) registered(policy string) *entry {
+	for _, s := range l.sides {
+		if e := s.have[policy]; e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+func (l *look) report(policy string) *report {
+	if l.reports[policy] == nil {
+		l.reports[policy] = &report{}
+	}
+	return l.reports[policy]
+}
+
+// log tells what has changed.
+func (l *look) log(ctx context.Context, s *side, next map[string]*entry) {
+	logger := log.FromContext(ctx).WithValues("configuration", l.Configuration, "kind", s.kind())
+	for name, e := range next {
+		if !e.same(s.have[name]) {
+			logger.Info("the API server asks a policy", "policy", name, "about", l.report(name).asked, "failurePolicy", e.failure)
+		}
+	}
+	for name := range s.have {
+		if next[name] == nil {
+			logger.Info("the API server does not ask a policy any more", "policy", name)
+		}
+	}
+}
+
+// wait is how long nobody has to look again, if nothing changes that is watched. What replicas report is not.
+func (l *look) wait(hash string) time.Duration {
+	waiting, settling := false, false
+	for _, r := range l.reports {
+		waiting, settling = waiting || r.waiting, settling || r.settling
+	}
+	now := l.Now()
+	switch {
+	case waiting && (l.awaited != hash || l.since.After(now)):
+		l.awaited, l.since = hash, now
+		return soon
+	case waiting:
+		return min(max(now.Sub(l.since)/4, soon), late)
+	}
+	l.awaited = ""
+	if settling {
+		return settle
+	}
+	return 0
+}
+
+// publish keeps the findings, and tells whose changed.
+func (r *Reconciler) publish(findings map[string]Finding) {
+	r.mu.Lock()
+	before := r.findings
+	r.findings = findings
+	r.mu.Unlock()
+	for name, f := range findings {
+		if was, known := before[name]; !known || was != f {
+			r.Found(name)
+		}
+	}
+}

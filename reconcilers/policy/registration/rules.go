@@ -1,0 +1,241 @@
+package registration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// The webhook API in short.
+type (
+	rule      = admissionregistrationv1.RuleWithOperations
+	operation = admissionregistrationv1.OperationType
+)
+
+// all is the wildcard of rules.
+const all = "*"
+
+// Policy is what of a policy that decides concerns the API server.
+type Policy struct {
+	// Name and Generation are those of the RegoPolicy.
+	Name       string
+	Generation int64
+	// Matches are what a request must meet, each of them; the first has every resource that can be met. Their selectors can be
+	// used: what of one cannot is left out.
+	Matches []v1alpha1.PolicyMatch
+	// Validates and Mutates tell where it has anything to say.
+	Validates, Mutates bool
+	// Refuses tells that a request is to be refused which the policy cannot be asked about.
+	Refuses bool
+	// Broken tells that nothing of it can be asked, so that what it matches follows its onError.
+	Broken bool
+	// Timeout is how long it may take.
+	Timeout time.Duration
+}
+
+// target is what one rule of a policy asks about: resources of groups, with the operations.
+type target struct {
+	groups, versions, resources []string
+	operations                  []operation
+}
+
+// targets gives what a policy matches beyond what is covered, and in words what of it is never registered.
+func (p *Policy) targets(covered []rule, possible []operation) (found []target, refused []string) {
+	if len(p.Matches) == 0 {
+		return nil, nil
+	}
+	for i := range p.Matches[0].Resources {
+		r := &p.Matches[0].Resources[i]
+		var own []target
+		for _, group := range r.APIGroups {
+			for j, resource := range r.Resources {
+				var left []operation
+				for _, o := range possible {
+					if !slices.Contains(r.Operations, v1alpha1.MatchOperation(o)) || coveredBy(covered, group, resource, o) {
+						continue
+					}
+					if why := refusal(group, resource, o); why != "" {
+						refused = append(refused, fmt.Sprintf("spec.match.resources[%d].resources[%d], %s: %s", i, j, called(group, resource), why))
+						continue
+					}
+					left = append(left, o)
+				}
+				own = joined(own, group, resource, left)
+			}
+		}
+		for _, t := range merged(own) {
+			t.versions = r.APIVersions
+			if slices.Contains(t.versions, all) { // beside which the API server takes no other
+				t.versions = []string{all}
+			}
+			found = append(found, t)
+		}
+	}
+	return found, unique(refused)
+}
+
+// joined adds a resource to the target of its group with the same operations.
+func joined(targets []target, group, resource string, operations []operation) []target {
+	if len(operations) == 0 {
+		return targets
+	}
+	for i := range targets {
+		if t := &targets[i]; t.groups[0] == group && slices.Equal(t.operations, operations) {
+			t.resources = append(t.resources, resource)
+			return targets
+		}
+	}
+	return append(targets, target{groups: []string{group}, resources: []string{resource}, operations: operations})
+}
+
+// merged puts groups together that have the same resources.
+func merged(targets []target) (fewer []target) {
+	for _, t := range targets {
+		i := slices.IndexFunc(fewer, func(f target) bool {
+			return slices.Equal(f.resources, t.resources) && slices.Equal(f.operations, t.operations)
+		})
+		if i < 0 {
+			fewer = append(fewer, t)
+			continue
+		}
+		fewer[i].groups = append(fewer[i].groups, t.groups...)
+	}
+	return fewer
+}
+
+// coveredBy tells whether rules have all of that, in whichever version: the API server converts what it asks about.
+func coveredBy(rules []rule, group, resource string, o operation) bool {
+	return slices.ContainsFunc(rules, func(r rule) bool {
+		return has(r.APIGroups, group) && has(r.Resources, resource) && (has(r.Operations, o) || has(r.Operations, all))
+	})
+}
+
+func has[T ~string](list []T, one T) bool {
+	return slices.Contains(list, one) || slices.Contains(list, all)
+}
+
+func (t *target) rule() rule {
+	scope := admissionregistrationv1.AllScopes
+	return rule{Operations: t.operations, Rule: admissionregistrationv1.Rule{
+		APIGroups: t.groups, APIVersions: t.versions, Resources: t.resources, Scope: &scope,
+	}}
+}
+
+// String names what is asked about, as kubectl does.
+func (t *target) String() string {
+	var names []string
+	for _, resource := range t.resources {
+		for _, group := range t.groups {
+			names = append(names, called(group, resource))
+		}
+	}
+	operations := make([]string, len(t.operations))
+	for i, o := range t.operations {
+		operations[i] = string(o)
+	}
+	return fmt.Sprintf("%s of %s", strings.Join(operations, ", "), strings.Join(names, ", "))
+}
+
+// called names a resource as kubectl does: the group goes before the subresource.
+func called(group, resource string) string {
+	name, sub, is := strings.Cut(resource, "/")
+	if group != "" {
+		name += "." + group
+	}
+	if is {
+		name += "/" + sub
+	}
+	return name
+}
+
+// exclusion is what no policy is asked about.
+type exclusion struct {
+	group string
+	// resources are by name, each with its subresources; nil means all of the group.
+	resources  []string
+	operations []operation // nil means all
+	why        string
+}
+
+// never are the kinds without which a cluster does not run or does not come back, so that a webhook which nobody serves, or a
+// policy that refuses too much, would be there for ever; and those about which the API server asks no webhook. Kyverno's
+// resourceFilters and the resources that Kubernetes leaves out of its own policies have been the model.
+var never = []exclusion{
+	{
+		group: "admissionregistration.k8s.io",
+		why:   "the API server asks no webhook about what configures admission",
+	},
+	{
+		group: "authentication.k8s.io",
+		why:   "the API server finds out by it who makes a request, and no request could be made",
+	},
+	{
+		group: "authorization.k8s.io",
+		why:   "everybody finds out by it who may do what, Sallyport too",
+	},
+	{
+		group: "coordination.k8s.io",
+		why:   "with Leases nodes and leaders say that they are alive, and one that cannot is taken for dead",
+	},
+	{
+		group: "", resources: []string{"events"},
+		why: "an event tells what has happened, and refusing it would not undo that",
+	},
+	{
+		group: "events.k8s.io",
+		why:   "an event tells what has happened, and refusing it would not undo that",
+	},
+	{
+		group: "", resources: []string{"nodes"}, operations: []operation{admissionregistrationv1.Create, admissionregistrationv1.Update},
+		why: "a cluster that starts again needs its nodes before anybody can be asked; only DELETE can be matched",
+	},
+	{
+		group: "certificates.k8s.io",
+		why:   "nodes get their certificates by it, and without nodes nobody can be asked",
+	},
+	{
+		group: v1alpha1.GroupName, resources: []string{"regopolicies"},
+		why: "it must always be possible to repair a policy, so only the chart's webhooks ask about RegoPolicies",
+	},
+}
+
+// neverParts are subresources that no policy is asked about, whichever they are of.
+var neverParts = map[string]string{
+	"status":   "a status tells what has happened, and refusing it would not undo that; match the resource itself",
+	"finalize": "what is being deleted must be able to end",
+}
+
+// refusal says why an operation on a resource is not registered, nothing if it is.
+func refusal(group, resource string, o operation) string {
+	name, part, _ := strings.Cut(resource, "/")
+	switch {
+	case strings.Contains(resource, all):
+		return "a wildcard would reach what a cluster does not run without, now or later: name the resources"
+	case group == all:
+		return "a wildcard would reach what a cluster does not run without, now or later: name the groups"
+	case neverParts[part] != "":
+		return neverParts[part]
+	}
+	for _, e := range never {
+		if group == e.group && (e.resources == nil || slices.Contains(e.resources, name)) &&
+			(e.operations == nil || slices.Contains(e.operations, o)) {
+			return e.why
+		}
+	}
+	return ""
+}
+
+// unique keeps the order.
+func unique(texts []string) (fewer []string) {
+	for _, t := range texts {
+		if !slices.Contains(fewer, t) {
+			fewer = append(fewer, t)
+		}
+	}
+	return fewer
+}

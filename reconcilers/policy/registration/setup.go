@@ -1,0 +1,60 @@
+package registration
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// SetupWithManager registers the reconciler, for the replica that leads. The configurations are watched by their names, so that
+// nothing else of their kinds is read, or needs to be allowed.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	everything := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	b := ctrl.NewControllerManagedBy(mgr).Named("policy-registration").
+		Watches(&v1alpha1.RegoPolicy{}, everything, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Channel(r.Changed, everything)).
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queue.Add(reconcile.Request{}) // there may be nothing to see but entries
+			return nil
+		})).
+		WithOptions(controller.Options{
+			NeedLeaderElection: ptr.To(true),
+			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		})
+	for _, name := range []string{r.Chart, r.Configuration} {
+		named, err := cache.New(mgr.GetConfig(), cache.Options{
+			HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+			DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", name), DefaultTransform: cache.TransformStripManagedFields(),
+		})
+		if err == nil {
+			err = mgr.Add(onlyLeading{named})
+		}
+		if err != nil {
+			return fmt.Errorf("watching the webhook configurations %s: %w", name, err)
+		}
+		for _, s := range r.newSides() {
+			b = b.WatchesRawSource(source.Kind(named, s.object(name), everything))
+		}
+	}
+	return b.Complete(r)
+}
+
+// onlyLeading is a cache that nobody needs but the replica that leads.
+type onlyLeading struct{ cache.Cache }
+
+// NeedLeaderElection is for the manager.
+func (onlyLeading) NeedLeaderElection() bool { return true }

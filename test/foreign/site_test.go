@@ -1,0 +1,314 @@
+// Package foreign has policies of people's own on kinds that are not Sallyport's, with the chart, two replicas and kubectl: how they
+// come to be enforced, what passes whatever happens, and that they go as they came.
+package foreign
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}
+
+// patience is how long is waited for anything; it only matters if something is wrong.
+const patience = 3 * time.Minute
+
+// site is a local control plane with an installed Sallyport, whose pods are processes.
+type site struct {
+	*testing.T
+	plane     *env.ControlPlane
+	sallyport *install.Sallyport
+	kubelet   *install.Kubelet
+	client    client.WithWatch
+	binary    string // sallyport
+	bin       string // with the plugin of kubectl
+	logs      *install.Log
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a control plane: left out with -short")
+	}
+	s := &site{T: t, bin: t.TempDir(), logs: &install.Log{}}
+	var err error
+	s.binary, err = install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
+	s.must(err)
+	_, err = install.Build(t.Context(), s.bin, "sallyport.dev/sallyport/cmd/kubectl-sallyport")
+	s.must(err)
+	s.plane, err = env.Start(t.Context(), env.Options{ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags()})
+	s.must(err)
+	s.client, err = install.Client(s.plane.Config)
+	s.must(err)
+	s.sallyport, err = install.Unpack(s.plane)
+	s.must(err)
+	t.Cleanup(func() {
+		if s.kubelet != nil {
+			if err := s.kubelet.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := s.sallyport.Remove(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the end of what the managers logged:\n%s", install.Tail(s.logs.String(), 100))
+		}
+	})
+	s.must(s.sallyport.Install(t.Context()))
+	s.must(s.sallyport.Adopt(t.Context()))
+	s.kubelet, err = s.sallyport.NewKubelet(t.Context(), install.Options{
+		Binary: s.binary, Logs: s.logs,
+		Flags: []string{
+			"--decision-records", "off", "--shutdown-delay", "1s",
+			// A leader that is killed is soon followed.
+			"--lease-duration", "3s", "--renew-deadline", "2s", "--runtime-call-timeout", "1s", "--retry-period", "300ms",
+		},
+	})
+	s.must(err)
+	s.rolledOut()
+	s.kubectl("wait rego --all --for=condition=Ready --timeout=1m")
+	return s
+}
+
+func (s *site) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// step is a part of the whole, after which the next makes sense only if it went well.
+func (s *site) step(name string, do func(*site)) {
+	s.Helper()
+	began := time.Now()
+	ok := s.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+		inner := *s
+		inner.T = t
+		do(&inner)
+	})
+	if !ok {
+		s.FailNow()
+	}
+	s.Logf("%s: %.1f s", name, time.Since(began).Seconds())
+}
+
+// try runs kubectl and gives what the user reads.
+func (s *site) try(line string, more ...string) (text string, ok bool) {
+	s.Helper()
+	stdout, stderr, code := s.plane.Kubectl(s.Context(), append(strings.Fields(line), more...)...)
+	return stdout + stderr, code == 0
+}
+
+// kubectl is one with success.
+func (s *site) kubectl(line string, more ...string) string {
+	s.Helper()
+	text, ok := s.try(line, more...)
+	if !ok {
+		s.Fatalf("kubectl %s %q: %s", line, more, text)
+	}
+	return text
+}
+
+// passes is a kubectl that must succeed.
+func (s *site) passes(line string, more ...string) {
+	s.Helper()
+	if text, ok := s.try(line, more...); !ok {
+		s.Errorf("kubectl %s %q: %s", line, more, text)
+	}
+}
+
+// refused is a kubectl that must fail with these words.
+func (s *site) refused(words, line string, more ...string) {
+	s.Helper()
+	if text, ok := s.try(line, more...); ok || !strings.Contains(text, words) {
+		s.Errorf("kubectl %s %q: %s, want it refused with %q", line, more, text, words)
+	}
+}
+
+// file writes a manifest for kubectl.
+func (s *site) file(manifest string) string {
+	s.Helper()
+	f, err := os.CreateTemp(s.TempDir(), "*.yaml")
+	s.must(err)
+	_, err = f.WriteString(manifest)
+	s.must(err)
+	s.must(f.Close())
+	return f.Name()
+}
+
+// apply has kubectl apply manifests.
+func (s *site) apply(manifests ...string) {
+	s.Helper()
+	s.kubectl("apply -f " + s.file(strings.Join(manifests, "\n---\n")))
+}
+
+// until waits; what it last saw is in the message when it does not come.
+func (s *site) until(what string, is func() (seen string, done bool)) {
+	s.Helper()
+	last := ""
+	err := wait.PollUntilContextTimeout(s.Context(), 50*time.Millisecond, patience, true, func(context.Context) (done bool, _ error) {
+		last, done = is()
+		return done, nil
+	})
+	if err != nil {
+		s.Fatalf("waiting until %s: %v; last seen: %s", what, err, last)
+	}
+}
+
+// shows waits until a condition of a policy in its present generation has that status and reason, and gives its message.
+func (s *site) shows(policy string, condition v1alpha1.ConditionType, status metav1.ConditionStatus, reason v1alpha1.ConditionReason) (message string) {
+	s.Helper()
+	s.until(fmt.Sprintf("condition %s of %s is %s, %s", condition, policy, status, reason), func() (string, bool) {
+		object := &v1alpha1.RegoPolicy{}
+		if err := s.client.Get(s.Context(), client.ObjectKey{Name: policy}, object); err != nil {
+			return err.Error(), false
+		}
+		c := meta.FindStatusCondition(object.Status.Conditions, string(condition))
+		if c == nil {
+			return fmt.Sprintf("%+v", object.Status.Conditions), false
+		}
+		message = c.Message
+		return fmt.Sprintf("%+v of generation %d", c, object.Generation),
+			c.ObservedGeneration == object.Generation && c.Status == status && c.Reason == string(reason)
+	})
+	return message
+}
+
+func (s *site) registered(policies ...string) {
+	s.Helper()
+	for _, p := range policies {
+		s.shows(p, v1alpha1.ConditionRegistered, metav1.ConditionTrue, v1alpha1.ReasonRegistered)
+	}
+}
+
+// entries are the policies that the API server asks, by kind of webhook.
+func (s *site) entries() (validating, mutating []string) {
+	s.Helper()
+	v, m := s.configurations()
+	for _, w := range v.Webhooks {
+		validating = append(validating, strings.TrimSuffix(w.Name, ".policies.sallyport.dev"))
+	}
+	for _, w := range m.Webhooks {
+		mutating = append(mutating, strings.TrimSuffix(w.Name, ".policies.sallyport.dev"))
+	}
+	return validating, mutating
+}
+
+const configuration = "sallyport-policies"
+
+func (s *site) configurations() (v *admissionregistrationv1.ValidatingWebhookConfiguration, m *admissionregistrationv1.MutatingWebhookConfiguration) {
+	s.Helper()
+	v, m = &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
+	s.must(s.client.Get(s.Context(), client.ObjectKey{Name: configuration}, v))
+	s.must(s.client.Get(s.Context(), client.ObjectKey{Name: configuration}, m))
+	return v, m
+}
+
+// text is a configuration as far as it is to stay the same.
+func (s *site) text() string {
+	s.Helper()
+	v, m := s.configurations()
+	all, err := json.Marshal([]any{v.Webhooks, m.Webhooks})
+	s.must(err)
+	return string(all)
+}
+
+// rolledOut returns when there are two replicas, and no others.
+func (s *site) rolledOut() {
+	s.Helper()
+	s.kubectl("rollout status deployment/" + install.Release + " --timeout=2m --namespace " + install.Namespace)
+	s.until("nothing but two replicas is left", func() (string, bool) { return fmt.Sprint(s.pods()), len(s.pods()) == 2 })
+}
+
+// pods are the names of the replicas with how often each was restarted.
+func (s *site) pods() (names []string) {
+	s.Helper()
+	pods := &corev1.PodList{}
+	s.must(s.client.List(s.Context(), pods, client.InNamespace(install.Namespace)))
+	for _, p := range pods.Items {
+		restarts := int32(0)
+		for _, c := range p.Status.ContainerStatuses {
+			restarts += c.RestartCount
+		}
+		names = append(names, fmt.Sprintf("%s restarted %d times", p.Name, restarts))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// leader is the pod of the one that leads, other that of the other one.
+func (s *site) leader() (leader, other string) {
+	s.Helper()
+	holder := s.kubectl("get lease sallyport-manager -o jsonpath={.spec.holderIdentity} --namespace " + install.Namespace)
+	for _, name := range s.kubelet.Replicas() {
+		if strings.HasPrefix(holder, name+"_") {
+			leader = name
+		} else {
+			other = name
+		}
+	}
+	return leader, other
+}
+
+// event waits for an event about a policy.
+func (s *site) event(policy, reason, text string) {
+	s.Helper()
+	s.until(fmt.Sprintf("there is an event %s about %s with %q", reason, policy, text), func() (string, bool) {
+		list := &eventsv1.EventList{}
+		s.must(s.client.List(s.Context(), list))
+		var others []string
+		for _, e := range list.Items {
+			if e.Regarding.Kind == "RegoPolicy" && e.Regarding.Name == policy && e.Reason == reason {
+				if strings.Contains(e.Note, text) {
+					return "", true
+				}
+				others = append(others, e.Note)
+			}
+		}
+		return strings.Join(others, "; "), false
+	})
+}
+
+// plugin runs kubectl sallyport.
+func (s *site) plugin(args ...string) string {
+	s.Helper()
+	return s.run(filepath.Join(s.bin, "kubectl-sallyport"), append(args, "--kubeconfig", s.plane.Kubeconfig())...)
+}
+
+// run runs a program with success, and gives what it prints.
+func (s *site) run(program string, args ...string) string {
+	s.Helper()
+	command := exec.CommandContext(s.Context(), program, args...)
+	var stderr strings.Builder
+	command.Stderr = &stderr
+	stdout, err := command.Output()
+	if err != nil {
+		s.Fatalf("%s %q: %v: %s%s", filepath.Base(program), args, err, stdout, stderr.String())
+	}
+	return string(stdout)
+}

@@ -1,0 +1,79 @@
+package inputs_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+// sharing is a world whose answers are read where a policy looks, and by which silence is remembered.
+type sharing struct{ *world }
+
+func (w sharing) For(_ *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
+	return sharingReader{w.world, subject}
+}
+
+type sharingReader struct {
+	*world
+	subject facts.Subject
+}
+
+// Read answers a policy's question.
+func (r sharingReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
+	a, err := reader{r.world, r.subject}.Read(ctx, q)
+	if err == nil {
+		a.Value = engine.Shared(r.answer(q, r.subject))
+	}
+	return a, err
+}
+
+// Reading no more than policies look at, and remembering what they were silent about, changes no response. Every broken input is
+// asked about twice, and after inputs that are almost the same.
+func TestBrokenInputsGetTheSameResponseEveryWay(t *testing.T) {
+	o, lean, whole := oracleOf(t), compile(t, asShipped), compile(t, asShipped)
+	draw := drawingOf(corpus(o))
+	inParallel(t, *count/2, func(i int) string {
+		b, changes := draw.number(i)
+		request, _ := changed("request", b.request, changes).(object)
+		w := &world{objects: b.world.objects, changes: changes}
+		review, err := decode(request)
+		if err != nil {
+			return ""
+		}
+		eager, err := eagerly(request)
+		if err != nil {
+			return fmt.Sprintf("it is decoded in one way only: %v", err)
+		}
+		want := gateOver(whole, w).Validate(t.Context(), eager)
+		for range 2 {
+			got := gateOver(lean, sharing{w}).Validate(t.Context(), review)
+			delete(got.AuditAnnotations, "decision")
+			delete(want.AuditAnnotations, "decision")
+			if !reflect.DeepEqual(got, want) {
+				return fmt.Sprintf("base %s, changes %v: got %s, want %s", b.name, changes, shown(got), shown(want))
+			}
+		}
+		return ""
+	})
+}
+
+// eagerly decodes a review and puts all of it into the form that policies are evaluated on.
+func eagerly(request any) (*webhooks.Review, error) {
+	review, err := decode(request)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(request)
+	if err == nil {
+		review.Document, err = engine.ParseValue(text)
+	}
+	return review, err
+}

@@ -1,0 +1,182 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// Meeting is how a request fares with a policy's spec.match, field by field, and in which mode it is judged.
+type Meeting struct {
+	// Met tells whether the policy is asked, as Select does.
+	Met bool `json:"met"`
+	// By is the entry of spec.match.resources that the request meets; empty if it meets none.
+	By string `json:"by,omitempty"`
+	// Missed are the fields that keep the policy from being asked.
+	Missed []Missed `json:"missed,omitempty"`
+	// Mode is the effective one, and ModeBy the field that it is of.
+	Mode   v1alpha1.PolicyMode `json:"mode,omitempty"`
+	ModeBy string              `json:"modeBy,omitempty"`
+	// Unread is why the labels of the namespace are not known, if they matter. The policy follows its onError then.
+	Unread error `json:"-"`
+}
+
+// Missed is a field of a RegoPolicy that a request does not meet.
+type Missed struct {
+	Field string `json:"field"`
+	// Why says what it has and what the request is.
+	Why string `json:"why"`
+}
+
+// Meeting tells how the request fares with the policy. The reader is asked for the labels of its namespace if they matter.
+func (p *Policy) Meeting(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) *Meeting {
+	home := sync.OnceValues(func() (labels.Set, error) { return labelsOfNamespace(ctx, request, reader) })
+	m := &Meeting{}
+	if p.err != nil && Repairs(request) {
+		m.miss("spec", "is broken, and a broken policy is not asked about RegoPolicies, so that it can be repaired")
+	}
+	for i, match := range p.match {
+		if match.PolicyMatch == nil {
+			m.miss("spec.match.resources", "is empty")
+			continue
+		}
+		of := ""
+		if i > 0 {
+			of = " (of the present RegoPolicy, which the last good revision must not go beyond)"
+		}
+		m.resources(match, request, of)
+		m.exclusions(match, request, of)
+		m.namespace(match, request, home, of)
+	}
+	m.Met = len(m.Missed) == 0
+	var unread error
+	if m.Mode, unread = p.modeFor(request, home); m.Unread == nil {
+		m.Unread = unread
+	}
+	m.ModeBy = p.modeField(m.Mode, request, home)
+	return m
+}
+
+func (m *Meeting) miss(field, format string, args ...any) {
+	m.Missed = append(m.Missed, Missed{Field: field, Why: fmt.Sprintf(format, args...)})
+}
+
+// resources tells of each entry what of it the request is not, if it meets none.
+func (m *Meeting) resources(match matcher, request *admissionv1.AdmissionRequest, of string) {
+	var missed []Missed
+	for i, r := range match.Resources {
+		field := fmt.Sprintf("spec.match.resources[%d]", i)
+		why := missing(&r, request)
+		if len(why) == 0 {
+			m.By = field
+			return
+		}
+		missed = append(missed, Missed{Field: field, Why: strings.Join(why, ", and ") + of})
+	}
+	m.Missed = append(m.Missed, missed...)
+}
+
+// missing are the reasons for which an entry is not about a request.
+func missing(r *v1alpha1.PolicyResources, request *admissionv1.AdmissionRequest) (why []string) {
+	is := func(field, name string, has []string, met bool) {
+		if !met {
+			why = append(why, fmt.Sprintf("%s has %s, not %q", field, quoted(has), name))
+		}
+	}
+	resource := request.Resource.Resource
+	if request.SubResource != "" {
+		resource += "/" + request.SubResource
+	}
+	keys := lookups(request)
+	is("apiGroups", request.Resource.Group, r.APIGroups, covers(r.APIGroups, request.Resource.Group))
+	is("apiVersions", request.Resource.Version, r.APIVersions, covers(r.APIVersions, request.Resource.Version))
+	is("resources", resource, r.Resources, slices.ContainsFunc(keys, func(k resourceKey) bool { return slices.Contains(r.Resources, k.resource) }))
+	operation := v1alpha1.MatchOperation(request.Operation)
+	has := make([]string, len(r.Operations))
+	for i, o := range r.Operations {
+		has[i] = string(o)
+	}
+	is("operations", string(operation), has, slices.Contains(r.Operations, operation))
+	return why
+}
+
+func quoted(texts []string) string {
+	all := make([]string, len(texts))
+	for i, t := range texts {
+		all[i] = fmt.Sprintf("%q", t)
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}
+
+// exclusions tells which entries exclude the request.
+func (m *Meeting) exclusions(match matcher, request *admissionv1.AdmissionRequest, of string) {
+	if !match.excluded(request) {
+		return
+	}
+	user := &request.UserInfo
+	if i := slices.Index(match.ExcludeUsers, user.Username); i >= 0 {
+		m.miss(fmt.Sprintf("spec.match.excludeUsers[%d]", i), "is %s, who asks%s", user.Username, of)
+	}
+	for i, group := range match.ExcludeGroups {
+		if slices.Contains(user.Groups, group) {
+			m.miss(fmt.Sprintf("spec.match.excludeGroups[%d]", i), "is %s, to which %s belongs%s", group, user.Username, of)
+		}
+	}
+	if i := slices.Index(match.ExcludeNamespaces, request.Namespace); i >= 0 && request.Namespace != "" {
+		m.miss(fmt.Sprintf("spec.match.excludeNamespaces[%d]", i), "is %s, the namespace of the request%s", request.Namespace, of)
+	}
+}
+
+func (m *Meeting) namespace(match matcher, request *admissionv1.AdmissionRequest, home labelsOf, of string) {
+	met, err := match.namespace(request, home)
+	switch {
+	case err != nil:
+		m.Unread = err
+	case !met:
+		set, _ := home()
+		m.miss("spec.match.namespaceSelector", "wants %s, and namespace %s has the labels %s%s", match.namespaces, request.Namespace, labelsText(set), of)
+	}
+}
+
+func labelsText(set labels.Set) string {
+	if len(set) == 0 {
+		return "(none)"
+	}
+	return set.String()
+}
+
+// modeField names the field that a mode is of.
+func (p *Policy) modeField(mode v1alpha1.PolicyMode, request *admissionv1.AdmissionRequest, home labelsOf) string {
+	if request.Namespace == "" || !slices.ContainsFunc(p.regimes, func(r regime) bool { return len(r.namespaces) > 0 }) {
+		return "spec.mode"
+	}
+	var set labels.Set
+	if slices.ContainsFunc(p.regimes, regime.byLabels) {
+		var err error
+		if set, err = home(); err != nil {
+			return "the strictest of spec.mode and spec.namespaceModes, because the labels of the namespace are not known"
+		}
+	}
+	for _, r := range p.regimes {
+		for i, n := range r.namespaces {
+			if n.selector != nil && !n.selector.Matches(set) {
+				continue
+			}
+			if n.mode == mode {
+				return fmt.Sprintf("spec.namespaceModes[%d]", i)
+			}
+			if !n.unclear {
+				break
+			}
+		}
+	}
+	return "spec.mode"
+}

@@ -1,0 +1,131 @@
+package catalog
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// conforms holds spec.parameters against spec.parametersSchema, as the API server holds a custom resource against the schema of
+// its definition. The error is [engine.CompileErrors], which name fields. A field that the schema does not have is an error, too:
+// the API server would leave it out, and whoever misspelt it would never know.
+func (s *Source) conforms() error {
+	if len(s.ParametersSchema) == 0 {
+		return nil
+	}
+	schema, err := newSchema(s.ParametersSchema)
+	if err != nil {
+		return s.wrong("spec.parametersSchema is no schema: " + err.Error())
+	}
+	parameters := map[string]any{}
+	if len(s.Parameters) > 0 {
+		if err := utiljson.Unmarshal(s.Parameters, &parameters); err != nil {
+			return s.wrong("spec.parameters: " + err.Error())
+		}
+	}
+	return s.wrong(schema.problems(parameters)...)
+}
+
+// wrong is nil without problems.
+func (s *Source) wrong(problems ...string) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	errs := make(engine.CompileErrors, len(problems))
+	for i, p := range problems {
+		errs[i] = engine.CompileError{File: s.Name, Message: p, Parameters: true}
+	}
+	return errs
+}
+
+// schema is a JSON schema in the form that definitions of custom resources have.
+type schema struct {
+	structural *structuralschema.Structural
+	values     validation.SchemaValidator
+	rules      *cel.Validator // nil without any
+}
+
+func newSchema(text []byte) (*schema, error) {
+	var external apiextensionsv1.JSONSchemaProps
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&external); err != nil {
+		return nil, err
+	}
+	var internal apiextensions.JSONSchemaProps
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&external, &internal, nil); err != nil {
+		return nil, err
+	}
+	structural, err := structuralschema.NewStructural(&internal)
+	if err != nil {
+		return nil, err
+	}
+	if errs := structuralschema.ValidateStructural(field.NewPath("spec", "parametersSchema"), structural); len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
+	if structural.Type != "object" {
+		return nil, fmt.Errorf("its type is %q, and parameters are an object", cmp.Or(structural.Type, "not said"))
+	}
+	if defaults(structural) {
+		return nil, fmt.Errorf("it has a default, and parameters are what spec.parameters says and nothing else")
+	}
+	values, _, err := validation.NewSchemaValidator(&internal)
+	if err != nil {
+		return nil, err
+	}
+	return &schema{structural, values, cel.NewValidator(structural, false, celconfig.PerCallLimit)}, nil
+}
+
+// defaults tells whether a schema has a default anywhere.
+func defaults(s *structuralschema.Structural) (found bool) {
+	v := structuralschema.Visitor{Structural: func(s *structuralschema.Structural) bool {
+		found = found || s.Default.Object != nil
+		return false
+	}}
+	v.Visit(s)
+	return found
+}
+
+// problems are what is wrong with parameters, with the path of the field, in the order of the paths.
+func (s *schema) problems(parameters map[string]any) []string {
+	root := field.NewPath("spec", "parameters")
+	errs := validation.ValidateCustomResource(root, parameters, s.values)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(root, s.structural, parameters)...)
+	if len(errs) == 0 && s.rules != nil {
+		broken, _ := s.rules.Validate(context.Background(), root, s.structural, parameters, nil, celconfig.RuntimeCELCostBudget)
+		errs = append(errs, broken...)
+	}
+	var all []string
+	for _, e := range errs {
+		all = append(all, strings.Join(strings.Fields(e.Error()), " ")) // those of CEL draw where they are
+	}
+	for _, path := range s.unknown(parameters) {
+		all = append(all, fmt.Sprintf("%s.%s: unknown field", root, path))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// unknown gives the fields that the schema does not have.
+func (s *schema) unknown(parameters map[string]any) []string {
+	named := structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}
+	return pruning.PruneWithOptions(runtime.DeepCopyJSON(parameters), s.structural, false, named)
+}

@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// What does not read the request is the same for every request: tables in libraries, and whether parameters can be read, which
+// valid_input asks each time. Such rules are evaluated once, at compilation, and stand as their values in what is evaluated
+// for requests. One that has no value, or whose evaluation fails, stays as it is and says so each time.
+
+// withConstants gives modules in which rules that do not read the request are their values. compiled is made of the same modules.
+func (p *Policy) withConstants(compiled *ast.Compiler, modules []*ast.Module) []*ast.Module {
+	for _, m := range modules {
+		if replacesDocuments(m) {
+			return modules
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), parametersTimeout)
+	defer cancel()
+	made := make([]*ast.Module, len(modules))
+	values := map[string]*ast.Term{}
+	for i, m := range modules {
+		made[i] = m.Copy()
+		made[i].Rules = nil
+		for _, r := range m.Rules {
+			ref := r.Ref().String()
+			value, asked := values[ref]
+			if !asked {
+				value = p.constant(ctx, compiled, r.Ref())
+				values[ref] = value
+				if value != nil {
+					made[i].Rules = append(made[i].Rules, valueRule(made[i], r, value))
+				}
+			}
+			if value == nil {
+				made[i].Rules = append(made[i].Rules, r)
+			}
+		}
+	}
+	return made
+}
+
+// replacesDocuments tells whether there is a `with` in a module: a rule may have another value below it.
+func replacesDocuments(m *ast.Module) (found bool) {
+	ast.WalkWiths(m, func(*ast.With) bool {
+		found = true
+		return true
+	})
+	return found
+}
+
+// constant gives the value of the rules of one name, nil if they depend on the request or have none.
+func (p *Policy) constant(ctx context.Context, compiled *ast.Compiler, name ast.Ref) *ast.Term {
+	rules := compiled.GetRulesExact(name)
+	seen := map[*ast.Rule]bool{}
+	for _, r := range rules {
+		if r.Head.RuleKind() != ast.SingleValue || len(r.Head.Args) > 0 || len(r.Head.Ref()) != 1 || readsRequest(compiled, r, seen) {
+			return nil
+		}
+	}
+	value := ast.VarTerm("value")
+	query := ast.NewBody(ast.Equality.Expr(value, ast.NewTerm(name)))
+	found, err := topdown.NewQuery(query).WithCompiler(compiled).WithStore(p.store).WithTransaction(p.txn).
+		WithStrictBuiltinErrors(true).Run(ctx)
+	if err != nil || len(found) != 1 {
+		return nil
+	}
+	return found[0][ast.Var("value")]
+}
+
+// readsRequest tells whether a rule, or one that it depends on, reads input.
+func readsRequest(compiled *ast.Compiler, r *ast.Rule, seen map[*ast.Rule]bool) bool {
+	if r == nil || seen[r] {
+		return false
+	}
+	seen[r] = true
+	reads := readsRequest(compiled, r.Else, seen)
+	ast.WalkTerms(r, func(t *ast.Term) bool {
+		reads = reads || t.Equal(ast.InputRootDocument)
+		return reads
+	})
+	for d := range compiled.Graph.Dependencies(r) {
+		reads = reads || readsRequest(compiled, d.(*ast.Rule), seen)
+	}
+	return reads
+}
+
+func valueRule(in *ast.Module, original *ast.Rule, value *ast.Term) *ast.Rule {
+	r := original.Copy()
+	r.Module, r.Annotations, r.Default, r.Else = in, nil, false, nil
+	r.Head.Value = value
+	r.Body = ast.NewBody(ast.NewExpr(ast.BooleanTerm(true)))
+	return r
+}

@@ -1,0 +1,347 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// Explanation is what a policy says about a request, and how it came to say so.
+type Explanation struct {
+	// Decision is what Decide or Patch says. It is nil if the policy could not decide, and Err says why.
+	Decision *Decision
+	Err      *Error
+	// Facts are all that the policy declares, in the order of their names.
+	Facts []ExplainedFact
+	// Asked tells whether valid_input was asked, for which all facts must be known. Invalid is where it does not hold; nil if it
+	// does.
+	Asked   bool
+	Invalid *Unmet
+	// Rules are those of the endpoint in the order in which they are written; none if valid_input does not hold.
+	Rules []ExplainedRule
+}
+
+// ExplainedFact is a fact with what became of it.
+type ExplainedFact struct {
+	Name string
+	Place
+	// Fact has no query if it is not wanted for this request.
+	Fact
+	// Undefined is where the rule of a fact stopped that has no value for this request.
+	Undefined *Unmet
+	// Err is why the query cannot be asked, or was not answered.
+	Err error
+}
+
+// ExplainedRule is a deny, warn, patch or outcome rule.
+type ExplainedRule struct {
+	// Name is deny, warn, patch, or that of the outcome: "outcome.supersedes".
+	Name string
+	Place
+	// Title and Reason are from its METADATA; only denials have a reason.
+	Title, Reason string
+	// Values are what the rule said, one for each match. Without any it did not apply, and Unmet is where it stopped.
+	Values []Value
+	Unmet  *Unmet
+}
+
+// Place in a module. Row and Col count from one.
+type Place struct {
+	File     string
+	Row, Col int
+}
+
+// Unmet is an expression that keeps a rule from applying: of those that a rule needs, the one that was got furthest to.
+type Unmet struct {
+	Place
+	// Text is the expression as its author wrote it. Part is what of it is missing; empty if it is the expression itself that
+	// does not hold.
+	Text, Part string
+	Kind       UnmetKind
+	// Passed is how many expressions of the rule hold before it.
+	Passed int
+	// Values are what it was asked with. The same expression may have been asked with others: Others is how many times.
+	Values []NamedValue
+	Others int
+	// Because is where the rule stopped that the expression asks; nil if it asks none.
+	Because *Unmet
+}
+
+// UnmetKind is what is the matter with an expression.
+type UnmetKind string
+
+// The kinds.
+const (
+	NotTrue  UnmetKind = "NotTrue"  // it does not hold
+	Holds    UnmetKind = "Holds"    // it is negated and holds
+	Missing  UnmetKind = "Missing"  // it has no value
+	NoneSuch UnmetKind = "NoneSuch" // `some`: there is none
+)
+
+// NamedValue is a variable, or a reference into input, data or rules, as it is written. Value is undefined if there is none.
+type NamedValue struct {
+	Name    string
+	Value   Value
+	Defined bool
+}
+
+// Explain decides as Decide does, and looks at how that came about: facts and rules are evaluated once more on the same answers
+// with OPA's tracing. It takes several times as long as a decision. An error says that there is no explanation.
+func (p *Policy) Explain(ctx context.Context, in Input, r Reader) (*Explanation, error) {
+	decision, err := p.Decide(ctx, in, r)
+	return p.explain(ctx, admit, in, r, decision, err)
+}
+
+// ExplainPatch explains what Patch says.
+func (p *Policy) ExplainPatch(ctx context.Context, in Input, r Reader) (*Explanation, error) {
+	decision, err := p.Patch(ctx, in, r)
+	return p.explain(ctx, mutate, in, r, decision, err)
+}
+
+func (p *Policy) explain(
+	ctx context.Context, e endpoint, in Input, r Reader, decision *Decision, err error,
+) (x *Explanation, problem error) {
+	defer contain(&problem)
+	x = &Explanation{Decision: decision}
+	known := map[string]Fact(nil)
+	if err != nil {
+		if !errors.As(err, &x.Err) {
+			return nil, err
+		}
+		known = x.Err.Facts
+	} else {
+		known = decision.Facts
+	}
+	facts, complete, err := p.explainFacts(ctx, x, in, r, known)
+	if err != nil || !complete {
+		return x, err
+	}
+	s := p.scene(ctx, in.term(facts))
+	x.Asked = true
+	valid, err := s.play(p.pkg.Append(ast.StringTerm(ruleValid)))
+	if err != nil {
+		return nil, err
+	}
+	if !ast.Boolean(true).Equal(valid.Value) {
+		x.Invalid = s.unmet(p.rulesNamed(ruleValid))
+		return x, nil
+	}
+	if err := s.outcomes(x, e); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(x.Rules, func(a, b ExplainedRule) int { return a.compare(b.Place) })
+	return x, nil
+}
+
+// explainFacts gives the facts, and whether each is known.
+func (p *Policy) explainFacts(
+	ctx context.Context, x *Explanation, in Input, r Reader, known map[string]Fact,
+) (facts map[string]Fact, complete bool, err error) {
+	if len(p.facts) == 0 {
+		return nil, true, nil
+	}
+	s := p.scene(ctx, in.term(nil))
+	document, err := s.play(p.pkg.Append(ast.StringTerm(ruleFacts)))
+	if err != nil {
+		return nil, false, err
+	}
+	queries := ast.NewObject()
+	if object, ok := document.Value.(ast.Object); ok {
+		queries = object
+	}
+	facts, complete = map[string]Fact{}, true
+	for _, name := range slices.Sorted(slices.Values(p.facts)) {
+		rules := p.factRules(name)
+		f := ExplainedFact{Name: name}
+		if len(rules) > 0 {
+			f.Place = placeOf(rules[0].Location)
+		}
+		term := queries.Get(ast.StringTerm(name))
+		if term == nil {
+			f.Undefined = s.unmet(rules)
+		} else {
+			f.Fact, f.Err = p.answerTo(ctx, name, term, r, known)
+		}
+		complete = complete && term != nil && f.Err == nil
+		facts[name] = f.Fact
+		x.Facts = append(x.Facts, f)
+	}
+	return facts, complete, nil
+}
+
+// answerTo gives the answer to one fact: the one that was decided on, if there is one.
+func (p *Policy) answerTo(ctx context.Context, name string, query *ast.Term, r Reader, known map[string]Fact) (Fact, error) {
+	if f, ok := known[name]; ok {
+		return f, nil
+	}
+	if _, null := query.Value.(ast.Null); null {
+		return Fact{}, nil
+	}
+	q, err := decodeQuery(name, query)
+	if err != nil {
+		return Fact{}, err
+	}
+	if err := p.permitted(q); err != nil {
+		return Fact{Query: q}, err
+	}
+	answer, err := r.Read(ctx, *q)
+	return Fact{Query: q, Answer: answer}, err
+}
+
+// outcomes explains the rules of an endpoint.
+func (s *scene) outcomes(x *Explanation, e endpoint) error {
+	p := s.policy
+	if _, err := s.play(p.pkg.Append(ast.StringTerm(e.fires()))); err != nil {
+		return err
+	}
+	yields, err := s.play(p.pkg.Append(ast.StringTerm(e.yields())))
+	if err != nil {
+		return err
+	}
+	values := map[int][]Value{}
+	for _, t := range set(yields).Slice() {
+		match := t.Value.(*ast.Array)
+		i, _ := match.Elem(0).Value.(ast.Number).Int()
+		match.Elem(2).Value.(*ast.Array).Foreach(func(v *ast.Term) { values[i] = append(values[i], Value{term: v}) })
+	}
+	witnesses := p.rulesNamed(e.fires())
+	for i, r := range p.rules {
+		if endpointOf(r.name) != e {
+			continue
+		}
+		rule := ExplainedRule{Name: r.name, Place: placeOf(r.location), Reason: r.reason, Title: p.titleOf(r.name, r.location), Values: values[i]}
+		if len(rule.Values) == 0 {
+			rule.Unmet = s.unmet(at(witnesses, r.location))
+		}
+		x.Rules = append(x.Rules, rule)
+	}
+	if e != admit {
+		return nil
+	}
+	if _, err := s.play(p.pkg.Append(ast.StringTerm(ruleOutcome))); err != nil {
+		return err
+	}
+	for _, r := range p.rulesNamed(ruleOutcome) {
+		rule := ExplainedRule{Name: dottedHead(r), Place: placeOf(r.Location), Title: titleIn(r), Values: s.trace.said(r)}
+		if len(rule.Values) == 0 {
+			rule.Unmet = s.unmet([]*ast.Rule{r})
+		}
+		x.Rules = append(x.Rules, rule)
+	}
+	return nil
+}
+
+// rulesNamed are the rules of the policy's own package that begin with a name.
+func (p *Policy) rulesNamed(name string) []*ast.Rule {
+	var found []*ast.Rule
+	for _, key := range slices.Sorted(maps.Keys(p.compiler.Modules)) {
+		m := p.compiler.Modules[key]
+		if !m.Package.Path.Equal(p.pkg) {
+			continue
+		}
+		for _, r := range m.Rules {
+			if headName(r) == name {
+				found = append(found, r)
+			}
+		}
+	}
+	return found
+}
+
+func (p *Policy) factRules(name string) []*ast.Rule {
+	return slices.DeleteFunc(p.rulesNamed(ruleFacts), func(r *ast.Rule) bool {
+		ref := r.Head.Ref()
+		return len(ref) < 2 || !ast.String(name).Equal(ref[1].Value)
+	})
+}
+
+func (p *Policy) titleOf(name string, l *ast.Location) string {
+	for _, r := range at(p.rulesNamed(name), l) {
+		return titleIn(r)
+	}
+	return ""
+}
+
+func titleIn(r *ast.Rule) string {
+	for _, a := range r.Annotations {
+		if a.Title != "" {
+			return a.Title
+		}
+	}
+	return ""
+}
+
+// at are the rules at a place. Witnesses are where the rules are that they were made of.
+func at(rules []*ast.Rule, l *ast.Location) []*ast.Rule {
+	return slices.DeleteFunc(slices.Clone(rules), func(r *ast.Rule) bool { return placeOf(r.Location) != placeOf(l) })
+}
+
+func dottedHead(r *ast.Rule) string {
+	ref := r.Head.Ref().GroundPrefix()
+	parts := []string{headName(r)}
+	for _, t := range ref[1:] {
+		parts = append(parts, text(t))
+	}
+	return strings.Join(parts, ".")
+}
+
+func placeOf(l *ast.Location) Place {
+	if l == nil {
+		return Place{}
+	}
+	return Place{File: l.File, Row: l.Row, Col: l.Col}
+}
+
+func (p Place) compare(other Place) int {
+	if p.File != other.File {
+		return strings.Compare(p.File, other.File)
+	}
+	if p.Row != other.Row {
+		return p.Row - other.Row
+	}
+	return p.Col - other.Col
+}
+
+// scene is the evaluation of a policy's rules on one input, as seen by a tracer.
+type scene struct {
+	policy *Policy
+	ctx    context.Context //nolint:containedctx // a scene lasts as long as the call that it is made for
+	input  *ast.Term
+	trace  *trace
+}
+
+func (p *Policy) scene(ctx context.Context, input *ast.Term) *scene {
+	return &scene{policy: p, ctx: ctx, input: input, trace: newTrace()}
+}
+
+// play evaluates a document and gives its value, null if it has none. Nothing is left out that evaluation could do without: rules
+// that an index tells not to apply are entered, or nobody would see why not. An error of a builtin, which ends a decision, is here
+// an expression that does not hold.
+func (s *scene) play(ref ast.Ref) (*ast.Term, error) {
+	value, _, err := s.value(ref, s.trace)
+	return value, err
+}
+
+func (s *scene) value(ref ast.Ref, tracers ...topdown.QueryTracer) (value *ast.Term, defined bool, err error) {
+	cancel := topdown.NewCancel()
+	defer context.AfterFunc(s.ctx, cancel.Cancel)()
+	q := topdown.NewQuery(ast.NewBody(ast.Equality.Expr(ast.VarTerm("value"), ast.NewTerm(ref)))).
+		WithCompiler(s.policy.compiler).WithStore(s.policy.store).WithTransaction(s.policy.txn).
+		WithInput(s.input).WithCancel(cancel).WithIndexing(false).WithEarlyExit(false)
+	for _, t := range tracers {
+		q = q.WithQueryTracer(t)
+	}
+	result, err := q.Run(s.ctx)
+	switch {
+	case err != nil:
+		return nil, false, evaluationError(err)
+	case len(result) == 0:
+		return ast.InternedNullTerm, false, nil
+	}
+	return result[0]["value"], true, nil
+}

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
+)
+
+var policies = flag.Int("engine.policies", 100, "how many random policies are decided by in every way")
+
+// reference decides as the contract says, with nothing but OPA: on the author's text and the whole input, without a witness,
+// a portion or a memory.
+type reference map[string]rego.PreparedEvalQuery
+
+func newReference(t *testing.T, src Source) reference {
+	t.Helper()
+	compiler := newCompiler()
+	modules, errs := parse(slices.Concat(src.Modules, src.Libraries))
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	if compiler.Compile(byName(modules)); compiler.Failed() {
+		t.Fatal(compiler.Errors)
+	}
+	var parameters any
+	if err := json.Unmarshal(src.Parameters, &parameters); err != nil {
+		t.Fatal(err)
+	}
+	store := inmem.NewFromObject(map[string]any{"parameters": parameters})
+	r := reference{}
+	for _, rule := range []string{ruleFacts, ruleValid, ruleDeny, ruleWarn} {
+		query, err := rego.New(rego.Query("data.toy.p."+rule), rego.Compiler(compiler), rego.Store(store),
+			rego.StrictBuiltinErrors(true)).PrepareForEval(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r[rule] = query
+	}
+	return r
+}
+
+func (r reference) ask(rule string, input map[string]any) (any, error) {
+	query := r[rule]
+	results, err := query.Eval(context.Background(), rego.EvalInput(input))
+	if err != nil || len(results) == 0 {
+		return nil, err
+	}
+	return results[0].Expressions[0].Value, nil
+}
+
+// decide gives what is said, sorted, or why there is no decision.
+func (r reference) decide(request any, facts map[string]any) ([]string, string) {
+	wanted, err := r.ask(ruleFacts, map[string]any{"request": request})
+	switch {
+	case err != nil:
+		return nil, string(EvaluationFailed)
+	case len(wanted.(map[string]any)) < 2:
+		return nil, string(InputNotUnderstood)
+	case wanted.(map[string]any)["list"] == nil:
+		facts["list"] = nil
+	}
+	input := map[string]any{"request": request, "facts": facts, "now": "2026-11-20T10:00:00.000000005Z"}
+	switch valid, err := r.ask(ruleValid, input); {
+	case err != nil:
+		return nil, string(EvaluationFailed)
+	case valid != true:
+		return nil, string(InputNotUnderstood)
+	}
+	var said []string
+	denials, err := r.ask(ruleDeny, input)
+	if err != nil {
+		return nil, string(EvaluationFailed)
+	}
+	for _, d := range denials.([]any) {
+		said = append(said, d.(map[string]any)["message"].(string))
+	}
+	warnings, err := r.ask(ruleWarn, input)
+	if err != nil {
+		return nil, string(EvaluationFailed)
+	}
+	for _, w := range warnings.([]any) {
+		said = append(said, w.(string))
+	}
+	slices.Sort(said)
+	return said, ""
+}
+
+// sharing answers with documents that are shared, as caches do.
+type sharing struct {
+	facts map[string]any
+	live  bool
+}
+
+func (s sharing) Read(_ context.Context, q Query) (Answer, error) {
+	return Answer{Value: Shared(s.facts[q.Fact]), Live: s.live || q.Live}, nil
+}
+
+func outcomeOf(d *Decision, err error) ([]string, string) {
+	var e *Error
+	if errors.As(err, &e) {
+		return nil, string(e.Cause)
+	}
+	var said []string
+	for _, denial := range d.Denials {
+		said = append(said, denial.Message)
+	}
+	said = append(said, d.Warnings...)
+	slices.Sort(said)
+	return said, ""
+}
+
+// Whichever way a decision is made, it is the one that OPA gives for the author's text.
+func TestEveryWayDecidesTheSame(t *testing.T) {
+	counts := map[string]int{}
+	for seed := range *policies {
+		r := &random{Rand: rand.New(rand.NewPCG(1, uint64(seed)))}
+		src := r.source()
+		p, err := Compile(src)
+		if err != nil {
+			if !strings.Contains(err.Error(), "rego_type_error") { // what can never hold, as 1 == "a"
+				t.Fatalf("seed %d: %v\n%s", seed, err, src.Modules[0].Source)
+			}
+			counts["not compiled"]++
+			continue
+		}
+		by := newReference(t, src)
+		var request any
+		var facts map[string]any
+		for i := range 40 {
+			if i%8 == 0 { // others differ from what came before in one place, which may be one that nobody reads
+				request, facts = r.document(4), map[string]any{"list": r.document(3), "one": r.document(2)}
+			}
+			if r.IntN(4) == 0 {
+				facts = map[string]any{"list": r.like(facts["list"]), "one": facts["one"]}
+			} else {
+				request = r.like(r.like(request))
+			}
+			if object, ok := request.(map[string]any); ok && r.IntN(16) > 0 {
+				object["namespace"] = "n"
+			}
+			text, err := json.Marshal(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, wantErr := by.decide(request, facts)
+			for way, in := range map[string]Input{
+				"lean":            {Request: Text(text), VerdictOnly: true},
+				"lean again":      {Request: Text(slices.Clone(text)), VerdictOnly: true},
+				"on decoded JSON": {Request: mustValue(t, request)},
+			} {
+				in.Now = time.Date(2026, 11, 20, 10, 0, 0, 5, time.UTC)
+				in.Checked = func(_ string, same bool) {
+					if !same {
+						t.Errorf("seed %d: a check found a difference", seed)
+					}
+				}
+				d, err := p.Decide(t.Context(), in, sharing{facts: facts})
+				got, gotErr := outcomeOf(d, err)
+				if !slices.Equal(got, want) || gotErr != wantErr {
+					t.Fatalf("seed %d, %s: got %q %q, want %q %q\nrequest %s\nfacts %v\nerror %v\n%s",
+						seed, way, got, gotErr, want, wantErr, text, facts, err, src.Modules[0].Source)
+				}
+				if d != nil {
+					counts["decided: "+way+" "+string(d.Way)]++
+					counts[fmt.Sprintf("says something: %v", len(got) > 0)]++
+				} else {
+					counts[gotErr]++
+				}
+			}
+		}
+	}
+	t.Log(counts)
+}

@@ -1,0 +1,359 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// What a policy reads of its input shows in its compiled rules: each variable, argument and value of a rule is followed back to
+// the members of input that it may stand for. A member is read as a whole wherever more is done with it than to look for a
+// member in it, to go through it, to ask for its type, or to compare it with a scalar. What cannot be followed reads all.
+
+// follow gives what the rules of those names, and below them, read of input.
+func follow(compiled *ast.Compiler, names ...ast.Ref) *portion {
+	f := &follower{compiled: compiled, input: &portion{}, rules: map[*ast.Rule]*followed{}, changed: true}
+	for _, m := range compiled.Modules {
+		f.input.all = f.input.all || replacesDocuments(m)
+	}
+	for _, name := range names {
+		for _, r := range compiled.GetRulesWithPrefix(name) {
+			f.reach(r)
+			f.rules[r].whole = true
+		}
+	}
+	for f.changed && !f.input.all { // until nothing is passed from one rule to another that was not known
+		f.changed = false
+		for r, known := range f.rules {
+			f.rule(r, known)
+		}
+	}
+	return f.input
+}
+
+type follower struct {
+	compiled *ast.Compiler
+	input    *portion
+	rules    map[*ast.Rule]*followed
+	changed  bool
+	steps    int // that were new
+}
+
+// followed is what is known of a rule.
+type followed struct {
+	vars  map[ast.Var]places
+	value places
+	// whole tells that its value is used other than by following it.
+	whole bool
+	// bound are the variables that have their value, at the expression that is being followed: compiled rules are in the order in
+	// which they are evaluated.
+	bound ast.VarSet
+}
+
+// of gives what a variable may stand for.
+func (k *followed) of(v ast.Var) places {
+	if k.vars[v] == nil {
+		k.vars[v] = places{}
+	}
+	return k.vars[v]
+}
+
+// places are the members of input that a term may stand for.
+type places map[*portion]bool
+
+func (f *follower) add(to, more places) {
+	for place := range more {
+		f.changed = f.changed || !to[place]
+		to[place] = true
+	}
+}
+
+func (f *follower) whole(all places) {
+	for place := range all {
+		f.changed = f.changed || !place.all
+		place.all = true
+	}
+}
+
+// mostSteps bounds how many members of input are told apart: functions that are called with each other's values could go on
+// for ever.
+const mostSteps = 500
+
+// step gives the places one step further on a path.
+func (f *follower) step(from places, key *ast.Term) places {
+	next := places{}
+	for place := range from {
+		if f.steps > mostSteps {
+			f.whole(places{f.input: true})
+			return next
+		}
+		names, every, all := len(place.names), place.every, place.all
+		if name, ok := key.Value.(ast.String); ok {
+			next[place.member(string(name))] = true
+		} else {
+			next[place.element()] = true
+		}
+		if len(place.names) != names || place.every != every || place.all != all {
+			f.changed = true
+			f.steps++
+		}
+	}
+	return next
+}
+
+func (f *follower) reach(r *ast.Rule) {
+	for ; r != nil; r = r.Else {
+		if f.rules[r] != nil {
+			continue
+		}
+		f.changed = true
+		f.rules[r] = &followed{vars: map[ast.Var]places{}, value: places{}}
+	}
+}
+
+func (f *follower) rule(r *ast.Rule, known *followed) {
+	known.bound = ast.NewVarSet()
+	for _, parameter := range r.Head.Args {
+		known.bind(parameter)
+	}
+	f.body(known, r.Body)
+	for _, part := range r.Head.Ref()[1:] {
+		f.use(known, part)
+	}
+	if r.Head.Key != nil {
+		f.use(known, r.Head.Key)
+	}
+	if r.Head.Value != nil {
+		f.add(known.value, f.places(known, r.Head.Value))
+		if known.whole || r.Head.RuleKind() == ast.MultiValue {
+			f.whole(known.value)
+		}
+	}
+}
+
+func (f *follower) body(known *followed, body ast.Body) {
+	for _, e := range body {
+		switch terms := e.Terms.(type) {
+		case *ast.Term:
+			f.places(known, terms)
+		case []*ast.Term:
+			f.call(known, e)
+		case *ast.Every:
+			if v, ok := terms.Value.Value.(ast.Var); ok {
+				f.add(known.of(v), f.step(f.places(known, terms.Domain), ast.InternedNullTerm))
+			}
+			known.bind(terms)
+			f.body(known, terms.Body)
+		case *ast.SomeDecl:
+		default:
+			f.whole(places{f.input: true})
+		}
+		known.bind(e)
+	}
+}
+
+// bind notes that the variables of a node have their values from here on. What is within comprehensions stays in them.
+func (k *followed) bind(node any) {
+	vars := ast.NewVarVisitor().WithParams(ast.VarVisitorParams{SkipClosures: true})
+	vars.Walk(node)
+	k.bound.Update(vars.Vars())
+}
+
+// places gives what a term may stand for; terms that are made of others stand for nothing, and use those.
+func (f *follower) places(known *followed, t *ast.Term) places {
+	switch v := t.Value.(type) {
+	case ast.Var:
+		if v.Equal(ast.InputRootDocument.Value) {
+			return places{f.input: true}
+		}
+		return known.of(v)
+	case ast.Ref:
+		return f.ref(known, v)
+	}
+	f.inside(known, t)
+	return nil
+}
+
+// use reads a term as a whole.
+func (f *follower) use(known *followed, t *ast.Term) { f.whole(f.places(known, t)) }
+
+func (f *follower) inside(known *followed, t *ast.Term) {
+	use := func(t *ast.Term) { f.use(known, t) }
+	switch v := t.Value.(type) {
+	case ast.Null, ast.Boolean, ast.Number, ast.String:
+	case *ast.Array:
+		v.Foreach(use)
+	case ast.Set:
+		v.Foreach(use)
+	case ast.Object:
+		v.Foreach(func(key, value *ast.Term) { use(key); use(value) })
+	case *ast.ArrayComprehension:
+		f.body(known, v.Body)
+		use(v.Term)
+	case *ast.SetComprehension:
+		f.body(known, v.Body)
+		use(v.Term)
+	case *ast.ObjectComprehension:
+		f.body(known, v.Body)
+		use(v.Key)
+		use(v.Value)
+	default:
+		f.whole(places{f.input: true})
+	}
+}
+
+func (f *follower) ref(known *followed, ref ast.Ref) places {
+	for _, part := range ref[1:] {
+		f.use(known, part)
+	}
+	switch {
+	case ref[0].Equal(ast.InputRootDocument):
+		return f.along(places{f.input: true}, ref[1:])
+	case ref[0].Equal(ast.DefaultRootDocument):
+		return f.document(ref)
+	}
+	return f.along(f.places(known, ref[0]), ref[1:])
+}
+
+func (f *follower) along(from places, path ast.Ref) places {
+	for _, key := range path {
+		from = f.step(from, key)
+	}
+	return from
+}
+
+// document gives what a reference to rules may stand for.
+func (f *follower) document(ref ast.Ref) places {
+	found := places{}
+	for _, first := range f.compiled.GetRulesDynamic(ref) {
+		f.reach(first)
+		name := first.Ref()
+		for r := first; r != nil; r = r.Else {
+			if ref.HasPrefix(name) && first.Head.RuleKind() == ast.SingleValue {
+				maps.Copy(found, f.along(f.rules[r].value, ref[len(name):]))
+			} else {
+				f.changed = f.changed || !f.rules[r].whole
+				f.rules[r].whole = true
+			}
+		}
+	}
+	return found
+}
+
+func (f *follower) call(known *followed, e *ast.Expr) {
+	operator, operands := e.Operator(), e.Operands()
+	if e.IsEquality() {
+		f.unify(known, operands[0], operands[1])
+		return
+	}
+	if rules := f.compiled.GetRulesExact(operator); len(rules) > 0 {
+		f.function(known, rules, operands)
+		return
+	}
+	switch name := operator.String(); {
+	case slices.Contains(kindOnly, name):
+		f.places(known, operands[0])
+	case (name == ast.Equal.Name || name == ast.NotEqual.Name) && (isScalar(operands[0]) || isScalar(operands[1])):
+		f.places(known, operands[0])
+		f.places(known, operands[1])
+	case name == ast.ObjectGet.Name:
+		f.objectGet(known, operands)
+		return
+	default:
+		for _, o := range operands {
+			f.use(known, o)
+		}
+	}
+}
+
+// kindOnly are the builtins that only ask what kind of value something is. What is no object is read as a whole in any case.
+var kindOnly = []string{
+	ast.IsNull.Name, ast.IsBoolean.Name, ast.IsNumber.Name, ast.IsString.Name, ast.IsArray.Name, ast.IsObject.Name, ast.IsSet.Name,
+	ast.TypeNameBuiltin.Name,
+}
+
+func isScalar(t *ast.Term) bool { return ast.IsScalar(t.Value) }
+
+// objectGet follows object.get(object, "member", otherwise), or with a list of members.
+func (f *follower) objectGet(known *followed, operands []*ast.Term) {
+	found := f.places(known, operands[0])
+	path := []*ast.Term{operands[1]}
+	if list, ok := operands[1].Value.(*ast.Array); ok {
+		path = path[:0]
+		list.Foreach(func(key *ast.Term) { path = append(path, key) })
+	}
+	for _, key := range path {
+		if _, constant := key.Value.(ast.String); !constant {
+			f.whole(found)
+			f.use(known, key)
+		}
+		found = f.step(found, key)
+	}
+	found = maps.Clone(found)
+	maps.Copy(found, f.places(known, operands[2]))
+	f.result(known, operands[3:], found)
+}
+
+// function follows a call of a function of the policy or a library.
+func (f *follower) function(known *followed, rules []*ast.Rule, operands []*ast.Term) {
+	found := places{}
+	arity := len(rules[0].Head.Args)
+	for _, first := range rules {
+		f.reach(first)
+		for r := first; r != nil; r = r.Else {
+			callee := f.rules[r]
+			for i, parameter := range r.Head.Args {
+				given := f.places(known, operands[i])
+				if v, ok := parameter.Value.(ast.Var); ok && !repeated(r.Head.Args, parameter) {
+					f.add(callee.of(v), given)
+				} else {
+					f.whole(given)
+				}
+			}
+			maps.Copy(found, callee.value)
+		}
+	}
+	f.result(known, operands[arity:], found)
+}
+
+// result follows what a call gives to what stands for it, if anything does.
+func (f *follower) result(known *followed, rest []*ast.Term, found places) {
+	if len(rest) == 0 {
+		return
+	}
+	if v, ok := rest[0].Value.(ast.Var); ok && !known.bound.Contains(v) {
+		f.add(known.of(v), found)
+		return
+	}
+	f.whole(found)
+	f.use(known, rest[0])
+}
+
+// unify follows a = b. It gives a variable its value if that has none; otherwise it compares.
+func (f *follower) unify(known *followed, a, b *ast.Term) {
+	for _, side := range [][2]*ast.Term{{a, b}, {b, a}} {
+		if v, ok := side[0].Value.(ast.Var); ok && !known.bound.Contains(v) {
+			f.add(known.of(v), f.places(known, side[1]))
+			return
+		}
+	}
+	if isScalar(a) || isScalar(b) {
+		f.places(known, a)
+		f.places(known, b)
+		return
+	}
+	f.use(known, a)
+	f.use(known, b)
+}
+
+// repeated tells whether a parameter stands twice in a list of them, which then compares arguments.
+func repeated(parameters []*ast.Term, p *ast.Term) bool {
+	found := 0
+	for _, other := range parameters {
+		if other.Equal(p) {
+			found++
+		}
+	}
+	return found > 1
+}

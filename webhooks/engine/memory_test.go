@@ -1,0 +1,254 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+const silentPolicy = `valid_input if is_object(input.request)
+
+facts.loans := {"apiVersion": "toy/v1", "kind": "Loan", "namespace": input.request.branch}
+
+` + denyMetadata + `deny contains {"reason": "R", "message": $"{input.request.title} is lent"} if {
+	some loan in input.facts.loans
+	loan.book == input.request.book
+}
+`
+
+// ways makes decisions and tells how each was made.
+func ways(t *testing.T, p *Policy, decisions ...func() (Input, Reader)) string {
+	t.Helper()
+	p.decided.Store(1) // so that none of them is checked
+	var found []string
+	for _, next := range decisions {
+		in, reader := next()
+		d, err := p.Decide(t.Context(), in, reader)
+		switch {
+		case err != nil:
+			found = append(found, "error")
+		case len(d.Denials) > 0:
+			found = append(found, "denied")
+		case d.Way == Remembered:
+			found = append(found, "remembered")
+		default:
+			found = append(found, "evaluated")
+		}
+	}
+	return strings.Join(found, " ")
+}
+
+func asks(request string, reader Reader) func() (Input, Reader) {
+	return func() (Input, Reader) {
+		return Input{Request: Text([]byte(request)), Now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), VerdictOnly: true}, reader
+	}
+}
+
+func TestSilenceIsRemembered(t *testing.T) {
+	loan := map[string]any{"book": "other"}
+	cached := sharing{facts: map[string]any{"loans": []any{loan}}}
+	first := asks(`{"branch": "n", "book": "b", "title": "B", "uid": 1}`, cached)
+	for name, tc := range map[string]struct {
+		next func() (Input, Reader)
+		want string
+	}{
+		"the same again":         {first, "remembered"},
+		"what nobody reads":      {asks(`{"uid": 2, "branch": "n", "more": {"a": [1]}, "book": "b"}`, cached), "remembered"},
+		"what the message reads": {asks(`{"branch": "n", "book": "b", "title": "other"}`, cached), "remembered"},
+		"what a fact reads":      {asks(`{"branch": "other", "book": "b"}`, cached), "remembered"}, // the answer is the same
+		"what the rule reads":    {asks(`{"branch": "n", "book": "c"}`, cached), "evaluated"},
+		"its type":               {asks(`{"branch": "n", "book": ["b"]}`, cached), "evaluated"},
+		"it is gone":             {asks(`{"branch": "n"}`, cached), "evaluated"},
+		"it is null":             {asks(`{"branch": "n", "book": null}`, cached), "evaluated"},
+		"an equal fact":          {asks(`{"branch": "n", "book": "b"}`, sharing{facts: map[string]any{"loans": []any{map[string]any{"book": "other"}}}}), "evaluated"},
+		"one fact more":          {asks(`{"branch": "n", "book": "b"}`, sharing{facts: map[string]any{"loans": []any{loan, map[string]any{"book": "b"}}}}), "denied"},
+		"one fact less":          {asks(`{"branch": "n", "book": "b"}`, sharing{facts: map[string]any{"loans": []any{}}}), "evaluated"},
+		"a live fact":            {asks(`{"branch": "n", "book": "b"}`, sharing{facts: cached.facts, live: true}), "evaluated"},
+		"decoded JSON":           {func() (Input, Reader) { in := input(t, `{"branch": "n", "book": "b"}`); return in, cached }, "evaluated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := ways(t, mustCompile(t, policy(silentPolicy)), first, tc.next); got != "evaluated "+tc.want {
+				t.Errorf("got %s, want evaluated %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsNotRemembered(t *testing.T) {
+	const rule = "valid_input if input.request.valid\n\n"
+	for name, tc := range map[string]struct{ rules, want string }{
+		"a denial":    {rule + denyMetadata + "deny contains {\"reason\": \"R\", \"message\": \"m\"} if true\n", "denied denied"},
+		"a warning":   {rule + "warn contains \"w\" if input.request.valid\n", "evaluated evaluated"},
+		"an error":    {rule + "warn contains \"w\" if to_number(input.request.uid) > 1\n", "error error"},
+		"the time":    {rule + "warn contains \"w\" if input.now > \"2027\"\n", "evaluated evaluated"},
+		"the request": {rule + "warn contains \"w\" if count(input.request) > 9\n", "evaluated evaluated"},
+		"nothing":     {rule + "warn contains \"w\" if input.request.x == 1\n", "evaluated remembered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			request := asks(`{"valid": true, "uid": "u"}`, nil)
+			if got := ways(t, mustCompile(t, policy(tc.rules)), request, request); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+	invalid := asks(`{"valid": false}`, nil)
+	if got := ways(t, mustCompile(t, policy(rule+"warn contains \"w\" if input.request.x == 1\n")), invalid, invalid); got != "error error" {
+		t.Errorf("got %s for what is not understood", got)
+	}
+}
+
+// An outcome is for who acts on it, and is made anew each time.
+func TestOutcomesAreNotRemembered(t *testing.T) {
+	p := mustCompile(t, policy("valid_input if true\n\noutcome.x := input.request.x\n\nwarn contains \"w\" if input.request.y\n"))
+	request := asks(`{"x": 1}`, nil)
+	if got := ways(t, p, request, request); got != "evaluated remembered" {
+		t.Errorf("got %s without the outcome", got)
+	}
+	in, _ := asks(`{"x": 2}`, nil)()
+	in.VerdictOnly = false
+	if d, err := p.Decide(t.Context(), in, nil); err != nil || d.Outcome.Get("x").IsNull() || d.Way != Evaluated {
+		t.Errorf("got %+v, %v", d, err)
+	}
+}
+
+func TestMemoryForgets(t *testing.T) {
+	p := mustCompile(t, policy(silentPolicy))
+	empty := sharing{facts: map[string]any{"loans": []any{}}}
+	numbered := func(i int) func() (Input, Reader) {
+		return asks(fmt.Sprintf(`{"branch": "n", "book": "book-%d"}`, i), empty)
+	}
+	var all []func() (Input, Reader)
+	for i := range 2*remembered + 1 {
+		all = append(all, numbered(i))
+	}
+	ways(t, p, all...)
+	if n := len(p.memory.recent) + len(p.memory.older); n > 2*remembered {
+		t.Errorf("it holds %d", n)
+	}
+	if got := ways(t, p, numbered(0), numbered(2*remembered)); got != "evaluated remembered" {
+		t.Errorf("the first and the last are %s", got)
+	}
+	long := asks(`{"branch": "n", "book": "`+strings.Repeat("x", longestKey)+`"}`, empty)
+	if got := ways(t, p, long, long); got != "evaluated evaluated" {
+		t.Errorf("what is too long is %s", got)
+	}
+	many := make([]any, mostFacts+1)
+	for i := range many {
+		many[i] = map[string]any{}
+	}
+	full := asks(`{"branch": "n", "book": "b"}`, sharing{facts: map[string]any{"loans": many}})
+	if got := ways(t, p, full, full); got != "evaluated evaluated" {
+		t.Errorf("with many facts it is %s", got)
+	}
+}
+
+// No two portions that differ have the same key, whatever their members look like.
+func TestKeysTellPortionsApart(t *testing.T) {
+	read := &portion{}
+	read.member("a").member("b")
+	read.member("a").member("c").all = true
+	read.member("d").element()
+	seen := map[string]string{}
+	for _, text := range []string{
+		`{}`, `[]`, `null`, `""`, `{"a": null}`, `{"a": {}}`, `{"a": []}`, `{"d": []}`, `{"d": {}}`, `{"a": "{"}`, `{"a": "-"}`,
+		`{"a": {"b": 1}}`, `{"a": {"c": 1}}`, `{"a": {"b": 1, "c": 1}}`, `{"a": {"b": "1"}}`, `{"a": {"b": 11}}`, `{"a": {"b": {}}}`,
+		`{"a": {"b": 1, "c": 11}}`, `{"a": {"b": 11, "c": 1}}`, `{"a": {"b": 1}, "d": 1}`, `{"d": {"b": 1}}`, `{"d": [1, 2]}`, `{"d": [12]}`,
+		`{"a": {"b": "=", "c": "="}}`, `{"a": {"b": "-", "c": 1}}`, `{"a": {"c": {"b": 1}}}`, `{"a": {"c": {"b": 1, "e": 2}}}`,
+	} {
+		key := string(read.key(nil, Text([]byte(text)).from.(*unread)))
+		if other, ok := seen[key]; ok {
+			t.Errorf("%s and %s have one key", text, other)
+		}
+		seen[key] = text
+	}
+	same := string(read.key(nil, Text([]byte(`{"x": 1, "a": {"x": 2, "b": 1}}`)).from.(*unread)))
+	if seen[same] != `{"a": {"b": 1}}` {
+		t.Errorf("what is not read is in the key %q", same)
+	}
+}
+
+// A fast way that is wrong is found out by a check, and not gone again.
+func TestChecksFindOut(t *testing.T) {
+	p := mustCompile(t, policy("valid_input if true\n\nwarn contains \"w\" if input.request.x == 1\n"))
+	p.input.members["request"] = &portion{} // as if x were not read
+	var heard []bool
+	in, _ := asks(`{"x": 1}`, nil)()
+	in.Checked = func(policy string, same bool) { heard = append(heard, same && policy == "p") }
+	for range 2 {
+		d, err := p.Decide(t.Context(), in, nil)
+		if err != nil || len(d.Warnings) != 1 {
+			t.Errorf("got %+v, %v", d, err)
+		}
+	}
+	if len(heard) != 1 || heard[0] {
+		t.Errorf("heard %v", heard)
+	}
+}
+
+func TestChecksAgree(t *testing.T) {
+	p := mustCompile(t, policy(silentPolicy))
+	checks := 0
+	in, _ := asks(`{"branch": "n", "book": "b"}`, nil)()
+	in.Checked = func(_ string, same bool) {
+		checks++
+		if !same {
+			t.Error("there is a difference")
+		}
+	}
+	for range 2 * checkedShare {
+		if _, err := p.Decide(t.Context(), in, sharing{facts: map[string]any{"loans": []any{}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if checks != 2 {
+		t.Errorf("checked %d times", checks)
+	}
+}
+
+// A check that does not end in time says nothing, and the decision stands.
+func TestACheckThatTakesTooLongIsNone(t *testing.T) {
+	p := mustCompile(t, policy("valid_input if true\n\nwarn contains \"w\" if input.request.x == 1\n"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	in, _ := asks(`{"x": 2}`, nil)()
+	in.Checked = func(string, bool) { t.Error("it was heard of") }
+	d, err := p.check(ctx, admit, in, nil, &Decision{Way: Remembered}, nil)
+	if err != nil || d.Way != Remembered || p.mistrusted.Load() {
+		t.Errorf("got %+v, %v", d, err)
+	}
+}
+
+func FuzzTextIsReadAsItIs(f *testing.F) {
+	for _, seed := range []string{`{}`, ` { "a" : [1, {"b\u0041": -1e3}], "": null } `, `[[], "x\\\"", true]`, `"\ud83d\ude00"`, `0`, `{"a": {"b": {"c": {"d": {"e": {"f": 1}}}}}}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		want, err := ParseValue(text)
+		if err != nil {
+			t.Skip()
+		}
+		got := Text(text)
+		if !got.orNull().Equal(want.orNull()) {
+			t.Errorf("got %v, want %v", got.orNull(), want.orNull())
+		}
+		var decoded any
+		if err := json.Unmarshal(text, &decoded); err != nil {
+			t.Skip() // numbers that no float64 holds
+		}
+		members, _ := decoded.(map[string]any)
+		for name := range members {
+			member, there := got.member(name)
+			if other := want.Get(name); !there || !member.Equal(other) || member.IsNull() != other.IsNull() || member.Text() != other.Text() {
+				t.Errorf("member %q is %v, want %v", name, member, other)
+			}
+		}
+		parts := 0
+		got.from.each(func(string, Value) { parts++ })
+		if list, ok := decoded.([]any); ok && parts != len(list) || decoded != nil && members != nil && parts != len(members) {
+			t.Errorf("it has %d parts: %v", parts, decoded)
+		}
+	})
+}

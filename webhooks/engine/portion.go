@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// portion is what is read of a document: all of it, or some members of an object. That it is there, and what it is if it is no
+// object, is read in any case.
+type portion struct {
+	all     bool
+	members map[string]*portion
+	// every is what is read of each element of a list, or of each value of an object, besides its keys.
+	every *portion
+
+	names []string // of members, in order
+	depth int
+}
+
+// deepest is how far a path is followed; objects of Kubernetes are not nested further.
+const deepest = 12
+
+// member gives what is read of a member, and has it read.
+func (r *portion) member(name string) *portion {
+	if r.all || r.depth == deepest {
+		r.all = true
+		return r
+	}
+	m := r.members[name]
+	if m == nil {
+		m = &portion{depth: r.depth + 1}
+		if r.members == nil {
+			r.members = map[string]*portion{}
+		}
+		r.members[name] = m
+		r.names = slices.Sorted(maps.Keys(r.members))
+	}
+	return m
+}
+
+// element gives what is read of each element, and has them all read.
+func (r *portion) element() *portion {
+	if r.all || r.depth == deepest {
+		r.all = true
+		return r
+	}
+	if r.every == nil {
+		r.every = &portion{depth: r.depth + 1}
+	}
+	return r.every
+}
+
+// partly tells whether no more than a portion of a document needs to be made. What is neither an object nor a list is small.
+func (r *portion) partly(v Value) bool {
+	if r.all || v.from == nil {
+		return false
+	}
+	switch v.from.kind() {
+	case '{':
+		return r.every == nil || len(r.members) == 0
+	case '[':
+		return r.every != nil
+	}
+	return false
+}
+
+// of gives the part of a document that is read, as terms. What reads no more cannot tell it from the whole.
+func (r *portion) of(v Value) *ast.Term {
+	if !r.partly(v) {
+		return v.orNull()
+	}
+	if r.every == nil {
+		var members [][2]*ast.Term
+		for _, name := range r.names {
+			if m, ok := v.from.member(name); ok {
+				members = append(members, [2]*ast.Term{ast.StringTerm(name), r.members[name].of(m)})
+			}
+		}
+		return ast.ObjectTerm(members...)
+	}
+	if v.from.kind() == '[' {
+		var elements []*ast.Term
+		v.from.each(func(_ string, element Value) { elements = append(elements, r.every.of(element)) })
+		return ast.ArrayTerm(elements...)
+	}
+	var members [][2]*ast.Term
+	v.from.each(func(name string, m Value) {
+		members = append(members, [2]*ast.Term{ast.StringTerm(name), r.every.of(m)})
+	})
+	return ast.ObjectTerm(members...)
+}
+
+// key appends to b the part of a written document that is read, so that no two parts that differ give the same.
+func (r *portion) key(b []byte, w *unread) []byte {
+	if r.all || w.kind() != '{' || r.every != nil {
+		b = binary.AppendUvarint(append(b, '='), uint64(len(w.json)))
+		return append(b, w.json...)
+	}
+	b = append(b, '{')
+	for _, name := range r.names {
+		if m, ok := w.member(name); ok {
+			b = r.members[name].key(b, m.from.(*unread))
+		} else {
+			b = append(b, '-')
+		}
+	}
+	return b
+}

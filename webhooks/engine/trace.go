@@ -1,0 +1,367 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+const (
+	// maxFrames bounds what is kept of an evaluation, however much it does.
+	maxFrames = 200_000
+	// maxStops is how many of the things are told apart for which an expression does not hold.
+	maxStops = 50
+	// maxDepth is how far an explanation goes from a rule into those that it asks.
+	maxDepth = 5
+)
+
+// trace keeps of an evaluation how far each rule got, and what the expressions were asked with at which it stopped.
+type trace struct {
+	frames map[uint64]*frame
+	rules  map[*ast.Rule][]*frame
+}
+
+// frame is one evaluation of the body of a rule, a comprehension, a negation or an `every`.
+type frame struct {
+	rule     *ast.Rule // nil if it is no rule's
+	body     ast.Body
+	done     bool // it held, once at least
+	values   []*ast.Term
+	furthest int // the expression at which it stopped, by its place in the body; -1 before it has
+	stops    []*stop
+	more     int      // stops that were not kept
+	inner    []*frame // that were begun for the expression that is being evaluated
+}
+
+// stop is an expression that did not hold.
+type stop struct {
+	expr  *ast.Expr
+	vars  map[ast.Var]*ast.Term
+	inner []*frame
+}
+
+func newTrace() *trace {
+	return &trace{frames: map[uint64]*frame{}, rules: map[*ast.Rule][]*frame{}}
+}
+
+// Enabled is for OPA.
+func (*trace) Enabled() bool { return true }
+
+// Config leaves it to the tracer which variables it looks at.
+func (*trace) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
+
+// TraceEvent takes down an event.
+func (t *trace) TraceEvent(e topdown.Event) {
+	if e.Op == topdown.EnterOp {
+		t.enter(e)
+		return
+	}
+	f := t.frames[e.QueryID]
+	if f == nil {
+		return
+	}
+	switch e.Op {
+	case topdown.EvalOp:
+		f.inner = nil
+	case topdown.ExitOp:
+		f.done = true
+		if f.rule != nil {
+			f.values = append(f.values, e.Plug(said(f.rule)))
+		}
+	case topdown.FailOp:
+		if expr, ok := e.Node.(*ast.Expr); ok {
+			f.stop(expr, e)
+		}
+	}
+}
+
+func (t *trace) enter(e topdown.Event) {
+	if len(t.frames) >= maxFrames {
+		return
+	}
+	f := &frame{furthest: -1}
+	switch node := e.Node.(type) {
+	case *ast.Rule:
+		f.rule, f.body = node, node.Body
+		t.rules[node] = append(t.rules[node], f)
+	case ast.Body:
+		f.body = node
+	}
+	t.frames[e.QueryID] = f
+	if parent := t.frames[e.ParentID]; parent != nil {
+		parent.inner = append(parent.inner, f)
+	}
+}
+
+// stop remembers an expression that did not hold, unless the evaluation got further before.
+func (f *frame) stop(expr *ast.Expr, e topdown.Event) {
+	if expr.Index < f.furthest {
+		return
+	}
+	if expr.Index > f.furthest {
+		f.furthest, f.stops, f.more = expr.Index, nil, 0
+	}
+	if len(f.stops) == maxStops {
+		f.more++
+		return
+	}
+	s := &stop{expr: expr, vars: map[ast.Var]*ast.Term{}, inner: f.inner}
+	ast.WalkVars(expr, func(v ast.Var) bool {
+		if plugged := e.Plug(ast.NewTerm(v)); plugged != nil && plugged.IsGround() {
+			s.vars[v] = plugged
+		}
+		return false
+	})
+	f.stops = append(f.stops, s)
+}
+
+// said is what a rule has for a value.
+func said(r *ast.Rule) *ast.Term {
+	if r.Head.Key != nil && r.Head.Value == nil {
+		return r.Head.Key
+	}
+	return r.Head.Value
+}
+
+// said are the values that a rule had.
+func (t *trace) said(r *ast.Rule) (values []Value) {
+	distinct := ast.NewSet()
+	for _, f := range t.rules[r] {
+		for _, v := range f.values {
+			distinct.Add(v)
+		}
+	}
+	for _, v := range distinct.Slice() {
+		values = append(values, Value{term: v})
+	}
+	return values
+}
+
+// unmet is where the rules stopped, none of which applied: the furthest that one of them got. It is nil if they were not asked.
+func (s *scene) unmet(rules []*ast.Rule) *Unmet {
+	var frames []*frame
+	for _, r := range rules {
+		frames = append(frames, s.trace.rules[r]...)
+	}
+	return s.furthest(frames, maxDepth)
+}
+
+func (s *scene) furthest(frames []*frame, depth int) *Unmet {
+	var best *frame
+	for _, f := range frames {
+		if f.done || depth == 0 {
+			continue
+		}
+		if f = f.innermost(); f != nil && (best == nil || f.furthest > best.furthest) {
+			best = f
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return s.describe(best, depth)
+}
+
+// innermost is the frame itself, or for one that has no rule and no expression of its own, such as that of an `every`, the one in
+// it that stopped.
+func (f *frame) innermost() *frame {
+	if len(f.stops) > 0 && len(f.body) > 0 {
+		return f
+	}
+	for _, i := range slices.Concat(f.inner, f.innerOfStops()) {
+		if !i.done {
+			if found := i.innermost(); found != nil {
+				return found
+			}
+		}
+	}
+	return nil
+}
+
+func (f *frame) innerOfStops() (all []*frame) {
+	for _, s := range f.stops {
+		all = append(all, s.inner...)
+	}
+	return all
+}
+
+// describe puts where a frame stopped into the author's terms.
+func (s *scene) describe(f *frame, depth int) *Unmet {
+	first := f.stops[0]
+	statement := enclosing(f.body, first.expr)
+	u := &Unmet{Place: placeOf(statement.Location), Text: written(statement), Kind: kindOf(first.expr), Passed: f.furthest}
+	if part := written(first.expr); part != u.Text {
+		u.Place, u.Part = placeOf(first.expr.Location), part
+	}
+	u.Values = s.values(f.body, first)
+	seen := [][]NamedValue{u.Values}
+	for _, other := range f.stops[1:] {
+		values := s.values(f.body, other)
+		if !slices.ContainsFunc(seen, func(v []NamedValue) bool { return sameValues(v, values) }) {
+			seen = append(seen, values)
+		}
+	}
+	if u.Others = len(seen) - 1; u.Others > 0 { // else it is not about what there are many of
+		u.Others += f.more
+	}
+	if u.Kind != Holds {
+		u.Because = s.because(first, depth-1)
+	}
+	return u
+}
+
+// because is where that stopped which an expression asks: what was evaluated for it, or what is remembered of a rule that was
+// evaluated before.
+func (s *scene) because(at *stop, depth int) *Unmet {
+	if u := s.furthest(at.inner, depth); u != nil {
+		return u
+	}
+	var frames []*frame
+	ast.WalkRefs(at.expr, func(ref ast.Ref) bool {
+		if !ref.HasPrefix(ast.DefaultRootRef) {
+			return false
+		}
+		for _, r := range s.policy.compiler.GetRulesForVirtualDocument(ref.GroundPrefix()) {
+			if len(r.Head.Args) == 0 {
+				frames = append(frames, s.trace.rules[r]...)
+			}
+		}
+		return false
+	})
+	if slices.ContainsFunc(frames, func(f *frame) bool { return f.done }) {
+		return nil
+	}
+	return s.furthest(frames, depth)
+}
+
+// enclosing is the expression as its author wrote it, of which the compiler has made one of several.
+func enclosing(body ast.Body, expr *ast.Expr) *ast.Expr {
+	widest := expr
+	if expr.Location == nil {
+		return widest
+	}
+	for _, e := range body {
+		if l := e.Location; l != nil && l.File == expr.Location.File && l.Offset <= expr.Location.Offset &&
+			l.Offset+len(l.Text) >= expr.Location.Offset+len(expr.Location.Text) && len(l.Text) > len(widest.Location.Text) {
+			widest = e
+		}
+	}
+	return widest
+}
+
+func written(e *ast.Expr) string {
+	if e.Location == nil || len(e.Location.Text) == 0 {
+		return e.String()
+	}
+	return string(e.Location.Text)
+}
+
+func kindOf(e *ast.Expr) UnmetKind {
+	switch {
+	case e.Negated:
+		return Holds
+	case strings.HasPrefix(written(e), "some "):
+		return NoneSuch
+	case e.IsEquality():
+		v, local := e.Operand(0).Value.(ast.Var)
+		if _, refers := e.Operand(1).Value.(ast.Ref); local && refers && v.IsGenerated() {
+			return Missing
+		}
+	}
+	return NotTrue
+}
+
+// values are what an expression was asked with.
+func (s *scene) values(body ast.Body, at *stop) []NamedValue {
+	var all []NamedValue
+	add := func(name string, v NamedValue) {
+		if v.Name = name; name != "" && !slices.ContainsFunc(all, func(other NamedValue) bool { return other.Name == name }) {
+			all = append(all, v)
+		}
+	}
+	ast.WalkTerms(at.expr, func(t *ast.Term) bool {
+		switch v := t.Value.(type) {
+		case ast.Var:
+			if value := at.vars[v]; value != nil {
+				add(s.nameOf(body, v, at.expr), NamedValue{Value: Value{term: value}, Defined: true})
+			}
+		case ast.Ref:
+			if ground, ok := s.groundOf(v, at); ok {
+				if found, defined, err := s.value(ground); err == nil {
+					add(s.refName(ground, len(ground) == len(v), t), NamedValue{Value: Value{term: found}, Defined: defined})
+				}
+			}
+			return false
+		}
+		return false
+	})
+	return all
+}
+
+// nameOf is what the author calls a variable, or the expression that the compiler has put one in place of; empty for one that has no
+// name.
+func (s *scene) nameOf(body ast.Body, v ast.Var, asked *ast.Expr) string {
+	if original, ok := s.policy.compiler.RewrittenVars[v]; ok && !original.IsGenerated() {
+		if original.IsWildcard() {
+			return ""
+		}
+		return string(original)
+	}
+	for _, e := range body {
+		if gives(e, v) && e != asked {
+			return written(e)
+		}
+	}
+	if v.IsGenerated() || v.IsWildcard() || strings.HasPrefix(string(v), ast.WildcardPrefix) {
+		return ""
+	}
+	return string(v)
+}
+
+// gives tells whether an expression is one by which a variable gets its value: an equality, or a call with it as the result.
+func gives(e *ast.Expr, v ast.Var) bool {
+	switch operands := e.Operands(); {
+	case e.IsEquality():
+		return operands[0].Value.Compare(v) == 0
+	case e.IsCall() && len(operands) > 0:
+		return operands[len(operands)-1].Value.Compare(v) == 0
+	}
+	return false
+}
+
+// refName is a reference as it is written. Whole tells that it is not only the beginning of it.
+func (s *scene) refName(ref ast.Ref, whole bool, t *ast.Term) string {
+	if whole && t.Location != nil && len(t.Location.Text) > 0 {
+		return string(t.Location.Text)
+	}
+	if len(ref) == len(s.policy.pkg)+1 && ref.HasPrefix(s.policy.pkg) {
+		return text(ref[len(s.policy.pkg)])
+	}
+	return ref.String()
+}
+
+// groundOf gives what a reference refers to, if that can be asked by itself, which what is a function's cannot: up to the first
+// variable that has no value.
+func (s *scene) groundOf(ref ast.Ref, at *stop) (ground ast.Ref, ok bool) {
+	if !ref.HasPrefix(ast.InputRootRef) && !ref.HasPrefix(ast.DefaultRootRef) {
+		return nil, false
+	}
+	if rules := s.policy.compiler.GetRulesForVirtualDocument(ref.GroundPrefix()); len(rules) > 0 && len(rules[0].Head.Args) > 0 {
+		return nil, false
+	}
+	for i, part := range ref {
+		if v, isVar := part.Value.(ast.Var); isVar && i > 0 {
+			if part = at.vars[v]; part == nil {
+				break
+			}
+		}
+		ground = append(ground, part)
+	}
+	return ground, ground.IsGround()
+}
+
+func sameValues(a, b []NamedValue) bool {
+	return slices.EqualFunc(a, b, func(x, y NamedValue) bool { return x.Name == y.Name && x.Value.Equal(y.Value) })
+}

@@ -1,0 +1,57 @@
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+// remembering gives to each question the answer that it got first, so that what is explained is what was decided on.
+type remembering struct {
+	source webhooks.FactSource
+	mu     sync.Mutex
+	known  map[string]*answer
+}
+
+type answer struct {
+	once sync.Once
+	engine.Answer
+	err error
+}
+
+func newRemembering(source webhooks.FactSource) *remembering {
+	return &remembering{source: source, known: map[string]*answer{}}
+}
+
+// For gives the reader of one request, the same for all who ask.
+func (r *remembering) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
+	return &reader{remembering: r, Reader: r.source.For(request, subject)}
+}
+
+type reader struct {
+	*remembering
+	engine.Reader
+}
+
+// Read answers a policy's question.
+func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
+	text, err := json.Marshal(q)
+	if err != nil {
+		return engine.Answer{}, err
+	}
+	r.mu.Lock()
+	a := r.known[string(text)]
+	if a == nil {
+		a = &answer{}
+		r.known[string(text)] = a
+	}
+	r.mu.Unlock()
+	a.once.Do(func() { a.Answer, a.err = r.Reader.Read(ctx, q) })
+	return a.Answer, a.err
+}

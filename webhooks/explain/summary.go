@@ -1,0 +1,186 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// summarize says all in a line.
+func (e *Policy) summarize() {
+	e.Summary = e.Policy + ": " + strings.ReplaceAll(e.summary(), "\n", " ")
+}
+
+func (e *Policy) summary() string {
+	switch {
+	case e.Verdict == NotAsked:
+		return "is not asked: " + nearest(e.Match.Missed)
+	case e.Verdict == Unknown:
+		return "is asked, but what it says is not known, because you may not read what it reads: " + e.Error
+	case e.Error != "":
+		return e.undecided()
+	}
+	said := e.said()
+	switch {
+	case e.Endpoint == Mutating && len(said) > 0:
+		return "changes the object: " + strings.Join(said, ", ")
+	case len(said) == 0:
+		return e.silent()
+	}
+	did := map[string]string{
+		"denied": "refuses", "warned": "only warns, in mode " + string(e.Match.Mode), "audited": "only records, in mode " + string(e.Match.Mode),
+		"overridden": "refuses, and is overridden", "allowed": "does not refuse, but warns",
+	}[e.Verdict]
+	return did + ": " + strings.Join(said, "; ")
+}
+
+// said are the denials, warnings and patches.
+func (e *Policy) said() (all []string) {
+	for _, r := range e.Rules {
+		for _, text := range r.Says {
+			switch r.Rule {
+			case "deny":
+				all = append(all, fmt.Sprintf("[%s] %s (%s)", r.Reason, text, line(r.Place)))
+			case "warn":
+				all = append(all, text)
+			case "patch":
+				path, _, _ := strings.Cut(text, ": ")
+				all = append(all, path)
+			}
+		}
+	}
+	return all
+}
+
+// undecided says what comes of it that the policy could not decide, and why that is.
+func (e *Policy) undecided() string {
+	comes := "lets the request pass, as its onError says"
+	switch {
+	case e.Verdict == "error_denied":
+		comes = "refuses, as its onError says"
+	case e.Match.Mode != v1alpha1.ModeEnforce:
+		comes = "lets the request pass, in mode " + string(e.Match.Mode)
+	case e.Verdict == "overridden":
+		comes = "is overridden"
+	}
+	why := e.Error
+	if e.Input != nil {
+		why = "valid_input at " + line(e.Input.Place) + " needs " + e.Input.innermost().text()
+	}
+	for _, f := range e.Facts {
+		if f.Needs != nil {
+			why = fmt.Sprintf("facts.%s has no value: at %s it needs %s", f.Name, line(f.Needs.Place), f.Needs.innermost().text())
+			break
+		}
+	}
+	return fmt.Sprintf("could not decide and %s: %s", comes, why)
+}
+
+// silent says of a policy that said nothing which rule came nearest to it.
+func (e *Policy) silent() string {
+	did, name := "did not object", "deny"
+	if e.Endpoint == Mutating {
+		did, name = "changes nothing", "patch"
+	}
+	var best *Rule
+	others := 0
+	for _, r := range e.Rules {
+		if r.Rule != name || r.Needs == nil {
+			continue
+		}
+		if best == nil || r.Needs.passed > best.Needs.passed {
+			best = &r
+		}
+		others++
+	}
+	if best == nil {
+		return did + ": it has no rule " + name + " that could"
+	}
+	text := fmt.Sprintf("%s: %s at %s needs %s", did, name, line(best.Needs.Place), best.Needs.text())
+	if others > 1 {
+		text += fmt.Sprintf(" (and %s)", counted(others-1, "other rule does not apply", "other rules do not apply"))
+	}
+	return text
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// nearest is the entry with the least that the request is not.
+func nearest(missed []catalog.Missed) string {
+	if len(missed) == 0 {
+		return "nothing asks it"
+	}
+	m := slices.MinFunc(missed, func(a, b catalog.Missed) int { return strings.Count(a.Why, ", and ") - strings.Count(b.Why, ", and ") })
+	return m.Field + " " + m.Why
+}
+
+// innermost is the last of those that are because of one another.
+func (n *Needs) innermost() *Needs {
+	for n.Because != nil {
+		n = n.Because
+	}
+	return n
+}
+
+// text is the expression, and what is the matter with it.
+func (n *Needs) text() string { return "`" + n.Shown() + "`, " + n.Problem() }
+
+// Shown is the expression in a line, or the part of it that is missing.
+func (n *Needs) Shown() string {
+	text := n.Expression
+	if n.Missing != "" && strings.Contains(text, "\n") {
+		text = n.Missing
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// Problem says what is the matter with the expression.
+func (n *Needs) Problem() string {
+	shown := n.Shown()
+	var with []string
+	undefined := n.Kind == engine.Missing
+	for _, w := range n.With {
+		switch {
+		case w.Name == shown || n.Kind == engine.Holds && w.Value == "true":
+			undefined = undefined || w.Value == nothing
+		case n.Kind != engine.Missing || w.Value != nothing:
+			with = append(with, w.Name+"="+w.Value)
+		}
+	}
+	text := "which is not so"
+	switch {
+	case n.Missing != "" && n.Missing != shown:
+		text = n.Missing + " has no value"
+	case undefined:
+		text = "which has no value"
+	case n.Kind == engine.NoneSuch:
+		text = "and there is none"
+	}
+	if len(with) > 0 {
+		text += " for " + strings.Join(with, ", ")
+	}
+	if n.Others > 0 {
+		text += fmt.Sprintf(", nor for %s", counted(n.Others, "other", "others"))
+	}
+	return text
+}
+
+// nothing stands for a value that is not there.
+const nothing = "undefined"
+
+// line is a place without the column.
+func line(place string) string {
+	if i := strings.LastIndexByte(place, ':'); i > 0 {
+		return place[:i]
+	}
+	return place
+}

@@ -1,0 +1,111 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+const reds = `patch contains {"op": "add", "path": "/spec/seen", "value": true} if input.request.object.spec.red` + "\n\n"
+
+// answer is what one path says of a review.
+func answer(t *testing.T, f *fixture, path, body string) *admissionv1.AdmissionResponse {
+	t.Helper()
+	w := serve(f, path, body)
+	var answer admissionv1.AdmissionReview
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusOK {
+		t.Fatalf("%s: got %d %s: %v", path, w.Code, w.Body, err)
+	}
+	return answer.Response
+}
+
+// A path of a policy asks that policy and no other.
+func TestOnePolicyIsAsked(t *testing.T) {
+	f := newFixture(t, world{}, policyOf("colour", denies("red", "TooRed", 403)), policyOf("size", denies("red", "TooBig", 403)+reds))
+	for path, want := range map[string]string{
+		ValidatePolicyPath + "colour": "[colour/TooRed] x has red", ValidatePolicyPath + "size": "[size/TooBig] x has red",
+		ValidatePolicyPath + "gone": "", ValidatePolicyPath: "", ValidatePolicyPath + "colour/x": "", MutatePolicyPath + "colour": "", MutatePolicyPath + "gone": "",
+	} {
+		got := answer(t, f, path, goodReview)
+		message := ""
+		if got.Result != nil {
+			message = got.Result.Message
+		}
+		if got.Allowed != (want == "") || message != want || len(got.Warnings) > 0 || len(got.Patch) > 0 {
+			t.Errorf("%s: %+v, want %q", path, got, want)
+		}
+	}
+	if got := answer(t, f, MutatePolicyPath+"size", goodReview); !got.Allowed || !strings.Contains(string(got.Patch), "/spec/seen") {
+		t.Errorf("got %+v", got)
+	}
+	if n := testutil.ToFloat64(f.recorder.metrics.decisions.WithLabelValues(validating, "colour", "Enforce", "denied", "TooRed")); n != 1 {
+		t.Errorf("colour has denied %v times", n)
+	}
+	f.recorder.Close(time.Minute)
+	for line := range strings.Lines(f.records.String()) {
+		if strings.Contains(line, `"colour"`) && strings.Contains(line, `"size"`) {
+			t.Errorf("both were asked: %s", line)
+		}
+	}
+}
+
+// Deletions have no object, and whoever asks about another version is asked about the one that the policy matches.
+func TestOnePolicyIsAskedAboutEveryOperation(t *testing.T) {
+	f := newFixture(t, world{}, policyOf("kept", strings.ReplaceAll(denies("red", "Kept", 403), "input.request.object.", "input.request.oldObject.")))
+	deletion := func(change func(*admissionv1.AdmissionRequest)) *Review {
+		return reviewOf(t, admissionv1.Delete, `{"name": "x", "red": true}`, change)
+	}
+	if got := f.ValidateBy(t.Context(), "kept", deletion(func(*admissionv1.AdmissionRequest) {})); got.Allowed || got.Result.Code != http.StatusForbidden {
+		t.Errorf("a deletion: got %+v", got)
+	}
+	converted := deletion(func(r *admissionv1.AdmissionRequest) {
+		kind, resource := r.Kind, r.Resource
+		kind.Group, resource.Group = "old.example.com", "old.example.com"
+		r.RequestKind, r.RequestResource = &kind, &resource
+	})
+	if got := f.ValidateBy(t.Context(), "kept", converted); got.Allowed {
+		t.Errorf("by another name: got %+v", got)
+	}
+	excluded := deletion(func(r *admissionv1.AdmissionRequest) { r.Resource.Resource = "secrets" })
+	if got := f.ValidateBy(t.Context(), "kept", excluded); !got.Allowed {
+		t.Errorf("what it does not match: got %+v", got)
+	}
+}
+
+// A replica that has no policies yet says so, and no verdict is made up.
+func TestNoPolicyIsLoaded(t *testing.T) {
+	f := newFixture(t, world{})
+	f.Swap(nil)
+	for _, path := range []string{ValidatePolicyPath + "p", MutatePolicyPath + "p"} {
+		if w := serve(f, path, goodReview); w.Code != http.StatusServiceUnavailable {
+			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// Paths are as many as there are policies, and metrics are by what they begin with.
+func TestPathsAreBounded(t *testing.T) {
+	f := newFixture(t, world{})
+	var paths []string
+	f.Register(func(path string, _ http.Handler) { paths = append(paths, path) }, logr.Discard())
+	if len(paths) != 4 {
+		t.Errorf("registered are %q", paths)
+	}
+	mux := http.NewServeMux()
+	f.Register(mux.Handle, logr.Discard())
+	for _, path := range []string{"/validate/policies", "/validate/other", "/mutate/policies"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, strings.NewReader(goodReview)))
+		if w.Code == http.StatusOK {
+			t.Errorf("%s answers %s", path, w.Body)
+		}
+	}
+}

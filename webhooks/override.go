@@ -1,0 +1,271 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// Override is by whom a request passed a policy that refused it, and why.
+type Override struct {
+	By     string `json:"by"`
+	Until  string `json:"until"`
+	Reason string `json:"reason"`
+}
+
+const (
+	// longestOverride is how far ahead an override may end: an hour, and what two clocks may differ by.
+	longestOverride = time.Hour + time.Minute
+	// maxOverride is how many characters it may have, as many as spec.override of an operation holds.
+	maxOverride = 1024
+	// hearing is how long it may take to find out whether an override counts.
+	hearing = 2 * time.Second
+	// serviceAccount begins the names of service accounts, and of nobody else.
+	serviceAccount = "system:serviceaccount:"
+)
+
+// errNotKnown means that it could not be found out whether an override counts.
+var errNotKnown = errors.New("it could not be found out")
+
+// appeal is what came of the override that a refused request carried, if it did.
+type appeal struct {
+	// ignored is why it lets the request pass nothing.
+	ignored error
+	// on is what it is written on, for events.
+	on corev1.ObjectReference
+}
+
+func (a *appeal) warnings() []string {
+	if a.ignored == nil {
+		return nil
+	}
+	return []string{a.ignored.Error()}
+}
+
+// open tells whether it may count after all.
+func (a *appeal) open() bool { return errors.Is(a.ignored, errNotKnown) }
+
+// carried is an override as a request carries it, and what it is held against.
+type carried struct {
+	field string // where it is written
+	text  string // "" if there is none
+	on    corev1.ObjectReference
+	uid   types.UID // that it must name: none at a creation
+	at    time.Time // when it must be in force
+}
+
+// hear lets the request pass the policy that its override names, if that is all that is wrong. It asks nobody anything unless
+// the request is refused.
+func (j *judgement) hear(
+	ctx context.Context, reader engine.Reader, find func(context.Context, engine.Reader) (carried, error),
+) {
+	if !slices.ContainsFunc(j.verdicts, func(v verdict) bool { return v.refuses() }) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, hearing)
+	defer cancel()
+	reader = j.noting(reader)
+	c, err := find(ctx, reader)
+	if err == nil && c.text != "" {
+		j.appeal.on = c.on
+		err = j.grant(ctx, reader, &c)
+	}
+	if err != nil {
+		j.appeal.ignored = fmt.Errorf("%s is ignored: %w", c.field, err)
+	}
+}
+
+// annotated finds the override of a request in the annotation of its object as it would be stored, of a deletion as it is stored,
+// and of a subresource in that of the object that it belongs to.
+func (j *judgement) annotated(ctx context.Context, reader engine.Reader) (carried, error) {
+	c := carried{field: "annotation " + v1alpha1.AnnotationOverride, at: j.at}
+	request := j.review.Request
+	is, says := j.review.Document.Get("oldObject"), j.review.Document.Get("object")
+	switch {
+	case request.SubResource != "":
+		parent, err := reader.Read(ctx, engine.Query{Fact: "parent", Parent: true, Live: true})
+		if err != nil {
+			return c, fmt.Errorf("%w: reading the object that %s belongs to: %w", errNotKnown, request.SubResource, err)
+		}
+		is, says = parent.Value, parent.Value
+	case request.Operation == admissionv1.Create:
+		is = says
+	case request.Operation == admissionv1.Delete:
+		says = is
+	}
+	c.text = says.Get("metadata").Get("annotations").Get(v1alpha1.AnnotationOverride).Text()
+	c.on = referenceTo(is)
+	if request.SubResource != "" || request.Operation != admissionv1.Create {
+		c.uid = c.on.UID
+	}
+	return c, nil
+}
+
+func referenceTo(object engine.Value) corev1.ObjectReference {
+	metadata := object.Get("metadata")
+	return corev1.ObjectReference{
+		APIVersion: object.Get("apiVersion").Text(), Kind: object.Get("kind").Text(),
+		Namespace: metadata.Get("namespace").Text(), Name: metadata.Get("name").Text(), UID: types.UID(metadata.Get("uid").Text()),
+		// Two overrides of one policy are two events, and not one that happened twice.
+		ResourceVersion: metadata.Get("resourceVersion").Text(),
+	}
+}
+
+// stamped finds the override with which an operation was created. Its annotation does not count any more: anybody who may change
+// that could use the right of who created the operation. It is held against the time of the request, because an operation that
+// was admitted in time may have to wait for its turn.
+func (j *judgement) stamped(o *v1alpha1.VirtualMachineOperation) func(context.Context, engine.Reader) (carried, error) {
+	return func(context.Context, engine.Reader) (carried, error) {
+		c := carried{field: "spec.override", on: corev1.ObjectReference{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "VirtualMachineOperation", Namespace: o.Namespace, Name: o.Name, UID: o.UID,
+		}}
+		if o.Spec.RequestedBy == nil || o.Spec.Override == "" {
+			return c, nil
+		}
+		var err error
+		if c.at, err = time.Parse(engine.TimeFormat, o.Spec.RequestedAt); err != nil {
+			return c, fmt.Errorf("spec.requestedAt=%s is no time to hold it against", o.Spec.RequestedAt)
+		}
+		c.text = o.Spec.Override
+		return c, nil
+	}
+}
+
+// grant gives an error that says what is wrong with the override, if anything is.
+func (j *judgement) grant(ctx context.Context, reader engine.Reader, c *carried) error {
+	o, err := parseOverride(c.text)
+	if err != nil {
+		return err
+	}
+	v, err := j.refusedBy(o.policy)
+	if err != nil {
+		return err
+	}
+	if err := o.fits(c); err != nil {
+		return err
+	}
+	if err := mayOverride(ctx, reader, v.policy, &j.review.Request.UserInfo); err != nil {
+		return err
+	}
+	v.override = &Override{
+		By: j.review.Request.UserInfo.Username, Until: o.until.UTC().Format(time.RFC3339), Reason: o.reason,
+	}
+	return nil
+}
+
+// refusedBy gives what the policy says that an override names.
+func (j *judgement) refusedBy(policy string) (*verdict, error) {
+	if j.set.Policy(policy) == nil {
+		return nil, fmt.Errorf("there is no policy %q", policy)
+	}
+	var refusing []string
+	for i := range j.verdicts {
+		v := &j.verdicts[i]
+		if !v.refuses() {
+			continue
+		}
+		if v.policy.Name() == policy {
+			return v, nil
+		}
+		refusing = append(refusing, v.policy.Name())
+	}
+	return nil, fmt.Errorf("it is for policy %s, and who refuses is %s", policy, strings.Join(refusing, ", "))
+}
+
+// mayOverride asks the API server about the requester, whatever the policies have been told about them.
+func mayOverride(ctx context.Context, reader engine.Reader, p *catalog.Policy, who *authenticationv1.UserInfo) error {
+	switch {
+	case p.Override == v1alpha1.OverrideNobody:
+		return fmt.Errorf("nobody may override policy %s (its spec.override is %s)", p.Name(), p.Override)
+	case p.Override == v1alpha1.OverrideUsers && strings.HasPrefix(who.Username, serviceAccount):
+		return fmt.Errorf("a service account may not override policy %s (its spec.override is %s)", p.Name(), p.Override)
+	}
+	answer, err := reader.Read(ctx, engine.Query{Fact: "override", Live: true, Access: &engine.Access{
+		Verb: "override", Group: v1alpha1.GroupName, Resource: "regopolicies", Name: p.Name(),
+	}})
+	var held any
+	if err == nil {
+		held, err = answer.Value.Decode()
+	}
+	if err != nil {
+		return fmt.Errorf("%w whether %s may override policy %s: %w", errNotKnown, who.Username, p.Name(), err)
+	}
+	if held != true {
+		return fmt.Errorf("%s may not override policy %s: that takes the verb override on regopolicies.%s %[2]s",
+			who.Username, p.Name(), v1alpha1.GroupName)
+	}
+	return nil
+}
+
+// override is one that was read.
+type override struct {
+	policy, uid, reason string
+	until               time.Time
+}
+
+// overrideForm is what one looks like.
+const overrideForm = `"POLICY; uid=UID; until=TIME; REASON"`
+
+// parseOverride reads an override. What is wrong with it is said by the part.
+func parseOverride(text string) (*override, error) {
+	switch {
+	case utf8.RuneCountInString(text) > maxOverride:
+		return nil, fmt.Errorf("it has more than %d characters", maxOverride)
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return nil, errors.New("it has line breaks or other control characters, and there can be one override only")
+	}
+	parts := strings.SplitN(text, ";", 4)
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	if len(parts) < 4 {
+		return nil, fmt.Errorf("it has %d parts and not the four of %s", len(parts), overrideForm)
+	}
+	uid, named := strings.CutPrefix(parts[1], "uid=")
+	until, timed := strings.CutPrefix(parts[2], "until=")
+	switch {
+	case parts[0] == "":
+		return nil, fmt.Errorf("it names no policy; it is to be like %s", overrideForm)
+	case !named:
+		return nil, fmt.Errorf("its second part is %q and not uid= with the UID of the object, or with nothing at its creation", parts[1])
+	case !timed:
+		return nil, fmt.Errorf("its third part is %q and not until= with a time", parts[2])
+	case parts[3] == "":
+		return nil, errors.New("its fourth part, the reason, is empty")
+	}
+	end, err := time.Parse(time.RFC3339, until)
+	if err != nil {
+		return nil, fmt.Errorf("until=%s is no time such as 2026-01-02T15:04:05Z", until)
+	}
+	return &override{policy: parts[0], uid: uid, reason: parts[3], until: end}, nil
+}
+
+// fits holds an override against what it is for. One that was good for the creation of an object, or for another object of which
+// this one is a copy, is good for nothing else; nor is one that somebody left there.
+func (o *override) fits(c *carried) error {
+	switch {
+	case o.uid != "" && c.uid == "":
+		return fmt.Errorf("uid=%s is not empty, and the object is being created", o.uid)
+	case o.uid != string(c.uid):
+		return fmt.Errorf("uid=%s is not the UID of this object, %s", o.uid, c.uid)
+	case !o.until.After(c.at):
+		return fmt.Errorf("until=%s has passed, it is %s", o.until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))
+	case o.until.After(c.at.Add(longestOverride)):
+		return fmt.Errorf("until=%s is more than an hour ahead, it is %s", o.until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package webhooks
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// A line with a record is told from all others by how it begins.
+func TestRecordsBeginWithTheirVersion(t *testing.T) {
+	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
+	f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`))
+	if record := f.only(t); record.Version != RecordVersion || !strings.HasPrefix(f.records.String(), `{"decisionRecord":1,`) {
+		t.Errorf("got %s", f.records.String())
+	}
+}
+
+const asksForSecrets = `facts.secrets := {"apiVersion": "v1", "kind": "Secret", "namespace": "ns"}` + "\n\n"
+
+// What a policy failed on is recorded like what it decided on: only so can be told whether an edit mends it.
+func TestRecordsOfFailuresHaveTheFacts(t *testing.T) {
+	for name, rules := range map[string]string{
+		"an evaluation":           asksForSecrets + "warn contains \"w\" if to_number(\"x\") == count(input.facts.secrets)\n",
+		"a patch that is no good": asksForSecrets + `patch contains {"op": "add", "path": "/no/where", "value": count(input.facts.secrets)} if true` + "\n",
+	} {
+		f := newFixture(t, world{answer: []any{}}, policyOf("p", rules))
+		review := reviewOf(t, admissionv1.Create, `{"name": "x"}`)
+		if strings.Contains(rules, "patch") {
+			f.Mutate(t.Context(), review)
+		} else {
+			f.Validate(t.Context(), review)
+		}
+		p := f.only(t).Policies[0]
+		if fact := p.Facts["secrets"]; p.Verdict != "error_denied" || fact.Query == nil || fact.Query.Kind != "Secret" || fact.Value == nil {
+			t.Errorf("%s: got %+v", name, p)
+		}
+	}
+}
+
+// What the gate asks itself is recorded too: which policies a request meets, and whether an override counts.
+func TestRecordsHaveWhatTheGateAsked(t *testing.T) {
+	byTier := func(s *v1alpha1.RegoPolicySpec) {
+		s.Match.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "gold"}}
+	}
+	gold := map[string]any{"metadata": map[string]any{"name": "ns", "labels": map[string]any{"tier": "gold"}}}
+	f := newFixture(t, world{answer: gold}, policyOf("p", denies("red", "TooRed", 403), byTier))
+	f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x"}`))
+	fact := f.only(t).Facts["namespace"]
+	if text, _ := json.Marshal(fact); fact.Query == nil || fact.Query.Name != "ns" || !strings.Contains(string(text), `"tier":"gold"`) {
+		t.Errorf("got %s", text)
+	}
+}
+
+// A webhook of one policy says which, and a reconciler's question what it acts on.
+func TestRecordsTellTheQuestion(t *testing.T) {
+	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)), policyOf("q", denies("red", "TooRed", 403)))
+	f.ValidateBy(t.Context(), "p", reviewOf(t, admissionv1.Create, `{"name": "x"}`))
+	if record := f.only(t); record.Only != "p" || len(record.Policies) != 1 {
+		t.Errorf("got %+v", record)
+	}
+	takes := policyOf("p", `outcome.supersedes contains "a" if true`+"\n", func(s *v1alpha1.RegoPolicySpec) {
+		r := &s.Match.Resources[0]
+		r.APIGroups, r.APIVersions, r.Resources = []string{"*"}, []string{"*"}, []string{"virtualmachineoperations"}
+	})
+	for _, endpoint := range []string{arbitrating, validating} {
+		f = newFixture(t, world{}, takes)
+		operation := svmop("o", v1alpha1.OperationStop, false)
+		if endpoint == arbitrating {
+			if got, err := f.Arbitrate(t.Context(), &operation, svm("Running"), nil); err != nil || !slices.Equal(got.Supersedes, []string{"a"}) {
+				t.Fatalf("got %+v, %v", got, err)
+			}
+		} else {
+			review, err := reviewOfOperation(&operation)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Validate(t.Context(), review)
+		}
+		record := f.only(t)
+		text, _ := json.Marshal(record.Policies[0].Outcome)
+		if want := map[string]string{arbitrating: `{"supersedes":["a"]}`, validating: "null"}[endpoint]; string(text) != want {
+			t.Errorf("%s: the outcome is %s", endpoint, text)
+		}
+	}
+}
+
+// A recorded request is the request, to the last digit of a number.
+func TestReviewOfARecord(t *testing.T) {
+	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
+	asked := reviewOf(t, admissionv1.Update, `{"name": "x", "n": 12345678901234567890, "f": 1.50}`, func(r *admissionv1.AdmissionRequest) {
+		r.UserInfo.Groups = []string{"a"}
+	})
+	f.Validate(t.Context(), asked)
+	f.recorder.Close(time.Minute)
+	decoder := json.NewDecoder(&f.records)
+	decoder.UseNumber()
+	var record Record
+	if err := decoder.Decode(&record); err != nil {
+		t.Fatal(err)
+	}
+	again, err := record.ReviewOf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !again.Document.Equal(asked.Document) || again.Request.UserInfo.Groups[0] != "a" || again.Subject().UID != asked.Subject().UID {
+		t.Errorf("got %+v", again.Request)
+	}
+}

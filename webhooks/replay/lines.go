@@ -1,0 +1,135 @@
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"sallyport.dev/sallyport/webhooks"
+)
+
+// Input is something that holds records: a line each, among lines of anything else, plain or compressed by gzip.
+type Input struct {
+	// Name is how messages call it.
+	Name string
+	Open func() (io.ReadCloser, error)
+}
+
+// longest is how long a line may be: a request and the objects of its facts, of which there are 10,000 at most.
+const longest = 256 << 20
+
+var (
+	errTooLong = fmt.Errorf("the line is longer than %d MiB", longest>>20)
+	errCut     = errors.New("the record is cut off: the input ends in it")
+)
+
+// line is one line of an input, or what is wrong with it.
+type line struct {
+	number int
+	text   []byte
+	whole  bool // it ends with a newline
+	err    error
+}
+
+// lines gives the lines of an input, until one cannot be read: that is the last.
+func (in *Input) lines(yield func(line) bool) {
+	number := 1
+	err := in.read(func(reader *bufio.Reader) (more bool, err error) {
+		l := line{number: number}
+		l.text, l.whole, err = nextLine(reader, longest)
+		switch {
+		case errors.Is(err, errTooLong):
+			l.err = err
+		case errors.Is(err, io.EOF):
+			return len(l.text) > 0 && yield(l) && false, nil
+		case err != nil:
+			return false, err
+		}
+		number++
+		return yield(l), nil
+	})
+	if err != nil {
+		yield(line{number: number, err: err})
+	}
+}
+
+// read calls next until there is no more, or an error.
+func (in *Input) read(next func(*bufio.Reader) (more bool, err error)) error {
+	file, err := in.Open()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	reader := bufio.NewReaderSize(file, 1<<20)
+	if magic, _ := reader.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		unzipped, err := gzip.NewReader(reader)
+		if err != nil {
+			return err
+		}
+		reader = bufio.NewReaderSize(unzipped, 1<<20)
+	}
+	for more := true; more; {
+		if more, err = next(reader); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextLine gives a line without its end. One that is longer than most is passed over.
+func nextLine(reader *bufio.Reader, most int) (text []byte, whole bool, err error) {
+	tooLong := false
+	for {
+		part, err := reader.ReadSlice('\n')
+		if tooLong = tooLong || len(text)+len(part) > most; tooLong {
+			text = nil
+		} else {
+			text = append(text, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err == nil && tooLong, errors.Is(err, io.EOF) && tooLong:
+			return nil, err == nil, errTooLong
+		case err == nil:
+			return bytes.TrimSuffix(text, []byte("\n")), true, nil
+		default:
+			return text, false, err
+		}
+	}
+}
+
+// marker is in every record, and in no other line.
+var marker = []byte(`"decisionRecord":`)
+
+// record reads the record of a line, nil if it is another line. What stands before it, as kubectl logs --prefix puts there, is
+// passed over.
+func (l *line) record() (*webhooks.Record, error) {
+	start := bytes.IndexByte(l.text, '{')
+	if l.err != nil || start < 0 || !bytes.Contains(l.text, marker) {
+		return nil, l.err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(l.text[start:]))
+	decoder.UseNumber() // a number is what it was
+	record := &webhooks.Record{}
+	switch err := decoder.Decode(record); {
+	case errors.Is(err, io.ErrUnexpectedEOF) && !l.whole:
+		return nil, errCut
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, errors.New("the record is cut off: the line ends in it")
+	case err != nil:
+		return nil, fmt.Errorf("the record cannot be read: %w", err)
+	case record.Version == 0:
+		return nil, nil
+	case record.Version != webhooks.RecordVersion:
+		return nil, fmt.Errorf("the record is of version %d, and this program knows version %d: replay it with the release that made it",
+			record.Version, webhooks.RecordVersion)
+	}
+	if rest := bytes.TrimSpace(l.text[start:][decoder.InputOffset():]); len(rest) > 0 {
+		return nil, fmt.Errorf("there is something behind the record: %.40q", rest)
+	}
+	return record, nil
+}

@@ -1,0 +1,269 @@
+package replay
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+// memory is what a record knows of the world.
+type memory struct {
+	subject facts.Subject
+	answers []*answer
+}
+
+// answer is one fact of one policy, or of none: "".
+type answer struct {
+	policy, fact string
+	query        engine.Query
+	key          string
+	live         bool
+	version      string
+	content      any
+	value        func() (engine.Value, error)
+}
+
+func newMemory(record *webhooks.Record, review *webhooks.Review) *memory {
+	m := &memory{subject: review.Subject()}
+	m.remember("", record.Facts)
+	for _, p := range record.Policies {
+		m.remember(p.Policy, p.Facts)
+	}
+	return m
+}
+
+func (m *memory) remember(policy string, known map[string]webhooks.FactRecord) {
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		f := known[name]
+		if f.Query == nil { // it was not wanted
+			continue
+		}
+		m.answers = append(m.answers, &answer{
+			policy: policy, fact: name, query: *f.Query, key: keyOf(*f.Query, f.Document),
+			live: f.Live, version: f.ResourceVersion, content: f.Value,
+			value: sync.OnceValues(func() (engine.Value, error) { return engine.ValueOf(f.Value) }),
+		})
+	}
+}
+
+// keyOf is the same for queries that ask the same, whatever they are called and wherever they are to be read. The document is the
+// digest of that of a rehearsal.
+func keyOf(q engine.Query, document string) string {
+	q.Live = false
+	except := make(map[string][]string, len(q.Except))
+	for field, values := range q.Except {
+		except[field] = slices.Compact(slices.Sorted(slices.Values(values)))
+	}
+	if q.Except = nil; len(except) > 0 {
+		q.Except = except
+	}
+	text, err := json.Marshal(q)
+	if err != nil {
+		panic(err) // nothing in it that cannot be marshalled
+	}
+	return string(text) + document
+}
+
+// reader answers the questions of one policy from the memory.
+type reader struct {
+	*memory
+	policy string
+
+	mu      sync.Mutex
+	missing []engine.Query // what there was no answer to
+	given   []*answer
+}
+
+// Read answers a policy's question. Every answer counts as live: the record has what a confirmation brought up.
+func (r *reader) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.subject.Is(q) {
+		return engine.Answer{Value: r.subject.Old, Live: true}, nil
+	}
+	known := r.preferred(q)
+	key := keyOf(q, webhooks.DigestOf(&q))
+	for _, a := range known {
+		if a.key == key {
+			r.given = append(r.given, a)
+			v, err := a.value()
+			return engine.Answer{Value: v, Live: true, ResourceVersion: a.version}, err
+		}
+	}
+	for _, a := range known {
+		if content, ok := a.derive(q); ok {
+			r.given = append(r.given, a)
+			v, err := engine.ValueOf(content)
+			return engine.Answer{Value: v, Live: true, ResourceVersion: a.version}, err
+		}
+	}
+	r.missing = append(r.missing, q)
+	if r.policy == "" && q.Parent {
+		// Whether an override is written on the parent is asked only where a policy refuses, and none did.
+		return engine.Answer{Live: true}, nil
+	}
+	return engine.Answer{}, fmt.Errorf("the record has no answer to: %s", described(q))
+}
+
+// preferred puts the answers in order: first what the policy itself was told, then what is newest.
+func (r *reader) preferred(q engine.Query) []*answer {
+	rank := func(a *answer) int {
+		switch {
+		case a.policy == r.policy && a.fact == q.Fact:
+			return 0
+		case a.policy == r.policy:
+			return 1
+		case a.live:
+			return 2
+		}
+		return 3
+	}
+	sorted := slices.Clone(r.answers)
+	slices.SortStableFunc(sorted, func(a, b *answer) int { return rank(a) - rank(b) })
+	return sorted
+}
+
+// derive answers a query from the answer to a wider one, if all that it takes is in there.
+func (a *answer) derive(q engine.Query) (content any, ok bool) {
+	if q.Kind == "" || a.query.Access != nil {
+		return nil, false
+	}
+	if q.Name != "" {
+		return a.one(q)
+	}
+	list, isList := a.content.([]any)
+	if !isList || !a.sameKind(q) || !contains(a.query, q) {
+		return nil, false
+	}
+	narrowed := make([]any, 0, len(list))
+	for _, o := range list {
+		if object, ok := o.(map[string]any); ok && facts.Selects(q, &unstructured.Unstructured{Object: object}) {
+			narrowed = append(narrowed, o)
+		}
+	}
+	return narrowed, true
+}
+
+// one finds an object by its name. That it is not there is known from lists of all objects only.
+func (a *answer) one(q engine.Query) (content any, ok bool) {
+	list, isList := a.content.([]any)
+	if !isList {
+		list = []any{a.content}
+	}
+	for _, o := range list {
+		object, _ := o.(map[string]any)
+		u := &unstructured.Unstructured{Object: object}
+		same := a.sameKind(q) || a.query.Parent && u.GetAPIVersion() == q.APIVersion && u.GetKind() == q.Kind
+		if same && object != nil && u.GetName() == q.Name && u.GetNamespace() == q.Namespace {
+			return o, true
+		}
+	}
+	all := a.query
+	all.Name = ""
+	return nil, isList && a.sameKind(q) && contains(a.query, engine.Query{Namespace: q.Namespace})
+}
+
+func (a *answer) sameKind(q engine.Query) bool {
+	return a.query.APIVersion == q.APIVersion && a.query.Kind == q.Kind
+}
+
+// contains tells whether all that the narrow query for a list asks for is in the answer to the wide one.
+func contains(wide, narrow engine.Query) bool {
+	for field, value := range wide.Fields {
+		if narrow.Fields[field] != value {
+			return false
+		}
+	}
+	for key, value := range wide.Labels {
+		if narrow.Labels[key] != value {
+			return false
+		}
+	}
+	for field, values := range wide.Except {
+		for _, value := range values {
+			if !slices.Contains(narrow.Except[field], value) {
+				return false
+			}
+		}
+	}
+	return wide.Name == "" && (wide.Namespace == "" || wide.Namespace == narrow.Namespace)
+}
+
+// described is a query in words.
+func described(q engine.Query) string {
+	switch {
+	case q.Access != nil:
+		resource := schema.GroupResource{Group: q.Access.Group, Resource: q.Access.Resource}.String()
+		return fmt.Sprintf("may the requester %s %s%s", q.Access.Verb, resource, in(q.Access.Namespace, q.Access.Name))
+	case q.Parent:
+		return "the object whose subresource is requested"
+	case q.Rehearsal:
+		return "what would become of the object"
+	case q.Name != "":
+		return q.Kind + in(q.Namespace, q.Name)
+	}
+	var parts []string
+	for _, field := range slices.Sorted(maps.Keys(q.Fields)) {
+		parts = append(parts, fmt.Sprintf("%s=%s", field, q.Fields[field]))
+	}
+	for _, key := range slices.Sorted(maps.Keys(q.Labels)) {
+		parts = append(parts, fmt.Sprintf("label %s=%s", key, q.Labels[key]))
+	}
+	for _, field := range slices.Sorted(maps.Keys(q.Except)) {
+		parts = append(parts, fmt.Sprintf("%s not %s", field, strings.Join(q.Except[field], " or ")))
+	}
+	text := "all of kind " + q.Kind
+	if q.Namespace != "" {
+		text += " in namespace " + q.Namespace
+	}
+	if len(parts) > 0 {
+		text += " with " + strings.Join(parts, ", ")
+	}
+	return text
+}
+
+func in(namespace, name string) string {
+	switch {
+	case namespace == "" && name == "":
+		return ""
+	case namespace == "":
+		return " " + name
+	}
+	return " " + namespace + "/" + name
+}
+
+// The names of the fields that records leave out.
+var (
+	secretFields = []string{"data", "stringData"}
+	lastApplied  = corev1.LastAppliedConfigAnnotation
+)
+
+// holdsSecret tells whether a Secret is in a document, at any depth.
+func holdsSecret(document any) bool {
+	switch node := document.(type) {
+	case map[string]any:
+		if node["kind"] == "Secret" && node["apiVersion"] == "v1" {
+			return true
+		}
+		for _, child := range node {
+			if holdsSecret(child) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(node, holdsSecret)
+	}
+	return false
+}

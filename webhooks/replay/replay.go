@@ -1,0 +1,242 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// Replayer puts recorded decisions to policies. It is safe for concurrent use.
+type Replayer struct {
+	set *catalog.Set
+	// secretive are the policies that name a field of Secrets, remembering those that name kubectl's copy of what was applied:
+	// neither is in a record.
+	secretive, remembering map[string]bool
+}
+
+// New makes a replayer. The policies should have time to decide: how slow this machine is says nothing of them.
+func New(set *catalog.Set) *Replayer {
+	r := &Replayer{set: set, secretive: map[string]bool{}, remembering: map[string]bool{}}
+	for _, p := range set.Policies() {
+		if p.Broken() != nil {
+			continue
+		}
+		r.secretive[p.Name()] = slices.ContainsFunc(secretFields, p.Mentions)
+		r.remembering[p.Name()] = p.Mentions(lastApplied)
+	}
+	return r
+}
+
+// Result is what came of one line with a record.
+type Result struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
+	// Problem is why there is no more to say of the line; Cut tells that it is the last one, and not whole.
+	Problem string `json:"problem,omitempty"`
+	Cut     bool   `json:"cut,omitempty"`
+	*Decision
+}
+
+// Decision is a recorded decision, and what would be another one.
+type Decision struct {
+	ID          string                `json:"id"`
+	Time        string                `json:"time"`
+	Endpoint    string                `json:"endpoint"`
+	DryRun      bool                  `json:"dryRun,omitempty"`
+	User        string                `json:"user"`
+	Operation   admissionv1.Operation `json:"operation"`
+	Kind        string                `json:"kind"`
+	Resource    string                `json:"resource"`
+	Subresource string                `json:"subresource,omitempty"`
+	Namespace   string                `json:"namespace,omitempty"`
+	Name        string                `json:"name,omitempty"`
+
+	Was   Verdict `json:"was"`
+	Would Verdict `json:"would"`
+	// Changes are the policies that would say something else, Unknown those that cannot be asked; by name.
+	Changes []Change  `json:"changes,omitempty"`
+	Unknown []Unknown `json:"undecided,omitempty"`
+}
+
+// Flips tells whether the decision would be another one: another verdict, other reasons, other patches.
+func (d *Decision) Flips() bool { return d != nil && len(d.Changes) > 0 }
+
+// FlipsVerdict tells whether what was admitted would be denied, or the other way round.
+func (d *Decision) FlipsVerdict() bool {
+	return d != nil && d.Would != Undecided && d.Was != d.Would && slices.ContainsFunc(d.Changes, func(c Change) bool {
+		return c.Was.refuses() != c.Would.refuses()
+	})
+}
+
+// job is a line on its way. A line without a record gives nil.
+type job struct {
+	line
+	file   string
+	result chan *Result
+}
+
+// Replay puts all decisions of the inputs to the policies, and gives those that say something in their order: decisions that
+// would flip or of which that cannot be said, and lines that cannot be read. Only so many lines are held at a time as there
+// are processors, a few times over. The error is that of each, or of the context.
+func (r *Replayer) Replay(ctx context.Context, inputs []Input, each func(*Result) error) (*Summary, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	workers := runtime.GOMAXPROCS(0)
+	work, inOrder := make(chan *job), make(chan *job, 4*workers)
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for j := range work {
+				j.result <- r.line(ctx, j)
+			}
+		})
+	}
+	all.Go(func() {
+		defer close(inOrder)
+		defer close(work)
+		feed(ctx, inputs, work, inOrder)
+	})
+	count := newCounter()
+	for j := range inOrder {
+		result := <-j.result
+		if count.add(result); result == nil || ctx.Err() != nil || result.Problem == "" && !result.Flips() && len(result.Unknown) == 0 {
+			continue
+		}
+		if err := each(result); err != nil {
+			cancel(err)
+		}
+	}
+	all.Wait()
+	err := context.Cause(ctx)
+	cancel(nil)
+	return count.summary(), err
+}
+
+// feed has every line worked on, and remembers their order.
+func feed(ctx context.Context, inputs []Input, work, inOrder chan<- *job) {
+	for i := range inputs {
+		for l := range inputs[i].lines {
+			j := &job{line: l, file: inputs[i].Name, result: make(chan *Result, 1)}
+			inOrder <- j
+			work <- j
+			if ctx.Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+// line replays one line.
+func (r *Replayer) line(ctx context.Context, j *job) *Result {
+	result := &Result{File: j.file, Line: j.number}
+	record, err := j.record()
+	if err == nil && record == nil {
+		return nil
+	}
+	if err == nil {
+		result.Decision, err = r.decision(ctx, record)
+	}
+	if err != nil {
+		result.Problem, result.Cut = err.Error(), err == errCut //nolint:errorlint // it is never wrapped
+	}
+	return result
+}
+
+func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Decision, error) {
+	review, err := record.ReviewOf()
+	if err != nil {
+		return nil, err
+	}
+	m := newMemory(record, review)
+	var mu sync.Mutex
+	readers := map[string]*reader{}
+	would, err := webhooks.Rejudge(ctx, r.set, record, review, func(policy string) engine.Reader {
+		mu.Lock()
+		defer mu.Unlock()
+		if readers[policy] == nil {
+			readers[policy] = &reader{memory: m, policy: policy}
+		}
+		return readers[policy]
+	})
+	if err != nil {
+		return nil, err
+	}
+	d := describe(record, review)
+	c := compare(record, would, r.unknown(would, record, readers))
+	d.Would, d.Changes, d.Unknown = c.would, c.changes, c.unknown
+	return d, nil
+}
+
+// unknown finds the policies that could not be asked.
+func (r *Replayer) unknown(would, record *webhooks.Record, readers map[string]*reader) map[string]Unknown {
+	all := map[string]Unknown{}
+	for i := range would.Policies {
+		p := &would.Policies[i]
+		u := Unknown{Policy: p.Policy}
+		asked := readers[p.Policy]
+		switch {
+		case p.Cause == engine.FactUnavailable:
+			u.Cause, u.Why = FactNotRecorded, p.Error
+			if asked == nil || len(asked.missing) == 0 {
+				asked = readers[""]
+			}
+			if asked != nil && len(asked.missing) > 0 {
+				u.Fact = asked.missing[0].Fact
+			}
+		case ofTheMoment(p.Cause):
+			u.Cause, u.Why = FailedNow, p.Error
+		case readers[""].lacksRight(p.Policy):
+			u.Cause, u.Fact, u.Why = FactNotRecorded, overriding, "the request has an override, and the record does not tell whether the requester may"
+		case r.remembering[p.Policy]:
+			u.Cause, u.Why = LeftOut, fmt.Sprintf("the policy reads the annotation %s, which records leave out", lastApplied)
+		case r.secretive[p.Policy] && (holdsSecret(record.Request) || asked != nil && asked.wasGivenSecrets()):
+			u.Cause, u.Why = LeftOut, "the policy reads the data of a Secret, which records leave out"
+		default:
+			continue
+		}
+		all[p.Policy] = u
+	}
+	return all
+}
+
+// overriding is the name of the question whether the requester may override a policy.
+const overriding = "override"
+
+// lacksRight tells whether there was no answer to that question.
+func (r *reader) lacksRight(policy string) bool {
+	return r != nil && slices.ContainsFunc(r.missing, func(q engine.Query) bool {
+		return q.Fact == overriding && q.Access != nil && q.Access.Name == policy
+	})
+}
+
+func (r *reader) wasGivenSecrets() bool {
+	return slices.ContainsFunc(r.given, func(a *answer) bool { return holdsSecret(a.content) })
+}
+
+// describe tells who asked for what.
+func describe(record *webhooks.Record, review *webhooks.Review) *Decision {
+	request := review.Request
+	d := &Decision{
+		ID: string(record.ID), Time: record.Time, Endpoint: record.Endpoint, DryRun: record.DryRun,
+		User: request.UserInfo.Username, Operation: request.Operation, Kind: request.Kind.Kind, Subresource: request.SubResource,
+		Resource:  schema.GroupResource{Group: request.Resource.Group, Resource: request.Resource.Resource}.String(),
+		Namespace: request.Namespace, Name: review.Subject().Name, Was: Denied,
+	}
+	if record.Allowed {
+		d.Was = Admitted
+	}
+	if d.Name == "" {
+		content, _ := record.Request.(map[string]any)
+		d.Name, _, _ = unstructured.NestedString(content, "object", "metadata", "generateName")
+	}
+	return d
+}

@@ -1,0 +1,237 @@
+package trial
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// stage is trials in a world that can change.
+type stage struct {
+	*Trials
+	mu    sync.Mutex
+	world []v1alpha1.RegoPolicy
+	err   error
+}
+
+func newStage(t *testing.T, act string, within time.Duration, all ...*v1alpha1.RegoPolicy) *stage {
+	t.Helper()
+	s := &stage{world: world(all...)}
+	s.Trials = New(Options{
+		World: func(context.Context) ([]v1alpha1.RegoPolicy, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.world, s.err
+		},
+		Process: process(t, act), Within: within, Hint: "ask somebody else", Registry: prometheus.NewRegistry(),
+	})
+	return s
+}
+
+func document(t *testing.T, object any) engine.Value {
+	t.Helper()
+	text, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := engine.ParseValue(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// asks gives what is answered, as a finding in lines.
+func (s *stage) asks(ctx context.Context, t *testing.T, object any) (string, error) {
+	t.Helper()
+	v, err := s.Rehearse(ctx, document(t, object))
+	if err != nil {
+		return "", err
+	}
+	text, err := v.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f Finding
+	if err := json.Unmarshal(text, &f); err != nil {
+		t.Fatal(err)
+	}
+	return told(&f), nil
+}
+
+// counted are the rehearsals by result.
+func (s *stage) counted() map[string]int {
+	counts := map[string]int{}
+	for _, result := range []string{resultPassed, resultRefused, resultExceeded, resultRemembered, resultBusy, resultError} {
+		if n := int(testutil.ToFloat64(s.metrics.rehearsals.WithLabelValues(result))); n > 0 {
+			counts[result] = n
+		}
+	}
+	return counts
+}
+
+func (s *stage) counts(t *testing.T, want map[string]int) {
+	t.Helper()
+	if diff := cmp.Diff(want, s.counted()); diff != "" {
+		t.Errorf("rehearsals by result (-want +got):\n%s", diff)
+	}
+}
+
+func TestTrialsAnswerPolicies(t *testing.T) {
+	loud := library("loud", `say(x) := upper(x)`, 0)
+	s := newStage(t, Subcommand, long, loud, importing("a", "loud.say"))
+	selecting := func(operator metav1.LabelSelectorOperator) any {
+		p := toy("a")
+		p.Spec.Modules, p.Spec.Tests = nil, nil
+		p.Spec.NamespaceModes = []v1alpha1.NamespaceMode{{Mode: v1alpha1.ModeWarn, NamespaceSelector: metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: operator}},
+		}}}
+		return p
+	}
+	for name, tc := range map[string]struct {
+		document any
+		want     string
+	}{
+		"a policy":              {importing("b", "loud.say"), "2 passed"},
+		"a broken one":          {toy("a", "x if y"), "CompileFailed a/a.rego:17:6: var y is unsafe"},
+		"a library that goes":   {map[string]any{"deleted": "loud"}, "breaks a: a/a.rego:16:10: data.sallyport.lib.loud.say is neither a parameter nor in this policy or a library"},
+		"a policy that goes":    {map[string]any{"deleted": "a"}, ""},
+		"what matches":          {selecting(metav1.LabelSelectorOpExists), ""},
+		"what does not match":   {selecting("Bogus"), `CompileFailed a: spec.namespaceModes[0].namespaceSelector: "Bogus" is not a valid label selector operator`},
+		"a field of the future": {map[string]any{"metadata": map[string]any{"name": "x"}, "spec": map[string]any{"match": toy("x").Spec.Match, "soon": 1}}, ""},
+	} {
+		got, err := s.asks(t.Context(), t, tc.document)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	s.counts(t, map[string]int{resultPassed: 2, resultRefused: 2})
+}
+
+// A dry run and the write after it are one trial; another text, or another library, is another one.
+func TestTrialsRememberWhatTheyFound(t *testing.T) {
+	loud := library("loud", `say(x) := upper(x)`, 0)
+	s := newStage(t, Subcommand, long, loud)
+	ask := func(object any, want string) {
+		t.Helper()
+		if got, err := s.asks(t.Context(), t, object); err != nil || got != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	ask(importing("a", "loud.say"), "2 passed")
+	ask(importing("a", "loud.say"), "2 passed")
+	again := importing("a", "loud.say")
+	again.Spec.Mode, again.Labels = v1alpha1.ModeAudit, map[string]string{"x": "y"}
+	ask(again, "2 passed")
+	s.counts(t, map[string]int{resultPassed: 1, resultRemembered: 2})
+	s.world = world(library("loud", `say(x) := lower(x)`, 0))
+	ask(importing("a", "loud.say"), "2 passed")
+	s.world = nil
+	ask(importing("a", "loud.say"), "missing sallyport.lib.loud.say")
+	s.counts(t, map[string]int{resultPassed: 3, resultRemembered: 2})
+	for i := range remembered { // which leaves no room for what is older
+		f := &Finding{Took: fmt.Sprint(i)}
+		s.remember([32]byte{byte(i)}, f)
+	}
+	if len(s.known) != remembered || len(s.order) != remembered {
+		t.Errorf("%d findings are kept in %d places", len(s.known), len(s.order))
+	}
+	ask(importing("a", "loud.say"), "missing sallyport.lib.loud.say")
+	s.counts(t, map[string]int{resultPassed: 4, resultRemembered: 2})
+}
+
+// That a limit was broken is said of that moment. The next one may have more time.
+func TestTrialsDoNotRememberLimits(t *testing.T) {
+	limited(t)
+	s := newStage(t, Subcommand, time.Second)
+	endless := tested(toy("a"), endlessTest)
+	for range 2 {
+		got, err := s.asks(t.Context(), t, endless)
+		if err != nil || !strings.HasPrefix(got, "LimitExceeded a: its rehearsal did not end within ") {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	s.counts(t, map[string]int{resultExceeded: 2})
+}
+
+// The deadline of the request counts, and leaves time for what comes after.
+func TestTrialsKeepTheDeadlineOfTheRequest(t *testing.T) {
+	s := newStage(t, "sleep", long)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	got, err := s.asks(ctx, t, toy("a"))
+	if err != nil || ctx.Err() != nil || !strings.HasPrefix(got, "LimitExceeded a: its rehearsal did not end within 1.7") {
+		t.Errorf("got %q, %v, %v", got, err, ctx.Err())
+	}
+}
+
+// Two at once; who finds no room in time is told so, and one that ends makes room for the next.
+func TestTrialsAreLimitedInNumber(t *testing.T) {
+	s := newStage(t, "tired", long)
+	ctx, cancel := context.WithCancel(t.Context())
+	var two sync.WaitGroup
+	for i := range atOnce {
+		two.Go(func() { _, _ = s.asks(ctx, t, toy(fmt.Sprintf("tiring%d", i))) })
+	}
+	for len(s.slots) < atOnce {
+		time.Sleep(time.Millisecond)
+	}
+	late, stop := context.WithTimeout(t.Context(), margin+500*time.Millisecond)
+	defer stop()
+	if got, err := s.asks(late, t, toy("a")); !errors.Is(err, errBusy) || !strings.HasSuffix(err.Error(), "try again; ask somebody else") || late.Err() != nil {
+		t.Errorf("got %q, %v, %v", got, err, late.Err())
+	}
+	if len(childrenOf(t)) > atOnce {
+		t.Errorf("there are %v", childrenOf(t))
+	}
+	// What no request waits for waits as long as it takes; here for the next one to end.
+	done := make(chan error)
+	go func() {
+		f, err := s.Try(t.Context(), &Trial{Candidate: toy("a")})
+		if err == nil && f.Took != "awake" {
+			err = fmt.Errorf("found %+v", f)
+		}
+		done <- err
+	}()
+	cancel()
+	two.Wait()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if left := childrenOf(t); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+func TestTrialsThatCannotBeMade(t *testing.T) {
+	s := newStage(t, "silent", long)
+	if got, err := s.asks(t.Context(), t, toy("a")); err == nil || err.Error() != "the rehearsal ended without saying what it found; ask somebody else" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, nonsense := range []any{"text", map[string]any{"spec": []any{1}}} {
+		if got, err := s.asks(t.Context(), t, nonsense); err == nil || !strings.HasPrefix(err.Error(), "reading the RegoPolicy that is to be rehearsed: ") {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+	s.err = errors.New("no API server")
+	if got, err := s.asks(t.Context(), t, toy("b")); !errors.Is(err, s.err) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	s.counts(t, map[string]int{resultError: 1})
+}
