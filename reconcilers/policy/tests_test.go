@@ -53,10 +53,10 @@ func (a *actor) ran() []string {
 	return runs
 }
 
-// tested has everything shown that the tests of a policy tell.
-func (f *fixture) tested(name string) {
+// tested has everything shown that the tests of the policy tell.
+func (f *fixture) tested() {
 	f.Helper()
-	f.must(f.test(f.Context(), name))
+	f.must(f.test(f.Context(), "guard"))
 	f.settles()
 }
 
@@ -68,16 +68,16 @@ func TestTestsAreShown(t *testing.T) {
 	f.settles()
 	f.shows("guard", "TestsPassed", "")
 	f.told.take()
-	f.tested("guard")
+	f.tested()
 	f.shows("guard", "TestsPassed", "True TestsPassed 3 tests passed.")
 	if got := f.policy("guard").Status.Tests; got == nil || *got != (v1alpha1.PolicyTestResult{Passed: 3}) {
 		t.Errorf("its tests are %+v", got)
 	}
 	f.tells()
 
-	f.tested("guard") // once for a text
+	f.tested() // once for a text
 	f.patched("guard", `{"metadata":{"labels":{"a":"b"}}}`)
-	f.tested("guard")
+	f.tested()
 	if got := a.ran(); !slices.Equal(got, []string{"guard a"}) {
 		t.Errorf("run were %q", got)
 	}
@@ -89,7 +89,7 @@ func TestTestsAreShown(t *testing.T) {
 		t.Errorf("it says so of generation %d", c.ObservedGeneration)
 	}
 	f.told.take()
-	f.tested("guard")
+	f.tested()
 	f.shows("guard", "TestsPassed", "False TestsFailed main_test.rego:3: test toy.test_x: failed")
 	f.shows("guard", "Active", "True CurrentRevision Revision 4641494c49 decides.")
 	if got := f.policy("guard").Status.Tests; got == nil || *got != (v1alpha1.PolicyTestResult{Passed: 1, Failed: 2}) {
@@ -105,10 +105,10 @@ func TestTestsAreShown(t *testing.T) {
 	}
 	f.word("guard", "FAILING again")
 	f.settles()
-	f.tested("guard")
+	f.tested()
 	f.told.take()
 	f.word("guard", "good")
-	f.tested("guard")
+	f.tested()
 	f.tells("Normal TestsPassed RegoPolicy/guard: 3 tests passed.", "Normal Activated RegoPolicy/guard")
 
 	// The next leader tries it again, and finds the same.
@@ -117,7 +117,7 @@ func TestTestsAreShown(t *testing.T) {
 	f.Tester = b
 	f.settles()
 	f.shows("guard", "TestsPassed", "True TestsPassed 3 tests passed.")
-	f.tested("guard")
+	f.tested()
 	f.tells()
 	if got := b.ran(); !slices.Equal(got, []string{"guard good"}) {
 		t.Errorf("run were %q", got)
@@ -136,7 +136,7 @@ func TestTestsThatCannotBeRun(t *testing.T) {
 	f.settles()
 	f.shows("guard", "TestsPassed", "Unknown TestsNotRun They could not be run, and are tried again: running the tests of RegoPolicy guard: no child could be started")
 	a.err = nil
-	f.tested("guard")
+	f.tested()
 	f.shows("guard", "TestsPassed", "True TestsPassed 3 tests passed.")
 	f.must(f.test(t.Context(), "nobody"))
 }

@@ -28,7 +28,7 @@ type sharingReader struct {
 
 // Read answers a policy's question.
 func (r sharingReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
-	a, err := reader{r.world, r.subject}.Read(ctx, q)
+	a, err := reader(r).Read(ctx, q)
 	if err == nil {
 		a.Value = engine.Shared(r.answer(q, r.subject))
 	}

@@ -226,7 +226,7 @@ func (f *follower) along(from places, path ast.Ref) places {
 // document gives what a reference to rules may stand for.
 func (f *follower) document(ref ast.Ref) places {
 	found := places{}
-	for _, first := range f.compiled.GetRulesDynamic(ref) {
+	for _, first := range f.compiled.GetRulesDynamicWithOpts(ref, ast.RulesOptions{}) {
 		f.reach(first)
 		name := first.Ref()
 		for r := first; r != nil; r = r.Else {

@@ -66,11 +66,11 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 	}
 	answer := engine.Answer{Live: q.Live, ResourceVersion: f.resourceVersion}
 	if q.Name != "" {
-		answer.Value, err = one(f.objects)
+		answer.Value = one(f.objects)
 	} else {
-		answer.Value, err = r.list(f.objects)
+		answer.Value = r.list(f.objects)
 	}
-	return answer, err
+	return answer, nil
 }
 
 func (r *reader) find(ctx context.Context, q engine.Query) (found, error) {
@@ -115,8 +115,7 @@ func (r *reader) parent(ctx context.Context) (engine.Answer, error) {
 	if err != nil {
 		return engine.Answer{}, err
 	}
-	v, err := one(f.objects)
-	return engine.Answer{Value: v, Live: true, ResourceVersion: f.resourceVersion}, err
+	return engine.Answer{Value: one(f.objects), Live: true, ResourceVersion: f.resourceVersion}, nil
 }
 
 // Is tells whether a query asks for the object under review by its name.
@@ -126,7 +125,7 @@ func (s Subject) Is(q engine.Query) bool {
 }
 
 // list puts objects in order of age, without the object under review.
-func (r *reader) list(objects []*unstructured.Unstructured) (engine.Value, error) {
+func (r *reader) list(objects []*unstructured.Unstructured) engine.Value {
 	others := slices.DeleteFunc(slices.Clone(objects), r.reviewed)
 	slices.SortFunc(others, func(a, b *unstructured.Unstructured) int {
 		if older := a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time); older != 0 {
@@ -138,7 +137,7 @@ func (r *reader) list(objects []*unstructured.Unstructured) (engine.Value, error
 	for i, o := range others {
 		shared[i] = o.Object
 	}
-	return engine.Shared(shared), nil
+	return engine.Shared(shared)
 }
 
 func (r *reader) reviewed(o *unstructured.Unstructured) bool {
@@ -151,9 +150,9 @@ func (r *reader) reviewed(o *unstructured.Unstructured) bool {
 	return o.GetNamespace() == r.subject.Namespace && o.GetName() == r.subject.Name
 }
 
-func one(objects []*unstructured.Unstructured) (engine.Value, error) {
+func one(objects []*unstructured.Unstructured) engine.Value {
 	if len(objects) == 0 {
-		return engine.Value{}, nil
+		return engine.Value{}
 	}
-	return engine.Shared(objects[0].Object), nil
+	return engine.Shared(objects[0].Object)
 }

@@ -71,7 +71,7 @@ var acts = map[string]func(){
 		}
 		fmt.Println(`{"finding": {"took": "awake"}}`)
 	},
-	"deaf":  func() { fmt.Println(`{"finding": {"took": "did not listen"}}`) },
+	"deaf": func() { fmt.Println(`{"finding": {"took": "did not listen"}}`) },
 }
 
 // process is a child with an act.

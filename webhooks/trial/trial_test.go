@@ -65,7 +65,7 @@ func TestTrial(t *testing.T) {
 			s.Parameters = &runtime.RawExtension{Raw: []byte(`{"two": "2"}`)}
 			s.ParametersSchema = &runtime.RawExtension{Raw: []byte(`{"type": "object", "properties": {"two": {"type": "integer"}}}`)}
 		}), want: `ParametersInvalid a: spec.parameters.two: Invalid value: "string": two in body must be of type integer: "string"`},
-		"no tests": {candidate: with(toy("a"), func(s *v1alpha1.RegoPolicySpec) { s.Tests = nil }), want: "TestsMissing a: there is no rule test_... in spec.tests"},
+		"no tests":             {candidate: with(toy("a"), func(s *v1alpha1.RegoPolicySpec) { s.Tests = nil }), want: "TestsMissing a: there is no rule test_... in spec.tests"},
 		"tests without a test": {candidate: tested(toy("a"), "todo_test_x if input.x"), want: "TestsMissing a: there is no rule test_... in spec.tests"},
 		"a test that fails": {candidate: tested(toy("a"), "test_x if true\n\ntest_y if {\n\tprint(\"seen\", 1)\n\tdata.toy.a._word == \"that\"\n}"),
 			want: "test a/a_test.rego:5: test toy.a_test.test_y: failed; it printed seen 1\n1 passed"},
@@ -106,9 +106,13 @@ func TestTrial(t *testing.T) {
 			want:      "breaks a: its tests would fail: a/a_test.rego:3: test toy.a_test.test_says: failed\n1 passed",
 		},
 		"a library that takes another one's place": {
-			world:     []*v1alpha1.RegoPolicy{library("quiet", quiet, 0), library("loud", loud, 5), importing("a", "loud.say")},
-			candidate: func() *v1alpha1.RegoPolicy { p := library("quiet", quiet, 0); p.Spec.Modules = append(p.Spec.Modules, v1alpha1.PolicyModule{Name: "more.rego", Source: "package sallyport.lib.quiet.more\n\nx := 1\n"}); return p }(),
-			want:      "1 passed",
+			world: []*v1alpha1.RegoPolicy{library("quiet", quiet, 0), library("loud", loud, 5), importing("a", "loud.say")},
+			candidate: func() *v1alpha1.RegoPolicy {
+				p := library("quiet", quiet, 0)
+				p.Spec.Modules = append(p.Spec.Modules, v1alpha1.PolicyModule{Name: "more.rego", Source: "package sallyport.lib.quiet.more\n\nx := 1\n"})
+				return p
+			}(),
+			want: "1 passed",
 		},
 		"a library that goes and is needed": {
 			world: []*v1alpha1.RegoPolicy{library("loud", loud, 0), importing("a", "loud.say")}, deleted: "loud",
