@@ -51,6 +51,7 @@ func TestWhatAPolicyReads(t *testing.T) {
 		"object.get of a variable":  {`object.get(input.request.a, input.request.k, 0) == 1`, "input.request.a* input.request.k*"},
 		"elements":                  {`some x in input.request.list; x.y == 1`, "input.request.list[].y"},
 		"every":                     {`every x in input.request.list { x.y == 1 }`, "input.request.list[].y"},
+		"every, compared":           {`every x in input.request.list { x == input.request.a }`, "input.request.a* input.request.list[]*"},
 		"an index":                  {`input.request.list[0].y == 1`, "input.request.list[].y"},
 		"a wildcard":                {`input.request.list[_].y == 1`, "input.request.list[].y"},
 		"a comprehension":           {`xs := [x.y | some x in input.request.list]; count(xs) > 1`, "input.request.list[].y*"},
