@@ -95,15 +95,19 @@ type answer struct {
 	took           time.Duration
 }
 
-// try runs kubectl.
+// try runs kubectl, again if a status was written between what it read and what it wrote, as a person would.
 func (p person) try(stdin string, args ...string) answer {
 	p.Helper()
 	if p.name != "" {
 		args = append([]string{"--as", p.name}, args...)
 	}
-	began := time.Now()
-	stdout, stderr, code := stack.plane.KubectlAs(p.Context(), stack.plane.Kubeconfig(), strings.NewReader(stdin), args...)
-	return answer{stdout, stderr, code, time.Since(began)}
+	for {
+		began := time.Now()
+		stdout, stderr, code := stack.plane.KubectlAs(p.Context(), stack.plane.Kubeconfig(), strings.NewReader(stdin), args...)
+		if code == 0 || !strings.Contains(stderr, "the object has been modified") {
+			return answer{stdout, stderr, code, time.Since(began)}
+		}
+	}
 }
 
 // may is kubectl with success.
