@@ -77,6 +77,9 @@ func limited(t *testing.T) {
 }
 
 func TestChildIsEndedAtItsLimits(t *testing.T) {
+	if notes {
+		t.Skip("the race detector notes more than a rehearsal may have; run without it, too")
+	}
 	limited(t)
 	for name, tc := range map[string]struct {
 		candidate *v1alpha1.RegoPolicy
@@ -126,6 +129,9 @@ func TestChildIsEndedByTheSystem(t *testing.T) {
 
 // Deep nesting ends in the parser, or with the stack, but never with anybody else's process.
 func TestChildTakesWhatNestsDeeply(t *testing.T) {
+	if notes {
+		t.Skip("the race detector notes more than a rehearsal may have; run without it, too")
+	}
 	for _, open := range []string{"[", "{", "(", "not ", "x[", "f(", "every a in ["} {
 		candidate := toy("a", "x := "+strings.Repeat(open, 250_000/len(open)))
 		f, err := process(t, Subcommand).try(t.Context(), t, &Trial{Candidate: candidate}, long)
