@@ -173,11 +173,12 @@ func (m *machine) ask(what string, change ...func(*v1alpha1.VirtualMachineOperat
 	return o
 }
 
-// submit creates an operation, and gives the verdict. A policy that had no time to decide has not given one.
+// submit creates an operation, and gives the verdict. A policy that had no time to decide has not given one, nor has a webhook
+// whose answer the API server had no time to wait for.
 func (m *machine) submit(o *v1alpha1.VirtualMachineOperation) (verdict error) {
 	_ = wait.PollUntilContextTimeout(m.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		verdict = m.cluster.Client.Create(m.Context(), o)
-		return verdict == nil || !strings.Contains(verdict.Error(), "could not decide"), nil
+		return verdict == nil || !apierrors.IsInternalError(verdict) && !strings.Contains(verdict.Error(), "could not decide"), nil
 	})
 	return verdict
 }

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"testing"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -101,8 +103,9 @@ func stopOverRunPolicy(t *testing.T, c *Cluster) {
 	m := c.machine(t, v1alpha1.PowerRunning)
 	m.Hold(runtime.TaskPowerOn)
 	vm := m.get()
+	before := client.MergeFrom(vm.DeepCopy()) // and not an update, which a status that is just being written would refuse
 	vm.Spec.RunPolicy = v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually
-	m.must(c.Client.Update(t.Context(), vm))
+	m.must(c.Client.Patch(t.Context(), vm, before))
 	m.GoOff()
 	m.until("the run policy is starting it", func() bool {
 		a := m.get().Status.ActiveOperation

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -61,8 +62,13 @@ var acts = map[string]func(){
 	},
 	"told": func() { // what it was started with
 		dir, _ := os.Getwd()
+		told := []string{strings.Join(os.Environ(), " "), dir}
 		fds, _ := os.ReadDir("/proc/self/fd")
-		fmt.Printf(`{"finding": {"missing": [%q, %q, "%d"]}}`+"\n", strings.Join(os.Environ(), " "), dir, len(fds))
+		for _, fd := range fds {
+			file, _ := os.Readlink("/proc/self/fd/" + fd.Name())
+			told = append(told, file)
+		}
+		_ = json.NewEncoder(os.Stdout).Encode(map[string]any{"finding": map[string]any{"missing": told}})
 	},
 	"sleep": func() { time.Sleep(time.Hour) },
 	"tired": func() { // over a policy of that name
