@@ -115,6 +115,9 @@ func (w *walk) kubectl(line string, more ...string) string {
 	return r.stdout
 }
 
+// yaml begins what could be taken for JSON, as kubectl before 1.37 does with all that begins with a brace.
+const yaml = "---\n"
+
 // create has kubectl create what a manifest says.
 func (w *walk) create(manifest string) {
 	w.Helper()

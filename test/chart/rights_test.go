@@ -60,11 +60,11 @@ func (w *walk) lifecycle(local *localSite) {
 	w.rolledOut()
 
 	w.kubectl("create namespace " + team)
-	w.create(`{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachine, metadata: {name: sim-1, namespace: ` + team + `},
+	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachine, metadata: {name: sim-1, namespace: ` + team + `},
 		spec: {runPolicy: Manual, runtime: {pod: {}}}}`)
 	w.kubectl("wait svm/sim-1 --for=condition=Ready --timeout=1m --namespace " + team)
 	w.kubectl("sallyport start sim-1 --wait --namespace " + team)
-	w.create(`{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: short, namespace: ` + team + `},
+	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: short, namespace: ` + team + `},
 		spec: {type: Stop, virtualMachineName: sim-1, ttlSecondsAfterFinished: 1}}`)
 	w.kubectl("wait svmop/short --for=delete --timeout=1m --namespace " + team)
 	w.kubectl("delete svm sim-1 --timeout=1m --namespace " + team)

@@ -243,7 +243,7 @@ spec:
 `
 
 func (w *walk) addsPolicy() {
-	const frozen = `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachine, metadata: {name: frozen-1, namespace: ` + team + `},
+	const frozen = yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachine, metadata: {name: frozen-1, namespace: ` + team + `},
 		spec: {runPolicy: Manual, runtime: {vsphere: {serverRef: {name: walk}, inventoryPath: /DC0/vm/frozen-1}}}}`
 	w.throughout("a policy of their own", w.usual, func() {
 		w.create(ownPolicy)
@@ -342,7 +342,7 @@ func (w *walk) deletes() {
 func (w *walk) reinstalls() {
 	w.install()
 	w.until("requests are judged", func() (string, bool) {
-		r := w.try(`{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: try, namespace: default},
+		r := w.try(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: try, namespace: default},
 			spec: {type: Start, virtualMachineName: nothing}}`, "create", "--dry-run=server", "-f", "-")
 		return r.stdout + r.stderr, strings.Contains(r.stderr, "denied the request")
 	})
