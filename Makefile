@@ -9,7 +9,7 @@ tool := $(GO) tool -modfile=hack/tools/go.mod
 api_generated := api/v1alpha1
 crd_generated := charts/sallyport/files/crds
 policies_generated := charts/sallyport/files/policies
-reference_generated := docs/api.md
+reference_generated := docs
 
 # Generates everything below the folder $(1), which has the layout of this one.
 define generate_into
@@ -27,7 +27,7 @@ help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: generate
-generate: ## Write the generated code, the custom resource definitions and policies of the chart, and the API reference
+generate: ## Write the generated code, the custom resource definitions and policies of the chart, and the references in docs
 	rm -f $(crd_generated)/*.yaml
 	$(call generate_into,.)
 
@@ -64,6 +64,16 @@ test-unit: ## Run the Go tests, with the race detector if there is a C compiler
 	fi; \
 	set -x; $(GO) test $$race -count=1 -timeout 20m ./... && \
 	if [ -n "$$race" ]; then $(GO) test -count=1 -timeout 15m $(in_full); fi
+
+# Go fuzzes one target at a time. Inputs that reach something new are made smaller in ten runs, and not for a minute each as Go would have it.
+FUZZTIME ?= 1m
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target, each for a minute (FUZZTIME=10m for longer)
+	@grep -roH --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sed 's|/[^/]*:func | |' | sort | while read -r package target; do \
+		echo "$$package $$target" && \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$package" </dev/null || exit 1; \
+	done
 
 .PHONY: test
 test: lint verify-generated test-rego control-plane test-unit ## Run everything that CI runs

@@ -132,7 +132,12 @@ policies:
     mode: Audit
     namespaceModes: [{mode: Enforce, namespaceSelector: {matchLabels: {stage: test}}}, {mode: Warn, namespaceSelector: {}}]
     override: Nobody
-    match: {namespaceSelector: {matchLabels: {a: b}}, excludeNamespaces: [quiet], excludeUsers: [u], excludeGroups: [g]}
+    match:
+      resources: [{apiGroups: [""], apiVersions: ["*"], resources: [pods], operations: [DELETE]}]
+      namespaceSelector: {matchLabels: {a: b}}
+      excludeNamespaces: [quiet]
+      excludeUsers: [u]
+      excludeGroups: [g]
     parameters: {runPolicies: none, phases: {Running: {deep: [a]}}}
   operations-supersede:
     onError: Allow
@@ -163,6 +168,9 @@ policies:
 		)},
 		{"who may override it", "operations-applicability", "override", "Nobody"},
 		{"onError beside it", "operations-applicability", "onError", "Deny"},
+		{"resources", "operations-applicability", "match/resources", list(map[string]any{
+			"apiGroups": list(""), "apiVersions": list("*"), "resources": list("pods"), "operations": list("DELETE"),
+		})},
 		{"labels of namespaces", "operations-applicability", "match/namespaceSelector/matchLabels/a", "b"},
 		{"excluded namespaces", "operations-applicability", "match/excludeNamespaces", list("quiet")},
 		{"excluded users", "operations-applicability", "match/excludeUsers", list("u")},
@@ -234,15 +242,14 @@ policies: {operations-supersede: {match: {excludeUsers: [other, robot]}}}
 		if policy.Spec.Library {
 			continue
 		}
-		want := v1alpha1.PolicyMatch{
-			Resources: match.Resources, ExcludeNamespaces: []string{"quiet"}, ExcludeUsers: []string{"robot"}, ExcludeGroups: []string{"admins", "admins-too"},
-		}
+		want := *match.DeepCopy()
+		want.ExcludeNamespaces, want.ExcludeUsers, want.ExcludeGroups = []string{"quiet"}, []string{"robot"}, []string{"admins", "admins-too"}
 		switch name {
 		case "operations-supersede":
 			want.ExcludeUsers = []string{"other", "robot"}
 		case "defaults", // refuses nothing, and without it an operation would not be carried out
 			"policies-self": // or who is excluded could rewrite every policy
-			want = v1alpha1.PolicyMatch{Resources: match.Resources}
+			want.ExcludeNamespaces, want.ExcludeUsers, want.ExcludeGroups = nil, nil, nil
 		}
 		if diff := cmp.Diff(want, *match); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

@@ -30,7 +30,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"policies: {defaults: {mod: Warn}}":               "at '/policies/defaults': additional properties 'mod' not allowed",
 		"policies: {defaults: {mode: warn}}":              "/policies/defaults/mode",
 		"policies: {a: {match: {user: [a]}}}":             "at '/policies/a/match': additional properties 'user' not allowed",
-		"policies: {a: {match: {resources: []}}}":         "'resources' not allowed",
+		"policies: {a: {match: {resources: []}}}":         "at '/policies/a/match/resources': minItems",
 		"policies: {a: {timeoutMilliseconds: 1}}":         "/policies/a/timeoutMilliseconds",
 		"policies: {a: {parameters: [1]}}":                "/policies/a/parameters",
 		"policies: {a: {override: users}}":                "/policies/a/override",
@@ -80,13 +80,17 @@ func TestContradictionsAreRefused(t *testing.T) {
 		"serviceAccount: {create: false}":                              "serviceAccount.name is needed",
 		"health: {port: 8080}":                                         "metrics.port and health.port are both 8080",
 		"webhook: {timeoutSeconds: 2}":                                 "timeoutMilliseconds is 2000, and webhook.timeoutSeconds 2",
-		"policies: {operations-superseed: {mode: Warn}}":               "policies.operations-superseed: there is no such policy in this release, which ships defaults, lib-operations, operations-applicability, operations-supersede",
+		"policies: {operations-superseed: {mode: Warn}}":               "policies.operations-superseed: there is no such policy in this release, which ships defaults, deletion-cascade, ",
 		"policies: {lib-operations: {mode: Warn}}":                     "policies.lib-operations.mode: lib-operations is a library",
 		"policies: {lib-operations: {enabled: false}}":                 "policies.lib-operations.enabled: lib-operations is a library",
 		"policies: {defaults: {enabled: false}}":                       "policies.defaults: it can neither be left out",
 		"policies: {lib-operations: {override: Nobody}}":               "policies.lib-operations.override: lib-operations is a library",
 		"policies: {defaults: {override: Users}}":                      "policies.defaults.override: nobody can pass it by",
 		"policies: {defaults: {match: {excludeUsers: [a]}}}":           "policies.defaults: it can neither be left out nor be limited",
+		"policies: {defaults: {mode: Warn}}":                           "policies.defaults.mode: it can only be Enforce, not Warn: whenever it could not judge an operation, that would pass",
+		"policies: {defaults: {mode: Audit}}":                          "policies.defaults.mode: it can only be Enforce, not Audit",
+		"policies: {defaults: {onError: Allow}}":                       "policies.defaults.onError: it can only be Deny: whenever it could not judge an operation",
+		"policies: {defaults: {namespaceModes: [{mode: Enforce, namespaceSelector: {}}, {mode: Audit, namespaceSelector: {matchLabels: {a: b}}}]}}": "policies.defaults.namespaceModes[1].mode: it can only be Enforce, not Audit",
 	} {
 		_, err := template(t, release, chart(t), text)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -98,6 +102,8 @@ func TestContradictionsAreRefused(t *testing.T) {
 		"{replicas: 1, podDisruptionBudget: {minAvailable: null, maxUnavailable: 1}}",
 		"{replicas: 2, podDisruptionBudget: {minAvailable: 50%}}",
 		"{shutdownDelaySeconds: 0, terminationGracePeriodSeconds: 45}",
+		"policies: {defaults: {mode: Enforce, onError: Deny, override: Nobody, namespaceModes: [{mode: Enforce, namespaceSelector: {}}]}}",
+		"policies: {defaults: {mode: null, onError: null, override: null, namespaceModes: null, timeoutMilliseconds: 1000}}",
 	} {
 		if _, err := template(t, release, chart(t), text); err != nil {
 			t.Errorf("%s: %v", text, err)

@@ -34,13 +34,14 @@ leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 3s}
 runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m}
 decisionRecords: {to: /var/log/records, deniedOnly: true}
 rehearsals: {memory: 512Mi}
-audits: {interval: 15m}
+audits: {interval: 15m, reports: true}
 extraArgs: [--webhook-host=0.0.0.0]
 extraEnv: [{name: A, value: b}]
 extraVolumes: [{name: records, emptyDir: {}}]
 extraVolumeMounts: [{name: records, mountPath: /var/log}]
 extraContainers: [{name: tail, image: example.com/tail, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}]
 exclusions: {namespaces: [quiet], users: [robot], groups: [fleet-admins]}
+floor: {enabled: true}
 policies:
   operations-supersede: {mode: Warn, onError: Allow, timeoutMilliseconds: 1000, match: {namespaceSelector: {matchLabels: {a: b}}, excludeUsers: [x]}}
 webhook: {failurePolicy: Ignore, timeoutSeconds: 4, annotations: {a: b}, port: 10443, service: {port: 8443, annotations: {a: b}}}
@@ -90,7 +91,8 @@ func TestEveryObjectIsOfItsType(t *testing.T) {
 		"by default": {"", "ClusterRole ClusterRoleBinding ConfigMap CustomResourceDefinition Deployment MutatingWebhookConfiguration " +
 			"PodDisruptionBudget Role RoleBinding Service ServiceAccount ValidatingWebhookConfiguration"},
 		"everything": {everything, "ClusterRole ClusterRoleBinding ConfigMap CustomResourceDefinition Deployment MutatingWebhookConfiguration " +
-			"NetworkPolicy PodDisruptionBudget Role RoleBinding Service ServiceAccount ServiceMonitor ValidatingWebhookConfiguration"},
+			"NetworkPolicy PodDisruptionBudget Role RoleBinding Service ServiceAccount ServiceMonitor " +
+			"ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration"},
 		"nothing": {nothing, "ConfigMap Deployment MutatingWebhookConfiguration Service ValidatingWebhookConfiguration"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -215,12 +217,12 @@ func TestWebhooksAreTheDocumented(t *testing.T) {
 		}
 	}
 
-	all = renderAs(t, "gate", "{serviceAccount: {name: keeper}, webhook: {failurePolicy: Ignore, timeoutSeconds: 3, service: {port: 8443}}}")
+	all = renderAs(t, "gate", "{serviceAccount: {name: keeper}, webhook: {failurePolicy: Ignore, timeoutSeconds: 4, service: {port: 8443}}}")
 	other := rendered[admissionregistrationv1.ValidatingWebhookConfiguration](t, all, "ValidatingWebhookConfiguration", "sallyport")
 	for _, webhook := range other.Webhooks {
 		service := webhook.ClientConfig.Service
 		if service.Name != "gate-sallyport-webhook" || service.Namespace != namespace || *service.Port != 8443 || *service.Path != "/validate" ||
-			*webhook.FailurePolicy != admissionregistrationv1.Ignore || *webhook.TimeoutSeconds != 3 {
+			*webhook.FailurePolicy != admissionregistrationv1.Ignore || *webhook.TimeoutSeconds != 4 {
 			t.Errorf("%s of another release: %+v, %+v", webhook.Name, webhook, service)
 		}
 	}
@@ -268,22 +270,30 @@ func TestRightsAreNarrow(t *testing.T) {
 
 // What policies read of others' kinds is granted as long as one of them is shipped, and not longer.
 func TestRightsFollowWhatPoliciesRead(t *testing.T) {
-	reads := func(values string) bool {
-		return slices.ContainsFunc(rules(t, render(t, values), "ClusterRole", "sallyport"), func(rule rbacv1.PolicyRule) bool {
-			return slices.Contains(rule.Resources, "namespaces")
-		})
+	verbs := func(resource, values string) (granted []string) {
+		for _, rule := range rules(t, render(t, values), "ClusterRole", "sallyport") {
+			if slices.Contains(rule.Resources, resource) {
+				granted = append(granted, rule.Verbs...)
+			}
+		}
+		return granted
 	}
-	if !reads("") {
-		t.Error("servers-tenancy reads Namespaces, and that is not granted")
-	}
-	if reads("policies: {servers-tenancy: {enabled: false}}") {
-		t.Error("nobody reads Namespaces, and that is granted")
-	}
-	for _, selects := range []string{
-		"match: {namespaceSelector: {matchLabels: {a: b}}}", "namespaceModes: [{mode: Warn, namespaceSelector: {matchLabels: {a: b}}}]",
+	watched, listed := []string{"get", "list", "watch"}, []string{"get", "list"}
+	const tenancy, protected = "servers-tenancy: {enabled: false}", "deletion-protected: {enabled: false}"
+	for _, test := range []struct {
+		resource, values string
+		want             []string
+	}{
+		{"namespaces", "", watched}, // for servers-tenancy, also if another one only reads them live
+		{"namespaces", "policies: {" + tenancy + "}", listed},
+		{"namespaces", "policies: {" + tenancy + ", " + protected + "}", nil},
+		{"namespaces", "policies: {" + tenancy + ", " + protected + ", operations-supersede: {match: {namespaceSelector: {matchLabels: {a: b}}}}}", watched},
+		{"namespaces", "policies: {" + tenancy + ", operations-supersede: {namespaceModes: [{mode: Warn, namespaceSelector: {matchLabels: {a: b}}}]}}", watched},
+		{"persistentvolumeclaims", "", listed},
+		{"persistentvolumeclaims", "policies: {deletion-cascade: {enabled: false}}", nil},
 	} {
-		if !reads("policies: {servers-tenancy: {enabled: false}, operations-supersede: {" + selects + "}}") {
-			t.Errorf("%s needs the labels of Namespaces, and that is not granted", selects)
+		if got := verbs(test.resource, test.values); !slices.Equal(got, test.want) {
+			t.Errorf("with %q of %s is granted %q, want %q", test.values, test.resource, got, test.want)
 		}
 	}
 }

@@ -82,8 +82,8 @@ func TestCommands(t *testing.T) {
 
 // others are the resources of Kubernetes that pages have kubectl do something with.
 var others = []string{
-	"crd", "deployments", "events", "events.events.k8s.io", "leases", "mutatingwebhookconfiguration", "namespaces", "pod", "secret",
-	"validatingwebhookconfiguration",
+	"clusterreports.openreports.io", "crd", "deployments", "events", "events.events.k8s.io", "leases", "mutatingwebhookconfiguration", "namespaces", "pod", "reports.openreports.io",
+	"secret", "validatingwebhookconfiguration",
 }
 
 // verbs are the commands of kubectl that are followed by a resource.

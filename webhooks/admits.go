@@ -28,7 +28,7 @@ func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (Ru
 	if err != nil {
 		return Ruling{}, fmt.Errorf("putting VirtualMachine %s as a request: %w", machine.Name, err)
 	}
-	j := g.judge(ctx, arbitrating, review, liveReader{g.reader(review)}, speaksOfServers, (*engine.Policy).Decide)
+	j := g.judge(ctx, arbitrating, review, liveReader{g.reader(review)}, speaksOfServers, question{ask: (*engine.Policy).Decide})
 	if j == nil {
 		return Ruling{}, errNoSet
 	}

@@ -45,7 +45,7 @@ func (g *Gate) Arbitrate(
 	if err := reader.answer(machine, unfinished); err != nil {
 		return Ruling{}, fmt.Errorf("putting the machine of operation %s as facts: %w", operation.Name, err)
 	}
-	j := g.judge(ctx, arbitrating, review, reader, speaksOnValidation, (*engine.Policy).Decide)
+	j := g.judge(ctx, arbitrating, review, reader, speaksOnValidation, question{ask: (*engine.Policy).Decide})
 	if j == nil {
 		return Ruling{}, errNoSet
 	}

@@ -83,7 +83,7 @@ func (g *Gate) validate(
 	ctx context.Context, review *Review, only string, speaks func(*catalog.Policy) bool,
 ) *admissionv1.AdmissionResponse {
 	reader := g.reader(review)
-	j := g.judge(ctx, validating, review, reader, speaks, (*engine.Policy).Decide)
+	j := g.judge(ctx, validating, review, reader, speaks, whetherAdmitted)
 	if j == nil {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (g *Gate) Mutate(ctx context.Context, review *Review) *admissionv1.Admissio
 func (g *Gate) mutate(
 	ctx context.Context, review *Review, only string, speaks func(*catalog.Policy) bool,
 ) *admissionv1.AdmissionResponse {
-	j := g.judge(ctx, mutating, review, g.reader(review), speaks, (*engine.Policy).Patch)
+	j := g.judge(ctx, mutating, review, g.reader(review), speaks, whatToChange)
 	if j == nil {
 		return nil
 	}
@@ -127,13 +127,23 @@ func (g *Gate) reader(review *Review) engine.Reader {
 func speaksOnValidation(p *catalog.Policy) bool { return p.Validates() }
 func speaksOnMutation(p *catalog.Policy) bool   { return p.Mutates() }
 
-type question func(*engine.Policy, context.Context, engine.Input, engine.Reader) (*engine.Decision, error)
+// question is what policies are asked.
+type question struct {
+	ask func(*engine.Policy, context.Context, engine.Input, engine.Reader) (*engine.Decision, error)
+	// recall, if there is one, gives the answer at once if it is known.
+	recall func(*engine.Policy, context.Context, *engine.Input, engine.Reader) *engine.Decision
+}
+
+var (
+	whetherAdmitted = question{ask: (*engine.Policy).Decide, recall: (*engine.Policy).Recall}
+	whatToChange    = question{ask: (*engine.Policy).Patch}
+)
 
 // judge puts the question to the policies, each for itself: a slow or broken one costs the others nothing. All are of the one
 // set that there is when it begins; nil if there is none.
 func (g *Gate) judge(
 	ctx context.Context, endpoint string, review *Review, reader engine.Reader,
-	speaks func(*catalog.Policy) bool, ask question,
+	speaks func(*catalog.Policy) bool, q question,
 ) *judgement {
 	set := g.set.Load()
 	if set == nil {
@@ -154,31 +164,46 @@ func (g *Gate) judge(
 		}
 	}
 	j.verdicts = make([]verdict, len(selected))
-	var all sync.WaitGroup
+	var open []func()
 	for i, s := range selected {
-		one := func() {
-			start := time.Now()
-			v := verdict{policy: s.Policy, mode: s.Mode}
-			var err error
-			if s.Err != nil {
-				err = notAsked(s.Err)
-			} else {
-				v.decision, err = ask(s.Policy.Policy, ctx, in, reader)
-			}
-			if err != nil {
-				v.fail(err)
-			}
-			v.took = time.Since(start)
-			j.verdicts[i] = v
+		if rest := j.verdicts[i].begin(ctx, s, q, in, reader); rest != nil {
+			open = append(open, rest)
 		}
-		if i < len(selected)-1 {
-			all.Go(one)
+	}
+	var all sync.WaitGroup
+	for i, rest := range open {
+		if i < len(open)-1 {
+			all.Go(rest)
 		} else { // this goroutine would only wait
-			one()
+			rest()
 		}
 	}
 	all.Wait()
 	return j
+}
+
+// begin fills in the verdict of a policy that knows it at once, and gives the rest of the work for one that does not.
+func (v *verdict) begin(ctx context.Context, s catalog.Selected, q question, in engine.Input, reader engine.Reader) (rest func()) {
+	start := time.Now()
+	*v = verdict{policy: s.Policy, mode: s.Mode}
+	if s.Err == nil && q.recall != nil {
+		if v.decision = q.recall(s.Policy.Policy, ctx, &in, reader); v.decision != nil {
+			v.took = time.Since(start)
+			return nil
+		}
+	}
+	return func() {
+		var err error
+		if s.Err != nil {
+			err = notAsked(s.Err)
+		} else {
+			v.decision, err = q.ask(s.Policy.Policy, ctx, in, reader)
+		}
+		if err != nil {
+			v.fail(err)
+		}
+		v.took = time.Since(start)
+	}
 }
 
 // notAsked is the error of a policy that could not be asked: it is broken and says so, or its match could not be read.

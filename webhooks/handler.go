@@ -1,11 +1,11 @@
 package webhooks
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -18,6 +18,9 @@ import (
 // maxBody bounds a review. An object of etcd's largest size (1.5 MiB), twice, with room for its JSON; controller-runtime's
 // own webhooks use the same number.
 const maxBody = 7 << 20
+
+// usualBody is how much room is made for one before it is there, at most.
+const usualBody = 64 << 10
 
 // The paths that the webhook configurations name. Those that end in a slash are followed by the name of a policy, which alone is
 // asked there.
@@ -61,12 +64,13 @@ type handler struct {
 // ServeHTTP answers one review.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.contain(w)
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
+	var text bytes.Buffer
+	text.Grow(int(min(max(r.ContentLength, 0), usualBody)) + bytes.MinRead)
+	if _, err := text.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
 		h.reject(w, http.StatusBadRequest, unreadable(err), fmt.Errorf("reading the body: %w", err))
 		return
 	}
-	review, err := Decode(body)
+	review, err := Decode(text.Bytes())
 	if err != nil {
 		h.reject(w, http.StatusBadRequest, "not_a_review", err)
 		return

@@ -52,7 +52,7 @@ func TestHandlerRejectsWhatIsNoReview(t *testing.T) {
 		"duplicate key":        {strings.Replace(goodReview, `"red": true`, `"red": true, "red": false`, 1), "not_a_review", "duplicate"},
 		"duplicate in request": {strings.Replace(goodReview, `"operation": "CREATE"`, `"operation": "CREATE", "operation": "DELETE"`, 1), "not_a_review", "duplicate"},
 		"another spelling":     {strings.Replace(goodReview, `"request"`, `"Request"`, 1), "not_a_review", "has no request"},
-		"two documents":        {goodReview + goodReview, "not_a_review", "after top-level value"},
+		"two documents":        {goodReview + goodReview, "not_a_review", "after the end of the JSON document"},
 		"request of wrong type": {`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": "x"}`,
 			"not_a_review", "not an AdmissionReview"},
 		"too large": {`{"x": "` + strings.Repeat("x", maxBody) + `"}`, "too_large", "too large"},

@@ -45,7 +45,7 @@ var errNotKnown = errors.New("it could not be found out")
 type appeal struct {
 	// ignored is why it lets the request pass nothing.
 	ignored error
-	// on is what it is written on, for events.
+	// on is what it is, or would be, written on, for events.
 	on corev1.ObjectReference
 }
 
@@ -80,8 +80,8 @@ func (j *judgement) hear(
 	defer cancel()
 	reader = j.noting(reader)
 	c, err := find(ctx, reader)
+	j.appeal.on = c.on
 	if err == nil && c.text != "" {
-		j.appeal.on = c.on
 		err = j.grant(ctx, reader, &c)
 	}
 	if err != nil {

@@ -7,8 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 const (
@@ -24,7 +22,7 @@ type EventRecorder interface {
 	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
 }
 
-// TellBy has overrides told to people, in events on the object and on the policy. It is for before the first request.
+// TellBy has denials told to people in events on the object, and overrides also on the policy. It is for before the first request.
 func (r *Recorder) TellBy(events EventRecorder) { r.events = events }
 
 // tellOverrides tells of the policies that an admitted request passed by override. What reconcilers ask again is counted once, when
@@ -42,9 +40,7 @@ func (r *Recorder) tellOverrides(j *judgement) {
 			continue
 		}
 		object := j.appeal.on.DeepCopy()
-		policy := &corev1.ObjectReference{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: "RegoPolicy", Name: v.policy.Name(), UID: v.policy.UID(),
-		}
+		policy := policyReference(v)
 		note := j.noteOf(v)
 		r.events.Eventf(object, policy, corev1.EventTypeWarning, reasonOverridden, "Override", "%s", note)
 		r.events.Eventf(policy, object, corev1.EventTypeWarning, reasonOverridden, "Override", "%s", note)
@@ -59,19 +55,11 @@ func (j *judgement) noteOf(v *verdict) string {
 			passed = append(passed, o.title())
 		}
 	}
-	request, on := j.review.Request, &j.appeal.on
-	what := string(request.Operation) + " of "
-	if request.SubResource != "" {
-		what += request.SubResource + " of "
-	}
+	on := &j.appeal.on
 	name := on.Name
 	if on.Namespace != "" {
 		name = on.Namespace + "/" + name
 	}
-	note := fmt.Sprintf("%s passed %s by override until %s, with %s%s %s: %s",
-		v.override.By, strings.Join(passed, ", "), v.override.Until, what, on.Kind, name, v.override.Reason)
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote], "")
-	}
-	return note
+	return shortened(fmt.Sprintf("%s passed %s by override until %s, with %s of %s %s: %s",
+		v.override.By, strings.Join(passed, ", "), v.override.Until, j.what(), on.Kind, name, v.override.Reason))
 }

@@ -115,8 +115,12 @@ func (r *Recorder) Close(patience time.Duration) {
 
 func (r *Recorder) record(j *judgement, response *admissionv1.AdmissionResponse) {
 	r.metrics.count(j)
-	if response.Allowed && !j.review.dryRun() {
+	switch {
+	case j.review.dryRun():
+	case response.Allowed:
 		r.tellOverrides(j)
+	default:
+		r.tellDenials(j)
 	}
 	if r.out == nil || r.denied && response.Allowed {
 		return

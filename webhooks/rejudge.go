@@ -46,12 +46,14 @@ func Rejudge(
 	}
 	g := &Gate{now: func() time.Time { return at }}
 	g.set.Store(set)
-	ask := func(speaks func(*catalog.Policy) bool, ask question) *judgement {
+	type asking = func(*engine.Policy, context.Context, engine.Input, engine.Reader) (*engine.Decision, error)
+	ask := func(speaks func(*catalog.Policy) bool, ask asking) *judgement {
 		toAsk := func(p *catalog.Policy) bool { return speaks(p) && (record.Only == "" || record.Only == p.Name()) }
-		return g.judge(ctx, record.Endpoint, review, of(""), toAsk,
-			func(p *engine.Policy, ctx context.Context, in engine.Input, _ engine.Reader) (*engine.Decision, error) {
+		return g.judge(ctx, record.Endpoint, review, of(""), toAsk, question{
+			ask: func(p *engine.Policy, ctx context.Context, in engine.Input, _ engine.Reader) (*engine.Decision, error) {
 				return ask(p, ctx, in, of(p.Name()))
-			})
+			},
+		})
 	}
 	var j *judgement
 	switch {

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,23 +27,28 @@ type Review struct {
 // two requests: duplicate keys, other spellings of a key and trailing data are errors. The body must not change any more: what
 // policies see of it is read when they look.
 func Decode(body []byte) (*Review, error) {
-	var review admissionv1.AdmissionReview
-	if err := json.Unmarshal(body, &review); err != nil {
-		if _, malformed := errors.AsType[*jsontext.SyntacticError](err); malformed {
-			return nil, fmt.Errorf("the body is not a JSON document: %w", err)
-		}
-		return nil, fmt.Errorf("the body is not an AdmissionReview: %w", err)
+	text, err := engine.ParseText(body)
+	if err != nil {
+		return nil, fmt.Errorf("the body is not a JSON document: %w", err)
 	}
+	if !text.IsObject() {
+		return nil, errors.New("the body is not an AdmissionReview: it is no object")
+	}
+	review := members{of: text, err: &err}
+	kind, version := review.text("kind"), review.text("apiVersion")
+	members := review.object("request")
+	request := members.request()
 	switch {
-	case review.Kind != "AdmissionReview" || review.APIVersion != admissionv1.SchemeGroupVersion.String():
-		return nil, fmt.Errorf("the body is %q of %q, not AdmissionReview of %s",
-			review.Kind, review.APIVersion, admissionv1.SchemeGroupVersion)
-	case review.Request == nil:
+	case err != nil:
+		return nil, fmt.Errorf("the body is not an AdmissionReview: %w", err)
+	case kind != "AdmissionReview" || version != admissionv1.SchemeGroupVersion.String():
+		return nil, fmt.Errorf("the body is %q of %q, not AdmissionReview of %s", kind, version, admissionv1.SchemeGroupVersion)
+	case members.of.IsNull():
 		return nil, errors.New("the AdmissionReview has no request")
-	case review.Request.UID == "":
+	case request.UID == "":
 		return nil, errors.New("the AdmissionReview has no request.uid")
 	}
-	return &Review{Request: review.Request, Document: engine.Text(body).Get("request")}, nil
+	return &Review{Request: request, Document: members.of}, nil
 }
 
 // Subject identifies the object under review.

@@ -200,6 +200,15 @@ const (
 	// Sallyport's own kinds, for which the chart registers the webhooks. Set by the
 	// policy reconciler.
 	ConditionRegistered ConditionType = "Registered"
+	// ConditionAudited of a RegoPolicy is true when every object that it is asked
+	// about was held against it; otherwise the message says which were not.
+	// Absent unless spec.backgroundAudit is Enabled. Set by the policy reconciler.
+	ConditionAudited ConditionType = "Audited"
+	// ConditionReported of a RegoPolicy is true when what an audit found is in
+	// reports of openreports.io. Absent unless spec.backgroundAudit is Enabled and
+	// reports are wanted (chart value audits.reports). Set by the policy
+	// reconciler.
+	ConditionReported ConditionType = "Reported"
 	// ConditionEdited of a RegoPolicy is true when fields of it differ from what
 	// this release ships because somebody changed, added or removed them; the
 	// message lists them. Absent on policies that are not shipped. Set by the
@@ -274,9 +283,32 @@ const (
 	// ReasonNotRegistrable (Registered false): spec.match has what webhooks cannot
 	// be registered for. The message says what.
 	ReasonNotRegistrable ConditionReason = "NotRegistrable"
+	// ReasonResourceNotServed (Registered false): spec.match names a resource or a
+	// subresource that the cluster does not have. All else is asked about, and so
+	// is that when it is there. The message says what.
+	ReasonResourceNotServed ConditionReason = "ResourceNotServed"
 	// ReasonRegistrationFailed (Registered false): the webhook configuration could
 	// not be written. The message says why.
 	ReasonRegistrationFailed ConditionReason = "RegistrationFailed"
+
+	// ReasonAudited (Audited true): every object was looked at.
+	ReasonAudited ConditionReason = "Audited"
+	// ReasonAuditIncomplete (Audited false, Reported false): not every object was
+	// looked at, or could be judged. The message says why, such as a kind that
+	// Sallyport may not list.
+	ReasonAuditIncomplete ConditionReason = "AuditIncomplete"
+	// ReasonReported (Reported true): the reports say what the last audit found.
+	// The message counts them, and what is left out of them.
+	ReasonReported ConditionReason = "Reported"
+	// ReasonReportsNotServed (Reported false): the cluster does not have the kinds
+	// of reports.
+	ReasonReportsNotServed ConditionReason = "ReportsNotServed"
+	// ReasonReportNameTaken (Reported false): objects of somebody else's have the
+	// names of reports and are left alone. The message names them.
+	ReasonReportNameTaken ConditionReason = "ReportNameTaken"
+	// ReasonReportsFailed (Reported false): reports could not be written. The
+	// message says why.
+	ReasonReportsFailed ConditionReason = "ReportsFailed"
 
 	// ReasonShipped (Shipped true): what the release ships has been applied. The
 	// message names the release.

@@ -44,21 +44,6 @@ const (
 	AuditEnabled BackgroundAudit = "Enabled"
 )
 
-// MatchOperation is what a request does to an object.
-//
-// +kubebuilder:validation:Enum=CREATE;UPDATE;DELETE
-type MatchOperation string
-
-const (
-	// MatchCreate is the creation of an object or of a subresource such as
-	// pods/eviction.
-	MatchCreate MatchOperation = "CREATE"
-	// MatchUpdate is a change, by PUT or by PATCH.
-	MatchUpdate MatchOperation = "UPDATE"
-	// MatchDelete is a deletion.
-	MatchDelete MatchOperation = "DELETE"
-)
-
 // RegoPolicySpec is a policy: its Rego, what it is asked about and how it is
 // enforced.
 //
@@ -193,80 +178,18 @@ type NamespaceMode struct {
 	Mode PolicyMode `json:"mode"`
 }
 
-// PolicyMatch says which requests a policy is asked about.
-type PolicyMatch struct {
-	// The resources and operations. A request that meets one entry is enough.
-	// +required
-	// +listType=atomic
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=32
-	Resources []PolicyResources `json:"resources"`
+// ReadFreshness is where the answers to facts come from.
+//
+// +kubebuilder:validation:Enum=Cached;Live
+type ReadFreshness string
 
-	// The labels of the namespaces whose requests are judged. Absent or empty,
-	// the default, means every namespace. Cluster-scoped objects are judged
-	// whatever this says.
-	// +optional
-	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-
-	// Namespaces whose requests are not judged, by exact name.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MaxLength=63
-	ExcludeNamespaces []string `json:"excludeNamespaces,omitempty"`
-
-	// Users whose requests are not judged, by exact name, such as
-	// system:serviceaccount:ci:runner.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MaxLength=1024
-	ExcludeUsers []string `json:"excludeUsers,omitempty"`
-
-	// Groups whose members' requests are not judged, by exact name.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MaxLength=1024
-	ExcludeGroups []string `json:"excludeGroups,omitempty"`
-}
-
-// PolicyResources is a set of resources and what is done to them.
-type PolicyResources struct {
-	// API groups; "" is the core group and "*" means all.
-	// +required
-	// +listType=set
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MaxLength=253
-	APIGroups []string `json:"apiGroups"`
-
-	// API versions; "*" means all.
-	// +required
-	// +listType=set
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=63
-	APIVersions []string `json:"apiVersions"`
-
-	// Resources in the plural, such as pods, or with a subresource, such as
-	// deployments/scale.
-	// +required
-	// +listType=set
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=253
-	Resources []string `json:"resources"`
-
-	// What is done to them: CREATE, UPDATE, DELETE.
-	// +required
-	// +listType=set
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=3
-	Operations []MatchOperation `json:"operations"`
-}
+const (
+	// ReadCached watches the kind and answers from memory, unless a fact asks for
+	// a live answer.
+	ReadCached ReadFreshness = "Cached"
+	// ReadLive asks the API server each time.
+	ReadLive ReadFreshness = "Live"
+)
 
 // PolicyRead is a kind that the facts of a policy may ask for.
 type PolicyRead struct {
@@ -291,6 +214,14 @@ type PolicyRead struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
 	Indexes []string `json:"indexes,omitempty"`
+
+	// Cached (the default) watches the kind, and facts are answered from memory
+	// unless they say otherwise. Live watches nothing and asks the API server each
+	// time: for what is asked rarely and is there in great numbers, such as
+	// everything in a namespace that is being deleted.
+	// +optional
+	// +kubebuilder:default=Cached
+	Freshness ReadFreshness `json:"freshness,omitempty"`
 }
 
 // PolicyModule is one Rego file of a policy.

@@ -5,6 +5,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -59,6 +60,19 @@ func (p *plugin) connect() (*cluster, error) {
 	return &cluster{WithWatch: c, config: config, namespace: namespace}, nil
 }
 
+// live gives a client that finds any kind that the cluster serves.
+func (p *plugin) live(c *cluster) (client.Client, error) {
+	mapper, err := p.flags.ToRESTMapper()
+	if err != nil {
+		return nil, fmt.Errorf("finding out what kinds there are: %w", err)
+	}
+	live, err := client.New(c.config, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return live, nil
+}
+
 // mapper knows the kinds by heart, which saves asking the API server for all that it serves.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
@@ -71,6 +85,7 @@ func mapper() meta.RESTMapper {
 	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	m.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
+	m.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
 	m.Add(admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration"), meta.RESTScopeRoot)
 	m.Add(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"), meta.RESTScopeRoot)
 	return m

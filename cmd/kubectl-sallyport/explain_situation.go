@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -51,12 +50,8 @@ func (p *plugin) newSituation(ctx context.Context, only string) (*situation, err
 		return nil, err
 	}
 	s := &situation{cluster: c, ctx: ctx}
-	mapper, err := p.flags.ToRESTMapper()
-	if err != nil {
-		return nil, fmt.Errorf("finding out what kinds there are: %w", err)
-	}
-	if s.live, err = client.New(c.config, client.Options{Scheme: scheme, Mapper: mapper}); err != nil {
-		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	if s.live, err = p.live(c); err != nil {
+		return nil, err
 	}
 	list, err := c.policies(ctx, "")
 	if err != nil {
@@ -196,18 +191,13 @@ func (s *situation) requests(p *plugin, o *explaining, args []string) error {
 
 // named reads the object that KIND NAME or KIND/NAME means.
 func (s *situation) named(p *plugin, args []string) ([]review.Document, error) {
-	infos, err := resource.NewBuilder(p.flags).Unstructured().NamespaceParam(s.namespace).DefaultNamespace().
-		ResourceTypeOrNameArgs(false, args...).RequireObject(true).Flatten().Do().Infos()
+	found, err := p.find(s.namespace, args)
 	if err != nil {
 		return nil, err
 	}
-	documents := make([]review.Document, len(infos))
-	for i, info := range infos {
-		u, ok := info.Object.(*unstructured.Unstructured)
-		if !ok {
-			return nil, fmt.Errorf("%s cannot be read as an object", strings.Join(args, " "))
-		}
-		documents[i] = review.Document{Object: u.Object, File: strings.Join(args, " "), Line: 1}
+	documents := make([]review.Document, len(found))
+	for i := range found {
+		documents[i] = review.Document{Object: found[i].Object, File: strings.Join(args, " "), Line: 1}
 	}
 	return documents, nil
 }

@@ -33,7 +33,10 @@ var verbs = []verb{
   kubectl sallyport stop web-1 --dry-run=server
 
   # Power off without waiting for the guest, in place of a stop that the guest ignores
-  kubectl sallyport stop web-1 --force`, v1alpha1.OperationStop},
+  kubectl sallyport stop web-1 --force
+
+  # In spite of the denial of a policy that I may override, once
+  kubectl sallyport stop web-1 --override "operations-applicability: moved to db-2, ticket 42"`, v1alpha1.OperationStop},
 	{"restart", "Shut virtual machines down and power them on again", `  # Restart, and give up after five minutes
   kubectl sallyport restart web-1 --deadline 5m --wait`, v1alpha1.OperationRestart},
 	{"migrate", "Move virtual machines to another node", `  # To wherever the runtime chooses
@@ -52,7 +55,7 @@ type operate struct {
 	verb
 	force, wait            bool
 	timeout, deadline, ttl time.Duration
-	dryRun                 string
+	dryRun, override       string
 	migrate                v1alpha1.MigrateTarget
 	selector               map[string]string
 	print                  *genericclioptions.PrintFlags
@@ -91,6 +94,7 @@ func (o *operate) addFlags(command *cobra.Command) {
 	f.DurationVar(&o.timeout, "timeout", 0, "how long --wait waits (default: the operation's deadline, and a minute more)")
 	f.DurationVar(&o.deadline, "deadline", 0, "how long the operation may take before it is withdrawn (default: 10m; 1h for migrate and evict)")
 	f.DurationVar(&o.ttl, "ttl", 0, "how long the operation is kept after it has ended (default: 24h)")
+	f.StringVar(&o.override, "override", "", "the policy to pass in spite of its denial, and why, as \"POLICY: REASON\", if you may")
 	f.StringVar(&o.dryRun, "dry-run", "none", "none, server (judged, but not done) or client (only shown)")
 	if o.kind == v1alpha1.OperationMigrate {
 		f.StringVar(&o.migrate.NodeName, "to", "", "the node or ESXi host to move to")
@@ -108,6 +112,12 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 	if err != nil {
 		return usage(command, err)
 	}
+	var past *override
+	if command.Flags().Changed("override") {
+		if past, err = overrideOf(o.override, o.now()); err != nil {
+			return usage(command, err)
+		}
+	}
 	c, err := o.connect()
 	if err != nil {
 		return err
@@ -115,9 +125,15 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 	var created []*v1alpha1.VirtualMachineOperation
 	for _, name := range names {
 		operation := newOperation(c.namespace, name, spec)
+		if past != nil {
+			operation.Annotations = map[string]string{v1alpha1.AnnotationOverride: past.String()}
+		}
 		if err = o.create(command.Context(), c, operation); err != nil {
 			fmt.Fprintln(o.ErrOut, describe(fmt.Errorf("%s of %s: %w", called(spec.Type, spec.Force), name, err)))
 			o.wayOut(command.Context(), c, name, err)
+			if past == nil {
+				o.wayPast(command.Context(), c, err)
+			}
 			continue
 		}
 		created = append(created, operation)

@@ -69,8 +69,9 @@ func TestRefusals(t *testing.T) {
 	r := tm.sallyport("stop nobody web-1 db-1", 1, "/web-1-stop-",
 		`Error from server (VirtualMachineNotFound): Stop of nobody: admission webhook`,
 		`[operations-applicability/VirtualMachineNotFound] spec.virtualMachineName: VirtualMachine nobody does not exist`,
-		`Error from server (RunPolicyForbids): Stop of db-1: `, "allow: Restart, forced Restart")
-	if strings.Count(r.stdout, "\n") != 1 || strings.Count(r.stderr, "\n") != 2 {
+		`Error from server (RunPolicyForbids): Stop of db-1: `, "allow: Restart, forced Restart",
+		"\nYou may pass operations-applicability once, which is told to all: --override \"operations-applicability: REASON\"\n")
+	if strings.Count(r.stdout, "\n") != 1 || strings.Count(r.stderr, "\n") != 3 {
 		t.Errorf("the user reads too much:\n%s%s", r.stdout, r.stderr)
 	}
 	tm.sallyport("start web-1", 1, "Error from server (Conflict): Start of web-1: ",
@@ -115,11 +116,12 @@ func TestCommandLinesThatSayNothing(t *testing.T) {
 		"why":                                      "name one object, such as svm web-1",
 		"why svm":                                  "which VirtualMachine? Name one, such as svm/web-1",
 		"why svm/web-1 web-2":                      "has a name already",
-		"why deployment web-1":                     "nothing known yet about deployment",
-		"why pod/web-1":                            "nothing known yet about pod",
-		"why rego":                                 "is wrong: kubectl sallyport policies\n",
-		"why rego defaults":                        "is wrong: kubectl sallyport policies defaults\n",
-		"why regopolicies.sallyport.dev/defaults":  "is wrong: kubectl sallyport policies defaults\n",
+		"why deployment web-1":                     `Error from server (NotFound): deployments.apps "web-1" not found`,
+		"why pod/":                                 "pod/ does not name one object",
+		"why gadget web-1":                         `error: the server doesn't have a resource type "gadget"`,
+		"why rego":                                 "which RegoPolicy? Name one, such as rego/defaults",
+		`stop web-1 --override never`:              `--override "never" is not "POLICY: REASON"`,
+		`stop web-1 --override policy:`:            `is not "POLICY: REASON"`,
 		"why svm web-1 -o yaml":                    "is not json",
 		"stop web-1 --context no":                  `context "no" does not exist`,
 		"stop web-1 -s 127.0.0.1:1":                "Unable to connect to the server: Stop of web-1",

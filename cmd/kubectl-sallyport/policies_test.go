@@ -73,7 +73,9 @@ func TestPoliciesAreListed(t *testing.T) {
 	w := newWorld(t)
 	w.plugin("policies", 0, "No RegoPolicies found")
 	good, bad := policy("good", "acme.good", "Enforce"), policy("bad", "acme.bad", "Warn")
-	good.Status = v1alpha1.RegoPolicyStatus{ObservedGeneration: 1, ActiveRevision: "0123456789abcdef", Conditions: []metav1.Condition{
+	good.Status = v1alpha1.RegoPolicyStatus{ObservedGeneration: 1, ActiveRevision: "0123456789abcdef", Violations: &v1alpha1.PolicyViolations{
+		AuditedAt: metav1.Now(), Objects: 9, Count: 3,
+	}, Conditions: []metav1.Condition{
 		{Type: "Active", Status: "True", Reason: "CurrentRevision", LastTransitionTime: metav1.Now()},
 	}}
 	bad.Status = v1alpha1.RegoPolicyStatus{ObservedGeneration: 1, Conditions: []metav1.Condition{
@@ -87,9 +89,9 @@ func TestPoliciesAreListed(t *testing.T) {
 	other.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa"}
 	w.make(good, bad, one, other, gone)
 	const table = "" +
-		"NAME  MODE     ACTIVE   REVISION    EDITED\n" +
-		"bad   Warn     unknown  -           -\n" +
-		"good  Enforce  current  0123456789  -\n\n" +
+		"NAME  MODE     ACTIVE   REVISION    VIOLATIONS  EDITED\n" +
+		"bad   Warn     unknown  -           -           -\n" +
+		"good  Enforce  current  0123456789  3           -\n\n" +
 		"bad:\n" +
 		"  CompileFailed for 0s: m.rego:1:1: rego_parse_error\n"
 	r := w.plugin("policies", 0)
@@ -116,7 +118,7 @@ func TestPoliciesAreListed(t *testing.T) {
 	if got := w.plugin("policies good -o jsonpath={.spec.mode}", 0).stdout; got != "Enforce" {
 		t.Errorf("the mode is %q", got)
 	}
-	w.plugin("policies good -o wide", 0, "NAME  MODE     ACTIVE   REVISION    EDITED  PACKAGE    ON-ERROR  TESTS    AGE")
+	w.plugin("policies good -o wide", 0, "NAME  MODE     ACTIVE   REVISION    VIOLATIONS  EDITED  PACKAGE    ON-ERROR  OVERRIDE  TESTS    AGE")
 	nobody := w.userWith("policies-nobody")
 	w.pluginAs(nobody, "policies", 1, `Error from server (Forbidden): regopolicies.sallyport.dev is forbidden`)
 	reader := w.userWith("policies-reader", "list regopolicies.sallyport.dev")

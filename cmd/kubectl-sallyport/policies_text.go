@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
 // shortHash is how much of a revision a person can compare.
@@ -28,16 +27,20 @@ type policiesReport struct {
 }
 
 func (r *policiesReport) text(p *page) {
-	header := []string{"NAME", "MODE", "ACTIVE", "REVISION", "EDITED"}
+	header := []string{"NAME", "MODE", "ACTIVE", "REVISION", "VIOLATIONS", "EDITED"}
 	if r.wide {
-		header = append(header, "PACKAGE", "ON-ERROR", "TESTS", "AGE")
+		header = append(header, "PACKAGE", "ON-ERROR", "OVERRIDE", "TESTS", "AGE")
 	}
 	p.row(header...)
 	for i := range r.policies {
 		policy := &r.policies[i]
-		cells := []string{policy.Name, mode(policy), active(policy), cmp.Or(short(policy.Status.ActiveRevision), "-"), editedShort(policy)}
+		override := cmp.Or(string(policy.Spec.Override), "-")
+		if policy.Spec.Library {
+			override = "-"
+		}
+		cells := []string{policy.Name, mode(policy), active(policy), cmp.Or(short(policy.Status.ActiveRevision), "-"), violations(policy), editedShort(policy)}
 		if r.wide {
-			cells = append(cells, policy.Spec.Package, string(policy.Spec.OnError), tests(policy), p.ago(policy.CreationTimestamp.Time))
+			cells = append(cells, policy.Spec.Package, string(policy.Spec.OnError), override, tests(policy), p.ago(policy.CreationTimestamp.Time))
 		}
 		p.row(cells...)
 	}
@@ -68,12 +71,23 @@ func (r *policiesReport) replicas(p *page) {
 	}
 }
 
-// mode is what a denial does; a library has none.
+// mode is what a denial does, and whether it does something else in some namespaces; a library has none.
 func mode(policy *v1alpha1.RegoPolicy) string {
-	if policy.Spec.Library {
+	switch {
+	case policy.Spec.Library:
 		return "library"
+	case len(policy.Spec.NamespaceModes) > 0:
+		return string(policy.Spec.Mode) + ", others"
 	}
 	return string(policy.Spec.Mode)
+}
+
+// violations is how many objects a policy would refuse, if it is held against those that there are.
+func violations(policy *v1alpha1.RegoPolicy) string {
+	if v := policy.Status.Violations; v != nil {
+		return fmt.Sprint(v.Count)
+	}
+	return "-"
 }
 
 // active says in a word or two what decides.
@@ -155,89 +169,4 @@ func troubles(c *metav1.Condition) bool {
 		return c.Reason == string(v1alpha1.ReasonLastGoodRevision)
 	}
 	return c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown && c.Type != string(v1alpha1.ConditionTestsPassed)
-}
-
-// policyReport is what is known of one policy.
-type policyReport struct {
-	policy *v1alpha1.RegoPolicy
-}
-
-func (r *policyReport) text(p *page) {
-	o := r.policy
-	spec := &o.Spec
-	p.line("RegoPolicy %s, package %s\n", o.Name, spec.Package)
-	if spec.Library {
-		p.row("Library:", "it decides nothing itself: others import it")
-	} else {
-		p.row("Mode:", fmt.Sprintf("%s; on error %s; %d ms for a decision", spec.Mode, spec.OnError, spec.TimeoutMilliseconds))
-		r.match(p)
-	}
-	var reads []string
-	for _, read := range spec.Reads {
-		reads = append(reads, read.Kind+" ("+read.APIVersion+")")
-	}
-	p.row("Reads:", strings.Join(reads, "\n"))
-	p.row("Active:", active(o))
-	p.row("Revision:", o.Status.ActiveRevision)
-	p.row("Tests:", r.tests())
-	switch release := o.Annotations[releaseAnnotation]; release {
-	case "":
-	case shipping.ResetAsked:
-		p.row("Shipped:", "it is being reset to what is shipped")
-	default:
-		p.row("Shipped by:", "release "+release)
-	}
-	p.row("Edited:", strings.Join(edited(o), "\n"))
-	p.row("Age:", p.ago(o.CreationTimestamp.Time))
-	p.deletion(&o.ObjectMeta)
-	p.row("Problems:", strings.Join(p.problems(o), "\n"))
-	p.line("")
-	p.row("See it:", "kubectl get rego "+o.Name+" -o yaml")
-	p.row("Change it:", "kubectl edit rego "+o.Name)
-	if len(edited(o)) > 0 {
-		p.row("As shipped:", "kubectl sallyport policies reset "+o.Name)
-	}
-}
-
-// match says which requests the policy is asked about, and which it is not.
-func (r *policyReport) match(p *page) {
-	m := r.policy.Spec.Match
-	if m == nil {
-		return
-	}
-	var what []string
-	for _, entry := range m.Resources {
-		operations := make([]string, len(entry.Operations))
-		for i, o := range entry.Operations {
-			operations[i] = string(o)
-		}
-		groups := slices.Clone(entry.APIGroups)
-		for i, g := range groups {
-			groups[i] = cmp.Or(g, "the core group")
-		}
-		what = append(what, fmt.Sprintf("%s of %s in %s",
-			strings.Join(operations, ", "), strings.Join(entry.Resources, ", "), strings.Join(groups, ", ")))
-	}
-	p.row("Is asked at:", strings.Join(what, "\n"))
-	if s := m.NamespaceSelector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
-		p.row("Namespaces:", metav1.FormatLabelSelector(s))
-	}
-	var not []string
-	for _, excluded := range []struct {
-		what  string
-		names []string
-	}{{"namespaces", m.ExcludeNamespaces}, {"users", m.ExcludeUsers}, {"groups", m.ExcludeGroups}} {
-		if len(excluded.names) > 0 {
-			not = append(not, excluded.what+" "+strings.Join(excluded.names, ", "))
-		}
-	}
-	p.row("Leaves out:", strings.Join(not, "\n"))
-}
-
-func (r *policyReport) tests() string {
-	t := r.policy.Status.Tests
-	if t == nil {
-		return ""
-	}
-	return fmt.Sprintf("%d passed, %d failed", t.Passed, t.Failed)
 }

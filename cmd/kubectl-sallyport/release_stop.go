@@ -51,11 +51,11 @@ func (j *releasing) mayI(ctx context.Context) error {
 	asked = append(asked, j.unregistering()...)
 	var lacking []string
 	for i := range asked {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &asked[i]}}
-		if err := j.Create(ctx, review); err != nil {
-			return fmt.Errorf("asking whether you may do this: %w", err)
+		allowed, err := j.may(ctx, &asked[i])
+		if err != nil {
+			return err
 		}
-		if !review.Status.Allowed {
+		if !allowed {
 			lacking = append(lacking, right(&asked[i]))
 		}
 	}
@@ -116,22 +116,24 @@ func (j *releasing) awaitEnd(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
 	seen := newSigns(j.now)
-	told := ""
+	last, told := "", ""
 	for {
 		alive, err := j.alive(limited, seen)
 		switch {
 		case err == nil && len(alive) == 0:
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("you stopped waiting for the manager to stop; there is %s", told)
+			return fmt.Errorf("you stopped waiting for the manager to stop; there is %s", last)
 		case limited.Err() != nil:
-			return fmt.Errorf("timed out after %s waiting for the manager to stop; there is %s", j.timeout, told)
+			return fmt.Errorf("timed out after %s waiting for the manager to stop; there is %s", j.timeout, last)
 		case errors.Is(err, errScaled), err != nil && !passing(err):
 			return fmt.Errorf("looking whether the manager has stopped: %w", err)
 		}
-		text := strings.Join(alive, ", ")
+		text := kindsOf(alive)
+		last = strings.Join(alive, ", ")
 		if err != nil {
 			text = err.Error()
+			last = text
 		}
 		if text != told {
 			fmt.Fprintf(j.ErrOut, "Waiting for the manager to stop: %s\n", text)
@@ -142,6 +144,26 @@ func (j *releasing) awaitEnd(ctx context.Context) error {
 		case <-time.After(lookAgain):
 		}
 	}
+}
+
+// kindsOf counts what is alive: "2 Pods, 1 Lease". Which they are is told only if they stay.
+func kindsOf(alive []string) string {
+	var kinds []string
+	of := map[string]int{}
+	for _, one := range alive {
+		kind, _, _ := strings.Cut(one, " ")
+		if of[kind] == 0 {
+			kinds = append(kinds, kind)
+		}
+		of[kind]++
+	}
+	for i, kind := range kinds {
+		kinds[i] = fmt.Sprintf("%d %s", of[kind], kind)
+		if of[kind] > 1 {
+			kinds[i] += "s"
+		}
+	}
+	return strings.Join(kinds, ", ")
 }
 
 // alive says what shows that a manager runs or will: Pods, those that are yet to come, and Leases. A process outside of the

@@ -127,7 +127,7 @@ func TestReleaseStopsTheManagerAndStrips(t *testing.T) {
 		"Deployment gate-sallyport in namespace "+system+", to be scaled from 2 to 0",
 		"to be taken off 520 virtualmachineoperations, 4 virtualmachines\n",
 		"deployment.apps/gate-sallyport scaled to 0 in namespace "+system+", was 2\n",
-		"Waiting for the manager to stop: ", "Lease "+system+"/sallyport-manager, held by the-leader",
+		"Waiting for the manager to stop: ", "1 Lease\n",
 		"Finalizers taken off: 520 virtualmachineoperations, 6 virtualmachines\n",
 		"virtualmachine "+ns+"/deleted; its machine stays on its runtime",
 		"helm uninstall gate -n "+system+"\n",

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/resource"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -37,7 +42,7 @@ func machineName(argument string) (string, error) {
 	return name, nil
 }
 
-// target reads KIND NAME, KIND/NAME, or NAME alone, which is a VirtualMachine.
+// target reads KIND NAME, KIND/NAME, or NAME alone, which is a VirtualMachine. The kind is empty if it is none of the two.
 func target(args []string) (kind, name string, err error) {
 	word, name := machineKind, args[0]
 	switch before, after, found := strings.Cut(args[0], "/"); {
@@ -48,19 +53,37 @@ func target(args []string) (kind, name string, err error) {
 	case found:
 		word, name = before, after
 	case slices.Contains(policyWords, bareKind(name)):
-		word, name = name, ""
+		return "", "", fmt.Errorf("which %s? Name one, such as rego/defaults", policyKind)
 	case kindOf(name) != "":
 		return "", "", fmt.Errorf("which %s? Name one, such as %s/web-1", kindOf(name), name)
 	}
 	kind = kindOf(word)
-	switch {
-	case slices.Contains(policyWords, bareKind(word)):
-		about := strings.TrimSpace("kubectl sallyport policies " + name)
-		return "", "", fmt.Errorf("a RegoPolicy waits for nothing; whether it decides, what was edited and what is wrong: %s", about)
-	case kind == "":
-		return "", "", fmt.Errorf("nothing known yet about %s: only about VirtualMachines (svm) and VirtualMachineOperations (svmop)", word)
-	case name == "" || strings.Contains(name, "/"):
-		return "", "", fmt.Errorf("%s does not name one %s", strings.Join(args, " "), kind)
+	if name == "" || strings.Contains(name, "/") {
+		return "", "", fmt.Errorf("%s does not name one %s", strings.Join(args, " "), cmp.Or(kind, "object"))
 	}
 	return kind, name, nil
+}
+
+// found is an object that there is, and what kind it is of.
+type found struct {
+	*unstructured.Unstructured
+	mapping *meta.RESTMapping
+}
+
+// find reads the objects that KIND NAME or KIND/NAME means, as kubectl does.
+func (p *plugin) find(namespace string, args []string) ([]found, error) {
+	infos, err := resource.NewBuilder(p.flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().
+		ResourceTypeOrNameArgs(false, args...).RequireObject(true).Flatten().Do().Infos()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]found, len(infos))
+	for i, info := range infos {
+		u, ok := info.Object.(*unstructured.Unstructured)
+		if !ok {
+			return nil, fmt.Errorf("%s cannot be read as an object", strings.Join(args, " "))
+		}
+		all[i] = found{u, info.Mapping}
+	}
+	return all, nil
 }

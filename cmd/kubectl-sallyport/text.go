@@ -40,6 +40,18 @@ func (p *page) row(cells ...string) {
 	}
 }
 
+// shortLength is how many characters of a long text are shown where another command has all of it.
+const shortLength = 160
+
+// inShort puts a text in a line that is not too long.
+func inShort(text string) string {
+	all := []rune(strings.Join(strings.Fields(text), " "))
+	if len(all) > shortLength {
+		return string(all[:shortLength]) + " ..."
+	}
+	return string(all)
+}
+
 // ago is how long something is past: "3m".
 func (p *page) ago(at time.Time) string { return duration.HumanDuration(max(p.now.Sub(at), 0)) }
 
@@ -63,16 +75,25 @@ func (p *page) condition(c *metav1.Condition) string {
 	return text
 }
 
-// deletion says since when an object is being deleted, and what keeps it.
-func (p *page) deletion(meta *metav1.ObjectMeta) {
+// deletion says since when an object is being deleted, what keeps it, and what else is to say of that.
+func (p *page) deletion(meta *metav1.ObjectMeta, more ...string) {
 	if meta.DeletionTimestamp == nil {
 		return
 	}
-	text := "asked for " + p.ago(meta.DeletionTimestamp.Time) + " ago"
+	text := "asked for " + p.ago(deletionAsked(meta)) + " ago"
 	if len(meta.Finalizers) > 0 {
 		text += ", waits for the finalizers " + strings.Join(meta.Finalizers, ", ")
 	}
-	p.row("Deletion:", text)
+	p.row("Deletion:", strings.Join(append([]string{text}, more...), "\n"))
+}
+
+// deletionAsked is when it was: the API server notes when the time is up that a Pod, say, has for it.
+func deletionAsked(meta *metav1.ObjectMeta) time.Time {
+	at := meta.DeletionTimestamp.Time
+	if grace := meta.DeletionGracePeriodSeconds; grace != nil {
+		at = at.Add(-time.Duration(*grace) * time.Second)
+	}
+	return at
 }
 
 // claim says who holds a machine, and who is being undone.

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -34,8 +33,8 @@ func (r *machineReport) text(p *page) {
 	p.row("Run policy:", string(m.Spec.RunPolicy))
 	p.row("Power intent:", r.intent(p))
 	p.deletion(&m.ObjectMeta)
-	p.line("\nAsked now, the API server would say:\n")
-	r.requests(p)
+	p.answers(r.Requests, shortText)
+	p.blame("machine", r.Requests)
 }
 
 // waiting are the unfinished operations that neither hold the machine nor have lost it.
@@ -67,87 +66,6 @@ func (r *machineReport) intent(p *page) string {
 	text := string(intent.State) + p.since(intent.At.Time)
 	if intent.By != "" {
 		text += ", by " + intent.By
-	}
-	return text
-}
-
-// requests shows what is accepted, then what is accepted with a warning, and then what is refused, together where the reasons
-// are the same.
-func (r *machineReport) requests(p *page) {
-	var groups []string
-	of, ranks := map[string][]string{}, map[string]int{}
-	var blame []string
-	for i := range r.Requests {
-		a := &r.Requests[i]
-		why := a.why()
-		if of[why] == nil {
-			groups = append(groups, why)
-		}
-		of[why], ranks[why] = append(of[why], a.command()), a.rank()
-		for _, o := range a.Reasons {
-			if o.undecided() && !slices.Contains(blame, o.Policy) {
-				blame = append(blame, o.Policy)
-			}
-		}
-	}
-	slices.SortStableFunc(groups, func(a, b string) int { return cmp.Compare(ranks[a], ranks[b]) })
-	for _, why := range groups {
-		said, reasons, some := strings.Cut(why, "\n")
-		if some {
-			reasons = ":\n" + reasons
-		}
-		p.row("  "+said, strings.Join(of[why], ", ")+reasons)
-	}
-	if len(blame) > 0 {
-		p.line("\nThe machine is not to blame where a policy could not decide. What is wrong with it:\n")
-	}
-	for _, policy := range blame {
-		p.row("  kubectl sallyport policies " + policy)
-	}
-}
-
-// rank is where people look first.
-func (a *answer) rank() int {
-	switch {
-	case a.Verdict == accepted && len(a.Warnings) == 0:
-		return 0
-	case a.Verdict == accepted:
-		return 1
-	}
-	return 2
-}
-
-// command is how a request is asked for.
-func (a *answer) command() string {
-	text := strings.ToLower(string(a.Type))
-	if a.Force {
-		text += " --force"
-	}
-	return text
-}
-
-// why is the verdict and, a line each, the reasons in short. What a policy adds after a semicolon is advice, which the other
-// requests are; and a message that ends with the request is the same for each.
-func (a *answer) why() string {
-	text, reasons := string(a.Verdict), a.Reasons
-	switch {
-	case a.Verdict == undecided:
-		text = "refused, undecided"
-	case a.Verdict == accepted && len(a.Warnings) > 0:
-		text, reasons = "accepted, with a warning", a.Warnings
-	}
-	for _, o := range reasons {
-		message := strings.ReplaceAll(o.Message, "\n", " ")
-		if o.Policy != "" && !o.undecided() {
-			message, _, _ = strings.Cut(message, "; ")
-		}
-		if rest, same := strings.CutSuffix(message, " "+called(a.Type, a.Force)); same {
-			message = rest + " this"
-		}
-		if o.Reason != "" {
-			message = o.Reason + ": " + message
-		}
-		text += "\n" + message
 	}
 	return text
 }

@@ -27,14 +27,22 @@ func (p *plugin) whyCommand() *cobra.Command {
 		Short: "Tell what something waits for, and what would be accepted now",
 		Long: "Tells of a VirtualMachine who holds it, what that waits for, what keeps it from being deleted, and which operations\n" +
 			"would be accepted now: each is sent to the API server as a dry run, so the answers are those of the policies. Undecided\n" +
-			"is what a policy failed to decide, and unknown what got no answer.\n" +
-			"Tells of a VirtualMachineOperation what it waits for, or how it has ended and why.\n\n" +
-			"KIND is svm or svmop. KIND/NAME is understood too, and NAME alone is a VirtualMachine.",
+			"is what a policy failed to decide, forbidden what you have not the right to, and unknown what got no answer.\n" +
+			"Tells of a VirtualMachineOperation what it waits for, or how it has ended and why.\n" +
+			"Tells of anything else whether it could be deleted and scaled down now, what its deletion waits for, who owns it, which\n" +
+			"guards it carries, and what Sallyport has noted about it.\n\n" +
+			"KIND is as in kubectl get. KIND/NAME is understood too, and NAME alone is a VirtualMachine.",
 		Example: `  # A machine: why does it not do what I want, and what may I do?
   kubectl sallyport why svm web-1
 
   # An operation: what does it wait for?
-  kubectl sallyport why svmop/web-1-stop-x7k2p`,
+  kubectl sallyport why svmop/web-1-stop-x7k2p
+
+  # A namespace: why can I not delete it, or why does it not go away?
+  kubectl sallyport why ns team-a
+
+  # A workload: may it have fewer replicas?
+  kubectl sallyport why deploy/web`,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return usage(command, errors.New("name one object, such as svm web-1"))
@@ -63,10 +71,15 @@ func (p *plugin) why(ctx context.Context, args []string, output string) error {
 	if err != nil {
 		return err
 	}
-	gather := map[string]func(context.Context, *cluster, string) (report, error){
-		machineKind: gatherMachine, operationKind: gatherOperation,
-	}[kind]
-	r, err := gather(ctx, c, name)
+	var r report
+	switch kind {
+	case machineKind:
+		r, err = gatherMachine(ctx, c, name)
+	case operationKind:
+		r, err = gatherOperation(ctx, c, name)
+	default:
+		r, err = p.gatherObject(ctx, c, args)
+	}
 	if err != nil {
 		return err
 	}
@@ -97,7 +110,7 @@ func gatherMachine(ctx context.Context, c *cluster, name string) (report, error)
 	if err != nil {
 		return nil, fmt.Errorf("listing the operations of %s: %w", name, err)
 	}
-	r := &machineReport{Machine: machine, Unfinished: list.Items, Requests: ask(ctx, c, machine, asked)}
+	r := &machineReport{Machine: machine, Unfinished: list.Items, Requests: c.ask(ctx, &machineSubject{c, machine}, asked)}
 	r.Unfinished = slices.DeleteFunc(r.Unfinished, func(o v1alpha1.VirtualMachineOperation) bool { return o.Finished() })
 	slices.SortStableFunc(r.Unfinished, func(a, b v1alpha1.VirtualMachineOperation) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)

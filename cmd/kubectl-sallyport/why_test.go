@@ -54,6 +54,13 @@ func TestWhyAMachine(t *testing.T) {
 // rule is a policy that is asked about the operations of a test's own namespace, and that refuses by one rule.
 func (tm *team) rule(name, mode, reason, message, condition string) {
 	tm.Helper()
+	tm.ruleOn(`[{"apiGroups": ["sallyport.dev"], "apiVersions": ["*"], "resources": ["virtualmachineoperations"], "operations": ["CREATE"]}]`,
+		name, mode, reason, message, condition)
+}
+
+// ruleOn is a rule about requests of the team's namespace. It gives the policy's name.
+func (tm *team) ruleOn(resources, name, mode, reason, message, condition string) string {
+	tm.Helper()
 	name = tm.namespace + "-" + name
 	pkg := "acme." + strings.ReplaceAll(name, "-", "_")
 	module := fmt.Sprintf(`# METADATA
@@ -61,7 +68,7 @@ func (tm *team) rule(name, mode, reason, message, condition string) {
 # description: For a test.
 package %s
 
-valid_input if is_string(input.request.object.spec.type)
+valid_input if is_string(input.request.namespace)
 
 # METADATA
 # title: A denial
@@ -70,17 +77,18 @@ deny contains {"reason": %q, "message": $%q} if {
 	%s
 }
 `, pkg, reason, reason, message, condition)
-	test := fmt.Sprintf("package %[1]s_test\n\nimport data.%[1]s as policy\n\ntest_understood if policy.valid_input with input.request.object.spec.type as \"Stop\"\n", pkg)
+	test := fmt.Sprintf("package %[1]s_test\n\nimport data.%[1]s as policy\n\ntest_understood if policy.valid_input with input.request.namespace as \"team\"\n", pkg)
 	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "RegoPolicy", "metadata": {"name": %q}, "spec": {
 		"package": %q, "mode": %q, "modules": [{"name": "rule.rego", "source": %q}],
 		"tests": [{"name": "rule_test.rego", "source": %q}], "match": {
-			"resources": [{"apiGroups": ["sallyport.dev"], "apiVersions": ["*"], "resources": ["virtualmachineoperations"], "operations": ["CREATE"]}],
-			"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": %q}}}}}`, name, pkg, mode, module, test, tm.namespace), "create", "-f", "-")
+			"resources": %s, "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": %q}}}}}`,
+		name, pkg, mode, module, test, resources, tm.namespace), "create", "-f", "-")
 	tm.Cleanup(func() {
 		if _, errs, code := started.plane.Kubectl(context.Background(), "delete", "rego", name, "--wait=false"); code != 0 {
 			tm.Error(errs)
 		}
 	})
+	return name
 }
 
 // Warnings belong to the questions that why asks, and a policy that fails to decide is not the machine's fault.

@@ -208,7 +208,7 @@ func TestReviewFlags(t *testing.T) {
 		"unknown field, a warning": {"-f typo.yaml --state vm.yaml --validate warn", "", 0, []string{`Warning: unknown field "spec.forse"`, "- spec.forse: true"}},
 		"unknown field, ignored":   {"-f typo.yaml --state vm.yaml --validate ignore", "", 0, []string{"- spec.forse: true"}},
 		"unknown field in state":   {"-f stop.yaml --state unknownfield.yaml", "", 0, []string{`Warning: unknownfield.yaml:1: VirtualMachine has no field "colour"`}},
-		"scale by its parent":      {"-f web-2.yaml --subresource scale --state web-5.yaml", "", 0, []string{"deployment.apps/web scaled", "nothing was checked"}},
+		"scale by its parent":      {"-f web-2.yaml --subresource scale --state web-5.yaml", "", 0, []string{"deployment.apps/web scaled"}},
 		"scale by a Scale":         {"-f scale.yaml --subresource scale --state web-5.yaml", "", 0, []string{"deployment.apps/web scaled"}},
 		"scale of an old file":     {"-f scale.yaml --subresource scale --old web-5.yaml", "", 0, []string{"deployment.apps/web scaled"}},
 		"scale below nothing":      {"-f web-minus.yaml --subresource scale --state web-5.yaml", "", 1, []string{`The Scale "web" is invalid: spec.replicas:`}},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/describe"
 )
 
 // The forms of the comments in api/v1alpha1/conditions.go.
@@ -34,7 +35,7 @@ func conditionText() string {
 - %s of an operation says what its %s says, with the same reason, and that of a RegoPolicy has the reason of %s.
 - What a runtime says is listed with one kind and shown by all that have to do with a runtime:
   %s.
-`, code(string(v1alpha1.ConditionReady)), code(string(v1alpha1.ConditionCompleted)), code(string(v1alpha1.ConditionActive)), codes(shared))
+`, describe.Code(string(v1alpha1.ConditionReady)), describe.Code(string(v1alpha1.ConditionCompleted)), describe.Code(string(v1alpha1.ConditionActive)), describe.Codes(shared))
 }
 
 // conditions are the types and reasons of a kind's conditions.
@@ -43,11 +44,11 @@ func conditions(kind string, constants []constant) (string, error) {
 	fmt.Fprintf(&text, "### Conditions of a %s\n\n| type | meaning |\n| --- | --- |\n", kind)
 	for _, c := range ofType(constants, "ConditionType") {
 		if match := onEveryKind.FindStringSubmatch(c.doc); match != nil {
-			fmt.Fprintf(&text, "| %s | %s |\n", code(c.value), cell(capital(match[1])))
+			fmt.Fprintf(&text, "| %s | %s |\n", describe.Code(c.value), describe.Cell(capital(match[1])))
 		} else if match := conditionOf.FindStringSubmatch(c.doc); match == nil {
 			return "", fmt.Errorf("the comment of %s does not begin with %q", c.name, c.name+" of a KIND is")
 		} else if match[1] == kind {
-			fmt.Fprintf(&text, "| %s | %s |\n", code(c.value), cell(capital(match[2])))
+			fmt.Fprintf(&text, "| %s | %s |\n", describe.Code(c.value), describe.Cell(capital(match[2])))
 		}
 	}
 	fmt.Fprintf(&text, "\n| reason | condition | meaning |\n| --- | --- | --- |\n")
@@ -63,7 +64,7 @@ func conditions(kind string, constants []constant) (string, error) {
 		}
 		if group[1] == kind {
 			remark = group[2]
-			fmt.Fprintf(&text, "| %s | %s | %s |\n", code(c.value), says(match[1]), cell(capital(match[2])))
+			fmt.Fprintf(&text, "| %s | %s | %s |\n", describe.Code(c.value), says(match[1]), describe.Cell(capital(match[2])))
 		}
 	}
 	if remark != "" {
@@ -79,7 +80,7 @@ func says(text string) string {
 		if match := saysThat.FindStringSubmatch(part); match != nil {
 			values := strings.Split(match[2], " or ")
 			for j, value := range values {
-				values[j] = code(match[1] + "=" + capital(value))
+				values[j] = describe.Code(match[1] + "=" + capital(value))
 			}
 			parts[i] = strings.Join(values, " or ")
 		}

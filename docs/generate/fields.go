@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/describe"
 )
 
 // ours is the package of the API's Go types.
@@ -35,13 +36,13 @@ func (t *fieldTable) add(path string, goType reflect.Type, schema *apiextensions
 	}
 	preset := ""
 	if schema.Default != nil {
-		preset = code(strings.Trim(string(schema.Default.Raw), `"`))
+		preset = describe.Code(strings.Trim(string(schema.Default.Raw), `"`))
 	}
-	about := cell(schema.Description)
-	if limits := limitsOf(schema); len(limits) > 0 {
+	about := describe.Cell(schema.Description)
+	if limits := describe.Limits(schema); len(limits) > 0 {
 		about += "<br>*Valid:* " + strings.Join(limits, "; ")
 	}
-	fmt.Fprintf(&t.text, "| %s | %s | %s | %s |\n", code(path), kind, preset, about)
+	fmt.Fprintf(&t.text, "| %s | %s | %s | %s |\n", describe.Code(path), kind, preset, about)
 
 	goType = pointee(goType)
 	switch {
@@ -90,7 +91,7 @@ func (t *fieldTable) typeOf(goType reflect.Type, schema *apiextensionsv1.JSONSch
 	case schema.Format == "date-time":
 		return "time", nil
 	case len(schema.Enum) > 0:
-		return t.enum(goType.Name(), wordsOf(schema))
+		return t.enum(goType.Name(), describe.Words(schema))
 	case schema.Type == "":
 		return "", fmt.Errorf("its definition says no type")
 	}
@@ -110,7 +111,7 @@ func (t *fieldTable) enum(name string, words []string) (string, error) {
 	}
 	link := fmt.Sprintf("[%s](#%s)", name, strings.ToLower(name))
 	if len(words) < len(known) {
-		link += " (" + codes(words) + ")"
+		link += " (" + describe.Codes(words) + ")"
 	}
 	return link, nil
 }

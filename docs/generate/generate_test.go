@@ -9,6 +9,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/cmd/sallyport/describe"
 )
 
 // What somebody looks up is there: fields with what the API server says of them, reasons, and the words that fields hold.
@@ -84,7 +85,7 @@ func TestLimits(t *testing.T) {
 		"at least 1 entry":    {MinItems: &one},
 		"at most 1 character": {MaxLength: &one},
 	} {
-		if got := strings.Join(limitsOf(&schema), "; "); got != want {
+		if got := strings.Join(describe.Limits(&schema), "; "); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

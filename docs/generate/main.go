@@ -1,6 +1,8 @@
-// Command generate writes the reference of the API: go run ./docs/generate FILE, in the root of the repository. What fields
-// are and may hold comes from the custom resource definitions of the chart; what values, conditions and reasons mean, from
-// the comments of api/v1alpha1.
+// Command generate writes the references: go run ./docs/generate FOLDER, in the root of the repository.
+//
+// api.md is that of the API. What fields are and may hold comes from the custom resource definitions of the chart; what values,
+// conditions and reasons mean, from the comments of api/v1alpha1. policy-catalogue.md is that of the shipped policies, from their
+// RegoPolicies and the METADATA of their Rego.
 package main
 
 import (
@@ -16,7 +18,7 @@ const apiFolder = "api/v1alpha1"
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: generate FILE")
+		fmt.Fprintln(os.Stderr, "usage: generate FOLDER")
 		os.Exit(2)
 	}
 	if err := generate(os.Args[1]); err != nil {
@@ -25,21 +27,30 @@ func main() {
 	}
 }
 
-func generate(file string) error {
+func generate(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	for name, page := range map[string]func() (string, error){"api.md": apiReference, "policy-catalogue.md": policyCatalogue} {
+		text, err := page()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func apiReference() (string, error) {
 	constants, err := readConstants(apiFolder)
 	if err != nil {
-		return err
+		return "", err
 	}
 	crds, err := charts.CRDs()
 	if err != nil {
-		return err
+		return "", err
 	}
-	text, err := reference(crds, constants)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(file, []byte(text), 0o644)
+	return reference(crds, constants)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/describe"
 )
 
 // order is in which order a reader meets the kinds; kinds that are not in it come last.
@@ -105,18 +106,18 @@ func facts(crd *apiextensionsv1.CustomResourceDefinition, version *apiextensions
 		scope = "namespace"
 	}
 	rows := [][2]string{
-		{"names", codes([]string{names.Plural, names.Singular})},
-		{"short name", codes(names.ShortNames)},
-		{"category", codes(names.Categories)},
+		{"names", describe.Codes([]string{names.Plural, names.Singular})},
+		{"short name", describe.Codes(names.ShortNames)},
+		{"category", describe.Codes(names.Categories)},
 		{"scope", scope},
-		{"subresource", code("status")},
+		{"subresource", describe.Code("status")},
 	}
 	var selectable, columns, wide []string
 	for _, field := range version.SelectableFields {
 		selectable = append(selectable, strings.TrimPrefix(field.JSONPath, "."))
 	}
 	for _, column := range version.AdditionalPrinterColumns {
-		shown := fmt.Sprintf("%s (%s)", code(strings.ToUpper(column.Name)), cell(strings.TrimSuffix(column.Description, ".")))
+		shown := fmt.Sprintf("%s (%s)", describe.Code(strings.ToUpper(column.Name)), describe.Cell(strings.TrimSuffix(column.Description, ".")))
 		if column.Priority > 0 {
 			wide = append(wide, shown)
 		} else {
@@ -125,10 +126,10 @@ func facts(crd *apiextensionsv1.CustomResourceDefinition, version *apiextensions
 	}
 	rows = append(rows, [2]string{"columns", strings.Join(columns, ", ")})
 	if len(wide) > 0 {
-		rows = append(rows, [2]string{"with " + code("-o wide"), strings.Join(wide, ", ")})
+		rows = append(rows, [2]string{"with " + describe.Code("-o wide"), strings.Join(wide, ", ")})
 	}
-	rows = append(rows, [2]string{code("--field-selector"), codes(selectable)})
-	if rules := rulesOf(version.Schema.OpenAPIV3Schema); len(rules) > 0 {
+	rows = append(rows, [2]string{describe.Code("--field-selector"), describe.Codes(selectable)})
+	if rules := describe.Rules(version.Schema.OpenAPIV3Schema); len(rules) > 0 {
 		rows = append(rows, [2]string{"valid", strings.Join(rules, "; ")})
 	}
 	text := "| | |\n| --- | --- |\n"
@@ -145,29 +146,9 @@ func values(types []string, constants []constant) string {
 	for _, name := range slices.Sorted(slices.Values(types)) {
 		fmt.Fprintf(&text, "### %s\n\n| value | meaning |\n| --- | --- |\n", name)
 		for _, c := range ofType(constants, name) {
-			fmt.Fprintf(&text, "| %s | %s |\n", code(c.value), cell(c.meaning()))
+			fmt.Fprintf(&text, "| %s | %s |\n", describe.Code(c.value), describe.Cell(c.meaning()))
 		}
 		text.WriteString("\n")
 	}
 	return text.String()
-}
-
-func codes(words []string) string {
-	all := make([]string, 0, len(words))
-	for _, word := range words {
-		all = append(all, code(word))
-	}
-	return strings.Join(all, ", ")
-}
-
-// code writes a text as it is, also in a table.
-func code(text string) string { return "`" + strings.ReplaceAll(text, "|", `\|`) + "`" }
-
-// cell writes a comment into a table. Its paragraphs stay apart.
-func cell(text string) string {
-	var paragraphs []string
-	for paragraph := range strings.SplitSeq(text, "\n\n") {
-		paragraphs = append(paragraphs, strings.Join(strings.Fields(paragraph), " "))
-	}
-	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`, "\n", "<br>").Replace(strings.Join(paragraphs, "\n"))
 }

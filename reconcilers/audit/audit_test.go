@@ -27,23 +27,25 @@ import (
 // byLabel has something against objects without the label owner, and cannot judge those whose owner is "?".
 type byLabel struct{ revision string }
 
-func (byLabel) Judge(_ context.Context, _ string, _ schema.GroupVersionResource, o *unstructured.Unstructured) (*Objection, bool, error) {
+func (byLabel) Judge(_ context.Context, _ string, _ schema.GroupVersionResource, o *unstructured.Unstructured) (Judgement, error) {
+	judged := Judgement{Asked: true, Mode: v1alpha1.ModeEnforce}
 	switch owner := o.GetLabels()["owner"]; {
 	case o.GetNamespace() == "unasked":
-		return nil, false, nil
+		return Judgement{}, nil
 	case owner == "?":
-		return nil, true, errors.New("cannot tell")
+		return judged, errors.New("cannot tell")
 	case owner != "":
-		return nil, true, nil
+		return judged, nil
 	}
-	return &Objection{"OwnerMissing", "label owner is missing" + strings.Repeat("!", 600)}, true, nil
+	judged.Against = []Objection{{"OwnerMissing", "label owner is missing" + strings.Repeat("!", 600)}}
+	return judged, nil
 }
 
 func (j byLabel) Revision(string) string { return j.revision }
 
 // paged serves lists in pages of the size that is asked for, as the API server does and the fake client does not.
 type paged struct {
-	client.Client
+	client.WithWatch
 	fail func(page int) error // of a list
 	page int
 }
@@ -63,7 +65,7 @@ func (p *paged) List(ctx context.Context, list client.ObjectList, options ...cli
 			return err
 		}
 	}
-	if err := p.Client.List(ctx, list); err != nil {
+	if err := p.WithWatch.List(ctx, list); err != nil {
 		return err
 	}
 	items := list.(*unstructured.UnstructuredList).Items
@@ -107,7 +109,7 @@ func reconcilerOver(t *testing.T, objects ...client.Object) (*Reconciler, *paged
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
-	p := &paged{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
+	p := &paged{WithWatch: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
 	return &Reconciler{
 		Live: p, Mapper: mapper, Judge: byLabel{"r1"}, Exempt: []string{"kube-system"}, Interval: time.Hour,
 		Now: func() time.Time { return time.Date(2026, 11, 21, 10, 0, 0, 5, time.UTC) },

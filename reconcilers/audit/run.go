@@ -15,12 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/audit/reports"
 )
 
 // How many objects are read at once, how many violations a policy's status keeps, and how long its texts are, as the API has it.
 const (
 	pageSize      = 500
 	firstFew      = 20
+	maxReason     = 64
 	maxMessage    = 512
 	maxIncomplete = 1024
 )
@@ -30,14 +32,17 @@ type run struct {
 	*Reconciler
 	policy  string
 	found   *v1alpha1.PolicyViolations
-	missing []string // what could not be looked at
+	book    *reports.Book // nil if nothing is to be reported
+	missing []string      // what could not be looked at
+	ended   bool          // some of what can be looked at was not
+	barred  bool          // some of it may not be looked at
 }
 
 // audit holds every object that the policy is asked about against it.
-func (r *Reconciler) audit(ctx context.Context, policy *v1alpha1.RegoPolicy, revision string) (*v1alpha1.PolicyViolations, error) {
+func (r *Reconciler) audit(ctx context.Context, policy *v1alpha1.RegoPolicy, revision string, book *reports.Book) (*run, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
 	defer cancel()
-	a := &run{Reconciler: r, policy: policy.Name, found: &v1alpha1.PolicyViolations{
+	a := &run{Reconciler: r, policy: policy.Name, book: book, found: &v1alpha1.PolicyViolations{
 		AuditedAt: metav1.NewTime(r.Now().Truncate(1e9)), Revision: revision,
 	}}
 	for _, resource := range a.resources(policy.Spec.Match) {
@@ -46,7 +51,7 @@ func (r *Reconciler) audit(ctx context.Context, policy *v1alpha1.RegoPolicy, rev
 		}
 	}
 	a.found.Incomplete = cut(strings.Join(a.missing, "; "), maxIncomplete)
-	return a.found, nil
+	return a, nil
 }
 
 // kindOf is a resource with its kind.
@@ -97,6 +102,7 @@ func (a *run) resolve(all []kindOf, resource schema.GroupResource, versions []st
 		a.missed("the cluster has no %s", resource)
 	} else {
 		a.missed("finding %s: %v", resource, err)
+		a.ended = true
 	}
 	return all
 }
@@ -104,27 +110,31 @@ func (a *run) resolve(all []kindOf, resource schema.GroupResource, versions []st
 // each looks at all objects of a resource, page by page. A list that has grown too old in between is begun anew: what was counted
 // of it is dropped.
 func (a *run) each(ctx context.Context, resource kindOf) error {
-	before := *a.found
+	before, notes := *a.found, &reports.Page{}
 	for next, again := "", true; ; {
 		page := &unstructured.UnstructuredList{}
 		page.SetGroupVersionKind(resource.kind)
 		err := a.Live.List(ctx, page, client.Limit(pageSize), client.Continue(next))
 		switch {
 		case apierrors.IsResourceExpired(err) && again:
-			*a.found, next, again = before, "", false
+			*a.found, notes, next, again = before, &reports.Page{}, "", false
 			continue
 		case apierrors.IsForbidden(err):
 			a.missed("Sallyport may not list %[1]s; chart value rbac.reads with {%[1]s: true} grants it", resource.GroupResource())
+			a.barred = true
 			return nil
 		case err != nil:
 			return a.unreadable(ctx, resource, err)
 		}
 		for i := range page.Items {
-			if err := a.look(ctx, resource, &page.Items[i]); err != nil {
+			if err := a.look(ctx, resource, &page.Items[i], notes); err != nil {
 				return err
 			}
 		}
 		if next = page.GetContinue(); next == "" {
+			if a.book != nil {
+				a.book.Add(notes)
+			}
 			return nil
 		}
 	}
@@ -140,20 +150,21 @@ func (a *run) unreadable(ctx context.Context, resource kindOf, err error) error 
 		err = context.Cause(ctx)
 	}
 	a.missed("listing %s: %v", resource.GroupResource(), err)
+	a.ended = true
 	return nil
 }
 
 // look judges one object.
-func (a *run) look(ctx context.Context, resource kindOf, object *unstructured.Unstructured) error {
+func (a *run) look(ctx context.Context, resource kindOf, object *unstructured.Unstructured, notes *reports.Page) error {
 	foreign := resource.Group != v1alpha1.GroupName
 	if object.GetDeletionTimestamp() != nil || foreign && slices.Contains(a.Exempt, object.GetNamespace()) {
 		return nil
 	}
-	against, asked, err := a.Judge.Judge(ctx, a.policy, resource.GroupVersionResource, object)
+	judged, err := a.Judge.Judge(ctx, a.policy, resource.GroupVersionResource, object)
 	if ctx.Err() != nil {
 		return a.unreadable(ctx, resource, err)
 	}
-	if !asked && err == nil {
+	if !judged.Asked && err == nil {
 		return nil
 	}
 	a.found.Objects++
@@ -162,21 +173,27 @@ func (a *run) look(ctx context.Context, resource kindOf, object *unstructured.Un
 		if a.found.Undecided++; a.found.Undecided == 1 {
 			a.missed("judging %s %s: %v", object.GetKind(), client.ObjectKeyFromObject(object), err)
 		}
-	case against != nil:
-		a.violates(object, against)
+		notes.Undecided(object, judged.Mode, cut(err.Error(), maxMessage))
+	case len(judged.Against) > 0:
+		a.violates(object, judged, notes)
+	default:
+		notes.Passes(object)
 	}
 	return nil
 }
 
-func (a *run) violates(object *unstructured.Unstructured, against *Objection) {
-	a.found.Count++
-	if len(a.found.First) == firstFew {
-		return
+func (a *run) violates(object *unstructured.Unstructured, judged Judgement, notes *reports.Page) {
+	for i, against := range judged.Against {
+		reason, message := cut(against.Reason, maxReason), cut(against.Message, maxMessage)
+		notes.Fails(object, judged.Mode, reason, message)
+		if i == 0 && len(a.found.First) < firstFew {
+			a.found.First = append(a.found.First, v1alpha1.PolicyViolation{
+				APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName(),
+				Reason: reason, Message: message,
+			})
+		}
 	}
-	a.found.First = append(a.found.First, v1alpha1.PolicyViolation{
-		APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName(),
-		Reason: cut(against.Reason, 64), Message: cut(against.Message, maxMessage),
-	})
+	a.found.Count++
 }
 
 // missed notes what keeps the result from being whole, once.

@@ -65,6 +65,8 @@ type State struct {
 	Registered *Finding
 	// Violations is what the last audit of existing objects found; nil says that nothing is known.
 	Violations *v1alpha1.PolicyViolations
+	// Reported is about the reports of that audit. Without a reason there are to be none; nil says that nothing is known.
+	Reported *Finding
 }
 
 // Catalog knows what became of policies.

@@ -58,7 +58,7 @@ func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, stat
 	r.judge(policy, state)
 	r.judgeTests(policy, state)
 	r.judgeShipment(policy)
-	judgeViolations(policy, state)
+	r.judgeViolations(policy, state)
 	if equality.Semantic.DeepEqual(before.Status, policy.Status) {
 		return nil
 	}
@@ -127,12 +127,22 @@ func activity(policy *v1alpha1.RegoPolicy, state State) Finding {
 }
 
 // judgeViolations shows what the last audit found. Until there is one by this process what is there stays.
-func judgeViolations(policy *v1alpha1.RegoPolicy, state State) {
+func (r *Reconciler) judgeViolations(policy *v1alpha1.RegoPolicy, state State) {
+	audited, reported := Finding{v1alpha1.ReasonAudited, "Every object that it is asked about was looked at."}, state.Reported
 	switch {
 	case policy.Spec.BackgroundAudit != v1alpha1.AuditEnabled:
-		policy.Status.Violations = nil
-	case state.Violations != nil:
+		policy.Status.Violations, audited, reported = nil, Finding{}, &Finding{}
+	case state.Violations == nil:
+		return
+	default:
 		policy.Status.Violations = state.Violations
+		if state.Violations.Incomplete != "" {
+			audited = Finding{v1alpha1.ReasonAuditIncomplete, state.Violations.Incomplete}
+		}
+	}
+	r.find(policy, v1alpha1.ConditionAudited, audited)
+	if reported != nil {
+		r.find(policy, v1alpha1.ConditionReported, *reported)
 	}
 }
 
@@ -176,7 +186,7 @@ func (r *Reconciler) find(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType,
 	case v1alpha1.ReasonCompiled, v1alpha1.ReasonReadsGranted:
 		f.Message = cmp.Or(f.Message, well(policy, f.Reason))
 		r.set(policy, t, metav1.ConditionTrue, f)
-	case v1alpha1.ReasonRegistered:
+	case v1alpha1.ReasonRegistered, v1alpha1.ReasonAudited, v1alpha1.ReasonReported:
 		r.set(policy, t, metav1.ConditionTrue, f)
 	case v1alpha1.ReasonReadsNotSynced:
 		r.set(policy, t, metav1.ConditionUnknown, f)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 
 	"sallyport.dev/sallyport/policies"
 )
@@ -123,8 +122,7 @@ func (b *bench) more(out io.Writer, o *options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "policies swapped %d times under a load of %d requests: none failed; p99 %v, and %v without swaps\n",
-		u.swaps, u.requests, p99(u.swapping).Round(10*time.Microsecond), p99(u.still).Round(10*time.Microsecond))
+	fmt.Fprintln(out, u)
 	return nil
 }
 

@@ -21,7 +21,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 21, "how often each row is measured")
 	flag.DurationVar(&o.batch, "batch", 150*time.Millisecond, "CPU time of one measurement")
 	flag.IntVar(&o.operations, "operations", largeWorld, "unfinished operations of the large world")
-	flag.IntVar(&o.windows, "windows", 20, "half seconds of load, in every other one of which a policy is swapped")
+	flag.IntVar(&o.windows, "windows", 80, "quarter seconds of load, in every other one of which a policy is swapped")
 	flag.StringVar(&o.gatekeeper, "gatekeeper", "", "`program` that is built of test/bench/gatekeeper, to compare with")
 	flag.StringVar(&o.profiles, "profiles", "", "`folder` for a CPU profile of each row, in place of a table")
 	flag.Parse()

@@ -40,6 +40,7 @@ type world struct {
 	registries map[string]*prometheus.Registry
 	handlers   map[string]http.Handler
 	swaps      int
+	edits      catalog.Catalog // which compiles what has changed
 }
 
 func newWorld(ctx context.Context, at site) (*world, error) {
@@ -69,7 +70,7 @@ func newWorld(ctx context.Context, at site) (*world, error) {
 			return nil, err
 		}
 	}
-	return w, nil
+	return w, w.decideBy(w.policies)
 }
 
 func without(all []v1alpha1.RegoPolicy, name string) []v1alpha1.RegoPolicy {
@@ -104,7 +105,7 @@ func (w *world) fillCaches(ctx context.Context, at site) error {
 	}
 	config := &rest.Config{Host: at.APIServer, TLSClientConfig: rest.TLSClientConfig{CAData: []byte(at.Authority)}, QPS: -1}
 	var err error
-	if w.cache, err = cache.New(config, cache.Options{Scheme: scheme, Mapper: mapper, DefaultTransform: cache.TransformStripManagedFields()}); err != nil {
+	if w.cache, err = cache.New(config, cache.Options{Scheme: scheme, Mapper: mapper, DefaultTransform: facts.Compact}); err != nil {
 		return err
 	}
 	direct, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
@@ -137,11 +138,18 @@ func (w *world) swap() error {
 			edited[i].Spec.TimeoutMilliseconds = int32(2000 + w.swaps)
 		}
 	}
-	set, err := catalog.Compile(edited)
-	if err == nil {
-		w.gates[rowTwo].Swap(set)
+	return w.decideBy(edited)
+}
+
+func (w *world) decideBy(objects []v1alpha1.RegoPolicy) error {
+	set, states := w.edits.Build(context.Background(), objects, nil)
+	for i := range states {
+		if states[i].Err != nil {
+			return states[i].Err
+		}
 	}
-	return err
+	w.gates[rowTwo].Swap(set)
+	return nil
 }
 
 // checkWays holds what the gates have counted against what rows are for.

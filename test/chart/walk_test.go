@@ -37,6 +37,7 @@ func TestWalk(t *testing.T) {
 	w.step("a shipped policy is switched off and on", (*walk).switches)
 	w.step("a policy of their own", (*walk).addsPolicy)
 	w.step("a policy on another kind", (*walk).registers)
+	w.step("a workload under the guards", (*walk).guards)
 	w.step("the leader is deleted", (*walk).losesLeader)
 	w.step("the certificate is rotated", (*walk).rotates)
 	w.step("a second release", (*walk).installsAgain)
@@ -342,7 +343,7 @@ func (w *walk) deletes() {
 func (w *walk) reinstalls() {
 	w.install()
 	w.until("requests are judged", func() (string, bool) {
-		r := w.try(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: try, namespace: default},
+		r := w.try(yaml+`{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: try, namespace: default},
 			spec: {type: Start, virtualMachineName: nothing}}`, "create", "--dry-run=server", "-f", "-")
 		return r.stdout + r.stderr, strings.Contains(r.stderr, "denied the request")
 	})

@@ -86,6 +86,23 @@ func TestShippedPoliciesAreWeakenedByRight(t *testing.T) {
 	shows(t, name, v1alpha1.ConditionTestsPassed, v1alpha1.ReasonTestsPassed)                // it was put back
 }
 
+// What others rely on is weakened and deleted by nobody, whatever they may; edited it can be.
+func TestWhatIsReliedOnIsNotWeakened(t *testing.T) {
+	a := admin(t)
+	const refusal = "[policies-self/Indispensable] RegoPolicy defaults writes what is relied on, and no right lets anybody "
+	for merge, text := range map[string]string{
+		`{"spec":{"mode":"Warn"}}`:                               "weaken it: spec.mode from Enforce to Warn. ",
+		`{"spec":{"mode":"Audit"}}`:                              "weaken it: spec.mode from Enforce to Audit. ",
+		`{"spec":{"onError":"Allow"}}`:                           "weaken it: spec.onError from Deny to Allow. ",
+		`{"spec":{"match":{"excludeUsers":["eve"]}}}`:            "weaken it: spec.match.excludeUsers has eve more. ",
+		`{"metadata":{"labels":{"sallyport.dev/shipped":null}}}`: "weaken it: label sallyport.dev/shipped is taken off. ",
+	} {
+		a.refused("", patch("defaults", merge), refusal+text)
+	}
+	a.refused("", []string{"delete", "regopolicy", "defaults"}, refusal+"delete it. ")
+	a.may("", append(patch("defaults", `{"spec":{"timeoutMilliseconds":1500}}`), "--dry-run=server")...)
+}
+
 // The policy about policies is one of them.
 func TestTheWatchmanIsWatched(t *testing.T) {
 	p := bob(t)

@@ -27,7 +27,7 @@ const (
 )
 
 func TestPoliciesOnOtherKinds(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, onlyOwn(t)...)
 	s.step("a policy on Deployments", (*site).comes)
 	s.step("one from policy new", (*site).begun)
 	s.step("objects that there were before", (*site).sparesWhatWas)
@@ -309,11 +309,11 @@ func (s *site) grants() {
 	s.apply(policyOf("reads", `
   match:
     resources: [{apiGroups: [apps], apiVersions: [v1], resources: [statefulsets], operations: [CREATE]}]
-  reads: [{apiVersion: apps/v1, kind: Deployment}]
+  reads: [{apiVersion: networking.k8s.io/v1, kind: Ingress}]
 `, `
-facts.others := {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": input.request.namespace}
+facts.others := {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "namespace": input.request.namespace}
 
-`+denies("Taken", "there are Deployments", `count(input.facts.others) > 0`), `
+`+denies("Taken", "there are Ingresses", `count(input.facts.others) > 0`), `
 test_refused[note] if {
 	some note, others in {"one": [{}]}
 	count(policy.deny) == 1 with input as {"request": {"namespace": "a"}, "facts": {"others": others}}
@@ -321,12 +321,13 @@ test_refused[note] if {
 	message := s.shows("reads", v1alpha1.ConditionReadsGranted, metav1.ConditionFalse, v1alpha1.ReasonReadsForbidden)
 	s.Log(message)
 	found := helmArgument.FindStringSubmatch(message)
-	if found == nil || !strings.Contains(message, `{"apiGroups":["apps"],"resources":["deployments"],"verbs":["get","list","watch"]}`) {
+	if found == nil || !strings.Contains(message, `{"apiGroups":["networking.k8s.io"],"resources":["ingresses"],"verbs":["get","list","watch"]}`) {
 		s.Fatalf("it does not say how to grant it: %s", message)
 	}
 	s.shows("reads", v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonNoGoodRevision)
 	const statefulSet = `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: x}, spec: {selector: {matchLabels: {app: x}},
   template: {metadata: {labels: {app: x}}, spec: {containers: [{name: c, image: x}]}}}}`
+	s.kubectl("create ingress taken --rule=example.com/=x:80")
 	s.passes(owned + s.file(statefulSet))
 	before := s.pods()
 	s.must(s.sallyport.Upgrade(s.Context(), "--set-json", found[1]))
@@ -334,7 +335,7 @@ test_refused[note] if {
 	s.registered("reads")
 	s.until("it is enforced", func() (string, bool) {
 		text, ok := s.try(owned + s.file(statefulSet))
-		return text, !ok && strings.Contains(text, "[reads/Taken] there are Deployments")
+		return text, !ok && strings.Contains(text, "[reads/Taken] there are Ingresses")
 	})
 	if now := s.pods(); !slices.Equal(now, before) {
 		s.Errorf("replicas were restarted for it: %v, they were %v", now, before)

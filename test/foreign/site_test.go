@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,8 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 )
@@ -47,20 +50,24 @@ type site struct {
 	binary    string // sallyport
 	bin       string // with the plugin of kubectl
 	logs      *install.Log
+	audit     string // the file of the API server's audit log
 }
 
-func newSite(t *testing.T) *site {
+// newSite installs the chart, with further arguments of helm install.
+func newSite(t *testing.T, args ...string) *site {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a control plane: left out with -short")
 	}
-	s := &site{T: t, bin: t.TempDir(), logs: &install.Log{}}
+	s := &site{T: t, bin: t.TempDir(), logs: &install.Log{}, audit: filepath.Join(t.TempDir(), "audit.log")}
 	var err error
 	s.binary, err = install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
 	s.must(err)
 	_, err = install.Build(t.Context(), s.bin, "sallyport.dev/sallyport/cmd/kubectl-sallyport")
 	s.must(err)
-	s.plane, err = env.Start(t.Context(), env.Options{ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags()})
+	s.plane, err = env.Start(t.Context(), env.Options{
+		ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags(), AuditLog: s.audit,
+	})
 	s.must(err)
 	s.client, err = install.Client(s.plane.Config)
 	s.must(err)
@@ -79,7 +86,7 @@ func newSite(t *testing.T) *site {
 			t.Logf("the end of what the managers logged:\n%s", install.Tail(s.logs.String(), 100))
 		}
 	})
-	s.must(s.sallyport.Install(t.Context()))
+	s.must(s.sallyport.Install(t.Context(), args...))
 	s.must(s.sallyport.Adopt(t.Context()))
 	s.kubelet, err = s.sallyport.NewKubelet(t.Context(), install.Options{
 		Binary: s.binary, Logs: s.logs,
@@ -93,6 +100,32 @@ func newSite(t *testing.T) *site {
 	s.rolledOut()
 	s.kubectl("wait rego --all --for=condition=Ready --timeout=1m")
 	return s
+}
+
+// onlyOwn are arguments of helm install without the shipped policies on kinds that are not Sallyport's.
+func onlyOwn(t *testing.T) (args []string) {
+	t.Helper()
+	const folder = "sallyport/files/policies"
+	files, err := charts.Files.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		p := &v1alpha1.RegoPolicy{}
+		text, err := charts.Files.ReadFile(path.Join(folder, f.Name()))
+		if err == nil {
+			err = yaml.Unmarshal(text, p)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Spec.Match != nil && slices.ContainsFunc(p.Spec.Match.Resources, func(r v1alpha1.PolicyResources) bool {
+			return !slices.Equal(r.APIGroups, []string{v1alpha1.GroupName})
+		}) {
+			args = append(args, "--set", "policies."+p.Name+".enabled=false")
+		}
+	}
+	return args
 }
 
 func (s *site) must(err error) {

@@ -43,8 +43,13 @@ func surplus(g Grant, index int, all []Grant, uses []Use, home string) string {
 	// Where a resource is dealt with is one question, and not one for each verb: who makes objects anywhere has to be able to
 	// change them there too, even if that has happened at home only.
 	resource := Right{Group: g.Group, Resource: g.Resource, Verb: rbacv1.VerbAll, Name: g.Name}
+	// Whoever lists objects has read them: to get one of them beside that is no more.
+	listed := g.Right
+	if listed.Verb == "get" {
+		listed.Verb = "list"
+	}
 	for _, u := range uses {
-		used = used || g.covers(u.Right)
+		used = used || g.covers(u.Right) || listed.covers(u.Right)
 		away = away || u.Namespace != home && resource.covers(u.Right)
 	}
 	switch {

@@ -43,6 +43,20 @@ func TestCompareFindsSurplusAndMissing(t *testing.T) {
 			rules: func(r []rbacv1.PolicyRule) []rbacv1.PolicyRule { r[1].Verbs = append(r[1].Verbs, "delete"); return r },
 			want:  []string{"surplus: rule 2 of ClusterRole wide grants delete validatingwebhookconfigurations.admissionregistration.k8s.io sallyport"},
 		},
+		"get beside list": {
+			rules: func(r []rbacv1.PolicyRule) []rbacv1.PolicyRule { r[0].Verbs = append(r[0].Verbs, "get"); return r },
+		},
+		"list beside get": {
+			rules: func(r []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+				r[0].Verbs = []string{"get", "list", "update"}
+				return r
+			},
+			uses: func(u []Use) []Use {
+				u[0].Verb, u[2].Verb = "get", "get"
+				return u
+			},
+			want: []string{"grants list virtualmachines.sallyport.dev", "grants list virtualmachines/status.sallyport.dev"},
+		},
 		"a rule too many": {
 			rules: func(r []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 				return append(r, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}})

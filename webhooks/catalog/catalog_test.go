@@ -135,7 +135,7 @@ func TestSelectByNamespace(t *testing.T) {
 		"labels match":                  {onNamespace, namespaces{cached: labelled("blue")}, true, false},
 		"labels differ":                 {onNamespace, namespaces{cached: labelled("red")}, false, false},
 		"not in the cache yet":          {onNamespace, namespaces{live: labelled("blue")}, true, false},
-		"nowhere":                       {onNamespace, namespaces{}, false, false},
+		"nowhere is not no match":       {onNamespace, namespaces{}, true, true},
 		"unreadable is not no match":    {onNamespace, namespaces{err: errors.New("gone")}, true, true},
 		"cluster-scoped is always met":  {clusterScoped, namespaces{err: errors.New("never asked")}, true, false},
 		"no labels at all do not match": {onNamespace, namespaces{cached: map[string]any{"ns": map[string]any{}}}, false, false},
@@ -146,6 +146,38 @@ func TestSelectByNamespace(t *testing.T) {
 				t.Errorf("got %+v", selected)
 			}
 		})
+	}
+}
+
+func TestSelectByObject(t *testing.T) {
+	p := policy("p", "apps/v1/deployments UPDATE")
+	p.Spec.Match.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"kept": "yes"}}
+	set := mustCompile(t, p)
+	const kept, not = `{"metadata": {"labels": {"kept": "yes"}}}`, `{"metadata": {}}`
+	for name, tc := range map[string]struct {
+		object, old string
+		met, failed bool
+	}{
+		"as it would be": {kept, not, true, false}, "as it is": {not, kept, true, false}, "neither": {not, not, false, false},
+		"only the old one is there": {"", kept, true, false}, "nothing is there": {"", "", false, false},
+		"no object": {"[]", "", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := request("apps", "v1", "deployments", "", "UPDATE")
+			r.Object.Raw, r.OldObject.Raw = []byte(tc.object), []byte(tc.old)
+			selected := set.Select(t.Context(), r, namespaces{})
+			if (len(selected) == 1) != tc.met || tc.met && (selected[0].Err != nil) != tc.failed {
+				t.Errorf("got %+v", selected)
+			}
+			m := set.Policy("p").Meeting(t.Context(), r, namespaces{})
+			if m.Met != tc.met || (m.Unread != nil) != tc.failed || !tc.met && m.Missed[0].Field != "spec.match.objectSelector" {
+				t.Errorf("explained as %+v", m)
+			}
+		})
+	}
+	m := set.Policy("p").Matches()
+	if len(m) != 1 || metav1.FormatLabelSelector(m[0].ObjectSelector) != "kept in (yes)" {
+		t.Errorf("it matches %+v", m)
 	}
 }
 

@@ -54,6 +54,7 @@ func (p *Policy) Meeting(ctx context.Context, request *admissionv1.AdmissionRequ
 		}
 		m.resources(match, request, of)
 		m.exclusions(match, request, of)
+		m.object(match, request, of)
 		m.namespace(match, request, home, of)
 	}
 	m.Met = len(m.Missed) == 0
@@ -132,6 +133,16 @@ func (m *Meeting) exclusions(match matcher, request *admissionv1.AdmissionReques
 	}
 	if i := slices.Index(match.ExcludeNamespaces, request.Namespace); i >= 0 && request.Namespace != "" {
 		m.miss(fmt.Sprintf("spec.match.excludeNamespaces[%d]", i), "is %s, the namespace of the request%s", request.Namespace, of)
+	}
+}
+
+func (m *Meeting) object(match matcher, request *admissionv1.AdmissionRequest, of string) {
+	met, err := match.object(request)
+	switch {
+	case err != nil:
+		m.Unread = err
+	case !met:
+		m.miss("spec.match.objectSelector", "wants %s, which the object's labels are not%s", match.objects, of)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestMeetingNamesWhatIsMissed(t *testing.T) {
 			field + `apiGroups has ["apps"], not "batch", and resources has ["deployments"], not "jobs"`},
 		"namespaceSelector": {selector, request("apps", "v1", "deployments", "", "UPDATE"), namespaces{cached: labelled("red")},
 			"spec.match.namespaceSelector wants team=blue, and namespace ns has the labels team=red"},
-		"namespaceSelector, no labels": {selector, request("apps", "v1", "deployments", "", "UPDATE"), namespaces{},
+		"namespaceSelector, no labels": {selector, request("apps", "v1", "deployments", "", "UPDATE"), namespaces{cached: map[string]any{"ns": map[string]any{}}},
 			"spec.match.namespaceSelector wants team=blue, and namespace ns has the labels (none)"},
 		"namespaceSelector met": {selector, request("apps", "v1", "deployments", "", "UPDATE"), namespaces{cached: labelled("blue")}, ""},
 		"excludeNamespaces": {func(m *v1alpha1.PolicyMatch) { m.ExcludeNamespaces = []string{"other", "ns"} },

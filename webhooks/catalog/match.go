@@ -97,6 +97,9 @@ func labelsOfNamespace(ctx context.Context, request *admissionv1.AdmissionReques
 		q.Live = true
 		answer, err = reader.Read(ctx, q)
 	}
+	if err == nil && answer.Value.IsNull() { // no labels are not the labels of nothing; API servers refuse such requests, too
+		err = errors.New("there is no such namespace")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the labels of namespace %s: %w", request.Namespace, err)
 	}
@@ -118,6 +121,11 @@ func (p *Policy) meets(request *admissionv1.AdmissionRequest, home labelsOf) (bo
 	for i, m := range p.match {
 		if m.excluded(request) || i > 0 && !m.covers(request) {
 			return false, nil
+		}
+	}
+	for _, m := range p.match {
+		if met, err := m.object(request); !met || err != nil {
+			return false, err
 		}
 	}
 	for _, m := range p.match {
@@ -166,6 +174,7 @@ func lookups(request *admissionv1.AdmissionRequest) []resourceKey {
 type matcher struct {
 	*v1alpha1.PolicyMatch
 	namespaces labels.Selector // nil: every namespace
+	objects    labels.Selector // nil: every object
 }
 
 // newMatcher gives, beside an error, what can be used all the same: nothing without resources, else all but requirements of
@@ -175,14 +184,21 @@ func newMatcher(match *v1alpha1.PolicyMatch) (matcher, error) {
 		return matcher{}, errors.New("resources: at least one is needed")
 	}
 	m := matcher{PolicyMatch: match}
-	if match.NamespaceSelector == nil {
-		return m, nil
+	var errs []error
+	for _, s := range []struct {
+		field string
+		from  *metav1.LabelSelector
+		into  *labels.Selector
+	}{{"namespaceSelector", match.NamespaceSelector, &m.namespaces}, {"objectSelector", match.ObjectSelector, &m.objects}} {
+		if s.from == nil {
+			continue
+		}
+		var err error
+		if *s.into, err = newSelector(s.from); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.field, err))
+		}
 	}
-	var err error
-	if m.namespaces, err = newSelector(match.NamespaceSelector); err != nil {
-		return m, fmt.Errorf("namespaceSelector: %w", err)
-	}
-	return m, nil
+	return m, errors.Join(errs...)
 }
 
 // newSelector gives nil for one that selects everything. Beside an error it gives the selector without those of its requirements
@@ -232,6 +248,38 @@ func (m matcher) excluded(request *admissionv1.AdmissionRequest) bool {
 	return slices.Contains(m.ExcludeUsers, request.UserInfo.Username) ||
 		request.Namespace != "" && slices.Contains(m.ExcludeNamespaces, request.Namespace) ||
 		slices.ContainsFunc(request.UserInfo.Groups, func(g string) bool { return slices.Contains(m.ExcludeGroups, g) })
+}
+
+// object tells whether the request's object has the labels, as it is or as it would be, as API servers do.
+func (m matcher) object(request *admissionv1.AdmissionRequest) (bool, error) {
+	if m.objects == nil {
+		return true, nil
+	}
+	for _, raw := range [][]byte{request.Object.Raw, request.OldObject.Raw} {
+		if len(raw) == 0 {
+			continue
+		}
+		set, err := labelsIn(engine.Text(raw))
+		if err != nil {
+			return false, fmt.Errorf("reading the labels of the object: %w", err)
+		}
+		if m.objects.Matches(set) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// labelsIn reads nothing else of an object.
+func labelsIn(object engine.Value) (set labels.Set, err error) {
+	metadata := object.Get("metadata")
+	if !object.IsObject() || !metadata.IsNull() && !metadata.IsObject() {
+		return nil, errors.New("it is no object with metadata")
+	}
+	if text := metadata.Get("labels").Raw(); text != nil {
+		err = json.Unmarshal(text, &set)
+	}
+	return set, err
 }
 
 // namespace tells whether the request's namespace has the labels. Cluster-scoped objects are judged whatever it says.

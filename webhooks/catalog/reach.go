@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -18,19 +19,25 @@ func (p *Policy) Matches() []v1alpha1.PolicyMatch {
 			continue
 		}
 		match := *m.PolicyMatch
-		match.NamespaceSelector = nil
-		if m.namespaces != nil {
-			match.NamespaceSelector = &metav1.LabelSelector{}
-			requirements, _ := m.namespaces.Requirements()
-			for _, r := range requirements {
-				match.NamespaceSelector.MatchExpressions = append(match.NamespaceSelector.MatchExpressions, metav1.LabelSelectorRequirement{
-					Key: r.Key(), Operator: operators[r.Operator()], Values: slices.Sorted(slices.Values(r.ValuesUnsorted())),
-				})
-			}
-		}
+		match.NamespaceSelector, match.ObjectSelector = asWritten(m.namespaces), asWritten(m.objects)
 		all = append(all, match)
 	}
 	return all
+}
+
+// asWritten gives a selector as it is written.
+func asWritten(s labels.Selector) *metav1.LabelSelector {
+	if s == nil {
+		return nil
+	}
+	written := &metav1.LabelSelector{}
+	requirements, _ := s.Requirements()
+	for _, r := range requirements {
+		written.MatchExpressions = append(written.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key: r.Key(), Operator: operators[r.Operator()], Values: slices.Sorted(slices.Values(r.ValuesUnsorted())),
+		})
+	}
+	return written
 }
 
 // operators are those that a LabelSelector is read into.

@@ -197,7 +197,9 @@ func sourceOf(object *v1alpha1.RegoPolicy, libraries []engine.Module) Source {
 		s.Tests = append(s.Tests, engine.Module{Name: object.Name + "/" + t.Name, Source: t.Source})
 	}
 	for _, r := range spec.Reads {
-		s.Reads = append(s.Reads, engine.Read{APIVersion: r.APIVersion, Kind: r.Kind, Indexes: r.Indexes})
+		s.Reads = append(s.Reads, engine.Read{
+			APIVersion: r.APIVersion, Kind: r.Kind, Indexes: r.Indexes, Live: r.Freshness == v1alpha1.ReadLive,
+		})
 	}
 	if spec.Parameters != nil {
 		s.Parameters = spec.Parameters.Raw

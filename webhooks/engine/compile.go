@@ -28,9 +28,9 @@ type Policy struct {
 
 	compiler  *ast.Compiler
 	store     storage.Store
-	txn       storage.Transaction  // one read transaction for good: nothing ever writes to this store
-	ask       ast.Body             // what facts are wanted; nil without facts
-	templates map[string]*ast.Term // the same without evaluation; nil if that cannot be
+	txn       storage.Transaction // one read transaction for good: nothing ever writes to this store
+	ask       ast.Body            // what facts are wanted; nil without facts
+	templates []*template         // the same without evaluation; nil if that cannot be
 	judges    map[endpoint]ast.Body
 	outcome   ast.Body // nil without outcome
 
@@ -188,7 +188,7 @@ func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 		if p.ask, err = p.query(fmt.Sprintf("facts = [x | x = %v.facts]", c.pkg)); err != nil {
 			return err
 		}
-		p.templates = templates(c.pkg, modules)
+		p.templates = p.templatesOf(modules)
 	}
 	for _, e := range []endpoint{admit, mutate} {
 		speaks := slices.ContainsFunc(rules, func(r outcomeRule) bool { return endpointOf(r.name) == e })

@@ -23,6 +23,7 @@ func TestCompileSaysWhatIsWrongAndWhere(t *testing.T) {
 		"no outcome":              {valid, "none of deny, warn, patch and outcome"},
 		"deny complete":           {valid + denyMetadata + "deny := {\"x\"} if true\n", "p.rego:11:1: deny must be written"},
 		"deny with else":          {valid + denyMetadata + "deny := 1 if false\n\nelse := 2\n", "deny must be written"},
+		"a reason of its own":     {valid + strings.TrimPrefix(denyMetadata, "\n") + "deny contains {\"reason\": \"Other\", \"message\": \"m\"} if true\n", `p.rego:11:1: deny gives the reason "Other", and its METADATA says custom.reason "R"`},
 		"deny without metadata":   {valid + "deny contains {\"reason\": \"R\", \"message\": \"m\"} if true\n", "p.rego:8:1: deny needs METADATA"},
 		"reason not CamelCase":    {valid + strings.Replace(deny, "reason: R", "reason: not_ok", 1), "CamelCase"},
 		"unknown custom key":      {valid + strings.Replace(deny, "remedy: do it", "remedy: x, severity: high", 1), "custom.severity"},

@@ -188,6 +188,22 @@ func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
 	if title == "" || remedy == "" || !camelCase.MatchString(reason) {
 		c.errs.add(r.Location, "deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy")
 	}
+	if given := givenReason(r); given != "" && reason != "" && given != reason {
+		c.errs.add(r.Location, "deny gives the reason %q, and its METADATA says custom.reason %q", given, reason)
+	}
+}
+
+// givenReason is the reason of a denial as far as its rule alone tells it, or "".
+func givenReason(r *ast.Rule) string {
+	if r.Head.Key == nil {
+		return ""
+	}
+	if head, ok := r.Head.Key.Value.(ast.Object); ok {
+		if given := head.Get(ast.StringTerm("reason")); given != nil {
+			return text(given)
+		}
+	}
+	return ""
 }
 
 func (c *contract) customKeys(a *ast.Annotations) {

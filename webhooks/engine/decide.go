@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
@@ -22,6 +23,8 @@ type Input struct {
 	Checked func(policy string, same bool)
 	// VerdictOnly leaves out the outcome, for who does not act on it.
 	VerdictOnly bool
+
+	facts map[string]Fact // that Recall has gathered
 }
 
 // TimeFormat is how policies see Input.Now: RFC 3339 in UTC, always with nine digits, so that texts sort as times do.
@@ -89,24 +92,20 @@ func contain(err *error) {
 
 // gather asks the policy what it wants to know, and the reader for the answers.
 func (p *Policy) gather(ctx context.Context, in Input, r Reader) (map[string]Fact, error) {
-	if p.ask == nil {
-		return nil, nil
+	if p.ask == nil || in.facts != nil {
+		return in.facts, nil
 	}
-	wanted, err := p.wanted(ctx, in)
-	if err != nil {
-		return nil, err
-	}
-	facts, err := p.decodeFacts(wanted)
+	facts, err := p.wanted(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	return facts, answer(ctx, facts, r, func(q *Query) bool { return true })
 }
 
-// wanted gives the facts document.
-func (p *Policy) wanted(ctx context.Context, in Input) (*ast.Term, error) {
+// wanted gives the facts without their answers.
+func (p *Policy) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
 	if p.templates != nil {
-		return fillAll(p.templates, in.Request), p.cutOffNow()
+		return p.filled(in)
 	}
 	result, err := p.evaluate(ctx, p.ask, p.portion().of(in.document(nil)))
 	if err != nil {
@@ -116,9 +115,24 @@ func (p *Policy) wanted(ctx context.Context, in Input) (*ast.Term, error) {
 		return nil, errorf(EvaluationFailed, "facts gave %d results", len(result))
 	}
 	if document := only(result[0]["facts"]); document != nil {
-		return document, nil
+		return p.decodeFacts(document)
 	}
-	return ast.ObjectTerm(), nil // no fact is defined
+	return p.decodeFacts(ast.ObjectTerm()) // no fact is defined
+}
+
+func (p *Policy) filled(in Input) (map[string]Fact, error) {
+	if err := p.cutOffNow(); err != nil {
+		return nil, err
+	}
+	facts := make(map[string]Fact, len(p.templates))
+	for _, t := range p.templates {
+		q, err := t.fill(in.Request)
+		if err != nil {
+			return nil, err
+		}
+		facts[q.Fact] = Fact{Query: q}
+	}
+	return facts, nil
 }
 
 // refresh reads again, live, what came from a cache; the rest is kept.
@@ -216,7 +230,7 @@ func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) 
 		defer func() { done <- o }()
 		defer contain(&o.err)
 		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
-			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).Run(ctx)
+			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(ctx)
 	})
 	select {
 	case o := <-done:

@@ -165,7 +165,7 @@ func TestErrorsAreNotVerdicts(t *testing.T) {
 		"access without verb":         {ok + `facts.x := {"access": {"resource": "pods"}}`, ContractViolated, "verb"},
 		"builtin error":               {ok + "warn contains \"w\" if to_number(\"five\") > 3", EvaluationFailed, "five"},
 		"conflicting rules":           {ok + "a := 1 if true\n\na := 2 if true\n\nwarn contains \"w\" if a == 1", EvaluationFailed, "conflict"},
-		"unknown reason":              {"valid_input if true\n\n" + denyMetadata + `deny contains {"reason": "Other", "message": "m"} if true`, ContractViolated, "METADATA"},
+		"unknown reason":              {"valid_input if true\n\n" + denyMetadata + `deny contains {"reason": r, "message": "m"} if r := "Other"`, ContractViolated, "METADATA"},
 		"no message":                  {"valid_input if true\n\n" + denyMetadata + `deny contains {"reason": "R"} if true`, ContractViolated, "message"},
 		"wrong code":                  {"valid_input if true\n\n" + denyMetadata + `deny contains {"reason": "R", "message": "m", "code": 200} if true`, ContractViolated, "code 200"},
 		"unknown key in deny":         {"valid_input if true\n\n" + denyMetadata + `deny contains {"reason": "R", "message": "m", "msg": "x"} if true`, ContractViolated, "msg"},

@@ -79,7 +79,7 @@ func (p *Policy) decodeFacts(document *ast.Term) (map[string]Fact, error) {
 	for _, name := range p.facts {
 		term := object.Get(ast.StringTerm(name))
 		if term == nil {
-			return nil, errorf(InputNotUnderstood, "facts.%s is undefined for this request", name)
+			return nil, undefined(name)
 		}
 		if _, null := term.Value.(ast.Null); null {
 			facts[name] = Fact{}
@@ -97,7 +97,7 @@ func (p *Policy) decodeFacts(document *ast.Term) (map[string]Fact, error) {
 	return facts, nil
 }
 
-// permitted holds a query against spec.reads.
+// permitted holds a query against spec.reads, which also says whether it is to be answered live.
 func (p *Policy) permitted(q *Query) error {
 	if !q.ofKind() {
 		return nil
@@ -111,6 +111,7 @@ func (p *Policy) permitted(q *Query) error {
 			return errorf(ContractViolated, "facts.%s looks %s up by %s, which is not among its indexes in spec.reads", q.Fact, q.Kind, field)
 		}
 	}
+	q.Live = q.Live || p.reads[i].Live
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 )
 
 // Way is how a decision was made. Whichever it is, the decision is the same.
@@ -30,6 +31,34 @@ func (p *Policy) portion() *portion {
 		return everything
 	}
 	return p.input
+}
+
+// Recall gives the decision about a request if it is remembered, and if that takes no more than a look into caches; nil if the policy
+// has to be asked. What was found out on the way is kept in the input, which is to be given to [Policy.Decide] then.
+func (p *Policy) Recall(ctx context.Context, in *Input, r Reader) (decision *Decision) {
+	defer func() {
+		if recover() != nil {
+			decision = nil // whoever asks meets it again, and is told
+		}
+	}()
+	if !p.fromCaches() || p.mistrusted.Load() || p.decided.Load()%checkedShare == 0 { // the next one is checked
+		return nil
+	}
+	facts, err := p.gather(ctx, *in, r)
+	if err != nil { // it is told to who asks
+		return nil
+	}
+	in.facts = facts
+	if key, values := p.memorable(admit, *in, facts); key == nil || !p.memory.has(key, values) {
+		return nil
+	}
+	p.decided.Add(1)
+	return &Decision{Facts: facts, Way: Remembered}
+}
+
+// fromCaches tells whether nothing but caches is asked for facts, and that without evaluation.
+func (p *Policy) fromCaches() bool {
+	return p.ask == nil || p.templates != nil && !slices.ContainsFunc(p.templates, func(t *template) bool { return t.query.Live })
 }
 
 // judge decides on as little of the input as the policy reads, or by what it remembers.

@@ -105,6 +105,15 @@ func (s sharing) Read(_ context.Context, q Query) (Answer, error) {
 	return Answer{Value: Shared(s.facts[q.Fact]), Live: s.live || q.Live}, nil
 }
 
+func takenApart(t *testing.T, text []byte) Value {
+	t.Helper()
+	v, err := ParseText(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
 func outcomeOf(d *Decision, err error) ([]string, string) {
 	var e *Error
 	if errors.As(err, &e) {
@@ -156,12 +165,19 @@ func TestEveryWayDecidesTheSame(t *testing.T) {
 			for way, in := range map[string]Input{
 				"lean":            {Request: Text(text), VerdictOnly: true},
 				"lean again":      {Request: Text(slices.Clone(text)), VerdictOnly: true},
+				"taken apart":     {Request: takenApart(t, text), VerdictOnly: true},
 				"on decoded JSON": {Request: mustValue(t, request)},
 			} {
 				in.Now = time.Date(2026, 11, 20, 10, 0, 0, 5, time.UTC)
 				in.Checked = func(_ string, same bool) {
 					if !same {
 						t.Errorf("seed %d: a check found a difference", seed)
+					}
+				}
+				if d := p.Recall(t.Context(), &in, sharing{facts: facts}); d != nil {
+					counts["recalled: "+way]++
+					if len(want) > 0 || wantErr != "" || !d.silent() || d.Way != Remembered {
+						t.Fatalf("seed %d, %s: recalled %+v, want %q %q", seed, way, d, want, wantErr)
 					}
 				}
 				d, err := p.Decide(t.Context(), in, sharing{facts: facts})

@@ -38,6 +38,9 @@ type follower struct {
 	rules    map[*ast.Rule]*followed
 	changed  bool
 	steps    int // that were new
+
+	at   *ast.Location       // what is being followed
+	lost func(*ast.Location) // is told where all of the input is read, which is then left out; it may be nil
 }
 
 // followed is what is known of a rule.
@@ -71,6 +74,10 @@ func (f *follower) add(to, more places) {
 
 func (f *follower) whole(all places) {
 	for place := range all {
+		if place == f.input && f.lost != nil {
+			f.lost(f.at)
+			continue
+		}
 		f.changed = f.changed || !place.all
 		place.all = true
 	}
@@ -85,13 +92,16 @@ func (f *follower) step(from places, key *ast.Term) places {
 	next := places{}
 	for place := range from {
 		if f.steps > mostSteps {
-			f.whole(places{f.input: true})
+			if f.lost == nil {
+				f.whole(places{f.input: true})
+			}
 			return next
 		}
 		names, every, all := len(place.names), place.every, place.all
 		if name, ok := key.Value.(ast.String); ok {
 			next[place.member(string(name))] = true
 		} else {
+			f.goneThrough(place)
 			next[place.element()] = true
 		}
 		if len(place.names) != names || place.every != every || place.all != all {
@@ -118,6 +128,7 @@ func (f *follower) rule(r *ast.Rule, known *followed) {
 		known.bind(parameter)
 	}
 	f.body(known, r.Body)
+	f.at = r.Location
 	for _, part := range r.Head.Ref()[1:] {
 		f.use(known, part)
 	}
@@ -134,6 +145,7 @@ func (f *follower) rule(r *ast.Rule, known *followed) {
 
 func (f *follower) body(known *followed, body ast.Body) {
 	for _, e := range body {
+		f.at = e.Location
 		switch terms := e.Terms.(type) {
 		case *ast.Term:
 			f.places(known, terms)

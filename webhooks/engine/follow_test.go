@@ -69,6 +69,9 @@ func TestWhatAPolicyReads(t *testing.T) {
 		"a message, not its match":  {`x := input.request.a; x.b == 1`, "input.request.a.b"},
 		"depth":                     {"deep(input.request)", "input.request" + strings.Repeat(".n", deepest-1) + "*"},
 		"a function of its value":   {`lib.either(lib.either(input.request))`, "input*"},
+		"a result that compares":    {`x := input.request.c; lib.name_of(input.request.a, x)`, "input.request.a.name* input.request.c*"},
+		"a result of object.get":    {`x := input.request.c; object.get(input.request.a, "b", 0, x)`, "input.request.a.b* input.request.c*"},
+		"a result that is taken":    {`lib.name_of(input.request.a, x); x.b == 1`, "input.request.a.name.b"},
 		"one function for both":     {`lib.named(input.request.a); lib.named(input.request.b)`, "input.request.a.name input.request.b.name"},
 		"a parameter that compares": {`g(input.request.a)`, "input.request.a* input.request.g*"},
 	} {

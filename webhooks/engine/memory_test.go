@@ -208,6 +208,39 @@ func TestChecksAgree(t *testing.T) {
 	}
 }
 
+// A check finds whatever differs, and a failure is another one if it says something else.
+func TestWhatACheckCompares(t *testing.T) {
+	said, other := mustValue(t, "x"), mustValue(t, "y")
+	failure := func(text string) error { return errorf(EvaluationFailed, "%s", text) }
+	answers := []struct {
+		d   *Decision
+		err error
+	}{
+		{d: &Decision{}},
+		{d: &Decision{Denials: []Denial{{Reason: "R", Message: "m"}}}},
+		{d: &Decision{Denials: []Denial{{Reason: "R", Message: "n"}}}},
+		{d: &Decision{Warnings: []string{"m"}}},
+		{d: &Decision{Warnings: []string{"m", "n"}}},
+		{d: &Decision{Patches: []Patch{{Op: "add", Path: "/a", Value: &said}}}},
+		{d: &Decision{Patches: []Patch{{Op: "add", Path: "/a", Value: &other}}}},
+		{d: &Decision{Outcome: said}},
+		{d: &Decision{Outcome: other}},
+		{err: failure("a")},
+		{err: failure("b")},
+	}
+	for i, a := range answers {
+		for j, b := range answers {
+			if got := agree(a.d, a.err, b.d, b.err); got != (i == j) {
+				t.Errorf("%+v and %+v agree: %t", a, b, got)
+			}
+		}
+	}
+	remembered := &Decision{Way: Remembered, Facts: map[string]Fact{"f": {}}} // which say how, and not what
+	if !agree(&Decision{}, nil, remembered, nil) {
+		t.Error("a way makes a difference")
+	}
+}
+
 // A check that does not end in time says nothing, and the decision stands.
 func TestACheckThatTakesTooLongIsNone(t *testing.T) {
 	p := mustCompile(t, policy("valid_input if true\n\nwarn contains \"w\" if input.request.x == 1\n"))
@@ -228,27 +261,39 @@ func FuzzTextIsReadAsItIs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		want, err := ParseValue(text)
 		if err != nil {
+			if _, err := ParseText(text); err == nil {
+				t.Errorf("%s is a document only as text", text)
+			}
 			t.Skip()
-		}
-		got := Text(text)
-		if !got.orNull().Equal(want.orNull()) {
-			t.Errorf("got %v, want %v", got.orNull(), want.orNull())
 		}
 		var decoded any
 		if err := json.Unmarshal(text, &decoded); err != nil {
 			t.Skip() // numbers that no float64 holds
 		}
-		members, _ := decoded.(map[string]any)
-		for name := range members {
-			member, there := got.member(name)
-			if other := want.Get(name); !there || !member.Equal(other) || member.IsNull() != other.IsNull() || member.Text() != other.Text() {
-				t.Errorf("member %q is %v, want %v", name, member, other)
-			}
+		parsed, err := ParseText(text)
+		if err != nil {
+			t.Fatalf("%s is a document of terms, but: %v", text, err)
 		}
-		parts := 0
-		got.from.each(func(string, Value) { parts++ })
-		if list, ok := decoded.([]any); ok && parts != len(list) || decoded != nil && members != nil && parts != len(members) {
-			t.Errorf("it has %d parts: %v", parts, decoded)
+		for _, got := range []Value{Text(text), parsed} {
+			readAsItIs(t, got, want, decoded)
 		}
 	})
+}
+
+func readAsItIs(t *testing.T, got, want Value, decoded any) {
+	if !got.orNull().Equal(want.orNull()) {
+		t.Errorf("got %v, want %v", got.orNull(), want.orNull())
+	}
+	members, _ := decoded.(map[string]any)
+	for name := range members {
+		member, there := got.member(name)
+		if other := want.Get(name); !there || !member.Equal(other) || member.IsNull() != other.IsNull() || member.Text() != other.Text() {
+			t.Errorf("member %q is %v, want %v", name, member, other)
+		}
+	}
+	parts := 0
+	got.from.each(func(string, Value) { parts++ })
+	if list, ok := decoded.([]any); ok && parts != len(list) || decoded != nil && members != nil && parts != len(members) {
+		t.Errorf("it has %d parts: %v", parts, decoded)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
@@ -16,7 +17,8 @@ type portion struct {
 	// every is what is read of each element of a list, or of each value of an object, besides its keys.
 	every *portion
 
-	names []string // of members, in order
+	names []string    // of members, in order
+	keys  []*ast.Term // the same
 	depth int
 }
 
@@ -36,7 +38,10 @@ func (r *portion) member(name string) *portion {
 			r.members = map[string]*portion{}
 		}
 		r.members[name] = m
-		r.names = slices.Sorted(maps.Keys(r.members))
+		r.names, r.keys = slices.Sorted(maps.Keys(r.members)), nil
+		for _, name := range r.names {
+			r.keys = append(r.keys, ast.StringTerm(name))
+		}
 	}
 	return m
 }
@@ -54,11 +59,11 @@ func (r *portion) element() *portion {
 }
 
 // partly tells whether no more than a portion of a document needs to be made. What is neither an object nor a list is small.
-func (r *portion) partly(v Value) bool {
-	if r.all || v.from == nil {
+func (r *portion) partly(kind jsontext.Kind) bool {
+	if r.all {
 		return false
 	}
-	switch v.from.kind() {
+	switch kind {
 	case '{':
 		return r.every == nil || len(r.members) == 0
 	case '[':
@@ -69,14 +74,17 @@ func (r *portion) partly(v Value) bool {
 
 // of gives the part of a document that is read, as terms. What reads no more cannot tell it from the whole.
 func (r *portion) of(v Value) *ast.Term {
-	if !r.partly(v) {
+	if v.from == nil || !r.partly(v.from.kind()) {
 		return v.orNull()
 	}
+	if t, ok := v.from.(*unread); ok && t.parts == nil {
+		return r.ofText(t)
+	}
 	if r.every == nil {
-		var members [][2]*ast.Term
-		for _, name := range r.names {
+		members := make([][2]*ast.Term, 0, len(r.names))
+		for i, name := range r.names {
 			if m, ok := v.from.member(name); ok {
-				members = append(members, [2]*ast.Term{ast.StringTerm(name), r.members[name].of(m)})
+				members = append(members, [2]*ast.Term{r.keys[i], r.members[name].of(m)})
 			}
 		}
 		return ast.ObjectTerm(members...)
@@ -91,6 +99,49 @@ func (r *portion) of(v Value) *ast.Term {
 		members = append(members, [2]*ast.Term{ast.StringTerm(name), r.every.of(m)})
 	})
 	return ast.ObjectTerm(members...)
+}
+
+// ofText is of for a text, in one pass.
+func (r *portion) ofText(t *unread) (term *ast.Term) {
+	t.decode(func(dec *jsontext.Decoder) (err error) {
+		term, err = r.read(dec)
+		return err
+	})
+	return term
+}
+
+func (r *portion) read(dec *jsontext.Decoder) (*ast.Term, error) {
+	kind := dec.PeekKind()
+	if !r.partly(kind) {
+		return readTerm(dec)
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, err
+	}
+	if kind == '[' {
+		return readArray(dec, r.every.read)
+	}
+	return readObject(dec, r.readMember)
+}
+
+// readMember gives nothing for a member that nobody reads.
+func (r *portion) readMember(dec *jsontext.Decoder) (key, value *ast.Term, err error) {
+	if r.every != nil {
+		if key, err = readTerm(dec); err == nil {
+			value, err = r.every.read(dec)
+		}
+		return key, value, err
+	}
+	name, err := dec.ReadToken()
+	if err != nil {
+		return nil, nil, err
+	}
+	i, read := slices.BinarySearch(r.names, name.String())
+	if !read {
+		return nil, nil, dec.SkipValue()
+	}
+	value, err = r.members[r.names[i]].read(dec)
+	return r.keys[i], value, err
 }
 
 // key appends to b the part of a written document that is read, so that no two parts that differ give the same.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"reflect"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -55,13 +56,42 @@ func (s *shared) each(visit func(name string, v Value)) {
 
 func (s *shared) whole() *ast.Term { return ast.NewTerm(ast.MustInterfaceToValue(s.decoded)) }
 
-// same tells whether two documents are known to be the same. Objects of others are compared by which they are, and lists of
-// them one by one; everything else by what it is.
+// list is one of documents.
+type list []Value
+
+// List gives a list of documents, which must not change any more.
+func List(of []Value) Value { return Value{from: list(of)} }
+
+func (l list) kind() jsontext.Kind { return '[' }
+
+func (l list) member(string) (Value, bool) { return Value{}, false }
+
+func (l list) each(visit func(name string, v Value)) {
+	for _, v := range l {
+		visit("", v)
+	}
+}
+
+func (l list) whole() *ast.Term {
+	elements := make([]*ast.Term, len(l))
+	for i, v := range l {
+		elements[i] = v.orNull()
+	}
+	return ast.ArrayTerm(elements...)
+}
+
+// same tells whether two documents are known to be the same. What belongs to others is compared by which it is, and lists one by
+// one; what was decoded is compared by what it is.
 func same(a, b Value) bool {
-	x, isShared := a.from.(*shared)
-	y, areShared := b.from.(*shared)
-	if isShared && areShared {
-		return sameObjects(x.decoded, y.decoded)
+	switch x := a.from.(type) {
+	case *unread:
+		return a.from == b.from
+	case list:
+		y, ok := b.from.(list)
+		return ok && slices.EqualFunc(x, y, same)
+	case *shared:
+		y, ok := b.from.(*shared)
+		return ok && sameObjects(x.decoded, y.decoded)
 	}
 	return a.from == nil && b.from == nil && a.orNull().Equal(b.orNull())
 }
@@ -87,11 +117,14 @@ func sameObjects(a, b any) bool {
 	}
 }
 
-// length of a list of others' objects; 1 for everything else.
+// length of a list of others' documents; 1 for everything else.
 func (v Value) length() int {
-	if s, ok := v.from.(*shared); ok {
-		if list, ok := s.decoded.([]any); ok {
-			return len(list)
+	switch from := v.from.(type) {
+	case list:
+		return len(from)
+	case *shared:
+		if elements, ok := from.decoded.([]any); ok {
+			return len(elements)
 		}
 	}
 	return 1

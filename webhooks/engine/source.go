@@ -39,6 +39,8 @@ type Module struct{ Name, Source string }
 type Read struct {
 	APIVersion, Kind string
 	Indexes          []string
+	// Live has every fact of the kind answered by the API server, so that nothing needs to be kept of it.
+	Live bool
 }
 
 // CompileError is one problem with a policy's text. Row and Col count from one; zero means the policy as a whole.
@@ -112,6 +114,10 @@ func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 		var located ast.Errors
 		switch {
 		case err == nil:
+			if at := tooDeep(module); at != nil {
+				errs.add(at, "comprehensions, templates and every are more than %d deep in each other here: make rules or functions of them", mostNested)
+				continue
+			}
 			parsed = append(parsed, module)
 		case errors.As(err, &located):
 			errs.addOPA(located)

@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/open-policy-agent/opa/v1/ast"
+import (
+	"maps"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
 
 // Most facts name fields of the request and do nothing else:
 //
@@ -8,22 +12,42 @@ import "github.com/open-policy-agent/opa/v1/ast"
 //
 // They need no evaluation, only to be filled in.
 
-// templates gives what a policy's facts are made from, by name, if all of them only need to be filled in; else nil.
-func templates(pkg ast.Ref, modules []*ast.Module) map[string]*ast.Term {
-	found := map[string]*ast.Term{}
+// template is such a fact.
+type template struct {
+	query  Query
+	blanks []blank
+}
+
+// blank is a member of a query that a field of the request goes into.
+type blank struct {
+	key  string
+	path ast.Ref // below the request
+	fill func(q *Query, with string)
+}
+
+// templatesOf gives what a policy's facts are made from, in order, if all of them only need to be filled in; else nil.
+func (p *Policy) templatesOf(modules []*ast.Module) (made []*template) {
+	values := map[string]*ast.Term{}
 	for _, m := range modules {
 		for _, r := range m.Rules {
-			if !m.Package.Path.Equal(pkg) || headName(r) != ruleFacts {
+			if !m.Package.Path.Equal(p.pkg) || headName(r) != ruleFacts {
 				continue
 			}
-			name := string(r.Head.Ref()[1].Value.(ast.String))
-			if found[name] != nil || !r.Body.Equal(always) || !fillable(r.Head.Value) {
+			name := text(r.Head.Ref()[1])
+			if values[name] != nil || !r.Body.Equal(always) {
 				return nil
 			}
-			found[name] = r.Head.Value
+			values[name] = r.Head.Value
 		}
 	}
-	return found
+	for _, name := range p.facts {
+		t := p.template(name, values[name])
+		if t == nil {
+			return nil
+		}
+		made = append(made, t)
+	}
+	return made
 }
 
 var (
@@ -31,65 +55,104 @@ var (
 	request = ast.MustParseRef("input.request")
 )
 
-// fillable tells whether a term consists of constants and of fields of the request that are named by constants.
-func fillable(t *ast.Term) bool {
-	switch v := t.Value.(type) {
-	case ast.Ref:
-		if len(v) <= len(request) || !v.HasPrefix(request) {
-			return false
-		}
-		for _, part := range v[1:] {
-			if _, constant := part.Value.(ast.String); !constant {
-				return false
-			}
-		}
-		return true
-	case ast.Object:
-		return !v.Until(func(key, value *ast.Term) bool { return !ast.IsConstant(key.Value) || !fillable(value) })
-	default:
-		return ast.IsConstant(v)
+// template gives nil for what has to be evaluated; what is wrong whatever the request is, is told by evaluation, too.
+func (p *Policy) template(name string, fact *ast.Term) *template {
+	object, ok := fact.Value.(ast.Object)
+	if !ok {
+		return nil
 	}
+	t := &template{}
+	example := ast.NewObject() // with something in every blank
+	object.Foreach(func(k, v *ast.Term) {
+		switch key := text(k); key {
+		case "namespace":
+			v = t.blank(key, v, func(q *Query, with string) { q.Namespace = with })
+		case "name":
+			v = t.blank(key, v, func(q *Query, with string) { q.Name = with })
+		case "fields":
+			v = t.within(key, v, func(q *Query) *map[string]string { return &q.Fields })
+		case "labels":
+			v = t.within(key, v, func(q *Query) *map[string]string { return &q.Labels })
+		}
+		example.Insert(k, v)
+	})
+	if !ast.IsConstant(example) {
+		return nil
+	}
+	q, err := decodeQuery(name, ast.NewTerm(example))
+	if err != nil || !q.ofKind() || p.permitted(q) != nil {
+		return nil
+	}
+	t.query = *q
+	return t
 }
 
-// fill gives a template as it is for a request; nil if something that it names is not there.
-func fill(t *ast.Term, in Value) *ast.Term {
-	switch v := t.Value.(type) {
-	case ast.Ref:
-		return field(in, v[len(request):])
-	case ast.Object:
-		filled := make([][2]*ast.Term, 0, v.Len())
-		missing := v.Until(func(key, value *ast.Term) bool {
-			value = fill(value, in)
-			filled = append(filled, [2]*ast.Term{key, value})
-			return value == nil
-		})
-		if missing {
-			return nil
-		}
-		return ast.ObjectTerm(filled...)
-	default:
-		return t
+// blank notes a term that is a field of the request, and gives an example of it; every other term it gives as it is.
+func (t *template) blank(key string, v *ast.Term, fill func(*Query, string)) *ast.Term {
+	ref, ok := v.Value.(ast.Ref)
+	if !ok || len(ref) <= len(request) || !ref.HasPrefix(request) {
+		return v
 	}
-}
-
-// field gives what is at a path of names, nil if there is nothing.
-func field(in Value, path ast.Ref) *ast.Term {
+	path := ref[len(request):]
 	for _, name := range path {
-		var ok bool
-		if in, ok = in.member(text(name)); !ok {
-			return nil
+		if _, constant := name.Value.(ast.String); !constant {
+			return v
 		}
 	}
-	return in.orNull()
+	t.blanks = append(t.blanks, blank{key, path, fill})
+	return ast.StringTerm("example")
 }
 
-// fillAll makes the facts document; a fact that is undefined is not in it.
-func fillAll(templates map[string]*ast.Term, in Value) *ast.Term {
-	document := ast.NewObject()
-	for name, t := range templates {
-		if fact := fill(t, in); fact != nil {
-			document.Insert(ast.StringTerm(name), fact)
+// within notes the blanks of an object in the query.
+func (t *template) within(key string, v *ast.Term, of func(*Query) *map[string]string) *ast.Term {
+	object, ok := v.Value.(ast.Object)
+	if !ok {
+		return v
+	}
+	example := ast.NewObject()
+	object.Foreach(func(k, v *ast.Term) {
+		example.Insert(k, t.blank(key+"."+text(k), v, func(q *Query, with string) {
+			filled := maps.Clone(*of(q)) // which is every request's
+			filled[text(k)] = with
+			*of(q) = filled
+		}))
+	})
+	return ast.NewTerm(example)
+}
+
+// fill gives the query of a request.
+func (t *template) fill(in Value) (*Query, error) {
+	var found [4]Value
+	values := found[:0]
+	for _, b := range t.blanks {
+		v, ok := along(in, b.path)
+		if !ok {
+			return nil, undefined(t.query.Fact)
+		}
+		values = append(values, v)
+	}
+	q := t.query
+	d := queryDecoder{path: "facts." + q.Fact}
+	for i, b := range t.blanks {
+		with := values[i].Text()
+		if with == "" {
+			d.text(b.key, values[i].orNull()) // which is what says so
+		}
+		b.fill(&q, with)
+	}
+	return &q, d.err
+}
+
+// along gives what is at a path of names, if there is anything.
+func along(in Value, path ast.Ref) (found Value, ok bool) {
+	for _, name := range path {
+		if in, ok = in.member(text(name)); !ok {
+			return Value{}, false
 		}
 	}
-	return ast.NewTerm(document)
+	return in, true
+}
+
+func undefined(fact string) error {
+	return errorf(InputNotUnderstood, "facts.%s is undefined for this request", fact)
 }

@@ -2,32 +2,107 @@ package engine
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"sync"
-	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// unread is JSON text that is put into terms where somebody asks for something in it, and nowhere else: most of a review is
-// read by nobody. It was checked before, for syntax and for duplicate names.
+// unread is JSON text that is put into terms where somebody asks for something in it, and nowhere else: most of a review, and of an
+// object that is kept, is read by nobody. It was checked for syntax and for duplicate names, and never changes.
 type unread struct {
 	json []byte
-	// parts and term are made when they are asked for; if two ask at once, both make them.
-	parts atomic.Pointer[[]part]
-	term  atomic.Pointer[ast.Term]
+	// parts are those of an object that was taken apart when it was checked; nil otherwise.
+	parts []part
 }
 
-// part is a member of an object or, without a name, an element of a list.
+// part is a member of an object.
 type part struct {
 	name  []byte
 	value unread
 }
 
 // Text gives a document out of JSON text, which must be one document without duplicate object keys and must not change any
-// more. It is read when it is asked for.
+// more. It is read whenever something in it is asked for, and nothing but the text is kept.
 func Text(json []byte) Value { return Value{from: &unread{json: json}} }
+
+// ParseText reads one JSON document as strictly as [ParseValue], but puts nothing into terms before somebody asks for it. The text
+// must not change any more.
+func ParseText(json []byte) (Value, error) {
+	t := takers.Get().(*taker)
+	defer t.done()
+	t.from, t.made = json, make([]part, 0, t.usual)
+	t.dec.Reset(bytes.NewBuffer(json)) // a buffer is read in place
+	document, err := t.take(eagerly)
+	if err != nil {
+		return Value{}, err
+	}
+	if _, err := t.dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return Value{}, fmt.Errorf("data after the end of the JSON document at byte %d", t.dec.InputOffset())
+	}
+	return Value{from: &document}, nil
+}
+
+// eagerly is how many levels of objects are taken apart at once: those of a review down to the fields of metadata and spec.
+const eagerly = 4
+
+// taker takes a text apart.
+type taker struct {
+	dec  jsontext.Decoder
+	from []byte
+	// open are the parts so far of the objects that have begun, one object's after the other's; made are those of all that have
+	// ended. So there are two allocations, and not some for every object.
+	open, made []part
+	usual      int // number of parts, by the last text
+}
+
+var takers = sync.Pool{New: func() any { return new(taker) }}
+
+// mostParts is how many of them room is kept for.
+const mostParts = 256
+
+func (t *taker) done() {
+	if cap(t.open) > mostParts {
+		t.open = nil
+	}
+	clear(t.open[:cap(t.open)])
+	t.usual, t.from, t.open, t.made = min(len(t.made), mostParts), nil, t.open[:0], nil
+	takers.Put(t)
+}
+
+// take reads the next value, with the objects in it to some depth.
+func (t *taker) take(depth int) (value unread, err error) {
+	if depth == 0 || t.dec.PeekKind() != '{' {
+		value.json, err = readRaw(&t.dec, t.from)
+		return value, err
+	}
+	if _, err := t.dec.ReadToken(); err != nil {
+		return value, err
+	}
+	start, base := int(t.dec.InputOffset())-1, len(t.open)
+	for t.dec.PeekKind() != '}' {
+		name, err := readName(&t.dec, t.from)
+		if err != nil {
+			return value, err
+		}
+		member, err := t.take(depth - 1)
+		if err != nil {
+			return value, err
+		}
+		t.open = append(t.open, part{name, member})
+	}
+	first := len(t.made)
+	t.made = append(t.made, t.open[base:]...)
+	value.parts, t.open = t.made[first:len(t.made):len(t.made)], t.open[:base]
+	_, err = t.dec.ReadToken()
+	end := int(t.dec.InputOffset())
+	value.json = t.from[start:end:end]
+	return value, err
+}
 
 // lenient is for what was checked before.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
@@ -37,58 +112,10 @@ var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 func (t *unread) decode(read func(*jsontext.Decoder) error) {
 	dec := decoders.Get().(*jsontext.Decoder)
 	defer decoders.Put(dec)
-	dec.Reset(bytes.NewBuffer(t.json), lenient) // a buffer is read in place
+	dec.Reset(bytes.NewBuffer(t.json), lenient)
 	if err := read(dec); err != nil {
 		panic(err) // it was checked before
 	}
-}
-
-// eagerly is how many levels of objects are taken apart at once: those of a review down to the fields of metadata and spec.
-const eagerly = 4
-
-func (t *unread) takenApart() []part {
-	if parts := t.parts.Load(); parts != nil {
-		return *parts
-	}
-	if kind := t.kind(); kind == '{' || kind == '[' {
-		t.decode(func(dec *jsontext.Decoder) error {
-			_, err := t.takeApart(dec, t.json, eagerly)
-			return err
-		})
-		return *t.parts.Load()
-	}
-	return nil
-}
-
-// takeApart reads the text out of a longer one, with the objects in it to some depth, and gives it.
-func (t *unread) takeApart(dec *jsontext.Decoder, from []byte, depth int) (raw []byte, err error) {
-	opening, err := dec.ReadToken()
-	if err != nil {
-		return nil, err
-	}
-	start := int(dec.InputOffset()) - 1
-	parts := make([]part, 0, 8)
-	for dec.PeekKind() != '}' && dec.PeekKind() != ']' {
-		parts = append(parts, part{})
-		p := &parts[len(parts)-1]
-		if opening.Kind() == '{' {
-			if p.name, err = readName(dec, from); err != nil {
-				return nil, err
-			}
-		}
-		if depth > 1 && dec.PeekKind() == '{' {
-			p.value.json, err = p.value.takeApart(dec, from, depth-1)
-		} else {
-			p.value.json, err = readRaw(dec, from)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	t.parts.Store(&parts)
-	_, err = dec.ReadToken()
-	end := int(dec.InputOffset())
-	return from[start:end:end], err
 }
 
 // readRaw gives the next value as it stands in the text.
@@ -103,42 +130,87 @@ func readName(dec *jsontext.Decoder, from []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return unquoted(quoted), nil
+}
+
+// unquoted gives the string that a checked text is, in place if it can.
+func unquoted(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
-		return quoted[1 : len(quoted)-1], nil
+		return quoted[1 : len(quoted)-1]
 	}
-	return jsontext.AppendUnquote(nil, quoted)
+	text, err := jsontext.AppendUnquote(nil, quoted)
+	if err != nil {
+		panic(err) // it was checked before
+	}
+	return text
+}
+
+// text gives the string that it is; "" if it is none.
+func (t *unread) text() string {
+	if t.kind() != '"' {
+		return ""
+	}
+	return string(unquoted(bytes.TrimSpace(t.json)))
 }
 
 func (t *unread) kind() jsontext.Kind { return jsontext.Value(t.json).Kind() }
 
-func (t *unread) member(name string) (Value, bool) {
-	if t.kind() != '{' {
+func (t *unread) member(name string) (found Value, ok bool) {
+	if t.parts != nil {
+		for i := range t.parts {
+			if string(t.parts[i].name) == name {
+				return Value{from: &t.parts[i].value}, true
+			}
+		}
 		return Value{}, false
 	}
-	parts := t.takenApart()
-	for i := range parts {
-		if string(parts[i].name) == name {
-			return Value{from: &parts[i].value}, true
+	t.walk(func(is []byte, v *unread) (more bool) {
+		if ok = string(is) == name && t.kind() == '{'; ok {
+			found = Value{from: v}
 		}
-	}
-	return Value{}, false
+		return !ok
+	})
+	return found, ok
 }
 
 func (t *unread) each(visit func(name string, v Value)) {
-	parts := t.takenApart()
-	for i := range parts {
-		visit(string(parts[i].name), Value{from: &parts[i].value})
+	for i := range t.parts {
+		visit(string(t.parts[i].name), Value{from: &t.parts[i].value})
+	}
+	if t.parts == nil {
+		t.walk(func(name []byte, v *unread) bool {
+			visit(string(name), Value{from: v})
+			return true
+		})
 	}
 }
 
-func (t *unread) whole() *ast.Term {
-	if term := t.term.Load(); term != nil {
-		return term
+// walk visits the members of an object, or the elements of a list, as they stand in the text.
+func (t *unread) walk(visit func(name []byte, v *unread) (more bool)) {
+	if kind := t.kind(); kind != '{' && kind != '[' {
+		return
 	}
 	t.decode(func(dec *jsontext.Decoder) error {
-		term, err := readTerm(dec)
-		t.term.Store(term)
+		opening, err := dec.ReadToken()
+		for more := true; err == nil && more && dec.PeekKind() != '}' && dec.PeekKind() != ']'; {
+			var name []byte
+			if opening.Kind() == '{' {
+				if name, err = readName(dec, t.json); err != nil {
+					return err
+				}
+			}
+			v := &unread{}
+			v.json, err = readRaw(dec, t.json)
+			more = visit(name, v)
+		}
 		return err
 	})
-	return t.term.Load()
+}
+
+func (t *unread) whole() (term *ast.Term) {
+	t.decode(func(dec *jsontext.Decoder) (err error) {
+		term, err = readTerm(dec)
+		return err
+	})
+	return term
 }

@@ -97,15 +97,49 @@ func (v Value) IsNull() bool {
 	return null
 }
 
+// IsObject tells an object from every other document.
+func (v Value) IsObject() bool {
+	if v.from != nil {
+		return v.from.kind() == '{'
+	}
+	if v.term == nil {
+		return false
+	}
+	_, object := v.term.Value.(ast.Object)
+	return object
+}
+
 // Equal tells whether two documents are the same.
 func (v Value) Equal(other Value) bool { return v.orNull().Value.Compare(other.orNull().Value) == 0 }
 
 // Text gives the string that the document is; "" for every other document.
 func (v Value) Text() string {
+	if t, ok := v.from.(*unread); ok {
+		return t.text()
+	}
 	if v.from != nil && v.from.kind() != '"' {
 		return ""
 	}
 	return text(v.orNull())
+}
+
+// Elements of a list; none of every other document.
+func (v Value) Elements() (all []Value) {
+	if v.from != nil && v.from.kind() == '[' {
+		v.from.each(func(_ string, element Value) { all = append(all, element) })
+	} else if array, ok := v.orNull().Value.(*ast.Array); ok && v.from == nil {
+		array.Foreach(func(element *ast.Term) { all = append(all, Value{term: element}) })
+	}
+	return all
+}
+
+// Raw gives the text of a document that was made out of text, as it stands there; nil for every other document. It must not be
+// changed.
+func (v Value) Raw() []byte {
+	if t, ok := v.from.(*unread); ok {
+		return t.json
+	}
+	return nil
 }
 
 // Decode gives the document as maps, slices, strings, [json.Number], booleans and nil, for the caller to change.
@@ -137,33 +171,39 @@ func readTerm(dec *jsontext.Decoder) (*ast.Term, error) {
 	case '0':
 		return ast.NumberTerm(json.Number(tok.String())), nil
 	case '{':
-		return readObject(dec)
+		return readObject(dec, readMember)
 	default: // '[': the decoder lets no closing delimiter through where a value is due
-		return readArray(dec)
+		return readArray(dec, readTerm)
 	}
 }
 
-func readObject(dec *jsontext.Decoder) (*ast.Term, error) {
+func readMember(dec *jsontext.Decoder) (key, value *ast.Term, err error) {
+	if key, err = readTerm(dec); err == nil {
+		value, err = readTerm(dec)
+	}
+	return key, value, err
+}
+
+// readObject reads what follows the opening brace. A member without a value is left out.
+func readObject(dec *jsontext.Decoder, member func(*jsontext.Decoder) (key, value *ast.Term, err error)) (*ast.Term, error) {
 	var members [][2]*ast.Term
 	for dec.PeekKind() != '}' {
-		key, err := readTerm(dec)
+		key, value, err := member(dec)
 		if err != nil {
 			return nil, err
 		}
-		value, err := readTerm(dec)
-		if err != nil {
-			return nil, err
+		if value != nil {
+			members = append(members, [2]*ast.Term{key, value})
 		}
-		members = append(members, [2]*ast.Term{key, value})
 	}
 	_, err := dec.ReadToken()
 	return ast.ObjectTerm(members...), err
 }
 
-func readArray(dec *jsontext.Decoder) (*ast.Term, error) {
+func readArray(dec *jsontext.Decoder, next func(*jsontext.Decoder) (*ast.Term, error)) (*ast.Term, error) {
 	var elements []*ast.Term
 	for dec.PeekKind() != ']' {
-		element, err := readTerm(dec)
+		element, err := next(dec)
 		if err != nil {
 			return nil, err
 		}

@@ -141,7 +141,7 @@ func TestSummaries(t *testing.T) {
 		"an override that is not needed": {nil, strings.Replace(override, `{}`, `{"owner": "bob"}`, 1), &world{granted: true}, false,
 			"did not object: deny at owner.rego:12 needs `not input.request.object.metadata.labels.owner`, which is not so for input.request.object.metadata.labels.owner=\"bob\"",
 			"allowed", "there is one for this policy, which is not needed: the policy does not refuse the request"},
-		"another namespace": {byTeam, `{"labels": {}}`, &world{}, false,
+		"another namespace": {byTeam, `{"labels": {}}`, &world{answers: map[string]any{"Namespace": map[string]any{}}}, false,
 			"is not asked: spec.match.namespaceSelector wants team=a, and namespace team has the labels (none)", "not_asked", ""},
 		"a namespace that cannot be read": {byTeam, `{"labels": {}}`, &world{err: errors.New("gone")}, false,
 			"could not decide and refuses, as its onError says: reading the labels of namespace team: gone", "error_denied", ""},

@@ -9,6 +9,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -100,6 +101,9 @@ func (l *live) fly(f *flight, key string, q engine.Query) {
 
 // list pages through the objects. The API server does all of the selection, so fields and except must be selectable there.
 func (l *live) list(ctx context.Context, q engine.Query) (found, error) {
+	if _, err := labels.ValidatedSelectorFromSet(q.Labels); err != nil { // written out, one could select by more than one label
+		return found{}, fmt.Errorf("no object has such labels: %w", err)
+	}
 	options := append(selection(q), client.Limit(pageSize), client.MatchingFieldsSelector{Selector: selector(q)})
 	var f found
 	for token := ""; ; {
@@ -109,7 +113,7 @@ func (l *live) list(ctx context.Context, q engine.Query) (found, error) {
 		}
 		f.resourceVersion = page.GetResourceVersion()
 		for i := range page.Items {
-			f.objects = append(f.objects, &page.Items[i])
+			f.objects = append(f.objects, newObject(&page.Items[i]))
 		}
 		if token = page.GetContinue(); token == "" {
 			return f, nil

@@ -97,11 +97,11 @@ func TestPanicOfAClientIsAnError(t *testing.T) {
 }
 
 func TestExceptNeedsTheFieldToBeThere(t *testing.T) {
-	o := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "Failed"}}}
-	if !excepted(o, map[string][]string{"status.phase": {"Completed", "Failed"}}) {
+	o := newObject(&unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "Failed"}}})
+	if !o.excepted(map[string][]string{"status.phase": {"Completed", "Failed"}}) {
 		t.Error("a failed object was not left out")
 	}
-	if excepted(o, map[string][]string{"status.phase": {"Completed"}, "spec.x": {""}}) {
+	if o.excepted(map[string][]string{"status.phase": {"Completed"}, "spec.x": {""}}) {
 		t.Error("an object was left out that has none of the values")
 	}
 }

@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -68,7 +68,7 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 	if q.Name != "" {
 		answer.Value = one(f.objects)
 	} else {
-		answer.Value = r.list(f.objects)
+		answer.Value = r.list(q, f.objects)
 	}
 	return answer, nil
 }
@@ -77,7 +77,7 @@ func (r *reader) find(ctx context.Context, q engine.Query) (found, error) {
 	if q.Live {
 		return r.store.live.read(ctx, q)
 	}
-	return r.store.cached(ctx, q)
+	return r.store.cached(q)
 }
 
 func (r *reader) access(ctx context.Context, q engine.Query) (engine.Answer, error) {
@@ -125,34 +125,32 @@ func (s Subject) Is(q engine.Query) bool {
 }
 
 // list puts objects in order of age, without the object under review.
-func (r *reader) list(objects []*unstructured.Unstructured) engine.Value {
-	others := slices.DeleteFunc(slices.Clone(objects), r.reviewed)
-	slices.SortFunc(others, func(a, b *unstructured.Unstructured) int {
-		if older := a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time); older != 0 {
-			return older
-		}
-		return strings.Compare(string(a.GetUID()), string(b.GetUID()))
+func (r *reader) list(q engine.Query, objects []*object) engine.Value {
+	objects = slices.Clone(objects) // which others may have asked for, too
+	if schema.FromAPIVersionAndKind(q.APIVersion, q.Kind).GroupKind() == r.subject.Kind {
+		objects = slices.DeleteFunc(objects, r.reviewed)
+	}
+	slices.SortFunc(objects, func(a, b *object) int {
+		return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(string(a.uid), string(b.uid)))
 	})
-	shared := make([]any, len(others)) // nobody changes what is in a cache
-	for i, o := range others {
-		shared[i] = o.Object
+	values := make([]engine.Value, len(objects))
+	for i, o := range objects {
+		values[i] = o.value
 	}
-	return engine.Shared(shared)
+	return engine.List(values)
 }
 
-func (r *reader) reviewed(o *unstructured.Unstructured) bool {
-	if o.GroupVersionKind().GroupKind() != r.subject.Kind {
-		return false
-	}
+// reviewed tells whether an object of the subject's kind is the one under review.
+func (r *reader) reviewed(o *object) bool {
 	if r.subject.UID != "" {
-		return o.GetUID() == r.subject.UID
+		return o.uid == r.subject.UID
 	}
-	return o.GetNamespace() == r.subject.Namespace && o.GetName() == r.subject.Name
+	return o.namespace == r.subject.Namespace && o.name == r.subject.Name
 }
 
-func one(objects []*unstructured.Unstructured) engine.Value {
+func one(objects []*object) engine.Value {
 	if len(objects) == 0 {
 		return engine.Value{}
 	}
-	return engine.Shared(objects[0].Object)
+	return objects[0].value
 }

@@ -1,16 +1,15 @@
 package facts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -31,6 +30,7 @@ type Store struct {
 
 	mu      sync.RWMutex
 	kinds   map[schema.GroupVersionKind]*kind
+	routes  map[schema.GroupVersionKind]*route // to what is only read live
 	used    []engine.Read
 	life    context.Context // of what Watch began
 	changed func()
@@ -38,7 +38,7 @@ type Store struct {
 
 // kind is what the store has of one kind. It is guarded by the store's lock.
 type kind struct {
-	informer cache.Informer       // nil as long as nothing is watched
+	informer informer             // nil as long as nothing is watched
 	indexes  []string             // that the informer has
 	wanted   []string             // the indexes that it is to have
 	declared bool                 // for good
@@ -49,13 +49,18 @@ type kind struct {
 	trouble  error                // why it cannot be read, as far as that is known
 }
 
+// informer with the objects that it has seen.
+type informer = toolscache.SharedIndexInformer
+
 // NewStore makes a store without kinds. The informers live in cached, whose owner starts it. It should be the store's own:
-// what restricts a cache to some objects of a kind would have policies believe that there are no others. direct must read
+// what restricts a cache to some objects of a kind would have policies believe that there are no others. [Compact] should be its
+// transform. direct must read
 // past every cache and have limits of its own; it should have the same RESTMapper as cached, which could else hold up all
 // reads while it asks what kinds there are.
 func NewStore(cached cache.Cache, direct client.Client) *Store {
 	return &Store{
-		cache: cached, live: newLive(direct), kinds: map[schema.GroupVersionKind]*kind{}, changed: func() {},
+		cache: cached, live: newLive(direct), kinds: map[schema.GroupVersionKind]*kind{},
+		routes: map[schema.GroupVersionKind]*route{}, changed: func() {},
 		pace: pace{
 			patience: 3 * time.Second, first: time.Second, longest: 30 * time.Second, grace: time.Minute, doubt: 10 * time.Second,
 		},
@@ -69,11 +74,11 @@ func (s *Store) Declare(ctx context.Context, reads []engine.Read) error {
 	defer s.mu.Unlock()
 	for _, r := range reads {
 		k := s.want(r)
-		informer, err := s.inform(ctx, kindOf(r), k.informer, without(k.wanted, k.indexes))
+		of, err := s.inform(ctx, kindOf(r), k.informer, without(k.wanted, k.indexes))
 		if err != nil {
 			return fmt.Errorf("watching %s %s: %w", r.APIVersion, r.Kind, err)
 		}
-		k.informer, k.indexes, k.declared = informer, slices.Clone(k.wanted), true
+		k.informer, k.indexes, k.declared = of, slices.Clone(k.wanted), true
 	}
 	s.used = append(s.used, reads...)
 	return nil
@@ -92,25 +97,47 @@ func (s *Store) want(r engine.Read) *kind {
 
 // inform gives a kind's informer, a new one if there is none yet, with further indexes. One that runs already is indexed
 // while it goes on answering.
-func (s *Store) inform(ctx context.Context, gvk schema.GroupVersionKind, informer cache.Informer, indexes []string) (cache.Informer, error) {
-	if informer == nil {
-		var err error
-		if informer, err = s.cache.GetInformer(ctx, objectOf(gvk), cache.BlockUntilSynced(false)); err != nil {
+func (s *Store) inform(ctx context.Context, gvk schema.GroupVersionKind, of informer, indexes []string) (informer, error) {
+	if of == nil {
+		made, err := s.cache.GetInformer(ctx, emptyOf(gvk), cache.BlockUntilSynced(false))
+		if err != nil {
 			return nil, err
+		}
+		var ok bool
+		if of, ok = made.(informer); !ok {
+			return nil, fmt.Errorf("a %T has no objects to look at", made)
 		}
 	}
 	for _, field := range indexes {
-		err := s.cache.IndexField(ctx, objectOf(gvk), field, func(o client.Object) []string {
-			if value, ok := fieldOf(o.(*unstructured.Unstructured), field); ok {
-				return []string{value}
-			}
-			return nil
-		})
-		if err != nil {
+		name := indexName(field)
+		if of.GetIndexer().GetIndexers()[name] != nil { // an attempt failed after it
+			continue
+		}
+		if err := of.AddIndexers(toolscache.Indexers{name: byField(field)}); err != nil {
 			return nil, fmt.Errorf("indexing by %s: %w", field, err)
 		}
 	}
-	return informer, nil
+	return of, nil
+}
+
+func indexName(field string) string { return "field:" + field }
+
+// anywhere stands for all namespaces. Objects of cluster-scoped kinds are in none, and are found whichever is asked for.
+const anywhere = "*"
+
+// byField files objects by a field, within their namespace and anywhere.
+func byField(field string) toolscache.IndexFunc {
+	return func(o any) ([]string, error) {
+		object := kept(o)
+		value := object.field(field)
+		switch {
+		case value == "":
+			return nil, nil
+		case object.namespace == "":
+			return []string{"/" + value}, nil
+		}
+		return []string{object.namespace + "/" + value, anywhere + "/" + value}, nil
+	}
 }
 
 // Synced tells whether every kind that is used to decide has been seen as a whole; if not, the error names the first that
@@ -132,7 +159,7 @@ func (k *kind) answers(r engine.Read) bool {
 }
 
 // synced gives the informer of a kind, or the error that says why the cache cannot answer for it.
-func (s *Store) synced(gvk schema.GroupVersionKind) (cache.Informer, error) {
+func (s *Store) synced(gvk schema.GroupVersionKind) (informer, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	k := s.kinds[gvk]
@@ -156,42 +183,63 @@ func without(list, others []string) []string {
 
 // found is what a question brought up, before the object under review is left out.
 type found struct {
-	objects         []*unstructured.Unstructured
+	objects         []*object
 	resourceVersion string
 }
 
 // cached answers from the informer of the query's kind.
-func (s *Store) cached(ctx context.Context, q engine.Query) (found, error) {
-	gvk := schema.FromAPIVersionAndKind(q.APIVersion, q.Kind)
-	informer, err := s.synced(gvk)
+func (s *Store) cached(q engine.Query) (found, error) {
+	of, err := s.synced(schema.FromAPIVersionAndKind(q.APIVersion, q.Kind))
 	if err != nil {
 		return found{}, err
 	}
 	if q.Name != "" {
-		return get(ctx, s.cache, q)
+		return named(of.GetIndexer(), q)
 	}
-	list := listOf(gvk)
-	options := append(selection(q), client.UnsafeDisableDeepCopy) // converted at once, never changed
-	if len(q.Fields) > 0 {
-		options = append(options, client.MatchingFields(q.Fields))
-	}
-	if err := s.cache.List(ctx, list, options...); err != nil {
-		return found{}, err
-	}
-	f := found{resourceVersion: lastSeen(informer)}
-	for i := range list.Items {
-		if !excepted(&list.Items[i], q.Except) {
-			f.objects = append(f.objects, &list.Items[i])
+	all, err := listed(of.GetIndexer(), q)
+	f := found{resourceVersion: of.LastSyncResourceVersion()}
+	for _, o := range all {
+		if o := kept(o); o.labelled(q.Labels) && !o.excepted(q.Except) {
+			f.objects = append(f.objects, o)
 		}
 	}
-	return f, nil
+	return f, err
 }
 
-func lastSeen(informer cache.Informer) string {
-	if shared, ok := informer.(toolscache.SharedInformer); ok {
-		return shared.LastSyncResourceVersion()
+// named gives the object of a query's name.
+func named(objects toolscache.Indexer, q engine.Query) (found, error) {
+	for _, namespace := range []string{q.Namespace, ""} {
+		o, there, err := objects.GetByKey(toolscache.ObjectName{Namespace: namespace, Name: q.Name}.String())
+		if err != nil {
+			return found{}, err
+		}
+		if there {
+			one := kept(o)
+			return found{objects: []*object{one}, resourceVersion: one.resourceVersion}, nil
+		}
 	}
-	return ""
+	return found{}, nil
+}
+
+// listed gives the objects of a query's namespace and field.
+func listed(objects toolscache.Indexer, q engine.Query) (all []any, err error) {
+	for _, namespace := range []string{cmp.Or(q.Namespace, anywhere), ""} {
+		var some []any
+		if len(q.Fields) == 0 && q.Namespace == "" {
+			return objects.List(), nil
+		}
+		if len(q.Fields) == 0 {
+			some, err = objects.ByIndex(toolscache.NamespaceIndex, namespace)
+		}
+		for field, value := range q.Fields {
+			some, err = objects.ByIndex(indexName(field), namespace+"/"+value)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
 }
 
 // selection is the part of a query that caches and the API server understand alike.
@@ -206,33 +254,7 @@ func selection(q engine.Query) []client.ListOption {
 	return options
 }
 
-// Selects tells whether a query for a list asks for an object of its kind.
-func Selects(q engine.Query, o *unstructured.Unstructured) bool {
-	for field, value := range q.Fields {
-		if found, ok := fieldOf(o, field); !ok || found != value {
-			return false
-		}
-	}
-	return (q.Namespace == "" || q.Namespace == o.GetNamespace()) &&
-		labels.SelectorFromSet(q.Labels).Matches(labels.Set(o.GetLabels())) && !excepted(o, q.Except)
-}
-
-func excepted(o *unstructured.Unstructured, except map[string][]string) bool {
-	for field, values := range except {
-		if value, ok := fieldOf(o, field); ok && slices.Contains(values, value) {
-			return true
-		}
-	}
-	return false
-}
-
-// fieldOf gives the string at a dotted path.
-func fieldOf(o *unstructured.Unstructured, path string) (string, bool) {
-	value, ok, err := unstructured.NestedString(o.Object, strings.Split(path, ".")...)
-	return value, ok && err == nil
-}
-
-func objectOf(gvk schema.GroupVersionKind) *unstructured.Unstructured {
+func emptyOf(gvk schema.GroupVersionKind) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(gvk)
 	return o
@@ -244,15 +266,15 @@ func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 	return l
 }
 
-// get reads one object, which is nobody's to change; that it does not exist is an answer.
+// get reads one object; that it does not exist is an answer.
 func get(ctx context.Context, from client.Reader, q engine.Query) (found, error) {
-	o := objectOf(schema.FromAPIVersionAndKind(q.APIVersion, q.Kind))
-	err := from.Get(ctx, client.ObjectKey{Namespace: q.Namespace, Name: q.Name}, o, client.UnsafeDisableDeepCopy)
+	o := emptyOf(schema.FromAPIVersionAndKind(q.APIVersion, q.Kind))
+	err := from.Get(ctx, client.ObjectKey{Namespace: q.Namespace, Name: q.Name}, o)
 	if client.IgnoreNotFound(err) != nil {
 		return found{}, err
 	}
 	if err != nil {
 		return found{}, nil
 	}
-	return found{objects: []*unstructured.Unstructured{o}, resourceVersion: o.GetResourceVersion()}, nil
+	return found{objects: []*object{newObject(o)}, resourceVersion: o.GetResourceVersion()}, nil
 }

@@ -65,7 +65,7 @@ func newFixture(t *testing.T, config *rest.Config, reads ...engine.Read) *fixtur
 	if config == nil {
 		config = cp.Config
 	}
-	cached, err := cache.New(config, cache.Options{})
+	cached, err := cache.New(config, cache.Options{DefaultTransform: facts.Compact})
 	if err != nil {
 		t.Fatal(err)
 	}

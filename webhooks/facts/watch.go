@@ -56,14 +56,20 @@ var errUnwanted = errors.New("nobody asks for it any more")
 // Notify has a function called whenever another answer of Watch is to be expected. It is to be set before the first Watch.
 func (s *Store) Notify(changed func()) { s.changed = changed }
 
-// Watch begins to watch what reads need, as far as that is not so already, and tells at once what cannot be answered from the
-// cache yet. What it began goes on until ctx ends.
+// Watch begins to watch what reads need, as far as that is not so already, and tells at once what cannot be answered yet: from
+// the cache, or live where a read is to be. What it began goes on until ctx ends.
 func (s *Store) Watch(ctx context.Context, reads []engine.Read) []Lack {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.life = ctx
 	var lacks []Lack
 	for _, r := range reads {
+		if r.Live {
+			if err := s.reach(ctx, r); err != nil {
+				lacks = append(lacks, Lack{Read: r, Err: fmt.Errorf("%s %s: %w", r.APIVersion, r.Kind, err)})
+			}
+			continue
+		}
 		k := s.want(r)
 		if k.answers(r) {
 			continue
@@ -86,9 +92,11 @@ func (s *Store) Watch(ctx context.Context, reads []engine.Read) []Lack {
 func (s *Store) Use(used, wanted []engine.Read) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used = slices.Clone(used)
+	s.used = slices.DeleteFunc(slices.Clone(used), func(r engine.Read) bool { return r.Live })
+	all := slices.Concat(used, wanted)
+	s.block(all)
 	for gvk, k := range s.kinds {
-		switch asked := slices.ContainsFunc(slices.Concat(used, wanted), func(r engine.Read) bool { return kindOf(r) == gvk }); {
+		switch asked := slices.ContainsFunc(all, func(r engine.Read) bool { return !r.Live && kindOf(r) == gvk }); {
 		case asked || k.declared:
 			k.unwanted = time.Time{}
 		case k.unwanted.IsZero():
@@ -150,7 +158,7 @@ func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind)
 	informer, missing := k.informer, without(k.wanted, k.indexes)
 	s.mu.RUnlock()
 	if informer == nil {
-		if err := s.allowed(ctx, mapping.Resource); err != nil {
+		if err := s.allowed(ctx, mapping.Resource, verbs); err != nil {
 			return err
 		}
 	}
@@ -165,7 +173,7 @@ func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind)
 
 // allowed asks what of the rights to a kind is lacking. A cache that could be filled but not kept up to date would look like
 // one that is: with the right to list alone it would never learn of a change.
-func (s *Store) allowed(ctx context.Context, resource schema.GroupVersionResource) error {
+func (s *Store) allowed(ctx context.Context, resource schema.GroupVersionResource, verbs []string) error {
 	var missing []string
 	for _, verb := range verbs {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
@@ -260,7 +268,7 @@ func (s *Store) note(ctx context.Context, gvk schema.GroupVersionKind, k *kind, 
 }
 
 func (s *Store) drop(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
-	if err := s.cache.RemoveInformer(ctx, objectOf(gvk)); err == nil {
+	if err := s.cache.RemoveInformer(ctx, emptyOf(gvk)); err == nil {
 		k.informer, k.indexes = nil, nil
 	}
 }
@@ -293,7 +301,7 @@ func (s *Store) WatchFailed(err error) {
 
 // review finds out whether a kind may still be read.
 func (s *Store) review(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
-	err := s.allowed(ctx, k.resource.WithVersion(gvk.Version))
+	err := s.allowed(ctx, k.resource.WithVersion(gvk.Version), verbs)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil || s.kinds[gvk] != k || k.pursued {

@@ -17,6 +17,9 @@
 - --rehearsal-memory={{ .Values.rehearsals.memory }}
 - --decision-records={{ .Values.decisionRecords.to }}
 - --decision-records-denied-only={{ .Values.decisionRecords.deniedOnly }}
+{{- if .Values.audits.reports }}
+- --audit-reports=true
+{{- end }}
 {{- range $flag, $value := dict
   "lease-duration" .Values.leaderElection.leaseDuration
   "renew-deadline" .Values.leaderElection.renewDeadline

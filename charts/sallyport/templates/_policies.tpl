@@ -41,12 +41,34 @@ not enabled are left out.
 {{- end -}}
 {{- end -}}
 {{- if eq $name (include "sallyport.policy.stamping" .) -}}
+{{- include "sallyport.policy.checkStamping" . -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+A mode governs refusals, and this policy refuses nothing. But in another than Enforce, or with onError Allow, an operation would pass
+where the policy fails, and so the stamps that a client wrote.
+*/}}
+{{- define "sallyport.policy.checkStamping" -}}
+{{- $name := .name -}}
 {{- if or (eq (toString .values.enabled) "false") .values.match -}}
 {{- fail (printf "policies.%s: it can neither be left out nor be limited by match. It refuses nothing; it notes in each operation who asked for it and which machine is meant, without which nothing is carried out." $name) -}}
 {{- end -}}
 {{- if ne (.values.override | default "Nobody") "Nobody" -}}
 {{- fail (printf "policies.%s.override: nobody can pass it by, because an operation without what it notes is not carried out, or for somebody else than who asked for it." $name) -}}
 {{- end -}}
+{{- $modes := dict "mode" .values.mode -}}
+{{- range $i, $entry := .values.namespaceModes -}}
+{{- $_ := set $modes (printf "namespaceModes[%d].mode" $i) $entry.mode -}}
+{{- end -}}
+{{- $forged := "whenever it could not judge an operation, that would pass with what the client wrote in place of who asks for it and which machine is meant" -}}
+{{- range $field, $mode := $modes -}}
+{{- if ne ($mode | default "Enforce") "Enforce" -}}
+{{- fail (printf "policies.%s.%s: it can only be Enforce, not %s: %s. It refuses nothing else." $name $field $mode $forged) -}}
+{{- end -}}
+{{- end -}}
+{{- if ne (.values.onError | default "Deny") "Deny" -}}
+{{- fail (printf "policies.%s.onError: it can only be Deny: %s." $name $forged) -}}
 {{- end -}}
 {{- end -}}
 
@@ -87,8 +109,11 @@ policies-self
 {{/* What a policy's own values say of namespaces, users and groups replaces; the exclusions of all policies are added. */}}
 {{- define "sallyport.policy.match" -}}
 {{- $match := .match -}}
-{{- with .values.namespaceSelector -}}
-{{- $_ := set $match "namespaceSelector" . -}}
+{{- $own := .values -}}
+{{- range $key := list "resources" "namespaceSelector" -}}
+{{- with index $own $key -}}
+{{- $_ := set $match $key . -}}
+{{- end -}}
 {{- end -}}
 {{- $values := .values -}}
 {{- $exclusions := .exclusions -}}

@@ -1,10 +1,10 @@
 {{/*
-What policies may read beyond our own kinds, as JSON: a map from API groups to resources. It follows from the reads of the
-shipped policies, and from whether they select by the labels of namespaces. A policy that somebody edits may want more:
-rbac.reads.
+What policies may read beyond our own kinds, as JSON: a map from API groups to resources to whether they are watched. It follows
+from the reads of the shipped policies, and from whether they select by the labels of namespaces. A policy that somebody edits
+may want more: rbac.reads.
 */}}
 {{- define "sallyport.foreignReads" -}}
-{{- $resources := dict "v1/Namespace" (list "" "namespaces") -}}
+{{- $resources := include "sallyport.resourcesOfKinds" . | fromYaml -}}
 {{- $groups := dict -}}
 {{- range $name, $policy := include "sallyport.policies" . | fromJson -}}
 {{- $reads := $policy.spec.reads | default list -}}
@@ -17,10 +17,27 @@ rbac.reads.
 {{- if not (hasKey $resources $kind) -}}
 {{- fail (printf "policy %s reads %s, whose resource this chart does not know" $name $kind) -}}
 {{- end -}}
-{{- $group := index $resources $kind | first -}}
-{{- $_ := set $groups $group (append (index $groups $group | default list) (index $resources $kind | last) | uniq | sortAlpha) -}}
+{{- $group := regexReplaceAll "/?[^/]*$" .apiVersion "" -}}
+{{- $of := index $groups $group | default dict -}}
+{{- $resource := index $resources $kind -}}
+{{- $watched := ne (.freshness | default "Cached") "Live" -}}
+{{- $_ := set $of $resource (or $watched (index $of $resource | default false)) -}}
+{{- $_ := set $groups $group $of -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $groups -}}
+{{- end -}}
+
+{{/* The kinds that shipped policies read, and what RBAC calls them. */}}
+{{- define "sallyport.resourcesOfKinds" -}}
+v1/Namespace: namespaces
+v1/PersistentVolumeClaim: persistentvolumeclaims
+v1/Pod: pods
+v1/Service: services
+apps/v1/DaemonSet: daemonsets
+apps/v1/Deployment: deployments
+apps/v1/StatefulSet: statefulsets
+batch/v1/CronJob: cronjobs
+batch/v1/Job: jobs
 {{- end -}}

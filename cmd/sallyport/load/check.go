@@ -36,6 +36,21 @@ func (c *Collection) Check(ctx context.Context) ([]*Problem, error) {
 	return c.check(ctx, catalog.Source.Check)
 }
 
+// Remarks say of what is in order what could be better, a line each as those of a [Problem].
+func (c *Collection) Remarks() (lines []string) {
+	for _, source := range c.Sources() {
+		places := source.Unfollowed()
+		for i := range places {
+			places[i].Message = fmt.Sprintf("note: what is read of the input cannot be followed through `%s`: policy %s gets all of it for every request, which is slower",
+				places[i].Message, source.Name)
+		}
+		if len(places) > 0 {
+			lines = append(lines, c.Explain(source, places)...)
+		}
+	}
+	return lines
+}
+
 func (c *Collection) check(ctx context.Context, compiles func(catalog.Source) error) ([]*Problem, error) {
 	var problems []*Problem
 	for i, source := range c.Sources() {

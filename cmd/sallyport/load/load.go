@@ -197,6 +197,15 @@ func (c *Collection) Place(policy string) string {
 	return policy
 }
 
+// Module is the path of a module of a policy; "" if that is no file of its own.
+func (c *Collection) Module(policy, module string) string {
+	from := c.origins[policy]
+	if from.folder == "" {
+		return ""
+	}
+	return filepath.Join(from.folder, module)
+}
+
 // Sources puts the policies into the engine's terms, as [catalog.Sources] does. Modules have the paths of their files, so that
 // what is said of a line in one can be found; of a RegoPolicy with its Rego in it, the path of that comes first.
 func (c *Collection) Sources() []catalog.Source {

@@ -11,9 +11,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"sallyport.dev/sallyport/reconcilers/audit"
+	"sallyport.dev/sallyport/reconcilers/audit/reports"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 )
+
+// reportsLook is how often is looked whether a cluster has the kinds of reports that it did not have.
+const reportsLook = 10 * time.Second
 
 // addAudit has the replica that leads hold existing objects against the policies that want it.
 func (o *Options) addAudit(mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.Keeper, namespace string, found func(policy string)) (*audit.Reconciler, error) {
@@ -21,6 +25,9 @@ func (o *Options) addAudit(mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.K
 		Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(), Judge: judge{gate, kept},
 		Exempt:  []string{metav1.NamespaceSystem, namespace}, // where no policy is registered for foreign kinds
 		Changed: kept.Subscribe(), Interval: o.AuditInterval, Found: found, Now: time.Now,
+	}
+	if o.AuditReports {
+		r.Reports, r.Look = &reports.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: time.Now}, reportsLook
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("setting up the audit of existing objects: %w", err)
@@ -34,15 +41,16 @@ type judge struct {
 	kept *keeper.Keeper
 }
 
-// Judge gives the first of the policy's denials.
+// Judge gives what the policy says.
 func (j judge) Judge(
 	ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured,
-) (*audit.Objection, bool, error) {
-	denials, asked, err := j.gate.Audit(ctx, policy, resource, object)
-	if err != nil || len(denials) == 0 {
-		return nil, asked, err
+) (audit.Judgement, error) {
+	audited, err := j.gate.Audit(ctx, policy, resource, object)
+	judged := audit.Judgement{Asked: audited.Asked, Mode: audited.Mode}
+	for _, d := range audited.Denials {
+		judged.Against = append(judged.Against, audit.Objection{Reason: d.Reason, Message: d.Message})
 	}
-	return &audit.Objection{Reason: denials[0].Reason, Message: denials[0].Message}, asked, nil
+	return judged, err
 }
 
 // Revision is what decides for a policy.

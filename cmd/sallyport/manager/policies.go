@@ -31,7 +31,7 @@ func newFacts(mgr ctrl.Manager, config *rest.Config) (*facts.Store, error) {
 	var store *facts.Store
 	cached, err := cache.New(config, cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-		DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultTransform: facts.Compact,
 		// What is not wanted any more is not to come back because somebody reads it a last time.
 		ReaderFailOnMissingInformer: true,
 		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
@@ -134,7 +134,7 @@ func (s states) State(name string) (policy.State, bool) {
 	state := policy.State{
 		UID: is.UID, Generation: is.Generation, Library: is.Library, Active: is.ActiveHash, LastGood: is.LastGood, Text: is.Text,
 		Compiled: policy.Finding{Reason: v1alpha1.ReasonCompiled}, Registered: registered(s.registrar, name, is.Generation),
-		Violations: s.auditor.Violations(name),
+		Violations: s.auditor.Violations(name), Reported: (*policy.Finding)(s.auditor.Reported(name)),
 	}
 	found := policy.Finding{Reason: v1alpha1.ConditionReason(is.Problem)}
 	var places engine.CompileErrors

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/client-go/discovery"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/replicas"
@@ -19,7 +21,12 @@ func (o *Options) policiesConfiguration() string { return o.WebhookConfiguration
 
 // addRegistration has the replica that leads register the policies for kinds that are not ours.
 func (o *Options) addRegistration(mgr ctrl.Manager, kept *keeper.Keeper, replica *replicas.Replica, namespace string, found func(policy string)) (*registration.Reconciler, error) {
+	api, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("setting up the registration of policies: %w", err)
+	}
 	r := &registration.Reconciler{
+		Served: func() (*registration.Served, error) { return registration.Discover(api) },
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace,
 		Configuration: o.policiesConfiguration(), Chart: o.WebhookConfiguration,
 		ValidatePath: webhooks.ValidatePolicyPath, MutatePath: webhooks.MutatePolicyPath,
@@ -48,19 +55,17 @@ func (a active) Active() (string, []registration.Policy) {
 	var all []registration.Policy
 	for _, p := range set.Policies() {
 		state := byName[p.Name()]
-		all = append(all, registration.Policy{
-			Name: p.Name(), Generation: state.Generation, Matches: p.Matches(), Validates: p.Validates(), Mutates: p.Mutates(),
-			Refuses: p.RefusesUnasked(), Broken: p.Broken() != nil, Timeout: timeoutOf(state),
-		})
+		one := asked.About(p)
+		one.Generation, one.Timeout = state.Generation, timeoutOf(state)
+		all = append(all, one)
 	}
 	return set.Hash(), all
 }
 
 // timeoutOf is what the revision that decides may take.
 func timeoutOf(state catalog.State) time.Duration {
-	const defaultTimeout = 500 * time.Millisecond // of the API
 	if state.Active == nil || state.Active.Policy.Spec.TimeoutMilliseconds == 0 {
-		return defaultTimeout
+		return asked.DefaultTimeout
 	}
 	return time.Duration(state.Active.Policy.Spec.TimeoutMilliseconds) * time.Millisecond
 }

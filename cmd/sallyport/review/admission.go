@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -109,7 +110,9 @@ func (r *Reviewer) asked(ctx context.Context, p *pending, all []hook, speaks fun
 		return nil, nil, apierrors.NewForbidden(p.resource(), p.id.name, err)
 	}
 	for _, s := range skipped {
-		p.note("%s", s.why)
+		if s.policy == "" || len(asked) == 0 && !s.unmarked { // else most policies would be noted with most requests
+			p.note("%s", s.why)
+		}
 	}
 	if len(asked) == 0 && len(skipped) == 0 {
 		r.noteUnsent(ctx, p, speaks)
@@ -117,7 +120,7 @@ func (r *Reviewer) asked(ctx context.Context, p *pending, all []hook, speaks fun
 	return asked, skipped, nil
 }
 
-// noteUnsent names policies that match a request of our kinds which the API server sends to no webhook.
+// noteUnsent names policies that match a request which the API server sends to no webhook.
 func (r *Reviewer) noteUnsent(ctx context.Context, p *pending, speaks func(*catalog.Policy) bool) {
 	request, err := p.admissionRequest()
 	if err != nil {
@@ -133,6 +136,9 @@ func (r *Reviewer) noteUnsent(ctx context.Context, p *pending, speaks func(*cata
 		}
 		text := fmt.Sprintf("policy %s matches, but is not asked: the webhook configurations of this release do not send %s of %s",
 			s.Name(), p.result.Operation, p.result.Resource)
+		if why := r.hooks.never[s.Name()]; len(why) > 0 {
+			text = fmt.Sprintf("policy %s matches, but is not asked: %s", s.Name(), strings.Join(why, "; "))
+		}
 		if !slices.Contains(p.result.Notes, text) {
 			p.note("%s", text)
 		}

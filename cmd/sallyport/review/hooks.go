@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
@@ -18,7 +19,10 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/webhooks"
+	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
 // hook is a webhook of a configuration: whom the API server asks, and about which requests.
@@ -27,32 +31,39 @@ type hook struct {
 	policy     string // that it is about; "" if it is about all
 	rules      []admissionregistrationv1.RuleWithOperations
 	namespaces labels.Selector // nil: every namespace
+	objects    labels.Selector // nil: every object
 	conditions matchconditions.Matcher
 }
 
 // Hooks are the webhooks that the gate serves.
 type Hooks struct {
 	mutating, validating []hook
-	// assumed tells that there are none of kinds that are not ours, and that policies are taken to be asked about them.
-	assumed bool
+	// never is what of a policy is never registered, by its name.
+	never map[string][]string
 }
 
-// foreignHook stands for the entries that are made in a cluster for kinds that are not ours, of what active policies match.
-const foreignHook = "policies.sallyport.dev"
-
-// chartHooks are those of the chart's configurations.
-var chartHooks = sync.OnceValues(func() (*Hooks, error) {
+// chartHooks are those of the chart's configurations, and those that policies get beside them.
+func chartHooks(set *catalog.Set) (*Hooks, error) {
 	mutating, validating, err := charts.Webhooks()
 	if err != nil {
 		return nil, err
 	}
-	h, err := NewHooks(
-		[]admissionregistrationv1.MutatingWebhookConfiguration{*mutating}, []admissionregistrationv1.ValidatingWebhookConfiguration{*validating})
-	if err == nil {
-		h.assumed = true
+	var policies []registration.Policy
+	for _, p := range set.Policies() {
+		policies = append(policies, asked.About(p))
 	}
-	return h, err
-})
+	const home = "sallyport-system" // of the documented release
+	r := &registration.Reconciler{Namespace: home, ValidatePath: webhooks.ValidatePolicyPath, MutatePath: webhooks.MutatePolicyPath}
+	foreignMutating, foreignValidating, never := r.Preview(mutating, validating, policies)
+	h, err := NewHooks(
+		[]admissionregistrationv1.MutatingWebhookConfiguration{*mutating, *foreignMutating},
+		[]admissionregistrationv1.ValidatingWebhookConfiguration{*validating, *foreignValidating})
+	if err != nil {
+		return nil, err
+	}
+	h.never = never
+	return h, nil
+}
 
 // NewHooks are the webhooks of Sallyport in configurations as a cluster has them.
 func NewHooks(
@@ -63,7 +74,7 @@ func NewHooks(
 	for i := range mutating {
 		for j := range mutating[i].Webhooks {
 			w := &mutating[i].Webhooks[j]
-			one, err := newHook(w.Name, w.ClientConfig, webhooks.MutatePath, w.Rules, w.NamespaceSelector)
+			one, err := newHook(w.Name, w.ClientConfig, webhooks.MutatePath, w.Rules, w.NamespaceSelector, w.ObjectSelector)
 			if err != nil {
 				return nil, err
 			}
@@ -76,7 +87,7 @@ func NewHooks(
 	for i := range validating {
 		for j := range validating[i].Webhooks {
 			w := &validating[i].Webhooks[j]
-			one, err := newHook(w.Name, w.ClientConfig, webhooks.ValidatePath, w.Rules, w.NamespaceSelector)
+			one, err := newHook(w.Name, w.ClientConfig, webhooks.ValidatePath, w.Rules, w.NamespaceSelector, w.ObjectSelector)
 			if err != nil {
 				return nil, err
 			}
@@ -92,7 +103,7 @@ func NewHooks(
 // newHook gives nil for a webhook that the gate does not serve.
 func newHook(
 	name string, to admissionregistrationv1.WebhookClientConfig, path string,
-	rules []admissionregistrationv1.RuleWithOperations, namespaces *metav1.LabelSelector,
+	rules []admissionregistrationv1.RuleWithOperations, namespaces, objects *metav1.LabelSelector,
 ) (*hook, error) {
 	if to.Service == nil || to.Service.Path == nil || !strings.HasSuffix(name, "."+v1alpha1.GroupName) {
 		return nil, nil
@@ -105,16 +116,22 @@ func newHook(
 	if one {
 		h.policy = policy
 	}
-	if namespaces != nil {
-		selector, err := metav1.LabelSelectorAsSelector(namespaces)
-		if err != nil {
-			return nil, fmt.Errorf("webhook %s: namespaceSelector: %w", name, err)
-		}
-		if !selector.Empty() {
-			h.namespaces = selector
-		}
+	var err error
+	if h.namespaces, err = labelSelector(namespaces); err != nil {
+		return nil, fmt.Errorf("webhook %s: namespaceSelector: %w", name, err)
+	}
+	if h.objects, err = labelSelector(objects); err != nil {
+		return nil, fmt.Errorf("webhook %s: objectSelector: %w", name, err)
 	}
 	return h, nil
+}
+
+// labelSelector gives nil for one that selects everything.
+func labelSelector(s *metav1.LabelSelector) (labels.Selector, error) {
+	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		return nil, nil
+	}
+	return metav1.LabelSelectorAsSelector(s)
 }
 
 func matcher(
@@ -134,20 +151,24 @@ func matcher(
 type skip struct {
 	policy string // that the webhook is about; "" if it is about all
 	why    string
+	// unmarked tells that the object does not have the labels that the webhook is for.
+	unmarked bool
 }
 
 // meeting gives the hooks that the API server would ask, and why it would not ask the others whose rules are met.
 func (h *Hooks) meeting(
 	ctx context.Context, all []hook, attributes *admission.VersionedAttributes, home func() (labels.Set, error), may rights,
 ) (asked []hook, skipped []skip, err error) {
-	if h.assumed && attributes.GetResource().Group != v1alpha1.GroupName {
-		return []hook{{name: foreignHook}}, nil, nil
-	}
 	for _, one := range all {
 		met := slices.ContainsFunc(one.rules, func(r admissionregistrationv1.RuleWithOperations) bool {
 			return (&rules.Matcher{Rule: r, Attr: attributes.Attributes}).Matches()
 		})
 		if !met {
+			continue
+		}
+		if !selects(one.objects, attributes) {
+			skipped = append(skipped, skip{policy: one.policy, unmarked: true,
+				why: fmt.Sprintf("webhook %s is not asked: its objectSelector is %s, which the object's labels are not", one.name, one.objects)})
 			continue
 		}
 		if one.namespaces != nil && attributes.GetNamespace() != "" {
@@ -156,7 +177,7 @@ func (h *Hooks) meeting(
 				return nil, nil, err
 			}
 			if !one.namespaces.Matches(set) {
-				skipped = append(skipped, skip{one.policy, fmt.Sprintf("webhook %s is not asked: its namespaceSelector is %s, and namespace %s has the labels %s",
+				skipped = append(skipped, skip{policy: one.policy, why: fmt.Sprintf("webhook %s is not asked: its namespaceSelector is %s, and namespace %s has the labels %s",
 					one.name, one.namespaces, attributes.GetNamespace(), set)})
 				continue
 			}
@@ -168,9 +189,20 @@ func (h *Hooks) meeting(
 		case result.Matches:
 			asked = append(asked, one)
 		default:
-			skipped = append(skipped, skip{one.policy,
-				fmt.Sprintf("webhook %s is not asked: its matchCondition %s leaves this request out", one.name, result.FailedConditionName)})
+			skipped = append(skipped, skip{policy: one.policy,
+				why: fmt.Sprintf("webhook %s is not asked: its matchCondition %s leaves this request out", one.name, result.FailedConditionName)})
 		}
 	}
 	return asked, skipped, nil
+}
+
+// selects tells whether a selector selects the object as it is or as it would be.
+func selects(s labels.Selector, attributes *admission.VersionedAttributes) bool {
+	if s == nil {
+		return true
+	}
+	return slices.ContainsFunc([]runtime.Object{attributes.GetObject(), attributes.GetOldObject()}, func(o runtime.Object) bool {
+		labelled, err := meta.Accessor(o)
+		return err == nil && s.Matches(labels.Set(labelled.GetLabels()))
+	})
 }

@@ -46,7 +46,7 @@ type Options struct {
 	Namespace string
 	// Now is the time of every request.
 	Now func() time.Time
-	// Hooks are the webhooks of a cluster; nil means those of the chart, and policies are taken to be asked about all other kinds.
+	// Hooks are the webhooks of a cluster; nil means those of the chart, and those that policies get beside them.
 	Hooks *Hooks
 	// Facts answer what policies ask; nil means from the state.
 	Facts webhooks.FactSource
@@ -67,7 +67,7 @@ func New(o Options) (*Reviewer, error) {
 		return nil, err
 	}
 	if o.Hooks == nil {
-		if o.Hooks, err = chartHooks(); err != nil {
+		if o.Hooks, err = chartHooks(o.Policies); err != nil {
 			return nil, err
 		}
 	}

@@ -142,7 +142,7 @@ func TestFactsOfTheWorld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := compiled(t, policy(t, deployments, "{apiVersion: v1, kind: Pod, indexes: [status.phase]}", list(tc.selection)))
-			is(t, ask(t, reviewer(t, set, state), deployment(1)), Denied, "403 Seen admission webhook \"policies.sallyport.dev\" denied the request: [example/Seen] "+tc.want)
+			is(t, ask(t, reviewer(t, set, state), deployment(1)), Denied, "403 Seen admission webhook \"example.policies.sallyport.dev\" denied the request: [example/Seen] "+tc.want)
 		})
 	}
 	t.Run("the object under review", func(t *testing.T) {
@@ -250,11 +250,31 @@ func TestNamespaces(t *testing.T) {
 	is(t, ask(t, reviewer(t, set, ""), "apiVersion: v1\nkind: Namespace\nmetadata: {name: default}\n", deletion), Denied, "this namespace may not be deleted")
 }
 
-// A policy that matches what no webhook sends is not asked in a cluster either, and that is said.
+// A policy is asked about what the chart's webhooks do not send, as in a cluster, and it is said which is never asked.
 func TestPoliciesThatNobodyAsks(t *testing.T) {
 	set := compiled(t, policy(t, `{apiGroups: [sallyport.dev], apiVersions: ["*"], resources: [virtualmachines], operations: [DELETE]}`, "", deny("", `"no"`, "true")))
-	is(t, ask(t, reviewer(t, set, machine("web-1", "")), machine("web-1", ""), deletion),
-		Admitted, "policy example matches, but is not asked: the webhook configurations of this release do not send DELETE of virtualmachines.sallyport.dev")
+	is(t, ask(t, reviewer(t, set, machine("web-1", "")), machine("web-1", ""), deletion), Denied, "[example/Seen] no")
+
+	set = compiled(t, policy(t, `{apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: [CREATE]}`, "", deny("", `"no"`, "true")))
+	lease := "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: a, namespace: default}\n"
+	is(t, ask(t, reviewer(t, set, ""), lease), Admitted, "policy example matches, but is not asked: spec.match.resources[0].resources[0], "+
+		"leases.coordination.k8s.io: with Leases nodes and leaders say that they are alive")
+}
+
+// What a policy's objectSelector and conditions leave out it is not asked about.
+func TestPoliciesThatAreAskedAboutLess(t *testing.T) {
+	everything := `{apiGroups: ["*"], apiVersions: ["*"], resources: ["*/*"], operations: [CREATE]}`
+	set := compiled(t, policy(t, everything, "", deny("", `"no"`, "true"), func(s *v1alpha1.RegoPolicySpec) {
+		s.Match.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"sallyport.dev/kept": "yes"}}
+		s.Match.Conditions = []v1alpha1.MatchCondition{{Name: "is-a", Expression: "object.metadata.name == 'a'"}}
+	}))
+	configMap := func(name, labels string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default, labels: {%s}}\n", name, labels)
+	}
+	r := reviewer(t, set, "")
+	is(t, ask(t, r, configMap("a", "sallyport.dev/kept: 'yes'")), Denied, "[example/Seen] no")
+	is(t, ask(t, r, configMap("b", "sallyport.dev/kept: 'yes'")), Admitted, "its matchCondition match-0.sallyport.dev/is-a leaves this request out")
+	is(t, ask(t, r, configMap("a", "sallyport.dev/kept: 'no'")), Admitted, "")
 }
 
 func TestGeneratedNames(t *testing.T) {

@@ -158,6 +158,7 @@ deny contains {
 	"details": _about(_name, "spec"),
 } if {
 	count(_weakenings) > 0
+	not _indispensable
 	not _may_override
 }
 
@@ -172,13 +173,36 @@ deny contains {
 	"details": _about(_name, ""),
 } if {
 	_deletes_shipped
+	not _indispensable
 	not _may_override
 }
 
+# METADATA
+# title: A policy that others rely on would be weakened
+# description: >-
+#   It refuses nothing, and writes what is relied on. Where it is not asked, or fails and refuses nothing, a request would pass
+#   with what the client wrote in its place. So no right lets anybody weaken or delete it.
+# custom:
+#   reason: Indispensable
+#   remedy: Leave it as it is; in an emergency an override of policies-self lets one write pass.
+deny contains {
+	"reason": "Indispensable",
+	"message": $"RegoPolicy {_name} writes what is relied on, and no right lets anybody {_undoing}. In an emergency the annotation sallyport.dev/override lets this one write pass policies-self",
+	"details": _about(_name, "spec"),
+} if {
+	_answerable_for
+	_indispensable
+}
+
+# METADATA
+# title: A library is missing
+# description: The policy is stored, and decides nothing until the library is there.
 warn contains $"RegoPolicy {_name} refers to {_missing}, which no library has: it cannot be used, and its tests cannot run, until one does" if {
 	count(input.facts.rehearsal.missing) > 0
 }
 
+# METADATA
+# title: There was no time for the tests of all policies that import the library
 warn contains $"there was no time for the tests of {_untested}, which import {_name}; status condition TestsPassed will show what becomes of them" if {
 	count(input.facts.rehearsal.untested) > 0
 }
@@ -300,6 +324,12 @@ _answerable_for if _deletes_shipped
 _answerable_for if count(_weakenings) > 0
 
 _may_override if input.facts.override == true
+
+_indispensable if _name in data.parameters.indispensable
+
+_undoing := "delete it" if _deletes_shipped
+
+_undoing := $"weaken it: {concat("; ", _weakenings)}" if not _deletes_shipped
 
 _permission := concat("", [
 	$"It takes the verb override on it, which {input.request.userInfo.username} does not hold and a cluster administrator grants so: ",

@@ -89,11 +89,19 @@ _covering(resource) := {resource, $"{parts[0]}/*", $"*/{parts[1]}", "*/*"} if {
 	parts := split(resource, "/")
 }
 
-_weakenings contains "spec.match.namespaceSelector selects other namespaces" if {
+_weakenings contains $"spec.match.{field} selects other {selected}" if {
 	_weakens
-	after := _selector(_new)
-	after != _selector(_old)
+	some field, selected in _selecting
+	after := _selector(_new, field)
+	after != _selector(_old, field)
 	after != {}
+}
+
+# The API server asks about less with every condition more, and nobody knows about what with another one.
+_weakenings contains $"spec.match.conditions has {concat(", ", added)}, which was not so" if {
+	_weakens
+	added := {condition.name | some condition in (_conditions(_new) - _conditions(_old))}
+	count(added) > 0
 }
 
 _weakenings contains $"spec.match.{field} has {concat(", ", added)} more" if {
@@ -116,7 +124,11 @@ _weakenings contains "label sallyport.dev/shipped is taken off" if {
 
 _match(spec) := object.get(spec, "match", {"resources": []})
 
-_selector(spec) := object.get(_match(spec), "namespaceSelector", {})
+_selecting := {"namespaceSelector": "namespaces", "objectSelector": "objects"}
+
+_selector(spec, field) := object.get(_match(spec), field, {})
+
+_conditions(spec) := {condition | some condition in object.get(_match(spec), "conditions", [])}
 
 _excluded(spec, field) := {value | some value in object.get(_match(spec), field, [])}
 
@@ -133,7 +145,8 @@ _known_mode(entry) if {
 
 _known_match(match) if {
 	every entry in match.resources { _known_resources(entry) }
-	is_object(object.get(match, "namespaceSelector", {}))
+	every field, _ in _selecting { is_object(object.get(match, field, {})) }
+	every condition in _list(match, "conditions") { _text(condition.name) }
 	every field in ["excludeNamespaces", "excludeUsers", "excludeGroups"] {
 		every value in _list(match, field) { _text(value) }
 	}

@@ -6,6 +6,8 @@ _of(operations, resources) := {"apiGroups": ["apps"], "apiVersions": ["v1", "v1b
 
 _matching(resources) := {"match": {"resources": resources}}
 
+_condition(name, expression) := {"name": name, "expression": expression}
+
 _mode_of(team, mode) := {"namespaceSelector": {"matchLabels": {"team": team}}, "mode": mode}
 
 _modes(list) := {"namespaceModes": list}
@@ -93,6 +95,24 @@ _edits := {
 		"old": {}, "new": {"match": {"namespaceSelector": {"matchLabels": {"a": "c"}}}}, "said": ["spec.match.namespaceSelector selects other namespaces"],
 	},
 	"all namespaces": {"old": {"match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}, "new": {"match": {"namespaceSelector": {}}}, "said": []},
+	"some objects only": {
+		"old": {}, "new": {"match": {"objectSelector": {"matchLabels": {"a": "c"}}}}, "said": ["spec.match.objectSelector selects other objects"],
+	},
+	"all objects": {"old": {"match": {"objectSelector": {"matchLabels": {"a": "b"}}}}, "new": {"match": {"objectSelector": {}}}, "said": []},
+	"a condition": {
+		"old": {"match": {"conditions": [_condition("a", "true")]}},
+		"new": {"match": {"conditions": [_condition("c", "x"), _condition("a", "true"), _condition("b", "x")]}},
+		"said": ["spec.match.conditions has b, c, which was not so"],
+	},
+	"another condition": {
+		"old": {"match": {"conditions": [_condition("a", "true"), _condition("b", "x")]}},
+		"new": {"match": {"conditions": [_condition("a", "false"), _condition("b", "x")]}},
+		"said": ["spec.match.conditions has a, which was not so"],
+	},
+	"a condition less": {
+		"old": {"match": {"conditions": [_condition("a", "true"), _condition("b", "x")]}},
+		"new": {"match": {"conditions": [_condition("b", "x")]}}, "said": [],
+	},
 	"exclusions": {
 		"old": {"match": {"excludeUsers": ["a"]}}, "new": {"match": {"excludeUsers": ["b", "a", "c"], "excludeGroups": ["g"], "excludeNamespaces": ["n"]}},
 		"said": [
@@ -154,4 +174,46 @@ test_a_shipped_policy_does_not_become_a_library if {
 		"spec.match.resources: no entry has all of CREATE of deployments any more",
 	]
 	{denial.message | some denial in policy.deny} == _weakened(said) with input as {"request": request, "facts": _facts(_found({}), false)}
+}
+
+_relied_on(said) := {{
+	"reason": "Indispensable",
+	"message": concat("", [
+		$"RegoPolicy team-quota writes what is relied on, and no right lets anybody {said}. ",
+		"In an emergency the annotation sallyport.dev/override lets this one write pass policies-self",
+	]),
+	"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": "spec"},
+}}
+
+_weaker := {note: edit |
+	some note, edit in _edits
+	count(edit.said) > 0
+}
+
+# Whatever weakens, and whoever asks.
+test_what_is_relied_on_is_not_weakened[note] if {
+	some note, edit in _weaker
+	request := _update(_shipped(object.union(_plain, edit.old)), _shipped(object.union(_plain, edit.new)))
+	every right in [true, false] {
+		policy.deny == _relied_on($"weaken it: {concat("; ", sort(edit.said))}") with input as {"request": request, "facts": _facts(_rehearsed(request), right)}
+			with data.parameters as {"indispensable": ["other", "team-quota"]}
+	}
+}
+
+test_what_is_relied_on_can_be_edited[note] if {
+	some note, edit in object.remove(_edits, object.keys(_weaker))
+	request := _update(_shipped(object.union(_plain, edit.old)), _shipped(object.union(_plain, edit.new)))
+	_verdict == "allow" with input as {"request": request, "facts": _facts(_rehearsed(request), null)}
+		with data.parameters as {"indispensable": ["team-quota"]}
+}
+
+test_what_is_relied_on_is_not_deleted if {
+	every right in [true, false] {
+		policy.deny == _relied_on("delete it") with input as {"request": _delete(_shipped(_spec)), "facts": _facts(null, right)}
+			with data.parameters as {"indispensable": ["team-quota"]}
+	}
+	_verdict == "allow" with input as {"request": _delete(_shipped(_spec)), "facts": _facts(null, true)}
+		with data.parameters as {"indispensable": ["other"]}
+	_verdict == "allow" with input as {"request": _delete(_object(_spec)), "facts": _facts(null, null)}
+		with data.parameters as {"indispensable": ["team-quota"]}
 }

@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,7 +52,39 @@ func conditionsOf(matches []v1alpha1.PolicyMatch, targets []target) []admissionr
 	if len(groups) > 0 {
 		add("is-not-by-an-excluded-group", `!request.userInfo.?groups.orValue([]).exists(g, g in `+listed(groups)+`)`)
 	}
+	if slices.ContainsFunc(targets, target.wild) {
+		add("is-not-about-what-a-cluster-does-not-run-without", isNotNeeded())
+	}
+	return append(all, ownConditions(matches)...)
+}
+
+// ownConditions are those of the policy itself.
+func ownConditions(matches []v1alpha1.PolicyMatch) (all []admissionregistrationv1.MatchCondition) {
+	for i := range matches {
+		for _, c := range matches[i].Conditions {
+			one := admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("match-%d.%s/%s", i, v1alpha1.GroupName, c.Name), Expression: c.Expression}
+			if !slices.ContainsFunc(all, func(a admissionregistrationv1.MatchCondition) bool { return a.Expression == one.Expression }) {
+				all = append(all, one)
+			}
+		}
+	}
 	return all
+}
+
+// isNotNeeded leaves out of a wildcard what no policy is asked about by name.
+func isNotNeeded() string {
+	var needed []string
+	for _, e := range never {
+		terms := []string{"request.resource.group == " + strconv.QuoteToASCII(e.group)}
+		if e.resources != nil {
+			terms = append(terms, "request.resource.resource in "+listed(e.resources))
+		}
+		if e.operations != nil {
+			terms = append(terms, "request.operation in "+listed(texts(e.operations)))
+		}
+		needed = append(needed, strings.Join(terms, " && "))
+	}
+	return "!(" + strings.Join(needed, " || ") + ")"
 }
 
 // listed is a list of texts in CEL, whose literals have the escapes of Go's.

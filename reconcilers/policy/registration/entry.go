@@ -33,6 +33,7 @@ type entry struct {
 	rules      []rule
 	failure    admissionregistrationv1.FailurePolicyType
 	namespaces *metav1.LabelSelector
+	objects    *metav1.LabelSelector
 	conditions []admissionregistrationv1.MatchCondition
 	timeout    int32
 }
@@ -44,7 +45,6 @@ var (
 	neverReinvoked  = admissionregistrationv1.NeverReinvocationPolicy
 	reviewVersions  = []string{"v1"}
 	ignore          = admissionregistrationv1.Ignore
-	everyObject     = metav1.LabelSelector{}
 	possibleChanges = []operation{admissionregistrationv1.Create, admissionregistrationv1.Update}
 	possible        = append(slices.Clone(possibleChanges), admissionregistrationv1.Delete)
 )
@@ -52,7 +52,7 @@ var (
 func (e *entry) validating() admissionregistrationv1.ValidatingWebhook {
 	return admissionregistrationv1.ValidatingWebhook{
 		Name: e.policy + suffix, ClientConfig: e.client, Rules: e.rules, FailurePolicy: &e.failure, MatchPolicy: &equivalent,
-		NamespaceSelector: e.namespaces, ObjectSelector: &everyObject, SideEffects: &noneOnDryRun, TimeoutSeconds: &e.timeout,
+		NamespaceSelector: e.namespaces, ObjectSelector: e.objects, SideEffects: &noneOnDryRun, TimeoutSeconds: &e.timeout,
 		AdmissionReviewVersions: reviewVersions, MatchConditions: e.conditions,
 	}
 }
@@ -60,7 +60,7 @@ func (e *entry) validating() admissionregistrationv1.ValidatingWebhook {
 func (e *entry) mutating() admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
 		Name: e.policy + suffix, ClientConfig: e.client, Rules: e.rules, FailurePolicy: &e.failure, MatchPolicy: &equivalent,
-		NamespaceSelector: e.namespaces, ObjectSelector: &everyObject, SideEffects: &noneOnDryRun, TimeoutSeconds: &e.timeout,
+		NamespaceSelector: e.namespaces, ObjectSelector: e.objects, SideEffects: &noneOnDryRun, TimeoutSeconds: &e.timeout,
 		AdmissionReviewVersions: reviewVersions, MatchConditions: e.conditions, ReinvocationPolicy: &neverReinvoked,
 	}
 }
@@ -70,7 +70,7 @@ func entryOf(w *admissionregistrationv1.ValidatingWebhook) (*entry, bool) {
 	policy, ours := strings.CutSuffix(w.Name, suffix)
 	return &entry{
 		policy: policy, client: w.ClientConfig, rules: w.Rules, failure: ptr.Deref(w.FailurePolicy, admissionregistrationv1.Fail),
-		namespaces: w.NamespaceSelector, conditions: w.MatchConditions, timeout: ptr.Deref(w.TimeoutSeconds, 0),
+		namespaces: w.NamespaceSelector, objects: w.ObjectSelector, conditions: w.MatchConditions, timeout: ptr.Deref(w.TimeoutSeconds, 0),
 	}, ours
 }
 
@@ -82,7 +82,7 @@ func (e *entry) same(other *entry) bool {
 // newEntry makes the entry of a policy.
 func newEntry(p *Policy, targets []target, client admissionregistrationv1.WebhookClientConfig, home string) *entry {
 	e := &entry{
-		policy: p.Name, client: client, failure: ignore, namespaces: namespacesOf(p.Matches, home),
+		policy: p.Name, client: client, failure: ignore, namespaces: namespacesOf(p.Matches, home), objects: objectsOf(p.Matches),
 		conditions: conditionsOf(p.Matches, targets), timeout: timeoutOf(p.Timeout),
 	}
 	if p.Refuses {
@@ -103,26 +103,42 @@ func timeoutOf(policy time.Duration) int32 {
 // namespacesOf are those whose requests are judged, which never are kube-system and Sallyport's own.
 func namespacesOf(matches []v1alpha1.PolicyMatch, home string) *metav1.LabelSelector {
 	without := []string{systemNamespace, home}
-	selector := &metav1.LabelSelector{}
+	var requirements []metav1.LabelSelectorRequirement
 	for i := range matches {
 		without = append(without, matches[i].ExcludeNamespaces...)
-		if s := matches[i].NamespaceSelector; s != nil {
-			for key, value := range s.MatchLabels {
-				selector.MatchExpressions = append(selector.MatchExpressions,
-					metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value}})
-			}
-			selector.MatchExpressions = append(selector.MatchExpressions, s.MatchExpressions...)
-		}
+		requirements = append(requirements, requirementsOf(matches[i].NamespaceSelector)...)
 	}
-	selector.MatchExpressions = append(selector.MatchExpressions,
-		metav1.LabelSelectorRequirement{Key: namespaceName, Operator: metav1.LabelSelectorOpNotIn, Values: sorted(without)})
-	slices.SortFunc(selector.MatchExpressions, func(a, b metav1.LabelSelectorRequirement) int {
+	return selectorOf(append(requirements,
+		metav1.LabelSelectorRequirement{Key: namespaceName, Operator: metav1.LabelSelectorOpNotIn, Values: sorted(without)}))
+}
+
+// objectsOf are those whose requests are judged.
+func objectsOf(matches []v1alpha1.PolicyMatch) *metav1.LabelSelector {
+	var requirements []metav1.LabelSelectorRequirement
+	for i := range matches {
+		requirements = append(requirements, requirementsOf(matches[i].ObjectSelector)...)
+	}
+	return selectorOf(requirements)
+}
+
+func requirementsOf(s *metav1.LabelSelector) (all []metav1.LabelSelectorRequirement) {
+	if s == nil {
+		return nil
+	}
+	for key, value := range s.MatchLabels {
+		all = append(all, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value}})
+	}
+	return append(all, s.MatchExpressions...)
+}
+
+// selectorOf is one selector with all of them, in an order of its own.
+func selectorOf(requirements []metav1.LabelSelectorRequirement) *metav1.LabelSelector {
+	slices.SortFunc(requirements, func(a, b metav1.LabelSelectorRequirement) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator), slices.Compare(a.Values, b.Values))
 	})
-	selector.MatchExpressions = slices.CompactFunc(selector.MatchExpressions, func(a, b metav1.LabelSelectorRequirement) bool {
+	return &metav1.LabelSelector{MatchExpressions: slices.CompactFunc(requirements, func(a, b metav1.LabelSelectorRequirement) bool {
 		return equality.Semantic.DeepEqual(a, b)
-	})
-	return selector
+	})}
 }
 
 func sorted(texts []string) []string {

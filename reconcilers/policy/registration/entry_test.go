@@ -139,6 +139,54 @@ timeoutSeconds: 3
 	}
 }
 
+// selecting has a match select objects that have a label.
+func selecting(m v1alpha1.PolicyMatch, label string) v1alpha1.PolicyMatch {
+	m.ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: label, Operator: "Exists"}}}
+	return m
+}
+
+// An entry for everything is for what somebody has marked, never for what a cluster does not run without, and for no more than the
+// policy's own conditions leave.
+func TestEntryForEverything(t *testing.T) {
+	everything := selecting(on("CUD", "x"), "sallyport.dev/kept")
+	everything.Resources[0].APIGroups, everything.Resources[0].Resources = []string{"*"}, []string{"*/*"}
+	everything.Conditions = []v1alpha1.MatchCondition{{Name: "is-not-called-b", Expression: `request.name != "b"`}}
+	again := *everything.DeepCopy()
+	again.Conditions = append(again.Conditions, v1alpha1.MatchCondition{Name: "is-not-called-b", Expression: `request.name != "c"`})
+	p := policy("kept", everything, func(p *Policy) { p.Matches = append(p.Matches, again) })
+	targets, _ := p.targets(chartRules, possible)
+	e := newEntry(&p, targets, admissionregistrationv1.WebhookClientConfig{}, home)
+	if got := metav1.FormatLabelSelector(e.objects); got != "sallyport.dev/kept" {
+		t.Errorf("objectSelector is %s", got)
+	}
+	m := matcher(t, e.conditions)
+	for _, tc := range []struct {
+		resource schema.GroupVersionResource
+		name     string
+		op       admission.Operation
+		left     string // the condition that leaves it out
+	}{
+		{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "a", admission.Create, ""},
+		{schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "a", admission.Delete, ""},
+		{schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "a", admission.Create, "is-not-about-what-a-cluster-does-not-run-without"},
+		{schema.GroupVersionResource{Version: "v1", Resource: "events"}, "a", admission.Create, "is-not-about-what-a-cluster-does-not-run-without"},
+		{schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, "a", admission.Delete, "is-not-about-what-a-cluster-does-not-run-without"},
+		{schema.GroupVersionResource{Group: "sallyport.dev", Version: "v1alpha1", Resource: "regopolicies"}, "a", admission.Delete, "is-not-about-what-a-cluster-does-not-run-without"},
+		{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "b", admission.Create, "match-0.sallyport.dev/is-not-called-b"},
+		{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "c", admission.Create, "match-1.sallyport.dev/is-not-called-b"},
+	} {
+		object := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": tc.name}}}
+		attributes := &admission.VersionedAttributes{
+			Attributes: admission.NewAttributesRecord(object, object, schema.GroupVersionKind{}, "ns", tc.name, tc.resource, "", tc.op, nil, false, &user.DefaultInfo{}),
+		}
+		attributes.VersionedObject.Set(object)
+		attributes.VersionedOldObject.Set(object)
+		if r := m.Match(t.Context(), attributes, nil, nil); r.Error != nil || r.FailedConditionName != tc.left {
+			t.Errorf("%s of %s %s: left out by %q, %v", tc.op, tc.resource.Resource, tc.name, r.FailedConditionName, r.Error)
+		}
+	}
+}
+
 func TestTimeouts(t *testing.T) {
 	for policy, want := range map[time.Duration]int32{
 		10 * time.Millisecond: 2, 500 * time.Millisecond: 2, time.Second: 2, 1001 * time.Millisecond: 3, 3 * time.Second: 4, 4 * time.Second: 5,
@@ -179,10 +227,13 @@ func TestTargets(t *testing.T) {
 		"events, of either kind":        {on("C", "events", "events.events.k8s.io"), "", []string{"tells what has happened", "tells what has happened"}},
 		"reviews": {on("C", "tokenreviews.authentication.k8s.io", "subjectaccessreviews.authorization.k8s.io"), "",
 			[]string{"who makes a request", "who may do what"}},
-		"webhook configurations": {on("U", "validatingwebhookconfigurations.admissionregistration.k8s.io"), "", []string{"asks no webhook"}},
-		"nodes":                  {on("CUD", "nodes"), "DELETE of nodes", []string{"nodes: a cluster that starts again"}},
-		"a node's parts":         {on("U", "nodes/proxy", "nodes/status"), "", []string{"nodes/proxy: a cluster", "nodes/status: a status"}},
-		"certificates":           {on("U", "certificatesigningrequests.certificates.k8s.io/approval"), "", []string{"nodes get their certificates"}},
+		"webhook configurations":    {on("U", "validatingwebhookconfigurations.admissionregistration.k8s.io"), "", []string{"asks no webhook"}},
+		"nodes":                     {on("CUD", "nodes"), "DELETE of nodes", []string{"nodes: a cluster that starts again"}},
+		"a node's parts":            {on("U", "nodes/proxy", "nodes/status"), "", []string{"nodes/proxy: a cluster", "nodes/status: a status"}},
+		"everything that is marked": {selecting(both("*", "*/*"), "sallyport.dev/kept"), "CREATE, UPDATE, DELETE of everything", nil},
+		"everything with a label of somebody else's": {selecting(both("*", "*/*"), "kept"), "", []string{"label below sallyport.dev/"}},
+		"Leases that are marked":                     {selecting(on("U", "leases.coordination.k8s.io"), "sallyport.dev/kept"), "", []string{"leaders say that they are alive"}},
+		"certificates":                               {on("U", "certificatesigningrequests.certificates.k8s.io/approval"), "", []string{"nodes get their certificates"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := policy("p", test.match)

@@ -43,6 +43,13 @@ func (r *report) finding(behind []string, registered bool) Finding {
 		if asked != "" {
 			f.Message += " The API server asks about the rest: " + asked + "."
 		}
+	case len(r.lacking) > 0:
+		f.Reason = v1alpha1.ReasonResourceNotServed
+		f.Message = fmt.Sprintf("%s: the cluster does not have this, or not this subresource. It will be asked about when there is such a thing.",
+			strings.Join(r.lacking, "; "))
+		if asked != "" {
+			f.Message += " The API server asks about " + asked + "."
+		}
 	case asked != "":
 		f.Reason, f.Message = v1alpha1.ReasonRegistered, fmt.Sprintf("The API server asks about %s.", asked)
 	}

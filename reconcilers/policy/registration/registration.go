@@ -25,6 +25,8 @@ const (
 	soon = 200 * time.Millisecond
 	// settle is how long API servers may take to learn of an entry.
 	settle = 2 * time.Second
+	// hopeful is how long is waited between two looks at whether the cluster has got what a policy is about.
+	hopeful = 30 * time.Second
 	// late is the longest that is waited between two looks at replicas that do not follow.
 	late = 5 * time.Second
 	// firstRetry and lastRetry bound the wait after an error.
@@ -67,6 +69,8 @@ type Reconciler struct {
 	// NeedsBundle tells that Sallyport's certificate is trusted by a caBundle, so that nothing can be registered without one.
 	NeedsBundle bool
 	Catalog     Catalog
+	// Served tells which resources the cluster has; nil takes it to have all.
+	Served func() (*Served, error)
 	// Changed has something whenever the catalog's policies change, as far as anybody can tell.
 	Changed  <-chan event.GenericEvent
 	Replicas Replicas
@@ -97,6 +101,7 @@ type look struct {
 	*Reconciler
 	sides    []*side
 	policies []Policy
+	served   *Served
 	// behind are the replicas that do not decide by these policies yet.
 	behind []string
 	// reports are by the policy's name.
@@ -108,6 +113,7 @@ type report struct {
 	generation int64
 	asked      []string // in words
 	refused    []string // what is never registered
+	lacking    []string // what the cluster does not have
 	waiting    bool     // for replicas
 	settling   bool     // for API servers that are to change objects first
 	failed     []string
@@ -135,6 +141,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			return reconcile.Result{}, err
 		}
 	}
+	var undiscovered error
+	if l.served, undiscovered = r.discover(); undiscovered != nil {
+		log.FromContext(ctx).Error(undiscovered, "not known is what policies are about and is not there")
+	}
 	errs := []error{unknown}
 	for _, s := range l.sides {
 		err := l.settle(ctx, s, hash != "", there)
@@ -148,6 +158,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		r.publish(l.findings())
 	}
 	return reconcile.Result{RequeueAfter: l.wait(hash)}, errors.Join(errs...)
+}
+
+// discover finds out what the cluster has, nil if it is not to be known.
+func (r *Reconciler) discover() (*Served, error) {
+	if r.Served == nil {
+		return nil, nil
+	}
+	return r.Served()
 }
 
 // there gives the names of all RegoPolicies.
@@ -226,6 +244,7 @@ func (l *look) next(s *side, p *Policy) *entry {
 	report.generation = p.Generation
 	targets, refused := l.targets(s, p)
 	report.refused = unique(append(report.refused, refused...))
+	report.lacking = l.served.lacking(p)
 	if len(targets) == 0 {
 		return nil
 	}
@@ -331,9 +350,9 @@ func (l *look) log(ctx context.Context, s *side, next map[string]*entry) {
 
 // wait is how long nobody has to look again, if nothing changes that is watched. What replicas report is not.
 func (l *look) wait(hash string) time.Duration {
-	waiting, settling := false, false
+	waiting, settling, lacking := false, false, false
 	for _, r := range l.reports {
-		waiting, settling = waiting || r.waiting, settling || r.settling
+		waiting, settling, lacking = waiting || r.waiting, settling || r.settling, lacking || len(r.lacking) > 0
 	}
 	now := l.Now()
 	switch {
@@ -344,8 +363,11 @@ func (l *look) wait(hash string) time.Duration {
 		return min(max(now.Sub(l.since)/4, soon), late)
 	}
 	l.awaited = ""
-	if settling {
+	switch {
+	case settling:
 		return settle
+	case lacking:
+		return hopeful
 	}
 	return 0
 }

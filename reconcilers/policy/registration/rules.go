@@ -7,6 +7,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -49,6 +50,7 @@ func (p *Policy) targets(covered []rule, possible []operation) (found []target, 
 	if len(p.Matches) == 0 {
 		return nil, nil
 	}
+	marked := p.marked()
 	for i := range p.Matches[0].Resources {
 		r := &p.Matches[0].Resources[i]
 		var own []target
@@ -59,7 +61,7 @@ func (p *Policy) targets(covered []rule, possible []operation) (found []target, 
 					if !slices.Contains(r.Operations, v1alpha1.MatchOperation(o)) || coveredBy(covered, group, resource, o) {
 						continue
 					}
-					if why := refusal(group, resource, o); why != "" {
+					if why := refusal(group, resource, o, marked); why != "" {
 						refused = append(refused, fmt.Sprintf("spec.match.resources[%d].resources[%d], %s: %s", i, j, called(group, resource), why))
 						continue
 					}
@@ -134,15 +136,37 @@ func (t *target) String() string {
 			names = append(names, called(group, resource))
 		}
 	}
-	operations := make([]string, len(t.operations))
-	for i, o := range t.operations {
-		operations[i] = string(o)
+	return fmt.Sprintf("%s of %s", strings.Join(texts(t.operations), ", "), strings.Join(names, ", "))
+}
+
+func texts(operations []operation) []string {
+	all := make([]string, len(operations))
+	for i, o := range operations {
+		all[i] = string(o)
 	}
-	return fmt.Sprintf("%s of %s", strings.Join(operations, ", "), strings.Join(names, ", "))
+	return all
+}
+
+// wild tells whether it is about resources that nobody has named.
+func (t target) wild() bool {
+	return slices.Contains(t.groups, all) || slices.ContainsFunc(t.resources, func(r string) bool { return strings.Contains(r, all) })
+}
+
+// marked tells that the policy is asked only about objects with a label that is Sallyport's, and that somebody has put there.
+func (p *Policy) marked() bool {
+	return slices.ContainsFunc(p.Matches, func(m v1alpha1.PolicyMatch) bool {
+		return slices.ContainsFunc(requirementsOf(m.ObjectSelector), func(r metav1.LabelSelectorRequirement) bool {
+			prefix, _, _ := strings.Cut(r.Key, "/")
+			return prefix == v1alpha1.GroupName && (r.Operator == metav1.LabelSelectorOpExists || r.Operator == metav1.LabelSelectorOpIn)
+		})
+	})
 }
 
 // called names a resource as kubectl does: the group goes before the subresource.
 func called(group, resource string) string {
+	if group == all && strings.HasPrefix(resource, all) {
+		return "everything"
+	}
 	name, sub, is := strings.Cut(resource, "/")
 	if group != "" {
 		name += "." + group
@@ -210,14 +234,15 @@ var neverParts = map[string]string{
 	"finalize": "what is being deleted must be able to end",
 }
 
-// refusal says why an operation on a resource is not registered, nothing if it is.
-func refusal(group, resource string, o operation) string {
+// refusal says why an operation on a resource is not registered, nothing if it is. A wildcard is for what is marked.
+func refusal(group, resource string, o operation, marked bool) string {
 	name, part, _ := strings.Cut(resource, "/")
+	const reach = "a wildcard would reach what a cluster does not run without, now or later: name the %s, or have spec.match.objectSelector want a label below %s/"
 	switch {
-	case strings.Contains(resource, all):
-		return "a wildcard would reach what a cluster does not run without, now or later: name the resources"
-	case group == all:
-		return "a wildcard would reach what a cluster does not run without, now or later: name the groups"
+	case !marked && strings.Contains(resource, all):
+		return fmt.Sprintf(reach, "resources", v1alpha1.GroupName)
+	case !marked && group == all:
+		return fmt.Sprintf(reach, "groups", v1alpha1.GroupName)
 	case neverParts[part] != "":
 		return neverParts[part]
 	}

@@ -80,6 +80,12 @@ func (r *Reconciler) read(ctx context.Context, s *side) error {
 			s.have[e.policy] = e
 		}
 	}
+	r.sample(s, chart)
+	return nil
+}
+
+// sample takes from the chart's configuration how Sallyport is reached, and what need not be registered.
+func (r *Reconciler) sample(s *side, chart client.Object) {
 	s.sample, s.why, s.covered = nil, fmt.Sprintf("%s %s, which says how Sallyport is reached, is not there", s.kind(), r.Chart), nil
 	for _, w := range webhooksOf(chart) {
 		s.covered = append(s.covered, w.Rules...)
@@ -92,7 +98,6 @@ func (r *Reconciler) read(ctx context.Context, s *side) error {
 			s.sample = &w
 		}
 	}
-	return nil
 }
 
 // get gives nil for what is not there.

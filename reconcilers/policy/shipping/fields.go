@@ -51,9 +51,17 @@ var policyType = func() typed.ParseableType {
     fields:
     - {name: resources, type: {namedType: atomic}}
     - {name: namespaceSelector, type: {namedType: atomic}}
+    - {name: objectSelector, type: {namedType: atomic}}
+    - {name: conditions, type: {list: {elementType: {namedType: condition}, elementRelationship: associative, keys: [name]}}}
     - {name: excludeNamespaces, type: {namedType: set}}
     - {name: excludeUsers, type: {namedType: set}}
     - {name: excludeGroups, type: {namedType: set}}
+    elementType: {namedType: deduced}
+- name: condition
+  map:
+    fields:
+    - {name: name, type: {scalar: string}}
+    - {name: expression, type: {scalar: string}}
     elementType: {namedType: deduced}
 - name: read
   map:
@@ -61,6 +69,7 @@ var policyType = func() typed.ParseableType {
     - {name: apiVersion, type: {scalar: string}}
     - {name: kind, type: {scalar: string}}
     - {name: indexes, type: {namedType: set}}
+    - {name: freshness, type: {scalar: string}}
     elementType: {namedType: deduced}
 - name: file
   map:

@@ -118,6 +118,9 @@ func fill(spec *v1alpha1.RegoPolicySpec) {
 	spec.OnError = cmp.Or(spec.OnError, v1alpha1.OnErrorDeny)
 	spec.TimeoutMilliseconds = cmp.Or(spec.TimeoutMilliseconds, 500)
 	spec.BackgroundAudit = cmp.Or(spec.BackgroundAudit, v1alpha1.AuditDisabled)
+	for i := range spec.Reads {
+		spec.Reads[i].Freshness = cmp.Or(spec.Reads[i].Freshness, v1alpha1.ReadCached)
+	}
 }
 
 func librariesFirst(a, b *v1alpha1.RegoPolicy) int {

@@ -241,7 +241,9 @@ var edits = []edit{
 				t["Start"] = []any{"Stop", "Stop force"}
 				t["Evict force"] = []any{"Stop", "Stop force", "Restart", "Restart force"}
 			})
-			s.Reads = append(s.Reads, v1alpha1.PolicyRead{APIVersion: "sallyport.dev/v1alpha1", Kind: "VirtualMachine"})
+			s.Reads = append(s.Reads, v1alpha1.PolicyRead{
+				APIVersion: "sallyport.dev/v1alpha1", Kind: "VirtualMachine", Freshness: v1alpha1.ReadCached,
+			})
 		},
 	},
 	{

@@ -1,4 +1,4 @@
-package main
+package describe
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// limitsOf tells what a field may hold, as the API server checks it.
-func limitsOf(schema *apiextensionsv1.JSONSchemaProps) []string {
+// Limits tells what a field may hold, as the API server checks it.
+func Limits(schema *apiextensionsv1.JSONSchemaProps) []string {
 	limits := ownLimits(schema)
 	switch {
 	case schema.Items != nil:
@@ -44,7 +44,7 @@ func ownLimits(schema *apiextensionsv1.JSONSchemaProps) (limits []string) {
 		add("%s", size)
 	}
 	if schema.Pattern != "" {
-		add("matches %s", code(schema.Pattern))
+		add("matches %s", Code(schema.Pattern))
 	}
 	switch {
 	case schema.XListType == nil:
@@ -53,25 +53,25 @@ func ownLimits(schema *apiextensionsv1.JSONSchemaProps) (limits []string) {
 	case *schema.XListType == "map":
 		var keys []string
 		for _, key := range schema.XListMapKeys {
-			keys = append(keys, code(key))
+			keys = append(keys, Code(key))
 		}
 		add("one entry for each %s", strings.Join(keys, " and "))
 	}
-	return append(limits, rulesOf(schema)...)
+	return append(limits, Rules(schema)...)
 }
 
-// wordsOf are the values of an enumeration.
-func wordsOf(schema *apiextensionsv1.JSONSchemaProps) (words []string) {
+// Words are the values of an enumeration.
+func Words(schema *apiextensionsv1.JSONSchemaProps) (words []string) {
 	for _, value := range schema.Enum {
 		words = append(words, strings.Trim(string(value.Raw), `"`))
 	}
 	return words
 }
 
-// rulesOf are the messages of the rules in CEL: what a request that breaks one is told.
-func rulesOf(schema *apiextensionsv1.JSONSchemaProps) (rules []string) {
+// Rules are the messages of the rules in CEL: what a request that breaks one is told.
+func Rules(schema *apiextensionsv1.JSONSchemaProps) (rules []string) {
 	for _, rule := range schema.XValidations {
-		rules = append(rules, "“"+cell(rule.Message)+"”")
+		rules = append(rules, "“"+Cell(rule.Message)+"”")
 	}
 	return rules
 }

@@ -1,0 +1,138 @@
+package describe_test
+
+import (
+	"flag"
+	"os"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/describe"
+	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/pages"
+	"sallyport.dev/sallyport/webhooks/catalog"
+)
+
+var update = flag.Bool("update", false, "write testdata/toys.md")
+
+const preface = "# Toys\n\nWhat they are.\n\n"
+
+func toys(t *testing.T) []v1alpha1.RegoPolicy {
+	t.Helper()
+	loaded, err := policies.Load(os.DirFS("testdata/toys"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loaded
+}
+
+// Everything that a policy can have is told, and nothing that Markdown would take for something else.
+func TestPage(t *testing.T) {
+	loaded := toys(t)
+	for _, source := range catalog.Sources(loaded) {
+		if err := source.Check(); err != nil {
+			t.Fatalf("the page would be about a policy that no cluster takes: %v", err)
+		}
+	}
+	page := describe.Page{Preface: preface, Modules: func(policy *v1alpha1.RegoPolicy, module string) string {
+		if policy.Spec.Library {
+			return ""
+		}
+		return path.Join("toys", policy.Name, module)
+	}}
+	got, err := page.Write(loaded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile("testdata/toys.md", []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/toys.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("-testdata/toys.md +got; `go test ./cmd/sallyport/describe -update` writes it:\n%s", diff)
+	}
+}
+
+// Every denial that begins with [policy/Reason] can be looked up, also where two policies are called so that their anchors would
+// be the same.
+func TestAnchors(t *testing.T) {
+	loaded := toys(t)
+	again := loaded[len(loaded)-1].DeepCopy()
+	again.Name = "toys-quotaunknown" // is also what the heading toys-quota/Unknown becomes
+	page := describe.Page{Preface: "# toys-quota\n\n"}
+	text, err := page.Write(append(loaded, *again))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed := pages.Parse("toys.md", text)
+	linked := map[string]string{}
+	for _, link := range parsed.Links {
+		anchor, ours := strings.CutPrefix(link.Text, "#")
+		if !ours {
+			continue
+		}
+		if !parsed.Anchors[anchor] {
+			t.Errorf("%s: no heading has the anchor %s", link.Where, link.Text)
+		}
+		if before := linked[anchor]; before != "" {
+			t.Errorf("%s leads to where %s does", link.Where, before)
+		}
+		linked[anchor] = link.Where
+	}
+	if want := len(loaded) + 1 + 4; len(linked) != want {
+		t.Errorf("%d links, not one for each of %d policies and reasons", len(linked), want)
+	}
+}
+
+func TestWhatDoesNotParse(t *testing.T) {
+	loaded := toys(t)
+	module := &loaded[len(loaded)-1].Spec.Modules[0]
+	page := describe.Page{Preface: preface}
+	module.Source = strings.Replace(module.Source, "deny contains {", "deny contains {{", 1)
+	if _, err := page.Write(loaded); err == nil || !strings.Contains(err.Error(), "toys-quota/quota.rego:") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What a RegoPolicy leaves out is what the API fills in.
+func TestDefaults(t *testing.T) {
+	policy := v1alpha1.RegoPolicy{}
+	err := yaml.UnmarshalStrict([]byte(`
+metadata: {name: bare}
+spec:
+  package: bare
+  match: {resources: [{apiGroups: [""], apiVersions: ["*"], resources: [pods], operations: [CREATE]}]}
+  modules: [{name: bare.rego, source: "package bare"}]
+`), &policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := describe.Page{Preface: preface}
+	text, err := page.Write([]v1alpha1.RegoPolicy{policy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `## bare
+
+| | |
+| --- | --- |
+| asked about | CREATE of ` + "`pods`" + ` |
+| mode | ` + "`Enforce`" + ` |
+| what it cannot judge | is refused (` + "`onError: Deny`" + `) |
+| can be overridden | by people who hold the verb ` + "`override` on it (`override: Users`)" + ` |
+| decides within | 500 ms |
+| Rego | ` + "`bare.rego`" + ` |
+`
+	if _, section, _ := strings.Cut(text, "## bare"); "## bare"+section != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+}

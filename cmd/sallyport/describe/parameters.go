@@ -1,0 +1,125 @@
+package describe
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// parameters writes what a policy takes, by its schema, and what it is given. What is no schema or no object is left out:
+// such a policy does not compile.
+func parameters(spec *v1alpha1.RegoPolicySpec) string {
+	text := ""
+	if spec.ParametersSchema != nil {
+		var schema apiextensionsv1.JSONSchemaProps
+		if json.Unmarshal(spec.ParametersSchema.Raw, &schema) == nil {
+			text += table([]string{"parameter", "type", "meaning"}, fieldsBelow("", &schema))
+			if rules := Rules(&schema); len(rules) > 0 {
+				text += "Together they are valid if: " + strings.Join(rules, "; ") + "\n\n"
+			}
+		}
+	}
+	if spec.Parameters != nil {
+		var given map[string]any
+		if json.Unmarshal(spec.Parameters.Raw, &given) == nil {
+			text += table([]string{"parameter", "is"}, valuesBelow("", given))
+		}
+	}
+	return text
+}
+
+// fieldsBelow are rows for the fields of a schema: [] is each entry of a list, {} each value of a map.
+func fieldsBelow(path string, schema *apiextensionsv1.JSONSchemaProps) (rows [][]string) {
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		property := schema.Properties[name]
+		below := strings.TrimPrefix(path+"."+name, ".")
+		rows = append(rows, append([]string{Code(below)}, field(&property, slices.Contains(schema.Required, name))...))
+		rows = append(rows, inside(below, &property)...)
+	}
+	return rows
+}
+
+// inside are rows for what is in a field. What its entries are is told with it, unless they have fields of their own.
+func inside(path string, schema *apiextensionsv1.JSONSchemaProps) [][]string {
+	switch {
+	case schema.Items != nil && schema.Items.Schema != nil:
+		return inside(path+"[]", schema.Items.Schema)
+	case schema.AdditionalProperties != nil && schema.AdditionalProperties.Schema != nil:
+		return inside(path+"{}", schema.AdditionalProperties.Schema)
+	}
+	return fieldsBelow(path, schema)
+}
+
+func field(schema *apiextensionsv1.JSONSchemaProps, required bool) []string {
+	kind := typeOf(schema)
+	if required {
+		kind += ", required"
+	}
+	meaning := Cell(schema.Description)
+	if limits := Limits(schema); len(limits) > 0 {
+		meaning = strings.TrimPrefix(meaning+"<br>*Valid:* "+strings.Join(limits, "; "), "<br>")
+	}
+	return []string{kind, meaning}
+}
+
+func typeOf(schema *apiextensionsv1.JSONSchemaProps) string {
+	switch {
+	case len(schema.Enum) > 0:
+		return "one of " + Codes(Words(schema))
+	case schema.Items != nil && schema.Items.Schema != nil:
+		return "list: each " + typeOf(schema.Items.Schema)
+	case schema.AdditionalProperties != nil && schema.AdditionalProperties.Schema != nil:
+		return "map: each value " + typeOf(schema.AdditionalProperties.Schema)
+	case schema.XIntOrString:
+		return "integer or string"
+	case schema.Type == "":
+		return "anything"
+	}
+	return schema.Type
+}
+
+// valuesBelow are rows for what is given, down to values and lists of them.
+func valuesBelow(path string, given map[string]any) (rows [][]string) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		below := strings.TrimPrefix(path+"."+name, ".")
+		if object, ok := given[name].(map[string]any); ok && len(object) > 0 {
+			rows = append(rows, valuesBelow(below, object)...)
+			continue
+		}
+		rows = append(rows, []string{Code(below), valueOf(given[name])})
+	}
+	return rows
+}
+
+func valueOf(given any) string {
+	list, ok := given.([]any)
+	if !ok {
+		return Code(plain(given))
+	}
+	if len(list) == 0 {
+		return "none"
+	}
+	entries := make([]string, len(list))
+	for i, entry := range list {
+		entries[i] = plain(entry)
+	}
+	return Codes(entries)
+}
+
+// plain writes a text as it is, and anything else as JSON.
+func plain(given any) string {
+	if text, ok := given.(string); ok && text != "" {
+		return text
+	}
+	text, err := json.Marshal(given)
+	if err != nil {
+		return fmt.Sprint(given)
+	}
+	return string(text)
+}

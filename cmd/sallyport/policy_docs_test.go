@@ -1,0 +1,99 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sallyport.dev/sallyport/test/pages"
+)
+
+// The page is the same in every form of policies, but for links to Rego, which are seen from the page.
+func TestPolicyDocs(t *testing.T) {
+	source := shippedCopy(t)
+	list := clusterPolicies(t, source)
+	file := filepath.Join(filepath.Dir(source), "pages", "policies.md")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, code := execute(t, "policy", "docs", source, "-o", file); code != 0 || out+errs != "" {
+		t.Fatalf("exit %d\n%s%s", code, out, errs)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, linked := string(text), 0
+	for _, link := range pages.Parse("policies.md", written).Links {
+		if !strings.HasPrefix(link.Text, "#") {
+			linked++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), link.Text)); err != nil || filepath.IsAbs(link.Text) {
+				t.Errorf("a link that leads nowhere: %s", link.Text)
+			}
+			written = strings.ReplaceAll(written, "[`"+filepath.Base(link.Text)+"`]("+link.Text+")", "`"+filepath.Base(link.Text)+"`")
+		}
+	}
+	if linked != 2 {
+		t.Errorf("%d links to Rego", linked)
+	}
+	if !strings.Contains(written, "\n### operations-supersede/OperationInProgress\n\n**Another operation is in progress.** An unfinished") {
+		t.Errorf("got\n%s", written)
+	}
+	if out, errs, code := executeWith(t, list, "policy", "docs", "-"); code != 0 || out != written {
+		t.Errorf("of a list: exit %d\n%s%s", code, out, errs)
+	}
+	out, errs, code := execute(t, "policy", "docs")
+	for _, want := range []string{"## defaults\n", "### policies-self/Weakened\n", "### operations-supersede/OperationInProgress\n"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("of the shipped ones: exit %d without %q\n%s%s", code, want, out, errs)
+		}
+	}
+}
+
+// A page about what no cluster takes is not written.
+func TestPolicyDocsOfWhatIsNotInOrder(t *testing.T) {
+	source := shippedCopy(t)
+	rego := source + "/operations/supersede/supersede.rego"
+	file := filepath.Join(source, "README.md")
+	for name, tc := range map[string]struct{ old, replacement, want string }{
+		"no remedy":       {"#   remedy: Wait until the operation ends, delete it, or create one that the message names.\n", "", rego + ":43:1: deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy\n1 of 2 policies is not in order"},
+		"an unknown key":  {"#   remedy: Wait until the operation ends", "#   remedies: Wait until the operation ends", "METADATA custom.remedies is not known"},
+		"another reason":  {"\"reason\": \"OperationInProgress\"", "\"reason\": \"Busy\"", rego + ":44:1: deny gives the reason \"Busy\", and its METADATA says custom.reason \"OperationInProgress\""},
+		"what is no Rego": {"deny contains {", "deny contains {{", rego + ":"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, err := os.ReadFile(rego)
+			if err != nil {
+				t.Fatal(err)
+			}
+			edit(t, rego, tc.old, tc.replacement)
+			out, errs, code := execute(t, "policy", "docs", source, "-o", file)
+			if code != 1 || out != "" || !strings.Contains(errs, tc.want) {
+				t.Errorf("exit %d without %q\n%s%s", code, tc.want, out, errs)
+			}
+			if _, err := os.Stat(file); err == nil {
+				t.Error("it was written")
+			}
+			if err := os.WriteFile(rego, before, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// What keeps a policy from being fast is told, and is no reason to refuse it.
+func TestPolicyCheckNotes(t *testing.T) {
+	source := shippedCopy(t)
+	rego := source + "/operations/supersede/supersede.rego"
+	edit(t, rego, "	some op in _unfinished\n	not _yields(op)\n", "	some op in _unfinished\n	json.marshal(input) != \"\"\n	not _yields(op)\n")
+	out, errs, code := execute(t, "policy", "check", source)
+	want := rego + ":51:2: note: what is read of the input cannot be followed through `json.marshal(input)`: " +
+		"policy operations-supersede gets all of it for every request, which is slower\n2 policies are in order\n"
+	if code != 0 || out != want || errs != "" {
+		t.Errorf("exit %d\n%s%swant\n%s", code, out, errs, want)
+	}
+	if out, errs, code := execute(t, "policy", "check"); code != 0 || strings.Contains(out, "note:") {
+		t.Errorf("the shipped policies are not all followed: exit %d\n%s%s", code, out, errs)
+	}
+}

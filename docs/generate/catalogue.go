@@ -1,0 +1,47 @@
+package main
+
+import (
+	"path"
+	"strings"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/describe"
+	"sallyport.dev/sallyport/policies"
+)
+
+const cataloguePreface = `<!-- Written by docs/generate, from policies/: edit these, then run "make generate". -->
+
+# The shipped policies
+
+What is refused is refused by a policy, and the message says which and why: ` + "`[POLICY/Reason]`" + `. Here is what that means, and what
+to do. What is told is the policy as it is shipped; in a cluster it may have been [edited](policies.md#in-the-cluster), and
+` + "`kubectl sallyport policies`" + ` says so. For policies of your own, ` + "[`sallyport policy docs`](cli.md#sallyport-policy-docs)" + ` writes such a page.
+
+The HTTP code is that of a creation. Everything else is refused with 403, and so is a creation by ` + "`kubectl apply --server-side`" + `. With
+other reasons than these a policy says that it [could not judge](policies.md#how-it-is-kept-from-failing-open).
+
+`
+
+// policyCatalogue is the page about the shipped policies: libraries, of which users see nothing, come last.
+func policyCatalogue() (string, error) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		return "", err
+	}
+	var asked, libraries []v1alpha1.RegoPolicy
+	for _, policy := range shipped {
+		if policy.Spec.Library {
+			libraries = append(libraries, policy)
+		} else {
+			asked = append(asked, policy)
+		}
+	}
+	page := &describe.Page{Preface: cataloguePreface, Modules: shippedModule}
+	return page.Write(append(asked, libraries...))
+}
+
+// shippedModule is where a module of a shipped policy is, seen from docs: the package is the folder.
+func shippedModule(policy *v1alpha1.RegoPolicy, module string) string {
+	folder := strings.ReplaceAll(strings.TrimPrefix(policy.Spec.Package, "sallyport."), ".", "/")
+	return path.Join("../policies", folder, module)
+}

@@ -1,0 +1,229 @@
+# METADATA
+# title: What goes with a namespace, or with a kind
+# description: >-
+#   A namespace is not deleted while it holds objects with the label sallyport.dev/deletion-protection: enabled, and a
+#   CustomResourceDefinition of Sallyport not while there is any object of its kind: those would go without being asked about.
+#   The kinds that are looked at are those in spec.reads. What is being deleted already does not count.
+package sallyport.deletion.cascade
+
+import data.sallyport.lib.override
+
+facts["deployments"] := _protected("apps/v1", "Deployment")
+
+facts["statefulsets"] := _protected("apps/v1", "StatefulSet")
+
+facts["daemonsets"] := _protected("apps/v1", "DaemonSet")
+
+facts["cronjobs"] := _protected("batch/v1", "CronJob")
+
+facts["jobs"] := _protected("batch/v1", "Job")
+
+facts["pods"] := _protected("v1", "Pod")
+
+facts["services"] := _protected("v1", "Service")
+
+facts["claims"] := _protected("v1", "PersistentVolumeClaim")
+
+facts["machines"] := _protected("sallyport.dev/v1alpha1", "VirtualMachine")
+
+# METADATA
+# title: Every object of the kind whose definition is deleted
+facts["instances"] := {"apiVersion": "sallyport.dev/v1alpha1", "kind": _ours[_name]} if _defines
+
+facts["instances"] := null if not _defines
+
+valid_input if {
+	input.request.operation == "DELETE"
+	is_string(input.request.resource.group)
+	input.request.resource.resource in {"namespaces", "customresourcedefinitions"}
+	is_string(object.get(input.request, "namespace", ""))
+	_known_metadata(input.request.oldObject.metadata)
+	_known_definition
+	_known_facts
+}
+
+# METADATA
+# title: The namespace holds objects that are protected from deletion
+# custom:
+#   reason: NamespaceHoldsProtected
+#   remedy: Delete them first, as policy deletion-protected lets you, or ask somebody who holds the verb override on this one.
+deny contains {
+	"reason": "NamespaceHoldsProtected",
+	"message": $"namespace {_name} holds {_count} with the label {_label}=enabled ({_counts}): {_first}. `{_list}` lists them. {_way_out}",
+	"details": {"kind": "Namespace", "name": _name},
+} if {
+	_empties
+	count(_held) > 0
+}
+
+# METADATA
+# title: There are objects of the kind
+# custom:
+#   reason: DefinitionHasObjects
+#   remedy: Delete them first, or ask somebody who holds the verb override on the policy.
+deny contains {
+	"reason": "DefinitionHasObjects",
+	"message": $"with CustomResourceDefinition {_name} all objects of its kind would be deleted, {_count}: {_first}. `kubectl get {_name} --all-namespaces` lists them. {_way_out}",
+	"details": {"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": _name},
+} if {
+	_defines
+	count(_held) > 0
+}
+
+_label := "sallyport.dev/deletion-protection"
+
+# What of the group sallyport.dev is not among them is not understood, rather than taken to be empty.
+_ours := {
+	"virtualmachines.sallyport.dev": "VirtualMachine",
+	"virtualmachineoperations.sallyport.dev": "VirtualMachineOperation",
+	"vsphereservers.sallyport.dev": "VSphereServer",
+	"regopolicies.sallyport.dev": "RegoPolicy",
+}
+
+_protected(version, kind) := {
+	"apiVersion": version, "kind": kind, "namespace": _name,
+	"labels": {_label: "enabled"},
+} if {
+	_empties
+}
+
+_protected(_, _) := null if not _empties
+
+_name := input.request.oldObject.metadata.name
+
+_empties if {
+	_of_namespaces
+	_live(input.request.oldObject)
+}
+
+_defines if {
+	_of_definitions
+	_live(input.request.oldObject)
+	input.request.oldObject.spec.group == "sallyport.dev"
+}
+
+_of_namespaces if {
+	input.request.resource.group == ""
+	input.request.resource.resource == "namespaces"
+}
+
+_of_definitions if {
+	input.request.resource.group == "apiextensions.k8s.io"
+	input.request.resource.resource == "customresourcedefinitions"
+}
+
+_live(object_) if object.get(object_.metadata, "deletionTimestamp", null) == null
+
+# What would go, kind by kind as kubectl calls them.
+_kept := [
+	{"resource": "deployments.apps", "objects": input.facts.deployments},
+	{"resource": "statefulsets.apps", "objects": input.facts.statefulsets},
+	{"resource": "daemonsets.apps", "objects": input.facts.daemonsets},
+	{"resource": "cronjobs.batch", "objects": input.facts.cronjobs},
+	{"resource": "jobs.batch", "objects": input.facts.jobs},
+	{"resource": "pods", "objects": input.facts.pods},
+	{"resource": "services", "objects": input.facts.services},
+	{"resource": "persistentvolumeclaims", "objects": input.facts.claims},
+	{"resource": "virtualmachines.sallyport.dev", "objects": input.facts.machines},
+]
+
+_facts := array.concat(_kept, [{"resource": _name, "objects": input.facts.instances}])
+
+_held := [{"resource": fact.resource, "metadata": held.metadata} |
+	some fact in _facts
+	fact.objects != null
+	some held in fact.objects
+	_live(held)
+]
+
+_number := count(_held)
+
+_count := "1 object" if _number == 1
+
+_count := $"{_number} objects" if _number != 1
+
+# In the order of the kinds above, each once.
+_resources := [fact.resource |
+	some fact in _facts
+	fact.resource in {held.resource | some held in _held}
+]
+
+_counts := concat(", ", [$"{resource}: {number}" |
+	some resource in _resources
+	number := count([held | some held in _held; held.resource == resource])
+])
+
+# The oldest of each kind. A message is for reading.
+_first := concat(", ", array.concat(
+	[_called(held) | some held in array.slice(_held, 0, 5)],
+	[$"and {_number - 5} more" | _number > 5],
+))
+
+_called(held) := $"{held.resource}/{held.metadata.name}" if _empties
+
+_called(held) := _placed(held.metadata) if not _empties
+
+_placed(metadata) := $"{metadata.namespace}/{metadata.name}" if object.get(metadata, "namespace", "") != ""
+
+_placed(metadata) := metadata.name if object.get(metadata, "namespace", "") == ""
+
+_list := $"kubectl get {concat(",", _resources)} --namespace {_name} --selector {_label}=enabled"
+
+_way_out := concat("", [
+	"Somebody who holds the verb override on RegoPolicy deletion-cascade can write ",
+	$"`{override.command("deletion-cascade", input.request, input.request.oldObject.metadata)}`, and delete it with all that then",
+])
+
+# What the rules above read is of the types that they need.
+
+_known_metadata(metadata) if {
+	_known_place(metadata)
+	is_string(object.get(metadata, "uid", ""))
+}
+
+_known_place(metadata) if {
+	is_object(metadata)
+	_text(metadata.name)
+	is_string(object.get(metadata, "namespace", ""))
+	_known_time(object.get(metadata, "deletionTimestamp", null))
+}
+
+_known_time(null)
+
+_known_time(time) if _text(time)
+
+_known_definition if _of_namespaces
+
+_known_definition if {
+	_of_definitions
+	_text(input.request.oldObject.spec.group)
+}
+
+# Lists are there for what is judged, and nothing else is.
+_known_facts if {
+	_empties
+	every fact in _kept { _known_list(fact.objects) }
+	input.facts.instances == null
+}
+
+_known_facts if {
+	_defines
+	every fact in _kept { fact.objects == null }
+	_known_list(input.facts.instances)
+}
+
+_known_facts if {
+	not _empties
+	not _defines
+	every fact in _facts { fact.objects == null }
+}
+
+_known_list(list) if {
+	is_array(list)
+	every held in list { _known_place(held.metadata) }
+}
+
+_text(value) if {
+	is_string(value)
+	value != ""
+}

@@ -1,0 +1,320 @@
+package sallyport.deletion.cascade_test
+
+import data.sallyport.deletion.cascade as policy
+
+_label := "sallyport.dev/deletion-protection"
+
+_ended := "2026-11-20T10:31:57Z"
+
+_namespace := {"metadata": {"name": "team-a", "uid": "u-1"}}
+
+_definition(plural) := {
+	"metadata": {"name": $"{plural}.sallyport.dev", "uid": "u-2"},
+	"spec": {"group": "sallyport.dev", "names": {"plural": plural}},
+}
+
+_stranger := {"metadata": {"name": "widgets.example.com", "uid": "u-3"}, "spec": {"group": "example.com"}}
+
+# The API server says of a Namespace that it is in itself.
+_of_namespace(old) := {
+	"operation": "DELETE", "name": "team-a", "namespace": "team-a",
+	"resource": {"group": "", "version": "v1", "resource": "namespaces"}, "object": null, "oldObject": old,
+}
+
+# Of a collection it asks object by object, without a name.
+_of_definition(old) := {
+	"operation": "DELETE", "name": "",
+	"resource": {"group": "apiextensions.k8s.io", "version": "v1", "resource": "customresourcedefinitions"},
+	"object": null, "oldObject": old,
+}
+
+_terminating(object_) := object.union(object_, {"metadata": {"deletionTimestamp": _ended}})
+
+_nothing := {fact: null | some fact in object.keys(_kinds)}
+
+_empty := object.union({fact: [] | some fact in object.keys(_kinds)}, {"instances": null})
+
+_kinds := {
+	"deployments": ["apps/v1", "Deployment"],
+	"statefulsets": ["apps/v1", "StatefulSet"],
+	"daemonsets": ["apps/v1", "DaemonSet"],
+	"cronjobs": ["batch/v1", "CronJob"],
+	"jobs": ["batch/v1", "Job"],
+	"pods": ["v1", "Pod"],
+	"services": ["v1", "Service"],
+	"claims": ["v1", "PersistentVolumeClaim"],
+	"machines": ["sallyport.dev/v1alpha1", "VirtualMachine"],
+	"instances": null,
+}
+
+_some(facts) := object.union(_empty, facts)
+
+_named(names) := [{"metadata": {"name": name, "namespace": "team-a", "labels": {_label: "enabled"}}} | some name in names]
+
+# What became of a request: an input that is not understood is never an allow.
+_verdict := "not understood" if not policy.valid_input
+
+_verdict := concat(", ", [denial.reason | some denial in policy.deny]) if {
+	policy.valid_input
+	count(policy.deny) > 0
+}
+
+_verdict := "allow" if {
+	policy.valid_input
+	count(policy.deny) == 0
+}
+
+test_facts_of_a_namespace if {
+	policy.facts == object.union(_nothing, {fact: query |
+		some fact, kind in _kinds
+		kind != null
+		query := {
+			"apiVersion": kind[0], "kind": kind[1], "namespace": "team-a",
+			"labels": {_label: "enabled"},
+		}
+	}) with input.request as _of_namespace(_namespace)
+}
+
+test_facts_of_a_definition[plural] if {
+	some plural, kind in {
+		"virtualmachines": "VirtualMachine", "virtualmachineoperations": "VirtualMachineOperation",
+		"vsphereservers": "VSphereServer", "regopolicies": "RegoPolicy",
+	}
+	policy.facts == object.union(_nothing, {"instances": {"apiVersion": "sallyport.dev/v1alpha1", "kind": kind}})
+		with input.request as _of_definition(_definition(plural))
+}
+
+# Undefined, which the engine takes for an input that is not understood.
+test_facts_of_a_definition_of_ours_that_is_not_known if {
+	not policy.facts.instances with input.request as _of_definition(_definition("virtualdisks"))
+}
+
+_unasked := {
+	"a namespace that is being deleted": _of_namespace(_terminating(_namespace)),
+	"a definition that is being deleted": _of_definition(_terminating(_definition("virtualmachines"))),
+	"the definition of somebody else": _of_definition(_stranger),
+}
+
+test_nothing_is_asked[note] if {
+	some note, request in _unasked
+	policy.facts == _nothing with input.request as request
+	_verdict == "allow" with input as {"request": request, "facts": _nothing}
+}
+
+test_allow[note] if {
+	some note, facts in {
+		"an empty namespace": _empty,
+		"one with what is being deleted": _some({"pods": [_terminating(pod) | some pod in _named(["a", "b"])]}),
+	}
+	_verdict == "allow" with input as {"request": _of_namespace(_namespace), "facts": facts}
+}
+
+test_allow_a_definition[note] if {
+	some note, instances in {
+		"without objects": [],
+		"with one that is being deleted": [_terminating(machine) | some machine in _named(["web-1"])],
+	}
+	facts := object.union(_nothing, {"instances": instances})
+	_verdict == "allow" with input as {"request": _of_definition(_definition("virtualmachines")), "facts": facts}
+}
+
+test_each_kind_counts[fact] if {
+	some fact in (object.keys(_kinds) - {"instances"})
+	_verdict == "NamespaceHoldsProtected" with input as {
+		"request": _of_namespace(_namespace),
+		"facts": _some({fact: _named(["a"])}),
+	}
+}
+
+_override(object_, uid) := concat("", [
+	"Somebody who holds the verb override on RegoPolicy deletion-cascade can write ",
+	$"`kubectl annotate --overwrite {object_} \"sallyport.dev/override=deletion-cascade; uid={uid}; ",
+	`until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
+	"`, and delete it with all that then",
+])
+
+test_denial_of_a_namespace[note] if {
+	some note, tc in {
+		"with one object": {"facts": {"services": _named(["web"])}, "holds": concat("", [
+			"1 object with the label sallyport.dev/deletion-protection=enabled ",
+			"(services: 1): services/web. `kubectl get services ",
+		])},
+		"with as many as are named": {"facts": {"pods": _named(["a", "b", "c", "d", "e"])}, "holds": concat("", [
+			"5 objects with the label sallyport.dev/deletion-protection=enabled ",
+			"(pods: 5): pods/a, pods/b, pods/c, pods/d, pods/e. `kubectl get pods ",
+		])},
+		"with more, and with some that are being deleted": {
+			"facts": {
+				"deployments": array.concat([_terminating(one) | some one in _named(["gone"])], _named(["web", "api"])),
+				"pods": _named(["c", "a", "b"]),
+				"machines": _named(["vm-1", "vm-2"]),
+			},
+			"holds": concat("", [
+				"7 objects with the label sallyport.dev/deletion-protection=enabled ",
+				"(deployments.apps: 2, pods: 3, virtualmachines.sallyport.dev: 2): ",
+				"deployments.apps/web, deployments.apps/api, pods/c, pods/a, pods/b, and 2 more. ",
+				"`kubectl get deployments.apps,pods,virtualmachines.sallyport.dev ",
+			]),
+		},
+	}
+	policy.deny == {{
+		"reason": "NamespaceHoldsProtected",
+		"message": concat("", [
+			"namespace team-a holds ", tc.holds, "--namespace team-a --selector sallyport.dev/deletion-protection=enabled` ",
+			"lists them. ", _override("namespaces team-a", "u-1"),
+		]),
+		"details": {"kind": "Namespace", "name": "team-a"},
+	}} with input as {"request": _of_namespace(_namespace), "facts": _some(tc.facts)}
+}
+
+# A namespace may be called as a kind is.
+test_a_namespace_that_is_called_pods if {
+	request := object.union(_of_namespace({"metadata": {"name": "pods"}}), {"name": "pods", "namespace": "pods"})
+	_verdict == "allow" with input as {"request": request, "facts": _empty}
+	_verdict == "NamespaceHoldsProtected" with input as {"request": request, "facts": _some({"pods": _named(["a"])})}
+}
+
+test_denial_of_a_definition[note] if {
+	some note, tc in {
+		"of what is in namespaces": {
+			"plural": "virtualmachines", "instances": _named(["web-1", "web-2"]),
+			"told": "2 objects: team-a/web-1, team-a/web-2.",
+		},
+		"of what is in none": {
+			"plural": "vsphereservers", "instances": [{"metadata": {"name": "vc-1"}}],
+			"told": "1 object: vc-1.",
+		},
+	}
+	name := $"{tc.plural}.sallyport.dev"
+	policy.deny == {{
+		"reason": "DefinitionHasObjects",
+		"message": concat("", [
+			$"with CustomResourceDefinition {name} all objects of its kind would be deleted, {tc.told} ",
+			$"`kubectl get {name} --all-namespaces` lists them. ",
+			_override($"customresourcedefinitions.apiextensions.k8s.io {name}", "u-2"),
+		]),
+		"details": {"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": name},
+	}} with input as {
+		"request": _of_definition(_definition(tc.plural)),
+		"facts": object.union(_nothing, {"instances": tc.instances}),
+	}
+}
+
+# Each field that a rule reads, missing and of each wrong type.
+_wrong := {
+	"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "a list of null": [null],
+}
+
+_requests := {
+	"namespace": {"request": _of_namespace(_namespace), "facts": _some({"pods": _named(["a"])})},
+	"definition": {
+		"request": _of_definition(_definition("virtualmachines")),
+		"facts": object.union(_nothing, {"instances": _named(["a"])}),
+	},
+}
+
+_at([a], value) := {a: value}
+
+_at([a, b], value) := {a: {b: value}}
+
+_at([a, b, c], value) := {a: {b: {c: value}}}
+
+# The paths, and which of the wrong values are none there.
+_fields := {
+	["operation"]: set(),
+	["namespace"]: {"empty"},
+	["resource"]: {"an object"},
+	["resource", "resource"]: set(),
+	["oldObject"]: {"an object"},
+	["oldObject", "metadata"]: {"an object"},
+	["oldObject", "metadata", "name"]: set(),
+	["oldObject", "metadata", "uid"]: {"empty"},
+	["oldObject", "metadata", "deletionTimestamp"]: {"null"},
+}
+
+_fields_of := {
+	"namespace": {["resource", "group"]: set()},
+	"definition": {
+		["resource", "group"]: set(),
+		["oldObject", "spec"]: {"an object"},
+		["oldObject", "spec", "group"]: set(),
+	},
+}
+
+test_not_understood_request[note] if {
+	some of, asked in _requests
+	some path, fine in object.union(_fields, _fields_of[of])
+	some what, wrong in _wrong
+	not what in fine
+	not [of, path, what] == ["namespace", ["resource", "group"], "empty"]
+	note := $"{of}: {concat(".", path)} {what}"
+	_verdict == "not understood" with input as object.union(asked, {"request": _at(path, wrong)})
+}
+
+test_not_understood_without[note] if {
+	some of, asked in _requests
+	some path in [
+		"operation", "resource", "resource/group", "resource/resource", "oldObject", "oldObject/metadata",
+		"oldObject/metadata/name",
+	]
+	note := $"{of}: {path}"
+	_verdict == "not understood" with input as json.remove(asked, [$"request/{path}"])
+}
+
+test_not_understood_without_the_group_of_a_definition[path] if {
+	some path in ["request/oldObject/spec", "request/oldObject/spec/group"]
+	_verdict == "not understood" with input as json.remove(_requests.definition, [path])
+}
+
+test_understood_without_a_uid if {
+	_verdict == "NamespaceHoldsProtected" with input as json.remove(_requests.namespace, ["request/oldObject/metadata/uid"])
+}
+
+test_not_understood_facts_of_a_namespace[note] if {
+	some fact, _ in _kinds
+	some what, wrong in object.union(_wrong, {"missing": null})
+	not [fact, what] == ["instances", "null"]
+	what != "a list"
+	note := $"{fact} {what}"
+	facts := object.union(object.remove(_empty, [fact]), {f: wrong | some f in [fact]; what != "missing"})
+	_verdict == "not understood" with input as {"request": _of_namespace(_namespace), "facts": facts}
+}
+
+test_not_understood_facts_of_a_definition[note] if {
+	some fact, _ in _kinds
+	some what, wrong in object.union(_wrong, {"missing": null})
+	not _right(fact, what)
+	note := $"{fact} {what}"
+	facts := object.union(
+		object.remove(_requests.definition.facts, [fact]),
+		{f: wrong | some f in [fact]; what != "missing"},
+	)
+	_verdict == "not understood" with input as {"request": _requests.definition.request, "facts": facts}
+}
+
+# Only the list of the kind's own objects is there.
+_right("instances", "a list")
+
+_right(fact, "null") if fact != "instances"
+
+test_not_understood_facts_where_none_are_wanted[note] if {
+	some note, request in _unasked
+	some fact, _ in _kinds
+	_verdict == "not understood" with input as {"request": request, "facts": object.union(_nothing, {fact: []})}
+}
+
+test_not_understood_object[note] if {
+	some of, fact in {"namespace": "pods", "definition": "instances"}
+	some field, fine in {"name": set(), "namespace": {"empty"}, "deletionTimestamp": {"null"}}
+	some what, wrong in _wrong
+	not what in fine
+	note := $"{of}: {field} of an object {what}"
+	found := {"metadata": object.union({"name": "a", "namespace": "team-a"}, {field: wrong})}
+	_verdict == "not understood" with input as object.union(_requests[of], {"facts": {fact: [found]}})
+}
+
+test_not_understood_object_without[note] if {
+	some of, fact in {"namespace": "pods", "definition": "instances"}
+	some note, found in {"its name": {"metadata": {}}, "its metadata": {}}
+	_verdict == "not understood" with input as object.union(_requests[of], {"facts": {fact: [found]}})
+}

@@ -1,0 +1,135 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/audit/reports"
+)
+
+// Finding is what became of the reports about a policy. Without a reason there are to be none.
+type Finding struct {
+	Reason  v1alpha1.ConditionReason
+	Message string
+}
+
+// open begins the book of a policy, or none if nothing is to be reported. It is reports.ErrNotServed if that cannot be.
+func (r *Reconciler) open(ctx context.Context, policy string) (*reports.Book, error) {
+	if r.Reports == nil {
+		return nil, nil
+	}
+	book, err := r.Reports.Open(ctx, policy)
+	r.waits(ctx, policy, errors.Is(err, reports.ErrNotServed))
+	return book, err
+}
+
+// unreport deletes the reports about a policy that is not audited any more.
+func (r *Reconciler) unreport(ctx context.Context, policy string) (ctrl.Result, error) {
+	if r.Reports == nil {
+		return ctrl.Result{}, nil
+	}
+	r.waits(ctx, policy, false)
+	err := r.Reports.Remove(ctx, policy)
+	if errors.Is(err, reports.ErrChanged) {
+		return ctrl.Result{RequeueAfter: firstRetry}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+// report writes what was found, and tells what became of it. An error has the audit made again.
+func (r *Reconciler) report(ctx context.Context, policy *v1alpha1.RegoPolicy, a *run, unserved error) (*Finding, error) {
+	switch {
+	case r.Reports == nil:
+		return &Finding{}, nil
+	case unserved != nil:
+		return &Finding{v1alpha1.ReasonReportsNotServed, unserved.Error() + ": install their CustomResourceDefinitions, and reports are written at once."}, nil
+	case a.ended: // what was not looked at is not in order for that
+		return &Finding{v1alpha1.ReasonAuditIncomplete, "Reports are as the audit before left them. See condition Audited."}, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("writing reports took longer than %v", patience))
+	defer cancel()
+	written, err := a.book.Write(ctx, policy, a.found.Incomplete)
+	if err != nil {
+		return &Finding{v1alpha1.ReasonReportsFailed, cut(err.Error(), maxIncomplete)}, err
+	}
+	return found(written), nil
+}
+
+// found tells what was written. There is the same text as long as that is the same.
+func found(w *reports.Written) *Finding {
+	some := func(texts []string) string {
+		text := strings.Join(texts[:min(len(texts), 5)], "; ")
+		if more := len(texts) - 5; more > 0 {
+			text += fmt.Sprintf("; and %d more", more)
+		}
+		return cut(text, maxIncomplete)
+	}
+	text := fmt.Sprintf("Reports: %d, with %d results.", w.Reports, w.Results)
+	if w.ResultsLeftOut+w.ReportsLeftOut > 0 {
+		text += fmt.Sprintf(" More would be too many: %d results are only counted, and %d namespaces have no report.", w.ResultsLeftOut, w.ReportsLeftOut)
+	}
+	switch {
+	case len(w.Taken) > 0:
+		return &Finding{v1alpha1.ReasonReportNameTaken, text + " Somebody else's, and left alone, are " + some(w.Taken) + ". Rename or delete them."}
+	case len(w.Refused) > 0:
+		return &Finding{v1alpha1.ReasonReportsFailed, text + " The API server refuses " + some(w.Refused)}
+	}
+	return &Finding{v1alpha1.ReasonReported, text}
+}
+
+// waits notes whether a policy waits for the kinds of reports.
+func (r *Reconciler) waits(ctx context.Context, policy string, is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !is {
+		delete(r.awaiting, policy)
+		return
+	}
+	if len(r.awaiting) == 0 {
+		log.FromContext(ctx).Info(reports.ErrNotServed.Error() + ": none are written until it has")
+		r.awaiting = map[string]bool{}
+	}
+	r.awaiting[policy] = true
+}
+
+// await has policies audited again that have waited for the kinds of reports when the cluster has them.
+func (r *Reconciler) await(ctx context.Context, appeared chan<- event.GenericEvent) error {
+	for ticker := time.Tick(r.Look); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker:
+		}
+		for _, name := range r.served(ctx) {
+			select {
+			case <-ctx.Done():
+				return nil
+			case appeared <- event.GenericEvent{Object: &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}}:
+			}
+		}
+	}
+}
+
+// served gives the policies that have waited, once the kinds are there. Until one of them has been audited it gives them again.
+func (r *Reconciler) served(ctx context.Context) (names []string) {
+	r.mu.Lock()
+	for name := range r.awaiting {
+		names = append(names, name)
+	}
+	r.mu.Unlock()
+	if len(names) == 0 || r.Reports.Served(ctx) != nil {
+		return nil
+	}
+	slices.Sort(names)
+	return names
+}

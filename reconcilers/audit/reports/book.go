@@ -1,0 +1,101 @@
+package reports
+
+import (
+	"maps"
+	"slices"
+
+	openreports "github.com/openreports/reports-api/apis/openreports.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// How many reports there are of a policy, and how many results are in one and in all of them. What is beyond that is counted. As the
+// texts are no longer than those in the status of a RegoPolicy, the largest report is about half of what etcd takes.
+const (
+	maxReports = 500
+	maxResults = 200
+	maxOfAll   = 5000
+)
+
+// Book is what is to be reported of a policy.
+type Book struct {
+	writer *Writer
+	policy string
+	before map[place]metav1.ObjectMeta // the reports as the book was opened
+	all    Page
+}
+
+// Page is what was found among some objects. It is added to its book as a whole, or not at all.
+type Page struct {
+	tallies map[string]*tally // by namespace
+	kept    int               // results
+}
+
+// tally is what was found in a namespace.
+type tally struct {
+	summary openreports.ReportSummary
+	results []openreports.ReportResult
+}
+
+// found is how many results there are, with those that are left out.
+func (t *tally) found() int { return t.summary.Fail + t.summary.Warn + t.summary.Error }
+
+func (p *Page) of(namespace string) *tally {
+	if p.tallies == nil {
+		p.tallies = map[string]*tally{}
+	}
+	if p.tallies[namespace] == nil {
+		p.tallies[namespace] = &tally{}
+	}
+	return p.tallies[namespace]
+}
+
+// Passes counts an object that the policy has nothing against.
+func (p *Page) Passes(object *unstructured.Unstructured) { p.of(object.GetNamespace()).summary.Pass++ }
+
+// Fails notes what the policy has against an object. Only where it is enforced that is scored.
+func (p *Page) Fails(object *unstructured.Unstructured, mode v1alpha1.PolicyMode, reason, message string) {
+	if mode == v1alpha1.ModeEnforce {
+		p.of(object.GetNamespace()).summary.Fail++
+		p.note(object, mode, openreports.ReportResult{Rule: reason, Result: "fail", Scored: true, Description: message})
+		return
+	}
+	p.of(object.GetNamespace()).summary.Warn++
+	p.note(object, mode, openreports.ReportResult{Rule: reason, Result: "warn", Description: message})
+}
+
+// Undecided notes that an object could not be judged.
+func (p *Page) Undecided(object *unstructured.Unstructured, mode v1alpha1.PolicyMode, message string) {
+	p.of(object.GetNamespace()).summary.Error++
+	p.note(object, mode, openreports.ReportResult{Result: "error", Scored: mode == v1alpha1.ModeEnforce, Description: message})
+}
+
+func (p *Page) note(object *unstructured.Unstructured, mode v1alpha1.PolicyMode, result openreports.ReportResult) {
+	t := p.of(object.GetNamespace())
+	if len(t.results) == maxResults || p.kept == maxOfAll {
+		return
+	}
+	result.Source, result.Properties = source, map[string]string{"mode": string(mode)}
+	result.Subjects = []corev1.ObjectReference{{
+		APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
+	}}
+	t.results = append(t.results, result)
+	p.kept++
+}
+
+// Add takes a page.
+func (b *Book) Add(p *Page) {
+	for _, namespace := range slices.Sorted(maps.Keys(p.tallies)) {
+		more, t := p.tallies[namespace], b.all.of(namespace)
+		t.summary.Pass += more.summary.Pass
+		t.summary.Fail += more.summary.Fail
+		t.summary.Warn += more.summary.Warn
+		t.summary.Error += more.summary.Error
+		n := min(len(more.results), maxResults-len(t.results), maxOfAll-b.all.kept)
+		t.results = append(t.results, more.results[:n]...)
+		b.all.kept += n
+	}
+}

@@ -1,0 +1,102 @@
+package reports
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	openreports "github.com/openreports/reports-api/apis/openreports.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// Annotations of reports.
+const (
+	// LeftOutAnnotation is how many results are counted in the summary and not in the report, because there are too many.
+	LeftOutAnnotation = "sallyport.dev/results-left-out"
+	// IncompleteAnnotation is why not all objects were looked at.
+	IncompleteAnnotation = "sallyport.dev/incomplete"
+)
+
+// report gives that of a place. A ClusterReport has the same fields.
+func (b *Book) report(policy *v1alpha1.RegoPolicy, at place, t *tally, incomplete string) *openreports.Report {
+	now := b.writer.Now()
+	r := &openreports.Report{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: at.namespace, Name: nameOf(b.policy),
+			Labels: map[string]string{ManagedByLabel: source, PolicyLabel: b.policy},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: "RegoPolicy", Name: policy.Name, UID: policy.UID,
+			}},
+		},
+		Source:  source,
+		Summary: t.summary, Results: t.results,
+		Configuration: &openreports.ReportConfiguration{Limits: openreports.Limits{
+			MaxResults: maxResults, StatusFilter: []openreports.StatusFilter{"fail", "warn", "error"},
+		}},
+	}
+	r.SetGroupVersionKind(at.gvk())
+	annotate := func(key, value string) { metav1.SetMetaDataAnnotation(&r.ObjectMeta, key, value) }
+	if n := t.found() - len(t.results); n > 0 {
+		annotate(LeftOutAnnotation, strconv.Itoa(n))
+	}
+	if incomplete != "" {
+		annotate(IncompleteAnnotation, incomplete)
+	}
+	for i := range r.Results {
+		r.Results[i].Policy = b.policy
+		r.Results[i].Timestamp = metav1.Timestamp{Seconds: now.Unix()}
+	}
+	return r
+}
+
+// keepTimes has results that there were keep the time at which they were found first.
+func keepTimes(is, want *openreports.Report) {
+	times := make(map[string]metav1.Timestamp, len(is.Results))
+	for i := range is.Results {
+		times[withoutTime(is.Results[i])] = is.Results[i].Timestamp
+	}
+	for i := range want.Results {
+		if at, was := times[withoutTime(want.Results[i])]; was {
+			want.Results[i].Timestamp = at
+		}
+	}
+}
+
+func withoutTime(r openreports.ReportResult) string {
+	r.Timestamp = metav1.Timestamp{}
+	text, _ := json.Marshal(r) // texts and a number can be encoded
+	return string(text)
+}
+
+// same tells whether a report says all that it should. What others have added may stay.
+func same(is, want *openreports.Report) bool {
+	for _, ours := range []string{LeftOutAnnotation, IncompleteAnnotation} {
+		if is.Annotations[ours] != want.Annotations[ours] {
+			return false
+		}
+	}
+	// The labels are right: it was found by them.
+	return slices.Contains(is.OwnerReferences, want.OwnerReferences[0]) &&
+		is.Source == want.Source && is.Summary == want.Summary &&
+		equality.Semantic.DeepEqual(is.Configuration, want.Configuration) && equality.Semantic.DeepEqual(is.Results, want.Results)
+}
+
+func decode(u *unstructured.Unstructured) (*openreports.Report, error) {
+	r := &openreports.Report{}
+	return r, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, r)
+}
+
+func encode(r *openreports.Report) (*unstructured.Unstructured, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(r)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: fields}
+	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	return u, nil
+}

@@ -1,0 +1,34 @@
+package registration
+
+import admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+// Preview gives the entries that policies get beside the chart's own webhooks, as soon as every replica decides by them, and what of
+// each policy is never registered, by its name. It needs no cluster, and of the Reconciler nothing but the namespace and the paths.
+func (r *Reconciler) Preview(
+	mutating *admissionregistrationv1.MutatingWebhookConfiguration, validating *admissionregistrationv1.ValidatingWebhookConfiguration,
+	policies []Policy,
+) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration, map[string][]string) {
+	m, v := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	never := map[string][]string{}
+	l := &look{Reconciler: r}
+	for _, s := range r.newSides() {
+		if s.mutating {
+			r.sample(s, mutating)
+		} else {
+			r.sample(s, validating)
+		}
+		for i := range policies {
+			p := &policies[i]
+			targets, refused := l.targets(s, p)
+			never[p.Name] = unique(append(never[p.Name], refused...))
+			switch {
+			case len(targets) == 0 || s.sample == nil:
+			case s.mutating:
+				m.Webhooks = append(m.Webhooks, l.want(s, p, targets).mutating())
+			default:
+				v.Webhooks = append(v.Webhooks, l.want(s, p, targets).validating())
+			}
+		}
+	}
+	return m, v, never
+}

@@ -1,0 +1,75 @@
+package guards
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// column is a condition under which every way is tried.
+type column struct {
+	name    string
+	guarded bool
+	want    func(*row) string
+}
+
+var (
+	guarded   = column{"guarded", true, func(r *row) string { return r.guarded }}
+	unguarded = column{"not guarded", false, func(r *row) string { return r.unguarded }}
+	floor     = column{"guarded, with the floor only", true, func(r *row) string { return r.floor }}
+)
+
+func TestGuards(t *testing.T) {
+	s := newSite(t)
+	s.step("every way with the guards", func(s *site) { s.table(guarded, unguarded) })
+	s.step("while nobody answers", (*site).unanswered)
+	s.step("the floor alone", (*site).fallen)
+	s.step("every way with the floor", func(s *site) { s.table(floor) })
+	s.step("the floor follows the policies", (*site).followed)
+	s.step("as before", (*site).restored)
+	t.Logf("as tried:\n%s", table())
+}
+
+// table tries every way.
+func (s *site) table(columns ...column) {
+	s.Run("all", func(t *testing.T) {
+		for what, rows := range map[string][]row{"scaling": scalingRows(), "deletion": deletionRows()} {
+			for i := range rows {
+				for _, c := range columns {
+					t.Run(fmt.Sprintf("%s %s, %s", what, rows[i].way, c.name), func(t *testing.T) {
+						t.Parallel()
+						inner := *s
+						inner.T = t
+						inner.trial(&rows[i], &c)
+					})
+				}
+			}
+		}
+	})
+	s.cleared()
+}
+
+// trial tries one way, and looks whether what is said is what happens.
+func (s *site) trial(r *row, c *column) {
+	t := &trial{site: s, guarded: c.guarded, space: s.namespace()}
+	r.make(t)
+	said, ok := r.try(t)
+	want := c.want(r)
+	switch {
+	case want != passes:
+		if ok || !strings.Contains(said, "["+want+"] ") {
+			t.Errorf("it is not refused with [%s]: %s", want, said)
+		}
+		if r.happened != nil && r.happened(t) {
+			t.Errorf("it was refused, and has happened")
+		}
+	case !ok:
+		t.Errorf("it does not pass: %s", said)
+	case r.happened != nil:
+		t.until("it has happened", func() (string, bool) { return said, r.happened(t) })
+	}
+	if n := t.get(namespaces, t.space); n != nil && n.GetDeletionTimestamp() == nil {
+		t.release()
+		s.spaces.give(t.space)
+	}
+}

@@ -1,0 +1,207 @@
+package guards
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
+)
+
+// editor is what `kubectl edit` runs: somebody who wants one replica instead of two.
+const editor = "sed -i /^..replicas:/s/2/1/"
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	if err := os.Setenv("KUBE_EDITOR", editor); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// patience is how long is waited for anything; it only matters if something is wrong.
+const patience = 2 * time.Minute
+
+// The guards.
+const (
+	scaling    = "scaling-guard"
+	protection = "deletion-protected"
+	cascade    = "deletion-cascade"
+)
+
+// Who makes requests. A member of the team may do everything with objects and override nothing.
+const (
+	member = "alice"
+	team   = "team"
+	// robot is excluded from the guards.
+	robot = "robot"
+)
+
+// site is a local control plane with an installed Sallyport.
+type site struct {
+	*testing.T
+	plane     *env.ControlPlane
+	sallyport *install.Sallyport
+	options   install.Options
+	client    client.WithWatch
+	audit     string
+	spaces    *spaces
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a control plane: left out with -short")
+	}
+	logs, began := &install.Log{}, time.Now()
+	s := &site{T: t, spaces: &spaces{}, audit: filepath.Join(t.TempDir(), "audit.log")}
+	binary, err := install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
+	s.must(err)
+	s.options = install.Options{
+		Binary: binary, Logs: logs,
+		Flags: []string{
+			"--decision-records", "off",
+			// A manager that is started again soon leads.
+			"--lease-duration", "3s", "--renew-deadline", "2s", "--runtime-call-timeout", "1s", "--retry-period", "300ms",
+		},
+		Values: []string{"exclusions.users={" + robot + "}"},
+	}
+	crds, err := charts.CRDs() // so that garbage is collected among our objects from the start
+	s.must(err)
+	s.plane, err = env.Start(t.Context(), env.Options{ControllerManager: true, CRDs: crds, AuditLog: s.audit})
+	s.must(err)
+	s.client, err = install.Client(s.plane.Config)
+	s.must(err)
+	s.members()
+	s.sallyport, err = install.Start(t.Context(), s.plane, s.options)
+	s.must(err)
+	t.Cleanup(func() {
+		if err := s.sallyport.Remove(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the end of what the manager logged:\n%s", install.Tail(logs.String(), 60))
+		}
+	})
+	s.registered(admissionregistrationv1.Fail)
+	t.Logf("the guards are there after %.1f s", time.Since(began).Seconds())
+	return s
+}
+
+// members gives the team its rights.
+func (s *site) members() {
+	s.Helper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: team}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"*"}, Resources: []string{"*"},
+		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"},
+	}}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: team}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: team},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: team}},
+	}
+	s.must(s.client.Create(s.Context(), role))
+	s.must(s.client.Create(s.Context(), binding))
+	s.until("the team has its rights", func() (string, bool) {
+		return s.try(member, "", "auth can-i delete pods --namespace default")
+	})
+}
+
+// registered waits until the API server asks about every guard, and does with requests that nobody judges what it is told.
+func (s *site) registered(failure admissionregistrationv1.FailurePolicyType) {
+	s.Helper()
+	for _, name := range []string{scaling, protection, cascade} {
+		s.until("policy "+name+" is registered", func() (string, bool) {
+			p := &v1alpha1.RegoPolicy{}
+			if err := s.client.Get(s.Context(), client.ObjectKey{Name: name}, p); err != nil {
+				return err.Error(), false
+			}
+			return fmt.Sprintf("%+v", p.Status.Conditions), meta.IsStatusConditionTrue(p.Status.Conditions, string(v1alpha1.ConditionRegistered))
+		})
+	}
+	s.until("they are asked", func() (string, bool) {
+		c := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+		s.must(s.client.Get(s.Context(), client.ObjectKey{Name: "sallyport-policies"}, c))
+		seen, found := "", 0
+		for _, w := range c.Webhooks {
+			seen += fmt.Sprintf("%s: %s; ", w.Name, *w.FailurePolicy)
+			if *w.FailurePolicy == failure {
+				found++
+			}
+		}
+		return seen, found == 3
+	})
+}
+
+func (s *site) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// step is a part of the whole, after which the next makes sense only if it went well.
+func (s *site) step(name string, do func(*site)) {
+	s.Helper()
+	began := time.Now()
+	ok := s.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+		inner := *s
+		inner.T = t
+		do(&inner)
+	})
+	if !ok {
+		s.FailNow()
+	}
+	s.Logf("%s: %.1f s", name, time.Since(began).Seconds())
+}
+
+// until waits; what it last saw is in the message when it does not come.
+func (s *site) until(what string, is func() (seen string, done bool)) {
+	s.Helper()
+	last := ""
+	err := wait.PollUntilContextTimeout(s.Context(), 50*time.Millisecond, patience, true, func(context.Context) (done bool, _ error) {
+		last, done = is()
+		return done, nil
+	})
+	if err != nil {
+		s.Fatalf("waiting until %s: %v; last seen: %s", what, err, last)
+	}
+}
+
+// try runs kubectl as somebody of the team, with a standard input, and gives what the user reads. Nobody is the administrator.
+func (s *site) try(user, stdin, line string, more ...string) (said string, ok bool) {
+	s.Helper()
+	args := append(strings.Fields(line), more...)
+	if user != "" {
+		args = append(args, "--as="+user, "--as-group="+team, "--as-group=system:authenticated")
+	}
+	stdout, stderr, code := s.plane.KubectlAs(s.Context(), s.plane.Kubeconfig(), strings.NewReader(stdin), args...)
+	return stdout + stderr, code == 0
+}
+
+// namespace gives one that is empty and that nobody else uses.
+func (s *site) namespace() string {
+	s.Helper()
+	if free := s.spaces.take(); free != "" {
+		return free
+	}
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "guards-", Labels: map[string]string{"guards": "test"}}}
+	s.must(s.client.Create(s.Context(), n))
+	return n.Name
+}

@@ -1,0 +1,41 @@
+package engine
+
+import "github.com/open-policy-agent/opa/v1/ast"
+
+// mostNested is how many comprehensions, templates and bodies of every may be within each other: for each level OPA's compiler takes
+// twice the time, and nothing could end it.
+const mostNested = 6
+
+// tooDeep gives the place of what is in too many others, nil if nothing is.
+func tooDeep(module *ast.Module) *ast.Location { return deeper(module, nil, mostNested) }
+
+func deeper(outer any, at *ast.Location, left int) (found *ast.Location) {
+	ast.NewGenericVisitor(func(inner any) bool {
+		switch inner := inner.(type) {
+		case *ast.Term:
+			at = inner.Location
+		case *ast.Expr:
+			at = inner.Location
+		}
+		switch {
+		case found != nil:
+			return true
+		case inner == outer || !encloses(inner):
+			return false
+		case left == 0:
+			found = at
+		default:
+			found = deeper(inner, at, left-1)
+		}
+		return true
+	}).Walk(outer)
+	return found
+}
+
+func encloses(node any) bool {
+	switch node.(type) {
+	case *ast.ArrayComprehension, *ast.SetComprehension, *ast.ObjectComprehension, *ast.Every, *ast.TemplateString:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// Unfollowed gives the places at which the policy does something with all of its input, or what cannot be followed to members of
+// it. One is enough to have the whole input made for every decision, and none of them remembered: that is slower, and nothing else.
+func (p *Policy) Unfollowed() CompileErrors {
+	if !p.input.all && (p.input.every == nil || len(p.input.members) == 0) {
+		return nil
+	}
+	var places CompileErrors
+	note := func(l *ast.Location) {
+		if l == nil {
+			return
+		}
+		place := CompileError{File: l.File, Row: l.Row, Col: l.Col, Message: firstLine(string(l.Text))}
+		if !slices.Contains(places, place) {
+			places = append(places, place)
+		}
+	}
+	f := &follower{compiled: p.compiler, input: &portion{}, rules: map[*ast.Rule]*followed{}, changed: true, lost: note}
+	for _, m := range p.compiler.Modules {
+		ast.WalkExprs(m, func(e *ast.Expr) bool {
+			if len(e.With) > 0 {
+				note(e.Location)
+			}
+			return false
+		})
+	}
+	for _, name := range []string{ruleFacts, ruleValid, admit.yields(), mutate.yields(), ruleOutcome} {
+		for _, r := range p.compiler.GetRulesWithPrefix(p.pkg.Append(ast.StringTerm(name))) {
+			f.reach(r)
+			f.rules[r].whole = true
+		}
+	}
+	for f.changed {
+		f.changed = false
+		for r, known := range f.rules {
+			f.rule(r, known)
+		}
+	}
+	if f.steps > mostSteps {
+		places = append(places, CompileError{File: p.name, Message: "values of functions that are handed to functions again"})
+	}
+	slices.SortFunc(places, func(a, b CompileError) int {
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Col, b.Col))
+	})
+	return places
+}
+
+// goneThrough notes that a member of the input is looked for by a name that only a request shows.
+func (f *follower) goneThrough(place *portion) {
+	if place == f.input && f.lost != nil {
+		f.lost(f.at)
+	}
+}
+
+func firstLine(text string) string {
+	first, _, more := strings.Cut(text, "\n")
+	if more {
+		first += " ..."
+	}
+	return first
+}

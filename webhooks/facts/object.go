@@ -1,0 +1,120 @@
+package facts
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"unique"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// object is one that facts are made of: what it is found by, and all of it.
+type object struct {
+	namespace, name string
+	uid             types.UID
+	resourceVersion string
+	created         int64 // seconds
+	value           engine.Value
+	// sought is the last field by which somebody wanted the object to be left out. It is nearly always the same one.
+	sought atomic.Pointer[sought]
+}
+
+type sought struct{ field, value string }
+
+// Compact is the transform of a cache that facts are read from. It keeps objects as JSON text, without their managed fields. As the
+// maps that clients decode them into they would take three times the memory, and the garbage collector would go through all of it
+// again and again, while few of them are ever read.
+func Compact(o any) (any, error) {
+	decoded, ok := o.(*unstructured.Unstructured)
+	if !ok { // it was here before
+		return o, nil
+	}
+	decoded.SetManagedFields(nil)
+	text, err := json.Marshal(decoded.Object)
+	if err != nil {
+		return nil, fmt.Errorf("keeping %s %s: %w", decoded.GetKind(), decoded.GetName(), err)
+	}
+	made := newObject(decoded)
+	made.value = engine.Text(text)
+	return made, nil
+}
+
+// newObject gives a decoded object, which nobody may change any more.
+func newObject(o *unstructured.Unstructured) *object {
+	return &object{
+		namespace: unique.Make(o.GetNamespace()).Value(), // of which there are few
+		name:      o.GetName(), uid: o.GetUID(), resourceVersion: o.GetResourceVersion(),
+		created: o.GetCreationTimestamp().Unix(), value: engine.Shared(o.Object),
+	}
+}
+
+// kept gives what a cache holds. A cache without the transform holds decoded objects.
+func kept(o any) *object {
+	if decoded, ok := o.(*unstructured.Unstructured); ok {
+		return newObject(decoded)
+	}
+	return o.(*object)
+}
+
+// GetObjectMeta is for the cache, which files objects by it.
+func (o *object) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Namespace: o.namespace, Name: o.name, UID: o.uid, ResourceVersion: o.resourceVersion}
+}
+
+// field gives the string at a dotted path; "" if there is none.
+func (o *object) field(path string) string {
+	v := o.value
+	for name := range strings.SplitSeq(path, ".") {
+		v = v.Get(name)
+	}
+	return v.Text()
+}
+
+// excepted tells whether the object is to be left out.
+func (o *object) excepted(except map[string][]string) bool {
+	for field, values := range except {
+		found := o.sought.Load()
+		if found == nil || found.field != field {
+			found = &sought{field, o.field(field)}
+			o.sought.Store(found)
+		}
+		if found.value != "" && slices.Contains(values, found.value) {
+			return true
+		}
+	}
+	return false
+}
+
+// labelled tells whether the object has all of the labels.
+func (o *object) labelled(labels map[string]string) bool {
+	for name, value := range labels {
+		if text := o.value.Raw(); text != nil && !bytes.Contains(text, []byte(value)) { // which is known sooner
+			return false
+		}
+		if o.value.Get("metadata").Get("labels").Get(name).Text() != value {
+			return false
+		}
+	}
+	return true
+}
+
+// selected tells whether a query for a list asks for the object, of those of its kind.
+func (o *object) selected(q engine.Query) bool {
+	for field, value := range q.Fields {
+		if o.field(field) != value {
+			return false
+		}
+	}
+	return (q.Namespace == "" || q.Namespace == o.namespace) && o.labelled(q.Labels) && !o.excepted(q.Except)
+}
+
+// Selects tells whether a query for a list asks for an object of its kind.
+func Selects(q engine.Query, o *unstructured.Unstructured) bool { return newObject(o).selected(q) }

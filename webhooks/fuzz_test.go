@@ -1,0 +1,193 @@
+package webhooks
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// plain reads a review by a decoder for each purpose, and takes nothing over from the text.
+func plain(body []byte) (*Review, error) {
+	var review admissionv1.AdmissionReview
+	var members struct {
+		Request jsontext.Value `json:"request"`
+	}
+	if err := json.Unmarshal(body, &review); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(body, &members); err != nil {
+		return nil, err
+	}
+	if review.Kind != "AdmissionReview" || review.APIVersion != "admission.k8s.io/v1" || review.Request == nil || review.Request.UID == "" {
+		return nil, fmt.Errorf("not a review: %+v", review)
+	}
+	document, err := engine.ParseValue(members.Request)
+	return &Review{Request: review.Request, Document: document}, err
+}
+
+// nosy are policies that look at requests in many ways, and whose match covers everything.
+func nosy(f *testing.F) *Gate {
+	f.Helper()
+	all := func(s *v1alpha1.RegoPolicySpec) {
+		s.TimeoutMilliseconds = 60_000
+		s.Match.Resources = []v1alpha1.PolicyResources{{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"},
+			Operations: []v1alpha1.MatchOperation{"CREATE", "UPDATE", "DELETE", "CONNECT"}}}
+	}
+	rule := func(reason, message, condition string) string {
+		return fmt.Sprintf(denyMetadata+"deny contains {\"reason\": %[1]q, \"message\": $\"%[2]s\"} if %[3]s\n\n", reason, message, condition)
+	}
+	set, err := catalog.Compile([]v1alpha1.RegoPolicy{
+		policyOf("fields", rule("Red", "{input.request.object.spec.name} is red", "input.request.object.spec.red")+
+			rule("Was", "{input.request.oldObject.metadata.name} was red", "input.request.oldObject.spec.red == true")+
+			rule("Who", "{input.request.userInfo.username} has {input.request.operation}", `"g" in input.request.userInfo.groups`), all),
+		policyOf("whole", rule("Many", "{count(input.request.object)} members", "count(input.request.object) > 3")+
+			rule("Changed", "{input.request.oldObject} became {input.request.object}", "input.request.object != input.request.oldObject")+
+			rule("Hidden", "it is there", `walk(input.request, [_, "hidden"])`), all),
+		policyOf("lists", rule("Listed", "{x} of {y}", "some x, y in input.request.object.spec.list")+
+			rule("Labelled", "{k} is {v}", "some k, v in input.request.object.metadata.labels")+reds, all),
+		policyOf("asking", "facts.other := {\"apiVersion\": \"v1\", \"kind\": \"Secret\", \"namespace\": input.request.namespace, \"name\": input.request.object.metadata.name}\n\n"+
+			rule("Asked", "{input.request.name} has {input.facts.other}", "input.facts.other == null"), all, onErrorAllow),
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	now := func() time.Time { return time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC) }
+	return NewGate(set, world{}, NewRecorder(prometheus.NewRegistry(), io.Discard, false), now)
+}
+
+// verdictOf is what a response says, without what it says about itself.
+func verdictOf(r *admissionv1.AdmissionResponse) string {
+	message, code := "", int32(0)
+	if r.Result != nil {
+		message, code = r.Result.Message, r.Result.Code
+	}
+	return fmt.Sprintf("%t %d %s %q %s", r.Allowed, code, message, r.Warnings, r.Patch)
+}
+
+// A text that is taken for a review is what the decoder of Kubernetes takes it for, to the last field, for Go and for policies; what policies
+// say of it is what they would say of the decoded document; and nothing that comes after changes it. Every other text is an error.
+func FuzzReview(f *testing.F) {
+	object := func(object string) string {
+		return strings.Replace(goodReview, `{"spec": {"name": "x", "red": true}}`, object, 1)
+	}
+	for _, body := range []string{
+		goodReview, fullReview, "", "{}", "[]", goodReview + goodReview, goodReview + " \n", strings.Replace(goodReview, `"request"`, `"Request"`, 1),
+		object(`{"spec": {"red": true, "red": false}}`), object(`{"spec": {"red": true, "r\u0065d": false}}`), object(`{"spec": {"Red": true}}`),
+		object(`{"spec": {"list": [1, 1.0, 1e0, 10e-1, null, "\ud83d\ude00", "\u0000"]}, "metadata": {"name": "n", "labels": {"": "", "a": "b"}}}`),
+		object(`null`), object(`7`), object(`[]`), object(`{"a": {"b": {"c": {"d": {"e": {"f": ["hidden"]}}}}}}`), object(`{"a": 1, "b": 2, "c": 3, "d": 4}`),
+		object(strings.Repeat(`{"a":`, 300) + `"hidden"` + strings.Repeat("}", 300)), object(`"` + "\xff" + `"`), object(`"\ud800"`), object(`01`), object(`1e99999`),
+		strings.Replace(goodReview, `"uid": "r-1"`, `"uid": 7`, 1), strings.Replace(goodReview, `"CREATE"`, `"DELETE", "oldObject": {"spec": {"red": true}}`, 1),
+		strings.Replace(goodReview, `"CREATE"`, `"UPDATE", "dryRun": true, "subResource": "scale", "options": {"fieldManager": "x"}`, 1),
+		strings.Replace(goodReview, `{"username": "ann"}`, `{"username": "ann", "groups": ["g"], "extra": {"a": ["b"]}, "more": 1}`, 1),
+		strings.Replace(goodReview, `{"username": "ann"}`, `{"username": null, "groups": null}`, 1), strings.Replace(goodReview, `"operation": "CREATE"`, `"operation": "create"`, 1),
+		strings.Replace(goodReview, `"request": {`, `"response": {"uid": "x", "allowed": true}, "request": {`, 1),
+	} {
+		f.Add([]byte(body))
+	}
+	gate := nosy(f)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		body = bytes.Clone(body) // it must not change any more, and records are written later
+		want, wantErr := plain(body)
+		got, err := Decode(body)
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("got %v, and a decoder says %v", err, wantErr)
+		}
+		if err != nil {
+			return
+		}
+		if _, err := Decode([]byte(fullReview)); err != nil { // as the next request
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want.Request, got.Request); diff != "" {
+			t.Errorf("request (-plain +got):\n%s", diff)
+		}
+		if !got.Document.Equal(want.Document) {
+			t.Errorf("the document is %v, want %v", got.Document, want.Document)
+		}
+		if is, would := verdictOf(gate.Validate(t.Context(), got)), verdictOf(gate.Validate(t.Context(), want)); is != would {
+			t.Errorf("the answer is\n%s\nand to the decoded document\n%s", is, would)
+		}
+		if is, would := verdictOf(gate.Mutate(t.Context(), got)), verdictOf(gate.Mutate(t.Context(), want)); is != would {
+			t.Errorf("changed is\n%s\nand of the decoded document\n%s", is, would)
+		}
+	})
+}
+
+// Whatever comes to whatever path, the answer is HTTP 400, or one to the request that came; never a panic, and never that it is admitted where
+// the gate refuses it.
+func FuzzHandler(f *testing.F) {
+	for _, path := range []string{ValidatePath, MutatePath, ValidatePolicyPath + "fields", MutatePolicyPath + "lists", ValidatePolicyPath, ValidatePolicyPath + "../x"} {
+		for _, body := range []string{goodReview, fullReview, "", `{"request": {}}`, strings.Replace(goodReview, "ns", "\\u0000", 1)} {
+			f.Add(path, []byte(body))
+		}
+	}
+	gate := nosy(f)
+	f.Fuzz(func(t *testing.T, path string, body []byte) {
+		if !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r > '~' || r == '%' || r == '?' || r == '#' }) {
+			t.Skip()
+		}
+		w := serve(&fixture{Gate: gate}, path, string(body))
+		review, err := plain(body)
+		switch {
+		case w.Code >= 500:
+			t.Errorf("HTTP %d: %s", w.Code, w.Body)
+		case w.Code != 200 && err == nil && (path == ValidatePath || path == MutatePath):
+			t.Errorf("HTTP %d to a review: %s", w.Code, w.Body)
+		case w.Code == 200 && err != nil:
+			t.Errorf("an answer to no review: %s", w.Body)
+		}
+		if w.Code != 200 || err != nil {
+			return
+		}
+		var answer admissionv1.AdmissionReview
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+			t.Fatalf("%v: %s", err, w.Body)
+		}
+		if answer.Response.UID != review.Request.UID {
+			t.Errorf("the answer is to %q", answer.Response.UID)
+		}
+		if path == ValidatePath && answer.Response.Allowed != gate.Validate(t.Context(), review).Allowed {
+			t.Errorf("admitted is %t, not what the gate says", answer.Response.Allowed)
+		}
+	})
+}
+
+// An override that is understood says just what is written, in one line.
+func FuzzOverride(f *testing.F) {
+	for _, text := range []string{
+		good, "", ";;;", "colour; uid=u; until=2026-11-20T10:30:00+02:00; a; b; c", "colour;uid=;until=2026-11-20T10:30:00Z;x", "*; uid=; until=2026-11-20T10:30:00Z; x",
+		"colour; uid=; until=2026-11-20T10:30:00Z; x\ncolour; uid=; until=2026-11-20T10:30:00Z; x", " colour ; uid= ; until=2026-11-20T10:30:00.5Z ; \u200b", strings.Repeat("x", 2000),
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		o, err := parseOverride(text)
+		if err != nil {
+			return
+		}
+		if o.policy == "" || o.reason == "" || strings.ContainsAny(o.policy+o.uid, ";") || strings.ContainsFunc(o.policy+o.uid+o.reason, unicode.IsControl) {
+			t.Errorf("understood as %+v", o)
+		}
+		again, err := parseOverride(fmt.Sprintf("%s; uid=%s; until=%s; %s", o.policy, o.uid, o.until.Format(time.RFC3339Nano), o.reason))
+		if err != nil && len(text) <= maxOverride/2 { // written out it may be too long
+			t.Fatalf("as %+v it is not understood: %v", o, err)
+		}
+		if err == nil && (again.policy != o.policy || again.uid != o.uid || again.reason != o.reason || !again.until.Equal(o.until)) {
+			t.Errorf("understood as %+v, and written out as %+v", o, again)
+		}
+	})
+}
