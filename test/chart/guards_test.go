@@ -85,7 +85,7 @@ func (w *walk) endsProtection() {
 		uid := w.kubectl("get " + object + " -o jsonpath={.metadata.uid}")
 		override := fmt.Sprintf("sallyport.dev/override=deletion-protected; uid=%s; until=%s; the walk is over",
 			uid, time.Now().Add(20*time.Minute).UTC().Format(time.RFC3339))
-		if r := w.try("", append([]string{"annotate", override}, strings.Fields(object)...)...); r.code != 0 {
+		if r := w.try("", append(append([]string{"annotate"}, strings.Fields(object)...), override)...); r.code != 0 {
 			w.Errorf("kubectl annotate %s: %s", object, r.stderr)
 		}
 		w.kubectl("delete " + object + " --timeout=2m")
