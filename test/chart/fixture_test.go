@@ -127,9 +127,9 @@ func (w *walk) create(manifest string) {
 }
 
 // refused is a kubectl that must fail with all of the texts in what a user reads.
-func (w *walk) refused(stdin, line string, texts ...string) {
+func (w *walk) refused(line string, texts ...string) {
 	w.Helper()
-	r := w.try(stdin, strings.Fields(line)...)
+	r := w.try("", strings.Fields(line)...)
 	w.reads("kubectl "+line, r, texts...)
 	if r.code == 0 {
 		w.Errorf("kubectl %s succeeded: %s", line, r.stdout)

@@ -39,8 +39,8 @@ func (w *walk) guards() {
 		rolled()
 		w.kubectl("set env deployment/guarded ROLLED=out" + of)
 		rolled()
-		w.refused("", "scale deployment/guarded --replicas=1"+of, "[scaling-guard/BelowMinReplicas]", "keeps at least 2")
-		w.refused("", "delete deployment guarded"+of, "[deletion-protected/DeletionProtected]")
+		w.refused("scale deployment/guarded --replicas=1"+of, "[scaling-guard/BelowMinReplicas]", "keeps at least 2")
+		w.refused("delete deployment guarded"+of, "[deletion-protected/DeletionProtected]")
 		w.kubectl("scale deployment/guarded --replicas=2" + of)
 		w.kubectl("scale deployment/guarded --replicas=3" + of)
 		rolled()
@@ -79,9 +79,9 @@ func (w *walk) endsProtection() {
 	w.kubectl("create namespace " + kept)
 	w.kubectl("create service clusterip front --tcp=80 --namespace " + kept)
 	w.kubectl("label service front sallyport.dev/deletion-protection=enabled --namespace " + kept)
-	w.refused("", "delete namespace "+kept, "[deletion-cascade/NamespaceHoldsProtected]", "services/front")
+	w.refused("delete namespace "+kept, "[deletion-cascade/NamespaceHoldsProtected]", "services/front")
 	for _, object := range []string{"service/front --namespace " + kept, "deployment/guarded --namespace " + team} {
-		w.refused("", "label "+object+" sallyport.dev/deletion-protection-", "[deletion-protected/ProtectionRemoved]")
+		w.refused("label "+object+" sallyport.dev/deletion-protection-", "[deletion-protected/ProtectionRemoved]")
 		uid := w.kubectl("get " + object + " -o jsonpath={.metadata.uid}")
 		override := fmt.Sprintf("sallyport.dev/override=deletion-protected; uid=%s; until=%s; the walk is over",
 			uid, time.Now().Add(20*time.Minute).UTC().Format(time.RFC3339))

@@ -87,7 +87,7 @@ spec: {runPolicy: Manual, runtime: {vsphere: {serverRef: {name: walk}, inventory
 		r := w.try("", "sallyport", "stop", "web-1", "--dry-run=server", "--namespace", team)
 		return r.stdout + r.stderr, r.code != 0
 	})
-	w.refused("", "sallyport stop web-1 --namespace "+team, "[operations-supersede/OperationInProgress] Stop web-1-stop-", shipped,
+	w.refused("sallyport stop web-1 --namespace "+team, "[operations-supersede/OperationInProgress] Stop web-1-stop-", shipped,
 		"accepted now: forced Stop, forced Restart")
 	w.kubectl("sallyport stop web-1 --force --dry-run=server --namespace " + team)
 
@@ -319,7 +319,7 @@ func (w *walk) installsAgain() {
 func (w *walk) uninstalls() {
 	w.lasting("the end", w.usual)
 	w.Logf("%d requests in all", w.load.End())
-	w.refused("", "sallyport release --all", "web-1")
+	w.refused("sallyport release --all", "web-1")
 	w.Log(w.kubectl("sallyport release --all --force"))
 	w.mustHelm("uninstall", release, "--namespace", namespace)
 	w.site.uninstalled(w.T)

@@ -19,7 +19,10 @@ import (
 	"sallyport.dev/sallyport/test/env/install"
 )
 
-var traffic = flag.Duration("traffic", 0, "how long ordinary traffic is recorded while no replica answers; 0 is two rounds of it")
+var (
+	traffic = flag.Duration("traffic", 0, "how long ordinary traffic is recorded while no replica answers; 0 is two rounds of it")
+	every   = flag.Duration("every", 0, "how far apart rounds of it begin at least; 0 is one after the other")
+)
 
 // Who makes requests while nobody answers: one does what goes on in any cluster, the other what the guards are for.
 const (
@@ -42,8 +45,10 @@ func (s *site) unanswered() {
 	s.must(s.sallyport.Stop())
 	began, rounds := time.Now(), 0
 	for ; rounds < 2 || time.Since(began) < *traffic; rounds++ {
+		next := time.After(*every)
 		o.ordinaryRound(rounds)
 		o.deliberateRound()
+		<-next
 	}
 	r := s.recorded(began)
 	s.Logf("%d rounds in %.0f s: %s", rounds, time.Since(began).Seconds(), r)

@@ -31,7 +31,9 @@ func TestWhatIsNotServed(t *testing.T) {
 }
 
 // half is an API server of which one group does not answer.
-type half struct{ discovery.ServerResourcesInterface }
+type half struct {
+	discovery.ServerResourcesInterface
+}
 
 func (half) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
 	return nil, []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods"}}}},
