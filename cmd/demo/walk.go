@@ -17,7 +17,7 @@ const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 func (s *show) walk(toTheEnd bool) error {
 	chapters := []func(){
 		s.install, s.declare, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
-		s.rules, s.keeps, s.outlasts,
+		s.guards, s.rules, s.keeps, s.outlasts,
 	}
 	if toTheEnd {
 		chapters = append(chapters, s.leave)
@@ -159,6 +159,17 @@ func (s *show) stranger() {
 	s.denied("create --namespace "+strangers+" -f -", machine(db1, "Manual"), "NamespaceNotAllowed")
 	s.tell("What became of all operations that were admitted:")
 	s.kubectl("get svmop", "Superseded", "Succeeded")
+}
+
+func (s *show) guards() {
+	s.chapter("9. Workloads of any kind",
+		"These need no machine of Sallyport's: an annotation says what a workload can bear, and a label that it is not deleted.")
+	s.kubectl("create deployment runners --image=runner --replicas=10")
+	s.kubectl("annotate deployments runners sallyport.dev/min-replicas=3")
+	s.denied("scale deployments runners --replicas=1", "", "BelowMinReplicas", "What would pass")
+	s.kubectl("scale deployments runners --replicas=3", "scaled")
+	s.kubectl("label deployments runners sallyport.dev/deletion-protection=enabled")
+	s.denied("delete namespace "+team, "", "NamespaceHoldsProtected", "deployments.apps/runners")
 }
 
 // home is the host that all machines are on at first, and stay on.
