@@ -75,6 +75,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.reject(w, http.StatusBadRequest, "not_a_review", err)
 		return
 	}
+	review.Verified = r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 	answer := admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
 		Response: h.decide(r.Context(), strings.TrimPrefix(r.URL.Path, h.path), review),

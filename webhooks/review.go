@@ -21,6 +21,9 @@ type Review struct {
 	Request *admissionv1.AdmissionRequest
 	// Document is the same request as policies see it.
 	Document engine.Value
+	// Verified tells that the request is what it says: an API server showed a certificate that --client-ca-file trusts, or Sallyport
+	// made the request itself. Anybody who reaches the port can have made any other, with any user in it.
+	Verified bool
 }
 
 // Decode reads an AdmissionReview of admission.k8s.io/v1. It is strict where leniency would let two readers of one text see
