@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// liveReads is how many live reads run at once; more wait, and those that ask the same wait together.
+	// liveReads is how many live reads run at once; questions about rights too; more wait, and those that ask the same wait together.
 	liveReads = 16
-	// liveTimeout ends a live read that nobody waits for any more; requests leave earlier, at their policy's deadline.
+	// liveTimeout ends a live read; requests leave earlier, at their policy's deadline.
 	liveTimeout = 5 * time.Second
 	// pageSize of live lists, as kubectl's.
 	pageSize = 500
@@ -37,10 +37,16 @@ type live struct {
 	waiting map[string]*flight
 }
 
+// flight is one read, and who waits for it. It ends when nobody does: requests come from anybody, and what they asked for before
+// they left must not keep others waiting.
 type flight struct {
+	ctx   context.Context
+	leave context.CancelFunc
 	done  chan struct{}
 	found found
 	err   error
+
+	waiters int // guarded by the lock of live
 }
 
 func newLive(c client.Client) *live {
@@ -48,10 +54,13 @@ func newLive(c client.Client) *live {
 }
 
 func (l *live) read(ctx context.Context, q engine.Query) (found, error) {
-	f, err := l.join(q)
+	text, err := json.Marshal(q)
 	if err != nil {
 		return found{}, err
 	}
+	key := string(text)
+	f := l.join(key, q)
+	defer l.left(f, key)
 	select {
 	case <-f.done:
 		return f.found, f.err
@@ -61,21 +70,36 @@ func (l *live) read(ctx context.Context, q engine.Query) (found, error) {
 }
 
 // join gives the waiting flight for the same question, or starts one.
-func (l *live) join(q engine.Query) (*flight, error) {
-	text, err := json.Marshal(q)
-	if err != nil {
-		return nil, err
-	}
-	key := string(text)
+func (l *live) join(key string, q engine.Query) *flight {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if f := l.waiting[key]; f != nil {
-		return f, nil
+	f := l.waiting[key]
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		f.ctx, f.leave = context.WithCancel(context.Background())
+		l.waiting[key] = f
+		go l.fly(f, key, q)
 	}
-	f := &flight{done: make(chan struct{})}
-	l.waiting[key] = f
-	go l.fly(f, key, q)
-	return f, nil
+	f.waiters++
+	return f
+}
+
+// left notes that somebody does not wait any more.
+func (l *live) left(f *flight, key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f.waiters--; f.waiters > 0 {
+		return
+	}
+	f.leave()
+	l.begun(f, key)
+}
+
+// begun has others who ask the same begin anew. Whoever holds the lock may call it.
+func (l *live) begun(f *flight, key string) {
+	if l.waiting[key] == f {
+		delete(l.waiting, key)
+	}
 }
 
 func (l *live) fly(f *flight, key string, q engine.Query) {
@@ -85,17 +109,33 @@ func (l *live) fly(f *flight, key string, q engine.Query) {
 			f.err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	l.slots <- struct{}{}
+	if f.err = l.turn(f.ctx); f.err != nil {
+		return
+	}
 	defer func() { <-l.slots }()
 	l.mu.Lock()
-	delete(l.waiting, key)
+	l.begun(f, key)
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), liveTimeout)
+	ctx, cancel := context.WithTimeout(f.ctx, liveTimeout)
 	defer cancel()
 	if q.Name != "" {
 		f.found, f.err = get(ctx, l.client, q)
 	} else {
 		f.found, f.err = l.list(ctx, q)
+	}
+}
+
+// turn waits for a slot.
+func (l *live) turn(ctx context.Context) error {
+	select {
+	case l.slots <- struct{}{}:
+		err := context.Cause(ctx)
+		if err != nil { // both were possible
+			<-l.slots
+		}
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -145,6 +185,10 @@ func (l *live) may(ctx context.Context, who requester, access *engine.Access) (b
 			Verb: access.Verb, Group: access.Group, Resource: access.Resource, Namespace: access.Namespace, Name: access.Name,
 		},
 	}}
+	if err := l.turn(ctx); err != nil {
+		return false, err
+	}
+	defer func() { <-l.slots }()
 	if err := l.client.Create(ctx, review); err != nil {
 		return false, err
 	}

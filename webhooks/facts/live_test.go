@@ -2,6 +2,7 @@ package facts
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,16 +49,13 @@ func TestSameQuestionsShareAReadThatHasNotBegun(t *testing.T) {
 	for range liveReads { // every slot is taken by a read that has begun
 		l.slots <- struct{}{}
 	}
-	first, err := l.join(question("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := l.join("a", question("a"))
 	for range 5 {
-		if f, _ := l.join(question("a")); f != first {
+		if l.join("a", question("a")) != first {
 			t.Fatal("a second read of the same was queued")
 		}
 	}
-	if f, _ := l.join(question("b")); f == first {
+	if l.join("b", question("b")) == first {
 		t.Fatal("another question shares the read")
 	}
 	for range liveReads {
@@ -81,6 +79,55 @@ func TestRequestLeavesAtItsDeadline(t *testing.T) {
 	cancel()
 	if _, err := newLive(g).read(ctx, question("a")); err == nil {
 		t.Error("waited for an answer that nobody gives")
+	}
+}
+
+// Requests may be made up, each with a question of its own. Those that have left must not be read for.
+func TestNothingIsReadForRequestsThatLeft(t *testing.T) {
+	g := &gated{begun: make(chan string, 200), release: make(chan struct{})}
+	close(g.release)
+	l := newLive(g)
+	for range liveReads {
+		l.slots <- struct{}{}
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for i := range 100 {
+		if _, err := l.read(left, question(fmt.Sprint("made-up-", i))); err == nil {
+			t.Fatal("a request was answered after it had left")
+		}
+	}
+	honest := make(chan error)
+	go func() {
+		_, err := l.read(t.Context(), question("honest"))
+		honest <- err
+	}()
+	for range liveReads {
+		<-l.slots
+	}
+	if err := <-honest; err != nil {
+		t.Fatal(err)
+	}
+	if n := g.reads.Load(); n != 1 {
+		t.Errorf("%d reads reached the API server, want the honest one only", n)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) > 0 {
+		t.Errorf("%d questions are still kept", len(l.waiting))
+	}
+}
+
+// What takes rights to find out waits for its turn as reads do.
+func TestQuestionsAboutRightsWaitForTheirTurn(t *testing.T) {
+	l := newLive(panicking{})
+	for range liveReads {
+		l.slots <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.may(ctx, requester{}, &engine.Access{Verb: "get", Resource: "pods"}); err == nil {
+		t.Error("it was asked although every slot is taken")
 	}
 }
 
