@@ -30,12 +30,13 @@ type part struct {
 // more. It is read whenever something in it is asked for, and nothing but the text is kept.
 func Text(json []byte) Value { return Value{from: &unread{json: json}} }
 
-// ParseText reads one JSON document as strictly as [ParseValue], but puts nothing into terms before somebody asks for it. The text
+// ParseText reads one JSON document within the limits of limits.go, and puts nothing into terms before somebody asks for it.
+// Duplicate object keys and trailing data are errors: two readers of the same text must never see different documents. The text
 // must not change any more.
 func ParseText(json []byte) (Value, error) {
 	t := takers.Get().(*taker)
 	defer t.done()
-	t.from, t.made = json, make([]part, 0, t.usual)
+	t.from, t.made, t.values = json, make([]part, 0, t.usual), 0
 	t.dec.Reset(bytes.NewBuffer(json)) // a buffer is read in place
 	document, err := t.take(eagerly)
 	if err != nil {
@@ -58,6 +59,7 @@ type taker struct {
 	// ended. So there are two allocations, and not some for every object.
 	open, made []part
 	usual      int // number of parts, by the last text
+	values     int // that have begun
 }
 
 var takers = sync.Pool{New: func() any { return new(taker) }}
@@ -77,15 +79,15 @@ func (t *taker) done() {
 // take reads the next value, with the objects in it to some depth.
 func (t *taker) take(depth int) (value unread, err error) {
 	if depth == 0 || t.dec.PeekKind() != '{' {
-		value.json, err = readRaw(&t.dec, t.from)
+		value.json, err = t.pass()
 		return value, err
 	}
-	if _, err := t.dec.ReadToken(); err != nil {
+	if err := t.token(); err != nil {
 		return value, err
 	}
 	start, base := int(t.dec.InputOffset())-1, len(t.open)
 	for t.dec.PeekKind() != '}' {
-		name, err := readName(&t.dec, t.from)
+		name, err := t.scalar('"')
 		if err != nil {
 			return value, err
 		}
@@ -93,15 +95,75 @@ func (t *taker) take(depth int) (value unread, err error) {
 		if err != nil {
 			return value, err
 		}
-		t.open = append(t.open, part{name, member})
+		t.open = append(t.open, part{unquoted(name), member})
 	}
 	first := len(t.made)
 	t.made = append(t.made, t.open[base:]...)
 	value.parts, t.open = t.made[first:len(t.made):len(t.made)], t.open[:base]
-	_, err = t.dec.ReadToken()
+	err = t.token()
 	end := int(t.dec.InputOffset())
 	value.json = t.from[start:end:end]
 	return value, err
+}
+
+// pass reads the next value and leaves it as it stands in the text.
+func (t *taker) pass() ([]byte, error) {
+	if kind := t.dec.PeekKind(); kind != '{' && kind != '[' {
+		return t.scalar(kind)
+	}
+	around := t.dec.StackDepth()
+	if err := t.token(); err != nil {
+		return nil, err
+	}
+	start := t.dec.InputOffset() - 1
+	for t.dec.StackDepth() > around {
+		if err := t.token(); err != nil {
+			return nil, err
+		}
+	}
+	end := t.dec.InputOffset()
+	return t.from[start:end:end], nil
+}
+
+// token reads the next token and holds it to the limits.
+func (t *taker) token() error {
+	kind := t.dec.PeekKind()
+	switch kind {
+	case '{', '[', '}', ']':
+	default:
+		_, err := t.scalar(kind)
+		return err
+	}
+	if _, err := t.dec.ReadToken(); err != nil {
+		return err
+	}
+	if t.dec.StackDepth() > maxNesting {
+		return fmt.Errorf("it is nested deeper than %d levels at byte %d", maxNesting, t.dec.InputOffset())
+	}
+	return t.count(kind == '{' || kind == '[')
+}
+
+// scalar reads the next string, number, true, false or null.
+func (t *taker) scalar(kind jsontext.Kind) ([]byte, error) {
+	literal, err := readRaw(&t.dec, t.from)
+	if err == nil && kind == '0' {
+		err = checkNumber(literal)
+	}
+	if err == nil {
+		err = t.count(true)
+	}
+	return literal, err
+}
+
+// count counts values, among them the names of members: each becomes a term of its own where a policy reads it.
+func (t *taker) count(begun bool) error {
+	if begun {
+		t.values++
+	}
+	if t.values > maxValues {
+		return fmt.Errorf("it has more than %d values", maxValues)
+	}
+	return nil
 }
 
 // lenient is for what was checked before.

@@ -1,11 +1,7 @@
 package engine
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -25,18 +21,13 @@ type source interface {
 	whole() *ast.Term
 }
 
-// ParseValue reads one JSON document. Duplicate object keys and trailing data are errors: two readers of the same
-// text must never see different documents.
+// ParseValue reads one JSON document as [ParseText] does, and keeps nothing of the text.
 func ParseValue(data []byte) (Value, error) {
-	dec := jsontext.NewDecoder(bytes.NewReader(data))
-	term, err := readTerm(dec)
+	text, err := ParseText(data)
 	if err != nil {
 		return Value{}, err
 	}
-	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return Value{}, fmt.Errorf("data after the end of the JSON document at byte %d", dec.InputOffset())
-	}
-	return Value{term: term}, nil
+	return Value{term: text.orNull()}, nil
 }
 
 // ValueOf converts decoded JSON: maps, slices, strings, numbers, booleans and nil.
