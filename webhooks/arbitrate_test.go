@@ -118,7 +118,7 @@ func TestArbitrateAsksForTheRequester(t *testing.T) {
 		}
 	}
 	rule := fmt.Sprintf(denyMetadata, "NotAnn") + `deny contains {"reason": "NotAnn", "message": $"{input.request.userInfo.username} is not ann"} if input.request.userInfo.username != "ann"` +
-		"\n\nfacts.secrets := {\"apiVersion\": \"v1\", \"kind\": \"Secret\", \"namespace\": \"ns\"}\n"
+		"\n\nfacts.secrets := {\"apiVersion\": \"v1\", \"kind\": \"Service\", \"namespace\": \"ns\"}\n"
 	ann, bob := svmop("a", v1alpha1.OperationStop, false), svmop("b", v1alpha1.OperationStop, false)
 	bob.Spec.RequestedBy.Username = "bob"
 	f := newFixture(t, world{answer: []any{}}, policyOf("p", rule, onOperations))

@@ -109,11 +109,11 @@ func TestSwallowedLookupErrorAdmitsNothing(t *testing.T) {
 		"the namespace, which is not":    {world{}, policyOf("p", denies("red", "TooRed", 403), selecting)},
 		"the mode of the namespace":      {gone, policyOf("p", denies("red", "TooRed", 403), inStage("test", v1alpha1.ModeAudit))},
 		"the mode of one which is not":   {world{}, policyOf("p", denies("red", "TooRed", 403), inStage("test", v1alpha1.ModeAudit))},
-		"objects":                        {gone, policyOf("p", asking(`{"apiVersion": "v1", "kind": "Secret", "namespace": "ns"}`))},
-		"one object":                     {gone, policyOf("p", asking(`{"apiVersion": "v1", "kind": "Secret", "namespace": "ns", "name": "x"}`))},
+		"objects":                        {gone, policyOf("p", asking(`{"apiVersion": "v1", "kind": "Service", "namespace": "ns"}`))},
+		"one object":                     {gone, policyOf("p", asking(`{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "x"}`))},
 		"the rights of the requester":    {gone, policyOf("p", asking(`{"access": {"verb": "get", "resource": "secrets"}}`))},
 		"the parent":                     {gone, policyOf("p", asking(`{"parent": true}`))},
-		"objects that are not there yet": {world{err: facts.ErrNotSynced}, policyOf("p", asking(`{"apiVersion": "v1", "kind": "Secret", "namespace": "ns"}`))},
+		"objects that are not there yet": {world{err: facts.ErrNotSynced}, policyOf("p", asking(`{"apiVersion": "v1", "kind": "Service", "namespace": "ns"}`))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, operation := range []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete} {
@@ -135,7 +135,7 @@ func TestPolicyDrivenDenialOfService(t *testing.T) {
 	spec := `{"name": "x", "red": true, "text": "` + strings.Repeat("x", 5000) + `"}`
 	for name, bad := range map[string]v1alpha1.RegoPolicy{
 		"endless":         policyOf("bad", endlessly, impatient),
-		"with a panic":    policyOf("bad", "facts.x := {\"apiVersion\": \"v1\", \"kind\": \"Secret\"}\n\nwarn contains \"w\" if input.facts.x\n"),
+		"with a panic":    policyOf("bad", "facts.x := {\"apiVersion\": \"v1\", \"kind\": \"Service\"}\n\nwarn contains \"w\" if input.facts.x\n"),
 		"without a match": policyOf("bad", endlessly, func(s *v1alpha1.RegoPolicySpec) { s.Match = nil }),
 		"of no resources": policyOf("bad", endlessly, func(s *v1alpha1.RegoPolicySpec) { s.Match.Resources = nil }),
 		"that is no Rego": policyOf("bad", "x := \n"),

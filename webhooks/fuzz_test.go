@@ -59,7 +59,7 @@ func nosy(f *testing.F) *Gate {
 			rule("Hidden", "it is there", `walk(input.request, [_, "hidden"])`), all),
 		policyOf("lists", rule("Listed", "{x} of {y}", "some x, y in input.request.object.spec.list")+
 			rule("Labelled", "{k} is {v}", "some k, v in input.request.object.metadata.labels")+reds, all),
-		policyOf("asking", "facts.other := {\"apiVersion\": \"v1\", \"kind\": \"Secret\", \"namespace\": input.request.namespace, \"name\": input.request.object.metadata.name}\n\n"+
+		policyOf("asking", "facts.other := {\"apiVersion\": \"v1\", \"kind\": \"Service\", \"namespace\": input.request.namespace, \"name\": input.request.object.metadata.name}\n\n"+
 			rule("Asked", "{input.request.name} has {input.facts.other}", "input.facts.other == null"), all, onErrorAllow),
 	})
 	if err != nil {

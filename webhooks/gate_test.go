@@ -40,7 +40,7 @@ func policyOf(name, rules string, change ...func(*v1alpha1.RegoPolicySpec)) v1al
 			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
 			Operations: []v1alpha1.MatchOperation{"CREATE", "UPDATE", "DELETE"},
 		}}},
-		Reads: []v1alpha1.PolicyRead{{APIVersion: "v1", Kind: "Secret"}},
+		Reads: []v1alpha1.PolicyRead{{APIVersion: "v1", Kind: "Service"}},
 		Modules: []v1alpha1.PolicyModule{{Name: name + ".rego", Source: "# METADATA\n# title: T\n# description: D\npackage toy." +
 			name + "\n\nvalid_input if is_object(input.request)\n\n" + rules}},
 	}}
@@ -229,7 +229,7 @@ func (f *fixture) only(t *testing.T) Record {
 }
 
 func TestErrorsAreNamedAndFollowOnError(t *testing.T) {
-	const asks = `facts.secrets := {"apiVersion": "v1", "kind": "Secret", "namespace": "ns"}
+	const asks = `facts.secrets := {"apiVersion": "v1", "kind": "Service", "namespace": "ns"}
 
 warn contains "w" if count(input.facts.secrets) == 7
 `
@@ -240,7 +240,7 @@ warn contains "w" if count(input.facts.secrets) == 7
 		text   string
 	}{
 		"unreadable": {errors.New("connection refused"), 500, "FactUnavailable", "[p/FactUnavailable] the policy could not decide: facts.secrets: connection refused"},
-		"not synced": {fmt.Errorf("Secret: %w", facts.ErrNotSynced), 503, "FactUnavailable", "facts.secrets: Secret: not synced yet"},
+		"not synced": {fmt.Errorf("Service: %w", facts.ErrNotSynced), 503, "FactUnavailable", "facts.secrets: Service: not synced yet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := newFixture(t, world{err: tc.err}, policyOf("p", asks)).Validate(t.Context(), reviewOf(t, admissionv1.Create, `{}`))
@@ -314,7 +314,7 @@ func TestExclusionsAndOtherResourcesMeetNoPolicy(t *testing.T) {
 
 func TestRecordsKeepNoSecrets(t *testing.T) {
 	secret := map[string]any{"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"password": "aHVudGVyMg=="}}
-	const asks = `facts.secrets := {"apiVersion": "v1", "kind": "Secret", "namespace": "ns"}
+	const asks = `facts.secrets := {"apiVersion": "v1", "kind": "Service", "namespace": "ns"}
 
 warn contains "w" if count(input.facts.secrets) == 7
 `

@@ -22,7 +22,7 @@ func TestRecordsBeginWithTheirVersion(t *testing.T) {
 	}
 }
 
-const asksForSecrets = `facts.secrets := {"apiVersion": "v1", "kind": "Secret", "namespace": "ns"}` + "\n\n"
+const asksForSecrets = `facts.secrets := {"apiVersion": "v1", "kind": "Service", "namespace": "ns"}` + "\n\n"
 
 // What a policy failed on is recorded like what it decided on: only so can be told whether an edit mends it.
 func TestRecordsOfFailuresHaveTheFacts(t *testing.T) {
@@ -38,7 +38,7 @@ func TestRecordsOfFailuresHaveTheFacts(t *testing.T) {
 			f.Validate(t.Context(), review)
 		}
 		p := f.only(t).Policies[0]
-		if fact := p.Facts["secrets"]; p.Verdict != "error_denied" || fact.Query == nil || fact.Query.Kind != "Secret" || fact.Value == nil {
+		if fact := p.Facts["secrets"]; p.Verdict != "error_denied" || fact.Query == nil || fact.Query.Kind != "Service" || fact.Value == nil {
 			t.Errorf("%s: got %+v", name, p)
 		}
 	}

@@ -36,6 +36,7 @@ type situation struct {
 	states   []catalog.State
 	hooks    *review.Hooks
 	user     authenticationv1.UserInfo
+	home     string // the namespace that Sallyport is in; "" if it is not known
 
 	asked []*review.Request
 	state []review.Document
@@ -61,11 +62,10 @@ func (p *plugin) newSituation(ctx context.Context, only string) (*situation, err
 	if err := s.about(only); err != nil {
 		return nil, err
 	}
-	home, err := s.readHooks()
-	if err != nil {
+	if err := s.readHooks(); err != nil {
 		return nil, err
 	}
-	s.compile(home)
+	s.compile()
 	who := &authenticationv1.SelfSubjectReview{}
 	if err := s.live.Create(ctx, who); err != nil {
 		return nil, fmt.Errorf("asking the API server who you are: %w", err)
@@ -96,8 +96,8 @@ func (s *situation) about(only string) error {
 // deliberation is the time that every policy gets, in milliseconds: how fast this machine is must not change what is explained.
 const deliberation = 60_000
 
-// compile makes the set of the policies as the manager does, home being the namespace that has the last good revisions.
-func (s *situation) compile(home string) {
+// compile makes the set of the policies as the manager does.
+func (s *situation) compile() {
 	objects := make([]v1alpha1.RegoPolicy, len(s.policies))
 	lastGood := false
 	for i := range s.policies {
@@ -108,15 +108,15 @@ func (s *situation) compile(home string) {
 	}
 	var good map[string]catalog.Revision
 	if lastGood {
-		good = s.lastGood(home)
+		good = s.lastGood()
 	}
 	s.set, s.states = new(catalog.Catalog).Build(s.ctx, objects, good)
 }
 
 // lastGood reads the revisions that decide in place of broken policies.
-func (s *situation) lastGood(home string) map[string]catalog.Revision {
+func (s *situation) lastGood() map[string]catalog.Revision {
 	stored := &appsv1.ControllerRevisionList{}
-	if err := s.live.List(s.ctx, stored, client.InNamespace(home), client.HasLabels{keeper.PolicyLabel}); err != nil {
+	if err := s.live.List(s.ctx, stored, client.InNamespace(s.home), client.HasLabels{keeper.PolicyLabel}); err != nil {
 		s.note("a last good revision decides in place of a broken policy, and is not known: %v", err)
 		return nil
 	}
@@ -135,8 +135,8 @@ func (s *situation) note(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// readHooks reads what the API server asks Sallyport about, and gives the namespace that Sallyport is in.
-func (s *situation) readHooks() (home string, err error) {
+// readHooks reads what the API server asks Sallyport about, and which namespace Sallyport is in.
+func (s *situation) readHooks() (err error) {
 	var mutating []admissionregistrationv1.MutatingWebhookConfiguration
 	var validating []admissionregistrationv1.ValidatingWebhookConfiguration
 	for _, name := range []string{product, policiesConfiguration} {
@@ -145,22 +145,22 @@ func (s *situation) readHooks() (home string, err error) {
 			switch err := s.live.Get(s.ctx, client.ObjectKey{Name: name}, into); {
 			case apierrors.IsForbidden(err):
 				s.note("whether the API server asks the policies is not known, it is taken to be as the chart of this version has it: %v", err)
-				return "", nil
+				return nil
 			case apierrors.IsNotFound(err):
 				s.note("%v: nobody is asked by it", err)
 			case err != nil:
-				return "", fmt.Errorf("reading whom the API server asks: %w", err)
+				return fmt.Errorf("reading whom the API server asks: %w", err)
 			}
 		}
 		mutating, validating = append(mutating, m), append(validating, v)
 	}
 	for i := range validating[0].Webhooks {
 		if to := validating[0].Webhooks[i].ClientConfig.Service; to != nil {
-			home = to.Namespace
+			s.home = to.Namespace
 		}
 	}
 	s.hooks, err = review.NewHooks(mutating, validating)
-	return home, err
+	return err
 }
 
 // requests finds out what is asked.
@@ -260,9 +260,11 @@ func (s *situation) stored(gvk schema.GroupVersionKind, key types.NamespacedName
 
 // review has the policies asked and explained.
 func (s *situation) review(p *plugin, o *explaining) (*review.Report, error) {
+	store := facts.NewStore(nil, &ownClient{s.live})
+	store.Home(s.home)
 	reviewer, err := review.New(review.Options{
 		Policies: s.set, State: s.state, Namespace: s.namespace, Now: p.now, Hooks: s.hooks, Kinds: s.kinds,
-		Facts:   ownFacts{facts.NewStore(nil, &ownClient{s.live})},
+		Facts:   ownFacts{store},
 		Explain: &review.Explaining{Policy: o.policy, States: s.states, Own: true},
 	})
 	if err != nil {

@@ -397,22 +397,22 @@ func TestReads(t *testing.T) {
 		got.check(t, "p", who, problem)
 		got.check(t, "other", "current", "")
 	}
-	secrets := reading(first, "Secret")
-	lacking["Secret"] = pending
+	secrets := reading(first, "Service")
+	lacking["Service"] = pending
 	check(secrets, "nobody", ReadsNotSynced) // as if it were written later
-	lacking["Secret"] = forbidden
+	lacking["Service"] = forbidden
 	check(secrets, "broken", ReadsForbidden)
-	lacking["Secret"] = pending
+	lacking["Service"] = pending
 	check(secrets, "broken", ReadsNotSynced) // it was in force before
-	lacking["Secret"] = forbidden
+	lacking["Service"] = forbidden
 	if s := build(t, c, nil, secrets, other).states["p"]; len(s.Missing) != 1 || s.Missing[0].String() != `{"apiGroups":[""],"resources":["secrets"],"verbs":["list"]}` {
 		t.Errorf("got %+v", s.Missing)
 	}
 	check(first, "current", "")
 	check(secrets, "last good", ReadsForbidden)
-	lacking["Secret"] = pending
+	lacking["Service"] = pending
 	check(secrets, "last good", ReadsNotSynced)
-	delete(lacking, "Secret")
+	delete(lacking, "Service")
 	check(secrets, "current", "")
 	lacking["Pod"] = pending
 	check(reading(secrets, "Pod"), "last good", ReadsNotSynced)

@@ -76,7 +76,7 @@ func TestBrokenFromTheBeginning(t *testing.T) {
 	p.Spec.Match.ExcludeUsers = []string{"someone"}
 	p.Spec.Match.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}
 	p.Spec.OnError = v1alpha1.OnErrorAllow
-	p.Spec.Reads = []v1alpha1.PolicyRead{{APIVersion: "v1", Kind: "Secret"}}
+	p.Spec.Reads = []v1alpha1.PolicyRead{{APIVersion: "v1", Kind: "Service"}}
 	someone := request("apps", "v1", "deployments", "", "UPDATE")
 	someone.UserInfo.Username = "someone"
 	blue, red := namespaces{cached: labelled("blue")}, namespaces{cached: labelled("red")}
@@ -144,6 +144,35 @@ func TestUnusableMatch(t *testing.T) {
 			}
 			build(t, c, nil, good)
 			build(t, c, nil, tc.object).check(t, "p", "last good", CompileFailed)
+		})
+	}
+}
+
+// Secrets are not read for any policy, and a policy that lists them does not decide.
+func TestReadsThatNoPolicyHas(t *testing.T) {
+	for name, tc := range map[string]struct{ apiVersion, kind, wrong string }{
+		"Secrets":                     {"v1", "Secret", "spec.reads[1]: Secrets are never read for a policy"},
+		"Secrets in another version":  {"v2", "Secret", "Secrets are never read for a policy"},
+		"every kind":                  {"v1", "*", "every kind is listed by its name"},
+		"Secrets of every version":    {"*", "Secret", "every kind is listed by its name"},
+		"Secrets of somebody else":    {"bank.example.com/v1", "Secret", ""},
+		"a kind that is called alike": {"v1", "SecretStore", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := stored(policy("p", "apps/v1/deployments UPDATE"), "uid")
+			p.Spec.Reads = []v1alpha1.PolicyRead{{APIVersion: "v1", Kind: "Pod"}, {APIVersion: tc.apiVersion, Kind: tc.kind}}
+			problem := ContractBroken
+			if tc.wrong == "" {
+				problem = ""
+			}
+			got := build(t, &Catalog{}, nil, p)
+			state := got.states["p"]
+			if state.Problem != problem || (state.Err == nil) != (tc.wrong == "") || state.Err != nil && !strings.Contains(state.Err.Error(), tc.wrong) {
+				t.Errorf("got %s: %v", state.Problem, state.Err)
+			}
+			if err := sourceOf(&p, nil).Check(); (err == nil) != (tc.wrong == "") {
+				t.Errorf("checked: %v", err)
+			}
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
 )
 
 // inputSchema has every field that the input of a policy can have, so that a misspelled one does not compile. What the objects
@@ -238,6 +239,22 @@ func CheckMatch(spec *v1alpha1.RegoPolicySpec) error {
 	return err
 }
 
+// withheld is what spec.reads must not list.
+func (s Source) withheld() (errs engine.CompileErrors) {
+	refuse := func(i int, err error) {
+		errs = append(errs, engine.CompileError{File: s.Name, Message: fmt.Sprintf("spec.reads[%d]: %v", i, err), Contract: true})
+	}
+	for i, r := range s.Reads {
+		if err := facts.Withheld(r.APIVersion, r.Kind); err != nil {
+			refuse(i, err)
+		}
+		if r.APIVersion == all || r.Kind == all {
+			refuse(i, errors.New("every kind is listed by its name: * is none"))
+		}
+	}
+	return errs
+}
+
 // compile gives the policy; of a library it gives none.
 func (s Source) compile() (policy *engine.Policy, err error) {
 	defer contain(s.Name, &err)
@@ -246,6 +263,9 @@ func (s Source) compile() (policy *engine.Policy, err error) {
 			return nil, fmt.Errorf("library %s does not compile:\n%w", s.Name, err)
 		}
 		return nil, nil
+	}
+	if errs := s.withheld(); len(errs) > 0 {
+		return nil, fmt.Errorf("policy %s asks for what no policy is told:\n%w", s.Name, errs)
 	}
 	policy, err = engine.Compile(s.Source)
 	if err == nil || problemOf(err) == ParametersInvalid {

@@ -66,7 +66,7 @@ func (p *Policy) decide(ctx context.Context, e endpoint, in Input, r Reader) (*D
 
 // confirm decides again on live facts. If that cannot be done the denial stands.
 func (p *Policy) confirm(ctx context.Context, in Input, r Reader, denial *Decision) *Decision {
-	live, err := refresh(ctx, denial.Facts, r)
+	live, err := p.refresh(ctx, denial.Facts, r)
 	var second *Decision
 	if err == nil {
 		second, err = p.judgeOn(ctx, admit, in, live, p.portion())
@@ -99,7 +99,7 @@ func (p *Policy) gather(ctx context.Context, in Input, r Reader) (map[string]Fac
 	if err != nil {
 		return nil, err
 	}
-	return facts, answer(ctx, facts, r, func(q *Query) bool { return true })
+	return facts, p.answer(ctx, facts, r, func(q *Query) bool { return true })
 }
 
 // wanted gives the facts without their answers.
@@ -136,7 +136,7 @@ func (p *Policy) filled(in Input) (map[string]Fact, error) {
 }
 
 // refresh reads again, live, what came from a cache; the rest is kept.
-func refresh(ctx context.Context, facts map[string]Fact, r Reader) (map[string]Fact, error) {
+func (p *Policy) refresh(ctx context.Context, facts map[string]Fact, r Reader) (map[string]Fact, error) {
 	live := make(map[string]Fact, len(facts))
 	for name, f := range facts {
 		if f.Query != nil && !f.Answer.Live {
@@ -146,17 +146,21 @@ func refresh(ctx context.Context, facts map[string]Fact, r Reader) (map[string]F
 		}
 		live[name] = f
 	}
-	return live, answer(ctx, live, r, func(q *Query) bool { return live[q.Fact].Answer == Answer{} })
+	return live, p.answer(ctx, live, r, func(q *Query) bool { return live[q.Fact].Answer == Answer{} })
 }
 
-func answer(ctx context.Context, facts map[string]Fact, r Reader, due func(*Query) bool) error {
+func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader, due func(*Query) bool) error {
 	for name, f := range facts {
 		if f.Query == nil || !due(f.Query) {
 			continue
 		}
-		a, err := r.Read(ctx, *f.Query)
+		a, err := p.read(ctx, f.Query, r)
 		if ctx.Err() != nil {
 			return errorf(DeadlineExceeded, "facts.%s was not answered in time: %w", name, context.Cause(ctx))
+		}
+		var mine *Error
+		if errors.As(err, &mine) {
+			return err
 		}
 		if err != nil {
 			return errorf(FactUnavailable, "facts.%s: %w", name, err)

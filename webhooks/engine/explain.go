@@ -186,10 +186,7 @@ func (p *Policy) answerTo(ctx context.Context, name string, query *ast.Term, r R
 	if err != nil {
 		return Fact{}, err
 	}
-	if err := p.permitted(q); err != nil {
-		return Fact{Query: q}, err
-	}
-	answer, err := r.Read(ctx, *q)
+	answer, err := p.read(ctx, q, r)
 	return Fact{Query: q, Answer: answer}, err
 }
 

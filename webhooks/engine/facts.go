@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Query is what a policy asks for under one name. Exactly one of four forms is set: Access, Parent, Rehearsal, or a Kind.
+// Query is what a policy asks for under one name. It has exactly one of four forms: Access, Parent, Rehearsal, or a Kind.
 type Query struct {
 	// Fact is the name under which the answer appears in input.facts.
 	Fact string `json:"-"`
@@ -25,8 +26,11 @@ type Query struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// Except leaves out the objects whose field has one of the values.
 	Except map[string][]string `json:"except,omitempty"`
-	// Parent asks for the object whose subresource is requested.
+	// Parent asks for the object whose subresource is requested. Without a Kind it asks which object that is, and nothing of it is
+	// read: the answer has apiVersion, kind and metadata with namespace and name.
 	Parent bool `json:"parent,omitempty"`
+	// Metadata asks for no more of an object than who it is, its version and its override. Policies have no way to ask for it.
+	Metadata bool `json:"metadata,omitempty"`
 	// Access asks whether the requester may do something; the answer is a boolean.
 	Access *Access `json:"access,omitempty"`
 	// Rehearsal asks what would become of a Document, which the engine does not look into; the answer is what the Reader finds.
@@ -86,7 +90,7 @@ func (p *Policy) decodeFacts(document *ast.Term) (map[string]Fact, error) {
 			continue
 		}
 		q, err := decodeQuery(name, term)
-		if err == nil {
+		if err == nil && !q.Parent { // sooner than anything is read
 			err = p.permitted(q)
 		}
 		if err != nil {
@@ -97,13 +101,59 @@ func (p *Policy) decodeFacts(document *ast.Term) (map[string]Fact, error) {
 	return facts, nil
 }
 
+// read is the way of every question from a policy to a Reader. What asks for objects is held to spec.reads, by what it really
+// asks for.
+func (p *Policy) read(ctx context.Context, q *Query, r Reader) (Answer, error) {
+	if q.Parent && q.Kind == "" {
+		if err := p.resolve(ctx, q, r); err != nil {
+			return Answer{}, err
+		}
+	}
+	if err := p.permitted(q); err != nil {
+		return Answer{}, err
+	}
+	return r.Read(ctx, *q)
+}
+
+// resolve puts into the query for a parent which object that is, in the version that spec.reads has of its kind. It is read live:
+// a Scale names its parent and no more.
+func (p *Policy) resolve(ctx context.Context, q *Query, r Reader) error {
+	is, err := r.Read(ctx, *q)
+	if err != nil {
+		return err
+	}
+	metadata := is.Value.Get("metadata")
+	q.APIVersion, q.Kind = is.Value.Get("apiVersion").Text(), is.Value.Get("kind").Text()
+	q.Namespace, q.Name, q.Live = metadata.Get("namespace").Text(), metadata.Get("name").Text(), true
+	for _, listed := range p.reads {
+		if listed.Kind == q.Kind && group(listed.APIVersion) == group(q.APIVersion) {
+			q.APIVersion = listed.APIVersion
+			break
+		}
+	}
+	return nil
+}
+
+// group is the part of an apiVersion before the version.
+func group(apiVersion string) string {
+	before, _, grouped := strings.Cut(apiVersion, "/")
+	if !grouped {
+		return ""
+	}
+	return before
+}
+
 // permitted holds a query against spec.reads, which also says whether it is to be answered live.
 func (p *Policy) permitted(q *Query) error {
-	if !q.ofKind() {
+	if q.Access != nil || q.Rehearsal {
 		return nil
 	}
 	i := slices.IndexFunc(p.reads, func(r Read) bool { return r.APIVersion == q.APIVersion && r.Kind == q.Kind })
-	if i < 0 {
+	switch {
+	case i < 0 && q.Parent:
+		return errorf(ContractViolated, "facts.%s asks for the object whose subresource is requested, of kind %s %s, which spec.reads does not list: "+
+			"add {apiVersion: %[2]s, kind: %[3]s, freshness: Live} to spec.reads", q.Fact, q.APIVersion, q.Kind)
+	case i < 0:
 		return errorf(ContractViolated, "facts.%s asks for %s %s, which spec.reads does not list", q.Fact, q.APIVersion, q.Kind)
 	}
 	for field := range q.Fields {

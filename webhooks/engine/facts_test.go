@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // theatre answers rehearsals with what it was given.
@@ -61,6 +64,67 @@ func TestRehearsalsThatCannotBeAsked(t *testing.T) {
 			p := mustCompile(t, policy("facts.x := "+tc.fact+"\n\nvalid_input if true\n\nwarn contains \"w\" if true\n"))
 			_, err := p.Decide(t.Context(), input(t, `{"object": null}`), &theatre{})
 			wantCause(t, err, tc.cause, tc.text)
+		})
+	}
+}
+
+// whoIs answers which object a parent is.
+func whoIs(text string) (Answer, error) {
+	v, err := ParseValue([]byte(text))
+	return Answer{Value: v, Live: true}, err
+}
+
+// parentage is a world with one parent.
+type parentage struct {
+	is   string
+	read []Query
+}
+
+func (s *parentage) Read(_ context.Context, q Query) (Answer, error) {
+	if q.Kind == "" {
+		return whoIs(s.is)
+	}
+	s.read = append(s.read, q)
+	return whoIs(`{"secret": "s3cret"}`)
+}
+
+// The object whose subresource is requested is held to spec.reads as every other, whatever the request calls it.
+func TestParentIsHeldToReads(t *testing.T) {
+	const body = `facts.of := {"parent": true}` + "\n\nvalid_input if true\n\n" + `warn contains input.facts.of.secret if true` + "\n"
+	for name, tc := range map[string]struct {
+		is, wrong string
+		want      Query
+	}{
+		"listed": {is: `{"apiVersion": "toy/v1", "kind": "Loan", "metadata": {"namespace": "n", "name": "x"}}`,
+			want: Query{Fact: "of", Parent: true, APIVersion: "toy/v1", Kind: "Loan", Namespace: "n", Name: "x", Live: true}},
+		"listed in another version": {is: `{"apiVersion": "toy/v7", "kind": "Loan", "metadata": {"name": "x"}}`,
+			want: Query{Fact: "of", Parent: true, APIVersion: "toy/v1", Kind: "Loan", Name: "x", Live: true}},
+		"not listed":               {is: `{"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "n", "name": "x"}}`, wrong: "facts.of asks for the object whose subresource is requested, of kind v1 Secret, which spec.reads does not list: add {apiVersion: v1, kind: Secret, freshness: Live} to spec.reads"},
+		"of another group":         {is: `{"apiVersion": "toys/v1", "kind": "Loan", "metadata": {"name": "x"}}`, wrong: "which spec.reads does not list"},
+		"of the group without one": {is: `{"apiVersion": "v1", "kind": "Loan", "metadata": {"name": "x"}}`, wrong: "which spec.reads does not list"},
+		"of no kind":               {is: `{}`, wrong: "which spec.reads does not list"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, s := mustCompile(t, policy(body)), &parentage{is: tc.is}
+			d, err := p.Decide(t.Context(), input(t, `{}`), s)
+			x, problem := p.Explain(t.Context(), input(t, `{}`), s)
+			if tc.wrong != "" {
+				wantCause(t, err, ContractViolated, tc.wrong)
+				if problem != nil || len(x.Facts) != 1 {
+					t.Fatalf("explained as %+v, %v", x, problem)
+				}
+				wantCause(t, x.Facts[0].Err, ContractViolated, tc.wrong)
+				if len(s.read) > 0 {
+					t.Errorf("read all the same: %+v", s.read)
+				}
+				return
+			}
+			if err != nil || len(d.Warnings) != 1 || len(s.read) != 2 { // decided, and explained
+				t.Fatalf("got %+v, %v, asked %+v", d, err, s.read)
+			}
+			if diff := cmp.Diff(tc.want, s.read[0], cmpopts.IgnoreUnexported(Value{})); diff != "" {
+				t.Errorf("asked (-want +got):\n%s", diff)
+			}
 		})
 	}
 }

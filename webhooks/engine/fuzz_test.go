@@ -154,6 +154,9 @@ type answering struct {
 }
 
 func (a answering) Read(_ context.Context, q Query) (Answer, error) {
+	if q.Parent && q.Kind == "" {
+		return whoIs(`{"apiVersion": "toy/v1", "kind": "Loan", "metadata": {"namespace": "n", "name": "x"}}`)
+	}
 	*a.asked = append(*a.asked, q)
 	return Answer{Value: a.answer, Live: true}, a.err
 }
@@ -244,6 +247,9 @@ func asWritten(t *testing.T, q *Query) Value {
 	document := map[string]any{}
 	if err := json.Unmarshal(text, &document); err != nil {
 		t.Fatal(err)
+	}
+	if q.Parent {
+		document, q.Live = map[string]any{"parent": true}, false
 	}
 	if delete(document, "live"); q.Live {
 		document["freshness"] = "live"

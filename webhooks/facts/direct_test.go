@@ -17,29 +17,29 @@ import (
 func TestKindsThatAreOnlyReadLive(t *testing.T) {
 	w := watching(env.Shared(t).Config)
 	f := newRunning(t, w.config)
-	secrets := engine.Read{APIVersion: "v1", Kind: "Secret", Live: true}
-	f.awaitLack(t, "", secrets)
-	f.Use([]engine.Read{secrets}, nil)
+	services := engine.Read{APIVersion: "v1", Kind: "Service", Live: true}
+	f.awaitLack(t, "", services)
+	f.Use([]engine.Read{services}, nil)
 	if err := f.Synced(); err != nil {
 		t.Errorf("nothing is to be synced: %v", err)
 	}
-	if w.lists("secrets") != 0 || w.open("secrets") != 0 {
-		t.Errorf("Secrets were listed %d times, and are watched %d times", w.lists("secrets"), w.open("secrets"))
+	if w.lists("services") != 0 || w.open("services") != 0 {
+		t.Errorf("Services were listed %d times, and are watched %d times", w.lists("services"), w.open("services"))
 	}
 	reader := f.For(nil, facts.Subject{})
-	if _, err := reader.Read(t.Context(), engine.Query{APIVersion: "v1", Kind: "Secret", Namespace: f.namespace, Live: true}); err != nil {
+	if _, err := reader.Read(t.Context(), engine.Query{APIVersion: "v1", Kind: "Service", Namespace: f.namespace, Live: true}); err != nil {
 		t.Errorf("reading live: %v", err)
 	}
-	if _, err := reader.Read(t.Context(), engine.Query{APIVersion: "v1", Kind: "Secret"}); err == nil || !strings.Contains(err.Error(), "is not watched") {
+	if _, err := reader.Read(t.Context(), engine.Query{APIVersion: "v1", Kind: "Service"}); err == nil || !strings.Contains(err.Error(), "is not watched") {
 		t.Errorf("the cache answers for what is not watched: %v", err)
 	}
 
-	cached := engine.Read{APIVersion: "v1", Kind: "Secret"} // which another policy wants
-	f.awaitLack(t, "", secrets, cached)
-	f.Use([]engine.Read{secrets}, nil)
+	cached := engine.Read{APIVersion: "v1", Kind: "Service"} // which another policy wants
+	f.awaitLack(t, "", services, cached)
+	f.Use([]engine.Read{services}, nil)
 	f.Lapse()
-	f.await(t, "the watch to end", func() bool { return w.open("secrets") == 0 })
-	f.awaitLack(t, "", secrets)
+	f.await(t, "the watch to end", func() bool { return w.open("services") == 0 })
+	f.awaitLack(t, "", services)
 }
 
 func TestLiveReadsThatCannotBe(t *testing.T) {

@@ -53,28 +53,43 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 	switch {
 	case q.Access != nil:
 		return r.access(ctx, q)
-	case q.Parent:
-		return r.parent(ctx)
 	case q.Rehearsal:
 		return r.rehearsal(ctx, q)
-	case r.subject.Is(q):
+	case q.Parent && q.Kind == "":
+		return r.parent()
+	}
+	if err := r.store.withheld(q); err != nil {
+		return engine.Answer{}, err
+	}
+	if r.subject.Is(q) && !q.Parent && !q.Metadata {
 		return engine.Answer{Value: r.subject.Old, Live: true}, nil
 	}
 	f, err := r.find(ctx, q)
 	if err != nil {
 		return engine.Answer{}, err
 	}
-	answer := engine.Answer{Live: q.Live, ResourceVersion: f.resourceVersion}
-	if q.Name != "" {
+	answer := engine.Answer{Live: q.Live || q.Metadata, ResourceVersion: f.resourceVersion}
+	switch {
+	case q.Parent && !r.knows(f.objects):
+	case q.Name != "":
 		answer.Value = one(f.objects)
-	} else {
+	default:
 		answer.Value = r.list(q, f.objects)
 	}
 	return answer, nil
 }
 
+// knows tells whether the request knows the parent that was found. API servers send its UID with the old Scale; who only makes a
+// request up would learn what is not theirs to read. Nothing is there to know it by at a creation, of an Eviction say.
+func (r *reader) knows(parent []*object) bool {
+	if of := r.request.Operation; of != admissionv1.Update && of != admissionv1.Delete {
+		return true
+	}
+	return len(parent) == 0 || string(parent[0].uid) == r.subject.Old.Get("metadata").Get("uid").Text()
+}
+
 func (r *reader) find(ctx context.Context, q engine.Query) (found, error) {
-	if q.Live {
+	if q.Live || q.Metadata {
 		return r.store.live.read(ctx, q)
 	}
 	return r.store.cached(q)
@@ -98,8 +113,8 @@ func (r *reader) rehearsal(ctx context.Context, q engine.Query) (engine.Answer, 
 	return engine.Answer{Value: v, Live: true}, err
 }
 
-// parent reads the object whose subresource is requested. It is read live: a Scale names its parent and no more.
-func (r *reader) parent(ctx context.Context) (engine.Answer, error) {
+// parent tells which object it is whose subresource is requested, and reads nothing of it.
+func (r *reader) parent() (engine.Answer, error) {
 	if r.request.SubResource == "" {
 		return engine.Answer{}, errors.New("the request is for no subresource, so there is no parent")
 	}
@@ -109,13 +124,10 @@ func (r *reader) parent(ctx context.Context) (engine.Answer, error) {
 		return engine.Answer{}, err
 	}
 	apiVersion, kind := gvk.ToAPIVersionAndKind()
-	f, err := r.store.live.read(ctx, engine.Query{
-		APIVersion: apiVersion, Kind: kind, Namespace: r.request.Namespace, Name: r.request.Name,
+	v, err := engine.ValueOf(map[string]any{
+		"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"namespace": r.request.Namespace, "name": r.request.Name},
 	})
-	if err != nil {
-		return engine.Answer{}, err
-	}
-	return engine.Answer{Value: one(f.objects), Live: true, ResourceVersion: f.resourceVersion}, nil
+	return engine.Answer{Value: v, Live: true}, err
 }
 
 // Is tells whether a query asks for the object under review by its name.
@@ -124,9 +136,12 @@ func (s Subject) Is(q engine.Query) bool {
 	return q.Name != "" && kind == s.Kind && q.Namespace == s.Namespace && q.Name == s.Name
 }
 
-// list puts objects in order of age, without the object under review.
+// list puts objects in order of age, without the object under review and without what is in Sallyport's own namespace.
 func (r *reader) list(q engine.Query, objects []*object) engine.Value {
 	objects = slices.Clone(objects) // which others may have asked for, too
+	if r.store.home != "" {
+		objects = slices.DeleteFunc(objects, func(o *object) bool { return o.namespace == r.store.home })
+	}
 	if schema.FromAPIVersionAndKind(q.APIVersion, q.Kind).GroupKind() == r.subject.Kind {
 		objects = slices.DeleteFunc(objects, r.reviewed)
 	}

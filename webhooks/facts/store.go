@@ -9,12 +9,14 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -26,6 +28,7 @@ type Store struct {
 	cache     cache.Cache
 	live      *live
 	rehearser Rehearser // nil if nothing is rehearsed
+	home      string    // the namespace that no policy is told of
 	pace      pace
 
 	mu      sync.RWMutex
@@ -266,10 +269,33 @@ func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 	return l
 }
 
+// getMetadata reads who an object is, its version and its override.
+func getMetadata(ctx context.Context, from client.Reader, key client.ObjectKey, into *unstructured.Unstructured) error {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(into.GroupVersionKind())
+	if err := from.Get(ctx, key, o); err != nil {
+		return unreadable(err)
+	}
+	into.SetNamespace(o.Namespace)
+	into.SetName(o.Name)
+	into.SetUID(o.UID)
+	into.SetResourceVersion(o.ResourceVersion)
+	if text, there := o.Annotations[v1alpha1.AnnotationOverride]; there {
+		into.SetAnnotations(map[string]string{v1alpha1.AnnotationOverride: text})
+	}
+	return nil
+}
+
 // get reads one object; that it does not exist is an answer.
 func get(ctx context.Context, from client.Reader, q engine.Query) (found, error) {
 	o := emptyOf(schema.FromAPIVersionAndKind(q.APIVersion, q.Kind))
-	err := from.Get(ctx, client.ObjectKey{Namespace: q.Namespace, Name: q.Name}, o)
+	key := client.ObjectKey{Namespace: q.Namespace, Name: q.Name}
+	var err error
+	if q.Metadata {
+		err = getMetadata(ctx, from, key, o)
+	} else {
+		err = from.Get(ctx, key, o)
+	}
 	if client.IgnoreNotFound(err) != nil {
 		return found{}, err
 	}

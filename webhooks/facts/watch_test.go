@@ -219,34 +219,34 @@ func TestRevokedReads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	allow("pods", "secrets")
+	allow("pods", "services")
 	w := watching(config)
 	limited := newRunning(t, w.config)
 	changed := make(chan struct{}, 1000)
 	limited.Notify(func() { changed <- struct{}{} })
-	pods, secrets := engine.Read{APIVersion: "v1", Kind: "Pod"}, engine.Read{APIVersion: "v1", Kind: "Secret"}
-	limited.awaitLack(t, "", pods, secrets)
+	pods, services := engine.Read{APIVersion: "v1", Kind: "Pod"}, engine.Read{APIVersion: "v1", Kind: "Service"}
+	limited.awaitLack(t, "", pods, services)
 	for len(changed) > 0 {
 		<-changed
 	}
 
 	w.cut() // for no reason, which is no reason to give anything up
-	limited.await(t, "both to be watched again", func() bool { return w.open("pods") == 1 && w.open("secrets") == 1 })
-	if got := limited.lacking(t, pods, secrets); got != "" {
+	limited.await(t, "both to be watched again", func() bool { return w.open("pods") == 1 && w.open("services") == 1 })
+	if got := limited.lacking(t, pods, services); got != "" {
 		t.Errorf("after a disconnection: %q", got)
 	}
 
-	allow("secrets")
+	allow("services")
 	limited.await(t, "the right to be gone", func() bool {
 		w.cut()
-		return limited.lacking(t, pods, secrets) == "v1 Pod: Sallyport may not get, list, watch pods"
+		return limited.lacking(t, pods, services) == "v1 Pod: Sallyport may not get, list, watch pods"
 	})
 	<-changed
 	if _, err := limited.For(nil, facts.Subject{}).Read(t.Context(), engine.Query{APIVersion: "v1", Kind: "Pod"}); err == nil {
 		t.Error("it answers for what it may not read")
 	}
-	allow("pods", "secrets")
-	limited.awaitLack(t, "", pods, secrets)
+	allow("pods", "services")
+	limited.awaitLack(t, "", pods, services)
 }
 
 // Where it may not be asked what is allowed, trying tells.
@@ -296,43 +296,43 @@ func TestWhatIsNotWantedIsGivenUp(t *testing.T) {
 func TestWhatIsNotWantedIsDropped(t *testing.T) {
 	w := watching(env.Shared(t).Config)
 	f := newRunning(t, w.config)
-	secrets := engine.Read{APIVersion: "v1", Kind: "Secret"}
-	f.awaitLack(t, "", podReads[0], secrets)
-	f.Use(podReads, []engine.Read{secrets})
+	services := engine.Read{APIVersion: "v1", Kind: "Service"}
+	f.awaitLack(t, "", podReads[0], services)
+	f.Use(podReads, []engine.Read{services})
 	f.Lapse()
 	for range 3 {
 		f.Use(podReads, nil) // an edit
-		f.Use(podReads, []engine.Read{secrets})
+		f.Use(podReads, []engine.Read{services})
 		f.Lapse()
 		f.Use(podReads, nil) // and another, taken back when it has been tried
-		if got := f.lacking(t, secrets); got != "" {
+		if got := f.lacking(t, services); got != "" {
 			t.Errorf("wanted again: %q", got)
 		}
 		f.Lapse()
 	}
-	if n := w.lists("secrets"); n != 1 {
-		t.Errorf("Secrets were listed %d times", n)
+	if n := w.lists("services"); n != 1 {
+		t.Errorf("Services were listed %d times", n)
 	}
 
 	f.Use(podReads, nil)
-	if n := w.open("secrets"); n != 1 {
-		t.Errorf("Secrets are watched %d times, and should be for a while", n)
+	if n := w.open("services"); n != 1 {
+		t.Errorf("Services are watched %d times, and should be for a while", n)
 	}
 	f.Lapse()
-	f.await(t, "the watch to end", func() bool { return w.open("secrets") == 0 })
+	f.await(t, "the watch to end", func() bool { return w.open("services") == 0 })
 	read := func(kind string) error {
 		_, err := f.For(nil, facts.Subject{}).Read(t.Context(), engine.Query{APIVersion: "v1", Kind: kind})
 		return err
 	}
-	if err := read("Secret"); err == nil || !strings.Contains(err.Error(), "is not watched") {
+	if err := read("Service"); err == nil || !strings.Contains(err.Error(), "is not watched") {
 		t.Errorf("what is gone is answered for: %v", err)
 	}
 	if err := read("Pod"); err != nil || w.open("pods") != 1 || w.lists("pods") != 1 || f.Synced() != nil {
 		t.Errorf("what decides was touched: %v, %d watches, %d lists", err, w.open("pods"), w.lists("pods"))
 	}
-	f.awaitLack(t, "", secrets)
-	if err := read("Secret"); err != nil || w.lists("secrets") != 2 {
-		t.Errorf("wanted anew: %v, listed %d times", err, w.lists("secrets"))
+	f.awaitLack(t, "", services)
+	if err := read("Service"); err != nil || w.lists("services") != 2 {
+		t.Errorf("wanted anew: %v, listed %d times", err, w.lists("services"))
 	}
 }
 

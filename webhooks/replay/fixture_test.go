@@ -39,7 +39,8 @@ func policy(name, rules string, change ...func(*v1alpha1.RegoPolicySpec)) v1alph
 			Operations: []v1alpha1.MatchOperation{"CREATE", "UPDATE", "DELETE"},
 		}}},
 		Reads: []v1alpha1.PolicyRead{
-			{APIVersion: "v1", Kind: "Pod", Indexes: []string{"spec.nodeName"}}, {APIVersion: "v1", Kind: "Secret"}, {APIVersion: "v1", Kind: "ConfigMap"},
+			{APIVersion: "v1", Kind: "Pod", Indexes: []string{"spec.nodeName"}}, {APIVersion: "v1", Kind: "Service"}, {APIVersion: "v1", Kind: "ConfigMap"},
+			{APIVersion: "apps/v1", Kind: "Deployment"},
 		},
 	}}
 	if !strings.Contains(rules, "valid_input") {

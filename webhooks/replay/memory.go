@@ -90,10 +90,13 @@ type reader struct {
 func (r *reader) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.subject.Is(q) {
+	if r.subject.Is(q) && !q.Parent && !q.Metadata {
 		return engine.Answer{Value: r.subject.Old, Live: true}, nil
 	}
 	known := r.preferred(q)
+	if q.Parent && q.Kind == "" {
+		return r.parent(q, known)
+	}
 	key := keyOf(q, webhooks.DigestOf(&q))
 	for _, a := range known {
 		if a.key == key {
@@ -109,12 +112,32 @@ func (r *reader) Read(_ context.Context, q engine.Query) (engine.Answer, error) 
 			return engine.Answer{Value: v, Live: true, ResourceVersion: a.version}, err
 		}
 	}
-	r.missing = append(r.missing, q)
-	if r.policy == "" && q.Parent {
+	if q.Metadata { // it could not be read then, or no policy refused
+		return engine.Answer{}, facts.ErrUnreadable
+	}
+	return engine.Answer{}, r.lacks(q)
+}
+
+// parent tells which object the parent is, if somebody asked for it.
+func (r *reader) parent(q engine.Query, known []*answer) (engine.Answer, error) {
+	for _, a := range known {
+		if is := a.query; is.Parent {
+			v, err := engine.ValueOf(map[string]any{
+				"apiVersion": is.APIVersion, "kind": is.Kind, "metadata": map[string]any{"namespace": is.Namespace, "name": is.Name},
+			})
+			return engine.Answer{Value: v, Live: true}, err
+		}
+	}
+	if r.policy == "" {
 		// Whether an override is written on the parent is asked only where a policy refuses, and none did.
 		return engine.Answer{Live: true}, nil
 	}
-	return engine.Answer{}, fmt.Errorf("the record has no answer to: %s", described(q))
+	return engine.Answer{}, r.lacks(q)
+}
+
+func (r *reader) lacks(q engine.Query) error {
+	r.missing = append(r.missing, q)
+	return fmt.Errorf("the record has no answer to: %s", described(q))
 }
 
 // preferred puts the answers in order: first what the policy itself was told, then what is newest.
@@ -137,7 +160,7 @@ func (r *reader) preferred(q engine.Query) []*answer {
 
 // derive answers a query from the answer to a wider one, if all that it takes is in there.
 func (a *answer) derive(q engine.Query) (content any, ok bool) {
-	if q.Kind == "" || a.query.Access != nil {
+	if q.Kind == "" || a.query.Access != nil || a.query.Metadata && !q.Metadata {
 		return nil, false
 	}
 	if q.Name != "" {

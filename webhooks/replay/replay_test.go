@@ -109,7 +109,7 @@ func TestFactsAreAnsweredFromTheRecord(t *testing.T) {
 	const inNamespace, everywhere = `{"apiVersion": "v1", "kind": "Pod", "namespace": "ns"`, `{"apiVersion": "v1", "kind": "Pod"`
 	w := world{answers: map[string]any{
 		"Pod": pods, "get": true, "parent": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "d", "namespace": "ns"}},
-		"Secret": map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s", "namespace": "ns"}},
+		"Service": map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "s", "namespace": "ns"}},
 	}}
 	silent := policy("p", deny("Never", "false"))
 	const access = `{"access": {"verb": "%s", "resource": "pods"}}`
@@ -135,7 +135,7 @@ func TestFactsAreAnsweredFromTheRecord(t *testing.T) {
 		"one of a list":            {counts("p", inNamespace+`}`), names("p", inNamespace+`, "name": "b"}`), `{"apiVersion":"v1","kind":"Pod"`},
 		"none of a list":           {counts("p", inNamespace+`}`), names("p", inNamespace+`, "name": "z"}`), "null of"},
 		"one of a part":            {counts("p", inNamespace+`, "labels": {"tier": "x"}}`), names("p", inNamespace+`, "name": "a"}`), `{"apiVersion":"v1","kind":"Pod"`},
-		"by name":                  {names("p", `{"apiVersion": "v1", "kind": "Secret", "namespace": "ns", "name": "s"}`), names("p", `{"apiVersion": "v1", "kind": "Secret", "namespace": "ns", "name": "s"}`), `{"apiVersion":"v1","kind":"Secret"`},
+		"by name":                  {names("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "s"}`), names("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "s"}`), `{"apiVersion":"v1","kind":"Service"`},
 		"itself":                   {silent, names("p", `{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "ns", "name": "cm"}`), "null of"},
 		"a right":                  {names("p", fmt.Sprintf(access, "get")), names("p", fmt.Sprintf(access, "get")), "true of"},
 		"the parent":               {names("p", `{"parent": true}`), names("p", `{"parent": true}`), `{"apiVersion":"apps/v1"`},
@@ -147,9 +147,9 @@ func TestFactsAreAnsweredFromTheRecord(t *testing.T) {
 		"more by a label less":         {counts("p", inNamespace+`, "labels": {"tier": "x"}}`), counts("p", inNamespace+`}`), "? all of kind Pod in namespace ns"},
 		"more by an exception less":    {counts("p", inNamespace+`, "except": {"status.phase": ["Gone"]}}`), counts("p", inNamespace+`}`), "? all of kind Pod in namespace ns"},
 		"one that is not in a part":    {counts("p", inNamespace+`, "labels": {"tier": "x"}}`), names("p", inNamespace+`, "name": "z"}`), "? Pod ns/z"},
-		"all, where one was asked":     {names("p", `{"apiVersion": "v1", "kind": "Secret", "namespace": "ns", "name": "s"}`), counts("p", `{"apiVersion": "v1", "kind": "Secret", "namespace": "ns"}`), "? all of kind Secret in namespace ns"},
-		"another, where one was asked": {names("p", `{"apiVersion": "v1", "kind": "Secret", "namespace": "ns", "name": "s"}`), names("p", `{"apiVersion": "v1", "kind": "Secret", "namespace": "ns", "name": "t"}`), "? Secret ns/t"},
-		"another kind":                 {counts("p", inNamespace+`}`), counts("p", `{"apiVersion": "v1", "kind": "Secret", "namespace": "ns"}`), "? all of kind Secret in namespace ns"},
+		"all, where one was asked":     {names("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "s"}`), counts("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns"}`), "? all of kind Service in namespace ns"},
+		"another, where one was asked": {names("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "s"}`), names("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "t"}`), "? Service ns/t"},
+		"another kind":                 {counts("p", inNamespace+`}`), counts("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns"}`), "? all of kind Service in namespace ns"},
 		"another right":                {names("p", fmt.Sprintf(access, "get")), names("p", fmt.Sprintf(access, "list")), "? may the requester list pods"},
 		"the parent, not asked for":    {silent, names("p", `{"parent": true}`), "? the object whose subresource is requested"},
 	} {
@@ -243,17 +243,17 @@ func TestFailuresOfTheMomentAreNoFlips(t *testing.T) {
 
 // Records leave out the data of Secrets. What a policy makes of it cannot be told.
 func TestWhatRecordsLeaveOut(t *testing.T) {
-	const secrets = `facts.secrets := {"apiVersion": "v1", "kind": "Secret", "namespace": "ns"}` + "\n\n"
+	const secrets = `facts.secrets := {"apiVersion": "v1", "kind": "Service", "namespace": "ns"}` + "\n\n"
 	reads := policy("p", secrets+deny("Weak", `input.facts.secrets[_].data.password == "eA=="`))
 	listed := policy("p", secrets+deny("Many", `count(input.facts.secrets) > 0`))
-	w := world{answers: map[string]any{"Secret": []any{map[string]any{"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"password": "eA=="}}}}}
+	w := world{answers: map[string]any{"Service": []any{map[string]any{"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"password": "eA=="}}}}}
 	if _, s := replayed(t, recorded(t, w, list(reads), request(t, "cm", `{}`)), reads); told(s) != "1? p LeftOut" {
 		t.Errorf("a policy that reads the data: %s", told(s))
 	}
 	if _, s := replayed(t, recorded(t, w, list(listed), request(t, "cm", `{}`)), listed); told(s) != "" {
 		t.Errorf("a policy that counts Secrets: %s", told(s))
 	}
-	if _, s := replayed(t, recorded(t, world{answers: map[string]any{"Secret": []any{}}}, list(reads), request(t, "cm", `{}`)), reads); told(s) != "" {
+	if _, s := replayed(t, recorded(t, world{answers: map[string]any{"Service": []any{}}}, list(reads), request(t, "cm", `{}`)), reads); told(s) != "" {
 		t.Errorf("a policy that reads the data, where there is no Secret: %s", told(s))
 	}
 	remembers := policy("p", deny("Applied", `input.request.object.metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]`))

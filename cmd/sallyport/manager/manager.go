@@ -78,7 +78,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtime
 	if err := served.add(mgr); err != nil {
 		return err
 	}
-	store, err := newFacts(mgr, config)
+	store, err := newFacts(mgr, config, namespace)
 	if err != nil {
 		return err
 	}

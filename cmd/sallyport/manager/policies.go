@@ -27,7 +27,7 @@ import (
 
 // newFacts gives the store that answers the facts of policies, with a cache of its own: nothing that another part of the
 // program leaves out of its cache may be missing in a fact, and a kind that cannot be read must not hold up the rest.
-func newFacts(mgr ctrl.Manager, config *rest.Config) (*facts.Store, error) {
+func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string) (*facts.Store, error) {
 	var store *facts.Store
 	cached, err := cache.New(config, cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
@@ -50,6 +50,7 @@ func newFacts(mgr ctrl.Manager, config *rest.Config) (*facts.Store, error) {
 		return nil, fmt.Errorf("setting up the client for live facts: %w", err)
 	}
 	store = facts.NewStore(cached, direct)
+	store.Home(namespace)
 	return store, nil
 }
 

@@ -11,9 +11,11 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,8 +55,7 @@ type worldClient struct {
 
 // Get reads an object.
 func (c *worldClient) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	u := into.(*unstructured.Unstructured)
-	gvk := u.GroupVersionKind()
+	gvk := into.GetObjectKind().GroupVersionKind()
 	found := c.world.get(identity{gvk.GroupKind(), key.Namespace, key.Name})
 	if found == nil && gvk.GroupKind() == namespaceKind && c.world.supposed[key.Name] {
 		found = c.world.supposedNamespace(key.Name)
@@ -65,8 +66,14 @@ func (c *worldClient) Get(_ context.Context, key client.ObjectKey, into client.O
 	if err := sameVersion(found, gvk); err != nil {
 		return err
 	}
-	found.DeepCopyInto(u)
-	return nil
+	switch into := into.(type) {
+	case *metav1.PartialObjectMetadata:
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, into)
+	case *unstructured.Unstructured:
+		found.DeepCopyInto(into)
+		return nil
+	}
+	return fmt.Errorf("facts are not read as a %T", into)
 }
 
 // List lists objects.

@@ -182,8 +182,8 @@ func (h *holding) hold(kind string) {
 func TestReadsAreWaitedFor(t *testing.T) {
 	c := newCluster(t, env.Shared(t).Config)
 	c.create(policy("fine", saying("fine", "fine")))
-	c.create(policy("p", saying("p", "one"), v1alpha1.PolicyRead{APIVersion: "v1", Kind: "Secret"}))
-	store := &holding{held: "Secret"}
+	c.create(policy("p", saying("p", "one"), v1alpha1.PolicyRead{APIVersion: "v1", Kind: "Service"}))
+	store := &holding{held: "Service"}
 	r := c.start(options{facts: func(s *facts.Store) keeper.Facts { store.Store = s; return store }})
 	r.awaitState("p", func(s catalog.State) bool { return s.Problem == catalog.ReadsNotSynced && s.Active == nil })
 	if err := r.Ready(nil); err == nil || !strings.Contains(err.Error(), "policy p: spec.reads: ") || r.answer() != "nobody judges" {
@@ -294,7 +294,7 @@ func TestAPIServerIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCluster(t, cp.Config)
-	c.must(c.client.Create(t.Context(), policy("p", saying("p", "one"), v1alpha1.PolicyRead{APIVersion: "v1", Kind: "Secret"})))
+	c.must(c.client.Create(t.Context(), policy("p", saying("p", "one"), v1alpha1.PolicyRead{APIVersion: "v1", Kind: "Service"})))
 	r := c.start(options{})
 	r.awaitReady()
 	hash := r.Hash()
