@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // policiesConfiguration is the name of both webhook configurations in which the manager registers policies for kinds that are not
@@ -50,8 +52,10 @@ func (c *cluster) findRegistrations(ctx context.Context) ([]registration, error)
 
 // registered is the policy of an entry.
 func registered(entry string) string {
-	name, _, _ := strings.Cut(entry, ".policies.")
-	return name
+	for _, suffix := range []string{".policies.", ".namespaces."} { // the one that is about Namespaces alone
+		entry = strings.TrimSuffix(entry, suffix+v1alpha1.GroupName)
+	}
+	return entry
 }
 
 // registeredPolicies are all of them.

@@ -33,6 +33,7 @@ func TestPoliciesOnOtherKinds(t *testing.T) {
 	s.step("objects that there were before", (*site).sparesWhatWas)
 	s.step("under load", (*site).loaded)
 	s.step("subresources and deletions and changes", (*site).others)
+	s.step("labels of namespaces", (*site).relabelled)
 	s.step("a replica that follows late", (*site).laggards)
 	s.step("a replica that is killed", (*site).killed)
 	s.step("what cannot be registered", (*site).unregistrable)

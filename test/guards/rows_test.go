@@ -120,6 +120,9 @@ func scalingRows() []row {
 			`{"spec":{"replicas":1},"status":{"observedGeneration":77}}`), nil),
 		let("a Deployment that is being deleted", (*trial).endingDeployment, runs("patch deployment web --type=merge -p", one), has(1)),
 		let("a Deployment that belongs to a controller", (*trial).ownedDeployment, runs("patch deployment web --type=merge -p", one), has(1)),
+		{"a Deployment that belongs to a made-up controller, against a limit of the policy", (*trial).ownedDeployment, func(t *trial) (string, bool) {
+			return t.try(capped, "", "--namespace "+t.space+" patch deployment web --type=merge -p", one)
+		}, belowMinimum, belowMinimum, passes, has(1)},
 		let("a user whom `exclusions.users` has", (*trial).two, func(t *trial) (string, bool) {
 			return t.try(robot, "", "--namespace "+t.space+" patch deployment web --type=merge -p", one)
 		}, has(1)),

@@ -52,6 +52,8 @@ const (
 	team   = "team"
 	// robot is excluded from the guards.
 	robot = "robot"
+	// capped is held to two replicas by a limit of the policy.
+	capped = "capped"
 )
 
 // site is a local control plane with an installed Sallyport.
@@ -81,7 +83,12 @@ func newSite(t *testing.T) *site {
 			// A manager that is started again soon leads.
 			"--lease-duration", "3s", "--renew-deadline", "2s", "--runtime-call-timeout", "1s", "--retry-period", "300ms",
 		},
-		Values: []string{"exclusions.users={" + robot + "}"},
+		Values: []string{
+			"exclusions.users={" + robot + "}",
+			"policies.scaling-guard.parameters.limits[0].name=capped",
+			"policies.scaling-guard.parameters.limits[0].minReplicas=2",
+			"policies.scaling-guard.parameters.limits[0].users={" + capped + "}",
+		},
 	}
 	crds, err := charts.CRDs() // so that garbage is collected among our objects from the start
 	s.must(err)

@@ -1,11 +1,11 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -38,7 +38,7 @@ type Missed struct {
 
 // Meeting tells how the request fares with the policy. The reader is asked for the labels of its namespace if they matter.
 func (p *Policy) Meeting(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) *Meeting {
-	home := sync.OnceValues(func() (labels.Set, error) { return labelsOfNamespace(ctx, request, reader) })
+	home := homeOf(ctx, request, reader)
 	m := &Meeting{}
 	if p.err != nil && Repairs(request) {
 		m.miss("spec", "is broken, and a broken policy is not asked about RegoPolicies, so that it can be repaired")
@@ -152,42 +152,59 @@ func (m *Meeting) namespace(match matcher, request *admissionv1.AdmissionRequest
 	case err != nil:
 		m.Unread = err
 	case !met:
-		set, _ := home()
-		m.miss("spec.match.namespaceSelector", "wants %s, and namespace %s has the labels %s%s", match.namespaces, request.Namespace, labelsText(set), of)
+		sets, _ := home()
+		m.miss("spec.match.namespaceSelector", "wants %s, and namespace %s has the labels %s%s",
+			match.namespaces, cmp.Or(request.Namespace, request.Name), labelsText(sets), of)
 	}
 }
 
-func labelsText(set labels.Set) string {
-	if len(set) == 0 {
-		return "(none)"
+// labelsText has those before a request and those after it, where they differ.
+func labelsText(sets homes) string {
+	var texts []string
+	for _, set := range sets {
+		text := set.String()
+		if len(set) == 0 {
+			text = "(none)"
+		}
+		texts = append(texts, text)
 	}
-	return set.String()
+	return strings.Join(slices.Compact(texts), " and would have ")
 }
 
 // modeField names the field that a mode is of.
 func (p *Policy) modeField(mode v1alpha1.PolicyMode, request *admissionv1.AdmissionRequest, home labelsOf) string {
-	if request.Namespace == "" || !slices.ContainsFunc(p.regimes, func(r regime) bool { return len(r.namespaces) > 0 }) {
+	if !placed(request) || !slices.ContainsFunc(p.regimes, func(r regime) bool { return len(r.namespaces) > 0 }) {
 		return "spec.mode"
 	}
-	var set labels.Set
+	sets := homes{nil}
 	if slices.ContainsFunc(p.regimes, regime.byLabels) {
 		var err error
-		if set, err = home(); err != nil {
+		if sets, err = home(); err != nil {
 			return "the strictest of spec.mode and spec.namespaceModes, because the labels of the namespace are not known"
 		}
 	}
 	for _, r := range p.regimes {
-		for i, n := range r.namespaces {
-			if n.selector != nil && !n.selector.Matches(set) {
-				continue
-			}
-			if n.mode == mode {
+		for _, set := range sets {
+			if i := r.entryFor(set, mode); i >= 0 {
 				return fmt.Sprintf("spec.namespaceModes[%d]", i)
-			}
-			if !n.unclear {
-				break
 			}
 		}
 	}
 	return "spec.mode"
+}
+
+// entryFor gives the index of the entry that a mode is of for those labels, -1 for none.
+func (r regime) entryFor(set labels.Set, mode v1alpha1.PolicyMode) int {
+	for i, n := range r.namespaces {
+		if n.selector != nil && !n.selector.Matches(set) {
+			continue
+		}
+		if n.mode == mode {
+			return i
+		}
+		if !n.unclear {
+			break
+		}
+	}
+	return -1
 }

@@ -59,9 +59,9 @@ type Selected struct {
 }
 
 // Select gives the policies that the request meets, in the order of their names. The reader is asked for the labels of
-// the request's namespace, once, if a policy selects by them.
+// the request's namespace, once, if a policy selects by them. A request on a Namespace brings its own.
 func (s *Set) Select(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) []Selected {
-	home := sync.OnceValues(func() (labels.Set, error) { return labelsOfNamespace(ctx, request, reader) })
+	home := homeOf(ctx, request, reader)
 	var selected []Selected
 	for _, p := range s.candidates(request) {
 		met, err := p.meets(request, home)
@@ -80,17 +80,57 @@ func (s *Set) Select(ctx context.Context, request *admissionv1.AdmissionRequest,
 	return selected
 }
 
+// homes are the labels of a request's namespace: of one that the request changes, those before it and those after it.
+type homes []labels.Set
+
+// selectedBy tells whether a selector, which may be nil for all, selects the namespace as it is or as it would be: a request that
+// changes a label by which a policy is chosen is one for that policy.
+func (h homes) selectedBy(s labels.Selector) bool {
+	return s == nil || slices.ContainsFunc(h, func(set labels.Set) bool { return s.Matches(set) })
+}
+
 // labelsOf gives the labels of a request's namespace.
-type labelsOf func() (labels.Set, error)
+type labelsOf func() (homes, error)
+
+func homeOf(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) labelsOf {
+	return sync.OnceValues(func() (homes, error) {
+		if onNamespace(request) {
+			return homesIn(request)
+		}
+		set, err := labelsOfNamespace(ctx, request, reader)
+		return homes{set}, err
+	})
+}
+
+// onNamespace tells whether the request is about a Namespace itself, whose labels it brings: the new ones are nowhere to be read.
+func onNamespace(request *admissionv1.AdmissionRequest) bool {
+	return request.Resource.Group == "" && request.Resource.Resource == "namespaces"
+}
+
+// placed tells whether the request has a namespace. A Namespace without a name yet is one all the same.
+func placed(request *admissionv1.AdmissionRequest) bool {
+	return request.Namespace != "" || onNamespace(request)
+}
+
+// homesIn are the labels of the Namespace that the request is about.
+func homesIn(request *admissionv1.AdmissionRequest) (found homes, err error) {
+	for _, raw := range [][]byte{request.OldObject.Raw, request.Object.Raw} {
+		if len(raw) == 0 {
+			continue
+		}
+		set, err := labelsIn(engine.Text(raw))
+		if err != nil {
+			return nil, fmt.Errorf("reading the labels of Namespace %s: %w", request.Name, err)
+		}
+		found = append(found, set)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("reading the labels of Namespace %s: the request has no object", request.Name)
+	}
+	return found, nil
+}
 
 func labelsOfNamespace(ctx context.Context, request *admissionv1.AdmissionRequest, reader engine.Reader) (labels.Set, error) {
-	if request.Operation == admissionv1.Create && request.Resource.Group == "" && request.Resource.Resource == "namespaces" {
-		var namespace metav1.PartialObjectMetadata // which is nowhere to be read yet
-		if err := json.Unmarshal(request.Object.Raw, &namespace); err != nil {
-			return nil, fmt.Errorf("reading the labels of the new namespace %s: %w", request.Namespace, err)
-		}
-		return namespace.Labels, nil
-	}
 	q := engine.Query{Fact: "namespace", APIVersion: "v1", Kind: "Namespace", Name: request.Namespace}
 	answer, err := reader.Read(ctx, q)
 	if err == nil && answer.Value.IsNull() && !answer.Live { // a new namespace may not have reached the cache
@@ -284,9 +324,9 @@ func labelsIn(object engine.Value) (set labels.Set, err error) {
 
 // namespace tells whether the request's namespace has the labels. Cluster-scoped objects are judged whatever it says.
 func (m matcher) namespace(request *admissionv1.AdmissionRequest, home labelsOf) (bool, error) {
-	if m.namespaces == nil || request.Namespace == "" {
+	if m.namespaces == nil || !placed(request) {
 		return true, nil
 	}
-	set, err := home()
-	return err == nil && m.namespaces.Matches(set), err
+	sets, err := home()
+	return err == nil && sets.selectedBy(m.namespaces), err
 }

@@ -64,6 +64,15 @@ func (r regime) of(set labels.Set) v1alpha1.PolicyMode {
 	return stricter(mode, r.mode)
 }
 
+// strictestOf gives the mode for a namespace whose labels a request changes: the strictest that it has before or after.
+func (r regime) strictestOf(sets homes) v1alpha1.PolicyMode {
+	mode := v1alpha1.ModeAudit
+	for _, set := range sets {
+		mode = stricter(mode, r.of(set))
+	}
+	return mode
+}
+
 // strictest gives the mode for a namespace of whose labels nothing is known.
 func (r regime) strictest() v1alpha1.PolicyMode {
 	mode := r.mode
@@ -81,20 +90,20 @@ func (r regime) byLabels() bool {
 // modeFor gives the mode in which the policy judges a request: where it decides in place of a broken object, the looser one of
 // what both say. If the labels of the namespace cannot be read, so that the mode is not known, it is the strictest that it may be.
 func (p *Policy) modeFor(request *admissionv1.AdmissionRequest, home labelsOf) (v1alpha1.PolicyMode, error) {
-	if request.Namespace == "" {
+	if !placed(request) {
 		return p.Mode, nil
 	}
-	var set labels.Set
+	sets := homes{nil}
 	var err error
 	if slices.ContainsFunc(p.regimes, regime.byLabels) {
-		set, err = home()
+		sets, err = home()
 	}
 	mode := v1alpha1.ModeEnforce
 	for _, r := range p.regimes {
 		if err != nil {
 			mode = looser(mode, r.strictest())
 		} else {
-			mode = looser(mode, r.of(set))
+			mode = looser(mode, r.strictestOf(sets))
 		}
 	}
 	return mode, err

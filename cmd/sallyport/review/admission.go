@@ -145,6 +145,19 @@ func (r *Reviewer) noteUnsent(ctx context.Context, p *pending, speaks func(*cata
 	}
 }
 
+// aboutNamespace tells whether the request is about a Namespace, which is in itself, as far as the API server goes.
+func (p *pending) aboutNamespace() bool {
+	return p.kind.resource.Group == "" && p.kind.resource.Resource == "namespaces"
+}
+
+// namespace is that of the request.
+func (p *pending) namespace() string {
+	if p.aboutNamespace() {
+		return p.id.name
+	}
+	return p.id.namespace
+}
+
 // attributes are the request in the API server's terms.
 func (p *pending) attributes() *admission.VersionedAttributes {
 	var object, old runtime.Object
@@ -157,7 +170,7 @@ func (p *pending) attributes() *admission.VersionedAttributes {
 	u := p.request.User
 	info := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: extraOf(u)}
 	attributes := &admission.VersionedAttributes{
-		Attributes: admission.NewAttributesRecord(object, old, p.gvk(), p.id.namespace, p.id.name, p.kind.resource, p.result.Subresource,
+		Attributes: admission.NewAttributesRecord(object, old, p.gvk(), p.namespace(), p.id.name, p.kind.resource, p.result.Subresource,
 			admission.Operation(p.result.Operation), nil, false, info),
 		VersionedKind: p.gvk(),
 	}
@@ -193,7 +206,7 @@ func (p *pending) admissionRequest() (*admissionv1.AdmissionRequest, error) {
 	request := &admissionv1.AdmissionRequest{
 		UID: "00000000-0000-4000-8000-000000000000", Kind: kind, RequestKind: &kind, Resource: resource, RequestResource: &resource,
 		SubResource: p.result.Subresource, RequestSubResource: p.result.Subresource,
-		Name: p.id.name, Namespace: p.id.namespace, Operation: p.result.Operation, UserInfo: p.request.User, DryRun: &no,
+		Name: p.id.name, Namespace: p.namespace(), Operation: p.result.Operation, UserInfo: p.request.User, DryRun: &no,
 		Options: runtime.RawExtension{Raw: fmt.Appendf(nil, `{"apiVersion":"meta.k8s.io/v1","kind":%q}`, options[p.result.Operation])},
 	}
 	var err error

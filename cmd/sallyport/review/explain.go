@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"sallyport.dev/sallyport/webhooks/catalog"
@@ -66,9 +67,13 @@ func (r *Reviewer) named(p *pending) string {
 	return p.result.Resource + "/" + p.result.Subresource
 }
 
-// homeOf gives the labels of the request's namespace as the API server knows them.
+// homeOf gives the labels of the request's namespace as the API server knows them: of a Namespace that is written those that it
+// would have.
 func (r *Reviewer) homeOf(ctx context.Context, p *pending) func() (labels.Set, error) {
 	return func() (labels.Set, error) {
+		if p.aboutNamespace() && p.result.Subresource == "" && p.object != nil {
+			return labels.Merge(p.object.GetLabels(), labels.Set{corev1.LabelMetadataName: p.id.name}), nil
+		}
 		request, err := p.admissionRequest()
 		if err != nil {
 			return nil, err
@@ -78,10 +83,10 @@ func (r *Reviewer) homeOf(ctx context.Context, p *pending) func() (labels.Set, e
 			return nil, err
 		}
 		answer, err := r.facts.For(request, review.Subject()).Read(ctx, engine.Query{
-			Fact: "namespace", APIVersion: "v1", Kind: "Namespace", Name: p.id.namespace, Live: true,
+			Fact: "namespace", APIVersion: "v1", Kind: "Namespace", Name: p.namespace(), Live: true,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("reading the labels of namespace %s, by which webhooks are asked: %w", p.id.namespace, err)
+			return nil, fmt.Errorf("reading the labels of namespace %s, by which webhooks are asked: %w", p.namespace(), err)
 		}
 		var set labels.Set
 		text, err := json.Marshal(answer.Value.Get("metadata").Get("labels"))

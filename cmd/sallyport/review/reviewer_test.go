@@ -324,3 +324,45 @@ func TestUsers(t *testing.T) {
 		t.Errorf("alice is in %s", got)
 	}
 }
+
+// A Namespace is judged by the labels that it has and by those that it would have, as on a cluster, and is in itself: what is said
+// of namespaces by name is said of it, too.
+func TestNamespacesByTheirOwnLabels(t *testing.T) {
+	match := `{apiGroups: [""], apiVersions: [v1], resources: [namespaces, configmaps], operations: [CREATE, UPDATE, DELETE]}`
+	body := deny("", `$"{input.request.namespace} is guarded"`, "true")
+	set := compiled(t, policy(t, match, "", body, func(s *v1alpha1.RegoPolicySpec) {
+		s.Match.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"guard": "on"}}
+		s.Match.ExcludeNamespaces = []string{"spare"}
+	}))
+	namespace := func(name, guard string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {guard: %q}}\n", name, guard)
+	}
+	const denied = `admission webhook "example.namespaces.sallyport.dev" denied the request: [example/Seen] a is guarded`
+	for name, tc := range map[string]struct {
+		state, text string
+		change      func(*Request)
+		verdict     Verdict
+		said        string
+	}{
+		"relabelled away": {namespace("a", "on"), namespace("a", "off"), nil, Denied, denied},
+		"relabelled here": {namespace("a", "off"), namespace("a", "on"), nil, Denied, denied},
+		"of others":       {namespace("a", "off"), namespace("a", "of"), nil, Admitted, "its namespaceSelector is guard in (on)"},
+		"made":            {"", namespace("a", "on"), nil, Denied, denied},
+		"made elsewhere":  {"", namespace("a", "off"), nil, Admitted, ""},
+		"deleted":         {namespace("a", "on"), namespace("a", "off"), deletion, Denied, denied},
+		"excluded":        {namespace("spare", "on"), namespace("spare", "off"), nil, Admitted, "is-not-an-excluded-namespace"},
+		"an object in it": {namespace("a", "on"), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: a}\n", nil, Denied,
+			`admission webhook "example.policies.sallyport.dev" denied the request: [example/Seen] a is guarded`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := tc.state
+			if state == "" {
+				state = namespace("other", "off")
+			}
+			if tc.change == nil {
+				tc.change = func(*Request) {}
+			}
+			is(t, ask(t, reviewer(t, set, state), tc.text, tc.change), tc.verdict, tc.said)
+		})
+	}
+}

@@ -3,8 +3,9 @@
 # description: >-
 #   Nobody takes more replicas from a workload than its annotations and the limits in the parameters allow, be it by the
 #   subresource scale or in the object. More replicas always pass, and so does what happens to an object that is being
-#   deleted. An object with a controller is left to that. The annotations of the object as it is count, not those that come
-#   in the same request, and are checked when they are written.
+#   deleted. The annotations of an object with a controller are left to that; the limits in the parameters count all the same.
+#   The annotations of the object as it is count, not those that come in the same request, and are checked when they are
+#   written.
 package sallyport.scaling.guard
 
 import data.sallyport.lib.override
@@ -146,7 +147,8 @@ _old := input.facts.parent if {
 
 _leaving if object.get(_old.metadata, "deletionTimestamp", "") != ""
 
-# By what was there before: who is not the owner cannot make somebody so by the way.
+# By what was there before: who is not the owner cannot make somebody so by the way. Who may change the object can give it an
+# owner in a request before, as they can take its annotations off. So an owner lifts these, and no limit of the policy.
 _owned if {
 	some owner in object.get(_old.metadata, "ownerReferences", [])
 	owner.controller == true
@@ -164,7 +166,6 @@ _groups := object.get(input.request.userInfo, "groups", [])
 _shrinks if {
 	_wanted < _present
 	not _leaving
-	not _owned
 	not _exempt
 }
 
@@ -186,7 +187,8 @@ _replicas(of) := _kind["default"] if object.get(of, _kind.replicas, null) == nul
 # The limits that count for this request.
 
 _limits contains {"by": $"its annotation {key}", "lift": _take_off(key), _forms[key].field: _read(value)} if {
-	some key, value in _annotations(_old)
+	some key, value in _stood
+	not _owned
 	regex.match(_forms[key].pattern, value)
 }
 
@@ -219,7 +221,8 @@ _stood := _annotations(_old) if _old
 _stood := {} if not _old
 
 _unread[key] := value if {
-	some key, value in _annotations(_old)
+	some key, value in _stood
+	not _owned
 	not regex.match(_forms[key].pattern, value)
 }
 

@@ -220,6 +220,18 @@ test_not_by_the_way[note] if {
 	_verdict == "ScaleDownDenied" with input as _edit(_guarded, new) with data.parameters as _parameters
 }
 
+# An owner is made up with one request: it lifts what one more request would take off, and no limit of the cluster's.
+test_owner_lifts_no_limit_of_the_policy[note] if {
+	some note, world in {
+		"scaled": _scale(_controlled(_guarded, true), 1),
+		"edited": _edit(_controlled(_guarded, true), _workload(1, {})),
+		"no annotations": _scale(_controlled(_workload(5, {}), true), 1),
+		"an annotation that cannot be read": _scale(_controlled(_workload(5, {_min: "three"}), true), 1),
+	}
+	limits := [{"name": "least", "minReplicas": 2}]
+	_verdict == "BelowMinReplicas" with input as world with data.parameters as object.union(_parameters, {"limits": limits})
+}
+
 test_owned_but_not_controlled if {
 	_verdict == "ScaleDownDenied" with input as _scale(_controlled(_guarded, false), 0) with data.parameters as _parameters
 }

@@ -17,6 +17,7 @@ const (
 	isNotTerminating = `oldObject == null || !has(oldObject.metadata) || !has(oldObject.metadata.deletionTimestamp)`
 	// The API server itself makes roles, Services and configuration of its own when it starts.
 	isNotTheAPIServers = `request.userInfo.?username.orValue("") != "system:apiserver"`
+	isNoNamespace      = `request.resource.group != "" || request.resource.resource != "namespaces"`
 	// Controllers keep books about objects in their status and their finalizers, also about those that a policy would not let be
 	// made now.
 	changesMore = `request.operation != "UPDATE" || oldObject == null || object == null` +

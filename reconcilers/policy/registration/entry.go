@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// suffix of the entries' names, which begin with the policy's.
-	suffix = ".policies." + v1alpha1.GroupName
+	// suffix of the entries' names, which begin with the policy's; suffixOnNamespaces that of those about Namespaces alone.
+	suffix             = ".policies." + v1alpha1.GroupName
+	suffixOnNamespaces = ".namespaces." + v1alpha1.GroupName
 	// namespaceName is the label that every Namespace has, with its name, and nobody can change.
 	namespaceName = "kubernetes.io/metadata.name"
 	// systemNamespace is where what a cluster is made of runs.
@@ -28,7 +29,10 @@ const (
 // entry is what the API server asks about one policy. Both kinds of webhooks have the same fields, but for one that is always the
 // same here.
 type entry struct {
-	policy     string
+	policy string
+	// onNamespaces tells that it is about Namespaces alone, and the policy's other entry about all else.
+	onNamespaces bool
+
 	client     admissionregistrationv1.WebhookClientConfig
 	rules      []rule
 	failure    admissionregistrationv1.FailurePolicyType
@@ -49,9 +53,17 @@ var (
 	possible        = append(slices.Clone(possibleChanges), admissionregistrationv1.Delete)
 )
 
+// name is that of the webhook.
+func (e *entry) name() string {
+	if e.onNamespaces {
+		return e.policy + suffixOnNamespaces
+	}
+	return e.policy + suffix
+}
+
 func (e *entry) validating() admissionregistrationv1.ValidatingWebhook {
 	return admissionregistrationv1.ValidatingWebhook{
-		Name: e.policy + suffix, ClientConfig: e.client, Rules: e.rules, FailurePolicy: &e.failure, MatchPolicy: &equivalent,
+		Name: e.name(), ClientConfig: e.client, Rules: e.rules, FailurePolicy: &e.failure, MatchPolicy: &equivalent,
 		NamespaceSelector: e.namespaces, ObjectSelector: e.objects, SideEffects: &noneOnDryRun, TimeoutSeconds: &e.timeout,
 		AdmissionReviewVersions: reviewVersions, MatchConditions: e.conditions,
 	}
@@ -59,7 +71,7 @@ func (e *entry) validating() admissionregistrationv1.ValidatingWebhook {
 
 func (e *entry) mutating() admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
-		Name: e.policy + suffix, ClientConfig: e.client, Rules: e.rules, FailurePolicy: &e.failure, MatchPolicy: &equivalent,
+		Name: e.name(), ClientConfig: e.client, Rules: e.rules, FailurePolicy: &e.failure, MatchPolicy: &equivalent,
 		NamespaceSelector: e.namespaces, ObjectSelector: e.objects, SideEffects: &noneOnDryRun, TimeoutSeconds: &e.timeout,
 		AdmissionReviewVersions: reviewVersions, MatchConditions: e.conditions, ReinvocationPolicy: &neverReinvoked,
 	}
@@ -67,9 +79,13 @@ func (e *entry) mutating() admissionregistrationv1.MutatingWebhook {
 
 // entryOf reads one; false if it is none of ours.
 func entryOf(w *admissionregistrationv1.ValidatingWebhook) (*entry, bool) {
-	policy, ours := strings.CutSuffix(w.Name, suffix)
+	policy, onNamespaces := strings.CutSuffix(w.Name, suffixOnNamespaces)
+	ours := onNamespaces
+	if !ours {
+		policy, ours = strings.CutSuffix(w.Name, suffix)
+	}
 	return &entry{
-		policy: policy, client: w.ClientConfig, rules: w.Rules, failure: ptr.Deref(w.FailurePolicy, admissionregistrationv1.Fail),
+		policy: policy, onNamespaces: onNamespaces, client: w.ClientConfig, rules: w.Rules, failure: ptr.Deref(w.FailurePolicy, admissionregistrationv1.Fail),
 		namespaces: w.NamespaceSelector, objects: w.ObjectSelector, conditions: w.MatchConditions, timeout: ptr.Deref(w.TimeoutSeconds, 0),
 	}, ours
 }
@@ -79,7 +95,31 @@ func (e *entry) same(other *entry) bool {
 	return other != nil && equality.Semantic.DeepEqual(e.validating(), other.validating())
 }
 
-// newEntry makes the entry of a policy.
+// newEntries makes those of a policy: one, or two if it selects namespaces by their labels and is about Namespaces itself. About
+// a Namespace the API server looks at the labels that it would have, so whoever takes the label off would not be judged: there the
+// policy's selector is one of the object, which selects it as it is or as it would be. So is a mutating one, because a Namespace
+// whose name is not made yet says what it likes of it.
+func newEntries(
+	p *Policy, targets []target, mutating bool, client admissionregistrationv1.WebhookClientConfig, home string,
+) (all []*entry) {
+	others, own := split(targets)
+	if len(own) == 0 || !mutating && !selectsNamespaces(p.Matches) {
+		return []*entry{newEntry(p, targets, client, home)}
+	}
+	if others {
+		e := newEntry(p, targets, client, home)
+		e.conditions = append(e.conditions, admissionregistrationv1.MatchCondition{Name: "is-not-about-a-namespace", Expression: isNoNamespace})
+		all = append(all, e)
+	}
+	e := newEntry(p, own, client, home)
+	e.onNamespaces, e.namespaces, e.objects = true, &metav1.LabelSelector{}, selectorOf(append(namespaceRequirements(p.Matches), e.objects.MatchExpressions...))
+	e.conditions = append(e.conditions, admissionregistrationv1.MatchCondition{
+		Name: "is-not-an-excluded-namespace", Expression: `!(request.?name.orValue("") in ` + listed(excludedNamespaces(p.Matches, home)) + ")",
+	})
+	return append(all, e)
+}
+
+// newEntry makes the one of a policy about some targets.
 func newEntry(p *Policy, targets []target, client admissionregistrationv1.WebhookClientConfig, home string) *entry {
 	e := &entry{
 		policy: p.Name, client: client, failure: ignore, namespaces: namespacesOf(p.Matches, home), objects: objectsOf(p.Matches),
@@ -102,14 +142,30 @@ func timeoutOf(policy time.Duration) int32 {
 
 // namespacesOf are those whose requests are judged, which never are kube-system and Sallyport's own.
 func namespacesOf(matches []v1alpha1.PolicyMatch, home string) *metav1.LabelSelector {
+	return selectorOf(append(namespaceRequirements(matches), metav1.LabelSelectorRequirement{
+		Key: namespaceName, Operator: metav1.LabelSelectorOpNotIn, Values: sorted(excludedNamespaces(matches, home)),
+	}))
+}
+
+// excludedNamespaces are those that a policy is never asked about, by name.
+func excludedNamespaces(matches []v1alpha1.PolicyMatch, home string) []string {
 	without := []string{systemNamespace, home}
-	var requirements []metav1.LabelSelectorRequirement
 	for i := range matches {
 		without = append(without, matches[i].ExcludeNamespaces...)
+	}
+	return without
+}
+
+// namespaceRequirements are what policies want of the labels of a namespace.
+func namespaceRequirements(matches []v1alpha1.PolicyMatch) (requirements []metav1.LabelSelectorRequirement) {
+	for i := range matches {
 		requirements = append(requirements, requirementsOf(matches[i].NamespaceSelector)...)
 	}
-	return selectorOf(append(requirements,
-		metav1.LabelSelectorRequirement{Key: namespaceName, Operator: metav1.LabelSelectorOpNotIn, Values: sorted(without)}))
+	return requirements
+}
+
+func selectsNamespaces(matches []v1alpha1.PolicyMatch) bool {
+	return len(namespaceRequirements(matches)) > 0
 }
 
 // objectsOf are those whose requests are judged.

@@ -11,7 +11,7 @@ import (
 func (l *look) findings() map[string]Finding {
 	all := map[string]Finding{}
 	for name, r := range l.reports {
-		f := r.finding(l.behind, l.registered(name) != nil)
+		f := r.finding(l.behind, l.registered(name))
 		f.Generation = r.generation
 		all[name] = f
 	}

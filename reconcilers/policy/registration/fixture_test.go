@@ -247,7 +247,11 @@ func (f *fixture) has(want ...string) {
 			if s.mutating {
 				kind = "mutating "
 			}
-			got = append(got, fmt.Sprintf("%s%s %s: %s", kind, e.policy, e.failure, strings.Join(asks, "; ")))
+			name := e.policy
+			if e.onNamespaces {
+				name += " on namespaces"
+			}
+			got = append(got, fmt.Sprintf("%s%s %s: %s", kind, name, e.failure, strings.Join(asks, "; ")))
 		}
 	}
 	slices.Sort(got)

@@ -24,9 +24,13 @@ func (r *Reconciler) Preview(
 			switch {
 			case len(targets) == 0 || s.sample == nil:
 			case s.mutating:
-				m.Webhooks = append(m.Webhooks, l.want(s, p, targets).mutating())
+				for _, e := range l.want(s, p, targets) {
+					m.Webhooks = append(m.Webhooks, e.mutating())
+				}
 			default:
-				v.Webhooks = append(v.Webhooks, l.want(s, p, targets).validating())
+				for _, e := range l.want(s, p, targets) {
+					v.Webhooks = append(v.Webhooks, e.validating())
+				}
 			}
 		}
 	}

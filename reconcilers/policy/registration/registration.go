@@ -153,7 +153,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		}
 		errs = append(errs, err)
 	}
-	maps.DeleteFunc(r.changing, func(policy string, _ time.Time) bool { return l.mutating().have[policy] == nil })
+	maps.DeleteFunc(r.changing, func(policy string, _ time.Time) bool { return !l.mutating().has(policy) })
 	if hash != "" {
 		r.publish(l.findings())
 	}
@@ -203,28 +203,28 @@ func (l *look) settle(ctx context.Context, s *side, known bool, there map[string
 	next := map[string]*entry{}
 	if !known {
 		for name, e := range s.have {
-			if there[name] {
+			if there[e.policy] {
 				next[name] = e
 			}
 		}
 	}
 	for i := range l.policies {
 		if p := &l.policies[i]; known && there[p.Name] {
-			if e := l.next(s, p); e != nil {
-				next[p.Name] = e
+			for _, e := range l.next(s, p) {
+				next[e.name()] = e
 			}
 		}
 	}
-	fail := func(name, why string) { l.report(name).failed = append(l.report(name).failed, why) }
+	fail := func(e *entry, why string) { l.report(e.policy).failed = append(l.report(e.policy).failed, why) }
 	if s.own == nil {
-		for name := range next {
-			fail(name, fmt.Sprintf("%s %s is not there; helm upgrade makes it anew", s.kind(), l.Configuration))
+		for _, e := range next {
+			fail(e, fmt.Sprintf("%s %s is not there; helm upgrade makes it anew", s.kind(), l.Configuration))
 		}
 		return nil
 	}
 	refused, err := l.put(ctx, s, next)
-	for name, why := range refused {
-		fail(name, why)
+	for e, why := range refused {
+		fail(e, why)
 	}
 	if err == nil {
 		l.log(ctx, s, next)
@@ -232,14 +232,14 @@ func (l *look) settle(ctx context.Context, s *side, known bool, there map[string
 	}
 	for name, e := range next {
 		if !e.same(s.have[name]) {
-			fail(name, err.Error())
+			fail(e, err.Error())
 		}
 	}
 	return err
 }
 
-// next gives the entry that a policy is to have now, nil for none.
-func (l *look) next(s *side, p *Policy) *entry {
+// next gives the entries that a policy is to have now.
+func (l *look) next(s *side, p *Policy) (all []*entry) {
 	report := l.report(p.Name)
 	report.generation = p.Generation
 	targets, refused := l.targets(s, p)
@@ -248,17 +248,13 @@ func (l *look) next(s *side, p *Policy) *entry {
 	if len(targets) == 0 {
 		return nil
 	}
-	have := s.have[p.Name]
-	if p.Broken && have == nil {
-		have = l.registered(p.Name)
-	}
 	switch {
-	case p.Broken && have == nil:
+	case p.Broken && !l.registered(p.Name):
 		report.broken = true
 		return nil
 	case s.sample == nil:
 		report.failed = append(report.failed, s.why)
-		return s.have[p.Name]
+		return s.of(p.Name)
 	}
 	want := l.want(s, p, targets)
 	for i := range targets {
@@ -268,11 +264,25 @@ func (l *look) next(s *side, p *Policy) *entry {
 	if !p.Broken && !late && !settling {
 		return want
 	}
-	next := have.towards(want)
-	if !p.Broken && !want.same(next) {
-		report.waiting, report.settling = report.waiting || late, report.settling || settling
+	lacks := slices.ContainsFunc(want, func(e *entry) bool { return s.have[e.name()] == nil })
+	for _, e := range want {
+		have := s.have[e.name()]
+		if p.Broken && have == nil {
+			have = l.anywhere(e.name())
+		}
+		next := have.towards(e)
+		if !p.Broken && !e.same(next) {
+			report.waiting, report.settling = report.waiting || late, report.settling || settling
+		}
+		if next == nil {
+			continue
+		}
+		if lacks { // what another entry is to ask about, which is not there yet
+			next.rules = have.rules
+		}
+		all = append(all, next)
 	}
-	return next
+	return all
 }
 
 // targets are what is to be asked about on one side.
@@ -283,13 +293,15 @@ func (l *look) targets(s *side, p *Policy) (found []target, refused []string) {
 	return p.targets(s.covered, s.possible)
 }
 
-// want is the entry of a policy when nothing stands in its way.
-func (l *look) want(s *side, p *Policy, targets []target) *entry {
-	e := newEntry(p, targets, s.client(p.Name), l.Namespace)
-	if s.ignores() {
-		e.failure = ignore
+// want are the entries of a policy when nothing stands in its way.
+func (l *look) want(s *side, p *Policy, targets []target) []*entry {
+	all := newEntries(p, targets, s.mutating, s.client(p.Name), l.Namespace)
+	for _, e := range all {
+		if s.ignores() {
+			e.failure = ignore
+		}
 	}
-	return e
+	return all
 }
 
 // changes tells whether the API servers have a policy change objects, if that is its business: it may refuse those that it has not
@@ -300,8 +312,7 @@ func (l *look) changes(p *Policy) bool {
 	if len(targets) == 0 {
 		return true
 	}
-	have := s.have[p.Name]
-	if s.sample == nil || have == nil || !have.same(l.want(s, p, targets)) {
+	if s.sample == nil || slices.ContainsFunc(l.want(s, p, targets), func(e *entry) bool { return !e.same(s.have[e.name()]) }) {
 		delete(l.changing, p.Name)
 		return false
 	}
@@ -316,10 +327,15 @@ func (l *look) mutating() *side {
 	return l.sides[slices.IndexFunc(l.sides, func(s *side) bool { return s.mutating })]
 }
 
-// registered gives an entry of a policy, on whichever side.
-func (l *look) registered(policy string) *entry {
+// registered tells whether a policy has an entry, on whichever side.
+func (l *look) registered(policy string) bool {
+	return slices.ContainsFunc(l.sides, func(s *side) bool { return s.has(policy) })
+}
+
+// anywhere gives the entry of a name, on whichever side.
+func (l *look) anywhere(name string) *entry {
 	for _, s := range l.sides {
-		if e := s.have[policy]; e != nil {
+		if e := s.have[name]; e != nil {
 			return e
 		}
 	}
@@ -338,12 +354,12 @@ func (l *look) log(ctx context.Context, s *side, next map[string]*entry) {
 	logger := log.FromContext(ctx).WithValues("configuration", l.Configuration, "kind", s.kind())
 	for name, e := range next {
 		if !e.same(s.have[name]) {
-			logger.Info("the API server asks a policy", "policy", name, "about", l.report(name).asked, "failurePolicy", e.failure)
+			logger.Info("the API server asks a policy", "policy", e.policy, "webhook", name, "about", l.report(e.policy).asked, "failurePolicy", e.failure)
 		}
 	}
-	for name := range s.have {
+	for name, e := range s.have {
 		if next[name] == nil {
-			logger.Info("the API server does not ask a policy any more", "policy", name)
+			logger.Info("the API server does not ask a policy any more", "policy", e.policy, "webhook", name)
 		}
 	}
 }

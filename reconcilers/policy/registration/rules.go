@@ -152,6 +152,35 @@ func (t target) wild() bool {
 	return slices.Contains(t.groups, all) || slices.ContainsFunc(t.resources, func(r string) bool { return strings.Contains(r, all) })
 }
 
+// split gives the targets as far as they are about Namespaces, and tells whether they are about anything else.
+func split(targets []target) (others bool, own []target) {
+	for _, t := range targets {
+		var resources []string
+		for _, resource := range t.resources {
+			name, part, is := strings.Cut(resource, "/")
+			switch {
+			case name != "namespaces" && name != all:
+				others = true
+				continue
+			case resource == "*/*":
+				resources = append(resources, "namespaces")
+			}
+			others = others || name == all
+			if is {
+				resources = append(resources, "namespaces/"+part)
+			} else {
+				resources = append(resources, "namespaces")
+			}
+		}
+		inCore := has(t.groups, "")
+		others = others || !inCore || len(t.groups) > 1 || slices.Contains(t.groups, all)
+		if inCore && len(resources) > 0 {
+			own = append(own, target{groups: []string{""}, versions: t.versions, resources: unique(resources), operations: t.operations})
+		}
+	}
+	return others, own
+}
+
 // marked tells that the policy is asked only about objects with a label that is Sallyport's, and that somebody has put there.
 func (p *Policy) marked() bool {
 	return slices.ContainsFunc(p.Matches, func(m v1alpha1.PolicyMatch) bool {

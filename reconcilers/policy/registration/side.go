@@ -47,6 +47,18 @@ func (r *Reconciler) newSides() []*side {
 	}
 }
 
+// of gives the entries of a policy.
+func (s *side) of(policy string) (entries []*entry) {
+	for _, onNamespaces := range []bool{false, true} {
+		if e := s.have[(&entry{policy: policy, onNamespaces: onNamespaces}).name()]; e != nil {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+func (s *side) has(policy string) bool { return len(s.of(policy)) > 0 }
+
 // kind names it, for people.
 func (s *side) kind() string {
 	if s.mutating {
@@ -77,7 +89,7 @@ func (r *Reconciler) read(ctx context.Context, s *side) error {
 	s.own, s.have = own, map[string]*entry{}
 	for _, w := range webhooksOf(own) {
 		if e, ours := entryOf(&w); ours {
-			s.have[e.policy] = e
+			s.have[e.name()] = e
 		}
 	}
 	r.sample(s, chart)
@@ -182,11 +194,11 @@ func (r *Reconciler) write(ctx context.Context, s *side, entries map[string]*ent
 
 // put writes the entries that there are to be. One that the API server does not take stays as it was, so that it stands in the
 // way of no other; those are given with the reason.
-func (r *Reconciler) put(ctx context.Context, s *side, next map[string]*entry) (refused map[string]string, err error) {
+func (r *Reconciler) put(ctx context.Context, s *side, next map[string]*entry) (refused map[*entry]string, err error) {
 	if err = r.write(ctx, s, next); !isRefusal(err) {
 		return nil, err
 	}
-	refused = map[string]string{}
+	refused = map[*entry]string{}
 	for name, e := range maps.Clone(next) {
 		if e.same(s.have[name]) {
 			continue
@@ -198,7 +210,7 @@ func (r *Reconciler) put(ctx context.Context, s *side, next map[string]*entry) (
 		case !isRefusal(tried):
 			return nil, tried
 		}
-		refused[name] = brief(tried)
+		refused[e] = brief(tried)
 		delete(next, name)
 		if was := s.have[name]; was != nil {
 			next[name] = was
