@@ -375,8 +375,8 @@ type UndoingOperation struct {
 	// +kubebuilder:default=false
 	Force bool `json:"force"`
 
-	// The task of the runtime that is being withdrawn or waited for. Empty when
-	// none is known.
+	// The task of the runtime that it began and that is withdrawn. Empty when
+	// none is known: what somebody else does to the machine is only waited for.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Task string `json:"task,omitempty"`

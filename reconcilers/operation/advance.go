@@ -108,7 +108,7 @@ func (r *Reconciler) busy(
 			reason = v1alpha1.ReasonTakingOver
 		}
 		if !failedBefore(o) { // else it goes on showing what became of the attempt before
-			l.completed(o, metav1.ConditionFalse, reason, task.Kind.Doing())
+			l.completed(o, metav1.ConditionFalse, reason, task.Doing())
 		}
 	})
 }

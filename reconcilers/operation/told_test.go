@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 )
@@ -68,6 +71,59 @@ func TestTaskThatIsWaitedFor(t *testing.T) {
 		t.Errorf("undoing is %+v, in flight is %+v", u, seen.InFlight)
 	}
 	f.quiet()
+}
+
+// A move that somebody else began, such as DRS, is waited for and not withdrawn, and people are told whose it is; also while
+// somebody who would have moved the machine is undone.
+func TestForeignTasksAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, v1alpha1.PowerRunning)
+	release := f.world.Hold(f.uid, runtime.TaskRelocate)
+	f.world.Begin(f.uid, runtime.TaskRelocate, "vCenter itself")
+	says := func(name, want string) {
+		t.Helper()
+		if c := meta.FindStatusCondition(f.operation(name).Status.Conditions, "Completed"); c == nil || c.Message != want {
+			t.Errorf("operation %s says %+v, want %q", name, c, want)
+		}
+	}
+	f.ask("move", "Migrate")
+	f.pass()
+	says("move", "the machine is being moved by vCenter itself")
+	f.ask("stop", "Stop force")
+	f.pass()
+	f.world.Advance(f.uid)
+	f.pass()
+	says("stop", "waits until Migrate move is undone: the machine is being moved by vCenter itself, which is not withdrawn")
+	if u := f.vm().Status.Undoing; len(u) != 1 || u[0].Task != "" {
+		t.Errorf("undoing is %+v", u)
+	}
+	f.quiet()
+	release()
+	f.until("stop", "Completed/Succeeded")
+	f.want("move", "Completed/Superseded")
+	f.idle(v1alpha1.PowerStopped)
+	if n := f.count(runtime.VerbCancel); n > 0 {
+		t.Errorf("%d tasks were cancelled", n)
+	}
+	if in, _ := f.world.Instance(f.uid); in.NodeName != "node-2" {
+		t.Errorf("the move was withdrawn: the machine is on %s", in.NodeName)
+	}
+}
+
+// An entry that names its task has that one withdrawn and no other.
+func TestOnlyTheNamedTaskIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	f := stuckStart(t)
+	f.r.Arbiter = nil // nothing is judged: the claim is taken by hand
+	vm := f.vm()
+	f.must(claim.Withdraw(&vm.Status, vm.Status.ActiveOperation.ID, v1alpha1.EndFailed))
+	claim.Track(&vm.Status, vm.Status.Undoing[0].ID, "task-of-another-time")
+	f.must(f.api.Status().Update(t.Context(), vm))
+	f.pass()
+	if n := f.count(runtime.VerbCancel); n > 0 {
+		t.Errorf("%d tasks were cancelled", n)
+	}
+	f.want("start", "InProgress/InProgress")
 }
 
 // A machine that belongs to another owner by now has nothing of ours in flight: nobody is undone for ever.

@@ -26,15 +26,15 @@ func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
 	if runtime.NothingOfOurs(err) {
 		seen, err = runtime.Observation{}, nil
 	}
-	if err == nil && !seen.Quiet() {
-		if claim.Track(&l.vm.Status, first.ID, seen.InFlight[0].ID) { // before it is told to end: whoever comes next can ask for it
-			return true, r.writeMachine(ctx, l.vm)
-		}
-		if slices.ContainsFunc(l.vm.Status.Undoing, withdrawable) && !takingOver(seen) {
+	if err == nil && !takingOver(seen) {
+		if entry, task := ours(l.vm.Status.Undoing, seen); entry != nil {
+			if claim.Track(&l.vm.Status, entry.ID, task) { // before it is told to end: whoever comes next can ask for it
+				return true, r.writeMachine(ctx, l.vm)
+			}
 			if same, err := r.unchanged(ctx, l); err != nil || !same {
 				return !same, err
 			}
-			seen, err = r.withdraw(ctx, l, rt)
+			seen, err = r.withdraw(ctx, l, rt, task)
 		}
 	}
 	switch {
@@ -46,7 +46,7 @@ func (r *Reconciler) undo(ctx context.Context, l *look) (bool, error) {
 		return r.tellAll(ctx, l, v1alpha1.ReasonTakingOver, runtime.TaskTakingOver.Doing())
 	case !seen.Quiet():
 		r.poll(l.pass)
-		return r.tellAll(ctx, l, v1alpha1.ReasonInProgress, fmt.Sprintf("waits until %s is undone", who))
+		return r.tellAll(ctx, l, v1alpha1.ReasonInProgress, waitsFor(who, seen))
 	}
 	return true, r.settle(ctx, l, first, &seen)
 }
@@ -63,16 +63,43 @@ func takingOver(seen runtime.Observation) bool {
 	return slices.ContainsFunc(seen.InFlight, func(t runtime.Task) bool { return t.Kind == runtime.TaskTakingOver })
 }
 
-// withdrawable tells whether what that one began can be cancelled. A guest that was asked to shut down cannot be asked not
-// to, and power that is being taken away is soon gone.
-func withdrawable(u v1alpha1.UndoingOperation) bool {
-	return u.Type == v1alpha1.OperationStart || u.Type == v1alpha1.OperationRestart ||
-		u.Type == v1alpha1.OperationMigrate || u.Type == v1alpha1.OperationEvict
+// withdrawable is what those who began such tasks can take back. A guest that was asked to shut down cannot be asked not to, and
+// power that is being taken away is soon gone.
+var withdrawable = map[v1alpha1.OperationType]runtime.TaskKind{
+	v1alpha1.OperationStart:   runtime.TaskPowerOn,
+	v1alpha1.OperationRestart: runtime.TaskPowerOn,
+	v1alpha1.OperationMigrate: runtime.TaskRelocate,
+	v1alpha1.OperationEvict:   runtime.TaskRelocate,
+}
+
+// ours gives a task in flight that a former holder began and that can be withdrawn: the one that its entry names or, if the
+// process ended before it was named, one that fits it and that the runtime knows for ours. Whatever else is in flight, a move by
+// DRS or what an administrator does, is not ours to withdraw: it is waited for.
+func ours(undoing []v1alpha1.UndoingOperation, seen runtime.Observation) (entry *v1alpha1.UndoingOperation, task string) {
+	for i := range undoing {
+		entry := &undoing[i]
+		for _, t := range seen.InFlight {
+			if t.Ours && t.Kind == withdrawable[entry.Type] && (entry.Task == "" || entry.Task == t.ID) {
+				return entry, t.ID
+			}
+		}
+	}
+	return nil, ""
+}
+
+// waitsFor says what is in flight that keeps who from being undone.
+func waitsFor(who claim.Holder, seen runtime.Observation) string {
+	for _, t := range seen.InFlight {
+		if t.By != "" {
+			return fmt.Sprintf("waits until %s is undone: %s, which is not withdrawn", who, t.Doing())
+		}
+	}
+	return fmt.Sprintf("waits until %s is undone", who)
 }
 
 // withdraw cancels and looks again. The look decides, not what cancelling returned.
-func (r *Reconciler) withdraw(ctx context.Context, l *look, rt runtime.Runtime) (runtime.Observation, error) {
-	if err := rt.Cancel(ctx, runtime.MachineOf(l.vm)); err != nil {
+func (r *Reconciler) withdraw(ctx context.Context, l *look, rt runtime.Runtime, task string) (runtime.Observation, error) {
+	if err := rt.Cancel(ctx, runtime.MachineOf(l.vm), task); err != nil {
 		return runtime.Observation{}, err
 	}
 	_, seen, err := r.observe(ctx, l)

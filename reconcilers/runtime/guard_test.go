@@ -32,7 +32,7 @@ func TestGuard(t *testing.T) {
 		t.Errorf("%d calls reached the runtime", n)
 	}
 	_, observed := rt.Observe(ctx, m)
-	if err := errors.Join(observed, rt.Cancel(ctx, m), rt.Delete(ctx, m)); err != nil {
+	if err := errors.Join(observed, rt.Cancel(ctx, m, "task"), rt.Delete(ctx, m)); err != nil {
 		t.Errorf("what ends things is refused: %v", err)
 	}
 }

@@ -28,7 +28,7 @@ func TestLimitSendsNothingWhileItHasToWait(t *testing.T) {
 		_, ensured := rt.Ensure(ctx, m)
 		return map[runtime.Verb]error{
 			runtime.VerbEnsure: ensured, runtime.VerbPowerOn: rt.PowerOn(ctx, m),
-			runtime.VerbPowerOff: rt.PowerOff(ctx, m, runtime.Forced), runtime.VerbCancel: rt.Cancel(ctx, m),
+			runtime.VerbPowerOff: rt.PowerOff(ctx, m, runtime.Forced), runtime.VerbCancel: rt.Cancel(ctx, m, "task"),
 			runtime.VerbDelete:  rt.Delete(ctx, m),
 			runtime.VerbMigrate: rt.(runtime.Migrator).Migrate(ctx, m, runtime.Target{}),
 		}

@@ -54,9 +54,11 @@ func TestInstrument(t *testing.T) {
 			t.Errorf("got error %v, want %v", got, err)
 		}
 	}
+	poweredOn := rt.PowerOn(ctx, m)
+	begun, _ := w.Client("looker").Observe(ctx, m)
 	for verb, err := range map[runtime.Verb]error{
-		runtime.VerbPowerOn: rt.PowerOn(ctx, m),
-		runtime.VerbCancel:  rt.Cancel(ctx, m),
+		runtime.VerbPowerOn: poweredOn,
+		runtime.VerbCancel:  rt.Cancel(ctx, m, begun.InFlight[0].ID),
 		runtime.VerbMigrate: rt.(runtime.Migrator).Migrate(ctx, m, runtime.Target{}),
 		runtime.VerbDelete:  rt.Delete(ctx, m),
 	} {

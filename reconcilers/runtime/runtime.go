@@ -66,12 +66,12 @@ type Runtime interface {
 	// when the guest was asked and has not answered, and on a paused machine.
 	PowerOff(ctx context.Context, machine Machine, mode Mode) error
 
-	// Cancel asks the runtime to withdraw what is in flight for the machine and can be withdrawn: power-ons and
-	// relocations, also those that somebody else began if the runtime cannot tell. It never withdraws what is begun after
-	// it. Everything else runs to its end, and so may they: the request can come too late or be ignored. What came of it
-	// is known once Observe shows nothing in flight; the machine is then on or off, on this node or that one, and stays
-	// as it is. Nothing in flight is success, and so is no machine.
-	Cancel(ctx context.Context, machine Machine) error
+	// Cancel asks the runtime to withdraw the task of that ID, as Observe showed it, if it is in flight for the machine, is
+	// Ours, and is a power-on or a relocation. It withdraws nothing else: what vCenter's DRS, an administrator or anybody
+	// else began runs to its end, and so may the task: the request can come too late or be ignored. What came of it is
+	// known once Observe shows nothing in flight; the machine is then on or off, on this node or that one, and stays as it
+	// is. Nothing to withdraw is success, and so is no machine.
+	Cancel(ctx context.Context, machine Machine, task string) error
 
 	// Delete removes an instance that the runtime made, a task of kind Delete, with what belongs only to it. An adopted
 	// one is released: its marker goes and it stays as it is. It is success if there is no instance. A machine that was
@@ -147,8 +147,22 @@ type Task struct {
 	ID string
 	// Kind is what is being done.
 	Kind TaskKind
+	// Ours says that the runtime knows for certain that a call through this interface began it. It is false where that
+	// cannot be told, as of a task that somebody else may have begun under the same account.
+	Ours bool
+	// By is who else began it, for people to read, such as a user of the vCenter. It is empty if the task is Ours, or
+	// nobody knows.
+	By string
 	// Progress is how much is done, in percent, and nil where the runtime does not say.
 	Progress *int32
+}
+
+// Doing says for people what is being done, and by whom if that is somebody else.
+func (t Task) Doing() string {
+	if t.By == "" {
+		return t.Kind.Doing()
+	}
+	return t.Kind.Doing() + " by " + t.By
 }
 
 // TaskKind is what a task does.

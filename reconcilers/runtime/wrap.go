@@ -53,8 +53,8 @@ func (w *wrapped) PowerOff(ctx context.Context, machine Machine, mode Mode) erro
 }
 
 // Cancel calls the runtime.
-func (w *wrapped) Cancel(ctx context.Context, machine Machine) error {
-	return w.do(ctx, VerbCancel, machine, func(ctx context.Context) error { return w.inner.Cancel(ctx, machine) })
+func (w *wrapped) Cancel(ctx context.Context, machine Machine, task string) error {
+	return w.do(ctx, VerbCancel, machine, func(ctx context.Context) error { return w.inner.Cancel(ctx, machine, task) })
 }
 
 // Delete calls the runtime.

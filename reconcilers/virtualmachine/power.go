@@ -66,7 +66,7 @@ func (r *Reconciler) run(ctx context.Context, l *look) (bool, error) {
 		return r.withdraw(ctx, l, v1alpha1.EndDeadlineExceeded)
 	case !l.seen.Quiet():
 		r.poll(l.pass)
-		l.waits = l.seen.InFlight[0].Kind.Doing()
+		l.waits = l.seen.InFlight[0].Doing()
 		return false, nil
 	case held == nil:
 		return r.take(ctx, l)

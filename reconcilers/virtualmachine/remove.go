@@ -39,7 +39,7 @@ func (r *Reconciler) remove(ctx context.Context, l *look) (bool, error) {
 		return r.report(ctx, l)
 	case !l.seen.Quiet():
 		r.poll(l.pass)
-		l.waits = l.seen.InFlight[0].Kind.Doing()
+		l.waits = l.seen.InFlight[0].Doing()
 		return r.report(ctx, l)
 	case !l.seen.Exists:
 		return r.release(ctx, l)

@@ -177,8 +177,8 @@ func (r *scheduledRuntime) PowerOff(ctx context.Context, m runtime.Machine, mode
 }
 
 // Cancel withdraws.
-func (r *scheduledRuntime) Cancel(ctx context.Context, m runtime.Machine) error {
-	return r.send(ctx, runtime.VerbCancel, func() error { return r.inner.Cancel(ctx, m) })
+func (r *scheduledRuntime) Cancel(ctx context.Context, m runtime.Machine, task string) error {
+	return r.send(ctx, runtime.VerbCancel, func() error { return r.inner.Cancel(ctx, m, task) })
 }
 
 // Delete removes.

@@ -98,9 +98,9 @@ func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	return err
 }
 
-// Cancel asks for the machine's power-ons and relocations to be withdrawn.
-func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine) error {
-	_, err := r.call(ctx, request{Verb: runtime.VerbCancel, Machine: m})
+// Cancel asks for a power-on or relocation of ours to be withdrawn.
+func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, task string) error {
+	_, err := r.call(ctx, request{Verb: runtime.VerbCancel, Machine: m, Task: task})
 	return err
 }
 

@@ -20,6 +20,7 @@ type request struct {
 	Verb    runtime.Verb
 	Machine runtime.Machine
 	Mode    runtime.Mode   `json:",omitempty"`
+	Task    string         `json:",omitempty"`
 	Target  runtime.Target `json:",omitzero"`
 	// Deadline is when the caller gives up. A request that arrives later is one that never will.
 	Deadline time.Time `json:",omitzero"`

@@ -153,7 +153,7 @@ func (s *Server) do(ctx context.Context, q request) (a reply) {
 	case runtime.VerbPowerOff:
 		err = c.PowerOff(ctx, q.Machine, q.Mode)
 	case runtime.VerbCancel:
-		err = c.Cancel(ctx, q.Machine)
+		err = c.Cancel(ctx, q.Machine, q.Task)
 	case runtime.VerbDelete:
 		err = c.Delete(ctx, q.Machine)
 	case runtime.VerbMigrate:

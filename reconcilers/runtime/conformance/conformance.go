@@ -45,6 +45,8 @@ type Harness struct {
 	Pause func(t *testing.T, machine runtime.Machine)
 	// Hold keeps the machine's tasks of that kind in flight from their begin until release is called.
 	Hold func(t *testing.T, machine runtime.Machine, kind runtime.TaskKind) (release func())
+	// BeginForeign begins a task of that kind for the machine as an administrator does, or the runtime itself.
+	BeginForeign func(t *testing.T, machine runtime.Machine, kind runtime.TaskKind)
 	// OtherNode names a connected node that the machine is not on. It is needed for a Migrator only.
 	OtherNode func(t *testing.T, machine runtime.Machine) string
 	// Foreign gives a machine whose instance carries the marker of another owner, and a check that nothing has
@@ -201,16 +203,17 @@ func (s *suite) off(m runtime.Machine) runtime.Observation {
 	return s.power(m, v1alpha1.PowerStopped)
 }
 
-// shows fails the part unless a task of that kind is in flight.
-func (s *suite) shows(m runtime.Machine, kind runtime.TaskKind) {
+// shows fails the part unless a task of that kind is in flight, which it gives.
+func (s *suite) shows(m runtime.Machine, kind runtime.TaskKind) runtime.Task {
 	s.Helper()
 	seen := s.observe(m)
 	for _, task := range seen.InFlight {
 		if task.Kind == kind && task.ID != "" {
-			return
+			return task
 		}
 	}
 	s.Fatalf("a task of kind %s is in flight, but Observe shows %+v", kind, seen.InFlight)
+	return runtime.Task{}
 }
 
 // call is a call of one verb.
@@ -237,7 +240,7 @@ func (s *suite) calls() []call {
 			return rt.PowerOff(ctx, m, runtime.Forced)
 		}},
 		{runtime.VerbCancel, func(ctx context.Context, rt runtime.Runtime, m runtime.Machine) error {
-			return rt.Cancel(ctx, m)
+			return rt.Cancel(ctx, m, "no-such-task")
 		}},
 		{runtime.VerbDelete, func(ctx context.Context, rt runtime.Runtime, m runtime.Machine) error {
 			return rt.Delete(ctx, m)
@@ -259,7 +262,8 @@ func lacksAny(names ...string) func(h *Harness) string {
 			"Reconnect": h.Reconnect != nil, "Instances": h.Instances != nil,
 			"IgnoreShutdown": h.IgnoreShutdown != nil, "HeedShutdown": h.HeedShutdown != nil,
 			"RemoveTools": h.RemoveTools != nil, "Pause": h.Pause != nil, "Hold": h.Hold != nil,
-			"OtherNode": h.OtherNode != nil, "Foreign": h.Foreign != nil,
+			"BeginForeign": h.BeginForeign != nil,
+			"OtherNode":    h.OtherNode != nil, "Foreign": h.Foreign != nil,
 			"LoseReply": h.LoseReply != nil, "Stall": h.Stall != nil,
 			"Migrator": migrates,
 		}

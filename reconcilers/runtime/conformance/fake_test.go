@@ -85,6 +85,7 @@ func harness(v variant) func(t *testing.T) Harness {
 				w.SetSteps(kind, max(1, v.steps))
 				return w.Hold(m.UID, kind)
 			},
+			BeginForeign: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) { w.Begin(m.UID, kind, "somebody") },
 			OtherNode: func(_ *testing.T, m runtime.Machine) string {
 				in, _ := w.Instance(m.UID)
 				return map[string]string{"node-1": "node-2", "node-2": "node-1"}[in.NodeName]

@@ -96,7 +96,7 @@ func moveInFlight(s *suite) {
 
 func cancelMove(s *suite) {
 	m, was, target, release := s.heldMove("cancelled-move")
-	s.must(s.Runtime.Cancel(s.ctx, m), "cancelling")
+	s.cancel(m, runtime.TaskRelocate)
 	release()
 	node := s.quiet(m).NodeName
 	if node != was.NodeName && node != target.NodeName {

@@ -24,7 +24,7 @@ type mutant struct {
 	observe  func(m *mutant, ctx context.Context, vm runtime.Machine) (runtime.Observation, error)
 	powerOn  func(m *mutant, ctx context.Context, vm runtime.Machine) error
 	powerOff func(m *mutant, ctx context.Context, vm runtime.Machine, mode runtime.Mode) error
-	cancel   func(m *mutant, ctx context.Context, vm runtime.Machine) error
+	cancel   func(m *mutant, ctx context.Context, vm runtime.Machine, task string) error
 	remove   func(m *mutant, ctx context.Context, vm runtime.Machine) error
 	migrate  func(m *mutant, ctx context.Context, vm runtime.Machine, target runtime.Target) error
 
@@ -58,11 +58,11 @@ func (m *mutant) PowerOff(ctx context.Context, vm runtime.Machine, mode runtime.
 	return m.both.PowerOff(ctx, vm, mode)
 }
 
-func (m *mutant) Cancel(ctx context.Context, vm runtime.Machine) error {
+func (m *mutant) Cancel(ctx context.Context, vm runtime.Machine, task string) error {
 	if m.cancel != nil {
-		return m.cancel(m, ctx, vm)
+		return m.cancel(m, ctx, vm, task)
 	}
-	return m.both.Cancel(ctx, vm)
+	return m.both.Cancel(ctx, vm, task)
 }
 
 func (m *mutant) Delete(ctx context.Context, vm runtime.Machine) error {
@@ -168,9 +168,11 @@ var mutants = map[string]mutant{
 			return runtime.NewInvalidState(nil, "lost")
 		}},
 	"nothing in flight cannot be cancelled": {part: "cancelling with nothing in flight",
-		cancel: func(*mutant, context.Context, runtime.Machine) error { return runtime.NewInvalidState(nil, "idle") }},
+		cancel: func(*mutant, context.Context, runtime.Machine, string) error {
+			return runtime.NewInvalidState(nil, "idle")
+		}},
 	"a cancel reaches the next power-on": {part: "a cancel does not reach what is begun after it",
-		cancel: func(m *mutant, _ context.Context, _ runtime.Machine) error { m.count++; return nil },
+		cancel: func(m *mutant, _ context.Context, _ runtime.Machine, _ string) error { m.count++; return nil },
 		powerOn: func(m *mutant, ctx context.Context, vm runtime.Machine) error {
 			if m.count > 0 {
 				m.count--
@@ -178,6 +180,12 @@ var mutants = map[string]mutant{
 			}
 			return m.both.PowerOn(ctx, vm)
 		}},
+	"everything in flight is taken for ours": {part: "a task in flight that somebody else began is not cancelled",
+		observe: seen(func(_ *mutant, o *runtime.Observation, _ *error) {
+			for i := range o.InFlight {
+				o.InFlight[i].Ours, o.InFlight[i].By = true, ""
+			}
+		})},
 	"a second deletion is an error": {part: "deleting takes a machine away, twice is success",
 		remove: func(m *mutant, ctx context.Context, vm runtime.Machine) error {
 			if o, err := m.both.Observe(ctx, vm); err == nil && !o.Exists {

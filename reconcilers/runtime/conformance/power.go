@@ -74,7 +74,7 @@ func ignoredIsQuiet(s *suite) {
 	s.stays(m, was)
 	s.must(s.Runtime.PowerOn(s.ctx, m), "powering on")
 	s.stays(m, was)
-	s.must(s.Runtime.Cancel(s.ctx, m), "cancelling")
+	s.must(s.Runtime.Cancel(s.ctx, m, "no-such-task"), "cancelling")
 	s.stays(m, was)
 }
 

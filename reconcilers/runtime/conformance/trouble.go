@@ -96,7 +96,7 @@ func otherClient(s *suite) {
 	s.Runtime = s.Reconnect(s.T)
 	s.shows(m, runtime.TaskPowerOn)
 	s.must(s.Runtime.PowerOn(s.ctx, m), "powering on again")
-	s.must(s.Runtime.Cancel(s.ctx, m), "cancelling")
+	s.cancel(m, runtime.TaskPowerOn)
 	release()
 	s.stays(m, s.quiet(m))
 }

@@ -12,23 +12,65 @@ var undoing = []part{
 	{"a power-on in flight can be seen and joined", lacksAny("Hold"), powerOnInFlight},
 	{"what does not go with a power-on in flight", lacksAny("Hold"), conflicts},
 	{"a power-on in flight is cancelled", lacksAny("Hold"), cancelPowerOn},
+	{"a task in flight that somebody else began is not cancelled", lacksAny("BeginForeign", "Hold"), cancelForeign},
 	{"a power-off in flight can be seen and joined", lacksAny("Hold"), powerOffInFlight},
 }
 
 func cancelNothing(s *suite) {
 	m := s.made("idle")
 	was := s.quiet(m)
-	s.must(s.Runtime.Cancel(s.ctx, m), "cancelling while off")
+	s.must(s.Runtime.Cancel(s.ctx, m, "no-such-task"), "cancelling while off")
 	s.stays(m, was)
 	was = s.on(m)
-	s.must(s.Runtime.Cancel(s.ctx, m), "cancelling while on")
+	s.must(s.Runtime.Cancel(s.ctx, m, "no-such-task"), "cancelling while on")
 	s.stays(m, was)
 }
 
 func cancelNotAhead(s *suite) {
 	m := s.made("ahead")
-	s.must(s.Runtime.Cancel(s.ctx, m), "cancelling")
+	s.must(s.Runtime.Cancel(s.ctx, m, "no-such-task"), "cancelling")
 	s.stays(m, s.on(m))
+}
+
+// cancel withdraws the task of that kind that is in flight.
+func (s *suite) cancel(m runtime.Machine, kind runtime.TaskKind) {
+	s.Helper()
+	task := s.shows(m, kind)
+	if !task.Ours || task.By != "" {
+		s.Errorf("a task that was begun here is shown as another's: %+v", task)
+	}
+	for range 2 {
+		s.must(s.Runtime.Cancel(s.ctx, m, task.ID), "cancelling")
+	}
+}
+
+// cancelForeign has the machine be powered on here, so that whatever a runtime remembers of that is there to mistake the task
+// for its own by, and then a task of another's.
+func cancelForeign(s *suite) {
+	for _, kind := range []runtime.TaskKind{runtime.TaskPowerOn, runtime.TaskRelocate} {
+		m := s.made("foreign-" + string(kind))
+		was := s.on(m)
+		if kind == runtime.TaskPowerOn {
+			was = s.off(m)
+		}
+		release := s.Hold(s.T, m, kind)
+		s.BeginForeign(s.T, m, kind)
+		task := s.shows(m, kind)
+		if task.Ours || task.By == "" {
+			s.Errorf("what somebody else began is not shown as theirs: %+v", task)
+		}
+		s.must(s.Runtime.Cancel(s.ctx, m, task.ID), "cancelling")
+		for range 3 {
+			s.advance(m)
+			s.shows(m, kind)
+		}
+		release()
+		seen := s.quiet(m)
+		if seen.NodeName == was.NodeName && seen.Power == was.Power {
+			s.Errorf("the task of kind %s that somebody else began had no effect: %+v", kind, seen)
+		}
+		s.stays(m, seen)
+	}
 }
 
 // held powers the machine on and keeps that in flight.
@@ -68,9 +110,7 @@ func conflicts(s *suite) {
 
 func cancelPowerOn(s *suite) {
 	m, release := s.held("cancelled")
-	for range 2 {
-		s.must(s.Runtime.Cancel(s.ctx, m), "cancelling")
-	}
+	s.cancel(m, runtime.TaskPowerOn)
 	release()
 	was := s.quiet(m)
 	if was.Power != v1alpha1.PowerStopped && was.Power != v1alpha1.PowerRunning {

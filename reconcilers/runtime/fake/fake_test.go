@@ -119,7 +119,7 @@ func TestActLateIsInFlightAndCanBeCancelled(t *testing.T) {
 	w, r := world(t)
 	w.Script(At{Verb: runtime.VerbPowerOn}, ActLate(2), ActLate(2))
 	must(t, r.PowerOn(t.Context(), vm))
-	must(t, r.Cancel(t.Context(), vm))
+	cancel(t, r)
 	sees(t, r, off)
 	must(t, r.PowerOn(t.Context(), vm))
 	for range 3 {
@@ -146,7 +146,7 @@ func TestLateCancelDoesNotReachAhead(t *testing.T) {
 	w, r := world(t)
 	w.SetSteps(runtime.TaskPowerOn, 5)
 	w.Script(At{Verb: runtime.VerbCancel}, ActLate(1))
-	must(t, r.Cancel(t.Context(), vm))
+	cancel(t, r)
 	must(t, r.PowerOn(t.Context(), vm))
 	w.Advance(uid)
 	sees(t, r, off, runtime.TaskPowerOn)
@@ -157,7 +157,7 @@ func TestActUnseenIsNotInFlight(t *testing.T) {
 	w.Script(At{}, ActUnseen(1))
 	must(t, r.PowerOn(t.Context(), vm))
 	sees(t, r, off)
-	must(t, r.Cancel(t.Context(), vm))
+	cancel(t, r)
 	w.Advance(uid)
 	sees(t, r, off)
 	w.Advance(uid)
@@ -191,7 +191,7 @@ func TestScripts(t *testing.T) {
 	w.Script(At{Verb: runtime.VerbCancel, Machine: uid}, Fail(first), Fail(second).Always())
 	w.Script(At{Machine: "another"}, Fail(first))
 	for i, want := range []error{first, second, second} {
-		if err := r.Cancel(t.Context(), vm); !errors.Is(err, want) {
+		if err := r.Cancel(t.Context(), vm, ""); !errors.Is(err, want) {
 			t.Errorf("call %d: got error %v, want %v", i, err, want)
 		}
 	}
@@ -200,7 +200,7 @@ func TestScripts(t *testing.T) {
 	}
 	sees(t, r, off)
 	w.ClearScripts()
-	must(t, r.Cancel(t.Context(), vm))
+	must(t, r.Cancel(t.Context(), vm, ""))
 }
 
 // stalling makes a call that stalls and gives its end.
@@ -291,10 +291,10 @@ func TestCancels(t *testing.T) {
 			w.SetSteps(runtime.TaskPowerOn, 3)
 			w.SetCancels(uid, tc.cancels)
 			must(t, r.PowerOn(t.Context(), vm))
-			must(t, r.Cancel(t.Context(), vm))
+			cancel(t, r)
 			for range tc.quiet {
 				sees(t, r, off, runtime.TaskPowerOn)
-				must(t, r.Cancel(t.Context(), vm)) // A repeated cancel does not begin anew.
+				cancel(t, r) // A repeated cancel does not begin anew.
 				w.Advance(uid)
 			}
 			sees(t, r, tc.power)
@@ -437,4 +437,14 @@ func TestAdvanceAll(t *testing.T) {
 	if in, ok := w.Instance(second.UID); !ok || in.Adopted {
 		t.Errorf("got %+v, %t", in, ok)
 	}
+}
+
+// cancel cancels what is in flight.
+func cancel(t *testing.T, r *Runtime) {
+	t.Helper()
+	task := "none"
+	if seen := observe(t, r); !seen.Quiet() {
+		task = seen.InFlight[0].ID
+	}
+	must(t, r.Cancel(t.Context(), vm, task))
 }

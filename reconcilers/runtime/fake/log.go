@@ -24,6 +24,8 @@ type Call struct {
 	Machine runtime.Machine
 	// Mode is the argument of PowerOff.
 	Mode runtime.Mode
+	// Task is the argument of Cancel.
+	Task string
 	// Target is the argument of Migrate.
 	Target runtime.Target
 	// Err is what was returned.

@@ -64,7 +64,7 @@ func TestConcurrentCallers(t *testing.T) {
 				w.Advance(uid)
 				_ = r.PowerOff(t.Context(), vm, runtime.Forced)
 				_, _ = r.Observe(t.Context(), vm)
-				_ = r.Cancel(t.Context(), vm)
+				_ = r.Cancel(t.Context(), vm, "task-1")
 				w.Calls()
 				w.Effects()
 			}

@@ -324,18 +324,18 @@ func (w *World) planShutdown(in *instance, m runtime.Machine) (*work, error) {
 	}}, nil
 }
 
-// Cancel asks for the machine's power-ons and relocations to be withdrawn.
-func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine) error {
+// Cancel asks for a power-on or relocation of ours to be withdrawn.
+func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, id string) error {
 	w := r.world
 	return r.do(ctx, request{
-		Call: Call{Verb: runtime.VerbCancel, Machine: m},
+		Call: Call{Verb: runtime.VerbCancel, Machine: m, Task: id},
 		plan: func() (*work, error) {
 			if _, err := w.find(m); err != nil {
 				return nil, err
 			}
 			var tasks []*task
 			for _, t := range w.machine(m.UID).tasks {
-				if !t.unseen && (t.kind == runtime.TaskPowerOn || t.kind == runtime.TaskRelocate) {
+				if t.id == id && !t.unseen && t.foreign == "" && (t.kind == runtime.TaskPowerOn || t.kind == runtime.TaskRelocate) {
 					tasks = append(tasks, t)
 				}
 			}

@@ -32,6 +32,7 @@ type task struct {
 	cancelLeft int
 	progress   *int32
 	by         cause
+	foreign    string // Who began it, if that was no client.
 }
 
 // start begins work: with steps to go it becomes a task, without it is done.
@@ -57,6 +58,29 @@ func (w *World) start(uid types.UID, wk *work, fault Fault, by cause) {
 	}
 	m := w.machine(uid)
 	m.tasks = append(m.tasks, t)
+}
+
+// Begin begins a task of somebody else's for the machine, as an administrator would behind our back, or vCenter's DRS: by says
+// who. A power-on and a relocation to another host take effect when it ends; a task of another kind has none. It gives the
+// task's ID.
+func (w *World) Begin(uid types.UID, kind runtime.TaskKind, by string) (id string) {
+	defer w.lock()()
+	wk := &work{kind: kind, commit: func(cause) {}}
+	switch in := w.owned(uid); {
+	case in == nil:
+	case kind == runtime.TaskPowerOn:
+		wk.commit = func(by cause) { w.powerOn(in, uid, by) }
+	case kind == runtime.TaskRelocate:
+		wk.node = w.pick(runtime.Target{Leave: in.NodeName})
+		wk.commit = func(by cause) {
+			in.NodeName = wk.node
+			w.record(Moved, uid, in, by)
+		}
+	}
+	t := &task{work: *wk, id: w.newID("task"), left: max(1, w.steps[kind]), foreign: by}
+	m := w.machine(uid)
+	m.tasks = append(m.tasks, t)
+	return t.id
 }
 
 // end has the task do its work, or fail.
@@ -123,7 +147,7 @@ func (m *machine) inFlight() []runtime.Task {
 	var seen []runtime.Task
 	for _, t := range m.tasks {
 		if !t.unseen {
-			seen = append(seen, runtime.Task{ID: t.id, Kind: t.kind, Progress: t.progress})
+			seen = append(seen, runtime.Task{ID: t.id, Kind: t.kind, Ours: t.foreign == "", By: t.foreign, Progress: t.progress})
 		}
 	}
 	return seen

@@ -281,7 +281,9 @@ func TestLastFailure(t *testing.T) {
 	m := w.adopted("failing")
 	release := w.Hold(path(m), runtime.TaskPowerOn)
 	w.must(w.runtime.PowerOn(t.Context(), m))
-	w.must(w.runtime.Cancel(t.Context(), m))
+	begun, err := w.runtime.Observe(t.Context(), m)
+	w.must(err)
+	w.must(w.runtime.Cancel(t.Context(), m, begun.InFlight[0].ID))
 	seen := w.observe(m)
 	if seen.Power != v1alpha1.PowerStopped || !strings.Contains(seen.LastFailure, "canceled") {
 		t.Errorf("after a cancelled power-on: %+v", seen)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -54,6 +55,9 @@ func run(t *testing.T, prepare func(w *world, path string)) {
 			Pause:          func(_ *testing.T, m runtime.Machine) { w.SetPower(path(m), v1alpha1.PowerPaused) },
 			Hold: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) func() {
 				return w.Hold(path(m), kind)
+			},
+			BeginForeign: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) {
+				w.Begin(path(m), kind, &types.TaskReasonUser{UserName: `LAB\somebody`})
 			},
 			OtherNode: func(_ *testing.T, m runtime.Machine) string { return w.OtherHost(path(m)) },
 			Foreign: func(*testing.T) (runtime.Machine, func() error) {

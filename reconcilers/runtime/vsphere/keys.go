@@ -103,14 +103,14 @@ func (m move) String() string {
 	return m.at.UTC().Format(time.RFC3339Nano) + " " + m.incarnation + " " + m.host
 }
 
-// moveBegin is how long after the note of a move its task can have been made. A call lasts seconds.
-const moveBegin = time.Minute
+// noteLasts is how long after a note the task that it announces can have been made. A call lasts seconds.
+const noteLasts = time.Minute
 
-// began reports whether a relocation is the one that the note is about.
-func (m move) began(info types.TaskInfo) bool {
+// announced reports whether a task was made soon after a note of that time.
+func announced(at time.Time, info types.TaskInfo) bool {
 	// The note's time was rounded to whatever vCenter says when asked for it.
-	after := info.QueueTime.Sub(m.at)
-	return after >= -time.Second && after < moveBegin
+	after := info.QueueTime.Sub(at)
+	return after >= -time.Second && after < noteLasts
 }
 
 // now gives the time by vCenter's clock.

@@ -23,6 +23,7 @@ import (
 // sighting is a machine as vCenter showed it.
 type sighting struct {
 	vm    mo.VirtualMachine
+	user  string            // Who is logged in for us, as vCenter calls them.
 	host  string            // The name of the host that it is on.
 	keys  map[string]string // What is remembered in its extraConfig, by key.
 	tasks []types.TaskInfo  // Its tasks of late, the oldest first.
@@ -220,7 +221,7 @@ func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*
 	if s.vm.Config == nil {
 		return nil, runtime.NewUnavailable(nil, "vCenter %s does not show the machine's configuration", r.server.config.Name)
 	}
-	s.keys = remembered(&s.vm)
+	s.keys, s.user = remembered(&s.vm), r.server.user()
 	return s, nil
 }
 

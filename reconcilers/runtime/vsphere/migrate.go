@@ -70,10 +70,9 @@ func meets(host string, target runtime.Target) bool {
 // destination gives the host that the relocation in flight goes to, and nothing if it is not known, as of one that
 // somebody else began.
 func (s *sighting) destination() string {
-	note := parseMove(s.keys[MoveKey])
 	for _, info := range s.inFlight() {
-		if kindOf(info) == runtime.TaskRelocate && note.began(info) {
-			return note.host
+		if kindOf(info) == runtime.TaskRelocate && s.ours(info) {
+			return parseMove(s.keys[MoveKey]).host
 		}
 	}
 	return ""

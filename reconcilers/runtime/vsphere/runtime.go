@@ -38,7 +38,7 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 	}
 	seen := runtime.Observation{LastFailure: s.lastFailure()}
 	for _, info := range s.inFlight() {
-		task := runtime.Task{ID: info.Task.Value, Kind: kindOf(info)}
+		task := runtime.Task{ID: info.Task.Value, Kind: kindOf(info), Ours: s.ours(info), By: s.by(info)}
 		if info.Progress != 0 {
 			task.Progress = &info.Progress
 		}
@@ -161,27 +161,23 @@ func (r *Runtime) begin(ctx context.Context, s *sighting, task func(*object.Virt
 	})
 }
 
-// Cancel asks vCenter to cancel the machine's power-ons and relocations.
-func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine) error {
+// Cancel asks vCenter to cancel that task, if it is a power-on or a relocation of ours.
+func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, task string) error {
 	s, mine, err := r.find(ctx, m)
 	if err != nil || !mine {
 		return err
 	}
 	for _, info := range s.inFlight() {
-		kind := kindOf(info)
-		if !info.Cancelable || info.Cancelled || kind != runtime.TaskPowerOn && kind != runtime.TaskRelocate {
+		if info.Task.Value != task || !s.ours(info) || !info.Cancelable || info.Cancelled {
 			continue
 		}
-		err := r.server.call(ctx, func(c *vim25.Client) error {
+		return r.server.call(ctx, func(c *vim25.Client) error {
 			err := object.NewTask(c, info.Task).Cancel(ctx)
 			if ended(err) {
 				return nil
 			}
 			return err
 		})
-		if err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/session"
 	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -50,12 +51,14 @@ type Server struct {
 	login   *login      // Nil if no login is in flight.
 	refused refusal
 	closed  bool
+	account string // Who was logged in last.
 }
 
 // connection is a session and what it is held on.
 type connection struct {
 	*vim25.Client
 	manager *session.Manager
+	user    string // As vCenter calls it, which need not be as it was typed.
 }
 
 // login is a login in flight that several calls may wait for.
@@ -182,8 +185,8 @@ func (s *Server) logIn(l *login) {
 	s.mu.Lock()
 	s.login = nil
 	closed := s.closed
-	if !closed {
-		s.current = l.connection
+	if !closed && l.connection != nil {
+		s.current, s.account = l.connection, l.connection.user
 	}
 	s.mu.Unlock()
 	if closed && l.connection != nil {
@@ -217,7 +220,11 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 	}
 	vc.RoundTripper = sender
 	c := &connection{Client: vc, manager: session.NewManager(vc)}
-	if err := c.manager.Login(ctx, user); err != nil {
+	password, _ := user.Password()
+	in, err := methods.Login(ctx, vc, &types.Login{
+		This: c.manager.Reference(), UserName: user.Username(), Password: password, Locale: session.Locale,
+	})
+	if err != nil {
 		c.CloseIdleConnections()
 		s.refused = refusal{}
 		if fault.Is(err, &types.InvalidLogin{}) {
@@ -225,7 +232,15 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 		}
 		return nil, err
 	}
+	c.user = in.Returnval.UserName
 	return c, nil
+}
+
+// user is who is logged in, or was last, as vCenter calls them.
+func (s *Server) user() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.account
 }
 
 // client gives a client that sends a request once, on a connection that ends with the request's context.

@@ -3,6 +3,7 @@ package vsphere
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vmware/govmomi/task"
@@ -62,6 +63,51 @@ func (s *sighting) inFlight() []types.TaskInfo {
 		}
 	}
 	return all
+}
+
+// ours reports whether the task is for certain one that we began: one that a note in the machine's extraConfig announced, and
+// that vCenter queued for our user soon after. What DRS, a schedule, an alarm or another user began is nobody's to withdraw
+// but theirs. A task without a note, such as the resuming of a paused machine, or one of another client of our account, cannot
+// be told apart and is none of ours.
+func (s *sighting) ours(info types.TaskInfo) bool {
+	reason, byUser := info.Reason.(*types.TaskReasonUser)
+	if !byUser || s.user == "" || !strings.EqualFold(reason.UserName, s.user) {
+		return false
+	}
+	switch kindOf(info) {
+	case runtime.TaskPowerOn:
+		return announced(parsePowerOns(s.keys[PowerOnsKey]).at, info)
+	case runtime.TaskRelocate:
+		return announced(parseMove(s.keys[MoveKey]).at, info)
+	}
+	return false
+}
+
+// maxBy is how much of a name that vCenter gives goes into a message.
+const maxBy = 128
+
+// by says who began a task, if that is for certain somebody else.
+func (s *sighting) by(info types.TaskInfo) string {
+	name := func(what, name string) string {
+		if len(name) > maxBy {
+			name = strings.ToValidUTF8(name[:maxBy], "")
+		}
+		return what + strconv.Quote(name)
+	}
+	switch reason := info.Reason.(type) {
+	case *types.TaskReasonUser:
+		if strings.EqualFold(reason.UserName, s.user) {
+			return ""
+		}
+		return name("user ", reason.UserName)
+	case *types.TaskReasonSchedule:
+		return name("scheduled task ", reason.Name)
+	case *types.TaskReasonAlarm:
+		return name("alarm ", reason.AlarmName)
+	case *types.TaskReasonSystem:
+		return "vCenter itself"
+	}
+	return ""
 }
 
 // has reports whether a task of that kind is in flight.

@@ -129,6 +129,22 @@ func (v *VCenter) Hold(path string, kind runtime.TaskKind) (release func()) {
 	}
 }
 
+// Begin begins a task of somebody else's, for the reason that vCenter gives: DRS, a schedule, another user. A power-on, a
+// power-off or a relocation to another host takes effect at its end.
+func (v *VCenter) Begin(path string, kind runtime.TaskKind, reason types.BaseTaskReason) {
+	target := v.host(v.OtherHost(path)).Self
+	v.at(path, func(ctx *simulator.Context, m *machine) {
+		effect := map[runtime.TaskKind]func(*simulator.Context) types.BaseMethodFault{
+			runtime.TaskPowerOn:  m.powerOn,
+			runtime.TaskPowerOff: m.powerOff,
+			runtime.TaskRelocate: func(ctx *simulator.Context) types.BaseMethodFault { return m.relocate(ctx, target) },
+		}[kind]
+		if _, refused := m.begin(ctx, verbs[kind], reason, effect); refused != nil {
+			panic("vcsim: another task is in flight for " + path)
+		}
+	})
+}
+
 // IgnoreCancels has the machine's tasks, from the next on, run to their end though they are cancelled.
 func (v *VCenter) IgnoreCancels(path string) {
 	v.at(path, func(_ *simulator.Context, m *machine) { m.ignoresCancels = true })

@@ -98,7 +98,7 @@ func (m *machine) PowerOnVMTask(ctx *simulator.Context, _ *types.PowerOnVM_Task)
 		body.Fault_ = fault(new(types.InvalidState))
 		return body
 	}
-	ref, refused := m.begin(ctx, "powerOn", m.powerOn)
+	ref, refused := m.begin(ctx, "powerOn", asked(ctx), m.powerOn)
 	if refused != nil {
 		body.Fault_ = fault(refused)
 		return body
@@ -110,7 +110,7 @@ func (m *machine) PowerOnVMTask(ctx *simulator.Context, _ *types.PowerOnVM_Task)
 // PowerOffVMTask begins to take the machine's power away.
 func (m *machine) PowerOffVMTask(ctx *simulator.Context, _ *types.PowerOffVM_Task) soap.HasFault {
 	body := new(methods.PowerOffVM_TaskBody)
-	ref, refused := m.begin(ctx, "powerOff", m.powerOff)
+	ref, refused := m.begin(ctx, "powerOff", asked(ctx), m.powerOff)
 	if refused != nil {
 		body.Fault_ = fault(refused)
 		return body
@@ -122,7 +122,7 @@ func (m *machine) PowerOffVMTask(ctx *simulator.Context, _ *types.PowerOffVM_Tas
 // SuspendVMTask begins to suspend the machine.
 func (m *machine) SuspendVMTask(ctx *simulator.Context, _ *types.SuspendVM_Task) soap.HasFault {
 	body := new(methods.SuspendVM_TaskBody)
-	ref, refused := m.begin(ctx, "suspend", m.suspend)
+	ref, refused := m.begin(ctx, "suspend", asked(ctx), m.suspend)
 	if refused != nil {
 		body.Fault_ = fault(refused)
 		return body
@@ -138,7 +138,7 @@ func (m *machine) RelocateVMTask(ctx *simulator.Context, req *types.RelocateVM_T
 		body.Fault_ = fault(&types.InvalidArgument{InvalidProperty: "spec.host"})
 		return body
 	}
-	ref, refused := m.begin(ctx, "relocate", func(ctx *simulator.Context) types.BaseMethodFault {
+	ref, refused := m.begin(ctx, "relocate", asked(ctx), func(ctx *simulator.Context) types.BaseMethodFault {
 		return m.relocate(ctx, *req.Spec.Host)
 	})
 	if refused != nil {

@@ -20,8 +20,8 @@ type task struct {
 }
 
 // begin begins a task, whose effect comes at its end, unless another is in flight.
-func (m *machine) begin(ctx *simulator.Context, verb string, effect func(*simulator.Context) types.BaseMethodFault) (
-	types.ManagedObjectReference, types.BaseMethodFault) {
+func (m *machine) begin(ctx *simulator.Context, verb string, reason types.BaseTaskReason,
+	effect func(*simulator.Context) types.BaseMethodFault) (types.ManagedObjectReference, types.BaseMethodFault) {
 	if m.busy != nil {
 		return types.ManagedObjectReference{}, &types.TaskInProgress{Task: m.busy.Self}
 	}
@@ -33,6 +33,7 @@ func (m *machine) begin(ctx *simulator.Context, verb string, effect func(*simula
 	t.cancel = sync.OnceFunc(func() { close(t.cancelled) })
 	t.Self = m.center.newTask()
 	t.Info.Key, t.Info.Task, t.Info.Cancelable = t.Self.Value, t.Self, true
+	t.Info.Reason = reason
 	t.Info.StartTime, t.Info.State = types.NewTime(time.Now()), types.TaskInfoStateRunning
 	// As the simulator's own type it gets into the machine's recent tasks, and is then replaced.
 	ctx.Map.Put(t.Task)
@@ -41,6 +42,11 @@ func (m *machine) begin(ctx *simulator.Context, verb string, effect func(*simula
 	hold, step := m.holds[verb], m.step
 	m.center.background.Go(func() { m.run(t, hold, step, effect) })
 	return t.Self, nil
+}
+
+// asked is the reason of a task that somebody who is logged in asks for.
+func asked(ctx *simulator.Context) types.BaseTaskReason {
+	return &types.TaskReasonUser{UserName: ctx.Session.UserName}
 }
 
 // newTask gives a reference that the simulator does not give to a task of its own.
