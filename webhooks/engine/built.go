@@ -11,7 +11,8 @@ import (
 type built struct {
 	mu     sync.Mutex
 	terms  map[span]*ast.Term
-	values int
+	values int // in the terms
+	total  int // in the document
 }
 
 // span is a part of a text.
@@ -31,6 +32,15 @@ func newBuilt(json []byte) *built {
 func (in Input) large() bool {
 	text, ok := in.Request.from.(*unread)
 	return ok && text.built != nil
+}
+
+// Values is how many there are in the text that the document is a part of, names of members among them; 0 if it is no text, or a small
+// one, which has no more than half as many as bytes.
+func (v Value) Values() int {
+	if t, ok := v.from.(*unread); ok && t.built != nil {
+		return t.built.total
+	}
+	return 0
 }
 
 // of gives the term of a part. If that is too much, the decision of the policy that asks ends with an error.

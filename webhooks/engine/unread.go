@@ -47,6 +47,9 @@ func ParseText(json []byte) (Value, error) {
 	if _, err := t.dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return Value{}, fmt.Errorf("data after the end of the JSON document at byte %d", t.dec.InputOffset())
 	}
+	if t.built != nil {
+		t.built.total = t.values
+	}
 	return Value{from: &document}, nil
 }
 
