@@ -2,6 +2,8 @@ package webhooks
 
 import (
 	"bytes"
+	stdjson "encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -32,11 +34,41 @@ func plain(body []byte) (*Review, error) {
 	if err := json.Unmarshal(body, &members); err != nil {
 		return nil, err
 	}
+	if err := usual(body); err != nil {
+		return nil, err
+	}
 	if review.Kind != "AdmissionReview" || review.APIVersion != "admission.k8s.io/v1" || review.Request == nil || review.Request.UID == "" {
 		return nil, fmt.Errorf("not a review: %+v", review)
 	}
 	document, err := engine.ParseValue(members.Request)
 	return &Review{Request: review.Request, Document: document}, err
+}
+
+// usual tells whether an API server could have sent this, as far as numbers and nesting go.
+func usual(body []byte) error {
+	decoder := stdjson.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	for depth := 0; ; {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil { // as of a text that is no UTF-8, which is somebody else's to say
+			return nil
+		}
+		switch token := token.(type) {
+		case stdjson.Delim:
+			if depth += map[stdjson.Delim]int{'{': 1, '[': 1, '}': -1, ']': -1}[token]; depth > 200 {
+				return errors.New("too deep")
+			}
+		case stdjson.Number:
+			f, err := token.Float64()
+			mantissa, _, _ := strings.Cut(strings.ToLower(token.String()), "e")
+			if err != nil || len(token) > 32 || f == 0 && strings.Trim(mantissa, "-0.") != "" {
+				return fmt.Errorf("%.40s is no number", token)
+			}
+		}
+	}
 }
 
 // nosy are policies that look at requests in many ways, and whose match covers everything.
@@ -90,6 +122,8 @@ func FuzzReview(f *testing.F) {
 		object(`{"spec": {"list": [1, 1.0, 1e0, 10e-1, null, "\ud83d\ude00", "\u0000"]}, "metadata": {"name": "n", "labels": {"": "", "a": "b"}}}`),
 		object(`null`), object(`7`), object(`[]`), object(`{"a": {"b": {"c": {"d": {"e": {"f": ["hidden"]}}}}}}`), object(`{"a": 1, "b": 2, "c": 3, "d": 4}`),
 		object(strings.Repeat(`{"a":`, 300) + `"hidden"` + strings.Repeat("}", 300)), object(`"` + "\xff" + `"`), object(`"\ud800"`), object(`01`), object(`1e99999`),
+		object(`1e-99999`), object(`-1.5E308`), object(`0e999`), object(strings.Repeat("9", 33)), object(`{"spec": {"red": 0.` + strings.Repeat("0", 40) + `1}}`),
+		object(strings.Repeat("[", 150) + strings.Repeat("]", 150)), object("[" + strings.Repeat("{},", 400) + "{}]"), object(`"` + strings.Repeat("9", 400) + `"`),
 		strings.Replace(goodReview, `"uid": "r-1"`, `"uid": 7`, 1), strings.Replace(goodReview, `"CREATE"`, `"DELETE", "oldObject": {"spec": {"red": true}}`, 1),
 		strings.Replace(goodReview, `"CREATE"`, `"UPDATE", "dryRun": true, "subResource": "scale", "options": {"fieldManager": "x"}`, 1),
 		strings.Replace(goodReview, `{"username": "ann"}`, `{"username": "ann", "groups": ["g"], "extra": {"a": ["b"]}, "more": 1}`, 1),
@@ -131,7 +165,9 @@ func FuzzReview(f *testing.F) {
 // the gate refuses it.
 func FuzzHandler(f *testing.F) {
 	for _, path := range []string{ValidatePath, MutatePath, ValidatePolicyPath + "fields", MutatePolicyPath + "lists", ValidatePolicyPath, ValidatePolicyPath + "../x"} {
-		for _, body := range []string{goodReview, fullReview, "", `{"request": {}}`, strings.Replace(goodReview, "ns", "\\u0000", 1)} {
+		for _, body := range []string{goodReview, fullReview, "", `{"request": {}}`, strings.Replace(goodReview, "ns", "\\u0000", 1),
+			strings.Replace(goodReview, "true", "1e1000000", 1), strings.Replace(goodReview, "true", strings.Repeat("9", 4000), 1),
+			strings.Replace(goodReview, "true", strings.Repeat("[", 400)+strings.Repeat("]", 400), 1), strings.Replace(goodReview, "true", "["+strings.Repeat("{},", 400)+"{}]", 1)} {
 			f.Add(path, []byte(body))
 		}
 	}

@@ -1,26 +1,20 @@
 package webhooks
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// maxBody bounds a review. An object of etcd's largest size (1.5 MiB), twice, with room for its JSON; controller-runtime's
-// own webhooks use the same number.
-const maxBody = 7 << 20
-
-// usualBody is how much room is made for one before it is there, at most.
-const usualBody = 64 << 10
 
 // The paths that the webhook configurations name. Those that end in a slash are followed by the name of a policy, which alone is
 // asked there.
@@ -33,8 +27,9 @@ const (
 
 // Register adds the endpoints of the gate to a server's mux.
 func (g *Gate) Register(handle func(path string, handler http.Handler), log logr.Logger) {
+	in := newIntake()
 	serve := func(path, endpoint string, decide answerer) {
-		handle(path, &handler{path: path, endpoint: endpoint, decide: decide, metrics: g.recorder.metrics, log: log})
+		handle(path, &handler{path: path, endpoint: endpoint, decide: decide, intake: in, metrics: g.recorder.metrics, log: log})
 	}
 	serve(ValidatePath, validating, everyPolicy(g.Validate))
 	serve(MutatePath, mutating, everyPolicy(g.Mutate))
@@ -51,12 +46,13 @@ func everyPolicy(decide func(context.Context, *Review) *admissionv1.AdmissionRes
 	}
 }
 
-// handler speaks HTTP for one endpoint. What is not a review gets HTTP 400, and any review HTTP 503 while there are no
-// policies, but never a verdict: the API server then does what the webhook's failurePolicy says.
+// handler speaks HTTP for one endpoint. What is not a review gets HTTP 400, what takes too long to come HTTP 408, and any review HTTP 503
+// while there are no policies or too many others, but never a verdict: the API server then does what the webhook's failurePolicy says.
 type handler struct {
 	path     string
 	endpoint string
 	decide   answerer
+	intake   *intake
 	metrics  *metrics
 	log      logr.Logger
 }
@@ -64,17 +60,20 @@ type handler struct {
 // ServeHTTP answers one review.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.contain(w)
-	var text bytes.Buffer
-	text.Grow(int(min(max(r.ContentLength, 0), usualBody)) + bytes.MinRead)
-	if _, err := text.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
-		h.reject(w, http.StatusBadRequest, unreadable(err), fmt.Errorf("reading the body: %w", err))
-		return
-	}
-	review, err := Decode(text.Bytes())
+	waiting, cancel := context.WithTimeout(r.Context(), patienceFor(r))
+	defer cancel()
+	read, err := h.intake.read(waiting, w, r)
 	if err != nil {
-		h.reject(w, http.StatusBadRequest, "not_a_review", err)
+		h.refuse(w, err)
 		return
 	}
+	defer read.giveBack()
+	review, leave, err := h.intake.decode(waiting, read.text)
+	if err != nil {
+		h.refuse(w, err)
+		return
+	}
+	defer leave()
 	review.Verified = r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 	answer := admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
@@ -85,17 +84,28 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
 		h.log.V(1).Info("the API server did not wait for the answer", "endpoint", h.endpoint, "error", err.Error())
 	}
 }
 
-func unreadable(err error) string {
+// refuse answers what was not read, or is no review.
+func (h *handler) refuse(w http.ResponseWriter, err error) {
+	code, cause := http.StatusBadRequest, "not_a_review"
 	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		return "too_large"
+	var unread *unreadError
+	switch {
+	case errors.Is(err, errBusy):
+		code, cause = http.StatusServiceUnavailable, "busy"
+	case errors.As(err, &tooLarge):
+		cause = "too_large"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		code, cause = http.StatusRequestTimeout, "slow"
+	case errors.As(err, &unread):
+		cause = "unreadable"
 	}
-	return "unreadable"
+	h.reject(w, code, cause, err)
 }
 
 func (h *handler) reject(w http.ResponseWriter, code int, cause string, err error) {

@@ -85,7 +85,11 @@ func (p *Policy) confirm(ctx context.Context, in Input, r Reader, denial *Decisi
 
 // contain turns a panic, which can only be a bug of ours or of a library, into an error of this one policy.
 func contain(err *error) {
-	if r := recover(); r != nil {
+	switch r := recover().(type) {
+	case nil:
+	case *Error: // see built
+		*err = r
+	default:
 		*err = errorf(Panicked, "panic: %v\n%s", r, debug.Stack())
 	}
 }

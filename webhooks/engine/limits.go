@@ -16,9 +16,14 @@ const (
 	// maxNesting is how many objects and lists may be around a value. A CustomResourceDefinition, the deepest of what Kubernetes has,
 	// takes three for each level of the schema that it describes.
 	maxNesting = 200
-	// maxValues is how many strings, numbers, truths, nulls, objects, lists and names of members there may be: in terms each takes
-	// about a hundred bytes, whatever its text. TestLimitsLetRealObjectsPass has the largest objects that a cluster can hold.
-	maxValues = 400_000
+	// maxValues is how many strings, numbers, truths, nulls, objects, lists and names of members there may be: in an UPDATE of the
+	// largest and densest object that a cluster can hold, seven bytes for each. See TestLimitsLetRealObjectsPass.
+	maxValues = 450_000
+	// maxRead is how many of them policies may read, in a large document: in terms each takes more than a hundred bytes, whatever its
+	// text, and may be copied. No policy reads all of such an object but one that walks through it.
+	maxRead = 150_000
+	// largeText is how many bytes a document has of which the terms are counted, and kept for the next policy that reads them.
+	largeText = 16 << 10
 )
 
 // checkNumber refuses what no float64 or int64 is written as. Arithmetic and comparison are exact in Rego: with 1e1000000 they

@@ -18,6 +18,8 @@ type unread struct {
 	json []byte
 	// parts are those of an object that was taken apart when it was checked; nil otherwise.
 	parts []part
+	// built are the terms of the document that it is a part of, if that is large.
+	built *built
 }
 
 // part is a member of an object.
@@ -36,7 +38,7 @@ func Text(json []byte) Value { return Value{from: &unread{json: json}} }
 func ParseText(json []byte) (Value, error) {
 	t := takers.Get().(*taker)
 	defer t.done()
-	t.from, t.made, t.values = json, make([]part, 0, t.usual), 0
+	t.from, t.made, t.values, t.built = json, make([]part, 0, t.usual), 0, newBuilt(json)
 	t.dec.Reset(bytes.NewBuffer(json)) // a buffer is read in place
 	document, err := t.take(eagerly)
 	if err != nil {
@@ -44,6 +46,9 @@ func ParseText(json []byte) (Value, error) {
 	}
 	if _, err := t.dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return Value{}, fmt.Errorf("data after the end of the JSON document at byte %d", t.dec.InputOffset())
+	}
+	if t.built != nil {
+		t.built.total = t.values
 	}
 	return Value{from: &document}, nil
 }
@@ -60,6 +65,7 @@ type taker struct {
 	open, made []part
 	usual      int // number of parts, by the last text
 	values     int // that have begun
+	built      *built
 }
 
 var takers = sync.Pool{New: func() any { return new(taker) }}
@@ -72,12 +78,13 @@ func (t *taker) done() {
 		t.open = nil
 	}
 	clear(t.open[:cap(t.open)])
-	t.usual, t.from, t.open, t.made = min(len(t.made), mostParts), nil, t.open[:0], nil
+	t.usual, t.from, t.open, t.made, t.built = min(len(t.made), mostParts), nil, t.open[:0], nil, nil
 	takers.Put(t)
 }
 
 // take reads the next value, with the objects in it to some depth.
 func (t *taker) take(depth int) (value unread, err error) {
+	value.built = t.built
 	if depth == 0 || t.dec.PeekKind() != '{' {
 		value.json, err = t.pass()
 		return value, err
@@ -261,7 +268,7 @@ func (t *unread) walk(visit func(name []byte, v *unread) (more bool)) {
 					return err
 				}
 			}
-			v := &unread{}
+			v := &unread{built: t.built}
 			v.json, err = readRaw(dec, t.json)
 			more = visit(name, v)
 		}
@@ -269,7 +276,14 @@ func (t *unread) walk(visit func(name []byte, v *unread) (more bool)) {
 	})
 }
 
-func (t *unread) whole() (term *ast.Term) {
+func (t *unread) whole() *ast.Term {
+	if t.built == nil {
+		return t.term()
+	}
+	return t.built.of(t)
+}
+
+func (t *unread) term() (term *ast.Term) {
 	t.decode(func(dec *jsontext.Decoder) (err error) {
 		term, err = readTerm(dec)
 		return err

@@ -27,7 +27,7 @@ func ParseValue(data []byte) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return Value{term: text.orNull()}, nil
+	return Value{term: text.all()}, nil
 }
 
 // ValueOf converts decoded JSON: maps, slices, strings, numbers, booleans and nil.
@@ -101,7 +101,7 @@ func (v Value) IsObject() bool {
 }
 
 // Equal tells whether two documents are the same.
-func (v Value) Equal(other Value) bool { return v.orNull().Value.Compare(other.orNull().Value) == 0 }
+func (v Value) Equal(other Value) bool { return v.all().Value.Compare(other.all().Value) == 0 }
 
 // Text gives the string that the document is; "" for every other document.
 func (v Value) Text() string {
@@ -134,7 +134,15 @@ func (v Value) Raw() []byte {
 }
 
 // Decode gives the document as maps, slices, strings, [json.Number], booleans and nil, for the caller to change.
-func (v Value) Decode() (any, error) { return ast.JSON(v.orNull().Value) }
+func (v Value) Decode() (any, error) { return ast.JSON(v.all().Value) }
+
+// all is the whole document, for who is no policy: see built.
+func (v Value) all() *ast.Term {
+	if t, ok := v.from.(*unread); ok {
+		return t.term()
+	}
+	return v.orNull()
+}
 
 func (v Value) orNull() *ast.Term {
 	switch {

@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// built are the terms of a large document, for all policies that read it: each part is put into terms once, and only so much of all.
+type built struct {
+	mu     sync.Mutex
+	terms  map[span]*ast.Term
+	values int // in the terms
+	total  int // in the document
+}
+
+// span is a part of a text.
+type span struct {
+	first  *byte
+	length int
+}
+
+func newBuilt(json []byte) *built {
+	if len(json) < largeText {
+		return nil
+	}
+	return &built{terms: map[span]*ast.Term{}}
+}
+
+// large tells whether the whole request may be more than may be read.
+func (in Input) large() bool {
+	text, ok := in.Request.from.(*unread)
+	return ok && text.built != nil
+}
+
+// Values is how many there are in the text that the document is a part of, names of members among them; 0 if it is no text, or a small
+// one, which has no more than half as many as bytes.
+func (v Value) Values() int {
+	if t, ok := v.from.(*unread); ok && t.built != nil {
+		return t.built.total
+	}
+	return 0
+}
+
+// of gives the term of a part. If that is too much, the decision of the policy that asks ends with an error.
+func (b *built) of(part *unread) *ast.Term {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	is := span{&part.json[0], len(part.json)}
+	term := b.terms[is]
+	if term == nil {
+		n := part.values()
+		if b.values+n > maxRead {
+			panic(errorf(EvaluationFailed, "policies would read more than %d values of this request", maxRead))
+		}
+		b.values += n
+		term = part.term()
+		b.terms[is] = term
+	}
+	return term
+}
+
+// values counts them as ParseText does.
+func (t *unread) values() (n int) {
+	t.decode(func(dec *jsontext.Decoder) error {
+		for {
+			token, err := dec.ReadToken()
+			if err != nil {
+				return err
+			}
+			if kind := token.Kind(); kind != '}' && kind != ']' {
+				n++
+			}
+			if dec.StackDepth() == 0 {
+				return nil
+			}
+		}
+	})
+	return n
+}
