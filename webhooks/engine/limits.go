@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// OPA looks for a cancel between calls of builtins, and has no limit of memory. Most builtins take a time, and make something, in
+// proportion to what they are given, which is at most a review. Those that can do more are told in advance what they would do:
+//
+//   - their work, where it grows like a product, as in the length of a pattern and that of a text: a call that would take seconds is
+//     an error;
+//   - what they make. All that the calls of one evaluation make together is bounded, because a text that is put together with itself
+//     is as large as the memory after a few calls;
+//   - numbers that are out of proportion with their text, such as 1e1000000. No builtin makes or takes one.
+//
+// The error is that of the call, so that the policy could not decide. What is here belongs to the process: OPA has no builtins of
+// one compiler that take the place of its own.
+
+const (
+	// mostWork is how many steps one call may take; each is some nanoseconds.
+	mostWork = 50e6
+	// mostMade is what all calls of an evaluation may make, in bytes.
+	mostMade = 64 << 20
+	// longestNumber and largestExponent bound a number, in characters and digits.
+	longestNumber, largestExponent = 100, 1000
+)
+
+// cost is what a call of a builtin would do at most.
+type cost struct{ work, made float64 }
+
+// meter counts what the calls of an evaluation have made. An evaluation is one goroutine.
+type meter struct{ made float64 }
+
+type meterKey struct{}
+
+// metered has an evaluation's calls be counted.
+func metered(ctx context.Context) context.Context {
+	return context.WithValue(ctx, meterKey{}, &meter{})
+}
+
+// limited are the builtins with limits, and what tells the cost of a call.
+var limited = map[string]func(operands []*ast.Term) (cost, error){
+	"abs": plainNumbers, "ceil": plainNumbers, "floor": plainNumbers, "round": plainNumbers, "format_int": plainNumbers,
+	"plus": plainNumbers, "minus": plainNumbers, "mul": plainNumbers, "div": plainNumbers, "rem": plainNumbers,
+	"sum": plainElements, "product": fewElements,
+	"to_number": plainNumbers, "units.parse": plainNumbers, "units.parse_bytes": plainNumbers,
+
+	"array.concat": elements, "array.flatten": nested, "array.reverse": elements,
+	"base64.decode": texts(1), "base64.encode": texts(2), "base64url.decode": texts(1), "base64url.encode": texts(2),
+	"concat": joined, "internal.template_string": wholes(1), "json.marshal": wholes(2), "json.unmarshal": unmarshalled,
+	"lower": texts(3), "upper": texts(3), "strings.reverse": texts(1), "urlquery.encode": texts(3), "urlquery.decode": texts(1),
+	"time.format": texts(10), "replace": replaced, "strings.replace_n": replacedAll, "split": splitUp, "sprintf": formatted,
+
+	"glob.match": globbed, "glob.quote_meta": texts(2),
+	"object.subset": product(size, size), "object.union_n": wholes(1), "object.union": wholes(1),
+	"regex.match": matched, "regex.replace": substituted, "regex.split": matched,
+	"trim": product(length, length), "trim_left": product(length, length), "trim_right": product(length, length),
+}
+
+func init() {
+	for name, costs := range limited {
+		ast.BuiltinMap[name].CanSkipBctx = false // which has the meter
+		call := topdown.GetBuiltin(name)
+		topdown.RegisterBuiltinFunc(name, func(ctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
+			c, err := costs(operands)
+			if err == nil {
+				err = charge(ctx.Context, c)
+			}
+			if err != nil {
+				return err
+			}
+			return call(ctx, operands, func(result *ast.Term) error {
+				if name == "json.unmarshal" && !plainNumbersIn(result) {
+					return errNumber
+				}
+				return iter(result)
+			})
+		})
+	}
+}
+
+func charge(ctx context.Context, c cost) error {
+	if c.work > mostWork {
+		return fmt.Errorf("it would take too long on operands of this size")
+	}
+	made := c.made
+	if ctx != nil {
+		if m, ok := ctx.Value(meterKey{}).(*meter); ok {
+			m.made += made
+			made = m.made
+		}
+	}
+	if made > mostMade {
+		return fmt.Errorf("the evaluation would make values of more than %d MiB", mostMade>>20)
+	}
+	return nil
+}
+
+var errNumber = fmt.Errorf("a number has more than %d characters or an exponent of more than %d", longestNumber, largestExponent)
+
+// plain tells whether a number is as large as its text suggests, which all are that fit into 64 bits.
+func plain(number string) bool {
+	if len(number) > longestNumber {
+		return false
+	}
+	at := strings.IndexAny(number, "eEpP")
+	if at < 0 {
+		return true
+	}
+	exponent := 0
+	for _, c := range number[at+1:] {
+		if c >= '0' && c <= '9' {
+			exponent = exponent*10 + int(c-'0')
+		}
+		if exponent > largestExponent {
+			return false
+		}
+	}
+	return true
+}
+
+func plainNumbers(operands []*ast.Term) (cost, error) {
+	for _, o := range operands {
+		switch v := o.Value.(type) {
+		case ast.Number:
+			if !plain(string(v)) {
+				return cost{}, errNumber
+			}
+		case ast.String:
+			if !plain(string(v)) {
+				return cost{}, errNumber
+			}
+		}
+	}
+	return cost{}, nil
+}
+
+func plainElements(operands []*ast.Term) (cost, error) {
+	each, fine := operands[0].Value.(interface {
+		Iter(func(*ast.Term) error) error
+	})
+	if !fine {
+		return cost{}, nil // which the builtin refuses
+	}
+	return cost{}, each.Iter(func(element *ast.Term) error {
+		_, err := plainNumbers([]*ast.Term{element})
+		return err
+	})
+}
+
+// fewElements is for a product, which has as many digits as all of them together.
+func fewElements(operands []*ast.Term) (cost, error) {
+	if size(operands[0]) > 100 {
+		return cost{}, fmt.Errorf("it has more than 100 factors")
+	}
+	return plainElements(operands)
+}
+
+func plainNumbersIn(t *ast.Term) bool {
+	fine := true
+	ast.WalkTerms(t, func(inner *ast.Term) bool {
+		if n, ok := inner.Value.(ast.Number); ok {
+			fine = fine && plain(string(n))
+		}
+		return !fine
+	})
+	return fine
+}
