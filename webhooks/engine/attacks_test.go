@@ -194,7 +194,7 @@ func TestRegexBlowUp(t *testing.T) {
 		`regex.match("(.*a){20}$", input.request.text)`,
 		`count(regex.split("(a*)*b", input.request.text)) == 9`,
 		`regex.replace(input.request.text, "(a+)+$", "b") == "x"`,
-		`glob.match("*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b", [], substring(input.request.text, 0, 60))`,
+		`glob.match("*a*a*a*b", [], substring(input.request.text, 0, 60))`,
 	} {
 		source := policy("valid_input if true\n\nwarn contains \"w\" if " + condition + "\n")
 		source.Timeout = 30 * time.Second

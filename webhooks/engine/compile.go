@@ -206,21 +206,33 @@ func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 	if c.has[ruleOutcome] {
 		p.outcome, err = p.query(fmt.Sprintf("outcome = [x | x = %v.outcome]", c.pkg))
 	}
-	p.followInput(c.pkg)
+	p.followInput()
 	return err
 }
 
 // followInput finds out what the policy reads of its input.
-func (p *Policy) followInput(pkg ast.Ref) {
-	rule := func(name string) ast.Ref { return pkg.Append(ast.StringTerm(name)) }
-	p.input = follow(p.compiler, rule(ruleFacts), rule(ruleValid), rule(admit.yields()), rule(mutate.yields()), rule(ruleOutcome))
-	read := follow(p.compiler, rule(ruleValid), rule(admit.fires()))
+func (p *Policy) followInput() {
+	p.input = follow(p.compiler, p.outputs()...)
+	read := follow(p.compiler, p.named(ruleValid, admit.fires())...)
 	if request := read.members["request"]; !read.all && read.every == nil && read.members["now"] == nil {
 		p.silence = cmp.Or(request, &portion{})
 		if p.silence.all {
 			p.silence = nil
 		}
 	}
+}
+
+// outputs are all rules that are asked for.
+func (p *Policy) outputs() []ast.Ref {
+	return p.named(ruleFacts, ruleValid, admit.yields(), mutate.yields(), ruleOutcome)
+}
+
+func (p *Policy) named(rules ...string) []ast.Ref {
+	refs := make([]ast.Ref, len(rules))
+	for i, name := range rules {
+		refs[i] = p.pkg.Append(ast.StringTerm(name))
+	}
+	return refs
 }
 
 // query compiles a query of our own making. It fails where the policy makes it impossible, as with a valid_input that can

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/metrics"
-	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
 // Input is what a decision is about, facts aside.
@@ -160,7 +158,7 @@ func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader, du
 		}
 		a, err := p.read(ctx, f.Query, r)
 		if ctx.Err() != nil {
-			return errorf(DeadlineExceeded, "facts.%s was not answered in time: %w", name, context.Cause(ctx))
+			return tooLate(ctx, fmt.Sprintf("facts.%s was not answered", name))
 		}
 		var mine *Error
 		if errors.As(err, &mine) {
@@ -218,73 +216,6 @@ func (p *Policy) act(ctx context.Context, input *ast.Term) (Value, error) {
 		return Value{}, err
 	}
 	return Value{term: only(result[0]["outcome"])}, nil
-}
-
-// evaluate runs one query. The caller leaves at the deadline, whatever Rego does: OPA looks for a cancel only between
-// calls of builtins. Until such an evaluation has returned the policy is cut off, so that a bad policy can hold one
-// goroutine, not all of them.
-func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) (topdown.QueryResultSet, error) {
-	if err := p.cutOffNow(); err != nil {
-		return nil, err
-	}
-	type outcome struct {
-		result topdown.QueryResultSet
-		err    error
-	}
-	cancel := topdown.NewCancel()
-	done := make(chan outcome, 1)
-	spawn(func() {
-		var o outcome
-		defer func() { done <- o }()
-		defer contain(&o.err)
-		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
-			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(ctx)
-	})
-	select {
-	case o := <-done:
-		return o.result, evaluationError(o.err)
-	case <-ctx.Done():
-		cancel.Cancel()
-		deadline, _ := ctx.Deadline()
-		cutOff(p, time.Until(deadline), done)
-		return nil, errorf(DeadlineExceeded, "no decision within %v: %w", p.timeout, context.Cause(ctx))
-	}
-}
-
-// cutOffNow tells of an evaluation that was left behind.
-func (p *Policy) cutOffNow() error {
-	if p.stuck.Load() == 0 {
-		return nil
-	}
-	return errorf(StillRunning, "an earlier evaluation of policy %s overran its deadline of %v and still runs", p.name, p.timeout)
-}
-
-// cutOff keeps a policy from being asked while an evaluation runs that was left behind, from its deadline on. A caller that
-// leaves earlier has only lost interest: that must not cost other requests anything.
-func cutOff[T any](p *Policy, left time.Duration, done <-chan T) {
-	if left <= 0 {
-		p.stuck.Add(1)
-	}
-	go func() {
-		if left > 0 {
-			select {
-			case <-done:
-				return
-			case <-time.After(left):
-				p.stuck.Add(1)
-			}
-		}
-		<-done
-		p.stuck.Add(-1)
-	}()
-}
-
-func evaluationError(err error) error {
-	var mine *Error
-	if err == nil || errors.As(err, &mine) {
-		return err
-	}
-	return &Error{Cause: EvaluationFailed, Err: fmt.Errorf("evaluating: %w", err)}
 }
 
 // only gives the element of [x | x = rule], or nil if the rule is undefined.

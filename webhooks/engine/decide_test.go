@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -213,41 +215,106 @@ func TestSlowFactMeetsTheDeadline(t *testing.T) {
 	wantCause(t, err, DeadlineExceeded, "")
 }
 
-// The evaluation is one call of a builtin, which OPA cannot interrupt: the caller leaves all the same, the policy is cut
-// off while the call runs, and serves again afterwards.
-func TestOverrunningPolicyIsCutOffUntilItReturns(t *testing.T) {
-	src := policy("valid_input if true\n\nwarn contains \"w\" if count(sort(split(input.request.text, \",\"))) == 1\n")
+// warnsAtLeisure sorts a list, which OPA cannot interrupt.
+const warnsAtLeisure = "warn contains \"w\" if count(sort(input.request.list)) == 1\n"
+
+func listOf(t *testing.T, elements int) Input {
+	t.Helper()
+	all := make([]any, elements)
+	for i := range all {
+		all[i] = strconv.Itoa(elements - i)
+	}
+	return Input{Request: mustValue(t, map[string]any{"list": all})}
+}
+
+// The evaluation is one call of a builtin, which OPA cannot interrupt: the caller leaves all the same, and others are decided about
+// while the call runs.
+func TestAnOverrunDoesNotDecideForOthers(t *testing.T) {
+	src := policy("valid_input if true\n\n" + warnsAtLeisure)
 	src.Timeout = 20 * time.Millisecond
 	p := mustCompile(t, src)
-	big := Input{Request: mustValue(t, map[string]any{"text": strings.Repeat("b,a,", 4<<20)})}
-	small := Input{Request: mustValue(t, map[string]any{"text": "a"})}
-	_, err := p.Decide(t.Context(), big, nil)
-	wantCause(t, err, DeadlineExceeded, "")
-	_, err = p.Decide(t.Context(), small, nil)
-	wantCause(t, err, StillRunning, "overran")
-	for p.stuck.Load() > 0 {
+	_, err := p.Decide(t.Context(), listOf(t, 1<<20), nil)
+	wantCause(t, err, DeadlineExceeded, "no decision within 20ms")
+	p.timeout = time.Minute // so that a slow machine does not decide this part
+	if d, err := p.Decide(t.Context(), listOf(t, 1), nil); err != nil || len(d.Warnings) != 1 {
+		t.Errorf("got %+v, %v beside the evaluation", d, err)
+	}
+	await(t, func() bool { return p.stuck.Load() == 0 })
+}
+
+// left has evaluations of a policy be left behind until the function that it gives is called.
+func left(t *testing.T, p *Policy, evaluations int) (end func()) {
+	t.Helper()
+	before, done := p.stuck.Load(), make(chan struct{})
+	for range evaluations {
+		leaveBehind(p, 0, done)
+	}
+	release := sync.OnceFunc(func() { close(done) })
+	t.Cleanup(release)
+	return func() {
+		release()
+		await(t, func() bool { return p.stuck.Load() <= before })
+	}
+}
+
+func await(t *testing.T, holds func() bool) {
+	t.Helper()
+	for !holds() {
 		if t.Context().Err() != nil {
 			t.Fatal("the evaluation never returned")
 		}
 		time.Sleep(time.Millisecond)
 	}
-	src.Timeout = time.Minute // so that a slow machine does not decide this last part
-	p.timeout = src.Timeout
-	if d, err := p.Decide(t.Context(), small, nil); err != nil || len(d.Warnings) != 1 {
-		t.Errorf("got %+v, %v after the evaluation returned", d, err)
+}
+
+func TestTooManyOverrunsCutAPolicyOffUntilTheyEnd(t *testing.T) {
+	asked := input(t, `{}`)
+	simple := func() *Policy { return mustCompile(t, policy("valid_input if true\n\nwarn contains \"w\" if true\n")) }
+	answers := func(p *Policy) bool {
+		t.Helper()
+		d, err := p.Decide(t.Context(), asked, nil)
+		if err != nil {
+			wantCause(t, err, StillRunning, "overran")
+		}
+		return err == nil && len(d.Warnings) == 1
+	}
+	one, other := simple(), simple()
+	endFirst := left(t, one, ownSlots-1)
+	if int64(ownSlots-1) < sharedSlots() && !answers(one) {
+		t.Errorf("cut off with %d left behind", ownSlots-1)
+	}
+	endLast := left(t, one, 1)
+	if answers(one) || !answers(other) {
+		t.Errorf("with %d left behind of one policy, it is to be cut off and others are not", ownSlots)
+	}
+	endLast()
+	endFirst()
+	if !answers(one) {
+		t.Error("still cut off after all have ended")
+	}
+	crowd := simple()
+	end := left(t, crowd, int(sharedSlots()))
+	if !answers(one) {
+		t.Error("a policy that left nothing behind is cut off for what others did")
+	}
+	left(t, one, 1)
+	if answers(one) {
+		t.Error("all policies together hold more than their slots")
+	}
+	end()
+	if !answers(one) {
+		t.Error("still cut off after the others' have ended")
 	}
 }
 
 // A client that goes away during a long evaluation must not have others refused.
 func TestAnImpatientCallerCostsOthersNothing(t *testing.T) {
 	p := mustCompile(t, policy("facts.x := {\"apiVersion\": \"toy/v1\", \"kind\": \"Loan\"}\n\nvalid_input if is_null(input.facts.x)\n\n"+
-		"warn contains \"w\" if count(sort(split(input.request.text, \",\"))) == 1\n"))
+		warnsAtLeisure))
 	ctx, cancel := context.WithCancel(t.Context())
-	big := Input{Request: mustValue(t, map[string]any{"text": strings.Repeat("b,a,", 4<<20)})}
-	_, err := p.Decide(ctx, big, leaving{cancel})
-	wantCause(t, err, DeadlineExceeded, "canceled")
-	small := Input{Request: mustValue(t, map[string]any{"text": "a"})}
-	if d, err := p.Decide(t.Context(), small, &shelf{}); err != nil || len(d.Warnings) != 1 {
+	_, err := p.Decide(ctx, listOf(t, 1<<20), leaving{cancel})
+	wantCause(t, err, CallerGone, "the caller left")
+	if d, err := p.Decide(t.Context(), listOf(t, 1), &shelf{}); err != nil || len(d.Warnings) != 1 {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }
@@ -266,9 +333,7 @@ func TestEndlessRecursionIsCancelled(t *testing.T) {
 	p := mustCompile(t, src)
 	_, err := p.Decide(t.Context(), Input{Request: mustValue(t, map[string]any{"text": strings.Repeat("x", 5000)})}, nil)
 	wantCause(t, err, DeadlineExceeded, "")
-	for p.stuck.Load() > 0 { // returns only because the cancel reached the evaluation
-		time.Sleep(time.Millisecond)
-	}
+	await(t, func() bool { return p.stuck.Load() == 0 }) // it returns only because the cancel reached the evaluation
 }
 
 func mustValue(t *testing.T, decoded any) Value {
@@ -278,4 +343,28 @@ func mustValue(t *testing.T, decoded any) Value {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// Who does not wait for an answer is told so, and not that the policy, or who answers, is slow.
+func TestACallerWhoLeavesIsToldFromAPolicyThatIsSlow(t *testing.T) {
+	src := policy("facts.x := {\"apiVersion\": \"toy/v1\", \"kind\": \"Loan\"}\n\nvalid_input if true\n\nwarn contains \"w\" if true\n")
+	p := mustCompile(t, src)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := p.Decide(ctx, input(t, `{}`), waiting{cancel})
+	wantCause(t, err, CallerGone, "the caller left")
+	if !unfinished(err) {
+		t.Error("what the caller did not wait for is taken for what the policy says")
+	}
+	p.timeout = time.Millisecond
+	_, err = p.Decide(t.Context(), input(t, `{}`), waiting{func() {}})
+	wantCause(t, err, DeadlineExceeded, "facts.x was not answered")
+}
+
+// waiting is a Reader that answers only when nobody waits any more.
+type waiting struct{ asked func() }
+
+func (w waiting) Read(ctx context.Context, _ Query) (Answer, error) {
+	w.asked()
+	<-ctx.Done()
+	return Answer{}, ctx.Err()
 }

@@ -18,7 +18,9 @@ const (
 	FactUnavailable Cause = "FactUnavailable"
 	// DeadlineExceeded: facts and evaluation took longer than the policy's timeout.
 	DeadlineExceeded Cause = "DeadlineExceeded"
-	// StillRunning: an earlier evaluation of this policy overran its deadline and has not returned.
+	// CallerGone: who asked left before there was a decision. It says nothing about the policy.
+	CallerGone Cause = "CallerGone"
+	// StillRunning: too many earlier evaluations of this policy overran their deadline and have not returned.
 	StillRunning Cause = "StillRunning"
 	// EvaluationFailed: Rego stopped with an error, for example a builtin that got the wrong type.
 	EvaluationFailed Cause = "EvaluationFailed"

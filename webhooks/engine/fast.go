@@ -121,5 +121,5 @@ func agree(a *Decision, errA error, b *Decision, errB error) bool {
 // unfinished tells a failure that says nothing about the input.
 func unfinished(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && (e.Cause == DeadlineExceeded || e.Cause == StillRunning)
+	return errors.As(err, &e) && slices.Contains([]Cause{DeadlineExceeded, CallerGone, StillRunning}, e.Cause)
 }

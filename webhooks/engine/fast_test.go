@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 )
@@ -132,68 +133,100 @@ func outcomeOf(d *Decision, err error) ([]string, string) {
 func TestEveryWayDecidesTheSame(t *testing.T) {
 	counts := map[string]int{}
 	for seed := range *policies {
-		r := &random{Rand: rand.New(rand.NewPCG(1, uint64(seed)))}
-		src := r.source()
-		p, err := Compile(src)
-		if err != nil {
-			if !strings.Contains(err.Error(), "rego_type_error") { // what can never hold, as 1 == "a"
-				t.Fatalf("seed %d: %v\n%s", seed, err, src.Modules[0].Source)
-			}
-			counts["not compiled"]++
-			continue
-		}
-		by := newReference(t, src)
-		var request any
-		var facts map[string]any
-		for i := range 40 {
-			if i%8 == 0 { // others differ from what came before in one place, which may be one that nobody reads
-				request, facts = r.document(4), map[string]any{"list": r.document(3), "one": r.document(2)}
-			}
-			if r.IntN(4) == 0 {
-				facts = map[string]any{"list": r.like(facts["list"]), "one": facts["one"]}
-			} else {
-				request = r.like(r.like(request))
-			}
-			if object, ok := request.(map[string]any); ok && r.IntN(16) > 0 {
-				object["namespace"] = "n"
-			}
-			text, err := json.Marshal(request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, wantErr := by.decide(request, facts)
-			for way, in := range map[string]Input{
-				"lean":            {Request: Text(text), VerdictOnly: true},
-				"lean again":      {Request: Text(slices.Clone(text)), VerdictOnly: true},
-				"taken apart":     {Request: takenApart(t, text), VerdictOnly: true},
-				"on decoded JSON": {Request: mustValue(t, request)},
-			} {
-				in.Now = time.Date(2026, 11, 20, 10, 0, 0, 5, time.UTC)
-				in.Checked = func(_ string, same bool) {
-					if !same {
-						t.Errorf("seed %d: a check found a difference", seed)
-					}
-				}
-				if d := p.Recall(t.Context(), &in, sharing{facts: facts}); d != nil {
-					counts["recalled: "+way]++
-					if len(want) > 0 || wantErr != "" || !d.silent() || d.Way != Remembered {
-						t.Fatalf("seed %d, %s: recalled %+v, want %q %q", seed, way, d, want, wantErr)
-					}
-				}
-				d, err := p.Decide(t.Context(), in, sharing{facts: facts})
-				got, gotErr := outcomeOf(d, err)
-				if !slices.Equal(got, want) || gotErr != wantErr {
-					t.Fatalf("seed %d, %s: got %q %q, want %q %q\nrequest %s\nfacts %v\nerror %v\n%s",
-						seed, way, got, gotErr, want, wantErr, text, facts, err, src.Modules[0].Source)
-				}
-				if d != nil {
-					counts["decided: "+way+" "+string(d.Way)]++
-					counts[fmt.Sprintf("says something: %v", len(got) > 0)]++
-				} else {
-					counts[gotErr]++
-				}
-			}
+		if difference := inEveryWay(t, seed, nil, counts); difference != "" {
+			t.Fatalf("seed %d: %s", seed, difference)
 		}
 	}
 	t.Log(counts)
+}
+
+// The random policies are worth something: a follower that takes no notice of values that are compared is found out.
+func TestRandomPoliciesFindValuesThatAreCompared(t *testing.T) {
+	careless := func(p *Policy) {
+		follow := func(names ...ast.Ref) *portion {
+			f := newFollower(p.compiler)
+			f.compared = func(*ast.Compiler, *ast.Rule) bool { return false }
+			f.from(names...)
+			return f.input
+		}
+		p.input = follow(p.outputs()...)
+		if p.silence != nil {
+			p.silence = follow(p.named(ruleValid, admit.fires())...).members["request"]
+		}
+	}
+	for seed := range *policies {
+		if difference := inEveryWay(t, seed, careless, map[string]int{}); difference != "" {
+			t.Logf("seed %d: %s", seed, difference)
+			return
+		}
+	}
+	t.Errorf("not in %d policies", *policies)
+}
+
+// inEveryWay decides requests by a random policy, and tells the first difference to what OPA gives.
+func inEveryWay(t *testing.T, seed int, change func(*Policy), counts map[string]int) string {
+	t.Helper()
+	r := &random{Rand: rand.New(rand.NewPCG(1, uint64(seed)))}
+	src := r.source()
+	p, err := Compile(src)
+	if err != nil {
+		if !strings.Contains(err.Error(), "rego_type_error") { // what can never hold, as 1 == "a"
+			return fmt.Sprintf("%v\n%s", err, src.Modules[0].Source)
+		}
+		counts["not compiled"]++
+		return ""
+	}
+	if change != nil {
+		change(p)
+	}
+	by := newReference(t, src)
+	var request any
+	var facts map[string]any
+	for i := range 40 {
+		if i%8 == 0 { // others differ from what came before in one place, which may be one that nobody reads
+			request, facts = r.document(4), map[string]any{"list": r.document(3), "one": r.document(2)}
+		}
+		if r.IntN(4) == 0 {
+			facts = map[string]any{"list": r.like(facts["list"]), "one": facts["one"]}
+		} else {
+			request = r.like(r.like(request))
+		}
+		if object, ok := request.(map[string]any); ok && r.IntN(16) > 0 {
+			object["namespace"] = "n"
+		}
+		text, err := json.Marshal(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, wantErr := by.decide(request, facts)
+		for way, in := range map[string]Input{
+			"lean":            {Request: Text(text), VerdictOnly: true},
+			"lean again":      {Request: Text(slices.Clone(text)), VerdictOnly: true},
+			"taken apart":     {Request: takenApart(t, text), VerdictOnly: true},
+			"on decoded JSON": {Request: mustValue(t, request)},
+		} {
+			same := true
+			in.Now = time.Date(2026, 11, 20, 10, 0, 0, 5, time.UTC)
+			in.Checked = func(_ string, agreed bool) { same = same && agreed }
+			if d := p.Recall(t.Context(), &in, sharing{facts: facts}); d != nil {
+				counts["recalled: "+way]++
+				if len(want) > 0 || wantErr != "" || !d.silent() || d.Way != Remembered {
+					return fmt.Sprintf("%s: recalled %+v, want %q %q", way, d, want, wantErr)
+				}
+			}
+			d, err := p.Decide(t.Context(), in, sharing{facts: facts})
+			got, gotErr := outcomeOf(d, err)
+			if !same || !slices.Equal(got, want) || gotErr != wantErr {
+				return fmt.Sprintf("%s: got %q %q, want %q %q\nrequest %s\nfacts %v\nerror %v, checks agree: %t\n%s",
+					way, got, gotErr, want, wantErr, text, facts, err, same, src.Modules[0].Source)
+			}
+			if d != nil {
+				counts["decided: "+way+" "+string(d.Way)]++
+				counts[fmt.Sprintf("says something: %v", len(got) > 0)]++
+			} else {
+				counts[gotErr]++
+			}
+		}
+	}
+	return ""
 }

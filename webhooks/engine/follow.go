@@ -13,27 +13,17 @@ import (
 
 // follow gives what the rules of those names, and below them, read of input.
 func follow(compiled *ast.Compiler, names ...ast.Ref) *portion {
-	f := &follower{compiled: compiled, input: &portion{}, rules: map[*ast.Rule]*followed{}, changed: true}
+	f := newFollower(compiled)
 	for _, m := range compiled.Modules {
 		f.input.all = f.input.all || replacesDocuments(m)
 	}
-	for _, name := range names {
-		for _, r := range compiled.GetRulesWithPrefix(name) {
-			f.reach(r)
-			f.rules[r].whole = true
-		}
-	}
-	for f.changed && !f.input.all { // until nothing is passed from one rule to another that was not known
-		f.changed = false
-		for r, known := range f.rules {
-			f.rule(r, known)
-		}
-	}
+	f.from(names...)
 	return f.input
 }
 
 type follower struct {
 	compiled *ast.Compiler
+	compared func(*ast.Compiler, *ast.Rule) bool // tells whether the value of a rule is compared, which is [compared]
 	input    *portion
 	rules    map[*ast.Rule]*followed
 	changed  bool
@@ -41,6 +31,26 @@ type follower struct {
 
 	at   *ast.Location       // what is being followed
 	lost func(*ast.Location) // is told where all of the input is read, which is then left out; it may be nil
+}
+
+func newFollower(compiled *ast.Compiler) *follower {
+	return &follower{compiled: compiled, compared: compared, input: &portion{}, rules: map[*ast.Rule]*followed{}, changed: true}
+}
+
+// from follows the rules of those names, and below them, until nothing is passed from one rule to another that was not known.
+func (f *follower) from(names ...ast.Ref) {
+	for _, name := range names {
+		for _, r := range f.compiled.GetRulesWithPrefix(name) {
+			f.reach(r)
+			f.rules[r].whole = true
+		}
+	}
+	for f.changed && !f.input.all {
+		f.changed = false
+		for r, known := range f.rules {
+			f.rule(r, known)
+		}
+	}
 }
 
 // followed is what is known of a rule.
@@ -112,13 +122,13 @@ func (f *follower) step(from places, key *ast.Term) places {
 	return next
 }
 
-func (f *follower) reach(r *ast.Rule) {
-	for ; r != nil; r = r.Else {
+func (f *follower) reach(first *ast.Rule) {
+	for r := first; r != nil; r = r.Else {
 		if f.rules[r] != nil {
 			continue
 		}
 		f.changed = true
-		f.rules[r] = &followed{vars: map[ast.Var]places{}, value: places{}}
+		f.rules[r] = &followed{vars: map[ast.Var]places{}, value: places{}, whole: f.compared(f.compiled, first)}
 	}
 }
 
@@ -266,9 +276,11 @@ func (f *follower) call(known *followed, e *ast.Expr) {
 	switch name := operator.String(); {
 	case slices.Contains(kindOnly, name):
 		f.places(known, operands[0])
+		f.result(known, operands[1:], nil)
 	case (name == ast.Equal.Name || name == ast.NotEqual.Name) && (isScalar(operands[0]) || isScalar(operands[1])):
 		f.places(known, operands[0])
 		f.places(known, operands[1])
+		f.result(known, operands[2:], nil)
 	case name == ast.ObjectGet.Name:
 		f.objectGet(known, operands)
 		return

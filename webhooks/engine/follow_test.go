@@ -27,7 +27,7 @@ func (r *portion) paths(at string) []string {
 }
 
 func TestWhatAPolicyReads(t *testing.T) {
-	const library = "# METADATA\n# title: T\n# description: D\npackage toy.lib\n\nnamed(x) if x.name == \"b\"\n\nname_of(x) := x.name\n\nsame(a, b) if a == b\n\neither(x) := x.a\n\neither(x) := x.b\n"
+	const library = "# METADATA\n# title: T\n# description: D\npackage toy.lib\n\nnamed(x) if x.name == \"b\"\n\nname_of(x) := x.name\n\nsame(a, b) if a == b\n\neither(x) := x.a if true\n\nelse := x.b\n\ntwo(x) := x.a\n\ntwo(x) := x.b\n"
 	for name, tc := range map[string]struct{ body, want string }{
 		"nothing":                   {`true`, "input"},
 		"a scalar":                  {`input.request.a == 1`, "input.request.a"},
@@ -69,6 +69,20 @@ func TestWhatAPolicyReads(t *testing.T) {
 		"a message, not its match":  {`x := input.request.a; x.b == 1`, "input.request.a.b"},
 		"depth":                     {"deep(input.request)", "input.request" + strings.Repeat(".n", deepest-1) + "*"},
 		"a function of its value":   {`lib.either(lib.either(input.request))`, "input*"},
+		"of two definitions":        {`two.v == 1`, "input.request.a* input.request.b*"},
+		"a definition and a scalar": {`scalar.v == 1`, "input.request.a.v"},
+		"a definition and {}":       {`empty.v == 1`, "input.request.a*"},
+		"a definition and default":  {`usual.v == 1`, "input.request.a.v"},
+		"a function of two":         {`lib.two(input.request).v == 1`, "input.request.a* input.request.b*"},
+		"of several solutions":      {`one.v == 1`, "input.request.list[]*"},
+		"of solutions by a key":     {`keyed.v == 1`, "input.request.list[]*"},
+		"of a function of several":  {`anyof(input.request.list).v == 1`, "input.request.list[]*"},
+		"of several ways to else":   {`chained.v == 1`, "input.request.a* input.request.list[]"},
+		"solutions in a closure":    {`closed.v == 1`, "input.request.a.v input.request.list[].x*"},
+		"a member of an object":     {`parts.a.v == 1`, "input.request.a*"},
+		"what walk finds":           {`walked.v == 1`, "input.request.a*"},
+		"two arguments, and which":  {`equal(input.request.a, 1, input.request.b)`, "input.request.a input.request.b*"},
+		"a kind, and which":         {`is_object(input.request.a, input.request.b)`, "input.request.a input.request.b*"},
 		"a result that compares":    {`x := input.request.c; lib.name_of(input.request.a, x)`, "input.request.a.name* input.request.c*"},
 		"a result of object.get":    {`x := input.request.c; object.get(input.request.a, "b", 0, x)`, "input.request.a.b* input.request.c*"},
 		"a result that is taken":    {`lib.name_of(input.request.a, x); x.b == 1`, "input.request.a.name.b"},
@@ -82,6 +96,12 @@ func TestWhatAPolicyReads(t *testing.T) {
 				"f(x) if x.f == 1\n\ng(x) if x == input.request.g\n\nholds if input.request.h == 1\n\nspec := input.request.object.spec\n\n" +
 				"otherwise := 1 if input.request.o == 1\n\nelse := 2 if input.request.e == 1\n\nother if input.request.x\n\n" +
 				"members contains x if some x in input.request.list\n\ntable[x.k] := x.v if some x in input.request.list\n\n" +
+				"two := input.request.a\n\ntwo := input.request.b\n\nscalar := input.request.a\n\nscalar := 1 if input.request.a == 1\n\n" +
+				"empty := {}\n\nempty := input.request.a\n\ndefault usual := {}\n\nusual := input.request.a\n\n" +
+				"one := x if some x in input.request.list\n\nkeyed := input.request.list[_]\n\nanyof(all) := x if some x in all\n\n" +
+				"chained := 1 if input.request.a == 1\n\nelse := input.request.a if input.request.list[_]\n\n" +
+				"closed := input.request.a if count([x.x | some x in input.request.list]) > 1\n\n" +
+				"parts.a := input.request.a\n\nwalked := v if walk(input.request.a, [_, v])\n\n" +
 				"deep(x) if x" + strings.Repeat(".n", deepest+1) + " == 1\n")
 			src.Libraries = []Module{{"lib.rego", library}}
 			p := mustCompile(t, src)
@@ -94,3 +114,37 @@ func TestWhatAPolicyReads(t *testing.T) {
 }
 
 func (p *Policy) fires() *ast.Term { return ast.StringTerm(admit.fires()) }
+
+// Two containers that differ only in what no rule reads make a rule that has one of them for its value an error, which must not be
+// lost where only that is read which rules read.
+func TestAnErrorIsNotLostWithWhatIsNotRead(t *testing.T) {
+	for name, rules := range map[string]string{
+		"a rule of several solutions":      "_c := c if some c in input.request.containers",
+		"a rule of several definitions":    "_c := input.request.containers[0]\n\n_c := input.request.containers[1]",
+		"a function of several solutions":  "_c := _in(input.request.containers)\n\n_in(all) := c if some c in all",
+		"a function of several outcomes":   "_c := _in(input.request.containers)\n\n_in(all) := all[0]\n\n_in(all) := all[1]",
+		"else of several solutions":        "_c := 1 if input.request.none\n\nelse := c if some c in input.request.containers",
+		"a partial object":                 "_c := _all.x\n\n_all[\"x\"] := c if some c in input.request.containers",
+		"an object of rules":               "_c := _all.x\n\n_all.x := c if some c in input.request.containers",
+		"an object by its key":             "_c := _all.x\n\n_all := {c.image: c | some c in input.request.containers}",
+		"a rule within a rule":             "_c := _d\n\n_d := c if some c in input.request.containers",
+		"what walk finds":                  "_c := c if walk(input.request.containers, [[_], c])",
+		"what a comparison must come to":   "_c := c if { some c in input.request.containers; equal(c.image, 1, input.request.equal) }",
+		"what a kind must come to":         "_c := c if { some c in input.request.containers; is_object(c, input.request.object) }",
+		"a rule of a package as a whole":   "_c := data.toy.p.below.c",
+		"a rule of a package by some name": "_c := data.toy.p.below[_]",
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := policy("valid_input if true\n\n" + denyMetadata + "deny contains {\"reason\": \"R\", \"message\": \"m\"} if _c.image == \"x\"\n\n" + rules + "\n")
+			src.Modules = append(src.Modules, Module{"below.rego", "package toy.p.below\n\nc := c if some c in input.request.containers\n"})
+			p := mustCompile(t, src)
+			in := Input{Request: Text([]byte(`{"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}], "equal": false, "object": true}`)), VerdictOnly: true}
+			want, wantErr := p.judgeOn(t.Context(), admit, in, nil, everything)
+			got, gotErr := p.judgeOn(t.Context(), admit, in, nil, p.input)
+			if !agree(got, gotErr, want, wantErr) {
+				t.Errorf("got %+v %v, and on the whole input %+v %v", got, gotErr, want, wantErr)
+			}
+			wantCause(t, gotErr, EvaluationFailed, "conflict")
+		})
+	}
+}

@@ -1,44 +1,173 @@
 package engine
 
 import (
-	"bytes"
+	"context"
 	"fmt"
-	"strconv"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// What a document may have in it beside bytes. An API server decodes what it is sent before it asks a webhook, so that no review
-// from one is beyond these limits, with one exception: it hands on JSON that a kind holds for others, as ControllerRevisions do in
-// data, as the client wrote it. Such a review is refused like any that cannot be read, and failurePolicy says what becomes of the
-// request.
+// OPA looks for a cancel between calls of builtins, and has no limit of memory. Most builtins take a time, and make something, in
+// proportion to what they are given, which is at most a review. Those that can do more are told in advance what they would do:
+//
+//   - their work, where it grows like a product, as in the length of a pattern and that of a text: a call that would take seconds is
+//     an error;
+//   - what they make. All that the calls of one evaluation make together is bounded, because a text that is put together with itself
+//     is as large as the memory after a few calls;
+//   - numbers that are out of proportion with their text, such as 1e1000000. No builtin makes or takes one.
+//
+// The error is that of the call, so that the policy could not decide. What is here belongs to the process: OPA has no builtins of
+// one compiler that take the place of its own.
+
 const (
-	// longestNumber is the longest literal of a number. Go writes a float64 in 25 bytes at most, and an int64 in 20.
-	longestNumber = 32
-	// maxNesting is how many objects and lists may be around a value. A CustomResourceDefinition, the deepest of what Kubernetes has,
-	// takes three for each level of the schema that it describes.
-	maxNesting = 200
-	// maxValues is how many strings, numbers, truths, nulls, objects, lists and names of members there may be: in an UPDATE of the
-	// largest and densest object that a cluster can hold, seven bytes for each. See TestLimitsLetRealObjectsPass.
-	maxValues = 450_000
-	// maxRead is how many of them policies may read, in a large document: in terms each takes more than a hundred bytes, whatever its
-	// text, and may be copied. No policy reads all of such an object but one that walks through it.
-	maxRead = 150_000
-	// largeText is how many bytes a document has of which the terms are counted, and kept for the next policy that reads them.
-	largeText = 16 << 10
+	// mostWork is how many steps one call may take; each is some nanoseconds.
+	mostWork = 50e6
+	// mostMade is what all calls of an evaluation may make, in bytes.
+	mostMade = 64 << 20
+	// longestNumber and largestExponent bound a number, in characters and digits.
+	longestNumber, largestExponent = 100, 1000
 )
 
-// checkNumber refuses what no float64 or int64 is written as. Arithmetic and comparison are exact in Rego: with 1e1000000 they
-// take minutes.
-func checkNumber(literal []byte) error {
-	if len(literal) > longestNumber {
-		return fmt.Errorf("%.16s... is a number of %d characters, more than %d", literal, len(literal), longestNumber)
+// cost is what a call of a builtin would do at most.
+type cost struct{ work, made float64 }
+
+// meter counts what the calls of an evaluation have made. An evaluation is one goroutine.
+type meter struct{ made float64 }
+
+type meterKey struct{}
+
+// metered has an evaluation's calls be counted.
+func metered(ctx context.Context) context.Context {
+	return context.WithValue(ctx, meterKey{}, &meter{})
+}
+
+// limited are the builtins with limits, and what tells the cost of a call.
+var limited = map[string]func(operands []*ast.Term) (cost, error){
+	"abs": plainNumbers, "ceil": plainNumbers, "floor": plainNumbers, "round": plainNumbers, "format_int": plainNumbers,
+	"plus": plainNumbers, "minus": plainNumbers, "mul": plainNumbers, "div": plainNumbers, "rem": plainNumbers,
+	"sum": plainElements, "product": fewElements,
+	"to_number": plainNumbers, "units.parse": plainNumbers, "units.parse_bytes": plainNumbers,
+
+	"array.concat": elements, "array.flatten": nested, "array.reverse": elements,
+	"base64.decode": texts(1), "base64.encode": texts(2), "base64url.decode": texts(1), "base64url.encode": texts(2),
+	"concat": joined, "internal.template_string": wholes(1), "json.marshal": wholes(2), "json.unmarshal": unmarshalled,
+	"lower": texts(3), "upper": texts(3), "strings.reverse": texts(1), "urlquery.encode": texts(3), "urlquery.decode": texts(1),
+	"time.format": texts(10), "replace": replaced, "strings.replace_n": replacedAll, "split": splitUp, "sprintf": formatted,
+
+	"glob.match": globbed, "glob.quote_meta": texts(2),
+	"object.subset": product(size, size), "object.union_n": wholes(1), "object.union": wholes(1),
+	"regex.match": matched, "regex.replace": substituted, "regex.split": matched,
+	"trim": product(length, length), "trim_left": product(length, length), "trim_right": product(length, length),
+}
+
+func init() {
+	for name, costs := range limited {
+		ast.BuiltinMap[name].CanSkipBctx = false // which has the meter
+		call := topdown.GetBuiltin(name)
+		topdown.RegisterBuiltinFunc(name, func(ctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
+			c, err := costs(operands)
+			if err == nil {
+				err = charge(ctx.Context, c)
+			}
+			if err != nil {
+				return err
+			}
+			return call(ctx, operands, func(result *ast.Term) error {
+				if name == "json.unmarshal" && !plainNumbersIn(result) {
+					return errNumber
+				}
+				return iter(result)
+			})
+		})
 	}
-	mantissa, _, scaled := bytes.Cut(bytes.ToLower(literal), []byte("e"))
-	if !scaled {
-		return nil
+}
+
+func charge(ctx context.Context, c cost) error {
+	if c.work > mostWork {
+		return fmt.Errorf("it would take too long on operands of this size")
 	}
-	f, err := strconv.ParseFloat(string(literal), 64)
-	if err != nil || f == 0 && bytes.ContainsAny(mantissa, "123456789") {
-		return fmt.Errorf("%s is a number beyond float64", literal)
+	made := c.made
+	if ctx != nil {
+		if m, ok := ctx.Value(meterKey{}).(*meter); ok {
+			m.made += made
+			made = m.made
+		}
+	}
+	if made > mostMade {
+		return fmt.Errorf("the evaluation would make values of more than %d MiB", mostMade>>20)
 	}
 	return nil
+}
+
+var errNumber = fmt.Errorf("a number has more than %d characters or an exponent of more than %d", longestNumber, largestExponent)
+
+// plain tells whether a number is as large as its text suggests, which all are that fit into 64 bits.
+func plain(number string) bool {
+	if len(number) > longestNumber {
+		return false
+	}
+	at := strings.IndexAny(number, "eEpP")
+	if at < 0 {
+		return true
+	}
+	exponent := 0
+	for _, c := range number[at+1:] {
+		if c >= '0' && c <= '9' {
+			exponent = exponent*10 + int(c-'0')
+		}
+		if exponent > largestExponent {
+			return false
+		}
+	}
+	return true
+}
+
+func plainNumbers(operands []*ast.Term) (cost, error) {
+	for _, o := range operands {
+		switch v := o.Value.(type) {
+		case ast.Number:
+			if !plain(string(v)) {
+				return cost{}, errNumber
+			}
+		case ast.String:
+			if !plain(string(v)) {
+				return cost{}, errNumber
+			}
+		}
+	}
+	return cost{}, nil
+}
+
+func plainElements(operands []*ast.Term) (cost, error) {
+	each, fine := operands[0].Value.(interface {
+		Iter(func(*ast.Term) error) error
+	})
+	if !fine {
+		return cost{}, nil // which the builtin refuses
+	}
+	return cost{}, each.Iter(func(element *ast.Term) error {
+		_, err := plainNumbers([]*ast.Term{element})
+		return err
+	})
+}
+
+// fewElements is for a product, which has as many digits as all of them together.
+func fewElements(operands []*ast.Term) (cost, error) {
+	if size(operands[0]) > 100 {
+		return cost{}, fmt.Errorf("it has more than 100 factors")
+	}
+	return plainElements(operands)
+}
+
+func plainNumbersIn(t *ast.Term) bool {
+	fine := true
+	ast.WalkTerms(t, func(inner *ast.Term) bool {
+		if n, ok := inner.Value.(ast.Number); ok {
+			fine = fine && plain(string(n))
+		}
+		return !fine
+	})
+	return fine
 }

@@ -51,6 +51,9 @@ func (r *random) helper(name, format string, args ...any) string {
 // value gives an expression whose value may be a part of the input, with statements that it needs before it.
 func (r *random) value() (before, expression string) {
 	x, k, p := r.local(), r.key(), r.path()
+	if r.IntN(3) == 0 {
+		return "", r.severalValued(r.key()) + "." + k
+	}
 	switch r.IntN(13) {
 	case 0:
 		return "", p
@@ -83,12 +86,59 @@ func (r *random) value() (before, expression string) {
 	}
 }
 
+// severalValued gives a reference to a rule, or the call of a function, that may have several values: they are compared as a whole.
+func (r *random) severalValued(k string) string {
+	p := r.path()
+	switch r.IntN(14) {
+	case 0:
+		return r.helper("one", "NAME := v if some v in %s", p)
+	case 1:
+		return r.helper("one", "NAME := v if { some k, v in %s; v.%s == %s }", p, k, r.scalar())
+	case 2:
+		return r.helper("one", "NAME := %s[_]", p)
+	case 3:
+		return r.helper("two", "NAME := %s\n\nNAME := %s", p, r.path())
+	case 4:
+		return r.helper("two", "NAME := %s if %s == %s\n\nNAME := %s", p, r.path(), r.scalar(), r.path())
+	case 5:
+		return fmt.Sprintf("%s(%s)", r.helper("two", "NAME(x) := x.%s\n\nNAME(x) := x.%s", k, r.key()), p)
+	case 6:
+		return fmt.Sprintf("%s(%s)", r.helper("one", "NAME(x) := v if some v in x"), p)
+	case 7:
+		return fmt.Sprintf("%s[%s]", r.helper("table", "NAME[v.%s] := v if some v in %s", k, p), r.scalar())
+	case 8:
+		return fmt.Sprintf("%s.%s", r.helper("member", "NAME.%s := %s\n\nNAME[k] := v if some k, v in %s", k, p, r.path()), k)
+	case 9:
+		return fmt.Sprintf("%s[_]", r.helper("table", "NAME := {v.%s: v | some v in %s}", k, p))
+	case 10:
+		return r.helper("other", "NAME := {} if %s == %s\n\nelse := v if some v in %s", r.path(), r.scalar(), p)
+	case 11:
+		return r.helper("empty", "NAME := {}\n\nNAME := %s if is_object(%s)", p, p)
+	case 12:
+		return r.helper("walked", "NAME := v if walk(%s, [[%q, _], v])", p, k)
+	default:
+		return r.pick("sub.one", "sub.two", "data.toy.p.sub[_]", "sub.apart("+p+")")
+	}
+}
+
 // condition gives a statement that holds or does not.
 func (r *random) condition() string {
 	b, e := r.value()
 	b2, e2 := r.value()
 	x, k := r.local(), r.key()
-	switch r.IntN(18) {
+	switch r.IntN(24) {
+	case 18:
+		return fmt.Sprintf("%sequal(%s, %s, %s)", b, e, r.scalar(), r.path())
+	case 19:
+		return fmt.Sprintf("%sis_object(%s, %s)", b, e, r.path())
+	case 20:
+		return fmt.Sprintf("count({y | some y in %s}) > %d", r.path(), r.IntN(2))
+	case 21:
+		return fmt.Sprintf("%s%s%s(%s, %s)", b, b2, r.helper("alike", "default NAME(_, _) := false\n\nNAME(x, y) if x == y"), e, e2)
+	case 22:
+		return fmt.Sprintf("object.union(%s, %s).%s == %s", r.path(), r.path(), k, r.scalar())
+	case 23:
+		return fmt.Sprintf("%s%s%s in {json.marshal(y) | some y in %s}", b, b2, "json.marshal("+e+")", e2)
 	case 0, 1, 2:
 		return fmt.Sprintf("%s%s == %s", b, e, r.scalar())
 	case 3:
@@ -150,6 +200,20 @@ member_c(x) := y if {
 member_c(x) := x.c.b if is_string(x.c.b)
 `
 
+// randomPackage is below that of the policy.
+const randomPackage = `package toy.p.sub
+
+one := v if some v in %s
+
+two := %s
+
+two := %s
+
+apart(x) := x.%s
+
+apart(x) := x.%s
+`
+
 // source of a policy. Facts are filled in, or evaluated, and there are constants among the helpers.
 func (r *random) source() Source {
 	facts := "facts.list := {\"apiVersion\": \"toy/v1\", \"kind\": \"Loan\", \"namespace\": input.request.namespace}\n\n"
@@ -158,14 +222,15 @@ func (r *random) source() Source {
 		facts = strings.TrimSpace(facts) + " if " + wanted + "\n\nfacts.list := null if not " + wanted + "\n\n"
 	}
 	facts += "facts.one := {\"apiVersion\": \"toy/v1\", \"kind\": \"Loan\", \"name\": \"n\"}\n\n"
-	body := "import data.toy.lib\n\n" + facts
+	body := "import data.toy.lib\nimport data.toy.p.sub\n\n" + facts
 	body += fmt.Sprintf("valid_input if not %s\n\n", r.helper("odd", "NAME if { %s }", r.conditions()))
 	for i := range 1 + r.IntN(3) {
 		body += denyMetadata + fmt.Sprintf("deny contains {\"reason\": \"R\", \"message\": $\"%d {%s}\"} if { %s }\n\n", i, r.path(), r.conditions())
 	}
 	body += fmt.Sprintf("warn contains $\"w {%s}\" if { %s; data.parameters.%s == %s }\n\n", r.path(), r.condition(), r.key(), r.scalar())
 	r.rules = append(r.rules, "_use if lib.member_a({})") // the import must be used
-	src := policy(body + strings.Join(r.rules, "\n\n") + "\n")
+	src := policy(body + strings.Join(append(r.rules, "_use_sub if sub.one"), "\n\n") + "\n")
+	src.Modules = append(src.Modules, Module{"sub.rego", fmt.Sprintf(randomPackage, r.path(), r.path(), r.path(), r.key(), r.key())})
 	src.Libraries = []Module{{"lib.rego", randomLibrary}}
 	src.Parameters = []byte(fmt.Sprintf(`{"a": %s, "b": {"a": %s}, "c": [%s]}`, r.scalar(), r.scalar(), r.scalar()))
 	return src
@@ -195,7 +260,11 @@ func (r *random) like(document any) any {
 		return r.document(2)
 	}
 	at, k := places[r.IntN(len(places))], r.key()
-	switch r.IntN(5) {
+	switch r.IntN(7) {
+	case 5:
+		at[r.key()] = r.twin(at[k])
+	case 6:
+		at[k] = []any{at[k], r.twin(at[k])}
 	case 0:
 		delete(at, k)
 	case 1:
@@ -207,6 +276,15 @@ func (r *random) like(document any) any {
 		at[k] = r.like(at[r.key()])
 	default:
 		at[k] = r.document(2)
+	}
+	return clone
+}
+
+// twin gives a copy that differs in what nobody reads.
+func (r *random) twin(document any) any {
+	clone := deepCopy(document)
+	if object, ok := clone.(map[string]any); ok {
+		object["unread"] = r.IntN(3)
 	}
 	return clone
 }
@@ -237,7 +315,9 @@ func (r *random) document(depth int) any {
 	case n < 3:
 		list := make([]any, r.IntN(3))
 		for i := range list {
-			list[i] = r.document(depth - 1)
+			if list[i] = r.document(depth - 1); i > 0 && r.IntN(2) == 0 {
+				list[i] = r.twin(list[0])
+			}
 		}
 		return list
 	default:

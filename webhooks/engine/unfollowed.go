@@ -24,7 +24,8 @@ func (p *Policy) Unfollowed() CompileErrors {
 			places = append(places, place)
 		}
 	}
-	f := &follower{compiled: p.compiler, input: &portion{}, rules: map[*ast.Rule]*followed{}, changed: true, lost: note}
+	f := newFollower(p.compiler)
+	f.lost = note
 	for _, m := range p.compiler.Modules {
 		ast.WalkExprs(m, func(e *ast.Expr) bool {
 			if len(e.With) > 0 {
@@ -33,18 +34,7 @@ func (p *Policy) Unfollowed() CompileErrors {
 			return false
 		})
 	}
-	for _, name := range []string{ruleFacts, ruleValid, admit.yields(), mutate.yields(), ruleOutcome} {
-		for _, r := range p.compiler.GetRulesWithPrefix(p.pkg.Append(ast.StringTerm(name))) {
-			f.reach(r)
-			f.rules[r].whole = true
-		}
-	}
-	for f.changed {
-		f.changed = false
-		for r, known := range f.rules {
-			f.rule(r, known)
-		}
-	}
+	f.from(p.outputs()...)
 	if f.steps > mostSteps {
 		places = append(places, CompileError{File: p.name, Message: "values of functions that are handed to functions again"})
 	}

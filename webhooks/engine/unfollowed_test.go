@@ -7,7 +7,7 @@ import (
 
 // What has the whole input made is named with its place, and nothing else is.
 func TestUnfollowed(t *testing.T) {
-	const library = "# METADATA\n# title: T\n# description: D\npackage toy.lib\n\nencoded(x) := json.marshal(x)\n\neither(x) := x.a\n\neither(x) := x.b\n"
+	const library = "# METADATA\n# title: T\n# description: D\npackage toy.lib\n\nencoded(x) := json.marshal(x)\n\neither(x) := x.a if true\n\nelse := x.b\n"
 	for name, tc := range map[string]struct{ body, want string }{
 		"members":                        {`input.request.a == 1; input.now > "2026"`, ""},
 		"the whole request":              {`json.marshal(input.request) != ""`, ""},

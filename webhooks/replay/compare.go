@@ -138,7 +138,9 @@ func verdictOf(would *webhooks.Record, unknown map[string]Unknown) Verdict {
 
 // ofTheMoment tells a failure that comes of how things stood, and not of the policy's text.
 func ofTheMoment(cause engine.Cause) bool {
-	return slices.Contains([]engine.Cause{engine.FactUnavailable, engine.DeadlineExceeded, engine.StillRunning, engine.Panicked}, cause)
+	return slices.Contains([]engine.Cause{
+		engine.FactUnavailable, engine.DeadlineExceeded, engine.CallerGone, engine.StillRunning, engine.Panicked,
+	}, cause)
 }
 
 func (s *Said) refuses() bool {

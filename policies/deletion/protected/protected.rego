@@ -213,9 +213,10 @@ _ending if object.get(input.facts.namespace.metadata, "deletionTimestamp", null)
 
 # Messages.
 
-_stored := _request.oldObject.metadata if _request.operation != "CREATE"
-
+# else, and not two rules: of rules that could both hold all of their values would be read, to tell whether they differ.
 _stored := _request.object.metadata if _request.operation == "CREATE"
+
+else := _request.oldObject.metadata
 
 _object := concat("", [$"{_request.kind.kind} {_name}", _place])
 

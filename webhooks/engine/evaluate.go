@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/metrics"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// evaluate runs one query. The caller leaves at the deadline, whatever Rego does: OPA looks for a cancel only between
+// calls of builtins.
+func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) (topdown.QueryResultSet, error) {
+	if err := p.cutOffNow(); err != nil {
+		return nil, err
+	}
+	type outcome struct {
+		result topdown.QueryResultSet
+		err    error
+	}
+	cancel := topdown.NewCancel()
+	done := make(chan outcome, 1)
+	spawn(func() {
+		var o outcome
+		defer func() { done <- o }()
+		defer contain(&o.err)
+		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
+			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(metered(ctx))
+	})
+	select {
+	case o := <-done:
+		return o.result, evaluationError(o.err)
+	case <-ctx.Done():
+		cancel.Cancel()
+		deadline, _ := ctx.Deadline()
+		leaveBehind(p, time.Until(deadline), done)
+		return nil, tooLate(ctx, fmt.Sprintf("no decision within %v", p.timeout))
+	}
+}
+
+// tooLate tells a policy, or an answer, that is slow from a caller who did not wait for it.
+func tooLate(ctx context.Context, what string) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return errorf(CallerGone, "the caller left before there was a decision: %w", context.Cause(ctx))
+	}
+	return errorf(DeadlineExceeded, "%s: %w", what, context.Cause(ctx))
+}
+
+// Evaluations that overran their deadline and still run are left behind. A single one must not decide for all other requests, and
+// they must not take all processors: a policy is asked as long as none of its own is left behind; then up to ownSlots of them, as
+// long as those of all policies together are fewer than sharedSlots. What had begun before comes on top.
+const ownSlots = 4
+
+// sharedSlots is twice the processors: those that are left behind get no more than two thirds of them if one decision at a time is
+// made beside them, and Go's scheduler has them take turns every 10 ms.
+func sharedSlots() int64 { return 2 * int64(runtime.GOMAXPROCS(0)) }
+
+// leftBehind counts the evaluations of all policies that are.
+var leftBehind atomic.Int64
+
+// cutOffNow tells of evaluations that were left behind, if there are too many.
+func (p *Policy) cutOffNow() error {
+	stuck := p.stuck.Load()
+	if stuck == 0 || stuck < ownSlots && leftBehind.Load() < sharedSlots() {
+		return nil
+	}
+	return errorf(StillRunning, "%d earlier evaluations of policy %s overran their deadline of %v and still run", stuck, p.name, p.timeout)
+}
+
+// leaveBehind counts an evaluation until it is done, from its deadline on. A caller that leaves earlier has only lost interest: that
+// must not cost other requests anything.
+func leaveBehind[T any](p *Policy, left time.Duration, done <-chan T) {
+	count := func(n int64) {
+		p.stuck.Add(n)
+		leftBehind.Add(n)
+	}
+	if left <= 0 {
+		count(1)
+	}
+	go func() {
+		if left > 0 {
+			select {
+			case <-done:
+				return
+			case <-time.After(left):
+				count(1)
+			}
+		}
+		<-done
+		count(-1)
+	}()
+}
+
+func evaluationError(err error) error {
+	var mine *Error
+	if err == nil || errors.As(err, &mine) {
+		return err
+	}
+	return &Error{Cause: EvaluationFailed, Err: fmt.Errorf("evaluating: %w", err)}
+}
