@@ -120,7 +120,8 @@ const (
 const VirtualMachineFinalizer = "sallyport.dev/virtual-machine"
 
 // AnnotationAbandonInstance on a VirtualMachine that is being deleted lets it go without asking its runtime, for a backend
-// that will not come back. Its value is the UID of the VirtualMachine. What is on the runtime stays there.
+// that will not come back. Its value is the UID of the VirtualMachine. What is on the runtime stays there. To write it takes the
+// verb override on policy machines-abandon.
 const AnnotationAbandonInstance = "sallyport.dev/abandon-instance"
 
 // VirtualMachineSpec is what is wanted of a machine. Users own it; no controller

@@ -1,0 +1,91 @@
+package sallyport.machines.abandon_test
+
+import data.sallyport.machines.abandon
+
+_key := "sallyport.dev/abandon-instance"
+
+_machine(annotations) := {"metadata": {"name": "web-1", "uid": "u-1", "annotations": annotations}}
+
+_leaving(annotations) := object.union(_machine(annotations), {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}})
+
+_bare := {"metadata": {"name": "web-1"}}
+
+_update(old, new, override) := {
+	"request": {"operation": "UPDATE", "userInfo": {"username": "bob"}, "object": new, "oldObject": old},
+	"facts": {"override": override},
+}
+
+_create(new, override) := {
+	"request": {"operation": "CREATE", "userInfo": {"username": "bob"}, "object": new},
+	"facts": {"override": override},
+}
+
+_asked := {"access": {"verb": "override", "group": "sallyport.dev", "resource": "regopolicies", "name": "machines-abandon"}}
+
+# Whoever writes it is asked for the right, be the machine on its way out or not.
+test_written[note] if {
+	some note, world in {
+		"as it ends": _update(_leaving({}), _leaving({_key: "u-1"}), false),
+		"beforehand": _update(_machine({}), _machine({_key: "u-1"}), false),
+		"the first annotation": _update(_bare, _machine({_key: "u-1"}), false),
+		"another value": _update(_leaving({_key: "u-0"}), _leaving({_key: "u-1"}), false),
+		"no value": _update(_leaving({_key: "u-0"}), _leaving({_key: ""}), false),
+		"from the start": _create(_machine({_key: "u-1"}), false),
+		"without a name": _create({"metadata": {"generateName": "web-", "annotations": {_key: "u-1"}}}, false),
+	}
+	abandon.facts.override == _asked with input as world
+	abandon.valid_input with input as world
+	{denial.reason | some denial in abandon.deny} == {"AbandonNotAllowed"} with input as world
+	count(abandon.deny) == 0 with input as object.union(world, {"facts": {"override": true}})
+	abandon.valid_input with input as object.union(world, {"facts": {"override": true}})
+}
+
+# What else is written takes nothing, and nobody is asked about.
+test_not_written[note] if {
+	some note, world in {
+		"stays": _update(_leaving({_key: "u-1"}), _leaving({_key: "u-1", "a": "b"}), null),
+		"taken off": _update(_leaving({_key: "u-1"}), _leaving({}), null),
+		"taken off, the last": _update(_leaving({_key: "u-1"}), _bare, null),
+		"another annotation": _update(_machine({}), _machine({"a": "b"}), null),
+		"a new machine": _create(_bare, null),
+	}
+	abandon.facts.override == null with input as world
+	abandon.valid_input with input as world
+	count(abandon.deny) == 0 with input as world
+}
+
+test_message if {
+	some denial in abandon.deny with input as _update(_leaving({}), _leaving({_key: "u-1"}), false)
+	startswith(denial.message, $"VirtualMachine web-1: annotation {_key} leaves the instance on its runtime, and bob may not write it.")
+	denial.details.field == $"metadata.annotations[{_key}]"
+}
+
+_good := _update(_leaving({_key: "u-0"}), _leaving({_key: "u-1"}), false)
+
+# What cannot be read is no permission.
+test_not_understood[note] if {
+	some note, change in {
+		"a requester without a name": {"request": {"userInfo": {"username": ""}}},
+		"an odd requester": {"request": {"userInfo": {"username": 1}}},
+		"an odd object": {"request": {"object": "x"}},
+		"odd metadata": {"request": {"object": {"metadata": "x"}}},
+		"odd annotations": {"request": {"object": {"metadata": {"annotations": []}}}},
+		"an odd value": {"request": {"object": {"metadata": {"annotations": {"a": 1}}}}},
+		"odd old annotations": {"request": {"oldObject": {"metadata": {"annotations": null}}}},
+		"another operation": {"request": {"operation": "DELETE"}},
+		"nobody has said who may": {"facts": {"override": null}},
+		"an odd answer": {"facts": {"override": "yes"}},
+	}
+	not abandon.valid_input with input as object.union(_good, change)
+}
+
+test_lacking[note] if {
+	some note, path in {
+		"no requester": "request/userInfo/username",
+		"no object": "request/object",
+		"no old object": "request/oldObject",
+		"no operation": "request/operation",
+		"no answer": "facts/override",
+	}
+	not abandon.valid_input with input as json.remove(_good, [path])
+}
