@@ -306,6 +306,9 @@ const (
 	// ReasonReportNameTaken (Reported false): objects of somebody else's have the
 	// names of reports and are left alone. The message names them.
 	ReasonReportNameTaken ConditionReason = "ReportNameTaken"
+	// ReasonReportsEdited (Reported false): others keep changing the reports, which
+	// are put right and may meanwhile not say what was found. The message names one.
+	ReasonReportsEdited ConditionReason = "ReportsEdited"
 	// ReasonReportsFailed (Reported false): reports could not be written. The
 	// message says why.
 	ReasonReportsFailed ConditionReason = "ReportsFailed"

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,6 +81,7 @@ type Reconciler struct {
 	mu       sync.Mutex
 	results  map[string]result // by the policy's name
 	awaiting map[string]bool   // policies for whose reports the cluster has no kind
+	edits    map[string]*edits // by the policy's name
 }
 
 // result is that of the last audit of a policy.
@@ -125,6 +127,7 @@ func (r *Reconciler) Reported(policy string) *Finding {
 
 // Reconcile audits one policy, if it wants that.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	r.attends(request.Name)
 	policy := &v1alpha1.RegoPolicy{}
 	err := r.Live.Get(ctx, request.NamespacedName, policy)
 	if client.IgnoreNotFound(err) != nil {
@@ -151,11 +154,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	r.keep(policy.Name, result{found.found, reported})
 	switch {
 	case errors.Is(err, reports.ErrChanged): // somebody was faster: look again
-		return ctrl.Result{RequeueAfter: firstRetry}, nil
+		wait, _ := r.edited(reports.Edit{Policy: policy.Name})
+		return ctrl.Result{RequeueAfter: max(firstRetry, wait)}, nil
 	case err != nil:
 		return ctrl.Result{}, err
 	case found.ended, found.barred: // which may be over soon
 		return ctrl.Result{RequeueAfter: min(r.Interval, lastRetry)}, nil
+	case reported.Reason == v1alpha1.ReasonReportsEdited: // which may be over by then
+		return ctrl.Result{RequeueAfter: min(cmp.Or(r.Interval, peace), peace) + firstRetry}, nil
 	}
 	return ctrl.Result{RequeueAfter: r.Interval}, nil
 }
@@ -166,6 +172,7 @@ func (r *Reconciler) keep(policy string, of result) {
 	switch {
 	case of.violations == nil:
 		delete(r.results, policy)
+		delete(r.edits, policy)
 	case r.results == nil:
 		r.results = map[string]result{policy: of}
 	default:

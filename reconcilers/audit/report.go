@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -62,6 +61,9 @@ func (r *Reconciler) report(ctx context.Context, policy *v1alpha1.RegoPolicy, a 
 	if err != nil {
 		return &Finding{v1alpha1.ReasonReportsFailed, cut(err.Error(), maxIncomplete)}, err
 	}
+	if quarrel := r.quarrels(policy.Name); quarrel != nil && len(written.Taken)+len(written.Refused) == 0 {
+		return quarrel, nil
+	}
 	return found(written), nil
 }
 
@@ -102,20 +104,22 @@ func (r *Reconciler) waits(ctx context.Context, policy string, is bool) {
 	r.awaiting[policy] = true
 }
 
-// await has policies audited again that have waited for the kinds of reports when the cluster has them.
+// await has policies audited again that have waited for the kinds of reports when the cluster has them, and from then on those
+// whose reports somebody else changes.
 func (r *Reconciler) await(ctx context.Context, appeared chan<- event.GenericEvent) error {
+	watched := false
 	for ticker := time.Tick(r.Look); ; {
+		if !watched && r.Reports.Served(ctx) == nil {
+			go r.watch(ctx, appeared)
+			watched = true
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker:
 		}
 		for _, name := range r.served(ctx) {
-			select {
-			case <-ctx.Done():
-				return nil
-			case appeared <- event.GenericEvent{Object: &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}}:
-			}
+			r.send(ctx, appeared, name)
 		}
 	}
 }

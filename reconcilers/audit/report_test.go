@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	metadatafake "k8s.io/client-go/metadata/fake"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -31,7 +32,8 @@ func reportingOver(t *testing.T, objects ...client.Object) (*Reconciler, *paged)
 	if err := openreports.Install(p.Scheme()); err != nil {
 		t.Fatal(err)
 	}
-	r.Reports = &reports.Writer{Client: p.WithWatch, Live: p.WithWatch, Now: r.Now}
+	watcher := metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme())
+	r.Reports = &reports.Writer{Client: p.WithWatch, Live: p.WithWatch, Metadata: watcher, Now: r.Now}
 	return r, p
 }
 

@@ -37,6 +37,11 @@ func (r *Reconciler) tell(before, policy *v1alpha1.RegoPolicy) {
 			r.tellOf(policy, t, was, is)
 		}
 	}
+	if is := condition(policy, v1alpha1.ConditionReported); is != nil && is.Reason == string(v1alpha1.ReasonReportsEdited) {
+		if was := condition(before, v1alpha1.ConditionReported); was == nil || was.Reason != is.Reason {
+			r.say(policy, corev1.EventTypeWarning, is.Reason, "Report", is.Message)
+		}
+	}
 	was, is := condition(before, v1alpha1.ConditionActive), condition(policy, v1alpha1.ConditionActive)
 	switch {
 	case is.Reason == string(v1alpha1.ReasonCurrentRevision):

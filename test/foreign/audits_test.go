@@ -33,6 +33,7 @@ func TestAuditsOfWhatExists(t *testing.T) {
 	s.step("a kind that may not be listed", (*site).auditsForbidden)
 	s.step("what a new policy would refuse", (*site).auditsNew)
 	s.step("the kinds of reports come later", (*site).reportsLater)
+	s.step("somebody edits and deletes a report", (*site).reportsEdited)
 	s.step("objects without a namespace", (*site).auditsCluster)
 	s.step("a policy changes", (*site).auditsChanged)
 	s.step("on a schedule", (*site).auditsScheduled)
@@ -154,6 +155,14 @@ func (s *site) reportsLater() {
 	if now := s.pods(); !slices.Equal(now, before) {
 		s.Errorf("replicas were restarted for it: %v, they were %v", now, before)
 	}
+}
+
+// reportsEdited: what is found is not hidden by who may write reports. No audit is due here but for that.
+func (s *site) reportsEdited() {
+	s.kubectl(`patch report.openreports.io sallyport-fronts --namespace team-a --type merge --patch {"summary":{"fail":0},"results":[]}`)
+	s.reported("fronts", "team-a", "1/25/0")
+	s.kubectl("delete report.openreports.io sallyport-fronts --namespace team-a")
+	s.reported("fronts", "team-a", "1/25/0")
 }
 
 // auditsCluster has what is in no namespace in a ClusterReport.
@@ -318,7 +327,7 @@ func (s *site) auditRights() {
 			ofReports++
 		}
 	}
-	if ofReports != 10 {
+	if ofReports != 12 {
 		s.Errorf("%d rights are granted for reports", ofReports)
 	}
 	for _, finding := range rbac.Compare(grants, uses, install.Namespace) {

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -16,14 +17,15 @@ var directVerbs = []string{"get", "list"}
 // route is the way to a kind that is only read live: nothing is kept of it but whether it can be read.
 type route struct {
 	open    bool
-	trouble error // why not, as far as that is known
+	trouble error         // why not, as far as that is known
+	doubt   chan struct{} // that it is still open: a read was refused
 }
 
 // reach tells what keeps a read from being answered live. Whoever holds the store's lock may call it.
 func (s *Store) reach(ctx context.Context, r engine.Read) error {
 	way := s.routes[kindOf(r)]
 	if way == nil {
-		way = &route{trouble: ErrNotSynced}
+		way = &route{trouble: ErrNotSynced, doubt: make(chan struct{}, 1)}
 		s.routes[kindOf(r)] = way
 		go s.pave(ctx, kindOf(r), way)
 	}
@@ -33,25 +35,60 @@ func (s *Store) reach(ctx context.Context, r engine.Read) error {
 	return way.trouble
 }
 
-// pave finds out whether a kind can be read, until it can or nobody asks for it any more.
+// pave finds out whether a kind can be read, again and again while it cannot, and from time to time, or when a read is refused,
+// while it can: no watch would tell that a right was taken away. It ends when nobody asks for the kind any more.
 func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *route) {
-	for wait := s.pace.first; ; wait = min(2*wait, s.pace.longest) {
+	for wait := s.pace.first; ; {
 		err := s.readable(ctx, gvk)
-		s.mu.Lock()
-		way.open, way.trouble = err == nil, err
-		gone := s.routes[gvk] != way
-		s.mu.Unlock()
-		if gone {
+		asked, changed := s.passable(gvk, way, err)
+		switch {
+		case !asked:
 			return
+		case changed:
+			s.changed()
+			wait = s.pace.first
+		default:
+			wait = min(2*wait, s.pace.again)
 		}
-		s.changed()
+		var doubt <-chan struct{}
+		pause := wait
 		if err == nil {
-			return
+			doubt, pause = way.doubt, s.pace.recheck
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait):
+		case <-doubt:
+		case <-time.After(pause):
+		}
+	}
+}
+
+// passable keeps what was found out about a way, and tells whether anybody asks for it still and whether that is new. What is
+// neither a lack of rights nor of the kind does not close a way: reads would fail by themselves.
+func (s *Store) passable(gvk schema.GroupVersionKind, way *route, err error) (asked, changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.routes[gvk] != way {
+		return false, false
+	}
+	var forbidden *ForbiddenError
+	if way.open && !errors.As(err, &forbidden) && !errors.Is(err, ErrNotServed) {
+		return true, false
+	}
+	changed = way.open != (err == nil) || err != nil && err.Error() != way.trouble.Error()
+	way.open, way.trouble = err == nil, err
+	return true, changed
+}
+
+// doubted has it looked into whether a kind can still be read live, of which a read was refused.
+func (s *Store) doubted(gvk schema.GroupVersionKind) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if way := s.routes[gvk]; way != nil && way.open {
+		select {
+		case way.doubt <- struct{}{}:
+		default:
 		}
 	}
 }

@@ -3,10 +3,11 @@ package facts_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -48,28 +49,58 @@ func TestLiveReadsThatCannotBe(t *testing.T) {
 	f.awaitLack(t, "no.such/v1 Thing: the cluster does not have this kind", never)
 	f.Use(nil, nil)
 	f.awaitLack(t, "no.such/v1 Thing: the cluster does not have this kind", never)
+}
 
-	config, err := env.Shared(t).UserConfig(f.namespace)
+// A right that is taken away is noticed from time to time, and at once when a read is refused; and so is that it is granted again.
+func TestRightsToReadLiveComeAndGo(t *testing.T) {
+	for name, refused := range map[string]bool{"from time to time": false, "when a read is refused": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newRunning(t, nil)
+			config, err := env.Shared(t).UserConfig(f.namespace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			limited := newRunning(t, config)
+			if !refused {
+				limited.Recheck(100 * time.Millisecond)
+			}
+			read := engine.Read{APIVersion: "apps/v1", Kind: "Deployment", Live: true}
+			limited.Use([]engine.Read{read}, nil)
+			const lacks = "apps/v1 Deployment: Sallyport may not get, list deployments.apps"
+			limited.awaitLack(t, lacks, read)
+			role := &rbacv1.ClusterRole{
+				ObjectMeta: metav1.ObjectMeta{Name: f.namespace + "-direct"},
+				Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"get", "list"}}},
+			}
+			binding := func() *rbacv1.ClusterRoleBinding {
+				return &rbacv1.ClusterRoleBinding{
+					ObjectMeta: metav1.ObjectMeta{Name: f.namespace + "-direct"},
+					RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: f.namespace + "-direct"},
+					Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: f.namespace}},
+				}
+			}
+			f.must(t, f.client.Create(t.Context(), role))
+			for range 2 {
+				f.must(t, f.client.Create(t.Context(), binding()))
+				limited.awaitLack(t, "", read)
+				f.must(t, f.client.Delete(t.Context(), binding()))
+				if refused {
+					limited.await(t, "a read to be refused", func() bool {
+						_, err := limited.For(nil, facts.Subject{}).Read(t.Context(), engine.Query{
+							APIVersion: "apps/v1", Kind: "Deployment", Namespace: f.namespace, Live: true,
+						})
+						return apierrors.IsForbidden(err)
+					})
+				}
+				limited.awaitLack(t, lacks, read)
+			}
+		})
+	}
+}
+
+func (f *fixture) must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	limited := newRunning(t, config)
-	read := engine.Read{APIVersion: "apps/v1", Kind: "Deployment", Live: true}
-	limited.awaitLack(t, "apps/v1 Deployment: Sallyport may not get, list deployments.apps", read)
-	for _, o := range []client.Object{
-		&rbacv1.ClusterRole{
-			ObjectMeta: metav1.ObjectMeta{Name: f.namespace + "-direct"},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"get", "list"}}},
-		},
-		&rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: f.namespace + "-direct"},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: f.namespace + "-direct"},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: f.namespace}},
-		},
-	} {
-		if err := f.client.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	limited.awaitLack(t, "", read)
 }

@@ -6,7 +6,7 @@ import "time"
 func (s *Store) Hasten() {
 	s.pace = pace{
 		patience: 100 * time.Millisecond, first: 50 * time.Millisecond, longest: 200 * time.Millisecond,
-		grace: time.Hour, doubt: 100 * time.Millisecond,
+		grace: time.Hour, doubt: 100 * time.Millisecond, again: 100 * time.Millisecond, recheck: time.Hour,
 	}
 }
 
@@ -20,3 +20,6 @@ func (s *Store) Lapse() {
 	}
 	s.pace.grace = time.Hour
 }
+
+// Recheck has the store ask that often for the rights to read live. It is for before the first Watch.
+func (s *Store) Recheck(every time.Duration) { s.pace.recheck = every }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,6 +33,8 @@ const (
 type live struct {
 	client client.Client
 	slots  chan struct{}
+
+	refused func(gvk schema.GroupVersionKind) // is told of a kind that may not be read
 
 	mu      sync.Mutex
 	waiting map[string]*flight
@@ -122,6 +125,9 @@ func (l *live) fly(f *flight, key string, q engine.Query) {
 		f.found, f.err = get(ctx, l.client, q)
 	} else {
 		f.found, f.err = l.list(ctx, q)
+	}
+	if apierrors.IsForbidden(f.err) {
+		l.refused(schema.FromAPIVersionAndKind(q.APIVersion, q.Kind))
 	}
 }
 

@@ -61,13 +61,16 @@ type informer = toolscache.SharedIndexInformer
 // past every cache and have limits of its own; it should have the same RESTMapper as cached, which could else hold up all
 // reads while it asks what kinds there are.
 func NewStore(cached cache.Cache, direct client.Client) *Store {
-	return &Store{
+	s := &Store{
 		cache: cached, live: newLive(direct), kinds: map[schema.GroupVersionKind]*kind{},
 		routes: map[schema.GroupVersionKind]*route{}, changed: func() {},
 		pace: pace{
 			patience: 3 * time.Second, first: time.Second, longest: 30 * time.Second, grace: time.Minute, doubt: 10 * time.Second,
+			again: 5 * time.Second, recheck: time.Minute,
 		},
 	}
+	s.live.refused = s.doubted
+	return s
 }
 
 // Declare makes sure that each kind of reads has an informer with the indexes asked for. It does not wait for them, but for

@@ -47,6 +47,7 @@ type pace struct {
 	patience       time.Duration // with a cache that does not sync, before asking why
 	first, longest time.Duration // before trying again what failed
 	grace          time.Duration // with what nobody wants any more: an edit that is taken back reads nothing anew
+	again, recheck time.Duration // before asking again for a right to read live, while it is missing and while it is there
 	doubt          time.Duration // with a watch that is refused: API servers that start may refuse what is granted
 }
 

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"sallyport.dev/sallyport/reconcilers/audit"
@@ -27,7 +28,11 @@ func (o *Options) addAudit(mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.K
 		Changed: kept.Subscribe(), Interval: o.AuditInterval, Found: found, Now: time.Now,
 	}
 	if o.AuditReports {
-		r.Reports, r.Look = &reports.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: time.Now}, reportsLook
+		watcher, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+		if err != nil {
+			return nil, fmt.Errorf("setting up the watch of reports: %w", err)
+		}
+		r.Reports, r.Look = &reports.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Metadata: watcher, Now: time.Now}, reportsLook
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("setting up the audit of existing objects: %w", err)

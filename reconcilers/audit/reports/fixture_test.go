@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,7 +54,9 @@ func newSite(t *testing.T) *site {
 	var err error
 	s.client, err = client.NewWithWatch(plane.Config, client.Options{Scheme: scheme})
 	s.must(err)
-	s.writer = &Writer{Client: s.client, Live: s.client, Now: func() time.Time { return s.now }}
+	watcher, err := metadata.NewForConfig(plane.Config)
+	s.must(err)
+	s.writer = &Writer{Client: s.client, Live: s.client, Metadata: watcher, Now: func() time.Time { return s.now }}
 	s.namespace = s.newNamespace()
 	s.policy = &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: "of-" + s.namespace, UID: "8a2d8e1e-0000-4000-8000-000000000001"}}
 	return s

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -45,8 +46,12 @@ type Writer struct {
 	Client client.Client
 	// Live reads past every cache.
 	Live client.Reader
+	// Metadata watches.
+	Metadata metadata.Interface
 	// Now is the clock.
 	Now func() time.Time
+
+	ledger ledger
 }
 
 // place is where a report is; of a policy there is one in each.
@@ -119,6 +124,9 @@ func (w *Writer) Remove(ctx context.Context, policy string) error {
 	case err != nil:
 		return err
 	}
+	w.ledger.mu.Lock()
+	defer w.ledger.mu.Unlock()
+	w.ledger.keep(policy, nil)
 	return b.clear(ctx, nil)
 }
 
@@ -133,6 +141,10 @@ type Written struct {
 // Write makes the reports what the book says. One that says it already is not written. Incomplete is why not all objects were
 // looked at, "" if they were.
 func (b *Book) Write(ctx context.Context, policy *v1alpha1.RegoPolicy, incomplete string) (*Written, error) {
+	ledger := &b.writer.ledger
+	ledger.mu.Lock()
+	defer ledger.mu.Unlock()
+	ledger.keep(b.policy, map[place]entry{})
 	written, wanted := &Written{}, map[place]bool{}
 	for _, namespace := range b.chosen(written) {
 		at := placeOf(namespace)
@@ -169,7 +181,7 @@ func (b *Book) put(ctx context.Context, at place, want *openreports.Report, writ
 	before, listed := b.before[at]
 	switch {
 	case apierrors.IsNotFound(err) && !listed:
-		err = b.apply(ctx, want) // not by force: somebody else may be making one
+		live, err = b.apply(ctx, want) // not by force: somebody else may be making one
 	case apierrors.IsNotFound(err):
 		return ErrChanged
 	case err != nil:
@@ -180,10 +192,11 @@ func (b *Book) put(ctx context.Context, at place, want *openreports.Report, writ
 	case !listed || live.GetResourceVersion() != before.ResourceVersion:
 		return ErrChanged
 	default:
-		err = b.amend(ctx, live, want)
+		live, err = b.amend(ctx, live, want)
 	}
 	switch {
 	case err == nil:
+		b.writer.ledger.written[b.policy][at] = entryOf(live, want)
 		written.Reports++
 		written.Results += len(want.Results)
 		return nil
@@ -198,25 +211,25 @@ func (b *Book) put(ctx context.Context, at place, want *openreports.Report, writ
 	return fmt.Errorf("writing %s %s: %w", at.kind, name, err)
 }
 
-// amend writes a report that there is already, if it is not what it should be.
-func (b *Book) amend(ctx context.Context, live *unstructured.Unstructured, want *openreports.Report) error {
+// amend writes a report that there is already, if it is not what it should be, and gives it as it then is.
+func (b *Book) amend(ctx context.Context, live *unstructured.Unstructured, want *openreports.Report) (*unstructured.Unstructured, error) {
 	is, err := decode(live)
 	if err == nil {
 		keepTimes(is, want)
 		if same(is, want) {
-			return nil
+			return live, nil
 		}
 	} // else it cannot be ours, and is written as a whole
 	want.UID, want.ResourceVersion = live.GetUID(), live.GetResourceVersion()
 	return b.apply(ctx, want, client.ForceOwnership)
 }
 
-func (b *Book) apply(ctx context.Context, want *openreports.Report, options ...client.ApplyOption) error {
+func (b *Book) apply(ctx context.Context, want *openreports.Report, options ...client.ApplyOption) (*unstructured.Unstructured, error) {
 	encoded, err := encode(want)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return b.writer.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(encoded), append(options, client.FieldOwner(fieldOwner))...)
+	return encoded, b.writer.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(encoded), append(options, client.FieldOwner(fieldOwner))...)
 }
 
 // clear deletes the reports that there were and that are not wanted.
