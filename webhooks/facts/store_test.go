@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
