@@ -30,7 +30,7 @@ func TestDenialsAreEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, r, e := overridable(t, onScale)
 			r.parent = parent
-			f.Validate(t.Context(), reviewOf(t, tc.operation, tc.spec, append(list(by("bob")), tc.change...)...))
+			f.Validate(t.Context(), verified(reviewOf(t, tc.operation, tc.spec, append(list(by("bob")), tc.change...)...)))
 			if diff := cmp.Diff(tc.want, e.events); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
@@ -38,7 +38,7 @@ func TestDenialsAreEvents(t *testing.T) {
 	}
 	f, r, e := overridable(t, onScale)
 	r.parent = "null"
-	if f.Validate(t.Context(), reviewOf(t, "UPDATE", red, by("bob"), scale)).Allowed || len(e.events) > 0 {
+	if f.Validate(t.Context(), verified(reviewOf(t, "UPDATE", red, by("bob"), scale))).Allowed || len(e.events) > 0 {
 		t.Errorf("told of what is not there: %q", e.events)
 	}
 	if note := shortened(strings.Repeat("ä", maxNote)); len(note) > maxNote || !strings.HasSuffix(note, "ä") {

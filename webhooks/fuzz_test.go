@@ -205,8 +205,8 @@ func FuzzHandler(f *testing.F) {
 // An override that is understood says just what is written, in one line.
 func FuzzOverride(f *testing.F) {
 	for _, text := range []string{
-		good, "", ";;;", "colour; uid=u; until=2026-11-20T10:30:00+02:00; a; b; c", "colour;uid=;until=2026-11-20T10:30:00Z;x", "*; uid=; until=2026-11-20T10:30:00Z; x",
-		"colour; uid=; until=2026-11-20T10:30:00Z; x\ncolour; uid=; until=2026-11-20T10:30:00Z; x", " colour ; uid= ; until=2026-11-20T10:30:00.5Z ; \u200b", strings.Repeat("x", 2000),
+		good, "", ";;;", "colour; uid=u; by=alice; until=2026-11-20T10:30:00+02:00; a; b; c", "colour;uid=;by=a;until=2026-11-20T10:30:00Z;x", "*; uid=; until=2026-11-20T10:30:00Z; x",
+		"colour; uid=; by=a; until=2026-11-20T10:30:00Z; x\ncolour; uid=; by=a; until=2026-11-20T10:30:00Z; x", " colour ; uid= ; by=CN=a b ; until=2026-11-20T10:30:00.5Z ; \u200b", strings.Repeat("x", 2000),
 	} {
 		f.Add(text)
 	}
@@ -215,14 +215,14 @@ func FuzzOverride(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if o.policy == "" || o.reason == "" || strings.ContainsAny(o.policy+o.uid, ";") || strings.ContainsFunc(o.policy+o.uid+o.reason, unicode.IsControl) {
+		if o.policy == "" || o.reason == "" || o.by == "" || strings.ContainsAny(o.policy+o.uid+o.by, ";") || strings.ContainsFunc(o.policy+o.uid+o.by+o.reason, unicode.IsControl) {
 			t.Errorf("understood as %+v", o)
 		}
-		again, err := parseOverride(fmt.Sprintf("%s; uid=%s; until=%s; %s", o.policy, o.uid, o.until.Format(time.RFC3339Nano), o.reason))
+		again, err := parseOverride(fmt.Sprintf("%s; uid=%s; by=%s; until=%s; %s", o.policy, o.uid, o.by, o.until.Format(time.RFC3339Nano), o.reason))
 		if err != nil && len(text) <= maxOverride/2 { // written out it may be too long
 			t.Fatalf("as %+v it is not understood: %v", o, err)
 		}
-		if err == nil && (again.policy != o.policy || again.uid != o.uid || again.reason != o.reason || !again.until.Equal(o.until)) {
+		if err == nil && (again.policy != o.policy || again.uid != o.uid || again.by != o.by || again.reason != o.reason || !again.until.Equal(o.until)) {
 			t.Errorf("understood as %+v, and written out as %+v", o, again)
 		}
 	})

@@ -58,6 +58,7 @@ type judgement struct {
 	only     string // the one policy that was to be asked; "" if that was none alone
 	at       time.Time
 	review   *Review
+	reader   engine.Reader
 	set      *catalog.Set
 	verdicts []verdict
 	appeal   appeal
@@ -152,7 +153,7 @@ func (g *Gate) judge(
 		}
 		set = &catalog.Set{}
 	}
-	j := &judgement{id: uuid.NewUUID(), endpoint: endpoint, at: g.now(), review: review, set: set}
+	j := &judgement{id: uuid.NewUUID(), endpoint: endpoint, at: g.now(), review: review, reader: reader, set: set}
 	in := engine.Input{Request: review.Document, Now: j.at, VerdictOnly: endpoint != arbitrating}
 	if g.recorder != nil { // see Rejudge
 		in.Checked = g.recorder.metrics.checked

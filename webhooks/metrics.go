@@ -16,6 +16,7 @@ type metrics struct {
 	overrides *prometheus.CounterVec
 	rejected  *prometheus.CounterVec
 	lost      prometheus.Counter
+	untold    *prometheus.CounterVec
 	known     *prometheus.CounterVec
 	checks    *prometheus.CounterVec
 }
@@ -47,6 +48,10 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "sallyport_decision_records_lost_total",
 			Help: "Decision records that could not be written.",
 		}),
+		untold: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sallyport_untold_events_total",
+			Help: "Requests of whose denials or overrides no event was made, by why: unproven (the object is not as the review says), or busy.",
+		}, []string{"reason"}),
 		known: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sallyport_remembered_decisions_total",
 			Help: "Decisions to say nothing that were remembered and not evaluated again, by policy.",
@@ -56,7 +61,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Decisions that were made on the whole input too, by whether both are the same. One that differs is a bug of Sallyport.",
 		}, []string{"policy", "result"}),
 	}
-	registry.MustRegister(m.decisions, m.duration, m.confirms, m.overrides, m.rejected, m.lost, m.known, m.checks)
+	registry.MustRegister(m.decisions, m.duration, m.confirms, m.overrides, m.rejected, m.lost, m.untold, m.known, m.checks)
 	return m
 }
 

@@ -18,6 +18,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
 )
 
 // Override is by whom a request passed a policy that refused it, and why.
@@ -47,6 +48,10 @@ type appeal struct {
 	ignored error
 	// on is what it is, or would be, written on, for events.
 	on corev1.ObjectReference
+	// text is the override itself.
+	text string
+	// seen tells that it was read live, and is as the review has it.
+	seen bool
 }
 
 func (a *appeal) warnings() []string {
@@ -80,7 +85,7 @@ func (j *judgement) hear(
 	defer cancel()
 	reader = j.noting(reader)
 	c, err := find(ctx, reader)
-	j.appeal.on = c.on
+	j.appeal.on, j.appeal.text = c.on, c.text
 	if err == nil && c.text != "" {
 		err = j.grant(ctx, reader, &c)
 	}
@@ -91,28 +96,79 @@ func (j *judgement) hear(
 
 // annotated finds the override of a request in the annotation of its object as it would be stored, of a deletion as it is stored,
 // and of a subresource in that of the object that it belongs to.
-func (j *judgement) annotated(ctx context.Context, reader engine.Reader) (carried, error) {
-	c := carried{field: "annotation " + v1alpha1.AnnotationOverride, at: j.at}
+func (j *judgement) annotated(ctx context.Context, reader engine.Reader) (c carried, err error) {
+	c = carried{field: "annotation " + v1alpha1.AnnotationOverride, at: j.at}
 	request := j.review.Request
-	is, says := j.review.Document.Get("oldObject"), j.review.Document.Get("object")
+	old, object := j.review.Document.Get("oldObject"), j.review.Document.Get("object")
 	switch {
 	case request.SubResource != "":
-		parent, err := reader.Read(ctx, engine.Query{Fact: "parent", Parent: true, Live: true})
-		if err != nil {
+		if object, err = parentOf(ctx, reader); err != nil {
 			return c, fmt.Errorf("%w: reading the object that %s belongs to: %w", errNotKnown, request.SubResource, err)
 		}
-		is, says = parent.Value, parent.Value
+		c.on = referenceTo(object)
+		j.appeal.seen = sameState(object, old)
 	case request.Operation == admissionv1.Create:
-		is = says
+		c.on = referenceTo(object)
+		c.text = overrideIn(object)
+		return c, nil
 	case request.Operation == admissionv1.Delete:
-		says = is
+		c.on = referenceTo(old)
+		if object, err = j.stored(ctx, reader, old, &c.on); err != nil {
+			return c, fmt.Errorf("%w: reading the object that is to be deleted: %w", errNotKnown, err)
+		}
+	default:
+		c.on = referenceTo(old)
 	}
-	c.text = says.Get("metadata").Get("annotations").Get(v1alpha1.AnnotationOverride).Text()
-	c.on = referenceTo(is)
-	if request.SubResource != "" || request.Operation != admissionv1.Create {
-		c.uid = c.on.UID
-	}
+	c.text, c.uid = overrideIn(object), c.on.UID
 	return c, nil
+}
+
+// parentOf reads the metadata of the object that a subresource belongs to.
+func parentOf(ctx context.Context, reader engine.Reader) (engine.Value, error) {
+	q := engine.Query{Fact: "parent", Parent: true, Live: true}
+	is, err := reader.Read(ctx, q)
+	if err != nil || is.Value.IsNull() {
+		return engine.Value{}, err
+	}
+	on := referenceTo(is.Value)
+	q = metadataOf(q.Fact, &on)
+	q.Parent = true
+	parent, err := reader.Read(ctx, q)
+	return parent.Value, err
+}
+
+// stored reads the metadata of an object that is to be deleted, if it has an override. What Sallyport may not read is as the review
+// has it: that comes from the API server, or nothing is deleted.
+func (j *judgement) stored(ctx context.Context, reader engine.Reader, old engine.Value, on *corev1.ObjectReference) (engine.Value, error) {
+	if overrideIn(old) == "" {
+		return old, nil
+	}
+	live, err := reader.Read(ctx, metadataOf("object", on))
+	switch {
+	case errors.Is(err, facts.ErrUnreadable):
+		return old, nil
+	case err != nil || referenceTo(live.Value).UID != on.UID:
+		return engine.Value{}, err
+	}
+	j.appeal.seen = sameState(live.Value, old)
+	return live.Value, nil
+}
+
+// metadataOf asks for the metadata of an object.
+func metadataOf(fact string, on *corev1.ObjectReference) engine.Query {
+	return engine.Query{
+		Fact: fact, Metadata: true, Live: true, APIVersion: on.APIVersion, Kind: on.Kind, Namespace: on.Namespace, Name: on.Name,
+	}
+}
+
+// sameState tells whether two are one object in one version.
+func sameState(a, b engine.Value) bool {
+	one, other := referenceTo(a), referenceTo(b)
+	return one.UID != "" && one.UID == other.UID && one.ResourceVersion == other.ResourceVersion
+}
+
+func overrideIn(object engine.Value) string {
+	return object.Get("metadata").Get("annotations").Get(v1alpha1.AnnotationOverride).Text()
 }
 
 func referenceTo(object engine.Value) corev1.ObjectReference {
@@ -151,6 +207,9 @@ func (j *judgement) grant(ctx context.Context, reader engine.Reader, c *carried)
 	if err != nil {
 		return err
 	}
+	if o.by != j.review.Request.UserInfo.Username {
+		return errors.New("its by= is not the user who makes this request")
+	}
 	v, err := j.refusedBy(o.policy)
 	if err != nil {
 		return err
@@ -158,11 +217,14 @@ func (j *judgement) grant(ctx context.Context, reader engine.Reader, c *carried)
 	if err := o.fits(c); err != nil {
 		return err
 	}
+	if err := v.final(); err != nil {
+		return err
+	}
 	if err := mayOverride(ctx, reader, v.policy, &j.review.Request.UserInfo); err != nil {
 		return err
 	}
 	v.override = &Override{
-		By: j.review.Request.UserInfo.Username, Until: o.until.UTC().Format(time.RFC3339), Reason: o.reason,
+		By: o.by, Until: o.until.UTC().Format(time.RFC3339), Reason: o.reason,
 	}
 	return nil
 }
@@ -183,7 +245,20 @@ func (j *judgement) refusedBy(policy string) (*verdict, error) {
 		}
 		refusing = append(refusing, v.policy.Name())
 	}
-	return nil, fmt.Errorf("it is for policy %s, and who refuses is %s", policy, strings.Join(refusing, ", "))
+	return nil, fmt.Errorf("it names policy %s, but %s refused the request", policy, strings.Join(refusing, ", "))
+}
+
+// final gives an error if the policy says that no override helps.
+func (v *verdict) final() error {
+	if v.decision == nil {
+		return nil
+	}
+	for _, o := range v.objections() {
+		if o.Final {
+			return fmt.Errorf("%s cannot be overridden", o.title())
+		}
+	}
+	return nil
 }
 
 // mayOverride asks the API server about the requester, whatever the policies have been told about them.
@@ -213,14 +288,15 @@ func mayOverride(ctx context.Context, reader engine.Reader, p *catalog.Policy, w
 
 // override is one that was read.
 type override struct {
-	policy, uid, reason string
-	until               time.Time
+	policy, uid, by, reason string
+	until                   time.Time
 }
 
 // overrideForm is what one looks like.
-const overrideForm = `"POLICY; uid=UID; until=TIME; REASON"`
+const overrideForm = `"POLICY; uid=UID; by=USER; until=TIME; REASON"`
 
-// parseOverride reads an override. What is wrong with it is said by the part.
+// parseOverride reads an override. What is wrong with it is said without what it says: it may be on an object that the requester
+// cannot read.
 func parseOverride(text string) (*override, error) {
 	switch {
 	case utf8.RuneCountInString(text) > maxOverride:
@@ -228,30 +304,34 @@ func parseOverride(text string) (*override, error) {
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return nil, errors.New("it has line breaks or other control characters, and there can be one override only")
 	}
-	parts := strings.SplitN(text, ";", 4)
-	for i := range parts {
-		parts[i] = strings.TrimSpace(parts[i])
-	}
-	if len(parts) < 4 {
-		return nil, fmt.Errorf("it has %d parts and not the four of %s", len(parts), overrideForm)
+	var parts [5]string
+	for i, part := range strings.SplitN(text, ";", len(parts)) {
+		parts[i] = strings.TrimSpace(part)
 	}
 	uid, named := strings.CutPrefix(parts[1], "uid=")
-	until, timed := strings.CutPrefix(parts[2], "until=")
+	by, signed := strings.CutPrefix(parts[2], "by=")
+	until, timed := strings.CutPrefix(parts[3], "until=")
+	wrong := ""
 	switch {
 	case parts[0] == "":
-		return nil, fmt.Errorf("it names no policy; it is to be like %s", overrideForm)
+		wrong = "the first field must be the name of the policy"
 	case !named:
-		return nil, fmt.Errorf("its second part is %q and not uid= with the UID of the object, or with nothing at its creation", parts[1])
+		wrong = "the second field must be uid=<object UID> (empty on create)"
+	case !signed || by == "":
+		wrong = "by= is missing: the third field must be by=<the user who may use it>"
 	case !timed:
-		return nil, fmt.Errorf("its third part is %q and not until= with a time", parts[2])
-	case parts[3] == "":
-		return nil, errors.New("its fourth part, the reason, is empty")
+		wrong = "the fourth field must be until=<time>"
+	case parts[4] == "":
+		wrong = "the fifth field, the reason, is missing"
+	}
+	if wrong != "" {
+		return nil, fmt.Errorf("%s, as in %s", wrong, overrideForm)
 	}
 	end, err := time.Parse(time.RFC3339, until)
 	if err != nil {
-		return nil, fmt.Errorf("until=%s is no time such as 2026-01-02T15:04:05Z", until)
+		return nil, errors.New("until= must be a time such as 2026-01-02T15:04:05Z")
 	}
-	return &override{policy: parts[0], uid: uid, reason: parts[3], until: end}, nil
+	return &override{policy: parts[0], uid: uid, by: by, reason: parts[4], until: end}, nil
 }
 
 // fits holds an override against what it is for. One that was good for the creation of an object, or for another object of which
@@ -259,9 +339,9 @@ func parseOverride(text string) (*override, error) {
 func (o *override) fits(c *carried) error {
 	switch {
 	case o.uid != "" && c.uid == "":
-		return fmt.Errorf("uid=%s is not empty, and the object is being created", o.uid)
-	case o.uid != string(c.uid):
-		return fmt.Errorf("uid=%s is not the UID of this object, %s", o.uid, c.uid)
+		return errors.New("uid= must be empty, because the object is being created")
+	case o.uid != string(c.uid): // which one it is, only those may know who can read the object
+		return errors.New("uid= is not the UID of this object, which kubectl get -o jsonpath={.metadata.uid} shows")
 	case !o.until.After(c.at):
 		return fmt.Errorf("until=%s has passed, it is %s", o.until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))
 	case o.until.After(c.at.Add(longestOverride)):

@@ -17,8 +17,8 @@ func TestExceptionsCombined(t *testing.T) {
 		text, message, warning string
 	}{
 		"one for each of two":       {good, "[size/TooBig] x has big", "passed [colour/TooRed]"},
-		"another one in the reason": {good + "; size; uid=; until=2026-11-20T10:30:00Z; drill", "[size/TooBig] x has big", "passed [colour/TooRed]"},
-		"two lines": {good + "\nsize; uid=; until=2026-11-20T10:30:00Z; drill", "[colour/TooRed] x has red\n[size/TooBig] x has big",
+		"another one in the reason": {good + "; size; uid=; by=alice; until=2026-11-20T10:30:00Z; drill", "[size/TooBig] x has big", "passed [colour/TooRed]"},
+		"two lines": {good + "\nsize; uid=; by=alice; until=2026-11-20T10:30:00Z; drill", "[colour/TooRed] x has red\n[size/TooBig] x has big",
 			"it has line breaks or other control characters, and there can be one override only"},
 		"a list of names": {strings.Replace(good, "colour", "colour,size", 1), "[colour/TooRed] x has red\n[size/TooBig] x has big", `there is no policy "colour,size"`},
 		"all of them":     {strings.Replace(good, "colour", "*", 1), "[colour/TooRed] x has red\n[size/TooBig] x has big", `there is no policy "*"`},
@@ -46,10 +46,11 @@ func TestExceptionMadeElsewhere(t *testing.T) {
 		change    func(*admissionv1.AdmissionRequest)
 		warning   string
 	}{
-		"copied from another object":        {"UPDATE", strings.Replace(good, "uid=", "uid=u-2", 1), by("alice"), "uid=u-2 is not the UID of this object, u-1"},
-		"of the object that was there once": {"CREATE", strings.Replace(good, "uid=", "uid=u-0", 1), by("alice"), "uid=u-0 is not empty"},
-		"written by who may not override":   {"UPDATE", strings.Replace(good, "uid=", "uid=u-1", 1), by("mallory"), "mallory may not override policy colour"},
-		"by nobody":                         {"CREATE", good, elsewhere, "may not override policy colour"},
+		"copied from another object":        {"UPDATE", strings.Replace(good, "uid=", "uid=u-2", 1), by("alice"), "uid= is not the UID of this object, which"},
+		"of the object that was there once": {"CREATE", strings.Replace(good, "uid=", "uid=u-0", 1), by("alice"), "uid= must be empty"},
+		"written by who may not override":   {"UPDATE", strings.Replace(good, "uid=; by=alice", "uid=u-1; by=mallory", 1), by("mallory"), "mallory may not override policy colour"},
+		"written for somebody who may":      {"UPDATE", strings.Replace(good, "uid=", "uid=u-1", 1), by("mallory"), "its by= is not the user who makes this request"},
+		"by nobody":                         {"CREATE", strings.Replace(good, "alice", "nobody", 1), func(r *admissionv1.AdmissionRequest) { elsewhere(r); by("nobody")(r) }, "may not override policy colour"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, _, _ := overridable(t)
@@ -72,20 +73,20 @@ func TestExemptionScopeWiderThanIntended(t *testing.T) {
 		warning string
 	}{
 		"the autoscaler": {change: list(left, scale, by("system:serviceaccount:kube-system:horizontal-pod-autoscaler")),
-			warning: "a service account may not override policy colour"},
-		"another user":                    {change: list(left, by("bob")), warning: "bob may not override policy colour"},
-		"good for the creation only":      {change: list(annotatedWith(good), by("alice")), warning: "uid= is not the UID of this object, u-1"},
-		"a user called like a policy's":   {change: list(left, by("Alice")), warning: "Alice may not override"},
+			warning: "its by= is not the user who makes this request"},
+		"another user":                    {change: list(left, by("bob")), warning: "its by= is not the user who makes this request"},
+		"good for the creation only":      {change: list(annotatedWith(good), by("alice")), warning: "uid= is not the UID of this object, which"},
+		"a user called like a policy's":   {change: list(left, by("Alice")), warning: "its by= is not the user"},
 		"a policy called alike, by case":  {change: list(annotatedWith(strings.Replace(good, "colour", "Colour", 1)), by("alice")), warning: `there is no policy "Colour"`},
 		"a policy called alike, by start": {change: list(annotatedWith(strings.Replace(good, "colour", "col", 1)), by("alice")), warning: `there is no policy "col"`},
-		"a word in another case":          {change: list(annotatedWith(strings.Replace(good, "uid=", "UID=u-1", 1)), by("alice")), warning: "its second part"},
+		"a word in another case":          {change: list(annotatedWith(strings.Replace(good, "uid=", "UID=u-1", 1)), by("alice")), warning: "the second field must be uid="},
 		"a space that is none":            {change: list(annotatedWith(strings.Replace(good, "colour", "colour\u200b", 1)), by("alice")), warning: "there is no policy"},
 		"a tab":                           {change: list(annotatedWith(strings.Replace(good, " uid", "\tuid", 1)), by("alice")), warning: "control characters"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, r, _ := overridable(t, onScale)
 			r.parent = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm", "namespace": "ns", "uid": "u-1",
-				"annotations": {"sallyport.dev/override": "colour; uid=u-1; until=2026-11-20T10:30:00Z; drill"}}}`
+				"annotations": {"sallyport.dev/override": "colour; uid=u-1; by=alice; until=2026-11-20T10:30:00Z; drill"}}}`
 			got := f.Validate(t.Context(), reviewOf(t, admissionv1.Update, red, tc.change...))
 			if got.Allowed || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], tc.warning) {
 				t.Errorf("got %+v", got)
@@ -110,14 +111,14 @@ func TestOverrideWithGenerateName(t *testing.T) {
 		}
 	}
 	for _, uid := range []string{"one", "two"} {
-		if got := f.Validate(t.Context(), reviewOf(t, admissionv1.Create, red, object(uid), annotatedWith(good), by("alice"))); !got.Allowed {
+		if got := f.Validate(t.Context(), verified(reviewOf(t, admissionv1.Create, red, object(uid), annotatedWith(good), by("alice")))); !got.Allowed {
 			t.Errorf("%s: got %+v", uid, got.Result)
 		}
 		if last := e.events[len(e.events)-1]; !strings.Contains(last, "CREATE of ConfigMap ns/cm-"+uid) {
 			t.Errorf("told %q", last)
 		}
 		update := reviewOf(t, admissionv1.Update, red, object(uid), annotatedWith(good), by("alice"))
-		if got := f.Validate(t.Context(), update); got.Allowed || !strings.Contains(got.Warnings[0], "is not the UID of this object, "+uid) {
+		if got := f.Validate(t.Context(), update); got.Allowed || !strings.Contains(got.Warnings[0], "is not the UID of this object") {
 			t.Errorf("%s: an update got %+v", uid, got)
 		}
 	}

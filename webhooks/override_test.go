@@ -25,10 +25,12 @@ import (
 type rights struct {
 	holders map[string]string // the policy that a user may override
 	parent  string
+	object  string // as its metadata is read; "" if it may not be
 	err     error
 
-	mu    sync.Mutex
-	asked []string
+	mu     sync.Mutex
+	asked  []string
+	looked int
 }
 
 func (r *rights) For(request *admissionv1.AdmissionRequest, _ facts.Subject) engine.Reader {
@@ -43,9 +45,18 @@ type asking struct {
 func (a asking) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if q.Parent {
-		a.asked = append(a.asked, "parent")
+	switch {
+	case q.Parent:
+		if !q.Metadata {
+			a.asked = append(a.asked, "parent")
+		}
 		v, err := engine.ParseValue([]byte(a.parent))
+		return engine.Answer{Value: v, Live: true}, errors.Join(err, a.err)
+	case q.Metadata && a.object == "":
+		return engine.Answer{}, facts.ErrUnreadable
+	case q.Metadata:
+		a.looked++
+		v, err := engine.ParseValue([]byte(a.object))
 		return engine.Answer{Value: v, Live: true}, errors.Join(err, a.err)
 	}
 	if q.Access == nil {
@@ -57,10 +68,15 @@ func (a asking) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 }
 
 // told keeps events.
-type told struct{ events []string }
+type told struct {
+	mu     sync.Mutex
+	events []string
+}
 
 func (e *told) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
 	about, to := regarding.(*corev1.ObjectReference), related.(*corev1.ObjectReference)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.events = append(e.events, fmt.Sprintf("%s %s %s/%s(%s) %s %s: %s",
 		kind, reason, about.Kind, about.Name, about.UID, action, to.Kind, fmt.Sprintf(note, args...)))
 }
@@ -83,8 +99,14 @@ const (
 	redAndBig = `{"name": "x", "red": true, "big": true}`
 	harmless  = `{"name": "x"}`
 	// good is an override at a creation, for the fixture's time.
-	good = "colour; uid=; until=2026-11-20T10:30:00Z; drill 7; see the wiki"
+	good = "colour; uid=; by=alice; until=2026-11-20T10:30:00Z; drill 7; see the wiki"
 )
+
+// verified says that the review is from a verified API server.
+func verified(r *Review) *Review {
+	r.Verified = true
+	return r
+}
 
 func by(user string) func(*admissionv1.AdmissionRequest) {
 	return func(r *admissionv1.AdmissionRequest) { r.UserInfo.Username = user }
@@ -107,6 +129,7 @@ func annotatedWith(text string, objects ...string) func(*admissionv1.AdmissionRe
 }
 
 func TestOverride(t *testing.T) {
+	robots := strings.Replace(good, "alice", "system:serviceaccount:ns:robot", 1)
 	until := func(when string) string { return strings.Replace(good, "2026-11-20T10:30:00Z", when, 1) }
 	for name, tc := range map[string]struct {
 		operation admissionv1.Operation
@@ -123,7 +146,7 @@ func TestOverride(t *testing.T) {
 		"of a deletion":                  {operation: "DELETE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=u-1", 1), "old")), passes: true, warning: "passed [", asked: 1},
 		"in another time zone":           {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T12:00:00+01:30"))), passes: true, warning: "by override until 2026-11-20T10:30:00Z", asked: 1},
 		"until an hour from now":         {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T11:00:59Z"))), passes: true, warning: "passed [", asked: 1},
-		"with spaces around":             {operation: "CREATE", change: list(annotatedWith(" colour ;uid=;  until=2026-11-20T10:30:00Z;drill ")), passes: true, warning: "passed [", asked: 1},
+		"with spaces around":             {operation: "CREATE", change: list(annotatedWith(" colour ;uid=; by=alice;  until=2026-11-20T10:30:00Z;drill ")), passes: true, warning: "passed [", asked: 1},
 		"none":                           {operation: "CREATE"},
 		"an empty one":                   {operation: "CREATE", change: list(annotatedWith(""))},
 		"where nothing is refused":       {operation: "CREATE", spec: harmless, change: list(annotatedWith(good)), passes: true},
@@ -132,22 +155,26 @@ func TestOverride(t *testing.T) {
 
 		"expired":             {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T10:00:00Z"))), warning: "until=2026-11-20T10:00:00Z has passed, it is 2026-11-20T10:00:00Z"},
 		"too far ahead":       {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T11:01:01Z"))), warning: "until=2026-11-20T11:01:01Z is more than an hour ahead, it is 2026-11-20T10:00:00Z"},
-		"no time":             {operation: "CREATE", change: list(annotatedWith(until("tonight"))), warning: "until=tonight is no time such as 2026-01-02T15:04:05Z"},
-		"a time without zone": {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T10:30:00"))), warning: "until=2026-11-20T10:30:00 is no time"},
-		"no until":            {operation: "CREATE", change: list(annotatedWith("colour; uid=; 2026-11-20T10:30:00Z; drill")), warning: `its third part is "2026-11-20T10:30:00Z" and not until= with a time`},
-		"no uid":              {operation: "CREATE", change: list(annotatedWith("colour; until=2026-11-20T10:30:00Z; drill; x")), warning: `its second part is "until=2026-11-20T10:30:00Z" and not uid=`},
-		"no reason":           {operation: "CREATE", change: list(annotatedWith("colour; uid=; until=2026-11-20T10:30:00Z; ")), warning: "its fourth part, the reason, is empty"},
-		"no policy":           {operation: "CREATE", change: list(annotatedWith("; uid=; until=2026-11-20T10:30:00Z; drill")), warning: "it names no policy"},
-		"too few parts":       {operation: "CREATE", change: list(annotatedWith("please")), warning: `it has 1 parts and not the four of "POLICY; uid=UID; until=TIME; REASON"`},
+		"no time":             {operation: "CREATE", change: list(annotatedWith(until("tonight"))), warning: "until= must be a time such as 2026-01-02T15:04:05Z"},
+		"a time without zone": {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T10:30:00"))), warning: "until= must be a time such as"},
+		"no until":            {operation: "CREATE", change: list(annotatedWith("colour; uid=; by=alice; 2026-11-20T10:30:00Z; drill")), warning: "the fourth field must be until=<time>"},
+		"no uid":              {operation: "CREATE", change: list(annotatedWith("colour; by=alice; until=2026-11-20T10:30:00Z; drill; x")), warning: "the second field must be uid=<object UID> (empty on create)"},
+		"nobody's":            {operation: "CREATE", change: list(annotatedWith("colour; uid=; until=2026-11-20T10:30:00Z; drill")), warning: "by= is missing: the third field must be by="},
+		"by nobody":           {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "by=alice", "by=", 1))), warning: "by= is missing: the third field must be by="},
+		"by somebody else":    {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "by=alice", "by=bob", 1))), warning: "its by= is not the user who makes this request"},
+		"of somebody else":    {operation: "CREATE", change: list(annotatedWith(good), by("system:serviceaccount:ns:robot")), policy: whoMay(v1alpha1.OverrideEverybody), warning: "its by= is not the user who makes this request"},
+		"no reason":           {operation: "CREATE", change: list(annotatedWith("colour; uid=; by=alice; until=2026-11-20T10:30:00Z; ")), warning: "the fifth field, the reason, is missing"},
+		"no policy":           {operation: "CREATE", change: list(annotatedWith("; uid=; by=alice; until=2026-11-20T10:30:00Z; drill")), warning: "the first field must be the name of the policy"},
+		"too few parts":       {operation: "CREATE", change: list(annotatedWith("please")), warning: `the second field must be uid=<object UID> (empty on create), as in "POLICY; uid=UID; by=USER; until=TIME; REASON"`},
 		"too long":            {operation: "CREATE", change: list(annotatedWith(good + strings.Repeat("!", 1024))), warning: "it has more than 1024 characters"},
 		"an unknown policy":   {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "colour", "colours", 1))), warning: `there is no policy "colours"`},
-		"another policy":      {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "colour", "size", 1))), warning: "it is for policy size, and who refuses is colour"},
-		"a uid at a creation": {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=u-1", 1))), warning: "uid=u-1 is not empty, and the object is being created"},
-		"no uid of an update": {operation: "UPDATE", change: list(annotatedWith(good)), warning: "uid= is not the UID of this object, u-1"},
-		"another uid":         {operation: "DELETE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=U-1", 1), "old")), warning: "uid=U-1 is not the UID of this object, u-1"},
-		"without the verb":    {operation: "CREATE", change: list(annotatedWith(good), by("bob")), warning: "bob may not override policy colour: that takes the verb override on regopolicies.sallyport.dev colour", asked: 1},
-		"a service account":   {operation: "CREATE", change: list(annotatedWith(good), by("system:serviceaccount:ns:robot")), warning: "a service account may not override policy colour (its spec.override is Users)"},
-		"a service account where all may": {operation: "CREATE", change: list(annotatedWith(good), by("system:serviceaccount:ns:robot")), policy: whoMay(v1alpha1.OverrideEverybody),
+		"another policy":      {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "colour", "size", 1))), warning: "it names policy size, but colour refused the request"},
+		"a uid at a creation": {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=u-1", 1))), warning: "uid= must be empty, because the object is being created"},
+		"no uid of an update": {operation: "UPDATE", change: list(annotatedWith(good)), warning: "uid= is not the UID of this object, which kubectl get -o jsonpath={.metadata.uid} shows"},
+		"another uid":         {operation: "DELETE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=U-1", 1), "old")), warning: "uid= is not the UID of this object, which"},
+		"without the verb":    {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "alice", "bob", 1)), by("bob")), warning: "bob may not override policy colour: that takes the verb override on regopolicies.sallyport.dev colour", asked: 1},
+		"a service account":   {operation: "CREATE", change: list(annotatedWith(robots), by("system:serviceaccount:ns:robot")), warning: "a service account may not override policy colour (its spec.override is Users)"},
+		"a service account where all may": {operation: "CREATE", change: list(annotatedWith(robots), by("system:serviceaccount:ns:robot")), policy: whoMay(v1alpha1.OverrideEverybody),
 			passes: true, warning: "passed [", asked: 1},
 		"where nobody may": {operation: "CREATE", change: list(annotatedWith(good)), policy: whoMay(v1alpha1.OverrideNobody), warning: "nobody may override policy colour (its spec.override is Nobody)"},
 	} {
@@ -159,7 +186,7 @@ func TestOverride(t *testing.T) {
 				tc.spec = red
 			}
 			f, r, e := overridable(t, tc.policy)
-			got := f.Validate(t.Context(), reviewOf(t, tc.operation, tc.spec, append(list(by("alice")), tc.change...)...))
+			got := f.Validate(t.Context(), verified(reviewOf(t, tc.operation, tc.spec, append(list(by("alice")), tc.change...)...)))
 			if got.Allowed != tc.passes || len(r.asked) != tc.asked {
 				t.Errorf("allowed %v, %+v; asked %q", got.Allowed, got.Result, r.asked)
 			}
@@ -197,7 +224,7 @@ func whoMay(who v1alpha1.PolicyOverride) func(*v1alpha1.RegoPolicySpec) {
 // Who passed what, until when and why is in the record, the audit log, the metrics, and in events on the object and the policy.
 func TestOverrideIsToldEverywhere(t *testing.T) {
 	f, _, e := overridable(t)
-	got := f.Validate(t.Context(), reviewOf(t, admissionv1.Create, red, by("alice"), annotatedWith(good)))
+	got := f.Validate(t.Context(), verified(reviewOf(t, admissionv1.Create, red, by("alice"), annotatedWith(good))))
 	if !got.Allowed || got.AuditAnnotations["verdict"] != "allowed" ||
 		got.AuditAnnotations["override"] != "colour until 2026-11-20T10:30:00Z: drill 7; see the wiki" {
 		t.Errorf("got %+v", got)
@@ -234,7 +261,7 @@ sallyport_policy_overrides_total{policy="colour"} 1
 func TestNoteOfAnOverrideFitsIntoAnEvent(t *testing.T) {
 	f, _, e := overridable(t)
 	long := good + strings.Repeat("ö", 900)
-	if got := f.Validate(t.Context(), reviewOf(t, admissionv1.Create, red, by("alice"), annotatedWith(long))); !got.Allowed {
+	if got := f.Validate(t.Context(), verified(reviewOf(t, admissionv1.Create, red, by("alice"), annotatedWith(long)))); !got.Allowed {
 		t.Fatalf("got %+v", got.Result)
 	}
 	for _, event := range e.events {
@@ -301,9 +328,9 @@ func TestOverrideOfASubresourceIsItsParents(t *testing.T) {
 		warning   string
 	}{
 		"its parent's":                  {operation: "UPDATE", parent: parent("u-parent"), passes: true, warning: "passed [colour/TooRed]"},
-		"another object's":              {operation: "UPDATE", parent: parent("u-1"), warning: "uid=u-1 is not the UID of this object, u-parent"},
+		"another object's":              {operation: "UPDATE", parent: parent("u-1"), warning: "uid= is not the UID of this object, which"},
 		"an eviction is no creation":    {operation: "CREATE", parent: parent("u-parent"), passes: true, warning: "passed [colour/TooRed]"},
-		"good for the parent's own":     {operation: "CREATE", parent: parent(""), warning: "uid= is not the UID of this object"},
+		"good for the parent's own":     {operation: "CREATE", parent: parent(""), warning: "uid= is not the UID of this object, which"},
 		"what the request says is none": {operation: "UPDATE", parent: "null", change: annotatedWith(strings.Replace(good, "uid=", "uid=u-1", 1))},
 		"unreadable":                    {operation: "UPDATE", parent: parent("u-parent"), err: errors.New("forbidden"), warning: "it could not be found out: reading the object that scale belongs to: forbidden"},
 	} {
@@ -314,7 +341,7 @@ func TestOverrideOfASubresourceIsItsParents(t *testing.T) {
 			if tc.change != nil {
 				change = append(change, tc.change)
 			}
-			got := f.Validate(t.Context(), reviewOf(t, tc.operation, red, change...))
+			got := f.Validate(t.Context(), verified(reviewOf(t, tc.operation, red, change...)))
 			text := strings.Join(got.Warnings, "\n")
 			if got.Allowed != tc.passes || (text == "") != (tc.warning == "") || !strings.Contains(text, tc.warning) {
 				t.Errorf("allowed %v, warning %q", got.Allowed, text)
@@ -348,7 +375,7 @@ func TestOverrideAtTheSecondDoor(t *testing.T) {
 		}
 		return &o
 	}
-	const inTime = "colour; uid=; until=2026-11-19T22:30:00Z; drill"
+	const inTime = "colour; uid=; by=alice; until=2026-11-19T22:30:00Z; drill"
 	for name, tc := range map[string]struct {
 		operation *v1alpha1.VirtualMachineOperation
 		err       error
@@ -357,11 +384,13 @@ func TestOverrideAtTheSecondDoor(t *testing.T) {
 		message   string
 	}{
 		"in time when it was asked for": {operation: stamped(inTime)},
-		"too late when it was asked for": {operation: stamped("colour; uid=; until=2026-11-19T22:00:00Z; drill"), denied: true,
+		"too late when it was asked for": {operation: stamped("colour; uid=; by=alice; until=2026-11-19T22:00:00Z; drill"), denied: true,
 			message: "[colour/Stops] no\nspec.override is ignored: until=2026-11-19T22:00:00Z has passed, it is 2026-11-19T22:10:00Z"},
 		"in time only now": {operation: stamped(good), denied: true, message: "is more than an hour ahead, it is 2026-11-19T22:10:00Z"},
-		"by who may not": {operation: stamped(inTime, func(o *v1alpha1.VirtualMachineOperation) { o.Spec.RequestedBy.Username = "bob" }),
+		"by who may not": {operation: stamped(strings.Replace(inTime, "alice", "bob", 1), func(o *v1alpha1.VirtualMachineOperation) { o.Spec.RequestedBy.Username = "bob" }),
 			denied: true, message: "bob may not override policy colour"},
+		"that somebody else was to use": {operation: stamped(strings.Replace(inTime, "alice", "bob", 1)), denied: true,
+			message: "spec.override is ignored: its by= is not the user who makes this request"},
 		"none, and a later annotation": {operation: stamped("", func(o *v1alpha1.VirtualMachineOperation) {
 			o.Annotations = map[string]string{v1alpha1.AnnotationOverride: inTime}
 		}), denied: true, message: "[colour/Stops] no"},
@@ -405,7 +434,7 @@ func TestOverrideIsNoneForWhereAMachineIs(t *testing.T) {
 	f := newFixture(t, world{}, shipped...)
 	f.facts = &rights{holders: map[string]string{ourselves: "servers-tenancy"}, err: errors.New("nothing is known")}
 	machine := svm("Running")
-	machine.Annotations = map[string]string{v1alpha1.AnnotationOverride: "servers-tenancy; uid=; until=2026-11-20T10:30:00Z; drill"}
+	machine.Annotations = map[string]string{v1alpha1.AnnotationOverride: "servers-tenancy; uid=; by=" + ourselves + "; until=2026-11-20T10:30:00Z; drill"}
 	machine.Spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{}
 	if got, err := f.Admits(t.Context(), machine); err == nil && !got.Denied {
 		t.Errorf("got %+v, %v", got, err)

@@ -32,6 +32,9 @@ type Record struct {
 	Only    string `json:"only,omitempty"`
 	Allowed bool   `json:"allowed"`
 	DryRun  bool   `json:"dryRun,omitempty"`
+	// Verified tells that the request, with its user, is from a verified API server or from Sallyport. Anybody who reaches the port
+	// can have made up another one.
+	Verified bool `json:"verified"`
 	// Request is the AdmissionRequest as policies saw it.
 	Request  any              `json:"request"`
 	Policies []PolicyDecision `json:"policies"`
@@ -78,7 +81,7 @@ const queued = 256
 // Recorder counts decisions and writes a line of JSON for each.
 type Recorder struct {
 	metrics *metrics
-	events  EventRecorder
+	teller  *teller // nil if nobody is told
 	denied  bool
 	out     io.Writer
 	queue   chan decided
@@ -169,7 +172,7 @@ func (r *Recorder) line(d decided) {
 func (j *judgement) recordOf(response *admissionv1.AdmissionResponse) Record {
 	record := Record{
 		Version: RecordVersion, ID: j.id, Time: j.at.UTC().Format(engine.TimeFormat), Endpoint: j.endpoint, Only: j.only, Allowed: response.Allowed,
-		DryRun: j.review.dryRun(), Request: scrubbed(j.review.Document), Warnings: response.Warnings,
+		DryRun: j.review.dryRun(), Verified: j.review.Verified, Request: scrubbed(j.review.Document), Warnings: response.Warnings,
 		Facts: recordsOf(j.asked), Policies: make([]PolicyDecision, len(j.verdicts)),
 	}
 	for i := range j.verdicts {

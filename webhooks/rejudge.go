@@ -31,7 +31,7 @@ func (r *Record) ReviewOf() (*Review, error) {
 	if err := json.Unmarshal(text, request); err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
-	return &Review{Request: request, Document: document}, nil
+	return &Review{Request: request, Document: document, Verified: r.Verified}, nil
 }
 
 // Rejudge asks the policies of a set what they were asked for a record, at its time, about the review that [Record.ReviewOf]

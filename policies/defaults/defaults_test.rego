@@ -23,7 +23,7 @@ _stamps := {
 	"requestedBy": {"username": "mallory"},
 	"requestedAt": "2026-11-20T09:00:00.000000000Z",
 	"virtualMachineUID": "uid-of-another",
-	"override": "operations-supersede; uid=; until=2026-11-20T10:00:00Z; drill",
+	"override": "operations-supersede; uid=; by=alice; until=2026-11-20T10:00:00Z; drill",
 }
 
 _stamped_operation := object.union(_operation, {"spec": _stamps})
@@ -84,7 +84,7 @@ test_stamps_at_create[note] if {
 	policy.patch == tc.patch with input as _create(tc.object, tc.vm)
 }
 
-_overriding := "operations-supersede; uid=; until=2026-11-20T10:50:00Z; drill"
+_overriding := "operations-supersede; uid=; by=alice; until=2026-11-20T10:50:00Z; drill"
 
 _annotated(value) := object.union(_operation, {"metadata": {"annotations": {"sallyport.dev/override": value}}})
 

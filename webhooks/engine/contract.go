@@ -168,7 +168,7 @@ func (c *contract) packageAnnotations(m *ast.Module) (described bool) {
 			continue
 		}
 		described = described || a.Title != "" && a.Description != ""
-		c.customKeys(a)
+		c.customKeys(a, "")
 	}
 	return described
 }
@@ -176,7 +176,7 @@ func (c *contract) packageAnnotations(m *ast.Module) (described bool) {
 // outcomeAnnotations wants of every deny rule a title, the reason it gives and what its reader can do.
 func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
 	for _, a := range r.Annotations {
-		c.customKeys(a)
+		c.customKeys(a, name)
 	}
 	if name != ruleDeny {
 		return
@@ -206,12 +206,22 @@ func givenReason(r *ast.Rule) string {
 	return ""
 }
 
-func (c *contract) customKeys(a *ast.Annotations) {
-	for key := range a.Custom {
-		if key != "reason" && key != "remedy" {
-			c.errs.add(a.Location, "METADATA custom.%s is not known: custom takes reason and remedy", key)
+// customKeys wants what is under custom to be known. The name is that of the rule.
+func (c *contract) customKeys(a *ast.Annotations, name string) {
+	for key, value := range a.Custom {
+		switch {
+		case key == "reason", key == "remedy", key == "override" && name == ruleDeny && value == false:
+		case key == "override":
+			c.errs.add(a.Location, "METADATA custom.override is only for deny, and only false: no override passes that denial")
+		default:
+			c.errs.add(a.Location, "METADATA custom.%s is not known: custom takes reason, remedy and override", key)
 		}
 	}
+}
+
+// isFinal tells whether a rule's METADATA says that no override helps.
+func isFinal(r *ast.Rule) bool {
+	return slices.ContainsFunc(r.Annotations, func(a *ast.Annotations) bool { return a.Custom["override"] == false })
 }
 
 // annotation gives a string under custom in a rule's own METADATA, or "".

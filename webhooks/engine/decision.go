@@ -48,6 +48,8 @@ type Denial struct {
 	Details Details `json:"details,omitzero"`
 	// Rule is the place of the rule that denied, as file:line.
 	Rule string `json:"rule,omitempty"`
+	// Final tells that no override helps, as the rule's METADATA says.
+	Final bool `json:"-"`
 }
 
 // Details points at the object or the field that a denial is about.
@@ -135,7 +137,7 @@ func decodeDenial(r outcomeRule, value *ast.Term) (Denial, error) {
 	if err := decodeStrictly(value, &denial); err != nil {
 		return denial, fmt.Errorf("deny: %w", err)
 	}
-	denial.Rule = place(r.location)
+	denial.Rule, denial.Final = place(r.location), r.final
 	switch {
 	case denial.Reason != r.reason:
 		return denial, fmt.Errorf("deny says reason %q, its METADATA %q", denial.Reason, r.reason)

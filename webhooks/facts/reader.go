@@ -64,28 +64,33 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 	if r.subject.Is(q) && !q.Parent && !q.Metadata {
 		return engine.Answer{Value: r.subject.Old, Live: true}, nil
 	}
+	uid, needed := types.UID(""), false
+	if q.Parent {
+		uid, needed = r.knownAs()
+	}
+	if needed && uid == "" {
+		return engine.Answer{}, errors.New("the request does not say which object it is about: it has no oldObject.metadata.uid")
+	}
 	f, err := r.find(ctx, q)
 	if err != nil {
 		return engine.Answer{}, err
 	}
 	answer := engine.Answer{Live: q.Live || q.Metadata, ResourceVersion: f.resourceVersion}
 	switch {
-	case q.Parent && !r.knows(f.objects):
-	case q.Name != "":
-		answer.Value = one(f.objects)
-	default:
+	case q.Name == "":
 		answer.Value = r.list(q, f.objects)
+	case !needed || len(f.objects) > 0 && f.objects[0].uid == uid:
+		answer.Value = one(f.objects)
 	}
 	return answer, nil
 }
 
-// knows tells whether the request knows the parent that was found. API servers send its UID with the old Scale; who only makes a
-// request up would learn what is not theirs to read. Nothing is there to know it by at a creation, of an Eviction say.
-func (r *reader) knows(parent []*object) bool {
-	if of := r.request.Operation; of != admissionv1.Update && of != admissionv1.Delete {
-		return true
-	}
-	return len(parent) == 0 || string(parent[0].uid) == r.subject.Old.Get("metadata").Get("uid").Text()
+// knownAs is the UID of the parent, which API servers send with the old Scale; "" if it is missing. Who only makes up a request does
+// not know it, and would learn from the parent what is not theirs to read. At a creation, of an Eviction say, there is nothing old,
+// and it need not be known.
+func (r *reader) knownAs() (uid types.UID, needed bool) {
+	of := r.request.Operation
+	return types.UID(r.subject.Old.Get("metadata").Get("uid").Text()), of == admissionv1.Update || of == admissionv1.Delete
 }
 
 func (r *reader) find(ctx context.Context, q engine.Query) (found, error) {

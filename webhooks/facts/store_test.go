@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -428,9 +428,10 @@ func TestParentOfASubresource(t *testing.T) {
 	}{
 		"of an eviction": {func(r *admissionv1.AdmissionRequest) { r.Operation = "CREATE" },
 			facts.Subject{Kind: schema.GroupKind{Group: "policy", Kind: "Eviction"}, Namespace: f.namespace, Name: "a"}, "Pod a: a"},
-		"of an update":                     {func(r *admissionv1.AdmissionRequest) { r.Operation = "UPDATE" }, old(pod.UID), "Pod a: a"},
-		"that is not there":                {func(r *admissionv1.AdmissionRequest) { r.Operation, r.Name = "UPDATE", "b" }, old(pod.UID), "Pod b: null"},
-		"that the request does not know":   {func(r *admissionv1.AdmissionRequest) { r.Operation = "UPDATE" }, old(""), "Pod a: null"},
+		"of an update":      {func(r *admissionv1.AdmissionRequest) { r.Operation = "UPDATE" }, old(pod.UID), "Pod a: a"},
+		"that is not there": {func(r *admissionv1.AdmissionRequest) { r.Operation, r.Name = "UPDATE", "b" }, old(pod.UID), "Pod b: null"},
+		"that the request does not know": {func(r *admissionv1.AdmissionRequest) { r.Operation = "UPDATE" }, old(""),
+			"Pod a: the request does not say which object it is about: it has no oldObject.metadata.uid"},
 		"of that name, but another object": {func(r *admissionv1.AdmissionRequest) { r.Operation = "DELETE" }, old("u-1"), "Pod a: null"},
 		"that is a Secret": {func(r *admissionv1.AdmissionRequest) { r.Operation, r.Resource.Resource = "CREATE", "secrets" }, facts.Subject{},
 			"Secret a: Secrets are never read for a policy: Sallyport does not read it"},

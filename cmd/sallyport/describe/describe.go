@@ -90,7 +90,11 @@ func (w *writer) denials(policy *v1alpha1.RegoPolicy, rules []rule) {
 		for _, r := range byReason[reason] {
 			titles = appendNew(titles, Cell(r.title))
 			codes = appendNew(codes, codeOf(r.code))
-			w.paragraph(bold(ended(r.title)), ended(r.description), "*What to do:* "+ended(r.remedy))
+			final := ""
+			if r.final {
+				final = "No override passes it."
+			}
+			w.paragraph(bold(ended(r.title)), ended(r.description), "*What to do:* "+ended(r.remedy), final)
 		}
 		w.reasons = append(w.reasons, []string{link("["+heading+"]", w.anchors.add(heading)), strings.Join(codes, ", "), strings.Join(titles, "; ")})
 	}

@@ -18,6 +18,8 @@ type rule struct {
 	name string // of the fact, or of what is below outcome
 
 	title, description, reason, remedy string
+	// final tells that no override helps against a denial.
+	final bool
 
 	// code is the HTTP status of a denial, 0 if it depends on the request.
 	code int
@@ -112,6 +114,7 @@ func (a *about) add(r *ast.Rule) {
 }
 
 func (r *rule) annotate(n *ast.Annotations) {
+	r.final = r.final || n.Custom["override"] == false
 	custom := func(key string) string {
 		text, _ := n.Custom[key].(string)
 		return text

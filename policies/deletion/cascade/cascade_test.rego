@@ -129,7 +129,7 @@ test_each_kind_counts[fact] if {
 _override(object_, uid) := concat("", [
 	"Somebody who holds the verb override on RegoPolicy deletion-cascade can write ",
 	$"`kubectl annotate --overwrite {object_} \"sallyport.dev/override=deletion-cascade; uid={uid}; ",
-	`until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
+	`by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
 	"`, and delete it with all that then",
 ])
 

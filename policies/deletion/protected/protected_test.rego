@@ -269,7 +269,7 @@ test_facts_ask_for_nothing_else[note] if {
 
 _command := concat("", [
 	`kubectl annotate --overwrite replicasets.apps x --namespace team-a `,
-	`"sallyport.dev/override=deletion-protected; uid=u-1; until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
+	`"sallyport.dev/override=deletion-protected; uid=u-1; by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
 ])
 
 _way_out := $"Somebody who holds the verb override on RegoPolicy deletion-protected can write `{_command}`"
@@ -291,7 +291,7 @@ test_denial[note] if {
 			"message": concat("", [
 				"Node x is protected from deletion by its label sallyport.dev/deletion-protection=enabled. ",
 				"Somebody who holds the verb override on RegoPolicy deletion-protected can write `kubectl annotate --overwrite nodes x ",
-				`"sallyport.dev/override=deletion-protected; uid=u-1; until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
+				`"sallyport.dev/override=deletion-protected; uid=u-1; by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
 				"`, and delete it then",
 			]),
 			"details": {"group": "", "kind": "Node", "name": "x", "field": "metadata.labels"},

@@ -5,8 +5,8 @@ package sallyport.lib.override
 
 # METADATA
 # description: >-
-#   The command that writes the override into an object that exists, for twenty minutes. Request is the one that is refused,
-#   metadata that of the object as it is stored.
+#   The command that writes the override into an object that exists, for twenty minutes, for who types it. Request is the one
+#   that is refused, metadata that of the object as the request has it.
 command(policy, request, metadata) := concat(" ", array.concat(
 	["kubectl annotate --overwrite", resource(request.resource), typed(metadata.name)],
 	array.concat(_namespace(request), [quoted(policy, object.get(metadata, "uid", ""))]),
@@ -27,9 +27,10 @@ typed(name) := name if regex.match(`^[A-Za-z0-9][A-Za-z0-9:._-]*$`, name)
 typed(name) := "NAME" if not regex.match(`^[A-Za-z0-9][A-Za-z0-9:._-]*$`, name)
 
 # METADATA
-# description: The annotation in double quotes, in which the shell puts the time.
+# description: The annotation in double quotes, in which the shell puts who types it and the time.
 quoted(policy, uid) := concat("", [
 	$"\"sallyport.dev/override={policy}; uid={uid}; ",
+	`by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); `,
 	`until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
 ])
 

@@ -37,6 +37,7 @@ valid_parameters if {
 # custom:
 #   reason: VirtualMachineNotFound
 #   remedy: Name a VirtualMachine of the same namespace, or create it first.
+#   override: false
 deny contains {
 	"reason": "VirtualMachineNotFound",
 	"code": 422,

@@ -363,7 +363,7 @@ _night := {"from": "22:00", "to": "06:00", "timeZone": "UTC"}
 _once := concat("", [
 	"Somebody who holds the verb override on RegoPolicy scaling-guard can write `kubectl annotate --overwrite ",
 	`deployments.apps web --namespace shop "sallyport.dev/override=scaling-guard; uid=u-1; `,
-	`until=$(date -u -d '+20 min' +%FT%TZ); REASON"`, "`, and it passes once",
+	`by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`, "`, and it passes once",
 ])
 
 # Whole denials.
