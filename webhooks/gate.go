@@ -111,6 +111,7 @@ func (g *Gate) mutate(
 	}
 	j.only = only
 	patch := j.patch()
+	j.conceal() // a patch that does not apply, too
 	response := j.respond()
 	if response.Allowed && len(patch) > 0 {
 		kind := admissionv1.PatchTypeJSONPatch
@@ -179,6 +180,7 @@ func (g *Gate) judge(
 		}
 	}
 	all.Wait()
+	j.conceal()
 	return j
 }
 
