@@ -9,6 +9,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -44,7 +45,7 @@ exclusions: {namespaces: [quiet], users: [robot], groups: [fleet-admins]}
 floor: {enabled: true}
 policies:
   operations-supersede: {mode: Warn, onError: Allow, timeoutMilliseconds: 1000, match: {namespaceSelector: {matchLabels: {a: b}}, excludeUsers: [x]}}
-webhook: {failurePolicy: Ignore, timeoutSeconds: 4, annotations: {a: b}, port: 10443, service: {port: 8443, annotations: {a: b}}}
+webhook: {failurePolicy: Ignore, timeoutSeconds: 4, clientCA: "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n", clientNames: [kube-apiserver, front-proxy], annotations: {a: b}, port: 10443, service: {port: 8443, annotations: {a: b}}}
 metrics: {port: 9090, service: {port: 9091, annotations: {a: b}}, serviceMonitor: {enabled: true, labels: {prometheus: main}, interval: 30s, scrapeTimeout: 5s, relabelings: [{action: labeldrop, regex: pod}]}}
 health: {port: 9092, readinessProbe: {periodSeconds: 3}}
 serviceAccount: {name: gatekeeper, annotations: {a: b}}
@@ -58,7 +59,7 @@ tolerations: [{key: a, operator: Exists}]
 affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {a: b}}}}]}}
 topologySpreadConstraints: [{topologyKey: rack, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]
 podDisruptionBudget: {minAvailable: null, maxUnavailable: 50%, unhealthyPodEvictionPolicy: IfHealthyBudget}
-networkPolicy: {enabled: true, metricsFrom: [{namespaceSelector: {matchLabels: {a: b}}}]}
+networkPolicy: {enabled: true, webhookFrom: [{ipBlock: {cidr: 10.0.0.0/28}}], metricsFrom: [{namespaceSelector: {matchLabels: {a: b}}}]}
 `
 
 // nothing turns off what is on.
@@ -312,12 +313,21 @@ func TestEverythingElse(t *testing.T) {
 		"the container beside":              len(pod.Containers) == 2,
 		"a labelSelector of one's own":      len(pod.TopologySpreadConstraints) == 1 && pod.TopologySpreadConstraints[0].LabelSelector.MatchLabels["a"] == "b",
 		"extra arguments last":              pod.Containers[0].Args[len(pod.Containers[0].Args)-1] == "--webhook-host=0.0.0.0",
+		"the names of clients":              slices.Contains(pod.Containers[0].Args, "--client-ca-file=/etc/sallyport/clients/ca.crt") && slices.Contains(pod.Containers[0].Args, "--client-names=kube-apiserver,front-proxy"),
+		"the authority of clients":          pod.Volumes[0].ConfigMap != nil && pod.Volumes[0].ConfigMap.Name == "sallyport-gate-clients" && pod.Containers[0].VolumeMounts[0].MountPath == "/etc/sallyport/clients" && len(pod.Volumes) == 2,
 		"the other readiness probe":         pod.Containers[0].ReadinessProbe.PeriodSeconds == 3 && pod.Containers[0].ReadinessProbe.FailureThreshold == 2,
 	} {
 		if !holds {
 			text, _ := yaml.Marshal(deployment.Spec.Template)
 			t.Errorf("not as asked for: %s\n%s", what, text)
 		}
+	}
+	if ca := rendered[corev1.ConfigMap](t, all, "ConfigMap", "sallyport-gate-clients").Data["ca.crt"]; ca != "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n" {
+		t.Errorf("the authority of clients is %q", ca)
+	}
+	ingress := rendered[networkingv1.NetworkPolicy](t, all, "NetworkPolicy", "sallyport-gate").Spec.Ingress
+	if len(ingress) != 3 || len(ingress[0].From) != 1 || ingress[0].From[0].IPBlock == nil || len(ingress[1].From) != 0 || ingress[1].Ports[0].Port.StrVal != "health" {
+		t.Errorf("ingress is from %+v", ingress)
 	}
 	extra := rules(t, all, "ClusterRole", "sallyport-gate")
 	if last := extra[len(extra)-1]; !slices.Equal(last.Resources, []string{"deployments"}) {

@@ -112,6 +112,7 @@ func (g *Gate) mutate(
 	}
 	j.only = only
 	patch := j.patch()
+	j.conceal() // a patch that does not apply, too
 	response := j.respond()
 	if response.Allowed && len(patch) > 0 {
 		kind := admissionv1.PatchTypeJSONPatch
@@ -180,6 +181,7 @@ func (g *Gate) judge(
 		}
 	}
 	all.Wait()
+	j.conceal()
 	return j
 }
 

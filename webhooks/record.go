@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,8 +36,10 @@ type Record struct {
 	// Verified tells that the request, with its user, is from a verified API server or from Sallyport. Anybody who reaches the port
 	// can have made up another one.
 	Verified bool `json:"verified"`
-	// Request is the AdmissionRequest as policies saw it.
+	// Request is the AdmissionRequest as policies saw it. If TooLarge is set, there is an [Omitted] in the place of what is large
+	// in it, and the decision cannot be made again.
 	Request  any              `json:"request"`
+	TooLarge bool             `json:"tooLarge,omitempty"`
 	Policies []PolicyDecision `json:"policies"`
 	// Facts are what was asked beside the policies: the namespace if they are selected by its labels, and what tells whether an
 	// override counts.
@@ -73,10 +76,13 @@ type FactRecord struct {
 	Live            bool   `json:"live,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	Value           any    `json:"value"`
+	// TooLarge tells that the value was, and is left out.
+	TooLarge bool `json:"tooLarge,omitempty"`
 }
 
-// queued is how many decisions may wait to be written. Whoever reads them may stall; requests must not.
-const queued = 256
+// queued is how many decisions may wait to be written, and queuedBytes how much they may hold. Whoever reads them may stall; requests
+// must not.
+const queued, queuedBytes = 256, 16 << 20
 
 // Recorder counts decisions and writes a line of JSON for each.
 type Recorder struct {
@@ -85,14 +91,15 @@ type Recorder struct {
 	denied  bool
 	out     io.Writer
 	queue   chan decided
+	waiting atomic.Int64 // bytes that the queue holds
 	closing chan struct{}
 	written chan struct{}
 }
 
 // decided is a decision on its way to the record. Nothing in it changes any more.
 type decided struct {
-	*judgement
-	response *admissionv1.AdmissionResponse
+	line  func() ([]byte, error)
+	bytes int64
 }
 
 // NewRecorder makes a recorder that registers its metrics. A nil writer records nothing; deniedOnly leaves out requests
@@ -128,11 +135,20 @@ func (r *Recorder) record(j *judgement, response *admissionv1.AdmissionResponse)
 	if r.out == nil || r.denied && response.Allowed {
 		return
 	}
-	select {
-	case r.queue <- decided{j, response}:
-	default: // a decision stands whether or not it can be written down
-		r.metrics.lost.Inc()
+	d := decided{func() ([]byte, error) { return json.Marshal(j.recordOf(response)) }, j.bytes()}
+	if j.review.large() { // what is large is not to wait in the queue
+		line, err := d.line()
+		d = decided{func() ([]byte, error) { return line, err }, int64(len(line))}
 	}
+	if r.waiting.Add(d.bytes) <= queuedBytes {
+		select {
+		case r.queue <- d:
+			return
+		default:
+		}
+	}
+	r.waiting.Add(-d.bytes)
+	r.metrics.lost.Inc() // a decision stands whether or not it can be written down
 }
 
 func (r *Recorder) write() {
@@ -160,7 +176,8 @@ func (r *Recorder) drain() {
 }
 
 func (r *Recorder) line(d decided) {
-	text, err := json.Marshal(d.recordOf(d.response))
+	defer r.waiting.Add(-d.bytes)
+	text, err := d.line()
 	if err == nil {
 		_, err = r.out.Write(append(text, '\n'))
 	}
@@ -172,7 +189,7 @@ func (r *Recorder) line(d decided) {
 func (j *judgement) recordOf(response *admissionv1.AdmissionResponse) Record {
 	record := Record{
 		Version: RecordVersion, ID: j.id, Time: j.at.UTC().Format(engine.TimeFormat), Endpoint: j.endpoint, Only: j.only, Allowed: response.Allowed,
-		DryRun: j.review.dryRun(), Verified: j.review.Verified, Request: scrubbed(j.review.Document), Warnings: response.Warnings,
+		DryRun: j.review.dryRun(), Verified: j.review.Verified, Request: j.review.onRecord(), TooLarge: j.review.large(), Warnings: response.Warnings,
 		Facts: recordsOf(j.asked), Policies: make([]PolicyDecision, len(j.verdicts)),
 	}
 	for i := range j.verdicts {
@@ -193,7 +210,7 @@ func (j *judgement) said(i int) PolicyDecision {
 		p.Cause, p.Error = v.err.Cause, v.err.Error()
 		return p
 	}
-	p.Denials, p.Warnings, p.Patches, p.Confirmation = v.decision.Denials, v.decision.Warnings, v.decision.Patches, v.decision.Confirmation
+	p.Denials, p.Warnings, p.Patches, p.Confirmation = v.decision.Denials, v.decision.Warnings, j.review.patchesOnRecord(v.decision.Patches), v.decision.Confirmation
 	if j.endpoint == arbitrating {
 		p.Outcome, _ = v.decision.Outcome.Decode() // it is made of JSON
 	}
@@ -211,8 +228,9 @@ func (v *verdict) known() map[string]engine.Fact {
 func recordsOf(facts map[string]engine.Fact) map[string]FactRecord {
 	records := make(map[string]FactRecord, len(facts))
 	for name, f := range facts {
+		value, tooLarge := factOnRecord(f.Answer.Value)
 		records[name] = FactRecord{
-			Query: f.Query, Live: f.Answer.Live, ResourceVersion: f.Answer.ResourceVersion, Value: scrubbed(f.Answer.Value),
+			Query: f.Query, Live: f.Answer.Live, ResourceVersion: f.Answer.ResourceVersion, Value: value, TooLarge: tooLarge,
 			Document: DigestOf(f.Query),
 		}
 	}

@@ -24,6 +24,8 @@ type Review struct {
 	// Verified tells that the request is what it says: an API server showed a certificate that --client-ca-file trusts, or Sallyport
 	// made the request itself. Anybody who reaches the port can have made any other, with any user in it.
 	Verified bool
+
+	bytes int // of the text that it was decoded from, all of which is held as long as the review
 }
 
 // Decode reads an AdmissionReview of admission.k8s.io/v1. It is strict where leniency would let two readers of one text see
@@ -51,7 +53,7 @@ func Decode(body []byte) (*Review, error) {
 	case request.UID == "":
 		return nil, errors.New("the AdmissionReview has no request.uid")
 	}
-	return &Review{Request: request, Document: members.of}, nil
+	return &Review{Request: request, Document: members.of, bytes: len(body)}, nil
 }
 
 // Subject identifies the object under review.

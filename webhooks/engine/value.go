@@ -124,6 +124,20 @@ func (v Value) Elements() (all []Value) {
 	return all
 }
 
+// Each visits the members of an object, in no order, and the elements of a list, whose names are "".
+func (v Value) Each(visit func(name string, v Value)) {
+	if v.from != nil {
+		v.from.each(visit)
+		return
+	}
+	switch of := v.orNull().Value.(type) {
+	case ast.Object:
+		of.Foreach(func(name, member *ast.Term) { visit(text(name), Value{term: member}) })
+	case *ast.Array:
+		of.Foreach(func(element *ast.Term) { visit("", Value{term: element}) })
+	}
+}
+
 // Raw gives the text of a document that was made out of text, as it stands there; nil for every other document. It must not be
 // changed.
 func (v Value) Raw() []byte {
@@ -210,4 +224,46 @@ func readArray(dec *jsontext.Decoder, next func(*jsontext.Decoder) (*ast.Term, e
 	}
 	_, err := dec.ReadToken()
 	return ast.ArrayTerm(elements...), err
+}
+
+// Within tells whether the document, written as text, has no more bytes than that, or a few times as many: it is looked at only so far.
+func (v Value) Within(bytes int) bool {
+	return v.less(bytes) >= 0
+}
+
+// less gives what is left of so many bytes; less than nothing if that is too few.
+func (v Value) less(bytes int) int {
+	if t, ok := v.from.(*unread); ok {
+		return bytes - len(t.json)
+	}
+	switch kind := v.kind(); kind {
+	case '{', '[':
+		bytes -= 2
+		v.Each(func(name string, v Value) {
+			if bytes >= 0 {
+				bytes = v.less(bytes - len(name) - 4)
+			}
+		})
+		return bytes
+	case '"':
+		return bytes - len(v.Text())
+	default:
+		return bytes - 8
+	}
+}
+
+func (v Value) kind() jsontext.Kind {
+	if v.from != nil {
+		return v.from.kind()
+	}
+	switch v.orNull().Value.(type) {
+	case ast.Object:
+		return '{'
+	case *ast.Array:
+		return '['
+	case ast.String:
+		return '"'
+	default:
+		return '0'
+	}
 }

@@ -60,6 +60,8 @@ const (
 	FactNotRecorded Lack = "FactNotRecorded"
 	// LeftOut: the policy reads something that records leave out.
 	LeftOut Lack = "LeftOut"
+	// TooLarge: the request was too large for a record.
+	TooLarge Lack = "TooLarge"
 	// FailedThen: the policy could not decide then, for want of time or of an answer.
 	FailedThen Lack = "FailedThen"
 	// FailedNow: the policy could not decide now, for want of time.

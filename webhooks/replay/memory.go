@@ -47,7 +47,7 @@ func newMemory(record *webhooks.Record, review *webhooks.Review) *memory {
 func (m *memory) remember(policy string, known map[string]webhooks.FactRecord) {
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		f := known[name]
-		if f.Query == nil { // it was not wanted
+		if f.Query == nil || f.TooLarge { // it was not wanted, or is not in the record
 			continue
 		}
 		m.answers = append(m.answers, &answer{

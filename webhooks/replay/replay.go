@@ -156,6 +156,9 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 	if err != nil {
 		return nil, err
 	}
+	if record.TooLarge {
+		return unreplayable(record, review), nil
+	}
 	m := newMemory(record, review)
 	var mu sync.Mutex
 	readers := map[string]*reader{}
@@ -174,6 +177,19 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 	c := compare(record, would, r.unknown(would, record, readers))
 	d.Would, d.Changes, d.Unknown = c.would, c.changes, c.unknown
 	return d, nil
+}
+
+// unreplayable is a decision whose request is not in the record. Which policies it would meet cannot be said, either.
+func unreplayable(record *webhooks.Record, review *webhooks.Review) *Decision {
+	d := describe(record, review)
+	d.Would = Undecided
+	for i := range record.Policies {
+		d.Unknown = append(d.Unknown, Unknown{Policy: record.Policies[i].Policy, Cause: TooLarge, Why: "the request was too large for a record"})
+	}
+	if len(d.Unknown) == 0 {
+		d.Unknown = []Unknown{{Policy: "every policy", Cause: TooLarge, Why: "the request was too large for a record"}}
+	}
+	return d
 }
 
 // unknown finds the policies that could not be asked.

@@ -262,6 +262,34 @@ func TestWhatRecordsLeaveOut(t *testing.T) {
 	}
 }
 
+// A request that was too large for its record is undecided, by policies that were asked and by all others.
+func TestWhatIsTooLargeForARecord(t *testing.T) {
+	reads := policy("p", deny("Long", `count(input.request.object.data.a) > 9`))
+	long := fmt.Sprintf(`{"a": %q}`, strings.Repeat("x", 300_000))
+	lines := recorded(t, world{}, list(reads), request(t, "cm", long))
+	results, s := replayed(t, lines, reads)
+	if told(s) != "1? every policy TooLarge, 1? p TooLarge" { // the first is of the mutating webhook, which p says nothing at
+		t.Error(told(s))
+	}
+	if r := results[1]; r.Was != "denied" || r.Would != "undecided" || r.Name != "cm" || r.User != "ann" {
+		t.Errorf("got %+v", r.Decision)
+	}
+	other := func(s *v1alpha1.RegoPolicySpec) { s.Match.Resources[0].Resources = []string{"pods"} }
+	if _, s := replayed(t, recorded(t, world{}, list(policy("p", deny("Long", "true"), other)), request(t, "cm", long)), reads); s.Undecided != s.Decisions || s.Flips > 0 {
+		t.Errorf("without a policy: %+v", s)
+	}
+	// A fact that is too large is none that the record has.
+	many := make([]any, 5000)
+	for i := range many {
+		many[i] = map[string]any{"metadata": map[string]any{"name": strings.Repeat("p", 60)}}
+	}
+	counts := policy("p", `facts.pods := {"apiVersion": "v1", "kind": "Pod", "namespace": "ns"}`+"\n\n"+deny("Many", `count(input.facts.pods) > 9`))
+	w := world{answers: map[string]any{"Pod": many}}
+	if _, s := replayed(t, recorded(t, w, list(counts), request(t, "cm", `{}`)), counts); told(s) != "1? p FactNotRecorded pods" {
+		t.Errorf("a large fact: %s", told(s))
+	}
+}
+
 // What a rehearsal brought up is known for the document that was rehearsed, as records keep it.
 func TestRehearsals(t *testing.T) {
 	applied := func(r *admissionv1.AdmissionRequest) {

@@ -8,6 +8,12 @@
 - --release={{ .Chart.Version }}
 - --webhook-port={{ .Values.webhook.port }}
 - --webhook-service={{ include "sallyport.webhookService" . }}
+{{- if include "sallyport.clientCAConfigMap" . }}
+- --client-ca-file=/etc/sallyport/clients/ca.crt
+{{- with .Values.webhook.clientNames }}
+- --client-names={{ join "," . }}
+{{- end }}
+{{- end }}
 - --webhook-configuration={{ include "sallyport.webhookConfiguration" . }}
 - --certificate-secret={{ include "sallyport.certificateSecret" . }}
 - --metrics-bind-address=:{{ .Values.metrics.port }}

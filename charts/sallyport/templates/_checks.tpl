@@ -9,6 +9,17 @@
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "serviceAccount.name is needed with serviceAccount.create=false: the rights of Sallyport must not go to the namespace's default ServiceAccount" -}}
 {{- end -}}
+{{- with .Values.webhook -}}
+{{- if and (trim .clientCA) .clientCAConfigMap -}}
+{{- fail "webhook: give either clientCA, as text, or clientCAConfigMap, the name of a ConfigMap that has it" -}}
+{{- end -}}
+{{- if contains "PRIVATE KEY" .clientCA -}}
+{{- fail "webhook.clientCA has a private key: give the certificates of the authorities only" -}}
+{{- end -}}
+{{- if and .clientNames (not (trim .clientCA)) (not .clientCAConfigMap) -}}
+{{- fail "webhook.clientNames needs webhook.clientCA or webhook.clientCAConfigMap: without an authority nobody's name is known" -}}
+{{- end -}}
+{{- end -}}
 {{- $ports := dict -}}
 {{- range $name := list "webhook" "metrics" "health" -}}
 {{- $port := (index $.Values $name).port | toString -}}

@@ -88,3 +88,10 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 {{- end -}}
+
+{{/* The ConfigMap with the authorities of those who may call the webhooks; empty if anybody may. */}}
+{{- define "sallyport.clientCAConfigMap" -}}
+{{- with .Values.webhook -}}
+{{- .clientCAConfigMap | default (ternary (printf "%s-clients" (include "sallyport.fullname" $)) "" (not (empty (trim .clientCA)))) -}}
+{{- end -}}
+{{- end -}}

@@ -87,7 +87,7 @@ type endingServer struct {
 func (s endingServer) Register(path string, hook http.Handler) {
 	s.Server.Register(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.ending.begun.Load() {
-			w.Header().Set("Connection", "close") // in HTTP/2 the server makes a GOAWAY of it
+			w.Header().Set("Connection", "close")
 		}
 		hook.ServeHTTP(w, r)
 	}))

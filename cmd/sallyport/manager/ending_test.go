@@ -23,11 +23,8 @@ import (
 )
 
 // client gives a client with connections of its own, as an API server has. It trusts whom the API server trusts when it connects.
-func (s *site) client(address string, http2 bool) *http.Client {
-	protocols := &http.Protocols{}
-	protocols.SetHTTP1(!http2)
-	protocols.SetHTTP2(http2)
-	transport := &http.Transport{Protocols: protocols}
+func (s *site) client(address string) *http.Client {
+	transport := &http.Transport{}
 	transport.DialTLSContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		trusted, err := s.authorities()
 		if err != nil {
@@ -36,9 +33,6 @@ func (s *site) client(address string, http2 bool) *http.Client {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(trusted)
 		config := &tls.Config{RootCAs: roots, ServerName: s.service(), NextProtos: []string{"http/1.1"}}
-		if http2 {
-			config.NextProtos = []string{"h2"}
-		}
 		return (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
 	}
 	s.Cleanup(transport.CloseIdleConnections)
@@ -136,66 +130,59 @@ func (l *hammer) more(n int64) {
 // Of two replicas one ends, as in a rollout, and no request fails: neither over the connections that API servers keep open, nor
 // over new ones, nor one that takes long.
 func TestNoRequestFailsWhenAReplicaEnds(t *testing.T) {
-	for _, protocol := range []struct {
-		name  string
-		http2 bool
-	}{{"HTTP/1.1, as API servers speak", false}, {"HTTP/2", true}} {
-		t.Run(protocol.name, func(t *testing.T) {
-			s := newSite(t)
-			// Longer than the balancer needs to notice, on a machine that is busy.
-			a, b := s.start("a", "--shutdown-delay", "3s"), s.start("b", "--shutdown-delay", "3s")
-			s.await("both are ready", func() bool { return a.says("readyz") && b.says("readyz") })
-			balancer, err := install.NewBalancer("127.0.0.1:0", a.backend(), b.backend())
-			s.must(err)
-			t.Cleanup(func() { _ = balancer.Close() })
-			probe := s.client(balancer.Address(), false)
-			s.await("the balancer knows that a replica is ready", func() bool { _, err := echo(probe, "x"); return err == nil })
-			held := s.hold(a, protocol.http2)
+	s := newSite(t)
+	// Longer than the balancer needs to notice, on a machine that is busy.
+	a, b := s.start("a", "--shutdown-delay", "3s"), s.start("b", "--shutdown-delay", "3s")
+	s.await("both are ready", func() bool { return a.says("readyz") && b.says("readyz") })
+	balancer, err := install.NewBalancer("127.0.0.1:0", a.backend(), b.backend())
+	s.must(err)
+	t.Cleanup(func() { _ = balancer.Close() })
+	probe := s.client(balancer.Address())
+	s.await("the balancer knows that a replica is ready", func() bool { _, err := echo(probe, "x"); return err == nil })
+	held := s.hold(a)
 
-			var clients []*http.Client
-			for range 8 {
-				clients = append(clients, s.client(balancer.Address(), protocol.http2))
-			}
-			load := s.hammer(clients...)
-			load.more(1000)
-			if load.answeredBy("a") == 0 || load.answeredBy("b") == 0 {
-				t.Fatalf("%d clients have connections to a, %d to b", load.answeredBy("a"), load.answeredBy("b"))
-			}
-			before := balancer.Taken(a.webhooks) + balancer.Taken(b.webhooks)
-			load.more(1000)
-			if after := balancer.Taken(a.webhooks) + balancer.Taken(b.webhooks); after > before {
-				t.Errorf("connections are not kept: %d, then %d", before, after)
-			}
-
-			a.signal()
-			s.await("it is not ready any more", func() bool { return !a.says("readyz") })
-			s.await("its clients go to the other one", func() bool { return load.answeredBy("a") == 0 })
-			if refused(&Options{WebhookHost: host(a.webhooks), WebhookPort: port(a.webhooks)}) {
-				t.Error("it takes no more connections already")
-			}
-			if err := a.ends(); err != nil {
-				t.Errorf("it ended with %v", err)
-			}
-			load.more(1000)
-			load.stop()
-			if err := load.failed.Load(); err != nil {
-				t.Errorf("a request failed: %v", *err)
-			}
-			if answer, err := held(); err != nil || answer != "held" {
-				t.Errorf("the request that was being answered: %q, %v", answer, err)
-			}
-			if !a.isSignedOff() || b.isSignedOff() {
-				t.Errorf("signed off: a %v, b %v", a.isSignedOff(), b.isSignedOff())
-			}
-			s.await("the other one leads", func() bool { return strings.HasPrefix(s.leader(), "b_") })
-		})
+	var clients []*http.Client
+	for range 8 {
+		clients = append(clients, s.client(balancer.Address()))
 	}
+	load := s.hammer(clients...)
+	load.more(1000)
+	if load.answeredBy("a") == 0 || load.answeredBy("b") == 0 {
+		t.Fatalf("%d clients have connections to a, %d to b", load.answeredBy("a"), load.answeredBy("b"))
+	}
+	before := balancer.Taken(a.webhooks) + balancer.Taken(b.webhooks)
+	load.more(1000)
+	if after := balancer.Taken(a.webhooks) + balancer.Taken(b.webhooks); after > before {
+		t.Errorf("connections are not kept: %d, then %d", before, after)
+	}
+
+	a.signal()
+	s.await("it is not ready any more", func() bool { return !a.says("readyz") })
+	s.await("its clients go to the other one", func() bool { return load.answeredBy("a") == 0 })
+	if refused(&Options{WebhookHost: host(a.webhooks), WebhookPort: port(a.webhooks)}) {
+		t.Error("it takes no more connections already")
+	}
+	if err := a.ends(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	load.more(1000)
+	load.stop()
+	if err := load.failed.Load(); err != nil {
+		t.Errorf("a request failed: %v", *err)
+	}
+	if answer, err := held(); err != nil || answer != "held" {
+		t.Errorf("the request that was being answered: %q, %v", answer, err)
+	}
+	if !a.isSignedOff() || b.isSignedOff() {
+		t.Errorf("signed off: a %v, b %v", a.isSignedOff(), b.isSignedOff())
+	}
+	s.await("the other one leads", func() bool { return strings.HasPrefix(s.leader(), "b_") })
 }
 
 // hold sends a request that is answered only at the end, and gives the answer to it.
-func (s *site) hold(to *member, http2 bool) func() (string, error) {
+func (s *site) hold(to *member) func() (string, error) {
 	s.Helper()
-	response, err := s.client(to.webhooks, http2).Post(holdPath, "application/json", strings.NewReader("x"))
+	response, err := s.client(to.webhooks).Post(holdPath, "application/json", strings.NewReader("x"))
 	s.must(err)
 	return func() (string, error) {
 		defer response.Body.Close()
@@ -233,7 +220,7 @@ func TestTheSecondSignalEndsAtOnce(t *testing.T) {
 	if !a.says("healthz") {
 		t.Error("it is still alive")
 	}
-	if _, err := echo(s.client(a.webhooks, false), "x"); err != nil {
+	if _, err := echo(s.client(a.webhooks), "x"); err != nil {
 		t.Errorf("it still serves: %v", err)
 	}
 	a.signal()

@@ -23,6 +23,10 @@ type Options struct {
 	// CertificateSettle is how long API servers may take to learn of a new authority, CertificatePoll how often the leader looks
 	// meanwhile.
 	CertificateSettle, CertificatePoll time.Duration
+	// ClientCAFile has the authorities of the certificates that clients of the webhooks must show, and ClientNames the common names
+	// that these must have. If it is empty anybody is served; if there are no names, whoever shows one.
+	ClientCAFile string
+	ClientNames  []string
 	// ReplicaName and ReplicaUID are those of the pod: how this replica is known to the others.
 	ReplicaName, ReplicaUID string
 	// ShutdownDelay is how long to go on serving, not ready any more, when the manager is to end.
@@ -61,6 +65,8 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.WebhookHost, "webhook-host", "", "`address` to serve the webhooks on; empty means all")
 	flags.IntVar(&o.WebhookPort, "webhook-port", 9443, "port to serve the webhooks on")
 	flags.StringVar(&o.CertDir, "cert-dir", "", "`folder` with tls.crt and tls.key for the webhooks, which are read again when they change; empty means that the manager makes its certificate itself")
+	flags.StringVar(&o.ClientCAFile, "client-ca-file", "", "`file` with the authorities, in PEM, of the certificates that API servers must show to the webhooks; it is read again when it changes; empty means that anybody is served")
+	flags.StringSliceVar(&o.ClientNames, "client-names", nil, "common `names` of the certificates that API servers may show; empty means all of these authorities")
 	flags.StringVar(&o.CertificateSecret, "certificate-secret", "sallyport-certificate", "`Secret` that the manager keeps its own certificate in")
 	flags.DurationVar(&o.CertificateSettle, "certificate-settle", 30*time.Second, "how long API servers are given to learn of a change of the webhook configurations")
 	flags.DurationVar(&o.CertificatePoll, "certificate-poll", 5*time.Second, "how long the leader waits between two looks at a rotation of the certificate that is under way")
@@ -117,6 +123,9 @@ func (o *Options) validate() error {
 	}
 	if o.WebhookConfiguration == "" {
 		return errors.New("--webhook-configuration is empty, and the manager learns from it how API servers reach the policies that it registers")
+	}
+	if len(o.ClientNames) > 0 && o.ClientCAFile == "" {
+		return errors.New("--client-names needs --client-ca-file: names are those in certificates that an authority of it has signed")
 	}
 	if err := o.validateRehearsals(); err != nil {
 		return err

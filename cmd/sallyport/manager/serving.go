@@ -41,14 +41,18 @@ func (o *Options) newServing(config *rest.Config, namespace string) (*serving, e
 	if s.replica, err = replicas.New(config, replicas.Options{Namespace: namespace, Name: name, UID: types.UID(o.ReplicaUID)}); err != nil {
 		return nil, fmt.Errorf("naming this replica (--replica-name): %w", err)
 	}
-	options := webhook.Options{Host: o.WebhookHost, Port: o.WebhookPort, CertDir: o.CertDir}
+	var configure []func(*tls.Config)
 	if o.CertDir == "" {
 		if s.selfSigned, err = certs.NewSelfSigned(o.certificates(namespace)); err != nil {
 			return nil, fmt.Errorf("preparing the certificate: %w", err)
 		}
-		options.TLSOpts = []func(*tls.Config){s.selfSigned.TLS}
+		configure = append(configure, s.selfSigned.TLS)
 	}
-	s.server = endingServer{webhook.NewServer(options), s.ending}
+	server, err := o.newServer(configure...)
+	if err != nil {
+		return nil, err
+	}
+	s.server = endingServer{server, s.ending}
 	return s, nil
 }
 

@@ -29,7 +29,7 @@ func TestAReplicaWaitsForItsCertificate(t *testing.T) {
 	}
 	s.must(s.api.Delete(t.Context(), broken))
 	s.await("it is ready", func() bool { return a.says("readyz") })
-	if _, err := echo(s.client(a.webhooks, false), "x"); err != nil {
+	if _, err := echo(s.client(a.webhooks), "x"); err != nil {
 		t.Error(err)
 	}
 	a.signal()
@@ -78,7 +78,7 @@ func TestTheCertificateIsReplacedUnderLoad(t *testing.T) {
 	s.await("both are ready", func() bool { return a.says("readyz") && b.says("readyz") })
 	first, err := s.authorities()
 	s.must(err)
-	clients := []*http.Client{s.client(a.webhooks, false), s.client(b.webhooks, false)}
+	clients := []*http.Client{s.client(a.webhooks), s.client(b.webhooks)}
 	for _, c := range clients {
 		c.Transport.(aimed).DisableKeepAlives = true
 	}

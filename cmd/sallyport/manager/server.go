@@ -1,0 +1,98 @@
+package manager
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+)
+
+const (
+	// headerPatience is how long a connection may take to be made, and a request to tell what it is; idlePatience is as long as
+	// clients keep connections that they do not use.
+	headerPatience, idlePatience = 5 * time.Second, 90 * time.Second
+	// maxHeader is how many bytes a request may have before its body; an API server sends some hundred.
+	maxHeader = 16 << 10
+	// mostConnections is how many there may be: each takes some fifty kilobytes before a request has come.
+	mostConnections = 1024
+)
+
+// server serves the webhooks. controller-runtime's own would serve anybody any number of connections, and in each of them any number
+// of requests: API servers speak HTTP/1.1 to webhooks, one request at a time, and nobody else is spoken with.
+type server struct {
+	webhook.Server // for its endpoints, with their metrics
+	options        *Options
+	configure      []func(*tls.Config)
+	started        atomic.Bool
+}
+
+// newServer prepares a server. Its certificate is from --cert-dir if nothing else is configured.
+func (o *Options) newServer(configure ...func(*tls.Config)) (*server, error) {
+	if o.ClientCAFile != "" {
+		clients, err := newClients(o.ClientCAFile, o.ClientNames)
+		if err != nil {
+			return nil, fmt.Errorf("reading --client-ca-file: %w", err)
+		}
+		configure = append(configure, clients.TLS)
+	}
+	return &server{Server: webhook.NewServer(webhook.Options{}), options: o, configure: configure}, nil
+}
+
+// Start serves until the context ends, and then what is being answered.
+func (s *server) Start(ctx context.Context) error {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	for _, configure := range s.configure {
+		configure(config)
+	}
+	if config.GetCertificate == nil {
+		watcher, err := certwatcher.New(filepath.Join(s.options.CertDir, "tls.crt"), filepath.Join(s.options.CertDir, "tls.key"))
+		if err != nil {
+			return fmt.Errorf("reading the certificate: %w", err)
+		}
+		config.GetCertificate = watcher.GetCertificate
+		go func() { _ = watcher.Start(ctx) }() // it goes on with what it has
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(s.options.WebhookHost, strconv.Itoa(s.options.WebhookPort)))
+	if err != nil {
+		return err
+	}
+	serving := &http.Server{
+		Handler: s.WebhookMux(), BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		ReadHeaderTimeout: headerPatience, IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader,
+	}
+	ended := make(chan error, 1)
+	go func() {
+		<-ctx.Done()
+		draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		ended <- serving.Shutdown(draining)
+	}()
+	s.started.Store(true)
+	if err := serving.Serve(tls.NewListener(&door{Listener: listener, most: mostConnections}, config)); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	if err := <-ended; err != nil {
+		return fmt.Errorf("ending the webhook server: %w", err)
+	}
+	return nil
+}
+
+// StartedChecker is a probe: connections are taken.
+func (s *server) StartedChecker() healthz.Checker {
+	return func(*http.Request) error {
+		if !s.started.Load() {
+			return errors.New("the webhook server was not started yet")
+		}
+		return nil
+	}
+}

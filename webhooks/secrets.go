@@ -1,0 +1,134 @@
+package webhooks
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// concealed stands in texts for what is in the data of a Secret.
+const concealed = "(data of the Secret)"
+
+// shortestSecret is how long a value is that is looked for in texts: a shorter one is in every text, and no secret.
+const shortestSecret = 4
+
+// secrets are the values of the Secret that the request is about, in the forms in which policies put them into texts; the longest
+// come first, so that none is left over in part.
+func (r *Review) secrets() []string {
+	if r.Request.Kind.Group != "" || r.Request.Kind.Kind != "Secret" {
+		return nil
+	}
+	known := map[string]bool{}
+	var add func(value string)
+	add = func(value string) {
+		known[value] = true
+		if quoted, err := json.Marshal(value); err == nil {
+			known[string(quoted[1:len(quoted)-1])] = true
+		}
+		if lines := strings.Split(value, "\n"); len(lines) > 1 {
+			for _, line := range lines {
+				known[strings.TrimSpace(line)] = true
+			}
+		}
+	}
+	for _, object := range []string{"object", "oldObject"} {
+		for _, field := range []string{"data", "stringData"} {
+			r.Document.Get(object).Get(field).Each(func(_ string, v engine.Value) {
+				text := v.Text()
+				add(text)
+				add(base64.StdEncoding.EncodeToString([]byte(text)))
+				if decoded, err := base64.StdEncoding.DecodeString(text); err == nil {
+					add(string(decoded))
+				}
+			})
+		}
+	}
+	var all []string
+	for value := range known {
+		if len(value) >= shortestSecret {
+			all = append(all, value)
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return all
+}
+
+// conceal takes the values of the Secret that the request is about out of what policies say: responses are in audit logs, denials in
+// events and reports, and what people who may not read the Secret are shown.
+func (j *judgement) conceal() {
+	if !slices.ContainsFunc(j.verdicts, func(v verdict) bool { return v.err != nil || len(v.decision.Denials)+len(v.decision.Warnings) > 0 }) {
+		return
+	}
+	secrets := j.review.secrets()
+	if len(secrets) == 0 {
+		return
+	}
+	for i := range j.verdicts {
+		v := &j.verdicts[i]
+		if v.err != nil {
+			v.err = &engine.Error{Cause: v.err.Cause, Facts: v.err.Facts, Err: &concealedError{v.err.Err, withoutSecrets(v.err.Err.Error(), secrets)}}
+			continue
+		}
+		for k := range v.decision.Denials {
+			d := &v.decision.Denials[k]
+			for _, text := range []*string{&d.Message, &d.Details.Group, &d.Details.Kind, &d.Details.Name, &d.Details.UID, &d.Details.Field} {
+				*text = withoutSecrets(*text, secrets)
+			}
+		}
+		for k := range v.decision.Warnings {
+			v.decision.Warnings[k] = withoutSecrets(v.decision.Warnings[k], secrets)
+		}
+	}
+}
+
+type concealedError struct {
+	error
+	text string
+}
+
+func (e *concealedError) Error() string { return e.text }
+func (e *concealedError) Unwrap() error { return e.error }
+
+func withoutSecrets(text string, secrets []string) string {
+	for _, s := range secrets {
+		text = strings.ReplaceAll(text, s, concealed)
+	}
+	return text
+}
+
+// patchesOnRecord are a policy's patches without the data of Secrets.
+func (r *Review) patchesOnRecord(patches []engine.Patch) []engine.Patch {
+	if r.Request.Kind.Group != "" || r.Request.Kind.Kind != "Secret" || len(patches) == 0 {
+		return patches
+	}
+	secrets := r.secrets()
+	kept := make([]engine.Patch, len(patches))
+	for i, p := range patches {
+		kept[i] = p
+		if p.Value == nil {
+			continue
+		}
+		value := scrubbed(*p.Value)
+		if field, _, _ := strings.Cut(strings.TrimPrefix(p.Path, "/"), "/"); field == "data" || field == "stringData" {
+			value = concealed
+		}
+		text, err := json.Marshal(value)
+		if err != nil {
+			panic(err) // it was decoded from JSON
+		}
+		v, err := engine.ParseValue([]byte(withoutSecrets(string(text), secrets)))
+		if err != nil { // what was taken out was more than a string
+			v, _ = engine.ValueOf(concealed)
+		}
+		kept[i].Value = &v
+	}
+	return kept
+}
+
+// mayHoldSecret tells whether a text may have a Secret in it, of which not even a digest is kept.
+func mayHoldSecret(text []byte) bool { return bytes.Contains(text, []byte("Secret")) }
