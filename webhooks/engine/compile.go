@@ -271,6 +271,9 @@ func parseParameters(src Source) (map[string]any, error) {
 		return map[string]any{}, nil
 	}
 	parsed, err := ParseValue(src.Parameters)
+	if err == nil && !plainNumbersIn(parsed.orNull()) {
+		err = errNumber
+	}
 	if err == nil {
 		var decoded any
 		if decoded, err = parsed.Decode(); err == nil {
