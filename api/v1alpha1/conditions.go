@@ -230,6 +230,10 @@ const (
 	// spec.parametersSchema or its rule valid_parameters wants, or the schema is
 	// none. The message names the field.
 	ReasonParametersInvalid ConditionReason = "ParametersInvalid"
+	// ReasonLimitExceeded (Compiled false): it takes too long to compile, or
+	// needs too much memory, by itself or with the policies that are older. The
+	// message says how much there is.
+	ReasonLimitExceeded ConditionReason = "LimitExceeded"
 	// ReasonLibraryMissing (Compiled false, Active false): it imports a library
 	// that is not there.
 	ReasonLibraryMissing ConditionReason = "LibraryMissing"

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,7 +31,13 @@ type Catalog struct {
 	// decide and must not wait. If it is not set nothing is lacking ever.
 	Reads func(context.Context, []engine.Read) *Lack
 
+	// Most is what all policies may need together; [MostWeight] if it is not set.
+	Most int64
+	// Patience is how long one compilation may take; 10 seconds if it is not set.
+	Patience time.Duration
+
 	mu       sync.Mutex
+	weight   int64 // of the policies of the set that is being built
 	outlines memo[engine.Module, *engine.Outline]
 	compiled memo[[sha256.Size]byte, *compilation]
 	memory   map[string]*edition  // what decided last, by the policy's name
@@ -38,7 +45,7 @@ type Catalog struct {
 }
 
 // Build makes the set that decides from now on, and tells what became of each object, by name. Only what changed is compiled:
-// a policy with its own text, and those that import a library with the library's. good gives the last good revisions that
+// a policy with its own text, and those that import a library with the library's. Memory is given to the oldest policies first. good gives the last good revisions that
 // are stored, by the policy's name. Objects and revisions are kept: they must not be changed any more.
 func (c *Catalog) Build(ctx context.Context, objects []v1alpha1.RegoPolicy, good map[string]Revision) (*Set, []State) {
 	c.mu.Lock()
@@ -49,7 +56,8 @@ func (c *Catalog) Build(ctx context.Context, objects []v1alpha1.RegoPolicy, good
 	set := &Set{index: resourceIndex{}}
 	states := make([]State, len(objects))
 	memory, last := map[string]*edition{}, map[string]types.UID{}
-	for i := range objects {
+	c.weight = 0
+	for _, i := range byAge(objects) {
 		object := &objects[i]
 		if object.Spec.Library {
 			states[i] = c.libraryState(object, libraries)
@@ -59,6 +67,7 @@ func (c *Catalog) Build(ctx context.Context, objects []v1alpha1.RegoPolicy, good
 		states[i] = v.state
 		if v.policy != nil {
 			set.add(v.policy)
+			c.weight += v.policy.Weight()
 			last[object.Name] = object.UID
 		}
 		if v.remember != nil {
@@ -120,7 +129,7 @@ func (c *Catalog) compile(r *Revision) *compilation {
 		return done
 	}
 	done := &compilation{key: key}
-	done.policy, done.err = source.compile()
+	done.policy, done.err = c.within(source.Name, key, source.Modules, source.compile)
 	if done.err != nil {
 		done.problem = problemOf(done.err)
 	}
@@ -130,7 +139,10 @@ func (c *Catalog) compile(r *Revision) *compilation {
 
 func problemOf(err error) Problem {
 	var all engine.CompileErrors
+	var heavy *engine.WeightError
 	switch {
+	case errors.As(err, &heavy), errors.Is(err, errOverrun):
+		return LimitExceeded
 	case !errors.As(err, &all):
 		return CompileFailed
 	case !slices.ContainsFunc(all, func(e engine.CompileError) bool { return !e.Contract }):

@@ -147,7 +147,7 @@ func (c *Catalog) sketches(object *v1alpha1.RegoPolicy) []*engine.Outline {
 	for i, m := range modulesOf(object) {
 		outline, ok := c.outlines.get(m)
 		if !ok {
-			outline = sketch(m)
+			outline = c.sketchWithin(m)
 			c.outlines.put(m, outline)
 		}
 		outlines[i] = outline

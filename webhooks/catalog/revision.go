@@ -87,6 +87,8 @@ const (
 	ContractBroken Problem = "ContractBroken"
 	// ParametersInvalid: its parameters are not what its schema or its rule valid_parameters wants, or the schema is none.
 	ParametersInvalid Problem = "ParametersInvalid"
+	// LimitExceeded: it takes too long to compile, or needs too much memory, by itself or with the policies that are older.
+	LimitExceeded Problem = "LimitExceeded"
 	// LibraryMissing: it imports a library that is not there.
 	LibraryMissing Problem = "LibraryMissing"
 	// LibraryConflict: it is a library whose names an older library has already.
@@ -104,7 +106,7 @@ const (
 // OfText tells whether the problem is with what the object says, and not with the cluster that it is in.
 func (p Problem) OfText() bool {
 	switch p {
-	case CompileFailed, ContractBroken, ParametersInvalid, LibraryMissing, LibraryConflict:
+	case CompileFailed, ContractBroken, ParametersInvalid, LimitExceeded, LibraryMissing, LibraryConflict:
 		return true
 	}
 	return false

@@ -260,7 +260,7 @@ func (s Source) compile() (policy *engine.Policy, err error) {
 	defer contain(s.Name, &err)
 	if s.Library {
 		if err := engine.CheckLibrary(s.Source); err != nil {
-			return nil, fmt.Errorf("library %s does not compile:\n%w", s.Name, err)
+			return nil, compileError("library", s.Name, err)
 		}
 		return nil, nil
 	}
@@ -274,7 +274,15 @@ func (s Source) compile() (policy *engine.Policy, err error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("policy %s does not compile:\n%w", s.Name, err)
+		return nil, compileError("policy", s.Name, err)
 	}
 	return policy, nil
+}
+
+func compileError(kind, name string, err error) error {
+	var heavy *engine.WeightError
+	if errors.As(err, &heavy) {
+		return fmt.Errorf("%s %w", kind, err)
+	}
+	return fmt.Errorf("%s %s does not compile:\n%w", kind, name, err)
 }

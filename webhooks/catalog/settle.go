@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,6 +96,9 @@ func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPol
 		return nil, &Lack{Problem: e.problem, Err: e.err}
 	}
 	object := &e.revision.Policy
+	if err := CheckWeight(object.Name, e.policy.Weight(), c.weight, cmp.Or(c.Most, MostWeight)); err != nil {
+		return nil, &Lack{Problem: LimitExceeded, Err: err}
+	}
 	match, err := newMatcher(object.Spec.Match)
 	if err != nil {
 		return nil, &Lack{Problem: CompileFailed, Err: fmt.Errorf("policy %s: spec.match: %w", object.Name, err)}

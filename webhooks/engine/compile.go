@@ -25,6 +25,7 @@ type Policy struct {
 	facts    []string
 	rules    []outcomeRule
 	pkg      ast.Ref // that the outcome rules are in
+	weight   int64   // in bytes
 
 	compiler  *ast.Compiler
 	store     storage.Store
@@ -58,7 +59,8 @@ func (p *Policy) Validates() bool { return p.judges[admit] != nil }
 // Mutates tells whether the policy has patch rules.
 func (p *Policy) Mutates() bool { return p.judges[mutate] != nil }
 
-// Compile makes a policy out of its source. The error is [CompileErrors]: all that is wrong, with file, line and column.
+// Compile makes a policy out of its source. The error is [CompileErrors]: all that is wrong, with file, line and column; or
+// [*WeightError].
 func Compile(src Source) (*Policy, error) {
 	modules, libraries, compiled, err := assemble(src)
 	if err != nil {
@@ -72,8 +74,12 @@ func Compile(src Source) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+	weight, err := weigh(src, slices.Concat(modules, libraries))
+	if err != nil {
+		return nil, err
+	}
 	p := &Policy{
-		name: src.Name, timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
+		name: src.Name, weight: weight, timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
 		revision: revision(src, libraries), judges: map[endpoint]ast.Body{},
 	}
 	p.store = inmem.NewFromObjectWithOpts(map[string]any{"parameters": parameters},
@@ -144,6 +150,9 @@ func assemble(src Source) (modules, libraries []*ast.Module, compiled *ast.Compi
 	libraries = imported(modules, pool)
 	if errs = unresolved(modules, libraries); len(errs) > 0 {
 		return nil, nil, nil, append(errs, broken...)
+	}
+	if _, err := weigh(src, slices.Concat(modules, libraries)); err != nil {
+		return nil, nil, nil, err
 	}
 	compiled, err = compileStrict(slices.Concat(modules, libraries), src.Schema)
 	return modules, libraries, compiled, err
@@ -262,6 +271,9 @@ func parseParameters(src Source) (map[string]any, error) {
 		return map[string]any{}, nil
 	}
 	parsed, err := ParseValue(src.Parameters)
+	if err == nil && !plainNumbersIn(parsed.orNull()) {
+		err = errNumber
+	}
 	if err == nil {
 		var decoded any
 		if decoded, err = parsed.Decode(); err == nil {

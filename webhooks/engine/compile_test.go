@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -195,5 +196,20 @@ func TestParseValue(t *testing.T) {
 	var again Value
 	if err := again.UnmarshalJSON(got); err != nil || again.Get("a").IsNull() {
 		t.Errorf("got %v, %v from %s", again, err, got)
+	}
+}
+
+// A number that has a million digits when it is looked at makes of every comparison something that takes minutes, or of OPA's store a
+// panic.
+func TestNumbersOutOfProportionAreRefused(t *testing.T) {
+	for name, src := range map[string]Source{
+		"in the text":       policy("valid_input if true\n\nwarn contains \"w\" if input.request.x < 1e1000000\n"),
+		"in the parameters": func() Source { s := policy(harmlessRules); s.Parameters = []byte(`{"a": [1e1000000]}`); return s }(),
+	} {
+		_, err := Compile(src)
+		var errs CompileErrors
+		if !errors.As(err, &errs) {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
@@ -9,7 +10,47 @@ import (
 
 // What does not read the request is the same for every request: tables in libraries, and whether parameters can be read, which
 // valid_input asks each time. Such rules are evaluated once, at compilation, and stand as their values in what is evaluated
-// for requests. One that has no value, or whose evaluation fails, stays as it is and says so each time.
+// for requests. One that has no value, or whose evaluation fails, stays as it is and says so each time; so does one that takes long
+// to evaluate, or whose value is large: it would be kept in memory for good.
+
+const (
+	// foldingTime, foldingSteps and foldingMade bound the evaluation of all constants of a policy: expressions, and bytes that builtins
+	// make. Whatever is not evaluated then is no constant.
+	foldingTime, foldingSteps, foldingMade = 2 * time.Second, 200_000, 8 << 20
+	// largestConstant and allConstants are how much is kept, as it is written.
+	largestConstant, allConstants = 16 << 10, 128 << 10
+)
+
+// folding is the evaluation of a policy's constants.
+type folding struct {
+	ctx    context.Context
+	cancel topdown.Cancel
+	steps  int
+	room   float64
+}
+
+// Enabled is for OPA.
+func (f *folding) Enabled() bool { return true }
+
+// Config asks for no more than the events themselves.
+func (f *folding) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
+
+// TraceEvent ends what takes too many steps, which are the same on each machine.
+func (f *folding) TraceEvent(topdown.Event) {
+	if f.steps++; f.steps > foldingSteps {
+		f.cancel.Cancel()
+	}
+}
+
+// keep tells whether there is room for a constant.
+func (f *folding) keep(value *ast.Term) bool {
+	size := writtenSize(value, largestConstant)
+	if size > min(largestConstant, f.room) {
+		return false
+	}
+	f.room -= size
+	return true
+}
 
 // withConstants gives modules in which rules that do not read the request are their values. compiled is made of the same modules.
 func (p *Policy) withConstants(compiled *ast.Compiler, modules []*ast.Module) []*ast.Module {
@@ -18,8 +59,11 @@ func (p *Policy) withConstants(compiled *ast.Compiler, modules []*ast.Module) []
 			return modules
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), parametersTimeout)
-	defer cancel()
+	f := &folding{
+		ctx:    context.WithValue(context.Background(), meterKey{}, &meter{made: mostMade - foldingMade}),
+		cancel: topdown.NewCancel(), room: allConstants,
+	}
+	defer time.AfterFunc(foldingTime, f.cancel.Cancel).Stop()
 	made := make([]*ast.Module, len(modules))
 	values := map[string]*ast.Term{}
 	for i, m := range modules {
@@ -29,7 +73,7 @@ func (p *Policy) withConstants(compiled *ast.Compiler, modules []*ast.Module) []
 			ref := r.Ref().String()
 			value, asked := values[ref]
 			if !asked {
-				value = p.constant(ctx, compiled, r.Ref())
+				value = p.constant(f, compiled, r.Ref())
 				values[ref] = value
 				if value != nil {
 					made[i].Rules = append(made[i].Rules, valueRule(made[i], r, value))
@@ -53,7 +97,7 @@ func replacesDocuments(m *ast.Module) (found bool) {
 }
 
 // constant gives the value of the rules of one name, nil if they depend on the request or have none.
-func (p *Policy) constant(ctx context.Context, compiled *ast.Compiler, name ast.Ref) *ast.Term {
+func (p *Policy) constant(f *folding, compiled *ast.Compiler, name ast.Ref) *ast.Term {
 	rules := compiled.GetRulesExact(name)
 	seen := map[*ast.Rule]bool{}
 	for _, r := range rules {
@@ -64,11 +108,14 @@ func (p *Policy) constant(ctx context.Context, compiled *ast.Compiler, name ast.
 	value := ast.VarTerm("value")
 	query := ast.NewBody(ast.Equality.Expr(value, ast.NewTerm(name)))
 	found, err := topdown.NewQuery(query).WithCompiler(compiled).WithStore(p.store).WithTransaction(p.txn).
-		WithStrictBuiltinErrors(true).Run(ctx)
+		WithStrictBuiltinErrors(true).WithCancel(f.cancel).WithQueryTracer(f).Run(f.ctx)
 	if err != nil || len(found) != 1 {
 		return nil
 	}
-	return found[0][ast.Var("value")]
+	if constant := found[0][ast.Var("value")]; f.keep(constant) {
+		return constant
+	}
+	return nil
 }
 
 // readsRequest tells whether a rule, or one that it depends on, reads input.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -143,6 +144,37 @@ func FuzzCompile(f *testing.F) {
 				}
 			}
 		}
+	})
+}
+
+// Whatever the text of a policy is, a small one is soon compiled, or soon told what is wrong with it, and keeps no more memory than is
+// estimated.
+func FuzzCompileKeepsLittle(f *testing.F) {
+	const used = "valid_input if true\n\nwarn contains \"w\" if input.request.x == _x3\n\n"
+	f.Add(used+doubling(3), []byte(`{}`))
+	f.Add(used+"_x3 := sprintf(\"%999999d\", [1])\n", []byte(`{"a": "aaaa"}`))
+	f.Add(used+"_x3 := [[a, b, c] | some a in data.parameters.a; some b in data.parameters.a; some c in data.parameters.a]\n", []byte(`{"a": [1, 2, 3, 4, 5, 6, 7, 8, 9]}`))
+	f.Add(used+"_x3 := replace(data.parameters.a, \"a\", data.parameters.a)\n\nvalid_parameters if count(_x3) < 1000\n", []byte(`{"a": "aaaaaaaaaaaaaaaaaaaaaaaaaaaa"}`))
+	f.Add(used+"_x3 := x if some x in [1, 2]\n\n_f(x) := [x, x]\n\nvalid_parameters if _f(_f(_f(1))) != 1\n", []byte(`{"a": 1e1000000}`))
+	f.Add("valid_input if regex.match(\"(a{1,30}){1,30}\", data.parameters.a)\n\nwarn contains $\"{$\"{1}\"}\" if true\n", []byte(`{"a": "aaaaaaa"}`))
+	f.Fuzz(func(t *testing.T, text string, parameters []byte) {
+		source := policy(text)
+		source.Parameters = parameters
+		if len(text) > 4<<10 || len(parameters) > 4<<10 {
+			t.Skip()
+		}
+		before, began := heap(), time.Now()
+		p, err := Compile(source)
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("compiling took %v", took)
+		}
+		if err != nil {
+			return
+		}
+		if kept, most := heap()-before, p.Weight()+4<<20; kept > most {
+			t.Errorf("%d bytes are kept, want no more than %d", kept, most)
+		}
+		runtime.KeepAlive(p)
 	})
 }
 

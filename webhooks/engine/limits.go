@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -161,13 +162,17 @@ func fewElements(operands []*ast.Term) (cost, error) {
 	return plainElements(operands)
 }
 
-func plainNumbersIn(t *ast.Term) bool {
-	fine := true
-	ast.WalkTerms(t, func(inner *ast.Term) bool {
-		if n, ok := inner.Value.(ast.Number); ok {
-			fine = fine && plain(string(n))
+func plainNumbersIn(t *ast.Term) bool { return tooLarge(t) == nil }
+
+var nowhere = &ast.Location{}
+
+// tooLarge gives the place of a number that is out of proportion with its text, nil if there is none.
+func tooLarge(in any) (at *ast.Location) {
+	ast.WalkTerms(in, func(t *ast.Term) bool {
+		if n, ok := t.Value.(ast.Number); ok && at == nil && !plain(string(n)) {
+			at = cmp.Or(t.Location, nowhere)
 		}
-		return !fine
+		return at != nil
 	})
-	return fine
+	return at
 }

@@ -118,6 +118,10 @@ func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 				errs.add(at, "comprehensions, templates and every are more than %d deep in each other here: make rules or functions of them", mostNested)
 				continue
 			}
+			if at := tooLarge(module); at != nil {
+				errs.add(at, "%v", errNumber)
+				continue
+			}
 			parsed = append(parsed, module)
 		case errors.As(err, &located):
 			errs.addOPA(located)

@@ -22,6 +22,8 @@ type Trial struct {
 	Candidate *v1alpha1.RegoPolicy `json:"candidate,omitempty"`
 	// Deleted is the name of one that goes. Either it or Candidate is set.
 	Deleted string `json:"deleted,omitempty"`
+	// Others is an estimate of the memory that policies need which World leaves out, in bytes.
+	Others int64 `json:"others,omitempty"`
 	// Alone leaves out what becomes of others.
 	Alone bool `json:"alone,omitempty"`
 }
@@ -58,10 +60,10 @@ type performance struct {
 func (p *performance) perform(ctx context.Context, othersUntil time.Time) {
 	p.after = p.afterwards()
 	p.at("compiling")
-	_, states := new(catalog.Catalog).Build(ctx, p.after, nil)
+	set, states := new(catalog.Catalog).Build(ctx, p.after, nil)
 	if p.Candidate != nil {
 		i := slices.IndexFunc(states, func(s catalog.State) bool { return s.Name == p.Candidate.Name })
-		if !p.compiled(&states[i]) {
+		if !p.compiled(&states[i]) || !p.fits(set) {
 			return
 		}
 	}
@@ -112,6 +114,19 @@ func (p *performance) compiled(s *catalog.State) (goOn bool) {
 	}
 	p.finding.Problems = problems(s.Name, string(s.Problem), s.Err)
 	return false
+}
+
+// fits takes down whether there is room for the candidate beside the policies that are left out here.
+func (p *performance) fits(set *catalog.Set) bool {
+	policy := set.Policy(p.Candidate.Name)
+	if policy == nil {
+		return true
+	}
+	err := catalog.CheckWeight(policy.Name(), policy.Weight(), p.Others, catalog.MostWeight)
+	if err != nil {
+		p.finding.Problems = problems(policy.Name(), string(catalog.LimitExceeded), err)
+	}
+	return err == nil
 }
 
 // problems of one kind, one for each place.

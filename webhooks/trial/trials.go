@@ -33,6 +33,8 @@ const (
 type Options struct {
 	// World gives all RegoPolicies as they are.
 	World func(context.Context) ([]v1alpha1.RegoPolicy, error)
+	// Weights are estimates of the memory that policies need, by name, in bytes; nil: nobody knows.
+	Weights func() map[string]int64
 	// Process tries them.
 	Process Process
 	// Within is how long a trial may take that a request waits for.
@@ -139,6 +141,7 @@ func (t *Trials) Try(ctx context.Context, tried *Trial) (*Finding, error) {
 // time enough: how much there is for a request differs from one moment to the next.
 func (t *Trials) try(ctx context.Context, tried *Trial, unhurried bool) (*Finding, error) {
 	name := tried.trim()
+	tried.Others = t.others(tried)
 	text, err := json.Marshal(tried)
 	if err != nil {
 		return nil, err
@@ -155,6 +158,20 @@ func (t *Trials) try(ctx context.Context, tried *Trial, unhurried bool) (*Findin
 		t.remember(key, finding)
 	}
 	return finding, err
+}
+
+// others is what policies need that a trial leaves out.
+func (t *Trials) others(tried *Trial) (sum int64) {
+	if t.Weights == nil || tried.Candidate == nil {
+		return 0
+	}
+	for name, weight := range t.Weights() {
+		known := name == tried.Candidate.Name || slices.ContainsFunc(tried.World, func(o v1alpha1.RegoPolicy) bool { return o.Name == name })
+		if !known {
+			sum += weight
+		}
+	}
+	return sum
 }
 
 var errBusy = errors.New("too many RegoPolicies are being rehearsed at the same time; try again")

@@ -235,3 +235,32 @@ func TestTrialsThatCannotBeMade(t *testing.T) {
 	}
 	s.counts(t, map[string]int{resultError: 1})
 }
+
+// Policies that each may be as large as they are must not be too large together.
+func TestThereIsRoomForAPolicyOnlyBesideTheOthers(t *testing.T) {
+	const text = "\n_table := [1, 2, 3]\n"
+	s := newStage(t, Subcommand, long, toy("other"), toy("grows"), library("lib", "x := 1", 1))
+	weights := map[string]int64{"other": 100 << 20, "grows": 90 << 20}
+	s.Weights = func() map[string]int64 { return weights }
+	for _, tc := range []struct {
+		name, of string
+		weight   int64
+		want     string
+	}{
+		{"the place of its own that it has", "grows", 90 << 20, "2 passed"},
+		{"a new one", "new", 90 << 20, "LimitExceeded new: policy new needs about 1.0 MiB of memory, the others need about 191.0 MiB, and all policies together may need 192.0 MiB: " +
+			"delete policies that are not needed, or make their modules, the libraries that they import or their parameters smaller"},
+		{"a new one, when another one is gone", "new", 0, "2 passed"},
+	} {
+		weights["other"] = 101 << 20
+		weights["grows"] = tc.weight
+		if got, err := s.asks(t.Context(), t, toy(tc.of, text)); err != nil || got != tc.want {
+			t.Errorf("%s: got %q, %v\nwant %q", tc.name, got, err, tc.want)
+		}
+	}
+	heavy := toy("heavy", "\n_table := ["+strings.TrimSuffix(strings.Repeat("1,", 70_000), ",")+"]\n")
+	got, err := s.asks(t.Context(), t, heavy)
+	if err != nil || !strings.HasPrefix(got, "LimitExceeded heavy: policy heavy needs about ") {
+		t.Errorf("got %q, %v", got, err)
+	}
+}

@@ -75,7 +75,7 @@ func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *fact
 	if err := mgr.Add(reporting{kept, kept.Subscribe(), replica.ReportPolicies}); err != nil {
 		return err
 	}
-	trials := o.newTrials(mgr)
+	trials := o.newTrials(mgr, kept.Weights)
 	store.Rehearse(trials)
 	r := &policy.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, ConfigMap: o.ShippedPolicies, Release: o.Release,

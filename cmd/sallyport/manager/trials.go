@@ -39,14 +39,14 @@ const wayOut = `to write it all the same, take policies-self out of the way firs
 
 // newTrials gives what RegoPolicies are tried with. They are tried among those that are stored at that moment: what another
 // replica has just admitted counts, too.
-func (o *Options) newTrials(mgr ctrl.Manager) *trial.Trials {
+func (o *Options) newTrials(mgr ctrl.Manager, weights func() map[string]int64) *trial.Trials {
 	return trial.New(trial.Options{
 		World: func(ctx context.Context) ([]v1alpha1.RegoPolicy, error) {
 			var list v1alpha1.RegoPolicyList
 			err := mgr.GetAPIReader().List(ctx, &list)
 			return list.Items, err
 		},
-		Process: trial.Process{Memory: o.RehearsalMemory.Value()}, Within: o.RehearsalTimeout,
+		Weights: weights, Process: trial.Process{Memory: o.RehearsalMemory.Value()}, Within: o.RehearsalTimeout,
 		Hint: wayOut, Registry: ctrlmetrics.Registry,
 	})
 }

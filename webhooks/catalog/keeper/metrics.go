@@ -1,12 +1,18 @@
 package keeper
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sallyport.dev/sallyport/webhooks/catalog"
+)
 
 // metrics of the policies of a replica. Names of policies are labels, as in those of decisions; a revision is one only as long
 // as it decides.
 type metrics struct {
 	reloads *prometheus.CounterVec
 	info    *prometheus.Desc
+	weight  *prometheus.Desc
+	left    *prometheus.Desc
 }
 
 func newMetrics() *metrics {
@@ -18,15 +24,42 @@ func newMetrics() *metrics {
 		info: prometheus.NewDesc("sallyport_policy_info",
 			"The policies and libraries of this replica, each with its state (as sallyport_policy_reloads_total has it) and the revision that decides, \"\" if none does.",
 			[]string{"policy", "state", "revision"}, nil),
+		weight: prometheus.NewDesc("sallyport_policy_memory_bytes",
+			"Estimate of the memory that a policy needs in this replica. Together they may need 192 MiB.", []string{"policy"}, nil),
+		left: prometheus.NewDesc("sallyport_policy_compilations_left_behind",
+			"Compilations of policies that took too long and still run in this replica. They end with it.", nil, nil),
 	}
 }
 
 // Describe is for the registry of metrics.
-func (k *Keeper) Describe(out chan<- *prometheus.Desc) { out <- k.metrics.info }
+func (k *Keeper) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{k.metrics.info, k.metrics.weight, k.metrics.left} {
+		out <- d
+	}
+}
 
 // Collect tells the registry of metrics which policies there are.
 func (k *Keeper) Collect(out chan<- prometheus.Metric) {
 	for _, s := range k.States() {
 		out <- prometheus.MustNewConstMetric(k.metrics.info, prometheus.GaugeValue, 1, s.Name, stage(s), s.ActiveHash)
 	}
+	for name, weight := range k.Weights() {
+		out <- prometheus.MustNewConstMetric(k.metrics.weight, prometheus.GaugeValue, float64(weight), name)
+	}
+	out <- prometheus.MustNewConstMetric(k.metrics.left, prometheus.GaugeValue, float64(catalog.LeftBehind()))
+}
+
+// Weights are estimates of the memory that the policies which decide need, by name.
+func (k *Keeper) Weights() map[string]int64 {
+	set, _ := k.Decides()
+	weights := map[string]int64{}
+	if set == nil {
+		return weights
+	}
+	for _, p := range set.Policies() {
+		if weight := p.Weight(); weight > 0 {
+			weights[p.Name()] = weight
+		}
+	}
+	return weights
 }

@@ -1,0 +1,125 @@
+package catalog
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/policies"
+)
+
+// tedious is a text that takes more than a second to parse: OPA looks at each template that is not closed again for each within it.
+func tedious(p v1alpha1.RegoPolicy) v1alpha1.RegoPolicy {
+	return edited(p, "\nx := "+strings.Repeat("$\"{", 10_000)+"\n")
+}
+
+// large is a policy that needs about that many mebibytes.
+func large(name string, minutes int, mebibytes int) v1alpha1.RegoPolicy {
+	p := stored(policy(name, "apps/v1/deployments UPDATE"), "uid-large")
+	p.CreationTimestamp = metav1.NewTime(time.Date(2026, 11, 21, 10, minutes, 0, 0, time.UTC))
+	return edited(p, "\n_table := ["+strings.TrimSuffix(strings.Repeat("1,", (mebibytes-1)<<20/256/2), ",")+"]\n")
+}
+
+// A policy that cannot be compiled in time is one that does not compile: the others decide, its last good revision does, and it is not
+// tried again.
+func TestAPolicyThatTakesTooLongToCompile(t *testing.T) {
+	c := &Catalog{}
+	good := stored(policy("slow", "apps/v1/deployments UPDATE"), "uid-slow")
+	other := stored(policy("other", "apps/v1/deployments UPDATE"), "uid-other")
+	build(t, c, nil, good, other).compiled(t, "slow")
+	slow := tedious(good)
+	before := LeftBehind()
+	c.Patience = 100 * time.Millisecond
+	b := build(t, c, nil, slow, other)
+	b.compiled(t, "other")
+	state := b.states["slow"]
+	if state.Problem != LimitExceeded || !state.LastGood || !strings.Contains(state.Err.Error(), "did not end within 100ms") {
+		t.Fatalf("got %+v", state)
+	}
+	if LeftBehind() != before+1 {
+		t.Errorf("%d compilations are left behind, want one more than %d", LeftBehind(), before)
+	}
+	// Another catalog, which has all the time that there is, and the last good revision from the cluster, as after the text was changed
+	// and changed back.
+	again := build(t, &Catalog{Patience: time.Hour}, map[string]Revision{"slow": {Policy: good}}, slow, other)
+	again.compiled(t, "other")
+	if state := again.states["slow"]; state.Problem != LimitExceeded || !state.LastGood {
+		t.Errorf("got %+v", state)
+	}
+	for LeftBehind() > before {
+		if t.Context().Err() != nil {
+			t.Fatal("it never ended")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestMemoryIsGivenToTheOldestPolicies(t *testing.T) {
+	var all []v1alpha1.RegoPolicy
+	const each = 3
+	c := &Catalog{Most: 4*each<<20 + 1<<20}
+	fit := 4
+	for i := range fit + 2 {
+		all = append(all, large(fmt.Sprintf("p%02d", 50-i), i, each)) // by age, which is not the order of names
+	}
+	b := build(t, c, nil, all...)
+	for i, p := range all {
+		state := b.states[p.Name]
+		if active := state.Active != nil; active != (i < fit) {
+			t.Errorf("%s, the %dth: active is %t: %v", p.Name, i+1, active, state.Err)
+		}
+		if i >= fit && (state.Problem != LimitExceeded || !strings.Contains(state.Err.Error(), "all policies together may need 13.0 MiB")) {
+			t.Errorf("%s: got %s %v", p.Name, state.Problem, state.Err)
+		}
+	}
+	// One that grows goes on as it was.
+	last := &all[fit-1]
+	if b = build(t, c, nil, all[:fit]...); b.states[last.Name].Active == nil {
+		t.Fatalf("got %+v", b.states[last.Name])
+	}
+	grown := large(last.Name, fit-1, each+3)
+	grown.Generation++
+	b = build(t, c, nil, append(all[:fit-1:fit-1], grown)...)
+	if state := b.states[last.Name]; state.Problem != LimitExceeded || !state.LastGood {
+		t.Errorf("got %+v", state)
+	}
+	// And all that are left fit again.
+	if b = build(t, c, nil, all[2:]...); b.states[all[fit+1].Name].Active == nil {
+		t.Errorf("got %+v", b.states[all[fit+1].Name])
+	}
+}
+
+func TestOnePolicyMayNotNeedTooMuchMemory(t *testing.T) {
+	p := large("p", 1, 34)
+	l := lib("l", "sallyport.lib.l", "x := ["+strings.TrimSuffix(strings.Repeat("1,", 100_000), ",")+"]", 1)
+	b := build(t, &Catalog{}, nil, p, l)
+	for _, name := range []string{"p", "l"} {
+		if state := b.states[name]; state.Problem != LimitExceeded || !strings.Contains(state.Err.Error(), "32.0 MiB is what one policy or library may need") {
+			t.Errorf("%s: got %s %v", name, state.Problem, state.Err)
+		}
+	}
+}
+
+// What is shipped leaves most of the memory to others.
+func TestWhatShippedPoliciesNeed(t *testing.T) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := Compile(shipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := int64(0)
+	for _, p := range set.Policies() {
+		t.Logf("%s: %d KiB", p.Name(), p.Weight()>>10)
+		sum += p.Weight()
+	}
+	if sum > MostWeight/4 {
+		t.Errorf("they need %d of %d bytes", sum, MostWeight)
+	}
+}

@@ -1,0 +1,54 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+const (
+	// perNode and perByte are what a compiled policy keeps for each node of its syntax tree, and for each byte of its parameters, as
+	// measured: between 85 and 250 bytes for a node.
+	perNode, perByte = 256, 64
+	// alone is what every policy needs, whatever its text is: most of it for what it remembers.
+	alone = 1 << 20
+	// MostWeight is what one policy may need, as [Policy.Weight] estimates it.
+	MostWeight = 32 << 20
+)
+
+// WeightError is told to a policy, or a library, that would need too much memory for as long as it is there.
+type WeightError struct {
+	Name         string
+	Weight, Most int64
+}
+
+// Error says what would help.
+func (e *WeightError) Error() string {
+	return fmt.Sprintf("%s needs about %s of memory, and %s is what one policy or library may need: "+
+		"make its modules, the libraries that it imports or its parameters smaller, or make several policies of it",
+		e.Name, Mebibytes(e.Weight), Mebibytes(e.Most))
+}
+
+// Mebibytes writes down a number of bytes.
+func Mebibytes(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
+
+// weigh estimates what modules and parameters need. It depends on nothing but their text, so that whoever asks gets the same.
+func weigh(src Source, modules []*ast.Module) (int64, error) {
+	weight := int64(alone) + perByte*int64(len(src.Parameters))
+	nodes := int64(0)
+	count := ast.NewGenericVisitor(func(any) bool { nodes++; return false })
+	for _, m := range modules {
+		count.Walk(m)
+	}
+	for _, m := range src.Modules {
+		weight += int64(len(m.Source))
+	}
+	if weight += perNode * nodes; weight > MostWeight {
+		return weight, &WeightError{Name: src.Name, Weight: weight, Most: MostWeight}
+	}
+	return weight, nil
+}
+
+// Weight is an estimate of the memory that the policy needs for as long as it is there, in bytes. It is the same for the same source,
+// wherever it is compiled.
+func (p *Policy) Weight() int64 { return p.weight }
