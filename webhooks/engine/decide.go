@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -149,21 +151,54 @@ func refresh(ctx context.Context, facts map[string]Fact, r Reader) (map[string]F
 	return live, answer(ctx, live, r, func(q *Query) bool { return live[q.Fact].Answer == Answer{} })
 }
 
+// abreast is how many facts of one policy are read at once.
+const abreast = 16
+
+// answer has the reader answer what is due side by side: a policy that asks for much waits for its slowest answer, not for all of
+// them in turn. Of several errors that of the first name counts, so that the same trouble is always told by the same words.
 func answer(ctx context.Context, facts map[string]Fact, r Reader, due func(*Query) bool) error {
+	var names []string
 	for name, f := range facts {
-		if f.Query == nil || !due(f.Query) {
-			continue
+		if f.Query != nil && due(f.Query) {
+			names = append(names, name)
 		}
-		a, err := r.Read(ctx, *f.Query)
-		if ctx.Err() != nil {
-			return errorf(DeadlineExceeded, "facts.%s was not answered in time: %w", name, context.Cause(ctx))
+	}
+	slices.Sort(names)
+	answers, errs := make([]Answer, len(names)), make([]error, len(names))
+	var all sync.WaitGroup
+	slots := make(chan struct{}, abreast)
+	for i, name := range names {
+		read := func() {
+			defer func() { <-slots }()
+			defer contain(&errs[i])
+			answers[i], errs[i] = ask(ctx, facts[name].Query, name, r)
 		}
-		if err != nil {
-			return errorf(FactUnavailable, "facts.%s: %w", name, err)
+		slots <- struct{}{}
+		if i < len(names)-1 {
+			all.Go(read)
+		} else { // this goroutine would only wait
+			read()
 		}
-		facts[name] = Fact{Query: f.Query, Answer: a}
+	}
+	all.Wait()
+	for i, name := range names {
+		if errs[i] != nil {
+			return errs[i]
+		}
+		facts[name] = Fact{Query: facts[name].Query, Answer: answers[i]}
 	}
 	return nil
+}
+
+func ask(ctx context.Context, q *Query, name string, r Reader) (Answer, error) {
+	a, err := r.Read(ctx, *q)
+	switch {
+	case ctx.Err() != nil:
+		return Answer{}, errorf(DeadlineExceeded, "facts.%s was not answered in time: %w", name, context.Cause(ctx))
+	case err != nil:
+		return Answer{}, errorf(FactUnavailable, "facts.%s: %w", name, err)
+	}
+	return a, nil
 }
 
 func fromCache(facts map[string]Fact) bool {
