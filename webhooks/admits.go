@@ -13,7 +13,8 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// ourselves is who asks where nobody requests anything. The prefix is Kubernetes' own, so that no person has the name.
+// ourselves is who asks where nobody requests anything. The prefix is Kubernetes' own, so that no person has the name. Policies may
+// go by it: servers-tenancy does not tell a namespace where we have found a machine.
 const ourselves = "system:sallyport"
 
 // Admits asks the policies about a machine as if it were created now by ourselves, with every fact read live: whoever is

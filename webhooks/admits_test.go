@@ -75,7 +75,7 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 		"place not known":    {adopted("vc", ""), Ruling{}},
 		"no vSphere machine": {pod, Ruling{}},
 		"moved away": {adopted("vc", "/dc/vm/b/web"), Ruling{Denied: true, Reason: "FolderNotAllowed",
-			Message: "[servers-tenancy/FolderNotAllowed] /dc/vm/b/web is not below a folder of VSphereServer vc that namespace ns may use" + below}},
+			Message: "[servers-tenancy/FolderNotAllowed] the machine is not below a folder of VSphereServer vc that namespace ns may use" + below}},
 		"no such server": {adopted("gone", "/dc/vm/a/web"), Ruling{Denied: true, Reason: "VSphereServerNotFound",
 			Message: "[servers-tenancy/VSphereServerNotFound] spec.runtime.vsphere.serverRef.name: there is no VSphereServer gone"}},
 	} {

@@ -28,7 +28,8 @@ type PolicyMatch struct {
 
 	// The labels of the namespaces whose requests are judged. Absent or empty,
 	// the default, means every namespace. Cluster-scoped objects are judged
-	// whatever this says.
+	// whatever this says; a Namespace by its own labels, before the request or
+	// after it.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 

@@ -128,7 +128,9 @@ type RegoPolicySpec struct {
 
 	// A JSON schema, as a CustomResourceDefinition has them in openAPIV3Schema,
 	// that parameters must conform to. An edit of the parameters that does not is
-	// refused with the field's path. Not allowed with library.
+	// refused with the field's path. The word x-sallyport-weakens, Added or Removed,
+	// beside a parameter says which entries of it weaken a shipped policy. Not
+	// allowed with library.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:validation:XPreserveUnknownFields

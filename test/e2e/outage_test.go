@@ -38,6 +38,7 @@ func TestAnOutageWedgesNothing(t *testing.T) {
 	tm.refused("", []string{"label", "svm", "web-1", "team=blue"}, "failed calling webhook")
 	tm.refused("", []string{"annotate", "svm", "web-1", "sallyport.dev/note=x"}, "failed calling webhook")
 	tm.must("", "delete", "svm", "old-1", "--wait=false")
+	tm.refused("", []string{"annotate", "svm", "old-1", "sallyport.dev/abandon-instance=x"}, "failed calling webhook")
 	tm.must("", "patch", "svm", "old-1", "--type=merge", "-p", `{"metadata": {"finalizers": null}}`) // as its reconciler does last
 	tm.refused("", []string{"get", "svm", "old-1"}, "not found")
 }

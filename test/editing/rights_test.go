@@ -60,6 +60,16 @@ func TestShippedPoliciesAreWeakenedByRight(t *testing.T) {
 	} {
 		p.refused("", patch(name, merge), refusal+text, "It takes the verb override on it, which bob does not hold")
 	}
+	// Who is exempt from others, and what these rely on.
+	for _, edit := range [][3]string{
+		{"scaling-guard", `{"spec":{"parameters":{"exempt":{"users":["bob"]}}}}`, `spec.parameters.exempt.users has "bob" more. `},
+		{"deletion-protected", `{"spec":{"parameters":{"garbageCollectors":["bob"]}}}`, `spec.parameters.garbageCollectors has "bob" more. `},
+		{"policies-self", `{"spec":{"parameters":{"indispensable":[]}}}`, `spec.parameters.indispensable lacks "defaults". `},
+		{"policies-self", `{"spec":{"parametersSchema":null}}`, "spec.parametersSchema does not say any more that indispensable weakens the policy (Removed). "},
+	} {
+		p.refused("", patch(edit[0], edit[1]), "[policies-self/Weakened] RegoPolicy "+edit[0]+" is shipped with Sallyport, and this would weaken it: "+edit[2])
+	}
+	p.may("", append(patch("scaling-guard", `{"spec":{"parameters":{"limits":[{"name":"a","minReplicas":2}]}}}`), "--dry-run=server")...)
 	// Stricter, and what does not concern enforcement, takes no right.
 	p.may("", patch(name, `{"metadata":{"labels":{"team":"fleet"}},"spec":{"override":"Nobody","timeoutMilliseconds":2500}}`)...)
 	p.refused("", patch(name, `{"spec":{"override":"Users"}}`), "spec.override from Nobody to Users")

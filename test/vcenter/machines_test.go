@@ -207,7 +207,7 @@ func TestTenantFolder(t *testing.T) {
 	})
 	s.untouched(path, func() {
 		s.adopt(vm)
-		s.warns(vm, "False", fmt.Sprintf("PermissionDenied [servers-tenancy/FolderNotAllowed] /DC0/vm/web is not below a folder of VSphereServer %s that namespace %s may use; "+
+		s.warns(vm, "False", fmt.Sprintf("PermissionDenied [servers-tenancy/FolderNotAllowed] the machine is not below a folder of VSphereServer %s that namespace %s may use; "+
 			"it may adopt machines below: /DC0/vm/team", s.name, s.name))
 		s.retried(vm)
 	})

@@ -63,7 +63,47 @@ type schema struct {
 	rules      *cel.Validator // nil without any
 }
 
+// weakens is a word of ours in a schema: an entry that is Added to the parameter, or Removed from it, weakens the policy. Policy
+// policies-self goes by it.
+const weakens = "x-sallyport-weakens"
+
+// withoutOurs takes the words out of a schema that the API server does not know.
+func withoutOurs(value any, path []string) error {
+	of, is := value.(map[string]any)
+	if !is {
+		return nil
+	}
+	if word, has := of[weakens]; has {
+		if word != "Added" && word != "Removed" {
+			return fmt.Errorf("%s is %v, and must be Added or Removed", weakens, word)
+		}
+		for i, key := range path {
+			if i%2 == 0 && key != "properties" {
+				return fmt.Errorf("%s is below %s, and must be of a parameter that has a name", weakens, key)
+			}
+		}
+		delete(of, weakens)
+	}
+	for key, below := range of {
+		if err := withoutOurs(below, append(path[:len(path):len(path)], key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func newSchema(text []byte) (*schema, error) {
+	var whole any
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return nil, err
+	}
+	if err := withoutOurs(whole, nil); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(whole)
+	if err != nil {
+		return nil, err
+	}
 	var external apiextensionsv1.JSONSchemaProps
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()

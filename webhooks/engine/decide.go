@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -151,25 +153,56 @@ func (p *Policy) refresh(ctx context.Context, facts map[string]Fact, r Reader) (
 	return live, p.answer(ctx, live, r, func(q *Query) bool { return live[q.Fact].Answer == Answer{} })
 }
 
+// abreast is how many facts of one policy are read at once.
+const abreast = 16
+
+// answer has the reader answer what is due side by side: a policy that asks for much waits for its slowest answer, not for all of
+// them in turn. Of several errors that of the first name counts, so that the same trouble is always told by the same words.
 func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader, due func(*Query) bool) error {
+	var names []string
 	for name, f := range facts {
-		if f.Query == nil || !due(f.Query) {
-			continue
+		if f.Query != nil && due(f.Query) {
+			names = append(names, name)
 		}
-		a, err := p.read(ctx, f.Query, r)
-		if ctx.Err() != nil {
-			return tooLate(ctx, fmt.Sprintf("facts.%s was not answered", name))
+	}
+	slices.Sort(names)
+	answers, errs := make([]Answer, len(names)), make([]error, len(names))
+	var all sync.WaitGroup
+	slots := make(chan struct{}, abreast)
+	for i, name := range names {
+		read := func() {
+			defer func() { <-slots }()
+			defer contain(&errs[i])
+			answers[i], errs[i] = p.answerOne(ctx, name, facts[name].Query, r)
 		}
-		var mine *Error
-		if errors.As(err, &mine) {
-			return err
+		slots <- struct{}{}
+		if i < len(names)-1 {
+			all.Go(read)
+		} else { // this goroutine would only wait
+			read()
 		}
-		if err != nil {
-			return errorf(FactUnavailable, "facts.%s: %w", name, err)
+	}
+	all.Wait()
+	for i, name := range names {
+		if errs[i] != nil {
+			return errs[i]
 		}
-		facts[name] = Fact{Query: f.Query, Answer: a}
+		facts[name] = Fact{Query: facts[name].Query, Answer: answers[i]}
 	}
 	return nil
+}
+
+// answerOne gives an error that says which fact it is about.
+func (p *Policy) answerOne(ctx context.Context, name string, q *Query, r Reader) (Answer, error) {
+	a, err := p.read(ctx, q, r)
+	var mine *Error
+	switch {
+	case ctx.Err() != nil:
+		return Answer{}, tooLate(ctx, fmt.Sprintf("facts.%s was not answered", name))
+	case err == nil || errors.As(err, &mine):
+		return a, err
+	}
+	return Answer{}, errorf(FactUnavailable, "facts.%s: %w", name, err)
 }
 
 func fromCache(facts map[string]Fact) bool {

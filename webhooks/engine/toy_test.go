@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -100,11 +101,15 @@ const denyMetadata = "# METADATA\n# title: T\n# custom: {reason: R, remedy: do i
 type shelf struct {
 	cached, live map[string]any
 	err          error
-	asked        []Query
+
+	mu    sync.Mutex
+	asked []Query
 }
 
 func (s *shelf) Read(_ context.Context, q Query) (Answer, error) {
+	s.mu.Lock()
 	s.asked = append(s.asked, q)
+	s.mu.Unlock()
 	from := s.cached
 	if q.Live {
 		from = s.live

@@ -230,7 +230,7 @@ func (v *vcenters) mayUse(ctx context.Context, vm *v1alpha1.VirtualMachine, vc *
 	vm.Spec.Runtime.VSphere.InventoryPath = path
 	ruling, err := v.admits(ctx, vm)
 	if err != nil {
-		return runtime.NewUnavailable(errors.Unwrap(err), "the policies could not judge whether the machine may be at %s: %v", path, err)
+		return runtime.NewUnavailable(errors.Unwrap(err), "the policies could not judge whether the machine may be where it is: %v", err)
 	}
 	if ruling.Denied {
 		return runtime.NewPermission(nil, "%s", ruling.Message)

@@ -117,6 +117,49 @@ _weakenings contains "spec.library makes it a library, which is never asked" if 
 	object.get(_old, "library", false) == false
 }
 
+# Which parameters let pass more with an entry more, or less, says the schema, and what is stored of it: whoever takes the word out
+# of it has to be allowed to.
+_weakenings contains $"spec.parameters.{marked.path} has {_told(added)} more" if {
+	_weakens
+	some marked in _marked(_old)
+	marked.weakens == "Added"
+	added := _entries(_new, marked) - _entries(_old, marked)
+	count(added) > 0
+}
+
+_weakenings contains $"spec.parameters.{marked.path} lacks {_told(removed)}" if {
+	_weakens
+	some marked in _marked(_old)
+	marked.weakens == "Removed"
+	removed := _entries(_old, marked) - _entries(_new, marked)
+	count(removed) > 0
+}
+
+_weakenings contains $"spec.parametersSchema does not say any more that {marked.path} weakens the policy ({marked.weakens})" if {
+	_weakens
+	some marked in _marked(_old) - _marked(_new)
+}
+
+_marked(spec) := {{"path": concat(".", keys), "keys": keys, "weakens": value} |
+	walk(_parameters_schema(spec), [path, value])
+	path[count(path) - 1] == "x-sallyport-weakens"
+	keys := [key | some i, key in path; i % 2 == 1]
+}
+
+_parameters_schema(spec) := object.get(spec, "parametersSchema", {})
+
+_parameters(spec) := object.get(spec, "parameters", {})
+
+_entries(spec, marked) := _each(object.get(_parameters(spec), marked.keys, []))
+
+_each(value) := {entry | some entry in value} if is_array(value)
+
+_each(value) := {{key: entry} | some key, entry in value} if is_object(value)
+
+_each(value) := {value} if type_name(value) in {"string", "number", "boolean", "null"}
+
+_told(entries) := concat(", ", sort([json.marshal(entry) | some entry in entries]))
+
 _weakenings contains "label sallyport.dev/shipped is taken off" if {
 	_weakens
 	not input.request.object.metadata.labels["sallyport.dev/shipped"] == "true"
@@ -136,6 +179,8 @@ _known_enforcement(spec) if {
 	every field, rank in _rank { rank[_value(spec, field)] >= 0 }
 	every entry in _list(spec, "namespaceModes") { _known_mode(entry) }
 	_known_match(_match(spec))
+	is_object(_parameters(spec))
+	is_object(_parameters_schema(spec))
 }
 
 _known_mode(entry) if {

@@ -119,8 +119,54 @@ _edits := {
 			"spec.match.excludeGroups has g more", "spec.match.excludeNamespaces has n more", "spec.match.excludeUsers has b, c more",
 		],
 	},
+	"exempt": {
+		"old": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["a"]}, "rows": [{"users": ["a"]}], "free": 1}},
+		"new": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["b", "a", "c"]}, "rows": [{"users": ["a", "b"]}], "free": 2}},
+		"said": ["spec.parameters.exempt.users has \"b\", \"c\" more", "spec.parameters.rows has {\"users\":[\"a\",\"b\"]} more"],
+	},
+	"exempt, the first": {
+		"old": {"parametersSchema": _exempting},
+		"new": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["a"]}}},
+		"said": ["spec.parameters.exempt.users has \"a\" more"],
+	},
+	"no more exempt": {
+		"old": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["a", "b"]}, "rows": [{}]}},
+		"new": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["b"]}}}, "said": [],
+	},
+	"needed": {
+		"old": {"parametersSchema": _exempting, "parameters": {"needed": ["a", "b"], "kinds": {"x": {"path": "a"}, "y": {}}}},
+		"new": {"parametersSchema": _exempting, "parameters": {"needed": ["b", "c"], "kinds": {"x": {"path": "b"}, "y": {}, "z": {}}}},
+		"said": ["spec.parameters.kinds lacks {\"x\":{\"path\":\"a\"}}", "spec.parameters.needed lacks \"a\""],
+	},
+	"a single one": {
+		"old": {"parametersSchema": _exempting, "parameters": {"who": "a"}},
+		"new": {"parametersSchema": _exempting, "parameters": {"who": "b"}},
+		"said": ["spec.parameters.who has \"b\" more"],
+	},
+	"the schema says no more of it": {
+		"old": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["a"]}}},
+		"new": {"parametersSchema": json.remove(_exempting, ["properties/exempt"]), "parameters": {"exempt": {"users": ["a", "b"]}}},
+		"said": [
+			"spec.parameters.exempt.users has \"b\" more",
+			"spec.parametersSchema does not say any more that exempt.users weakens the policy (Added)",
+		],
+	},
+	"the schema says more": {
+		"old": {"parameters": {"exempt": {"users": ["a"]}}},
+		"new": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["a", "b"]}}}, "said": [],
+	},
 	"exclusions that are gone": {"old": {"match": {"excludeUsers": ["a"], "excludeGroups": ["g"]}}, "new": {"match": {"excludeGroups": []}}, "said": []},
 }
+
+# Each with what of it weakens.
+_exempting := {"type": "object", "properties": {
+	"exempt": {"type": "object", "properties": {"users": {"type": "array", "x-sallyport-weakens": "Added"}}},
+	"rows": {"type": "array", "x-sallyport-weakens": "Added"},
+	"needed": {"type": "array", "x-sallyport-weakens": "Removed"},
+	"kinds": {"type": "object", "x-sallyport-weakens": "Removed"},
+	"who": {"type": "string", "x-sallyport-weakens": "Added"},
+	"free": {"type": "integer"},
+}}
 
 _weakened(said) := {concat("", [$"RegoPolicy team-quota is shipped with Sallyport, and this would weaken it: {concat("; ", sort(said))}. ", _grant])} if count(said) > 0
 

@@ -91,7 +91,7 @@ deny contains {
 deny contains {
 	"reason": "InventoryPathMalformed",
 	"code": 422,
-	"message": $"spec.runtime.vsphere.inventoryPath: {_vsphere.inventoryPath} cannot be judged because of {_malformed}; {_namespace} may adopt machines below: {_allowed}",
+	"message": $"spec.runtime.vsphere.inventoryPath: {_place} cannot be judged because of {_malformed}; {_namespace} may adopt machines below: {_allowed}",
 	"details": _details("spec.runtime.vsphere.inventoryPath"),
 } if {
 	_placed
@@ -105,7 +105,7 @@ deny contains {
 #   remedy: Name a machine below a folder that the message names, or ask an administrator for another folder.
 deny contains {
 	"reason": "FolderNotAllowed",
-	"message": $"{_vsphere.inventoryPath} is not below a folder of {_server} that {_namespace} may use; it may adopt machines below: {_allowed}",
+	"message": $"{_place} is not below a folder of {_server} that {_namespace} may use; it may adopt machines below: {_allowed}",
 	"details": _details("spec.runtime.vsphere.inventoryPath"),
 } if {
 	_placed
@@ -225,7 +225,17 @@ _odd contains element if {
 	regex.match(`^\.\.?$|%([^25]|2[^5Ff]|5[^Cc]|[25]?$)`, element)
 }
 
-_malformed := concat(" and ", sort(_odd))
+_malformed := concat(" and ", sort(_odd)) if not _found
+
+_malformed := "what a folder of it is called" if _found
+
+# Where a machine was found is no business of a namespace that may not use the place: whoever has guessed an instance UUID would
+# read the folders of others. What they have written themselves they know.
+_place := _vsphere.inventoryPath if not _found
+
+_place := "the machine" if _found
+
+_found if input.request.userInfo.username == "system:sallyport"
 
 # Longer lists are cut: a message is for reading.
 _allowed := concat(", ", _folders) if {

@@ -120,6 +120,23 @@ test_paths[path] if {
 	_verdict == verdict with input as {"request": _request(_at(path)), "facts": _ours}
 }
 
+# Where Sallyport has found a machine that the namespace may not use is told to nobody: neither the path nor any part of it.
+test_found_places_are_not_told[path] if {
+	some path in ["/dc/vm/secret-b/x", "/dc/vm/secret-b/%zz/x", "/dc/vm/secret-b/../x"]
+	some vsphere in [_at(path), object.union(_with_uuid, {"inventoryPath": path})]
+	world := {"request": object.union(_request(vsphere), {"userInfo": {"username": "system:sallyport"}}), "facts": _ours}
+	_verdict == _paths_of_strangers[path] with input as world
+	said := _messages with input as world
+	count([part | some part in ["/dc/vm/secret-b", "secret", "zz", ".."]; contains(said, part)]) == 0
+	contains(said, "it may adopt machines below: /dc/vm/team-a") == (_paths_of_strangers[path] == "FolderNotAllowed")
+}
+
+_paths_of_strangers := {
+	"/dc/vm/secret-b/x": "FolderNotAllowed",
+	"/dc/vm/secret-b/%zz/x": "InventoryPathMalformed",
+	"/dc/vm/secret-b/../x": "InventoryPathMalformed",
+}
+
 # An escape in a folder is compared as the one that it is.
 test_escapes_in_folders if {
 	facts := _facts([_tenant({"folders": ["/dc/vm/a%2Fb"]})])

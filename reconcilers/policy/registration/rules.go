@@ -217,7 +217,9 @@ type exclusion struct {
 
 // never are the kinds without which a cluster does not run or does not come back, so that a webhook which nobody serves, or a
 // policy that refuses too much, would be there for ever; and those about which the API server asks no webhook. Kyverno's
-// resourceFilters and the resources that Kubernetes leaves out of its own policies have been the model.
+// resourceFilters and the resources that Kubernetes leaves out of its own policies have been the model. What nodes and controllers
+// write on their way up and is in no namespace belongs here, because kube-system cannot be left out of it; what the API server writes
+// itself (APIServices, its FlowSchemas, the endpoints of its Service) passes as its own.
 var never = []exclusion{
 	{
 		group: "admissionregistration.k8s.io",
@@ -246,6 +248,18 @@ var never = []exclusion{
 	{
 		group: "", resources: []string{"nodes"}, operations: []operation{admissionregistrationv1.Create, admissionregistrationv1.Update},
 		why: "a cluster that starts again needs its nodes before anybody can be asked; only DELETE can be matched",
+	},
+	{
+		group: "storage.k8s.io", resources: []string{"csinodes"}, operations: []operation{admissionregistrationv1.Create, admissionregistrationv1.Update},
+		why: "a node tells by it which volumes it can have, and is not ready before; only DELETE can be matched",
+	},
+	{
+		group: "storage.k8s.io", resources: []string{"volumeattachments"},
+		why: "volumes come to nodes and leave them by it, also those of what a cluster is made of, whose namespaces are not left out there",
+	},
+	{
+		group: "resource.k8s.io", resources: []string{"resourceslices"},
+		why: "nodes tell by it which devices they have, and no Pod that needs one could start",
 	},
 	{
 		group: "certificates.k8s.io",

@@ -1,0 +1,39 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Whoever may edit a machine may not leave its instance behind by an annotation, be the machine on its way out or not; who holds the
+// verb may. Whatever else is written to a machine that is on its way out passes as before.
+func TestAbandonTakesTheVerb(t *testing.T) {
+	const policy = "machines-abandon"
+	tm := overriders(t, policy)
+	tm.machine("web-1", "Stopped")
+	uid := tm.uid("web-1")
+	const key = "sallyport.dev/abandon-instance="
+	write := []string{"annotate", "svm", "web-1", key + string(uid)}
+	const denied = "[machines-abandon/AbandonNotAllowed] VirtualMachine web-1: annotation sallyport.dev/abandon-instance leaves the instance on its runtime"
+	tm.refused("", by("bob", write...), denied)
+
+	stack.world.Hold(uid, runtime.TaskDelete) // for good: the runtime does not come back
+	tm.must("", "delete", "svm", "web-1", "--wait=false")
+	tm.refused("", by("bob", write...), denied, "and bob may not write it")
+	tm.refused("", by("carol", write...), denied)
+	tm.refused("", by("bob", "patch", "svm", "web-1", "--type=merge", "-p",
+		`{"metadata": {"annotations": {"sallyport.dev/abandon-instance": "x"}, "finalizers": null}}`), denied)
+	tm.must("", by("bob", "annotate", "svm", "web-1", "sallyport.dev/note=x")...)
+	tm.must("", by("bob", "patch", "svm", "web-1", "--type=json", "-p",
+		`[{"op": "add", "path": "/metadata/finalizers/-", "value": "example.com/hold"}, {"op": "remove", "path": "/metadata/finalizers/1"}]`)...)
+	if got := tm.get("svm/web-1", ".metadata.finalizers"); !strings.Contains(got, "sallyport.dev/virtual-machine") {
+		t.Fatalf("the machine was let go: finalizers %s", got)
+	}
+	tm.must("", by("alice", write...)...)
+	tm.must("", "wait", "--for=delete", "svm/web-1", "--timeout=60s")
+	if _, exists := stack.world.Instance(uid); !exists {
+		t.Error("the instance that was given up on is gone")
+	}
+}
