@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"sallyport.dev/sallyport/cmd/internal/terminal"
 )
 
 func main() {
@@ -31,7 +34,10 @@ func main() {
 
 // plugin is what all commands share.
 type plugin struct {
+	// IOStreams are for people: what others have written does nothing to their terminal.
 	genericiooptions.IOStreams
+	// raw is for programs: objects in the format that was asked for.
+	raw   io.Writer
 	flags *genericclioptions.ConfigFlags
 	now   func() time.Time
 	// patience is how long a command waits for Sallyport to see what it has done.
@@ -42,7 +48,9 @@ type plugin struct {
 const defaultPatience = 5 * time.Second
 
 func newPlugin(streams genericiooptions.IOStreams) *plugin {
-	return &plugin{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), now: time.Now, patience: defaultPatience}
+	raw := streams.Out
+	streams.Out, streams.ErrOut = terminal.Safe(streams.Out), terminal.Safe(streams.ErrOut)
+	return &plugin{IOStreams: streams, raw: raw, flags: genericclioptions.NewConfigFlags(true), now: time.Now, patience: defaultPatience}
 }
 
 // run executes a command line and gives its exit code: 0 if all went as it should, else 1, as of kubectl.

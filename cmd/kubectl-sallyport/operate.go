@@ -137,7 +137,7 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 			continue
 		}
 		created = append(created, operation)
-		if err := o.printer.PrintObj(operation, o.Out); err != nil {
+		if err := o.printer.PrintObj(operation, o.raw); err != nil {
 			return err
 		}
 	}

@@ -123,10 +123,10 @@ func printPolicies(p *plugin, printing *genericclioptions.PrintFlags, list *v1al
 		return err
 	}
 	if name == "" && *printing.OutputFormat != "name" {
-		return printer.PrintObj(list, p.Out)
+		return printer.PrintObj(list, p.raw)
 	}
 	for i := range list.Items {
-		if err := printer.PrintObj(&list.Items[i], p.Out); err != nil {
+		if err := printer.PrintObj(&list.Items[i], p.raw); err != nil {
 			return err
 		}
 	}

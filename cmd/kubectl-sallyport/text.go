@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -35,7 +36,16 @@ func (p *page) row(cells ...string) {
 		return
 	}
 	for text := range strings.Lines(last) {
-		fmt.Fprintln(p.table, strings.Join(append(append([]string{}, first...), strings.TrimRight(text, "\n")), "\t"))
+		cells := append(slices.Clone(first), strings.TrimRight(text, "\n"))
+		for i := range cells { // what the table itself would take for the end of a cell
+			cells[i] = strings.Map(func(r rune) rune {
+				if r == '\t' || r == '\v' || r == '\f' {
+					return ' '
+				}
+				return r
+			}, cells[i])
+		}
+		fmt.Fprintln(p.table, strings.Join(cells, "\t"))
 		first = make([]string, len(first))
 	}
 }

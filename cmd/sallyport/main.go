@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
 )
 
@@ -23,6 +24,7 @@ func main() {
 
 // run executes a command and gives its exit code: 0, 1 if a command has judged and the verdict is bad, 2 if it could not judge.
 func run(ctx context.Context, command *cobra.Command) int {
+	command.SetErr(terminal.Safe(command.ErrOrStderr()))
 	err := command.ExecuteContext(ctx)
 	if err == nil {
 		return 0

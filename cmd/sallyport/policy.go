@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/sallyport/load"
 	"sallyport.dev/sallyport/cmd/sallyport/review"
 )
@@ -55,14 +56,15 @@ func newPolicyCheckCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := inOrder(command, collection, command.OutOrStdout()); err != nil {
+			out := terminal.Safe(command.OutOrStdout())
+			if err := inOrder(command, collection, out); err != nil {
 				return err
 			}
 			for _, line := range collection.Remarks() {
-				fmt.Fprintln(command.OutOrStdout(), line)
+				fmt.Fprintln(out, line)
 			}
 			count := len(collection.Objects)
-			fmt.Fprintf(command.OutOrStdout(), "%s %s in order\n", plural(count, "policy", "policies"), verb(count, "is", "are"))
+			fmt.Fprintf(out, "%s %s in order\n", plural(count, "policy", "policies"), verb(count, "is", "are"))
 			return nil
 		},
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/sallyport/junit"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
@@ -78,7 +79,7 @@ func (o *policyTestOptions) run(command *cobra.Command, paths []string) error {
 		}
 	}
 	show := map[string]reporter{
-		"text": &testPrinter{o: o, out: command.OutOrStdout()}, "junit": &testSuites{o: o, out: command.OutOrStdout()},
+		"text": &testPrinter{o: o, out: terminal.Safe(command.OutOrStdout())}, "junit": &testSuites{o: o, out: command.OutOrStdout()},
 	}[o.output]
 	if show == nil {
 		return fmt.Errorf("--output %q is not text or junit", o.output)

@@ -97,6 +97,7 @@ func TestReplayCommand(t *testing.T) {
 	folder(t, map[string]string{
 		"day.log": day, "day.log.gz": zipped.String(), "noise.log": "starting\n", "cut.log": day[:len(day)-9],
 		"later.log": strings.Replace(day, `{"decisionRecord":1`, `{"decisionRecord":9`, 1), "sub/x": "",
+		"forged.log": strings.ReplaceAll(day, `"username":"alice"`, `"username":"alice\u001b[2J\r\nbob\u202e"`),
 	})
 	for name, tc := range map[string]struct {
 		args      []string
@@ -107,6 +108,7 @@ func TestReplayCommand(t *testing.T) {
 		"another row":                 {[]string{"day.log", "--policies", yields}, 0, "3 decisions replayed: 0 would be another one", ""},
 		"an edit that flips":          {[]string{"day.log", "--policies", dir}, 1, "3 decisions replayed: 2 would be another one, 2 of them with another verdict", "2 of 3 decisions would be another one\n"},
 		"compressed":                  {[]string{"day.log.gz", "--policies", dir}, 1, "denied -> would be ADMITTED", "2 of 3 decisions would be another one\n"},
+		"a name that commands":        {[]string{"forged.log", "--policies", dir}, 1, `  alice\u001b[2J\u000d\u000abob\u202e  CREATE`, "2 of 3"},
 		"verdicts only":               {[]string{"day.log", "--policies", dir, "--only", "verdict"}, 1, "admitted -> would be DENIED", "2 of 3"},
 		"no records":                  {[]string{"noise.log"}, 2, "0 decisions replayed", "Error: there is no decision record in noise.log (of 1 line)\n"},
 		"cut off":                     {[]string{"cut.log"}, 2, "2 decisions replayed", "Warning: cut.log:3: the record is cut off: the input ends in it\nError: 1 of 3 decisions could not be decided\n"},

@@ -53,7 +53,7 @@ func (p *replayPrinter) result(r *replay.Result) error {
 	case !flips && !p.options.verbose:
 		return nil
 	}
-	p.Say("%s  %s  %s %s  %s  (%s)", moment(r.Time), r.User, r.Operation, object(r.Decision), p.turn(r.Decision), circumstances(r))
+	p.Say("%s  %s  %s %s  %s  (%s)", moment(r.Time), terminal.Line(r.User), r.Operation, terminal.Line(object(r.Decision)), p.turn(r.Decision), circumstances(r))
 	for _, c := range r.Changes {
 		p.change(&c)
 	}

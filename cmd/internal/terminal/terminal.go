@@ -17,7 +17,11 @@ const (
 	Cyan  = "36"
 )
 
-// Printer writes for people.
+const plain = "0"
+
+func paint(colour string) string { return "\x1b[" + colour + "m" }
+
+// Printer writes for people. What is written is made Safe.
 type Printer struct {
 	io.Writer
 	colour bool
@@ -25,8 +29,12 @@ type Printer struct {
 
 // NewPrinter gives a printer that uses colours if out is a terminal and NO_COLOR is not set (https://no-color.org).
 func NewPrinter(out io.Writer) Printer {
+	if s, is := out.(*safe); is {
+		out = s.to
+	}
 	file, ok := out.(*os.File)
-	return Printer{out, ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""}
+	colour := ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
+	return Printer{&safe{to: out, colour: colour}, colour}
 }
 
 // Say writes a line.
@@ -37,5 +45,5 @@ func (p Printer) Paint(colour, text string) string {
 	if !p.colour || text == "" {
 		return text
 	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+	return paint(colour) + text + paint(plain)
 }

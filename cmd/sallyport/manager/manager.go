@@ -91,7 +91,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtime
 		return err
 	}
 	if runtimes == nil {
-		connected := &vcenters{admits: gate.Admits, cached: mgr.GetClient()}
+		connected := &vcenters{admits: gate.Admits, cached: mgr.GetClient(), now: time.Now}
 		defer connected.close()
 		if err := addVCenters(mgr, connected, namespace); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -28,7 +29,9 @@ type vcenters struct {
 	admits func(context.Context, *v1alpha1.VirtualMachine) (webhooks.Ruling, error)
 	// cached reads VSphereServers.
 	cached client.Reader
-	// admitted is by the UID of a VirtualMachine the generations, its own and the VSphereServer's, in which it was admitted.
+	// now is the clock.
+	now func() time.Time
+	// admitted is by the UID of a VirtualMachine what it was admitted in, and when.
 	admitted sync.Map
 
 	mu      sync.Mutex
@@ -36,6 +39,24 @@ type vcenters struct {
 	changed chan struct{} // closed when another vCenter is reached
 	begun   time.Time     // when the first machine asked for its runtime
 	closing sync.WaitGroup
+}
+
+// admittedFor is how long a machine is looked at without asking the policies again. An edited policy, the labels of a namespace and
+// where in the inventory a machine is change what they say, and nothing tells of it.
+const admittedFor = 10 * time.Minute
+
+// admission is what a machine was admitted in: a VSphereServer of that name that is made anew is another one.
+type admission struct {
+	machine, server int64 // generations
+	of              types.UID
+	at              time.Time
+}
+
+// goesFor tells whether an admission still holds for what is now.
+func (a admission) goesFor(now admission) bool {
+	since := now.at.Sub(a.at)
+	a.at = now.at
+	return a == now && since < admittedFor
 }
 
 // vcenter is one of them, as it was told to be reached.
@@ -167,8 +188,8 @@ func (w watched) Observe(ctx context.Context, m runtime.Machine) (runtime.Observ
 	return w.Runtime.Observe(ctx, m)
 }
 
-// stillMay asks about a machine that is only looked at when it or its VSphereServer has changed, so that a right that was taken
-// away shows. A machine that somebody has, or that is let go, is always looked at, and so is one that could not be judged.
+// stillMay asks about a machine that is only looked at when it or its VSphereServer has changed, and from time to time, so that a
+// right that was taken away shows. A machine that somebody has, or that is let go, is always looked at, and so is one that could not be judged.
 func (v *vcenters) stillMay(
 	ctx context.Context, vm *v1alpha1.VirtualMachine, m runtime.Machine, ask func(context.Context, runtime.Machine) error,
 ) error {
@@ -178,8 +199,9 @@ func (v *vcenters) stillMay(
 	}
 	server := &v1alpha1.VSphereServer{}
 	err := v.cached.Get(ctx, client.ObjectKey{Name: vm.Spec.Runtime.VSphere.ServerRef.Name}, server)
-	now := [2]int64{vm.Generation, server.Generation}
-	if before, known := v.admitted.Load(vm.UID); err != nil || vm.Busy() || known && before == now {
+	now := admission{machine: vm.Generation, server: server.Generation, of: server.UID, at: v.now()}
+	before, known := v.admitted.Load(vm.UID)
+	if client.IgnoreNotFound(err) != nil || vm.Busy() || known && before.(admission).goesFor(now) {
 		return nil
 	}
 	switch err := ask(ctx, m); {
