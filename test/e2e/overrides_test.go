@@ -24,14 +24,14 @@ func overriders(t *testing.T, policy string) *team {
 	t.Helper()
 	tm := newTeam(t)
 	policy = strings.ReplaceAll(policy, "{}", tm.namespace)
-	for _, user := range []string{"alice", "bob", "carol"} {
+	for _, user := range []string{"alice", "bob", "carol", "dave"} {
 		tm.must("", "create", "rolebinding", user, "--clusterrole=edit", "--user="+user)
 	}
 	tm.must("", "create", "serviceaccount", "robot")
 	tm.must("", "create", "rolebinding", "robot", "--clusterrole=edit", "--serviceaccount="+tm.namespace+":robot")
 	role := tm.namespace + "-override"
 	tm.must("", "create", "clusterrole", role, "--verb=override", "--resource=regopolicies.sallyport.dev", "--resource-name="+policy)
-	tm.must("", "create", "clusterrolebinding", role, "--clusterrole="+role, "--user=alice", "--serviceaccount="+tm.namespace+":robot")
+	tm.must("", "create", "clusterrolebinding", role, "--clusterrole="+role, "--user=alice", "--user=dave", "--serviceaccount="+tm.namespace+":robot")
 	// A right that somebody has in a namespace is not one on a policy, which is in none.
 	tm.must("", "create", "rolebinding", role, "--clusterrole="+role, "--user=carol")
 	t.Cleanup(func() {

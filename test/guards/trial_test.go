@@ -184,7 +184,9 @@ func (t *trial) ending() {
 }
 
 // overridden has somebody write an override on an object, for themselves.
-func (t *trial) overridden(user, policy, resource string) { t.planted(user, cmp.Or(user, admin), policy, resource) }
+func (t *trial) overridden(user, policy, resource string) {
+	t.planted(user, cmp.Or(user, admin), policy, resource)
+}
 
 // planted has somebody write an override on an object that somebody may use.
 func (t *trial) planted(user, by, policy, resource string) {
