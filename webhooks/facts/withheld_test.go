@@ -65,7 +65,7 @@ func TestParentOfASubresource(t *testing.T) {
 			"Pod a: the request does not say which object it is about: it has no oldObject.metadata.uid"},
 		"of that name, but another object": {func(r *admissionv1.AdmissionRequest) { r.Operation = "DELETE" }, old("u-1"), "Pod a: null"},
 		"that is a Secret": {func(r *admissionv1.AdmissionRequest) { r.Operation, r.Resource.Resource = "CREATE", "secrets" }, facts.Subject{},
-			"Secret a: Secrets are never read for a policy: Sallyport does not read it"},
+			"Secret a: unreadable: core Secrets are never read for a policy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request
