@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -8,6 +9,9 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
 )
 
 // "Exceptions abused or combined" (GHSA-gg4x-fgg2-h9w9: two exceptions add up): an override passes the policy that it names and
@@ -167,4 +171,49 @@ func TestOverrideOfABrokenPolicy(t *testing.T) {
 			t.Errorf("%s: got %+v", name, got)
 		}
 	}
+}
+
+// An operation on a machine that is not there is refused to who may override the policy, too: there is nothing to act on. Nor does
+// an override count that says nobody's name.
+func TestOverrideForAMachineThatIsNotThere(t *testing.T) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const applicability = "operations-applicability"
+	for _, by := range []string{"by=alice; ", ""} {
+		f := newFixture(t, world{}, shipped...)
+		f.facts = &nowhere{rights: rights{holders: map[string]string{"alice": applicability}}}
+		o := svmop("a", v1alpha1.OperationStop, false)
+		o.Annotations = map[string]string{v1alpha1.AnnotationOverride: applicability + "; uid=; " + by + "until=2026-11-20T10:30:00Z; drill"}
+		o.Spec.RequestedBy.Username = "alice"
+		review, err := reviewOfOperation(&o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := f.Validate(t.Context(), review)
+		if got.Allowed || !strings.Contains(got.Result.Message, "[operations-applicability/VirtualMachineNotFound]") || len(got.Warnings) != 1 {
+			t.Errorf("%q: got %+v, %q", by, got.Result, got.Warnings)
+		}
+	}
+}
+
+// nowhere is a world without any machine or operation.
+type nowhere struct{ rights }
+
+func (n *nowhere) For(request *admissionv1.AdmissionRequest, _ facts.Subject) engine.Reader {
+	return nothingBut{asking{&n.rights, request.UserInfo.Username}}
+}
+
+type nothingBut struct{ asking }
+
+func (n nothingBut) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
+	if q.Kind == "" {
+		return n.asking.Read(ctx, q)
+	}
+	v, err := engine.ParseValue([]byte("null"))
+	if q.Name == "" {
+		v, err = engine.ParseValue([]byte("[]"))
+	}
+	return engine.Answer{Value: v, Live: true}, err
 }

@@ -17,6 +17,7 @@ const (
 	OverrideNobody PolicyOverride = "Nobody"
 )
 
-// AnnotationOverride on an object lets a request pass one policy that refuses it, once and with a reason, if the requester may
-// override that policy: "<policy>; uid=<UID of the object, nothing at its creation>; until=<time, at most an hour ahead>; <reason>".
+// AnnotationOverride on an object lets requests of one user pass one policy that refuses them, for a while and with a reason, if the
+// user may override that policy: "<policy>; uid=<UID of the object, nothing at its creation>; by=<name of the user>;
+// until=<time, at most an hour ahead>; <reason>".
 const AnnotationOverride = "sallyport.dev/override"

@@ -122,6 +122,11 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if past != nil {
+		if past.By, err = c.whoami(command.Context()); err != nil {
+			return err
+		}
+	}
 	var created []*v1alpha1.VirtualMachineOperation
 	for _, name := range names {
 		operation := newOperation(c.namespace, name, spec)

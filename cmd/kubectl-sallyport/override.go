@@ -19,6 +19,7 @@ import (
 type override struct {
 	Policy string    `json:"policy"`
 	UID    types.UID `json:"uid,omitempty"`
+	By     string    `json:"by"`
 	Until  time.Time `json:"until"`
 	Reason string    `json:"reason"`
 }
@@ -28,22 +29,26 @@ const overrideLasts = 30 * time.Minute
 
 // String puts it as the annotation has it.
 func (o *override) String() string {
-	return fmt.Sprintf("%s; uid=%s; until=%s; %s", o.Policy, o.UID, o.Until.UTC().Format(time.RFC3339), o.Reason)
+	return fmt.Sprintf("%s; uid=%s; by=%s; until=%s; %s", o.Policy, o.UID, o.By, o.Until.UTC().Format(time.RFC3339), o.Reason)
 }
 
 // readOverride reads the annotation; nil if it is none that could count.
 func readOverride(text string) *override {
-	parts := strings.SplitN(text, ";", 4)
-	if len(parts) < 4 {
+	parts := strings.SplitN(text, ";", 5)
+	if len(parts) < 5 {
 		return nil
 	}
-	uid, named := strings.CutPrefix(strings.TrimSpace(parts[1]), "uid=")
-	end, timed := strings.CutPrefix(strings.TrimSpace(parts[2]), "until=")
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	uid, named := strings.CutPrefix(parts[1], "uid=")
+	by, signed := strings.CutPrefix(parts[2], "by=")
+	end, timed := strings.CutPrefix(parts[3], "until=")
 	until, err := time.Parse(time.RFC3339, end)
-	if !named || !timed || err != nil {
+	if !named || !signed || by == "" || !timed || err != nil {
 		return nil
 	}
-	return &override{strings.TrimSpace(parts[0]), types.UID(uid), until, strings.TrimSpace(parts[3])}
+	return &override{parts[0], types.UID(uid), by, until, parts[4]}
 }
 
 // overrideOf reads the flag --override, "POLICY: REASON", for an object that is to be created.
@@ -82,12 +87,22 @@ func (c *cluster) mayOverride(ctx context.Context, name string) bool {
 	if err != nil || !allowed {
 		return false
 	}
-	policy, who := &v1alpha1.RegoPolicy{}, &authenticationv1.SelfSubjectReview{}
+	policy := &v1alpha1.RegoPolicy{}
 	switch err := c.Get(ctx, client.ObjectKey{Name: name}, policy); {
 	case err != nil && !apierrors.IsForbidden(err), policy.Spec.Override == v1alpha1.OverrideNobody:
 		return false
 	case policy.Spec.Override == v1alpha1.OverrideEverybody:
 		return true
 	}
-	return c.Create(ctx, who) == nil && !strings.HasPrefix(who.Status.UserInfo.Username, "system:serviceaccount:")
+	who, err := c.whoami(ctx)
+	return err == nil && !strings.HasPrefix(who, "system:serviceaccount:")
+}
+
+// whoami is the name by which the API server knows the user.
+func (c *cluster) whoami(ctx context.Context) (string, error) {
+	who := &authenticationv1.SelfSubjectReview{}
+	if err := c.Create(ctx, who); err != nil {
+		return "", fmt.Errorf("asking the API server who you are: %w", err)
+	}
+	return who.Status.UserInfo.Username, nil
 }

@@ -23,17 +23,22 @@ func TestAnOverride(t *testing.T) {
 	tm.machine("db-1", "Running", `, "runPolicy": "AlwaysOn"`)
 	tm.sallyport("stop db-1", 1, "[operations-applicability/RunPolicyForbids]", hint+", which is told to all: --override \"operations-applicability: REASON\"\n")
 	r := tm.override("stop db-1", "operations-supersede: ticket 42", 1,
-		"is ignored: it is for policy operations-supersede, and who refuses is operations-applicability")
+		"is ignored: it names policy operations-supersede, but operations-applicability refused the request")
 	if strings.Contains(r.stderr, "You may pass") {
 		t.Errorf("the user reads what the warning says already: %s", r.stderr)
 	}
 	tm.override("stop db-1 --dry-run=server", "operations-applicability: ticket 42", 0, "created (server dry run)")
 	r = tm.override("stop db-1", "operations-applicability: ticket 42; urgent", 0, "created", "Warning: ")
 	past := readOverride(tm.get("svmop/"+tm.created(r), ".spec.override"))
-	if past == nil || past.Policy != "operations-applicability" || past.UID != "" || past.Reason != "ticket 42; urgent" ||
+	if past == nil || past.Policy != "operations-applicability" || past.UID != "" || past.By != tm.whoami() || past.Reason != "ticket 42; urgent" ||
 		time.Until(past.Until) > overrideLasts {
 		t.Errorf("the operation has the override %+v", past)
 	}
+}
+
+func (tm *team) whoami() string {
+	tm.Helper()
+	return strings.TrimSpace(tm.must("", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"))
 }
 
 // Who may not override is not told how.
@@ -67,11 +72,13 @@ func TestTheWayPastIsForThoseWhoMay(t *testing.T) {
 }
 
 func TestOverridesAreRead(t *testing.T) {
-	o := &override{"guard", "u-1", time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), "ticket 42; urgent"}
+	o := &override{"guard", "u-1", "alice", time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), "ticket 42; urgent"}
 	if got := readOverride(o.String()); got == nil || *got != *o {
 		t.Errorf("%s is read as %+v", o, got)
 	}
-	for _, text := range []string{"", "guard", "guard; u-1; until=2026-01-02T15:04:05Z; why", "guard; uid=; 2026-01-02T15:04:05Z; why", "guard; uid=; until=soon; why"} {
+	for _, text := range []string{"", "guard", "guard; u-1; by=a; until=2026-01-02T15:04:05Z; why", "guard; uid=; by=a; 2026-01-02T15:04:05Z; why", "guard; uid=; by=a; until=soon; why",
+		"guard; uid=; until=2026-01-02T15:04:05Z; why", "guard; uid=; by=; until=2026-01-02T15:04:05Z; why", "guard; uid=; a; until=2026-01-02T15:04:05Z; why",
+	} {
 		if got := readOverride(text); got != nil {
 			t.Errorf("%q is read as %+v", text, got)
 		}

@@ -75,7 +75,7 @@ func (r *objectReport) override(p *page) string {
 	if o == nil || o.UID != r.Object.UID || !o.Until.After(p.now) {
 		return ""
 	}
-	return fmt.Sprintf("of %s for another %s: %s", o.Policy, duration.HumanDuration(o.Until.Sub(p.now)), o.Reason)
+	return fmt.Sprintf("of %s by %s for another %s: %s", o.Policy, o.By, duration.HumanDuration(o.Until.Sub(p.now)), o.Reason)
 }
 
 // text names an owner with those above it, and who is to be changed in its stead if that is a controller.

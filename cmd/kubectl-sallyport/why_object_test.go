@@ -57,7 +57,7 @@ func TestWhyAWorkload(t *testing.T) {
 	other.ReportingController = "deployment-controller"
 	w.make(other, note(d, "apps/v1", "Deployment", "Earlier", "long ago", time.Now().Add(-72*time.Hour)),
 		note(d, "apps/v1", "Deployment", "Protected", "[guard/Protected] it is\nprotected", time.Now().Add(-3*time.Hour)))
-	past := (&override{"guard", d.UID, time.Now().Add(30*time.Minute + 30*time.Second), "ticket 42"}).String()
+	past := (&override{"guard", d.UID, "alice", time.Now().Add(30*time.Minute + 30*time.Second), "ticket 42"}).String()
 	w.must(w.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json",
 		fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationOverride, past))))
 
@@ -65,7 +65,7 @@ func TestWhyAWorkload(t *testing.T) {
 		r := w.plugin("why "+line+" -n "+ns, 0)
 		shows(t, r.stdout, "Deployment gate-sallyport in namespace "+ns, "Replicas: +3",
 			"Guards: +label sallyport.dev/deletion-protection=enabled", " +annotation sallyport.dev/scale-down=Deny", " +annotation sallyport.dev/min-replicas=2",
-			"Override: +of guard for another 30m: ticket 42",
+			"Override: +of guard by alice for another 30m: ticket 42",
 			`Events: +Protected 3h ago: \[guard/Protected\] it is protected`, " +Earlier 3d ago: long ago",
 			"  accepted  delete, scale --replicas=2, scale --replicas=0")
 		if strings.Contains(r.stdout, "not ours") || strings.Contains(r.stdout, "Not known") || r.stderr != "" {
@@ -104,7 +104,7 @@ func TestWhyATerminatingObject(t *testing.T) {
 	held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace: ns, Name: "held", Finalizers: []string{"example.com/a", "example.com/b"}, OwnerReferences: []metav1.OwnerReference{mine},
 		Labels:      map[string]string{v1alpha1.LabelDeletionProtection: "Enabled"},
-		Annotations: map[string]string{v1alpha1.AnnotationOverride: (&override{"guard", "another", time.Now().Add(time.Hour), "why"}).String()},
+		Annotations: map[string]string{v1alpha1.AnnotationOverride: (&override{"guard", "another", "alice", time.Now().Add(time.Hour), "why"}).String()},
 	}}
 	w.make(held)
 	r := w.plugin("why cm held -n "+ns, 0)

@@ -80,11 +80,12 @@ func (w *walk) endsProtection() {
 	w.kubectl("create service clusterip front --tcp=80 --namespace " + kept)
 	w.kubectl("label service front sallyport.dev/deletion-protection=enabled --namespace " + kept)
 	w.refused("delete namespace "+kept, "[deletion-cascade/NamespaceHoldsProtected]", "services/front")
+	me := strings.TrimSpace(w.kubectl("auth whoami -o jsonpath={.status.userInfo.username}"))
 	for _, object := range []string{"service/front --namespace " + kept, "deployment/guarded --namespace " + team} {
 		w.refused("label "+object+" sallyport.dev/deletion-protection-", "[deletion-protected/ProtectionRemoved]")
 		uid := w.kubectl("get " + object + " -o jsonpath={.metadata.uid}")
-		override := fmt.Sprintf("sallyport.dev/override=deletion-protected; uid=%s; until=%s; the walk is over",
-			uid, time.Now().Add(20*time.Minute).UTC().Format(time.RFC3339))
+		override := fmt.Sprintf("sallyport.dev/override=deletion-protected; uid=%s; by=%s; until=%s; the walk is over",
+			uid, me, time.Now().Add(20*time.Minute).UTC().Format(time.RFC3339))
 		if r := w.try("", append(append([]string{"annotate"}, strings.Fields(object)...), override)...); r.code != 0 {
 			w.Errorf("kubectl annotate %s: %s", object, r.stderr)
 		}

@@ -130,6 +130,10 @@ func scalingRows() []row {
 			t.overridden(member, scaling, "deployment/web")
 			return t.kubectl("patch deployment web --type=merge -p", one)
 		}),
+		written("an override that somebody with the right finds there, and is not theirs", func(t *trial) (string, bool) {
+			t.planted(member, member, scaling, "deployment/web")
+			return t.try("", "", "--namespace "+t.space+" patch deployment web --type=merge -p", one)
+		}),
 		let("an override by somebody with the right", (*trial).two, func(t *trial) (string, bool) {
 			t.overridden("", scaling, "deployment/web")
 			return t.try("", "", "scale deployment/web --replicas=1 --namespace "+t.space)
@@ -186,6 +190,10 @@ func deletionRows() []row {
 		deleted("an override by somebody without the right", (*trial).kept, func(t *trial) (string, bool) {
 			t.overridden(member, protection, "configmap/kept")
 			return t.kubectl("delete configmap kept --wait=false")
+		}, kept),
+		deleted("an override that somebody with the right finds there, and is not theirs", (*trial).kept, func(t *trial) (string, bool) {
+			t.planted(member, member, protection, "configmap/kept")
+			return t.try("", "", "delete configmap --all --wait=false --namespace "+t.space)
 		}, kept),
 		let("an override by somebody with the right", (*trial).kept, func(t *trial) (string, bool) {
 			t.overridden("", protection, "configmap/kept")

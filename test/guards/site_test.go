@@ -48,6 +48,7 @@ const (
 
 // Who makes requests. A member of the team may do everything with objects and override nothing.
 const (
+	admin  = "admin" // whom kubectl runs as if nobody else is said
 	member = "alice"
 	team   = "team"
 	// robot is excluded from the guards.

@@ -1,6 +1,7 @@
 package guards
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -182,10 +183,15 @@ func (t *trial) ending() {
 	}
 }
 
-// overridden has somebody write an override on an object.
+// overridden has somebody write an override on an object, for themselves.
 func (t *trial) overridden(user, policy, resource string) {
+	t.planted(user, cmp.Or(user, admin), policy, resource)
+}
+
+// planted has somebody write an override on an object that somebody may use.
+func (t *trial) planted(user, by, policy, resource string) {
 	t.Helper()
-	text := v1alpha1.AnnotationOverride + "=" + overrideOf(policy, t.before)
+	text := v1alpha1.AnnotationOverride + "=" + overrideOf(policy, by, t.before)
 	t.mustKubectl(t.try(user, "", "--namespace "+t.space+" annotate "+resource, text))
 }
 
@@ -279,7 +285,7 @@ func (t *trial) unprotect(o *unstructured.Unstructured) {
 	}
 	if o.GetLabels()[v1alpha1.LabelDeletionProtection] != "" {
 		metadata["labels"] = map[string]any{v1alpha1.LabelDeletionProtection: nil}
-		metadata["annotations"] = map[string]any{v1alpha1.AnnotationOverride: overrideOf(protection, o.GetUID())}
+		metadata["annotations"] = map[string]any{v1alpha1.AnnotationOverride: overrideOf(protection, admin, o.GetUID())}
 	}
 	if len(metadata) == 0 {
 		return
@@ -291,8 +297,8 @@ func (t *trial) unprotect(o *unstructured.Unstructured) {
 	}
 }
 
-func overrideOf(policy string, uid types.UID) string {
-	return fmt.Sprintf("%s; uid=%s; until=%s; a trial", policy, uid, time.Now().Add(20*time.Minute).UTC().Format(time.RFC3339))
+func overrideOf(policy, by string, uid types.UID) string {
+	return fmt.Sprintf("%s; uid=%s; by=%s; until=%s; a trial", policy, uid, by, time.Now().Add(20*time.Minute).UTC().Format(time.RFC3339))
 }
 
 // spaces are namespaces that trials have left empty.

@@ -24,9 +24,9 @@ func stampedByClient() object {
 	o := operationOf("new", "Stop", "")
 	maps.Copy(o["spec"].(object), object{
 		"requestedBy": object{"username": "mallory", "groups": []any{"system:masters"}}, "requestedAt": "2000-01-01T00:00:00.000000000Z",
-		"virtualMachineUID": "uid-of-another", "override": supersede + "; uid=; until=2026-11-20T11:00:00Z; drill",
+		"virtualMachineUID": "uid-of-another", "override": supersede + "; uid=; by=alice; until=2026-11-20T11:00:00Z; drill",
 	})
-	o["metadata"].(object)["annotations"] = object{v1alpha1.AnnotationOverride: supersede + "; uid=; until=2026-11-20T10:30:00Z; ticket 42"}
+	o["metadata"].(object)["annotations"] = object{v1alpha1.AnnotationOverride: supersede + "; uid=; by=alice; until=2026-11-20T10:30:00Z; ticket 42"}
 	return o
 }
 

@@ -151,8 +151,8 @@ func TestUnusableMatch(t *testing.T) {
 // Secrets are not read for any policy, and a policy that lists them does not decide.
 func TestReadsThatNoPolicyHas(t *testing.T) {
 	for name, tc := range map[string]struct{ apiVersion, kind, wrong string }{
-		"Secrets":                     {"v1", "Secret", "spec.reads[1]: Secrets are never read for a policy"},
-		"Secrets in another version":  {"v2", "Secret", "Secrets are never read for a policy"},
+		"Secrets":                     {"v1", "Secret", "spec.reads[1]: unreadable: core Secrets are never read for a policy"},
+		"Secrets in another version":  {"v2", "Secret", "core Secrets are never read for a policy"},
 		"every kind":                  {"v1", "*", "every kind is listed by its name"},
 		"Secrets of every version":    {"*", "Secret", "every kind is listed by its name"},
 		"Secrets of somebody else":    {"bank.example.com/v1", "Secret", ""},

@@ -27,6 +27,8 @@ func TestCompileSaysWhatIsWrongAndWhere(t *testing.T) {
 		"a reason of its own":     {valid + strings.TrimPrefix(denyMetadata, "\n") + "deny contains {\"reason\": \"Other\", \"message\": \"m\"} if true\n", `p.rego:11:1: deny gives the reason "Other", and its METADATA says custom.reason "R"`},
 		"deny without metadata":   {valid + "deny contains {\"reason\": \"R\", \"message\": \"m\"} if true\n", "p.rego:8:1: deny needs METADATA"},
 		"reason not CamelCase":    {valid + strings.Replace(deny, "reason: R", "reason: not_ok", 1), "CamelCase"},
+		"no final denial":         {valid + strings.Replace(deny, "remedy: do it", "remedy: x, override: true", 1), "custom.override is only for deny, and only false"},
+		"a final warning":         {valid + "# METADATA\n# custom: {override: false}\nwarn contains \"w\" if true\n", "custom.override is only for deny, and only false"},
 		"unknown custom key":      {valid + strings.Replace(deny, "remedy: do it", "remedy: x, severity: high", 1), "custom.severity"},
 		"fact with else":          {valid + deny + "facts.x := null if input.a\n\nelse := {}\n", "a fact has no else"},
 		"fact with default":       {valid + deny + "default facts.x := null\n", "a fact has no default"},

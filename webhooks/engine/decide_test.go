@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -367,4 +368,17 @@ func (w waiting) Read(ctx context.Context, _ Query) (Answer, error) {
 	w.asked()
 	<-ctx.Done()
 	return Answer{}, ctx.Err()
+}
+
+// A denial is final where the METADATA of its rule says so, and nowhere else.
+func TestFinalDenials(t *testing.T) {
+	const rule = `deny contains {"reason": "R", "message": "m"} if input.request.%s` + "\n\n"
+	p := mustCompile(t, policy("valid_input if true\n\n"+denyMetadata+fmt.Sprintf(rule, "a")+
+		strings.Replace(denyMetadata, "do it}", "do it, override: false}", 1)+strings.Replace(fmt.Sprintf(rule, "b"), `"m"`, `"n"`, 1)))
+	for request, want := range map[string]string{`{"a": true}`: "m false", `{"b": true}`: "n true"} {
+		d, err := p.Decide(t.Context(), input(t, request), &shelf{})
+		if err != nil || len(d.Denials) != 1 || fmt.Sprint(d.Denials[0].Message, " ", d.Denials[0].Final) != want {
+			t.Errorf("%s: got %+v, %v, want %s", request, d, err, want)
+		}
+	}
 }

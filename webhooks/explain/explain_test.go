@@ -107,7 +107,7 @@ func explained(t *testing.T, q explain.Question, objects []v1alpha1.RegoPolicy, 
 }
 
 func TestSummaries(t *testing.T) {
-	const override = `{"labels": {}, "annotations": {"sallyport.dev/override": "owners; uid=; until=2026-11-20T10:30:00Z; a fire"}}`
+	const override = `{"labels": {}, "annotations": {"sallyport.dev/override": "owners; uid=; by=bob; until=2026-11-20T10:30:00Z; a fire"}}`
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "team", errors.New("not yours"))
 	byTeam := func(s *v1alpha1.RegoPolicySpec) {
 		s.Match.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}

@@ -1,6 +1,7 @@
 package facts_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -210,4 +211,81 @@ func TestSSRFByWhatARequestSays(t *testing.T) {
 			}
 		}
 	}
+}
+
+// "A policy editor reads any object": who may write a policy, and posts a review that nobody made, is shown no Secret and nothing of
+// Sallyport's own namespace. A policy needs no fact for that but the object whose subresource is requested.
+func TestParentOfAReviewThatIsMadeUp(t *testing.T) {
+	f := newFixture(t, nil)
+	const password = "hunter2"
+	for _, o := range []client.Object{
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "login", Namespace: f.namespace}, StringData: map[string]string{"p": password}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "login", Namespace: f.namespace}, Data: map[string]string{"p": password}},
+	} {
+		if err := f.client.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, resource := range []string{"secrets", "configmaps"} {
+		for _, operation := range []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect} {
+			said, record := f.spied(t, resource, operation)
+			for _, text := range []string{password, "aHVudGVyMg=="} {
+				if strings.Contains(said, text) || strings.Contains(record, text) {
+					t.Errorf("%s of %s: the answer is %s, the record %s", operation, resource, said, record)
+				}
+			}
+			if !strings.Contains(said, "could not decide") {
+				t.Errorf("%s of %s: the answer is %s", operation, resource, said)
+			}
+		}
+	}
+}
+
+// spied posts a review to a policy that shows the object whose subresource is requested.
+func (f *fixture) spied(t *testing.T, resource string, operation admissionv1.Operation) (said, record string) {
+	t.Helper()
+	set, err := catalog.Compile([]v1alpha1.RegoPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "spy"}, Spec: v1alpha1.RegoPolicySpec{
+		Package: "acme.spy", TimeoutMilliseconds: 60_000,
+		Match: &v1alpha1.PolicyMatch{Resources: []v1alpha1.PolicyResources{{
+			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource + "/scale"},
+			Operations: []v1alpha1.MatchOperation{v1alpha1.MatchOperation(operation)},
+		}}},
+		Modules: []v1alpha1.PolicyModule{{Name: "spy.rego", Source: `# METADATA
+# title: Spy
+# description: Shows what it must not.
+package acme.spy
+
+facts.it := {"parent": true}
+
+valid_input if true
+
+# METADATA
+# title: Seen
+# custom: {reason: Seen, remedy: None.}
+deny contains {"reason": "Seen", "message": json.marshal(input.facts.it)} if true
+`}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "r", Operation: operation, Namespace: f.namespace, Name: "login", SubResource: "scale",
+			Kind:     metav1.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"},
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: resource},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	review, err := webhooks.Decode(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var records bytes.Buffer
+	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), &records, false)
+	answer := webhooks.NewGate(set, f.Store, recorder, time.Now).Validate(t.Context(), review)
+	recorder.Close(time.Minute)
+	return answer.Result.String() + strings.Join(answer.Warnings, "\n"), records.String()
 }

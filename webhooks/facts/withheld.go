@@ -11,7 +11,7 @@ import (
 )
 
 // ErrUnreadable means that Sallyport does not read something, or may not.
-var ErrUnreadable = errors.New("Sallyport does not read it")
+var ErrUnreadable = errors.New("unreadable")
 
 // Home names the namespace that Sallyport is installed in, of which no policy is told anything. It is for before the first request.
 func (s *Store) Home(namespace string) { s.home = namespace }
@@ -19,7 +19,7 @@ func (s *Store) Home(namespace string) { s.home = namespace }
 // Withheld gives an error for a kind that is never read for a policy, whatever its spec.reads lists.
 func Withheld(apiVersion, kind string) error {
 	if schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind() == (schema.GroupKind{Kind: "Secret"}) {
-		return fmt.Errorf("Secrets are never read for a policy: %w", ErrUnreadable) //nolint:staticcheck // Secret is the name of a kind
+		return fmt.Errorf("%w: core Secrets are never read for a policy", ErrUnreadable)
 	}
 	return nil
 }
@@ -28,7 +28,7 @@ func Withheld(apiVersion, kind string) error {
 // Sallyport's own.
 func (s *Store) withheld(q engine.Query) error {
 	if s.home != "" && q.Namespace == s.home {
-		return fmt.Errorf("objects in namespace %s, which Sallyport is installed in, are never read for a policy: %w", s.home, ErrUnreadable)
+		return fmt.Errorf("%w: objects in namespace %s, which Sallyport is installed in, are never read for a policy", ErrUnreadable, s.home)
 	}
 	return Withheld(q.APIVersion, q.Kind)
 }

@@ -57,7 +57,7 @@ func overriding(t *testing.T, until string) func(*admissionv1.AdmissionRequest) 
 	t.Helper()
 	return func(r *admissionv1.AdmissionRequest) {
 		r.Object.Raw = fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm", "namespace": "ns", "annotations": {
-			"sallyport.dev/override": "p; uid=; until=%s; the disk is full"}}, "data": {"red": true}}`, until)
+			"sallyport.dev/override": "p; uid=; by=ann; until=%s; the disk is full"}}, "data": {"red": true}}`, until)
 		r.UserInfo = authenticationv1.UserInfo{Username: "ann"}
 	}
 }

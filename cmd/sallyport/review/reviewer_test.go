@@ -155,7 +155,7 @@ facts.self := {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": input
 	t.Run("the parent", func(t *testing.T) {
 		body := deny(`facts.parent := {"parent": true}`, `$"{input.facts.parent.metadata.labels.app}: {input.request.oldObject.spec.replicas} to {input.request.object.spec.replicas}"`,
 			`input.request.kind.kind == "Scale"`)
-		set := compiled(t, policy(t, strings.Replace(deployments, "deployments, ", "", 1), "", body))
+		set := compiled(t, policy(t, strings.Replace(deployments, "deployments, ", "", 1), "{apiVersion: apps/v1, kind: Deployment}", body))
 		for name, text := range map[string]string{
 			"a Scale": "apiVersion: autoscaling/v1\nkind: Scale\nmetadata: {name: web}\nspec: {replicas: 2}\n", "the parent": deployment(2),
 		} {

@@ -103,6 +103,7 @@ func withFleets(spec *v1alpha1.RegoPolicySpec) {
 	}
 	spec.Match.Resources = append(spec.Match.Resources,
 		on("fleets", v1alpha1.MatchCreate, v1alpha1.MatchUpdate), on("fleets/scale", v1alpha1.MatchUpdate))
+	spec.Reads = append(spec.Reads, v1alpha1.PolicyRead{APIVersion: "example.com/v1", Kind: "Fleet", Freshness: v1alpha1.ReadLive})
 }
 
 const (
@@ -190,6 +191,8 @@ func TestScalingGuardAsConfigured(t *testing.T) {
 		"a kind of one's own, unset":    {[]change{withFleets, fleets}, fleet("unset", 1), scaled, noon, Denied, "Fleet unset in namespace default may not go from 3 to 1 replicas"},
 		"a kind of one's own, up":       {[]change{withFleets, fleets}, fleet("runners", 5), scaled, noon, Admitted, unasked},
 		"a kind that is not in kinds":   {[]change{withFleets}, fleet("runners", 1), scaled, noon, Denied, "parameters.kinds of the policy has no row fleets.example.com"},
+		"a kind that is not in reads": {[]change{withFleets, fleets, func(s *v1alpha1.RegoPolicySpec) { s.Reads = s.Reads[:len(s.Reads)-1] }}, fleet("runners", 1), scaled, noon, Undecided,
+			"which spec.reads does not list: add {apiVersion: example.com/v1, kind: Fleet, freshness: Live} to spec.reads"},
 		"a kind that is only in kinds":  {[]change{fleets}, fleet("runners", 1), scaled, noon, Admitted, "no policy is about this"},
 		"a kind that is there no more":  {[]change{fleets}, withReplicas("floor", 2), scaled, noon, Denied, "has no row deployments.apps"},
 		"what is gone is not in limits": {[]change{night}, withReplicas("nobody", 3), func(*Request) {}, morning, Admitted, ""},
