@@ -122,3 +122,29 @@ func TestAValueOfManyPartsIsMeasuredOnlyUpToALimit(t *testing.T) {
 		t.Errorf("got %g", size)
 	}
 }
+
+// A text of a user, such as an annotation, that policies make a number of is no way around the limits.
+func TestNumbersInTextsAreLimited(t *testing.T) {
+	digits, zeros := strings.Repeat("7", 256<<10), "0."+strings.Repeat("0", 256<<10)+"1"
+	for rule, text := range map[string]string{
+		`to_number(input.request.text) * 3 > 5`: zeros, `units.parse(input.request.text) > 5`: digits, `units.parse_bytes(input.request.text) > 5`: digits,
+		`json.unmarshal(input.request.text).a > 5`: `{"a": ` + digits + `}`, `json.unmarshal(input.request.text) > 6`: "1e1000000",
+	} {
+		source := policy("valid_input if true\n\nwarn contains \"w\" if " + rule + "\n")
+		source.Timeout = time.Minute
+		_, err := mustCompile(t, source).Decide(t.Context(), Input{Request: mustValue(t, map[string]any{"text": text})}, nil)
+		var mine *Error
+		if !errors.As(err, &mine) || mine.Cause != EvaluationFailed {
+			t.Errorf("%s: got %v", rule, err)
+		}
+	}
+	for _, rule := range []string{
+		`to_number(input.request.text) > 5`, `units.parse(input.request.text) > 5`, `units.parse_bytes(input.request.text) > 5`,
+		`json.unmarshal(input.request.text) > 5`, `json.unmarshal($"\{\"a\": {input.request.text}, \"b\": [\"x\"]}").a > 5`,
+	} {
+		d, err := mustCompile(t, policy("valid_input if true\n\nwarn contains \"w\" if "+rule+"\n")).Decide(t.Context(), Input{Request: mustValue(t, map[string]any{"text": "12345"})}, nil)
+		if err != nil || len(d.Warnings) != 1 {
+			t.Errorf("%s: got %+v, %v", rule, d, err)
+		}
+	}
+}
