@@ -268,7 +268,7 @@ func await(t *testing.T, holds func() bool) {
 	}
 }
 
-func TestTooManyOverrunsCutAPolicyOffUntilTheyEnd(t *testing.T) {
+func TestOverrunningPolicyIsCutOffUntilItReturns(t *testing.T) {
 	asked := input(t, `{}`)
 	simple := func() *Policy { return mustCompile(t, policy("valid_input if true\n\nwarn contains \"w\" if true\n")) }
 	answers := func(p *Policy) bool {
