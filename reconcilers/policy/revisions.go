@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -25,6 +26,9 @@ const (
 	revisionAnnotation = v1alpha1.GroupName + "/revision"
 	// keptRevisions is how many revisions are stored of each policy.
 	keptRevisions = 3
+	// maxRevision is beyond what counting up ever reaches. Above the highest number that there can be nothing could be stored, and
+	// whoever put that there would decide in every replica that starts.
+	maxRevision = 1 << 53
 )
 
 // store sees to it that the revision that decides is stored, with the highest number among those of its policy: a replica that
@@ -51,18 +55,19 @@ func (r *Reconciler) store(ctx context.Context, policy *v1alpha1.RegoPolicy, sta
 	var mine *appsv1.ControllerRevision
 	for i := range stored.Items {
 		s := &stored.Items[i]
-		if s.Name == name {
+		switch {
+		case s.Name == name:
 			mine = s
-			continue
+		case s.Revision <= maxRevision:
+			highest = max(highest, s.Revision)
 		}
-		highest = max(highest, s.Revision)
 	}
 	switch {
 	case mine == nil:
 		err = r.create(ctx, policy, state, name, content, highest+1)
 	case !holds(mine, content):
 		return collision(mine, policy.Name)
-	case mine.Revision <= highest:
+	case mine.Revision <= highest || mine.Revision > maxRevision:
 		mine.Revision = highest + 1
 		err = r.Client.Update(ctx, mine, client.FieldOwner(fieldOwner))
 	}
@@ -133,17 +138,19 @@ func essence(data json.RawMessage) ([]byte, error) {
 	return json.Marshal(revision)
 }
 
-// prune deletes all but the newest, and never the one that decides.
+// prune deletes all but the newest, those with a number that nothing could follow, and never the one that decides.
 func (r *Reconciler) prune(ctx context.Context, stored []appsv1.ControllerRevision, decides string) error {
-	slices.SortFunc(stored, func(a, b appsv1.ControllerRevision) int { return int(b.Revision - a.Revision) })
+	slices.SortFunc(stored, func(a, b appsv1.ControllerRevision) int { return cmp.Compare(b.Revision, a.Revision) })
 	kept := 1 // the one that decides
 	for i := range stored {
 		s := &stored[i]
 		if s.Name == decides {
 			continue
 		}
-		if kept++; kept <= keptRevisions {
-			continue
+		if s.Revision <= maxRevision {
+			if kept++; kept <= keptRevisions {
+				continue
+			}
 		}
 		err := r.Client.Delete(ctx, s, client.Preconditions{UID: ptr.To(s.UID), ResourceVersion: ptr.To(s.ResourceVersion)})
 		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -100,6 +103,54 @@ func TestLongNames(t *testing.T) {
 	f.stores(long.Name, "a")
 	if err := f.api.Create(t.Context(), &longer); err == nil || !strings.Contains(err.Error(), "metadata.name must have at most 63 characters") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// A revision with a number that nothing can follow, forged or not, does not stay above the one that decides.
+func TestRevisionsWithoutASuccessor(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := appsv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	guard := toy("guard", "a")
+	guard.UID = "uid"
+	state := State{Active: "r1", Data: []byte(`{"policy":{"metadata":{"name":"guard","uid":"uid"},"spec":{}}}`)}
+	api := fake.NewClientBuilder().WithScheme(scheme).Build()
+	r := &Reconciler{Client: api, Live: api, Namespace: "release"}
+	stored := func() (numbers []int64) {
+		t.Helper()
+		if err := r.store(t.Context(), &guard, state); err != nil {
+			t.Fatal(err)
+		}
+		all := &appsv1.ControllerRevisionList{}
+		if err := api.List(t.Context(), all); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range all.Items {
+			numbers = append(numbers, s.Revision)
+		}
+		return numbers
+	}
+	stored()
+	mine := &appsv1.ControllerRevisionList{}
+	if err := api.List(t.Context(), mine); err != nil {
+		t.Fatal(err)
+	}
+	mine.Items[0].Revision = math.MaxInt64
+	if err := api.Update(t.Context(), &mine.Items[0]); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"guard-forged", "guard-other"} {
+		err := api.Create(t.Context(), &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "release", Name: name, Labels: map[string]string{policyLabel: "guard"}},
+			Data:       runtime.RawExtension{Raw: state.Data}, Revision: math.MaxInt64,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := stored(); !slices.Equal(got, []int64{1}) {
+		t.Errorf("stored are the numbers %v", got)
 	}
 }
 
