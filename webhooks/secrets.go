@@ -24,8 +24,7 @@ func (r *Review) secrets() []string {
 		return nil
 	}
 	known := map[string]bool{}
-	var add func(value string)
-	add = func(value string) {
+	add := func(value string) {
 		known[value] = true
 		if quoted, err := json.Marshal(value); err == nil {
 			known[string(quoted[1:len(quoted)-1])] = true
