@@ -137,7 +137,7 @@ _weakenings contains $"spec.parameters.{marked.path} lacks {_told(removed)}" if 
 
 _weakenings contains $"spec.parametersSchema does not say any more that {marked.path} weakens the policy ({marked.weakens})" if {
 	_weakens
-	some marked in _marked(_old) - _marked(_new)
+	some marked in (_marked(_old) - _marked(_new))
 }
 
 _marked(spec) := {{"path": concat(".", keys), "keys": keys, "weakens": value} |

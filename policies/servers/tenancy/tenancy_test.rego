@@ -128,7 +128,8 @@ test_found_places_are_not_told[path] if {
 	_verdict == _paths_of_strangers[path] with input as world
 	said := _messages with input as world
 	count([part | some part in ["/dc/vm/secret-b", "secret", "zz", ".."]; contains(said, part)]) == 0
-	contains(said, "it may adopt machines below: /dc/vm/team-a") == (_paths_of_strangers[path] == "FolderNotAllowed")
+	names_folders := _paths_of_strangers[path] == "FolderNotAllowed"
+	contains(said, "it may adopt machines below: /dc/vm/team-a") == names_folders
 }
 
 _paths_of_strangers := {
