@@ -188,9 +188,9 @@ func TestEndlessAndHugePoliciesAreRefused(t *testing.T) {
 test_endless if { some a in _n; some b in _n; some c in _n; some d in _n; some e in _n; some f in _n; some g in _n; concat("", [a, b, c, d, e, f, g]) == "b" }`))
 	var rules strings.Builder
 	for i := range 40 {
-		fmt.Fprintf(&rules, "_s%d := concat(\"\", [_s%d, _s%d])\n\n", i+1, i, i)
+		fmt.Fprintf(&rules, "_s%d := [[x, i, x, i, x, i, x, i] | some i in [1, 2]; some x in _s%d]\n\n", i+1, i)
 	}
-	huge := quota("huge", tests(`_s0 := "0123456789abcdef0123456789abcdef"`+"\n\n"+rules.String()+"test_huge if count(_s40) == 0"))
+	huge := quota("huge", tests("_s0 := [1, 2, 3, 4, 5, 6, 7, 8]"+"\n\n"+rules.String()+"test_huge if count(_s40) == 0"))
 	done := make(chan answer)
 	go func() { done <- p.try(text(t, endless), create...) }()
 	slowest := time.Duration(0)
@@ -205,7 +205,8 @@ test_endless if { some a in _n; some b in _n; some c in _n; some d in _n; some e
 			if requests == 0 {
 				t.Error("no request was answered")
 			}
-			p.refused(text(t, huge), create, "[policies-self/LimitExceeded] huge: its rehearsal needs more than 256 MiB of memory; it was in test team.huge_test.test_huge (huge/quota_test.rego:")
+			// Whether the memory or the time ends first depends on the machine; webhooks/trial tests each.
+			p.refused(text(t, huge), create, "[policies-self/LimitExceeded] huge: its rehearsal ", "it was in test team.huge_test.test_huge (huge/quota_test.rego:")
 			return
 		default:
 			slowest = max(slowest, admin(t).may(machine("web"), "create", "--dry-run=server", "-f", "-").took)
