@@ -32,11 +32,12 @@ const (
 // effects that they have in a cluster. It needs a control plane with a controller manager that does not judge nodes: see
 // ControllerManagerFlags.
 type Kubelet struct {
-	s       *Sallyport
-	ips     []string
-	end     context.CancelFunc
-	looking sync.WaitGroup
-	ending  sync.WaitGroup // of processes
+	s        *Sallyport
+	selector string // of the pods, which no upgrade can change
+	ips      []string
+	end      context.CancelFunc
+	looking  sync.WaitGroup
+	ending   sync.WaitGroup // of processes
 
 	mu       sync.Mutex
 	options  Options
@@ -71,7 +72,7 @@ func (s *Sallyport) NewKubelet(ctx context.Context, o Options) (*Kubelet, error)
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("making a Node: %w", err)
 	}
-	k := &Kubelet{s: s, options: o, pods: map[types.UID]*pod{}}
+	k := &Kubelet{s: s, selector: s.deployed.selector, options: o, pods: map[types.UID]*pod{}}
 	if k.ips, err = podIPs(s.plane.ServiceRange); err != nil {
 		return nil, err
 	}
@@ -181,7 +182,7 @@ func (k *Kubelet) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := k.s.clientset.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: k.s.deployed.selector})
+	list, err := k.s.clientset.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: k.selector})
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
