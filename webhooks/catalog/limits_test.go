@@ -1,8 +1,11 @@
 package catalog
 
 import (
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/webhooks/engine"
 )
 
 // tedious is a text that takes more than a second to parse: OPA looks at each template that is not closed again for each within it.
@@ -55,6 +59,25 @@ func TestAPolicyThatTakesTooLongToCompile(t *testing.T) {
 			t.Fatal("it never ended")
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// What did not end in time is known by what it is, and not begun a second time beside the first.
+func TestACompilationThatWasGivenUpIsNotBegunAgain(t *testing.T) {
+	c, key, end, begun := &Catalog{Patience: time.Millisecond}, sha256.Sum256([]byte(t.Name())), make(chan struct{}), atomic.Int32{}
+	compile := func() (*engine.Policy, error) {
+		begun.Add(1)
+		<-end
+		return nil, nil
+	}
+	defer close(end)
+	for range 3 {
+		if _, err := c.within("library slow", key, nil, compile); !errors.Is(err, errOverrun) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if n := begun.Load(); n > 1 {
+		t.Errorf("it was begun %d times", n)
 	}
 }
 

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -92,10 +93,19 @@ func TestNothingIsReadForRequestsThatLeft(t *testing.T) {
 	}
 	left, leave := context.WithCancel(t.Context())
 	leave()
+	var flights []*flight
 	for i := range 100 {
-		if _, err := l.read(left, question(fmt.Sprint("made-up-", i))); err == nil {
+		q := question(fmt.Sprint("made-up-", i))
+		key, err := json.Marshal(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := l.join(string(key), q) // with the request, so that its end can be waited for
+		if _, err := l.read(left, q); err == nil {
 			t.Fatal("a request was answered after it had left")
 		}
+		l.left(f, string(key))
+		flights = append(flights, f)
 	}
 	honest := make(chan error)
 	go func() {
@@ -107,6 +117,9 @@ func TestNothingIsReadForRequestsThatLeft(t *testing.T) {
 	}
 	if err := <-honest; err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range flights {
+		<-f.done
 	}
 	if n := g.reads.Load(); n != 1 {
 		t.Errorf("%d reads reached the API server, want the honest one only", n)
