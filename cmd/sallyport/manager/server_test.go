@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -200,7 +201,8 @@ func TestOnlyOneRequestAtATimeInAConnection(t *testing.T) {
 
 // Whoever has most connections loses the oldest of them to others.
 func TestConnectionsAreBounded(t *testing.T) {
-	d := &door{most: 3}
+	const others = 20
+	d := &door{most: others + 2}
 	enter := func(address string) *connection {
 		c := &connection{address: address, door: d}
 		if gone := d.enter(c); gone != nil {
@@ -208,15 +210,21 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 		return c
 	}
-	a1, b, a2 := enter("a"), enter("b"), enter("a")
-	c := enter("c")
-	if a1.address != "a gone" || b.address != "b" || a2.address != "a" || c.address != "c" {
-		t.Errorf("%s, %s, %s, %s", a1.address, b.address, a2.address, c.address)
+	var all []*connection
+	for i := range others {
+		all = append(all, enter(fmt.Sprint("other ", i)))
 	}
-	if d.remove(a1); d.all != 3 {
+	greedy := []*connection{enter("a"), enter("a")}
+	all = append(all, enter("late"), greedy[1])
+	for _, c := range all {
+		if strings.HasSuffix(c.address, " gone") {
+			t.Errorf("%s, and %s", c.address, greedy[0].address)
+		}
+	}
+	if d.remove(greedy[0]); d.all != others+2 {
 		t.Errorf("%d connections", d.all)
 	}
-	for _, c := range []*connection{b, a2, c, c} {
+	for _, c := range append(all, all[0]) {
 		d.remove(c)
 	}
 	if d.all != 0 || len(d.lists) != 0 {
