@@ -244,7 +244,9 @@ func (l *look) next(s *side, p *Policy) (all []*entry) {
 	report.generation = p.Generation
 	targets, refused := l.targets(s, p)
 	report.refused = unique(append(report.refused, refused...))
-	report.lacking = l.served.lacking(p)
+	if len(p.Matches) > 0 {
+		report.lacking = l.served.Lacking(&p.Matches[0])
+	}
 	if len(targets) == 0 {
 		return nil
 	}
