@@ -93,7 +93,7 @@ func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *fact
 	if err != nil {
 		return err
 	}
-	r.Catalog = states{kept, registrar, auditor}
+	r.Catalog, r.Behind = states{kept, registrar, auditor}, registrar.Behind
 	if err := r.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the RegoPolicy reconciler: %w", err)
 	}

@@ -181,6 +181,15 @@ func (r *Reconciler) there(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
+// Behind names the live replicas that do not decide by the same policies as this one.
+func (r *Reconciler) Behind(ctx context.Context) ([]string, error) {
+	hash, _ := r.Catalog.Active()
+	if hash == "" {
+		return []string{"the one that leads"}, nil
+	}
+	return r.lagging(ctx, hash)
+}
+
 // lagging names the replicas that do not decide by the policies with that hash. If they cannot be asked, nobody knows which do.
 func (r *Reconciler) lagging(ctx context.Context, hash string) ([]string, error) {
 	all, err := r.Replicas.Policies(ctx)
