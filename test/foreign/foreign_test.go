@@ -303,13 +303,13 @@ func (s *site) unregistrable() {
 		s.refused("[policies-self/NotRegistrable] the API server would not ask RegoPolicy greedy: "+words, "apply -f "+file)
 	}
 	// Past Sallyport's own admission.
-	s.kubectl("apply -f "+s.file(policyOf("greedy", `
+	s.kubectl("apply -f " + s.file(policyOf("greedy", `
   match:
     resources:
     - {apiGroups: [apps], apiVersions: ["*"], resources: ["*/scale", statefulsets], operations: [UPDATE]}
     - {apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: [UPDATE]}
-`, denies("Never", "never", `input.request.object.spec.replicas == 77`), tested(`{"object": {"spec": {"replicas": 77}}}`)))+
-		" --as="+s.sallyport.User()+" --as-group=system:masters")
+`, denies("Never", "never", `input.request.object.spec.replicas == 77`), tested(`{"object": {"spec": {"replicas": 77}}}`))) +
+		" --as=" + s.sallyport.User() + " --as-group=system:masters")
 	message := s.shows("greedy", v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonNotRegistrable)
 	for _, text := range []string{"spec.match.resources[0].resources[0], *.apps/scale", "spec.match.resources[1].resources[0], leases.coordination.k8s.io",
 		"The API server asks about the rest: UPDATE of statefulsets.apps."} {
