@@ -271,8 +271,9 @@ type RegoPolicyStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	ActiveRevision string `json:"activeRevision,omitempty"`
 
-	// The state of the policy in detail: Ready (its current generation decides),
-	// Compiled, TestsPassed, ReadsGranted, Active (it decides, in its current or
+	// The state of the policy in detail: Ready (its current generation decides
+	// about every request that it names, on every replica: it compiles, its tests
+	// passed, what it reads is granted, and the API server asks it), Compiled, TestsPassed, ReadsGranted, Active (it decides, in its current or
 	// its last good revision), Shipped (what this release ships has been applied)
 	// and Edited (it differs from that because somebody edited it).
 	// +optional
@@ -390,7 +391,9 @@ type PolicyTestResult struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.mode`
 // +kubebuilder:printcolumn:name="Package",type=string,JSONPath=`.spec.package`,description="The Rego package that holds its outcome rules."
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`,description="What a denial does."
-// +kubebuilder:printcolumn:name="Active",type=string,JSONPath=`.status.conditions[?(@.type=="Active")].reason`,description="What decides: its current revision, its last good one, or nothing."
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether it decides about every request that it names, on every replica."
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="What decides, or what is missing first."
+// +kubebuilder:printcolumn:name="Active",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Active")].reason`,description="What decides: its current revision, its last good one, or nothing."
 // +kubebuilder:printcolumn:name="Edited",type=string,JSONPath=`.status.conditions[?(@.type=="Edited")].status`,description="Whether somebody edited what is shipped."
 // +kubebuilder:printcolumn:name="Revision",type=string,priority=1,JSONPath=`.status.activeRevision`,description="The revision that decides."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."

@@ -17,6 +17,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
+	hooks "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/cmd/sallyport/junit"
 	"sallyport.dev/sallyport/cmd/sallyport/load"
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
@@ -231,6 +232,9 @@ func rehearse(stored func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts
 	return trial.New(trial.Options{
 		World: stored, Process: trial.Process{Memory: manager.RehearsalMemory}, Within: time.Duration(deliberation) * time.Millisecond / 2,
 		Registry: prometheus.NewRegistry(),
+		Match: func(_ context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string) {
+			return hooks.Check(object), review.Unserved(object)
+		},
 	})
 }
 

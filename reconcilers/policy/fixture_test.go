@@ -122,7 +122,7 @@ func (c *compiler) State(name string) (State, bool) {
 	defer c.mu.Unlock()
 	s := State{
 		UID: p.UID, Generation: p.Generation, Library: p.Spec.Library, Compiled: Finding{Reason: v1alpha1.ReasonCompiled},
-		Text: fmt.Sprintf("%x", words(p)),
+		Text: fmt.Sprintf("%x", words(p)), Registered: &Finding{},
 	}
 	err := compile(p, world.Items)
 	if err != nil {

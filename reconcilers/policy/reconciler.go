@@ -103,6 +103,9 @@ type Reconciler struct {
 	Checker Checker
 	// Tester runs the tests of what is stored. Without one they are not run.
 	Tester Tester
+	// Behind names the live replicas that do not decide by the same policies as this one. The error says why nobody knows; the names
+	// then say so. Nil: there are no others.
+	Behind func(context.Context) ([]string, error)
 	// Events tells people.
 	Events events.EventRecorder
 	// Now is the clock.

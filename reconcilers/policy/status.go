@@ -41,17 +41,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil // the catalog tells when it has
 	}
 	stored := r.store(ctx, policy, state)
-	err = r.show(ctx, policy, state)
+	again, err := r.show(ctx, policy, state)
 	if apierrors.IsConflict(err) || apierrors.IsConflict(stored) || apierrors.IsAlreadyExists(stored) { // somebody was faster: look again
 		return ctrl.Result{RequeueAfter: firstRetry}, nil
 	}
-	return ctrl.Result{}, errors.Join(stored, err)
+	return ctrl.Result{RequeueAfter: again}, errors.Join(stored, err)
 }
 
-// show writes the status if it has changed, and then tells people if they should know.
-func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, state State) error {
+// show writes the status if it has changed, and then tells people if they should know. It gives when to look again, 0 for never.
+func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, state State) (again time.Duration, err error) {
 	if state.Reads.Reason == v1alpha1.ReasonReadsNotSynced && state.Active == "" && policy.Status.ObservedGeneration == policy.Generation {
-		return nil // this replica has just started, and what is in the status is true of the others
+		return 0, nil // this replica has just started, and what is in the status is true of the others
 	}
 	before := policy.DeepCopy()
 	policy.Status.ObservedGeneration, policy.Status.ActiveRevision = policy.Generation, state.Active
@@ -59,17 +59,18 @@ func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, stat
 	r.judgeTests(policy, state)
 	r.judgeShipment(policy)
 	r.judgeViolations(policy, state)
+	again, unknown := r.judgeReady(ctx, before, policy, state)
 	if equality.Semantic.DeepEqual(before.Status, policy.Status) {
-		return nil
+		return again, unknown
 	}
 	if err := r.Client.Status().Update(ctx, policy, client.FieldOwner(fieldOwner)); err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil
+			return 0, nil
 		}
-		return fmt.Errorf("writing the status of RegoPolicy %s: %w", policy.Name, err)
+		return 0, errors.Join(unknown, fmt.Errorf("writing the status of RegoPolicy %s: %w", policy.Name, err))
 	}
 	r.tell(before, policy)
-	return nil
+	return again, unknown
 }
 
 // judge shows what the catalog says.
@@ -85,10 +86,6 @@ func (r *Reconciler) judge(policy *v1alpha1.RegoPolicy, state State) {
 		is = metav1.ConditionTrue
 	}
 	r.set(policy, v1alpha1.ConditionActive, is, active)
-	if active.Reason == v1alpha1.ReasonLastGoodRevision {
-		is = metav1.ConditionFalse
-	}
-	r.set(policy, v1alpha1.ConditionReady, is, active)
 }
 
 // activity tells what decides.

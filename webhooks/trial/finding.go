@@ -21,6 +21,8 @@ type Finding struct {
 	Missing []string `json:"missing"`
 	// Untested are policies that import the candidate and whose tests there was no time for.
 	Untested []string `json:"untested"`
+	// Unserved is what spec.match names and the cluster does not have.
+	Unserved []string `json:"unserved"`
 	// Took is how long it took.
 	Took string `json:"took"`
 }
@@ -31,6 +33,8 @@ const (
 	KindTestsMissing = "TestsMissing"
 	// KindLimitExceeded: it took too much time or memory.
 	KindLimitExceeded = "LimitExceeded"
+	// KindNotRegistrable: the API server would not ask it.
+	KindNotRegistrable = "NotRegistrable"
 )
 
 // Problem is one thing that is wrong with a candidate.
@@ -159,7 +163,7 @@ func (f *Finding) bound() {
 		f.Problems = append(f.Problems[:maxListed-1], last)
 	}
 	f.Problems, f.Tests.Failed, f.Breaks = short(f.Problems), short(f.Tests.Failed), short(f.Breaks)
-	f.Missing, f.Untested = short(f.Missing), short(f.Untested)
+	f.Missing, f.Untested, f.Unserved = short(f.Missing), short(f.Untested), short(f.Unserved)
 	for i := range f.Problems {
 		cut(&f.Problems[i].Message, &f.Problems[i].File)
 	}

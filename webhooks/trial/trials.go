@@ -39,6 +39,9 @@ type Options struct {
 	Process Process
 	// Within is how long a trial may take that a request waits for.
 	Within time.Duration
+	// Match looks at what spec.match of a policy becomes, a line each, which begins with the field: refused keeps the API server from
+	// asking the policy, unserved is what the cluster does not have. Nil: nobody looks.
+	Match func(ctx context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string)
 	// Hint is added to errors: what to do if nothing can be found out.
 	Hint string
 	// Registry takes the metrics.
@@ -99,7 +102,7 @@ func (t *Trials) rehearse(ctx context.Context, document engine.Value) (*Finding,
 		return nil, fmt.Errorf("reading the RegoPolicy that is to be rehearsed: %w", err)
 	}
 	if wanted.Deleted == "" && len(wanted.Spec.Modules) == 0 {
-		return matched(&wanted.RegoPolicy), nil
+		return t.registered(ctx, &wanted.RegoPolicy, matched(&wanted.RegoPolicy)), nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errOverdue)
 	defer cancel()
@@ -108,10 +111,31 @@ func (t *Trials) rehearse(ctx context.Context, document engine.Value) (*Finding,
 		return nil, fmt.Errorf("reading the RegoPolicies that there are: %w", err)
 	}
 	tried := Trial{World: world, Deleted: wanted.Deleted}
-	if wanted.Deleted == "" {
-		tried.Candidate = &wanted.RegoPolicy
+	if wanted.Deleted != "" {
+		return t.try(ctx, &tried, false)
 	}
-	return t.try(ctx, &tried, false)
+	tried.Candidate = wanted.DeepCopy() // of which a trial leaves what it needs
+	finding, err := t.try(ctx, &tried, false)
+	if err != nil {
+		return nil, err
+	}
+	return t.registered(ctx, &wanted.RegoPolicy, finding), nil
+}
+
+// registered adds to a finding whether the API server would ask the policy.
+func (t *Trials) registered(ctx context.Context, object *v1alpha1.RegoPolicy, found *Finding) *Finding {
+	if t.Match == nil || object.Spec.Match == nil {
+		return found
+	}
+	f := *found // which is remembered as it is
+	refused, unserved := t.Match(ctx, object)
+	f.Problems = slices.Clone(f.Problems)
+	for _, why := range refused {
+		f.Problems = append(f.Problems, Problem{Kind: KindNotRegistrable, File: object.Name, Message: why})
+	}
+	f.Unserved = unserved
+	f.bound()
+	return &f
 }
 
 // matched looks at what a policy matches, for which nothing has to be compiled.

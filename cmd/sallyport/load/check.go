@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/cmd/sallyport/review"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -38,7 +39,10 @@ func (c *Collection) Check(ctx context.Context) ([]*Problem, error) {
 
 // Remarks say of what is in order what could be better, a line each as those of a [Problem].
 func (c *Collection) Remarks() (lines []string) {
-	for _, source := range c.Sources() {
+	for i, source := range c.Sources() {
+		for _, why := range review.Unserved(&c.Objects[i]) {
+			lines = append(lines, c.Place(source.Name)+": warning: policy "+source.Name+" is not asked about everything that it names: "+why)
+		}
 		places := source.Unfollowed()
 		for i := range places {
 			places[i].Message = fmt.Sprintf("note: what is read of the input cannot be followed through `%s`: policy %s gets all of it for every request, which is slower",
@@ -60,6 +64,11 @@ func (c *Collection) check(ctx context.Context, compiles func(catalog.Source) er
 		}
 		if err := compiles(source); err != nil {
 			lines = append(lines, c.Explain(source, err)...)
+		}
+		if _, read := c.origins[source.Name]; read {
+			for _, why := range asked.Check(&c.Objects[i]) {
+				lines = append(lines, c.Place(source.Name)+": "+why)
+			}
 		}
 		if len(lines) > 0 {
 			problems = append(problems, &Problem{Policy: source.Name, Lines: lines})

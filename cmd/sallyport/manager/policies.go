@@ -75,7 +75,10 @@ func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *fact
 	if err := mgr.Add(reporting{kept, kept.Subscribe(), replica.ReportPolicies}); err != nil {
 		return err
 	}
-	trials := o.newTrials(mgr, kept.Weights)
+	trials, err := o.newTrials(mgr, kept.Weights)
+	if err != nil {
+		return fmt.Errorf("setting up the trials of policies: %w", err)
+	}
 	store.Rehearse(trials)
 	r := &policy.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, ConfigMap: o.ShippedPolicies, Release: o.Release,
@@ -90,7 +93,7 @@ func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *fact
 	if err != nil {
 		return err
 	}
-	r.Catalog = states{kept, registrar, auditor}
+	r.Catalog, r.Behind = states{kept, registrar, auditor}, registrar.Behind
 	if err := r.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the RegoPolicy reconciler: %w", err)
 	}

@@ -62,6 +62,21 @@ deny contains {
 }
 
 # METADATA
+# title: The API server would not ask the policy
+# description: It would refuse the webhook that spec.match makes, or what that names is never asked about.
+# custom:
+#   reason: NotRegistrable
+#   remedy: Correct the field of spec.match that the message names; `sallyport policy check` says the same of files.
+deny contains {
+	"reason": "NotRegistrable",
+	"code": 422,
+	"message": $"the API server would not ask RegoPolicy {_name}:{_separator("NotRegistrable")}{_listed("NotRegistrable")}",
+	"details": _about(_name, "spec.match"),
+} if {
+	"NotRegistrable" in _kinds
+}
+
+# METADATA
 # title: The parameters are not what the policy takes
 # description: By spec.parametersSchema, or by the policy's own rule valid_parameters.
 # custom:
@@ -199,6 +214,13 @@ deny contains {
 # description: The policy is stored, and decides nothing until the library is there.
 warn contains $"RegoPolicy {_name} refers to {_missing}, which no library has: it cannot be used, and its tests cannot run, until one does" if {
 	count(input.facts.rehearsal.missing) > 0
+}
+
+# METADATA
+# title: The cluster does not have what the policy is about
+# description: The policy is stored. It is not asked about what is missing until that is there.
+warn contains $"RegoPolicy {_name} is not asked about everything that it names: {unserved}" if {
+	some unserved in input.facts.rehearsal.unserved
 }
 
 # METADATA
@@ -381,6 +403,7 @@ _known_rehearsal if {
 	every broken in _list(found, "breaks") { _text(broken.policy) }
 	every missing in _list(found, "missing") { _text(missing) }
 	every untested in _list(found, "untested") { _text(untested) }
+	every unserved in _list(found, "unserved") { _text(unserved) }
 	is_number(found.tests.failures)
 	every test in _list(found.tests, "failed") { _known_failure(test) }
 }

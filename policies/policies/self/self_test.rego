@@ -26,7 +26,7 @@ _delete(object_) := {"operation": "DELETE", "userInfo": _alice, "object": null, 
 _edit(change) := _update(_object(_spec), _object(object.union(_spec, change)))
 
 _found(more) := object.union(
-	{"problems": [], "tests": {"passed": 3, "failures": 0, "failed": []}, "breaks": [], "missing": [], "untested": [], "took": "5ms"},
+	{"problems": [], "tests": {"passed": 3, "failures": 0, "failed": []}, "breaks": [], "missing": [], "untested": [], "unserved": [], "took": "5ms"},
 	more,
 )
 
@@ -155,6 +155,10 @@ _findings := {
 		"found": _wrong([_whole("TestsMissing", "there is no rule test_...")]), "reason": "TestsMissing", "field": "spec.tests", "code": 422,
 		"message": "RegoPolicy team-quota has no tests: spec.tests needs a module in package team.quota_test with a rule test_... that passes",
 	},
+	"what the API server would not ask": {
+		"found": _wrong([_whole("NotRegistrable", "spec.match.excludeNamespaces[0]: no name")]), "reason": "NotRegistrable", "field": "spec.match", "code": 422,
+		"message": "the API server would not ask RegoPolicy team-quota: team-quota: spec.match.excludeNamespaces[0]: no name",
+	},
 	"a limit": {
 		"found": _wrong([_whole("LimitExceeded", "its rehearsal did not end within 3.5s")]), "reason": "LimitExceeded", "field": "spec.tests", "code": 403,
 		"message": "team-quota: its rehearsal did not end within 3.5s",
@@ -238,6 +242,12 @@ test_a_library_may_come_later if {
 		"RegoPolicy team-quota refers to sallyport.lib.a, sallyport.lib.b.f, which no library has: ",
 		"it cannot be used, and its tests cannot run, until one does",
 	])} with input as given
+}
+
+test_what_the_cluster_does_not_have if {
+	given := {"request": _create(_spec), "facts": _facts(_found({"unserved": ["spec.match.resources[0].resources[0]: there is no deployment.apps"]}), null)}
+	_verdict == "allow" with input as given
+	policy.warn == {"RegoPolicy team-quota is not asked about everything that it names: spec.match.resources[0].resources[0]: there is no deployment.apps"} with input as given
 }
 
 test_tests_of_others_that_there_was_no_time_for if {
@@ -340,6 +350,7 @@ _places := {
 	"facts/rehearsal/breaks": ["a list"],
 	"facts/rehearsal/missing": ["a list"],
 	"facts/rehearsal/untested": ["a list"],
+	"facts/rehearsal/unserved": ["a list"],
 	"facts/rehearsal/tests": ["an object"],
 	"facts/rehearsal/tests/failures": ["a number"],
 	"facts/rehearsal/tests/failed": ["a list"],
@@ -372,6 +383,7 @@ _elements := {
 	"facts/rehearsal/breaks": [],
 	"facts/rehearsal/missing": ["unknown"],
 	"facts/rehearsal/untested": ["unknown"],
+	"facts/rehearsal/unserved": ["unknown"],
 	"facts/rehearsal/tests/failed": [],
 }
 

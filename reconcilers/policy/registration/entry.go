@@ -114,7 +114,7 @@ func newEntries(
 	e := newEntry(p, own, client, home)
 	e.onNamespaces, e.namespaces, e.objects = true, &metav1.LabelSelector{}, selectorOf(append(namespaceRequirements(p.Matches), e.objects.MatchExpressions...))
 	e.conditions = append(e.conditions, admissionregistrationv1.MatchCondition{
-		Name: "is-not-an-excluded-namespace", Expression: `!(request.?name.orValue("") in ` + listed(excludedNamespaces(p.Matches, home)) + ")",
+		Name: notExcluded, Expression: `!(request.?name.orValue("") in ` + listed(excludedNamespaces(p.Matches, home)) + ")",
 	})
 	return append(all, e)
 }

@@ -139,7 +139,7 @@ func (t *target) String() string {
 	return fmt.Sprintf("%s of %s", strings.Join(texts(t.operations), ", "), strings.Join(names, ", "))
 }
 
-func texts(operations []operation) []string {
+func texts[T ~string](operations []T) []string {
 	all := make([]string, len(operations))
 	for i, o := range operations {
 		all[i] = string(o)
