@@ -24,7 +24,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-const denyMetadata = "# METADATA\n# title: T\n# custom: {reason: %s, remedy: do it}\n"
+const denyMetadata = "# METADATA\n# title: T\n# custom: {reason: %s, remedyInMessage: do it}\n"
 
 // denies is a rule that refuses objects whose spec has the field, with that reason and code.
 func denies(field, reason string, code int) string {

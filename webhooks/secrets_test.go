@@ -61,7 +61,7 @@ var revealing = map[string]string{
 func TestWhatPoliciesSayOfSecretsIsConcealed(t *testing.T) {
 	for name, message := range revealing {
 		for kind, rule := range map[string]string{
-			"denial":  "# METADATA\n# title: T\n# custom: {reason: Weak, remedy: do it}\n" + `deny contains {"reason": "Weak", "message": ` + message + `, "details": {"field": ` + message + `}} if true` + "\n",
+			"denial":  "# METADATA\n# title: T\n# custom: {reason: Weak, remedyInMessage: do it}\n" + `deny contains {"reason": "Weak", "message": ` + message + `, "details": {"field": ` + message + `}} if true` + "\n",
 			"warning": "warn contains " + message + " if true\n",
 			"failure": `warn contains {"a": ` + message + `} if true` + "\n",
 		} {

@@ -36,7 +36,8 @@ func (p *plugin) explainCommand() *cobra.Command {
 			"it, what of spec.match the request does not meet, in which mode it judges, what its facts are, and of every rule what it\n" +
 			"says or the expression that keeps it from applying, with file, line and column.\n\n" +
 			"Nothing is sent that changes anything. The policies of the cluster are evaluated here, and what they ask is read with\n" +
-			"your rights: where you may not read something, that is what you are told. With --as it is somebody else's request.\n\n" +
+			"your rights: where you may not read something, that is what you are told. With --as it is another user's request, still\n" +
+			"read with your rights; what that user may do is asked by SubjectAccessReviews. You need no right to impersonate.\n\n" +
 			"-f has objects as kubectl create or kubectl replace would send them. KIND NAME is an object as it is now, and explained is\n" +
 			"its creation unless --operation says else: why was it let in, or would it be now?",
 		Example: `  # Why does nobody object to this?

@@ -97,7 +97,7 @@ func (p *plugin) command() *cobra.Command {
 	for _, v := range verbs {
 		root.AddCommand(p.operateCommand(v))
 	}
-	root.AddCommand(p.whyCommand(), p.explainCommand(), p.policiesCommand(), p.releaseCommand(), p.versionCommand())
+	root.AddCommand(p.whyCommand(), p.explainCommand(), p.overrideCommand(), p.policiesCommand(), p.releaseCommand(), p.versionCommand())
 	return root
 }
 

@@ -240,3 +240,19 @@ func TestAnAuditThatIsEndedIsMadeAgain(t *testing.T) {
 		t.Errorf("error %v, violations %v", err, r.Violations("owners"))
 	}
 }
+
+// Where people read policies who may not see the objects of all namespaces, the status counts and names nothing.
+func TestNamelessAudits(t *testing.T) {
+	r, _ := reconcilerOver(t, policy(nil), deployment("team-a", "web", ""), deployment("team-b", "api", "?"))
+	r.Nameless = true
+	v := audit(t, r)
+	if v.Count != 1 || v.Undecided != 1 || v.First != nil || strings.Contains(v.Incomplete, "team-b") {
+		t.Errorf("found is %+v", v)
+	}
+	for reason, named := range map[v1alpha1.ConditionReason]bool{v1alpha1.ReasonReportNameTaken: false, v1alpha1.ReasonReported: true} {
+		f := r.toldOf(&Finding{reason, "Report team-b/x."})
+		if strings.Contains(f.Message, "team-b") != named {
+			t.Errorf("%s is told as %q", reason, f.Message)
+		}
+	}
+}

@@ -75,6 +75,8 @@ type Reconciler struct {
 	Interval time.Duration
 	// Found is told the name of a policy when Violations or Reported has something new.
 	Found func(policy string)
+	// Nameless has the status count objects and name none, and no namespace: people read it who may not see them.
+	Nameless bool
 	// Now is the clock.
 	Now func() time.Time
 
@@ -115,14 +117,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 func (r *Reconciler) Violations(policy string) *v1alpha1.PolicyViolations {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.results[policy].violations.DeepCopy()
+	return r.told(r.results[policy].violations.DeepCopy())
 }
 
 // Reported gives what became of the reports about a policy, nil if this process has made no audit of it.
 func (r *Reconciler) Reported(policy string) *Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.results[policy].reported
+	return r.toldOf(r.results[policy].reported)
 }
 
 // Reconcile audits one policy, if it wants that.

@@ -171,7 +171,7 @@ func (a *run) look(ctx context.Context, resource kindOf, object *unstructured.Un
 	switch {
 	case err != nil:
 		if a.found.Undecided++; a.found.Undecided == 1 {
-			a.missed("judging %s %s: %v", object.GetKind(), client.ObjectKeyFromObject(object), err)
+			a.undecided(object, err)
 		}
 		notes.Undecided(object, judged.Mode, cut(err.Error(), maxMessage))
 	case len(judged.Against) > 0:

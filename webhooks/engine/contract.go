@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -181,12 +182,13 @@ func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
 	if name != ruleDeny {
 		return
 	}
-	reason, remedy, title := annotation(r, "reason"), annotation(r, "remedy"), ""
+	reason, title := annotation(r, "reason"), ""
+	remedy := cmp.Or(annotation(r, "remedy"), annotation(r, "remedyInMessage"))
 	if len(r.Annotations) > 0 {
 		title = r.Annotations[0].Title
 	}
 	if title == "" || remedy == "" || !camelCase.MatchString(reason) {
-		c.errs.add(r.Location, "deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy")
+		c.errs.add(r.Location, "deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message tells it")
 	}
 	if given := givenReason(r); given != "" && reason != "" && given != reason {
 		c.errs.add(r.Location, "deny gives the reason %q, and its METADATA says custom.reason %q", given, reason)
@@ -210,11 +212,11 @@ func givenReason(r *ast.Rule) string {
 func (c *contract) customKeys(a *ast.Annotations, name string) {
 	for key, value := range a.Custom {
 		switch {
-		case key == "reason", key == "remedy", key == "override" && name == ruleDeny && value == false:
+		case key == "reason", key == "remedy", key == "remedyInMessage", key == "override" && name == ruleDeny && value == false:
 		case key == "override":
 			c.errs.add(a.Location, "METADATA custom.override is only for deny, and only false: no override passes that denial")
 		default:
-			c.errs.add(a.Location, "METADATA custom.%s is not known: custom takes reason, remedy and override", key)
+			c.errs.add(a.Location, "METADATA custom.%s is not known: custom takes reason, remedy, remedyInMessage and override", key)
 		}
 	}
 }

@@ -48,6 +48,8 @@ type Denial struct {
 	Details Details `json:"details,omitzero"`
 	// Rule is the place of the rule that denied, as file:line.
 	Rule string `json:"rule,omitempty"`
+	// Remedy is what to do, as the rule's METADATA says; empty if the message says it itself.
+	Remedy string `json:"-"`
 	// Final tells that no override helps, as the rule's METADATA says.
 	Final bool `json:"-"`
 }
@@ -137,7 +139,7 @@ func decodeDenial(r outcomeRule, value *ast.Term) (Denial, error) {
 	if err := decodeStrictly(value, &denial); err != nil {
 		return denial, fmt.Errorf("deny: %w", err)
 	}
-	denial.Rule, denial.Final = place(r.location), r.final
+	denial.Rule, denial.Remedy, denial.Final = place(r.location), r.remedy, r.final
 	switch {
 	case denial.Reason != r.reason:
 		return denial, fmt.Errorf("deny says reason %q, its METADATA %q", denial.Reason, r.reason)

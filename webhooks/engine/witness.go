@@ -46,7 +46,8 @@ func endpointOf(ruleName string) endpoint {
 type outcomeRule struct {
 	name     string
 	reason   string
-	final    bool // no override helps against it
+	remedy   string // "" if its messages tell it
+	final    bool   // no override helps against it
 	location *ast.Location
 }
 
@@ -75,7 +76,7 @@ func witnesses(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []ou
 			witness.Rules = append(witness.Rules,
 				setRule(witness, r, e.fires(), index.Copy()),
 				setRule(witness, r, e.yields(), ast.ArrayTerm(index, link, values(r.Head.Key))))
-			rules = append(rules, outcomeRule{name: name, reason: annotation(r, "reason"), final: isFinal(r), location: r.Location})
+			rules = append(rules, outcomeRule{name: name, reason: annotation(r, "reason"), remedy: annotation(r, "remedy"), final: isFinal(r), location: r.Location})
 		}
 		if len(witness.Rules) > 0 {
 			made[reserved+strconv.Itoa(len(made))+".rego"] = witness

@@ -26,6 +26,9 @@
 {{- if .Values.audits.reports }}
 - --audit-reports=true
 {{- end }}
+{{- if .Values.rbac.policyReaders }}
+- --audit-names=false
+{{- end }}
 {{- range $flag, $value := dict
   "lease-duration" .Values.leaderElection.leaseDuration
   "renew-deadline" .Values.leaderElection.renewDeadline

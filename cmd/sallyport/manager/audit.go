@@ -25,7 +25,7 @@ func (o *Options) addAudit(mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.K
 	r := &audit.Reconciler{
 		Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(), Judge: judge{gate, kept},
 		Exempt:  []string{metav1.NamespaceSystem, namespace}, // where no policy is registered for foreign kinds
-		Changed: kept.Subscribe(), Interval: o.AuditInterval, Found: found, Now: time.Now,
+		Changed: kept.Subscribe(), Interval: o.AuditInterval, Found: found, Nameless: !o.AuditNames, Now: time.Now,
 	}
 	if o.AuditReports {
 		watcher, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())

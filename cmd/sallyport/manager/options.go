@@ -45,6 +45,8 @@ type Options struct {
 	AuditInterval time.Duration
 	// AuditReports has what they find reported, as openreports.io has it.
 	AuditReports bool
+	// AuditNames has the status of policies name the first objects that they find.
+	AuditNames bool
 
 	// Namespace is where Sallyport is installed: its lease is there, and the Secrets with the credentials of vCenters.
 	Namespace string
@@ -85,6 +87,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	o.RehearsalMemory.Quantity = *resource.NewQuantity(RehearsalMemory, resource.BinarySI)
 	flags.Var(&o.RehearsalMemory, "rehearsal-memory", "how much memory it may take, such as 256Mi; two are tried at once, in processes of their own")
 	flags.DurationVar(&o.AuditInterval, "audit-interval", time.Hour, "how long after an audit of existing objects, for RegoPolicies with backgroundAudit, the next one begins; 0 leaves it at those that a change of the policy brings")
+	flags.BoolVar(&o.AuditNames, "audit-names", true, "name the first objects that violate a RegoPolicy in its status; false if people may read RegoPolicies who may not see the objects of all namespaces")
 	flags.BoolVar(&o.AuditReports, "audit-reports", false, "write what audits find as Reports and ClusterReports of openreports.io, too; without those kinds in the cluster none are written")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "run the reconcilers in one replica only, the one that has the lease; every replica serves the webhooks")
 	flags.StringVar(&o.Namespace, "namespace", "", "`namespace` that Sallyport is installed in, with its lease and the Secrets of VSphereServers; empty means that of the pod, or "+defaultNamespace+" outside of a pod")

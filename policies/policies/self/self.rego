@@ -36,7 +36,7 @@ valid_input if {
 # title: The policy does not compile
 # custom:
 #   reason: CompileFailed
-#   remedy: Mend what the message names by file, line and column; `sallyport policy check` says the same of files.
+#   remedyInMessage: Mend what the message names by file, line and column; `sallyport policy check` says the same of files.
 deny contains {
 	"reason": "CompileFailed",
 	"code": 422,
@@ -51,7 +51,7 @@ deny contains {
 # description: It compiles, but could fail silently, or asks for what no policy gets.
 # custom:
 #   reason: ContractBroken
-#   remedy: Write it as docs/policies.md says; `sallyport policy check` says the same of files.
+#   remedyInMessage: Write it as docs/policies.md says; `sallyport policy check` says the same of files.
 deny contains {
 	"reason": "ContractBroken",
 	"code": 422,
@@ -81,7 +81,7 @@ deny contains {
 # description: By spec.parametersSchema, or by the policy's own rule valid_parameters.
 # custom:
 #   reason: ParametersInvalid
-#   remedy: Correct the field that the message names.
+#   remedyInMessage: Correct the field that the message names.
 deny contains {
 	"reason": "ParametersInvalid",
 	"code": 422,
@@ -95,7 +95,7 @@ deny contains {
 # title: The library has names that another one has
 # custom:
 #   reason: LibraryConflict
-#   remedy: Use another package, or another name for the rule that the message names.
+#   remedyInMessage: Use another package, or another name for the rule that the message names.
 deny contains {
 	"reason": "LibraryConflict",
 	"code": 422,
@@ -109,7 +109,7 @@ deny contains {
 # title: The policy has no tests
 # custom:
 #   reason: TestsMissing
-#   remedy: Add a rule test_... to a module of spec.tests, in the policy's package with _test appended.
+#   remedyInMessage: Add a rule test_... to a module of spec.tests, in the policy's package with _test appended.
 deny contains {
 	"reason": "TestsMissing",
 	"code": 422,
@@ -124,7 +124,7 @@ deny contains {
 # title: A test of the policy fails
 # custom:
 #   reason: TestsFailed
-#   remedy: Mend the rule, or the test that forbids it; `sallyport policy test` runs the tests of files.
+#   remedyInMessage: Mend the rule, or the test that forbids it; `sallyport policy test` runs the tests of files.
 deny contains {
 	"reason": "TestsFailed",
 	"code": 422,
@@ -139,7 +139,7 @@ deny contains {
 # title: The policy takes too long, or too much memory
 # custom:
 #   reason: LimitExceeded
-#   remedy: Write it, or the test that the message names, so that it takes less; try again if nothing but the cluster was slow.
+#   remedyInMessage: Write it, or the test that the message names, so that it takes less; try again if nothing but the cluster was slow.
 deny contains {
 	"reason": "LimitExceeded",
 	"message": _listed("LimitExceeded"),
@@ -153,7 +153,7 @@ deny contains {
 # description: It is in order now, and would not compile, or would fail its tests, with the library as it is written or gone.
 # custom:
 #   reason: BreaksPolicy
-#   remedy: Leave in the library what the policy needs, change the policy, and take it out of the library then.
+#   remedyInMessage: Leave in the library what the policy needs, change the policy, and take it out of the library then.
 deny contains {
 	"reason": "BreaksPolicy",
 	"message": $"RegoPolicy {broken.policy}, which imports {_name}, would break: {broken.message}",
@@ -166,7 +166,7 @@ deny contains {
 # title: A shipped policy would be weakened
 # custom:
 #   reason: Weakened
-#   remedy: Ask a cluster administrator for the verb override on the RegoPolicy; the message has the command.
+#   remedyInMessage: Ask a cluster administrator for the verb override on the RegoPolicy; the message has the command.
 deny contains {
 	"reason": "Weakened",
 	"message": $"RegoPolicy {_name} is shipped with Sallyport, and this would weaken it: {concat("; ", _weakenings)}. {_permission}",
@@ -181,7 +181,7 @@ deny contains {
 # title: A shipped policy would be deleted
 # custom:
 #   reason: Deleted
-#   remedy: Switch it off in the values of the Helm chart, or ask for the verb override; the message has the command.
+#   remedyInMessage: Switch it off in the values of the Helm chart, or ask for the verb override; the message has the command.
 deny contains {
 	"reason": "Deleted",
 	"message": $"RegoPolicy {_name} is shipped with Sallyport, which would put it back; values of the chart switch it off (policies.{_name}.enabled). {_permission}",
@@ -199,7 +199,7 @@ deny contains {
 #   with what the client wrote in its place. So no right lets anybody weaken or delete it.
 # custom:
 #   reason: Indispensable
-#   remedy: Leave it as it is; in an emergency an override of policies-self lets one write pass.
+#   remedyInMessage: Leave it as it is; in an emergency an override of policies-self lets one write pass.
 deny contains {
 	"reason": "Indispensable",
 	"message": $"RegoPolicy {_name} writes what is relied on, and no right lets anybody {_undoing}. In an emergency the annotation sallyport.dev/override lets this one write pass policies-self",
