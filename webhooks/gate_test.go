@@ -21,6 +21,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
@@ -80,7 +81,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, w world, policies ...v1alpha1.RegoPolicy) *fixture {
 	t.Helper()
-	set, err := catalog.Compile(policies)
+	set, err := catalog.CompileGranted(policies, grants.Patchable{Kinds: grants.Kinds{"configmaps": grants.All, "pods": grants.Metadata, "secrets": grants.All}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// patch joins the patches of all policies, in the order of their names. One that does not apply is its policy's failure:
-// the API server would refuse the request without naming whom to ask.
+// patch joins the patches of all policies, in the order of their names. One that does not apply is its policy's failure, because
+// the API server would refuse the request without naming whom to ask; so is one that changes more than policies are granted.
 func (j *judgement) patch() []byte {
 	object := j.review.Request.Object.Raw
 	var joined []engine.Patch
@@ -22,9 +22,12 @@ func (j *judgement) patch() []byte {
 		}
 		changed, err := apply(object, v.decision.Patches)
 		if err != nil {
-			v.fail(&engine.Error{
-				Cause: engine.ContractViolated, Facts: v.decision.Facts, Err: fmt.Errorf("its patch does not apply: %w", err),
-			})
+			err = fmt.Errorf("its patch does not apply: %w", err)
+		} else {
+			err = v.policy.CheckPatch(j.review.Request, object, changed)
+		}
+		if err != nil {
+			v.fail(&engine.Error{Cause: engine.ContractViolated, Facts: v.decision.Facts, Err: err})
 			continue
 		}
 		object = changed

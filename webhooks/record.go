@@ -210,7 +210,7 @@ func (j *judgement) said(i int) PolicyDecision {
 		p.Cause, p.Error = v.err.Cause, v.err.Error()
 		return p
 	}
-	p.Denials, p.Warnings, p.Patches, p.Confirmation = v.decision.Denials, v.decision.Warnings, j.review.patchesOnRecord(v.decision.Patches), v.decision.Confirmation
+	p.Denials, p.Warnings, p.Patches, p.Confirmation = v.decision.Denials, v.decision.Warnings, v.decision.Patches, v.decision.Confirmation
 	if j.endpoint == arbitrating {
 		p.Outcome, _ = v.decision.Outcome.Decode() // it is made of JSON
 	}

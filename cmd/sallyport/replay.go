@@ -12,12 +12,14 @@ import (
 
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 
 type replayOptions struct {
 	files           []string
 	policies        []string
+	patchable       grants.Kinds
 	only            string
 	ignoreUndecided bool
 	output          string
@@ -58,6 +60,7 @@ read, or if the command line or a policy is wrong and nothing was replayed.`,
 	}
 	f := command.Flags()
 	f.StringSliceVar(&o.policies, "policies", nil, policiesUsage)
+	f.Var(&o.patchable, "patchable", grants.Usage())
 	f.StringVar(&o.only, "only", "", "`what` counts as another decision: verdict leaves out those with other reasons or patches only")
 	f.BoolVar(&o.ignoreUndecided, "ignore-undecided", false, "have the exit code say nothing of decisions that could not be decided, and of a record that is cut off at the end of a file")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text, or json, which is an object a line and the summary last")
@@ -77,7 +80,7 @@ func (o *replayOptions) run(command *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	collection.Deliberation = deliberation
+	collection.Deliberation, collection.Patchable = deliberation, o.patchable
 	set, err := collection.Set(command.Context())
 	if err != nil {
 		return err

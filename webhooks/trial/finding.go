@@ -23,8 +23,19 @@ type Finding struct {
 	Untested []string `json:"untested"`
 	// Unserved is what spec.match names and the cluster does not have.
 	Unserved []string `json:"unserved"`
+	// Unpatchable is what the candidate matches, has patch rules for and may not patch, a text each.
+	Unpatchable []string `json:"unpatchable"`
+	// Ungranted are the rights that Sallyport lacks to read what the candidate reads, and Grant is the command that grants them.
+	Ungranted []Ungranted `json:"ungranted"`
+	Grant     string      `json:"grant,omitempty"`
 	// Took is how long it took.
 	Took string `json:"took"`
+}
+
+// Ungranted is what of the rights to a resource is lacking.
+type Ungranted struct {
+	Resource string   `json:"resource"`
+	Verbs    []string `json:"verbs"`
 }
 
 // Kinds of problems, beside those of the catalog.
@@ -164,6 +175,7 @@ func (f *Finding) bound() {
 	}
 	f.Problems, f.Tests.Failed, f.Breaks = short(f.Problems), short(f.Tests.Failed), short(f.Breaks)
 	f.Missing, f.Untested, f.Unserved = short(f.Missing), short(f.Untested), short(f.Unserved)
+	f.Unpatchable, f.Ungranted = short(f.Unpatchable), short(f.Ungranted)
 	for i := range f.Problems {
 		cut(&f.Problems[i].Message, &f.Problems[i].File)
 	}
@@ -180,6 +192,9 @@ func (f *Finding) bound() {
 	}
 	for i := range f.Missing {
 		cut(&f.Missing[i])
+	}
+	for i := range f.Unpatchable {
+		cut(&f.Unpatchable[i])
 	}
 }
 

@@ -32,6 +32,12 @@ func told(f *Finding) string {
 	for _, u := range f.Untested {
 		lines = append(lines, "untested "+u)
 	}
+	for _, u := range f.Unpatchable {
+		lines = append(lines, "unpatchable "+u)
+	}
+	for _, u := range f.Ungranted {
+		lines = append(lines, fmt.Sprintf("ungranted %v of %s: %s", u.Verbs, u.Resource, f.Grant))
+	}
 	if f.Tests.Passed > 0 {
 		lines = append(lines, fmt.Sprintf("%d passed", f.Tests.Passed))
 	}
@@ -178,7 +184,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	empty := &Finding{}
 	empty.bound()
 	text, err := json.Marshal(empty)
-	want := `{"problems":[],"tests":{"passed":0,"failures":0,"failed":[]},"breaks":[],"missing":[],"untested":[],"took":""}`
+	want := `{"problems":[],"tests":{"passed":0,"failures":0,"failed":[]},"breaks":[],"missing":[],"untested":[],"unpatchable":[],"ungranted":[],"took":""}`
 	if err != nil || string(text) != want {
 		t.Errorf("got %s, %v", text, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 const (
@@ -35,6 +36,10 @@ type Options struct {
 	World func(context.Context) ([]v1alpha1.RegoPolicy, error)
 	// Weights are estimates of the memory that policies need, by name, in bytes; nil: nobody knows.
 	Weights func() map[string]int64
+	// Patchable is what policies may patch.
+	Patchable grants.Patchable
+	// Ungranted tells which rights Sallyport lacks to read something, as far as that can be found out in time; nil: nobody knows.
+	Ungranted func(context.Context, []engine.Read) []catalog.Grant
 	// Process tries them.
 	Process Process
 	// Within is how long a trial may take that a request waits for.
@@ -101,25 +106,39 @@ func (t *Trials) rehearse(ctx context.Context, document engine.Value) (*Finding,
 	if err := json.Unmarshal(text, &wanted); err != nil {
 		return nil, fmt.Errorf("reading the RegoPolicy that is to be rehearsed: %w", err)
 	}
-	if wanted.Deleted == "" && len(wanted.Spec.Modules) == 0 {
-		return t.registered(ctx, &wanted.RegoPolicy, matched(&wanted.RegoPolicy)), nil
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errOverdue)
 	defer cancel()
+	ungranted := t.ungranted(ctx, &wanted.RegoPolicy)
+	finding, err := t.find(ctx, &wanted.RegoPolicy, wanted.Deleted)
+	if err != nil {
+		return nil, err
+	}
+	return t.with(t.registered(ctx, &wanted.RegoPolicy, finding), <-ungranted), nil
+}
+
+// find tries a document.
+func (t *Trials) find(ctx context.Context, wanted *v1alpha1.RegoPolicy, deleted string) (*Finding, error) {
+	onlyMatched := deleted == "" && len(wanted.Spec.Modules) == 0
+	if onlyMatched && len(catalog.Unpatchable(wanted.Spec.Match, t.Patchable)) == 0 {
+		return matched(wanted), nil
+	}
 	world, err := t.World(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the RegoPolicies that there are: %w", err)
 	}
-	tried := Trial{World: world, Deleted: wanted.Deleted}
-	if wanted.Deleted != "" {
-		return t.try(ctx, &tried, false)
+	if onlyMatched {
+		finding := matched(wanted)
+		if slices.ContainsFunc(world, func(o v1alpha1.RegoPolicy) bool { return o.Name == wanted.Name && catalog.Patches(&o) }) {
+			finding.Unpatchable = catalog.Unpatchable(wanted.Spec.Match, t.Patchable)
+			finding.bound()
+		}
+		return finding, nil
 	}
-	tried.Candidate = wanted.DeepCopy() // of which a trial leaves what it needs
-	finding, err := t.try(ctx, &tried, false)
-	if err != nil {
-		return nil, err
+	tried := Trial{World: world, Deleted: deleted, Patchable: t.Patchable}
+	if deleted == "" {
+		tried.Candidate = wanted.DeepCopy() // of which a trial leaves what it needs
 	}
-	return t.registered(ctx, &wanted.RegoPolicy, finding), nil
+	return t.try(ctx, &tried, false)
 }
 
 // registered adds to a finding whether the API server would ask the policy.

@@ -19,6 +19,14 @@
 - --metrics-bind-address=:{{ .Values.metrics.port }}
 - --health-probe-bind-address=:{{ .Values.health.port }}
 - --shutdown-delay={{ .Values.shutdownDelaySeconds }}s
+- --helm-release={{ .Release.Name }}
+{{- $patchable := list }}
+{{- range $resource, $extent := .Values.patchable }}
+{{- with $extent }}
+{{- $patchable = append $patchable (printf "%s=%s" $resource .) }}
+{{- end }}
+{{- end }}
+- --patchable={{ join "," $patchable }}
 - --rehearsal-timeout={{ mul .Values.webhook.timeoutSeconds 700 }}ms
 - --rehearsal-memory={{ .Values.rehearsals.memory }}
 - --decision-records={{ .Values.decisionRecords.to }}

@@ -20,6 +20,7 @@ func About(p *catalog.Policy) registration.Policy {
 	return registration.Policy{
 		Name: p.Name(), Matches: p.Matches(), Validates: p.Validates(), Mutates: p.Mutates(),
 		Refuses: p.RefusesUnasked(), Broken: p.Broken() != nil, Timeout: DefaultTimeout,
+		MayNotPatch: p.MayNotPatch,
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"sallyport.dev/sallyport/cmd/sallyport/review"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 // Problem is what is wrong with a policy.
@@ -70,11 +71,23 @@ func (c *Collection) check(ctx context.Context, compiles func(catalog.Source) er
 				lines = append(lines, c.Place(source.Name)+": "+why)
 			}
 		}
+		lines = append(lines, c.unpatchable(&c.Objects[i])...)
 		if len(lines) > 0 {
 			problems = append(problems, &Problem{Policy: source.Name, Lines: lines})
 		}
 	}
 	return problems, nil
+}
+
+// unpatchable says what a policy would patch and may not.
+func (c *Collection) unpatchable(object *v1alpha1.RegoPolicy) (lines []string) {
+	if !catalog.Patches(object) {
+		return nil
+	}
+	for _, what := range catalog.Unpatchable(object.Spec.Match, grants.Patchable{Kinds: c.Patchable}) {
+		lines = append(lines, c.Place(object.Name)+": "+what+" (--patchable gives what a cluster grants)")
+	}
+	return lines
 }
 
 // unstorable says what the schema of RegoPolicy has against one that was read.
@@ -131,7 +144,7 @@ func (c *Collection) Set(ctx context.Context) (*catalog.Set, error) {
 			objects[i].Spec.TimeoutMilliseconds = c.Deliberation
 		}
 	}
-	set, broken := catalog.Compile(objects)
+	set, broken := catalog.CompileGranted(objects, grants.Patchable{Kinds: c.Patchable})
 	compiles := func(catalog.Source) error { return nil }
 	if broken != nil {
 		compiles = catalog.Source.Check // says it again, with the paths of files

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 // Options are the flags of the manager.
@@ -41,6 +42,10 @@ type Options struct {
 	// RehearsalTimeout and RehearsalMemory are what the rehearsal of a RegoPolicy may take before it is stored.
 	RehearsalTimeout time.Duration
 	RehearsalMemory  resource.QuantityValue
+	// HelmRelease is the name of the release that Sallyport is installed by, for commands in messages.
+	HelmRelease string
+	// Patchable is what policies may patch beside Sallyport's own kinds.
+	Patchable grants.Kinds
 	// AuditInterval is how often existing objects are held against the policies that want it.
 	AuditInterval time.Duration
 	// AuditReports has what they find reported, as openreports.io has it.
@@ -86,6 +91,8 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.DurationVar(&o.RehearsalTimeout, "rehearsal-timeout", RehearsalTimeout, "how long it may take to try a RegoPolicy before it is stored; less than API servers wait for the webhooks")
 	o.RehearsalMemory.Quantity = *resource.NewQuantity(RehearsalMemory, resource.BinarySI)
 	flags.Var(&o.RehearsalMemory, "rehearsal-memory", "how much memory it may take, such as 256Mi; two are tried at once, in processes of their own")
+	flags.StringVar(&o.HelmRelease, "helm-release", "", "`name` of the Helm release, for the commands in messages")
+	flags.Var(&o.Patchable, "patchable", grants.Usage())
 	flags.DurationVar(&o.AuditInterval, "audit-interval", time.Hour, "how long after an audit of existing objects, for RegoPolicies with backgroundAudit, the next one begins; 0 leaves it at those that a change of the policy brings")
 	flags.BoolVar(&o.AuditNames, "audit-names", true, "name the first objects that violate a RegoPolicy in its status; false if people may read RegoPolicies who may not see the objects of all namespaces")
 	flags.BoolVar(&o.AuditReports, "audit-reports", false, "write what audits find as Reports and ClusterReports of openreports.io, too; without those kinds in the cluster none are written")
@@ -97,6 +104,11 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.DurationVar(&o.CallTimeout, "runtime-call-timeout", runtime.DefaultCallTimeout, "how long a call to a runtime may take; together with --renew-deadline not more than --lease-duration")
 	flags.DurationVar(&o.PollInterval, "poll-interval", 2*time.Second, "how long to wait before looking again at what a runtime is doing to a machine")
 	flags.DurationVar(&o.ResyncInterval, "resync-interval", 30*time.Second, "how long to wait before looking again at a machine that is as it should be")
+}
+
+// patchable is what policies may patch.
+func (o *Options) patchable(namespace string) grants.Patchable {
+	return grants.Patchable{Kinds: o.Patchable, By: grants.Release{Name: o.HelmRelease, Namespace: namespace}}
 }
 
 // retryJitter is the factor by which leader election lengthens the retry period at most.

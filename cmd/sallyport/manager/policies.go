@@ -65,7 +65,7 @@ func directClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) 
 // addPolicies has the gate decide by the policies of the cluster, in every replica, and has the one that leads ship those of
 // this release and show what became of each.
 func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *facts.Store, namespace string, replica *replicas.Replica) error {
-	kept := keeper.New(namespace, gate, store, ctrlmetrics.Registry)
+	kept := keeper.New(o.patchable(namespace), gate, store, ctrlmetrics.Registry)
 	if err := kept.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the catalog of policies: %w", err)
 	}
@@ -75,7 +75,7 @@ func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *fact
 	if err := mgr.Add(reporting{kept, kept.Subscribe(), replica.ReportPolicies}); err != nil {
 		return err
 	}
-	trials, err := o.newTrials(mgr, kept.Weights)
+	trials, err := o.newTrials(mgr, kept.Weights, store, o.patchable(namespace))
 	if err != nil {
 		return fmt.Errorf("setting up the trials of policies: %w", err)
 	}

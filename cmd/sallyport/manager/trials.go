@@ -18,6 +18,9 @@ import (
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/trial"
 )
 
@@ -41,7 +44,7 @@ const wayOut = `to write it all the same, take policies-self out of the way firs
 
 // newTrials gives what RegoPolicies are tried with. They are tried among those that are stored at that moment: what another
 // replica has just admitted counts, too.
-func (o *Options) newTrials(mgr ctrl.Manager, weights func() map[string]int64) (*trial.Trials, error) {
+func (o *Options) newTrials(mgr ctrl.Manager, weights func() map[string]int64, store *facts.Store, patchable grants.Patchable) (*trial.Trials, error) {
 	has, err := newResources(mgr)
 	if err != nil {
 		return nil, err
@@ -51,6 +54,13 @@ func (o *Options) newTrials(mgr ctrl.Manager, weights func() map[string]int64) (
 			var list v1alpha1.RegoPolicyList
 			err := mgr.GetAPIReader().List(ctx, &list)
 			return list.Items, err
+		},
+		Patchable: patchable,
+		Ungranted: func(ctx context.Context, reads []engine.Read) (lacking []catalog.Grant) {
+			for _, l := range store.Ungranted(ctx, reads) {
+				lacking = append(lacking, catalog.Grant{APIGroup: l.Group, Resource: l.Resource, Verbs: l.Verbs})
+			}
+			return lacking
 		},
 		Weights: weights, Process: trial.Process{Memory: o.RehearsalMemory.Value()}, Within: o.RehearsalTimeout,
 		Hint: wayOut, Registry: ctrlmetrics.Registry,

@@ -149,6 +149,23 @@ deny contains {
 }
 
 # METADATA
+# title: The policy would patch what is not granted
+# description: >-
+#   Whoever patches what others write acts with their rights. So an administrator grants what policies may patch, and some kinds
+#   nobody can grant. It is held against whoever writes the patch rules, or what they are for.
+# custom:
+#   reason: PatchNotGranted
+#   remedy: Have the administrator run the command in the message, or split the policy so that what patches matches only what is granted.
+deny contains {
+	"reason": "PatchNotGranted",
+	"message": $"RegoPolicy {_name} has patch rules and matches what it may not patch: {concat("; ", input.facts.rehearsal.unpatchable)}",
+	"details": _about(_name, "spec.match.resources"),
+} if {
+	count(input.facts.rehearsal.unpatchable) > 0
+	_patches_anew
+}
+
+# METADATA
 # title: Another policy would break
 # description: It is in order now, and would not compile, or would fail its tests, with the library as it is written or gone.
 # custom:
@@ -224,10 +241,26 @@ warn contains $"RegoPolicy {_name} is not asked about everything that it names: 
 }
 
 # METADATA
+# title: Sallyport may not read what the policy reads
+# description: The policy is stored, and decides as before until the right is granted; a new one follows its onError.
+warn contains concat("", [
+	$"Sallyport may not {concat(" and ", _ungranted)}, which RegoPolicy {_name} reads: ",
+	$"as it is now it decides nothing until that is granted. To grant it, run: {input.facts.rehearsal.grant}",
+]) if {
+	count(_ungranted) > 0
+}
+
+# METADATA
 # title: There was no time for the tests of all policies that import the library
 warn contains $"there was no time for the tests of {_untested}, which import {_name}; status condition TestsPassed will show what becomes of them" if {
 	count(input.facts.rehearsal.untested) > 0
 }
+
+_ungranted := [$"{concat(", ", right.verbs)} {right.resource}" | some right in input.facts.rehearsal.ungranted]
+
+_patches_anew if _tested
+
+_patches_anew if _match(_old).resources != _match(_new).resources
 
 # What is to be looked at: everything, or what else than the tests could be wrong, or what is matched.
 _document := input.request.object if _tested
@@ -404,8 +437,16 @@ _known_rehearsal if {
 	every missing in _list(found, "missing") { _text(missing) }
 	every untested in _list(found, "untested") { _text(untested) }
 	every unserved in _list(found, "unserved") { _text(unserved) }
+	every kind in _list(found, "unpatchable") { _text(kind) }
+	every right in _list(found, "ungranted") { _known_right(right, found) }
 	is_number(found.tests.failures)
 	every test in _list(found.tests, "failed") { _known_failure(test) }
+}
+
+_known_right(right, found) if {
+	_text(right.resource)
+	every verb in right.verbs { _text(verb) }
+	_text(found.grant)
 }
 
 _known_failure(test) if {

@@ -259,6 +259,41 @@ test_tests_of_others_that_there_was_no_time_for if {
 	])} with input as given
 }
 
+# Whoever patches acts with the rights of those whose objects they are.
+_unpatchable := _found({"unpatchable": ["spec.match.resources[0].resources[0], secrets: no policy may patch it", "b"]})
+
+_roles := {"resources": [object.union(_spec.match.resources[0], {"resources": ["clusterroles"]})]}
+
+test_patches_that_are_not_granted if {
+	every request in [_create(_spec), _edit({"modules": []}), _edit({"match": _roles})] {
+		policy.deny == {{
+			"reason": "PatchNotGranted",
+			"message": concat("", [
+				"RegoPolicy team-quota has patch rules and matches what it may not patch: ",
+				"spec.match.resources[0].resources[0], secrets: no policy may patch it; b",
+			]),
+			"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": "spec.match.resources"},
+		}} with input as {"request": request, "facts": _facts(_unpatchable, null)}
+	}
+}
+
+# What was granted once is not held against who has it match less.
+test_patches_that_are_not_granted_any_more if {
+	every request in [_edit({"parameters": {"most": 6}}), _edit({"match": object.union(_spec.match, {"excludeUsers": ["x"]})})] {
+		_verdict == "allow" with input as {"request": request, "facts": _facts(_unpatchable, null)}
+	}
+}
+
+test_reads_that_are_not_granted if {
+	rights := [{"resource": "deployments.apps", "verbs": ["get", "list"]}, {"resource": "pods", "verbs": ["watch"]}]
+	given := {"request": _create(_spec), "facts": _facts(_found({"ungranted": rights, "grant": "helm upgrade gate"}), null)}
+	_verdict == "allow" with input as given
+	policy.warn == {concat("", [
+		"Sallyport may not get, list deployments.apps and watch pods, which RegoPolicy team-quota reads: ",
+		"as it is now it decides nothing until that is granted. To grant it, run: helm upgrade gate",
+	])} with input as given
+}
+
 _grant := concat("", [
 	"It takes the verb override on it, which alice does not hold and a cluster administrator grants so: ",
 	"kubectl create clusterrole override-team-quota --verb=override --resource=regopolicies.sallyport.dev --resource-name=team-quota && ",
@@ -351,6 +386,8 @@ _places := {
 	"facts/rehearsal/missing": ["a list"],
 	"facts/rehearsal/untested": ["a list"],
 	"facts/rehearsal/unserved": ["a list"],
+	"facts/rehearsal/unpatchable": ["a list"],
+	"facts/rehearsal/ungranted": ["a list"],
 	"facts/rehearsal/tests": ["an object"],
 	"facts/rehearsal/tests/failures": ["a number"],
 	"facts/rehearsal/tests/failed": ["a list"],
@@ -384,6 +421,8 @@ _elements := {
 	"facts/rehearsal/missing": ["unknown"],
 	"facts/rehearsal/untested": ["unknown"],
 	"facts/rehearsal/unserved": ["unknown"],
+	"facts/rehearsal/unpatchable": ["unknown"],
+	"facts/rehearsal/ungranted": [],
 	"facts/rehearsal/tests/failed": [],
 }
 

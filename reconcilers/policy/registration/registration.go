@@ -301,6 +301,9 @@ func (l *look) targets(s *side, p *Policy) (found []target, refused []string) {
 	if !s.speaks(p) {
 		return nil, nil
 	}
+	if s.mutating {
+		return p.targetsBut(s.covered, s.possible, p.MayNotPatch)
+	}
 	return p.targets(s.covered, s.possible)
 }
 
