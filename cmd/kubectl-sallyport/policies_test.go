@@ -74,7 +74,7 @@ func TestPoliciesAreListed(t *testing.T) {
 	w.plugin("policies", 0, "No RegoPolicies found")
 	good, bad := policy("good", "acme.good", "Enforce"), policy("bad", "acme.bad", "Warn")
 	good.Status = v1alpha1.RegoPolicyStatus{ObservedGeneration: 1, ActiveRevision: "0123456789abcdef", Violations: &v1alpha1.PolicyViolations{
-		AuditedAt: metav1.Now(), Objects: 9, Count: 3,
+		AuditedAt: metav1.Now(), Objects: 9, Count: new(int32(3)),
 	}, Conditions: []metav1.Condition{
 		{Type: "Active", Status: "True", Reason: "CurrentRevision", LastTransitionTime: metav1.Now()},
 	}}

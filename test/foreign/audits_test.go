@@ -75,7 +75,7 @@ func (s *site) violations(policy string, count int32) *v1alpha1.PolicyViolations
 	s.until(fmt.Sprintf("%s would refuse %d objects", policy, count), func() (string, bool) {
 		p := s.rego(policy)
 		got = p.Status.Violations
-		return fmt.Sprintf("%+v", got), got != nil && got.Revision == p.Status.ActiveRevision && p.Status.ObservedGeneration == p.Generation && got.Count == count
+		return fmt.Sprintf("%+v", got), got != nil && got.Revision == p.Status.ActiveRevision && p.Status.ObservedGeneration == p.Generation && got.Count != nil && *got.Count == count
 	})
 	return got
 }
@@ -108,8 +108,14 @@ func (s *site) auditsForbidden() {
 	if want := "Sallyport may not list ingresses.networking.k8s.io; chart value rbac.reads with {ingresses.networking.k8s.io: true} grants it"; message != want {
 		s.Errorf("it says %q, want %q", message, want)
 	}
-	if v := s.violations("fronts", 0); v.Objects != 0 || v.Incomplete != message {
+	if v := s.rego("fronts").Status.Violations; v.Count != nil || v.Objects != 0 || v.Incomplete != message {
 		s.Errorf("it says %+v", v)
+	}
+	if row := strings.Fields(s.kubectl("get rego fronts --no-headers -o custom-columns=:.status.violations.count")); !slices.Equal(row, []string{"<none>"}) {
+		s.Errorf("nothing was looked at, and the count is %q", row)
+	}
+	if table := s.plugin("policies", "fronts", "-o", "wide"); slices.Contains(strings.Fields(table), "0") {
+		s.Errorf("nothing was looked at, and it says\n%s", table)
 	}
 	s.shows("fronts", v1alpha1.ConditionReported, metav1.ConditionFalse, v1alpha1.ReasonReportsNotServed)
 	s.grant("ingresses.networking.k8s.io")
@@ -127,7 +133,7 @@ func (s *site) auditsNew() {
 	s.shows("fronts", v1alpha1.ConditionAudited, metav1.ConditionTrue, v1alpha1.ReasonAudited)
 	v := s.violations("fronts", ownlessCount)
 	if v.Objects != ownlessCount+2 || v.Undecided != 0 || v.Incomplete != "" || len(v.First) != 20 {
-		s.Errorf("it found %d of %d objects, %d undecided, first %d, %q", v.Count, v.Objects, v.Undecided, len(v.First), v.Incomplete)
+		s.Errorf("it found %d of %d objects, %d undecided, first %d, %q", *v.Count, v.Objects, v.Undecided, len(v.First), v.Incomplete)
 	}
 	want := v1alpha1.PolicyViolation{
 		APIVersion: "networking.k8s.io/v1", Kind: "Ingress", Namespace: "team-a", Name: "d-07", Reason: "OwnerMissing", Message: "label owner is missing",
