@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -30,16 +30,15 @@ type watched struct {
 	*testing.T
 	*Reconciler
 	*paged
-	watches atomic.Int32
-	from    string // the version that the first watch began with
-	fail    error  // of watches
-	broken  chan watch.Event
+	began  chan string // the version of each watch that has begun
+	fail   error       // of watches
+	broken chan watch.Event
 }
 
 func watchedOver(t *testing.T, objects ...client.Object) *watched {
 	t.Helper()
 	r, p := reconcilerOver(t, objects...)
-	w := &watched{T: t, Reconciler: r, paged: p}
+	w := &watched{T: t, Reconciler: r, paged: p, began: make(chan string, 100)}
 	r.Watcher, r.Settle, r.due = w, time.Millisecond, make(chan event.GenericEvent)
 	return w
 }
@@ -48,16 +47,29 @@ func watchedOver(t *testing.T, objects ...client.Object) *watched {
 func (w *watched) Watch(ctx context.Context, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
 	o := &client.ListOptions{}
 	o.ApplyOptions(options)
-	if w.watches.Add(1) == 1 {
-		w.from = o.Raw.ResourceVersion
-	}
+	defer func() { w.began <- o.Raw.ResourceVersion }()
 	if w.fail != nil {
 		return nil, w.fail
 	}
 	if w.broken != nil {
 		return watch.NewProxyWatcher(w.broken), nil
 	}
-	return w.WithWatch.Watch(ctx, list, options...)
+	changes, err := w.WithWatch.Watch(ctx, list, options...)
+	if err != nil {
+		return nil, err
+	}
+	return watch.Filter(changes, func(e watch.Event) (watch.Event, bool) { // as the API server sends them
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e.Object)
+		if err != nil {
+			w.Error(err)
+		}
+		e.Object = &unstructured.Unstructured{Object: fields}
+		if _, metadata := list.(*metav1.PartialObjectMetadataList); metadata {
+			e.Object = &metav1.PartialObjectMetadata{}
+			err = runtime.DefaultUnstructuredConverter.FromUnstructured(fields, e.Object)
+		}
+		return e, err == nil
+	}), nil
 }
 
 // reconcile looks at the policy, and tells whether everything was listed for it.
@@ -101,8 +113,8 @@ func TestWhatChangesIsFoundWhenItChanges(t *testing.T) {
 	w := watchedOver(t, policy(nil), deployment("a", "fine", "me"), deployment("a", "bad", ""))
 	w.reconcile()
 	w.until(1)
-	if w.from != "7" {
-		t.Errorf("the watch began at version %q, and the list had 7", w.from)
+	if from := <-w.began; from != "7" { // of the list, so that nothing is missed
+		t.Errorf("the watch began at version %q", from)
 	}
 	w.must(w.Create(t.Context(), deployment("b", "new", "")))
 	if got := w.until(2); got.Objects != 3 || got.First[1].Name != "new" || !got.AuditedAt.Equal(&metav1.Time{Time: w.Now().Truncate(1e9)}) {
@@ -151,6 +163,8 @@ func TestARelabelledNamespaceIsLookedAtAgain(t *testing.T) {
 	judge := &relabelled{byLabel: byLabel{"r1"}, exempts: map[string]bool{"a": true}}
 	w.Reconciler.Judge = judge
 	w.reconcile()
+	<-w.began
+	<-w.began
 	if got := w.Violations("owners"); counted(got) != 1 {
 		t.Fatalf("at first it knows of %+v", got)
 	}
