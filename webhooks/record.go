@@ -129,6 +129,7 @@ func (r *Recorder) record(j *judgement, response *admissionv1.AdmissionResponse)
 	case j.review.dryRun():
 	case response.Allowed:
 		r.tellOverrides(j)
+		r.tellAdmitted(j)
 	default:
 		r.tellDenials(j)
 	}

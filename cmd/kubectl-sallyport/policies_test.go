@@ -74,7 +74,7 @@ func TestPoliciesAreListed(t *testing.T) {
 	w.plugin("policies", 0, "No RegoPolicies found")
 	good, bad := policy("good", "acme.good", "Enforce"), policy("bad", "acme.bad", "Warn")
 	good.Status = v1alpha1.RegoPolicyStatus{ObservedGeneration: 1, ActiveRevision: "0123456789abcdef", Violations: &v1alpha1.PolicyViolations{
-		AuditedAt: metav1.Now(), Objects: 9, Count: 3,
+		AuditedAt: metav1.Now(), Objects: 9, Count: new(int32(3)),
 	}, Conditions: []metav1.Condition{
 		{Type: "Active", Status: "True", Reason: "CurrentRevision", LastTransitionTime: metav1.Now()},
 	}}
@@ -325,4 +325,52 @@ func TestTheChartIsFound(t *testing.T) {
 		out, errs, code := started.plane.KubectlAs(t.Context(), started.plane.Kubeconfig(), nil, args...)
 		tm.reads(step.line, result{out, errs, code}, 0, step.text)
 	}
+}
+
+// audits plays the manager: it takes each audit that is asked for, and finds that much.
+func (w *world) audits(name string, found v1alpha1.PolicyViolations) {
+	w.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+			p := &v1alpha1.RegoPolicy{}
+			if err := w.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
+				return false, err
+			}
+			asked := p.Annotations[v1alpha1.AnnotationAudit]
+			if asked == "" || p.Status.Violations != nil && p.Status.Violations.Requested == asked {
+				return false, nil
+			}
+			found.AuditedAt, found.Requested = metav1.Now(), asked
+			p.Status.Violations = &found
+			return w.Status().Update(ctx, p) == nil, nil
+		})
+	}()
+	w.Cleanup(func() { <-done })
+}
+
+func TestAuditNow(t *testing.T) {
+	w := newWorld(t)
+	off, none, on := policy("off", "acme.off", "Enforce"), policy("none", "acme.none", "Enforce"), policy("on", "acme.on", "Warn")
+	none.Spec.BackgroundAudit, on.Spec.BackgroundAudit = v1alpha1.AuditEnabled, v1alpha1.AuditEnabled
+	on.Status.ActiveRevision = "0123456789abcdef"
+	w.plugin("audit", 2, "no RegoPolicy is held against objects that exist: none that decides has spec.backgroundAudit: Enabled")
+	w.make(off, none, on)
+	w.plugin("audit off", 2, `RegoPolicy off is not held against objects that exist: its spec.backgroundAudit is Disabled. To enable it: kubectl patch rego off`)
+	w.plugin("audit none", 2, "no revision of RegoPolicy none decides")
+	w.plugin("audit nowhere", 2, "not found")
+	w.plugin("audit on off", 2, "one POLICY at a time")
+	w.plugin("audit on --wait=false", 0, "audit of on requested")
+	w.plugin("audit on --timeout=1ms", 2, "waiting for the audit of on: no result after 1ms")
+	w.audits("on", v1alpha1.PolicyViolations{Objects: 3, Count: new(int32(0))})
+	w.plugin("audit on", 0, "on: audit requested", "on: 0 of 3 objects violate it")
+	w.audits("on", v1alpha1.PolicyViolations{Objects: 3, Count: new(int32(2)), First: []v1alpha1.PolicyViolation{
+		{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "x", Reason: "OwnerMissing", Message: "label owner is missing"},
+	}})
+	w.plugin("audit", 1, "on: 2 of 3 objects violate it\n  ConfigMap a/x: OwnerMissing: label owner is missing\n  and 1 more\n")
+	w.audits("on", v1alpha1.PolicyViolations{Objects: 3, Incomplete: "listing x: no"})
+	w.plugin("audit rego/on", 2, "on: 0 or more violate it, of 3 objects looked at; not complete: listing x: no")
+	w.audits("on", v1alpha1.PolicyViolations{Objects: 3, AtLeast: 1, Incomplete: "listing x: no"})
+	w.plugin("audit on -o jsonpath={.status.violations.atLeast}", 1, "1")
 }

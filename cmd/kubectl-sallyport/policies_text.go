@@ -82,10 +82,15 @@ func mode(policy *v1alpha1.RegoPolicy) string {
 	return string(policy.Spec.Mode)
 }
 
-// violations is how many objects a policy would refuse, if it is held against those that there are.
+// violations is how many objects a policy would refuse, if it is held against those that there are; not a number as long as not all
+// were looked at.
 func violations(policy *v1alpha1.RegoPolicy) string {
-	if v := policy.Status.Violations; v != nil {
-		return fmt.Sprint(v.Count)
+	v := policy.Status.Violations
+	switch {
+	case v != nil && v.Count != nil:
+		return fmt.Sprint(*v.Count)
+	case v != nil && v.AtLeast > 0:
+		return fmt.Sprintf("%d+", v.AtLeast)
 	}
 	return "-"
 }

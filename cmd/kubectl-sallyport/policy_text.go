@@ -134,7 +134,12 @@ func (r *policyReport) violations(p *page) string {
 	if v == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%d of %d objects, %s ago", v.Count, v.Objects, p.ago(v.AuditedAt.Time))
+	count := v.AtLeast
+	text := fmt.Sprintf("%d or more, of %d objects that were looked at, %s ago", count, v.Objects, p.ago(v.AuditedAt.Time))
+	if v.Count != nil {
+		count = *v.Count
+		text = fmt.Sprintf("%d of %d objects, %s ago", count, v.Objects, p.ago(v.AuditedAt.Time))
+	}
 	if v.Revision != r.policy.Status.ActiveRevision {
 		text += ", by revision " + short(v.Revision)
 	}
@@ -145,6 +150,9 @@ func (r *policyReport) violations(p *page) string {
 	if v.Incomplete != "" {
 		lines = append(lines, "not complete: "+v.Incomplete)
 	}
+	if v.Unwatched != "" {
+		lines = append(lines, v.Unwatched)
+	}
 	shown := v.First[:min(len(v.First), shownViolations)]
 	for _, o := range shown {
 		name := o.Name
@@ -153,7 +161,7 @@ func (r *policyReport) violations(p *page) string {
 		}
 		lines = append(lines, fmt.Sprintf("%s %s: %s: %s", o.Kind, name, o.Reason, inShort(o.Message)))
 	}
-	if more := int(v.Count) - len(shown); more > 0 {
+	if more := int(count) - len(shown); more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(lines, "\n")

@@ -1,8 +1,9 @@
 package audit
 
 import (
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -27,11 +28,10 @@ func (r *Reconciler) toldOf(f *Finding) *Finding {
 	return f
 }
 
-// undecided notes that an object could not be judged.
-func (a *run) undecided(object *unstructured.Unstructured, err error) {
-	if a.Nameless {
-		a.missed("judging an object of kind %s", object.GetKind())
-		return
+// undecidedOf says of the first object that could not be judged which that is, and why.
+func (r *Reconciler) undecidedOf(f *finding) string {
+	if r.Nameless {
+		return fmt.Sprintf("judging an object of kind %s", f.object.Kind)
 	}
-	a.missed("judging %s %s: %v", object.GetKind(), client.ObjectKeyFromObject(object), err)
+	return fmt.Sprintf("judging %s %s: %s", f.object.Kind, types.NamespacedName{Namespace: f.object.Namespace, Name: f.object.Name}, f.undecided)
 }

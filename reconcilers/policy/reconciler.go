@@ -65,6 +65,8 @@ type State struct {
 	Registered *Finding
 	// Violations is what the last audit of existing objects found; nil says that nothing is known.
 	Violations *v1alpha1.PolicyViolations
+	// Auditing is how far the audit is that is under way; nil if none is.
+	Auditing *v1alpha1.PolicyAudit
 	// Reported is about the reports of that audit. Without a reason there are to be none; nil says that nothing is known.
 	Reported *Finding
 }

@@ -126,6 +126,7 @@ func activity(policy *v1alpha1.RegoPolicy, state State) Finding {
 // judgeViolations shows what the last audit found. Until there is one by this process what is there stays.
 func (r *Reconciler) judgeViolations(policy *v1alpha1.RegoPolicy, state State) {
 	audited, reported := Finding{v1alpha1.ReasonAudited, "Every object that it is asked about was looked at."}, state.Reported
+	policy.Status.Auditing = state.Auditing
 	switch {
 	case policy.Spec.BackgroundAudit != v1alpha1.AuditEnabled:
 		policy.Status.Violations, audited, reported = nil, Finding{}, &Finding{}
@@ -133,8 +134,11 @@ func (r *Reconciler) judgeViolations(policy *v1alpha1.RegoPolicy, state State) {
 		return
 	default:
 		policy.Status.Violations = state.Violations
-		if state.Violations.Incomplete != "" {
-			audited = Finding{v1alpha1.ReasonAuditIncomplete, state.Violations.Incomplete}
+		switch v := state.Violations; {
+		case v.Incomplete != "":
+			audited = Finding{v1alpha1.ReasonAuditIncomplete, v.Incomplete}
+		case v.Unwatched != "":
+			audited.Message += " But " + v.Unwatched
 		}
 	}
 	r.find(policy, v1alpha1.ConditionAudited, audited)

@@ -258,6 +258,9 @@ func TestThereIsRoomForAPolicyOnlyBesideTheOthers(t *testing.T) {
 			t.Errorf("%s: got %q, %v\nwant %q", tc.name, got, err, tc.want)
 		}
 	}
+	if notes {
+		return // it notes more than a rehearsal may have; the run without it goes on
+	}
 	heavy := toy("heavy", "\n_table := ["+strings.TrimSuffix(strings.Repeat("1,", 70_000), ",")+"]\n")
 	got, err := s.asks(t.Context(), t, heavy)
 	if err != nil || !strings.HasPrefix(got, "LimitExceeded heavy: policy heavy needs about ") {

@@ -139,6 +139,7 @@ func (s states) State(name string) (policy.State, bool) {
 		UID: is.UID, Generation: is.Generation, Library: is.Library, Active: is.ActiveHash, LastGood: is.LastGood, Text: is.Text,
 		Compiled: policy.Finding{Reason: v1alpha1.ReasonCompiled}, Registered: registered(s.registrar, name, is.Generation),
 		Violations: s.auditor.Violations(name), Reported: (*policy.Finding)(s.auditor.Reported(name)),
+		Auditing: s.auditor.Auditing(name),
 	}
 	found := policy.Finding{Reason: v1alpha1.ConditionReason(is.Problem)}
 	var places engine.CompileErrors
