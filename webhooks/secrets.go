@@ -108,25 +108,37 @@ func (r *Review) patchesOnRecord(patches []engine.Patch) []engine.Patch {
 	secrets := r.secrets()
 	kept := make([]engine.Patch, len(patches))
 	for i, p := range patches {
+		field, _, _ := strings.Cut(strings.TrimPrefix(p.Path, "/"), "/")
 		kept[i] = p
-		if p.Value == nil {
-			continue
-		}
-		value := scrubbed(*p.Value)
-		if field, _, _ := strings.Cut(strings.TrimPrefix(p.Path, "/"), "/"); field == "data" || field == "stringData" {
-			value = concealed
-		}
-		text, err := json.Marshal(value)
-		if err != nil {
-			panic(err) // it was decoded from JSON
-		}
-		v, err := engine.ParseValue([]byte(withoutSecrets(string(text), secrets)))
-		if err != nil { // what was taken out was more than a string
-			v, _ = engine.ValueOf(concealed)
-		}
-		kept[i].Value = &v
+		kept[i].Value = valueOnRecord(p.Value, secrets, field)
+		kept[i].Merge = valueOnRecord(p.Merge, secrets)
 	}
 	return kept
+}
+
+// valueOnRecord is a value of a patch without what is secret: of a field of a Secret, if one is given, or merged into a Secret.
+func valueOnRecord(of *engine.Value, secrets []string, field ...string) *engine.Value {
+	if of == nil {
+		return nil
+	}
+	value := scrubbed(*of)
+	members, _ := value.(map[string]any)
+	for _, name := range []string{"data", "stringData"} {
+		if slices.Contains(field, name) {
+			value = concealed
+		} else if _, there := members[name]; there && len(field) == 0 {
+			members[name] = concealed
+		}
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // it was decoded from JSON
+	}
+	v, err := engine.ParseValue([]byte(withoutSecrets(string(text), secrets)))
+	if err != nil { // what was taken out was more than a string
+		v, _ = engine.ValueOf(concealed)
+	}
+	return &v
 }
 
 // mayHoldSecret tells whether a text may have a Secret in it, of which not even a digest is kept.

@@ -84,7 +84,8 @@ func (o Rehearsing) Rehearse(ctx context.Context, src Source) (*Rehearsal, error
 	if _, err := compileStrict(all, nil); err != nil {
 		return nil, err
 	}
-	s, err := newStage(all, tests)
+	heard := listen(src, modules)
+	s, err := newStage(slices.Concat(heard.modules, tests, libraries), tests, heard)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the tests of %s: %w", src.Name, err)
 	}

@@ -33,6 +33,7 @@ type stage struct {
 	store    storage.Store
 	txn      storage.Transaction
 	coverage *cover.Cover // nil if nobody wants to know
+	heard    *listener
 	tests    []test
 }
 
@@ -45,9 +46,9 @@ type test struct {
 }
 
 // newStage compiles everything as OPA's runner does, which notes the rows of tables and tells tests of one name apart.
-func newStage(all, tests []*ast.Module) (*stage, error) {
+func newStage(all, tests []*ast.Module, heard *listener) (*stage, error) {
 	ctx := context.Background()
-	s := &stage{compiler: newCompiler().WithEnablePrintStatements(true), store: inmem.New()}
+	s := &stage{compiler: newCompiler().WithEnablePrintStatements(true).WithBuiltins(saidBuiltin), store: inmem.New(), heard: heard}
 	runner := tester.NewRunner().SetCompiler(s.compiler).SetModules(byName(all)).SetStore(s.store).Filter("^$")
 	nothing, err := runner.RunTests(ctx, nil)
 	if err != nil {
@@ -104,11 +105,14 @@ func (s *stage) run(ctx context.Context, t test) TestResult {
 	defer cancel()
 	printed := &printer{}
 	seen := &rows{}
-	value, err := s.evaluate(ctx, t, printed, seen)
+	var unusable []error
+	value, err := s.evaluate(ctx, t, printed, seen, s.heard.option(&unusable))
 	result.Output, result.Took = printed.String(), time.Since(began)
 	switch {
 	case err != nil:
 		result.Problem = err.Error()
+	case len(unusable) > 0:
+		result.Problem = "a request would fail where this test does not: " + unusable[0].Error()
 	case !t.table && value != true:
 		result.Problem = "failed"
 	case t.table:
@@ -118,11 +122,11 @@ func (s *stage) run(ctx context.Context, t test) TestResult {
 }
 
 // evaluate gives the value of a test rule, nil if it is undefined. An error of a builtin is the test's, too.
-func (s *stage) evaluate(ctx context.Context, t test, printed *printer, seen *rows) (any, error) {
+func (s *stage) evaluate(ctx context.Context, t test, printed *printer, seen *rows, more func(*rego.Rego)) (any, error) {
 	var builtins []topdown.Error
 	prepared, err := rego.New(
 		rego.Store(s.store), rego.Transaction(s.txn), rego.Compiler(s.compiler), rego.Query(t.query),
-		rego.PrintHook(topdown.NewPrintHook(printed)), rego.BuiltinErrorList(&builtins),
+		rego.PrintHook(topdown.NewPrintHook(printed)), rego.BuiltinErrorList(&builtins), more,
 	).PrepareForEval(ctx)
 	if err != nil {
 		return nil, err
