@@ -5,6 +5,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
@@ -110,13 +111,24 @@ func reads(modules []*ast.Module, pkg ast.Ref, name string) (found bool) {
 
 // option has an evaluation be heard; what the engine cannot use of it is taken down.
 func (l *listener) option(unusable *[]error) func(*rego.Rego) {
-	return rego.FunctionDyn(saidFunction, func(_ rego.BuiltinContext, operands []*ast.Term) (*ast.Term, error) {
+	call := l.function(unusable)
+	return rego.FunctionDyn(saidFunction, func(ctx rego.BuiltinContext, operands []*ast.Term) (said *ast.Term, err error) {
+		err = call(ctx, operands, func(t *ast.Term) error {
+			said = t
+			return nil
+		})
+		return said, err
+	})
+}
+
+func (l *listener) function(unusable *[]error) topdown.BuiltinFunc {
+	return func(_ topdown.BuiltinContext, operands []*ast.Term, next func(*ast.Term) error) error {
 		said, err := l.hear(text(operands[0]), operands[1], only(operands[2]), only(operands[3]))
 		if err != nil {
 			*unusable = append(*unusable, err)
 		}
-		return said, nil
-	})
+		return next(said)
+	}
 }
 
 // hear decides on what rules of a name say, as for a request, and gives it.

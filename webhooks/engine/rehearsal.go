@@ -31,7 +31,7 @@ type TestResult struct {
 	Cases []string
 	// Problem says why the test failed; empty if it passed.
 	Problem string
-	// Output is what the test printed.
+	// Output is what the test printed, and if it failed, what it got and wanted, with the place.
 	Output string
 	// Took is how long the test ran.
 	Took time.Duration

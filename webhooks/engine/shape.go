@@ -228,15 +228,11 @@ func isLiteral(t *ast.Term) bool {
 
 // shortly is a term as it can be part of a sentence.
 func shortly(t *ast.Term) string {
-	const most = 80
 	written := t.String()
 	if decoded, err := ast.JSON(t.Value); err == nil {
 		if encoded, err := json.Marshal(decoded); err == nil {
 			written = string(encoded)
 		}
 	}
-	if len(written) > most {
-		written = strings.ToValidUTF8(written[:most], "") + "..."
-	}
-	return written
+	return cutAt(written, 80)
 }

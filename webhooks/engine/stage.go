@@ -97,6 +97,9 @@ func testRef(r *ast.Rule) (ast.Ref, bool) {
 	return nil, false
 }
 
+// failed is the problem of a test that is not true.
+const failed = "failed"
+
 // run runs one test.
 func (s *stage) run(ctx context.Context, t test) TestResult {
 	began := time.Now()
@@ -114,15 +117,18 @@ func (s *stage) run(ctx context.Context, t test) TestResult {
 	case len(unusable) > 0:
 		result.Problem = "a request would fail where this test does not: " + unusable[0].Error()
 	case !t.table && value != true:
-		result.Problem = "failed"
+		result.Problem = failed
 	case t.table:
 		result.Problem, result.Cases = seen.judge(value)
+	}
+	if result.Problem == failed {
+		result.Output = s.differences(ctx, t, result.Cases) + result.Output
 	}
 	return result
 }
 
 // evaluate gives the value of a test rule, nil if it is undefined. An error of a builtin is the test's, too.
-func (s *stage) evaluate(ctx context.Context, t test, printed *printer, seen *rows, more func(*rego.Rego)) (any, error) {
+func (s *stage) evaluate(ctx context.Context, t test, printed *printer, seen topdown.QueryTracer, more func(*rego.Rego)) (any, error) {
 	var builtins []topdown.Error
 	prepared, err := rego.New(
 		rego.Store(s.store), rego.Transaction(s.txn), rego.Compiler(s.compiler), rego.Query(t.query),
@@ -132,7 +138,7 @@ func (s *stage) evaluate(ctx context.Context, t test, printed *printer, seen *ro
 		return nil, err
 	}
 	options := []rego.EvalOption{rego.EvalTransaction(s.txn)}
-	if t.table {
+	if _, rows := seen.(*rows); !rows || t.table {
 		options = append(options, rego.EvalQueryTracer(seen))
 	}
 	if s.coverage != nil {
@@ -192,7 +198,7 @@ func rowName(t *ast.Term) string {
 }
 
 // judge tells what is wrong with a table, and which rows failed: those that are not true in its value.
-func (r *rows) judge(value any) (problem string, failed []string) {
+func (r *rows) judge(value any) (problem string, fell []string) {
 	passed, fallen := map[string]bool{}, map[string]bool{}
 	classify("", value, passed, fallen)
 	for _, path := range r.paths {
@@ -201,14 +207,14 @@ func (r *rows) judge(value any) (problem string, failed []string) {
 		}
 	}
 	for name := range fallen {
-		failed = append(failed, name)
+		fell = append(fell, name)
 	}
-	slices.Sort(failed)
+	slices.Sort(fell)
 	switch {
 	case len(passed)+len(fallen) == 0:
 		return "the table has no rows", nil
-	case len(failed) > 0:
-		return "failed", failed
+	case len(fell) > 0:
+		return failed, fell
 	}
 	return "", nil
 }
