@@ -111,7 +111,7 @@ func (t FailedTest) String() string {
 		text += fmt.Sprintf(", in its rows %q", t.Cases)
 	}
 	if t.Output != "" {
-		text += "; " + strings.TrimSpace(t.Output)
+		text += "; " + strings.ReplaceAll(strings.TrimSpace(t.Output), "\n", "; ")
 	}
 	return text
 }
