@@ -173,7 +173,7 @@ func TestErrorsAreNotVerdicts(t *testing.T) {
 		"wrong code":                  {"valid_input if true\n\n" + denyMetadata + `deny contains {"reason": "R", "message": "m", "code": 100 + 100} if true`, ContractViolated, "deny.code is 200, not one of 403 409 422 429"},
 		"unknown key in deny":         {"valid_input if true\n\n" + denyMetadata + `deny contains object.union({"reason": "R", "message": "m"}, {"messag": "x"}) if true`, ContractViolated, `deny has no key "messag": did you mean "message"?`},
 		"deny is a string":            {"valid_input if true\n\n" + denyMetadata + `deny contains concat("", ["no"]) if true`, ContractViolated, "deny must be an object"},
-		"warn is a number":            {"valid_input if true\n\nwarn contains 2 + 3 if true", ContractViolated, "warn must be a non-empty string, not 5"},
+		"warn is a number":            {"valid_input if true\n\nwarn contains 2 + 3 if true", ContractViolated, "warn must be a non-empty string, not number"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := mustCompile(t, policy(tc.rules+"\n")).Decide(t.Context(), input(t, `{}`), &shelf{})

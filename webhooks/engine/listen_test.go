@@ -27,7 +27,7 @@ func TestRehearsalHoldsWhatRulesSayToTheirShape(t *testing.T) {
 			valid + denyMetadata + `deny contains {"reason": "R", "message": input.request.why} if input.request.who == "ann"`,
 			`count(policy.deny) == 0 with input as {"request": {"who": "ann"}}`, `p.rego:11: this deny rule applies but its value is undefined`,
 		},
-		"a warning": {valid + `warn contains 1 + 2 if true`, `3 in policy.warn with input as {}`, "p.rego:8: warn must be a non-empty string, not 3"},
+		"a warning": {valid + `warn contains 1 + 2 if true`, `3 in policy.warn with input as {}`, "p.rego:8: warn must be a non-empty string, not number"},
 		"a patch": {
 			valid + `patch contains {"op": lower("AD"), "path": "/x", "value": 1} if true`,
 			`count(policy.patch) == 1 with input as {}`, `p.rego:8: patch.op is "ad", not add, replace or remove`,
@@ -47,7 +47,7 @@ func TestRehearsalHoldsWhatRulesSayToTheirShape(t *testing.T) {
 		},
 		"an outcome": {
 			valid + `outcome.supersedes contains 1 + 2 if true`,
-			`3 in policy.outcome.supersedes with input as {}`, "outcome.supersedes must be a set or list of strings, not [3]",
+			`3 in policy.outcome.supersedes with input as {}`, "outcome.supersedes must be a set or list of strings, not set",
 		},
 		"an outcome by another name": {
 			valid + `outcome[x] contains "y" if some x in ["supercedes"]`,

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -226,13 +225,10 @@ func isLiteral(t *ast.Term) bool {
 	return false
 }
 
-// shortly is a term as it can be part of a sentence.
+// shortly is what a term is, and not its value, part of which may be a Secret's.
 func shortly(t *ast.Term) string {
-	written := t.String()
-	if decoded, err := ast.JSON(t.Value); err == nil {
-		if encoded, err := json.Marshal(decoded); err == nil {
-			written = string(encoded)
-		}
+	if text(t) == "" && anyText.is(t) {
+		return `""`
 	}
-	return cutAt(written, 80)
+	return ast.ValueName(t.Value)
 }
