@@ -2,10 +2,7 @@ package webhooks
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
 	"sallyport.dev/sallyport/webhooks/engine"
 )
@@ -20,7 +17,7 @@ func (j *judgement) patch() []byte {
 		if v.err != nil || len(v.decision.Patches) == 0 {
 			continue
 		}
-		changed, err := apply(object, v.decision.Patches)
+		changed, operations, err := engine.Apply(object, v.decision.Patches)
 		if err != nil {
 			err = fmt.Errorf("its patch does not apply: %w", err)
 		} else {
@@ -31,7 +28,7 @@ func (j *judgement) patch() []byte {
 			continue
 		}
 		object = changed
-		joined = append(joined, v.decision.Patches...)
+		joined = append(joined, operations...)
 	}
 	if len(joined) == 0 {
 		return nil
@@ -41,19 +38,4 @@ func (j *judgement) patch() []byte {
 		panic(err) // patches were decoded from JSON values
 	}
 	return text
-}
-
-func apply(object []byte, patches []engine.Patch) ([]byte, error) {
-	if len(object) == 0 { // json-patch would leave nothing unchanged, and call that success
-		return nil, errors.New("the request has no object")
-	}
-	text, err := json.Marshal(patches)
-	if err != nil {
-		return nil, err
-	}
-	decoded, err := jsonpatch.DecodePatch(text)
-	if err != nil {
-		return nil, err
-	}
-	return decoded.Apply(object)
 }

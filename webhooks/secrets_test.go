@@ -63,7 +63,7 @@ func TestWhatPoliciesSayOfSecretsIsConcealed(t *testing.T) {
 		for kind, rule := range map[string]string{
 			"denial":  "# METADATA\n# title: T\n# custom: {reason: Weak, remedyInMessage: do it}\n" + `deny contains {"reason": "Weak", "message": ` + message + `, "details": {"field": ` + message + `}} if true` + "\n",
 			"warning": "warn contains " + message + " if true\n",
-			"failure": `warn contains {"a": ` + message + `} if true` + "\n",
+			"failure": "# METADATA\n# title: T\n# custom: {reason: Weak, remedy: do it}\n" + `deny contains {"reason": "Weak", "message": "m", k: 1} if k := ` + message + "\n",
 		} {
 			f := newFixture(t, world{}, policyOf("p", rule, onSecrets))
 			told := &toldEvents{}

@@ -188,10 +188,20 @@ func Sources(objects []v1alpha1.RegoPolicy) []Source {
 	return sources
 }
 
+// The members of an outcome that reconcilers act on.
+const (
+	// OutcomeSupersedes are names of operations.
+	OutcomeSupersedes = "supersedes"
+	// OutcomeSupersedesOrigins are where a claim came from that is no operation's.
+	OutcomeSupersedesOrigins = "supersedes_origins"
+)
+
+var outcomes = []string{OutcomeSupersedes, OutcomeSupersedesOrigins}
+
 func sourceOf(object *v1alpha1.RegoPolicy, libraries []engine.Module) Source {
 	spec := &object.Spec
 	s := Source{Library: spec.Library, object: object, Source: engine.Source{
-		Name: object.Name, Package: spec.Package, Modules: modulesOf(object), Schema: inputSchema,
+		Name: object.Name, Package: spec.Package, Modules: modulesOf(object), Schema: inputSchema, Outcomes: outcomes,
 		Timeout: time.Duration(spec.TimeoutMilliseconds) * time.Millisecond,
 	}}
 	if s.Timeout == 0 {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,10 +39,16 @@ type contract struct {
 	has     map[string]bool
 	// parameters is the first rule valid_parameters, if there is one.
 	parameters *ast.Rule
+	// said looks for what rules say literally; outcome is what an outcome may be.
+	said    literals
+	outcome shape
 }
 
 func checkContract(src Source, modules, libraries []*ast.Module) (*contract, CompileErrors) {
-	c := &contract{pkg: packageRef(src.Package), modules: modules, has: map[string]bool{}}
+	c := &contract{
+		pkg: packageRef(src.Package), modules: modules, has: map[string]bool{},
+		said: slices.Concat(modules, libraries), outcome: outcomeShape(src.Outcomes),
+	}
 	described := false
 	for _, m := range modules {
 		if !m.Package.Path.HasPrefix(c.pkg) {
@@ -89,6 +96,9 @@ func (c *contract) rule(r *ast.Rule) {
 			c.errs.add(r.Location, "%s must be written `%s contains ... if`", name, name)
 		}
 		c.outcomeAnnotations(r, name)
+		if r.Head.Key != nil {
+			c.shapes(r, name, func(said *ast.Term) shape { return shapeOf(name, said) }, r.Head.Key)
+		}
 	case name == ruleParameters && c.parameters == nil:
 		c.parameters = r
 		fallthrough
@@ -98,7 +108,30 @@ func (c *contract) rule(r *ast.Rule) {
 		}
 	case name == ruleOutcome:
 		c.outcomeAnnotations(r, name)
+		c.outcomeShape(r, ref)
 	}
+}
+
+// shapes holds what a rule says literally to what it may be.
+func (c *contract) shapes(r *ast.Rule, name string, of func(said *ast.Term) shape, said *ast.Term) {
+	for _, found := range c.said.of(r, said) {
+		var wrong *shapeError
+		if err := of(found).check(name, found); errors.As(err, &wrong) {
+			c.errs.add(cmp.Or(wrong.at.Location, r.Location), "%v", err)
+		}
+	}
+}
+
+// outcomeShape looks at outcome, or at a member of it, as far as its name is known.
+func (c *contract) outcomeShape(r *ast.Rule, ref ast.Ref) {
+	said := r.Head.Value
+	if r.Head.RuleKind() == ast.MultiValue {
+		said = ast.SetTerm(r.Head.Key)
+	}
+	for i := len(ref) - 1; i > 0; i-- {
+		said = ast.ObjectTerm([2]*ast.Term{ref[i], said})
+	}
+	c.shapes(r, ruleOutcome, func(*ast.Term) shape { return c.outcome }, said)
 }
 
 // description is what a rule's METADATA says about it.

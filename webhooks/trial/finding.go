@@ -126,7 +126,7 @@ func (t FailedTest) String() string {
 		text += fmt.Sprintf(", in its rows %q", t.Cases)
 	}
 	if t.Output != "" {
-		text += "; it printed " + strings.TrimSpace(t.Output)
+		text += "; " + strings.ReplaceAll(strings.TrimSpace(t.Output), "\n", "; ")
 	}
 	return text
 }
