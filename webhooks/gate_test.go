@@ -21,8 +21,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
-	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 const denyMetadata = "# METADATA\n# title: T\n# custom: {reason: %s, remedy: do it}\n"

@@ -19,8 +19,8 @@ import (
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
-	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 

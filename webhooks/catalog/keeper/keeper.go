@@ -54,15 +54,15 @@ type Facts interface {
 
 // Keeper watches the policies of the cluster and has the gate use them.
 type Keeper struct {
-	release   grants.Release
-	gate      Gate
-	facts     Facts
-	metrics   *metrics
-	catalog   catalog.Catalog
-	cached    client.Reader
-	life      context.Context                 // from the start of the controller to its end
-	asked     []engine.Read                   // by the build that is being made
-	decoded   map[types.UID]*catalog.Revision // what is in ControllerRevisions, which never changes; nil: nothing that can be used
+	release grants.Release
+	gate    Gate
+	facts   Facts
+	metrics *metrics
+	catalog catalog.Catalog
+	cached  client.Reader
+	life    context.Context                 // from the start of the controller to its end
+	asked   []engine.Read                   // by the build that is being made
+	decoded map[types.UID]*catalog.Revision // what is in ControllerRevisions, which never changes; nil: nothing that can be used
 
 	mu          sync.RWMutex
 	states      map[string]catalog.State
