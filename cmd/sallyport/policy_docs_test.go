@@ -97,3 +97,29 @@ func TestPolicyCheckNotes(t *testing.T) {
 		t.Errorf("the shipped policies are not all followed: exit %d\n%s%s", code, out, errs)
 	}
 }
+
+// What a cluster would refuse because it is not granted is told without one.
+func TestPolicyCheckKnowsWhatIsGranted(t *testing.T) {
+	source := t.TempDir()
+	for file, text := range map[string]string{
+		"policy.yaml": "apiVersion: sallyport.dev/v1alpha1\nkind: RegoPolicy\nmetadata: {name: marks}\nspec:\n  package: marks\n" +
+			"  match: {resources: [{apiGroups: [\"\"], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]}\n",
+		"marks.rego": "# METADATA\n# title: T\n# description: D\npackage marks\n\nvalid_input if is_object(input.request)\n\n" +
+			"patch contains {\"op\": \"add\", \"path\": \"/data\", \"value\": {}} if not input.request.object.data\n",
+		"marks_test.rego": "package marks_test\n\nimport data.marks as policy\n\ntest_x if count(policy.patch) == 1 with input.request.object as {}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(source, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, errs, code := execute(t, "policy", "check", source)
+	if want := "configmaps: policies may not patch it; to grant its labels and annotations, run: helm upgrade RELEASE CHART"; code != 1 || !strings.Contains(out, want) {
+		t.Errorf("exit %d, want 1 with %q\n%s%s", code, want, out, errs)
+	}
+	if out, errs, code := execute(t, "policy", "check", source, "--patchable", "configmaps=All"); code != 0 {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+	if _, errs, code := execute(t, "policy", "check", source, "--patchable", "secrets=All"); code != 2 || !strings.Contains(errs, "secrets cannot be granted: it holds credentials") {
+		t.Errorf("exit %d\n%s", code, errs)
+	}
+}
