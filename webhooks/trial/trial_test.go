@@ -178,7 +178,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	empty := &Finding{}
 	empty.bound()
 	text, err := json.Marshal(empty)
-	want := `{"problems":[],"tests":{"passed":0,"failures":0,"failed":[]},"breaks":[],"missing":[],"untested":[],"took":""}`
+	want := `{"problems":[],"tests":{"passed":0,"failures":0,"failed":[]},"breaks":[],"missing":[],"untested":[],"unserved":[],"took":""}`
 	if err != nil || string(text) != want {
 		t.Errorf("got %s, %v", text, err)
 	}
