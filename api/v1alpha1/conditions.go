@@ -280,18 +280,19 @@ const (
 
 	// ReasonRegistered (Registered true): the API server asks it.
 	ReasonRegistered ConditionReason = "Registered"
-	// ReasonWaitingForReplicas (Registered false): a replica that is live does not
-	// serve this revision yet, or an API server may not know yet that it changes
-	// objects. The message says which.
+	// ReasonWaitingForReplicas (Registered false, Ready false or unknown): a replica
+	// that is live does not serve this revision yet, or an API server may not know
+	// yet that it changes objects. The message says which.
 	ReasonWaitingForReplicas ConditionReason = "WaitingForReplicas"
-	// ReasonNotRegistrable (Registered false): spec.match has what webhooks cannot
-	// be registered for. The message says what.
+	// ReasonNotRegistrable (Registered false, Ready false): spec.match has what
+	// webhooks cannot be registered for. The message says what.
 	ReasonNotRegistrable ConditionReason = "NotRegistrable"
-	// ReasonResourceNotServed (Registered false): spec.match names a resource or a
-	// subresource that the cluster does not have. All else is asked about, and so
-	// is that when it is there. The message says what.
+	// ReasonResourceNotServed (Registered false, Ready false): spec.match names a
+	// resource, a version, a subresource or an operation that the cluster does not
+	// have. All else is asked about, and so is that when it is there. The message
+	// says what.
 	ReasonResourceNotServed ConditionReason = "ResourceNotServed"
-	// ReasonRegistrationFailed (Registered false): the webhook configuration could
+	// ReasonRegistrationFailed (Registered false, Ready false): the webhook configuration could
 	// not be written. The message says why.
 	ReasonRegistrationFailed ConditionReason = "RegistrationFailed"
 

@@ -44,7 +44,8 @@ func newPolicyCheckCommand() *cobra.Command {
 		Use:   "check [PATH...]",
 		Short: "Compile policies strictly and check that they keep to the contract",
 		Long: "Compiles the policies of the paths, or the shipped ones, and checks what can be said of them before any request:\n" +
-			"the contract, the parameters, what they patch, and whether an API server would take the RegoPolicy.\n\n" +
+			"the contract, the parameters, what they patch, whether an API server would take the RegoPolicy, and whether it would ask\n" +
+			"the policy about what spec.match names. A warning names a resource that no cluster has.\n\n" +
 			"Problems are told a line each, with file, line and column. In a file of RegoPolicies, the line of the RegoPolicy\n" +
 			"comes first and the line in its Rego after it.\n\n" +
 			"A note is no problem. It names what keeps a policy from being given no more of each request than it reads, as a builtin\n" +

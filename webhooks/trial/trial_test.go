@@ -189,7 +189,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	empty := &Finding{}
 	empty.bound()
 	text, err := json.Marshal(empty)
-	want := `{"problems":[],"tests":{"passed":0,"failures":0,"failed":[]},"breaks":[],"missing":[],"untested":[],"unpatchable":[],"ungranted":[],"took":""}`
+	want := `{"problems":[],"tests":{"passed":0,"failures":0,"failed":[]},"breaks":[],"missing":[],"untested":[],"unserved":[],"unpatchable":[],"ungranted":[],"took":""}`
 	if err != nil || string(text) != want {
 		t.Errorf("got %s, %v", text, err)
 	}

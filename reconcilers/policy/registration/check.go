@@ -35,12 +35,12 @@ func (r *Reconciler) Check(
 		return nil
 	}
 	wrong := checkMatch(match)
-	// As much as it can have: what its Rego has to say is not known here.
-	p := Policy{Name: object.Name, Matches: []v1alpha1.PolicyMatch{*match}, Validates: true, Mutates: true, Refuses: true}
-	m, v, never := r.Preview(mutating, validating, []Policy{p})
+	// What its Rego has to say is not known here. What changes objects gets no other entries, and fewer.
+	p := Policy{Name: object.Name, Matches: []v1alpha1.PolicyMatch{*match}, Validates: true, Refuses: true}
+	_, entries, never := r.Preview(mutating, validating, []Policy{p})
 	if len(wrong) == 0 { // else it would be told twice
-		for _, w := range append(webhooksOf(m), webhooksOf(v)...) {
-			wrong = append(wrong, checkEntry(&w)...)
+		for i := range entries.Webhooks {
+			wrong = append(wrong, checkEntry(&entries.Webhooks[i])...)
 		}
 	}
 	var lines []string

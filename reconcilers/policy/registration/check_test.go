@@ -92,6 +92,7 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 			changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "*")}, want: "spec.match.resources[0].resources[0], *.apps: a wildcard would reach", stricter: true,
 		},
 		"Sallyport's own": {changes: []func(*v1alpha1.PolicyMatch){resources(v1alpha1.GroupName, "*", "virtualmachines")}},
+		"RegoPolicies, about which the chart's webhook asks": {changes: []func(*v1alpha1.PolicyMatch){resources(v1alpha1.GroupName, "*", "regopolicies")}},
 		"a condition of one on Sallyport's own": {
 			changes: []func(*v1alpha1.PolicyMatch){resources(v1alpha1.GroupName, "*", "virtualmachines"), condition("object.")}, want: "spec.match.conditions[0].expression", stricter: true,
 		},
