@@ -367,7 +367,9 @@ func TestPoliciesAsKubectlGet(t *testing.T) {
 	out := &lockedBuffer{}
 	p := newPlugin(genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: out})
 	ended := make(chan int, 1)
-	go func() { ended <- p.run(ctx, []string{"policies", "--watch", "-l", "team=a", "--kubeconfig", w.plane.Kubeconfig()}) }()
+	go func() {
+		ended <- p.run(ctx, []string{"policies", "--watch", "-l", "team=a", "--kubeconfig", w.plane.Kubeconfig()})
+	}()
 	w.until("alpha is listed", func(context.Context) (bool, error) { return strings.Contains(out.String(), "alpha  Enforce"), nil })
 	w.edit("alpha", `{"spec": {"mode": "Audit"}}`)
 	w.edit("beta", `{"spec": {"mode": "Audit"}}`)
