@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,8 +21,21 @@ import (
 // wideOutput is the format that adds columns to the table.
 const wideOutput = "wide"
 
+// listing are the flags of policies, which kubectl get has, too.
+type listing struct {
+	*plugin
+	printing                *genericclioptions.PrintFlags
+	selector                string
+	noHeaders, watchChanges bool
+}
+
+func (l *listing) table() bool { return *l.printing.OutputFormat == "" || l.wide() }
+
+func (l *listing) wide() bool { return *l.printing.OutputFormat == wideOutput }
+
 func (p *plugin) policiesCommand() *cobra.Command {
 	printing := genericclioptions.NewPrintFlags("").WithTypeSetter(scheme)
+	l := &listing{plugin: p, printing: printing}
 	command := &cobra.Command{
 		Use:   "policies [NAME]",
 		Short: "Show which policies decide, which were edited, and what is wrong with them",
@@ -42,7 +57,7 @@ func (p *plugin) policiesCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(command *cobra.Command, args []string) error {
-			return p.policies(command, args, printing)
+			return l.run(command, args)
 		},
 		ValidArgsFunction: func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -52,6 +67,10 @@ func (p *plugin) policiesCommand() *cobra.Command {
 		},
 	}
 	printing.AddFlags(command)
+	f := command.Flags()
+	f.StringVarP(&l.selector, "selector", "l", "", "labels that the policies must have, as for kubectl get")
+	f.BoolVar(&l.noHeaders, "no-headers", false, "leave the header of the table out, and what stands below it")
+	f.BoolVarP(&l.watchChanges, "watch", "w", false, "after listing them, show each policy that changes")
 	formats := append([]string{wideOutput}, printing.AllowedFormats()...)
 	command.Flags().Lookup("output").Usage = fmt.Sprintf("Output format. One of: (%s).", strings.Join(formats, ", "))
 	complete(command, "output", formats...)
@@ -59,48 +78,66 @@ func (p *plugin) policiesCommand() *cobra.Command {
 	return command
 }
 
-func (p *plugin) policies(command *cobra.Command, args []string, printing *genericclioptions.PrintFlags) error {
-	name := ""
-	if len(args) == 1 {
-		var err error
-		if name, err = policyName(args[0]); err != nil {
-			return usage(command, err)
-		}
+func (l *listing) run(command *cobra.Command, args []string) error {
+	name, only, err := l.which(args)
+	if err == nil && !l.table() {
+		_, err = l.printing.ToPrinter()
 	}
-	table := *printing.OutputFormat == "" || *printing.OutputFormat == wideOutput
-	if !table {
-		if _, err := printing.ToPrinter(); err != nil {
-			return usage(command, err)
-		}
+	if err != nil {
+		return usage(command, err)
 	}
-	c, err := p.connect()
+	c, err := l.connect()
 	if err != nil {
 		return err
 	}
-	list, err := c.policies(command.Context(), name)
+	list, err := c.policies(command.Context(), name, only...)
 	switch {
 	case err != nil:
 		return err
-	case !table:
-		return printPolicies(p, printing, list, name)
-	case name != "" && *printing.OutputFormat == "":
-		return render(p.Out, &policyReport{policy: &list.Items[0]}, p.now())
+	case l.watchChanges:
+		if name != "" {
+			list.ResourceVersion = list.Items[0].ResourceVersion
+		}
+		return l.watch(command.Context(), c, list, only)
+	case !l.table():
+		return printPolicies(l.plugin, l.printing, list, name)
+	case name != "" && !l.wide() && !l.noHeaders:
+		return render(l.Out, &policyReport{policy: &list.Items[0]}, l.now())
 	case len(list.Items) == 0:
-		fmt.Fprintln(p.ErrOut, "No RegoPolicies found")
+		fmt.Fprintln(l.ErrOut, "No RegoPolicies found")
 		return nil
 	}
-	r := &policiesReport{policies: list.Items, wide: *printing.OutputFormat == wideOutput}
-	if name == "" {
-		r.serving = c.serving(command.Context(), p)
+	r := &policiesReport{policies: list.Items, wide: l.wide(), headless: l.noHeaders}
+	if name == "" && !l.noHeaders {
+		r.serving = c.serving(command.Context(), l.plugin)
 	}
-	return render(p.Out, r, p.now())
+	return render(l.Out, r, l.now())
+}
+
+// which policies are asked for: the one that is named, or those with the labels.
+func (l *listing) which(args []string) (name string, only []client.ListOption, err error) {
+	if l.selector != "" {
+		selector, err := labels.Parse(l.selector)
+		if err != nil {
+			return "", nil, fmt.Errorf("--selector %q: %w", l.selector, err)
+		}
+		only = append(only, client.MatchingLabelsSelector{Selector: selector})
+	}
+	if len(args) == 0 {
+		return "", only, nil
+	}
+	if l.selector != "" {
+		return "", nil, errors.New("a NAME and --selector exclude each other")
+	}
+	name, err = policyName(args[0])
+	return name, []client.ListOption{client.MatchingFields{"metadata.name": name}}, err
 }
 
 // policies reads one, or all in the order of their names.
-func (c *cluster) policies(ctx context.Context, name string) (*v1alpha1.RegoPolicyList, error) {
+func (c *cluster) policies(ctx context.Context, name string, only ...client.ListOption) (*v1alpha1.RegoPolicyList, error) {
 	list := &v1alpha1.RegoPolicyList{}
 	if name == "" {
-		if err := c.List(ctx, list); err != nil {
+		if err := c.List(ctx, list, only...); err != nil {
 			return nil, err
 		}
 	} else {

@@ -374,3 +374,56 @@ func TestAuditNow(t *testing.T) {
 	w.audits("on", v1alpha1.PolicyViolations{Objects: 3, AtLeast: 1, Incomplete: "listing x: no"})
 	w.plugin("audit on -o jsonpath={.status.violations.atLeast}", 1, "1")
 }
+
+// lockedBuffer is written by one and read by another.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// policies lists as kubectl get does.
+func TestPoliciesAsKubectlGet(t *testing.T) {
+	w := newWorld(t)
+	alpha := policy("alpha", "acme.alpha", "Enforce")
+	alpha.TypeMeta, alpha.Labels = metav1.TypeMeta{}, map[string]string{"team": "a"}
+	beta := policy("beta", "acme.beta", "Warn")
+	beta.TypeMeta = metav1.TypeMeta{}
+	w.make(alpha, beta)
+	if got := w.plugin("policies --no-headers -l team=a", 0).stdout; !strings.HasPrefix(got, "alpha  Enforce") || strings.Count(got, "\n") != 1 {
+		t.Errorf("the row is %q", got)
+	}
+	if got := w.plugin("policies -l team!=a -o name", 0).stdout; got != "regopolicy.sallyport.dev/beta\n" {
+		t.Errorf("the name is %q", got)
+	}
+	w.plugin("policies alpha -l team=a", 1, "a NAME and --selector exclude each other")
+	w.plugin("policies -l team=(", 1, `--selector "team=(": `)
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out := &lockedBuffer{}
+	p := newPlugin(genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: out})
+	ended := make(chan int, 1)
+	go func() {
+		ended <- p.run(ctx, []string{"policies", "--watch", "-l", "team=a", "--kubeconfig", w.plane.Kubeconfig()})
+	}()
+	w.until("alpha is listed", func(context.Context) (bool, error) { return strings.Contains(out.String(), "alpha  Enforce"), nil })
+	w.edit("alpha", `{"spec": {"mode": "Audit"}}`)
+	w.edit("beta", `{"spec": {"mode": "Audit"}}`)
+	w.until("its change is shown", func(context.Context) (bool, error) { return strings.Contains(out.String(), "alpha  Audit"), nil })
+	stop()
+	if code := <-ended; code != 0 || strings.Contains(out.String(), "beta") || strings.Count(out.String(), "NAME") != 1 {
+		t.Errorf("exit %d after\n%s", code, out.String())
+	}
+}

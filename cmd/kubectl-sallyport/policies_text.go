@@ -22,27 +22,20 @@ const shownFields = 2
 type policiesReport struct {
 	policies []v1alpha1.RegoPolicy
 	wide     bool
+	headless bool
 	// serving is which policies each replica has reported.
 	serving map[string]string
 }
 
 func (r *policiesReport) text(p *page) {
-	header := []string{"NAME", "MODE", "ACTIVE", "REVISION", "VIOLATIONS", "EDITED"}
-	if r.wide {
-		header = append(header, "PACKAGE", "ON-ERROR", "OVERRIDE", "TESTS", "AGE")
+	if !r.headless {
+		r.header(p)
 	}
-	p.row(header...)
 	for i := range r.policies {
-		policy := &r.policies[i]
-		override := cmp.Or(string(policy.Spec.Override), "-")
-		if policy.Spec.Library {
-			override = "-"
-		}
-		cells := []string{policy.Name, mode(policy), active(policy), cmp.Or(short(policy.Status.ActiveRevision), "-"), violations(policy), editedShort(policy)}
-		if r.wide {
-			cells = append(cells, policy.Spec.Package, string(policy.Spec.OnError), override, tests(policy), p.ago(policy.CreationTimestamp.Time))
-		}
-		p.row(cells...)
+		r.row(p, &r.policies[i])
+	}
+	if r.headless {
+		return // for programs: rows and nothing else
 	}
 	for i := range r.policies {
 		policy := &r.policies[i]
@@ -54,6 +47,26 @@ func (r *policiesReport) text(p *page) {
 		}
 	}
 	r.replicas(p)
+}
+
+func (r *policiesReport) header(p *page) {
+	header := []string{"NAME", "MODE", "ACTIVE", "REVISION", "VIOLATIONS", "EDITED"}
+	if r.wide {
+		header = append(header, "PACKAGE", "ON-ERROR", "OVERRIDE", "TESTS", "AGE")
+	}
+	p.row(header...)
+}
+
+func (r *policiesReport) row(p *page, policy *v1alpha1.RegoPolicy) {
+	override := cmp.Or(string(policy.Spec.Override), "-")
+	if policy.Spec.Library {
+		override = "-"
+	}
+	cells := []string{policy.Name, mode(policy), active(policy), cmp.Or(short(policy.Status.ActiveRevision), "-"), violations(policy), editedShort(policy)}
+	if r.wide {
+		cells = append(cells, policy.Spec.Package, string(policy.Spec.OnError), override, tests(policy), p.ago(policy.CreationTimestamp.Time))
+	}
+	p.row(cells...)
 }
 
 // replicas tells which policies each replica has, if not all have the same.

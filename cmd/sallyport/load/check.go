@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -104,15 +105,33 @@ func (c *Collection) unstorable(ctx context.Context, object *v1alpha1.RegoPolicy
 	switch {
 	case errors.As(found, &all):
 		for _, one := range all.Errors() {
-			if about := (*field.Error)(nil); errors.As(one, &about) && about.Field == noField {
-				continue // it only says that CEL was not evaluated because of the others
+			place, about := c.Place(object.Name), (*field.Error)(nil)
+			if errors.As(one, &about) {
+				if about.Field == noField {
+					continue // it only says that CEL was not evaluated because of the others
+				}
+				place = placeOf(place, about.Field)
 			}
-			lines = append(lines, c.Place(object.Name)+": "+one.Error())
+			lines = append(lines, place+": "+one.Error())
 		}
 	case found != nil:
 		lines = []string{c.Place(object.Name) + ": " + found.Error()}
 	}
 	return lines, nil
+}
+
+// placeOf is the line of a field, in the file at a place that may have the line of its document.
+func placeOf(place, field string) string {
+	file, from := place, 1
+	if i := strings.LastIndex(place, ":"); i >= 0 {
+		if line, err := strconv.Atoi(place[i+1:]); err == nil {
+			file, from = place[:i], line
+		}
+	}
+	if line := review.LineOf(file, from, field); line > 0 {
+		return fmt.Sprintf("%s:%d", file, line)
+	}
+	return place
 }
 
 // noField is the field of an error that has none.

@@ -81,6 +81,17 @@ func ownConditions(matches []v1alpha1.PolicyMatch) (all []admissionregistrationv
 	return all
 }
 
+// saying has the conditions of the policy itself end with a comment that says whose they are: of one that cannot be evaluated the API
+// server tells who is refused nothing but the expression.
+func saying(policy string, conditions []admissionregistrationv1.MatchCondition) []admissionregistrationv1.MatchCondition {
+	for i := range conditions {
+		if own, name, found := strings.Cut(conditions[i].Name, "."+v1alpha1.GroupName+"/"); found && strings.HasPrefix(own, "match-") {
+			conditions[i].Expression += fmt.Sprintf(" // RegoPolicy %s, spec.match.conditions: %s", policy, name)
+		}
+	}
+	return conditions
+}
+
 // isNotNeeded leaves out of a wildcard what no policy is asked about by name.
 func isNotNeeded() string {
 	var needed []string

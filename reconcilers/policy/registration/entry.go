@@ -123,7 +123,7 @@ func newEntries(
 func newEntry(p *Policy, targets []target, client admissionregistrationv1.WebhookClientConfig, home string) *entry {
 	e := &entry{
 		policy: p.Name, client: client, failure: ignore, namespaces: namespacesOf(p.Matches, home), objects: objectsOf(p.Matches),
-		conditions: conditionsOf(p.Matches, targets), timeout: timeoutOf(p.Timeout),
+		conditions: saying(p.Name, conditionsOf(p.Matches, targets)), timeout: timeoutOf(p.Timeout),
 	}
 	if p.Refuses {
 		e.failure = admissionregistrationv1.Fail
