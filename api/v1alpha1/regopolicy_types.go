@@ -271,6 +271,12 @@ type RegoPolicyStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	ActiveRevision string `json:"activeRevision,omitempty"`
 
+	// When Sallyport last confirmed this status. While a replica leads it is
+	// renewed every five minutes; an older time says that nobody keeps the status,
+	// and that the rest of it may not be true any more.
+	// +optional
+	ReportedAt *metav1.Time `json:"reportedAt,omitempty"`
+
 	// The state of the policy in detail: Ready (its current generation decides),
 	// Compiled, TestsPassed, ReadsGranted, Active (it decides, in its current or
 	// its last good revision), Shipped (what this release ships has been applied)
@@ -392,6 +398,7 @@ type PolicyTestResult struct {
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`,description="What a denial does."
 // +kubebuilder:printcolumn:name="Active",type=string,JSONPath=`.status.conditions[?(@.type=="Active")].reason`,description="What decides: its current revision, its last good one, or nothing."
 // +kubebuilder:printcolumn:name="Edited",type=string,JSONPath=`.status.conditions[?(@.type=="Edited")].status`,description="Whether somebody edited what is shipped."
+// +kubebuilder:printcolumn:name="Reported",type=date,JSONPath=`.status.reportedAt`,description="Time since Sallyport last confirmed its status: more than some minutes if no replica is running."
 // +kubebuilder:printcolumn:name="Revision",type=string,priority=1,JSONPath=`.status.activeRevision`,description="The revision that decides."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."
 type RegoPolicy struct {

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/unattended"
 )
 
 // The bounds of the wait after an error.
@@ -146,7 +147,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("watching the stored revisions: %w", err)
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy").
-		For(&v1alpha1.RegoPolicy{}, builder.WithPredicates(changed)).
+		For(&v1alpha1.RegoPolicy{}, builder.WithPredicates(predicate.Or(changed, unattended.Marked()))).
 		WatchesRawSource(source.Kind(stored, revision, handler.TypedEnqueueRequestsFromMapFunc(policyOf))).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.mu.Lock()

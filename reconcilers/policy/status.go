@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +24,8 @@ const (
 	fieldOwner = shipping.FieldOwner
 	// maxMessage is how much of a message a condition keeps, maxNote how much an event does; the API server takes 1 kB.
 	maxMessage, maxNote = 4096, 1000
+	// reportPeriod is how long a status stands before it is confirmed, which takes one write per policy.
+	reportPeriod = 5 * time.Minute
 )
 
 // Reconcile stores the revision that decides for one policy, and shows what became of it. Of an object that the catalog has
@@ -45,10 +48,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if apierrors.IsConflict(err) || apierrors.IsConflict(stored) || apierrors.IsAlreadyExists(stored) { // somebody was faster: look again
 		return ctrl.Result{RequeueAfter: firstRetry}, nil
 	}
-	return ctrl.Result{}, errors.Join(stored, err)
+	return ctrl.Result{RequeueAfter: reportPeriod}, errors.Join(stored, err)
 }
 
-// show writes the status if it has changed, and then tells people if they should know.
+// show writes the status if it has changed or is to be confirmed, and then tells people if they should know.
 func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, state State) error {
 	if state.Reads.Reason == v1alpha1.ReasonReadsNotSynced && state.Active == "" && policy.Status.ObservedGeneration == policy.Generation {
 		return nil // this replica has just started, and what is in the status is true of the others
@@ -59,9 +62,10 @@ func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, stat
 	r.judgeTests(policy, state)
 	r.judgeShipment(policy)
 	r.judgeViolations(policy, state)
-	if equality.Semantic.DeepEqual(before.Status, policy.Status) {
+	if equality.Semantic.DeepEqual(before.Status, policy.Status) && r.confirmed(policy) {
 		return nil
 	}
+	policy.Status.ReportedAt = ptr.To(metav1.NewTime(r.Now().Truncate(time.Second)))
 	if err := r.Client.Status().Update(ctx, policy, client.FieldOwner(fieldOwner)); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -70,6 +74,13 @@ func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, stat
 	}
 	r.tell(before, policy)
 	return nil
+}
+
+// confirmed tells whether a status was written so lately that people can rely on it. What a clock that is ahead has written is not
+// confirmed: it would stand for longer than it may.
+func (r *Reconciler) confirmed(policy *v1alpha1.RegoPolicy) bool {
+	at := policy.Status.ReportedAt
+	return at != nil && r.Now().Sub(at.Time).Abs() < reportPeriod
 }
 
 // judge shows what the catalog says.
