@@ -7,13 +7,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/replicas"
 )
 
 // wideOutput is the format that adds columns to the table.
@@ -26,7 +24,8 @@ func (p *plugin) policiesCommand() *cobra.Command {
 		Short: "Show which policies decide, which were edited, and what is wrong with them",
 		Long: "Lists the RegoPolicies: what a denial of theirs does, whether they decide in their current or in their last good\n" +
 			"revision, and which fields differ from what is shipped. What is wrong is told below the table. With a NAME it tells\n" +
-			"everything about that one.",
+			"everything about that one.\n\n" +
+			"If no replica of Sallyport is serving, nothing decides, whatever the policies' status says: a warning tells.",
 		Example: `  # All of them
   kubectl sallyport policies
 
@@ -83,15 +82,24 @@ func (p *plugin) policies(command *cobra.Command, args []string, printing *gener
 		return err
 	case !table:
 		return printPolicies(p, printing, list, name)
-	case name != "" && *printing.OutputFormat == "":
-		return render(p.Out, &policyReport{policy: &list.Items[0]}, p.now())
 	case len(list.Items) == 0:
 		fmt.Fprintln(p.ErrOut, "No RegoPolicies found")
 		return nil
 	}
-	r := &policiesReport{policies: list.Items, wide: *printing.OutputFormat == wideOutput}
+	service := c.service(command.Context(), p)
+	trouble := service.trouble(list.Items, p.now())
+	switch {
+	case trouble != "":
+		fmt.Fprintln(p.ErrOut, "Warning:", trouble)
+	case service.err != nil:
+		fmt.Fprintln(p.ErrOut, "Note: whether a replica of Sallyport is serving is not known:", service.err)
+	}
+	if name != "" && *printing.OutputFormat == "" {
+		return render(p.Out, &policyReport{policy: &list.Items[0], unserved: trouble}, p.now())
+	}
+	r := &policiesReport{policies: list.Items, wide: *printing.OutputFormat == wideOutput, unserved: trouble != ""}
 	if name == "" {
-		r.serving = c.serving(command.Context(), p)
+		r.serving = service.policies
 	}
 	return render(p.Out, r, p.now())
 }
@@ -146,21 +154,6 @@ func policyName(argument string) (string, error) {
 		return "", fmt.Errorf("%s is not a RegoPolicy: name it as NAME or rego/NAME", argument)
 	}
 	return name, nil
-}
-
-// serving is which policies each replica that runs has reported, by its name; nil if that may not be read.
-func (c *cluster) serving(ctx context.Context, p *plugin) map[string]string {
-	leases := &coordinationv1.LeaseList{}
-	if err := c.List(ctx, leases, client.MatchingLabels{replicas.Label: "true"}); err != nil {
-		return nil
-	}
-	all, seen := map[string]string{}, newSigns(p.now)
-	for i := range leases.Items {
-		if lease := &leases.Items[i]; seen.held(lease) {
-			all[lease.Namespace+"/"+lease.Name] = lease.Annotations[replicas.PoliciesAnnotation]
-		}
-	}
-	return all
 }
 
 // conditionOf finds a condition of a policy.

@@ -88,6 +88,7 @@ func (p *plugin) why(ctx context.Context, args []string, output string) error {
 		encoder.SetIndent("", "    ")
 		return encoder.Encode(r)
 	}
+	p.warnUnserved(ctx, c)
 	return render(p.Out, r, p.now())
 }
 

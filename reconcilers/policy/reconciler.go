@@ -109,6 +109,9 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
+	// trying is held by whoever tries what is shipped: it takes a while, and who comes second has less to try.
+	trying sync.Mutex
+
 	mu        sync.Mutex
 	shipments map[string]shipment // by the policy's name, nil until the first look at the ConfigMap
 	queue     workqueue.TypedRateLimitingInterface[reconcile.Request]
