@@ -147,7 +147,7 @@ func TestPoliciesThatNobodyServes(t *testing.T) {
 	if r := w.plugin("policies", 0, "good  Enforce  none    0123456789"); r.stderr != "Warning: "+nobody {
 		t.Errorf("without a replica the user reads %s", r.stderr)
 	}
-	w.plugin("policies good", 0, "Active:      none: "+nobody, "Warning: "+nobody)
+	w.plugin("policies good", 0, "Active:       none: "+nobody, "Warning: "+nobody)
 	if r := w.plugin("policies -o name", 0); r.stderr != "" {
 		t.Errorf("programs read %s", r.stderr)
 	}
@@ -157,6 +157,7 @@ func TestPoliciesThatNobodyServes(t *testing.T) {
 	w.plugin("explain svm web-1 -n "+ns, 0, "Warning: "+nobody)
 	w.plugin("start web-1 --wait --timeout 1s -n "+ns, 1, "Warning: "+nobody)
 
+	w.must(w.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachineOperation{}, client.InNamespace(ns)))
 	starting := lease(ns, "sallyport-replica-b", "b", 15*time.Second)
 	w.make(starting)
 	w.plugin("policies", 0, "Warning: no replica of Sallyport is serving, 1 is starting: no policy decides at the moment")

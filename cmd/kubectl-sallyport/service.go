@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -19,6 +20,8 @@ const overdue = 15 * time.Minute
 type service struct {
 	// policies is which policies each replica that runs has reported, by its name; "" for one that has none yet.
 	policies map[string]string
+	// versions is what each of them says it is.
+	versions map[string]string
 	// err is why that is not known.
 	err error
 }
@@ -29,10 +32,12 @@ func (c *cluster) service(ctx context.Context, p *plugin) service {
 	if err := c.List(ctx, leases, client.MatchingLabels{replicas.Label: "true"}); err != nil {
 		return service{err: err}
 	}
-	s, seen := service{policies: map[string]string{}}, newSigns(p.now)
+	s, seen := service{policies: map[string]string{}, versions: map[string]string{}}, newSigns(p.now)
 	for i := range leases.Items {
 		if lease := &leases.Items[i]; seen.held(lease) {
-			s.policies[lease.Namespace+"/"+lease.Name] = lease.Annotations[replicas.PoliciesAnnotation]
+			name := lease.Namespace + "/" + lease.Name
+			s.policies[name] = lease.Annotations[replicas.PoliciesAnnotation]
+			s.versions[name] = cmp.Or(lease.Annotations[replicas.VersionAnnotation], "unknown")
 		}
 	}
 	return s

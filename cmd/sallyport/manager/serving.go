@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"sallyport.dev/sallyport/certs"
+	"sallyport.dev/sallyport/cmd/internal/version"
 	"sallyport.dev/sallyport/reconcilers/policy/unattended"
 	"sallyport.dev/sallyport/replicas"
 )
@@ -40,7 +41,9 @@ func (o *Options) newServing(config *rest.Config, namespace string) (*serving, e
 		return nil, err
 	}
 	s := &serving{ending: newEnding(o.ShutdownDelay)}
-	if s.replica, err = replicas.New(config, replicas.Options{Namespace: namespace, Name: name, UID: types.UID(o.ReplicaUID)}); err != nil {
+	if s.replica, err = replicas.New(config, replicas.Options{
+		Namespace: namespace, Name: name, UID: types.UID(o.ReplicaUID), Version: version.Get().GitVersion,
+	}); err != nil {
 		return nil, fmt.Errorf("naming this replica (--replica-name): %w", err)
 	}
 	var configure []func(*tls.Config)
