@@ -89,8 +89,8 @@ bench: ## Measure what a decision costs, against a webhook that does nothing, OP
 	$(GO) run ./test/bench --gatekeeper bin/bench-gatekeeper
 
 .PHONY: build
-build: ## Build bin/sallyport and the plugin bin/kubectl-sallyport
-	$(GO) build -trimpath -o bin/ ./cmd/sallyport ./cmd/kubectl-sallyport
+build: ## Build bin/sallyport and the plugin bin/kubectl-sallyport, without symbol tables
+	$(GO) build -trimpath -ldflags "-s -w" -o bin/ ./cmd/sallyport ./cmd/kubectl-sallyport
 
 # What builds images: docker, podman, buildah, nerdctl.
 CONTAINER_TOOL ?= docker
