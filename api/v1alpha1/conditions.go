@@ -277,6 +277,10 @@ const (
 	// Requests that it matches follow spec.onError; those for kinds that it was not
 	// registered for before pass.
 	ReasonNoGoodRevision ConditionReason = "NoGoodRevision"
+	// ReasonNobodyDecides (Active false): no replica of Sallyport is running, as
+	// after an uninstall. Set by the last one that ends, and by kubectl sallyport
+	// release.
+	ReasonNobodyDecides ConditionReason = "NobodyDecides"
 
 	// ReasonRegistered (Registered true): the API server asks it.
 	ReasonRegistered ConditionReason = "Registered"

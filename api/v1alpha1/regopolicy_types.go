@@ -271,6 +271,12 @@ type RegoPolicyStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	ActiveRevision string `json:"activeRevision,omitempty"`
 
+	// When Sallyport last confirmed this status. While a replica leads it is
+	// renewed every five minutes; an older time says that nobody keeps the status,
+	// and that the rest of it may not be true any more.
+	// +optional
+	ReportedAt *metav1.Time `json:"reportedAt,omitempty"`
+
 	// The state of the policy in detail: Ready (its current generation decides
 	// about every request that it names, on every replica: it compiles, its tests
 	// passed, what it reads is granted, and the API server asks it), Compiled, TestsPassed, ReadsGranted, Active (it decides, in its current or
@@ -438,6 +444,7 @@ type PolicyTestResult struct {
 // +kubebuilder:printcolumn:name="Active",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Active")].reason`,description="What decides: its current revision, its last good one, or nothing."
 // +kubebuilder:printcolumn:name="Violations",type=integer,JSONPath=`.status.violations.count`,description="How many of the objects that exist it would refuse; empty until all were looked at."
 // +kubebuilder:printcolumn:name="Edited",type=string,JSONPath=`.status.conditions[?(@.type=="Edited")].status`,description="Whether somebody edited what is shipped."
+// +kubebuilder:printcolumn:name="Reported",type=date,JSONPath=`.status.reportedAt`,description="Time since Sallyport last confirmed its status: more than some minutes if no replica is running."
 // +kubebuilder:printcolumn:name="Revision",type=string,priority=1,JSONPath=`.status.activeRevision`,description="The revision that decides."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."
 type RegoPolicy struct {

@@ -111,11 +111,20 @@ func (p *plugin) explain(ctx context.Context, o *explaining, args []string) erro
 		encoder.SetIndent("", "    ")
 		return encoder.Encode(report)
 	}
+	if text := s.unserved(p); text != "" {
+		fmt.Fprintln(p.ErrOut, "Warning:", text)
+	}
 	for _, note := range append(s.notes, report.Warnings...) {
 		fmt.Fprintln(p.ErrOut, "Note:", note)
 	}
 	s.print(terminal.NewPrinter(p.Out), report, o.policy)
 	return nil
+}
+
+// unserved says why nobody decides in the cluster what the policies would say; "" if nothing says so.
+func (s *situation) unserved(p *plugin) string {
+	service := s.service(s.ctx, p)
+	return service.trouble(s.policies, p.now())
 }
 
 // print is for people.

@@ -8,14 +8,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/replicas"
 )
 
 // wideOutput is the format that adds columns to the table.
@@ -41,7 +39,8 @@ func (p *plugin) policiesCommand() *cobra.Command {
 		Short: "Show which policies decide, which were edited, and what is wrong with them",
 		Long: "Lists the RegoPolicies: what a denial of theirs does, whether they decide in their current or in their last good\n" +
 			"revision, and which fields differ from what is shipped. What is wrong is told below the table. With a NAME it tells\n" +
-			"everything about that one.",
+			"everything about that one.\n\n" +
+			"If no replica of Sallyport is serving, nothing decides, whatever the policies' status says: a warning tells.",
 		Example: `  # All of them
   kubectl sallyport policies
 
@@ -94,22 +93,32 @@ func (l *listing) run(command *cobra.Command, args []string) error {
 	switch {
 	case err != nil:
 		return err
-	case l.watchChanges:
+	case !l.table() && !l.watchChanges:
+		return printPolicies(l.plugin, l.printing, list, name)
+	case len(list.Items) == 0 && !l.watchChanges:
+		fmt.Fprintln(l.ErrOut, "No RegoPolicies found")
+		return nil
+	}
+	service := c.service(command.Context(), l.plugin)
+	trouble := service.trouble(list.Items, l.now())
+	switch {
+	case trouble != "":
+		fmt.Fprintln(l.ErrOut, "Warning:", trouble)
+	case service.err != nil:
+		fmt.Fprintln(l.ErrOut, "Note: whether a replica of Sallyport is serving is not known:", service.err)
+	}
+	if l.watchChanges {
 		if name != "" {
 			list.ResourceVersion = list.Items[0].ResourceVersion
 		}
 		return l.watch(command.Context(), c, list, only)
-	case !l.table():
-		return printPolicies(l.plugin, l.printing, list, name)
-	case name != "" && !l.wide() && !l.noHeaders:
-		return render(l.Out, &policyReport{policy: &list.Items[0]}, l.now())
-	case len(list.Items) == 0:
-		fmt.Fprintln(l.ErrOut, "No RegoPolicies found")
-		return nil
 	}
-	r := &policiesReport{policies: list.Items, wide: l.wide(), headless: l.noHeaders}
-	if name == "" && !l.noHeaders {
-		r.serving = c.serving(command.Context(), l.plugin)
+	if name != "" && !l.wide() && !l.noHeaders {
+		return render(l.Out, &policyReport{policy: &list.Items[0], unserved: trouble}, l.now())
+	}
+	r := &policiesReport{policies: list.Items, wide: l.wide(), headless: l.noHeaders, unserved: trouble != ""}
+	if name == "" {
+		r.serving = service.policies
 	}
 	return render(l.Out, r, l.now())
 }
@@ -183,21 +192,6 @@ func policyName(argument string) (string, error) {
 		return "", fmt.Errorf("%s is not a RegoPolicy: name it as NAME or rego/NAME", argument)
 	}
 	return name, nil
-}
-
-// serving is which policies each replica that runs has reported, by its name; nil if that may not be read.
-func (c *cluster) serving(ctx context.Context, p *plugin) map[string]string {
-	leases := &coordinationv1.LeaseList{}
-	if err := c.List(ctx, leases, client.MatchingLabels{replicas.Label: "true"}); err != nil {
-		return nil
-	}
-	all, seen := map[string]string{}, newSigns(p.now)
-	for i := range leases.Items {
-		if lease := &leases.Items[i]; seen.held(lease) {
-			all[lease.Namespace+"/"+lease.Name] = lease.Annotations[replicas.PoliciesAnnotation]
-		}
-	}
-	return all
 }
 
 // conditionOf finds a condition of a policy.

@@ -40,6 +40,7 @@ func TestPolicyTexts(t *testing.T) {
 	for name, r := range map[string]report{
 		"policies":      &policiesReport{policies: policies, serving: same},
 		"policies-wide": &policiesReport{policies: policies, wide: true, serving: different},
+		"unserved":      &policiesReport{policies: policies, serving: map[string]string{}, unserved: true},
 		"policy":        &policyReport{policy: &policies[2]},
 		"policy-good":   &policyReport{policy: &policies[0]},
 		"library":       &policyReport{policy: &policies[1]},
@@ -118,11 +119,71 @@ func TestPoliciesAreListed(t *testing.T) {
 	if got := w.plugin("policies good -o jsonpath={.spec.mode}", 0).stdout; got != "Enforce" {
 		t.Errorf("the mode is %q", got)
 	}
-	w.plugin("policies good -o wide", 0, "NAME  MODE     ACTIVE   REVISION    VIOLATIONS  EDITED  PACKAGE    ON-ERROR  OVERRIDE  TESTS    AGE")
+	w.plugin("policies good -o wide", 0, "NAME  MODE     ACTIVE   REVISION    VIOLATIONS  EDITED  PACKAGE    ON-ERROR  OVERRIDE  TESTS    REPORTED  AGE")
 	nobody := w.userWith("policies-nobody")
 	w.pluginAs(nobody, "policies", 1, `Error from server (Forbidden): regopolicies.sallyport.dev is forbidden`)
 	reader := w.userWith("policies-reader", "list regopolicies.sallyport.dev")
-	w.pluginAs(reader, "policies", 0, "bad   Warn")
+	r = w.pluginAs(reader, "policies", 0, "bad   Warn", "good  Enforce  current", "Note: whether a replica of Sallyport is serving is not known: leases.coordination.k8s.io is forbidden")
+	if strings.Contains(r.stderr, "Warning") {
+		t.Errorf("who may not read Leases is told %s", r.stderr)
+	}
+}
+
+// A status that nobody keeps says what was.
+func TestPoliciesThatNobodyServes(t *testing.T) {
+	w := newWorld(t)
+	good := policy("good", "acme.good", "Enforce")
+	good.Status = v1alpha1.RegoPolicyStatus{ObservedGeneration: 1, ActiveRevision: "0123456789abcdef", ReportedAt: new(metav1.Now()), Conditions: []metav1.Condition{
+		{Type: "Active", Status: "True", Reason: "CurrentRevision", LastTransitionTime: metav1.Now()},
+	}}
+	ns := w.namespace()
+	gone := lease(ns, "sallyport-replica-a", "a", 15*time.Second)
+	gone.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-time.Hour)))
+	gone.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa"}
+	w.make(good, gone)
+	reader := w.userWith("unserved-reader", "get,list regopolicies.sallyport.dev")
+
+	const nobody = "no replica of Sallyport is serving: no policy decides at the moment\n"
+	if r := w.plugin("policies", 0, "good  Enforce  none    0123456789"); r.stderr != "Warning: "+nobody {
+		t.Errorf("without a replica the user reads %s", r.stderr)
+	}
+	w.plugin("policies good", 0, "Active:       none: "+nobody, "Warning: "+nobody)
+	if r := w.plugin("policies -o name", 0); r.stderr != "" {
+		t.Errorf("programs read %s", r.stderr)
+	}
+	machine := vm(ns, "web-1")
+	w.make(machine)
+	w.plugin("why svm web-1 -n "+ns, 0, "Warning: "+nobody)
+	w.plugin("explain svm web-1 -n "+ns, 0, "Warning: "+nobody)
+	w.plugin("start web-1 --wait --timeout 1s -n "+ns, 1, "Warning: "+nobody)
+
+	w.must(w.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachineOperation{}, client.InNamespace(ns)))
+	starting := lease(ns, "sallyport-replica-b", "b", 15*time.Second)
+	w.make(starting)
+	w.plugin("policies", 0, "Warning: no replica of Sallyport is serving, 1 is starting: no policy decides at the moment")
+	starting.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa"}
+	w.must(w.Update(t.Context(), starting))
+	if r := w.plugin("policies", 0, "good  Enforce  current"); r.stderr != "" {
+		t.Errorf("with a replica the user reads %s", r.stderr)
+	}
+
+	// Who may not read Leases has the age of the status.
+	w.pluginAs(reader, "policies", 0, "good  Enforce  current", "Note: whether")
+	w.must(w.Get(t.Context(), client.ObjectKeyFromObject(good), good))
+	good.Status.ReportedAt = new(metav1.NewTime(time.Now().Add(-4 * 24 * time.Hour)))
+	w.must(w.Status().Update(t.Context(), good))
+	w.pluginAs(reader, "policies", 0, "good  Enforce  none", "Warning: Sallyport last confirmed the status of its policies 4d ago: probably no replica is serving")
+	if table, _, _ := w.plane.Kubectl(t.Context(), "get", "rego", "good"); !strings.Contains(table, "REPORTED") || !strings.Contains(table, "4d") {
+		t.Errorf("kubectl get shows\n%s", table)
+	}
+
+	// After an uninstall the objects themselves say it.
+	w.must(w.Delete(t.Context(), starting))
+	w.plugin("release --all", 0, "Marked as deciding nothing: all RegoPolicies\n")
+	if table, _, _ := w.plane.Kubectl(t.Context(), "get", "rego", "good"); !strings.Contains(table, "NobodyDecides") {
+		t.Errorf("after the release kubectl get shows\n%s", table)
+	}
+	w.pluginAs(reader, "policies", 0, "good  Enforce  none", "Warning: the last replica of Sallyport has ended: no policy decides at the moment")
 }
 
 // steady leaves out how long something is so, for a machine that is slow.

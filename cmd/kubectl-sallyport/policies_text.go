@@ -25,6 +25,8 @@ type policiesReport struct {
 	headless bool
 	// serving is which policies each replica has reported.
 	serving map[string]string
+	// unserved is that no replica decides.
+	unserved bool
 }
 
 func (r *policiesReport) text(p *page) {
@@ -52,7 +54,7 @@ func (r *policiesReport) text(p *page) {
 func (r *policiesReport) header(p *page) {
 	header := []string{"NAME", "MODE", "ACTIVE", "REVISION", "VIOLATIONS", "EDITED"}
 	if r.wide {
-		header = append(header, "PACKAGE", "ON-ERROR", "OVERRIDE", "TESTS", "AGE")
+		header = append(header, "PACKAGE", "ON-ERROR", "OVERRIDE", "TESTS", "REPORTED", "AGE")
 	}
 	p.row(header...)
 }
@@ -62,9 +64,9 @@ func (r *policiesReport) row(p *page, policy *v1alpha1.RegoPolicy) {
 	if policy.Spec.Library {
 		override = "-"
 	}
-	cells := []string{policy.Name, mode(policy), active(policy), cmp.Or(short(policy.Status.ActiveRevision), "-"), violations(policy), editedShort(policy)}
+	cells := []string{policy.Name, mode(policy), r.active(policy), cmp.Or(short(policy.Status.ActiveRevision), "-"), violations(policy), editedShort(policy)}
 	if r.wide {
-		cells = append(cells, policy.Spec.Package, string(policy.Spec.OnError), override, tests(policy), p.ago(policy.CreationTimestamp.Time))
+		cells = append(cells, policy.Spec.Package, string(policy.Spec.OnError), override, tests(policy), p.reported(policy), p.ago(policy.CreationTimestamp.Time))
 	}
 	p.row(cells...)
 }
@@ -108,7 +110,23 @@ func violations(policy *v1alpha1.RegoPolicy) string {
 	return "-"
 }
 
-// active says in a word or two what decides.
+// active says in a word or two what decides, if a replica does.
+func (r *policiesReport) active(policy *v1alpha1.RegoPolicy) string {
+	if r.unserved {
+		return "none"
+	}
+	return active(policy)
+}
+
+// reported is how long ago Sallyport has last said that the status is true.
+func (p *page) reported(policy *v1alpha1.RegoPolicy) string {
+	if at := policy.Status.ReportedAt; at != nil {
+		return p.ago(at.Time)
+	}
+	return "-"
+}
+
+// active says in a word or two what decides, as the status has it.
 func active(policy *v1alpha1.RegoPolicy) string {
 	c := conditionOf(policy, v1alpha1.ConditionActive)
 	if c == nil && policy.Spec.Library {
@@ -185,6 +203,9 @@ func troubles(c *metav1.Condition) bool {
 		return false
 	case v1alpha1.ConditionReady:
 		return c.Reason == string(v1alpha1.ReasonLastGoodRevision)
+	}
+	if c.Reason == string(v1alpha1.ReasonNobodyDecides) {
+		return false // it is said once, of all
 	}
 	return c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown && c.Type != string(v1alpha1.ConditionTestsPassed)
 }

@@ -15,6 +15,8 @@ import (
 // policyReport is what is known of one policy.
 type policyReport struct {
 	policy *v1alpha1.RegoPolicy
+	// unserved is why no replica decides; "" if nothing says so.
+	unserved string
 }
 
 func (r *policyReport) text(p *page) {
@@ -37,7 +39,11 @@ func (r *policyReport) text(p *page) {
 		reads = append(reads, text)
 	}
 	p.row("Reads:", strings.Join(reads, "\n"))
-	p.row("Active:", active(o))
+	if r.unserved != "" {
+		p.row("Active:", "none: "+r.unserved)
+	} else {
+		p.row("Active:", active(o))
+	}
 	p.row("Revision:", o.Status.ActiveRevision)
 	p.row("Tests:", r.tests())
 	p.row("Violations:", r.violations(p))
@@ -49,6 +55,9 @@ func (r *policyReport) text(p *page) {
 		p.row("Shipped by:", "release "+release)
 	}
 	p.row("Edited:", strings.Join(edited(o), "\n"))
+	if o.Status.ReportedAt != nil {
+		p.row("Reported:", p.reported(o)+" ago")
+	}
 	p.row("Age:", p.ago(o.CreationTimestamp.Time))
 	p.deletion(&o.ObjectMeta)
 	p.row("Problems:", strings.Join(p.problems(o), "\n"))

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/unattended"
 )
 
 // The bounds of the wait after an error.
@@ -113,6 +114,9 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
+	// trying is held by whoever tries what is shipped: it takes a while, and who comes second has less to try.
+	trying sync.Mutex
+
 	mu        sync.Mutex
 	shipments map[string]shipment // by the policy's name, nil until the first look at the ConfigMap
 	queue     workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -151,7 +155,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("watching the stored revisions: %w", err)
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy").
-		For(&v1alpha1.RegoPolicy{}, builder.WithPredicates(changed)).
+		For(&v1alpha1.RegoPolicy{}, builder.WithPredicates(predicate.Or(changed, unattended.Marked()))).
 		WatchesRawSource(source.Kind(stored, revision, handler.TypedEnqueueRequestsFromMapFunc(policyOf))).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +24,8 @@ const (
 	fieldOwner = shipping.FieldOwner
 	// maxMessage is how much of a message a condition keeps, maxNote how much an event does; the API server takes 1 kB.
 	maxMessage, maxNote = 4096, 1000
+	// reportPeriod is how long a status stands before it is confirmed, which takes one write per policy.
+	reportPeriod = 5 * time.Minute
 )
 
 // Reconcile stores the revision that decides for one policy, and shows what became of it. Of an object that the catalog has
@@ -45,10 +48,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if apierrors.IsConflict(err) || apierrors.IsConflict(stored) || apierrors.IsAlreadyExists(stored) { // somebody was faster: look again
 		return ctrl.Result{RequeueAfter: firstRetry}, nil
 	}
+	if again == 0 {
+		again = reportPeriod
+	}
 	return ctrl.Result{RequeueAfter: again}, errors.Join(stored, err)
 }
 
-// show writes the status if it has changed, and then tells people if they should know. It gives when to look again, 0 for never.
+// show writes the status if it has changed or is to be confirmed, and then tells people if they should know. It gives when to look
+// again, 0 for no sooner than it is to be confirmed.
 func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, state State) (again time.Duration, err error) {
 	if state.Reads.Reason == v1alpha1.ReasonReadsNotSynced && state.Active == "" && policy.Status.ObservedGeneration == policy.Generation {
 		return 0, nil // this replica has just started, and what is in the status is true of the others
@@ -60,9 +67,10 @@ func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, stat
 	r.judgeShipment(policy)
 	r.judgeViolations(policy, state)
 	again, unknown := r.judgeReady(ctx, before, policy, state)
-	if equality.Semantic.DeepEqual(before.Status, policy.Status) {
+	if equality.Semantic.DeepEqual(before.Status, policy.Status) && r.confirmed(policy) {
 		return again, unknown
 	}
+	policy.Status.ReportedAt = ptr.To(metav1.NewTime(r.Now().Truncate(time.Second)))
 	if err := r.Client.Status().Update(ctx, policy, client.FieldOwner(fieldOwner)); err != nil {
 		if apierrors.IsNotFound(err) {
 			return 0, nil
@@ -71,6 +79,13 @@ func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, stat
 	}
 	r.tell(before, policy)
 	return again, unknown
+}
+
+// confirmed tells whether a status was written so lately that people can rely on it. What a clock that is ahead has written is not
+// confirmed: it would stand for longer than it may.
+func (r *Reconciler) confirmed(policy *v1alpha1.RegoPolicy) bool {
+	at := policy.Status.ReportedAt
+	return at != nil && r.Now().Sub(at.Time).Abs() < reportPeriod
 }
 
 // judge shows what the catalog says.

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,11 +43,13 @@ type walk struct {
 	whole context.Context
 	// usual is what may be answered to the questions of the load, as things are.
 	usual install.Answers
+	// marked is that a policy was shown as one that nobody decides by.
+	marked *atomic.Bool
 }
 
 func newWalk(t *testing.T) *walk {
 	t.Helper()
-	w := &walk{T: t, site: newSite(t), bin: t.TempDir(), whole: t.Context()}
+	w := &walk{T: t, site: newSite(t), bin: t.TempDir(), whole: t.Context(), marked: &atomic.Bool{}}
 	_, err := install.Build(t.Context(), w.bin, "sallyport.dev/sallyport/cmd/kubectl-sallyport")
 	if err == nil {
 		w.client, err = install.Client(w.site.config())
@@ -177,7 +180,8 @@ func (w *walk) upgrade(settings ...string) {
 	for _, s := range settings {
 		args = append(args, "--set", s)
 	}
-	w.mustHelm(args...)
+	w.mustHelm(append(args, "--wait", "--timeout", patience.String())...)
+	w.rolledOut()
 }
 
 // rolledOut returns when all replicas are as the Deployment wants them.

@@ -6,6 +6,7 @@
 - --replica-uid=$(POD_UID)
 - --shipped-policies={{ include "sallyport.policiesConfigMap" . }}
 - --release={{ .Chart.Version }}
+- --shipment={{ include "sallyport.shipment" . }}
 - --webhook-port={{ .Values.webhook.port }}
 - --webhook-service={{ include "sallyport.webhookService" . }}
 {{- if include "sallyport.clientCAConfigMap" . }}

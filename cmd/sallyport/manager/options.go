@@ -36,6 +36,8 @@ type Options struct {
 	MetricsAddress, HealthAddress string
 	// ShippedPolicies is the ConfigMap with the policies of this release, whose version is Release. If it is empty none are shipped.
 	ShippedPolicies, Release string
+	// Shipment is a hash of what this replica was started to ship. It gets ready when that could be applied.
+	Shipment string
 	// Records is where decision records go, and RecordsDeniedOnly leaves out those of requests that were admitted.
 	Records           string
 	RecordsDeniedOnly bool
@@ -86,6 +88,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 turns them off")
 	flags.StringVar(&o.ShippedPolicies, "shipped-policies", "", "`ConfigMap` with the policies that this release ships, which are kept as RegoPolicies; empty means none")
 	flags.StringVar(&o.Release, "release", "", "`version` of this release; a ConfigMap of --shipped-policies from another release is left alone")
+	flags.StringVar(&o.Shipment, "shipment", "", "`hash` of the policies that this replica is to ship: it is not ready before a ConfigMap of --shipped-policies with that hash could be applied; empty means any hash")
 	flags.StringVar(&o.Records, "decision-records", "stdout", "`where` decision records go, a line of JSON each: stdout, off, or a file, to which they are appended")
 	flags.BoolVar(&o.RecordsDeniedOnly, "decision-records-denied-only", false, "record only the requests that were refused")
 	flags.DurationVar(&o.RehearsalTimeout, "rehearsal-timeout", RehearsalTimeout, "how long it may take to try a RegoPolicy before it is stored; less than API servers wait for the webhooks")

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -97,7 +100,22 @@ func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *fact
 	if err := r.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the RegoPolicy reconciler: %w", err)
 	}
-	return nil
+	return o.addVetting(mgr, r)
+}
+
+// addVetting has this replica not get ready before what its release ships can be applied.
+func (o *Options) addVetting(mgr ctrl.Manager, r *policy.Reconciler) error {
+	if o.ShippedPolicies == "" {
+		return nil
+	}
+	v := &policy.Vetting{Reconciler: r, Shipment: o.Shipment}
+	if o.ReplicaUID != "" {
+		v.Pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: o.ReplicaName, UID: types.UID(o.ReplicaUID)}}
+	}
+	if err := mgr.Add(v); err != nil {
+		return fmt.Errorf("setting up the check of what is shipped: %w", err)
+	}
+	return mgr.AddReadyzCheck("shipped", v.Ready)
 }
 
 // reporting makes known to the other replicas by what this one decides.
