@@ -388,15 +388,15 @@ func TestTheChartIsFound(t *testing.T) {
 	}
 }
 
-// audits plays the manager: it takes each audit that is asked for, and finds that much.
-func (w *world) audits(name string, found v1alpha1.PolicyViolations) {
+// audits plays the manager: it takes each audit of policy on that is asked for, and finds that much.
+func (w *world) audits(found v1alpha1.PolicyViolations) {
 	w.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 			p := &v1alpha1.RegoPolicy{}
-			if err := w.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
+			if err := w.Get(ctx, client.ObjectKey{Name: "on"}, p); err != nil {
 				return false, err
 			}
 			asked := p.Annotations[v1alpha1.AnnotationAudit]
@@ -424,15 +424,15 @@ func TestAuditNow(t *testing.T) {
 	w.plugin("audit on off", 2, "one POLICY at a time")
 	w.plugin("audit on --wait=false", 0, "audit of on requested")
 	w.plugin("audit on --timeout=1ms", 2, "waiting for the audit of on: no result after 1ms")
-	w.audits("on", v1alpha1.PolicyViolations{Objects: 3, Count: new(int32(0))})
+	w.audits(v1alpha1.PolicyViolations{Objects: 3, Count: new(int32(0))})
 	w.plugin("audit on", 0, "on: audit requested", "on: 0 of 3 objects violate it")
-	w.audits("on", v1alpha1.PolicyViolations{Objects: 3, Count: new(int32(2)), First: []v1alpha1.PolicyViolation{
+	w.audits(v1alpha1.PolicyViolations{Objects: 3, Count: new(int32(2)), First: []v1alpha1.PolicyViolation{
 		{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "x", Reason: "OwnerMissing", Message: "label owner is missing"},
 	}})
 	w.plugin("audit", 1, "on: 2 of 3 objects violate it\n  ConfigMap a/x: OwnerMissing: label owner is missing\n  and 1 more\n")
-	w.audits("on", v1alpha1.PolicyViolations{Objects: 3, Incomplete: "listing x: no"})
+	w.audits(v1alpha1.PolicyViolations{Objects: 3, Incomplete: "listing x: no"})
 	w.plugin("audit rego/on", 2, "on: 0 or more violate it, of 3 objects looked at; not complete: listing x: no")
-	w.audits("on", v1alpha1.PolicyViolations{Objects: 3, AtLeast: 1, Incomplete: "listing x: no"})
+	w.audits(v1alpha1.PolicyViolations{Objects: 3, AtLeast: 1, Incomplete: "listing x: no"})
 	w.plugin("audit on -o jsonpath={.status.violations.atLeast}", 1, "1")
 }
 

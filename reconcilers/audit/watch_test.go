@@ -121,7 +121,7 @@ func TestWhatChangesIsFoundWhenItChanges(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	d := deployment("a", "fine", "")
-	w.must(w.WithWatch.Get(t.Context(), client.ObjectKeyFromObject(d), d))
+	w.must(w.Get(t.Context(), client.ObjectKeyFromObject(d), d))
 	d.Labels = nil
 	w.must(w.Update(t.Context(), d))
 	w.until(3)
@@ -161,7 +161,7 @@ func TestARelabelledNamespaceIsLookedAtAgain(t *testing.T) {
 	selects := policy(func(s *v1alpha1.RegoPolicySpec) { s.Match.NamespaceSelector = &metav1.LabelSelector{} })
 	w := watchedOver(t, selects, namespace, deployment("a", "x", ""), deployment("b", "y", ""))
 	judge := &relabelled{byLabel: byLabel{"r1"}, exempts: map[string]bool{"a": true}}
-	w.Reconciler.Judge = judge
+	w.Judge = judge
 	w.reconcile()
 	<-w.began
 	<-w.began
@@ -204,7 +204,7 @@ func TestWatchesThatEnd(t *testing.T) {
 	w = watchedOver(t, policy(nil), deployment("a", "bad", ""))
 	w.broken = make(chan watch.Event, 1)
 	w.reconcile()
-	w.must(w.WithWatch.Create(t.Context(), deployment("a", "unheard", "")))
+	w.must(w.Create(t.Context(), deployment("a", "unheard", "")))
 	w.broken <- watch.Event{Type: watch.Error, Object: &metav1.Status{Code: http.StatusGone, Reason: metav1.StatusReasonExpired}}
 	f := w.results["owners"].findings
 	f.open.Wait()
@@ -251,7 +251,7 @@ func TestAuditsThatAreAskedFor(t *testing.T) {
 	w.reconcile()
 	asks := func(when string) {
 		p := &v1alpha1.RegoPolicy{}
-		w.must(w.WithWatch.Get(t.Context(), client.ObjectKey{Name: "owners"}, p))
+		w.must(w.Get(t.Context(), client.ObjectKey{Name: "owners"}, p))
 		p.Annotations = map[string]string{v1alpha1.AnnotationAudit: when}
 		w.must(w.Update(t.Context(), p))
 	}

@@ -117,12 +117,12 @@ func (s *site) anyPolicies() {
 		d := drawnPolicies.Example(seed)
 		d.Name = fmt.Sprint("drawn-", seed)
 		how := "admitted"
-		if err := s.client.Create(s.Context(), d.RegoPolicy.DeepCopy()); err != nil {
+		if err := s.client.Create(s.Context(), d.DeepCopy()); err != nil {
 			how = "refused"
 			if !strings.Contains(err.Error(), "policies-self") {
 				s.Fatalf("seed %d: %v", seed, err)
 			}
-			s.must(unchecked.Create(s.Context(), d.RegoPolicy.DeepCopy()))
+			s.must(unchecked.Create(s.Context(), d.DeepCopy()))
 		}
 		ready, judged := s.settled(d, seed)
 		counts[fmt.Sprintf("%s, ready is %v", how, ready)]++

@@ -257,7 +257,14 @@ func (p *Policy) query(text string) (ast.Body, error) {
 }
 
 func newCompiler() *ast.Compiler {
-	return ast.NewCompiler().WithCapabilities(capabilities())
+	return compilerWith()
+}
+
+// compilerWith is one for which there are more builtins than policies may use.
+func compilerWith(more ...*ast.Builtin) *ast.Compiler {
+	c := capabilities()
+	c.Builtins = append(c.Builtins, more...)
+	return ast.NewCompiler().WithCapabilities(c)
 }
 
 func byName(modules []*ast.Module) map[string]*ast.Module {

@@ -218,7 +218,7 @@ func TestNumbersOutOfProportionAreRefused(t *testing.T) {
 
 // Each of these would fail at the first request that its rule is about, and not before.
 func TestCompileHoldsWhatIsLiteralToItsShape(t *testing.T) {
-	const helper = `_refusal(message) := {"reason": "R", "mesage": message}` + "\n\n" + `_fixed := {"reason": "R", "message": "m", "detials": {}}` + "\n\n"
+	const helper = `_refusal(message) := {"reason": "R", "mesage": message}` + "\n\n" + `_fixed := {"reason": "R", "message": "m", "detailz": {}}` + "\n\n"
 	deny := func(said, body string) string {
 		return helper + "valid_input if true\n\n" + denyMetadata + "deny contains " + said + " if " + body + "\n"
 	}
@@ -231,12 +231,12 @@ func TestCompileHoldsWhatIsLiteralToItsShape(t *testing.T) {
 		"no message":            {deny(`{"reason": "R"}`, "true"), "p.rego:15:15: deny has no message"},
 		"an empty message":      {deny(`{"reason": "R", "message": ""}`, "true"), `deny.message must be a non-empty string, not ""`},
 		"a list for a message":  {deny(`{"reason": "R", "message": ["m", input.x]}`, "true"), `deny.message must be a non-empty string, not array`},
-		"misspelt details":      {deny(`{"reason": "R", "message": "m", "details": {"nmae": input.x}}`, "true"), `deny.details has no key "nmae": did you mean "name"?`},
+		"misspelt details":      {deny(`{"reason": "R", "message": "m", "details": {"nam": input.x}}`, "true"), `deny.details has no key "nam": did you mean "name"?`},
 		"a text":                {deny(`"no"`, "true"), `deny must be an object, not string`},
 		"a local":               {deny("d", `{ d := {"reason": "R", "msg": "m"} }`), `p.rego:15:43: deny has no key "msg": allowed are`},
 		"a function":            {deny(`_refusal("m")`, "true"), `p.rego:6:38: deny has no key "mesage": did you mean "message"?`},
-		"a rule":                {deny("_fixed", "true"), `p.rego:8:43: deny has no key "detials": did you mean "details"?`},
-		"a rule behind a local": {deny("d", "d := _fixed"), `deny has no key "detials"`},
+		"a rule":                {deny("_fixed", "true"), `p.rego:8:43: deny has no key "detailz": did you mean "details"?`},
+		"a rule behind a local": {deny("d", "d := _fixed"), `deny has no key "detailz"`},
 		"a warning":             {rule("warn contains 5 if true"), "p.rego:8:15: warn must be a non-empty string, not number"},
 		"an empty warning":      {rule(`warn contains "" if true`), `warn must be a non-empty string, not ""`},
 		"a patch's op":          {rule(`patch contains {"op": "ad", "path": "/x", "value": 1} if true`), `p.rego:8:23: patch.op is "ad", not add, replace or remove`},

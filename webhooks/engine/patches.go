@@ -83,7 +83,7 @@ func (m *merging) into(path string, object any, merge map[string]any) {
 			m.operations = append(m.operations, Patch{Op: "remove", Path: at})
 		case nested:
 			m.into(at, was, inner)
-		case merge[key] != nil && !(there && reflect.DeepEqual(was, merge[key])):
+		case merge[key] != nil && (!there || !reflect.DeepEqual(was, merge[key])):
 			m.add(at, merge[key])
 		}
 	}

@@ -48,7 +48,7 @@ type test struct {
 // newStage compiles everything as OPA's runner does, which notes the rows of tables and tells tests of one name apart.
 func newStage(all, tests []*ast.Module, heard *listener) (*stage, error) {
 	ctx := context.Background()
-	s := &stage{compiler: newCompiler().WithEnablePrintStatements(true).WithBuiltins(saidBuiltin), store: inmem.New(), heard: heard}
+	s := &stage{compiler: compilerWith(saidBuiltin[saidName]).WithEnablePrintStatements(true), store: inmem.New(), heard: heard}
 	runner := tester.NewRunner().SetCompiler(s.compiler).SetModules(byName(all)).SetStore(s.store).Filter("^$")
 	nothing, err := runner.RunTests(ctx, nil)
 	if err != nil {

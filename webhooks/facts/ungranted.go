@@ -26,7 +26,7 @@ func (s *Store) Ungranted(ctx context.Context, reads []engine.Read) (lacking []*
 			}
 		}
 	}
-	slices.SortFunc(lacking, func(a, b *ForbiddenError) int { return cmp.Compare(a.GroupResource.String(), b.GroupResource.String()) })
+	slices.SortFunc(lacking, func(a, b *ForbiddenError) int { return cmp.Compare(a.String(), b.String()) })
 	return lacking
 }
 

@@ -170,16 +170,17 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 		return nil, err
 	}
 	d, was := describe(record, review), record
-	if r.baseline != nil {
+	switch {
+	case r.baseline != nil:
 		var missing map[string]Unknown
 		if was, missing, err = r.baseline.rejudge(ctx, record, review); err != nil {
 			return nil, err
 		}
 		d.Was = verdictOf(r.portion.of(was), missing)
 		maps.Copy(unknown, missing)
-	} else if r.portion.of(record).Allowed {
+	case r.portion.of(record).Allowed:
 		d.Was = Admitted
-	} else {
+	default:
 		d.Was = Denied
 	}
 	was, would = r.portion.of(was), r.portion.of(would)
