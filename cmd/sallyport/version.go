@@ -14,6 +14,8 @@ func newVersionCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "version",
 		Short: "Show which build this is",
+		Long: "Shows the version of this program, and with -o the commit and the platform that it was built from and for.\n\n" +
+			"Exit code 0, or 2 if the command line is not in order.",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			info := version.Get()
