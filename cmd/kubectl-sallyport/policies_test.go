@@ -449,10 +449,11 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-func (b *lockedBuffer) String() string {
+// words are all that was written, one space apart.
+func (b *lockedBuffer) words() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.text.String()
+	return strings.Join(strings.Fields(b.text.String()), " ")
 }
 
 // policies lists as kubectl get does.
@@ -480,12 +481,12 @@ func TestPoliciesAsKubectlGet(t *testing.T) {
 	go func() {
 		ended <- p.run(ctx, []string{"policies", "--watch", "-l", "team=a", "--kubeconfig", w.plane.Kubeconfig()})
 	}()
-	w.until("alpha is listed", func(context.Context) (bool, error) { return strings.Contains(out.String(), "alpha  Enforce"), nil })
+	w.until("alpha is listed", func(context.Context) (bool, error) { return strings.Contains(out.words(), "alpha Enforce"), nil })
 	w.edit("alpha", `{"spec": {"mode": "Audit"}}`)
 	w.edit("beta", `{"spec": {"mode": "Audit"}}`)
-	w.until("its change is shown", func(context.Context) (bool, error) { return strings.Contains(out.String(), "alpha  Audit"), nil })
+	w.until("its change is shown", func(context.Context) (bool, error) { return strings.Contains(out.words(), "alpha Audit"), nil })
 	stop()
-	if code := <-ended; code != 0 || strings.Contains(out.String(), "beta") || strings.Count(out.String(), "NAME") != 1 {
-		t.Errorf("exit %d after\n%s", code, out.String())
+	if code := <-ended; code != 0 || strings.Contains(out.words(), "beta") || strings.Count(out.words(), "NAME") != 1 {
+		t.Errorf("exit %d after\n%s", code, out.words())
 	}
 }

@@ -179,7 +179,7 @@ func (w *walk) upgradesBroken() {
 			w.Errorf("helm upgrade --wait succeeds: %s", r.stdout)
 		}
 		w.until("the replica that does not get ready says why", func() (string, bool) {
-			seen := w.kubectl("describe pods --namespace " + namespace)
+			seen := w.kubectl("events --types=Warning --namespace " + namespace)
 			return seen, strings.Contains(seen, "RegoPolicy "+policy+": Release ") && strings.Contains(seen, "walk.rego:1:")
 		})
 		message := w.shows(v1alpha1.ConditionShipped, metav1.ConditionFalse, v1alpha1.ReasonCheckFailed)
