@@ -290,7 +290,7 @@ func (s *site) ready() (string, bool) {
 // unregistrable: what the API server would not ask is refused, and is not ready where it got in all the same.
 func (s *site) unregistrable() {
 	for words, match := range map[string]string{
-		`greedy: spec.match.excludeNamespaces[0]: Invalid value: "kube-*": not the name of a namespace`: `
+		`[policies-self/NotRegistrable] the API server would not ask RegoPolicy greedy: greedy: spec.match.excludeNamespaces[0]: Invalid value: "kube-*": not the name of a namespace`: `
     resources: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments], operations: [CREATE]}]
     excludeNamespaces: ["kube-*"]`,
 		"greedy: spec.match.conditions[0].expression: Invalid value: compilation failed": `
@@ -300,7 +300,7 @@ func (s *site) unregistrable() {
     resources: [{apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: [UPDATE]}]`,
 	} {
 		file := s.file(policyOf("greedy", "  match:"+match, denies("Never", "never", `input.request.object.spec.replicas == 77`), tested(`{"object": {"spec": {"replicas": 77}}}`)))
-		s.refused("[policies-self/NotRegistrable] the API server would not ask RegoPolicy greedy: "+words, "apply -f "+file)
+		s.refused(words, "apply -f "+file)
 	}
 	// Past Sallyport's own admission.
 	s.kubectl("apply -f " + s.file(policyOf("greedy", `
