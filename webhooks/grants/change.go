@@ -43,19 +43,19 @@ func (p Patchable) Check(group, resource string, before, after []byte) error {
 	return nil
 }
 
-// decode keeps numbers as they are written.
-func decode(text []byte) (object map[string]any, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	err = decoder.Decode(&object)
-	return object, err
+// object is one whose members are not decoded as long as they are the same: a patch leaves what it does not touch as it was written.
+type object map[string]json.RawMessage
+
+func decode(text []byte) (o object, err error) {
+	err = json.Unmarshal(text, &o)
+	return o, err
 }
 
 // place is what a patch has changed: a part of the object, with a key of its labels or annotations.
 type place struct{ part, key string }
 
 // changed gives the places at which two objects differ.
-func changed(was, is map[string]any) (places []place) {
+func changed(was, is object) (places []place) {
 	for _, field := range differing(was, is) {
 		if field != "metadata" {
 			places = append(places, place{part: field})
@@ -81,29 +81,58 @@ func changed(was, is map[string]any) (places []place) {
 	return places
 }
 
-// members gives two values as objects; what is absent has no members.
-func members(was, is any) (before, after map[string]any, objects bool) {
-	before, wasObject := was.(map[string]any)
-	after, isObject := is.(map[string]any)
-	return before, after, (wasObject || was == nil) && (isObject || is == nil)
+// members gives two values as objects; what is absent or null has no members.
+func members(was, is json.RawMessage) (before, after object, objects bool) {
+	for text, into := range map[*json.RawMessage]*object{&was: &before, &is: &after} {
+		if len(*text) > 0 && json.Unmarshal(*text, into) != nil {
+			return nil, nil, false
+		}
+	}
+	return before, after, true
 }
 
 // differing gives the keys whose values differ, in their order.
-func differing(was, is map[string]any) (keys []string) {
+func differing(was, is object) (keys []string) {
 	all := maps.Clone(was)
 	if all == nil {
-		all = map[string]any{}
+		all = object{}
 	}
 	maps.Copy(all, is)
 	for key := range all {
 		before, had := was[key]
 		after, has := is[key]
-		if had != has || !reflect.DeepEqual(before, after) {
+		if had != has || !same(before, after) {
 			keys = append(keys, key)
 		}
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// same tells whether two values are the same, however they are written. Numbers are compared as they are written.
+func same(was, is json.RawMessage) bool {
+	if bytes.Equal(was, is) || bytes.Equal(compact(was), compact(is)) {
+		return true // without decoding what is large
+	}
+	var before, after any
+	for text, into := range map[*json.RawMessage]*any{&was: &before, &is: &after} {
+		decoder := json.NewDecoder(bytes.NewReader(*text))
+		decoder.UseNumber()
+		if decoder.Decode(into) != nil {
+			return false
+		}
+	}
+	return reflect.DeepEqual(before, after)
+}
+
+// compact is a text without the spaces that a patched object has lost.
+func compact(text []byte) []byte {
+	var to bytes.Buffer
+	to.Grow(len(text))
+	if json.Compact(&to, text) != nil {
+		return text
+	}
+	return to.Bytes()
 }
 
 // reserved tells whether Kubernetes or Sallyport acts on a label or an annotation. What app.kubernetes.io recommends only describes.
