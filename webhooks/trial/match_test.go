@@ -14,7 +14,8 @@ import (
 
 // What cmd says of spec.match is part of the finding, also where nothing has to be compiled.
 func TestWhatThePolicyMatchesIsLookedAt(t *testing.T) {
-	trials := New(Options{Registry: prometheus.NewRegistry(), Match: func(_ context.Context, o *v1alpha1.RegoPolicy) (refused, unserved []string) {
+	nothing := func(context.Context) ([]v1alpha1.RegoPolicy, error) { return nil, nil }
+	trials := New(Options{Registry: prometheus.NewRegistry(), World: nothing, Match: func(_ context.Context, o *v1alpha1.RegoPolicy) (refused, unserved []string) {
 		return []string{"spec.match.excludeNamespaces[0]: no " + o.Spec.Match.ExcludeNamespaces[0]}, []string{"there is no deployment.apps"}
 	}})
 	document, err := engine.ParseValue([]byte(`{"metadata": {"name": "own"}, "spec": {"match": {"excludeNamespaces": ["kube-*"],

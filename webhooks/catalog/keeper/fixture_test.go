@@ -232,7 +232,7 @@ valid_input if true
 
 # METADATA
 # title: T
-# custom: {reason: Never, remedy: do it}
+# custom: {reason: Never, remedyInMessage: do it}
 deny contains {"reason": "Never", "message": %q} if true
 `, name, word)
 }
