@@ -89,8 +89,9 @@ bench: ## Measure what a decision costs, against a webhook that does nothing, OP
 	$(GO) run ./test/bench --gatekeeper bin/bench-gatekeeper
 
 .PHONY: build
-build: ## Build bin/sallyport and the plugin bin/kubectl-sallyport
-	$(GO) build -trimpath -o bin/ ./cmd/sallyport ./cmd/kubectl-sallyport
+build: ## Build bin/sallyport and the plugin bin/kubectl-sallyport, with what completes its command lines, without symbol tables
+	$(GO) build -trimpath -ldflags "-s -w" -o bin/ ./cmd/sallyport ./cmd/kubectl-sallyport
+	install -m 755 cmd/kubectl-sallyport/kubectl_complete-sallyport bin/
 
 # What builds images: docker, podman, buildah, nerdctl.
 CONTAINER_TOOL ?= docker

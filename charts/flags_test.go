@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 // A flag that the manager does not know would have it end at once.
@@ -26,6 +27,23 @@ func TestFlagsAreTheManagers(t *testing.T) {
 				t.Errorf("%s: the manager has no such flag", arg)
 			} else if err := known.Set(flag, value); err != nil {
 				t.Errorf("%s: %v", arg, err)
+			}
+		}
+	}
+}
+
+// What policies may patch is one list, in the chart's values and in the program, which is asked without a cluster, too.
+func TestPatchableIsTheDefault(t *testing.T) {
+	defaults := grants.DefaultKinds()
+	for values, want := range map[string]string{
+		"": defaults.String(),
+		"patchable: {pods: null, replicationcontrollers: null, configmaps: All, daemonsets.apps: null, replicasets.apps: null, " +
+			"statefulsets.apps: null, cronjobs.batch: null, jobs.batch: null}": "configmaps=All,deployments.apps=Metadata",
+	} {
+		args := rendered[appsv1.Deployment](t, render(t, values), "Deployment", "sallyport").Spec.Template.Spec.Containers[0].Args
+		for _, arg := range []string{"--patchable=" + want, "--helm-release=sallyport"} {
+			if !slices.Contains(args, arg) {
+				t.Errorf("there is no %s in %v", arg, args)
 			}
 		}
 	}

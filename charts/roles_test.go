@@ -25,10 +25,23 @@ func TestRolesForPeople(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = c.Delete(context.Background(), binding) })
 	}
+	everywhere := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "people-everywhere"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "everywhere"}},
+	}
+	if err := c.Create(t.Context(), everywhere); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Delete(context.Background(), everywhere) })
 	may := func(ctx context.Context, user, verb, resource, subresource string) bool {
+		namespace := metav1.NamespaceDefault
+		if user == "everywhere" {
+			namespace = ""
+		}
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: metav1.NamespaceDefault, Group: "sallyport.dev", Resource: resource, Subresource: subresource, Verb: verb,
+				Namespace: namespace, Group: "sallyport.dev", Resource: resource, Subresource: subresource, Verb: verb,
 			},
 		}}
 		if err := c.Create(ctx, review); err != nil {
@@ -59,6 +72,8 @@ func TestRolesForPeople(t *testing.T) {
 		{"admin", "delete", "virtualmachines", "", true},
 		{"admin", "get", "vsphereservers", "", false},
 		{"admin", "update", "regopolicies", "", false},
+		{"everywhere", "list", "regopolicies", "", true},
+		{"everywhere", "update", "regopolicies", "", false},
 		{"sallyport-policy-editor", "update", "regopolicies", "", true},
 		{"sallyport-policy-editor", "update", "regopolicies", "status", false},
 		{"sallyport-policy-editor", "create", "virtualmachines", "", false},

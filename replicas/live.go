@@ -66,6 +66,21 @@ func (r *Replica) reported(ctx context.Context, annotation string) (map[string]s
 	return all, nil
 }
 
+// Others are the names of the processes of all other replicas that are live, in no order. It may be asked after Leave, too.
+func (r *Replica) Others(ctx context.Context) ([]string, error) {
+	leases, err := r.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, lease := range leases {
+		if !r.isOurs(lease.Lease) && r.isLive(lease) {
+			all = append(all, lease.process())
+		}
+	}
+	return all, nil
+}
+
 // process names who holds a Lease. Its own name would not do: for a moment this process may not know that another has its Lease.
 func (s sighted) process() string {
 	if s.renewal.holder == "" {

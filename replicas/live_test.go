@@ -1,6 +1,7 @@
 package replicas
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -114,4 +115,37 @@ func TestLeasesOfReplicasThatAreGone(t *testing.T) {
 	if all[foreign] == nil || all["sallyport-replica-a"] == nil || all["sallyport-replica-c"] == nil {
 		t.Errorf("what is no replica's, or renewed, is gone: %v", all)
 	}
+}
+
+// The last that leaves knows that it is the last.
+func TestOthersAfterTheEnd(t *testing.T) {
+	f := newFixture(t)
+	a, b := f.replica("a"), f.replica("b")
+	f.renew(a)
+	f.renew(b)
+	others := func(r *Replica, want ...string) {
+		t.Helper()
+		got, err := r.Others(t.Context())
+		f.must(err)
+		if !slices.Equal(got, want) {
+			t.Errorf("the others are %v, want %v", got, want)
+		}
+	}
+	others(b, a.identity)
+	f.must(a.Leave(t.Context()))
+	others(a, b.identity)
+	f.must(b.Leave(t.Context()))
+	others(b)
+
+	// One that has crashed is none, as soon as its Lease has run out.
+	c, crashed := f.replica("c"), f.replica("d")
+	f.renew(c)
+	f.renew(crashed)
+	others(c, crashed.identity)
+	for range 4 {
+		f.add(5 * time.Second)
+		f.renew(c)
+	}
+	f.must(c.Leave(t.Context()))
+	others(c)
 }

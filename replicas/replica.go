@@ -27,6 +27,9 @@ const (
 	// PoliciesAnnotation says which policies decide in a replica, by a hash of all of them.
 	PoliciesAnnotation = "sallyport.dev/policies"
 
+	// VersionAnnotation says which version a replica is.
+	VersionAnnotation = "sallyport.dev/version"
+
 	namePrefix = "sallyport-replica-"
 	// ownSuffix is how many characters tell the Leases of two processes of one name apart.
 	ownSuffix = 8
@@ -43,6 +46,8 @@ type Options struct {
 	Name string
 	// UID is that of the Pod, which must be in Namespace. The Lease goes with it. Empty outside of a pod.
 	UID types.UID
+	// Version is which version this is, for people.
+	Version string
 	// Duration is how long a replica counts as live after a renewal. Default 15 s.
 	Duration time.Duration
 	// Renew is how often the Lease is renewed. Default 5 s.
@@ -121,7 +126,7 @@ func New(config *rest.Config, o Options) (*Replica, error) {
 		options: o, leases: leases.Leases(o.Namespace), kick: make(chan struct{}, 1),
 		// New with every start, so that a process that comes back under its old name is not taken for the one before.
 		identity: o.Name + "_" + string(uuid.NewUUID()),
-		name:     namePrefix + o.Name, reports: map[string]string{}, seen: map[types.UID]sighting{},
+		name:     namePrefix + o.Name, reports: map[string]string{VersionAnnotation: o.Version}, seen: map[types.UID]sighting{},
 	}, nil
 }
 

@@ -77,7 +77,8 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 		"moved away": {adopted("vc", "/dc/vm/b/web"), Ruling{Denied: true, Reason: "FolderNotAllowed",
 			Message: "[servers-tenancy/FolderNotAllowed] the machine is not below a folder of VSphereServer vc that namespace ns may use" + below}},
 		"no such server": {adopted("gone", "/dc/vm/a/web"), Ruling{Denied: true, Reason: "VSphereServerNotFound",
-			Message: "[servers-tenancy/VSphereServerNotFound] spec.runtime.vsphere.serverRef.name: there is no VSphereServer gone"}},
+			Message: "[servers-tenancy/VSphereServerNotFound] spec.runtime.vsphere.serverRef.name: there is no VSphereServer gone. " +
+				"Name a VSphereServer that an administrator has declared; `kubectl get vsphereservers` lists them."}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, world{}, shipped...)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -151,7 +152,7 @@ func (j *judgement) ruling() (Ruling, error) {
 		return Ruling{}, j.appeal.ignored
 	}
 	var ruling Ruling
-	var texts []string
+	var refusals []string
 	for i := range j.verdicts {
 		v := &j.verdicts[i]
 		switch {
@@ -161,33 +162,26 @@ func (j *judgement) ruling() (Ruling, error) {
 			continue
 		case v.refuses():
 			for _, o := range v.objections() {
-				texts = append(texts, o.text())
+				refusals = append(refusals, o.text())
 				if ruling.Reason == "" {
 					ruling.Reason = o.Reason
 				}
 			}
 		}
-		if err := ruling.add(v.decision.Outcome); err != nil {
-			return Ruling{}, fmt.Errorf("policy %s: reading its outcome: %w", v.policy.Name(), err)
-		}
+		ruling.Supersedes = append(ruling.Supersedes, texts(v.decision.Outcome, catalog.OutcomeSupersedes)...)
+		ruling.SupersedesOrigins = append(ruling.SupersedesOrigins, texts(v.decision.Outcome, catalog.OutcomeSupersedesOrigins)...)
 	}
-	if ruling.Denied = len(texts) > 0; ruling.Denied {
-		texts = append(texts, j.appeal.warnings()...)
+	if ruling.Denied = len(refusals) > 0; ruling.Denied {
+		refusals = append(refusals, j.appeal.warnings()...)
 	}
-	ruling.Message = strings.Join(texts, "\n")
+	ruling.Message = strings.Join(refusals, "\n")
 	return ruling, nil
 }
 
-func (r *Ruling) add(outcome engine.Value) error {
-	var named struct {
-		Supersedes        []string `json:"supersedes"`
-		SupersedesOrigins []string `json:"supersedes_origins"`
+// texts are those of a member of an outcome, the shape of which the engine has checked.
+func texts(outcome engine.Value, member string) (all []string) {
+	for _, name := range outcome.Get(member).Elements() {
+		all = append(all, name.Text())
 	}
-	text, err := outcome.MarshalJSON()
-	if err == nil {
-		err = json.Unmarshal(text, &named)
-	}
-	r.Supersedes = append(r.Supersedes, named.Supersedes...)
-	r.SupersedesOrigins = append(r.SupersedesOrigins, named.SupersedesOrigins...)
-	return err
+	return all
 }

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,31 +19,125 @@ func (r *Recorder) tellDenials(j *judgement) {
 	if r.teller == nil || j.endpoint != validating || made || j.appeal.on.UID == "" {
 		return
 	}
+	t, on := r.teller, &j.appeal.on
+	told := &telling{object: unversioned(on), events: j.denied((*verdict).refuses, ""), reader: j.reader, rate: t.rate, looks: 1}
+	is := *on
+	told.proof = func(live *seen) bool { return live.UID == is.UID && live.ResourceVersion == is.ResourceVersion }
+	switch {
+	case j.review.Verified || j.appeal.seen:
+		t.make(told)
+	case j.review.Request.SubResource != "":
+		t.drop(unproven)
+	default:
+		t.find(told)
+	}
+}
+
+// tellAdmitted tells of what passed only because of the mode, once it is so: the object is made, changed or going.
+func (r *Recorder) tellAdmitted(j *judgement) {
+	if r.teller == nil || j.endpoint != validating {
+		return
+	}
+	events := j.denied((*verdict).lets, "admitted because the mode of the policy is %s")
+	if len(events) == 0 {
+		return
+	}
+	request, object := j.review.Request, j.review.Document.Get("object")
+	if request.Operation == admissionv1.Delete {
+		object = j.review.Document.Get("oldObject")
+	}
+	on, generation := referenceTo(object), object.Get("metadata").Get("generation")
+	t := r.teller
+	told := &telling{object: unversioned(&on), events: events, reader: j.reader, rate: t.admitted, known: j.review.Verified}
+	switch {
+	case on.UID == "": // of an Eviction, say, and of what says not what it is about
+		t.drop(unproven)
+	case request.SubResource != "":
+		told.ofParent, told.known = true, false
+		told.proof = func(live *seen) bool { return live.UID == on.UID }
+		t.find(t.soon(told))
+	case j.gone() && j.review.Verified:
+		t.make(told)
+	case j.gone():
+		told.looks, told.proof = 1, func(live *seen) bool {
+			return live.UID == on.UID && (live.terminating || live.ResourceVersion == on.ResourceVersion)
+		}
+		t.find(told)
+	default:
+		told.proof = func(live *seen) bool { return live.UID == on.UID && live.generation.Equal(generation) }
+		t.find(t.soon(told))
+	}
+}
+
+// unversioned is a reference to an object whatever becomes of it. A client that is refused tries again when the object has changed,
+// and so does the API server if it had an old copy of it: that is one event that happened twice, and not two.
+func unversioned(on *corev1.ObjectReference) *corev1.ObjectReference {
+	reference := on.DeepCopy()
+	reference.ResourceVersion = ""
+	return reference
+}
+
+// denied are the events of what some of the verdicts have against the request, one for each policy and reason.
+func (j *judgement) denied(which func(*verdict) bool, admitted string) (events []event) {
 	what := j.what()
 	if j.review.Verified {
 		what += " by " + j.review.Request.UserInfo.Username
 	}
-	var events []event
 	for i := range j.verdicts {
 		v := &j.verdicts[i]
-		if !v.refuses() {
+		if !which(v) {
 			continue
 		}
-		for _, o := range v.objections() {
-			e := event{
-				policy: policyReference(v), reason: o.Reason, action: actions[j.review.Request.Operation], note: fmt.Sprintf("%s (%s)", o.text(), what),
-			}
-			if !slices.ContainsFunc(events, func(other event) bool { return other.note == e.note }) {
-				events = append(events, e)
-			}
+		how := what
+		if admitted != "" {
+			how += ", " + fmt.Sprintf(admitted, v.mode)
+		}
+		events = append(events, v.events(actions[j.review.Request.Operation], how)...)
+	}
+	return events
+}
+
+// events are those of one policy. Event recorders take two with one reason for one that happened twice, and keep the text of the
+// first: they are one event with both texts.
+func (v *verdict) events(action, how string) (events []event) {
+	texts := map[string][]string{}
+	var reasons []string
+	for _, o := range v.objections() {
+		if !slices.Contains(reasons, o.Reason) {
+			reasons = append(reasons, o.Reason)
+		}
+		if !slices.Contains(texts[o.Reason], o.Message) {
+			texts[o.Reason] = append(texts[o.Reason], o.Message)
 		}
 	}
-	r.teller.tell(j, "", events)
+	for _, reason := range reasons {
+		events = append(events, event{
+			policy: policyReference(v), reason: reason, action: action,
+			note: noteOf(fmt.Sprintf("[%s/%s] ", v.policy.Name(), reason), texts[reason], fmt.Sprintf(" (%s)", how)),
+		})
+	}
+	return events
+}
+
+// noteOf puts texts together, as many as there is room for, so that the end is never cut.
+func noteOf(begin string, texts []string, end string) string {
+	text := texts[0]
+	if most := maxNote - len(begin) - len(end); len(text) > most {
+		text = strings.ToValidUTF8(text[:max(most, 0)], "")
+	}
+	for i, more := range texts[1:] {
+		if len(begin)+len(text)+len("; ")+len(more)+len(end) > maxNote-len("; and 999 more") {
+			text += fmt.Sprintf("; and %d more", len(texts)-1-i)
+			break
+		}
+		text += "; " + more
+	}
+	return begin + text + end
 }
 
 // actions are what was asked for, as events call it.
 var actions = map[admissionv1.Operation]string{
-	admissionv1.Create: "Create", admissionv1.Update: "Update", admissionv1.Delete: "Delete",
+	admissionv1.Create: "Create", admissionv1.Update: "Update", admissionv1.Delete: "Delete", admissionv1.Connect: "Connect",
 }
 
 // what says what was asked for, as in "UPDATE of scale".

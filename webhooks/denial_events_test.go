@@ -1,11 +1,19 @@
 package webhooks
 
 import (
+	stdcmp "cmp"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // Who looks at an object learns what was refused about it, by whom and why, unless nothing was really asked for.
@@ -43,5 +51,105 @@ func TestDenialsAreEvents(t *testing.T) {
 	}
 	if note := shortened(strings.Repeat("ä", maxNote)); len(note) > maxNote || !strings.HasSuffix(note, "ä") {
 		t.Errorf("a long note has %d bytes", len(note))
+	}
+}
+
+// What Warn and Audit let pass is told on the object as a denial is, once it is stored, and says why it passed.
+func TestWhatAModeLetsPassIsAnEvent(t *testing.T) {
+	const tooRed, parent = "Warning TooRed ConfigMap/cm(u-1) ", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm", "namespace": "ns", "uid": "u-1", "resourceVersion": "9"}}`
+	scale := func(r *admissionv1.AdmissionRequest) { r.SubResource = "scale" }
+	generation := func(r *admissionv1.AdmissionRequest) {
+		r.Object.Raw = []byte(strings.Replace(string(r.Object.Raw), `"uid"`, `"generation": 3, "uid"`, 1))
+	}
+	third := strings.Replace(storedAs("u-1", "9", ""), `"uid"`, `"generation": 3, "uid"`, 1)
+	going := strings.Replace(storedAs("u-1", "9", ""), `"uid"`, `"deletionTimestamp": "2026-11-20T10:00:00Z", "uid"`, 1)
+	for name, tc := range map[string]struct {
+		operation admissionv1.Operation
+		spec      string
+		mode      v1alpha1.PolicyMode
+		verified  bool
+		change    []func(*admissionv1.AdmissionRequest)
+		object    string
+		want      []string
+	}{
+		"made, with a warning":       {operation: "CREATE", mode: "Warn", verified: true, object: storedAs("u-1", "1", ""), want: []string{tooRed + "Create RegoPolicy: [colour/TooRed] x has red (CREATE by bob, admitted because the mode of the policy is Warn)"}},
+		"made, and only recorded":    {operation: "CREATE", mode: "Audit", verified: true, object: storedAs("u-1", "1", ""), want: []string{tooRed + "Create RegoPolicy: [colour/TooRed] x has red (CREATE by bob, admitted because the mode of the policy is Audit)"}},
+		"made, by whom nobody knows": {operation: "CREATE", mode: "Warn", object: storedAs("u-1", "1", ""), want: []string{tooRed + "Create RegoPolicy: [colour/TooRed] x has red (CREATE, admitted because the mode of the policy is Warn)"}},
+		"not made in the end":        {operation: "CREATE", mode: "Warn", verified: true, object: "null"},
+		"made by another request":    {operation: "CREATE", mode: "Warn", verified: true, object: storedAs("u-2", "1", "")},
+		"of a kind that is not read": {operation: "CREATE", mode: "Warn", verified: true, want: []string{tooRed + "Create RegoPolicy: [colour/TooRed] x has red (CREATE by bob, admitted because the mode of the policy is Warn)"}},
+		"not read, and made up":      {operation: "CREATE", mode: "Warn"},
+		"changed":                    {operation: "UPDATE", mode: "Warn", verified: true, change: list(generation), object: third, want: []string{tooRed + "Update RegoPolicy: [colour/TooRed] x has red (UPDATE by bob, admitted because the mode of the policy is Warn)"}},
+		"not changed in the end":     {operation: "UPDATE", mode: "Warn", verified: true, change: list(generation), object: storedAs("u-1", "7", "")},
+		"deleted":                    {operation: "DELETE", mode: "Warn", verified: true, object: "null", want: []string{tooRed + "Delete RegoPolicy: [colour/TooRed] x has red (DELETE by bob, admitted because the mode of the policy is Warn)"}},
+		"going":                      {operation: "DELETE", mode: "Warn", object: going, want: []string{tooRed + "Delete RegoPolicy: [colour/TooRed] x has red (DELETE, admitted because the mode of the policy is Warn)"}},
+		"gone, and made up":          {operation: "DELETE", mode: "Warn", object: "null"},
+		"scaled":                     {operation: "UPDATE", mode: "Warn", change: list(scale), want: []string{tooRed + "Update RegoPolicy: [colour/TooRed] x has red (UPDATE of scale, admitted because the mode of the policy is Warn)"}},
+		"two reasons":                {operation: "UPDATE", spec: redAndBig, mode: "Warn", object: storedAs("u-1", "8", ""), want: []string{tooRed + "Update RegoPolicy: [colour/TooRed] x has red (UPDATE, admitted because the mode of the policy is Warn)", "Warning TooBig ConfigMap/cm(u-1) Update RegoPolicy: [size/TooBig] x has big (UPDATE, admitted because the mode of the policy is Warn)"}},
+		"nothing wrong":              {operation: "CREATE", spec: harmless, mode: "Warn", verified: true, object: storedAs("u-1", "1", "")},
+		"tried out only":             {operation: "CREATE", mode: "Warn", verified: true, change: list(dryRun), object: storedAs("u-1", "1", "")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, r, e := overridable(t, onScale, mode(tc.mode))
+			f.recorder.teller.first = 0
+			r.object, r.parent = tc.object, parent
+			review := reviewOf(t, tc.operation, stdcmp.Or(tc.spec, red), append(list(by("bob")), tc.change...)...)
+			review.Verified = tc.verified
+			if got := f.Validate(t.Context(), review); !got.Allowed {
+				t.Errorf("refused: %+v", got.Result)
+			}
+			f.recorder.teller.open.Wait()
+			if diff := cmp.Diff(tc.want, e.events); diff != "" {
+				t.Errorf("looked %d times, events (-want +got):\n%s", r.looked, diff)
+			}
+		})
+	}
+}
+
+// What was let pass has no part of the looks that denials are proven by, and no more than its own.
+func TestWhatAModeLetsPassTakesNothingFromDenials(t *testing.T) {
+	f, r, e := overridable(t, mode(v1alpha1.ModeWarn))
+	f.recorder.teller.first = 0
+	r.object = "null"
+	for range 3 * lookBurst {
+		f.Validate(t.Context(), reviewOf(t, admissionv1.Create, red, by("bob")))
+	}
+	f.recorder.teller.open.Wait()
+	dropped, most := int(testutil.ToFloat64(f.recorder.metrics.untold.WithLabelValues(busy))), looks*(lookBurst*2)
+	if dropped == 0 || r.looked > most || len(e.events) > 0 {
+		t.Errorf("looked %d times, dropped %d, told %q", r.looked, dropped, e.events)
+	}
+	if !f.recorder.teller.rate.TryAccept() {
+		t.Error("there is no look left for a denial")
+	}
+}
+
+// references keeps what events are about.
+type references struct{ told []string }
+
+func (e *references) Eventf(regarding, related runtime.Object, _, reason, action, note string, args ...any) {
+	about, to := *regarding.(*corev1.ObjectReference), *related.(*corev1.ObjectReference)
+	e.told = append(e.told, fmt.Sprintf("%+v %+v %s %s", about, to, reason, action))
+}
+
+// Event recorders count what has the same object, reason and action as one event, and take an object in another version for another
+// one: so who tries again when the object has changed left one event for each try. Several texts for one reason are one event.
+func TestARetriedRequestIsOneEvent(t *testing.T) {
+	f, _, _ := overridable(t)
+	twice := denies("red", "TooRed", 403) + denies("big", "TooRed", 403)
+	f.Swap(newFixture(t, world{}, policyOf("colour", twice)).set.Load())
+	e := &references{}
+	f.recorder.TellBy(e)
+	version := func(v string) func(*admissionv1.AdmissionRequest) {
+		return func(r *admissionv1.AdmissionRequest) {
+			r.UID = types.UID("r-" + v)
+			r.OldObject.Raw = []byte(strings.Replace(string(r.OldObject.Raw), `"uid"`, fmt.Sprintf(`"resourceVersion": %q, "uid"`, v), 1))
+		}
+	}
+	for _, v := range []string{"7", "8"} {
+		f.Validate(t.Context(), verified(reviewOf(t, "UPDATE", redAndBig, by("bob"), version(v))))
+	}
+	if len(e.told) != 2 || e.told[0] != e.told[1] {
+		t.Errorf("two tries are not one event twice: %q", e.told)
 	}
 }

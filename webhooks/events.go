@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
 )
 
 // EventRecorder tells people what happened to an object. It does not wait for the API server: an admission webhook must not.
@@ -26,10 +28,10 @@ type EventRecorder interface {
 const (
 	// tellers read metadata at once, and untold is how many objects may wait for them.
 	tellers, untold = 4, 256
-	// lookRate and lookBurst bound what reviews that are made up can have the API server asked, per second and at once.
+	// lookRate and lookBurst bound what reviews that are made up can have the API server asked, per second and at once. What was
+	// admitted has a share of its own, so that it keeps no denial from being told.
 	lookRate, lookBurst = 20, 100
-	// looks is how often an object is read that should soon be stored with its override: first after firstLook, and then after
-	// twice as long each time.
+	// looks is how often an object is read that should soon be stored: first after firstLook, and then after twice as long each time.
 	looks, firstLook = 6, 100 * time.Millisecond
 	// oneLook is how long one may take.
 	oneLook = 5 * time.Second
@@ -55,52 +57,76 @@ type telling struct {
 	object *corev1.ObjectReference
 	events []event
 	reader engine.Reader
-	// override is the text that the object must soon carry; without it the object must still have its version.
-	override string
+	rate   flowcontrol.PassiveRateLimiter
+	// proof tells whether the object is as the review has it.
+	proof func(live *seen) bool
+	// looks is how often it is looked at, at most; more than once if it is only to be stored.
+	looks int
+	// wait is how long to wait before the next look.
+	wait time.Duration
+	// ofParent is set if object is a subresource, and the events are about what it belongs to.
+	ofParent bool
+	// known is set if it need not be looked at where that is not allowed.
+	known bool
+}
+
+// soon is a telling about an object that is yet to be stored.
+func (t *teller) soon(told *telling) *telling {
+	told.looks, told.wait = looks, t.first
+	return told
 }
 
 // teller makes events.
 type teller struct {
-	to      EventRecorder
-	metrics *metrics
-	closing <-chan struct{}
-	queue   chan *telling
-	rate    flowcontrol.PassiveRateLimiter
-	first   time.Duration  // before the first look for an override
-	open    sync.WaitGroup // what was queued and is neither told nor dropped
+	to       EventRecorder
+	metrics  *metrics
+	closing  <-chan struct{}
+	queue    chan *telling
+	rate     flowcontrol.PassiveRateLimiter
+	admitted flowcontrol.PassiveRateLimiter // of looks at what was admitted although a policy is against it
+	first    time.Duration                  // before the first look at what is yet to be stored
+	open     sync.WaitGroup                 // what was taken and is neither told nor dropped
 }
 
-// TellBy has denials told to people in events on the object, and overrides also on the policy. It is for before the first request.
+// TellBy has denials told to people in events on the object, also those that only warn or are only recorded, and overrides also on
+// the policy. It is for before the first request.
 func (r *Recorder) TellBy(events EventRecorder) {
 	r.teller = &teller{
 		to: events, metrics: r.metrics, closing: r.closing, queue: make(chan *telling, untold),
-		rate: flowcontrol.NewTokenBucketPassiveRateLimiter(lookRate, lookBurst), first: firstLook,
+		rate:     flowcontrol.NewTokenBucketPassiveRateLimiter(lookRate, lookBurst),
+		admitted: flowcontrol.NewTokenBucketPassiveRateLimiter(lookRate, lookBurst), first: firstLook,
 	}
 	for range tellers {
 		go r.teller.work()
 	}
 }
 
-// tell makes events of a judgement, or has it found out whether they are to be made.
-func (t *teller) tell(j *judgement, override string, events []event) {
-	told := &telling{object: j.appeal.on.DeepCopy(), events: events, reader: j.reader, override: override}
-	switch {
-	case len(events) == 0:
-	case j.review.Verified || j.appeal.seen:
-		t.make(told)
-	case j.review.Request.SubResource != "" || told.object.UID == "" || override != "" && j.gone():
-		t.drop(unproven)
-	case !t.rate.TryAccept():
+// find makes events of what an object proves, once it does.
+func (t *teller) find(told *telling) {
+	if !told.rate.TryAccept() {
 		t.drop(busy)
-	default:
-		t.open.Add(1)
+		return
+	}
+	t.open.Add(1)
+	t.later(told)
+}
+
+// later has the object looked at when it is time.
+func (t *teller) later(told *telling) {
+	enqueue := func() {
 		select {
 		case t.queue <- told:
 		default:
-			t.open.Done()
 			t.drop(busy)
+			t.open.Done()
 		}
 	}
+	if told.wait == 0 {
+		enqueue()
+		return
+	}
+	time.AfterFunc(told.wait, enqueue)
+	told.wait *= 2
 }
 
 func (t *teller) make(told *telling) {
@@ -121,57 +147,66 @@ func (t *teller) work() {
 		case <-t.closing:
 			return
 		case told := <-t.queue:
-			if t.proven(told) {
-				t.make(told)
-			} else {
-				t.drop(unproven)
-			}
-			t.open.Done()
+			t.look(told)
 		}
 	}
 }
 
-// proven tells whether the object is as it must be.
-func (t *teller) proven(told *telling) bool {
-	if told.override == "" {
-		live := told.look()
-		return live.UID == told.object.UID && live.ResourceVersion == told.object.ResourceVersion
+// look makes the events if the object is as it must be, and else looks again, or gives up.
+func (t *teller) look(told *telling) {
+	live, err := told.look()
+	told.looks--
+	switch {
+	case err == nil && told.proof(live), told.known && errors.Is(err, facts.ErrUnreadable):
+		t.make(told)
+	case told.looks > 0:
+		t.later(told)
+		return
+	default:
+		t.drop(unproven)
 	}
-	wait := t.first
-	for range looks {
-		select {
-		case <-t.closing:
-			return false
-		case <-time.After(wait):
-		}
-		if live := told.look(); live.UID == told.object.UID && live.override == told.override {
-			return true
-		}
-		wait *= 2
-	}
-	return false
+	t.open.Done()
 }
 
 // seen is what there is of an object.
 type seen struct {
 	corev1.ObjectReference
-	override string
+	override    string
+	generation  engine.Value
+	terminating bool
 }
 
-// look reads the metadata; what cannot be read is nothing.
-func (told *telling) look() (live seen) {
+// errUnseen means that what was to be read could not be.
+var errUnseen = errors.New("reading it failed")
+
+// look reads the metadata.
+func (told *telling) look() (live *seen, err error) {
 	defer func() { // it is nobody's request that would be told
 		if recover() != nil {
-			live = seen{}
+			live, err = nil, errUnseen
 		}
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), oneLook)
 	defer cancel()
-	answer, err := told.reader.Read(ctx, metadataOf("object", told.object))
-	if err != nil {
-		return seen{}
+	var object engine.Value
+	if told.ofParent {
+		object, err = parentOf(ctx, told.reader)
+	} else {
+		var answer engine.Answer
+		answer, err = told.reader.Read(ctx, metadataOf("object", told.object))
+		object = answer.Value
 	}
-	return seen{referenceTo(answer.Value), overrideIn(answer.Value)}
+	if err != nil {
+		return nil, err
+	}
+	metadata := object.Get("metadata")
+	live = &seen{referenceTo(object), overrideIn(object), metadata.Get("generation"), !metadata.Get("deletionTimestamp").IsNull()}
+	if told.ofParent && live.UID == told.object.UID {
+		reference := live.ObjectReference
+		reference.ResourceVersion = ""
+		told.object = &reference
+	}
+	return live, nil
 }
 
 // shortened cuts a note to what the API takes.

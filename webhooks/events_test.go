@@ -147,7 +147,7 @@ func TestWarningsTellNothingOfOverrides(t *testing.T) {
 
 // A denial against which no override helps stands, whatever else the policy has against the request.
 func TestDenialsThatNoOverridePasses(t *testing.T) {
-	final := strings.Replace(denies("gone", "Gone", 422), "remedy: do it}", "remedy: do it, override: false}", 1)
+	final := strings.Replace(denies("gone", "Gone", 422), "remedyInMessage: do it}", "remedy: do it, override: false}", 1)
 	for spec, passes := range map[string]bool{
 		`{"name": "x", "red": true}`: true, `{"name": "x", "gone": true}`: false, `{"name": "x", "red": true, "gone": true}`: false,
 	} {

@@ -227,8 +227,14 @@ func (v *verdict) fail(err error) {
 
 // refuses tells whether the verdict keeps the request out. Warn and Audit mode govern errors too: a policy that is being
 // tried out must not refuse because it is broken.
-func (v *verdict) refuses() bool {
-	if v.mode != v1alpha1.ModeEnforce || v.override != nil {
+func (v *verdict) refuses() bool { return v.mode == v1alpha1.ModeEnforce && v.objects() }
+
+// lets tells whether nothing but the mode lets the request pass.
+func (v *verdict) lets() bool { return v.mode != v1alpha1.ModeEnforce && v.objects() }
+
+// objects tells whether the policy is against the request, and no override helps.
+func (v *verdict) objects() bool {
+	if v.override != nil {
 		return false
 	}
 	if v.err != nil {

@@ -22,9 +22,10 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
-const denyMetadata = "# METADATA\n# title: T\n# custom: {reason: %s, remedy: do it}\n"
+const denyMetadata = "# METADATA\n# title: T\n# custom: {reason: %s, remedyInMessage: do it}\n"
 
 // denies is a rule that refuses objects whose spec has the field, with that reason and code.
 func denies(field, reason string, code int) string {
@@ -80,7 +81,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, w world, policies ...v1alpha1.RegoPolicy) *fixture {
 	t.Helper()
-	set, err := catalog.Compile(policies)
+	set, err := catalog.CompileGranted(policies, grants.Patchable{Kinds: grants.Kinds{"configmaps": grants.All, "pods": grants.Metadata, "secrets": grants.All}})
 	if err != nil {
 		t.Fatal(err)
 	}

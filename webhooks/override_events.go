@@ -25,8 +25,20 @@ func (r *Recorder) tellOverrides(j *judgement) {
 		}
 		events = append(events, event{policy: policyReference(v), reason: reasonOverridden, action: "Override", note: j.noteOf(v), onPolicy: true})
 	}
-	if r.teller != nil {
-		r.teller.tell(j, j.appeal.text, events)
+	if r.teller == nil || len(events) == 0 {
+		return
+	}
+	t, on := r.teller, &j.appeal.on
+	told := &telling{object: on.DeepCopy(), events: events, reader: j.reader, rate: t.rate}
+	text := j.appeal.text
+	told.proof = func(live *seen) bool { return live.UID == told.object.UID && live.override == text }
+	switch {
+	case j.review.Verified || j.appeal.seen:
+		t.make(told)
+	case j.review.Request.SubResource != "" || on.UID == "" || j.gone():
+		t.drop(unproven)
+	default:
+		t.find(t.soon(told))
 	}
 }
 

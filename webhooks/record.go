@@ -129,6 +129,7 @@ func (r *Recorder) record(j *judgement, response *admissionv1.AdmissionResponse)
 	case j.review.dryRun():
 	case response.Allowed:
 		r.tellOverrides(j)
+		r.tellAdmitted(j)
 	default:
 		r.tellDenials(j)
 	}
@@ -210,7 +211,7 @@ func (j *judgement) said(i int) PolicyDecision {
 		p.Cause, p.Error = v.err.Cause, v.err.Error()
 		return p
 	}
-	p.Denials, p.Warnings, p.Patches, p.Confirmation = v.decision.Denials, v.decision.Warnings, j.review.patchesOnRecord(v.decision.Patches), v.decision.Confirmation
+	p.Denials, p.Warnings, p.Patches, p.Confirmation = v.decision.Denials, v.decision.Warnings, v.decision.Patches, v.decision.Confirmation
 	if j.endpoint == arbitrating {
 		p.Outcome, _ = v.decision.Outcome.Decode() // it is made of JSON
 	}

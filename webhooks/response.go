@@ -24,7 +24,9 @@ type objection struct {
 }
 
 // text is "[policy/Reason] message": who says it, a word to search for, and what to do.
-func (o objection) text() string { return fmt.Sprintf("%s %s", o.title(), o.Message) }
+func (o objection) text() string {
+	return sentences(fmt.Sprintf("%s %s", o.title(), o.Message), o.Remedy)
+}
 
 func (o objection) title() string { return fmt.Sprintf("[%s/%s]", o.policy, o.Reason) }
 
@@ -123,6 +125,9 @@ func (j *judgement) status(refusing []objection) *metav1.Status {
 	texts := make([]string, len(refusing))
 	for i, o := range refusing {
 		texts[i] = o.text()
+	}
+	if way := j.wayPast(); way != "" {
+		texts = append(texts, way)
 	}
 	status.Message = strings.Join(texts, "\n")
 	return status

@@ -100,34 +100,5 @@ func withoutSecrets(text string, secrets []string) string {
 	return text
 }
 
-// patchesOnRecord are a policy's patches without the data of Secrets.
-func (r *Review) patchesOnRecord(patches []engine.Patch) []engine.Patch {
-	if r.Request.Kind.Group != "" || r.Request.Kind.Kind != "Secret" || len(patches) == 0 {
-		return patches
-	}
-	secrets := r.secrets()
-	kept := make([]engine.Patch, len(patches))
-	for i, p := range patches {
-		kept[i] = p
-		if p.Value == nil {
-			continue
-		}
-		value := scrubbed(*p.Value)
-		if field, _, _ := strings.Cut(strings.TrimPrefix(p.Path, "/"), "/"); field == "data" || field == "stringData" {
-			value = concealed
-		}
-		text, err := json.Marshal(value)
-		if err != nil {
-			panic(err) // it was decoded from JSON
-		}
-		v, err := engine.ParseValue([]byte(withoutSecrets(string(text), secrets)))
-		if err != nil { // what was taken out was more than a string
-			v, _ = engine.ValueOf(concealed)
-		}
-		kept[i].Value = &v
-	}
-	return kept
-}
-
 // mayHoldSecret tells whether a text may have a Secret in it, of which not even a digest is kept.
 func mayHoldSecret(text []byte) bool { return bytes.Contains(text, []byte("Secret")) }

@@ -277,21 +277,26 @@ const (
 	// Requests that it matches follow spec.onError; those for kinds that it was not
 	// registered for before pass.
 	ReasonNoGoodRevision ConditionReason = "NoGoodRevision"
+	// ReasonNobodyDecides (Active false): no replica of Sallyport is running, as
+	// after an uninstall. Set by the last one that ends, and by kubectl sallyport
+	// release.
+	ReasonNobodyDecides ConditionReason = "NobodyDecides"
 
 	// ReasonRegistered (Registered true): the API server asks it.
 	ReasonRegistered ConditionReason = "Registered"
-	// ReasonWaitingForReplicas (Registered false): a replica that is live does not
-	// serve this revision yet, or an API server may not know yet that it changes
-	// objects. The message says which.
+	// ReasonWaitingForReplicas (Registered false, Ready false or unknown): a replica
+	// that is live does not serve this revision yet, or an API server may not know
+	// yet that it changes objects. The message says which.
 	ReasonWaitingForReplicas ConditionReason = "WaitingForReplicas"
-	// ReasonNotRegistrable (Registered false): spec.match has what webhooks cannot
-	// be registered for. The message says what.
+	// ReasonNotRegistrable (Registered false, Ready false): spec.match has what
+	// webhooks cannot be registered for. The message says what.
 	ReasonNotRegistrable ConditionReason = "NotRegistrable"
-	// ReasonResourceNotServed (Registered false): spec.match names a resource or a
-	// subresource that the cluster does not have. All else is asked about, and so
-	// is that when it is there. The message says what.
+	// ReasonResourceNotServed (Registered false, Ready false): spec.match names a
+	// resource, a version, a subresource or an operation that the cluster does not
+	// have. All else is asked about, and so is that when it is there. The message
+	// says what.
 	ReasonResourceNotServed ConditionReason = "ResourceNotServed"
-	// ReasonRegistrationFailed (Registered false): the webhook configuration could
+	// ReasonRegistrationFailed (Registered false, Ready false): the webhook configuration could
 	// not be written. The message says why.
 	ReasonRegistrationFailed ConditionReason = "RegistrationFailed"
 

@@ -21,3 +21,7 @@ const (
 // user may override that policy: "<policy>; uid=<UID of the object, nothing at its creation>; by=<name of the user>;
 // until=<time, at most an hour ahead>; <reason>".
 const AnnotationOverride = "sallyport.dev/override"
+
+// AnnotationAudit on a RegoPolicy has the objects that exist held against it once more, whenever it has another value: the time at which
+// that is asked for, as a rule. status.violations.requested is the value that was last done. Who may change the policy may write it.
+const AnnotationAudit = "sallyport.dev/audit-requested-at"

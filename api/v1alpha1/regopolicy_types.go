@@ -271,8 +271,15 @@ type RegoPolicyStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	ActiveRevision string `json:"activeRevision,omitempty"`
 
-	// The state of the policy in detail: Ready (its current generation decides),
-	// Compiled, TestsPassed, ReadsGranted, Active (it decides, in its current or
+	// When Sallyport last confirmed this status. While a replica leads it is
+	// renewed every five minutes; an older time says that nobody keeps the status,
+	// and that the rest of it may not be true any more.
+	// +optional
+	ReportedAt *metav1.Time `json:"reportedAt,omitempty"`
+
+	// The state of the policy in detail: Ready (its current generation decides
+	// about every request that it names, on every replica: it compiles, its tests
+	// passed, what it reads is granted, and the API server asks it), Compiled, TestsPassed, ReadsGranted, Active (it decides, in its current or
 	// its last good revision), Shipped (what this release ships has been applied)
 	// and Edited (it differs from that because somebody edited it).
 	// +optional
@@ -289,14 +296,43 @@ type RegoPolicyStatus struct {
 	// spec.backgroundAudit is Enabled.
 	// +optional
 	Violations *PolicyViolations `json:"violations,omitempty"`
+
+	// How far the audit is that looks at the objects at the moment. Absent if none
+	// does, or if it has just begun.
+	// +optional
+	Auditing *PolicyAudit `json:"auditing,omitempty"`
+}
+
+// PolicyAudit is an audit that is under way.
+type PolicyAudit struct {
+	// When it began.
+	// +required
+	StartedAt metav1.Time `json:"startedAt"`
+
+	// The resource whose objects it looks at, such as deployments.apps.
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	Resource string `json:"resource,omitempty"`
+
+	// How many objects it has looked at so far, of all resources.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Objects int32 `json:"objects"`
 }
 
 // PolicyViolations is the result of holding the objects that exist against a
 // policy.
 type PolicyViolations struct {
-	// When the objects were looked at.
+	// When all objects were looked at. What has changed since then is looked at
+	// when it changes.
 	// +required
 	AuditedAt metav1.Time `json:"auditedAt"`
+
+	// The annotation sallyport.dev/audit-requested-at of the policy as that audit
+	// found it: the audit that it asks for is this one, or has not been made yet.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Requested string `json:"requested,omitempty"`
 
 	// The revision of the policy that they were held against.
 	// +optional
@@ -308,10 +344,17 @@ type PolicyViolations struct {
 	// +kubebuilder:validation:Minimum=0
 	Objects int32 `json:"objects"`
 
-	// How many of them the policy would refuse.
-	// +required
+	// How many of them the policy would refuse. Absent as long as not every object
+	// was looked at: then incomplete says why, and atLeast what was found so far.
+	// +optional
 	// +kubebuilder:validation:Minimum=0
-	Count int32 `json:"count"`
+	Count *int32 `json:"count,omitempty"`
+
+	// How many of those that were looked at the policy would refuse, where count is
+	// absent.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	AtLeast int32 `json:"atLeast,omitempty"`
 
 	// How many of them it could not judge.
 	// +optional
@@ -322,6 +365,12 @@ type PolicyViolations struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Incomplete string `json:"incomplete,omitempty"`
+
+	// Of which objects changes are not seen when they happen, but by the next audit
+	// on the schedule, and why, such as a kind that cannot be watched.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Unwatched string `json:"unwatched,omitempty"`
 
 	// The first objects that it would refuse, by kind, namespace and name.
 	// +optional
@@ -390,8 +439,12 @@ type PolicyTestResult struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.mode`
 // +kubebuilder:printcolumn:name="Package",type=string,JSONPath=`.spec.package`,description="The Rego package that holds its outcome rules."
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`,description="What a denial does."
-// +kubebuilder:printcolumn:name="Active",type=string,JSONPath=`.status.conditions[?(@.type=="Active")].reason`,description="What decides: its current revision, its last good one, or nothing."
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether it decides about every request that it names, on every replica."
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="What decides, or what is missing first."
+// +kubebuilder:printcolumn:name="Active",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Active")].reason`,description="What decides: its current revision, its last good one, or nothing."
+// +kubebuilder:printcolumn:name="Violations",type=integer,JSONPath=`.status.violations.count`,description="How many of the objects that exist it would refuse; empty until all were looked at."
 // +kubebuilder:printcolumn:name="Edited",type=string,JSONPath=`.status.conditions[?(@.type=="Edited")].status`,description="Whether somebody edited what is shipped."
+// +kubebuilder:printcolumn:name="Reported",type=date,JSONPath=`.status.reportedAt`,description="Time since Sallyport last confirmed its status: more than some minutes if no replica is running."
 // +kubebuilder:printcolumn:name="Revision",type=string,priority=1,JSONPath=`.status.activeRevision`,description="The revision that decides."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."
 type RegoPolicy struct {

@@ -36,7 +36,8 @@ func (p *plugin) explainCommand() *cobra.Command {
 			"it, what of spec.match the request does not meet, in which mode it judges, what its facts are, and of every rule what it\n" +
 			"says or the expression that keeps it from applying, with file, line and column.\n\n" +
 			"Nothing is sent that changes anything. The policies of the cluster are evaluated here, and what they ask is read with\n" +
-			"your rights: where you may not read something, that is what you are told. With --as it is somebody else's request.\n\n" +
+			"your rights: where you may not read something, that is what you are told. With --as it is another user's request, still\n" +
+			"read with your rights; what that user may do is asked by SubjectAccessReviews. You need no right to impersonate.\n\n" +
 			"-f has objects as kubectl create or kubectl replace would send them. KIND NAME is an object as it is now, and explained is\n" +
 			"its creation unless --operation says else: why was it let in, or would it be now?",
 		Example: `  # Why does nobody object to this?
@@ -110,11 +111,20 @@ func (p *plugin) explain(ctx context.Context, o *explaining, args []string) erro
 		encoder.SetIndent("", "    ")
 		return encoder.Encode(report)
 	}
+	if text := s.unserved(p); text != "" {
+		fmt.Fprintln(p.ErrOut, "Warning:", text)
+	}
 	for _, note := range append(s.notes, report.Warnings...) {
 		fmt.Fprintln(p.ErrOut, "Note:", note)
 	}
 	s.print(terminal.NewPrinter(p.Out), report, o.policy)
 	return nil
+}
+
+// unserved says why nobody decides in the cluster what the policies would say; "" if nothing says so.
+func (s *situation) unserved(p *plugin) string {
+	service := s.service(s.ctx, p)
+	return service.trouble(s.policies, p.now())
 }
 
 // print is for people.

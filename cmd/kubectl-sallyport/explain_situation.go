@@ -36,6 +36,7 @@ type situation struct {
 	states   []catalog.State
 	hooks    *review.Hooks
 	user     authenticationv1.UserInfo
+	own      bool   // user is the caller
 	home     string // the namespace that Sallyport is in; "" if it is not known
 
 	asked []*review.Request
@@ -46,17 +47,18 @@ type situation struct {
 }
 
 func (p *plugin) newSituation(ctx context.Context, only string) (*situation, error) {
+	as := p.impersonated()
 	c, err := p.connect()
 	if err != nil {
 		return nil, err
 	}
-	s := &situation{cluster: c, ctx: ctx}
+	s := &situation{cluster: c, ctx: ctx, own: as == nil}
 	if s.live, err = p.live(c); err != nil {
 		return nil, err
 	}
 	list, err := c.policies(ctx, "")
 	if err != nil {
-		return nil, fmt.Errorf("reading the RegoPolicies, which are what is explained: %w", err)
+		return nil, unread(err)
 	}
 	s.policies = list.Items
 	if err := s.about(only); err != nil {
@@ -66,6 +68,10 @@ func (p *plugin) newSituation(ctx context.Context, only string) (*situation, err
 		return nil, err
 	}
 	s.compile()
+	if as != nil {
+		s.user = *as
+		return s, nil
+	}
 	who := &authenticationv1.SelfSubjectReview{}
 	if err := s.live.Create(ctx, who); err != nil {
 		return nil, fmt.Errorf("asking the API server who you are: %w", err)
@@ -260,7 +266,11 @@ func (s *situation) stored(gvk schema.GroupVersionKind, key types.NamespacedName
 
 // review has the policies asked and explained.
 func (s *situation) review(p *plugin, o *explaining) (*review.Report, error) {
-	store := facts.NewStore(nil, &ownClient{s.live})
+	reader := s.live
+	if s.own {
+		reader = &ownClient{s.live}
+	}
+	store := facts.NewStore(nil, reader)
 	store.Home(s.home)
 	reviewer, err := review.New(review.Options{
 		Policies: s.set, State: s.state, Namespace: s.namespace, Now: p.now, Hooks: s.hooks, Kinds: s.kinds,
@@ -278,7 +288,7 @@ func (s *situation) review(p *plugin, o *explaining) (*review.Report, error) {
 	return report, nil
 }
 
-// ownFacts answers what policies ask with the rights of the user, live.
+// ownFacts answers what policies ask with the rights of the caller, live.
 type ownFacts struct{ store *facts.Store }
 
 // For gives the reader of one request.
@@ -294,8 +304,8 @@ func (r ownReader) Read(ctx context.Context, q engine.Query) (engine.Answer, err
 	return r.Reader.Read(ctx, q)
 }
 
-// ownClient is a client that asks what the user may do, where a policy asks what the requester may do: that is the same here, and
-// everybody may ask it.
+// ownClient is a client of a caller who is the requester, too. What the requester may do it asks as everybody may ask it of
+// themselves.
 type ownClient struct{ client.Client }
 
 // Create answers a SubjectAccessReview.

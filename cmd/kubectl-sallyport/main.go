@@ -53,7 +53,7 @@ func newPlugin(streams genericiooptions.IOStreams) *plugin {
 	return &plugin{IOStreams: streams, raw: raw, flags: genericclioptions.NewConfigFlags(true), now: time.Now, patience: defaultPatience}
 }
 
-// run executes a command line and gives its exit code: 0 if all went as it should, else 1, as of kubectl.
+// run executes a command line and gives its exit code: 0 if all went as it should, else 1, as of kubectl, or what a command says.
 func (p *plugin) run(ctx context.Context, args []string) int {
 	command := p.command()
 	command.SetArgs(args)
@@ -63,6 +63,9 @@ func (p *plugin) run(ctx context.Context, args []string) int {
 	}
 	if !errors.Is(err, errTold) {
 		fmt.Fprintln(p.ErrOut, describe(err))
+	}
+	if c := (coded{}); errors.As(err, &c) {
+		return c.code
 	}
 	return 1
 }
@@ -97,7 +100,7 @@ func (p *plugin) command() *cobra.Command {
 	for _, v := range verbs {
 		root.AddCommand(p.operateCommand(v))
 	}
-	root.AddCommand(p.whyCommand(), p.explainCommand(), p.policiesCommand(), p.releaseCommand(), p.versionCommand())
+	root.AddCommand(p.whyCommand(), p.explainCommand(), p.overrideCommand(), p.policiesCommand(), p.auditCommand(), p.releaseCommand(), p.versionCommand())
 	return root
 }
 

@@ -57,6 +57,10 @@ var start = sync.OnceValue(func() error {
 })
 
 func (s *stack) start(ctx context.Context) (err error) {
+	completer, err := filepath.Abs("kubectl_complete-sallyport")
+	if err != nil {
+		return err
+	}
 	if s.dir, err = os.MkdirTemp("", "kubectl-sallyport-"); err != nil {
 		return err
 	}
@@ -65,6 +69,9 @@ func (s *stack) start(ctx context.Context) (err error) {
 		if out, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("building %s: %w\n%s", name, err, out)
 		}
+	}
+	if err := os.Symlink(completer, filepath.Join(s.dir, filepath.Base(completer))); err != nil {
+		return err
 	}
 	// This is how kubectl finds plugins.
 	if err := os.Setenv("PATH", s.dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {

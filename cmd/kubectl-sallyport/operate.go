@@ -139,12 +139,18 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 			if past == nil {
 				o.wayPast(command.Context(), c, err)
 			}
+			if said, _ := judge(err); said == unknown {
+				o.warnUnserved(command.Context(), c)
+			}
 			continue
 		}
 		created = append(created, operation)
 		if err := o.printer.PrintObj(operation, o.raw); err != nil {
 			return err
 		}
+	}
+	if o.wait && len(created) > 0 {
+		o.warnUnserved(command.Context(), c)
 	}
 	failed := len(created) < len(names)
 	if o.wait && !o.await(command.Context(), c, created) || failed {

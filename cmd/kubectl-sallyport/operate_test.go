@@ -8,8 +8,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/env/install"
 )
 
 func TestOperationsAreCreated(t *testing.T) {
@@ -157,5 +160,20 @@ func TestCompletionOffersNames(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	tm := newTeam(t)
-	tm.sallyport("version", 0, "kubectl-sallyport ", "sallyport.dev/v1alpha1")
+	r := tm.sallyport("version", 0, "Client Version: ", "Replica Version: ", " ("+install.Namespace+"/sallyport-replica-")
+	if strings.Contains(r.stdout, "unknown") {
+		t.Errorf("a replica does not say which version it is: %s", r.stdout)
+	}
+	var known versions
+	if err := json.Unmarshal([]byte(tm.sallyport("version -o json", 0).stdout), &known); err != nil || known.Client.Platform == "" || len(known.Replicas) == 0 {
+		t.Errorf("as JSON it is %+v, %v", known, err)
+	}
+	if err := yaml.Unmarshal([]byte(tm.sallyport("version --client -o yaml", 0).stdout), &known); err != nil || known.Client.GoVersion == "" {
+		t.Errorf("as YAML it is %+v, %v", known, err)
+	}
+	tm.sallyport("version -o xml", 1, `--output "xml" is not json or yaml`)
+	streams, _, out, errs := genericiooptions.NewTestIOStreams()
+	if code := newPlugin(streams).run(t.Context(), []string{"version", "--kubeconfig=/nowhere"}); code != 1 || !strings.HasPrefix(out.String(), "Client Version: ") {
+		t.Errorf("without a cluster: exit %d, %s%s", code, out, errs)
+	}
 }

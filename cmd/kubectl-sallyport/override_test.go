@@ -84,3 +84,21 @@ func TestOverridesAreRead(t *testing.T) {
 		}
 	}
 }
+
+// The command that a refusal names writes the override into the object.
+func TestOverrideOfAnObject(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("db-1", "Running")
+	tm.must("", "annotate", "svm/db-1", "note=kept")
+	command := []string{"sallyport", "override", "deletion-protected", "svm/db-1", "--reason", "ticket 42"}
+	stranger := tm.namespace + "-stranger"
+	tm.bind("rolebinding", "sallyport-edit", stranger)
+	tm.bind("rolebinding", "sallyport-view", stranger)
+	tm.reads("override", tm.kubectl("", append(command, "--as", stranger)...), 1, stranger+" may not override policy deletion-protected")
+	tm.reads("override", tm.kubectl("", append(command, "--dry-run=client")...), 0, "annotated (dry run)")
+	if got := tm.get("svm/db-1", `.metadata.annotations.sallyport\.dev/override`); got != "" {
+		t.Errorf("a dry run wrote %s", got)
+	}
+	tm.reads("override", tm.kubectl("", command...), 0, "virtualmachines.sallyport.dev/db-1 annotated: "+tm.whoami()+" may pass deletion-protected until ")
+	tm.sallyport("override deletion-protected svm/db-1", 1, "--reason is missing")
+}

@@ -2,31 +2,45 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/replicas"
 )
 
 // wideOutput is the format that adds columns to the table.
 const wideOutput = "wide"
 
+// listing are the flags of policies, which kubectl get has, too.
+type listing struct {
+	*plugin
+	printing                *genericclioptions.PrintFlags
+	selector                string
+	noHeaders, watchChanges bool
+}
+
+func (l *listing) table() bool { return *l.printing.OutputFormat == "" || l.wide() }
+
+func (l *listing) wide() bool { return *l.printing.OutputFormat == wideOutput }
+
 func (p *plugin) policiesCommand() *cobra.Command {
 	printing := genericclioptions.NewPrintFlags("").WithTypeSetter(scheme)
+	l := &listing{plugin: p, printing: printing}
 	command := &cobra.Command{
 		Use:   "policies [NAME]",
 		Short: "Show which policies decide, which were edited, and what is wrong with them",
 		Long: "Lists the RegoPolicies: what a denial of theirs does, whether they decide in their current or in their last good\n" +
 			"revision, and which fields differ from what is shipped. What is wrong is told below the table. With a NAME it tells\n" +
-			"everything about that one.",
+			"everything about that one.\n\n" +
+			"If no replica of Sallyport is serving, nothing decides, whatever the policies' status says: a warning tells.",
 		Example: `  # All of them
   kubectl sallyport policies
 
@@ -42,7 +56,7 @@ func (p *plugin) policiesCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(command *cobra.Command, args []string) error {
-			return p.policies(command, args, printing)
+			return l.run(command, args)
 		},
 		ValidArgsFunction: func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -52,6 +66,10 @@ func (p *plugin) policiesCommand() *cobra.Command {
 		},
 	}
 	printing.AddFlags(command)
+	f := command.Flags()
+	f.StringVarP(&l.selector, "selector", "l", "", "labels that the policies must have, as for kubectl get")
+	f.BoolVar(&l.noHeaders, "no-headers", false, "leave the header of the table out, and what stands below it")
+	f.BoolVarP(&l.watchChanges, "watch", "w", false, "after listing them, show each policy that changes")
 	formats := append([]string{wideOutput}, printing.AllowedFormats()...)
 	command.Flags().Lookup("output").Usage = fmt.Sprintf("Output format. One of: (%s).", strings.Join(formats, ", "))
 	complete(command, "output", formats...)
@@ -59,48 +77,76 @@ func (p *plugin) policiesCommand() *cobra.Command {
 	return command
 }
 
-func (p *plugin) policies(command *cobra.Command, args []string, printing *genericclioptions.PrintFlags) error {
-	name := ""
-	if len(args) == 1 {
-		var err error
-		if name, err = policyName(args[0]); err != nil {
-			return usage(command, err)
-		}
+func (l *listing) run(command *cobra.Command, args []string) error {
+	name, only, err := l.which(args)
+	if err == nil && !l.table() {
+		_, err = l.printing.ToPrinter()
 	}
-	table := *printing.OutputFormat == "" || *printing.OutputFormat == wideOutput
-	if !table {
-		if _, err := printing.ToPrinter(); err != nil {
-			return usage(command, err)
-		}
+	if err != nil {
+		return usage(command, err)
 	}
-	c, err := p.connect()
+	c, err := l.connect()
 	if err != nil {
 		return err
 	}
-	list, err := c.policies(command.Context(), name)
+	list, err := c.policies(command.Context(), name, only...)
 	switch {
 	case err != nil:
 		return err
-	case !table:
-		return printPolicies(p, printing, list, name)
-	case name != "" && *printing.OutputFormat == "":
-		return render(p.Out, &policyReport{policy: &list.Items[0]}, p.now())
-	case len(list.Items) == 0:
-		fmt.Fprintln(p.ErrOut, "No RegoPolicies found")
+	case !l.table() && !l.watchChanges:
+		return printPolicies(l.plugin, l.printing, list, name)
+	case len(list.Items) == 0 && !l.watchChanges:
+		fmt.Fprintln(l.ErrOut, "No RegoPolicies found")
 		return nil
 	}
-	r := &policiesReport{policies: list.Items, wide: *printing.OutputFormat == wideOutput}
-	if name == "" {
-		r.serving = c.serving(command.Context(), p)
+	service := c.service(command.Context(), l.plugin)
+	trouble := service.trouble(list.Items, l.now())
+	switch {
+	case trouble != "":
+		fmt.Fprintln(l.ErrOut, "Warning:", trouble)
+	case service.err != nil:
+		fmt.Fprintln(l.ErrOut, "Note: whether a replica of Sallyport is serving is not known:", service.err)
 	}
-	return render(p.Out, r, p.now())
+	if l.watchChanges {
+		if name != "" {
+			list.ResourceVersion = list.Items[0].ResourceVersion
+		}
+		return l.watch(command.Context(), c, list, only)
+	}
+	if name != "" && !l.wide() && !l.noHeaders {
+		return render(l.Out, &policyReport{policy: &list.Items[0], unserved: trouble}, l.now())
+	}
+	r := &policiesReport{policies: list.Items, wide: l.wide(), headless: l.noHeaders, unserved: trouble != ""}
+	if name == "" {
+		r.serving = service.policies
+	}
+	return render(l.Out, r, l.now())
+}
+
+// which policies are asked for: the one that is named, or those with the labels.
+func (l *listing) which(args []string) (name string, only []client.ListOption, err error) {
+	if l.selector != "" {
+		selector, err := labels.Parse(l.selector)
+		if err != nil {
+			return "", nil, fmt.Errorf("--selector %q: %w", l.selector, err)
+		}
+		only = append(only, client.MatchingLabelsSelector{Selector: selector})
+	}
+	if len(args) == 0 {
+		return "", only, nil
+	}
+	if l.selector != "" {
+		return "", nil, errors.New("a NAME and --selector exclude each other")
+	}
+	name, err = policyName(args[0])
+	return name, []client.ListOption{client.MatchingFields{"metadata.name": name}}, err
 }
 
 // policies reads one, or all in the order of their names.
-func (c *cluster) policies(ctx context.Context, name string) (*v1alpha1.RegoPolicyList, error) {
+func (c *cluster) policies(ctx context.Context, name string, only ...client.ListOption) (*v1alpha1.RegoPolicyList, error) {
 	list := &v1alpha1.RegoPolicyList{}
 	if name == "" {
-		if err := c.List(ctx, list); err != nil {
+		if err := c.List(ctx, list, only...); err != nil {
 			return nil, err
 		}
 	} else {
@@ -146,21 +192,6 @@ func policyName(argument string) (string, error) {
 		return "", fmt.Errorf("%s is not a RegoPolicy: name it as NAME or rego/NAME", argument)
 	}
 	return name, nil
-}
-
-// serving is which policies each replica that runs has reported, by its name; nil if that may not be read.
-func (c *cluster) serving(ctx context.Context, p *plugin) map[string]string {
-	leases := &coordinationv1.LeaseList{}
-	if err := c.List(ctx, leases, client.MatchingLabels{replicas.Label: "true"}); err != nil {
-		return nil
-	}
-	all, seen := map[string]string{}, newSigns(p.now)
-	for i := range leases.Items {
-		if lease := &leases.Items[i]; seen.held(lease) {
-			all[lease.Namespace+"/"+lease.Name] = lease.Annotations[replicas.PoliciesAnnotation]
-		}
-	}
-	return all
 }
 
 // conditionOf finds a condition of a policy.

@@ -40,6 +40,7 @@ func TestPolicyTexts(t *testing.T) {
 	for name, r := range map[string]report{
 		"policies":      &policiesReport{policies: policies, serving: same},
 		"policies-wide": &policiesReport{policies: policies, wide: true, serving: different},
+		"unserved":      &policiesReport{policies: policies, serving: map[string]string{}, unserved: true},
 		"policy":        &policyReport{policy: &policies[2]},
 		"policy-good":   &policyReport{policy: &policies[0]},
 		"library":       &policyReport{policy: &policies[1]},
@@ -74,7 +75,7 @@ func TestPoliciesAreListed(t *testing.T) {
 	w.plugin("policies", 0, "No RegoPolicies found")
 	good, bad := policy("good", "acme.good", "Enforce"), policy("bad", "acme.bad", "Warn")
 	good.Status = v1alpha1.RegoPolicyStatus{ObservedGeneration: 1, ActiveRevision: "0123456789abcdef", Violations: &v1alpha1.PolicyViolations{
-		AuditedAt: metav1.Now(), Objects: 9, Count: 3,
+		AuditedAt: metav1.Now(), Objects: 9, Count: new(int32(3)),
 	}, Conditions: []metav1.Condition{
 		{Type: "Active", Status: "True", Reason: "CurrentRevision", LastTransitionTime: metav1.Now()},
 	}}
@@ -118,11 +119,71 @@ func TestPoliciesAreListed(t *testing.T) {
 	if got := w.plugin("policies good -o jsonpath={.spec.mode}", 0).stdout; got != "Enforce" {
 		t.Errorf("the mode is %q", got)
 	}
-	w.plugin("policies good -o wide", 0, "NAME  MODE     ACTIVE   REVISION    VIOLATIONS  EDITED  PACKAGE    ON-ERROR  OVERRIDE  TESTS    AGE")
+	w.plugin("policies good -o wide", 0, "NAME  MODE     ACTIVE   REVISION    VIOLATIONS  EDITED  PACKAGE    ON-ERROR  OVERRIDE  TESTS    REPORTED  AGE")
 	nobody := w.userWith("policies-nobody")
 	w.pluginAs(nobody, "policies", 1, `Error from server (Forbidden): regopolicies.sallyport.dev is forbidden`)
 	reader := w.userWith("policies-reader", "list regopolicies.sallyport.dev")
-	w.pluginAs(reader, "policies", 0, "bad   Warn")
+	r = w.pluginAs(reader, "policies", 0, "bad   Warn", "good  Enforce  current", "Note: whether a replica of Sallyport is serving is not known: leases.coordination.k8s.io is forbidden")
+	if strings.Contains(r.stderr, "Warning") {
+		t.Errorf("who may not read Leases is told %s", r.stderr)
+	}
+}
+
+// A status that nobody keeps says what was.
+func TestPoliciesThatNobodyServes(t *testing.T) {
+	w := newWorld(t)
+	good := policy("good", "acme.good", "Enforce")
+	good.Status = v1alpha1.RegoPolicyStatus{ObservedGeneration: 1, ActiveRevision: "0123456789abcdef", ReportedAt: new(metav1.Now()), Conditions: []metav1.Condition{
+		{Type: "Active", Status: "True", Reason: "CurrentRevision", LastTransitionTime: metav1.Now()},
+	}}
+	ns := w.namespace()
+	gone := lease(ns, "sallyport-replica-a", "a", 15*time.Second)
+	gone.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-time.Hour)))
+	gone.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa"}
+	w.make(good, gone)
+	reader := w.userWith("unserved-reader", "get,list regopolicies.sallyport.dev")
+
+	const nobody = "no replica of Sallyport is serving: no policy decides at the moment\n"
+	if r := w.plugin("policies", 0, "good  Enforce  none    0123456789"); r.stderr != "Warning: "+nobody {
+		t.Errorf("without a replica the user reads %s", r.stderr)
+	}
+	w.plugin("policies good", 0, "Active:       none: "+nobody, "Warning: "+nobody)
+	if r := w.plugin("policies -o name", 0); r.stderr != "" {
+		t.Errorf("programs read %s", r.stderr)
+	}
+	machine := vm(ns, "web-1")
+	w.make(machine)
+	w.plugin("why svm web-1 -n "+ns, 0, "Warning: "+nobody)
+	w.plugin("explain svm web-1 -n "+ns, 0, "Warning: "+nobody)
+	w.plugin("start web-1 --wait --timeout 1s -n "+ns, 1, "Warning: "+nobody)
+
+	w.must(w.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachineOperation{}, client.InNamespace(ns)))
+	starting := lease(ns, "sallyport-replica-b", "b", 15*time.Second)
+	w.make(starting)
+	w.plugin("policies", 0, "Warning: no replica of Sallyport is serving, 1 is starting: no policy decides at the moment")
+	starting.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa"}
+	w.must(w.Update(t.Context(), starting))
+	if r := w.plugin("policies", 0, "good  Enforce  current"); r.stderr != "" {
+		t.Errorf("with a replica the user reads %s", r.stderr)
+	}
+
+	// Who may not read Leases has the age of the status.
+	w.pluginAs(reader, "policies", 0, "good  Enforce  current", "Note: whether")
+	w.must(w.Get(t.Context(), client.ObjectKeyFromObject(good), good))
+	good.Status.ReportedAt = new(metav1.NewTime(time.Now().Add(-4 * 24 * time.Hour)))
+	w.must(w.Status().Update(t.Context(), good))
+	w.pluginAs(reader, "policies", 0, "good  Enforce  none", "Warning: Sallyport last confirmed the status of its policies 4d ago: probably no replica is serving")
+	if table, _, _ := w.plane.Kubectl(t.Context(), "get", "rego", "good"); !strings.Contains(table, "REPORTED") || !strings.Contains(table, "4d") {
+		t.Errorf("kubectl get shows\n%s", table)
+	}
+
+	// After an uninstall the objects themselves say it.
+	w.must(w.Delete(t.Context(), starting))
+	w.plugin("release --all", 0, "Marked as deciding nothing: all RegoPolicies\n")
+	if table, _, _ := w.plane.Kubectl(t.Context(), "get", "rego", "good"); !strings.Contains(table, "NobodyDecides") {
+		t.Errorf("after the release kubectl get shows\n%s", table)
+	}
+	w.pluginAs(reader, "policies", 0, "good  Enforce  none", "Warning: the last replica of Sallyport has ended: no policy decides at the moment")
 }
 
 // steady leaves out how long something is so, for a machine that is slow.
@@ -324,5 +385,108 @@ func TestTheChartIsFound(t *testing.T) {
 		args := append([]string{"sallyport"}, strings.Fields(step.line)...)
 		out, errs, code := started.plane.KubectlAs(t.Context(), started.plane.Kubeconfig(), nil, args...)
 		tm.reads(step.line, result{out, errs, code}, 0, step.text)
+	}
+}
+
+// audits plays the manager: it takes the next audit of policy on that is asked for, and finds that much.
+func (w *world) audits(found v1alpha1.PolicyViolations) {
+	w.Helper()
+	done, before := make(chan struct{}), &v1alpha1.RegoPolicy{}
+	w.must(w.Get(w.Context(), client.ObjectKey{Name: "on"}, before))
+	go func() {
+		defer close(done)
+		_ = wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+			p := &v1alpha1.RegoPolicy{}
+			if err := w.Get(ctx, client.ObjectKey{Name: "on"}, p); err != nil {
+				return false, err
+			}
+			asked := p.Annotations[v1alpha1.AnnotationAudit]
+			if asked == before.Annotations[v1alpha1.AnnotationAudit] {
+				return false, nil
+			}
+			found.AuditedAt, found.Requested = metav1.Now(), asked
+			p.Status.Violations = &found
+			return w.Status().Update(ctx, p) == nil, nil
+		})
+	}()
+	w.Cleanup(func() { <-done })
+}
+
+func TestAuditNow(t *testing.T) {
+	w := newWorld(t)
+	off, none, on := policy("off", "acme.off", "Enforce"), policy("none", "acme.none", "Enforce"), policy("on", "acme.on", "Warn")
+	none.Spec.BackgroundAudit, on.Spec.BackgroundAudit = v1alpha1.AuditEnabled, v1alpha1.AuditEnabled
+	on.Status.ActiveRevision = "0123456789abcdef"
+	w.plugin("audit", 2, "no RegoPolicy is held against objects that exist: none that decides has spec.backgroundAudit: Enabled")
+	w.make(off, none, on)
+	w.plugin("audit off", 2, `RegoPolicy off is not held against objects that exist: its spec.backgroundAudit is Disabled. To enable it: kubectl patch rego off`)
+	w.plugin("audit none", 2, "no revision of RegoPolicy none decides")
+	w.plugin("audit nowhere", 2, "not found")
+	w.plugin("audit on off", 2, "one POLICY at a time")
+	w.plugin("audit on --wait=false", 0, "audit of on requested")
+	w.plugin("audit on --timeout=1ms", 2, "waiting for the audit of on: no result after 1ms")
+	w.audits(v1alpha1.PolicyViolations{Objects: 3, Count: new(int32(0))})
+	w.plugin("audit on", 0, "on: audit requested", "on: 0 of 3 objects violate it")
+	w.audits(v1alpha1.PolicyViolations{Objects: 3, Count: new(int32(2)), First: []v1alpha1.PolicyViolation{
+		{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "x", Reason: "OwnerMissing", Message: "label owner is missing"},
+	}})
+	w.plugin("audit", 1, "on: 2 of 3 objects violate it\n  ConfigMap a/x: OwnerMissing: label owner is missing\n  and 1 more\n")
+	w.audits(v1alpha1.PolicyViolations{Objects: 3, Incomplete: "listing x: no"})
+	w.plugin("audit rego/on", 2, "on: 0 or more violate it, of 3 objects looked at; not complete: listing x: no")
+	w.audits(v1alpha1.PolicyViolations{Objects: 3, AtLeast: 1, Incomplete: "listing x: no"})
+	w.plugin("audit on -o jsonpath={.status.violations.atLeast}", 1, "1")
+}
+
+// lockedBuffer is written by one and read by another.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// words are all that was written, one space apart.
+func (b *lockedBuffer) words() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Join(strings.Fields(b.text.String()), " ")
+}
+
+// policies lists as kubectl get does.
+func TestPoliciesAsKubectlGet(t *testing.T) {
+	w := newWorld(t)
+	alpha := policy("alpha", "acme.alpha", "Enforce")
+	alpha.TypeMeta, alpha.Labels = metav1.TypeMeta{}, map[string]string{"team": "a"}
+	beta := policy("beta", "acme.beta", "Warn")
+	beta.TypeMeta = metav1.TypeMeta{}
+	w.make(alpha, beta)
+	if got := w.plugin("policies --no-headers -l team=a", 0).stdout; !strings.HasPrefix(got, "alpha  Enforce") || strings.Count(got, "\n") != 1 {
+		t.Errorf("the row is %q", got)
+	}
+	if got := w.plugin("policies -l team!=a -o name", 0).stdout; got != "regopolicy.sallyport.dev/beta\n" {
+		t.Errorf("the name is %q", got)
+	}
+	w.plugin("policies alpha -l team=a", 1, "a NAME and --selector exclude each other")
+	w.plugin("policies -l team=(", 1, `--selector "team=(": `)
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out := &lockedBuffer{}
+	p := newPlugin(genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: out})
+	ended := make(chan int, 1)
+	go func() {
+		ended <- p.run(ctx, []string{"policies", "--watch", "-l", "team=a", "--kubeconfig", w.plane.Kubeconfig()})
+	}()
+	w.until("alpha is listed", func(context.Context) (bool, error) { return strings.Contains(out.words(), "alpha Enforce"), nil })
+	w.edit("alpha", `{"spec": {"mode": "Audit"}}`)
+	w.edit("beta", `{"spec": {"mode": "Audit"}}`)
+	w.until("its change is shown", func(context.Context) (bool, error) { return strings.Contains(out.words(), "alpha Audit"), nil })
+	stop()
+	if code := <-ended; code != 0 || strings.Contains(out.words(), "beta") || strings.Count(out.words(), "NAME") != 1 {
+		t.Errorf("exit %d after\n%s", code, out.words())
 	}
 }

@@ -22,27 +22,22 @@ const shownFields = 2
 type policiesReport struct {
 	policies []v1alpha1.RegoPolicy
 	wide     bool
+	headless bool
 	// serving is which policies each replica has reported.
 	serving map[string]string
+	// unserved is that no replica decides.
+	unserved bool
 }
 
 func (r *policiesReport) text(p *page) {
-	header := []string{"NAME", "MODE", "ACTIVE", "REVISION", "VIOLATIONS", "EDITED"}
-	if r.wide {
-		header = append(header, "PACKAGE", "ON-ERROR", "OVERRIDE", "TESTS", "AGE")
+	if !r.headless {
+		r.header(p)
 	}
-	p.row(header...)
 	for i := range r.policies {
-		policy := &r.policies[i]
-		override := cmp.Or(string(policy.Spec.Override), "-")
-		if policy.Spec.Library {
-			override = "-"
-		}
-		cells := []string{policy.Name, mode(policy), active(policy), cmp.Or(short(policy.Status.ActiveRevision), "-"), violations(policy), editedShort(policy)}
-		if r.wide {
-			cells = append(cells, policy.Spec.Package, string(policy.Spec.OnError), override, tests(policy), p.ago(policy.CreationTimestamp.Time))
-		}
-		p.row(cells...)
+		r.row(p, &r.policies[i])
+	}
+	if r.headless {
+		return // for programs: rows and nothing else
 	}
 	for i := range r.policies {
 		policy := &r.policies[i]
@@ -54,6 +49,26 @@ func (r *policiesReport) text(p *page) {
 		}
 	}
 	r.replicas(p)
+}
+
+func (r *policiesReport) header(p *page) {
+	header := []string{"NAME", "MODE", "ACTIVE", "REVISION", "VIOLATIONS", "EDITED"}
+	if r.wide {
+		header = append(header, "PACKAGE", "ON-ERROR", "OVERRIDE", "TESTS", "REPORTED", "AGE")
+	}
+	p.row(header...)
+}
+
+func (r *policiesReport) row(p *page, policy *v1alpha1.RegoPolicy) {
+	override := cmp.Or(string(policy.Spec.Override), "-")
+	if policy.Spec.Library {
+		override = "-"
+	}
+	cells := []string{policy.Name, mode(policy), r.active(policy), cmp.Or(short(policy.Status.ActiveRevision), "-"), violations(policy), editedShort(policy)}
+	if r.wide {
+		cells = append(cells, policy.Spec.Package, string(policy.Spec.OnError), override, tests(policy), p.reported(policy), p.ago(policy.CreationTimestamp.Time))
+	}
+	p.row(cells...)
 }
 
 // replicas tells which policies each replica has, if not all have the same.
@@ -82,15 +97,36 @@ func mode(policy *v1alpha1.RegoPolicy) string {
 	return string(policy.Spec.Mode)
 }
 
-// violations is how many objects a policy would refuse, if it is held against those that there are.
+// violations is how many objects a policy would refuse, if it is held against those that there are; not a number as long as not all
+// were looked at.
 func violations(policy *v1alpha1.RegoPolicy) string {
-	if v := policy.Status.Violations; v != nil {
-		return fmt.Sprint(v.Count)
+	v := policy.Status.Violations
+	switch {
+	case v != nil && v.Count != nil:
+		return fmt.Sprint(*v.Count)
+	case v != nil && v.AtLeast > 0:
+		return fmt.Sprintf("%d+", v.AtLeast)
 	}
 	return "-"
 }
 
-// active says in a word or two what decides.
+// active says in a word or two what decides, if a replica does.
+func (r *policiesReport) active(policy *v1alpha1.RegoPolicy) string {
+	if r.unserved {
+		return "none"
+	}
+	return active(policy)
+}
+
+// reported is how long ago Sallyport has last said that the status is true.
+func (p *page) reported(policy *v1alpha1.RegoPolicy) string {
+	if at := policy.Status.ReportedAt; at != nil {
+		return p.ago(at.Time)
+	}
+	return "-"
+}
+
+// active says in a word or two what decides, as the status has it.
 func active(policy *v1alpha1.RegoPolicy) string {
 	c := conditionOf(policy, v1alpha1.ConditionActive)
 	if c == nil && policy.Spec.Library {
@@ -167,6 +203,9 @@ func troubles(c *metav1.Condition) bool {
 		return false
 	case v1alpha1.ConditionReady:
 		return c.Reason == string(v1alpha1.ReasonLastGoodRevision)
+	}
+	if c.Reason == string(v1alpha1.ReasonNobodyDecides) {
+		return false // it is said once, of all
 	}
 	return c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown && c.Type != string(v1alpha1.ConditionTestsPassed)
 }

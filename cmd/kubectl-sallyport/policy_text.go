@@ -15,6 +15,8 @@ import (
 // policyReport is what is known of one policy.
 type policyReport struct {
 	policy *v1alpha1.RegoPolicy
+	// unserved is why no replica decides; "" if nothing says so.
+	unserved string
 }
 
 func (r *policyReport) text(p *page) {
@@ -37,7 +39,11 @@ func (r *policyReport) text(p *page) {
 		reads = append(reads, text)
 	}
 	p.row("Reads:", strings.Join(reads, "\n"))
-	p.row("Active:", active(o))
+	if r.unserved != "" {
+		p.row("Active:", "none: "+r.unserved)
+	} else {
+		p.row("Active:", active(o))
+	}
 	p.row("Revision:", o.Status.ActiveRevision)
 	p.row("Tests:", r.tests())
 	p.row("Violations:", r.violations(p))
@@ -49,6 +55,9 @@ func (r *policyReport) text(p *page) {
 		p.row("Shipped by:", "release "+release)
 	}
 	p.row("Edited:", strings.Join(edited(o), "\n"))
+	if o.Status.ReportedAt != nil {
+		p.row("Reported:", p.reported(o)+" ago")
+	}
 	p.row("Age:", p.ago(o.CreationTimestamp.Time))
 	p.deletion(&o.ObjectMeta)
 	p.row("Problems:", strings.Join(p.problems(o), "\n"))
@@ -134,7 +143,12 @@ func (r *policyReport) violations(p *page) string {
 	if v == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%d of %d objects, %s ago", v.Count, v.Objects, p.ago(v.AuditedAt.Time))
+	count := v.AtLeast
+	text := fmt.Sprintf("%d or more, of %d objects that were looked at, %s ago", count, v.Objects, p.ago(v.AuditedAt.Time))
+	if v.Count != nil {
+		count = *v.Count
+		text = fmt.Sprintf("%d of %d objects, %s ago", count, v.Objects, p.ago(v.AuditedAt.Time))
+	}
 	if v.Revision != r.policy.Status.ActiveRevision {
 		text += ", by revision " + short(v.Revision)
 	}
@@ -145,6 +159,9 @@ func (r *policyReport) violations(p *page) string {
 	if v.Incomplete != "" {
 		lines = append(lines, "not complete: "+v.Incomplete)
 	}
+	if v.Unwatched != "" {
+		lines = append(lines, v.Unwatched)
+	}
 	shown := v.First[:min(len(v.First), shownViolations)]
 	for _, o := range shown {
 		name := o.Name
@@ -153,7 +170,7 @@ func (r *policyReport) violations(p *page) string {
 		}
 		lines = append(lines, fmt.Sprintf("%s %s: %s: %s", o.Kind, name, o.Reason, inShort(o.Message)))
 	}
-	if more := int(v.Count) - len(shown); more > 0 {
+	if more := int(count) - len(shown); more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(lines, "\n")

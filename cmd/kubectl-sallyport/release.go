@@ -27,7 +27,8 @@ func (p *plugin) releaseCommand() *cobra.Command {
 		Short: "Stop Sallyport and take its finalizers off everything, before it is uninstalled",
 		Long: "Stops Sallyport's manager, because it would put its finalizers back, and takes every finalizer below sallyport.dev/\n" +
 			"off the objects of its kinds, in all namespaces: what is deleted afterwards does not wait for somebody who is gone.\n" +
-			"Policies are not asked any more about other kinds, whose requests would be refused because nobody answers.\n" +
+			"Policies are not asked any more about other kinds, whose requests would be refused because nobody answers, and their\n" +
+			"status says that nobody decides.\n" +
 			"Machines on their runtimes are left as they are, and no object is deleted but those whose deletion only waited for\n" +
 			"this. It says first what it will do, does not ask, and can be repeated. The manager is looked for in the namespace of\n" +
 			"-n, else in all.\n\n" +
@@ -102,6 +103,9 @@ func (r *release) run(ctx context.Context) error {
 		return j.unfinished(err)
 	}
 	if err := j.unregister(ctx); err != nil {
+		return j.unfinished(err)
+	}
+	if err := j.mark(ctx); err != nil {
 		return j.unfinished(err)
 	}
 	if err := j.strip(ctx); err != nil {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/unattended"
 )
 
 // policiesConfiguration is the name of both webhook configurations in which the manager registers policies for kinds that are not
@@ -100,5 +101,33 @@ func (j *releasing) unregister(ctx context.Context) error {
 	if names != "" {
 		fmt.Fprintf(j.Out, "Not asked any more about other kinds: %s%s\n", names, dryRuns[j.dryRun])
 	}
+	return nil
+}
+
+// marking is the right that it takes to mark the policies, if there are any.
+func (j *releasing) marking() (all []authorizationv1.ResourceAttributes) {
+	for i := range j.kinds {
+		if k := &j.kinds[i]; k.Resource == "regopolicies" && k.total > 0 {
+			all = append(all, authorizationv1.ResourceAttributes{Verb: "update", Group: k.Group, Version: k.Version, Resource: k.Resource, Subresource: "status"})
+		}
+	}
+	return all
+}
+
+// mark has the status of all policies say that nobody decides. The last replica did that if it ended in order; one that is started
+// again takes it back.
+func (j *releasing) mark(ctx context.Context) error {
+	if len(j.marking()) == 0 {
+		return nil
+	}
+	var options []client.SubResourceUpdateOption
+	if j.dryRun == "server" {
+		options = append(options, client.DryRunAll)
+	}
+	stopped := func(context.Context) (bool, error) { return true, nil }
+	if err := unattended.Mark(ctx, j, j.Status(), j.now(), stopped, options...); err != nil {
+		return fmt.Errorf("marking the policies as ones that nobody decides by: %w", err)
+	}
+	fmt.Fprintf(j.Out, "Marked as deciding nothing: all RegoPolicies%s\n", dryRuns[j.dryRun])
 	return nil
 }

@@ -48,7 +48,7 @@ func (j *releasing) mayI(ctx context.Context) error {
 			asked = append(asked, authorizationv1.ResourceAttributes{Verb: "patch", Group: k.Group, Version: k.Version, Resource: k.Resource})
 		}
 	}
-	asked = append(asked, j.unregistering()...)
+	asked = append(append(asked, j.unregistering()...), j.marking()...)
 	var lacking []string
 	for i := range asked {
 		allowed, err := j.may(ctx, &asked[i])

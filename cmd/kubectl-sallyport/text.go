@@ -16,8 +16,14 @@ import (
 
 // page is text for people, in aligned columns.
 type page struct {
-	table *tabwriter.Writer
+	table table
 	now   time.Time
+}
+
+// table aligns columns when it is flushed.
+type table interface {
+	io.Writer
+	Flush() error
 }
 
 func render(out io.Writer, r report, now time.Time) error {

@@ -88,6 +88,9 @@ func (p *plugin) why(ctx context.Context, args []string, output string) error {
 		encoder.SetIndent("", "    ")
 		return encoder.Encode(r)
 	}
+	if kind == machineKind || kind == operationKind { // which nobody carries out either
+		p.warnUnserved(ctx, c)
+	}
 	return render(p.Out, r, p.now())
 }
 

@@ -72,7 +72,7 @@ valid_input if is_string(input.request.namespace)
 
 # METADATA
 # title: A denial
-# custom: {reason: %s, remedy: None.}
+# custom: {reason: %s, remedyInMessage: None.}
 deny contains {"reason": %q, "message": $%q} if {
 	%s
 }

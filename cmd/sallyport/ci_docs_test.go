@@ -68,7 +68,7 @@ func TestDocsShowAWorkflowThatGates(t *testing.T) {
 	}{
 		"nothing":                 {"policies/owner/owner.rego", "", "", ""},
 		"another format":          {"policies/owner/owner.rego", "package ", "package  ", "Format"},
-		"no contract":             {"policies/owner/owner.rego", "reason: OwnerMissing, ", "", "Contract, Recorded requests"},
+		"no contract":             {"policies/owner/owner.rego", "reason: OwnerMissing, ", "", "Contract, Tests, Recorded requests"},
 		"no kind of such a field": {"policies/owner/policy.yaml", "mode: Warn", "mode: Wran", "Contract, Recorded requests"},
 		"another meaning":         {"policies/owner/owner.rego", `_labels.owner != ""`, `_labels.owner != "team-a"`, "Tests"},
 		"a line without a test":   {"policies/owner/owner.rego", "_owned if", "_owned if {\n\t_labels.owner == null\n\t_labels.x\n}\n\n_owned if", "Tests"},

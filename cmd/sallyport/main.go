@@ -54,6 +54,6 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	command.AddCommand(manager.NewCommand(nil), newPolicyCommand(), newMatrixCommand(), newReviewCommand(), newReplayCommand(), manager.NewRehearseCommand())
+	command.AddCommand(manager.NewCommand(nil), newPolicyCommand(), newMatrixCommand(), newReviewCommand(), newReplayCommand(), newVersionCommand(), manager.NewRehearseCommand())
 	return command
 }

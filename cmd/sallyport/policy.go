@@ -10,6 +10,7 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/sallyport/load"
 	"sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 func newPolicyCommand() *cobra.Command {
@@ -38,11 +39,13 @@ func policiesOf(command *cobra.Command, paths []string) (*load.Collection, error
 }
 
 func newPolicyCheckCommand() *cobra.Command {
-	return &cobra.Command{
+	var patchable grants.Kinds
+	command := &cobra.Command{
 		Use:   "check [PATH...]",
 		Short: "Compile policies strictly and check that they keep to the contract",
 		Long: "Compiles the policies of the paths, or the shipped ones, and checks what can be said of them before any request:\n" +
-			"the contract, the parameters, and whether an API server would take the RegoPolicy.\n\n" +
+			"the contract, the parameters, what they patch, whether an API server would take the RegoPolicy, and whether it would ask\n" +
+			"the policy about what spec.match names. A warning names a resource that no cluster has.\n\n" +
 			"Problems are told a line each, with file, line and column. In a file of RegoPolicies, the line of the RegoPolicy\n" +
 			"comes first and the line in its Rego after it.\n\n" +
 			"A note is no problem. It names what keeps a policy from being given no more of each request than it reads, as a builtin\n" +
@@ -56,6 +59,7 @@ func newPolicyCheckCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			collection.Patchable = patchable
 			out := terminal.Safe(command.OutOrStdout())
 			if err := inOrder(command, collection, out); err != nil {
 				return err
@@ -68,6 +72,8 @@ func newPolicyCheckCommand() *cobra.Command {
 			return nil
 		},
 	}
+	command.Flags().Var(&patchable, "patchable", grants.Usage())
+	return command
 }
 
 // inOrder tells what is wrong with policies, a line each, and fails if anything is.

@@ -57,8 +57,8 @@ func TestPolicyDocsOfWhatIsNotInOrder(t *testing.T) {
 	rego := source + "/operations/supersede/supersede.rego"
 	file := filepath.Join(source, "README.md")
 	for name, tc := range map[string]struct{ old, replacement, want string }{
-		"no remedy":       {"#   remedy: Wait until the operation ends, delete it, or create one that the message names.\n", "", rego + ":43:1: deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy\n1 of 2 policies is not in order"},
-		"an unknown key":  {"#   remedy: Wait until the operation ends", "#   remedies: Wait until the operation ends", "METADATA custom.remedies is not known"},
+		"no remedy":       {"#   remedyInMessage: Wait until the operation ends, delete it, or create one that the message names.\n", "", rego + ":43:1: deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message tells it\n1 of 2 policies is not in order"},
+		"an unknown key":  {"#   remedyInMessage: Wait until the operation ends", "#   remedies: Wait until the operation ends", "METADATA custom.remedies is not known"},
 		"another reason":  {"\"reason\": \"OperationInProgress\"", "\"reason\": \"Busy\"", rego + ":44:1: deny gives the reason \"Busy\", and its METADATA says custom.reason \"OperationInProgress\""},
 		"what is no Rego": {"deny contains {", "deny contains {{", rego + ":"},
 	} {
@@ -95,5 +95,31 @@ func TestPolicyCheckNotes(t *testing.T) {
 	}
 	if out, errs, code := execute(t, "policy", "check"); code != 0 || strings.Contains(out, "note:") {
 		t.Errorf("the shipped policies are not all followed: exit %d\n%s%s", code, out, errs)
+	}
+}
+
+// What a cluster would refuse because it is not granted is told without one.
+func TestPolicyCheckKnowsWhatIsGranted(t *testing.T) {
+	source := t.TempDir()
+	for file, text := range map[string]string{
+		"policy.yaml": "apiVersion: sallyport.dev/v1alpha1\nkind: RegoPolicy\nmetadata: {name: marks}\nspec:\n  package: marks\n" +
+			"  match: {resources: [{apiGroups: [\"\"], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]}\n",
+		"marks.rego": "# METADATA\n# title: T\n# description: D\npackage marks\n\nvalid_input if is_object(input.request)\n\n" +
+			"patch contains {\"op\": \"add\", \"path\": \"/data\", \"value\": {}} if not input.request.object.data\n",
+		"marks_test.rego": "package marks_test\n\nimport data.marks as policy\n\ntest_x if count(policy.patch) == 1 with input.request.object as {}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(source, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, errs, code := execute(t, "policy", "check", source)
+	if want := "configmaps: policies may not patch it; to grant its labels and annotations, run: helm upgrade RELEASE CHART"; code != 1 || !strings.Contains(out, want) {
+		t.Errorf("exit %d, want 1 with %q\n%s%s", code, want, out, errs)
+	}
+	if out, errs, code := execute(t, "policy", "check", source, "--patchable", "configmaps=All"); code != 0 {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+	if _, errs, code := execute(t, "policy", "check", source, "--patchable", "secrets=All"); code != 2 || !strings.Contains(errs, "secrets cannot be granted: it holds credentials") {
+		t.Errorf("exit %d\n%s", code, errs)
 	}
 }

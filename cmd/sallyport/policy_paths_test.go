@@ -102,7 +102,7 @@ func TestPolicyProblemsNameTheirFiles(t *testing.T) {
 	}{
 		"a folder": {"policy check " + source, 1, []string{
 			rego + ":23:1: a fact must be written", source + "/operations/supersede/policy.yaml: no rule valid_input",
-			source + `/operations/supersede/policy.yaml: spec.mode: Unsupported value: "Enforced"`, "1 of 2 policies is not in order",
+			source + `/operations/supersede/policy.yaml:7: spec.mode: Unsupported value: "Enforced"`, "1 of 2 policies is not in order",
 		}},
 		"a list": {"policy check list.yaml", 1, []string{
 			"\n" + item + "operations-supersede/supersede.rego:23:1: a fact must be written", "\n" + item + "no rule valid_input",

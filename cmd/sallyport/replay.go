@@ -7,17 +7,24 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 
 type replayOptions struct {
 	files           []string
 	policies        []string
+	policy          string
+	since           string
+	baseline        []string
+	patchable       grants.Kinds
 	only            string
 	ignoreUndecided bool
 	output          string
@@ -49,7 +56,10 @@ read, or if the command line or a policy is wrong and nothing was replayed.`,
 
   # Only what would newly be denied or newly be admitted, under the cluster's policies after an edit
   kubectl get regopolicies -o yaml > edited.yaml
-  sallyport replay day.log.gz --policies edited.yaml --only verdict`,
+  sallyport replay day.log.gz --policies edited.yaml --only verdict
+
+  # What does a branch change in one policy, whatever was deployed when the records were made?
+  sallyport replay day.log --policies policies/ --baseline main/policies/ --policy operations-supersede --since 8h`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			o.files = args
@@ -58,6 +68,10 @@ read, or if the command line or a policy is wrong and nothing was replayed.`,
 	}
 	f := command.Flags()
 	f.StringSliceVar(&o.policies, "policies", nil, policiesUsage)
+	f.StringVar(&o.policy, "policy", "", "the only `policy` whose decisions are replayed")
+	f.StringVar(&o.since, "since", "", "replay what was decided since that `time`, as 2026-01-02T15:04:05Z, or in that duration until now, as 24h")
+	f.StringSliceVar(&o.baseline, "baseline", nil, "files and folders with `policies` to hold the decisions of --policies against, in place of the recorded ones")
+	f.Var(&o.patchable, "patchable", grants.Usage())
 	f.StringVar(&o.only, "only", "", "`what` counts as another decision: verdict leaves out those with other reasons or patches only")
 	f.BoolVar(&o.ignoreUndecided, "ignore-undecided", false, "have the exit code say nothing of decisions that could not be decided, and of a record that is cut off at the end of a file")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text, or json, which is an object a line and the summary last")
@@ -73,12 +87,11 @@ func (o *replayOptions) run(command *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	collection, err := policiesOf(command, o.policies)
+	set, err := o.set(command, o.policies)
 	if err != nil {
 		return err
 	}
-	collection.Deliberation = deliberation
-	set, err := collection.Set(command.Context())
+	portion, err := o.portion(command, set)
 	if err != nil {
 		return err
 	}
@@ -87,7 +100,7 @@ func (o *replayOptions) run(command *cobra.Command) error {
 	if o.output == "json" {
 		each, end = p.resultJSON, p.summaryJSON
 	}
-	summary, err := replay.New(set).Replay(command.Context(), inputs, func(r *replay.Result) error {
+	summary, err := replay.New(set).Of(portion).Replay(command.Context(), inputs, func(r *replay.Result) error {
 		if r.Problem == "" && !o.flips(r) && len(r.Unknown) == 0 {
 			return nil
 		}
@@ -102,14 +115,57 @@ func (o *replayOptions) run(command *cobra.Command) error {
 	return o.verdictOf(summary)
 }
 
+// set compiles policies.
+func (o *replayOptions) set(command *cobra.Command, from []string) (*catalog.Set, error) {
+	collection, err := policiesOf(command, from)
+	if err != nil {
+		return nil, err
+	}
+	collection.Deliberation, collection.Patchable = deliberation, o.patchable
+	return collection.Set(command.Context())
+}
+
+// portion is what of the records is replayed, and against what.
+func (o *replayOptions) portion(command *cobra.Command, set *catalog.Set) (replay.Portion, error) {
+	p := replay.Portion{Policy: o.policy}
+	var err error
+	if p.Since, err = sinceOf(o.since, clock()); err != nil {
+		return p, err
+	}
+	if len(o.baseline) > 0 {
+		if p.Baseline, err = o.set(command, o.baseline); err != nil {
+			return p, fmt.Errorf("reading --baseline: %w", err)
+		}
+	}
+	if p.Policy != "" && set.Policy(p.Policy) == nil && (p.Baseline == nil || p.Baseline.Policy(p.Policy) == nil) {
+		return p, fmt.Errorf("--policy %s: there is no policy of that name", p.Policy)
+	}
+	return p, nil
+}
+
+// sinceOf reads --since.
+func sinceOf(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil {
+		return now.Add(-ago), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, fmt.Errorf("--since %q is neither a duration, such as 24h, nor a time, such as 2026-01-02T15:04:05Z", text)
+	}
+	return at, nil
+}
+
 func (o *replayOptions) check() error {
 	switch {
 	case !slices.Contains([]string{"", "verdict"}, o.only):
 		return fmt.Errorf("--only %q is not verdict", o.only)
 	case !slices.Contains([]string{"text", "json"}, o.output):
 		return fmt.Errorf("--output %q is not text or json", o.output)
-	case slices.Contains(o.files, review.Stdin) && slices.Contains(o.policies, review.Stdin):
-		return errors.New("standard input can be read only once, and both the records and --policies are to come from it")
+	case slices.Contains(o.files, review.Stdin) && slices.Contains(slices.Concat(o.policies, o.baseline), review.Stdin):
+		return errors.New("standard input can be read only once, and both the records and policies are to come from it")
 	}
 	return nil
 }
@@ -156,6 +212,8 @@ func (o *replayOptions) verdictOf(s *replay.Summary) error {
 	switch {
 	case flips > 0:
 		return &verdictError{fmt.Sprintf("%d of %s would be another one", flips, plural(s.Decisions, "decision", "decisions"))}
+	case s.Decisions+s.Unreadable+s.Cut == 0 && o.policy+o.since != "":
+		return fmt.Errorf("there is no decision record in %s that --policy and --since let through (of %s)", strings.Join(o.files, ", "), plural(s.Others, "line", "lines"))
 	case s.Decisions+s.Unreadable+s.Cut == 0:
 		return fmt.Errorf("there is no decision record in %s (of %s)", strings.Join(o.files, ", "), plural(s.Others, "line", "lines"))
 	case s.Unreadable > 0:

@@ -141,7 +141,10 @@ func lines(s *replay.Said) (all []string) {
 	}
 	for _, change := range s.Patches {
 		text := "patch: " + change.Op + " " + change.Path
-		if change.Value != nil {
+		switch {
+		case change.Merge != nil:
+			text = "patch: merge " + shown(change.Merge)
+		case change.Value != nil:
 			text += ": " + shown(change.Value)
 		}
 		all = append(all, text)

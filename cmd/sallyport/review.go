@@ -17,12 +17,14 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
+	hooks "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/cmd/sallyport/junit"
 	"sallyport.dev/sallyport/cmd/sallyport/load"
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
 	"sallyport.dev/sallyport/cmd/sallyport/review"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/trial"
 )
 
@@ -48,6 +50,7 @@ type reviewOptions struct {
 	verbose      bool
 	explain      bool
 	policy       string
+	patchable    grants.Kinds
 }
 
 func newReviewCommand() *cobra.Command {
@@ -105,6 +108,7 @@ func (o *reviewOptions) flags(command *cobra.Command) {
 	f.StringSliceVar(&o.state, "state", nil, "`files` and folders with everything that exists; - is standard input; may be repeated")
 	f.StringSliceVar(&o.policies, "policies", nil, policiesUsage)
 	f.StringSliceVar(&o.added, "add-policies", nil, "`paths` of policies beside the others, or in place of those with the same names; as for --policies")
+	f.Var(&o.patchable, "patchable", grants.Usage())
 	f.StringVar(&o.operation, "operation", "", "`what` is asked for: CREATE, UPDATE or DELETE (default: UPDATE of what is in the state, CREATE of the rest)")
 	f.StringVar(&o.old, "old", "", "`file` with the object as it is, in place of the state's; for the update or deletion of one object")
 	f.StringVar(&o.subresource, "subresource", "", "`name` of a subresource, of which scale is known: -f has Scales, or objects with the wanted number of replicas")
@@ -138,7 +142,7 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 	if o.policy != "" && set.Policy(o.policy) == nil {
 		return fmt.Errorf("--policy: there is no policy %s; there are %s", o.policy, namesOf(set))
 	}
-	options := review.Options{Policies: set, Stored: collection.Objects, Rehearse: rehearse, State: state, Namespace: o.namespace, Now: clock}
+	options := review.Options{Policies: set, Stored: collection.Objects, Rehearse: o.rehearse, State: state, Namespace: o.namespace, Now: clock}
 	if o.explain {
 		options.Explain = &review.Explaining{Policy: o.policy}
 	}
@@ -222,15 +226,18 @@ func (o *reviewOptions) collection(files *review.Files) (*load.Collection, error
 		}
 		collection.Put(added)
 	}
-	collection.Deliberation = deliberation
+	collection.Deliberation, collection.Patchable = deliberation, o.patchable
 	return collection, nil
 }
 
 // rehearse tries RegoPolicies as a cluster does, in child processes. They have more time there: see deliberation.
-func rehearse(stored func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts.Rehearser {
+func (o *reviewOptions) rehearse(stored func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts.Rehearser {
 	return trial.New(trial.Options{
-		World: stored, Process: trial.Process{Memory: manager.RehearsalMemory}, Within: time.Duration(deliberation) * time.Millisecond / 2,
+		World: stored, Patchable: grants.Patchable{Kinds: o.patchable}, Process: trial.Process{Memory: manager.RehearsalMemory}, Within: time.Duration(deliberation) * time.Millisecond / 2,
 		Registry: prometheus.NewRegistry(),
+		Match: func(_ context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string) {
+			return hooks.Check(object), review.Unserved(object)
+		},
 	})
 }
 

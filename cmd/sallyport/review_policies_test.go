@@ -44,6 +44,8 @@ func TestReviewOfPolicies(t *testing.T) {
 	folder(t, map[string]string{
 		"own.yaml":       ownPolicy("", ""),
 		"typo.yaml":      strings.Replace(ownPolicy("", ""), "input.request.object.metadata.name ==", "input.request.objct.metadata.name ==", 1),
+		"pattern.yaml":   strings.Replace(ownPolicy("", ""), "match: {", `match: {excludeNamespaces: ["kube-*"], `, 1),
+		"singular.yaml":  strings.Replace(ownPolicy("", ""), "[deployments]", "[deployment]", 1),
 		"failing.yaml":   strings.Replace(ownPolicy("", ""), `== "root"`, `!= "root"`, 1),
 		"audit.yaml":     ownPolicy(shipped, "  mode: Audit\n"),
 		"unchecked.yaml": strings.Replace(ownPolicy(`annotations: {sallyport.dev/unchecked: "INC-7"}`, ""), "package team.own\n", "package\n", 1),
@@ -64,6 +66,8 @@ func TestReviewOfPolicies(t *testing.T) {
 	}{
 		"in order":                   {"-f own.yaml -v", 0, []string{"own created", "policy policies-self (validate, Enforce): allowed"}},
 		"a typo":                     {"-f typo.yaml --state own.yaml", 1, []string{"[policies-self/CompileFailed] RegoPolicy own does not compile: own/own.rego:11:", "undefined ref: input.request.objct"}},
+		"a pattern for a namespace":  {"-f pattern.yaml", 1, []string{"[policies-self/NotRegistrable] the API server would not ask RegoPolicy own: own: spec.match.excludeNamespaces[0]: Invalid value: \"kube-*\""}},
+		"what there is not":          {"-f singular.yaml", 0, []string{"Warning: RegoPolicy own is not asked about everything that it names: spec.match.resources[0].resources[0]: there is no deployment.apps; did you mean deployments.apps?"}},
 		"a failing test":             {"-f failing.yaml", 1, []string{"[policies-self/TestsFailed] a test of RegoPolicy own fails:\n", "own/own_test.rego:5: team.own_test.test_root: failed"}},
 		"weakened by right":          {"-f audit.yaml --state shipped.yaml,may.yaml --as alice", 0, []string{"own replaced"}},
 		"weakened without":           {"-f audit.yaml --state shipped.yaml,maynot.yaml --as alice", 1, []string{"[policies-self/Weakened] RegoPolicy own is shipped with Sallyport, and this would weaken it: spec.mode from Enforce to Audit"}},
@@ -88,5 +92,39 @@ func TestReviewOfPolicies(t *testing.T) {
 				t.Logf("%s%s", out, errs)
 			}
 		})
+	}
+}
+
+// What the API server would not ask is not in order, and not reviewed as if it were asked; what no cluster has is warned of.
+func TestPoliciesThatNobodyAsks(t *testing.T) {
+	with := func(match string) string {
+		return strings.Replace(ownPolicy("", ""), "match: {", "match: {"+match+", ", 1)
+	}
+	folder(t, map[string]string{
+		"pattern.yaml": with(`excludeNamespaces: ["kube-*"]`), "slip.yaml": with(`conditions: [{name: a, expression: "object.metadata.name =="}]`),
+		"never.yaml":    strings.NewReplacer("[apps]", "[coordination.k8s.io]", "[deployments]", "[leases]").Replace(ownPolicy("", "")),
+		"singular.yaml": strings.Replace(ownPolicy("", ""), "[deployments]", "[deployment]", 1),
+		"selector.yaml": with("namespaceSelector: {matchExpressions: [{key: a, operator: Is}]}"),
+		"root.yaml":     "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: root, namespace: team}\n",
+	})
+	for file, text := range map[string]string{
+		"pattern.yaml":  `pattern.yaml:1: spec.match.excludeNamespaces[0]: Invalid value: "kube-*": not the name of a namespace`,
+		"slip.yaml":     "slip.yaml:1: spec.match.conditions[0].expression: Invalid value: compilation failed: ERROR: <input>:1:24: Syntax error",
+		"never.yaml":    "never.yaml:1: spec.match.resources[0].resources[0], leases.coordination.k8s.io: with Leases nodes and leaders say that they are alive",
+		"selector.yaml": `selector.yaml:1: policy own: spec.match: namespaceSelector: "Is" is not a valid label selector operator`,
+	} {
+		if out, errs, code := execute(t, "policy", "check", file); code != 1 || !strings.Contains(out, text) {
+			t.Errorf("check %s: exit %d: %s%s", file, code, out, errs)
+		}
+		if out, errs, code := execute(t, "review", "-f", "root.yaml", "--policies", file); code != 2 || !strings.Contains(errs, text) {
+			t.Errorf("review with %s: exit %d: %s%s", file, code, out, errs)
+		}
+	}
+	const missed = "policy own is not asked about everything that it names: spec.match.resources[0].resources[0]: there is no deployment.apps; did you mean deployments.apps?"
+	if out, errs, code := execute(t, "policy", "check", "singular.yaml"); code != 0 || !strings.Contains(out, "singular.yaml:1: warning: "+missed) {
+		t.Errorf("check: exit %d: %s%s", code, out, errs)
+	}
+	if out, errs, code := execute(t, "review", "-f", "root.yaml", "--policies", "singular.yaml"); code != 0 || !strings.Contains(out+errs, missed) {
+		t.Errorf("review: exit %d: %s%s", code, out, errs)
 	}
 }

@@ -339,7 +339,7 @@ func TestReviewRefusesBadInput(t *testing.T) {
 		"a policy that is none":         {"-f stop.yaml --policies vm.yaml", "vm.yaml:1: VirtualMachine of sallyport.dev/v1alpha1 is no RegoPolicy"},
 		"a policy of another shape":     {"-f stop.yaml --policies badpolicy.yaml", `badpolicy.yaml:1: strict decoding error: unknown field "spec.modus"`},
 		"a policy that is broken":       {"-f stop.yaml --policies brokenpolicy.yaml", "\nbrokenpolicy.yaml:1: a/a.rego:1:7: unexpected eof"},
-		"a policy that no cluster has":  {"-f stop.yaml --policies oddpolicy.yaml", "oddpolicy.yaml:1: spec.mode: Unsupported value: \"Enforced\""},
+		"a policy that no cluster has":  {"-f stop.yaml --policies oddpolicy.yaml", "oddpolicy.yaml:6: spec.mode: Unsupported value: \"Enforced\""},
 		"policies that are there twice": {"-f stop.yaml --policies access.yaml,access-allow.yaml", "access-allow.yaml:1: RegoPolicy access is also in access.yaml:1"},
 		"no policies on standard input": {"-f stop.yaml --policies -", "<stdin>: there is no RegoPolicy in it"},
 		"a folder without policies":     {"-f stop.yaml --policies dir", "dir/1-vm.yaml:1: VirtualMachine of sallyport.dev/v1alpha1 is no RegoPolicy"},

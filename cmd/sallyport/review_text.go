@@ -171,7 +171,11 @@ func (p reviewPrinter) policies(r *review.Result) {
 		case v.Error != "":
 			text += fmt.Sprintf(" (%s: %s)", v.Cause, v.Error)
 		case len(v.Patches) > 0:
-			text += fmt.Sprintf(", %d fields patched", len(v.Patches))
+			fields := 0
+			for _, patch := range v.Patches {
+				fields += len(patch.Paths())
+			}
+			text += fmt.Sprintf(", %d fields patched", fields)
 		}
 		p.line("%s", text)
 		for _, d := range v.Denials {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -48,6 +49,8 @@ type paged struct {
 	client.WithWatch
 	fail func(page int) error // of a list
 	page int
+	// namespaces are those whose objects were listed alone.
+	namespaces []string
 }
 
 func (p *paged) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
@@ -65,8 +68,15 @@ func (p *paged) List(ctx context.Context, list client.ObjectList, options ...cli
 			return err
 		}
 	}
-	if err := p.WithWatch.List(ctx, list); err != nil {
+	if o.Namespace != "" {
+		p.namespaces = append(p.namespaces, o.Namespace)
+	}
+	if err := p.WithWatch.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
 		return err
+	}
+	list.SetResourceVersion("7")
+	if _, metadata := list.(*metav1.PartialObjectMetadataList); metadata {
+		return nil
 	}
 	items := list.(*unstructured.UnstructuredList).Items
 	to := min(len(items), from+int(o.Limit))
@@ -124,6 +134,14 @@ func audit(t *testing.T, r *Reconciler) *v1alpha1.PolicyViolations {
 	return r.Violations("owners")
 }
 
+// counted is how many there are, -1 if that is not known.
+func counted(v *v1alpha1.PolicyViolations) int32 {
+	if v == nil {
+		return -1
+	}
+	return ptr.Deref(v.Count, -1)
+}
+
 func TestAnAuditCountsAllAndShowsTheFirst(t *testing.T) {
 	objects := []client.Object{
 		policy(nil), deployment("a", "fine", "me"), deployment("b", "odd", "?"), deployment("kube-system", "dns", ""), deployment("unasked", "x", ""),
@@ -137,7 +155,7 @@ func TestAnAuditCountsAllAndShowsTheFirst(t *testing.T) {
 	got := audit(t, r)
 	want := &v1alpha1.PolicyViolations{
 		AuditedAt: metav1.NewTime(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)), Revision: "r1",
-		Objects: 2*pageSize + 2, Count: 2 * pageSize, Undecided: 1, Incomplete: "judging Deployment b/odd: cannot tell",
+		Objects: 2*pageSize + 2, AtLeast: 2 * pageSize, Undecided: 1, Incomplete: "judging Deployment b/odd: cannot tell",
 	}
 	if len(got.First) != firstFew || got.First[0].Name != "d-0000" || len(got.First[0].Message) != maxMessage {
 		t.Errorf("the first are %+v", got.First)
@@ -163,8 +181,8 @@ func TestAListThatExpiresIsBegunAnew(t *testing.T) {
 		}
 		return nil
 	}
-	if got := audit(t, r); got.Objects != pageSize+1 || got.Count != pageSize+1 || len(got.First) != firstFew || got.Incomplete != "" {
-		t.Errorf("found %d of %d objects, first %d, %q", got.Count, got.Objects, len(got.First), got.Incomplete)
+	if got := audit(t, r); got.Objects != pageSize+1 || counted(got) != pageSize+1 || len(got.First) != firstFew || got.Incomplete != "" {
+		t.Errorf("found %d of %d objects, first %d, %q", counted(got), got.Objects, len(got.First), got.Incomplete)
 	}
 }
 
@@ -191,7 +209,7 @@ func TestWhatCannotBeLookedAtIsSaid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, p := reconcilerOver(t, policy(c.change), deployment("a", "b", ""))
 			p.fail = func(int) error { return c.fail }
-			if got := audit(t, r); got.Incomplete != c.want || got.Count != 0 {
+			if got := audit(t, r); got.Incomplete != c.want || got.Count != nil || got.AtLeast != 0 {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -211,7 +229,7 @@ func TestAPolicyThatDoesNotWantItIsLeftAlone(t *testing.T) {
 			r, p := reconcilerOver(t, policy(nil), deployment("a", "b", ""))
 			told := 0
 			r.Found = func(string) { told++ }
-			if got := audit(t, r); got.Count != 1 || told != 1 {
+			if got := audit(t, r); counted(got) != 1 || told != 1 {
 				t.Fatalf("got %+v, told %d times", got, told)
 			}
 			changed := policy(c.change)
@@ -238,5 +256,21 @@ func TestAnAuditThatIsEndedIsMadeAgain(t *testing.T) {
 	_, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: "owners"}})
 	if !errors.Is(err, context.Canceled) || r.Violations("owners") != nil {
 		t.Errorf("error %v, violations %v", err, r.Violations("owners"))
+	}
+}
+
+// Where people read policies who may not see the objects of all namespaces, the status counts and names nothing.
+func TestNamelessAudits(t *testing.T) {
+	r, _ := reconcilerOver(t, policy(nil), deployment("team-a", "web", ""), deployment("team-b", "api", "?"))
+	r.Nameless = true
+	v := audit(t, r)
+	if v.Count != nil || v.AtLeast != 1 || v.Undecided != 1 || v.First != nil || v.Incomplete == "" || strings.Contains(v.Incomplete, "team-b") {
+		t.Errorf("found is %+v", v)
+	}
+	for reason, named := range map[v1alpha1.ConditionReason]bool{v1alpha1.ReasonReportNameTaken: false, v1alpha1.ReasonReported: true} {
+		f := r.toldOf(&Finding{reason, "Report team-b/x."})
+		if strings.Contains(f.Message, "team-b") != named {
+			t.Errorf("%s is told as %q", reason, f.Message)
+		}
 	}
 }

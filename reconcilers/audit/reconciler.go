@@ -34,6 +34,9 @@ const (
 	patience              = 10 * time.Minute
 )
 
+// askedPause is how long it is at least from the beginning of one audit to that of the next that somebody asks for.
+const askedPause = 5 * time.Second
+
 // Objection is what a policy has against an object.
 type Objection struct{ Reason, Message string }
 
@@ -73,8 +76,14 @@ type Reconciler struct {
 	Changed <-chan event.GenericEvent
 	// Interval is how long after an audit the next one begins; 0 leaves it at those that changes of the policy bring.
 	Interval time.Duration
+	// Watcher watches objects, so that what changes is found when it changes. Without one that waits for the next audit.
+	Watcher client.WithWatch
+	// Settle is how long after a change it is told what was found: as long at least it is from one time to the next.
+	Settle time.Duration
 	// Found is told the name of a policy when Violations or Reported has something new.
 	Found func(policy string)
+	// Nameless has the status count objects and name none, and no namespace: people read it who may not see them.
+	Nameless bool
 	// Now is the clock.
 	Now func() time.Time
 
@@ -82,18 +91,23 @@ type Reconciler struct {
 	results  map[string]result // by the policy's name
 	awaiting map[string]bool   // policies for whose reports the cluster has no kind
 	edits    map[string]*edits // by the policy's name
+	auditing map[string]*v1alpha1.PolicyAudit
+	due      chan event.GenericEvent // policies that are to be looked at
 }
 
 // result is that of the last audit of a policy.
 type result struct {
 	violations *v1alpha1.PolicyViolations
 	reported   *Finding
+	findings   *findings
 }
 
 // SetupWithManager registers the reconciler, for the replica that leads.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.due = make(chan event.GenericEvent)
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy-audit").
-		For(&v1alpha1.RegoPolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.RegoPolicy{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, asked))).
+		WatchesRawSource(source.Channel(r.due, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
 			NeedLeaderElection: ptr.To(true),
 			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
@@ -102,27 +116,53 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		b = b.WatchesRawSource(source.Channel(r.Changed, &handler.EnqueueRequestForObject{}))
 	}
 	if r.Reports != nil {
-		appeared := make(chan event.GenericEvent)
-		b = b.WatchesRawSource(source.Channel(appeared, &handler.EnqueueRequestForObject{}))
-		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.await(ctx, appeared) })); err != nil {
+		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return r.await(ctx, r.due) })); err != nil {
 			return err
 		}
 	}
 	return b.Complete(r)
 }
 
+// asked is for policies whose annotation asks for an audit.
+var asked = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationAudit] != e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationAudit]
+}}
+
+// Auditing tells how far the audit of a policy is, nil if none is under way.
+func (r *Reconciler) Auditing(policy string) *v1alpha1.PolicyAudit {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.auditing[policy].DeepCopy()
+}
+
+// progress notes how far an audit is, nil at its end.
+func (r *Reconciler) progress(policy string, is *v1alpha1.PolicyAudit) {
+	r.mu.Lock()
+	was := r.auditing[policy]
+	if r.auditing == nil {
+		r.auditing = map[string]*v1alpha1.PolicyAudit{}
+	}
+	if r.auditing[policy] = is; is == nil {
+		delete(r.auditing, policy)
+	}
+	r.mu.Unlock()
+	if r.Found != nil && (was != nil || is != nil) {
+		r.Found(policy)
+	}
+}
+
 // Violations gives the result of the last audit of a policy, nil if this process has made none.
 func (r *Reconciler) Violations(policy string) *v1alpha1.PolicyViolations {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.results[policy].violations.DeepCopy()
+	return r.told(r.results[policy].violations.DeepCopy())
 }
 
 // Reported gives what became of the reports about a policy, nil if this process has made no audit of it.
 func (r *Reconciler) Reported(policy string) *Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.results[policy].reported
+	return r.toldOf(r.results[policy].reported)
 }
 
 // Reconcile audits one policy, if it wants that.
@@ -142,33 +182,67 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.keep(policy.Name, result{}) // the one that decides next is told of
 		return ctrl.Result{}, nil
 	}
+	of := stateOf(policy, revision)
+	if wait := r.tooSoon(policy.Name, of); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
 	book, unserved := r.open(ctx, policy.Name)
 	if unserved != nil && !errors.Is(unserved, reports.ErrNotServed) {
 		return ctrl.Result{}, unserved
 	}
-	found, err := r.audit(ctx, policy, revision, book)
+	found, err := r.find(ctx, policy, of)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	reported, err := r.report(ctx, policy, found, unserved)
-	r.keep(policy.Name, result{found.found, reported})
+	violations, page := found.result()
+	if book != nil {
+		book.Add(page)
+	}
+	reported, err := r.report(ctx, policy, found, violations.Incomplete, book, unserved)
+	r.keep(policy.Name, result{violations, reported, found})
 	switch {
 	case errors.Is(err, reports.ErrChanged): // somebody was faster: look again
 		wait, _ := r.edited(reports.Edit{Policy: policy.Name})
 		return ctrl.Result{RequeueAfter: max(firstRetry, wait)}, nil
 	case err != nil:
 		return ctrl.Result{}, err
-	case found.ended, found.barred: // which may be over soon
-		return ctrl.Result{RequeueAfter: min(r.Interval, lastRetry)}, nil
-	case reported.Reason == v1alpha1.ReasonReportsEdited: // which may be over by then
+	case reported.Reason == v1alpha1.ReasonReportsEdited && !found.ended && !found.barred: // which may be over by then
 		return ctrl.Result{RequeueAfter: min(cmp.Or(r.Interval, peace), peace) + firstRetry}, nil
 	}
-	return ctrl.Result{RequeueAfter: r.Interval}, nil
+	return ctrl.Result{RequeueAfter: found.wait()}, nil
+}
+
+// find gives what is found now: with what has changed since the last audit, if that is all, or by a new one.
+func (r *Reconciler) find(ctx context.Context, policy *v1alpha1.RegoPolicy, of state) (*findings, error) {
+	if f := r.follows(policy.Name, of); f != nil {
+		return f, f.follow(ctx)
+	}
+	r.mu.Lock()
+	before := r.results[policy.Name].findings
+	r.mu.Unlock()
+	if before != nil {
+		before.stop()
+	}
+	return r.audit(ctx, policy, of)
+}
+
+// tooSoon tells how long an audit that is asked for has to wait, so that who asks again and again does not keep the API server busy.
+func (r *Reconciler) tooSoon(policy string, of state) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.results[policy].findings
+	if f == nil || f.of.requested == of.requested {
+		return 0
+	}
+	return max(0, askedPause-r.Now().Sub(f.began))
 }
 
 func (r *Reconciler) keep(policy string, of result) {
 	r.mu.Lock()
-	_, was := r.results[policy]
+	before, was := r.results[policy]
+	if before.findings != nil && before.findings != of.findings {
+		defer before.findings.stop()
+	}
 	switch {
 	case of.violations == nil:
 		delete(r.results, policy)

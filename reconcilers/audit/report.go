@@ -46,18 +46,20 @@ func (r *Reconciler) unreport(ctx context.Context, policy string) (ctrl.Result, 
 }
 
 // report writes what was found, and tells what became of it. An error has the audit made again.
-func (r *Reconciler) report(ctx context.Context, policy *v1alpha1.RegoPolicy, a *run, unserved error) (*Finding, error) {
+func (r *Reconciler) report(
+	ctx context.Context, policy *v1alpha1.RegoPolicy, f *findings, incomplete string, book *reports.Book, unserved error,
+) (*Finding, error) {
 	switch {
 	case r.Reports == nil:
 		return &Finding{}, nil
 	case unserved != nil:
 		return &Finding{v1alpha1.ReasonReportsNotServed, unserved.Error() + ": install their CustomResourceDefinitions, and reports are written at once."}, nil
-	case a.ended: // what was not looked at is not in order for that
+	case f.ended: // what was not looked at is not in order for that
 		return &Finding{v1alpha1.ReasonAuditIncomplete, "Reports are as the audit before left them. See condition Audited."}, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("writing reports took longer than %v", patience))
 	defer cancel()
-	written, err := a.book.Write(ctx, policy, a.found.Incomplete)
+	written, err := book.Write(ctx, policy, incomplete)
 	if err != nil {
 		return &Finding{v1alpha1.ReasonReportsFailed, cut(err.Error(), maxIncomplete)}, err
 	}

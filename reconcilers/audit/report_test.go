@@ -155,7 +155,7 @@ func TestWhatCannotBeReportedIsSaid(t *testing.T) {
 			if f := r.Reported("owners"); f == nil || f.Reason != c.want {
 				t.Errorf("it says %+v", f)
 			}
-			if v := r.Violations("owners"); v == nil || v.Count != 1 {
+			if v := r.Violations("owners"); v == nil || counted(v) != 1 {
 				t.Errorf("what was found is still known: %+v", v)
 			}
 		})
@@ -200,7 +200,7 @@ func TestPoliciesWaitForTheKindsOfReports(t *testing.T) {
 			t.Fatal(result, err)
 		}
 	}
-	if f := r.Reported("owners"); f == nil || f.Reason != v1alpha1.ReasonReportsNotServed || logged != 1 || r.Violations("owners").Count != 1 {
+	if f := r.Reported("owners"); f == nil || f.Reason != v1alpha1.ReasonReportsNotServed || logged != 1 || counted(r.Violations("owners")) != 1 {
 		t.Errorf("it says %+v, logged %d times", f, logged)
 	}
 	if names := r.served(ctx); len(names) > 0 {

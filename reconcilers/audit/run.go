@@ -9,60 +9,52 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/audit/reports"
 )
 
-// How many objects are read at once, how many violations a policy's status keeps, and how long its texts are, as the API has it.
-const (
-	pageSize      = 500
-	firstFew      = 20
-	maxReason     = 64
-	maxMessage    = 512
-	maxIncomplete = 1024
-)
+// How many objects are read at once.
+const pageSize = 500
 
-// run is one audit of one policy.
-type run struct {
-	*Reconciler
-	policy  string
-	found   *v1alpha1.PolicyViolations
-	book    *reports.Book // nil if nothing is to be reported
-	missing []string      // what could not be looked at
-	ended   bool          // some of what can be looked at was not
-	barred  bool          // some of it may not be looked at
-}
-
-// audit holds every object that the policy is asked about against it.
-func (r *Reconciler) audit(ctx context.Context, policy *v1alpha1.RegoPolicy, revision string, book *reports.Book) (*run, error) {
+// audit holds every object that the policy is asked about against it, and from then on those that change.
+func (r *Reconciler) audit(ctx context.Context, policy *v1alpha1.RegoPolicy, of state) (*findings, error) {
+	watching, stop := context.WithCancel(ctx)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
 	defer cancel()
-	a := &run{Reconciler: r, policy: policy.Name, book: book, found: &v1alpha1.PolicyViolations{
-		AuditedAt: metav1.NewTime(r.Now().Truncate(1e9)), Revision: revision,
-	}}
-	for _, resource := range a.resources(policy.Spec.Match) {
-		if err := a.each(ctx, resource); err != nil {
-			return nil, err
+	f := &findings{
+		Reconciler: r, policy: policy.Name, of: of, began: r.Now(), watching: watching, end: stop,
+	}
+	err := f.watchNamespaces(ctx, policy)
+	f.resources(policy.Spec.Match)
+	for _, k := range f.kinds {
+		if err == nil {
+			err = f.each(ctx, k, "")
 		}
 	}
-	a.found.Incomplete = cut(strings.Join(a.missing, "; "), maxIncomplete)
-	return a, nil
+	f.reader, f.looked = nil, 0
+	r.progress(policy.Name, nil)
+	if err != nil {
+		f.stop()
+		return nil, err
+	}
+	return f, nil
 }
 
-// kindOf is a resource with its kind.
-type kindOf struct {
+// kind is a resource with its kind, and what was found of its objects.
+type kind struct {
 	schema.GroupVersionResource
-	kind schema.GroupVersionKind
+	gvk     schema.GroupVersionKind
+	objects map[types.NamespacedName]*finding // nil for those that the policy has nothing against
+	// heard are the objects that have changed while a list is read, which may have them as they were before.
+	heard map[types.NamespacedName]bool
 }
 
 // resources gives what spec.match names with CREATE, each once, in order. A subresource is no object.
-func (a *run) resources(match *v1alpha1.PolicyMatch) []kindOf {
-	var all []kindOf
+func (f *findings) resources(match *v1alpha1.PolicyMatch) {
 	for i, entry := range match.Resources {
 		if !slices.Contains(entry.Operations, v1alpha1.MatchCreate) {
 			continue
@@ -71,70 +63,77 @@ func (a *run) resources(match *v1alpha1.PolicyMatch) []kindOf {
 			for _, resource := range entry.Resources {
 				switch {
 				case group == "*" || strings.HasPrefix(resource, "*"):
-					a.missed("spec.match.resources[%d] has a wildcard: only groups and resources that it names are looked at", i)
+					f.missed("spec.match.resources[%d] has a wildcard: only groups and resources that it names are looked at", i)
 				case strings.Contains(resource, "/"):
 				default:
-					all = a.resolve(all, schema.GroupResource{Group: group, Resource: resource}, entry.APIVersions)
+					f.resolve(schema.GroupResource{Group: group, Resource: resource}, entry.APIVersions)
 				}
 			}
 		}
 	}
-	slices.SortFunc(all, func(x, y kindOf) int { return strings.Compare(x.GroupResource().String(), y.GroupResource().String()) })
-	return all
+	slices.SortFunc(f.kinds, func(x, y *kind) int { return strings.Compare(x.GroupResource().String(), y.GroupResource().String()) })
 }
 
 // resolve adds a resource in the first of the versions that the cluster has.
-func (a *run) resolve(all []kindOf, resource schema.GroupResource, versions []string) []kindOf {
-	if slices.ContainsFunc(all, func(k kindOf) bool { return k.GroupResource() == resource }) {
-		return all
+func (f *findings) resolve(resource schema.GroupResource, versions []string) {
+	if slices.ContainsFunc(f.kinds, func(k *kind) bool { return k.GroupResource() == resource }) {
+		return
 	}
 	var err error
 	for _, version := range versions {
 		if version == "*" {
 			version = "" // the mapper prefers as the API server does
 		}
-		var kind schema.GroupVersionKind
-		if kind, err = a.Mapper.KindFor(resource.WithVersion(version)); err == nil {
-			return append(all, kindOf{resource.WithVersion(kind.Version), kind})
+		var gvk schema.GroupVersionKind
+		if gvk, err = f.Mapper.KindFor(resource.WithVersion(version)); err == nil {
+			f.kinds = append(f.kinds, &kind{
+				GroupVersionResource: resource.WithVersion(gvk.Version), gvk: gvk, objects: map[types.NamespacedName]*finding{},
+			})
+			return
 		}
 	}
 	if meta.IsNoMatchError(err) {
-		a.missed("the cluster has no %s", resource)
+		f.missed("the cluster has no %s", resource)
 	} else {
-		a.missed("finding %s: %v", resource, err)
-		a.ended = true
+		f.missed("finding %s: %v", resource, err)
+		f.ended = true
 	}
-	return all
 }
 
-// each looks at all objects of a resource, page by page. A list that has grown too old in between is begun anew: what was counted
-// of it is dropped.
-func (a *run) each(ctx context.Context, resource kindOf) error {
-	before, notes := *a.found, &reports.Page{}
-	for next, again := "", true; ; {
+// each looks at all objects of a resource, in one namespace or in all, page by page. A list that has grown too old in between is begun
+// anew. What changes from the first page on is heard of, and not taken from the list.
+func (f *findings) each(ctx context.Context, k *kind, namespace string) error {
+	f.listing(k)
+	defer f.listed(k, namespace, nil)
+	there := map[types.NamespacedName]bool{}
+	for next, again, first := "", true, namespace == ""; ; {
 		page := &unstructured.UnstructuredList{}
-		page.SetGroupVersionKind(resource.kind)
-		err := a.Live.List(ctx, page, client.Limit(pageSize), client.Continue(next))
+		page.SetGroupVersionKind(k.gvk)
+		err := f.Live.List(ctx, page, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next))
 		switch {
 		case apierrors.IsResourceExpired(err) && again:
-			*a.found, notes, next, again = before, &reports.Page{}, "", false
+			clear(there)
+			next, again = "", false
 			continue
 		case apierrors.IsForbidden(err):
-			a.missed("Sallyport may not list %[1]s; chart value rbac.reads with {%[1]s: true} grants it", resource.GroupResource())
-			a.barred = true
+			f.missed("Sallyport may not list %[1]s; chart value rbac.reads with {%[1]s: true} grants it", k.GroupResource())
+			f.barred = true
 			return nil
 		case err != nil:
-			return a.unreadable(ctx, resource, err)
+			return f.unreadable(ctx, k, err)
+		}
+		if first {
+			f.watch(k, page.GetResourceVersion())
+			first = false
 		}
 		for i := range page.Items {
-			if err := a.look(ctx, resource, &page.Items[i], notes); err != nil {
+			there[client.ObjectKeyFromObject(&page.Items[i])] = true
+			if err := f.look(ctx, k, &page.Items[i], true); err != nil {
 				return err
 			}
 		}
 		if next = page.GetContinue(); next == "" {
-			if a.book != nil {
-				a.book.Add(notes)
-			}
+			f.listed(k, namespace, there)
 			return nil
 		}
 	}
@@ -142,64 +141,44 @@ func (a *run) each(ctx context.Context, resource kindOf) error {
 
 // unreadable is an error if the audit was ended from outside, so that it is made again; what else keeps a list from being read is
 // told.
-func (a *run) unreadable(ctx context.Context, resource kindOf, err error) error {
+func (f *findings) unreadable(ctx context.Context, k *kind, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	a.missed("listing %s: %v", resource.GroupResource(), err)
-	a.ended = true
+	f.missed("listing %s: %v", k.GroupResource(), err)
+	f.ended = true
 	return nil
 }
 
 // look judges one object.
-func (a *run) look(ctx context.Context, resource kindOf, object *unstructured.Unstructured, notes *reports.Page) error {
-	foreign := resource.Group != v1alpha1.GroupName
-	if object.GetDeletionTimestamp() != nil || foreign && slices.Contains(a.Exempt, object.GetNamespace()) {
+func (f *findings) look(ctx context.Context, k *kind, object *unstructured.Unstructured, fromList bool) error {
+	foreign := k.Group != v1alpha1.GroupName
+	if object.GetDeletionTimestamp() != nil || foreign && slices.Contains(f.Exempt, object.GetNamespace()) {
+		f.forget(k, object, fromList)
 		return nil
 	}
-	judged, err := a.Judge.Judge(ctx, a.policy, resource.GroupVersionResource, object)
+	judged, err := f.Judge.Judge(ctx, f.policy, k.GroupVersionResource, object)
 	if ctx.Err() != nil {
-		return a.unreadable(ctx, resource, err)
+		return f.unreadable(ctx, k, err)
+	}
+	if fromList {
+		f.proceeds(k)
 	}
 	if !judged.Asked && err == nil {
+		f.forget(k, object, fromList)
 		return nil
 	}
-	a.found.Objects++
-	switch {
-	case err != nil:
-		if a.found.Undecided++; a.found.Undecided == 1 {
-			a.missed("judging %s %s: %v", object.GetKind(), client.ObjectKeyFromObject(object), err)
-		}
-		notes.Undecided(object, judged.Mode, cut(err.Error(), maxMessage))
-	case len(judged.Against) > 0:
-		a.violates(object, judged, notes)
-	default:
-		notes.Passes(object)
-	}
+	f.put(k, object, judged, err, fromList)
 	return nil
 }
 
-func (a *run) violates(object *unstructured.Unstructured, judged Judgement, notes *reports.Page) {
-	for i, against := range judged.Against {
-		reason, message := cut(against.Reason, maxReason), cut(against.Message, maxMessage)
-		notes.Fails(object, judged.Mode, reason, message)
-		if i == 0 && len(a.found.First) < firstFew {
-			a.found.First = append(a.found.First, v1alpha1.PolicyViolation{
-				APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName(),
-				Reason: reason, Message: message,
-			})
-		}
-	}
-	a.found.Count++
-}
-
 // missed notes what keeps the result from being whole, once.
-func (a *run) missed(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(a.missing, text) {
-		a.missing = append(a.missing, text)
+func (f *findings) missed(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(f.missing, text) {
+		f.missing = append(f.missing, text)
 	}
 }
 

@@ -46,8 +46,11 @@ func (e *told) Eventf(about, _ runtime.Object, kind, reason, _, note string, arg
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	what := "RegoPolicy"
-	if _, ok := about.(*corev1.ConfigMap); ok {
+	switch about.(type) {
+	case *corev1.ConfigMap:
 		what = "ConfigMap"
+	case *corev1.Pod:
+		what = "Pod"
 	}
 	e.all = append(e.all, fmt.Sprintf("%s %s %s/%s: %s", kind, reason, what, about.(client.Object).GetName(), fmt.Sprintf(note, args...)))
 }
@@ -122,7 +125,7 @@ func (c *compiler) State(name string) (State, bool) {
 	defer c.mu.Unlock()
 	s := State{
 		UID: p.UID, Generation: p.Generation, Library: p.Spec.Library, Compiled: Finding{Reason: v1alpha1.ReasonCompiled},
-		Text: fmt.Sprintf("%x", words(p)),
+		Text: fmt.Sprintf("%x", words(p)), Registered: &Finding{},
 	}
 	err := compile(p, world.Items)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/unattended"
 )
 
 // The bounds of the wait after an error.
@@ -65,6 +66,8 @@ type State struct {
 	Registered *Finding
 	// Violations is what the last audit of existing objects found; nil says that nothing is known.
 	Violations *v1alpha1.PolicyViolations
+	// Auditing is how far the audit is that is under way; nil if none is.
+	Auditing *v1alpha1.PolicyAudit
 	// Reported is about the reports of that audit. Without a reason there are to be none; nil says that nothing is known.
 	Reported *Finding
 }
@@ -103,10 +106,16 @@ type Reconciler struct {
 	Checker Checker
 	// Tester runs the tests of what is stored. Without one they are not run.
 	Tester Tester
+	// Behind names the live replicas that do not decide by the same policies as this one. The error says why nobody knows; the names
+	// then say so. Nil: there are no others.
+	Behind func(context.Context) ([]string, error)
 	// Events tells people.
 	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
+
+	// trying is held by whoever tries what is shipped: it takes a while, and who comes second has less to try.
+	trying sync.Mutex
 
 	mu        sync.Mutex
 	shipments map[string]shipment // by the policy's name, nil until the first look at the ConfigMap
@@ -146,7 +155,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("watching the stored revisions: %w", err)
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy").
-		For(&v1alpha1.RegoPolicy{}, builder.WithPredicates(changed)).
+		For(&v1alpha1.RegoPolicy{}, builder.WithPredicates(predicate.Or(changed, unattended.Marked()))).
 		WatchesRawSource(source.Kind(stored, revision, handler.TypedEnqueueRequestsFromMapFunc(policyOf))).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.mu.Lock()

@@ -52,6 +52,8 @@ type change struct {
 	done news
 	// unsure is why it could not be tried.
 	unsure error
+	// held is that it is not made.
+	held bool
 }
 
 // news is something to tell about a change when it is done. The empty one is not told.
@@ -60,21 +62,44 @@ type news struct{ reason, note string }
 // ship applies the policies of the ConfigMap. Whatever asks for it, it looks at all of them, past every cache: they are few, and
 // it is seldom.
 func (r *Reconciler) ship(ctx context.Context) (ctrl.Result, error) {
+	r.trying.Lock()
+	defer r.trying.Unlock()
+	c, err := r.unpack(ctx)
+	if c == nil || err != nil {
+		return ctrl.Result{}, err
+	}
+	c.try(ctx)
+	for _, change := range c.changes {
+		if !change.held {
+			c.carryOut(ctx, change)
+		}
+	}
+	c.report()
+	if err := errors.Join(c.errs...); err != nil || !c.again {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: firstRetry}, nil
+}
+
+// unpack reads the ConfigMap and all policies. It gives nil if this release ships nothing.
+func (r *Reconciler) unpack(ctx context.Context) (*consignment, error) {
 	c := &consignment{Reconciler: r, source: &corev1.ConfigMap{}, shipments: map[string]shipment{}}
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.ConfigMap}, c.source)
 	switch {
 	case apierrors.IsNotFound(err):
-		return ctrl.Result{}, nil // being uninstalled, perhaps: the policies stay as they are
+		return nil, nil // being uninstalled, perhaps: the policies stay as they are
 	case err != nil:
-		return ctrl.Result{}, fmt.Errorf("reading ConfigMap %s/%s: %w", r.Namespace, r.ConfigMap, err)
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", r.Namespace, r.ConfigMap, err)
 	case c.source.Annotations[shipping.ReleaseAnnotation] != r.Release:
 		ctrl.LoggerFrom(ctx).Info("not applying the policies of another release", "configMap", r.ConfigMap,
 			"itsRelease", c.source.Annotations[shipping.ReleaseAnnotation], "release", r.Release)
-		return ctrl.Result{}, nil
+		return nil, nil
 	}
-	if err := c.look(ctx); err != nil {
-		return ctrl.Result{}, err
-	}
+	return c, c.look(ctx)
+}
+
+// try finds out what is to be done, and which of it must not be.
+func (c *consignment) try(ctx context.Context) {
 	for _, name := range shipping.Names(c.source) {
 		c.plan(ctx, name)
 	}
@@ -88,14 +113,10 @@ func (r *Reconciler) ship(ctx context.Context) (ctrl.Result, error) {
 		case why != "":
 			c.refuse(change, why)
 		default:
-			c.carryOut(ctx, change)
+			continue
 		}
+		change.held = true
 	}
-	c.report()
-	if err := errors.Join(c.errs...); err != nil || !c.again {
-		return ctrl.Result{}, err
-	}
-	return ctrl.Result{RequeueAfter: firstRetry}, nil
 }
 
 // look reads all policies.

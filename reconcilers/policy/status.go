@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +24,8 @@ const (
 	fieldOwner = shipping.FieldOwner
 	// maxMessage is how much of a message a condition keeps, maxNote how much an event does; the API server takes 1 kB.
 	maxMessage, maxNote = 4096, 1000
+	// reportPeriod is how long a status stands before it is confirmed, which takes one write per policy.
+	reportPeriod = 5 * time.Minute
 )
 
 // Reconcile stores the revision that decides for one policy, and shows what became of it. Of an object that the catalog has
@@ -41,17 +44,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil // the catalog tells when it has
 	}
 	stored := r.store(ctx, policy, state)
-	err = r.show(ctx, policy, state)
+	again, err := r.show(ctx, policy, state)
 	if apierrors.IsConflict(err) || apierrors.IsConflict(stored) || apierrors.IsAlreadyExists(stored) { // somebody was faster: look again
 		return ctrl.Result{RequeueAfter: firstRetry}, nil
 	}
-	return ctrl.Result{}, errors.Join(stored, err)
+	if again == 0 {
+		again = reportPeriod
+	}
+	return ctrl.Result{RequeueAfter: again}, errors.Join(stored, err)
 }
 
-// show writes the status if it has changed, and then tells people if they should know.
-func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, state State) error {
+// show writes the status if it has changed or is to be confirmed, and then tells people if they should know. It gives when to look
+// again, 0 for no sooner than it is to be confirmed.
+func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, state State) (again time.Duration, err error) {
 	if state.Reads.Reason == v1alpha1.ReasonReadsNotSynced && state.Active == "" && policy.Status.ObservedGeneration == policy.Generation {
-		return nil // this replica has just started, and what is in the status is true of the others
+		return 0, nil // this replica has just started, and what is in the status is true of the others
 	}
 	before := policy.DeepCopy()
 	policy.Status.ObservedGeneration, policy.Status.ActiveRevision = policy.Generation, state.Active
@@ -59,17 +66,26 @@ func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, stat
 	r.judgeTests(policy, state)
 	r.judgeShipment(policy)
 	r.judgeViolations(policy, state)
-	if equality.Semantic.DeepEqual(before.Status, policy.Status) {
-		return nil
+	again, unknown := r.judgeReady(ctx, before, policy, state)
+	if equality.Semantic.DeepEqual(before.Status, policy.Status) && r.confirmed(policy) {
+		return again, unknown
 	}
+	policy.Status.ReportedAt = ptr.To(metav1.NewTime(r.Now().Truncate(time.Second)))
 	if err := r.Client.Status().Update(ctx, policy, client.FieldOwner(fieldOwner)); err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil
+			return 0, nil
 		}
-		return fmt.Errorf("writing the status of RegoPolicy %s: %w", policy.Name, err)
+		return 0, errors.Join(unknown, fmt.Errorf("writing the status of RegoPolicy %s: %w", policy.Name, err))
 	}
 	r.tell(before, policy)
-	return nil
+	return again, unknown
+}
+
+// confirmed tells whether a status was written so lately that people can rely on it. What a clock that is ahead has written is not
+// confirmed: it would stand for longer than it may.
+func (r *Reconciler) confirmed(policy *v1alpha1.RegoPolicy) bool {
+	at := policy.Status.ReportedAt
+	return at != nil && r.Now().Sub(at.Time).Abs() < reportPeriod
 }
 
 // judge shows what the catalog says.
@@ -85,10 +101,6 @@ func (r *Reconciler) judge(policy *v1alpha1.RegoPolicy, state State) {
 		is = metav1.ConditionTrue
 	}
 	r.set(policy, v1alpha1.ConditionActive, is, active)
-	if active.Reason == v1alpha1.ReasonLastGoodRevision {
-		is = metav1.ConditionFalse
-	}
-	r.set(policy, v1alpha1.ConditionReady, is, active)
 }
 
 // activity tells what decides.
@@ -129,6 +141,7 @@ func activity(policy *v1alpha1.RegoPolicy, state State) Finding {
 // judgeViolations shows what the last audit found. Until there is one by this process what is there stays.
 func (r *Reconciler) judgeViolations(policy *v1alpha1.RegoPolicy, state State) {
 	audited, reported := Finding{v1alpha1.ReasonAudited, "Every object that it is asked about was looked at."}, state.Reported
+	policy.Status.Auditing = state.Auditing
 	switch {
 	case policy.Spec.BackgroundAudit != v1alpha1.AuditEnabled:
 		policy.Status.Violations, audited, reported = nil, Finding{}, &Finding{}
@@ -136,8 +149,11 @@ func (r *Reconciler) judgeViolations(policy *v1alpha1.RegoPolicy, state State) {
 		return
 	default:
 		policy.Status.Violations = state.Violations
-		if state.Violations.Incomplete != "" {
-			audited = Finding{v1alpha1.ReasonAuditIncomplete, state.Violations.Incomplete}
+		switch v := state.Violations; {
+		case v.Incomplete != "":
+			audited = Finding{v1alpha1.ReasonAuditIncomplete, v.Incomplete}
+		case v.Unwatched != "":
+			audited.Message += " But " + v.Unwatched
 		}
 	}
 	r.find(policy, v1alpha1.ConditionAudited, audited)

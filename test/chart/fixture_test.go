@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,11 +43,13 @@ type walk struct {
 	whole context.Context
 	// usual is what may be answered to the questions of the load, as things are.
 	usual install.Answers
+	// marked is that a policy was shown as one that nobody decides by.
+	marked *atomic.Bool
 }
 
 func newWalk(t *testing.T) *walk {
 	t.Helper()
-	w := &walk{T: t, site: newSite(t), bin: t.TempDir(), whole: t.Context()}
+	w := &walk{T: t, site: newSite(t), bin: t.TempDir(), whole: t.Context(), marked: &atomic.Bool{}}
 	_, err := install.Build(t.Context(), w.bin, "sallyport.dev/sallyport/cmd/kubectl-sallyport")
 	if err == nil {
 		w.client, err = install.Client(w.site.config())
@@ -161,7 +164,7 @@ func (w *walk) mustHelm(args ...string) {
 
 func (w *walk) install(args ...string) {
 	w.Helper()
-	args = append([]string{"install", release, w.site.chart(), "--namespace", namespace, "--create-namespace"}, args...)
+	args = append([]string{"install", release, w.site.chart(), "--namespace", namespace, "--create-namespace", "--set", "patchable.configmaps=All"}, args...)
 	for _, s := range w.site.settings() {
 		args = append(args, "--set", s)
 	}
@@ -177,7 +180,8 @@ func (w *walk) upgrade(settings ...string) {
 	for _, s := range settings {
 		args = append(args, "--set", s)
 	}
-	w.mustHelm(args...)
+	w.mustHelm(append(args, "--wait", "--timeout", patience.String())...)
+	w.rolledOut()
 }
 
 // rolledOut returns when all replicas are as the Deployment wants them.

@@ -53,7 +53,7 @@ func (w *walk) lifecycle(local *localSite) {
 	o := local.options
 	// What the API server of a release from before 1.35 has its clients do: lists, and watches from there on.
 	o.Env = append(simulator.Environment("manager"), "KUBE_FEATURE_WatchListClient=false")
-	o.Binary, err = install.Build(w.Context(), w.TempDir(), "sallyport.dev/sallyport/test/sim/manager")
+	o.Binary, err = install.Build(w.Context(), w.bin, "sallyport.dev/sallyport/test/sim/manager")
 	w.must(err)
 	local.kubelet.Options(o)
 	w.kubectl("rollout restart deployment/" + release + " --namespace " + namespace)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,6 +51,7 @@ func TestWalk(t *testing.T) {
 
 func (w *walk) installs() {
 	w.install()
+	w.watchesMarks()
 	w.Log(w.kubectl("get pods --namespace " + namespace))
 	for _, name := range []string{policy, "servers-tenancy", "lib-operations"} {
 		w.kubectl("wait rego/" + name + " --for=condition=Ready --timeout=1m")
@@ -171,14 +173,22 @@ func (w *walk) upgradesBroken() {
 	before := w.rego().Spec
 	const broken = `=[{"name": "walk.rego", "source": "package"}]`
 	w.throughout("helm upgrade to policies that do not compile", w.usual, func() {
-		w.mustHelm("upgrade", release, w.site.chart(), "--namespace", namespace, "--reuse-values",
+		r := w.helm("upgrade", release, w.site.chart(), "--namespace", namespace, "--reuse-values", "--wait", "--timeout", "20s",
 			"--set-json", "policies."+policy+".modules"+broken, "--set-json", "policies.servers-tenancy.modules"+broken)
+		if r.code == 0 {
+			w.Errorf("helm upgrade --wait succeeds: %s", r.stdout)
+		}
+		w.until("the replica that does not get ready says why", func() (string, bool) {
+			seen := w.kubectl("events --types=Warning --namespace " + namespace)
+			return seen, strings.Contains(seen, "RegoPolicy "+policy+": Release ") && strings.Contains(seen, "walk.rego:1:")
+		})
 		message := w.shows(v1alpha1.ConditionShipped, metav1.ConditionFalse, v1alpha1.ReasonCheckFailed)
 		if !strings.Contains(message, "walk.rego:1:") {
 			w.Errorf("condition Shipped does not say where: %s", message)
 		}
 		w.event("ConfigMap", "sallyport-policies", string(v1alpha1.ReasonCheckFailed), "walk.rego:1:")
-		w.mustHelm("rollback", release, "--namespace", namespace)
+		w.mustHelm("rollback", release, "--namespace", namespace, "--wait", "--timeout", patience.String())
+		w.rolledOut()
 		w.shows(v1alpha1.ConditionShipped, metav1.ConditionTrue, v1alpha1.ReasonShipped)
 	})
 	if diff := cmp.Diff(before, w.rego().Spec); diff != "" {
@@ -320,9 +330,44 @@ func (w *walk) uninstalls() {
 	w.lasting("the end", w.usual)
 	w.Logf("%d requests in all", w.load.End())
 	w.refused("sallyport release --all", "web-1")
+	if w.marked.Load() {
+		w.Error("a policy was marked as one that nobody decides by, while replicas did")
+	}
 	w.Log(w.kubectl("sallyport release --all --force"))
+	w.unattended()
 	w.mustHelm("uninstall", release, "--namespace", namespace)
 	w.site.uninstalled(w.T)
+}
+
+// unattended waits until kubectl shows that nobody decides.
+func (w *walk) unattended() {
+	w.Helper()
+	w.until("the policies show that nobody decides", func() (string, bool) {
+		table := w.kubectl("get rego")
+		return table, strings.Contains(table, "NobodyDecides") && !strings.Contains(table, "CurrentRevision")
+	})
+	r := w.try("", "sallyport", "policies")
+	w.reads("kubectl sallyport policies", r, "Warning: no replica of Sallyport is serving: no policy decides at the moment")
+	if strings.Contains(r.stdout, " current ") {
+		w.Errorf("policies are shown as current:\n%s", r.stdout)
+	}
+}
+
+// watchesMarks notes whether a policy is ever marked as one that nobody decides by.
+func (w *walk) watchesMarks() {
+	w.Helper()
+	changes, err := w.client.Watch(w.whole, &v1alpha1.RegoPolicyList{})
+	w.must(err)
+	marked := w.marked
+	go func() {
+		for change := range changes.ResultChan() {
+			object, ok := change.Object.(*v1alpha1.RegoPolicy)
+			if ok && meta.IsStatusConditionPresentAndEqual(object.Status.Conditions, string(v1alpha1.ConditionActive), metav1.ConditionFalse) &&
+				meta.FindStatusCondition(object.Status.Conditions, string(v1alpha1.ConditionActive)).Reason == string(v1alpha1.ReasonNobodyDecides) {
+				marked.Store(true)
+			}
+		}
+	}()
 }
 
 // deletes deletes everything, each of which waits for its end.
@@ -350,7 +395,15 @@ func (w *walk) reinstalls() {
 }
 
 func (w *walk) uninstallsAgain() {
+	w.kubectl("wait rego/" + policy + " --for=condition=Ready --timeout=1m")
+	const scale = "scale deployment/" + release + " --namespace " + namespace + " --replicas="
+	w.kubectl(scale + "0")
+	w.unattended()
+	w.kubectl(scale + "2")
+	w.kubectl("wait rego/" + policy + " --for=condition=Ready --timeout=1m")
+	w.rolledOut()
 	w.kubectl("sallyport release --all")
+	w.unattended()
 	w.mustHelm("uninstall", release, "--namespace", namespace)
 	w.site.uninstalled(w.T)
 	w.kubectl("delete rego --all --timeout=2m")

@@ -146,7 +146,7 @@ func TestPoliciesOfOnesOwn(t *testing.T) {
 		"an empty table": {quota("own", tests(`test_x[n] if { some n in array.slice([1], 1, 1) }`)), []string{"quota_test.rego:3", "the table has no rows"}},
 		"tests that are lost": {quota("own", func(p *v1alpha1.RegoPolicy) { p.Spec.Tests[0].Source = "package team.own\n\ntest_x if true\n" }),
 			[]string{"[policies-self/ContractBroken]", "own/quota_test.rego:1:1: tests of team.own must be in a package that ends in _test"}},
-		"a test that prints": {quota("own", tests("test_x if {\n\tprint(\"got\", [1, 2])\n\tfalse\n}")), []string{"own/quota_test.rego:3: team.own_test.test_x: failed\n    got [1, 2]"}},
+		"a test that prints": {quota("own", tests("test_x if {\n\tprint(\"got\", [1, 2])\n\tfalse\n}")), []string{"own/quota_test.rego:3: team.own_test.test_x: failed\n    own/quota_test.rego:5: false: got false\n    got [1, 2]"}},
 		"the clock":          {quota("own", module(`name == "root"`, `time.now_ns() > 7`)), []string{"own/quota.rego:15:", "undefined function time.now_ns"}},
 		"a table against its schema": {quota("own", func(p *v1alpha1.RegoPolicy) {
 			p.Spec.Parameters, p.Spec.ParametersSchema = raw(`{"names": [7]}`), raw(`{"type": "object", "properties": {"names": {"type": "array", "items": {"type": "string"}}}}`)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +38,8 @@ func TestAuditsOfWhatExists(t *testing.T) {
 	s.step("somebody edits and deletes a report", (*site).reportsEdited)
 	s.step("objects without a namespace", (*site).auditsCluster)
 	s.step("a policy changes", (*site).auditsChanged)
+	s.step("an object becomes a violator", (*site).auditsFollow)
+	s.step("somebody asks for an audit", (*site).auditsAsked)
 	s.step("on a schedule", (*site).auditsScheduled)
 	s.step("another leader", (*site).auditsTakenOver)
 	s.step("audits that nobody wants any more", (*site).auditsEnd)
@@ -75,7 +79,7 @@ func (s *site) violations(policy string, count int32) *v1alpha1.PolicyViolations
 	s.until(fmt.Sprintf("%s would refuse %d objects", policy, count), func() (string, bool) {
 		p := s.rego(policy)
 		got = p.Status.Violations
-		return fmt.Sprintf("%+v", got), got != nil && got.Revision == p.Status.ActiveRevision && p.Status.ObservedGeneration == p.Generation && got.Count == count
+		return fmt.Sprintf("%+v", got), got != nil && got.Revision == p.Status.ActiveRevision && p.Status.ObservedGeneration == p.Generation && got.Count != nil && *got.Count == count
 	})
 	return got
 }
@@ -108,8 +112,14 @@ func (s *site) auditsForbidden() {
 	if want := "Sallyport may not list ingresses.networking.k8s.io; chart value rbac.reads with {ingresses.networking.k8s.io: true} grants it"; message != want {
 		s.Errorf("it says %q, want %q", message, want)
 	}
-	if v := s.violations("fronts", 0); v.Objects != 0 || v.Incomplete != message {
+	if v := s.rego("fronts").Status.Violations; v.Count != nil || v.Objects != 0 || v.Incomplete != message {
 		s.Errorf("it says %+v", v)
+	}
+	if row := strings.Fields(s.kubectl("get rego fronts --no-headers -o custom-columns=:.status.violations.count")); !slices.Equal(row, []string{"<none>"}) {
+		s.Errorf("nothing was looked at, and the count is %q", row)
+	}
+	if table := s.plugin("policies", "fronts", "-o", "wide"); slices.Contains(strings.Fields(table), "0") {
+		s.Errorf("nothing was looked at, and it says\n%s", table)
 	}
 	s.shows("fronts", v1alpha1.ConditionReported, metav1.ConditionFalse, v1alpha1.ReasonReportsNotServed)
 	s.grant("ingresses.networking.k8s.io")
@@ -127,7 +137,7 @@ func (s *site) auditsNew() {
 	s.shows("fronts", v1alpha1.ConditionAudited, metav1.ConditionTrue, v1alpha1.ReasonAudited)
 	v := s.violations("fronts", ownlessCount)
 	if v.Objects != ownlessCount+2 || v.Undecided != 0 || v.Incomplete != "" || len(v.First) != 20 {
-		s.Errorf("it found %d of %d objects, %d undecided, first %d, %q", v.Count, v.Objects, v.Undecided, len(v.First), v.Incomplete)
+		s.Errorf("it found %d of %d objects, %d undecided, first %d, %q", *v.Count, v.Objects, v.Undecided, len(v.First), v.Incomplete)
 	}
 	want := v1alpha1.PolicyViolation{
 		APIVersion: "networking.k8s.io/v1", Kind: "Ingress", Namespace: "team-a", Name: "d-07", Reason: "OwnerMissing", Message: "label owner is missing",
@@ -199,6 +209,60 @@ func (s *site) auditsChanged() {
 	s.violations("fronts", ownlessCount)
 	s.reported("fronts", "team-a", "1/0/25")
 	s.reported("fronts", "team-b", "")
+}
+
+// auditsFollow: what becomes a violator shows at once, and not after the next audit, of which there is none here.
+func (s *site) auditsFollow() {
+	s.reported("fronts", "team-a", "1/0/25")
+	audited := s.rego("fronts").Status.Violations.AuditedAt
+	s.ingress("team-b", "ownless", nil) // which it warns of only
+	if v := s.violations("fronts", ownlessCount+1); v.Objects != ownlessCount+3 || !v.AuditedAt.Equal(&audited) {
+		s.Errorf("of %d objects, at %v: the last audit was at %v", v.Objects, v.AuditedAt, audited)
+	}
+	s.reported("fronts", "team-b", "1/0/1")
+	s.until("the Ingress has an event that says why it was admitted", func() (string, bool) {
+		text := s.kubectl("get events --namespace team-b --field-selector involvedObject.name=ownless,reason=OwnerMissing -o custom-columns=:.type,:.message --no-headers")
+		return text, strings.Contains(text, "Warning   [fronts/OwnerMissing] label owner is missing (CREATE, admitted because the mode of the policy is Warn)")
+	})
+	s.kubectl("label ingress ownless --namespace team-b owner=b")
+	s.violations("fronts", ownlessCount)
+	s.reported("fronts", "team-b", "")
+	s.apply(fronts("owner", "  mode: Warn\n  namespaceModes: [{mode: Enforce, namespaceSelector: {matchLabels: {strict: yes-it-is}}}]"))
+	s.violations("fronts", ownlessCount)
+	audited = s.rego("fronts").Status.Violations.AuditedAt
+	s.kubectl("label namespace team-a strict=yes-it-is")
+	s.reported("fronts", "team-a", "1/25/0")
+	s.kubectl("label namespace team-a strict-")
+	s.reported("fronts", "team-a", "1/0/25")
+	if now := s.rego("fronts").Status.Violations.AuditedAt; !now.Equal(&audited) {
+		s.Errorf("everything was looked at again at %v for a label", now)
+	}
+	s.kubectl("delete ingress ownless --namespace team-b")
+	s.apply(fronts("owner", "  mode: Warn"))
+	s.violations("fronts", ownlessCount)
+}
+
+// auditsAsked: who does not want to wait has it done, with a right to change the policy and no other.
+func (s *site) auditsAsked() {
+	generation := s.rego("fronts").Generation
+	asks := func(want int, args ...string) string {
+		s.Helper()
+		command := exec.CommandContext(s.Context(), filepath.Join(s.bin, "kubectl-sallyport"), append([]string{"audit", "--kubeconfig", s.plane.Kubeconfig()}, args...)...)
+		text, err := command.CombinedOutput()
+		if code := command.ProcessState.ExitCode(); code != want {
+			s.Errorf("audit %v exits with %d, %v, want %d: %s", args, code, err, want, text)
+		}
+		return string(text)
+	}
+	if text := asks(1, "fronts"); !strings.Contains(text, "fronts: 25 of 27 objects violate it\n  Ingress team-a/d-00: OwnerMissing: label owner is missing\n") ||
+		!strings.Contains(text, "  and 5 more\n") {
+		s.Errorf("it prints %s", text)
+	}
+	asks(0, "labelled")
+	asks(2, "deletion-protected")
+	if now := s.rego("fronts").Generation; now != generation {
+		s.Errorf("the policy has generation %d, and had %d", now, generation)
+	}
 }
 
 // auditsScheduled: what somebody has mended vanishes, and what is new appears.

@@ -37,7 +37,9 @@ func TestPoliciesOnOtherKinds(t *testing.T) {
 	s.step("a replica that follows late", (*site).laggards)
 	s.step("a replica that is killed", (*site).killed)
 	s.step("what cannot be registered", (*site).unregistrable)
+	s.step("what there is not", (*site).missed)
 	s.step("a read that is not granted", (*site).grants)
+	s.step("policies at random", (*site).anyPolicies)
 	s.step("a new policy that is broken", (*site).broken)
 	s.step("entries that somebody edits", (*site).drifts)
 	s.step("nobody answers", (*site).unanswered)
@@ -285,13 +287,29 @@ func (s *site) ready() (string, bool) {
 	return text, text == "2"
 }
 
+// unregistrable: what the API server would not ask is refused, and is not ready where it got in all the same.
 func (s *site) unregistrable() {
-	s.apply(policyOf("greedy", `
+	for words, match := range map[string]string{
+		`[policies-self/NotRegistrable] the API server would not ask RegoPolicy greedy: greedy: spec.match.excludeNamespaces[0]: Invalid value: "kube-*": not the name of a namespace`: `
+    resources: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments], operations: [CREATE]}]
+    excludeNamespaces: ["kube-*"]`,
+		"greedy: spec.match.conditions[0].expression: Invalid value: compilation failed": `
+    resources: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments], operations: [CREATE]}]
+    conditions: [{name: slip, expression: "object.metadata.name =="}]`,
+		"greedy: spec.match.resources[0].resources[0], leases.coordination.k8s.io: with Leases": `
+    resources: [{apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: [UPDATE]}]`,
+	} {
+		file := s.file(policyOf("greedy", "  match:"+match, denies("Never", "never", `input.request.object.spec.replicas == 77`), tested(`{"object": {"spec": {"replicas": 77}}}`)))
+		s.refused(words, "apply -f "+file)
+	}
+	// Past Sallyport's own admission.
+	s.kubectl("apply -f " + s.file(policyOf("greedy", `
   match:
     resources:
     - {apiGroups: [apps], apiVersions: ["*"], resources: ["*/scale", statefulsets], operations: [UPDATE]}
     - {apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: [UPDATE]}
-`, denies("Never", "never", `input.request.object.spec.replicas == 77`), tested(`{"object": {"spec": {"replicas": 77}}}`)))
+`, denies("Never", "never", `input.request.object.spec.replicas == 77`), tested(`{"object": {"spec": {"replicas": 77}}}`))) +
+		" --as=" + s.sallyport.User() + " --as-group=system:masters")
 	message := s.shows("greedy", v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonNotRegistrable)
 	for _, text := range []string{"spec.match.resources[0].resources[0], *.apps/scale", "spec.match.resources[1].resources[0], leases.coordination.k8s.io",
 		"The API server asks about the rest: UPDATE of statefulsets.apps."} {
@@ -300,7 +318,23 @@ func (s *site) unregistrable() {
 		}
 	}
 	s.event("greedy", "NotRegistrable", "leases.coordination.k8s.io")
+	s.shows("greedy", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNotRegistrable)
 	s.kubectl("delete rego greedy")
+}
+
+// missed: who misses a resource by a little is told which one was meant, and the policy is not ready.
+func (s *site) missed() {
+	said := s.kubectl("apply -f " + s.file(strings.Replace(owners("missed", ""), "[deployments]", "[deployment]", 1)))
+	if want := "Warning: [policies-self] RegoPolicy missed is not asked about everything that it names: " +
+		"spec.match.resources[0].resources[0]: there is no deployment.apps; did you mean deployments.apps?"; !strings.Contains(said, want) &&
+		!strings.Contains(said, strings.Replace(want, "[policies-self] ", "", 1)) {
+		s.Errorf("it says %s", said)
+	}
+	s.shows("missed", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonResourceNotServed)
+	if row := s.kubectl("get rego missed --no-headers"); !strings.Contains(row, "False") || !strings.Contains(row, "ResourceNotServed") {
+		s.Errorf("kubectl get rego shows %s", row)
+	}
+	s.kubectl("delete rego missed")
 }
 
 var helmArgument = regexp.MustCompile(`--reuse-values --set-json '([^']*)'`)

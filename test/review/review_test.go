@@ -39,7 +39,7 @@ func ownPolicies(t *testing.T) []v1alpha1.RegoPolicy {
 		change(&p.Spec)
 		return p
 	}
-	const denial = "\n# METADATA\n# title: Test\n# custom: {reason: %s, remedy: None.}\ndeny contains {\"reason\": %[1]q, \"message\": \"%s\"} if "
+	const denial = "\n# METADATA\n# title: Test\n# custom: {reason: %s, remedyInMessage: None.}\ndeny contains {\"reason\": %[1]q, \"message\": \"%s\"} if "
 	none := func(*v1alpha1.RegoPolicySpec) {}
 	const notes = `object.get(input.request.object.metadata, "annotations", {})`
 	return []v1alpha1.RegoPolicy{

@@ -16,6 +16,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 // Lack is what keeps a policy from being asked although it compiles.
@@ -30,6 +31,9 @@ type Catalog struct {
 	// Reads tells what is lacking for reads to be answered, nil if nothing is. It is asked for every revision that could
 	// decide and must not wait. If it is not set nothing is lacking ever.
 	Reads func(context.Context, []engine.Read) *Lack
+
+	// Patchable is what policies may patch.
+	Patchable grants.Patchable
 
 	// Most is what all policies may need together; [MostWeight] if it is not set.
 	Most int64

@@ -17,6 +17,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 // inputSchema has every field that the input of a policy can have, so that a misspelled one does not compile. What the objects
@@ -40,6 +41,8 @@ type Policy struct {
 	regimes []regime  // the loosest of them counts
 	reads   []engine.Read
 	err     *engine.Error // why it is broken
+
+	patchable grants.Patchable
 }
 
 // Name of the RegoPolicy.
@@ -83,7 +86,12 @@ type Set struct {
 // Compile makes a set out of RegoPolicies, all of which must be in order. The error joins those of all, so that one run tells
 // everything.
 func Compile(objects []v1alpha1.RegoPolicy) (*Set, error) {
-	set, states := new(Catalog).Build(context.Background(), objects, nil)
+	return CompileGranted(objects, grants.Patchable{})
+}
+
+// CompileGranted does so with what policies may patch.
+func CompileGranted(objects []v1alpha1.RegoPolicy, patchable grants.Patchable) (*Set, error) {
+	set, states := (&Catalog{Patchable: patchable}).Build(context.Background(), objects, nil)
 	errs := make([]error, len(states))
 	for i := range states {
 		errs[i] = states[i].Err
@@ -120,10 +128,14 @@ func (s *Set) Hash() string {
 		OnError        v1alpha1.PolicyErrorAction
 		Override       v1alpha1.PolicyOverride
 		Match          []*v1alpha1.PolicyMatch
+		Patchable      grants.Kinds `json:",omitempty"`
 	}
 	parts := make([]part, len(s.policies))
 	for i, p := range s.policies {
 		parts[i] = part{Name: p.name, Revision: p.Revision(), OnError: p.OnError, Override: p.Override}
+		if p.Mutates() {
+			parts[i].Patchable = p.patchable.Kinds
+		}
 		for _, r := range p.regimes {
 			parts[i].Modes = append(parts[i].Modes, modes{r.mode, r.spec})
 		}
@@ -176,10 +188,20 @@ func Sources(objects []v1alpha1.RegoPolicy) []Source {
 	return sources
 }
 
+// The members of an outcome that reconcilers act on.
+const (
+	// OutcomeSupersedes are names of operations.
+	OutcomeSupersedes = "supersedes"
+	// OutcomeSupersedesOrigins are where a claim came from that is no operation's.
+	OutcomeSupersedesOrigins = "supersedes_origins"
+)
+
+var outcomes = []string{OutcomeSupersedes, OutcomeSupersedesOrigins}
+
 func sourceOf(object *v1alpha1.RegoPolicy, libraries []engine.Module) Source {
 	spec := &object.Spec
 	s := Source{Library: spec.Library, object: object, Source: engine.Source{
-		Name: object.Name, Package: spec.Package, Modules: modulesOf(object), Schema: inputSchema,
+		Name: object.Name, Package: spec.Package, Modules: modulesOf(object), Schema: inputSchema, Outcomes: outcomes,
 		Timeout: time.Duration(spec.TimeoutMilliseconds) * time.Millisecond,
 	}}
 	if s.Timeout == 0 {
@@ -197,11 +219,7 @@ func sourceOf(object *v1alpha1.RegoPolicy, libraries []engine.Module) Source {
 	for _, t := range spec.Tests {
 		s.Tests = append(s.Tests, engine.Module{Name: object.Name + "/" + t.Name, Source: t.Source})
 	}
-	for _, r := range spec.Reads {
-		s.Reads = append(s.Reads, engine.Read{
-			APIVersion: r.APIVersion, Kind: r.Kind, Indexes: r.Indexes, Live: r.Freshness == v1alpha1.ReadLive,
-		})
-	}
+	s.Reads = readsOf(spec)
 	if spec.Parameters != nil {
 		s.Parameters = spec.Parameters.Raw
 	}
@@ -209,6 +227,25 @@ func sourceOf(object *v1alpha1.RegoPolicy, libraries []engine.Module) Source {
 		s.ParametersSchema = spec.ParametersSchema.Raw
 	}
 	return s
+}
+
+// ReadsOf is every kind that a RegoPolicy reads in order to decide, as far as its spec says.
+func ReadsOf(object *v1alpha1.RegoPolicy) []engine.Read {
+	reads := readsOf(&object.Spec)
+	match := object.Spec.Match
+	if match != nil && match.NamespaceSelector != nil || len(object.Spec.NamespaceModes) > 0 {
+		reads = append(reads, namespaceRead)
+	}
+	return reads
+}
+
+func readsOf(spec *v1alpha1.RegoPolicySpec) (reads []engine.Read) {
+	for _, r := range spec.Reads {
+		reads = append(reads, engine.Read{
+			APIVersion: r.APIVersion, Kind: r.Kind, Indexes: r.Indexes, Live: r.Freshness == v1alpha1.ReadLive,
+		})
+	}
+	return reads
 }
 
 func modulesOf(object *v1alpha1.RegoPolicy) []engine.Module {

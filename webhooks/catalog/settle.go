@@ -103,7 +103,7 @@ func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPol
 	if err != nil {
 		return nil, &Lack{Problem: CompileFailed, Err: fmt.Errorf("policy %s: spec.match: %w", object.Name, err)}
 	}
-	p := &Policy{Policy: e.policy, name: object.Name, uid: object.UID, match: []matcher{match}}
+	p := &Policy{Policy: e.policy, name: object.Name, uid: object.UID, match: []matcher{match}, patchable: c.Patchable}
 	if err := p.enforce(&object.Spec); err != nil {
 		return nil, &Lack{Problem: CompileFailed, Err: fmt.Errorf("policy %s: %w", object.Name, err)}
 	}

@@ -23,7 +23,7 @@ type Policy struct {
 	timeout  time.Duration
 	reads    []Read
 	facts    []string
-	rules    []outcomeRule
+	rules    outcomeRules
 	pkg      ast.Ref // that the outcome rules are in
 	weight   int64   // in bytes
 
@@ -34,6 +34,8 @@ type Policy struct {
 	templates []*template         // the same without evaluation; nil if that cannot be
 	judges    map[endpoint]ast.Body
 	outcome   ast.Body // nil without outcome
+	// outcomeShape is what an outcome may be.
+	outcomeShape shape
 
 	input   *portion // what anything in the policy reads of the input
 	silence *portion // what decides of the request whether deny and warn have anything to say; nil if more than that decides it
@@ -80,7 +82,7 @@ func Compile(src Source) (*Policy, error) {
 	}
 	p := &Policy{
 		name: src.Name, weight: weight, timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
-		revision: revision(src, libraries), judges: map[endpoint]ast.Body{},
+		revision: revision(src, libraries), judges: map[endpoint]ast.Body{}, outcomeShape: rules.outcome,
 	}
 	p.store = inmem.NewFromObjectWithOpts(map[string]any{"parameters": parameters},
 		inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true))
@@ -255,7 +257,14 @@ func (p *Policy) query(text string) (ast.Body, error) {
 }
 
 func newCompiler() *ast.Compiler {
-	return ast.NewCompiler().WithCapabilities(capabilities())
+	return compilerWith()
+}
+
+// compilerWith is one for which there are more builtins than policies may use.
+func compilerWith(more ...*ast.Builtin) *ast.Compiler {
+	c := capabilities()
+	c.Builtins = append(c.Builtins, more...)
+	return ast.NewCompiler().WithCapabilities(c)
 }
 
 func byName(modules []*ast.Module) map[string]*ast.Module {

@@ -215,3 +215,58 @@ func TestNumbersOutOfProportionAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Each of these would fail at the first request that its rule is about, and not before.
+func TestCompileHoldsWhatIsLiteralToItsShape(t *testing.T) {
+	const helper = `_refusal(message) := {"reason": "R", "mesage": message}` + "\n\n" + `_fixed := {"reason": "R", "message": "m", "detailz": {}}` + "\n\n"
+	deny := func(said, body string) string {
+		return helper + "valid_input if true\n\n" + denyMetadata + "deny contains " + said + " if " + body + "\n"
+	}
+	rule := func(text string) string { return "valid_input if true\n\n" + text + "\n" }
+	for name, tc := range map[string]struct{ rules, want string }{
+		"a misspelt key":        {deny(`{"reason": "R", "mesage": "m"}`, "true"), `p.rego:15:31: deny has no key "mesage": did you mean "message"? allowed are code, details, message and reason`},
+		"a key too many":        {deny(`{"reason": "R", "message": "m", "severity": "high"}`, "true"), `p.rego:15:47: deny has no key "severity": allowed are code, details, message and reason`},
+		"a code of its own":     {deny(`{"reason": "R", "message": "m", "code": 418}`, "true"), "p.rego:15:55: deny.code is 418, not one of 403 409 422 429"},
+		"a code as text":        {deny(`{"reason": "R", "message": "m", "code": "409"}`, "true"), `deny.code must be a number, not string`},
+		"no message":            {deny(`{"reason": "R"}`, "true"), "p.rego:15:15: deny has no message"},
+		"an empty message":      {deny(`{"reason": "R", "message": ""}`, "true"), `deny.message must be a non-empty string, not ""`},
+		"a list for a message":  {deny(`{"reason": "R", "message": ["m", input.x]}`, "true"), `deny.message must be a non-empty string, not array`},
+		"misspelt details":      {deny(`{"reason": "R", "message": "m", "details": {"nam": input.x}}`, "true"), `deny.details has no key "nam": did you mean "name"?`},
+		"a text":                {deny(`"no"`, "true"), `deny must be an object, not string`},
+		"a local":               {deny("d", `{ d := {"reason": "R", "msg": "m"} }`), `p.rego:15:43: deny has no key "msg": allowed are`},
+		"a function":            {deny(`_refusal("m")`, "true"), `p.rego:6:38: deny has no key "mesage": did you mean "message"?`},
+		"a rule":                {deny("_fixed", "true"), `p.rego:8:43: deny has no key "detailz": did you mean "details"?`},
+		"a rule behind a local": {deny("d", "d := _fixed"), `deny has no key "detailz"`},
+		"a warning":             {rule("warn contains 5 if true"), "p.rego:8:15: warn must be a non-empty string, not number"},
+		"an empty warning":      {rule(`warn contains "" if true`), `warn must be a non-empty string, not ""`},
+		"a patch's op":          {rule(`patch contains {"op": "ad", "path": "/x", "value": 1} if true`), `p.rego:8:23: patch.op is "ad", not add, replace or remove`},
+		"a patch's path":        {rule(`patch contains {"op": "add", "path": "x", "value": 1} if true`), `patch.path is "x", which does not begin with "/"`},
+		"a patch without value": {rule(`patch contains {"op": "add", "path": "/x", "valeu": 1} if true`), `patch has no key "valeu": did you mean "value"?`},
+		"a removal with value":  {rule(`patch contains {"op": "remove", "path": "/x", "value": 1} if true`), `patch has no key "value": allowed are op and path`},
+		"merge and op":          {rule(`patch contains {"merge": {}, "op": "add"} if true`), `patch has no key "op": allowed are merge`},
+		"a merge of a list":     {rule(`patch contains {"merge": []} if true`), "patch.merge must be an object, not array"},
+		"an outcome":            {rule(`outcome.supercedes contains "x" if true`), `p.rego:8:9: outcome has no key "supercedes": did you mean "supersedes"? allowed are supersedes`},
+		"an outcome as a whole": {rule(`outcome := {"supersedes": "x"}`), `outcome.supersedes must be a set or list of strings, not string`},
+		"an outcome of numbers": {rule(`outcome.supersedes contains 7 if true`), "outcome.supersedes must be a set or list of strings"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := policy(tc.rules)
+			source.Outcomes = []string{"supersedes"}
+			_, err := Compile(source)
+			var errs CompileErrors
+			if !errors.As(err, &errs) || !errs[0].Contract || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got:\n%v\nwant %q in it", err, tc.want)
+			}
+		})
+	}
+	for _, rules := range []string{
+		deny(`{"reason": "R", "message": $"{input.x}", "code": 409, "details": {"name": input.x, "uid": null}}`, "true"),
+		deny(`{"reason": "R", "message": input.x, input.y: 1}`, "true"), deny("d", `{ some d in input.list }`), deny("input.d", "true"),
+		rule(`patch contains {"merge": {"metadata": {"labels": {"a": "b"}}}} if true`), rule(`patch contains {"op": input.op, "path": "/x"} if true`),
+		rule(`outcome.supersedes contains input.x if true`), rule(`outcome["supersedes"] := ["x", input.x]`), rule(`outcome[x] contains "y" if some x in input.xs`),
+	} {
+		source := policy(rules)
+		source.Outcomes = []string{"supersedes"}
+		mustCompile(t, source)
+	}
+}

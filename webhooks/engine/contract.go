@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,10 +39,16 @@ type contract struct {
 	has     map[string]bool
 	// parameters is the first rule valid_parameters, if there is one.
 	parameters *ast.Rule
+	// said looks for what rules say literally; outcome is what an outcome may be.
+	said    literals
+	outcome shape
 }
 
 func checkContract(src Source, modules, libraries []*ast.Module) (*contract, CompileErrors) {
-	c := &contract{pkg: packageRef(src.Package), modules: modules, has: map[string]bool{}}
+	c := &contract{
+		pkg: packageRef(src.Package), modules: modules, has: map[string]bool{},
+		said: slices.Concat(modules, libraries), outcome: outcomeShape(src.Outcomes),
+	}
 	described := false
 	for _, m := range modules {
 		if !m.Package.Path.HasPrefix(c.pkg) {
@@ -88,6 +96,9 @@ func (c *contract) rule(r *ast.Rule) {
 			c.errs.add(r.Location, "%s must be written `%s contains ... if`", name, name)
 		}
 		c.outcomeAnnotations(r, name)
+		if r.Head.Key != nil {
+			c.shapes(r, name, func(said *ast.Term) shape { return shapeOf(name, said) }, r.Head.Key)
+		}
 	case name == ruleParameters && c.parameters == nil:
 		c.parameters = r
 		fallthrough
@@ -97,7 +108,30 @@ func (c *contract) rule(r *ast.Rule) {
 		}
 	case name == ruleOutcome:
 		c.outcomeAnnotations(r, name)
+		c.outcomeShape(r, ref)
 	}
+}
+
+// shapes holds what a rule says literally to what it may be.
+func (c *contract) shapes(r *ast.Rule, name string, of func(said *ast.Term) shape, said *ast.Term) {
+	for _, found := range c.said.of(r, said) {
+		var wrong *shapeError
+		if err := of(found).check(name, found); errors.As(err, &wrong) {
+			c.errs.add(cmp.Or(wrong.at.Location, r.Location), "%v", err)
+		}
+	}
+}
+
+// outcomeShape looks at outcome, or at a member of it, as far as its name is known.
+func (c *contract) outcomeShape(r *ast.Rule, ref ast.Ref) {
+	said := r.Head.Value
+	if r.Head.RuleKind() == ast.MultiValue {
+		said = ast.SetTerm(r.Head.Key)
+	}
+	for i := len(ref) - 1; i > 0; i-- {
+		said = ast.ObjectTerm([2]*ast.Term{ref[i], said})
+	}
+	c.shapes(r, ruleOutcome, func(*ast.Term) shape { return c.outcome }, said)
 }
 
 // description is what a rule's METADATA says about it.
@@ -181,12 +215,13 @@ func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
 	if name != ruleDeny {
 		return
 	}
-	reason, remedy, title := annotation(r, "reason"), annotation(r, "remedy"), ""
+	reason, title := annotation(r, "reason"), ""
+	remedy := cmp.Or(annotation(r, "remedy"), annotation(r, "remedyInMessage"))
 	if len(r.Annotations) > 0 {
 		title = r.Annotations[0].Title
 	}
 	if title == "" || remedy == "" || !camelCase.MatchString(reason) {
-		c.errs.add(r.Location, "deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy")
+		c.errs.add(r.Location, "deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message tells it")
 	}
 	if given := givenReason(r); given != "" && reason != "" && given != reason {
 		c.errs.add(r.Location, "deny gives the reason %q, and its METADATA says custom.reason %q", given, reason)
@@ -210,11 +245,11 @@ func givenReason(r *ast.Rule) string {
 func (c *contract) customKeys(a *ast.Annotations, name string) {
 	for key, value := range a.Custom {
 		switch {
-		case key == "reason", key == "remedy", key == "override" && name == ruleDeny && value == false:
+		case key == "reason", key == "remedy", key == "remedyInMessage", key == "override" && name == ruleDeny && value == false:
 		case key == "override":
 			c.errs.add(a.Location, "METADATA custom.override is only for deny, and only false: no override passes that denial")
 		default:
-			c.errs.add(a.Location, "METADATA custom.%s is not known: custom takes reason, remedy and override", key)
+			c.errs.add(a.Location, "METADATA custom.%s is not known: custom takes reason, remedy, remedyInMessage and override", key)
 		}
 	}
 }

@@ -228,7 +228,7 @@ func (p *Policy) judgeOn(ctx context.Context, e endpoint, in Input, facts map[st
 	if len(result) == 0 {
 		return nil, errorf(InputNotUnderstood, "valid_input does not hold for this request, its facts and the policy's parameters")
 	}
-	decision, err := p.decision(set(result[0]["yields"]))
+	decision, err := p.rules.decision(set(result[0]["yields"]))
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +248,14 @@ func (p *Policy) act(ctx context.Context, input *ast.Term) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return Value{term: only(result[0]["outcome"])}, nil
+	said := only(result[0]["outcome"])
+	if said == nil {
+		return Value{}, nil
+	}
+	if err := p.outcomeShape.check(ruleOutcome, said); err != nil {
+		return Value{}, errorf(ContractViolated, "%w", err)
+	}
+	return Value{term: said}, nil
 }
 
 // only gives the element of [x | x = rule], or nil if the rule is undefined.

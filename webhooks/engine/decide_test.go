@@ -26,7 +26,7 @@ func TestDenialNamesWhatBlocks(t *testing.T) {
 	}
 	want := []Denial{{
 		Reason: "BookIsLent", Code: 409, Message: "dune is with ann until Friday",
-		Details: Details{Kind: "Loan", Name: "loan-1"}, Rule: "lending.rego:26",
+		Details: Details{Kind: "Loan", Name: "loan-1"}, Rule: "lending.rego:26", Remedy: "Wait until it is returned.",
 	}}
 	if diff := cmp.Diff(want, d.Denials); diff != "" {
 		t.Errorf("denials (-want +got):\n%s", diff)
@@ -169,11 +169,11 @@ func TestErrorsAreNotVerdicts(t *testing.T) {
 		"builtin error":               {ok + "warn contains \"w\" if to_number(\"five\") > 3", EvaluationFailed, "five"},
 		"conflicting rules":           {ok + "a := 1 if true\n\na := 2 if true\n\nwarn contains \"w\" if a == 1", EvaluationFailed, "conflict"},
 		"unknown reason":              {"valid_input if true\n\n" + denyMetadata + `deny contains {"reason": r, "message": "m"} if r := "Other"`, ContractViolated, "METADATA"},
-		"no message":                  {"valid_input if true\n\n" + denyMetadata + `deny contains {"reason": "R"} if true`, ContractViolated, "message"},
-		"wrong code":                  {"valid_input if true\n\n" + denyMetadata + `deny contains {"reason": "R", "message": "m", "code": 200} if true`, ContractViolated, "code 200"},
-		"unknown key in deny":         {"valid_input if true\n\n" + denyMetadata + `deny contains {"reason": "R", "message": "m", "msg": "x"} if true`, ContractViolated, "msg"},
-		"deny is a string":            {"valid_input if true\n\n" + denyMetadata + `deny contains "no" if true`, ContractViolated, "deny"},
-		"warn is a number":            {"valid_input if true\n\nwarn contains 5 if true", ContractViolated, "warn"},
+		"no message":                  {"valid_input if true\n\n" + denyMetadata + `deny contains object.filter({"reason": "R"}, ["reason"]) if true`, ContractViolated, "p.rego:11: deny has no message"},
+		"wrong code":                  {"valid_input if true\n\n" + denyMetadata + `deny contains {"reason": "R", "message": "m", "code": 100 + 100} if true`, ContractViolated, "deny.code is 200, not one of 403 409 422 429"},
+		"unknown key in deny":         {"valid_input if true\n\n" + denyMetadata + `deny contains object.union({"reason": "R", "message": "m"}, {"messag": "x"}) if true`, ContractViolated, `deny has no key "messag": did you mean "message"?`},
+		"deny is a string":            {"valid_input if true\n\n" + denyMetadata + `deny contains concat("", ["no"]) if true`, ContractViolated, "deny must be an object"},
+		"warn is a number":            {"valid_input if true\n\nwarn contains 2 + 3 if true", ContractViolated, "warn must be a non-empty string, not number"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := mustCompile(t, policy(tc.rules+"\n")).Decide(t.Context(), input(t, `{}`), &shelf{})

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -48,6 +47,8 @@ type Denial struct {
 	Details Details `json:"details,omitzero"`
 	// Rule is the place of the rule that denied, as file:line.
 	Rule string `json:"rule,omitempty"`
+	// Remedy is what to do, as the rule's METADATA says; empty if the message says it itself.
+	Remedy string `json:"-"`
 	// Final tells that no override helps, as the rule's METADATA says.
 	Final bool `json:"-"`
 }
@@ -61,21 +62,23 @@ type Details struct {
 	Field string `json:"field,omitempty"`
 }
 
-// Patch is one operation of RFC 6902.
+// Patch is one operation of RFC 6902, or a merge patch of RFC 7386: then nothing else is set.
 type Patch struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
+	Op    string `json:"op,omitempty"`
+	Path  string `json:"path,omitempty"`
 	Value *Value `json:"value,omitempty"`
+	Merge *Value `json:"merge,omitempty"`
 }
 
-var codes = []int{http.StatusForbidden, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests}
+// outcomeRules are those of a policy, by the numbers that witnesses have of them.
+type outcomeRules []outcomeRule
 
 // decision is what the witnesses found.
-func (p *Policy) decision(matches ast.Set) (*Decision, error) {
+func (rules outcomeRules) decision(matches ast.Set) (*Decision, error) {
 	decision := &Decision{}
 	for _, t := range matches.Slice() {
 		match := t.Value.(*ast.Array)
-		r, values := p.ruleOf(match), match.Elem(2).Value.(*ast.Array)
+		r, values := rules.of(match), match.Elem(2).Value.(*ast.Array)
 		if values.Len() == 0 {
 			return nil, errorf(ContractViolated, "%s: this %s rule applies but its value is undefined", place(r.location), r.name)
 		}
@@ -88,31 +91,26 @@ func (p *Policy) decision(matches ast.Set) (*Decision, error) {
 	return decision, decision.order()
 }
 
-func (p *Policy) ruleOf(match *ast.Array) outcomeRule {
+func (rules outcomeRules) of(match *ast.Array) outcomeRule {
 	index, _ := match.Elem(0).Value.(ast.Number).Int()
-	return p.rules[index]
+	return rules[index]
 }
 
 func (d *Decision) add(r outcomeRule, value *ast.Term) error {
+	if err := shapeOf(r.name, value).check(r.name, value); err != nil {
+		return errorf(ContractViolated, "%s: %w", place(r.location), err)
+	}
 	switch r.name {
 	case ruleWarn:
-		s := text(value)
-		if s == "" {
-			return errorf(ContractViolated, "%s: warn must contain non-empty strings, not %v", place(r.location), value)
-		}
-		if !slices.Contains(d.Warnings, s) {
+		if s := text(value); !slices.Contains(d.Warnings, s) {
 			d.Warnings = append(d.Warnings, s)
 		}
 	case rulePatch:
-		patch, err := decodePatch(value)
-		if err != nil {
-			return errorf(ContractViolated, "%s: %w", place(r.location), err)
-		}
-		d.Patches = append(d.Patches, patch)
+		d.Patches = append(d.Patches, patchOf(value.Value.(ast.Object)))
 	default:
-		denial, err := decodeDenial(r, value)
-		if err != nil {
-			return errorf(ContractViolated, "%s: %w", place(r.location), err)
+		denial := denialOf(r, value.Value.(ast.Object))
+		if denial.Reason != r.reason {
+			return errorf(ContractViolated, "%s: deny says reason %q, its METADATA %q", denial.Rule, denial.Reason, r.reason)
 		}
 		if !slices.Contains(d.Denials, denial) {
 			d.Denials = append(d.Denials, denial)
@@ -121,78 +119,74 @@ func (d *Decision) add(r outcomeRule, value *ast.Term) error {
 	return nil
 }
 
-// order makes the decision the same for the same input: denials in the order of their rules, patches by path.
+// order makes the decision the same for the same input: denials in the order of their rules, patches by path, and before them what
+// is merged, which makes the parents that they may need. No two may be about the same, or their order would decide.
 func (d *Decision) order() error {
 	slices.SortStableFunc(d.Patches, func(a, b Patch) int { return strings.Compare(a.Path, b.Path) })
-	for i := 1; i < len(d.Patches); i++ {
-		if a, b := d.Patches[i-1], d.Patches[i]; a.Path == b.Path && !strings.HasSuffix(a.Path, "/-") {
-			return errorf(ContractViolated, "two patches of %s", a.Path)
+	var fields []patched
+	for _, p := range d.Patches {
+		for _, path := range p.Paths() {
+			field := patched{path, p.Merge != nil}
+			if slices.ContainsFunc(fields, field.clashes) {
+				return errorf(ContractViolated, "two patches of %s", path)
+			}
+			fields = append(fields, field)
 		}
 	}
 	return nil
 }
 
-func decodeDenial(r outcomeRule, value *ast.Term) (Denial, error) {
-	denial := Denial{Code: http.StatusForbidden}
-	if err := decodeStrictly(value, &denial); err != nil {
-		return denial, fmt.Errorf("deny: %w", err)
-	}
-	denial.Rule, denial.Final = place(r.location), r.final
-	switch {
-	case denial.Reason != r.reason:
-		return denial, fmt.Errorf("deny says reason %q, its METADATA %q", denial.Reason, r.reason)
-	case denial.Message == "":
-		return denial, fmt.Errorf("deny has no message")
-	case !slices.Contains(codes, denial.Code):
-		return denial, fmt.Errorf("deny has code %d, not one of %v", denial.Code, codes)
-	}
-	return denial, nil
+// patched is a field that a patch is about.
+type patched struct {
+	path   string
+	merged bool
 }
 
-func decodePatch(value *ast.Term) (Patch, error) {
-	var patch Patch
-	object, ok := value.Value.(ast.Object)
-	if !ok {
-		return patch, fmt.Errorf("patch must contain objects, not %v", value)
-	}
-	for _, key := range object.Keys() {
-		member := object.Get(key)
-		switch text(key) {
-		case "op":
-			patch.Op = text(member)
-		case "path":
-			patch.Path = text(member)
-		case "value":
-			patch.Value = &Value{term: member}
-		default:
-			return patch, fmt.Errorf("patch has an unknown key %v", key)
+// clashes tells whether a field is the same as an earlier one, or one of them is merged into the other.
+func (f patched) clashes(earlier patched) bool {
+	return f.path == earlier.path && !strings.HasSuffix(f.path, "/-") ||
+		earlier.merged && (strings.HasPrefix(earlier.path, f.path+"/") || f.merged && strings.HasPrefix(f.path, earlier.path+"/"))
+}
+
+// denialOf reads a denial of the right shape.
+func denialOf(r outcomeRule, said ast.Object) Denial {
+	details := ast.NewObject()
+	if given := said.Get(ast.StringTerm("details")); given != nil {
+		if object, ok := given.Value.(ast.Object); ok { // else it is null
+			details = object
 		}
 	}
-	valued := patch.Op == "add" || patch.Op == "replace"
-	switch {
-	case !valued && patch.Op != "remove":
-		return patch, fmt.Errorf("patch has op %q, not add, replace or remove", patch.Op)
-	case !strings.HasPrefix(patch.Path, "/"):
-		return patch, fmt.Errorf("patch has path %q, not a JSON pointer", patch.Path)
-	case valued != (patch.Value != nil):
-		return patch, fmt.Errorf("patch %s %s: value is for add and replace", patch.Op, patch.Path)
+	of := func(object ast.Object, key string) string {
+		if member := object.Get(ast.StringTerm(key)); member != nil {
+			return text(member)
+		}
+		return ""
 	}
-	return patch, nil
+	denial := Denial{
+		Reason: of(said, "reason"), Message: of(said, "message"), Code: http.StatusForbidden, Rule: place(r.location), Remedy: r.remedy, Final: r.final,
+		Details: Details{
+			Group: of(details, "group"), Kind: of(details, "kind"), Name: of(details, "name"), UID: of(details, "uid"), Field: of(details, "field"),
+		},
+	}
+	if code := said.Get(ast.StringTerm("code")); code != nil {
+		if number, ok := code.Value.(ast.Number); ok {
+			denial.Code, _ = number.Int()
+		}
+	}
+	return denial
 }
 
-// decodeStrictly fills into from a term and refuses keys that it does not have.
-func decodeStrictly(value *ast.Term, into any) error {
-	decoded, err := ast.JSON(value.Value)
-	if err != nil {
-		return err
+// patchOf reads a patch of the right shape.
+func patchOf(said ast.Object) (patch Patch) {
+	if merge := said.Get(ast.StringTerm("merge")); merge != nil {
+		patch.Merge = &Value{term: merge}
+		return patch
 	}
-	encoded, err := json.Marshal(decoded)
-	if err != nil {
-		return err
+	patch.Op, patch.Path = text(said.Get(ast.StringTerm("op"))), text(said.Get(ast.StringTerm("path")))
+	if value := said.Get(ast.StringTerm("value")); value != nil {
+		patch.Value = &Value{term: value}
 	}
-	dec := json.NewDecoder(strings.NewReader(string(encoded)))
-	dec.DisallowUnknownFields()
-	return dec.Decode(into)
+	return patch
 }
 
 func place(l *ast.Location) string { return fmt.Sprintf("%s:%d", l.File, l.Row) }

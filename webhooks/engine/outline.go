@@ -72,3 +72,8 @@ func (o *Outline) Clash(other *Outline) string {
 	}
 	return ""
 }
+
+// Defines tells whether the module has a rule of that name in that package, dotted and without "data".
+func (o *Outline) Defines(pkg, rule string) bool {
+	return o.pkg.Equal(packageRef(pkg)) && slices.Contains(o.rules, rule)
+}

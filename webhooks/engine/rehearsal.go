@@ -31,7 +31,7 @@ type TestResult struct {
 	Cases []string
 	// Problem says why the test failed; empty if it passed.
 	Problem string
-	// Output is what the test printed.
+	// Output is what the test printed, and if it failed, what it got and wanted, with the place.
 	Output string
 	// Took is how long the test ran.
 	Took time.Duration
@@ -84,7 +84,8 @@ func (o Rehearsing) Rehearse(ctx context.Context, src Source) (*Rehearsal, error
 	if _, err := compileStrict(all, nil); err != nil {
 		return nil, err
 	}
-	s, err := newStage(all, tests)
+	heard := listen(src, modules)
+	s, err := newStage(slices.Concat(heard.modules, tests, libraries), tests, heard)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the tests of %s: %w", src.Name, err)
 	}

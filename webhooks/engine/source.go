@@ -28,6 +28,9 @@ type Source struct {
 	Schema []byte
 	// Reads lists the kinds that facts may ask for.
 	Reads []Read
+	// Outcomes are the members that an outcome may have, each a set of strings; nil allows any outcome. They are the caller's, not the
+	// policy's, and so not part of the revision.
+	Outcomes []string `json:"-"`
 	// Timeout bounds one decision: facts, evaluation and the confirmation of a denial.
 	Timeout time.Duration
 }

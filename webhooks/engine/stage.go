@@ -33,6 +33,7 @@ type stage struct {
 	store    storage.Store
 	txn      storage.Transaction
 	coverage *cover.Cover // nil if nobody wants to know
+	heard    *listener
 	tests    []test
 }
 
@@ -45,9 +46,9 @@ type test struct {
 }
 
 // newStage compiles everything as OPA's runner does, which notes the rows of tables and tells tests of one name apart.
-func newStage(all, tests []*ast.Module) (*stage, error) {
+func newStage(all, tests []*ast.Module, heard *listener) (*stage, error) {
 	ctx := context.Background()
-	s := &stage{compiler: newCompiler().WithEnablePrintStatements(true), store: inmem.New()}
+	s := &stage{compiler: compilerWith(saidBuiltin[saidName]).WithEnablePrintStatements(true), store: inmem.New(), heard: heard}
 	runner := tester.NewRunner().SetCompiler(s.compiler).SetModules(byName(all)).SetStore(s.store).Filter("^$")
 	nothing, err := runner.RunTests(ctx, nil)
 	if err != nil {
@@ -96,6 +97,9 @@ func testRef(r *ast.Rule) (ast.Ref, bool) {
 	return nil, false
 }
 
+// failed is the problem of a test that is not true.
+const failed = "failed"
+
 // run runs one test.
 func (s *stage) run(ctx context.Context, t test) TestResult {
 	began := time.Now()
@@ -104,31 +108,37 @@ func (s *stage) run(ctx context.Context, t test) TestResult {
 	defer cancel()
 	printed := &printer{}
 	seen := &rows{}
-	value, err := s.evaluate(ctx, t, printed, seen)
+	var unusable []error
+	value, err := s.evaluate(ctx, t, printed, seen, s.heard.option(&unusable))
 	result.Output, result.Took = printed.String(), time.Since(began)
 	switch {
 	case err != nil:
 		result.Problem = err.Error()
+	case len(unusable) > 0:
+		result.Problem = "a request would fail where this test does not: " + unusable[0].Error()
 	case !t.table && value != true:
-		result.Problem = "failed"
+		result.Problem = failed
 	case t.table:
 		result.Problem, result.Cases = seen.judge(value)
+	}
+	if result.Problem == failed {
+		result.Output = s.differences(ctx, t, result.Cases) + result.Output
 	}
 	return result
 }
 
 // evaluate gives the value of a test rule, nil if it is undefined. An error of a builtin is the test's, too.
-func (s *stage) evaluate(ctx context.Context, t test, printed *printer, seen *rows) (any, error) {
+func (s *stage) evaluate(ctx context.Context, t test, printed *printer, seen topdown.QueryTracer, more func(*rego.Rego)) (any, error) {
 	var builtins []topdown.Error
 	prepared, err := rego.New(
 		rego.Store(s.store), rego.Transaction(s.txn), rego.Compiler(s.compiler), rego.Query(t.query),
-		rego.PrintHook(topdown.NewPrintHook(printed)), rego.BuiltinErrorList(&builtins),
+		rego.PrintHook(topdown.NewPrintHook(printed)), rego.BuiltinErrorList(&builtins), more,
 	).PrepareForEval(ctx)
 	if err != nil {
 		return nil, err
 	}
 	options := []rego.EvalOption{rego.EvalTransaction(s.txn)}
-	if t.table {
+	if _, rows := seen.(*rows); !rows || t.table {
 		options = append(options, rego.EvalQueryTracer(seen))
 	}
 	if s.coverage != nil {
@@ -188,7 +198,7 @@ func rowName(t *ast.Term) string {
 }
 
 // judge tells what is wrong with a table, and which rows failed: those that are not true in its value.
-func (r *rows) judge(value any) (problem string, failed []string) {
+func (r *rows) judge(value any) (problem string, fell []string) {
 	passed, fallen := map[string]bool{}, map[string]bool{}
 	classify("", value, passed, fallen)
 	for _, path := range r.paths {
@@ -197,14 +207,14 @@ func (r *rows) judge(value any) (problem string, failed []string) {
 		}
 	}
 	for name := range fallen {
-		failed = append(failed, name)
+		fell = append(fell, name)
 	}
-	slices.Sort(failed)
+	slices.Sort(fell)
 	switch {
 	case len(passed)+len(fallen) == 0:
 		return "the table has no rows", nil
-	case len(failed) > 0:
-		return "failed", failed
+	case len(fell) > 0:
+		return failed, fell
 	}
 	return "", nil
 }

@@ -114,12 +114,20 @@ func (v Value) Text() string {
 	return text(v.orNull())
 }
 
-// Elements of a list; none of every other document.
+// Elements of a list, or of a set that a policy made; none of every other document.
 func (v Value) Elements() (all []Value) {
-	if v.from != nil && v.from.kind() == '[' {
-		v.from.each(func(_ string, element Value) { all = append(all, element) })
-	} else if array, ok := v.orNull().Value.(*ast.Array); ok && v.from == nil {
-		array.Foreach(func(element *ast.Term) { all = append(all, Value{term: element}) })
+	if v.from != nil {
+		if v.from.kind() == '[' {
+			v.from.each(func(_ string, element Value) { all = append(all, element) })
+		}
+		return all
+	}
+	add := func(element *ast.Term) { all = append(all, Value{term: element}) }
+	switch of := v.orNull().Value.(type) {
+	case *ast.Array:
+		of.Foreach(add)
+	case ast.Set:
+		of.Foreach(add)
 	}
 	return all
 }

@@ -46,7 +46,8 @@ func endpointOf(ruleName string) endpoint {
 type outcomeRule struct {
 	name     string
 	reason   string
-	final    bool // no override helps against it
+	remedy   string // "" if its messages tell it
+	final    bool   // no override helps against it
 	location *ast.Location
 }
 
@@ -60,10 +61,7 @@ func witnesses(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []ou
 			continue
 		}
 		witness := &ast.Module{Package: m.Package.Copy(), Imports: m.Imports}
-		known := globals.Copy()
-		for _, i := range m.Imports {
-			known.Add(i.Name())
-		}
+		known := knownIn(m, globals)
 		for _, r := range m.Rules {
 			name := headName(r)
 			if name != ruleDeny && name != ruleWarn && name != rulePatch {
@@ -75,13 +73,17 @@ func witnesses(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []ou
 			witness.Rules = append(witness.Rules,
 				setRule(witness, r, e.fires(), index.Copy()),
 				setRule(witness, r, e.yields(), ast.ArrayTerm(index, link, values(r.Head.Key))))
-			rules = append(rules, outcomeRule{name: name, reason: annotation(r, "reason"), final: isFinal(r), location: r.Location})
+			rules = append(rules, outcomeRuleOf(r))
 		}
 		if len(witness.Rules) > 0 {
 			made[reserved+strconv.Itoa(len(made))+".rego"] = witness
 		}
 	}
 	return made, rules
+}
+
+func outcomeRuleOf(r *ast.Rule) outcomeRule {
+	return outcomeRule{name: headName(r), reason: annotation(r, "reason"), remedy: annotation(r, "remedy"), final: isFinal(r), location: r.Location}
 }
 
 // values is a list of what a rule's value is for one match of its body: empty if it is undefined.
@@ -145,6 +147,15 @@ func isFunction(r *ast.Rule, v ast.Var) bool {
 		return false
 	})
 	return called
+}
+
+// knownIn are the names that a module does not bind: those of rules, and of what it imports.
+func knownIn(m *ast.Module, globals ast.VarSet) ast.VarSet {
+	known := globals.Copy()
+	for _, i := range m.Imports {
+		known.Add(i.Name())
+	}
+	return known
 }
 
 func ruleNames(pkg ast.Ref, modules []*ast.Module) ast.VarSet {

@@ -272,6 +272,8 @@ func saidBy(rule string, v engine.Value) string {
 		return v.Get("message").Text()
 	case rule == "warn":
 		return v.Text()
+	case rule == "patch" && v.Get("merge").IsObject():
+		return "merge " + brief(v.Get("merge"))
 	case rule == "patch" && !v.Get("value").IsNull():
 		return fmt.Sprintf("%s %s: %s", v.Get("op").Text(), v.Get("path").Text(), brief(v.Get("value")))
 	case rule == "patch":

@@ -261,7 +261,7 @@ valid_input if true
 
 # METADATA
 # title: Seen
-# custom: {reason: Seen, remedy: None.}
+# custom: {reason: Seen, remedyInMessage: None.}
 deny contains {"reason": "Seen", "message": json.marshal(input.facts.it)} if true
 `}},
 	}}})

@@ -38,7 +38,7 @@ func (s *Store) reach(ctx context.Context, r engine.Read) error {
 // pave finds out whether a kind can be read, again and again while it cannot, and from time to time, or when a read is refused,
 // while it can: no watch would tell that a right was taken away. It ends when nobody asks for the kind any more.
 func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *route) {
-	for wait := s.pace.first; ; {
+	for {
 		err := s.readable(ctx, gvk)
 		asked, changed := s.passable(gvk, way, err)
 		switch {
@@ -46,12 +46,9 @@ func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *rout
 			return
 		case changed:
 			s.changed()
-			wait = s.pace.first
-		default:
-			wait = min(2*wait, s.pace.again)
 		}
 		var doubt <-chan struct{}
-		pause := wait
+		pause := s.pace.lacking
 		if err == nil {
 			doubt, pause = way.doubt, s.pace.recheck
 		}

@@ -47,7 +47,8 @@ type pace struct {
 	patience       time.Duration // with a cache that does not sync, before asking why
 	first, longest time.Duration // before trying again what failed
 	grace          time.Duration // with what nobody wants any more: an edit that is taken back reads nothing anew
-	again, recheck time.Duration // before asking again for a right to read live, while it is missing and while it is there
+	lacking        time.Duration // before asking again for a right, or a kind, that is missing, or what keeps from reading live
+	recheck        time.Duration // before asking again whether a kind that is read live still can be
 	doubt          time.Duration // with a watch that is refused: API servers that start may refuse what is granted
 }
 
@@ -125,7 +126,7 @@ func (s *Store) forget(gvk schema.GroupVersionKind, k *kind) {
 
 // pursue has a kind watched, with every index that is wanted, until it is or nobody wants it.
 func (s *Store) pursue(ctx context.Context, gvk schema.GroupVersionKind, k *kind) {
-	for wait := s.pace.first; ; wait = min(2*wait, s.pace.longest) {
+	for wait := s.pace.first / 2; ; {
 		err := s.begin(ctx, gvk, k)
 		if err == nil {
 			err = s.sync(ctx, gvk, k)
@@ -138,12 +139,23 @@ func (s *Store) pursue(ctx context.Context, gvk schema.GroupVersionKind, k *kind
 		if err == nil { // more indexes are wanted by now
 			continue
 		}
+		wait = s.pace.next(wait, err)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
 	}
+}
+
+// next gives how long to wait before the next attempt. What somebody grants or installs is to count within seconds: asking whether
+// that is done costs the API server next to nothing.
+func (p pace) next(wait time.Duration, err error) time.Duration {
+	var forbidden *ForbiddenError
+	if errors.As(err, &forbidden) || errors.Is(err, ErrNotServed) {
+		return p.lacking
+	}
+	return min(2*wait, p.longest)
 }
 
 // begin makes the informer and its indexes. Nothing of it waits for anybody while the store is locked.

@@ -20,6 +20,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 
@@ -133,7 +134,7 @@ func taken(t testing.TB, w world, policies []v1alpha1.RegoPolicy, ask func(*webh
 
 func compiled(t testing.TB, policies ...v1alpha1.RegoPolicy) *catalog.Set {
 	t.Helper()
-	set, err := catalog.Compile(policies)
+	set, err := catalog.CompileGranted(policies, grants.Patchable{Kinds: grants.Kinds{"configmaps": grants.All}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,10 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -22,6 +24,8 @@ type Replayer struct {
 	// secretive are the policies that name a field of Secrets, remembering those that name kubectl's copy of what was applied:
 	// neither is in a record.
 	secretive, remembering map[string]bool
+	portion                Portion
+	baseline               *Replayer // nil if the records are what it is held against
 }
 
 // New makes a replayer. The policies should have time to decide: how slow this machine is says nothing of them.
@@ -139,11 +143,13 @@ func feed(ctx context.Context, inputs []Input, work, inOrder chan<- *job) {
 func (r *Replayer) line(ctx context.Context, j *job) *Result {
 	result := &Result{File: j.file, Line: j.number}
 	record, err := j.record()
-	if err == nil && record == nil {
+	if err == nil && (record == nil || !r.portion.wants(record)) {
 		return nil
 	}
 	if err == nil {
-		result.Decision, err = r.decision(ctx, record)
+		if result.Decision, err = r.decision(ctx, record); result.Decision == nil && err == nil {
+			return nil
+		}
 	}
 	if err != nil {
 		result.Problem, result.Cut = err.Error(), err == errCut //nolint:errorlint // it is never wrapped
@@ -157,37 +163,47 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 		return nil, err
 	}
 	if record.TooLarge {
-		return unreplayable(record, review), nil
+		return unreplayable(record, review, r.portion.Policy), nil
 	}
-	m := newMemory(record, review)
-	var mu sync.Mutex
-	readers := map[string]*reader{}
-	would, err := webhooks.Rejudge(ctx, r.set, record, review, func(policy string) engine.Reader {
-		mu.Lock()
-		defer mu.Unlock()
-		if readers[policy] == nil {
-			readers[policy] = &reader{memory: m, policy: policy}
-		}
-		return readers[policy]
-	})
+	would, unknown, err := r.rejudge(ctx, record, review)
 	if err != nil {
 		return nil, err
 	}
-	d := describe(record, review)
-	c := compare(record, would, r.unknown(would, record, readers))
+	d, was := describe(record, review), record
+	switch {
+	case r.baseline != nil:
+		var missing map[string]Unknown
+		if was, missing, err = r.baseline.rejudge(ctx, record, review); err != nil {
+			return nil, err
+		}
+		d.Was = verdictOf(r.portion.of(was), missing)
+		maps.Copy(unknown, missing)
+	case r.portion.of(record).Allowed:
+		d.Was = Admitted
+	default:
+		d.Was = Denied
+	}
+	was, would = r.portion.of(was), r.portion.of(would)
+	if r.portion.Policy != "" && len(was.Policies)+len(would.Policies) == 0 {
+		return nil, nil
+	}
+	c := compare(was, would, unknown)
 	d.Would, d.Changes, d.Unknown = c.would, c.changes, c.unknown
 	return d, nil
 }
 
 // unreplayable is a decision whose request is not in the record. Which policies it would meet cannot be said, either.
-func unreplayable(record *webhooks.Record, review *webhooks.Review) *Decision {
+func unreplayable(record *webhooks.Record, review *webhooks.Review, only string) *Decision {
 	d := describe(record, review)
 	d.Would = Undecided
 	for i := range record.Policies {
+		if only != "" && record.Policies[i].Policy != only {
+			continue
+		}
 		d.Unknown = append(d.Unknown, Unknown{Policy: record.Policies[i].Policy, Cause: TooLarge, Why: "the request was too large for a record"})
 	}
 	if len(d.Unknown) == 0 {
-		d.Unknown = []Unknown{{Policy: "every policy", Cause: TooLarge, Why: "the request was too large for a record"}}
+		d.Unknown = []Unknown{{Policy: cmp.Or(only, "every policy"), Cause: TooLarge, Why: "the request was too large for a record"}}
 	}
 	return d
 }

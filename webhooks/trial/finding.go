@@ -21,8 +21,21 @@ type Finding struct {
 	Missing []string `json:"missing"`
 	// Untested are policies that import the candidate and whose tests there was no time for.
 	Untested []string `json:"untested"`
+	// Unserved is what spec.match names and the cluster does not have.
+	Unserved []string `json:"unserved"`
+	// Unpatchable is what the candidate matches, has patch rules for and may not patch, a text each.
+	Unpatchable []string `json:"unpatchable"`
+	// Ungranted are the rights that Sallyport lacks to read what the candidate reads, and Grant is the command that grants them.
+	Ungranted []Ungranted `json:"ungranted"`
+	Grant     string      `json:"grant,omitempty"`
 	// Took is how long it took.
 	Took string `json:"took"`
+}
+
+// Ungranted is what of the rights to a resource is lacking.
+type Ungranted struct {
+	Resource string   `json:"resource"`
+	Verbs    []string `json:"verbs"`
 }
 
 // Kinds of problems, beside those of the catalog.
@@ -31,6 +44,8 @@ const (
 	KindTestsMissing = "TestsMissing"
 	// KindLimitExceeded: it took too much time or memory.
 	KindLimitExceeded = "LimitExceeded"
+	// KindNotRegistrable: the API server would not ask it.
+	KindNotRegistrable = "NotRegistrable"
 )
 
 // Problem is one thing that is wrong with a candidate.
@@ -111,7 +126,7 @@ func (t FailedTest) String() string {
 		text += fmt.Sprintf(", in its rows %q", t.Cases)
 	}
 	if t.Output != "" {
-		text += "; it printed " + strings.TrimSpace(t.Output)
+		text += "; " + strings.ReplaceAll(strings.TrimSpace(t.Output), "\n", "; ")
 	}
 	return text
 }
@@ -159,7 +174,8 @@ func (f *Finding) bound() {
 		f.Problems = append(f.Problems[:maxListed-1], last)
 	}
 	f.Problems, f.Tests.Failed, f.Breaks = short(f.Problems), short(f.Tests.Failed), short(f.Breaks)
-	f.Missing, f.Untested = short(f.Missing), short(f.Untested)
+	f.Missing, f.Untested, f.Unserved = short(f.Missing), short(f.Untested), short(f.Unserved)
+	f.Unpatchable, f.Ungranted = short(f.Unpatchable), short(f.Ungranted)
 	for i := range f.Problems {
 		cut(&f.Problems[i].Message, &f.Problems[i].File)
 	}
@@ -176,6 +192,9 @@ func (f *Finding) bound() {
 	}
 	for i := range f.Missing {
 		cut(&f.Missing[i])
+	}
+	for i := range f.Unpatchable {
+		cut(&f.Unpatchable[i])
 	}
 }
 

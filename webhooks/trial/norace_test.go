@@ -2,4 +2,4 @@
 
 package trial
 
-const raceDetector = false
+const notes = false

@@ -12,6 +12,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 // Trial is what is tried.
@@ -24,6 +25,8 @@ type Trial struct {
 	Deleted string `json:"deleted,omitempty"`
 	// Others is an estimate of the memory that policies need which World leaves out, in bytes.
 	Others int64 `json:"others,omitempty"`
+	// Patchable is what policies may patch.
+	Patchable grants.Patchable `json:"patchable,omitzero"`
 	// Alone leaves out what becomes of others.
 	Alone bool `json:"alone,omitempty"`
 }
@@ -60,7 +63,7 @@ type performance struct {
 func (p *performance) perform(ctx context.Context, othersUntil time.Time) {
 	p.after = p.afterwards()
 	p.at("compiling")
-	set, states := new(catalog.Catalog).Build(ctx, p.after, nil)
+	set, states := (&catalog.Catalog{Patchable: p.Patchable}).Build(ctx, p.after, nil)
 	if p.Candidate != nil {
 		i := slices.IndexFunc(states, func(s catalog.State) bool { return s.Name == p.Candidate.Name })
 		if !p.compiled(&states[i]) || !p.fits(set) {
@@ -116,12 +119,14 @@ func (p *performance) compiled(s *catalog.State) (goOn bool) {
 	return false
 }
 
-// fits takes down whether there is room for the candidate beside the policies that are left out here.
+// fits takes down whether the candidate may patch what it matches, and whether there is room for it beside the policies that are
+// left out here.
 func (p *performance) fits(set *catalog.Set) bool {
 	policy := set.Policy(p.Candidate.Name)
 	if policy == nil {
 		return true
 	}
+	p.finding.Unpatchable = policy.Unpatchable()
 	err := catalog.CheckWeight(policy.Name(), policy.Weight(), p.Others, catalog.MostWeight)
 	if err != nil {
 		p.finding.Problems = problems(policy.Name(), string(catalog.LimitExceeded), err)

@@ -32,6 +32,12 @@ func told(f *Finding) string {
 	for _, u := range f.Untested {
 		lines = append(lines, "untested "+u)
 	}
+	for _, u := range f.Unpatchable {
+		lines = append(lines, "unpatchable "+u)
+	}
+	for _, u := range f.Ungranted {
+		lines = append(lines, fmt.Sprintf("ungranted %v of %s: %s", u.Verbs, u.Resource, f.Grant))
+	}
 	if f.Tests.Passed > 0 {
 		lines = append(lines, fmt.Sprintf("%d passed", f.Tests.Passed))
 	}
@@ -68,13 +74,18 @@ func TestTrial(t *testing.T) {
 		"no tests":             {candidate: with(toy("a"), func(s *v1alpha1.RegoPolicySpec) { s.Tests = nil }), want: "TestsMissing a: there is no rule test_... in spec.tests"},
 		"tests without a test": {candidate: tested(toy("a"), "todo_test_x if input.x"), want: "TestsMissing a: there is no rule test_... in spec.tests"},
 		"a test that fails": {candidate: tested(toy("a"), "test_x if true\n\ntest_y if {\n\tprint(\"seen\", 1)\n\tdata.toy.a._word == \"that\"\n}"),
-			want: "test a/a_test.rego:5: test toy.a_test.test_y: failed; it printed seen 1\n1 passed"},
+			want: "test a/a_test.rego:5: test toy.a_test.test_y: failed; a/a_test.rego:7: data.toy.a._word == \"that\": got \"it\", want \"that\"; seen 1\n1 passed"},
 		"rows that fail": {candidate: tested(toy("a"), `test_x[n] if { some n, v in {"one": 1, "two": 2, "three": 3}; v > 2 }`),
-			want: `test a/a_test.rego:3: test toy.a_test.test_x: failed, in its rows ["one" "two"]`},
+			want: `test a/a_test.rego:3: test toy.a_test.test_x: failed, in its rows ["one" "two"]; ` +
+				`"one": a/a_test.rego:3: v > 2: got 1, want more than 2; "two": a/a_test.rego:3: v > 2: got 2, want more than 2`},
 		"a table without rows": {candidate: tested(toy("a"), `test_x[n] if { some n in array.slice([1], 1, 1) }`), want: "test a/a_test.rego:3: test toy.a_test.test_x: the table has no rows"},
 		"a rule against its own tests": {candidate: with(toy("a"), func(s *v1alpha1.RegoPolicySpec) {
 			s.Modules[0].Source = strings.Replace(s.Modules[0].Source, "== true", "!= true", 1)
-		}), want: "test a/a_test.rego:5: test toy.a_test.test_marked: failed\n" + `test a/a_test.rego:7: test toy.a_test.test_others: failed, in its rows ["a text" "no"]`},
+		}), want: "test a/a_test.rego:5: test toy.a_test.test_marked: failed; " +
+			"a/a_test.rego:5: count(policy.deny) == 1 with input.request.object.marked as true: got 0, want 1\n" +
+			`test a/a_test.rego:7: test toy.a_test.test_others: failed, in its rows ["a text" "no"]; ` +
+			`"a text": a/a_test.rego:9: count(policy.deny) == 0 with input.request.object.marked as mark: got 1, want 0; ` +
+			`"no": a/a_test.rego:9: count(policy.deny) == 0 with input.request.object.marked as mark: got 1, want 0`},
 		"a test that does not compile": {candidate: tested(toy("a"), "test_x if y"), want: "CompileFailed a/a_test.rego:3:11: var y is unsafe"},
 		"a test outside": {candidate: with(toy("a"), func(s *v1alpha1.RegoPolicySpec) { s.Tests[0].Source = "package toy.a\n\ntest_x if true\n" }),
 			want: "ContractBroken a/a_test.rego:1:1: tests of toy.a must be in a package that ends in _test, not in toy.a"},
@@ -103,7 +114,7 @@ func TestTrial(t *testing.T) {
 				tested(importing("b", "loud.say"), `test_never if data.toy.b._word == "that"`),
 			},
 			candidate: library("loud", `say(x) := lower(x)`, 0),
-			want:      "breaks a: its tests would fail: a/a_test.rego:3: test toy.a_test.test_says: failed\n1 passed",
+			want:      "breaks a: its tests would fail: a/a_test.rego:3: test toy.a_test.test_says: failed; a/a_test.rego:3: data.toy.a._word == \"IT\": got \"it\", want \"IT\"\n1 passed",
 		},
 		"a library that takes another one's place": {
 			world: []*v1alpha1.RegoPolicy{library("quiet", quiet, 0), library("loud", loud, 5), importing("a", "loud.say")},
@@ -178,7 +189,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	empty := &Finding{}
 	empty.bound()
 	text, err := json.Marshal(empty)
-	want := `{"problems":[],"tests":{"passed":0,"failures":0,"failed":[]},"breaks":[],"missing":[],"untested":[],"took":""}`
+	want := `{"problems":[],"tests":{"passed":0,"failures":0,"failed":[]},"breaks":[],"missing":[],"untested":[],"unserved":[],"unpatchable":[],"ungranted":[],"took":""}`
 	if err != nil || string(text) != want {
 		t.Errorf("got %s, %v", text, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 const (
@@ -35,10 +36,17 @@ type Options struct {
 	World func(context.Context) ([]v1alpha1.RegoPolicy, error)
 	// Weights are estimates of the memory that policies need, by name, in bytes; nil: nobody knows.
 	Weights func() map[string]int64
+	// Patchable is what policies may patch.
+	Patchable grants.Patchable
+	// Ungranted tells which rights Sallyport lacks to read something, as far as that can be found out in time; nil: nobody knows.
+	Ungranted func(context.Context, []engine.Read) []catalog.Grant
 	// Process tries them.
 	Process Process
 	// Within is how long a trial may take that a request waits for.
 	Within time.Duration
+	// Match looks at what spec.match of a policy becomes, a line each, which begins with the field: refused keeps the API server from
+	// asking the policy, unserved is what the cluster does not have. Nil: nobody looks.
+	Match func(ctx context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string)
 	// Hint is added to errors: what to do if nothing can be found out.
 	Hint string
 	// Registry takes the metrics.
@@ -98,20 +106,55 @@ func (t *Trials) rehearse(ctx context.Context, document engine.Value) (*Finding,
 	if err := json.Unmarshal(text, &wanted); err != nil {
 		return nil, fmt.Errorf("reading the RegoPolicy that is to be rehearsed: %w", err)
 	}
-	if wanted.Deleted == "" && len(wanted.Spec.Modules) == 0 {
-		return matched(&wanted.RegoPolicy), nil
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errOverdue)
 	defer cancel()
+	ungranted := t.ungranted(ctx, &wanted.RegoPolicy)
+	finding, err := t.find(ctx, &wanted.RegoPolicy, wanted.Deleted)
+	if err != nil {
+		return nil, err
+	}
+	return t.with(t.registered(ctx, &wanted.RegoPolicy, finding), <-ungranted), nil
+}
+
+// find tries a document.
+func (t *Trials) find(ctx context.Context, wanted *v1alpha1.RegoPolicy, deleted string) (*Finding, error) {
+	onlyMatched := deleted == "" && len(wanted.Spec.Modules) == 0
+	if onlyMatched && len(catalog.Unpatchable(wanted.Spec.Match, t.Patchable)) == 0 {
+		return matched(wanted), nil
+	}
 	world, err := t.World(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the RegoPolicies that there are: %w", err)
 	}
-	tried := Trial{World: world, Deleted: wanted.Deleted}
-	if wanted.Deleted == "" {
-		tried.Candidate = &wanted.RegoPolicy
+	if onlyMatched {
+		finding := matched(wanted)
+		if slices.ContainsFunc(world, func(o v1alpha1.RegoPolicy) bool { return o.Name == wanted.Name && catalog.Patches(&o) }) {
+			finding.Unpatchable = catalog.Unpatchable(wanted.Spec.Match, t.Patchable)
+			finding.bound()
+		}
+		return finding, nil
+	}
+	tried := Trial{World: world, Deleted: deleted, Patchable: t.Patchable}
+	if deleted == "" {
+		tried.Candidate = wanted.DeepCopy() // of which a trial leaves what it needs
 	}
 	return t.try(ctx, &tried, false)
+}
+
+// registered adds to a finding whether the API server would ask the policy.
+func (t *Trials) registered(ctx context.Context, object *v1alpha1.RegoPolicy, found *Finding) *Finding {
+	if t.Match == nil || object.Spec.Match == nil {
+		return found
+	}
+	f := *found // which is remembered as it is
+	refused, unserved := t.Match(ctx, object)
+	f.Problems = slices.Clone(f.Problems)
+	for _, why := range refused {
+		f.Problems = append(f.Problems, Problem{Kind: KindNotRegistrable, File: object.Name, Message: why})
+	}
+	f.Unserved = unserved
+	f.bound()
+	return &f
 }
 
 // matched looks at what a policy matches, for which nothing has to be compiled.

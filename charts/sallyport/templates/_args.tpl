@@ -6,6 +6,7 @@
 - --replica-uid=$(POD_UID)
 - --shipped-policies={{ include "sallyport.policiesConfigMap" . }}
 - --release={{ .Chart.Version }}
+- --shipment={{ include "sallyport.shipment" . }}
 - --webhook-port={{ .Values.webhook.port }}
 - --webhook-service={{ include "sallyport.webhookService" . }}
 {{- if include "sallyport.clientCAConfigMap" . }}
@@ -19,12 +20,23 @@
 - --metrics-bind-address=:{{ .Values.metrics.port }}
 - --health-probe-bind-address=:{{ .Values.health.port }}
 - --shutdown-delay={{ .Values.shutdownDelaySeconds }}s
+- --helm-release={{ .Release.Name }}
+{{- $patchable := list }}
+{{- range $resource, $extent := .Values.patchable }}
+{{- with $extent }}
+{{- $patchable = append $patchable (printf "%s=%s" $resource .) }}
+{{- end }}
+{{- end }}
+- --patchable={{ join "," $patchable }}
 - --rehearsal-timeout={{ mul .Values.webhook.timeoutSeconds 700 }}ms
 - --rehearsal-memory={{ .Values.rehearsals.memory }}
 - --decision-records={{ .Values.decisionRecords.to }}
 - --decision-records-denied-only={{ .Values.decisionRecords.deniedOnly }}
 {{- if .Values.audits.reports }}
 - --audit-reports=true
+{{- end }}
+{{- if .Values.rbac.policyReaders }}
+- --audit-names=false
 {{- end }}
 {{- range $flag, $value := dict
   "lease-duration" .Values.leaderElection.leaseDuration

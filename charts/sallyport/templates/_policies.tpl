@@ -30,6 +30,11 @@ not enabled are left out.
 {{- toJson $merged -}}
 {{- end -}}
 
+{{/* A hash of the shipped policies. With other ones there are new replicas, which get ready if these can be applied. */}}
+{{- define "sallyport.shipment" -}}
+{{- include "sallyport.policies" . | sha256sum | trunc 16 -}}
+{{- end -}}
+
 {{/* Of a library only the Rego can be replaced; and everybody's objects need what policy defaults puts there. */}}
 {{- define "sallyport.policy.check" -}}
 {{- $name := .name -}}

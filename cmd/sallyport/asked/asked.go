@@ -2,9 +2,16 @@
 package asked
 
 import (
+	"fmt"
+	"sync"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
+	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
@@ -13,8 +20,37 @@ func About(p *catalog.Policy) registration.Policy {
 	return registration.Policy{
 		Name: p.Name(), Matches: p.Matches(), Validates: p.Validates(), Mutates: p.Mutates(),
 		Refuses: p.RefusesUnasked(), Broken: p.Broken() != nil, Timeout: DefaultTimeout,
+		MayNotPatch: p.MayNotPatch,
 	}
 }
 
 // DefaultTimeout of a policy, as the API has it.
 const DefaultTimeout = 500 * time.Millisecond
+
+// Check tells what of spec.match keeps the API server from asking a policy, a line each, which begins with the field.
+func Check(object *v1alpha1.RegoPolicy) []string {
+	chart, err := webhooksOfChart()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return Registration().Check(chart.mutating, chart.validating, object)
+}
+
+// Registration is that of the documented release, as far as it needs no cluster.
+func Registration() *registration.Reconciler {
+	return &registration.Reconciler{Namespace: "sallyport-system", ValidatePath: webhooks.ValidatePolicyPath, MutatePath: webhooks.MutatePolicyPath}
+}
+
+type configurations struct {
+	mutating   *admissionregistrationv1.MutatingWebhookConfiguration
+	validating *admissionregistrationv1.ValidatingWebhookConfiguration
+}
+
+// webhooksOfChart are built in, so that an error says that this program was built wrongly.
+var webhooksOfChart = sync.OnceValues(func() (c configurations, err error) {
+	c.mutating, c.validating, err = charts.Webhooks()
+	if err != nil {
+		err = fmt.Errorf("reading the webhooks of the chart: %w", err)
+	}
+	return c, err
+})

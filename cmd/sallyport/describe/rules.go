@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -122,7 +123,7 @@ func (r *rule) annotate(n *ast.Annotations) {
 	for _, part := range []struct {
 		of   *string
 		text string
-	}{{&r.title, n.Title}, {&r.description, n.Description}, {&r.reason, custom("reason")}, {&r.remedy, custom("remedy")}} {
+	}{{&r.title, n.Title}, {&r.description, n.Description}, {&r.reason, custom("reason")}, {&r.remedy, cmp.Or(custom("remedy"), custom("remedyInMessage"))}} {
 		if *part.of == "" {
 			*part.of = part.text
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -12,9 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/cmd/sallyport/review"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 // Problem is what is wrong with a policy.
@@ -38,7 +41,10 @@ func (c *Collection) Check(ctx context.Context) ([]*Problem, error) {
 
 // Remarks say of what is in order what could be better, a line each as those of a [Problem].
 func (c *Collection) Remarks() (lines []string) {
-	for _, source := range c.Sources() {
+	for i, source := range c.Sources() {
+		for _, why := range review.Unserved(&c.Objects[i]) {
+			lines = append(lines, c.Place(source.Name)+": warning: policy "+source.Name+" is not asked about everything that it names: "+why)
+		}
 		places := source.Unfollowed()
 		for i := range places {
 			places[i].Message = fmt.Sprintf("note: what is read of the input cannot be followed through `%s`: policy %s gets all of it for every request, which is slower",
@@ -61,11 +67,28 @@ func (c *Collection) check(ctx context.Context, compiles func(catalog.Source) er
 		if err := compiles(source); err != nil {
 			lines = append(lines, c.Explain(source, err)...)
 		}
+		if _, read := c.origins[source.Name]; read {
+			for _, why := range asked.Check(&c.Objects[i]) {
+				lines = append(lines, c.Place(source.Name)+": "+why)
+			}
+		}
+		lines = append(lines, c.unpatchable(&c.Objects[i])...)
 		if len(lines) > 0 {
 			problems = append(problems, &Problem{Policy: source.Name, Lines: lines})
 		}
 	}
 	return problems, nil
+}
+
+// unpatchable says what a policy would patch and may not.
+func (c *Collection) unpatchable(object *v1alpha1.RegoPolicy) (lines []string) {
+	if !catalog.Patches(object) {
+		return nil
+	}
+	for _, what := range catalog.Unpatchable(object.Spec.Match, grants.Patchable{Kinds: c.Patchable}) {
+		lines = append(lines, c.Place(object.Name)+": "+what+" (--patchable gives what a cluster grants)")
+	}
+	return lines
 }
 
 // unstorable says what the schema of RegoPolicy has against one that was read.
@@ -82,15 +105,33 @@ func (c *Collection) unstorable(ctx context.Context, object *v1alpha1.RegoPolicy
 	switch {
 	case errors.As(found, &all):
 		for _, one := range all.Errors() {
-			if about := (*field.Error)(nil); errors.As(one, &about) && about.Field == noField {
-				continue // it only says that CEL was not evaluated because of the others
+			place, about := c.Place(object.Name), (*field.Error)(nil)
+			if errors.As(one, &about) {
+				if about.Field == noField {
+					continue // it only says that CEL was not evaluated because of the others
+				}
+				place = placeOf(place, about.Field)
 			}
-			lines = append(lines, c.Place(object.Name)+": "+one.Error())
+			lines = append(lines, place+": "+one.Error())
 		}
 	case found != nil:
 		lines = []string{c.Place(object.Name) + ": " + found.Error()}
 	}
 	return lines, nil
+}
+
+// placeOf is the line of a field, in the file at a place that may have the line of its document.
+func placeOf(place, field string) string {
+	file, from := place, 1
+	if i := strings.LastIndex(place, ":"); i >= 0 {
+		if line, err := strconv.Atoi(place[i+1:]); err == nil {
+			file, from = place[:i], line
+		}
+	}
+	if line := review.LineOf(file, from, field); line > 0 {
+		return fmt.Sprintf("%s:%d", file, line)
+	}
+	return place
 }
 
 // noField is the field of an error that has none.
@@ -122,7 +163,7 @@ func (c *Collection) Set(ctx context.Context) (*catalog.Set, error) {
 			objects[i].Spec.TimeoutMilliseconds = c.Deliberation
 		}
 	}
-	set, broken := catalog.Compile(objects)
+	set, broken := catalog.CompileGranted(objects, grants.Patchable{Kinds: c.Patchable})
 	compiles := func(catalog.Source) error { return nil }
 	if broken != nil {
 		compiles = catalog.Source.Check // says it again, with the paths of files

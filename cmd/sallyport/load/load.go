@@ -18,6 +18,7 @@ import (
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 // Collection is policies, and where they were read.
@@ -27,6 +28,8 @@ type Collection struct {
 	// Deliberation is how many milliseconds every policy of a [Collection.Set] gets for a decision, if it is not what each says
 	// for itself: a slow machine must not change a verdict, as it may in a cluster, where somebody waits.
 	Deliberation int32
+	// Patchable is what policies may patch in the cluster that they are for.
+	Patchable grants.Kinds
 
 	origins map[string]origin // by the name of the policy; the shipped ones have none
 	shipped []v1alpha1.RegoPolicy

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/reconcilers/audit"
 	"sallyport.dev/sallyport/reconcilers/audit/reports"
@@ -20,19 +21,29 @@ import (
 // reportsLook is how often is looked whether a cluster has the kinds of reports that it did not have.
 const reportsLook = 10 * time.Second
 
+// auditSettle is how long after a change of an object it shows whether it has become a violator.
+const auditSettle = 5 * time.Second
+
 // addAudit has the replica that leads hold existing objects against the policies that want it.
 func (o *Options) addAudit(mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.Keeper, namespace string, found func(policy string)) (*audit.Reconciler, error) {
+	watcher, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up the watches of audits: %w", err)
+	}
 	r := &audit.Reconciler{
 		Live: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper(), Judge: judge{gate, kept},
 		Exempt:  []string{metav1.NamespaceSystem, namespace}, // where no policy is registered for foreign kinds
-		Changed: kept.Subscribe(), Interval: o.AuditInterval, Found: found, Now: time.Now,
+		Changed: kept.Subscribe(), Interval: o.AuditInterval, Found: found, Nameless: !o.AuditNames, Now: time.Now,
+		Watcher: watcher, Settle: auditSettle,
 	}
 	if o.AuditReports {
-		watcher, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+		ofReports, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 		if err != nil {
 			return nil, fmt.Errorf("setting up the watch of reports: %w", err)
 		}
-		r.Reports, r.Look = &reports.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Metadata: watcher, Now: time.Now}, reportsLook
+		r.Reports, r.Look = &reports.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Metadata: ofReports, Now: time.Now}, reportsLook
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("setting up the audit of existing objects: %w", err)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 // Options are the flags of the manager.
@@ -35,16 +36,24 @@ type Options struct {
 	MetricsAddress, HealthAddress string
 	// ShippedPolicies is the ConfigMap with the policies of this release, whose version is Release. If it is empty none are shipped.
 	ShippedPolicies, Release string
+	// Shipment is a hash of what this replica was started to ship. It gets ready when that could be applied.
+	Shipment string
 	// Records is where decision records go, and RecordsDeniedOnly leaves out those of requests that were admitted.
 	Records           string
 	RecordsDeniedOnly bool
 	// RehearsalTimeout and RehearsalMemory are what the rehearsal of a RegoPolicy may take before it is stored.
 	RehearsalTimeout time.Duration
 	RehearsalMemory  resource.QuantityValue
+	// HelmRelease is the name of the release that Sallyport is installed by, for commands in messages.
+	HelmRelease string
+	// Patchable is what policies may patch beside Sallyport's own kinds.
+	Patchable grants.Kinds
 	// AuditInterval is how often existing objects are held against the policies that want it.
 	AuditInterval time.Duration
 	// AuditReports has what they find reported, as openreports.io has it.
 	AuditReports bool
+	// AuditNames has the status of policies name the first objects that they find.
+	AuditNames bool
 
 	// Namespace is where Sallyport is installed: its lease is there, and the Secrets with the credentials of vCenters.
 	Namespace string
@@ -79,12 +88,16 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 turns them off")
 	flags.StringVar(&o.ShippedPolicies, "shipped-policies", "", "`ConfigMap` with the policies that this release ships, which are kept as RegoPolicies; empty means none")
 	flags.StringVar(&o.Release, "release", "", "`version` of this release; a ConfigMap of --shipped-policies from another release is left alone")
+	flags.StringVar(&o.Shipment, "shipment", "", "`hash` of the policies that this replica is to ship: it is not ready before a ConfigMap of --shipped-policies with that hash could be applied; empty means any hash")
 	flags.StringVar(&o.Records, "decision-records", "stdout", "`where` decision records go, a line of JSON each: stdout, off, or a file, to which they are appended")
 	flags.BoolVar(&o.RecordsDeniedOnly, "decision-records-denied-only", false, "record only the requests that were refused")
 	flags.DurationVar(&o.RehearsalTimeout, "rehearsal-timeout", RehearsalTimeout, "how long it may take to try a RegoPolicy before it is stored; less than API servers wait for the webhooks")
 	o.RehearsalMemory.Quantity = *resource.NewQuantity(RehearsalMemory, resource.BinarySI)
 	flags.Var(&o.RehearsalMemory, "rehearsal-memory", "how much memory it may take, such as 256Mi; two are tried at once, in processes of their own")
+	flags.StringVar(&o.HelmRelease, "helm-release", "", "`name` of the Helm release, for the commands in messages")
+	flags.Var(&o.Patchable, "patchable", grants.Usage())
 	flags.DurationVar(&o.AuditInterval, "audit-interval", time.Hour, "how long after an audit of existing objects, for RegoPolicies with backgroundAudit, the next one begins; 0 leaves it at those that a change of the policy brings")
+	flags.BoolVar(&o.AuditNames, "audit-names", true, "name the first objects that violate a RegoPolicy in its status; false if people may read RegoPolicies who may not see the objects of all namespaces")
 	flags.BoolVar(&o.AuditReports, "audit-reports", false, "write what audits find as Reports and ClusterReports of openreports.io, too; without those kinds in the cluster none are written")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "run the reconcilers in one replica only, the one that has the lease; every replica serves the webhooks")
 	flags.StringVar(&o.Namespace, "namespace", "", "`namespace` that Sallyport is installed in, with its lease and the Secrets of VSphereServers; empty means that of the pod, or "+defaultNamespace+" outside of a pod")
@@ -94,6 +107,11 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.DurationVar(&o.CallTimeout, "runtime-call-timeout", runtime.DefaultCallTimeout, "how long a call to a runtime may take; together with --renew-deadline not more than --lease-duration")
 	flags.DurationVar(&o.PollInterval, "poll-interval", 2*time.Second, "how long to wait before looking again at what a runtime is doing to a machine")
 	flags.DurationVar(&o.ResyncInterval, "resync-interval", 30*time.Second, "how long to wait before looking again at a machine that is as it should be")
+}
+
+// patchable is what policies may patch.
+func (o *Options) patchable(namespace string) grants.Patchable {
+	return grants.Patchable{Kinds: o.Patchable, By: grants.Release{Name: o.HelmRelease, Namespace: namespace}}
 }
 
 // retryJitter is the factor by which leader election lengthens the retry period at most.

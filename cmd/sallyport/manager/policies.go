@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -65,7 +68,7 @@ func directClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) 
 // addPolicies has the gate decide by the policies of the cluster, in every replica, and has the one that leads ship those of
 // this release and show what became of each.
 func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *facts.Store, namespace string, replica *replicas.Replica) error {
-	kept := keeper.New(namespace, gate, store, ctrlmetrics.Registry)
+	kept := keeper.New(o.patchable(namespace), gate, store, ctrlmetrics.Registry)
 	if err := kept.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the catalog of policies: %w", err)
 	}
@@ -75,7 +78,10 @@ func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *fact
 	if err := mgr.Add(reporting{kept, kept.Subscribe(), replica.ReportPolicies}); err != nil {
 		return err
 	}
-	trials := o.newTrials(mgr, kept.Weights)
+	trials, err := o.newTrials(mgr, kept.Weights, store, o.patchable(namespace))
+	if err != nil {
+		return fmt.Errorf("setting up the trials of policies: %w", err)
+	}
 	store.Rehearse(trials)
 	r := &policy.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, ConfigMap: o.ShippedPolicies, Release: o.Release,
@@ -90,11 +96,26 @@ func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *fact
 	if err != nil {
 		return err
 	}
-	r.Catalog = states{kept, registrar, auditor}
+	r.Catalog, r.Behind = states{kept, registrar, auditor}, registrar.Behind
 	if err := r.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the RegoPolicy reconciler: %w", err)
 	}
-	return nil
+	return o.addVetting(mgr, r)
+}
+
+// addVetting has this replica not get ready before what its release ships can be applied.
+func (o *Options) addVetting(mgr ctrl.Manager, r *policy.Reconciler) error {
+	if o.ShippedPolicies == "" {
+		return nil
+	}
+	v := &policy.Vetting{Reconciler: r, Shipment: o.Shipment}
+	if o.ReplicaUID != "" {
+		v.Pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: o.ReplicaName, UID: types.UID(o.ReplicaUID)}}
+	}
+	if err := mgr.Add(v); err != nil {
+		return fmt.Errorf("setting up the check of what is shipped: %w", err)
+	}
+	return mgr.AddReadyzCheck("shipped", v.Ready)
 }
 
 // reporting makes known to the other replicas by what this one decides.
@@ -136,6 +157,7 @@ func (s states) State(name string) (policy.State, bool) {
 		UID: is.UID, Generation: is.Generation, Library: is.Library, Active: is.ActiveHash, LastGood: is.LastGood, Text: is.Text,
 		Compiled: policy.Finding{Reason: v1alpha1.ReasonCompiled}, Registered: registered(s.registrar, name, is.Generation),
 		Violations: s.auditor.Violations(name), Reported: (*policy.Finding)(s.auditor.Reported(name)),
+		Auditing: s.auditor.Auditing(name),
 	}
 	found := policy.Finding{Reason: v1alpha1.ConditionReason(is.Problem)}
 	var places engine.CompileErrors

@@ -16,10 +16,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"sallyport.dev/sallyport/certs"
+	"sallyport.dev/sallyport/cmd/internal/version"
+	"sallyport.dev/sallyport/reconcilers/policy/unattended"
 	"sallyport.dev/sallyport/replicas"
 )
 
-// leavePatience is how long the end of the manager waits for its Lease to be deleted, which else runs out.
+// leavePatience is how long the end of the manager waits for its Lease to be deleted, which else runs out, and for the policies to be
+// marked if it was the last.
 const leavePatience = 5 * time.Second
 
 // serving is what a replica serves the webhooks with, and how it is known to the others.
@@ -38,7 +41,9 @@ func (o *Options) newServing(config *rest.Config, namespace string) (*serving, e
 		return nil, err
 	}
 	s := &serving{ending: newEnding(o.ShutdownDelay)}
-	if s.replica, err = replicas.New(config, replicas.Options{Namespace: namespace, Name: name, UID: types.UID(o.ReplicaUID)}); err != nil {
+	if s.replica, err = replicas.New(config, replicas.Options{
+		Namespace: namespace, Name: name, UID: types.UID(o.ReplicaUID), Version: version.Get().GitVersion,
+	}); err != nil {
 		return nil, fmt.Errorf("naming this replica (--replica-name): %w", err)
 	}
 	var configure []func(*tls.Config)
@@ -120,5 +125,16 @@ func (s *serving) run(ctx context.Context, mgr ctrl.Manager) error {
 	if err := s.replica.Leave(leaving); err != nil {
 		mgr.GetLogger().Error(err, "signing this replica off; its Lease runs out")
 	}
+	if err := s.handOff(leaving, mgr); err != nil {
+		mgr.GetLogger().Error(err, "marking the RegoPolicies as ones that nobody decides by; the age of their status says so")
+	}
 	return nil
+}
+
+// handOff leaves the policies to the other replicas, and marks them if there is none. One that starts takes the marks off.
+func (s *serving) handOff(ctx context.Context, mgr ctrl.Manager) error {
+	return unattended.Mark(ctx, mgr.GetAPIReader(), mgr.GetClient().Status(), time.Now(), func(ctx context.Context) (bool, error) {
+		others, err := s.replica.Others(ctx)
+		return len(others) == 0, err
+	})
 }

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -13,9 +14,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/trial"
 )
 
@@ -39,16 +44,30 @@ const wayOut = `to write it all the same, take policies-self out of the way firs
 
 // newTrials gives what RegoPolicies are tried with. They are tried among those that are stored at that moment: what another
 // replica has just admitted counts, too.
-func (o *Options) newTrials(mgr ctrl.Manager, weights func() map[string]int64) *trial.Trials {
+func (o *Options) newTrials(mgr ctrl.Manager, weights func() map[string]int64, store *facts.Store, patchable grants.Patchable) (*trial.Trials, error) {
+	has, err := newResources(mgr)
+	if err != nil {
+		return nil, err
+	}
 	return trial.New(trial.Options{
 		World: func(ctx context.Context) ([]v1alpha1.RegoPolicy, error) {
 			var list v1alpha1.RegoPolicyList
 			err := mgr.GetAPIReader().List(ctx, &list)
 			return list.Items, err
 		},
+		Patchable: patchable,
+		Ungranted: func(ctx context.Context, reads []engine.Read) (lacking []catalog.Grant) {
+			for _, l := range store.Ungranted(ctx, reads) {
+				lacking = append(lacking, catalog.Grant{APIGroup: l.Group, Resource: l.Resource, Verbs: l.Verbs})
+			}
+			return lacking
+		},
 		Weights: weights, Process: trial.Process{Memory: o.RehearsalMemory.Value()}, Within: o.RehearsalTimeout,
 		Hint: wayOut, Registry: ctrlmetrics.Registry,
-	})
+		Match: func(_ context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string) {
+			return asked.Check(object), has.lacking(object)
+		},
+	}), nil
 }
 
 // checker tries policies as the catalog compiles them.
@@ -61,6 +80,11 @@ func (checker) Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[strin
 	for _, s := range found {
 		if s.Err != nil {
 			wrong[s.Name] = s.Err
+		}
+	}
+	for i := range world {
+		if lines := asked.Check(&world[i]); len(lines) > 0 && wrong[world[i].Name] == nil {
+			wrong[world[i].Name] = errors.New(strings.Join(lines, "\n"))
 		}
 	}
 	return wrong

@@ -123,7 +123,7 @@ func written(keys []string) string {
 func (p *pending) patcher(keys []string) string {
 	for _, v := range p.result.Policies {
 		for _, patch := range v.Patches {
-			if related(pointer(patch.Path), keys) {
+			if slices.ContainsFunc(patch.Paths(), func(path string) bool { return related(pointer(path), keys) }) {
 				return "policy " + v.Policy
 			}
 		}

@@ -52,9 +52,7 @@ func chartHooks(set *catalog.Set) (*Hooks, error) {
 	for _, p := range set.Policies() {
 		policies = append(policies, asked.About(p))
 	}
-	const home = "sallyport-system" // of the documented release
-	r := &registration.Reconciler{Namespace: home, ValidatePath: webhooks.ValidatePolicyPath, MutatePath: webhooks.MutatePolicyPath}
-	foreignMutating, foreignValidating, never := r.Preview(mutating, validating, policies)
+	foreignMutating, foreignValidating, never := asked.Registration().Preview(mutating, validating, policies)
 	h, err := NewHooks(
 		[]admissionregistrationv1.MutatingWebhookConfiguration{*mutating, *foreignMutating},
 		[]admissionregistrationv1.ValidatingWebhookConfiguration{*validating, *foreignValidating})

@@ -2,14 +2,18 @@ package review
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/registration"
 )
 
 // Kind is the kind of a resource.
@@ -34,7 +38,15 @@ func KindOf(resource schema.GroupResource) (Kind, error) {
 		return Kind{gvk.Version, gvk.Kind, !slices.Contains(clusterScoped, gvk.Kind)}, nil
 	}
 	if resource.Group == v1alpha1.GroupName || clientgoscheme.Scheme.IsGroupRegistered(resource.Group) {
-		return Kind{}, fmt.Errorf("there is no such resource%s", meant(resource))
+		known, err := builtIn()
+		if err != nil {
+			return Kind{}, err
+		}
+		guess := ""
+		if found := known.Meant(resource.Group, resource.Resource); len(found) > 0 {
+			guess = "; is it " + strings.Join(found, " or ") + "?"
+		}
+		return Kind{}, fmt.Errorf("there is no such resource%s", guess)
 	}
 	singular := strings.TrimSuffix(resource.Resource, "s")
 	return Kind{"v1", strings.ToUpper(singular[:1]) + singular[1:], true}, nil
@@ -53,22 +65,50 @@ func kubernetesKind(resource schema.GroupResource) schema.GroupVersionKind {
 	return schema.GroupVersionKind{}
 }
 
-// meant guesses at resources of the same name in other groups, and at the plural.
-func meant(resource schema.GroupResource) string {
-	var found []string
-	for gvk := range clientgoscheme.Scheme.AllKnownTypes() {
-		if gvk.Group == "extensions" { // what was in it has long moved to other groups
+// builtIn are the resources that are known without a cluster: ours and Kubernetes' own, without subresources. Of other groups nothing
+// is known.
+var builtIn = sync.OnceValues(func() (*registration.Served, error) {
+	ours, err := ourKinds()
+	if err != nil {
+		return nil, err
+	}
+	var all []registration.Resource
+	for gvk, k := range ours.known {
+		all = append(all, registration.Resource{GroupVersion: gvk.GroupVersion(), Plural: k.resource.Resource, Names: []string{gvk.Kind}})
+	}
+	for gvk, kind := range clientgoscheme.Scheme.AllKnownTypes() {
+		_, object := reflect.New(kind).Interface().(metav1.Object)
+		if gvk.Group == "extensions" || !object { // what was in it has long moved to other groups
 			continue
 		}
-		plural, singular := meta.UnsafeGuessKindToResource(gvk)
-		name := plural.GroupResource().String()
-		if (plural.Resource == resource.Resource || singular.Resource == resource.Resource) && !slices.Contains(found, name) {
-			found = append(found, name)
+		plural, _ := meta.UnsafeGuessKindToResource(gvk)
+		all = append(all, registration.Resource{GroupVersion: gvk.GroupVersion(), Plural: plural.Resource, Names: []string{gvk.Kind, shortNames[gvk.Kind]}})
+	}
+	return registration.NewServed(all, func(group string) bool {
+		return group != v1alpha1.GroupName && !clientgoscheme.Scheme.IsGroupRegistered(group) && strings.Contains(group, ".")
+	}), nil
+})
+
+// shortNames are those that kubectl knows from the cluster.
+var shortNames = map[string]string{
+	"ConfigMap": "cm", "CronJob": "cj", "DaemonSet": "ds", "Deployment": "deploy", "Endpoints": "ep", "HorizontalPodAutoscaler": "hpa",
+	"Ingress": "ing", "Namespace": "ns", "NetworkPolicy": "netpol", "Node": "no", "PersistentVolume": "pv", "PersistentVolumeClaim": "pvc",
+	"Pod": "po", "PodDisruptionBudget": "pdb", "ReplicaSet": "rs", "ReplicationController": "rc", "ResourceQuota": "quota", "Service": "svc",
+	"ServiceAccount": "sa", "StatefulSet": "sts", "StorageClass": "sc",
+}
+
+// Unserved says what spec.match of a policy names and no cluster has, as far as that is known without one: a line each, which begins
+// with the field.
+func Unserved(object *v1alpha1.RegoPolicy) []string {
+	known, err := builtIn()
+	if err != nil || object.Spec.Match == nil {
+		return nil
+	}
+	match := object.Spec.Match.DeepCopy()
+	for i := range match.Resources {
+		for j, resource := range match.Resources[i].Resources {
+			match.Resources[i].Resources[j], _, _ = strings.Cut(resource, "/") // whether there is a subresource is not known
 		}
 	}
-	slices.Sort(found)
-	if len(found) == 0 {
-		return ""
-	}
-	return "; is it " + strings.Join(found, " or ") + "?"
+	return known.Lacking(match)
 }

@@ -66,7 +66,8 @@ func New(o Options) (*Reviewer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Hooks == nil {
+	offline := o.Hooks == nil
+	if offline {
 		if o.Hooks, err = chartHooks(o.Policies); err != nil {
 			return nil, err
 		}
@@ -78,6 +79,13 @@ func New(o Options) (*Reviewer, error) {
 	world, err := newWorld(all, o.State, o.Namespace, o.Now)
 	if err != nil {
 		return nil, err
+	}
+	for i := range o.Stored {
+		for _, why := range Unserved(&o.Stored[i]) {
+			if offline {
+				world.warnings = append(world.warnings, fmt.Sprintf("policy %s is not asked about everything that it names: %s", o.Stored[i].Name, why))
+			}
+		}
 	}
 	if o.Facts == nil {
 		real := newReality(world)

@@ -120,7 +120,7 @@ func pod(name, metadata, phase string) string {
 
 // deny is a policy that says what it sees.
 func deny(facts, message, condition string) string {
-	return facts + "\nvalid_input := true\n\n# METADATA\n# title: Test\n# custom: {reason: Seen, remedy: None.}\n" +
+	return facts + "\nvalid_input := true\n\n# METADATA\n# title: Test\n# custom: {reason: Seen, remedyInMessage: None.}\n" +
 		fmt.Sprintf("deny contains {\"reason\": \"Seen\", \"message\": %s} if %s\n", message, condition)
 }
 

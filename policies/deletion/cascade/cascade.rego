@@ -46,7 +46,7 @@ valid_input if {
 # title: The namespace holds objects that are protected from deletion
 # custom:
 #   reason: NamespaceHoldsProtected
-#   remedy: Delete them first, as policy deletion-protected lets you, or ask somebody who holds the verb override on this one.
+#   remedyInMessage: Delete them first, as policy deletion-protected lets you, or ask somebody who holds the verb override on this one.
 deny contains {
 	"reason": "NamespaceHoldsProtected",
 	"message": $"namespace {_name} holds {_count} with the label {_label}=enabled ({_counts}): {_first}. `{_list}` lists them. {_way_out}",
@@ -60,7 +60,7 @@ deny contains {
 # title: There are objects of the kind
 # custom:
 #   reason: DefinitionHasObjects
-#   remedy: Delete them first, or ask somebody who holds the verb override on the policy.
+#   remedyInMessage: Delete them first, or ask somebody who holds the verb override on the policy.
 deny contains {
 	"reason": "DefinitionHasObjects",
 	"message": $"with CustomResourceDefinition {_name} all objects of its kind would be deleted, {_count}: {_first}. `kubectl get {_name} --all-namespaces` lists them. {_way_out}",

@@ -44,7 +44,7 @@ valid_parameters if {
 # title: The object is protected from deletion
 # custom:
 #   reason: DeletionProtected
-#   remedy: Ask somebody who holds the verb override on the policy; the message has the command that they would type first.
+#   remedyInMessage: Ask somebody who holds the verb override on the policy; the message has the command that they would type first.
 deny contains {
 	"reason": "DeletionProtected",
 	"message": $"{_object} is protected from deletion by its label {_label}=enabled. {_way_out}, and delete it then",
@@ -58,7 +58,7 @@ deny contains {
 # title: The protection would be taken off
 # custom:
 #   reason: ProtectionRemoved
-#   remedy: Leave the label as it is, or ask somebody who holds the verb override on the policy.
+#   remedyInMessage: Leave the label as it is, or ask somebody who holds the verb override on the policy.
 deny contains {
 	"reason": "ProtectionRemoved",
 	"message": $"{_object} is protected from deletion, and its label {_label} would be {_told} instead of enabled. {_way_out}, and change the label then",
@@ -74,7 +74,7 @@ deny contains {
 # description: An object is deleted with its owners, also with one that there never was.
 # custom:
 #   reason: OwnerAdded
-#   remedy: Leave metadata.ownerReferences as they are, or ask somebody who holds the verb override on the policy.
+#   remedyInMessage: Leave metadata.ownerReferences as they are, or ask somebody who holds the verb override on the policy.
 deny contains {
 	"reason": "OwnerAdded",
 	"message": $"{_object} is protected from deletion, and would be deleted with its new owner {_owners}. {_way_out}, and add the owner then",
@@ -89,7 +89,7 @@ deny contains {
 # title: The label has another value than enabled
 # custom:
 #   reason: UnknownProtection
-#   remedy: Write enabled, or leave the label out.
+#   remedyInMessage: Write enabled, or leave the label out.
 deny contains {
 	"reason": "UnknownProtection",
 	"message": $"metadata.labels: {_label} is \"{_new_value}\", with which {_object} would not be protected: the value is enabled, or the label is left out",

@@ -30,7 +30,7 @@ valid_input if {
 # title: The requester may not give up on an instance
 # custom:
 #   reason: AbandonNotAllowed
-#   remedy: Wait until the runtime answers, or ask a cluster administrator for the verb override on the policy.
+#   remedyInMessage: Wait until the runtime answers, or ask a cluster administrator for the verb override on the policy.
 deny contains {
 	"reason": "AbandonNotAllowed",
 	"message": concat("", [

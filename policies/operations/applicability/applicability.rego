@@ -69,7 +69,7 @@ deny contains {
 # title: The run policy does not leave this operation to people
 # custom:
 #   reason: RunPolicyForbids
-#   remedy: Create an operation that the message names, or change spec.runPolicy of the VirtualMachine.
+#   remedyInMessage: Create an operation that the message names, or change spec.runPolicy of the VirtualMachine.
 deny contains {
 	"reason": "RunPolicyForbids",
 	"message": $"{_machine} ({_phase}) has run policy {_run_policy}, which forbids {_asked}; its run policy and phase allow: {_accepted}",
@@ -83,7 +83,7 @@ deny contains {
 # title: The VirtualMachine is in a phase in which it cannot carry out the operation
 # custom:
 #   reason: PhaseForbids
-#   remedy: Create an operation that the message names, or wait until the VirtualMachine is in another phase.
+#   remedyInMessage: Create an operation that the message names, or wait until the VirtualMachine is in another phase.
 deny contains {
 	"reason": "PhaseForbids",
 	"code": 409,

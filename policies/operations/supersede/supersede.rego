@@ -40,7 +40,7 @@ valid_input if {
 # description: An unfinished operation of the VirtualMachine does not yield to the new one.
 # custom:
 #   reason: OperationInProgress
-#   remedy: Wait until the operation ends, delete it, or create one that the message names.
+#   remedyInMessage: Wait until the operation ends, delete it, or create one that the message names.
 deny contains {
 	"reason": "OperationInProgress",
 	"code": 409,
@@ -56,7 +56,7 @@ deny contains {
 # description: The run policy, a placement, a rollout or the deletion has claimed it, and does not yield to the new one.
 # custom:
 #   reason: OperationInProgress
-#   remedy: Wait until the VirtualMachine is free, or create an operation that the message names.
+#   remedyInMessage: Wait until the VirtualMachine is free, or create an operation that the message names.
 deny contains {
 	"reason": "OperationInProgress",
 	"code": 409,

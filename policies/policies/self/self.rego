@@ -36,7 +36,7 @@ valid_input if {
 # title: The policy does not compile
 # custom:
 #   reason: CompileFailed
-#   remedy: Mend what the message names by file, line and column; `sallyport policy check` says the same of files.
+#   remedyInMessage: Mend what the message names by file, line and column; `sallyport policy check` says the same of files.
 deny contains {
 	"reason": "CompileFailed",
 	"code": 422,
@@ -51,7 +51,7 @@ deny contains {
 # description: It compiles, but could fail silently, or asks for what no policy gets.
 # custom:
 #   reason: ContractBroken
-#   remedy: Write it as docs/policies.md says; `sallyport policy check` says the same of files.
+#   remedyInMessage: Write it as docs/policies.md says; `sallyport policy check` says the same of files.
 deny contains {
 	"reason": "ContractBroken",
 	"code": 422,
@@ -62,11 +62,26 @@ deny contains {
 }
 
 # METADATA
+# title: The API server would not ask the policy
+# description: It would refuse the webhook that spec.match makes, or what that names is never asked about.
+# custom:
+#   reason: NotRegistrable
+#   remedy: Correct the field of spec.match that the message names; `sallyport policy check` says the same of files.
+deny contains {
+	"reason": "NotRegistrable",
+	"code": 422,
+	"message": $"the API server would not ask RegoPolicy {_name}:{_separator("NotRegistrable")}{_listed("NotRegistrable")}",
+	"details": _about(_name, "spec.match"),
+} if {
+	"NotRegistrable" in _kinds
+}
+
+# METADATA
 # title: The parameters are not what the policy takes
 # description: By spec.parametersSchema, or by the policy's own rule valid_parameters.
 # custom:
 #   reason: ParametersInvalid
-#   remedy: Correct the field that the message names.
+#   remedyInMessage: Correct the field that the message names.
 deny contains {
 	"reason": "ParametersInvalid",
 	"code": 422,
@@ -80,7 +95,7 @@ deny contains {
 # title: The library has names that another one has
 # custom:
 #   reason: LibraryConflict
-#   remedy: Use another package, or another name for the rule that the message names.
+#   remedyInMessage: Use another package, or another name for the rule that the message names.
 deny contains {
 	"reason": "LibraryConflict",
 	"code": 422,
@@ -94,7 +109,7 @@ deny contains {
 # title: The policy has no tests
 # custom:
 #   reason: TestsMissing
-#   remedy: Add a rule test_... to a module of spec.tests, in the policy's package with _test appended.
+#   remedyInMessage: Add a rule test_... to a module of spec.tests, in the policy's package with _test appended.
 deny contains {
 	"reason": "TestsMissing",
 	"code": 422,
@@ -109,7 +124,7 @@ deny contains {
 # title: A test of the policy fails
 # custom:
 #   reason: TestsFailed
-#   remedy: Mend the rule, or the test that forbids it; `sallyport policy test` runs the tests of files.
+#   remedyInMessage: Mend the rule, or the test that forbids it; `sallyport policy test` runs the tests of files.
 deny contains {
 	"reason": "TestsFailed",
 	"code": 422,
@@ -124,7 +139,7 @@ deny contains {
 # title: The policy takes too long, or too much memory
 # custom:
 #   reason: LimitExceeded
-#   remedy: Write it, or the test that the message names, so that it takes less; try again if nothing but the cluster was slow.
+#   remedyInMessage: Write it, or the test that the message names, so that it takes less; try again if nothing but the cluster was slow.
 deny contains {
 	"reason": "LimitExceeded",
 	"message": _listed("LimitExceeded"),
@@ -134,11 +149,28 @@ deny contains {
 }
 
 # METADATA
+# title: The policy would patch what is not granted
+# description: >-
+#   Whoever patches what others write acts with their rights. So an administrator grants what policies may patch, and some kinds
+#   nobody can grant. It is held against whoever writes the patch rules, or what they are for.
+# custom:
+#   reason: PatchNotGranted
+#   remedy: Have the administrator run the command in the message, or split the policy so that what patches matches only what is granted.
+deny contains {
+	"reason": "PatchNotGranted",
+	"message": $"RegoPolicy {_name} has patch rules and matches what it may not patch: {concat("; ", input.facts.rehearsal.unpatchable)}",
+	"details": _about(_name, "spec.match.resources"),
+} if {
+	count(input.facts.rehearsal.unpatchable) > 0
+	_patches_anew
+}
+
+# METADATA
 # title: Another policy would break
 # description: It is in order now, and would not compile, or would fail its tests, with the library as it is written or gone.
 # custom:
 #   reason: BreaksPolicy
-#   remedy: Leave in the library what the policy needs, change the policy, and take it out of the library then.
+#   remedyInMessage: Leave in the library what the policy needs, change the policy, and take it out of the library then.
 deny contains {
 	"reason": "BreaksPolicy",
 	"message": $"RegoPolicy {broken.policy}, which imports {_name}, would break: {broken.message}",
@@ -151,7 +183,7 @@ deny contains {
 # title: A shipped policy would be weakened
 # custom:
 #   reason: Weakened
-#   remedy: Ask a cluster administrator for the verb override on the RegoPolicy; the message has the command.
+#   remedyInMessage: Ask a cluster administrator for the verb override on the RegoPolicy; the message has the command.
 deny contains {
 	"reason": "Weakened",
 	"message": $"RegoPolicy {_name} is shipped with Sallyport, and this would weaken it: {concat("; ", _weakenings)}. {_permission}",
@@ -166,7 +198,7 @@ deny contains {
 # title: A shipped policy would be deleted
 # custom:
 #   reason: Deleted
-#   remedy: Switch it off in the values of the Helm chart, or ask for the verb override; the message has the command.
+#   remedyInMessage: Switch it off in the values of the Helm chart, or ask for the verb override; the message has the command.
 deny contains {
 	"reason": "Deleted",
 	"message": $"RegoPolicy {_name} is shipped with Sallyport, which would put it back; values of the chart switch it off (policies.{_name}.enabled). {_permission}",
@@ -184,7 +216,7 @@ deny contains {
 #   with what the client wrote in its place. So no right lets anybody weaken or delete it.
 # custom:
 #   reason: Indispensable
-#   remedy: Leave it as it is; in an emergency an override of policies-self lets one write pass.
+#   remedyInMessage: Leave it as it is; in an emergency an override of policies-self lets one write pass.
 deny contains {
 	"reason": "Indispensable",
 	"message": $"RegoPolicy {_name} writes what is relied on, and no right lets anybody {_undoing}. In an emergency the annotation sallyport.dev/override lets this one write pass policies-self",
@@ -202,10 +234,33 @@ warn contains $"RegoPolicy {_name} refers to {_missing}, which no library has: i
 }
 
 # METADATA
+# title: The cluster does not have what the policy is about
+# description: The policy is stored. It is not asked about what is missing until that is there.
+warn contains $"RegoPolicy {_name} is not asked about everything that it names: {unserved}" if {
+	some unserved in input.facts.rehearsal.unserved
+}
+
+# METADATA
+# title: Sallyport may not read what the policy reads
+# description: The policy is stored, and decides as before until the right is granted; a new one follows its onError.
+warn contains concat("", [
+	$"Sallyport may not {concat(" and ", _ungranted)}, which RegoPolicy {_name} reads: ",
+	$"as it is now it decides nothing until that is granted. To grant it, run: {input.facts.rehearsal.grant}",
+]) if {
+	count(_ungranted) > 0
+}
+
+# METADATA
 # title: There was no time for the tests of all policies that import the library
 warn contains $"there was no time for the tests of {_untested}, which import {_name}; status condition TestsPassed will show what becomes of them" if {
 	count(input.facts.rehearsal.untested) > 0
 }
+
+_ungranted := [$"{concat(", ", right.verbs)} {right.resource}" | some right in input.facts.rehearsal.ungranted]
+
+_patches_anew if _tested
+
+_patches_anew if _match(_old).resources != _match(_new).resources
 
 # What is to be looked at: everything, or what else than the tests could be wrong, or what is matched.
 _document := input.request.object if _tested
@@ -381,8 +436,17 @@ _known_rehearsal if {
 	every broken in _list(found, "breaks") { _text(broken.policy) }
 	every missing in _list(found, "missing") { _text(missing) }
 	every untested in _list(found, "untested") { _text(untested) }
+	every unserved in _list(found, "unserved") { _text(unserved) }
+	every kind in _list(found, "unpatchable") { _text(kind) }
+	every right in _list(found, "ungranted") { _known_right(right, found) }
 	is_number(found.tests.failures)
 	every test in _list(found.tests, "failed") { _known_failure(test) }
+}
+
+_known_right(right, found) if {
+	_text(right.resource)
+	every verb in right.verbs { _text(verb) }
+	_text(found.grant)
 }
 
 _known_failure(test) if {

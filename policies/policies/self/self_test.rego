@@ -26,7 +26,7 @@ _delete(object_) := {"operation": "DELETE", "userInfo": _alice, "object": null, 
 _edit(change) := _update(_object(_spec), _object(object.union(_spec, change)))
 
 _found(more) := object.union(
-	{"problems": [], "tests": {"passed": 3, "failures": 0, "failed": []}, "breaks": [], "missing": [], "untested": [], "took": "5ms"},
+	{"problems": [], "tests": {"passed": 3, "failures": 0, "failed": []}, "breaks": [], "missing": [], "untested": [], "unserved": [], "took": "5ms"},
 	more,
 )
 
@@ -155,6 +155,10 @@ _findings := {
 		"found": _wrong([_whole("TestsMissing", "there is no rule test_...")]), "reason": "TestsMissing", "field": "spec.tests", "code": 422,
 		"message": "RegoPolicy team-quota has no tests: spec.tests needs a module in package team.quota_test with a rule test_... that passes",
 	},
+	"what the API server would not ask": {
+		"found": _wrong([_whole("NotRegistrable", "spec.match.excludeNamespaces[0]: no name")]), "reason": "NotRegistrable", "field": "spec.match", "code": 422,
+		"message": "the API server would not ask RegoPolicy team-quota: team-quota: spec.match.excludeNamespaces[0]: no name",
+	},
 	"a limit": {
 		"found": _wrong([_whole("LimitExceeded", "its rehearsal did not end within 3.5s")]), "reason": "LimitExceeded", "field": "spec.tests", "code": 403,
 		"message": "team-quota: its rehearsal did not end within 3.5s",
@@ -240,12 +244,53 @@ test_a_library_may_come_later if {
 	])} with input as given
 }
 
+test_what_the_cluster_does_not_have if {
+	given := {"request": _create(_spec), "facts": _facts(_found({"unserved": ["spec.match.resources[0].resources[0]: there is no deployment.apps"]}), null)}
+	_verdict == "allow" with input as given
+	policy.warn == {"RegoPolicy team-quota is not asked about everything that it names: spec.match.resources[0].resources[0]: there is no deployment.apps"} with input as given
+}
+
 test_tests_of_others_that_there_was_no_time_for if {
 	given := {"request": _create(_library), "facts": _facts(_found({"untested": ["a", "b"]}), null)}
 	_verdict == "allow" with input as given
 	policy.warn == {concat("", [
 		"there was no time for the tests of a, b, which import team-quota; ",
 		"status condition TestsPassed will show what becomes of them",
+	])} with input as given
+}
+
+# Whoever patches acts with the rights of those whose objects they are.
+_unpatchable := _found({"unpatchable": ["spec.match.resources[0].resources[0], secrets: no policy may patch it", "b"]})
+
+_roles := {"resources": [object.union(_spec.match.resources[0], {"resources": ["clusterroles"]})]}
+
+test_patches_that_are_not_granted if {
+	every request in [_create(_spec), _edit({"modules": []}), _edit({"match": _roles})] {
+		policy.deny == {{
+			"reason": "PatchNotGranted",
+			"message": concat("", [
+				"RegoPolicy team-quota has patch rules and matches what it may not patch: ",
+				"spec.match.resources[0].resources[0], secrets: no policy may patch it; b",
+			]),
+			"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": "spec.match.resources"},
+		}} with input as {"request": request, "facts": _facts(_unpatchable, null)}
+	}
+}
+
+# What was granted once is not held against who has it match less.
+test_patches_that_are_not_granted_any_more if {
+	every request in [_edit({"parameters": {"most": 6}}), _edit({"match": object.union(_spec.match, {"excludeUsers": ["x"]})})] {
+		_verdict == "allow" with input as {"request": request, "facts": _facts(_unpatchable, null)}
+	}
+}
+
+test_reads_that_are_not_granted if {
+	rights := [{"resource": "deployments.apps", "verbs": ["get", "list"]}, {"resource": "pods", "verbs": ["watch"]}]
+	given := {"request": _create(_spec), "facts": _facts(_found({"ungranted": rights, "grant": "helm upgrade gate"}), null)}
+	_verdict == "allow" with input as given
+	policy.warn == {concat("", [
+		"Sallyport may not get, list deployments.apps and watch pods, which RegoPolicy team-quota reads: ",
+		"as it is now it decides nothing until that is granted. To grant it, run: helm upgrade gate",
 	])} with input as given
 }
 
@@ -340,6 +385,9 @@ _places := {
 	"facts/rehearsal/breaks": ["a list"],
 	"facts/rehearsal/missing": ["a list"],
 	"facts/rehearsal/untested": ["a list"],
+	"facts/rehearsal/unserved": ["a list"],
+	"facts/rehearsal/unpatchable": ["a list"],
+	"facts/rehearsal/ungranted": ["a list"],
 	"facts/rehearsal/tests": ["an object"],
 	"facts/rehearsal/tests/failures": ["a number"],
 	"facts/rehearsal/tests/failed": ["a list"],
@@ -372,6 +420,9 @@ _elements := {
 	"facts/rehearsal/breaks": [],
 	"facts/rehearsal/missing": ["unknown"],
 	"facts/rehearsal/untested": ["unknown"],
+	"facts/rehearsal/unserved": ["unknown"],
+	"facts/rehearsal/unpatchable": ["unknown"],
+	"facts/rehearsal/ungranted": [],
 	"facts/rehearsal/tests/failed": [],
 }
 

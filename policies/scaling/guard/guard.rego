@@ -40,7 +40,7 @@ valid_parameters if {
 # title: Nothing may be taken away
 # custom:
 #   reason: ScaleDownDenied
-#   remedy: Take the annotation off, wait until the limit ends, or override the policy once.
+#   remedyInMessage: Take the annotation off, wait until the limit ends, or override the policy once.
 deny contains {
 	"reason": "ScaleDownDenied",
 	"message": $"{_step}: {limit.by} allows no scale-down. {_way_out(limit)}",
@@ -55,7 +55,7 @@ deny contains {
 # title: Fewer than are to stay would be left
 # custom:
 #   reason: BelowMinReplicas
-#   remedy: Keep as many replicas as the message names, or override the policy once.
+#   remedyInMessage: Keep as many replicas as the message names, or override the policy once.
 deny contains {
 	"reason": "BelowMinReplicas",
 	"message": $"{_step}: {limit.by} keeps at least {limit.minReplicas}. {_way_out(limit)}",
@@ -70,7 +70,7 @@ deny contains {
 # title: Too many would go at once
 # custom:
 #   reason: ScaleDownTooLarge
-#   remedy: Scale down in steps as the message names, or override the policy once.
+#   remedyInMessage: Scale down in steps as the message names, or override the policy once.
 deny contains {
 	"reason": "ScaleDownTooLarge",
 	"message": $"{_step}: {limit.by} lets {_most(limit.maxScaleDown)} go at once{_share(limit.maxScaleDown)}. {_way_out(limit)}",
@@ -85,7 +85,7 @@ deny contains {
 # title: An annotation is not one that can be read
 # custom:
 #   reason: AnnotationInvalid
-#   remedy: Write the annotation as the message says.
+#   remedyInMessage: Write the annotation as the message says.
 deny contains {
 	"reason": "AnnotationInvalid",
 	"code": 422,
@@ -104,7 +104,7 @@ deny contains {
 # description: It was written while nobody checked it, and may have been meant to forbid what is asked.
 # custom:
 #   reason: AnnotationInvalid
-#   remedy: Correct the annotation, or take it off, with the command in the message.
+#   remedyInMessage: Correct the annotation, or take it off, with the command in the message.
 deny contains {
 	"reason": "AnnotationInvalid",
 	"message": $"{_step}: its annotation {key} is {json.marshal(value)}, which cannot be read; it must be {_forms[key].told}. {_take_off(key)}",
@@ -118,7 +118,7 @@ deny contains {
 # title: It is not known where the kind has its replicas
 # custom:
 #   reason: KindNotConfigured
-#   remedy: Add the row that the message names to spec.parameters.kinds, or take the resource out of spec.match.resources.
+#   remedyInMessage: Add the row that the message names to spec.parameters.kinds, or take the resource out of spec.match.resources.
 deny contains {
 	"reason": "KindNotConfigured",
 	"message": $"{_named}: spec.parameters.kinds of the policy has no row {_resource}, such as {_resource}: \{replicas: [spec, replicas], default: 1}",

@@ -87,7 +87,7 @@ deny contains {
 # title: The inventory path is not written as vCenter writes it
 # custom:
 #   reason: InventoryPathMalformed
-#   remedy: Write the path without . and .. as elements, and with %2f, %5c and %25 for slash, backslash and percent in names.
+#   remedyInMessage: Write the path without . and .. as elements, and with %2f, %5c and %25 for slash, backslash and percent in names.
 deny contains {
 	"reason": "InventoryPathMalformed",
 	"code": 422,
@@ -102,7 +102,7 @@ deny contains {
 # title: The machine is not below a folder that the namespace may use
 # custom:
 #   reason: FolderNotAllowed
-#   remedy: Name a machine below a folder that the message names, or ask an administrator for another folder.
+#   remedyInMessage: Name a machine below a folder that the message names, or ask an administrator for another folder.
 deny contains {
 	"reason": "FolderNotAllowed",
 	"message": $"{_place} is not below a folder of {_server} that {_namespace} may use; it may adopt machines below: {_allowed}",

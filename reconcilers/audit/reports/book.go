@@ -7,7 +7,6 @@ import (
 	openreports "github.com/openreports/reports-api/apis/openreports.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -53,35 +52,49 @@ func (p *Page) of(namespace string) *tally {
 	return p.tallies[namespace]
 }
 
-// Passes counts an object that the policy has nothing against.
-func (p *Page) Passes(object *unstructured.Unstructured) { p.of(object.GetNamespace()).summary.Pass++ }
+// Passes counts an object of a namespace that the policy has nothing against.
+func (p *Page) Passes(namespace string) { p.of(namespace).summary.Pass++ }
+
+// Passed is how many those are.
+func (p *Page) Passed() (count int) {
+	for _, t := range p.tallies {
+		count += t.summary.Pass
+	}
+	return count
+}
+
+// LeftOut counts what the policy has against an object, without saying what.
+func (p *Page) LeftOut(namespace string, mode v1alpha1.PolicyMode, count int) {
+	if mode == v1alpha1.ModeEnforce {
+		p.of(namespace).summary.Fail += count
+	} else {
+		p.of(namespace).summary.Warn += count
+	}
+}
 
 // Fails notes what the policy has against an object. Only where it is enforced that is scored.
-func (p *Page) Fails(object *unstructured.Unstructured, mode v1alpha1.PolicyMode, reason, message string) {
+func (p *Page) Fails(object corev1.ObjectReference, mode v1alpha1.PolicyMode, reason, message string) {
+	p.LeftOut(object.Namespace, mode, 1)
 	if mode == v1alpha1.ModeEnforce {
-		p.of(object.GetNamespace()).summary.Fail++
 		p.note(object, mode, openreports.ReportResult{Rule: reason, Result: "fail", Scored: true, Description: message})
 		return
 	}
-	p.of(object.GetNamespace()).summary.Warn++
 	p.note(object, mode, openreports.ReportResult{Rule: reason, Result: "warn", Description: message})
 }
 
 // Undecided notes that an object could not be judged.
-func (p *Page) Undecided(object *unstructured.Unstructured, mode v1alpha1.PolicyMode, message string) {
-	p.of(object.GetNamespace()).summary.Error++
+func (p *Page) Undecided(object corev1.ObjectReference, mode v1alpha1.PolicyMode, message string) {
+	p.of(object.Namespace).summary.Error++
 	p.note(object, mode, openreports.ReportResult{Result: "error", Scored: mode == v1alpha1.ModeEnforce, Description: message})
 }
 
-func (p *Page) note(object *unstructured.Unstructured, mode v1alpha1.PolicyMode, result openreports.ReportResult) {
-	t := p.of(object.GetNamespace())
+func (p *Page) note(object corev1.ObjectReference, mode v1alpha1.PolicyMode, result openreports.ReportResult) {
+	t := p.of(object.Namespace)
 	if len(t.results) == maxResults || p.kept == maxOfAll {
 		return
 	}
 	result.Source, result.Properties = source, map[string]string{"mode": string(mode)}
-	result.Subjects = []corev1.ObjectReference{{
-		APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
-	}}
+	result.Subjects = []corev1.ObjectReference{object}
 	t.results = append(t.results, result)
 	p.kept++
 }

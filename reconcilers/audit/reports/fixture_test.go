@@ -13,7 +13,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -105,22 +104,16 @@ func bad(namespace, name string) func(*Page) {
 	return func(p *Page) { p.Fails(object(namespace, name), v1alpha1.ModeEnforce, "OwnerMissing", "no owner") }
 }
 
-func fine(namespace, name string) func(*Page) {
-	return func(p *Page) { p.Passes(object(namespace, name)) }
+func fine(namespace, _ string) func(*Page) {
+	return func(p *Page) { p.Passes(namespace) }
 }
 
 func odd(namespace, name string) func(*Page) {
 	return func(p *Page) { p.Undecided(object(namespace, name), v1alpha1.ModeWarn, "cannot tell") }
 }
 
-func object(namespace, name string) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{}
-	o.SetAPIVersion("apps/v1")
-	o.SetKind("Deployment")
-	o.SetNamespace(namespace)
-	o.SetName(name)
-	o.SetUID(types.UID("uid-" + name))
-	return o
+func object(namespace, name string) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}
 }
 
 // report is that of the test's policy in a namespace, nil if there is none.

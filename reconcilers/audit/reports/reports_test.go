@@ -301,8 +301,8 @@ func TestReportsAreBounded(t *testing.T) {
 	s := newSite(t)
 	longest := func(i int) func(*Page) {
 		o := object(s.namespace, fmt.Sprintf("%0253d", i))
-		o.SetAPIVersion(strings.Repeat("g", 253) + "/" + strings.Repeat("v", 63))
-		o.SetKind(strings.Repeat("K", 63))
+		o.APIVersion = strings.Repeat("g", 253) + "/" + strings.Repeat("v", 63)
+		o.Kind = strings.Repeat("K", 63)
 		return func(p *Page) { p.Fails(o, v1alpha1.ModeEnforce, strings.Repeat("R", 64), strings.Repeat("\x01", 512)) }
 	}
 	var notes []func(*Page)

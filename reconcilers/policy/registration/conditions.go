@@ -28,6 +28,15 @@ const (
 	bookkeeping = `["finalizers", "generation", "managedFields", "resourceVersion"]`
 )
 
+// Names of those that are made of a field of spec.match, and which field that is.
+const (
+	notByUser   = "is-not-by-an-excluded-user"
+	notByGroup  = "is-not-by-an-excluded-group"
+	notExcluded = "is-not-an-excluded-namespace"
+)
+
+var madeOf = map[string]string{notByUser: "excludeUsers", notByGroup: "excludeGroups", notExcluded: "excludeNamespaces"}
+
 // conditionsOf leave out what must pass in any case, and whose requests a policy does not judge.
 func conditionsOf(matches []v1alpha1.PolicyMatch, targets []target) []admissionregistrationv1.MatchCondition {
 	all := []admissionregistrationv1.MatchCondition{{Name: "is-not-the-api-servers-own", Expression: isNotTheAPIServers}}
@@ -48,10 +57,10 @@ func conditionsOf(matches []v1alpha1.PolicyMatch, targets []target) []admissionr
 		users, groups = append(users, matches[i].ExcludeUsers...), append(groups, matches[i].ExcludeGroups...)
 	}
 	if len(users) > 0 {
-		add("is-not-by-an-excluded-user", `!(request.userInfo.?username.orValue("") in `+listed(users)+`)`)
+		add(notByUser, `!(request.userInfo.?username.orValue("") in `+listed(users)+`)`)
 	}
 	if len(groups) > 0 {
-		add("is-not-by-an-excluded-group", `!request.userInfo.?groups.orValue([]).exists(g, g in `+listed(groups)+`)`)
+		add(notByGroup, `!request.userInfo.?groups.orValue([]).exists(g, g in `+listed(groups)+`)`)
 	}
 	if slices.ContainsFunc(targets, target.wild) {
 		add("is-not-about-what-a-cluster-does-not-run-without", isNotNeeded())
@@ -70,6 +79,17 @@ func ownConditions(matches []v1alpha1.PolicyMatch) (all []admissionregistrationv
 		}
 	}
 	return all
+}
+
+// saying has the conditions of the policy itself end with a comment that says whose they are: of one that cannot be evaluated the API
+// server tells who is refused nothing but the expression.
+func saying(policy string, conditions []admissionregistrationv1.MatchCondition) []admissionregistrationv1.MatchCondition {
+	for i := range conditions {
+		if own, name, found := strings.Cut(conditions[i].Name, "."+v1alpha1.GroupName+"/"); found && strings.HasPrefix(own, "match-") {
+			conditions[i].Expression += fmt.Sprintf(" // RegoPolicy %s, spec.match.conditions: %s", policy, name)
+		}
+	}
+	return conditions
 }
 
 // isNotNeeded leaves out of a wildcard what no policy is asked about by name.

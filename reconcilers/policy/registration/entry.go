@@ -114,7 +114,7 @@ func newEntries(
 	e := newEntry(p, own, client, home)
 	e.onNamespaces, e.namespaces, e.objects = true, &metav1.LabelSelector{}, selectorOf(append(namespaceRequirements(p.Matches), e.objects.MatchExpressions...))
 	e.conditions = append(e.conditions, admissionregistrationv1.MatchCondition{
-		Name: "is-not-an-excluded-namespace", Expression: `!(request.?name.orValue("") in ` + listed(excludedNamespaces(p.Matches, home)) + ")",
+		Name: notExcluded, Expression: `!(request.?name.orValue("") in ` + listed(excludedNamespaces(p.Matches, home)) + ")",
 	})
 	return append(all, e)
 }
@@ -123,7 +123,7 @@ func newEntries(
 func newEntry(p *Policy, targets []target, client admissionregistrationv1.WebhookClientConfig, home string) *entry {
 	e := &entry{
 		policy: p.Name, client: client, failure: ignore, namespaces: namespacesOf(p.Matches, home), objects: objectsOf(p.Matches),
-		conditions: conditionsOf(p.Matches, targets), timeout: timeoutOf(p.Timeout),
+		conditions: saying(p.Name, conditionsOf(p.Matches, targets)), timeout: timeoutOf(p.Timeout),
 	}
 	if p.Refuses {
 		e.failure = admissionregistrationv1.Fail

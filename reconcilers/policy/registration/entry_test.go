@@ -423,3 +423,20 @@ func TestConditionsOfLargeObjects(t *testing.T) {
 		}
 	}
 }
+
+// Who is refused because a condition cannot be evaluated reads whose it is: the API server quotes the expression.
+func TestAConditionThatFailsNamesItsPolicy(t *testing.T) {
+	match := on("C", "deployments.apps")
+	match.Conditions = []v1alpha1.MatchCondition{{Name: "big", Expression: "object.spec.replicas > 1"}, {Name: "any", Expression: "true // or so"}}
+	p := policy("owners", match)
+	e := newEntry(&p, nil, admissionregistrationv1.WebhookClientConfig{}, home)
+	kind := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+	object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "x"}}}
+	a := &admission.VersionedAttributes{VersionedKind: kind, Attributes: admission.NewAttributesRecord(
+		object, nil, kind, "ns", "x", schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "", admission.Create, nil, false, &user.DefaultInfo{Name: "a"})}
+	a.VersionedObject.Set(object)
+	const want = "expression 'object.spec.replicas > 1 // RegoPolicy owners, spec.match.conditions: big' resulted in error: no such key: spec"
+	if got := matcher(t, e.conditions).Match(t.Context(), a, nil, nil); got.Error == nil || got.Error.Error() != want {
+		t.Errorf("the user reads %v", got.Error)
+	}
+}

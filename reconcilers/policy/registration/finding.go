@@ -45,8 +45,7 @@ func (r *report) finding(behind []string, registered bool) Finding {
 		}
 	case len(r.lacking) > 0:
 		f.Reason = v1alpha1.ReasonResourceNotServed
-		f.Message = fmt.Sprintf("%s: the cluster does not have this, or not this subresource. It will be asked about when there is such a thing.",
-			strings.Join(r.lacking, "; "))
+		f.Message = sentence(strings.Join(r.lacking, ". ")) + " The API server will ask about it when there is such a thing."
 		if asked != "" {
 			f.Message += " The API server asks about " + asked + "."
 		}

@@ -181,6 +181,15 @@ func (r *Reconciler) there(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
+// Behind names the live replicas that do not decide by the same policies as this one.
+func (r *Reconciler) Behind(ctx context.Context) ([]string, error) {
+	hash, _ := r.Catalog.Active()
+	if hash == "" {
+		return []string{"the one that leads"}, nil
+	}
+	return r.lagging(ctx, hash)
+}
+
 // lagging names the replicas that do not decide by the policies with that hash. If they cannot be asked, nobody knows which do.
 func (r *Reconciler) lagging(ctx context.Context, hash string) ([]string, error) {
 	all, err := r.Replicas.Policies(ctx)
@@ -244,7 +253,9 @@ func (l *look) next(s *side, p *Policy) (all []*entry) {
 	report.generation = p.Generation
 	targets, refused := l.targets(s, p)
 	report.refused = unique(append(report.refused, refused...))
-	report.lacking = l.served.lacking(p)
+	if len(p.Matches) > 0 {
+		report.lacking = l.served.Lacking(&p.Matches[0])
+	}
 	if len(targets) == 0 {
 		return nil
 	}
@@ -289,6 +300,9 @@ func (l *look) next(s *side, p *Policy) (all []*entry) {
 func (l *look) targets(s *side, p *Policy) (found []target, refused []string) {
 	if !s.speaks(p) {
 		return nil, nil
+	}
+	if s.mutating {
+		return p.targetsBut(s.covered, s.possible, p.MayNotPatch)
 	}
 	return p.targets(s.covered, s.possible)
 }

@@ -37,6 +37,8 @@ type Policy struct {
 	Broken bool
 	// Timeout is how long it may take.
 	Timeout time.Duration
+	// MayNotPatch says why the policy may not patch a resource of a group, "" if it may; nil lets it patch all.
+	MayNotPatch func(group, resource string) string
 }
 
 // target is what one rule of a policy asks about: resources of groups, with the operations.
@@ -47,6 +49,13 @@ type target struct {
 
 // targets gives what a policy matches beyond what is covered, and in words what of it is never registered.
 func (p *Policy) targets(covered []rule, possible []operation) (found []target, refused []string) {
+	return p.targetsBut(covered, possible, nil)
+}
+
+// targetsBut leaves out, if barred is not nil, also the resources of which that says why.
+func (p *Policy) targetsBut(
+	covered []rule, possible []operation, barred func(group, resource string) string,
+) (found []target, refused []string) {
 	if len(p.Matches) == 0 {
 		return nil, nil
 	}
@@ -61,7 +70,11 @@ func (p *Policy) targets(covered []rule, possible []operation) (found []target, 
 					if !slices.Contains(r.Operations, v1alpha1.MatchOperation(o)) || coveredBy(covered, group, resource, o) {
 						continue
 					}
-					if why := refusal(group, resource, o, marked); why != "" {
+					why := refusal(group, resource, o, marked)
+					if why == "" && barred != nil {
+						why = barred(group, resource)
+					}
+					if why != "" {
 						refused = append(refused, fmt.Sprintf("spec.match.resources[%d].resources[%d], %s: %s", i, j, called(group, resource), why))
 						continue
 					}
@@ -139,7 +152,7 @@ func (t *target) String() string {
 	return fmt.Sprintf("%s of %s", strings.Join(texts(t.operations), ", "), strings.Join(names, ", "))
 }
 
-func texts(operations []operation) []string {
+func texts[T ~string](operations []T) []string {
 	all := make([]string, len(operations))
 	for i, o := range operations {
 		all[i] = string(o)

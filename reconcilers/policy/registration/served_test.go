@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/test/env"
 )
 
-// What a policy names and the cluster does not have is told, hinders nothing, and is looked for again.
+// What a policy names and there is no is told, hinders nothing, and is looked for again.
 func TestWhatIsNotServed(t *testing.T) {
 	f := newFixture(t)
 	api, err := discovery.NewDiscoveryClientForConfig(env.Shared(t).Config)
@@ -25,7 +25,7 @@ func TestWhatIsNotServed(t *testing.T) {
 		t.Errorf("looks again after %v", again)
 	}
 	f.finds("guard", v1alpha1.ReasonResourceNotServed,
-		"spec.match.resources[2].resources[0], configmaps/scale; spec.match.resources[3].resources[0], widgets.example.com: the cluster does not have this",
+		"spec.match.resources[2].resources[0]: there is no configmaps/scale. spec.match.resources[3].resources[0]: there is no widgets.example.com. The API server will ask",
 		"UPDATE of deployments.apps/scale")
 	f.finds("plain", v1alpha1.ReasonRegistered)
 }
@@ -45,8 +45,61 @@ func TestGroupsThatDoNotAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := policy("p", on("U", "pods", "nodes.metrics.k8s.io", "secrets"))
-	if got := strings.Join(s.lacking(&p), "; "); got != "spec.match.resources[2].resources[0], secrets" {
+	match := on("U", "pods", "nodes.metrics.k8s.io", "secrets")
+	if got := strings.Join(s.Lacking(&match), "; "); got != "spec.match.resources[2].resources[0]: there is no secrets" {
 		t.Errorf("lacking is %q", got)
+	}
+}
+
+// Whoever misses a resource by a little is told which one it is.
+func TestNearMisses(t *testing.T) {
+	api, err := discovery.NewDiscoveryClientForConfig(env.Shared(t).Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Discover(api)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for written, want := range map[string]string{
+		"C deployments.apps":               "",
+		"C deployment.apps":                "there is no deployment.apps; did you mean deployments.apps?",
+		"C Deployment.apps":                "there is no Deployment.apps; did you mean deployments.apps?",
+		"C deploy.apps":                    "there is no deploy.apps; did you mean deployments.apps?",
+		"C deploymnets.apps":               "there is no deploymnets.apps; did you mean deployments.apps?",
+		"C deployments":                    "there is no deployments; did you mean deployments.apps?",
+		"C deployments.app":                "there is no deployments.app; did you mean deployments.apps?",
+		"C po":                             "there is no po; did you mean pods?",
+		"U deployments/scales.apps":        "there is no deployments.apps/scales; did you mean deployments.apps/scale?",
+		"U deployment/scale.apps":          "there is no deployment.apps/scale; did you mean deployments.apps/scale?",
+		"C virtualmachines.kubevirt.io":    "there is no virtualmachines.kubevirt.io",
+		"C widgets.example.com":            "there is no widgets.example.com",
+		"C pods/eviction":                  "",
+		"UD pods/eviction":                 "nobody can UPDATE or DELETE pods/eviction; what there can be is CREATE",
+		"C deployments/scale.apps":         "nobody can CREATE deployments.apps/scale; what there can be is UPDATE",
+		"CU deployments/scale.apps":        "",
+		"C virtualmachine.sallyport.dev":   "there is no virtualmachine.sallyport.dev; did you mean virtualmachines.sallyport.dev?",
+		"C persistentvolumeclaim":          "there is no persistentvolumeclaim; did you mean persistentvolumeclaims?",
+		"C virtualmachines.sallyport.deve": "there is no virtualmachines.sallyport.deve; did you mean virtualmachines.sallyport.dev?",
+	} {
+		operations, resource, _ := strings.Cut(written, " ")
+		r := someOf(operations, resource)
+		if strings.Contains(resource, "/") { // the group is written after the subresource here
+			part, group, _ := strings.Cut(resource[strings.Index(resource, "/")+1:], ".")
+			name, _, _ := strings.Cut(resource, "/")
+			r.APIGroups, r.Resources = []string{group}, []string{name + "/" + part}
+		}
+		r.APIVersions = []string{"*"}
+		if want != "" {
+			want = "spec.match.resources[0].resources[0]: " + want
+		}
+		if got := strings.Join(s.Lacking(&v1alpha1.PolicyMatch{Resources: []v1alpha1.PolicyResources{r}}), "; "); got != want {
+			t.Errorf("%s: %q, want %q", written, got, want)
+		}
+	}
+	old := on("C", "deployments.apps")
+	old.Resources[0].APIVersions = []string{"v1beta1", "v9"}
+	if got := strings.Join(s.Lacking(&old), "; "); got != "spec.match.resources[0].resources[0]: there is no version v1beta1, v9 of deployments.apps, but v1" {
+		t.Error(got)
 	}
 }

@@ -21,6 +21,8 @@ const (
 	Label = v1alpha1.GroupName + "/shipped"
 	// ReleaseAnnotation is on the ConfigMap, and on every shipped policy: the version of the release that ships it.
 	ReleaseAnnotation = v1alpha1.GroupName + "/release"
+	// ShipmentAnnotation is on the ConfigMap: a hash of what it ships, with which the replicas were started that are to ship it.
+	ShipmentAnnotation = v1alpha1.GroupName + "/shipment"
 	// ResetAsked as a policy's ReleaseAnnotation asks for a reset, or says that one has begun.
 	ResetAsked = "reset"
 

@@ -31,6 +31,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 func TestMain(m *testing.M) { install.Main(m) }
@@ -141,7 +142,7 @@ func (c *cluster) start(o options) *replica {
 	r := &replica{cluster: c, registry: prometheus.NewRegistry()}
 	recorder := webhooks.NewRecorder(r.registry, nil, false)
 	r.gate = webhooks.NewGate(nil, store, recorder, time.Now)
-	r.Keeper = keeper.New(c.namespace, r.gate, source, r.registry)
+	r.Keeper = keeper.New(grants.Patchable{By: grants.Release{Name: "gate", Namespace: c.namespace}}, r.gate, source, r.registry)
 	c.must(r.SetupWithManager(mgr))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -231,7 +232,7 @@ valid_input if true
 
 # METADATA
 # title: T
-# custom: {reason: Never, remedy: do it}
+# custom: {reason: Never, remedyInMessage: do it}
 deny contains {"reason": "Never", "message": %q} if true
 `, name, word)
 }

@@ -3,7 +3,6 @@ package keeper
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -31,6 +30,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
 
 // PolicyLabel is on ControllerRevisions that hold a good revision of the policy that it names.
@@ -54,15 +54,15 @@ type Facts interface {
 
 // Keeper watches the policies of the cluster and has the gate use them.
 type Keeper struct {
-	namespace string
-	gate      Gate
-	facts     Facts
-	metrics   *metrics
-	catalog   catalog.Catalog
-	cached    client.Reader
-	life      context.Context                 // from the start of the controller to its end
-	asked     []engine.Read                   // by the build that is being made
-	decoded   map[types.UID]*catalog.Revision // what is in ControllerRevisions, which never changes; nil: nothing that can be used
+	release grants.Release
+	gate    Gate
+	facts   Facts
+	metrics *metrics
+	catalog catalog.Catalog
+	cached  client.Reader
+	life    context.Context                 // from the start of the controller to its end
+	asked   []engine.Read                   // by the build that is being made
+	decoded map[types.UID]*catalog.Revision // what is in ControllerRevisions, which never changes; nil: nothing that can be used
 
 	mu          sync.RWMutex
 	states      map[string]catalog.State
@@ -78,11 +78,11 @@ type Keeper struct {
 // everything is the one thing to do: a set is made of all policies at once.
 var everything = reconcile.Request{NamespacedName: client.ObjectKey{Name: "policies"}}
 
-// New makes a keeper. It looks for stored revisions in the namespace, which is where Sallyport is installed. It registers its
-// metrics.
-func New(namespace string, gate Gate, source Facts, registry prometheus.Registerer) *Keeper {
-	k := &Keeper{namespace: namespace, gate: gate, facts: source, metrics: newMetrics()}
-	k.catalog.Reads = k.lacking
+// New makes a keeper. It looks for stored revisions in the namespace of the release that grants what policies may patch. It registers
+// its metrics.
+func New(patchable grants.Patchable, gate Gate, source Facts, registry prometheus.Registerer) *Keeper {
+	k := &Keeper{release: patchable.By, gate: gate, facts: source, metrics: newMetrics()}
+	k.catalog.Reads, k.catalog.Patchable = k.lacking, patchable
 	registry.MustRegister(k.metrics.reloads, k)
 	return k
 }
@@ -147,9 +147,9 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 // stored gives the last good revision that is stored of each policy.
 func (k *Keeper) stored(ctx context.Context, objects []v1alpha1.RegoPolicy) (map[string]catalog.Revision, error) {
 	var list appsv1.ControllerRevisionList
-	options := []client.ListOption{client.InNamespace(k.namespace), client.HasLabels{PolicyLabel}, client.UnsafeDisableDeepCopy}
+	options := []client.ListOption{client.InNamespace(k.release.Namespace), client.HasLabels{PolicyLabel}, client.UnsafeDisableDeepCopy}
 	if err := k.cached.List(ctx, &list, options...); err != nil {
-		return nil, fmt.Errorf("listing the ControllerRevisions of namespace %s: %w", k.namespace, err)
+		return nil, fmt.Errorf("listing the ControllerRevisions of namespace %s: %w", k.release.Namespace, err)
 	}
 	slices.SortFunc(list.Items, func(a, b appsv1.ControllerRevision) int { return cmp.Compare(b.Revision, a.Revision) })
 	good, decoded := map[string]catalog.Revision{}, map[types.UID]*catalog.Revision{}
@@ -260,12 +260,8 @@ func (k *Keeper) granting(missing []catalog.Grant) error {
 		reads[schema.GroupResource{Group: g.APIGroup, Resource: g.Resource}.String()] = true
 		rules[i] = g.String()
 	}
-	value, err := json.Marshal(reads)
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("it may after helm upgrade RELEASE CHART --namespace %s --reuse-values --set-json 'rbac.reads=%s', "+
-		"or if a ClusterRole of it has the rule %s", k.namespace, value, strings.Join(rules, " and the rule "))
+	return fmt.Errorf("to grant it, run: %s, or give a ClusterRole of it the rule %s",
+		k.release.Upgrade("rbac.reads", reads), strings.Join(rules, " and the rule "))
 }
 
 // weightier is of two problems with reads the one that is told where there are several.

@@ -269,7 +269,7 @@ func TestForbiddenKind(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	const rule = `{"apiGroups":["apps"],"resources":["deployments"],"verbs":["get","list","watch"]}`
-	helm := "helm upgrade RELEASE CHART --namespace " + c.namespace + ` --reuse-values --set-json 'rbac.reads={"deployments.apps":true}'`
+	helm := "helm upgrade gate CHART --namespace " + c.namespace + ` --reuse-values --set-json 'rbac.reads={"deployments.apps":true}'`
 	for _, want := range []string{rule, helm} {
 		if !strings.Contains(s.Err.Error(), want) {
 			t.Errorf("got %v\nwithout %s", s.Err, want)

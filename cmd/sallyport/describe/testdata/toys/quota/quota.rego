@@ -99,6 +99,6 @@ patch contains {"op": "remove", "path": $"/metadata/labels/{name}"} if {
 
 # METADATA
 # title: Toys that make room
-outcome.gone contains toy.metadata.name if some toy in input.facts.toys
+outcome.supersedes contains toy.metadata.name if some toy in input.facts.toys
 
-outcome.late if count(input.facts.toys) > 7
+outcome.supersedes_origins contains "late" if count(input.facts.toys) > 7

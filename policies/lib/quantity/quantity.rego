@@ -1,0 +1,83 @@
+# METADATA
+# title: Quantities
+# description: >-
+#   Amounts of resources as Kubernetes writes them, to be compared and added exactly. A quantity is a string such as "100m", "1.5Gi"
+#   or "2e3", or a whole number. What is none, or has more than 18 digits on a side of its point, or an exponent outside -9 to 18, is
+#   undefined: ask known first.
+package sallyport.lib.quantity
+
+# METADATA
+# description: How many billionths of the unit each suffix stands for.
+_scales := {
+	"n": 1, "u": 1000, "m": 1000000, "": 1000000000,
+	"k": 1000000000000, "M": 1000000000000000, "G": 1000000000000000000,
+	"T": 1000000000000000000000, "P": 1000000000000000000000000, "E": 1000000000000000000000000000,
+	"Ki": 1024 * 1000000000, "Mi": 1048576 * 1000000000, "Gi": 1073741824 * 1000000000,
+	"Ti": 1099511627776 * 1000000000, "Pi": 1125899906842624 * 1000000000, "Ei": 1152921504606846976 * 1000000000,
+}
+
+# METADATA
+# description: Whether a value is a quantity.
+known(q) if regex.match(
+	`^[+-]?(\d{1,18}(\.\d{0,18})?|\.\d{1,18})([eE](\+?(1[0-8]|\d)|-\d)|[KMGTPE]i|[numkMGTPE]?)$`,
+	_text(q),
+)
+
+# METADATA
+# description: >-
+#   A quantity in billionths of its unit (of a core, of a byte), a whole number: less is rounded up as Kubernetes does. Numbers of this
+#   size are exact up to 19 digits.
+nanos(q) := _sign(text) * ceil((_digits(text) * _scale(text)) / _power(_decimals(text))) if {
+	known(q)
+	text := _text(q)
+}
+
+# METADATA
+# description: Whether a is less than, equal to or more than b, as -1, 0 or 1.
+compare(a, b) := -1 if nanos(a) < nanos(b)
+
+compare(a, b) := 0 if nanos(a) == nanos(b)
+
+compare(a, b) := 1 if nanos(a) > nanos(b)
+
+# METADATA
+# description: The sum of a list of quantities, in billionths of their unit. It is undefined if one of them is none.
+total(list) := sum(amounts) if {
+	amounts := [nanos(q) | some q in list]
+	count(amounts) == count(list)
+}
+
+_text(q) := q if is_string(q)
+
+_text(q) := format_int(q, 10) if {
+	is_number(q)
+	floor(q) == q
+}
+
+_sign(text) := -1 if startswith(text, "-")
+
+_sign(text) := 1 if not startswith(text, "-")
+
+_amount(text) := regex.replace(text, `^[+-]|[a-zA-Z].*$`, "")
+
+_digits(text) := to_number($"1{replace(_amount(text), ".", "")}") - _power(count(replace(_amount(text), ".", "")))
+
+_decimals(text) := 0 if not contains(_amount(text), ".")
+
+_decimals(text) := (count(_amount(text)) - indexof(_amount(text), ".")) - 1 if contains(_amount(text), ".")
+
+_suffix(text) := regex.replace(text, `^[+-]?[\d.]+`, "")
+
+_scale(text) := _scales[_suffix(text)]
+
+_scale(text) := 1000000000 * _power(to_number(trim_left(_suffix(text), "eE+"))) if {
+	regex.match(`^[eE]\+?\d+$`, _suffix(text))
+}
+
+_scale(text) := 1000000000 / _power(to_number(trim_left(_suffix(text), "eE-"))) if {
+	regex.match(`^[eE]-\d$`, _suffix(text))
+}
+
+# METADATA
+# description: Ten to the power of n.
+_power(n) := to_number(substring("1000000000000000000000000000000000000", 0, n + 1))

@@ -1,0 +1,68 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// soonest and latest bound the wait between two looks at replicas that do not decide by a policy yet.
+const soonest, latest = 500 * time.Millisecond, 5 * time.Second
+
+// judgeReady shows whether the policy decides about every request that it names, on every replica, and if not, what is the first
+// that is missing. The other conditions are those of the present object by then. It gives when to look again, 0 for never.
+func (r *Reconciler) judgeReady(ctx context.Context, before, policy *v1alpha1.RegoPolicy, state State) (again time.Duration, err error) {
+	was := condition(before, v1alpha1.ConditionReady)
+	// It was so for this very text: replicas swap whole sets, so that one which is behind is so because of another policy.
+	stays := was != nil && was.Status == metav1.ConditionTrue && was.ObservedGeneration == policy.Generation &&
+		before.Status.ActiveRevision == policy.Status.ActiveRevision
+	is, ready := metav1.ConditionTrue, activity(policy, state)
+	missing, status := r.missing(policy, state, stays)
+	switch {
+	case ready.Reason != v1alpha1.ReasonCurrentRevision:
+		is = metav1.ConditionFalse
+	case missing != nil:
+		is, ready = status, *missing
+	case stays || state.Library || r.Behind == nil:
+	default:
+		var behind []string
+		if behind, err = r.Behind(ctx); len(behind) > 0 {
+			is = metav1.ConditionFalse
+			ready = Finding{v1alpha1.ReasonWaitingForReplicas, fmt.Sprintf("These replicas do not decide by it yet: %s.", strings.Join(behind, ", "))}
+			again = soonest
+			if was != nil && was.Reason == string(ready.Reason) {
+				again = min(max(r.Now().Sub(was.LastTransitionTime.Time)/4, soonest), latest)
+			}
+		}
+	}
+	r.set(policy, v1alpha1.ConditionReady, is, ready)
+	return again, err
+}
+
+// missing is the first condition beside Active that is not true of the present object, nil if all are.
+func (r *Reconciler) missing(policy *v1alpha1.RegoPolicy, state State, stays bool) (*Finding, metav1.ConditionStatus) {
+	tests, registered := condition(policy, v1alpha1.ConditionTestsPassed), condition(policy, v1alpha1.ConditionRegistered)
+	current := func(c *metav1.Condition) bool { return c != nil && c.ObservedGeneration == policy.Generation }
+	switch {
+	case r.Tester == nil:
+	case !current(tests):
+		return &Finding{v1alpha1.ReasonTestsNotRun, "Its tests have not run yet. See condition TestsPassed."}, metav1.ConditionUnknown
+	case tests.Status != metav1.ConditionTrue:
+		return &Finding{v1alpha1.ConditionReason(tests.Reason), "Its tests do not pass. See condition TestsPassed."}, metav1.ConditionFalse
+	}
+	switch {
+	case state.Library:
+	case current(registered) && registered.Status != metav1.ConditionTrue:
+		return &Finding{
+			v1alpha1.ConditionReason(registered.Reason), "The API server does not ask it about everything that it names. See condition Registered.",
+		}, metav1.ConditionFalse
+	case state.Registered == nil && !stays && !current(registered):
+		return &Finding{v1alpha1.ReasonWaitingForReplicas, "It is not known yet whether the API server asks it."}, metav1.ConditionUnknown
+	}
+	return nil, ""
+}

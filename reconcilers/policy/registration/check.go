@@ -1,0 +1,154 @@
+package registration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// mostConditions is how many matchConditions the API server takes of one webhook.
+const mostConditions = 64
+
+// matchPath is where a RegoPolicy says what it matches.
+var matchPath = field.NewPath("spec", "match")
+
+// Check tells what in spec.match keeps the API server from asking a policy: what it would refuse of the entries that the policy gets
+// beside the chart's webhooks, and what is never registered. Each line begins with the field. It needs no cluster, and of the
+// Reconciler nothing but the namespace and the paths.
+func (r *Reconciler) Check(
+	mutating *admissionregistrationv1.MutatingWebhookConfiguration, validating *admissionregistrationv1.ValidatingWebhookConfiguration,
+	object *v1alpha1.RegoPolicy,
+) []string {
+	match := object.Spec.Match
+	if match == nil {
+		return nil
+	}
+	wrong := checkMatch(match)
+	// What its Rego has to say is not known here. What changes objects gets no other entries, and fewer.
+	p := Policy{Name: object.Name, Matches: []v1alpha1.PolicyMatch{*match}, Validates: true, Refuses: true}
+	_, entries, never := r.Preview(mutating, validating, []Policy{p})
+	if len(wrong) == 0 { // else it would be told twice
+		for i := range entries.Webhooks {
+			wrong = append(wrong, checkEntry(&entries.Webhooks[i])...)
+		}
+	}
+	var lines []string
+	for _, err := range wrong {
+		lines = append(lines, err.Error())
+	}
+	return unique(append(lines, never[object.Name]...))
+}
+
+// checkMatch looks at the fields of spec.match as they are written. Label selectors are looked at where they are read.
+func checkMatch(match *v1alpha1.PolicyMatch) (wrong field.ErrorList) {
+	for i := range match.Resources {
+		wrong = append(wrong, checkResources(&match.Resources[i], matchPath.Child("resources").Index(i))...)
+	}
+	for i, name := range match.ExcludeNamespaces {
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			wrong = append(wrong, field.Invalid(matchPath.Child("excludeNamespaces").Index(i), name,
+				"not the name of a namespace: write each name in full, or select namespaces by their labels with spec.match.namespaceSelector"))
+		}
+	}
+	for i, c := range match.Conditions {
+		if err := checkExpression(c.Expression, matchPath.Child("conditions").Index(i).Child("expression")); err != nil {
+			wrong = append(wrong, err)
+		}
+	}
+	return wrong
+}
+
+// checkResources does what the API server does to a rule, and holds groups and versions against what they can be.
+func checkResources(r *v1alpha1.PolicyResources, path *field.Path) (wrong field.ErrorList) {
+	for i, group := range r.APIGroups {
+		switch {
+		case group == "" || group == all || len(validation.IsDNS1123Subdomain(group)) == 0:
+		case strings.Contains(group, "/"):
+			wrong = append(wrong, field.Invalid(path.Child("apiGroups").Index(i), group, "not an API group: the version belongs into apiVersions"))
+		default:
+			wrong = append(wrong, field.Invalid(path.Child("apiGroups").Index(i), group, "not an API group: write it in lowercase, such as apps, or \"\" for the core group"))
+		}
+	}
+	if len(r.APIGroups) > 1 && slices.Contains(r.APIGroups, all) {
+		wrong = append(wrong, field.Invalid(path.Child("apiGroups"), strings.Join(r.APIGroups, ", "), "\"*\" means all groups: leave out the others"))
+	}
+	for i, version := range r.APIVersions {
+		if version != all && len(validation.IsDNS1035Label(version)) > 0 {
+			wrong = append(wrong, field.Invalid(path.Child("apiVersions").Index(i), version, "not an API version: write it as v1 or v1beta1, without the group, or \"*\" for all"))
+		}
+	}
+	for i, resource := range r.Resources {
+		for j, o := range r.Resources {
+			if (j > i || j < i && resource == "*/*") && swallows(resource, o) { // the API server minds the order
+				wrong = append(wrong, field.Invalid(path.Child("resources").Index(i), resource, fmt.Sprintf("the API server takes no %q beside it, which is in it: leave that out", o)))
+			}
+		}
+	}
+	return wrong
+}
+
+// swallows tells whether the API server does not take another resource beside one with a wildcard.
+func swallows(wild, other string) bool {
+	name, part, is := strings.Cut(wild, "/")
+	otherName, otherPart, otherIs := strings.Cut(other, "/")
+	switch {
+	case wild == "*/*":
+		return true
+	case wild == all:
+		return !otherIs
+	case is && part == all:
+		return otherIs && otherName == name
+	case is && name == all:
+		return otherIs && otherPart == part
+	}
+	return false
+}
+
+// celCompiler is the one that API servers compile matchConditions with.
+var celCompiler = sync.OnceValue(func() cel.Compiler {
+	return cel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+})
+
+// checkExpression compiles a matchCondition.
+func checkExpression(text string, path *field.Path) *field.Error {
+	trimmed := strings.TrimSpace(text)
+	if trimmed == "" {
+		return field.Required(path, "write a CEL expression that is true for the requests to ask about")
+	}
+	result := celCompiler().CompileCELExpression(
+		&matchconditions.MatchCondition{Expression: trimmed}, cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions,
+	)
+	if result.Error != nil {
+		return field.Invalid(path, field.OmitValueType{}, result.Error.Detail)
+	}
+	return nil
+}
+
+// checkEntry looks at an entry as a whole, and blames the field of spec.match that it was made of.
+func checkEntry(w *admissionregistrationv1.ValidatingWebhook) (wrong field.ErrorList) {
+	options := metav1validation.LabelSelectorValidationOptions{}
+	wrong = append(wrong, metav1validation.ValidateLabelSelector(w.NamespaceSelector, options, matchPath.Child("namespaceSelector"))...)
+	wrong = append(wrong, metav1validation.ValidateLabelSelector(w.ObjectSelector, options, matchPath.Child("objectSelector"))...)
+	if n := len(w.MatchConditions); n > mostConditions {
+		wrong = append(wrong, field.TooMany(matchPath.Child("conditions"), n, mostConditions))
+	}
+	for _, c := range w.MatchConditions {
+		if made, is := madeOf[c.Name]; is {
+			if err := checkExpression(c.Expression, matchPath.Child(made)); err != nil {
+				wrong = append(wrong, err)
+			}
+		}
+	}
+	return wrong
+}

@@ -1,0 +1,134 @@
+package registration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// What the API server would not ask about is told with the field, and the API server agrees.
+func TestWhatCannotBeRegistered(t *testing.T) {
+	f := newFixture(t)
+	chart := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	chartMutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	f.must(f.api.Get(t.Context(), client.ObjectKey{Name: f.name}, chart))
+	f.must(f.api.Get(t.Context(), client.ObjectKey{Name: f.name}, chartMutating))
+	condition := func(expressions ...string) func(*v1alpha1.PolicyMatch) {
+		return func(m *v1alpha1.PolicyMatch) {
+			for i, e := range expressions {
+				m.Conditions = append(m.Conditions, v1alpha1.MatchCondition{Name: fmt.Sprint("c", i), Expression: e})
+			}
+		}
+	}
+	resources := func(groups, versions, resources string) func(*v1alpha1.PolicyMatch) {
+		return func(m *v1alpha1.PolicyMatch) {
+			m.Resources[0].APIGroups, m.Resources[0].APIVersions, m.Resources[0].Resources = strings.Split(groups, ","), strings.Split(versions, ","), strings.Split(resources, ",")
+		}
+	}
+	marked := func(m *v1alpha1.PolicyMatch) {
+		m.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.GroupName + "/mark": "true"}}
+	}
+	long := make([]string, 64)
+	for i := range long {
+		long[i] = fmt.Sprintf("%03d", i) + strings.Repeat("é", 1000)
+	}
+	for name, tc := range map[string]struct {
+		changes []func(*v1alpha1.PolicyMatch)
+		want    string // nothing: it can be registered
+		// stricter tells that the API server would take it, and that it would mean nothing there.
+		stricter bool
+	}{
+		"as it is": {},
+		"a pattern in place of a name": {
+			changes: []func(*v1alpha1.PolicyMatch){func(m *v1alpha1.PolicyMatch) { m.ExcludeNamespaces = []string{"team", "kube-*"} }},
+			want:    `spec.match.excludeNamespaces[1]: Invalid value: "kube-*": not the name of a namespace`,
+		},
+		"a name that no namespace has": {
+			changes: []func(*v1alpha1.PolicyMatch){func(m *v1alpha1.PolicyMatch) { m.ExcludeNamespaces = []string{"Team_a"} }},
+			want:    `spec.match.excludeNamespaces[0]: Invalid value: "Team_a"`, stricter: true,
+		},
+		"conditions that compile": {changes: []func(*v1alpha1.PolicyMatch){condition(`object.metadata.name == "a"`, `!authorizer.group("").resource("pods").check("get").allowed()`)}},
+		"a condition that does not compile": {
+			changes: []func(*v1alpha1.PolicyMatch){condition("true", "object.metadata.name ==")}, want: "spec.match.conditions[1].expression: Invalid value: compilation failed: ",
+		},
+		"a condition that is no condition": {
+			changes: []func(*v1alpha1.PolicyMatch){condition(`"yes"`)}, want: "spec.match.conditions[0].expression: Invalid value: must evaluate to bool but got string",
+		},
+		"a condition with an unknown variable": {
+			changes: []func(*v1alpha1.PolicyMatch){condition(`params.x == 1`)}, want: "undeclared reference to 'params'",
+		},
+		"a condition of blanks": {changes: []func(*v1alpha1.PolicyMatch){condition("  ")}, want: "spec.match.conditions[0].expression: Required value"},
+		"as many conditions as there can be": {changes: []func(*v1alpha1.PolicyMatch){func(m *v1alpha1.PolicyMatch) {
+			for i := range 32 {
+				condition(fmt.Sprintf("%d == %[1]d", i))(m)
+				m.Conditions[i].Name = fmt.Sprint("c", i)
+			}
+			m.ExcludeUsers, m.ExcludeGroups = []string{"a"}, []string{"b"}
+		}}},
+		"users that are too much": {
+			changes: []func(*v1alpha1.PolicyMatch){func(m *v1alpha1.PolicyMatch) { m.ExcludeUsers = long }}, want: "spec.match.excludeUsers: Invalid value: compilation failed: ",
+		},
+		"a group with a version":  {changes: []func(*v1alpha1.PolicyMatch){resources("apps/v1", "v1", "deployments")}, want: `spec.match.resources[0].apiGroups[0]: Invalid value: "apps/v1": not an API group: the version belongs into apiVersions`, stricter: true},
+		"a group in capitals":     {changes: []func(*v1alpha1.PolicyMatch){resources("Apps", "v1", "deployments")}, want: `spec.match.resources[0].apiGroups[0]: Invalid value: "Apps"`, stricter: true},
+		"a version with a group":  {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "apps/v1", "deployments")}, want: `spec.match.resources[0].apiVersions[0]: Invalid value: "apps/v1"`, stricter: true},
+		"all groups and another":  {changes: []func(*v1alpha1.PolicyMatch){resources("*,apps", "*", "deployments"), marked}, want: `spec.match.resources[0].apiGroups: Invalid value: "*, apps"`},
+		"all versions and others": {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "v1,*", "deployments")}},
+		"all and one of them":     {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "*,deployments"), marked}, want: `spec.match.resources[0].resources[0]: Invalid value: "*"`},
+		"one and all of them":     {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "deployments,*"), marked}},
+		"really all and one":      {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "deployments,*/*"), marked}, want: `spec.match.resources[0].resources[1]: Invalid value: "*/*"`},
+		"all parts and one":       {changes: []func(*v1alpha1.PolicyMatch){resources("", "*", "pods/*,pods/eviction"), marked}, want: `spec.match.resources[0].resources[0]: Invalid value: "pods/*"`},
+		"what is never asked about": {
+			changes: []func(*v1alpha1.PolicyMatch){resources("coordination.k8s.io", "*", "leases")}, want: "spec.match.resources[0].resources[0], leases.coordination.k8s.io: with Leases", stricter: true,
+		},
+		"a wildcard on what is not marked": {
+			changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "*")}, want: "spec.match.resources[0].resources[0], *.apps: a wildcard would reach", stricter: true,
+		},
+		"Sallyport's own": {changes: []func(*v1alpha1.PolicyMatch){resources(v1alpha1.GroupName, "*", "virtualmachines")}},
+		"RegoPolicies, about which the chart's webhook asks": {changes: []func(*v1alpha1.PolicyMatch){resources(v1alpha1.GroupName, "*", "regopolicies")}},
+		"a condition of one on Sallyport's own": {
+			changes: []func(*v1alpha1.PolicyMatch){resources(v1alpha1.GroupName, "*", "virtualmachines"), condition("object.")}, want: "spec.match.conditions[0].expression", stricter: true,
+		},
+		"Namespaces, by their labels": {changes: []func(*v1alpha1.PolicyMatch){resources("", "v1", "namespaces,pods"), func(m *v1alpha1.PolicyMatch) {
+			m.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+		}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			match := on("CU", "deployments.apps")
+			for _, c := range tc.changes {
+				c(&match)
+			}
+			p := &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: "guard"}, Spec: v1alpha1.RegoPolicySpec{Match: &match}}
+			lines := f.Check(chartMutating, chart, p)
+			got := strings.Join(lines, "\n")
+			if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) || slices.ContainsFunc(lines, func(l string) bool { return !strings.HasPrefix(l, "spec.match.") }) {
+				t.Errorf("it says\n%s\nwant %s", got, tc.want)
+			}
+			if tc.stricter {
+				return
+			}
+			s := f.newSides()[0]
+			f.must(f.read(t.Context(), s))
+			next := map[string]*entry{}
+			one := policy("guard", match)
+			targets, _ := one.targets(s.covered, s.possible)
+			for _, e := range newEntries(&one, targets, false, s.client("guard"), home) {
+				if len(targets) > 0 {
+					next[e.name()] = e
+				}
+			}
+			refused, err := f.put(t.Context(), s, next)
+			f.must(err)
+			if (len(refused) > 0) != (tc.want != "") {
+				t.Errorf("the API server says %v", refused)
+			}
+		})
+	}
+}

@@ -1,0 +1,74 @@
+// Package unattended marks RegoPolicies when no replica decides by them any more, so that nobody who looks at them takes them for
+// policies that do. The replica that leads next takes the marks off, because it judges what it finds.
+package unattended
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/shipping"
+)
+
+const message = "No replica of Sallyport is running: this policy judges no requests."
+
+// Mark marks all policies, if nobody is there. It asks that after it has read them, and a policy that somebody has written since
+// then stays as it is: a replica that starts at the same time wins.
+func Mark(ctx context.Context, from client.Reader, to client.SubResourceWriter, now time.Time, nobody func(context.Context) (bool, error), options ...client.SubResourceUpdateOption) error {
+	all := &v1alpha1.RegoPolicyList{}
+	if err := from.List(ctx, all); err != nil {
+		return fmt.Errorf("listing RegoPolicies: %w", err)
+	}
+	if is, err := nobody(ctx); !is || err != nil {
+		return err
+	}
+	var errs []error
+	for i := range all.Items {
+		policy := &all.Items[i]
+		if is(policy) {
+			continue
+		}
+		mark(policy, metav1.NewTime(now.Truncate(time.Second)))
+		err := to.Update(ctx, policy, append(options, client.FieldOwner(shipping.FieldOwner))...)
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("writing the status of RegoPolicy %s: %w", policy.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func mark(policy *v1alpha1.RegoPolicy, now metav1.Time) {
+	policy.Status.ReportedAt = &now
+	for _, t := range []v1alpha1.ConditionType{v1alpha1.ConditionActive, v1alpha1.ConditionReady} {
+		c := t.Condition(metav1.ConditionFalse, v1alpha1.ReasonNobodyDecides, policy.Generation, message)
+		c.LastTransitionTime = now
+		meta.SetStatusCondition(&policy.Status.Conditions, c)
+	}
+}
+
+func is(policy *v1alpha1.RegoPolicy) bool {
+	c := meta.FindStatusCondition(policy.Status.Conditions, string(v1alpha1.ConditionReady))
+	return c != nil && c.Reason == string(v1alpha1.ReasonNobodyDecides)
+}
+
+// Marked selects the updates that leave a policy marked: whoever decides takes that back.
+func Marked() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			policy, ok := e.ObjectNew.(*v1alpha1.RegoPolicy)
+			return ok && is(policy)
+		},
+	}
+}

@@ -1,0 +1,63 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/grants"
+)
+
+// CheckPatch tells whether the policy may make the one object of a request out of the other.
+func (p *Policy) CheckPatch(request *admissionv1.AdmissionRequest, before, after []byte) error {
+	resource := request.Resource.Resource
+	if request.SubResource != "" {
+		resource += "/" + request.SubResource
+	}
+	return p.patchable.Check(request.Resource.Group, resource, before, after)
+}
+
+// MayNotPatch says why the policy may not patch a resource at all, "" if it may.
+func (p *Policy) MayNotPatch(group, resource string) string {
+	return p.patchable.Refusal(group, resource)
+}
+
+// Unpatchable says what the policy would patch by its match and may not: nothing if it patches nothing.
+func (p *Policy) Unpatchable() []string {
+	if !p.Mutates() {
+		return nil
+	}
+	return Unpatchable(p.match[0].PolicyMatch, p.patchable)
+}
+
+// Unpatchable says what of a match a policy that patches may not.
+func Unpatchable(match *v1alpha1.PolicyMatch, patchable grants.Patchable) (refused []string) {
+	if match == nil {
+		return nil
+	}
+	for i := range match.Resources {
+		r := &match.Resources[i]
+		if !slices.Contains(r.Operations, v1alpha1.MatchCreate) && !slices.Contains(r.Operations, v1alpha1.MatchUpdate) {
+			continue // what is deleted is not patched
+		}
+		for _, group := range r.APIGroups {
+			for j, resource := range r.Resources {
+				if why := patchable.Refusal(group, resource); why != "" {
+					refused = append(refused, fmt.Sprintf("spec.match.resources[%d].resources[%d], %s: %s", i, j, grants.Named(group, resource), why))
+				}
+			}
+		}
+	}
+	return refused
+}
+
+// Patches tells, without compiling, whether a RegoPolicy has patch rules. One that cannot be read has none that could be asked.
+func Patches(object *v1alpha1.RegoPolicy) bool {
+	return !object.Spec.Library && slices.ContainsFunc(modulesOf(object), func(m engine.Module) bool {
+		outline, err := engine.Sketch(m)
+		return err == nil && outline.Defines(object.Spec.Package, "patch")
+	})
+}

@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
+	"github.com/open-policy-agent/opa/v1/types"
+)
+
+// Tests ask a policy's rules for what they say, and not the engine, which may not be able to do anything with it. So while tests run,
+// what they ask goes through the engine: deny, warn, patch and outcome stand under other names, as the witnesses that decisions are made
+// of, and under their own is a call that hands on what the witnesses say, after the engine has made a decision of it:
+//
+//	deny := internal.sallyport_said("deny", _sallyport_said_deny, [v | v := valid_input], [o | o := input.request.object])
+
+const (
+	saidName = "internal.sallyport_said"
+	// saidPrefix begins the names under which rules stand.
+	saidPrefix = reserved + "said_"
+)
+
+var (
+	saidFunction = &rego.Function{Name: saidName, Decl: types.NewFunction(types.Args(types.S, types.A, types.A, types.A), types.A)}
+	saidBuiltin  = map[string]*ast.Builtin{saidName: {Name: saidName, Decl: saidFunction.Decl}}
+)
+
+// listener hears what a policy's rules say.
+type listener struct {
+	modules []*ast.Module // the policy's, to be evaluated in their place
+	rules   outcomeRules
+	outcome shape
+}
+
+// listen puts a listener between a policy's rules and those who ask them.
+func listen(src Source, modules []*ast.Module) *listener {
+	l := &listener{outcome: outcomeShape(src.Outcomes)}
+	pkg := packageRef(src.Package)
+	globals := ruleNames(pkg, modules)
+	calls := map[string]string{}
+	for _, m := range modules {
+		if !m.Package.Path.Equal(pkg) {
+			l.modules = append(l.modules, m)
+			continue
+		}
+		heard := m.Copy()
+		heard.Rules = nil
+		known := knownIn(m, globals)
+		for _, r := range m.Rules {
+			switch name := headName(r); {
+			case (name == ruleDeny || name == ruleWarn || name == rulePatch) && isSetRule(r):
+				index := ast.IntNumberTerm(len(l.rules))
+				key := ast.ArrayTerm(index, linkingVars(r, known), values(r.Head.Key))
+				l.rules = append(l.rules, outcomeRuleOf(r))
+				r = setRule(heard, r, saidPrefix+name, key)
+				calls[name] = fmt.Sprintf("[v | v := data.%s.%s], [o | o := input.request.object]", src.Package, ruleValid)
+			case name == ruleOutcome && !reads(modules, pkg, ruleOutcome):
+				r = renamed(heard, r, saidPrefix+name)
+				calls[name] = "[], []"
+			}
+			heard.Rules = append(heard.Rules, r)
+		}
+		l.modules = append(l.modules, heard)
+	}
+	for name, rest := range calls {
+		text := fmt.Sprintf("package %s\n\n%s := %s(%q, %s, %s)\n", src.Package, name, saidName, name, saidPrefix+name, rest)
+		m := ast.MustParseModuleWithOpts(text, ast.ParserOptions{})
+		m.Package.Location = &ast.Location{File: reserved + name + ".rego"}
+		for _, r := range m.Rules {
+			ast.WalkNodes(r, func(n ast.Node) bool {
+				n.SetLoc(&ast.Location{}) // of no file: it is covered by no test
+				return false
+			})
+		}
+		l.modules = append(l.modules, m)
+	}
+	return l
+}
+
+// renamed is a rule with another first part of its name.
+func renamed(in *ast.Module, original *ast.Rule, name string) *ast.Rule {
+	r := original.Copy()
+	r.Module = in
+	r.Head.SetRef(append(ast.Ref{ast.VarTerm(name)}, r.Head.Ref()[1:]...))
+	return r
+}
+
+// reads tells whether a rule of the package is mentioned in a policy's own text.
+func reads(modules []*ast.Module, pkg ast.Ref, name string) (found bool) {
+	full := pkg.Append(ast.StringTerm(name))
+	look := func(t *ast.Term) bool {
+		ref, _ := t.Value.(ast.Ref)
+		found = found || ref.HasPrefix(full) || t.Value.Compare(ast.Var(name)) == 0
+		return found
+	}
+	for _, m := range modules {
+		for _, r := range m.Rules {
+			for ; r != nil; r = r.Else {
+				ast.WalkTerms(r.Body, look)
+				for _, said := range []*ast.Term{r.Head.Key, r.Head.Value} {
+					if said != nil {
+						ast.WalkTerms(said, look)
+					}
+				}
+			}
+		}
+	}
+	return found
+}
+
+// option has an evaluation be heard; what the engine cannot use of it is taken down.
+func (l *listener) option(unusable *[]error) func(*rego.Rego) {
+	call := l.function(unusable)
+	return rego.FunctionDyn(saidFunction, func(ctx rego.BuiltinContext, operands []*ast.Term) (said *ast.Term, err error) {
+		err = call(ctx, operands, func(t *ast.Term) error {
+			said = t
+			return nil
+		})
+		return said, err
+	})
+}
+
+func (l *listener) function(unusable *[]error) topdown.BuiltinFunc {
+	return func(_ topdown.BuiltinContext, operands []*ast.Term, next func(*ast.Term) error) error {
+		said, err := l.hear(text(operands[0]), operands[1], only(operands[2]), only(operands[3]))
+		if err != nil {
+			*unusable = append(*unusable, err)
+		}
+		return next(said)
+	}
+}
+
+// hear decides on what rules of a name say, as for a request, and gives it.
+func (l *listener) hear(name string, said, valid, object *ast.Term) (*ast.Term, error) {
+	if name == ruleOutcome {
+		return said, l.outcome.check(name, said)
+	}
+	understood := valid != nil && ast.Boolean(true).Equal(valid.Value)
+	matches, all := ast.NewSet(), ast.NewSet()
+	for _, t := range set(said).Slice() {
+		values := t.Value.(*ast.Array).Elem(2).Value.(*ast.Array)
+		values.Foreach(all.Add)
+		if values.Len() > 0 || understood { // else a request would not have come so far
+			matches.Add(t)
+		}
+	}
+	decision, err := l.rules.decision(matches)
+	if err == nil && understood && object != nil && len(decision.Patches) > 0 {
+		err = applies(object, decision.Patches)
+	}
+	return ast.NewTerm(all), err
+}
+
+func applies(object *ast.Term, patches []Patch) error {
+	text, err := Value{term: object}.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	if _, _, err = Apply(text, patches); err != nil {
+		return fmt.Errorf("patch does not apply to input.request.object: %w", err)
+	}
+	return nil
+}

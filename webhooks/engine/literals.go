@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// literals are the modules, of a policy and its libraries, in which it is looked for what a rule says: the term itself, or what stands
+// behind a local variable, a rule or a function.
+type literals []*ast.Module
+
+// mostFollowed is how far a term is followed.
+const mostFollowed = 5
+
+// of gives the literals that a term of a rule may stand for. There may be others: what cannot be followed is left out.
+func (l literals) of(r *ast.Rule, t *ast.Term) []*ast.Term { return l.follow(r, t, mostFollowed) }
+
+func (l literals) follow(r *ast.Rule, t *ast.Term, depth int) (found []*ast.Term) {
+	if isLiteral(t) {
+		return []*ast.Term{t}
+	}
+	if depth == 0 {
+		return nil
+	}
+	var name ast.Ref
+	switch v := t.Value.(type) {
+	case ast.Var:
+		if given := assigned(r, v); given != nil {
+			return l.follow(r, given, depth-1)
+		}
+		name = ast.Ref{t}
+	case ast.Ref:
+		name = v
+	case ast.Call:
+		name, _ = v[0].Value.(ast.Ref)
+	}
+	for _, named := range l.rules(r.Module, name) {
+		for ; named != nil; named = named.Else {
+			if named.Head.Value != nil && named.Head.RuleKind() == ast.SingleValue {
+				found = append(found, l.follow(named, named.Head.Value, depth-1)...)
+			}
+		}
+	}
+	return found
+}
+
+// assigned is what a local variable of a rule is, if the rule's body says so at its top.
+func assigned(r *ast.Rule, v ast.Var) *ast.Term {
+	for _, e := range r.Body {
+		if !e.Negated && (e.IsAssignment() || e.IsEquality()) && e.Operand(0).Value.Compare(v) == 0 {
+			return e.Operand(1)
+		}
+	}
+	return nil
+}
+
+// rules are those of a name as it is written in a module.
+func (l literals) rules(in *ast.Module, name ast.Ref) (found []*ast.Rule) {
+	if in == nil || len(name) == 0 || !name.IsGround() && len(name) > 1 {
+		return nil
+	}
+	first, _ := name[0].Value.(ast.Var)
+	full := in.Package.Path.Append(ast.StringTerm(string(first))).Concat(name[1:])
+	if name.HasPrefix(ast.DefaultRootRef) {
+		full = name
+	}
+	for _, i := range in.Imports {
+		if path, ok := i.Path.Value.(ast.Ref); ok && i.Name() == first {
+			full = path.Concat(name[1:])
+		}
+	}
+	for _, m := range l {
+		if len(full) != len(m.Package.Path)+1 || !full.HasPrefix(m.Package.Path) {
+			continue
+		}
+		found = append(found, slices.DeleteFunc(slices.Clone(m.Rules), func(r *ast.Rule) bool {
+			return len(r.Head.Ref()) != 1 || headName(r) != text(full[len(full)-1])
+		})...)
+	}
+	return found
+}

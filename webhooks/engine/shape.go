@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// shape is what a denial, a warning, a patch or an outcome may be. It is the one table of that: what a policy's text says literally is
+// held to it when the policy is compiled, and what its rules say to a request, or to a test, when they say it.
+type shape struct {
+	kind kind
+	keys map[string]shape // of an object
+	// needs are the keys that an object must have. Any other may be null, which is the same as absent.
+	needs []string
+	// texts and numbers are what is allowed, if that is not all.
+	texts   []string
+	numbers []int
+	begins  string // of a text
+}
+
+type kind string
+
+const (
+	anything kind = ""
+	aText    kind = "a non-empty string"
+	anyText  kind = "a string"
+	aNumber  kind = "a number"
+	anObject kind = "an object"
+	theTexts kind = "a set or list of strings"
+)
+
+// What the code of a denial, and the operation of a patch, may be.
+var (
+	codes = []int{http.StatusForbidden, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests}
+	ops   = []string{"add", "replace", "remove"}
+)
+
+var (
+	denialShape = shape{kind: anObject, needs: []string{"reason", "message"}, keys: map[string]shape{
+		"reason": {kind: aText}, "message": {kind: aText}, "code": {kind: aNumber, numbers: codes},
+		"details": {kind: anObject, keys: map[string]shape{
+			"group": {kind: anyText}, "kind": {kind: anyText}, "name": {kind: anyText}, "uid": {kind: anyText}, "field": {kind: anyText},
+		}},
+	}}
+	warningShape = shape{kind: aText}
+	// A patch is one operation of RFC 6902, or a merge patch of RFC 7386.
+	operationShape = shape{kind: anObject, needs: []string{"op", "path"}, keys: map[string]shape{
+		"op": {kind: aText, texts: ops}, "path": {kind: aText, begins: "/"}, "value": {},
+	}}
+	removalShape = shape{kind: anObject, needs: operationShape.needs, keys: map[string]shape{
+		"op": operationShape.keys["op"], "path": operationShape.keys["path"],
+	}}
+	mergeShape = shape{kind: anObject, needs: []string{"merge"}, keys: map[string]shape{"merge": {kind: anObject}}}
+)
+
+// outcomeShape is that of an outcome whose members are named; nil allows any.
+func outcomeShape(names []string) shape {
+	s := shape{kind: anObject}
+	if names != nil {
+		s.keys = map[string]shape{}
+	}
+	for _, name := range names {
+		s.keys[name] = shape{kind: theTexts}
+	}
+	return s
+}
+
+// shapeOf is the shape of what a rule says.
+func shapeOf(ruleName string, said *ast.Term) shape {
+	switch ruleName {
+	case ruleWarn:
+		return warningShape
+	case rulePatch:
+		return patchShape(said)
+	}
+	return denialShape
+}
+
+func patchShape(said *ast.Term) shape {
+	object, ok := said.Value.(ast.Object)
+	if !ok {
+		return operationShape
+	}
+	if object.Get(ast.StringTerm("merge")) != nil {
+		return mergeShape
+	}
+	op := object.Get(ast.StringTerm("op"))
+	if op == nil || !isLiteral(op) {
+		return operationShape
+	}
+	if text(op) == "remove" {
+		return removalShape
+	}
+	valued := operationShape
+	valued.needs = append(slices.Clone(valued.needs), "value")
+	return valued
+}
+
+// shapeError is what is wrong with a term, and where.
+type shapeError struct {
+	at   *ast.Term
+	text string
+}
+
+func (e *shapeError) Error() string { return e.text }
+
+// check holds a term to a shape, as far as the term says itself what it is: what is only known when it is evaluated is let pass.
+func (s shape) check(name string, t *ast.Term) error {
+	wrong := func(at *ast.Term, format string, args ...any) error {
+		return &shapeError{at, fmt.Sprintf(format, args...)}
+	}
+	if !isLiteral(t) || s.kind == anything {
+		return nil
+	}
+	if !s.kind.is(t) {
+		return wrong(t, "%s must be %s, not %s", name, s.kind, shortly(t))
+	}
+	switch v := t.Value.(type) {
+	case ast.Object:
+		return s.members(name, t, v)
+	case ast.String:
+		if s.texts != nil && !slices.Contains(s.texts, string(v)) {
+			return wrong(t, "%s is %q, not %s", name, string(v), enumerated(s.texts, "or"))
+		}
+		if !strings.HasPrefix(string(v), s.begins) {
+			return wrong(t, "%s is %q, which does not begin with %q", name, string(v), s.begins)
+		}
+	case ast.Number:
+		if n, whole := v.Int(); s.numbers != nil && (!whole || !slices.Contains(s.numbers, n)) {
+			return wrong(t, "%s is %s, not one of %s", name, v, strings.Trim(fmt.Sprint(s.numbers), "[]"))
+		}
+	}
+	return nil
+}
+
+// members looks at keys and values of an object, in the order of the keys, so that the same trouble is told by the same words.
+func (s shape) members(name string, t *ast.Term, object ast.Object) error {
+	complete := true
+	for _, key := range object.Keys() {
+		if !isLiteral(key) {
+			complete = false
+			continue
+		}
+		of, known := s.keys[text(key)]
+		if !known && s.keys != nil {
+			return &shapeError{key, fmt.Sprintf("%s has no key %v: %s", name, key, s.instead(text(key)))}
+		}
+		member := object.Get(key)
+		if _, null := member.Value.(ast.Null); null && !slices.Contains(s.needs, text(key)) {
+			continue
+		}
+		if err := of.check(fmt.Sprintf("%s.%s", name, text(key)), member); err != nil {
+			return err
+		}
+	}
+	for _, key := range s.needs {
+		if complete && object.Get(ast.StringTerm(key)) == nil {
+			return &shapeError{t, fmt.Sprintf("%s has no %s", name, key)}
+		}
+	}
+	return nil
+}
+
+// instead says which key somebody may have meant, and which there are.
+func (s shape) instead(key string) string {
+	names := slices.Sorted(maps.Keys(s.keys))
+	allowed := "allowed are " + enumerated(names, "and")
+	near := slices.MinFunc(append(names, key+"???"), func(a, b string) int {
+		return levenshtein.ComputeDistance(a, key) - levenshtein.ComputeDistance(b, key)
+	})
+	if far := levenshtein.ComputeDistance(near, key); far > 2 || far >= len(near) {
+		return allowed
+	}
+	return fmt.Sprintf("did you mean %q? %s", near, allowed)
+}
+
+func enumerated(words []string, last string) string {
+	switch n := len(words); n {
+	case 0:
+		return "none"
+	case 1:
+		return words[0]
+	default:
+		return strings.Join(words[:n-1], ", ") + " " + last + " " + words[n-1]
+	}
+}
+
+func (k kind) is(t *ast.Term) bool {
+	switch v := t.Value.(type) {
+	case ast.String:
+		return k == anyText || k == aText && v != ""
+	case *ast.TemplateString:
+		return k == anyText || k == aText
+	case ast.Number:
+		return k == aNumber
+	case ast.Object:
+		return k == anObject
+	case *ast.Array:
+		return k == theTexts && all(v.Foreach)
+	case ast.Set:
+		return k == theTexts && all(v.Foreach)
+	}
+	return false
+}
+
+// all tells whether elements are strings, as far as they say what they are.
+func all(each func(func(*ast.Term))) bool {
+	only := true
+	each(func(t *ast.Term) { only = only && (!isLiteral(t) || anyText.is(t)) })
+	return only
+}
+
+// isLiteral tells whether a term is what it says: each value is, and each such term in a text.
+func isLiteral(t *ast.Term) bool {
+	switch t.Value.(type) {
+	case ast.Null, ast.Boolean, ast.Number, ast.String, *ast.TemplateString, *ast.Array, ast.Set, ast.Object:
+		return true
+	}
+	return false
+}
+
+// shortly is what a term is, and not its value, part of which may be a Secret's.
+func shortly(t *ast.Term) string {
+	if text(t) == "" && anyText.is(t) {
+		return `""`
+	}
+	return ast.ValueName(t.Value)
+}

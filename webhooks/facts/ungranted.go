@@ -1,0 +1,47 @@
+package facts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// Ungranted tells which rights are lacking for reads. It asks for all at once and is over when the context is: what is not answered
+// by then, or is no matter of rights, is left out.
+func (s *Store) Ungranted(ctx context.Context, reads []engine.Read) (lacking []*ForbiddenError) {
+	answers := make(chan *ForbiddenError, len(reads))
+	for _, r := range reads {
+		go func() { answers <- s.forbidden(ctx, r) }()
+	}
+	for range reads {
+		select {
+		case <-ctx.Done():
+			return lacking
+		case e := <-answers:
+			if e != nil && !slices.ContainsFunc(lacking, func(l *ForbiddenError) bool { return l.GroupResource == e.GroupResource }) {
+				lacking = append(lacking, e)
+			}
+		}
+	}
+	slices.SortFunc(lacking, func(a, b *ForbiddenError) int { return cmp.Compare(a.String(), b.String()) })
+	return lacking
+}
+
+// forbidden is what is lacking for one read, nil for nothing.
+func (s *Store) forbidden(ctx context.Context, r engine.Read) *ForbiddenError {
+	gvk := kindOf(r)
+	mapping, err := s.live.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil
+	}
+	wanted := verbs
+	if r.Live {
+		wanted = directVerbs
+	}
+	var lacking *ForbiddenError
+	errors.As(s.allowed(ctx, mapping.Resource, wanted), &lacking)
+	return lacking
+}

@@ -1,0 +1,183 @@
+package grants
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// Extent is how much of an object policies may patch.
+type Extent string
+
+// The extents that can be granted.
+const (
+	// Metadata is labels and annotations, but for those that Sallyport or Kubernetes act on.
+	Metadata Extent = "Metadata"
+	// All is everything but the annotations that Sallyport acts on.
+	All Extent = "All"
+)
+
+// Patchable is what policies may patch. The zero value is the default of the chart.
+type Patchable struct {
+	// Kinds that are granted; nil means [DefaultKinds].
+	Kinds Kinds
+	// By is the release that grants.
+	By Release
+}
+
+// own are Sallyport's kinds that its own policies stamp. Without them no operation is carried out, so they are always granted.
+var own = Kinds{"virtualmachines." + v1alpha1.GroupName: All, "virtualmachineoperations." + v1alpha1.GroupName: All}
+
+// DefaultKinds are those that the chart grants unless told otherwise, beside Sallyport's own: workloads.
+func DefaultKinds() Kinds {
+	return Kinds{
+		"pods": Metadata, "replicationcontrollers": Metadata,
+		"daemonsets.apps": Metadata, "deployments.apps": Metadata, "replicasets.apps": Metadata, "statefulsets.apps": Metadata,
+		"cronjobs.batch": Metadata, "jobs.batch": Metadata,
+	}
+}
+
+// Kinds are resources, as kubectl names them, with how much of each may be patched. They are a flag's value: RESOURCE=EXTENT,...
+type Kinds map[string]Extent
+
+// Set adds what a flag says.
+func (k *Kinds) Set(text string) error {
+	if *k == nil {
+		*k = Kinds{}
+	}
+	for entry := range strings.SplitSeq(text, ",") {
+		if entry == "" {
+			continue
+		}
+		name, extent, _ := strings.Cut(entry, "=")
+		group, resource := split(name)
+		switch why := never(group, resource); {
+		case name == "":
+			return fmt.Errorf("%q names no resource", entry)
+		case why != "":
+			return fmt.Errorf("%s cannot be granted: %s", name, why)
+		case extent != string(Metadata) && extent != string(All):
+			return fmt.Errorf("%s: the extent of %s is %s or %s", entry, name, Metadata, All)
+		}
+		(*k)[name] = Extent(extent)
+	}
+	return nil
+}
+
+// String is what Set takes.
+func (k *Kinds) String() string {
+	entries := make([]string, 0, len(*k))
+	for _, name := range slices.Sorted(maps.Keys(*k)) {
+		entries = append(entries, name+"="+string((*k)[name]))
+	}
+	return strings.Join(entries, ",")
+}
+
+// Type is what help calls a value.
+func (*Kinds) Type() string { return "kinds" }
+
+// Usage is what help says of a flag that takes kinds.
+func Usage() string {
+	kinds := DefaultKinds()
+	return "`kinds` that policies may patch beside Sallyport's own, as RESOURCE=EXTENT,...: Metadata is labels and annotations, All the whole object; if it is not given: " + kinds.String()
+}
+
+// split takes apart what kubectl calls a resource: name.group/subresource.
+func split(name string) (group, resource string) {
+	name, sub, is := strings.Cut(name, "/")
+	resource, group, _ = strings.Cut(name, ".")
+	if is {
+		resource += "/" + sub
+	}
+	return group, resource
+}
+
+// Named gives what kubectl calls a resource.
+func Named(group, resource string) string {
+	name, sub, is := strings.Cut(resource, "/")
+	if group != "" {
+		name += "." + group
+	}
+	if is {
+		name += "/" + sub
+	}
+	return name
+}
+
+// Extent gives how much of a resource may be patched, "" for nothing.
+func (p Patchable) Extent(group, resource string) Extent {
+	if never(group, resource) != "" {
+		return ""
+	}
+	name := Named(group, resource)
+	if extent := own[name]; extent != "" {
+		return extent
+	}
+	kinds := p.Kinds
+	if kinds == nil {
+		kinds = DefaultKinds()
+	}
+	return kinds[name]
+}
+
+// Refusal says why a resource may not be patched at all, and what would grant it; "" if it may.
+func (p Patchable) Refusal(group, resource string) string {
+	if p.Extent(group, resource) != "" {
+		return ""
+	}
+	if why := never(group, resource); why != "" {
+		return "no policy may patch it: " + why
+	}
+	return "policies may not patch it; to grant its labels and annotations, run: " + p.granting(group, resource, Metadata)
+}
+
+func (p Patchable) granting(group, resource string, extent Extent) string {
+	return p.By.Upgrade("patchable", Kinds{Named(group, resource): extent})
+}
+
+// never says why nobody can grant a resource, "" if an administrator can: whoever patches what other people write there acts with
+// their rights.
+func never(group, resource string) string {
+	name, _, _ := strings.Cut(resource, "/")
+	if strings.Contains(group+resource, "*") {
+		return "a wildcard is not granted; name the resources"
+	}
+	if why := neverGroups[group]; why != "" {
+		return why
+	}
+	return neverKinds[Named(group, name)]
+}
+
+const (
+	whyRights    = "it says who may do what"
+	whyAdmission = "it says what the API server asks, and whom"
+	whyServes    = "it says what the API server serves"
+	whyIdentity  = "it says, or proves, who somebody is"
+)
+
+var neverGroups = map[string]string{
+	"rbac.authorization.k8s.io":    whyRights,
+	"authorization.k8s.io":         whyRights,
+	"authorization.openshift.io":   whyRights,
+	"security.openshift.io":        whyRights,
+	"admissionregistration.k8s.io": whyAdmission,
+	"apiextensions.k8s.io":         whyServes,
+	"apiregistration.k8s.io":       whyServes,
+	"authentication.k8s.io":        whyIdentity,
+	"certificates.k8s.io":          whyIdentity,
+	"oauth.openshift.io":           whyIdentity,
+	"user.openshift.io":            whyIdentity,
+}
+
+var neverKinds = map[string]string{
+	"secrets":                              "it holds credentials",
+	"serviceaccounts":                      whyIdentity,
+	"namespaces":                           "admission, quotas and network policies select by its labels",
+	"projects.project.openshift.io":        "admission, quotas and network policies select by its labels",
+	"projectrequests.project.openshift.io": "admission, quotas and network policies select by its labels",
+	"nodes":                                "it says what runs where, and may read what",
+	"regopolicies." + v1alpha1.GroupName:   "a policy could rewrite those that judge it",
+}

@@ -1,0 +1,39 @@
+package trial
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// What cmd says of spec.match is part of the finding, also where nothing has to be compiled.
+func TestWhatThePolicyMatchesIsLookedAt(t *testing.T) {
+	nothing := func(context.Context) ([]v1alpha1.RegoPolicy, error) { return nil, nil }
+	trials := New(Options{Registry: prometheus.NewRegistry(), World: nothing, Match: func(_ context.Context, o *v1alpha1.RegoPolicy) (refused, unserved []string) {
+		return []string{"spec.match.excludeNamespaces[0]: no " + o.Spec.Match.ExcludeNamespaces[0]}, []string{"there is no deployment.apps"}
+	}})
+	document, err := engine.ParseValue([]byte(`{"metadata": {"name": "own"}, "spec": {"match": {"excludeNamespaces": ["kube-*"],
+		"resources": [{"apiGroups": ["apps"], "apiVersions": ["*"], "resources": ["deployment"], "operations": ["CREATE"]}]}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := trials.Rehearse(t.Context(), document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"kind":"NotRegistrable"`, `"message":"spec.match.excludeNamespaces[0]: no kube-*"`, `"unserved":["there is no deployment.apps"]`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("it says %s, without %s", text, want)
+		}
+	}
+}

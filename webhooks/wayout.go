@@ -1,0 +1,75 @@
+package webhooks
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// sentences puts what to do behind what is wrong. Either may be without a full stop.
+func sentences(wrong, remedy string) string {
+	switch {
+	case remedy == "":
+		return wrong
+	case strings.HasSuffix(wrong, ".") || strings.HasSuffix(wrong, "!") || strings.HasSuffix(wrong, "?"):
+		return wrong + " " + remedy
+	}
+	return wrong + ". " + remedy
+}
+
+// typed is a name that can be typed as it is: a message must not have a shell do what somebody has called an object.
+var typed = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:._-]*$`)
+
+// wayPast is the command that overrides the policy that refuses, for those who may: an override passes one policy, is an annotation
+// of an object that exists, and is of no use where the policy or its message says otherwise.
+func (j *judgement) wayPast() string {
+	request, subject := j.review.Request, j.review.Subject()
+	exists := request.Operation != admissionv1.Create || request.SubResource != ""
+	if j.endpoint != validating || !exists || !typed.MatchString(subject.Name) {
+		return ""
+	}
+	var refusing *verdict
+	for i := range j.verdicts {
+		switch v := &j.verdicts[i]; {
+		case !v.refuses():
+		case refusing != nil:
+			return ""
+		default:
+			refusing = v
+		}
+	}
+	if refusing == nil || refusing.final() != nil || refusing.told() {
+		return ""
+	}
+	p := refusing.policy
+	if p.Override == v1alpha1.OverrideNobody ||
+		p.Override == v1alpha1.OverrideUsers && strings.HasPrefix(request.UserInfo.Username, serviceAccount) {
+		return ""
+	}
+	object := request.Resource.Resource
+	if request.Resource.Group != "" {
+		object += "." + request.Resource.Group
+	}
+	object += "/" + subject.Name
+	if subject.Namespace != "" && object != "namespaces/"+subject.Namespace {
+		object += " -n " + subject.Namespace
+	}
+	return fmt.Sprintf("To override %[1]s once, if you hold the verb override on it: kubectl sallyport override %[1]s %[2]s --reason REASON", p.Name(), object)
+}
+
+// told tells whether the policy's own messages say what to do.
+func (v *verdict) told() bool {
+	if v.decision == nil {
+		return false
+	}
+	for _, d := range v.decision.Denials {
+		if d.Remedy == "" {
+			return true
+		}
+	}
+	return false
+}
