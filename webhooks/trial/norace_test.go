@@ -2,4 +2,4 @@
 
 package trial
 
-const notes = false
+const raceDetector = false

@@ -78,8 +78,8 @@ func limited(t *testing.T) {
 }
 
 func TestChildIsEndedAtItsLimits(t *testing.T) {
-	if notes {
-		t.Skip("the race detector notes more than a rehearsal may have; run without it, too")
+	if raceDetector {
+		t.Skip("the race detector needs more memory than a rehearsal may use; make test runs this package without it, too")
 	}
 	limited(t)
 	for name, tc := range map[string]struct {
@@ -130,8 +130,8 @@ func TestChildIsEndedByTheSystem(t *testing.T) {
 
 // Deep nesting ends in the parser, or with the stack, but never with anybody else's process.
 func TestChildTakesWhatNestsDeeply(t *testing.T) {
-	if notes {
-		t.Skip("the race detector notes more than a rehearsal may have; run without it, too")
+	if raceDetector {
+		t.Skip("the race detector needs more memory than a rehearsal may use; make test runs this package without it, too")
 	}
 	for _, open := range []string{"[", "{", "(", "not ", "x[", "f(", "every a in ["} {
 		candidate := toy("a", "x := "+strings.Repeat(open, 250_000/len(open)))
