@@ -66,7 +66,7 @@ func TestReviewOfPolicies(t *testing.T) {
 	}{
 		"in order":                   {"-f own.yaml -v", 0, []string{"own created", "policy policies-self (validate, Enforce): allowed"}},
 		"a typo":                     {"-f typo.yaml --state own.yaml", 1, []string{"[policies-self/CompileFailed] RegoPolicy own does not compile: own/own.rego:11:", "undefined ref: input.request.objct"}},
-		"a pattern for a namespace":  {"-f pattern.yaml", 1, []string{"[policies-self/NotRegistrable] the API server would not ask RegoPolicy own: own: spec.match.excludeNamespaces[0]: Invalid value: \"kube-*\""}},
+		"a pattern for a namespace":  {"-f pattern.yaml", 1, []string{"[policies-self/NotRegistrable] the API server would not ask RegoPolicy own: spec.match.excludeNamespaces[0]: Invalid value: \"kube-*\""}},
 		"what there is not":          {"-f singular.yaml", 0, []string{"Warning: RegoPolicy own is not asked about everything that it names: spec.match.resources[0].resources[0]: there is no deployment.apps; did you mean deployments.apps?"}},
 		"a failing test":             {"-f failing.yaml", 1, []string{"[policies-self/TestsFailed] a test of RegoPolicy own fails:\n", "own/own_test.rego:5: team.own_test.test_root: failed"}},
 		"weakened by right":          {"-f audit.yaml --state shipped.yaml,may.yaml --as alice", 0, []string{"own replaced"}},

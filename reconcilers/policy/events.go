@@ -100,6 +100,14 @@ func (r *Reconciler) say(about runtime.Object, kind, reason, action, note string
 	r.Events.Eventf(about, nil, kind, reason, action, "%s", cut(note, maxNote))
 }
 
+// warnOfShipped tells on an object why a policy that is shipped is not applied. Recorders take two events of one reason for one that
+// happened twice, unless they are related to different objects; and so the policy is related, which need not exist yet.
+func (r *Reconciler) warnOfShipped(about runtime.Object, name string, why Finding) {
+	related := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RegoPolicy", Name: name}
+	note := "RegoPolicy " + name + ": " + why.Message
+	r.Events.Eventf(about, related, corev1.EventTypeWarning, string(why.Reason), "Apply", "%s", cut(note, maxNote))
+}
+
 func condition(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType) *metav1.Condition {
 	return meta.FindStatusCondition(policy.Status.Conditions, string(t))
 }

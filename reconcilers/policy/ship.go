@@ -289,7 +289,7 @@ func (c *consignment) report() {
 			}
 		}
 		if s.Reason != "" && s.Reason != v1alpha1.ReasonShipped && s.Finding != was.Finding {
-			c.say(c.source, corev1.EventTypeWarning, string(s.Reason), "Apply", "RegoPolicy "+name+": "+s.Message)
+			c.warnOfShipped(c.source, name, s.Finding)
 		}
 	}
 	for name := range c.typed {

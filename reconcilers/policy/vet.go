@@ -105,15 +105,14 @@ func (v *Vetting) set(why error) {
 func (v *Vetting) tell(ctx context.Context, before, now map[string]Finding) {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(now)) {
-		text := "RegoPolicy " + name + ": " + now[name].Message
-		texts = append(texts, text)
+		texts = append(texts, "RegoPolicy "+name+": "+now[name].Message)
 		if now[name] == before[name] {
 			continue
 		}
 		ctrl.LoggerFrom(ctx).Info("this replica does not get ready: what its release ships cannot be applied",
 			"RegoPolicy", name, "reason", now[name].Reason, "message", now[name].Message)
 		if v.Pod != nil {
-			v.Reconciler.say(v.Pod, corev1.EventTypeWarning, string(now[name].Reason), "Apply", text)
+			v.Reconciler.warnOfShipped(v.Pod, name, now[name])
 		}
 	}
 	v.set(errors.New(strings.Join(texts, "; ")))

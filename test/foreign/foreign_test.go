@@ -290,13 +290,13 @@ func (s *site) ready() (string, bool) {
 // unregistrable: what the API server would not ask is refused, and is not ready where it got in all the same.
 func (s *site) unregistrable() {
 	for words, match := range map[string]string{
-		`[policies-self/NotRegistrable] the API server would not ask RegoPolicy greedy: greedy: spec.match.excludeNamespaces[0]: Invalid value: "kube-*": not the name of a namespace`: `
+		`[policies-self/NotRegistrable] the API server would not ask RegoPolicy greedy: spec.match.excludeNamespaces[0]: Invalid value: "kube-*": not the name of a namespace`: `
     resources: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments], operations: [CREATE]}]
     excludeNamespaces: ["kube-*"]`,
-		"greedy: spec.match.conditions[0].expression: Invalid value: compilation failed": `
+		"RegoPolicy greedy: spec.match.conditions[0].expression: Invalid value: compilation failed": `
     resources: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments], operations: [CREATE]}]
     conditions: [{name: slip, expression: "object.metadata.name =="}]`,
-		"greedy: spec.match.resources[0].resources[0], leases.coordination.k8s.io: with Leases": `
+		"RegoPolicy greedy: spec.match.resources[0].resources[0], leases.coordination.k8s.io: with Leases": `
     resources: [{apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: [UPDATE]}]`,
 	} {
 		file := s.file(policyOf("greedy", "  match:"+match, denies("Never", "never", `input.request.object.spec.replicas == 77`), tested(`{"object": {"spec": {"replicas": 77}}}`)))

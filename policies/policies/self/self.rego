@@ -99,7 +99,7 @@ deny contains {
 deny contains {
 	"reason": "LibraryConflict",
 	"code": 422,
-	"message": _listed("LibraryConflict"),
+	"message": $"RegoPolicy {_name}:{_separator("LibraryConflict")}{_listed("LibraryConflict")}",
 	"details": _about(_name, "spec.modules"),
 } if {
 	"LibraryConflict" in _kinds
@@ -142,7 +142,7 @@ deny contains {
 #   remedyInMessage: Write it, or the test that the message names, so that it takes less; try again if nothing but the cluster was slow.
 deny contains {
 	"reason": "LimitExceeded",
-	"message": _listed("LimitExceeded"),
+	"message": $"RegoPolicy {_name}:{_separator("LimitExceeded")}{_listed("LimitExceeded")}",
 	"details": _about(_name, "spec.tests"),
 } if {
 	"LimitExceeded" in _kinds
@@ -335,7 +335,16 @@ _separator(kind) := "\n" if count(split(_listed(kind), "\n")) > 1
 
 _line(problem) := $"{problem.file}:{problem.line}:{problem.column}: {problem.message}" if problem.line
 
-_line(problem) := $"{problem.file}: {problem.message}" if not problem.line
+_line(problem) := $"{problem.file}: {problem.message}" if {
+	not problem.line
+	problem.file != _name
+}
+
+# The message names the policy already.
+_line(problem) := problem.message if {
+	not problem.line
+	problem.file == _name
+}
 
 _failures := $"a test of RegoPolicy {_name} fails" if input.facts.rehearsal.tests.failures == 1
 

@@ -141,15 +141,19 @@ _findings := {
 	},
 	"a broken contract": {
 		"found": _wrong([_whole("ContractBroken", "no rule valid_input")]), "reason": "ContractBroken", "field": "spec.modules", "code": 422,
-		"message": "RegoPolicy team-quota does not keep to the contract: team-quota: no rule valid_input",
+		"message": "RegoPolicy team-quota does not keep to the contract: no rule valid_input",
+	},
+	"a file as a whole": {
+		"found": _wrong([object.union(_whole("CompileFailed", "empty module"), {"file": "team-quota/quota.rego"})]), "reason": "CompileFailed", "field": "spec.modules", "code": 422,
+		"message": "RegoPolicy team-quota does not compile: team-quota/quota.rego: empty module",
 	},
 	"a wrong table": {
 		"found": _wrong([_whole("ParametersInvalid", "spec.parameters.most: Required value")]), "reason": "ParametersInvalid", "field": "spec.parameters", "code": 422,
-		"message": "the parameters of RegoPolicy team-quota are not valid: team-quota: spec.parameters.most: Required value",
+		"message": "the parameters of RegoPolicy team-quota are not valid: spec.parameters.most: Required value",
 	},
 	"a name that is taken": {
 		"found": _wrong([_whole("LibraryConflict", "package x is also in library y")]), "reason": "LibraryConflict", "field": "spec.modules", "code": 422,
-		"message": "team-quota: package x is also in library y",
+		"message": "RegoPolicy team-quota: package x is also in library y",
 	},
 	"no tests": {
 		"found": _wrong([_whole("TestsMissing", "there is no rule test_...")]), "reason": "TestsMissing", "field": "spec.tests", "code": 422,
@@ -157,11 +161,11 @@ _findings := {
 	},
 	"what the API server would not ask": {
 		"found": _wrong([_whole("NotRegistrable", "spec.match.excludeNamespaces[0]: no name")]), "reason": "NotRegistrable", "field": "spec.match", "code": 422,
-		"message": "the API server would not ask RegoPolicy team-quota: team-quota: spec.match.excludeNamespaces[0]: no name",
+		"message": "the API server would not ask RegoPolicy team-quota: spec.match.excludeNamespaces[0]: no name",
 	},
 	"a limit": {
 		"found": _wrong([_whole("LimitExceeded", "its rehearsal did not end within 3.5s")]), "reason": "LimitExceeded", "field": "spec.tests", "code": 403,
-		"message": "team-quota: its rehearsal did not end within 3.5s",
+		"message": "RegoPolicy team-quota: its rehearsal did not end within 3.5s",
 	},
 	"a test that fails": {
 		"found": _failing([_test({})], 1), "reason": "TestsFailed", "field": "spec.tests", "code": 422,
