@@ -272,7 +272,7 @@ func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 	return l
 }
 
-// getMetadata reads who an object is, its version and its override.
+// getMetadata reads who an object is, its version and generation, whether it is going, and its override.
 func getMetadata(ctx context.Context, from client.Reader, key client.ObjectKey, into *unstructured.Unstructured) error {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(into.GroupVersionKind())
@@ -283,6 +283,8 @@ func getMetadata(ctx context.Context, from client.Reader, key client.ObjectKey, 
 	into.SetName(o.Name)
 	into.SetUID(o.UID)
 	into.SetResourceVersion(o.ResourceVersion)
+	into.SetGeneration(o.Generation)
+	into.SetDeletionTimestamp(o.DeletionTimestamp)
 	if text, there := o.Annotations[v1alpha1.AnnotationOverride]; there {
 		into.SetAnnotations(map[string]string{v1alpha1.AnnotationOverride: text})
 	}

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/env"
@@ -120,18 +122,25 @@ func TestWhatNoPolicyIsTold(t *testing.T) {
 	}
 }
 
-// Of metadata no more is read than what tells whether an override counts.
+// Of metadata no more is read than what tells whether an override counts, and whether a request has become true.
 func TestMetadata(t *testing.T) {
 	f := newFixture(t, nil)
 	pod := f.pod(t, "a", "n1", corev1.PodRunning)
 	pod.Annotations = map[string]string{v1alpha1.AnnotationOverride: "an override", "other": "s3cret"}
+	pod.Finalizers = []string{"example.org/stays"}
 	if err := f.client.Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.client.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil {
 		t.Fatal(err)
 	}
 	_, answer := f.read(t, facts.Subject{}, f.pods(func(q *engine.Query) { q.Name, q.Metadata = "a", true }))
 	text, err := answer.Value.MarshalJSON()
-	want := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"sallyport.dev/override":"an override"},"name":"a","namespace":%q,"resourceVersion":%q,"uid":%q}}`,
-		f.namespace, pod.ResourceVersion, pod.UID)
+	want := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"sallyport.dev/override":"an override"},"deletionTimestamp":%q,"generation":%d,"name":"a","namespace":%q,"resourceVersion":%q,"uid":%q}}`,
+		pod.DeletionTimestamp.UTC().Format(time.RFC3339), pod.Generation, f.namespace, pod.ResourceVersion, pod.UID)
 	if err != nil || string(text) != want || !answer.Live {
 		t.Errorf("got %s, %v, want %s", text, err, want)
 	}
