@@ -1,6 +1,7 @@
 # `make` alone lists what there is.
 
 GO ?= go
+SHELL := bash
 
 # The generators and linters, pinned in a module of their own. The first run of
 # each builds it.
@@ -50,20 +51,39 @@ lint: ## Check style and the import rules
 test-rego: ## Run the tests of the policies, at full coverage
 	$(GO) run ./cmd/sallyport policy test policies --coverage 100
 
-# What the race detector's run takes a tenth of, and is run again without it in full; and what it leaves out, because govmomi's
-# simulator has races of its own between machines that are made and machines that are looked for, and because what the detector
-# notes is more than a rehearsal may have.
-in_full := ./test/inputs ./test/model ./test/replay ./test/sweep ./test/vcenter ./webhooks/trial
+# Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl: the race detector would see nothing of
+# them. Or through govmomi's simulator, which has races of its own between machines that are made and machines that are looked for.
+walks = $(shell $(GO) list ./charts ./cmd/demo ./cmd/kubectl-sallyport ./cmd/sallyport ./test/... | grep -Ev '/test/(inputs|model|replay)$$')
+units = $(filter-out $(walks),$(shell $(GO) list ./...))
+# Packages that look at more in depth, and what the detector notes more about than a rehearsal may have.
+deep = $(shell $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '{of = $$1; $$1 = ""} /sallyport.test.depth/ {print of}') ./webhooks/trial
 
-# -count=1: the test cache does not look at the binary that the end-to-end tests build and run.
+# Runs tests, with the flags $(1), and keeps what they say of their times. -count=1: the test cache does not look at the programs that
+# tests build and run.
+said := bin/tests.txt
+run = mkdir -p $(dir $(said)) && set -o pipefail && $(GO) test -count=1 -timeout 20m $(1) | tee -a $(said)
+
 .PHONY: test-unit
-test-unit: ## Run the Go tests, with the race detector if there is a C compiler
+test-unit: ## Run the Go tests of one process, with the race detector if there is a C compiler
 	@race=-race; \
 	if [ "$$($(GO) env CGO_ENABLED)" != 1 ] || ! echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null; then \
 		race=; echo "no C compiler for cgo: testing without the race detector"; \
 	fi; \
-	set -x; $(GO) test $$race -count=1 -timeout 20m ./... && \
-	if [ -n "$$race" ]; then $(GO) test -count=1 -timeout 15m $(in_full); fi
+	$(call run,$$race $(units))
+
+.PHONY: test-walks
+test-walks: control-plane ## Run the Go tests that lead through other processes: API servers, managers, Helm, kubectl
+	@$(call run,-p 3 $(walks))
+
+.PHONY: test-deep
+test-deep: control-plane ## Run the tests that have no end, such as random histories, in depth
+	@rm -f $(said)
+	@SALLYPORT_TEST_DEEP=1; export SALLYPORT_TEST_DEEP; $(call run,$(deep))
+	@hack/slowest.sh $(said) deep
+
+.PHONY: slowest
+slowest: ## Show which packages' tests took longest, and longer than hack/budgets.txt allows
+	@hack/slowest.sh $(said) test
 
 # Go fuzzes one target at a time. Inputs that reach something new are made smaller in ten runs, and not for a minute each as Go would have it.
 FUZZTIME ?= 1m
@@ -76,7 +96,11 @@ fuzz: ## Run every fuzz target, each for a minute (FUZZTIME=10m for longer)
 	done
 
 .PHONY: test
-test: lint verify-generated test-rego control-plane test-unit ## Run everything that CI runs
+test: forget lint verify-generated test-rego control-plane test-unit test-walks slowest ## Run all that has to hold before a push
+
+.PHONY: forget
+forget:
+	@rm -f $(said)
 
 .PHONY: demo
 demo: ## Show Sallyport on a local control plane and a simulated vCenter (SCRIPT=1 ends with a verdict)

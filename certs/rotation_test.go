@@ -12,6 +12,8 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // load makes handshakes in a loop, by the bundles as they are, until the test ends.
@@ -256,7 +258,7 @@ func TestLeaderThatWasHeldUp(t *testing.T) {
 
 // Whatever becomes of the Secret and of the processes, in any order: who serves is trusted, and all comes to rest.
 func TestRandomFaults(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range depth.Of(uint64(3), 12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			f, l := running(t, "a", "b", "c")

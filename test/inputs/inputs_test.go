@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // These tests break what policies read, one to three fields at a time, and hold the answer against an oracle: a model in
@@ -36,17 +36,9 @@ import (
 // is another request.
 
 var (
-	count = flag.Int("inputs.count", enough(), "how many broken requests to validate; half as many with onError Allow, a fifth as many to fill in")
+	count = flag.Int("inputs.count", depth.Of(1_000, 10_000), "how many broken requests to validate; half as many with onError Allow, a fifth as many to fill in")
 	seed  = flag.Uint64("inputs.seed", 1, "what the mutations are drawn from")
 )
-
-// enough is less with the race detector, which makes this fifteen times as slow: its run is about races, not inputs.
-func enough() int {
-	if build, ok := debug.ReadBuildInfo(); ok && slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		return 1_000
-	}
-	return 10_000
-}
 
 type object = map[string]any
 

@@ -12,6 +12,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // dice is a run at random.
@@ -296,7 +297,7 @@ func (d *dice) touchSomething() {
 	d.touch(d.store.names[d.roll("object", len(d.store.names))])
 }
 
-// checks has rapid make so many runs, fewer with the race detector, unless its flag says how many.
+// checks has rapid make so many runs, unless its flag says how many.
 func checks(t *testing.T, runs int) {
 	t.Helper()
 	const name = "rapid.checks"
@@ -312,14 +313,14 @@ func checks(t *testing.T, runs int) {
 			t.Fatal(err)
 		}
 	}
-	set(strconv.Itoa(max(1, runs/slow)))
+	set(strconv.Itoa(runs))
 	t.Cleanup(func() { set(before) })
 }
 
 // check makes runs at random, and says what there was in them.
 func check(t *testing.T, o options) {
 	t.Helper()
-	checks(t, 2000)
+	checks(t, depth.Of(200, 2000))
 	var total stats
 	rapid.Check(t, func(rt *rapid.T) {
 		m := inBubble(t, o, func(m *model) {

@@ -10,6 +10,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // scenario is a short story of one machine, vm-0, in chapters: after each the leader works until it has nothing to do.
@@ -250,6 +251,7 @@ func TestScenariosAtEveryCall(t *testing.T) {
 				m.violated("the story comes to %q and not to %q", got, s.want)
 				t.Fatal(m.report())
 			}
+			stride := depth.Of(5, 1) // those of each kind of disturbance at other calls
 			for how := crashBefore; how <= suspendedAtOnce; how++ {
 				for at := 1 + int(how)%stride; at <= calls; at += stride {
 					m, _ := s.tell(t, options{}, how, at)

@@ -24,6 +24,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/webhooks"
@@ -37,6 +38,8 @@ var (
 	forms     = []string{"Start", "Stop", "Stop force", "Restart", "Restart force", "Migrate", "Migrate force", "Evict", "Evict force"}
 	phases    = []string{"Pending", "Stopped", "Starting", "Running", "Stopping", "Migrating", "Paused", "Degraded", "Failed"}
 	everybody = []string{"ann", "bob", "carol", "dora", "erin", "fred", "system:serviceaccount:day:robot"}
+	// people ask for everything.
+	people = everybody[:depth.Of(1, len(everybody))]
 )
 
 // slug is a form or a phase as it stands in names.

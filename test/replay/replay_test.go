@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 
@@ -117,7 +118,7 @@ func reasons(s *replay.Said) string {
 func TestReplayOfADay(t *testing.T) {
 	day := newSite(t).live(t)
 	decisions := strings.Count(day, "\n")
-	if decisions < fewest {
+	if decisions < depth.Of(2000, 10_000) {
 		t.Errorf("the day has only %d decisions", decisions)
 	}
 	for _, word := range []string{`"confirmation":"confirmed"`, `"endpoint":"mutate"`, `"endpoint":"arbitrate"`, `"live":true`, `"verdict":"denied"`, `"OperationInProgress"`, `"PhaseForbids"`} {

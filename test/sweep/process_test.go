@@ -27,7 +27,7 @@ import (
 )
 
 // callTimeout bounds the calls of the runtime. It is short, so that a call that hangs is soon over.
-const callTimeout = slow * 300 * time.Millisecond
+const callTimeout = 300 * time.Millisecond
 
 // errKilled is what everybody gets who asks something for a process that is no more.
 var errKilled = errors.New("the process was killed")
@@ -113,7 +113,7 @@ func (p *process) pass(ctx context.Context, key types.NamespacedName) (wrote boo
 
 // close ends the process. One that was killed logs nobody out.
 func (p *process) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), slow*5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := p.server.Close(ctx); !p.dead.Load() {
 		return err
@@ -128,7 +128,7 @@ type wire struct {
 }
 
 // loginTimeout is how long a login may hang, which does not end with the call that needs it. In truth that is longer.
-const loginTimeout = slow * 2 * time.Second
+const loginTimeout = 2 * time.Second
 
 // RoundTrip sends the request.
 func (w *wire) RoundTrip(ctx context.Context, req, res soap.HasFault) error {

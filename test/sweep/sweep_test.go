@@ -11,17 +11,19 @@ import (
 	"text/tabwriter"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // atOnce is how many points are looked at at the same time. They often wait, for each other and for timeouts.
 const atOnce = 8
 
-// TestFaultSweep runs every operation with every fault at every request.
-func TestFaultSweep(t *testing.T) { sweep(t, inMemory, stride) }
+// TestFaultSweep runs every operation with every fault, in depth at every request.
+func TestFaultSweep(t *testing.T) { sweep(t, inMemory, depth.Of(7, 1)) }
 
 // TestFaultSweepAPIServer does the same before a real API server, which takes several times as long: with some of the
-// points, unless all are asked for by -every 1.
-func TestFaultSweepAPIServer(t *testing.T) { sweep(t, realServer, *every*stride) }
+// points, unless all are asked for in depth by -every 1.
+func TestFaultSweepAPIServer(t *testing.T) { sweep(t, realServer, *every*depth.Of(5, 1)) }
 
 var every = flag.Int("every", 11, "TestFaultSweepAPIServer takes one in so many points")
 

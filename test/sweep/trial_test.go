@@ -152,9 +152,9 @@ func (t *trial) goOn(ctx context.Context) error {
 		release()
 	}
 	t.held = nil
-	patience := slow * 10 * time.Second
+	patience := 10 * time.Second
 	if t.stuck != "" {
-		patience = slow * 20 * time.Millisecond // it ends if it was cancelled
+		patience = 20 * time.Millisecond // it ends if it was cancelled
 	}
 	err := wait.PollUntilContextTimeout(ctx, time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		return !t.vcenter.State(t.path).Busy, nil

@@ -15,9 +15,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
+
+	"sallyport.dev/sallyport/test/depth"
 )
 
-var policies = flag.Int("engine.policies", 100, "how many random policies are decided by in every way")
+var policies = flag.Int("engine.policies", depth.Of(25, 100), "how many random policies are decided by in every way")
 
 // reference decides as the contract says, with nothing but OPA: on the author's text and the whole input, without a witness,
 // a portion or a memory.

@@ -18,10 +18,11 @@ import (
 	"sallyport.dev/sallyport/test/env"
 )
 
-// Build builds the program of a package into a folder, and gives its path.
+// Build builds the program of a package into a folder, and gives its path. Go keeps what it has linked for `go run`, but not for
+// `go build`: so it has the copy run, and the packages of tests do not link the same program one after another.
 func Build(ctx context.Context, folder, pkg string) (binary string, err error) {
 	binary = filepath.Join(folder, path.Base(pkg))
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, pkg).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "run", "-ldflags=-s -w", "-exec", "cp", pkg, binary).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, out)
 	}
 	return binary, nil

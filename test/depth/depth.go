@@ -1,0 +1,15 @@
+// Package depth says how much tests look at of what has no end: random histories, every fault at every request, whole tables.
+package depth
+
+import "os"
+
+// Variable of the environment that makes tests deep. `make test-deep` sets it.
+const Variable = "SALLYPORT_TEST_DEEP"
+
+// Of gives what a test looks at in `make test`, which everybody waits for before a push, or in `make test-deep`.
+func Of[T any](shallow, deep T) T {
+	if os.Getenv(Variable) != "" {
+		return deep
+	}
+	return shallow
+}
