@@ -32,6 +32,7 @@ func (c coded) Unwrap() error { return c.error }
 // auditNow is the command that has the objects that exist held against policies.
 type auditNow struct {
 	*plugin
+	selector string
 	wait     bool
 	timeout  time.Duration
 	printing *genericclioptions.PrintFlags
@@ -40,7 +41,7 @@ type auditNow struct {
 func (p *plugin) auditCommand() *cobra.Command {
 	a := &auditNow{plugin: p, printing: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme)}
 	command := &cobra.Command{
-		Use:   "audit [POLICY]",
+		Use:   "audit [POLICY | -l SELECTOR]",
 		Short: "Hold the objects that exist against a policy now, or against all that want it",
 		Long: "Asks Sallyport to hold the objects that exist against a RegoPolicy with spec.backgroundAudit: Enabled, or against all\n" +
 			"such policies, shows how far it is, and tells which objects the policy would refuse. Nothing is refused or changed.\n\n" +
@@ -73,6 +74,7 @@ func (p *plugin) auditCommand() *cobra.Command {
 	}
 	f := command.Flags()
 	a.printing.AddFlags(command)
+	f.StringVarP(&a.selector, "selector", "l", "", policySelectorUsage)
 	f.BoolVar(&a.wait, "wait", true, "wait for the result")
 	f.DurationVar(&a.timeout, "timeout", 15*time.Minute, "how long to wait for the result")
 	complete(command, "output", a.printing.AllowedFormats()...)
@@ -80,12 +82,10 @@ func (p *plugin) auditCommand() *cobra.Command {
 }
 
 func (a *auditNow) run(command *cobra.Command, args []string) error {
-	ctx, name := command.Context(), ""
-	if len(args) == 1 {
-		var err error
-		if name, err = policyName(args[0]); err != nil {
-			return usage(command, err)
-		}
+	ctx := command.Context()
+	name, only, err := whichPolicies(args, a.selector)
+	if err != nil {
+		return usage(command, err)
 	}
 	table := *a.printing.OutputFormat == ""
 	if !table {
@@ -97,9 +97,13 @@ func (a *auditNow) run(command *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	list, err := c.policies(ctx, name)
+	list, err := c.policies(ctx, name, only...)
 	if err != nil {
 		return err
+	}
+	if a.selector != "" && len(list.Items) == 0 {
+		fmt.Fprintln(a.ErrOut, "No resources found")
+		return nil
 	}
 	if list.Items, err = audited(list.Items, name); err != nil {
 		return err

@@ -10,11 +10,21 @@ import (
 func TestKubectlCompletes(t *testing.T) {
 	tm := newTeam(t)
 	tm.machine("web-1", "Running")
+	tm.must("", "label", "svm/web-1", "app=web", "tier=front")
+	tm.must("", "create", "configmap", "settings")
 	for line, want := range map[string]string{
-		"sto":             "stop",
-		"why svm/":        "svm/web-1",
-		"stop ":           "web-1",
-		"override operat": "operations-applicability operations-supersede",
+		"sto":              "stop",
+		"why svm/":         "svm/web-1",
+		"stop ":            "web-1",
+		"stop -l ":         "app=web tier=front",
+		"stop --all ":      "",
+		"stop -l app=web ": "",
+		"explain svm -l ":  "app=web tier=front",
+		"explain svm ":     "web-1",
+		"override operat":  "operations-applicability operations-supersede",
+		"override deletion-protected configmap se":          "settings",
+		"override deletion-protected configmap settings se": "",
+		"override deletion-protected svm -l a":              "app=web",
 	} {
 		words := strings.Split(line, " ")
 		args := slices.Concat([]string{"__complete", "sallyport", "--namespace", tm.namespace}, words)

@@ -30,7 +30,7 @@ func TestDocsListTheCommands(t *testing.T) {
 		t.Errorf("docs/kubectl.md does not have the commands as they are:\n%s", table)
 	}
 	for name, flags := range map[string][]string{
-		"migrate": {"force", "wait", "timeout", "deadline", "ttl", "override", "dry-run", "to", "node-selector"},
+		"migrate": {"selector", "field-selector", "all", "force", "wait", "timeout", "deadline", "ttl", "override", "dry-run", "to", "node-selector"},
 		"release": {"all", "force", "dry-run", "timeout"},
 	} {
 		command, _, err := newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command().Find([]string{name})

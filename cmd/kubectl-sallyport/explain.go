@@ -25,12 +25,13 @@ type explaining struct {
 	subresource string
 	policy      string
 	output      string
+	which       selection
 }
 
 func (p *plugin) explainCommand() *cobra.Command {
 	o := &explaining{}
 	command := &cobra.Command{
-		Use:   "explain (-f FILE | KIND NAME)",
+		Use:   "explain (-f FILE | KIND (NAME... | -l SELECTOR | --all))",
 		Short: "Tell why policies do or do not object to a request, rule by rule",
 		Long: "Tells of a request, by you and now, which policies are asked about it and what each says: whether the API server asks\n" +
 			"it, what of spec.match the request does not meet, in which mode it judges, what its facts are, and of every rule what it\n" +
@@ -39,7 +40,7 @@ func (p *plugin) explainCommand() *cobra.Command {
 			"your rights: where you may not read something, that is what you are told. With --as it is another user's request, still\n" +
 			"read with your rights; what that user may do is asked by SubjectAccessReviews. You need no right to impersonate.\n\n" +
 			"-f has objects as kubectl create or kubectl replace would send them. KIND NAME is an object as it is now, and explained is\n" +
-			"its creation unless --operation says else: why was it let in, or would it be now?",
+			"its creation unless --operation says else: why was it let in, or would it be now? -l and --all are as of kubectl get.",
 		Example: `  # Why does nobody object to this?
   kubectl sallyport explain -f stop.yaml
 
@@ -52,15 +53,21 @@ func (p *plugin) explainCommand() *cobra.Command {
 			switch {
 			case len(args) == 0 && len(o.files) == 0:
 				return usage(command, errors.New("name a request: with -f FILE, or KIND NAME of what there is"))
-			case len(args) > 0 && len(o.files) > 0:
+			case (len(args) > 0 || o.which.given()) && len(o.files) > 0:
 				return usage(command, errors.New("one of -f FILE and KIND NAME is enough"))
-			case len(args) > 2:
-				return usage(command, fmt.Errorf("one object at a time, not %s", strings.Join(args, " ")))
+			case len(o.files) == 0 && namesIn(args) == 0 && !o.which.given():
+				return usage(command, fmt.Errorf("which %s? Name one, or choose with -l or --all", args[0]))
+			case o.which.check(namesIn(args)) != nil:
+				return usage(command, o.which.check(namesIn(args)))
 			}
 			return o.check(command)
 		},
 		RunE: func(command *cobra.Command, args []string) error { return p.explain(command.Context(), o, args) },
+		ValidArgsFunction: func(command *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return p.completeTargets(command, &o.which, args, word)
+		},
 	}
+	o.which.addFlags(p, command, func(args []string) string { return strings.Join(args[:min(1, len(args))], "") })
 	f := command.Flags()
 	f.StringSliceVarP(&o.files, "filename", "f", nil, "files and folders with objects; - is standard input")
 	f.BoolVarP(&o.recursive, "recursive", "R", false, "read also the folders in folders")
@@ -101,6 +108,9 @@ func (p *plugin) explain(ctx context.Context, o *explaining, args []string) erro
 	}
 	if err := s.requests(p, o, args); err != nil {
 		return err
+	}
+	if len(s.asked) == 0 {
+		return nil
 	}
 	report, err := s.review(p, o)
 	if err != nil {

@@ -174,7 +174,7 @@ func (s *situation) requests(p *plugin, o *explaining, args []string) error {
 	var documents []review.Document
 	var err error
 	if len(args) > 0 {
-		documents, err = s.named(p, args)
+		documents, err = s.named(p, o.which, args)
 		if o.operation == "" && o.subresource == "" {
 			o.operation = string(admissionv1.Create)
 		}
@@ -195,9 +195,9 @@ func (s *situation) requests(p *plugin, o *explaining, args []string) error {
 	return nil
 }
 
-// named reads the object that KIND NAME or KIND/NAME means.
-func (s *situation) named(p *plugin, args []string) ([]review.Document, error) {
-	found, err := p.find(s.namespace, args)
+// named reads the objects that KIND NAME or KIND/NAME means, or KIND and a selection.
+func (s *situation) named(p *plugin, which selection, args []string) ([]review.Document, error) {
+	found, err := p.find(s.namespace, which, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,9 @@ var verbs = []verb{
 	{"stop", "Shut virtual machines down", `  # Shut two guests down
   kubectl sallyport stop web-1 web-2
 
+  # Shut down those with a label
+  kubectl sallyport stop -l app=web
+
   # Would it be accepted? Nothing is done
   kubectl sallyport stop web-1 --dry-run=server
 
@@ -46,7 +49,10 @@ var verbs = []verb{
   kubectl sallyport migrate web-1 --to esx-3
   kubectl sallyport migrate web-1 --node-selector zone=b,disk=ssd`, v1alpha1.OperationMigrate},
 	{"evict", "Move virtual machines off their nodes, to wherever there is room", `  # Off its node, and wait until it is
-  kubectl sallyport evict web-1 --wait`, v1alpha1.OperationEvict},
+  kubectl sallyport evict web-1 --wait
+
+  # All that are on a node, of the namespace
+  kubectl sallyport evict --field-selector status.nodeName=esx-3 --wait`, v1alpha1.OperationEvict},
 }
 
 // operate is one command that asks for operations.
@@ -57,7 +63,8 @@ type operate struct {
 	timeout, deadline, ttl time.Duration
 	dryRun, override       string
 	migrate                v1alpha1.MigrateTarget
-	selector               map[string]string
+	nodeSelector           map[string]string
+	which                  selection
 	print                  *genericclioptions.PrintFlags
 	printer                printers.ResourcePrinter
 }
@@ -65,26 +72,33 @@ type operate struct {
 func (p *plugin) operateCommand(v verb) *cobra.Command {
 	o := &operate{plugin: p, verb: v, print: genericclioptions.NewPrintFlags("created").WithTypeSetter(scheme)}
 	command := &cobra.Command{
-		Use:   v.use + " VM...",
+		Use:   v.use + " (VM... | -l SELECTOR | --all)",
 		Short: v.short,
 		Long: v.short + ".\n\nCreates a VirtualMachineOperation of type " + string(v.kind) + " for each VM, which is named as web-1 or\n" +
-			"svm/web-1. What is refused is shown as the API server says it; the others are tried all the same.\n\n" +
+			"svm/web-1, or chosen by its labels. What is refused is shown as the API server says it; the others are tried all the\n" +
+			"same, one after the other.\n\n" +
 			"Exit code 1 if one was refused or, with --wait, did not succeed.",
 		Example: v.example,
 		Args: func(command *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage(command, errors.New("which VirtualMachine? Name at least one"))
+			if len(args) == 0 && !o.which.given() {
+				return usage(command, errors.New("which VirtualMachine? Name at least one, or choose with -l or --all"))
+			}
+			if err := o.which.check(len(args)); err != nil {
+				return usage(command, err)
 			}
 			return nil
 		},
-		RunE:              func(command *cobra.Command, args []string) error { return o.run(command, args) },
-		ValidArgsFunction: p.completeMachines,
+		RunE: func(command *cobra.Command, args []string) error { return o.run(command, args) },
+		ValidArgsFunction: func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return p.others(command, &o.which, machineKind, args), cobra.ShellCompDirectiveNoFileComp
+		},
 	}
 	o.addFlags(command)
 	return command
 }
 
 func (o *operate) addFlags(command *cobra.Command) {
+	o.which.addFlags(o.plugin, command, func([]string) string { return machineKind })
 	f := command.Flags()
 	f.BoolVar(&o.force, "force", false, "do not wait for the guest")
 	if o.kind == v1alpha1.OperationStart {
@@ -98,9 +112,8 @@ func (o *operate) addFlags(command *cobra.Command) {
 	f.StringVar(&o.dryRun, "dry-run", "none", "none, server (judged, but not done) or client (only shown)")
 	if o.kind == v1alpha1.OperationMigrate {
 		f.StringVar(&o.migrate.NodeName, "to", "", "the node or ESXi host to move to")
-		f.StringToStringVar(&o.selector, "node-selector", nil, "labels that the node to move to must have")
+		f.StringToStringVar(&o.nodeSelector, "node-selector", nil, "labels that the node to move to must have")
 		f.Lookup("node-selector").DefValue = "" // which help does not show
-		command.MarkFlagsMutuallyExclusive("to", "node-selector")
 	}
 	o.print.AddFlags(command)
 	complete(command, "dry-run", "none", "server", "client")
@@ -127,27 +140,18 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	var created []*v1alpha1.VirtualMachineOperation
-	for _, name := range names {
-		operation := newOperation(c.namespace, name, spec)
-		if past != nil {
-			operation.Annotations = map[string]string{v1alpha1.AnnotationOverride: past.String()}
-		}
-		if err = o.create(command.Context(), c, operation); err != nil {
-			fmt.Fprintln(o.ErrOut, describe(fmt.Errorf("%s of %s: %w", called(spec.Type, spec.Force), name, err)))
-			o.wayOut(command.Context(), c, name, err)
-			if past == nil {
-				o.wayPast(command.Context(), c, err)
-			}
-			if said, _ := judge(err); said == unknown {
-				o.warnUnserved(command.Context(), c)
-			}
-			continue
-		}
-		created = append(created, operation)
-		if err := o.printer.PrintObj(operation, o.raw); err != nil {
+	if o.which.given() {
+		machines, err := o.find(c.namespace, o.which, "virtualmachines."+v1alpha1.GroupName)
+		if err != nil {
 			return err
 		}
+		for i := range machines {
+			names = append(names, machines[i].GetName())
+		}
+	}
+	created, err := o.createAll(command.Context(), c, names, spec, past)
+	if err != nil {
+		return err
 	}
 	if o.wait && len(created) > 0 {
 		o.warnUnserved(command.Context(), c)
@@ -157,6 +161,47 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 		return errTold
 	}
 	return nil
+}
+
+// adviceAtMost is after how many refusals it is no longer looked for what would be accepted instead, which takes requests.
+const adviceAtMost = 5
+
+// createAll asks for one operation after the other, whatever became of those before, and tells each answer.
+func (o *operate) createAll(
+	ctx context.Context, c *cluster, names []string, spec v1alpha1.VirtualMachineOperationSpec, past *override,
+) (created []*v1alpha1.VirtualMachineOperation, err error) {
+	for i, name := range names {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("interrupted before %s, which is %d of %d VirtualMachines", name, i+1, len(names))
+		}
+		operation := newOperation(c.namespace, name, spec)
+		if past != nil {
+			operation.Annotations = map[string]string{v1alpha1.AnnotationOverride: past.String()}
+		}
+		if err := o.create(ctx, c, operation); err != nil {
+			fmt.Fprintln(o.ErrOut, describe(fmt.Errorf("%s of %s: %w", called(spec.Type, spec.Force), name, err)))
+			if i-len(created) < adviceAtMost {
+				o.advise(ctx, c, name, err, past)
+			}
+			continue
+		}
+		created = append(created, operation)
+		if err := o.printer.PrintObj(operation, o.raw); err != nil {
+			return nil, err
+		}
+	}
+	return created, nil
+}
+
+// advise tells what to do about a refusal.
+func (o *operate) advise(ctx context.Context, c *cluster, name string, err error, past *override) {
+	o.wayOut(ctx, c, name, err)
+	if past == nil {
+		o.wayPast(ctx, c, err)
+	}
+	if said, _ := judge(err); said == unknown {
+		o.warnUnserved(ctx, c)
+	}
 }
 
 // create asks the API server, unless it is not to be asked.
@@ -189,6 +234,8 @@ func (o *operate) check(command *cobra.Command, args []string) ([]string, v1alph
 		return nil, spec, fmt.Errorf("--dry-run=%s is not none, server or client", o.dryRun)
 	case o.wait && o.dryRun != "none":
 		return nil, spec, fmt.Errorf("--wait has nothing to wait for with --dry-run=%s", o.dryRun)
+	case set("to") && set("node-selector"):
+		return nil, spec, errors.New("cannot set --to and --node-selector at the same time")
 	case set("timeout") && !o.wait:
 		return nil, spec, errors.New("--timeout is how long --wait waits: add --wait")
 	case set("timeout") && o.timeout <= 0:
@@ -198,9 +245,9 @@ func (o *operate) check(command *cobra.Command, args []string) ([]string, v1alph
 	case set("ttl") && !seconds(o.ttl, &spec.TTLSecondsAfterFinished):
 		return nil, spec, fmt.Errorf("--ttl %s is not a number of whole seconds", o.ttl)
 	}
-	if o.migrate.NodeName != "" || len(o.selector) > 0 {
+	if o.migrate.NodeName != "" || len(o.nodeSelector) > 0 {
 		spec.Migrate = &o.migrate
-		for key, value := range o.selector {
+		for key, value := range o.nodeSelector {
 			if spec.Migrate.NodeSelector == nil {
 				spec.Migrate.NodeSelector = map[string]v1alpha1.LabelValue{}
 			}

@@ -18,23 +18,29 @@ import (
 // overriding are the flags of override.
 type overriding struct {
 	reason, dryRun string
+	which          selection
 }
 
 func (p *plugin) overrideCommand() *cobra.Command {
 	o := &overriding{}
 	command := &cobra.Command{
-		Use:   "override POLICY KIND NAME --reason REASON",
+		Use:   "override POLICY KIND (NAME... | -l SELECTOR | --all) --reason REASON",
 		Short: "Let your next request about an object pass a policy that refuses it",
 		Long: "Writes the override into an annotation of the object: for half an hour your own requests about it pass that one policy,\n" +
 			"which an event on the object tells to all. It takes the verb override on the policy. An object that is yet to be created\n" +
 			"needs the annotation in its manifest, an operation --override.",
 		Example: `  # The guard is wrong about this one: let me scale it down
   kubectl sallyport override scaling-guard deployment web --reason "ticket 42"
-  kubectl scale deployment web --replicas 0`,
+  kubectl scale deployment web --replicas 0
+
+  # And about these
+  kubectl sallyport override deletion-protected deployment -l app=web --reason "ticket 42"`,
 		Args: func(command *cobra.Command, args []string) error {
 			switch {
-			case len(args) < 2 || len(args) > 3:
-				return usage(command, errors.New("name a policy, and the object as KIND NAME or KIND/NAME"))
+			case len(args) < 2 || len(args) == 2 && !o.which.given() && !strings.Contains(args[1], "/"):
+				return usage(command, errors.New("name a policy, and the object as KIND NAME or KIND/NAME, or KIND with -l or --all"))
+			case o.which.check(namesIn(args[1:])) != nil:
+				return usage(command, o.which.check(namesIn(args[1:])))
 			case strings.TrimSpace(o.reason) == "":
 				return usage(command, errors.New("--reason is missing: it is told to all"))
 			case dryRunOf(o.dryRun) != nil:
@@ -47,9 +53,10 @@ func (p *plugin) overrideCommand() *cobra.Command {
 			if len(args) == 0 {
 				return p.names(command.Context(), policyKind), cobra.ShellCompDirectiveNoFileComp
 			}
-			return p.completeTarget(command, args[1:], word)
+			return p.completeTargets(command, &o.which, args[1:], word)
 		},
 	}
+	o.which.addFlags(p, command, func(args []string) string { return strings.Join(args[min(1, len(args)):min(2, len(args))], "") })
 	f := command.Flags()
 	f.StringVar(&o.reason, "reason", "", "why, for all to read")
 	f.StringVar(&o.dryRun, "dry-run", "none", "none, server (judged, but not done) or client (only shown)")
@@ -86,17 +93,22 @@ func (p *plugin) override(ctx context.Context, o *overriding, args []string) err
 		return fmt.Errorf("%s may not override policy %s: it takes the verb override on regopolicies.%s %[2]s, and a spec.override that allows it",
 			who, policy, v1alpha1.GroupName)
 	}
-	objects, err := p.find(c.namespace, args[1:])
+	objects, err := p.find(c.namespace, o.which, args[1:]...)
 	if err != nil {
 		return err
 	}
+	failed := false
 	for _, object := range objects {
 		written := override{Policy: policy, UID: object.GetUID(), By: who, Until: p.now().Add(overrideLasts), Reason: o.reason}
 		if err := annotate(ctx, live, object, written.String(), o.dryRun); err != nil {
-			return err
+			fmt.Fprintln(p.ErrOut, describe(fmt.Errorf("annotating %s: %w", object.name(), err)))
+			failed = true
+			continue
 		}
-		name := object.mapping.Resource.GroupResource().String() + "/" + object.GetName()
-		fmt.Fprintf(p.Out, "%s annotated%s: %s may pass %s until %s\n", name, dryRuns[o.dryRun], who, policy, written.Until.UTC().Format(time.RFC3339))
+		fmt.Fprintf(p.Out, "%s annotated%s: %s may pass %s until %s\n", object.name(), dryRuns[o.dryRun], who, policy, written.Until.UTC().Format(time.RFC3339))
+	}
+	if failed {
+		return errTold
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,7 +66,7 @@ func (p *plugin) policiesCommand() *cobra.Command {
 	}
 	printing.AddFlags(command)
 	f := command.Flags()
-	f.StringVarP(&l.selector, "selector", "l", "", "labels that the policies must have, as for kubectl get")
+	f.StringVarP(&l.selector, "selector", "l", "", policySelectorUsage)
 	f.BoolVar(&l.noHeaders, "no-headers", false, "leave the header of the table out, and what stands below it")
 	f.BoolVarP(&l.watchChanges, "watch", "w", false, "after listing them, show each policy that changes")
 	formats := append([]string{wideOutput}, printing.AllowedFormats()...)
@@ -78,7 +77,7 @@ func (p *plugin) policiesCommand() *cobra.Command {
 }
 
 func (l *listing) run(command *cobra.Command, args []string) error {
-	name, only, err := l.which(args)
+	name, only, err := whichPolicies(args, l.selector)
 	if err == nil && !l.table() {
 		_, err = l.printing.ToPrinter()
 	}
@@ -96,7 +95,7 @@ func (l *listing) run(command *cobra.Command, args []string) error {
 	case !l.table() && !l.watchChanges:
 		return printPolicies(l.plugin, l.printing, list, name)
 	case len(list.Items) == 0 && !l.watchChanges:
-		fmt.Fprintln(l.ErrOut, "No RegoPolicies found")
+		fmt.Fprintln(l.ErrOut, "No resources found")
 		return nil
 	}
 	service := c.service(command.Context(), l.plugin)
@@ -123,20 +122,23 @@ func (l *listing) run(command *cobra.Command, args []string) error {
 	return render(l.Out, r, l.now())
 }
 
-// which policies are asked for: the one that is named, or those with the labels.
-func (l *listing) which(args []string) (name string, only []client.ListOption, err error) {
-	if l.selector != "" {
-		selector, err := labels.Parse(l.selector)
+// policySelectorUsage is the help of a flag that chooses policies.
+const policySelectorUsage = "labels that the policies must have, as for kubectl get"
+
+// whichPolicies are asked for: the one that is named, or those with the labels.
+func whichPolicies(args []string, selector string) (name string, only []client.ListOption, err error) {
+	if err := (&selection{labels: selector}).check(len(args)); err != nil {
+		return "", nil, err
+	}
+	if selector != "" {
+		chosen, err := labels.Parse(selector)
 		if err != nil {
-			return "", nil, fmt.Errorf("--selector %q: %w", l.selector, err)
+			return "", nil, fmt.Errorf("--selector %q: %w", selector, err)
 		}
-		only = append(only, client.MatchingLabelsSelector{Selector: selector})
+		only = append(only, client.MatchingLabelsSelector{Selector: chosen})
 	}
 	if len(args) == 0 {
 		return "", only, nil
-	}
-	if l.selector != "" {
-		return "", nil, errors.New("a NAME and --selector exclude each other")
 	}
 	name, err = policyName(args[0])
 	return name, []client.ListOption{client.MatchingFields{"metadata.name": name}}, err

@@ -54,7 +54,7 @@ func (p *plugin) resetCommand() *cobra.Command {
 			case len(args) == 0 && !r.all:
 				return usage(command, errors.New("which policy? Name at least one, or give all back with --all"))
 			case len(args) > 0 && r.all:
-				return usage(command, errors.New("names and --all exclude each other"))
+				return usage(command, errors.New("name cannot be provided when --all is specified"))
 			}
 			return nil
 		},

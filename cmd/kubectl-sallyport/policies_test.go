@@ -72,7 +72,7 @@ func policy(name, pkg, mode string) *v1alpha1.RegoPolicy {
 
 func TestPoliciesAreListed(t *testing.T) {
 	w := newWorld(t)
-	w.plugin("policies", 0, "No RegoPolicies found")
+	w.plugin("policies", 0, "No resources found")
 	good, bad := policy("good", "acme.good", "Enforce"), policy("bad", "acme.bad", "Warn")
 	good.Status = v1alpha1.RegoPolicyStatus{ObservedGeneration: 1, ActiveRevision: "0123456789abcdef", Violations: &v1alpha1.PolicyViolations{
 		AuditedAt: metav1.Now(), Objects: 9, Count: new(int32(3)),
@@ -300,7 +300,7 @@ func TestPoliciesCommandLines(t *testing.T) {
 		"policies rego/":                "is not a RegoPolicy",
 		"policies -o table":             `"table"`,
 		"policies reset":                "which policy? Name at least one, or give all back with --all",
-		"policies reset a --all":        "names and --all exclude each other",
+		"policies reset a --all":        "name cannot be provided when --all is specified",
 		"policies reset a --dry-run=no": "--dry-run=no is not none, server or client",
 		"policies reset svm/a":          "svm/a is not a RegoPolicy",
 	} {
@@ -470,7 +470,7 @@ func TestPoliciesAsKubectlGet(t *testing.T) {
 	if got := w.plugin("policies -l team!=a -o name", 0).stdout; got != "regopolicy.sallyport.dev/beta\n" {
 		t.Errorf("the name is %q", got)
 	}
-	w.plugin("policies alpha -l team=a", 1, "a NAME and --selector exclude each other")
+	w.plugin("policies alpha -l team=a", 1, "name cannot be provided when a selector is specified")
 	w.plugin("policies -l team=(", 1, `--selector "team=(": `)
 
 	ctx, stop := context.WithCancel(t.Context())

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/resource"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -70,20 +71,48 @@ type found struct {
 	mapping *meta.RESTMapping
 }
 
-// find reads the objects that KIND NAME or KIND/NAME means, as kubectl does.
-func (p *plugin) find(namespace string, args []string) ([]found, error) {
-	infos, err := resource.NewBuilder(p.flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().
-		ResourceTypeOrNameArgs(false, args...).RequireObject(true).Flatten().Do().Infos()
+// name is what kubectl calls an object when it tells what was done with it.
+func (f *found) name() string { return f.mapping.Resource.GroupResource().String() + "/" + f.GetName() }
+
+// pageSize is how many objects the API server lists at once, as for kubectl.
+const pageSize = 500
+
+// find reads the objects that KIND NAME or KIND/NAME means, or KIND and a selection, as kubectl does. If a selection chooses nothing,
+// that is told.
+func (p *plugin) find(namespace string, which selection, args ...string) ([]found, error) {
+	infos, err := resource.NewBuilder(p.flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().RequestChunksOf(pageSize).
+		LabelSelectorParam(which.labels).FieldSelectorParam(which.fields).SelectAllParam(which.all).
+		ResourceTypeOrNameArgs(false, args...).RequireObject(true).Do().Infos()
 	if err != nil {
 		return nil, err
 	}
-	all := make([]found, len(infos))
-	for i, info := range infos {
-		u, ok := info.Object.(*unstructured.Unstructured)
-		if !ok {
-			return nil, fmt.Errorf("%s cannot be read as an object", strings.Join(args, " "))
+	var all []found
+	namespaced := true
+	for _, info := range infos {
+		add := func(object runtime.Object) error {
+			u, ok := object.(*unstructured.Unstructured)
+			if !ok {
+				return fmt.Errorf("%s cannot be read as an object", strings.Join(args, " "))
+			}
+			all = append(all, found{u, info.Mapping})
+			return nil
 		}
-		all[i] = found{u, info.Mapping}
+		if meta.IsListType(info.Object) {
+			err = meta.EachListItem(info.Object, add)
+		} else {
+			err = add(info.Object)
+		}
+		if err != nil {
+			return nil, err
+		}
+		namespaced = namespaced && info.Namespaced()
+	}
+	switch {
+	case len(all) > 0:
+	case namespaced:
+		fmt.Fprintf(p.ErrOut, "No resources found in %s namespace.\n", namespace)
+	default:
+		fmt.Fprintln(p.ErrOut, "No resources found")
 	}
 	return all, nil
 }

@@ -33,13 +33,19 @@ var (
 	errGone = errors.New("is gone, and its end was not seen")
 )
 
-// await waits for all operations at once and tells whether all succeeded.
+// watchesAtMost is how many operations are watched at once. Of a further one nothing is missed: it is watched from its creation on.
+const watchesAtMost = 50
+
+// await waits for operations, many at once, and tells whether all succeeded.
 func (o *operate) await(ctx context.Context, c *cluster, operations []*v1alpha1.VirtualMachineOperation) bool {
 	errOut := &lockedWriter{to: o.ErrOut}
 	ends := make([]error, len(operations))
 	var all sync.WaitGroup
+	places := make(chan struct{}, watchesAtMost)
 	for i, operation := range operations {
+		places <- struct{}{}
 		all.Go(func() {
+			defer func() { <-places }()
 			timeout := cmp.Or(o.timeout, operation.ActiveDeadline()+afterDeadline)
 			w := &waiter{client: c, out: errOut, operation: operation, from: operation.ResourceVersion}
 			if ends[i] = w.wait(ctx, timeout); ends[i] != nil {

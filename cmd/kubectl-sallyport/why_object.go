@@ -71,7 +71,7 @@ type looking struct {
 }
 
 func (p *plugin) gatherObject(ctx context.Context, c *cluster, args []string) (report, error) {
-	objects, err := p.find(c.namespace, args)
+	objects, err := p.find(c.namespace, selection{}, args...)
 	if err != nil {
 		return nil, err
 	}
