@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
@@ -45,4 +46,28 @@ func TestDocsListTheCommands(t *testing.T) {
 			t.Errorf("docs/kubectl.md does not have the flags of %s as they are:\n%s", name, table)
 		}
 	}
+}
+
+// Every command says what it does, with an example, and what its flags mean.
+func TestHelpIsComplete(t *testing.T) {
+	var look func(commands []*cobra.Command)
+	look = func(commands []*cobra.Command) {
+		for _, command := range commands {
+			path := command.CommandPath()
+			if command.Short == "" || strings.HasSuffix(command.Short, ".") || !strings.HasSuffix(command.Long, ".") || command.Example == "" {
+				t.Errorf("%s: the short text must not end with a full stop, the long one must, and there must be an example: %q, %q, %q",
+					path, command.Short, command.Long, command.Example)
+			}
+			command.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+				if _, usage := pflag.UnquoteUsage(flag); usage == "" {
+					t.Errorf("%s --%s does not say what it means", path, flag.Name)
+				}
+			})
+			if flag := command.Flags().Lookup("output"); flag != nil && !strings.Contains(flag.Usage, "yaml") {
+				t.Errorf("%s prints no YAML: %s", path, flag.Usage)
+			}
+			look(command.Commands())
+		}
+	}
+	look(newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command().Commands())
 }

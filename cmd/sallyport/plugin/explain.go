@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/explained"
+	"sallyport.dev/sallyport/cmd/internal/format"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/sallyport/review"
 )
@@ -74,10 +74,9 @@ func (p *plugin) explainCommand() *cobra.Command {
 	f.StringVar(&o.operation, "operation", "", "CREATE, UPDATE or DELETE (default: UPDATE of what there is and -f has, else CREATE)")
 	f.StringVar(&o.subresource, "subresource", "", "scale: the request is about that, -f has the wanted number of replicas")
 	f.StringVar(&o.policy, "policy", "", "the only RegoPolicy to tell about")
-	f.StringVarP(&o.output, "output", "o", "", "json; without it, text for people")
+	format.AddFlag(command, &o.output)
 	complete(command, "operation", "CREATE", "UPDATE", "DELETE")
 	complete(command, "subresource", review.Scale)
-	complete(command, "output", "json")
 	// It fails only for a flag that does not exist or is completed already.
 	_ = command.RegisterFlagCompletionFunc("policy", func(command *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return p.names(command.Context(), policyKind), cobra.ShellCompDirectiveNoFileComp
@@ -95,8 +94,8 @@ func (o *explaining) check(command *cobra.Command) error {
 	switch {
 	case o.subresource != "" && o.subresource != review.Scale:
 		return usage(command, fmt.Errorf("--subresource %q is not %s", o.subresource, review.Scale))
-	case o.output != "" && o.output != "json":
-		return usage(command, fmt.Errorf("--output %q is not json", o.output))
+	case format.Check(o.output) != nil:
+		return usage(command, format.Check(o.output))
 	}
 	return nil
 }
@@ -116,10 +115,8 @@ func (p *plugin) explain(ctx context.Context, o *explaining, args []string) erro
 	if err != nil {
 		return err
 	}
-	if o.output == "json" {
-		encoder := json.NewEncoder(p.Out)
-		encoder.SetIndent("", "    ")
-		return encoder.Encode(report)
+	if o.output != "" {
+		return format.Print(p.Out, o.output, report)
 	}
 	if text := s.unserved(p); text != "" {
 		fmt.Fprintln(p.ErrOut, "Warning:", text)

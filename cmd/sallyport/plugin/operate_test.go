@@ -73,7 +73,7 @@ func TestRefusals(t *testing.T) {
 		`Error from server (VirtualMachineNotFound): Stop of nobody: admission webhook`,
 		`[operations-applicability/VirtualMachineNotFound] spec.virtualMachineName: VirtualMachine nobody does not exist`,
 		`Error from server (RunPolicyForbids): Stop of db-1: `, "allow: Restart, forced Restart",
-		"\nYou may pass operations-applicability once, which is told to all: --override \"operations-applicability: REASON\"\n")
+		"\nTo override operations-applicability once (recorded as an event): --override \"operations-applicability: REASON\"\n")
 	if strings.Count(r.stdout, "\n") != 1 || strings.Count(r.stderr, "\n") != 3 {
 		t.Errorf("the user reads too much:\n%s%s", r.stdout, r.stderr)
 	}
@@ -125,7 +125,7 @@ func TestCommandLinesThatSayNothing(t *testing.T) {
 		"why rego":                                 "which RegoPolicy? Name one, such as rego/defaults",
 		`stop web-1 --override never`:              `--override "never" is not "POLICY: REASON"`,
 		`stop web-1 --override policy:`:            `is not "POLICY: REASON"`,
-		"why svm web-1 -o yaml":                    "is not json",
+		"why svm web-1 -o xml":                     `--output "xml" is not json or yaml`,
 		"stop web-1 --context no":                  `context "no" does not exist`,
 		"stop web-1 -s 127.0.0.1:1":                "Unable to connect to the server: Stop of web-1",
 	} {

@@ -75,7 +75,7 @@ func (p *plugin) wayPast(ctx context.Context, c *cluster, err error) {
 		}
 	}
 	if policy != "" && c.mayOverride(ctx, policy) {
-		fmt.Fprintf(p.ErrOut, "You may pass %s once, which is told to all: --override %q\n", policy, policy+": REASON")
+		fmt.Fprintf(p.ErrOut, "To override %s once (recorded as an event): --override %q\n", policy, policy+": REASON")
 	}
 }
 

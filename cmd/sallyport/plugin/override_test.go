@@ -8,7 +8,7 @@ import (
 )
 
 // hint begins what those read who may override.
-const hint = "You may pass operations-applicability once"
+const hint = "To override operations-applicability once"
 
 // override runs the plugin with that flag, which has spaces.
 func (tm *team) override(line, flag string, code int, texts ...string) result {
@@ -21,10 +21,10 @@ func (tm *team) override(line, flag string, code int, texts ...string) result {
 func TestAnOverride(t *testing.T) {
 	tm := newTeam(t)
 	tm.machine("db-1", "Running", `, "runPolicy": "AlwaysOn"`)
-	tm.sallyport("stop db-1", 1, "[operations-applicability/RunPolicyForbids]", hint+", which is told to all: --override \"operations-applicability: REASON\"\n")
+	tm.sallyport("stop db-1", 1, "[operations-applicability/RunPolicyForbids]", hint+" (recorded as an event): --override \"operations-applicability: REASON\"\n")
 	r := tm.override("stop db-1", "operations-supersede: ticket 42", 1,
 		"is ignored: it names policy operations-supersede, but operations-applicability refused the request")
-	if strings.Contains(r.stderr, "You may pass") {
+	if strings.Contains(r.stderr, "To override") {
 		t.Errorf("the user reads what the warning says already: %s", r.stderr)
 	}
 	tm.override("stop db-1 --dry-run=server", "operations-applicability: ticket 42", 0, "created (server dry run)")
@@ -49,7 +49,7 @@ func TestTheWayPastIsForThoseWhoMay(t *testing.T) {
 	tm.must("", "create", "role", user, "--verb=create", "--resource=virtualmachineoperations.sallyport.dev")
 	tm.must("", "create", "rolebinding", user, "--role="+user, "--user="+user)
 	refusal := "[operations-applicability/RunPolicyForbids]"
-	if r := tm.sallyport("stop db-1 --as "+user, 1, refusal); strings.Contains(r.stderr, "You may pass") {
+	if r := tm.sallyport("stop db-1 --as "+user, 1, refusal); strings.Contains(r.stderr, "To override") {
 		t.Error("the user reads of a right that they do not have")
 	}
 	tm.must("", "create", "clusterrole", user, "--verb=override", "--resource=regopolicies.sallyport.dev", "--resource-name=operations-applicability")
@@ -65,7 +65,7 @@ func TestTheWayPastIsForThoseWhoMay(t *testing.T) {
 		return strings.Contains(tm.kubectl("", "sallyport", "stop", "db-1", "--as", user).stderr, hint)
 	})
 	robot := "stop db-1 --as system:serviceaccount:" + tm.namespace + ":robot --as-group system:masters"
-	if r := tm.sallyport(robot, 1, refusal); strings.Contains(r.stderr, "You may pass") {
+	if r := tm.sallyport(robot, 1, refusal); strings.Contains(r.stderr, "To override") {
 		t.Error("a service account reads of what it is not allowed")
 	}
 	tm.sallyport("start db-1 --force --as "+user, 1, "not allowed with type Start")

@@ -34,7 +34,7 @@ func (p *plugin) policiesCommand() *cobra.Command {
 	printing := genericclioptions.NewPrintFlags("").WithTypeSetter(scheme)
 	l := &listing{plugin: p, printing: printing}
 	command := &cobra.Command{
-		Use:   "policies [NAME]",
+		Use:   "policies [NAME | -l SELECTOR]",
 		Short: "Show which policies decide, which were edited, and what is wrong with them",
 		Long: "Lists the RegoPolicies: what a denial of theirs does, whether they decide in their current or in their last good\n" +
 			"revision, and which fields differ from what is shipped. What is wrong is told below the table. With a NAME it tells\n" +

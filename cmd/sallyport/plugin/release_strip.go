@@ -221,7 +221,7 @@ func (j *releasing) strip(ctx context.Context) error {
 	if last != nil {
 		return last
 	}
-	return errors.New("there always are new ones: somebody puts them back, perhaps a manager outside of this cluster")
+	return errors.New("finalizers keep reappearing: another controller re-adds them, perhaps a manager outside of this cluster")
 }
 
 // stripper is one pass over all objects.

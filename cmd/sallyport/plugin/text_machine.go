@@ -20,7 +20,7 @@ func (r *machineReport) text(p *page) {
 	}
 	p.row("Phase:", phase)
 	ready := meta.FindStatusCondition(status.Conditions, string(v1alpha1.ConditionReady))
-	p.row("Ready:", cmp.Or(p.condition(ready), "not known: Sallyport has not looked at it yet"))
+	p.row("Ready:", cmp.Or(p.condition(ready), "not known: waiting to be reconciled"))
 	if c := meta.FindStatusCondition(status.Conditions, string(v1alpha1.ConditionPlacementSettled)); c != nil && c.Status != "True" {
 		p.row("Placement:", p.condition(c))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport.dev/sallyport/cmd/internal/format"
 	"sallyport.dev/sallyport/cmd/internal/version"
 )
 
@@ -24,6 +25,8 @@ func (p *plugin) versionCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "version",
 		Short: "Show the versions of this plugin and of the replicas that run",
+		Long: "Shows the version of this plugin, and of each replica of Sallyport that runs, as its Lease has it. With -o it adds the commit and\n" +
+			"the platform that the plugin was built from and for.",
 		Example: `  # Are they the same?
   kubectl sallyport version
 
@@ -31,16 +34,15 @@ func (p *plugin) versionCommand() *cobra.Command {
   kubectl sallyport version --client -o yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			if output != "" && !slices.Contains(version.Formats, output) {
-				return usage(command, fmt.Errorf("--output %q is not json or yaml", output))
+			if err := format.Check(output); err != nil {
+				return usage(command, err)
 			}
 			return p.version(command.Context(), client, output)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	command.Flags().BoolVar(&client, "client", false, "only that of this plugin, without a cluster")
-	command.Flags().StringVarP(&output, "output", "o", "", "json or yaml; without it, text for people")
-	complete(command, "output", version.Formats...)
+	format.AddFlag(command, &output)
 	return command
 }
 
@@ -52,7 +54,7 @@ func (p *plugin) version(ctx context.Context, only bool, output string) error {
 		known.Replicas, failed = p.replicaVersions(ctx)
 	}
 	if output != "" {
-		if err := version.Print(p.Out, output, known); err != nil {
+		if err := format.Print(p.Out, output, known); err != nil {
 			return err
 		}
 		return failed

@@ -97,7 +97,7 @@ func (w *waiter) wait(ctx context.Context, timeout time.Duration) error {
 		case err != nil && !passing(err):
 			return errors.Join(fmt.Errorf("looking at operation %s: %w", w.operation.Name, err), w.goesOn("cannot wait for"))
 		case err != nil:
-			w.tell(fmt.Sprintf("cannot be seen at the moment, trying on: %v", err))
+			w.tell(fmt.Sprintf("temporarily unreachable, retrying: %v", err))
 		}
 		select {
 		case <-limited.Done():
@@ -234,7 +234,7 @@ func state(o *v1alpha1.VirtualMachineOperation) string {
 	c := completed(o)
 	switch {
 	case o.Status.Phase == "":
-		text += ": Sallyport has not looked at it yet"
+		text += ": waiting to be reconciled"
 	case c != nil && c.Reason != text:
 		text += ", " + c.Reason
 	}

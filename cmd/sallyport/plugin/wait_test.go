@@ -70,7 +70,7 @@ func (tm *team) waitFor(line string) *waiting {
 		defer close(w.done)
 		_ = w.command.Wait() // the exit code is looked at in end
 	}()
-	w.until(": Pending: Sallyport has not looked at it yet")
+	w.until(": Pending: waiting to be reconciled")
 	w.operation = strings.TrimSpace(tm.must("", "get", "svmop", "-o", "name", "--sort-by=.spec.virtualMachineName"))
 	return w
 }
@@ -125,7 +125,7 @@ func TestWaitingForSuccess(t *testing.T) {
 	tm.status(w.operation, unfinished("InProgress", "InProgress", "the guest shuts down", `, "progress": 40`))
 	w.until("40 %")
 	tm.status(w.operation, ended("Completed", "Succeeded", "the machine was seen in the wanted state", ""))
-	w.end(0, ": Pending: Sallyport has not looked at it yet\n", ": Pending, Waiting: waits until Restart op-2 is undone\n",
+	w.end(0, ": Pending: waiting to be reconciled\n", ": Pending, Waiting: waits until Restart op-2 is undone\n",
 		": InProgress, 40 %: the guest shuts down\n", ": Completed, Succeeded: the machine was seen in the wanted state\n")
 }
 

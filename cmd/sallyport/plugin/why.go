@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,9 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/internal/format"
 )
 
-// report is what is known of an object: shown to people, or as JSON.
+// report is what is known of an object: shown to people, or printed for programs.
 type report interface {
 	// text is for people; now is what times are told against.
 	text(out *page)
@@ -50,15 +50,14 @@ func (p *plugin) whyCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(command *cobra.Command, args []string) error {
-			if output != "" && output != "json" {
-				return usage(command, fmt.Errorf("--output %q is not json", output))
+			if err := format.Check(output); err != nil {
+				return usage(command, err)
 			}
 			return p.why(command.Context(), args, output)
 		},
 		ValidArgsFunction: p.completeTarget,
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "json; without it, text for people")
-	complete(command, "output", "json")
+	format.AddFlag(command, &output)
 	return command
 }
 
@@ -83,10 +82,8 @@ func (p *plugin) why(ctx context.Context, args []string, output string) error {
 	if err != nil {
 		return err
 	}
-	if output == "json" {
-		encoder := json.NewEncoder(p.Out)
-		encoder.SetIndent("", "    ")
-		return encoder.Encode(r)
+	if output != "" {
+		return format.Print(p.Out, output, r)
 	}
 	if kind == machineKind || kind == operationKind { // which nobody carries out either
 		p.warnUnserved(ctx, c)

@@ -24,7 +24,7 @@ func TestWhyAMachine(t *testing.T) {
 	tm.status("svmop/"+name, unfinished("InProgress", "InProgress", "the runtime is busy", ""))
 	tm.status("svm/web-1", `{"phase": "Starting", "activeOperation": {"id": "`+tm.get("svmop/"+name, ".metadata.uid")+`", "origin": "Operation",
 		"name": "`+name+`", "type": "Start", "claimedAt": "2026-01-02T03:04:05.000000Z"}}`)
-	r := tm.sallyport("why svm web-1", 0, "VirtualMachine web-1 in namespace "+tm.namespace, "Sallyport has not looked at it yet",
+	r := tm.sallyport("why svm web-1", 0, "VirtualMachine web-1 in namespace "+tm.namespace, "waiting to be reconciled",
 		"Start "+name, "InProgress: the runtime is busy", "AlwaysOnUnlessStoppedManually")
 	for _, line := range []string{
 		`(?m)^  accepted  stop, stop --force, delete$`,
