@@ -186,11 +186,20 @@ func (o *operate) createAll(
 			continue
 		}
 		created = append(created, operation)
-		if err := o.printer.PrintObj(operation, o.raw); err != nil {
+		if err := o.show(operation); err != nil {
 			return nil, err
 		}
 	}
 	return created, nil
+}
+
+// show prints an operation. One that the API server has not named is called by what its name would begin with.
+func (o *operate) show(operation *v1alpha1.VirtualMachineOperation) error {
+	if format := *o.print.OutputFormat; operation.Name == "" && (format == "" || format == "name") {
+		operation = operation.DeepCopy()
+		operation.Name = operation.GenerateName
+	}
+	return o.printer.PrintObj(operation, o.raw)
 }
 
 // advise tells what to do about a refusal.

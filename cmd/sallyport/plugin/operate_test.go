@@ -92,7 +92,7 @@ func TestDryRunsLeaveNothing(t *testing.T) {
 	tm.machine("web-1", "Running")
 	tm.sallyport("stop web-1 --dry-run=server", 0, "/web-1-stop-", " created (server dry run)\n")
 	tm.sallyport("start web-1 --dry-run=server", 1, "PhaseForbids")
-	tm.sallyport("start web-1 --dry-run=client", 0, " created (dry run)\n")
+	tm.sallyport("start web-1 --dry-run=client", 0, "/web-1-start- created (dry run)\n")
 	tm.sallyport("start web-1 --dry-run=client -o yaml", 0, "generateName: web-1-start-", "type: Start")
 	if got := tm.must("", "get", "svmop", "-o", "name"); got != "" {
 		t.Errorf("left is %s", got)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -49,7 +51,7 @@ func TestOperationsOnSelectedMachines(t *testing.T) {
 		code int
 		want string
 	}{
-		{"stop -l app=web,app!=db --dry-run=server --force", 1, "web-1"}, // web-2 is off
+		{"start -l app=web,app!=db --dry-run=server", 1, "web-2"}, // web-1 is on
 		{"stop --all --dry-run=client", 0, "db-1 web-1 web-2"},
 		{"stop -l app=web --dry-run=client", 0, "web-1 web-2"},
 		{"stop -l app --field-selector status.phase=Running --dry-run=server", 0, "web-1"},
@@ -129,12 +131,33 @@ func TestOverrideOfSelectedObjects(t *testing.T) {
 func TestExplanationOfSelectedObjects(t *testing.T) {
 	tm := newTeam(t)
 	tm.webs()
-	r := tm.sallyport("explain svm -l app=web --operation DELETE", 0, "virtualmachines web-1 in namespace", "virtualmachines web-2 in namespace")
+	r := tm.sallyport("explain svm -l app=web --operation DELETE", 0, "virtualmachines.sallyport.dev web-1 in namespace", "virtualmachines.sallyport.dev web-2 in namespace")
 	if strings.Contains(r.stdout, "db-1") {
 		t.Errorf("explained is what was not chosen:\n%s", r.stdout)
 	}
 	tm.sallyport("explain svm -l app=none", 0, "No resources found in "+tm.namespace+" namespace.\n")
 	tm.sallyport("audit -l app=none", 0, "No resources found\n")
+}
+
+// A dry run of the client says of which machines it is, although nobody has named the operations.
+func TestClientDryRunNamesMachines(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config")
+	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "a"}}],
+		"clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}]}`
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for format, want := range map[string]string{
+		"":         "virtualmachineoperation.sallyport.dev/web-1-stop- created (dry run)\nvirtualmachineoperation.sallyport.dev/web-2-stop- created (dry run)\n",
+		" -o name": "virtualmachineoperation.sallyport.dev/web-1-stop-\nvirtualmachineoperation.sallyport.dev/web-2-stop-\n",
+		" -o jsonpath={.metadata.generateName},{.metadata.name}": "web-1-stop-,web-2-stop-,",
+	} {
+		streams, _, out, errs := genericiooptions.NewTestIOStreams()
+		line := "stop web-1 web-2 --dry-run=client --kubeconfig " + config + format
+		if code := newPlugin(streams).run(t.Context(), strings.Fields(line)); code != 0 || out.String() != want {
+			t.Errorf("%s: exit %d, %q, %s, want %q", line, code, out, errs, want)
+		}
+	}
 }
 
 // Many operations are not watched all at once, and none is missed.
