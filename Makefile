@@ -53,7 +53,7 @@ test-rego: ## Run the tests of the policies, at full coverage
 
 # Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl: the race detector would see nothing of
 # them. Or through govmomi's simulator, which has races of its own between machines that are made and machines that are looked for.
-walks = $(shell $(GO) list ./charts ./cmd/demo ./cmd/kubectl-sallyport ./cmd/sallyport ./test/... | grep -Ev '/test/(inputs|model|replay)$$')
+walks = $(shell $(GO) list ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | grep -Ev '/test/(inputs|model|replay)$$')
 units = $(filter-out $(walks),$(shell $(GO) list ./...))
 # Packages that look at more in depth, and what the detector notes more about than a rehearsal may have.
 deep = $(shell $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '{of = $$1; $$1 = ""} /sallyport.test.depth/ {print of}') ./webhooks/trial
@@ -112,10 +112,14 @@ bench: ## Measure what a decision costs, against a webhook that does nothing, OP
 	cd test/bench/gatekeeper && $(GO) build -o ../../../bin/bench-gatekeeper .
 	$(GO) run ./test/bench --gatekeeper bin/bench-gatekeeper
 
+# kubectl's library brings kustomize along, which can load Go plugins: for these the linker would keep all code there is, a third more.
+tags := kustomize_disable_go_plugin_support
+
 .PHONY: build
-build: ## Build bin/sallyport and the plugin bin/kubectl-sallyport, with what completes its command lines, without symbol tables
-	$(GO) build -trimpath -ldflags "-s -w" -o bin/ ./cmd/sallyport ./cmd/kubectl-sallyport
-	install -m 755 cmd/kubectl-sallyport/kubectl_complete-sallyport bin/
+build: ## Build bin/sallyport without symbol tables, and link it as the plugin bin/kubectl-sallyport and what completes its command lines
+	$(GO) build -trimpath -tags $(tags) -ldflags "-s -w" -o bin/ ./cmd/sallyport
+	ln -sf sallyport bin/kubectl-sallyport
+	ln -sf sallyport bin/kubectl_complete-sallyport
 
 # What builds images: docker, podman, buildah, nerdctl.
 CONTAINER_TOOL ?= docker

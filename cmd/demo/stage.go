@@ -81,21 +81,21 @@ func (s *stage) close() (err error) {
 	return err
 }
 
-// programs are what a user has: the plugin of kubectl, and what also runs in the cluster.
-var programs = []string{"sallyport.dev/sallyport/cmd/kubectl-sallyport", "sallyport.dev/sallyport/cmd/sallyport"}
-
 // buildPrograms makes a folder for PATH, with what a user types but for kubectl.
 func (s *stage) buildPrograms(ctx context.Context, p terminal.Printer) error {
-	p.Say("Building sallyport, and kubectl-sallyport, its plugin for kubectl (a minute the first time) ...")
+	p.Say("Building sallyport, which is also the plugin of kubectl (a minute the first time) ...")
 	bin := s.path("bin")
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-ldflags=-w", "-o", bin + "/"}, programs...)...)
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", install.Tags, "-ldflags=-w", "-o", s.path("bin/sallyport"), "sallyport.dev/sallyport/cmd/sallyport")
 	build.Cancel = func() error { return build.Process.Signal(syscall.SIGINT) } // and it waits for what it has started
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the programs: %w; needed are a clone of the repository as the working folder (make demo) and a "+
+		return fmt.Errorf("building the program: %w; needed are a clone of the repository as the working folder (make demo) and a "+
 			"module proxy that can be reached (GOPROXY)\n%s", err, out)
+	}
+	if err := install.Plugin(bin, s.path("bin/sallyport")); err != nil {
+		return err
 	}
 	return os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 }

@@ -1,4 +1,5 @@
-// Command sallyport is the one binary of Sallyport: the manager that serves the webhooks, and the tools for its policies.
+// Command sallyport is the one binary of Sallyport: the manager that serves the webhooks, the tools for its policies, and, under the
+// name kubectl-sallyport, the plugin of kubectl, which is made of the same parts.
 package main
 
 import (
@@ -13,9 +14,13 @@ import (
 
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin"
 )
 
 func main() {
+	if args, is := plugin.Called(os.Args); is {
+		os.Exit(plugin.Main(args))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, newCommand())
 	stop()

@@ -99,9 +99,9 @@ func newDraft(name string) (*draft, error) {
 		folders[i] = strings.ReplaceAll(part, "-", "_")
 		switch {
 		case !draftName.MatchString(part):
-			return nil, fmt.Errorf("%q is no name for a policy: it needs small letters, digits and -, with a letter first; / makes folders", name)
+			return nil, fmt.Errorf("invalid policy name %q: use lowercase letters, digits and '-', with a letter first; '/' makes folders", name)
 		case ast.IsKeyword(folders[i]):
-			return nil, fmt.Errorf("%q is no name for a policy: %s is a word of Rego", name, folders[i])
+			return nil, fmt.Errorf("invalid policy name %q: %s is a word of Rego", name, folders[i])
 		}
 	}
 	d := &draft{
@@ -110,9 +110,9 @@ func newDraft(name string) (*draft, error) {
 	}
 	switch {
 	case len(d.Package) > 253 || len(validation.IsDNS1123Subdomain(d.Name)) > 0:
-		return nil, fmt.Errorf("%q is too long for the name of a policy", name)
+		return nil, fmt.Errorf("invalid policy name %q: it is too long", name)
 	case strings.HasSuffix(d.stem, "_test"):
-		return nil, fmt.Errorf("%q is no name for a policy: files that end in _test.rego are tests", name)
+		return nil, fmt.Errorf("invalid policy name %q: files that end in _test.rego are tests", name)
 	}
 	return d, nil
 }

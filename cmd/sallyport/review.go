@@ -279,7 +279,7 @@ func (o *reviewOptions) readOld(files *review.Files) (*review.Document, error) {
 	case len(documents) == 0:
 		return nil, fmt.Errorf("--old: there is no object in %s", o.old)
 	case len(documents) > 1:
-		return nil, fmt.Errorf("--old must have one object: %s is another than %s", documents[1].Place(), documents[0].Place())
+		return nil, fmt.Errorf("--old must contain exactly one object; found %s and %s", documents[0].Place(), documents[1].Place())
 	}
 	return &documents[0], nil
 }

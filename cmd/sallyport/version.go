@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
+	"sallyport.dev/sallyport/cmd/internal/format"
 	"sallyport.dev/sallyport/cmd/internal/version"
 )
 
@@ -16,21 +16,19 @@ func newVersionCommand() *cobra.Command {
 		Short: "Show which build this is",
 		Long: "Shows the version of this program, and with -o the commit and the platform that it was built from and for.\n\n" +
 			"Exit code 0, or 2 if the command line is not in order.",
-		Args:  cobra.NoArgs,
+		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			info := version.Get()
 			if output == "" {
 				fmt.Fprintf(command.OutOrStdout(), "Client Version: %s\n", info.GitVersion)
 				return nil
 			}
-			return version.Print(command.OutOrStdout(), output, struct {
+			return format.Print(command.OutOrStdout(), output, struct {
 				Client version.Info `json:"clientVersion"`
 			}{info})
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "json or yaml; without it, text for people")
-	// It fails only for a flag that does not exist or is completed already.
-	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(slices.Clone(version.Formats), cobra.ShellCompDirectiveNoFileComp))
+	format.AddFlag(command, &output)
 	return command
 }

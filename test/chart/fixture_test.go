@@ -50,8 +50,9 @@ type walk struct {
 func newWalk(t *testing.T) *walk {
 	t.Helper()
 	w := &walk{T: t, site: newSite(t), bin: t.TempDir(), whole: t.Context(), marked: &atomic.Bool{}}
-	_, err := install.Build(t.Context(), w.bin, "sallyport.dev/sallyport/cmd/kubectl-sallyport")
-	if err == nil {
+	binary, err := install.Build(t.Context(), w.bin, "sallyport.dev/sallyport/cmd/sallyport")
+	w.must(err)
+	if err = install.Plugin(w.bin, binary); err == nil {
 		w.client, err = install.Client(w.site.config())
 	}
 	w.must(err)

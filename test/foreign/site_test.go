@@ -63,8 +63,7 @@ func newSite(t *testing.T, args ...string) *site {
 	var err error
 	s.binary, err = install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
 	s.must(err)
-	_, err = install.Build(t.Context(), s.bin, "sallyport.dev/sallyport/cmd/kubectl-sallyport")
-	s.must(err)
+	s.must(install.Plugin(s.bin, s.binary))
 	s.plane, err = env.Start(t.Context(), env.Options{
 		ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags(), AuditLog: s.audit,
 	})

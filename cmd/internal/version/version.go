@@ -2,13 +2,8 @@
 package version
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
-
-	"sigs.k8s.io/yaml"
 )
 
 // Info is one build.
@@ -48,26 +43,4 @@ func Get() Info {
 		}
 	}
 	return info
-}
-
-// Formats are those of Print.
-var Formats = []string{"json", "yaml"}
-
-// Print writes what is known of versions in one of the Formats.
-func Print(out io.Writer, format string, known any) (err error) {
-	var text []byte
-	switch format {
-	case "json":
-		if text, err = json.MarshalIndent(known, "", "  "); err == nil {
-			text = append(text, '\n')
-		}
-	case "yaml":
-		text, err = yaml.Marshal(known)
-	default:
-		return fmt.Errorf("--output %q is not json or yaml", format)
-	}
-	if err == nil {
-		_, err = out.Write(text)
-	}
-	return err
 }

@@ -2,6 +2,7 @@ package install
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,14 +19,26 @@ import (
 	"sallyport.dev/sallyport/test/env"
 )
 
+// Tags are what make build builds with.
+const Tags = "kustomize_disable_go_plugin_support"
+
 // Build builds the program of a package into a folder, and gives its path. Go keeps what it has linked for `go run`, but not for
 // `go build`: so it has the copy run, and the packages of tests do not link the same program one after another.
 func Build(ctx context.Context, folder, pkg string) (binary string, err error) {
 	binary = filepath.Join(folder, path.Base(pkg))
-	if out, err := exec.CommandContext(ctx, "go", "run", "-ldflags=-s -w", "-exec", "cp", pkg, binary).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "run", "-tags", Tags, "-ldflags=-s -w", "-exec", "cp", pkg, binary).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, out)
 	}
 	return binary, nil
+}
+
+// Plugin puts the plugin of kubectl into a folder for PATH, as make build does: the program under the names that kubectl looks for.
+func Plugin(folder, binary string) error {
+	var errs []error
+	for _, name := range []string{"kubectl-sallyport", "kubectl_complete-sallyport"} {
+		errs = append(errs, os.Symlink(binary, filepath.Join(folder, name)))
+	}
+	return errors.Join(errs...)
 }
 
 // Options say what is installed and how managers are run.

@@ -1,0 +1,235 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// What audit exits with: violators were found, or it could not be told whether there are any.
+const (
+	codeViolators = 1
+	codeUnknown   = 2
+)
+
+// coded is an error with an exit code of its own.
+type coded struct {
+	error
+	code int
+}
+
+func (c coded) Unwrap() error { return c.error }
+
+// auditNow is the command that has the objects that exist held against policies.
+type auditNow struct {
+	*plugin
+	selector string
+	wait     bool
+	timeout  time.Duration
+	printing *genericclioptions.PrintFlags
+}
+
+func (p *plugin) auditCommand() *cobra.Command {
+	a := &auditNow{plugin: p, printing: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme)}
+	command := &cobra.Command{
+		Use:   "audit [POLICY | -l SELECTOR]",
+		Short: "Hold the objects that exist against a policy now, or against all that want it",
+		Long: "Asks Sallyport to hold the objects that exist against a RegoPolicy with spec.backgroundAudit: Enabled, or against all\n" +
+			"such policies, shows how far it is, and tells which objects the policy would refuse. Nothing is refused or changed.\n\n" +
+			"It takes the right to patch the RegoPolicy. Exit code 0 if no object violates a policy, 1 if some do, and 2 if that\n" +
+			"is not known, such as after an audit that could not look at everything.",
+		Example: `  # Would this policy refuse anything that there is?
+  kubectl sallyport audit deletion-protected
+
+  # For programs: the policies, with what was found in status.violations
+  kubectl sallyport audit -o json`,
+		Args: func(command *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return coded{usage(command, errors.New("one POLICY at a time, or none for all")), codeUnknown}
+			}
+			return nil
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			err := a.run(command, args)
+			if c := (coded{}); err != nil && !errors.As(err, &c) {
+				err = coded{err, codeUnknown}
+			}
+			return err
+		},
+		ValidArgsFunction: func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return p.names(command.Context(), policyKind), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	f := command.Flags()
+	a.printing.AddFlags(command)
+	f.StringVarP(&a.selector, "selector", "l", "", policySelectorUsage)
+	f.BoolVar(&a.wait, "wait", true, "wait for the result")
+	f.DurationVar(&a.timeout, "timeout", 15*time.Minute, "how long to wait for the result")
+	complete(command, "output", a.printing.AllowedFormats()...)
+	return command
+}
+
+func (a *auditNow) run(command *cobra.Command, args []string) error {
+	ctx := command.Context()
+	name, only, err := whichPolicies(args, a.selector)
+	if err != nil {
+		return usage(command, err)
+	}
+	table := *a.printing.OutputFormat == ""
+	if !table {
+		if _, err := a.printing.ToPrinter(); err != nil {
+			return usage(command, err)
+		}
+	}
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	list, err := c.policies(ctx, name, only...)
+	if err != nil {
+		return err
+	}
+	if a.selector != "" && len(list.Items) == 0 {
+		fmt.Fprintln(a.ErrOut, "No resources found")
+		return nil
+	}
+	if list.Items, err = audited(list.Items, name); err != nil {
+		return err
+	}
+	request := a.now().UTC().Format(time.RFC3339Nano)
+	for i := range list.Items {
+		if err := c.requestAudit(ctx, &list.Items[i], request); err != nil {
+			return err
+		}
+	}
+	if !a.wait {
+		for i := range list.Items {
+			fmt.Fprintf(a.ErrOut, "audit of %s requested\n", list.Items[i].Name)
+		}
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, fmt.Errorf("no result after %v", a.timeout))
+	defer cancel()
+	worst := 0
+	for i := range list.Items {
+		policy := &list.Items[i]
+		if err := a.await(ctx, c, policy, request); err != nil {
+			return err
+		}
+		worst = max(worst, codeOf(policy.Status.Violations))
+		if table {
+			a.show(policy)
+		}
+	}
+	if !table {
+		if err := printPolicies(a.plugin, a.printing, list, name); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(list.Items, func(p v1alpha1.RegoPolicy) bool { return codeOf(p.Status.Violations) == codeViolators }) {
+		worst = codeViolators
+	}
+	if worst != 0 {
+		return coded{errTold, worst}
+	}
+	return nil
+}
+
+// audited gives those of the policies that are held against objects. A policy that was named must be one.
+func audited(policies []v1alpha1.RegoPolicy, name string) (all []v1alpha1.RegoPolicy, err error) {
+	for _, p := range policies {
+		switch {
+		case p.Spec.BackgroundAudit == v1alpha1.AuditEnabled && p.Status.ActiveRevision != "":
+			all = append(all, p)
+		case name == "":
+		case p.Spec.BackgroundAudit != v1alpha1.AuditEnabled:
+			return nil, fmt.Errorf("RegoPolicy %s is not held against objects that exist: its spec.backgroundAudit is Disabled. To enable it: "+
+				`kubectl patch rego %[1]s --type=merge -p '{"spec": {"backgroundAudit": "Enabled"}}'`, name)
+		default:
+			return nil, fmt.Errorf("no revision of RegoPolicy %s decides, so it cannot be audited. To see why: kubectl sallyport policies %[1]s", name)
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("no RegoPolicy is held against objects that exist: none that decides has spec.backgroundAudit: Enabled")
+	}
+	return all, nil
+}
+
+// requestAudit asks for an audit.
+func (c *cluster) requestAudit(ctx context.Context, policy *v1alpha1.RegoPolicy, request string) error {
+	before := policy.DeepCopy()
+	if policy.Annotations == nil {
+		policy.Annotations = map[string]string{}
+	}
+	policy.Annotations[v1alpha1.AnnotationAudit] = request
+	return c.Patch(ctx, policy, client.MergeFrom(before))
+}
+
+// await reads a policy until it has the result that was asked for, and tells how far it is.
+func (a *auditNow) await(ctx context.Context, c *cluster, policy *v1alpha1.RegoPolicy, request string) error {
+	fmt.Fprintf(a.ErrOut, "%s: audit requested\n", policy.Name)
+	told := v1alpha1.PolicyAudit{}
+	err := wait.PollUntilContextCancel(ctx, pollPause, true, func(ctx context.Context) (bool, error) {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(policy), policy); err != nil {
+			return false, err
+		}
+		if policy.Annotations[v1alpha1.AnnotationAudit] != request {
+			return false, fmt.Errorf("somebody else has asked for an audit of %s meanwhile. To see what it finds: kubectl sallyport policies %[1]s", policy.Name)
+		}
+		if is := policy.Status.Auditing; is != nil && *is != told {
+			told = *is
+			fmt.Fprintf(a.ErrOut, "%s: %d objects looked at, now %s\n", policy.Name, is.Objects, is.Resource)
+		}
+		v := policy.Status.Violations
+		return v != nil && v.Requested == request, nil
+	})
+	if ctx.Err() != nil && err != nil {
+		return fmt.Errorf("waiting for the audit of %s: %w. To see who serves: kubectl sallyport policies", policy.Name, context.Cause(ctx))
+	}
+	return err
+}
+
+// codeOf is what a result exits with.
+func codeOf(v *v1alpha1.PolicyViolations) int {
+	switch {
+	case v.Count != nil && *v.Count > 0, v.AtLeast > 0:
+		return codeViolators
+	case v.Count == nil:
+		return codeUnknown
+	}
+	return 0
+}
+
+// show tells what was found.
+func (a *auditNow) show(policy *v1alpha1.RegoPolicy) {
+	v := policy.Status.Violations
+	count := v.AtLeast
+	if v.Count != nil {
+		count = *v.Count
+		fmt.Fprintf(a.Out, "%s: %d of %d objects violate it\n", policy.Name, count, v.Objects)
+	} else {
+		fmt.Fprintf(a.Out, "%s: %d or more violate it, of %d objects looked at; not complete: %s\n", policy.Name, count, v.Objects, v.Incomplete)
+	}
+	for _, o := range v.First {
+		name := o.Name
+		if o.Namespace != "" {
+			name = o.Namespace + "/" + name
+		}
+		fmt.Fprintf(a.Out, "  %s %s: %s: %s\n", o.Kind, name, o.Reason, inShort(o.Message))
+	}
+	if more := int(count) - len(v.First); more > 0 {
+		fmt.Fprintf(a.Out, "  and %d more\n", more)
+	}
+}

@@ -1,0 +1,44 @@
+package plugin
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// kubectl finds what completes the command lines of the plugin, and shows what it offers.
+func TestKubectlCompletes(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("web-1", "Running")
+	tm.must("", "label", "svm/web-1", "app=web", "tier=front")
+	tm.must("", "create", "configmap", "settings")
+	for line, want := range map[string]string{
+		"sto":              "stop",
+		"why svm/":         "svm/web-1",
+		"stop ":            "web-1",
+		"stop -l ":         "app=web tier=front",
+		"stop --all ":      "",
+		"stop -l app=web ": "",
+		"explain svm -l ":  "app=web tier=front",
+		"explain svm ":     "web-1",
+		"override operat":  "operations-applicability operations-supersede",
+		"override deletion-protected configmap se":          "settings",
+		"override deletion-protected configmap settings se": "",
+		"override deletion-protected svm -l a":              "app=web",
+	} {
+		words := strings.Split(line, " ")
+		args := slices.Concat([]string{"__complete", "sallyport", "--namespace", tm.namespace}, words)
+		out, errs, code := started.plane.KubectlAs(t.Context(), started.plane.Kubeconfig(), nil, args...)
+		var offered []string
+		for text := range strings.Lines(out) {
+			word, _, _ := strings.Cut(strings.TrimSpace(text), "\t")
+			if strings.HasPrefix(word, words[len(words)-1]) && !strings.HasPrefix(word, ":") {
+				offered = append(offered, word)
+			}
+		}
+		slices.Sort(offered)
+		if got := strings.Join(offered, " "); code != 0 || got != want {
+			t.Errorf("after %q kubectl offers %q, want %q: exit %d\n%s%s", line, got, want, code, out, errs)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// errTold ends a command that has told already what went wrong.
+var errTold = errors.New("told already")
+
+// usage adds to an error of the command line where to read how it is done.
+func usage(command *cobra.Command, err error) error {
+	return fmt.Errorf("%w\nSee '%s --help' for usage", err, command.CommandPath())
+}
+
+// describe puts an error as kubectl does, so that scripts and eyes find what they know.
+func describe(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		if unreachable := new(url.Error); errors.As(err, &unreachable) {
+			return fmt.Sprintf("Unable to connect to the server: %v", err)
+		}
+		return fmt.Sprintf("error: %v", err)
+	}
+	s := status.Status()
+	switch {
+	case s.Reason == metav1.StatusReasonUnauthorized:
+		return fmt.Sprintf("error: You must be logged in to the server (%v)", err)
+	case s.Reason == metav1.StatusReasonNotFound && (s.Details == nil || s.Details.Name == ""):
+		return fmt.Sprintf("Error from server (%s): %v\nDoes this cluster have Sallyport? Its kinds: kubectl api-resources --api-group=sallyport.dev",
+			s.Reason, err)
+	case s.Reason != "":
+		return fmt.Sprintf("Error from server (%s): %v", s.Reason, err)
+	default:
+		return fmt.Sprintf("Error from server: %v", err)
+	}
+}
+
+// passing tells whether an error of looking at something may be gone at the next look: the network, an API server that
+// restarts or is too busy, a watch that is too old.
+func passing(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code == 0 || code >= 500 || code == 408 || code == 410 || code == 429
+}

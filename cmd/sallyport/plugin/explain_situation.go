@@ -1,0 +1,323 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/catalog/keeper"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+)
+
+// situation is what an explanation is made from: the policies, whom the API server asks, who asks, and the objects there are.
+type situation struct {
+	*cluster
+	live     client.Client   // which finds any kind
+	ctx      context.Context //nolint:containedctx // it lasts as long as the command
+	policies []v1alpha1.RegoPolicy
+	set      *catalog.Set
+	states   []catalog.State
+	hooks    *review.Hooks
+	user     authenticationv1.UserInfo
+	own      bool   // user is the caller
+	home     string // the namespace that Sallyport is in; "" if it is not known
+
+	asked []*review.Request
+	state []review.Document
+	kinds []review.ServedKind
+	// notes say what is not known.
+	notes []string
+}
+
+func (p *plugin) newSituation(ctx context.Context, only string) (*situation, error) {
+	as := p.impersonated()
+	c, err := p.connect()
+	if err != nil {
+		return nil, err
+	}
+	s := &situation{cluster: c, ctx: ctx, own: as == nil}
+	if s.live, err = p.live(c); err != nil {
+		return nil, err
+	}
+	list, err := c.policies(ctx, "")
+	if err != nil {
+		return nil, unread(err)
+	}
+	s.policies = list.Items
+	if err := s.about(only); err != nil {
+		return nil, err
+	}
+	if err := s.readHooks(); err != nil {
+		return nil, err
+	}
+	s.compile()
+	if as != nil {
+		s.user = *as
+		return s, nil
+	}
+	who := &authenticationv1.SelfSubjectReview{}
+	if err := s.live.Create(ctx, who); err != nil {
+		return nil, fmt.Errorf("asking the API server who you are: %w", err)
+	}
+	s.user = who.Status.UserInfo
+	return s, nil
+}
+
+// about refuses to tell about a policy that cannot say anything.
+func (s *situation) about(only string) error {
+	if only == "" {
+		return nil
+	}
+	var names []string
+	for i := range s.policies {
+		switch {
+		case s.policies[i].Name == only && s.policies[i].Spec.Library:
+			return fmt.Errorf("RegoPolicy %s is a library: it is asked about nothing, only other policies use it", only)
+		case s.policies[i].Name == only:
+			return nil
+		case !s.policies[i].Spec.Library:
+			names = append(names, s.policies[i].Name)
+		}
+	}
+	return fmt.Errorf("there is no RegoPolicy %s; there are %s", only, strings.Join(names, ", "))
+}
+
+// deliberation is the time that every policy gets, in milliseconds: how fast this machine is must not change what is explained.
+const deliberation = 60_000
+
+// compile makes the set of the policies as the manager does.
+func (s *situation) compile() {
+	objects := make([]v1alpha1.RegoPolicy, len(s.policies))
+	lastGood := false
+	for i := range s.policies {
+		objects[i] = *s.policies[i].DeepCopy()
+		objects[i].Spec.TimeoutMilliseconds = deliberation
+		active := conditionOf(&s.policies[i], v1alpha1.ConditionActive)
+		lastGood = lastGood || active != nil && active.Reason == string(v1alpha1.ReasonLastGoodRevision)
+	}
+	var good map[string]catalog.Revision
+	if lastGood {
+		good = s.lastGood()
+	}
+	s.set, s.states = new(catalog.Catalog).Build(s.ctx, objects, good)
+}
+
+// lastGood reads the revisions that decide in place of broken policies.
+func (s *situation) lastGood() map[string]catalog.Revision {
+	stored := &appsv1.ControllerRevisionList{}
+	if err := s.live.List(s.ctx, stored, client.InNamespace(s.home), client.HasLabels{keeper.PolicyLabel}); err != nil {
+		s.note("a last good revision decides in place of a broken policy, and is not known: %v", err)
+		return nil
+	}
+	good, number := map[string]catalog.Revision{}, map[string]int64{}
+	for i := range stored.Items {
+		revision, err := catalog.Decode(stored.Items[i].Data.Raw)
+		if n := stored.Items[i].Revision; err == nil && n >= number[revision.Policy.Name] {
+			revision.Policy.Spec.TimeoutMilliseconds = deliberation
+			good[revision.Policy.Name], number[revision.Policy.Name] = revision, n
+		}
+	}
+	return good
+}
+
+func (s *situation) note(format string, args ...any) {
+	s.notes = append(s.notes, fmt.Sprintf(format, args...))
+}
+
+// readHooks reads what the API server asks Sallyport about, and which namespace Sallyport is in.
+func (s *situation) readHooks() (err error) {
+	var mutating []admissionregistrationv1.MutatingWebhookConfiguration
+	var validating []admissionregistrationv1.ValidatingWebhookConfiguration
+	for _, name := range []string{product, policiesConfiguration} {
+		m, v := admissionregistrationv1.MutatingWebhookConfiguration{}, admissionregistrationv1.ValidatingWebhookConfiguration{}
+		for _, into := range []client.Object{&m, &v} {
+			switch err := s.live.Get(s.ctx, client.ObjectKey{Name: name}, into); {
+			case apierrors.IsForbidden(err):
+				s.note("whether the API server asks the policies is not known, it is taken to be as the chart of this version has it: %v", err)
+				return nil
+			case apierrors.IsNotFound(err):
+				s.note("%v: nobody is asked by it", err)
+			case err != nil:
+				return fmt.Errorf("reading whom the API server asks: %w", err)
+			}
+		}
+		mutating, validating = append(mutating, m), append(validating, v)
+	}
+	for i := range validating[0].Webhooks {
+		if to := validating[0].Webhooks[i].ClientConfig.Service; to != nil {
+			s.home = to.Namespace
+		}
+	}
+	s.hooks, err = review.NewHooks(mutating, validating)
+	return err
+}
+
+// requests finds out what is asked.
+func (s *situation) requests(p *plugin, o *explaining, args []string) error {
+	var documents []review.Document
+	var err error
+	if len(args) > 0 {
+		documents, err = s.named(p, o.which, args)
+		if o.operation == "" && o.subresource == "" {
+			o.operation = string(admissionv1.Create)
+		}
+	} else {
+		documents, err = (&review.Files{Stdin: p.In, Recursive: o.recursive}).Read(o.files...)
+		if err == nil && len(documents) == 0 {
+			err = fmt.Errorf("there is no object in %s", strings.Join(o.files, ", "))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for i := range documents {
+		if err := s.request(&documents[i], o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// named reads the objects that KIND NAME or KIND/NAME means, or KIND and a selection.
+func (s *situation) named(p *plugin, which selection, args []string) ([]review.Document, error) {
+	found, err := p.find(s.namespace, which, args...)
+	if err != nil {
+		return nil, err
+	}
+	documents := make([]review.Document, len(found))
+	for i := range found {
+		documents[i] = review.Document{Object: found[i].Object, File: strings.Join(args, " "), Line: 1}
+	}
+	return documents, nil
+}
+
+// request makes the request of a document, with what there is beside it.
+func (s *situation) request(d *review.Document, o *explaining) error {
+	u := &unstructured.Unstructured{Object: d.Object}
+	operation := admissionv1.Operation(o.operation)
+	r := &review.Request{Document: *d, Operation: operation, Subresource: o.subresource, User: s.user, Validation: review.Strict}
+	s.asked = append(s.asked, r)
+	mapping, err := s.live.RESTMapper().RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+	switch {
+	case meta.IsNoMatchError(err) && u.GetKind() != "Scale":
+		return fmt.Errorf("%s: this cluster has no %s in %s", d.Place(), u.GetKind(), u.GetAPIVersion())
+	case meta.IsNoMatchError(err):
+		return fmt.Errorf("%s: name what is to be scaled, or have it in the file with the wanted number of replicas, in place of a Scale", d.Place())
+	case err != nil:
+		return err
+	}
+	namespaced := mapping.Scope.Name() == meta.RESTScopeNameNamespace
+	s.kinds = append(s.kinds, review.ServedKind{GroupVersionKind: mapping.GroupVersionKind, Resource: mapping.Resource, Namespaced: namespaced})
+	key := client.ObjectKey{Name: u.GetName()}
+	if namespaced {
+		if key.Namespace = u.GetNamespace(); key.Namespace == "" {
+			key.Namespace = s.namespace
+		}
+	}
+	if key.Name == "" {
+		return nil
+	}
+	there, err := s.stored(mapping.GroupVersionKind, key)
+	switch {
+	case err != nil:
+		return err
+	case there == nil:
+		return nil
+	case operation == admissionv1.Create:
+		r.Existing = there.GetUID()
+		return nil
+	}
+	s.state = append(s.state, review.Document{Object: there.Object, File: "the cluster", Line: 1})
+	return nil
+}
+
+// stored reads an object, nil if it is not there. One that may not be read is taken not to be there.
+func (s *situation) stored(gvk schema.GroupVersionKind, key types.NamespacedName) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvk)
+	switch err := s.live.Get(s.ctx, key, u); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case apierrors.IsForbidden(err):
+		s.note("%s %s is taken not to exist: %v", gvk.Kind, key.Name, err)
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return u, nil
+}
+
+// review has the policies asked and explained.
+func (s *situation) review(p *plugin, o *explaining) (*review.Report, error) {
+	reader := s.live
+	if s.own {
+		reader = &ownClient{s.live}
+	}
+	store := facts.NewStore(nil, reader)
+	store.Home(s.home)
+	reviewer, err := review.New(review.Options{
+		Policies: s.set, State: s.state, Namespace: s.namespace, Now: p.now, Hooks: s.hooks, Kinds: s.kinds,
+		Facts:   ownFacts{store},
+		Explain: &review.Explaining{Policy: o.policy, States: s.states, Own: true},
+	})
+	if err != nil {
+		return nil, err
+	}
+	report, err := reviewer.Review(s.ctx, s.asked...)
+	if err != nil {
+		return nil, err
+	}
+	s.registration(report)
+	return report, nil
+}
+
+// ownFacts answers what policies ask with the rights of the caller, live.
+type ownFacts struct{ store *facts.Store }
+
+// For gives the reader of one request.
+func (f ownFacts) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
+	return ownReader{f.store.For(request, subject)}
+}
+
+type ownReader struct{ engine.Reader }
+
+// Read answers a policy's question.
+func (r ownReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
+	q.Live = true
+	return r.Reader.Read(ctx, q)
+}
+
+// ownClient is a client of a caller who is the requester, too. What the requester may do it asks as everybody may ask it of
+// themselves.
+type ownClient struct{ client.Client }
+
+// Create answers a SubjectAccessReview.
+func (c *ownClient) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
+	asked, ok := object.(*authorizationv1.SubjectAccessReview)
+	if !ok {
+		return errors.New("nothing is created for an explanation")
+	}
+	own := &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: asked.Spec.ResourceAttributes},
+	}
+	err := c.Client.Create(ctx, own, options...)
+	asked.Status = own.Status
+	return err
+}

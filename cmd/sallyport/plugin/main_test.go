@@ -1,0 +1,221 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/env/install"
+)
+
+// stack is what the tests that need a cluster share: a control plane with Sallyport's webhooks, but without its reconcilers,
+// so that nobody but the tests says how a machine is. They run only for as long as it takes to ship the policies.
+type stack struct {
+	dir       string
+	plane     *env.ControlPlane
+	sallyport *install.Sallyport
+}
+
+var started *stack
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard()) // as main does
+	code := m.Run()
+	if started != nil {
+		if err := started.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	if err := stopBare(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+var start = sync.OnceValue(func() error {
+	started = &stack{}
+	return started.start(context.Background())
+})
+
+func (s *stack) start(ctx context.Context) (err error) {
+	if s.dir, err = os.MkdirTemp("", "kubectl-sallyport-"); err != nil {
+		return err
+	}
+	o := install.Options{}
+	if o.Binary, err = install.Build(ctx, s.dir, "sallyport.dev/sallyport/cmd/sallyport"); err != nil {
+		return err
+	}
+	if err := install.Plugin(s.dir, o.Binary); err != nil {
+		return err
+	}
+	// This is how kubectl finds plugins.
+	if err := os.Setenv("PATH", s.dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+		return err
+	}
+	// Watches are ended by the API server after a second or two, as they are in a cluster after an hour.
+	s.plane, err = env.Start(ctx, env.Options{APIServerFlags: map[string]string{"min-request-timeout": "1"}})
+	if err != nil {
+		return err
+	}
+	if s.sallyport, err = install.Start(ctx, s.plane, o); err != nil {
+		return err
+	}
+	if err := s.sallyport.Stop(); err != nil {
+		return err
+	}
+	if err := s.lead(ctx); err != nil {
+		return err
+	}
+	return s.sallyport.Resume(ctx, o)
+}
+
+// lead takes the lease of Sallyport's leader, which has ended, so that the next manager runs no reconcilers.
+func (s *stack) lead(ctx context.Context) error {
+	c, err := client.New(s.plane.Config, client.Options{})
+	if err != nil {
+		return err
+	}
+	lease := &coordinationv1.Lease{}
+	if err := c.Get(ctx, types.NamespacedName{Namespace: install.Namespace, Name: "sallyport-manager"}, lease); err != nil {
+		return err
+	}
+	now := metav1.NewMicroTime(time.Now())
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("the tests"), new(int32(86400))
+	lease.Spec.AcquireTime, lease.Spec.RenewTime = &now, &now
+	return c.Update(ctx, lease)
+}
+
+func (s *stack) stop() error {
+	var errs []error
+	if s.sallyport != nil {
+		errs = append(errs, s.sallyport.Remove())
+	}
+	if s.plane != nil {
+		errs = append(errs, s.plane.Stop())
+	}
+	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
+}
+
+var teams atomic.Int32
+
+// team is a namespace of one test's own.
+type team struct {
+	*testing.T
+	namespace string
+}
+
+func newTeam(t *testing.T) *team {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a control plane: left out with -short")
+	}
+	if err := start(); err != nil {
+		t.Fatal(err)
+	}
+	tm := &team{T: t, namespace: fmt.Sprintf("team-%d", teams.Add(1))}
+	tm.must("", "create", "namespace", tm.namespace)
+	return tm
+}
+
+// result of one kubectl.
+type result struct {
+	stdout, stderr string
+	code           int
+}
+
+// kubectl runs it in the team's namespace.
+func (tm *team) kubectl(stdin string, args ...string) result {
+	tm.Helper()
+	args = append(args, "--namespace", tm.namespace)
+	out, errs, code := started.plane.KubectlAs(tm.Context(), started.plane.Kubeconfig(), strings.NewReader(stdin), args...)
+	return result{out, errs, code}
+}
+
+// must is kubectl with success.
+func (tm *team) must(stdin string, args ...string) string {
+	tm.Helper()
+	r := tm.kubectl(stdin, args...)
+	if r.code != 0 {
+		tm.Fatalf("kubectl %s: exit %d: %s", strings.Join(args, " "), r.code, r.stderr)
+	}
+	return r.stdout
+}
+
+// sallyport runs the plugin through kubectl, and wants that exit code and those texts in what a user reads.
+func (tm *team) sallyport(line string, code int, texts ...string) result {
+	tm.Helper()
+	r := tm.kubectl("", append([]string{"sallyport"}, strings.Fields(line)...)...)
+	tm.reads(line, r, code, texts...)
+	return r
+}
+
+func (tm *team) reads(line string, r result, code int, texts ...string) {
+	tm.Helper()
+	read := r.stdout + r.stderr
+	if r.code != code {
+		tm.Errorf("kubectl sallyport %s: exit %d, want %d:\n%s", line, r.code, code, read)
+	}
+	for _, text := range texts {
+		if !strings.Contains(read, text) {
+			tm.Errorf("kubectl sallyport %s: the user reads\n%s\nwithout %q", line, read, text)
+		}
+	}
+	tm.Logf("$ kubectl sallyport %s\n%s%s(exit %d)", line, r.stdout, r.stderr, r.code)
+}
+
+// machine makes a VirtualMachine and, as its reconciler would, gives it a phase.
+func (tm *team) machine(name, phase string, spec ...string) {
+	tm.Helper()
+	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "metadata": {"name": %q},
+		"spec": {"runtime": {"pod": {}}%s}}`, name, strings.Join(spec, "")), "create", "-f", "-")
+	tm.status("svm/"+name, fmt.Sprintf(`{"phase": %q}`, phase))
+}
+
+// until waits for something to become so.
+func (tm *team) until(what string, so func() bool) {
+	tm.Helper()
+	err := wait.PollUntilContextTimeout(tm.Context(), 50*time.Millisecond, patience, true, func(context.Context) (bool, error) { return so(), nil })
+	if err != nil {
+		tm.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// status writes a status as a reconciler would.
+func (tm *team) status(object, status string) {
+	tm.Helper()
+	tm.must("", "patch", object, "--subresource=status", "--type=merge", "-p", `{"status": `+status+`}`)
+}
+
+// get gives a field of an object by JSONPath.
+func (tm *team) get(object, path string) string {
+	tm.Helper()
+	return tm.must("", "get", object, "-o", "jsonpath={"+path+"}")
+}
+
+// created is the name of the only operation in what was printed.
+func (tm *team) created(r result) string {
+	tm.Helper()
+	_, rest, found := strings.Cut(r.stdout, "virtualmachineoperation.sallyport.dev/")
+	name, _, _ := strings.Cut(rest, " ")
+	if !found {
+		tm.Fatalf("no operation in %q", r.stdout)
+	}
+	return name
+}

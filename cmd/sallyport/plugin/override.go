@@ -1,0 +1,108 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// override lets a request pass one policy. What counts is for the API server to say.
+type override struct {
+	Policy string    `json:"policy"`
+	UID    types.UID `json:"uid,omitempty"`
+	By     string    `json:"by"`
+	Until  time.Time `json:"until"`
+	Reason string    `json:"reason"`
+}
+
+// overrideLasts is for a request that is made at once: half of what is allowed, because two clocks may differ either way.
+const overrideLasts = 30 * time.Minute
+
+// String puts it as the annotation has it.
+func (o *override) String() string {
+	return fmt.Sprintf("%s; uid=%s; by=%s; until=%s; %s", o.Policy, o.UID, o.By, o.Until.UTC().Format(time.RFC3339), o.Reason)
+}
+
+// readOverride reads the annotation; nil if it is none that could count.
+func readOverride(text string) *override {
+	parts := strings.SplitN(text, ";", 5)
+	if len(parts) < 5 {
+		return nil
+	}
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	uid, named := strings.CutPrefix(parts[1], "uid=")
+	by, signed := strings.CutPrefix(parts[2], "by=")
+	end, timed := strings.CutPrefix(parts[3], "until=")
+	until, err := time.Parse(time.RFC3339, end)
+	if !named || !signed || by == "" || !timed || err != nil {
+		return nil
+	}
+	return &override{parts[0], types.UID(uid), by, until, parts[4]}
+}
+
+// overrideOf reads the flag --override, "POLICY: REASON", for an object that is to be created.
+func overrideOf(flag string, now time.Time) (*override, error) {
+	policy, reason, both := strings.Cut(flag, ":")
+	o := &override{Policy: strings.TrimSpace(policy), Until: now.Add(overrideLasts), Reason: strings.TrimSpace(reason)}
+	if !both || o.Policy == "" || o.Reason == "" || strings.ContainsAny(o.Policy, "; ") {
+		return nil, fmt.Errorf(`--override %q is not "POLICY: REASON", such as "operations-applicability: the guest hangs, ticket 42"`, flag)
+	}
+	return o, nil
+}
+
+// wayPast tells who may override the one policy that has refused an operation how that is done. What does not exist, or is no valid
+// request, is not better for it.
+func (p *plugin) wayPast(ctx context.Context, c *cluster, err error) {
+	said, reasons := judge(err)
+	if said != refused || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+		return
+	}
+	policy := reasons[0].Policy
+	for _, o := range reasons {
+		if o.Policy != policy {
+			return // an override is for one
+		}
+	}
+	if policy != "" && c.mayOverride(ctx, policy) {
+		fmt.Fprintf(p.ErrOut, "To override %s once (recorded as an event): --override %q\n", policy, policy+": REASON")
+	}
+}
+
+// mayOverride tells whether an override by the user would count, as far as the user may know.
+func (c *cluster) mayOverride(ctx context.Context, name string) bool {
+	allowed, err := c.may(ctx, &authorizationv1.ResourceAttributes{
+		Verb: "override", Group: v1alpha1.GroupName, Resource: "regopolicies", Name: name,
+	})
+	if err != nil || !allowed {
+		return false
+	}
+	policy := &v1alpha1.RegoPolicy{}
+	switch err := c.Get(ctx, client.ObjectKey{Name: name}, policy); {
+	case err != nil && !apierrors.IsForbidden(err), policy.Spec.Override == v1alpha1.OverrideNobody:
+		return false
+	case policy.Spec.Override == v1alpha1.OverrideEverybody:
+		return true
+	}
+	who, err := c.whoami(ctx)
+	return err == nil && !strings.HasPrefix(who, "system:serviceaccount:")
+}
+
+// whoami is the name by which the API server knows the user.
+func (c *cluster) whoami(ctx context.Context) (string, error) {
+	who := &authenticationv1.SelfSubjectReview{}
+	if err := c.Create(ctx, who); err != nil {
+		return "", fmt.Errorf("asking the API server who you are: %w", err)
+	}
+	return who.Status.UserInfo.Username, nil
+}

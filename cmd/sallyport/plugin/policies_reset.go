@@ -1,0 +1,265 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/shipping"
+)
+
+// pollPause is between two looks at whether Sallyport has seen something.
+const pollPause = 100 * time.Millisecond
+
+// releaseAnnotation says which release a policy, or the ConfigMap with the shipped policies, is from.
+const releaseAnnotation = shipping.ReleaseAnnotation
+
+// reset is the command that makes policies what the installed release ships.
+type reset struct {
+	*plugin
+	all    bool
+	dryRun string
+}
+
+func (p *plugin) resetCommand() *cobra.Command {
+	r := &reset{plugin: p}
+	command := &cobra.Command{
+		Use:   "reset NAME... | --all",
+		Short: "Give edited fields of shipped policies back, so that they are as shipped and follow upgrades again",
+		Long: "Gives edited fields of shipped policies back: they become what the installed release ships, with the values that Helm was\n" +
+			"given, and follow upgrades again. Fields that were added go, those that were removed come back, and a policy that was\n" +
+			"deleted is created again. It is done with your own rights, and judged as any edit of a policy is.\n\n" +
+			"What is shipped is read from a ConfigMap where Sallyport is installed: in the namespace of -n, else it is looked for\n" +
+			"in all.",
+		Example: `  # What was edited?
+  kubectl sallyport policies
+
+  # Undo that, for one policy
+  kubectl sallyport policies reset operations-supersede
+
+  # What would be given back, of all policies?
+  kubectl sallyport policies reset --all --dry-run=client`,
+		Args: func(command *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0 && !r.all:
+				return usage(command, errors.New("which policy? Name at least one, or give all back with --all"))
+			case len(args) > 0 && r.all:
+				return usage(command, errors.New("name cannot be provided when --all is specified"))
+			}
+			return nil
+		},
+		RunE:              func(command *cobra.Command, args []string) error { return r.run(command, args) },
+		ValidArgsFunction: r.complete,
+	}
+	f := command.Flags()
+	f.BoolVar(&r.all, "all", false, "all shipped policies")
+	f.StringVar(&r.dryRun, "dry-run", "none", "none, server (judged, but not done) or client (only shown)")
+	complete(command, "dry-run", "none", "server", "client")
+	return command
+}
+
+// complete offers the shipped policies that are not named yet.
+func (r *reset) complete(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	c, err := r.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(command.Context(), completionPatience)
+	defer cancel()
+	list := &v1alpha1.RegoPolicyList{}
+	if err := c.List(ctx, list, client.MatchingLabels{shipping.Label: "true"}); err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for i := range list.Items {
+		if name := list.Items[i].Name; !slices.Contains(args, name) {
+			names = append(names, name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (r *reset) run(command *cobra.Command, args []string) error {
+	ctx := command.Context()
+	if _, known := dryRuns[r.dryRun]; !known {
+		return usage(command, fmt.Errorf("--dry-run=%s is not none, server or client", r.dryRun))
+	}
+	for i, argument := range args {
+		var err error
+		if args[i], err = policyName(argument); err != nil {
+			return usage(command, err)
+		}
+	}
+	c, err := r.connect()
+	if err != nil {
+		return err
+	}
+	shipped, err := c.shipped(ctx, *r.flags.Namespace)
+	if shipped == nil {
+		return err
+	}
+	failed := err != nil
+	if failed { // of other policies, perhaps
+		fmt.Fprintln(r.ErrOut, describe(err))
+	}
+	chosen, missing := shipped.choose(args)
+	for _, name := range missing {
+		fmt.Fprintln(r.ErrOut, describe(c.notShipped(ctx, name, shipped)))
+		failed = true
+	}
+	var changed []string
+	for i := range chosen {
+		did, err := r.one(ctx, c, &chosen[i])
+		if err != nil {
+			fmt.Fprintln(r.ErrOut, describe(fmt.Errorf("resetting %s: %w", chosen[i].Name, err)))
+			failed = true
+		}
+		if did {
+			changed = append(changed, chosen[i].Name)
+		}
+	}
+	if r.dryRun == "none" {
+		r.await(ctx, c, changed)
+	}
+	if failed {
+		return errTold
+	}
+	if r.all && len(changed) == 0 {
+		fmt.Fprintf(r.Out, "Nothing to give back: all %d policies are as release %s ships them\n", len(chosen), shipped.release)
+	}
+	return nil
+}
+
+// one resets one policy, and tells whether there was anything to do.
+func (r *reset) one(ctx context.Context, c *cluster, shipped *v1alpha1.RegoPolicy) (changed bool, err error) {
+	object := &v1alpha1.RegoPolicy{}
+	err = c.Get(ctx, client.ObjectKeyFromObject(shipped), object)
+	absent := apierrors.IsNotFound(err)
+	if err != nil && !absent {
+		return false, err
+	}
+	var fields []string
+	if !absent {
+		fields = shipping.Edited(object, shipped)
+	}
+	name := "regopolicy." + v1alpha1.GroupName + "/" + shipped.Name
+	if !absent && len(fields) == 0 && shipping.Shipped(object) && !shipping.ResetWanted(object) {
+		if !r.all {
+			fmt.Fprintf(r.Out, "%s unchanged: nothing of it was edited\n", name)
+		}
+		return false, nil
+	}
+	switch r.dryRun {
+	case "server":
+		err = shipping.Reset(ctx, client.NewDryRunClient(c), shipped)
+	case "none":
+		err = shipping.Reset(ctx, c, shipped)
+	}
+	if err != nil {
+		return false, err
+	}
+	did := "reset"
+	if absent {
+		did = "created"
+	}
+	fmt.Fprintf(r.Out, "%s %s%s\n", name, did, dryRuns[r.dryRun])
+	for _, field := range fields {
+		fmt.Fprintf(r.Out, "  %s\n", field)
+	}
+	return true, nil
+}
+
+// await waits until the status of each policy is about what it is now, so that who looks next does not read of what was. The
+// reset is done in any case.
+func (r *reset) await(ctx context.Context, c *cluster, names []string) {
+	limited, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return wait.PollUntilContextCancel(limited, pollPause, true, func(ctx context.Context) (bool, error) {
+			object := &v1alpha1.RegoPolicy{}
+			err := c.Get(ctx, client.ObjectKey{Name: name}, object)
+			return apierrors.IsNotFound(err) || err == nil && seen(object), nil
+		}) == nil
+	})
+	if len(names) > 0 && ctx.Err() == nil {
+		fmt.Fprintf(r.ErrOut, "The status of %s does not show it yet. If that lasts, Sallyport does not run: kubectl sallyport policies\n",
+			strings.Join(names, ", "))
+	}
+}
+
+// seen tells whether the status of a policy that was reset is about what it is now.
+func seen(policy *v1alpha1.RegoPolicy) bool {
+	return policy.Status.ObservedGeneration >= policy.Generation && len(edited(policy)) == 0
+}
+
+// shippedPolicies are what the installed release ships.
+type shippedPolicies struct {
+	policies []v1alpha1.RegoPolicy
+	release  string
+}
+
+// shipped finds the ConfigMap of the installed release, in one namespace or in all, and reads it. With an error it gives what
+// could be read of it, and nil if there is none.
+func (c *cluster) shipped(ctx context.Context, namespace string) (*shippedPolicies, error) {
+	name, _, err := c.nameOfChart(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := &corev1.ConfigMapList{}
+	if err := c.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{nameLabel: name}); err != nil {
+		return nil, finding("the ConfigMap with the shipped policies", namespace, err)
+	}
+	maps := slices.DeleteFunc(pointers(list.Items), func(m *corev1.ConfigMap) bool { return m.Annotations[releaseAnnotation] == "" })
+	if err := onlyOne("ConfigMaps with shipped policies", maps); err != nil {
+		return nil, err
+	}
+	if len(maps) == 0 {
+		return nil, fmt.Errorf("there is no ConfigMap with shipped policies (label %s=%s, annotation %s): is Sallyport installed?",
+			nameLabel, name, releaseAnnotation)
+	}
+	policies, err := shipping.Read(maps[0])
+	return &shippedPolicies{policies: policies, release: maps[0].Annotations[releaseAnnotation]}, err
+}
+
+// choose gives the policies of those names, each once, or all if none is named; and the names of those that there are not.
+func (s *shippedPolicies) choose(names []string) (chosen []v1alpha1.RegoPolicy, missing []string) {
+	if len(names) == 0 {
+		return s.policies, nil
+	}
+	for _, policy := range s.policies { // in their order: libraries first
+		if slices.Contains(names, policy.Name) {
+			chosen = append(chosen, policy)
+		}
+	}
+	for i, name := range names {
+		known := slices.ContainsFunc(s.policies, func(p v1alpha1.RegoPolicy) bool { return p.Name == name })
+		if !known && !slices.Contains(names[:i], name) {
+			missing = append(missing, name)
+		}
+	}
+	return chosen, missing
+}
+
+// notShipped says why a policy cannot be reset.
+func (c *cluster) notShipped(ctx context.Context, name string, s *shippedPolicies) error {
+	why := "there is no RegoPolicy " + name
+	if c.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.RegoPolicy{}) == nil {
+		why = "RegoPolicy " + name + " is your own"
+	}
+	names := make([]string, len(s.policies))
+	for i := range s.policies {
+		names[i] = s.policies[i].Name
+	}
+	slices.Sort(names)
+	return fmt.Errorf("%s, and release %s ships none of that name; it ships %s", why, s.release, strings.Join(names, ", "))
+}

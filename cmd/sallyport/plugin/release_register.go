@@ -1,0 +1,133 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/policy/unattended"
+)
+
+// policiesConfiguration is the name of both webhook configurations in which the manager registers policies for kinds that are not
+// Sallyport's.
+const policiesConfiguration = product + "-policies"
+
+// registration is one of them, with the policies in it.
+type registration struct {
+	resource string
+	object   client.Object
+	policies []string
+}
+
+// findRegistrations finds those that have any policies. One that may not be looked at is left to the uninstallation.
+func (c *cluster) findRegistrations(ctx context.Context) ([]registration, error) {
+	meta := metav1.ObjectMeta{Name: policiesConfiguration}
+	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta}
+	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta}
+	found := []registration{
+		{resource: "mutatingwebhookconfigurations", object: mutating}, {resource: "validatingwebhookconfigurations", object: validating},
+	}
+	for _, r := range found {
+		err := c.Get(ctx, client.ObjectKeyFromObject(r.object), r.object)
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsForbidden(err) {
+			return nil, fmt.Errorf("finding where policies are registered: %w", err)
+		}
+	}
+	for i := range mutating.Webhooks {
+		found[0].policies = append(found[0].policies, registered(mutating.Webhooks[i].Name))
+	}
+	for i := range validating.Webhooks {
+		found[1].policies = append(found[1].policies, registered(validating.Webhooks[i].Name))
+	}
+	return slices.DeleteFunc(found, func(r registration) bool { return len(r.policies) == 0 }), nil
+}
+
+// registered is the policy of an entry.
+func registered(entry string) string {
+	for _, suffix := range []string{".policies.", ".namespaces."} { // the one that is about Namespaces alone
+		entry = strings.TrimSuffix(entry, suffix+v1alpha1.GroupName)
+	}
+	return entry
+}
+
+// registeredPolicies are all of them.
+func (j *releasing) registeredPolicies() string {
+	var names []string
+	for _, r := range j.registrations {
+		names = append(names, r.policies...)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	text := strings.Join(names[:min(len(names), shownNames)], ", ")
+	if more := len(names) - shownNames; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// unregistering are the rights that it takes.
+func (j *releasing) unregistering() (all []authorizationv1.ResourceAttributes) {
+	for _, r := range j.registrations {
+		all = append(all, authorizationv1.ResourceAttributes{
+			Verb: "patch", Group: admissionregistrationv1.GroupName, Resource: r.resource, Name: policiesConfiguration,
+		})
+	}
+	return all
+}
+
+// unregister has policies not asked any more about kinds that are not Sallyport's: nobody answers now, and requests for other kinds
+// would be refused until the uninstallation. A manager that is started again registers them anew.
+func (j *releasing) unregister(ctx context.Context) error {
+	names := j.registeredPolicies()
+	for _, r := range j.registrations {
+		options := []client.PatchOption{client.FieldOwner(fieldManager)}
+		if j.dryRun == "server" {
+			options = append(options, client.DryRunAll)
+		}
+		err := j.Patch(ctx, r.object, client.RawPatch(types.MergePatchType, []byte(`{"webhooks":null}`)), options...)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("having policies not asked any more about kinds that are not Sallyport's: %w", err)
+		}
+	}
+	if names != "" {
+		fmt.Fprintf(j.Out, "Not asked any more about other kinds: %s%s\n", names, dryRuns[j.dryRun])
+	}
+	return nil
+}
+
+// marking is the right that it takes to mark the policies, if there are any.
+func (j *releasing) marking() (all []authorizationv1.ResourceAttributes) {
+	for i := range j.kinds {
+		if k := &j.kinds[i]; k.Resource == "regopolicies" && k.total > 0 {
+			all = append(all, authorizationv1.ResourceAttributes{Verb: "update", Group: k.Group, Version: k.Version, Resource: k.Resource, Subresource: "status"})
+		}
+	}
+	return all
+}
+
+// mark has the status of all policies say that nobody decides. The last replica did that if it ended in order; one that is started
+// again takes it back.
+func (j *releasing) mark(ctx context.Context) error {
+	if len(j.marking()) == 0 {
+		return nil
+	}
+	var options []client.SubResourceUpdateOption
+	if j.dryRun == "server" {
+		options = append(options, client.DryRunAll)
+	}
+	stopped := func(context.Context) (bool, error) { return true, nil }
+	if err := unattended.Mark(ctx, j, j.Status(), j.now(), stopped, options...); err != nil {
+		return fmt.Errorf("marking the policies as ones that nobody decides by: %w", err)
+	}
+	fmt.Fprintf(j.Out, "Marked as deciding nothing: all RegoPolicies%s\n", dryRuns[j.dryRun])
+	return nil
+}

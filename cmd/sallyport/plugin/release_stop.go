@@ -1,0 +1,287 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/replicas"
+)
+
+const (
+	// leaderLease is what the replica holds that runs the reconcilers, in the namespace that Sallyport is installed in.
+	leaderLease = "sallyport-manager"
+	// defaultLease is how long a Lease lasts that does not say it.
+	defaultLease = 15 * time.Second
+	// skew is by how much the clocks of two machines may differ.
+	skew = time.Minute
+)
+
+// errScaled means that it is of no use to go on.
+var errScaled = errors.New("somebody starts the manager again (an autoscaler, or a tool that keeps it as it is in Git)")
+
+// mayI asks for the rights that are needed from here on, so that a lack of them does not show halfway.
+func (j *releasing) mayI(ctx context.Context) error {
+	var asked []authorizationv1.ResourceAttributes
+	if d := j.installed.deployment; d != nil && j.installed.replicas > 0 {
+		asked = append(asked, authorizationv1.ResourceAttributes{
+			Verb: "patch", Group: "apps", Resource: "deployments", Subresource: "scale", Namespace: d.Namespace, Name: d.Name,
+		})
+	}
+	if d := j.installed.deployment; d != nil {
+		asked = append(asked, authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods", Namespace: d.Namespace})
+	}
+	asked = append(asked, authorizationv1.ResourceAttributes{Verb: "list", Group: "coordination.k8s.io", Resource: "leases"})
+	for i := range j.kinds {
+		if k := &j.kinds[i]; k.held > 0 {
+			asked = append(asked, authorizationv1.ResourceAttributes{Verb: "patch", Group: k.Group, Version: k.Version, Resource: k.Resource})
+		}
+	}
+	asked = append(append(asked, j.unregistering()...), j.marking()...)
+	var lacking []string
+	for i := range asked {
+		allowed, err := j.may(ctx, &asked[i])
+		if err != nil {
+			return err
+		}
+		if !allowed {
+			lacking = append(lacking, right(&asked[i]))
+		}
+	}
+	if len(lacking) > 0 {
+		return fmt.Errorf("nothing was changed, because you lack the right to %s", strings.Join(lacking, ", and to "))
+	}
+	return nil
+}
+
+// right puts one as RBAC has it.
+func right(a *authorizationv1.ResourceAttributes) string {
+	resource := a.Resource
+	if a.Subresource != "" {
+		resource += "/" + a.Subresource
+	}
+	if a.Group != "" {
+		resource += " in API group " + a.Group
+	}
+	where := "in all namespaces"
+	if a.Namespace != "" {
+		where = "in namespace " + a.Namespace
+	}
+	return fmt.Sprintf("%s %s %s", a.Verb, resource, where)
+}
+
+// stop ends the manager and returns when nothing shows that one runs.
+func (j *releasing) stop(ctx context.Context) error {
+	if j.installed.deployment != nil && j.installed.replicas > 0 {
+		if err := j.scale(ctx, 0); err != nil {
+			return fmt.Errorf("stopping the manager: %w", err)
+		}
+		fmt.Fprintf(j.Out, "%s scaled to 0 in namespace %s, was %d%s\n",
+			j.installed.called(), j.installed.deployment.Namespace, j.installed.replicas, dryRuns[j.dryRun])
+	}
+	if j.dryRun != "none" {
+		return nil
+	}
+	return j.awaitEnd(ctx)
+}
+
+// scale sets how many replicas the manager has.
+func (j *releasing) scale(ctx context.Context, replicas int32) error {
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
+	var options []client.SubResourcePatchOption
+	if j.dryRun == "server" {
+		options = append(options, client.DryRunAll)
+	}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: j.installed.deployment.Namespace, Name: j.installed.deployment.Name}}
+	err := j.SubResource("scale").Patch(ctx, d, patch, options...)
+	if apierrors.IsNotFound(err) && replicas == 0 {
+		return nil // deleted meanwhile: what is left of it is waited for
+	}
+	return err
+}
+
+// awaitEnd waits until no Pod and no Lease shows that a manager runs.
+func (j *releasing) awaitEnd(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, j.timeout)
+	defer cancel()
+	seen := newSigns(j.now)
+	last, told := "", ""
+	for {
+		alive, err := j.alive(limited, seen)
+		switch {
+		case err == nil && len(alive) == 0:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("you stopped waiting for the manager to stop; there is %s", last)
+		case limited.Err() != nil:
+			return fmt.Errorf("timed out after %s waiting for the manager to stop; there is %s", j.timeout, last)
+		case errors.Is(err, errScaled), err != nil && !passing(err):
+			return fmt.Errorf("looking whether the manager has stopped: %w", err)
+		}
+		text := kindsOf(alive)
+		last = strings.Join(alive, ", ")
+		if err != nil {
+			text = err.Error()
+			last = text
+		}
+		if text != told {
+			fmt.Fprintf(j.ErrOut, "Waiting for the manager to stop: %s\n", text)
+			told = text
+		}
+		select {
+		case <-limited.Done():
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+// kindsOf counts what is alive: "2 Pods, 1 Lease". Which they are is told only if they stay.
+func kindsOf(alive []string) string {
+	var kinds []string
+	of := map[string]int{}
+	for _, one := range alive {
+		kind, _, _ := strings.Cut(one, " ")
+		if of[kind] == 0 {
+			kinds = append(kinds, kind)
+		}
+		of[kind]++
+	}
+	for i, kind := range kinds {
+		kinds[i] = fmt.Sprintf("%d %s", of[kind], kind)
+		if of[kind] > 1 {
+			kinds[i] += "s"
+		}
+	}
+	return strings.Join(kinds, ", ")
+}
+
+// alive says what shows that a manager runs or will: Pods, those that are yet to come, and Leases. A process outside of the
+// cluster shows in its Leases only, so these are looked for in all namespaces.
+func (j *releasing) alive(ctx context.Context, seen *signs) ([]string, error) {
+	var found []string
+	if d := j.installed.deployment; d != nil {
+		now, err := j.podsOf(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		found = now
+	}
+	for _, only := range []client.ListOption{
+		client.MatchingFields{metav1.ObjectNameField: leaderLease}, client.MatchingLabels{replicas.Label: "true"},
+	} {
+		leases := &coordinationv1.LeaseList{}
+		if err := j.List(ctx, leases, only); err != nil {
+			return nil, err
+		}
+		for i := range leases.Items {
+			if lease := &leases.Items[i]; seen.held(lease) {
+				found = append(found, fmt.Sprintf("Lease %s/%s, held by %s", lease.Namespace, lease.Name, holder(lease)))
+			}
+		}
+	}
+	return found, nil
+}
+
+// podsOf are the Pods of a Deployment that run or could, and the Deployment if its controller has not heard yet that there are
+// to be none. Where no controller runs it never does, and there are no Pods.
+func (j *releasing) podsOf(ctx context.Context, d *appsv1.Deployment) ([]string, error) {
+	var found []string
+	current := &appsv1.Deployment{}
+	err := j.Get(ctx, client.ObjectKeyFromObject(d), current)
+	switch s := &current.Status; {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return nil, err
+	case wanted(current) > 0:
+		return nil, fmt.Errorf("%w: Deployment %s/%s is to have %d replicas", errScaled, d.Namespace, d.Name, wanted(current))
+	case s.ObservedGeneration != 0 && (s.ObservedGeneration < current.Generation || s.Replicas > 0):
+		found = append(found, "Deployment "+d.Namespace+"/"+d.Name)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	if err != nil {
+		return nil, err
+	}
+	pods := &corev1.PodList{}
+	if err := j.List(ctx, pods, client.InNamespace(d.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, err
+	}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			found = append(found, "Pod "+p.Namespace+"/"+p.Name)
+		}
+	}
+	return found, nil
+}
+
+// stayed looks whether the manager is still to be stopped: one that was started meanwhile puts finalizers back.
+func (j *releasing) stayed(ctx context.Context) error {
+	if j.installed.deployment == nil || j.dryRun != "none" {
+		return nil
+	}
+	if _, err := j.podsOf(ctx, j.installed.deployment); err != nil {
+		return fmt.Errorf("looking whether the manager is still stopped: %w", err)
+	}
+	return nil
+}
+
+// signs tells which Leases are held. Clocks differ, so it is not the time in a Lease that counts but that it is renewed, as for
+// those who want to take it.
+type signs struct {
+	now    func() time.Time
+	leases map[types.UID]sight
+}
+
+func newSigns(now func() time.Time) *signs { return &signs{now: now, leases: map[types.UID]sight{}} }
+
+// sight is when a renewal of a Lease was first seen.
+type sight struct {
+	renewal string
+	at      time.Time
+}
+
+// held tells whether somebody has a Lease.
+func (s *signs) held(lease *coordinationv1.Lease) bool {
+	if holder(lease) == "" {
+		return false
+	}
+	lasts, now := lasting(lease), s.now()
+	if renewed := lease.Spec.RenewTime; renewed != nil && now.After(renewed.Add(lasts+skew)) {
+		return false
+	}
+	renewal := holder(lease)
+	if r := lease.Spec.RenewTime; r != nil {
+		renewal += r.String()
+	}
+	last := s.leases[lease.UID]
+	if last.renewal != renewal {
+		last = sight{renewal, now}
+		s.leases[lease.UID] = last
+	}
+	return now.Sub(last.at) <= lasts
+}
+
+// lasting is how long a Lease lasts without being renewed.
+func lasting(lease *coordinationv1.Lease) time.Duration {
+	if s := lease.Spec.LeaseDurationSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
+	return defaultLease
+}
+
+func holder(lease *coordinationv1.Lease) string {
+	if h := lease.Spec.HolderIdentity; h != nil {
+		return *h
+	}
+	return ""
+}

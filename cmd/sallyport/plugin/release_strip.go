@@ -1,0 +1,303 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+const (
+	// finalizers of ours begin like this.
+	ourFinalizers = v1alpha1.GroupName + "/"
+	// machines are the kind whose objects stand for something outside of the cluster.
+	machines = "virtualmachines"
+	// passes is how often it is looked for objects with a finalizer of ours, if there always are some.
+	passes = 10
+	// fieldManager is who has changed something, as managed fields show it.
+	fieldManager = "kubectl-sallyport"
+	// together is how many patches are under way at a time, and stripQPS how many are sent in a second.
+	together, stripQPS = 16, 200
+	// shownErrors is how many objects with the same trouble are named.
+	shownErrors = 10
+)
+
+// releasable is a kind of our group whose objects can have finalizers.
+type releasable struct {
+	schema.GroupVersionResource
+	// singular is what one of its objects is called.
+	singular string
+	// total and held count its objects, and those with a finalizer of ours.
+	total, held int
+	// released are those of which finalizers were taken.
+	released map[types.UID]bool
+}
+
+// discover finds the kinds of our group that this cluster has, whatever release they are from; none if the definitions are gone.
+func (j *releasing) discover() ([]releasable, error) {
+	asked, err := discovery.NewDiscoveryClientForConfig(j.config)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := asked.ServerGroups()
+	if err != nil {
+		return nil, fmt.Errorf("finding Sallyport's kinds: %w", err)
+	}
+	found := map[string]releasable{}
+	for _, group := range groups.Groups {
+		if group.Name != v1alpha1.GroupName {
+			continue
+		}
+		for _, version := range group.Versions {
+			list, err := asked.ServerResourcesForGroupVersion(version.GroupVersion)
+			if err != nil && !apierrors.IsNotFound(err) {
+				return nil, fmt.Errorf("finding Sallyport's kinds in %s: %w", version.GroupVersion, err)
+			}
+			addReleasable(found, list, version.Version)
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b releasable) int { return strings.Compare(a.Resource, b.Resource) }), nil
+}
+
+func addReleasable(found map[string]releasable, list *metav1.APIResourceList, version string) {
+	if list == nil {
+		return
+	}
+	for _, r := range list.APIResources {
+		_, known := found[r.Name] // in another version, which shows the same objects
+		// A definition that is being deleted can have its objects patched, but does not show it.
+		if known || strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
+			continue
+		}
+		found[r.Name] = releasable{
+			GroupVersionResource: schema.GroupVersionResource{Group: v1alpha1.GroupName, Version: version, Resource: r.Name},
+			singular:             cmp.Or(r.SingularName, r.Name),
+			released:             map[types.UID]bool{},
+		}
+	}
+}
+
+// objects gives a client for the metadata of all kinds.
+func (j *releasing) objects() (metadata.Interface, error) {
+	config := rest.CopyConfig(j.config)
+	config.QPS, config.Burst = stripQPS, 2*stripQPS
+	return metadata.NewForConfig(config)
+}
+
+// each calls for all objects of a kind, page by page, one after the other. A kind that has gone has none.
+func each(ctx context.Context, c metadata.Interface, k *releasable, do func(*metav1.PartialObjectMetadata)) error {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return c.Resource(k.GroupVersionResource).List(ctx, o)
+	})
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		if o, ok := object.(*metav1.PartialObjectMetadata); ok {
+			do(o)
+		}
+		return nil
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("listing %s: %w", k.Resource, err)
+	}
+	return nil
+}
+
+// survey counts the objects of a kind.
+func (j *releasing) survey(ctx context.Context, k *releasable) error {
+	c, err := j.objects()
+	if err != nil {
+		return err
+	}
+	return each(ctx, c, k, func(o *metav1.PartialObjectMetadata) {
+		k.total++
+		if _, ours := without(o.Finalizers); ours {
+			k.held++
+		}
+	})
+}
+
+// without gives the finalizers that are not ours, and whether there are others.
+func without(finalizers []string) (rest []string, ours bool) {
+	for _, f := range finalizers {
+		if strings.HasPrefix(f, ourFinalizers) {
+			ours = true
+		} else {
+			rest = append(rest, f)
+		}
+	}
+	return rest, ours
+}
+
+// unsettled is a machine that nobody finishes with once the manager is stopped.
+type unsettled struct {
+	machine, text string
+}
+
+// unsettled finds the machines that an operation holds, that are being undone, or that are to be removed.
+func (j *releasing) unsettled(ctx context.Context) ([]unsettled, error) {
+	if !slices.ContainsFunc(j.kinds, func(k releasable) bool { return k.Resource == machines }) {
+		return nil, nil
+	}
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		list := &v1alpha1.VirtualMachineList{}
+		return list, j.List(ctx, list, &client.ListOptions{Limit: o.Limit, Continue: o.Continue, Raw: &o})
+	})
+	var found []unsettled
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		if m, ok := object.(*v1alpha1.VirtualMachine); ok {
+			if text := j.midst(m); text != "" {
+				found = append(found, unsettled{m.Namespace + "/" + m.Name, text})
+			}
+		}
+		return nil
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("listing %s: %w", machines, err)
+	}
+	return found, nil
+}
+
+// midst says what a machine is in the middle of, if anything.
+func (j *releasing) midst(m *v1alpha1.VirtualMachine) string {
+	p := &page{now: j.now()}
+	var texts []string
+	if a := m.Status.ActiveOperation; a != nil {
+		texts = append(texts, "held by "+holderName(a.Type, a.Force, a.Origin, a.Name)+p.since(a.ClaimedAt.Time))
+	}
+	for i := range m.Status.Undoing {
+		u := &m.Status.Undoing[i]
+		texts = append(texts, holderName(u.Type, u.Force, u.Origin, u.Name)+" is being undone")
+	}
+	if _, ours := without(m.Finalizers); ours && m.DeletionTimestamp != nil {
+		texts = append(texts, "deletion asked for "+p.ago(m.DeletionTimestamp.Time)+" ago: its machine would stay on its runtime")
+	}
+	return strings.Join(texts, "; ")
+}
+
+// strip takes our finalizers off everything, until there are none: what was read may be old, and somebody may have made more.
+func (j *releasing) strip(ctx context.Context) error {
+	c, err := j.objects()
+	if err != nil {
+		return err
+	}
+	var last error
+	for pass := range passes {
+		if pass > 1 {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(lookAgain):
+			}
+		}
+		s := &stripper{releasing: j, client: c}
+		for i := range j.kinds {
+			if err := s.kind(ctx, &j.kinds[i]); err != nil {
+				return err
+			}
+		}
+		if s.seen == 0 || s.failed > 0 || j.dryRun != "none" {
+			return s.err()
+		}
+		last = s.passing
+	}
+	if last != nil {
+		return last
+	}
+	return errors.New("finalizers keep reappearing: another controller re-adds them, perhaps a manager outside of this cluster")
+}
+
+// stripper is one pass over all objects.
+type stripper struct {
+	*releasing
+	client metadata.Interface
+
+	mu      sync.Mutex
+	seen    int     // with a finalizer of ours
+	failed  int     // for good
+	errs    []error // why, the first of them
+	passing error   // one that may be gone at the next pass
+}
+
+// err is why finalizers stay.
+func (s *stripper) err() error {
+	err := errors.Join(s.errs...)
+	if more := s.failed - len(s.errs); more > 0 {
+		err = fmt.Errorf("%w\nand the same or similar with %d more", err, more)
+	}
+	return err
+}
+
+// kind takes our finalizers off the objects of one kind, several at a time.
+func (s *stripper) kind(ctx context.Context, k *releasable) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	room := make(chan struct{}, together)
+	k.total = 0
+	return each(ctx, s.client, k, func(o *metav1.PartialObjectMetadata) {
+		k.total++
+		rest, ours := without(o.Finalizers)
+		if !ours || ctx.Err() != nil {
+			return
+		}
+		room <- struct{}{}
+		all.Go(func() {
+			s.note(k, o, rest, s.patch(ctx, k, o, rest))
+			<-room
+		})
+	})
+}
+
+// patch takes finalizers off an object as it was read. It changes nothing else, so no webhook is asked.
+func (s *stripper) patch(ctx context.Context, k *releasable, o *metav1.PartialObjectMetadata, rest []string) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion, "finalizers": rest},
+	})
+	if err != nil {
+		return err
+	}
+	options := metav1.PatchOptions{FieldManager: fieldManager}
+	if s.dryRun == "server" {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	_, err = s.client.Resource(k.GroupVersionResource).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch, options)
+	return err
+}
+
+// note takes down what became of a patch.
+func (s *stripper) note(k *releasable, o *metav1.PartialObjectMetadata, rest []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen++
+	switch {
+	case err == nil:
+		k.released[o.UID] = true
+		if k.Resource == machines && o.DeletionTimestamp != nil && len(rest) == 0 {
+			s.orphans = append(s.orphans, o.Namespace+"/"+o.Name)
+		}
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is looked at again
+	case passing(err):
+		s.passing = fmt.Errorf("%s %s/%s: %w", k.Resource, o.Namespace, o.Name, err)
+	default:
+		if s.failed++; len(s.errs) < shownErrors {
+			s.errs = append(s.errs, fmt.Errorf("%s %s/%s: %w", k.Resource, o.Namespace, o.Name, err))
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/resource"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// kinds are the names under which kubectl knows the two kinds.
+var kinds = map[string]string{
+	"svm": machineKind, "virtualmachine": machineKind, "virtualmachines": machineKind,
+	"svmop": operationKind, "virtualmachineoperation": operationKind, "virtualmachineoperations": operationKind,
+}
+
+// kindOf finds the kind that a word means, which may be followed by version and group. Empty is none of ours.
+func kindOf(word string) string { return kinds[bareKind(word)] }
+
+// bareKind is a kind without version and group.
+func bareKind(word string) string {
+	word = strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupName)
+	return strings.TrimSuffix(word, "."+v1alpha1.GroupVersion.Version)
+}
+
+// machineName reads an argument that is to name a VirtualMachine: web-1, svm/web-1, virtualmachine/web-1.
+func machineName(argument string) (string, error) {
+	word, name, found := strings.Cut(argument, "/")
+	switch {
+	case !found:
+		return argument, nil
+	case kindOf(word) != machineKind:
+		return "", fmt.Errorf("%s is not a VirtualMachine: name it as NAME or svm/NAME", argument)
+	case name == "" || strings.Contains(name, "/"):
+		return "", fmt.Errorf("%s does not name one VirtualMachine", argument)
+	}
+	return name, nil
+}
+
+// target reads KIND NAME, KIND/NAME, or NAME alone, which is a VirtualMachine. The kind is empty if it is none of the two.
+func target(args []string) (kind, name string, err error) {
+	word, name := machineKind, args[0]
+	switch before, after, found := strings.Cut(args[0], "/"); {
+	case len(args) == 2 && !found:
+		word, name = args[0], args[1]
+	case len(args) == 2:
+		return "", "", fmt.Errorf("%s has a name already: one of KIND NAME and KIND/NAME is enough", args[0])
+	case found:
+		word, name = before, after
+	case slices.Contains(policyWords, bareKind(name)):
+		return "", "", fmt.Errorf("which %s? Name one, such as rego/defaults", policyKind)
+	case kindOf(name) != "":
+		return "", "", fmt.Errorf("which %s? Name one, such as %s/web-1", kindOf(name), name)
+	}
+	kind = kindOf(word)
+	if name == "" || strings.Contains(name, "/") {
+		return "", "", fmt.Errorf("%s does not name one %s", strings.Join(args, " "), cmp.Or(kind, "object"))
+	}
+	return kind, name, nil
+}
+
+// found is an object that there is, and what kind it is of.
+type found struct {
+	*unstructured.Unstructured
+	mapping *meta.RESTMapping
+}
+
+// name is what kubectl calls an object when it tells what was done with it.
+func (f *found) name() string { return f.mapping.Resource.GroupResource().String() + "/" + f.GetName() }
+
+// pageSize is how many objects the API server lists at once, as for kubectl.
+const pageSize = 500
+
+// find reads the objects that KIND NAME or KIND/NAME means, or KIND and a selection, as kubectl does. If a selection chooses nothing,
+// that is told.
+func (p *plugin) find(namespace string, which selection, args ...string) ([]found, error) {
+	infos, err := resource.NewBuilder(p.flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().RequestChunksOf(pageSize).
+		LabelSelectorParam(which.labels).FieldSelectorParam(which.fields).SelectAllParam(which.all).
+		ResourceTypeOrNameArgs(false, args...).RequireObject(true).Do().Infos()
+	if err != nil {
+		return nil, err
+	}
+	var all []found
+	namespaced := true
+	for _, info := range infos {
+		add := func(object runtime.Object) error {
+			u, ok := object.(*unstructured.Unstructured)
+			if !ok {
+				return fmt.Errorf("%s cannot be read as an object", strings.Join(args, " "))
+			}
+			all = append(all, found{u, info.Mapping})
+			return nil
+		}
+		if meta.IsListType(info.Object) {
+			err = meta.EachListItem(info.Object, add)
+		} else {
+			err = add(info.Object)
+		}
+		if err != nil {
+			return nil, err
+		}
+		namespaced = namespaced && info.Namespaced()
+	}
+	switch {
+	case len(all) > 0:
+	case namespaced:
+		fmt.Fprintf(p.ErrOut, "No resources found in %s namespace.\n", namespace)
+	default:
+		fmt.Fprintln(p.ErrOut, "No resources found")
+	}
+	return all, nil
+}

@@ -1,0 +1,115 @@
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// answers shows what is accepted, then what is accepted with a warning, and then what is not, together where the reasons are the
+// same. text puts one reason.
+func (p *page) answers(requests []answer, text func(*answer, objection) string) {
+	p.line("\nAsked now, the API server would say:\n")
+	var groups []string
+	of, ranks := map[string][]string{}, map[string]int{}
+	for i := range requests {
+		a := &requests[i]
+		why := a.why(text)
+		if of[why] == nil {
+			groups = append(groups, why)
+		}
+		of[why], ranks[why] = append(of[why], a.command()), a.rank()
+	}
+	slices.SortStableFunc(groups, func(a, b string) int { return cmp.Compare(ranks[a], ranks[b]) })
+	for _, why := range groups {
+		said, reasons, some := strings.Cut(why, "\n")
+		if some {
+			reasons = ":\n" + reasons
+		}
+		p.row("  "+said, strings.Join(of[why], ", ")+reasons)
+	}
+}
+
+// blame says how to find out what is wrong with policies that could not decide.
+func (p *page) blame(what string, requests []answer) {
+	var policies []string
+	for i := range requests {
+		for _, o := range requests[i].Reasons {
+			if o.undecided() && !slices.Contains(policies, o.Policy) {
+				policies = append(policies, o.Policy)
+			}
+		}
+	}
+	if len(policies) > 0 {
+		p.line("\nThe %s is not to blame where a policy could not decide. What is wrong with it:\n", what)
+	}
+	for _, policy := range policies {
+		p.row("  kubectl sallyport policies " + policy)
+	}
+}
+
+// rank is where people look first.
+func (a *answer) rank() int {
+	switch {
+	case a.Verdict == accepted && len(a.Warnings) == 0:
+		return 0
+	case a.Verdict == accepted:
+		return 1
+	}
+	return 2
+}
+
+// command is how a request is asked for.
+func (a *answer) command() string {
+	text := strings.ToLower(string(a.Type))
+	if a.Force {
+		text += " --force"
+	}
+	if a.Replicas != nil {
+		text += fmt.Sprintf(" --replicas=%d", *a.Replicas)
+	}
+	return text
+}
+
+// why is the verdict and, below it, the reasons.
+func (a *answer) why(put func(*answer, objection) string) string {
+	text, reasons := string(a.Verdict), a.Reasons
+	switch {
+	case a.Verdict == undecided:
+		text = "refused, undecided"
+	case a.Verdict == accepted && len(a.Warnings) > 0:
+		text, reasons = "accepted, with a warning", a.Warnings
+	}
+	for _, o := range reasons {
+		text += "\n" + put(a, o)
+	}
+	return text
+}
+
+// shortText is a reason in a line. What a policy adds after a semicolon is advice, which the other requests are; and a message that
+// ends with the request is the same for each.
+func shortText(a *answer, o objection) string {
+	message := strings.ReplaceAll(o.Message, "\n", " ")
+	if o.Policy != "" && !o.undecided() {
+		message, _, _ = strings.Cut(message, "; ")
+	}
+	if rest, same := strings.CutSuffix(message, " "+called(a.Type, a.Force)); same {
+		message = rest + " this"
+	}
+	if o.Reason != "" {
+		message = o.Reason + ": " + message
+	}
+	return message
+}
+
+// wholeText is a reason as a denial has it, with the way out: nothing else tells it.
+func wholeText(_ *answer, o objection) string {
+	switch {
+	case o.Policy != "":
+		return fmt.Sprintf("[%s/%s] %s", o.Policy, o.Reason, o.Message)
+	case o.Reason != "":
+		return o.Reason + ": " + o.Message
+	}
+	return o.Message
+}

@@ -1,0 +1,71 @@
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+func (r *machineReport) text(p *page) {
+	m := r.Machine
+	status := &m.Status
+	p.line("VirtualMachine %s in namespace %s\n", m.Name, m.Namespace)
+	phase := string(cmp.Or(status.Phase, v1alpha1.VirtualMachinePending))
+	if status.NodeName != "" {
+		phase += " on node " + status.NodeName
+	}
+	p.row("Phase:", phase)
+	ready := meta.FindStatusCondition(status.Conditions, string(v1alpha1.ConditionReady))
+	p.row("Ready:", cmp.Or(p.condition(ready), "not known: waiting to be reconciled"))
+	if c := meta.FindStatusCondition(status.Conditions, string(v1alpha1.ConditionPlacementSettled)); c != nil && c.Status != "True" {
+		p.row("Placement:", p.condition(c))
+	}
+	states := map[string]string{}
+	for i := range r.Unfinished {
+		states[string(r.Unfinished[i].UID)] = state(&r.Unfinished[i])
+	}
+	p.claim(status, states)
+	p.row("Waiting:", r.waiting(p))
+	p.row("Run policy:", string(m.Spec.RunPolicy))
+	p.row("Power intent:", r.intent(p))
+	p.deletion(&m.ObjectMeta)
+	p.answers(r.Requests, shortText)
+	p.blame("machine", r.Requests)
+}
+
+// waiting are the unfinished operations that neither hold the machine nor have lost it.
+func (r *machineReport) waiting(p *page) string {
+	status := &r.Machine.Status
+	passed := map[string]bool{}
+	if status.ActiveOperation != nil {
+		passed[status.ActiveOperation.ID] = true
+	}
+	for i := range status.Undoing {
+		passed[status.Undoing[i].ID] = true
+	}
+	var texts []string
+	for i := range r.Unfinished {
+		o := &r.Unfinished[i]
+		if !passed[string(o.UID)] {
+			texts = append(texts, fmt.Sprintf("%s %s%s, %s",
+				called(o.Spec.Type, o.Spec.Force), o.Name, p.since(o.CreationTimestamp.Time), state(o)))
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+func (r *machineReport) intent(p *page) string {
+	intent := r.Machine.Status.PowerIntent
+	if intent == nil {
+		return ""
+	}
+	text := string(intent.State) + p.since(intent.At.Time)
+	if intent.By != "" {
+		text += ", by " + intent.By
+	}
+	return text
+}

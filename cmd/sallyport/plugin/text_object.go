@@ -1,0 +1,111 @@
+package plugin
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+func (r *objectReport) text(p *page) {
+	o := r.Object
+	where := ""
+	if o.Namespace != "" {
+		where = " in namespace " + o.Namespace
+	}
+	p.line("%s %s%s\n", o.Kind, o.Name, where)
+	p.row("Age:", p.ago(o.CreationTimestamp.Time))
+	if r.Replicas != nil {
+		p.row("Replicas:", fmt.Sprint(*r.Replicas))
+	}
+	if o.GroupVersionKind().GroupKind() == v1alpha1.GroupVersion.WithKind(policyKind).GroupKind() {
+		p.row("As a policy:", "kubectl sallyport policies "+o.Name)
+	}
+	var owners []string
+	for i := range r.Owners {
+		owners = append(owners, r.Owners[i].text(o.Namespace)...)
+	}
+	p.row("Owner:", strings.Join(owners, "\n"))
+	p.row("Guards:", r.guards())
+	p.row("Override:", r.override(p))
+	var conditions []string
+	for i := range r.Conditions {
+		conditions = append(conditions, r.Conditions[i].Type+" "+p.condition(&r.Conditions[i]))
+	}
+	deleted := o.ObjectMeta.DeepCopy()
+	deleted.Finalizers = r.Finalizers
+	p.deletion(deleted, conditions...)
+	var events []string
+	for _, e := range r.Events {
+		times := ""
+		if e.Count > 1 {
+			times = fmt.Sprintf(", %d times", e.Count)
+		}
+		events = append(events, fmt.Sprintf("%s %s ago%s: %s", e.Reason, p.ago(e.At), times, inShort(e.Note)))
+	}
+	p.row("Events:", strings.Join(events, "\n"))
+	p.row("Not known:", strings.Join(r.Unknown, "\n"))
+	p.answers(r.Requests, wholeText)
+	p.blame(strings.ToLower(o.Kind), r.Requests)
+}
+
+// guards are the labels and annotations by which an object is guarded.
+func (r *objectReport) guards() string {
+	var guards []string
+	switch value, is := r.Object.Labels[v1alpha1.LabelDeletionProtection]; {
+	case is && value == v1alpha1.DeletionProtectionEnabled:
+		guards = append(guards, "label "+v1alpha1.LabelDeletionProtection+"="+value)
+	case is:
+		guards = append(guards, fmt.Sprintf("label %s=%s, which protects nothing: only %s does",
+			v1alpha1.LabelDeletionProtection, value, v1alpha1.DeletionProtectionEnabled))
+	}
+	for _, key := range []string{v1alpha1.AnnotationScaleDown, v1alpha1.AnnotationMinReplicas, v1alpha1.AnnotationMaxScaleDown} {
+		if value, is := r.Object.Annotations[key]; is {
+			guards = append(guards, "annotation "+key+"="+value)
+		}
+	}
+	return strings.Join(guards, "\n")
+}
+
+// override tells of the annotation if it may still count; who passes by it is for the API server to say.
+func (r *objectReport) override(p *page) string {
+	o := r.Override
+	if o == nil || o.UID != r.Object.UID || !o.Until.After(p.now) {
+		return ""
+	}
+	return fmt.Sprintf("of %s by %s for another %s: %s", o.Policy, o.By, duration.HumanDuration(o.Until.Sub(p.now)), o.Reason)
+}
+
+// text names an owner with those above it, and who is to be changed in its stead if that is a controller.
+func (o *owner) text(namespace string) []string {
+	text, top := o.called(), o
+	for above := o.Owner; above != nil; above = above.Owner {
+		text, top = text+" of "+above.called(), above
+	}
+	switch {
+	case o.Controller != nil && *o.Controller && o.stays() && top.stays():
+		look := fmt.Sprintf("kubectl sallyport why %s %s", top.Resource, top.Name)
+		if namespace != "" {
+			look += " -n " + namespace
+		}
+		return []string{text, "whose controller may make it again, or scale it back: see " + look}
+	case o.State == "":
+		text += ", with which it is deleted"
+	}
+	return []string{text}
+}
+
+// stays tells whether an owner goes on looking after what it owns, as far as that is known.
+func (o *owner) stays() bool {
+	return o.Resource != "" && o.State != ownerGone && o.State != ownerGoing
+}
+
+func (o *owner) called() string {
+	text := o.Kind + " " + o.Name
+	if o.State != "" {
+		text += " (" + o.State + ")"
+	}
+	return text
+}

@@ -1,0 +1,83 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"sallyport.dev/sallyport/cmd/internal/format"
+	"sallyport.dev/sallyport/cmd/internal/version"
+)
+
+// versions are those of the plugin and of what it speaks with.
+type versions struct {
+	Client version.Info `json:"clientVersion"`
+	// Replicas are those that run, by namespace and Lease. Nil if they were not looked for.
+	Replicas map[string]string `json:"replicaVersions,omitempty"`
+}
+
+func (p *plugin) versionCommand() *cobra.Command {
+	var client bool
+	var output string
+	command := &cobra.Command{
+		Use:   "version",
+		Short: "Show the versions of this plugin and of the replicas that run",
+		Long: "Shows the version of this plugin, and of each replica of Sallyport that runs, as its Lease has it. With -o it adds the commit and\n" +
+			"the platform that the plugin was built from and for.",
+		Example: `  # Are they the same?
+  kubectl sallyport version
+
+  # Of the plugin alone, without a cluster
+  kubectl sallyport version --client -o yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := format.Check(output); err != nil {
+				return usage(command, err)
+			}
+			return p.version(command.Context(), client, output)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	command.Flags().BoolVar(&client, "client", false, "only that of this plugin, without a cluster")
+	format.AddFlag(command, &output)
+	return command
+}
+
+// version shows that of the plugin even if nothing else can be known, as kubectl does.
+func (p *plugin) version(ctx context.Context, only bool, output string) error {
+	known := versions{Client: version.Get()}
+	var failed error
+	if !only {
+		known.Replicas, failed = p.replicaVersions(ctx)
+	}
+	if output != "" {
+		if err := format.Print(p.Out, output, known); err != nil {
+			return err
+		}
+		return failed
+	}
+	fmt.Fprintf(p.Out, "Client Version: %s\n", known.Client.GitVersion)
+	for _, name := range slices.Sorted(maps.Keys(known.Replicas)) {
+		fmt.Fprintf(p.Out, "Replica Version: %s (%s)\n", known.Replicas[name], name)
+	}
+	return failed
+}
+
+// replicaVersions are what the replicas that run say in their Leases.
+func (p *plugin) replicaVersions(ctx context.Context) (map[string]string, error) {
+	c, err := p.connect()
+	if err != nil {
+		return nil, err
+	}
+	s := c.service(ctx, p)
+	if s.err != nil {
+		return nil, fmt.Errorf("reading the Leases of the replicas: %w", s.err)
+	}
+	if len(s.versions) == 0 {
+		fmt.Fprintln(p.ErrOut, "Warning: no replica of Sallyport is running")
+	}
+	return s.versions, nil
+}

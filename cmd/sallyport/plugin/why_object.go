@@ -1,0 +1,257 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// objectReport is what is known of an object of any kind.
+type objectReport struct {
+	Object *metav1.PartialObjectMetadata `json:"object"`
+	// Resource is what its kind is called in requests, such as deployments.apps.
+	Resource string `json:"resource"`
+	// Replicas is how many there are to be; absent if the kind cannot be scaled.
+	Replicas *int64 `json:"replicas,omitempty"`
+	// Finalizers are what its deletion waits for: those of a Namespace's content, too.
+	Finalizers []string `json:"finalizers,omitempty"`
+	// Conditions are those that have changed since the deletion was asked for.
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	Owners     []owner            `json:"owners,omitempty"`
+	// Override is what the object's annotation says.
+	Override *override `json:"override,omitempty"`
+	Events   []event   `json:"events,omitempty"`
+	// Requests are what one could ask for now.
+	Requests []answer `json:"requests"`
+	// Unknown is what could not be found out.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// owner is one of an object's ownerReferences.
+type owner struct {
+	metav1.OwnerReference
+	// Resource is what its kind is called in requests.
+	Resource string `json:"resource,omitempty"`
+	// State is what there is to say of it, such as that it is gone.
+	State string `json:"state,omitempty"`
+	// Owner is its own controller.
+	Owner *owner `json:"owner,omitempty"`
+}
+
+// event is something that Sallyport has noted.
+type event struct {
+	Reason string    `json:"reason"`
+	Note   string    `json:"note"`
+	Count  int32     `json:"count"`
+	At     time.Time `json:"at"`
+}
+
+// looking is at one object.
+type looking struct {
+	*cluster
+	live   client.Client
+	object found
+	r      *objectReport
+}
+
+func (p *plugin) gatherObject(ctx context.Context, c *cluster, args []string) (report, error) {
+	objects, err := p.find(c.namespace, selection{}, args...)
+	if err != nil {
+		return nil, err
+	}
+	if len(objects) != 1 {
+		return nil, fmt.Errorf("%s does not name one object", strings.Join(args, " "))
+	}
+	live, err := p.live(c)
+	if err != nil {
+		return nil, err
+	}
+	r := &objectReport{Object: &metav1.PartialObjectMetadata{}, Resource: objects[0].mapping.Resource.GroupResource().String()}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects[0].Object, r.Object); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", strings.Join(args, " "), err)
+	}
+	r.Object.ManagedFields = nil
+	delete(r.Object.Annotations, corev1.LastAppliedConfigAnnotation)
+	l := &looking{cluster: c, live: live, object: objects[0], r: r}
+	l.deletion()
+	r.Override = readOverride(r.Object.Annotations[v1alpha1.AnnotationOverride])
+	for _, reference := range r.Object.OwnerReferences {
+		r.Owners = append(r.Owners, l.owner(ctx, reference, r.Object.Namespace, 0))
+	}
+	if err := l.events(ctx); err != nil {
+		r.unknown("events", err)
+	}
+	requests := []answer{{Type: v1alpha1.OperationDelete}}
+	if err := l.scale(ctx); err != nil {
+		r.unknown("replicas", err)
+	}
+	if n := r.Replicas; n != nil && *n > 0 {
+		requests = append(requests, answer{Type: scaling, Replicas: new(*n - 1)})
+		if *n > 1 {
+			requests = append(requests, answer{Type: scaling, Replicas: new(int64(0))})
+		}
+	}
+	r.Requests = c.ask(ctx, l, requests)
+	return r, nil
+}
+
+func (r *objectReport) unknown(what string, err error) {
+	r.Unknown = append(r.Unknown, fmt.Sprintf("%s: %v", what, err))
+}
+
+// try sends a request as kubectl would.
+func (l *looking) try(ctx context.Context, a *answer) error {
+	object := l.object.DeepCopy()
+	if a.Type == v1alpha1.OperationDelete {
+		return l.live.Delete(ctx, object, client.DryRunAll, client.Preconditions{UID: new(object.GetUID())},
+			client.PropagationPolicy(metav1.DeletePropagationBackground))
+	}
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, *a.Replicas))
+	return l.live.SubResource("scale").Patch(ctx, object, patch, client.DryRunAll)
+}
+
+func (l *looking) right(a *answer) *authorizationv1.ResourceAttributes {
+	of := l.object.mapping.Resource
+	right := &authorizationv1.ResourceAttributes{
+		Verb: "delete", Group: of.Group, Version: of.Version, Resource: of.Resource, Namespace: l.object.GetNamespace(), Name: l.object.GetName(),
+	}
+	if a.Type == scaling {
+		right.Verb, right.Subresource = "patch", "scale"
+	}
+	return right
+}
+
+// scale finds out how many replicas there are to be, if the kind can be scaled.
+func (l *looking) scale(ctx context.Context) error {
+	resource := l.object.mapping.Resource
+	d, err := discovery.NewDiscoveryClientForConfig(l.config)
+	if err != nil {
+		return err
+	}
+	served, err := d.ServerResourcesForGroupVersion(resource.GroupVersion().String())
+	if err != nil {
+		return err
+	}
+	scales := func(r metav1.APIResource) bool { return r.Name == resource.Resource+"/scale" }
+	if !slices.ContainsFunc(served.APIResources, scales) {
+		return nil
+	}
+	scale := &unstructured.Unstructured{}
+	if err := l.live.SubResource("scale").Get(ctx, l.object.Unstructured, scale); err != nil {
+		return err
+	}
+	n, _, err := unstructured.NestedInt64(scale.Object, "spec", "replicas") // it is left out if it is 0
+	l.r.Replicas = &n
+	return err
+}
+
+// deletion finds out what holds an object that is being deleted, beside its finalizers. The conditions that have changed since are
+// what those have to say who work at it.
+func (l *looking) deletion() {
+	o := &l.r.Object.ObjectMeta
+	if o.DeletionTimestamp == nil {
+		return
+	}
+	l.r.Finalizers = slices.Clone(o.Finalizers)
+	if l.object.mapping.Resource.GroupResource() == corev1.Resource("namespaces") {
+		content, _, _ := unstructured.NestedStringSlice(l.object.Object, "spec", "finalizers")
+		l.r.Finalizers = append(l.r.Finalizers, content...)
+	}
+	conditions, _, _ := unstructured.NestedSlice(l.object.Object, "status", "conditions")
+	for _, fields := range conditions {
+		c := metav1.Condition{}
+		given, ok := fields.(map[string]any)
+		if !ok || runtime.DefaultUnstructuredConverter.FromUnstructured(given, &c) != nil {
+			continue
+		}
+		// A Namespace says of each thing that could go wrong that it does not.
+		fine := strings.HasPrefix(c.Type, "Namespace") && c.Status == metav1.ConditionFalse
+		if !fine && !c.LastTransitionTime.Time.Before(deletionAsked(o)) {
+			l.r.Conditions = append(l.r.Conditions, c)
+		}
+	}
+}
+
+// What there is to say of owners that do not do anything any more.
+const ownerGone, ownerGoing = "which is gone", "which is being deleted"
+
+// generations is how many owners there are looked at one above the other.
+const generations = 8
+
+// owner looks whether an owner exists, and up the line of controllers.
+func (l *looking) owner(ctx context.Context, reference metav1.OwnerReference, namespace string, depth int) owner {
+	o := owner{OwnerReference: reference}
+	is := &metav1.PartialObjectMetadata{}
+	is.APIVersion, is.Kind = reference.APIVersion, reference.Kind
+	mapping, err := l.live.RESTMapper().RESTMapping(is.GroupVersionKind().GroupKind(), is.GroupVersionKind().Version)
+	if err == nil {
+		o.Resource = mapping.Resource.GroupResource().String()
+		key := client.ObjectKey{Name: reference.Name}
+		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+			key.Namespace = namespace
+		}
+		err = l.live.Get(ctx, key, is)
+	}
+	switch {
+	case apierrors.IsNotFound(err), err == nil && is.UID != reference.UID:
+		o.State = ownerGone
+	case meta.IsNoMatchError(err):
+		o.State = "a kind that this cluster does not have"
+	case err != nil:
+		o.State = fmt.Sprintf("which could not be read: %v", err)
+	case is.DeletionTimestamp != nil:
+		o.State = ownerGoing
+	}
+	if above := metav1.GetControllerOf(is); err == nil && above != nil && depth < generations {
+		o.Owner = new(l.owner(ctx, *above, is.Namespace, depth+1))
+	}
+	return o
+}
+
+const (
+	// eventSource is who Sallyport is in events.
+	eventSource = "sallyport"
+	// shownEvents is how many of them are told.
+	shownEvents = 5
+)
+
+// events finds what Sallyport has noted of late, the newest first.
+func (l *looking) events(ctx context.Context) error {
+	list := &corev1.EventList{}
+	about := client.MatchingFields{"involvedObject.uid": string(l.object.GetUID()), "reportingComponent": eventSource}
+	// That is where events are about what has no namespace.
+	home := client.InNamespace(cmp.Or(l.object.GetNamespace(), metav1.NamespaceDefault))
+	if err := l.live.List(ctx, list, home, about); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		e := &list.Items[i]
+		note := event{Reason: e.Reason, Note: e.Message, Count: max(e.Count, 1), At: e.LastTimestamp.Time}
+		if note.At.IsZero() {
+			note.At = e.EventTime.Time
+		}
+		if s := e.Series; s != nil {
+			note.Count, note.At = s.Count, s.LastObservedTime.Time
+		}
+		l.r.Events = append(l.r.Events, note)
+	}
+	slices.SortStableFunc(l.r.Events, func(a, b event) int { return b.At.Compare(a.At) })
+	l.r.Events = l.r.Events[:min(len(l.r.Events), shownEvents)]
+	return nil
+}

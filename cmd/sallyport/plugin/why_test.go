@@ -1,0 +1,205 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+func TestWhyAMachine(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("web-1", "Stopped")
+	name := tm.created(tm.sallyport("start web-1", 0))
+	tm.status("svmop/"+name, unfinished("InProgress", "InProgress", "the runtime is busy", ""))
+	tm.status("svm/web-1", `{"phase": "Starting", "activeOperation": {"id": "`+tm.get("svmop/"+name, ".metadata.uid")+`", "origin": "Operation",
+		"name": "`+name+`", "type": "Start", "claimedAt": "2026-01-02T03:04:05.000000Z"}}`)
+	r := tm.sallyport("why svm web-1", 0, "VirtualMachine web-1 in namespace "+tm.namespace, "waiting to be reconciled",
+		"Start "+name, "InProgress: the runtime is busy", "AlwaysOnUnlessStoppedManually")
+	for _, line := range []string{
+		`(?m)^  accepted  stop, stop --force, delete$`,
+		`(?m)^  refused   start, .*evict.*:$`,
+		`(?m)^ {12}PhaseForbids: VirtualMachine web-1 is Starting and cannot carry out this$`,
+		`(?m)^ {12}OperationInProgress: Start web-1-start-\w+ of VirtualMachine web-1 is InProgress and does not yield to this$`,
+	} {
+		if !regexp.MustCompile(line).MatchString(r.stdout) {
+			t.Errorf("there is no line %s", line)
+		}
+	}
+	if got := tm.must("", "get", "svmop", "-o", "name"); strings.Count(got, "\n") != 1 {
+		t.Errorf("the question left something behind: %s", got)
+	}
+	var known machineReport
+	if err := json.Unmarshal([]byte(tm.sallyport("why svm/web-1 -o json", 0).stdout), &known); err != nil {
+		t.Fatal(err)
+	}
+	if known.Machine.Name != "web-1" || len(known.Unfinished) != 1 || len(known.Requests) != len(asked) || known.Requests[0].Reasons[0].Policy == "" {
+		t.Errorf("known as JSON is %+v", known)
+	}
+	tm.sallyport("why svmop "+name, 0, "Start of VirtualMachine web-1", "InProgress: the runtime is busy", "which is this one", "Deadline:", "Asked for:")
+	tm.sallyport("why svm nobody", 1, `Error from server (NotFound): virtualmachines.sallyport.dev "nobody" not found`)
+	tm.sallyport("why svmop/nobody", 1, "operations are deleted some time after their end")
+}
+
+// rule is a policy that is asked about the operations of a test's own namespace, and that refuses by one rule.
+func (tm *team) rule(name, mode, reason, message, condition string) {
+	tm.Helper()
+	tm.ruleOn(`[{"apiGroups": ["sallyport.dev"], "apiVersions": ["*"], "resources": ["virtualmachineoperations"], "operations": ["CREATE"]}]`,
+		name, mode, reason, message, condition)
+}
+
+// ruleOn is a rule about requests of the team's namespace. It gives the policy's name.
+func (tm *team) ruleOn(resources, name, mode, reason, message, condition string) string {
+	tm.Helper()
+	name = tm.namespace + "-" + name
+	pkg := "acme." + strings.ReplaceAll(name, "-", "_")
+	module := fmt.Sprintf(`# METADATA
+# title: One rule
+# description: For a test.
+package %s
+
+valid_input if is_string(input.request.namespace)
+
+# METADATA
+# title: A denial
+# custom: {reason: %s, remedyInMessage: None.}
+deny contains {"reason": %q, "message": $%q} if {
+	%s
+}
+`, pkg, reason, reason, message, condition)
+	test := fmt.Sprintf("package %[1]s_test\n\nimport data.%[1]s as policy\n\ntest_understood if policy.valid_input with input.request.namespace as \"team\"\n", pkg)
+	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "RegoPolicy", "metadata": {"name": %q}, "spec": {
+		"package": %q, "mode": %q, "modules": [{"name": "rule.rego", "source": %q}],
+		"tests": [{"name": "rule_test.rego", "source": %q}], "match": {
+			"resources": %s, "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": %q}}}}}`,
+		name, pkg, mode, module, test, resources, tm.namespace), "create", "-f", "-")
+	tm.Cleanup(func() {
+		if _, errs, code := started.plane.Kubectl(context.Background(), "delete", "rego", name, "--wait=false"); code != 0 {
+			tm.Error(errs)
+		}
+	})
+	return name
+}
+
+// Warnings belong to the questions that why asks, and a policy that fails to decide is not the machine's fault.
+func TestWhyWithWarningsAndWithoutADecision(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("web-1", "Running")
+	tm.rule("warns", "Warn", "Night", "nobody works now in {input.request.namespace}; wait for the day",
+		`input.request.object.spec.type in {"Stop", "Start"}`)
+	tm.rule("fails", "Enforce", "Never", "never", `input.request.object.spec.type in {"Migrate", "Start"}; to_number(input.request.namespace) > 0`)
+	var r result
+	tm.until("the policies are asked", func() bool {
+		r = tm.kubectl("", "sallyport", "why", "svm", "web-1")
+		return strings.Contains(r.stdout, "with a warning") && strings.Contains(r.stdout, "undecided")
+	})
+	tm.reads("why svm web-1", r, 0, "\nThe machine is not to blame where a policy could not decide. What is wrong with it:\n\n"+
+		"  kubectl sallyport policies "+tm.namespace+"-fails\n")
+	for _, line := range []string{
+		`(?m)^  accepted +restart, restart --force, evict, evict --force, delete$`,
+		`(?m)^  accepted, with a warning  stop, stop --force:$\n^ {28}Night: nobody works now in team-\d+$\n`,
+		`(?m)^  refused, undecided +migrate, migrate --force:$\n^ {28}EvaluationFailed: the policy could not decide: .*to_number`,
+		`(?m)^  refused +start:$\n^ {28}`,
+	} {
+		if !regexp.MustCompile(line).MatchString(r.stdout) {
+			t.Errorf("there is no line %s", line)
+		}
+	}
+	if r.stderr != "" {
+		t.Errorf("besides the user reads %s", r.stderr)
+	}
+	var known machineReport
+	if err := json.Unmarshal([]byte(tm.sallyport("why svm/web-1 -o json", 0).stdout), &known); err != nil {
+		t.Fatal(err)
+	}
+	want := []objection{{Policy: tm.namespace + "-warns", Reason: "Night", Message: "nobody works now in " + tm.namespace + "; wait for the day"}}
+	if diff := cmp.Diff(want, known.Requests[1].Warnings); diff != "" {
+		t.Errorf("warnings as JSON (-want +got):\n%s", diff)
+	}
+	if r := tm.sallyport("stop web-1", 0); !strings.Contains(r.stderr, "Warning: [") {
+		t.Errorf("of an operation that is asked for the user reads no warning: %s", r.stderr)
+	}
+}
+
+// One reason is enough where all are the same.
+func TestWhyATerminatingMachine(t *testing.T) {
+	tm := newTeam(t)
+	tm.machine("web-1", "Running")
+	tm.must("", "delete", "svm", "web-1", "--wait=false")
+	tm.sallyport("why web-1", 0, "Deletion:", "waits for the finalizers sallyport.dev/virtual-machine",
+		"  accepted  delete\n  refused   start, stop, stop --force, restart, restart --force, migrate, migrate --force, evict, evict --force:\n"+
+			"            VirtualMachineTerminating: VirtualMachine web-1 is being deleted, since 2")
+}
+
+// What people read, of everything at once. UPDATE=1 writes it anew.
+func TestTexts(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 14, 5, 0, time.UTC)
+	for name, r := range map[string]report{"machine": &machineReport{}, "answers": &machineReport{}, "operation": &operationReport{}, "ended": &operationReport{}} {
+		t.Run(name, func(t *testing.T) {
+			given, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := json.Unmarshal(given, r); err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			if err := render(&got, r, now); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, filepath.Join("testdata", name+".txt"), got.String())
+		})
+	}
+}
+
+// golden compares with a file. UPDATE=1 writes it anew.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("people read\n%s\nand should read\n%s", got, want)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	condition := func(reason v1alpha1.ConditionReason) []metav1.Condition {
+		return []metav1.Condition{v1alpha1.ConditionCompleted.Condition(metav1.ConditionTrue, reason, 1, "")}
+	}
+	for want, status := range map[string]v1alpha1.VirtualMachineOperationStatus{
+		"":                                 {Phase: v1alpha1.OperationCompleted, Conditions: condition(v1alpha1.ReasonSucceeded)},
+		"was superseded by something else": {Phase: v1alpha1.OperationCompleted, Conditions: condition(v1alpha1.ReasonSuperseded)},
+		"was superseded by the deletion of the machine": {Phase: v1alpha1.OperationCompleted, SupersededBy: &v1alpha1.OperationReference{UID: "u"}},
+		"has not succeeded: Completed":                  {Phase: v1alpha1.OperationCompleted},
+		"has not succeeded: Failed, Denied":             {Phase: v1alpha1.OperationFailed, Conditions: condition("Denied")},
+	} {
+		err := outcome(&v1alpha1.VirtualMachineOperation{Status: status})
+		if got := errText(err); got != want {
+			t.Errorf("%+v: got %q, want %q", status, got, want)
+		}
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
