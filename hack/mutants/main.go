@@ -27,6 +27,7 @@ func main() {
 	n := flag.Int("n", 100, "how many mutants are drawn")
 	wide := flag.Bool("wide", false, "run also the walks on a control plane, for what the packages' own tests do not catch")
 	jobs := flag.Int("jobs", 1, "how many are tried at the same time")
+	list := flag.Bool("list", false, "print the sample, with what does not compile, and run nothing")
 	verbose := flag.Bool("verbose", false, "print also what is caught, and by which package")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: mutants [flags] [folder...], from the root of the repository")
@@ -38,7 +39,7 @@ func main() {
 		folders = []string{"webhooks", "reconcilers", "certs", "policies"}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, settings{seed: *seed, n: *n, jobs: *jobs, wide: *wide, verbose: *verbose, folders: folders})
+	err := run(ctx, os.Stdout, settings{seed: *seed, n: *n, jobs: *jobs, wide: *wide, list: *list, verbose: *verbose, folders: folders})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -47,10 +48,10 @@ func main() {
 }
 
 type settings struct {
-	seed          uint64
-	n, jobs       int
-	wide, verbose bool
-	folders       []string
+	seed                uint64
+	n, jobs             int
+	wide, list, verbose bool
+	folders             []string
 }
 
 // run judges mutants until there are n that compile, and prints what became of each.
@@ -70,6 +71,12 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	mutants, err := t.mutants(s.seed)
 	if err != nil {
 		return err
+	}
+	if s.list {
+		for _, m := range mutants[:min(s.n, len(mutants))] {
+			fmt.Fprintln(out, m)
+		}
+		return nil
 	}
 	r, err := newRunner(ctx, out, t, s.wide)
 	if err != nil {

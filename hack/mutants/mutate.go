@@ -90,7 +90,8 @@ func logs(call *ast.CallExpr) bool {
 // regoToken matches comments and strings whole, so that nothing within them is a token.
 var regoToken = regexp.MustCompile("#[^\n]*|\"(?:\\\\.|[^\"\\\\\n])*\"|`[^`]*`|==|!=|<=|>=|<|>|\\b(?:true|false|[0-9]+)\\b|\\bnot +")
 
-// regoEdits are the changes of a module of Rego.
+// regoEdits are the changes of a module of Rego: tokens, and expressions of bodies that are not asked any more. The expression of a
+// rule without a body is its value.
 func regoEdits(name string, source []byte) ([]edit, error) {
 	module, err := rego.ParseModuleWithOpts(name, string(source), rego.ParserOptions{})
 	if err != nil {
