@@ -3,11 +3,9 @@ package operation
 import (
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -108,20 +106,5 @@ func TestWhatConditionsSay(t *testing.T) {
 		if hopeless, failed := (&look{}).hopeless(o), failedBefore(o); hopeless != tc.hopeless || failed != tc.failed {
 			t.Errorf("%s: hopeless: %t, failed before: %t", name, hopeless, failed)
 		}
-	}
-}
-
-// What is withdrawn as failed has the message of its signal only if that says why it failed.
-func TestFailedWithoutAReasonOfTheRuntime(t *testing.T) {
-	t.Parallel()
-	f := stuckStart(t)
-	f.r.Arbiter = nil // nothing is judged: the claim is taken by hand
-	vm := f.vm()
-	f.must(claim.Withdraw(&vm.Status, vm.Status.ActiveOperation.ID, v1alpha1.EndFailed))
-	f.must(f.api.Status().Update(t.Context(), vm))
-	f.until("start", "Failed/RuntimeFailed")
-	c := meta.FindStatusCondition(f.operation("start").Status.Conditions, string(v1alpha1.ConditionCompleted))
-	if c == nil || c.Message != "the runtime could not do it" {
-		t.Errorf("people read %+v", c)
 	}
 }
