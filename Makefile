@@ -95,6 +95,14 @@ fuzz: ## Run every fuzz target, each for a minute (FUZZTIME=10m for longer)
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$package" </dev/null || exit 1; \
 	done
 
+# What they say is worth as much as the sample is large: a hundred take an hour on two cores.
+SEED ?= 1
+N ?= 100
+
+.PHONY: mutants
+mutants: ## Change a token of the code at random, a hundred times, and say which changes no test notices (SEED=2 N=20 WIDE=1)
+	$(GO) run ./hack/mutants -seed $(SEED) -n $(N) $(if $(filter 1,$(WIDE)),-wide)
+
 .PHONY: test
 test: forget lint verify-generated test-rego control-plane test-unit test-walks slowest ## Run all that has to hold before a push
 
