@@ -34,9 +34,9 @@ type Request struct {
 	// Subresource is empty, scale, or one of Connections.
 	Subresource string
 	// Command is what is run by exec.
-	Command []string
-	User        authenticationv1.UserInfo
-	Validation  Validation
+	Command    []string
+	User       authenticationv1.UserInfo
+	Validation Validation
 	// Existing is the UID of an object that exists and is judged as if it were created now; it is not among the others then.
 	Existing types.UID
 }
