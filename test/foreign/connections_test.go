@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"path/filepath"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +45,7 @@ test_refused[note] if {
 // connects: whoever connects to a Pod is refused before the API server dials its node; who is not gets as far as that.
 func (s *site) connects() {
 	exec := strings.Replace(sealed, "operations: [CONNECT]", "operations: [CREATE]", 1)
-	s.refused("RegoPolicy sealed: spec.match.resources[0].resources[0], pods/exec: the API server asks about it with the operation CONNECT only, not with CREATE",
+	s.refused("[policies-self/NotRegistrable] the API server would not ask RegoPolicy sealed:\nspec.match.resources[0].resources[0], pods/exec: the API server asks about it with the operation CONNECT only, not with CREATE",
 		"apply -f "+s.file(exec))
 	s.grant("pods")
 	s.apply(sealed)
@@ -61,8 +62,6 @@ func (s *site) connects() {
 		text, ok := s.try("exec db -- date")
 		return text, !ok && strings.Contains(text, "[sealed/Sealed] Pod db is sealed against PodExecOptions. Read its log.")
 	})
-	text, _ := s.try("exec db -- date")
-	s.Logf("kubectl exec says %s", text)
 	s.refused("[sealed/Sealed] Pod db is sealed against PodAttachOptions", "attach db")
 	s.refused("[sealed/Sealed] Pod db is sealed against PodPortForwardOptions", "port-forward pod/db 18080:80")
 	s.refused("[sealed/Shell] sh is a shell", "exec web -- sh -c date")
@@ -71,6 +70,12 @@ func (s *site) connects() {
 	for _, line := range []string{"exec web -- date", "attach web", "port-forward pod/web 18080:80"} {
 		s.refused(dialled, line)
 	}
+	said := s.run(filepath.Join(s.bin, "kubectl-sallyport"), "explain", "pod", "web", "--subresource", "exec", "--kubeconfig", s.plane.Kubeconfig(), "--", "sh")
+	if !strings.Contains(said, "CONNECT of pods/exec web in namespace default") || !strings.Contains(said, "sh is a shell") {
+		s.Errorf("explain says %s", said)
+	}
+	s.plugin("override", "sealed", "pods/db", "--reason", "drill")
+	s.refused("pod db does not have a host assigned", "exec db -- date")
 	s.kubectl("delete rego sealed")
 	s.kubectl("delete pod db web --force --grace-period=0")
 }

@@ -113,7 +113,7 @@ func (s *Served) lacks(group, resource string, r *v1alpha1.PolicyResources) stri
 		return why
 	case !slices.Contains(r.APIVersions, all) && !slices.ContainsFunc(r.APIVersions, func(v string) bool { return slices.Contains(is.versions, v) }):
 		return fmt.Sprintf("there is no version %s of %s, but %s", strings.Join(r.APIVersions, ", "), name, strings.Join(unique(is.versions), ", "))
-	case len(is.verbs) > 0:
+	case len(is.verbs) > 0 && unasked(group, resource, r.Operations) == "": // else it is refused with that
 		can := slices.DeleteFunc(operationsOf(group, resource), func(o v1alpha1.MatchOperation) bool { return !is.can(o) })
 		if slices.ContainsFunc(r.Operations, func(o v1alpha1.MatchOperation) bool { return slices.Contains(can, o) }) {
 			return ""

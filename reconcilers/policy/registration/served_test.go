@@ -77,8 +77,8 @@ func TestNearMisses(t *testing.T) {
 		"C pods/eviction":                  "",
 		"X pods/exec":                      "",
 		"X nodes/proxy":                    "",
-		"CU pods/exec":                     "nobody can CREATE or UPDATE pods/exec; what there can be is CONNECT",
-		"X pods/eviction":                  "nobody can CONNECT pods/eviction; what there can be is CREATE",
+		"CU pods/exec":                     "", // it is refused
+		"X pods/eviction":                  "",
 		"X pod/exec":                       "there is no pod/exec; did you mean pods/exec?",
 		"X pods/port-forward":              "there is no pods/port-forward; did you mean pods/portforward?",
 		"UD pods/eviction":                 "nobody can UPDATE or DELETE pods/eviction; what there can be is CREATE",
