@@ -50,7 +50,11 @@ func (r *Recorder) tellAdmitted(j *judgement) {
 	t := r.teller
 	told := &telling{object: unversioned(&on), events: events, reader: j.reader, rate: t.admitted, known: j.review.Verified}
 	switch {
-	case on.UID == "": // of an Eviction, say, and of what says not what it is about
+	case on.UID == "" && request.SubResource != "" && j.review.Verified: // of a connection or an Eviction, which do not say what of
+		told.ofParent, told.known, told.looks = true, false, 1
+		told.proof = func(live *seen) bool { return live.UID != "" }
+		t.find(told)
+	case on.UID == "":
 		t.drop(unproven)
 	case request.SubResource != "":
 		told.ofParent, told.known = true, false

@@ -31,12 +31,13 @@ func TestDenialsAreEvents(t *testing.T) {
 		"a deletion":     {operation: "DELETE", spec: red, want: []string{tooRed + "Delete RegoPolicy: [colour/TooRed] x has red (DELETE by bob)"}},
 		"two reasons":    {operation: "UPDATE", spec: redAndBig, want: []string{tooRed + "Update RegoPolicy: [colour/TooRed] x has red (UPDATE by bob)", "Warning TooBig ConfigMap/cm(u-1) Update RegoPolicy: [size/TooBig] x has big (UPDATE by bob)"}},
 		"of its parent":  {operation: "UPDATE", spec: red, change: list(scale), want: []string{"Warning TooRed ConfigMap/cm(u-parent) Update RegoPolicy: [colour/TooRed] x has red (UPDATE of scale by bob)"}},
+		"a connection":   {operation: "CONNECT", spec: red, change: list(connection), want: []string{"Warning TooRed ConfigMap/cm(u-parent) Connect RegoPolicy: [colour/TooRed] x has red (CONNECT of scale by bob)"}},
 		"a creation":     {operation: "CREATE", spec: red},
 		"tried out only": {operation: "UPDATE", spec: red, change: list(dryRun)},
 		"nothing wrong":  {operation: "UPDATE", spec: harmless},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, r, e := overridable(t, onScale)
+			f, r, e := overridable(t, onScale, onConnect)
 			r.parent = parent
 			f.Validate(t.Context(), verified(reviewOf(t, tc.operation, tc.spec, append(list(by("bob")), tc.change...)...)))
 			if diff := cmp.Diff(tc.want, e.events); diff != "" {
@@ -52,6 +53,16 @@ func TestDenialsAreEvents(t *testing.T) {
 	if note := shortened(strings.Repeat("ä", maxNote)); len(note) > maxNote || !strings.HasSuffix(note, "ä") {
 		t.Errorf("a long note has %d bytes", len(note))
 	}
+}
+
+// connection makes a request one that carries no object and has none before it.
+func connection(r *admissionv1.AdmissionRequest) {
+	r.SubResource, r.OldObject.Raw = "scale", nil
+	r.Object.Raw = []byte(`{"apiVersion": "v1", "kind": "PodExecOptions", "spec": ` + red + `}`)
+}
+
+func onConnect(s *v1alpha1.RegoPolicySpec) {
+	s.Match.Resources[0].Operations = append(s.Match.Resources[0].Operations, v1alpha1.MatchConnect)
 }
 
 // What Warn and Audit let pass is told on the object as a denial is, once it is stored, and says why it passed.
@@ -85,12 +96,14 @@ func TestWhatAModeLetsPassIsAnEvent(t *testing.T) {
 		"going":                      {operation: "DELETE", mode: "Warn", object: going, want: []string{tooRed + "Delete RegoPolicy: [colour/TooRed] x has red (DELETE, admitted because the mode of the policy is Warn)"}},
 		"gone, and made up":          {operation: "DELETE", mode: "Warn", object: "null"},
 		"scaled":                     {operation: "UPDATE", mode: "Warn", change: list(scale), want: []string{tooRed + "Update RegoPolicy: [colour/TooRed] x has red (UPDATE of scale, admitted because the mode of the policy is Warn)"}},
+		"connected":                  {operation: "CONNECT", mode: "Warn", verified: true, change: list(connection), want: []string{tooRed + "Connect RegoPolicy: [colour/TooRed] x has red (CONNECT of scale by bob, admitted because the mode of the policy is Warn)"}},
+		"connected, and made up":     {operation: "CONNECT", mode: "Warn", change: list(connection)},
 		"two reasons":                {operation: "UPDATE", spec: redAndBig, mode: "Warn", object: storedAs("u-1", "8", ""), want: []string{tooRed + "Update RegoPolicy: [colour/TooRed] x has red (UPDATE, admitted because the mode of the policy is Warn)", "Warning TooBig ConfigMap/cm(u-1) Update RegoPolicy: [size/TooBig] x has big (UPDATE, admitted because the mode of the policy is Warn)"}},
 		"nothing wrong":              {operation: "CREATE", spec: harmless, mode: "Warn", verified: true, object: storedAs("u-1", "1", "")},
 		"tried out only":             {operation: "CREATE", mode: "Warn", verified: true, change: list(dryRun), object: storedAs("u-1", "1", "")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, r, e := overridable(t, onScale, mode(tc.mode))
+			f, r, e := overridable(t, onScale, onConnect, mode(tc.mode))
 			f.recorder.teller.first = 0
 			r.object, r.parent = tc.object, parent
 			review := reviewOf(t, tc.operation, stdcmp.Or(tc.spec, red), append(list(by("bob")), tc.change...)...)

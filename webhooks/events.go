@@ -201,7 +201,7 @@ func (told *telling) look() (live *seen, err error) {
 	}
 	metadata := object.Get("metadata")
 	live = &seen{referenceTo(object), overrideIn(object), metadata.Get("generation"), !metadata.Get("deletionTimestamp").IsNull()}
-	if told.ofParent && live.UID == told.object.UID {
+	if told.ofParent && (live.UID == told.object.UID || told.object.UID == "") {
 		reference := live.ObjectReference
 		reference.ResourceVersion = ""
 		told.object = &reference

@@ -330,12 +330,13 @@ func TestOverrideOfASubresourceIsItsParents(t *testing.T) {
 		"its parent's":                  {operation: "UPDATE", parent: parent("u-parent"), passes: true, warning: "passed [colour/TooRed]"},
 		"another object's":              {operation: "UPDATE", parent: parent("u-1"), warning: "uid= is not the UID of this object, which"},
 		"an eviction is no creation":    {operation: "CREATE", parent: parent("u-parent"), passes: true, warning: "passed [colour/TooRed]"},
+		"a connection's":                {operation: "CONNECT", parent: parent("u-parent"), change: connection, passes: true, warning: "passed [colour/TooRed]"},
 		"good for the parent's own":     {operation: "CREATE", parent: parent(""), warning: "uid= is not the UID of this object, which"},
 		"what the request says is none": {operation: "UPDATE", parent: "null", change: annotatedWith(strings.Replace(good, "uid=", "uid=u-1", 1))},
 		"unreadable":                    {operation: "UPDATE", parent: parent("u-parent"), err: errors.New("forbidden"), warning: "it could not be found out: reading the object that scale belongs to: forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, r, e := overridable(t, onScale)
+			f, r, e := overridable(t, onScale, onConnect)
 			r.parent, r.err = tc.parent, tc.err
 			change := list(by("alice"), scale)
 			if tc.change != nil {

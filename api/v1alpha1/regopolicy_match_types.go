@@ -4,7 +4,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // MatchOperation is what a request does to an object.
 //
-// +kubebuilder:validation:Enum=CREATE;UPDATE;DELETE
+// +kubebuilder:validation:Enum=CREATE;UPDATE;DELETE;CONNECT
 type MatchOperation string
 
 const (
@@ -15,6 +15,8 @@ const (
 	MatchUpdate MatchOperation = "UPDATE"
 	// MatchDelete is a deletion.
 	MatchDelete MatchOperation = "DELETE"
+	// MatchConnect is a connection: kubectl exec, attach, port-forward or proxy.
+	MatchConnect MatchOperation = "CONNECT"
 )
 
 // PolicyMatch says which requests a policy is asked about.
@@ -36,14 +38,15 @@ type PolicyMatch struct {
 	// The labels of the objects whose requests are judged, as they are before
 	// the request or as they would be after it. Absent or empty, the default,
 	// means every object. A request for a subresource is held against the object
-	// that it carries: a Scale, for one, has no labels.
+	// that it carries: a Scale, for one, has no labels. It is not allowed with
+	// CONNECT, which carries no object.
 	// +optional
 	ObjectSelector *metav1.LabelSelector `json:"objectSelector,omitempty"`
 
 	// CEL expressions that tell which requests the API server is to ask the policy
 	// about: those for which all are true. They are the matchConditions of its
 	// webhook, with the variables request, object (null for DELETE), oldObject
-	// (null for CREATE) and authorizer. They spare requests and refuse none: what
+	// (null for CREATE and CONNECT) and authorizer. They spare requests and refuse none: what
 	// a policy refuses must not depend on them, because reconcilers and the
 	// background audit ask it without them, as do the webhooks for Sallyport's own
 	// kinds. An expression that fails refuses the request under onError Deny:
@@ -122,10 +125,13 @@ type PolicyResources struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Resources []string `json:"resources"`
 
-	// What is done to them: CREATE, UPDATE, DELETE.
+	// What is done to them: CREATE, UPDATE, DELETE; or CONNECT for pods/exec,
+	// pods/attach, pods/portforward, pods/proxy, services/proxy and nodes/proxy,
+	// for which it is the only one. Patch rules are not asked about DELETE and
+	// CONNECT.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:MaxItems=4
 	Operations []MatchOperation `json:"operations"`
 }

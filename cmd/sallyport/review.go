@@ -42,6 +42,7 @@ type reviewOptions struct {
 	operation    string
 	old          string
 	subresource  string
+	command      []string // of exec
 	namespace    string
 	user         string
 	groups       []string
@@ -93,9 +94,19 @@ the command line or a file is wrong and nothing was reviewed.`,
   # Why does this policy not object?
   sallyport review -f stop.yaml --state state.yaml --explain --policy operations-supersede
   # web.yaml has another number of replicas than the state
-  sallyport review -f web.yaml --subresource scale --state state.yaml`,
-		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error { return o.run(command) },
+  sallyport review -f web.yaml --subresource scale --state state.yaml
+  # May bob run a shell in this Pod?
+  sallyport review -f pod.yaml --subresource exec --state state.yaml --as bob -- sh`,
+		Args: func(command *cobra.Command, args []string) error {
+			if command.ArgsLenAtDash() == 0 && o.subresource == "exec" {
+				return nil // what is run
+			}
+			return cobra.NoArgs(command, args)
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			o.command = args
+			return o.run(command)
+		},
 	}
 	o.flags(command)
 	return command
@@ -109,9 +120,9 @@ func (o *reviewOptions) flags(command *cobra.Command) {
 	f.StringSliceVar(&o.policies, "policies", nil, policiesUsage)
 	f.StringSliceVar(&o.added, "add-policies", nil, "`paths` of policies beside the others, or in place of those with the same names; as for --policies")
 	f.Var(&o.patchable, "patchable", grants.Usage())
-	f.StringVar(&o.operation, "operation", "", "`what` is asked for: CREATE, UPDATE or DELETE (default: UPDATE of what is in the state, CREATE of the rest)")
+	f.StringVar(&o.operation, "operation", "", "`what` is asked for: CREATE, UPDATE, DELETE or CONNECT (default: UPDATE of what is in the state, CREATE of the rest, CONNECT with its subresources)")
 	f.StringVar(&o.old, "old", "", "`file` with the object as it is, in place of the state's; for the update or deletion of one object")
-	f.StringVar(&o.subresource, "subresource", "", "`name` of a subresource, of which scale is known: -f has Scales, or objects with the wanted number of replicas")
+	f.StringVar(&o.subresource, "subresource", "", "`name` of a subresource: scale, where -f has Scales, or objects with the wanted number of replicas; or exec, attach, portforward or proxy of the objects that -f has")
 	f.StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of objects that do not name theirs")
 	f.StringVar(&o.user, "as", defaultUser, "`user` who makes the request")
 	f.StringArrayVar(&o.groups, "as-group", nil, "`group` of that user; may be repeated")
@@ -170,8 +181,8 @@ func (o *reviewOptions) check() error {
 		flag, value string
 		allowed     []string
 	}{
-		{"operation", o.operation, []string{"", string(admissionv1.Create), string(admissionv1.Update), string(admissionv1.Delete)}},
-		{"subresource", o.subresource, []string{"", review.Scale}},
+		{"operation", o.operation, []string{"", string(admissionv1.Create), string(admissionv1.Update), string(admissionv1.Delete), string(admissionv1.Connect)}},
+		{"subresource", o.subresource, append([]string{"", review.Scale}, review.Connections...)},
 		{"validate", o.validation, []string{string(review.Strict), string(review.Warn), string(review.Ignore)}},
 		{"output", o.output, []string{"text", "json", "junit"}},
 	}
@@ -261,7 +272,7 @@ func (o *reviewOptions) read(files *review.Files) ([]*review.Request, []review.D
 	requests := make([]*review.Request, len(documents))
 	for i, d := range documents {
 		requests[i] = &review.Request{
-			Document: d, Operation: admissionv1.Operation(o.operation), Old: old, Subresource: o.subresource,
+			Document: d, Operation: admissionv1.Operation(o.operation), Old: old, Subresource: o.subresource, Command: o.command,
 			User: review.UserNamed(o.user, o.groups...), Validation: review.Validation(o.validation),
 		}
 	}

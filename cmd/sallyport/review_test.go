@@ -314,7 +314,7 @@ func TestReviewRefusesBadInput(t *testing.T) {
 		"an unknown kind of core":       {"-f pot.yaml", "pot.yaml:1: there is no kind Pot in v1"},
 		"no group":                      {"-f group.yaml", "group.yaml:1: apiVersion: unexpected GroupVersion string"},
 		"standard input twice":          {"-f - --state -", "standard input can be read only once"},
-		"an operation":                  {"-f stop.yaml --operation PATCH", `--operation "PATCH" is not CREATE, UPDATE or DELETE`},
+		"an operation":                  {"-f stop.yaml --operation PATCH", `--operation "PATCH" is not CREATE, UPDATE, DELETE or CONNECT`},
 		"a subresource":                 {"-f stop.yaml --subresource status", `--subresource "status" is not scale`},
 		"an output":                     {"-f stop.yaml -o yaml", `--output "yaml" is not text, json or junit`},
 		"a validation":                  {"-f stop.yaml --validate true", `--validate "true" is not strict, warn or ignore`},

@@ -47,11 +47,11 @@ func (p reviewPrinter) print(report *review.Report) error {
 var verdictColours = map[review.Verdict]string{review.Admitted: terminal.Green, review.Denied: terminal.Red, review.Undecided: terminal.Bold}
 
 // done is what kubectl says of a request that was admitted.
-var done = map[admissionv1.Operation]string{admissionv1.Create: "created", admissionv1.Update: "replaced", admissionv1.Delete: "deleted"}
+var done = map[admissionv1.Operation]string{admissionv1.Create: "created", admissionv1.Update: "replaced", admissionv1.Delete: "deleted", admissionv1.Connect: "connected"}
 
 func (p reviewPrinter) result(r *review.Result) {
 	did := done[r.Operation]
-	if r.Subresource != "" {
+	if r.Subresource == review.Scale {
 		did = "scaled"
 	}
 	what := objectOf(r)

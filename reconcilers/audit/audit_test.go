@@ -205,6 +205,12 @@ func TestWhatCannotBeLookedAtIsSaid(t *testing.T) {
 			change: func(s *v1alpha1.RegoPolicySpec) { s.Match.Resources[0].Resources = []string{"gadgets"} },
 			want:   "the cluster has no gadgets.apps",
 		},
+		"connections": {
+			change: func(s *v1alpha1.RegoPolicySpec) {
+				s.Match.Resources[0].Operations = []v1alpha1.MatchOperation{v1alpha1.MatchDelete, v1alpha1.MatchConnect}
+			},
+			want: "spec.match names no resource with CREATE: no object is held against the policy, set spec.backgroundAudit to Disabled",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, p := reconcilerOver(t, policy(c.change), deployment("a", "b", ""))

@@ -71,6 +71,9 @@ func (f *findings) resources(match *v1alpha1.PolicyMatch) {
 			}
 		}
 	}
+	if len(f.kinds)+len(f.missing) == 0 {
+		f.missed("spec.match names no resource with CREATE: no object is held against the policy, set spec.backgroundAudit to Disabled")
+	}
 	slices.SortFunc(f.kinds, func(x, y *kind) int { return strings.Compare(x.GroupResource().String(), y.GroupResource().String()) })
 }
 

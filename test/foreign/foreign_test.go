@@ -39,6 +39,7 @@ func TestPoliciesOnOtherKinds(t *testing.T) {
 	s.step("what cannot be registered", (*site).unregistrable)
 	s.step("what there is not", (*site).missed)
 	s.step("a read that is not granted", (*site).grants)
+	s.step("connections to Pods", (*site).connects)
 	s.step("policies at random", (*site).anyPolicies)
 	s.step("a new policy that is broken", (*site).broken)
 	s.step("entries that somebody edits", (*site).drifts)

@@ -181,6 +181,20 @@ func TestSelectByObject(t *testing.T) {
 	}
 }
 
+// What a connection carries has no labels to API servers, which is not to have none: no selector selects it, not even one for their absence.
+func TestSelectorsSelectNoConnection(t *testing.T) {
+	unlabelled := policy("unlabelled", "/v1/pods/exec CONNECT")
+	unlabelled.Spec.Match.ObjectSelector = &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "kept", Operator: metav1.LabelSelectorOpDoesNotExist}},
+	}
+	set := mustCompile(t, unlabelled, policy("any", "/v1/pods/exec CONNECT"))
+	r := request("", "v1", "pods", "exec", "CONNECT")
+	r.Object.Raw = []byte(`{"apiVersion": "v1", "kind": "PodExecOptions", "command": ["sh"]}`)
+	if got := namesOf(set.Select(t.Context(), r, nil)); got != "any" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // One run tells everything that is wrong, each with its policy.
 func TestCompileJoinsErrors(t *testing.T) {
 	syntax := policy("syntax", "apps/v1/deployments UPDATE")

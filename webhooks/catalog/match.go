@@ -290,10 +290,11 @@ func (m matcher) excluded(request *admissionv1.AdmissionRequest) bool {
 		slices.ContainsFunc(request.UserInfo.Groups, func(g string) bool { return slices.Contains(m.ExcludeGroups, g) })
 }
 
-// object tells whether the request's object has the labels, as it is or as it would be, as API servers do.
+// object tells whether the request's object has the labels, as it is or as it would be, as API servers do: to them what a connection
+// carries is no object with labels, which no selector selects.
 func (m matcher) object(request *admissionv1.AdmissionRequest) (bool, error) {
-	if m.objects == nil {
-		return true, nil
+	if m.objects == nil || request.Operation == admissionv1.Connect {
+		return m.objects == nil, nil
 	}
 	for _, raw := range [][]byte{request.Object.Raw, request.OldObject.Raw} {
 		if len(raw) == 0 {

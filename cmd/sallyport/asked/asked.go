@@ -3,6 +3,7 @@ package asked
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +34,28 @@ func Check(object *v1alpha1.RegoPolicy) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	return Registration().Check(chart.mutating, chart.validating, object)
+	return Registration().Check(chart.mutating, chart.validating, object, catalog.Patches(object) && !catalog.Defines(object, "deny", "warn", "outcome"))
+}
+
+// Remarks say of a policy that can be registered what of it has no effect all the same, a line each, which begins with the field.
+func Remarks(object *v1alpha1.RegoPolicy) (lines []string) {
+	match := object.Spec.Match
+	if match == nil {
+		return nil
+	}
+	created := func(r v1alpha1.PolicyResources) bool { return slices.Contains(r.Operations, v1alpha1.MatchCreate) }
+	if object.Spec.BackgroundAudit == v1alpha1.AuditEnabled && !slices.ContainsFunc(match.Resources, created) {
+		lines = append(lines, "spec.backgroundAudit: no object is held against the policy, because spec.match names no resource with CREATE; set it to Disabled")
+	}
+	if !catalog.Patches(object) {
+		return lines
+	}
+	for i, r := range match.Resources {
+		if slices.Contains(r.Operations, v1alpha1.MatchConnect) {
+			lines = append(lines, fmt.Sprintf("spec.match.resources[%d].operations: patch rules are not asked about CONNECT, only deny and warn rules are", i))
+		}
+	}
+	return lines
 }
 
 // Registration is that of the documented release, as far as it needs no cluster.

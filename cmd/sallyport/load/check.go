@@ -42,7 +42,7 @@ func (c *Collection) Check(ctx context.Context) ([]*Problem, error) {
 // Remarks say of what is in order what could be better, a line each as those of a [Problem].
 func (c *Collection) Remarks() (lines []string) {
 	for i, source := range c.Sources() {
-		for _, why := range review.Unserved(&c.Objects[i]) {
+		for _, why := range append(review.Unserved(&c.Objects[i]), asked.Remarks(&c.Objects[i])...) {
 			lines = append(lines, c.Place(source.Name)+": warning: policy "+source.Name+" is not asked about everything that it names: "+why)
 		}
 		places := source.Unfollowed()

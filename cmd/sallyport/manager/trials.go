@@ -65,7 +65,7 @@ func (o *Options) newTrials(mgr ctrl.Manager, weights func() map[string]int64, s
 		Weights: weights, Process: trial.Process{Memory: o.RehearsalMemory.Value()}, Within: o.RehearsalTimeout,
 		Hint: wayOut, Registry: ctrlmetrics.Registry,
 		Match: func(_ context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string) {
-			return asked.Check(object), has.lacking(object)
+			return asked.Check(object), append(has.lacking(object), asked.Remarks(object)...)
 		},
 	}), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,7 @@ type explaining struct {
 	recursive   bool
 	operation   string
 	subresource string
+	command     []string // of exec
 	policy      string
 	output      string
 	which       selection
@@ -31,7 +33,7 @@ type explaining struct {
 func (p *plugin) explainCommand() *cobra.Command {
 	o := &explaining{}
 	command := &cobra.Command{
-		Use:   "explain (-f FILE | KIND (NAME... | -l SELECTOR | --all))",
+		Use:   "explain (-f FILE | KIND (NAME... | -l SELECTOR | --all)) [-- COMMAND]",
 		Short: "Tell why policies do or do not object to a request, rule by rule",
 		Long: "Tells of a request, by you and now, which policies are asked about it and what each says: whether the API server asks\n" +
 			"it, what of spec.match the request does not meet, in which mode it judges, what its facts are, and of every rule what it\n" +
@@ -40,7 +42,8 @@ func (p *plugin) explainCommand() *cobra.Command {
 			"your rights: where you may not read something, that is what you are told. With --as it is another user's request, still\n" +
 			"read with your rights; what that user may do is asked by SubjectAccessReviews. You need no right to impersonate.\n\n" +
 			"-f has objects as kubectl create or kubectl replace would send them. KIND NAME is an object as it is now, and explained is\n" +
-			"its creation unless --operation says else: why was it let in, or would it be now? -l and --all are as of kubectl get.",
+			"its creation unless --operation says else: why was it let in, or would it be now? -l and --all are as of kubectl get.\n" +
+			"With --subresource exec, attach, portforward or proxy it is a connection to the object, as kubectl would ask for it.",
 		Example: `  # Why does nobody object to this?
   kubectl sallyport explain -f stop.yaml
 
@@ -48,9 +51,15 @@ func (p *plugin) explainCommand() *cobra.Command {
   kubectl sallyport explain deployment web --policy deployments-need-an-owner
 
   # What would the policies say if bob deleted it?
-  kubectl sallyport explain svm web-1 --operation DELETE --as bob`,
+  kubectl sallyport explain svm web-1 --operation DELETE --as bob
+
+  # May I run a shell in this Pod?
+  kubectl sallyport explain pod web-1 --subresource exec -- sh`,
 		Args: func(command *cobra.Command, args []string) error {
+			args, o.command = cutCommand(command, args)
 			switch {
+			case len(o.command) > 0 && o.subresource != "exec":
+				return usage(command, errors.New("a command behind -- is for --subresource exec"))
 			case len(args) == 0 && len(o.files) == 0:
 				return usage(command, errors.New("name a request: with -f FILE, or KIND NAME of what there is"))
 			case (len(args) > 0 || o.which.given()) && len(o.files) > 0:
@@ -62,7 +71,10 @@ func (p *plugin) explainCommand() *cobra.Command {
 			}
 			return o.check(command)
 		},
-		RunE: func(command *cobra.Command, args []string) error { return p.explain(command.Context(), o, args) },
+		RunE: func(command *cobra.Command, args []string) error {
+			args, _ = cutCommand(command, args)
+			return p.explain(command.Context(), o, args)
+		},
 		ValidArgsFunction: func(command *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return p.completeTargets(command, &o.which, args, word)
 		},
@@ -71,12 +83,12 @@ func (p *plugin) explainCommand() *cobra.Command {
 	f := command.Flags()
 	f.StringSliceVarP(&o.files, "filename", "f", nil, "files and folders with objects; - is standard input")
 	f.BoolVarP(&o.recursive, "recursive", "R", false, "read also the folders in folders")
-	f.StringVar(&o.operation, "operation", "", "CREATE, UPDATE or DELETE (default: UPDATE of what there is and -f has, else CREATE)")
-	f.StringVar(&o.subresource, "subresource", "", "scale: the request is about that, -f has the wanted number of replicas")
+	f.StringVar(&o.operation, "operation", "", "CREATE, UPDATE, DELETE or CONNECT (default: UPDATE of what there is and -f has, CONNECT with its subresources, else CREATE)")
+	f.StringVar(&o.subresource, "subresource", "", "what of the object the request is about: scale, where -f has the wanted number of replicas; or exec, attach, portforward, proxy")
 	f.StringVar(&o.policy, "policy", "", "the only RegoPolicy to tell about")
 	format.AddFlag(command, &o.output)
-	complete(command, "operation", "CREATE", "UPDATE", "DELETE")
-	complete(command, "subresource", review.Scale)
+	complete(command, "operation", "CREATE", "UPDATE", "DELETE", "CONNECT")
+	complete(command, "subresource", append([]string{review.Scale}, review.Connections...)...)
 	// It fails only for a flag that does not exist or is completed already.
 	_ = command.RegisterFlagCompletionFunc("policy", func(command *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return p.names(command.Context(), policyKind), cobra.ShellCompDirectiveNoFileComp
@@ -87,17 +99,25 @@ func (p *plugin) explainCommand() *cobra.Command {
 func (o *explaining) check(command *cobra.Command) error {
 	o.operation = strings.ToUpper(o.operation)
 	switch admissionv1.Operation(o.operation) {
-	case "", admissionv1.Create, admissionv1.Update, admissionv1.Delete:
+	case "", admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect:
 	default:
-		return usage(command, fmt.Errorf("--operation %q is not CREATE, UPDATE or DELETE", o.operation))
+		return usage(command, fmt.Errorf("--operation %q is not CREATE, UPDATE, DELETE or CONNECT", o.operation))
 	}
 	switch {
-	case o.subresource != "" && o.subresource != review.Scale:
-		return usage(command, fmt.Errorf("--subresource %q is not %s", o.subresource, review.Scale))
+	case o.subresource != "" && o.subresource != review.Scale && !slices.Contains(review.Connections, o.subresource):
+		return usage(command, fmt.Errorf("--subresource %q is not %s, %s", o.subresource, review.Scale, strings.Join(review.Connections, ", ")))
 	case format.Check(o.output) != nil:
 		return usage(command, format.Check(o.output))
 	}
 	return nil
+}
+
+// cutCommand takes what is behind -- away from the other arguments.
+func cutCommand(command *cobra.Command, args []string) (before, behind []string) {
+	if i := command.ArgsLenAtDash(); i >= 0 {
+		return args[:i], args[i:]
+	}
+	return args, nil
 }
 
 func (p *plugin) explain(ctx context.Context, o *explaining, args []string) error {

@@ -212,7 +212,7 @@ func (s *situation) named(p *plugin, which selection, args []string) ([]review.D
 func (s *situation) request(d *review.Document, o *explaining) error {
 	u := &unstructured.Unstructured{Object: d.Object}
 	operation := admissionv1.Operation(o.operation)
-	r := &review.Request{Document: *d, Operation: operation, Subresource: o.subresource, User: s.user, Validation: review.Strict}
+	r := &review.Request{Document: *d, Operation: operation, Subresource: o.subresource, Command: o.command, User: s.user, Validation: review.Strict}
 	s.asked = append(s.asked, r)
 	mapping, err := s.live.RESTMapper().RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
 	switch {

@@ -187,15 +187,18 @@ func extraOf(u authenticationv1.UserInfo) map[string][]string {
 	return extra
 }
 
-// gvk is the kind of what is sent: a Scale, or the object itself.
+// gvk is the kind of what is sent: a Scale, what a connection carries, or the object itself.
 func (p *pending) gvk() schema.GroupVersionKind {
-	if p.scaled != nil {
+	switch {
+	case p.scaled != nil:
 		return scaleKind
+	case !p.connection.Empty():
+		return p.connection
 	}
 	return p.kind.GroupVersionKind
 }
 
-// options are what goes with requests of each operation.
+// options are what goes with requests of each operation, but for CONNECT.
 var options = map[admissionv1.Operation]string{
 	admissionv1.Create: "CreateOptions", admissionv1.Update: "UpdateOptions", admissionv1.Delete: "DeleteOptions",
 }
@@ -207,7 +210,9 @@ func (p *pending) admissionRequest() (*admissionv1.AdmissionRequest, error) {
 		UID: "00000000-0000-4000-8000-000000000000", Kind: kind, RequestKind: &kind, Resource: resource, RequestResource: &resource,
 		SubResource: p.result.Subresource, RequestSubResource: p.result.Subresource,
 		Name: p.id.name, Namespace: p.namespace(), Operation: p.result.Operation, UserInfo: p.request.User, DryRun: &no,
-		Options: runtime.RawExtension{Raw: fmt.Appendf(nil, `{"apiVersion":"meta.k8s.io/v1","kind":%q}`, options[p.result.Operation])},
+	}
+	if kind := options[p.result.Operation]; kind != "" {
+		request.Options.Raw = fmt.Appendf(nil, `{"apiVersion":"meta.k8s.io/v1","kind":%q}`, kind)
 	}
 	var err error
 	if p.object != nil {

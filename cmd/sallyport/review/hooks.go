@@ -194,10 +194,11 @@ func (h *Hooks) meeting(
 	return asked, skipped, nil
 }
 
-// selects tells whether a selector selects the object as it is or as it would be.
+// selects tells whether a selector selects the object as it is or as it would be. What a connection carries has no labels, which is
+// not to have none: no selector selects it.
 func selects(s labels.Selector, attributes *admission.VersionedAttributes) bool {
-	if s == nil {
-		return true
+	if s == nil || attributes.GetOperation() == admission.Connect {
+		return s == nil
 	}
 	return slices.ContainsFunc([]runtime.Object{attributes.GetObject(), attributes.GetOldObject()}, func(o runtime.Object) bool {
 		labelled, err := meta.Accessor(o)

@@ -3,6 +3,7 @@ package review
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -30,10 +31,12 @@ type Request struct {
 	Operation admissionv1.Operation
 	// Old is the object as it is, in place of the world's.
 	Old *Document
-	// Subresource is empty or scale.
+	// Subresource is empty, scale, or one of Connections.
 	Subresource string
-	User        authenticationv1.UserInfo
-	Validation  Validation
+	// Command is what is run by exec.
+	Command    []string
+	User       authenticationv1.UserInfo
+	Validation Validation
 	// Existing is the UID of an object that exists and is judged as if it were created now; it is not among the others then.
 	Existing types.UID
 }
@@ -67,6 +70,8 @@ type pending struct {
 	stages []stage
 	// scaled is set for the subresource scale: then object and old are Scales, and this is what they belong to.
 	scaled *unstructured.Unstructured
+	// connection is the kind of what a connection carries, which is the object then; empty for all else.
+	connection schema.GroupVersionKind
 	// supposed tells that old is not in the world, but as the request has it.
 	supposed bool
 	// undecided is set once a policy could not judge, unjudged once that is why the request is refused.
@@ -96,8 +101,13 @@ func (r *Reviewer) parse(request *Request) (*pending, error) {
 		namespace = r.world.namespace
 	}
 	p.id = identity{k.GroupKind(), namespace, metadataText(d.Object, "name")}
-	if request.Subresource != "" {
+	switch {
+	case slices.Contains(Connections, request.Subresource):
+		return p, r.parseConnection(p)
+	case request.Subresource != "":
 		return p, r.parseScale(p)
+	case request.Operation == admissionv1.Connect:
+		return nil, d.errorf("CONNECT is to a subresource: %s", strings.Join(Connections, ", "))
 	}
 	if k.GroupVersionKind == scaleKind {
 		return nil, d.errorf("a Scale is a part of something; review it with subresource %s", Scale)

@@ -116,6 +116,8 @@ func (r *Reviewer) review(ctx context.Context, request *Request) (*Result, error
 		return nil, err
 	}
 	switch {
+	case !p.connection.Empty(): // which nobody changes on its way
+		err = r.validate(ctx, p)
 	case p.scaled != nil:
 		err = r.scale(ctx, p)
 	case p.result.Operation == admissionv1.Create:
@@ -146,7 +148,7 @@ func (p *pending) conclude(err error) error {
 		p.result.Verdict = Undecided
 	}
 	p.noteUnchecked()
-	if p.object != nil {
+	if p.object != nil && p.connection.Empty() {
 		p.result.Object = p.object.Object
 		p.result.Name = p.object.GetName()
 		p.result.Changes = p.changes()

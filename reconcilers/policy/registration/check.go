@@ -25,10 +25,10 @@ var matchPath = field.NewPath("spec", "match")
 
 // Check tells what in spec.match keeps the API server from asking a policy: what it would refuse of the entries that the policy gets
 // beside the chart's webhooks, and what is never registered. Each line begins with the field. It needs no cluster, and of the
-// Reconciler nothing but the namespace and the paths.
+// Reconciler nothing but the namespace and the paths; onlyPatches tells that the policy has patch rules and no others.
 func (r *Reconciler) Check(
 	mutating *admissionregistrationv1.MutatingWebhookConfiguration, validating *admissionregistrationv1.ValidatingWebhookConfiguration,
-	object *v1alpha1.RegoPolicy,
+	object *v1alpha1.RegoPolicy, onlyPatches bool,
 ) []string {
 	match := object.Spec.Match
 	if match == nil {
@@ -47,7 +47,12 @@ func (r *Reconciler) Check(
 	for _, err := range wrong {
 		lines = append(lines, err.Error())
 	}
-	return unique(append(lines, never[object.Name]...))
+	lines = append(lines, never[object.Name]...)
+	if onlyPatches {
+		only := Policy{Matches: p.Matches}
+		lines = append(lines, only.unpatched(possibleChanges)...)
+	}
+	return unique(lines)
 }
 
 // checkMatch looks at the fields of spec.match as they are written. Label selectors are looked at where they are read.

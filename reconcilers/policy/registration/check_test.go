@@ -36,6 +36,7 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 	marked := func(m *v1alpha1.PolicyMatch) {
 		m.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.GroupName + "/mark": "true"}}
 	}
+	connects := func(m *v1alpha1.PolicyMatch) { m.Resources[0].Operations = []v1alpha1.MatchOperation{"CONNECT"} }
 	long := make([]string, 64)
 	for i := range long {
 		long[i] = fmt.Sprintf("%03d", i) + strings.Repeat("é", 1000)
@@ -45,6 +46,8 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 		want    string // nothing: it can be registered
 		// stricter tells that the API server would take it, and that it would mean nothing there.
 		stricter bool
+		// onlyPatches tells that it has no rules but patch rules.
+		onlyPatches bool
 	}{
 		"as it is": {},
 		"a pattern in place of a name": {
@@ -91,6 +94,21 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 		"a wildcard on what is not marked": {
 			changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "*")}, want: "spec.match.resources[0].resources[0], *.apps: a wildcard would reach", stricter: true,
 		},
+		"exec as a creation": {
+			changes: []func(*v1alpha1.PolicyMatch){resources("", "v1", "pods/exec")}, want: "spec.match.resources[0].resources[0], pods/exec: the API server asks about it with the operation CONNECT only", stricter: true,
+		},
+		"exec": {changes: []func(*v1alpha1.PolicyMatch){resources("", "v1", "pods/exec"), connects}},
+		"exec by labels": {
+			changes: []func(*v1alpha1.PolicyMatch){resources("", "v1", "pods/exec"), connects, marked}, want: "spec.match.resources[0].resources[0], pods/exec: a CONNECT carries no labels", stricter: true,
+		},
+		"exec of a policy that only patches": {
+			changes: []func(*v1alpha1.PolicyMatch){resources("", "v1", "pods/exec"), connects}, onlyPatches: true,
+			want: "spec.match.resources[0].operations, CONNECT: patch rules are not asked about it, and the policy has no other rules", stricter: true,
+		},
+		"deletions of a policy that only patches": {
+			changes: []func(*v1alpha1.PolicyMatch){func(m *v1alpha1.PolicyMatch) { m.Resources[0].Operations = []v1alpha1.MatchOperation{"DELETE"} }}, onlyPatches: true,
+			want: "spec.match.resources[0].operations, DELETE: patch rules are not asked about it", stricter: true,
+		},
 		"Sallyport's own": {changes: []func(*v1alpha1.PolicyMatch){resources(v1alpha1.GroupName, "*", "virtualmachines")}},
 		"RegoPolicies, about which the chart's webhook asks": {changes: []func(*v1alpha1.PolicyMatch){resources(v1alpha1.GroupName, "*", "regopolicies")}},
 		"a condition of one on Sallyport's own": {
@@ -106,7 +124,7 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 				c(&match)
 			}
 			p := &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: "guard"}, Spec: v1alpha1.RegoPolicySpec{Match: &match}}
-			lines := f.Check(chartMutating, chart, p)
+			lines := f.Check(chartMutating, chart, p, tc.onlyPatches)
 			got := strings.Join(lines, "\n")
 			if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) || slices.ContainsFunc(lines, func(l string) bool { return !strings.HasPrefix(l, "spec.match.") }) {
 				t.Errorf("it says\n%s\nwant %s", got, tc.want)

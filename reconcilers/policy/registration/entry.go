@@ -50,7 +50,7 @@ var (
 	reviewVersions  = []string{"v1"}
 	ignore          = admissionregistrationv1.Ignore
 	possibleChanges = []operation{admissionregistrationv1.Create, admissionregistrationv1.Update}
-	possible        = append(slices.Clone(possibleChanges), admissionregistrationv1.Delete)
+	possible        = append(slices.Clone(possibleChanges), admissionregistrationv1.Delete, admissionregistrationv1.Connect)
 )
 
 // name is that of the webhook.

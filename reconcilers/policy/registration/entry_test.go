@@ -233,7 +233,7 @@ func TestTargets(t *testing.T) {
 		"nodes":                                      {on("CUD", "nodes"), "DELETE of nodes", []string{"nodes: a cluster that starts again"}},
 		"what a node says of itself":                 {on("CUD", "csinodes.storage.k8s.io", "resourceslices.resource.k8s.io"), "DELETE of csinodes.storage.k8s.io", []string{"is not ready before", "which devices"}},
 		"volumes on their way":                       {on("CUD", "volumeattachments.storage.k8s.io", "csidrivers.storage.k8s.io"), "CREATE, UPDATE, DELETE of csidrivers.storage.k8s.io", []string{"come to nodes"}},
-		"a node's parts":                             {on("U", "nodes/proxy", "nodes/status"), "", []string{"nodes/proxy: a cluster", "nodes/status: a status"}},
+		"a node's parts":                             {on("U", "nodes/other", "nodes/status"), "", []string{"nodes/other: a cluster", "nodes/status: a status"}},
 		"everything that is marked":                  {selecting(both("*", "*/*"), "sallyport.dev/kept"), "CREATE, UPDATE, DELETE of everything", nil},
 		"everything with a label of somebody else's": {selecting(both("*", "*/*"), "kept"), "", []string{"label below sallyport.dev/"}},
 		"Leases that are marked":                     {selecting(on("U", "leases.coordination.k8s.io"), "sallyport.dev/kept"), "", []string{"leaders say that they are alive"}},

@@ -45,7 +45,7 @@ func ruleOn(group string, resources []string, operations ...operation) rule {
 	}}
 }
 
-// on is a match of resources, each as kubectl names it, with the operations of which these are the first letters.
+// on is a match of resources, each as kubectl names it, with the operations of which these are the first letters; X is CONNECT.
 func on(operations string, resources ...string) v1alpha1.PolicyMatch {
 	m := v1alpha1.PolicyMatch{}
 	for _, r := range resources {
@@ -61,8 +61,12 @@ func someOf(operations, called string) v1alpha1.PolicyResources {
 		name += "/" + sub
 	}
 	r := v1alpha1.PolicyResources{APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{name}}
-	for _, o := range []v1alpha1.MatchOperation{v1alpha1.MatchCreate, v1alpha1.MatchUpdate, v1alpha1.MatchDelete} {
-		if strings.Contains(operations, string(o)[:1]) {
+	for _, o := range []v1alpha1.MatchOperation{v1alpha1.MatchCreate, v1alpha1.MatchUpdate, v1alpha1.MatchDelete, v1alpha1.MatchConnect} {
+		letter := string(o)[:1]
+		if o == v1alpha1.MatchConnect {
+			letter = "X"
+		}
+		if strings.Contains(operations, letter) {
 			r.Operations = append(r.Operations, o)
 		}
 	}

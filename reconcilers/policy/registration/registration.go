@@ -302,7 +302,8 @@ func (l *look) targets(s *side, p *Policy) (found []target, refused []string) {
 		return nil, nil
 	}
 	if s.mutating {
-		return p.targetsBut(s.covered, s.possible, p.MayNotPatch)
+		found, refused = p.targetsBut(s.covered, s.possible, p.MayNotPatch)
+		return found, append(refused, p.unpatched(s.possible)...)
 	}
 	return p.targets(s.covered, s.possible)
 }

@@ -65,17 +65,28 @@ func (p *Policy) targetsBut(
 		var own []target
 		for _, group := range r.APIGroups {
 			for j, resource := range r.Resources {
+				refuse := func(why string) {
+					refused = append(refused, fmt.Sprintf("spec.match.resources[%d].resources[%d], %s: %s", i, j, called(group, resource), why))
+				}
+				if why := unasked(group, resource, r.Operations); why != "" {
+					refuse(why)
+					continue
+				}
 				var left []operation
 				for _, o := range possible {
-					if !slices.Contains(r.Operations, v1alpha1.MatchOperation(o)) || coveredBy(covered, group, resource, o) {
+					if !slices.Contains(r.Operations, v1alpha1.MatchOperation(o)) || !askable(group, resource, v1alpha1.MatchOperation(o)) ||
+						coveredBy(covered, group, resource, o) {
 						continue
 					}
 					why := refusal(group, resource, o, marked)
+					if why == "" && o == admissionregistrationv1.Connect {
+						why = p.unselectable()
+					}
 					if why == "" && barred != nil {
 						why = barred(group, resource)
 					}
 					if why != "" {
-						refused = append(refused, fmt.Sprintf("spec.match.resources[%d].resources[%d], %s: %s", i, j, called(group, resource), why))
+						refuse(why)
 						continue
 					}
 					left = append(left, o)
@@ -260,7 +271,7 @@ var never = []exclusion{
 	},
 	{
 		group: "", resources: []string{"nodes"}, operations: []operation{admissionregistrationv1.Create, admissionregistrationv1.Update},
-		why: "a cluster that starts again needs its nodes before anybody can be asked; only DELETE can be matched",
+		why: "a cluster that starts again needs its nodes before anybody can be asked; only DELETE, and CONNECT of nodes/proxy, can be matched",
 	},
 	{
 		group: "storage.k8s.io", resources: []string{"csinodes"}, operations: []operation{admissionregistrationv1.Create, admissionregistrationv1.Update},

@@ -113,19 +113,17 @@ func (s *Served) lacks(group, resource string, r *v1alpha1.PolicyResources) stri
 		return why
 	case !slices.Contains(r.APIVersions, all) && !slices.ContainsFunc(r.APIVersions, func(v string) bool { return slices.Contains(is.versions, v) }):
 		return fmt.Sprintf("there is no version %s of %s, but %s", strings.Join(r.APIVersions, ", "), name, strings.Join(unique(is.versions), ", "))
-	case len(is.verbs) > 0 && !slices.ContainsFunc(r.Operations, is.can):
-		var can []string
-		for _, o := range []v1alpha1.MatchOperation{v1alpha1.MatchCreate, v1alpha1.MatchUpdate, v1alpha1.MatchDelete} {
-			if is.can(o) {
-				can = append(can, string(o))
-			}
+	case len(is.verbs) > 0 && unasked(group, resource, r.Operations) == "": // else it is refused with that
+		can := slices.DeleteFunc(operationsOf(group, resource), func(o v1alpha1.MatchOperation) bool { return !is.can(o) })
+		if slices.ContainsFunc(r.Operations, func(o v1alpha1.MatchOperation) bool { return slices.Contains(can, o) }) {
+			return ""
 		}
-		return fmt.Sprintf("nobody can %s %s; what there can be is %s", strings.Join(texts(r.Operations), " or "), name, cmp.Or(strings.Join(can, ", "), "none of these"))
+		return fmt.Sprintf("nobody can %s %s; what there can be is %s", strings.Join(texts(r.Operations), " or "), name, cmp.Or(strings.Join(texts(can), ", "), "none of these"))
 	}
 	return ""
 }
 
-// verbs are those by which something is done.
+// verbs are those by which something is done, but for CONNECT, which each resource has others for.
 var verbs = map[v1alpha1.MatchOperation][]string{
 	v1alpha1.MatchCreate: {"create"}, v1alpha1.MatchUpdate: {"update", "patch"}, v1alpha1.MatchDelete: {"delete", "deletecollection"},
 }

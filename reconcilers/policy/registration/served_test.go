@@ -75,6 +75,12 @@ func TestNearMisses(t *testing.T) {
 		"C virtualmachines.kubevirt.io":    "there is no virtualmachines.kubevirt.io",
 		"C widgets.example.com":            "there is no widgets.example.com",
 		"C pods/eviction":                  "",
+		"X pods/exec":                      "",
+		"X nodes/proxy":                    "",
+		"CU pods/exec":                     "", // it is refused
+		"X pods/eviction":                  "",
+		"X pod/exec":                       "there is no pod/exec; did you mean pods/exec?",
+		"X pods/port-forward":              "there is no pods/port-forward; did you mean pods/portforward?",
 		"UD pods/eviction":                 "nobody can UPDATE or DELETE pods/eviction; what there can be is CREATE",
 		"C deployments/scale.apps":         "nobody can CREATE deployments.apps/scale; what there can be is UPDATE",
 		"CU deployments/scale.apps":        "",

@@ -42,7 +42,7 @@ type side struct {
 func (r *Reconciler) newSides() []*side {
 	return []*side{
 		{path: r.ValidatePath, speaks: func(p *Policy) bool { return p.Validates }, possible: possible},
-		// What is being deleted cannot be changed.
+		// What is being deleted cannot be changed. What somebody connects to could be, and somebody would be elsewhere than they asked.
 		{mutating: true, path: r.MutatePath, speaks: func(p *Policy) bool { return p.Mutates }, possible: possibleChanges},
 	}
 }

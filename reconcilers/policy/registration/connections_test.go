@@ -1,0 +1,85 @@
+package registration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// What the API server asks about as CONNECT is registered so, and what it would never ask about is told.
+func TestConnections(t *testing.T) {
+	labelled := func(m *v1alpha1.PolicyMatch) {
+		m.ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+	}
+	for name, tc := range map[string]struct {
+		match          v1alpha1.PolicyMatch
+		change         func(*v1alpha1.PolicyMatch)
+		asked, refused string
+	}{
+		"connections to Pods": {match: on("X", "pods/exec", "pods/attach", "pods/portforward"), asked: "CONNECT of pods/exec; CONNECT of pods/attach; CONNECT of pods/portforward"},
+		"proxies":             {match: on("X", "nodes/proxy", "services/proxy"), asked: "CONNECT of nodes/proxy; CONNECT of services/proxy"},
+		"a connection of an aggregated API server": {match: on("X", "machines.example.com/console"), asked: "CONNECT of machines.example.com/console"},
+		"together with what is made": {
+			match: v1alpha1.PolicyMatch{Resources: []v1alpha1.PolicyResources{{
+				APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods", "pods/exec", "pods/attach"},
+				Operations: []v1alpha1.MatchOperation{v1alpha1.MatchCreate, v1alpha1.MatchConnect},
+			}}},
+			asked: "CREATE of pods; CONNECT of pods/exec, pods/attach",
+		},
+		"exec as a creation": {
+			match:   on("C", "pods/exec", "pods"),
+			asked:   "CREATE of pods",
+			refused: "spec.match.resources[0].resources[0], pods/exec: the API server asks about it with the operation CONNECT only, not with CREATE",
+		},
+		"a connection to a Pod as such": {
+			match:   on("X", "pods"),
+			refused: "spec.match.resources[0].resources[0], pods: nobody can CONNECT to it; what can be matched with CONNECT is pods/attach, pods/exec, pods/portforward, pods/proxy",
+		},
+		"a connection to what has none": {
+			match:   on("X", "deployments.apps"),
+			refused: "spec.match.resources[0].resources[0], deployments.apps: nobody can CONNECT to it; what can be matched with CONNECT is nodes/proxy, pods/attach, pods/exec, pods/portforward, pods/proxy, services/proxy",
+		},
+		"a connection to a Scale": {match: on("X", "deployments.apps/scale"), refused: "spec.match.resources[0].resources[0], deployments.apps/scale: nobody can CONNECT to it"},
+		"labels, which no connection has": {
+			match: on("CX", "pods/exec", "pods"), change: labelled, asked: "CREATE of pods",
+			refused: "spec.match.resources[0].resources[0], pods/exec: a CONNECT carries no labels, so spec.match.objectSelector leaves out each one",
+		},
+		"nodes as such are still left out": {match: on("UX", "nodes", "nodes/proxy"), asked: "CONNECT of nodes/proxy", refused: "spec.match.resources[0].resources[0], nodes: a cluster that starts again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.change != nil {
+				tc.change(&tc.match)
+			}
+			p := policy("guard", tc.match)
+			targets, refused := p.targets(nil, possible)
+			var asked []string
+			for _, target := range targets {
+				asked = append(asked, target.String())
+			}
+			if got := strings.Join(asked, "; "); got != tc.asked {
+				t.Errorf("it is asked about %s, want %s", got, tc.asked)
+			}
+			if got := strings.Join(refused, "; "); (got == "") != (tc.refused == "") || !strings.HasPrefix(got, tc.refused) {
+				t.Errorf("it is refused %s, want %s", got, tc.refused)
+			}
+			if changes, _ := p.targets(nil, possibleChanges); slices.ContainsFunc(changes, func(one target) bool { return slices.Contains(one.operations, "CONNECT") }) {
+				t.Errorf("it changes connections: %v", changes)
+			}
+		})
+	}
+}
+
+// A policy that does nothing but patch is never asked about what nobody patches, and does not look as if it were.
+func TestOnlyPatchesOfWhatIsNotPatched(t *testing.T) {
+	f := newFixture(t)
+	patches := func(p *Policy) { p.Validates, p.Mutates = false, true }
+	f.decide("one", policy("goes", on("D", "configmaps"), patches), policy("connects", on("X", "pods/exec"), patches), policy("made", on("C", "configmaps"), patches))
+	f.reconcile()
+	f.finds("goes", v1alpha1.ReasonNotRegistrable, "spec.match.resources[0].operations, DELETE: patch rules are not asked about it")
+	f.finds("connects", v1alpha1.ReasonNotRegistrable, "spec.match.resources[0].operations, CONNECT: patch rules are not asked about it")
+	f.finds("made", v1alpha1.ReasonRegistered)
+}
