@@ -54,10 +54,14 @@ func Unpatchable(match *v1alpha1.PolicyMatch, patchable grants.Patchable) (refus
 	return refused
 }
 
-// Patches tells, without compiling, whether a RegoPolicy has patch rules. One that cannot be read has none that could be asked.
-func Patches(object *v1alpha1.RegoPolicy) bool {
+// Patches tells, without compiling, whether a RegoPolicy has patch rules.
+func Patches(object *v1alpha1.RegoPolicy) bool { return Defines(object, "patch") }
+
+// Defines tells, without compiling, whether a RegoPolicy has rules of one of the names. A module that cannot be read has none that could
+// be asked.
+func Defines(object *v1alpha1.RegoPolicy, rules ...string) bool {
 	return !object.Spec.Library && slices.ContainsFunc(modulesOf(object), func(m engine.Module) bool {
 		outline, err := engine.Sketch(m)
-		return err == nil && outline.Defines(object.Spec.Package, "patch")
+		return err == nil && slices.ContainsFunc(rules, func(rule string) bool { return outline.Defines(object.Spec.Package, rule) })
 	})
 }

@@ -252,7 +252,7 @@ func (l *look) next(s *side, p *Policy) (all []*entry) {
 	report := l.report(p.Name)
 	report.generation = p.Generation
 	targets, refused := l.targets(s, p)
-	report.refused = unique(append(report.refused, refused...))
+	report.refused = unique(slices.Concat(p.unheard(l.sides), report.refused, refused))
 	if len(p.Matches) > 0 {
 		report.lacking = l.served.Lacking(&p.Matches[0])
 	}
