@@ -93,6 +93,7 @@ func TestPolicyProblemsNameTheirFiles(t *testing.T) {
 		"list.yaml": list, "policy.yaml": manifest("RegoPolicy", "name: a", "spec: {package: a, match: {resources: []}}"), "a.rego": "package a",
 		"twice/a.yaml": list, "twice/b.yaml": list, "empty/readme": "",
 		"broken/policy.yaml": "apiVersion: [\n", "broken/a.rego": "package a", "lost/a.rego": "package a",
+		"misspelt/policy.yaml": manifest("RegoPolicy", "name: a", "spec:\n  package: a\n  macth:\n    resources: []\n  timeoutMilliseconds: soon"), "misspelt/a.rego": "package a",
 	})
 	rego := source + "/operations/supersede/supersede.rego"
 	for name, tc := range map[string]struct {
@@ -115,7 +116,10 @@ func TestPolicyProblemsNameTheirFiles(t *testing.T) {
 		"half of a policy": {"policy check policy.yaml", 2, []string{"policy.yaml:1: spec.modules is missing: if the Rego is beside it, name the folder, ."}},
 		"twice":            {"policy check twice", 2, []string{"twice/b.yaml:3: RegoPolicy lib-operations is also in twice/a.yaml:3"}},
 		"broken YAML":      {"policy check broken", 2, []string{"\nbroken/policy.yaml: "}},
-		"Rego alone":       {"policy test lost", 2, []string{"\nlost/a.rego: there is no policy.yaml beside it"}},
+		"a misspelt field": {"policy check misspelt", 2, []string{
+			"\nmisspelt/policy.yaml:6: unknown field \"spec.macth\"\nmisspelt/policy.yaml:8: spec.timeoutMilliseconds: Invalid value: \"string\": ",
+		}},
+		"Rego alone": {"policy test lost", 2, []string{"\nlost/a.rego: there is no policy.yaml beside it"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, errs, code := execute(t, strings.Fields(tc.args)...)

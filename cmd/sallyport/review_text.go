@@ -65,6 +65,9 @@ func (p reviewPrinter) result(r *review.Result) {
 	if r.Status != nil {
 		p.line("%s", p.Paint(terminal.Red, review.KubectlSays(r.Status)))
 	}
+	for _, f := range r.Fields {
+		p.line("%s:%d: %s", r.File, f.Line, f.Field)
+	}
 	if r.Verdict == review.Undecided && r.Status == nil {
 		for _, why := range undecided(r) {
 			p.line("%s", why)

@@ -91,3 +91,34 @@ func TestUngrantedReadsAreToldAtOnce(t *testing.T) {
 	}
 	p.may("", "delete", "regopolicy", "reading")
 }
+
+// What nobody would ask of a policy is refused, be it that its rules come to the match or the match to the rules.
+func TestRulesThatNobodyAsksAreRefused(t *testing.T) {
+	p := bob(t)
+	forget(t, "silent")
+	deletes := func(p *v1alpha1.RegoPolicy) {
+		p.Spec.Match.Resources[0].Operations = []v1alpha1.MatchOperation{v1alpha1.MatchDelete}
+	}
+	const dead = "[policies-self/NotRegistrable] the API server would not ask RegoPolicy silent: spec.match.resources: the policy has patch rules, which are asked about CREATE and UPDATE"
+	silent := func(changes ...func(*v1alpha1.RegoPolicy)) string {
+		return text(t, quota("silent", append([]func(*v1alpha1.RegoPolicy){matching("apps", "deployments"), patching(`{"op": "add", "path": "/metadata/labels/seen", "value": "true"}`)}, changes...)...))
+	}
+	create := []string{"create", "-f", "-"}
+	p.refused(silent(deletes), create, dead)
+	p.may(silent(), create...)
+	p.refused("", patch("silent", `{"spec":{"match":{"resources":[{"apiGroups":["apps"],"apiVersions":["*"],"resources":["deployments"],"operations":["DELETE"]}]}}}`), dead)
+	p.may("", "delete", "regopolicy", "silent")
+}
+
+// A misspelt field is the API server's to refuse, before any webhook is asked: kubectl create says it in one line with every such field.
+func TestMisspeltFieldsAreRefusedByTheAPIServer(t *testing.T) {
+	p := bob(t)
+	forget(t, "misspelt")
+	misspelt := strings.NewReplacer(`"onError"`, `"onEror"`, `"package"`, `"pakage"`).Replace(text(t, quota("misspelt", func(p *v1alpha1.RegoPolicy) { p.Spec.OnError = v1alpha1.OnErrorDeny })))
+	for _, verb := range []string{"create", "apply"} {
+		said := strings.TrimSpace(p.refused(misspelt, []string{verb, "-f", "-"}, `strict decoding error: unknown field "spec.onEror", unknown field "spec.pakage"`).stderr)
+		if strings.Contains(said, "\n") {
+			t.Errorf("kubectl %s says it in several lines:\n%s", verb, said)
+		}
+	}
+}

@@ -57,8 +57,8 @@ func Unpatchable(match *v1alpha1.PolicyMatch, patchable grants.Patchable) (refus
 // Patches tells, without compiling, whether a RegoPolicy has patch rules.
 func Patches(object *v1alpha1.RegoPolicy) bool { return Defines(object, "patch") }
 
-// Defines tells, without compiling, whether a RegoPolicy has one of the outcome rules. One that cannot be read has none that could be
-// asked.
+// Defines tells, without compiling, whether a RegoPolicy has rules of one of the names. A module that cannot be read has none that could
+// be asked.
 func Defines(object *v1alpha1.RegoPolicy, rules ...string) bool {
 	return !object.Spec.Library && slices.ContainsFunc(modulesOf(object), func(m engine.Module) bool {
 		outline, err := engine.Sketch(m)

@@ -171,7 +171,7 @@ func TestConfusedDeputy(t *testing.T) {
 		"a field that is not declared": `{"apiVersion": "toy/v1", "kind": "Loan", "fields": {"secret": "x"}}`,
 	} {
 		s := &shelf{}
-		p := mustCompile(t, policy("facts.x := "+fact+"\n\n"+harmlessRules))
+		p := mustCompile(t, policy("facts.x := object.union({}, "+fact+")\n\n"+harmlessRules)) // or it would not compile
 		_, err := p.Decide(t.Context(), input(t, `{"apiVersion": "v1", "kind": "Secret"}`), s)
 		var e *Error
 		if !errors.As(err, &e) || e.Cause != ContractViolated {

@@ -61,6 +61,9 @@ func (p *Policy) Validates() bool { return p.judges[admit] != nil }
 // Mutates tells whether the policy has patch rules.
 func (p *Policy) Mutates() bool { return p.judges[mutate] != nil }
 
+// Arbitrates tells whether the policy has outcome rules.
+func (p *Policy) Arbitrates() bool { return p.outcome != nil }
+
 // Compile makes a policy out of its source. The error is [CompileErrors]: all that is wrong, with file, line and column; or
 // [*WeightError].
 func Compile(src Source) (*Policy, error) {

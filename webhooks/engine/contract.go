@@ -42,12 +42,13 @@ type contract struct {
 	// said looks for what rules say literally; outcome is what an outcome may be.
 	said    literals
 	outcome shape
+	reads   []Read
 }
 
 func checkContract(src Source, modules, libraries []*ast.Module) (*contract, CompileErrors) {
 	c := &contract{
 		pkg: packageRef(src.Package), modules: modules, has: map[string]bool{},
-		said: slices.Concat(modules, libraries), outcome: outcomeShape(src.Outcomes),
+		said: slices.Concat(modules, libraries), outcome: outcomeShape(src.Outcomes), reads: src.Reads,
 	}
 	described := false
 	for _, m := range modules {
@@ -153,9 +154,11 @@ func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {
 	case len(ref) != 2 || !ref.IsGround() || r.Head.RuleKind() != ast.SingleValue || len(r.Head.Args) > 0:
 		c.errs.add(r.Location, "a fact must be written `facts.<name> := ...` with a constant name")
 	default:
-		if name := string(ref[1].Value.(ast.String)); !slices.Contains(c.facts, name) {
+		name := string(ref[1].Value.(ast.String))
+		if !slices.Contains(c.facts, name) {
 			c.facts = append(c.facts, name)
 		}
+		c.question(r, name)
 	}
 	ast.WalkRefs(r, func(read ast.Ref) bool {
 		if read.HasPrefix(inputFacts) {

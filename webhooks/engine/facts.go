@@ -91,7 +91,7 @@ func (p *Policy) decodeFacts(document *ast.Term) (map[string]Fact, error) {
 		}
 		q, err := decodeQuery(name, term)
 		if err == nil && !q.Parent { // sooner than anything is read
-			err = p.permitted(q)
+			err = permitted(p.reads, q)
 		}
 		if err != nil {
 			return nil, err
@@ -109,7 +109,7 @@ func (p *Policy) read(ctx context.Context, q *Query, r Reader) (Answer, error) {
 			return Answer{}, err
 		}
 	}
-	if err := p.permitted(q); err != nil {
+	if err := permitted(p.reads, q); err != nil {
 		return Answer{}, err
 	}
 	return r.Read(ctx, *q)
@@ -144,11 +144,11 @@ func group(apiVersion string) string {
 }
 
 // permitted holds a query against spec.reads, which also says whether it is to be answered live.
-func (p *Policy) permitted(q *Query) error {
+func permitted(reads []Read, q *Query) error {
 	if q.Access != nil || q.Rehearsal {
 		return nil
 	}
-	i := slices.IndexFunc(p.reads, func(r Read) bool { return r.APIVersion == q.APIVersion && r.Kind == q.Kind })
+	i := slices.IndexFunc(reads, q.isOf)
 	switch {
 	case i < 0 && q.Parent:
 		return errorf(ContractViolated, "facts.%s asks for the object whose subresource is requested, of kind %s %s, which spec.reads does not list: "+
@@ -157,13 +157,16 @@ func (p *Policy) permitted(q *Query) error {
 		return errorf(ContractViolated, "facts.%s asks for %s %s, which spec.reads does not list", q.Fact, q.APIVersion, q.Kind)
 	}
 	for field := range q.Fields {
-		if !slices.Contains(p.reads[i].Indexes, field) {
+		if !slices.Contains(reads[i].Indexes, field) {
 			return errorf(ContractViolated, "facts.%s looks %s up by %s, which is not among its indexes in spec.reads", q.Fact, q.Kind, field)
 		}
 	}
-	q.Live = q.Live || p.reads[i].Live
+	q.Live = q.Live || reads[i].Live
 	return nil
 }
+
+// isOf tells whether the query asks for objects of a kind that is read.
+func (q *Query) isOf(r Read) bool { return r.APIVersion == q.APIVersion && r.Kind == q.Kind }
 
 func decodeQuery(name string, term *ast.Term) (*Query, error) {
 	object, ok := term.Value.(ast.Object)

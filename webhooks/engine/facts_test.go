@@ -61,7 +61,7 @@ func TestRehearsalsThatCannotBeAsked(t *testing.T) {
 		"with a name":    {`{"rehearsal": 1, "name": "x"}`, ContractViolated, "rehearsal take no selection"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := mustCompile(t, policy("facts.x := "+tc.fact+"\n\nvalid_input if true\n\nwarn contains \"w\" if true\n"))
+			p := mustCompile(t, policy("facts.x := object.union({}, "+tc.fact+")\n\nvalid_input if true\n\nwarn contains \"w\" if true\n"))
 			_, err := p.Decide(t.Context(), input(t, `{"object": null}`), &theatre{})
 			wantCause(t, err, tc.cause, tc.text)
 		})

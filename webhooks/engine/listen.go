@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/rego"
@@ -11,9 +13,11 @@ import (
 
 // Tests ask a policy's rules for what they say, and not the engine, which may not be able to do anything with it. So while tests run,
 // what they ask goes through the engine: deny, warn, patch and outcome stand under other names, as the witnesses that decisions are made
-// of, and under their own is a call that hands on what the witnesses say, after the engine has made a decision of it:
+// of, and under their own is a call that hands on what the witnesses say, after the engine has made a decision of it. So does each fact,
+// after the engine has made a question of it:
 //
 //	deny := internal.sallyport_said("deny", _sallyport_said_deny, [v | v := valid_input], [o | o := input.request.object])
+//	facts.vm := internal.sallyport_said("facts.vm", _sallyport_said_facts.vm, [], [])
 
 const (
 	saidName = "internal.sallyport_said"
@@ -31,11 +35,12 @@ type listener struct {
 	modules []*ast.Module // the policy's, to be evaluated in their place
 	rules   outcomeRules
 	outcome shape
+	reads   []Read
 }
 
 // listen puts a listener between a policy's rules and those who ask them.
 func listen(src Source, modules []*ast.Module) *listener {
-	l := &listener{outcome: outcomeShape(src.Outcomes)}
+	l := &listener{outcome: outcomeShape(src.Outcomes), reads: src.Reads}
 	pkg := packageRef(src.Package)
 	globals := ruleNames(pkg, modules)
 	calls := map[string]string{}
@@ -58,6 +63,9 @@ func listen(src Source, modules []*ast.Module) *listener {
 			case name == ruleOutcome && !reads(modules, pkg, ruleOutcome):
 				r = renamed(heard, r, saidPrefix+name)
 				calls[name] = "[], []"
+			case name == ruleFacts && len(r.Head.Ref()) == 2 && r.Head.Ref().IsGround():
+				calls[r.Head.Ref().String()] = "[], []"
+				r = renamed(heard, r, saidPrefix+name)
 			}
 			heard.Rules = append(heard.Rules, r)
 		}
@@ -136,6 +144,9 @@ func (l *listener) hear(name string, said, valid, object *ast.Term) (*ast.Term, 
 	if name == ruleOutcome {
 		return said, l.outcome.check(name, said)
 	}
+	if strings.HasPrefix(name, ruleFacts) {
+		return said, l.asks(text(ast.MustParseRef(name)[1]), said)
+	}
 	understood := valid != nil && ast.Boolean(true).Equal(valid.Value)
 	matches, all := ast.NewSet(), ast.NewSet()
 	for _, t := range set(said).Slice() {
@@ -150,6 +161,23 @@ func (l *listener) hear(name string, said, valid, object *ast.Term) (*ast.Term, 
 		err = applies(object, decision.Patches)
 	}
 	return ast.NewTerm(all), err
+}
+
+// asks tells what is wrong with a question, whatever the request is. What a fact makes of input that the policy does not understand
+// is for valid_input.
+func (l *listener) asks(fact string, said *ast.Term) error {
+	if _, null := said.Value.(ast.Null); null {
+		return nil
+	}
+	q, err := decodeQuery(fact, said)
+	if err == nil && !q.Parent {
+		err = permitted(l.reads, q)
+	}
+	var wrong *Error
+	if errors.As(err, &wrong) && wrong.Cause == InputNotUnderstood {
+		return nil
+	}
+	return err
 }
 
 func applies(object *ast.Term, patches []Patch) error {

@@ -138,3 +138,47 @@ func TestPatchesOfOneFieldClash(t *testing.T) {
 		}
 	}
 }
+
+// Questions that tests have a policy ask go through what requests have it ask: none of these is wrong as it is written.
+func TestRehearsalHoldsFactsToTheirShape(t *testing.T) {
+	const kind = `"apiVersion": "toy/v1", "kind": "Loan"`
+	for name, tc := range map[string]struct{ fact, test, want string }{
+		"what is right": {`object.union({` + kind + `}, {"fields": {"book": input.request.book}})`, `policy.facts.x.kind == "Loan"`, ""},
+		"a misspelt key": {
+			`object.union({` + kind + `}, {"freshnes": "live"})`, `policy.facts.x.kind == "Loan"`, "facts.x.freshnes is not known",
+		},
+		"an unknown freshness": {
+			`object.union({` + kind + `}, {"freshness": lower("LIFE")})`, `policy.facts.x.kind == "Loan"`, `facts.x.freshness must be "live"`,
+		},
+		"by comprehension":       {`{k: v | some k, v in {"apiVerison": "toy/v1", "kind": "Loan"}}`, `policy.facts.x.kind == "Loan"`, "facts.x.apiVerison is not known"},
+		"a kind of a variable":   {`{"apiVersion": "toy/v1", "kind": input.request.kind}`, `policy.facts.x.kind == "Secret"`, "facts.x asks for toy/v1 Secret, which spec.reads does not list"},
+		"all facts at once":      {`{"apiVersion": "toy/v1", "kind": input.request.kind}`, `count(policy.facts) == 2`, "spec.reads does not list"},
+		"a fact that is not it":  {`{"apiVersion": "toy/v1", "kind": input.request.kind}`, `policy.facts.y == null`, ""},
+		"a question of no shape": {`concat("", ["Loan"])`, `policy.facts.x == "Loan"`, "facts.x is neither null nor an object"},
+		"input of another type":  {`{` + kind + `, "name": input.request.number}`, `policy.facts.x.name == 7`, ""},
+		"input that is not there": {
+			`{` + kind + `, "name": input.request.nothing}`, `not policy.facts.x`, "",
+		},
+		"a parent": {`object.union({"parent": true}, {})`, `policy.facts.x.parent`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := policy("facts.x := " + tc.fact + "\n\nfacts[\"y\"] := null\n\nvalid_input if true\n\nwarn contains \"w\" if true\n")
+			mustCompile(t, src)
+			src.Tests = []Module{{"p_test.rego", "package toy.p_test\n\nimport data.toy.p as policy\n\ntest_it if " + tc.test +
+				` with input as {"request": {"book": "b", "kind": "Secret", "number": 7}}` + "\n"}}
+			r, err := RehearseOnly(t.Context(), src, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := r.Tests[0]
+			if tc.want == "" && got.Problem != "" || !strings.Contains(got.Problem, tc.want) {
+				t.Errorf("got %q, want %q in it", got.Problem, tc.want)
+			}
+			for _, line := range r.Uncovered {
+				if !strings.HasPrefix(line, "p.rego:") {
+					t.Errorf("%s is counted", line)
+				}
+			}
+		})
+	}
+}

@@ -11,13 +11,18 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// shape is what a denial, a warning, a patch or an outcome may be. It is the one table of that: what a policy's text says literally is
+// shape is what a denial, a warning, a patch, an outcome or a question for a fact may be. It is the one table of that: what a policy's text says literally is
 // held to it when the policy is compiled, and what its rules say to a request, or to a test, when they say it.
 type shape struct {
 	kind kind
 	keys map[string]shape // of an object
 	// needs are the keys that an object must have. Any other may be null, which is the same as absent.
 	needs []string
+	// noNulls tells that no member may be null.
+	noNulls bool
+	// each is what any member may be, of an object whose keys are free; single tells that it has one.
+	each   *shape
+	single bool
 	// texts and numbers are what is allowed, if that is not all.
 	texts   []string
 	numbers []int
@@ -33,6 +38,10 @@ const (
 	aNumber  kind = "a number"
 	anObject kind = "an object"
 	theTexts kind = "a set or list of strings"
+	aList    kind = "a list of non-empty strings"
+	aTrue    kind = "true"
+	// something is whatever is not null.
+	something kind = "something"
 )
 
 // What the code of a denial, and the operation of a patch, may be.
@@ -141,6 +150,9 @@ func (s shape) check(name string, t *ast.Term) error {
 
 // members looks at keys and values of an object, in the order of the keys, so that the same trouble is told by the same words.
 func (s shape) members(name string, t *ast.Term, object ast.Object) error {
+	if s.single && object.Len() != 1 {
+		return &shapeError{t, fmt.Sprintf("%s must have exactly one field", name)}
+	}
 	complete := true
 	for _, key := range object.Keys() {
 		if !isLiteral(key) {
@@ -148,11 +160,14 @@ func (s shape) members(name string, t *ast.Term, object ast.Object) error {
 			continue
 		}
 		of, known := s.keys[text(key)]
+		if s.each != nil {
+			of = *s.each
+		}
 		if !known && s.keys != nil {
 			return &shapeError{key, fmt.Sprintf("%s has no key %v: %s", name, key, s.instead(text(key)))}
 		}
 		member := object.Get(key)
-		if _, null := member.Value.(ast.Null); null && !slices.Contains(s.needs, text(key)) {
+		if _, null := member.Value.(ast.Null); null && !s.noNulls && !slices.Contains(s.needs, text(key)) {
 			continue
 		}
 		if err := of.check(fmt.Sprintf("%s.%s", name, text(key)), member); err != nil {
@@ -192,7 +207,12 @@ func enumerated(words []string, last string) string {
 }
 
 func (k kind) is(t *ast.Term) bool {
+	if k == something {
+		return t.Value.Compare(ast.NullValue) != 0
+	}
 	switch v := t.Value.(type) {
+	case ast.Boolean:
+		return k == aTrue && bool(v)
 	case ast.String:
 		return k == anyText || k == aText && v != ""
 	case *ast.TemplateString:
@@ -202,17 +222,17 @@ func (k kind) is(t *ast.Term) bool {
 	case ast.Object:
 		return k == anObject
 	case *ast.Array:
-		return k == theTexts && all(v.Foreach)
+		return k == theTexts && anyText.all(v.Foreach) || k == aList && aText.all(v.Foreach)
 	case ast.Set:
-		return k == theTexts && all(v.Foreach)
+		return k == theTexts && anyText.all(v.Foreach)
 	}
 	return false
 }
 
-// all tells whether elements are strings, as far as they say what they are.
-func all(each func(func(*ast.Term))) bool {
+// all tells whether elements are of a kind, as far as they say what they are.
+func (k kind) all(each func(func(*ast.Term))) bool {
 	only := true
-	each(func(t *ast.Term) { only = only && (!isLiteral(t) || anyText.is(t)) })
+	each(func(t *ast.Term) { only = only && (!isLiteral(t) || k.is(t)) })
 	return only
 }
 

@@ -80,7 +80,7 @@ func (p *Policy) template(name string, fact *ast.Term) *template {
 		return nil
 	}
 	q, err := decodeQuery(name, ast.NewTerm(example))
-	if err != nil || !q.ofKind() || p.permitted(q) != nil {
+	if err != nil || !q.ofKind() || permitted(p.reads, q) != nil {
 		return nil
 	}
 	t.query = *q

@@ -9,13 +9,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
 // What cmd says of spec.match is part of the finding, also where nothing has to be compiled.
 func TestWhatThePolicyMatchesIsLookedAt(t *testing.T) {
-	nothing := func(context.Context) ([]v1alpha1.RegoPolicy, error) { return nil, nil }
-	trials := New(Options{Registry: prometheus.NewRegistry(), World: nothing, Match: func(_ context.Context, o *v1alpha1.RegoPolicy) (refused, unserved []string) {
+	stored := *toy("own", patching)
+	world := func(context.Context) ([]v1alpha1.RegoPolicy, error) { return []v1alpha1.RegoPolicy{stored}, nil }
+	trials := New(Options{Registry: prometheus.NewRegistry(), World: world, Match: func(_ context.Context, o *v1alpha1.RegoPolicy) (refused, unserved []string) {
+		if !catalog.Patches(o) {
+			t.Error("it is not known which rules the policy has")
+		}
 		return []string{"spec.match.excludeNamespaces[0]: no " + o.Spec.Match.ExcludeNamespaces[0]}, []string{"there is no deployment.apps"}
 	}})
 	document, err := engine.ParseValue([]byte(`{"metadata": {"name": "own"}, "spec": {"match": {"excludeNamespaces": ["kube-*"],

@@ -108,8 +108,25 @@ func (t *Trials) rehearse(ctx context.Context, document engine.Value) (*Finding,
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errOverdue)
 	defer cancel()
+	world, err := t.World(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the RegoPolicies that there are: %w", err)
+	}
+	onlyMatched := wanted.Deleted == "" && len(wanted.Spec.Modules) == 0
+	if onlyMatched {
+		for i := range world {
+			if o := &world[i]; o.Name == wanted.Name {
+				wanted.Spec.Package, wanted.Spec.Modules = o.Spec.Package, o.Spec.Modules
+			}
+		}
+	}
 	ungranted := t.ungranted(ctx, &wanted.RegoPolicy)
-	finding, err := t.find(ctx, &wanted.RegoPolicy, wanted.Deleted)
+	var finding *Finding
+	if onlyMatched {
+		finding = t.matched(&wanted.RegoPolicy)
+	} else {
+		finding, err = t.find(ctx, world, &wanted.RegoPolicy, wanted.Deleted)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -117,23 +134,7 @@ func (t *Trials) rehearse(ctx context.Context, document engine.Value) (*Finding,
 }
 
 // find tries a document.
-func (t *Trials) find(ctx context.Context, wanted *v1alpha1.RegoPolicy, deleted string) (*Finding, error) {
-	onlyMatched := deleted == "" && len(wanted.Spec.Modules) == 0
-	if onlyMatched && len(catalog.Unpatchable(wanted.Spec.Match, t.Patchable)) == 0 {
-		return matched(wanted), nil
-	}
-	world, err := t.World(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading the RegoPolicies that there are: %w", err)
-	}
-	if onlyMatched {
-		finding := matched(wanted)
-		if slices.ContainsFunc(world, func(o v1alpha1.RegoPolicy) bool { return o.Name == wanted.Name && catalog.Patches(&o) }) {
-			finding.Unpatchable = catalog.Unpatchable(wanted.Spec.Match, t.Patchable)
-			finding.bound()
-		}
-		return finding, nil
-	}
+func (t *Trials) find(ctx context.Context, world []v1alpha1.RegoPolicy, wanted *v1alpha1.RegoPolicy, deleted string) (*Finding, error) {
 	tried := Trial{World: world, Deleted: deleted, Patchable: t.Patchable}
 	if deleted == "" {
 		tried.Candidate = wanted.DeepCopy() // of which a trial leaves what it needs
@@ -158,10 +159,13 @@ func (t *Trials) registered(ctx context.Context, object *v1alpha1.RegoPolicy, fo
 }
 
 // matched looks at what a policy matches, for which nothing has to be compiled.
-func matched(object *v1alpha1.RegoPolicy) *Finding {
+func (t *Trials) matched(object *v1alpha1.RegoPolicy) *Finding {
 	f := &Finding{Took: "0s"}
 	if err := catalog.CheckMatch(&object.Spec); err != nil {
 		f.Problems = problems(object.Name, string(catalog.CompileFailed), err)
+	}
+	if catalog.Patches(object) {
+		f.Unpatchable = catalog.Unpatchable(object.Spec.Match, t.Patchable)
 	}
 	f.bound()
 	return f

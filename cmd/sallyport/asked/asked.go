@@ -21,7 +21,7 @@ func About(p *catalog.Policy) registration.Policy {
 	return registration.Policy{
 		Name: p.Name(), Matches: p.Matches(), Validates: p.Validates(), Mutates: p.Mutates(),
 		Refuses: p.RefusesUnasked(), Broken: p.Broken() != nil, Timeout: DefaultTimeout,
-		MayNotPatch: p.MayNotPatch,
+		MayNotPatch: p.MayNotPatch, Unheard: p.Unheard(),
 	}
 }
 
@@ -34,7 +34,17 @@ func Check(object *v1alpha1.RegoPolicy) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	return Registration().Check(chart.mutating, chart.validating, object, catalog.Patches(object) && !catalog.Defines(object, "deny", "warn", "outcome"))
+	if object.Spec.Match == nil {
+		return nil
+	}
+	p := registration.Policy{
+		Name: object.Name, Matches: []v1alpha1.PolicyMatch{*object.Spec.Match}, Refuses: true, Unheard: catalog.Unheard(object),
+		Validates: catalog.Defines(object, "deny", "warn", "outcome"), Mutates: catalog.Patches(object),
+	}
+	if !p.Mutates { // whatever else is wrong with its Rego
+		p.Validates = true
+	}
+	return Registration().Check(chart.mutating, chart.validating, &p)
 }
 
 // Remarks say of a policy that can be registered what of it has no effect all the same, a line each, which begins with the field.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
 )
@@ -31,10 +33,10 @@ func TestWhatHasNoEffect(t *testing.T) {
 		audit            v1alpha1.BackgroundAudit
 		refused, remarks string
 	}{
-		"connections are patched": {patches, "CONNECT", "", "spec.match.resources[0].operations, CONNECT: patch rules are not asked about it, and the policy has no other rules", "spec.match.resources[0].operations: patch rules are not asked about CONNECT, only deny and warn rules are"},
-		"and refused":             {patches + denies, "CONNECT", "", "", "spec.match.resources[0].operations: patch rules are not asked about CONNECT, only deny and warn rules are"},
+		"connections are patched": {patches, "CONNECT", "", "spec.match.resources[0].operations: no rule of the policy is asked about CONNECT: it has only patch rules", "spec.match.resources[0].operations: patch rules are not asked about CONNECT, only deny and warn rules are"},
+		"and refused":             {patches + denies, "CONNECT", "", "spec.match.resources: the policy has patch rules, which are asked about CREATE and UPDATE, and no resource has one", "spec.match.resources[0].operations: patch rules are not asked about CONNECT, only deny and warn rules are"},
 		"only refused":            {denies, "CONNECT", "", "", ""},
-		"deletions are patched":   {patches, "DELETE", "", "spec.match.resources[0].operations, DELETE: patch rules are not asked about it, and the policy has no other rules", ""},
+		"deletions are patched":   {patches, "DELETE", "", "spec.match.resources[0].operations: no rule of the policy is asked about DELETE: it has only patch rules", ""},
 		"audited":                 {denies, "CONNECT", v1alpha1.AuditEnabled, "", "spec.backgroundAudit: no object is held against the policy, because spec.match names no resource with CREATE; set it to Disabled"},
 		"audited with reason":     {denies, "CREATE", v1alpha1.AuditEnabled, "", ""},
 	} {
@@ -51,11 +53,49 @@ func TestWhatHasNoEffect(t *testing.T) {
 				Modules: []v1alpha1.PolicyModule{{Name: "p.rego", Source: fmt.Sprintf("package example.p\n\n%s", tc.rules)}},
 			}}
 			p.Name = "p"
-			if got := strings.Join(Check(p), "; "); got != tc.refused {
+			if got := strings.Join(Check(p), "; "); !strings.HasPrefix(got, tc.refused) || (got == "") != (tc.refused == "") {
 				t.Errorf("refused is %q, want %q", got, tc.refused)
 			}
 			if got := strings.Join(Remarks(p), "; "); got != tc.remarks {
 				t.Errorf("remarks are %q, want %q", got, tc.remarks)
+			}
+		})
+	}
+}
+
+// Rules that nobody asks are told by the text of the policy, before anything of it is compiled.
+func TestRulesAreHeldAgainstTheMatch(t *testing.T) {
+	const (
+		patches  = "patch contains {\"op\": \"remove\", \"path\": \"/x\"} if true\n"
+		denies   = "deny contains {\"reason\": \"R\", \"message\": \"m\"} if true\n"
+		outcomes = "outcome.supersedes contains \"x\" if true\n"
+		deleted  = "spec.match.resources[0].operations: no rule of the policy is asked about DELETE: it has only patch rules"
+		nobody   = "spec.match.resources: the policy has outcome rules, which are asked about CREATE of virtualmachineoperations.sallyport.dev and nothing else"
+	)
+	for name, tc := range map[string]struct{ rules, resource, operations, want string }{
+		"patches of what is deleted":   {patches, "apps deployments", "DELETE", deleted},
+		"and of what is made":          {patches, "apps deployments", "CREATE DELETE", deleted},
+		"patches of what is made":      {patches, "apps deployments", "CREATE", ""},
+		"denials of what is deleted":   {denies, "apps deployments", "DELETE", ""},
+		"patches beside denials":       {denies + patches, "apps deployments", "DELETE", "spec.match.resources: the policy has patch rules, which are asked about CREATE and UPDATE, and no resource"},
+		"what does not parse":          {"patch contains {", "apps deployments", "DELETE", ""},
+		"outcomes of a Deployment":     {outcomes, "apps deployments", "CREATE", nobody},
+		"outcomes beside denials":      {outcomes + denies, "apps deployments", "CREATE", nobody},
+		"outcomes of operations":       {outcomes, "sallyport.dev virtualmachineoperations", "CREATE", ""},
+		"outcomes of ended operations": {outcomes, "sallyport.dev virtualmachineoperations", "DELETE", nobody},
+	} {
+		t.Run(name, func(t *testing.T) {
+			group, resource, _ := strings.Cut(tc.resource, " ")
+			of := v1alpha1.PolicyResources{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource}}
+			for o := range strings.FieldsSeq(tc.operations) {
+				of.Operations = append(of.Operations, v1alpha1.MatchOperation(o))
+			}
+			got := strings.Join(Check(&v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.RegoPolicySpec{
+				Package: "toy.p", Match: &v1alpha1.PolicyMatch{Resources: []v1alpha1.PolicyResources{of}},
+				Modules: []v1alpha1.PolicyModule{{Name: "p.rego", Source: "package toy.p\n\n" + tc.rules}},
+			}}), "\n")
+			if !strings.HasPrefix(got, tc.want) || (got == "") != (tc.want == "") {
+				t.Errorf("it says %q, want %q", got, tc.want)
 			}
 		})
 	}

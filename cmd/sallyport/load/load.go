@@ -88,11 +88,31 @@ func (c *Collection) read(files *review.Files, path string) error {
 		return c.readObjects(files, path)
 	}
 	objects, manifests, err := policies.LoadFolder(path)
+	if err != nil {
+		if lines := misshapen(path); len(lines) > 0 { // which say where
+			return errors.New(strings.Join(lines, "\n"))
+		}
+	}
 	for i := range objects {
 		file := manifests[objects[i].Name]
 		err = errors.Join(err, c.add(&objects[i], origin{file, filepath.Dir(file)}))
 	}
 	return err
+}
+
+// misshapen says which fields of the manifests in a folder RegoPolicies do not have, and which are of another type.
+func misshapen(folder string) (lines []string) {
+	_ = filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || entry.Name() != policies.ManifestFile {
+			return nil
+		}
+		documents, _ := new(review.Files).Read(path) // what is wrong with the text is said already
+		for i := range documents {
+			lines = append(lines, review.Misshapen(&documents[i])...)
+		}
+		return nil
+	})
+	return lines
 }
 
 // holdsRego tells a folder that policies are written in from one of RegoPolicies.
@@ -132,6 +152,9 @@ func decode(d *review.Document) (*v1alpha1.RegoPolicy, error) {
 	}
 	object := &v1alpha1.RegoPolicy{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(d.Object, object, true); err != nil {
+		if lines := review.Misshapen(d); len(lines) > 0 {
+			return nil, errors.New(strings.Join(lines, "\n"))
+		}
 		return nil, fmt.Errorf("%s: %w", d.Place(), err)
 	}
 	switch {

@@ -25,6 +25,8 @@ type Document struct {
 	// File and Line are where it begins.
 	File string
 	Line int
+
+	from piece // that it was read from; nothing if it was not read
 }
 
 // Place is where the document begins, for messages.
@@ -204,7 +206,7 @@ func splitJSON(text []byte) ([]piece, error) {
 func lineAt(text []byte, offset int) int { return 1 + bytes.Count(text[:offset], []byte("\n")) }
 
 func (p piece) documents(file string) ([]Document, error) {
-	d := Document{File: file, Line: p.line + leading(p.text)}
+	d := Document{File: file, Line: p.line + leading(p.text), from: p}
 	text, err := yaml.YAMLToJSONStrict(p.text)
 	if err != nil {
 		return nil, p.syntaxError(file, err)
@@ -300,7 +302,7 @@ func (d Document) flatten(itemLines func() []int) ([]Document, error) {
 			setDefault(object, "apiVersion", apiVersion)
 			setDefault(object, "kind", of)
 		}
-		found, err := Document{Object: object, File: d.File, Line: at.Line}.flatten(unknownLines)
+		found, err := Document{Object: object, File: d.File, Line: at.Line, from: d.from}.flatten(unknownLines)
 		all = append(all, found...)
 		errs = append(errs, err)
 	}

@@ -17,16 +17,44 @@ func LineOf(file string, from int, path string) int {
 		return 0
 	}
 	for _, p := range splitYAML(text) {
-		end := p.line + bytes.Count(p.text, []byte("\n"))
-		var document goyaml.Node
-		if from < p.line || from > end || goyaml.Unmarshal(p.text, &document) != nil || len(document.Content) == 0 {
-			continue
-		}
-		if line := lineIn(document.Content[0], path); line > 0 {
-			return p.line - 1 + line
+		if line := p.lineOf(from, path); line > 0 {
+			return line
 		}
 	}
 	return 0
+}
+
+// LineOf finds a field of the document; 0 if it is not known where that is.
+func (d *Document) LineOf(path string) int { return d.from.lineOf(d.Line, path) }
+
+// lineOf finds a field of the object that begins at a line of the file: the piece itself, or an item of a list.
+func (p piece) lineOf(from int, path string) int {
+	var document goyaml.Node
+	end := p.line + bytes.Count(p.text, []byte("\n"))
+	if from < p.line || from > end || goyaml.Unmarshal(p.text, &document) != nil || len(document.Content) == 0 {
+		return 0
+	}
+	object := document.Content[0]
+	if items := member(object, "items"); items != nil {
+		for _, item := range items.Content {
+			if item.Line == from-p.line+1 {
+				object = item
+			}
+		}
+	}
+	if line := lineIn(object, path); line > 0 {
+		return p.line - 1 + line
+	}
+	return 0
+}
+
+func member(of *goyaml.Node, name string) *goyaml.Node {
+	for i := 0; of.Kind == goyaml.MappingNode && i+1 < len(of.Content); i += 2 {
+		if of.Content[i].Value == name {
+			return of.Content[i+1]
+		}
+	}
+	return nil
 }
 
 // lineIn follows a path from a node. Line 0 is that of nothing at all.

@@ -3,6 +3,7 @@ package review
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -26,5 +27,26 @@ func TestLinesOfFields(t *testing.T) {
 	}
 	if got := LineOf(file+".not", 1, "spec"); got != 0 {
 		t.Errorf("of a file that is not there it is line %d", got)
+	}
+}
+
+// The fields of what was read have their lines wherever it was read, also in a list, and on standard input.
+func TestLinesOfWhatWasRead(t *testing.T) {
+	const list = "\napiVersion: v1\nkind: List\nitems:\n- apiVersion: sallyport.dev/v1alpha1\n  kind: VirtualMachine\n  metadata: {name: a}\n" +
+		"- apiVersion: sallyport.dev/v1alpha1\n  kind: VirtualMachine\n  metadata: {name: b}\n  spec:\n    runPolcy: Manual\n    runtime:\n      pod: []\n"
+	documents, err := (&Files{Stdin: strings.NewReader(list)}).Read(Stdin)
+	if err != nil || len(documents) != 2 {
+		t.Fatal(documents, err)
+	}
+	if line := documents[0].LineOf("metadata.name"); line != 7 {
+		t.Errorf("the first name is in line %d", line)
+	}
+	got := strings.Join(Misshapen(&documents[1]), "\n")
+	want := "<stdin>:12: unknown field \"spec.runPolcy\"\n<stdin>:14: spec.runtime.pod: Invalid value: \"array\": spec.runtime.pod in body must be of type object: \"array\""
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if line := (&Document{Object: documents[0].Object, File: "the cluster", Line: 1}).LineOf("metadata"); line != 0 {
+		t.Errorf("what was not read is in line %d", line)
 	}
 }

@@ -63,6 +63,8 @@ type Result struct {
 	Verdict     Verdict                   `json:"verdict"`
 	// Status is what the client gets in place of the object, unless the request is admitted.
 	Status *metav1.Status `json:"status,omitempty"`
+	// Fields are those that the schema has something against, with the line that each was read from.
+	Fields []FieldLine `json:"fields,omitempty"`
 	// Warnings that the client gets, in any case.
 	Warnings []string `json:"warnings,omitempty"`
 	// Changes are what the cluster makes of the object that was sent, without what it sets in every object.

@@ -175,6 +175,9 @@ func (r *Reviewer) decode(p *pending) error {
 		return p.decodeForeign()
 	}
 	unknown, err := p.kind.schema.prune(p.object)
+	if p.request.Validation != Ignore {
+		p.locate(unknown...)
+	}
 	if err == nil && len(unknown) > 0 && p.request.Validation == Strict {
 		problems := make([]string, len(unknown))
 		for i, name := range unknown {
@@ -248,6 +251,7 @@ func (r *Reviewer) validateNew(ctx context.Context, p *pending) error {
 		}
 		p.object.SetGeneration(1)
 		if errs := s.validateNew(ctx, p.kind, p.object); len(errs) > 0 {
+			p.locateErrors(errs)
 			return apierrors.NewInvalid(p.kind.GroupKind(), p.object.GetName(), errs)
 		}
 		p.warn(finalizerWarnings(p.object, nil)...)
@@ -377,6 +381,7 @@ func (r *Reviewer) validateChange(ctx context.Context, p *pending) error {
 		return nil
 	}
 	if errs := s.validateChange(ctx, p.kind, p.object, p.old); len(errs) > 0 {
+		p.locateErrors(errs)
 		return apierrors.NewInvalid(p.kind.GroupKind(), p.object.GetName(), errs)
 	}
 	p.warn(finalizerWarnings(p.object, p.old)...)

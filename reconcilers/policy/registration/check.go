@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/cel/environment"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -25,34 +26,28 @@ var matchPath = field.NewPath("spec", "match")
 
 // Check tells what in spec.match keeps the API server from asking a policy: what it would refuse of the entries that the policy gets
 // beside the chart's webhooks, and what is never registered. Each line begins with the field. It needs no cluster, and of the
-// Reconciler nothing but the namespace and the paths; onlyPatches tells that the policy has patch rules and no others.
+// Reconciler nothing but the namespace and the paths.
 func (r *Reconciler) Check(
 	mutating *admissionregistrationv1.MutatingWebhookConfiguration, validating *admissionregistrationv1.ValidatingWebhookConfiguration,
-	object *v1alpha1.RegoPolicy, onlyPatches bool,
+	p *Policy,
 ) []string {
-	match := object.Spec.Match
-	if match == nil {
-		return nil
+	var wrong field.ErrorList
+	for i := range p.Matches {
+		wrong = append(wrong, checkMatch(&p.Matches[i])...)
 	}
-	wrong := checkMatch(match)
-	// What its Rego has to say is not known here. What changes objects gets no other entries, and fewer.
-	p := Policy{Name: object.Name, Matches: []v1alpha1.PolicyMatch{*match}, Validates: true, Refuses: true}
-	_, entries, never := r.Preview(mutating, validating, []Policy{p})
+	changes, judges, never := r.Preview(mutating, validating, []Policy{*p})
 	if len(wrong) == 0 { // else it would be told twice
-		for i := range entries.Webhooks {
-			wrong = append(wrong, checkEntry(&entries.Webhooks[i])...)
+		for _, configuration := range []client.Object{changes, judges} {
+			for _, w := range webhooksOf(configuration) {
+				wrong = append(wrong, checkEntry(&w)...)
+			}
 		}
 	}
 	var lines []string
 	for _, err := range wrong {
 		lines = append(lines, err.Error())
 	}
-	lines = append(lines, never[object.Name]...)
-	if onlyPatches {
-		only := Policy{Matches: p.Matches}
-		lines = append(lines, only.unpatched(possibleChanges)...)
-	}
-	return unique(lines)
+	return unique(append(lines, never[p.Name]...))
 }
 
 // checkMatch looks at the fields of spec.match as they are written. Label selectors are looked at where they are read.

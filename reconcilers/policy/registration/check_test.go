@@ -103,11 +103,11 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 		},
 		"exec of a policy that only patches": {
 			changes: []func(*v1alpha1.PolicyMatch){resources("", "v1", "pods/exec"), connects}, onlyPatches: true,
-			want: "spec.match.resources[0].operations, CONNECT: patch rules are not asked about it, and the policy has no other rules", stricter: true,
+			want: "spec.match.resources[0].operations: no rule of the policy is asked about CONNECT: it has only patch rules", stricter: true,
 		},
 		"deletions of a policy that only patches": {
 			changes: []func(*v1alpha1.PolicyMatch){func(m *v1alpha1.PolicyMatch) { m.Resources[0].Operations = []v1alpha1.MatchOperation{"DELETE"} }}, onlyPatches: true,
-			want: "spec.match.resources[0].operations, DELETE: patch rules are not asked about it", stricter: true,
+			want: "spec.match.resources[0].operations: no rule of the policy is asked about DELETE: it has only patch rules", stricter: true,
 		},
 		"Sallyport's own": {changes: []func(*v1alpha1.PolicyMatch){resources(v1alpha1.GroupName, "*", "virtualmachines")}},
 		"RegoPolicies, about which the chart's webhook asks": {changes: []func(*v1alpha1.PolicyMatch){resources(v1alpha1.GroupName, "*", "regopolicies")}},
@@ -123,8 +123,11 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 			for _, c := range tc.changes {
 				c(&match)
 			}
-			p := &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: "guard"}, Spec: v1alpha1.RegoPolicySpec{Match: &match}}
-			lines := f.Check(chartMutating, chart, p, tc.onlyPatches)
+			asked := policy("guard", match)
+			if tc.onlyPatches {
+				asked.Validates, asked.Mutates = false, true
+			}
+			lines := f.Check(chartMutating, chart, &asked)
 			got := strings.Join(lines, "\n")
 			if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) || slices.ContainsFunc(lines, func(l string) bool { return !strings.HasPrefix(l, "spec.match.") }) {
 				t.Errorf("it says\n%s\nwant %s", got, tc.want)
@@ -146,6 +149,59 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 			f.must(err)
 			if (len(refused) > 0) != (tc.want != "") {
 				t.Errorf("the API server says %v", refused)
+			}
+		})
+	}
+}
+
+// Rules that nobody asks, and requests about which none is asked, are told: when the policy is written, and of one that is there.
+func TestRulesThatNobodyAsks(t *testing.T) {
+	patches := func(p *Policy) { p.Validates, p.Mutates = false, true }
+	both := func(p *Policy) { p.Mutates = true }
+	labelled := func(m v1alpha1.PolicyMatch, s metav1.LabelSelector) v1alpha1.PolicyMatch {
+		m.ObjectSelector = &s
+		return m
+	}
+	some := metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	none := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+	const onlyPatches = "spec.match.resources[0].operations: no rule of the policy is asked about DELETE: it has only patch rules, which are asked about CREATE and UPDATE; " +
+		"leave DELETE out, or write deny or warn rules"
+	for name, tc := range map[string]struct {
+		policy Policy
+		want   string // nothing: all is asked
+	}{
+		"denials of a deletion":           {policy("guard", on("D", "deployments.apps")), ""},
+		"patches of what is deleted":      {policy("guard", on("D", "deployments.apps"), patches), onlyPatches},
+		"patches, and a deletion":         {policy("guard", on("CD", "deployments.apps"), patches), onlyPatches},
+		"patches of what is changed":      {policy("guard", on("CU", "deployments.apps"), patches), ""},
+		"Sallyport's own":                 {policy("guard", on("D", "virtualmachines."+v1alpha1.GroupName), patches), onlyPatches},
+		"both, of which one is not asked": {policy("guard", on("D", "deployments.apps"), both), "spec.match.resources: the policy has patch rules, which are asked about CREATE and UPDATE, and no resource has one of these operations: add one, or leave the rules out"},
+		"both, on one resource each": {policy("guard", v1alpha1.PolicyMatch{Resources: []v1alpha1.PolicyResources{
+			someOf("C", "deployments.apps"), someOf("D", "statefulsets.apps"),
+		}}, both), ""},
+		"patches of RegoPolicies":          {policy("guard", on("C", "regopolicies."+v1alpha1.GroupName), patches), "spec.match.resources[0].resources[0], regopolicies." + v1alpha1.GroupName + ": it must always be possible"},
+		"a Scale with labels":              {policy("guard", labelled(on("U", "deployments.apps/scale"), some)), "spec.match.resources[0].resources[0]: a Scale has no labels, so that spec.match.objectSelector selects none: match deployments.apps/scale in a policy without objectSelector"},
+		"a Scale without labels":           {policy("guard", labelled(on("U", "deployments.apps/scale"), none)), ""},
+		"what else is asked by nobody":     {policy("guard", on("C", "deployments.apps"), func(p *Policy) { p.Unheard = []string{"spec.match.resources: why"} }), "spec.match.resources: why"},
+		"one that cannot be asked at all":  {policy("guard", on("CD", "deployments.apps"), func(p *Policy) { p.Broken = true }), ""},
+		"patches that are not granted yet": {policy("guard", on("CU", "deployments.apps"), patches, func(p *Policy) { p.MayNotPatch = func(string, string) string { return "" } }), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			chart, mutating := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
+			f.must(f.api.Get(t.Context(), client.ObjectKey{Name: f.name}, chart))
+			f.must(f.api.Get(t.Context(), client.ObjectKey{Name: f.name}, mutating))
+			if got := strings.Join(f.Check(mutating, chart, &tc.policy), "\n"); !strings.HasPrefix(got, tc.want) || (got == "") != (tc.want == "") {
+				t.Errorf("it says\n%s\nwant\n%s", got, tc.want)
+			}
+			if tc.policy.Broken {
+				return
+			}
+			f.decide("1", tc.policy)
+			f.settles()
+			finding, _ := f.Finding("guard")
+			if is := finding.Reason == v1alpha1.ReasonNotRegistrable; is != (tc.want != "") || !strings.HasPrefix(finding.Message, tc.want) {
+				t.Errorf("there it is %s: %s", finding.Reason, finding.Message)
 			}
 		})
 	}

@@ -57,19 +57,3 @@ func (p *Policy) unselectable() string {
 	return "a CONNECT carries no labels, so spec.match.objectSelector leaves out each one: " +
 		"select by spec.match.namespaceSelector, or look at the labels of facts.parent in a rule"
 }
-
-// unpatched says of a policy that does nothing but patch about which operations it is never asked.
-func (p *Policy) unpatched(possible []operation) (refused []string) {
-	if p.Validates || len(p.Matches) == 0 {
-		return nil
-	}
-	for i := range p.Matches[0].Resources {
-		for _, o := range p.Matches[0].Resources[i].Operations {
-			if !slices.Contains(possible, operation(o)) {
-				refused = append(refused, fmt.Sprintf(
-					"spec.match.resources[%d].operations, %s: patch rules are not asked about it, and the policy has no other rules", i, o))
-			}
-		}
-	}
-	return refused
-}

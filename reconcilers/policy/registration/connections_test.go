@@ -72,14 +72,3 @@ func TestConnections(t *testing.T) {
 		})
 	}
 }
-
-// A policy that does nothing but patch is never asked about what nobody patches, and does not look as if it were.
-func TestOnlyPatchesOfWhatIsNotPatched(t *testing.T) {
-	f := newFixture(t)
-	patches := func(p *Policy) { p.Validates, p.Mutates = false, true }
-	f.decide("one", policy("goes", on("D", "configmaps"), patches), policy("connects", on("X", "pods/exec"), patches), policy("made", on("C", "configmaps"), patches))
-	f.reconcile()
-	f.finds("goes", v1alpha1.ReasonNotRegistrable, "spec.match.resources[0].operations, DELETE: patch rules are not asked about it")
-	f.finds("connects", v1alpha1.ReasonNotRegistrable, "spec.match.resources[0].operations, CONNECT: patch rules are not asked about it")
-	f.finds("made", v1alpha1.ReasonRegistered)
-}

@@ -11,6 +11,9 @@ func (r *Reconciler) Preview(
 	m, v := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	never := map[string][]string{}
 	l := &look{Reconciler: r}
+	for i := range policies {
+		never[policies[i].Name] = policies[i].unheard(r.newSides())
+	}
 	for _, s := range r.newSides() {
 		if s.mutating {
 			r.sample(s, mutating)

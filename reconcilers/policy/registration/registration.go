@@ -252,7 +252,7 @@ func (l *look) next(s *side, p *Policy) (all []*entry) {
 	report := l.report(p.Name)
 	report.generation = p.Generation
 	targets, refused := l.targets(s, p)
-	report.refused = unique(append(report.refused, refused...))
+	report.refused = unique(slices.Concat(p.unheard(l.sides), report.refused, refused))
 	if len(p.Matches) > 0 {
 		report.lacking = l.served.Lacking(&p.Matches[0])
 	}
@@ -302,8 +302,7 @@ func (l *look) targets(s *side, p *Policy) (found []target, refused []string) {
 		return nil, nil
 	}
 	if s.mutating {
-		found, refused = p.targetsBut(s.covered, s.possible, p.MayNotPatch)
-		return found, append(refused, p.unpatched(s.possible)...)
+		return p.targetsBut(s.covered, s.possible, p.MayNotPatch)
 	}
 	return p.targets(s.covered, s.possible)
 }

@@ -37,6 +37,8 @@ type Policy struct {
 	Broken bool
 	// Timeout is how long it may take.
 	Timeout time.Duration
+	// Unheard says what else of it is never asked for, a line each that begins with a field.
+	Unheard []string
 	// MayNotPatch says why the policy may not patch a resource of a group, "" if it may; nil lets it patch all.
 	MayNotPatch func(group, resource string) string
 }

@@ -1,0 +1,66 @@
+package review
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// FieldLine is where a field that is wrong was read.
+type FieldLine struct {
+	Field string `json:"field"`
+	Line  int    `json:"line"`
+}
+
+// locate notes where fields were read, as far as that is known.
+func (p *pending) locate(fields ...string) {
+	for _, name := range fields {
+		one := FieldLine{name, p.request.LineOf(name)}
+		if one.Line > 0 && !slices.Contains(p.result.Fields, one) {
+			p.result.Fields = append(p.result.Fields, one)
+		}
+	}
+}
+
+func (p *pending) locateErrors(errs field.ErrorList) {
+	for _, e := range errs {
+		p.locate(e.Field)
+	}
+}
+
+// Misshapen says which fields of an object of one of our kinds its schema does not have, and which are of another type, a line each
+// that begins with the place.
+func Misshapen(d *Document) (lines []string) {
+	known, err := ourKinds()
+	if err != nil {
+		return nil
+	}
+	k, err := known.of(d)
+	if err != nil || k.schema == nil {
+		return nil
+	}
+	say := func(name, what string) {
+		place := d.Place()
+		if line := d.LineOf(name); line > 0 {
+			place = fmt.Sprintf("%s:%d", d.File, line)
+		}
+		lines = append(lines, place+": "+what)
+	}
+	u := (&unstructured.Unstructured{Object: d.Object}).DeepCopy()
+	unknown, err := k.schema.prune(u)
+	if err != nil {
+		return nil
+	}
+	for _, name := range unknown {
+		say(name, fmt.Sprintf("unknown field %q", name))
+	}
+	for _, e := range sorted(validation.ValidateCustomResource(nil, u.Object, k.schema.openAPI)) {
+		if e.Type == field.ErrorTypeTypeInvalid {
+			say(e.Field, e.Error())
+		}
+	}
+	return lines
+}

@@ -1,0 +1,40 @@
+package catalog
+
+import (
+	"slices"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// Unheard says which rules of the policy nobody asks, whatever the API server does: a line each, which begins with a field.
+func (p *Policy) Unheard() []string {
+	if p.Broken() != nil || !p.Arbitrates() {
+		return nil
+	}
+	return unheard(p.match[0].PolicyMatch)
+}
+
+// Unheard says the same of a RegoPolicy, without compiling it.
+func Unheard(object *v1alpha1.RegoPolicy) []string {
+	if !Defines(object, "outcome") {
+		return nil
+	}
+	return unheard(object.Spec.Match)
+}
+
+// unheard is about outcome rules, which reconcilers ask before they carry out an operation.
+func unheard(match *v1alpha1.PolicyMatch) []string {
+	asked := match != nil && slices.ContainsFunc(match.Resources, func(r v1alpha1.PolicyResources) bool {
+		return hasOne(r.APIGroups, v1alpha1.GroupName, all) && hasOne(r.Resources, "virtualmachineoperations", all, "*/*") &&
+			slices.Contains(r.Operations, v1alpha1.MatchCreate)
+	})
+	if asked {
+		return nil
+	}
+	return []string{"spec.match.resources: the policy has outcome rules, which are asked about CREATE of virtualmachineoperations.sallyport.dev" +
+		" and nothing else: add it, or leave the rules out"}
+}
+
+func hasOne(list []string, of ...string) bool {
+	return slices.ContainsFunc(list, func(one string) bool { return slices.Contains(of, one) })
+}

@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// What a fact may ask for, in each of its forms. It says of what stands literally in a policy what [queryDecoder] says of a request.
+var (
+	anyAccess = shape{kind: anObject, noNulls: true, needs: []string{"verb", "resource"}, keys: map[string]shape{
+		"verb": {kind: aText}, "resource": {kind: aText}, "group": {kind: anyText}, "namespace": {kind: anyText}, "name": {kind: anyText},
+	}}
+	anyTexts  = shape{kind: anObject, noNulls: true, each: &shape{kind: aText}}
+	freshness = shape{kind: aText, texts: []string{"live"}}
+
+	// ofKind are the keys of a question for objects of a kind, as far as they are the same for one object and for a list.
+	ofKind = map[string]shape{
+		"apiVersion": {kind: aText}, "kind": {kind: aText}, "namespace": {kind: aText}, "freshness": freshness,
+	}
+	ofList = map[string]shape{
+		"fields": {kind: anObject, noNulls: true, single: true, each: anyTexts.each}, "labels": anyTexts,
+		"except": {kind: anObject, noNulls: true, each: &shape{kind: aList}},
+	}
+	ofOne = map[string]shape{"name": {kind: aText}}
+	// forms are the questions that a key makes another kind of, in the order in which they are looked for.
+	forms = []struct {
+		key   string
+		shape shape
+	}{
+		{"access", question([]string{"access"}, map[string]shape{"access": anyAccess, "freshness": freshness})},
+		{"parent", question([]string{"parent"}, map[string]shape{"parent": {kind: aTrue}, "freshness": freshness})},
+		{"rehearsal", question([]string{"rehearsal"}, map[string]shape{"rehearsal": {kind: something}, "freshness": freshness})},
+		{"name", question([]string{"apiVersion", "kind"}, ofKind, ofOne)},
+	}
+	// anyQuestion is a list's. It has also the keys of the others, because one of them may have been meant.
+	anyQuestion = question([]string{"apiVersion", "kind"}, ofKind, ofList, ofOne, map[string]shape{"access": {}, "parent": {}, "rehearsal": {}})
+)
+
+func question(needs []string, keys ...map[string]shape) shape {
+	s := shape{kind: anObject, noNulls: true, needs: needs, keys: map[string]shape{}}
+	for _, some := range keys {
+		maps.Copy(s.keys, some)
+	}
+	return s
+}
+
+// factShape is the shape of a fact, which is null where it is not wanted.
+func factShape(said *ast.Term) shape {
+	switch object := said.Value.(type) {
+	case ast.Null:
+		return shape{}
+	case ast.Object:
+		for _, form := range forms {
+			if object.Get(ast.StringTerm(form.key)) != nil {
+				return form.shape
+			}
+		}
+	}
+	return anyQuestion
+}
+
+// question holds what a fact asks for literally to what it may be, and to spec.reads.
+func (c *contract) question(r *ast.Rule, name string) {
+	before := len(c.errs)
+	c.shapes(r, ruleFacts+"."+name, factShape, r.Head.Value)
+	if len(c.errs) > before {
+		return
+	}
+	for _, found := range c.said.of(r, r.Head.Value) {
+		object, ok := found.Value.(ast.Object)
+		if !ok {
+			continue
+		}
+		kind, version := object.Get(ast.StringTerm("kind")), object.Get(ast.StringTerm("apiVersion"))
+		q := &Query{Fact: name}
+		if kind != nil && version != nil {
+			q.Kind, q.APIVersion = text(kind), text(version)
+		}
+		if q.Kind == "" || q.APIVersion == "" { // or known only when it is asked
+			continue
+		}
+		at := kind.Location
+		if fields := object.Get(ast.StringTerm("fields")); fields != nil {
+			if by, ok := fields.Value.(ast.Object); ok && by.Len() == 1 && text(by.Keys()[0]) != "" {
+				at, q.Fields = cmp.Or(by.Keys()[0].Location, at), map[string]string{text(by.Keys()[0]): ""}
+			}
+		}
+		if err := permitted(c.reads, q); err != nil {
+			if !slices.ContainsFunc(c.reads, q.isOf) {
+				at = kind.Location
+			}
+			c.errs.add(cmp.Or(at, r.Location), "%v", err)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// Each of these facts would fail whenever it is asked for, and not before.
+func TestCompileHoldsFactsToTheirShape(t *testing.T) {
+	const kind = `"apiVersion": "toy/v1", "kind": "Loan"`
+	for name, tc := range map[string]struct{ fact, want string }{
+		"a misspelt key":           {`{"apiVerison": "toy/v1", "kind": "Loan"}`, `p.rego:6:13: facts.x has no key "apiVerison": did you mean "apiVersion"? allowed are access, apiVersion, except, fields, freshness, kind, labels, name, namespace, parent and rehearsal`},
+		"another":                  {`{` + kind + `, "freshnes": "live"}`, `p.rego:6:53: facts.x has no key "freshnes": did you mean "freshness"?`},
+		"a form that is misspelt":  {`{"acces": {"verb": "get", "resource": "books"}}`, `facts.x has no key "acces": did you mean "access"?`},
+		"an unknown freshness":     {`{` + kind + `, "freshness": "Live"}`, `p.rego:6:66: facts.x.freshness is "Live", not live`},
+		"no kind":                  {`{"apiVersion": "toy/v1", "name": input.request.book}`, `p.rego:6:12: facts.x has no kind`},
+		"an empty kind":            {`{"apiVersion": "toy/v1", "kind": ""}`, `facts.x.kind must be a non-empty string, not ""`},
+		"a name that is null":      {`{` + kind + `, "name": null}`, `facts.x.name must be a non-empty string, not null`},
+		"a name and a selection":   {`{` + kind + `, "name": input.request.book, "labels": {"a": "b"}}`, `facts.x has no key "labels": allowed are apiVersion, freshness, kind, name and namespace`},
+		"two fields":               {`{` + kind + `, "fields": {"book": "a", "branch": "b"}}`, `facts.x.fields must have exactly one field`},
+		"no field":                 {`{` + kind + `, "fields": {}}`, `facts.x.fields must have exactly one field`},
+		"a field of a number":      {`{` + kind + `, "fields": {"book": 7}}`, `facts.x.fields.book must be a non-empty string, not number`},
+		"labels as a list":         {`{` + kind + `, "labels": ["a"]}`, `facts.x.labels must be an object, not array`},
+		"an exception of one":      {`{` + kind + `, "except": {"phase": "Done"}}`, `facts.x.except.phase must be a list of non-empty strings, not string`},
+		"an exception of a set":    {`{` + kind + `, "except": {"phase": {"Done"}}}`, `facts.x.except.phase must be a list of non-empty strings, not set`},
+		"no parent":                {`{"parent": false}`, `facts.x.parent must be true, not boolean`},
+		"a parent by name":         {`{"parent": true, "name": "b"}`, `facts.x has no key "name": allowed are freshness and parent`},
+		"a misspelt verb":          {`{"access": {"verbs": "get", "resource": "books"}}`, `facts.x.access has no key "verbs": did you mean "verb"?`},
+		"no verb":                  {`{"access": {"resource": "books"}}`, `facts.x.access has no verb`},
+		"a group that is null":     {`{"access": {"verb": "get", "resource": "books", "group": null}}`, `facts.x.access.group must be a string, not null`},
+		"a rehearsal of nothing":   {`{"rehearsal": null}`, `facts.x.rehearsal must be something, not null`},
+		"a text":                   {`"Loan"`, `facts.x must be an object, not string`},
+		"a list":                   {`[]`, `facts.x must be an object, not array`},
+		"behind a function":        {`_loan(input.request.book)`, `p.rego:10:57: facts.x has no key "nam": did you mean "name"?`},
+		"behind a rule":            {`_all`, `p.rego:12:50: facts.x has no key "namespaec": did you mean "namespace"?`},
+		"a kind that is not read":  {`{"apiVersion": "toy/v1", "kind": "Lone"}`, `p.rego:6:45: facts.x asks for toy/v1 Lone, which spec.reads does not list`},
+		"a version that is not":    {`{"apiVersion": "toy/v2", "kind": "Loan", "name": input.request.book}`, `facts.x asks for toy/v2 Loan, which spec.reads does not list`},
+		"a field without an index": {`{` + kind + `, "fields": {"reader": input.request.reader}}`, `p.rego:6:64: facts.x looks Loan up by reader, which is not among its indexes in spec.reads`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Compile(wanting(tc.fact))
+			var errs CompileErrors
+			if !errors.As(err, &errs) || !errs[0].Contract || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got:\n%v\nwant %q in it", err, tc.want)
+			}
+		})
+	}
+	for _, fact := range []string{
+		`null`, `{` + kind + `}`, `{` + kind + `, "fields": {"book": input.request.book}, "labels": {"a": $"{input.request.b}"}, "except": {"phase": ["Done", input.request.phase]}, "freshness": "live"}`,
+		`{` + kind + `, "namespace": input.request.branch, "name": "b", "freshness": "live"}`, `{"parent": true, "freshness": "live"}`,
+		`{"access": {"verb": "get", "resource": "books", "group": "", "name": input.request.book}}`, `{"rehearsal": false}`, `{"rehearsal": input.request}`,
+		`object.union({` + kind + `}, input.request.more)`, `input.request.question`, `{"apiVersion": input.request.version, "kind": "Lone"}`,
+	} {
+		mustCompile(t, wanting(fact))
+		if term, err := ast.ParseTerm(fact); err == nil && ast.IsConstant(term.Value) && fact != "null" {
+			if _, err := decodeQuery("x", term); err != nil {
+				t.Errorf("%s is compiled, and to ask it is %v", fact, err)
+			}
+		}
+	}
+}
+
+// wanting is a policy with a fact.
+func wanting(fact string) Source {
+	const helpers = "\n\nvalid_input if true\n\n" + `_loan(name) := {"apiVersion": "toy/v1", "kind": "Loan", "nam": name}` + "\n\n" +
+		`_all := {"apiVersion": "toy/v1", "kind": "Loan", "namespaec": "x"}` + "\n\nwarn contains \"w\" if true\n"
+	src := policy("facts.x := " + fact + helpers)
+	src.Reads = []Read{{APIVersion: "toy/v1", Kind: "Loan", Indexes: []string{"book"}}}
+	return src
+}
