@@ -37,7 +37,7 @@ func (s *show) keeps() {
 	s.chapter("11. What was edited stays, and what is broken never decides",
 		"From here on a client asks for that forced Stop again and again (as a dry run). Nothing that follows may change the answer.")
 	s.keepAsking(forced, barred)
-	s.tell("An upgrade of the release keeps what was edited, and the rest of the policy follows the release. New replicas check what it ships\n"+
+	s.tell("An upgrade of the release keeps what was edited, and the rest of the policy follows the release. New replicas check what it ships\n" +
 		"before they are ready, and --wait waits for them:")
 	s.helm("upgrade sallyport charts/sallyport"+namespace+" --wait --reuse-values --set policies."+edited+".parameters.yieldsTo.Evict={Stop}", "deployed")
 	s.until("the release is applied", func() bool {

@@ -29,7 +29,7 @@ var walks = []struct {
 }{
 	{"certs", []string{"./test/e2e", "./test/failover", "./charts"}},
 	{"policies", []string{"./test/inputs", "./test/deletion", "./test/guards", "./test/foreign", "./test/e2e"}},
-	{"webhooks", []string{"./test/editing", "./test/foreign", "./test/review", "./test/e2e", "./test/soak", "./cmd/kubectl-sallyport"}},
+	{"webhooks", []string{"./test/editing", "./test/foreign", "./test/review", "./test/e2e", "./test/soak", "./cmd/sallyport/plugin"}},
 	{"reconcilers/operation", []string{"./test/model", "./test/collisions", "./test/e2e"}},
 	{"reconcilers/virtualmachine", []string{"./test/model", "./test/collisions", "./test/e2e"}},
 	{"reconcilers/claim", []string{"./test/model", "./test/sweep"}},
@@ -41,7 +41,7 @@ var walks = []struct {
 
 // isWalk says whether a package is run only as a walk, though it imports what was changed.
 func isWalk(pkg string) bool {
-	return strings.HasPrefix(pkg, "./test/") || slices.Contains([]string{"./charts", "./cmd/demo", "./cmd/kubectl-sallyport"}, pkg)
+	return strings.HasPrefix(pkg, "./test/") || slices.Contains([]string{"./charts", "./cmd/demo", "./cmd/sallyport/plugin"}, pkg)
 }
 
 // left out is what only tests and the demo run.
