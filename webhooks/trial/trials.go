@@ -147,6 +147,10 @@ func (t *Trials) registered(ctx context.Context, object *v1alpha1.RegoPolicy, fo
 	if t.Match == nil || object.Spec.Match == nil {
 		return found
 	}
+	if found.Has(string(catalog.CompileFailed)) || found.Has(KindLimitExceeded) {
+		object = object.DeepCopy()
+		object.Spec.Modules = nil // which is not to be parsed in this process either, where nothing bounds it
+	}
 	f := *found // which is remembered as it is
 	refused, unserved := t.Match(ctx, object)
 	f.Problems = slices.Clone(f.Problems)
