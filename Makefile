@@ -53,7 +53,7 @@ test-rego: ## Run the tests of the policies, at full coverage
 
 # Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl: the race detector would see nothing of
 # them. Or through govmomi's simulator, which has races of its own between machines that are made and machines that are looked for.
-walks = $(shell $(GO) list ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | grep -Ev '/test/(inputs|model|replay)$$')
+walks = $(shell $(GO) list ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | grep -Ev '/test/(model|replay)$$')
 units = $(filter-out $(walks),$(shell $(GO) list ./...))
 # Packages that look at more in depth, and what the detector notes more about than a rehearsal may have.
 deep = $(shell $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '{of = $$1; $$1 = ""} /sallyport.test.depth/ {print of}') ./webhooks/trial

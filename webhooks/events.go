@@ -125,8 +125,9 @@ func (t *teller) later(told *telling) {
 		enqueue()
 		return
 	}
-	time.AfterFunc(told.wait, enqueue)
-	told.wait *= 2
+	wait := told.wait
+	told.wait *= 2 // before it is somebody else's
+	time.AfterFunc(wait, enqueue)
 }
 
 func (t *teller) make(told *telling) {

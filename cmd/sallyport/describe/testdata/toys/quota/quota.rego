@@ -19,7 +19,7 @@ facts.toys := {
 	"apiVersion": "v1", "kind": "Pod", "namespace": input.request.namespace,
 	"fields": {"spec.owner": input.request.userInfo.username},
 	"labels": {"toy": "yes"},
-	"except": {"spec.nodeName": [""]},
+	"except": {"spec.nodeName": ["gone"]},
 }
 
 facts.toys := null if input.request.operation == "DELETE"
