@@ -52,8 +52,9 @@ test-rego: ## Run the tests of the policies, at full coverage
 	$(GO) run ./cmd/sallyport policy test policies --coverage 100
 
 # Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl: the race detector would see nothing of
-# them. Or through govmomi's simulator, which has races of its own between machines that are made and machines that are looked for.
-walks = $(shell $(GO) list ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | grep -Ev '/test/(model|replay)$$')
+# them. Or through govmomi's simulator, which has races of its own between machines that are made and machines that are looked for. Or
+# that compute most of the time, which takes ten times as long with it: of them the engine is run with it by make test-deep.
+walks = $(shell $(GO) list ./charts ./webhooks/engine ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | grep -Ev '/test/(model|replay)$$')
 units = $(filter-out $(walks),$(shell $(GO) list ./...))
 # Packages that look at more in depth, and what the detector notes more about than a rehearsal may have.
 deep = $(shell $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '{of = $$1; $$1 = ""} /sallyport.test.depth/ {print of}') ./webhooks/trial
@@ -72,12 +73,13 @@ test-unit: ## Run the Go tests of one process, with the race detector if there i
 	$(call run,$$race $(units))
 
 .PHONY: test-walks
-test-walks: control-plane ## Run the Go tests that lead through other processes: API servers, managers, Helm, kubectl
+test-walks: control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
 	@$(call run,-p 3 $(walks))
 
 .PHONY: test-deep
 test-deep: control-plane ## Run the tests that have no end, such as random histories, in depth
 	@rm -f $(said)
+	@$(call run,-race ./webhooks/engine)
 	@SALLYPORT_TEST_DEEP=1; export SALLYPORT_TEST_DEEP; $(call run,$(deep))
 	@hack/slowest.sh $(said) deep
 

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
@@ -134,9 +133,6 @@ func TestScript(t *testing.T) {
 
 // Whoever interrupts it, here while the replicas start, need not wait for the end.
 func TestInterrupted(t *testing.T) {
-	if !depth.Of(false, true) {
-		t.Skip("a whole demo of its own: with make test-deep")
-	}
 	d := start(t, "--script")
 	d.shows("updated replicas are available")
 	if err := d.interrupt(); err != nil {

@@ -142,7 +142,7 @@ func TestPolicyTest(t *testing.T) {
 		"a failing test": {"operations/supersede/supersede.rego", `"code": 409`, `"code": 403`, 1, "FAILED  DIR/operations/supersede/supersede_test.rego:"},
 		"a syntax error": {"operations/supersede/supersede.rego", "deny contains {", "deny contains {{", 1, "\n      DIR/operations/supersede/supersede.rego:"},
 		"less coverage":  {"lib/operations/operations.rego", "package sallyport.lib.operations\n", "package sallyport.lib.operations\n\nnever_tested(x) if x == 1\n", 1, "not evaluated by any test (100% wanted): DIR/lib/operations/operations.rego:6"},
-		"a typo in YAML": {"operations/supersede/policy.yaml", "onError:", "onErorr:", 2, "\nDIR/operations/supersede/policy.yaml: "},
+		"a typo in YAML": {"operations/supersede/policy.yaml", "onError:", "onErorr:", 2, "\nDIR/operations/supersede/policy.yaml:8: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := shippedCopy(t)

@@ -138,6 +138,6 @@ func (a *absences) intercept(_ sim.Moment, call sim.Call) bool {
 	return !away
 }
 
-func TestPairs(t *testing.T) { Pairs(t, cluster, 1) }
+func TestPairs(t *testing.T) { Pairs(t, cluster) }
 
 func TestScenarios(t *testing.T) { Scenarios(t, cluster) }

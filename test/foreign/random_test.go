@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
@@ -103,7 +102,7 @@ var drawnPolicies = rapid.Custom(func(t *rapid.T) drawn {
 // anyPolicies are Ready if and only if every replica judges what they name, asked by the API server. A policy that is refused is
 // stored all the same, as if nobody had answered. With -rapid.checks there are that many.
 func (s *site) anyPolicies() {
-	n := depth.Of(4, 24)
+	n := 12
 	flag.Visit(func(f *flag.Flag) {
 		if f.Name == "rapid.checks" {
 			n, _ = strconv.Atoi(f.Value.String())

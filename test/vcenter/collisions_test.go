@@ -12,7 +12,6 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/test/collisions"
-	"sallyport.dev/sallyport/test/depth"
 )
 
 // folder is where the simulator has its machines.
@@ -65,6 +64,6 @@ func hypervisor(vm *v1alpha1.VirtualMachine) collisions.Hypervisor {
 	}
 }
 
-func TestPairs(t *testing.T) { collisions.Pairs(t, cluster(), depth.Of(4, 1)) }
+func TestPairs(t *testing.T) { collisions.Pairs(t, cluster()) }
 
 func TestScenarios(t *testing.T) { collisions.Scenarios(t, cluster()) }
