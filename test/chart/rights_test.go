@@ -25,6 +25,7 @@ func (w *walk) rights() {
 	}
 	w.lifecycle(local)
 	w.confuses()
+	w.insists()
 	clientset, err := kubernetes.NewForConfig(w.site.config())
 	w.must(err)
 	user := local.sallyport.User()
@@ -95,4 +96,17 @@ func (w *walk) confuses() {
 	})
 	w.kubectl("delete " + stored[0] + " --namespace " + namespace)
 	w.until("it is stored again", func() (string, bool) { return fmt.Sprint(revisions()), slices.Contains(revisions(), stored[0]) })
+}
+
+// insists asks for what is refused until a replica has refused it twice, which is one event that has happened twice.
+func (w *walk) insists() {
+	w.Helper()
+	w.until("an event of a refusal has happened twice", func() (string, bool) {
+		broken := `{"spec": {"modules": [{"name": "walk.rego", "source": "package"}]}}`
+		if r := w.try("", "patch", "rego", policy, "--type=merge", "-p", broken); r.code == 0 {
+			w.Fatal("a policy that does not compile was stored")
+		}
+		counts := w.kubectl("get events.events.k8s.io --all-namespaces -o jsonpath={.items[*].series.count}")
+		return counts, counts != ""
+	})
 }
