@@ -15,6 +15,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // edit opens the policy as a user would, in an editor that is a shell command on the file $1.
@@ -28,7 +29,7 @@ func (w *walk) edit(command string) {
 func (w *walk) tryEdit(command string) result {
 	w.Helper()
 	editor := filepath.Join(w.bin, "editor")
-	w.must(os.WriteFile(editor, []byte("#!/bin/sh\nset -e\n"+command+"\n"), 0o700))
+	w.Must(os.WriteFile(editor, []byte("#!/bin/sh\nset -e\n"+command+"\n"), 0o700))
 	return w.patiently("", w.variables("KUBE_EDITOR="+editor, "TMPDIR="+w.bin), "edit", "rego", policy)
 }
 
@@ -80,7 +81,7 @@ func (w *walk) decides(pod, words string, since time.Time) time.Duration {
 		if err == nil && strings.Contains(answer, words) {
 			return took
 		}
-		if took > patience {
+		if took > step.Patience {
 			w.Errorf("%s still answers %q (%v), want %q in it", pod, answer, err, words)
 			return took
 		}
@@ -150,9 +151,9 @@ func (w *walk) unguards() {
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "RegoPolicy", "metadata": map[string]any{"name": "walk-broken"},
 		"spec": map[string]any{"package": "walk.broken", "modules": []any{map[string]any{"name": "broken.rego", "source": "package"}}},
 	}}, "walker")
-	w.must(err)
+	w.Must(err)
 	for _, pod := range w.pods() {
-		w.until(pod+" lets a broken policy pass", func() (string, bool) {
+		w.Until(pod+" lets a broken policy pass", func() (string, bool) {
 			answer, err := w.site.ask(w.Context(), pod, review)
 			if err != nil {
 				return err.Error(), false
@@ -165,9 +166,9 @@ func (w *walk) unguards() {
 // event waits for an event about an object, with a text in its note.
 func (w *walk) event(kind, name, reason, text string) {
 	w.Helper()
-	w.until(fmt.Sprintf("there is an event %s about %s %s with %q", reason, kind, name, text), func() (string, bool) {
+	w.Until(fmt.Sprintf("there is an event %s about %s %s with %q", reason, kind, name, text), func() (string, bool) {
 		list := &eventsv1.EventList{}
-		w.must(w.client.List(w.Context(), list))
+		w.Must(w.client.List(w.Context(), list))
 		var others []string
 		for _, e := range list.Items {
 			if e.Regarding.Kind != kind || e.Regarding.Name != name || e.Reason != reason {

@@ -16,15 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
-
-// patience is how long the walk waits for anything; it only matters if something is wrong.
-const patience = 3 * time.Minute
 
 // The namespaces of the walk: one may use the vCenter, the other may not.
 const team, strangers = "team-walk", "team-strangers"
@@ -34,7 +31,7 @@ const policy = "operations-supersede"
 
 // walk is what its steps share.
 type walk struct {
-	*testing.T
+	step.T
 	site   site
 	client client.WithWatch
 	bin    string // with kubectl-sallyport, for PATH
@@ -49,37 +46,25 @@ type walk struct {
 
 func newWalk(t *testing.T) *walk {
 	t.Helper()
-	w := &walk{T: t, site: newSite(t), bin: t.TempDir(), whole: t.Context(), marked: &atomic.Bool{}}
+	w := &walk{T: step.T{T: t}, site: newSite(t), bin: t.TempDir(), whole: t.Context(), marked: &atomic.Bool{}}
 	binary, err := install.Build(t.Context(), w.bin, "sallyport.dev/sallyport/cmd/sallyport")
-	w.must(err)
+	w.Must(err)
 	if err = install.Plugin(w.bin, binary); err == nil {
 		w.client, err = install.Client(w.site.config())
 	}
-	w.must(err)
+	w.Must(err)
 	return w
 }
 
 // step is a part of the walk, after which the next makes sense only if it went well.
 func (w *walk) step(name string, do func(*walk)) {
 	w.Helper()
-	began := time.Now()
-	ok := w.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+	w.Step(name, func(t step.T) {
 		inner := *w
 		inner.T = t
 		do(&inner)
 		w.load, w.usual = inner.load, inner.usual
 	})
-	if !ok {
-		w.FailNow()
-	}
-	w.Logf("%s: %.1f s", name, time.Since(began).Seconds())
-}
-
-func (w *walk) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
 }
 
 // variables are the environment of kubectl and helm: nothing of the user's own, and the plugin where kubectl finds it.
@@ -102,7 +87,7 @@ var busy = regexp.MustCompile(`\[policies-self/(LimitExceeded|DeadlineExceeded)\
 func (w *walk) patiently(stdin string, variables []string, args ...string) (r result) {
 	w.Helper()
 	kubectl, _, _ := w.site.tools()
-	w.until("there is time to try a policy", func() (string, bool) {
+	w.Until("there is time to try a policy", func() (string, bool) {
 		r = execute(w.Context(), kubectl, stdin, variables, args...)
 		return r.stderr, r.code == 0 || !busy.MatchString(r.stderr)
 	})
@@ -170,7 +155,7 @@ func (w *walk) install(args ...string) {
 		args = append(args, "--set", s)
 	}
 	w.mustHelm(args...)
-	w.site.installed(w.T)
+	w.site.installed(w.T.T)
 	w.rolledOut()
 }
 
@@ -181,7 +166,7 @@ func (w *walk) upgrade(settings ...string) {
 	for _, s := range settings {
 		args = append(args, "--set", s)
 	}
-	w.mustHelm(append(args, "--wait", "--timeout", patience.String())...)
+	w.mustHelm(append(args, "--wait", "--timeout", step.Patience.String())...)
 	w.rolledOut()
 }
 
@@ -189,9 +174,9 @@ func (w *walk) upgrade(settings ...string) {
 func (w *walk) rolledOut() {
 	w.Helper()
 	w.kubectl("rollout status deployment/" + release + " --timeout=1m --namespace " + namespace)
-	w.until("nothing but two replicas is left", func() (string, bool) {
+	w.Until("nothing but two replicas is left", func() (string, bool) {
 		pods := &corev1.PodList{}
-		w.must(w.client.List(w.Context(), pods, client.InNamespace(namespace)))
+		w.Must(w.client.List(w.Context(), pods, client.InNamespace(namespace)))
 		names := make([]string, 0, len(pods.Items))
 		for _, p := range pods.Items {
 			names = append(names, fmt.Sprintf("%s (%v)", p.Name, p.DeletionTimestamp))
@@ -214,31 +199,18 @@ func (w *walk) pods() []string {
 	return names
 }
 
-// until waits for a condition; what it last saw is in the message when it does not come.
-func (w *walk) until(what string, is func() (seen string, done bool)) {
-	w.Helper()
-	last := ""
-	err := wait.PollUntilContextTimeout(w.Context(), 50*time.Millisecond, patience, true, func(context.Context) (done bool, _ error) {
-		last, done = is()
-		return done, nil
-	})
-	if err != nil {
-		w.Fatalf("waiting until %s: %v; last seen: %s", what, err, last)
-	}
-}
-
 // rego gives the edited policy as it is in the cluster.
 func (w *walk) rego() *v1alpha1.RegoPolicy {
 	w.Helper()
 	object := &v1alpha1.RegoPolicy{}
-	w.must(w.client.Get(w.Context(), client.ObjectKey{Name: policy}, object))
+	w.Must(w.client.Get(w.Context(), client.ObjectKey{Name: policy}, object))
 	return object
 }
 
 // shows waits until a condition of the policy in its present generation has that status and reason, and gives its message.
 func (w *walk) shows(condition v1alpha1.ConditionType, status metav1.ConditionStatus, reason v1alpha1.ConditionReason) (message string) {
 	w.Helper()
-	w.until(fmt.Sprintf("condition %s is %s, %s", condition, status, reason), func() (string, bool) {
+	w.Until(fmt.Sprintf("condition %s is %s, %s", condition, status, reason), func() (string, bool) {
 		object := w.rego()
 		c := meta.FindStatusCondition(object.Status.Conditions, string(condition))
 		if c == nil {
@@ -303,7 +275,7 @@ func (w *walk) check(during string, may install.Answers, replies []install.Reply
 func (w *walk) more(few int) []install.Reply {
 	w.Helper()
 	replies, err := w.load.More(w.Context(), few)
-	w.must(err)
+	w.Must(err)
 	return replies
 }
 

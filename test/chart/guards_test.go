@@ -48,7 +48,7 @@ func (w *walk) guards() {
 			w.drains(of)
 			rolled()
 		}
-		w.until("the refusals are events", func() (string, bool) {
+		w.Until("the refusals are events", func() (string, bool) {
 			events := w.kubectl("get events --field-selector involvedObject.name=guarded -o jsonpath={.items[*].reason}" + of)
 			return events, strings.Contains(events, "BelowMinReplicas") && strings.Contains(events, "DeletionProtected")
 		})

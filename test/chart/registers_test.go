@@ -55,7 +55,7 @@ func (w *walk) registers() {
 	w.throughout("a policy on another kind", w.usual, func() {
 		w.create(foreignPolicy)
 		w.kubectl("wait rego/walk-configmaps --for=condition=" + string(v1alpha1.ConditionRegistered) + " --timeout=1m")
-		w.until("it is enforced", func() (string, bool) {
+		w.Until("it is enforced", func() (string, bool) {
 			r := w.try("", strings.Fields(refused)...)
 			return r.stdout + r.stderr, strings.Contains(r.stderr, "[walk-configmaps/NameRefused] that is no name for a ConfigMap")
 		})
@@ -64,7 +64,7 @@ func (w *walk) registers() {
 		}
 		w.kubectl("create configmap walk-refused --dry-run=server --namespace " + metav1.NamespaceDefault)
 		w.kubectl("delete rego walk-configmaps")
-		w.until("it is forgotten", func() (string, bool) {
+		w.Until("it is forgotten", func() (string, bool) {
 			r := w.try("", strings.Fields(refused)...)
 			return r.stderr, r.code == 0
 		})

@@ -27,13 +27,13 @@ func (w *walk) rights() {
 	w.confuses()
 	w.insists()
 	clientset, err := kubernetes.NewForConfig(w.site.config())
-	w.must(err)
+	w.Must(err)
 	user := local.sallyport.User()
 	account := strings.Split(user, ":")
 	grants, err := rbac.Granted(w.Context(), clientset, account[2], account[3])
-	w.must(err)
+	w.Must(err)
 	uses, err := rbac.UsedBy(local.audit, user)
-	w.must(err)
+	w.Must(err)
 	if len(uses) == 0 {
 		w.Fatalf("the audit log says nothing of %s", user)
 	}
@@ -49,13 +49,13 @@ func (w *walk) lifecycle(local *localSite) {
 	world := fake.New()
 	world.SetAuto(true)
 	simulator, err := sim.Serve(world)
-	w.must(err)
-	w.Cleanup(func() { w.must(simulator.Close()) })
+	w.Must(err)
+	w.Cleanup(func() { w.Must(simulator.Close()) })
 	o := local.options
 	// What the API server of a release from before 1.35 has its clients do: lists, and watches from there on.
 	o.Env = append(simulator.Environment("manager"), "KUBE_FEATURE_WatchListClient=false")
 	o.Binary, err = install.Build(w.Context(), w.bin, "sallyport.dev/sallyport/test/sim/manager")
-	w.must(err)
+	w.Must(err)
 	local.kubelet.Options(o)
 	w.kubectl("rollout restart deployment/" + release + " --namespace " + namespace)
 	w.rolledOut()
@@ -88,20 +88,20 @@ func (w *walk) confuses() {
 		w.Fatalf("there are the revisions %v, want the shipped one", stored)
 	}
 	timeout(int(before) + 1)
-	w.until("another revision is stored", func() (string, bool) { return fmt.Sprint(revisions()), len(revisions()) == 2 })
+	w.Until("another revision is stored", func() (string, bool) { return fmt.Sprint(revisions()), len(revisions()) == 2 })
 	w.kubectl("label " + stored[0] + " sallyport.dev/policy- --namespace " + namespace)
 	timeout(int(before))
-	w.until("the log says what is in the way", func() (string, bool) {
+	w.Until("the log says what is in the way", func() (string, bool) {
 		return "", strings.Contains(w.site.local().logs.String(), "is not a stored revision of RegoPolicy "+policy)
 	})
 	w.kubectl("delete " + stored[0] + " --namespace " + namespace)
-	w.until("it is stored again", func() (string, bool) { return fmt.Sprint(revisions()), slices.Contains(revisions(), stored[0]) })
+	w.Until("it is stored again", func() (string, bool) { return fmt.Sprint(revisions()), slices.Contains(revisions(), stored[0]) })
 }
 
 // insists asks for what is refused until a replica has refused it twice, which is one event that has happened twice.
 func (w *walk) insists() {
 	w.Helper()
-	w.until("an event of a refusal has happened twice", func() (string, bool) {
+	w.Until("an event of a refusal has happened twice", func() (string, bool) {
 		broken := `{"spec": {"modules": [{"name": "walk.rego", "source": "package"}]}}`
 		if r := w.try("", "patch", "rego", policy, "--type=merge", "-p", broken); r.code == 0 {
 			w.Fatal("a policy that does not compile was stored")

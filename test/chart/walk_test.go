@@ -15,6 +15,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // What the policy says when it refuses a second Stop: as it ships, and as the walk edits it, twice.
@@ -85,7 +86,7 @@ metadata: {name: web-1, namespace: %s}
 spec: {runPolicy: Manual, runtime: {vsphere: {serverRef: {name: walk}, inventoryPath: /DC0/vm/web-1}}}
 `, team))
 	w.kubectl("sallyport stop web-1 --namespace " + team)
-	w.until("the second Stop is refused", func() (string, bool) { // once the caches have the first
+	w.Until("the second Stop is refused", func() (string, bool) { // once the caches have the first
 		r := w.try("", "sallyport", "stop", "web-1", "--dry-run=server", "--namespace", team)
 		return r.stdout + r.stderr, r.code != 0
 	})
@@ -96,14 +97,14 @@ spec: {runPolicy: Manual, runtime: {vsphere: {serverRef: {name: walk}, inventory
 	w.usual = install.Answers{secondStop: {shipped}, forcedStop: {install.Admitted}, machine: {install.Admitted}, stranger: {"[servers-tenancy/NamespaceNotAllowed]"}}
 	var err error
 	w.load, err = install.NewLoad(w.whole, w.site.config(), w.questions()...)
-	w.must(err)
+	w.Must(err)
 	w.lasting("a while", w.usual)
 }
 
 // judged returns when both replicas have seen the vCenter, without which they refuse its machines for another reason.
 func (w *walk) judged() {
 	w.Helper()
-	w.until("the vCenter is known to the replicas", func() (string, bool) {
+	w.Until("the vCenter is known to the replicas", func() (string, bool) {
 		for range 10 {
 			if err := w.client.Create(w.Context(), adopted(team), client.DryRunAll); err != nil {
 				return err.Error(), false
@@ -143,9 +144,9 @@ func (w *walk) upgrades() {
 	source := w.rego().Spec.Modules[0].Source
 	w.throughout("helm upgrade", w.usual, func() {
 		w.upgrade("policies."+policy+".timeoutMilliseconds=1500", "policies.servers-tenancy.timeoutMilliseconds=1600")
-		w.until("the new values are in both policies", func() (string, bool) {
+		w.Until("the new values are in both policies", func() (string, bool) {
 			other := &v1alpha1.RegoPolicy{}
-			w.must(w.client.Get(w.Context(), client.ObjectKey{Name: "servers-tenancy"}, other))
+			w.Must(w.client.Get(w.Context(), client.ObjectKey{Name: "servers-tenancy"}, other))
 			a, b := w.rego().Spec.TimeoutMilliseconds, other.Spec.TimeoutMilliseconds
 			return fmt.Sprintf("%d, %d", a, b), a == 1500 && b == 1600
 		})
@@ -178,7 +179,7 @@ func (w *walk) upgradesBroken() {
 		if r.code == 0 {
 			w.Errorf("helm upgrade --wait succeeds: %s", r.stdout)
 		}
-		w.until("the replica that does not get ready says why", func() (string, bool) {
+		w.Until("the replica that does not get ready says why", func() (string, bool) {
 			seen := w.kubectl("events --types=Warning --namespace " + namespace)
 			return seen, strings.Contains(seen, "RegoPolicy "+policy+": Release ") && strings.Contains(seen, "walk.rego:1:")
 		})
@@ -187,7 +188,7 @@ func (w *walk) upgradesBroken() {
 			w.Errorf("condition Shipped does not say where: %s", message)
 		}
 		w.event("ConfigMap", "sallyport-policies", string(v1alpha1.ReasonCheckFailed), "walk.rego:1:")
-		w.mustHelm("rollback", release, "--namespace", namespace, "--wait", "--timeout", patience.String())
+		w.mustHelm("rollback", release, "--namespace", namespace, "--wait", "--timeout", step.Patience.String())
 		w.rolledOut()
 		w.shows(v1alpha1.ConditionShipped, metav1.ConditionTrue, v1alpha1.ReasonShipped)
 	})
@@ -258,7 +259,7 @@ func (w *walk) addsPolicy() {
 		spec: {runPolicy: Manual, runtime: {vsphere: {serverRef: {name: walk}, inventoryPath: /DC0/vm/frozen-1}}}}`
 	w.throughout("a policy of their own", w.usual, func() {
 		w.create(ownPolicy)
-		w.until("both replicas decide by it", func() (string, bool) {
+		w.Until("both replicas decide by it", func() (string, bool) {
 			for range 10 {
 				r := w.try(frozen, "create", "--dry-run=server", "-f", "-")
 				if r.code == 0 || !strings.Contains(r.stderr, "[walk-freeze/Frozen] no machines are added; may read all Secrets: true") {
@@ -268,7 +269,7 @@ func (w *walk) addsPolicy() {
 			return "", true
 		})
 		w.kubectl("delete rego walk-freeze")
-		w.until("it is forgotten", func() (string, bool) {
+		w.Until("it is forgotten", func() (string, bool) {
 			r := w.try(frozen, "create", "--dry-run=server", "-f", "-")
 			return r.stderr, r.code == 0
 		})
@@ -288,20 +289,20 @@ func (w *walk) losesLeader() {
 
 func (w *walk) rotates() {
 	clientset, err := kubernetes.NewForConfig(w.site.config())
-	w.must(err)
+	w.Must(err)
 	served := func() (seen, one string) {
 		c, err := install.ReadCertificates(w.Context(), clientset)
-		w.must(err)
+		w.Must(err)
 		return fmt.Sprintf("certificates %v are served, %d authorities are trusted", c.Served, c.Trusted), c.One(2)
 	}
 	before := ""
-	w.until("one certificate is served", func() (seen string, _ bool) {
+	w.Until("one certificate is served", func() (seen string, _ bool) {
 		seen, before = served()
 		return seen, before != ""
 	})
 	w.throughout("the rotation of the certificate", w.usual, func() {
 		w.kubectl("delete secret sallyport-certificate --namespace " + namespace)
-		w.until("another certificate is served by all, and only its authority is trusted", func() (string, bool) {
+		w.Until("another certificate is served by all, and only its authority is trusted", func() (string, bool) {
 			seen, now := served()
 			return seen, now != "" && now != before
 		})
@@ -336,13 +337,13 @@ func (w *walk) uninstalls() {
 	w.Log(w.kubectl("sallyport release --all --force"))
 	w.unattended()
 	w.mustHelm("uninstall", release, "--namespace", namespace)
-	w.site.uninstalled(w.T)
+	w.site.uninstalled(w.T.T)
 }
 
 // unattended waits until kubectl shows that nobody decides.
 func (w *walk) unattended() {
 	w.Helper()
-	w.until("the policies show that nobody decides", func() (string, bool) {
+	w.Until("the policies show that nobody decides", func() (string, bool) {
 		table := w.kubectl("get rego")
 		return table, strings.Contains(table, "NobodyDecides") && !strings.Contains(table, "CurrentRevision")
 	})
@@ -357,7 +358,7 @@ func (w *walk) unattended() {
 func (w *walk) watchesMarks() {
 	w.Helper()
 	changes, err := w.client.Watch(w.whole, &v1alpha1.RegoPolicyList{})
-	w.must(err)
+	w.Must(err)
 	marked := w.marked
 	go func() {
 		for change := range changes.ResultChan() {
@@ -387,7 +388,7 @@ func (w *walk) deletes() {
 
 func (w *walk) reinstalls() {
 	w.install()
-	w.until("requests are judged", func() (string, bool) {
+	w.Until("requests are judged", func() (string, bool) {
 		r := w.try(yaml+`{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: try, namespace: default},
 			spec: {type: Start, virtualMachineName: nothing}}`, "create", "--dry-run=server", "-f", "-")
 		return r.stdout + r.stderr, strings.Contains(r.stderr, "denied the request")
@@ -405,7 +406,7 @@ func (w *walk) uninstallsAgain() {
 	w.kubectl("sallyport release --all")
 	w.unattended()
 	w.mustHelm("uninstall", release, "--namespace", namespace)
-	w.site.uninstalled(w.T)
+	w.site.uninstalled(w.T.T)
 	w.kubectl("delete rego --all --timeout=2m")
 	w.kubectl("delete crd -l app.kubernetes.io/part-of=sallyport --timeout=2m")
 	w.kubectl("delete namespace " + namespace + " --timeout=2m")

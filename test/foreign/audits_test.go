@@ -49,7 +49,7 @@ func TestAuditsOfWhatExists(t *testing.T) {
 // ingress makes an Ingress, which nothing in the control plane cares for, and no shipped policy reads.
 func (s *site) ingress(namespace, name string, labels map[string]string) {
 	s.Helper()
-	s.must(s.client.Create(s.Context(), &networkingv1.Ingress{
+	s.Must(s.client.Create(s.Context(), &networkingv1.Ingress{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
 		Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{
 			Service: &networkingv1.IngressServiceBackend{Name: "x", Port: networkingv1.ServiceBackendPort{Number: 80}},
@@ -68,7 +68,7 @@ func fronts(label, more string) string {
 func (s *site) rego(name string) *v1alpha1.RegoPolicy {
 	s.Helper()
 	p := &v1alpha1.RegoPolicy{}
-	s.must(s.client.Get(s.Context(), client.ObjectKey{Name: name}, p))
+	s.Must(s.client.Get(s.Context(), client.ObjectKey{Name: name}, p))
 	return p
 }
 
@@ -76,7 +76,7 @@ func (s *site) rego(name string) *v1alpha1.RegoPolicy {
 func (s *site) violations(policy string, count int32) *v1alpha1.PolicyViolations {
 	s.Helper()
 	var got *v1alpha1.PolicyViolations
-	s.until(fmt.Sprintf("%s would refuse %d objects", policy, count), func() (string, bool) {
+	s.Until(fmt.Sprintf("%s would refuse %d objects", policy, count), func() (string, bool) {
 		p := s.rego(policy)
 		got = p.Status.Violations
 		return fmt.Sprintf("%+v", got), got != nil && got.Revision == p.Status.ActiveRevision && p.Status.ObservedGeneration == p.Generation && got.Count != nil && *got.Count == count
@@ -91,7 +91,7 @@ func (s *site) reported(policy, namespace, summary string) {
 	if namespace != "" {
 		line = "get reports.openreports.io sallyport-" + policy + " --namespace " + namespace
 	}
-	s.until(fmt.Sprintf("the report of %s in %q says %q", policy, namespace, summary), func() (string, bool) {
+	s.Until(fmt.Sprintf("the report of %s in %q says %q", policy, namespace, summary), func() (string, bool) {
 		text, ok := s.try(line + " --ignore-not-found -o jsonpath={.summary.pass}/{.summary.fail}/{.summary.warn}")
 		return text, ok && text == summary
 	})
@@ -128,8 +128,8 @@ func (s *site) auditsForbidden() {
 // grant has Sallyport read a kind, and returns when the API server knows.
 func (s *site) grant(resource string) {
 	s.Helper()
-	s.must(s.sallyport.Upgrade(s.Context(), "--set-json", fmt.Sprintf(`rbac.reads={%q:true}`, resource)))
-	s.until("Sallyport may list "+resource, func() (string, bool) { return s.try("auth can-i list " + resource + " --as=" + s.sallyport.User()) })
+	s.Must(s.sallyport.Upgrade(s.Context(), "--set-json", fmt.Sprintf(`rbac.reads={%q:true}`, resource)))
+	s.Until("Sallyport may list "+resource, func() (string, bool) { return s.try("auth can-i list " + resource + " --as=" + s.sallyport.User()) })
 }
 
 func (s *site) auditsNew() {
@@ -154,7 +154,7 @@ func (s *site) reportsLater() {
 		s.Error("the log does not say that there are no reports")
 	}
 	before := s.pods()
-	s.must(s.plane.InstallCRDs(s.Context(), openreports.CRDs(s)...))
+	s.Must(s.plane.InstallCRDs(s.Context(), openreports.CRDs(s)...))
 	if got := s.shows("fronts", v1alpha1.ConditionReported, metav1.ConditionTrue, v1alpha1.ReasonReported); got != "Reports: 1, with 25 results." {
 		s.Errorf("it says %q", got)
 	}
@@ -220,7 +220,7 @@ func (s *site) auditsFollow() {
 		s.Errorf("of %d objects, at %v: the last audit was at %v", v.Objects, v.AuditedAt, audited)
 	}
 	s.reported("fronts", "team-b", "1/0/1")
-	s.until("the Ingress has an event that says why it was admitted", func() (string, bool) {
+	s.Until("the Ingress has an event that says why it was admitted", func() (string, bool) {
 		text := s.kubectl("get events --namespace team-b --field-selector involvedObject.name=ownless,reason=OwnerMissing -o custom-columns=:.type,:.message --no-headers")
 		return text, strings.Contains(text, "Warning   [fronts/OwnerMissing] label owner is missing (CREATE, admitted because the mode of the policy is Warn)")
 	})
@@ -270,7 +270,7 @@ func (s *site) auditsAsked() {
 // auditsScheduled: what somebody has mended vanishes, and what is new appears.
 func (s *site) auditsScheduled() {
 	s.kubectl("label ingress d-03 --namespace team-a owner=a")
-	s.must(s.sallyport.Upgrade(s.Context(), "--set", "audits.interval=1s"))
+	s.Must(s.sallyport.Upgrade(s.Context(), "--set", "audits.interval=1s"))
 	s.rolledOut()
 	v := s.violations("fronts", ownlessCount-1)
 	if slices.ContainsFunc(v.First, func(v v1alpha1.PolicyViolation) bool { return v.Name == "d-03" }) {
@@ -296,13 +296,13 @@ func (s *site) auditsTakenOver() {
 	}
 	leader, _ := s.leader()
 	manager, err := s.kubelet.Manager(leader)
-	s.must(err)
+	s.Must(err)
 	led := holder()
-	s.must(manager.Kill())
+	s.Must(manager.Kill())
 	// Which may be the same pod, whose process is started again.
-	s.until("another process leads", func() (string, bool) { now := holder(); return now, now != led && now != "" })
+	s.Until("another process leads", func() (string, bool) { now := holder(); return now, now != led && now != "" })
 	audited := s.rego("fronts").Status.Violations.AuditedAt
-	s.until("it has made its audit", func() (string, bool) {
+	s.Until("it has made its audit", func() (string, bool) {
 		now := s.rego("fronts").Status.Violations.AuditedAt
 		return now.String(), now.After(audited.Time)
 	})
@@ -323,11 +323,11 @@ func (s *site) onlyLeaders() {
 	}
 	var led, wrote []write
 	file, err := os.Open(s.audit)
-	s.must(err)
+	s.Must(err)
 	defer file.Close()
 	for lines := json.NewDecoder(file); lines.More(); {
 		e := &auditv1.Event{}
-		s.must(lines.Decode(e))
+		s.Must(lines.Decode(e))
 		o := e.ObjectRef
 		if e.User.Username != s.sallyport.User() || o == nil || e.ResponseStatus == nil || e.ResponseStatus.Code >= 300 || e.Verb == "get" || e.Verb == "list" || e.Verb == "watch" {
 			continue
@@ -363,7 +363,7 @@ func (s *site) auditsEnd() {
 	s.kubectl("patch rego fronts --type=merge -p", `{"spec": {"backgroundAudit": "Disabled"}}`)
 	s.reported("fronts", "team-a", "")
 	s.reported("fronts", "team-b", "")
-	s.until("its status says nothing of it", func() (string, bool) {
+	s.Until("its status says nothing of it", func() (string, bool) {
 		is := s.rego("fronts").Status
 		return fmt.Sprintf("%+v", is), is.Violations == nil && meta.FindStatusCondition(is.Conditions, string(v1alpha1.ConditionAudited)) == nil &&
 			meta.FindStatusCondition(is.Conditions, string(v1alpha1.ConditionReported)) == nil
@@ -371,7 +371,7 @@ func (s *site) auditsEnd() {
 	s.kubectl("patch rego fronts --type=merge -p", `{"spec": {"backgroundAudit": "Enabled"}}`)
 	s.reported("fronts", "team-a", "2/0/23")
 	s.kubectl("delete rego fronts labelled")
-	s.until("no report is left", func() (string, bool) {
+	s.Until("no report is left", func() (string, bool) {
 		text := s.kubectl("get reports.openreports.io,clusterreports.openreports.io --all-namespaces -o name")
 		return text, text == ""
 	})
@@ -381,12 +381,12 @@ func (s *site) auditsEnd() {
 // to be.
 func (s *site) auditRights() {
 	clientset, err := kubernetes.NewForConfig(s.plane.Config)
-	s.must(err)
+	s.Must(err)
 	account := strings.Split(s.sallyport.User(), ":")
 	grants, err := rbac.Granted(s.Context(), clientset, account[2], account[3])
-	s.must(err)
+	s.Must(err)
 	uses, err := rbac.UsedBy(s.audit, s.sallyport.User())
-	s.must(err)
+	s.Must(err)
 	ofReports := 0
 	for _, g := range grants {
 		if g.Group == "openreports.io" {

@@ -58,7 +58,7 @@ func (s *site) connects() {
 		s.apply(`{apiVersion: v1, kind: Pod, metadata: {name: ` + name + `, labels: ` + labels + `}, spec: {containers: [{name: c, image: x, tty: true, stdin: true}]}}`)
 		s.kubectl("patch pod "+name+" --subresource=status --type=merge -p", `{"status": {"phase": "Running"}}`)
 	}
-	s.until("it is enforced", func() (string, bool) {
+	s.Until("it is enforced", func() (string, bool) {
 		text, ok := s.try("exec db -- date")
 		return text, !ok && strings.Contains(text, "[sealed/Sealed] Pod db is sealed against PodExecOptions. Read its log.")
 	})

@@ -57,7 +57,7 @@ func (s *site) comes() {
 	before := s.pods()
 	s.apply(owners("owners", ""))
 	applied := time.Now()
-	s.until("it is enforced", func() (string, bool) {
+	s.Until("it is enforced", func() (string, bool) {
 		text, ok := s.try(ownless)
 		return text, !ok && strings.Contains(text, "[owners/OwnerMissing] label owner is missing")
 	})
@@ -85,19 +85,19 @@ func (s *site) begun() {
 	s.run(s.binary, "policy", "test", filepath.Join(folder, "owner"), "--coverage", "100")
 	s.apply(s.run(s.binary, "policy", "manifest", filepath.Join(folder, "owner")))
 	s.registered("owner")
-	s.until("it warns", func() (string, bool) {
+	s.Until("it warns", func() (string, bool) {
 		text, ok := s.try(ownless)
 		return text, ok && strings.Contains(text, "Warning: [owner/OwnerMissing]")
 	})
 	s.kubectl("patch rego owner --type=merge -p", `{"spec": {"mode": "Enforce"}}`)
-	s.until("it refuses", func() (string, bool) {
+	s.Until("it refuses", func() (string, bool) {
 		text, ok := s.try(ownless)
 		return text, !ok && strings.Contains(text, "[owner/OwnerMissing]")
 	})
 	s.kubectl("delete rego owner")
 	s.apply(owners("owners", ""))
 	s.registered("owners")
-	s.until("the other one is enforced again", func() (string, bool) {
+	s.Until("the other one is enforced again", func() (string, bool) {
 		text, ok := s.try(ownless)
 		return text, !ok && strings.Contains(text, "denied the request: [owners/OwnerMissing]")
 	})
@@ -138,12 +138,12 @@ func (s *site) loaded() {
 		}}
 	}
 	load, err := install.NewLoad(s.Context(), s.plane.Config, question("owned", map[string]any{"owner": "a"}), question("ownless", nil))
-	s.must(err)
+	s.Must(err)
 	usual := install.Answers{"owned": {install.Admitted}, "ownless": {"[owners/OwnerMissing] label owner is missing"}}
 	settled := func(what string) {
 		s.Helper()
 		_, err := load.More(s.Context(), 5)
-		s.must(err)
+		s.Must(err)
 		s.Log(what)
 	}
 	settled("as it is")
@@ -154,7 +154,7 @@ func (s *site) loaded() {
 	s.registered("owners")
 	settled("with an edit")
 	s.kubectl("delete rego marks")
-	s.until("it is not asked any more", func() (string, bool) {
+	s.Until("it is not asked any more", func() (string, bool) {
 		v, m := s.entries()
 		return fmt.Sprint(v, m), !slices.Contains(v, "marks") && !slices.Contains(m, "marks")
 	})
@@ -193,7 +193,7 @@ func (s *site) others() {
 		s.kubectl("create configmap a --namespace " + namespace)
 	}
 	s.kubectl("label namespace kept-1 kept-not keep=true")
-	s.until("replicas have seen the labels", func() (string, bool) {
+	s.Until("replicas have seen the labels", func() (string, bool) {
 		text, ok := s.try("delete configmap a --dry-run=server --namespace kept-1")
 		return text, !ok
 	})
@@ -212,7 +212,7 @@ func (s *site) laggards() {
 	laggard, err := replicas.New(s.plane.Config, replicas.Options{
 		Namespace: install.Namespace, Name: "laggard", Duration: 2 * time.Second, Renew: 500 * time.Millisecond,
 	})
-	s.must(err)
+	s.Must(err)
 	start := func() (stop context.CancelFunc) {
 		ctx, cancel := context.WithCancel(s.Context())
 		done := make(chan struct{})
@@ -224,19 +224,19 @@ func (s *site) laggards() {
 	}
 	laggard.ReportPolicies("0123456789abcdef")
 	stop := start()
-	s.until("its Lease is there", func() (string, bool) {
+	s.Until("its Lease is there", func() (string, bool) {
 		return s.try("get lease sallyport-replica-laggard --namespace " + install.Namespace)
 	})
 
 	s.apply(owners("late", ""))
-	s.until("it says that nobody else is waited for", func() (string, bool) { // the other replica follows at once
+	s.Until("it says that nobody else is waited for", func() (string, bool) { // the other replica follows at once
 		message := s.shows("late", v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonWaitingForReplicas)
 		return message, strings.Contains(message, "Not yet: laggard.")
 	})
 	if v, _ := s.entries(); slices.Contains(v, "late") {
 		s.Error("it is asked while a replica does not know it")
 	}
-	s.until("it has followed", func() (string, bool) {
+	s.Until("it has followed", func() (string, bool) {
 		hash := s.hash()
 		laggard.ReportPolicies(hash) // which another policy may change meanwhile
 		v, _ := s.entries()
@@ -248,7 +248,7 @@ func (s *site) laggards() {
 	s.apply(owners("later", ""))
 	s.shows("later", v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonWaitingForReplicas)
 	s.kubectl("delete rego late") // which waits for nobody
-	s.until("it is not asked any more", func() (string, bool) {
+	s.Until("it is not asked any more", func() (string, bool) {
 		v, _ := s.entries()
 		return fmt.Sprint(v), !slices.Contains(v, "late")
 	})
@@ -265,7 +265,7 @@ func (s *site) hash() string {
 	s.Helper()
 	leader, _ := s.leader()
 	lease := &coordinationv1.Lease{}
-	s.must(s.client.Get(s.Context(), client.ObjectKey{Namespace: install.Namespace, Name: "sallyport-replica-" + leader}, lease))
+	s.Must(s.client.Get(s.Context(), client.ObjectKey{Namespace: install.Namespace, Name: "sallyport-replica-" + leader}, lease))
 	return lease.Annotations[replicas.PoliciesAnnotation]
 }
 
@@ -273,12 +273,12 @@ func (s *site) killed() {
 	leader, other := s.leader()
 	for _, name := range []string{other, leader} {
 		manager, err := s.kubelet.Manager(name)
-		s.must(err)
+		s.Must(err)
 		policy := "after-" + name[len(name)-5:]
 		s.apply(owners(policy, ""))
-		s.must(manager.Kill())
+		s.Must(manager.Kill())
 		s.registered(policy)
-		s.until("both replicas are ready again", func() (string, bool) { return s.ready() })
+		s.Until("both replicas are ready again", func() (string, bool) { return s.ready() })
 		s.kubectl("delete rego " + policy)
 	}
 }
@@ -366,10 +366,10 @@ test_refused[note] if {
 	s.kubectl("create ingress taken --rule=example.com/=x:80")
 	s.passes(owned + s.file(statefulSet))
 	before := s.pods()
-	s.must(s.sallyport.Upgrade(s.Context(), "--set-json", found[1]))
+	s.Must(s.sallyport.Upgrade(s.Context(), "--set-json", found[1]))
 	s.shows("reads", v1alpha1.ConditionReadsGranted, metav1.ConditionTrue, v1alpha1.ReasonReadsGranted)
 	s.registered("reads")
-	s.until("it is enforced", func() (string, bool) {
+	s.Until("it is enforced", func() (string, bool) {
 		text, ok := s.try(owned + s.file(statefulSet))
 		return text, !ok && strings.Contains(text, "[reads/Taken] there are Ingresses")
 	})
@@ -399,7 +399,7 @@ func (s *site) drifts() {
 			`[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]`,
 			`[{"op": "replace", "path": "/webhooks/0/namespaceSelector", "value": {}}]`} {
 			s.kubectl("patch "+kind+" "+configuration+" --type=json -p", edit)
-			s.until("it is put back", func() (string, bool) { now := s.text(); return now, now == before })
+			s.Until("it is put back", func() (string, bool) { now := s.text(); return now, now == before })
 		}
 	}
 }
@@ -407,7 +407,7 @@ func (s *site) drifts() {
 // unanswered: while nobody answers, policies do what their onError says, and nothing is in the way of who would answer.
 func (s *site) unanswered() {
 	s.kubectl("scale deployment/" + install.Release + " --replicas=0 --namespace " + install.Namespace)
-	s.until("no replica is left", func() (string, bool) { return fmt.Sprint(s.pods()), len(s.pods()) == 0 })
+	s.Until("no replica is left", func() (string, bool) { return fmt.Sprint(s.pods()), len(s.pods()) == 0 })
 	const nobody = "failed calling webhook"
 	s.refused(nobody, owned+s.file(deployment("owned")))
 	s.refused(nobody, "run bare --image=x --dry-run=server")
@@ -424,14 +424,14 @@ func (s *site) unanswered() {
 
 	before := s.text()
 	for _, way := range []string{"--server-side=true", "--server-side=false"} {
-		s.must(s.sallyport.Upgrade(s.Context(), way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "--set", "webhook.annotations.upgraded="+way[2:8]))
+		s.Must(s.sallyport.Upgrade(s.Context(), way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "--set", "webhook.annotations.upgraded="+way[2:8]))
 		if now := s.text(); now != before {
 			s.Errorf("helm upgrade %s has changed the entries:\n%s\nwant\n%s", way, now, before)
 		}
 	}
 	s.kubectl("scale deployment/" + install.Release + " --replicas=2 --namespace " + install.Namespace)
 	s.rolledOut()
-	s.until("requests are judged again", func() (string, bool) {
+	s.Until("requests are judged again", func() (string, bool) {
 		text, ok := s.try(ownless)
 		return text, !ok && strings.Contains(text, "OwnerMissing")
 	})
@@ -441,19 +441,19 @@ func (s *site) unanswered() {
 
 func (s *site) goes() {
 	s.kubectl("delete rego marks shrinks kept lenient")
-	s.until("they are not asked any more", func() (string, bool) {
+	s.Until("they are not asked any more", func() (string, bool) {
 		v, m := s.entries()
 		return fmt.Sprint(v, m), slices.Equal(v, []string{"owners", "pods"}) && len(m) == 0
 	})
 	// In an emergency this is a way out at once.
 	s.kubectl("patch rego owners --type=merge -p", `{"spec":{"mode":"Audit"}}`)
-	s.until("it refuses nothing", func() (string, bool) {
+	s.Until("it refuses nothing", func() (string, bool) {
 		v, _ := s.configurations()
 		text, ok := s.try(ownless)
 		return text, ok && *v.Webhooks[0].FailurePolicy == "Ignore"
 	})
 	s.kubectl("patch rego owners --type=merge -p", `{"spec":{"mode":"Enforce"}}`)
-	s.until("it refuses again", func() (string, bool) { text, ok := s.try(ownless); return text, !ok })
+	s.Until("it refuses again", func() (string, bool) { text, ok := s.try(ownless); return text, !ok })
 	s.registered("owners")
 }
 
@@ -463,17 +463,17 @@ func (s *site) uninstalled() {
 	if !strings.Contains(said, "Not asked any more about other kinds: owners, pods") {
 		s.Errorf("it says %s", said)
 	}
-	s.until("requests pass", func() (string, bool) { return s.try(ownless) })
+	s.Until("requests pass", func() (string, bool) { return s.try(ownless) })
 	s.passes("run bare --image=x --dry-run=server")
 
 	// And without it, while replicas run.
 	s.kubectl("scale deployment/" + install.Release + " --replicas=2 --namespace " + install.Namespace)
 	s.rolledOut()
 	s.registered("owners", "pods")
-	s.until("it refuses again", func() (string, bool) { text, ok := s.try(ownless); return text, !ok })
-	s.must(s.sallyport.Uninstall(s.Context()))
-	s.until("no replica is left", func() (string, bool) { return fmt.Sprint(s.pods()), len(s.pods()) == 0 })
-	s.until("requests pass", func() (string, bool) { return s.try(ownless) })
+	s.Until("it refuses again", func() (string, bool) { text, ok := s.try(ownless); return text, !ok })
+	s.Must(s.sallyport.Uninstall(s.Context()))
+	s.Until("no replica is left", func() (string, bool) { return fmt.Sprint(s.pods()), len(s.pods()) == 0 })
+	s.Until("requests pass", func() (string, bool) { return s.try(ownless) })
 	for _, kind := range []string{"validatingwebhookconfiguration", "mutatingwebhookconfiguration"} {
 		if left := s.kubectl("get " + kind + " -o name"); strings.Contains(left, "sallyport") {
 			s.Errorf("left are %s", left)

@@ -43,7 +43,7 @@ func (s *site) relabelled() {
 	// It ends all the same.
 	s.passes("delete namespace guarded --timeout=1m")
 	s.kubectl("delete rego guards")
-	s.until("it is not asked any more", func() (string, bool) {
+	s.Until("it is not asked any more", func() (string, bool) {
 		v, _ := s.entries()
 		return fmt.Sprint(v), !slices.ContainsFunc(v, func(name string) bool { return name == "guards" || name == "guards.namespaces.sallyport.dev" })
 	})

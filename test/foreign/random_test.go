@@ -111,7 +111,7 @@ func (s *site) anyPolicies() {
 	as := rest.CopyConfig(s.plane.Config)
 	as.Impersonate = rest.ImpersonationConfig{UserName: s.sallyport.User(), Groups: []string{"system:masters"}}
 	unchecked, err := install.Client(as)
-	s.must(err)
+	s.Must(err)
 	counts := map[string]int{}
 	for seed := range n {
 		d := drawnPolicies.Example(seed)
@@ -122,7 +122,7 @@ func (s *site) anyPolicies() {
 			if !strings.Contains(err.Error(), "policies-self") {
 				s.Fatalf("seed %d: %v", seed, err)
 			}
-			s.must(unchecked.Create(s.Context(), d.DeepCopy()))
+			s.Must(unchecked.Create(s.Context(), d.DeepCopy()))
 		}
 		ready, judged := s.settled(d, seed)
 		counts[fmt.Sprintf("%s, ready is %v", how, ready)]++
@@ -131,7 +131,7 @@ func (s *site) anyPolicies() {
 			s.Errorf("seed %d: %s; Ready is %v, and judged is %v:\n%s%s", seed, how, ready, judged, text,
 				s.kubectl("get rego "+d.Name+" -o", `jsonpath={range .status.conditions[*]}{.type} {.status} {.reason} {.message}{"\n"}{end}`))
 		}
-		s.must(s.client.Delete(s.Context(), d.RegoPolicy))
+		s.Must(s.client.Delete(s.Context(), d.RegoPolicy))
 	}
 	s.Logf("%d policies: %v", n, counts)
 }
@@ -141,8 +141,8 @@ func (s *site) anyPolicies() {
 func (s *site) settled(d drawn, seed int) (ready, judged bool) {
 	s.Helper()
 	object := &v1alpha1.RegoPolicy{}
-	s.until(d.Name+" has settled", func() (string, bool) {
-		s.must(s.client.Get(s.Context(), client.ObjectKey{Name: d.Name}, object))
+	s.Until(d.Name+" has settled", func() (string, bool) {
+		s.Must(s.client.Get(s.Context(), client.ObjectKey{Name: d.Name}, object))
 		c, reads := meta.FindStatusCondition(object.Status.Conditions, "Ready"), meta.FindStatusCondition(object.Status.Conditions, "ReadsGranted")
 		if c == nil || c.Status == metav1.ConditionUnknown || c.Reason == string(v1alpha1.ReasonWaitingForReplicas) || reads != nil && reads.Status == metav1.ConditionUnknown {
 			return fmt.Sprintf("%+v", object.Status.Conditions), false
@@ -163,14 +163,14 @@ func (s *site) judged(policy *v1alpha1.RegoPolicy, of subject, name string) bool
 	s.Helper()
 	revision := policy.Name + "@" + policy.Status.ActiveRevision
 	object := &unstructured.Unstructured{}
-	s.must(yaml.Unmarshal([]byte(of.object), &object.Object))
+	s.Must(yaml.Unmarshal([]byte(of.object), &object.Object))
 	object.SetNamespace("default")
 	object.SetName(name)
 	object.SetLabels(map[string]string{"owner": "a"})
 	// What comes of it is in the audit log.
 	_ = s.client.Create(s.Context(), object.DeepCopy(), client.DryRunAll, client.FieldOwner(name))
 	log, err := os.Open(s.audit)
-	s.must(err)
+	s.Must(err)
 	defer log.Close()
 	seen, asked := false, false
 	for lines := bufio.NewReader(log); ; {
@@ -187,9 +187,9 @@ func (s *site) judged(policy *v1alpha1.RegoPolicy, of subject, name string) bool
 	}
 	for _, pod := range s.kubelet.Replicas() {
 		review, err := install.Creation(object, "admin")
-		s.must(err)
+		s.Must(err)
 		answer, err := s.kubelet.Ask(s.Context(), pod, review)
-		s.must(err)
+		s.Must(err)
 		asked = asked && policy.Status.ActiveRevision != "" && decided(answer, revision)
 	}
 	return asked

@@ -3,7 +3,6 @@
 package foreign
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -21,7 +19,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -30,6 +27,7 @@ import (
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func TestMain(m *testing.M) {
@@ -37,12 +35,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long is waited for anything; it only matters if something is wrong.
-const patience = 3 * time.Minute
-
 // site is a local control plane with an installed Sallyport, whose pods are processes.
 type site struct {
-	*testing.T
+	step.T
 	plane     *env.ControlPlane
 	sallyport *install.Sallyport
 	kubelet   *install.Kubelet
@@ -59,19 +54,19 @@ func newSite(t *testing.T, args ...string) *site {
 	if testing.Short() {
 		t.Skip("needs a control plane: left out with -short")
 	}
-	s := &site{T: t, bin: t.TempDir(), logs: &install.Log{}, audit: filepath.Join(t.TempDir(), "audit.log")}
+	s := &site{T: step.T{T: t}, bin: t.TempDir(), logs: &install.Log{}, audit: filepath.Join(t.TempDir(), "audit.log")}
 	var err error
 	s.binary, err = install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
-	s.must(err)
-	s.must(install.Plugin(s.bin, s.binary))
+	s.Must(err)
+	s.Must(install.Plugin(s.bin, s.binary))
 	s.plane, err = env.Start(t.Context(), env.Options{
 		ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags(), AuditLog: s.audit,
 	})
-	s.must(err)
+	s.Must(err)
 	s.client, err = install.Client(s.plane.Config)
-	s.must(err)
+	s.Must(err)
 	s.sallyport, err = install.Unpack(s.plane)
-	s.must(err)
+	s.Must(err)
 	t.Cleanup(func() {
 		if s.kubelet != nil {
 			if err := s.kubelet.Close(); err != nil {
@@ -85,8 +80,8 @@ func newSite(t *testing.T, args ...string) *site {
 			t.Logf("the end of what the managers logged:\n%s", install.Tail(s.logs.String(), 100))
 		}
 	})
-	s.must(s.sallyport.Install(t.Context(), args...))
-	s.must(s.sallyport.Adopt(t.Context()))
+	s.Must(s.sallyport.Install(t.Context(), args...))
+	s.Must(s.sallyport.Adopt(t.Context()))
 	s.kubelet, err = s.sallyport.NewKubelet(t.Context(), install.Options{
 		Binary: s.binary, Logs: s.logs,
 		Flags: []string{
@@ -95,7 +90,7 @@ func newSite(t *testing.T, args ...string) *site {
 			"--lease-duration", "3s", "--renew-deadline", "2s", "--runtime-call-timeout", "1s", "--retry-period", "300ms",
 		},
 	})
-	s.must(err)
+	s.Must(err)
 	s.rolledOut()
 	s.kubectl("wait rego --all --for=condition=Ready --timeout=1m")
 	return s
@@ -127,26 +122,14 @@ func onlyOwn(t *testing.T) (args []string) {
 	return args
 }
 
-func (s *site) must(err error) {
-	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
-}
-
 // step is a part of the whole, after which the next makes sense only if it went well.
 func (s *site) step(name string, do func(*site)) {
 	s.Helper()
-	began := time.Now()
-	ok := s.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+	s.Step(name, func(t step.T) {
 		inner := *s
 		inner.T = t
 		do(&inner)
 	})
-	if !ok {
-		s.FailNow()
-	}
-	s.Logf("%s: %.1f s", name, time.Since(began).Seconds())
 }
 
 // try runs kubectl and gives what the user reads.
@@ -186,10 +169,10 @@ func (s *site) refused(words, line string, more ...string) {
 func (s *site) file(manifest string) string {
 	s.Helper()
 	f, err := os.CreateTemp(s.TempDir(), "*.yaml")
-	s.must(err)
+	s.Must(err)
 	_, err = f.WriteString(manifest)
-	s.must(err)
-	s.must(f.Close())
+	s.Must(err)
+	s.Must(f.Close())
 	return f.Name()
 }
 
@@ -199,23 +182,10 @@ func (s *site) apply(manifests ...string) {
 	s.kubectl("apply -f " + s.file(strings.Join(manifests, "\n---\n")))
 }
 
-// until waits; what it last saw is in the message when it does not come.
-func (s *site) until(what string, is func() (seen string, done bool)) {
-	s.Helper()
-	last := ""
-	err := wait.PollUntilContextTimeout(s.Context(), 50*time.Millisecond, patience, true, func(context.Context) (done bool, _ error) {
-		last, done = is()
-		return done, nil
-	})
-	if err != nil {
-		s.Fatalf("waiting until %s: %v; last seen: %s", what, err, last)
-	}
-}
-
 // shows waits until a condition of a policy in its present generation has that status and reason, and gives its message.
 func (s *site) shows(policy string, condition v1alpha1.ConditionType, status metav1.ConditionStatus, reason v1alpha1.ConditionReason) (message string) {
 	s.Helper()
-	s.until(fmt.Sprintf("condition %s of %s is %s, %s", condition, policy, status, reason), func() (string, bool) {
+	s.Until(fmt.Sprintf("condition %s of %s is %s, %s", condition, policy, status, reason), func() (string, bool) {
 		object := &v1alpha1.RegoPolicy{}
 		if err := s.client.Get(s.Context(), client.ObjectKey{Name: policy}, object); err != nil {
 			return err.Error(), false
@@ -256,8 +226,8 @@ const configuration = "sallyport-policies"
 func (s *site) configurations() (v *admissionregistrationv1.ValidatingWebhookConfiguration, m *admissionregistrationv1.MutatingWebhookConfiguration) {
 	s.Helper()
 	v, m = &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
-	s.must(s.client.Get(s.Context(), client.ObjectKey{Name: configuration}, v))
-	s.must(s.client.Get(s.Context(), client.ObjectKey{Name: configuration}, m))
+	s.Must(s.client.Get(s.Context(), client.ObjectKey{Name: configuration}, v))
+	s.Must(s.client.Get(s.Context(), client.ObjectKey{Name: configuration}, m))
 	return v, m
 }
 
@@ -266,7 +236,7 @@ func (s *site) text() string {
 	s.Helper()
 	v, m := s.configurations()
 	all, err := json.Marshal([]any{v.Webhooks, m.Webhooks})
-	s.must(err)
+	s.Must(err)
 	return string(all)
 }
 
@@ -274,14 +244,14 @@ func (s *site) text() string {
 func (s *site) rolledOut() {
 	s.Helper()
 	s.kubectl("rollout status deployment/" + install.Release + " --timeout=2m --namespace " + install.Namespace)
-	s.until("nothing but two replicas is left", func() (string, bool) { return fmt.Sprint(s.pods()), len(s.pods()) == 2 })
+	s.Until("nothing but two replicas is left", func() (string, bool) { return fmt.Sprint(s.pods()), len(s.pods()) == 2 })
 }
 
 // pods are the names of the replicas with how often each was restarted.
 func (s *site) pods() (names []string) {
 	s.Helper()
 	pods := &corev1.PodList{}
-	s.must(s.client.List(s.Context(), pods, client.InNamespace(install.Namespace)))
+	s.Must(s.client.List(s.Context(), pods, client.InNamespace(install.Namespace)))
 	for _, p := range pods.Items {
 		restarts := int32(0)
 		for _, c := range p.Status.ContainerStatuses {
@@ -310,9 +280,9 @@ func (s *site) leader() (leader, other string) {
 // event waits for an event about a policy.
 func (s *site) event(policy, reason, text string) {
 	s.Helper()
-	s.until(fmt.Sprintf("there is an event %s about %s with %q", reason, policy, text), func() (string, bool) {
+	s.Until(fmt.Sprintf("there is an event %s about %s with %q", reason, policy, text), func() (string, bool) {
 		list := &eventsv1.EventList{}
-		s.must(s.client.List(s.Context(), list))
+		s.Must(s.client.List(s.Context(), list))
 		var others []string
 		for _, e := range list.Items {
 			if e.Regarding.Kind == "RegoPolicy" && e.Regarding.Name == policy && e.Reason == reason {

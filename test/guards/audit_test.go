@@ -79,12 +79,12 @@ type record struct {
 func (s *site) recorded(from time.Time) *record {
 	s.Helper()
 	clientset, err := kubernetes.NewForConfig(s.plane.Config)
-	s.must(err)
+	s.Must(err)
 	mark := fmt.Sprintf("end-of-record=%d", time.Now().UnixNano())
 	_, err = clientset.CoreV1().Namespaces().List(s.Context(), metav1.ListOptions{LabelSelector: mark})
-	s.must(err)
+	s.Must(err)
 	var events []event
-	s.until("the end is in the audit log", func() (string, bool) {
+	s.Until("the end is in the audit log", func() (string, bool) {
 		events = s.events()
 		return fmt.Sprint(len(events)), slices.ContainsFunc(events, func(e event) bool {
 			return strings.Contains(e.RequestURI, strings.Replace(mark, "=", "%3D", 1))
@@ -113,7 +113,7 @@ func (s *site) recorded(from time.Time) *record {
 func (s *site) events() (all []event) {
 	s.Helper()
 	file, err := os.Open(s.audit)
-	s.must(err)
+	s.Must(err)
 	defer file.Close()
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, maxLine)
@@ -123,7 +123,7 @@ func (s *site) events() (all []event) {
 			all = append(all, e)
 		}
 	}
-	s.must(lines.Err())
+	s.Must(lines.Err())
 	return all
 }
 

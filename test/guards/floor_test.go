@@ -12,16 +12,16 @@ import (
 
 // fallen leaves nothing of the guards but the floor: no replica runs, and what nobody judges passes.
 func (s *site) fallen() {
-	s.must(s.sallyport.Upgrade(s.Context(), "--set", "webhook.failurePolicy=Ignore", "--set", "floor.enabled=true"))
-	s.must(s.sallyport.Stop())
-	s.must(s.sallyport.Resume(s.Context(), s.options))
+	s.Must(s.sallyport.Upgrade(s.Context(), "--set", "webhook.failurePolicy=Ignore", "--set", "floor.enabled=true"))
+	s.Must(s.sallyport.Stop())
+	s.Must(s.sallyport.Resume(s.Context(), s.options))
 	s.registered(admissionregistrationv1.Ignore)
-	s.must(s.sallyport.Stop())
+	s.Must(s.sallyport.Stop())
 	t := s.probe()
 	for what, try := range map[string]func() (string, bool){
 		deletionDenied: t.deletes, labelRemoved: t.unlabels, belowMinimum: t.shrinks,
 	} {
-		s.until("the floor refuses with "+what, func() (string, bool) {
+		s.Until("the floor refuses with "+what, func() (string, bool) {
 			said, ok := try()
 			return said, !ok && strings.Contains(said, "["+what+"] ")
 		})
@@ -74,12 +74,12 @@ func (s *site) followed() {
 		}
 		before := s.policy(edit.policy)
 		s.edit(edit.policy, `{"spec":`+edit.spec+`}`)
-		s.until(edit.what+" of "+edit.policy+" counts", try)
+		s.Until(edit.what+" of "+edit.policy+" counts", try)
 		after := s.policy(edit.policy)
 		back := client.MergeFrom(after.DeepCopy())
 		after.Spec = before.Spec
-		s.must(s.client.Patch(s.Context(), after, back))
-		s.until("it does not any more", func() (string, bool) { said, ok := try(); return said, !ok })
+		s.Must(s.client.Patch(s.Context(), after, back))
+		s.Until("it does not any more", func() (string, bool) { said, ok := try(); return said, !ok })
 	}
 	t.patch(n, `{"metadata":{"labels":{"stage":null}}}`)
 	t.release()
@@ -90,26 +90,26 @@ func (s *site) followed() {
 func (s *site) policy(name string) *v1alpha1.RegoPolicy {
 	s.Helper()
 	p := &v1alpha1.RegoPolicy{}
-	s.must(s.client.Get(s.Context(), client.ObjectKey{Name: name}, p))
+	s.Must(s.client.Get(s.Context(), client.ObjectKey{Name: name}, p))
 	return p
 }
 
 func (s *site) edit(name, merge string) {
 	s.Helper()
-	s.must(s.client.Patch(s.Context(), s.policy(name), client.RawPatch(types.MergePatchType, []byte(merge))))
+	s.Must(s.client.Patch(s.Context(), s.policy(name), client.RawPatch(types.MergePatchType, []byte(merge))))
 }
 
 // sound: the API server has found nothing wrong with the expressions.
 func (s *site) sound() {
 	list := &admissionregistrationv1.ValidatingAdmissionPolicyList{}
-	s.must(s.client.List(s.Context(), list, client.MatchingLabels{"app.kubernetes.io/part-of": "sallyport"}))
+	s.Must(s.client.List(s.Context(), list, client.MatchingLabels{"app.kubernetes.io/part-of": "sallyport"}))
 	if len(list.Items) != 3 {
 		s.Errorf("there are %d ValidatingAdmissionPolicies", len(list.Items))
 	}
 	for i := range list.Items {
 		p := &list.Items[i]
-		s.until(p.Name+" is checked", func() (string, bool) {
-			s.must(s.client.Get(s.Context(), client.ObjectKeyFromObject(p), p))
+		s.Until(p.Name+" is checked", func() (string, bool) {
+			s.Must(s.client.Get(s.Context(), client.ObjectKeyFromObject(p), p))
 			return p.Name, p.Status.ObservedGeneration == p.Generation && p.Status.TypeChecking != nil
 		})
 		for _, w := range p.Status.TypeChecking.ExpressionWarnings {
@@ -120,10 +120,10 @@ func (s *site) sound() {
 
 // restored has a replica judge again, beside the floor.
 func (s *site) restored() {
-	s.must(s.sallyport.Resume(s.Context(), s.options))
-	s.must(s.sallyport.Upgrade(s.Context(), "--set", "floor.enabled=false"))
+	s.Must(s.sallyport.Resume(s.Context(), s.options))
+	s.Must(s.sallyport.Upgrade(s.Context(), "--set", "floor.enabled=false"))
 	list := &admissionregistrationv1.ValidatingAdmissionPolicyList{}
-	s.must(s.client.List(s.Context(), list))
+	s.Must(s.client.List(s.Context(), list))
 	if len(list.Items) != 0 {
 		s.Errorf("after floor.enabled=false there are still %d ValidatingAdmissionPolicies", len(list.Items))
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"sallyport.dev/sallyport/test/step"
 )
 
 // column is a condition under which every way is tried.
@@ -39,7 +41,7 @@ func (s *site) table(columns ...column) {
 					t.Run(fmt.Sprintf("%s %s, %s", what, rows[i].way, c.name), func(t *testing.T) {
 						t.Parallel()
 						inner := *s
-						inner.T = t
+						inner.T = step.T{T: t}
 						inner.trial(&rows[i], &c)
 					})
 				}
@@ -66,7 +68,7 @@ func (s *site) trial(r *row, c *column) {
 	case !ok:
 		t.Errorf("it does not pass: %s", said)
 	case r.happened != nil:
-		t.until("it has happened", func() (string, bool) { return said, r.happened(t) })
+		t.Until("it has happened", func() (string, bool) { return said, r.happened(t) })
 	}
 	if n := t.get(namespaces, t.space); n != nil && n.GetDeletionTimestamp() == nil {
 		t.release()

@@ -42,7 +42,7 @@ func (s *site) unanswered() {
 	o.ordinary, o.deliberate = s.as(ordinary), s.as(deliberate)
 	o.make(strings.NewReplacer("name: web", "name: limited", "app: web", "app: limited", "paused: true, ", "").Replace(o.workload("Deployment", atLeastTwo, "2")))
 	o.make(o.object("ConfigMap", ""))
-	s.must(s.sallyport.Stop())
+	s.Must(s.sallyport.Stop())
 	began, rounds := time.Now(), 0
 	for ; rounds < 2 || time.Since(began) < *traffic; rounds++ {
 		next := time.After(*every)
@@ -62,7 +62,7 @@ func (s *site) unanswered() {
 	if want := rounds * deliberateRequests; refused != want || r.writes < 50*rounds {
 		s.Errorf("of %d writes %d were refused because nobody answers, and %d were made for that", r.writes, refused, want)
 	}
-	s.must(s.sallyport.Resume(s.Context(), s.options))
+	s.Must(s.sallyport.Resume(s.Context(), s.options))
 	o.kubelet(o.space)
 	o.release()
 	s.cleared()
@@ -74,7 +74,7 @@ func (s *site) as(user string) client.Client {
 	config := rest.CopyConfig(s.plane.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
 	c, err := install.Client(config)
-	s.must(err)
+	s.Must(err)
 	return c
 }
 
@@ -82,9 +82,9 @@ func (s *site) as(user string) client.Client {
 func (o *outage) read(manifest string) *unstructured.Unstructured {
 	o.Helper()
 	object := &unstructured.Unstructured{}
-	o.must(yaml.Unmarshal([]byte(manifest), &object.Object))
+	o.Must(yaml.Unmarshal([]byte(manifest), &object.Object))
 	namespaced, err := o.client.IsObjectNamespaced(object)
-	o.must(err)
+	o.Must(err)
 	if namespaced && object.GetNamespace() == "" {
 		object.SetNamespace(o.space)
 	}
@@ -96,22 +96,22 @@ func (o *outage) crud(manifests ...string) {
 	o.Helper()
 	for _, m := range manifests {
 		object := o.read(m)
-		o.must(o.ordinary.Create(o.Context(), object))
+		o.Must(o.ordinary.Create(o.Context(), object))
 		o.merge(object, `{"metadata":{"labels":{"a":"b"},"annotations":{"c":"d"},"finalizers":["example.com/hold"]}}`)
-		o.must(o.ordinary.Delete(o.Context(), object))
+		o.Must(o.ordinary.Delete(o.Context(), object))
 		o.merge(object, `{"metadata":{"finalizers":null}}`)
 	}
 }
 
 func (o *outage) merge(object client.Object, text string) {
 	o.Helper()
-	o.must(o.ordinary.Patch(o.Context(), object, client.RawPatch(types.MergePatchType, []byte(text))))
+	o.Must(o.ordinary.Patch(o.Context(), object, client.RawPatch(types.MergePatchType, []byte(text))))
 }
 
 // mergeStatus does so with the subresource status.
 func (o *outage) mergeStatus(object client.Object, text string) {
 	o.Helper()
-	o.must(o.ordinary.Status().Patch(o.Context(), object, client.RawPatch(types.MergePatchType, []byte(text))))
+	o.Must(o.ordinary.Status().Patch(o.Context(), object, client.RawPatch(types.MergePatchType, []byte(text))))
 }
 
 // ordinaryRound is what goes on in a cluster: all of it succeeds.
@@ -146,9 +146,9 @@ func (o *outage) crudNamespace() {
 	o.Helper()
 	n := &corev1.Namespace{}
 	n.GenerateName, n.Labels = "guards-", map[string]string{"guards": "test"}
-	o.must(o.ordinary.Create(o.Context(), n))
+	o.Must(o.ordinary.Create(o.Context(), n))
 	o.merge(n, `{"metadata":{"labels":{"a":"b"}}}`)
-	o.until("it has its ServiceAccount", func() (string, bool) {
+	o.Until("it has its ServiceAccount", func() (string, bool) {
 		err := o.ordinary.Get(o.Context(), client.ObjectKey{Namespace: n.Name, Name: "default"}, &corev1.ServiceAccount{})
 		return fmt.Sprint(err), err == nil
 	})
@@ -158,32 +158,32 @@ func (o *outage) crudNamespace() {
 func (o *outage) node() {
 	o.Helper()
 	node := o.read("{apiVersion: v1, kind: Node, metadata: {name: a}}")
-	o.must(o.ordinary.Create(o.Context(), node))
+	o.Must(o.ordinary.Create(o.Context(), node))
 	lease := o.read("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: a, namespace: kube-node-lease}}")
-	o.must(client.IgnoreAlreadyExists(o.ordinary.Create(o.Context(), lease)))
+	o.Must(client.IgnoreAlreadyExists(o.ordinary.Create(o.Context(), lease)))
 	for range 3 {
 		o.mergeStatus(node, fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339)))
 		o.merge(lease, fmt.Sprintf(`{"spec":{"renewTime":%q}}`, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")))
 	}
 	for _, name := range []string{"deleted", "evicted"} {
-		o.must(o.ordinary.Create(o.Context(), o.read("{apiVersion: v1, kind: Pod, metadata: {name: "+name+", labels: {app: bare}}, spec: {containers: [{name: c, image: x}]}}")))
+		o.Must(o.ordinary.Create(o.Context(), o.read("{apiVersion: v1, kind: Pod, metadata: {name: "+name+", labels: {app: bare}}, spec: {containers: [{name: c, image: x}]}}")))
 	}
 	o.kubelet(o.space)
 	pod := &corev1.Pod{}
-	o.must(o.ordinary.Get(o.Context(), client.ObjectKey{Namespace: o.space, Name: "evicted"}, pod))
-	o.must(o.ordinary.SubResource("eviction").Create(o.Context(), pod, &policyv1.Eviction{}))
-	o.must(o.ordinary.Get(o.Context(), client.ObjectKey{Namespace: o.space, Name: "deleted"}, pod))
-	o.must(o.ordinary.Delete(o.Context(), pod))
+	o.Must(o.ordinary.Get(o.Context(), client.ObjectKey{Namespace: o.space, Name: "evicted"}, pod))
+	o.Must(o.ordinary.SubResource("eviction").Create(o.Context(), pod, &policyv1.Eviction{}))
+	o.Must(o.ordinary.Get(o.Context(), client.ObjectKey{Namespace: o.space, Name: "deleted"}, pod))
+	o.Must(o.ordinary.Delete(o.Context(), pod))
 	o.merge(node, `{"spec":{"unschedulable":true}}`)
 	o.kubelet(o.space)
-	o.must(o.ordinary.Delete(o.Context(), node))
+	o.Must(o.ordinary.Delete(o.Context(), node))
 }
 
 // kubelet does what there is to be done for the Pods of a namespace: it runs those that are to run, and ends those that are to end.
 func (o *outage) kubelet(namespace string) {
 	o.Helper()
 	list := &corev1.PodList{}
-	o.must(o.ordinary.List(o.Context(), list, client.InNamespace(namespace)))
+	o.Must(o.ordinary.List(o.Context(), list, client.InNamespace(namespace)))
 	for i := range list.Items {
 		p := &list.Items[i]
 		var err error
@@ -200,18 +200,18 @@ func (o *outage) kubelet(namespace string) {
 			err = o.ordinary.Status().Patch(o.Context(), p, client.RawPatch(types.MergePatchType,
 				fmt.Appendf(nil, `{"status":{"phase":%q,"conditions":[{"type":"Ready","status":"True"}]}}`, phase)))
 		}
-		o.must(client.IgnoreNotFound(err))
+		o.Must(client.IgnoreNotFound(err))
 	}
 }
 
 // settled waits until a workload is as it is to be, with Pods that run.
 func (o *outage) settled(kind schema.GroupVersionKind, name string, is func(status map[string]any) bool) {
 	o.Helper()
-	o.until(kind.Kind+" "+name+" is settled", func() (string, bool) {
+	o.Until(kind.Kind+" "+name+" is settled", func() (string, bool) {
 		o.kubelet(o.space)
 		w := &unstructured.Unstructured{}
 		w.SetGroupVersionKind(kind)
-		o.must(o.ordinary.Get(o.Context(), client.ObjectKey{Namespace: o.space, Name: name}, w))
+		o.Must(o.ordinary.Get(o.Context(), client.ObjectKey{Namespace: o.space, Name: name}, w))
 		status, _, _ := unstructured.NestedMap(w.Object, "status")
 		observed, _, _ := unstructured.NestedInt64(status, "observedGeneration")
 		return fmt.Sprint(status), (kind == jobs || observed == w.GetGeneration()) && is(status)
@@ -233,23 +233,23 @@ func (o *outage) rollout() {
 	job := o.read("{apiVersion: batch/v1, kind: Job, metadata: {name: once}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}}}")
 	hpa := o.read("{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: web}, spec: {minReplicas: 4, maxReplicas: 5, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}}")
 	for _, w := range []client.Object{web, db, job} {
-		o.must(o.ordinary.Create(o.Context(), w))
+		o.Must(o.ordinary.Create(o.Context(), w))
 	}
 	o.settled(deployments, "web", ready(2))
 	more := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":3}}`))
-	o.must(o.ordinary.SubResource("scale").Patch(o.Context(), web, more))
-	o.must(o.ordinary.SubResource("scale").Patch(o.Context(), db, more))
+	o.Must(o.ordinary.SubResource("scale").Patch(o.Context(), web, more))
+	o.Must(o.ordinary.SubResource("scale").Patch(o.Context(), db, more))
 	o.settled(deployments, "web", ready(3))
-	o.must(o.ordinary.Create(o.Context(), hpa))
+	o.Must(o.ordinary.Create(o.Context(), hpa))
 	o.settled(deployments, "web", ready(4))
 	o.merge(web, `{"spec":{"template":{"metadata":{"annotations":{"rolled":"out"}}}}}`)
 	o.settled(deployments, "web", ready(4))
 	o.settled(statefulSets, "db", ready(3))
 	o.settled(jobs, "once", func(status map[string]any) bool { return status["succeeded"] == int64(1) })
 	for _, w := range []client.Object{hpa, web, db, job} {
-		o.must(o.ordinary.Delete(o.Context(), w, client.PropagationPolicy("Background")))
+		o.Must(o.ordinary.Delete(o.Context(), w, client.PropagationPolicy("Background")))
 	}
-	o.until("they are gone with their Pods", func() (string, bool) {
+	o.Until("they are gone with their Pods", func() (string, bool) {
 		o.kubelet(o.space)
 		text, _ := o.try("", "", "get pods,replicasets --selector app!=limited --namespace "+o.space+" -o name")
 		left := 0

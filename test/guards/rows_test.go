@@ -148,7 +148,7 @@ func scalingRows() []row {
 // rollout makes a Deployment that rolls out at once, though no Pod is ever ready.
 func (t *trial) rollout() {
 	t.make(strings.Replace(t.workload("Deployment", atLeastTwo, "2"), "paused: true", "strategy: {type: Recreate}", 1))
-	t.until("it has its ReplicaSet", func() (string, bool) {
+	t.Until("it has its ReplicaSet", func() (string, bool) {
 		text, ok := t.kubectl("get replicaset -l app=web -o jsonpath={.items[0].spec.replicas}")
 		return text, ok && text == "2"
 	})
@@ -156,7 +156,7 @@ func (t *trial) rollout() {
 
 func (t *trial) endingDeployment() {
 	o := t.make(strings.Replace(t.workload("Deployment", atLeastTwo, "2"), "metadata: {", "metadata: {finalizers: [example.com/hold], ", 1))
-	t.must(t.client.Delete(t.Context(), o))
+	t.Must(t.client.Delete(t.Context(), o))
 }
 
 func (t *trial) ownedDeployment() {
@@ -276,10 +276,10 @@ func labelRows() []row {
 // role makes what is in no namespace.
 func (t *trial) role() {
 	o := &unstructured.Unstructured{}
-	t.must(yaml.Unmarshal([]byte(t.object("ClusterRole", "")), &o.Object))
+	t.Must(yaml.Unmarshal([]byte(t.object("ClusterRole", "")), &o.Object))
 	o.SetAPIVersion("rbac.authorization.k8s.io/v1")
 	o.SetName(t.space)
-	t.must(t.client.Create(t.Context(), o))
+	t.Must(t.client.Create(t.Context(), o))
 }
 
 // workload makes a Deployment that is not to be deleted.
@@ -300,7 +300,7 @@ func cascadeRows() []row {
 		}, holdsProtected, passes, passes, nil},
 		deleted("a namespace that is protected itself: `kubectl delete`", func(t *trial) {
 			labels, err := yaml.YAMLToJSON([]byte(t.labels()))
-			t.must(err)
+			t.Must(err)
 			t.patch(t.get(namespaces, t.space), `{"metadata":{"labels":`+string(labels)+`}}`)
 		}, namespace, ended),
 		let("a kind that `deletion-cascade` does not read: its namespace", func(t *trial) { t.make(t.object("Secret", "")) }, namespace, ended),

@@ -1,7 +1,6 @@
 package guards
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +21,7 @@ import (
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // editor is what `kubectl edit` runs: somebody who wants one replica instead of two.
@@ -35,9 +34,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
-
-// patience is how long is waited for anything; it only matters if something is wrong.
-const patience = 2 * time.Minute
 
 // The guards.
 const (
@@ -59,7 +55,7 @@ const (
 
 // site is a local control plane with an installed Sallyport.
 type site struct {
-	*testing.T
+	step.T
 	plane     *env.ControlPlane
 	sallyport *install.Sallyport
 	options   install.Options
@@ -74,9 +70,9 @@ func newSite(t *testing.T) *site {
 		t.Skip("needs a control plane: left out with -short")
 	}
 	logs, began := &install.Log{}, time.Now()
-	s := &site{T: t, spaces: &spaces{}, audit: filepath.Join(t.TempDir(), "audit.log")}
+	s := &site{T: step.T{T: t}, spaces: &spaces{}, audit: filepath.Join(t.TempDir(), "audit.log")}
 	binary, err := install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
-	s.must(err)
+	s.Must(err)
 	s.options = install.Options{
 		Binary: binary, Logs: logs,
 		Flags: []string{
@@ -92,14 +88,14 @@ func newSite(t *testing.T) *site {
 		},
 	}
 	crds, err := charts.CRDs() // so that garbage is collected among our objects from the start
-	s.must(err)
+	s.Must(err)
 	s.plane, err = env.Start(t.Context(), env.Options{ControllerManager: true, CRDs: crds, AuditLog: s.audit})
-	s.must(err)
+	s.Must(err)
 	s.client, err = install.Client(s.plane.Config)
-	s.must(err)
+	s.Must(err)
 	s.members()
 	s.sallyport, err = install.Start(t.Context(), s.plane, s.options)
-	s.must(err)
+	s.Must(err)
 	t.Cleanup(func() {
 		if err := s.sallyport.Remove(); err != nil {
 			t.Error(err)
@@ -124,9 +120,9 @@ func (s *site) members() {
 		ObjectMeta: metav1.ObjectMeta{Name: team}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: team},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: team}},
 	}
-	s.must(s.client.Create(s.Context(), role))
-	s.must(s.client.Create(s.Context(), binding))
-	s.until("the team has its rights", func() (string, bool) {
+	s.Must(s.client.Create(s.Context(), role))
+	s.Must(s.client.Create(s.Context(), binding))
+	s.Until("the team has its rights", func() (string, bool) {
 		return s.try(member, "", "auth can-i delete pods --namespace default")
 	})
 }
@@ -135,7 +131,7 @@ func (s *site) members() {
 func (s *site) registered(failure admissionregistrationv1.FailurePolicyType) {
 	s.Helper()
 	for _, name := range []string{scaling, protection, cascade} {
-		s.until("policy "+name+" is registered", func() (string, bool) {
+		s.Until("policy "+name+" is registered", func() (string, bool) {
 			p := &v1alpha1.RegoPolicy{}
 			if err := s.client.Get(s.Context(), client.ObjectKey{Name: name}, p); err != nil {
 				return err.Error(), false
@@ -143,9 +139,9 @@ func (s *site) registered(failure admissionregistrationv1.FailurePolicyType) {
 			return fmt.Sprintf("%+v", p.Status.Conditions), meta.IsStatusConditionTrue(p.Status.Conditions, string(v1alpha1.ConditionRegistered))
 		})
 	}
-	s.until("they are asked", func() (string, bool) {
+	s.Until("they are asked", func() (string, bool) {
 		c := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-		s.must(s.client.Get(s.Context(), client.ObjectKey{Name: "sallyport-policies"}, c))
+		s.Must(s.client.Get(s.Context(), client.ObjectKey{Name: "sallyport-policies"}, c))
 		seen, found := "", 0
 		for _, w := range c.Webhooks {
 			seen += fmt.Sprintf("%s: %s; ", w.Name, *w.FailurePolicy)
@@ -157,39 +153,14 @@ func (s *site) registered(failure admissionregistrationv1.FailurePolicyType) {
 	})
 }
 
-func (s *site) must(err error) {
-	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
-}
-
 // step is a part of the whole, after which the next makes sense only if it went well.
 func (s *site) step(name string, do func(*site)) {
 	s.Helper()
-	began := time.Now()
-	ok := s.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+	s.Step(name, func(t step.T) {
 		inner := *s
 		inner.T = t
 		do(&inner)
 	})
-	if !ok {
-		s.FailNow()
-	}
-	s.Logf("%s: %.1f s", name, time.Since(began).Seconds())
-}
-
-// until waits; what it last saw is in the message when it does not come.
-func (s *site) until(what string, is func() (seen string, done bool)) {
-	s.Helper()
-	last := ""
-	err := wait.PollUntilContextTimeout(s.Context(), 50*time.Millisecond, patience, true, func(context.Context) (done bool, _ error) {
-		last, done = is()
-		return done, nil
-	})
-	if err != nil {
-		s.Fatalf("waiting until %s: %v; last seen: %s", what, err, last)
-	}
 }
 
 // try runs kubectl as somebody of the team, with a standard input, and gives what the user reads. Nobody is the administrator.
@@ -210,6 +181,6 @@ func (s *site) namespace() string {
 		return free
 	}
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "guards-", Labels: map[string]string{"guards": "test"}}}
-	s.must(s.client.Create(s.Context(), n))
+	s.Must(s.client.Create(s.Context(), n))
 	return n.Name
 }

@@ -52,9 +52,9 @@ func (t *trial) mustKubectl(said string, ok bool) {
 func (t *trial) make(manifest string) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{}
-	t.must(yaml.Unmarshal([]byte(manifest), &o.Object))
+	t.Must(yaml.Unmarshal([]byte(manifest), &o.Object))
 	o.SetNamespace(t.space)
-	t.must(t.client.Create(t.Context(), o))
+	t.Must(t.client.Create(t.Context(), o))
 	t.before = o.GetUID()
 	return o
 }
@@ -68,7 +68,7 @@ func (t *trial) get(kind schema.GroupVersionKind, name string) *unstructured.Uns
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return nil
 	default:
-		t.must(err)
+		t.Must(err)
 	}
 	return o
 }
@@ -76,7 +76,7 @@ func (t *trial) get(kind schema.GroupVersionKind, name string) *unstructured.Uns
 // patch changes an object as the administrator.
 func (t *trial) patch(o *unstructured.Unstructured, merge string) {
 	t.Helper()
-	t.must(t.client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(merge))))
+	t.Must(t.client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(merge))))
 }
 
 var (
@@ -131,7 +131,7 @@ func (t *trial) replicas(kind schema.GroupVersionKind) int64 {
 		return -1
 	}
 	n, _, err := unstructured.NestedInt64(o.Object, "spec", "replicas")
-	t.must(err)
+	t.Must(err)
 	return n
 }
 
@@ -177,7 +177,7 @@ func (t *trial) ending() {
 	t.guarded = false
 	o := t.make(t.object("ConfigMap", ", finalizers: [example.com/hold]"))
 	t.guarded = guarded
-	t.must(t.client.Delete(t.Context(), o))
+	t.Must(t.client.Delete(t.Context(), o))
 	if guarded {
 		t.patch(o, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelDeletionProtection, v1alpha1.DeletionProtectionEnabled))
 	}
@@ -199,10 +199,10 @@ func (t *trial) planted(user, by, policy, resource string) {
 func (t *trial) autoscaled() (said string, ok bool) {
 	t.make(`{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: web}, spec: {minReplicas: 1, maxReplicas: 1,
   scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}}`)
-	t.until("the autoscaler has tried", func() (string, bool) {
+	t.Until("the autoscaler has tried", func() (string, bool) {
 		o := t.get(autoscalers, "web")
 		conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
-		t.must(err)
+		t.Must(err)
 		for _, c := range conditions {
 			c := c.(map[string]any)
 			if c["type"] == "AbleToScale" && c["reason"] == "FailedUpdateScale" {
@@ -244,7 +244,7 @@ func (t *trial) release() {
 	if role := t.get(clusterRoles, t.space); role != nil {
 		t.dismantle(role)
 	}
-	t.until("nothing is left of the trial", func() (string, bool) {
+	t.Until("nothing is left of the trial", func() (string, bool) {
 		var left []string
 		for _, kind := range leftovers {
 			for _, o := range t.list(kind) {
@@ -263,7 +263,7 @@ func (t *trial) list(kind schema.GroupVersionKind) []unstructured.Unstructured {
 	t.Helper()
 	objects := &unstructured.UnstructuredList{}
 	objects.SetGroupVersionKind(kind)
-	t.must(t.client.List(t.Context(), objects, client.InNamespace(t.space)))
+	t.Must(t.client.List(t.Context(), objects, client.InNamespace(t.space)))
 	return objects.Items
 }
 
@@ -291,7 +291,7 @@ func (t *trial) unprotect(o *unstructured.Unstructured) {
 		return
 	}
 	merge, err := json.Marshal(map[string]any{"metadata": metadata})
-	t.must(err)
+	t.Must(err)
 	if err := t.client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, merge)); client.IgnoreNotFound(err) != nil {
 		t.Errorf("releasing %s: %v", o.GetName(), err)
 	}
@@ -327,14 +327,14 @@ func (s *site) cleared() {
 	s.Helper()
 	s.spaces.free = nil
 	list := &corev1.NamespaceList{}
-	s.must(s.client.List(s.Context(), list, client.MatchingLabels{"guards": "test"}))
+	s.Must(s.client.List(s.Context(), list, client.MatchingLabels{"guards": "test"}))
 	for i := range list.Items {
 		if err := s.client.Delete(s.Context(), &list.Items[i]); client.IgnoreNotFound(err) != nil {
 			s.Errorf("deleting namespace %s: %v", list.Items[i].Name, err)
 		}
 	}
-	s.until("nothing is left", func() (string, bool) {
-		s.must(s.client.List(s.Context(), list, client.MatchingLabels{"guards": "test"}))
+	s.Until("nothing is left", func() (string, bool) {
+		s.Must(s.client.List(s.Context(), list, client.MatchingLabels{"guards": "test"}))
 		var left []string
 		for i := range list.Items {
 			left = append(left, fmt.Sprintf("%s %+v", list.Items[i].Name, list.Items[i].Status.Conditions))

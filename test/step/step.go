@@ -1,6 +1,6 @@
-// Package walk has what tests share that lead through real components: their steps follow one another, an error ends them, and what
+// Package step has what tests share that lead through real components: their steps follow one another, an error ends them, and what
 // comes in its time is waited for.
-package walk
+package step
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 const (
 	// Patience is how long a test waits for anything. It only matters if something is wrong.
 	Patience = 3 * time.Minute
-	pause    = 20 * time.Millisecond
+	pause    = 50 * time.Millisecond
 )
 
 // T is a test, or a step of one.
