@@ -150,7 +150,7 @@ func TestPoliciesOfOnesOwn(t *testing.T) {
 		"the clock":          {quota("own", module(`name == "root"`, `time.now_ns() > 7`)), []string{"own/quota.rego:15:", "undefined function time.now_ns"}},
 		"a table against its schema": {quota("own", func(p *v1alpha1.RegoPolicy) {
 			p.Spec.Parameters, p.Spec.ParametersSchema = raw(`{"names": [7]}`), raw(`{"type": "object", "properties": {"names": {"type": "array", "items": {"type": "string"}}}}`)
-		}), []string{"[policies-self/ParametersInvalid]", `own: spec.parameters.names[0]: Invalid value: "integer"`}},
+		}), []string{"[policies-self/ParametersInvalid]", `RegoPolicy own are not valid: spec.parameters.names[0]: Invalid value: "integer"`}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			p.T = t
@@ -198,7 +198,7 @@ test_endless if { some a in _n; some b in _n; some c in _n; some d in _n; some e
 		select {
 		case a := <-done:
 			t.Logf("refused after %d ms: %s%d requests were answered meanwhile, the slowest in %d ms", a.took.Milliseconds(), a.stderr, requests, slowest.Milliseconds())
-			if a.code == 0 || !strings.Contains(a.stderr, "[policies-self/LimitExceeded] endless: its rehearsal did not end within ") ||
+			if a.code == 0 || !strings.Contains(a.stderr, "[policies-self/LimitExceeded] RegoPolicy endless: its rehearsal did not end within ") ||
 				!strings.Contains(a.stderr, "it was in test team.endless_test.test_endless (endless/quota_test.rego:5)") {
 				t.Errorf("kubectl says %s", a.stderr)
 			}
@@ -206,7 +206,7 @@ test_endless if { some a in _n; some b in _n; some c in _n; some d in _n; some e
 				t.Error("no request was answered")
 			}
 			// Whether the memory or the time ends first depends on the machine; webhooks/trial tests each.
-			p.refused(text(t, huge), create, "[policies-self/LimitExceeded] huge: its rehearsal ", "it was in test team.huge_test.test_huge (huge/quota_test.rego:")
+			p.refused(text(t, huge), create, "[policies-self/LimitExceeded] RegoPolicy huge: its rehearsal ", "it was in test team.huge_test.test_huge (huge/quota_test.rego:")
 			return
 		default:
 			slowest = max(slowest, admin(t).may(machine("web"), "create", "--dry-run=server", "-f", "-").took)
