@@ -294,10 +294,10 @@ func (s *site) unregistrable() {
 		`[policies-self/NotRegistrable] the API server would not ask RegoPolicy greedy: spec.match.excludeNamespaces[0]: Invalid value: "kube-*": not the name of a namespace`: `
     resources: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments], operations: [CREATE]}]
     excludeNamespaces: ["kube-*"]`,
-		"RegoPolicy greedy: spec.match.conditions[0].expression: Invalid value: compilation failed": `
+		"spec.match.conditions[0].expression: Invalid value: compilation failed": `
     resources: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments], operations: [CREATE]}]
     conditions: [{name: slip, expression: "object.metadata.name =="}]`,
-		"RegoPolicy greedy: spec.match.resources[0].resources[0], leases.coordination.k8s.io: with Leases": `
+		"spec.match.resources[0].resources[0], leases.coordination.k8s.io: with Leases": `
     resources: [{apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: [UPDATE]}]`,
 	} {
 		file := s.file(policyOf("greedy", "  match:"+match, denies("Never", "never", `input.request.object.spec.replicas == 77`), tested(`{"object": {"spec": {"replicas": 77}}}`)))
