@@ -133,6 +133,9 @@ func TestMachineTemplate(t *testing.T) {
 	s.owned(path, vm)
 }
 
+// howToBeTenant is the remedy of the policy, which ends its refusals.
+const howToBeTenant = ". Ask an administrator for an entry in spec.tenants of the VSphereServer, or name another one."
+
 // A namespace that may not use the vCenter is told so at once.
 func TestTenantRefused(t *testing.T) {
 	t.Parallel()
@@ -143,7 +146,7 @@ func TestTenantRefused(t *testing.T) {
 	vm.Namespace = s.name + "-strangers"
 	s.untouched(path, func() {
 		s.refuses(vm, "NamespaceNotAllowed",
-			fmt.Sprintf("namespace %s may use nothing of VSphereServer %s: no entry of its spec.tenants is for this namespace", vm.Namespace, s.name))
+			fmt.Sprintf("namespace %s may use nothing of VSphereServer %s: no entry of its spec.tenants is for this namespace%s", vm.Namespace, s.name, howToBeTenant))
 	})
 }
 
@@ -156,7 +159,7 @@ func TestTenantWithdrawn(t *testing.T) {
 	s.shows(vm, asWanted)
 	server := &v1alpha1.VSphereServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 	tenants := s.tenants(server, nil)
-	denied := fmt.Sprintf("PermissionDenied [servers-tenancy/NamespaceNotAllowed] namespace %s may use nothing of VSphereServer %s: no entry of its spec.tenants is for this namespace", s.name, s.name)
+	denied := fmt.Sprintf("PermissionDenied [servers-tenancy/NamespaceNotAllowed] namespace %s may use nothing of VSphereServer %s: no entry of its spec.tenants is for this namespace%s", s.name, s.name, howToBeTenant)
 	s.untouched(path, func() {
 		s.warns(vm, "False", denied)
 		start := s.ask(vm, v1alpha1.OperationStart)

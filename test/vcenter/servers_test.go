@@ -139,7 +139,8 @@ func TestServerGone(t *testing.T) {
 	s := newSite(t)
 	s.machine("web")
 	s.login(s.goodLogin())
-	s.refuses(s.vm("web"), "VSphereServerNotFound", fmt.Sprintf("spec.runtime.vsphere.serverRef.name: there is no VSphereServer %s", s.name))
+	s.refuses(s.vm("web"), "VSphereServerNotFound", fmt.Sprintf("spec.runtime.vsphere.serverRef.name: there is no VSphereServer %s. "+
+		"Name a VSphereServer that an administrator has declared; `kubectl get vsphereservers` lists them.", s.name))
 	server := s.declare()
 	s.shows(server, connected)
 	vm := s.adopt(s.vm("web"))
