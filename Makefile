@@ -59,6 +59,9 @@ units = $(filter-out $(walks),$(shell $(GO) list ./...))
 # Packages that look at more in depth, and what the detector notes more about than a rehearsal may have.
 deep = $(shell $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '{of = $$1; $$1 = ""} /sallyport.test.depth/ {print of}') ./webhooks/trial
 
+# -race if there is a C compiler, which the detector needs.
+race = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
+
 # Runs tests, with the flags $(1), and keeps what they say of their times. -count=1: the test cache does not look at the programs that
 # tests build and run.
 said := bin/tests.txt
@@ -66,11 +69,7 @@ run = mkdir -p $(dir $(said)) && set -o pipefail && $(GO) test -count=1 -timeout
 
 .PHONY: test-unit
 test-unit: ## Run the Go tests of one process, with the race detector if there is a C compiler
-	@race=-race; \
-	if [ "$$($(GO) env CGO_ENABLED)" != 1 ] || ! echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null; then \
-		race=; echo "no C compiler for cgo: testing without the race detector"; \
-	fi; \
-	$(call run,$$race $(units))
+	@$(if $(race),,echo "no C compiler for cgo: testing without the race detector";) $(call run,$(race) $(units))
 
 .PHONY: test-walks
 test-walks: control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
@@ -79,7 +78,7 @@ test-walks: control-plane ## Run the Go tests that lead through other processes 
 .PHONY: test-deep
 test-deep: control-plane ## Run the tests that have no end, such as random histories, in depth
 	@rm -f $(said)
-	@$(call run,-race ./webhooks/engine)
+	@$(if $(race),$(call run,$(race) ./webhooks/engine),echo "no C compiler for cgo: the engine is not tested with the race detector")
 	@SALLYPORT_TEST_DEEP=1; export SALLYPORT_TEST_DEEP; $(call run,$(deep))
 	@hack/slowest.sh $(said) deep
 

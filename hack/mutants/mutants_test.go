@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -108,9 +107,6 @@ func toy(t *testing.T) *tree {
 // Each mutant of the toy is caught by its own package, caught by the one that imports it, explained, or survives; and the file is as
 // it was.
 func TestRun(t *testing.T) {
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("needs go")
-	}
 	toy(t)
 	before, err := os.ReadFile("low/low.go")
 	if err != nil {

@@ -79,7 +79,7 @@ func limited(t *testing.T) {
 
 func TestChildIsEndedAtItsLimits(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector needs more memory than a rehearsal may use; make test runs this package without it, too")
+		t.Skip("the race detector needs more memory than a rehearsal may use; make test-deep runs this package without it")
 	}
 	limited(t)
 	for name, tc := range map[string]struct {
@@ -131,7 +131,7 @@ func TestChildIsEndedByTheSystem(t *testing.T) {
 // Deep nesting ends in the parser, or with the stack, but never with anybody else's process.
 func TestChildTakesWhatNestsDeeply(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector needs more memory than a rehearsal may use; make test runs this package without it, too")
+		t.Skip("the race detector needs more memory than a rehearsal may use; make test-deep runs this package without it")
 	}
 	for _, open := range []string{"[", "{", "(", "not ", "x[", "f(", "every a in ["} {
 		candidate := toy("a", "x := "+strings.Repeat(open, 250_000/len(open)))

@@ -259,7 +259,7 @@ func TestThereIsRoomForAPolicyOnlyBesideTheOthers(t *testing.T) {
 		}
 	}
 	if raceDetector {
-		return // it needs more memory than a rehearsal may use; make test runs this package without it, too
+		return // it needs more memory than a rehearsal may use; make test-deep runs this package without it
 	}
 	heavy := toy("heavy", "\n_table := ["+strings.TrimSuffix(strings.Repeat("1,", 70_000), ",")+"]\n")
 	got, err := s.asks(t.Context(), t, heavy)

@@ -24,8 +24,8 @@ func TestShippedPoliciesCanBeRegistered(t *testing.T) {
 	}
 }
 
-// Patch rules are asked about no connection and no deletion: a policy with nothing else cannot be registered for them, one with other
-// rules can. An audit that looks at nothing is told.
+// A policy with patch rules and no others cannot be registered for connections and deletions, which are never patched. Patch rules beside
+// others are remarked on where they have no effect, and so is a background audit that finds no objects.
 func TestWhatHasNoEffect(t *testing.T) {
 	const patches, denies = "patch contains {\"merge\": {}} if false\n", "deny contains {} if false\n"
 	for name, tc := range map[string]struct {
@@ -63,14 +63,14 @@ func TestWhatHasNoEffect(t *testing.T) {
 	}
 }
 
-// Rules that nobody asks are told by the text of the policy, before anything of it is compiled.
+// Which rules the API server never has evaluated is known from the text of the policy, before anything is compiled.
 func TestRulesAreHeldAgainstTheMatch(t *testing.T) {
 	const (
 		patches  = "patch contains {\"op\": \"remove\", \"path\": \"/x\"} if true\n"
 		denies   = "deny contains {\"reason\": \"R\", \"message\": \"m\"} if true\n"
 		outcomes = "outcome.supersedes contains \"x\" if true\n"
 		deleted  = "spec.match.resources[0].operations: no rule of the policy is asked about DELETE: it has only patch rules"
-		nobody   = "spec.match.resources: the policy has outcome rules, which are asked about CREATE of virtualmachineoperations.sallyport.dev and nothing else"
+		unheard  = "spec.match.resources: the policy has outcome rules, which are asked about CREATE of virtualmachineoperations.sallyport.dev and nothing else"
 	)
 	for name, tc := range map[string]struct{ rules, resource, operations, want string }{
 		"patches of what is deleted":   {patches, "apps deployments", "DELETE", deleted},
@@ -79,10 +79,10 @@ func TestRulesAreHeldAgainstTheMatch(t *testing.T) {
 		"denials of what is deleted":   {denies, "apps deployments", "DELETE", ""},
 		"patches beside denials":       {denies + patches, "apps deployments", "DELETE", "spec.match.resources: the policy has patch rules, which are asked about CREATE and UPDATE, and no resource"},
 		"what does not parse":          {"patch contains {", "apps deployments", "DELETE", ""},
-		"outcomes of a Deployment":     {outcomes, "apps deployments", "CREATE", nobody},
-		"outcomes beside denials":      {outcomes + denies, "apps deployments", "CREATE", nobody},
+		"outcomes of a Deployment":     {outcomes, "apps deployments", "CREATE", unheard},
+		"outcomes beside denials":      {outcomes + denies, "apps deployments", "CREATE", unheard},
 		"outcomes of operations":       {outcomes, "sallyport.dev virtualmachineoperations", "CREATE", ""},
-		"outcomes of ended operations": {outcomes, "sallyport.dev virtualmachineoperations", "DELETE", nobody},
+		"outcomes of ended operations": {outcomes, "sallyport.dev virtualmachineoperations", "DELETE", unheard},
 	} {
 		t.Run(name, func(t *testing.T) {
 			group, resource, _ := strings.Cut(tc.resource, " ")

@@ -64,7 +64,7 @@ func TestFlagsGoIntoTheSpec(t *testing.T) {
 	}
 }
 
-// A refusal is the API server's, whole; it keeps nobody else from being tried, and shows in the exit code.
+// A refusal is the API server's, whole; the command goes on with the other machines, and the exit code shows it.
 func TestRefusals(t *testing.T) {
 	tm := newTeam(t)
 	tm.machine("web-1", "Running")

@@ -41,7 +41,7 @@ func machinesOf(stdout string) string {
 	return strings.Join(names, " ")
 }
 
-// Machines are chosen by labels, by fields, or all of the namespace; one that is refused keeps nobody else from being tried.
+// Machines are selected by labels or by fields, or all of the namespace are; after a refusal the command goes on with the others.
 func TestOperationsOnSelectedMachines(t *testing.T) {
 	tm := newTeam(t)
 	tm.webs()

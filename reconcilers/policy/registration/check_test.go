@@ -154,7 +154,8 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 	}
 }
 
-// Rules that nobody asks, and requests about which none is asked, are told: when the policy is written, and of one that is there.
+// Rules that are never evaluated, and operations for which no rule is, are reported when the policy is written, and in the status of one
+// that is stored.
 func TestRulesThatNobodyAsks(t *testing.T) {
 	patches := func(p *Policy) { p.Validates, p.Mutates = false, true }
 	both := func(p *Policy) { p.Mutates = true }

@@ -45,7 +45,7 @@ func unasked(group, resource string, operations []v1alpha1.MatchOperation) strin
 	if len(own) == 0 {
 		own = connections
 	}
-	return fmt.Sprintf("nobody can CONNECT to it; what can be matched with CONNECT is %s", strings.Join(own, ", "))
+	return fmt.Sprintf("the API server knows no CONNECT of it, only of %s", strings.Join(own, ", "))
 }
 
 // unselectable says why the API server would never ask the policy about a connection. It carries what was asked for, such as a

@@ -37,13 +37,13 @@ func TestConnections(t *testing.T) {
 		},
 		"a connection to a Pod as such": {
 			match:   on("X", "pods"),
-			refused: "spec.match.resources[0].resources[0], pods: nobody can CONNECT to it; what can be matched with CONNECT is pods/attach, pods/exec, pods/portforward, pods/proxy",
+			refused: "spec.match.resources[0].resources[0], pods: the API server knows no CONNECT of it, only of pods/attach, pods/exec, pods/portforward, pods/proxy",
 		},
 		"a connection to what has none": {
 			match:   on("X", "deployments.apps"),
-			refused: "spec.match.resources[0].resources[0], deployments.apps: nobody can CONNECT to it; what can be matched with CONNECT is nodes/proxy, pods/attach, pods/exec, pods/portforward, pods/proxy, services/proxy",
+			refused: "spec.match.resources[0].resources[0], deployments.apps: the API server knows no CONNECT of it, only of nodes/proxy, pods/attach, pods/exec, pods/portforward, pods/proxy, services/proxy",
 		},
-		"a connection to a Scale": {match: on("X", "deployments.apps/scale"), refused: "spec.match.resources[0].resources[0], deployments.apps/scale: nobody can CONNECT to it"},
+		"a connection to a Scale": {match: on("X", "deployments.apps/scale"), refused: "spec.match.resources[0].resources[0], deployments.apps/scale: the API server knows no CONNECT of it"},
 		"labels, which no connection has": {
 			match: on("CX", "pods/exec", "pods"), change: labelled, asked: "CREATE of pods",
 			refused: "spec.match.resources[0].resources[0], pods/exec: a CONNECT carries no labels, so spec.match.objectSelector leaves out each one",
