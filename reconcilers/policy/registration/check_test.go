@@ -163,6 +163,10 @@ func TestRulesThatNobodyAsks(t *testing.T) {
 		m.ObjectSelector = &s
 		return m
 	}
+	ungrouped := func(m v1alpha1.PolicyMatch) v1alpha1.PolicyMatch {
+		m.Resources[0].APIGroups = nil
+		return m
+	}
 	some := metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 	none := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpDoesNotExist}}}
 	const onlyPatches = "spec.match.resources[0].operations: no rule of the policy is asked about DELETE: it has only patch rules, which are asked about CREATE and UPDATE; " +
@@ -181,7 +185,8 @@ func TestRulesThatNobodyAsks(t *testing.T) {
 			someOf("C", "deployments.apps"), someOf("D", "statefulsets.apps"),
 		}}, both), ""},
 		"patches of RegoPolicies":          {policy("guard", on("C", "regopolicies."+v1alpha1.GroupName), patches), "spec.match.resources[0].resources[0], regopolicies." + v1alpha1.GroupName + ": it must always be possible"},
-		"a Scale with labels":              {policy("guard", labelled(on("U", "deployments.apps/scale"), some)), "spec.match.resources[0].resources[0]: a Scale has no labels, so that spec.match.objectSelector selects none: match deployments.apps/scale in a policy without objectSelector"},
+		"a Scale without a group":          {policy("guard", labelled(ungrouped(on("U", "deployments.apps/scale")), some)), "spec.match.resources[0].resources[0]: a Scale has no labels"},
+		"a Scale with labels":              {policy("guard", labelled(on("U", "deployments.apps/scale"), some)), "spec.match.resources[0].resources[0]: a Scale has no labels, so that spec.match.objectSelector selects none: match deployments/scale in a policy without objectSelector"},
 		"a Scale without labels":           {policy("guard", labelled(on("U", "deployments.apps/scale"), none)), ""},
 		"what else is asked by nobody":     {policy("guard", on("C", "deployments.apps"), func(p *Policy) { p.Unheard = []string{"spec.match.resources: why"} }), "spec.match.resources: why"},
 		"one that cannot be asked at all":  {policy("guard", on("CD", "deployments.apps"), func(p *Policy) { p.Broken = true }), ""},

@@ -68,7 +68,7 @@ func (p *Policy) unlabelled(i int) (lines []string) {
 	for j, resource := range r.Resources {
 		if excludes && strings.HasSuffix(resource, "/scale") && !strings.HasPrefix(resource, all) {
 			lines = append(lines, fmt.Sprintf("%s: a Scale has no labels, so that spec.match.objectSelector selects none: match %s in a policy without objectSelector",
-				matchPath.Child("resources").Index(i).Child("resources").Index(j), called(r.APIGroups[0], resource)))
+				matchPath.Child("resources").Index(i).Child("resources").Index(j), resource))
 		}
 	}
 	return lines
