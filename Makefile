@@ -2,6 +2,7 @@
 
 GO ?= go
 SHELL := bash
+.SHELLFLAGS := -o pipefail -c
 
 # The generators and linters, pinned in a module of their own. The first run of
 # each builds it.
@@ -51,35 +52,36 @@ lint: ## Check style and the import rules
 test-rego: ## Run the tests of the policies, at full coverage
 	$(GO) run ./cmd/sallyport policy test policies --coverage 100
 
-# Packages whose tests lead through other processes, etcd, API servers, managers, Helm, kubectl: the race detector would see nothing of
-# them. Or through govmomi's simulator, which has races of its own between machines that are made and machines that are looked for. Or
-# that compute most of the time, which takes ten times as long with it: of them the engine is run with it by make test-deep.
-walks = $(shell $(GO) list ./charts ./webhooks/engine ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | grep -Ev '/test/(model|replay)$$')
+# Packages that compute most of the time, which takes ten times as long with the race detector: make test-deep runs them with it.
+computing := ./webhooks/engine ./reconcilers/runtime/vsphere ./test/replay
+# Packages that are run without it: these, and those whose tests lead through other processes, etcd, API servers, managers, Helm,
+# kubectl, of which the detector would see nothing, or through govmomi's simulator, which has races of its own.
+walks = $(shell $(GO) list $(computing) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | grep -v '/test/model$$')
 units = $(filter-out $(walks),$(shell $(GO) list ./...))
-# Packages that look at more in depth, and what the detector notes more about than a rehearsal may have.
-deep = $(shell $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '{of = $$1; $$1 = ""} /sallyport.test.depth/ {print of}') ./webhooks/trial
 
 # -race if there is a C compiler, which the detector needs.
 race = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
 
-# Runs tests, with the flags $(1), and keeps what they say of their times. -count=1: the test cache does not look at the programs that
-# tests build and run.
+# What tests say of their times is kept. -p 4: many of them wait for other processes.
 said := bin/tests.txt
-run = mkdir -p $(dir $(said)) && set -o pipefail && $(GO) test -count=1 -timeout 20m $(1) | tee -a $(said)
+gotest := $(GO) test -timeout 20m -p 4
+keep = tee -a $(said)
 
 .PHONY: test-unit
-test-unit: ## Run the Go tests of one process, with the race detector if there is a C compiler
-	@$(if $(race),,echo "no C compiler for cgo: testing without the race detector";) $(call run,$(race) $(units))
+test-unit: bin ## Run the Go tests of one process, with the race detector if there is a C compiler, where something has changed
+	@$(if $(race),,echo "no C compiler for cgo: testing without the race detector";) $(gotest) $(race) $(units) | $(keep)
 
+# -count=1: the test cache does not look at the programs that tests build and run.
 .PHONY: test-walks
-test-walks: control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
-	@$(call run,-p 3 $(walks))
+test-walks: bin control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
+	@$(gotest) -count=1 $(walks) | $(keep)
 
+# The detector notes more about what webhooks/trial does than a rehearsal may have.
 .PHONY: test-deep
-test-deep: control-plane ## Run the tests that have no end, such as random histories, in depth
-	@rm -f $(said)
-	@$(if $(race),$(call run,$(race) ./webhooks/engine),echo "no C compiler for cgo: the engine is not tested with the race detector")
-	@SALLYPORT_TEST_DEEP=1; export SALLYPORT_TEST_DEEP; $(call run,$(deep))
+test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
+	@$(if $(race),$(gotest) -count=1 $(race) $(computing) | $(keep),echo "no C compiler for cgo: not testing with the race detector")
+	@$(gotest) -count=1 ./webhooks/trial | $(keep)
+	@hack/deep.sh $(gotest) -count=1 | $(keep)
 	@hack/slowest.sh $(said) deep
 
 .PHONY: slowest
@@ -108,8 +110,11 @@ mutants: ## Change a token of the code at random, a hundred times, and say which
 test: forget lint verify-generated test-rego control-plane test-unit test-walks slowest ## Run all that has to hold before a push
 
 .PHONY: forget
-forget:
+forget: bin
 	@rm -f $(said)
+
+bin:
+	mkdir -p bin
 
 .PHONY: demo
 demo: ## Show Sallyport on a local control plane and a simulated vCenter (SCRIPT=1 ends with a verdict)

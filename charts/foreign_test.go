@@ -31,13 +31,25 @@ func TestConfigurationsForPoliciesAreEmpty(t *testing.T) {
 	}
 }
 
-// register writes webhooks as the manager does.
-func (c *cluster) register(t *testing.T) (validating, mutating client.Object) {
+// registration is what the manager has written for policies on other kinds.
+type registration struct {
+	validating *admissionregistrationv1.ValidatingWebhookConfiguration
+	mutating   *admissionregistrationv1.MutatingWebhookConfiguration
+}
+
+func (c *cluster) registration(t *testing.T) registration {
 	t.Helper()
-	v, m := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
-	c.get(t, v, "", policiesConfiguration)
-	c.get(t, m, "", policiesConfiguration)
-	before := []client.Object{v.DeepCopy(), m.DeepCopy()}
+	r := registration{&admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}}
+	c.get(t, r.validating, "", policiesConfiguration)
+	c.get(t, r.mutating, "", policiesConfiguration)
+	return r
+}
+
+// register writes webhooks as the manager does.
+func (c *cluster) register(t *testing.T) registration {
+	t.Helper()
+	r := c.registration(t)
+	before := []client.Object{r.validating.DeepCopy(), r.mutating.DeepCopy()}
 	endpoint := admissionregistrationv1.WebhookClientConfig{
 		CABundle: []byte(certificate(t)),
 		Service:  &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: "sallyport-webhook", Path: ptr.To("/validate/policies/a")},
@@ -47,54 +59,43 @@ func (c *cluster) register(t *testing.T) (validating, mutating client.Object) {
 		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"charts.test"}, APIVersions: []string{"v1"}, Resources: []string{"nothings"}},
 	}}
 	none := ptr.To(admissionregistrationv1.SideEffectClassNone)
-	v.Webhooks = []admissionregistrationv1.ValidatingWebhook{{
+	r.validating.Webhooks = []admissionregistrationv1.ValidatingWebhook{{
 		Name: "a.policies.sallyport.dev", ClientConfig: endpoint, Rules: rules, SideEffects: none, AdmissionReviewVersions: []string{"v1"},
 	}}
-	m.Webhooks = []admissionregistrationv1.MutatingWebhook{{
+	r.mutating.Webhooks = []admissionregistrationv1.MutatingWebhook{{
 		Name: "a.policies.sallyport.dev", ClientConfig: endpoint, Rules: rules, SideEffects: none, AdmissionReviewVersions: []string{"v1"},
 	}}
-	for i, o := range []client.Object{v, m} {
+	for i, o := range []client.Object{r.validating, r.mutating} {
 		patch := client.MergeFromWithOptions(before[i], client.MergeFromWithOptimisticLock{})
 		if err := c.Patch(t.Context(), o, patch, client.FieldOwner("sallyport-registration")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return v, m
+	return r
 }
 
-// However Helm writes, an upgrade and a rollback leave the webhooks alone, and an uninstall leaves nothing.
-func TestUpgradeKeepsWebhooksOfPolicies(t *testing.T) {
-	for _, mode := range []string{"true", "false"} {
-		t.Run("server-side "+mode, func(t *testing.T) {
-			c := newCluster(t)
-			c.install(t, "--server-side="+mode)
-			validating, mutating := c.register(t)
-			v, m := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
-			check := func(after, annotation string) {
-				t.Helper()
-				c.get(t, v, "", policiesConfiguration)
-				c.get(t, m, "", policiesConfiguration)
-				if diff := cmp.Diff(validating.(*admissionregistrationv1.ValidatingWebhookConfiguration).Webhooks, v.Webhooks); diff != "" {
-					t.Errorf("after %s (-before +after):\n%s", after, diff)
-				}
-				if diff := cmp.Diff(mutating.(*admissionregistrationv1.MutatingWebhookConfiguration).Webhooks, m.Webhooks); diff != "" {
-					t.Errorf("after %s (-before +after):\n%s", after, diff)
-				}
-				if got := v.Annotations["example.com/a"]; got != annotation {
-					t.Errorf("after %s the annotation is %q, want %q", after, got, annotation)
-				}
-			}
-			c.upgrade(t, "--server-side="+mode, "--set", `webhook.annotations.example\.com/a=b`)
-			check("an upgrade", "b")
-			c.helm(t, "rollback", release, "1", "-n", namespace)
-			check("a rollback", "")
-			c.helm(t, "uninstall", release, "-n", namespace)
-			for _, o := range []client.Object{v, m} {
-				if err := c.Get(t.Context(), client.ObjectKey{Name: policiesConfiguration}, o); !apierrors.IsNotFound(err) {
-					t.Errorf("after the uninstall: %T %v", o, err)
-				}
-			}
-		})
+// check compares with what is there now.
+func (r registration) check(c *cluster, t *testing.T, after, annotation string) {
+	t.Helper()
+	now := c.registration(t)
+	if diff := cmp.Diff(r.validating.Webhooks, now.validating.Webhooks); diff != "" {
+		t.Errorf("after %s (-before +after):\n%s", after, diff)
+	}
+	if diff := cmp.Diff(r.mutating.Webhooks, now.mutating.Webhooks); diff != "" {
+		t.Errorf("after %s (-before +after):\n%s", after, diff)
+	}
+	if got := now.validating.Annotations["example.com/a"]; got != annotation {
+		t.Errorf("after %s the annotation is %q, want %q", after, got, annotation)
+	}
+}
+
+// gone says what of it an uninstall has left.
+func (r registration) gone(c *cluster, t *testing.T) {
+	t.Helper()
+	for _, o := range []client.Object{r.validating, r.mutating} {
+		if err := c.Get(t.Context(), client.ObjectKey{Name: policiesConfiguration}, o); !apierrors.IsNotFound(err) {
+			t.Errorf("after the uninstall: %T %v", o, err)
+		}
 	}
 }
 

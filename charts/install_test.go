@@ -41,7 +41,7 @@ type cluster struct {
 	cp *env.ControlPlane
 }
 
-// newCluster gives it. What a test has installed is removed at its end, all of it.
+// newCluster gives it. What a test has installed is removed at its end, but for the definitions.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	cp := env.Shared(t)
@@ -58,26 +58,45 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// clean removes everything that is of Sallyport. Objects go before their definitions: with some still there, the removal of a
-// definition that was changed shortly before can take the API server minutes.
+// ours is the label of all that the chart makes.
+const ours = "app.kubernetes.io/part-of=sallyport"
+
+// clean removes everything that is of Sallyport but its definitions, which stay as after any removal and would take the API server
+// longest.
 func (c *cluster) clean(ctx context.Context, t *testing.T) {
-	const ours = "app.kubernetes.io/part-of=sallyport"
-	steps := [][]string{{"delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "-l", ours}}
+	t.Helper()
 	var crds apiextensionsv1.CustomResourceDefinitionList
 	if err := c.List(ctx, &crds, client.MatchingLabels{"app.kubernetes.io/part-of": "sallyport"}); err != nil {
 		t.Error(err)
 	}
+	var kinds []string
 	for i := range crds.Items {
-		steps = append(steps, []string{"delete", crds.Items[i].Name, "--all", "-A"})
+		kinds = append(kinds, crds.Items[i].Name)
 	}
-	steps = append(steps,
-		[]string{"delete", "clusterroles,clusterrolebindings,crds", "-l", ours},
-		[]string{"delete", "deployments,configmaps,services,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies", "-A", "-l", ours},
-		[]string{"delete", "secrets", "-A", "-l", "owner=helm"})
-	for _, args := range steps {
-		if _, errOut, code := c.cp.Kubectl(ctx, args...); code != 0 {
-			t.Errorf("kubectl %v: %s", args, errOut)
-		}
+	// The webhooks first, which nobody serves.
+	c.delete(ctx, t, "mutatingwebhookconfigurations,validatingwebhookconfigurations", "-l", ours)
+	if len(kinds) > 0 {
+		c.delete(ctx, t, strings.Join(kinds, ","), "--all", "-A")
+	}
+	c.delete(ctx, t, "clusterroles,clusterrolebindings,deployments,configmaps,services,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies",
+		"-A", "-l", ours)
+	c.delete(ctx, t, "secrets", "-A", "-l", "owner=helm")
+}
+
+// forget removes the definitions, too, after a test that has changed them. Objects go before their definitions: with some still there,
+// the removal of a definition that was changed shortly before can take the API server minutes.
+func (c *cluster) forget(t *testing.T) {
+	t.Cleanup(func() {
+		ctx := context.Background()
+		c.clean(ctx, t)
+		c.delete(ctx, t, "crds", "-l", ours)
+	})
+}
+
+func (c *cluster) delete(ctx context.Context, t *testing.T, args ...string) {
+	t.Helper()
+	if _, errOut, code := c.cp.Kubectl(ctx, append([]string{"delete"}, args...)...); code != 0 {
+		t.Errorf("kubectl delete %v: %s", args, errOut)
 	}
 }
 
@@ -220,15 +239,17 @@ func (c *cluster) trust(t *testing.T, bundle string) {
 	}
 }
 
-// However Helm writes, an upgrade and a rollback leave the caBundle as the manager wrote it, and change what they are to change.
-func TestUpgradeKeepsTheBundle(t *testing.T) {
+// However Helm writes, an upgrade and a rollback leave the caBundle and the webhooks of policies as the manager wrote them, and change
+// what they are to change; and an uninstall leaves nothing.
+func TestUpgradeKeepsWhatTheManagerWrote(t *testing.T) {
 	bundle := certificate(t)
 	for _, mode := range []string{"true", "false"} {
 		t.Run("server-side "+mode, func(t *testing.T) {
 			c := newCluster(t)
 			c.install(t, "--server-side="+mode)
 			c.trust(t, bundle)
-			check := func(after string, timeout int32) {
+			registered := c.register(t)
+			check := func(after string, timeout int32, annotation string) {
 				t.Helper()
 				for _, got := range c.bundles(t) {
 					if got != bundle {
@@ -240,29 +261,29 @@ func TestUpgradeKeepsTheBundle(t *testing.T) {
 				if got := *validating.Webhooks[0].TimeoutSeconds; got != timeout {
 					t.Errorf("after %s the timeout is %d, not %d", after, got, timeout)
 				}
+				registered.check(c, t, after, annotation)
 			}
 			c.upgrade(t, "--server-side="+mode, "--set", "webhook.timeoutSeconds=4")
-			check("an upgrade", 4)
-			c.upgrade(t, "--server-side="+mode, "--set", "webhook.timeoutSeconds=3", "--set", "webhook.annotations.a=b")
-			check("another", 3)
+			check("an upgrade", 4, "")
+			c.upgrade(t, "--server-side="+mode, "--set", "webhook.timeoutSeconds=3", "--set", `webhook.annotations.example\.com/a=b`)
+			check("another", 3, "b")
 			c.helm(t, "rollback", release, "1", "-n", namespace)
-			check("a rollback", 5)
+			check("a rollback", 5, "")
+			if mode == "false" {
+				c.upgrade(t, "--server-side=true", "--set", "webhook.timeoutSeconds=4")
+				check("an upgrade that writes in the other way", 4, "")
+				c.upgrade(t, "--server-side=false", "--set", "webhook.timeoutSeconds=3")
+				check("one that writes as the first", 3, "")
+			}
+			c.helm(t, "uninstall", release, "-n", namespace)
+			registered.gone(c, t)
 		})
 	}
-	t.Run("from one to the other", func(t *testing.T) {
-		c := newCluster(t)
-		c.install(t, "--server-side=false")
-		c.trust(t, bundle)
-		c.upgrade(t, "--server-side=true", "--set", "webhook.timeoutSeconds=4")
-		c.upgrade(t, "--server-side=false", "--set", "webhook.timeoutSeconds=3")
-		if got := c.bundles(t); !slices.Equal(got, []string{bundle, bundle, bundle}) {
-			t.Errorf("caBundles: %q", got)
-		}
-	})
 }
 
 func TestUpgradeChangesPoliciesAndDefinitions(t *testing.T) {
 	c := newCluster(t)
+	c.forget(t)
 	c.install(t)
 	policy := func() string {
 		t.Helper()
@@ -358,6 +379,7 @@ func TestSecondReleaseIsRefused(t *testing.T) {
 // What stays after a removal is taken over by the same release, and by another one that is told to.
 func TestInstallAgain(t *testing.T) {
 	c := newCluster(t)
+	c.forget(t)
 	c.install(t)
 	c.server(t)
 	c.helm(t, "uninstall", release, "-n", namespace)

@@ -77,12 +77,20 @@ func render(t *testing.T, text string) []*unstructured.Unstructured {
 	return renderAs(t, release, text)
 }
 
+// prints is what Helm printed, by the name of the release and the values: many tests look at the same.
+var prints = map[[2]string]string{}
+
 // renderAs does so for a release of another name.
 func renderAs(t *testing.T, name, text string) []*unstructured.Unstructured {
 	t.Helper()
-	out, err := template(t, name, chart(t), text)
-	if err != nil {
-		t.Fatal(err)
+	key := [2]string{name, text}
+	out, known := prints[key]
+	if !known {
+		var err error
+		if out, err = template(t, name, chart(t), text); err != nil {
+			t.Fatal(err)
+		}
+		prints[key] = out
 	}
 	var all []*unstructured.Unstructured
 	decoder := yaml.NewYAMLToJSONDecoder(strings.NewReader(out))

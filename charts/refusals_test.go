@@ -85,7 +85,7 @@ func TestContradictionsAreRefused(t *testing.T) {
 		"podDisruptionBudget: {minAvailable: null}":                    "either minAvailable or maxUnavailable",
 		"podDisruptionBudget: {maxUnavailable: 1}":                     "either minAvailable or maxUnavailable",
 		"podDisruptionBudget: {minAvailable: null, maxUnavailable: 0}": "podDisruptionBudget.maxUnavailable is 0",
-		"shutdownDelaySeconds: 16":                                     "terminationGracePeriodSeconds is 60 and must be at least 61",
+		"shutdownDelaySeconds: 11":                                     "terminationGracePeriodSeconds is 60 and must be at least 61",
 		"serviceAccount: {create: false}":                              "serviceAccount.name is needed",
 		"health: {port: 8080}":                                         "metrics.port and health.port are both 8080",
 		"webhook: {clientNames: [kube-apiserver]}":                     "webhook.clientNames needs webhook.clientCA or webhook.clientCAConfigMap",
@@ -113,7 +113,7 @@ func TestContradictionsAreRefused(t *testing.T) {
 		"{replicas: 1, podDisruptionBudget: {enabled: false}}",
 		"{replicas: 1, podDisruptionBudget: {minAvailable: null, maxUnavailable: 1}}",
 		"{replicas: 2, podDisruptionBudget: {minAvailable: 50%}}",
-		"{shutdownDelaySeconds: 0, terminationGracePeriodSeconds: 45}",
+		"{shutdownDelaySeconds: 0, terminationGracePeriodSeconds: 50}",
 		"policies: {defaults: {mode: Enforce, onError: Deny, override: Nobody, namespaceModes: [{mode: Enforce, namespaceSelector: {}}]}}",
 		"policies: {defaults: {mode: null, onError: null, override: null, namespaceModes: null, timeoutMilliseconds: 1000}}",
 	} {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
@@ -126,6 +127,7 @@ func TestDemo(t *testing.T) {
 
 // As a script it goes to the very end, and says how it went.
 func TestScript(t *testing.T) {
+	depth.Only(t)
 	d := start(t, "--script")
 	d.ends(true)
 	d.shows("DEMO OK: ")
@@ -133,6 +135,7 @@ func TestScript(t *testing.T) {
 
 // Whoever interrupts it, here while the replicas start, need not wait for the end.
 func TestInterrupted(t *testing.T) {
+	depth.Only(t)
 	d := start(t, "--script")
 	d.shows("updated replicas are available")
 	if err := d.interrupt(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/sim"
@@ -138,6 +139,6 @@ func (a *absences) intercept(_ sim.Moment, call sim.Call) bool {
 	return !away
 }
 
-func TestPairs(t *testing.T) { Pairs(t, cluster) }
+func TestPairs(t *testing.T) { Pairs(t, cluster, depth.Of(2, 1)) }
 
 func TestScenarios(t *testing.T) { Scenarios(t, cluster) }

@@ -35,6 +35,8 @@ var stack struct {
 	simulator *sim.Server
 	records   install.Log
 	logs      install.Log
+	// installing is how many decisions were made before all policies of the release were there.
+	installing int
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -81,6 +83,7 @@ func start(ctx context.Context, dir string) error {
 		return err
 	}
 	stack.sallyport, err = install.Start(ctx, stack.plane, stack.options)
+	stack.installing = strings.Count(stack.records.String(), "\n")
 	return err
 }
 

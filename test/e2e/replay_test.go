@@ -27,15 +27,21 @@ func replays(ctx context.Context) error {
 		return err
 	}
 	var others []string
-	input := replay.Input{Name: "stdout", Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(stack.records.String())), nil }}
+	records := strings.Split(stack.records.String(), "\n")
+	input := replay.Input{Name: "stdout", Open: func() (io.ReadCloser, error) {
+		return io.NopCloser(strings.NewReader(strings.Join(records, "\n"))), nil
+	}}
 	summary, err := replay.New(set).Replay(ctx, []replay.Input{input}, func(r *replay.Result) error {
+		if r.Line <= stack.installing {
+			return nil // the release had not made all its policies yet
+		}
 		if r.Problem != "" {
 			others = append(others, fmt.Sprintf("line %d: %s", r.Line, r.Problem))
 			return nil
 		}
 		for _, u := range r.Unknown {
 			if set.Policy(u.Policy) != nil && u.Cause != replay.FailedThen {
-				others = append(others, fmt.Sprintf("line %d: %s %s %s of %s: policy %s: %s", r.Line, r.Endpoint, r.Operation, r.Name, r.User, u.Policy, u.Why))
+				others = append(others, fmt.Sprintf("line %d: %s %s %s of %s: policy %s: %s\n%s", r.Line, r.Endpoint, r.Operation, r.Name, r.User, u.Policy, u.Why, records[r.Line-1]))
 			}
 		}
 		for _, c := range r.Changes {

@@ -25,6 +25,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 )
@@ -43,7 +44,7 @@ func duration(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("SALLYPORT_SOAK")
 	if text == "" {
-		return 15 * time.Second
+		return depth.Of(5*time.Second, 15*time.Second)
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {

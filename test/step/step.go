@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
 	// Patience is how long a test waits for anything. It only matters if something is wrong.
 	Patience = 3 * time.Minute
-	pause    = 50 * time.Millisecond
+	// pause is the time between two looks, at least: it is as long as a look takes, since many a look is a program that is run, and what
+	// is waited for needs the processor too.
+	pause = 50 * time.Millisecond
 )
 
 // T is a test, or a step of one.
@@ -32,13 +32,19 @@ func (t T) Must(err error) {
 // come.
 func (t T) Until(what string, is func() (seen string, done bool)) {
 	t.Helper()
-	last := ""
-	err := wait.PollUntilContextTimeout(t.Context(), pause, Patience, true, func(context.Context) (done bool, _ error) {
-		last, done = is()
-		return done, nil
-	})
-	if err != nil {
-		t.Fatalf("waiting until %s: %v; last seen: %s", what, err, last)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	for {
+		began := time.Now()
+		seen, done := is()
+		if done {
+			return
+		}
+		select {
+		case <-time.After(max(pause, time.Since(began))):
+		case <-ctx.Done():
+			t.Fatalf("waiting until %s: %v; last seen: %s", what, ctx.Err(), seen)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/test/collisions"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // folder is where the simulator has its machines.
@@ -64,6 +65,6 @@ func hypervisor(vm *v1alpha1.VirtualMachine) collisions.Hypervisor {
 	}
 }
 
-func TestPairs(t *testing.T) { collisions.Pairs(t, cluster()) }
+func TestPairs(t *testing.T) { collisions.Pairs(t, cluster(), depth.Of(5, 1)) }
 
 func TestScenarios(t *testing.T) { collisions.Scenarios(t, cluster()) }

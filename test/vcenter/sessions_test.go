@@ -14,13 +14,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // However many operations there are, on however many machines at once, the manager has one session with a vCenter, and another
 // one in its place when vCenter has ended it half-way.
 func TestSessions(t *testing.T) {
 	t.Parallel()
-	const machines, rounds = 10, 10
+	const machines = 10
+	rounds := depth.Of(2, 10)
 	s := newSite(t).ready()
 	vms := make([]*v1alpha1.VirtualMachine, machines)
 	for i := range vms {
@@ -39,7 +41,7 @@ func TestSessions(t *testing.T) {
 					if !s.succeeds(s.ask(vm, what)) {
 						return
 					}
-					if done.Add(1) == machines*rounds {
+					if int(done.Add(1)) == machines*rounds {
 						s.vcenter.ExpireSessions()
 					}
 				}
@@ -47,7 +49,7 @@ func TestSessions(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := done.Load(); got != 2*machines*rounds {
+	if got := int(done.Load()); got != 2*machines*rounds {
 		t.Fatalf("%d operations have succeeded", got)
 	}
 	s.sessions(1, 2)

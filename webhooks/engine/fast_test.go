@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -18,8 +17,6 @@ import (
 
 	"sallyport.dev/sallyport/test/depth"
 )
-
-var policies = flag.Int("engine.policies", depth.Of(25, 100), "how many random policies are decided by in every way")
 
 // reference decides as the contract says, with nothing but OPA: on the author's text and the whole input, without a witness,
 // a portion or a memory.
@@ -134,7 +131,7 @@ func outcomeOf(d *Decision, err error) ([]string, string) {
 // Whichever way a decision is made, it is the one that OPA gives for the author's text.
 func TestEveryWayDecidesTheSame(t *testing.T) {
 	counts := map[string]int{}
-	for seed := range *policies {
+	for seed := range depth.Of(25, 100) {
 		if difference := inEveryWay(t, seed, nil, counts); difference != "" {
 			t.Fatalf("seed %d: %s", seed, difference)
 		}
@@ -156,13 +153,13 @@ func TestRandomPoliciesFindValuesThatAreCompared(t *testing.T) {
 			p.silence = follow(p.named(ruleValid, admit.fires())...).members["request"]
 		}
 	}
-	for seed := range *policies {
+	for seed := range depth.Of(25, 100) {
 		if difference := inEveryWay(t, seed, careless, map[string]int{}); difference != "" {
 			t.Logf("seed %d: %s", seed, difference)
 			return
 		}
 	}
-	t.Errorf("not in %d policies", *policies)
+	t.Error("not in all these policies")
 }
 
 // inEveryWay decides requests by a random policy, and tells the first difference to what OPA gives.

@@ -2,9 +2,9 @@
 {{- define "sallyport.checks" -}}
 {{- include "sallyport.checks.onlyRelease" . -}}
 {{- include "sallyport.checks.budget" . -}}
-{{- $least := add .Values.shutdownDelaySeconds 45 -}}
+{{- $least := add .Values.shutdownDelaySeconds 50 -}}
 {{- if lt (int .Values.terminationGracePeriodSeconds) (int $least) -}}
-{{- fail (printf "terminationGracePeriodSeconds is %v and must be at least %v: shutdownDelaySeconds, and 45 seconds to end what is under way. A replica that is killed before may cost requests." .Values.terminationGracePeriodSeconds $least) -}}
+{{- fail (printf "terminationGracePeriodSeconds is %v and must be at least %v: shutdownDelaySeconds, and 50 seconds to end what is under way. A replica that is killed before may cost requests." .Values.terminationGracePeriodSeconds $least) -}}
 {{- end -}}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "serviceAccount.name is needed with serviceAccount.create=false: the rights of Sallyport must not go to the namespace's default ServiceAccount" -}}

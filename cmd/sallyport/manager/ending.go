@@ -17,6 +17,10 @@ import (
 // waits for any.
 const drainPatience = 10 * time.Second
 
+// A connection that is kept can be closed without losing a request only if none is on its way just then, which this end of it cannot
+// know. It is likely enough if nobody has asked for a quiet moment; nobody is waited for longer than quietPatience.
+const quiet, quietPatience = time.Second, 5 * time.Second
+
 // errEnding is why a replica is not ready when it ends.
 var errEnding = errors.New("this replica is about to end")
 
@@ -24,13 +28,15 @@ var errEnding = errors.New("this replica is about to end")
 //
 //  1. At once it is not ready any more, and its Pod is taken out of the Service.
 //  2. For the delay it goes on as before, because that takes a while to be known everywhere. Each reply ends its connection, so
-//     that the API server, which keeps connections open for its next requests, makes that one to another replica.
+//     that the API server, which keeps connections open for its next requests, makes that one to another replica. It may keep
+//     many, of which each request ends one: the delay is longer while there are requests.
 //  3. Connections are not taken any more, and what is being answered is answered to the end.
 //  4. Only then does the rest of the manager end: reconcilers, caches, and the lease of the one that leads, which so is not taken
 //     over before.
 type ending struct {
 	delay time.Duration
 	begun atomic.Bool
+	asked atomic.Int64 // the requests since then
 
 	served  atomic.Bool   // the webhook server was started
 	stop    chan struct{} // closed: no more connections are taken
@@ -56,7 +62,7 @@ func (e *ending) run(ctx context.Context, manager func(context.Context) error) e
 	forget := context.AfterFunc(ctx, func() {
 		defer end()
 		e.begun.Store(true)
-		await(managed, e.delay, nil)
+		e.linger(managed)
 		close(e.stop)
 		if e.served.Load() {
 			await(managed, drainPatience, e.drained)
@@ -64,6 +70,19 @@ func (e *ending) run(ctx context.Context, manager func(context.Context) error) e
 	})
 	defer forget()
 	return manager(managed)
+}
+
+// linger returns after the delay, when it is quiet.
+func (e *ending) linger(ctx context.Context) {
+	last := min(quiet, e.delay)
+	await(ctx, e.delay-last, nil)
+	for end := quietPatience; last > 0 && ctx.Err() == nil; end -= last {
+		before := e.asked.Load()
+		await(ctx, last, nil)
+		if e.asked.Load() == before || end <= 0 {
+			return
+		}
+	}
 }
 
 // await returns after that time, or before if it is done or the context has ended.
@@ -87,6 +106,7 @@ type endingServer struct {
 func (s endingServer) Register(path string, hook http.Handler) {
 	s.Server.Register(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.ending.begun.Load() {
+			s.ending.asked.Add(1)
 			w.Header().Set("Connection", "close")
 		}
 		hook.ServeHTTP(w, r)

@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	// headerPatience is how long a connection may take to be made, and a request to tell what it is; idlePatience is as long as
-	// clients keep connections that they do not use.
-	headerPatience, idlePatience = 5 * time.Second, 90 * time.Second
+	// headerPatience is how long a connection may take to be made, and a request to tell what it is; idlePatience is longer
+	// than the 90 seconds for which API servers keep connections that they do not use: whoever sends requests ends a connection without
+	// losing one.
+	headerPatience, idlePatience = 5 * time.Second, 2 * time.Minute
 	// maxHeader is how many bytes a request may have before its body; an API server sends some hundred.
 	maxHeader = 16 << 10
 	// mostConnections is how many there may be: each takes some fifty kilobytes before a request has come.

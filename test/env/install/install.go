@@ -17,6 +17,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -55,14 +56,18 @@ type Sallyport struct {
 	manager    *Manager
 }
 
-// Start installs Sallyport and returns when the API server has its requests judged. Definitions that are there already become
-// the release's.
+// Start installs Sallyport and returns when the API server has its requests judged by all policies of the release. Definitions that
+// are there already become the release's.
 func Start(ctx context.Context, cp *env.ControlPlane, o Options) (*Sallyport, error) {
 	s, err := Prepare(ctx, cp, o.Values...)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Resume(ctx, o); err != nil {
+	err = s.Resume(ctx, o)
+	if err == nil {
+		err = s.awaitPolicies(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Remove())
 	}
 	return s, nil
@@ -256,6 +261,28 @@ func (s *Sallyport) AwaitJudgement(ctx context.Context) error {
 		return err
 	}
 	return s.await(ctx, "the API server to call the webhooks", func(ctx context.Context) bool { return judged(ctx, c) })
+}
+
+// awaitPolicies returns when each policy that the release ships decides.
+func (s *Sallyport) awaitPolicies(ctx context.Context) error {
+	c, err := Client(s.plane.Config)
+	if err != nil {
+		return err
+	}
+	shipped, err := s.clientset.CoreV1().ConfigMaps(Namespace).Get(ctx, "sallyport-policies", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading the policies of the release: %w", err)
+	}
+	return s.await(ctx, "the policies of the release to decide", func(ctx context.Context) bool {
+		for file := range shipped.Data {
+			policy := &v1alpha1.RegoPolicy{}
+			err := c.Get(ctx, client.ObjectKey{Name: strings.TrimSuffix(file, ".yaml")}, policy)
+			if err != nil || !meta.IsStatusConditionTrue(policy.Status.Conditions, string(v1alpha1.ConditionActive)) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // judged tries, without leaving anything behind, an object that the mutating webhook changes and one that the validating

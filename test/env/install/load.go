@@ -15,8 +15,10 @@ import (
 )
 
 const (
-	// Pace is how often each client of a load asks at most.
-	Pace = 10 * time.Millisecond
+	// pace is how often each client of a load asks at most, and share the part of its time that it waits for replies: however slow the
+	// machine is, most of it is left for what the load looks at.
+	pace  = 20 * time.Millisecond
+	share = 4
 	// loadPatience is how long is waited for replies; it only matters if something is wrong.
 	loadPatience = 3 * time.Minute
 	// mostTold is of how many wrong replies an error tells.
@@ -75,8 +77,6 @@ func newLoad(ctx context.Context, clients []client.Client, questions []Question)
 }
 
 func (l *Load) keepAsking(ctx context.Context, c client.Client, q *Question) {
-	paced := time.NewTicker(Pace)
-	defer paced.Stop()
 	for {
 		r := q.ask(ctx, c)
 		if ctx.Err() != nil {
@@ -87,7 +87,11 @@ func (l *Load) keepAsking(ctx context.Context, c client.Client, q *Question) {
 		close(l.grown)
 		l.grown = make(chan struct{})
 		l.mu.Unlock()
-		<-paced.C
+		select {
+		case <-time.After(max(pace, (share-1)*r.Ended.Sub(r.Began))):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
