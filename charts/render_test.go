@@ -30,7 +30,7 @@ global: {imageRegistry: mirror.example.com, imagePullSecrets: [{name: mirror}]}
 replicas: 3
 image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
 imagePullSecrets: [ours]
-shutdownDelaySeconds: 15
+shutdownDelaySeconds: 9
 leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 3s}
 runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m}
 decisionRecords: {to: /var/log/records, deniedOnly: true}

@@ -60,7 +60,9 @@ func TestTheEndWaitsForAQuietMoment(t *testing.T) {
 				if took := time.Since(began); took < tc.want-500*time.Millisecond || took > tc.want {
 					t.Errorf("closed after %v, want %v", took, tc.want)
 				}
-				<-ended
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
 			})
 		})
 	}
