@@ -62,9 +62,9 @@ units = $(filter-out $(walks),$(shell $(GO) list ./...))
 # -race if there is a C compiler, which the detector needs.
 race = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
 
-# What tests say of their times is kept. -p 4: many of them wait for other processes.
+# What tests say of their times is kept. -p 3: many of them wait for other processes.
 said := bin/tests.txt
-gotest := $(GO) test -timeout 20m -p 4
+gotest := $(GO) test -timeout 20m -p 3
 keep = tee -a $(said)
 
 .PHONY: test-unit

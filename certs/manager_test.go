@@ -14,7 +14,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // allow gives a user the rights that docs/certificates.md lists, and those for leader election.
@@ -93,7 +93,7 @@ func (f *fixture) start(restricted *rest.Config, name string) *replica {
 
 func (f *fixture) await(what string, is func() bool) {
 	f.Helper()
-	err := wait.PollUntilContextTimeout(f.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
+	err := step.Await(f.Context(), func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		f.Fatalf("waiting until %s: %v", what, err)
 	}

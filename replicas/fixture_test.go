@@ -14,13 +14,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func TestMain(m *testing.M) {
@@ -118,7 +118,7 @@ func (f *fixture) start(config *rest.Config, o Options) (r *Replica, stop func()
 
 func (f *fixture) await(what string, is func() bool) {
 	f.Helper()
-	err := wait.PollUntilContextTimeout(f.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
+	err := step.Await(f.Context(), func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		f.Fatalf("waiting until %s: %v", what, err)
 	}

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -29,6 +28,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func TestMain(m *testing.M) { install.Main(m) }
@@ -347,7 +347,7 @@ func (f *fixture) count(verb runtime.Verb) int {
 // eventually waits until an operation is in that state.
 func (f *fixture) eventually(name, state string) {
 	f.Helper()
-	err := wait.PollUntilContextTimeout(f.Context(), 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+	err := step.Await(f.Context(), func(context.Context) (bool, error) {
 		return f.state(name) == state, nil
 	})
 	if err != nil {

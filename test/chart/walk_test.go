@@ -174,7 +174,7 @@ func (w *walk) upgradesBroken() {
 	before := w.rego().Spec
 	const broken = `=[{"name": "walk.rego", "source": "package"}]`
 	w.throughout("helm upgrade to policies that do not compile", w.usual, func() {
-		r := w.helm("upgrade", release, w.site.chart(), "--namespace", namespace, "--reuse-values", "--wait", "--timeout", "20s",
+		r := w.helm("upgrade", release, w.site.chart(), "--namespace", namespace, "--reuse-values", "--wait", "--timeout", "8s",
 			"--set-json", "policies."+policy+".modules"+broken, "--set-json", "policies.servers-tenancy.modules"+broken)
 		if r.code == 0 {
 			w.Errorf("helm upgrade --wait succeeds: %s", r.stdout)

@@ -10,21 +10,17 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/test/step"
 )
-
-// patience is how long anything may take. Nothing is judged by how long it took.
-const patience = 2 * time.Minute
 
 // Cluster is a cluster with Sallyport, and a hypervisor with machines.
 type Cluster struct {
@@ -114,7 +110,7 @@ func (m *machine) get() *v1alpha1.VirtualMachine {
 // until waits for something to become true, and otherwise fails with what there is.
 func (m *machine) until(what string, is func() bool) {
 	m.Helper()
-	err := wait.PollUntilContextTimeout(m.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	err := step.Await(m.Context(), func(context.Context) (bool, error) {
 		return is(), nil
 	})
 	if err != nil {
@@ -176,7 +172,7 @@ func (m *machine) ask(what string, change ...func(*v1alpha1.VirtualMachineOperat
 // submit creates an operation, and gives the verdict. A policy that had no time to decide has not given one, nor has a webhook
 // whose answer the API server had no time to wait for.
 func (m *machine) submit(o *v1alpha1.VirtualMachineOperation) (verdict error) {
-	_ = wait.PollUntilContextTimeout(m.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	_ = step.Await(m.Context(), func(context.Context) (bool, error) {
 		verdict = m.cluster.Client.Create(m.Context(), o)
 		return verdict == nil || !apierrors.IsInternalError(verdict) && !strings.Contains(verdict.Error(), "could not decide"), nil
 	})

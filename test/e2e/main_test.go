@@ -12,16 +12,15 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/sim"
+	"sallyport.dev/sallyport/test/step"
 	"sallyport.dev/sallyport/webhooks"
 )
 
@@ -92,7 +91,7 @@ func start(ctx context.Context, dir string) error {
 func awaitRecords(t *testing.T, namespace, what string, wanted func([]webhooks.Record) bool) []webhooks.Record {
 	t.Helper()
 	var found []webhooks.Record
-	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	err := step.Await(t.Context(), func(context.Context) (bool, error) {
 		var err error
 		found, err = recordsOf(namespace)
 		return err == nil && wanted(found), err

@@ -7,11 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/test/step"
 	"sallyport.dev/sallyport/webhooks"
 )
 
@@ -170,7 +168,7 @@ func TestOperationsAreImmutableButNotTheirMetadata(t *testing.T) {
 // replace replaces an object that a reconciler may be changing at the same time: kubectl reads it and writes it.
 func (tm *team) replace(manifest string) {
 	tm.Helper()
-	err := wait.PollUntilContextTimeout(tm.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	err := step.Await(tm.Context(), func(context.Context) (bool, error) {
 		r := tm.kubectl(manifest, "replace", "-f", "-")
 		if r.code != 0 && !strings.Contains(r.stderr, "the object has been modified") {
 			return false, errors.New(r.stderr)

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
+	"sallyport.dev/sallyport/test/step"
 	"sallyport.dev/sallyport/webhooks"
 )
 
@@ -55,7 +54,7 @@ func overriders(t *testing.T, policy string) *team {
 // eventually waits until something is so.
 func (tm *team) eventually(what string, is func() bool) {
 	tm.Helper()
-	err := wait.PollUntilContextTimeout(tm.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
+	err := step.Await(tm.Context(), func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		tm.Fatalf("waiting until %s: %v", what, err)
 	}

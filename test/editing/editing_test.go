@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/step"
 )
 
 const supersede = "operations-supersede"
@@ -162,7 +161,7 @@ func TestPoliciesOfOnesOwn(t *testing.T) {
 	}
 	p.T = t
 	// What is asked for again is not tried again, unless something else has changed meanwhile: as here other policies may, at the start.
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	err := step.Await(t.Context(), func(context.Context) (bool, error) {
 		p.may(text(t, quota("own")), append(create, "--dry-run=server")...)
 		return metric(t, `sallyport_policy_rehearsals_total{result="remembered"}`) > 0, nil
 	})

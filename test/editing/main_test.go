@@ -13,13 +13,13 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // stack is what all tests of this package share.
@@ -146,7 +146,7 @@ func patch(name, merge string) []string {
 func get(t *testing.T, name string) *v1alpha1.RegoPolicy {
 	t.Helper()
 	object := &v1alpha1.RegoPolicy{}
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := step.Await(t.Context(), func(ctx context.Context) (bool, error) {
 		err := stack.client.Get(ctx, client.ObjectKey{Name: name}, object)
 		return err == nil, client.IgnoreNotFound(err)
 	})
@@ -186,7 +186,7 @@ var replace = []string{"replace", "-f", "-"}
 func shows(t *testing.T, name string, condition v1alpha1.ConditionType, reason v1alpha1.ConditionReason) (message string) {
 	t.Helper()
 	last := "nothing"
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	err := step.Await(t.Context(), func(context.Context) (bool, error) {
 		object := get(t, name)
 		c := meta.FindStatusCondition(object.Status.Conditions, string(condition))
 		if c == nil {

@@ -8,12 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func raw(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
@@ -84,7 +83,7 @@ func TestShippedPoliciesAreWeakenedByRight(t *testing.T) {
 	for _, command := range grant[1:] {
 		a.may("", strings.Fields(command)...)
 	}
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	err := step.Await(t.Context(), func(context.Context) (bool, error) {
 		return p.try("", append(patch(name, `{"spec":{"mode":"Audit"}}`), "--dry-run=server")...).code == 0, nil
 	})
 	if err != nil {
@@ -138,7 +137,7 @@ func aside(a person) (back func()) {
 
 func (p person) await(what string, is func() bool) {
 	p.Helper()
-	err := wait.PollUntilContextTimeout(p.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
+	err := step.Await(p.Context(), func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		p.Fatalf("waiting until %s: %v", what, err)
 	}

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,6 +26,7 @@ import (
 	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -131,7 +131,7 @@ func newSite(t *testing.T) *site {
 		}
 	}()
 	synced := func(context.Context) (bool, error) { return store.Synced() == nil, nil }
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, synced); err != nil {
+	if err := step.Await(t.Context(), synced); err != nil {
 		t.Fatalf("waiting for the caches: %v", err)
 	}
 	s.gate = webhooks.NewGate(set, store, webhooks.NewRecorder(prometheus.NewRegistry(), s.records, false), time.Now)
@@ -279,8 +279,7 @@ func (l *ledger) text(t *testing.T, n int) string {
 		defer l.mu.Unlock()
 		return len(l.lines)
 	}
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true,
-		func(context.Context) (bool, error) { return count() == n, nil })
+	err := step.Await(t.Context(), func(context.Context) (bool, error) { return count() == n, nil })
 	if err != nil {
 		t.Fatalf("%d of %s were written: %v", count(), fmt.Sprintf("%d records", n), err)
 	}

@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,6 +31,7 @@ import (
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -156,7 +156,7 @@ func (c *cluster) grant(t *testing.T) {
 // awaitWebhooks returns when the API server asks both webhooks.
 func (c *cluster) awaitWebhooks(t *testing.T) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := step.Await(t.Context(), func(ctx context.Context) (bool, error) {
 		machine := object("VirtualMachine", "probe", map[string]any{"runtime": map[string]any{"pod": map[string]any{}}})
 		if err := c.Create(ctx, machine, client.DryRunAll); err != nil || len(machine.GetFinalizers()) == 0 {
 			return false, nil

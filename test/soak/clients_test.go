@@ -15,18 +15,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // With an authority for clients, an API server that docs/certificates.md has told to show a certificate is answered, and nobody else.
@@ -100,7 +99,7 @@ func anyNote(events []eventsv1.Event, has string) bool {
 
 func eventually(t *testing.T, what string, is func(context.Context) bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) { return is(ctx), nil })
+	err := step.Await(t.Context(), func(ctx context.Context) (bool, error) { return is(ctx), nil })
 	if err != nil {
 		t.Fatalf("waiting until %s: %v", what, err)
 	}

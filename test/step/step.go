@@ -12,9 +12,9 @@ import (
 const (
 	// Patience is how long a test waits for anything. It only matters if something is wrong.
 	Patience = 3 * time.Minute
-	// pause is the time between two looks, at least: it is as long as a look takes, since many a look is a program that is run, and what
-	// is waited for needs the processor too.
-	pause = 50 * time.Millisecond
+	// Whoever waits looks a quarter of the time at most, since a look is a request or a program that is run, and what is waited for
+	// needs the processor, too; and more and more seldom, so that the wait is a tenth longer than need be.
+	shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
 )
 
 // T is a test, or a step of one.
@@ -32,18 +32,30 @@ func (t T) Must(err error) {
 // come.
 func (t T) Until(what string, is func() (seen string, done bool)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	last := ""
+	err := Await(t.Context(), func(context.Context) (done bool, _ error) {
+		last, done = is()
+		return done, nil
+	})
+	if err != nil {
+		t.Fatalf("waiting until %s: %v; last seen: %s", what, err, last)
+	}
+}
+
+// Await waits until something is so, as long as Patience. It gives the error of a look, or of the context.
+func Await(ctx context.Context, is func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	for {
-		began := time.Now()
-		seen, done := is()
-		if done {
-			return
+	for began := time.Now(); ; {
+		looked := time.Now()
+		if done, err := is(ctx); done || err != nil {
+			return err
 		}
+		pause := max(shortest, min(longest, time.Since(began)/10), 3*time.Since(looked))
 		select {
-		case <-time.After(max(pause, time.Since(began))):
+		case <-time.After(pause):
 		case <-ctx.Done():
-			t.Fatalf("waiting until %s: %v; last seen: %s", what, ctx.Err(), seen)
+			return ctx.Err()
 		}
 	}
 }

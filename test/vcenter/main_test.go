@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -27,6 +26,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // stack is what all tests of this package share.
@@ -163,7 +163,7 @@ func declare(ctx context.Context) error {
 			return err
 		}
 	}
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := step.Await(ctx, func(ctx context.Context) (bool, error) {
 		err := stack.client.Get(ctx, client.ObjectKeyFromObject(server), server)
 		return err == nil && meta.IsStatusConditionTrue(server.Status.Conditions, string(v1alpha1.ConditionReady)), err
 	})

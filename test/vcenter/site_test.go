@@ -17,16 +17,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
-
-// patience is how long anything may take.
-const patience = 60 * time.Second
 
 // site is a vCenter of one test, its VSphereServer and the namespace that may use it, all of the same name.
 type site struct {
@@ -202,7 +199,7 @@ func (s *site) shows(object client.Object, want string) {
 
 // poll waits until something is so.
 func poll(ctx context.Context, is func() bool) error {
-	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(context.Context) (bool, error) { return is(), nil })
+	return step.Await(ctx, func(context.Context) (bool, error) { return is(), nil })
 }
 
 // tells waits until there is an event about an object, as type, reason and note.

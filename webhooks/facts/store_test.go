@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -19,13 +18,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/step"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -92,8 +91,7 @@ func (f *fixture) awaitSync(t *testing.T) {
 
 func (f *fixture) await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true,
-		func(context.Context) (bool, error) { return condition(), nil })
+	err := step.Await(t.Context(), func(context.Context) (bool, error) { return condition(), nil })
 	if err != nil {
 		t.Fatalf("waiting for %s: %v", what, err)
 	}

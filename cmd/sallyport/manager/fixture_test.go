@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -28,6 +27,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // asReplica has the test program be a replica, with the flags of the manager.
@@ -155,7 +155,7 @@ func (s *site) must(err error) {
 
 func (s *site) await(what string, is func() bool) {
 	s.Helper()
-	err := wait.PollUntilContextTimeout(s.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
+	err := step.Await(s.Context(), func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		s.Fatalf("waiting until %s: %v", what, err)
 	}

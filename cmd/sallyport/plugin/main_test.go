@@ -15,12 +15,12 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // stack is what the tests that need a cluster share: a control plane with Sallyport's webhooks, but without its reconcilers,
@@ -191,7 +191,7 @@ func (tm *team) machine(name, phase string, spec ...string) {
 // until waits for something to become so.
 func (tm *team) until(what string, so func() bool) {
 	tm.Helper()
-	err := wait.PollUntilContextTimeout(tm.Context(), 50*time.Millisecond, patience, true, func(context.Context) (bool, error) { return so(), nil })
+	err := step.Await(tm.Context(), func(context.Context) (bool, error) { return so(), nil })
 	if err != nil {
 		tm.Fatalf("waiting until %s: %v", what, err)
 	}

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +22,7 @@ import (
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/replicas"
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // patience is for what a loaded machine takes its time for.
@@ -176,7 +176,7 @@ func lease(namespace, name, holder string, lasts time.Duration) *coordinationv1.
 // until waits for something to become so.
 func (w *world) until(what string, so func(context.Context) (bool, error)) {
 	w.Helper()
-	if err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, so); err != nil {
+	if err := step.Await(w.Context(), so); err != nil {
 		w.Fatalf("waiting until %s: %v", what, err)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 	"sallyport.dev/sallyport/replicas"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // What people read of policies in every state. UPDATE=1 writes it anew.
@@ -395,7 +396,7 @@ func (w *world) audits(found v1alpha1.PolicyViolations) {
 	w.must(w.Get(w.Context(), client.ObjectKey{Name: "on"}, before))
 	go func() {
 		defer close(done)
-		_ = wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		_ = step.Await(w.Context(), func(ctx context.Context) (bool, error) {
 			p := &v1alpha1.RegoPolicy{}
 			if err := w.Get(ctx, client.ObjectKey{Name: "on"}, p); err != nil {
 				return false, err

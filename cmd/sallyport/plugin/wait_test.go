@@ -16,13 +16,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // ended is the status of an operation that has ended.
@@ -78,7 +78,7 @@ func (tm *team) waitFor(line string) *waiting {
 // until waits until the user has read a text.
 func (w *waiting) until(text string) {
 	w.Helper()
-	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	err := step.Await(w.Context(), func(context.Context) (bool, error) {
 		return strings.Contains(w.read(), text), nil
 	})
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +23,7 @@ import (
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	testopenreports "sallyport.dev/sallyport/test/openreports"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func TestMain(m *testing.M) {
@@ -151,7 +151,7 @@ func (s *site) unserved() {
 	s.Helper()
 	for _, crd := range testopenreports.CRDs(s) {
 		s.must(client.IgnoreNotFound(s.client.Delete(s.Context(), crd)))
-		err := wait.PollUntilContextTimeout(s.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := step.Await(s.Context(), func(ctx context.Context) (bool, error) {
 			list := &metav1.PartialObjectMetadataList{}
 			list.SetGroupVersionKind(openreports.SchemeGroupVersion.WithKind(crd.Spec.Names.Kind))
 			return s.client.List(ctx, list) != nil, nil

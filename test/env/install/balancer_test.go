@@ -8,9 +8,8 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // echoing is a backend that answers each line with its name.
@@ -84,7 +83,7 @@ func TestBalancer(t *testing.T) {
 	}
 	eventually := func(what string, is func() bool) {
 		t.Helper()
-		err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
+		err := step.Await(t.Context(), func(context.Context) (bool, error) { return is(), nil })
 		if err != nil {
 			t.Fatalf("waiting until %s: %v", what, err)
 		}

@@ -20,13 +20,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // What the release is called, where it is, and how the API server calls its webhooks. The chart's own port is one that only root
@@ -216,7 +216,7 @@ func (s *Sallyport) may(ctx context.Context, what *authorizationv1.ResourceAttri
 }
 
 func (s *Sallyport) await(ctx context.Context, what string, is func(context.Context) bool) error {
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	err := step.Await(ctx, func(ctx context.Context) (bool, error) {
 		return is(ctx), nil
 	})
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // kubeletFixture is a release whose pods run.
@@ -56,7 +56,7 @@ func newKubeletFixture(t *testing.T) *kubeletFixture {
 
 func (f *kubeletFixture) until(what string, is func() bool) {
 	f.Helper()
-	err := wait.PollUntilContextTimeout(f.Context(), 50*time.Millisecond, 2*patience, true, func(context.Context) (bool, error) { return is(), nil })
+	err := step.Await(f.Context(), func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		f.Fatalf("waiting until %s: %v", what, err)
 	}

@@ -12,11 +12,9 @@ import (
 	"path"
 	"path/filepath"
 	"strconv"
-	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // Tags are what make build builds with.
@@ -114,7 +112,7 @@ func (m *Manager) Backend() Backend {
 // AwaitReady returns when it says that it is ready.
 func (m *Manager) AwaitReady(ctx context.Context) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	err := step.Await(ctx, func(ctx context.Context) (bool, error) {
 		select {
 		case <-m.process.Ended():
 			return false, fmt.Errorf("it ended: %w", m.process.Err())

@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,6 +26,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
@@ -96,8 +96,7 @@ func (c *cluster) edit(change func(*v1alpha1.RegoPolicy)) {
 
 func (c *cluster) await(what string, condition func() bool) {
 	c.t.Helper()
-	err := wait.PollUntilContextTimeout(c.t.Context(), 5*time.Millisecond, time.Minute, true,
-		func(context.Context) (bool, error) { return condition(), nil })
+	err := step.Await(c.t.Context(), func(context.Context) (bool, error) { return condition(), nil })
 	if err != nil {
 		c.t.Fatalf("waiting for %s: %v", what, err)
 	}
