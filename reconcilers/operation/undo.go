@@ -140,8 +140,8 @@ func (r *Reconciler) endUndone(
 ) error {
 	if entry.End != v1alpha1.EndSuperseded {
 		reason, message := v1alpha1.ReasonRuntimeFailed, "the runtime could not do it"
-		if c := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionSignalSent)); c != nil && l.hopeless(o) {
-			message = c.Message
+		if c := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionSignalSent)); c != nil {
+			message = c.Message // for which releaseHolder has withdrawn it
 		}
 		return r.fail(ctx, l, o, reason, message)
 	}
