@@ -19,7 +19,7 @@ func withEntries(t *testing.T, replicas ...string) (*fixture, *leader, *admissio
 	t.Helper()
 	f := newFixture(t, replicas...)
 	more := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: f.options.Validating[0] + "-policies"}}
-	f.must(f.api.Create(t.Context(), more))
+	f.Must(f.api.Create(t.Context(), more))
 	t.Cleanup(func() { f.ignore(f.api.Delete(context.Background(), more)) })
 	f.options.Validating = append(f.options.Validating, more.Name)
 	l := f.leader()
@@ -32,7 +32,7 @@ func withEntries(t *testing.T, replicas ...string) (*fixture, *leader, *admissio
 // appear has one more webhook be there, with that caBundle.
 func (f *fixture) appear(c *admissionregistrationv1.ValidatingWebhookConfiguration, bundle []byte) {
 	f.Helper()
-	f.must(f.api.Get(f.Context(), client.ObjectKeyFromObject(c), c))
+	f.Must(f.api.Get(f.Context(), client.ObjectKeyFromObject(c), c))
 	c.Webhooks = append(c.Webhooks, admissionregistrationv1.ValidatingWebhook{
 		Name:         fmt.Sprintf("w%d.certs.test", len(c.Webhooks)),
 		ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: bundle, Service: &admissionregistrationv1.ServiceReference{Namespace: "a", Name: "w"}},
@@ -42,26 +42,26 @@ func (f *fixture) appear(c *admissionregistrationv1.ValidatingWebhookConfigurati
 		}},
 		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	})
-	f.must(f.api.Update(f.Context(), c))
+	f.Must(f.api.Update(f.Context(), c))
 }
 
 // A configuration without webhooks is nobody's trouble, and what appears in it is trusted like the rest.
 func TestWebhooksThatAppear(t *testing.T) {
 	f, l, more := withEntries(t, "a")
-	f.must(f.replicas[0].ready())
+	f.Must(f.replicas[0].ready())
 	f.writes = nil
 	now := f.state()
 	f.appear(more, now.bundle()) // as whoever registers it finds it
 	f.lead(l)
 	f.take(f.replicas...)
-	f.must(f.replicas[0].ready())
+	f.Must(f.replicas[0].ready())
 	if got := f.written(); len(got) != 0 {
 		t.Errorf("writes: %v", got)
 	}
 	f.appear(more, nil)
 	f.lead(l)
 	f.take(f.replicas...)
-	f.must(f.replicas[0].ready())
+	f.Must(f.replicas[0].ready())
 	f.handshakes()
 	if got := f.written(); len(got) != 1 {
 		t.Errorf("writes: %v", got)
@@ -93,7 +93,7 @@ func TestWebhooksThatAppearDuringARotation(t *testing.T) {
 				t.Error("the rotation has not come to its end")
 			}
 			for _, r := range f.replicas {
-				f.must(r.ready())
+				f.Must(r.ready())
 			}
 		})
 	}

@@ -27,6 +27,7 @@ import (
 
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func TestMain(m *testing.M) {
@@ -113,7 +114,7 @@ type replica struct {
 
 // fixture is a namespace, webhook configurations that no request meets, replicas, and a leader that is driven by hand.
 type fixture struct {
-	*testing.T
+	step.T
 	clock
 	board
 	toldEvents
@@ -133,9 +134,9 @@ func newFixture(t *testing.T, replicas ...string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{T: t, api: api, clock: clock{now: time.Now().Truncate(time.Second)}, board: board{all: map[string]string{}}}
+	f := &fixture{T: step.T{T: t}, api: api, clock: clock{now: time.Now().Truncate(time.Second)}, board: board{all: map[string]string{}}}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "certs-"}}
-	f.must(api.Create(t.Context(), namespace))
+	f.Must(api.Create(t.Context(), namespace))
 	service := "sallyport-webhook." + namespace.Name + ".svc"
 	f.options = Options{
 		Secret:   types.NamespacedName{Namespace: namespace.Name, Name: "sallyport-certificate"},
@@ -144,7 +145,7 @@ func newFixture(t *testing.T, replicas ...string) *fixture {
 		CAValidity: 90 * day24, ServingValidity: 30 * day24, Now: f.Now,
 	}
 	f.options.setDefaults()
-	f.must(f.options.validate())
+	f.Must(f.options.validate())
 	f.configure(namespace.Name)
 	for _, name := range replicas {
 		f.serve(name)
@@ -173,26 +174,19 @@ func (f *fixture) configure(name string) {
 			validating("a.certs.test"), validating("b.certs.test"),
 		}},
 	} {
-		f.must(f.api.Create(f.Context(), c))
+		f.Must(f.api.Create(f.Context(), c))
 		f.Cleanup(func() { f.ignore(f.api.Delete(context.Background(), c)) })
 	}
 }
 
 func (f *fixture) ignore(error) {}
 
-func (f *fixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
-}
-
 // serve starts a replica that answers TLS handshakes.
 func (f *fixture) serve(name string) *replica {
 	f.Helper()
 	r := &replica{name: name, server: &server{Options: &f.options, metrics: newMetrics(nil), replicas: place{&f.board, name}}}
 	r.read = func(client.Object) client.Reader { return f.api }
-	r.address = listen(f.T, (&SelfSigned{server: r.server}).TLS)
+	r.address = listen(f.T.T, (&SelfSigned{server: r.server}).TLS)
 	f.board.mu.Lock()
 	f.board.all[name] = ""
 	f.board.mu.Unlock()
@@ -272,7 +266,7 @@ func (f *fixture) written() []string {
 func (f *fixture) lead(l *leader) {
 	f.Helper()
 	_, err := l.Reconcile(f.Context(), ctrl.Request{})
-	f.must(err)
+	f.Must(err)
 }
 
 // take lets replicas look once.
@@ -280,7 +274,7 @@ func (f *fixture) take(replicas ...*replica) {
 	f.Helper()
 	for _, r := range replicas {
 		_, err := r.Reconcile(f.Context(), ctrl.Request{})
-		f.must(err)
+		f.Must(err)
 	}
 }
 
@@ -320,7 +314,7 @@ func running(t *testing.T, replicas ...string) (*fixture, *leader) {
 func (f *fixture) state() contents {
 	f.Helper()
 	secret := f.options.secret()
-	f.must(f.api.Get(f.Context(), f.options.Secret, secret))
+	f.Must(f.api.Get(f.Context(), f.options.Secret, secret))
 	return f.options.parse(secret.Data, f.Now())
 }
 
@@ -332,7 +326,7 @@ func (f *fixture) live(ctx context.Context) ([]client.Object, error) {
 // handshakes makes one with each replica by the bundle of each webhook, as it is now.
 func (f *fixture) handshakes() {
 	f.Helper()
-	f.must(f.tryHandshakes(f.Context()))
+	f.Must(f.tryHandshakes(f.Context()))
 }
 
 func (f *fixture) tryHandshakes(ctx context.Context) error {
@@ -365,7 +359,7 @@ func (f *fixture) handshake(r *replica, bundle []byte) error {
 func (f *fixture) change(how func(map[string][]byte)) {
 	f.Helper()
 	secret := f.options.secret()
-	f.must(f.api.Get(f.Context(), f.options.Secret, secret))
+	f.Must(f.api.Get(f.Context(), f.options.Secret, secret))
 	how(secret.Data)
-	f.must(f.api.Update(f.Context(), secret))
+	f.Must(f.api.Update(f.Context(), secret))
 }

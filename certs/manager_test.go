@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"sallyport.dev/sallyport/test/env"
-	"sallyport.dev/sallyport/test/step"
 )
 
 // allow gives a user the rights that docs/certificates.md lists, and those for leader election.
@@ -49,11 +48,11 @@ func (f *fixture) allow(user string) *rest.Config {
 		&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user}},
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user}},
 	} {
-		f.must(f.api.Create(f.Context(), o))
+		f.Must(f.api.Create(f.Context(), o))
 		f.Cleanup(func() { f.ignore(f.api.Delete(context.Background(), o)) })
 	}
 	config, err := env.Shared(f.T).UserConfig(user)
-	f.must(err)
+	f.Must(err)
 	return config
 }
 
@@ -61,19 +60,19 @@ func (f *fixture) allow(user string) *rest.Config {
 func (f *fixture) start(restricted *rest.Config, name string) *replica {
 	f.Helper()
 	certificates, err := NewSelfSigned(f.options)
-	f.must(err)
+	f.Must(err)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	f.must(err)
+	f.Must(err)
 	address := free.Addr().(*net.TCPAddr)
-	f.must(free.Close())
+	f.Must(free.Close())
 	server := webhook.NewServer(webhook.Options{Host: address.IP.String(), Port: address.Port, TLSOpts: []func(*tls.Config){certificates.TLS}})
 	mgr, err := ctrl.NewManager(restricted, ctrl.Options{
 		WebhookServer: server, Metrics: metricsserver.Options{BindAddress: "0"}, Scheme: f.api.Scheme(),
 		LeaderElection: true, LeaderElectionID: "sallyport", LeaderElectionNamespace: f.options.Secret.Namespace, LeaderElectionReleaseOnCancel: true,
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
-	f.must(err)
-	f.must(certificates.SetupWithManager(mgr, place{&f.board, name}))
+	f.Must(err)
+	f.Must(certificates.SetupWithManager(mgr, place{&f.board, name}))
 	mgr.GetWebhookServer() // which is started with the rest from now on
 	f.board.mu.Lock()
 	f.board.all[name] = ""
@@ -91,14 +90,6 @@ func (f *fixture) start(restricted *rest.Config, name string) *replica {
 	return r
 }
 
-func (f *fixture) await(what string, is func() bool) {
-	f.Helper()
-	err := step.Await(f.Context(), func(context.Context) (bool, error) { return is(), nil })
-	if err != nil {
-		f.Fatalf("waiting until %s: %v", what, err)
-	}
-}
-
 func TestManagersWithTheirRights(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -107,13 +98,13 @@ func TestManagersWithTheirRights(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		f.replicas = append(f.replicas, f.start(config, name))
 	}
-	f.await("both are ready", func() bool { return f.replicas[0].ready() == nil && f.replicas[1].ready() == nil })
+	f.Eventually("both are ready", func() bool { return f.replicas[0].ready() == nil && f.replicas[1].ready() == nil })
 	load := f.load()
 	load.pass(f, 0)
 
 	first := f.replicas[0].hash()
-	f.must(f.api.Delete(t.Context(), f.options.secret())) // which is how people ask for a new authority
-	f.await("both serve another certificate and the old authority is gone", func() bool {
+	f.Must(f.api.Delete(t.Context(), f.options.secret())) // which is how people ask for a new authority
+	f.Eventually("both serve another certificate and the old authority is gone", func() bool {
 		secret := f.options.secret()
 		if err := f.api.Get(t.Context(), f.options.Secret, secret); err != nil {
 			return false
@@ -129,22 +120,22 @@ func TestManagersWithTheirRights(t *testing.T) {
 	}
 	want := f.state()
 	configurations, err := f.live(t.Context())
-	f.must(err)
+	f.Must(err)
 	for _, c := range configurations { // more than ours, so that no handshake fails meanwhile
 		before := c.DeepCopyObject().(client.Object)
 		endpoints(c)[0].CABundle = append(want.bundle(), '\n')
-		f.must(f.api.Patch(t.Context(), c, client.MergeFrom(before)))
+		f.Must(f.api.Patch(t.Context(), c, client.MergeFrom(before)))
 	}
-	f.await("the bundles are repaired", func() bool {
+	f.Eventually("the bundles are repaired", func() bool {
 		configurations, err := f.live(t.Context())
-		f.must(err)
+		f.Must(err)
 		all := bundles(configurations, time.Now())
 		return len(all) == 1 && all[string(want.bundle())] != nil
 	})
 	load.pass(f, 0)
-	f.await("people are told", func() bool {
+	f.Eventually("people are told", func() bool {
 		all := &eventsv1.EventList{}
-		f.must(f.api.List(t.Context(), all, client.InNamespace(f.options.Secret.Namespace)))
+		f.Must(f.api.List(t.Context(), all, client.InNamespace(f.options.Secret.Namespace)))
 		seen := map[string]bool{}
 		for _, e := range all.Items {
 			seen[fmt.Sprintf("%s/%s", e.Regarding.Kind, e.Reason)] = true

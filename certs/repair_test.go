@@ -32,12 +32,12 @@ func TestFirstInstallation(t *testing.T) {
 	f.lead(f.leader())
 	f.take(f.replicas...)
 	f.handshakes()
-	f.must(a.ready())
+	f.Must(a.ready())
 	if got := f.written(); len(got) != 3 {
 		t.Errorf("it takes %v, not one write for the Secret and for each configuration", got)
 	}
 	secret := f.options.secret()
-	f.must(f.api.Get(t.Context(), f.options.Secret, secret))
+	f.Must(f.api.Get(t.Context(), f.options.Secret, secret))
 	if secret.Type != corev1.SecretTypeTLS {
 		t.Errorf("the Secret is of type %s", secret.Type)
 	}
@@ -66,7 +66,7 @@ func TestSteadyStateWritesNothing(t *testing.T) {
 			l = f.leader()
 		}
 		result, err := l.Reconcile(t.Context(), ctrl.Request{})
-		f.must(err)
+		f.Must(err)
 		if result.RequeueAfter != resync {
 			t.Fatalf("it looks again after %s", result.RequeueAfter)
 		}
@@ -81,19 +81,19 @@ func TestSteadyStateWritesNothing(t *testing.T) {
 func TestBundleThatSomebodyEditedIsRepaired(t *testing.T) {
 	f, l := running(t, "a")
 	foreign, err := f.options.newAuthority(f.Now())
-	f.must(err)
+	f.Must(err)
 	want := f.state()
 	for name, edited := range map[string][]byte{
 		"removed": nil, "garbled": []byte("garbage"), "another authority": encoded(foreign.cert),
 		"one more authority": append(want.bundle(), encoded(foreign.cert)...),
 	} {
 		configurations, err := f.live(t.Context())
-		f.must(err)
+		f.Must(err)
 		for _, c := range configurations {
 			before := c.DeepCopyObject().(client.Object)
 			c.SetAnnotations(map[string]string{"theirs": name})
 			endpoints(c)[len(endpoints(c))-1].CABundle = edited
-			f.must(f.api.Patch(t.Context(), c, client.MergeFrom(before)))
+			f.Must(f.api.Patch(t.Context(), c, client.MergeFrom(before)))
 		}
 		f.take(f.replicas...)
 		if trouble := f.replicas[0].ready(); (trouble == nil) != (name == "one more authority") {
@@ -103,12 +103,12 @@ func TestBundleThatSomebodyEditedIsRepaired(t *testing.T) {
 		f.lead(l)
 		f.take(f.replicas...)
 		f.handshakes()
-		f.must(f.replicas[0].ready())
+		f.Must(f.replicas[0].ready())
 		if len(f.written()) != 2 {
 			t.Errorf("%s: writes %v", name, f.written())
 		}
 		configurations, err = f.live(t.Context())
-		f.must(err)
+		f.Must(err)
 		for _, c := range configurations {
 			if c.GetAnnotations()["theirs"] != name {
 				t.Errorf("%s: what others wrote into %T is gone", name, c)
@@ -146,13 +146,13 @@ func TestSecretThatIsBroken(t *testing.T) {
 			f, l := running(t, "a", "b")
 			before, served := f.state(), f.replicas[0].hash()
 			if test.how == nil {
-				f.must(f.api.Delete(t.Context(), f.options.secret()))
+				f.Must(f.api.Delete(t.Context(), f.options.secret()))
 			} else {
 				f.change(test.how)
 			}
 			f.take(f.replicas...)
 			f.handshakes()
-			f.must(f.replicas[0].ready())
+			f.Must(f.replicas[0].ready())
 			f.settle(l)
 			c := f.state()
 			if len(c.faults) != 0 || !c.current() || len(c.trusted) != 0 {
@@ -162,7 +162,7 @@ func TestSecretThatIsBroken(t *testing.T) {
 				t.Errorf("new authority: %v", got)
 			}
 			for _, r := range f.replicas {
-				if f.must(r.ready()); r.hash() != hashOf(c.leaf.Leaf) || name != "key of authority" && r.hash() == served {
+				if f.Must(r.ready()); r.hash() != hashOf(c.leaf.Leaf) || name != "key of authority" && r.hash() == served {
 					t.Errorf("%s does not serve what is in the Secret", r.name)
 				}
 			}
@@ -177,8 +177,8 @@ func TestSecretThatIsBroken(t *testing.T) {
 func TestSecretFromABackup(t *testing.T) {
 	f, l := running(t, "a", "b")
 	backup := f.options.secret()
-	f.must(f.api.Get(t.Context(), f.options.Secret, backup))
-	f.must(f.api.Delete(t.Context(), f.options.secret()))
+	f.Must(f.api.Get(t.Context(), f.options.Secret, backup))
+	f.Must(f.api.Delete(t.Context(), f.options.secret()))
 	f.settle(l)
 	f.change(func(data map[string][]byte) {
 		for k, v := range backup.Data {
@@ -210,7 +210,7 @@ func TestClocksAndNames(t *testing.T) {
 		f.lead(f.leader())
 		f.take(f.replicas...)
 		f.handshakes()
-		f.must(f.replicas[0].ready())
+		f.Must(f.replicas[0].ready())
 	})
 	t.Run("another name is wanted", func(t *testing.T) {
 		f.settle(l)
@@ -290,7 +290,7 @@ func TestAPIServerIsAway(t *testing.T) {
 		}
 	}
 	f.handshakes()
-	f.must(f.replicas[0].ready())
+	f.Must(f.replicas[0].ready())
 	if len(f.written()) != 0 {
 		t.Errorf("writes: %v", f.written())
 	}

@@ -114,7 +114,7 @@ func TestRotationOfTheAuthorityUnderLoad(t *testing.T) {
 		t.Fatal("the old authority is still there")
 	}
 	configurations, err := f.live(t.Context())
-	f.must(err)
+	f.Must(err)
 	for bundle, authorities := range bundles(configurations, f.Now()) {
 		if len(authorities) != 1 || !authorities[0].Equal(f.state().ca.cert) {
 			t.Errorf("a bundle has not just the new authority: %s", bundle)
@@ -163,7 +163,7 @@ func TestRotationSurvivesCrashes(t *testing.T) {
 					if crashed != was {
 						l = f.leader() // with nothing in its memory
 					} else {
-						f.must(err)
+						f.Must(err)
 					}
 					f.handshakes()
 					f.take(f.replicas[i%2])
@@ -242,7 +242,7 @@ func TestLeaderThatWasHeldUp(t *testing.T) {
 	f.add(29 * day24)
 	f.settle(l)
 	configurations, err := f.live(t.Context())
-	f.must(err)
+	f.Must(err)
 	stale := f.state()
 	f.add(32 * day24)
 	f.lead(l)
@@ -281,7 +281,7 @@ func TestRandomFaults(t *testing.T) {
 				t.Errorf("it comes to rest with %d older authorities, faults %v", len(c.trusted), c.faults)
 			}
 			for _, r := range f.replicas {
-				f.must(r.ready())
+				f.Must(r.ready())
 			}
 		})
 	}
@@ -297,7 +297,7 @@ func (f *fixture) fault(random *rand.Rand, l **leader) string {
 	}
 	switch n := random.IntN(20); n {
 	case 0:
-		f.must(client.IgnoreNotFound(f.api.Delete(f.Context(), f.options.secret())))
+		f.Must(client.IgnoreNotFound(f.api.Delete(f.Context(), f.options.secret())))
 		return "delete"
 	case 1, 2:
 		keys := []string{CAKey, CAPrivateKeyKey, CertKey, PrivateKeyKey}
@@ -310,7 +310,7 @@ func (f *fixture) fault(random *rand.Rand, l **leader) string {
 		if random.IntN(2) == 0 {
 			secret.Data[key] = nil
 		}
-		f.must(f.api.Update(f.Context(), secret))
+		f.Must(f.api.Update(f.Context(), secret))
 		return "garble " + key
 	case 3:
 		*l = f.leader()

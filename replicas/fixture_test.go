@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // fixture is a namespace with replicas in it.
 type fixture struct {
-	*testing.T
+	step.T
 	api       client.WithWatch
 	config    *rest.Config
 	namespace string
@@ -64,17 +64,10 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "replicas-"}}
-	f := &fixture{T: t, api: api, config: config, clock: clock{now: time.Now().Truncate(time.Millisecond)}}
-	f.must(api.Create(t.Context(), namespace))
+	f := &fixture{T: step.T{T: t}, api: api, config: config, clock: clock{now: time.Now().Truncate(time.Millisecond)}}
+	f.Must(api.Create(t.Context(), namespace))
 	f.namespace = namespace.Name
 	return f
-}
-
-func (f *fixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
 }
 
 // replica is one that is driven by hand, by the clock of the fixture.
@@ -87,14 +80,14 @@ func (f *fixture) replicaOf(config *rest.Config, o Options) *Replica {
 	f.Helper()
 	o.Namespace = f.namespace
 	r, err := New(config, o)
-	f.must(err)
+	f.Must(err)
 	return r
 }
 
 // renew writes the Lease of a replica.
 func (f *fixture) renew(r *Replica) {
 	f.Helper()
-	f.must(r.write(f.Context(), logr.Discard()))
+	f.Must(r.write(f.Context(), logr.Discard()))
 }
 
 // start runs a replica, with the real clock, until the test or stop ends it.
@@ -116,19 +109,11 @@ func (f *fixture) start(config *rest.Config, o Options) (r *Replica, stop func()
 	return r, stop
 }
 
-func (f *fixture) await(what string, is func() bool) {
-	f.Helper()
-	err := step.Await(f.Context(), func(context.Context) (bool, error) { return is(), nil })
-	if err != nil {
-		f.Fatalf("waiting until %s: %v", what, err)
-	}
-}
-
 // leases gives all that are there, by name.
 func (f *fixture) leases() map[string]*coordinationv1.Lease {
 	f.Helper()
 	list := &coordinationv1.LeaseList{}
-	f.must(f.api.List(f.Context(), list, client.InNamespace(f.namespace)))
+	f.Must(f.api.List(f.Context(), list, client.InNamespace(f.namespace)))
 	all := map[string]*coordinationv1.Lease{}
 	for i := range list.Items {
 		all[list.Items[i].Name] = &list.Items[i]
@@ -150,14 +135,14 @@ func (f *fixture) change(name string, how func(*coordinationv1.Lease)) {
 	f.Helper()
 	lease := f.lease(name)
 	how(lease)
-	f.must(f.api.Update(f.Context(), lease))
+	f.Must(f.api.Update(f.Context(), lease))
 }
 
 // serving is what a replica sees of which certificates.
 func (f *fixture) serving(r *Replica) map[string]string {
 	f.Helper()
 	all, err := r.Serving(f.Context())
-	f.must(err)
+	f.Must(err)
 	return all
 }
 

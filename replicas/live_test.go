@@ -19,7 +19,7 @@ func TestLiveByItsRenewals(t *testing.T) {
 			r := f.replica("a")
 			f.renew(r)
 			other := f.replicaOf(f.config, Options{Name: "b", Now: func() time.Time { return f.Now().Add(off) }})
-			f.must(other.Report(t.Context(), "x"))
+			f.Must(other.Report(t.Context(), "x"))
 			if got := f.sees(r, other); got != (off > -time.Hour) {
 				t.Errorf("at first sight: live is %v", got)
 			}
@@ -86,7 +86,7 @@ func TestLeasesOfReplicasThatAreGone(t *testing.T) {
 	long := metav1.NewMicroTime(f.Now().Add(-time.Hour))
 	gone := func(name string, label string, spec coordinationv1.LeaseSpec) string {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name, Labels: map[string]string{label: "true"}}, Spec: spec}
-		f.must(f.api.Create(t.Context(), lease))
+		f.Must(f.api.Create(t.Context(), lease))
 		return name
 	}
 	old := gone("sallyport-replica-old", Label, coordinationv1.LeaseSpec{HolderIdentity: ptr.To("old_1"), RenewTime: &long, LeaseDurationSeconds: ptr.To[int32](15)})
@@ -126,15 +126,15 @@ func TestOthersAfterTheEnd(t *testing.T) {
 	others := func(r *Replica, want ...string) {
 		t.Helper()
 		got, err := r.Others(t.Context())
-		f.must(err)
+		f.Must(err)
 		if !slices.Equal(got, want) {
 			t.Errorf("the others are %v, want %v", got, want)
 		}
 	}
 	others(b, a.identity)
-	f.must(a.Leave(t.Context()))
+	f.Must(a.Leave(t.Context()))
 	others(a, b.identity)
-	f.must(b.Leave(t.Context()))
+	f.Must(b.Leave(t.Context()))
 	others(b)
 
 	// One that has crashed is none, as soon as its Lease has run out.
@@ -146,6 +146,6 @@ func TestOthersAfterTheEnd(t *testing.T) {
 		f.add(5 * time.Second)
 		f.renew(c)
 	}
-	f.must(c.Leave(t.Context()))
+	f.Must(c.Leave(t.Context()))
 	others(c)
 }

@@ -33,10 +33,10 @@ func (f *fixture) allow() *rest.Config {
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: f.namespace}},
 		},
 	} {
-		f.must(f.api.Create(f.Context(), o))
+		f.Must(f.api.Create(f.Context(), o))
 	}
 	config, err := env.Shared(f.T).UserConfig(f.namespace)
-	f.must(err)
+	f.Must(err)
 	return config
 }
 
@@ -47,22 +47,22 @@ func TestReplicasKnowOfEachOther(t *testing.T) {
 	o.UID = "uid-of-the-pod"
 	a, stop := f.start(config, o)
 	b, _ := f.start(config, quick("b"))
-	f.await("each sees the other", func() bool { return f.sees(a, b) && f.sees(b, a) })
+	f.Eventually("each sees the other", func() bool { return f.sees(a, b) && f.sees(b, a) })
 
-	f.must(a.Report(t.Context(), "certificate-a"))
+	f.Must(a.Report(t.Context(), "certificate-a"))
 	want := map[string]string{a.identity: "certificate-a", b.identity: ""}
 	if diff := cmp.Diff(want, f.serving(b)); diff != "" {
 		t.Errorf("once it is reported the others see it (-want +got):\n%s", diff)
 	}
 	b.ReportPolicies("policies-b")
-	f.await("policies are reported", func() bool {
+	f.Eventually("policies are reported", func() bool {
 		all, err := a.Policies(t.Context())
-		f.must(err)
+		f.Must(err)
 		return cmp.Equal(all, map[string]string{a.identity: "", b.identity: "policies-b"})
 	})
 
 	lease := f.lease("sallyport-replica-a")
-	f.await("it is renewed", func() bool { return f.lease(lease.Name).Spec.RenewTime.After(lease.Spec.RenewTime.Time) })
+	f.Eventually("it is renewed", func() bool { return f.lease(lease.Name).Spec.RenewTime.After(lease.Spec.RenewTime.Time) })
 	if got := f.lease(lease.Name).Spec.AcquireTime; !got.Equal(lease.Spec.AcquireTime) {
 		t.Errorf("a renewal is no new beginning: from %v to %v", lease.Spec.AcquireTime, got)
 	}
@@ -78,20 +78,20 @@ func TestReplicasKnowOfEachOther(t *testing.T) {
 	if !f.sees(b, a) {
 		t.Error("who stops renewing has not left yet")
 	}
-	f.must(a.Leave(t.Context()))
+	f.Must(a.Leave(t.Context()))
 	if f.sees(b, a) || f.leases()[lease.Name] != nil {
 		t.Error("it has left and is still there")
 	}
 	if err := a.Report(t.Context(), "late"); err == nil || f.leases()[lease.Name] != nil {
 		t.Errorf("a report after that: %v", err)
 	}
-	f.must(a.Leave(t.Context()))
+	f.Must(a.Leave(t.Context()))
 }
 
 func TestALeaseIsPutRight(t *testing.T) {
 	f := newFixture(t)
 	r, _ := f.start(f.config, quick("a"))
-	f.must(r.Report(t.Context(), "certificate"))
+	f.Must(r.Report(t.Context(), "certificate"))
 	r.ReportPolicies("policies")
 	const name = "sallyport-replica-a"
 	whole := func() bool {
@@ -99,20 +99,20 @@ func TestALeaseIsPutRight(t *testing.T) {
 		return lease != nil && lease.Labels[Label] == "true" &&
 			lease.Annotations[CertificateAnnotation] == "certificate" && lease.Annotations[PoliciesAnnotation] == "policies"
 	}
-	f.await("all is reported", whole)
+	f.Eventually("all is reported", whole)
 
 	before := f.lease(name)
-	f.must(f.api.Delete(t.Context(), before))
-	f.await("a deleted one is made anew", func() bool { return whole() && f.lease(name).UID != before.UID })
+	f.Must(f.api.Delete(t.Context(), before))
+	f.Eventually("a deleted one is made anew", func() bool { return whole() && f.lease(name).UID != before.UID })
 
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"sallyport.dev/replica":null,"theirs":"1"},"annotations":{"sallyport.dev/certificate":"forged","theirs":"2"}}}`))
-	f.must(f.api.Patch(t.Context(), before, patch))
-	f.await("an edited one is put right", whole)
+	f.Must(f.api.Patch(t.Context(), before, patch))
+	f.Eventually("an edited one is put right", whole)
 	if lease := f.lease(name); lease.Labels["theirs"] != "1" || lease.Annotations["theirs"] != "2" {
 		t.Errorf("what is not ours is gone: %v %v", lease.Labels, lease.Annotations)
 	}
 	r.ReportPolicies("")
-	f.await("an empty report is none", func() bool {
+	f.Eventually("an empty report is none", func() bool {
 		_, is := f.lease(name).Annotations[PoliciesAnnotation]
 		return !is
 	})
@@ -121,7 +121,7 @@ func TestALeaseIsPutRight(t *testing.T) {
 func TestAContainerThatIsStartedAgainTakesItsLeaseOver(t *testing.T) {
 	f := newFixture(t)
 	old := f.replica("a")
-	f.must(old.Report(t.Context(), "of the process before"))
+	f.Must(old.Report(t.Context(), "of the process before"))
 	begun := f.lease("sallyport-replica-a").Spec.AcquireTime
 	f.add(time.Second)
 
@@ -141,9 +141,9 @@ func TestAContainerThatIsStartedAgainTakesItsLeaseOver(t *testing.T) {
 func TestTwoProcessesOfOneName(t *testing.T) {
 	f := newFixture(t)
 	older, other := f.replica("a"), f.replica("b")
-	f.must(older.Report(t.Context(), "one"))
+	f.Must(older.Report(t.Context(), "one"))
 	newer := f.replica("a")
-	f.must(newer.Report(t.Context(), "two"))
+	f.Must(newer.Report(t.Context(), "two"))
 
 	if got := f.serving(older); got[older.identity] != "one" || got[newer.identity] != "two" {
 		t.Errorf("before it knows that its Lease is another's: %v", got)
@@ -159,14 +159,14 @@ func TestTwoProcessesOfOneName(t *testing.T) {
 	if all := f.leases(); len(all) != 2 || *all["sallyport-replica-a"].Spec.HolderIdentity != newer.identity {
 		t.Errorf("they take turns: %v", all)
 	}
-	f.must(older.Leave(t.Context()))
+	f.Must(older.Leave(t.Context()))
 	if all := f.leases(); len(all) != 1 || all["sallyport-replica-a"] == nil {
 		t.Errorf("who leaves takes its own Lease along: %v", all)
 	}
 	// Nor does who leaves before it knows.
 	last := f.replica("a")
 	f.renew(last)
-	f.must(newer.Leave(t.Context()))
+	f.Must(newer.Leave(t.Context()))
 	f.lease("sallyport-replica-a")
 }
 
@@ -177,7 +177,7 @@ func TestTheAPIServerIsAway(t *testing.T) {
 	o.Duration = 3 * time.Second // a request may take a third of it
 	r, _ := f.start(config, o)
 	watcher := f.replica("b")
-	f.await("it is there", func() bool { return f.sees(watcher, r) })
+	f.Eventually("it is there", func() bool { return f.sees(watcher, r) })
 
 	api.how.Store(away)
 	if err := r.Report(t.Context(), "while it is away"); err == nil || !strings.Contains(err.Error(), errTrouble.Error()) {
@@ -187,16 +187,16 @@ func TestTheAPIServerIsAway(t *testing.T) {
 		t.Error("nobody can know what is served")
 	}
 	api.how.Store(fine)
-	f.await("the report is made without another call", func() bool { return f.serving(watcher)[r.identity] == "while it is away" })
+	f.Eventually("the report is made without another call", func() bool { return f.serving(watcher)[r.identity] == "while it is away" })
 
 	api.how.Store(hangs)
 	tried := api.tried.Load()
 	for _, hash := range []string{"1", "2", "3"} {
 		r.ReportPolicies(hash) // returns, or the test does not
 	}
-	f.await("a request that hangs is given up", func() bool { return api.tried.Load() > tried+1 })
+	f.Eventually("a request that hangs is given up", func() bool { return api.tried.Load() > tried+1 })
 	api.how.Store(fine)
-	f.await("the last report is made", func() bool { return f.lease("sallyport-replica-a").Annotations[PoliciesAnnotation] == "3" })
+	f.Eventually("the last report is made", func() bool { return f.lease("sallyport-replica-a").Annotations[PoliciesAnnotation] == "3" })
 }
 
 func TestRepliesAreLost(t *testing.T) {
@@ -223,7 +223,7 @@ func TestRepliesAreLost(t *testing.T) {
 		t.Error("it cannot know whether it has left")
 	}
 	api.how.Store(fine)
-	f.must(r.Leave(t.Context()))
+	f.Must(r.Leave(t.Context()))
 	if all := f.leases(); len(all) > 0 {
 		t.Errorf("it has not left: %v", all)
 	}
@@ -242,13 +242,13 @@ func TestManyWriteAtATime(t *testing.T) {
 	}
 	theirs := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"theirs":"x"}}}`))
 	for range 10 {
-		f.must(f.api.Patch(t.Context(), f.lease("sallyport-replica-a"), theirs))
+		f.Must(f.api.Patch(t.Context(), f.lease("sallyport-replica-a"), theirs))
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}
 	_, reports := r.own() // whichever was last
-	f.await("the last report stands", func() bool {
+	f.Eventually("the last report stands", func() bool {
 		all := f.lease("sallyport-replica-a").Annotations
 		return all[CertificateAnnotation] == reports[CertificateAnnotation] && all[PoliciesAnnotation] == reports[PoliciesAnnotation] && all["theirs"] == "x"
 	})

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // fleets is the definition of the kind that docs/scaling-guard.md has as one of its reader's own.
@@ -41,7 +42,7 @@ func TestDocsShowWhatScalingGuardSays(t *testing.T) {
 	stopClock(t)
 	text := page(t, "scaling-guard.md")
 	t.Chdir(t.TempDir())
-	c := &reader{T: t, objects: map[string]map[string]any{}}
+	c := &reader{T: step.T{T: t}, objects: map[string]map[string]any{}}
 	c.begin()
 	heading, block := regexp.MustCompile(`(?m)\A#+ .*$`), regexp.MustCompile("(?s)\\A```(\\w*)\n(.*?)```\n")
 	var is strings.Builder
@@ -82,7 +83,7 @@ func TestDocsShowWhatScalingGuardSays(t *testing.T) {
 
 // reader answers the commands of kubectl that the page shows, as far as review can tell what a cluster would say.
 type reader struct {
-	*testing.T
+	step.T
 	objects map[string]map[string]any // by name
 	policy  []byte
 	changed map[string]map[string]any
@@ -92,11 +93,11 @@ type reader struct {
 func (c *reader) begin() {
 	c.changed = maps.Clone(c.objects)
 	all, err := policies.Shipped()
-	c.must(err)
+	c.Must(err)
 	for i := range all {
 		if all[i].Name == "scaling-guard" {
 			c.policy, err = json.Marshal(&all[i])
-			c.must(err)
+			c.Must(err)
 		}
 	}
 	c.write("shipped.yaml", c.policy)
@@ -104,7 +105,7 @@ func (c *reader) begin() {
 
 func (c *reader) object(text string) {
 	object := map[string]any{}
-	c.must(yaml.Unmarshal([]byte(text), &object))
+	c.Must(yaml.Unmarshal([]byte(text), &object))
 	u := unstructured.Unstructured{Object: object}
 	c.objects[u.GetName()], c.changed[u.GetName()] = object, object
 }
@@ -130,9 +131,9 @@ func (c *reader) session(text string) string {
 
 func (c *reader) patch(text string) string {
 	patch, err := yaml.YAMLToJSON([]byte(text))
-	c.must(err)
+	c.Must(err)
 	c.policy, err = jsonpatch.MergePatch(c.policy, patch)
-	c.must(err)
+	c.Must(err)
 	return c.review(c.policy, "--state", "shipped.yaml")
 }
 
@@ -160,8 +161,8 @@ func (c *reader) typed(words []string) string {
 		return said
 	case "scale":
 		replicas, err := strconv.ParseInt(strings.TrimPrefix(words[3], "--replicas="), 10, 64)
-		c.must(err)
-		c.must(unstructured.SetNestedField(object.Object, replicas, c.path(resource)...))
+		c.Must(err)
+		c.Must(unstructured.SetNestedField(object.Object, replicas, c.path(resource)...))
 		arguments := []string{"--subresource", "scale", "--state", "state.yaml", "--policies", "policy.yaml"}
 		said := c.review(c.json(object.Object), append(arguments, words[4:]...)...)
 		if said == "" {
@@ -176,7 +177,7 @@ func (c *reader) typed(words []string) string {
 // path is where a resource has its replicas, as the policy knows it.
 func (c *reader) path(resource string) []string {
 	policy := map[string]any{}
-	c.must(json.Unmarshal(c.policy, &policy))
+	c.Must(json.Unmarshal(c.policy, &policy))
 	for _, name := range []string{resource, resource + ".apps"} {
 		if path, found, err := unstructured.NestedStringSlice(policy, "spec", "parameters", "kinds", name, "replicas"); found && err == nil {
 			return path
@@ -199,7 +200,7 @@ func (c *reader) state() {
 // review gives what kubectl would print of a refusal, nothing if the request is admitted.
 func (c *reader) review(request []byte, arguments ...string) string {
 	c.Helper()
-	out, errs, code := executeWith(c.T, string(request), append([]string{"review", "-f", "-"}, arguments...)...)
+	out, errs, code := executeWith(c.T.T, string(request), append([]string{"review", "-f", "-"}, arguments...)...)
 	if code == 0 {
 		return ""
 	}
@@ -213,15 +214,8 @@ func (c *reader) review(request []byte, arguments ...string) string {
 
 func (c *reader) json(object any) []byte {
 	text, err := json.Marshal(object)
-	c.must(err)
+	c.Must(err)
 	return text
 }
 
-func (c *reader) write(name string, text []byte) { c.must(os.WriteFile(name, text, 0o600)) }
-
-func (c *reader) must(err error) {
-	c.Helper()
-	if err != nil {
-		c.Fatal(err)
-	}
-}
+func (c *reader) write(name string, text []byte) { c.Must(os.WriteFile(name, text, 0o600)) }

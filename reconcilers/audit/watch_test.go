@@ -23,11 +23,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // watched is a reconciler that hears of changes, and has been told to look at a policy once more.
 type watched struct {
-	*testing.T
+	step.T
 	*Reconciler
 	*paged
 	began  chan string // the version of each watch that has begun
@@ -38,7 +39,7 @@ type watched struct {
 func watchedOver(t *testing.T, objects ...client.Object) *watched {
 	t.Helper()
 	r, p := reconcilerOver(t, objects...)
-	w := &watched{T: t, Reconciler: r, paged: p, began: make(chan string, 100)}
+	w := &watched{T: step.T{T: t}, Reconciler: r, paged: p, began: make(chan string, 100)}
 	r.Watcher, r.Settle, r.due = w, time.Millisecond, make(chan event.GenericEvent)
 	return w
 }
@@ -101,13 +102,6 @@ func (w *watched) until(count int32) *v1alpha1.PolicyViolations {
 	}
 }
 
-func (w *watched) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
-}
-
 // What becomes a violator, or is one no more, is found when it happens, by that object alone.
 func TestWhatChangesIsFoundWhenItChanges(t *testing.T) {
 	w := watchedOver(t, policy(nil), deployment("a", "fine", "me"), deployment("a", "bad", ""))
@@ -116,26 +110,26 @@ func TestWhatChangesIsFoundWhenItChanges(t *testing.T) {
 	if from := <-w.began; from != "7" { // of the list, so that nothing is missed
 		t.Errorf("the watch began at version %q", from)
 	}
-	w.must(w.Create(t.Context(), deployment("b", "new", "")))
+	w.Must(w.Create(t.Context(), deployment("b", "new", "")))
 	if got := w.until(2); got.Objects != 3 || got.First[1].Name != "new" || !got.AuditedAt.Equal(&metav1.Time{Time: w.Now().Truncate(1e9)}) {
 		t.Errorf("got %+v", got)
 	}
 	d := deployment("a", "fine", "")
-	w.must(w.Get(t.Context(), client.ObjectKeyFromObject(d), d))
+	w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(d), d))
 	d.Labels = nil
-	w.must(w.Update(t.Context(), d))
+	w.Must(w.Update(t.Context(), d))
 	w.until(3)
-	w.must(w.Delete(t.Context(), deployment("a", "bad", "")))
+	w.Must(w.Delete(t.Context(), deployment("a", "bad", "")))
 	w.until(2)
 	d.Labels = map[string]string{"owner": "me"}
-	w.must(w.Update(t.Context(), d))
+	w.Must(w.Update(t.Context(), d))
 	got := w.until(1)
 	if names := []string{got.First[0].Name}; len(got.First) != 1 || !cmp.Equal(names, []string{"new"}) || got.Objects != 2 {
 		t.Errorf("got %+v", got)
 	}
-	w.must(w.Create(t.Context(), deployment("a", "odd", "?")))
+	w.Must(w.Create(t.Context(), deployment("a", "odd", "?")))
 	w.until(-1)
-	w.must(w.Delete(t.Context(), deployment("a", "odd", "")))
+	w.Must(w.Delete(t.Context(), deployment("a", "odd", "")))
 	w.until(1)
 }
 
@@ -173,7 +167,7 @@ func TestARelabelledNamespaceIsLookedAtAgain(t *testing.T) {
 		judge.exempts["a"] = exempt
 		judge.mu.Unlock()
 		namespace.Labels = map[string]string{"exempt": fmt.Sprint(exempt)}
-		w.must(w.Update(t.Context(), namespace))
+		w.Must(w.Update(t.Context(), namespace))
 		<-w.due
 		w.namespaces = nil
 		w.reconcile()
@@ -204,7 +198,7 @@ func TestWatchesThatEnd(t *testing.T) {
 	w = watchedOver(t, policy(nil), deployment("a", "bad", ""))
 	w.broken = make(chan watch.Event, 1)
 	w.reconcile()
-	w.must(w.Create(t.Context(), deployment("a", "unheard", "")))
+	w.Must(w.Create(t.Context(), deployment("a", "unheard", "")))
 	w.broken <- watch.Event{Type: watch.Error, Object: &metav1.Status{Code: http.StatusGone, Reason: metav1.StatusReasonExpired}}
 	f := w.results["owners"].findings
 	f.open.Wait()
@@ -251,9 +245,9 @@ func TestAuditsThatAreAskedFor(t *testing.T) {
 	w.reconcile()
 	asks := func(when string) {
 		p := &v1alpha1.RegoPolicy{}
-		w.must(w.Get(t.Context(), client.ObjectKey{Name: "owners"}, p))
+		w.Must(w.Get(t.Context(), client.ObjectKey{Name: "owners"}, p))
 		p.Annotations = map[string]string{v1alpha1.AnnotationAudit: when}
-		w.must(w.Update(t.Context(), p))
+		w.Must(w.Update(t.Context(), p))
 	}
 	asks("once")
 	if w.reconcile() {

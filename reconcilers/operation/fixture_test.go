@@ -141,7 +141,7 @@ func (e *eventLog) Eventf(regarding, _ kruntime.Object, _, reason, _, note strin
 
 // fixture is one machine in a namespace of its own, its world, and the reconciler.
 type fixture struct {
-	*testing.T
+	step.T
 	api       client.WithWatch
 	namespace string
 	world     *fake.World
@@ -167,7 +167,7 @@ func newFixture(t *testing.T, power v1alpha1.PowerState) *fixture {
 	if err := api.Create(t.Context(), namespace); err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{T: t, api: api, namespace: namespace.Name, world: fake.New(), policies: &policies{}, locks: &claim.Locks{}}
+	f := &fixture{T: step.T{T: t}, api: api, namespace: namespace.Name, world: fake.New(), policies: &policies{}, locks: &claim.Locks{}}
 	f.machine(power)
 	f.restart(&writes{})
 	return f
@@ -180,7 +180,7 @@ func (f *fixture) machine(power v1alpha1.PowerState) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: machine, Finalizers: []string{v1alpha1.VirtualMachineFinalizer}},
 		Spec:       v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}}},
 	}
-	f.must(f.api.Create(f.Context(), vm))
+	f.Must(f.api.Create(f.Context(), vm))
 	f.uid = vm.UID
 	incarnation := ""
 	if power == v1alpha1.PowerRunning {
@@ -201,13 +201,6 @@ func (f *fixture) restart(w *writes) {
 	}
 }
 
-func (f *fixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
-}
-
 // ask makes an operation, as the webhook would stamp it.
 func (f *fixture) ask(name, what string, change ...func(*v1alpha1.VirtualMachineOperation)) {
 	f.Helper()
@@ -223,7 +216,7 @@ func (f *fixture) ask(name, what string, change ...func(*v1alpha1.VirtualMachine
 	for _, c := range change {
 		c(o)
 	}
-	f.must(f.api.Create(f.Context(), o))
+	f.Must(f.api.Create(f.Context(), o))
 }
 
 func (f *fixture) reconcile() (ctrl.Result, error) {
@@ -234,14 +227,14 @@ func (f *fixture) reconcile() (ctrl.Result, error) {
 func (f *fixture) pass() ctrl.Result {
 	f.Helper()
 	result, err := f.reconcile()
-	f.must(err)
+	f.Must(err)
 	return result
 }
 
 func (f *fixture) vm() *v1alpha1.VirtualMachine {
 	f.Helper()
 	vm := &v1alpha1.VirtualMachine{}
-	f.must(f.api.Get(f.Context(), types.NamespacedName{Namespace: f.namespace, Name: machine}, vm))
+	f.Must(f.api.Get(f.Context(), types.NamespacedName{Namespace: f.namespace, Name: machine}, vm))
 	return vm
 }
 
@@ -253,13 +246,13 @@ func (f *fixture) operation(name string) *v1alpha1.VirtualMachineOperation {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	f.must(err)
+	f.Must(err)
 	return o
 }
 
 func (f *fixture) delete(o client.Object) {
 	f.Helper()
-	f.must(client.IgnoreNotFound(f.api.Delete(f.Context(), o)))
+	f.Must(client.IgnoreNotFound(f.api.Delete(f.Context(), o)))
 }
 
 // state gives an operation's phase and the reason of its condition Completed, such as Completed/Succeeded.

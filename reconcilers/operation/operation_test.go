@@ -105,7 +105,7 @@ func crash(t *testing.T, n int, after bool) (crashed bool) {
 			f.restart(&writes{})
 			_, err = f.reconcile()
 		}
-		f.must(err)
+		f.Must(err)
 	}
 	f.ask("start", "Start")
 	again()

@@ -141,14 +141,14 @@ func TestDenialWaits(t *testing.T) {
 	f := newFixture(t, v1alpha1.PowerRunning)
 	vm := f.vm()
 	vm.Status.ActiveOperation = &v1alpha1.ActiveOperation{ID: "x", Origin: v1alpha1.OriginRunPolicy, Type: "Stop", ClaimedAt: nowMicro()}
-	f.must(f.api.Status().Update(t.Context(), vm))
+	f.Must(f.api.Status().Update(t.Context(), vm))
 	f.ask("start", "Start")
 	f.pass()
 	f.want("start", "Pending/Waiting")
 	f.quiet()
 	vm = f.vm()
 	vm.Status.ActiveOperation = nil
-	f.must(f.api.Status().Update(t.Context(), vm))
+	f.Must(f.api.Status().Update(t.Context(), vm))
 	f.until("start", "Completed/Succeeded")
 	f.idle(v1alpha1.PowerRunning)
 }
@@ -158,7 +158,7 @@ func TestForcedStopTakesTheMachineFromTheRunPolicy(t *testing.T) {
 	f := newFixture(t, v1alpha1.PowerRunning)
 	vm := f.vm()
 	vm.Status.ActiveOperation = &v1alpha1.ActiveOperation{ID: "x", Origin: v1alpha1.OriginRunPolicy, Type: "Start", ClaimedAt: nowMicro()}
-	f.must(f.api.Status().Update(t.Context(), vm))
+	f.Must(f.api.Status().Update(t.Context(), vm))
 	f.ask("stop", "Stop force")
 	f.until("stop", "Completed/Succeeded")
 	f.idle(v1alpha1.PowerStopped)
@@ -198,7 +198,7 @@ func TestOlderBehindNewerHolderWaits(t *testing.T) {
 	vm.Status.ActiveOperation = &v1alpha1.ActiveOperation{
 		ID: string(newer.UID), Name: newer.Name, Origin: v1alpha1.OriginOperation, Type: "Stop", Force: true, ClaimedAt: nowMicro(),
 	}
-	f.must(f.api.Status().Update(t.Context(), vm))
+	f.Must(f.api.Status().Update(t.Context(), vm))
 	release := f.world.Hold(f.uid, runtime.TaskPowerOff)
 	f.pass()
 	f.want("older", "Pending/Waiting", "newer", "InProgress/InProgress")

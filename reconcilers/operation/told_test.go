@@ -64,7 +64,7 @@ func TestTaskThatIsWaitedFor(t *testing.T) {
 	f := stuckStart(t)
 	f.world.SetCancels(f.uid, fake.Cancels{Ignored: true})
 	seen, err := f.world.Client("an administrator").Observe(t.Context(), runtime.MachineOf(f.vm()))
-	f.must(err)
+	f.Must(err)
 	f.ask("stop", "Stop")
 	f.pass()
 	if u := f.vm().Status.Undoing; len(u) != 1 || u[0].Task != seen.InFlight[0].ID {
@@ -116,9 +116,9 @@ func TestOnlyTheNamedTaskIsWithdrawn(t *testing.T) {
 	f := stuckStart(t)
 	f.r.Arbiter = nil // nothing is judged: the claim is taken by hand
 	vm := f.vm()
-	f.must(claim.Withdraw(&vm.Status, vm.Status.ActiveOperation.ID, v1alpha1.EndFailed))
+	f.Must(claim.Withdraw(&vm.Status, vm.Status.ActiveOperation.ID, v1alpha1.EndFailed))
 	claim.Track(&vm.Status, vm.Status.Undoing[0].ID, "task-of-another-time")
-	f.must(f.api.Status().Update(t.Context(), vm))
+	f.Must(f.api.Status().Update(t.Context(), vm))
 	f.pass()
 	if n := f.count(runtime.VerbCancel); n > 0 {
 		t.Errorf("%d tasks were cancelled", n)

@@ -100,7 +100,7 @@ func (f *fixture) forget() {
 	f.Helper()
 	vm := f.vm()
 	vm.Finalizers = nil
-	f.must(f.api.Update(f.Context(), vm))
+	f.Must(f.api.Update(f.Context(), vm))
 	f.delete(vm)
 }
 
@@ -217,8 +217,8 @@ func TestMachineLostBeforeTheCall(t *testing.T) {
 		}
 		vm := f.vm()
 		by := claim.Holder{ID: "x", Origin: v1alpha1.OriginDeletion, Type: v1alpha1.OperationDelete}
-		f.must(claim.Take(&vm.Status, by, []claim.Holder{claim.OfOperation(o)}, nowMicro()))
-		f.must(f.api.Status().Update(t.Context(), vm))
+		f.Must(claim.Take(&vm.Status, by, []claim.Holder{claim.OfOperation(o)}, nowMicro()))
+		f.Must(f.api.Status().Update(t.Context(), vm))
 	}
 	f.ask("start", "Start")
 	f.until("start", "Completed/Superseded")
@@ -238,10 +238,10 @@ func TestWithManager(t *testing.T) {
 	mgr, err := ctrl.NewManager(config(t), ctrl.Options{
 		Scheme: f.api.Scheme(), Metrics: server.Options{BindAddress: "0"}, Cache: inNamespace(f.namespace),
 	})
-	f.must(err)
+	f.Must(err)
 	f.world.SetAuto(true)
 	f.r.Client, f.r.Live, f.r.Poll = mgr.GetClient(), mgr.GetAPIReader(), 20*time.Millisecond
-	f.must(f.r.SetupWithManager(mgr))
+	f.Must(f.r.SetupWithManager(mgr))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- mgr.Start(ctx) }()
@@ -252,7 +252,7 @@ func TestWithManager(t *testing.T) {
 	f.delete(f.operation("stop"))
 	f.eventually("stop", "gone")
 	cancel()
-	f.must(<-done)
+	f.Must(<-done)
 }
 
 // Two processes that both believe to lead get in each other's way and do no harm: each write carries what it rests on.
@@ -287,7 +287,7 @@ func TestStopWaitsForWhatOthersBegan(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, v1alpha1.PowerStopped)
 	release := f.world.Hold(f.uid, runtime.TaskPowerOn)
-	f.must(f.world.Client("administrator").PowerOn(t.Context(), runtime.MachineOf(f.vm())))
+	f.Must(f.world.Client("administrator").PowerOn(t.Context(), runtime.MachineOf(f.vm())))
 	f.ask("stop", "Stop")
 	f.pass()
 	f.want("stop", "InProgress/InProgress")

@@ -43,7 +43,7 @@ var stories = map[string]story{
 	},
 	"deleted": {
 		one: []v1alpha1.RegoPolicy{toy("deleted", "a")}, two: []v1alpha1.RegoPolicy{toy("deleted", "a")},
-		seen: nothing, then: func(f *fixture) { f.must(f.api.Delete(f.Context(), f.policy("deleted"))) },
+		seen: nothing, then: func(f *fixture) { f.Must(f.api.Delete(f.Context(), f.policy("deleted"))) },
 	},
 	"reset": {
 		one: []v1alpha1.RegoPolicy{toy("given-back", "a")}, two: []v1alpha1.RegoPolicy{toy("given-back", "b")},
@@ -87,7 +87,7 @@ func all() story {
 func (f *fixture) look() string {
 	f.Helper()
 	all := &v1alpha1.RegoPolicyList{}
-	f.must(f.api.List(f.Context(), all))
+	f.Must(f.api.List(f.Context(), all))
 	var out []string
 	for i := range all.Items {
 		p := &all.Items[i]
@@ -104,7 +104,7 @@ func (f *fixture) look() string {
 			"name": p.Name, "labels": p.Labels, "annotations": p.Annotations, "spec": p.Spec, "conditions": p.Status.Conditions, "owners": owners,
 			"active": p.Status.ActiveRevision, "stored": f.storedOf(p),
 		})
-		f.must(err)
+		f.Must(err)
 		out = append(out, string(text))
 	}
 	return strings.Join(out, "---\n")
@@ -114,7 +114,7 @@ func (f *fixture) look() string {
 func (f *fixture) storedOf(p *v1alpha1.RegoPolicy) []string {
 	f.Helper()
 	all := &appsv1.ControllerRevisionList{}
-	f.must(f.api.List(f.Context(), all, client.InNamespace(f.Namespace), client.MatchingLabels{policyLabel: p.Name}))
+	f.Must(f.api.List(f.Context(), all, client.InNamespace(f.Namespace), client.MatchingLabels{policyLabel: p.Name}))
 	slices.SortFunc(all.Items, func(a, b appsv1.ControllerRevision) int { return cmp.Compare(a.Revision, b.Revision) })
 	var hashes []string
 	for _, s := range all.Items {
@@ -173,8 +173,8 @@ func TestCrashAtEveryWrite(t *testing.T) {
 // reset makes the cluster as it was, with a new leader.
 func (f *fixture) reset() {
 	f.Helper()
-	f.must(f.api.DeleteAllOf(f.Context(), &v1alpha1.RegoPolicy{}))
-	f.must(f.api.DeleteAllOf(f.Context(), &appsv1.ControllerRevision{}, client.InNamespace(f.Namespace)))
+	f.Must(f.api.DeleteAllOf(f.Context(), &v1alpha1.RegoPolicy{}))
+	f.Must(f.api.DeleteAllOf(f.Context(), &appsv1.ControllerRevision{}, client.InNamespace(f.Namespace)))
 	f.lead(f.Namespace)
 	f.crash = nil
 }
@@ -212,17 +212,17 @@ func TestTwoLeaders(t *testing.T) {
 func TestTwoLeadersThatDisagree(t *testing.T) {
 	f := newFixture(t)
 	guard := toy("guard", "a")
-	f.must(f.api.Create(t.Context(), &guard))
+	f.Must(f.api.Create(t.Context(), &guard))
 	f.settles()
 	behind := f.leader(f.Namespace)
 	old, _ := f.Catalog.State("guard")
 	f.word("guard", "b")
 	f.settles()
 	all := &appsv1.ControllerRevisionList{}
-	f.must(f.api.List(t.Context(), all, client.InNamespace(f.Namespace)))
+	f.Must(f.api.List(t.Context(), all, client.InNamespace(f.Namespace)))
 	for i := range all.Items {
 		all.Items[i].Revision = 7 // both were faster than the other
-		f.must(f.api.Update(t.Context(), &all.Items[i]))
+		f.Must(f.api.Update(t.Context(), &all.Items[i]))
 	}
 	f.settles()
 	f.stores("guard", "a", "b")
@@ -243,7 +243,7 @@ func TestNoWriteInSteadyState(t *testing.T) {
 	for range 3 {
 		f.lead(f.Namespace)
 		f.writes = nil
-		f.must(f.pass())
+		f.Must(f.pass())
 		if len(f.writes) > 0 || len(f.told.take()) > 0 {
 			t.Errorf("it writes %v", f.writes)
 		}

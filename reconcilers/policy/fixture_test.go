@@ -29,6 +29,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func TestMain(m *testing.M) {
@@ -157,7 +158,7 @@ func (c *compiler) State(name string) (State, bool) {
 
 // fixture is an API server without policies, a namespace for the ConfigMap, and a reconciler that is driven by hand.
 type fixture struct {
-	*testing.T
+	step.T
 	*Reconciler
 	plane *env.ControlPlane
 	api   client.WithWatch
@@ -171,15 +172,15 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{T: t, plane: env.Shared(t)}
+	f := &fixture{T: step.T{T: t}, plane: env.Shared(t)}
 	scheme := runtime.NewScheme()
-	f.must(errors.Join(v1alpha1.AddToScheme(scheme), clientgoscheme.AddToScheme(scheme)))
+	f.Must(errors.Join(v1alpha1.AddToScheme(scheme), clientgoscheme.AddToScheme(scheme)))
 	var err error
 	f.api, err = client.NewWithWatch(f.plane.Config, client.Options{Scheme: scheme})
-	f.must(err)
+	f.Must(err)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "release-"}}
-	f.must(f.api.Create(t.Context(), namespace))
-	t.Cleanup(func() { f.must(f.api.DeleteAllOf(context.Background(), &v1alpha1.RegoPolicy{})) })
+	f.Must(f.api.Create(t.Context(), namespace))
+	t.Cleanup(func() { f.Must(f.api.DeleteAllOf(context.Background(), &v1alpha1.RegoPolicy{})) })
 	f.lead(namespace.Name)
 	return f
 }
@@ -241,13 +242,6 @@ func (f *fixture) watched() client.Client {
 	})
 }
 
-func (f *fixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
-}
-
 // toy is a policy of words.
 func toy(name, source string, changes ...func(*v1alpha1.RegoPolicy)) v1alpha1.RegoPolicy {
 	p := v1alpha1.RegoPolicy{
@@ -277,7 +271,7 @@ func (f *fixture) ships(release string, policies ...v1alpha1.RegoPolicy) {
 	data := map[string]string{}
 	for i := range policies {
 		text, err := yaml.Marshal(policies[i])
-		f.must(err)
+		f.Must(err)
 		data[policies[i].Name+".yaml"] = string(text)
 	}
 	f.shipsTexts(release, data)
@@ -295,7 +289,7 @@ func (f *fixture) shipsTexts(release string, data map[string]string) {
 	if apierrors.IsAlreadyExists(err) {
 		err = f.api.Update(f.Context(), cm)
 	}
-	f.must(err)
+	f.Must(err)
 }
 
 // pass looks at everything once, and gives what went wrong.
@@ -324,7 +318,7 @@ func (f *fixture) settles() {
 		f.mu.Lock()
 		f.writes = nil
 		f.mu.Unlock()
-		f.must(f.pass())
+		f.Must(f.pass())
 		if len(f.writes) == 0 {
 			return
 		}
@@ -339,14 +333,14 @@ func (f *fixture) policy(name string) *v1alpha1.RegoPolicy {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	f.must(err)
+	f.Must(err)
 	return p
 }
 
 // patched has somebody patch a policy. What kubectl does is tested in package shipping.
 func (f *fixture) patched(name, text string) {
 	f.Helper()
-	f.must(f.api.Patch(f.Context(), f.policy(name), client.RawPatch(types.MergePatchType, []byte(text)), client.FieldOwner("ann")))
+	f.Must(f.api.Patch(f.Context(), f.policy(name), client.RawPatch(types.MergePatchType, []byte(text)), client.FieldOwner("ann")))
 }
 
 // word has somebody edit the module of a policy.
@@ -404,12 +398,12 @@ func (f *fixture) is(name, source string) {
 func (f *fixture) stored(name string) []string {
 	f.Helper()
 	all := &appsv1.ControllerRevisionList{}
-	f.must(f.api.List(f.Context(), all, client.InNamespace(f.Namespace), client.MatchingLabels{policyLabel: name}))
+	f.Must(f.api.List(f.Context(), all, client.InNamespace(f.Namespace), client.MatchingLabels{policyLabel: name}))
 	slices.SortFunc(all.Items, func(a, b appsv1.ControllerRevision) int { return int(a.Revision - b.Revision) })
 	var sources []string
 	for _, s := range all.Items {
 		var data struct{ Policy v1alpha1.RegoPolicy }
-		f.must(json.Unmarshal(s.Data.Raw, &data))
+		f.Must(json.Unmarshal(s.Data.Raw, &data))
 		sources = append(sources, words(&data.Policy))
 	}
 	return sources

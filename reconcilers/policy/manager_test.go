@@ -25,13 +25,13 @@ func TestWatches(t *testing.T) {
 		Cache:      cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
-	f.must(err)
+	f.Must(err)
 	changed := make(chan event.GenericEvent)
 	f.Client, f.Live, f.Changed, f.Tester = mgr.GetClient(), mgr.GetAPIReader(), changed, &actor{}
-	f.must(f.SetupWithManager(mgr))
+	f.Must(f.SetupWithManager(mgr))
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(t.Context()) }()
-	t.Cleanup(func() { f.must(<-ended) })
+	t.Cleanup(func() { f.Must(<-ended) })
 	await := func(what string, is func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
@@ -57,20 +57,20 @@ func TestWatches(t *testing.T) {
 	await("the edit stays", func() bool { return reason("Shipped") == "Shipped" && f.source("guard") == "mine" })
 	f.patched("guard", `{"metadata":{"annotations":{"sallyport.dev/release":"reset"}}}`)
 	await("it is reset", func() bool { return f.source("guard") == "b" && reason("Edited") == "AsShipped" })
-	f.must(f.api.Delete(t.Context(), f.policy("guard")))
+	f.Must(f.api.Delete(t.Context(), f.policy("guard")))
 	await("it is put back", func() bool { return f.source("guard") == "b" && reason("Active") == "CurrentRevision" })
-	f.must(f.api.DeleteAllOf(t.Context(), &appsv1.ControllerRevision{}, client.InNamespace(f.Namespace)))
+	f.Must(f.api.DeleteAllOf(t.Context(), &appsv1.ControllerRevision{}, client.InNamespace(f.Namespace)))
 	await("its revision is stored again", func() bool { return slices.Equal(f.stored("guard"), []string{"b"}) })
 
 	theirs := toy("theirs", "needs:x")
-	f.must(f.api.Create(t.Context(), &theirs))
+	f.Must(f.api.Create(t.Context(), &theirs))
 	await("it does not compile", func() bool {
 		p := f.policy("theirs")
 		c := condition(p, v1alpha1.ConditionCompiled)
 		return c != nil && c.Reason == "CompileFailed"
 	})
 	lib := toy("lib", "has:x", library)
-	f.must(f.api.Create(t.Context(), &lib))
+	f.Must(f.api.Create(t.Context(), &lib))
 	changed <- event.GenericEvent{Object: &theirs} // the catalog: what it needs has come
 	await("it compiles", func() bool { return condition(f.policy("theirs"), v1alpha1.ConditionCompiled).Reason == "Compiled" })
 	f.ships("1.0.0")

@@ -19,7 +19,7 @@ func TestReady(t *testing.T) {
 	says := &registrar{Catalog: f.Catalog}
 	f.Catalog = says
 	p := toy("guard", "fine")
-	f.must(f.api.Create(t.Context(), &p))
+	f.Must(f.api.Create(t.Context(), &p))
 	ready := func(want string) {
 		t.Helper()
 		f.settles()
@@ -28,11 +28,11 @@ func TestReady(t *testing.T) {
 	tests := &testedAs{Tested{Finding: Finding{v1alpha1.ReasonTestsFailed, "One fails."}, Failed: 1}}
 	f.Tester = tests
 	ready("Unknown TestsNotRun Its tests have not run yet. See condition TestsPassed.")
-	f.must(f.test(t.Context(), "guard"))
+	f.Must(f.test(t.Context(), "guard"))
 	ready("False TestsFailed Its tests do not pass. See condition TestsPassed.")
 	tests.Tested = Tested{Finding: Finding{v1alpha1.ReasonTestsPassed, "1 test passed."}, Passed: 1}
 	f.forget("guard")
-	f.must(f.test(t.Context(), "guard"))
+	f.Must(f.test(t.Context(), "guard"))
 	ready("Unknown WaitingForReplicas It is not known yet whether the API server asks it.")
 	const unasked = " The API server does not ask it about everything that it names. See condition Registered."
 	for _, reason := range []v1alpha1.ConditionReason{v1alpha1.ReasonResourceNotServed, v1alpha1.ReasonRegistrationFailed, v1alpha1.ReasonNotRegistrable, v1alpha1.ReasonWaitingForReplicas} {
@@ -55,7 +55,7 @@ func TestReady(t *testing.T) {
 
 	f.word("guard", "finer") // nothing is known of what is new
 	ready("Unknown TestsNotRun Its tests have not run yet. See condition TestsPassed.")
-	f.must(f.test(t.Context(), "guard"))
+	f.Must(f.test(t.Context(), "guard"))
 	ready("Unknown WaitingForReplicas It is not known yet whether the API server asks it.")
 	says.finding = &Finding{} // nothing but Sallyport's own kinds
 	ready("False WaitingForReplicas These replicas do not decide by it yet: b.")

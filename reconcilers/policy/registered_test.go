@@ -24,7 +24,7 @@ func TestRegistrationIsShown(t *testing.T) {
 	says := &registrar{Catalog: f.Catalog}
 	f.Catalog = says
 	p := toy("guard", "fine")
-	f.must(f.api.Create(t.Context(), &p))
+	f.Must(f.api.Create(t.Context(), &p))
 	shows := func(finding *Finding, want string, told ...string) {
 		t.Helper()
 		says.finding = finding
@@ -43,7 +43,7 @@ func TestRegistrationIsShown(t *testing.T) {
 	shows(&Finding{}, "") // it matches nothing but our kinds
 
 	slip := toy("slip", "BROKEN")
-	f.must(f.api.Create(t.Context(), &slip))
+	f.Must(f.api.Create(t.Context(), &slip))
 	says.finding = &Finding{v1alpha1.ReasonNoGoodRevision, "It is not asked."}
 	f.settles()
 	f.shows("slip", "Registered", "False NoGoodRevision It is not asked.")

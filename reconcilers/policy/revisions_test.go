@@ -18,7 +18,7 @@ import (
 func TestStoredRevisions(t *testing.T) {
 	f := newFixture(t)
 	guard := toy("guard", "a")
-	f.must(f.api.Create(t.Context(), &guard))
+	f.Must(f.api.Create(t.Context(), &guard))
 	f.settles()
 	f.stores("guard", "a")
 	for _, step := range []struct {
@@ -41,12 +41,12 @@ func TestStoredRevisions(t *testing.T) {
 	f.stores("guard", "b", "a", "a")
 
 	all := &appsv1.ControllerRevisionList{}
-	f.must(f.api.List(t.Context(), all, client.InNamespace(f.Namespace)))
+	f.Must(f.api.List(t.Context(), all, client.InNamespace(f.Namespace)))
 	for _, s := range all.Items {
 		if o := s.OwnerReferences; len(o) != 1 || o[0].UID != f.policy("guard").UID || o[0].Controller != nil || !strings.HasPrefix(s.Name, "guard-") {
 			t.Errorf("%s is of %+v", s.Name, o)
 		}
-		f.must(f.api.Delete(t.Context(), &s))
+		f.Must(f.api.Delete(t.Context(), &s))
 	}
 	f.settles() // somebody deleted them
 	f.stores("guard", "a")
@@ -56,7 +56,7 @@ func TestStoredRevisions(t *testing.T) {
 func TestLastGoodIsStored(t *testing.T) {
 	f := newFixture(t)
 	guard := toy("guard", "a")
-	f.must(f.api.Create(t.Context(), &guard))
+	f.Must(f.api.Create(t.Context(), &guard))
 	if _, ok := f.Catalog.State("guard"); !ok { // it has been seen
 		t.Fatal("it has not")
 	}
@@ -69,7 +69,7 @@ func TestLastGoodIsStored(t *testing.T) {
 func TestNothingGood(t *testing.T) {
 	f := newFixture(t)
 	guard := toy("guard", "BROKEN")
-	f.must(f.api.Create(t.Context(), &guard))
+	f.Must(f.api.Create(t.Context(), &guard))
 	f.settles()
 	f.stores("guard")
 	f.shows("guard", "Active", "False NoGoodRevision Nothing decides: requests that it matches follow spec.onError, which is Deny. See condition Compiled.")
@@ -81,7 +81,7 @@ func TestNothingGood(t *testing.T) {
 func TestLastGoodIsLost(t *testing.T) {
 	f := newFixture(t)
 	guard := toy("guard", "a")
-	f.must(f.api.Create(t.Context(), &guard))
+	f.Must(f.api.Create(t.Context(), &guard))
 	f.settles()
 	f.word("guard", "BROKEN")
 	f.settles()
@@ -98,7 +98,7 @@ func TestLastGoodIsLost(t *testing.T) {
 func TestLongNames(t *testing.T) {
 	f := newFixture(t)
 	long, longer := toy(strings.Repeat("a", 63), "a"), toy(strings.Repeat("a", 64), "a")
-	f.must(f.api.Create(t.Context(), &long))
+	f.Must(f.api.Create(t.Context(), &long))
 	f.settles()
 	f.stores(long.Name, "a")
 	if err := f.api.Create(t.Context(), &longer); err == nil || !strings.Contains(err.Error(), "metadata.name must have at most 63 characters") {
@@ -160,12 +160,12 @@ func TestRevisionThatIsNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			guard := toy("guard", "a")
-			f.must(f.api.Create(t.Context(), &guard))
+			f.Must(f.api.Create(t.Context(), &guard))
 			f.settles()
 			all := &appsv1.ControllerRevisionList{}
-			f.must(f.api.List(t.Context(), all, client.InNamespace(f.Namespace)))
-			f.must(f.api.Delete(t.Context(), &all.Items[0]))
-			f.must(f.api.Create(t.Context(), &appsv1.ControllerRevision{
+			f.Must(f.api.List(t.Context(), all, client.InNamespace(f.Namespace)))
+			f.Must(f.api.Delete(t.Context(), &all.Items[0]))
+			f.Must(f.api.Create(t.Context(), &appsv1.ControllerRevision{
 				ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: all.Items[0].Name, Labels: labels},
 				Data:       runtime.RawExtension{Raw: []byte(`{"policy":{"metadata":{"name":"guard"},"spec":{}}}`)},
 			}))
@@ -183,11 +183,11 @@ func TestRevisionThatIsNone(t *testing.T) {
 func TestNothingIsSaidOfWhatIsNotSeen(t *testing.T) {
 	f := newFixture(t)
 	guard := toy("guard", "a")
-	f.must(f.api.Create(t.Context(), &guard))
+	f.Must(f.api.Create(t.Context(), &guard))
 	seen, _ := f.Catalog.State("guard")
 	f.word("guard", "BROKEN")
 	f.Catalog = catalogOf(func(string) (State, bool) { return seen, true })
-	f.must(f.pass())
+	f.Must(f.pass())
 	if got := f.policy("guard").Status; got.ObservedGeneration != 0 || len(f.writes) != 0 {
 		t.Errorf("it says %+v", got)
 	}
@@ -199,7 +199,7 @@ func TestNothingIsSaidOfWhatIsNotSeen(t *testing.T) {
 	filling.Reads, filling.Active, filling.Data = Finding{Reason: v1alpha1.ReasonReadsNotSynced, Message: "pods"}, "", nil
 	f.Catalog = catalogOf(func(string) (State, bool) { return filling, true })
 	f.writes = nil
-	f.must(f.pass())
+	f.Must(f.pass())
 	if len(f.writes) != 0 {
 		t.Error("it says that nothing decides")
 	}

@@ -92,7 +92,7 @@ func TestDeletedIsPutBack(t *testing.T) {
 	f.settles()
 	f.told.take()
 	old := f.policy("guard")
-	f.must(f.api.Delete(t.Context(), old))
+	f.Must(f.api.Delete(t.Context(), old))
 	f.settles()
 	f.is("guard", "a")
 	f.tells("Normal PutBack RegoPolicy/guard: It was deleted, and is shipped.", "Normal Shipped RegoPolicy/guard", "Normal Activated RegoPolicy/guard")
@@ -112,7 +112,7 @@ func TestOtherReleaseAndNone(t *testing.T) {
 	f.settles()
 	f.is("guard", "a")
 	f.is("more", "")
-	f.must(f.api.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: f.ConfigMap}}))
+	f.Must(f.api.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: f.ConfigMap}}))
 	f.settles()
 	f.is("guard", "a")
 	f.shows("guard", "Shipped", "True Shipped Release 1.0.0 is applied.")
@@ -128,7 +128,7 @@ func TestNotShippedAnyMore(t *testing.T) {
 	f.patched("shortened", `{"spec":{"match":{"excludeUsers":["ann"]}}}`)
 	copied := f.policy("untouched")
 	copied.ObjectMeta = metav1.ObjectMeta{Name: "copied", Labels: copied.Labels, Annotations: copied.Annotations}
-	f.must(f.api.Create(t.Context(), copied))
+	f.Must(f.api.Create(t.Context(), copied))
 	f.settles()
 	f.told.take()
 	f.ships("1.0.0")
@@ -164,7 +164,7 @@ func TestNotShippedAnyMore(t *testing.T) {
 func TestNameTaken(t *testing.T) {
 	f := newFixture(t)
 	theirs := toy("guard", "theirs")
-	f.must(f.api.Create(t.Context(), theirs.DeepCopy()))
+	f.Must(f.api.Create(t.Context(), theirs.DeepCopy()))
 	f.ships("1.0.0", toy("guard", "a"), toy("other", "a"))
 	f.settles()
 	f.is("guard", "theirs")
@@ -238,7 +238,7 @@ func TestChecked(t *testing.T) {
 	f.ships("1.0.0", toy("lib", "has:x", library), toy("guard", "needs:x"), toy("other", "a"))
 	f.settles()
 	mine := toy("mine", "needs:x")
-	f.must(f.api.Create(t.Context(), &mine))
+	f.Must(f.api.Create(t.Context(), &mine))
 	f.settles()
 	f.told.take()
 
@@ -279,7 +279,7 @@ func TestChecked(t *testing.T) {
 	f.is("lib", "has:y")
 	f.is("guard", "a")
 	f.shows("lib", "Shipped", "False CheckFailed Release 1.0.0 does not ship it, but it stays: without it RegoPolicy mine would break: mine/main.rego:1:1: needs:y is not there")
-	f.must(f.api.Delete(t.Context(), f.policy("mine")))
+	f.Must(f.api.Delete(t.Context(), f.policy("mine")))
 	f.settles()
 	f.is("lib", "")
 }

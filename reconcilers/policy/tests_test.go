@@ -56,7 +56,7 @@ func (a *actor) ran() []string {
 // tested has everything shown that the tests of the policy tell.
 func (f *fixture) tested() {
 	f.Helper()
-	f.must(f.test(f.Context(), "guard"))
+	f.Must(f.test(f.Context(), "guard"))
 	f.settles()
 }
 
@@ -138,7 +138,7 @@ func TestTestsThatCannotBeRun(t *testing.T) {
 	a.err = nil
 	f.tested()
 	f.shows("guard", "TestsPassed", "True TestsPassed 3 tests passed.")
-	f.must(f.test(t.Context(), "nobody"))
+	f.Must(f.test(t.Context(), "nobody"))
 }
 
 // What is shipped is tried with its tests, where they or what they test would change.

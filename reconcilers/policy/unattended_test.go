@@ -16,7 +16,7 @@ func TestStatusIsConfirmed(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	f.Now = func() time.Time { return now }
 	guard := toy("guard", "a")
-	f.must(f.api.Create(t.Context(), &guard))
+	f.Must(f.api.Create(t.Context(), &guard))
 	f.settles()
 	reported := func() time.Time { return f.policy("guard").Status.ReportedAt.Time }
 	for range 3 {
@@ -30,7 +30,7 @@ func TestStatusIsConfirmed(t *testing.T) {
 			t.Errorf("it was confirmed too early, at %s", got)
 		}
 		result, err := f.Reconcile(t.Context(), request("guard"))
-		f.must(err)
+		f.Must(err)
 		if result.RequeueAfter <= 0 || result.RequeueAfter > reportPeriod {
 			t.Errorf("it is looked at again after %s", result.RequeueAfter)
 		}
@@ -48,13 +48,13 @@ func TestStatusIsConfirmed(t *testing.T) {
 func TestPoliciesThatNobodyDecidesBy(t *testing.T) {
 	f := newFixture(t)
 	guard, lib := toy("guard", "a"), toy("lib", "has:x", library)
-	f.must(f.api.Create(t.Context(), &guard))
-	f.must(f.api.Create(t.Context(), &lib))
+	f.Must(f.api.Create(t.Context(), &guard))
+	f.Must(f.api.Create(t.Context(), &lib))
 	f.settles()
 	f.told.take()
 	mark := func(nobody func(context.Context) (bool, error)) {
 		t.Helper()
-		f.must(unattended.Mark(t.Context(), f.api, f.api.Status(), time.Now(), nobody))
+		f.Must(unattended.Mark(t.Context(), f.api, f.api.Status(), time.Now(), nobody))
 	}
 	const decides, none = "True CurrentRevision Revision 61 decides.", "False NobodyDecides No replica of Sallyport is running: this policy judges no requests."
 	mark(func(context.Context) (bool, error) { return false, nil })

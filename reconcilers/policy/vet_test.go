@@ -46,16 +46,16 @@ func (f *fixture) runs(v *Vetting, is func() bool, what string) {
 		}
 	}
 	cancel()
-	f.must(<-ended)
+	f.Must(<-ended)
 }
 
 // shipment puts a hash on the ConfigMap.
 func (f *fixture) shipment(hash string) {
 	f.Helper()
 	cm := &corev1.ConfigMap{}
-	f.must(f.api.Get(f.Context(), types.NamespacedName{Namespace: f.Namespace, Name: f.ConfigMap}, cm))
+	f.Must(f.api.Get(f.Context(), types.NamespacedName{Namespace: f.Namespace, Name: f.ConfigMap}, cm))
 	cm.Annotations[shipping.ShipmentAnnotation] = hash
-	f.must(f.api.Update(f.Context(), cm))
+	f.Must(f.api.Update(f.Context(), cm))
 }
 
 // A replica is ready if what it is to ship can be applied, whether it leads or not.
@@ -71,7 +71,7 @@ func TestReplicaIsNotReadyBeforeItsShipmentIsGood(t *testing.T) {
 	f.is("guard", "") // it does not lead
 	f.settles()
 	mine := toy("mine", "needs:x")
-	f.must(f.api.Create(t.Context(), &mine))
+	f.Must(f.api.Create(t.Context(), &mine))
 
 	f.ships("1.1.0", toy("lib", "has:x", library), toy("guard", "BROKEN"), toy("other", "b"), toy("loud", "a", func(p *v1alpha1.RegoPolicy) { p.Spec.Mode = "Shout" }))
 	f.shipment("two")
@@ -101,7 +101,7 @@ func TestReplicaIsNotReadyBeforeItsShipmentIsGood(t *testing.T) {
 	f.vets(other, "RegoPolicy guard: Release 1.0.0 is not applied: guard/main.rego:1:1: needs:y is not there; "+
 		"RegoPolicy lib: Release 1.0.0 is not applied: RegoPolicy mine would break")
 	f.vets(again, "ready")
-	f.must(f.api.Delete(t.Context(), f.policy("mine")))
+	f.Must(f.api.Delete(t.Context(), f.policy("mine")))
 	f.vets(other, "ready")
 
 	// Back again.
@@ -118,7 +118,7 @@ func TestReplicaIsReadyInSpiteOfEdits(t *testing.T) {
 	f.settles()
 	f.word("guard", "mine")
 	taken := toy("taken", "a")
-	f.must(f.api.Create(t.Context(), &taken))
+	f.Must(f.api.Create(t.Context(), &taken))
 	f.ships("1.1.0", toy("guard", "b"), toy("taken", "b"))
 	v, said := f.vetting("1.1.0", "")
 	f.vets(v, "ready")

@@ -28,6 +28,7 @@ import (
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/shipped"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func TestMain(m *testing.M) { install.Main(m) }
@@ -57,7 +58,7 @@ var errCrash = errors.New("the process crashed")
 
 // fixture is a namespace, a world of machines, and both reconcilers of one process, which are driven by hand.
 type fixture struct {
-	*testing.T
+	step.T
 	api       client.WithWatch
 	namespace string
 	world     *fake.World
@@ -84,7 +85,7 @@ func newFixture(t *testing.T) *fixture {
 	if err := api.Create(t.Context(), namespace); err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{T: t, api: api, namespace: namespace.Name, world: fake.New(), arbiter: shipped.Arbiter(t)}
+	f := &fixture{T: step.T{T: t}, api: api, namespace: namespace.Name, world: fake.New(), arbiter: shipped.Arbiter(t)}
 	f.restart()
 	return f
 }
@@ -124,13 +125,6 @@ func (f *fixture) restart() {
 	f.vms = &Reconciler{Client: c, Live: f.api, Locks: locks, Events: &f.events, Runtimes: runtimes, Now: now}
 }
 
-func (f *fixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
-}
-
 const machine = "web-1"
 
 func (f *fixture) key() types.NamespacedName {
@@ -147,7 +141,7 @@ func (f *fixture) machine(policy v1alpha1.RunPolicy, change ...func(*v1alpha1.Vi
 	for _, c := range change {
 		c(vm)
 	}
-	f.must(f.api.Create(f.Context(), vm))
+	f.Must(f.api.Create(f.Context(), vm))
 	return vm.UID
 }
 
@@ -172,7 +166,7 @@ func (f *fixture) ask(name, what string) {
 	f.Helper()
 	f.asked++
 	kind, force := strings.CutSuffix(what, " force")
-	f.must(f.api.Create(f.Context(), &v1alpha1.VirtualMachineOperation{
+	f.Must(f.api.Create(f.Context(), &v1alpha1.VirtualMachineOperation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name},
 		Spec: v1alpha1.VirtualMachineOperationSpec{
 			Type: v1alpha1.OperationType(kind), Force: force, VirtualMachineName: machine, VirtualMachineUID: f.vm().UID,
@@ -218,7 +212,7 @@ func (f *fixture) lookup() *v1alpha1.VirtualMachine {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	f.must(err)
+	f.Must(err)
 	return vm
 }
 
@@ -236,7 +230,7 @@ func (f *fixture) change(how func(*v1alpha1.VirtualMachineSpec)) {
 	f.Helper()
 	vm := f.vm()
 	how(&vm.Spec)
-	f.must(f.api.Update(f.Context(), vm))
+	f.Must(f.api.Update(f.Context(), vm))
 }
 
 // is checks phase, and status and reason of Ready, such as "Running True/AsWanted".
@@ -275,7 +269,7 @@ func (f *fixture) intent() string {
 func (f *fixture) state(name string) string {
 	f.Helper()
 	o := &v1alpha1.VirtualMachineOperation{}
-	f.must(f.api.Get(f.Context(), types.NamespacedName{Namespace: f.namespace, Name: name}, o))
+	f.Must(f.api.Get(f.Context(), types.NamespacedName{Namespace: f.namespace, Name: name}, o))
 	if c := meta.FindStatusCondition(o.Status.Conditions, "Completed"); c != nil {
 		return fmt.Sprintf("%s/%s", o.Status.Phase, c.Reason)
 	}

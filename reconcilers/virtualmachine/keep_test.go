@@ -73,7 +73,7 @@ func TestStoppedManually(t *testing.T) {
 	f.ask("stop", "Stop")
 	f.settle()
 	f.is("Stopped True/AsWanted")
-	f.must(f.world.Client("an administrator").PowerOn(t.Context(), runtime.MachineOf(f.vm())))
+	f.Must(f.world.Client("an administrator").PowerOn(t.Context(), runtime.MachineOf(f.vm())))
 	f.world.Advance(uid)
 	f.settle()
 	f.is("Running False/PowerStateDiffers")
@@ -220,7 +220,7 @@ func TestStartOfAMachineThatIsNotThereYet(t *testing.T) {
 	f.machine(v1alpha1.RunPolicyManual)
 	f.ask("start", "Restart force") // a Start is refused in phase Pending
 	_, err := f.ops.Reconcile(t.Context(), reconcileRequest(f))
-	f.must(err)
+	f.Must(err)
 	if a := f.vm().Status.ActiveOperation; a == nil || a.Name != "start" {
 		t.Fatalf("the claim is %+v", f.vm().Status)
 	}
@@ -253,7 +253,7 @@ func TestMarkerThatIsLost(t *testing.T) {
 	f := newFixture(t)
 	f.machine(v1alpha1.RunPolicyManual, f.adopted(v1alpha1.PowerRunning))
 	f.settle()
-	f.must(f.world.Client("an administrator").Delete(t.Context(), runtime.MachineOf(f.vm())))
+	f.Must(f.world.Client("an administrator").Delete(t.Context(), runtime.MachineOf(f.vm())))
 	f.settle()
 	f.is("Running True/AsWanted")
 	if got := f.effects(); got != "Adopted Released Adopted" {

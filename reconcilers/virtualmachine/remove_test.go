@@ -19,7 +19,7 @@ func reconcileRequest(f *fixture) ctrl.Request { return ctrl.Request{NamespacedN
 // delete deletes the VirtualMachine, and checks that nothing is left of it once all has come to rest.
 func (f *fixture) delete() {
 	f.Helper()
-	f.must(f.api.Delete(f.Context(), f.vm()))
+	f.Must(f.api.Delete(f.Context(), f.vm()))
 }
 
 func (f *fixture) isGone(uid types.UID) {
@@ -183,11 +183,11 @@ func TestDeletionWhileTheRuntimeIsAway(t *testing.T) {
 	f.is("Terminating Unknown/RuntimeUnavailable")
 	vm := f.vm()
 	vm.Annotations = map[string]string{v1alpha1.AnnotationAbandonInstance: "another UID"}
-	f.must(f.api.Update(t.Context(), vm))
+	f.Must(f.api.Update(t.Context(), vm))
 	f.settle()
 	vm = f.vm()
 	vm.Annotations[v1alpha1.AnnotationAbandonInstance] = string(uid)
-	f.must(f.api.Update(t.Context(), vm))
+	f.Must(f.api.Update(t.Context(), vm))
 	f.settle()
 	if f.lookup() != nil || !f.events.has("Abandoned") {
 		t.Errorf("it stays, or people were not told: %v", f.events.all)

@@ -28,6 +28,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func TestMain(m *testing.M) { install.Main(m) }
@@ -122,7 +123,7 @@ func (e *told) texts() []string {
 
 // fixture is a namespace for Secrets, a VSphereServer, and its reconciler, which is driven by hand.
 type fixture struct {
-	*testing.T
+	step.T
 	*Reconciler
 	api      client.WithWatch
 	name     string
@@ -138,14 +139,14 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{T: t, api: api, vCenters: newVCenters()}
+	f := &fixture{T: step.T{T: t}, api: api, vCenters: newVCenters()}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "release-"}}
-	f.must(api.Create(t.Context(), namespace))
+	f.Must(api.Create(t.Context(), namespace))
 	server := &v1alpha1.VSphereServer{ObjectMeta: metav1.ObjectMeta{GenerateName: "vc-"}, Spec: v1alpha1.VSphereServerSpec{
 		URL: "https://vc.example.org", Trust: v1alpha1.VSphereTrust{CABundle: bundle()},
 		CredentialsSecretRef: v1alpha1.CredentialsSecretReference{Name: "vc-login"},
 	}}
-	f.must(api.Create(t.Context(), server))
+	f.Must(api.Create(t.Context(), server))
 	f.name = server.Name
 	t.Cleanup(func() { // no other test's manager is to find it
 		if err := api.Delete(context.Background(), server); client.IgnoreNotFound(err) != nil {
@@ -173,13 +174,6 @@ var bundle = sync.OnceValue(func() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 })
 
-func (f *fixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
-}
-
 // secret makes or changes the Secret.
 func (f *fixture) secret(data map[string]string) {
 	f.Helper()
@@ -192,7 +186,7 @@ func (f *fixture) secret(data map[string]string) {
 		}
 		err = f.api.Update(f.Context(), s)
 	}
-	f.must(err)
+	f.Must(err)
 }
 
 func login(password string) map[string]string {
@@ -217,7 +211,7 @@ func (f *fixture) lookup() *v1alpha1.VSphereServer {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	f.must(err)
+	f.Must(err)
 	return server
 }
 

@@ -204,12 +204,12 @@ func TestTrustThatCannotBeUsed(t *testing.T) {
 	f.secret(login(password))
 	server := f.lookup()
 	server.Spec.Trust.CABundle = "-----BEGIN CERTIFICATE-----\nnot base64\n"
-	f.must(f.api.Update(t.Context(), server))
+	f.Must(f.api.Update(t.Context(), server))
 	f.pass()
 	f.is("False TrustInvalid spec.trust.caBundle: there is no certificate in it that can be read")
 	server = f.lookup()
 	server.Spec.Trust = v1alpha1.VSphereTrust{Thumbprint: "ab" + strings.Repeat(":0F", 31)}
-	f.must(f.api.Update(t.Context(), server))
+	f.Must(f.api.Update(t.Context(), server))
 	f.pass()
 	f.is("True Connected")
 	if got := f.lookup(); got.Status.ObservedGeneration != got.Generation || f.vCenters.connected[f.name].Thumbprint != server.Spec.Trust.Thumbprint {
@@ -240,7 +240,7 @@ func TestDeletion(t *testing.T) {
 	f := newFixture(t)
 	f.secret(login(password))
 	f.pass()
-	f.must(f.api.Delete(t.Context(), f.lookup()))
+	f.Must(f.api.Delete(t.Context(), f.lookup()))
 	if result := f.pass(); result != (ctrl.Result{}) || !slices.Equal(f.vCenters.forgotten, []string{f.name}) || len(f.vCenters.connected) != 0 {
 		t.Errorf("got %+v, forgotten %v", result, f.vCenters.forgotten)
 	}
@@ -270,12 +270,12 @@ func TestWatches(t *testing.T) {
 		Scheme: f.api.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
-	f.must(err)
+	f.Must(err)
 	f.Client, f.Live, f.Resync, f.Call = mgr.GetClient(), mgr.GetAPIReader(), time.Hour, 0
-	f.must(f.SetupWithManager(mgr))
+	f.Must(f.SetupWithManager(mgr))
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(t.Context()) }()
-	t.Cleanup(func() { f.must(<-ended) })
+	t.Cleanup(func() { f.Must(<-ended) })
 	await := func(want string) {
 		t.Helper()
 		for deadline := time.Now().Add(30 * time.Second); f.ready() != want; time.Sleep(10 * time.Millisecond) {
@@ -293,7 +293,7 @@ func TestWatches(t *testing.T) {
 	f.secret(login(changed))
 	server := f.lookup()
 	server.Spec.URL = "https://vc.example.org/sdk"
-	f.must(f.api.Update(t.Context(), server))
+	f.Must(f.api.Update(t.Context(), server))
 	for deadline := time.Now().Add(30 * time.Second); f.lookup().Status.ObservedGeneration != server.Generation; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the new URL was not seen")
@@ -305,7 +305,7 @@ func TestWatches(t *testing.T) {
 	await("False RuntimeUnavailable spec.url: vCenter vc did not answer")
 	f.vCenters.change(func(v *vCenters) { v.err = nil }) // nothing happens in the cluster now: it is tried again
 	await("True Connected")
-	f.must(f.api.Delete(t.Context(), &v1alpha1.VSphereServer{ObjectMeta: metav1.ObjectMeta{Name: f.name}}))
+	f.Must(f.api.Delete(t.Context(), &v1alpha1.VSphereServer{ObjectMeta: metav1.ObjectMeta{Name: f.name}}))
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var gone bool
 		f.vCenters.change(func(v *vCenters) { gone = slices.Contains(v.forgotten, f.name) })

@@ -54,7 +54,7 @@ type Hypervisor struct {
 
 // machine is a VirtualMachine in a test.
 type machine struct {
-	*testing.T
+	step.T
 	cluster *Cluster
 	key     types.NamespacedName
 	uid     types.UID
@@ -66,7 +66,7 @@ var names atomic.Int32
 // machine makes a VirtualMachine with run policy Manual, and waits until it is there, on or off.
 func (c *Cluster) machine(t *testing.T, power v1alpha1.PowerState) *machine {
 	t.Helper()
-	m := &machine{T: t, cluster: c, key: types.NamespacedName{Namespace: c.Namespace, Name: fmt.Sprintf("vm-%d", names.Add(1))}}
+	m := &machine{T: step.T{T: t}, cluster: c, key: types.NamespacedName{Namespace: c.Namespace, Name: fmt.Sprintf("vm-%d", names.Add(1))}}
 	m.create()
 	m.rests(v1alpha1.PowerStopped)
 	if power == v1alpha1.PowerRunning {
@@ -81,18 +81,11 @@ func (c *Cluster) machine(t *testing.T, power v1alpha1.PowerState) *machine {
 func (m *machine) create() {
 	m.Helper()
 	vm := &v1alpha1.VirtualMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: m.key.Namespace, Name: m.key.Name}, Spec: m.cluster.New(m.T, m.key.Name),
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.key.Namespace, Name: m.key.Name}, Spec: m.cluster.New(m.T.T, m.key.Name),
 	}
 	vm.Spec.RunPolicy = v1alpha1.RunPolicyManual
-	m.must(m.cluster.Client.Create(m.Context(), vm))
+	m.Must(m.cluster.Client.Create(m.Context(), vm))
 	m.uid, m.Hypervisor = vm.UID, m.cluster.Hypervisor(vm)
-}
-
-func (m *machine) must(err error) {
-	m.Helper()
-	if err != nil {
-		m.Fatal(err)
-	}
 }
 
 // get gives the VirtualMachine, nil if it is gone.
@@ -103,7 +96,7 @@ func (m *machine) get() *v1alpha1.VirtualMachine {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	m.must(err)
+	m.Must(err)
 	return vm
 }
 
@@ -165,7 +158,7 @@ func (m *machine) ask(what string, change ...func(*v1alpha1.VirtualMachineOperat
 	for _, c := range change {
 		c(&o.Spec)
 	}
-	m.must(m.submit(o))
+	m.Must(m.submit(o))
 	return o
 }
 
@@ -186,7 +179,7 @@ func (m *machine) state(o *v1alpha1.VirtualMachineOperation) string {
 	if apierrors.IsNotFound(err) {
 		return "gone"
 	}
-	m.must(err)
+	m.Must(err)
 	if c := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionCompleted)); c != nil {
 		return fmt.Sprintf("%s/%s", o.Status.Phase, c.Reason)
 	}

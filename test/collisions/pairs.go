@@ -81,7 +81,7 @@ func pair(t *testing.T, c *Cluster, running, asked string) {
 		m.rests(leaves(running))
 		return
 	}
-	m.must(err)
+	m.Must(err)
 	m.ends(second, "Completed/Succeeded")
 	m.supersedes(second, first)
 	m.rests(leaves(asked))

@@ -105,7 +105,7 @@ func stopOverRunPolicy(t *testing.T, c *Cluster) {
 	vm := m.get()
 	before := client.MergeFrom(vm.DeepCopy()) // and not an update, which a status that is just being written would refuse
 	vm.Spec.RunPolicy = v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually
-	m.must(c.Client.Patch(t.Context(), vm, before))
+	m.Must(c.Client.Patch(t.Context(), vm, before))
 	m.GoOff()
 	m.until("the run policy is starting it", func() bool {
 		a := m.get().Status.ActiveOperation
@@ -119,7 +119,7 @@ func stopOverRunPolicy(t *testing.T, c *Cluster) {
 
 func operationDeleted(t *testing.T, c *Cluster) {
 	m, start := stuck(t, c, "Start")
-	m.must(c.Client.Delete(t.Context(), start))
+	m.Must(c.Client.Delete(t.Context(), start))
 	m.until("the operation is gone", func() bool { return m.state(start) == "gone" })
 	m.rests(v1alpha1.PowerStopped)
 	if i := m.get().Status.PowerIntent; i != nil && i.By == start.Name {
@@ -130,7 +130,7 @@ func operationDeleted(t *testing.T, c *Cluster) {
 // goes deletes the VirtualMachine and waits until nothing of it is left.
 func (m *machine) goes() {
 	m.Helper()
-	m.must(m.cluster.Client.Delete(m.Context(), m.get()))
+	m.Must(m.cluster.Client.Delete(m.Context(), m.get()))
 	m.until("the VirtualMachine is gone", func() bool {
 		vm := m.get()
 		return vm == nil || vm.UID != m.uid
@@ -165,7 +165,7 @@ func machineRecreated(t *testing.T, c *Cluster) {
 		return a != nil && a.ID == string(stop.UID)
 	})
 	before := m.uid
-	m.must(c.Client.Delete(t.Context(), m.get()))
+	m.Must(c.Client.Delete(t.Context(), m.get()))
 	m.until("the deletion holds the machine", func() bool {
 		a := m.get().Status.ActiveOperation
 		return a != nil && a.Origin == v1alpha1.OriginDeletion

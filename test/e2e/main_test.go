@@ -123,13 +123,13 @@ var teams atomic.Int32
 
 // team is a namespace of one test's own.
 type team struct {
-	*testing.T
+	step.T
 	namespace string
 }
 
 func newTeam(t *testing.T) *team {
 	t.Helper()
-	tm := &team{T: t, namespace: fmt.Sprintf("team-%d", teams.Add(1))}
+	tm := &team{T: step.T{T: t}, namespace: fmt.Sprintf("team-%d", teams.Add(1))}
 	tm.must("", "create", "namespace", tm.namespace)
 	return tm
 }

@@ -96,7 +96,7 @@ func TestBadOperationsAreRefusedByName(t *testing.T) {
 		"against the phase": {operation("op", "web-1", "Start"), []string{"PhaseForbids", "web-1 is Running", "Start"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tm := &team{T: t, namespace: tm.namespace}
+			tm := &team{T: step.T{T: t}, namespace: tm.namespace}
 			tm.refused(tc.manifest, create, tc.texts...)
 		})
 	}
@@ -196,7 +196,7 @@ func TestOperationsOfOtherMachinesAndNamespacesBlockNobody(t *testing.T) {
 	tm := starting(t)
 	tm.machine("web-2", "Stopped")
 	tm.must(operation("start-2", "web-2", "Start"), create...)
-	other := &team{T: t, namespace: tm.namespace + "-b"}
+	other := &team{T: step.T{T: t}, namespace: tm.namespace + "-b"}
 	other.must("", "create", "namespace", other.namespace)
 	other.machine("web-1", "Stopped")
 	other.must(operation("start-1", "web-1", "Start"), create...)

@@ -34,30 +34,21 @@ func overriders(t *testing.T, policy string) *team {
 	// A right that somebody has in a namespace is not one on a policy, which is in none.
 	tm.must("", "create", "rolebinding", role, "--clusterrole="+role, "--user=carol")
 	t.Cleanup(func() {
-		tm := &team{T: t, namespace: tm.namespace}
+		tm := &team{T: step.T{T: t}, namespace: tm.namespace}
 		out, errs, code := stack.plane.Kubectl(context.Background(), "delete", "clusterrolebinding,clusterrole", role)
 		if code != 0 {
 			tm.Errorf("%s%s", out, errs)
 		}
 	})
 	for _, who := range []string{"alice", "system:serviceaccount:" + tm.namespace + ":robot"} {
-		tm.eventually(who+" may override", func() bool {
+		tm.Eventually(who+" may override", func() bool {
 			return tm.kubectl("", by(who, "auth", "can-i", "override", "regopolicies.sallyport.dev/"+policy)...).code == 0
 		})
-		tm.eventually(who+" may create operations", func() bool {
+		tm.Eventually(who+" may create operations", func() bool {
 			return tm.kubectl("", by(who, "auth", "can-i", "create", "svmop")...).code == 0
 		})
 	}
 	return tm
-}
-
-// eventually waits until something is so.
-func (tm *team) eventually(what string, is func() bool) {
-	tm.Helper()
-	err := step.Await(tm.Context(), func(context.Context) (bool, error) { return is(), nil })
-	if err != nil {
-		tm.Fatalf("waiting until %s: %v", what, err)
-	}
 }
 
 // in is a time from now as overrides have it.
@@ -143,7 +134,7 @@ func overriddenAt(records []webhooks.Record, endpoint string) (found []webhooks.
 // toldOf waits for the event where people look for it.
 func (tm *team) toldOf(object, note string) {
 	tm.Helper()
-	tm.eventually("there is the event "+note, func() bool {
+	tm.Eventually("there is the event "+note, func() bool {
 		return strings.Contains(tm.must("", "describe", object), note)
 	})
 }
@@ -201,7 +192,7 @@ func TestOverrideOnAnObjectThatExists(t *testing.T) {
 	label := func(user, machine, value string) []string {
 		return by(user, "label", "svm", machine, "state="+value, "--overwrite")
 	}
-	tm.eventually("machines are frozen", func() bool {
+	tm.Eventually("machines are frozen", func() bool {
 		return strings.Contains(tm.kubectl("", append(label("alice", "web-1", "trial"), "--dry-run=server")...).stderr, "["+policy+"/Frozen]")
 	})
 	overrideOf := func(user string) string {
@@ -238,7 +229,7 @@ func TestModeOfANamespace(t *testing.T) {
 	}
 	set(fmt.Sprintf(`[{"mode": "Warn", "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": %q}}}]`, tried.namespace))
 	t.Cleanup(func() { set("null") })
-	tried.eventually("the policy only warns", func() bool { return tried.kubectl(start, dry...).code == 0 })
+	tried.Eventually("the policy only warns", func() bool { return tried.kubectl(start, dry...).code == 0 })
 	r := tried.kubectl(start, create...)
 	if r.code != 0 || !strings.Contains(r.stderr, "Warning: ["+applicability+"/PhaseForbids] VirtualMachine web-1 is Running") {
 		t.Errorf("exit %d: %s", r.code, r.stderr)

@@ -121,11 +121,11 @@ func TestBrokenEditsAreRefused(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
-			p.T = t
+			p.T = step.T{T: t}
 			p.refused(edited(t, supersede, strings.ReplaceAll(tc.from, "\t", "  "), strings.ReplaceAll(tc.to, "\t", "  ")), replace, tc.texts...)
 		})
 	}
-	p.T = t
+	p.T = step.T{T: t}
 	p.refused("", patch(supersede, `{"spec":{"parameters":{"yieldsTo":{"Stop":["Restat"]}}}}`),
 		"[policies-self/ParametersInvalid] the parameters of RegoPolicy operations-supersede are not valid:", "yieldsTo has a row for each operation")
 	p.refused("", patch(supersede, `{"spec":{"tests":null}}`), "[policies-self/TestsMissing]", "a module in package sallyport.operations.supersede_test")
@@ -155,11 +155,11 @@ func TestPoliciesOfOnesOwn(t *testing.T) {
 		}), []string{"[policies-self/ParametersInvalid]", `RegoPolicy own are not valid: spec.parameters.names[0]: Invalid value: "integer"`}},
 	} {
 		t.Run(what, func(t *testing.T) {
-			p.T = t
+			p.T = step.T{T: t}
 			p.refused(text(t, tc.policy), create, tc.texts...)
 		})
 	}
-	p.T = t
+	p.T = step.T{T: t}
 	// What is asked for again is not tried again, unless something else has changed meanwhile: as here other policies may, at the start.
 	err := step.Await(t.Context(), func(context.Context) (bool, error) {
 		p.may(text(t, quota("own")), append(create, "--dry-run=server")...)

@@ -45,17 +45,17 @@ func TestPolicyEditorsDoNotRule(t *testing.T) {
 	p.may(text(t, quota("rule", matching("apps", "deployments"), patching(subject))), create...)
 	p.refused("", patch("rule", `{"spec":{"match":{"resources":[{"apiGroups":["rbac.authorization.k8s.io"],"apiVersions":["*"],"resources":["clusterrolebindings"],"operations":["CREATE"]}]}}}`), never)
 	// What is granted of Deployments is their labels and annotations.
-	a.await("Deployments are patched", func() bool {
+	a.Eventually("Deployments are patched", func() bool {
 		said := a.try("", "create", "deployment", "x", "--image=x", "--dry-run=server").stderr
 		return strings.Contains(said, "[rule/ContractViolated]") && strings.Contains(said, "its patch does not apply")
 	})
 	p.may(text(t, quota("rule", matching("apps", "deployments"), patching(`{"op": "add", "path": "/spec/template/spec/serviceAccountName", "value": "admin"}`))), replace...)
-	a.await("what is not granted is refused", func() bool {
+	a.Eventually("what is not granted is refused", func() bool {
 		said := a.try("", "create", "deployment", "x", "--image=x", "--dry-run=server").stderr
 		return strings.Contains(said, "[rule/ContractViolated]") && strings.Contains(said, "it patches spec of deployments.apps: only labels and annotations are granted")
 	})
 	p.may(text(t, quota("rule", matching("apps", "deployments"), patching(`{"op": "add", "path": "/metadata/labels/seen", "value": "true"}`))), replace...)
-	a.await("labels are patched", func() bool {
+	a.Eventually("labels are patched", func() bool {
 		return a.try("", "create", "deployment", "x", "--image=x", "--dry-run=server", "-o=jsonpath={.metadata.labels.seen}").stdout == "true"
 	})
 	p.may("", "delete", "regopolicy", "rule")

@@ -80,14 +80,14 @@ func start(ctx context.Context, dir string) (err error) {
 
 // person is somebody with kubectl.
 type person struct {
-	*testing.T
+	step.T
 	name string // "" is the cluster's administrator
 }
 
-func admin(t *testing.T) person { return person{t, ""} }
+func admin(t *testing.T) person { return person{step.T{T: t}, ""} }
 
 // bob may write policies, and nothing more.
-func bob(t *testing.T) person { return person{t, "bob"} }
+func bob(t *testing.T) person { return person{step.T{T: t}, "bob"} }
 
 type answer struct {
 	stdout, stderr string

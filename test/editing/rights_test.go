@@ -124,22 +124,14 @@ func TestTheWatchmanIsWatched(t *testing.T) {
 func aside(a person) (back func()) {
 	a.Helper()
 	a.may("", patch("policies-self", `{"spec":{"mode":"Audit"}}`)...)
-	a.await("policies-self lets everything pass", func() bool {
-		return a.try(text(a.T, quota("probe", module("valid_input", "} valid_input"))), "create", "--dry-run=server", "-f", "-").code == 0
+	a.Eventually("policies-self lets everything pass", func() bool {
+		return a.try(text(a.T.T, quota("probe", module("valid_input", "} valid_input"))), "create", "--dry-run=server", "-f", "-").code == 0
 	})
 	return func() {
 		a.may("", patch("policies-self", `{"spec":{"mode":"Enforce"}}`)...)
-		a.await("policies-self refuses again", func() bool {
-			return a.try(text(a.T, quota("probe", module("valid_input", "} valid_input"))), "create", "--dry-run=server", "-f", "-").code != 0
+		a.Eventually("policies-self refuses again", func() bool {
+			return a.try(text(a.T.T, quota("probe", module("valid_input", "} valid_input"))), "create", "--dry-run=server", "-f", "-").code != 0
 		})
-	}
-}
-
-func (p person) await(what string, is func() bool) {
-	p.Helper()
-	err := step.Await(p.Context(), func(context.Context) (bool, error) { return is(), nil })
-	if err != nil {
-		p.Fatalf("waiting until %s: %v", what, err)
 	}
 }
 
@@ -181,8 +173,8 @@ func TestBrokenPoliciesCanBeRepaired(t *testing.T) {
 // event waits for an event about a policy, and gives its note.
 func (p person) event(name, reason string) (note string) {
 	p.Helper()
-	p.await(fmt.Sprintf("there is an event %s about %s", reason, name), func() bool {
-		note = admin(p.T).may("", "get", "events.events.k8s.io", "-n", "default", "-o",
+	p.Eventually(fmt.Sprintf("there is an event %s about %s", reason, name), func() bool {
+		note = admin(p.T.T).may("", "get", "events.events.k8s.io", "-n", "default", "-o",
 			fmt.Sprintf(`jsonpath={.items[?(@.reason=="%s")]['note','regarding.name']}`, reason)).stdout
 		return strings.Contains(note, name)
 	})

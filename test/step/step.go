@@ -42,6 +42,12 @@ func (t T) Until(what string, is func() (seen string, done bool)) {
 	}
 }
 
+// Eventually is Until where nothing is to be seen.
+func (t T) Eventually(what string, is func() bool) {
+	t.Helper()
+	t.Until(what, func() (string, bool) { return "nothing of it", is() })
+}
+
 // Await waits until something is so, as long as Patience. It gives the error of a look, or of the context.
 func Await(ctx context.Context, is func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)

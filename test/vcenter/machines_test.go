@@ -179,7 +179,7 @@ func TestTenantWithdrawn(t *testing.T) {
 func (s *site) fails(o *v1alpha1.VirtualMachineOperation, want string) {
 	s.Helper()
 	s.until(o.Name+" says why", func() string {
-		s.must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(o), o))
+		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(o), o))
 		c := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionCompleted))
 		if c == nil {
 			return ""

@@ -75,7 +75,7 @@ func TestServerCertificate(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	other, _, err := cert.GenerateSelfSignedCertKey("elsewhere", nil, nil)
-	s.must(err)
+	s.Must(err)
 	s.login(s.goodLogin())
 	s.machine("web")
 	server := s.declare(func(spec *v1alpha1.VSphereServerSpec) { spec.Trust.CABundle = string(other) })
@@ -124,7 +124,7 @@ func TestServerSecret(t *testing.T) {
 	s.shows(server, connected)
 	s.shows(vm, asWanted)
 
-	s.must(stack.client.Delete(s.Context(), s.secret()))
+	s.Must(stack.client.Delete(s.Context(), s.secret()))
 	s.shows(server, "False "+none)
 	s.shows(vm, "Unknown "+away)
 	s.until("the session has ended", func() string { return fmt.Sprint(s.vcenter.Sessions()) }, "0")

@@ -27,7 +27,7 @@ import (
 
 // site is a vCenter of one test, its VSphereServer and the namespace that may use it, all of the same name.
 type site struct {
-	*testing.T
+	step.T
 	name     string
 	vcenter  *vcsim.VCenter
 	user     string
@@ -40,7 +40,7 @@ var sites atomic.Int32
 func newSite(t *testing.T) *site {
 	t.Helper()
 	n := sites.Add(1)
-	s := &site{T: t, name: fmt.Sprintf("site-%d", n), user: "sallyport@vsphere.local", password: fmt.Sprintf("hunter2 /&%%secret-%d", n)}
+	s := &site{T: step.T{T: t}, name: fmt.Sprintf("site-%d", n), user: "sallyport@vsphere.local", password: fmt.Sprintf("hunter2 /&%%secret-%d", n)}
 	s.vcenter = s.start()
 	secrets.add(s.password)
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
@@ -51,22 +51,15 @@ func newSite(t *testing.T) *site {
 func (s *site) start() *vcsim.VCenter {
 	s.Helper()
 	v, err := vcsim.Start(vcsim.Options{Step: 10 * time.Millisecond})
-	s.must(err)
+	s.Must(err)
 	v.SetUser(url.UserPassword(s.user, s.password))
 	s.Cleanup(v.Close)
 	return v
 }
 
-func (s *site) must(err error) {
-	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
-}
-
 func (s *site) create(object client.Object) {
 	s.Helper()
-	s.must(stack.client.Create(s.Context(), object))
+	s.Must(stack.client.Create(s.Context(), object))
 }
 
 // declare makes the VSphereServer, whose session is ended with the test.
@@ -104,10 +97,10 @@ func (s *site) login(data map[string]string) {
 	secret := s.secret()
 	secret.StringData = data
 	if err := stack.client.Create(s.Context(), secret); !apierrors.IsAlreadyExists(err) {
-		s.must(err)
+		s.Must(err)
 		return
 	}
-	s.must(stack.client.Update(s.Context(), secret))
+	s.Must(stack.client.Update(s.Context(), secret))
 }
 
 func (s *site) secret() *corev1.Secret {
@@ -125,14 +118,14 @@ func update[T client.Object](s *site, object T, change func(T)) {
 		}
 		return !apierrors.IsConflict(err)
 	})
-	s.must(err)
+	s.Must(err)
 }
 
 // machine makes a machine that exists in the vCenter, and gives its path.
 func (s *site) machine(name string) string {
 	s.Helper()
 	path, err := s.vcenter.AddMachine(name)
-	s.must(err)
+	s.Must(err)
 	return path
 }
 
@@ -162,13 +155,13 @@ func (s *site) patiently(create func() error) {
 		err = create()
 		return err == nil || !strings.Contains(err.Error(), "VSphereServerNotFound") && !strings.Contains(err.Error(), "could not decide")
 	})
-	s.must(err)
+	s.Must(err)
 }
 
 // remove deletes an object and returns when it is gone.
 func (s *site) remove(object client.Object) {
 	s.Helper()
-	s.must(stack.client.Delete(s.Context(), object))
+	s.Must(stack.client.Delete(s.Context(), object))
 	s.until(object.GetName()+" is gone", func() string {
 		err := stack.client.Get(s.Context(), client.ObjectKeyFromObject(object), object)
 		if apierrors.IsNotFound(err) {
@@ -188,7 +181,7 @@ const (
 func (s *site) shows(object client.Object, want string) {
 	s.Helper()
 	s.until(fmt.Sprintf("%T %s shows it", object, object.GetName()), func() string {
-		s.must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(object), object))
+		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(object), object))
 		ready := meta.FindStatusCondition(conditions(object), string(v1alpha1.ConditionReady))
 		if ready == nil || ready.ObservedGeneration != object.GetGeneration() {
 			return ""
@@ -239,7 +232,7 @@ func (s *site) retried(vm *v1alpha1.VirtualMachine) {
 	s.Helper()
 	update(s, vm, func(vm *v1alpha1.VirtualMachine) { vm.Spec.RunPolicy = v1alpha1.RunPolicyAlwaysOff })
 	s.until(vm.Name+" was looked at", func() string {
-		s.must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
+		s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(vm), vm))
 		return fmt.Sprint(vm.Status.ObservedGeneration)
 	}, fmt.Sprint(vm.Generation))
 }

@@ -17,7 +17,7 @@ import (
 // What is at rest is looked at, and nothing is written. That is so too for a manager that has just begun.
 func TestRest(t *testing.T) {
 	s := newSite(t)
-	s.must(stack.client.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachine{}, client.InNamespace(namespace)))
+	s.Must(stack.client.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachine{}, client.InNamespace(namespace)))
 	s.until("the machines of other tests are given back", func() string { return fmt.Sprint(len(s.machines())) }, "0")
 	s.ready()
 	policies := []v1alpha1.RunPolicy{v1alpha1.RunPolicyManual, v1alpha1.RunPolicyAlwaysOn, v1alpha1.RunPolicyAlwaysOff}
@@ -39,8 +39,8 @@ func TestRest(t *testing.T) {
 
 	stack.options.Flags = append(stack.options.Flags, "--resync-interval", "1s")
 	told := s.told(func() {
-		s.must(stack.sallyport.Stop())
-		s.must(stack.sallyport.Resume(t.Context(), stack.options))
+		s.Must(stack.sallyport.Stop())
+		s.Must(stack.sallyport.Resume(t.Context(), stack.options))
 		s.looks(0, 1)
 		s.until("the vCenters are looked at", func() string {
 			return fmt.Sprint(s.metric("controller_runtime_reconcile_total", `controller="vsphereserver"`) >= 2)
@@ -59,7 +59,7 @@ func TestRest(t *testing.T) {
 func (s *site) machines() []v1alpha1.VirtualMachine {
 	s.Helper()
 	list := &v1alpha1.VirtualMachineList{}
-	s.must(stack.client.List(s.Context(), list))
+	s.Must(stack.client.List(s.Context(), list))
 	return list.Items
 }
 
@@ -86,11 +86,11 @@ func (s *site) looksOn(enough int) {
 func (s *site) metric(name, labels string) (sum int) {
 	s.Helper()
 	text, err := stack.sallyport.Metrics(s.Context())
-	s.must(err)
+	s.Must(err)
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, name+"{") && strings.Contains(line, labels) {
 			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, " "):]), 64)
-			s.must(err)
+			s.Must(err)
 			sum += int(value)
 		}
 	}

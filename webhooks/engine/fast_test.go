@@ -139,7 +139,8 @@ func TestEveryWayDecidesTheSame(t *testing.T) {
 	t.Log(counts)
 }
 
-// The random policies are worth something: a follower that takes no notice of values that are compared is found out.
+// The random policies are worth something: a follower that takes no notice of values that are compared is found out, by which of them is
+// by chance: not every decision is checked.
 func TestRandomPoliciesFindValuesThatAreCompared(t *testing.T) {
 	careless := func(p *Policy) {
 		follow := func(names ...ast.Ref) *portion {
@@ -153,7 +154,7 @@ func TestRandomPoliciesFindValuesThatAreCompared(t *testing.T) {
 			p.silence = follow(p.named(ruleValid, admit.fires())...).members["request"]
 		}
 	}
-	for seed := range depth.Of(25, 100) {
+	for seed := range 500 {
 		if difference := inEveryWay(t, seed, careless, map[string]int{}); difference != "" {
 			t.Logf("seed %d: %s", seed, difference)
 			return

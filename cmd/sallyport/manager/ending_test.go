@@ -124,7 +124,7 @@ func (l *hammer) answeredBy(name string) (n int) {
 func (l *hammer) more(n int64) {
 	l.Helper()
 	from := l.total.Load()
-	l.await("there were more requests", func() bool { return l.total.Load() > from+n })
+	l.Eventually("there were more requests", func() bool { return l.total.Load() > from+n })
 }
 
 // Of two replicas one ends, as in a rollout, and no request fails: neither over the connections that API servers keep open, nor
@@ -133,12 +133,12 @@ func TestNoRequestFailsWhenAReplicaEnds(t *testing.T) {
 	s := newSite(t)
 	// Longer than the balancer needs to notice, on a machine that is busy.
 	a, b := s.start("a", "--shutdown-delay", "3s"), s.start("b", "--shutdown-delay", "3s")
-	s.await("both are ready", func() bool { return a.says("readyz") && b.says("readyz") })
+	s.Eventually("both are ready", func() bool { return a.says("readyz") && b.says("readyz") })
 	balancer, err := install.NewBalancer("127.0.0.1:0", a.backend(), b.backend())
-	s.must(err)
+	s.Must(err)
 	t.Cleanup(func() { _ = balancer.Close() })
 	probe := s.client(balancer.Address())
-	s.await("the balancer knows that a replica is ready", func() bool { _, err := echo(probe, "x"); return err == nil })
+	s.Eventually("the balancer knows that a replica is ready", func() bool { _, err := echo(probe, "x"); return err == nil })
 	held := s.hold(a)
 
 	var clients []*http.Client
@@ -157,8 +157,8 @@ func TestNoRequestFailsWhenAReplicaEnds(t *testing.T) {
 	}
 
 	a.signal()
-	s.await("it is not ready any more", func() bool { return !a.says("readyz") })
-	s.await("its clients go to the other one", func() bool { return load.answeredBy("a") == 0 })
+	s.Eventually("it is not ready any more", func() bool { return !a.says("readyz") })
+	s.Eventually("its clients go to the other one", func() bool { return load.answeredBy("a") == 0 })
 	if refused(&Options{WebhookHost: host(a.webhooks), WebhookPort: port(a.webhooks)}) {
 		t.Error("it takes no more connections already")
 	}
@@ -176,14 +176,14 @@ func TestNoRequestFailsWhenAReplicaEnds(t *testing.T) {
 	if !a.isSignedOff() || b.isSignedOff() {
 		t.Errorf("signed off: a %v, b %v", a.isSignedOff(), b.isSignedOff())
 	}
-	s.await("the other one leads", func() bool { return strings.HasPrefix(s.leader(), "b_") })
+	s.Eventually("the other one leads", func() bool { return strings.HasPrefix(s.leader(), "b_") })
 }
 
 // hold sends a request that is answered only at the end, and gives the answer to it.
 func (s *site) hold(to *member) func() (string, error) {
 	s.Helper()
 	response, err := s.client(to.webhooks).Post(holdPath, "application/json", strings.NewReader("x"))
-	s.must(err)
+	s.Must(err)
 	return func() (string, error) {
 		defer response.Body.Close()
 		answer, err := io.ReadAll(response.Body)
@@ -195,7 +195,7 @@ func (s *site) hold(to *member) func() (string, error) {
 func (s *site) leader() string {
 	s.Helper()
 	lease := &coordinationv1.Lease{}
-	s.must(client.IgnoreNotFound(s.api.Get(s.Context(), client.ObjectKey{Namespace: s.namespace, Name: leaseName}, lease)))
+	s.Must(client.IgnoreNotFound(s.api.Get(s.Context(), client.ObjectKey{Namespace: s.namespace, Name: leaseName}, lease)))
 	return ptr.Deref(lease.Spec.HolderIdentity, "")
 }
 
@@ -214,9 +214,9 @@ func port(address string) (n int) {
 func TestTheSecondSignalEndsAtOnce(t *testing.T) {
 	s := newSite(t)
 	a := s.start("a", "--shutdown-delay", "24h")
-	s.await("it is ready", func() bool { return a.says("readyz") })
+	s.Eventually("it is ready", func() bool { return a.says("readyz") })
 	a.signal()
-	s.await("it is not ready any more", func() bool { return !a.says("readyz") })
+	s.Eventually("it is not ready any more", func() bool { return !a.says("readyz") })
 	if !a.says("healthz") {
 		t.Error("it is still alive")
 	}

@@ -113,7 +113,7 @@ func refused(o *Options) bool {
 
 // site is a namespace with webhook configurations, for replicas.
 type site struct {
-	*testing.T
+	step.T
 	api       client.WithWatch
 	namespace string
 }
@@ -125,9 +125,9 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{T: t, api: api}
+	s := &site{T: step.T{T: t}, api: api}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "serving-"}}
-	s.must(api.Create(t.Context(), namespace))
+	s.Must(api.Create(t.Context(), namespace))
 	s.namespace = namespace.Name
 	endpoint := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: s.namespace, Name: "sallyport-webhook"}}
 	none := ptr.To(admissionregistrationv1.SideEffectClassNone)
@@ -140,25 +140,10 @@ func newSite(t *testing.T) *site {
 			Name: "v.manager.test", ClientConfig: endpoint, SideEffects: none, AdmissionReviewVersions: []string{"v1"},
 		}}},
 	} {
-		s.must(api.Create(t.Context(), c))
+		s.Must(api.Create(t.Context(), c))
 		t.Cleanup(func() { _ = api.Delete(context.Background(), c) })
 	}
 	return s
-}
-
-func (s *site) must(err error) {
-	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
-}
-
-func (s *site) await(what string, is func() bool) {
-	s.Helper()
-	err := step.Await(s.Context(), func(context.Context) (bool, error) { return is(), nil })
-	if err != nil {
-		s.Fatalf("waiting until %s: %v", what, err)
-	}
 }
 
 // member is a replica, a process of its own.
@@ -174,9 +159,9 @@ type member struct {
 // start starts a replica with those flags beside the usual ones.
 func (s *site) start(name string, flags ...string) *member {
 	s.Helper()
-	m := &member{site: s, name: name, webhooks: freeAddress(s.T), health: freeAddress(s.T)}
+	m := &member{site: s, name: name, webhooks: freeAddress(s.T.T), health: freeAddress(s.T.T)}
 	host, port, err := net.SplitHostPort(m.webhooks)
-	s.must(err)
+	s.Must(err)
 	m.command = exec.Command(os.Args[0], append([]string{
 		"--namespace", s.namespace, "--webhook-configuration", s.namespace, "--replica-name", name,
 		"--webhook-host", host, "--webhook-port", port, "--health-probe-bind-address", m.health, "--metrics-bind-address", "0",
@@ -184,7 +169,7 @@ func (s *site) start(name string, flags ...string) *member {
 	m.command.Env = append(os.Environ(), asReplica+"=1", "KUBECONFIG="+env.Shared(s.T).Kubeconfig())
 	m.command.Stdout, m.command.Stderr = &m.log, &m.log
 	m.process, err = env.StartDaemon(m.command)
-	s.must(err)
+	s.Must(err)
 	s.Cleanup(func() {
 		_ = m.process.Kill()
 		if s.Failed() {
@@ -208,7 +193,7 @@ func freeAddress(t *testing.T) string {
 // signal sends SIGTERM.
 func (m *member) signal() {
 	m.Helper()
-	m.must(m.command.Process.Signal(syscall.SIGTERM))
+	m.Must(m.command.Process.Signal(syscall.SIGTERM))
 }
 
 // ends waits for its end, and tells how it was.
@@ -237,7 +222,7 @@ func (m *member) isSignedOff() bool {
 	m.Helper()
 	key := client.ObjectKey{Namespace: m.namespace, Name: "sallyport-replica-" + m.name}
 	err := m.api.Get(m.Context(), key, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}})
-	m.must(client.IgnoreNotFound(err))
+	m.Must(client.IgnoreNotFound(err))
 	return apierrors.IsNotFound(err)
 }
 

@@ -19,16 +19,16 @@ func TestAReplicaWaitsForItsCertificate(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "sallyport-certificate"}, Immutable: &immutable,
 		Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": nil, "tls.key": nil},
 	}
-	s.must(s.api.Create(t.Context(), broken)) // which nobody can repair
+	s.Must(s.api.Create(t.Context(), broken)) // which nobody can repair
 	a := s.start("a")
-	s.await("it is alive", func() bool { return a.says("healthz") })
-	s.await("it leads", func() bool { return strings.HasPrefix(s.leader(), "a_") })
-	s.await("it takes connections", func() bool { return !refused(&Options{WebhookHost: host(a.webhooks), WebhookPort: port(a.webhooks)}) })
+	s.Eventually("it is alive", func() bool { return a.says("healthz") })
+	s.Eventually("it leads", func() bool { return strings.HasPrefix(s.leader(), "a_") })
+	s.Eventually("it takes connections", func() bool { return !refused(&Options{WebhookHost: host(a.webhooks), WebhookPort: port(a.webhooks)}) })
 	if a.says("readyz") || !a.says("healthz") {
 		t.Error("without a certificate it is ready, or not alive")
 	}
-	s.must(s.api.Delete(t.Context(), broken))
-	s.await("it is ready", func() bool { return a.says("readyz") })
+	s.Must(s.api.Delete(t.Context(), broken))
+	s.Eventually("it is ready", func() bool { return a.says("readyz") })
 	if _, err := echo(s.client(a.webhooks), "x"); err != nil {
 		t.Error(err)
 	}
@@ -75,9 +75,9 @@ func TestTheCertificateIsReplacedUnderLoad(t *testing.T) {
 	s := newSite(t)
 	quick := []string{"--certificate-settle", "1s", "--certificate-poll", "100ms"}
 	a, b := s.start("a", quick...), s.start("b", quick...)
-	s.await("both are ready", func() bool { return a.says("readyz") && b.says("readyz") })
+	s.Eventually("both are ready", func() bool { return a.says("readyz") && b.says("readyz") })
 	first, err := s.authorities()
-	s.must(err)
+	s.Must(err)
 	clients := []*http.Client{s.client(a.webhooks), s.client(b.webhooks)}
 	for _, c := range clients {
 		c.Transport.(aimed).DisableKeepAlives = true
@@ -85,10 +85,10 @@ func TestTheCertificateIsReplacedUnderLoad(t *testing.T) {
 	load := s.hammer(clients...)
 	load.more(10)
 
-	s.must(s.api.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "sallyport-certificate"}}))
-	s.await("the old authority is not trusted any more", func() bool {
+	s.Must(s.api.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "sallyport-certificate"}}))
+	s.Eventually("the old authority is not trusted any more", func() bool {
 		now, err := s.authorities()
-		s.must(err)
+		s.Must(err)
 		return len(now) > 0 && !bytes.Contains(now, bytes.TrimSpace(first))
 	})
 	load.more(100)

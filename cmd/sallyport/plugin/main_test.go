@@ -117,7 +117,7 @@ var teams atomic.Int32
 
 // team is a namespace of one test's own.
 type team struct {
-	*testing.T
+	step.T
 	namespace string
 }
 
@@ -129,7 +129,7 @@ func newTeam(t *testing.T) *team {
 	if err := start(); err != nil {
 		t.Fatal(err)
 	}
-	tm := &team{T: t, namespace: fmt.Sprintf("team-%d", teams.Add(1))}
+	tm := &team{T: step.T{T: t}, namespace: fmt.Sprintf("team-%d", teams.Add(1))}
 	tm.must("", "create", "namespace", tm.namespace)
 	return tm
 }
@@ -186,15 +186,6 @@ func (tm *team) machine(name, phase string, spec ...string) {
 	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "metadata": {"name": %q},
 		"spec": {"runtime": {"pod": {}}%s}}`, name, strings.Join(spec, "")), "create", "-f", "-")
 	tm.status("svm/"+name, fmt.Sprintf(`{"phase": %q}`, phase))
-}
-
-// until waits for something to become so.
-func (tm *team) until(what string, so func() bool) {
-	tm.Helper()
-	err := step.Await(tm.Context(), func(context.Context) (bool, error) { return so(), nil })
-	if err != nil {
-		tm.Fatalf("waiting until %s: %v", what, err)
-	}
 }
 
 // status writes a status as a reconciler would.

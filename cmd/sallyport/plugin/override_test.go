@@ -61,7 +61,7 @@ func TestTheWayPastIsForThoseWhoMay(t *testing.T) {
 			}
 		}
 	})
-	tm.until("the right is known", func() bool {
+	tm.Eventually("the right is known", func() bool {
 		return strings.Contains(tm.kubectl("", "sallyport", "stop", "db-1", "--as", user).stderr, hint)
 	})
 	robot := "stop db-1 --as system:serviceaccount:" + tm.namespace + ":robot --as-group system:masters"

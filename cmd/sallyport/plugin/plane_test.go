@@ -45,7 +45,7 @@ func stopBare() error {
 
 // world is a test on the bare control plane, which it has to itself.
 type world struct {
-	*testing.T
+	step.T
 	client.Client
 	plane *env.ControlPlane
 	// patience of the plugin: none, as long as nobody plays the manager.
@@ -76,7 +76,7 @@ func newWorldOn(t *testing.T, plane *env.ControlPlane) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{T: t, Client: c, plane: plane}
+	return &world{T: step.T{T: t}, Client: c, plane: plane}
 }
 
 // make creates objects, which are removed with whatever keeps them when the test ends.
@@ -90,21 +90,14 @@ func (w *world) make(objects ...client.Object) {
 		if vm, ok := status.(*v1alpha1.VirtualMachine); ok {
 			made, _ := o.(*v1alpha1.VirtualMachine)
 			made.Status = vm.Status
-			w.must(w.Status().Update(w.Context(), made))
+			w.Must(w.Status().Update(w.Context(), made))
 		}
 		if policy, ok := status.(*v1alpha1.RegoPolicy); ok {
 			made, _ := o.(*v1alpha1.RegoPolicy)
 			made.Status = policy.Status
-			w.must(w.Status().Update(w.Context(), made))
+			w.Must(w.Status().Update(w.Context(), made))
 		}
 		w.Cleanup(func() { w.forget(o) })
-	}
-}
-
-func (w *world) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
 	}
 }
 
@@ -219,7 +212,7 @@ func (w *world) finalizers() map[string]string {
 // replicasOf tells how many a Deployment is to have.
 func (w *world) replicasOf(d *appsv1.Deployment) int32 {
 	w.Helper()
-	w.must(w.Get(w.Context(), client.ObjectKeyFromObject(d), d))
+	w.Must(w.Get(w.Context(), client.ObjectKeyFromObject(d), d))
 	return wanted(d)
 }
 
@@ -239,7 +232,7 @@ func (w *world) userWith(name string, rules ...string) (kubeconfig string) {
 		}
 	}
 	kubeconfig, err := w.plane.UserKubeconfig(name)
-	w.must(err)
+	w.Must(err)
 	w.Cleanup(func() { _ = os.Remove(kubeconfig) })
 	return kubeconfig
 }

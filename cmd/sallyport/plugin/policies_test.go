@@ -101,7 +101,7 @@ func TestPoliciesAreListed(t *testing.T) {
 		t.Errorf("the user reads\n%s\nand should read\n%s", got, table)
 	}
 	other.Annotations[replicas.PoliciesAnnotation] = "bbbb"
-	w.must(w.Update(t.Context(), other))
+	w.Must(w.Update(t.Context(), other))
 	w.plugin("policies", 0, "The replicas do not have the same policies", "  "+ns+"/sallyport-replica-a  aaaa\n  "+ns+"/sallyport-replica-b  bbbb\n")
 
 	w.plugin("policies rego/bad", 0, "RegoPolicy bad, package acme.bad\n", "CREATE of virtualmachines in sallyport.dev", "m.rego:1:1: rego_parse_error")
@@ -158,28 +158,28 @@ func TestPoliciesThatNobodyServes(t *testing.T) {
 	w.plugin("explain svm web-1 -n "+ns, 0, "Warning: "+nobody)
 	w.plugin("start web-1 --wait --timeout 1s -n "+ns, 1, "Warning: "+nobody)
 
-	w.must(w.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachineOperation{}, client.InNamespace(ns)))
+	w.Must(w.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachineOperation{}, client.InNamespace(ns)))
 	starting := lease(ns, "sallyport-replica-b", "b", 15*time.Second)
 	w.make(starting)
 	w.plugin("policies", 0, "Warning: no replica of Sallyport is serving, 1 is starting: no policy decides at the moment")
 	starting.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa"}
-	w.must(w.Update(t.Context(), starting))
+	w.Must(w.Update(t.Context(), starting))
 	if r := w.plugin("policies", 0, "good  Enforce  current"); r.stderr != "" {
 		t.Errorf("with a replica the user reads %s", r.stderr)
 	}
 
 	// Who may not read Leases has the age of the status.
 	w.pluginAs(reader, "policies", 0, "good  Enforce  current", "Note: whether")
-	w.must(w.Get(t.Context(), client.ObjectKeyFromObject(good), good))
+	w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(good), good))
 	good.Status.ReportedAt = new(metav1.NewTime(time.Now().Add(-4 * 24 * time.Hour)))
-	w.must(w.Status().Update(t.Context(), good))
+	w.Must(w.Status().Update(t.Context(), good))
 	w.pluginAs(reader, "policies", 0, "good  Enforce  none", "Warning: Sallyport last confirmed the status of its policies 4d ago: probably no replica is serving")
 	if table, _, _ := w.plane.Kubectl(t.Context(), "get", "rego", "good"); !strings.Contains(table, "REPORTED") || !strings.Contains(table, "4d") {
 		t.Errorf("kubectl get shows\n%s", table)
 	}
 
 	// After an uninstall the objects themselves say it.
-	w.must(w.Delete(t.Context(), starting))
+	w.Must(w.Delete(t.Context(), starting))
 	w.plugin("release --all", 0, "Marked as deciding nothing: all RegoPolicies\n")
 	if table, _, _ := w.plane.Kubectl(t.Context(), "get", "rego", "good"); !strings.Contains(table, "NobodyDecides") {
 		t.Errorf("after the release kubectl get shows\n%s", table)
@@ -209,14 +209,14 @@ func (w *world) release(version string, policies ...*v1alpha1.RegoPolicy) *corev
 	}
 	for _, p := range policies {
 		text, err := yaml.Marshal(p)
-		w.must(err)
+		w.Must(err)
 		cm.Data[p.Name+".yaml"] = string(text)
 	}
 	w.make(cm)
 	shipped, err := shipping.Read(cm)
-	w.must(err)
+	w.Must(err)
 	for i := range shipped {
-		w.must(shipping.Reset(w.Context(), w.Client, &shipped[i]))
+		w.Must(shipping.Reset(w.Context(), w.Client, &shipped[i]))
 		w.Cleanup(func() { w.forget(&shipped[i]) })
 	}
 	return cm
@@ -232,7 +232,7 @@ func (w *world) edit(name, patch string) {
 func (w *world) spec(name string) *v1alpha1.RegoPolicySpec {
 	w.Helper()
 	p := &v1alpha1.RegoPolicy{}
-	w.must(w.Get(w.Context(), client.ObjectKey{Name: name}, p))
+	w.Must(w.Get(w.Context(), client.ObjectKey{Name: name}, p))
 	return &p.Spec
 }
 
@@ -263,7 +263,7 @@ func TestPoliciesReset(t *testing.T) {
 		t.Errorf("it was not reset: %+v", got)
 	}
 
-	w.must(w.Delete(t.Context(), &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: "beta"}}))
+	w.Must(w.Delete(t.Context(), &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: "beta"}}))
 	w.plugin("policies reset --all", 0, "regopolicy.sallyport.dev/beta created\n")
 	if got := w.spec("beta").Package; got != "acme.beta" {
 		t.Errorf("made was %s", got)
@@ -283,7 +283,7 @@ func TestPoliciesResetWithABrokenConfigMap(t *testing.T) {
 	w := newWorld(t)
 	cm := w.release("1.2.3", policy("alpha", "acme.alpha", "Enforce"))
 	cm.Data["beta.yaml"] = "kind: Nonsense"
-	w.must(w.Update(t.Context(), cm))
+	w.Must(w.Update(t.Context(), cm))
 	w.edit("alpha", `{"spec": {"mode": "Warn"}}`)
 	w.plugin("policies reset --all", 1, cm.Namespace+"/gate-policies, key beta.yaml", "regopolicy.sallyport.dev/alpha reset\n")
 	other := cm.DeepCopy()
@@ -294,7 +294,7 @@ func TestPoliciesResetWithABrokenConfigMap(t *testing.T) {
 }
 
 func TestPoliciesCommandLines(t *testing.T) {
-	w := &world{T: t}
+	w := &world{T: step.T{T: t}}
 	for line, text := range map[string]string{
 		"policies a b":                  "one NAME at a time",
 		"policies svm/a":                "svm/a is not a RegoPolicy",
@@ -362,7 +362,7 @@ func TestPoliciesResetIsSeen(t *testing.T) {
 func (w *world) shows(name, edits string) {
 	w.Helper()
 	p := &v1alpha1.RegoPolicy{}
-	w.must(w.Get(w.Context(), client.ObjectKey{Name: name}, p))
+	w.Must(w.Get(w.Context(), client.ObjectKey{Name: name}, p))
 	c := v1alpha1.ConditionEdited.Condition(metav1.ConditionFalse, v1alpha1.ReasonAsShipped, p.Generation, "")
 	if edits != "" {
 		c = v1alpha1.ConditionEdited.Condition(metav1.ConditionTrue, v1alpha1.ReasonFieldsEdited, p.Generation, edits)
@@ -370,7 +370,7 @@ func (w *world) shows(name, edits string) {
 	c.LastTransitionTime = metav1.Now()
 	meta.SetStatusCondition(&p.Status.Conditions, c)
 	p.Status.ObservedGeneration = p.Generation
-	w.must(w.Status().Update(w.Context(), p))
+	w.Must(w.Status().Update(w.Context(), p))
 }
 
 // What Helm has installed is what the commands look for.
@@ -393,7 +393,7 @@ func TestTheChartIsFound(t *testing.T) {
 func (w *world) audits(found v1alpha1.PolicyViolations) {
 	w.Helper()
 	done, before := make(chan struct{}), &v1alpha1.RegoPolicy{}
-	w.must(w.Get(w.Context(), client.ObjectKey{Name: "on"}, before))
+	w.Must(w.Get(w.Context(), client.ObjectKey{Name: "on"}, before))
 	go func() {
 		defer close(done)
 		_ = step.Await(w.Context(), func(ctx context.Context) (bool, error) {

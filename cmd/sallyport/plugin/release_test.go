@@ -22,6 +22,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/test/step"
 )
 
 const ours, theirs = v1alpha1.VirtualMachineFinalizer, "example.com/theirs"
@@ -72,8 +73,8 @@ func TestReleaseStopsTheManagerAndStrips(t *testing.T) {
 	d := deployment(system, 2)
 	deleted, kept := vm(ns, "deleted", ours), vm(ns, "deleted-kept", ours, theirs)
 	w.make(d, vm(ns, "web-1", ours), vm(ns, "shared", theirs, ours), vm(ns, "plain"), deleted, kept)
-	w.must(w.Delete(t.Context(), deleted))
-	w.must(w.Delete(t.Context(), kept))
+	w.Must(w.Delete(t.Context(), deleted))
+	w.Must(w.Delete(t.Context(), kept))
 	const many = 520
 	var all sync.WaitGroup
 	for part := range 8 {
@@ -171,7 +172,7 @@ func TestReleaseRefusesWhileMachinesAreBusy(t *testing.T) {
 	ns, system := w.namespace(), w.namespace()
 	d, deleted := deployment(system, 1), vm(ns, "web-3", ours)
 	w.make(append(busy(ns), d, deleted)...)
-	w.must(w.Delete(t.Context(), deleted))
+	w.Must(w.Delete(t.Context(), deleted))
 	before := w.finalizers()
 	w.plugin("release --all", 1, "In the middle of something:\n",
 		ns+"/web-1  held by Stop web-1-stop-x7k2p for 60m", ns+"/web-2  the run policy (Start) is being undone",
@@ -265,9 +266,9 @@ func TestReleaseWaitsForTheManager(t *testing.T) {
 		t.Errorf("the finalizers of a running manager were taken: %q is left", got)
 	}
 	// The replica has crashed: nobody renews its Lease any more.
-	w.must(w.Get(t.Context(), client.ObjectKeyFromObject(held), held))
+	w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(held), held))
 	held.Spec.LeaseDurationSeconds = new(int32(1))
-	w.must(w.Update(t.Context(), held))
+	w.Must(w.Update(t.Context(), held))
 	w.plugin("release --all", 0, "Finalizers taken off: 1 virtualmachine")
 }
 
@@ -293,7 +294,7 @@ func TestReleaseWithoutManager(t *testing.T) {
 	ns := w.namespace()
 	deleted := vm(ns, "web-2", ours)
 	w.make(vm(ns, "web-1", ours), deleted)
-	w.must(w.Delete(t.Context(), deleted))
+	w.Must(w.Delete(t.Context(), deleted))
 	w.make(&admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: product, Annotations: map[string]string{helmNameAnnotation: "gate", helmNamespaceAnnotation: "gone"},
@@ -359,7 +360,7 @@ func TestReleaseUnregistersPolicies(t *testing.T) {
 	w.plugin("release --all", 0, "not to be asked any more about other kinds: images, owners\n", "Not asked any more about other kinds: images, owners\n")
 	w.until("nobody is asked", func(ctx context.Context) (bool, error) { return passes(ctx), nil })
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	w.must(w.Get(t.Context(), client.ObjectKey{Name: policiesConfiguration}, configuration)) // it is the chart's
+	w.Must(w.Get(t.Context(), client.ObjectKey{Name: policiesConfiguration}, configuration)) // it is the chart's
 	r := w.plugin("release --all", 0, "helm uninstall")
 	if strings.Contains(r.stdout, "other kinds") {
 		t.Errorf("again there is something to unregister: %s", r.stdout)
@@ -384,9 +385,9 @@ func TestReleaseWithoutDefinitions(t *testing.T) {
 	w.plugin("release --all", 0, "there are none of Sallyport", "none, there were none")
 
 	crds, err := charts.CRDs()
-	w.must(err)
-	w.must(plane.InstallCRDs(t.Context(), crds...))
-	w.must(w.Create(t.Context(), vm("default", "web-1", ours)))
+	w.Must(err)
+	w.Must(plane.InstallCRDs(t.Context(), crds...))
+	w.Must(w.Create(t.Context(), vm("default", "web-1", ours)))
 	_, errs, code := plane.Kubectl(t.Context(), "delete", "crd", "--wait=false", "virtualmachines.sallyport.dev")
 	if code != 0 {
 		t.Fatal(errs)
@@ -419,7 +420,7 @@ func TestReleaseCounts(t *testing.T) {
 }
 
 func TestReleaseCommandLines(t *testing.T) {
-	w := &world{T: t}
+	w := &world{T: step.T{T: t}}
 	for line, text := range map[string]string{
 		"release":                     "takes its finalizers off every object in the cluster, not off some: say so with --all",
 		"release --all web-1":         `unknown command "web-1"`,

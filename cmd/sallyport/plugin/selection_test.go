@@ -119,7 +119,7 @@ func TestOverrideOfSelectedObjects(t *testing.T) {
 	})
 	command := []string{"sallyport", "override", "deletion-protected", "svm", "--reason", "ticket 42"}
 	var r result
-	tm.until("the rights are known", func() bool {
+	tm.Eventually("the rights are known", func() bool {
 		r = tm.kubectl("", append(command, "-l", "app=web", "--as", user)...)
 		return strings.Contains(r.stdout, "web-2 annotated")
 	})

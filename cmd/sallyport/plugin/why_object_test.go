@@ -58,7 +58,7 @@ func TestWhyAWorkload(t *testing.T) {
 	w.make(other, note(d, "apps/v1", "Deployment", "Earlier", "long ago", time.Now().Add(-72*time.Hour)),
 		note(d, "apps/v1", "Deployment", "Protected", "[guard/Protected] it is\nprotected", time.Now().Add(-3*time.Hour)))
 	past := (&override{"guard", d.UID, "alice", time.Now().Add(30*time.Minute + 30*time.Second), "ticket 42"}).String()
-	w.must(w.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json",
+	w.Must(w.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json",
 		fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationOverride, past))))
 
 	for _, line := range []string{"deploy gate-sallyport", "deployments.apps/gate-sallyport", "deployment.v1.apps gate-sallyport"} {
@@ -80,14 +80,14 @@ func TestWhyAWorkload(t *testing.T) {
 		t.Errorf("the question left %d replicas", got)
 	}
 	var known objectReport
-	w.must(json.Unmarshal([]byte(w.plugin("why deploy/gate-sallyport -o json -n "+ns, 0).stdout), &known))
+	w.Must(json.Unmarshal([]byte(w.plugin("why deploy/gate-sallyport -o json -n "+ns, 0).stdout), &known))
 	requests := []verdict{known.Requests[0].Verdict, known.Requests[1].Verdict, known.Requests[2].Verdict}
 	if known.Object.Name != d.Name || *known.Replicas != 3 || *known.Requests[2].Replicas != 0 || known.Override.Policy != "guard" ||
 		len(known.Events) != 2 || !slices.Equal(requests, []verdict{accepted, accepted, accepted}) {
 		t.Errorf("as JSON it is %+v", known)
 	}
 	for replicas, want := range map[int]string{1: "delete, scale --replicas=0", 0: "delete"} {
-		w.must(w.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec": {"replicas": %d}}`, replicas))))
+		w.Must(w.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec": {"replicas": %d}}`, replicas))))
 		shows(t, w.plugin("why deploy gate-sallyport -n "+ns, 0).stdout, "  accepted  "+want)
 	}
 }
@@ -112,10 +112,10 @@ func TestWhyATerminatingObject(t *testing.T) {
 	if strings.Contains(r.stdout, "Override") {
 		t.Errorf("an override for something else is told: %s", r.stdout)
 	}
-	w.must(w.Delete(t.Context(), held))
-	w.must(w.Patch(t.Context(), held, client.RawPatch("application/merge-patch+json",
+	w.Must(w.Delete(t.Context(), held))
+	w.Must(w.Patch(t.Context(), held, client.RawPatch("application/merge-patch+json",
 		[]byte(`{"metadata": {"ownerReferences": `+inJSON(t, []metav1.OwnerReference{gone, unserved, mine})+`}}`))))
-	w.must(w.Delete(t.Context(), owner))
+	w.Must(w.Delete(t.Context(), owner))
 	shows(t, w.plugin("why configmap/held -n "+ns, 0).stdout, `Owner: +Secret gone \(which is gone\)`,
 		` +Gadget x \(a kind that this cluster does not have\)`, ` +Secret owner \(which is being deleted\)`,
 		"Deletion: +asked for .* ago, waits for the finalizers example.com/a, example.com/b")
@@ -124,7 +124,7 @@ func TestWhyATerminatingObject(t *testing.T) {
 	w.make(spaces)
 	last := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: spaces.Name, Name: "last", Finalizers: []string{"example.com/last"}}}
 	w.make(last)
-	w.must(w.Delete(t.Context(), spaces))
+	w.Must(w.Delete(t.Context(), spaces))
 	w.until("the namespace says what holds it", func(ctx context.Context) (bool, error) {
 		err := w.Get(ctx, client.ObjectKeyFromObject(spaces), spaces)
 		return slices.ContainsFunc(spaces.Status.Conditions, func(c corev1.NamespaceCondition) bool {
@@ -223,7 +223,7 @@ func TestWhyAnObjectThatAPolicyKeeps(t *testing.T) {
 	tm.must("", "create", "configmap", "free")
 	tm.registered(policy, rules)
 	var r result
-	tm.until("the policy is asked", func() bool {
+	tm.Eventually("the policy is asked", func() bool {
 		r = tm.kubectl("", "sallyport", "why", "deploy/web")
 		return strings.Contains(r.stdout, "refused   delete, scale")
 	})

@@ -99,7 +99,7 @@ func TestWhyWithWarningsAndWithoutADecision(t *testing.T) {
 		`input.request.object.spec.type in {"Stop", "Start"}`)
 	tm.rule("fails", "Enforce", "Never", "never", `input.request.object.spec.type in {"Migrate", "Start"}; to_number(input.request.namespace) > 0`)
 	var r result
-	tm.until("the policies are asked", func() bool {
+	tm.Eventually("the policies are asked", func() bool {
 		r = tm.kubectl("", "sallyport", "why", "svm", "web-1")
 		return strings.Contains(r.stdout, "with a warning") && strings.Contains(r.stdout, "undecided")
 	})

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 
 // site is an API server with the kinds of reports, and a namespace of the test's own.
 type site struct {
-	*testing.T
+	step.T
 	client    client.WithWatch
 	writer    *Writer
 	namespace string
@@ -44,17 +44,17 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	plane := env.Shared(t)
-	s := &site{T: t, now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
-	s.must(plane.InstallCRDs(t.Context(), testopenreports.CRDs(t)...))
+	s := &site{T: step.T{T: t}, now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
+	s.Must(plane.InstallCRDs(t.Context(), testopenreports.CRDs(t)...))
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiextensionsv1.AddToScheme, openreports.Install, v1alpha1.AddToScheme} {
-		s.must(add(scheme))
+		s.Must(add(scheme))
 	}
 	var err error
 	s.client, err = client.NewWithWatch(plane.Config, client.Options{Scheme: scheme})
-	s.must(err)
+	s.Must(err)
 	watcher, err := metadata.NewForConfig(plane.Config)
-	s.must(err)
+	s.Must(err)
 	s.writer = &Writer{Client: s.client, Live: s.client, Metadata: watcher, Now: func() time.Time { return s.now }}
 	s.namespace = s.newNamespace()
 	s.policy = &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: "of-" + s.namespace, UID: "8a2d8e1e-0000-4000-8000-000000000001"}}
@@ -64,21 +64,14 @@ func newSite(t *testing.T) *site {
 func (s *site) newNamespace() string {
 	s.Helper()
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "reports-"}}
-	s.must(s.client.Create(s.Context(), n))
+	s.Must(s.client.Create(s.Context(), n))
 	return n.Name
-}
-
-func (s *site) must(err error) {
-	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
 }
 
 func (s *site) open() *Book {
 	s.Helper()
 	b, err := s.writer.Open(s.Context(), s.policy.Name)
-	s.must(err)
+	s.Must(err)
 	return b
 }
 
@@ -86,7 +79,7 @@ func (s *site) open() *Book {
 func (s *site) write(note ...func(*Page)) *Written {
 	s.Helper()
 	written, err := fill(s.open(), note...).Write(s.Context(), s.policy, "")
-	s.must(err)
+	s.Must(err)
 	return written
 }
 
@@ -124,7 +117,7 @@ func (s *site) report(namespace string) *openreports.Report {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	s.must(err)
+	s.Must(err)
 	return r
 }
 
@@ -150,7 +143,7 @@ func (s *site) has(namespace string, names ...string) {
 func (s *site) unserved() {
 	s.Helper()
 	for _, crd := range testopenreports.CRDs(s) {
-		s.must(client.IgnoreNotFound(s.client.Delete(s.Context(), crd)))
+		s.Must(client.IgnoreNotFound(s.client.Delete(s.Context(), crd)))
 		err := step.Await(s.Context(), func(ctx context.Context) (bool, error) {
 			list := &metav1.PartialObjectMetadataList{}
 			list.SetGroupVersionKind(openreports.SchemeGroupVersion.WithKind(crd.Spec.Names.Kind))

@@ -67,7 +67,7 @@ func TestWhatAReportSays(t *testing.T) {
 		}
 	}
 	wide := &openreports.ClusterReport{}
-	s.must(s.client.Get(t.Context(), client.ObjectKey{Name: got.Name}, wide))
+	s.Must(s.client.Get(t.Context(), client.ObjectKey{Name: got.Name}, wide))
 	if len(wide.Results) != 1 || wide.Results[0].Subjects[0].Name != "wide" || wide.Summary.Fail != 1 {
 		t.Errorf("the ClusterReport has %+v", wide.Results)
 	}
@@ -101,7 +101,7 @@ func TestReportsChangeWithWhatIsFound(t *testing.T) {
 	edited := s.report(s.namespace)
 	before := edited.DeepCopy()
 	edited.Results, edited.Labels["theirs"] = nil, "x"
-	s.must(s.client.Patch(t.Context(), edited, client.MergeFrom(before), client.FieldOwner("somebody")))
+	s.Must(s.client.Patch(t.Context(), edited, client.MergeFrom(before), client.FieldOwner("somebody")))
 	s.write(bad(s.namespace, "a"), bad(s.namespace, "b"))
 	s.has(s.namespace, "a", "b")
 	if s.report(s.namespace).Labels["theirs"] != "x" {
@@ -119,16 +119,16 @@ func TestReportsChangeWithWhatIsFound(t *testing.T) {
 	s.write(bad(other, "c"))
 	s.has(s.namespace)
 	s.has(other, "c")
-	s.must(s.writer.Remove(t.Context(), "of-others"))
+	s.Must(s.writer.Remove(t.Context(), "of-others"))
 	s.has(other, "c")
-	s.must(s.writer.Remove(t.Context(), s.policy.Name))
+	s.Must(s.writer.Remove(t.Context(), s.policy.Name))
 	s.has(other)
 }
 
 func TestWhatIsSomebodyElsesIsLeftAlone(t *testing.T) {
 	s := newSite(t)
 	theirs := &openreports.Report{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: nameOf(s.policy.Name)}, Source: "theirs"}
-	s.must(s.client.Create(t.Context(), theirs))
+	s.Must(s.client.Create(t.Context(), theirs))
 	other := s.newNamespace()
 	written := s.write(bad(s.namespace, "a"), bad(other, "b"))
 	if want := []string{"Report " + s.namespace + "/" + theirs.Name}; !slices.Equal(written.Taken, want) || written.Reports != 1 {
@@ -197,7 +197,7 @@ func TestWritesThatMeetAnother(t *testing.T) {
 				Apply: func(ctx context.Context, w client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
 					if !met {
 						met = true
-						s.must(c.meet(s))
+						s.Must(c.meet(s))
 					}
 					return w.Apply(ctx, o, options...)
 				},
@@ -223,7 +223,7 @@ func TestWritesThatEndInBetween(t *testing.T) {
 				failing := func(do func() error) error {
 					if left == 0 {
 						if lost == 1 {
-							s.must(do())
+							s.Must(do())
 						}
 						left = -1
 					}
@@ -263,11 +263,11 @@ func TestNamespacesThatTakeNothing(t *testing.T) {
 	going, closed := s.newNamespace(), s.newNamespace()
 	user := "writer-" + s.namespace
 	config, err := env.Shared(t).UserConfig(user)
-	s.must(err)
+	s.Must(err)
 	s.writer.Client, err = client.New(config, client.Options{Scheme: s.client.Scheme()})
-	s.must(err)
+	s.Must(err)
 	grant(s, user, s.namespace, going)
-	s.must(s.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: going}})) // nobody finishes that here
+	s.Must(s.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: going}})) // nobody finishes that here
 	written := s.write(bad(s.namespace, "a"), bad(going, "b"), bad(closed, "c"))
 	if written.Reports != 1 || len(written.Refused) != 1 || !strings.Contains(written.Refused[0], "Report "+closed+"/"+nameOf(s.policy.Name)+": ") ||
 		!strings.Contains(written.Refused[0], "forbidden") {
@@ -283,17 +283,17 @@ func TestNamespacesThatTakeNothing(t *testing.T) {
 // grant lets a user write reports in some namespaces.
 func grant(s *site, user string, namespaces ...string) {
 	s.Helper()
-	s.must(rbacv1.AddToScheme(s.client.Scheme()))
+	s.Must(rbacv1.AddToScheme(s.client.Scheme()))
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"openreports.io"}, Resources: []string{"reports"}, Verbs: []string{"create", "patch", "list"}},
 	}}
-	s.must(s.client.Create(s.Context(), role))
+	s.Must(s.client.Create(s.Context(), role))
 	for _, n := range namespaces {
 		binding := &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: n, Name: user}, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: user}},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
 		}
-		s.must(s.client.Create(s.Context(), binding))
+		s.Must(s.client.Create(s.Context(), binding))
 	}
 }
 
@@ -357,18 +357,18 @@ func TestKindsThatComeLater(t *testing.T) {
 		if err := s.writer.Served(t.Context()); !errors.Is(err, ErrNotServed) {
 			t.Errorf("there are no such kinds, and Served gives %v", err)
 		}
-		s.must(s.writer.Remove(t.Context(), s.policy.Name))
+		s.Must(s.writer.Remove(t.Context(), s.policy.Name))
 		fresh, err := client.NewWithWatch(env.Shared(t).Config, client.Options{Scheme: s.client.Scheme()}) // which has never seen them
-		s.must(err)
+		s.Must(err)
 		s.writer.Client, s.writer.Live = fresh, fresh
 	}
 	crds := testopenreports.CRDs(t)
-	s.must(env.Shared(t).InstallCRDs(t.Context(), crds[0]))
+	s.Must(env.Shared(t).InstallCRDs(t.Context(), crds[0]))
 	if err := s.writer.Served(t.Context()); !errors.Is(err, ErrNotServed) {
 		t.Errorf("one of the kinds is missing, and Served gives %v", err)
 	}
-	s.must(env.Shared(t).InstallCRDs(t.Context(), crds[1]))
-	s.must(s.writer.Served(t.Context()))
+	s.Must(env.Shared(t).InstallCRDs(t.Context(), crds[1]))
+	s.Must(s.writer.Served(t.Context()))
 	s.write(bad(s.namespace, "b"), bad("", s.namespace))
 	s.has(s.namespace, "b")
 	s.write()

@@ -18,9 +18,9 @@ func TestEditsAreTold(t *testing.T) {
 	notes := []func(*Page){bad(s.namespace, "a"), bad(going, "b"), bad("", s.namespace)}
 	s.write(notes...)
 	early := s.report(s.namespace)
-	s.must(s.client.Delete(t.Context(), early))
+	s.Must(s.client.Delete(t.Context(), early))
 	told := make(chan Edit, 100)
-	s.must(s.writer.Watch(t.Context(), func(e Edit) {
+	s.Must(s.writer.Watch(t.Context(), func(e Edit) {
 		if e.Policy == s.policy.Name {
 			told <- e
 		}
@@ -46,33 +46,33 @@ func TestEditsAreTold(t *testing.T) {
 
 	changed := s.report(s.namespace)
 	changed.Summary.Fail = 0
-	s.must(s.client.Update(t.Context(), changed, editor))
+	s.Must(s.client.Update(t.Context(), changed, editor))
 	expect(Edit{Report: "Report " + s.namespace + "/" + name, By: "somebody"})
 	s.has(s.namespace, "a")
 
 	wide := &openreports.ClusterReport{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	s.must(s.client.Delete(t.Context(), wide))
+	s.Must(s.client.Delete(t.Context(), wide))
 	expect(Edit{Report: "ClusterReport " + name})
 
 	annotated := s.report(s.namespace) // as dashboards and backups do
 	annotated.Annotations = map[string]string{"example.com/seen": "yes"}
-	s.must(s.client.Update(t.Context(), annotated, editor))
-	s.must(s.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: going}})) // its objects go with it
+	s.Must(s.client.Update(t.Context(), annotated, editor))
+	s.Must(s.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: going}})) // its objects go with it
 	gone := s.report(going)
-	s.must(client.IgnoreNotFound(s.client.Delete(t.Context(), gone)))
+	s.Must(client.IgnoreNotFound(s.client.Delete(t.Context(), gone)))
 
 	// A report that looks like ours where there is to be none comes last: what was told by then was told before.
 	notes = notes[:1]
 	forged := &openreports.Report{ObjectMeta: metav1.ObjectMeta{
 		Namespace: s.newNamespace(), Name: name, Labels: map[string]string{ManagedByLabel: source, PolicyLabel: s.policy.Name},
 	}, Source: "sallyport"}
-	s.must(s.client.Create(t.Context(), forged, editor))
+	s.Must(s.client.Create(t.Context(), forged, editor))
 	expect(Edit{Report: "Report " + forged.Namespace + "/" + name, By: "somebody"})
 	s.has(forged.Namespace)
 
 	stolen := s.report(s.namespace)
 	delete(stolen.Labels, ManagedByLabel)
-	s.must(s.client.Update(t.Context(), stolen, editor))
+	s.Must(s.client.Update(t.Context(), stolen, editor))
 	expect(Edit{Report: "Report " + s.namespace + "/" + name, By: "somebody"})
 	if len(told) > 0 {
 		t.Errorf("more is told: %+v", <-told)
@@ -83,7 +83,7 @@ func TestEditsAreTold(t *testing.T) {
 func TestOnlyWhatWasWrittenHereIsWatched(t *testing.T) {
 	s := newSite(t)
 	other := &Writer{Client: s.client, Live: s.client, Metadata: s.writer.Metadata, Now: s.writer.Now}
-	s.must(other.Watch(t.Context(), func(e Edit) {
+	s.Must(other.Watch(t.Context(), func(e Edit) {
 		if e.Policy == s.policy.Name {
 			t.Errorf("told is %+v", e)
 		}
@@ -91,8 +91,8 @@ func TestOnlyWhatWasWrittenHereIsWatched(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	done := make(chan Edit, 10)
-	s.must(s.writer.Watch(ctx, func(e Edit) { done <- e }))
+	s.Must(s.writer.Watch(ctx, func(e Edit) { done <- e }))
 	s.write(bad(s.namespace, "a"))
-	s.must(s.client.Delete(t.Context(), s.report(s.namespace)))
+	s.Must(s.client.Delete(t.Context(), s.report(s.namespace)))
 	<-done
 }

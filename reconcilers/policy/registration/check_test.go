@@ -19,8 +19,8 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 	f := newFixture(t)
 	chart := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	chartMutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	f.must(f.api.Get(t.Context(), client.ObjectKey{Name: f.name}, chart))
-	f.must(f.api.Get(t.Context(), client.ObjectKey{Name: f.name}, chartMutating))
+	f.Must(f.api.Get(t.Context(), client.ObjectKey{Name: f.name}, chart))
+	f.Must(f.api.Get(t.Context(), client.ObjectKey{Name: f.name}, chartMutating))
 	condition := func(expressions ...string) func(*v1alpha1.PolicyMatch) {
 		return func(m *v1alpha1.PolicyMatch) {
 			for i, e := range expressions {
@@ -136,7 +136,7 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 				return
 			}
 			s := f.newSides()[0]
-			f.must(f.read(t.Context(), s))
+			f.Must(f.read(t.Context(), s))
 			next := map[string]*entry{}
 			one := policy("guard", match)
 			targets, _ := one.targets(s.covered, s.possible)
@@ -146,7 +146,7 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 				}
 			}
 			refused, err := f.put(t.Context(), s, next)
-			f.must(err)
+			f.Must(err)
 			if (len(refused) > 0) != (tc.want != "") {
 				t.Errorf("the API server says %v", refused)
 			}
@@ -195,8 +195,8 @@ func TestRulesThatNobodyAsks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			chart, mutating := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
-			f.must(f.api.Get(t.Context(), client.ObjectKey{Name: f.name}, chart))
-			f.must(f.api.Get(t.Context(), client.ObjectKey{Name: f.name}, mutating))
+			f.Must(f.api.Get(t.Context(), client.ObjectKey{Name: f.name}, chart))
+			f.Must(f.api.Get(t.Context(), client.ObjectKey{Name: f.name}, mutating))
 			if got := strings.Join(f.Check(mutating, chart, &tc.policy), "\n"); !strings.HasPrefix(got, tc.want) || (got == "") != (tc.want == "") {
 				t.Errorf("it says\n%s\nwant\n%s", got, tc.want)
 			}

@@ -23,6 +23,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func TestMain(m *testing.M) {
@@ -90,7 +91,7 @@ func lenient(p *Policy) { p.Refuses = false }
 
 // fixture is an API server with configurations of its own, and a leader that is driven by hand.
 type fixture struct {
-	*testing.T
+	step.T
 	*Reconciler
 	api      client.WithWatch
 	name     string
@@ -116,18 +117,11 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	fixtures++
-	f := &fixture{T: t, api: api, name: fmt.Sprintf("chart-%d", fixtures), replicas: map[string]string{}, now: time.Now()}
+	f := &fixture{T: step.T{T: t}, api: api, name: fmt.Sprintf("chart-%d", fixtures), replicas: map[string]string{}, now: time.Now()}
 	f.configure()
 	f.lead()
-	f.Cleanup(func() { f.must(api.DeleteAllOf(context.Background(), &v1alpha1.RegoPolicy{})) })
+	f.Cleanup(func() { f.Must(api.DeleteAllOf(context.Background(), &v1alpha1.RegoPolicy{})) })
 	return f
-}
-
-func (f *fixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
 }
 
 // configure makes what the chart makes.
@@ -150,8 +144,8 @@ func (f *fixture) configure() {
 		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: f.named("-policies")},
 		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: f.named("-policies")},
 	} {
-		f.must(f.api.Create(f.Context(), c))
-		f.Cleanup(func() { f.must(client.IgnoreNotFound(f.api.Delete(context.Background(), c))) })
+		f.Must(f.api.Create(f.Context(), c))
+		f.Cleanup(func() { f.Must(client.IgnoreNotFound(f.api.Delete(context.Background(), c))) })
 	}
 }
 
@@ -199,7 +193,7 @@ func (f *fixture) decide(hash string, policies ...Policy) {
 	f.hash, f.decides = hash, policies
 	f.replicas["leader_1"] = hash
 	for i := range policies {
-		f.must(client.IgnoreAlreadyExists(f.api.Create(f.Context(), object(policies[i].Name))))
+		f.Must(client.IgnoreAlreadyExists(f.api.Create(f.Context(), object(policies[i].Name))))
 	}
 }
 
@@ -213,7 +207,7 @@ func object(name string) *v1alpha1.RegoPolicy {
 func (f *fixture) reconcile() time.Duration {
 	f.Helper()
 	result, err := f.Reconcile(f.Context(), reconcile.Request{})
-	f.must(err)
+	f.Must(err)
 	return result.RequeueAfter
 }
 
@@ -235,7 +229,7 @@ func (f *fixture) has(want ...string) {
 	var got []string
 	for _, s := range f.newSides() {
 		own, err := f.get(f.Context(), s.object(f.Configuration))
-		f.must(err)
+		f.Must(err)
 		for _, w := range webhooksOf(own) {
 			e, ours := entryOf(&w)
 			if !ours {
@@ -283,7 +277,7 @@ func (f *fixture) finds(name string, reason v1alpha1.ConditionReason, texts ...s
 func (f *fixture) validating(suffix string) *admissionregistrationv1.ValidatingWebhookConfiguration {
 	f.Helper()
 	c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: f.named(suffix)}
-	f.must(f.api.Get(f.Context(), client.ObjectKeyFromObject(c), c))
+	f.Must(f.api.Get(f.Context(), client.ObjectKeyFromObject(c), c))
 	return c
 }
 
@@ -295,7 +289,7 @@ func (f *fixture) versions() string {
 	all := map[string]string{}
 	for _, s := range f.newSides() {
 		own, err := f.get(f.Context(), s.object(f.Configuration))
-		f.must(err)
+		f.Must(err)
 		all[s.kind()] = own.GetResourceVersion()
 	}
 	var texts []string

@@ -54,7 +54,7 @@ func TestLifeOfAnEntry(t *testing.T) {
 		t.Errorf("found %+v, told of %v", is, f.found)
 	}
 
-	f.must(f.api.Delete(t.Context(), object("owners"))) // before the catalog has seen it
+	f.Must(f.api.Delete(t.Context(), object("owners"))) // before the catalog has seen it
 	f.reconcile()
 	f.has()
 	f.decide("3")
@@ -160,13 +160,13 @@ func TestTheNextLeader(t *testing.T) {
 	f.settles()
 	f.lead()
 	f.decide("")
-	f.must(f.api.Delete(t.Context(), object("b")))
+	f.Must(f.api.Delete(t.Context(), object("b")))
 	f.reconcile()
 	f.has("a Fail: CREATE of pods", "mutating a Fail: CREATE of pods")
 	if _, known := f.Finding("a"); known {
 		t.Error("a leader without policies knows of one")
 	}
-	f.must(f.api.Delete(t.Context(), object("a")))
+	f.Must(f.api.Delete(t.Context(), object("a")))
 	f.reconcile()
 	f.has()
 }
@@ -217,7 +217,7 @@ func TestDrift(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			edited := f.validating("-policies")
 			edit(edited)
-			f.must(f.api.Update(t.Context(), edited))
+			f.Must(f.api.Update(t.Context(), edited))
 			f.reconcile()
 			f.has(want...)
 			if now := f.validating("-policies"); !equality.Semantic.DeepEqual(now.Webhooks, good.Webhooks) {
@@ -227,11 +227,11 @@ func TestDrift(t *testing.T) {
 	}
 	t.Run("reinvocationPolicy", func(t *testing.T) {
 		c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: f.named("-policies")}
-		f.must(f.api.Get(t.Context(), client.ObjectKeyFromObject(c), c))
+		f.Must(f.api.Get(t.Context(), client.ObjectKeyFromObject(c), c))
 		c.Webhooks[0].ReinvocationPolicy = ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy)
-		f.must(f.api.Update(t.Context(), c))
+		f.Must(f.api.Update(t.Context(), c))
 		f.reconcile()
-		f.must(f.api.Get(t.Context(), client.ObjectKeyFromObject(c), c))
+		f.Must(f.api.Get(t.Context(), client.ObjectKeyFromObject(c), c))
 		if *c.Webhooks[0].ReinvocationPolicy != admissionregistrationv1.NeverReinvocationPolicy {
 			t.Error("it is asked again")
 		}
@@ -246,7 +246,7 @@ func TestTheChartsOwn(t *testing.T) {
 		t.Helper()
 		c := f.validating("")
 		how(&c.Webhooks[0])
-		f.must(f.api.Update(t.Context(), c))
+		f.Must(f.api.Update(t.Context(), c))
 		f.reconcile()
 	}
 	change(func(w *admissionregistrationv1.ValidatingWebhook) { w.ClientConfig.CABundle = nil })
@@ -270,7 +270,7 @@ func TestTheChartsOwn(t *testing.T) {
 	}
 
 	chart := f.validating("")
-	f.must(f.api.Delete(t.Context(), chart.DeepCopy()))
+	f.Must(f.api.Delete(t.Context(), chart.DeepCopy()))
 	f.decide("2", policy("a", on("C", "pods")), policy("b", on("C", "pods")))
 	f.reconcile()
 	f.has("a Ignore: CREATE of pods")
@@ -279,12 +279,12 @@ func TestTheChartsOwn(t *testing.T) {
 	// Being uninstalled: nothing is made anew.
 	chart.ResourceVersion = ""
 	chart.Webhooks[0].ClientConfig.CABundle = []byte("x")
-	f.must(f.api.Create(t.Context(), chart))
-	f.must(f.api.Delete(t.Context(), f.validating("-policies")))
+	f.Must(f.api.Create(t.Context(), chart))
+	f.Must(f.api.Delete(t.Context(), f.validating("-policies")))
 	f.reconcile()
 	f.finds("a", v1alpha1.ReasonRegistrationFailed, "ValidatingWebhookConfiguration "+f.name+"-policies is not there")
 	list := &admissionregistrationv1.ValidatingWebhookConfigurationList{}
-	f.must(f.api.List(t.Context(), list))
+	f.Must(f.api.List(t.Context(), list))
 	for _, c := range list.Items {
 		if c.Name == f.Configuration {
 			t.Errorf("%s was made", c.Name)

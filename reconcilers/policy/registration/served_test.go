@@ -17,7 +17,7 @@ import (
 func TestWhatIsNotServed(t *testing.T) {
 	f := newFixture(t)
 	api, err := discovery.NewDiscoveryClientForConfig(env.Shared(t).Config)
-	f.must(err)
+	f.Must(err)
 	f.Served = func() (*Served, error) { return Discover(api) }
 	f.decide("one",
 		policy("guard", on("U", "deployments.apps", "deployments.apps/scale", "configmaps/scale", "widgets.example.com")), policy("plain", on("U", "pods")))

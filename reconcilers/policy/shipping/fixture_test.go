@@ -23,6 +23,7 @@ import (
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func TestMain(m *testing.M) {
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 
 // fixture is an API server without policies, and one policy that is shipped.
 type fixture struct {
-	*testing.T
+	step.T
 	plane *env.ControlPlane
 	api   client.WithWatch
 	name  string
@@ -40,21 +41,14 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{T: t, plane: env.Shared(t), name: "operations-supersede"}
+	f := &fixture{T: step.T{T: t}, plane: env.Shared(t), name: "operations-supersede"}
 	scheme := runtime.NewScheme()
-	f.must(v1alpha1.AddToScheme(scheme))
+	f.Must(v1alpha1.AddToScheme(scheme))
 	var err error
 	f.api, err = client.NewWithWatch(f.plane.Config, client.Options{Scheme: scheme})
-	f.must(err)
-	t.Cleanup(func() { f.must(f.api.DeleteAllOf(context.Background(), &v1alpha1.RegoPolicy{})) })
+	f.Must(err)
+	t.Cleanup(func() { f.Must(f.api.DeleteAllOf(context.Background(), &v1alpha1.RegoPolicy{})) })
 	return f
-}
-
-func (f *fixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
 }
 
 // change is what one release has otherwise than another.
@@ -64,7 +58,7 @@ type change func(*v1alpha1.RegoPolicySpec)
 func (f *fixture) release(version string, changes ...change) *v1alpha1.RegoPolicy {
 	f.Helper()
 	all, err := policies.Shipped()
-	f.must(err)
+	f.Must(err)
 	for _, p := range all {
 		if p.Name != f.name {
 			continue
@@ -75,12 +69,12 @@ func (f *fixture) release(version string, changes ...change) *v1alpha1.RegoPolic
 			c(&p.Spec)
 		}
 		text, err := yaml.Marshal(p)
-		f.must(err)
+		f.Must(err)
 		read, err := Read(&corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "cm", Annotations: map[string]string{ReleaseAnnotation: version}},
 			Data:       map[string]string{p.Name + ".yaml": string(text)},
 		})
-		f.must(err)
+		f.Must(err)
 		return &read[0]
 	}
 	f.Fatal("it is not shipped")
@@ -90,14 +84,14 @@ func (f *fixture) release(version string, changes ...change) *v1alpha1.RegoPolic
 func (f *fixture) live() *unstructured.Unstructured {
 	f.Helper()
 	u := empty()
-	f.must(f.api.Get(f.Context(), types.NamespacedName{Name: f.name}, u))
+	f.Must(f.api.Get(f.Context(), types.NamespacedName{Name: f.name}, u))
 	return u
 }
 
 func (f *fixture) policy() *v1alpha1.RegoPolicy {
 	f.Helper()
 	p := &v1alpha1.RegoPolicy{}
-	f.must(f.api.Get(f.Context(), types.NamespacedName{Name: f.name}, p))
+	f.Must(f.api.Get(f.Context(), types.NamespacedName{Name: f.name}, p))
 	return p
 }
 
@@ -106,18 +100,18 @@ func (f *fixture) ship(shipped *v1alpha1.RegoPolicy) {
 	f.Helper()
 	live := empty()
 	if err := f.api.Get(f.Context(), types.NamespacedName{Name: f.name}, live); err != nil {
-		f.must(client.IgnoreNotFound(err))
+		f.Must(client.IgnoreNotFound(err))
 		live = nil
 	}
 	step, err := Next(live, shipped)
-	f.must(err)
+	f.Must(err)
 	if step == nil {
 		return
 	}
 	tried, err := step.Try(f.Context(), f.api)
-	f.must(err)
+	f.Must(err)
 	done, err := step.Do(f.Context(), f.api)
-	f.must(err)
+	f.Must(err)
 	if a, b := spec(f, tried), spec(f, done); a != b {
 		f.Errorf("tried\n%s\nand then did\n%s", a, b)
 	}
@@ -129,7 +123,7 @@ func (f *fixture) ship(shipped *v1alpha1.RegoPolicy) {
 func spec(f *fixture, p *v1alpha1.RegoPolicy) string {
 	f.Helper()
 	text, err := yaml.Marshal(p.Spec)
-	f.must(err)
+	f.Must(err)
 	return string(text)
 }
 
@@ -137,7 +131,7 @@ func spec(f *fixture, p *v1alpha1.RegoPolicy) string {
 func (f *fixture) kubectl(file string, args ...string) {
 	f.Helper()
 	path := filepath.Join(f.TempDir(), "file.yaml")
-	f.must(os.WriteFile(path, []byte(file), 0o600))
+	f.Must(os.WriteFile(path, []byte(file), 0o600))
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "FILE", path)
 	}

@@ -17,7 +17,7 @@ import (
 func TestResetOfWhatIsMissing(t *testing.T) {
 	f := newFixture(t)
 	shipped := f.release("1.0.0")
-	f.must(Reset(t.Context(), f.api, shipped))
+	f.Must(Reset(t.Context(), f.api, shipped))
 	f.reset(shipped)
 	f.is(shipped, nothing)
 }
@@ -29,7 +29,7 @@ func TestResetOfWhatIsSomebodysOwn(t *testing.T) {
 	own.Labels, own.Annotations = map[string]string{"team": "a"}, nil
 	own.Spec.Mode, own.Spec.Tests = "Warn", nil
 	own.Spec.Match.ExcludeNamespaces = []string{"x"}
-	f.must(f.api.Create(t.Context(), own))
+	f.Must(f.api.Create(t.Context(), own))
 	if Shipped(f.live()) {
 		t.Error("it is taken for a shipped one")
 	}
@@ -93,7 +93,7 @@ func TestEditDuringReset(t *testing.T) {
 			return c.Apply(ctx, o, opts...)
 		},
 	})
-	f.must(Reset(t.Context(), busy, shipped))
+	f.Must(Reset(t.Context(), busy, shipped))
 	if applied != 2 {
 		t.Errorf("it was applied %d times", applied)
 	}
@@ -106,7 +106,7 @@ func TestStepThatIsLate(t *testing.T) {
 	f := newFixture(t)
 	f.ship(f.release("1.0.0"))
 	step, err := Next(f.live(), f.release("2.0.0", second))
-	f.must(err)
+	f.Must(err)
 	patched("merge", `{"spec":{"mode":"Audit"}}`)(f)
 	if _, err := step.Try(t.Context(), f.api); !apierrors.IsConflict(err) {
 		t.Errorf("the trial's error is %v", err)
@@ -114,7 +114,7 @@ func TestStepThatIsLate(t *testing.T) {
 	if _, err := step.Do(t.Context(), f.api); !apierrors.IsConflict(err) {
 		t.Errorf("the error is %v", err)
 	}
-	f.must(f.api.Delete(t.Context(), f.policy()))
+	f.Must(f.api.Delete(t.Context(), f.policy()))
 	if _, err := step.Do(t.Context(), f.api); !apierrors.IsConflict(err) {
 		t.Errorf("the error is %v", err)
 	}
@@ -128,10 +128,10 @@ func TestConflictsThatAreNotForeseen(t *testing.T) {
 	patched("merge", `{"spec":{"mode":"Audit","timeoutMilliseconds":100,"parameters":{"yieldsTo":{"Start":["Restart"]}}}}`)(f)
 	live := f.live()
 	step, err := Next(live, two)
-	f.must(err)
+	f.Must(err)
 	step.set = step.plan.configuration(live, f.name, step.plan.shipped.set)
 	_, err = step.Do(t.Context(), f.api)
-	f.must(err)
+	f.Must(err)
 	f.edited(two, "spec.mode", "spec.parameters.yieldsTo.Start", "spec.timeoutMilliseconds")
 	f.is(two, func(s *v1alpha1.RegoPolicySpec) {
 		s.Mode, s.TimeoutMilliseconds = "Audit", 100
@@ -166,7 +166,7 @@ func TestRecords(t *testing.T) {
 			f.ship(one)
 			patched("merge", `{"spec":{"parameters":{"yieldsTo":{"Stop":null}}}}`)(f)
 			_, key, err := recorded(one)
-			f.must(err)
+			f.Must(err)
 			tc.do(f, key)
 			f.ship(one)
 			f.edited(one, "spec.parameters.yieldsTo.Stop")

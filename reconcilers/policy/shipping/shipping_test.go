@@ -20,9 +20,9 @@ func TestFieldsAreTheServers(t *testing.T) {
 	f.ship(shipped)
 	live := f.live()
 	o, err := ownersOf(live.GetManagedFields())
-	f.must(err)
+	f.Must(err)
 	of, _, err := recorded(shipped)
-	f.must(err)
+	f.Must(err)
 	if !o.ours.Equals(of.set) {
 		t.Errorf("the server says\n%s\nwe say\n%s", o.ours, of.set)
 	}

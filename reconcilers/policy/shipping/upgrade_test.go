@@ -58,7 +58,7 @@ func (f *fixture) exported(how change, without ...string) string {
 		f.Fatal(errs)
 	}
 	p := &v1alpha1.RegoPolicy{}
-	f.must(yaml.Unmarshal([]byte(out), p))
+	f.Must(yaml.Unmarshal([]byte(out), p))
 	how(&p.Spec)
 	for _, w := range without {
 		switch w {
@@ -71,7 +71,7 @@ func (f *fixture) exported(how change, without ...string) string {
 		}
 	}
 	text, err := yaml.Marshal(p)
-	f.must(err)
+	f.Must(err)
 	return string(text)
 }
 
@@ -336,10 +336,10 @@ func ordered(f *fixture, p *v1alpha1.RegoPolicy) string {
 func (f *fixture) reset(shipped *v1alpha1.RegoPolicy) {
 	f.Helper()
 	before := f.live()
-	f.must(Reset(f.Context(), f.api, shipped))
+	f.Must(Reset(f.Context(), f.api, shipped))
 	live := f.live()
 	want, err := fieldsOfPolicy(shipped)
-	f.must(err)
+	f.Must(err)
 	if diff := cmp.Diff(want.content["spec"], live.Object["spec"]); diff != "" {
 		f.Errorf("the spec is not what is shipped (-want +got):\n%s", diff)
 	}
@@ -348,14 +348,14 @@ func (f *fixture) reset(shipped *v1alpha1.RegoPolicy) {
 	}
 	for _, e := range live.GetManagedFields() {
 		set, err := decode(&e)
-		f.must(err)
+		f.Must(err)
 		if _, parts := below(set, fieldpath.MakePathOrDie("spec")); !ours(&e) && !parts.Empty() {
 			f.Errorf("%s still holds %s", e.Manager, parts)
 		}
 	}
 	f.edited(shipped)
 	step, err := Next(live, shipped)
-	if f.must(err); step != nil {
+	if f.Must(err); step != nil {
 		f.Error("there is more to do after a reset")
 	}
 }

@@ -107,7 +107,7 @@ func TestTwoAdopt(t *testing.T) {
 	second := vsphere.New(w.connect(w.config()))
 	w.faults.Before(func() {
 		_, err := second.Ensure(t.Context(), two)
-		w.must(err)
+		w.Must(err)
 	}, "ReconfigVM_Task")
 	if _, err := w.runtime.Ensure(t.Context(), one); !runtime.IsOwnedByAnother(err) || strings.Contains(err.Error(), "two") {
 		t.Errorf("the slower one: got error %v, want OwnedByAnother", err)
@@ -151,11 +151,11 @@ func TestRelease(t *testing.T) {
 	want := w.State(path(m)).ExtraConfig
 	for range 2 {
 		_, err := w.runtime.Ensure(t.Context(), m)
-		w.must(err)
+		w.Must(err)
 		if got := w.State(path(m)).ExtraConfig[vsphere.NameKey]; got != "ns/released" {
 			t.Errorf("the name is %q", got)
 		}
-		w.must(w.runtime.Delete(t.Context(), m))
+		w.Must(w.runtime.Delete(t.Context(), m))
 		if diff := cmp.Diff(want, w.State(path(m)).ExtraConfig); diff != "" {
 			t.Errorf("(-before +after):\n%s", diff)
 		}
@@ -191,7 +191,7 @@ func TestAnyRequestFails(t *testing.T) {
 	w.observe(shown) // It logs in.
 	for _, c := range calls {
 		w.faults.Called()
-		w.must(c.do(t.Context(), shown))
+		w.Must(c.do(t.Context(), shown))
 		requests[c.name] = w.faults.Called()
 		w.observe(shown)
 	}
@@ -214,7 +214,7 @@ func TestAnyRequestFails(t *testing.T) {
 								t.Errorf("got error %v, want Unavailable", err)
 							}
 						}
-						w.must(c.do(t.Context(), m))
+						w.Must(c.do(t.Context(), m))
 						if c.name != "Delete" {
 							w.observe(m)
 						}
@@ -239,7 +239,7 @@ func TestChangedSinceTheLook(t *testing.T) {
 	for request, mode := range map[string]runtime.Mode{"ShutdownGuest": runtime.Graceful, "PowerOffVM_Task": runtime.Forced} {
 		w.on(m)
 		w.faults.Before(func() { w.SetPower(path(m), v1alpha1.PowerStopped) }, request)
-		w.must(w.runtime.PowerOff(t.Context(), m, mode))
+		w.Must(w.runtime.PowerOff(t.Context(), m, mode))
 		w.observe(m)
 	}
 	w.faults.Before(func() { w.SetExtraConfig(path(m), map[string]string{"guestinfo.theirs": "1"}) }, "ReconfigVM_Task")
@@ -259,7 +259,7 @@ func TestRequests(t *testing.T) {
 	if diff := cmp.Diff(want, w.faults.Called()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	w.must(w.runtime.PowerOn(t.Context(), m))
+	w.Must(w.runtime.PowerOn(t.Context(), m))
 	got := w.faults.Called()
 	want = append(want, "CurrentTime", "ReconfigVM_Task", "RetrievePropertiesEx")
 	if !slices.Equal(got[:len(want)], want) || got[len(got)-1] != "PowerOnVM_Task" {
@@ -280,10 +280,10 @@ func TestLastFailure(t *testing.T) {
 	w := newWorld(t)
 	m := w.adopted("failing")
 	release := w.Hold(path(m), runtime.TaskPowerOn)
-	w.must(w.runtime.PowerOn(t.Context(), m))
+	w.Must(w.runtime.PowerOn(t.Context(), m))
 	begun, err := w.runtime.Observe(t.Context(), m)
-	w.must(err)
-	w.must(w.runtime.Cancel(t.Context(), m, begun.InFlight[0].ID))
+	w.Must(err)
+	w.Must(w.runtime.Cancel(t.Context(), m, begun.InFlight[0].ID))
 	seen := w.observe(m)
 	if seen.Power != v1alpha1.PowerStopped || !strings.Contains(seen.LastFailure, "canceled") {
 		t.Errorf("after a cancelled power-on: %+v", seen)

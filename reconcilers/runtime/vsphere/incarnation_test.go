@@ -37,10 +37,10 @@ func TestPowerOnRace(t *testing.T) {
 		w.faults.Before(func() {
 			w.SetPower(path(m), v1alpha1.PowerRunning)
 			seen, err := other.Observe(t.Context(), m)
-			w.must(err)
+			w.Must(err)
 			was = seen
 		}, request)
-		w.must(w.runtime.PowerOn(t.Context(), m))
+		w.Must(w.runtime.PowerOn(t.Context(), m))
 		if seen := w.observe(m); seen.Incarnation != was.Incarnation || w.State(path(m)).PowerOns != 1 {
 			t.Errorf("before %s: incarnation %s turned into %s", request, was.Incarnation, seen.Incarnation)
 		}
@@ -52,13 +52,13 @@ func TestForgottenBootTime(t *testing.T) {
 	w := newWorld(t)
 	m := w.adopted("moved")
 	was := w.on(m)
-	w.must(w.runtime.Migrate(t.Context(), m, runtime.Target{}))
+	w.Must(w.runtime.Migrate(t.Context(), m, runtime.Target{}))
 	w.observe(m)
 	w.ForgetBootTime(path(m))
 	if seen := w.observe(m); seen.Incarnation != was.Incarnation {
 		t.Errorf("incarnation %s turned into %s", was.Incarnation, seen.Incarnation)
 	}
-	w.must(w.runtime.PowerOff(t.Context(), m, runtime.Forced))
+	w.Must(w.runtime.PowerOff(t.Context(), m, runtime.Forced))
 	w.observe(m)
 	if seen := w.on(m); seen.Incarnation == was.Incarnation {
 		t.Errorf("incarnation %s came back", was.Incarnation)

@@ -33,7 +33,7 @@ func TestMigrateToWhereItCannot(t *testing.T) {
 	refused(runtime.Target{NodeName: hosts[2]}, "not connected")
 	refused(runtime.Target{}, "no other host")
 	w.SetHost(hosts[2], true, false)
-	w.must(w.runtime.Migrate(t.Context(), m, runtime.Target{}))
+	w.Must(w.runtime.Migrate(t.Context(), m, runtime.Target{}))
 	if seen := w.observe(m); seen.NodeName != hosts[2] {
 		t.Errorf("the machine is on %s", seen.NodeName)
 	}
@@ -57,7 +57,7 @@ func TestMoveByOthers(t *testing.T) {
 	if seen := w.observe(m); seen.NodeName != hosts[1] {
 		t.Errorf("the machine is on %s", seen.NodeName)
 	}
-	w.must(w.runtime.Migrate(t.Context(), m, runtime.Target{NodeName: hosts[1]}))
+	w.Must(w.runtime.Migrate(t.Context(), m, runtime.Target{NodeName: hosts[1]}))
 }
 
 // relocate begins to move the machine as an administrator does.
@@ -65,18 +65,18 @@ func (w *world) relocate(m runtime.Machine, host string) {
 	w.Helper()
 	ctx := w.Context()
 	address, err := soap.ParseURL(w.URL())
-	w.must(err)
+	w.Must(err)
 	c, err := vim25.NewClient(ctx, soap.NewClient(address, true))
-	w.must(err)
+	w.Must(err)
 	manager := session.NewManager(c)
-	w.must(manager.Login(ctx, w.User()))
+	w.Must(manager.Login(ctx, w.User()))
 	vm, err := object.NewSearchIndex(c).FindByInventoryPath(ctx, path(m))
-	w.must(err)
+	w.Must(err)
 	to, err := object.NewSearchIndex(c).FindByInventoryPath(ctx, "/DC0/host/DC0_C0/"+host)
-	w.must(err)
+	w.Must(err)
 	ref := to.Reference()
 	_, err = vm.(*object.VirtualMachine).Relocate(ctx, types.VirtualMachineRelocateSpec{Host: &ref},
 		types.VirtualMachineMovePriorityDefaultPriority)
-	w.must(err)
-	w.must(manager.Logout(ctx))
+	w.Must(err)
+	w.Must(manager.Logout(ctx))
 }

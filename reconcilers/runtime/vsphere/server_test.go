@@ -46,7 +46,7 @@ func TestTrust(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(plain.Close)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	w.must(err)
+	w.Must(err)
 	_ = listener.Close()
 	wrong := strings.Repeat("00:", 31) + "00"
 	for name, c := range map[string]struct {
@@ -192,10 +192,10 @@ func TestSession(t *testing.T) {
 		}
 	}
 	// A request that changes something is made again just the same: vCenter has not looked at it.
-	w.must(w.runtime.PowerOn(t.Context(), m))
+	w.Must(w.runtime.PowerOn(t.Context(), m))
 	w.ExpireSessions()
-	w.must(w.runtime.PowerOff(t.Context(), m, runtime.Graceful))
-	w.must(w.server.Close(t.Context()))
+	w.Must(w.runtime.PowerOff(t.Context(), m, runtime.Graceful))
+	w.Must(w.server.Close(t.Context()))
 	if w.Sessions() != 0 {
 		t.Errorf("%d sessions are left after closing", w.Sessions())
 	}
@@ -227,7 +227,7 @@ func TestCloseDuringLogin(t *testing.T) {
 	closed := make(chan error)
 	go func() { closed <- server.Close(t.Context()) }()
 	close(go_)
-	w.must(<-closed)
+	w.Must(<-closed)
 	if w.Sessions() != 0 {
 		t.Errorf("%d sessions are left", w.Sessions())
 	}
@@ -243,7 +243,7 @@ type proxy struct {
 
 func newProxy(w *world) *proxy {
 	target, err := url.Parse(w.URL())
-	w.must(err)
+	w.Must(err)
 	target.Path = ""
 	p := &proxy{reached: make(chan struct{}, 10), broken: make(chan struct{}, 10)}
 	forward := httputil.NewSingleHostReverseProxy(target)

@@ -12,11 +12,12 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // world is a vCenter and a client of it.
 type world struct {
-	*testing.T
+	step.T
 	*vcsim.VCenter
 	faults  *vcsim.Faults
 	server  *vsphere.Server
@@ -42,7 +43,7 @@ func newWorld(t *testing.T) *world {
 // worldOf gives a new client of that vCenter.
 func worldOf(t *testing.T, v *vcsim.VCenter) *world {
 	t.Helper()
-	w := &world{T: t, VCenter: v, faults: &vcsim.Faults{}}
+	w := &world{T: step.T{T: t}, VCenter: v, faults: &vcsim.Faults{}}
 	config := w.config()
 	config.Wrap = w.faults.Wrap
 	w.server = w.connect(config)
@@ -103,16 +104,9 @@ func (w *world) adopted(name string) runtime.Machine {
 	w.Helper()
 	m := w.machine(name)
 	id, err := w.runtime.Ensure(w.Context(), m)
-	w.must(err)
+	w.Must(err)
 	m.InstanceID = id
 	return m
-}
-
-func (w *world) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
 }
 
 // observe looks until nothing is in flight.
@@ -120,7 +114,7 @@ func (w *world) observe(m runtime.Machine) runtime.Observation {
 	w.Helper()
 	for range 1000 {
 		seen, err := w.runtime.Observe(w.Context(), m)
-		w.must(err)
+		w.Must(err)
 		if seen.Quiet() {
 			return seen
 		}
@@ -133,7 +127,7 @@ func (w *world) observe(m runtime.Machine) runtime.Observation {
 // on powers the machine on and waits until it is.
 func (w *world) on(m runtime.Machine) runtime.Observation {
 	w.Helper()
-	w.must(w.runtime.PowerOn(w.Context(), m))
+	w.Must(w.runtime.PowerOn(w.Context(), m))
 	seen := w.observe(m)
 	if seen.Power != v1alpha1.PowerRunning {
 		w.Fatalf("the machine is not on: %+v", seen)
