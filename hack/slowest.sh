@@ -9,7 +9,7 @@ times() { awk '$1 == "ok" || $1 == "FAIL" {sub(/^sallyport.dev\/sallyport\//, ""
 echo "the slowest packages, in seconds:"
 times | sort -rn | head -10 | awk '{printf "  %8.1f  %s\n", $1, $2}'
 awk -v column="$column" '
-	FNR == NR { if (/^#/ || !NF) next; budget[$1] = $(column == "deep" ? 3 : 2); next }
+	FNR == NR { if (/^#/ || !NF) next; budget[$1] = column == "deep" && NF > 2 ? $3 : $2; next }
 	{ most = ($2 in budget) ? budget[$2] : budget["*"]
 	  if ($1 > most) printf "over its budget of %s s: %s took %.1f s\n", most, $2, $1 }
 ' "$budgets" <(times)
