@@ -72,7 +72,7 @@ func (c *cluster) clean(ctx context.Context, t *testing.T) {
 	for i := range crds.Items {
 		kinds = append(kinds, crds.Items[i].Name)
 	}
-	// The webhooks first, which nobody serves.
+	// The webhook configurations first: no manager runs, so they would fail the other deletions.
 	c.delete(ctx, t, "mutatingwebhookconfigurations,validatingwebhookconfigurations", "-l", ours)
 	if len(kinds) > 0 {
 		c.delete(ctx, t, strings.Join(kinds, ","), "--all", "-A")

@@ -39,8 +39,8 @@ func leaves(what string) v1alpha1.PowerState {
 	return v1alpha1.PowerRunning
 }
 
-// Pairs has every operation meet every other on a machine of their own: 81 pairs, or one of so many of them, all at once. The running one hangs. One
-// that yields ends superseded and the new one succeeds; otherwise the new one is refused and the running one, no longer
+// Pairs has every operation meet every other on a machine of their own, all at once: 81 pairs, or the first of each so many. The running
+// one hangs. One that yields ends superseded and the new one succeeds; otherwise the new one is refused and the running one, no longer
 // hanging, succeeds.
 func Pairs(t *testing.T, c *Cluster, every int) {
 	var all sync.WaitGroup

@@ -17,8 +17,8 @@ import (
 // waits for any.
 const drainPatience = 10 * time.Second
 
-// A connection that is kept can be closed without losing a request only if none is on its way just then, which this end of it cannot
-// know. It is likely enough if nobody has asked for a quiet moment; nobody is waited for longer than quietPatience.
+// Closing an idle connection loses a request that the API server is sending over it just then, which a server cannot know. The risk is
+// small once no request has come for quiet; the end of the manager waits for that, but no longer than quietPatience.
 const quiet, quietPatience = time.Second, 5 * time.Second
 
 // errEnding is why a replica is not ready when it ends.
@@ -72,7 +72,7 @@ func (e *ending) run(ctx context.Context, manager func(context.Context) error) e
 	return manager(managed)
 }
 
-// linger returns after the delay, when it is quiet.
+// linger returns after the delay and once no request has come for quiet, or after quietPatience more.
 func (e *ending) linger(ctx context.Context) {
 	last := min(quiet, e.delay)
 	await(ctx, e.delay-last, nil)

@@ -11,18 +11,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
 
-// The connections that API servers keep are closed only when nobody asks for a while, since a request may be on its way over each; but
-// somebody who never stops to ask is not waited for.
+// A replica that ends closes idle connections only after a second without requests, since a request may be on its way over each. It
+// waits for that second 5 seconds at most.
 func TestTheEndWaitsForAQuietMoment(t *testing.T) {
 	for name, tc := range map[string]struct {
-		delay, asks, want time.Duration // for how long after the signal somebody asks, and when connections are closed
+		delay, asks, want time.Duration // all after the signal: the last request comes at asks, connections are closed at want
 	}{
-		"nobody asks":                    {10 * time.Second, 0, 10 * time.Second},
-		"until shortly before":           {10 * time.Second, 8 * time.Second, 10 * time.Second},
-		"a little longer than the delay": {10 * time.Second, 11500 * time.Millisecond, 13 * time.Second},
-		"for ever":                       {10 * time.Second, time.Hour, 15 * time.Second},
-		"a short delay":                  {500 * time.Millisecond, 2 * time.Second, 3 * time.Second},
-		"no delay":                       {0, time.Hour, 0},
+		"no requests":                             {10 * time.Second, 0, 10 * time.Second},
+		"requests until shortly before":           {10 * time.Second, 8 * time.Second, 10 * time.Second},
+		"requests a little longer than the delay": {10 * time.Second, 11500 * time.Millisecond, 13 * time.Second},
+		"requests without end":                    {10 * time.Second, time.Hour, 15 * time.Second},
+		"a short delay":                           {500 * time.Millisecond, 2 * time.Second, 3 * time.Second},
+		"no delay":                                {0, time.Hour, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

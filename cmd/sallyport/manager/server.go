@@ -19,8 +19,8 @@ import (
 
 const (
 	// headerPatience is how long a connection may take to be made, and a request to tell what it is; idlePatience is longer
-	// than the 90 seconds for which API servers keep connections that they do not use: whoever sends requests ends a connection without
-	// losing one.
+	// than the 90 seconds for which API servers keep idle connections (client-go's transport): the sender of requests can close a
+	// connection without losing one.
 	headerPatience, idlePatience = 5 * time.Second, 2 * time.Minute
 	// maxHeader is how many bytes a request may have before its body; an API server sends some hundred.
 	maxHeader = 16 << 10
