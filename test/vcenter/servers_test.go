@@ -24,10 +24,11 @@ func TestServerAway(t *testing.T) {
 	s.login(s.goodLogin())
 	s.machine("web")
 	server := s.declare(func(spec *v1alpha1.VSphereServerSpec) { spec.URL = d.url() })
-	vm := s.adopt(s.vm("web"))
 	at := func(said string) string { return strings.Replace(said, " ", " spec.url: ", 1) }
 	refuses := fmt.Sprintf("RuntimeUnavailable the host of vCenter %s refuses connections", s.name)
 	s.warns(server, "False", at(refuses))
+	// Of a vCenter that was not tried yet a machine says only that, for the same reason, so that its next event would add nothing.
+	vm := s.adopt(s.vm("web"))
 	s.warns(vm, "Unknown", refuses)
 
 	d.open(t, true)
@@ -56,9 +57,9 @@ func TestServerLoginRefused(t *testing.T) {
 	s.login(map[string]string{"username": s.user, "password": wrong})
 	s.machine("web")
 	server := s.declare()
-	vm := s.adopt(s.vm("web"))
 	refused := fmt.Sprintf("vCenter %s refuses the login: the user or the password is wrong, or the account is locked", s.name)
 	s.warns(server, "False", "LoginRefused spec.credentialsSecretRef: "+refused)
+	vm := s.adopt(s.vm("web"))
 	s.warns(vm, "False", "PermissionDenied "+refused)
 	s.retried(vm)
 	if allowed, refused := s.vcenter.Logins(); allowed != 0 || refused != 1 {
@@ -79,12 +80,12 @@ func TestServerCertificate(t *testing.T) {
 	s.login(s.goodLogin())
 	s.machine("web")
 	server := s.declare(func(spec *v1alpha1.VSphereServerSpec) { spec.Trust.CABundle = string(other) })
-	vm := s.adopt(s.vm("web"))
 	trusting := func(trust v1alpha1.VSphereTrust) {
 		update(s, server, func(server *v1alpha1.VSphereServer) { server.Spec.Trust = trust })
 	}
 	unsigned := fmt.Sprintf("the certificate of vCenter %s is not trusted: no authority of its CA bundle has signed it", s.name)
 	s.warns(server, "False", "CertificateNotTrusted spec.trust.caBundle: "+unsigned)
+	vm := s.adopt(s.vm("web"))
 	s.warns(vm, "Unknown", "RuntimeUnavailable "+unsigned)
 
 	trusting(v1alpha1.VSphereTrust{CABundle: "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----"})
