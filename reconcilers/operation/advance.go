@@ -136,7 +136,7 @@ func (r *Reconciler) complete(ctx context.Context, l *look, o *v1alpha1.VirtualM
 // signal tells the runtime, or waits for what it was told. That it is being told is persisted before; then a live look shows
 // that the machine is still the operation's, and the lock keeps it so until the runtime has replied.
 func (r *Reconciler) signal(
-	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, rt runtime.Runtime, seen runtime.Observation,
+	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, rt *runtime.Client, seen runtime.Observation,
 ) (bool, error) {
 	sent := meta.IsStatusConditionTrue(o.Status.Conditions, string(v1alpha1.ConditionSignalSent))
 	if sent && !asksGuest(o) && seen.LastFailure != "" {

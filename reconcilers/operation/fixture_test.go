@@ -193,10 +193,10 @@ func (f *fixture) machine(power v1alpha1.PowerState) {
 func (f *fixture) restart(w *writes) {
 	f.writes = w
 	client := w.client(f.api)
-	rt := runtime.Limit(f.world.Client("us"), runtime.Limits{Call: 250 * time.Millisecond})
+	rt := runtime.NewClient(f.world.Client("us"), runtime.Limits{Call: 250 * time.Millisecond}.Keep)
 	f.r = &Reconciler{
 		Client: client, Live: f.api, Arbiter: f.policies, Locks: f.locks, Events: &f.events,
-		Runtimes: func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return rt, nil },
+		Runtimes: func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil },
 		Now:      func() time.Time { return time.Now().Add(f.offset) },
 	}
 }

@@ -78,7 +78,7 @@ func verb(o *v1alpha1.VirtualMachineOperation) string {
 }
 
 // sender gives the call that tells the runtime, nil if the runtime cannot be told that.
-func sender(o *v1alpha1.VirtualMachineOperation, rt runtime.Runtime) func(context.Context, runtime.Machine) error {
+func sender(o *v1alpha1.VirtualMachineOperation, rt *runtime.Client) func(context.Context, runtime.Machine) error {
 	switch {
 	case powersOff(o):
 		mode := runtime.Graceful
@@ -89,15 +89,18 @@ func sender(o *v1alpha1.VirtualMachineOperation, rt runtime.Runtime) func(contex
 	case o.Spec.Type == v1alpha1.OperationStart, o.Spec.Type == v1alpha1.OperationRestart:
 		return rt.PowerOn
 	}
-	migrator, can := rt.(runtime.Migrator)
-	if !can {
+	if !runtime.Can[runtime.Migrator](rt) {
 		return nil
 	}
 	target := runtime.Target{Leave: o.Status.Baseline.NodeName}
 	if to := o.Spec.Migrate; to != nil {
 		target.NodeName, target.NodeSelector = to.NodeName, to.NodeSelector
 	}
-	return func(ctx context.Context, m runtime.Machine) error { return migrator.Migrate(ctx, m, target) }
+	return func(ctx context.Context, m runtime.Machine) error {
+		return runtime.Use(ctx, rt, runtime.VerbMigrate, m, func(ctx context.Context, able runtime.Migrator) error {
+			return able.Migrate(ctx, m, target)
+		})
+	}
 }
 
 // hopeless tells whether the holder has found that it can never reach its goal. Its condition says so, which releaseHolder

@@ -168,8 +168,8 @@ func (r *Reconciler) troubled(p *pass, doing string, err error) {
 func (r *Reconciler) poll(p *pass) { p.wait(cmp.Or(r.Poll, defaultPoll)) }
 
 // observe looks at the machine on its runtime.
-func (r *Reconciler) observe(ctx context.Context, l *look) (runtime.Runtime, runtime.Observation, error) {
-	rt, err := r.Runtimes(l.vm)
+func (r *Reconciler) observe(ctx context.Context, l *look) (*runtime.Client, runtime.Observation, error) {
+	rt, err := r.Runtimes(ctx, l.vm)
 	if err != nil {
 		return nil, runtime.Observation{}, err
 	}

@@ -67,7 +67,7 @@ type Reconciler struct {
 	// Live reads past every cache. It must know the selectable field spec.virtualMachineName, as the API server does.
 	Live client.Reader
 	// Runtimes gives the runtime of a machine, within its [runtime.Limits].
-	Runtimes func(*v1alpha1.VirtualMachine) (runtime.Runtime, error)
+	Runtimes func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error)
 	// Arbiter judges operations before they take their machine.
 	Arbiter Arbiter
 	// Locks is shared by all who send to runtimes in this process.

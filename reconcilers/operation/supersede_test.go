@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -118,8 +119,8 @@ func TestMigrateAndEvict(t *testing.T) {
 func TestMigrateOnRuntimeThatCannot(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, v1alpha1.PowerRunning)
-	plain := struct{ runtime.Runtime }{f.world.Client("us")}
-	f.r.Runtimes = func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return plain, nil }
+	plain := runtime.NewClient(struct{ runtime.Runtime }{f.world.Client("us")})
+	f.r.Runtimes = func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return plain, nil }
 	f.ask("move", "Migrate")
 	f.until("move", "Failed/RuntimeFailed")
 	f.idle(v1alpha1.PowerRunning)

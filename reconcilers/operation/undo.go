@@ -98,7 +98,7 @@ func waitsFor(who claim.Holder, seen runtime.Observation) string {
 }
 
 // withdraw cancels and looks again. The look decides, not what cancelling returned.
-func (r *Reconciler) withdraw(ctx context.Context, l *look, rt runtime.Runtime, task string) (runtime.Observation, error) {
+func (r *Reconciler) withdraw(ctx context.Context, l *look, rt *runtime.Client, task string) (runtime.Observation, error) {
 	if err := rt.Cancel(ctx, runtime.MachineOf(l.vm), task); err != nil {
 		return runtime.Observation{}, err
 	}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -18,54 +19,25 @@ type Limits struct {
 	Wait func() time.Duration
 }
 
-// Limit wraps a runtime so that its calls keep the limits. What may not be sent yet is a TakingOver error, and no machine is
-// quiet yet: what another process sends may come after the look. What it returns is a Migrator exactly if the runtime is one.
-func Limit(inner Runtime, limits Limits) Runtime {
-	if limits.Call <= 0 {
-		limits.Call = DefaultCallTimeout
-	}
-	outer := &limited{limits: limits}
-	outer.Runtime = wrap(inner, outer.call)
-	if migrator, ok := outer.Runtime.(Migrator); ok {
-		return &limitedMigrator{limited: outer, Migrator: migrator}
-	}
-	return outer
-}
-
-type limited struct {
-	Runtime
-	limits Limits
-}
-
-type limitedMigrator struct {
-	*limited
-	Migrator
-}
-
-func (l *limited) call(ctx context.Context, verb Verb, _ Machine, call func(context.Context) error) error {
-	if verb != VerbObserve && l.waits() {
+// Keep has the calls of a client keep the limits. What may not be sent yet is a TakingOver error, and no machine is quiet yet: what
+// another process sends may come after the look, so whether there is something to wait for is asked before it.
+func (l Limits) Keep(ctx context.Context, call *Call, next func(context.Context) error) error {
+	waits := l.Wait != nil && l.Wait() > 0
+	if waits && call.Verb != VerbObserve {
 		return errTakingOver
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.limits.Call)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(max(l.Call, 0), DefaultCallTimeout))
 	defer cancel()
-	return call(ctx)
+	err := next(ctx)
+	switch {
+	case waits && NothingOfOurs(err):
+		call.Seen, err = Observation{}, errTakingOver
+	case waits && err == nil:
+		call.Seen.InFlight = append(call.Seen.InFlight, Task{Kind: TaskTakingOver})
+	}
+	return err
 }
-
-func (l *limited) waits() bool { return l.limits.Wait != nil && l.limits.Wait() > 0 }
 
 // errTakingOver is why nothing is sent, and why nothing can be said to be over.
 var errTakingOver = newError(KindTakingOver, nil,
 	"this replica has just taken over from one that may still be at work, and waits until it cannot be any more")
-
-// Observe calls the runtime. Whether there is something to wait for is asked before.
-func (l *limited) Observe(ctx context.Context, machine Machine) (Observation, error) {
-	waits := l.waits()
-	seen, err := l.Runtime.Observe(ctx, machine)
-	switch {
-	case waits && NothingOfOurs(err):
-		return Observation{}, errTakingOver
-	case waits && err == nil:
-		seen.InFlight = append(seen.InFlight, Task{Kind: TaskTakingOver})
-	}
-	return seen, err
-}

@@ -13,7 +13,7 @@ func TestLimitBoundsCalls(t *testing.T) {
 	w := fake.New()
 	stall := fake.NewStall(fake.ActAfter)
 	w.Script(fake.At{Verb: runtime.VerbObserve}, stall.Fault())
-	rt := runtime.Limit(w.Client("a"), runtime.Limits{Call: time.Millisecond})
+	rt := runtime.NewClient(w.Client("a"), runtime.Limits{Call: time.Millisecond}.Keep)
 	if _, err := rt.Observe(context.Background(), testMachine()); !runtime.IsUnavailable(err) || !runtime.MayHaveActed(err) {
 		t.Errorf("got error %v from a runtime that does not answer", err)
 	}
@@ -22,18 +22,9 @@ func TestLimitBoundsCalls(t *testing.T) {
 func TestLimitSendsNothingWhileItHasToWait(t *testing.T) {
 	w := fake.New()
 	left := time.Second
-	rt := runtime.Limit(w.Client("a"), runtime.Limits{Wait: func() time.Duration { return left }})
+	rt := runtime.NewClient(w.Client("a"), runtime.Limits{Wait: func() time.Duration { return left }}.Keep)
 	ctx, m := t.Context(), testMachine()
-	send := func() map[runtime.Verb]error {
-		_, ensured := rt.Ensure(ctx, m)
-		return map[runtime.Verb]error{
-			runtime.VerbEnsure: ensured, runtime.VerbPowerOn: rt.PowerOn(ctx, m),
-			runtime.VerbPowerOff: rt.PowerOff(ctx, m, runtime.Forced), runtime.VerbCancel: rt.Cancel(ctx, m, "task"),
-			runtime.VerbDelete:  rt.Delete(ctx, m),
-			runtime.VerbMigrate: rt.(runtime.Migrator).Migrate(ctx, m, runtime.Target{}),
-		}
-	}
-	for verb, err := range send() {
+	for verb, err := range all(ctx, rt, m) {
 		if !runtime.IsTakingOver(err) || runtime.MayHaveActed(err) {
 			t.Errorf("%s: got error %v while the process has to wait", verb, err)
 		}
@@ -52,7 +43,7 @@ func TestLimitSendsNothingWhileItHasToWait(t *testing.T) {
 	if seen, err := rt.Observe(ctx, m); err != nil || !seen.Quiet() {
 		t.Errorf("a look after the wait gave %+v, error %v", seen, err)
 	}
-	for verb, err := range send() {
+	for verb, err := range all(ctx, rt, m) {
 		if runtime.IsTakingOver(err) {
 			t.Errorf("%s: got error %v after the wait", verb, err)
 		}

@@ -33,16 +33,15 @@ func NewMetrics(registry prometheus.Registerer, now func() time.Time) *Metrics {
 	return m
 }
 
-// Instrument wraps a runtime so that its calls are counted under that name, such as vsphere. What it returns is a Migrator
-// exactly if the runtime is one.
-func (m *Metrics) Instrument(name string, inner Runtime) Runtime {
-	return wrap(inner, func(ctx context.Context, verb Verb, _ Machine, call func(context.Context) error) error {
+// Count has the calls of a client counted and timed under that name, such as vsphere.
+func (m *Metrics) Count(name string) Interceptor {
+	return func(ctx context.Context, call *Call, next func(context.Context) error) error {
 		began := m.now()
-		err := call(ctx)
-		m.duration.WithLabelValues(name, string(verb)).Observe(m.now().Sub(began).Seconds())
-		m.calls.WithLabelValues(name, string(verb), outcome(err)).Inc()
+		err := next(ctx)
+		m.duration.WithLabelValues(name, string(call.Verb)).Observe(m.now().Sub(began).Seconds())
+		m.calls.WithLabelValues(name, string(call.Verb), outcome(err)).Inc()
 		return err
-	})
+	}
 }
 
 // outcome is the word for what came of a call.

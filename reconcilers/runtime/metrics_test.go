@@ -18,7 +18,7 @@ func testMachine() runtime.Machine {
 	return runtime.Machine{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "vm"}, UID: "uid"}
 }
 
-func TestInstrument(t *testing.T) {
+func TestCount(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	var now time.Time
 	metrics := runtime.NewMetrics(registry, func() time.Time {
@@ -28,9 +28,9 @@ func TestInstrument(t *testing.T) {
 	w := fake.New()
 	w.SetSteps(runtime.TaskCreate, 0)
 	w.SetSteps(runtime.TaskRelocate, 0)
-	rt := metrics.Instrument("fake", w.Client("a"))
+	rt := runtime.NewClient(w.Client("a"), metrics.Count("fake"))
 	// A second runtime goes by its own name in the same metrics.
-	if _, err := metrics.Instrument("other", w.Client("b")).Observe(t.Context(), testMachine()); err != nil {
+	if _, err := runtime.NewClient(w.Client("b"), metrics.Count("other")).Observe(t.Context(), testMachine()); err != nil {
 		t.Fatal(err)
 	}
 
@@ -59,7 +59,7 @@ func TestInstrument(t *testing.T) {
 	for verb, err := range map[runtime.Verb]error{
 		runtime.VerbPowerOn: poweredOn,
 		runtime.VerbCancel:  rt.Cancel(ctx, m, begun.InFlight[0].ID),
-		runtime.VerbMigrate: rt.(runtime.Migrator).Migrate(ctx, m, runtime.Target{}),
+		runtime.VerbMigrate: migrate(ctx, rt, m),
 		runtime.VerbDelete:  rt.Delete(ctx, m),
 	} {
 		if err != nil {
@@ -102,13 +102,5 @@ sallyport_runtime_calls_total{outcome="success",runtime="fake",verb="PowerOn"} 1
 				t.Errorf("calls of two seconds each are recorded as %v", metric)
 			}
 		}
-	}
-}
-
-func TestInstrumentKeepsWhatARuntimeCannotDo(t *testing.T) {
-	metrics := runtime.NewMetrics(prometheus.NewRegistry(), time.Now)
-	bare := struct{ runtime.Runtime }{fake.New().Client("a")}
-	if _, ok := metrics.Instrument("bare", bare).(runtime.Migrator); ok {
-		t.Error("a runtime that cannot migrate has become one that can")
 	}
 }

@@ -115,8 +115,8 @@ func (f *fixture) restart() {
 			return write(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
 		},
 	})
-	rt := runtime.Limit(f.world.Client("us"), runtime.Limits{Call: 250 * time.Millisecond})
-	runtimes := func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return rt, nil }
+	rt := runtime.NewClient(f.world.Client("us"), runtime.Limits{Call: 250 * time.Millisecond}.Keep)
+	runtimes := func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil }
 	now := func() time.Time { return time.Now().Add(f.offset) }
 	locks := &claim.Locks{}
 	f.ops = &operation.Reconciler{

@@ -32,7 +32,7 @@ type look struct {
 	read *v1alpha1.VirtualMachineStatus // as it was read
 	vm   *v1alpha1.VirtualMachine
 
-	rt       runtime.Runtime
+	rt       *runtime.Client
 	seen     runtime.Observation
 	observed bool
 	err      error  // why it was not observed, or not told
@@ -62,7 +62,7 @@ func (l *look) missing() bool { return l.vm.Status.InstanceID == "" && len(l.vm.
 
 // observe looks at the machine on its runtime.
 func (r *Reconciler) observe(ctx context.Context, l *look) {
-	if l.rt, l.err = r.Runtimes(l.vm); l.err == nil {
+	if l.rt, l.err = r.Runtimes(ctx, l.vm); l.err == nil {
 		l.seen, l.err = l.rt.Observe(ctx, runtime.MachineOf(l.vm))
 	}
 	l.observed = l.err == nil

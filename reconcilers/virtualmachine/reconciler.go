@@ -45,7 +45,7 @@ type Reconciler struct {
 	// Live reads past every cache.
 	Live client.Reader
 	// Runtimes gives the runtime of a machine, within its [runtime.Limits].
-	Runtimes func(*v1alpha1.VirtualMachine) (runtime.Runtime, error)
+	Runtimes func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error)
 	// Locks is shared by all who send to runtimes in this process.
 	Locks *claim.Locks
 	// Events tells people.

@@ -2,9 +2,9 @@ package vsphereserver
 
 import (
 	"context"
-	"fmt"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 // Servers keeps the connections to vCenters, by the names of their VSphereServers. Its errors are those of package runtime
@@ -32,21 +32,8 @@ type Connection struct {
 	// Username is the user to log in as.
 	Username string
 	// Password is the user's.
-	Password Password
+	Password runtime.Secret
 }
-
-// Password is a text that does not show where a value is printed, logged or encoded. Who needs it converts it to a string.
-type Password string
-
-const hidden = "(hidden)"
-
-// Format prints that there is a password, whatever the verb.
-func (Password) Format(to fmt.State, _ rune) {
-	_, _ = to.Write([]byte(hidden)) // fmt gives errors to nobody either
-}
-
-// MarshalText encodes that there is a password.
-func (Password) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
 // About is what a vCenter says of itself.
 type About struct {

@@ -59,7 +59,7 @@ func (r *Reconciler) connection(ctx context.Context, server *v1alpha1.VSphereSer
 		}
 	}
 	c.Username = string(secret.Data[v1alpha1.CredentialsUsernameKey])
-	c.Password = Password(secret.Data[v1alpha1.CredentialsPasswordKey])
+	c.Password = runtime.Secret(secret.Data[v1alpha1.CredentialsPasswordKey])
 	return c, nil
 }
 
@@ -119,6 +119,6 @@ func untrusted(err error) bool {
 func (c *Connection) without(text string) string {
 	password := string(c.Password)
 	return strings.NewReplacer(
-		password, hidden, url.QueryEscape(password), hidden, url.PathEscape(password), hidden, url.UserPassword("", password).String()[1:], hidden,
+		password, runtime.Hidden, url.QueryEscape(password), runtime.Hidden, url.PathEscape(password), runtime.Hidden, url.UserPassword("", password).String()[1:], runtime.Hidden,
 	).Replace(text)
 }

@@ -117,78 +117,25 @@ func (a *arbiter) Arbitrate(
 	return a.tables.Arbitrate(ctx, o, vm, unfinished)
 }
 
-// scheduledRuntime has the scheduler decide when a call reaches the runtime. Faults are the world's own.
-type scheduledRuntime struct {
-	*process
-	inner   migrator
-	outside bool // of the limits: the call is about to be made, and not on its way yet
-}
-
-type migrator interface {
-	runtime.Runtime
-	runtime.Migrator
-}
-
-// send waits for its turn, and makes the call.
-func (r *scheduledRuntime) send(ctx context.Context, verb runtime.Verb, make func() error) error {
-	if r.outside {
-		if verb != runtime.VerbObserve {
-			workerOf(ctx).yield(call{verb: "about to " + string(verb), outside: true})
-		}
-		return make()
+// outside of the limits a call is about to be made, and not on its way yet: its process may stand still there for long.
+func outside(ctx context.Context, made *runtime.Call, next func(context.Context) error) error {
+	if made.Verb != runtime.VerbObserve {
+		workerOf(ctx).yield(call{verb: "about to " + string(made.Verb), outside: true})
 	}
-	v := workerOf(ctx).yield(call{verb: strings.ToUpper(string(verb)), write: verb != runtime.VerbObserve})
+	return next(ctx)
+}
+
+// underWay has the scheduler decide when a call reaches the runtime, and whether its reply comes back. Other faults are the world's.
+func underWay(ctx context.Context, made *runtime.Call, next func(context.Context) error) error {
+	v := workerOf(ctx).yield(call{verb: strings.ToUpper(string(made.Verb)), write: made.Verb != runtime.VerbObserve})
 	if v == fail {
 		return runtime.NewUnavailable(nil, "the runtime did not answer")
 	}
-	err := make()
+	err := next(ctx)
 	if v == lose {
 		return runtime.NewUnavailable(nil, "the runtime did not answer")
 	}
 	return err
-}
-
-// Observe looks.
-func (r *scheduledRuntime) Observe(ctx context.Context, m runtime.Machine) (seen runtime.Observation, err error) {
-	err = r.send(ctx, runtime.VerbObserve, func() error {
-		seen, err = r.inner.Observe(ctx, m)
-		return err
-	})
-	return seen, err
-}
-
-// Ensure makes or adopts.
-func (r *scheduledRuntime) Ensure(ctx context.Context, m runtime.Machine) (id string, err error) {
-	err = r.send(ctx, runtime.VerbEnsure, func() error {
-		id, err = r.inner.Ensure(ctx, m)
-		return err
-	})
-	return id, err
-}
-
-// PowerOn powers on.
-func (r *scheduledRuntime) PowerOn(ctx context.Context, m runtime.Machine) error {
-	return r.send(ctx, runtime.VerbPowerOn, func() error { return r.inner.PowerOn(ctx, m) })
-}
-
-// PowerOff powers off.
-func (r *scheduledRuntime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.Mode) error {
-	return r.send(ctx, runtime.VerbPowerOff, func() error { return r.inner.PowerOff(ctx, m, mode) })
-}
-
-// Cancel withdraws.
-func (r *scheduledRuntime) Cancel(ctx context.Context, m runtime.Machine, task string) error {
-	return r.send(ctx, runtime.VerbCancel, func() error { return r.inner.Cancel(ctx, m, task) })
-}
-
-// Delete removes.
-func (r *scheduledRuntime) Delete(ctx context.Context, m runtime.Machine) error {
-	return r.send(ctx, runtime.VerbDelete, func() error { return r.inner.Delete(ctx, m) })
-}
-
-// Migrate moves.
-func (r *scheduledRuntime) Migrate(ctx context.Context, m runtime.Machine, to runtime.Target) error {
-	return r.send(ctx, runtime.VerbMigrate, func() error { return r.inner.Migrate(ctx, m, to) })
 }
 
 // touch is a write of somebody who has nothing to do with it all.

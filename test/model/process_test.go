@@ -56,9 +56,8 @@ func (m *model) newProcess(wait time.Duration) *process {
 		limits.Wait = nil
 	}
 	// Between its last look and its call a process may stand still for long, and the call itself may be on its way for long.
-	limited := runtime.Limit(&scheduledRuntime{process: p, inner: m.world.Client(p.name)}, limits)
-	rt := &scheduledRuntime{process: p, inner: limited.(migrator), outside: true}
-	runtimes := func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return rt, nil }
+	rt := runtime.NewClient(m.world.Client(p.name), outside, limits.Keep, underWay)
+	runtimes := func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil }
 	cached, live := &apiClient{process: p, cached: true}, &apiClient{process: p}
 	locks, events := &claim.Locks{}, noEvents{}
 	p.reconcilers = map[role]interface {

@@ -39,9 +39,9 @@ func (s *Server) Environment(name string) []string {
 }
 
 // FromEnvironment gives the world of the environment as the runtime of every machine.
-func FromEnvironment() func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) {
-	rt := Dial(os.Getenv(addressVariable), os.Getenv(nameVariable))
-	return func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return rt, nil }
+func FromEnvironment() func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) {
+	rt := runtime.NewClient(Dial(os.Getenv(addressVariable), os.Getenv(nameVariable)))
+	return func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil }
 }
 
 // call makes a call and waits for what came of it.

@@ -58,8 +58,8 @@ func newProcess(api client.WithWatch, judge operation.Arbiter, vc *vcsim.VCenter
 	if err != nil {
 		panic(err) // the vCenter gives no address of its own
 	}
-	limited := runtime.Limit(vsphere.New(p.server), runtime.Limits{Call: timeout})
-	runtimes := func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return limited, nil }
+	limited := runtime.NewClient(vsphere.New(p.server), runtime.Limits{Call: timeout}.Keep)
+	runtimes := func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return limited, nil }
 	c, locks := p.client(api), &claim.Locks{}
 	p.ops = &operation.Reconciler{
 		Client: c, Live: c, Arbiter: judge, Locks: locks, Events: &events.FakeRecorder{}, Runtimes: runtimes, Now: time.Now,

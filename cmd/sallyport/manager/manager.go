@@ -20,6 +20,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	machineruntime "sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 )
@@ -91,8 +92,8 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtime
 		return err
 	}
 	if runtimes == nil {
-		connected := &vcenters{admits: gate.Admits, cached: mgr.GetClient(), now: time.Now}
-		defer connected.close()
+		connected := vcenters{vsphere.NewSessions(tenants(gate, mgr.GetClient()))}
+		defer connected.Close()
 		if err := addVCenters(mgr, connected, namespace); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 // Runtimes gives the runtime of a machine.
-type Runtimes func(*v1alpha1.VirtualMachine) (runtime.Runtime, error)
+type Runtimes func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error)
 
 // kindOf names the runtime that a machine wants, for people and metrics.
 func kindOf(vm *v1alpha1.VirtualMachine) string {
@@ -35,12 +35,12 @@ func kindOf(vm *v1alpha1.VirtualMachine) string {
 // within has every call counted, and keep the limits.
 func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) Runtimes {
 	metrics := runtime.NewMetrics(registry, time.Now)
-	return func(vm *v1alpha1.VirtualMachine) (runtime.Runtime, error) {
-		rt, err := r(vm)
+	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
+		rt, err := r(ctx, vm)
 		if err != nil {
 			return nil, err
 		}
-		return runtime.Limit(metrics.Instrument(kindOf(vm), rt), limits), nil
+		return runtime.NewClient(rt, limits.Keep, metrics.Count(kindOf(vm))), nil
 	}
 }
 
@@ -60,7 +60,7 @@ func (a arbiter) Arbitrate(
 const eventSource = "sallyport"
 
 // addVCenters adds the reconciler that connects vCenters, whose Secrets are in that namespace.
-func addVCenters(mgr ctrl.Manager, all *vcenters, namespace string) error {
+func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 	servers := &vsphereserver.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, Servers: all,
 		Events: mgr.GetEventRecorder(eventSource), Now: time.Now,

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -24,8 +25,10 @@ func TestRuntimesKeepTheLimits(t *testing.T) {
 	vm := machineOn(v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}})
 	left := time.Second
 	registry := prometheus.NewRegistry()
-	world := Runtimes(func(*v1alpha1.VirtualMachine) (runtime.Runtime, error) { return fake.New().Client("c"), nil })
-	rt, err := world.within(runtime.Limits{Wait: func() time.Duration { return left }}, registry)(vm)
+	world := Runtimes(func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) {
+		return runtime.NewClient(fake.New().Client("c")), nil
+	})
+	rt, err := world.within(runtime.Limits{Wait: func() time.Duration { return left }}, registry)(t.Context(), vm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +39,6 @@ func TestRuntimesKeepTheLimits(t *testing.T) {
 	if _, err := rt.Ensure(t.Context(), runtime.MachineOf(vm)); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if _, ok := rt.(runtime.Migrator); !ok {
-		t.Error("it cannot move machines any more")
-	}
 	want := `# HELP sallyport_runtime_calls_total Calls of runtimes, by runtime, verb and outcome.
 # TYPE sallyport_runtime_calls_total counter
 sallyport_runtime_calls_total{outcome="success",runtime="pod",verb="Ensure"} 1
@@ -46,7 +46,7 @@ sallyport_runtime_calls_total{outcome="success",runtime="pod",verb="Ensure"} 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sallyport_runtime_calls_total"); err != nil {
 		t.Error(err)
 	}
-	if _, err := Runtimes((&vcenters{}).runtime).within(runtime.Limits{}, prometheus.NewRegistry())(vm); !runtime.IsNotSupported(err) {
+	if _, err := Runtimes(vcenters{}.runtime).within(runtime.Limits{}, prometheus.NewRegistry())(t.Context(), vm); !runtime.IsNotSupported(err) {
 		t.Errorf("without a runtime: got %v", err)
 	}
 }

@@ -246,9 +246,9 @@ func (s *suite) calls() []call {
 			return rt.Delete(ctx, m)
 		}},
 	}
-	if _, ok := s.Runtime.(runtime.Migrator); ok {
+	if runtime.Can[runtime.Migrator](runtime.NewClient(s.Runtime)) {
 		all = append(all, call{runtime.VerbMigrate, func(ctx context.Context, rt runtime.Runtime, m runtime.Machine) error {
-			return rt.(runtime.Migrator).Migrate(ctx, m, runtime.Target{})
+			return migrate(ctx, rt, m, runtime.Target{})
 		}})
 	}
 	return all
@@ -257,7 +257,6 @@ func (s *suite) calls() []call {
 // lacksAny gives a part's lacks for hooks by name.
 func lacksAny(names ...string) func(h *Harness) string {
 	return func(h *Harness) string {
-		_, migrates := h.Runtime.(runtime.Migrator)
 		has := map[string]bool{
 			"Reconnect": h.Reconnect != nil, "Instances": h.Instances != nil,
 			"IgnoreShutdown": h.IgnoreShutdown != nil, "HeedShutdown": h.HeedShutdown != nil,
@@ -265,7 +264,7 @@ func lacksAny(names ...string) func(h *Harness) string {
 			"BeginForeign": h.BeginForeign != nil,
 			"OtherNode":    h.OtherNode != nil, "Foreign": h.Foreign != nil,
 			"LoseReply": h.LoseReply != nil, "Stall": h.Stall != nil,
-			"Migrator": migrates,
+			"Migrator": runtime.Can[runtime.Migrator](runtime.NewClient(h.Runtime)),
 		}
 		for _, name := range names {
 			if !has[name] {

@@ -125,11 +125,11 @@ func TestFake(t *testing.T) {
 	}
 }
 
-// What the suite measures a decorator by is what it measures the runtime by.
-func TestInstrumentedFake(t *testing.T) {
+// A client keeps the contract of its runtime.
+func TestClientOfFake(t *testing.T) {
 	Run(t, func(t *testing.T) Harness {
 		h := harness(variants["tasks take a step"])(t)
-		h.Runtime = runtime.NewMetrics(prometheus.NewRegistry(), time.Now).Instrument("fake", h.Runtime)
+		h.Runtime = runtime.NewClient(h.Runtime, runtime.NewMetrics(prometheus.NewRegistry(), time.Now).Count("fake"))
 		return h
 	})
 }

@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"context"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -16,7 +18,13 @@ var moving = []part{
 
 // migrate begins to move the machine.
 func (s *suite) migrate(m runtime.Machine, target runtime.Target) error {
-	return s.Runtime.(runtime.Migrator).Migrate(s.ctx, m, target)
+	return migrate(s.ctx, s.Runtime, m, target)
+}
+
+func migrate(ctx context.Context, rt runtime.Runtime, m runtime.Machine, target runtime.Target) error {
+	return runtime.Use(ctx, runtime.NewClient(rt), runtime.VerbMigrate, m, func(ctx context.Context, able runtime.Migrator) error {
+		return able.Migrate(ctx, m, target)
+	})
 }
 
 // moved fails the part unless the machine is on, on that node or, for "", on another than before, as it was.

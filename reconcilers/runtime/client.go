@@ -1,0 +1,106 @@
+package runtime
+
+import (
+	"context"
+	"slices"
+)
+
+// Client is a runtime as reconcilers use it: every call goes through the interceptors that it was made with. It is a [Runtime]
+// itself. What only some runtimes can do is used by [Use].
+type Client struct {
+	runtime      Runtime
+	interceptors []Interceptor
+}
+
+// Call is one call of a runtime.
+type Call struct {
+	// Verb says which.
+	Verb Verb
+	// Machine is what it is about.
+	Machine Machine
+	// Seen is what an Observe gives, once the runtime has answered.
+	Seen Observation
+}
+
+// Interceptor surrounds the calls of a runtime. It makes the call by next, or gives an error in its place, and may change what an
+// Observe has seen. It is safe for concurrent use.
+type Interceptor func(ctx context.Context, call *Call, next func(context.Context) error) error
+
+// NewClient gives a client of the runtime. The first interceptor is the outermost; those of a Client are inside of them.
+func NewClient(rt Runtime, interceptors ...Interceptor) *Client {
+	if inner, ok := rt.(*Client); ok {
+		return &Client{runtime: inner.runtime, interceptors: append(slices.Clone(interceptors), inner.interceptors...)}
+	}
+	return &Client{runtime: rt, interceptors: interceptors}
+}
+
+// Can tells whether the runtime has an ability that only some have, an interface such as [Migrator].
+func Can[Ability any](c *Client) bool {
+	_, can := c.runtime.(Ability)
+	return can
+}
+
+// Use makes a call of such an ability. A runtime that does not have it gives a NotSupported error.
+func Use[Ability any](ctx context.Context, c *Client, verb Verb, machine Machine, call func(context.Context, Ability) error) error {
+	able, can := c.runtime.(Ability)
+	if !can {
+		return NewNotSupported(nil, "the runtime of the machine does not know %s", verb)
+	}
+	return c.call(ctx, &Call{Verb: verb, Machine: machine}, func(ctx context.Context) error { return call(ctx, able) })
+}
+
+// call makes a call through the interceptors.
+func (c *Client) call(ctx context.Context, call *Call, make func(context.Context) error) error {
+	for _, intercept := range slices.Backward(c.interceptors) {
+		next := make
+		make = func(ctx context.Context) error { return intercept(ctx, call, next) }
+	}
+	return make(ctx)
+}
+
+// Observe looks at the machine.
+func (c *Client) Observe(ctx context.Context, machine Machine) (Observation, error) {
+	call := &Call{Verb: VerbObserve, Machine: machine}
+	err := c.call(ctx, call, func(ctx context.Context) (err error) {
+		call.Seen, err = c.runtime.Observe(ctx, machine)
+		return err
+	})
+	return call.Seen, err
+}
+
+// Ensure makes or adopts the machine.
+func (c *Client) Ensure(ctx context.Context, machine Machine) (instanceID string, err error) {
+	err = c.call(ctx, &Call{Verb: VerbEnsure, Machine: machine}, func(ctx context.Context) (err error) {
+		instanceID, err = c.runtime.Ensure(ctx, machine)
+		return err
+	})
+	return instanceID, err
+}
+
+// PowerOn powers the machine on.
+func (c *Client) PowerOn(ctx context.Context, machine Machine) error {
+	return c.call(ctx, &Call{Verb: VerbPowerOn, Machine: machine}, func(ctx context.Context) error {
+		return c.runtime.PowerOn(ctx, machine)
+	})
+}
+
+// PowerOff gets the machine off.
+func (c *Client) PowerOff(ctx context.Context, machine Machine, mode Mode) error {
+	return c.call(ctx, &Call{Verb: VerbPowerOff, Machine: machine}, func(ctx context.Context) error {
+		return c.runtime.PowerOff(ctx, machine, mode)
+	})
+}
+
+// Cancel withdraws a task.
+func (c *Client) Cancel(ctx context.Context, machine Machine, task string) error {
+	return c.call(ctx, &Call{Verb: VerbCancel, Machine: machine}, func(ctx context.Context) error {
+		return c.runtime.Cancel(ctx, machine, task)
+	})
+}
+
+// Delete removes or releases the machine.
+func (c *Client) Delete(ctx context.Context, machine Machine) error {
+	return c.call(ctx, &Call{Verb: VerbDelete, Machine: machine}, func(ctx context.Context) error {
+		return c.runtime.Delete(ctx, machine)
+	})
+}

@@ -1,0 +1,170 @@
+package vsphere
+
+import (
+	"context"
+	"net/url"
+	"sync"
+	"time"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// startPatience is how long, from when machines are first looked at, they wait for their vCenter to be reached.
+const startPatience = 5 * time.Second
+
+// logoutPatience is how long a vCenter has for a logout.
+const logoutPatience = 5 * time.Second
+
+// Sessions keeps a session with each vCenter, by the name of its VSphereServer: who reconciles VSphereServers makes them, machines are
+// run on them. It is safe for concurrent use.
+type Sessions struct {
+	tenancy tenancy
+
+	mu      sync.Mutex
+	all     map[string]*vcenter
+	changed chan struct{} // closed when another vCenter is reached
+	begun   time.Time     // when the first machine asked for its runtime
+	closing sync.WaitGroup
+}
+
+// NewSessions gives none yet. Whether a machine may be where it is, the tenants say.
+func NewSessions(tenants Tenants) *Sessions { return &Sessions{tenancy: tenancy{Tenants: tenants}} }
+
+// Connection is how a vCenter is reached, and as whom. Two that are equal are one session.
+type Connection struct {
+	// URL, CABundle and Thumbprint are as in [Config].
+	URL        string
+	CABundle   string
+	Thumbprint string
+	// Username and Password are those of the login.
+	Username string
+	Password runtime.Secret
+}
+
+// vcenter is one vCenter, as it was told to be reached.
+type vcenter struct {
+	connection Connection
+	server     *Server
+	runtime    *Runtime
+}
+
+// Connect sees to it that there is a session that was made with that connection, in the place of any other, and asks the vCenter
+// what it is.
+func (s *Sessions) Connect(ctx context.Context, name string, connection Connection) (About, error) {
+	present, err := s.reach(name, connection)
+	if err != nil {
+		return About{}, err
+	}
+	return present.server.About(ctx)
+}
+
+// reach gives the session of that connection, a new one in the place of one that was made otherwise.
+func (s *Sessions) reach(name string, connection Connection) (*vcenter, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	present := s.all[name]
+	if present != nil && present.connection == connection {
+		return present, nil
+	}
+	server, err := NewServer(Config{
+		Name: name, URL: connection.URL, CABundle: []byte(connection.CABundle), Thumbprint: connection.Thumbprint,
+		Credentials: func(context.Context) (*url.Userinfo, error) {
+			return url.UserPassword(connection.Username, string(connection.Password)), nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.leave(present)
+	if s.all == nil {
+		s.all = map[string]*vcenter{}
+	}
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+	s.all[name] = &vcenter{connection: connection, server: server, runtime: New(server)}
+	return s.all[name], nil
+}
+
+// Hosts gives the hosts of a vCenter that is connected.
+func (s *Sessions) Hosts(ctx context.Context, name string) ([]Host, error) {
+	s.mu.Lock()
+	present := s.all[name]
+	s.mu.Unlock()
+	if present == nil {
+		return nil, notConnected(name)
+	}
+	return present.server.Hosts(ctx)
+}
+
+func notConnected(name string) error {
+	return runtime.NewUnavailable(nil, "VSphereServer %s does not exist, or is not connected yet: its condition Ready says why", name)
+}
+
+// Forget ends the session with a vCenter.
+func (s *Sessions) Forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leave(s.all[name])
+	delete(s.all, name)
+}
+
+// leave logs out, without waiting for it. Calls that are under way end.
+func (s *Sessions) leave(present *vcenter) {
+	if present == nil {
+		return
+	}
+	s.closing.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), logoutPatience)
+		defer cancel()
+		_ = present.server.Close(ctx) // a session that cannot be ended ends by itself when it has been idle
+	})
+}
+
+// Close logs out everywhere, and waits for that.
+func (s *Sessions) Close() {
+	s.mu.Lock()
+	for _, present := range s.all {
+		s.leave(present)
+	}
+	s.all = nil
+	s.mu.Unlock()
+	s.closing.Wait()
+}
+
+// Runtime gives the runtime of a machine: that of its vCenter, as far as the tenants let the machine be there.
+func (s *Sessions) Runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
+	name := vm.Spec.Runtime.VSphere.ServerRef.Name
+	present := s.await(ctx, name)
+	if present == nil {
+		return nil, notConnected(name)
+	}
+	return runtime.NewClient(present.runtime, s.tenancy.of(vm, present.runtime.Path)), nil
+}
+
+// await gives the session with a vCenter that is reached. A process that has just begun to lead reaches them at the same time as it
+// looks at the machines: without waiting a moment it would show all of them as out of reach.
+func (s *Sessions) await(ctx context.Context, name string) *vcenter {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		if s.begun.IsZero() {
+			s.begun = time.Now()
+		}
+		if s.changed == nil {
+			s.changed = make(chan struct{})
+		}
+		present, changed, late := s.all[name], s.changed, time.Since(s.begun) > startPatience
+		s.mu.Unlock()
+		if present != nil || late || ctx.Err() != nil {
+			return present
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}

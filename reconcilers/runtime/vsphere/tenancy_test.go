@@ -1,0 +1,138 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+)
+
+// tenant is a machine in a vCenter, and tenants that keep which place they were asked about.
+type tenant struct {
+	tenancy
+	vm     *v1alpha1.VirtualMachine
+	server *v1alpha1.VSphereServer
+	now    time.Time
+	asked  []string
+	answer error
+}
+
+func newTenant() *tenant {
+	t := &tenant{now: time.Unix(1_000_000, 0), server: &v1alpha1.VSphereServer{}}
+	t.vm = &v1alpha1.VirtualMachine{Spec: v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{
+		VSphere: &v1alpha1.VSphereRuntime{ServerRef: v1alpha1.VSphereServerReference{Name: "vc"}, InventoryPath: "/dc/vm/as-specified"},
+	}}}
+	t.vm.Name, t.vm.UID = "web", "machine"
+	t.Tenants = Tenants{
+		Admits: func(_ context.Context, vm *v1alpha1.VirtualMachine) error {
+			t.asked = append(t.asked, vm.Spec.Runtime.VSphere.InventoryPath)
+			return t.answer
+		},
+		Server: func(context.Context, string) (*v1alpha1.VSphereServer, error) { return t.server, nil },
+		Now:    func() time.Time { return t.now },
+	}
+	return t
+}
+
+func at(path string, err error) placing {
+	return func(context.Context, runtime.Machine) (string, error) { return path, err }
+}
+
+// calls makes every call, with what the tenants have to say of it.
+func (t *tenant) calls(ctx context.Context, rt runtime.Runtime, place placing) map[runtime.Verb]error {
+	c, m := runtime.NewClient(rt, t.of(t.vm, place)), runtime.MachineOf(t.vm)
+	_, observed := c.Observe(ctx, m)
+	_, ensured := c.Ensure(ctx, m)
+	return map[runtime.Verb]error{
+		runtime.VerbObserve: observed, runtime.VerbEnsure: ensured, runtime.VerbPowerOn: c.PowerOn(ctx, m),
+		runtime.VerbPowerOff: c.PowerOff(ctx, m, runtime.Graceful), runtime.VerbCancel: c.Cancel(ctx, m, "task"),
+		runtime.VerbDelete: c.Delete(ctx, m),
+		runtime.VerbMigrate: runtime.Use(ctx, c, runtime.VerbMigrate, m, func(ctx context.Context, able runtime.Migrator) error {
+			return able.Migrate(ctx, m, runtime.Target{})
+		}),
+	}
+}
+
+// Who may not have a machine where it is sees nothing of it and changes nothing, but can end what was begun, and let it go.
+func TestTenancyRefuses(t *testing.T) {
+	refusal := runtime.NewPermission(nil, "not there")
+	for name, place := range map[string]struct {
+		is    placing
+		asked string
+	}{
+		"where it really is":                         {at("/dc/vm/elsewhere", nil), "/dc/vm/elsewhere"},
+		"where it is to be, while it is nowhere yet": {at("", runtime.NewNotFound(nil, "nowhere")), "/dc/vm/as-specified"},
+	} {
+		tenant, w := newTenant(), fake.New()
+		tenant.answer = refusal
+		for verb, err := range tenant.calls(t.Context(), w.Client("a"), place.is) {
+			ends := verb == runtime.VerbCancel || verb == runtime.VerbDelete
+			if ends && err != nil || !ends && !errors.Is(err, refusal) {
+				t.Errorf("%s: %s: got error %v", name, verb, err)
+			}
+		}
+		for _, asked := range tenant.asked {
+			if asked != place.asked {
+				t.Errorf("%s: asked about %s", name, asked)
+			}
+		}
+		if len(w.Calls()) != 2 {
+			t.Errorf("%s: the runtime was called %d times", name, len(w.Calls()))
+		}
+	}
+}
+
+// A machine that is nowhere yet, or of which nobody knows where it is, is told nothing, even if it may be where its spec has it: when
+// the call arrives it could be elsewhere. To look is allowed.
+func TestTenancyFailsClosed(t *testing.T) {
+	for name, where := range map[string]error{
+		"nowhere": runtime.NewNotFound(nil, "nowhere"),
+		"unknown": runtime.NewUnavailable(nil, "no answer"),
+	} {
+		w := fake.New()
+		for verb, err := range newTenant().calls(t.Context(), w.Client("a"), at("", where)) {
+			free := verb == runtime.VerbCancel || verb == runtime.VerbDelete || verb == runtime.VerbObserve
+			if free && err != nil || !free && !errors.Is(err, where) {
+				t.Errorf("%s: %s: got error %v", name, verb, err)
+			}
+		}
+		if len(w.Calls()) != 3 {
+			t.Errorf("%s: the runtime was called %d times", name, len(w.Calls()))
+		}
+	}
+}
+
+// An admission is remembered for what it rests on and no longer: a VSphereServer that was made anew, with the same name and
+// generation, says anew who may use it.
+func TestAdmissionsToLookAreForgotten(t *testing.T) {
+	tenant := newTenant()
+	for _, step := range []struct {
+		name            string
+		machine, server int64
+		uid             types.UID
+		passes          time.Duration
+		asks            bool
+	}{
+		{"at first", 1, 1, "a", 0, true},
+		{"nothing has changed", 1, 1, "a", admittedFor - time.Second, false},
+		{"the machine has changed", 2, 1, "a", 0, true},
+		{"the VSphereServer has changed", 2, 2, "a", 0, true},
+		{"the VSphereServer was made anew", 2, 2, "b", 0, true},
+		{"time has passed", 2, 2, "b", admittedFor, true},
+		{"there is no VSphereServer", 2, 0, "", 0, true},
+	} {
+		tenant.now = tenant.now.Add(step.passes)
+		tenant.server.UID, tenant.server.Generation = step.uid, step.server
+		tenant.vm.Generation, tenant.asked = step.machine, nil
+		err := tenant.mayLook(t.Context(), tenant.vm, runtime.Machine{}, at("/dc/vm/web", nil))
+		if err != nil || (len(tenant.asked) == 1) != step.asks {
+			t.Errorf("%s: asked %d times, error %v", step.name, len(tenant.asked), err)
+		}
+	}
+}
