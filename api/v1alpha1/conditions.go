@@ -45,8 +45,11 @@ const (
 	// what is wanted, and its run policy does not let that be changed.
 	ReasonPowerStateDiffers ConditionReason = "PowerStateDiffers"
 	// ReasonInstanceNotFound (Ready false): the runtime does not know the
-	// machine (any more).
+	// machine, which was never seen.
 	ReasonInstanceNotFound ConditionReason = "InstanceNotFound"
+	// ReasonInstanceLost (Ready false): the runtime does not know the machine
+	// any more. It is off, and is not made again.
+	ReasonInstanceLost ConditionReason = "InstanceLost"
 	// ReasonOwnedByAnother (Ready false): the machine on the runtime belongs to
 	// another VirtualMachine or another cluster, and was left alone.
 	ReasonOwnedByAnother ConditionReason = "OwnedByAnother"

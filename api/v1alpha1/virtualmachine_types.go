@@ -476,6 +476,13 @@ func (m *VirtualMachine) Busy() bool {
 	return m.Status.ActiveOperation != nil || len(m.Status.Undoing) > 0
 }
 
+// Adopts reports whether the spec names a machine that exists on its runtime, to
+// be taken over as it is, and not one to be made.
+func (s *VirtualMachineSpec) Adopts() bool {
+	v := s.Runtime.VSphere
+	return v != nil && (v.InventoryPath != "" || v.InstanceUUID != "")
+}
+
 // VirtualMachineList is a list of VirtualMachines.
 //
 // +kubebuilder:object:root=true

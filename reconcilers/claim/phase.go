@@ -2,6 +2,7 @@ package claim
 
 import (
 	"cmp"
+	"fmt"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -38,6 +39,13 @@ func Phase(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool)
 		return status.Phase
 	}
 	return observed(seen, status.InstanceID != "")
+}
+
+// InstanceLost says for people that the runtime does not know a machine any more that it once knew, and what helps. It is never
+// made again unasked: what was on it would be silently gone.
+func InstanceLost(vm *v1alpha1.VirtualMachine) string {
+	return fmt.Sprintf("the runtime does not know instance %s any more: bring it back, or delete VirtualMachine %s and create it again",
+		vm.Status.InstanceID, vm.Name)
 }
 
 // doing is the phase of a machine to which an operation of that type is being done. A Restart is one half after the other.

@@ -40,7 +40,7 @@ func (r *Reconciler) advance(ctx context.Context, l *look) (bool, error) {
 		return r.note(ctx, l, o, v1alpha1.ReasonInProgress, "waits for the machine, which is not there yet: condition Ready of the VirtualMachine says why")
 	case !seen.Exists && !stopped:
 		r.poll(l.pass)
-		return r.note(ctx, l, o, v1alpha1.ReasonInstanceNotFound, "the runtime does not know the machine")
+		return r.note(ctx, l, o, v1alpha1.ReasonInstanceLost, "%s", claim.InstanceLost(l.vm))
 	case o.Status.Baseline == nil:
 		return r.begin(ctx, l, o, seen)
 	case done:

@@ -238,13 +238,51 @@ func TestInstanceThatIsLost(t *testing.T) {
 	f.settle()
 	f.world.Lose(uid)
 	f.settle()
-	f.is("Failed False/InstanceNotFound")
+	f.is("Failed False/InstanceLost")
 	if len(f.world.Instances()) != 0 || f.vm().Busy() {
 		t.Errorf("an instance was made in the place of one that is lost: %+v", f.world.Instances())
 	}
-	if !f.events.has("InstanceNotFound: the runtime does not know instance") {
+	if !f.events.has("InstanceLost: the runtime does not know instance") {
 		t.Errorf("people were told %v", f.events.all)
 	}
+}
+
+// What is lost is off: a Stop is done at once, and a Start that it would wait for is refused with what helps. A deletion has nothing to
+// remove.
+func TestOperationsOnAnInstanceThatIsLost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyManual)
+	f.ask("on", "Restart force")
+	f.settle()
+	f.world.Lose(uid)
+	f.settle()
+	f.is("Failed False/InstanceLost")
+	f.ask("start", "Start")
+	f.ask("stop", "Stop")
+	f.settle()
+	if start, stop := f.state("start"), f.state("stop"); start != "Failed/InstanceLost" || stop != "Completed/Succeeded" {
+		t.Errorf("Start is %s, Stop is %s", start, stop)
+	}
+	f.is("Failed False/InstanceLost")
+	f.delete()
+	f.settle()
+	f.isGone(uid)
+}
+
+// An adopted machine that was gone for a while is taken up again as it is.
+func TestAdoptedInstanceThatReappears(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyManual, f.adopted(v1alpha1.PowerStopped))
+	f.settle()
+	was := f.world.Instances()[0]
+	f.world.Lose(uid)
+	f.settle()
+	f.is("Failed False/InstanceLost")
+	f.world.AddInstance(was)
+	f.settle()
+	f.is("Stopped True/AsWanted")
 }
 
 // A machine that was adopted and whose marker somebody has taken off is adopted again: there is nothing to lose by it.

@@ -150,7 +150,7 @@ func (r *Reconciler) addFinalizer(ctx context.Context, l *look) (bool, error) {
 // to lose by that. It needs no claim: it changes nothing of a machine that is there, and whoever holds one that is not waits
 // for it.
 func (r *Reconciler) ensure(ctx context.Context, l *look) (bool, error) {
-	adopts := l.vm.Spec.Runtime.VSphere != nil && l.ours() && l.vm.Status.ActiveOperation == nil
+	adopts := l.vm.Spec.Adopts() && l.ours() && l.vm.Status.ActiveOperation == nil
 	switch {
 	case l.seen.Exists, !l.missing() && !adopts:
 		return false, nil

@@ -64,7 +64,7 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	switch {
 	case runtime.IsUnavailable(l.err), runtime.IsTakingOver(l.err):
 		return metav1.ConditionUnknown, runtime.Reason(l.err), runtime.Message(l.err)
-	case l.err != nil:
+	case l.err != nil && !(lost && runtime.IsNotFound(l.err)): // that it could not be adopted again adds nothing
 		return no, runtime.Reason(l.err), runtime.Message(l.err)
 	case !l.vm.DeletionTimestamp.IsZero():
 		return no, v1alpha1.ReasonTerminating, "is being deleted" + l.waiting()
@@ -73,7 +73,7 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	case l.vm.Busy():
 		return no, v1alpha1.ReasonOperationInProgress, l.doing() + l.waiting() + failure(l.seen)
 	case lost:
-		return no, v1alpha1.ReasonInstanceNotFound, fmt.Sprintf("the runtime does not know instance %s any more", l.vm.Status.InstanceID)
+		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.vm)
 	case !l.seen.Exists:
 		return no, v1alpha1.ReasonProvisioning, "is being made"
 	case l.differs() != "":

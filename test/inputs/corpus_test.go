@@ -155,7 +155,7 @@ func corpus(o *oracle) []*base {
 		}
 		for phase, can := range o.Phases {
 			if !slices.Contains(can, form) {
-				add(badPhase, form, form+" while "+phase, with(machineOf(free, phase, nil))...)
+				add(forbids(phase), form, form+" while "+phase, with(machineOf(free, phase, nil))...)
 			}
 		}
 	}

@@ -28,6 +28,7 @@ const (
 	terminating = "VirtualMachineTerminating"
 	badPolicy   = "RunPolicyForbids"
 	badPhase    = "PhaseForbids"
+	lost        = "InstanceLost"
 )
 
 // expect gives the opinion that each policy must have.
@@ -119,9 +120,17 @@ func (o *oracle) applies(wanted string, vm any) opinion {
 	case !slices.Contains(leaves, wanted):
 		return opinion{reason: badPolicy}
 	case !slices.Contains(can, wanted):
-		return opinion{reason: badPhase}
+		return opinion{reason: forbids(phase)}
 	}
 	return opinion{}
+}
+
+// forbids is the reason for which a phase does not let something be done.
+func forbids(phase string) string {
+	if phase == "Failed" {
+		return lost
+	}
+	return badPhase
 }
 
 // phaseOf gives status.phase of a machine. What has no status or an empty phase was not looked at yet.

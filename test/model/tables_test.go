@@ -75,6 +75,8 @@ func (t *tables) Arbitrate(
 	switch {
 	case !slices.Contains(t.RunPolicies[vm.Spec.RunPolicy], asked):
 		return deny("RunPolicyForbids")
+	case !slices.Contains(t.Phases[phase], asked) && phase == v1alpha1.VirtualMachineFailed:
+		return deny("InstanceLost")
 	case !slices.Contains(t.Phases[phase], asked):
 		return deny("PhaseForbids")
 	}

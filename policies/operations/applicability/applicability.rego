@@ -93,6 +93,24 @@ deny contains {
 	_usable
 	_run_policy_allows
 	not _phase_allows
+	_phase != "Failed"
+}
+
+# METADATA
+# title: The machine is gone from its runtime
+# custom:
+#   reason: InstanceLost
+#   remedyInMessage: Bring the machine back on its runtime, or delete the VirtualMachine and create it again.
+deny contains {
+	"reason": "InstanceLost",
+	"code": 409,
+	"message": $"{_machine} has lost its machine, which its runtime does not know any more, and cannot carry out {_asked}; its run policy and phase allow: {_accepted}. Bring the machine back, or delete the VirtualMachine and create it again",
+	"details": _details,
+} if {
+	_usable
+	_run_policy_allows
+	not _phase_allows
+	_phase == "Failed"
 }
 
 _new := operations.key(input.request.object.spec)

@@ -33,7 +33,7 @@ _phases := {
 	"Migrating": "- y y y y - - - -",
 	"Paused": "- y y y y - - - -",
 	"Degraded": "- y y y y - - - -",
-	"Failed": "y - - - - - - - -",
+	"Failed": "- y y - - - - - -",
 	"Terminating": "- - - - - - - - -",
 }
 
@@ -55,7 +55,7 @@ _parameters := {
 		"Migrating": ["Stop", "Stop force", "Restart", "Restart force"],
 		"Paused": ["Stop", "Stop force", "Restart", "Restart force"],
 		"Degraded": ["Stop", "Stop force", "Restart", "Restart force"],
-		"Failed": ["Start"],
+		"Failed": ["Stop", "Stop force"],
 		"Terminating": [],
 	},
 }
@@ -94,16 +94,18 @@ _cells(run_policy) := {note: cell |
 	cell := {
 		"key": key,
 		"vm": _vm(run_policy, phase),
-		"verdict": _expected(split(_run_policies[run_policy], " ")[i], split(marks, " ")[i]),
+		"verdict": _expected(split(_run_policies[run_policy], " ")[i], split(marks, " ")[i], phase),
 	}
 }
 
 # One denial, the first: that the phase is wrong too would not help somebody whom the run policy refuses.
-_expected("y", "y") := "allow"
+_expected("y", "y", _) := "allow"
 
-_expected("y", "-") := "PhaseForbids"
+_expected("y", "-", phase) := "PhaseForbids" if phase != "Failed"
 
-_expected("-", _) := "RunPolicyForbids"
+_expected("y", "-", "Failed") := "InstanceLost"
+
+_expected("-", _, _) := "RunPolicyForbids"
 
 test_the_tables_have_a_cell_for_each_phase_and_operation if {
 	every run_policy, _ in _run_policies { count(_cells(run_policy)) == 12 * 9 }
@@ -197,6 +199,16 @@ test_deny[note] if {
 			"message": concat("", [
 				"VirtualMachine web-1 is Stopped and cannot carry out Evict; ",
 				"its run policy and phase allow: Start, Stop, forced Stop, forced Restart",
+			]),
+			"details": {"kind": "VirtualMachine", "name": "web-1"},
+		}},
+		"a machine that is lost": {"new": "Start", "vm": _vm("Manual", "Failed"), "denial": {
+			"reason": "InstanceLost",
+			"code": 409,
+			"message": concat("", [
+				"VirtualMachine web-1 has lost its machine, which its runtime does not know any more, and cannot carry out Start; ",
+				"its run policy and phase allow: Stop, forced Stop. ",
+				"Bring the machine back, or delete the VirtualMachine and create it again",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
