@@ -35,7 +35,6 @@ func TestOperationFinished(t *testing.T) {
 		"":                               false,
 		v1alpha1.OperationPending:        false,
 		v1alpha1.OperationInProgress:     false,
-		v1alpha1.OperationTerminating:    false,
 		v1alpha1.OperationCompleted:      true,
 		v1alpha1.OperationFailed:         true,
 		v1alpha1.OperationPhase("Other"): false,

@@ -30,15 +30,12 @@ const (
 // done to it. It is derived from the rest of the status and never the other way
 // round.
 //
-// +kubebuilder:validation:Enum=Pending;WaitingForImage;Provisioning;Stopped;Starting;Running;Stopping;Migrating;Paused;Degraded;Failed;Terminating
+// +kubebuilder:validation:Enum=Pending;Provisioning;Stopped;Starting;Running;Stopping;Migrating;Paused;Failed;Terminating
 type VirtualMachinePhase string
 
 const (
 	// VirtualMachinePending means that nothing has been done yet.
 	VirtualMachinePending VirtualMachinePhase = "Pending"
-	// VirtualMachineWaitingForImage means that the data of its disks is not
-	// there yet.
-	VirtualMachineWaitingForImage VirtualMachinePhase = "WaitingForImage"
 	// VirtualMachineProvisioning means that the machine is being created or
 	// adopted on its runtime.
 	VirtualMachineProvisioning VirtualMachinePhase = "Provisioning"
@@ -55,11 +52,8 @@ const (
 	// VirtualMachinePaused means that the machine is suspended with its memory
 	// kept.
 	VirtualMachinePaused VirtualMachinePhase = "Paused"
-	// VirtualMachineDegraded means that the machine is on but its runtime
-	// reports a problem with it.
-	VirtualMachineDegraded VirtualMachinePhase = "Degraded"
-	// VirtualMachineFailed means that the machine cannot be brought to the
-	// state that is wanted without help.
+	// VirtualMachineFailed means that the runtime does not know the machine any
+	// more, which is not made again unasked.
 	VirtualMachineFailed VirtualMachinePhase = "Failed"
 	// VirtualMachineTerminating means that the object is being deleted.
 	VirtualMachineTerminating VirtualMachinePhase = "Terminating"
@@ -136,9 +130,10 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:default=AlwaysOnUnlessStoppedManually
 	RunPolicy RunPolicy `json:"runPolicy,omitempty"`
 
-	// The node, or ESXi host, that the machine should be on, by name. A change
-	// starts a migration. Empty, the default, leaves the choice to the runtime's
-	// scheduler and never moves the machine.
+	// The node, or ESXi host, that the machine should be on, by name. Empty, the
+	// default, leaves the choice to the runtime's scheduler. A machine that is
+	// elsewhere is not moved by itself: condition PlacementSettled says so, and an
+	// operation of type Migrate moves it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
@@ -242,10 +237,9 @@ type VirtualMachineStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// What the machine is doing, in one word: Pending, WaitingForImage,
-	// Provisioning, Stopped, Starting, Running, Stopping, Migrating, Paused,
-	// Degraded, Failed or Terminating. Derived from the observation and the
-	// claim, by whoever writes either.
+	// What the machine is doing, in one word: Pending, Provisioning, Stopped,
+	// Starting, Running, Stopping, Migrating, Paused, Failed or Terminating.
+	// Derived from the observation and the claim, by whoever writes either.
 	// +optional
 	Phase VirtualMachinePhase `json:"phase,omitempty"`
 
@@ -428,7 +422,8 @@ type PowerIntent struct {
 	At metav1.MicroTime `json:"at"`
 }
 
-// Placement is a node that was chosen by an operation.
+// Placement is a node that an operation has moved the machine to. It counts in the
+// place of spec.nodeName until that is changed.
 type Placement struct {
 	// The node or ESXi host, by name.
 	// +required
@@ -440,6 +435,12 @@ type Placement struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	By string `json:"by,omitempty"`
+
+	// What spec.nodeName was then. Once it is something else the placement is
+	// over.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	InPlaceOf string `json:"inPlaceOf,omitempty"`
 }
 
 // VirtualMachine is a thin wrapper around a machine on one runtime: a vCenter,

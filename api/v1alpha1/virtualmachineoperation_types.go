@@ -46,7 +46,7 @@ const (
 
 // OperationPhase is how far an operation has come.
 //
-// +kubebuilder:validation:Enum=Pending;InProgress;Completed;Failed;Terminating
+// +kubebuilder:validation:Enum=Pending;InProgress;Completed;Failed
 type OperationPhase string
 
 const (
@@ -61,9 +61,6 @@ const (
 	OperationCompleted OperationPhase = "Completed"
 	// OperationFailed means that it has ended without reaching its goal. Final.
 	OperationFailed OperationPhase = "Failed"
-	// OperationTerminating means that it was deleted before it had ended and is
-	// being undone.
-	OperationTerminating OperationPhase = "Terminating"
 )
 
 // OperationStep is the half of a Restart that was last begun.
@@ -114,6 +111,8 @@ type VirtualMachineOperationSpec struct {
 
 	// Whether it is done without waiting for the guest: a forced Stop powers the
 	// machine off, and takes the place of a graceful one that the guest ignores.
+	// A forced Migrate or Evict has the runtime do all that it can to get the
+	// machine across; in a vCenter that is a high priority for the move.
 	// Default false. Not allowed with type Start.
 	// +optional
 	// +kubebuilder:default=false
@@ -224,9 +223,8 @@ type VirtualMachineOperationStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// How far the operation has come: Pending (waits for the machine),
-	// InProgress (holds the claim on it), Completed, Failed, or Terminating
-	// (deleted before its end, being undone). An operation whose place a stronger
-	// one took ends Completed with reason Superseded.
+	// InProgress (holds the claim on it), Completed or Failed. An operation whose
+	// place a stronger one took ends Completed with reason Superseded.
 	// +optional
 	Phase OperationPhase `json:"phase,omitempty"`
 

@@ -85,8 +85,8 @@ func (r *Reconciler) record(
 ) error {
 	before := l.vm.Status.DeepCopy()
 	claim.Record(l.vm, seen, done)
-	if done && o.Spec.Type == v1alpha1.OperationMigrate && seen.NodeName != "" {
-		l.vm.Status.Placement = &v1alpha1.Placement{NodeName: seen.NodeName, By: o.Name}
+	if done && moves(o) && seen.NodeName != "" {
+		l.vm.Status.Placement = &v1alpha1.Placement{NodeName: seen.NodeName, By: o.Name, InPlaceOf: l.vm.Spec.NodeName}
 	}
 	if equality.Semantic.DeepEqual(before, &l.vm.Status) {
 		return nil

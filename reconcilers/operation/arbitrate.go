@@ -150,6 +150,7 @@ func (r *Reconciler) take(
 	if err := r.writeMachine(ctx, l.vm); err != nil {
 		return false, err
 	}
+	r.Metrics.claim(o, l.now)
 	message := "holds the machine"
 	if len(holders) > 0 {
 		message += " in the place of " + names(holders)

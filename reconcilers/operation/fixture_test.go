@@ -265,6 +265,9 @@ func (f *fixture) state(name string) string {
 	reason := ""
 	if c := meta.FindStatusCondition(o.Status.Conditions, "Completed"); c != nil {
 		reason = c.Reason
+		if (c.Status == metav1.ConditionTrue) != (o.Status.Phase == v1alpha1.OperationCompleted) { // also if it was superseded
+			f.Errorf("operation %s is %s with Completed=%s", name, o.Status.Phase, c.Status)
+		}
 	}
 	return string(o.Status.Phase) + "/" + reason
 }

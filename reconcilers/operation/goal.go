@@ -92,7 +92,7 @@ func sender(o *v1alpha1.VirtualMachineOperation, rt *runtime.Client) func(contex
 	if !runtime.Can[runtime.Migrator](rt) {
 		return nil
 	}
-	target := runtime.Target{Leave: o.Status.Baseline.NodeName}
+	target := runtime.Target{Leave: o.Status.Baseline.NodeName, Force: o.Spec.Force}
 	if to := o.Spec.Migrate; to != nil {
 		target.NodeName, target.NodeSelector = to.NodeName, to.NodeSelector
 	}

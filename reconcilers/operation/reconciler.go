@@ -74,6 +74,8 @@ type Reconciler struct {
 	Locks *claim.Locks
 	// Events tells people, on the operation and on its machine.
 	Events events.EventRecorder
+	// Metrics counts what becomes of operations, or is nil.
+	Metrics *Metrics
 	// Now is the clock.
 	Now func() time.Time
 	// Poll is how long to wait before looking again at what a runtime is doing. Default 2 s.

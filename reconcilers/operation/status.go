@@ -34,6 +34,9 @@ func (r *Reconciler) write(
 	if err := r.Client.Status().Update(ctx, o); err != nil {
 		return false, fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
 	}
+	if o.Finished() && before.Phase != o.Status.Phase {
+		r.Metrics.end(o)
+	}
 	return true, nil
 }
 

@@ -107,9 +107,18 @@ func TestMigrateAndEvict(t *testing.T) {
 	if p := f.vm().Status.Placement; p == nil || p.NodeName != "node-2" || p.By != "there" {
 		t.Errorf("the placement is %+v", p)
 	}
-	f.ask("back", "Evict")
+	f.ask("back", "Evict force")
 	f.until("back", "Completed/Succeeded")
 	f.idle(v1alpha1.PowerRunning)
+	var forced []bool
+	for _, call := range f.world.Calls() {
+		if call.Verb == runtime.VerbMigrate {
+			forced = append(forced, call.Target.Force)
+		}
+	}
+	if len(forced) != 2 || forced[0] || !forced[1] {
+		t.Errorf("the moves were forced: %v, want the second one only", forced)
+	}
 	if vm := f.vm(); vm.Status.NodeName != "node-1" || vm.Status.Incarnation != "first" {
 		t.Errorf("the machine is shown as %+v", vm.Status)
 	}

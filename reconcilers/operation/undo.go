@@ -131,7 +131,11 @@ func (r *Reconciler) settle(ctx context.Context, l *look, entry *v1alpha1.Undoin
 		return err
 	}
 	claim.Record(l.vm, seen, false)
-	return r.writeMachine(ctx, l.vm)
+	if err := r.writeMachine(ctx, l.vm); err != nil {
+		return err
+	}
+	r.Metrics.undone(entry, l.vm.Status.ActiveOperation, l.now)
+	return nil
 }
 
 // endUndone gives an operation that is undone the status that its entry says. Deletion and deadline have ended it before.

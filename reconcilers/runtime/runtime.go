@@ -222,6 +222,9 @@ type Target struct {
 	// Leave is the node that the machine was on when the move was decided. A machine that is elsewhere has been moved,
 	// so that a repeated request does not move it twice. Empty means the node that it is on now.
 	Leave string
+	// Force has the runtime do all that it can to get the machine across, at the cost of others or of the guest. A runtime
+	// that knows nothing stronger ignores it.
+	Force bool
 }
 
 // Verb names a method of Runtime or Migrator, for metrics and for the logs of fakes.

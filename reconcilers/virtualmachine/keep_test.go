@@ -353,3 +353,30 @@ func TestPlacement(t *testing.T) {
 	f.settle()
 	f.is("Running False/MigrationNeeded")
 }
+
+// An operation that has moved the machine is not overruled by what spec.nodeName was before, but by what it is changed to.
+func TestPlacementByAnOperation(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.machine(v1alpha1.RunPolicyAlwaysOn, func(vm *v1alpha1.VirtualMachine) { vm.Spec.NodeName = "node-2" })
+	f.settle()
+	f.ask("away", "Evict")
+	f.settle()
+	placed := f.vm().Status.Placement
+	if placed == nil || placed.NodeName == "node-2" || placed.By != "away" || placed.InPlaceOf != "node-2" {
+		t.Fatalf("the placement is %+v", placed)
+	}
+	f.is("Running True/AsWanted")
+	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.TerminationGracePeriodSeconds = new(int32(7)) })
+	f.settle()
+	f.is("Running True/AsWanted")
+	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.NodeName = "" })
+	f.settle()
+	f.is("Running True/AsWanted")
+	if p := f.vm().Status.Placement; p != nil {
+		t.Errorf("the placement is still %+v", p)
+	}
+	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.NodeName = "node-2" })
+	f.settle()
+	f.is("Running False/MigrationNeeded")
+}

@@ -131,6 +131,9 @@ func (l *look) differs() string {
 func (l *look) settled() {
 	status := &l.vm.Status
 	want := l.vm.Spec.NodeName
+	if status.Placement != nil && status.Placement.InPlaceOf != want {
+		status.Placement = nil
+	}
 	if status.Placement != nil {
 		want = status.Placement.NodeName
 	}
@@ -147,7 +150,7 @@ func (l *look) settled() {
 		c = t.Condition(metav1.ConditionUnknown, v1alpha1.ReasonNodeUnknown, l.vm.Generation, "")
 	case status.NodeName != want:
 		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrationNeeded, l.vm.Generation,
-			fmt.Sprintf("is on %s and not on %s", status.NodeName, want))
+			fmt.Sprintf("is on %s and not on %s, and is not moved by itself: an operation of type Migrate moves it", status.NodeName, want))
 	}
 	l.set(c)
 }

@@ -36,7 +36,7 @@ const namespace = "day"
 
 var (
 	forms     = []string{"Start", "Stop", "Stop force", "Restart", "Restart force", "Migrate", "Migrate force", "Evict", "Evict force"}
-	phases    = []string{"Pending", "Stopped", "Starting", "Running", "Stopping", "Migrating", "Paused", "Degraded", "Failed"}
+	phases    = []string{"Pending", "Stopped", "Starting", "Running", "Stopping", "Migrating", "Paused", "Failed"}
 	everybody = []string{"ann", "bob", "carol", "dora", "erin", "fred", "system:serviceaccount:day:robot"}
 	// people ask for everything.
 	people = everybody[:depth.Of(1, len(everybody))]

@@ -156,7 +156,7 @@ func with(object map[string]any, value any, path ...string) map[string]any {
 
 // phases that machines of the world are in.
 var phases = []string{
-	"Pending", "WaitingForImage", "Provisioning", "Stopped", "Starting", "Running", "Stopping", "Migrating", "Paused", "Degraded", "Failed",
+	"Pending", "Provisioning", "Stopped", "Starting", "Running", "Stopping", "Migrating", "Paused", "Failed",
 }
 
 // forms of operations.

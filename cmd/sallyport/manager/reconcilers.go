@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
@@ -76,7 +77,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	events := mgr.GetEventRecorder(eventSource)
 	operations := &operation.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes, Arbiter: arbiter{gate},
-		Locks: locks, Events: events, Now: time.Now, Poll: o.PollInterval,
+		Locks: locks, Events: events, Metrics: operation.NewMetrics(ctrlmetrics.Registry), Now: time.Now, Poll: o.PollInterval,
 	}
 	if err := operations.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachineOperation reconciler: %w", err)

@@ -24,7 +24,6 @@ _run_policies := {
 
 _phases := {
 	"Pending": "- y y - y - - - -",
-	"WaitingForImage": "- - - - - - - - -",
 	"Provisioning": "- - - - - - - - -",
 	"Stopped": "y y y - y - - - -",
 	"Starting": "- y y y y - - - -",
@@ -32,7 +31,6 @@ _phases := {
 	"Stopping": "y - y - y - - - -",
 	"Migrating": "- y y y y - - - -",
 	"Paused": "- y y y y - - - -",
-	"Degraded": "- y y y y - - - -",
 	"Failed": "- y y - - - - - -",
 	"Terminating": "- - - - - - - - -",
 }
@@ -46,7 +44,6 @@ _parameters := {
 	},
 	"phases": {
 		"Pending": ["Stop", "Stop force", "Restart force"],
-		"WaitingForImage": [],
 		"Provisioning": [],
 		"Stopped": ["Start", "Stop", "Stop force", "Restart force"],
 		"Starting": ["Stop", "Stop force", "Restart", "Restart force"],
@@ -54,7 +51,6 @@ _parameters := {
 		"Stopping": ["Start", "Stop force", "Restart force"],
 		"Migrating": ["Stop", "Stop force", "Restart", "Restart force"],
 		"Paused": ["Stop", "Stop force", "Restart", "Restart force"],
-		"Degraded": ["Stop", "Stop force", "Restart", "Restart force"],
 		"Failed": ["Stop", "Stop force"],
 		"Terminating": [],
 	},
@@ -108,7 +104,7 @@ _expected("y", "-", "Failed") := "InstanceLost"
 _expected("-", _, _) := "RunPolicyForbids"
 
 test_the_tables_have_a_cell_for_each_phase_and_operation if {
-	every run_policy, _ in _run_policies { count(_cells(run_policy)) == 12 * 9 }
+	every run_policy, _ in _run_policies { count(_cells(run_policy)) == 10 * 9 }
 }
 
 test_table_of_always_on[note] if {

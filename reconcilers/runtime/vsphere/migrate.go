@@ -54,9 +54,16 @@ func (r *Runtime) migrate(ctx context.Context, m runtime.Machine, target runtime
 		return err
 	}
 	return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) {
-		return vm.Relocate(ctx, types.VirtualMachineRelocateSpec{Host: &host.Self, Pool: s.vm.ResourcePool},
-			types.VirtualMachineMovePriorityDefaultPriority)
+		return vm.Relocate(ctx, types.VirtualMachineRelocateSpec{Host: &host.Self, Pool: s.vm.ResourcePool}, priority(target))
 	})
+}
+
+// priority is how much of a host's processor a move may take: with high priority vCenter reserves what it needs to converge.
+func priority(target runtime.Target) types.VirtualMachineMovePriority {
+	if target.Force {
+		return types.VirtualMachineMovePriorityHighPriority
+	}
+	return types.VirtualMachineMovePriorityDefaultPriority
 }
 
 // meets reports whether a machine on that host has no need to move.

@@ -1,12 +1,15 @@
 package vsphere_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/session"
 	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -36,6 +39,39 @@ func TestMigrateToWhereItCannot(t *testing.T) {
 	w.Must(w.runtime.Migrate(t.Context(), m, runtime.Target{}))
 	if seen := w.observe(m); seen.NodeName != hosts[2] {
 		t.Errorf("the machine is on %s", seen.NodeName)
+	}
+}
+
+// prioritized keeps with which priority machines are moved.
+type prioritized struct {
+	soap.RoundTripper
+	seen *[]types.VirtualMachineMovePriority
+}
+
+// RoundTrip sends the request.
+func (p prioritized) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
+	if move, ok := req.(*methods.RelocateVM_TaskBody); ok {
+		*p.seen = append(*p.seen, move.Req.Priority)
+	}
+	return p.RoundTripper.RoundTrip(ctx, req, res)
+}
+
+// A forced move has a high priority, so that it converges with a busy guest.
+func TestForcedMove(t *testing.T) {
+	w := newWorld(t)
+	m := w.adopted("busy")
+	w.on(m)
+	var seen []types.VirtualMachineMovePriority
+	config := w.config()
+	config.Wrap = func(next soap.RoundTripper) soap.RoundTripper { return prioritized{next, &seen} }
+	rt := vsphere.New(w.connect(config))
+	for _, target := range []runtime.Target{{}, {Force: true}} {
+		w.Must(rt.Migrate(t.Context(), m, target))
+		w.observe(m)
+	}
+	want := []types.VirtualMachineMovePriority{types.VirtualMachineMovePriorityDefaultPriority, types.VirtualMachineMovePriorityHighPriority}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("priorities (-want +got):\n%s", diff)
 	}
 }
 

@@ -1,0 +1,80 @@
+package operation
+
+import (
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// Metrics counts operations and times them. Their labels are the type and how they end, never a name. Nil counts nothing.
+type Metrics struct {
+	ended      *prometheus.CounterVec
+	claimed    *prometheus.HistogramVec
+	superseded *prometheus.HistogramVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	buckets := []float64{.01, .05, .1, .5, 1, 5, 15, 60, 300, 900}
+	m := &Metrics{
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sallyport_operations_total",
+			Help: "VirtualMachineOperations that have ended, by type and result: Succeeded, Superseded, Denied by a policy when they had their turn, or the reason of their failure.",
+		}, []string{"type", "result"}),
+		claimed: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "sallyport_operation_claim_seconds",
+			Help:    "How long VirtualMachineOperations waited, from their request, until they held their machine, by type.",
+			Buckets: buckets,
+		}, []string{"type"}),
+		superseded: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "sallyport_operation_supersede_seconds",
+			Help:    "How long it took, from when the stronger one held the machine, until a superseded VirtualMachineOperation was undone, by the type of what was superseded.",
+			Buckets: buckets,
+		}, []string{"type"}),
+	}
+	registry.MustRegister(m.ended, m.claimed, m.superseded)
+	return m
+}
+
+// results are the reasons of ours for which operations end. All others are a policy's.
+var results = []v1alpha1.ConditionReason{
+	v1alpha1.ReasonSucceeded, v1alpha1.ReasonSuperseded, v1alpha1.ReasonDeadlineExceeded, v1alpha1.ReasonDeleted,
+	v1alpha1.ReasonRuntimeFailed, v1alpha1.ReasonVirtualMachineDeleted, v1alpha1.ReasonVirtualMachineReplaced,
+}
+
+// end counts an operation that has just ended.
+func (m *Metrics) end(o *v1alpha1.VirtualMachineOperation) {
+	if m == nil {
+		return
+	}
+	result := "Denied"
+	c := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionCompleted))
+	if c != nil && slices.Contains(results, v1alpha1.ConditionReason(c.Reason)) {
+		result = c.Reason
+	}
+	m.ended.WithLabelValues(string(o.Spec.Type), result).Inc()
+}
+
+// claim times how long an operation has waited for the machine that it now holds.
+func (m *Metrics) claim(o *v1alpha1.VirtualMachineOperation, now time.Time) {
+	if m == nil {
+		return
+	}
+	asked := o.CreationTimestamp.Time // in whole seconds
+	if at, err := time.Parse(time.RFC3339Nano, o.Spec.RequestedAt); err == nil {
+		asked = at
+	}
+	m.claimed.WithLabelValues(string(o.Spec.Type)).Observe(max(now.Sub(asked), 0).Seconds())
+}
+
+// undone times how long it took to undo one whose place the holder has taken.
+func (m *Metrics) undone(entry *v1alpha1.UndoingOperation, holder *v1alpha1.ActiveOperation, now time.Time) {
+	if m == nil || holder == nil || entry.End != v1alpha1.EndSuperseded || entry.Origin != v1alpha1.OriginOperation {
+		return
+	}
+	m.superseded.WithLabelValues(string(entry.Type)).Observe(max(now.Sub(holder.ClaimedAt.Time), 0).Seconds())
+}
