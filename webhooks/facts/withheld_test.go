@@ -85,13 +85,14 @@ func TestWhatNoPolicyIsTold(t *testing.T) {
 	f.awaitSync(t)
 	f.pod(t, "own", "n1", corev1.PodRunning)
 	elsewhere.pod(t, "other", "n1", corev1.PodRunning)
-	everywhere := engine.Query{Fact: "pods", APIVersion: "v1", Kind: "Pod", Fields: map[string]string{"spec.nodeName": "n1"}}
-	for _, live := range []bool{false, true} {
-		everywhere.Live = live
-		f.await(t, "both Pods to be found", func() bool {
-			found, _ := f.read(t, facts.Subject{}, everywhere)
-			return strings.Contains(found, "own") && strings.Contains(found, "other")
-		})
+	everywhere := engine.Query{Fact: "pods", APIVersion: "v1", Kind: "Pod"}
+	for _, everywhere.Live = range []bool{false, true} {
+		for _, everywhere.Fields = range []map[string]string{nil, {"spec.nodeName": "n1"}} {
+			f.await(t, fmt.Sprintf("both Pods to be found, fields %v", everywhere.Fields), func() bool {
+				found, _ := f.read(t, facts.Subject{}, everywhere)
+				return strings.Contains(found, "own") && strings.Contains(found, "other")
+			})
+		}
 	}
 	f.Home(f.namespace)
 	for _, live := range []bool{false, true} {
