@@ -100,7 +100,8 @@ func TestRestartWithABrokenPolicy(t *testing.T) {
 	c.create(policy("p", saying("p", "one")))
 	before := c.start(options{})
 	before.awaitReady()
-	before.store(before.awaitState("p", current), 1)
+	first := before.awaitState("p", current)
+	before.store(first, 1)
 	c.edit(text(saying("p", "two")))
 	good := before.awaitState("p", current)
 	before.store(good, 2)
@@ -108,6 +109,8 @@ func TestRestartWithABrokenPolicy(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "p-unreadable", Namespace: c.namespace, Labels: map[string]string{keeper.PolicyLabel: "p"}},
 		Data:       runtime.RawExtension{Raw: []byte(`{"policy":{}}`)}, Revision: 3,
 	})
+	first.Name = "q" // a revision of p that is labelled as one of q
+	before.store(first, 4)
 	c.edit(text(nonsense))
 	before.awaitState("p", lastGood)
 	before.stop()
