@@ -21,6 +21,7 @@ func TestUnfollowed(t *testing.T) {
 		"all members":                    {"some k\ninput[k].request == 1\ninput.request.b == 1", "p.rego:15:1: input[k].request == 1"},
 		"a function of a library":        {`lib.encoded(input) != ""`, "lib.rego:6:15: json.marshal(x)"},
 		"a function that is not whole":   {`f(input)`, ""},
+		"with, within a comprehension":   {"n := count([1 |\nother with input as {}])\nn > 0", "p.rego:15:1: other with input as {}"},
 		"with":                           {"true\nother with input as {}", "p.rego:15:1: other with input as {}"},
 		"a function of its value":        {"lib.either(lib.either(input.request)) == 1", "p: values of functions that are handed to functions again"},
 		"several":                        {"json.marshal(input) != \"\"\nyaml_of(input)", "p.rego:14:1: json.marshal(input) | p.rego:25:1: count(x)"},
