@@ -51,7 +51,7 @@ type outcomeRule struct {
 	location *ast.Location
 }
 
-// witnesses makes a module of witnesses for each module that has outcome rules; imports stay those of the original.
+// witnesses makes a module of witnesses for each module of a policy; imports stay those of the original.
 func witnesses(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []outcomeRule) {
 	var rules []outcomeRule
 	made := map[string]*ast.Module{}
@@ -75,9 +75,7 @@ func witnesses(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []ou
 				setRule(witness, r, e.yields(), ast.ArrayTerm(index, link, values(r.Head.Key))))
 			rules = append(rules, outcomeRuleOf(r))
 		}
-		if len(witness.Rules) > 0 {
-			made[reserved+strconv.Itoa(len(made))+".rego"] = witness
-		}
+		made[reserved+strconv.Itoa(len(made))+".rego"] = witness
 	}
 	return made, rules
 }
