@@ -73,6 +73,20 @@ func TestHandlerRejectsWhatIsNoReview(t *testing.T) {
 	}
 }
 
+// A review for which there is no place in its time gets HTTP 503, which is no fault of it.
+func TestHandlerRejectsWhatIsTooMuch(t *testing.T) {
+	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
+	full := &handler{endpoint: validating, intake: &intake{}, metrics: f.recorder.metrics, log: logr.Discard()}
+	w := httptest.NewRecorder()
+	full.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, ValidatePath+"?timeout=1ms", strings.NewReader(goodReview)))
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "too many reviews") {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(validating, "busy")); n != 1 {
+		t.Errorf("counted %v", n)
+	}
+}
+
 func TestHandlerContainsPanics(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
 	f.now = nil // as if we had a bug outside any policy
