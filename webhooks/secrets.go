@@ -64,9 +64,6 @@ func (j *judgement) conceal() {
 		return
 	}
 	secrets := j.review.secrets()
-	if len(secrets) == 0 {
-		return
-	}
 	for i := range j.verdicts {
 		v := &j.verdicts[i]
 		if v.err != nil {
