@@ -156,7 +156,16 @@ func TestRevisionsWithoutASuccessor(t *testing.T) {
 
 // An object by the name of a revision that is none is not taken for one.
 func TestRevisionThatIsNone(t *testing.T) {
-	for name, labels := range map[string]map[string]string{"labelled": {policyLabel: "guard"}, "not labelled": nil} {
+	const another = `{"policy":{"metadata":{"name":"guard"},"spec":{}}}`
+	labels := map[string]string{policyLabel: "guard"}
+	for name, tc := range map[string]struct {
+		labels map[string]string
+		data   func(mine string) string
+	}{
+		"labelled":                  {labels, func(string) string { return another }},
+		"not labelled":              {nil, func(string) string { return another }},
+		"its libraries are no list": {labels, func(mine string) string { return strings.Replace(mine, "{", `{"libraries":1,`, 1) }},
+	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			guard := toy("guard", "a")
@@ -166,8 +175,8 @@ func TestRevisionThatIsNone(t *testing.T) {
 			f.Must(f.api.List(t.Context(), all, client.InNamespace(f.Namespace)))
 			f.Must(f.api.Delete(t.Context(), &all.Items[0]))
 			f.Must(f.api.Create(t.Context(), &appsv1.ControllerRevision{
-				ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: all.Items[0].Name, Labels: labels},
-				Data:       runtime.RawExtension{Raw: []byte(`{"policy":{"metadata":{"name":"guard"},"spec":{}}}`)},
+				ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: all.Items[0].Name, Labels: tc.labels},
+				Data:       runtime.RawExtension{Raw: []byte(tc.data(string(all.Items[0].Data.Raw)))},
 			}))
 			f.word("guard", "BROKEN a")
 			err := f.pass()
