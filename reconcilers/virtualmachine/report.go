@@ -64,7 +64,9 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	switch {
 	case runtime.IsUnavailable(l.err), runtime.IsTakingOver(l.err):
 		return metav1.ConditionUnknown, runtime.Reason(l.err), runtime.Message(l.err)
-	case l.err != nil && !(lost && runtime.IsNotFound(l.err)): // that it could not be adopted again adds nothing
+	case lost && runtime.IsNotFound(l.err): // as whoever would adopt it again is told
+		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.vm)
+	case l.err != nil:
 		return no, runtime.Reason(l.err), runtime.Message(l.err)
 	case !l.vm.DeletionTimestamp.IsZero():
 		return no, v1alpha1.ReasonTerminating, "is being deleted" + l.waiting()
