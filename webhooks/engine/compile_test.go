@@ -219,6 +219,7 @@ func TestNumbersOutOfProportionAreRefused(t *testing.T) {
 // Each of these would fail at the first request that its rule is about, and not before.
 func TestCompileHoldsWhatIsLiteralToItsShape(t *testing.T) {
 	const helper = `_refusal(message) := {"reason": "R", "mesage": message}` + "\n\n" + `_fixed := {"reason": "R", "message": "m", "detailz": {}}` + "\n\n"
+	const library = "# METADATA\n# title: T\n# description: D\npackage toy.lib\n\nrefusal(m) := {\"reason\": \"R\", \"msg\": m}\n"
 	deny := func(said, body string) string {
 		return helper + "valid_input if true\n\n" + denyMetadata + "deny contains " + said + " if " + body + "\n"
 	}
@@ -237,6 +238,8 @@ func TestCompileHoldsWhatIsLiteralToItsShape(t *testing.T) {
 		"a function":            {deny(`_refusal("m")`, "true"), `p.rego:6:38: deny has no key "mesage": did you mean "message"?`},
 		"a rule":                {deny("_fixed", "true"), `p.rego:8:43: deny has no key "detailz": did you mean "details"?`},
 		"a rule behind a local": {deny("d", "d := _fixed"), `deny has no key "detailz"`},
+		"a rule beside imports": {"import input.request\n\n" + deny("_fixed", "request.x"), `deny has no key "detailz"`},
+		"a library's function":  {"import data.toy.lib\n\n" + deny(`lib.refusal("m")`, "true"), `lib.rego:6:31: deny has no key "msg"`},
 		"a warning":             {rule("warn contains 5 if true"), "p.rego:8:15: warn must be a non-empty string, not number"},
 		"an empty warning":      {rule(`warn contains "" if true`), `warn must be a non-empty string, not ""`},
 		"a patch's op":          {rule(`patch contains {"op": "ad", "path": "/x", "value": 1} if true`), `p.rego:8:23: patch.op is "ad", not add, replace or remove`},
@@ -252,6 +255,7 @@ func TestCompileHoldsWhatIsLiteralToItsShape(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			source := policy(tc.rules)
 			source.Outcomes = []string{"supersedes"}
+			source.Libraries = []Module{{"lib.rego", library}}
 			_, err := Compile(source)
 			var errs CompileErrors
 			if !errors.As(err, &errs) || !errs[0].Contract || !strings.Contains(err.Error(), tc.want) {

@@ -66,7 +66,8 @@ func (l literals) rules(in *ast.Module, name ast.Ref) (found []*ast.Rule) {
 		full = name
 	}
 	for _, i := range in.Imports {
-		if path, ok := i.Path.Value.(ast.Ref); ok && i.Name() == first {
+		if i.Name() == first {
+			path, _ := i.Path.Value.(ast.Ref) // as every import is
 			full = path.Concat(name[1:])
 		}
 	}
