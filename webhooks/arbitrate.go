@@ -77,11 +77,7 @@ func reviewOfCreation(
 		Resource: metav1.GroupVersionResource(kind.GroupVersion().WithResource(resource)),
 		UserInfo: user, Object: runtime.RawExtension{Raw: raw},
 	}
-	text, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
-	document, err := engine.ParseValue(text)
+	document, err := valueOf(request)
 	return &Review{Request: request, Document: document, Verified: true}, err
 }
 

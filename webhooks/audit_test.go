@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"math"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -43,5 +44,15 @@ func TestAuditOfAnObjectThatExists(t *testing.T) {
 				t.Errorf("recorded is %s", &f.records)
 			}
 		})
+	}
+}
+
+// What cannot be put as a request is not judged as if nothing was in it.
+func TestAuditOfAnObjectThatIsNoJSON(t *testing.T) {
+	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
+	object := &unstructured.Unstructured{Object: map[string]any{"kind": "ConfigMap", "spec": map[string]any{"red": true, "n": math.NaN()}}}
+	got, err := f.Audit(t.Context(), "p", schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, object)
+	if err == nil {
+		t.Errorf("got %+v", got)
 	}
 }
