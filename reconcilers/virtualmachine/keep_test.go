@@ -1,9 +1,14 @@
 package virtualmachine
 
 import (
+	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -379,4 +384,23 @@ func TestPlacementByAnOperation(t *testing.T) {
 	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.NodeName = "node-2" })
 	f.settle()
 	f.is("Running False/MigrationNeeded")
+}
+
+// A write that comes after somebody else's is no error: the reconciler looks again at once.
+func TestSomebodyElseIsFaster(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.machine(v1alpha1.RunPolicyManual)
+	faster := sync.OnceFunc(func() {
+		f.change(func(s *v1alpha1.VirtualMachineSpec) { s.TerminationGracePeriodSeconds = new(int32(7)) })
+	})
+	f.vms.Client = interceptor.NewClient(f.api, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			faster()
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})
+	if _, err := f.vms.Reconcile(t.Context(), reconcileRequest(f)); err != nil || len(f.vm().Finalizers) == 0 {
+		t.Errorf("got %v, the finalizers are %v", err, f.vm().Finalizers)
+	}
 }
