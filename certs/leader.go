@@ -16,8 +16,6 @@ import (
 
 const (
 	fieldOwner = "sallyport-certificates"
-	// maxNote is how much of a note an event keeps; the API server takes 1 kB.
-	maxNote = 1000
 	// again is when to look again after somebody else has written what was to be written.
 	again = time.Second
 )
@@ -137,9 +135,5 @@ func (l *leader) writeBundles(ctx context.Context, configurations []client.Objec
 }
 
 func (l *leader) tell(about runtime.Object, n news) {
-	note := n.note
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote], "")
-	}
-	l.events.Eventf(about, nil, n.kind, n.reason, n.action, "%s", note)
+	l.events.Eventf(about, nil, n.kind, n.reason, n.action, "%s", n.note)
 }

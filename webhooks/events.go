@@ -3,7 +3,6 @@ package webhooks
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"time"
 
@@ -132,9 +131,9 @@ func (t *teller) later(told *telling) {
 
 func (t *teller) make(told *telling) {
 	for _, e := range told.events {
-		t.to.Eventf(told.object, e.policy, corev1.EventTypeWarning, e.reason, e.action, "%s", shortened(e.note))
+		t.to.Eventf(told.object, e.policy, corev1.EventTypeWarning, e.reason, e.action, "%s", e.note)
 		if e.onPolicy {
-			t.to.Eventf(e.policy, told.object, corev1.EventTypeWarning, e.reason, e.action, "%s", shortened(e.note))
+			t.to.Eventf(e.policy, told.object, corev1.EventTypeWarning, e.reason, e.action, "%s", e.note)
 		}
 	}
 }
@@ -208,12 +207,4 @@ func (told *telling) look() (live *seen, err error) {
 		told.object = &reference
 	}
 	return live, nil
-}
-
-// shortened cuts a note to what the API takes.
-func shortened(note string) string {
-	if len(note) > maxNote {
-		return strings.ToValidUTF8(note[:maxNote], "")
-	}
-	return note
 }

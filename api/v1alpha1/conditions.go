@@ -1,6 +1,12 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // ConditionType is the type of a condition in the status of a kind of this
 // group. Types and reasons are API: they do not change their meaning.
@@ -10,9 +16,17 @@ type ConditionType string
 // a policy brings its own reason, which is any such word.
 type ConditionReason string
 
+// maxMessage is how many bytes of a message a condition keeps. The schema of
+// conditions allows some more.
+const maxMessage = 4096
+
 // Condition is a condition of this type, ready to be set on an object of that
-// generation. The message must stay the same for as long as nothing changed.
+// generation. The message must stay the same for as long as nothing changed. What
+// is too long for a condition is cut.
 func (t ConditionType) Condition(status metav1.ConditionStatus, reason ConditionReason, generation int64, message string) metav1.Condition {
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "")
+	}
 	return metav1.Condition{
 		Type:               string(t),
 		Status:             status,
@@ -20,6 +34,13 @@ func (t ConditionType) Condition(status metav1.ConditionStatus, reason Condition
 		Reason:             string(reason),
 		Message:            message,
 	}
+}
+
+// SetCondition sets a condition among those of an object. Its time is that of the
+// clock, in whole seconds, and stays as long as its status does.
+func SetCondition(conditions *[]metav1.Condition, c metav1.Condition, now time.Time) {
+	c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+	meta.SetStatusCondition(conditions, c)
 }
 
 // ConditionReady is on every kind from the first write of its status on. It is

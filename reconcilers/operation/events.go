@@ -2,21 +2,14 @@ package operation
 
 import (
 	"fmt"
-	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
-
-// maxNote is how much of a note an event keeps; the API server takes 1 kB.
-const maxNote = 1000
 
 // tell tells people what became of an operation, where they look: on the operation, and on its machine. It is called after
 // the write that made it so.
 func (r *Reconciler) tell(l *look, o *v1alpha1.VirtualMachineOperation, kind string, reason v1alpha1.ConditionReason, message string) {
 	note := fmt.Sprintf("%s %s: %s", o.Spec.Type, o.Name, message)
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote], "")
-	}
 	if l.vm == nil {
 		r.Events.Eventf(o, nil, kind, string(reason), string(o.Spec.Type), "%s", note)
 		return

@@ -3,19 +3,14 @@ package operation
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
-
-// maxMessage is how much of a message a condition keeps; the schema allows some more.
-const maxMessage = 4096
 
 // write changes the status of an operation, if there is something to change, and reports whether there was. It fails if the
 // operation is not as it was read.
@@ -48,17 +43,12 @@ func (r *Reconciler) writeMachine(ctx context.Context, vm *v1alpha1.VirtualMachi
 	return nil
 }
 
-// set sets a condition. Its time is that of the clock, and stays if the status does.
+// set sets a condition.
 func (l *look) set(
 	o *v1alpha1.VirtualMachineOperation, t v1alpha1.ConditionType,
 	status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string,
 ) {
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "")
-	}
-	c := t.Condition(status, reason, o.Generation, message)
-	c.LastTransitionTime = metav1.NewTime(l.now.Truncate(time.Second))
-	meta.SetStatusCondition(&o.Status.Conditions, c)
+	v1alpha1.SetCondition(&o.Status.Conditions, t.Condition(status, reason, o.Generation, message), l.now)
 }
 
 // completed sets the condition Completed, and with it Ready, which says the same.

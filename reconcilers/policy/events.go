@@ -72,7 +72,7 @@ func (r *Reconciler) tellOf(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionTyp
 		kind = corev1.EventTypeNormal // it is what people may do
 	case is.Status != good && t != v1alpha1.ConditionShipped:
 		active := condition(policy, v1alpha1.ConditionActive)
-		note = cut(active.Message, maxNote/4) + " " + note
+		note = cut(active.Message, maxAside) + " " + note
 	case is.Status == good && t == v1alpha1.ConditionShipped:
 		kind = corev1.EventTypeNormal
 	case is.Status == good && !bad:
@@ -97,7 +97,7 @@ func (r *Reconciler) tellOfRegistration(policy *v1alpha1.RegoPolicy, is *metav1.
 }
 
 func (r *Reconciler) say(about runtime.Object, kind, reason, action, note string) {
-	r.Events.Eventf(about, nil, kind, reason, action, "%s", cut(note, maxNote))
+	r.Events.Eventf(about, nil, kind, reason, action, "%s", note)
 }
 
 // warnOfShipped tells on an object why a policy that is shipped is not applied. Recorders take two events of one reason for one that
@@ -105,7 +105,7 @@ func (r *Reconciler) say(about runtime.Object, kind, reason, action, note string
 func (r *Reconciler) warnOfShipped(about runtime.Object, name string, why Finding) {
 	related := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RegoPolicy", Name: name}
 	note := "RegoPolicy " + name + ": " + why.Message
-	r.Events.Eventf(about, related, corev1.EventTypeWarning, string(why.Reason), "Apply", "%s", cut(note, maxNote))
+	r.Events.Eventf(about, related, corev1.EventTypeWarning, string(why.Reason), "Apply", "%s", note)
 }
 
 func condition(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType) *metav1.Condition {

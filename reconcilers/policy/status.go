@@ -22,8 +22,8 @@ import (
 
 const (
 	fieldOwner = shipping.FieldOwner
-	// maxMessage is how much of a message a condition keeps, maxNote how much an event does; the API server takes 1 kB.
-	maxMessage, maxNote = 4096, 1000
+	// maxAside is how much an event says of what decides instead.
+	maxAside = 250
 	// reportPeriod is how long a status stands before it is confirmed, which takes one write per policy.
 	reportPeriod = 5 * time.Minute
 )
@@ -223,9 +223,7 @@ func well(policy *v1alpha1.RegoPolicy, reason v1alpha1.ConditionReason) string {
 }
 
 func (r *Reconciler) set(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, status metav1.ConditionStatus, f Finding) {
-	c := t.Condition(status, f.Reason, policy.Generation, cut(f.Message, maxMessage))
-	c.LastTransitionTime = metav1.NewTime(r.Now().Truncate(time.Second))
-	meta.SetStatusCondition(&policy.Status.Conditions, c)
+	v1alpha1.SetCondition(&policy.Status.Conditions, t.Condition(status, f.Reason, policy.Generation, f.Message), r.Now())
 }
 
 // short is as much of a revision as people need.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,9 +12,6 @@ import (
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
-
-// maxNote is how much of a note an event keeps; the API server takes 1 kB. maxMessage is the same of a condition.
-const maxNote, maxMessage = 1000, 4096
 
 // report shows in the status what was seen, and whether that is as it should be. What went wrong is tried again.
 func (r *Reconciler) report(ctx context.Context, l *look) (bool, error) {
@@ -157,20 +152,12 @@ func (l *look) settled() {
 	l.set(c)
 }
 
-// set sets a condition. Its time is that of the clock, and stays if the status does.
+// set sets a condition.
 func (l *look) set(c metav1.Condition) {
-	if len(c.Message) > maxMessage {
-		c.Message = strings.ToValidUTF8(c.Message[:maxMessage], "")
-	}
-	c.LastTransitionTime = metav1.NewTime(l.now.Truncate(time.Second))
-	meta.SetStatusCondition(&l.vm.Status.Conditions, c)
+	v1alpha1.SetCondition(&l.vm.Status.Conditions, c, l.now)
 }
 
 // tell tells people by an event on the machine.
 func (r *Reconciler) tell(l *look, kind string, reason v1alpha1.ConditionReason, action, format string, args ...any) {
-	note := fmt.Sprintf(format, args...)
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote], "")
-	}
-	r.Events.Eventf(l.vm, nil, kind, string(reason), action, "%s", note)
+	r.Events.Eventf(l.vm, nil, kind, string(reason), action, format, args...)
 }

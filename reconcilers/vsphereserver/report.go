@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,8 +15,6 @@ import (
 const (
 	// maxHosts is how many hosts a vCenter can have, and the status.
 	maxHosts = 2500
-	// maxMessage is how much of a message a condition keeps, maxNote how much an event does; the API server takes 1 kB.
-	maxMessage, maxNote = 4096, 1000
 )
 
 // listed puts hosts in order, each once: the status is a map by their names.
@@ -35,10 +32,9 @@ func (r *Reconciler) judge(server *v1alpha1.VSphereServer, t *trouble) {
 	server.Status.ObservedGeneration = server.Generation
 	ready := v1alpha1.ConditionReady.Condition(metav1.ConditionTrue, v1alpha1.ReasonConnected, server.Generation, "")
 	if t != nil {
-		ready = v1alpha1.ConditionReady.Condition(t.status, t.reason, server.Generation, cut(t.message, maxMessage))
+		ready = v1alpha1.ConditionReady.Condition(t.status, t.reason, server.Generation, t.message)
 	}
-	ready.LastTransitionTime = metav1.NewTime(r.Now().Truncate(time.Second))
-	meta.SetStatusCondition(&server.Status.Conditions, ready)
+	v1alpha1.SetCondition(&server.Status.Conditions, ready, r.Now())
 }
 
 // tell tells people, by an event on the VSphereServer, what has become of it.
@@ -52,12 +48,5 @@ func (r *Reconciler) tell(before, server *v1alpha1.VSphereServer) {
 		r.Events.Eventf(server, nil, corev1.EventTypeNormal, is.Reason, "Connect", "vCenter %s answers", server.Status.Version)
 		return
 	}
-	r.Events.Eventf(server, nil, corev1.EventTypeWarning, is.Reason, "Connect", "%s", cut(is.Message, maxNote))
-}
-
-func cut(text string, most int) string {
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "")
-	}
-	return text
+	r.Events.Eventf(server, nil, corev1.EventTypeWarning, is.Reason, "Connect", "%s", is.Message)
 }

@@ -134,5 +134,5 @@ func (o *Options) newManager(config *rest.Config, namespace string, locks *claim
 		options.LeaderElectionReleaseOnCancel = true
 	}
 	mgr, err := ctrl.NewManager(config, options)
-	return mgr, limits, err
+	return brief{mgr}, limits, err
 }

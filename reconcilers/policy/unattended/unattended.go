@@ -50,8 +50,7 @@ func mark(policy *v1alpha1.RegoPolicy, now metav1.Time) {
 	policy.Status.ReportedAt = &now
 	for _, t := range []v1alpha1.ConditionType{v1alpha1.ConditionActive, v1alpha1.ConditionReady} {
 		c := t.Condition(metav1.ConditionFalse, v1alpha1.ReasonNobodyDecides, policy.Generation, message)
-		c.LastTransitionTime = now
-		meta.SetStatusCondition(&policy.Status.Conditions, c)
+		v1alpha1.SetCondition(&policy.Status.Conditions, c, now.Time)
 	}
 }
 
