@@ -34,10 +34,10 @@ func TestCompileSaysWhatIsWrongAndWhere(t *testing.T) {
 		"fact with default":       {valid + deny + "default facts.x := null\n", "a fact has no default"},
 		"fact with computed name": {valid + deny + "facts[n] := null if some n in input.names\n", "constant name"},
 		"facts as a whole":        {valid + deny + "facts := {\"x\": null}\n", "constant name"},
-		"fact never asked for":    {valid + deny + "a if input.facts.loan\n", "input.facts.loan is read but there is no rule facts.loan"},
+		"fact never asked for":    {valid + deny + "a if input.names[input.facts.loan]\n", "input.facts.loan is read but there is no rule facts.loan"},
 		"fact by computed name":   {valid + deny + "a if some n, input.facts[n] == 1\n", "p.rego"},
 		"all facts":               {valid + deny + "a := input.facts\n", "input.facts must be followed"},
-		"fact that reads a fact":  {valid + deny + "facts.x := null\n\nfacts.y := {\"name\": input.facts.x.name}\n", "facts are asked for all at once"},
+		"fact that reads a fact":  {valid + deny + "facts.x := null\n\nfacts.y := {\"name\": input.names[input.facts.x.name]}\n", "facts are asked for all at once"},
 		"reserved name":           {valid + deny + "_sallyport_x := 1\n", "_sallyport_"},
 		"valid_input a string":    {"valid_input := \"true\"\n\n" + deny, "valid_input = true"},
 		"valid_input as set":      {"valid_input contains 1 if true\n\n" + deny, "valid_input must be written"},
@@ -110,7 +110,7 @@ func TestCompileChecksPackagesLibrariesAndParameters(t *testing.T) {
 		"undescribed package": {func(s *Source) {
 			s.Modules[0].Source = strings.Replace(lendingPolicy, "# description: A book is lent to one reader at a time.\n", "", 1)
 		}, "no METADATA with title and description"},
-		"library reads input":        {func(s *Source) { s.Libraries[0].Source += "\nx := input.y\n" }, "must not read input"},
+		"library reads input":        {func(s *Source) { s.Libraries[0].Source += "\nx := [1]\n\ny := x[input.y]\n" }, "must not read input"},
 		"library reads parameters":   {func(s *Source) { s.Libraries[0].Source += "\nx := data.parameters.y\n" }, "must not read data.parameters"},
 		"library has a syntax error": {func(s *Source) { s.Libraries[0].Source += "\nx := \n" }, "readers.rego:"},
 		"library is missing":         {func(s *Source) { s.Libraries = nil }, "lending.rego:6:8: data.toy.lib.readers is neither"},
