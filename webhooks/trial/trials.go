@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -285,12 +286,7 @@ func (t *Trial) trim() string {
 			world = append(world, trimmed(o, all && t.Candidate != nil))
 		}
 	}
-	slices.SortFunc(world, func(a, b v1alpha1.RegoPolicy) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(world, func(a, b v1alpha1.RegoPolicy) int { return strings.Compare(a.Name, b.Name) })
 	t.World = world
 	return name
 }
