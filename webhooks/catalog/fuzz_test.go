@@ -51,7 +51,7 @@ func FuzzPolicy(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	p := policy("p", "apps/v1/deployments UPDATE", "/v1/pods/eviction CREATE")
+	p := policy("p", "apps/v1/deployments UPDATE", "/v1/pods/eviction CREATE", "*/*/* DELETE")
 	for _, one := range append(shipped, p, edited(p, "x :=\n"), edited(p, "warn contains input.facts.x\n"), v1alpha1.RegoPolicy{}) {
 		text, err := Manifest(&one)
 		if err != nil {
@@ -83,6 +83,11 @@ func FuzzPolicy(f *testing.F) {
 			for _, s := range selected {
 				if s.Name() != object.Name || checked != nil && s.Err == nil {
 					t.Errorf("%s %s: selected is %+v, of a policy that is %v", r.Operation, r.Resource, s, checked)
+				}
+			}
+			if p := set.Policy(object.Name); p != nil {
+				if m := p.Meeting(t.Context(), r, namespaces{err: errors.New("gone")}); m.Met != (len(selected) > 0) {
+					t.Errorf("%s %s: selected is %+v, and explained %+v", r.Operation, r.Resource, selected, m)
 				}
 			}
 			repairs := checked != nil && Repairs(r) // which nothing broken keeps out
