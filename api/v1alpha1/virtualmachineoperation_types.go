@@ -44,6 +44,23 @@ const (
 	DefaultTTLAfterFinished = 86400 * time.Second
 )
 
+// OperationForm is a form in which an operation can be asked for.
+type OperationForm struct {
+	// Type of the operation, and whether it is forced.
+	Type  OperationType `json:"type"`
+	Force bool          `json:"force"`
+}
+
+// OperationForms are all forms in which operations can be asked for, each gentle
+// one before the forced one of its type. There is no forced Start.
+func OperationForms() []OperationForm {
+	forms := []OperationForm{{Type: OperationStart}}
+	for _, t := range []OperationType{OperationStop, OperationRestart, OperationMigrate, OperationEvict} {
+		forms = append(forms, OperationForm{Type: t}, OperationForm{Type: t, Force: true})
+	}
+	return forms
+}
+
 // OperationPhase is how far an operation has come.
 //
 // +kubebuilder:validation:Enum=Pending;InProgress;Completed;Failed

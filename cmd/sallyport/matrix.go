@@ -21,10 +21,7 @@ import (
 const supersedePolicy = "operations-supersede"
 
 // asked is one form of an operation: a row or a column of the matrix.
-type asked struct {
-	Type  v1alpha1.OperationType `json:"type"`
-	Force bool                   `json:"force"`
-}
+type asked v1alpha1.OperationForm
 
 func (a asked) String() string {
 	if a.Force {
@@ -33,13 +30,14 @@ func (a asked) String() string {
 	return string(a.Type)
 }
 
-// forms are all operations that can be asked for; Start has no forced form.
-var forms = []asked{
-	{v1alpha1.OperationStart, false},
-	{v1alpha1.OperationStop, false}, {v1alpha1.OperationStop, true},
-	{v1alpha1.OperationRestart, false}, {v1alpha1.OperationRestart, true},
-	{v1alpha1.OperationMigrate, false}, {v1alpha1.OperationMigrate, true},
-	{v1alpha1.OperationEvict, false}, {v1alpha1.OperationEvict, true},
+// forms are all operations that can be asked for.
+var forms = everyForm()
+
+func everyForm() (all []asked) {
+	for _, form := range v1alpha1.OperationForms() {
+		all = append(all, asked(form))
+	}
+	return all
 }
 
 // pair is one cell of the matrix.

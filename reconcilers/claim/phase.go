@@ -48,25 +48,6 @@ func InstanceLost(vm *v1alpha1.VirtualMachine) string {
 		vm.Status.InstanceID, vm.Name)
 }
 
-// doing is the phase of a machine to which an operation of that type is being done. A Restart is one half after the other.
-func doing(t v1alpha1.OperationType, seen *runtime.Observation) v1alpha1.VirtualMachinePhase {
-	switch t {
-	case v1alpha1.OperationStart:
-		return v1alpha1.VirtualMachineStarting
-	case v1alpha1.OperationRestart:
-		if seen != nil && seen.Power == v1alpha1.PowerStopped {
-			return v1alpha1.VirtualMachineStarting
-		}
-		return v1alpha1.VirtualMachineStopping
-	case v1alpha1.OperationMigrate, v1alpha1.OperationEvict:
-		return v1alpha1.VirtualMachineMigrating
-	case v1alpha1.OperationDelete:
-		return v1alpha1.VirtualMachineTerminating
-	default:
-		return v1alpha1.VirtualMachineStopping
-	}
-}
-
 func observed(seen *runtime.Observation, wasThere bool) v1alpha1.VirtualMachinePhase {
 	switch {
 	case !seen.Exists && !seen.Quiet():

@@ -110,7 +110,7 @@ func Take(status *v1alpha1.VirtualMachineStatus, next Holder, yield []Holder, no
 		ID: next.ID, Origin: next.Origin, Name: next.Name, Type: next.Type, Force: next.Force,
 		ClaimedAt: now, PreviousIntent: status.PowerIntent.DeepCopy(),
 	}
-	if state, changes := intends(next.Type); changes {
+	if state := Leaves(next.Type); state != "" {
 		status.PowerIntent = &v1alpha1.PowerIntent{State: state, By: next.author(), At: now}
 	}
 	return nil
@@ -135,7 +135,7 @@ func Withdraw(status *v1alpha1.VirtualMachineStatus, id string, end v1alpha1.Und
 		return ErrFull
 	}
 	holder, _ := Current(status)
-	if _, changes := intends(holder.Type); changes {
+	if Leaves(holder.Type) != "" {
 		status.PowerIntent = status.ActiveOperation.PreviousIntent.DeepCopy()
 	}
 	status.Undoing = append(slices.Clone(status.Undoing), undo(holder, end, nil))
@@ -166,18 +166,6 @@ func Settle(status *v1alpha1.VirtualMachineStatus, id string) error {
 func undo(h Holder, end v1alpha1.UndoEnd, by *v1alpha1.OperationReference) v1alpha1.UndoingOperation {
 	return v1alpha1.UndoingOperation{
 		ID: h.ID, Origin: h.Origin, Name: h.Name, Type: h.Type, Force: h.Force, End: end, By: by,
-	}
-}
-
-// intends gives the power state that an operation of a type leaves the machine in, if it is about power.
-func intends(t v1alpha1.OperationType) (v1alpha1.PowerState, bool) {
-	switch t {
-	case v1alpha1.OperationStart, v1alpha1.OperationRestart:
-		return v1alpha1.PowerRunning, true
-	case v1alpha1.OperationStop:
-		return v1alpha1.PowerStopped, true
-	default: // Migrate, Evict, Delete: where the machine is, or whether, not its power
-		return "", false
 	}
 }
 

@@ -26,7 +26,7 @@ func (r *Reconciler) advance(ctx context.Context, l *look) (bool, error) {
 		r.troubled(l.pass, "observing the machine of operation "+o.Name, err)
 		return r.note(ctx, l, o, runtime.Reason(err), "%s", runtime.Message(err))
 	}
-	stopped := !seen.Exists && o.Spec.Type == v1alpha1.OperationStop // what is not there is off
+	stopped := !seen.Exists && claim.Leaves(o.Spec.Type) == v1alpha1.PowerStopped // what is not there is off
 	done := seen.Quiet() && (seen.Exists || stopped) && o.Status.Baseline != nil && reached(o, seen)
 	if err := r.record(ctx, l, o, &seen, done); err != nil {
 		return false, err
@@ -48,8 +48,8 @@ func (r *Reconciler) advance(ctx context.Context, l *look) (bool, error) {
 	case halfway(o, seen):
 		l.signalled = false // what was sent has had its effect
 		return r.write(ctx, o, func(status *v1alpha1.VirtualMachineOperationStatus) {
-			status.Step = v1alpha1.StepPowerOn
-			l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, v1alpha1.ReasonSending, "the runtime is told to power on")
+			status.Step, _ = nextOf(o)
+			l.set(o, v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, v1alpha1.ReasonSending, "the runtime is told to "+verb(o))
 		})
 	}
 	return r.signal(ctx, l, o, rt, seen)
@@ -64,8 +64,8 @@ func (r *Reconciler) begin(
 		status.Baseline = &v1alpha1.OperationBaseline{
 			PowerState: seen.Power, Incarnation: seen.Incarnation, NodeName: seen.NodeName,
 		}
-		if o.Spec.Type == v1alpha1.OperationRestart {
-			status.Step = v1alpha1.StepPowerOff
+		if _, more := nextOf(o); more {
+			status.Step = v1alpha1.OperationStep(stepOf(o))
 		}
 		status.Supersedes = nil
 		for _, other := range l.operations {
@@ -85,7 +85,7 @@ func (r *Reconciler) record(
 ) error {
 	before := l.vm.Status.DeepCopy()
 	claim.Record(l.vm, seen, done)
-	if done && moves(o) && seen.NodeName != "" {
+	if done && claim.Moves(o.Spec.Type) && seen.NodeName != "" {
 		l.vm.Status.Placement = &v1alpha1.Placement{NodeName: seen.NodeName, By: o.Name, InPlaceOf: l.vm.Spec.NodeName}
 	}
 	if equality.Semantic.DeepEqual(before, &l.vm.Status) {
@@ -184,7 +184,7 @@ func (r *Reconciler) signal(
 // flight: nobody can say when a node will meet the target, and the machine is not to be held for that.
 func (r *Reconciler) notSent(ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, err error) (bool, error) {
 	l.signalled = false
-	if moves(o) && runtime.IsInvalidState(err) {
+	if claim.Moves(o.Spec.Type) && runtime.IsInvalidState(err) {
 		if _, seen, again := r.observe(ctx, l); again == nil && seen.Quiet() {
 			return r.giveUp(ctx, l, o, runtime.Message(err))
 		}

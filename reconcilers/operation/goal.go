@@ -2,25 +2,44 @@ package operation
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 const cannotMove = "the runtime of the machine cannot move machines"
 
+// stepOf is what the operation does now.
+func stepOf(o *v1alpha1.VirtualMachineOperation) runtime.TaskKind {
+	all := claim.Steps(o.Spec.Type)
+	if len(all) == 0 {
+		return runtime.TaskOther // of a type that this release does not know
+	}
+	return all[max(slices.Index(all, runtime.TaskKind(o.Status.Step)), 0)]
+}
+
+// nextOf is the step after that, if there is one.
+func nextOf(o *v1alpha1.VirtualMachineOperation) (after v1alpha1.OperationStep, more bool) {
+	all := claim.Steps(o.Spec.Type)
+	i := slices.Index(all, stepOf(o)) + 1
+	if i >= len(all) {
+		return "", false
+	}
+	return v1alpha1.OperationStep(all[i]), true
+}
+
 // reached tells whether the machine is as the operation wants it. Nothing is in flight, and the baseline is written.
 func reached(o *v1alpha1.VirtualMachineOperation, seen runtime.Observation) bool {
 	was := o.Status.Baseline
-	switch o.Spec.Type {
-	case v1alpha1.OperationStart:
-		return seen.Power == v1alpha1.PowerRunning
-	case v1alpha1.OperationStop:
+	switch claim.Leaves(o.Spec.Type) {
+	case v1alpha1.PowerStopped:
 		return !seen.Exists || seen.Power == v1alpha1.PowerStopped
-	case v1alpha1.OperationRestart:
-		return seen.Power == v1alpha1.PowerRunning && seen.Incarnation != was.Incarnation
+	case v1alpha1.PowerRunning: // of one that was got off before, in another incarnation
+		return seen.Power == v1alpha1.PowerRunning && (len(claim.Steps(o.Spec.Type)) == 1 || seen.Incarnation != was.Incarnation)
 	}
 	if target := o.Spec.Migrate; target != nil && target.NodeName != "" {
 		return seen.NodeName == target.NodeName
@@ -33,44 +52,36 @@ func achieved(o *v1alpha1.VirtualMachineOperation, seen runtime.Observation) str
 	switch {
 	case !seen.Exists:
 		return "there is no machine that could be on"
-	case moves(o) && seen.NodeName != "":
+	case claim.Moves(o.Spec.Type) && seen.NodeName != "":
 		return "the machine is on node " + seen.NodeName
 	case seen.Power == v1alpha1.PowerStopped:
 		return "the machine is off"
-	case o.Spec.Type == v1alpha1.OperationRestart:
+	case len(claim.Steps(o.Spec.Type)) > 1:
 		return "the machine was off, and is on again"
 	}
 	return "the machine is on"
 }
 
-// halfway tells whether a Restart has seen its machine off and has to go on with its second half.
+// halfway tells whether the operation has got its machine off and has to go on with another step.
 func halfway(o *v1alpha1.VirtualMachineOperation, seen runtime.Observation) bool {
-	return o.Status.Step == v1alpha1.StepPowerOff && seen.Power == v1alpha1.PowerStopped
-}
-
-// powersOff tells whether the operation gets the machine off now.
-func powersOff(o *v1alpha1.VirtualMachineOperation) bool {
-	return o.Spec.Type == v1alpha1.OperationStop ||
-		(o.Spec.Type == v1alpha1.OperationRestart && o.Status.Step == v1alpha1.StepPowerOff)
-}
-
-// moves tells whether the operation is about the node of its machine.
-func moves(o *v1alpha1.VirtualMachineOperation) bool {
-	return o.Spec.Type == v1alpha1.OperationMigrate || o.Spec.Type == v1alpha1.OperationEvict
+	_, more := nextOf(o)
+	return more && seen.Power == v1alpha1.PowerStopped
 }
 
 // asksGuest tells whether the operation asks the guest now. That is done once: a guest that was asked has its reasons, and
 // whoever does not want to wait for them forces it.
-func asksGuest(o *v1alpha1.VirtualMachineOperation) bool { return powersOff(o) && !o.Spec.Force }
+func asksGuest(o *v1alpha1.VirtualMachineOperation) bool {
+	return stepOf(o) == runtime.TaskPowerOff && !o.Spec.Force
+}
 
 // verb says for people what the runtime is told.
 func verb(o *v1alpha1.VirtualMachineOperation) string {
 	switch {
 	case asksGuest(o):
 		return "ask the guest to shut down"
-	case powersOff(o):
+	case stepOf(o) == runtime.TaskPowerOff:
 		return "power off"
-	case moves(o):
+	case stepOf(o) == runtime.TaskRelocate:
 		return "move the machine"
 	default:
 		return "power on"
@@ -80,16 +91,13 @@ func verb(o *v1alpha1.VirtualMachineOperation) string {
 // sender gives the call that tells the runtime, nil if the runtime cannot be told that.
 func sender(o *v1alpha1.VirtualMachineOperation, rt *runtime.Client) func(context.Context, runtime.Machine) error {
 	switch {
-	case powersOff(o):
-		mode := runtime.Graceful
-		if o.Spec.Force {
-			mode = runtime.Forced
-		}
-		return func(ctx context.Context, m runtime.Machine) error { return rt.PowerOff(ctx, m, mode) }
-	case o.Spec.Type == v1alpha1.OperationStart, o.Spec.Type == v1alpha1.OperationRestart:
+	case asksGuest(o):
+		return func(ctx context.Context, m runtime.Machine) error { return rt.PowerOff(ctx, m, runtime.Graceful) }
+	case stepOf(o) == runtime.TaskPowerOff:
+		return func(ctx context.Context, m runtime.Machine) error { return rt.PowerOff(ctx, m, runtime.Forced) }
+	case stepOf(o) == runtime.TaskPowerOn:
 		return rt.PowerOn
-	}
-	if !runtime.Can[runtime.Migrator](rt) {
+	case stepOf(o) != runtime.TaskRelocate, !runtime.Can[runtime.Migrator](rt):
 		return nil
 	}
 	target := runtime.Target{Leave: o.Status.Baseline.NodeName, Force: o.Spec.Force}

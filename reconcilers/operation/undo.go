@@ -63,15 +63,6 @@ func takingOver(seen runtime.Observation) bool {
 	return slices.ContainsFunc(seen.InFlight, func(t runtime.Task) bool { return t.Kind == runtime.TaskTakingOver })
 }
 
-// withdrawable is what those who began such tasks can take back. A guest that was asked to shut down cannot be asked not to, and
-// power that is being taken away is soon gone.
-var withdrawable = map[v1alpha1.OperationType]runtime.TaskKind{
-	v1alpha1.OperationStart:   runtime.TaskPowerOn,
-	v1alpha1.OperationRestart: runtime.TaskPowerOn,
-	v1alpha1.OperationMigrate: runtime.TaskRelocate,
-	v1alpha1.OperationEvict:   runtime.TaskRelocate,
-}
-
 // ours gives a task in flight that a former holder began and that can be withdrawn: the one that its entry names or, if the
 // process ended before it was named, one that fits it and that the runtime knows for ours. Whatever else is in flight, a move by
 // DRS or what an administrator does, is not ours to withdraw: it is waited for.
@@ -79,7 +70,7 @@ func ours(undoing []v1alpha1.UndoingOperation, seen runtime.Observation) (entry 
 	for i := range undoing {
 		entry := &undoing[i]
 		for _, t := range seen.InFlight {
-			if t.Ours && t.Kind == withdrawable[entry.Type] && (entry.Task == "" || entry.Task == t.ID) {
+			if t.Ours && claim.Withdraws(entry.Type, t.Kind) && (entry.Task == "" || entry.Task == t.ID) {
 				return entry, t.ID
 			}
 		}

@@ -58,9 +58,9 @@ func (r *Reconciler) run(ctx context.Context, l *look) (bool, error) {
 		return r.withdraw(ctx, l, v1alpha1.EndFailed)
 	case !l.seen.Exists:
 		return false, nil
-	case held != nil && l.seen.Quiet() && l.is(goal(held)):
+	case held != nil && l.seen.Quiet() && l.is(claim.Leaves(held.Type)):
 		return r.finish(ctx, l)
-	case held != nil && goal(held) != l.wanted():
+	case held != nil && claim.Leaves(held.Type) != l.wanted():
 		return r.withdraw(ctx, l, v1alpha1.EndDeleted)
 	case held != nil && l.overdue(held):
 		return r.withdraw(ctx, l, v1alpha1.EndDeadlineExceeded)
@@ -74,14 +74,6 @@ func (r *Reconciler) run(ctx context.Context, l *look) (bool, error) {
 		return r.powerOff(ctx, l)
 	}
 	return r.powerOn(ctx, l)
-}
-
-// goal is the power state that the run policy has taken the machine for.
-func goal(held *v1alpha1.ActiveOperation) v1alpha1.PowerState {
-	if held.Type == v1alpha1.OperationStop {
-		return v1alpha1.PowerStopped
-	}
-	return v1alpha1.PowerRunning
 }
 
 // overdue tells whether a start takes longer than an operation may. A Stop has the guest's time, and then is forced.

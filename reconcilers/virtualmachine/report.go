@@ -134,8 +134,7 @@ func (l *look) settled() {
 	if status.Placement != nil {
 		want = status.Placement.NodeName
 	}
-	moving := status.ActiveOperation != nil &&
-		(status.ActiveOperation.Type == v1alpha1.OperationMigrate || status.ActiveOperation.Type == v1alpha1.OperationEvict)
+	moving := status.ActiveOperation != nil && claim.Moves(status.ActiveOperation.Type)
 	t := v1alpha1.ConditionPlacementSettled
 	c := t.Condition(metav1.ConditionTrue, v1alpha1.ReasonOnNode, l.vm.Generation, "")
 	switch {

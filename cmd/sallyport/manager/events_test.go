@@ -12,7 +12,8 @@ import (
 // annotated is a recorder that nobody annotates with.
 type annotated struct{ events.EventRecorder }
 
-func (annotated) AnnotatedEventf(runtime.Object, runtime.Object, map[string]string, string, string, string, string, ...any) {}
+func (annotated) AnnotatedEventf(runtime.Object, runtime.Object, map[string]string, string, string, string, string, ...any) {
+}
 
 // What is cut is cut between characters, and what fits is left as it is.
 func TestNotesAreBrief(t *testing.T) {

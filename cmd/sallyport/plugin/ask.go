@@ -60,14 +60,13 @@ type objection struct {
 // scaling is the type of requests for another number of replicas.
 const scaling v1alpha1.OperationType = "Scale"
 
-// asked are the requests that `why` tries of a VirtualMachine, the gentle ones first. There is no forced Start.
-var asked = []answer{
-	{Type: v1alpha1.OperationStart},
-	{Type: v1alpha1.OperationStop}, {Type: v1alpha1.OperationStop, Force: true},
-	{Type: v1alpha1.OperationRestart}, {Type: v1alpha1.OperationRestart, Force: true},
-	{Type: v1alpha1.OperationMigrate}, {Type: v1alpha1.OperationMigrate, Force: true},
-	{Type: v1alpha1.OperationEvict}, {Type: v1alpha1.OperationEvict, Force: true},
-	{Type: v1alpha1.OperationDelete},
+// asked are the requests that `why` tries of a VirtualMachine: all operations, and its deletion.
+func asked() []answer {
+	var all []answer
+	for _, form := range v1alpha1.OperationForms() {
+		all = append(all, answer{Type: form.Type, Force: form.Force})
+	}
+	return append(all, answer{Type: v1alpha1.OperationDelete})
 }
 
 // subject is an object about which requests are tried.
@@ -109,7 +108,7 @@ func (p *plugin) wayOut(ctx context.Context, c *cluster, name string, err error)
 		return
 	}
 	var commands []string
-	operations := slices.DeleteFunc(slices.Clone(asked), func(a answer) bool { return a.Type == v1alpha1.OperationDelete })
+	operations := slices.DeleteFunc(asked(), func(a answer) bool { return a.Type == v1alpha1.OperationDelete })
 	for _, a := range c.ask(ctx, &machineSubject{c, machine}, operations) {
 		switch a.Verdict {
 		case accepted:

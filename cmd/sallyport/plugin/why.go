@@ -110,7 +110,7 @@ func gatherMachine(ctx context.Context, c *cluster, name string) (report, error)
 	if err != nil {
 		return nil, fmt.Errorf("listing the operations of %s: %w", name, err)
 	}
-	r := &machineReport{Machine: machine, Unfinished: list.Items, Requests: c.ask(ctx, &machineSubject{c, machine}, asked)}
+	r := &machineReport{Machine: machine, Unfinished: list.Items, Requests: c.ask(ctx, &machineSubject{c, machine}, asked())}
 	r.Unfinished = slices.DeleteFunc(r.Unfinished, func(o v1alpha1.VirtualMachineOperation) bool { return o.Finished() })
 	slices.SortStableFunc(r.Unfinished, func(a, b v1alpha1.VirtualMachineOperation) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)

@@ -43,7 +43,7 @@ func TestWhyAMachine(t *testing.T) {
 	if err := json.Unmarshal([]byte(tm.sallyport("why svm/web-1 -o json", 0).stdout), &known); err != nil {
 		t.Fatal(err)
 	}
-	if known.Machine.Name != "web-1" || len(known.Unfinished) != 1 || len(known.Requests) != len(asked) || known.Requests[0].Reasons[0].Policy == "" {
+	if known.Machine.Name != "web-1" || len(known.Unfinished) != 1 || len(known.Requests) != len(asked()) || known.Requests[0].Reasons[0].Policy == "" {
 		t.Errorf("known as JSON is %+v", known)
 	}
 	tm.sallyport("why svmop "+name, 0, "Start of VirtualMachine web-1", "InProgress: the runtime is busy", "which is this one", "Deadline:", "Asked for:")
