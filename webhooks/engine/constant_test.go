@@ -6,7 +6,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
 )
+
+const digits = "_d := [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n\n"
 
 // doubling is a policy that puts a text together with itself.
 func doubling(times int) string {
@@ -23,7 +27,6 @@ func TestConstantsAreSmallAndSoonKnown(t *testing.T) {
 	for i := range 40 {
 		pairs += fmt.Sprintf("_x%d := _pair(_x%d)\n\n", i+1, i)
 	}
-	digits := "_d := [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n\n"
 	for name, rules := range map[string]string{
 		"a text that is doubled":    doubling(22),
 		"a value in itself":         pairs + "_pair(x) := [x, x]\n\n",
@@ -45,6 +48,19 @@ func TestConstantsAreSmallAndSoonKnown(t *testing.T) {
 			}
 			runtime.KeepAlive(p)
 		})
+	}
+}
+
+// What takes too many steps is no constant, even if this machine takes them in time.
+func TestConstantsTakeFewSteps(t *testing.T) {
+	p := mustCompile(t, policy("valid_input if true\n\nwarn contains \"w\" if input.request.never in {_few, _many}\n\n"+digits+
+		"_few := count([1 | some a in _d; some b in _d])\n\n"+
+		"_many := count([1 | some a in _d; some b in _d; some c in _d; some d in _d; some e in _d])\n"))
+	for name, want := range map[string]bool{"_few": true, "_many": false} {
+		r := p.compiler.GetRulesExact(p.pkg.Append(ast.StringTerm(name)))[0]
+		if got := ast.IsConstant(r.Head.Value.Value); got != want {
+			t.Errorf("%s is a constant: %v", name, got)
+		}
 	}
 }
 
