@@ -191,7 +191,7 @@ func (c *consignment) retire() {
 		}
 		untouched, err := shipping.Untouched(live)
 		if err != nil {
-			c.failed(name, nil, err)
+			c.failed(name, nil, fmt.Errorf("retiring RegoPolicy %s: %w", name, err))
 			continue
 		}
 		gone := &change{name: name, after: c.typed[name], do: func(ctx context.Context) (*v1alpha1.RegoPolicy, error) {

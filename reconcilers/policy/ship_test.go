@@ -1,11 +1,15 @@
 package policy
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
@@ -159,6 +163,28 @@ func TestNotShippedAnyMore(t *testing.T) {
 	f.is("edited", "mine")
 	f.shows("edited", "Shipped", "False NameTaken Release 1.0.0 ships a RegoPolicy edited, too, which is not applied: this one was made by somebody else. "+
 		"Rename it, or take the shipped one instead: kubectl sallyport policies reset edited")
+}
+
+// A policy that a newer definition lets have what this version cannot take apart stays, and is told of.
+func TestNotShippedAnyMoreAndNotUnderstood(t *testing.T) {
+	f := newFixture(t)
+	f.ships("1.0.0", toy("guard", "a"))
+	f.settles()
+	f.ships("1.0.0")
+	f.Live = interceptor.NewClient(f.api, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, into client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, into, opts...)
+			if all, ok := into.(*unstructured.UnstructuredList); ok {
+				modules, _, _ := unstructured.NestedSlice(all.Items[0].Object, "spec", "modules")
+				f.Must(unstructured.SetNestedSlice(all.Items[0].Object, append(modules, modules[0]), "spec", "modules"))
+			}
+			return err
+		},
+	})
+	if err := f.pass(); err == nil || !strings.HasPrefix(err.Error(), "retiring RegoPolicy guard: ") {
+		t.Errorf("got %v", err)
+	}
+	f.is("guard", "a")
 }
 
 func TestNameTaken(t *testing.T) {
