@@ -193,9 +193,7 @@ func (q *Question) explain(
 		e.Verdict, e.Cause, e.Error = d.Verdict, d.Cause, d.Error
 		e.Override = overrideOf(p.Name(), review, record, d)
 	}
-	if e.Match.Unread != nil {
-		e.forbidden(q, e.Match.Unread)
-	}
+	e.forbidden(q, e.Match.Unread)
 	if e.Verdict == NotAsked || p.Broken() != nil || e.Match.Unread != nil {
 		e.summarize()
 		return e, nil
