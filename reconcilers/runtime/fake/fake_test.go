@@ -358,6 +358,7 @@ func TestOutsiders(t *testing.T) {
 	w.Pause(uid)
 	sees(t, r, v1alpha1.PowerPaused)
 	w.GuestPowersOff(uid)
+	w.Pause(uid) // which is only for what is on
 	sees(t, r, off)
 	must(t, r.PowerOn(t.Context(), vm))
 	w.Lose(uid)
