@@ -257,21 +257,6 @@ sallyport_policy_overrides_total{policy="colour"} 1
 	}
 }
 
-// A note that is too long for the API loses its end, and no half of a character.
-func TestNoteOfAnOverrideFitsIntoAnEvent(t *testing.T) {
-	f, _, e := overridable(t)
-	long := good + strings.Repeat("ö", 900)
-	if got := f.Validate(t.Context(), verified(reviewOf(t, admissionv1.Create, red, by("alice"), annotatedWith(long)))); !got.Allowed {
-		t.Fatalf("got %+v", got.Result)
-	}
-	for _, event := range e.events {
-		_, note, _ := strings.Cut(event, ": ")
-		if len(note) > maxNote || len(note) < maxNote-2 || strings.ContainsRune(note, '\uFFFD') {
-			t.Errorf("the note has %d bytes: %s", len(note), note)
-		}
-	}
-}
-
 // A policy that cannot decide is overridden as one that denies. The same failure on the mutating endpoint is not: nobody has put
 // into the object what belongs there.
 func TestOverrideOfAFailure(t *testing.T) {

@@ -44,8 +44,8 @@ func isWalk(pkg string) bool {
 	return strings.HasPrefix(pkg, "./test/") || slices.Contains([]string{"./charts", "./cmd/demo", "./cmd/sallyport/plugin"}, pkg)
 }
 
-// left out is what only tests and the demo run.
-var leftOut = []string{"reconcilers/runtime/vsphere/vcsim"}
+// leftOut is what only tests and the demo run.
+var leftOut = []string{"reconcilers/runtime/conformance", "reconcilers/runtime/fake", "reconcilers/runtime/vsphere/vcsim"}
 
 // The stages of a trial, in order. A mutant that one catches does not meet the next.
 const (
