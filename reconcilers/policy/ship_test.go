@@ -261,7 +261,8 @@ func TestApplyFailed(t *testing.T) {
 
 func TestChecked(t *testing.T) {
 	f := newFixture(t)
-	f.ships("1.0.0", toy("lib", "has:x", library), toy("guard", "needs:x"), toy("other", "a"))
+	another := toy("another", "has:z", library)
+	f.ships("1.0.0", another, toy("lib", "has:x", library), toy("guard", "needs:x"), toy("other", "a"))
 	f.settles()
 	mine := toy("mine", "needs:x")
 	f.Must(f.api.Create(t.Context(), &mine))
@@ -269,7 +270,7 @@ func TestChecked(t *testing.T) {
 	f.told.take()
 
 	// A policy that does not compile stays as it was, and the others go on.
-	f.ships("1.0.0", toy("lib", "has:x", library), toy("guard", "BROKEN"), toy("other", "b"), toy("new", "BROKEN"))
+	f.ships("1.0.0", another, toy("lib", "has:x", library), toy("guard", "BROKEN"), toy("other", "b"), toy("new", "BROKEN"))
 	f.settles()
 	f.is("guard", "needs:x")
 	f.is("other", "b")
@@ -283,7 +284,7 @@ func TestChecked(t *testing.T) {
 	)
 
 	// A library that would break somebody's policy stays, and so does what needs the new one. Other policies go on.
-	f.ships("1.0.0", toy("lib", "has:y", library), toy("guard", "needs:y"), toy("other", "c"))
+	f.ships("1.0.0", another, toy("lib", "has:y", library), toy("guard", "needs:y"), toy("other", "c"))
 	f.settles()
 	f.is("lib", "has:x")
 	f.is("guard", "needs:x")
@@ -298,10 +299,11 @@ func TestChecked(t *testing.T) {
 	f.is("lib", "has:y")
 	f.is("guard", "needs:y")
 
-	// A library that somebody needs does not go.
+	// A library that somebody needs does not go. Another one does.
 	f.word("mine", "needs:y")
 	f.ships("1.0.0", toy("guard", "a"), toy("other", "c"))
 	f.settles()
+	f.is("another", "")
 	f.is("lib", "has:y")
 	f.is("guard", "a")
 	f.shows("lib", "Shipped", "False CheckFailed Release 1.0.0 does not ship it, but it stays: without it RegoPolicy mine would break: mine/main.rego:1:1: needs:y is not there")
