@@ -171,6 +171,10 @@ var mutants = map[string]mutant{
 		cancel: func(*mutant, context.Context, runtime.Machine, string) error {
 			return runtime.NewInvalidState(nil, "idle")
 		}},
+	"a cancel powers off": {part: "cancelling with nothing in flight",
+		cancel: func(m *mutant, ctx context.Context, vm runtime.Machine, _ string) error {
+			return m.both.PowerOff(ctx, vm, runtime.Forced)
+		}},
 	"a cancel reaches the next power-on": {part: "a cancel does not reach what is begun after it",
 		cancel: func(m *mutant, _ context.Context, _ runtime.Machine, _ string) error { m.count++; return nil },
 		powerOn: func(m *mutant, ctx context.Context, vm runtime.Machine) error {
