@@ -128,3 +128,14 @@ func TestParentIsHeldToReads(t *testing.T) {
 		})
 	}
 }
+
+// All that is asked for is held to spec.reads before any of it is read.
+func TestNothingIsReadBesideWhatMayNotBe(t *testing.T) {
+	const loan, secret = `facts.a := {"apiVersion": "toy/v1", "kind": "Loan"}`, `facts.b := object.union({}, {"apiVersion": "v1", "kind": "Secret"})`
+	p, s := mustCompile(t, policy(loan+"\n\n"+secret+"\n\nvalid_input if true\n\nwarn contains \"w\" if true\n")), &parentage{}
+	_, err := p.Decide(t.Context(), input(t, `{}`), s)
+	wantCause(t, err, ContractViolated, "facts.b asks for v1 Secret, which spec.reads does not list")
+	if len(s.read) > 0 {
+		t.Errorf("read is %+v", s.read)
+	}
+}
