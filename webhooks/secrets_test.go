@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,6 +79,15 @@ func TestWhatPoliciesSayOfSecretsIsConcealed(t *testing.T) {
 				t.Errorf("%s in a %s: got %s, record %s, event %s", name, kind, text, f.records.String(), told.text)
 			}
 		}
+	}
+}
+
+// Nothing is left over of a value, however it is written.
+func TestWholeValuesAreConcealed(t *testing.T) {
+	f := newFixture(t, world{}, policyOf("p", "warn contains "+revealing["a PEM, quoted"]+" if true\n", onSecrets))
+	response := f.Validate(t.Context(), secretReview(t, admissionv1.Create))
+	if want := []string{`{"key":"` + concealed + `"}`}; !slices.Equal(response.Warnings, want) {
+		t.Errorf("got %q, want %q", response.Warnings, want)
 	}
 }
 
