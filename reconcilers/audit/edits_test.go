@@ -64,4 +64,11 @@ func TestQuarrelsOverReportsAreBounded(t *testing.T) {
 	if wait, due := r.edited(edit); wait != 0 || !due {
 		t.Errorf("after the peace an edit waits %v", wait)
 	}
+	before := told
+	for _, name := range []string{"owners", "unknown"} {
+		r.says(name, &Finding{Reason: v1alpha1.ReasonReportsEdited})
+	}
+	if told != before+1 || r.Reported("owners").Reason != v1alpha1.ReasonReportsEdited {
+		t.Errorf("of what is said between audits it is told %d times: %+v", told-before, r.Reported("owners"))
+	}
 }
