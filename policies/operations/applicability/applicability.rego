@@ -101,6 +101,7 @@ deny contains {
 # custom:
 #   reason: InstanceLost
 #   remedyInMessage: Bring the machine back on its runtime, or delete the VirtualMachine and create it again.
+#   override: false
 deny contains {
 	"reason": "InstanceLost",
 	"code": 409,
