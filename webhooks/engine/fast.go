@@ -85,7 +85,7 @@ func (p *Policy) check(
 	ctx context.Context, e endpoint, in Input, facts map[string]Fact, fast *Decision, fastErr error,
 ) (*Decision, error) {
 	slow, slowErr := p.judgeOn(ctx, e, in, facts, everything)
-	if unfinished(fastErr) || unfinished(slowErr) {
+	if ctx.Err() != nil || unfinished(fastErr) || unfinished(slowErr) {
 		return fast, fastErr
 	}
 	same := agree(fast, fastErr, slow, slowErr)
