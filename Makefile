@@ -64,7 +64,7 @@ race = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo 'int main(void) { ret
 
 # What tests say of their times is kept. -p 3: many of them wait for other processes.
 said := bin/tests.txt
-gotest := GOGC=400 $(GO) test -timeout 20m -p 3
+gotest := env GOGC=400 $(GO) test -timeout 20m -p 3
 keep = tee -a $(said)
 
 .PHONY: test-unit
