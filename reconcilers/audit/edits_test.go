@@ -69,6 +69,6 @@ func TestQuarrelsOverReportsAreBounded(t *testing.T) {
 		r.says(name, &Finding{Reason: v1alpha1.ReasonReportsEdited})
 	}
 	if told != before+1 || r.Reported("owners").Reason != v1alpha1.ReasonReportsEdited {
-		t.Errorf("of what is said between audits it is told %d times: %+v", told-before, r.Reported("owners"))
+		t.Errorf("findings between audits were told %d times: %+v", told-before, r.Reported("owners"))
 	}
 }

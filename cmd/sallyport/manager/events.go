@@ -12,7 +12,7 @@ import (
 // maxNote is how many bytes the API server takes as the note of an event.
 const maxNote = 1024
 
-// brief is a manager whose events are never refused for the length of their notes, whoever makes them.
+// brief is a manager that cuts the notes of all events to what the API server takes.
 type brief struct{ ctrl.Manager }
 
 // GetEventRecorder gives a recorder that cuts what is too long.

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// annotated is a recorder that nobody annotates with.
+// annotated adds to a recorder the method that these tests do not call.
 type annotated struct{ events.EventRecorder }
 
 func (annotated) AnnotatedEventf(runtime.Object, runtime.Object, map[string]string, string, string, string, string, ...any) {
