@@ -76,11 +76,11 @@ test-unit: bin ## Run the Go tests of one process, with the race detector if the
 test-walks: bin control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
 	@$(gotest) -count=1 $(walks) | $(keep)
 
-# The detector notes more about what webhooks/trial does than a rehearsal may have.
+# The detector notes more about what webhooks/testrun does than a test run may have.
 .PHONY: test-deep
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
 	@$(if $(race),$(gotest) -count=1 $(race) $(computing) | $(keep),echo "no C compiler for cgo: not testing with the race detector")
-	@$(gotest) -count=1 ./webhooks/trial | $(keep)
+	@$(gotest) -count=1 ./webhooks/testrun | $(keep)
 	@hack/deep.sh $(gotest) -count=1 | $(keep)
 	@hack/slowest.sh $(said) deep
 

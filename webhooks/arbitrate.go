@@ -144,8 +144,8 @@ func valueOf(object any) (engine.Value, error) {
 // ruling joins what the policies say. A policy that could not decide and denies then leaves it open, and so does an override of
 // which it could not be found out whether it counts.
 func (j *judgement) ruling() (Ruling, error) {
-	if j.appeal.open() {
-		return Ruling{}, j.appeal.ignored
+	if j.override.open() {
+		return Ruling{}, j.override.ignored
 	}
 	var ruling Ruling
 	var refusals []string
@@ -168,7 +168,7 @@ func (j *judgement) ruling() (Ruling, error) {
 		ruling.SupersedesOrigins = append(ruling.SupersedesOrigins, texts(v.decision.Outcome, catalog.OutcomeSupersedesOrigins)...)
 	}
 	if ruling.Denied = len(refusals) > 0; ruling.Denied {
-		refusals = append(refusals, j.appeal.warnings()...)
+		refusals = append(refusals, j.override.warnings()...)
 	}
 	ruling.Message = strings.Join(refusals, "\n")
 	return ruling, nil

@@ -16,15 +16,15 @@ import (
 // event with a count out of what is refused again and again.
 func (r *Recorder) tellDenials(j *judgement) {
 	made := j.review.Request.Operation == admissionv1.Create && j.review.Request.SubResource == ""
-	if r.teller == nil || j.endpoint != validating || made || j.appeal.on.UID == "" {
+	if r.teller == nil || j.endpoint != validating || made || j.override.on.UID == "" {
 		return
 	}
-	t, on := r.teller, &j.appeal.on
+	t, on := r.teller, &j.override.on
 	told := &telling{object: unversioned(on), events: j.denied((*verdict).refuses, ""), reader: j.reader, rate: t.rate, looks: 1}
 	is := *on
 	told.proof = func(live *seen) bool { return live.UID == is.UID && live.ResourceVersion == is.ResourceVersion }
 	switch {
-	case j.review.Verified || j.appeal.seen:
+	case j.review.Verified || j.override.seen:
 		t.make(told)
 	case j.review.Request.SubResource != "":
 		t.drop(unproven)

@@ -61,7 +61,7 @@ type judgement struct {
 	reader   engine.Reader
 	set      *catalog.Set
 	verdicts []verdict
-	appeal   appeal
+	override overrideUse
 	asked    map[string]engine.Fact // beside what the policies ask
 }
 

@@ -77,7 +77,7 @@ func (m *metrics) count(j *judgement) {
 		if len(objections) == 0 {
 			m.decisions.WithLabelValues(j.endpoint, name, string(v.mode), v.word(), "").Inc()
 		}
-		if v.decision != nil && v.decision.Way == engine.Remembered {
+		if v.decision != nil && v.decision.Way == engine.Cached {
 			m.known.WithLabelValues(name).Inc()
 		}
 		if v.decision != nil && v.decision.Confirmation != engine.NotNeeded {

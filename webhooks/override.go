@@ -42,8 +42,8 @@ const (
 // errNotKnown means that it could not be found out whether an override counts.
 var errNotKnown = errors.New("it could not be found out")
 
-// appeal is what came of the override that a refused request carried, if it did.
-type appeal struct {
+// overrideUse is what came of the override that a refused request carried, if it did.
+type overrideUse struct {
 	// ignored is why it lets the request pass nothing.
 	ignored error
 	// on is what it is, or would be, written on, for events.
@@ -54,15 +54,15 @@ type appeal struct {
 	seen bool
 }
 
-func (a *appeal) warnings() []string {
-	if a.ignored == nil {
+func (o *overrideUse) warnings() []string {
+	if o.ignored == nil {
 		return nil
 	}
-	return []string{a.ignored.Error()}
+	return []string{o.ignored.Error()}
 }
 
 // open tells whether it may count after all.
-func (a *appeal) open() bool { return errors.Is(a.ignored, errNotKnown) }
+func (o *overrideUse) open() bool { return errors.Is(o.ignored, errNotKnown) }
 
 // carried is an override as a request carries it, and what it is held against.
 type carried struct {
@@ -85,12 +85,12 @@ func (j *judgement) hear(
 	defer cancel()
 	reader = j.noting(reader)
 	c, err := find(ctx, reader)
-	j.appeal.on, j.appeal.text = c.on, c.text
+	j.override.on, j.override.text = c.on, c.text
 	if err == nil && c.text != "" {
 		err = j.grant(ctx, reader, &c)
 	}
 	if err != nil {
-		j.appeal.ignored = fmt.Errorf("%s is ignored: %w", c.field, err)
+		j.override.ignored = fmt.Errorf("%s is ignored: %w", c.field, err)
 	}
 }
 
@@ -106,7 +106,7 @@ func (j *judgement) annotated(ctx context.Context, reader engine.Reader) (c carr
 			return c, fmt.Errorf("%w: reading the object that %s belongs to: %w", errNotKnown, request.SubResource, err)
 		}
 		c.on = referenceTo(object)
-		j.appeal.seen = sameState(object, old)
+		j.override.seen = sameState(object, old)
 	case request.Operation == admissionv1.Create:
 		c.on = referenceTo(object)
 		c.text = overrideIn(object)
@@ -150,7 +150,7 @@ func (j *judgement) stored(ctx context.Context, reader engine.Reader, old engine
 	case err != nil || referenceTo(live.Value).UID != on.UID:
 		return engine.Value{}, err
 	}
-	j.appeal.seen = sameState(live.Value, old)
+	j.override.seen = sameState(live.Value, old)
 	return live.Value, nil
 }
 

@@ -28,12 +28,12 @@ func (r *Recorder) tellOverrides(j *judgement) {
 	if r.teller == nil || len(events) == 0 {
 		return
 	}
-	t, on := r.teller, &j.appeal.on
+	t, on := r.teller, &j.override.on
 	told := &telling{object: on.DeepCopy(), events: events, reader: j.reader, rate: t.rate}
-	text := j.appeal.text
+	text := j.override.text
 	told.proof = func(live *seen) bool { return live.UID == told.object.UID && live.override == text }
 	switch {
-	case j.review.Verified || j.appeal.seen:
+	case j.review.Verified || j.override.seen:
 		t.make(told)
 	case j.review.Request.SubResource != "" || on.UID == "" || j.gone():
 		t.drop(unproven)
@@ -53,7 +53,7 @@ func (j *judgement) noteOf(v *verdict) string {
 			passed = append(passed, o.title())
 		}
 	}
-	on := &j.appeal.on
+	on := &j.override.on
 	name := on.Name
 	if on.Namespace != "" {
 		name = on.Namespace + "/" + name

@@ -71,7 +71,7 @@ type PolicyDecision struct {
 // FactRecord is a fact with where its answer came from.
 type FactRecord struct {
 	Query *engine.Query `json:"query,omitempty"`
-	// Document is the digest of what a rehearsal was about.
+	// Document is the digest of what a test run was about.
 	Document        string `json:"document,omitempty"`
 	Live            bool   `json:"live,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
@@ -238,9 +238,9 @@ func recordsOf(facts map[string]engine.Fact) map[string]FactRecord {
 	return records
 }
 
-// DigestOf tells the documents apart that rehearsals are about, as far as records keep them; "" for other queries.
+// DigestOf tells the documents apart that test runs are about, as far as records keep them; "" for other queries.
 func DigestOf(q *engine.Query) string {
-	if q == nil || !q.Rehearsal {
+	if q == nil || !q.TestRun {
 		return ""
 	}
 	text, err := json.Marshal(scrubbed(q.Document))

@@ -53,7 +53,7 @@ func (v *verdict) objections() []objection {
 // respond makes one response out of all verdicts.
 func (j *judgement) respond() *admissionv1.AdmissionResponse {
 	var refusing []objection
-	warnings := j.appeal.warnings()
+	warnings := j.override.warnings()
 	var said []string
 	for i := range j.verdicts {
 		v := &j.verdicts[i]

@@ -59,6 +59,6 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	command.AddCommand(manager.NewCommand(nil), newPolicyCommand(), newMatrixCommand(), newReviewCommand(), newReplayCommand(), newVersionCommand(), manager.NewRehearseCommand())
+	command.AddCommand(manager.NewCommand(nil), newPolicyCommand(), newMatrixCommand(), newReviewCommand(), newReplayCommand(), newVersionCommand(), manager.NewTestRunCommand())
 	return command
 }

@@ -82,7 +82,7 @@ func parses(collection *load.Collection) error {
 	for _, source := range collection.Sources() {
 		for _, modules := range [][]engine.Module{source.Modules, source.Tests} {
 			for _, m := range modules {
-				if _, err := engine.Sketch(m); err != nil {
+				if _, err := engine.ParseOutline(m); err != nil {
 					problems = append(problems, collection.Explain(source, err)...)
 				}
 			}

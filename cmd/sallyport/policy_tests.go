@@ -24,10 +24,10 @@ type policyTestOptions struct {
 	bad            []string // policies
 }
 
-// rehearsed is what became of the tests of one policy.
-type rehearsed struct {
+// tested is what became of the tests of one policy.
+type tested struct {
 	policy string
-	*engine.Rehearsal
+	*engine.TestRun
 	// broken are lines that say why the tests cannot run.
 	broken []string
 	// short tells that the tests evaluate less than was asked for.
@@ -36,7 +36,7 @@ type rehearsed struct {
 
 // reporter shows the tests of one policy after another.
 type reporter interface {
-	policy(*rehearsed)
+	policy(*tested)
 	end() error
 }
 
@@ -89,8 +89,8 @@ func (o *policyTestOptions) run(command *cobra.Command, paths []string) error {
 		return err
 	}
 	for _, source := range collection.Sources() {
-		r := &rehearsed{policy: source.Name}
-		if r.Rehearsal, err = engine.RehearseOnly(command.Context(), source.Source, names); err != nil {
+		r := &tested{policy: source.Name}
+		if r.TestRun, err = engine.RunNamedTests(command.Context(), source.Source, names); err != nil {
 			r.broken = collection.Explain(source, err)
 		}
 		o.count(r)
@@ -102,7 +102,7 @@ func (o *policyTestOptions) run(command *cobra.Command, paths []string) error {
 	return o.verdict()
 }
 
-func (o *policyTestOptions) count(r *rehearsed) {
+func (o *policyTestOptions) count(r *tested) {
 	if r.broken != nil {
 		o.failed++
 		o.bad = append(o.bad, r.policy)
@@ -132,7 +132,7 @@ func (o *policyTestOptions) verdict() error {
 }
 
 // uncovered says what no test evaluates.
-func (o *policyTestOptions) uncovered(r *rehearsed) string {
+func (o *policyTestOptions) uncovered(r *tested) string {
 	return fmt.Sprintf("not evaluated by any test (%.0f%% wanted): %s", o.coverage, strings.Join(r.Uncovered, ", "))
 }
 
@@ -142,7 +142,7 @@ type testPrinter struct {
 	out io.Writer
 }
 
-func (p *testPrinter) policy(r *rehearsed) {
+func (p *testPrinter) policy(r *tested) {
 	switch {
 	case r.broken != nil:
 		fmt.Fprintf(p.out, "FAIL  %s\n%s\n", r.policy, indented(strings.Join(r.broken, "\n")))
@@ -195,7 +195,7 @@ type testSuites struct {
 	suites []junit.Suite
 }
 
-func (s *testSuites) policy(r *rehearsed) {
+func (s *testSuites) policy(r *tested) {
 	suite := junit.Suite{Name: r.policy}
 	if r.broken != nil {
 		suite.Cases = []junit.Case{{

@@ -25,7 +25,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/facts"
 	"sallyport.dev/sallyport/webhooks/grants"
-	"sallyport.dev/sallyport/webhooks/trial"
+	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
 // defaultUser is who asks if nobody is named: an administrator as kubeadm makes one, without a group that a policy could exempt.
@@ -153,7 +153,7 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 	if o.policy != "" && set.Policy(o.policy) == nil {
 		return fmt.Errorf("--policy: there is no policy %s; there are %s", o.policy, namesOf(set))
 	}
-	options := review.Options{Policies: set, Stored: collection.Objects, Rehearse: o.rehearse, State: state, Namespace: o.namespace, Now: clock}
+	options := review.Options{Policies: set, Stored: collection.Objects, TestRunner: o.testRunner, State: state, Namespace: o.namespace, Now: clock}
 	if o.explain {
 		options.Explain = &review.Explaining{Policy: o.policy}
 	}
@@ -241,10 +241,10 @@ func (o *reviewOptions) collection(files *review.Files) (*load.Collection, error
 	return collection, nil
 }
 
-// rehearse tries RegoPolicies as a cluster does, in child processes. They have more time there: see deliberation.
-func (o *reviewOptions) rehearse(stored func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts.Rehearser {
-	return trial.New(trial.Options{
-		World: stored, Patchable: grants.Patchable{Kinds: o.patchable}, Process: trial.Process{Memory: manager.RehearsalMemory}, Within: time.Duration(deliberation) * time.Millisecond / 2,
+// testRunner runs the tests of RegoPolicies as a cluster does, in child processes. They have more time there: see deliberation.
+func (o *reviewOptions) testRunner(stored func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts.TestRunner {
+	return testrun.New(testrun.Options{
+		World: stored, Patchable: grants.Patchable{Kinds: o.patchable}, Process: testrun.Process{Memory: manager.TestRunMemory}, Within: time.Duration(deliberation) * time.Millisecond / 2,
 		Registry: prometheus.NewRegistry(),
 		Match: func(_ context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string) {
 			return hooks.Check(object), review.Unserved(object)

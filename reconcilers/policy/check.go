@@ -38,7 +38,7 @@ func (c *consignment) refuseFailing(ctx context.Context, refused map[string]stri
 			continue
 		}
 		var wrong error
-		wrong, change.unsure = c.Checker.Rehearse(ctx, c.world(refused, ""), change.name)
+		wrong, change.unsure = c.Checker.RunTests(ctx, c.world(refused, ""), change.name)
 		if wrong = cmp.Or(wrong, change.unsure); wrong != nil {
 			refused[change.name] = wrong.Error()
 			more = true

@@ -8,7 +8,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// verdicts of tests, in place of a trial.
+// verdicts of tests, in place of a test run.
 type testedAs struct{ Tested }
 
 func (t testedAs) Test(context.Context, *v1alpha1.RegoPolicy) (Tested, error) { return t.Tested, nil }

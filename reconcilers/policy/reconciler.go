@@ -82,8 +82,8 @@ type Catalog interface {
 type Checker interface {
 	// Check compiles policies, each with the libraries among them, and gives the errors by the policies' names.
 	Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[string]error
-	// Rehearse runs the tests of a policy among others. Refused is what speaks against it, err why nothing is known.
-	Rehearse(ctx context.Context, world []v1alpha1.RegoPolicy, name string) (refused, err error)
+	// RunTests runs the tests of a policy among others. Refused is what speaks against it, err why nothing is known.
+	RunTests(ctx context.Context, world []v1alpha1.RegoPolicy, name string) (refused, err error)
 }
 
 // Reconciler is the reconciler of RegoPolicies.

@@ -12,8 +12,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Rehearse refuses a policy with the word FAILING, and cannot say anything of one with the word DARK.
-func (c *compiler) Rehearse(_ context.Context, world []v1alpha1.RegoPolicy, name string) (refused, err error) {
+// RunTests refuses a policy with the word FAILING, and cannot say anything of one with the word DARK.
+func (c *compiler) RunTests(_ context.Context, world []v1alpha1.RegoPolicy, name string) (refused, err error) {
 	i := slices.IndexFunc(world, func(p v1alpha1.RegoPolicy) bool { return p.Name == name })
 	switch source := words(&world[i]); {
 	case strings.Contains(source, "FAILING"):

@@ -163,10 +163,10 @@ func TestPoliciesOfOnesOwn(t *testing.T) {
 	// What is asked for again is not tried again, unless something else has changed meanwhile: as here other policies may, at the start.
 	err := step.Await(t.Context(), func(context.Context) (bool, error) {
 		p.may(text(t, quota("own")), append(create, "--dry-run=server")...)
-		return metric(t, `sallyport_policy_rehearsals_total{result="remembered"}`) > 0, nil
+		return metric(t, `sallyport_policy_test_runs_total{result="cached"}`) > 0, nil
 	})
 	if err != nil {
-		t.Errorf("waiting until a rehearsal is remembered: %v", err)
+		t.Errorf("waiting until a finding is cached: %v", err)
 	}
 	p.may(text(t, quota("own")), create...)
 	if message := shows(t, "own", v1alpha1.ConditionTestsPassed, v1alpha1.ReasonTestsPassed); message != "2 tests passed." {
@@ -210,7 +210,7 @@ test_endless if { some a in _n; some b in _n; some c in _n; some d in _n; some e
 			if requests == 0 {
 				t.Error("no request was answered")
 			}
-			// Whether the memory or the time ends first depends on the machine; webhooks/trial tests each.
+			// Whether the memory or the time ends first depends on the machine; webhooks/testrun tests each.
 			p.refused(text(t, huge), create, "[policies-self/LimitExceeded] RegoPolicy huge: its rehearsal ", "it was in test team.huge_test.test_huge (huge/quota_test.rego:")
 			return
 		default:

@@ -181,9 +181,9 @@ func (p person) event(name, reason string) (note string) {
 	return note
 }
 
-// Whatever keeps a policy from being rehearsed does not keep anybody from letting requests pass, and the refusal says how the
+// Whatever keeps a policy from being tested does not keep anybody from letting requests pass, and the refusal says how the
 // edit passes all the same.
-func TestNoRehearsalCanBeMade(t *testing.T) {
+func TestNoTestRunCanBeMade(t *testing.T) {
 	p, a := bob(t), admin(t)
 	forget(t, "stuck")
 	p.may(text(t, quota("stuck")), "create", "-f", "-")

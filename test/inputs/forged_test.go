@@ -121,7 +121,7 @@ func (nobodyAnswers) For(*admissionv1.AdmissionRequest, facts.Subject) engine.Re
 }
 
 func (nobodyAnswers) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
-	v, err := engine.ValueOf(map[bool]any{true: []any{}, false: nil}[q.Name == "" && !q.Parent && q.Access == nil && !q.Rehearsal])
+	v, err := engine.ValueOf(map[bool]any{true: []any{}, false: nil}[q.Name == "" && !q.Parent && q.Access == nil && !q.TestRun])
 	return engine.Answer{Value: v, Live: q.Live}, err
 }
 

@@ -79,7 +79,7 @@ func newCluster(t *testing.T) *cluster {
 	c.recorder = webhooks.NewRecorder(prometheus.NewRegistry(), &c.records, false)
 	mux := http.NewServeMux()
 	store := facts.NewStore(nil, c.WithWatch)
-	store.Rehearse(tries(t)(c.stored))
+	store.RunTestsWith(testRunner(t)(c.stored))
 	webhooks.NewGate(c.set, live{store}, c.recorder, time.Now).Register(mux.Handle, logr.Discard())
 	server := httptest.NewTLSServer(mux)
 	t.Cleanup(server.Close)

@@ -14,7 +14,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/webhooks/facts"
-	"sallyport.dev/sallyport/webhooks/trial"
+	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
 // program is sallyport, in whose children policies are tried.
@@ -27,15 +27,15 @@ var program = sync.OnceValues(func() (string, error) {
 })
 
 // tries has RegoPolicies tried among those that are stored.
-func tries(t *testing.T) func(func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts.Rehearser {
+func testRunner(t *testing.T) func(func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts.TestRunner {
 	t.Helper()
 	binary, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(stored func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts.Rehearser {
-		return trial.New(trial.Options{
-			World: stored, Process: trial.Process{Command: []string{binary, trial.Subcommand}, Memory: 256 << 20},
+	return func(stored func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts.TestRunner {
+		return testrun.New(testrun.Options{
+			World: stored, Process: testrun.Process{Command: []string{binary, testrun.Subcommand}, Memory: 256 << 20},
 			Within: 20 * time.Second, Registry: prometheus.NewRegistry(),
 		})
 	}

@@ -18,7 +18,7 @@ func (c *cluster) replays(t *testing.T) {
 	day := c.records.Bytes()
 	input := replay.Input{Name: "requests", Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(day)), nil }}
 	summary, err := replay.New(c.set).Replay(t.Context(), []replay.Input{input}, func(r *replay.Result) error {
-		failed := slices.ContainsFunc(r.Unknown, func(u replay.Unknown) bool { return u.Cause == replay.FailedThen }) // as whatever wants a rehearsal here
+		failed := slices.ContainsFunc(r.Unknown, func(u replay.Unknown) bool { return u.Cause == replay.FailedThen }) // as whatever wants a test run here
 		if r.Problem != "" || r.Flips() || len(r.Unknown) > 0 && !failed {
 			t.Errorf("line %d: %s %+v, undecided %+v", r.Line, r.Problem, r.Changes, r.Unknown)
 		}

@@ -138,7 +138,7 @@ func (c *cluster) review(t *testing.T, r request, world []map[string]any) answer
 	for i, o := range world {
 		state[i] = reviewing.Document{Object: o, File: "state", Line: i}
 	}
-	reviewer, err := reviewing.New(reviewing.Options{Policies: c.set, Stored: c.objects, Rehearse: tries(t), State: state, Namespace: "default", Now: time.Now})
+	reviewer, err := reviewing.New(reviewing.Options{Policies: c.set, Stored: c.objects, TestRunner: testRunner(t), State: state, Namespace: "default", Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}

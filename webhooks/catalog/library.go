@@ -162,7 +162,7 @@ func sketch(m engine.Module) (outline *engine.Outline) {
 			outline = nil
 		}
 	}()
-	outline, err := engine.Sketch(m)
+	outline, err := engine.ParseOutline(m)
 	if err != nil {
 		return nil
 	}

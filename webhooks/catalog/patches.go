@@ -61,7 +61,7 @@ func Patches(object *v1alpha1.RegoPolicy) bool { return Defines(object, "patch")
 // be asked.
 func Defines(object *v1alpha1.RegoPolicy, rules ...string) bool {
 	return !object.Spec.Library && slices.ContainsFunc(modulesOf(object), func(m engine.Module) bool {
-		outline, err := engine.Sketch(m)
+		outline, err := engine.ParseOutline(m)
 		return err == nil && slices.ContainsFunc(rules, func(rule string) bool { return outline.Defines(object.Spec.Package, rule) })
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Query is what a policy asks for under one name. It has exactly one of four forms: Access, Parent, Rehearsal, or a Kind.
+// Query is what a policy asks for under one name. It has exactly one of four forms: Access, Parent, TestRun, or a Kind.
 type Query struct {
 	// Fact is the name under which the answer appears in input.facts.
 	Fact string `json:"-"`
@@ -33,8 +33,8 @@ type Query struct {
 	Metadata bool `json:"metadata,omitempty"`
 	// Access asks whether the requester may do something; the answer is a boolean.
 	Access *Access `json:"access,omitempty"`
-	// Rehearsal asks what would become of a Document, which the engine does not look into; the answer is what the Reader finds.
-	Rehearsal bool `json:"rehearsal,omitempty"`
+	// TestRun asks what would become of a Document, which the engine does not look into; the answer is what the Reader finds.
+	TestRun bool `json:"rehearsal,omitempty"`
 	// Document is not written down with the query: records have it in the request.
 	Document Value `json:"-"`
 	// Live asks for an answer from the API server instead of a cache.
@@ -52,7 +52,7 @@ type Access struct {
 
 // Answer is what a Reader found.
 type Answer struct {
-	// Value is the object or null for a query by name, the list for the others, a boolean for Access, anything for a Rehearsal.
+	// Value is the object or null for a query by name, the list for the others, a boolean for Access, anything for a TestRun.
 	Value Value
 	// Live tells that the answer came from the API server and not from a cache.
 	Live bool
@@ -145,7 +145,7 @@ func group(apiVersion string) string {
 
 // permitted holds a query against spec.reads, which also says whether it is to be answered live.
 func permitted(reads []Read, q *Query) error {
-	if q.Access != nil || q.Rehearsal {
+	if q.Access != nil || q.TestRun {
 		return nil
 	}
 	i := slices.IndexFunc(reads, q.isOf)
@@ -183,12 +183,12 @@ func decodeQuery(name string, term *ast.Term) (*Query, error) {
 }
 
 // ofKind tells whether the query asks for objects of a kind.
-func (q *Query) ofKind() bool { return !q.Parent && q.Access == nil && !q.Rehearsal }
+func (q *Query) ofKind() bool { return !q.Parent && q.Access == nil && !q.TestRun }
 
 // check refuses queries whose parts do not fit together.
 func (q *Query) check(path string) error {
 	forms := 0
-	for _, set := range []bool{q.Parent, q.Access != nil, q.Rehearsal, q.Kind != "" || q.APIVersion != ""} {
+	for _, set := range []bool{q.Parent, q.Access != nil, q.TestRun, q.Kind != "" || q.APIVersion != ""} {
 		if set {
 			forms++
 		}
@@ -252,7 +252,7 @@ func (d *queryDecoder) member(q *Query, keyTerm, value *ast.Term) {
 	case "access":
 		q.Access = d.access(value)
 	case "rehearsal":
-		q.Rehearsal, q.Document = true, Value{term: value}
+		q.TestRun, q.Document = true, Value{term: value}
 		if q.Document.IsNull() {
 			d.fail(InputNotUnderstood, key, "is null: say null for the whole fact where nothing is to be rehearsed")
 		}

@@ -9,15 +9,15 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// theatre answers rehearsals with what it was given.
-type theatre struct{ asked []Query }
+// testRunAnswers answers rehearsals with what it was given.
+type testRunAnswers struct{ asked []Query }
 
-func (s *theatre) Read(_ context.Context, q Query) (Answer, error) {
+func (s *testRunAnswers) Read(_ context.Context, q Query) (Answer, error) {
 	s.asked = append(s.asked, q)
 	return Answer{Value: q.Document, Live: true}, nil
 }
 
-const rehearsing = `facts.trial := {"rehearsal": input.request.object} if input.request.wanted
+const testRunFact = `facts.trial := {"rehearsal": input.request.object} if input.request.wanted
 
 facts.trial := null if not input.request.wanted
 
@@ -29,16 +29,16 @@ valid_input if true
 }
 `
 
-func TestRehearsalIsAskedWithWhateverTheRequestHas(t *testing.T) {
-	p := mustCompile(t, policy(rehearsing))
-	s := &theatre{}
+func TestRunIsAskedWithWhateverTheRequestHas(t *testing.T) {
+	p := mustCompile(t, policy(testRunFact))
+	s := &testRunAnswers{}
 	d, err := p.Decide(t.Context(), input(t, `{"wanted": true, "object": {"text": "x", "deep": [{"n": 1.50}]}}`), s)
 	if err != nil || len(d.Denials) != 1 || d.Denials[0].Message != "there is x" || d.Confirmation != NotNeeded {
 		t.Fatalf("got %+v, %v", d, err)
 	}
 	q := s.asked[0]
 	text, err := q.Document.MarshalJSON()
-	if len(s.asked) != 1 || !q.Rehearsal || err != nil || string(text) != `{"deep":[{"n":1.50}],"text":"x"}` {
+	if len(s.asked) != 1 || !q.TestRun || err != nil || string(text) != `{"deep":[{"n":1.50}],"text":"x"}` {
 		t.Errorf("asked %+v for %s, %v", s.asked, text, err)
 	}
 	if text, err := json.Marshal(q); err != nil || string(text) != `{"rehearsal":true}` {
@@ -49,7 +49,7 @@ func TestRehearsalIsAskedWithWhateverTheRequestHas(t *testing.T) {
 	}
 }
 
-func TestRehearsalsThatCannotBeAsked(t *testing.T) {
+func TestRunsThatCannotBeAsked(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fact  string
 		cause Cause
@@ -62,7 +62,7 @@ func TestRehearsalsThatCannotBeAsked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := mustCompile(t, policy("facts.x := object.union({}, "+tc.fact+")\n\nvalid_input if true\n\nwarn contains \"w\" if true\n"))
-			_, err := p.Decide(t.Context(), input(t, `{"object": null}`), &theatre{})
+			_, err := p.Decide(t.Context(), input(t, `{"object": null}`), &testRunAnswers{})
 			wantCause(t, err, tc.cause, tc.text)
 		})
 	}

@@ -15,8 +15,8 @@ type Way string
 const (
 	// Evaluated: the rules were evaluated.
 	Evaluated Way = ""
-	// Remembered: they were evaluated before, for a request that is the same in all that they read, and said nothing.
-	Remembered Way = "remembered"
+	// Cached: they were evaluated before, for a request that is the same in all that they read, and said nothing.
+	Cached Way = "remembered"
 )
 
 // checkedShare is how many decisions of a policy there are for each that is checked: made on the whole input too.
@@ -53,7 +53,7 @@ func (p *Policy) Recall(ctx context.Context, in *Input, r Reader) (decision *Dec
 		return nil
 	}
 	p.decided.Add(1)
-	return &Decision{Facts: facts, Way: Remembered}
+	return &Decision{Facts: facts, Way: Cached}
 }
 
 // fromCaches tells whether nothing but caches is asked for facts, and that without evaluation.
@@ -69,7 +69,7 @@ func (p *Policy) judge(ctx context.Context, e endpoint, in Input, facts map[stri
 	var decision *Decision
 	var err error
 	if key, values := p.memorable(e, in, facts); key != nil && p.memory.has(key, values) {
-		decision = &Decision{Facts: facts, Way: Remembered}
+		decision = &Decision{Facts: facts, Way: Cached}
 	} else if decision, err = p.judgeOn(ctx, e, in, facts, p.input); key != nil && err == nil && decision.silent() {
 		p.memory.put(key, values)
 	}

@@ -210,7 +210,7 @@ func inEveryWay(t *testing.T, seed int, change func(*Policy), counts map[string]
 			in.Checked = func(_ string, agreed bool) { same = same && agreed }
 			if d := p.Recall(t.Context(), &in, sharing{facts: facts}); d != nil {
 				counts["recalled: "+way]++
-				if len(want) > 0 || wantErr != "" || !d.silent() || d.Way != Remembered {
+				if len(want) > 0 || wantErr != "" || !d.silent() || d.Way != Cached {
 					return fmt.Sprintf("%s: recalled %+v, want %q %q", way, d, want, wantErr)
 				}
 			}

@@ -98,7 +98,7 @@ func FuzzCompile(f *testing.F) {
 	f.Add(lendingPolicy)
 	f.Add(readersLibrary)
 	f.Add(head + silentPolicy)
-	f.Add(head + rehearsing)
+	f.Add(head + testRunFact)
 	f.Add(head + harmlessRules + "x := $\"{input.request.x} and {$\"{1}\"}\"\n")
 	f.Add(head + harmlessRules + "x if count([1]) == 2 with count as http.send\n\ny if x with input.request as {}\n")
 	f.Add(head + harmlessRules + "x[y] := z if some y, z in input.request\n\nelse_x := 1 if x.a\n\nelse := 2\n")
@@ -286,7 +286,7 @@ func asWritten(t *testing.T, q *Query) Value {
 	if delete(document, "live"); q.Live {
 		document["freshness"] = "live"
 	}
-	if q.Rehearsal {
+	if q.TestRun {
 		document["rehearsal"], err = q.Document.Decode()
 		if err != nil {
 			t.Fatal(err)

@@ -32,7 +32,7 @@ func ways(t *testing.T, p *Policy, decisions ...func() (Input, Reader)) string {
 			found = append(found, "error")
 		case len(d.Denials) > 0:
 			found = append(found, "denied")
-		case d.Way == Remembered:
+		case d.Way == Cached:
 			found = append(found, "remembered")
 		default:
 			found = append(found, "evaluated")
@@ -235,7 +235,7 @@ func TestWhatACheckCompares(t *testing.T) {
 			}
 		}
 	}
-	remembered := &Decision{Way: Remembered, Facts: map[string]Fact{"f": {}}} // which say how, and not what
+	remembered := &Decision{Way: Cached, Facts: map[string]Fact{"f": {}}} // which say how, and not what
 	if !agree(&Decision{}, nil, remembered, nil) {
 		t.Error("a way makes a difference")
 	}
@@ -248,8 +248,8 @@ func TestACheckThatTakesTooLongIsNone(t *testing.T) {
 	cancel()
 	in, _ := asks(`{"x": 2}`, nil)()
 	in.Checked = func(string, bool) { t.Error("it was heard of") }
-	d, err := p.check(ctx, admit, in, nil, &Decision{Way: Remembered}, nil)
-	if err != nil || d.Way != Remembered || p.mistrusted.Load() {
+	d, err := p.check(ctx, admit, in, nil, &Decision{Way: Cached}, nil)
+	if err != nil || d.Way != Cached || p.mistrusted.Load() {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }

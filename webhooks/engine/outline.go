@@ -14,8 +14,8 @@ type Outline struct {
 	refs  []ast.Ref
 }
 
-// Sketch parses a module. The error is [CompileErrors].
-func Sketch(m Module) (*Outline, error) {
+// ParseOutline parses a module. The error is [CompileErrors].
+func ParseOutline(m Module) (*Outline, error) {
 	parsed, errs := parse([]Module{m})
 	if len(errs) > 0 {
 		return nil, errs

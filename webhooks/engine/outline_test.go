@@ -4,7 +4,7 @@ import "testing"
 
 func outlineOf(t *testing.T, text string) *Outline {
 	t.Helper()
-	o, err := Sketch(Module{Name: "m.rego", Source: text})
+	o, err := ParseOutline(Module{Name: "m.rego", Source: text})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestOutlines(t *testing.T) {
 			t.Errorf("not so: %s", name)
 		}
 	}
-	if _, err := Sketch(Module{Name: "m.rego", Source: "package a\n\nx := \n"}); err == nil {
+	if _, err := ParseOutline(Module{Name: "m.rego", Source: "package a\n\nx := \n"}); err == nil {
 		t.Error("it parsed")
 	}
 }

@@ -45,7 +45,7 @@ func queryText(q *engine.Query) string {
 	switch {
 	case q.Parent:
 		return "the object that the subresource belongs to"
-	case q.Rehearsal:
+	case q.TestRun:
 		return "what becomes of the policy in a rehearsal"
 	case q.Access != nil:
 		resource := q.Access.Resource
@@ -101,7 +101,7 @@ func answerText(q *engine.Query, v engine.Value) string {
 	case []any:
 		return listText(decoded)
 	}
-	if q.Rehearsal {
+	if q.TestRun {
 		return "known"
 	}
 	name := brief(v)

@@ -71,29 +71,29 @@ func TestAnswersOfTheAuthorizer(t *testing.T) {
 	}
 }
 
-type rehearser struct{ err error }
+type testRunner struct{ err error }
 
-func (r rehearser) Rehearse(_ context.Context, document engine.Value) (engine.Value, error) {
+func (r testRunner) RunTests(_ context.Context, document engine.Value) (engine.Value, error) {
 	return document, r.err
 }
 
-// What is rehearsed is as of now, and an error of the rehearsal is one.
-func TestRehearsalsAreAnswered(t *testing.T) {
+// What is tested is as of now, and an error of the test run is one.
+func TestTestRunsAreAnswered(t *testing.T) {
 	document, err := engine.ValueOf("document")
 	if err != nil {
 		t.Fatal(err)
 	}
 	store := NewStore(nil, nil)
-	q := engine.Query{Rehearsal: true, Document: document}
+	q := engine.Query{TestRun: true, Document: document}
 	if _, err := store.For(nil, Subject{}).Read(t.Context(), q); err == nil {
-		t.Error("a rehearsal without a rehearser is answered")
+		t.Error("a rehearsal without a testRunner is answered")
 	}
-	store.Rehearse(rehearser{})
+	store.RunTestsWith(testRunner{})
 	if answer, err := store.For(nil, Subject{}).Read(t.Context(), q); err != nil || answer.Value.Text() != "document" || !answer.Live {
 		t.Errorf("got %+v, %v", answer, err)
 	}
 	failed := errors.New("failed")
-	store.Rehearse(rehearser{failed})
+	store.RunTestsWith(testRunner{failed})
 	if _, err := store.For(nil, Subject{}).Read(t.Context(), q); !errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}

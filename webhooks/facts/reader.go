@@ -28,13 +28,13 @@ type Subject struct {
 	Old engine.Value
 }
 
-// Rehearser finds out what would become of a document that a policy asks about.
-type Rehearser interface {
-	Rehearse(ctx context.Context, document engine.Value) (engine.Value, error)
+// TestRunner finds out what would become of a document that a policy asks about.
+type TestRunner interface {
+	RunTests(ctx context.Context, document engine.Value) (engine.Value, error)
 }
 
-// Rehearse has rehearsals answered by somebody. It is for before the first request.
-func (s *Store) Rehearse(r Rehearser) { s.rehearser = r }
+// RunTestsWith has test runs answered by a runner. It is for before the first request.
+func (s *Store) RunTestsWith(r TestRunner) { s.testRunner = r }
 
 // reader answers for one request.
 type reader struct {
@@ -53,8 +53,8 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 	switch {
 	case q.Access != nil:
 		return r.access(ctx, q)
-	case q.Rehearsal:
-		return r.rehearsal(ctx, q)
+	case q.TestRun:
+		return r.testRun(ctx, q)
 	case q.Parent && q.Kind == "":
 		return r.parent()
 	}
@@ -109,12 +109,12 @@ func (r *reader) access(ctx context.Context, q engine.Query) (engine.Answer, err
 	return engine.Answer{Value: v, Live: true}, err
 }
 
-// rehearsal has a document tried. What was found is as of now.
-func (r *reader) rehearsal(ctx context.Context, q engine.Query) (engine.Answer, error) {
-	if r.store.rehearser == nil {
+// testRun has the tests of a document run. What was found is as of now.
+func (r *reader) testRun(ctx context.Context, q engine.Query) (engine.Answer, error) {
+	if r.store.testRunner == nil {
 		return engine.Answer{}, errors.New("nothing is rehearsed here")
 	}
-	v, err := r.store.rehearser.Rehearse(ctx, q.Document)
+	v, err := r.store.testRunner.RunTests(ctx, q.Document)
 	return engine.Answer{Value: v, Live: true}, err
 }
 

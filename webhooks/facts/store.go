@@ -25,11 +25,11 @@ var ErrNotSynced = errors.New("not synced yet")
 
 // Store holds what policies may ask for: an informer with indexes for each kind they read, and the way to the API server.
 type Store struct {
-	cache     cache.Cache
-	live      *live
-	rehearser Rehearser // nil if nothing is rehearsed
-	home      string    // the namespace that no policy is told of
-	pace      pace
+	cache      cache.Cache
+	live       *live
+	testRunner TestRunner // nil if nothing is tested
+	home       string     // the namespace that no policy is told of
+	pace       pace
 
 	mu      sync.RWMutex
 	kinds   map[schema.GroupVersionKind]*kind

@@ -70,7 +70,7 @@ func (w world) For(*admissionv1.AdmissionRequest, facts.Subject) engine.Reader {
 func (w world) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 	key := q.Kind
 	switch {
-	case q.Rehearsal:
+	case q.TestRun:
 		key = "rehearsal"
 	case q.Parent:
 		key = "parent"

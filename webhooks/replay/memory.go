@@ -59,7 +59,7 @@ func (m *memory) remember(policy string, known map[string]webhooks.FactRecord) {
 }
 
 // keyOf is the same for queries that ask the same, whatever they are called and wherever they are to be read. The document is the
-// digest of that of a rehearsal.
+// digest of that of a test run.
 func keyOf(q engine.Query, document string) string {
 	q.Live = false
 	except := make(map[string][]string, len(q.Except))
@@ -232,7 +232,7 @@ func described(q engine.Query) string {
 		return fmt.Sprintf("may the requester %s %s%s", q.Access.Verb, resource, in(q.Access.Namespace, q.Access.Name))
 	case q.Parent:
 		return "the object whose subresource is requested"
-	case q.Rehearsal:
+	case q.TestRun:
 		return "what would become of the object"
 	case q.Name != "":
 		return q.Kind + in(q.Namespace, q.Name)

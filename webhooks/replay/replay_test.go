@@ -290,8 +290,8 @@ func TestWhatIsTooLargeForARecord(t *testing.T) {
 	}
 }
 
-// What a rehearsal brought up is known for the document that was rehearsed, as records keep it.
-func TestRehearsals(t *testing.T) {
+// What a test run brought up is known for the document that was tested, as records keep it.
+func TestTestRuns(t *testing.T) {
 	applied := func(r *admissionv1.AdmissionRequest) {
 		r.Object.Raw = []byte(`{"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x", "a": "b"}}, "data": {}}`)
 	}

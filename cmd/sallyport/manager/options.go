@@ -41,9 +41,9 @@ type Options struct {
 	// Records is where decision records go, and RecordsDeniedOnly leaves out those of requests that were admitted.
 	Records           string
 	RecordsDeniedOnly bool
-	// RehearsalTimeout and RehearsalMemory are what the rehearsal of a RegoPolicy may take before it is stored.
-	RehearsalTimeout time.Duration
-	RehearsalMemory  resource.QuantityValue
+	// TestRunTimeout and TestRunMemory are what the test run of a RegoPolicy may take before it is stored.
+	TestRunTimeout time.Duration
+	TestRunMemory  resource.QuantityValue
 	// HelmRelease is the name of the release that Sallyport is installed by, for commands in messages.
 	HelmRelease string
 	// Patchable is what policies may patch beside Sallyport's own kinds.
@@ -91,9 +91,9 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.Shipment, "shipment", "", "`hash` of the policies that this replica is to ship: it is not ready before a ConfigMap of --shipped-policies with that hash could be applied; empty means any hash")
 	flags.StringVar(&o.Records, "decision-records", "stdout", "`where` decision records go, a line of JSON each: stdout, off, or a file, to which they are appended")
 	flags.BoolVar(&o.RecordsDeniedOnly, "decision-records-denied-only", false, "record only the requests that were refused")
-	flags.DurationVar(&o.RehearsalTimeout, "rehearsal-timeout", RehearsalTimeout, "how long it may take to try a RegoPolicy before it is stored; less than API servers wait for the webhooks")
-	o.RehearsalMemory.Quantity = *resource.NewQuantity(RehearsalMemory, resource.BinarySI)
-	flags.Var(&o.RehearsalMemory, "rehearsal-memory", "how much memory it may take, such as 256Mi; two are tried at once, in processes of their own")
+	flags.DurationVar(&o.TestRunTimeout, "rehearsal-timeout", TestRunTimeout, "how long it may take to try a RegoPolicy before it is stored; less than API servers wait for the webhooks")
+	o.TestRunMemory.Quantity = *resource.NewQuantity(TestRunMemory, resource.BinarySI)
+	flags.Var(&o.TestRunMemory, "rehearsal-memory", "how much memory it may take, such as 256Mi; two are tried at once, in processes of their own")
 	flags.StringVar(&o.HelmRelease, "helm-release", "", "`name` of the Helm release, for the commands in messages")
 	flags.Var(&o.Patchable, "patchable", grants.Usage())
 	flags.DurationVar(&o.AuditInterval, "audit-interval", time.Hour, "how long after an audit of existing objects, for RegoPolicies with backgroundAudit, the next one begins; 0 leaves it at those that a change of the policy brings")
@@ -145,7 +145,7 @@ func (o *Options) validate() error {
 	if len(o.ClientNames) > 0 && o.ClientCAFile == "" {
 		return errors.New("--client-names needs --client-ca-file: names are those in certificates that an authority of it has signed")
 	}
-	if err := o.validateRehearsals(); err != nil {
+	if err := o.validateTestRuns(); err != nil {
 		return err
 	}
 	if !o.LeaderElect {

@@ -78,14 +78,14 @@ func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *fact
 	if err := mgr.Add(reporting{kept, kept.Subscribe(), replica.ReportPolicies}); err != nil {
 		return err
 	}
-	trials, err := o.newTrials(mgr, kept.Weights, store, o.patchable(namespace))
+	runner, err := o.newTestRunner(mgr, kept.Weights, store, o.patchable(namespace))
 	if err != nil {
-		return fmt.Errorf("setting up the trials of policies: %w", err)
+		return fmt.Errorf("setting up the test runs of policies: %w", err)
 	}
-	store.Rehearse(trials)
+	store.RunTestsWith(runner)
 	r := &policy.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, ConfigMap: o.ShippedPolicies, Release: o.Release,
-		Changed: kept.Subscribe(), Checker: checker{trials}, Tester: tester{trials},
+		Changed: kept.Subscribe(), Checker: checker{runner}, Tester: tester{runner},
 		Events: mgr.GetEventRecorder(eventSource), Now: time.Now,
 	}
 	registrar, err := o.addRegistration(mgr, kept, replica, namespace, r.Look)

@@ -52,10 +52,10 @@ type Options struct {
 	Facts webhooks.FactSource
 	// Kinds of a cluster, beside Sallyport's own, Kubernetes' own and those that the state defines.
 	Kinds []ServedKind
-	// Stored are the RegoPolicies that Policies were made of, and Rehearse makes what tries another one among them, where facts
+	// Stored are the RegoPolicies that Policies were made of, and TestRunner makes what runs the tests of another one among them, where facts
 	// are from the state; nil means that it cannot be said what would become of one.
-	Stored   []v1alpha1.RegoPolicy
-	Rehearse Rehearse
+	Stored     []v1alpha1.RegoPolicy
+	TestRunner TestRunner
 	// Explain has every policy explained; nil means none.
 	Explain *Explaining
 }
@@ -89,8 +89,8 @@ func New(o Options) (*Reviewer, error) {
 	}
 	if o.Facts == nil {
 		real := newReality(world)
-		if o.Rehearse != nil {
-			real.store.Rehearse(o.Rehearse(func(context.Context) ([]v1alpha1.RegoPolicy, error) { return world.policies(o.Stored) }))
+		if o.TestRunner != nil {
+			real.store.RunTestsWith(o.TestRunner(func(context.Context) ([]v1alpha1.RegoPolicy, error) { return world.policies(o.Stored) }))
 		}
 		o.Facts = real
 	}

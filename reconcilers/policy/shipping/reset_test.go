@@ -109,7 +109,7 @@ func TestStepThatIsLate(t *testing.T) {
 	f.Must(err)
 	patched("merge", `{"spec":{"mode":"Audit"}}`)(f)
 	if _, err := step.Try(t.Context(), f.api); !apierrors.IsConflict(err) {
-		t.Errorf("the trial's error is %v", err)
+		t.Errorf("the error of the test run is %v", err)
 	}
 	if _, err := step.Do(t.Context(), f.api); !apierrors.IsConflict(err) {
 		t.Errorf("the error is %v", err)

@@ -17,7 +17,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	root := &cobra.Command{Use: "sallyport", SilenceErrors: true, SilenceUsage: true}
-	root.AddCommand(manager.NewCommand(sim.FromEnvironment()), manager.NewRehearseCommand())
+	root.AddCommand(manager.NewCommand(sim.FromEnvironment()), manager.NewTestRunCommand())
 	err := root.ExecuteContext(ctx)
 	stop()
 	if err != nil {

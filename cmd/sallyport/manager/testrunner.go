@@ -1,0 +1,177 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/yaml"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/reconcilers/policy"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/testrun"
+)
+
+// leastTestRunMemory is what the test run of the shipped policies needs, and then some.
+var leastTestRunMemory = resource.MustParse("64Mi")
+
+// validateTestRuns checks what a test run may take.
+func (o *Options) validateTestRuns() error {
+	if o.TestRunTimeout <= 0 {
+		return fmt.Errorf("--rehearsal-timeout is %v and must be more than 0", o.TestRunTimeout)
+	}
+	if o.TestRunMemory.Cmp(leastTestRunMemory) < 0 {
+		return fmt.Errorf("--rehearsal-memory is %s and must be at least %s", &o.TestRunMemory.Quantity, &leastTestRunMemory)
+	}
+	return nil
+}
+
+// wayOut is told with what keeps a RegoPolicy from being tested, which nobody may be locked out by.
+const wayOut = `to write it all the same, take policies-self out of the way first, for which you need the verb override on it: ` +
+	`kubectl patch regopolicy policies-self --type=merge -p '{"spec":{"mode":"Audit"}}'`
+
+// newTestRunner gives what runs the tests of RegoPolicies, among those that are stored at that moment: what another
+// replica has just admitted counts, too.
+func (o *Options) newTestRunner(mgr ctrl.Manager, weights func() map[string]int64, store *facts.Store, patchable grants.Patchable) (*testrun.Runner, error) {
+	has, err := newResources(mgr)
+	if err != nil {
+		return nil, err
+	}
+	return testrun.New(testrun.Options{
+		World: func(ctx context.Context) ([]v1alpha1.RegoPolicy, error) {
+			var list v1alpha1.RegoPolicyList
+			err := mgr.GetAPIReader().List(ctx, &list)
+			return list.Items, err
+		},
+		Patchable: patchable,
+		Ungranted: func(ctx context.Context, reads []engine.Read) (lacking []catalog.Grant) {
+			for _, l := range store.Ungranted(ctx, reads) {
+				lacking = append(lacking, catalog.Grant{APIGroup: l.Group, Resource: l.Resource, Verbs: l.Verbs})
+			}
+			return lacking
+		},
+		Weights: weights, Process: testrun.Process{Memory: o.TestRunMemory.Value()}, Within: o.TestRunTimeout,
+		Hint: wayOut, Registry: ctrlmetrics.Registry,
+		Match: func(_ context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string) {
+			return asked.Check(object), append(has.lacking(object), asked.Remarks(object)...)
+		},
+	}), nil
+}
+
+// checker tries policies as the catalog compiles them.
+type checker struct{ runner *testrun.Runner }
+
+// Check gives the errors by the policies' names.
+func (checker) Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[string]error {
+	_, found := new(catalog.Catalog).Build(ctx, world, nil)
+	wrong := map[string]error{}
+	for _, s := range found {
+		if s.Err != nil {
+			wrong[s.Name] = s.Err
+		}
+	}
+	for i := range world {
+		if lines := asked.Check(&world[i]); len(lines) > 0 && wrong[world[i].Name] == nil {
+			wrong[world[i].Name] = errors.New(strings.Join(lines, "\n"))
+		}
+	}
+	return wrong
+}
+
+// RunTests runs the tests of a policy among others, unless the release was made with that very text: its tests passed then.
+func (c checker) RunTests(ctx context.Context, world []v1alpha1.RegoPolicy, name string) (refused, err error) {
+	released, err := releasedSources()
+	if err != nil {
+		return nil, err
+	}
+	is, was := catalog.Compose(world)[name], released[name]
+	if reflect.DeepEqual(is.Modules, was.Modules) && reflect.DeepEqual(is.Tests, was.Tests) && reflect.DeepEqual(is.Libraries, was.Libraries) {
+		return nil, nil
+	}
+	finding, err := c.runner.Run(ctx, runOf(world, name))
+	if err != nil {
+		return nil, err
+	}
+	return finding.Refused(), nil
+}
+
+// releasedSources are the policies that this program was made with, as the chart has them.
+var releasedSources = sync.OnceValues(func() (map[string]catalog.Source, error) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		return nil, err
+	}
+	for i := range shipped {
+		text, err := catalog.Manifest(&shipped[i])
+		if err == nil {
+			shipped[i] = v1alpha1.RegoPolicy{}
+			err = yaml.UnmarshalStrict(text, &shipped[i])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return catalog.Compose(shipped), nil
+})
+
+// runOf is the test run of one policy of a world for itself.
+func runOf(world []v1alpha1.RegoPolicy, name string) *testrun.Run {
+	r := &testrun.Run{World: world, Alone: true}
+	for i := range world {
+		if world[i].Name == name {
+			r.Candidate = &world[i]
+		}
+	}
+	return r
+}
+
+// tester runs the tests of policies that are stored.
+type tester struct{ runner *testrun.Runner }
+
+// Test gives the result in the words of condition TestsPassed.
+func (t tester) Test(ctx context.Context, object *v1alpha1.RegoPolicy) (policy.Tested, error) {
+	world, err := t.runner.World(ctx)
+	if err != nil {
+		return policy.Tested{}, err
+	}
+	finding, err := t.runner.Run(ctx, &testrun.Run{World: world, Candidate: object, Alone: true})
+	if err != nil {
+		return policy.Tested{}, err
+	}
+	return tested(finding), nil
+}
+
+func tested(f *testrun.Finding) policy.Tested {
+	result := policy.Tested{Passed: int32(f.Tests.Passed), Failed: int32(f.Tests.Failures)}
+	wrong := f.Refused()
+	switch {
+	case len(f.Missing) > 0:
+		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsNotRun, Message: "It refers to what no library has: " + strings.Join(f.Missing, ", ")}
+	case wrong == nil:
+		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsPassed, Message: plural(f.Tests.Passed, "test passed.", "tests passed.")}
+	case f.Has(testrun.KindTestsMissing):
+		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsMissing, Message: "It has no tests, and cannot be edited without some."}
+	default:
+		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsFailed, Message: wrong.Error()}
+	}
+	return result
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

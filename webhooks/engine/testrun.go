@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/cover"
+)
+
+// TestRun is the result of running a policy's own tests.
+type TestRun struct {
+	// Tests in the order of their names.
+	Tests []TestResult
+	// Uncovered are the lines of the policy that no test evaluated, as file:line.
+	Uncovered []string
+	// Coverage is the share of the policy's lines that tests evaluated, in percent.
+	Coverage float64
+}
+
+// TestResult is one test rule.
+type TestResult struct {
+	// Name as package.rule, and Place as file:line.
+	Name, Place string
+	// Cases are the rows of a table that failed; empty for a test that is no table.
+	Cases []string
+	// Problem says why the test failed; empty if it passed.
+	Problem string
+	// Output is what the test printed, and if it failed, what it got and wanted, with the place.
+	Output string
+	// Took is how long the test ran.
+	Took time.Duration
+}
+
+// Passed tells whether every test passed.
+func (r *TestRun) Passed() bool {
+	return !slices.ContainsFunc(r.Tests, func(t TestResult) bool { return t.Problem != "" })
+}
+
+// RunTests runs the tests of a policy or library, and tells what of it they evaluate. The error is [CompileErrors], for tests
+// that cannot run; it is one to have none.
+func RunTests(ctx context.Context, src Source) (*TestRun, error) {
+	return RunNamedTests(ctx, src, nil)
+}
+
+// RunNamedTests runs the tests whose names, as package.rule, match; nil matches all. There may be none. Coverage is that of the
+// tests that ran.
+func RunNamedTests(ctx context.Context, src Source, names *regexp.Regexp) (*TestRun, error) {
+	r, err := TestRunner{Names: names, Coverage: true}.Run(ctx, src)
+	if err == nil && len(r.Tests) == 0 && names == nil {
+		return nil, CompileErrors{{File: src.Name, Message: "there are no tests: a policy needs at least one"}}
+	}
+	return r, err
+}
+
+// TestRunner says how tests are run.
+type TestRunner struct {
+	// Names, as package.rule, of the tests that are run; nil matches all.
+	Names *regexp.Regexp
+	// Coverage has it found out what the tests evaluate.
+	Coverage bool
+	// Begins is told of each test before it runs. It may be nil.
+	Begins func(name, place string)
+}
+
+// Run runs the tests of a policy or library, one after another, until the context ends. They see data.parameters only
+// where they say `with`, so that editing a policy's parameters cannot fail them. The error is [CompileErrors], for tests that
+// cannot run, or why the context ended.
+func (o TestRunner) Run(ctx context.Context, src Source) (*TestRun, error) {
+	modules, libraries, _, err := assemble(src)
+	if err != nil {
+		return nil, err
+	}
+	tests, errs := parse(src.Tests)
+	if errs = append(errs, misplacedTests(src, tests)...); len(errs) > 0 {
+		return nil, errs
+	}
+	all := slices.Concat(modules, tests, libraries)
+	if _, err := compileStrict(all, nil); err != nil {
+		return nil, err
+	}
+	heard := listen(src, modules)
+	s, err := newSuite(slices.Concat(heard.modules, tests, libraries), tests, heard)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the tests of %s: %w", src.Name, err)
+	}
+	if o.Coverage {
+		s.coverage = cover.New()
+	}
+	r := &TestRun{}
+	for _, t := range s.tests {
+		if o.Names != nil && !o.Names.MatchString(t.name) {
+			continue
+		}
+		if o.Begins != nil {
+			o.Begins(t.name, place(t.location))
+		}
+		r.Tests = append(r.Tests, s.run(ctx, t))
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	slices.SortFunc(r.Tests, func(a, b TestResult) int { return strings.Compare(a.Name, b.Name) })
+	if o.Coverage {
+		r.cover(s.coverage, modules)
+	}
+	return r, nil
+}
+
+// misplacedTests refuses test modules outside <package>_test: inside the policy's package they would add rules to it.
+func misplacedTests(src Source, tests []*ast.Module) CompileErrors {
+	var errs CompileErrors
+	for _, m := range tests {
+		name := packageName(m)
+		if !strings.HasPrefix(name, src.Package) || !strings.HasSuffix(name, "_test") {
+			errs.add(m.Package.Location, "tests of %s must be in a package that ends in _test, not in %s", src.Package, name)
+		}
+	}
+	return errs.ofContract()
+}
+
+// cover counts the lines of the policy itself: libraries have tests of their own.
+func (r *TestRun) cover(coverage *cover.Cover, modules []*ast.Module) {
+	own := map[string]*ast.Module{}
+	for _, m := range modules {
+		own[m.Package.Location.File] = m
+	}
+	report := coverage.Report(own)
+	r.Coverage = report.Coverage
+	for _, file := range slices.Sorted(maps.Keys(report.Files)) {
+		for _, rows := range report.Files[file].NotCovered {
+			r.Uncovered = append(r.Uncovered, fmt.Sprintf("%s:%d", file, rows.Start.Row))
+		}
+	}
+	r.Uncovered = slices.Compact(r.Uncovered) // one line may hold several expressions
+}

@@ -1,0 +1,246 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/cover"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/storage"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
+	"github.com/open-policy-agent/opa/v1/tester"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+const (
+	// testTimeout ends a single test that would not end. It is long, because how fast a machine is must decide nothing.
+	testTimeout = 2 * time.Minute
+	// maxPrinted is how much of what a test prints is kept.
+	maxPrinted = 64 << 10
+)
+
+// suite is what tests are run on. OPA's own runner keeps, for a test that is a table, every local variable at every step, so
+// that rows take several times as long as the decisions that they test; of that nothing is wanted here but which rows there are.
+type suite struct {
+	compiler *ast.Compiler
+	store    storage.Store
+	txn      storage.Transaction
+	coverage *cover.Cover // nil if nobody wants to know
+	heard    *listener
+	tests    []test
+}
+
+// test is a rule named test_..., as it was compiled.
+type test struct {
+	name     string // as package.rule
+	query    string
+	location *ast.Location
+	table    bool
+}
+
+// newSuite compiles everything as OPA's runner does, which notes the rows of tables and tells tests of one name apart.
+func newSuite(all, tests []*ast.Module, heard *listener) (*suite, error) {
+	ctx := context.Background()
+	s := &suite{compiler: compilerWith(saidBuiltin[saidName]).WithEnablePrintStatements(true), store: inmem.New(), heard: heard}
+	runner := tester.NewRunner().SetCompiler(s.compiler).SetModules(byName(all)).SetStore(s.store).Filter("^$")
+	nothing, err := runner.RunTests(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	for range nothing { // no test has an empty name
+	}
+	if s.txn, err = s.store.NewTransaction(ctx); err != nil {
+		return nil, err
+	}
+	files := map[string]bool{}
+	for _, m := range tests {
+		files[m.Package.Location.File] = true
+	}
+	for _, m := range s.compiler.Modules {
+		for _, r := range m.Rules {
+			if ref, ok := testRef(r); ok && files[m.Package.Location.File] {
+				s.tests = append(s.tests, test{
+					name: packageName(m) + "." + ref.String(), query: m.Package.Path.Extend(ref).String(),
+					location: r.Location, table: r.Head.DocKind() == ast.PartialObjectDoc,
+				})
+			}
+		}
+	}
+	slices.SortFunc(s.tests, func(a, b test) int {
+		return cmp.Or(strings.Compare(a.location.File, b.location.File), cmp.Compare(a.location.Row, b.location.Row), strings.Compare(a.name, b.name))
+	})
+	return s, nil
+}
+
+// testRef gives the part of a test rule's head that names the test: of test_x[row] that is test_x.
+func testRef(r *ast.Rule) (ast.Ref, bool) {
+	ref := r.Head.Ref().GroundPrefix()
+	for i, t := range ref {
+		var name string
+		switch v := t.Value.(type) {
+		case ast.Var:
+			name = string(v)
+		case ast.String:
+			name = string(v)
+		}
+		if strings.HasPrefix(name, tester.TestPrefix) {
+			return ref[:i+1], true
+		}
+	}
+	return nil, false
+}
+
+// failed is the problem of a test that is not true.
+const failed = "failed"
+
+// run runs one test.
+func (s *suite) run(ctx context.Context, t test) TestResult {
+	began := time.Now()
+	result := TestResult{Name: t.name, Place: place(t.location)}
+	ctx, cancel := context.WithTimeout(ctx, testTimeout)
+	defer cancel()
+	printed := &printer{}
+	seen := &rows{}
+	var unusable []error
+	value, err := s.evaluate(ctx, t, printed, seen, s.heard.option(&unusable))
+	result.Output, result.Took = printed.String(), time.Since(began)
+	switch {
+	case err != nil:
+		result.Problem = err.Error()
+	case len(unusable) > 0:
+		result.Problem = "a request would fail where this test does not: " + unusable[0].Error()
+	case !t.table && value != true:
+		result.Problem = failed
+	case t.table:
+		result.Problem, result.Cases = seen.judge(value)
+	}
+	if result.Problem == failed {
+		result.Output = s.differences(ctx, t, result.Cases) + result.Output
+	}
+	return result
+}
+
+// evaluate gives the value of a test rule, nil if it is undefined. An error of a builtin is the test's, too.
+func (s *suite) evaluate(ctx context.Context, t test, printed *printer, seen topdown.QueryTracer, more func(*rego.Rego)) (any, error) {
+	var builtins []topdown.Error
+	prepared, err := rego.New(
+		rego.Store(s.store), rego.Transaction(s.txn), rego.Compiler(s.compiler), rego.Query(t.query),
+		rego.PrintHook(topdown.NewPrintHook(printed)), rego.BuiltinErrorList(&builtins), more,
+	).PrepareForEval(ctx)
+	if err != nil {
+		return nil, err
+	}
+	options := []rego.EvalOption{rego.EvalTransaction(s.txn)}
+	if _, rows := seen.(*rows); !rows || t.table {
+		options = append(options, rego.EvalQueryTracer(seen))
+	}
+	if s.coverage != nil {
+		options = append(options, rego.EvalQueryTracer(s.coverage))
+	}
+	results, err := prepared.Eval(ctx, options...)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(builtins) == 1:
+		return nil, &builtins[0]
+	case len(builtins) > 1:
+		return nil, fmt.Errorf("%v", builtins)
+	case len(results) == 0:
+		return nil, nil
+	}
+	return results[0].Expressions[0].Value, nil
+}
+
+// rows are those of a table that were begun, whatever became of them.
+type rows struct{ paths [][]string }
+
+// Enabled is for OPA.
+func (*rows) Enabled() bool { return true }
+
+// Config asks for no more than the events themselves.
+func (*rows) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
+
+// TraceEvent takes down a row.
+func (r *rows) TraceEvent(e topdown.Event) {
+	if e.Op != topdown.TestCaseOp {
+		return
+	}
+	names, ok := e.Node.(*ast.Expr).Operand(0).Value.(*ast.Array)
+	if !ok {
+		return
+	}
+	var path []string
+	names.Foreach(func(name *ast.Term) { path = append(path, rowName(name)) })
+	r.paths = append(r.paths, path)
+}
+
+// rowName is a key as it is in the value of the table: text as it is, all else as JSON.
+func rowName(t *ast.Term) string {
+	decoded, err := ast.JSON(t.Value)
+	if err != nil {
+		return t.String()
+	}
+	if text, ok := decoded.(string); ok {
+		return text
+	}
+	encoded, err := json.Marshal(decoded)
+	if err != nil {
+		return t.String()
+	}
+	return string(encoded)
+}
+
+// judge tells what is wrong with a table, and which rows failed: those that are not true in its value.
+func (r *rows) judge(value any) (problem string, fell []string) {
+	passed, fallen := map[string]bool{}, map[string]bool{}
+	classify("", value, passed, fallen)
+	for _, path := range r.paths {
+		if name := strings.Join(path, "/"); !passed[name] {
+			fallen[name] = true
+		}
+	}
+	for name := range fallen {
+		fell = append(fell, name)
+	}
+	slices.Sort(fell)
+	switch {
+	case len(passed)+len(fallen) == 0:
+		return "the table has no rows", nil
+	case len(fell) > 0:
+		return failed, fell
+	}
+	return "", nil
+}
+
+// classify tells the rows of a table's value that are true from those that are anything else.
+func classify(name string, value any, passed, fallen map[string]bool) {
+	object, nested := value.(map[string]any)
+	switch {
+	case nested:
+		for key, inner := range object {
+			classify(strings.TrimPrefix(name+"/"+key, "/"), inner, passed, fallen)
+		}
+	case value == true:
+		passed[name] = true
+	case name != "" || value != nil:
+		fallen[name] = true
+	}
+}
+
+// printer keeps the beginning of what is printed.
+type printer struct{ bytes.Buffer }
+
+// Write never fails: what is too much is left out.
+func (p *printer) Write(text []byte) (int, error) {
+	if room := maxPrinted - p.Len(); room > 0 {
+		p.Buffer.Write(text[:min(len(text), room)])
+	}
+	return len(text), nil
+}

@@ -1,0 +1,7 @@
+//go:build !unix
+
+package testrun
+
+import "os/exec"
+
+func apart(*exec.Cmd) {}

@@ -1,0 +1,263 @@
+package testrun
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/grants"
+)
+
+// Run is what a test run is about.
+type Run struct {
+	// World has all RegoPolicies as they are.
+	World []v1alpha1.RegoPolicy `json:"world"`
+	// Candidate takes the place of the one of its name, or comes new.
+	Candidate *v1alpha1.RegoPolicy `json:"candidate,omitempty"`
+	// Deleted is the name of one that goes. Either it or Candidate is set.
+	Deleted string `json:"deleted,omitempty"`
+	// Others is an estimate of the memory that policies need which World leaves out, in bytes.
+	Others int64 `json:"others,omitempty"`
+	// Patchable is what policies may patch.
+	Patchable grants.Patchable `json:"patchable,omitzero"`
+	// Alone leaves out what becomes of others.
+	Alone bool `json:"alone,omitempty"`
+}
+
+// step is told where a test run is, for whoever has to say where it was when it ended.
+type step func(what string)
+
+// shareForOthers is how much of the time for a test run may have passed when the tests of further policies begin, and how much
+// when they are given up: what a library's own tests leave.
+const shareForOthers = 0.7
+
+// Run carries it out. Within is the time that there is: the tests of a library's importers, which come last, are left out rather than
+// not ended in time. It does not end by itself before the context does.
+func (t *Run) Run(ctx context.Context, within time.Duration, at step) *Finding {
+	began := time.Now()
+	if at == nil {
+		at = func(string) {}
+	}
+	e := &execution{Run: t, finding: &Finding{}, at: at}
+	e.perform(ctx, began.Add(time.Duration(float64(within)*shareForOthers)))
+	e.finding.Took = time.Since(began).Round(time.Millisecond).String()
+	e.finding.bound()
+	return e.finding
+}
+
+// execution is a test run that is under way.
+type execution struct {
+	*Run
+	finding *Finding
+	at      step
+	after   []v1alpha1.RegoPolicy
+}
+
+func (e *execution) perform(ctx context.Context, othersUntil time.Time) {
+	e.after = e.afterwards()
+	e.at("compiling")
+	set, states := (&catalog.Catalog{Patchable: e.Patchable}).Build(ctx, e.after, nil)
+	if e.Candidate != nil {
+		i := slices.IndexFunc(states, func(s catalog.State) bool { return s.Name == e.Candidate.Name })
+		if !e.compiled(&states[i]) || !e.fits(set) {
+			return
+		}
+	}
+	others := e.concernsOthers()
+	if others {
+		e.breaks(ctx, states)
+	}
+	if e.Candidate != nil && len(e.finding.Missing) == 0 {
+		e.tests(ctx)
+	}
+	if others && e.Candidate != nil && e.finding.fine() {
+		e.testsOfOthers(ctx, othersUntil)
+	}
+}
+
+// concernsOthers tells whether policies can break: each is compiled for itself, with the libraries that it imports.
+func (e *execution) concernsOthers() bool {
+	if e.Alone {
+		return false
+	}
+	return e.Candidate == nil || e.Candidate.Spec.Library || slices.ContainsFunc(e.World, func(o v1alpha1.RegoPolicy) bool {
+		return o.Name == e.Candidate.Name && o.Spec.Library
+	})
+}
+
+// afterwards is the world as it would be.
+func (e *execution) afterwards() []v1alpha1.RegoPolicy {
+	gone := e.Deleted
+	if e.Candidate != nil {
+		gone = e.Candidate.Name
+	}
+	after := slices.DeleteFunc(slices.Clone(e.World), func(o v1alpha1.RegoPolicy) bool { return o.Name == gone })
+	if e.Candidate != nil {
+		after = append(after, *e.Candidate)
+	}
+	return after
+}
+
+// compiled takes down what became of the candidate. A library that is missing is not the candidate's fault, but without it
+// nothing more can be found out about a policy.
+func (e *execution) compiled(s *catalog.State) (goOn bool) {
+	switch {
+	case s.Err == nil:
+		return true
+	case s.Problem == catalog.LibraryMissing:
+		e.finding.Missing = s.Lacking
+		return e.concernsOthers()
+	}
+	e.finding.Problems = problems(s.Name, string(s.Problem), s.Err)
+	return false
+}
+
+// fits takes down whether the candidate may patch what it matches, and whether there is room for it beside the policies that are
+// left out here.
+func (e *execution) fits(set *catalog.Set) bool {
+	policy := set.Policy(e.Candidate.Name)
+	if policy == nil {
+		return true
+	}
+	e.finding.Unpatchable = policy.Unpatchable()
+	err := catalog.CheckWeight(policy.Name(), policy.Weight(), e.Others, catalog.MostWeight)
+	if err != nil {
+		e.finding.Problems = problems(policy.Name(), string(catalog.LimitExceeded), err)
+	}
+	return err == nil
+}
+
+// problems of one kind, one for each place.
+func problems(file, kind string, err error) []Problem {
+	var places engine.CompileErrors
+	if !errors.As(err, &places) {
+		return []Problem{{Kind: kind, File: file, Message: err.Error()}}
+	}
+	all := make([]Problem, len(places))
+	for i, e := range places {
+		all[i] = Problem{Kind: kind, File: e.File, Line: e.Row, Column: e.Col, Message: e.Message}
+	}
+	return all
+}
+
+// tests runs those of the candidate.
+func (e *execution) tests(ctx context.Context) {
+	source := catalog.Compose(e.after)[e.Candidate.Name]
+	r, err := e.runTests(ctx, source.Source)
+	switch {
+	case err != nil:
+		kind := catalog.CompileFailed
+		var places engine.CompileErrors
+		if errors.As(err, &places) && !slices.ContainsFunc(places, func(e engine.CompileError) bool { return !e.Contract }) {
+			kind = catalog.ContractBroken
+		}
+		e.finding.Problems = append(e.finding.Problems, problems(e.Candidate.Name, string(kind), err)...)
+	case len(r.Tests) == 0:
+		e.finding.Problems = append(e.finding.Problems, Problem{
+			Kind: KindTestsMissing, File: e.Candidate.Name, Message: "there is no rule test_... in spec.tests",
+		})
+	default:
+		e.finding.Tests = results(r)
+	}
+}
+
+// runTests runs the tests of a source, and keeps a panic to them.
+func (e *execution) runTests(ctx context.Context, source engine.Source) (r *engine.TestRun, err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			err = fmt.Errorf("panic: %v\n%s", x, debug.Stack())
+		}
+	}()
+	e.at("preparing the tests of " + source.Name)
+	return engine.TestRunner{Begins: func(name, place string) {
+		e.at(fmt.Sprintf("in test %s (%s)", name, place))
+	}}.Run(ctx, source)
+}
+
+// breaks takes down the policies that are in order and would not be.
+func (e *execution) breaks(ctx context.Context, after []catalog.State) {
+	var broken []catalog.State
+	for _, s := range after {
+		if s.Err != nil && (e.Candidate == nil || s.Name != e.Candidate.Name) {
+			broken = append(broken, s)
+		}
+	}
+	if len(broken) == 0 {
+		return
+	}
+	e.at("compiling the policies as they are")
+	_, before := new(catalog.Catalog).Build(ctx, e.World, nil)
+	for _, s := range broken {
+		if slices.ContainsFunc(before, func(b catalog.State) bool { return b.Name == s.Name && b.Err == nil }) {
+			e.finding.Breaks = append(e.finding.Breaks, Break{Policy: s.Name, Message: firstLine(s.Err)})
+		}
+	}
+}
+
+// testsOfOthers runs the tests of the policies that import the candidate. A test that fails without the candidate, too, is not
+// its doing.
+func (e *execution) testsOfOthers(ctx context.Context, until time.Time) {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	after := catalog.Compose(e.after)
+	var before map[string]catalog.Source
+	for _, name := range sortedNames(e.after) {
+		source := after[name]
+		if name == e.Candidate.Name || !source.Imports(e.Candidate.Name) {
+			continue
+		}
+		failed, err := e.failures(ctx, source.Source)
+		if len(failed) > 0 {
+			if before == nil {
+				before = catalog.Compose(e.World)
+			}
+			var anyway []engine.TestResult
+			if anyway, err = e.failures(ctx, before[name].Source); err == nil {
+				failed = without(failed, anyway)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			e.finding.Untested = append(e.finding.Untested, name)
+		case err == nil && len(failed) > 0:
+			e.finding.Breaks = append(e.finding.Breaks, Break{Policy: name, Message: "its tests would fail: " + describe(failed[0])})
+		}
+	}
+}
+
+// failures gives the tests that fail. That tests cannot run is not the candidate's doing: the policy compiles with it.
+func (e *execution) failures(ctx context.Context, source engine.Source) ([]engine.TestResult, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	r, err := e.runTests(ctx, source)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(r.Tests, func(t engine.TestResult) bool { return t.Problem == "" }), nil
+}
+
+// without leaves out the tests that are also in another list, with the same failure.
+func without(failed, anyway []engine.TestResult) []engine.TestResult {
+	return slices.DeleteFunc(failed, func(t engine.TestResult) bool {
+		return slices.ContainsFunc(anyway, func(a engine.TestResult) bool {
+			return a.Name == t.Name && a.Problem == t.Problem && slices.Equal(a.Cases, t.Cases)
+		})
+	})
+}
+
+func sortedNames(objects []v1alpha1.RegoPolicy) []string {
+	names := make([]string, len(objects))
+	for i := range objects {
+		names[i] = objects[i].Name
+	}
+	slices.SortFunc(names, cmp.Compare[string])
+	return names
+}

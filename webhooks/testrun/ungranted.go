@@ -1,0 +1,46 @@
+package testrun
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
+)
+
+// curiosity is how long may be spent on finding out about rights. What is not known by then is not told: the status will have it.
+const curiosity = time.Second
+
+// ungranted finds out meanwhile which rights are lacking to read what a policy reads.
+func (r *Runner) ungranted(ctx context.Context, object *v1alpha1.RegoPolicy) <-chan []catalog.Grant {
+	answer := make(chan []catalog.Grant, 1)
+	reads := catalog.ReadsOf(object)
+	if r.Ungranted == nil || len(reads) == 0 {
+		close(answer)
+		return answer
+	}
+	ctx, cancel := context.WithTimeout(ctx, curiosity)
+	go func() {
+		defer cancel()
+		answer <- r.Ungranted(ctx, reads)
+	}()
+	return answer
+}
+
+// with is a finding and the rights that are lacking. The finding itself is cached, and these change.
+func (r *Runner) with(f *Finding, lacking []catalog.Grant) *Finding {
+	if len(lacking) == 0 {
+		return f
+	}
+	found, reads := *f, map[string]bool{}
+	for _, g := range lacking {
+		resource := schema.GroupResource{Group: g.APIGroup, Resource: g.Resource}.String()
+		found.Ungranted = append(found.Ungranted, Ungranted{Resource: resource, Verbs: g.Verbs})
+		reads[resource] = true
+	}
+	found.Grant = r.Patchable.By.Upgrade("rbac.reads", reads)
+	found.bound()
+	return &found
+}
