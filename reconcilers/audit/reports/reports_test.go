@@ -125,6 +125,18 @@ func TestReportsChangeWithWhatIsFound(t *testing.T) {
 	s.has(other)
 }
 
+// A report says that objects were not looked at only while that is so, even if the findings stay the same.
+func TestReportsThatAreIncomplete(t *testing.T) {
+	s := newSite(t)
+	for _, incomplete := range []string{"", "listing Deployments: forbidden", "listing Deployments: timeout", ""} {
+		_, err := fill(s.open(), bad(s.namespace, "a")).Write(t.Context(), s.policy, incomplete)
+		s.Must(err)
+		if got := s.report(s.namespace).Annotations[IncompleteAnnotation]; got != incomplete {
+			t.Errorf("got %q, want %q", got, incomplete)
+		}
+	}
+}
+
 func TestWhatIsSomebodyElsesIsLeftAlone(t *testing.T) {
 	s := newSite(t)
 	theirs := &openreports.Report{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: nameOf(s.policy.Name)}, Source: "theirs"}
