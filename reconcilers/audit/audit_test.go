@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -218,6 +219,34 @@ func TestWhatCannotBeLookedAtIsSaid(t *testing.T) {
 			if got := audit(t, r); got.Incomplete != c.want || got.Count != nil || got.AtLeast != 0 {
 				t.Errorf("got %+v", got)
 			}
+		})
+	}
+}
+
+// slowly judges each object for as long as a whole audit may take, and gives up with its context.
+type slowly struct{ byLabel }
+
+func (s slowly) Judge(ctx context.Context, _ string, _ schema.GroupVersionResource, _ *unstructured.Unstructured) (Judgement, error) {
+	time.Sleep(patience)
+	return Judgement{}, ctx.Err()
+}
+
+// An audit that takes too long says so, and nothing of the objects that it has not looked at.
+func TestAnAuditThatTakesTooLong(t *testing.T) {
+	for name, slow := range map[string]func(*Reconciler, *paged){
+		"to list": func(_ *Reconciler, p *paged) {
+			p.fail = func(int) error { time.Sleep(patience); return context.DeadlineExceeded }
+		},
+		"to judge": func(r *Reconciler, _ *paged) { r.Judge = slowly{byLabel{"r1"}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, p := reconcilerOver(t, policy(nil), deployment("a", "b", ""))
+				slow(r, p)
+				if got := audit(t, r); got.Incomplete != "listing deployments.apps: it took longer than 10m0s" || got.Count != nil {
+					t.Errorf("got %+v", got)
+				}
+			})
 		})
 	}
 }

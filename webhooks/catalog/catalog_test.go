@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -267,6 +268,9 @@ func TestDefaultsAreThoseOfTheAPI(t *testing.T) {
 	p := mustCompile(t, policy("p", "apps/v1/deployments UPDATE")).Policy("p")
 	if p.Mode != v1alpha1.ModeEnforce || p.OnError != v1alpha1.OnErrorDeny {
 		t.Errorf("got mode %q, onError %q", p.Mode, p.OnError)
+	}
+	if got := Sources([]v1alpha1.RegoPolicy{policy("p", "apps/v1/deployments UPDATE")})[0].Timeout; got != 500*time.Millisecond {
+		t.Errorf("got a timeout of %s", got)
 	}
 	broken := policy("p", "apps/v1/deployments UPDATE")
 	broken.Spec.Parameters = &runtime.RawExtension{Raw: []byte("[]")}

@@ -136,6 +136,9 @@ func TestUnusableMatch(t *testing.T) {
 		"a selector, as far as it goes, not": {selector, "red", false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if err := Sources([]v1alpha1.RegoPolicy{tc.object})[0].Check(); err == nil || !strings.Contains(err.Error(), "policy p: spec.match: ") {
+				t.Errorf("checked: %v", err)
+			}
 			c := &Catalog{}
 			alone := build(t, c, nil, tc.object)
 			alone.check(t, "p", "broken", CompileFailed)

@@ -83,8 +83,14 @@ func TestMeetingNamesTheMode(t *testing.T) {
 	p := policy("p", "apps/v1/deployments UPDATE")
 	p.Spec.NamespaceModes = []v1alpha1.NamespaceMode{modeOf("blue", "Warn")}
 	m := mustCompile(t, p).Policy("p").Meeting(t.Context(), update, namespaces{err: errors.New("gone")})
-	if !m.Met || m.Unread == nil || m.Mode != v1alpha1.ModeEnforce {
+	if !m.Met || m.Unread == nil || m.Mode != v1alpha1.ModeEnforce || m.ModeBy != "the strictest of spec.mode and spec.namespaceModes, because the labels of the namespace are not known" {
 		t.Errorf("with labels that cannot be read: %+v", m)
+	}
+	p = policy("p", "apps/v1/deployments UPDATE")
+	p.Spec.NamespaceModes = []v1alpha1.NamespaceMode{modeOf("*", "Warn")}
+	update.Namespace = ""
+	if m := mustCompile(t, p).Policy("p").Meeting(t.Context(), update, namespaces{}); m.Mode != v1alpha1.ModeEnforce || m.ModeBy != "spec.mode" {
+		t.Errorf("of what is in no namespace: %s %s", m.Mode, m.ModeBy)
 	}
 }
 

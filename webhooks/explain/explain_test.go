@@ -78,6 +78,18 @@ warn contains "the owner is nobody" if input.request.object.metadata.labels.owne
 	return p
 }
 
+// denying has the policy refuse by other conditions.
+func denying(conditions ...string) func(*v1alpha1.RegoPolicySpec) {
+	return func(s *v1alpha1.RegoPolicySpec) {
+		before, rest, _ := strings.Cut(s.Modules[0].Source, "# METADATA\n# title: No owner")
+		metadata, _, _ := strings.Cut(rest, "\tnot ")
+		for _, c := range conditions {
+			before += "# METADATA\n# title: No owner" + metadata + "\t" + c + "\n}\n"
+		}
+		s.Modules[0].Source = before
+	}
+}
+
 // deployment is the creation of one with those metadata by bob.
 func deployment(t *testing.T, metadata string) *webhooks.Review {
 	t.Helper()
@@ -149,6 +161,20 @@ func TestSummaries(t *testing.T) {
 			`is asked, but what it says is not known, because you may not read what it reads: reading the labels of namespace team: namespaces "team" is forbidden: not yours`, "unknown", ""},
 		"broken": {func(s *v1alpha1.RegoPolicySpec) { s.Modules[0].Source += "\nx := \n" }, `{"labels": {}}`, &world{}, false, "could not decide and refuses, as its onError says: " +
 			"it does not compile: owners/owner.rego:", "error_denied", ""},
+		"rules that do not apply": {
+			denying(`input.request.object.metadata.labels.tier == "test"`, `input.request.object.metadata.labels.owner == "bob"
+	input.request.object.metadata.labels.tier == "prod"`, `input.request.object.metadata.labels.owner == "eve"`),
+			`{"labels": {"owner": "bob", "tier": "web"}}`, &world{}, false,
+			"did not object: deny at owner.rego:19 needs `input.request.object.metadata.labels.tier == \"prod\"`, which is not so for " +
+				"input.request.object.metadata.labels.tier=\"web\" (and 2 other rules do not apply)", "allowed", "",
+		},
+		"a rule about one of many": {denying("some value in input.request.object.metadata.labels\n\tvalue == \"test\""), `{"labels": {"a": "1", "b": "2", "c": "3"}}`, &world{}, false,
+			"did not object: deny at owner.rego:13 needs `value == \"test\"`, which is not so for value=\"1\", nor for 2 others", "allowed", ""},
+		"no rule that could object": {func(s *v1alpha1.RegoPolicySpec) {
+			s.Modules[0].Source = strings.Split(s.Modules[0].Source, "# METADATA\n# title: No owner")[0] + "warn contains \"w\" if input.request.object.metadata.labels.w"
+		}, `{"labels": {}}`, &world{}, false, "did not object: it has no rule deny that could", "allowed", ""},
+		"not understood, mode Warn": {func(s *v1alpha1.RegoPolicySpec) { s.Mode = "Warn" }, `{"labels": 7}`, &world{}, false,
+			"could not decide and lets the request pass, in mode Warn: valid_input at owner.rego:6 needs `is_object(input.request.object.metadata.labels)`, which is not so for input.request.object.metadata.labels=7", "error_allowed", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := tc.world

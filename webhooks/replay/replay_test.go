@@ -138,6 +138,7 @@ func TestFactsAreAnsweredFromTheRecord(t *testing.T) {
 		"by name":                  {names("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "s"}`), names("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "s"}`), `{"apiVersion":"v1","kind":"Service"`},
 		"itself":                   {silent, names("p", `{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "ns", "name": "cm"}`), "null of"},
 		"a right":                  {names("p", fmt.Sprintf(access, "get")), names("p", fmt.Sprintf(access, "get")), "true of"},
+		"the parent by its name":   {names("p", `{"parent": true}`), names("p", `{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "ns", "name": "d"}`), `{"apiVersion":"apps/v1"`},
 		"the parent":               {names("p", `{"parent": true}`), names("p", `{"parent": true}`), `{"apiVersion":"apps/v1"`},
 
 		"a wider namespace":            {counts("p", inNamespace+`}`), counts("p", everywhere+`}`), "? all of kind Pod"},
@@ -145,12 +146,15 @@ func TestFactsAreAnsweredFromTheRecord(t *testing.T) {
 		"more by a field less":         {counts("p", inNamespace+`, "fields": {"spec.nodeName": "n1"}}`), counts("p", inNamespace+`}`), "? all of kind Pod in namespace ns"},
 		"another value of a field":     {counts("p", inNamespace+`, "fields": {"spec.nodeName": "n1"}}`), counts("p", inNamespace+`, "fields": {"spec.nodeName": "n2"}}`), "? all of kind Pod in namespace ns with spec.nodeName=n2"},
 		"more by a label less":         {counts("p", inNamespace+`, "labels": {"tier": "x"}}`), counts("p", inNamespace+`}`), "? all of kind Pod in namespace ns"},
+		"another label":                {counts("p", inNamespace+`, "labels": {"tier": "x"}}`), counts("p", inNamespace+`, "labels": {"tier": "y"}}`), "? all of kind Pod in namespace ns with label tier=y"},
+		"fewer and more exceptions":    {counts("p", inNamespace+`, "except": {"status.phase": ["Gone"]}}`), counts("p", inNamespace+`, "except": {"status.phase": ["Failed"]}}`), "? all of kind Pod in namespace ns with status.phase not Failed"},
 		"more by an exception less":    {counts("p", inNamespace+`, "except": {"status.phase": ["Gone"]}}`), counts("p", inNamespace+`}`), "? all of kind Pod in namespace ns"},
 		"one that is not in a part":    {counts("p", inNamespace+`, "labels": {"tier": "x"}}`), names("p", inNamespace+`, "name": "z"}`), "? Pod ns/z"},
 		"all, where one was asked":     {names("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "s"}`), counts("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns"}`), "? all of kind Service in namespace ns"},
 		"another, where one was asked": {names("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "s"}`), names("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "t"}`), "? Service ns/t"},
 		"another kind":                 {counts("p", inNamespace+`}`), counts("p", `{"apiVersion": "v1", "kind": "Service", "namespace": "ns"}`), "? all of kind Service in namespace ns"},
 		"another right":                {names("p", fmt.Sprintf(access, "get")), names("p", fmt.Sprintf(access, "list")), "? may the requester list pods"},
+		"another kind than the parent": {names("p", `{"parent": true}`), names("p", `{"apiVersion": "apps/v1", "kind": "ReplicaSet", "namespace": "ns", "name": "d"}`), "? ReplicaSet ns/d"},
 		"the parent, not asked for":    {silent, names("p", `{"parent": true}`), "? the object whose subresource is requested"},
 	} {
 		t.Run(name, func(t *testing.T) {
