@@ -223,11 +223,11 @@ func TestWhatCannotBeLookedAtIsSaid(t *testing.T) {
 	}
 }
 
-// slowly judges each object for as long as a whole audit may take, and gives up with its context.
+// slowly judges each object for longer than a whole audit may take, and gives up with its context.
 type slowly struct{ byLabel }
 
 func (s slowly) Judge(ctx context.Context, _ string, _ schema.GroupVersionResource, _ *unstructured.Unstructured) (Judgement, error) {
-	time.Sleep(patience)
+	time.Sleep(patience + time.Second)
 	return Judgement{}, ctx.Err()
 }
 
@@ -235,7 +235,7 @@ func (s slowly) Judge(ctx context.Context, _ string, _ schema.GroupVersionResour
 func TestAnAuditThatTakesTooLong(t *testing.T) {
 	for name, slow := range map[string]func(*Reconciler, *paged){
 		"to list": func(_ *Reconciler, p *paged) {
-			p.fail = func(int) error { time.Sleep(patience); return context.DeadlineExceeded }
+			p.fail = func(int) error { time.Sleep(patience + time.Second); return context.DeadlineExceeded }
 		},
 		"to judge": func(r *Reconciler, _ *paged) { r.Judge = slowly{byLabel{"r1"}} },
 	} {

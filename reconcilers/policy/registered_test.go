@@ -3,18 +3,21 @@ package policy
 import (
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// registrar says of every policy that it is registered like this.
+// registrar says of every policy that it is registered, audited and reported like this.
 type registrar struct {
 	Catalog
-	finding *Finding
+	finding, reported *Finding
+	violations        *v1alpha1.PolicyViolations
 }
 
 func (r *registrar) State(name string) (State, bool) {
 	s, ok := r.Catalog.State(name)
-	s.Registered = r.finding
+	s.Registered, s.Reported, s.Violations = r.finding, r.reported, r.violations
 	return s, ok
 }
 
@@ -48,4 +51,26 @@ func TestRegistrationIsShown(t *testing.T) {
 	f.settles()
 	f.shows("slip", "Registered", "False NoGoodRevision It is not asked.")
 	f.shows("slip", "Active", "False NoGoodRevision Nothing decides: requests for Sallyport's own kinds that it matches follow spec.onError, which is Deny. See condition Compiled.")
+}
+
+// That somebody keeps changing reports is told once, until they are left alone again.
+func TestEditedReportsAreTold(t *testing.T) {
+	f := newFixture(t)
+	says := &registrar{Catalog: f.Catalog, violations: &v1alpha1.PolicyViolations{AuditedAt: metav1.Unix(0, 0)}}
+	f.Catalog = says
+	p := toy("guard", "fine", func(p *v1alpha1.RegoPolicy) { p.Spec.BackgroundAudit = v1alpha1.AuditEnabled })
+	f.Must(f.api.Create(t.Context(), &p))
+	shows := func(reason v1alpha1.ConditionReason, message, want string, told ...string) {
+		t.Helper()
+		says.reported = &Finding{reason, message}
+		f.settles()
+		f.shows("guard", "Reported", want)
+		f.tells(told...)
+	}
+	shows(v1alpha1.ReasonReported, "All is reported.", "True Reported All is reported.", "Normal Activated RegoPolicy/guard")
+	for range 2 {
+		shows(v1alpha1.ReasonReportsEdited, "Ann edits.", "False ReportsEdited Ann edits.", "Warning ReportsEdited RegoPolicy/guard: Ann edits.")
+		shows(v1alpha1.ReasonReportsEdited, "Bob edits.", "False ReportsEdited Bob edits.")
+		shows(v1alpha1.ReasonReported, "All is reported.", "True Reported All is reported.")
+	}
 }

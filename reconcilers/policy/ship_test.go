@@ -2,12 +2,15 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -257,6 +260,28 @@ func TestApplyFailed(t *testing.T) {
 	f.settles()
 	f.is("guard", "b")
 	f.shows("guard", "Shipped", "True Shipped Release 1.0.0 is applied.")
+}
+
+// Who was slower than somebody else looks again soon, and shows no trouble.
+func TestApplyMeetsAnother(t *testing.T) {
+	f := newFixture(t)
+	f.ships("1.0.0", toy("guard", "a"))
+	f.settles()
+	f.told.take()
+	f.ships("1.0.0", toy("guard", "b"))
+	f.crash = func(bool) error {
+		return apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.GroupName, Resource: "regopolicies"}, "guard", errors.New("somebody was faster"))
+	}
+	if result, err := f.ship(t.Context()); err != nil || result.RequeueAfter != firstRetry {
+		t.Errorf("got %+v, error %v", result, err)
+	}
+	f.crash = nil
+	if result, err := f.ship(t.Context()); err != nil || result.RequeueAfter != 0 {
+		t.Errorf("got %+v, error %v", result, err)
+	}
+	f.settles()
+	f.is("guard", "b")
+	f.tells("Normal Activated RegoPolicy/guard")
 }
 
 func TestChecked(t *testing.T) {

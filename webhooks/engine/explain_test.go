@@ -122,6 +122,21 @@ _never if false
 	}
 }
 
+// Of a reference into any of many things, what it goes into is shown, under its own name.
+func TestExplainShowsWhatAReferenceGoesInto(t *testing.T) {
+	src := policy(denyMetadata + `deny contains {"reason": "R", "message": "m"} if {
+	some x
+	input.request.tags[x].name == "a"
+}
+
+valid_input if true
+`)
+	x := explained(t, src, `{"tags": {"b": {"name": "c"}}}`, nil)
+	if got, want := told(x.Rules[0].Unmet), "11:2 NotTrue `input.request.tags[x].name == \"a\"` input.request.tags={\"b\":{\"name\":\"c\"}}"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 // One expression may have been asked about many things.
 func TestExplainCountsTheOthers(t *testing.T) {
 	src := policy(denyMetadata + `deny contains {"reason": "R", "message": $"{x}"} if { some x in input.request.list; x > 5 }

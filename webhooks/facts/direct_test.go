@@ -1,13 +1,18 @@
 package facts_test
 
 import (
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -95,6 +100,43 @@ func TestRightsToReadLiveComeAndGo(t *testing.T) {
 				limited.awaitLack(t, lacks, read)
 			}
 		})
+	}
+}
+
+// unmapped is a client of an API server that at times does not say which kinds there are.
+type unmapped struct {
+	client.Client
+	down  atomic.Bool
+	asked atomic.Int32 // while it did not
+}
+
+func (u *unmapped) RESTMapper() meta.RESTMapper {
+	if u.down.Load() {
+		u.asked.Add(1)
+		return silent{}
+	}
+	return u.Client.RESTMapper()
+}
+
+type silent struct{ meta.RESTMapper }
+
+func (silent) RESTMapping(schema.GroupKind, ...string) (*meta.RESTMapping, error) {
+	return nil, errors.New("connection refused")
+}
+
+// An API server that does not answer takes no right away.
+func TestAnAPIServerThatIsDownLeavesKindsReadable(t *testing.T) {
+	f := newFixture(t, nil)
+	api := &unmapped{Client: f.client}
+	f.Store = facts.NewStore(nil, api)
+	f.Hasten()
+	f.Recheck(time.Millisecond)
+	read := engine.Read{APIVersion: "apps/v1", Kind: "Deployment", Live: true}
+	f.awaitLack(t, "", read)
+	api.down.Store(true)
+	f.await(t, "the rights to be looked into", func() bool { return api.asked.Load() > 2 })
+	if lack := f.lacking(t, read); lack != "" {
+		t.Error(lack)
 	}
 }
 

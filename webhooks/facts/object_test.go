@@ -2,6 +2,7 @@ package facts
 
 import (
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,6 +12,14 @@ import (
 
 	"sallyport.dev/sallyport/webhooks/engine"
 )
+
+// What has no text is not kept without its value.
+func TestCompactOfWhatIsNoJSON(t *testing.T) {
+	o := &unstructured.Unstructured{Object: map[string]any{"kind": "Pod", "metadata": map[string]any{"name": "a"}, "spec": math.NaN()}}
+	if made, err := Compact(o); err == nil {
+		t.Errorf("got %+v", made)
+	}
+}
 
 // An object that is kept as text is found and read as one that is decoded.
 func TestCompactChangesNothing(t *testing.T) {

@@ -41,7 +41,7 @@ func policy(name, rules string, change ...func(*v1alpha1.RegoPolicySpec)) v1alph
 		}}},
 		Reads: []v1alpha1.PolicyRead{
 			{APIVersion: "v1", Kind: "Pod", Indexes: []string{"spec.nodeName"}}, {APIVersion: "v1", Kind: "Service"}, {APIVersion: "v1", Kind: "ConfigMap"},
-			{APIVersion: "apps/v1", Kind: "Deployment"},
+			{APIVersion: "apps/v1", Kind: "Deployment"}, {APIVersion: "apps/v1", Kind: "ReplicaSet"},
 		},
 	}}
 	if !strings.Contains(rules, "valid_input") {
