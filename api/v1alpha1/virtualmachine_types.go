@@ -330,6 +330,21 @@ type ActiveOperation struct {
 	// +required
 	ClaimedAt metav1.MicroTime `json:"claimedAt"`
 
+	// The machine as it was before anything was done, for a holder that is no
+	// VirtualMachineOperation, which has its own.
+	// +optional
+	Baseline *OperationBaseline `json:"baseline,omitempty"`
+
+	// The step that was last begun, for such a holder: PowerOff, PowerOn,
+	// Relocate or Delete.
+	// +optional
+	Step OperationStep `json:"step,omitempty"`
+
+	// Whether the runtime has been told, for such a holder: Sending (it is about
+	// to be told, or has been) or Sent. Empty before that.
+	// +optional
+	Signal ClaimSignal `json:"signal,omitempty"`
+
 	// When the guest was asked to shut down, by a holder that is no
 	// VirtualMachineOperation. The grace period counts from here.
 	// +optional
@@ -340,6 +355,19 @@ type ActiveOperation struct {
 	// +optional
 	PreviousIntent *PowerIntent `json:"previousIntent,omitempty"`
 }
+
+// ClaimSignal is how far the runtime has been told what to do.
+//
+// +kubebuilder:validation:Enum=Sending;Sent
+type ClaimSignal string
+
+const (
+	// SignalSending means that the runtime is about to be told, or was told
+	// before a crash.
+	SignalSending ClaimSignal = "Sending"
+	// SignalSent means that the runtime was told.
+	SignalSent ClaimSignal = "Sent"
+)
 
 // UndoingOperation is a former holder of the claim on a machine of which
 // something may still be in flight.

@@ -44,6 +44,14 @@ const (
 	DefaultTTLAfterFinished = 86400 * time.Second
 )
 
+// DefaultDeadline is how long what is done to a machine may take, if nobody says.
+func (t OperationType) DefaultDeadline() time.Duration {
+	if t == OperationMigrate || t == OperationEvict {
+		return DefaultMoveDeadline
+	}
+	return DefaultActiveDeadline
+}
+
 // OperationForm is a form in which an operation can be asked for.
 type OperationForm struct {
 	// Type of the operation, and whether it is forced.
@@ -80,9 +88,9 @@ const (
 	OperationFailed OperationPhase = "Failed"
 )
 
-// OperationStep is the half of a Restart that was last begun.
+// OperationStep is something that is done to a machine, one after the other.
 //
-// +kubebuilder:validation:Enum=PowerOff;PowerOn
+// +kubebuilder:validation:Enum=PowerOff;PowerOn;Relocate;Delete
 type OperationStep string
 
 const (
@@ -90,6 +98,10 @@ const (
 	StepPowerOff OperationStep = "PowerOff"
 	// StepPowerOn means that the machine was seen off and is being powered on.
 	StepPowerOn OperationStep = "PowerOn"
+	// StepRelocate means that the machine is being moved.
+	StepRelocate OperationStep = "Relocate"
+	// StepDelete means that the machine is being removed, or released.
+	StepDelete OperationStep = "Delete"
 )
 
 // LabelValue is the value of a label.
@@ -345,14 +357,10 @@ func (o *VirtualMachineOperation) Finished() bool {
 
 // ActiveDeadline is how long the operation may take, counted from its creation.
 func (o *VirtualMachineOperation) ActiveDeadline() time.Duration {
-	switch {
-	case o.Spec.ActiveDeadlineSeconds != nil:
-		return time.Duration(*o.Spec.ActiveDeadlineSeconds) * time.Second
-	case o.Spec.Type == OperationMigrate, o.Spec.Type == OperationEvict:
-		return DefaultMoveDeadline
-	default:
-		return DefaultActiveDeadline
+	if seconds := o.Spec.ActiveDeadlineSeconds; seconds != nil {
+		return time.Duration(*seconds) * time.Second
 	}
+	return o.Spec.Type.DefaultDeadline()
 }
 
 // VirtualMachineOperationList is a list of VirtualMachineOperations.

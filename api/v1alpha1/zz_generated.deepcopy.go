@@ -16,6 +16,11 @@ import (
 func (in *ActiveOperation) DeepCopyInto(out *ActiveOperation) {
 	*out = *in
 	in.ClaimedAt.DeepCopyInto(&out.ClaimedAt)
+	if in.Baseline != nil {
+		in, out := &in.Baseline, &out.Baseline
+		*out = new(OperationBaseline)
+		**out = **in
+	}
 	if in.GuestAskedAt != nil {
 		in, out := &in.GuestAskedAt, &out.GuestAskedAt
 		*out = (*in).DeepCopy()

@@ -15,7 +15,7 @@ var steps = map[v1alpha1.OperationType][]runtime.TaskKind{
 	v1alpha1.OperationRestart: {runtime.TaskPowerOff, runtime.TaskPowerOn},
 	v1alpha1.OperationMigrate: {runtime.TaskRelocate},
 	v1alpha1.OperationEvict:   {runtime.TaskRelocate},
-	v1alpha1.OperationDelete:  {runtime.TaskDelete},
+	v1alpha1.OperationDelete:  {runtime.TaskPowerOff, runtime.TaskDelete},
 }
 
 // tasks is what each kind of step means for the machine.
@@ -39,6 +39,17 @@ func Moves(t v1alpha1.OperationType) bool { return slices.Contains(steps[t], run
 // Leaves is the power state that an operation of that type leaves the machine in, empty if it is not about power.
 func Leaves(t v1alpha1.OperationType) v1alpha1.PowerState { return tasks[last(t)].leaves }
 
+// Effect is the power state that a step leaves the machine in, empty if it is not about power.
+func Effect(k runtime.TaskKind) v1alpha1.PowerState { return tasks[k].leaves }
+
+// Hides tells whether the steps of an operation of that type do not show in the end, so that the one that was begun last has to be
+// written down: a later one leaves another power state.
+func Hides(t v1alpha1.OperationType) bool {
+	return slices.ContainsFunc(steps[t], func(k runtime.TaskKind) bool {
+		return tasks[k].leaves != "" && Leaves(t) != "" && tasks[k].leaves != Leaves(t)
+	})
+}
+
 // Withdraws tells whether a task of that kind can be one that an operation of that type began and that it can take back.
 func Withdraws(t v1alpha1.OperationType, k runtime.TaskKind) bool {
 	return tasks[k].withdraw && slices.Contains(steps[t], k)
@@ -55,6 +66,9 @@ func last(t v1alpha1.OperationType) runtime.TaskKind {
 // doing is the phase of a machine to which an operation of that type is being done: that of the first step of which the effect is not
 // seen.
 func doing(t v1alpha1.OperationType, seen *runtime.Observation) v1alpha1.VirtualMachinePhase {
+	if last(t) == runtime.TaskDelete { // from the first step on
+		return tasks[runtime.TaskDelete].phase
+	}
 	for _, k := range steps[t] {
 		if k == last(t) || seen == nil || seen.Power != tasks[k].leaves {
 			return tasks[k].phase

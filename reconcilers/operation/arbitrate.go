@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -20,7 +19,7 @@ import (
 // arbitrate has the operations that wait judged, oldest first, each against the holder and those that are older. Who is
 // allowed takes the machine.
 func (r *Reconciler) arbitrate(ctx context.Context, l *look) (bool, error) {
-	if l.vm == nil || !l.vm.DeletionTimestamp.IsZero() {
+	if l.VM == nil || !l.VM.DeletionTimestamp.IsZero() {
 		return false, nil
 	}
 	var before []*v1alpha1.VirtualMachineOperation // who the next one is judged against
@@ -52,20 +51,17 @@ func (r *Reconciler) judge(
 	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, before []*v1alpha1.VirtualMachineOperation,
 ) (bool, error) {
 	if l.undecided[o.UID] {
-		l.trouble(fmt.Errorf("no ruling could be made on operation %s", o.Name))
+		l.Trouble(fmt.Errorf("no ruling could be made on operation %s", o.Name))
 		return false, nil
 	}
 	unfinished := make([]v1alpha1.VirtualMachineOperation, 0, len(before))
 	for _, b := range before {
 		unfinished = append(unfinished, *b.DeepCopy())
 	}
-	ruling, err := r.Arbiter.Arbitrate(ctx, o.DeepCopy(), l.vm.DeepCopy(), unfinished)
+	ruling, err := r.Arbiter.Arbitrate(ctx, o.DeepCopy(), l.VM.DeepCopy(), unfinished)
 	if err != nil {
-		if l.undecided == nil {
-			l.undecided = map[types.UID]bool{}
-		}
 		l.undecided[o.UID] = true
-		l.trouble(fmt.Errorf("judging operation %s: %w", o.Name, err))
+		l.Trouble(fmt.Errorf("judging operation %s: %w", o.Name, err))
 		return r.note(ctx, l, o, v1alpha1.ReasonNotDecided, "%s", err.Error())
 	}
 	who, passing := l.passing()
@@ -88,10 +84,10 @@ func (r *Reconciler) judge(
 // passing tells whether the machine is in a state that passes by itself, so that a denial is not final: something is being
 // undone, or something holds the machine that is no operation.
 func (l *look) passing() (who string, is bool) {
-	present, held := claim.Current(&l.vm.Status)
+	present, held := claim.Current(&l.VM.Status)
 	switch {
-	case len(l.vm.Status.Undoing) > 0:
-		return claim.Former(&l.vm.Status.Undoing[0]).String() + " is undone", true
+	case len(l.VM.Status.Undoing) > 0:
+		return claim.Former(&l.VM.Status.Undoing[0]).String() + " is undone", true
 	case held && present.Origin != v1alpha1.OriginOperation:
 		return present.String() + " is done", true
 	}
@@ -106,7 +102,7 @@ func (l *look) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling
 			return claim.OfOperation(b).String()
 		}
 	}
-	present, held := claim.Current(&l.vm.Status)
+	present, held := claim.Current(&l.VM.Status)
 	switch {
 	case !held:
 		return ""
@@ -136,21 +132,21 @@ func (r *Reconciler) take(
 	for _, y := range yield {
 		holders = append(holders, claim.OfOperation(y))
 	}
-	if present, held := claim.Current(&l.vm.Status); held && present.Origin != v1alpha1.OriginOperation {
+	if present, held := claim.Current(&l.VM.Status); held && present.Origin != v1alpha1.OriginOperation {
 		holders = append(holders, present)
 	}
-	err := claim.Take(&l.vm.Status, claim.OfOperation(o), holders, metav1.NewMicroTime(l.now))
+	err := claim.Take(&l.VM.Status, claim.OfOperation(o), holders, metav1.NewMicroTime(l.Time))
 	if errors.Is(err, claim.ErrFull) {
 		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waits: %s", claim.ErrFull.Error())
 	}
 	if err != nil {
 		return false, fmt.Errorf("taking the machine for operation %s: %w", o.Name, err)
 	}
-	l.vm.Status.Phase = claim.Phase(l.vm, nil, false)
-	if err := r.writeMachine(ctx, l.vm); err != nil {
+	l.VM.Status.Phase = claim.Phase(l.VM, nil, false)
+	if err := l.Write(ctx); err != nil {
 		return false, err
 	}
-	r.Metrics.claim(o, l.now)
+	r.Metrics.claim(o, l.Time)
 	message := "holds the machine"
 	if len(holders) > 0 {
 		message += " in the place of " + names(holders)

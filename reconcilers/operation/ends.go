@@ -20,12 +20,12 @@ func (r *Reconciler) endWithMachine(ctx context.Context, l *look) (bool, error) 
 			continue
 		}
 		switch {
-		case l.vm == nil:
+		case l.VM == nil:
 			return true, r.fail(ctx, l, o, v1alpha1.ReasonVirtualMachineDeleted, "the VirtualMachine is gone")
-		case o.Spec.VirtualMachineUID != l.vm.UID:
+		case o.Spec.VirtualMachineUID != l.VM.UID:
 			return true, r.fail(ctx, l, o, v1alpha1.ReasonVirtualMachineReplaced,
 				"the VirtualMachine of that name is another one than when the operation was asked for")
-		case !l.vm.DeletionTimestamp.IsZero():
+		case !l.VM.DeletionTimestamp.IsZero():
 			return true, r.fail(ctx, l, o, v1alpha1.ReasonVirtualMachineDeleted, "the VirtualMachine is being deleted")
 		}
 	}
@@ -34,36 +34,36 @@ func (r *Reconciler) endWithMachine(ctx context.Context, l *look) (bool, error) 
 
 // releaseHolder frees the machine of an operation that has ended or has to.
 func (r *Reconciler) releaseHolder(ctx context.Context, l *look) (bool, error) {
-	if l.vm == nil || l.vm.Status.ActiveOperation == nil || l.vm.Status.ActiveOperation.Origin != v1alpha1.OriginOperation {
+	if l.VM == nil || l.VM.Status.ActiveOperation == nil || l.VM.Status.ActiveOperation.Origin != v1alpha1.OriginOperation {
 		return false, nil
 	}
-	id := l.vm.Status.ActiveOperation.ID
+	id := l.VM.Status.ActiveOperation.ID
 	var err error
 	switch o := l.holder(); {
 	case o == nil: // gone: the list is newer than the claim
-		err = claim.Withdraw(&l.vm.Status, id, v1alpha1.EndDeleted)
+		err = claim.Withdraw(&l.VM.Status, id, v1alpha1.EndDeleted)
 	case o.Status.Phase == v1alpha1.OperationFailed: // by another process, just before it was given the machine
-		err = claim.Withdraw(&l.vm.Status, id, v1alpha1.EndFailed)
+		err = claim.Withdraw(&l.VM.Status, id, v1alpha1.EndFailed)
 	case o.Finished():
-		err = claim.Finish(&l.vm.Status, id)
-	case !o.DeletionTimestamp.IsZero(), !l.vm.DeletionTimestamp.IsZero():
-		err = claim.Withdraw(&l.vm.Status, id, v1alpha1.EndDeleted)
+		err = claim.Finish(&l.VM.Status, id)
+	case !o.DeletionTimestamp.IsZero(), !l.VM.DeletionTimestamp.IsZero():
+		err = claim.Withdraw(&l.VM.Status, id, v1alpha1.EndDeleted)
 	case l.overdue(o):
-		err = claim.Withdraw(&l.vm.Status, id, v1alpha1.EndDeadlineExceeded)
+		err = claim.Withdraw(&l.VM.Status, id, v1alpha1.EndDeadlineExceeded)
 	case l.hopeless(o):
-		err = claim.Withdraw(&l.vm.Status, id, v1alpha1.EndFailed)
+		err = claim.Withdraw(&l.VM.Status, id, v1alpha1.EndFailed)
 	default:
 		return false, nil
 	}
 	if errors.Is(err, claim.ErrFull) { // one has to settle first
-		log.FromContext(ctx).Info("an operation cannot end yet", "VirtualMachine", l.key, "cause", err.Error())
+		log.FromContext(ctx).Info("an operation cannot end yet", "VirtualMachine", l.Key(), "cause", err.Error())
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	l.vm.Status.Phase = claim.Phase(l.vm, nil, false)
-	return true, r.writeMachine(ctx, l.vm)
+	l.VM.Status.Phase = claim.Phase(l.VM, nil, false)
+	return true, l.Write(ctx)
 }
 
 // endWithoutClaim ends, whatever the runtime does, the operations that do not hold their machine and have no time left or
@@ -87,10 +87,10 @@ func (r *Reconciler) endWithoutClaim(ctx context.Context, l *look) (bool, error)
 
 // overdue tells whether the operation's time is up, and otherwise has it looked at when it will be.
 func (l *look) overdue(o *v1alpha1.VirtualMachineOperation) bool {
-	left := o.CreationTimestamp.Add(o.ActiveDeadline()).Sub(l.now)
+	left := o.CreationTimestamp.Add(o.ActiveDeadline()).Sub(l.Time)
 	if left <= 0 {
 		return true
 	}
-	l.wait(left + time.Millisecond)
+	l.Wait(left + time.Millisecond)
 	return false
 }

@@ -24,6 +24,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/test/env"
@@ -194,11 +195,11 @@ func (f *fixture) restart(w *writes) {
 	f.writes = w
 	client := w.client(f.api)
 	rt := runtime.NewClient(f.world.Client("us"), runtime.Limits{Call: 250 * time.Millisecond}.Keep)
-	f.r = &Reconciler{
-		Client: client, Live: f.api, Arbiter: f.policies, Locks: f.locks, Events: &f.events,
+	f.r = &Reconciler{Arbiter: f.policies, Events: &f.events, Driver: &drive.Driver{
+		Client: client, Live: f.api, Locks: f.locks,
 		Runtimes: func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil },
 		Now:      func() time.Time { return time.Now().Add(f.offset) },
-	}
+	}}
 }
 
 // ask makes an operation, as the webhook would stamp it.

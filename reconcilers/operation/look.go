@@ -5,33 +5,20 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
-	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/drive"
 )
 
-// pass is one Reconcile. What it remembers from look to look only keeps it from doing the same thing twice in a row.
-type pass struct {
-	key types.NamespacedName
-
-	signalled bool               // something was sent: its effect is waited for before anything is sent again
-	undecided map[types.UID]bool // no ruling could be made on these
-	again     time.Duration      // when to look again, 0 for when something changes
-	troubles  []error            // what went wrong without changing what is due
-}
-
-// look is what one look found. It is written on, and thrown away after the first write.
+// look is what one turn found. It is written on, and thrown away after the first write.
 type look struct {
-	*pass
-	now        time.Time
-	vm         *v1alpha1.VirtualMachine            // nil if it is gone
+	*drive.Turn
 	operations []*v1alpha1.VirtualMachineOperation // of this machine by name, oldest first
+	undecided  map[types.UID]bool                  // no ruling could be made on these in this pass
 }
 
 // look reads live, the machine first and the operations second: no claim that the machine shows is newer than what is read of
@@ -39,44 +26,31 @@ type look struct {
 // that is slow between the two would give the machine to an operation that has ended, or drop one that it has not seen.
 //
 // An operation that does not fit the machine may be of one that was made since: then both are read again.
-func (r *Reconciler) look(ctx context.Context, p *pass) (*look, error) {
-	p.again, p.troubles = 0, nil
-	vm, err := r.machine(ctx, p)
-	for err == nil {
-		l := &look{pass: p, now: r.Now(), vm: vm}
-		if l.operations, err = r.list(ctx, p); err != nil {
-			return nil, err
+func (l *look) look(ctx context.Context) (err error) {
+	for {
+		if l.operations, err = l.list(ctx); err != nil {
+			return err
 		}
-		if !slices.ContainsFunc(l.unfinished(), func(o *v1alpha1.VirtualMachineOperation) bool { return o.Spec.VirtualMachineUID != uid(vm) }) {
-			return l, nil
+		vm, uid := l.VM, l.UID()
+		if !slices.ContainsFunc(l.unfinished(), func(o *v1alpha1.VirtualMachineOperation) bool { return o.Spec.VirtualMachineUID != uid }) {
+			return nil
 		}
-		var again *v1alpha1.VirtualMachine
-		if again, err = r.machine(ctx, p); err == nil && uid(again) == uid(vm) {
-			return l, nil
+		if err = l.Look(ctx); err != nil {
+			return err
 		}
-		vm = again
+		if l.UID() == uid {
+			l.VM = vm // and not the one just read, than which the operations are older
+			return nil
+		}
 	}
-	return nil, err
-}
-
-// machine reads the machine, nil if it is gone.
-func (r *Reconciler) machine(ctx context.Context, p *pass) (*v1alpha1.VirtualMachine, error) {
-	vm := &v1alpha1.VirtualMachine{}
-	switch err := r.Live.Get(ctx, p.key, vm); {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading VirtualMachine %s: %w", p.key, err)
-	}
-	return vm, nil
 }
 
 // list reads the operations of the machine, by name, oldest first.
-func (r *Reconciler) list(ctx context.Context, p *pass) ([]*v1alpha1.VirtualMachineOperation, error) {
+func (l *look) list(ctx context.Context) ([]*v1alpha1.VirtualMachineOperation, error) {
 	var list v1alpha1.VirtualMachineOperationList
-	ofMachine := client.MatchingFields{"spec.virtualMachineName": p.key.Name}
-	if err := r.Live.List(ctx, &list, client.InNamespace(p.key.Namespace), ofMachine); err != nil {
-		return nil, fmt.Errorf("listing the operations of VirtualMachine %s: %w", p.key, err)
+	ofMachine := client.MatchingFields{"spec.virtualMachineName": l.Key().Name}
+	if err := l.Live.List(ctx, &list, client.InNamespace(l.Key().Namespace), ofMachine); err != nil {
+		return nil, fmt.Errorf("listing the operations of VirtualMachine %s: %w", l.Key(), err)
 	}
 	all := make([]*v1alpha1.VirtualMachineOperation, 0, len(list.Items))
 	for i := range list.Items {
@@ -84,14 +58,6 @@ func (r *Reconciler) list(ctx context.Context, p *pass) ([]*v1alpha1.VirtualMach
 	}
 	slices.SortFunc(all, byAge)
 	return all, nil
-}
-
-// uid is the UID of a machine, and of none that is gone.
-func uid(vm *v1alpha1.VirtualMachine) types.UID {
-	if vm == nil {
-		return ""
-	}
-	return vm.UID
 }
 
 // byAge orders operations. Clocks of the API server have whole seconds; the stamp of the webhook tells within one, and the
@@ -111,17 +77,17 @@ func (l *look) unfinished() []*v1alpha1.VirtualMachineOperation {
 
 // holds tells whether the operation holds the machine.
 func (l *look) holds(o *v1alpha1.VirtualMachineOperation) bool {
-	return l.vm != nil && claim.Holds(&l.vm.Status, string(o.UID))
+	return l.VM != nil && claim.Holds(&l.VM.Status, string(o.UID))
 }
 
 // entry gives what undoing has of the operation, or nil.
 func (l *look) entry(o *v1alpha1.VirtualMachineOperation) *v1alpha1.UndoingOperation {
-	if l.vm == nil {
+	if l.VM == nil {
 		return nil
 	}
-	for i := range l.vm.Status.Undoing {
-		if l.vm.Status.Undoing[i].ID == string(o.UID) {
-			return &l.vm.Status.Undoing[i]
+	for i := range l.VM.Status.Undoing {
+		if l.VM.Status.Undoing[i].ID == string(o.UID) {
+			return &l.VM.Status.Undoing[i]
 		}
 	}
 	return nil
@@ -138,41 +104,8 @@ func (l *look) of(id string) *v1alpha1.VirtualMachineOperation {
 
 // holder gives the operation that holds the machine, or nil if that is nobody or no operation.
 func (l *look) holder() *v1alpha1.VirtualMachineOperation {
-	if l.vm == nil || l.vm.Status.ActiveOperation == nil || l.vm.Status.ActiveOperation.Origin != v1alpha1.OriginOperation {
+	if l.VM == nil || l.VM.Status.ActiveOperation == nil || l.VM.Status.ActiveOperation.Origin != v1alpha1.OriginOperation {
 		return nil
 	}
-	return l.of(l.vm.Status.ActiveOperation.ID)
-}
-
-// wait has the machine looked at again after that time, or sooner.
-func (p *pass) wait(d time.Duration) {
-	d = max(d, time.Millisecond)
-	if p.again == 0 || d < p.again {
-		p.again = d
-	}
-}
-
-// trouble has everything tried again, later and later.
-func (p *pass) trouble(err error) { p.troubles = append(p.troubles, err) }
-
-// troubled is trouble that a runtime makes. That this process has to wait for another one passes by itself.
-func (r *Reconciler) troubled(p *pass, doing string, err error) {
-	if runtime.IsTakingOver(err) {
-		r.poll(p)
-		return
-	}
-	p.trouble(fmt.Errorf("%s: %w", doing, err))
-}
-
-// poll has the machine looked at again while the runtime is busy with it.
-func (r *Reconciler) poll(p *pass) { p.wait(cmp.Or(r.Poll, defaultPoll)) }
-
-// observe looks at the machine on its runtime.
-func (r *Reconciler) observe(ctx context.Context, l *look) (*runtime.Client, runtime.Observation, error) {
-	rt, err := r.Runtimes(ctx, l.vm)
-	if err != nil {
-		return nil, runtime.Observation{}, err
-	}
-	seen, err := rt.Observe(ctx, runtime.MachineOf(l.vm))
-	return rt, seen, err
+	return l.of(l.VM.Status.ActiveOperation.ID)
 }

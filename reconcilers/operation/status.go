@@ -35,20 +35,12 @@ func (r *Reconciler) write(
 	return true, nil
 }
 
-// writeMachine writes the status of the machine, with the resourceVersion of the look. Claim and phase change here.
-func (r *Reconciler) writeMachine(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
-	if err := r.Client.Status().Update(ctx, vm); err != nil {
-		return fmt.Errorf("writing the status of VirtualMachine %s: %w", vm.Name, err)
-	}
-	return nil
-}
-
 // set sets a condition.
 func (l *look) set(
 	o *v1alpha1.VirtualMachineOperation, t v1alpha1.ConditionType,
 	status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string,
 ) {
-	v1alpha1.SetCondition(&o.Status.Conditions, t.Condition(status, reason, o.Generation, message), l.now)
+	v1alpha1.SetCondition(&o.Status.Conditions, t.Condition(status, reason, o.Generation, message), l.Time)
 }
 
 // completed sets the condition Completed, and with it Ready, which says the same.
@@ -75,7 +67,7 @@ func (r *Reconciler) note(
 func (l *look) begun(status *v1alpha1.VirtualMachineOperationStatus) {
 	status.Phase = v1alpha1.OperationInProgress
 	if status.StartTime == nil {
-		since := metav1.NewTime(l.vm.Status.ActiveOperation.ClaimedAt.Truncate(time.Second))
+		since := metav1.NewTime(l.VM.Status.ActiveOperation.ClaimedAt.Truncate(time.Second))
 		status.StartTime = &since
 	}
 }
@@ -99,7 +91,7 @@ func (r *Reconciler) fail(
 
 // finished makes the status a final one.
 func (l *look) finished(status *v1alpha1.VirtualMachineOperationStatus, phase v1alpha1.OperationPhase) {
-	now := metav1.NewTime(l.now.Truncate(time.Second))
+	now := metav1.NewTime(l.Time.Truncate(time.Second))
 	status.Phase, status.CompletionTime = phase, &now
 }
 

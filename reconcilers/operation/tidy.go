@@ -28,8 +28,8 @@ func (r *Reconciler) tidy(ctx context.Context, l *look) (bool, error) {
 		if !o.DeletionTimestamp.IsZero() {
 			continue // somebody else's finalizer keeps it
 		}
-		if left := keptUntil(o).Sub(l.now); left > 0 {
-			l.wait(left + time.Millisecond)
+		if left := keptUntil(o).Sub(l.Time); left > 0 {
+			l.Wait(left + time.Millisecond)
 			continue
 		}
 		same := client.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}

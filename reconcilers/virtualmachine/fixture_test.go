@@ -22,6 +22,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
@@ -118,11 +119,9 @@ func (f *fixture) restart() {
 	rt := runtime.NewClient(f.world.Client("us"), runtime.Limits{Call: 250 * time.Millisecond}.Keep)
 	runtimes := func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil }
 	now := func() time.Time { return time.Now().Add(f.offset) }
-	locks := &claim.Locks{}
-	f.ops = &operation.Reconciler{
-		Client: c, Live: f.api, Arbiter: f.arbiter, Locks: locks, Events: &f.events, Runtimes: runtimes, Now: now,
-	}
-	f.vms = &Reconciler{Client: c, Live: f.api, Locks: locks, Events: &f.events, Runtimes: runtimes, Now: now}
+	driver := &drive.Driver{Client: c, Live: f.api, Locks: &claim.Locks{}, Runtimes: runtimes, Now: now}
+	f.ops = &operation.Reconciler{Driver: driver, Arbiter: f.arbiter, Events: &f.events}
+	f.vms = &Reconciler{Driver: driver, Events: &f.events}
 }
 
 const machine = "web-1"

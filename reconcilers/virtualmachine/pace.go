@@ -6,21 +6,23 @@ import (
 
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// The bounds of the pause between two starts of one machine by its run policy, as kubelet has them for containers. After
-// twice the longest one without a start the first is the shortest again.
+// The bounds of the pause between two attempts at one machine, as kubelet has them for containers. After twice the longest one
+// without an attempt the first is the shortest again.
 const shortestPause, longestPause = 10 * time.Second, 5 * time.Minute
 
-// pace keeps a machine that goes off right after its start, or cannot be started, from being started over and over. It is
-// forgotten at the end of the process: one start too many does no harm.
+// pace keeps a machine that goes off right after its start, or cannot be started or moved, from being started or moved over and
+// over. It is forgotten at the end of the process: one attempt too many does no harm.
 type pace struct {
 	once    sync.Once
 	backoff *flowcontrol.Backoff
 }
 
-// starts gives the pace of the starts by run policies.
-func (r *Reconciler) starts() *flowcontrol.Backoff {
+// attempts gives the pace of starts and moves that are no operations.
+func (r *Reconciler) attempts() *flowcontrol.Backoff {
 	r.pace.once.Do(func() {
 		r.pace.backoff = flowcontrol.NewBackOff(shortestPause, longestPause)
 		r.pace.backoff.Clock = clockOf{now: r.Now}
@@ -28,13 +30,16 @@ func (r *Reconciler) starts() *flowcontrol.Backoff {
 	return r.pace.backoff
 }
 
-// tooSoon tells whether the machine has just been started, and otherwise has it looked at when it may be again.
-func (r *Reconciler) tooSoon(l *look) bool {
-	l.paused = r.starts().IsInBackOffSinceUpdate(l.key.String(), l.now)
-	if l.paused {
-		l.wait(r.starts().Get(l.key.String()))
+// tooSoon tells whether a step has just been tried, and has it looked at again when it may be again. To get a machine off is
+// never too soon.
+func (r *Reconciler) tooSoon(l *look, k runtime.TaskKind) bool {
+	starts, moves := k == runtime.TaskPowerOn, k == runtime.TaskRelocate
+	soon := (starts || moves) && r.attempts().IsInBackOffSinceUpdate(l.Key().String(), l.Time)
+	if soon {
+		l.Wait(r.attempts().Get(l.Key().String()))
 	}
-	return l.paused
+	l.paused = soon && starts
+	return soon
 }
 
 // clockOf is a clock that is read from a function.

@@ -16,23 +16,17 @@ import (
 // report shows in the status what was seen, and whether that is as it should be. What went wrong is tried again.
 func (r *Reconciler) report(ctx context.Context, l *look) (bool, error) {
 	if l.observed && l.ours() {
-		claim.Record(l.vm, &l.seen, false)
+		claim.Record(l.VM, &l.seen, false)
 	}
 	if runtime.IsOwnedByAnother(l.err) && l.ours() {
-		claim.Record(l.vm, &runtime.Observation{}, false)
+		claim.Record(l.VM, &runtime.Observation{}, false)
 	}
-	l.vm.Status.Phase = cmp.Or(l.vm.Status.Phase, v1alpha1.VirtualMachinePending)
+	l.VM.Status.Phase = cmp.Or(l.VM.Status.Phase, v1alpha1.VirtualMachinePending)
 	if _, err := r.save(ctx, l); err != nil {
 		return false, err
 	}
-	switch {
-	case runtime.IsTakingOver(l.err): // passes by itself
-		r.poll(l.pass)
-	default:
-		l.trouble = l.err
-	}
 	if l.ours() {
-		r.resync(l.pass)
+		r.resync(l)
 	}
 	return false, nil
 }
@@ -50,33 +44,33 @@ func wrong(ready metav1.Condition) bool {
 // ready sums up whether the machine is as its spec wants it.
 func (l *look) ready() metav1.Condition {
 	status, reason, message := l.judge()
-	return v1alpha1.ConditionReady.Condition(status, reason, l.vm.Generation, message)
+	return v1alpha1.ConditionReady.Condition(status, reason, l.VM.Generation, message)
 }
 
 func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string) {
 	no := metav1.ConditionFalse
-	lost := l.vm.Status.InstanceID != "" && l.observed && !l.seen.Exists && l.seen.Quiet()
+	lost := l.VM.Status.InstanceID != "" && l.observed && !l.seen.Exists && l.seen.Quiet()
 	switch {
 	case runtime.IsUnavailable(l.err), runtime.IsTakingOver(l.err):
 		return metav1.ConditionUnknown, runtime.Reason(l.err), runtime.Message(l.err)
 	case lost && runtime.IsNotFound(l.err): // as whoever would adopt it again is told
-		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.vm)
+		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.VM)
 	case l.err != nil:
 		return no, runtime.Reason(l.err), runtime.Message(l.err)
-	case !l.vm.DeletionTimestamp.IsZero():
+	case !l.VM.DeletionTimestamp.IsZero():
 		return no, v1alpha1.ReasonTerminating, "is being deleted" + l.waiting()
 	case l.paused:
 		return no, v1alpha1.ReasonStartPaused, "went off, or could not be started, soon after its last start, and is started again after a pause" + failure(l.seen)
-	case l.vm.Busy():
+	case l.VM.Busy():
 		return no, v1alpha1.ReasonOperationInProgress, l.doing() + l.waiting() + failure(l.seen)
 	case lost:
-		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.vm)
+		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.VM)
 	case !l.seen.Exists:
 		return no, v1alpha1.ReasonProvisioning, "is being made"
 	case l.differs() != "":
 		return no, v1alpha1.ReasonPowerStateDiffers, l.differs()
-	case meta.IsStatusConditionFalse(l.vm.Status.Conditions, string(v1alpha1.ConditionPlacementSettled)):
-		c := meta.FindStatusCondition(l.vm.Status.Conditions, string(v1alpha1.ConditionPlacementSettled))
+	case meta.IsStatusConditionFalse(l.VM.Status.Conditions, string(v1alpha1.ConditionPlacementSettled)):
+		c := meta.FindStatusCondition(l.VM.Status.Conditions, string(v1alpha1.ConditionPlacementSettled))
 		return no, v1alpha1.ConditionReason(c.Reason), c.Message
 	}
 	return metav1.ConditionTrue, v1alpha1.ReasonAsWanted, ""
@@ -84,8 +78,8 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 
 // waiting says what is waited for, if anything is.
 func (l *look) waiting() string {
-	if l.waits == "" && len(l.vm.Status.Undoing) > 0 {
-		return fmt.Sprintf(": waits until %s is undone", claim.Former(&l.vm.Status.Undoing[0]))
+	if l.waits == "" && len(l.VM.Status.Undoing) > 0 {
+		return fmt.Sprintf(": waits until %s is undone", claim.Former(&l.VM.Status.Undoing[0]))
 	}
 	if l.waits == "" {
 		return ""
@@ -103,7 +97,7 @@ func failure(seen runtime.Observation) string {
 
 // doing says who holds the machine, or is being undone.
 func (l *look) doing() string {
-	if present, held := claim.Current(&l.vm.Status); held {
+	if present, held := claim.Current(&l.VM.Status); held {
 		return present.String() + " is in progress"
 	}
 	return "is not yet free"
@@ -111,23 +105,23 @@ func (l *look) doing() string {
 
 // differs says how the machine is on or off against what is wanted of it, or was last asked for.
 func (l *look) differs() string {
-	want, intent := l.wanted(), l.vm.Status.PowerIntent
+	want, intent := wanted(l.VM), l.VM.Status.PowerIntent
 	switch {
 	case want == l.seen.Power:
 		return ""
 	case want != "": // paused, or about to be started or stopped
-		return fmt.Sprintf("is %s, and run policy %s wants it %s", l.seen.Power, l.vm.Spec.RunPolicy, want)
+		return fmt.Sprintf("is %s, and run policy %s wants it %s", l.seen.Power, l.VM.Spec.RunPolicy, want)
 	case intent == nil, intent.State == l.seen.Power:
 		return ""
 	}
 	return fmt.Sprintf("is %s, was last asked to be %s (by %s), and run policy %s leaves it as it is",
-		l.seen.Power, intent.State, intent.By, l.vm.Spec.RunPolicy)
+		l.seen.Power, intent.State, intent.By, l.VM.Spec.RunPolicy)
 }
 
 // settled shows whether the machine is on the node that is wanted.
 func (l *look) settled() {
-	status := &l.vm.Status
-	want := l.vm.Spec.NodeName
+	status := &l.VM.Status
+	want := l.VM.Spec.NodeName
 	if status.Placement != nil && status.Placement.InPlaceOf != want {
 		status.Placement = nil
 	}
@@ -136,16 +130,16 @@ func (l *look) settled() {
 	}
 	moving := status.ActiveOperation != nil && claim.Moves(status.ActiveOperation.Type)
 	t := v1alpha1.ConditionPlacementSettled
-	c := t.Condition(metav1.ConditionTrue, v1alpha1.ReasonOnNode, l.vm.Generation, "")
+	c := t.Condition(metav1.ConditionTrue, v1alpha1.ReasonOnNode, l.VM.Generation, "")
 	switch {
 	case moving:
-		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrating, l.vm.Generation, l.doing())
+		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrating, l.VM.Generation, l.doing())
 	case want == "":
-		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonNodeNotChosen, l.vm.Generation, "")
+		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonNodeNotChosen, l.VM.Generation, "")
 	case status.NodeName == "":
-		c = t.Condition(metav1.ConditionUnknown, v1alpha1.ReasonNodeUnknown, l.vm.Generation, "")
+		c = t.Condition(metav1.ConditionUnknown, v1alpha1.ReasonNodeUnknown, l.VM.Generation, "")
 	case status.NodeName != want:
-		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrationNeeded, l.vm.Generation,
+		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrationNeeded, l.VM.Generation,
 			fmt.Sprintf("is on %s and not on %s, and is not moved by itself: an operation of type Migrate moves it", status.NodeName, want))
 	}
 	l.set(c)
@@ -153,10 +147,10 @@ func (l *look) settled() {
 
 // set sets a condition.
 func (l *look) set(c metav1.Condition) {
-	v1alpha1.SetCondition(&l.vm.Status.Conditions, c, l.now)
+	v1alpha1.SetCondition(&l.VM.Status.Conditions, c, l.Time)
 }
 
 // tell tells people by an event on the machine.
 func (r *Reconciler) tell(l *look, kind string, reason v1alpha1.ConditionReason, action, format string, args ...any) {
-	r.Events.Eventf(l.vm, nil, kind, string(reason), action, format, args...)
+	r.Events.Eventf(l.VM, nil, kind, string(reason), action, format, args...)
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 )
 
@@ -214,7 +216,8 @@ func (m *model) unrestOf(vm *v1alpha1.VirtualMachine) string {
 	case m.withoutMachines:
 		return m.unlikeLast(vm, in)
 	}
-	return m.unlikeWanted(vm, in)
+	seen := runtime.Observation{Exists: true, Power: in.Power, Incarnation: in.Incarnation, NodeName: in.NodeName}
+	return cmp.Or(m.unlikeWanted(vm, in), unlikeSources(vm, &seen))
 }
 
 // unrestWithout says what is wrong with a machine of which there is no instance.

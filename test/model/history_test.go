@@ -110,6 +110,7 @@ func (m *model) machineWritten(before, now *v1alpha1.VirtualMachine) {
 		if p.claimed(is.ID) != nil {
 			m.violated("%s has had machine %s before and has it again", is.ID, now.Name)
 		}
+		m.stats.claimed(is.Origin, 1)
 		p.claims = append(p.claims, &held{ActiveOperation: *is, effects: len(m.world.Effects())})
 	}
 	if was != nil && (is == nil || was.ID != is.ID) {

@@ -55,6 +55,16 @@ type model struct {
 // stats counts what happened, to see that a run is worth something.
 type stats struct {
 	runs, operations, crashes, failovers, faults, calls, writes, signals, superseded, undone, deletions int
+
+	claims map[v1alpha1.ClaimOrigin]int
+}
+
+// claimed counts claims of an origin.
+func (s *stats) claimed(by v1alpha1.ClaimOrigin, n int) {
+	if s.claims == nil {
+		s.claims = map[v1alpha1.ClaimOrigin]int{}
+	}
+	s.claims[by] += n
 }
 
 func (s *stats) add(o stats) {
@@ -69,6 +79,9 @@ func (s *stats) add(o stats) {
 	s.superseded += o.superseded
 	s.undone += o.undone
 	s.deletions += o.deletions
+	for by, n := range o.claims {
+		s.claimed(by, n)
+	}
 }
 
 // line is a line of the trace. Its text is made only for runs that fail.

@@ -14,6 +14,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
@@ -59,16 +60,12 @@ func (m *model) newProcess(wait time.Duration) *process {
 	rt := runtime.NewClient(m.world.Client(p.name), outside, limits.Keep, underWay)
 	runtimes := func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil }
 	cached, live := &apiClient{process: p, cached: true}, &apiClient{process: p}
-	locks, events := &claim.Locks{}, noEvents{}
+	driver := &drive.Driver{Client: cached, Live: live, Locks: &claim.Locks{}, Runtimes: runtimes, Now: time.Now}
 	p.reconcilers = map[role]interface {
 		Reconcile(context.Context, ctrl.Request) (ctrl.Result, error)
 	}{
-		ofOperations: &operation.Reconciler{
-			Client: cached, Live: live, Runtimes: runtimes, Arbiter: &arbiter{m}, Locks: locks, Events: events, Now: time.Now,
-		},
-		ofMachines: &virtualmachine.Reconciler{
-			Client: cached, Live: live, Runtimes: runtimes, Locks: locks, Events: events, Now: time.Now,
-		},
+		ofOperations: &operation.Reconciler{Driver: driver, Arbiter: &arbiter{m}, Events: noEvents{}},
+		ofMachines:   &virtualmachine.Reconciler{Driver: driver, Sources: sources, Events: noEvents{}},
 	}
 	return p
 }

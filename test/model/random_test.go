@@ -33,7 +33,7 @@ var actions = []action{
 	{30, (*dice).goSome}, {18, (*dice).reconcile}, {20, (*dice).operate}, {14, (*dice).advance}, {8, (*dice).fault},
 	{5, (*dice).passTime}, {3, (*dice).deleteOperation}, {3, (*dice).changeSpec}, {1, (*dice).deleteMachine}, {2, (*dice).remakeMachine},
 	{3, (*dice).crash}, {3, (*dice).failover}, {2, (*dice).stop}, {2, (*dice).guest}, {1, (*dice).lose}, {2, (*dice).caches},
-	{1, (*dice).touchSomething},
+	{1, (*dice).touchSomething}, {2, (*dice).place}, {2, (*dice).rollOut},
 }
 
 func (d *dice) roll(label string, n int) int { return rapid.IntRange(0, n-1).Draw(d.T, label) }
@@ -221,10 +221,17 @@ func (d *dice) deleteOperation() {
 }
 
 func (d *dice) changeSpec() {
+	d.change(func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.RunPolicy = d.policy()
+		d.trace("run policy of %s becomes %s", vm.Name, vm.Spec.RunPolicy)
+	})
+}
+
+// change is what a user changes of a machine.
+func (d *dice) change(how func(*v1alpha1.VirtualMachine)) {
 	if vm := d.machine(d.name()); vm != nil {
 		after := vm.DeepCopy()
-		after.Spec.RunPolicy = d.policy()
-		d.trace("run policy of %s becomes %s", after.Name, after.Spec.RunPolicy)
+		how(after)
 		if err := d.store.update(after); err != nil {
 			d.violated("changing %s: %v", vm.Name, err)
 		}
@@ -318,7 +325,7 @@ func checks(t *testing.T, runs int) {
 }
 
 // check makes runs at random, and says what there was in them.
-func check(t *testing.T, o options) {
+func check(t *testing.T, o options) stats {
 	t.Helper()
 	checks(t, depth.Of(200, 2000))
 	var total stats
@@ -332,10 +339,15 @@ func check(t *testing.T, o options) {
 		}
 	})
 	t.Logf("%+v", total)
+	return total
 }
 
 // Operations alone: the claim is theirs only.
 func TestClaimProtocolOfOperations(t *testing.T) { check(t, options{withoutMachines: true}) }
 
-// Operations, the run policy and the deletion of machines.
-func TestClaimProtocol(t *testing.T) { check(t, options{}) }
+// All origins of claims: operations, the run policy, placement, rollouts and the deletion of machines.
+func TestClaimProtocol(t *testing.T) {
+	if total := check(t, options{}); len(total.claims) != 5 {
+		t.Errorf("not all origins took machines: %v", total.claims)
+	}
+}

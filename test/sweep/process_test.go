@@ -19,6 +19,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
@@ -60,13 +61,10 @@ func newProcess(api client.WithWatch, judge operation.Arbiter, vc *vcsim.VCenter
 	}
 	limited := runtime.NewClient(vsphere.New(p.server), runtime.Limits{Call: timeout}.Keep)
 	runtimes := func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return limited, nil }
-	c, locks := p.client(api), &claim.Locks{}
-	p.ops = &operation.Reconciler{
-		Client: c, Live: c, Arbiter: judge, Locks: locks, Events: &events.FakeRecorder{}, Runtimes: runtimes, Now: time.Now,
-	}
-	p.vms = &virtualmachine.Reconciler{
-		Client: c, Live: c, Locks: locks, Events: &events.FakeRecorder{}, Runtimes: runtimes, Now: time.Now,
-	}
+	c := p.client(api)
+	driver := &drive.Driver{Client: c, Live: c, Locks: &claim.Locks{}, Runtimes: runtimes, Now: time.Now}
+	p.ops = &operation.Reconciler{Driver: driver, Arbiter: judge, Events: &events.FakeRecorder{}}
+	p.vms = &virtualmachine.Reconciler{Driver: driver, Events: &events.FakeRecorder{}}
 	return p
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
@@ -72,20 +73,19 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 	return nil
 }
 
-// addReconcilers adds those of operations and machines to the manager. They send to runtimes under one set of locks.
+// addReconcilers adds those of operations and machines to the manager. They share a driver, and so the locks of the machines.
 func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, locks *claim.Locks) error {
 	events := mgr.GetEventRecorder(eventSource)
+	driver := &drive.Driver{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes, Locks: locks, Now: time.Now, Poll: o.PollInterval,
+	}
 	operations := &operation.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes, Arbiter: arbiter{gate},
-		Locks: locks, Events: events, Metrics: operation.NewMetrics(ctrlmetrics.Registry), Now: time.Now, Poll: o.PollInterval,
+		Driver: driver, Arbiter: arbiter{gate}, Events: events, Metrics: operation.NewMetrics(ctrlmetrics.Registry),
 	}
 	if err := operations.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachineOperation reconciler: %w", err)
 	}
-	machines := &virtualmachine.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes,
-		Locks: locks, Events: events, Now: time.Now, Poll: o.PollInterval, Resync: o.ResyncInterval,
-	}
+	machines := &virtualmachine.Reconciler{Driver: driver, Events: events, Resync: o.ResyncInterval}
 	if err := machines.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachine reconciler: %w", err)
 	}

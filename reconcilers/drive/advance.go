@@ -1,0 +1,173 @@
+package drive
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// execution is a plan that is carried out for who holds the machine.
+type execution struct {
+	*Turn
+	plan
+	holder Holder
+}
+
+// Reached tells whether the machine, as it is observed, is for good as its holder wants it.
+func (t *Turn) Reached(ctx context.Context, h Holder) bool {
+	seen, err := t.Observe(ctx)
+	return err == nil && (&plan{Intent: h.Intent(), Record: h.Record(), seen: seen}).done()
+}
+
+// Advance takes the holder of the machine further, once nothing of its predecessors is in flight: it has it write down how the
+// machine was, tells the runtime what is next, and ends with success from what it then sees. It does one thing at a time, and
+// reports whether everything is to be looked at anew.
+func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
+	x := &execution{Turn: t, holder: h, plan: plan{Intent: h.Intent(), Record: h.Record()}}
+	look := t.Observe
+	if x.goal() == runtime.TaskDelete {
+		look = t.observeOurs
+	}
+	var err error
+	if x.seen, err = look(ctx); err != nil {
+		t.Troubled("observing the machine of "+h.String(), err)
+		return x.waits(ctx, runtime.Reason(err), runtime.Message(err), err)
+	}
+	done := x.done()
+	if err := h.Saw(ctx, &x.seen, done); err != nil {
+		return false, err
+	}
+	next, more := x.next()
+	switch {
+	case !x.seen.Quiet():
+		t.Later()
+		return h.Write(ctx, Progress{State: Busy, Reason: busyReason(x.seen.InFlight[0]), Message: x.seen.InFlight[0].Doing(), Task: x.seen.InFlight[0]})
+	case !x.seen.Exists && !x.reached():
+		t.Later()
+		return x.absent(ctx)
+	case done:
+		return h.Write(ctx, Progress{State: Done, Message: x.achieved()})
+	case x.Was == nil && x.goal() != runtime.TaskDelete: // nothing that was before tells whether a machine is gone
+		return h.Write(ctx, x.beginning())
+	case more && x.over(x.step()):
+		t.sent = false // what was sent has had its effect
+		x.Step = next
+		return h.Write(ctx, Progress{State: Steps, Message: x.verb(), Step: next})
+	}
+	return x.signal(ctx)
+}
+
+// absent waits for a machine that is not there.
+func (x *execution) absent(ctx context.Context) (bool, error) {
+	if x.VM.Status.InstanceID == "" {
+		return x.waits(ctx, v1alpha1.ReasonInProgress, "waits for the machine, which is not there yet: condition Ready of the VirtualMachine says why", nil)
+	}
+	return x.waits(ctx, v1alpha1.ReasonInstanceLost, claim.InstanceLost(x.VM), nil)
+}
+
+func busyReason(task runtime.Task) v1alpha1.ConditionReason {
+	if task.Kind == runtime.TaskTakingOver {
+		return v1alpha1.ReasonTakingOver
+	}
+	return v1alpha1.ReasonInProgress
+}
+
+// beginning is how the machine was before anything is done: what is achieved is judged against this.
+func (x *execution) beginning() Progress {
+	p := Progress{State: Begins, Was: Baseline(&x.seen)}
+	if _, more := x.next(); more {
+		p.Step = v1alpha1.OperationStep(x.step())
+	}
+	return p
+}
+
+// waits shows what is waited for, or what went wrong.
+func (x *execution) waits(ctx context.Context, reason v1alpha1.ConditionReason, message string, err error) (bool, error) {
+	return x.holder.Write(ctx, Progress{State: Waits, Reason: reason, Message: message, Err: err})
+}
+
+// signal tells the runtime, or waits for what it was told. That it is being told is persisted before; then a live look shows
+// that the machine is still the holder's, and the lock keeps it so until the runtime has replied.
+func (x *execution) signal(ctx context.Context) (bool, error) {
+	told := x.Signal == v1alpha1.SignalSent && (x.Step == "" || x.Step == v1alpha1.OperationStep(x.step()))
+	if told && !x.asksGuest() && x.seen.LastFailure != "" {
+		if did, err := x.waits(ctx, v1alpha1.ReasonAttemptFailed, x.seen.LastFailure, nil); did || err != nil {
+			return did, err
+		}
+	}
+	switch {
+	case x.asksGuest() && x.outOfGrace():
+		return x.holder.Write(ctx, Progress{State: Forces})
+	case told && x.asksGuest():
+		return x.awaitGuest(ctx)
+	case x.sent:
+		x.Later()
+		return false, nil
+	case x.Hold != nil && x.Hold(x.step()):
+		return false, nil
+	}
+	send := x.sender(x.at.rt)
+	if send == nil {
+		return x.holder.Write(ctx, Progress{State: Hopeless, Message: cannotMove})
+	}
+	if !told { // or it is not known, after a crash or a lost reply: that nothing is in flight shows that it may be sent again
+		if _, err := x.holder.Write(ctx, Progress{State: Sending, Message: x.verb(), Step: v1alpha1.OperationStep(x.step())}); err != nil {
+			return false, err
+		}
+	}
+	if same, err := x.Unchanged(ctx); err != nil || !same {
+		return !same, err
+	}
+	if err := x.Tell(ctx, send); err != nil {
+		return x.notSent(ctx, err)
+	}
+	_, err := x.holder.Write(ctx, Progress{State: Sent, Message: x.verb(), Step: v1alpha1.OperationStep(x.step())})
+	return true, err
+}
+
+// notSent deals with an error of the runtime. It is tried again, but for a move that the runtime refuses though nothing is in
+// flight: nobody can say when a node will meet the target, and the machine is not to be held for that. And a guest that cannot be
+// asked does not have its time.
+func (x *execution) notSent(ctx context.Context, err error) (bool, error) {
+	if claim.Moves(x.Type) && runtime.IsInvalidState(err) {
+		x.observe(ctx)
+		if x.at.err == nil && x.at.seen.Quiet() {
+			return x.holder.Write(ctx, Progress{State: Hopeless, Message: runtime.Message(err)})
+		}
+	}
+	if x.Grace != nil && runtime.IsToolsUnavailable(err) {
+		return x.holder.Write(ctx, Progress{State: Forces})
+	}
+	x.Troubled("telling the runtime for "+x.holder.String(), err)
+	reason := runtime.Reason(err)
+	if reason == v1alpha1.ReasonRuntimeFailed {
+		reason = v1alpha1.ReasonAttemptFailed
+	}
+	_, noted := x.waits(ctx, reason, runtime.Message(err), err)
+	return false, noted
+}
+
+// outOfGrace tells whether the guest has had its time, or cannot have any.
+func (x *execution) outOfGrace() bool {
+	if x.Grace == nil {
+		return false
+	}
+	return *x.Grace == 0 || x.seen.Power == v1alpha1.PowerPaused ||
+		(x.GuestAskedAt != nil && !x.Time.Before(x.GuestAskedAt.Add(*x.Grace)))
+}
+
+// awaitGuest waits for a guest that was asked, as long as it has time.
+func (x *execution) awaitGuest(ctx context.Context) (bool, error) {
+	x.Later()
+	if x.Grace == nil || x.GuestAskedAt == nil {
+		return x.waits(ctx, v1alpha1.ReasonInProgress, "waits for the guest to shut down", nil)
+	}
+	until := x.GuestAskedAt.Add(*x.Grace)
+	x.Wait(until.Sub(x.Time))
+	return x.waits(ctx, v1alpha1.ReasonInProgress,
+		fmt.Sprintf("the guest was asked to shut down, and has time until %s", until.UTC().Format(time.RFC3339)), nil)
+}

@@ -1,0 +1,115 @@
+package drive
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Turn is a machine as one look found it, under its lock. It is written on, and thrown away after the first write.
+type Turn struct {
+	*Driver
+	*pass
+	// Time is when the look began.
+	Time time.Time
+	// VM is the VirtualMachine, read live. It is nil if it is gone.
+	VM *v1alpha1.VirtualMachine
+
+	at *sight
+}
+
+// sight is what a look at the runtime gave.
+type sight struct {
+	rt   *runtime.Client
+	seen runtime.Observation
+	err  error
+}
+
+// Look reads the VirtualMachine live, again if it was read before.
+func (t *Turn) Look(ctx context.Context) (err error) {
+	t.VM, err = t.read(ctx)
+	return err
+}
+
+// UID is that of the VirtualMachine, and empty if that is gone.
+func (t *Turn) UID() types.UID {
+	if t.VM == nil {
+		return ""
+	}
+	return t.VM.UID
+}
+
+func (t *Turn) read(ctx context.Context) (*v1alpha1.VirtualMachine, error) {
+	vm := &v1alpha1.VirtualMachine{}
+	switch err := t.Live.Get(ctx, t.key, vm); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading VirtualMachine %s: %w", t.key, err)
+	}
+	return vm, nil
+}
+
+// Unchanged looks whether the VirtualMachine is still exactly as it was looked at: the claim is, and so is what is wanted.
+func (t *Turn) Unchanged(ctx context.Context) (bool, error) {
+	now, err := t.read(ctx)
+	return now != nil && now.UID == t.VM.UID && now.ResourceVersion == t.VM.ResourceVersion, err
+}
+
+// Observe looks at the machine on its runtime, once a turn.
+func (t *Turn) Observe(ctx context.Context) (runtime.Observation, error) {
+	if t.at == nil {
+		t.observe(ctx)
+	}
+	return t.at.seen, t.at.err
+}
+
+func (t *Turn) observe(ctx context.Context) {
+	t.at = &sight{}
+	if t.at.rt, t.at.err = t.Runtimes(ctx, t.VM); t.at.err == nil {
+		t.at.seen, t.at.err = t.at.rt.Observe(ctx, runtime.MachineOf(t.VM))
+	}
+}
+
+// Runtime is that of the machine, once it was observed.
+func (t *Turn) Runtime() *runtime.Client { return t.at.rt }
+
+// observeOurs is Observe for whom nothing that is ours is as good as no machine.
+func (t *Turn) observeOurs(ctx context.Context) (runtime.Observation, error) {
+	seen, err := t.Observe(ctx)
+	if runtime.NothingOfOurs(err) {
+		return runtime.Observation{}, nil
+	}
+	return seen, err
+}
+
+// Tell tells the runtime something. Who calls it has seen before that the VirtualMachine is [Turn.Unchanged].
+func (t *Turn) Tell(ctx context.Context, call func(context.Context, runtime.Machine) error) error {
+	t.sent = true
+	err := call(ctx, runtime.MachineOf(t.VM))
+	t.sent = err == nil
+	return err
+}
+
+// Write writes the status of the machine, with the resourceVersion of the look. Claim and phase change here.
+func (t *Turn) Write(ctx context.Context) error {
+	if err := t.Client.Status().Update(ctx, t.VM); err != nil {
+		return fmt.Errorf("writing the status of VirtualMachine %s: %w", t.key, err)
+	}
+	return nil
+}
+
+// Troubled is trouble that a runtime makes. That this process has to wait for another one passes by itself.
+func (t *Turn) Troubled(doing string, err error) {
+	if runtime.IsTakingOver(err) {
+		t.Later()
+		return
+	}
+	t.Trouble(fmt.Errorf("%s: %w", doing, err))
+}

@@ -1,0 +1,112 @@
+package drive
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Ender ends former holders of a machine, once nothing of them is in flight.
+type Ender interface {
+	// Waits shows why that takes so long, and reports whether there was anything new to show.
+	Waits(ctx context.Context, reason v1alpha1.ConditionReason, message string) (bool, error)
+	// End gives whoever an entry of undoing is of its final status, if it has none yet. The entry is dropped afterwards.
+	End(ctx context.Context, entry *v1alpha1.UndoingOperation) error
+	// Ended is called once it is dropped.
+	Ended(entry v1alpha1.UndoingOperation)
+}
+
+// Undo gets rid of what former holders may have in flight. Until a look at the runtime shows nothing of it, it does nothing but
+// withdraw; then they end, each with its final status first and its entry second. It reports whether everything is to be looked at
+// anew.
+func (t *Turn) Undo(ctx context.Context, e Ender) (bool, error) {
+	if t.VM == nil || len(t.VM.Status.Undoing) == 0 {
+		return false, nil
+	}
+	who := claim.Former(&t.VM.Status.Undoing[0])
+	seen, err := t.observeOurs(ctx)
+	if err == nil && !takingOver(seen) {
+		if entry, task := ours(t.VM.Status.Undoing, seen); entry != nil {
+			if claim.Track(&t.VM.Status, entry.ID, task) { // before it is told to end: whoever comes next can ask for it
+				return true, t.Write(ctx)
+			}
+			if same, err := t.Unchanged(ctx); err != nil || !same {
+				return !same, err
+			}
+			seen, err = t.withdraw(ctx, task)
+		}
+	}
+	switch {
+	case err != nil:
+		t.Troubled("undoing "+who.String(), err)
+		return e.Waits(ctx, runtime.Reason(err), runtime.Message(err))
+	case takingOver(seen):
+		t.Later()
+		return e.Waits(ctx, v1alpha1.ReasonTakingOver, runtime.TaskTakingOver.Doing())
+	case !seen.Quiet():
+		t.Later()
+		return e.Waits(ctx, v1alpha1.ReasonInProgress, waitsFor(who, seen))
+	}
+	return true, t.settle(ctx, e, &seen)
+}
+
+// takingOver tells whether another process may still be at work: what is in flight may be of one that it has given the machine
+// to by the time that a Cancel arrives.
+func takingOver(seen runtime.Observation) bool {
+	return slices.ContainsFunc(seen.InFlight, func(t runtime.Task) bool { return t.Kind == runtime.TaskTakingOver })
+}
+
+// ours gives a task in flight that a former holder began and that can be withdrawn: the one that its entry names or, if the
+// process ended before it was named, one that fits it and that the runtime knows for ours. Whatever else is in flight, a move by
+// DRS or what an administrator does, is not ours to withdraw: it is waited for.
+func ours(undoing []v1alpha1.UndoingOperation, seen runtime.Observation) (entry *v1alpha1.UndoingOperation, task string) {
+	for i := range undoing {
+		entry := &undoing[i]
+		for _, t := range seen.InFlight {
+			if t.Ours && claim.Withdraws(entry.Type, t.Kind) && (entry.Task == "" || entry.Task == t.ID) {
+				return entry, t.ID
+			}
+		}
+	}
+	return nil, ""
+}
+
+// waitsFor says what is in flight that keeps who from being undone.
+func waitsFor(who claim.Holder, seen runtime.Observation) string {
+	for _, t := range seen.InFlight {
+		if t.By != "" {
+			return fmt.Sprintf("waits until %s is undone: %s, which is not withdrawn", who, t.Doing())
+		}
+	}
+	return fmt.Sprintf("waits until %s is undone", who)
+}
+
+// withdraw cancels and looks again. The look decides, not what cancelling returned.
+func (t *Turn) withdraw(ctx context.Context, task string) (runtime.Observation, error) {
+	if err := t.at.rt.Cancel(ctx, runtime.MachineOf(t.VM), task); err != nil {
+		return runtime.Observation{}, err
+	}
+	t.observe(ctx)
+	return t.at.seen, t.at.err
+}
+
+// settle ends the one who has been undone for longest.
+func (t *Turn) settle(ctx context.Context, e Ender, seen *runtime.Observation) error {
+	entry := t.VM.Status.Undoing[0]
+	if err := e.End(ctx, &entry); err != nil {
+		return err
+	}
+	if err := claim.Settle(&t.VM.Status, entry.ID); err != nil {
+		return err
+	}
+	claim.Record(t.VM, seen, false)
+	if err := t.Write(ctx); err != nil {
+		return err
+	}
+	e.Ended(entry)
+	return nil
+}

@@ -1,0 +1,99 @@
+package virtualmachine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Source wants something of machines. It takes a machine when nobody holds it and it is not as the source wants it.
+type Source interface {
+	// Origin is that of its claims.
+	Origin() v1alpha1.ClaimOrigin
+	// Wants gives what is to be done to a machine that was seen like that, and nil if nothing is. While the source holds the
+	// machine it is asked at each look: as soon as it wants nothing or another type, what it has begun is undone.
+	Wants(*v1alpha1.VirtualMachine, *runtime.Observation) *drive.Intent
+}
+
+// sources are all sources, those first that come first.
+func (r *Reconciler) sources() []Source { return append(slices.Clip(r.Sources), runPolicy{}) }
+
+// run has the source that holds the machine, if one does, get it to where it wants it, and otherwise the first one take it that
+// does not find it there.
+func (r *Reconciler) run(ctx context.Context, l *look) (bool, error) {
+	if l.VM.Status.ActiveOperation == nil {
+		return r.take(ctx, l)
+	}
+	wants := r.wants(l)
+	h := r.holding(l, wants)
+	switch {
+	case !l.seen.Exists: // gone while something was done to it
+		return h.withdraw(ctx, v1alpha1.EndFailed)
+	case l.Reached(ctx, h):
+	case wants == nil || wants.Type != l.VM.Status.ActiveOperation.Type:
+		return h.withdraw(ctx, v1alpha1.EndDeleted)
+	case l.overdue():
+		return h.withdraw(ctx, v1alpha1.EndDeadlineExceeded)
+	}
+	return l.Advance(ctx, h)
+}
+
+// wants is what the source that holds the machine wants of it.
+func (r *Reconciler) wants(l *look) *drive.Intent {
+	for _, s := range r.sources() {
+		if s.Origin() == l.VM.Status.ActiveOperation.Origin {
+			return s.Wants(l.VM, &l.seen)
+		}
+	}
+	return nil
+}
+
+// overdue tells whether something takes longer than an operation may. A Stop has the guest's time, and then is forced.
+func (l *look) overdue() bool {
+	held := l.VM.Status.ActiveOperation
+	return claim.Leaves(held.Type) != v1alpha1.PowerStopped && l.Time.After(held.ClaimedAt.Add(held.Type.DefaultDeadline()))
+}
+
+// take has a source take a machine that is not as it is wanted. How it was found is a part of the claim.
+func (r *Reconciler) take(ctx context.Context, l *look) (bool, error) {
+	switch {
+	case !l.seen.Exists:
+		return false, nil
+	case !l.seen.Quiet():
+		l.Later()
+		l.waits = l.seen.InFlight[0].Doing()
+		return false, nil
+	}
+	for _, s := range r.sources() {
+		wants := s.Wants(l.VM, &l.seen)
+		if wants == nil || drive.Reached(*wants, l.seen) {
+			continue
+		}
+		if r.tooSoon(l, claim.Steps(wants.Type)[0]) {
+			continue
+		}
+		return r.takeFor(ctx, l, claim.Holder{ID: string(uuid.NewUUID()), Origin: s.Origin(), Type: wants.Type, Force: wants.Force})
+	}
+	return false, nil
+}
+
+func (r *Reconciler) takeFor(ctx context.Context, l *look, next claim.Holder) (bool, error) {
+	if err := claim.Take(&l.VM.Status, next, nil, l.micro()); err != nil {
+		return false, fmt.Errorf("taking VirtualMachine %s for %s: %w", l.Key(), next, err)
+	}
+	l.VM.Status.ActiveOperation.Baseline = drive.Baseline(&l.seen)
+	claim.Record(l.VM, &l.seen, false)
+	did, err := r.save(ctx, l)
+	if err == nil {
+		r.tell(l, corev1.EventTypeNormal, v1alpha1.ReasonOperationInProgress, string(next.Type), "%s: the machine was found %s", r.holding(l, nil), l.seen.Power)
+	}
+	return did, err
+}
