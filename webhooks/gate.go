@@ -137,7 +137,7 @@ type question struct {
 }
 
 var (
-	whetherAdmitted = question{ask: (*engine.Policy).Decide, recall: (*engine.Policy).Recall}
+	whetherAdmitted = question{ask: (*engine.Policy).Decide, recall: (*engine.Policy).FromCache}
 	whatToChange    = question{ask: (*engine.Policy).Patch}
 )
 

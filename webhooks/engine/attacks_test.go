@@ -39,7 +39,7 @@ func TestSandboxHoldsBehindWith(t *testing.T) {
 			"in place of a rule": fmt.Sprintf("_f(x) := x\n\n_x if _f([1]) == 2 with _f as %s\n", b.Name),
 			"replaced":           fmt.Sprintf("_x if count([1]) == 2 with %s as 3\n", b.Name),
 		} {
-			if _, err := Compile(policy(harmlessRules + rules)); err == nil {
+			if _, err := compile(policy(harmlessRules + rules)); err == nil {
 				t.Errorf("%s, %s, compiles", b.Name, how)
 			}
 		}
@@ -70,12 +70,12 @@ func TestParserTakesCraftedText(t *testing.T) {
 		"annotations of none": "# METADATA\n# scope: rule",
 		"YAML that grows":     "# METADATA\n# custom:\n#  a: &a [1, 1]\n#  b: &b [*a, *a]\n#  c: &c [*b, *b]\nx := 1",
 	} {
-		if _, err := Compile(policy(harmlessRules + text + "\n")); err != nil {
+		if _, err := compile(policy(harmlessRules + text + "\n")); err != nil {
 			wantPlaces(t, name, err)
 		}
 	}
 	for _, open := range []string{"[", "{", "(", "x[", "f(", `$"{`, "{x | ", "[x | some x in "} {
-		_, err := Compile(policy(harmlessRules + "x := " + strings.Repeat(open, 10_000/len(open)) + "\n"))
+		_, err := compile(policy(harmlessRules + "x := " + strings.Repeat(open, 10_000/len(open)) + "\n"))
 		if err == nil {
 			t.Errorf("%s, for ever, compiles", open)
 			continue
@@ -98,7 +98,7 @@ func TestTextThatTakesForeverToCompile(t *testing.T) {
 		"in what is asked":   {"count([y | some y in ", "[1]", "])"},
 	} {
 		for depth, fits := range map[int]bool{2: true, 30: false} {
-			_, err := Compile(policy(harmlessRules + "x := " + strings.Repeat(tc.open, depth) + tc.innermost + strings.Repeat(tc.close, depth) + "\n"))
+			_, err := compile(policy(harmlessRules + "x := " + strings.Repeat(tc.open, depth) + tc.innermost + strings.Repeat(tc.close, depth) + "\n"))
 			if deep := err != nil && strings.Contains(err.Error(), "more than 6 deep in each other"); deep == fits {
 				t.Errorf("%s, %d of them: got %v", name, depth, err)
 			}
@@ -137,7 +137,7 @@ func TestSSRFFromAPolicysContext(t *testing.T) {
 			"warn contains \"w\" if input.request.x",
 		"a key of a token": `warn contains "w" if io.jwt.decode_verify("x", {"cert": "URL"})`,
 	} {
-		p, err := Compile(policy("valid_input if true\n\n" + strings.ReplaceAll(rules, "URL", server.URL) + "\n"))
+		p, err := compile(policy("valid_input if true\n\n" + strings.ReplaceAll(rules, "URL", server.URL) + "\n"))
 		if err == nil {
 			_, err = p.Decide(t.Context(), input(t, `{"x": 1}`), nil)
 		}
@@ -151,7 +151,7 @@ func TestSSRFFromAPolicysContext(t *testing.T) {
 	// A URL that a requester writes is a text.
 	source := policy(harmlessRules)
 	source.Schema = []byte(`{"type": "object", "properties": {"request": {"$ref": "` + server.URL + `"}}}`)
-	if _, err := Compile(source); err == nil || asked.Load() > 0 {
+	if _, err := compile(source); err == nil || asked.Load() > 0 {
 		t.Errorf("the schema of the input was fetched from elsewhere: %v", err)
 	}
 }
@@ -220,7 +220,7 @@ func TestRequestsThatWearOutBuiltins(t *testing.T) {
 		`regex.match(input.request.text, "x")`, `glob.match(input.request.text, [], "x")`, `format_int(count(input.request.text), 2) == "1"`,
 	} {
 		source := policy("valid_input if true\n\nwarn contains \"w\" if " + condition + "\n")
-		p, err := Compile(source)
+		p, err := compile(source)
 		if err != nil {
 			t.Errorf("%s: %v", condition, err)
 			continue

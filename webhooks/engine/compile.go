@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -27,23 +26,17 @@ type Policy struct {
 	pkg      ast.Ref // that the outcome rules are in
 	weight   int64   // in bytes
 
-	compiler  *ast.Compiler
-	store     storage.Store
-	txn       storage.Transaction // one read transaction for good: nothing ever writes to this store
-	ask       ast.Body            // what facts are wanted; nil without facts
-	templates []*template         // the same without evaluation; nil if that cannot be
-	judges    map[endpoint]ast.Body
-	outcome   ast.Body // nil without outcome
+	compiler *ast.Compiler
+	store    storage.Store
+	txn      storage.Transaction // one read transaction for good: nothing ever writes to this store
+	ask      ast.Body            // what facts are wanted; nil without facts
+	judges   map[endpoint]ast.Body
+	outcome  ast.Body // nil without outcome
 	// outcomeShape is what an outcome may be.
 	outcomeShape shape
 
-	input   *portion // what anything in the policy reads of the input
-	silence *portion // what decides of the request whether deny and warn have anything to say; nil if more than that decides it
-	memory  memory
-
-	decided    atomic.Int64 // how many decisions were made
-	mistrusted atomic.Bool  // a check has shown that a fast way is wrong
-	stuck      atomic.Int64 // evaluations that overran their deadline and still run
+	fast  accelerator
+	stuck atomic.Int64 // evaluations that overran their deadline and still run
 }
 
 // Name of the policy.
@@ -66,7 +59,7 @@ func (p *Policy) Arbitrates() bool { return p.outcome != nil }
 
 // Compile makes a policy out of its source. The error is [CompileErrors]: all that is wrong, with file, line and column; or
 // [*WeightError].
-func Compile(src Source) (*Policy, error) {
+func Compile(src Source, options ...Option) (*Policy, error) {
 	modules, libraries, compiled, err := assemble(src)
 	if err != nil {
 		return nil, err
@@ -87,12 +80,16 @@ func Compile(src Source) (*Policy, error) {
 		name: src.Name, weight: weight, timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
 		revision: revision(src, libraries), judges: map[endpoint]ast.Body{}, outcomeShape: rules.outcome,
 	}
+	p.fast = &accelerated{Policy: p}
+	for _, o := range options {
+		o(p)
+	}
 	p.store = inmem.NewFromObjectWithOpts(map[string]any{"parameters": parameters},
 		inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true))
 	if p.txn, err = p.store.NewTransaction(context.Background()); err != nil {
 		return nil, err
 	}
-	if err := p.link(rules, modules, p.withConstants(compiled, slices.Concat(modules, libraries))); err != nil {
+	if err := p.link(rules, modules, p.fast.fold(compiled, slices.Concat(modules, libraries))); err != nil {
 		return nil, err
 	}
 	return p, p.checkParameters(rules)
@@ -183,10 +180,10 @@ func compileStrict(modules []*ast.Module, schema []byte) (*ast.Compiler, error) 
 	return compiler, unknownRules(compiler).orNil()
 }
 
-// link compiles all modules together with the witnesses of the policy's own, and prepares the queries.
+// link compiles all modules together with the instrumented rules of the policy's own, and prepares the queries.
 func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 	linked := byName(all)
-	made, rules := witnesses(c.pkg, modules)
+	made, rules := instrument(c.pkg, modules)
 	for name, m := range made {
 		linked[name] = m
 	}
@@ -202,7 +199,6 @@ func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 		if p.ask, err = p.query(fmt.Sprintf("facts = [x | x = %v.facts]", c.pkg)); err != nil {
 			return err
 		}
-		p.templates = p.templatesOf(modules)
 	}
 	for _, e := range []endpoint{admit, mutate} {
 		speaks := slices.ContainsFunc(rules, func(r outcomeRule) bool { return endpointOf(r.name) == e })
@@ -220,20 +216,8 @@ func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 	if c.has[ruleOutcome] {
 		p.outcome, err = p.query(fmt.Sprintf("outcome = [x | x = %v.outcome]", c.pkg))
 	}
-	p.followInput()
+	p.fast.linked(modules)
 	return err
-}
-
-// followInput finds out what the policy reads of its input.
-func (p *Policy) followInput() {
-	p.input = follow(p.compiler, p.outputs()...)
-	read := follow(p.compiler, p.named(ruleValid, admit.fires())...)
-	if request := read.members["request"]; !read.all && read.every == nil && read.members["now"] == nil {
-		p.silence = cmp.Or(request, &portion{})
-		if p.silence.all {
-			p.silence = nil
-		}
-	}
 }
 
 // outputs are all rules that are asked for.

@@ -52,7 +52,7 @@ func TestCompileSaysWhatIsWrongAndWhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			source := policy(tc.rules)
 			source.Parameters = []byte(`{"n": 1, "zero": 0}`)
-			_, err := Compile(source)
+			_, err := compile(source)
 			if err == nil {
 				t.Fatal("compiled")
 			}
@@ -68,7 +68,7 @@ func TestCompileTakesParametersThatAreValid(t *testing.T) {
 		"\n\nvalid_parameters if data.parameters.n == 1\n\nvalid_parameters if data.parameters.n == 2\n")
 	for text, want := range map[string]bool{`{"n": 1}`: true, `{"n": 2}`: true, `{"n": 3}`: false, `{}`: false} {
 		source.Parameters = []byte(text)
-		if _, err := Compile(source); (err == nil) != want {
+		if _, err := compile(source); (err == nil) != want {
 			t.Errorf("%s: got %v", text, err)
 		}
 	}
@@ -86,7 +86,7 @@ func TestCompileRefusesNegationsThatGoSilent(t *testing.T) {
 		"not input.x != 1", "not 1 in input.x", "not input.x + 1 == 2", "not [input.x] == [1]", "not _one(data.parameters.x)",
 		"every y in [1] { y == 1; not is_string(input.x) }",
 	} {
-		if _, err := Compile(rule(body)); err == nil || !strings.Contains(err.Error(), "is undefined, not true") {
+		if _, err := compile(rule(body)); err == nil || !strings.Contains(err.Error(), "is undefined, not true") {
 			t.Errorf("%s: got %v", body, err)
 		}
 	}
@@ -123,7 +123,7 @@ func TestCompileChecksPackagesLibrariesAndParameters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			src := lending()
 			tc.change(&src)
-			_, err := Compile(src)
+			_, err := compile(src)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q in it", err, tc.want)
 			}
@@ -138,7 +138,7 @@ func TestSchemaFindsMisspelledFields(t *testing.T) {
 		"book": {}, "branch": {}, "reader": {}, "guest": {}, "shelf": {}}}}}`)
 	mustCompile(t, src)
 	src.Modules[0].Source = strings.Replace(lendingPolicy, "is_string(input.request.book)", "is_string(input.request.bok)", 1)
-	if _, err := Compile(src); err == nil || !strings.Contains(err.Error(), "lending.rego:19:12: undefined ref: input.request.bok") {
+	if _, err := compile(src); err == nil || !strings.Contains(err.Error(), "lending.rego:19:12: undefined ref: input.request.bok") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -208,7 +208,7 @@ func TestNumbersOutOfProportionAreRefused(t *testing.T) {
 		"in the text":       policy("valid_input if true\n\nwarn contains \"w\" if input.request.x < 1e1000000\n"),
 		"in the parameters": func() Source { s := policy(harmlessRules); s.Parameters = []byte(`{"a": [1e1000000]}`); return s }(),
 	} {
-		_, err := Compile(src)
+		_, err := compile(src)
 		var errs CompileErrors
 		if !errors.As(err, &errs) {
 			t.Errorf("%s: got %v", name, err)
@@ -256,7 +256,7 @@ func TestCompileHoldsWhatIsLiteralToItsShape(t *testing.T) {
 			source := policy(tc.rules)
 			source.Outcomes = []string{"supersedes"}
 			source.Libraries = []Module{{"lib.rego", library}}
-			_, err := Compile(source)
+			_, err := compile(source)
 			var errs CompileErrors
 			if !errors.As(err, &errs) || !errs[0].Contract || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got:\n%v\nwant %q in it", err, tc.want)

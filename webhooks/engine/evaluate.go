@@ -25,7 +25,7 @@ func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) 
 	}
 	cancel := topdown.NewCancel()
 	done := make(chan outcome, 1)
-	spawn(func() {
+	p.fast.spawn(func() {
 		var o outcome
 		defer func() { done <- o }()
 		defer contain(&o.err)

@@ -121,9 +121,9 @@ func (p *Policy) explain(
 	if err != nil || !complete {
 		return x, err
 	}
-	s := p.scene(ctx, in.term(facts))
+	s := p.explainer(ctx, in.term(facts))
 	x.Asked = true
-	valid, err := s.play(p.pkg.Append(ast.StringTerm(ruleValid)))
+	valid, err := s.eval(p.pkg.Append(ast.StringTerm(ruleValid)))
 	if err != nil {
 		return nil, err
 	}
@@ -145,8 +145,8 @@ func (p *Policy) explainFacts(
 	if len(p.facts) == 0 {
 		return nil, true, nil
 	}
-	s := p.scene(ctx, in.term(nil))
-	document, err := s.play(p.pkg.Append(ast.StringTerm(ruleFacts)))
+	s := p.explainer(ctx, in.term(nil))
+	document, err := s.eval(p.pkg.Append(ast.StringTerm(ruleFacts)))
 	if err != nil {
 		return nil, false, err
 	}
@@ -191,12 +191,12 @@ func (p *Policy) answerTo(ctx context.Context, name string, query *ast.Term, r R
 }
 
 // outcomes explains the rules of an endpoint.
-func (s *scene) outcomes(x *Explanation, e endpoint) error {
+func (s *explainer) outcomes(x *Explanation, e endpoint) error {
 	p := s.policy
-	if _, err := s.play(p.pkg.Append(ast.StringTerm(e.fires()))); err != nil {
+	if _, err := s.eval(p.pkg.Append(ast.StringTerm(e.fires()))); err != nil {
 		return err
 	}
-	yields, err := s.play(p.pkg.Append(ast.StringTerm(e.yields())))
+	yields, err := s.eval(p.pkg.Append(ast.StringTerm(e.yields())))
 	if err != nil {
 		return err
 	}
@@ -206,21 +206,21 @@ func (s *scene) outcomes(x *Explanation, e endpoint) error {
 		i, _ := match.Elem(0).Value.(ast.Number).Int()
 		match.Elem(2).Value.(*ast.Array).Foreach(func(v *ast.Term) { values[i] = append(values[i], Value{term: v}) })
 	}
-	witnesses := p.rulesNamed(e.fires())
+	instrumented := p.rulesNamed(e.fires())
 	for i, r := range p.rules {
 		if endpointOf(r.name) != e {
 			continue
 		}
 		rule := ExplainedRule{Name: r.name, Place: placeOf(r.location), Reason: r.reason, Title: p.titleOf(r.name, r.location), Values: values[i]}
 		if len(rule.Values) == 0 {
-			rule.Unmet = s.unmet(at(witnesses, r.location))
+			rule.Unmet = s.unmet(at(instrumented, r.location))
 		}
 		x.Rules = append(x.Rules, rule)
 	}
 	if e != admit {
 		return nil
 	}
-	if _, err := s.play(p.pkg.Append(ast.StringTerm(ruleOutcome))); err != nil {
+	if _, err := s.eval(p.pkg.Append(ast.StringTerm(ruleOutcome))); err != nil {
 		return err
 	}
 	for _, r := range p.rulesNamed(ruleOutcome) {
@@ -304,27 +304,27 @@ func (p Place) compare(other Place) int {
 	return p.Col - other.Col
 }
 
-// scene is the evaluation of a policy's rules on one input, as seen by a tracer.
-type scene struct {
+// explainer is the evaluation of a policy's rules on one input, as seen by a tracer.
+type explainer struct {
 	policy *Policy
-	ctx    context.Context //nolint:containedctx // a scene lasts as long as the call that it is made for
+	ctx    context.Context //nolint:containedctx // an explainer lasts as long as the call that it is made for
 	input  *ast.Term
 	trace  *trace
 }
 
-func (p *Policy) scene(ctx context.Context, input *ast.Term) *scene {
-	return &scene{policy: p, ctx: ctx, input: input, trace: newTrace()}
+func (p *Policy) explainer(ctx context.Context, input *ast.Term) *explainer {
+	return &explainer{policy: p, ctx: ctx, input: input, trace: newTrace()}
 }
 
-// play evaluates a document and gives its value, null if it has none. Nothing is left out that evaluation could do without: rules
+// eval evaluates a document and gives its value, null if it has none. Nothing is left out that evaluation could do without: rules
 // that an index tells not to apply are entered, or nobody would see why not. An error of a builtin, which ends a decision, is here
 // an expression that does not hold.
-func (s *scene) play(ref ast.Ref) (*ast.Term, error) {
+func (s *explainer) eval(ref ast.Ref) (*ast.Term, error) {
 	value, _, err := s.value(ref, s.trace)
 	return value, err
 }
 
-func (s *scene) value(ref ast.Ref, tracers ...topdown.QueryTracer) (value *ast.Term, defined bool, err error) {
+func (s *explainer) value(ref ast.Ref, tracers ...topdown.QueryTracer) (value *ast.Term, defined bool, err error) {
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(s.ctx, cancel.Cancel)()
 	q := topdown.NewQuery(ast.NewBody(ast.Equality.Expr(ast.VarTerm("value"), ast.NewTerm(ref)))).

@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"slices"
+	"sync/atomic"
+
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
 // Way is how a decision was made. Whichever it is, the decision is the same.
@@ -19,107 +19,154 @@ const (
 	Cached Way = "remembered"
 )
 
-// checkedShare is how many decisions of a policy there are for each that is checked: made on the whole input too.
-const checkedShare = 256
-
-// everything is the portion that the long way takes.
-var everything = &portion{all: true}
-
-// portion is what is to be made of the input.
-func (p *Policy) portion() *portion {
-	if p.mistrusted.Load() {
-		return everything
-	}
-	return p.input
+// accelerator is what only makes the decisions of a policy fast. They are the same with any other, of which there are two:
+// [accelerated] and [plain].
+type accelerator interface {
+	// fold gives the modules that are evaluated in place of those that compiled is made of.
+	fold(compiled *ast.Compiler, modules []*ast.Module) []*ast.Module
+	// linked is told when the policy is compiled. The modules are its own, as they were written.
+	linked(modules []*ast.Module)
+	// spawn runs an evaluation on a goroutine of its own.
+	spawn(evaluation func())
+	// wanted gives the facts without their answers.
+	wanted(ctx context.Context, in Input) (map[string]Fact, error)
+	// input gives of a document what rules are evaluated on.
+	input(document Value) *ast.Term
+	// judge decides on facts that are known.
+	judge(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error)
+	// fromCache is for [Policy.FromCache], and unfollowed for [Policy.Unfollowed].
+	fromCache(ctx context.Context, in *Input, r Reader) *Decision
+	unfollowed() CompileErrors
 }
 
-// Recall gives the decision about a request if it is remembered, and if that takes no more than a look into caches; nil if the policy
-// has to be asked. What was found out on the way is kept in the input, which is to be given to [Policy.Decide] then.
-func (p *Policy) Recall(ctx context.Context, in *Input, r Reader) (decision *Decision) {
+// Option changes how a policy is compiled.
+type Option func(*Policy)
+
+// Plain leaves out whatever only makes decisions fast: rules are evaluated as they are written, each time, on the whole input. A document
+// of more values than a policy may read cannot be decided about then, whatever the policy reads of it.
+func Plain(p *Policy) { p.fast = plain{p} }
+
+// plain does nothing that would make a decision fast.
+type plain struct{ *Policy }
+
+func (plain) fold(_ *ast.Compiler, modules []*ast.Module) []*ast.Module { return modules }
+func (plain) linked([]*ast.Module)                                      {}
+func (plain) spawn(evaluation func())                                   { go evaluation() }
+func (plain) input(document Value) *ast.Term                            { return document.orNull() }
+func (plain) fromCache(context.Context, *Input, Reader) *Decision       { return nil }
+func (plain) unfollowed() CompileErrors                                 { return nil }
+
+func (p plain) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
+	return p.evaluateFacts(ctx, in, p.input)
+}
+
+func (p plain) judge(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
+	return p.evaluateRules(ctx, e, in, facts, p.input)
+}
+
+// accelerated evaluates what does not depend on the request at compilation, and the rest on as little of the input as it reads. Facts
+// that only name fields of the request are filled in, and a request about which there was nothing to say is found in a cache.
+type accelerated struct {
+	*Policy
+	templates []*template // what facts are wanted, without evaluation; nil if that cannot be
+	read      *projection // what anything in the policy reads of the input
+	decides   *projection // what decides of the request whether deny and warn have anything to say; nil if more than that decides it
+	cache     decisionCache
+
+	decided    atomic.Int64 // how many decisions were made
+	distrusted atomic.Bool  // a check has shown that a decision would have been another one without all this
+}
+
+func (a *accelerated) linked(modules []*ast.Module) {
+	if a.ask != nil {
+		a.templates = a.templatesOf(modules)
+	}
+	a.read = follow(a.compiler, a.outputs()...)
+	bodies := follow(a.compiler, a.named(ruleValid, admit.fires())...)
+	if bodies.all || bodies.every != nil || bodies.members["now"] != nil {
+		return
+	}
+	if request := bodies.members["request"]; request == nil {
+		a.decides = &projection{}
+	} else if !request.all {
+		a.decides = request
+	}
+}
+
+func (a *accelerated) input(document Value) *ast.Term {
+	if a.distrusted.Load() {
+		return document.orNull()
+	}
+	return a.read.of(document)
+}
+
+func (a *accelerated) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
+	if a.templates == nil {
+		return a.evaluateFacts(ctx, in, a.input)
+	}
+	if err := a.cutOffNow(); err != nil {
+		return nil, err
+	}
+	facts := make(map[string]Fact, len(a.templates))
+	for _, t := range a.templates {
+		q, err := t.fill(in.Request)
+		if err != nil {
+			return nil, err
+		}
+		facts[q.Fact] = Fact{Query: q}
+	}
+	return facts, nil
+}
+
+// FromCache gives the decision about a request if it is in the cache, and if that takes no more than a look into caches; nil if the
+// policy has to be asked. What was found out on the way is kept in the input, which is to be given to [Policy.Decide] then.
+func (p *Policy) FromCache(ctx context.Context, in *Input, r Reader) (decision *Decision) {
 	defer func() {
 		if recover() != nil {
 			decision = nil // whoever asks meets it again, and is told
 		}
 	}()
-	if !p.fromCaches() || p.mistrusted.Load() || p.decided.Load()%checkedShare == 0 { // the next one is checked
+	return p.fast.fromCache(ctx, in, r)
+}
+
+func (a *accelerated) fromCache(ctx context.Context, in *Input, r Reader) *Decision {
+	if !a.fromCaches() || a.distrusted.Load() || a.decided.Load()%checkedShare == 0 { // the next one is checked
 		return nil
 	}
-	facts, err := p.gather(ctx, *in, r)
+	facts, err := a.gather(ctx, *in, r)
 	if err != nil { // it is told to who asks
 		return nil
 	}
 	in.facts = facts
-	if key, values := p.memorable(admit, *in, facts); key == nil || !p.memory.has(key, values) {
+	if key, values := a.cacheKey(admit, *in, facts); key == nil || !a.cache.has(key, values) {
 		return nil
 	}
-	p.decided.Add(1)
+	a.decided.Add(1)
 	return &Decision{Facts: facts, Way: Cached}
 }
 
 // fromCaches tells whether nothing but caches is asked for facts, and that without evaluation.
-func (p *Policy) fromCaches() bool {
-	return p.ask == nil || p.templates != nil && !slices.ContainsFunc(p.templates, func(t *template) bool { return t.query.Live })
+func (a *accelerated) fromCaches() bool {
+	return a.ask == nil || a.templates != nil && !slices.ContainsFunc(a.templates, func(t *template) bool { return t.query.Live })
 }
 
-// judge decides on as little of the input as the policy reads, or by what it remembers.
-func (p *Policy) judge(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
-	if p.mistrusted.Load() {
-		return p.judgeOn(ctx, e, in, facts, everything)
+// judge decides on as little of the input as the policy reads, or by the cache.
+func (a *accelerated) judge(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error) {
+	if a.distrusted.Load() {
+		return plain{a.Policy}.judge(ctx, e, in, facts)
 	}
 	var decision *Decision
 	var err error
-	if key, values := p.memorable(e, in, facts); key != nil && p.memory.has(key, values) {
+	if key, values := a.cacheKey(e, in, facts); key != nil && a.cache.has(key, values) {
 		decision = &Decision{Facts: facts, Way: Cached}
-	} else if decision, err = p.judgeOn(ctx, e, in, facts, p.input); key != nil && err == nil && decision.silent() {
-		p.memory.put(key, values)
+	} else if decision, err = a.evaluateRules(ctx, e, in, facts, a.read.of); key != nil && err == nil && decision.silent() {
+		a.cache.put(key, values)
 	}
-	if p.decided.Add(1)%checkedShare == 1 && !p.input.all && !in.large() {
-		return p.check(ctx, e, in, facts, decision, err)
+	if a.decided.Add(1)%checkedShare == 1 && !a.read.all && !in.large() {
+		return a.check(ctx, e, in, facts, decision, err)
 	}
 	return decision, err
 }
 
-// check makes a decision again on the whole input. If it is another one, that is a bug of ours: the decision on the whole input
-// stands, and all decisions of the policy are made so from then on.
-func (p *Policy) check(
-	ctx context.Context, e endpoint, in Input, facts map[string]Fact, fast *Decision, fastErr error,
-) (*Decision, error) {
-	slow, slowErr := p.judgeOn(ctx, e, in, facts, everything)
-	if ctx.Err() != nil || unfinished(fastErr) || unfinished(slowErr) {
-		return fast, fastErr
-	}
-	same := agree(fast, fastErr, slow, slowErr)
-	if in.Checked != nil {
-		in.Checked(p.name, same)
-	}
-	if same {
-		return fast, fastErr
-	}
-	p.mistrusted.Store(true)
-	return slow, slowErr
-}
-
 // silent tells whether the policy had nothing to say.
 func (d *Decision) silent() bool { return len(d.Denials)+len(d.Warnings)+len(d.Patches) == 0 }
-
-// agree tells whether two answers are the same decision, or the same failure to decide.
-func agree(a *Decision, errA error, b *Decision, errB error) bool {
-	if errA != nil || errB != nil {
-		return errA != nil && errB != nil && errA.Error() == errB.Error()
-	}
-	texts := make([][]byte, 2)
-	for i, d := range []*Decision{a, b} {
-		text, err := json.Marshal([]any{d.Denials, d.Warnings, d.Patches, d.Outcome})
-		if err != nil {
-			return false
-		}
-		texts[i] = text
-	}
-	return bytes.Equal(texts[0], texts[1])
-}
-
-// unfinished tells a failure that says nothing about the input.
-func unfinished(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && slices.Contains([]Cause{DeadlineExceeded, CallerGone, StillRunning}, e.Cause)
-}

@@ -18,8 +18,8 @@ import (
 	"sallyport.dev/sallyport/test/depth"
 )
 
-// reference decides as the contract says, with nothing but OPA: on the author's text and the whole input, without a witness,
-// a portion or a memory.
+// reference decides as the contract says, with nothing but OPA: on the author's text and the whole input, without an instrumented rule,
+// a projection or a memory.
 type reference map[string]rego.PreparedEvalQuery
 
 func newReference(t *testing.T, src Source) reference {
@@ -143,15 +143,16 @@ func TestEveryWayDecidesTheSame(t *testing.T) {
 // by chance: not every decision is checked.
 func TestRandomPoliciesFindValuesThatAreCompared(t *testing.T) {
 	careless := func(p *Policy) {
-		follow := func(names ...ast.Ref) *portion {
+		follow := func(names ...ast.Ref) *projection {
 			f := newFollower(p.compiler)
 			f.compared = func(*ast.Compiler, *ast.Rule) bool { return false }
 			f.from(names...)
 			return f.input
 		}
-		p.input = follow(p.outputs()...)
-		if p.silence != nil {
-			p.silence = follow(p.named(ruleValid, admit.fires())...).members["request"]
+		a := acceleratorOf(t, p)
+		a.read = follow(p.outputs()...)
+		if a.decides != nil {
+			a.decides = follow(p.named(ruleValid, admit.fires())...).members["request"]
 		}
 	}
 	for seed := range 500 {
@@ -168,7 +169,7 @@ func inEveryWay(t *testing.T, seed int, change func(*Policy), counts map[string]
 	t.Helper()
 	r := &random{Rand: rand.New(rand.NewPCG(1, uint64(seed)))}
 	src := r.source()
-	p, err := Compile(src)
+	p, err := compile(src)
 	if err != nil {
 		if !strings.Contains(err.Error(), "rego_type_error") { // what can never hold, as 1 == "a"
 			return fmt.Sprintf("%v\n%s", err, src.Modules[0].Source)
@@ -208,7 +209,7 @@ func inEveryWay(t *testing.T, seed int, change func(*Policy), counts map[string]
 			same := true
 			in.Now = time.Date(2026, 11, 20, 10, 0, 0, 5, time.UTC)
 			in.Checked = func(_ string, agreed bool) { same = same && agreed }
-			if d := p.Recall(t.Context(), &in, sharing{facts: facts}); d != nil {
+			if d := p.FromCache(t.Context(), &in, sharing{facts: facts}); d != nil {
 				counts["recalled: "+way]++
 				if len(want) > 0 || wantErr != "" || !d.silent() || d.Way != Cached {
 					return fmt.Sprintf("%s: recalled %+v, want %q %q", way, d, want, wantErr)

@@ -66,7 +66,7 @@ func FuzzDecision(f *testing.F) {
 			c = &compiled{source: r.source()}
 			known[seed] = c
 			var err error
-			if c.policy, err = Compile(c.source); err == nil {
+			if c.policy, err = compile(c.source); err == nil {
 				c.by = newReference(t, c.source)
 			}
 		}
@@ -117,7 +117,7 @@ func FuzzCompile(f *testing.F) {
 			source.Modules[0].Source = text
 		}
 		source.Timeout = 500 * time.Millisecond
-		p, err := Compile(source)
+		p, err := compile(source)
 		if err != nil {
 			wantPlaces(t, "the text", err)
 			return
@@ -164,7 +164,7 @@ func FuzzCompileKeepsLittle(f *testing.F) {
 			t.Skip()
 		}
 		before, began := heap(), time.Now()
-		p, err := Compile(source)
+		p, err := compile(source)
 		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("compiling took %v", took)
 		}
@@ -217,11 +217,11 @@ func FuzzFacts(f *testing.F) {
 	}
 	policies := map[string]*Policy{}
 	for way, facts := range askedFor {
-		p, err := Compile(policy(facts + "valid_input if true\n\nwarn contains \"w\" if input.request.never\n\noutcome.seen := input.facts.x\n"))
+		p, err := compile(policy(facts + "valid_input if true\n\nwarn contains \"w\" if input.request.never\n\noutcome.seen := input.facts.x\n"))
 		if err != nil {
 			f.Fatal(err)
 		}
-		if filled := p.templates != nil; filled != (way == "filled in") {
+		if filled := acceleratorOf(f, p).templates != nil; filled != (way == "filled in") {
 			f.Fatalf("%s: filled in is %t", way, filled)
 		}
 		policies[way] = p

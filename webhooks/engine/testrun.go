@@ -84,7 +84,7 @@ func (o TestRunner) Run(ctx context.Context, src Source) (*TestRun, error) {
 	if _, err := compileStrict(all, nil); err != nil {
 		return nil, err
 	}
-	heard := listen(src, modules)
+	heard := intercept(src, modules)
 	s, err := newSuite(slices.Concat(heard.modules, tests, libraries), tests, heard)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the tests of %s: %w", src.Name, err)

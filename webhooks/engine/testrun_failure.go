@@ -12,8 +12,8 @@ import (
 
 // A test that fails is run once more, to tell of each of its rules, or rows, the expression that did not hold, and what stood on its sides.
 
-// fallen looks how far the rules of one test get.
-type fallen struct {
+// failureTracer looks how far the rules of one test get.
+type failureTracer struct {
 	test   test
 	bodies map[uint64]*attempt
 	all    []*attempt
@@ -28,13 +28,13 @@ type attempt struct {
 }
 
 // Enabled is for OPA.
-func (*fallen) Enabled() bool { return true }
+func (*failureTracer) Enabled() bool { return true }
 
 // Config asks for no more than the events themselves.
-func (*fallen) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
+func (*failureTracer) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
 
 // TraceEvent takes down an event.
-func (f *fallen) TraceEvent(e topdown.Event) {
+func (f *failureTracer) TraceEvent(e topdown.Event) {
 	a := f.bodies[e.QueryID]
 	switch expr, _ := e.Node.(*ast.Expr); {
 	case e.Op == topdown.EnterOp:
@@ -57,7 +57,7 @@ func (f *fallen) TraceEvent(e topdown.Event) {
 // maxAttempts bounds what is looked at.
 const maxAttempts = 2000
 
-func (f *fallen) begin(query uint64, a *attempt) {
+func (f *failureTracer) begin(query uint64, a *attempt) {
 	if len(f.all) == maxAttempts {
 		delete(f.bodies, query)
 		return
@@ -114,7 +114,7 @@ const (
 
 // differences are lines that say what a test got and wanted.
 func (s *suite) differences(ctx context.Context, t test, rows []string) string {
-	f := &fallen{test: t, bodies: map[uint64]*attempt{}}
+	f := &failureTracer{test: t, bodies: map[uint64]*attempt{}}
 	if _, err := s.evaluate(ctx, t, &printer{}, f, s.heard.option(new([]error))); err != nil {
 		return ""
 	}

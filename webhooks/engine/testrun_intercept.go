@@ -12,9 +12,9 @@ import (
 )
 
 // Tests ask a policy's rules for what they say, and not the engine, which may not be able to do anything with it. So while tests run,
-// what they ask goes through the engine: deny, warn, patch and outcome stand under other names, as the witnesses that decisions are made
-// of, and under their own is a call that hands on what the witnesses say, after the engine has made a decision of it. So does each fact,
-// after the engine has made a question of it:
+// what they ask goes through the engine: deny, warn, patch and outcome stand under other names, as the instrumented rules that decisions
+// are made of, and under their own is a call that hands on what those say, after the engine has made a decision of it. So does each
+// fact, after the engine has made a question of it:
 //
 //	deny := internal.sallyport_said("deny", _sallyport_said_deny, [v | v := valid_input], [o | o := input.request.object])
 //	facts.vm := internal.sallyport_said("facts.vm", _sallyport_said_facts.vm, [], [])
@@ -30,17 +30,17 @@ var (
 	saidBuiltin  = map[string]*ast.Builtin{saidName: {Name: saidName, Decl: saidFunction.Decl}}
 )
 
-// listener hears what a policy's rules say.
-type listener struct {
+// interceptor checks what a policy's rules say.
+type interceptor struct {
 	modules []*ast.Module // the policy's, to be evaluated in their place
 	rules   outcomeRules
 	outcome shape
 	reads   []Read
 }
 
-// listen puts a listener between a policy's rules and those who ask them.
-func listen(src Source, modules []*ast.Module) *listener {
-	l := &listener{outcome: outcomeShape(src.Outcomes), reads: src.Reads}
+// intercept puts an interceptor between a policy's rules and those who ask them.
+func intercept(src Source, modules []*ast.Module) *interceptor {
+	l := &interceptor{outcome: outcomeShape(src.Outcomes), reads: src.Reads}
 	pkg := packageRef(src.Package)
 	globals := ruleNames(pkg, modules)
 	calls := map[string]string{}
@@ -118,7 +118,7 @@ func reads(modules []*ast.Module, pkg ast.Ref, name string) (found bool) {
 }
 
 // option has an evaluation be heard; what the engine cannot use of it is taken down.
-func (l *listener) option(unusable *[]error) func(*rego.Rego) {
+func (l *interceptor) option(unusable *[]error) func(*rego.Rego) {
 	call := l.function(unusable)
 	return rego.FunctionDyn(saidFunction, func(ctx rego.BuiltinContext, operands []*ast.Term) (said *ast.Term, err error) {
 		err = call(ctx, operands, func(t *ast.Term) error {
@@ -129,9 +129,9 @@ func (l *listener) option(unusable *[]error) func(*rego.Rego) {
 	})
 }
 
-func (l *listener) function(unusable *[]error) topdown.BuiltinFunc {
+func (l *interceptor) function(unusable *[]error) topdown.BuiltinFunc {
 	return func(_ topdown.BuiltinContext, operands []*ast.Term, next func(*ast.Term) error) error {
-		said, err := l.hear(text(operands[0]), operands[1], only(operands[2]), only(operands[3]))
+		said, err := l.check(text(operands[0]), operands[1], only(operands[2]), only(operands[3]))
 		if err != nil {
 			*unusable = append(*unusable, err)
 		}
@@ -139,8 +139,8 @@ func (l *listener) function(unusable *[]error) topdown.BuiltinFunc {
 	}
 }
 
-// hear decides on what rules of a name say, as for a request, and gives it.
-func (l *listener) hear(name string, said, valid, object *ast.Term) (*ast.Term, error) {
+// check decides on what rules of a name say, as for a request, and gives it.
+func (l *interceptor) check(name string, said, valid, object *ast.Term) (*ast.Term, error) {
 	if name == ruleOutcome {
 		return said, l.outcome.check(name, said)
 	}
@@ -165,7 +165,7 @@ func (l *listener) hear(name string, said, valid, object *ast.Term) (*ast.Term, 
 
 // asks tells what is wrong with a question, whatever the request is. What a fact makes of input that the policy does not understand
 // is for valid_input.
-func (l *listener) asks(fact string, said *ast.Term) error {
+func (l *interceptor) asks(fact string, said *ast.Term) error {
 	if _, null := said.Value.(ast.Null); null {
 		return nil
 	}

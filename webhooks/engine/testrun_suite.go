@@ -33,7 +33,7 @@ type suite struct {
 	store    storage.Store
 	txn      storage.Transaction
 	coverage *cover.Cover // nil if nobody wants to know
-	heard    *listener
+	heard    *interceptor
 	tests    []test
 }
 
@@ -46,7 +46,7 @@ type test struct {
 }
 
 // newSuite compiles everything as OPA's runner does, which notes the rows of tables and tells tests of one name apart.
-func newSuite(all, tests []*ast.Module, heard *listener) (*suite, error) {
+func newSuite(all, tests []*ast.Module, heard *interceptor) (*suite, error) {
 	ctx := context.Background()
 	s := &suite{compiler: compilerWith(saidBuiltin[saidName]).WithEnablePrintStatements(true), store: inmem.New(), heard: heard}
 	runner := tester.NewRunner().SetCompiler(s.compiler).SetModules(byName(all)).SetStore(s.store).Filter("^$")

@@ -68,7 +68,7 @@ not_a_test if false
 `
 
 // OPA's runner and ours must agree about every test: which there are, which pass, and which rows fail.
-func TestStageAgreesWithOPA(t *testing.T) {
+func TestSuiteAgreesWithOPA(t *testing.T) {
 	src := lending()
 	src.Tests = []Module{{"lending_test.rego", manyTests}}
 	ours, err := TestRunner{}.Run(t.Context(), src)
@@ -125,7 +125,7 @@ func opas(t *testing.T, src Source) map[string]string {
 	return said
 }
 
-func TestStageIsEndedByItsContext(t *testing.T) {
+func TestSuiteIsEndedByItsContext(t *testing.T) {
 	src := lending()
 	src.Tests = []Module{{"lending_test.rego", `package toy.lending_test
 
@@ -155,7 +155,7 @@ test_z if true
 	}
 }
 
-func TestStageKeepsTheBeginningOfWhatIsPrinted(t *testing.T) {
+func TestSuiteKeepsTheBeginningOfWhatIsPrinted(t *testing.T) {
 	src := lending()
 	src.Tests = []Module{{"lending_test.rego", `package toy.lending_test
 

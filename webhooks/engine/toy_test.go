@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -121,9 +123,50 @@ func (s *shelf) Read(_ context.Context, q Query) (Answer, error) {
 	return Answer{Value: v, Live: q.Live}, err
 }
 
+// options are what policies are compiled with in tests.
+var options []Option
+
+// withoutAcceleration has the tests do without what only makes decisions fast.
+const withoutAcceleration = "SALLYPORT_TEST_PLAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(withoutAcceleration) != "" {
+		options = []Option{Plain}
+	}
+	os.Exit(m.Run())
+}
+
+// The engine passes its tests without what only makes decisions fast. Those are left out that take long, or test just that.
+func TestWithoutAcceleration(t *testing.T) {
+	if len(options) > 0 {
+		t.Skip("this is it")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := exec.CommandContext(t.Context(), program, "-test.run=^Test", "-test.skip=EveryWay|RandomPolicies|ExplanationAgrees|Limit")
+	again.Env = append(os.Environ(), withoutAcceleration+"=1")
+	if said, err := again.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+func compile(src Source) (*Policy, error) { return Compile(src, options...) }
+
+// acceleratorOf gives what makes a policy's decisions fast. A test of that is skipped where it is left out.
+func acceleratorOf(t testing.TB, p *Policy) *accelerated {
+	t.Helper()
+	a, ok := p.fast.(*accelerated)
+	if !ok {
+		t.Skip("what only makes decisions fast is left out")
+	}
+	return a
+}
+
 func mustCompile(t *testing.T, src Source) *Policy {
 	t.Helper()
-	p, err := Compile(src)
+	p, err := compile(src)
 	if err != nil {
 		t.Fatalf("compiling %s: %v", src.Name, err)
 	}

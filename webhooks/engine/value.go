@@ -105,7 +105,7 @@ func (v Value) Equal(other Value) bool { return v.all().Value.Compare(other.all(
 
 // Text gives the string that the document is; "" for every other document.
 func (v Value) Text() string {
-	if t, ok := v.from.(*unread); ok {
+	if t, ok := v.from.(*jsonText); ok {
 		return t.text()
 	}
 	if v.from != nil && v.from.kind() != '"' {
@@ -149,7 +149,7 @@ func (v Value) Each(visit func(name string, v Value)) {
 // Raw gives the text of a document that was made out of text, as it stands there; nil for every other document. It must not be
 // changed.
 func (v Value) Raw() []byte {
-	if t, ok := v.from.(*unread); ok {
+	if t, ok := v.from.(*jsonText); ok {
 		return t.json
 	}
 	return nil
@@ -158,9 +158,9 @@ func (v Value) Raw() []byte {
 // Decode gives the document as maps, slices, strings, [json.Number], booleans and nil, for the caller to change.
 func (v Value) Decode() (any, error) { return ast.JSON(v.all().Value) }
 
-// all is the whole document, for who is no policy: see built.
+// all is the whole document, for who is no policy: see termCache.
 func (v Value) all() *ast.Term {
-	if t, ok := v.from.(*unread); ok {
+	if t, ok := v.from.(*jsonText); ok {
 		return t.term()
 	}
 	return v.orNull()
@@ -241,7 +241,7 @@ func (v Value) Within(bytes int) bool {
 
 // less gives what is left of so many bytes; less than nothing if that is too few.
 func (v Value) less(bytes int) int {
-	if t, ok := v.from.(*unread); ok {
+	if t, ok := v.from.(*jsonText); ok {
 		return bytes - len(t.json)
 	}
 	switch kind := v.kind(); kind {

@@ -78,11 +78,11 @@ func TestFactsAreReadSideBySide(t *testing.T) {
 
 // And not more of them at once than an API server is to bear for one request.
 func TestFactsAreReadInNumbers(t *testing.T) {
-	b := newBarrier(abreast)
-	if _, err := asking(t, 3*abreast).Decide(t.Context(), input(t, `{"no": false}`), b); err != nil {
+	b := newBarrier(mostReads)
+	if _, err := asking(t, 3*mostReads).Decide(t.Context(), input(t, `{"no": false}`), b); err != nil {
 		t.Error(err)
 	}
-	if b.most > abreast {
+	if b.most > mostReads {
 		t.Errorf("%d were read at once", b.most)
 	}
 }

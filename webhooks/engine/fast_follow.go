@@ -12,7 +12,7 @@ import (
 // member in it, to go through it, to ask for its type, or to compare it with a scalar. What cannot be followed reads all.
 
 // follow gives what the rules of those names, and below them, read of input.
-func follow(compiled *ast.Compiler, names ...ast.Ref) *portion {
+func follow(compiled *ast.Compiler, names ...ast.Ref) *projection {
 	f := newFollower(compiled)
 	for _, m := range compiled.Modules {
 		f.input.all = f.input.all || replacesDocuments(m)
@@ -24,7 +24,7 @@ func follow(compiled *ast.Compiler, names ...ast.Ref) *portion {
 type follower struct {
 	compiled *ast.Compiler
 	compared func(*ast.Compiler, *ast.Rule) bool // tells whether the value of a rule is compared, which is [compared]
-	input    *portion
+	input    *projection
 	rules    map[*ast.Rule]*followed
 	changed  bool
 	steps    int // that were new
@@ -34,7 +34,7 @@ type follower struct {
 }
 
 func newFollower(compiled *ast.Compiler) *follower {
-	return &follower{compiled: compiled, compared: compared, input: &portion{}, rules: map[*ast.Rule]*followed{}, changed: true}
+	return &follower{compiled: compiled, compared: compared, input: &projection{}, rules: map[*ast.Rule]*followed{}, changed: true}
 }
 
 // from follows the rules of those names, and below them, until nothing is passed from one rule to another that was not known.
@@ -73,7 +73,7 @@ func (k *followed) of(v ast.Var) places {
 }
 
 // places are the members of input that a term may stand for.
-type places map[*portion]bool
+type places map[*projection]bool
 
 func (f *follower) add(to, more places) {
 	for place := range more {

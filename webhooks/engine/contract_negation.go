@@ -8,7 +8,7 @@ import (
 
 // `not f(input.x)` does not hold when input.x is missing: Rego evaluates arguments before the negation, and an argument
 // without a value makes the whole body undefined. A denial written that way disappears for exactly the requests that lack
-// what it asks about, and its witness with it. Only a plain reference, or a comparison of plain references with ==, is
+// what it asks about, and its instrumented rule with it. Only a plain reference, or a comparison of plain references with ==, is
 // negated as it reads.
 
 // negationCheck refuses negated calls on data that may be missing.

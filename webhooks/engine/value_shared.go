@@ -1,9 +1,6 @@
 package engine
 
 import (
-	"reflect"
-	"slices"
-
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/open-policy-agent/opa/v1/ast"
 )
@@ -78,54 +75,4 @@ func (l list) whole() *ast.Term {
 		elements[i] = v.orNull()
 	}
 	return ast.ArrayTerm(elements...)
-}
-
-// same tells whether two documents are known to be the same. What belongs to others is compared by which it is, and lists one by
-// one; what was decoded is compared by what it is.
-func same(a, b Value) bool {
-	switch x := a.from.(type) {
-	case *unread:
-		return a.from == b.from
-	case list:
-		y, ok := b.from.(list)
-		return ok && slices.EqualFunc(x, y, same)
-	case *shared:
-		y, ok := b.from.(*shared)
-		return ok && sameObjects(x.decoded, y.decoded)
-	}
-	return a.from == nil && b.from == nil && a.orNull().Equal(b.orNull())
-}
-
-func sameObjects(a, b any) bool {
-	switch a := a.(type) {
-	case map[string]any:
-		b, ok := b.(map[string]any)
-		return ok && reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
-	case []any:
-		b, ok := b.([]any)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		for i := range a {
-			if !sameObjects(a[i], b[i]) {
-				return false
-			}
-		}
-		return true
-	default:
-		return false
-	}
-}
-
-// length of a list of others' documents; 1 for everything else.
-func (v Value) length() int {
-	switch from := v.from.(type) {
-	case list:
-		return len(from)
-	case *shared:
-		if elements, ok := from.decoded.([]any); ok {
-			return len(elements)
-		}
-	}
-	return 1
 }

@@ -24,7 +24,7 @@ type Input struct {
 	// VerdictOnly leaves out the outcome, for who does not act on it.
 	VerdictOnly bool
 
-	facts map[string]Fact // that Recall has gathered
+	facts map[string]Fact // that FromCache has gathered
 }
 
 // TimeFormat is how policies see Input.Now: RFC 3339 in UTC, always with nine digits, so that texts sort as times do.
@@ -60,7 +60,7 @@ func (p *Policy) decide(ctx context.Context, e endpoint, in Input, r Reader) (*D
 	if err != nil {
 		return nil, err
 	}
-	decision, err := p.judge(ctx, e, in, facts)
+	decision, err := p.fast.judge(ctx, e, in, facts)
 	return decision, on(facts, err)
 }
 
@@ -69,7 +69,7 @@ func (p *Policy) confirm(ctx context.Context, in Input, r Reader, denial *Decisi
 	live, err := p.refresh(ctx, denial.Facts, r)
 	var second *Decision
 	if err == nil {
-		second, err = p.judgeOn(ctx, admit, in, live, p.portion())
+		second, err = p.evaluateRules(ctx, admit, in, live, p.fast.input)
 	}
 	switch {
 	case err != nil:
@@ -87,7 +87,7 @@ func (p *Policy) confirm(ctx context.Context, in Input, r Reader, denial *Decisi
 func contain(err *error) {
 	switch r := recover().(type) {
 	case nil:
-	case *Error: // see built
+	case *Error: // see termCache
 		*err = r
 	default:
 		*err = errorf(Panicked, "panic: %v\n%s", r, debug.Stack())
@@ -99,19 +99,16 @@ func (p *Policy) gather(ctx context.Context, in Input, r Reader) (map[string]Fac
 	if p.ask == nil || in.facts != nil {
 		return in.facts, nil
 	}
-	facts, err := p.wanted(ctx, in)
+	facts, err := p.fast.wanted(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	return facts, p.answer(ctx, facts, r, func(q *Query) bool { return true })
 }
 
-// wanted gives the facts without their answers.
-func (p *Policy) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
-	if p.templates != nil {
-		return p.filled(in)
-	}
-	result, err := p.evaluate(ctx, p.ask, p.portion().of(in.document(nil)))
+// evaluateFacts gives the facts without their answers, by what is made of the input.
+func (p *Policy) evaluateFacts(ctx context.Context, in Input, input func(Value) *ast.Term) (map[string]Fact, error) {
+	result, err := p.evaluate(ctx, p.ask, input(in.document(nil)))
 	if err != nil {
 		return nil, err
 	}
@@ -122,21 +119,6 @@ func (p *Policy) wanted(ctx context.Context, in Input) (map[string]Fact, error) 
 		return p.decodeFacts(document)
 	}
 	return p.decodeFacts(ast.ObjectTerm()) // no fact is defined
-}
-
-func (p *Policy) filled(in Input) (map[string]Fact, error) {
-	if err := p.cutOffNow(); err != nil {
-		return nil, err
-	}
-	facts := make(map[string]Fact, len(p.templates))
-	for _, t := range p.templates {
-		q, err := t.fill(in.Request)
-		if err != nil {
-			return nil, err
-		}
-		facts[q.Fact] = Fact{Query: q}
-	}
-	return facts, nil
 }
 
 // refresh reads again, live, what came from a cache; the rest is kept.
@@ -153,8 +135,8 @@ func (p *Policy) refresh(ctx context.Context, facts map[string]Fact, r Reader) (
 	return live, p.answer(ctx, live, r, func(q *Query) bool { return live[q.Fact].Answer == Answer{} })
 }
 
-// abreast is how many facts of one policy are read at once.
-const abreast = 16
+// mostReads is how many facts of one policy are read at once.
+const mostReads = 16
 
 // answer has the reader answer what is due side by side: a policy that asks for much waits for its slowest answer, not for all of
 // them in turn. Of several errors that of the first name counts, so that the same trouble is always told by the same words.
@@ -168,7 +150,7 @@ func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader, du
 	slices.Sort(names)
 	answers, errs := make([]Answer, len(names)), make([]error, len(names))
 	var all sync.WaitGroup
-	slots := make(chan struct{}, abreast)
+	slots := make(chan struct{}, mostReads)
 	for i, name := range names {
 		read := func() {
 			defer func() { <-slots }()
@@ -214,14 +196,16 @@ func fromCache(facts map[string]Fact) bool {
 	return false
 }
 
-// judgeOn evaluates valid_input and then the rules of one endpoint, on a portion of the input.
-func (p *Policy) judgeOn(ctx context.Context, e endpoint, in Input, facts map[string]Fact, read *portion) (*Decision, error) {
+// evaluateRules evaluates valid_input and then the rules of one endpoint, by what is made of the input.
+func (p *Policy) evaluateRules(
+	ctx context.Context, e endpoint, in Input, facts map[string]Fact, input func(Value) *ast.Term,
+) (*Decision, error) {
 	query := p.judges[e]
 	if query == nil {
 		return &Decision{Facts: facts}, nil
 	}
-	input := read.of(in.document(facts))
-	result, err := p.evaluate(ctx, query, input)
+	terms := input(in.document(facts))
+	result, err := p.evaluate(ctx, query, terms)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +218,7 @@ func (p *Policy) judgeOn(ctx context.Context, e endpoint, in Input, facts map[st
 	}
 	decision.Facts = facts
 	if e == admit && !in.VerdictOnly {
-		decision.Outcome, err = p.act(ctx, input)
+		decision.Outcome, err = p.act(ctx, terms)
 	}
 	return decision, err
 }

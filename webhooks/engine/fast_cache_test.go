@@ -22,7 +22,7 @@ facts.loans := {"apiVersion": "toy/v1", "kind": "Loan", "namespace": input.reque
 // ways makes decisions and tells how each was made.
 func ways(t *testing.T, p *Policy, decisions ...func() (Input, Reader)) string {
 	t.Helper()
-	p.decided.Store(1) // so that none of them is checked
+	acceleratorOf(t, p).decided.Store(1) // so that none of them is checked
 	var found []string
 	for _, next := range decisions {
 		in, reader := next()
@@ -47,7 +47,7 @@ func asks(request string, reader Reader) func() (Input, Reader) {
 	}
 }
 
-func TestSilenceIsRemembered(t *testing.T) {
+func TestSilenceIsCached(t *testing.T) {
 	loan := map[string]any{"book": "other"}
 	cached := sharing{facts: map[string]any{"loans": []any{loan}}}
 	first := asks(`{"branch": "n", "book": "b", "title": "B", "uid": 1}`, cached)
@@ -77,7 +77,7 @@ func TestSilenceIsRemembered(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotRemembered(t *testing.T) {
+func TestWhatIsNotCached(t *testing.T) {
 	const rule = "valid_input if input.request.valid\n\n"
 	for name, tc := range map[string]struct{ rules, want string }{
 		"a denial":    {rule + denyMetadata + "deny contains {\"reason\": \"R\", \"message\": \"m\"} if true\n", "denied denied"},
@@ -101,7 +101,7 @@ func TestWhatIsNotRemembered(t *testing.T) {
 }
 
 // An outcome is for who acts on it, and is made anew each time.
-func TestOutcomesAreNotRemembered(t *testing.T) {
+func TestOutcomesAreNotCached(t *testing.T) {
 	p := mustCompile(t, policy("valid_input if true\n\noutcome.x := input.request.x\n\nwarn contains \"w\" if input.request.y\n"))
 	request := asks(`{"x": 1}`, nil)
 	if got := ways(t, p, request, request); got != "evaluated remembered" {
@@ -114,21 +114,22 @@ func TestOutcomesAreNotRemembered(t *testing.T) {
 	}
 }
 
-func TestMemoryForgets(t *testing.T) {
+func TestTheCacheIsBounded(t *testing.T) {
 	p := mustCompile(t, policy(silentPolicy))
 	empty := sharing{facts: map[string]any{"loans": []any{}}}
 	numbered := func(i int) func() (Input, Reader) {
 		return asks(fmt.Sprintf(`{"branch": "n", "book": "book-%d"}`, i), empty)
 	}
 	var all []func() (Input, Reader)
-	for i := range 2*remembered + 1 {
+	for i := range 2*mostCached + 1 {
 		all = append(all, numbered(i))
 	}
 	ways(t, p, all...)
-	if n := len(p.memory.recent) + len(p.memory.older); n > 2*remembered {
+	a := acceleratorOf(t, p)
+	if n := len(a.cache.recent) + len(a.cache.older); n > 2*mostCached {
 		t.Errorf("it holds %d", n)
 	}
-	if got := ways(t, p, numbered(0), numbered(2*remembered)); got != "evaluated remembered" {
+	if got := ways(t, p, numbered(0), numbered(2*mostCached)); got != "evaluated remembered" {
 		t.Errorf("the first and the last are %s", got)
 	}
 	long := asks(`{"branch": "n", "book": "`+strings.Repeat("x", longestKey)+`"}`, empty)
@@ -145,9 +146,9 @@ func TestMemoryForgets(t *testing.T) {
 	}
 }
 
-// No two portions that differ have the same key, whatever their members look like.
-func TestKeysTellPortionsApart(t *testing.T) {
-	read := &portion{}
+// No two projections that differ have the same key, whatever their members look like.
+func TestKeysTellProjectionsApart(t *testing.T) {
+	read := &projection{}
 	read.member("a").member("b")
 	read.member("a").member("c").all = true
 	read.member("d").element()
@@ -158,13 +159,13 @@ func TestKeysTellPortionsApart(t *testing.T) {
 		`{"a": {"b": 1, "c": 11}}`, `{"a": {"b": 11, "c": 1}}`, `{"a": {"b": 1}, "d": 1}`, `{"d": {"b": 1}}`, `{"d": [1, 2]}`, `{"d": [12]}`,
 		`{"a": {"b": "=", "c": "="}}`, `{"a": {"b": "-", "c": 1}}`, `{"a": {"c": {"b": 1}}}`, `{"a": {"c": {"b": 1, "e": 2}}}`,
 	} {
-		key := string(read.key(nil, Text([]byte(text)).from.(*unread)))
+		key := string(read.key(nil, Text([]byte(text)).from.(*jsonText)))
 		if other, ok := seen[key]; ok {
 			t.Errorf("%s and %s have one key", text, other)
 		}
 		seen[key] = text
 	}
-	same := string(read.key(nil, Text([]byte(`{"x": 1, "a": {"x": 2, "b": 1}}`)).from.(*unread)))
+	same := string(read.key(nil, Text([]byte(`{"x": 1, "a": {"x": 2, "b": 1}}`)).from.(*jsonText)))
 	if seen[same] != `{"a": {"b": 1}}` {
 		t.Errorf("what is not read is in the key %q", same)
 	}
@@ -173,7 +174,7 @@ func TestKeysTellPortionsApart(t *testing.T) {
 // A fast way that is wrong is found out by a check, and not gone again.
 func TestChecksFindOut(t *testing.T) {
 	p := mustCompile(t, policy("valid_input if true\n\nwarn contains \"w\" if input.request.x == 1\n"))
-	p.input.members["request"] = &portion{} // as if x were not read
+	acceleratorOf(t, p).read.members["request"] = &projection{} // as if x were not read
 	var heard []bool
 	in, _ := asks(`{"x": 1}`, nil)()
 	in.Checked = func(policy string, same bool) { heard = append(heard, same && policy == "p") }
@@ -190,6 +191,7 @@ func TestChecksFindOut(t *testing.T) {
 
 func TestChecksAgree(t *testing.T) {
 	p := mustCompile(t, policy(silentPolicy))
+	acceleratorOf(t, p)
 	checks := 0
 	in, _ := asks(`{"branch": "n", "book": "b"}`, nil)()
 	in.Checked = func(_ string, same bool) {
@@ -235,8 +237,8 @@ func TestWhatACheckCompares(t *testing.T) {
 			}
 		}
 	}
-	remembered := &Decision{Way: Cached, Facts: map[string]Fact{"f": {}}} // which say how, and not what
-	if !agree(&Decision{}, nil, remembered, nil) {
+	mostCached := &Decision{Way: Cached, Facts: map[string]Fact{"f": {}}} // which say how, and not what
+	if !agree(&Decision{}, nil, mostCached, nil) {
 		t.Error("a way makes a difference")
 	}
 }
@@ -248,8 +250,8 @@ func TestACheckThatTakesTooLongIsNone(t *testing.T) {
 	cancel()
 	in, _ := asks(`{"x": 2}`, nil)()
 	in.Checked = func(string, bool) { t.Error("it was heard of") }
-	d, err := p.check(ctx, admit, in, nil, &Decision{Way: Cached}, nil)
-	if err != nil || d.Way != Cached || p.mistrusted.Load() {
+	d, err := acceleratorOf(t, p).check(ctx, admit, in, nil, &Decision{Way: Cached}, nil)
+	if err != nil || d.Way != Cached || acceleratorOf(t, p).distrusted.Load() {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }

@@ -34,6 +34,7 @@ func TestUnfollowed(t *testing.T) {
 				"yaml_of(x) if {\ncount(x) > 7\n}\n")
 			src.Libraries = []Module{{"lib.rego", library}}
 			p := mustCompile(t, src)
+			acceleratorOf(t, p)
 			var told []string
 			for _, e := range p.Unfollowed() {
 				told = append(told, e.Error())

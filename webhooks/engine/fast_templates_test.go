@@ -24,10 +24,10 @@ facts.three := {"apiVersion": "toy/v1", "kind": "Loan", "freshness": "live"}
 warn contains "w" if input.facts.one == input.facts.two
 `)
 	filling, evaluating := mustCompile(t, src), mustCompile(t, src)
-	if filling.templates == nil {
+	if acceleratorOf(t, filling).templates == nil {
 		t.Fatal("it has no templates")
 	}
-	evaluating.templates = nil
+	acceleratorOf(t, evaluating).templates = nil
 	r := rand.New(rand.NewPCG(1, 2))
 	leaf := func() any {
 		if r.IntN(16) > 0 {
@@ -55,8 +55,8 @@ warn contains "w" if input.facts.one == input.facts.two
 			t.Fatal(err)
 		}
 		for _, in := range []Input{{Request: takenApart(t, text)}, {Request: Text(text)}, {Request: mustText(t, text)}} {
-			got, err := filling.wanted(t.Context(), in)
-			want, wantErr := evaluating.wanted(t.Context(), in)
+			got, err := filling.fast.wanted(t.Context(), in)
+			want, wantErr := evaluating.fast.wanted(t.Context(), in)
 			if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
 				t.Fatalf("%s: got %v, want %v", text, err, wantErr)
 			}
@@ -92,7 +92,7 @@ func TestWhatIsNoTemplate(t *testing.T) {
 		"null":            `null`,
 	} {
 		p := mustCompile(t, policy("valid_input if true\n\nfacts.x := "+fact+"\n\nwarn contains \"w\" if input.facts.x\n"))
-		if p.templates != nil {
+		if acceleratorOf(t, p).templates != nil {
 			t.Errorf("%s is a template", name)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// paths writes a portion down: a name and a star for all of it.
-func (r *portion) paths(at string) []string {
+// paths writes a projection down: a name and a star for all of it.
+func (r *projection) paths(at string) []string {
 	if r.all {
 		return []string{at + "*"}
 	}
@@ -139,8 +139,8 @@ func TestAnErrorIsNotLostWithWhatIsNotRead(t *testing.T) {
 			src.Modules = append(src.Modules, Module{"below.rego", "package toy.p.below\n\nc := c if some c in input.request.containers\n"})
 			p := mustCompile(t, src)
 			in := Input{Request: Text([]byte(`{"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}], "equal": false, "object": true}`)), VerdictOnly: true}
-			want, wantErr := p.judgeOn(t.Context(), admit, in, nil, everything)
-			got, gotErr := p.judgeOn(t.Context(), admit, in, nil, p.input)
+			want, wantErr := plain{p}.judge(t.Context(), admit, in, nil)
+			got, gotErr := p.evaluateRules(t.Context(), admit, in, nil, acceleratorOf(t, p).read.of)
 			if !agree(got, gotErr, want, wantErr) {
 				t.Errorf("got %+v %v, and on the whole input %+v %v", got, gotErr, want, wantErr)
 			}

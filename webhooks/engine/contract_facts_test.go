@@ -41,7 +41,7 @@ func TestCompileHoldsFactsToTheirShape(t *testing.T) {
 		"a field without an index": {`{` + kind + `, "fields": {"reader": input.request.reader}}`, `p.rego:6:64: facts.x looks Loan up by reader, which is not among its indexes in spec.reads`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Compile(wanting(tc.fact))
+			_, err := compile(wanting(tc.fact))
 			var errs CompileErrors
 			if !errors.As(err, &errs) || !errs[0].Contract || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got:\n%v\nwant %q in it", err, tc.want)

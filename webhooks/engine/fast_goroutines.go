@@ -6,8 +6,7 @@ package engine
 // idle are those that wait. More than these end when they have nothing to do.
 var idle = make(chan chan func(), 64)
 
-// spawn runs f on a goroutine of its own.
-func spawn(f func()) {
+func (*accelerated) spawn(f func()) {
 	select {
 	case work := <-idle:
 		work <- f

@@ -10,8 +10,8 @@ import (
 // In Rego a rule whose body holds but whose value is undefined yields nothing, without an error: a denial whose message
 // names a missing field simply vanishes. Tests at full coverage do not find that, because they have the field.
 //
-// So every deny, warn and patch rule is compiled once more, as a witness (`yields`), for which each match of the body has a list
-// of values: an empty list is a value that is undefined. Matches are told from each other by the rule's number and by the
+// So every deny, warn and patch rule is compiled once more, as an instrumented rule (`yields`), for which each match of the body has a
+// list of values: an empty list is a value that is undefined. Matches are told from each other by the rule's number and by the
 // variables through which body and value are connected. Results are taken from there, which also tells which rule a denial came
 // from.
 //
@@ -21,9 +21,9 @@ import (
 //
 //	_sallyport_admit_yields contains [0, [op], [v | v = $"{op.metadata.name} is busy"]] if some op in input.facts.unfinished
 //
-// A second witness has the body alone (`fires`). It tells what bodies read, and how far one got.
+// A second instrumented rule has the body alone (`fires`). It tells what bodies read, and how far one got.
 
-// endpoint tells the two occasions on which a policy is evaluated: they have witnesses of their own, because a request is
+// endpoint tells the two occasions on which a policy is evaluated: they have instrumented rules of their own, because a request is
 // validated and mutated in different calls.
 type endpoint string
 
@@ -42,7 +42,7 @@ func endpointOf(ruleName string) endpoint {
 	return admit
 }
 
-// outcomeRule is a deny, warn or patch rule; witnesses name it by its position in Policy.rules.
+// outcomeRule is a deny, warn or patch rule; instrumented rules name it by its position in Policy.rules.
 type outcomeRule struct {
 	name     string
 	reason   string
@@ -51,8 +51,8 @@ type outcomeRule struct {
 	location *ast.Location
 }
 
-// witnesses makes a module of witnesses for each module of a policy; imports stay those of the original.
-func witnesses(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []outcomeRule) {
+// instrument makes a module of instrumented rules for each module of a policy; imports stay those of the original.
+func instrument(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []outcomeRule) {
 	var rules []outcomeRule
 	made := map[string]*ast.Module{}
 	globals := ruleNames(pkg, modules)
@@ -60,7 +60,7 @@ func witnesses(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []ou
 		if !m.Package.Path.Equal(pkg) {
 			continue
 		}
-		witness := &ast.Module{Package: m.Package.Copy(), Imports: m.Imports}
+		instrumented := &ast.Module{Package: m.Package.Copy(), Imports: m.Imports}
 		known := knownIn(m, globals)
 		for _, r := range m.Rules {
 			name := headName(r)
@@ -70,12 +70,12 @@ func witnesses(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []ou
 			index := ast.IntNumberTerm(len(rules))
 			link := linkingVars(r, known)
 			e := endpointOf(name)
-			witness.Rules = append(witness.Rules,
-				setRule(witness, r, e.fires(), index.Copy()),
-				setRule(witness, r, e.yields(), ast.ArrayTerm(index, link, values(r.Head.Key))))
+			instrumented.Rules = append(instrumented.Rules,
+				setRule(instrumented, r, e.fires(), index.Copy()),
+				setRule(instrumented, r, e.yields(), ast.ArrayTerm(index, link, values(r.Head.Key))))
 			rules = append(rules, outcomeRuleOf(r))
 		}
-		made[reserved+strconv.Itoa(len(made))+".rego"] = witness
+		made[reserved+strconv.Itoa(len(made))+".rego"] = instrumented
 	}
 	return made, rules
 }

@@ -52,8 +52,8 @@ func (f *folding) keep(value *ast.Term) bool {
 	return true
 }
 
-// withConstants gives modules in which rules that do not read the request are their values. compiled is made of the same modules.
-func (p *Policy) withConstants(compiled *ast.Compiler, modules []*ast.Module) []*ast.Module {
+// fold gives modules in which rules that do not read the request are their values.
+func (a *accelerated) fold(compiled *ast.Compiler, modules []*ast.Module) []*ast.Module {
 	for _, m := range modules {
 		if replacesDocuments(m) {
 			return modules
@@ -73,7 +73,7 @@ func (p *Policy) withConstants(compiled *ast.Compiler, modules []*ast.Module) []
 			ref := r.Ref().String()
 			value, asked := values[ref]
 			if !asked {
-				value = p.constant(f, compiled, r.Ref())
+				value = a.constant(f, compiled, r.Ref())
 				values[ref] = value
 				if value != nil {
 					made[i].Rules = append(made[i].Rules, valueRule(made[i], r, value))
@@ -97,7 +97,7 @@ func replacesDocuments(m *ast.Module) (found bool) {
 }
 
 // constant gives the value of the rules of one name, nil if they depend on the request or have none.
-func (p *Policy) constant(f *folding, compiled *ast.Compiler, name ast.Ref) *ast.Term {
+func (a *accelerated) constant(f *folding, compiled *ast.Compiler, name ast.Ref) *ast.Term {
 	rules := compiled.GetRulesExact(name)
 	seen := map[*ast.Rule]bool{}
 	for _, r := range rules {
@@ -107,7 +107,7 @@ func (p *Policy) constant(f *folding, compiled *ast.Compiler, name ast.Ref) *ast
 	}
 	value := ast.VarTerm("value")
 	query := ast.NewBody(ast.Equality.Expr(value, ast.NewTerm(name)))
-	found, err := topdown.NewQuery(query).WithCompiler(compiled).WithStore(p.store).WithTransaction(p.txn).
+	found, err := topdown.NewQuery(query).WithCompiler(compiled).WithStore(a.store).WithTransaction(a.txn).
 		WithStrictBuiltinErrors(true).WithCancel(f.cancel).WithQueryTracer(f).Run(f.ctx)
 	if err != nil || len(found) != 1 {
 		return nil

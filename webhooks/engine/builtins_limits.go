@@ -104,8 +104,8 @@ func charge(ctx context.Context, c cost) error {
 
 var errNumber = fmt.Errorf("a number has more than %d characters or an exponent of more than %d", longestNumber, largestExponent)
 
-// plain tells whether a number is as large as its text suggests, which all are that fit into 64 bits.
-func plain(number string) bool {
+// plainNumber tells whether a number is as large as its text suggests, which all are that fit into 64 bits.
+func plainNumber(number string) bool {
 	if len(number) > longestNumber {
 		return false
 	}
@@ -129,11 +129,11 @@ func plainNumbers(operands []*ast.Term) (cost, error) {
 	for _, o := range operands {
 		switch v := o.Value.(type) {
 		case ast.Number:
-			if !plain(string(v)) {
+			if !plainNumber(string(v)) {
 				return cost{}, errNumber
 			}
 		case ast.String:
-			if !plain(string(v)) {
+			if !plainNumber(string(v)) {
 				return cost{}, errNumber
 			}
 		}
@@ -169,7 +169,7 @@ var nowhere = &ast.Location{}
 // tooLarge gives the place of a number that is out of proportion with its text, nil if there is none.
 func tooLarge(in any) (at *ast.Location) {
 	ast.WalkTerms(in, func(t *ast.Term) bool {
-		if n, ok := t.Value.(ast.Number); ok && at == nil && !plain(string(n)) {
+		if n, ok := t.Value.(ast.Number); ok && at == nil && !plainNumber(string(n)) {
 			at = cmp.Or(t.Location, nowhere)
 		}
 		return at != nil

@@ -140,7 +140,7 @@ func (t *trace) said(r *ast.Rule) (values []Value) {
 }
 
 // unmet is where the rules stopped, none of which applied: the furthest that one of them got. It is nil if they were not asked.
-func (s *scene) unmet(rules []*ast.Rule) *Unmet {
+func (s *explainer) unmet(rules []*ast.Rule) *Unmet {
 	var frames []*frame
 	for _, r := range rules {
 		frames = append(frames, s.trace.rules[r]...)
@@ -148,7 +148,7 @@ func (s *scene) unmet(rules []*ast.Rule) *Unmet {
 	return s.furthest(frames, maxDepth)
 }
 
-func (s *scene) furthest(frames []*frame, depth int) *Unmet {
+func (s *explainer) furthest(frames []*frame, depth int) *Unmet {
 	var best *frame
 	for _, f := range frames {
 		if f.done || depth == 0 {
@@ -188,7 +188,7 @@ func (f *frame) innerOfStops() (all []*frame) {
 }
 
 // describe puts where a frame stopped into the author's terms.
-func (s *scene) describe(f *frame, depth int) *Unmet {
+func (s *explainer) describe(f *frame, depth int) *Unmet {
 	first := f.stops[0]
 	statement := enclosing(f.body, first.expr)
 	u := &Unmet{Place: placeOf(statement.Location), Text: written(statement), Kind: kindOf(first.expr), Passed: f.furthest}
@@ -214,7 +214,7 @@ func (s *scene) describe(f *frame, depth int) *Unmet {
 
 // because is where that stopped which an expression asks: what was evaluated for it, or what is remembered of a rule that was
 // evaluated before.
-func (s *scene) because(at *stop, depth int) *Unmet {
+func (s *explainer) because(at *stop, depth int) *Unmet {
 	if u := s.furthest(at.inner, depth); u != nil {
 		return u
 	}
@@ -274,7 +274,7 @@ func kindOf(e *ast.Expr) UnmetKind {
 }
 
 // values are what an expression was asked with.
-func (s *scene) values(body ast.Body, at *stop) []NamedValue {
+func (s *explainer) values(body ast.Body, at *stop) []NamedValue {
 	var all []NamedValue
 	add := func(name string, v NamedValue) {
 		if v.Name = name; name != "" && !slices.ContainsFunc(all, func(other NamedValue) bool { return other.Name == name }) {
@@ -302,7 +302,7 @@ func (s *scene) values(body ast.Body, at *stop) []NamedValue {
 
 // nameOf is what the author calls a variable, or the expression that the compiler has put one in place of; empty for one that has no
 // name.
-func (s *scene) nameOf(body ast.Body, v ast.Var, asked *ast.Expr) string {
+func (s *explainer) nameOf(body ast.Body, v ast.Var, asked *ast.Expr) string {
 	if original, ok := s.policy.compiler.RewrittenVars[v]; ok && !original.IsGenerated() {
 		if original.IsWildcard() {
 			return ""
@@ -332,7 +332,7 @@ func gives(e *ast.Expr, v ast.Var) bool {
 }
 
 // refName is a reference as it is written. Whole tells that it is not only the beginning of it.
-func (s *scene) refName(ref ast.Ref, whole bool, t *ast.Term) string {
+func (s *explainer) refName(ref ast.Ref, whole bool, t *ast.Term) string {
 	if whole && t.Location != nil && len(t.Location.Text) > 0 {
 		return string(t.Location.Text)
 	}
@@ -344,7 +344,7 @@ func (s *scene) refName(ref ast.Ref, whole bool, t *ast.Term) string {
 
 // groundOf gives what a reference refers to, if that can be asked by itself, which what is a function's cannot: up to the first
 // variable that has no value.
-func (s *scene) groundOf(ref ast.Ref, at *stop) (ground ast.Ref, ok bool) {
+func (s *explainer) groundOf(ref ast.Ref, at *stop) (ground ast.Ref, ok bool) {
 	if !ref.HasPrefix(ast.InputRootRef) && !ref.HasPrefix(ast.DefaultRootRef) {
 		return nil, false
 	}

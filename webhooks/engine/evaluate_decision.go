@@ -70,10 +70,10 @@ type Patch struct {
 	Merge *Value `json:"merge,omitempty"`
 }
 
-// outcomeRules are those of a policy, by the numbers that witnesses have of them.
+// outcomeRules are those of a policy, by the numbers that instrumented rules have of them.
 type outcomeRules []outcomeRule
 
-// decision is what the witnesses found.
+// decision is what the instrumented rules found.
 func (rules outcomeRules) decision(matches ast.Set) (*Decision, error) {
 	decision := &Decision{}
 	for _, t := range matches.Slice() {

@@ -9,13 +9,13 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// portion is what is read of a document: all of it, or some members of an object. That it is there, and what it is if it is no
+// projection is what is read of a document: all of it, or some members of an object. That it is there, and what it is if it is no
 // object, is read in any case.
-type portion struct {
+type projection struct {
 	all     bool
-	members map[string]*portion
+	members map[string]*projection
 	// every is what is read of each element of a list, or of each value of an object, besides its keys.
-	every *portion
+	every *projection
 
 	names []string    // of members, in order
 	keys  []*ast.Term // the same
@@ -26,16 +26,16 @@ type portion struct {
 const deepest = 12
 
 // member gives what is read of a member, and has it read.
-func (r *portion) member(name string) *portion {
+func (r *projection) member(name string) *projection {
 	if r.all || r.depth == deepest {
 		r.all = true
 		return r
 	}
 	m := r.members[name]
 	if m == nil {
-		m = &portion{depth: r.depth + 1}
+		m = &projection{depth: r.depth + 1}
 		if r.members == nil {
-			r.members = map[string]*portion{}
+			r.members = map[string]*projection{}
 		}
 		r.members[name] = m
 		r.names, r.keys = slices.Sorted(maps.Keys(r.members)), nil
@@ -47,19 +47,19 @@ func (r *portion) member(name string) *portion {
 }
 
 // element gives what is read of each element, and has them all read.
-func (r *portion) element() *portion {
+func (r *projection) element() *projection {
 	if r.all || r.depth == deepest {
 		r.all = true
 		return r
 	}
 	if r.every == nil {
-		r.every = &portion{depth: r.depth + 1}
+		r.every = &projection{depth: r.depth + 1}
 	}
 	return r.every
 }
 
-// partly tells whether no more than a portion of a document needs to be made. What is neither an object nor a list is small.
-func (r *portion) partly(kind jsontext.Kind) bool {
+// partly tells whether no more than a projection of a document needs to be made. What is neither an object nor a list is small.
+func (r *projection) partly(kind jsontext.Kind) bool {
 	if r.all {
 		return false
 	}
@@ -73,11 +73,11 @@ func (r *portion) partly(kind jsontext.Kind) bool {
 }
 
 // of gives the part of a document that is read, as terms. What reads no more cannot tell it from the whole.
-func (r *portion) of(v Value) *ast.Term {
+func (r *projection) of(v Value) *ast.Term {
 	if v.from == nil || !r.partly(v.from.kind()) {
 		return v.orNull()
 	}
-	if t, ok := v.from.(*unread); ok && t.parts == nil {
+	if t, ok := v.from.(*jsonText); ok && t.parts == nil {
 		return r.ofText(t)
 	}
 	if r.every == nil {
@@ -102,7 +102,7 @@ func (r *portion) of(v Value) *ast.Term {
 }
 
 // ofText is of for a text, in one pass.
-func (r *portion) ofText(t *unread) (term *ast.Term) {
+func (r *projection) ofText(t *jsonText) (term *ast.Term) {
 	t.decode(func(dec *jsontext.Decoder) (err error) {
 		term, err = r.read(dec)
 		return err
@@ -110,7 +110,7 @@ func (r *portion) ofText(t *unread) (term *ast.Term) {
 	return term
 }
 
-func (r *portion) read(dec *jsontext.Decoder) (*ast.Term, error) {
+func (r *projection) read(dec *jsontext.Decoder) (*ast.Term, error) {
 	kind := dec.PeekKind()
 	if !r.partly(kind) {
 		return readTerm(dec)
@@ -125,7 +125,7 @@ func (r *portion) read(dec *jsontext.Decoder) (*ast.Term, error) {
 }
 
 // readMember gives nothing for a member that nobody reads.
-func (r *portion) readMember(dec *jsontext.Decoder) (key, value *ast.Term, err error) {
+func (r *projection) readMember(dec *jsontext.Decoder) (key, value *ast.Term, err error) {
 	if r.every != nil {
 		if key, err = readTerm(dec); err == nil {
 			value, err = r.every.read(dec)
@@ -145,7 +145,7 @@ func (r *portion) readMember(dec *jsontext.Decoder) (key, value *ast.Term, err e
 }
 
 // key appends to b the part of a written document that is read, so that no two parts that differ give the same.
-func (r *portion) key(b []byte, w *unread) []byte {
+func (r *projection) key(b []byte, w *jsonText) []byte {
 	if r.all || w.kind() != '{' || r.every != nil {
 		b = binary.AppendUvarint(append(b, '='), uint64(len(w.json)))
 		return append(b, w.json...)
@@ -153,7 +153,7 @@ func (r *portion) key(b []byte, w *unread) []byte {
 	b = append(b, '{')
 	for _, name := range r.names {
 		if m, ok := w.member(name); ok {
-			b = r.members[name].key(b, m.from.(*unread))
+			b = r.members[name].key(b, m.from.(*jsonText))
 		} else {
 			b = append(b, '-')
 		}

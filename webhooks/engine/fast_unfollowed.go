@@ -10,8 +10,10 @@ import (
 
 // Unfollowed gives the places at which the policy does something with all of its input, or what cannot be followed to members of
 // it. One is enough to have the whole input made for every decision, and none of them remembered: that is slower, and nothing else.
-func (p *Policy) Unfollowed() CompileErrors {
-	if !p.input.all && (p.input.every == nil || len(p.input.members) == 0) {
+func (p *Policy) Unfollowed() CompileErrors { return p.fast.unfollowed() }
+
+func (a *accelerated) unfollowed() CompileErrors {
+	if !a.read.all && (a.read.every == nil || len(a.read.members) == 0) {
 		return nil
 	}
 	var places CompileErrors
@@ -24,9 +26,9 @@ func (p *Policy) Unfollowed() CompileErrors {
 			places = append(places, place)
 		}
 	}
-	f := newFollower(p.compiler)
+	f := newFollower(a.compiler)
 	f.lost = note
-	for _, m := range p.compiler.Modules {
+	for _, m := range a.compiler.Modules {
 		ast.WalkExprs(m, func(e *ast.Expr) bool {
 			if len(e.With) > 0 {
 				note(e.Location)
@@ -34,9 +36,9 @@ func (p *Policy) Unfollowed() CompileErrors {
 			return false
 		})
 	}
-	f.from(p.outputs()...)
+	f.from(a.outputs()...)
 	if f.steps > mostSteps {
-		places = append(places, CompileError{File: p.name, Message: "values of functions that are handed to functions again"})
+		places = append(places, CompileError{File: a.name, Message: "values of functions that are handed to functions again"})
 	}
 	slices.SortFunc(places, func(a, b CompileError) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Col, b.Col))
@@ -45,7 +47,7 @@ func (p *Policy) Unfollowed() CompileErrors {
 }
 
 // goneThrough notes that a member of the input is looked for by a name that only a request shows.
-func (f *follower) goneThrough(place *portion) {
+func (f *follower) goneThrough(place *projection) {
 	if place == f.input && f.lost != nil {
 		f.lost(f.at)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// built are the terms of a large document, for all policies that read it: each part is put into terms once, and only so much of all.
-type built struct {
+// termCache has the terms of a large document, for all policies that read it: each part is put into terms once, and only so much of all.
+type termCache struct {
 	mu     sync.Mutex
 	terms  map[span]*ast.Term
 	values int // in the terms
@@ -21,30 +21,30 @@ type span struct {
 	length int
 }
 
-func newBuilt(json []byte) *built {
+func newTermCache(json []byte) *termCache {
 	if len(json) < largeText {
 		return nil
 	}
-	return &built{terms: map[span]*ast.Term{}}
+	return &termCache{terms: map[span]*ast.Term{}}
 }
 
 // large tells whether the whole request may be more than may be read.
 func (in Input) large() bool {
-	text, ok := in.Request.from.(*unread)
+	text, ok := in.Request.from.(*jsonText)
 	return ok && text.built != nil
 }
 
 // Values is how many there are in the text that the document is a part of, names of members among them; 0 if it is no text, or a small
 // one, which has no more than half as many as bytes.
 func (v Value) Values() int {
-	if t, ok := v.from.(*unread); ok && t.built != nil {
+	if t, ok := v.from.(*jsonText); ok && t.built != nil {
 		return t.built.total
 	}
 	return 0
 }
 
 // of gives the term of a part. If that is too much, the decision of the policy that asks ends with an error.
-func (b *built) of(part *unread) *ast.Term {
+func (b *termCache) of(part *jsonText) *ast.Term {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	is := span{&part.json[0], len(part.json)}
@@ -62,7 +62,7 @@ func (b *built) of(part *unread) *ast.Term {
 }
 
 // values counts them as ParseText does.
-func (t *unread) values() (n int) {
+func (t *jsonText) values() (n int) {
 	t.decode(func(dec *jsontext.Decoder) error {
 		for {
 			token, err := dec.ReadToken()

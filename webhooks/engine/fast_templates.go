@@ -26,11 +26,11 @@ type blank struct {
 }
 
 // templatesOf gives what a policy's facts are made from, in order, if all of them only need to be filled in; else nil.
-func (p *Policy) templatesOf(modules []*ast.Module) (made []*template) {
+func (a *accelerated) templatesOf(modules []*ast.Module) (made []*template) {
 	values := map[string]*ast.Term{}
 	for _, m := range modules {
 		for _, r := range m.Rules {
-			if !m.Package.Path.Equal(p.pkg) || headName(r) != ruleFacts {
+			if !m.Package.Path.Equal(a.pkg) || headName(r) != ruleFacts {
 				continue
 			}
 			name := text(r.Head.Ref()[1])
@@ -40,8 +40,8 @@ func (p *Policy) templatesOf(modules []*ast.Module) (made []*template) {
 			values[name] = r.Head.Value
 		}
 	}
-	for _, name := range p.facts {
-		t := p.template(name, values[name])
+	for _, name := range a.facts {
+		t := a.template(name, values[name])
 		if t == nil {
 			return nil
 		}
@@ -56,7 +56,7 @@ var (
 )
 
 // template gives nil for what has to be evaluated; what is wrong whatever the request is, is told by evaluation, too.
-func (p *Policy) template(name string, fact *ast.Term) *template {
+func (a *accelerated) template(name string, fact *ast.Term) *template {
 	object, ok := fact.Value.(ast.Object)
 	if !ok {
 		return nil
@@ -80,7 +80,7 @@ func (p *Policy) template(name string, fact *ast.Term) *template {
 		return nil
 	}
 	q, err := decodeQuery(name, ast.NewTerm(example))
-	if err != nil || !q.ofKind() || permitted(p.reads, q) != nil {
+	if err != nil || !q.ofKind() || permitted(a.reads, q) != nil {
 		return nil
 	}
 	t.query = *q

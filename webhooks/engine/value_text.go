@@ -12,33 +12,33 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// unread is JSON text that is put into terms where somebody asks for something in it, and nowhere else: most of a review, and of an
+// jsonText is JSON text that is put into terms where somebody asks for something in it, and nowhere else: most of a review, and of an
 // object that is kept, is read by nobody. It was checked for syntax and for duplicate names, and never changes.
-type unread struct {
+type jsonText struct {
 	json []byte
 	// parts are those of an object that was taken apart when it was checked; nil otherwise.
 	parts []part
 	// built are the terms of the document that it is a part of, if that is large.
-	built *built
+	built *termCache
 }
 
 // part is a member of an object.
 type part struct {
 	name  []byte
-	value unread
+	value jsonText
 }
 
 // Text gives a document out of JSON text, which must be one document without duplicate object keys and must not change any
 // more. It is read whenever something in it is asked for, and nothing but the text is kept.
-func Text(json []byte) Value { return Value{from: &unread{json: json}} }
+func Text(json []byte) Value { return Value{from: &jsonText{json: json}} }
 
 // ParseText reads one JSON document within the limits of textlimits.go, and puts nothing into terms before somebody asks for it.
 // Duplicate object keys and trailing data are errors: two readers of the same text must never see different documents. The text
 // must not change any more.
 func ParseText(json []byte) (Value, error) {
-	t := takers.Get().(*taker)
+	t := splitters.Get().(*splitter)
 	defer t.done()
-	t.from, t.made, t.values, t.built = json, make([]part, 0, t.usual), 0, newBuilt(json)
+	t.from, t.made, t.values, t.built = json, make([]part, 0, t.usual), 0, newTermCache(json)
 	t.dec.Reset(bytes.NewBuffer(json)) // a buffer is read in place
 	document, err := t.take(eagerly)
 	if err != nil {
@@ -56,8 +56,8 @@ func ParseText(json []byte) (Value, error) {
 // eagerly is how many levels of objects are taken apart at once: those of a review down to the fields of metadata and spec.
 const eagerly = 4
 
-// taker takes a text apart.
-type taker struct {
+// splitter takes a text apart.
+type splitter struct {
 	dec  jsontext.Decoder
 	from []byte
 	// open are the parts so far of the objects that have begun, one object's after the other's; made are those of all that have
@@ -65,25 +65,25 @@ type taker struct {
 	open, made []part
 	usual      int // number of parts, by the last text
 	values     int // that have begun
-	built      *built
+	built      *termCache
 }
 
-var takers = sync.Pool{New: func() any { return new(taker) }}
+var splitters = sync.Pool{New: func() any { return new(splitter) }}
 
 // mostParts is how many of them room is kept for.
 const mostParts = 256
 
-func (t *taker) done() {
+func (t *splitter) done() {
 	if cap(t.open) > mostParts {
 		t.open = nil
 	}
 	clear(t.open[:cap(t.open)])
 	t.usual, t.from, t.open, t.made, t.built = min(len(t.made), mostParts), nil, t.open[:0], nil, nil
-	takers.Put(t)
+	splitters.Put(t)
 }
 
 // take reads the next value, with the objects in it to some depth.
-func (t *taker) take(depth int) (value unread, err error) {
+func (t *splitter) take(depth int) (value jsonText, err error) {
 	value.built = t.built
 	if depth == 0 || t.dec.PeekKind() != '{' {
 		value.json, err = t.pass()
@@ -114,7 +114,7 @@ func (t *taker) take(depth int) (value unread, err error) {
 }
 
 // pass reads the next value and leaves it as it stands in the text.
-func (t *taker) pass() ([]byte, error) {
+func (t *splitter) pass() ([]byte, error) {
 	if kind := t.dec.PeekKind(); kind != '{' && kind != '[' {
 		return t.scalar(kind)
 	}
@@ -133,7 +133,7 @@ func (t *taker) pass() ([]byte, error) {
 }
 
 // token reads the next token and holds it to the limits.
-func (t *taker) token() error {
+func (t *splitter) token() error {
 	kind := t.dec.PeekKind()
 	switch kind {
 	case '{', '[', '}', ']':
@@ -151,7 +151,7 @@ func (t *taker) token() error {
 }
 
 // scalar reads the next string, number, true, false or null.
-func (t *taker) scalar(kind jsontext.Kind) ([]byte, error) {
+func (t *splitter) scalar(kind jsontext.Kind) ([]byte, error) {
 	literal, err := readRaw(&t.dec, t.from)
 	if err == nil && kind == '0' {
 		err = checkNumber(literal)
@@ -163,7 +163,7 @@ func (t *taker) scalar(kind jsontext.Kind) ([]byte, error) {
 }
 
 // count counts values, among them the names of members: each becomes a term of its own where a policy reads it.
-func (t *taker) count(begun bool) error {
+func (t *splitter) count(begun bool) error {
 	if begun {
 		t.values++
 	}
@@ -178,7 +178,7 @@ var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.Allo
 
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
-func (t *unread) decode(read func(*jsontext.Decoder) error) {
+func (t *jsonText) decode(read func(*jsontext.Decoder) error) {
 	dec := decoders.Get().(*jsontext.Decoder)
 	defer decoders.Put(dec)
 	dec.Reset(bytes.NewBuffer(t.json), lenient)
@@ -215,16 +215,16 @@ func unquoted(quoted []byte) []byte {
 }
 
 // text gives the string that it is; "" if it is none.
-func (t *unread) text() string {
+func (t *jsonText) text() string {
 	if t.kind() != '"' {
 		return ""
 	}
 	return string(unquoted(bytes.TrimSpace(t.json)))
 }
 
-func (t *unread) kind() jsontext.Kind { return jsontext.Value(t.json).Kind() }
+func (t *jsonText) kind() jsontext.Kind { return jsontext.Value(t.json).Kind() }
 
-func (t *unread) member(name string) (found Value, ok bool) {
+func (t *jsonText) member(name string) (found Value, ok bool) {
 	if t.parts != nil {
 		for i := range t.parts {
 			if string(t.parts[i].name) == name {
@@ -233,7 +233,7 @@ func (t *unread) member(name string) (found Value, ok bool) {
 		}
 		return Value{}, false
 	}
-	t.walk(func(is []byte, v *unread) (more bool) {
+	t.walk(func(is []byte, v *jsonText) (more bool) {
 		if ok = string(is) == name && t.kind() == '{'; ok {
 			found = Value{from: v}
 		}
@@ -242,12 +242,12 @@ func (t *unread) member(name string) (found Value, ok bool) {
 	return found, ok
 }
 
-func (t *unread) each(visit func(name string, v Value)) {
+func (t *jsonText) each(visit func(name string, v Value)) {
 	for i := range t.parts {
 		visit(string(t.parts[i].name), Value{from: &t.parts[i].value})
 	}
 	if t.parts == nil {
-		t.walk(func(name []byte, v *unread) bool {
+		t.walk(func(name []byte, v *jsonText) bool {
 			visit(string(name), Value{from: v})
 			return true
 		})
@@ -255,7 +255,7 @@ func (t *unread) each(visit func(name string, v Value)) {
 }
 
 // walk visits the members of an object, or the elements of a list, as they stand in the text.
-func (t *unread) walk(visit func(name []byte, v *unread) (more bool)) {
+func (t *jsonText) walk(visit func(name []byte, v *jsonText) (more bool)) {
 	if kind := t.kind(); kind != '{' && kind != '[' {
 		return
 	}
@@ -268,7 +268,7 @@ func (t *unread) walk(visit func(name []byte, v *unread) (more bool)) {
 					return err
 				}
 			}
-			v := &unread{built: t.built}
+			v := &jsonText{built: t.built}
 			v.json, err = readRaw(dec, t.json)
 			more = visit(name, v)
 		}
@@ -276,14 +276,14 @@ func (t *unread) walk(visit func(name []byte, v *unread) (more bool)) {
 	})
 }
 
-func (t *unread) whole() *ast.Term {
+func (t *jsonText) whole() *ast.Term {
 	if t.built == nil {
 		return t.term()
 	}
 	return t.built.of(t)
 }
 
-func (t *unread) term() (term *ast.Term) {
+func (t *jsonText) term() (term *ast.Term) {
 	t.decode(func(dec *jsontext.Decoder) (err error) {
 		term, err = readTerm(dec)
 		return err

@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"reflect"
+	"slices"
+	"sync"
+)
+
+// Most requests that a policy has nothing to say about are like one that it had nothing to say about a moment ago: the same in
+// all that its rules read, with the same facts. Such a request is not evaluated again. Denials and warnings are never
+// cached, nor errors, nor what depends on the time or on a fact that was read live.
+
+const (
+	// mostCached is how many requests each of the two halves of a cache holds.
+	mostCached = 1024
+	// longestKey and mostFacts bound what is kept for one of them, in bytes and in objects.
+	longestKey, mostFacts = 2048, 64
+)
+
+// decisionCache is what a policy was silent about: by the part of the request that its rules read, the facts that there were.
+type decisionCache struct {
+	mu            sync.Mutex
+	recent, older map[string][]Value
+}
+
+// has tells whether the policy was silent about this.
+func (c *decisionCache) has(key []byte, facts []Value) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, ok := c.recent[string(key)]
+	if !ok {
+		if known, ok = c.older[string(key)]; ok {
+			c.keep(string(key), known)
+		}
+	}
+	return ok && slices.EqualFunc(known, facts, same)
+}
+
+// put has it that the policy was silent about this.
+func (c *decisionCache) put(key []byte, facts []Value) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keep(string(key), facts)
+}
+
+func (c *decisionCache) keep(key string, facts []Value) {
+	if len(c.recent) >= mostCached {
+		c.older, c.recent = c.recent, nil
+	}
+	if c.recent == nil {
+		c.recent = make(map[string][]Value, mostCached)
+	}
+	c.recent[key] = facts
+}
+
+// cacheKey gives what a decision is found by; nil if it is not kept.
+func (a *accelerated) cacheKey(e endpoint, in Input, facts map[string]Fact) (key []byte, values []Value) {
+	request, isText := in.Request.from.(*jsonText)
+	if a.decides == nil || e != admit || !isText || !in.VerdictOnly && a.outcome != nil {
+		return nil, nil
+	}
+	objects := 0
+	for _, name := range a.facts {
+		f := facts[name]
+		if f.Query != nil && f.Answer.Live {
+			return nil, nil
+		}
+		objects += f.Answer.Value.length()
+		values = append(values, f.Answer.Value)
+	}
+	if key = a.decides.key(nil, request); len(key) > longestKey || objects > mostFacts {
+		return nil, nil
+	}
+	return key, values
+}
+
+// same tells whether two documents are known to be the same. What belongs to others is compared by which it is, and lists one by
+// one; what was decoded is compared by what it is.
+func same(a, b Value) bool {
+	switch x := a.from.(type) {
+	case *jsonText:
+		return a.from == b.from
+	case list:
+		y, ok := b.from.(list)
+		return ok && slices.EqualFunc(x, y, same)
+	case *shared:
+		y, ok := b.from.(*shared)
+		return ok && sameObjects(x.decoded, y.decoded)
+	}
+	return a.from == nil && b.from == nil && a.orNull().Equal(b.orNull())
+}
+
+func sameObjects(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
+	case []any:
+		b, ok := b.([]any)
+		if !ok || len(a) != len(b) {
+			return false
+		}
+		for i := range a {
+			if !sameObjects(a[i], b[i]) {
+				return false
+			}
+		}
+		return true
+	default:
+		return false
+	}
+}
+
+// length of a list of others' documents; 1 for everything else.
+func (v Value) length() int {
+	switch from := v.from.(type) {
+	case list:
+		return len(from)
+	case *shared:
+		if elements, ok := from.decoded.([]any); ok {
+			return len(elements)
+		}
+	}
+	return 1
+}
