@@ -209,12 +209,16 @@ type PolicyRead struct {
 	Kind string `json:"kind"`
 
 	// The fields that facts select by, as dotted paths, such as
-	// spec.virtualMachineName. Each becomes an index.
+	// spec.virtualMachineName. Behind the name of a list, [] stands for any of its
+	// elements: spec.disks[].name. For facts that select by several fields
+	// together, separate them with commas: spec.poolName,spec.nodeName. At most one
+	// of them may go through lists. Each entry becomes an index.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^([^],.[]+([.][^],.[]+)*,)*[^],.[]+([[][]])?([.][^],.[]+([[][]])?)*(,[^],.[]+([.][^],.[]+)*)*$`
 	Indexes []string `json:"indexes,omitempty"`
 
 	// Cached (the default) watches the kind, and facts are answered from memory

@@ -132,6 +132,27 @@ func TestPolicyProblemsNameTheirFiles(t *testing.T) {
 	}
 }
 
+// What is no path of a field would find nothing, for ever.
+func TestPathsOfIndexes(t *testing.T) {
+	source := shippedCopy(t)
+	file := filepath.Join(source, "operations/supersede/policy.yaml")
+	edit(t, file, "indexes: [spec.virtualMachineName]", "indexes: [spec.virtualMachineName, INDEX]")
+	written := "INDEX"
+	for index, valid := range map[string]bool{
+		"spec.a[].b": true, "spec.tags[]": true, "a": true, "spec.a[].b[].c,spec.d": true, "spec.d,spec.a[].b,spec.c": true, "metadata.labels.a/b-c": true,
+		"spec.a[0].b": false, "spec.a[": false, "spec..a": false, ".spec": false, "spec.": false, "[].a": false, "a,": false, "a[][]": false,
+		"spec.a[].b,spec.c,spec.d[].e": false, // which could take as many entries as there are pairs
+	} {
+		edit(t, file, written, fmt.Sprintf("%q", index))
+		written = fmt.Sprintf("%q", index)
+		out, errs, code := execute(t, "policy", "check", source)
+		problem := fmt.Sprintf("%s:19: spec.reads[0].indexes[1]: Invalid value: %q: ", file, index)
+		if valid != (code == 0) || valid == strings.Contains(out+errs, problem) {
+			t.Errorf("%s: exit %d\n%s%s", index, code, out, errs)
+		}
+	}
+}
+
 // A policy of one's own may import what every cluster has; what is there in its place counts.
 func TestPoliciesImportShippedLibraries(t *testing.T) {
 	source := shippedCopy(t)

@@ -21,8 +21,8 @@ var (
 		"apiVersion": {kind: aText}, "kind": {kind: aText}, "namespace": {kind: aText}, "freshness": freshness,
 	}
 	ofList = map[string]shape{
-		"fields": {kind: anObject, noNulls: true, single: true, each: anyTexts.each}, "labels": anyTexts,
-		"except": {kind: anObject, noNulls: true, each: &shape{kind: aList}},
+		"fields": {kind: anObject, noNulls: true, some: true, paths: true, each: anyTexts.each}, "labels": anyTexts,
+		"except": {kind: anObject, noNulls: true, paths: true, each: &shape{kind: aList}},
 	}
 	ofOne = map[string]shape{"name": {kind: aText}}
 	// forms are the questions that a key makes another kind of, in the order in which they are looked for.
@@ -84,8 +84,11 @@ func (c *contract) question(r *ast.Rule, name string) {
 		}
 		at := kind.Location
 		if fields := object.Get(ast.StringTerm("fields")); fields != nil {
-			if by, ok := fields.Value.(ast.Object); ok && by.Len() == 1 && text(by.Keys()[0]) != "" {
-				at, q.Fields = cmp.Or(by.Keys()[0].Location, at), map[string]string{text(by.Keys()[0]): ""}
+			if by, ok := fields.Value.(ast.Object); ok && !slices.ContainsFunc(by.Keys(), func(key *ast.Term) bool { return text(key) == "" }) {
+				at, q.Fields = cmp.Or(by.Keys()[0].Location, at), map[string]string{}
+				for _, key := range by.Keys() {
+					q.Fields[text(key)] = ""
+				}
 			}
 		}
 		if err := permitted(c.reads, q); err != nil {

@@ -20,8 +20,11 @@ func TestCompileHoldsFactsToTheirShape(t *testing.T) {
 		"an empty kind":            {`{"apiVersion": "toy/v1", "kind": ""}`, `facts.x.kind must be a non-empty string, not ""`},
 		"a name that is null":      {`{` + kind + `, "name": null}`, `facts.x.name must be a non-empty string, not null`},
 		"a name and a selection":   {`{` + kind + `, "name": input.request.book, "labels": {"a": "b"}}`, `facts.x has no key "labels": allowed are apiVersion, freshness, kind, name and namespace`},
-		"two fields":               {`{` + kind + `, "fields": {"book": "a", "branch": "b"}}`, `facts.x.fields must have exactly one field`},
-		"no field":                 {`{` + kind + `, "fields": {}}`, `facts.x.fields must have exactly one field`},
+		"two fields":               {`{` + kind + `, "fields": {"book": "a", "branch": "b"}}`, `p.rego:6:64: facts.x looks Loan up by book,branch, which is not among its indexes in spec.reads`},
+		"half of an index":         {`{` + kind + `, "fields": {"pages[].number": "1"}}`, `facts.x looks Loan up by pages[].number, which is not among its indexes in spec.reads`},
+		"a path that is none":      {`{` + kind + `, "fields": {"pages[.number": "1"}}`, `p.rego:6:64: facts.x.fields has "pages[.number", which is not the path of a field such as spec.nodeName or spec.disks[].name`},
+		"an exception by no path":  {`{` + kind + `, "except": {"pages[0].number": ["1"]}}`, `p.rego:6:64: facts.x.except has "pages[0].number", which is not the path of a field`},
+		"no field":                 {`{` + kind + `, "fields": {}}`, `facts.x.fields must have a field`},
 		"a field of a number":      {`{` + kind + `, "fields": {"book": 7}}`, `facts.x.fields.book must be a non-empty string, not number`},
 		"labels as a list":         {`{` + kind + `, "labels": ["a"]}`, `facts.x.labels must be an object, not array`},
 		"an exception of one":      {`{` + kind + `, "except": {"phase": "Done"}}`, `facts.x.except.phase must be a list of non-empty strings, not string`},
@@ -52,6 +55,7 @@ func TestCompileHoldsFactsToTheirShape(t *testing.T) {
 		`null`, `{` + kind + `}`, `{` + kind + `, "fields": {"book": input.request.book}, "labels": {"a": $"{input.request.b}"}, "except": {"phase": ["Done", input.request.phase]}, "freshness": "live"}`,
 		`{` + kind + `, "namespace": input.request.branch, "name": "b", "freshness": "live"}`, `{"parent": true, "freshness": "live"}`,
 		`{"access": {"verb": "get", "resource": "books", "group": "", "name": input.request.book}}`, `{"rehearsal": false}`, `{"rehearsal": input.request}`,
+		`{` + kind + `, "fields": {"reader": "r", "pages[].number": input.request.page}, "except": {"pages[].word": ["a"]}}`,
 		`object.union({` + kind + `}, input.request.more)`, `input.request.question`, `{"apiVersion": input.request.version, "kind": "Lone"}`,
 	} {
 		mustCompile(t, wanting(fact))
@@ -68,6 +72,6 @@ func wanting(fact string) Source {
 	const helpers = "\n\nvalid_input if true\n\n" + `_loan(name) := {"apiVersion": "toy/v1", "kind": "Loan", "nam": name}` + "\n\n" +
 		`_all := {"apiVersion": "toy/v1", "kind": "Loan", "namespaec": "x"}` + "\n\nwarn contains \"w\" if true\n"
 	src := policy("facts.x := " + fact + helpers)
-	src.Reads = []Read{{APIVersion: "toy/v1", Kind: "Loan", Indexes: []string{"book"}}}
+	src.Reads = []Read{{APIVersion: "toy/v1", Kind: "Loan", Indexes: []string{"book", "pages[].number,reader"}}}
 	return src
 }

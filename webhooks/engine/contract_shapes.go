@@ -20,9 +20,9 @@ type shape struct {
 	needs []string
 	// noNulls tells that no member may be null.
 	noNulls bool
-	// each is what any member may be, of an object whose keys are free; single tells that it has one.
-	each   *shape
-	single bool
+	// each is what any member may be, of an object whose keys are free; some tells that it has one, paths that they are paths of fields.
+	each        *shape
+	some, paths bool
 	// texts and numbers are what is allowed, if that is not all.
 	texts   []string
 	numbers []int
@@ -150,8 +150,8 @@ func (s shape) check(name string, t *ast.Term) error {
 
 // members looks at keys and values of an object, in the order of the keys, so that the same trouble is told by the same words.
 func (s shape) members(name string, t *ast.Term, object ast.Object) error {
-	if s.single && object.Len() != 1 {
-		return &shapeError{t, fmt.Sprintf("%s must have exactly one field", name)}
+	if s.some && object.Len() == 0 {
+		return &shapeError{t, name + " must have a field"}
 	}
 	complete := true
 	for _, key := range object.Keys() {
@@ -165,6 +165,9 @@ func (s shape) members(name string, t *ast.Term, object ast.Object) error {
 		}
 		if !known && s.keys != nil {
 			return &shapeError{key, fmt.Sprintf("%s has no key %v: %s", name, key, s.instead(text(key)))}
+		}
+		if s.paths && !isPath(text(key)) {
+			return &shapeError{key, name + " " + notAPath(text(key))}
 		}
 		member := object.Get(key)
 		if _, null := member.Value.(ast.Null); null && !s.noNulls && !slices.Contains(s.needs, text(key)) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,11 +21,12 @@ type Query struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Name asks for one object; the answer is that object or null. Without it the answer is a list.
 	Name string `json:"name,omitempty"`
-	// Fields holds at most one field and the value it must have; the field is an index of spec.reads.
+	// Fields the objects must have with these values; a path through a list (disks[].name) means any of its elements. Together the
+	// fields are an index of spec.reads.
 	Fields map[string]string `json:"fields,omitempty"`
 	// Labels the objects must have.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Except leaves out the objects whose field has one of the values.
+	// Except leaves out the objects whose field has one of the values, in any element of the lists that its path goes through.
 	Except map[string][]string `json:"except,omitempty"`
 	// Parent asks for the object whose subresource is requested. Without a Kind it asks which object that is, and nothing of it is
 	// read: the answer has apiVersion, kind and metadata with namespace and name.
@@ -156,10 +158,9 @@ func permitted(reads []Read, q *Query) error {
 	case i < 0:
 		return errorf(ContractViolated, "facts.%s asks for %s %s, which spec.reads does not list", q.Fact, q.APIVersion, q.Kind)
 	}
-	for field := range q.Fields {
-		if !slices.Contains(reads[i].Indexes, field) {
-			return errorf(ContractViolated, "facts.%s looks %s up by %s, which is not among its indexes in spec.reads", q.Fact, q.Kind, field)
-		}
+	if len(q.Fields) > 0 && !reads[i].indexes(q.Fields) {
+		return errorf(ContractViolated, "facts.%s looks %s up by %s, which is not among its indexes in spec.reads", q.Fact, q.Kind,
+			strings.Join(slices.Sorted(maps.Keys(q.Fields)), ","))
 	}
 	q.Live = q.Live || reads[i].Live
 	return nil
@@ -234,8 +235,8 @@ func (d *queryDecoder) member(q *Query, keyTerm, value *ast.Term) {
 	case "name":
 		q.Name = d.text(key, value)
 	case "fields":
-		if q.Fields = d.texts(key, value); len(q.Fields) != 1 {
-			d.fail(ContractViolated, key, "must have exactly one field")
+		if q.Fields = d.texts(key, value); len(q.Fields) == 0 {
+			d.fail(ContractViolated, key, "must have a field")
 		}
 	case "labels":
 		q.Labels = d.texts(key, value)
@@ -278,6 +279,10 @@ func (d *queryDecoder) texts(key string, value *ast.Term) map[string]string {
 func (d *queryDecoder) lists(key string, value *ast.Term) map[string][]string {
 	lists := map[string][]string{}
 	d.members(key, value, func(k string, v *ast.Term) {
+		if !isPath(k) {
+			d.fail(ContractViolated, key, notAPath(k))
+			return
+		}
 		array, ok := v.Value.(*ast.Array)
 		if !ok {
 			d.fail(ContractViolated, key+"."+k, "must be a list of strings")

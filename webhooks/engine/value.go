@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"math"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -233,6 +234,9 @@ func readArray(dec *jsontext.Decoder, next func(*jsontext.Decoder) (*ast.Term, e
 	_, err := dec.ReadToken()
 	return ast.ArrayTerm(elements...), err
 }
+
+// Size is how many bytes the document has, written as text: exact if it was made out of text, and otherwise about.
+func (v Value) Size() int { return math.MaxInt - v.less(math.MaxInt) }
 
 // Within tells whether the document, written as text, has no more bytes than that, or a few times as many: it is looked at only so far.
 func (v Value) Within(bytes int) bool {

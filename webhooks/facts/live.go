@@ -9,8 +9,6 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,8 +22,9 @@ const (
 	liveTimeout = 5 * time.Second
 	// pageSize of live lists, as kubectl's.
 	pageSize = 500
-	// maxObjects bounds the answer to one question. More than that is not a question a policy can decide by.
-	maxObjects = 10_000
+	// maxObjects and maxBytes bound what is read for one question, and what its answer holds. More than that is not a question a
+	// policy can decide by.
+	maxObjects, maxBytes = 10_000, 64 << 20
 )
 
 // live reads past every cache. Requests that ask the same share one read, as long as it has not begun: a read that began
@@ -35,6 +34,8 @@ type live struct {
 	slots  chan struct{}
 
 	refused func(gvk schema.GroupVersionKind) // is told of a kind that may not be read
+
+	filtered filtered
 
 	mu      sync.Mutex
 	waiting map[string]*flight
@@ -53,7 +54,7 @@ type flight struct {
 }
 
 func newLive(c client.Client) *live {
-	return &live{client: c, slots: make(chan struct{}, liveReads), waiting: map[string]*flight{}}
+	return &live{client: c, slots: make(chan struct{}, liveReads), waiting: map[string]*flight{}, filtered: newFiltered()}
 }
 
 func (l *live) read(ctx context.Context, q engine.Query) (found, error) {
@@ -143,44 +144,6 @@ func (l *live) turn(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// list pages through the objects. The API server does all of the selection, so fields and except must be selectable there.
-func (l *live) list(ctx context.Context, q engine.Query) (found, error) {
-	if _, err := labels.ValidatedSelectorFromSet(q.Labels); err != nil { // written out, one could select by more than one label
-		return found{}, fmt.Errorf("no object has such labels: %w", err)
-	}
-	options := append(selection(q), client.Limit(pageSize), client.MatchingFieldsSelector{Selector: selector(q)})
-	var f found
-	for token := ""; ; {
-		page := listOf(schema.FromAPIVersionAndKind(q.APIVersion, q.Kind))
-		if err := l.client.List(ctx, page, append(options, client.Continue(token))...); err != nil {
-			return found{}, err
-		}
-		f.resourceVersion = page.GetResourceVersion()
-		for i := range page.Items {
-			f.objects = append(f.objects, newObject(&page.Items[i]))
-		}
-		if token = page.GetContinue(); token == "" {
-			return f, nil
-		}
-		if len(f.objects) >= maxObjects {
-			return found{}, fmt.Errorf("more than %d objects of kind %s match", maxObjects, q.Kind)
-		}
-	}
-}
-
-func selector(q engine.Query) fields.Selector {
-	var terms []fields.Selector
-	for field, value := range q.Fields {
-		terms = append(terms, fields.OneTermEqualSelector(field, value))
-	}
-	for field, values := range q.Except {
-		for _, value := range values {
-			terms = append(terms, fields.OneTermNotEqualSelector(field, value))
-		}
-	}
-	return fields.AndSelectors(terms...)
 }
 
 // may asks the API server whether the requester may do what access says; never whether we may.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"unique"
@@ -27,7 +28,10 @@ type object struct {
 	sought atomic.Pointer[sought]
 }
 
-type sought struct{ field, value string }
+type sought struct {
+	field string
+	texts []string
+}
 
 // Compact is the transform of a cache that facts are read from. It keeps objects as JSON text, without their managed fields. As the
 // maps that clients decode them into they would take three times the memory, and the garbage collector would go through all of it
@@ -69,24 +73,57 @@ func (o *object) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: o.namespace, Name: o.name, UID: o.uid, ResourceVersion: o.resourceVersion}
 }
 
-// field gives the string at a dotted path; "" if there is none.
-func (o *object) field(path string) string {
-	v := o.value
+// texts gives the strings at a path that are not empty: one at most, unless the path goes through lists.
+func (o *object) texts(path string) (texts []string) {
+	at := []engine.Value{o.value}
 	for name := range strings.SplitSeq(path, ".") {
-		v = v.Get(name)
+		name, listed := strings.CutSuffix(name, "[]")
+		for i := range at {
+			at[i] = at[i].Get(name)
+		}
+		if listed {
+			lists := at
+			at = nil
+			for _, list := range lists {
+				at = append(at, list.Elements()...)
+			}
+		}
 	}
-	return v.Text()
+	for _, v := range at {
+		if text := v.Text(); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return texts
 }
+
+// keys are what an index of fields files the object by: one for each combination of their values.
+func (o *object) keys(fields []string) []string {
+	keys := []string{""}
+	for _, field := range fields {
+		var longer []string
+		for _, text := range o.texts(field) {
+			for _, key := range keys {
+				longer = append(longer, extended(key, text))
+			}
+		}
+		keys = longer
+	}
+	return keys
+}
+
+// extended is the key of one value more. Lengths keep two lists of values from having one key.
+func extended(key, value string) string { return key + strconv.Itoa(len(value)) + ":" + value }
 
 // excepted tells whether the object is to be left out.
 func (o *object) excepted(except map[string][]string) bool {
 	for field, values := range except {
 		found := o.sought.Load()
 		if found == nil || found.field != field {
-			found = &sought{field, o.field(field)}
+			found = &sought{field, o.texts(field)}
 			o.sought.Store(found)
 		}
-		if found.value != "" && slices.Contains(values, found.value) {
+		if slices.ContainsFunc(found.texts, func(text string) bool { return slices.Contains(values, text) }) {
 			return true
 		}
 	}
@@ -109,7 +146,7 @@ func (o *object) labelled(labels map[string]string) bool {
 // selected tells whether a query for a list asks for the object, of those of its kind.
 func (o *object) selected(q engine.Query) bool {
 	for field, value := range q.Fields {
-		if o.field(field) != value {
+		if !slices.Contains(o.texts(field), value) {
 			return false
 		}
 	}

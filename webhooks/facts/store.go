@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -114,35 +116,35 @@ func (s *Store) inform(ctx context.Context, gvk schema.GroupVersionKind, of info
 			return nil, fmt.Errorf("a %T has no objects to look at", made)
 		}
 	}
-	for _, field := range indexes {
-		name := indexName(field)
-		if of.GetIndexer().GetIndexers()[name] != nil { // an attempt failed after it
+	for _, index := range indexes {
+		fields := engine.IndexFields(index)
+		name := indexName(fields)
+		if of.GetIndexer().GetIndexers()[name] != nil { // an attempt failed after it, or the same fields are listed in another order
 			continue
 		}
-		if err := of.AddIndexers(toolscache.Indexers{name: byField(field)}); err != nil {
-			return nil, fmt.Errorf("indexing by %s: %w", field, err)
+		if err := of.AddIndexers(toolscache.Indexers{name: byFields(fields)}); err != nil {
+			return nil, fmt.Errorf("indexing by %s: %w", index, err)
 		}
 	}
 	return of, nil
 }
 
-func indexName(field string) string { return "field:" + field }
+func indexName(fields []string) string { return "fields:" + strings.Join(fields, ",") }
 
 // anywhere stands for all namespaces. Objects of cluster-scoped kinds are in none, and are found whichever is asked for.
 const anywhere = "*"
 
-// byField files objects by a field, within their namespace and anywhere.
-func byField(field string) toolscache.IndexFunc {
-	return func(o any) ([]string, error) {
+// byFields files objects by fields together, within their namespace and anywhere.
+func byFields(fields []string) toolscache.IndexFunc {
+	return func(o any) (filed []string, err error) {
 		object := kept(o)
-		value := object.field(field)
-		switch {
-		case value == "":
-			return nil, nil
-		case object.namespace == "":
-			return []string{"/" + value}, nil
+		for _, key := range object.keys(fields) {
+			filed = append(filed, object.namespace+"/"+key)
+			if object.namespace != "" {
+				filed = append(filed, anywhere+"/"+key)
+			}
 		}
-		return []string{object.namespace + "/" + value, anywhere + "/" + value}, nil
+		return filed, nil
 	}
 }
 
@@ -202,14 +204,8 @@ func (s *Store) cached(q engine.Query) (found, error) {
 	if q.Name != "" {
 		return named(of.GetIndexer(), q)
 	}
-	all, err := listed(of.GetIndexer(), q)
-	f := found{resourceVersion: of.LastSyncResourceVersion()}
-	for _, o := range all {
-		if o := kept(o); o.labelled(q.Labels) && !o.excepted(q.Except) {
-			f.objects = append(f.objects, o)
-		}
-	}
-	return f, err
+	objects, err := listed(of.GetIndexer(), q)
+	return found{objects: objects, resourceVersion: of.LastSyncResourceVersion()}, err
 }
 
 // named gives the object of a query's name.
@@ -227,37 +223,38 @@ func named(objects toolscache.Indexer, q engine.Query) (found, error) {
 	return found{}, nil
 }
 
-// listed gives the objects of a query's namespace and field.
-func listed(objects toolscache.Indexer, q engine.Query) (all []any, err error) {
+// listed gives the objects that a query for a list asks for.
+func listed(objects toolscache.Indexer, q engine.Query) (selected []*object, err error) {
+	filed, err := filed(objects, q)
+	for _, o := range filed {
+		if o := kept(o); o.labelled(q.Labels) && !o.excepted(q.Except) {
+			selected = append(selected, o)
+		}
+	}
+	return selected, err
+}
+
+// filed gives the objects of a query's namespace and fields.
+func filed(objects toolscache.Indexer, q engine.Query) (all []any, err error) {
+	if len(q.Fields) == 0 && q.Namespace == "" {
+		return objects.List(), nil
+	}
+	index, key := toolscache.NamespaceIndex, ""
+	if len(q.Fields) > 0 {
+		fields := slices.Sorted(maps.Keys(q.Fields))
+		index, key = indexName(fields), "/"
+		for _, field := range fields {
+			key = extended(key, q.Fields[field])
+		}
+	}
 	for _, namespace := range []string{cmp.Or(q.Namespace, anywhere), ""} {
-		var some []any
-		if len(q.Fields) == 0 && q.Namespace == "" {
-			return objects.List(), nil
-		}
-		if len(q.Fields) == 0 {
-			some, err = objects.ByIndex(toolscache.NamespaceIndex, namespace)
-		}
-		for field, value := range q.Fields {
-			some, err = objects.ByIndex(indexName(field), namespace+"/"+value)
-		}
+		some, err := objects.ByIndex(index, namespace+key)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, some...)
 	}
 	return all, nil
-}
-
-// selection is the part of a query that caches and the API server understand alike.
-func selection(q engine.Query) []client.ListOption {
-	var options []client.ListOption
-	if q.Namespace != "" {
-		options = append(options, client.InNamespace(q.Namespace))
-	}
-	if len(q.Labels) > 0 {
-		options = append(options, client.MatchingLabels(q.Labels))
-	}
-	return options
 }
 
 func emptyOf(gvk schema.GroupVersionKind) *unstructured.Unstructured {
