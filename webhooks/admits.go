@@ -3,14 +3,10 @@ package webhooks
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks/catalog"
-	"sallyport.dev/sallyport/webhooks/engine"
 )
 
 // ourselves is who asks where nobody requests anything. The prefix is Kubernetes' own, so that no person has the name. Policies may
@@ -29,35 +25,16 @@ func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (Ru
 	if err != nil {
 		return Ruling{}, fmt.Errorf("putting VirtualMachine %s as a request: %w", machine.Name, err)
 	}
-	j := g.judge(ctx, arbitrating, review, liveReader{g.reader(review)}, speaksOfServers, question{ask: (*engine.Policy).Decide})
-	if j == nil {
-		return Ruling{}, errNoSet
-	}
-	g.recorder.record(j, j.respond())
-	return j.ruling()
+	return g.arbitrate(ctx, review, live{g.reader(review)})
 }
 
 // reviewOfMachine is the CREATE request of a machine that exists already. An object has no status when it is created.
 func reviewOfMachine(machine *v1alpha1.VirtualMachine) (*Review, error) {
 	m := machine.DeepCopy()
 	m.Status, m.ManagedFields = v1alpha1.VirtualMachineStatus{}, nil
-	kind := v1alpha1.GroupVersion.WithKind("VirtualMachine")
-	m.SetGroupVersionKind(kind)
-	return reviewOfCreation(m, kind, "virtualmachines", authenticationv1.UserInfo{Username: ourselves})
-}
-
-func speaksOfServers(p *catalog.Policy) bool {
-	return p.Validates() && slices.ContainsFunc(p.Reads(), func(r engine.Read) bool {
-		kind := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).GroupKind()
-		return kind == schema.GroupKind{Group: v1alpha1.GroupName, Kind: "VSphereServer"}
-	})
-}
-
-// liveReader reads everything past the caches.
-type liveReader struct{ engine.Reader }
-
-// Read answers a policy's question.
-func (r liveReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
-	q.Live = true
-	return r.Reader.Read(ctx, q)
+	u, err := unstructuredOf(m, "VirtualMachine")
+	if err != nil {
+		return nil, err
+	}
+	return reviewOfCreation(u, "virtualmachines", authenticationv1.UserInfo{Username: ourselves})
 }

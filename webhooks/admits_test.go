@@ -95,7 +95,7 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 				t.Errorf("the machine was changed:\n%s", diff)
 			}
 			record := f.only(t)
-			if record.Endpoint != arbitrating || record.Allowed == tc.want.Denied || strings.Contains(f.records.String(), "activeOperation") {
+			if record.Endpoint != Arbitrating || record.Allowed == tc.want.Denied || strings.Contains(f.records.String(), "activeOperation") {
 				t.Errorf("got record %s", f.records.String())
 			}
 		})

@@ -2,24 +2,17 @@ package webhooks
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
-
-// arbitrating is the endpoint of decisions that reconcilers ask for, in metrics and decision records.
-const arbitrating = "arbitrate"
 
 // Ruling is what the policies say of an operation, or of a machine, at the moment at which something would be done about it.
 type Ruling struct {
@@ -42,43 +35,30 @@ func (g *Gate) Arbitrate(
 	if err != nil {
 		return Ruling{}, fmt.Errorf("putting operation %s as a request: %w", operation.Name, err)
 	}
-	reader := &passReader{Reader: g.facts.For(review.Request, review.Subject()), operation: operation}
+	reader := &passReader{Reader: live{g.reader(review)}, operation: operation}
 	if err := reader.answer(machine, unfinished); err != nil {
 		return Ruling{}, fmt.Errorf("putting the machine of operation %s as facts: %w", operation.Name, err)
 	}
-	j := g.judge(ctx, arbitrating, review, reader, speaksOnValidation, question{ask: (*engine.Policy).Decide})
-	if j == nil {
-		return Ruling{}, errNoSet
+	return g.arbitrate(ctx, review, reader)
+}
+
+// arbitrate asks about what exists as if it were created now. The decision is recorded: somebody acts on it.
+func (g *Gate) arbitrate(ctx context.Context, review *Review, reader engine.Reader) (Ruling, error) {
+	d, err := g.Decide(ctx, &Question{Endpoint: Arbitrating, Review: review, Facts: func(string) engine.Reader { return reader }})
+	if err != nil {
+		return Ruling{}, err
 	}
-	j.hear(ctx, reader, j.stamped(operation))
-	g.recorder.record(j, j.respond())
-	return j.ruling()
+	g.recorder.record(d, d.Response())
+	return d.ruling()
 }
 
 // reviewOfOperation is the CREATE request of an operation that exists already.
 func reviewOfOperation(o *v1alpha1.VirtualMachineOperation) (*Review, error) {
-	o = o.DeepCopy()
-	kind := v1alpha1.GroupVersion.WithKind("VirtualMachineOperation")
-	o.SetGroupVersionKind(kind)
-	return reviewOfCreation(o, kind, "virtualmachineoperations", requesterOf(o))
-}
-
-// reviewOfCreation is the request by which an object that exists already would be created by that user.
-func reviewOfCreation(
-	object metav1.Object, kind schema.GroupVersionKind, resource string, user authenticationv1.UserInfo,
-) (*Review, error) {
-	raw, err := json.Marshal(object)
+	u, err := unstructuredOf(o, "VirtualMachineOperation")
 	if err != nil {
 		return nil, err
 	}
-	request := &admissionv1.AdmissionRequest{
-		UID: uuid.NewUUID(), Operation: admissionv1.Create, Namespace: object.GetNamespace(), Name: object.GetName(),
-		Kind:     metav1.GroupVersionKind(kind),
-		Resource: metav1.GroupVersionResource(kind.GroupVersion().WithResource(resource)),
-		UserInfo: user, Object: runtime.RawExtension{Raw: raw},
-	}
-	document, err := valueOf(request)
-	return &Review{Request: request, Document: document, Verified: true}, err
+	return reviewOfCreation(u, "virtualmachineoperations", requesterOf(o))
 }
 
 func requesterOf(o *v1alpha1.VirtualMachineOperation) authenticationv1.UserInfo {
@@ -96,18 +76,32 @@ func requesterOf(o *v1alpha1.VirtualMachineOperation) authenticationv1.UserInfo 
 	return info
 }
 
-// passReader answers from what one pass of a reconciler has read, and live for everything else.
+// passReader answers from what one pass of a reconciler has read, and by another reader for everything else.
 type passReader struct {
 	engine.Reader
 	operation  *v1alpha1.VirtualMachineOperation
 	machine    engine.Value
-	operations []v1alpha1.VirtualMachineOperation
+	operations engine.Value
 }
 
-func (r *passReader) answer(machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation) (err error) {
-	r.operations = unfinished
-	if machine != nil {
-		r.machine, err = valueOf(machine)
+func (r *passReader) answer(machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation) error {
+	others := []any{} // none is an answer, null is none
+	for i := range unfinished {
+		if o := &unfinished[i]; o.UID != r.operation.UID && !o.Finished() {
+			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+			if err != nil {
+				return err
+			}
+			others = append(others, fields)
+		}
+	}
+	var err error
+	if r.operations, err = engine.ValueOf(others); err != nil || machine == nil {
+		return err
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(machine)
+	if err == nil {
+		r.machine, err = engine.ValueOf(fields)
 	}
 	return err
 }
@@ -120,37 +114,21 @@ func (r *passReader) Read(ctx context.Context, q engine.Query) (engine.Answer, e
 	case ours && kind.Kind == "VirtualMachine" && q.Name == r.operation.Spec.VirtualMachineName:
 		return engine.Answer{Value: r.machine, Live: true, ResourceVersion: r.machine.Get("metadata").Get("resourceVersion").Text()}, nil
 	case ours && kind.Kind == "VirtualMachineOperation" && q.Fields["spec.virtualMachineName"] == r.operation.Spec.VirtualMachineName:
-		others := []v1alpha1.VirtualMachineOperation{} // none is an answer, null is none
-		for _, o := range r.operations {
-			if o.UID != r.operation.UID && !o.Finished() {
-				others = append(others, o)
-			}
-		}
-		v, err := valueOf(others)
-		return engine.Answer{Value: v, Live: true}, err
+		return engine.Answer{Value: r.operations, Live: true}, nil
 	}
-	q.Live = true
 	return r.Reader.Read(ctx, q)
-}
-
-func valueOf(object any) (engine.Value, error) {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return engine.Value{}, err
-	}
-	return engine.ParseValue(text)
 }
 
 // ruling joins what the policies say. A policy that could not decide and denies then leaves it open, and so does an override of
 // which it could not be found out whether it counts.
-func (j *judgement) ruling() (Ruling, error) {
-	if j.override.open() {
-		return Ruling{}, j.override.ignored
+func (d *Decision) ruling() (Ruling, error) {
+	if d.override.open() {
+		return Ruling{}, d.override.problem()
 	}
 	var ruling Ruling
 	var refusals []string
-	for i := range j.verdicts {
-		v := &j.verdicts[i]
+	for i := range d.verdicts {
+		v := &d.verdicts[i]
 		switch {
 		case v.err != nil && v.refuses():
 			return Ruling{}, fmt.Errorf("policy %s: %w", v.policy.Name(), v.err)
@@ -168,7 +146,7 @@ func (j *judgement) ruling() (Ruling, error) {
 		ruling.SupersedesOrigins = append(ruling.SupersedesOrigins, texts(v.decision.Outcome, catalog.OutcomeSupersedesOrigins)...)
 	}
 	if ruling.Denied = len(refusals) > 0; ruling.Denied {
-		refusals = append(refusals, j.override.warnings()...)
+		refusals = append(refusals, d.override.warnings()...)
 	}
 	ruling.Message = strings.Join(refusals, "\n")
 	return ruling, nil

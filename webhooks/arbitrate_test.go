@@ -102,7 +102,7 @@ func TestArbitrateAsksTheShippedPolicies(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if record := f.only(t); record.Endpoint != arbitrating || record.Allowed == tc.want.Denied {
+			if record := f.only(t); record.Endpoint != Arbitrating || record.Allowed == tc.want.Denied {
 				t.Errorf("got record of %s, allowed %v", record.Endpoint, record.Allowed)
 			}
 		})

@@ -9,12 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
-
-// auditing is the endpoint of questions about objects that exist.
-const auditing = "audit"
 
 // Audited is what a policy says of an object that exists.
 type Audited struct {
@@ -31,19 +27,18 @@ type Audited struct {
 func (g *Gate) Audit(ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured) (Audited, error) {
 	o := object.DeepCopy()
 	o.SetManagedFields(nil)
-	review, err := reviewOfCreation(o, o.GroupVersionKind(), resource.Resource, authenticationv1.UserInfo{Username: ourselves})
+	review, err := reviewOfCreation(o, resource.Resource, authenticationv1.UserInfo{Username: ourselves})
 	if err != nil {
 		return Audited{}, fmt.Errorf("putting %s %s as a request: %w", o.GetKind(), o.GetName(), err)
 	}
-	alone := func(p *catalog.Policy) bool { return p.Name() == policy && speaksOnValidation(p) }
-	j := g.judge(ctx, auditing, review, g.reader(review), alone, question{ask: (*engine.Policy).Decide})
+	d, err := g.Decide(ctx, &Question{Endpoint: Auditing, Review: review, Only: policy})
 	switch {
-	case j == nil:
-		return Audited{}, errNoSet
-	case len(j.verdicts) == 0:
+	case err != nil:
+		return Audited{}, err
+	case len(d.verdicts) == 0:
 		return Audited{}, nil
 	}
-	v := &j.verdicts[0]
+	v := &d.verdicts[0]
 	if v.err != nil {
 		return Audited{Asked: true, Mode: v.mode}, v.err
 	}

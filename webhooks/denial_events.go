@@ -14,19 +14,19 @@ import (
 // tellDenials tells of a refused change or deletion where people look when something does not happen: in events on the object. It is
 // mostly a controller that was refused, an autoscaler say, and nobody has read the response. Kubernetes' event recorders make one
 // event with a count out of what is refused again and again.
-func (r *Recorder) tellDenials(j *judgement) {
-	made := j.review.Request.Operation == admissionv1.Create && j.review.Request.SubResource == ""
-	if r.teller == nil || j.endpoint != validating || made || j.override.on.UID == "" {
+func (r *Recorder) tellDenials(d *Decision) {
+	made := d.Review.Request.Operation == admissionv1.Create && d.Review.Request.SubResource == ""
+	if r.teller == nil || d.Endpoint != Validating || made || d.override.on.UID == "" {
 		return
 	}
-	t, on := r.teller, &j.override.on
-	told := &telling{object: unversioned(on), events: j.denied((*verdict).refuses, ""), reader: j.reader, rate: t.rate, looks: 1}
+	t, on := r.teller, &d.override.on
+	told := &telling{object: unversioned(on), events: d.denied((*verdict).refuses, ""), reader: d.reader, rate: t.rate, looks: 1}
 	is := *on
 	told.proof = func(live *seen) bool { return live.UID == is.UID && live.ResourceVersion == is.ResourceVersion }
 	switch {
-	case j.review.Verified || j.override.seen:
+	case d.Review.Verified || d.override.seen:
 		t.make(told)
-	case j.review.Request.SubResource != "":
+	case d.Review.Request.SubResource != "":
 		t.drop(unproven)
 	default:
 		t.find(told)
@@ -34,23 +34,23 @@ func (r *Recorder) tellDenials(j *judgement) {
 }
 
 // tellAdmitted tells of what passed only because of the mode, once it is so: the object is made, changed or going.
-func (r *Recorder) tellAdmitted(j *judgement) {
-	if r.teller == nil || j.endpoint != validating {
+func (r *Recorder) tellAdmitted(d *Decision) {
+	if r.teller == nil || d.Endpoint != Validating {
 		return
 	}
-	events := j.denied((*verdict).lets, "admitted because the mode of the policy is %s")
+	events := d.denied((*verdict).lets, "admitted because the mode of the policy is %s")
 	if len(events) == 0 {
 		return
 	}
-	request, object := j.review.Request, j.review.Document.Get("object")
+	request, object := d.Review.Request, d.Review.Document.Get("object")
 	if request.Operation == admissionv1.Delete {
-		object = j.review.Document.Get("oldObject")
+		object = d.Review.Document.Get("oldObject")
 	}
 	on, generation := referenceTo(object), object.Get("metadata").Get("generation")
 	t := r.teller
-	told := &telling{object: unversioned(&on), events: events, reader: j.reader, rate: t.admitted, known: j.review.Verified}
+	told := &telling{object: unversioned(&on), events: events, reader: d.reader, rate: t.admitted, known: d.Review.Verified}
 	switch {
-	case on.UID == "" && request.SubResource != "" && j.review.Verified: // of a connection or an Eviction, which do not say what of
+	case on.UID == "" && request.SubResource != "" && d.Review.Verified: // of a connection or an Eviction, which do not say what of
 		told.ofParent, told.known, told.looks = true, false, 1
 		told.proof = func(live *seen) bool { return live.UID != "" }
 		t.find(told)
@@ -60,9 +60,9 @@ func (r *Recorder) tellAdmitted(j *judgement) {
 		told.ofParent, told.known = true, false
 		told.proof = func(live *seen) bool { return live.UID == on.UID }
 		t.find(t.soon(told))
-	case j.gone() && j.review.Verified:
+	case d.gone() && d.Review.Verified:
 		t.make(told)
-	case j.gone():
+	case d.gone():
 		told.looks, told.proof = 1, func(live *seen) bool {
 			return live.UID == on.UID && (live.terminating || live.ResourceVersion == on.ResourceVersion)
 		}
@@ -82,13 +82,13 @@ func unversioned(on *corev1.ObjectReference) *corev1.ObjectReference {
 }
 
 // denied are the events of what some of the verdicts have against the request, one for each policy and reason.
-func (j *judgement) denied(which func(*verdict) bool, admitted string) (events []event) {
-	what := j.what()
-	if j.review.Verified {
-		what += " by " + j.review.Request.UserInfo.Username
+func (d *Decision) denied(which func(*verdict) bool, admitted string) (events []event) {
+	what := d.what()
+	if d.Review.Verified {
+		what += " by " + d.Review.Request.UserInfo.Username
 	}
-	for i := range j.verdicts {
-		v := &j.verdicts[i]
+	for i := range d.verdicts {
+		v := &d.verdicts[i]
 		if !which(v) {
 			continue
 		}
@@ -96,7 +96,7 @@ func (j *judgement) denied(which func(*verdict) bool, admitted string) (events [
 		if admitted != "" {
 			how += ", " + fmt.Sprintf(admitted, v.mode)
 		}
-		events = append(events, v.events(actions[j.review.Request.Operation], how)...)
+		events = append(events, v.events(actions[d.Review.Request.Operation], how)...)
 	}
 	return events
 }
@@ -145,11 +145,11 @@ var actions = map[admissionv1.Operation]string{
 }
 
 // what says what was asked for, as in "UPDATE of scale".
-func (j *judgement) what() string {
-	if part := j.review.Request.SubResource; part != "" {
-		return fmt.Sprintf("%s of %s", j.review.Request.Operation, part)
+func (d *Decision) what() string {
+	if part := d.Review.Request.SubResource; part != "" {
+		return fmt.Sprintf("%s of %s", d.Review.Request.Operation, part)
 	}
-	return string(j.review.Request.Operation)
+	return string(d.Review.Request.Operation)
 }
 
 func policyReference(v *verdict) *corev1.ObjectReference {

@@ -46,7 +46,7 @@ func TestOnePolicyIsAsked(t *testing.T) {
 	if got := answer(t, f, MutatePolicyPath+"size", goodReview); !got.Allowed || !strings.Contains(string(got.Patch), "/spec/seen") {
 		t.Errorf("got %+v", got)
 	}
-	if n := testutil.ToFloat64(f.recorder.metrics.decisions.WithLabelValues(validating, "colour", "Enforce", "denied", "TooRed")); n != 1 {
+	if n := testutil.ToFloat64(f.recorder.metrics.decisions.WithLabelValues(Validating, "colour", "Enforce", "denied", "TooRed")); n != 1 {
 		t.Errorf("colour has denied %v times", n)
 	}
 	f.recorder.Close(time.Minute)
@@ -63,7 +63,7 @@ func TestOnePolicyIsAskedAboutEveryOperation(t *testing.T) {
 	deletion := func(change func(*admissionv1.AdmissionRequest)) *Review {
 		return reviewOf(t, admissionv1.Delete, `{"name": "x", "red": true}`, change)
 	}
-	if got := f.ValidateBy(t.Context(), "kept", deletion(func(*admissionv1.AdmissionRequest) {})); got.Allowed || got.Result.Code != http.StatusForbidden {
+	if got := f.Answer(t.Context(), &Question{Endpoint: Validating, Only: "kept", Review: deletion(func(*admissionv1.AdmissionRequest) {})}); got.Allowed || got.Result.Code != http.StatusForbidden {
 		t.Errorf("a deletion: got %+v", got)
 	}
 	converted := deletion(func(r *admissionv1.AdmissionRequest) {
@@ -71,11 +71,11 @@ func TestOnePolicyIsAskedAboutEveryOperation(t *testing.T) {
 		kind.Group, resource.Group = "old.example.com", "old.example.com"
 		r.RequestKind, r.RequestResource = &kind, &resource
 	})
-	if got := f.ValidateBy(t.Context(), "kept", converted); got.Allowed {
+	if got := f.Answer(t.Context(), &Question{Endpoint: Validating, Only: "kept", Review: converted}); got.Allowed {
 		t.Errorf("by another name: got %+v", got)
 	}
 	excluded := deletion(func(r *admissionv1.AdmissionRequest) { r.Resource.Resource = "secrets" })
-	if got := f.ValidateBy(t.Context(), "kept", excluded); !got.Allowed {
+	if got := f.Answer(t.Context(), &Question{Endpoint: Validating, Only: "kept", Review: excluded}); !got.Allowed {
 		t.Errorf("what it does not match: got %+v", got)
 	}
 }

@@ -28,21 +28,10 @@ const (
 // Register adds the endpoints of the gate to a server's mux.
 func (g *Gate) Register(handle func(path string, handler http.Handler), log logr.Logger) {
 	in := newIntake()
-	serve := func(path, endpoint string, decide answerer) {
-		handle(path, &handler{path: path, endpoint: endpoint, decide: decide, intake: in, metrics: g.recorder.metrics, log: log})
-	}
-	serve(ValidatePath, validating, everyPolicy(g.Validate))
-	serve(MutatePath, mutating, everyPolicy(g.Mutate))
-	serve(ValidatePolicyPath, validating, g.ValidateBy)
-	serve(MutatePolicyPath, mutating, g.MutateBy)
-}
-
-// answerer decides about a review. It is given what follows the handler's path.
-type answerer func(ctx context.Context, rest string, review *Review) *admissionv1.AdmissionResponse
-
-func everyPolicy(decide func(context.Context, *Review) *admissionv1.AdmissionResponse) answerer {
-	return func(ctx context.Context, _ string, review *Review) *admissionv1.AdmissionResponse {
-		return decide(ctx, review)
+	for path, endpoint := range map[string]string{
+		ValidatePath: Validating, MutatePath: Mutating, ValidatePolicyPath: Validating, MutatePolicyPath: Mutating,
+	} {
+		handle(path, &handler{path: path, endpoint: endpoint, answer: g.Answer, intake: in, metrics: g.recorder.metrics, log: log})
 	}
 }
 
@@ -51,7 +40,7 @@ func everyPolicy(decide func(context.Context, *Review) *admissionv1.AdmissionRes
 type handler struct {
 	path     string
 	endpoint string
-	decide   answerer
+	answer   func(context.Context, *Question) *admissionv1.AdmissionResponse
 	intake   *intake
 	metrics  *metrics
 	log      logr.Logger
@@ -77,7 +66,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	review.Verified = r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 	answer := admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
-		Response: h.decide(r.Context(), strings.TrimPrefix(r.URL.Path, h.path), review),
+		Response: h.answer(r.Context(), &Question{Endpoint: h.endpoint, Only: h.only(r), Review: review}),
 	}
 	if answer.Response == nil {
 		h.reject(w, http.StatusServiceUnavailable, "no_policies", errNoSet)
@@ -88,6 +77,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
 		h.log.V(1).Info("the API server did not wait for the answer", "endpoint", h.endpoint, "error", err.Error())
 	}
+}
+
+// only is the policy that is asked alone, by its name behind the path. There is none without a name.
+func (h *handler) only(r *http.Request) string {
+	name := strings.TrimPrefix(r.URL.Path, h.path)
+	if name == "" && strings.HasSuffix(h.path, "/") {
+		return "/" // which is no policy's name, and not nothing: that asks them all
+	}
+	return name
 }
 
 // refuse answers what was not read, or is no review.

@@ -63,7 +63,7 @@ func TestHandlerRejectsWhatIsNoReview(t *testing.T) {
 			if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), tc.text) {
 				t.Errorf("got %d %.300s, want 400 with %q", w.Code, w.Body, tc.text)
 			}
-			if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(validating, tc.cause)); n != 1 {
+			if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(Validating, tc.cause)); n != 1 {
 				t.Errorf("counted %v rejected reviews for cause %s", n, tc.cause)
 			}
 			if f.recorder.Close(time.Minute); f.records.Len() > 0 {
@@ -76,13 +76,13 @@ func TestHandlerRejectsWhatIsNoReview(t *testing.T) {
 // A review for which there is no place in its time gets HTTP 503, which is no fault of it.
 func TestHandlerRejectsWhatIsTooMuch(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
-	full := &handler{endpoint: validating, intake: &intake{}, metrics: f.recorder.metrics, log: logr.Discard()}
+	full := &handler{endpoint: Validating, intake: &intake{}, metrics: f.recorder.metrics, log: logr.Discard()}
 	w := httptest.NewRecorder()
 	full.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, ValidatePath+"?timeout=1ms", strings.NewReader(goodReview)))
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "too many reviews") {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
-	if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(validating, "busy")); n != 1 {
+	if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(Validating, "busy")); n != 1 {
 		t.Errorf("counted %v", n)
 	}
 }

@@ -72,7 +72,7 @@ func TestBodiesThatDoNotComeAreNotWaitedFor(t *testing.T) {
 		if response := answerOn(t, conn); response.StatusCode != http.StatusRequestTimeout {
 			t.Errorf("%s: got %s", name, response.Status)
 		}
-		if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(validating, "slow")); n != 1 {
+		if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(Validating, "slow")); n != 1 {
 			t.Errorf("%s: counted %v slow reviews", name, n)
 		}
 	}

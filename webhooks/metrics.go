@@ -3,7 +3,6 @@ package webhooks
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -65,17 +64,17 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-func (m *metrics) count(j *judgement) {
-	for i := range j.verdicts {
-		v := &j.verdicts[i]
+func (m *metrics) count(d *Decision) {
+	for i := range d.verdicts {
+		v := &d.verdicts[i]
 		name := v.policy.Name()
-		m.duration.WithLabelValues(j.endpoint, name).Observe(v.took.Seconds())
+		m.duration.WithLabelValues(d.Endpoint, name).Observe(v.took.Seconds())
 		objections := v.objections()
 		for _, o := range objections {
-			m.decisions.WithLabelValues(j.endpoint, name, string(v.mode), v.word(), o.Reason).Inc()
+			m.decisions.WithLabelValues(d.Endpoint, name, string(v.mode), v.word(), o.Reason).Inc()
 		}
 		if len(objections) == 0 {
-			m.decisions.WithLabelValues(j.endpoint, name, string(v.mode), v.word(), "").Inc()
+			m.decisions.WithLabelValues(d.Endpoint, name, string(v.mode), v.word(), "").Inc()
 		}
 		if v.decision != nil && v.decision.Way == engine.Cached {
 			m.known.WithLabelValues(name).Inc()
@@ -83,26 +82,6 @@ func (m *metrics) count(j *judgement) {
 		if v.decision != nil && v.decision.Confirmation != engine.NotNeeded {
 			m.confirms.WithLabelValues(name, string(v.decision.Confirmation)).Inc()
 		}
-	}
-}
-
-// word says what became of a verdict: denied, warned, audited, overridden, allowed, or error with what onError made of it.
-func (v *verdict) word() string {
-	switch {
-	case v.override != nil:
-		return "overridden"
-	case v.err != nil && v.refuses():
-		return "error_denied"
-	case v.err != nil:
-		return "error_allowed"
-	case len(v.decision.Denials) == 0:
-		return "allowed"
-	case v.refuses():
-		return "denied"
-	case v.mode == v1alpha1.ModeWarn:
-		return "warned"
-	default:
-		return "audited"
 	}
 }
 

@@ -65,7 +65,7 @@ func TestModesByNamespace(t *testing.T) {
 			if tc.world.err != nil {
 				reason = "FactUnavailable"
 			}
-			if n := testutil.ToFloat64(f.recorder.metrics.decisions.WithLabelValues(validating, "p", string(tc.mode), tc.verdict, reason)); n != 1 {
+			if n := testutil.ToFloat64(f.recorder.metrics.decisions.WithLabelValues(Validating, "p", string(tc.mode), tc.verdict, reason)); n != 1 {
 				t.Errorf("counted %v times in mode %s", n, tc.mode)
 			}
 			if p := f.only(t).Policies[0]; p.Mode != tc.mode || p.Verdict != tc.verdict {

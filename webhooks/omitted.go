@@ -82,14 +82,14 @@ func factOnRecord(v engine.Value) (value any, tooLarge bool) {
 
 // bytes is what a decision holds while it waits to be recorded: the text of the request, and what policies say of it. Facts are mostly
 // of caches.
-func (j *judgement) bytes() int64 {
-	n := j.review.bytes
-	for i := range j.verdicts {
-		if d := j.verdicts[i].decision; d != nil {
-			for _, denial := range d.Denials {
+func (d *Decision) bytes() int64 {
+	n := d.Review.bytes
+	for i := range d.verdicts {
+		if said := d.verdicts[i].decision; said != nil {
+			for _, denial := range said.Denials {
 				n += len(denial.Message)
 			}
-			for _, warning := range d.Warnings {
+			for _, warning := range said.Warnings {
 				n += len(warning)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -12,21 +11,12 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
-
-// Override is by whom a request passed a policy that refused it, and why.
-type Override struct {
-	By     string `json:"by"`
-	Until  string `json:"until"`
-	Reason string `json:"reason"`
-}
 
 const (
 	// longestOverride is how far ahead an override may end: an hour, and what two clocks may differ by.
@@ -39,81 +29,51 @@ const (
 	serviceAccount = "system:serviceaccount:"
 )
 
-// errNotKnown means that it could not be found out whether an override counts.
-var errNotKnown = errors.New("it could not be found out")
-
-// overrideUse is what came of the override that a refused request carried, if it did.
-type overrideUse struct {
-	// ignored is why it lets the request pass nothing.
-	ignored error
-	// on is what it is, or would be, written on, for events.
-	on corev1.ObjectReference
-	// text is the override itself.
-	text string
-	// seen tells that it was read live, and is as the review has it.
-	seen bool
-}
-
-func (o *overrideUse) warnings() []string {
-	if o.ignored == nil {
-		return nil
-	}
-	return []string{o.ignored.Error()}
-}
-
-// open tells whether it may count after all.
-func (o *overrideUse) open() bool { return errors.Is(o.ignored, errNotKnown) }
-
-// carried is an override as a request carries it, and what it is held against.
-type carried struct {
-	field string // where it is written
-	text  string // "" if there is none
-	on    corev1.ObjectReference
-	uid   types.UID // that it must name: none at a creation
-	at    time.Time // when it must be in force
-}
-
 // hear lets the request pass the policy that its override names, if that is all that is wrong. It asks nobody anything unless
 // the request is refused.
-func (j *judgement) hear(
-	ctx context.Context, reader engine.Reader, find func(context.Context, engine.Reader) (carried, error),
-) {
-	if !slices.ContainsFunc(j.verdicts, func(v verdict) bool { return v.refuses() }) {
+func (d *Decision) hear(ctx context.Context) {
+	var find func(context.Context, engine.Reader) (carried, error)
+	switch {
+	case d.Allowed():
+		return
+	case d.Endpoint == Validating:
+		find = d.annotated
+	case d.Endpoint == Arbitrating && d.aboutOurs("VirtualMachineOperation"):
+		find = d.stamped
+	default: // a change of the object cannot be missing, see Answer, and an object that exists is judged as it is
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, hearing)
 	defer cancel()
-	reader = j.noting(reader)
+	reader := d.noting(d.reader)
 	c, err := find(ctx, reader)
-	j.override.on, j.override.text = c.on, c.text
 	if err == nil && c.text != "" {
-		err = j.grant(ctx, reader, &c)
+		err = d.grant(ctx, reader, &c)
 	}
-	if err != nil {
-		j.override.ignored = fmt.Errorf("%s is ignored: %w", c.field, err)
-	}
+	c.ignored = err
+	d.override = c
 }
 
 // annotated finds the override of a request in the annotation of its object as it would be stored, of a deletion as it is stored,
 // and of a subresource in that of the object that it belongs to.
-func (j *judgement) annotated(ctx context.Context, reader engine.Reader) (c carried, err error) {
-	c = carried{field: "annotation " + v1alpha1.AnnotationOverride, at: j.at}
-	request := j.review.Request
-	old, object := j.review.Document.Get("oldObject"), j.review.Document.Get("object")
+func (d *Decision) annotated(ctx context.Context, reader engine.Reader) (c carried, err error) {
+	c = carried{field: "annotation " + v1alpha1.AnnotationOverride, at: d.At}
+	request := d.Review.Request
+	old, object := d.Review.Document.Get("oldObject"), d.Review.Document.Get("object")
 	switch {
 	case request.SubResource != "":
 		if object, err = parentOf(ctx, reader); err != nil {
 			return c, fmt.Errorf("%w: reading the object that %s belongs to: %w", errNotKnown, request.SubResource, err)
 		}
 		c.on = referenceTo(object)
-		j.override.seen = sameState(object, old)
+		c.seen = sameState(object, old)
 	case request.Operation == admissionv1.Create:
 		c.on = referenceTo(object)
 		c.text = overrideIn(object)
 		return c, nil
 	case request.Operation == admissionv1.Delete:
 		c.on = referenceTo(old)
-		if object, err = j.stored(ctx, reader, old, &c.on); err != nil {
+		if object, err = c.stored(ctx, reader, old); err != nil {
 			return c, fmt.Errorf("%w: reading the object that is to be deleted: %w", errNotKnown, err)
 		}
 	default:
@@ -123,104 +83,63 @@ func (j *judgement) annotated(ctx context.Context, reader engine.Reader) (c carr
 	return c, nil
 }
 
-// parentOf reads the metadata of the object that a subresource belongs to.
-func parentOf(ctx context.Context, reader engine.Reader) (engine.Value, error) {
-	q := engine.Query{Fact: "parent", Parent: true, Live: true}
-	is, err := reader.Read(ctx, q)
-	if err != nil || is.Value.IsNull() {
-		return engine.Value{}, err
-	}
-	on := referenceTo(is.Value)
-	q = metadataOf(q.Fact, &on)
-	q.Parent = true
-	parent, err := reader.Read(ctx, q)
-	return parent.Value, err
-}
-
 // stored reads the metadata of an object that is to be deleted, if it has an override. What Sallyport may not read is as the review
 // has it: that comes from the API server, or nothing is deleted.
-func (j *judgement) stored(ctx context.Context, reader engine.Reader, old engine.Value, on *corev1.ObjectReference) (engine.Value, error) {
+func (c *carried) stored(ctx context.Context, reader engine.Reader, old engine.Value) (engine.Value, error) {
 	if overrideIn(old) == "" {
 		return old, nil
 	}
-	live, err := reader.Read(ctx, metadataOf("object", on))
+	live, err := reader.Read(ctx, metadataOf("object", &c.on))
 	switch {
 	case errors.Is(err, facts.ErrUnreadable):
 		return old, nil
-	case err != nil || referenceTo(live.Value).UID != on.UID:
+	case err != nil || referenceTo(live.Value).UID != c.on.UID:
 		return engine.Value{}, err
 	}
-	j.override.seen = sameState(live.Value, old)
+	c.seen = sameState(live.Value, old)
 	return live.Value, nil
-}
-
-// metadataOf asks for the metadata of an object.
-func metadataOf(fact string, on *corev1.ObjectReference) engine.Query {
-	return engine.Query{
-		Fact: fact, Metadata: true, Live: true, APIVersion: on.APIVersion, Kind: on.Kind, Namespace: on.Namespace, Name: on.Name,
-	}
-}
-
-// sameState tells whether two are one object in one version.
-func sameState(a, b engine.Value) bool {
-	one, other := referenceTo(a), referenceTo(b)
-	return one.UID != "" && one.UID == other.UID && one.ResourceVersion == other.ResourceVersion
-}
-
-func overrideIn(object engine.Value) string {
-	return object.Get("metadata").Get("annotations").Get(v1alpha1.AnnotationOverride).Text()
-}
-
-func referenceTo(object engine.Value) corev1.ObjectReference {
-	metadata := object.Get("metadata")
-	return corev1.ObjectReference{
-		APIVersion: object.Get("apiVersion").Text(), Kind: object.Get("kind").Text(),
-		Namespace: metadata.Get("namespace").Text(), Name: metadata.Get("name").Text(), UID: types.UID(metadata.Get("uid").Text()),
-		// Two overrides of one policy are two events, and not one that happened twice.
-		ResourceVersion: metadata.Get("resourceVersion").Text(),
-	}
 }
 
 // stamped finds the override with which an operation was created. Its annotation does not count any more: anybody who may change
 // that could use the right of who created the operation. It is held against the time of the request, because an operation that
 // was admitted in time may have to wait for its turn.
-func (j *judgement) stamped(o *v1alpha1.VirtualMachineOperation) func(context.Context, engine.Reader) (carried, error) {
-	return func(context.Context, engine.Reader) (carried, error) {
-		c := carried{field: "spec.override", on: corev1.ObjectReference{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: "VirtualMachineOperation", Namespace: o.Namespace, Name: o.Name, UID: o.UID,
-		}}
-		if o.Spec.RequestedBy == nil || o.Spec.Override == "" {
-			return c, nil
-		}
-		var err error
-		if c.at, err = time.Parse(engine.TimeFormat, o.Spec.RequestedAt); err != nil {
-			return c, fmt.Errorf("spec.requestedAt=%s is no time to hold it against", o.Spec.RequestedAt)
-		}
-		c.text = o.Spec.Override
+func (d *Decision) stamped(context.Context, engine.Reader) (c carried, err error) {
+	operation := d.Review.Document.Get("object")
+	spec := operation.Get("spec")
+	c.field, c.on = "spec.override", referenceTo(operation)
+	c.on.ResourceVersion = ""
+	text := spec.Get("override").Text()
+	if spec.Get("requestedBy").IsNull() || text == "" {
 		return c, nil
 	}
+	requestedAt := spec.Get("requestedAt").Text()
+	if c.at, err = time.Parse(engine.TimeFormat, requestedAt); err != nil {
+		return c, fmt.Errorf("spec.requestedAt=%s is no time to hold it against", requestedAt)
+	}
+	c.text = text
+	return c, nil
 }
 
 // grant gives an error that says what is wrong with the override, if anything is.
-func (j *judgement) grant(ctx context.Context, reader engine.Reader, c *carried) error {
+func (d *Decision) grant(ctx context.Context, reader engine.Reader, c *carried) error {
 	o, err := parseOverride(c.text)
 	if err != nil {
 		return err
 	}
-	if o.by != j.review.Request.UserInfo.Username {
+	if o.by != d.Review.Request.UserInfo.Username {
 		return errors.New("its by= is not the user who makes this request")
 	}
-	v, err := j.refusedBy(o.policy)
+	v, err := d.refusedBy(o.policy)
 	if err != nil {
 		return err
 	}
 	if err := o.fits(c); err != nil {
 		return err
 	}
-	if err := v.final(); err != nil {
-		return err
+	if final := v.final(); final != nil {
+		return fmt.Errorf("%s cannot be overridden", final.title())
 	}
-	if err := mayOverride(ctx, reader, v.policy, &j.review.Request.UserInfo); err != nil {
+	if err := mayOverride(ctx, reader, v.policy, &d.Review.Request.UserInfo); err != nil {
 		return err
 	}
 	v.override = &Override{
@@ -230,13 +149,13 @@ func (j *judgement) grant(ctx context.Context, reader engine.Reader, c *carried)
 }
 
 // refusedBy gives what the policy says that an override names.
-func (j *judgement) refusedBy(policy string) (*verdict, error) {
-	if j.set.Policy(policy) == nil {
+func (d *Decision) refusedBy(policy string) (*verdict, error) {
+	if d.set.Policy(policy) == nil {
 		return nil, fmt.Errorf("there is no policy %q", policy)
 	}
 	var refusing []string
-	for i := range j.verdicts {
-		v := &j.verdicts[i]
+	for i := range d.verdicts {
+		v := &d.verdicts[i]
 		if !v.refuses() {
 			continue
 		}
@@ -246,19 +165,6 @@ func (j *judgement) refusedBy(policy string) (*verdict, error) {
 		refusing = append(refusing, v.policy.Name())
 	}
 	return nil, fmt.Errorf("it names policy %s, but %s refused the request", policy, strings.Join(refusing, ", "))
-}
-
-// final gives an error if the policy says that no override helps.
-func (v *verdict) final() error {
-	if v.decision == nil {
-		return nil
-	}
-	for _, o := range v.objections() {
-		if o.Final {
-			return fmt.Errorf("%s cannot be overridden", o.title())
-		}
-	}
-	return nil
 }
 
 // mayOverride asks the API server about the requester, whatever the policies have been told about them.

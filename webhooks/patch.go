@@ -7,21 +7,24 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// patch joins the patches of all policies, in the order of their names. One that does not apply is its policy's failure, because
+// join makes one patch of those of all policies, in the order of their names. One that does not apply is its policy's failure, because
 // the API server would refuse the request without naming whom to ask; so is one that changes more than policies are granted.
-func (j *judgement) patch() []byte {
-	object := j.review.Request.Object.Raw
+func (d *Decision) join() {
+	var object []byte
 	var joined []engine.Patch
-	for i := range j.verdicts {
-		v := &j.verdicts[i]
+	for i := range d.verdicts {
+		v := &d.verdicts[i]
 		if v.err != nil || len(v.decision.Patches) == 0 {
 			continue
+		}
+		if object == nil {
+			object = d.Review.objectText()
 		}
 		changed, operations, err := engine.Apply(object, v.decision.Patches)
 		if err != nil {
 			err = fmt.Errorf("its patch does not apply: %w", err)
 		} else {
-			err = v.policy.CheckPatch(j.review.Request, object, changed)
+			err = v.policy.CheckPatch(d.Review.Request, object, changed)
 		}
 		if err != nil {
 			v.fail(&engine.Error{Cause: engine.ContractViolated, Facts: v.decision.Facts, Err: err})
@@ -31,11 +34,11 @@ func (j *judgement) patch() []byte {
 		joined = append(joined, operations...)
 	}
 	if len(joined) == 0 {
-		return nil
+		return
 	}
 	text, err := json.Marshal(joined)
 	if err != nil {
 		panic(err) // patches were decoded from JSON values
 	}
-	return text
+	d.patch = text
 }

@@ -1,17 +1,21 @@
 package webhooks
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -80,6 +84,46 @@ type FactRecord struct {
 	TooLarge bool `json:"tooLarge,omitempty"`
 }
 
+// Question is what was asked for the record, at its time; about policies that facts are to be given for.
+func (r *Record) Question() (*Question, error) {
+	review, err := r.ReviewOf()
+	if err != nil {
+		return nil, err
+	}
+	at, err := time.Parse(engine.TimeFormat, r.Time)
+	if err != nil {
+		return nil, fmt.Errorf("time: %w", err)
+	}
+	if r.Endpoint != Validating && r.Endpoint != Mutating && r.Endpoint != Arbitrating {
+		return nil, fmt.Errorf("endpoint: %q is not %s, %s or %s", r.Endpoint, Validating, Mutating, Arbitrating)
+	}
+	return &Question{Endpoint: r.Endpoint, Review: review, Only: r.Only, At: at}, nil
+}
+
+// ReviewOf is the request of a record.
+func (r *Record) ReviewOf() (*Review, error) {
+	members, ok := r.Request.(map[string]any)
+	if !ok {
+		return nil, errors.New("request: it is no object")
+	}
+	document, err := engine.ValueOf(members)
+	if err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	request, bare := &admissionv1.AdmissionRequest{}, maps.Clone(members)
+	objects := map[string]*runtime.RawExtension{"object": &request.Object, "oldObject": &request.OldObject, "options": &request.Options}
+	maps.DeleteFunc(bare, func(name string, _ any) bool { return objects[name] != nil })
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(bare, request); err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	for name, is := range objects {
+		if object, ok := members[name].(map[string]any); ok {
+			is.Object = &unstructured.Unstructured{Object: object}
+		}
+	}
+	return &Review{Request: request, Document: document, Verified: r.Verified}, nil
+}
+
 // queued is how many decisions may wait to be written, and queuedBytes how much they may hold. Whoever reads them may stall; requests
 // must not.
 const queued, queuedBytes = 256, 16 << 20
@@ -123,32 +167,32 @@ func (r *Recorder) Close(patience time.Duration) {
 	}
 }
 
-func (r *Recorder) record(j *judgement, response *admissionv1.AdmissionResponse) {
-	r.metrics.count(j)
+func (r *Recorder) record(d *Decision, response *admissionv1.AdmissionResponse) {
+	r.metrics.count(d)
 	switch {
-	case j.review.dryRun():
+	case d.Review.dryRun():
 	case response.Allowed:
-		r.tellOverrides(j)
-		r.tellAdmitted(j)
+		r.tellOverrides(d)
+		r.tellAdmitted(d)
 	default:
-		r.tellDenials(j)
+		r.tellDenials(d)
 	}
 	if r.out == nil || r.denied && response.Allowed {
 		return
 	}
-	d := decided{func() ([]byte, error) { return json.Marshal(j.recordOf(response)) }, j.bytes()}
-	if j.review.large() { // what is large is not to wait in the queue
-		line, err := d.line()
-		d = decided{func() ([]byte, error) { return line, err }, int64(len(line))}
+	next := decided{func() ([]byte, error) { return json.Marshal(d.recordOf(response)) }, d.bytes()}
+	if d.Review.large() { // what is large is not to wait in the queue
+		line, err := next.line()
+		next = decided{func() ([]byte, error) { return line, err }, int64(len(line))}
 	}
-	if r.waiting.Add(d.bytes) <= queuedBytes {
+	if r.waiting.Add(next.bytes) <= queuedBytes {
 		select {
-		case r.queue <- d:
+		case r.queue <- next:
 			return
 		default:
 		}
 	}
-	r.waiting.Add(-d.bytes)
+	r.waiting.Add(-next.bytes)
 	r.metrics.lost.Inc() // a decision stands whether or not it can be written down
 }
 
@@ -187,22 +231,39 @@ func (r *Recorder) line(d decided) {
 	}
 }
 
-func (j *judgement) recordOf(response *admissionv1.AdmissionResponse) Record {
+func (d *Decision) recordOf(response *admissionv1.AdmissionResponse) Record {
 	record := Record{
-		Version: RecordVersion, ID: j.id, Time: j.at.UTC().Format(engine.TimeFormat), Endpoint: j.endpoint, Only: j.only, Allowed: response.Allowed,
-		DryRun: j.review.dryRun(), Verified: j.review.Verified, Request: j.review.onRecord(), TooLarge: j.review.large(), Warnings: response.Warnings,
-		Facts: recordsOf(j.asked), Policies: make([]PolicyDecision, len(j.verdicts)),
+		Version: RecordVersion, ID: d.id, Time: d.At.UTC().Format(engine.TimeFormat), Endpoint: d.Endpoint, Only: d.Only, Allowed: response.Allowed,
+		DryRun: d.Review.dryRun(), Verified: d.Review.Verified, Request: d.Review.onRecord(), TooLarge: d.Review.large(), Warnings: response.Warnings,
+		Facts: recordsOf(d.asked), Policies: d.Said(),
 	}
-	for i := range j.verdicts {
-		record.Policies[i] = j.said(i)
-		record.Policies[i].Facts = recordsOf(j.verdicts[i].known())
+	for i := range d.verdicts {
+		record.Policies[i].Facts = recordsOf(d.verdicts[i].known())
 	}
 	return record
 }
 
-// said is what a policy said, without what it knew.
-func (j *judgement) said(i int) PolicyDecision {
-	v := &j.verdicts[i]
+// Said is what each policy said that was asked, without what it knew.
+func (d *Decision) Said() []PolicyDecision {
+	all := make([]PolicyDecision, len(d.verdicts))
+	for i := range d.verdicts {
+		all[i] = d.said(&d.verdicts[i])
+	}
+	return all
+}
+
+// SaidBy is what the policy of that name said; nil if it was not asked.
+func (d *Decision) SaidBy(policy string) *PolicyDecision {
+	for i := range d.verdicts {
+		if v := &d.verdicts[i]; v.policy.Name() == policy {
+			said := d.said(v)
+			return &said
+		}
+	}
+	return nil
+}
+
+func (d *Decision) said(v *verdict) PolicyDecision {
 	p := PolicyDecision{
 		Policy: v.policy.Name(), Revision: v.policy.Revision(), Mode: v.mode, Verdict: v.word(), Override: v.override,
 		Milliseconds: v.took.Seconds() * 1000,
@@ -212,18 +273,10 @@ func (j *judgement) said(i int) PolicyDecision {
 		return p
 	}
 	p.Denials, p.Warnings, p.Patches, p.Confirmation = v.decision.Denials, v.decision.Warnings, v.decision.Patches, v.decision.Confirmation
-	if j.endpoint == arbitrating {
+	if d.Endpoint == Arbitrating {
 		p.Outcome, _ = v.decision.Outcome.Decode() // it is made of JSON
 	}
 	return p
-}
-
-// known is what a policy decided on, or failed on.
-func (v *verdict) known() map[string]engine.Fact {
-	if v.err != nil {
-		return v.err.Facts
-	}
-	return v.decision.Facts
 }
 
 func recordsOf(facts map[string]engine.Fact) map[string]FactRecord {
@@ -249,26 +302,6 @@ func DigestOf(q *engine.Query) string {
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])[:16]
-}
-
-// noting remembers what is asked of a reader.
-type noting struct {
-	engine.Reader
-	judgement *judgement
-}
-
-func (j *judgement) noting(r engine.Reader) engine.Reader { return noting{r, j} }
-
-// Read answers, and notes the answer.
-func (n noting) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
-	a, err := n.Reader.Read(ctx, q)
-	if err == nil {
-		if n.judgement.asked == nil {
-			n.judgement.asked = map[string]engine.Fact{}
-		}
-		n.judgement.asked[q.Fact] = engine.Fact{Query: &q, Answer: a}
-	}
-	return a, err
 }
 
 // scrubbed is a document without what must not be kept, at any depth: facts may hold Secrets in lists.

@@ -61,7 +61,7 @@ func TestRecordsHaveWhatTheGateAsked(t *testing.T) {
 // A webhook of one policy says which, and a reconciler's question what it acts on.
 func TestRecordsTellTheQuestion(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)), policyOf("q", denies("red", "TooRed", 403)))
-	f.ValidateBy(t.Context(), "p", reviewOf(t, admissionv1.Create, `{"name": "x"}`))
+	f.Answer(t.Context(), &Question{Endpoint: Validating, Only: "p", Review: reviewOf(t, admissionv1.Create, `{"name": "x"}`)})
 	if record := f.only(t); record.Only != "p" || len(record.Policies) != 1 {
 		t.Errorf("got %+v", record)
 	}
@@ -69,10 +69,10 @@ func TestRecordsTellTheQuestion(t *testing.T) {
 		r := &s.Match.Resources[0]
 		r.APIGroups, r.APIVersions, r.Resources = []string{"*"}, []string{"*"}, []string{"virtualmachineoperations"}
 	})
-	for _, endpoint := range []string{arbitrating, validating} {
+	for _, endpoint := range []string{Arbitrating, Validating} {
 		f = newFixture(t, world{}, takes)
 		operation := svmop("o", v1alpha1.OperationStop, false)
-		if endpoint == arbitrating {
+		if endpoint == Arbitrating {
 			if got, err := f.Arbitrate(t.Context(), &operation, svm("Running"), nil); err != nil || !slices.Equal(got.Supersedes, []string{"a"}) {
 				t.Fatalf("got %+v, %v", got, err)
 			}
@@ -85,7 +85,7 @@ func TestRecordsTellTheQuestion(t *testing.T) {
 		}
 		record := f.only(t)
 		text, _ := json.Marshal(record.Policies[0].Outcome)
-		if want := map[string]string{arbitrating: `{"supersedes":["a"]}`, validating: "null"}[endpoint]; string(text) != want {
+		if want := map[string]string{Arbitrating: `{"supersedes":["a"]}`, Validating: "null"}[endpoint]; string(text) != want {
 			t.Errorf("%s: the outcome is %s", endpoint, text)
 		}
 	}

@@ -2,7 +2,6 @@ package webhooks
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -13,50 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/webhooks/engine"
-	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// objection is one denial, or one policy's failure to decide, in the words of the response.
-type objection struct {
-	engine.Denial
-	policy string
-}
-
-// text is "[policy/Reason] message": who says it, a word to search for, and what to do.
-func (o objection) text() string {
-	return sentences(fmt.Sprintf("%s %s", o.title(), o.Message), o.Remedy)
-}
-
-func (o objection) title() string { return fmt.Sprintf("[%s/%s]", o.policy, o.Reason) }
-
-// objections of a verdict, whatever its mode makes of them.
-func (v *verdict) objections() []objection {
-	if v.err == nil {
-		all := make([]objection, len(v.decision.Denials))
-		for i, d := range v.decision.Denials {
-			all[i] = objection{d, v.policy.Name()}
-		}
-		return all
-	}
-	code := http.StatusInternalServerError
-	if errors.Is(v.err, facts.ErrNotSynced) {
-		code = http.StatusServiceUnavailable
-	}
-	message := fmt.Sprintf("the policy could not decide: %v", v.err)
-	if v.err.Cause == engine.Panicked { // the stack is for the log, not for the requester
-		message = "the policy could not decide: it panicked; the decision record has the stack"
-	}
-	return []objection{{engine.Denial{Reason: string(v.err.Cause), Message: message, Code: code}, v.policy.Name()}}
-}
-
-// respond makes one response out of all verdicts.
-func (j *judgement) respond() *admissionv1.AdmissionResponse {
+// Response makes one response out of all verdicts.
+func (d *Decision) Response() *admissionv1.AdmissionResponse {
 	var refusing []objection
-	warnings := j.override.warnings()
+	warnings := d.override.warnings()
 	var said []string
-	for i := range j.verdicts {
-		v := &j.verdicts[i]
+	for i := range d.verdicts {
+		v := &d.verdicts[i]
 		switch {
 		case v.refuses():
 			refusing = append(refusing, v.objections()...)
@@ -74,12 +38,15 @@ func (j *judgement) respond() *admissionv1.AdmissionResponse {
 		}
 	}
 	response := &admissionv1.AdmissionResponse{
-		UID: j.review.Request.UID, Allowed: len(refusing) == 0,
+		UID: d.Review.Request.UID, Allowed: len(refusing) == 0,
 		Warnings:         inOneLine(append(warnings, said...)), // the API server cuts what is too much: what would block comes first
-		AuditAnnotations: j.annotations(len(refusing) == 0),
+		AuditAnnotations: d.annotations(len(refusing) == 0),
 	}
 	if !response.Allowed {
-		response.Result = j.status(refusing)
+		response.Result = d.status(refusing)
+	} else if len(d.patch) > 0 {
+		kind := admissionv1.PatchTypeJSONPatch
+		response.Patch, response.PatchType = d.patch, &kind
 	}
 	return response
 }
@@ -98,17 +65,17 @@ func inOneLine(warnings []string) []string {
 }
 
 // annotations for the audit log. The API server puts the webhook's name and a slash before the keys.
-func (j *judgement) annotations(allowed bool) map[string]string {
+func (d *Decision) annotations(allowed bool) map[string]string {
 	verdict := "denied"
 	if allowed {
 		verdict = "allowed"
 	}
-	revisions := make([]string, len(j.verdicts))
-	for i, v := range j.verdicts {
+	revisions := make([]string, len(d.verdicts))
+	for i, v := range d.verdicts {
 		revisions[i] = v.policy.Name() + "@" + cmp.Or(v.policy.Revision(), "none")
 	}
-	all := map[string]string{"decision": string(j.id), "verdict": verdict, "policies": strings.Join(revisions, ",")}
-	for _, v := range j.verdicts {
+	all := map[string]string{"decision": string(d.id), "verdict": verdict, "policies": strings.Join(revisions, ",")}
+	for _, v := range d.verdicts {
 		if v.override != nil {
 			all["override"] = fmt.Sprintf("%s until %s: %s", v.policy.Name(), v.override.Until, v.override.Reason)
 		}
@@ -117,16 +84,16 @@ func (j *judgement) annotations(allowed bool) map[string]string {
 }
 
 // status lists every objection in its message and, for programs, as a cause each.
-func (j *judgement) status(refusing []objection) *metav1.Status {
-	code := j.code(refusing)
+func (d *Decision) status(refusing []objection) *metav1.Status {
+	code := d.code(refusing)
 	status := &metav1.Status{
-		Status: metav1.StatusFailure, Code: int32(code), Reason: reason(refusing, code), Details: j.details(refusing, code),
+		Status: metav1.StatusFailure, Code: int32(code), Reason: reason(refusing, code), Details: d.details(refusing, code),
 	}
 	texts := make([]string, len(refusing))
 	for i, o := range refusing {
 		texts[i] = o.text()
 	}
-	if way := j.wayPast(); way != "" {
+	if way := d.wayPast(); way != "" {
 		texts = append(texts, way)
 	}
 	status.Message = strings.Join(texts, "\n")
@@ -141,10 +108,10 @@ var precedence = []int{
 
 // code of the response. Only a CREATE that is a POST may have another than 403: with 409 or 422 `kubectl apply` retries a
 // PATCH and `--force` deletes and re-creates the object. 429 is for evictions, whose callers know how to wait.
-func (j *judgement) code(refusing []objection) int {
-	request := j.review.Request
+func (d *Decision) code(refusing []objection) int {
+	request := d.Review.Request
 	eviction := request.Resource.Group == "" && request.Resource.Resource == "pods" && request.SubResource == "eviction"
-	if request.Operation != admissionv1.Create || j.review.createdByApply() {
+	if request.Operation != admissionv1.Create || d.Review.createdByApply() {
 		return http.StatusForbidden
 	}
 	for _, code := range precedence {
@@ -177,13 +144,13 @@ func reason(refusing []objection, code int) metav1.StatusReason {
 }
 
 // details name what blocks if it is one thing, else the object of the request; kubectl prints the latter with a 422.
-func (j *judgement) details(refusing []objection, code int) *metav1.StatusDetails {
-	subject := j.review.Subject()
+func (d *Decision) details(refusing []objection, code int) *metav1.StatusDetails {
+	subject := d.Review.Subject()
 	details := &metav1.StatusDetails{Group: subject.Kind.Group, Kind: subject.Kind.Kind, Name: subject.Name, UID: subject.UID}
-	if d := refusing[0].Details; len(refusing) == 1 && d.Kind != "" && code != http.StatusUnprocessableEntity {
-		details.Kind, details.Name, details.UID = d.Kind, d.Name, ""
-		if d.Group != "" {
-			details.Group = d.Group
+	if what := refusing[0].Details; len(refusing) == 1 && what.Kind != "" && code != http.StatusUnprocessableEntity {
+		details.Kind, details.Name, details.UID = what.Kind, what.Name, ""
+		if what.Group != "" {
+			details.Group = what.Group
 		}
 	}
 	for _, o := range refusing {

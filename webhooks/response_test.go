@@ -28,7 +28,7 @@ func TestTooManyRequestsIsForEvictions(t *testing.T) {
 		"an eviction of something else":         {resource("", "nodes", "eviction"), 403},
 		"an eviction of another group's object": {resource("example.org", "pods", "eviction"), 403},
 	} {
-		j := &judgement{review: reviewOf(t, admissionv1.Create, `{}`, tc.change)}
+		j := &Decision{Question: Question{Review: reviewOf(t, admissionv1.Create, `{}`, tc.change)}}
 		if got := j.code(refusing); got != tc.want {
 			t.Errorf("%s: got code %d, want %d", name, got, tc.want)
 		}
@@ -49,7 +49,7 @@ func TestDenialsThatDiffer(t *testing.T) {
 		"what can be waited for":           {[]int{503, 503}, 503, "InternalError"},
 		"a code of its own":                {[]int{418, 418}, 403, "Forbidden"},
 	} {
-		j := &judgement{review: reviewOf(t, admissionv1.Create, `{}`)}
+		j := &Decision{Question: Question{Review: reviewOf(t, admissionv1.Create, `{}`)}}
 		var refusing []objection
 		for i, code := range tc.codes {
 			refusing = append(refusing, objection{engine.Denial{Code: code, Reason: string(rune('A' + i))}, "p"})
@@ -77,7 +77,7 @@ func TestDetailsNameWhatBlocks(t *testing.T) {
 		"two":                           {[]objection{blocking("example.org"), blocking("example.org")}, 409, requested},
 		"one that names nothing":        {[]objection{{engine.Denial{Reason: "Busy"}, "p"}}, 409, requested},
 	} {
-		j := &judgement{review: reviewOf(t, admissionv1.Create, `{}`)}
+		j := &Decision{Question: Question{Review: reviewOf(t, admissionv1.Create, `{}`)}}
 		for _, o := range tc.refusing {
 			tc.want.Causes = append(tc.want.Causes, metav1.StatusCause{Type: "Busy", Message: o.text(), Field: o.Details.Field})
 		}

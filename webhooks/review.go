@@ -1,16 +1,22 @@
 package webhooks
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
-	"github.com/go-json-experiment/json"
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -75,16 +81,87 @@ func (r *Review) Subject() facts.Subject {
 	return s
 }
 
+// objectText is the object as text, on which patches work.
+func (r *Review) objectText() []byte {
+	is := &r.Request.Object
+	if is.Object == nil {
+		return is.Raw
+	}
+	text, err := json.Marshal(is.Object)
+	if err != nil {
+		panic(err) // it was made into a document before
+	}
+	return text
+}
+
 // createdByApply tells a CREATE that came as a PATCH: a server-side apply of an object that does not exist yet. The API
 // server gives it the options of a create, so only the managed fields show it.
 func (r *Review) createdByApply() bool {
-	var object metav1.PartialObjectMetadata
-	if err := json.Unmarshal(r.Request.Object.Raw, &object); err != nil {
-		return false
-	}
-	return slices.ContainsFunc(object.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
-		return f.Operation == metav1.ManagedFieldsOperationApply
+	fields := r.Document.Get("object").Get("metadata").Get("managedFields")
+	return slices.ContainsFunc(fields.Elements(), func(f engine.Value) bool {
+		return f.Get("operation").Text() == string(metav1.ManagedFieldsOperationApply)
 	})
 }
 
 func (r *Review) dryRun() bool { return r.Request.DryRun != nil && *r.Request.DryRun }
+
+// NewReview makes a review of a request that Sallyport makes itself. Its objects and options are decoded, as [unstructured.Unstructured]:
+// there is no text of them.
+func NewReview(request *admissionv1.AdmissionRequest) (*Review, error) {
+	bare := *request
+	bare.Object, bare.OldObject, bare.Options = runtime.RawExtension{}, runtime.RawExtension{}, runtime.RawExtension{}
+	members, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&bare)
+	if err != nil {
+		return nil, err
+	}
+	for name, is := range map[string]runtime.Object{
+		"object": request.Object.Object, "oldObject": request.OldObject.Object, "options": request.Options.Object,
+	} {
+		if u, ok := is.(*unstructured.Unstructured); ok {
+			members[name] = u.Object
+		}
+	}
+	if !finite(members) {
+		return nil, errors.New("there is a number in it that JSON does not have")
+	}
+	document, err := engine.ValueOf(members)
+	return &Review{Request: request, Document: document, Verified: true}, err
+}
+
+func finite(decoded any) bool {
+	switch node := decoded.(type) {
+	case map[string]any:
+		for _, child := range node {
+			if !finite(child) {
+				return false
+			}
+		}
+	case []any:
+		return !slices.ContainsFunc(node, func(child any) bool { return !finite(child) })
+	case float64:
+		return !math.IsNaN(node) && !math.IsInf(node, 0)
+	}
+	return true
+}
+
+// reviewOfCreation is the request by which an object that exists already would be created by that user.
+func reviewOfCreation(object *unstructured.Unstructured, resource string, user authenticationv1.UserInfo) (*Review, error) {
+	kind := object.GroupVersionKind()
+	return NewReview(&admissionv1.AdmissionRequest{
+		UID: uuid.NewUUID(), Operation: admissionv1.Create, Namespace: object.GetNamespace(), Name: object.GetName(),
+		Kind:     metav1.GroupVersionKind(kind),
+		Resource: metav1.GroupVersionResource(kind.GroupVersion().WithResource(resource)),
+		UserInfo: user, Object: runtime.RawExtension{Object: object},
+	})
+}
+
+// unstructuredOf is an object of ours as the API server has it.
+func unstructuredOf(object runtime.Object, kind string) (*unstructured.Unstructured, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: fields}
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	return u, nil
+}

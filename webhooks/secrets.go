@@ -59,20 +59,21 @@ func (r *Review) secrets() []string {
 
 // conceal takes the values of the Secret that the request is about out of what policies say: responses are in audit logs, denials in
 // events and reports, and what people who may not read the Secret are shown.
-func (j *judgement) conceal() {
-	if !slices.ContainsFunc(j.verdicts, func(v verdict) bool { return v.err != nil || len(v.decision.Denials)+len(v.decision.Warnings) > 0 }) {
+func (d *Decision) conceal() {
+	if !slices.ContainsFunc(d.verdicts, func(v verdict) bool { return v.err != nil || len(v.decision.Denials)+len(v.decision.Warnings) > 0 }) {
 		return
 	}
-	secrets := j.review.secrets()
-	for i := range j.verdicts {
-		v := &j.verdicts[i]
+	secrets := d.Review.secrets()
+	for i := range d.verdicts {
+		v := &d.verdicts[i]
 		if v.err != nil {
 			v.err = &engine.Error{Cause: v.err.Cause, Facts: v.err.Facts, Err: &concealedError{v.err.Err, withoutSecrets(v.err.Err.Error(), secrets)}}
 			continue
 		}
 		for k := range v.decision.Denials {
-			d := &v.decision.Denials[k]
-			for _, text := range []*string{&d.Message, &d.Details.Group, &d.Details.Kind, &d.Details.Name, &d.Details.UID, &d.Details.Field} {
+			denial := &v.decision.Denials[k]
+			on := &denial.Details
+			for _, text := range []*string{&denial.Message, &on.Group, &on.Kind, &on.Name, &on.UID, &on.Field} {
 				*text = withoutSecrets(*text, secrets)
 			}
 		}

@@ -54,7 +54,7 @@ func TestNothingIsJudgedWithoutASet(t *testing.T) {
 			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
 		}
 	}
-	if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(validating, "no_policies")); n != 1 {
+	if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(Validating, "no_policies")); n != 1 {
 		t.Errorf("counted %v", n)
 	}
 	operation := svmop("stop", v1alpha1.OperationStop, false)

@@ -10,31 +10,20 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// sentences puts what to do behind what is wrong. Either may be without a full stop.
-func sentences(wrong, remedy string) string {
-	switch {
-	case remedy == "":
-		return wrong
-	case strings.HasSuffix(wrong, ".") || strings.HasSuffix(wrong, "!") || strings.HasSuffix(wrong, "?"):
-		return wrong + " " + remedy
-	}
-	return wrong + ". " + remedy
-}
-
 // typed is a name that can be typed as it is: a message must not have a shell do what somebody has called an object.
 var typed = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:._-]*$`)
 
 // wayPast is the command that overrides the policy that refuses, for those who may: an override passes one policy, is an annotation
 // of an object that exists, and is of no use where the policy or its message says otherwise.
-func (j *judgement) wayPast() string {
-	request, subject := j.review.Request, j.review.Subject()
+func (d *Decision) wayPast() string {
+	request, subject := d.Review.Request, d.Review.Subject()
 	exists := request.Operation != admissionv1.Create || request.SubResource != ""
-	if j.endpoint != validating || !exists || !typed.MatchString(subject.Name) {
+	if d.Endpoint != Validating || !exists || !typed.MatchString(subject.Name) {
 		return ""
 	}
 	var refusing *verdict
-	for i := range j.verdicts {
-		switch v := &j.verdicts[i]; {
+	for i := range d.verdicts {
+		switch v := &d.verdicts[i]; {
 		case !v.refuses():
 		case refusing != nil:
 			return ""

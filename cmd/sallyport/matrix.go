@@ -114,14 +114,8 @@ func supersedes(ctx context.Context, policy *catalog.Policy, running, wanted ask
 	if err != nil {
 		return false, err
 	}
-	var outcome struct {
-		Supersedes []string `json:"supersedes"`
-	}
-	text, err := decision.Outcome.MarshalJSON()
-	if err == nil {
-		err = json.Unmarshal(text, &outcome)
-	}
-	return len(decision.Denials) == 0 && slices.Contains(outcome.Supersedes, "running"), err
+	superseded := slices.ContainsFunc(decision.Outcome.Get(catalog.OutcomeSupersedes).Elements(), func(v engine.Value) bool { return v.Text() == "running" })
+	return len(decision.Denials) == 0 && superseded, nil
 }
 
 // operationRequest asks for an operation, as an AdmissionRequest does.

@@ -22,8 +22,8 @@ func reviewSuite(report *review.Report) junit.Suite {
 		for _, text := range r.Warnings {
 			said = append(said, "Warning: "+text)
 		}
-		for _, text := range r.Notes {
-			said = append(said, "Note: "+text)
+		for _, note := range r.Notes {
+			said = append(said, "Note: "+note.Text)
 		}
 		c.Output = strings.Join(said, "\n")
 		switch r.Verdict {

@@ -77,8 +77,8 @@ func (p reviewPrinter) result(r *review.Result) {
 		p.changes(r.Changes)
 	}
 	for _, note := range r.Notes {
-		if p.verbose || !strings.HasPrefix(note, "webhook ") {
-			p.line("Note: %s", note)
+		if p.verbose || note.About != review.AboutWebhook {
+			p.line("Note: %s", note.Text)
 		}
 	}
 	explained.Print(p.Printer, "    ", r.Explanations)

@@ -10,7 +10,9 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -114,11 +116,11 @@ func placed(request *admissionv1.AdmissionRequest) bool {
 
 // homesIn are the labels of the Namespace that the request is about.
 func homesIn(request *admissionv1.AdmissionRequest) (found homes, err error) {
-	for _, raw := range [][]byte{request.OldObject.Raw, request.Object.Raw} {
-		if len(raw) == 0 {
+	for _, object := range []*runtime.RawExtension{&request.OldObject, &request.Object} {
+		set, there, err := labelsCarriedBy(object)
+		if !there {
 			continue
 		}
-		set, err := labelsIn(engine.Text(raw))
 		if err != nil {
 			return nil, fmt.Errorf("reading the labels of Namespace %s: %w", request.Name, err)
 		}
@@ -143,12 +145,14 @@ func labelsOfNamespace(ctx context.Context, request *admissionv1.AdmissionReques
 	if err != nil {
 		return nil, fmt.Errorf("reading the labels of namespace %s: %w", request.Namespace, err)
 	}
-	var set labels.Set
-	text, err := json.Marshal(answer.Value.Get("metadata").Get("labels"))
-	if err == nil {
-		err = json.Unmarshal(text, &set)
-	}
-	return set, err
+	return LabelsOf(answer.Value), nil
+}
+
+// LabelsOf gives the labels of an object that was read from the API server, where they are texts.
+func LabelsOf(object engine.Value) labels.Set {
+	set := labels.Set{}
+	object.Get("metadata").Get("labels").Each(func(name string, v engine.Value) { set[name] = v.Text() })
+	return set
 }
 
 // Repairs tells whether the request is one by which policies can be repaired, or deleted.
@@ -296,11 +300,11 @@ func (m matcher) object(request *admissionv1.AdmissionRequest) (bool, error) {
 	if m.objects == nil || request.Operation == admissionv1.Connect {
 		return m.objects == nil, nil
 	}
-	for _, raw := range [][]byte{request.Object.Raw, request.OldObject.Raw} {
-		if len(raw) == 0 {
+	for _, object := range []*runtime.RawExtension{&request.Object, &request.OldObject} {
+		set, there, err := labelsCarriedBy(object)
+		if !there {
 			continue
 		}
-		set, err := labelsIn(engine.Text(raw))
 		if err != nil {
 			return false, fmt.Errorf("reading the labels of the object: %w", err)
 		}
@@ -309,6 +313,22 @@ func (m matcher) object(request *admissionv1.AdmissionRequest) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// labelsCarriedBy gives the labels of an object as it came, as text or decoded.
+func labelsCarriedBy(object *runtime.RawExtension) (set labels.Set, there bool, err error) {
+	if u, ok := object.Object.(*unstructured.Unstructured); ok {
+		if written, _, err := unstructured.NestedFieldNoCopy(u.Object, "metadata", "labels"); written == nil {
+			return nil, true, err
+		}
+		set, _, err = unstructured.NestedStringMap(u.Object, "metadata", "labels")
+		return set, true, err
+	}
+	if len(object.Raw) == 0 {
+		return nil, false, nil
+	}
+	set, err = labelsIn(engine.Text(object.Raw))
+	return set, true, err
 }
 
 // labelsIn reads nothing else of an object.

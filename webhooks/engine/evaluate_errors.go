@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Cause says why no decision could be made. The values are stable: metrics, decision records and denials carry them.
@@ -29,6 +30,13 @@ const (
 	// Panicked: evaluating the policy panicked.
 	Panicked Cause = "Panicked"
 )
+
+// IsCause tells whether the reason that is given for a policy's denial is not one of its own, but why it could not decide.
+func IsCause(reason string) bool {
+	return slices.Contains([]Cause{
+		InputNotUnderstood, CompileFailed, FactUnavailable, DeadlineExceeded, CallerGone, StillRunning, EvaluationFailed, ContractViolated, Panicked,
+	}, Cause(reason))
+}
 
 // Error means that a policy could not decide. It is never a verdict: the caller applies the policy's onError.
 type Error struct {

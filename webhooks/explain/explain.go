@@ -1,16 +1,12 @@
 package explain
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -19,28 +15,18 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// The endpoints.
-const (
-	Validating = "validate"
-	Mutating   = "mutate"
-)
-
-// Question is what policies are asked for an explanation.
-type Question struct {
+// Explainer explains what policies say to questions.
+type Explainer struct {
 	// Set are the policies that decide, States what became of each RegoPolicy; without them only a set is known.
 	Set    *catalog.Set
 	States []catalog.State
 	// Facts answer what they ask.
 	Facts webhooks.FactSource
-	// Now is the time of the request.
-	Now time.Time
 	// Policy is the only one that is explained; empty means all.
 	Policy string
 	// Own tells that the facts are answered with the rights of who asks. What they may not read Sallyport can: then the verdict is
 	// not known.
 	Own bool
-	// Mutating asks what they would change in the object instead of what they have against it.
-	Mutating bool
 }
 
 // Policy is what one policy has to do with a request. Its JSON is a stable format: fields are added, never changed.
@@ -68,6 +54,9 @@ type Policy struct {
 	// Cause and Error tell why the policy could not decide.
 	Cause engine.Cause `json:"cause,omitempty"`
 	Error string       `json:"error,omitempty"`
+
+	says string // the Summary without the name
+	told bool   // it tells Unasked
 }
 
 // Fact is a fact in brief.
@@ -93,6 +82,8 @@ type Rule struct {
 	// Says is what it said, once for each match. If there is nothing, Needs is where it stopped.
 	Says  []string `json:"says,omitempty"`
 	Needs *Needs   `json:"needs,omitempty"`
+
+	changes []string // Says in brief, of a patch rule
 }
 
 // Needs is an expression that does not hold.
@@ -125,27 +116,20 @@ const (
 	Unknown = "unknown"
 )
 
-// patience is how long the record of one decision may take to be written to memory.
-const patience = time.Minute
-
-// Explain asks the policies. An error says that there is no explanation of any.
-func (q *Question) Explain(ctx context.Context, review *webhooks.Review) ([]*Policy, error) {
-	source := newRemembering(q.Facts)
-	record, err := q.judge(ctx, review, source)
+// Explain asks every policy that has rules for the endpoint. An error says that there is no explanation of any.
+func (x *Explainer) Explain(ctx context.Context, q *webhooks.Question) ([]*Policy, error) {
+	source := newRemembering(x.Facts)
+	decision, err := webhooks.NewGate(x.Set, source, nil, nil).Decide(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	reader := source.For(review.Request, review.Subject())
+	reader := source.For(q.Review.Request, q.Review.Subject())
 	var all []*Policy
-	for _, p := range q.Set.Policies() {
-		speaks := p.Validates()
-		if q.Mutating {
-			speaks = p.Mutates()
-		}
-		if !speaks || q.Policy != "" && p.Name() != q.Policy {
+	for _, p := range x.Set.Policies() {
+		if !q.Speaks(p) || x.Policy != "" && p.Name() != x.Policy {
 			continue
 		}
-		e, err := q.explain(ctx, p, review, record, reader)
+		e, err := x.explain(ctx, p, decision, reader)
 		if err != nil {
 			return nil, fmt.Errorf("explaining policy %s: %w", p.Name(), err)
 		}
@@ -154,69 +138,42 @@ func (q *Question) Explain(ctx context.Context, review *webhooks.Review) ([]*Pol
 	return all, nil
 }
 
-// judge has the gate judge the request, and reads what it has written down.
-func (q *Question) judge(ctx context.Context, review *webhooks.Review, source webhooks.FactSource) (*webhooks.Record, error) {
-	var text bytes.Buffer
-	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), &text, false)
-	gate := webhooks.NewGate(q.Set, source, recorder, func() time.Time { return q.Now })
-	if q.Mutating {
-		gate.Mutate(ctx, review)
-	} else {
-		gate.Validate(ctx, review)
-	}
-	recorder.Close(patience)
-	record := &webhooks.Record{}
-	if err := json.Unmarshal(text.Bytes(), record); err != nil {
-		return nil, fmt.Errorf("reading the decision: %w", err)
-	}
-	return record, nil
-}
-
-func (q *Question) endpoint() string {
-	if q.Mutating {
-		return Mutating
-	}
-	return Validating
-}
-
-func (q *Question) explain(
-	ctx context.Context, p *catalog.Policy, review *webhooks.Review, record *webhooks.Record, reader engine.Reader,
-) (*Policy, error) {
-	e := &Policy{Policy: p.Name(), Endpoint: q.endpoint(), Verdict: NotAsked, OnError: p.OnError, Match: p.Meeting(ctx, review.Request, reader)}
-	if i := slices.IndexFunc(q.States, func(s catalog.State) bool { return s.Name == p.Name() }); i >= 0 && q.States[i].Err != nil {
-		e.Broken, e.LastGood = q.States[i].Err.Error(), q.States[i].LastGood
+func (x *Explainer) explain(ctx context.Context, p *catalog.Policy, decision *webhooks.Decision, reader engine.Reader) (*Policy, error) {
+	review := decision.Review
+	e := &Policy{Policy: p.Name(), Endpoint: decision.Endpoint, Verdict: NotAsked, OnError: p.OnError, Match: p.Meeting(ctx, review.Request, reader)}
+	if i := slices.IndexFunc(x.States, func(s catalog.State) bool { return s.Name == p.Name() }); i >= 0 && x.States[i].Err != nil {
+		e.Broken, e.LastGood = x.States[i].Err.Error(), x.States[i].LastGood
 	} else if err := p.Broken(); err != nil {
 		e.Broken = err.Error()
 	}
-	if i := slices.IndexFunc(record.Policies, func(d webhooks.PolicyDecision) bool { return d.Policy == p.Name() }); i >= 0 {
-		d := &record.Policies[i]
-		e.Verdict, e.Cause, e.Error = d.Verdict, d.Cause, d.Error
-		e.Override = overrideOf(p.Name(), review, record, d)
+	if said := decision.SaidBy(p.Name()); said != nil {
+		e.Verdict, e.Cause, e.Error = said.Verdict, said.Cause, said.Error
+		e.Override = overrideOf(decision, said)
 	}
-	e.forbidden(q, e.Match.Unread)
+	e.forbidden(x, e.Match.Unread)
 	if e.Verdict == NotAsked || p.Broken() != nil || e.Match.Unread != nil {
-		e.summarize()
+		e.summarize(e.summary())
 		return e, nil
 	}
 	ask := p.Explain
-	if q.Mutating {
+	if decision.Endpoint == webhooks.Mutating {
 		ask = p.ExplainPatch
 	}
-	x, err := ask(ctx, engine.Input{Request: review.Document, Now: q.Now}, reader)
+	traced, err := ask(ctx, engine.Input{Request: review.Document, Now: decision.At}, reader)
 	if err != nil {
 		return nil, err
 	}
-	e.take(x)
-	for _, f := range x.Facts {
-		e.forbidden(q, f.Err)
+	e.take(traced)
+	for _, f := range traced.Facts {
+		e.forbidden(x, f.Err)
 	}
-	e.summarize()
+	e.summarize(e.summary())
 	return e, nil
 }
 
 // forbidden has it that nothing is known where only who asks may not read something.
-func (e *Policy) forbidden(q *Question, err error) {
-	if q.Own && apierrors.IsForbidden(err) {
+func (e *Policy) forbidden(x *Explainer, err error) {
+	if x.Own && apierrors.IsForbidden(err) {
 		e.Verdict, e.Error = Unknown, err.Error()
 	}
 }
@@ -224,26 +181,35 @@ func (e *Policy) forbidden(q *Question, err error) {
 // LeftOut says that the API server does not ask the policy about the request, whatever it matches. What it would say is kept.
 func (e *Policy) LeftOut(why string) {
 	e.Unasked = why
-	if e.Verdict != NotAsked {
-		e.Summary = fmt.Sprintf("%s: is not asked: %s (if it were: %s)", e.Policy, why, strings.TrimPrefix(e.Summary, e.Policy+": "))
+	if e.told = e.Verdict != NotAsked; e.told {
+		e.summarize(fmt.Sprintf("is not asked: %s (if it were: %s)", why, e.says))
 	}
 	e.Verdict = NotAsked
 }
 
+// Headline is the summary without the name of the policy.
+func (e *Policy) Headline() string { return e.says }
+
+// Untold is why the API server does not ask the policy, unless the summary tells; empty if it asks.
+func (e *Policy) Untold() string {
+	if e.told {
+		return ""
+	}
+	return e.Unasked
+}
+
 // overrideOf says what became of the override that the object carries.
-func overrideOf(policy string, review *webhooks.Review, record *webhooks.Record, d *webhooks.PolicyDecision) string {
-	const ignored = "annotation " + v1alpha1.AnnotationOverride
-	if o := d.Override; o != nil {
+func overrideOf(decision *webhooks.Decision, said *webhooks.PolicyDecision) string {
+	refuses := said.Verdict == "denied" || said.Verdict == "error_denied"
+	ignored := decision.IgnoredOverride()
+	switch o := said.Override; {
+	case o != nil:
 		return fmt.Sprintf("it counts: %s passes until %s, because: %s", o.By, o.Until, o.Reason)
+	case refuses && ignored != "":
+		return "is ignored: " + ignored
 	}
-	refuses := d.Verdict == "denied" || d.Verdict == "error_denied"
-	for _, w := range record.Warnings {
-		if rest, found := strings.CutPrefix(w, ignored); found && refuses {
-			return strings.TrimSpace(rest)
-		}
-	}
-	text := review.Document.Get("object").Get("metadata").Get("annotations").Get(v1alpha1.AnnotationOverride).Text()
-	if name, _, _ := strings.Cut(text, ";"); strings.TrimSpace(name) == policy && !refuses {
+	text := decision.Review.Document.Get("object").Get("metadata").Get("annotations").Get(v1alpha1.AnnotationOverride).Text()
+	if name, _, _ := strings.Cut(text, ";"); strings.TrimSpace(name) == said.Policy && !refuses {
 		return "there is one for this policy, which is not needed: the policy does not refuse the request"
 	}
 	return ""
@@ -259,6 +225,9 @@ func (e *Policy) take(x *engine.Explanation) {
 		rule := Rule{Rule: r.Name, Place: e.place(r.Place), Title: r.Title, Reason: r.Reason, Needs: e.needs(r.Unmet)}
 		for _, v := range r.Values {
 			rule.Says = append(rule.Says, saidBy(r.Name, v))
+			if r.Name == "patch" {
+				rule.changes = append(rule.changes, changedBy(v))
+			}
 		}
 		e.Rules = append(e.Rules, rule)
 	}
@@ -270,14 +239,20 @@ func saidBy(rule string, v engine.Value) string {
 		return v.Get("message").Text()
 	case rule == "warn":
 		return v.Text()
-	case rule == "patch" && v.Get("merge").IsObject():
-		return "merge " + brief(v.Get("merge"))
-	case rule == "patch" && !v.Get("value").IsNull():
-		return fmt.Sprintf("%s %s: %s", v.Get("op").Text(), v.Get("path").Text(), brief(v.Get("value")))
+	case rule == "patch" && !v.Get("merge").IsObject() && !v.Get("value").IsNull():
+		return changedBy(v) + ": " + brief(v.Get("value"))
 	case rule == "patch":
-		return fmt.Sprintf("%s %s", v.Get("op").Text(), v.Get("path").Text())
+		return changedBy(v)
 	}
 	return brief(v)
+}
+
+// changedBy says what a patch changes.
+func changedBy(v engine.Value) string {
+	if merge := v.Get("merge"); merge.IsObject() {
+		return "merge " + brief(merge)
+	}
+	return v.Get("op").Text() + " " + v.Get("path").Text()
 }
 
 func (e *Policy) fact(f *engine.ExplainedFact) Fact {

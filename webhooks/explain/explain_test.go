@@ -107,11 +107,10 @@ func review(t *testing.T, request string) *webhooks.Review {
 	return r
 }
 
-func explained(t *testing.T, q explain.Question, objects []v1alpha1.RegoPolicy, r *webhooks.Review) []*explain.Policy {
+func explained(t *testing.T, x explain.Explainer, objects []v1alpha1.RegoPolicy, r *webhooks.Review) []*explain.Policy {
 	t.Helper()
-	q.Set, q.States = new(catalog.Catalog).Build(t.Context(), objects, nil)
-	q.Now = now
-	found, err := q.Explain(t.Context(), r)
+	x.Set, x.States = new(catalog.Catalog).Build(t.Context(), objects, nil)
+	found, err := x.Explain(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: r, At: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +177,7 @@ func TestSummaries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := tc.world
-			all := explained(t, explain.Question{Facts: w, Own: tc.own}, []v1alpha1.RegoPolicy{owners(tc.change)}, deployment(t, tc.metadata))
+			all := explained(t, explain.Explainer{Facts: w, Own: tc.own}, []v1alpha1.RegoPolicy{owners(tc.change)}, deployment(t, tc.metadata))
 			if len(all) != 1 {
 				t.Fatalf("explained are %d policies", len(all))
 			}
@@ -202,7 +201,7 @@ func TestSummaries(t *testing.T) {
 
 // What the API server does not ask is not asked, whatever it would say.
 func TestLeftOut(t *testing.T) {
-	e := explained(t, explain.Question{Facts: &world{}}, []v1alpha1.RegoPolicy{owners(nil)}, deployment(t, `{"labels": {}}`))[0]
+	e := explained(t, explain.Explainer{Facts: &world{}}, []v1alpha1.RegoPolicy{owners(nil)}, deployment(t, `{"labels": {}}`))[0]
 	e.LeftOut("nobody asks")
 	if e.Verdict != explain.NotAsked || e.Summary != "owners: is not asked: nobody asks (if it were: refuses: [NoOwner] web has no owner (owner.rego:11))" {
 		t.Errorf("%s: %s", e.Verdict, e.Summary)
@@ -216,7 +215,7 @@ func TestFactsAreReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &world{answers: map[string]any{"VirtualMachineOperation": []any{}, "VirtualMachine": machine("Running")}}
-	explained(t, explain.Question{Facts: w, Policy: "operations-supersede"}, all, operation(t, "Stop"))
+	explained(t, explain.Explainer{Facts: w, Policy: "operations-supersede"}, all, operation(t, "Stop"))
 	if got := w.reads.Load(); got != 2 {
 		t.Errorf("of two facts %d reads were made", got)
 	}
@@ -269,9 +268,9 @@ func TestExplanationsAgreeWithVerdicts(t *testing.T) {
 		}
 		w := &world{answers: map[string]any{"VirtualMachineOperation": running, "VirtualMachine": one(vm, vm, vm, nil)}}
 		r := operation(t, one("Start", "Stop", "Restart", "Bogus").(string))
-		for _, mutating := range []bool{false, true} {
-			q := explain.Question{Set: set, States: states, Facts: w, Now: now, Mutating: mutating}
-			found, err := q.Explain(t.Context(), r)
+		for _, endpoint := range []string{webhooks.Validating, webhooks.Mutating} {
+			x := explain.Explainer{Set: set, States: states, Facts: w}
+			found, err := x.Explain(t.Context(), &webhooks.Question{Endpoint: endpoint, Review: r, At: now})
 			if err != nil {
 				t.Fatalf("number %d: %v", i, err)
 			}

@@ -6,13 +6,15 @@ import (
 	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
 // summarize says all in a line.
-func (e *Policy) summarize() {
-	e.Summary = e.Policy + ": " + strings.ReplaceAll(e.summary(), "\n", " ")
+func (e *Policy) summarize(says string) {
+	e.says = strings.ReplaceAll(says, "\n", " ")
+	e.Summary = e.Policy + ": " + e.says
 }
 
 func (e *Policy) summary() string {
@@ -26,7 +28,7 @@ func (e *Policy) summary() string {
 	}
 	said := e.said()
 	switch {
-	case e.Endpoint == Mutating && len(said) > 0:
+	case e.Endpoint == webhooks.Mutating && len(said) > 0:
 		return "changes the object: " + strings.Join(said, ", ")
 	case len(said) == 0:
 		return e.silent()
@@ -41,16 +43,15 @@ func (e *Policy) summary() string {
 // said are the denials, warnings and patches.
 func (e *Policy) said() (all []string) {
 	for _, r := range e.Rules {
-		for _, text := range r.Says {
-			switch r.Rule {
-			case "deny":
+		switch r.Rule {
+		case "deny":
+			for _, text := range r.Says {
 				all = append(all, fmt.Sprintf("[%s] %s (%s)", r.Reason, text, line(r.Place)))
-			case "warn":
-				all = append(all, text)
-			case "patch":
-				path, _, _ := strings.Cut(text, ": ")
-				all = append(all, path)
 			}
+		case "warn":
+			all = append(all, r.Says...)
+		case "patch":
+			all = append(all, r.changes...)
 		}
 	}
 	return all
@@ -83,7 +84,7 @@ func (e *Policy) undecided() string {
 // silent says of a policy that said nothing which rule came nearest to it.
 func (e *Policy) silent() string {
 	did, name := "did not object", "deny"
-	if e.Endpoint == Mutating {
+	if e.Endpoint == webhooks.Mutating {
 		did, name = "changes nothing", "patch"
 	}
 	var best *Rule

@@ -96,8 +96,8 @@ func TestOverrides(t *testing.T) {
 func TestPoliciesThatWereAskedAlone(t *testing.T) {
 	red, big := policy("p", deny("Red", "true")), policy("q", deny("Big", "true"))
 	text := taken(t, world{}, list(red, big), func(g *webhooks.Gate) {
-		g.ValidateBy(t.Context(), "p", request(t, "cm", `{}`))
-		g.MutateBy(t.Context(), "p", request(t, "cm", `{}`))
+		g.Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Only: "p", Review: request(t, "cm", `{}`)})
+		g.Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Mutating, Only: "p", Review: request(t, "cm", `{}`)})
 	})
 	if _, s := replayed(t, text, red, big); told(s) != "" || s.Decisions != 2 {
 		t.Errorf("the same: %s", told(s))

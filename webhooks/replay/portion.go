@@ -3,7 +3,6 @@ package replay
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"sallyport.dev/sallyport/webhooks"
@@ -52,20 +51,20 @@ func (p *Portion) of(record *webhooks.Record) *webhooks.Record {
 }
 
 // rejudge has the policies decide again. It tells also which of them could not be asked.
-func (r *Replayer) rejudge(ctx context.Context, record *webhooks.Record, review *webhooks.Review) (*webhooks.Record, map[string]Unknown, error) {
-	m := newMemory(record, review)
-	var mu sync.Mutex
+func (r *Replayer) rejudge(ctx context.Context, record *webhooks.Record, q webhooks.Question) (*webhooks.Record, map[string]Unknown, error) {
+	m := newMemory(record, q.Review)
 	readers := map[string]*reader{}
-	would, err := webhooks.Rejudge(ctx, r.set, record, review, func(policy string) engine.Reader {
-		mu.Lock()
-		defer mu.Unlock()
+	q.Facts = func(policy string) engine.Reader {
 		if readers[policy] == nil {
 			readers[policy] = &reader{memory: m, policy: policy}
 		}
 		return readers[policy]
-	})
+	}
+	decision, err := webhooks.NewGate(r.set, nil, nil, nil).Decide(ctx, &q)
 	if err != nil {
 		return nil, nil, err
 	}
-	return would, r.unknown(would, record, readers), nil
+	would := *record
+	would.Allowed, would.Policies = decision.Allowed(), decision.Said()
+	return &would, r.unknown(&would, record, readers), nil
 }

@@ -165,7 +165,11 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 	if record.TooLarge {
 		return unreplayable(record, review, r.portion.Policy), nil
 	}
-	would, unknown, err := r.rejudge(ctx, record, review)
+	q, err := record.Question()
+	if err != nil {
+		return nil, err
+	}
+	would, unknown, err := r.rejudge(ctx, record, *q)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +177,7 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 	switch {
 	case r.baseline != nil:
 		var missing map[string]Unknown
-		if was, missing, err = r.baseline.rejudge(ctx, record, review); err != nil {
+		if was, missing, err = r.baseline.rejudge(ctx, record, *q); err != nil {
 			return nil, err
 		}
 		d.Was = verdictOf(r.portion.of(was), missing)

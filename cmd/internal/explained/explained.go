@@ -19,8 +19,7 @@ var colours = map[string]string{
 func Print(p terminal.Printer, margin string, policies []*explain.Policy) {
 	for _, e := range policies {
 		w := writer{p, margin}
-		name, rest, _ := strings.Cut(e.Summary, ": ")
-		w.line(0, "%s: %s", p.Paint(terminal.Cyan, name), p.Paint(colours[e.Verdict], rest))
+		w.line(0, "%s: %s", p.Paint(terminal.Cyan, e.Policy), p.Paint(colours[e.Verdict], e.Headline()))
 		w.policy(e)
 	}
 }
@@ -35,8 +34,8 @@ func (w writer) line(depth int, format string, args ...any) {
 }
 
 func (w writer) policy(e *explain.Policy) {
-	if e.Unasked != "" && !strings.Contains(e.Summary, e.Unasked) {
-		w.line(1, "api server   %s", e.Unasked)
+	if why := e.Untold(); why != "" {
+		w.line(1, "api server   %s", why)
 	}
 	w.match(e)
 	switch {

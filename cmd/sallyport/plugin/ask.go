@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
 )
 
 // verdict is what the API server says to a request.
@@ -30,9 +31,6 @@ const (
 	// unknown is if no answer came, or none to the question.
 	unknown verdict = "unknown"
 )
-
-// couldNotDecide is how the webhooks begin the message of a policy that failed to decide.
-const couldNotDecide = "the policy could not decide: "
 
 // answer is what the API server says to one request.
 type answer struct {
@@ -212,5 +210,5 @@ func objectionIn(text string) objection {
 
 // undecided tells whether it is the policy that is wrong, and not the request.
 func (o objection) undecided() bool {
-	return o.Policy != "" && strings.HasPrefix(o.Message, couldNotDecide)
+	return o.Policy != "" && engine.IsCause(o.Reason)
 }

@@ -183,8 +183,8 @@ func (s *situation) print(out terminal.Printer, report *review.Report, only stri
 			continue
 		}
 		for _, note := range r.Notes {
-			if strings.HasPrefix(note, review.Unchanged) {
-				out.Say("%s", note)
+			if note.About == review.AboutPatches {
+				out.Say("%s", note.Text)
 			}
 		}
 		explained.Print(out, "", r.Explanations)

@@ -1,17 +1,13 @@
 package review
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
-	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,22 +23,19 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
-// Unchanged begins the note that the object is judged without what policies would have changed in it.
-const Unchanged = "what policies change in the object is not known, it is judged as it was sent"
-
 // mutate has the mutating webhooks change the object.
 func (r *Reviewer) mutate(ctx context.Context, p *pending) error {
 	asked, skipped, err := r.asked(ctx, p, r.hooks.mutating, (*catalog.Policy).Mutates)
 	if err != nil {
 		return err
 	}
-	if err := r.explain(ctx, p, true, asked, skipped); err != nil {
+	if err := r.explain(ctx, p, webhooks.Mutating, asked, skipped); err != nil {
 		return err
 	}
 	for _, h := range asked {
-		response, err := r.ask(ctx, p, h, (*webhooks.Gate).Mutate, (*webhooks.Gate).MutateBy)
+		response, err := r.ask(ctx, p, webhooks.Mutating, h)
 		if err != nil && r.explaining != nil && r.explaining.Own { // it may be only the asker who cannot read what a policy can
-			p.note("%s: %v", Unchanged, err)
+			p.note(AboutPatches, "what policies change in the object is not known, it is judged as it was sent: %v", err)
 			continue
 		}
 		if err != nil {
@@ -91,11 +84,11 @@ func (r *Reviewer) validate(ctx context.Context, p *pending) error {
 	if err != nil {
 		return err
 	}
-	if err := r.explain(ctx, p, false, asked, skipped); err != nil {
+	if err := r.explain(ctx, p, webhooks.Validating, asked, skipped); err != nil {
 		return err
 	}
 	for _, h := range asked {
-		if _, err := r.ask(ctx, p, h, (*webhooks.Gate).Validate, (*webhooks.Gate).ValidateBy); err != nil {
+		if _, err := r.ask(ctx, p, webhooks.Validating, h); err != nil {
 			return err
 		}
 	}
@@ -111,7 +104,7 @@ func (r *Reviewer) asked(ctx context.Context, p *pending, all []hook, speaks fun
 	}
 	for _, s := range skipped {
 		if s.policy == "" || len(asked) == 0 && !s.unmarked { // else most policies would be noted with most requests
-			p.note("%s", s.why)
+			p.note(AboutWebhook, "%s", s.why)
 		}
 	}
 	if len(asked) == 0 && len(skipped) == 0 {
@@ -122,15 +115,11 @@ func (r *Reviewer) asked(ctx context.Context, p *pending, all []hook, speaks fun
 
 // noteUnsent names policies that match a request which the API server sends to no webhook.
 func (r *Reviewer) noteUnsent(ctx context.Context, p *pending, speaks func(*catalog.Policy) bool) {
-	request, err := p.admissionRequest()
+	review, err := p.review()
 	if err != nil {
 		return
 	}
-	review, err := reviewOf(request)
-	if err != nil {
-		return
-	}
-	for _, s := range r.set.Select(ctx, request, r.facts.For(request, review.Subject())) {
+	for _, s := range r.set.Select(ctx, review.Request, r.facts.For(review.Request, review.Subject())) {
 		if !speaks(s.Policy) {
 			continue
 		}
@@ -139,9 +128,7 @@ func (r *Reviewer) noteUnsent(ctx context.Context, p *pending, speaks func(*cata
 		if why := r.hooks.never[s.Name()]; len(why) > 0 {
 			text = fmt.Sprintf("policy %s matches, but is not asked: %s", s.Name(), strings.Join(why, "; "))
 		}
-		if !slices.Contains(p.result.Notes, text) {
-			p.note("%s", text)
-		}
+		p.noteOnce(text)
 	}
 }
 
@@ -203,7 +190,8 @@ var options = map[admissionv1.Operation]string{
 	admissionv1.Create: "CreateOptions", admissionv1.Update: "UpdateOptions", admissionv1.Delete: "DeleteOptions",
 }
 
-func (p *pending) admissionRequest() (*admissionv1.AdmissionRequest, error) {
+// review is the request as the API server would put it to the webhooks now.
+func (p *pending) review() (*webhooks.Review, error) {
 	no := false
 	kind, resource := metav1.GroupVersionKind(p.gvk()), metav1.GroupVersionResource(p.kind.resource)
 	request := &admissionv1.AdmissionRequest{
@@ -212,60 +200,28 @@ func (p *pending) admissionRequest() (*admissionv1.AdmissionRequest, error) {
 		Name: p.id.name, Namespace: p.namespace(), Operation: p.result.Operation, UserInfo: p.request.User, DryRun: &no,
 	}
 	if kind := options[p.result.Operation]; kind != "" {
-		request.Options.Raw = fmt.Appendf(nil, `{"apiVersion":"meta.k8s.io/v1","kind":%q}`, kind)
+		request.Options.Object = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": kind}}
 	}
-	var err error
 	if p.object != nil {
-		request.Object.Raw, err = p.object.MarshalJSON()
+		request.Object.Object = p.object
 	}
-	if err == nil && p.old != nil && p.result.Operation != admissionv1.Create {
-		request.OldObject.Raw, err = p.old.MarshalJSON()
+	if p.old != nil && p.result.Operation != admissionv1.Create {
+		request.OldObject.Object = p.old
 	}
-	return request, err
+	return webhooks.NewReview(request)
 }
-
-// reviewOf takes the request through the text that the API server would send, so that it is read as strictly as there.
-func reviewOf(request *admissionv1.AdmissionRequest) (*webhooks.Review, error) {
-	text, err := json.Marshal(admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}, Request: request,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return webhooks.Decode(text)
-}
-
-// patience is how long a record of one decision may take to be written to memory.
-const patience = time.Minute
 
 // ask puts the request to the policies, as the webhook does: to all, or to the one that it is about.
-func (r *Reviewer) ask(
-	ctx context.Context, p *pending, by hook,
-	decide func(*webhooks.Gate, context.Context, *webhooks.Review) *admissionv1.AdmissionResponse,
-	decideBy func(*webhooks.Gate, context.Context, string, *webhooks.Review) *admissionv1.AdmissionResponse,
-) (*admissionv1.AdmissionResponse, error) {
-	request, err := p.admissionRequest()
+func (r *Reviewer) ask(ctx context.Context, p *pending, endpoint string, by hook) (*admissionv1.AdmissionResponse, error) {
+	review, err := p.review()
 	if err != nil {
 		return nil, err
 	}
-	review, err := reviewOf(request)
+	decision, err := webhooks.NewGate(r.set, r.facts, nil, r.now).Decide(ctx, &webhooks.Question{Endpoint: endpoint, Only: by.policy, Review: review})
 	if err != nil {
 		return nil, err
 	}
-	var record bytes.Buffer
-	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), &record, false)
-	gate := webhooks.NewGate(r.set, r.facts, recorder, r.now)
-	var response *admissionv1.AdmissionResponse
-	if by.policy == "" {
-		response = decide(gate, ctx, review)
-	} else {
-		response = decideBy(gate, ctx, by.policy, review)
-	}
-	recorder.Close(patience)
-	said, err := verdictsOf(record.Bytes())
-	if err != nil {
-		return nil, fmt.Errorf("reading the decision: %w", err)
-	}
+	response, said := decision.Response(), verdictsOf(decision)
 	p.result.Policies = append(p.result.Policies, said...)
 	p.noteForeign(said)
 	p.warn(response.Warnings...)
@@ -289,7 +245,5 @@ func (p *pending) noteForeign(said []PolicyVerdict) {
 	if p.kind.guessed {
 		text += fmt.Sprintf(", about resource %s, which is a guess (the state can have the CustomResourceDefinition)", p.result.Resource)
 	}
-	if !slices.Contains(p.result.Notes, text) {
-		p.note("%s", text)
-	}
+	p.noteOnce(text)
 }

@@ -71,7 +71,7 @@ func TestConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			result := ask(t, reviewer(t, set, state), tc.file, tc.how)
-			text := strings.Join(result.Notes, "\n")
+			text := notesOf(result)
 			if result.Status != nil {
 				text = result.Status.Message
 			}

@@ -2,13 +2,13 @@ package review
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/explain"
@@ -25,22 +25,16 @@ type Explaining struct {
 }
 
 // explain notes why each policy says what it says about the request as it is now.
-func (r *Reviewer) explain(ctx context.Context, p *pending, mutating bool, asked []hook, skipped []skip) error {
+func (r *Reviewer) explain(ctx context.Context, p *pending, endpoint string, asked []hook, skipped []skip) error {
 	if r.explaining == nil {
 		return nil
 	}
-	request, err := p.admissionRequest()
+	review, err := p.review()
 	if err != nil {
 		return err
 	}
-	review, err := reviewOf(request)
-	if err != nil {
-		return err
-	}
-	q := explain.Question{
-		Set: r.set, States: r.explaining.States, Facts: r.facts, Now: r.now(), Policy: r.explaining.Policy, Mutating: mutating, Own: r.explaining.Own,
-	}
-	found, err := q.Explain(ctx, review)
+	x := explain.Explainer{Set: r.set, States: r.explaining.States, Facts: r.facts, Policy: r.explaining.Policy, Own: r.explaining.Own}
+	found, err := x.Explain(ctx, &webhooks.Question{Endpoint: endpoint, Review: review, At: r.now()})
 	if err != nil {
 		return err
 	}
@@ -74,25 +68,16 @@ func (r *Reviewer) homeOf(ctx context.Context, p *pending) func() (labels.Set, e
 		if p.aboutNamespace() && p.result.Subresource == "" && p.object != nil {
 			return labels.Merge(p.object.GetLabels(), labels.Set{corev1.LabelMetadataName: p.id.name}), nil
 		}
-		request, err := p.admissionRequest()
+		review, err := p.review()
 		if err != nil {
 			return nil, err
 		}
-		review, err := reviewOf(request)
-		if err != nil {
-			return nil, err
-		}
-		answer, err := r.facts.For(request, review.Subject()).Read(ctx, engine.Query{
+		answer, err := r.facts.For(review.Request, review.Subject()).Read(ctx, engine.Query{
 			Fact: "namespace", APIVersion: "v1", Kind: "Namespace", Name: p.namespace(), Live: true,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("reading the labels of namespace %s, by which webhooks are asked: %w", p.namespace(), err)
 		}
-		var set labels.Set
-		text, err := json.Marshal(answer.Value.Get("metadata").Get("labels"))
-		if err == nil {
-			err = json.Unmarshal(text, &set)
-		}
-		return set, err
+		return catalog.LabelsOf(answer.Value), nil
 	}
 }

@@ -171,8 +171,14 @@ func (p *pending) changed(by string) {
 	p.stages = append(p.stages, stage{by, p.object.DeepCopy().Object})
 }
 
-func (p *pending) note(format string, args ...any) {
-	p.result.Notes = append(p.result.Notes, fmt.Sprintf(format, args...))
+func (p *pending) note(about NoteKind, format string, args ...any) {
+	p.result.Notes = append(p.result.Notes, Note{about, fmt.Sprintf(format, args...)})
+}
+
+func (p *pending) noteOnce(text string) {
+	if n := (Note{AboutRequest, text}); !slices.Contains(p.result.Notes, n) {
+		p.result.Notes = append(p.result.Notes, n)
+	}
 }
 
 func (p *pending) resource() schema.GroupResource { return p.kind.resource.GroupResource() }

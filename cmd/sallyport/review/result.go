@@ -1,8 +1,6 @@
 package review
 
 import (
-	"encoding/json"
-
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,10 +73,32 @@ type Result struct {
 	// that judge it. Without any the request did not get that far.
 	Explanations []*explain.Policy `json:"explanations,omitempty"`
 	// Notes say what the verdict does not rest on.
-	Notes []string `json:"notes,omitempty"`
+	Notes []Note `json:"notes,omitempty"`
 	// Object is what would be stored, or sent to the policies if the request is not admitted; absent after a deletion.
 	Object map[string]any `json:"object,omitempty"`
 }
+
+// Note says what a verdict does not rest on. In JSON it is its text.
+type Note struct {
+	About NoteKind
+	Text  string
+}
+
+// NoteKind is what a note is about.
+type NoteKind int
+
+// The kinds of notes.
+const (
+	// AboutRequest is a note that is none of the others.
+	AboutRequest NoteKind = iota
+	// AboutWebhook says why the API server does not ask a webhook.
+	AboutWebhook
+	// AboutPatches says that the object is judged without what policies would have changed in it.
+	AboutPatches
+)
+
+// MarshalText gives the text.
+func (n Note) MarshalText() ([]byte, error) { return []byte(n.Text), nil }
 
 // PolicyVerdict is what one policy said.
 type PolicyVerdict struct {
@@ -96,20 +116,17 @@ type PolicyVerdict struct {
 	Error string       `json:"error,omitempty"`
 }
 
-// verdictsOf reads the line that a decision left in the record.
-func verdictsOf(line []byte) ([]PolicyVerdict, error) {
-	var record webhooks.Record
-	if err := json.Unmarshal(line, &record); err != nil {
-		return nil, err
-	}
-	all := make([]PolicyVerdict, len(record.Policies))
-	for i, p := range record.Policies {
+// verdictsOf is what the policies said.
+func verdictsOf(d *webhooks.Decision) []PolicyVerdict {
+	said := d.Said()
+	all := make([]PolicyVerdict, len(said))
+	for i, p := range said {
 		all[i] = PolicyVerdict{
-			Policy: p.Policy, Endpoint: record.Endpoint, Mode: p.Mode, Verdict: p.Verdict,
+			Policy: p.Policy, Endpoint: d.Endpoint, Mode: p.Mode, Verdict: p.Verdict,
 			Denials: p.Denials, Warnings: p.Warnings, Patches: p.Patches, Cause: p.Cause, Error: p.Error,
 		}
 	}
-	return all, nil
+	return all
 }
 
 // decides tells whether what the policy says makes a verdict of the request.

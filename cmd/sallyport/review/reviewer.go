@@ -159,13 +159,13 @@ func (p *pending) conclude(err error) error {
 // noteUnchecked says where an admission says little.
 func (p *pending) noteUnchecked() {
 	if p.supposed {
-		p.note("%s is not in the state; it is taken to be as %s has it", p.id, p.request.Place())
+		p.note(AboutRequest, "%s is not in the state; it is taken to be as %s has it", p.id, p.request.Place())
 	}
 	switch {
 	case p.kind.schema == nil && len(p.result.Policies) == 0 && p.result.Verdict == Admitted:
-		p.note("no policy is about this, and there is no schema of %s here: nothing was checked", p.kind.Kind)
+		p.note(AboutRequest, "no policy is about this, and there is no schema of %s here: nothing was checked", p.kind.Kind)
 	case p.kind.Group == v1alpha1.GroupName && p.kind.Kind == "RegoPolicy" && p.result.Operation != admissionv1.Delete && len(p.result.Policies) == 0:
-		p.note("a cluster also compiles the policy and runs its tests, as sallyport policy check and sallyport policy test do")
+		p.note(AboutRequest, "a cluster also compiles the policy and runs its tests, as sallyport policy check and sallyport policy test do")
 	}
 }
 

@@ -94,7 +94,7 @@ func scaled(r *Request) { r.Subresource = Scale }
 // is holds a result against its verdict and a part of what is said with it.
 func is(t *testing.T, r *Result, verdict Verdict, text string) {
 	t.Helper()
-	said := strings.Join(append(r.Warnings, r.Notes...), "\n")
+	said := strings.Join(append(r.Warnings, notesOf(r)), "\n")
 	if r.Status != nil {
 		said += fmt.Sprintf("\n%d %s %s", r.Status.Code, r.Status.Reason, r.Status.Message)
 	}
@@ -365,4 +365,12 @@ func TestNamespacesByTheirOwnLabels(t *testing.T) {
 			is(t, ask(t, reviewer(t, set, state), tc.text, tc.change), tc.verdict, tc.said)
 		})
 	}
+}
+
+func notesOf(r *Result) string {
+	var all []string
+	for _, n := range r.Notes {
+		all = append(all, n.Text)
+	}
+	return strings.Join(all, "\n")
 }

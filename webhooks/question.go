@@ -1,0 +1,89 @@
+package webhooks
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/engine"
+)
+
+// The endpoints are what policies are asked for: it decides which of their rules answer. Metrics and decision records name them.
+const (
+	// Validating asks whether a request is admitted.
+	Validating = "validate"
+	// Mutating asks what to change in the object of a request.
+	Mutating = "mutate"
+	// Arbitrating asks on behalf of a reconciler, at the moment at which it would act.
+	Arbitrating = "arbitrate"
+	// Auditing asks about an object that exists.
+	Auditing = "audit"
+)
+
+// Question is what the policies are asked. All of it but Facts is in the record of its decision.
+type Question struct {
+	// Endpoint is what for.
+	Endpoint string
+	// Review is the request: who does what to which object, and whether it is a dry run.
+	Review *Review
+	// Only is the one policy that is asked; empty asks every policy that the request meets.
+	Only string
+	// At is the time of the decision; zero is the time at which the gate is asked.
+	At time.Time
+	// Facts gives the reader that answers the policy of that name, and for "" the one that answers what is asked beside the policies;
+	// nil has the gate's own source answer.
+	Facts func(policy string) engine.Reader
+}
+
+// asks tells whether the policy is to answer, if the request meets it. A policy that is not there has nothing against any request: its
+// webhook is about to be removed, or this replica is about to learn of it.
+func (q *Question) asks(p *catalog.Policy) bool {
+	switch {
+	case q.Only != "" && q.Only != p.Name():
+		return false
+	case q.Endpoint == Arbitrating && q.aboutOurs("VirtualMachine") && !readsServers(p): // see Admits
+		return false
+	}
+	return q.Speaks(p)
+}
+
+// Speaks tells whether the policy has rules that answer at the endpoint.
+func (q *Question) Speaks(p *catalog.Policy) bool {
+	if q.Endpoint == Mutating {
+		return p.Mutates()
+	}
+	return p.Validates()
+}
+
+func readsServers(p *catalog.Policy) bool {
+	return slices.ContainsFunc(p.Reads(), func(r engine.Read) bool {
+		kind := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).GroupKind()
+		return kind == schema.GroupKind{Group: v1alpha1.GroupName, Kind: "VSphereServer"}
+	})
+}
+
+func (q *Question) aboutOurs(kind string) bool {
+	is := q.Review.Request.Kind
+	return is.Group == v1alpha1.GroupName && is.Kind == kind
+}
+
+// cached gives the answer of a policy at once if its decision cache has it. Only admission is worth that, and other facts than the
+// gate's own are none of it.
+func (q *Question) cached(ctx context.Context, p *engine.Policy, in *engine.Input, r engine.Reader) *engine.Decision {
+	if q.Endpoint != Validating || q.Facts != nil {
+		return nil
+	}
+	return p.FromCache(ctx, in, r)
+}
+
+// put has a policy answer.
+func (q *Question) put(ctx context.Context, p *engine.Policy, in engine.Input, r engine.Reader) (*engine.Decision, error) {
+	if q.Endpoint == Mutating {
+		return p.Patch(ctx, in, r)
+	}
+	return p.Decide(ctx, in, r)
+}
