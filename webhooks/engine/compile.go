@@ -13,6 +13,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
+
+	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
 // Policy is one compiled revision of a policy. It is immutable and used by any number of goroutines at once.
@@ -249,7 +251,7 @@ func newCompiler() *ast.Compiler {
 
 // compilerWith is one for which there are more builtins than policies may use.
 func compilerWith(more ...*ast.Builtin) *ast.Compiler {
-	c := capabilities()
+	c := builtins.Capabilities()
 	c.Builtins = append(c.Builtins, more...)
 	return ast.NewCompiler().WithCapabilities(c)
 }
@@ -267,8 +269,8 @@ func parseParameters(src Source) (map[string]any, error) {
 		return map[string]any{}, nil
 	}
 	parsed, err := ParseValue(src.Parameters)
-	if err == nil && !plainNumbersIn(parsed.orNull()) {
-		err = errNumber
+	if err == nil && builtins.TooLarge(parsed.orNull()) != nil {
+		err = builtins.ErrNumber
 	}
 	if err == nil {
 		var decoded any

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
 // Source is everything a policy is compiled from.
@@ -111,7 +113,7 @@ func (es CompileErrors) orNil() error {
 func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 	var errs CompileErrors
 	var parsed []*ast.Module
-	options := ast.ParserOptions{ProcessAnnotation: true, Capabilities: capabilities()}
+	options := ast.ParserOptions{ProcessAnnotation: true, Capabilities: builtins.Capabilities()}
 	for _, m := range modules {
 		module, err := ast.ParseModuleWithOpts(m.Name, m.Source, options)
 		var located ast.Errors
@@ -121,8 +123,8 @@ func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 				errs.add(at, "comprehensions, templates and every are more than %d deep in each other here: make rules or functions of them", mostNested)
 				continue
 			}
-			if at := tooLarge(module); at != nil {
-				errs.add(at, "%v", errNumber)
+			if at := builtins.TooLarge(module); at != nil {
+				errs.add(at, "%v", builtins.ErrNumber)
 				continue
 			}
 			parsed = append(parsed, module)

@@ -11,6 +11,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
 // evaluate runs one query. The caller leaves at the deadline, whatever Rego does: OPA looks for a cancel only between
@@ -30,7 +32,7 @@ func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) 
 		defer func() { done <- o }()
 		defer contain(&o.err)
 		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
-			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(metered(ctx))
+			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(builtins.Metered(ctx))
 	})
 	select {
 	case o := <-done:
@@ -42,6 +44,15 @@ func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) 
 		return nil, tooLate(ctx, fmt.Sprintf("no decision within %v", p.timeout))
 	}
 }
+
+// tracer is what OPA asks every tracer of ours: it wants the events, and looks at their variables itself.
+type tracer struct{}
+
+// Enabled is for OPA.
+func (tracer) Enabled() bool { return true }
+
+// Config asks for no more than the events themselves.
+func (tracer) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
 
 // tooLate tells a policy, or an answer, that is slow from a caller who did not wait for it.
 func tooLate(ctx context.Context, what string) error {

@@ -19,6 +19,7 @@ const (
 
 // trace keeps of an evaluation how far each rule got, and what the expressions were asked with at which it stopped.
 type trace struct {
+	tracer
 	frames map[uint64]*frame
 	rules  map[*ast.Rule][]*frame
 }
@@ -45,12 +46,6 @@ type stop struct {
 func newTrace() *trace {
 	return &trace{frames: map[uint64]*frame{}, rules: map[*ast.Rule][]*frame{}}
 }
-
-// Enabled is for OPA.
-func (*trace) Enabled() bool { return true }
-
-// Config leaves it to the tracer which variables it looks at.
-func (*trace) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
 
 // TraceEvent takes down an event.
 func (t *trace) TraceEvent(e topdown.Event) {

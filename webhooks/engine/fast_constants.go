@@ -6,6 +6,8 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
 // What does not read the request is the same for every request: tables in libraries, and whether parameters can be read, which
@@ -23,17 +25,12 @@ const (
 
 // folding is the evaluation of a policy's constants.
 type folding struct {
+	tracer
 	ctx    context.Context
 	cancel topdown.Cancel
 	steps  int
 	room   float64
 }
-
-// Enabled is for OPA.
-func (f *folding) Enabled() bool { return true }
-
-// Config asks for no more than the events themselves.
-func (f *folding) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
 
 // TraceEvent ends what takes too many steps, which are the same on each machine.
 func (f *folding) TraceEvent(topdown.Event) {
@@ -44,7 +41,7 @@ func (f *folding) TraceEvent(topdown.Event) {
 
 // keep tells whether there is room for a constant.
 func (f *folding) keep(value *ast.Term) bool {
-	size := writtenSize(value, largestConstant)
+	size := builtins.WrittenSize(value, largestConstant)
 	if size > min(largestConstant, f.room) {
 		return false
 	}
@@ -60,7 +57,7 @@ func (a *accelerated) fold(compiled *ast.Compiler, modules []*ast.Module) []*ast
 		}
 	}
 	f := &folding{
-		ctx:    context.WithValue(context.Background(), meterKey{}, &meter{made: mostMade - foldingMade}),
+		ctx:    builtins.MeteredUpTo(context.Background(), foldingMade),
 		cancel: topdown.NewCancel(), room: allConstants,
 	}
 	defer time.AfterFunc(foldingTime, f.cancel.Cancel).Stop()

@@ -38,6 +38,7 @@ func TestConstantsAreSmallAndSoonKnown(t *testing.T) {
 			src := policy("valid_input if true\n\nwarn contains \"w\" if input.request.never == " + map[bool]string{true: "_x22", false: "_x40"}[strings.Contains(rules, "_x22 ") && !strings.Contains(rules, "_x40")] + "\n\n" + rules)
 			before := heap()
 			p := mustCompile(t, src)
+			acceleratorOf(t, p)
 			if kept := heap() - before; kept > 8<<20 {
 				t.Errorf("%d MiB are kept of a text of %d bytes", kept>>20, len(rules))
 			}

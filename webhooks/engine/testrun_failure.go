@@ -14,6 +14,7 @@ import (
 
 // failureTracer looks how far the rules of one test get.
 type failureTracer struct {
+	tracer
 	test   test
 	bodies map[uint64]*attempt
 	all    []*attempt
@@ -27,12 +28,6 @@ type attempt struct {
 	at   int
 }
 
-// Enabled is for OPA.
-func (*failureTracer) Enabled() bool { return true }
-
-// Config asks for no more than the events themselves.
-func (*failureTracer) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
-
 // TraceEvent takes down an event.
 func (f *failureTracer) TraceEvent(e topdown.Event) {
 	a := f.bodies[e.QueryID]
@@ -43,12 +38,7 @@ func (f *failureTracer) TraceEvent(e topdown.Event) {
 		}
 	case a == nil:
 	case e.Op == topdown.TestCaseOp:
-		names, _ := expr.Operand(0).Value.(*ast.Array)
-		var path []string
-		if names != nil {
-			names.Foreach(func(name *ast.Term) { path = append(path, rowName(name)) })
-		}
-		f.begin(e.QueryID, &attempt{rule: a.rule, row: strings.Join(path, "/")})
+		f.begin(e.QueryID, &attempt{rule: a.rule, row: rowOf(e)})
 	case e.Op == topdown.FailOp && expr != nil && (a.expr == nil || expr.Index > a.at):
 		a.expr, a.at = plugged(expr, e), expr.Index
 	}

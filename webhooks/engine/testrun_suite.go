@@ -129,10 +129,10 @@ func (s *suite) run(ctx context.Context, t test) TestResult {
 
 // evaluate gives the value of a test rule, nil if it is undefined. An error of a builtin is the test's, too.
 func (s *suite) evaluate(ctx context.Context, t test, printed *printer, seen topdown.QueryTracer, more func(*rego.Rego)) (any, error) {
-	var builtins []topdown.Error
+	var failures []topdown.Error
 	prepared, err := rego.New(
 		rego.Store(s.store), rego.Transaction(s.txn), rego.Compiler(s.compiler), rego.Query(t.query),
-		rego.PrintHook(topdown.NewPrintHook(printed)), rego.BuiltinErrorList(&builtins), more,
+		rego.PrintHook(topdown.NewPrintHook(printed)), rego.BuiltinErrorList(&failures), more,
 	).PrepareForEval(ctx)
 	if err != nil {
 		return nil, err
@@ -148,10 +148,10 @@ func (s *suite) evaluate(ctx context.Context, t test, printed *printer, seen top
 	switch {
 	case err != nil:
 		return nil, err
-	case len(builtins) == 1:
-		return nil, &builtins[0]
-	case len(builtins) > 1:
-		return nil, fmt.Errorf("%v", builtins)
+	case len(failures) == 1:
+		return nil, &failures[0]
+	case len(failures) > 1:
+		return nil, fmt.Errorf("%v", failures)
 	case len(results) == 0:
 		return nil, nil
 	}
@@ -159,26 +159,25 @@ func (s *suite) evaluate(ctx context.Context, t test, printed *printer, seen top
 }
 
 // rows are those of a table that were begun, whatever became of them.
-type rows struct{ paths [][]string }
-
-// Enabled is for OPA.
-func (*rows) Enabled() bool { return true }
-
-// Config asks for no more than the events themselves.
-func (*rows) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
+type rows struct {
+	tracer
+	names []string
+}
 
 // TraceEvent takes down a row.
 func (r *rows) TraceEvent(e topdown.Event) {
-	if e.Op != topdown.TestCaseOp {
-		return
+	if e.Op == topdown.TestCaseOp {
+		r.names = append(r.names, rowOf(e))
 	}
-	names, ok := e.Node.(*ast.Expr).Operand(0).Value.(*ast.Array)
-	if !ok {
-		return
-	}
+}
+
+// rowOf gives the name of the row of a table that begins: the keys on the way to it.
+func rowOf(e topdown.Event) string {
 	var path []string
-	names.Foreach(func(name *ast.Term) { path = append(path, rowName(name)) })
-	r.paths = append(r.paths, path)
+	if names, ok := e.Node.(*ast.Expr).Operand(0).Value.(*ast.Array); ok {
+		names.Foreach(func(name *ast.Term) { path = append(path, rowName(name)) })
+	}
+	return strings.Join(path, "/")
 }
 
 // rowName is a key as it is in the value of the table: text as it is, all else as JSON.
@@ -201,8 +200,8 @@ func rowName(t *ast.Term) string {
 func (r *rows) judge(value any) (problem string, fell []string) {
 	passed, fallen := map[string]bool{}, map[string]bool{}
 	classify("", value, passed, fallen)
-	for _, path := range r.paths {
-		if name := strings.Join(path, "/"); !passed[name] {
+	for _, name := range r.names {
+		if !passed[name] {
 			fallen[name] = true
 		}
 	}

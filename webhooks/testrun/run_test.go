@@ -196,7 +196,7 @@ func TestFindingsAreBounded(t *testing.T) {
 }
 
 // What a policy is enforced like, and what is known of it, is no part of a test run.
-func TestRunnerOfTheSameAreTheSame(t *testing.T) {
+func TestRunsOfTheSameAreTheSame(t *testing.T) {
 	text := func(run *Run) string {
 		run.trim()
 		encoded, err := json.Marshal(run)

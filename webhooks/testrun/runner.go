@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/lru"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
@@ -60,17 +60,14 @@ type Runner struct {
 	metrics    *metrics
 	slots      chan struct{}
 	background chan struct{} // of those that no request waits for there is one at a time
-
-	mu    sync.Mutex
-	known map[[sha256.Size]byte]*Finding
-	order [][sha256.Size]byte // the oldest first
+	found      *lru.Cache    // findings, by the digest of what was run
 }
 
-// New makes runner.
+// New makes a runner.
 func New(o Options) *Runner {
 	return &Runner{
 		Options: o, metrics: newMetrics(o.Registry), slots: make(chan struct{}, atOnce), background: make(chan struct{}, 1),
-		known: map[[sha256.Size]byte]*Finding{},
+		found: lru.New(mostCached),
 	}
 }
 
@@ -199,15 +196,15 @@ func (r *Runner) lookUpOrRun(ctx context.Context, run *Run, unhurried bool) (*Fi
 		return nil, err
 	}
 	key := sha256.Sum256(text)
-	if finding := r.recall(key); finding != nil {
+	if known, ok := r.found.Get(key); ok {
 		r.metrics.runs.WithLabelValues(resultCached).Inc()
-		return finding, nil
+		return known.(*Finding), nil
 	}
 	began := time.Now()
 	finding, err := r.start(ctx, text, name)
 	r.metrics.count(finding, err, time.Since(began))
 	if err == nil && (unhurried || !finding.Has(KindLimitExceeded)) {
-		r.keep(key, finding)
+		r.found.Add(key, finding)
 	}
 	return finding, err
 }
@@ -245,25 +242,6 @@ func (r *Runner) start(ctx context.Context, text []byte, name string) (*Finding,
 		return nil, errBusy
 	}
 	return r.Process.run(ctx, text, name, within)
-}
-
-func (r *Runner) recall(key [sha256.Size]byte) *Finding {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.known[key]
-}
-
-func (r *Runner) keep(key [sha256.Size]byte, f *Finding) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, known := r.known[key]; !known {
-		r.order = append(r.order, key)
-	}
-	r.known[key] = f
-	if len(r.order) > mostCached {
-		delete(r.known, r.order[0])
-		r.order = slices.Delete(r.order, 0, 1)
-	}
 }
 
 // trim leaves of a test run what it depends on, so that what is the same is known again: a policy is tested with the libraries, a

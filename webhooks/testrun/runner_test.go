@@ -90,7 +90,7 @@ func (s *fixture) counts(t *testing.T, want map[string]int) {
 	}
 }
 
-func TestRunnerAnswerPolicies(t *testing.T) {
+func TestRunnerAnswersPolicies(t *testing.T) {
 	loud := library("loud", `say(x) := upper(x)`, 0)
 	s := newFixture(t, Subcommand, long, loud, importing("a", "loud.say"))
 	selecting := func(operator metav1.LabelSelectorOperator) any {
@@ -125,7 +125,7 @@ func TestRunnerAnswerPolicies(t *testing.T) {
 }
 
 // A dry run and the write after it are one test run; another text, or another library, is another one.
-func TestRunnerRememberWhatTheyFound(t *testing.T) {
+func TestRunnerCachesFindings(t *testing.T) {
 	loud, low := library("loud", `say(x) := upper(x)`, 0), library("low", `say(x) := lower(x)`, 0)
 	s := newFixture(t, Subcommand, long, loud, low)
 	ask := func(object any, want string) {
@@ -148,17 +148,17 @@ func TestRunnerRememberWhatTheyFound(t *testing.T) {
 	s.counts(t, map[string]int{resultPassed: 3, resultCached: 2})
 	for i := range mostCached { // which leaves no room for what is older
 		f := &Finding{Took: fmt.Sprint(i)}
-		s.keep([32]byte{byte(i)}, f)
+		s.found.Add([32]byte{byte(i)}, f)
 	}
-	if len(s.known) != mostCached || len(s.order) != mostCached {
-		t.Errorf("%d findings are kept in %d places", len(s.known), len(s.order))
+	if n := s.found.Len(); n != mostCached {
+		t.Errorf("%d findings are kept", n)
 	}
 	ask(importing("a", "loud.say"), "missing sallyport.lib.loud.say")
 	s.counts(t, map[string]int{resultPassed: 4, resultCached: 2})
 }
 
 // That a limit was broken is said of that moment. The next one may have more time.
-func TestRunnerDoNotRememberLimits(t *testing.T) {
+func TestRunnerCachesNoLimits(t *testing.T) {
 	limited(t)
 	s := newFixture(t, Subcommand, time.Second)
 	endless := tested(toy("a"), endlessTest)
@@ -172,7 +172,7 @@ func TestRunnerDoNotRememberLimits(t *testing.T) {
 }
 
 // The deadline of the request counts, and leaves time for what comes after.
-func TestRunnerKeepTheDeadlineOfTheRequest(t *testing.T) {
+func TestRunnerKeepsTheDeadlineOfTheRequest(t *testing.T) {
 	s := newFixture(t, "sleep", long)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -183,7 +183,7 @@ func TestRunnerKeepTheDeadlineOfTheRequest(t *testing.T) {
 }
 
 // Two at once; who finds no room in time is told so, and one that ends makes room for the next.
-func TestRunnerAreLimitedInNumber(t *testing.T) {
+func TestRunsAreLimitedInNumber(t *testing.T) {
 	s := newFixture(t, "tired", long)
 	ctx, cancel := context.WithCancel(t.Context())
 	var two sync.WaitGroup
@@ -220,7 +220,7 @@ func TestRunnerAreLimitedInNumber(t *testing.T) {
 	}
 }
 
-func TestRunnerThatCannotBeMade(t *testing.T) {
+func TestRunsThatCannotBeMade(t *testing.T) {
 	s := newFixture(t, "silent", long)
 	if got, err := s.asks(t.Context(), t, toy("a")); err == nil || err.Error() != "the rehearsal ended without saying what it found; ask somebody else" {
 		t.Errorf("got %q, %v", got, err)

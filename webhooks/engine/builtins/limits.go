@@ -1,4 +1,4 @@
-package engine
+package builtins
 
 import (
 	"cmp"
@@ -10,22 +10,10 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// OPA looks for a cancel between calls of builtins, and has no limit of memory. Most builtins take a time, and make something, in
-// proportion to what they are given, which is at most a review. Those that can do more are told in advance what they would do:
-//
-//   - their work, where it grows like a product, as in the length of a pattern and that of a text: a call that would take seconds is
-//     an error;
-//   - what they make. All that the calls of one evaluation make together is bounded, because a text that is put together with itself
-//     is as large as the memory after a few calls;
-//   - numbers that are out of proportion with their text, such as 1e1000000. No builtin makes or takes one.
-//
-// The error is that of the call, so that the policy could not decide. What is here belongs to the process: OPA has no builtins of
-// one compiler that take the place of its own.
-
 const (
 	// mostWork is how many steps one call may take; each is some nanoseconds.
 	mostWork = 50e6
-	// mostMade is what all calls of an evaluation may make, in bytes.
+	// mostMade is what all calls of an evaluation may make, in bytes, if nothing else is said.
 	mostMade = 64 << 20
 	// longestNumber and largestExponent bound a number, in characters and digits.
 	longestNumber, largestExponent = 100, 1000
@@ -39,9 +27,12 @@ type meter struct{ made float64 }
 
 type meterKey struct{}
 
-// metered has an evaluation's calls be counted.
-func metered(ctx context.Context) context.Context {
-	return context.WithValue(ctx, meterKey{}, &meter{})
+// Metered has what an evaluation's calls make be counted together.
+func Metered(ctx context.Context) context.Context { return MeteredUpTo(ctx, mostMade) }
+
+// MeteredUpTo lets all of an evaluation's calls together make no more than so many bytes.
+func MeteredUpTo(ctx context.Context, bytes float64) context.Context {
+	return context.WithValue(ctx, meterKey{}, &meter{made: mostMade - bytes})
 }
 
 // limited are the builtins with limits, and what tells the cost of a call.
@@ -76,8 +67,8 @@ func init() {
 				return err
 			}
 			return call(ctx, operands, func(result *ast.Term) error {
-				if name == "json.unmarshal" && !plainNumbersIn(result) {
-					return errNumber
+				if name == "json.unmarshal" && TooLarge(result) != nil {
+					return ErrNumber
 				}
 				return iter(result)
 			})
@@ -102,7 +93,8 @@ func charge(ctx context.Context, c cost) error {
 	return nil
 }
 
-var errNumber = fmt.Errorf("a number has more than %d characters or an exponent of more than %d", longestNumber, largestExponent)
+// ErrNumber is told of a number that is out of proportion with its text.
+var ErrNumber = fmt.Errorf("a number has more than %d characters or an exponent of more than %d", longestNumber, largestExponent)
 
 // plainNumber tells whether a number is as large as its text suggests, which all are that fit into 64 bits.
 func plainNumber(number string) bool {
@@ -130,11 +122,11 @@ func plainNumbers(operands []*ast.Term) (cost, error) {
 		switch v := o.Value.(type) {
 		case ast.Number:
 			if !plainNumber(string(v)) {
-				return cost{}, errNumber
+				return cost{}, ErrNumber
 			}
 		case ast.String:
 			if !plainNumber(string(v)) {
-				return cost{}, errNumber
+				return cost{}, ErrNumber
 			}
 		}
 	}
@@ -162,12 +154,10 @@ func fewElements(operands []*ast.Term) (cost, error) {
 	return plainElements(operands)
 }
 
-func plainNumbersIn(t *ast.Term) bool { return tooLarge(t) == nil }
-
 var nowhere = &ast.Location{}
 
-// tooLarge gives the place of a number that is out of proportion with its text, nil if there is none.
-func tooLarge(in any) (at *ast.Location) {
+// TooLarge gives the place of a number that is out of proportion with its text, nil if there is none.
+func TooLarge(in any) (at *ast.Location) {
 	ast.WalkTerms(in, func(t *ast.Term) bool {
 		if n, ok := t.Value.(ast.Number); ok && at == nil && !plainNumber(string(n)) {
 			at = cmp.Or(t.Location, nowhere)

@@ -1,4 +1,4 @@
-package engine
+package builtins
 
 import (
 	"slices"
@@ -6,7 +6,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// builtins are the functions that a policy may call. A list of what is allowed, because OPA adds builtins with every
+// allowed are the functions that a policy may call. A list of what is allowed, because OPA adds builtins with every
 // release and its own flag for nondeterminism does not cover all that matters here. Left out on purpose:
 //
 //   - the clock, randomness, the network and the process (time.now_ns, rand.*, uuid.rfc4122, http.send, net.lookup_*,
@@ -14,7 +14,7 @@ import (
 //   - rego.*: a policy neither parses policies nor reads its own annotations, which the engine copies rules without;
 //   - what overruns any deadline or memory on a large input, because OPA only looks for a cancel between calls: bits.*,
 //     json.patch, yaml.*, graphql.*, crypto.x509.*, io.jwt.*, numbers.range*, strings.render_template, net.cidr_expand.
-var builtins = []string{
+var allowed = []string{
 	"abs", "and", "array.concat", "array.flatten", "array.reverse", "array.slice", "assign",
 	"base64.decode", "base64.encode", "base64.is_valid", "base64url.decode", "base64url.encode",
 	"ceil", "concat", "contains", "count", "crypto.sha256", "div", "endswith", "eq", "equal", "floor", "format_int",
@@ -38,14 +38,13 @@ var builtins = []string{
 // of `not`, and a policy must not change its verdicts with a new OPA.
 var features = []string{ast.FeatureRegoV1, ast.FeatureKeywordsInRefs, ast.FeatureTemplateStrings}
 
-// capabilities is what policies are parsed and compiled against.
-func capabilities() *ast.Capabilities {
-	all := ast.CapabilitiesForThisVersion()
-	allowed := &ast.Capabilities{Features: slices.Clone(features), AllowNet: []string{}}
-	for _, builtin := range all.Builtins {
-		if slices.Contains(builtins, builtin.Name) {
-			allowed.Builtins = append(allowed.Builtins, builtin)
+// Capabilities is what policies are parsed and compiled against.
+func Capabilities() *ast.Capabilities {
+	c := &ast.Capabilities{Features: slices.Clone(features), AllowNet: []string{}}
+	for _, builtin := range ast.CapabilitiesForThisVersion().Builtins {
+		if slices.Contains(allowed, builtin.Name) {
+			c.Builtins = append(c.Builtins, builtin)
 		}
 	}
-	return allowed
+	return c
 }

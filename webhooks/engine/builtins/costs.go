@@ -1,4 +1,4 @@
-package engine
+package builtins
 
 import (
 	"errors"
@@ -30,9 +30,9 @@ func size(t *ast.Term) float64 {
 	return 1
 }
 
-// writtenSize is about how long a term is when it is written down, or more than the limit. Values can be in each other so often that
+// WrittenSize is about how long a term is when it is written down, or more than the limit. Values can be in each other so often that
 // going through all of them would not end.
-func writtenSize(t *ast.Term, limit float64) (total float64) {
+func WrittenSize(t *ast.Term, limit float64) (total float64) {
 	var add func(*ast.Term)
 	add = func(t *ast.Term) {
 		if total > limit {
@@ -63,7 +63,7 @@ func writtenSize(t *ast.Term, limit float64) (total float64) {
 // stopBeyond ends an iteration.
 func stopBeyond(total, limit float64) error {
 	if total > limit {
-		return errNumber
+		return ErrNumber
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func texts(times float64) func([]*ast.Term) (cost, error) {
 		for _, o := range operands {
 			c.made += times * length(o)
 			if list, ok := o.Value.(*ast.Array); ok {
-				c.made += times * writtenSize(ast.NewTerm(list), mostMade)
+				c.made += times * WrittenSize(ast.NewTerm(list), mostMade)
 			}
 		}
 		return c, nil
@@ -87,7 +87,7 @@ func wholes(times float64) func([]*ast.Term) (cost, error) {
 	return func(operands []*ast.Term) (cost, error) {
 		var c cost
 		for _, o := range operands {
-			c.made += times * writtenSize(o, mostMade)
+			c.made += times * WrittenSize(o, mostMade)
 		}
 		return c, nil
 	}
@@ -122,7 +122,7 @@ func elements(operands []*ast.Term) (cost, error) {
 }
 
 func joined(operands []*ast.Term) (cost, error) {
-	return cost{made: length(operands[0])*size(operands[1]) + writtenSize(operands[1], mostMade)}, nil
+	return cost{made: length(operands[0])*size(operands[1]) + WrittenSize(operands[1], mostMade)}, nil
 }
 
 // unmarshalled: a list of empty objects takes forty times its text.
@@ -160,7 +160,7 @@ func replacedAll(operands []*ast.Term) (cost, error) {
 // formatted: a format can name an operand as often as it likes, and have it padded to a width that it, or an operand, says.
 func formatted(operands []*ast.Term) (cost, error) {
 	format, _ := operands[0].Value.(ast.String)
-	arguments := writtenSize(operands[1], mostMade)
+	arguments := WrittenSize(operands[1], mostMade)
 	c := cost{made: length(operands[0])}
 	for i, verb := range strings.Split(string(format), "%") {
 		if i == 0 {
