@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -102,6 +103,19 @@ func (d *Decision) IgnoredOverride() string {
 		return ""
 	}
 	return inOneLine([]string{d.override.ignored.Error()})[0]
+}
+
+// inOneLine has each warning in a line of its own: the API server drops one with a line break, or another control character.
+func inOneLine(warnings []string) []string {
+	for i, w := range warnings {
+		warnings[i] = strings.Map(func(r rune) rune {
+			if unicode.IsControl(r) {
+				return ' '
+			}
+			return r
+		}, w)
+	}
+	return warnings
 }
 
 func (v *verdict) fail(err error) {

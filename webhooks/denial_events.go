@@ -11,15 +11,15 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// tellDenials tells of a refused change or deletion where people look when something does not happen: in events on the object. It is
+// denials tells of a refused change or deletion where people look when something does not happen: in events on the object. It is
 // mostly a controller that was refused, an autoscaler say, and nobody has read the response. Kubernetes' event recorders make one
 // event with a count out of what is refused again and again.
-func (r *Recorder) tellDenials(d *Decision) {
+func (t *teller) denials(d *Decision) {
 	made := d.Review.Request.Operation == admissionv1.Create && d.Review.Request.SubResource == ""
-	if r.teller == nil || d.Endpoint != Validating || made || d.override.on.UID == "" {
+	if t == nil || d.Endpoint != Validating || made || d.override.on.UID == "" {
 		return
 	}
-	t, on := r.teller, &d.override.on
+	on := &d.override.on
 	told := &telling{object: unversioned(on), events: d.denied((*verdict).refuses, ""), reader: d.reader, rate: t.rate, looks: 1}
 	is := *on
 	told.proof = func(live *seen) bool { return live.UID == is.UID && live.ResourceVersion == is.ResourceVersion }
@@ -33,9 +33,9 @@ func (r *Recorder) tellDenials(d *Decision) {
 	}
 }
 
-// tellAdmitted tells of what passed only because of the mode, once it is so: the object is made, changed or going.
-func (r *Recorder) tellAdmitted(d *Decision) {
-	if r.teller == nil || d.Endpoint != Validating {
+// lenience tells of what passed only because of the mode, once it is so: the object is made, changed or going.
+func (t *teller) lenience(d *Decision) {
+	if t == nil || d.Endpoint != Validating {
 		return
 	}
 	events := d.denied((*verdict).lets, "admitted because the mode of the policy is %s")
@@ -47,7 +47,6 @@ func (r *Recorder) tellAdmitted(d *Decision) {
 		object = d.Review.Document.Get("oldObject")
 	}
 	on, generation := referenceTo(object), object.Get("metadata").Get("generation")
-	t := r.teller
 	told := &telling{object: unversioned(&on), events: events, reader: d.reader, rate: t.admitted, known: d.Review.Verified}
 	switch {
 	case on.UID == "" && request.SubResource != "" && d.Review.Verified: // of a connection or an Eviction, which do not say what of

@@ -75,7 +75,7 @@ func (t *teller) soon(told *telling) *telling {
 	return told
 }
 
-// teller makes events.
+// teller makes events. A nil one tells nobody.
 type teller struct {
 	to       EventRecorder
 	metrics  *metrics
@@ -87,17 +87,16 @@ type teller struct {
 	open     sync.WaitGroup                 // what was taken and is neither told nor dropped
 }
 
-// TellBy has denials told to people in events on the object, also those that only warn or are only recorded, and overrides also on
-// the policy. It is for before the first request.
-func (r *Recorder) TellBy(events EventRecorder) {
-	r.teller = &teller{
-		to: events, metrics: r.metrics, closing: r.closing, queue: make(chan *telling, untold),
+func newTeller(to EventRecorder, m *metrics, closing <-chan struct{}) *teller {
+	t := &teller{
+		to: to, metrics: m, closing: closing, queue: make(chan *telling, untold),
 		rate:     flowcontrol.NewTokenBucketPassiveRateLimiter(lookRate, lookBurst),
 		admitted: flowcontrol.NewTokenBucketPassiveRateLimiter(lookRate, lookBurst), first: firstLook,
 	}
 	for range tellers {
-		go r.teller.work()
+		go t.work()
 	}
+	return t
 }
 
 // find makes events of what an object proves, once it does.

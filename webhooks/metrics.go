@@ -85,6 +85,16 @@ func (m *metrics) count(d *Decision) {
 	}
 }
 
+// passed counts the policies that an admitted request passed by override. What reconcilers ask again is counted once, when it was
+// admitted.
+func (m *metrics) passed(d *Decision) {
+	for _, v := range d.verdicts {
+		if v.override != nil && d.Endpoint == Validating {
+			m.overrides.WithLabelValues(v.policy.Name()).Inc()
+		}
+	}
+}
+
 // checked counts a decision that was made twice.
 func (m *metrics) checked(policy string, same bool) {
 	result := "differs"

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -95,4 +97,34 @@ func (d *Decision) bytes() int64 {
 		}
 	}
 	return int64(n)
+}
+
+// scrubbed is a document without what must not be kept, at any depth: facts may hold Secrets in lists.
+func scrubbed(v engine.Value) any {
+	decoded, err := v.Decode()
+	if err != nil {
+		return nil
+	}
+	scrub(decoded)
+	return decoded
+}
+
+func scrub(node any) {
+	switch node := node.(type) {
+	case map[string]any:
+		if node["kind"] == "Secret" && node["apiVersion"] == "v1" {
+			delete(node, "data")
+			delete(node, "stringData")
+		}
+		if annotations, ok := node["annotations"].(map[string]any); ok {
+			delete(annotations, corev1.LastAppliedConfigAnnotation)
+		}
+		for _, child := range node {
+			scrub(child)
+		}
+	case []any:
+		for _, child := range node {
+			scrub(child)
+		}
+	}
 }

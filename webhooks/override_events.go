@@ -11,24 +11,22 @@ import (
 // reasonOverridden is the reason of events about overrides.
 const reasonOverridden = "Overridden"
 
-// tellOverrides tells of the policies that an admitted request passed by override. What reconcilers ask again is counted once, when
-// it was admitted; it is told once more because it may be only by then that a policy refuses.
-func (r *Recorder) tellOverrides(d *Decision) {
-	var events []event
-	for i := range d.verdicts {
-		v := &d.verdicts[i]
-		if v.override == nil {
-			continue
-		}
-		if d.Endpoint == Validating {
-			r.metrics.overrides.WithLabelValues(v.policy.Name()).Inc()
-		}
-		events = append(events, event{policy: policyReference(v), reason: reasonOverridden, action: "Override", note: d.noteOf(v), onPolicy: true})
-	}
-	if r.teller == nil || len(events) == 0 {
+// overrides tells of the policies that an admitted request passed by override. What reconcilers ask again is told once more because it
+// may be only by then that a policy refuses.
+func (t *teller) overrides(d *Decision) {
+	if t == nil {
 		return
 	}
-	t, on := r.teller, &d.override.on
+	var events []event
+	for i := range d.verdicts {
+		if v := &d.verdicts[i]; v.override != nil {
+			events = append(events, event{policy: policyReference(v), reason: reasonOverridden, action: "Override", note: d.noteOf(v), onPolicy: true})
+		}
+	}
+	if len(events) == 0 {
+		return
+	}
+	on := &d.override.on
 	told := &telling{object: on.DeepCopy(), events: events, reader: d.reader, rate: t.rate}
 	text := d.override.text
 	told.proof = func(live *seen) bool { return live.UID == told.object.UID && live.override == text }

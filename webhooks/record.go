@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -84,12 +83,9 @@ type FactRecord struct {
 	TooLarge bool `json:"tooLarge,omitempty"`
 }
 
-// Question is what was asked for the record, at its time; about policies that facts are to be given for.
-func (r *Record) Question() (*Question, error) {
-	review, err := r.ReviewOf()
-	if err != nil {
-		return nil, err
-	}
+// Question is what was asked for the record, at its time, about the review that [Record.ReviewOf] gave. Its facts are still to be
+// given.
+func (r *Record) Question(review *Review) (*Question, error) {
 	at, err := time.Parse(engine.TimeFormat, r.Time)
 	if err != nil {
 		return nil, fmt.Errorf("time: %w", err)
@@ -157,6 +153,10 @@ func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool)
 	return r
 }
 
+// TellBy has denials told to people in events on the object, also those that only warn or are only recorded, and overrides also on
+// the policy. It is for before the first request.
+func (r *Recorder) TellBy(events EventRecorder) { r.teller = newTeller(events, r.metrics, r.closing) }
+
 // Close returns when every decision so far is written, or when the time is up because nobody takes them. A request that is
 // answered later still gets its answer; its record is lost.
 func (r *Recorder) Close(patience time.Duration) {
@@ -172,10 +172,11 @@ func (r *Recorder) record(d *Decision, response *admissionv1.AdmissionResponse) 
 	switch {
 	case d.Review.dryRun():
 	case response.Allowed:
-		r.tellOverrides(d)
-		r.tellAdmitted(d)
+		r.metrics.passed(d)
+		r.teller.overrides(d)
+		r.teller.lenience(d)
 	default:
-		r.tellDenials(d)
+		r.teller.denials(d)
 	}
 	if r.out == nil || r.denied && response.Allowed {
 		return
@@ -302,34 +303,4 @@ func DigestOf(q *engine.Query) string {
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])[:16]
-}
-
-// scrubbed is a document without what must not be kept, at any depth: facts may hold Secrets in lists.
-func scrubbed(v engine.Value) any {
-	decoded, err := v.Decode()
-	if err != nil {
-		return nil
-	}
-	scrub(decoded)
-	return decoded
-}
-
-func scrub(node any) {
-	switch node := node.(type) {
-	case map[string]any:
-		if node["kind"] == "Secret" && node["apiVersion"] == "v1" {
-			delete(node, "data")
-			delete(node, "stringData")
-		}
-		if annotations, ok := node["annotations"].(map[string]any); ok {
-			delete(annotations, corev1.LastAppliedConfigAnnotation)
-		}
-		for _, child := range node {
-			scrub(child)
-		}
-	case []any:
-		for _, child := range node {
-			scrub(child)
-		}
-	}
 }

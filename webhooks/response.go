@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"unicode"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,19 +48,6 @@ func (d *Decision) Response() *admissionv1.AdmissionResponse {
 		response.Patch, response.PatchType = d.patch, &kind
 	}
 	return response
-}
-
-// inOneLine has each warning in a line of its own: the API server drops one with a line break, or another control character.
-func inOneLine(warnings []string) []string {
-	for i, w := range warnings {
-		warnings[i] = strings.Map(func(r rune) rune {
-			if unicode.IsControl(r) {
-				return ' '
-			}
-			return r
-		}, w)
-	}
-	return warnings
 }
 
 // annotations for the audit log. The API server puts the webhook's name and a slash before the keys.

@@ -165,7 +165,7 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 	if record.TooLarge {
 		return unreplayable(record, review, r.portion.Policy), nil
 	}
-	q, err := record.Question()
+	q, err := record.Question(review)
 	if err != nil {
 		return nil, err
 	}

@@ -100,6 +100,12 @@ const (
 // MarshalText gives the text.
 func (n Note) MarshalText() ([]byte, error) { return []byte(n.Text), nil }
 
+// UnmarshalText takes the text for a note about the request.
+func (n *Note) UnmarshalText(text []byte) error {
+	*n = Note{Text: string(text)}
+	return nil
+}
+
 // PolicyVerdict is what one policy said.
 type PolicyVerdict struct {
 	Policy string `json:"policy"`
