@@ -70,8 +70,16 @@ func TestSilenceIsCached(t *testing.T) {
 		"decoded JSON":           {func() (Input, Reader) { in := input(t, `{"branch": "n", "book": "b"}`); return in, cached }, "evaluated"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := ways(t, mustCompile(t, policy(silentPolicy)), first, tc.next); got != "evaluated "+tc.want {
-				t.Errorf("got %s, want evaluated %s", got, tc.want)
+			p := mustCompile(t, policy(silentPolicy))
+			if got := ways(t, p, first); got != "evaluated" {
+				t.Errorf("at first %s", got)
+			}
+			in, reader := tc.next()
+			if d := p.Recall(t.Context(), &in, reader); (d != nil) != (tc.want == "remembered") {
+				t.Errorf("recalled is %+v, want %s", d, tc.want)
+			}
+			if got := ways(t, p, tc.next); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
 	}

@@ -222,6 +222,12 @@ test_deny[note] if {
 	policy.deny == {tc.denial} with input as _input(tc.new, tc.vm) with data.parameters as _parameters
 }
 
+test_a_run_policy_with_one_operation_that_the_phase_forbids if {
+	some denial in policy.deny with input as _input("Start", _vm("AlwaysOn", "Stopped"))
+		with data.parameters as object.union(_parameters, {"runPolicies": {"AlwaysOn": ["Migrate"]}})
+	endswith(denial.message, "its run policy and phase allow: nothing while it is Stopped")
+}
+
 # Each field that a rule reads, of each wrong type.
 _wrong := {
 	"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "unknown": "Bogus",
