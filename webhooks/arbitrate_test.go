@@ -117,9 +117,17 @@ func TestArbitrateAsksForTheRequester(t *testing.T) {
 			Operations: []v1alpha1.MatchOperation{"CREATE"},
 		}
 	}
-	rule := fmt.Sprintf(denyMetadata, "NotAnn") + `deny contains {"reason": "NotAnn", "message": $"{input.request.userInfo.username} is not ann"} if input.request.userInfo.username != "ann"` +
+	rule := fmt.Sprintf(denyMetadata, "NotAnn") + `deny contains {"reason": "NotAnn", "message": $"{input.request.userInfo.username} is not ann"} if not _ann
+
+_ann if {
+	input.request.userInfo.username == "ann"
+	input.request.userInfo.extra["example.com/team"] == ["blue"]
+}
+` +
 		"\n\nfacts.secrets := {\"apiVersion\": \"v1\", \"kind\": \"Service\", \"namespace\": \"ns\"}\n"
 	ann, bob := svmop("a", v1alpha1.OperationStop, false), svmop("b", v1alpha1.OperationStop, false)
+	team := map[string]v1alpha1.ExtraValue{"example.com/team": {"blue"}}
+	ann.Spec.RequestedBy.Extra, bob.Spec.RequestedBy.Extra = team, team
 	bob.Spec.RequestedBy.Username = "bob"
 	f := newFixture(t, world{answer: []any{}}, policyOf("p", rule, onOperations))
 	for _, tc := range []struct {

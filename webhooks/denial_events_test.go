@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -49,6 +50,35 @@ func TestDenialsAreEvents(t *testing.T) {
 	r.parent = "null"
 	if f.Validate(t.Context(), verified(reviewOf(t, "UPDATE", red, by("bob"), scale))).Allowed || len(e.events) > 0 {
 		t.Errorf("told of what is not there: %q", e.events)
+	}
+}
+
+// An event has as much of what a policy says as the API takes, and always who was refused what.
+func TestLongDenialsAreEvents(t *testing.T) {
+	each := fmt.Sprintf(denyMetadata, "Listed") + "deny contains {\"reason\": \"Listed\", \"message\": $\"{x} is listed\"} if some x in input.request.object.spec.list\n"
+	long := strings.Repeat("é", maxNote)
+	names := make([]string, 200)
+	for i := range names {
+		names[i] = fmt.Sprintf("%q", fmt.Sprintf("n%03d", i))
+	}
+	for name, tc := range map[string]struct{ list, begin, end string }{
+		"one that is long":           {fmt.Sprintf("%q", long), "é", "é (UPDATE by bob)"},
+		"as many as there is room":   {strings.Join(names, ", "), "n000 is listed; n001 is listed; ", " more (UPDATE by bob)"},
+		"one that is long, and more": {fmt.Sprintf(`"a", %q`, long), "a is listed; and 1 more (UPDATE by bob)", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, e := newFixture(t, world{}, policyOf("list", each)), &told{}
+			f.facts = &rights{}
+			f.recorder.TellBy(e)
+			f.Validate(t.Context(), verified(reviewOf(t, "UPDATE", `{"list": [`+tc.list+`]}`, by("bob"))))
+			if len(e.events) != 1 {
+				t.Fatalf("events %q", e.events)
+			}
+			note, found := strings.CutPrefix(e.events[0], "Warning Listed ConfigMap/cm(u-1) Update RegoPolicy: ")
+			if !found || !strings.HasPrefix(note, "[list/Listed] "+tc.begin) || !strings.HasSuffix(note, tc.end) || len(note) > maxNote || !utf8.ValidString(note) {
+				t.Errorf("got %d bytes: %s", len(note), e.events[0])
+			}
+		})
 	}
 }
 

@@ -40,9 +40,15 @@ func TestTheWayOutOfARefusal(t *testing.T) {
 		"a name that is a command":              {silent, "UPDATE", "Users", on(func(r *admissionv1.AdmissionRequest) { r.Name = "$(reboot)" }), refused + ". Paint it."},
 		"of the whole cluster": {silent, "UPDATE", "Users", on(func(r *admissionv1.AdmissionRequest) { r.Namespace = "" }),
 			refused + ". Paint it." + command + reason},
+		"of a group": {silent, "UPDATE", "Users", on(func(r *admissionv1.AdmissionRequest) { r.Resource.Group = "apps" }),
+			refused + ". Paint it." + strings.Replace(command, "configmaps", "configmaps.apps", 1) + " -n ns" + reason},
+		"a namespace, which is in none": {silent, "UPDATE", "Users", on(func(r *admissionv1.AdmissionRequest) { r.Resource.Resource, r.Name = "namespaces", "ns" }),
+			refused + ". Paint it." + strings.Replace(command, "configmaps/cm", "namespaces/ns", 1) + reason},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, world{}, policyOf("colour", tc.rule, func(s *v1alpha1.RegoPolicySpec) { s.Override = tc.who }))
+			f := newFixture(t, world{}, policyOf("colour", tc.rule, func(s *v1alpha1.RegoPolicySpec) {
+				s.Override, s.Match.Resources[0].APIGroups, s.Match.Resources[0].Resources = tc.who, []string{"", "apps"}, []string{"configmaps", "namespaces"}
+			}))
 			got := f.Validate(t.Context(), reviewOf(t, tc.operation, red, tc.change...))
 			if got.Allowed || got.Result.Message != tc.want {
 				t.Errorf("got %+v\nwant %s", got.Result, tc.want)

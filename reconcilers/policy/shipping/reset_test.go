@@ -54,6 +54,20 @@ func TestResetOfOddities(t *testing.T) {
 	f.reset(shipped)
 }
 
+// What somebody makes of a value is told once, not with each part that it has then.
+func TestEditOfAValueThatHasPartsThen(t *testing.T) {
+	for name, value := range map[string]string{"by a plain name": `{"most":3}`, "by another name": `{"at most":3}`} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			shipped := f.release("1.0.0", func(s *v1alpha1.RegoPolicySpec) { parameters(s, func(p map[string]any) { p["limit"] = 1.5 }) })
+			f.ship(shipped)
+			patched("merge", `{"spec":{"parameters":{"limit":`+value+`}}}`)(f)
+			f.edited(shipped, "spec.parameters.limit")
+			f.reset(shipped)
+		})
+	}
+}
+
 var errGone = errors.New("the process ends here")
 
 // A process that ends between the two writes of a reset leaves a policy that decides as before, and whoever finds it finishes.
