@@ -54,12 +54,12 @@ func TestResetOfOddities(t *testing.T) {
 	f.reset(shipped)
 }
 
-// What somebody makes of a value is told once, not with each part that it has then.
-func TestEditOfAValueThatHasPartsThen(t *testing.T) {
+// What somebody makes of a list is told once, not with each part that it has then.
+func TestEditOfAListThatHasPartsThen(t *testing.T) {
 	for name, value := range map[string]string{"by a plain name": `{"most":3}`, "by another name": `{"at most":3}`} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			shipped := f.release("1.0.0", func(s *v1alpha1.RegoPolicySpec) { parameters(s, func(p map[string]any) { p["limit"] = 1.5 }) })
+			shipped := f.release("1.0.0", func(s *v1alpha1.RegoPolicySpec) { parameters(s, func(p map[string]any) { p["limit"] = []any{3} }) })
 			f.ship(shipped)
 			patched("merge", `{"spec":{"parameters":{"limit":`+value+`}}}`)(f)
 			f.edited(shipped, "spec.parameters.limit")
