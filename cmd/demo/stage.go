@@ -146,7 +146,7 @@ func (s *stage) unpackSallyport(context.Context, terminal.Printer) (err error) {
 	s.options = install.Options{
 		Binary: s.path("bin/sallyport"),
 		// They look more often than they need, and end sooner than in a cluster, so that nobody waits for them here.
-		Flags: []string{"--poll-interval", "300ms", "--resync-interval", "2s", "--shutdown-delay", "1s"},
+		Flags: []string{"--poll-interval", "300ms", "--shutdown-delay", "1s"},
 	}
 	for name, writer := range map[string]*io.Writer{records: &s.options.Records, managerLog: &s.options.Logs} {
 		file, err := os.OpenFile(s.path(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)

@@ -87,6 +87,22 @@ type Migrator interface {
 	Migrate(ctx context.Context, machine Machine, target Target) error
 }
 
+// Watcher is a Runtime that tells of changes. What runs on any other has to be looked at again and again.
+type Watcher interface {
+	// Watch tells of each machine of which an Observe may now give something else, by its instance ID, or by an empty one if that may
+	// be any. It does so for any as soon as nothing is missed any more, and goes on until ctx ends or it cannot, which is an error.
+	// What has happened since then is told by the next Watch, for any machine.
+	Watch(ctx context.Context, changed func(instanceID string)) error
+}
+
+// Change is what is told of machines: an Observe of them may now give something else.
+type Change struct {
+	// Server is the VSphereServer that they are on.
+	Server string
+	// InstanceID is which one, and empty if that may be any.
+	InstanceID string
+}
+
 // Machine says which machine a call is about, as its VirtualMachine has it.
 type Machine struct {
 	// NamespacedName is the name of the VirtualMachine.

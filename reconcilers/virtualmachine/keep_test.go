@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -402,5 +403,32 @@ func TestSomebodyElseIsFaster(t *testing.T) {
 	})
 	if _, err := f.vms.Reconcile(t.Context(), reconcileRequest(f)); err != nil || len(f.vm().Finalizers) == 0 {
 		t.Errorf("got %v, the finalizers are %v", err, f.vm().Finalizers)
+	}
+}
+
+// tells is a runtime that tells of changes.
+type tells struct{ runtime.Runtime }
+
+func (tells) Watch(context.Context, func(string)) error { return nil }
+
+// A machine at rest is not looked at for hours, unless its runtime tells nothing.
+func TestMachineAtRest(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.machine(v1alpha1.RunPolicyManual)
+	f.settle()
+	for name, tc := range map[string]struct {
+		rt              runtime.Runtime
+		soonest, latest time.Duration
+	}{
+		"the runtime tells of changes": {tells{f.world.Client("us")}, 10 * time.Hour, 12 * time.Hour},
+		"it does not":                  {f.world.Client("us"), 30 * time.Second, 36 * time.Second},
+	} {
+		client := runtime.NewClient(tc.rt)
+		f.vms.Runtimes = func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return client, nil }
+		result, err := f.vms.Reconcile(t.Context(), ctrl.Request{NamespacedName: f.key()})
+		if again := result.RequeueAfter; err != nil || again < tc.soonest || again > tc.latest {
+			t.Errorf("%s: it is looked at again after %s, error %v", name, again, err)
+		}
 	}
 }

@@ -1,14 +1,12 @@
 package virtualmachine
 
 import (
-	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
@@ -68,9 +66,6 @@ func (r *Reconciler) save(ctx context.Context, l *look) (bool, error) {
 	l.read = l.VM.Status.DeepCopy()
 	return true, nil
 }
-
-// resync has a machine looked at again that is as it should be. Not all of them at once.
-func (r *Reconciler) resync(l *look) { l.Wait(wait.Jitter(cmp.Or(r.Resync, defaultResync), 0.2)) }
 
 // micro is the clock as the claim has it.
 func (l *look) micro() metav1.MicroTime { return metav1.NewMicroTime(l.Time) }

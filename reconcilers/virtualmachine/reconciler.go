@@ -9,13 +9,21 @@ package virtualmachine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
@@ -23,7 +31,10 @@ import (
 )
 
 const (
-	defaultResync = 30 * time.Second
+	// defaultResync is how often a machine is looked at that nothing is told of, in case that was missed.
+	defaultResync = 10 * time.Hour
+	// blindResync is that for a machine whose runtime tells of nothing.
+	blindResync = 30 * time.Second
 
 	// lastRetry is the longest wait after an error.
 	lastRetry = 30 * time.Second
@@ -37,18 +48,56 @@ type Reconciler struct {
 	Sources []Source
 	// Events tells people.
 	Events events.EventRecorder
-	// Resync is how long to wait before looking again at a machine that is as it should be. Default 30 s.
+	// Changes are what runtimes tell of.
+	Changes <-chan event.TypedGenericEvent[runtime.Change]
+	// Resync is how long to wait before looking again at a machine that is as it should be, and of which nothing was told. Default
+	// 10 h, and never more than 30 s if its runtime does not tell of changes.
 	Resync time.Duration
 
 	pace pace
 }
 
-// SetupWithManager registers the reconciler.
+// byInstance is the index of VirtualMachines by where their machines are: each, and all of a VSphereServer.
+const byInstance = "instance"
+
+func instanceKey(of runtime.Change) string { return of.Server + "/" + of.InstanceID }
+
+// SetupWithManager registers the reconciler, and an index that it needs.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byInstance, func(o client.Object) []string {
+		vm, is := o.(*v1alpha1.VirtualMachine)
+		if !is || vm.Spec.Runtime.VSphere == nil {
+			return nil
+		}
+		all := runtime.Change{Server: vm.Spec.Runtime.VSphere.ServerRef.Name}
+		this := runtime.Change{Server: all.Server, InstanceID: vm.Status.InstanceID}
+		return slices.Compact([]string{instanceKey(all), instanceKey(this)})
+	})
+	if err != nil {
+		return fmt.Errorf("indexing VirtualMachines by their machines: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachine{}).
+		Watches(&v1alpha1.VSphereServer{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			return r.changed(ctx, runtime.Change{Server: o.GetName()})
+		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})). // who may have machines there
+		WatchesRawSource(source.TypedChannel(r.Changes, handler.TypedEnqueueRequestsFromMapFunc(r.changed))).
 		WithOptions(drive.Options(lastRetry)).
 		Complete(r)
+}
+
+// changed gives the machines that a change is of. None are missed for long if they cannot be listed.
+func (r *Reconciler) changed(ctx context.Context, of runtime.Change) []reconcile.Request {
+	var list v1alpha1.VirtualMachineList
+	if err := r.Client.List(ctx, &list, client.MatchingFields{byInstance: instanceKey(of)}); err != nil {
+		log.FromContext(ctx).Error(err, "finding the VirtualMachines of a change", "VSphereServer", of.Server)
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
 }
 
 // Reconcile takes one machine further, until nothing is due or it has had its share.

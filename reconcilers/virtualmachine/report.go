@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
@@ -25,10 +27,19 @@ func (r *Reconciler) report(ctx context.Context, l *look) (bool, error) {
 	if _, err := r.save(ctx, l); err != nil {
 		return false, err
 	}
-	if l.ours() {
-		r.resync(l)
+	if l.ours() && l.observed {
+		l.Wait(wait.Jitter(r.resync(l), 0.2))
 	}
 	return false, nil
+}
+
+// resync is when a machine is looked at again that is as it should be. Not all of them at once.
+func (r *Reconciler) resync(l *look) time.Duration {
+	every := cmp.Or(r.Resync, defaultResync)
+	if !runtime.Can[runtime.Watcher](l.Runtime()) {
+		every = min(every, blindResync)
+	}
+	return every
 }
 
 // wrong tells whether people should be told by an event.

@@ -97,7 +97,7 @@ func start(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	stack.options = install.Options{
-		Binary: binary, Flags: []string{"--poll-interval", "200ms", "--resync-interval", "5s"}, Logs: stack.logs, Records: stack.records,
+		Binary: binary, Flags: []string{"--poll-interval", "200ms"}, Logs: stack.logs, Records: stack.records,
 	}
 	if stack.sallyport, err = install.Start(ctx, stack.plane, stack.options); err != nil {
 		return err

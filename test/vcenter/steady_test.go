@@ -35,12 +35,16 @@ func TestRest(t *testing.T) {
 	for _, vm := range s.machines() {
 		s.shows(&vm, asWanted)
 	}
-	s.until("nothing more is told", func() string { return s.told(func() { s.looksOn(s.looked() + 6) }) }, "")
 
-	stack.options.Flags = append(stack.options.Flags, "--resync-interval", "1s")
-	told := s.told(func() {
+	stack.options.Flags = append(stack.options.Flags, "--resync-interval", "1s") // by itself it would not look again for hours
+	again := func() {
 		s.Must(stack.sallyport.Stop())
 		s.Must(stack.sallyport.Resume(t.Context(), stack.options))
+	}
+	again()
+	s.until("nothing more is told", func() string { return s.told(func() { s.looksOn(s.looked() + 6) }) }, "")
+	told := s.told(func() {
+		again()
 		s.looks(0, 1)
 		s.until("the vCenters are looked at", func() string {
 			return fmt.Sprint(s.metric("controller_runtime_reconcile_total", `controller="vsphereserver"`) >= 2)
@@ -52,7 +56,7 @@ func TestRest(t *testing.T) {
 	if told := s.told(func() { s.looks(s.looked(), 2) }); told != "" {
 		t.Errorf("of machines at rest the API server has told:\n%s", told)
 	}
-	s.sessions(1, 2)
+	s.sessions(1, 3)
 }
 
 // machines gives all VirtualMachines that there are.

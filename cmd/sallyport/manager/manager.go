@@ -91,15 +91,16 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtime
 	if err := o.addPolicies(mgr, gate, store, namespace, served.replica); err != nil {
 		return err
 	}
+	told := make(changes)
 	if runtimes == nil {
-		connected := vcenters{vsphere.NewSessions(tenants(gate, mgr.GetClient()))}
+		connected := vcenters{vsphere.NewSessions(tenants(gate), told.tell)}
 		defer connected.Close()
 		if err := addVCenters(mgr, connected, namespace); err != nil {
 			return err
 		}
 		runtimes = connected.runtime
 	}
-	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), locks); err != nil {
+	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), told, locks); err != nil {
 		return err
 	}
 	return served.run(ctx, mgr)

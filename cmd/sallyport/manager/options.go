@@ -106,7 +106,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.DurationVar(&o.RetryPeriod, "retry-period", 2*time.Second, "how long replicas wait between two looks at the lease")
 	flags.DurationVar(&o.CallTimeout, "runtime-call-timeout", runtime.DefaultCallTimeout, "how long a call to a runtime may take; together with --renew-deadline not more than --lease-duration")
 	flags.DurationVar(&o.PollInterval, "poll-interval", 2*time.Second, "how long to wait before looking again at what a runtime is doing to a machine")
-	flags.DurationVar(&o.ResyncInterval, "resync-interval", 30*time.Second, "how long to wait before looking again at a machine that is as it should be")
+	flags.DurationVar(&o.ResyncInterval, "resync-interval", 10*time.Hour, "how long to wait before looking again at a machine that is as it should be and of which its runtime tells nothing new")
 }
 
 // patchable is what policies may patch.

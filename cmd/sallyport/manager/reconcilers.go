@@ -74,7 +74,7 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 }
 
 // addReconcilers adds those of operations and machines to the manager. They share a driver, and so the locks of the machines.
-func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, locks *claim.Locks) error {
+func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, told changes, locks *claim.Locks) error {
 	events := mgr.GetEventRecorder(eventSource)
 	driver := &drive.Driver{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes, Locks: locks, Now: time.Now, Poll: o.PollInterval,
@@ -85,7 +85,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	if err := operations.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachineOperation reconciler: %w", err)
 	}
-	machines := &virtualmachine.Reconciler{Driver: driver, Events: events, Resync: o.ResyncInterval}
+	machines := &virtualmachine.Reconciler{Driver: driver, Events: events, Changes: told, Resync: o.ResyncInterval}
 	if err := machines.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachine reconciler: %w", err)
 	}

@@ -3,9 +3,8 @@ package manager
 import (
 	"context"
 	"errors"
-	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -41,24 +40,26 @@ func (v vcenters) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*ru
 	return v.Runtime(ctx, vm)
 }
 
-// tenants has the policies judge where in a vCenter a machine may be, by the VSphereServers of that cache.
-func tenants(gate *webhooks.Gate, cached client.Reader) vsphere.Tenants {
-	return vsphere.Tenants{
-		Admits: func(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
-			ruling, err := gate.Admits(ctx, vm)
-			switch {
-			case err != nil:
-				return runtime.NewUnavailable(errors.Unwrap(err), "the policies could not judge whether the machine may be where it is: %v", err)
-			case ruling.Denied:
-				return runtime.NewPermission(nil, "%s", ruling.Message)
-			}
-			return nil
-		},
-		Server: func(ctx context.Context, name string) (*v1alpha1.VSphereServer, error) {
-			server := &v1alpha1.VSphereServer{}
-			err := cached.Get(ctx, client.ObjectKey{Name: name}, server)
-			return server, client.IgnoreNotFound(err)
-		},
-		Now: time.Now,
+// changes are what runtimes tell of: whoever tells waits until it is taken.
+type changes chan event.TypedGenericEvent[runtime.Change]
+
+func (c changes) tell(ctx context.Context, of runtime.Change) {
+	select {
+	case c <- event.TypedGenericEvent[runtime.Change]{Object: of}:
+	case <-ctx.Done():
+	}
+}
+
+// tenants has the policies judge where in a vCenter a machine may be.
+func tenants(gate *webhooks.Gate) vsphere.Tenants {
+	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
+		ruling, err := gate.Admits(ctx, vm)
+		switch {
+		case err != nil:
+			return runtime.NewUnavailable(errors.Unwrap(err), "the policies could not judge whether the machine may be where it is: %v", err)
+		case ruling.Denied:
+			return runtime.NewPermission(nil, "%s", ruling.Message)
+		}
+		return nil
 	}
 }

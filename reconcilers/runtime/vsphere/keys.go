@@ -145,7 +145,7 @@ func (r *Runtime) write(ctx context.Context, s *sighting, values map[string]stri
 		}
 		return err
 	})
-	for wait := newWait(); err == nil; err = wait.pause(ctx) {
+	for waits := briefly(); err == nil; err = pause(ctx, waits) {
 		var t mo.Task
 		err = r.server.call(ctx, func(c *vim25.Client) error {
 			return property.DefaultCollector(c).RetrieveOne(ctx, ref, []string{"info"}, &t)

@@ -260,13 +260,13 @@ const settling = time.Second
 // settled is find for calls that change something. It waits a moment if the configuration is being changed, as it is
 // after the reply to one of our own changes was lost, so that such a call can be repeated.
 func (r *Runtime) settled(ctx context.Context, m runtime.Machine) (s *sighting, mine bool, err error) {
-	began, pauses := time.Now(), newWait()
+	began, waits := time.Now(), briefly()
 	for {
 		s, mine, err = r.find(ctx, m)
 		if err != nil || s == nil || !slices.ContainsFunc(s.inFlight(), reconfigures) || time.Since(began) > settling {
 			return s, mine, err
 		}
-		if err := pauses.pause(ctx); err != nil {
+		if err := pause(ctx, waits); err != nil {
 			return nil, false, r.server.translate(ctx, err)
 		}
 	}

@@ -20,6 +20,7 @@ const logoutPatience = 5 * time.Second
 // run on them. It is safe for concurrent use.
 type Sessions struct {
 	tenancy tenancy
+	told    func(context.Context, runtime.Change)
 
 	mu      sync.Mutex
 	all     map[string]*vcenter
@@ -28,8 +29,11 @@ type Sessions struct {
 	closing sync.WaitGroup
 }
 
-// NewSessions gives none yet. Whether a machine may be where it is, the tenants say.
-func NewSessions(tenants Tenants) *Sessions { return &Sessions{tenancy: tenancy{Tenants: tenants}} }
+// NewSessions gives none yet. Whether a machine may be where it is, the tenants say. What changes is told, in a call that may wait until
+// its context ends; each session has one watch for all of its machines.
+func NewSessions(tenants Tenants, told func(context.Context, runtime.Change)) *Sessions {
+	return &Sessions{tenancy: tenancy{tenants}, told: told}
+}
 
 // Connection is how a vCenter is reached, and as whom. Two that are equal are one session.
 type Connection struct {
@@ -47,6 +51,8 @@ type vcenter struct {
 	connection Connection
 	server     *Server
 	runtime    *Runtime
+	unwatch    context.CancelFunc
+	unwatched  chan struct{} // closed when the watch has ended
 }
 
 // Connect sees to it that there is a session that was made with that connection, in the place of any other, and asks the vCenter
@@ -84,8 +90,31 @@ func (s *Sessions) reach(name string, connection Connection) (*vcenter, error) {
 		close(s.changed)
 		s.changed = nil
 	}
-	s.all[name] = &vcenter{connection: connection, server: server, runtime: New(server)}
-	return s.all[name], nil
+	next := &vcenter{connection: connection, server: server, runtime: New(server), unwatched: make(chan struct{})}
+	watching, unwatch := context.WithCancel(context.Background())
+	next.unwatch = unwatch
+	s.closing.Go(func() {
+		defer close(next.unwatched)
+		s.watch(watching, name, next.runtime)
+	})
+	s.all[name] = next
+	return next, nil
+}
+
+// The bounds of the wait before changes are watched again, after that has failed. For so long a change may go unnoticed.
+const firstWatch, lastWatch = time.Second, 30 * time.Second
+
+// watch tells of the changes of a vCenter until ctx ends. While they cannot be watched any machine may have changed.
+func (s *Sessions) watch(ctx context.Context, name string, rt *Runtime) {
+	between := pauses(firstWatch, lastWatch)
+	for ctx.Err() == nil {
+		_ = rt.Watch(ctx, func(id string) { // who looks at a machine is told what is wrong
+			between = pauses(firstWatch, lastWatch)
+			s.told(ctx, runtime.Change{Server: name, InstanceID: id})
+		})
+		s.told(ctx, runtime.Change{Server: name})
+		_ = pause(ctx, between)
+	}
 }
 
 // Hosts gives the hosts of a vCenter that is connected.
@@ -116,7 +145,9 @@ func (s *Sessions) leave(present *vcenter) {
 	if present == nil {
 		return
 	}
+	present.unwatch()
 	s.closing.Go(func() {
+		<-present.unwatched
 		ctx, cancel := context.WithTimeout(context.Background(), logoutPatience)
 		defer cancel()
 		_ = present.server.Close(ctx) // a session that cannot be ended ends by itself when it has been idle

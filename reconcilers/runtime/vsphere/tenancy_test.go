@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -17,25 +14,19 @@ import (
 type tenant struct {
 	tenancy
 	vm     *v1alpha1.VirtualMachine
-	server *v1alpha1.VSphereServer
-	now    time.Time
 	asked  []string
 	answer error
 }
 
 func newTenant() *tenant {
-	t := &tenant{now: time.Unix(1_000_000, 0), server: &v1alpha1.VSphereServer{}}
+	t := &tenant{}
 	t.vm = &v1alpha1.VirtualMachine{Spec: v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{
 		VSphere: &v1alpha1.VSphereRuntime{ServerRef: v1alpha1.VSphereServerReference{Name: "vc"}, InventoryPath: "/dc/vm/as-specified"},
 	}}}
 	t.vm.Name, t.vm.UID = "web", "machine"
-	t.Tenants = Tenants{
-		Admits: func(_ context.Context, vm *v1alpha1.VirtualMachine) error {
-			t.asked = append(t.asked, vm.Spec.Runtime.VSphere.InventoryPath)
-			return t.answer
-		},
-		Server: func(context.Context, string) (*v1alpha1.VSphereServer, error) { return t.server, nil },
-		Now:    func() time.Time { return t.now },
+	t.admit = func(_ context.Context, vm *v1alpha1.VirtualMachine) error {
+		t.asked = append(t.asked, vm.Spec.Runtime.VSphere.InventoryPath)
+		return t.answer
 	}
 	return t
 }
@@ -104,35 +95,6 @@ func TestTenancyFailsClosed(t *testing.T) {
 		}
 		if len(w.Calls()) != 3 {
 			t.Errorf("%s: the runtime was called %d times", name, len(w.Calls()))
-		}
-	}
-}
-
-// An admission is remembered for what it rests on and no longer: a VSphereServer that was made anew, with the same name and
-// generation, says anew who may use it.
-func TestAdmissionsToLookAreForgotten(t *testing.T) {
-	tenant := newTenant()
-	for _, step := range []struct {
-		name            string
-		machine, server int64
-		uid             types.UID
-		passes          time.Duration
-		asks            bool
-	}{
-		{"at first", 1, 1, "a", 0, true},
-		{"nothing has changed", 1, 1, "a", admittedFor - time.Second, false},
-		{"the machine has changed", 2, 1, "a", 0, true},
-		{"the VSphereServer has changed", 2, 2, "a", 0, true},
-		{"the VSphereServer was made anew", 2, 2, "b", 0, true},
-		{"time has passed", 2, 2, "b", admittedFor, true},
-		{"there is no VSphereServer", 2, 0, "", 0, true},
-	} {
-		tenant.now = tenant.now.Add(step.passes)
-		tenant.server.UID, tenant.server.Generation = step.uid, step.server
-		tenant.vm.Generation, tenant.asked = step.machine, nil
-		err := tenant.mayLook(t.Context(), tenant.vm, runtime.Machine{}, at("/dc/vm/web", nil))
-		if err != nil || (len(tenant.asked) == 1) != step.asks {
-			t.Errorf("%s: asked %d times, error %v", step.name, len(tenant.asked), err)
 		}
 	}
 }

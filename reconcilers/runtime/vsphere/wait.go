@@ -2,19 +2,24 @@ package vsphere
 
 import (
 	"context"
+	"math"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// wait is the pauses between looks at something that takes vCenter a moment.
-type wait struct{ next time.Duration }
+// pauses are those between looks at something that takes vCenter a moment, each twice as long as the one before.
+func pauses(first, last time.Duration) *wait.Backoff {
+	return &wait.Backoff{Duration: first, Factor: 2, Cap: last, Steps: math.MaxInt}
+}
 
-func newWait() wait { return wait{next: 5 * time.Millisecond} }
+// briefly are the pauses of a call that waits.
+func briefly() *wait.Backoff { return pauses(5*time.Millisecond, 200*time.Millisecond) }
 
-// pause waits, each time longer, or until ctx ends.
-func (w *wait) pause(ctx context.Context) error {
-	timer := time.NewTimer(w.next)
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, b *wait.Backoff) error {
+	timer := time.NewTimer(b.Step())
 	defer timer.Stop()
-	w.next = min(2*w.next, 200*time.Millisecond)
 	select {
 	case <-timer.C:
 		return nil

@@ -1,0 +1,155 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/view"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+const (
+	// watchWait is how long vCenter keeps a question for changes when there are none: a request in that time is what a watch costs.
+	watchWait = 25 * time.Second
+	// watchPatience is how long its answer may take beyond that.
+	watchPatience = 10 * time.Second
+	// unwatchPatience is how long vCenter has to end a watch.
+	unwatchPatience = 2 * time.Second
+)
+
+// watched is what of a machine a look shows, and what tells of it: a change of its configuration is a new version, and all else that
+// is done to it is a task of late.
+var watched = []string{
+	"config.changeVersion", "config.instanceUuid", "parent", "recentTask",
+	"runtime.connectionState", "runtime.host", "runtime.powerState", "summary.runtime.bootTime",
+}
+
+// errSessionChanged is why a watch ends: what it was told by is gone with its session.
+var errSessionChanged = errors.New("the session in which changes were watched has ended")
+
+// watch is a watch in one session.
+type watch struct {
+	server    *Server
+	session   *vim25.Client
+	collector *property.Collector
+	machines  *view.ContainerView
+	version   string
+	ids       map[types.ManagedObjectReference]string // of the machines that were seen, their instance UUIDs
+}
+
+// Watch tells of machines by one property collector for the whole of the vCenter. It is [runtime.Watcher].
+func (r *Runtime) Watch(ctx context.Context, changed func(instanceID string)) error {
+	w := &watch{server: r.server, ids: map[types.ManagedObjectReference]string{}}
+	defer w.end(ctx)
+	if err := w.begin(ctx); err != nil {
+		return err
+	}
+	told := func(string) {} // what all machines are like at first is no change, but what they may have become meanwhile is
+	for began := false; ; {
+		updates, more, err := w.next(ctx)
+		if err != nil {
+			return err
+		}
+		for id := range w.note(updates) {
+			told(id)
+		}
+		if !began && !more {
+			began, told = true, changed
+			changed("")
+		}
+	}
+}
+
+// begin has vCenter collect changes of all machines that there are, and of those that come.
+func (w *watch) begin(ctx context.Context) error {
+	return w.call(ctx, func(ctx context.Context, c *vim25.Client) (err error) {
+		if w.machines, err = view.NewManager(c).CreateContainerView(ctx, c.ServiceContent.RootFolder, []string{"VirtualMachine"}, true); err != nil {
+			return fmt.Errorf("making a view of all machines: %w", err)
+		}
+		if w.collector, err = property.DefaultCollector(c).Create(ctx); err != nil {
+			return fmt.Errorf("making a property collector: %w", err)
+		}
+		_, err = w.collector.CreateFilter(ctx, types.CreateFilter{Spec: types.PropertyFilterSpec{
+			ObjectSet: []types.ObjectSpec{{Obj: w.machines.Reference(), Skip: new(true), SelectSet: []types.BaseSelectionSpec{
+				&types.TraversalSpec{Type: "ContainerView", Path: "view"},
+			}}},
+			PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: watched}},
+		}})
+		return err
+	})
+}
+
+// next waits for changes, and tells whether more are there already.
+func (w *watch) next(ctx context.Context) (updates []types.ObjectUpdate, more bool, err error) {
+	err = w.call(ctx, func(ctx context.Context, c *vim25.Client) error {
+		answer, err := methods.WaitForUpdatesEx(ctx, c, &types.WaitForUpdatesEx{
+			This: w.collector.Reference(), Version: w.version,
+			Options: &types.WaitOptions{MaxWaitSeconds: new(int32(watchWait / time.Second))},
+		})
+		if err != nil || answer.Returnval == nil {
+			return err
+		}
+		w.version = answer.Returnval.Version
+		more = answer.Returnval.Truncated != nil && *answer.Returnval.Truncated
+		for _, filter := range answer.Returnval.FilterSet {
+			updates = append(updates, filter.ObjectSet...)
+		}
+		return nil
+	})
+	return updates, more, err
+}
+
+// note gives the IDs of the machines that changed.
+func (w *watch) note(updates []types.ObjectUpdate) map[string]bool {
+	ids := map[string]bool{}
+	for _, u := range updates {
+		ids[w.ids[u.Obj]] = true // as it was called until now
+		for _, c := range u.ChangeSet {
+			if id, is := c.Val.(string); is && c.Name == "config.instanceUuid" {
+				w.ids[u.Obj] = id
+			}
+		}
+		if u.Kind == types.ObjectUpdateKindLeave {
+			delete(w.ids, u.Obj)
+		}
+		ids[w.ids[u.Obj]] = true
+	}
+	delete(ids, "") // not known, and then nobody's
+	return ids
+}
+
+// call makes a request in the session in which the watch began.
+func (w *watch) call(ctx context.Context, request func(context.Context, *vim25.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, watchWait+watchPatience)
+	defer cancel()
+	return w.server.call(ctx, func(c *vim25.Client) error {
+		if w.session == nil {
+			w.session = c
+		}
+		if w.session != c {
+			return errSessionChanged
+		}
+		return request(ctx, c)
+	})
+}
+
+// end has vCenter forget the watch, and answer what is still waited for. It does so by itself when the session ends.
+func (w *watch) end(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unwatchPatience)
+	defer cancel()
+	_ = w.call(ctx, func(ctx context.Context, _ *vim25.Client) error {
+		if w.collector != nil {
+			_ = w.collector.CancelWaitForUpdates(ctx)
+			_ = w.collector.Destroy(ctx)
+		}
+		if w.machines != nil {
+			_ = w.machines.Destroy(ctx)
+		}
+		return nil
+	})
+}

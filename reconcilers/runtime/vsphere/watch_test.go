@@ -1,0 +1,91 @@
+package vsphere_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/test/step"
+)
+
+// watched is a watch, with how often it has told of each machine.
+type watched struct {
+	*world
+	step.T
+	ended chan error
+
+	mu   sync.Mutex
+	told map[string]int
+}
+
+func (w *world) watch(t *testing.T) *watched {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	h := &watched{world: w, T: step.T{T: t}, ended: make(chan error, 1), told: map[string]int{}}
+	go func() {
+		h.ended <- w.runtime.Watch(ctx, func(id string) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.told[id]++
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-h.ended; err == nil {
+			t.Error("the watch ends without saying why")
+		}
+	})
+	h.Eventually("all machines are told of", func() bool { return h.times("") > 0 })
+	return h
+}
+
+func (h *watched) times(id string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.told[id]
+}
+
+// tells waits until a machine is told of because of something.
+func (h *watched) tells(what, id string, does func()) {
+	h.Helper()
+	before := h.times(id)
+	does()
+	h.Eventually(what+" is told", func() bool { return h.times(id) > before })
+}
+
+// Whatever an Observe shows is told when it changes, of that machine only.
+func TestWatch(t *testing.T) {
+	w := newWorld(t)
+	m, other := w.adopted("web"), w.adopted("other")
+	quiet := w.State(path(w.machine("quiet"))).InstanceUUID
+	h := w.watch(t)
+	h.tells("a power-on by somebody", m.InstanceID, func() { w.SetPower(path(m), v1alpha1.PowerRunning) })
+	h.tells("a task", m.InstanceID, func() { w.Begin(path(m), runtime.TaskRelocate, &types.TaskReasonUser{UserName: "drs"}) })
+	h.tells("a lost connection", m.InstanceID, func() { w.SetConnection(path(m), types.VirtualMachineConnectionStateDisconnected) })
+	h.tells("another machine", other.InstanceID, func() { w.SetPower(path(other), v1alpha1.PowerRunning) })
+	if n := h.times(quiet); n != 0 {
+		t.Errorf("a machine of which nothing changed was told of %d times", n)
+	}
+	fresh := w.machine("fresh") // for which the simulator, and no vCenter, tells of all the others again
+	h.Eventually("one that is new is told", func() bool { return h.times(w.State(path(fresh)).InstanceUUID) > 0 })
+	if n := h.times(""); n != 1 {
+		t.Errorf("all machines were told of %d times", n)
+	}
+}
+
+// A watch ends with its session: nobody can tell what was missed.
+func TestWatchEndsWithItsSession(t *testing.T) {
+	w := newWorld(t)
+	m := w.adopted("web")
+	h := w.watch(t)
+	w.ExpireSessions()
+	w.SetPower(path(m), v1alpha1.PowerRunning) // the simulator answers late that there is no session
+	h.Eventually("the watch ends", func() bool { return len(h.ended) == 1 })
+}
+
+var _ runtime.Watcher = (*vsphere.Runtime)(nil)
