@@ -10,14 +10,15 @@ tool := $(GO) tool -modfile=hack/tools/go.mod
 
 api_generated := api/v1alpha1
 crd_generated := charts/sallyport/files/crds
-policies_generated := charts/sallyport/files/policies
+chart_generated := charts/sallyport/files
+policies_generated := $(chart_generated)/policies
 reference_generated := docs
 
 # Generates everything below the folder $(1), which has the layout of this one.
 define generate_into
 $(tool) controller-gen object:headerFile=hack/boilerplate.go.txt crd paths=./api/... \
 	output:object:dir=$(1)/$(api_generated) output:crd:dir=$(1)/$(crd_generated) && \
-$(GO) run ./charts/generate $(1)/$(policies_generated) && \
+$(GO) run ./charts/generate $(1)/$(chart_generated) && \
 $(GO) run ./docs/generate $(1)/$(reference_generated)
 endef
 

@@ -22,12 +22,9 @@ var (
 )
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion,
-		&VirtualMachine{}, &VirtualMachineList{},
-		&VirtualMachineOperation{}, &VirtualMachineOperationList{},
-		&RegoPolicy{}, &RegoPolicyList{},
-		&VSphereServer{}, &VSphereServerList{},
-	)
+	for _, kind := range Kinds {
+		scheme.AddKnownTypes(GroupVersion, kind.Object, kind.List)
+	}
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

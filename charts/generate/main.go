@@ -1,5 +1,5 @@
-// Command generate writes the shipped policies into the chart, a file for each: go run ./charts/generate FOLDER. Files of
-// policies that are not shipped any more are removed.
+// Command generate writes into a folder, charts/sallyport/files, what the chart is made of: the webhooks and roles of Sallyport's own
+// kinds, and the shipped policies, a file for each. Files of policies that are not shipped any more are removed.
 package main
 
 import (
@@ -24,7 +24,8 @@ func main() {
 	}
 }
 
-func generate(folder string) error {
+func generate(files string) error {
+	folder := filepath.Join(files, "policies")
 	shipped, err := policies.Shipped()
 	if err != nil {
 		return err
@@ -44,8 +45,19 @@ func generate(folder string) error {
 		}
 		written = append(written, file)
 	}
+	for name, make := range map[string]func() ([]byte, error){"webhooks.yaml": webhooks, "kinds.yaml": roles} {
+		text, err := make()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(files, name), append([]byte(preface), text...), 0o644); err != nil {
+			return err
+		}
+	}
 	return remove(folder, written)
 }
+
+const preface = "# Written by charts/generate, from Kinds in api/v1alpha1: edit these, then run \"make generate\".\n"
 
 // remove removes the files of a folder but for some.
 func remove(folder string, kept []string) error {

@@ -13,9 +13,6 @@ import (
 	"sallyport.dev/sallyport/cmd/sallyport/describe"
 )
 
-// order is in which order a reader meets the kinds; kinds that are not in it come last.
-var order = []string{"VirtualMachine", "VirtualMachineOperation", "VSphereServer", "RegoPolicy"}
-
 const preface = `<!-- Written by docs/generate, from the comments in api/v1alpha1: edit these, then run "make generate". -->
 
 # API reference: sallyport.dev/v1alpha1
@@ -59,12 +56,9 @@ func reference(crds []*apiextensionsv1.CustomResourceDefinition, constants []con
 	return preface + index.String() + body.String() + values(enums, constants) + "## Conditions\n\n" + conditionText(), nil
 }
 
-// place is where a kind is in the order.
+// place is where a kind is in the order in which a reader meets them.
 func place(kind string) int {
-	if i := slices.Index(order, kind); i >= 0 {
-		return i
-	}
-	return len(order)
+	return slices.IndexFunc(v1alpha1.Kinds, func(k v1alpha1.Kind) bool { return k.Name == kind })
 }
 
 // section is everything about one kind.

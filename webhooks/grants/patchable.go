@@ -29,7 +29,15 @@ type Patchable struct {
 }
 
 // own are Sallyport's kinds that its own policies stamp. Without them no operation is carried out, so they are always granted.
-var own = Kinds{"virtualmachines." + v1alpha1.GroupName: All, "virtualmachineoperations." + v1alpha1.GroupName: All}
+var own = func() Kinds {
+	stamped := Kinds{}
+	for _, kind := range v1alpha1.Kinds {
+		if len(kind.Mutating) > 0 {
+			stamped[kind.Resource()+"."+v1alpha1.GroupName] = All
+		}
+	}
+	return stamped
+}()
 
 // DefaultKinds are those that the chart grants unless told otherwise, beside Sallyport's own: workloads.
 func DefaultKinds() Kinds {

@@ -1,0 +1,60 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Kind declares a kind of this package: what the scheme, the chart's webhooks and roles, the references and the plugin need to know of
+// it. A kind is declared nowhere else but in its types and their markers.
+//
+// +kubebuilder:object:generate=false
+type Kind struct {
+	// Name is the kind, such as VirtualMachine.
+	Name string
+	// ShortName is what people call the resource in kubectl.
+	ShortName string
+	// Cluster tells that the objects are in no namespace.
+	Cluster bool
+	// Object and List are the types.
+	Object, List runtime.Object
+	// Mutating and Validating are the operations at which the API server asks the policies, such as CREATE.
+	Mutating, Validating []string
+	// Scale tells that they are also asked about its subresource scale.
+	Scale bool
+	// Verbs are what the manager may do with the objects. It may also update their status.
+	Verbs []string
+	// People tells that who may view or edit what is in a namespace may do so with the objects.
+	People bool
+}
+
+var written = []string{"CREATE", "UPDATE"}
+
+// Kinds are the kinds of this package, in the order in which a reader meets them.
+var Kinds = []Kind{
+	{
+		Name: "VirtualMachine", ShortName: "svm", Object: &VirtualMachine{}, List: &VirtualMachineList{},
+		Mutating: written, Validating: written, People: true,
+		Verbs: []string{"get", "list", "watch", "patch"}, // finalizers
+	},
+	{
+		Name: "VirtualMachineOperation", ShortName: "svmop", Object: &VirtualMachineOperation{}, List: &VirtualMachineOperationList{},
+		Mutating: written, Validating: written, People: true,
+		Verbs: []string{"get", "list", "watch", "patch", "delete"}, // of those that have had their time
+	},
+	{
+		Name: "VSphereServer", ShortName: "svsrv", Cluster: true, Object: &VSphereServer{}, List: &VSphereServerList{},
+		Verbs: []string{"get", "list", "watch"},
+	},
+	{
+		Name: "RegoPolicy", ShortName: "rego", Cluster: true, Object: &RegoPolicy{}, List: &RegoPolicyList{},
+		Validating: []string{"CREATE", "UPDATE", "DELETE"},
+		Verbs:      []string{"get", "list", "watch", "create", "patch", "delete"}, // the leader ships them
+	},
+}
+
+// Resource is what the API server calls the objects of the kind, such as virtualmachines.
+func (k *Kind) Resource() string {
+	plural, _ := meta.UnsafeGuessKindToResource(GroupVersion.WithKind(k.Name))
+	return plural.Resource
+}
