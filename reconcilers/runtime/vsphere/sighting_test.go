@@ -1,0 +1,52 @@
+package vsphere
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// What failed last is what ended last, whatever was asked for since and goes on.
+func TestLastFailure(t *testing.T) {
+	ended := func(second int64, state types.TaskInfoState) types.TaskInfo {
+		return types.TaskInfo{State: state, CompleteTime: new(time.Unix(second, 0))}
+	}
+	failed, done := types.TaskInfoStateError, types.TaskInfoStateSuccess
+	for name, tc := range map[string]struct {
+		tasks []types.TaskInfo
+		fails bool
+	}{
+		"nothing was done":                        {nil, false},
+		"it failed":                               {[]types.TaskInfo{ended(1, done), ended(2, failed)}, true},
+		"it was done after it had failed":         {[]types.TaskInfo{ended(1, failed), ended(2, done)}, false},
+		"it ended last, and was asked for before": {[]types.TaskInfo{ended(2, failed), ended(1, done)}, true},
+		"something goes on since":                 {[]types.TaskInfo{ended(1, failed), {State: types.TaskInfoStateRunning}}, true},
+	} {
+		s := sighting{tasks: tc.tasks}
+		if got := s.lastFailure(); (got != "") != tc.fails {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// A host that is in no cluster, or in one that may not be read, is one of its own.
+func TestClustersOfHosts(t *testing.T) {
+	cluster := mo.ComputeResource{}
+	cluster.Self, cluster.Name = types.ManagedObjectReference{Type: "ClusterComputeResource", Value: "c-1"}, "blue"
+	in := func(name string, parent *types.ManagedObjectReference) (h mo.HostSystem) {
+		h.Name, h.Parent = name, parent
+		return h
+	}
+	unseen := types.ManagedObjectReference{Type: "ClusterComputeResource", Value: "c-2"}
+	hosts := hostsOf([]mo.HostSystem{in("esx-1", &cluster.Self), in("esx-2", nil), in("esx-3", &unseen)}, []mo.ComputeResource{cluster})
+	got := map[string]string{}
+	for _, h := range hosts {
+		got[h.Name] = h.Cluster
+	}
+	if diff := cmp.Diff(map[string]string{"esx-1": "blue", "esx-2": "esx-2", "esx-3": "esx-3"}, got); diff != "" {
+		t.Errorf("clusters (-want +got):\n%s", diff)
+	}
+}
