@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,13 +80,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// only is the policy that is asked alone, by its name behind the path. There is none without a name.
+// only is the policy that is asked alone, by its name behind the path, where that is a folder. Anywhere else all are asked, by whatever
+// path a request has come.
 func (h *handler) only(r *http.Request) string {
-	name := strings.TrimPrefix(r.URL.Path, h.path)
-	if name == "" && strings.HasSuffix(h.path, "/") {
-		return "/" // which is no policy's name, and not nothing: that asks them all
+	if !strings.HasSuffix(h.path, "/") {
+		return ""
 	}
-	return name
+	return cmp.Or(strings.TrimPrefix(r.URL.Path, h.path), "/") // which is no policy's name; an empty one would have all asked
 }
 
 // refuse answers what was not read, or is no review.

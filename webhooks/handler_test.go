@@ -38,6 +38,21 @@ func TestHandlerAnswersReviews(t *testing.T) {
 	}
 }
 
+// By whatever path a request reaches the endpoint of all policies, all are asked: none would admit everything.
+func TestHandlerAsksAllByAnyPath(t *testing.T) {
+	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
+	f.Register(func(path string, h http.Handler) {
+		if path != ValidatePath {
+			return
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/behind/a/proxy", strings.NewReader(goodReview)))
+		if !strings.Contains(w.Body.String(), `"allowed":false`) {
+			t.Errorf("got %s", w.Body)
+		}
+	}, logr.Discard())
+}
+
 // What is no review gets HTTP 400 and a metric, and no verdict: the API server follows the failurePolicy.
 func TestHandlerRejectsWhatIsNoReview(t *testing.T) {
 	for name, tc := range map[string]struct{ body, cause, text string }{

@@ -92,7 +92,7 @@ func (s *site) metric(name, labels string) (sum int) {
 	text, err := stack.sallyport.Metrics(s.Context())
 	s.Must(err)
 	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, name+"{") && strings.Contains(line, labels) {
+		if rest, is := strings.CutPrefix(line, name); is && strings.ContainsAny(rest[:1], "{ ") && strings.Contains(line, labels) {
 			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, " "):]), 64)
 			s.Must(err)
 			sum += int(value)

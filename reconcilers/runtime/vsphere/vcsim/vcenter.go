@@ -11,10 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmware/govmomi/object"
@@ -46,6 +48,8 @@ type VCenter struct {
 
 	closing    chan struct{}
 	background sync.WaitGroup
+
+	requests atomic.Int64
 
 	mu       sync.Mutex
 	user     *url.Userinfo
@@ -92,6 +96,11 @@ func Start(options Options) (*VCenter, error) {
 	model.Service.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	v.service.Map.SessionManager().ValidLogin = v.validLogin
 	v.server = model.Service.NewServer()
+	serve := v.server.Config.Handler
+	v.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v.requests.Add(1)
+		serve.ServeHTTP(w, r)
+	})
 	return v, nil
 }
 
@@ -103,6 +112,9 @@ func (v *VCenter) Close() {
 	v.server.Close()
 	v.model.Remove()
 }
+
+// Requests is how many there were.
+func (v *VCenter) Requests() int { return int(v.requests.Load()) }
 
 // URL is where it is, without a user.
 func (v *VCenter) URL() string {
