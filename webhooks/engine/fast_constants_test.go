@@ -39,7 +39,12 @@ func TestConstantsAreSmallAndSoonKnown(t *testing.T) {
 			before := heap()
 			p := mustCompile(t, src)
 			acceleratorOf(t, p)
-			if kept := heap() - before; kept > 8<<20 {
+			kept := heap() - before
+			for tries := 0; kept > 8<<20 && tries < 100; tries++ { // what another case has left behind may go on for a moment
+				time.Sleep(time.Millisecond)
+				kept = heap() - before
+			}
+			if kept > 8<<20 {
 				t.Errorf("%d MiB are kept of a text of %d bytes", kept>>20, len(rules))
 			}
 			// It decides as before, or says that it cannot.
