@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/describe"
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/policies/describe"
 )
 
 const cataloguePreface = `<!-- Written by docs/generate, from policies/: edit these, then run "make generate". -->

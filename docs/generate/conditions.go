@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/describe"
+	"sallyport.dev/sallyport/policies/describe"
 )
 
 // The forms of the comments in api/v1alpha1/conditions.go.

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/describe"
+	"sallyport.dev/sallyport/policies/describe"
 )
 
 // ours is the package of the API's Go types.

@@ -9,7 +9,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"sallyport.dev/sallyport/charts"
-	"sallyport.dev/sallyport/cmd/sallyport/describe"
+	"sallyport.dev/sallyport/policies/describe"
 )
 
 // What somebody looks up is there: fields with what the API server says of them, reasons, and the words that fields hold.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/describe"
+	"sallyport.dev/sallyport/policies/describe"
 )
 
 const preface = `<!-- Written by docs/generate, from the comments in api/v1alpha1: edit these, then run "make generate". -->

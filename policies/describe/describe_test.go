@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/describe"
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/policies/describe"
 	"sallyport.dev/sallyport/test/pages"
 	"sallyport.dev/sallyport/webhooks/catalog"
 )
@@ -21,9 +21,10 @@ var update = flag.Bool("update", false, "write testdata/toys.md")
 
 const preface = "# Toys\n\nWhat they are.\n\n"
 
+// toys are hidden, so that who reads the folder of the shipped policies does not find them.
 func toys(t *testing.T) []v1alpha1.RegoPolicy {
 	t.Helper()
-	loaded, err := policies.Load(os.DirFS("testdata/toys"))
+	loaded, err := policies.Load(os.DirFS("testdata/.toys"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("-testdata/toys.md +got; `go test ./cmd/sallyport/describe -update` writes it:\n%s", diff)
+		t.Errorf("-testdata/toys.md +got; `go test ./policies/describe -update` writes it:\n%s", diff)
 	}
 }
 
