@@ -9,8 +9,8 @@ import (
 
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/sallyport/load"
-	"sallyport.dev/sallyport/cmd/sallyport/review"
 	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 func newPolicyCommand() *cobra.Command {
@@ -35,7 +35,7 @@ const (
 
 // policiesOf reads the policies of a command's arguments.
 func policiesOf(command *cobra.Command, paths []string) (*load.Collection, error) {
-	return load.Read(&review.Files{Stdin: command.InOrStdin(), Recursive: true}, paths...)
+	return load.Read(&offline.Files{Stdin: command.InOrStdin(), Recursive: true}, paths...)
 }
 
 func newPolicyCheckCommand() *cobra.Command {

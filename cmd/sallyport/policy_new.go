@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/review"
+	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/policies"
 )
 
@@ -123,7 +123,7 @@ func (d *draft) about(resource string) error {
 	if strings.Contains(resource, "/") || len(validation.IsDNS1035Label(gr.Resource)) > 0 {
 		return fmt.Errorf("--resource %q is no resource: it needs the plural with its group, as in deployments.apps, without a subresource", resource)
 	}
-	kind, err := review.KindOf(gr)
+	kind, err := builtin.KindOf(gr)
 	if err != nil {
 		return fmt.Errorf("--resource %q: %w", resource, err)
 	}

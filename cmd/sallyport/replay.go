@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.dev/sallyport/cmd/internal/terminal"
-	"sallyport.dev/sallyport/cmd/sallyport/review"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/offline"
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 
@@ -164,7 +164,7 @@ func (o *replayOptions) check() error {
 		return fmt.Errorf("--only %q is not verdict", o.only)
 	case !slices.Contains([]string{"text", "json"}, o.output):
 		return fmt.Errorf("--output %q is not text or json", o.output)
-	case slices.Contains(o.files, review.Stdin) && slices.Contains(slices.Concat(o.policies, o.baseline), review.Stdin):
+	case slices.Contains(o.files, offline.Stdin) && slices.Contains(slices.Concat(o.policies, o.baseline), offline.Stdin):
 		return errors.New("standard input can be read only once, and both the records and policies are to come from it")
 	}
 	return nil
@@ -176,7 +176,7 @@ func (o *replayOptions) inputs(stdin io.Reader) ([]replay.Input, error) {
 	var errs []error
 	for i, file := range o.files {
 		input := replay.Input{Name: file, Open: func() (io.ReadCloser, error) { return os.Open(file) }}
-		if file == review.Stdin {
+		if file == offline.Stdin {
 			input = replay.Input{Name: "<stdin>", Open: func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }}
 		} else if info, err := os.Stat(file); err != nil {
 			errs = append(errs, err)

@@ -17,14 +17,14 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
-	hooks "sallyport.dev/sallyport/cmd/sallyport/asked"
+	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/cmd/sallyport/junit"
 	"sallyport.dev/sallyport/cmd/sallyport/load"
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
-	"sallyport.dev/sallyport/cmd/sallyport/review"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/facts"
 	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/offline"
 	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
@@ -126,7 +126,7 @@ func (o *reviewOptions) flags(command *cobra.Command) {
 	f.StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of objects that do not name theirs")
 	f.StringVar(&o.user, "as", defaultUser, "`user` who makes the request")
 	f.StringArrayVar(&o.groups, "as-group", nil, "`group` of that user; may be repeated")
-	f.StringVar(&o.validation, "validate", string(review.Strict), "`what` to do about unknown fields, as in kubectl: strict, warn or ignore")
+	f.StringVar(&o.validation, "validate", string(offline.Strict), "`what` to do about unknown fields, as in kubectl: strict, warn or ignore")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text, json or junit")
 	f.BoolVar(&o.explain, "explain", false, "say of every policy why it does or does not object, rule by rule")
 	f.StringVar(&o.policy, "policy", "", "`name` of the only policy that --explain is about")
@@ -137,7 +137,7 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	files := &review.Files{Stdin: command.InOrStdin(), Recursive: o.recursive}
+	files := &offline.Files{Stdin: command.InOrStdin(), Recursive: o.recursive}
 	collection, err := o.collection(files)
 	if err != nil {
 		return err
@@ -153,11 +153,11 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 	if o.policy != "" && set.Policy(o.policy) == nil {
 		return fmt.Errorf("--policy: there is no policy %s; there are %s", o.policy, namesOf(set))
 	}
-	options := review.Options{Policies: set, Stored: collection.Objects, TestRunner: o.testRunner, State: state, Namespace: o.namespace, Now: clock}
+	options := offline.Options{Policies: set, Stored: collection.Objects, TestRunner: o.testRunner, State: state, Namespace: o.namespace, Now: clock}
 	if o.explain {
-		options.Explain = &review.Explaining{Policy: o.policy}
+		options.Explain = &offline.Explaining{Policy: o.policy}
 	}
-	reviewer, err := review.New(options)
+	reviewer, err := builtin.Reviewer(options)
 	if err != nil {
 		return err
 	}
@@ -182,8 +182,8 @@ func (o *reviewOptions) check() error {
 		allowed     []string
 	}{
 		{"operation", o.operation, []string{"", string(admissionv1.Create), string(admissionv1.Update), string(admissionv1.Delete), string(admissionv1.Connect)}},
-		{"subresource", o.subresource, append([]string{"", review.Scale}, review.Connections...)},
-		{"validate", o.validation, []string{string(review.Strict), string(review.Warn), string(review.Ignore)}},
+		{"subresource", o.subresource, append([]string{"", offline.Scale}, offline.Connections...)},
+		{"validate", o.validation, []string{string(offline.Strict), string(offline.Warn), string(offline.Ignore)}},
 		{"output", o.output, []string{"text", "json", "junit"}},
 	}
 	for _, k := range known {
@@ -225,7 +225,7 @@ func either(words []string) string {
 const deliberation = int32(60_000)
 
 // collection is the policies that are asked.
-func (o *reviewOptions) collection(files *review.Files) (*load.Collection, error) {
+func (o *reviewOptions) collection(files *offline.Files) (*load.Collection, error) {
 	collection, err := load.Read(files, o.policies...)
 	if err != nil {
 		return nil, err
@@ -247,7 +247,7 @@ func (o *reviewOptions) testRunner(stored func(context.Context) ([]v1alpha1.Rego
 		World: stored, Patchable: grants.Patchable{Kinds: o.patchable}, Process: testrun.Process{Memory: manager.TestRunMemory}, Within: time.Duration(deliberation) * time.Millisecond / 2,
 		Registry: prometheus.NewRegistry(),
 		Match: func(_ context.Context, object *v1alpha1.RegoPolicy) (refused, unserved []string) {
-			return hooks.Check(object), review.Unserved(object)
+			return builtin.Check(object), builtin.Unserved(object)
 		},
 	})
 }
@@ -256,7 +256,7 @@ func (o *reviewOptions) testRunner(stored func(context.Context) ([]v1alpha1.Rego
 const noneShipped = "none of the shipped policies was asked: --policies stands for all of them, --add-policies has yours asked beside them"
 
 // read gives requests and state, or all that is wrong with the files.
-func (o *reviewOptions) read(files *review.Files) ([]*review.Request, []review.Document, error) {
+func (o *reviewOptions) read(files *offline.Files) ([]*offline.Request, []offline.Document, error) {
 	documents, err := files.Read(o.files...)
 	state, stateErr := files.Read(o.state...)
 	old, oldErr := o.readOld(files)
@@ -269,17 +269,17 @@ func (o *reviewOptions) read(files *review.Files) ([]*review.Request, []review.D
 	case old != nil && len(documents) > 1:
 		return nil, nil, fmt.Errorf("--old is for a single request, and there are %d: in %s and %s", len(documents), documents[0].Place(), documents[1].Place())
 	}
-	requests := make([]*review.Request, len(documents))
+	requests := make([]*offline.Request, len(documents))
 	for i, d := range documents {
-		requests[i] = &review.Request{
+		requests[i] = &offline.Request{
 			Document: d, Operation: admissionv1.Operation(o.operation), Old: old, Subresource: o.subresource, Command: o.command,
-			User: review.UserNamed(o.user, o.groups...), Validation: review.Validation(o.validation),
+			User: offline.UserNamed(o.user, o.groups...), Validation: offline.Validation(o.validation),
 		}
 	}
 	return requests, state, nil
 }
 
-func (o *reviewOptions) readOld(files *review.Files) (*review.Document, error) {
+func (o *reviewOptions) readOld(files *offline.Files) (*offline.Document, error) {
 	if o.old == "" {
 		return nil, nil
 	}
@@ -295,7 +295,7 @@ func (o *reviewOptions) readOld(files *review.Files) (*review.Document, error) {
 	return &documents[0], nil
 }
 
-func (o *reviewOptions) print(out, errs io.Writer, report *review.Report) error {
+func (o *reviewOptions) print(out, errs io.Writer, report *offline.Report) error {
 	switch o.output {
 	case "text":
 		p := reviewPrinter{Printer: terminal.NewPrinter(out), errs: errs, verbose: o.verbose, empty: len(o.state) == 0}
@@ -311,7 +311,7 @@ func (o *reviewOptions) print(out, errs io.Writer, report *review.Report) error 
 }
 
 // verdictOf is the error that gives the exit code. A denial stands whatever could not be decided beside it.
-func verdictOf(report *review.Report) error {
+func verdictOf(report *offline.Report) error {
 	all := len(report.Results)
 	switch {
 	case report.Denied > 0 && report.Undecided > 0:

@@ -4,11 +4,11 @@ import (
 	"strings"
 
 	"sallyport.dev/sallyport/cmd/sallyport/junit"
-	"sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 // reviewSuite has a case for each request: a denial is a failure, and what could not be decided an error.
-func reviewSuite(report *review.Report) junit.Suite {
+func reviewSuite(report *offline.Report) junit.Suite {
 	suite := junit.Suite{Name: "sallyport review", Notes: strings.Join(append(report.Warnings, report.Notes...), "\n")}
 	for _, r := range report.Results {
 		c := junit.Case{Name: string(r.Operation) + " " + objectOf(r), Class: r.File, Place: place(r)}
@@ -27,9 +27,9 @@ func reviewSuite(report *review.Report) junit.Suite {
 		}
 		c.Output = strings.Join(said, "\n")
 		switch r.Verdict {
-		case review.Denied:
+		case offline.Denied:
 			c.Failure = problemOf(r)
-		case review.Undecided:
+		case offline.Undecided:
 			c.Error = problemOf(r)
 		}
 		suite.Cases = append(suite.Cases, c)
@@ -38,12 +38,12 @@ func reviewSuite(report *review.Report) junit.Suite {
 }
 
 // problemOf says why a request is not admitted.
-func problemOf(r *review.Result) *junit.Problem {
+func problemOf(r *offline.Result) *junit.Problem {
 	if r.Status == nil { // a cluster could admit it
 		why := strings.Join(undecided(r), "\n")
 		return &junit.Problem{Type: "Undecided", Message: why, Text: place(r) + ": " + why}
 	}
 	return &junit.Problem{
-		Type: string(r.Status.Reason), Message: r.Status.Message, Text: place(r) + ": " + review.KubectlSays(r.Status),
+		Type: string(r.Status.Reason), Message: r.Status.Message, Text: place(r) + ": " + offline.KubectlSays(r.Status),
 	}
 }

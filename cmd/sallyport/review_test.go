@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
@@ -364,18 +364,18 @@ func TestReviewRefusesBadInput(t *testing.T) {
 // A report counts what it lists, and its objects are whole.
 func TestReviewReportAddsUp(t *testing.T) {
 	out, _, _ := execute(t, "review", "-f", "testdata/review/requests.yaml", "--state", "testdata/review/state.yaml", "-o", "json")
-	var report review.Report
+	var report offline.Report
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err)
 	}
-	counted := map[review.Verdict]int{}
+	counted := map[offline.Verdict]int{}
 	for _, r := range report.Results {
 		counted[r.Verdict]++
-		if r.Object["kind"] != r.Kind || (r.Status == nil) != (r.Verdict == review.Admitted) {
+		if r.Object["kind"] != r.Kind || (r.Status == nil) != (r.Verdict == offline.Admitted) {
 			t.Errorf("%s:%d: status %v, object %v", r.File, r.Line, r.Status, r.Object)
 		}
 	}
-	want := map[review.Verdict]int{review.Admitted: report.Admitted, review.Denied: report.Denied}
+	want := map[offline.Verdict]int{offline.Admitted: report.Admitted, offline.Denied: report.Denied}
 	if !maps.Equal(counted, want) {
 		t.Errorf("counted are %v, said %v", counted, want)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"sallyport.dev/sallyport/cmd/internal/explained"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
-	"sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 // reviewPrinter writes reports for people.
@@ -21,7 +21,7 @@ type reviewPrinter struct {
 	empty   bool // there is no state
 }
 
-func (p reviewPrinter) print(report *review.Report) error {
+func (p reviewPrinter) print(report *offline.Report) error {
 	for _, text := range report.Warnings {
 		fmt.Fprintln(p.errs, "Warning:", text)
 	}
@@ -44,18 +44,18 @@ func (p reviewPrinter) print(report *review.Report) error {
 }
 
 // colours of the verdicts.
-var verdictColours = map[review.Verdict]string{review.Admitted: terminal.Green, review.Denied: terminal.Red, review.Undecided: terminal.Bold}
+var verdictColours = map[offline.Verdict]string{offline.Admitted: terminal.Green, offline.Denied: terminal.Red, offline.Undecided: terminal.Bold}
 
 // done is what kubectl says of a request that was admitted.
 var done = map[admissionv1.Operation]string{admissionv1.Create: "created", admissionv1.Update: "replaced", admissionv1.Delete: "deleted", admissionv1.Connect: "connected"}
 
-func (p reviewPrinter) result(r *review.Result) {
+func (p reviewPrinter) result(r *offline.Result) {
 	did := done[r.Operation]
-	if r.Subresource == review.Scale {
+	if r.Subresource == offline.Scale {
 		did = "scaled"
 	}
 	what := objectOf(r)
-	if r.Verdict == review.Admitted {
+	if r.Verdict == offline.Admitted {
 		what += " " + did
 	}
 	p.Say("%s  %s  (%s)", p.Paint(verdictColours[r.Verdict], fmt.Sprintf("%-9s", strings.ToUpper(string(r.Verdict)))), what, p.circumstances(r))
@@ -63,21 +63,21 @@ func (p reviewPrinter) result(r *review.Result) {
 		p.line("Warning: %s", text)
 	}
 	if r.Status != nil {
-		p.line("%s", p.Paint(terminal.Red, review.KubectlSays(r.Status)))
+		p.line("%s", p.Paint(terminal.Red, offline.KubectlSays(r.Status)))
 	}
 	for _, f := range r.Fields {
 		p.line("%s:%d: %s", r.File, f.Line, f.Field)
 	}
-	if r.Verdict == review.Undecided && r.Status == nil {
+	if r.Verdict == offline.Undecided && r.Status == nil {
 		for _, why := range undecided(r) {
 			p.line("%s", why)
 		}
 	}
-	if r.Verdict != review.Denied || p.verbose {
+	if r.Verdict != offline.Denied || p.verbose {
 		p.changes(r.Changes)
 	}
 	for _, note := range r.Notes {
-		if p.verbose || note.About != review.AboutWebhook {
+		if p.verbose || note.About != offline.AboutWebhook {
 			p.line("Note: %s", note.Text)
 		}
 	}
@@ -88,7 +88,7 @@ func (p reviewPrinter) result(r *review.Result) {
 }
 
 // objectOf names the object as kubectl does.
-func objectOf(r *review.Result) string {
+func objectOf(r *offline.Result) string {
 	what := strings.ToLower(r.Kind)
 	if group, _, found := strings.Cut(r.APIVersion, "/"); found {
 		what += "." + group
@@ -100,7 +100,7 @@ func objectOf(r *review.Result) string {
 }
 
 // circumstances are the rest of what makes the request.
-func (p reviewPrinter) circumstances(r *review.Result) string {
+func (p reviewPrinter) circumstances(r *offline.Result) string {
 	parts := []string{string(r.Operation)}
 	if r.Namespace != "" {
 		parts = append(parts, "namespace "+r.Namespace)
@@ -109,7 +109,7 @@ func (p reviewPrinter) circumstances(r *review.Result) string {
 }
 
 // place is where the object of the request was read.
-func place(r *review.Result) string { return fmt.Sprintf("%s:%d", r.File, r.Line) }
+func place(r *offline.Result) string { return fmt.Sprintf("%s:%d", r.File, r.Line) }
 
 // line is one below the verdict.
 func (p reviewPrinter) line(format string, args ...any) {
@@ -118,7 +118,7 @@ func (p reviewPrinter) line(format string, args ...any) {
 }
 
 // undecided says which policies could not judge, where a cluster that knows more may admit the request.
-func undecided(r *review.Result) (why []string) {
+func undecided(r *offline.Result) (why []string) {
 	for _, v := range r.Policies {
 		if v.Error != "" {
 			why = append(why, fmt.Sprintf("[%s/%s] the policy could not decide: %s", v.Policy, v.Cause, v.Error))
@@ -130,7 +130,7 @@ func undecided(r *review.Result) (why []string) {
 // signs of the operations, as in a diff.
 var signs = map[string]string{"add": "+", "remove": "-", "change": "~"}
 
-func (p reviewPrinter) changes(changes []review.Change) {
+func (p reviewPrinter) changes(changes []offline.Change) {
 	width := 0
 	texts := make([]string, len(changes))
 	for i, c := range changes {
@@ -167,7 +167,7 @@ func shown(value any) string {
 	return string(encoded)
 }
 
-func (p reviewPrinter) policies(r *review.Result) {
+func (p reviewPrinter) policies(r *offline.Result) {
 	for _, v := range r.Policies {
 		text := fmt.Sprintf("policy %s (%s, %s): %s", v.Policy, v.Endpoint, v.Mode, v.Verdict)
 		switch {

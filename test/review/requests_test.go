@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	reviewing "sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 // user is who makes a request.
@@ -25,7 +25,7 @@ type user struct {
 
 // info is the user as the API server knows one who is impersonated.
 func (u user) info() authenticationv1.UserInfo {
-	info := reviewing.UserNamed(u.name, u.groups...)
+	info := offline.UserNamed(u.name, u.groups...)
 	info.UID = u.uid
 	for key, values := range u.extra {
 		if info.Extra == nil {
@@ -42,7 +42,7 @@ type request struct {
 	operation  admissionv1.Operation
 	object     map[string]any
 	user       user
-	validation reviewing.Validation
+	validation offline.Validation
 	// wording tells that the API server's version has other words for what it refuses, and why.
 	wording string
 }
@@ -114,7 +114,7 @@ type list struct {
 }
 
 func (l *list) add(what string, operation admissionv1.Operation, object map[string]any, change ...func(*request)) {
-	r := request{what: what, operation: operation, object: object, user: user{name: "alice"}, validation: reviewing.Strict}
+	r := request{what: what, operation: operation, object: object, user: user{name: "alice"}, validation: offline.Strict}
 	for _, c := range change {
 		c(&r)
 	}
@@ -123,7 +123,7 @@ func (l *list) add(what string, operation admissionv1.Operation, object map[stri
 
 func by(u user) func(*request) { return func(r *request) { r.user = u } }
 
-func validated(v reviewing.Validation) func(*request) { return func(r *request) { r.validation = v } }
+func validated(v offline.Validation) func(*request) { return func(r *request) { r.validation = v } }
 
 func in(namespace string) func(*request) {
 	return func(r *request) { r.object["metadata"].(map[string]any)["namespace"] = namespace }
@@ -220,7 +220,7 @@ func (l *list) badOperations() {
 		func(r *request) {
 			r.wording = "metadata is validated by the version of apimachinery that we are built with, which names the index of an owner"
 		})
-	for _, v := range []reviewing.Validation{reviewing.Warn, reviewing.Ignore} {
+	for _, v := range []offline.Validation{offline.Warn, offline.Ignore} {
 		l.add("unknown fields, "+string(v), admissionv1.Create, with(with(l.stop("unknown-"+string(v)), "x", "spec", "colour"), "x", "metadata", "colour"), validated(v))
 	}
 	l.add("a made name", admissionv1.Create, l.stop("made-"))
@@ -329,7 +329,7 @@ func (c changed) of(world []map[string]any) request {
 		panic("there is no " + c.kind + " " + c.name)
 	}
 	object := c.change(with(world[i], nil, "metadata", "managedFields"))
-	r := request{what: c.kind + " " + c.name + " with " + c.what, operation: admissionv1.Update, object: object, user: user{name: "alice"}, validation: reviewing.Strict}
+	r := request{what: c.kind + " " + c.name + " with " + c.what, operation: admissionv1.Update, object: object, user: user{name: "alice"}, validation: offline.Strict}
 	for _, change := range c.by {
 		change(&r)
 	}

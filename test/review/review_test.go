@@ -20,8 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	reviewing "sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/test/env"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 // ownPolicies say what the shipped ones do not: warnings, a mode that refuses nothing, a question of access, and what is not
@@ -134,16 +135,16 @@ func requests(t *testing.T, world []map[string]any) []request {
 // review says what the cluster would.
 func (c *cluster) review(t *testing.T, r request, world []map[string]any) answer {
 	t.Helper()
-	state := make([]reviewing.Document, len(world))
+	state := make([]offline.Document, len(world))
 	for i, o := range world {
-		state[i] = reviewing.Document{Object: o, File: "state", Line: i}
+		state[i] = offline.Document{Object: o, File: "state", Line: i}
 	}
-	reviewer, err := reviewing.New(reviewing.Options{Policies: c.set, Stored: c.objects, TestRunner: testRunner(t), State: state, Namespace: "default", Now: time.Now})
+	reviewer, err := asked.Reviewer(offline.Options{Policies: c.set, Stored: c.objects, TestRunner: testRunner(t), State: state, Namespace: "default", Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := reviewer.Review(t.Context(), &reviewing.Request{
-		Document: reviewing.Document{Object: runtime.DeepCopyJSON(r.object), File: "request"}, Operation: r.operation,
+	report, err := reviewer.Review(t.Context(), &offline.Request{
+		Document: offline.Document{Object: runtime.DeepCopyJSON(r.object), File: "request"}, Operation: r.operation,
 		User: r.user.info(), Validation: r.validation,
 	})
 	if err != nil {
@@ -154,7 +155,7 @@ func (c *cluster) review(t *testing.T, r request, world []map[string]any) answer
 	if result.Status == nil {
 		got.Object = result.Object
 	}
-	if undecided := result.Verdict == reviewing.Undecided; undecided != (got.Status != nil && got.Status.Code == 500) {
+	if undecided := result.Verdict == offline.Undecided; undecided != (got.Status != nil && got.Status.Code == 500) {
 		t.Errorf("the verdict is %s with status %v", result.Verdict, got.Status)
 	}
 	return got
@@ -211,7 +212,7 @@ func (c *cluster) speaksAsKubectl(t *testing.T) {
 		l.operation("said", `{"virtualMachineName": "stopping", "type": "Stop"}`), l.operation("said", `{"virtualMachineName": "always", "type": "Stop"}`),
 		with(l.stop("said"), "nowhere", "metadata", "namespace"), l.machine("free", `{"runtime": {"pod": {}}}`), l.machine("said", `{"runtime": {}}`),
 	} {
-		said := c.review(t, request{operation: admissionv1.Create, object: r, user: user{name: "admin"}, validation: reviewing.Strict}, c.dump(t))
+		said := c.review(t, request{operation: admissionv1.Create, object: r, user: user{name: "admin"}, validation: offline.Strict}, c.dump(t))
 		encoded, err := json.Marshal(r)
 		if err != nil {
 			t.Fatal(err)
@@ -220,7 +221,7 @@ func (c *cluster) speaksAsKubectl(t *testing.T) {
 		printed = strings.ReplaceAll(strings.TrimSpace(printed), `error when creating "STDIN": `, "")
 		if said.Status == nil {
 			t.Errorf("%s is admitted; kubectl prints %s", encoded, printed)
-		} else if text := reviewing.KubectlSays(said.Status); strings.ReplaceAll(text, ": \n", ":\n") != strings.ReplaceAll(printed, ": \n", ":\n") {
+		} else if text := offline.KubectlSays(said.Status); strings.ReplaceAll(text, ": \n", ":\n") != strings.ReplaceAll(printed, ": \n", ":\n") {
 			t.Errorf("%s: review prints\n%s\nkubectl\n%s", encoded, text, printed)
 		}
 	}

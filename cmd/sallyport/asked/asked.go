@@ -1,4 +1,5 @@
-// Package asked tells the registration of webhooks, which knows nothing of policies, what of one concerns it.
+// Package asked tells the registration of webhooks, which knows nothing of policies, what of one concerns it, and a review without a
+// cluster what the release brings into one.
 package asked
 
 import (

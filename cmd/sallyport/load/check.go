@@ -14,10 +14,10 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/cmd/sallyport/review"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 // Problem is what is wrong with a policy.
@@ -42,7 +42,7 @@ func (c *Collection) Check(ctx context.Context) ([]*Problem, error) {
 // Remarks say of what is in order what could be better, a line each as those of a [Problem].
 func (c *Collection) Remarks() (lines []string) {
 	for i, source := range c.Sources() {
-		for _, why := range append(review.Unserved(&c.Objects[i]), asked.Remarks(&c.Objects[i])...) {
+		for _, why := range append(asked.Unserved(&c.Objects[i]), asked.Remarks(&c.Objects[i])...) {
 			lines = append(lines, c.Place(source.Name)+": warning: policy "+source.Name+" is not asked about everything that it names: "+why)
 		}
 		places := source.Unfollowed()
@@ -96,11 +96,15 @@ func (c *Collection) unstorable(ctx context.Context, object *v1alpha1.RegoPolicy
 	if _, read := c.origins[object.Name]; !read {
 		return nil, nil
 	}
-	document := review.Document{}
+	document := offline.Document{}
 	if document.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(object); err != nil {
 		return nil, fmt.Errorf("encoding policy %s: %w", object.Name, err)
 	}
-	found := review.CheckNew(ctx, &document)
+	known, err := asked.Kinds()
+	if err != nil {
+		return nil, err
+	}
+	found := known.CheckNew(ctx, &document)
 	var all utilerrors.Aggregate
 	switch {
 	case errors.As(found, &all):
@@ -128,7 +132,7 @@ func placeOf(place, field string) string {
 			file, from = place[:i], line
 		}
 	}
-	if line := review.LineOf(file, from, field); line > 0 {
+	if line := offline.LineOf(file, from, field); line > 0 {
 		return fmt.Sprintf("%s:%d", file, line)
 	}
 	return place

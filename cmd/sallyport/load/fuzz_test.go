@@ -13,9 +13,9 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/load"
-	"sallyport.dev/sallyport/cmd/sallyport/review"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 // readText gives the policies of a file, as commands do.
@@ -25,7 +25,7 @@ func readText(t *testing.T, text string) (*load.Collection, string, error) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	collection, err := load.Read(&review.Files{}, file)
+	collection, err := load.Read(&offline.Files{}, file)
 	return collection, file, err
 }
 

@@ -14,11 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 // Collection is policies, and where they were read.
@@ -50,7 +51,7 @@ func Shipped() (*Collection, error) {
 // Read gives the policies of paths, or the shipped ones if there are no paths. A path is a folder of policies, each a
 // policy.yaml with its Rego beside it; or a file or folder of RegoPolicies with their Rego in them; or - for standard input.
 // The error joins all that is wrong.
-func Read(files *review.Files, paths ...string) (*Collection, error) {
+func Read(files *offline.Files, paths ...string) (*Collection, error) {
 	if len(paths) == 0 {
 		return Shipped()
 	}
@@ -69,11 +70,11 @@ func Read(files *review.Files, paths ...string) (*Collection, error) {
 	return c, nil
 }
 
-func (c *Collection) read(files *review.Files, path string) error {
+func (c *Collection) read(files *offline.Files, path string) error {
 	info, err := os.Stat(path)
 	isFolder := err == nil && info.IsDir()
 	switch {
-	case err != nil && path != review.Stdin:
+	case err != nil && path != offline.Stdin:
 		return err
 	case filepath.Ext(path) == ".rego":
 		return fmt.Errorf("%s: a policy is read with its %s: name the folder, %s", path, policies.ManifestFile, filepath.Dir(path))
@@ -106,9 +107,9 @@ func misshapen(folder string) (lines []string) {
 		if err != nil || entry.IsDir() || entry.Name() != policies.ManifestFile {
 			return nil
 		}
-		documents, _ := new(review.Files).Read(path) // what is wrong with the text is said already
+		documents, _ := new(offline.Files).Read(path) // what is wrong with the text is said already
 		for i := range documents {
-			lines = append(lines, review.Misshapen(&documents[i])...)
+			lines = append(lines, asked.Misshapen(&documents[i])...)
 		}
 		return nil
 	})
@@ -127,13 +128,13 @@ func holdsRego(folder string) (found bool, err error) {
 	return found, err
 }
 
-func (c *Collection) readObjects(files *review.Files, path string) error {
+func (c *Collection) readObjects(files *offline.Files, path string) error {
 	documents, err := files.Read(path)
 	if err != nil {
 		return err
 	}
 	if len(documents) == 0 {
-		return fmt.Errorf("%s: there is no RegoPolicy in it", review.FileOf(path))
+		return fmt.Errorf("%s: there is no RegoPolicy in it", offline.FileOf(path))
 	}
 	var errs []error
 	for _, d := range documents {
@@ -146,13 +147,13 @@ func (c *Collection) readObjects(files *review.Files, path string) error {
 	return errors.Join(errs...)
 }
 
-func decode(d *review.Document) (*v1alpha1.RegoPolicy, error) {
+func decode(d *offline.Document) (*v1alpha1.RegoPolicy, error) {
 	if d.Object["apiVersion"] != v1alpha1.GroupVersion.String() || d.Object["kind"] != "RegoPolicy" {
 		return nil, fmt.Errorf("%s: %v of %v is no RegoPolicy of %s", d.Place(), d.Object["kind"], d.Object["apiVersion"], v1alpha1.GroupVersion)
 	}
 	object := &v1alpha1.RegoPolicy{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(d.Object, object, true); err != nil {
-		if lines := review.Misshapen(d); len(lines) > 0 {
+		if lines := asked.Misshapen(d); len(lines) > 0 {
 			return nil, errors.New(strings.Join(lines, "\n"))
 		}
 		return nil, fmt.Errorf("%s: %w", d.Place(), err)

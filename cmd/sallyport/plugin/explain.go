@@ -15,7 +15,7 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/explained"
 	"sallyport.dev/sallyport/cmd/internal/format"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
-	"sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 // explaining are the flags of explain.
@@ -88,7 +88,7 @@ func (p *plugin) explainCommand() *cobra.Command {
 	f.StringVar(&o.policy, "policy", "", "the only RegoPolicy to tell about")
 	format.AddFlag(command, &o.output)
 	complete(command, "operation", "CREATE", "UPDATE", "DELETE", "CONNECT")
-	complete(command, "subresource", append([]string{review.Scale}, review.Connections...)...)
+	complete(command, "subresource", append([]string{offline.Scale}, offline.Connections...)...)
 	// It fails only for a flag that does not exist or is completed already.
 	_ = command.RegisterFlagCompletionFunc("policy", func(command *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return p.names(command.Context(), policyKind), cobra.ShellCompDirectiveNoFileComp
@@ -104,8 +104,8 @@ func (o *explaining) check(command *cobra.Command) error {
 		return usage(command, fmt.Errorf("--operation %q is not CREATE, UPDATE, DELETE or CONNECT", o.operation))
 	}
 	switch {
-	case o.subresource != "" && o.subresource != review.Scale && !slices.Contains(review.Connections, o.subresource):
-		return usage(command, fmt.Errorf("--subresource %q is not %s, %s", o.subresource, review.Scale, strings.Join(review.Connections, ", ")))
+	case o.subresource != "" && o.subresource != offline.Scale && !slices.Contains(offline.Connections, o.subresource):
+		return usage(command, fmt.Errorf("--subresource %q is not %s, %s", o.subresource, offline.Scale, strings.Join(offline.Connections, ", ")))
 	case format.Check(o.output) != nil:
 		return usage(command, format.Check(o.output))
 	}
@@ -155,7 +155,7 @@ func (s *situation) unserved(p *plugin) string {
 }
 
 // print is for people.
-func (s *situation) print(out terminal.Printer, report *review.Report, only string) {
+func (s *situation) print(out terminal.Printer, report *offline.Report, only string) {
 	for i, r := range report.Results {
 		if i > 0 {
 			out.Say("")
@@ -183,7 +183,7 @@ func (s *situation) print(out terminal.Printer, report *review.Report, only stri
 			continue
 		}
 		for _, note := range r.Notes {
-			if note.About == review.AboutPatches {
+			if note.About == offline.AboutPatches {
 				out.Say("%s", note.Text)
 			}
 		}
@@ -195,7 +195,7 @@ func (s *situation) print(out terminal.Printer, report *review.Report, only stri
 }
 
 // registration says of policies that the API server does not ask what their condition Registered says about it.
-func (s *situation) registration(report *review.Report) {
+func (s *situation) registration(report *offline.Report) {
 	for _, r := range report.Results {
 		for _, e := range r.Explanations {
 			if e.Unasked == "" {

@@ -19,11 +19,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/review"
+	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 // situation is what an explanation is made from: the policies, whom the API server asks, who asks, and the objects there are.
@@ -34,14 +35,14 @@ type situation struct {
 	policies []v1alpha1.RegoPolicy
 	set      *catalog.Set
 	states   []catalog.State
-	hooks    *review.Hooks
+	hooks    *offline.Hooks
 	user     authenticationv1.UserInfo
 	own      bool   // user is the caller
 	home     string // the namespace that Sallyport is in; "" if it is not known
 
-	asked []*review.Request
-	state []review.Document
-	kinds []review.ServedKind
+	asked []*offline.Request
+	state []offline.Document
+	kinds []offline.ServedKind
 	// notes say what is not known.
 	notes []string
 }
@@ -165,13 +166,13 @@ func (s *situation) readHooks() (err error) {
 			s.home = to.Namespace
 		}
 	}
-	s.hooks, err = review.NewHooks(mutating, validating)
+	s.hooks, err = offline.NewHooks(mutating, validating, nil)
 	return err
 }
 
 // requests finds out what is asked.
 func (s *situation) requests(p *plugin, o *explaining, args []string) error {
-	var documents []review.Document
+	var documents []offline.Document
 	var err error
 	if len(args) > 0 {
 		documents, err = s.named(p, o.which, args)
@@ -179,7 +180,7 @@ func (s *situation) requests(p *plugin, o *explaining, args []string) error {
 			o.operation = string(admissionv1.Create)
 		}
 	} else {
-		documents, err = (&review.Files{Stdin: p.In, Recursive: o.recursive}).Read(o.files...)
+		documents, err = (&offline.Files{Stdin: p.In, Recursive: o.recursive}).Read(o.files...)
 		if err == nil && len(documents) == 0 {
 			err = fmt.Errorf("there is no object in %s", strings.Join(o.files, ", "))
 		}
@@ -196,23 +197,23 @@ func (s *situation) requests(p *plugin, o *explaining, args []string) error {
 }
 
 // named reads the objects that KIND NAME or KIND/NAME means, or KIND and a selection.
-func (s *situation) named(p *plugin, which selection, args []string) ([]review.Document, error) {
+func (s *situation) named(p *plugin, which selection, args []string) ([]offline.Document, error) {
 	found, err := p.find(s.namespace, which, args...)
 	if err != nil {
 		return nil, err
 	}
-	documents := make([]review.Document, len(found))
+	documents := make([]offline.Document, len(found))
 	for i := range found {
-		documents[i] = review.Document{Object: found[i].Object, File: strings.Join(args, " "), Line: 1}
+		documents[i] = offline.Document{Object: found[i].Object, File: strings.Join(args, " "), Line: 1}
 	}
 	return documents, nil
 }
 
 // request makes the request of a document, with what there is beside it.
-func (s *situation) request(d *review.Document, o *explaining) error {
+func (s *situation) request(d *offline.Document, o *explaining) error {
 	u := &unstructured.Unstructured{Object: d.Object}
 	operation := admissionv1.Operation(o.operation)
-	r := &review.Request{Document: *d, Operation: operation, Subresource: o.subresource, Command: o.command, User: s.user, Validation: review.Strict}
+	r := &offline.Request{Document: *d, Operation: operation, Subresource: o.subresource, Command: o.command, User: s.user, Validation: offline.Strict}
 	s.asked = append(s.asked, r)
 	mapping, err := s.live.RESTMapper().RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
 	switch {
@@ -224,7 +225,7 @@ func (s *situation) request(d *review.Document, o *explaining) error {
 		return err
 	}
 	namespaced := mapping.Scope.Name() == meta.RESTScopeNameNamespace
-	s.kinds = append(s.kinds, review.ServedKind{GroupVersionKind: mapping.GroupVersionKind, Resource: mapping.Resource, Namespaced: namespaced})
+	s.kinds = append(s.kinds, offline.ServedKind{GroupVersionKind: mapping.GroupVersionKind, Resource: mapping.Resource, Namespaced: namespaced})
 	key := client.ObjectKey{Name: u.GetName()}
 	if namespaced {
 		if key.Namespace = u.GetNamespace(); key.Namespace == "" {
@@ -244,7 +245,7 @@ func (s *situation) request(d *review.Document, o *explaining) error {
 		r.Existing = there.GetUID()
 		return nil
 	}
-	s.state = append(s.state, review.Document{Object: there.Object, File: "the cluster", Line: 1})
+	s.state = append(s.state, offline.Document{Object: there.Object, File: "the cluster", Line: 1})
 	return nil
 }
 
@@ -265,17 +266,21 @@ func (s *situation) stored(gvk schema.GroupVersionKind, key types.NamespacedName
 }
 
 // review has the policies asked and explained.
-func (s *situation) review(p *plugin, o *explaining) (*review.Report, error) {
+func (s *situation) review(p *plugin, o *explaining) (*offline.Report, error) {
 	reader := s.live
 	if s.own {
 		reader = &ownClient{s.live}
 	}
 	store := facts.NewStore(nil, reader)
 	store.Home(s.home)
-	reviewer, err := review.New(review.Options{
-		Policies: s.set, State: s.state, Namespace: s.namespace, Now: p.now, Hooks: s.hooks, Kinds: s.kinds,
+	own, err := builtin.Kinds()
+	if err != nil {
+		return nil, err
+	}
+	reviewer, err := offline.New(offline.Options{
+		Policies: s.set, State: s.state, Namespace: s.namespace, Now: p.now, Hooks: s.hooks, Own: own, Kinds: s.kinds,
 		Facts:   ownFacts{store},
-		Explain: &review.Explaining{Policy: o.policy, States: s.states, Own: true},
+		Explain: &offline.Explaining{Policy: o.policy, States: s.states, Own: true},
 	})
 	if err != nil {
 		return nil, err

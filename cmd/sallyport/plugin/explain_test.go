@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport.dev/sallyport/cmd/sallyport/review"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 func operation(name, kind string) string {
@@ -48,7 +48,7 @@ func TestExplainWhoIsAsked(t *testing.T) {
 		"servers-tenancy: is not asked: webhook validate.sallyport.dev is not asked: its matchCondition changes-spec-labels-or-our-annotations leaves this request out")
 	tm.explain(strings.Replace(operation("stop-3", "Stop"), `"type"`, `"tpye"`, 1), "-f -", 0, `is refused before any policy is asked`, `unknown field "spec.tpye"`)
 	r := tm.explain(operation("migrate-1", "Migrate"), "-f - --policy operations-supersede -o json", 0)
-	var report review.Report
+	var report offline.Report
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
 		t.Fatal(err)
 	}

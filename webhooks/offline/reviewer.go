@@ -1,4 +1,4 @@
-package review
+package offline
 
 import (
 	"cmp"
@@ -46,33 +46,26 @@ type Options struct {
 	Namespace string
 	// Now is the time of every request.
 	Now func() time.Time
-	// Hooks are the webhooks of a cluster; nil means those of the chart, and those that policies get beside them.
+	// Hooks are the webhooks of a cluster.
 	Hooks *Hooks
 	// Facts answer what policies ask; nil means from the state.
 	Facts webhooks.FactSource
-	// Kinds of a cluster, beside Sallyport's own, Kubernetes' own and those that the state defines.
+	// Own are the kinds of Sallyport, and Kinds those of a cluster, beside Kubernetes' own and those that the state defines.
+	Own   *Kinds
 	Kinds []ServedKind
 	// Stored are the RegoPolicies that Policies were made of, and TestRunner makes what runs the tests of another one among them, where facts
 	// are from the state; nil means that it cannot be said what would become of one.
 	Stored     []v1alpha1.RegoPolicy
 	TestRunner TestRunner
+	// Unserved says what a policy names that no cluster has; nil if a cluster says that itself.
+	Unserved func(*v1alpha1.RegoPolicy) []string
 	// Explain has every policy explained; nil means none.
 	Explain *Explaining
 }
 
 // New makes a reviewer. The error joins all that is wrong with the state.
 func New(o Options) (*Reviewer, error) {
-	known, err := ourKinds()
-	if err != nil {
-		return nil, err
-	}
-	offline := o.Hooks == nil
-	if offline {
-		if o.Hooks, err = chartHooks(o.Policies); err != nil {
-			return nil, err
-		}
-	}
-	all := &kinds{maps.Clone(known.known)}
+	all := &Kinds{maps.Clone(o.Own.known)}
 	for _, k := range o.Kinds {
 		all.serve(k)
 	}
@@ -81,10 +74,11 @@ func New(o Options) (*Reviewer, error) {
 		return nil, err
 	}
 	for i := range o.Stored {
-		for _, why := range Unserved(&o.Stored[i]) {
-			if offline {
-				world.warnings = append(world.warnings, fmt.Sprintf("policy %s is not asked about everything that it names: %s", o.Stored[i].Name, why))
-			}
+		if o.Unserved == nil {
+			break
+		}
+		for _, why := range o.Unserved(&o.Stored[i]) {
+			world.warnings = append(world.warnings, fmt.Sprintf("policy %s is not asked about everything that it names: %s", o.Stored[i].Name, why))
 		}
 	}
 	if o.Facts == nil {

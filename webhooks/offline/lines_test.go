@@ -1,10 +1,13 @@
-package review
+package offline_test
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	. "sallyport.dev/sallyport/webhooks/offline"
 )
 
 func TestLinesOfFields(t *testing.T) {
@@ -41,7 +44,7 @@ func TestLinesOfWhatWasRead(t *testing.T) {
 	if line := documents[0].LineOf("metadata.name"); line != 7 {
 		t.Errorf("the first name is in line %d", line)
 	}
-	got := strings.Join(Misshapen(&documents[1]), "\n")
+	got := strings.Join(asked.Misshapen(&documents[1]), "\n")
 	want := "<stdin>:12: unknown field \"spec.runPolcy\"\n<stdin>:14: spec.runtime.pod: Invalid value: \"array\": spec.runtime.pod in body must be of type object: \"array\""
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -1,4 +1,4 @@
-package review
+package offline
 
 import (
 	admissionv1 "k8s.io/api/admission/v1"

@@ -1,4 +1,4 @@
-package review
+package offline
 
 import (
 	"context"
@@ -18,11 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/webhooks"
-	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
 // hook is a webhook of a configuration: whom the API server asks, and about which requests.
@@ -42,33 +38,14 @@ type Hooks struct {
 	never map[string][]string
 }
 
-// chartHooks are those of the chart's configurations, and those that policies get beside them.
-func chartHooks(set *catalog.Set) (*Hooks, error) {
-	mutating, validating, err := charts.Webhooks()
-	if err != nil {
-		return nil, err
-	}
-	var policies []registration.Policy
-	for _, p := range set.Policies() {
-		policies = append(policies, asked.About(p))
-	}
-	foreignMutating, foreignValidating, never := asked.Registration().Preview(mutating, validating, policies)
-	h, err := NewHooks(
-		[]admissionregistrationv1.MutatingWebhookConfiguration{*mutating, *foreignMutating},
-		[]admissionregistrationv1.ValidatingWebhookConfiguration{*validating, *foreignValidating})
-	if err != nil {
-		return nil, err
-	}
-	h.never = never
-	return h, nil
-}
-
-// NewHooks are the webhooks of Sallyport in configurations as a cluster has them.
+// NewHooks are the webhooks of Sallyport in configurations as a cluster has them. What of a policy is never registered is told by its name, as
+// far as that is known.
 func NewHooks(
 	mutating []admissionregistrationv1.MutatingWebhookConfiguration, validating []admissionregistrationv1.ValidatingWebhookConfiguration,
+	never map[string][]string,
 ) (*Hooks, error) {
 	compiler := cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
-	h := &Hooks{}
+	h := &Hooks{never: never}
 	for i := range mutating {
 		for j := range mutating[i].Webhooks {
 			w := &mutating[i].Webhooks[j]

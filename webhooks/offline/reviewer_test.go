@@ -1,4 +1,4 @@
-package review
+package offline_test
 
 import (
 	"context"
@@ -12,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	. "sallyport.dev/sallyport/webhooks/offline"
 )
 
 // policy is a RegoPolicy with a body below its heading.
@@ -35,7 +37,7 @@ func policy(t *testing.T, match, reads, body string, spec ...func(*v1alpha1.Rego
 
 func documents(t *testing.T, text string) []Document {
 	t.Helper()
-	found, err := parse("test.yaml", []byte(text))
+	found, err := Parse("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,7 @@ var now = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 
 func reviewer(t *testing.T, set *catalog.Set, state string) *Reviewer {
 	t.Helper()
-	r, err := New(Options{Policies: set, State: documents(t, state), Namespace: "default", Now: func() time.Time { return now }})
+	r, err := asked.Reviewer(Options{Policies: set, State: documents(t, state), Namespace: "default", Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,13 +213,13 @@ func TestDeletion(t *testing.T) {
 		is(t, ask(t, r, machine(name, ""), deletion), Admitted, "")
 		is(t, ask(t, r, stop("name: after-"+name, name)), Denied, want)
 	}
-	left := r.world.get(identity{v1alpha1.GroupVersion.WithKind("VirtualMachine").GroupKind(), "default", "kept"})
+	left := r.Stored(v1alpha1.GroupVersion.WithKind("VirtualMachine").GroupKind(), "default", "kept")
 	if left == nil || left.GetDeletionTimestamp() == nil || left.GetGeneration() != 2 {
 		t.Errorf("left is %v", left)
 	}
 	// What is being deleted is left alone, and goes with its last finalizer.
 	is(t, ask(t, r, machine("kept", ", finalizers: []")), Admitted, "matchCondition is-not-terminating")
-	if r.world.get(identityOf(left)) != nil {
+	if r.Stored(left.GroupVersionKind().GroupKind(), "default", "kept") != nil {
 		t.Error("it is still there without a finalizer")
 	}
 }

@@ -1,4 +1,4 @@
-package review
+package offline
 
 import (
 	"cmp"
@@ -45,7 +45,7 @@ type thing struct {
 // World is everything there is besides the requests. Its objects are as the API server would have stored them: what it sets
 // and somebody left out is filled in.
 type World struct {
-	kinds      *kinds
+	kinds      *Kinds
 	namespace  string
 	now        func() time.Time
 	things     map[identity]*thing
@@ -65,7 +65,7 @@ type answer struct {
 }
 
 // newWorld makes a world of documents. Objects without a namespace are in the one given, if their kind has one.
-func newWorld(k *kinds, documents []Document, namespace string, now func() time.Time) (*World, error) {
+func newWorld(k *Kinds, documents []Document, namespace string, now func() time.Time) (*World, error) {
 	w := &World{
 		kinds: k, namespace: namespace, now: now,
 		things: map[identity]*thing{}, supposed: map[string]bool{}, madeUp: map[string]bool{},

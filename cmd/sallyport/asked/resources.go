@@ -1,4 +1,4 @@
-package review
+package asked
 
 import (
 	"fmt"
@@ -14,42 +14,40 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
-
-// Kind is the kind of a resource.
-type Kind struct {
-	Version, Kind string
-	Namespaced    bool
-}
 
 // KindOf gives the kind of a resource: ours and Kubernetes' own are known, others are called as is usual. The error says that
 // a group which is known has no such resource, and what may be meant.
-func KindOf(resource schema.GroupResource) (Kind, error) {
-	known, err := ourKinds()
+func KindOf(resource schema.GroupResource) (offline.ServedKind, error) {
+	known, err := Kinds()
 	if err != nil {
-		return Kind{}, err
+		return offline.ServedKind{}, err
 	}
-	for _, k := range known.known {
-		if k.resource.GroupResource() == resource {
-			return Kind{k.Version, k.Kind, k.namespaced}, nil
+	for _, k := range known.Served() {
+		if k.Resource.GroupResource() == resource {
+			return k, nil
 		}
 	}
+	kind := offline.ServedKind{Namespaced: true}
 	if gvk := kubernetesKind(resource); !gvk.Empty() {
-		return Kind{gvk.Version, gvk.Kind, !slices.Contains(clusterScoped, gvk.Kind)}, nil
+		kind.GroupVersionKind, kind.Namespaced = gvk, !slices.Contains(offline.ClusterScoped, gvk.Kind)
+		return kind, nil
 	}
 	if resource.Group == v1alpha1.GroupName || clientgoscheme.Scheme.IsGroupRegistered(resource.Group) {
 		known, err := builtIn()
 		if err != nil {
-			return Kind{}, err
+			return kind, err
 		}
 		guess := ""
 		if found := known.Meant(resource.Group, resource.Resource); len(found) > 0 {
 			guess = "; is it " + strings.Join(found, " or ") + "?"
 		}
-		return Kind{}, fmt.Errorf("there is no such resource%s", guess)
+		return kind, fmt.Errorf("there is no such resource%s", guess)
 	}
 	singular := strings.TrimSuffix(resource.Resource, "s")
-	return Kind{"v1", strings.ToUpper(singular[:1]) + singular[1:], true}, nil
+	kind.Version, kind.Kind = "v1", strings.ToUpper(singular[:1])+singular[1:]
+	return kind, nil
 }
 
 // kubernetesKind is the kind of a resource of Kubernetes, in the version that it prefers; empty if there is none.
@@ -68,13 +66,13 @@ func kubernetesKind(resource schema.GroupResource) schema.GroupVersionKind {
 // builtIn are the resources that are known without a cluster: ours and Kubernetes' own, without subresources. Of other groups nothing
 // is known.
 var builtIn = sync.OnceValues(func() (*registration.Served, error) {
-	ours, err := ourKinds()
+	ours, err := Kinds()
 	if err != nil {
 		return nil, err
 	}
 	var all []registration.Resource
-	for gvk, k := range ours.known {
-		all = append(all, registration.Resource{GroupVersion: gvk.GroupVersion(), Plural: k.resource.Resource, Names: []string{gvk.Kind}})
+	for _, k := range ours.Served() {
+		all = append(all, registration.Resource{GroupVersion: k.GroupVersion(), Plural: k.Resource.Resource, Names: []string{k.Kind}})
 	}
 	for gvk, kind := range clientgoscheme.Scheme.AllKnownTypes() {
 		_, object := reflect.New(kind).Interface().(metav1.Object)

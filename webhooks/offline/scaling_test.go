@@ -1,4 +1,4 @@
-package review
+package offline_test
 
 import (
 	"encoding/json"
@@ -11,8 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	. "sallyport.dev/sallyport/webhooks/offline"
 )
 
 // workloads is a world of Deployments that scaling-guard limits in one way each, and of a kind that has its replicas elsewhere.
@@ -206,7 +208,7 @@ func TestScalingGuardAsConfigured(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := New(Options{Policies: set, State: documents(t, workloads), Namespace: "default", Now: func() time.Time { return at }})
+			r, err := asked.Reviewer(Options{Policies: set, State: documents(t, workloads), Namespace: "default", Now: func() time.Time { return at }})
 			if err != nil {
 				t.Fatal(err)
 			}

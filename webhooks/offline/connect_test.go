@@ -1,4 +1,4 @@
-package review
+package offline_test
 
 import (
 	"strings"
@@ -6,6 +6,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	. "sallyport.dev/sallyport/webhooks/offline"
 )
 
 // sealed keeps everybody out of Pods with a label, and shells out of all.

@@ -1,4 +1,4 @@
-package review
+package offline
 
 import (
 	"context"
@@ -65,23 +65,19 @@ func (s *kindSchema) prune(u *unstructured.Unstructured) (unknown []string, err 
 }
 
 // CheckNew says what keeps the API server from taking an object of one of our kinds, whatever policies say; nil if nothing does.
-func CheckNew(ctx context.Context, d *Document) error {
-	known, err := ourKinds()
+func (k *Kinds) CheckNew(ctx context.Context, d *Document) error {
+	is, err := k.of(d)
 	if err != nil {
 		return err
 	}
-	k, err := known.of(d)
-	if err != nil {
-		return err
-	}
-	if k.schema == nil {
-		return fmt.Errorf("there is no schema of %s here", k.Kind)
+	if is.schema == nil {
+		return fmt.Errorf("there is no schema of %s here", is.Kind)
 	}
 	u := (&unstructured.Unstructured{Object: d.Object}).DeepCopy()
-	if _, err := k.schema.decode(u); err != nil {
+	if _, err := is.schema.decode(u); err != nil {
 		return err
 	}
-	return k.schema.validateNew(ctx, k, u).ToAggregate()
+	return is.schema.validateNew(ctx, is, u).ToAggregate()
 }
 
 // validateNew says what is wrong with an object that is to be created.

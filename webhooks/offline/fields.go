@@ -1,4 +1,4 @@
-package review
+package offline
 
 import (
 	"fmt"
@@ -33,13 +33,9 @@ func (p *pending) locateErrors(errs field.ErrorList) {
 
 // Misshapen says which fields of an object of one of our kinds its schema does not have, and which are of another type, a line each
 // that begins with the place.
-func Misshapen(d *Document) (lines []string) {
-	known, err := ourKinds()
-	if err != nil {
-		return nil
-	}
-	k, err := known.of(d)
-	if err != nil || k.schema == nil {
+func (k *Kinds) Misshapen(d *Document) (lines []string) {
+	is, err := k.of(d)
+	if err != nil || is.schema == nil {
 		return nil
 	}
 	say := func(name, what string) {
@@ -50,14 +46,14 @@ func Misshapen(d *Document) (lines []string) {
 		lines = append(lines, place+": "+what)
 	}
 	u := (&unstructured.Unstructured{Object: d.Object}).DeepCopy()
-	unknown, err := k.schema.prune(u)
+	unknown, err := is.schema.prune(u)
 	if err != nil {
 		return nil
 	}
 	for _, name := range unknown {
 		say(name, fmt.Sprintf("unknown field %q", name))
 	}
-	for _, e := range sorted(validation.ValidateCustomResource(nil, u.Object, k.schema.openAPI)) {
+	for _, e := range sorted(validation.ValidateCustomResource(nil, u.Object, is.schema.openAPI)) {
 		if e.Type == field.ErrorTypeTypeInvalid {
 			say(e.Field, e.Error())
 		}

@@ -1,11 +1,12 @@
-package review
+package offline_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
+	. "sallyport.dev/sallyport/webhooks/offline"
 )
 
 // Every object is told where it begins, also one of a list.
@@ -55,6 +56,10 @@ items:
 
 // What the schema has against an object is told without any policy.
 func TestCheckNew(t *testing.T) {
+	known, err := asked.Kinds()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for text, want := range map[string]string{
 		strings.Replace(machine("web-1", ""), "name: web-1", "name: web-1, namespace: a", 1):                                                     "",
 		strings.Replace(machine("web-1", ""), "name: web-1", "name: Web_1", 1):                                                                   "metadata.name: Invalid value",
@@ -67,35 +72,11 @@ func TestCheckNew(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := ""
-		if err := CheckNew(t.Context(), &documents[0]); err != nil {
+		if err := known.CheckNew(t.Context(), &documents[0]); err != nil {
 			got = err.Error()
 		}
 		if !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%s\ngot %q, want %q", text, got, want)
-		}
-	}
-}
-
-func TestKindOf(t *testing.T) {
-	for resource, want := range map[string]string{
-		"deployments.apps":                     "v1 Deployment true",
-		"horizontalpodautoscalers.autoscaling": "v1 HorizontalPodAutoscaler true",
-		"namespaces":                           "v1 Namespace false",
-		"virtualmachines.sallyport.dev":        "v1alpha1 VirtualMachine true",
-		"regopolicies.sallyport.dev":           "v1alpha1 RegoPolicy false",
-		"wolves.example.com":                   "v1 Wolve true",
-		"deployments":                          "there is no such resource; is it deployments.apps?",
-		"pod":                                  "there is no such resource; is it pods?",
-		"nothing.apps":                         "there is no such resource",
-		"machines.sallyport.dev":               "there is no such resource",
-	} {
-		kind, err := KindOf(schema.ParseGroupResource(resource))
-		got := fmt.Sprintf("%s %s %v", kind.Version, kind.Kind, kind.Namespaced)
-		if err != nil {
-			got = err.Error()
-		}
-		if got != want {
-			t.Errorf("%s: got %s, want %s", resource, got, want)
 		}
 	}
 }

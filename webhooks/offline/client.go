@@ -1,4 +1,4 @@
-package review
+package offline
 
 import (
 	"context"
@@ -168,7 +168,7 @@ func (c *worldClient) RESTMapper() meta.RESTMapper { return kindMapper{kinds: c.
 // kindMapper knows the kinds of resources that have been seen.
 type kindMapper struct {
 	meta.RESTMapper // what facts do not use
-	kinds           *kinds
+	kinds           *Kinds
 }
 
 // KindFor gives the kind of a resource.

@@ -1,4 +1,4 @@
-package review
+package offline
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -21,7 +20,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/charts"
 )
 
 // kind is what the API server knows of one kind in one version.
@@ -44,23 +42,14 @@ type kindSchema struct {
 	status     bool // it has the status subresource
 }
 
-// kinds are all that are known: ours by their definitions, Kubernetes' own by convention, others by definitions in the state.
-type kinds struct {
+// Kinds are all that are known: ours by their definitions, Kubernetes' own by convention, others by definitions in the state.
+type Kinds struct {
 	known map[schema.GroupVersionKind]*kind
 }
 
-// ourKinds are those of the chart.
-var ourKinds = sync.OnceValues(func() (*kinds, error) {
-	crds, err := charts.CRDs()
-	if err != nil {
-		return nil, err
-	}
-	return newKinds(crds)
-})
-
-// newKinds reads definitions.
-func newKinds(crds []*apiextensionsv1.CustomResourceDefinition) (*kinds, error) {
-	k := &kinds{known: map[schema.GroupVersionKind]*kind{}}
+// NewKinds reads the definitions of our kinds.
+func NewKinds(crds []*apiextensionsv1.CustomResourceDefinition) (*Kinds, error) {
+	k := &Kinds{known: map[schema.GroupVersionKind]*kind{}}
 	for _, crd := range crds {
 		if err := k.define(crd); err != nil {
 			return nil, fmt.Errorf("definition %s: %w", crd.Name, err)
@@ -69,7 +58,7 @@ func newKinds(crds []*apiextensionsv1.CustomResourceDefinition) (*kinds, error) 
 	return k, nil
 }
 
-func (k *kinds) define(crd *apiextensionsv1.CustomResourceDefinition) error {
+func (k *Kinds) define(crd *apiextensionsv1.CustomResourceDefinition) error {
 	for i := range crd.Spec.Versions {
 		version := &crd.Spec.Versions[i]
 		defined := named(crd, version)
@@ -84,7 +73,7 @@ func (k *kinds) define(crd *apiextensionsv1.CustomResourceDefinition) error {
 }
 
 // learn takes names and scope from a definition in the state. Its schema is not ours to apply.
-func (k *kinds) learn(crd *apiextensionsv1.CustomResourceDefinition) {
+func (k *Kinds) learn(crd *apiextensionsv1.CustomResourceDefinition) {
 	for i := range crd.Spec.Versions {
 		learned := named(crd, &crd.Spec.Versions[i])
 		if _, ours := k.known[learned.GroupVersionKind]; !ours {
@@ -100,8 +89,16 @@ type ServedKind struct {
 	Namespaced bool
 }
 
+// Served are the kinds that have a definition.
+func (k *Kinds) Served() (all []ServedKind) {
+	for gvk, is := range k.known {
+		all = append(all, ServedKind{gvk, is.resource, is.namespaced})
+	}
+	return all
+}
+
 // serve takes names and scope from a cluster.
-func (k *kinds) serve(s ServedKind) {
+func (k *Kinds) serve(s ServedKind) {
 	if _, known := k.known[s.GroupVersionKind]; !known {
 		k.known[s.GroupVersionKind] = &kind{GroupVersionKind: s.GroupVersionKind, resource: s.Resource, namespaced: s.Namespaced, scale: replicasPaths}
 	}
@@ -144,7 +141,7 @@ func newKindSchema(version *apiextensionsv1.CustomResourceDefinitionVersion) (*k
 }
 
 // of gives the kind of a document.
-func (k *kinds) of(d *Document) (*kind, error) {
+func (k *Kinds) of(d *Document) (*kind, error) {
 	apiVersion, err := d.text("apiVersion")
 	if err != nil {
 		return nil, err
@@ -172,7 +169,7 @@ func (k *kinds) of(d *Document) (*kind, error) {
 }
 
 // ours lists our kinds for a message.
-func (k *kinds) ours() string {
+func (k *Kinds) ours() string {
 	var names []string
 	for gvk := range maps.Keys(k.known) {
 		if gvk.Group == v1alpha1.GroupName {
@@ -183,8 +180,8 @@ func (k *kinds) ours() string {
 	return strings.Join(names, ", ")
 }
 
-// clusterScoped are the kinds of Kubernetes that have no namespace.
-var clusterScoped = []string{
+// ClusterScoped are the kinds of Kubernetes that have no namespace.
+var ClusterScoped = []string{
 	"Namespace", "Node", "PersistentVolume", "ComponentStatus", "ClusterRole", "ClusterRoleBinding", "StorageClass", "CSIDriver", "CSINode",
 	"VolumeAttachment", "VolumeAttributesClass", "PriorityClass", "RuntimeClass", "IngressClass", "APIService", "CustomResourceDefinition",
 	"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
@@ -200,7 +197,7 @@ func foreign(gvk schema.GroupVersionKind, hasNamespace bool) (*kind, error) {
 	f := &kind{GroupVersionKind: gvk, resource: plural}
 	switch {
 	case gvk.Group == apiextensionsv1.GroupName || gvk.Group == "apiregistration.k8s.io" || clientgoscheme.Scheme.Recognizes(gvk):
-		f.namespaced = !slices.Contains(clusterScoped, gvk.Kind)
+		f.namespaced = !slices.Contains(ClusterScoped, gvk.Kind)
 	case clientgoscheme.Scheme.IsGroupRegistered(gvk.Group) && (gvk.Group == "" || !strings.Contains(gvk.Group, ".")):
 		return nil, fmt.Errorf("there is no kind %s in %s", gvk.Kind, gvk.GroupVersion())
 	default:
