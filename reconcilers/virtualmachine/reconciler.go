@@ -86,7 +86,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// changed gives the machines that a change is of. None are missed for long if they cannot be listed.
+// changed gives the machines that a change is of, by the cache. One that is not in the index yet is looked at when the write that puts
+// it there arrives, which is later than the change.
 func (r *Reconciler) changed(ctx context.Context, of runtime.Change) []reconcile.Request {
 	var list v1alpha1.VirtualMachineList
 	if err := r.Client.List(ctx, &list, client.MatchingFields{byInstance: instanceKey(of)}); err != nil {
