@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -120,6 +121,8 @@ const AnnotationAbandonInstance = "sallyport.dev/abandon-instance"
 
 // VirtualMachineSpec is what is wanted of a machine. Users own it; no controller
 // writes it.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.cpu) && !has(self.memory) || !has(self.runtime.vsphere) || has(self.runtime.vsphere.clone)",message="spec.cpu and spec.memory are for machines that are made: the size of one that is adopted is its own"
 type VirtualMachineSpec struct {
 	// When the machine is kept running:
 	// AlwaysOn (whatever happens to it; Start and Stop operations are refused),
@@ -137,6 +140,20 @@ type VirtualMachineSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
+
+	// How many virtual processors the machine has. Default: as many as what it is
+	// made from has. The size of a machine that is adopted is its own.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=768
+	CPU *int32 `json:"cpu,omitempty"`
+
+	// How much memory the machine has, such as 8Gi, rounded up to a multiple of
+	// 4Mi. Default: as much as what it is made from has. The size of a machine that
+	// is adopted is its own.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="spec.memory must be more than nothing, such as 8Gi"
+	Memory *resource.Quantity `json:"memory,omitempty"`
 
 	// How many seconds the guest is given to shut down before the machine is
 	// powered off, when the VirtualMachine is deleted and when its run policy is
@@ -182,39 +199,6 @@ type VirtualMachineRuntime struct {
 	// A machine that KubeVirt runs in this cluster.
 	// +optional
 	KubeVirt *KubeVirtRuntime `json:"kubevirt,omitempty"`
-}
-
-// VSphereRuntime names a machine that exists in a vCenter and is adopted.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.inventoryPath) != has(self.instanceUUID)",message="spec.runtime.vsphere needs exactly one of inventoryPath and instanceUUID"
-type VSphereRuntime struct {
-	// The vCenter, as an administrator has declared it.
-	// +required
-	ServerRef VSphereServerReference `json:"serverRef"`
-
-	// The machine by its place in vCenter's inventory, such as
-	// /datacenter/vm/folder/name. Set this or instanceUUID.
-	// +optional
-	// +kubebuilder:validation:MinLength=2
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:Pattern=`^/.+$`
-	InventoryPath string `json:"inventoryPath,omitempty"`
-
-	// The machine by its instance UUID, the one that is unique within a vCenter
-	// (not its BIOS UUID). Set this or inventoryPath.
-	// +optional
-	// +kubebuilder:validation:MaxLength=36
-	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`
-	InstanceUUID string `json:"instanceUUID,omitempty"`
-}
-
-// VSphereServerReference names a VSphereServer.
-type VSphereServerReference struct {
-	// The name of the VSphereServer, which is cluster-scoped.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
 }
 
 // PodRuntime describes a machine that a node agent runs as a pod.
@@ -391,7 +375,7 @@ func (m *VirtualMachine) Busy() bool {
 // be taken over as it is, and not one to be made.
 func (s *VirtualMachineSpec) Adopts() bool {
 	v := s.Runtime.VSphere
-	return v != nil && (v.InventoryPath != "" || v.InstanceUUID != "")
+	return v != nil && v.Clone == nil
 }
 
 // VirtualMachineList is a list of VirtualMachines.

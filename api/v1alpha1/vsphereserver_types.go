@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // Keys of the Secret that a VSphereServer's credentialsSecretRef names.
 const (
@@ -86,7 +89,9 @@ type CredentialsSecretReference struct {
 	Name string `json:"name"`
 }
 
-// VSphereTenant is what some namespaces may use of a vCenter.
+// VSphereTenant is what some namespaces may use of a vCenter. A machine that is
+// made needs one entry that allows all of it: its folder, its resource pool, its
+// datastore, its networks and its template.
 //
 // +kubebuilder:validation:XValidation:rule="!self.adopt || has(self.folders) && size(self.folders) > 0",message="adopt: true needs at least one entry in folders: machines below them may be adopted"
 type VSphereTenant struct {
@@ -108,25 +113,64 @@ type VSphereTenant struct {
 	Folders []InventoryPath `json:"folders,omitempty"`
 
 	// Resource pools that machines may be made in, by inventory path, such as
-	// /datacenter/host/cluster/Resources/team-a. Default none. Nothing is made in
-	// a vCenter yet.
+	// /datacenter/host/cluster/Resources/team-a, and pools below them. The path of
+	// a cluster means all pools in it. Default none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	ResourcePools []InventoryPath `json:"resourcePools,omitempty"`
 
 	// Datastores that machines may be made on, by inventory path, such as
-	// /datacenter/datastore/fast. Default none. Nothing is made in a vCenter yet.
+	// /datacenter/datastore/fast, or folders of datastores. Default none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	Datastores []InventoryPath `json:"datastores,omitempty"`
+
+	// Networks that machines that are made may be connected to, by inventory path,
+	// such as /datacenter/network/team-a, or folders of networks. Default none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	Networks []InventoryPath `json:"networks,omitempty"`
+
+	// Templates that machines may be cloned from, by inventory path, such as
+	// /datacenter/vm/templates/ubuntu-24.04, or folders of templates. Default none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	Templates []InventoryPath `json:"templates,omitempty"`
+
+	// How much the machines that are made under this entry may be together.
+	// Default: no limit.
+	// +optional
+	Quota *VSphereQuota `json:"quota,omitempty"`
 
 	// Whether a VirtualMachine may adopt a machine that exists below one of the
 	// folders. Default false.
 	// +optional
 	// +kubebuilder:default=false
 	Adopt bool `json:"adopt"`
+}
+
+// VSphereQuota is how much machines may be together: the VirtualMachines that are
+// cloned into the folders of an entry from the namespaces that it is for.
+type VSphereQuota struct {
+	// How many machines. Default: no limit.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Machines *int32 `json:"machines,omitempty"`
+
+	// How many virtual processors they may have. With it each of them must say
+	// spec.cpu. Default: no limit.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	CPU *int32 `json:"cpu,omitempty"`
+
+	// How much memory they may have, such as 256Gi. With it each of them must say
+	// spec.memory. Default: no limit.
+	// +optional
+	Memory *resource.Quantity `json:"memory,omitempty"`
 }
 
 // TenantNamespaces chooses namespaces.

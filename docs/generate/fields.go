@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -80,6 +81,8 @@ func (t *fieldTable) typeOf(goType reflect.Type, schema *apiextensionsv1.JSONSch
 		return "[label selector](https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/label-selector/)", nil
 	case goType == reflect.TypeFor[[]metav1.Condition]():
 		return fmt.Sprintf("[conditions](#conditions-of-a-%s)", strings.ToLower(t.kind)), nil
+	case goType == reflect.TypeFor[resource.Quantity]():
+		return "[quantity](https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/)", nil
 	case schema.Type == "array":
 		of, err := t.typeOf(goType.Elem(), schema.Items.Schema)
 		return "list of " + plural(of), err
