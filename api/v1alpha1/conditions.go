@@ -68,6 +68,10 @@ const (
 	// ReasonInstanceNotFound (Ready false): the runtime does not know the
 	// machine, which was never seen.
 	ReasonInstanceNotFound ConditionReason = "InstanceNotFound"
+	// ReasonInvalidSpec (Ready false): what the spec says cannot be carried out
+	// on the runtime, such as a template that it does not have. The message begins
+	// with the field. It is tried again.
+	ReasonInvalidSpec ConditionReason = "InvalidSpec"
 	// ReasonInstanceLost (Ready false): the runtime does not know the machine
 	// any more. It is off, and is not made again.
 	ReasonInstanceLost ConditionReason = "InstanceLost"

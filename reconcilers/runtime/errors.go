@@ -16,6 +16,8 @@ const (
 	KindNotFound Kind = "NotFound"
 	// KindInvalidState means that the request does not fit the machine's state or what is in flight for it.
 	KindInvalidState Kind = "InvalidState"
+	// KindInvalidSpec means that what the spec says cannot be carried out on the runtime, such as a template that it does not have.
+	KindInvalidSpec Kind = "InvalidSpec"
 	// KindToolsUnavailable means that nothing in the guest can be asked.
 	KindToolsUnavailable Kind = "ToolsUnavailable"
 	// KindUnavailable means that the runtime did not answer, or not in time. The request may have been done.
@@ -67,6 +69,11 @@ func NewInvalidState(cause error, format string, args ...any) error {
 	return newError(KindInvalidState, cause, format, args...)
 }
 
+// NewInvalidSpec makes an error that says that what the spec says cannot be carried out. The message begins with the field.
+func NewInvalidSpec(cause error, format string, args ...any) error {
+	return newError(KindInvalidSpec, cause, format, args...)
+}
+
 // NewToolsUnavailable makes an error that says that nothing in the guest can be asked.
 func NewToolsUnavailable(cause error, format string, args ...any) error {
 	return newError(KindToolsUnavailable, cause, format, args...)
@@ -111,6 +118,9 @@ func IsNotFound(err error) bool { return kindOf(err) == KindNotFound }
 // IsInvalidState reports whether the request did not fit the state of the machine.
 func IsInvalidState(err error) bool { return kindOf(err) == KindInvalidState }
 
+// IsInvalidSpec reports whether what the spec says could not be carried out.
+func IsInvalidSpec(err error) bool { return kindOf(err) == KindInvalidSpec }
+
 // IsToolsUnavailable reports whether nothing in the guest could be asked.
 func IsToolsUnavailable(err error) bool { return kindOf(err) == KindToolsUnavailable }
 
@@ -151,6 +161,8 @@ func Reason(err error) v1alpha1.ConditionReason {
 	switch kindOf(err) {
 	case KindNotFound:
 		return v1alpha1.ReasonInstanceNotFound
+	case KindInvalidSpec:
+		return v1alpha1.ReasonInvalidSpec
 	case KindUnavailable:
 		return v1alpha1.ReasonRuntimeUnavailable
 	case KindPermission:

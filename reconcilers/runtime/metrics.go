@@ -54,6 +54,8 @@ func outcome(err error) string {
 		return "not_found"
 	case KindInvalidState:
 		return "invalid_state"
+	case KindInvalidSpec:
+		return "invalid_spec"
 	case KindToolsUnavailable:
 		return "tools_unavailable"
 	case KindUnavailable:

@@ -115,6 +115,16 @@ type Machine struct {
 	InstanceID string
 	// Spec is the spec of the VirtualMachine. A runtime does not change it.
 	Spec *v1alpha1.VirtualMachineSpec
+	// CloudInit is what the guest of a machine that is made is given. Only Ensure needs it.
+	CloudInit CloudInit
+}
+
+// CloudInit is what cloud-init in a guest is given.
+type CloudInit struct {
+	// UserData is handed on as it is.
+	UserData Secret
+	// MetaData is an object in YAML or JSON, or nothing.
+	MetaData Secret
 }
 
 // MachineOf gives the Machine of a VirtualMachine. It shares the spec.

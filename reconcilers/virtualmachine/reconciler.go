@@ -167,10 +167,14 @@ func (r *Reconciler) ensure(ctx context.Context, l *look) (bool, error) {
 	if same, err := l.Unchanged(ctx); err != nil || !same {
 		return !same, err
 	}
-	l.err = l.Tell(ctx, func(ctx context.Context, m runtime.Machine) error {
-		_, err := l.Runtime().Ensure(ctx, m)
-		return err
-	})
+	var given runtime.CloudInit
+	if given, l.err = r.cloudInit(ctx, l.VM); l.err == nil {
+		l.err = l.Tell(ctx, func(ctx context.Context, m runtime.Machine) error {
+			m.CloudInit = given
+			_, err := l.Runtime().Ensure(ctx, m)
+			return err
+		})
+	}
 	if l.err != nil {
 		l.Troubled("making the machine of VirtualMachine "+l.VM.Name, l.err)
 	}

@@ -28,6 +28,8 @@ type Harness struct {
 	// Machine gives a machine of that name, without an InstanceID, that does not exist. Ensure can make it, or adopt
 	// what its spec names; it is then off, its guest heeds requests to shut down, and its node is connected.
 	Machine func(t *testing.T, name string) runtime.Machine
+	// Makes says that Ensure makes the machines, and does not adopt them.
+	Makes bool
 	// Advance takes what is in flight for the machine, and its guest, a step on. A runtime whose tasks end in real time
 	// leaves it nil.
 	Advance func(machine runtime.Machine)
@@ -263,7 +265,7 @@ func lacksAny(names ...string) func(h *Harness) string {
 			"RemoveTools": h.RemoveTools != nil, "Pause": h.Pause != nil, "Hold": h.Hold != nil,
 			"BeginForeign": h.BeginForeign != nil,
 			"OtherNode":    h.OtherNode != nil, "Foreign": h.Foreign != nil,
-			"LoseReply": h.LoseReply != nil, "Stall": h.Stall != nil,
+			"LoseReply": h.LoseReply != nil, "Stall": h.Stall != nil, "Makes": h.Makes,
 			"Migrator": runtime.Can[runtime.Migrator](runtime.NewClient(h.Runtime)),
 		}
 		for _, name := range names {

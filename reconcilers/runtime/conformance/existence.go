@@ -14,6 +14,8 @@ var existence = []part{
 	{"an instance that another owner has marked is left alone", lacksAny("Foreign"), foreign},
 	{"deleting takes a machine away, twice is success", nil, deleting},
 	{"deleting a machine that is on", nil, deletingRunning},
+	{"an instance that is being made is made once", lacksAny("Makes", "Hold"), making},
+	{"an instance whose making lost its reply is made once", lacksAny("Makes", "LoseReply"), makingUnseen},
 }
 
 func absent(s *suite) {
@@ -151,4 +153,50 @@ func deletingRunning(s *suite) {
 	if seen := s.quiet(m); seen.Power != v1alpha1.PowerRunning || seen.Incarnation != was.Incarnation {
 		s.Errorf("a machine was released as %+v and adopted again as %+v", was, seen)
 	}
+}
+
+func making(s *suite) {
+	m := s.Machine(s.T, "making")
+	release := s.Hold(s.T, m, runtime.TaskCreate)
+	for range 3 {
+		id, err := s.Runtime.Ensure(s.ctx, m)
+		s.must(err, "ensuring")
+		if id != "" {
+			s.Errorf("an instance that is being made has the ID %s", id)
+		}
+		s.beingMade(m)
+	}
+	for _, c := range s.calls() {
+		if c.verb == runtime.VerbPowerOn || c.verb == runtime.VerbMigrate {
+			s.wants(runtime.IsNotFound, c.do(s.ctx, s.Runtime, m), "NotFound", string(c.verb))
+		}
+	}
+	s.wants(runtime.IsInvalidState, s.Runtime.Delete(s.ctx, m), "InvalidState", "deleting")
+	s.beingMade(m)
+	release()
+	s.ensure(m)
+	s.countsOne(m)
+	s.gone(m)
+}
+
+// beingMade fails the part unless the machine is being made, and does not exist yet.
+func (s *suite) beingMade(m runtime.Machine) {
+	s.Helper()
+	seen := s.observe(m)
+	if seen.Exists || len(seen.InFlight) != 1 || seen.InFlight[0].Kind != runtime.TaskCreate {
+		s.Errorf("got %+v, want one that is being made", seen)
+	}
+}
+
+func makingUnseen(s *suite) {
+	m := s.Machine(s.T, "unseen")
+	release := s.Hold(s.T, m, runtime.TaskCreate)
+	s.LoseReply(s.T, m, runtime.VerbEnsure)
+	if _, err := s.Runtime.Ensure(s.ctx, m); !runtime.MayHaveActed(err) {
+		s.Errorf("ensuring without a reply: got error %v, want one that may have acted", err)
+	}
+	s.beingMade(m)
+	release()
+	s.ensure(m)
+	s.countsOne(m)
 }

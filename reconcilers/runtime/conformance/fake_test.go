@@ -57,6 +57,7 @@ func harness(v variant) func(t *testing.T) Harness {
 		}
 		return Harness{
 			Runtime: w.Client("first"),
+			Makes:   !v.adopt,
 			Machine: func(_ *testing.T, name string) runtime.Machine {
 				m := podMachine(name)
 				if v.adopt {

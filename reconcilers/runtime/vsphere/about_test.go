@@ -43,8 +43,8 @@ func TestPath(t *testing.T) {
 	if _, err := w.runtime.Ensure(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := w.runtime.Path(t.Context(), m); err != nil || got != path(m) {
-		t.Errorf("got %s, error %v, and not %s", got, err, path(m))
+	if got, err := w.runtime.Path(t.Context(), m); err != nil || got != w.path(m) {
+		t.Errorf("got %s, error %v, and not %s", got, err, w.path(m))
 	}
 	nowhere := m
 	nowhere.UID = "another"

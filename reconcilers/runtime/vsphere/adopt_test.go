@@ -19,7 +19,7 @@ import (
 func TestNotThere(t *testing.T) {
 	w := newWorld(t)
 	template := w.machine("template")
-	w.SetTemplate(path(template), true)
+	w.SetTemplate(w.path(template), true)
 	byUUID := machineAt("uuid", "")
 	byUUID.Spec.Runtime.VSphere.InstanceUUID = "01234567-89AB-cdef-0123-456789abcdef"
 	for want, m := range map[string]runtime.Machine{
@@ -49,7 +49,7 @@ func TestNotThere(t *testing.T) {
 func TestByInstanceUUID(t *testing.T) {
 	w := newWorld(t)
 	m := w.machine("by-uuid")
-	uuid := w.State(path(m)).InstanceUUID
+	uuid := w.State(w.path(m)).InstanceUUID
 	m.Spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{InstanceUUID: strings.ToUpper(uuid)}
 	id, err := w.runtime.Ensure(t.Context(), m)
 	if err != nil || id != uuid {
@@ -63,7 +63,7 @@ func TestRenamedAndCopied(t *testing.T) {
 	w := newWorld(t)
 	m := w.adopted("original")
 	was := w.observe(m)
-	w.Rename(path(m), "renamed")
+	w.Rename(w.path(m), "renamed")
 	if diff := cmp.Diff(was, w.observe(m)); diff != "" {
 		t.Errorf("a renamed machine (-before +after):\n%s", diff)
 	}
@@ -73,7 +73,7 @@ func TestRenamedAndCopied(t *testing.T) {
 		t.Errorf("without an ID: %+v", seen)
 	}
 	copied := w.machine("original")
-	w.SetExtraConfig(path(copied), map[string]string{vsphere.OwnerKey: string(m.UID)})
+	w.SetExtraConfig(w.path(copied), map[string]string{vsphere.OwnerKey: string(m.UID)})
 	if diff := cmp.Diff(was, w.observe(m)); diff != "" {
 		t.Errorf("a machine that was copied (-before +after):\n%s", diff)
 	}
@@ -87,14 +87,14 @@ func TestIDGivesNoRight(t *testing.T) {
 	w := newWorld(t)
 	free := w.machine("free")
 	m := machineAt("greedy", "/DC0/vm/missing")
-	m.InstanceID = w.State(path(free)).InstanceUUID
+	m.InstanceID = w.State(w.path(free)).InstanceUUID
 	if _, err := w.runtime.Ensure(t.Context(), m); !runtime.IsNotFound(err) {
 		t.Errorf("got error %v, want NotFound", err)
 	}
 	if err := w.runtime.PowerOn(t.Context(), m); !runtime.IsNotFound(err) {
 		t.Errorf("got error %v, want NotFound", err)
 	}
-	if got := w.State(path(free)); got.ExtraConfig[vsphere.OwnerKey] != "" || got.PowerOns != 0 {
+	if got := w.State(w.path(free)); got.ExtraConfig[vsphere.OwnerKey] != "" || got.PowerOns != 0 {
 		t.Errorf("the machine is %+v", got)
 	}
 }
@@ -112,7 +112,7 @@ func TestTwoAdopt(t *testing.T) {
 	if _, err := w.runtime.Ensure(t.Context(), one); !runtime.IsOwnedByAnother(err) || strings.Contains(err.Error(), "two") {
 		t.Errorf("the slower one: got error %v, want OwnedByAnother", err)
 	}
-	if got := w.State(path(one)).ExtraConfig[vsphere.OwnerKey]; got != "uid-two" {
+	if got := w.State(w.path(one)).ExtraConfig[vsphere.OwnerKey]; got != "uid-two" {
 		t.Errorf("the machine is %s's", got)
 	}
 }
@@ -132,7 +132,7 @@ func TestWhoseItIs(t *testing.T) {
 		"secret":          "belongs to another VirtualMachine, or",
 		"":                "belongs to another VirtualMachine, or",
 	} {
-		w.SetExtraConfig(path(m), map[string]string{vsphere.OwnerKey: "uid-secret", vsphere.NameKey: name})
+		w.SetExtraConfig(w.path(m), map[string]string{vsphere.OwnerKey: "uid-secret", vsphere.NameKey: name})
 		_, err := w.runtime.Ensure(t.Context(), m)
 		got := runtime.Message(err)
 		if !runtime.IsOwnedByAnother(err) || !strings.HasPrefix(got, "spec.runtime.vsphere: ") || !strings.Contains(got, want) || !strings.HasSuffix(got, wayOut) {
@@ -147,16 +147,16 @@ func TestWhoseItIs(t *testing.T) {
 func TestRelease(t *testing.T) {
 	w := newWorld(t)
 	m := w.machine("released")
-	w.SetExtraConfig(path(m), map[string]string{"guestinfo.theirs": "1"})
-	want := w.State(path(m)).ExtraConfig
+	w.SetExtraConfig(w.path(m), map[string]string{"guestinfo.theirs": "1"})
+	want := w.State(w.path(m)).ExtraConfig
 	for range 2 {
 		_, err := w.runtime.Ensure(t.Context(), m)
 		w.Must(err)
-		if got := w.State(path(m)).ExtraConfig[vsphere.NameKey]; got != "ns/released" {
+		if got := w.State(w.path(m)).ExtraConfig[vsphere.NameKey]; got != "ns/released" {
 			t.Errorf("the name is %q", got)
 		}
 		w.Must(w.runtime.Delete(t.Context(), m))
-		if diff := cmp.Diff(want, w.State(path(m)).ExtraConfig); diff != "" {
+		if diff := cmp.Diff(want, w.State(w.path(m)).ExtraConfig); diff != "" {
 			t.Errorf("(-before +after):\n%s", diff)
 		}
 	}
@@ -219,7 +219,7 @@ func TestAnyRequestFails(t *testing.T) {
 							w.observe(m)
 						}
 					}
-					got := w.State(path(m))
+					got := w.State(w.path(m))
 					if got.PowerOns != 1 || got.Power != v1alpha1.PowerRunning || got.Host != w.Hosts()[1] {
 						t.Errorf("the machine is %+v", got)
 					}
@@ -238,13 +238,13 @@ func TestChangedSinceTheLook(t *testing.T) {
 	m := w.adopted("fickle")
 	for request, mode := range map[string]runtime.Mode{"ShutdownGuest": runtime.Graceful, "PowerOffVM_Task": runtime.Forced} {
 		w.on(m)
-		w.faults.Before(func() { w.SetPower(path(m), v1alpha1.PowerStopped) }, request)
+		w.faults.Before(func() { w.SetPower(w.path(m), v1alpha1.PowerStopped) }, request)
 		w.Must(w.runtime.PowerOff(t.Context(), m, mode))
 		w.observe(m)
 	}
-	w.faults.Before(func() { w.SetExtraConfig(path(m), map[string]string{"guestinfo.theirs": "1"}) }, "ReconfigVM_Task")
+	w.faults.Before(func() { w.SetExtraConfig(w.path(m), map[string]string{"guestinfo.theirs": "1"}) }, "ReconfigVM_Task")
 	w.on(m)
-	if got := w.State(path(m)).PowerOns; got != 3 {
+	if got := w.State(w.path(m)).PowerOns; got != 3 {
 		t.Errorf("the machine was powered on %d times, want 3", got)
 	}
 }
@@ -270,7 +270,7 @@ func TestRequests(t *testing.T) {
 func TestStaleState(t *testing.T) {
 	w := newWorld(t)
 	m := w.adopted("stale")
-	w.SetConnection(path(m), types.VirtualMachineConnectionStateDisconnected)
+	w.SetConnection(w.path(m), types.VirtualMachineConnectionStateDisconnected)
 	if _, err := w.runtime.Observe(t.Context(), m); !runtime.IsUnavailable(err) {
 		t.Errorf("got error %v, want Unavailable", err)
 	}
@@ -279,7 +279,7 @@ func TestStaleState(t *testing.T) {
 func TestLastFailure(t *testing.T) {
 	w := newWorld(t)
 	m := w.adopted("failing")
-	release := w.Hold(path(m), runtime.TaskPowerOn)
+	release := w.Hold(w.path(m), runtime.TaskPowerOn)
 	w.Must(w.runtime.PowerOn(t.Context(), m))
 	begun, err := w.runtime.Observe(t.Context(), m)
 	w.Must(err)
@@ -304,11 +304,11 @@ func TestAnotherMachineInItsPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.InstanceID = id
-	w.SetExtraConfig(path(m), map[string]string{vsphere.OwnerKey: ""})
+	w.SetExtraConfig(w.path(m), map[string]string{vsphere.OwnerKey: ""})
 	if again, err := w.runtime.Ensure(t.Context(), m); err != nil || again != id {
 		t.Errorf("a lost marker: got %s, error %v", again, err)
 	}
-	moved := w.Rename(path(m), "web-old")
+	moved := w.Rename(w.path(m), "web-old")
 	w.SetExtraConfig(moved, map[string]string{vsphere.OwnerKey: ""})
 	if _, err := w.AddMachine("web"); err != nil {
 		t.Fatal(err)
@@ -316,7 +316,7 @@ func TestAnotherMachineInItsPlace(t *testing.T) {
 	if got, err := w.runtime.Ensure(t.Context(), m); !runtime.IsNotFound(err) {
 		t.Errorf("another machine was adopted: %s, error %v", got, err)
 	}
-	if owner := w.State(path(m)).ExtraConfig[vsphere.OwnerKey]; owner != "" {
+	if owner := w.State(w.path(m)).ExtraConfig[vsphere.OwnerKey]; owner != "" {
 		t.Errorf("another machine was marked as that of %s", owner)
 	}
 }

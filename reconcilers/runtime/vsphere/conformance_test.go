@@ -17,29 +17,43 @@ import (
 // effects gives the requests by which a verb does what it does.
 var effects = map[runtime.Verb][]string{
 	runtime.VerbObserve:  {"RetrievePropertiesEx"},
-	runtime.VerbEnsure:   {"ReconfigVM_Task"},
+	runtime.VerbEnsure:   {"ReconfigVM_Task", "CloneVM_Task"},
 	runtime.VerbPowerOn:  {"PowerOnVM_Task"},
 	runtime.VerbPowerOff: {"PowerOffVM_Task", "ShutdownGuest"},
 	runtime.VerbCancel:   {"CancelTask"},
-	runtime.VerbDelete:   {"ReconfigVM_Task"},
+	runtime.VerbDelete:   {"ReconfigVM_Task", "Destroy_Task"},
 	runtime.VerbMigrate:  {"RelocateVM_Task"},
 }
 
-// run runs the suite on a vCenter whose machines are prepared as it says. The parts share it, which takes a while to
-// start, and have machines of their own.
+// run runs the suite on a vCenter whose machines are prepared as it says, with machines that are adopted and with such that are cloned.
+// The parts share it, which takes a while to start, and have machines of their own.
 func run(t *testing.T, prepare func(w *world, path string)) {
+	t.Run("adopted", func(t *testing.T) {
+		conform(t, false, func(w *world, name string) runtime.Machine {
+			m := w.machine(name)
+			prepare(w, w.path(m))
+			return m
+		})
+	})
+	t.Run("cloned", func(t *testing.T) {
+		conform(t, true, func(w *world, name string) runtime.Machine {
+			m := w.cloned(name)
+			prepare(w, string(cloneOf(m).Template.InventoryPath))
+			return m
+		})
+	})
+}
+
+func conform(t *testing.T, makes bool, machine func(w *world, name string) runtime.Machine) {
 	v, parts := start(t), 0
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		w := worldOf(t, v)
 		parts++
 		part := fmt.Sprintf("-%d", parts)
 		return conformance.Harness{
-			Runtime: w.runtime,
-			Machine: func(_ *testing.T, name string) runtime.Machine {
-				m := w.machine(name + part)
-				prepare(w, path(m))
-				return m
-			},
+			Runtime:   w.runtime,
+			Makes:     makes,
+			Machine:   func(_ *testing.T, name string) runtime.Machine { return machine(w, name+part) },
 			Reconnect: func(*testing.T) runtime.Runtime { return vsphere.New(w.connect(w.config())) },
 			Instances: func(_ *testing.T, m runtime.Machine) (n int) {
 				for _, path := range w.Machines() {
@@ -49,24 +63,30 @@ func run(t *testing.T, prepare func(w *world, path string)) {
 				}
 				return n
 			},
-			IgnoreShutdown: func(_ *testing.T, m runtime.Machine) { w.IgnoreShutdown(path(m)) },
-			HeedShutdown:   func(_ *testing.T, m runtime.Machine) { w.HeedShutdown(path(m)) },
-			RemoveTools:    func(_ *testing.T, m runtime.Machine) { w.RemoveTools(path(m)) },
-			Pause:          func(_ *testing.T, m runtime.Machine) { w.SetPower(path(m), v1alpha1.PowerPaused) },
+			IgnoreShutdown: func(_ *testing.T, m runtime.Machine) { w.IgnoreShutdown(w.path(m)) },
+			HeedShutdown:   func(_ *testing.T, m runtime.Machine) { w.HeedShutdown(w.path(m)) },
+			RemoveTools:    func(_ *testing.T, m runtime.Machine) { w.RemoveTools(w.path(m)) },
+			Pause:          func(_ *testing.T, m runtime.Machine) { w.SetPower(w.path(m), v1alpha1.PowerPaused) },
 			Hold: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) func() {
-				return w.Hold(path(m), kind)
+				if kind == runtime.TaskCreate {
+					return w.Hold(string(cloneOf(m).Template.InventoryPath), kind)
+				}
+				return w.Hold(w.path(m), kind)
 			},
 			BeginForeign: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) {
-				w.Begin(path(m), kind, &types.TaskReasonUser{UserName: `LAB\somebody`})
+				w.Begin(w.path(m), kind, &types.TaskReasonUser{UserName: `LAB\somebody`})
 			},
-			OtherNode: func(_ *testing.T, m runtime.Machine) string { return w.OtherHost(path(m)) },
+			OtherNode: func(_ *testing.T, m runtime.Machine) string { return w.OtherHost(w.path(m)) },
 			Foreign: func(*testing.T) (runtime.Machine, func() error) {
-				m := w.machine("foreign" + part)
-				w.SetExtraConfig(path(m), map[string]string{vsphere.OwnerKey: "somebody-else"})
-				w.SetPower(path(m), v1alpha1.PowerRunning)
-				want := w.State(path(m))
+				m := machine(w, "foreign"+part)
+				if cloneOf(m) != nil {
+					w.ensure(m)
+				}
+				w.SetExtraConfig(w.path(m), map[string]string{vsphere.OwnerKey: "somebody-else"})
+				w.SetPower(w.path(m), v1alpha1.PowerRunning)
+				want := w.State(w.path(m))
 				return m, func() error {
-					if diff := cmp.Diff(want, w.State(path(m))); diff != "" {
+					if diff := cmp.Diff(want, w.State(w.path(m))); diff != "" {
 						return fmt.Errorf("(-before +after):\n%s", diff)
 					}
 					return nil

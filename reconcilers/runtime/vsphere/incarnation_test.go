@@ -16,11 +16,11 @@ func TestPowerOnByOthers(t *testing.T) {
 	if seen := w.observe(m); seen.Incarnation != "" {
 		t.Errorf("a machine that was never on has the incarnation %s", seen.Incarnation)
 	}
-	w.SetPower(path(m), v1alpha1.PowerRunning)
+	w.SetPower(w.path(m), v1alpha1.PowerRunning)
 	first := w.observe(m)
-	w.SetPower(path(m), v1alpha1.PowerStopped)
+	w.SetPower(w.path(m), v1alpha1.PowerStopped)
 	time.Sleep(time.Second) // What others do within a second cannot be told.
-	w.SetPower(path(m), v1alpha1.PowerRunning)
+	w.SetPower(w.path(m), v1alpha1.PowerRunning)
 	second := w.observe(m)
 	if first.Incarnation == "" || second.Incarnation == first.Incarnation {
 		t.Errorf("two power-ons are the incarnations %q and %q", first.Incarnation, second.Incarnation)
@@ -35,13 +35,13 @@ func TestPowerOnRace(t *testing.T) {
 		other := vsphere.New(w.connect(w.config()))
 		var was runtime.Observation
 		w.faults.Before(func() {
-			w.SetPower(path(m), v1alpha1.PowerRunning)
+			w.SetPower(w.path(m), v1alpha1.PowerRunning)
 			seen, err := other.Observe(t.Context(), m)
 			w.Must(err)
 			was = seen
 		}, request)
 		w.Must(w.runtime.PowerOn(t.Context(), m))
-		if seen := w.observe(m); seen.Incarnation != was.Incarnation || w.State(path(m)).PowerOns != 1 {
+		if seen := w.observe(m); seen.Incarnation != was.Incarnation || w.State(w.path(m)).PowerOns != 1 {
 			t.Errorf("before %s: incarnation %s turned into %s", request, was.Incarnation, seen.Incarnation)
 		}
 	}
@@ -54,7 +54,7 @@ func TestForgottenBootTime(t *testing.T) {
 	was := w.on(m)
 	w.Must(w.runtime.Migrate(t.Context(), m, runtime.Target{}))
 	w.observe(m)
-	w.ForgetBootTime(path(m))
+	w.ForgetBootTime(w.path(m))
 	if seen := w.observe(m); seen.Incarnation != was.Incarnation {
 		t.Errorf("incarnation %s turned into %s", was.Incarnation, seen.Incarnation)
 	}

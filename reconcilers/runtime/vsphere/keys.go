@@ -129,7 +129,7 @@ func (r *Runtime) now(ctx context.Context) (now time.Time, err error) {
 // done. If the machine's configuration has changed since it was seen, nothing is written and the error is InvalidState:
 // that lets one win of two who write at the same time.
 func (r *Runtime) write(ctx context.Context, s *sighting, values map[string]string) error {
-	spec := types.VirtualMachineConfigSpec{ChangeVersion: s.vm.Config.ChangeVersion}
+	var spec types.VirtualMachineConfigSpec
 	for _, key := range allKeys {
 		value, set := values[key]
 		// Removing what is not there would add it, empty, in some versions.
@@ -137,6 +137,12 @@ func (r *Runtime) write(ctx context.Context, s *sighting, values map[string]stri
 			spec.ExtraConfig = append(spec.ExtraConfig, &types.OptionValue{Key: key, Value: value})
 		}
 	}
+	return r.reconfigure(ctx, s, spec)
+}
+
+// reconfigure changes the machine's configuration, and waits until that is done, if it has not changed since it was seen.
+func (r *Runtime) reconfigure(ctx context.Context, s *sighting, spec types.VirtualMachineConfigSpec) error {
+	spec.ChangeVersion = s.vm.Config.ChangeVersion
 	var ref types.ManagedObjectReference
 	err := r.server.call(ctx, func(c *vim25.Client) error {
 		begun, err := object.NewVirtualMachine(c, s.vm.Self).Reconfigure(ctx, spec)

@@ -68,12 +68,16 @@ func places(m runtime.Machine) ([]place, error) {
 		return nil, runtime.NewNotSupported(nil, "VirtualMachine %s is not one of a vCenter", m)
 	}
 	spec := m.Spec.Runtime.VSphere
-	named := byUUID(spec.InstanceUUID)
-	if spec.InventoryPath != "" {
+	named := byUUID(string(m.UID)) // as one that is made is told to have it
+	switch {
+	case spec.Clone != nil:
+	case spec.InventoryPath != "":
 		named = byPath(spec.InventoryPath)
+	default:
+		named = byUUID(spec.InstanceUUID)
 	}
-	named.adoptable = true
-	if m.InstanceID == "" || strings.EqualFold(spec.InstanceUUID, m.InstanceID) {
+	named.adoptable = spec.Clone == nil
+	if m.InstanceID == "" || named.name == byUUID(m.InstanceID).name {
 		return []place{named}, nil
 	}
 	return []place{byUUID(m.InstanceID), named}, nil
@@ -82,10 +86,11 @@ func places(m runtime.Machine) ([]place, error) {
 // The helpers of package object would do, but panic at a path that leads to something of a kind that they do not know.
 
 func byUUID(uuid string) place {
+	uuid = strings.ToLower(uuid)
 	return place{name: "with the instance UUID " + uuid,
 		find: func(ctx context.Context, c *vim25.Client) (*types.ManagedObjectReference, error) {
 			found, err := methods.FindByUuid(ctx, c, &types.FindByUuid{
-				This: *c.ServiceContent.SearchIndex, Uuid: strings.ToLower(uuid), VmSearch: true, InstanceUuid: new(true),
+				This: *c.ServiceContent.SearchIndex, Uuid: uuid, VmSearch: true, InstanceUuid: new(true),
 			})
 			if err != nil {
 				return nil, err
@@ -290,6 +295,9 @@ func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sighting, e
 // absent is the error for a machine that is not where its spec says.
 func absent(server string, m runtime.Machine) error {
 	spec := m.Spec.Runtime.VSphere
+	if spec.Clone != nil {
+		return runtime.NewNotFound(nil, "vCenter %s has no machine that was made for VirtualMachine %s, or does not show it", server, m)
+	}
 	if spec.InventoryPath != "" {
 		return runtime.NewNotFound(nil, "spec.runtime.vsphere.inventoryPath: vCenter %s has no machine at %s, or does not show it",
 			server, spec.InventoryPath)

@@ -1,7 +1,6 @@
 package vsphere
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -85,48 +84,37 @@ func (s *sighting) destination() string {
 	return ""
 }
 
-// choose gives the host to move to, of those that share the machine's storage and resource pool: its cluster.
+// choose gives the host to move to, of those that share the machine's resource pool: its cluster.
 func (r *Runtime) choose(ctx context.Context, s *sighting, target runtime.Target) (mo.HostSystem, error) {
 	if s.vm.Runtime.Host == nil {
 		return mo.HostSystem{}, runtime.NewInvalidState(nil, "the machine is on no host from which it could be moved")
 	}
-	var hosts []mo.HostSystem
-	err := r.retrieve(ctx, types.PropertyFilterSpec{
-		ObjectSet: []types.ObjectSpec{{Obj: *s.vm.Runtime.Host, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
-			&types.TraversalSpec{Type: "HostSystem", Path: "parent", Skip: new(true), SelectSet: []types.BaseSelectionSpec{
-				&types.TraversalSpec{Type: "ComputeResource", Path: "host"},
-			}},
-		}}},
-		PropSet: []types.PropertySpec{{Type: "HostSystem", PathSet: []string{
-			"name", "runtime.connectionState", "runtime.inMaintenanceMode", "summary.quickStats.overallMemoryUsage",
-		}}},
-	}, func(object any) {
-		if host, ok := object.(mo.HostSystem); ok {
-			hosts = append(hosts, host)
-		}
-	})
+	var vm mo.VirtualMachine
+	if err := r.read(ctx, s.vm.Self, &vm, "datastore", "network", "summary.config.memorySizeMB"); err != nil {
+		return mo.HostSystem{}, err
+	}
+	var from mo.HostSystem
+	if err := r.read(ctx, *s.vm.Runtime.Host, &from, "parent"); err != nil {
+		return mo.HostSystem{}, err
+	}
+	hosts, err := r.hostsOf(ctx, *from.Parent)
 	if err != nil {
 		return mo.HostSystem{}, err
 	}
-	wanted := func(host mo.HostSystem) bool { return meets(host.Name, target) }
-	if target.NodeName != "" && !slices.ContainsFunc(hosts, wanted) {
-		return mo.HostSystem{}, runtime.NewInvalidState(nil, "the machine's cluster has no host %s", target.NodeName)
+	needs := needs{datastores: vm.Datastore, networks: vm.Network}
+	if target.NodeName != "" {
+		host, lacks := named(hosts, target.NodeName, needs)
+		if lacks != "" {
+			return mo.HostSystem{}, runtime.NewInvalidState(nil, "%s", lacks)
+		}
+		return *host, nil
 	}
-	hosts = slices.DeleteFunc(hosts, func(host mo.HostSystem) bool {
-		return !wanted(host) || host.Runtime.InMaintenanceMode ||
-			host.Runtime.ConnectionState != types.HostSystemConnectionStateConnected
-	})
-	switch {
-	case len(hosts) > 0:
-		return slices.MinFunc(hosts, func(a, b mo.HostSystem) int {
-			return cmp.Or(cmp.Compare(a.Summary.QuickStats.OverallMemoryUsage, b.Summary.QuickStats.OverallMemoryUsage),
-				cmp.Compare(a.Name, b.Name))
-		}), nil
-	case target.NodeName != "":
-		return mo.HostSystem{}, runtime.NewInvalidState(nil,
-			"the host %s is not connected or in maintenance mode", target.NodeName)
-	default:
-		return mo.HostSystem{}, runtime.NewInvalidState(nil,
-			"no other host of the machine's cluster is connected and not in maintenance mode")
+	needs.memory = int64(vm.Summary.Config.MemorySizeMB) * mebibyte
+	hosts = slices.DeleteFunc(hosts, func(host mo.HostSystem) bool { return !meets(host.Name, target) })
+	host := needs.best(hosts)
+	if host == nil {
+		return mo.HostSystem{}, runtime.NewInvalidState(nil, "no other host of the machine's cluster is connected, not in maintenance mode, "+
+			"and has the machine's datastores and networks, and room for its memory")
 	}
+	return *host, nil
 }

@@ -80,9 +80,9 @@ func TestMoveByOthers(t *testing.T) {
 	w := newWorld(t)
 	m := w.adopted("taken")
 	hosts := w.Hosts()
-	w.SetExtraConfig(path(m), map[string]string{vsphere.MoveKey: "2020-01-02T03:04:05Z 1@17 " + hosts[1]})
+	w.SetExtraConfig(w.path(m), map[string]string{vsphere.MoveKey: "2020-01-02T03:04:05Z 1@17 " + hosts[1]})
 	w.observe(m)
-	release := w.Hold(path(m), runtime.TaskRelocate)
+	release := w.Hold(w.path(m), runtime.TaskRelocate)
 	w.relocate(m, hosts[1])
 	for _, target := range []runtime.Target{{NodeName: hosts[1]}, {Leave: hosts[0]}} {
 		if err := w.runtime.Migrate(t.Context(), m, target); !runtime.IsInvalidState(err) {
@@ -106,7 +106,7 @@ func (w *world) relocate(m runtime.Machine, host string) {
 	w.Must(err)
 	manager := session.NewManager(c)
 	w.Must(manager.Login(ctx, w.User()))
-	vm, err := object.NewSearchIndex(c).FindByInventoryPath(ctx, path(m))
+	vm, err := object.NewSearchIndex(c).FindByInventoryPath(ctx, w.path(m))
 	w.Must(err)
 	to, err := object.NewSearchIndex(c).FindByInventoryPath(ctx, "/DC0/host/DC0_C0/"+host)
 	w.Must(err)

@@ -1,5 +1,5 @@
 // Package vsphere runs machines in a vCenter. It adopts machines that exist, marks them as a VirtualMachine's, and gives
-// them back as they are.
+// them back as they are; and it clones machines from templates, and destroys them in the end.
 //
 // Everything that must outlive a lost reply or this process is kept in the machine's own extraConfig, and is written
 // under vCenter's own optimistic lock, the changeVersion.
@@ -12,6 +12,7 @@ import (
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/types"
+	"golang.org/x/sync/semaphore"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -19,7 +20,8 @@ import (
 
 // Runtime runs the machines of one vCenter. It remembers nothing.
 type Runtime struct {
-	server *Server
+	server    *Server
+	histories *semaphore.Weighted // how many of vCenter's histories are read at the same time
 }
 
 var (
@@ -28,27 +30,41 @@ var (
 )
 
 // New gives the runtime of that vCenter's machines. Which vCenter a machine is in is for the caller to know.
-func New(server *Server) *Runtime { return &Runtime{server: server} }
+func New(server *Server) *Runtime {
+	return &Runtime{server: server, histories: semaphore.NewWeighted(maxHistories)}
+}
 
 // Observe looks at the machine.
 func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {
+	if cloneOf(m) != nil {
+		s, attempts, err := r.findMade(ctx, m)
+		if err != nil || s == nil {
+			return runtime.Observation{InFlight: attempts.running(), LastFailure: attempts.lastFailure()}, err
+		}
+		return s.observation(m), nil
+	}
 	s, mine, err := r.find(ctx, m)
 	if err != nil || s == nil {
 		return runtime.Observation{}, err
 	}
-	seen := runtime.Observation{LastFailure: s.lastFailure()}
-	for _, info := range s.inFlight() {
-		task := runtime.Task{ID: info.Task.Value, Kind: kindOf(info), Ours: s.ours(info), By: s.by(info)}
-		if info.Progress != 0 {
-			task.Progress = &info.Progress
-		}
-		seen.InFlight = append(seen.InFlight, task)
-	}
-	if mine {
-		seen.Exists, seen.Adopted, seen.InstanceID = true, true, s.vm.Config.InstanceUuid
-		seen.Power, seen.Incarnation, seen.NodeName = s.power(), s.incarnation(), s.host
+	seen := s.observation(m)
+	if !mine {
+		seen = runtime.Observation{InFlight: seen.InFlight, LastFailure: seen.LastFailure}
 	}
 	return seen, nil
+}
+
+// observation is the machine as it is told of.
+func (s *sighting) observation(m runtime.Machine) runtime.Observation {
+	seen := runtime.Observation{
+		Exists: true, Adopted: !s.made(m), InstanceID: s.vm.Config.InstanceUuid,
+		Power: s.power(), Incarnation: s.incarnation(), NodeName: s.host, LastFailure: s.lastFailure(),
+	}
+	for _, info := range s.inFlight() {
+		seen.InFlight = append(seen.InFlight,
+			runtime.Task{ID: info.Task.Value, Kind: kindOf(info), Ours: s.ours(info), By: s.by(info), Progress: percent(info)})
+	}
+	return seen
 }
 
 // decide looks at the machine and begins what there is to do. If vCenter refuses that because the machine has changed
@@ -62,10 +78,14 @@ func decide(begin func() error) error {
 	return err
 }
 
-// Ensure adopts the machine that the spec names.
+// Ensure adopts the machine that the spec names, or begins to clone one.
 func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (instanceID string, err error) {
+	get := r.adopt
+	if cloneOf(m) != nil {
+		get = r.clone
+	}
 	err = decide(func() (err error) {
-		instanceID, err = r.adopt(ctx, m)
+		instanceID, err = get(ctx, m)
 		return err
 	})
 	return instanceID, err
@@ -188,18 +208,39 @@ func ended(err error) bool {
 		fault.Is(err, &types.ManagedObjectNotFound{})
 }
 
-// Delete takes the marker away and leaves the machine as it is.
+// Delete destroys a machine that was made; from one that was adopted it takes the marker away, and leaves it as it is.
 func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
-	return decide(func() error { return r.release(ctx, m) })
+	return decide(func() error { return r.remove(ctx, m) })
 }
 
-func (r *Runtime) release(ctx context.Context, m runtime.Machine) error {
-	s, mine, err := r.settled(ctx, m)
-	if err != nil || !mine {
+func (r *Runtime) remove(ctx context.Context, m runtime.Machine) error {
+	s, err := r.removable(ctx, m)
+	if err != nil || s == nil {
 		return err
 	}
 	if joined, err := s.busy(runtime.TaskDelete); err != nil || joined {
 		return err
 	}
+	if s.made(m) {
+		return r.destroy(ctx, s)
+	}
 	return r.write(ctx, s, map[string]string{OwnerKey: "", NameKey: ""})
+}
+
+// removable gives the machine if it is ours, and nil if there is none. One that is being made has to be waited for.
+func (r *Runtime) removable(ctx context.Context, m runtime.Machine) (*sighting, error) {
+	s, mine, err := r.settled(ctx, m)
+	switch {
+	case err != nil:
+		return nil, err
+	case mine:
+		return s, nil
+	case cloneOf(m) == nil:
+		return nil, nil
+	}
+	s, attempts, err := r.findMade(ctx, m)
+	if len(attempts.running()) > 0 {
+		return nil, runtime.NewInvalidState(nil, "the machine is being made")
+	}
+	return s, err
 }

@@ -299,7 +299,7 @@ func TestHangingVCenter(t *testing.T) {
 		t.Error("the connection was not given up")
 	}
 	p.hangs.Store(false)
-	if seen, err := rt.Observe(t.Context(), m); err != nil || !seen.Quiet() || w.State(path(m)).PowerOns != 0 {
+	if seen, err := rt.Observe(t.Context(), m); err != nil || !seen.Quiet() || w.State(w.path(m)).PowerOns != 0 {
 		t.Errorf("afterwards: %+v, %v", seen, err)
 	}
 }
@@ -380,7 +380,7 @@ func TestRefusals(t *testing.T) {
 	if err := w.runtime.PowerOff(t.Context(), m, runtime.Graceful); !runtime.IsToolsUnavailable(err) {
 		t.Errorf("got error %v, want ToolsUnavailable", err)
 	}
-	if got := w.State(path(m)); got.Power != v1alpha1.PowerRunning {
+	if got := w.State(w.path(m)); got.Power != v1alpha1.PowerRunning {
 		t.Errorf("the machine is %+v", got)
 	}
 }

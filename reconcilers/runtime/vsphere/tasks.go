@@ -70,8 +70,7 @@ func (s *sighting) inFlight() []types.TaskInfo {
 // but theirs. A task without a note, such as the resuming of a paused machine, or one of another client of our account, cannot
 // be told apart and is none of ours.
 func (s *sighting) ours(info types.TaskInfo) bool {
-	reason, byUser := info.Reason.(*types.TaskReasonUser)
-	if !byUser || s.user == "" || !strings.EqualFold(reason.UserName, s.user) {
+	if !byUser(info, s.user) {
 		return false
 	}
 	switch kindOf(info) {
@@ -81,6 +80,20 @@ func (s *sighting) ours(info types.TaskInfo) bool {
 		return announced(parseMove(s.keys[MoveKey]).at, info)
 	}
 	return false
+}
+
+// byUser reports whether the task was begun under that account.
+func byUser(info types.TaskInfo, user string) bool {
+	reason, is := info.Reason.(*types.TaskReasonUser)
+	return is && user != "" && strings.EqualFold(reason.UserName, user)
+}
+
+// percent is how much of a task is done, and nil if vCenter does not say.
+func percent(info types.TaskInfo) *int32 {
+	if info.Progress == 0 {
+		return nil
+	}
+	return &info.Progress
 }
 
 // maxBy is how much of a name that vCenter gives goes into a message.

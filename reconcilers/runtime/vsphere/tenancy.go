@@ -2,6 +2,7 @@ package vsphere
 
 import (
 	"context"
+	"path"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -14,8 +15,8 @@ type Tenants func(context.Context, *v1alpha1.VirtualMachine) error
 // tenancy asks the tenants before a machine is looked at or told something.
 type tenancy struct{ admit Tenants }
 
-// placing tells where in the inventory a machine really is. A NotFound error says that it is nowhere.
-type placing func(context.Context, runtime.Machine) (path string, err error)
+// placing tells where in the inventory a machine really is, by its path. A NotFound error says that it is nowhere.
+type placing func(context.Context, runtime.Machine) (string, error)
 
 // of has the tenants asked about one machine before it is looked at, and before each call that gives its VirtualMachine a hold on it
 // or changes it. Withdrawing what is in flight, and letting the machine go, are never refused: whoever loses a right can still end
@@ -50,19 +51,25 @@ func (t tenancy) mayLook(ctx context.Context, vm *v1alpha1.VirtualMachine, m run
 }
 
 // may asks about the machine where it really is, which its spec need not say and which may have changed since it was admitted, as may
-// have what its VSphereServer allows. A machine that is nowhere yet is judged by where its spec has it, and is not told anything
-// either: by the time that the call arrives it could have appeared elsewhere.
+// have what its VSphereServer allows. A machine that is nowhere yet is judged by where its spec has it. One to adopt is not told anything
+// either: by the time that the call arrives it could have appeared elsewhere. One that we make is where its spec has it, or nowhere.
 func (t tenancy) may(ctx context.Context, vm *v1alpha1.VirtualMachine, m runtime.Machine, place placing) error {
 	vm = vm.DeepCopy()
-	path, absent := place(ctx, m)
+	spec := vm.Spec.Runtime.VSphere
+	found, absent := place(ctx, m)
 	switch {
+	case absent == nil && spec.Clone != nil:
+		spec.Clone.Folder = v1alpha1.InventoryPath(path.Dir(found))
 	case absent == nil:
-		vm.Spec.Runtime.VSphere.InventoryPath = path
+		spec.InventoryPath = found
 	case !runtime.IsNotFound(absent):
 		return absent
 	}
 	if err := t.admit(ctx, vm); err != nil {
 		return err
+	}
+	if spec.Clone != nil && m.InstanceID == "" {
+		return nil
 	}
 	return absent
 }

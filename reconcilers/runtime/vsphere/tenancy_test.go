@@ -3,6 +3,7 @@ package vsphere
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -95,6 +96,38 @@ func TestTenancyFailsClosed(t *testing.T) {
 		}
 		if len(w.Calls()) != 3 {
 			t.Errorf("%s: the runtime was called %d times", name, len(w.Calls()))
+		}
+	}
+}
+
+// A machine that is cloned is judged by the folder that it is in, and by its spec until it is there. Then it may be made.
+func TestTenancyOfClones(t *testing.T) {
+	for name, c := range map[string]struct {
+		place placing
+		known string
+		asked v1alpha1.InventoryPath
+		made  bool
+	}{
+		"before it is made":  {at("", runtime.NewNotFound(nil, "nowhere")), "", "/dc/vm/team", true},
+		"where it is":        {at("/dc/vm/moved/ns-web", nil), "id", "/dc/vm/moved", true},
+		"lost":               {at("", runtime.NewNotFound(nil, "nowhere")), "id", "/dc/vm/team", false},
+		"nobody knows where": {at("", runtime.NewUnavailable(nil, "no answer")), "", "", false},
+	} {
+		tenant, w := newTenant(), fake.New()
+		tenant.vm.Spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{Clone: &v1alpha1.VSphereClone{Folder: "/dc/vm/team"}}
+		tenant.vm.Status.InstanceID = c.known
+		var asked v1alpha1.InventoryPath
+		tenant.admit = func(_ context.Context, vm *v1alpha1.VirtualMachine) error {
+			asked = vm.Spec.Runtime.VSphere.Clone.Folder
+			return nil
+		}
+		tenant.calls(t.Context(), w.Client("a"), c.place)
+		made := slices.ContainsFunc(w.Calls(), func(c fake.Call) bool { return c.Verb == runtime.VerbEnsure })
+		if asked != c.asked || made != c.made {
+			t.Errorf("%s: asked about %q, made: %v", name, asked, made)
+		}
+		if folder := tenant.vm.Spec.Runtime.VSphere.Clone.Folder; folder != "/dc/vm/team" {
+			t.Errorf("%s: the spec has become %s", name, folder)
 		}
 	}
 }

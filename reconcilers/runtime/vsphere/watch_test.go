@@ -62,17 +62,17 @@ func (h *watched) tells(what, id string, does func()) {
 func TestWatch(t *testing.T) {
 	w := newWorld(t)
 	m, other := w.adopted("web"), w.adopted("other")
-	quiet := w.State(path(w.machine("quiet"))).InstanceUUID
+	quiet := w.State(w.path(w.machine("quiet"))).InstanceUUID
 	h := w.watch(t)
-	h.tells("a power-on by somebody", m.InstanceID, func() { w.SetPower(path(m), v1alpha1.PowerRunning) })
-	h.tells("a task", m.InstanceID, func() { w.Begin(path(m), runtime.TaskRelocate, &types.TaskReasonUser{UserName: "drs"}) })
-	h.tells("a lost connection", m.InstanceID, func() { w.SetConnection(path(m), types.VirtualMachineConnectionStateDisconnected) })
-	h.tells("another machine", other.InstanceID, func() { w.SetPower(path(other), v1alpha1.PowerRunning) })
+	h.tells("a power-on by somebody", m.InstanceID, func() { w.SetPower(w.path(m), v1alpha1.PowerRunning) })
+	h.tells("a task", m.InstanceID, func() { w.Begin(w.path(m), runtime.TaskRelocate, &types.TaskReasonUser{UserName: "drs"}) })
+	h.tells("a lost connection", m.InstanceID, func() { w.SetConnection(w.path(m), types.VirtualMachineConnectionStateDisconnected) })
+	h.tells("another machine", other.InstanceID, func() { w.SetPower(w.path(other), v1alpha1.PowerRunning) })
 	if n := h.times(quiet); n != 0 {
 		t.Errorf("a machine of which nothing changed was told of %d times", n)
 	}
 	fresh := w.machine("fresh") // for which the simulator, and no vCenter, tells of all the others again
-	h.Eventually("one that is new is told", func() bool { return h.times(w.State(path(fresh)).InstanceUUID) > 0 })
+	h.Eventually("one that is new is told", func() bool { return h.times(w.State(w.path(fresh)).InstanceUUID) > 0 })
 	if n := h.times(""); n != 1 {
 		t.Errorf("all machines were told of %d times", n)
 	}
@@ -84,7 +84,7 @@ func TestWatchEndsWithItsSession(t *testing.T) {
 	m := w.adopted("web")
 	h := w.watch(t)
 	w.ExpireSessions()
-	w.SetPower(path(m), v1alpha1.PowerRunning) // the simulator answers late that there is no session
+	w.SetPower(w.path(m), v1alpha1.PowerRunning) // the simulator answers late that there is no session
 	h.Eventually("the watch ends", func() bool { return len(h.ended) == 1 })
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -97,16 +98,60 @@ func machineAt(name, path string) runtime.Machine {
 	}
 }
 
-func path(m runtime.Machine) string { return m.Spec.Runtime.VSphere.InventoryPath }
+// path is where the machine is. One that is to be cloned has to be there by then.
+func (w *world) path(m runtime.Machine) string {
+	w.Helper()
+	if cloneOf(m) == nil {
+		return m.Spec.Runtime.VSphere.InventoryPath
+	}
+	for _, path := range w.Machines() {
+		if w.State(path).InstanceUUID == string(m.UID) {
+			return path
+		}
+	}
+	w.Fatalf("%s was not made", m)
+	return ""
+}
+
+func cloneOf(m runtime.Machine) *v1alpha1.VSphereClone { return m.Spec.Runtime.VSphere.Clone }
+
+// cloned gives a machine that can be cloned, from a template of its own.
+func (w *world) cloned(name string) runtime.Machine {
+	w.Helper()
+	template, err := w.AddTemplate("template-of-" + name)
+	w.Must(err)
+	return runtime.Machine{
+		NamespacedName: types.NamespacedName{Namespace: "ns", Name: name},
+		UID:            uuid.NewUUID(),
+		Spec: &v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{
+			ServerRef: v1alpha1.VSphereServerReference{Name: "lab"},
+			Clone: &v1alpha1.VSphereClone{
+				Template:     v1alpha1.VSphereCloneSource{InventoryPath: v1alpha1.InventoryPath(template)},
+				Folder:       "/DC0/vm",
+				ResourcePool: "/DC0/host/DC0_C0/Resources",
+				Datastore:    "/DC0/datastore/LocalDS_0",
+				Networks:     []v1alpha1.InventoryPath{"/DC0/network/VM Network"},
+			},
+		}}},
+	}
+}
+
+// ensure has the machine made or adopted, and gives it with its ID.
+func (w *world) ensure(m runtime.Machine) runtime.Machine {
+	w.Helper()
+	w.Eventually("the machine of "+m.String(), func() bool {
+		id, err := w.runtime.Ensure(w.Context(), m)
+		w.Must(err)
+		m.InstanceID = id
+		return id != ""
+	})
+	return m
+}
 
 // adopted gives a machine that is adopted.
 func (w *world) adopted(name string) runtime.Machine {
 	w.Helper()
-	m := w.machine(name)
-	id, err := w.runtime.Ensure(w.Context(), m)
-	w.Must(err)
-	m.InstanceID = id
-	return m
+	return w.ensure(w.machine(name))
 }
 
 // observe looks until nothing is in flight.

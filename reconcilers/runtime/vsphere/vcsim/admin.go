@@ -110,12 +110,15 @@ func (v *VCenter) SetStep(path string, step time.Duration) {
 
 // verbs gives what vCenter calls the kinds of tasks that can be held.
 var verbs = map[runtime.TaskKind]string{
+	runtime.TaskCreate:   "clone",
+	runtime.TaskDelete:   "destroy",
 	runtime.TaskPowerOn:  "powerOn",
 	runtime.TaskPowerOff: "powerOff",
 	runtime.TaskRelocate: "relocate",
 }
 
-// Hold keeps the machine's tasks of that kind in flight, from the next that begins, until release is called.
+// Hold keeps the machine's tasks of that kind in flight, from the next that begins, until release is called. Clones are tasks of their
+// template.
 func (v *VCenter) Hold(path string, kind runtime.TaskKind) (release func()) {
 	held := make(chan struct{})
 	v.at(path, func(_ *simulator.Context, m *machine) { m.holds[verbs[kind]] = held })

@@ -25,23 +25,29 @@ func (m *machine) begin(ctx *simulator.Context, verb string, reason types.BaseTa
 	if m.busy != nil {
 		return types.ManagedObjectReference{}, &types.TaskInProgress{Task: m.busy.Self}
 	}
+	t := m.newTask(ctx, verb, reason)
+	m.busy = t
+	hold, step := m.holds[verb], m.step
+	m.center.background.Go(func() { m.run(t, hold, step, effect) })
+	return t.Self, nil
+}
+
+// newTask makes a task of the machine that is in flight.
+func (m *machine) newTask(ctx *simulator.Context, verb string, reason types.BaseTaskReason) *task {
 	t := &task{
 		Task:      simulator.CreateTask(m, verb, nil),
 		cancelled: make(chan struct{}),
 		heeds:     !m.ignoresCancels,
 	}
 	t.cancel = sync.OnceFunc(func() { close(t.cancelled) })
-	t.Self = m.center.newTask()
+	t.Self = m.center.newTaskID()
 	t.Info.Key, t.Info.Task, t.Info.Cancelable = t.Self.Value, t.Self, true
 	t.Info.Reason = reason
 	t.Info.StartTime, t.Info.State = types.NewTime(time.Now()), types.TaskInfoStateRunning
 	// As the simulator's own type it gets into the machine's recent tasks, and is then replaced.
 	ctx.Map.Put(t.Task)
 	ctx.Map.Put(t)
-	m.busy = t
-	hold, step := m.holds[verb], m.step
-	m.center.background.Go(func() { m.run(t, hold, step, effect) })
-	return t.Self, nil
+	return t
 }
 
 // asked is the reason of a task that somebody who is logged in asks for.
@@ -49,8 +55,8 @@ func asked(ctx *simulator.Context) types.BaseTaskReason {
 	return &types.TaskReasonUser{UserName: ctx.Session.UserName}
 }
 
-// newTask gives a reference that the simulator does not give to a task of its own.
-func (v *VCenter) newTask() types.ManagedObjectReference {
+// newTaskID gives a reference that the simulator does not give to a task of its own.
+func (v *VCenter) newTaskID() types.ManagedObjectReference {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.tasks++
@@ -70,29 +76,42 @@ func (v *VCenter) pause(step time.Duration, short <-chan struct{}) bool {
 	return true
 }
 
-// run runs a task to its end.
-func (m *machine) run(t *task, hold <-chan struct{}, step time.Duration,
-	effect func(*simulator.Context) types.BaseMethodFault) {
+// wait lets a task take its time, or less if it is cancelled, and reports whether the vCenter is still there.
+func (t *task) wait(v *VCenter, hold <-chan struct{}, step time.Duration) bool {
 	if hold != nil {
 		select {
 		case <-hold:
 		case <-t.cancelled:
-		case <-m.center.closing:
-			return
+		case <-v.closing:
+			return false
 		}
 	}
-	if !m.center.pause(step, t.cancelled) {
+	return v.pause(step, t.cancelled)
+}
+
+// withdrawn reports whether the task was cancelled, and heeds that.
+func (t *task) withdrawn() bool {
+	select {
+	case <-t.cancelled:
+		return true
+	default:
+		return false
+	}
+}
+
+// run runs a task to its end.
+func (m *machine) run(t *task, hold <-chan struct{}, step time.Duration,
+	effect func(*simulator.Context) types.BaseMethodFault) {
+	if !t.wait(m.center, hold, step) {
 		return
 	}
 	ctx := m.center.context()
 	ctx.WithLock(m, func() {
 		ctx.WithLock(t, func() {
-			select {
-			case <-t.cancelled:
+			if t.withdrawn() {
 				t.end(ctx, new(types.RequestCanceled), "The task was canceled by a user.")
-			default:
-				f := effect(ctx)
-				t.end(ctx, f, "The operation is not allowed in the current state.")
+			} else {
+				t.end(ctx, effect(ctx), "The operation is not allowed in the current state.")
 			}
 		})
 		m.busy = nil

@@ -57,6 +57,7 @@ type VCenter struct {
 	refused  int
 	tasks    int
 	machines map[string]*machine // By inventory path.
+	making   map[string]bool     // Where machines are being made.
 }
 
 // creating has one inventory made at a time: the simulator makes them from templates that they share.
@@ -90,6 +91,7 @@ func Start(options Options) (*VCenter, error) {
 		closing:  make(chan struct{}),
 		user:     url.UserPassword("administrator@vsphere.local", "VMware1!"),
 		machines: map[string]*machine{},
+		making:   map[string]bool{},
 	}
 	// A user that is not the simulator's default has it check logins at all.
 	model.Service.Listen = &url.URL{Host: options.Address, User: url.User("checked")}
@@ -222,7 +224,41 @@ func (v *VCenter) SetHost(name string, connected, maintenance bool) {
 
 // AddMachine makes a machine of that name, off, on the first host, with VMware Tools, whose guest heeds requests to shut
 // down. It gives its inventory path.
-func (v *VCenter) AddMachine(name string) (path string, err error) {
+func (v *VCenter) AddMachine(name string) (path string, err error) { return v.add(name, nil) }
+
+// AddTemplate makes a template of that name with a thin disk of a gibibyte and a network adapter. It gives its inventory path.
+func (v *VCenter) AddTemplate(name string) (path string, err error) {
+	devices, err := templateDevices()
+	if err != nil {
+		return "", err
+	}
+	path, err = v.add(name, devices)
+	if err == nil {
+		v.SetTemplate(path, true)
+	}
+	return path, err
+}
+
+func templateDevices() ([]types.BaseVirtualDeviceConfigSpec, error) {
+	var all object.VirtualDeviceList
+	controller, err := all.CreateSCSIController("pvscsi")
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, controller)
+	disk := all.CreateDisk(controller.(types.BaseVirtualController), types.ManagedObjectReference{}, "")
+	disk.CapacityInKB = 1 << 20
+	disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo).ThinProvisioned = new(true)
+	adapter, err := all.CreateEthernetCard("vmxnet3", &types.VirtualEthernetCardNetworkBackingInfo{
+		VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: "VM Network"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(all, disk, adapter).ConfigSpec(types.VirtualDeviceConfigSpecOperationAdd)
+}
+
+func (v *VCenter) add(name string, devices []types.BaseVirtualDeviceConfigSpec) (path string, err error) {
 	registry := v.service.Map
 	vms := registry.Get(registry.Any("Datacenter").(*simulator.Datacenter).VmFolder).(*simulator.Folder)
 	pool := registry.Any("ClusterComputeResource").(*simulator.ClusterComputeResource).ResourcePool
@@ -232,9 +268,10 @@ func (v *VCenter) AddMachine(name string) (path string, err error) {
 	ctx.WithLock(vms, func() {
 		body := vms.CreateVMTask(ctx, &types.CreateVM_Task{This: vms.Self, Pool: *pool, Host: &host,
 			Config: types.VirtualMachineConfigSpec{
-				Name:    name,
-				GuestId: string(types.VirtualMachineGuestOsIdentifierOtherGuest),
-				Files:   &types.VirtualMachineFileInfo{VmPathName: "[LocalDS_0]"},
+				Name:         name,
+				GuestId:      string(types.VirtualMachineGuestOsIdentifierOtherGuest),
+				Files:        &types.VirtualMachineFileInfo{VmPathName: "[LocalDS_0]"},
+				DeviceChange: devices,
 			}})
 		ref = body.(*methods.CreateVM_TaskBody).Res.Returnval
 	})
@@ -243,14 +280,20 @@ func (v *VCenter) AddMachine(name string) (path string, err error) {
 	if made.Info.Error != nil {
 		return "", errors.New("making the machine " + name + ": " + made.Info.Error.LocalizedMessage)
 	}
-	vm := registry.Get(made.Info.Result.(types.ManagedObjectReference)).(*simulator.VirtualMachine)
-	m := &machine{VirtualMachine: vm, center: v, step: v.step, holds: map[string]chan struct{}{}}
-	registry.Put(m)
 	path = folder + name
+	v.wrap(made.Info.Result.(types.ManagedObjectReference), path)
+	return path, nil
+}
+
+// wrap has the simulator's machine behave as one of a vCenter.
+func (v *VCenter) wrap(ref types.ManagedObjectReference, path string) *machine {
+	registry := v.service.Map
+	m := &machine{VirtualMachine: registry.Get(ref).(*simulator.VirtualMachine), center: v, step: v.step, holds: map[string]chan struct{}{}}
+	registry.Put(m)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.machines[path] = m
-	return path, nil
+	return m
 }
 
 // at runs f on the machine at that path, which nothing changes meanwhile.

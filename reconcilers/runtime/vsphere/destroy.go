@@ -1,0 +1,45 @@
+package vsphere
+
+import (
+	"context"
+	"path"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// destroy begins to destroy a machine that was made, which has to be off. vCenter destroys every disk with it that is attached: those
+// that are not its own are detached before.
+func (r *Runtime) destroy(ctx context.Context, s *sighting) error {
+	if s.power() != v1alpha1.PowerStopped {
+		return runtime.NewInvalidState(nil, "the machine is not off")
+	}
+	var vm mo.VirtualMachine
+	if err := r.read(ctx, s.vm.Self, &vm, "config.files.vmPathName", "config.hardware.device"); err != nil {
+		return err
+	}
+	var foreign []types.BaseVirtualDeviceConfigSpec
+	for _, device := range object.VirtualDeviceList(vm.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
+		if disk := device.(*types.VirtualDisk); !ownDisk(vm.Config.Files.VmPathName, disk) {
+			// Without a file operation the file stays.
+			foreign = append(foreign, &types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationRemove, Device: disk})
+		}
+	}
+	if len(foreign) > 0 {
+		if err := r.reconfigure(ctx, s, types.VirtualMachineConfigSpec{DeviceChange: foreign}); err != nil {
+			return err
+		}
+	}
+	return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.Destroy(ctx) })
+}
+
+// ownDisk reports whether a disk is for certain a part of the machine whose VMX file is there: it is in the same folder, and is no disk of
+// its own right, as those of CSI volumes are.
+func ownDisk(vmx string, disk *types.VirtualDisk) bool {
+	backing, is := disk.Backing.(types.BaseVirtualDeviceFileBackingInfo)
+	return is && disk.VDiskId == nil && path.Dir(backing.GetVirtualDeviceFileBackingInfo().FileName) == path.Dir(vmx)
+}

@@ -1,0 +1,110 @@
+package vsphere
+
+import (
+	"fmt"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25/types"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+const mebibyte = 1 << 20
+
+// memoryMB is an amount of memory in mebibytes, of which vCenter takes multiples of 4.
+func memoryMB(q resource.Quantity) int64 { return roundUp(q.Value(), 4*mebibyte) / mebibyte }
+
+func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
+
+// devices are the changes of the template's devices.
+func (p *parts) devices(m runtime.Machine) ([]types.BaseVirtualDeviceConfigSpec, error) {
+	disks, err := p.disks(cloneOf(m))
+	return append(disks, p.adapters()...), err
+}
+
+// adapters connects the network adapters. Their addresses are the machine's own: those of the template could be fixed ones.
+func (p *parts) adapters() (changes []types.BaseVirtualDeviceConfigSpec) {
+	present := object.VirtualDeviceList(p.template.Config.Hardware.Device).SelectByType((*types.VirtualEthernetCard)(nil))
+	change := func(operation types.VirtualDeviceConfigSpecOperation, device types.BaseVirtualDevice) {
+		changes = append(changes, &types.VirtualDeviceConfigSpec{Operation: operation, Device: device})
+	}
+	for i, backing := range p.networks {
+		if i < len(present) {
+			card := present[i].(types.BaseVirtualEthernetCard).GetVirtualEthernetCard()
+			card.Backing, card.MacAddress, card.AddressType = backing, "", string(types.VirtualEthernetCardMacTypeGenerated)
+			card.Connectable = &types.VirtualDeviceConnectInfo{StartConnected: true, AllowGuestControl: true}
+			change(types.VirtualDeviceConfigSpecOperationEdit, present[i])
+			continue
+		}
+		card := &types.VirtualVmxnet3{}
+		card.Key, card.Backing = int32(-100-i), backing
+		card.Connectable = &types.VirtualDeviceConnectInfo{StartConnected: true, AllowGuestControl: true}
+		change(types.VirtualDeviceConfigSpecOperationAdd, card)
+	}
+	for _, surplus := range present[min(len(p.networks), len(present)):] {
+		change(types.VirtualDeviceConfigSpecOperationRemove, surplus)
+	}
+	return changes
+}
+
+// disks grows the disks that are to be larger than the template's.
+func (p *parts) disks(clone *v1alpha1.VSphereClone) (changes []types.BaseVirtualDeviceConfigSpec, err error) {
+	present := object.VirtualDeviceList(p.template.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil))
+	if len(clone.Disks) > len(present) {
+		return nil, invalid("disks", "the template at %s has %d disks, and not %d", clone.Template.InventoryPath, len(present), len(clone.Disks))
+	}
+	var all, thick int64
+	for i, device := range present {
+		disk := device.(*types.VirtualDisk)
+		size := capacity(disk)
+		if i < len(clone.Disks) {
+			wanted := clone.Disks[i].Size
+			switch bytes := roundUp(wanted.Value(), mebibyte); {
+			case bytes < size:
+				return nil, invalid(fmt.Sprintf("disks[%d].size", i), "the disk cannot be %s: the template's has %s, and disks only grow",
+					wanted.String(), resource.NewQuantity(size, resource.BinarySI))
+			case bytes > size:
+				size = bytes
+				disk.CapacityInBytes, disk.CapacityInKB = size, size/1024
+				changes = append(changes, &types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationEdit, Device: disk})
+			}
+		}
+		all += size
+		if !thin(disk) {
+			thick += size
+		}
+	}
+	return changes, p.holds(clone, all, thick)
+}
+
+// holds tells whether the datastore has room for disks of so many bytes, so many of them allocated at once. Thin disks may be larger
+// together than what is free today.
+func (p *parts) holds(clone *v1alpha1.VSphereClone, all, thick int64) error {
+	summary := p.datastore.Summary
+	bytes := func(n int64) string { return resource.NewQuantity(roundUp(n, mebibyte), resource.BinarySI).String() }
+	switch {
+	case thick > summary.FreeSpace:
+		return invalid("datastore", "%s has %s free, and the disks take %s at once", clone.Datastore, bytes(summary.FreeSpace), bytes(thick))
+	case all > summary.Capacity:
+		return invalid("datastore", "%s has room for %s, and the disks may grow to %s", clone.Datastore, bytes(summary.Capacity), bytes(all))
+	}
+	return nil
+}
+
+// capacity is how large a disk is, in bytes.
+func capacity(disk *types.VirtualDisk) int64 {
+	return max(disk.CapacityInBytes, disk.CapacityInKB*1024)
+}
+
+// thin reports whether a disk takes room only for what is written to it.
+func thin(disk *types.VirtualDisk) bool {
+	switch backing := disk.Backing.(type) {
+	case *types.VirtualDiskFlatVer2BackingInfo:
+		return backing.ThinProvisioned != nil && *backing.ThinProvisioned
+	case *types.VirtualDiskSparseVer2BackingInfo, *types.VirtualDiskSeSparseBackingInfo:
+		return true
+	}
+	return false
+}

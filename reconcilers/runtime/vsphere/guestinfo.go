@@ -1,0 +1,82 @@
+package vsphere
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+
+	"github.com/vmware/govmomi/vim25/types"
+	"sigs.k8s.io/yaml"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// maxGuestInfo is how long a value may be that a guest is given: vCenter keeps no longer ones.
+const maxGuestInfo = 64 << 10
+
+// guestInfo is what cloud-init in the guest finds, as its datasource VMware reads it
+// (https://docs.cloud-init.io/en/latest/reference/datasources/vmware.html).
+func guestInfo(m runtime.Machine) ([]types.BaseOptionValue, error) {
+	meta, err := metaData(m)
+	if err != nil {
+		return nil, err
+	}
+	values := []struct {
+		name, key string
+		data      []byte
+	}{
+		{"metadata", v1alpha1.CloudInitMetaDataKey, meta},
+		{"userdata", v1alpha1.CloudInitUserDataKey, []byte(m.CloudInit.UserData)},
+	}
+	var options []types.BaseOptionValue
+	for _, v := range values {
+		if len(v.data) == 0 {
+			continue
+		}
+		text, err := packed(v.data)
+		if err != nil {
+			return nil, fmt.Errorf("compressing %s: %w", v.key, err)
+		}
+		if len(text) > maxGuestInfo {
+			return nil, invalid("cloudInit.secretRef", "%s takes %d bytes when compressed, and vCenter keeps %d", v.key, len(text), maxGuestInfo)
+		}
+		options = append(options,
+			&types.OptionValue{Key: "guestinfo." + v.name, Value: text},
+			&types.OptionValue{Key: "guestinfo." + v.name + ".encoding", Value: "gzip+base64"})
+	}
+	return options, nil
+}
+
+// metaData is the metadata of the machine, as JSON. The UID tells a guest that it is another one than the template's.
+func metaData(m runtime.Machine) ([]byte, error) {
+	var data map[string]any
+	if err := yaml.Unmarshal([]byte(m.CloudInit.MetaData), &data); err != nil {
+		// The error would tell of what is in the Secret.
+		return nil, invalid("cloudInit.secretRef", "%s of the Secret is not an object in YAML or JSON", v1alpha1.CloudInitMetaDataKey)
+	}
+	if data == nil {
+		data = map[string]any{}
+	}
+	if _, said := data["instance-id"]; !said {
+		data["instance-id"] = string(m.UID)
+	}
+	if _, said := data["local-hostname"]; !said {
+		data["local-hostname"] = cmp.Or(cloneOf(m).Hostname, m.Name)
+	}
+	return json.Marshal(data)
+}
+
+// packed is data as cloud-init takes it when its encoding is gzip+base64.
+func packed(data []byte) (string, error) {
+	var text bytes.Buffer
+	w := gzip.NewWriter(&text)
+	if _, err := w.Write(data); err != nil {
+		return "", err
+	}
+	err := w.Close()
+	return base64.StdEncoding.EncodeToString(text.Bytes()), err
+}

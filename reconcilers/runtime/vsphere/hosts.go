@@ -1,0 +1,128 @@
+package vsphere
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// needs are what a host must have for a machine to run there.
+type needs struct {
+	datastores, networks []types.ManagedObjectReference
+	memory               int64 // In bytes; 0 leaves it to vCenter whether there is room.
+}
+
+// hostsOf gives the hosts of a cluster, or the one that stands alone.
+func (r *Runtime) hostsOf(ctx context.Context, compute types.ManagedObjectReference) (hosts []mo.HostSystem, err error) {
+	err = r.retrieve(ctx, types.PropertyFilterSpec{
+		ObjectSet: []types.ObjectSpec{{Obj: compute, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
+			&types.TraversalSpec{Type: "ComputeResource", Path: "host"},
+		}}},
+		PropSet: []types.PropertySpec{{Type: "HostSystem", PathSet: []string{
+			"name", "datastore", "network", "runtime.connectionState", "runtime.inMaintenanceMode",
+			"summary.hardware.memorySize", "summary.quickStats.overallMemoryUsage",
+		}}},
+	}, func(object any) {
+		if host, ok := object.(mo.HostSystem); ok {
+			hosts = append(hosts, host)
+		}
+	})
+	return hosts, err
+}
+
+// lacks says what a host does not have, and nothing if the machine can run there.
+func (n needs) lacks(host mo.HostSystem) string {
+	missing := func(of, all []types.ManagedObjectReference) bool {
+		return slices.ContainsFunc(of, func(ref types.ManagedObjectReference) bool { return !slices.Contains(all, ref) })
+	}
+	switch {
+	case host.Runtime.ConnectionState != types.HostSystemConnectionStateConnected, host.Runtime.InMaintenanceMode:
+		return "is not connected or in maintenance mode"
+	case missing(n.datastores, host.Datastore):
+		return "does not have all datastores of the machine"
+	case missing(n.networks, host.Network):
+		return "does not have all networks of the machine"
+	case n.memory > 0 && n.memory > free(host):
+		return "has no room for the machine's memory"
+	}
+	return ""
+}
+
+// free is how much memory of a host is not in use, in bytes.
+func free(host mo.HostSystem) int64 {
+	if host.Summary.Hardware == nil {
+		return 0
+	}
+	return host.Summary.Hardware.MemorySize - int64(host.Summary.QuickStats.OverallMemoryUsage)*mebibyte
+}
+
+// best gives the host with the least memory in use, of those that have what is needed, and nil if none has.
+func (n needs) best(hosts []mo.HostSystem) *mo.HostSystem {
+	hosts = slices.DeleteFunc(slices.Clone(hosts), func(host mo.HostSystem) bool { return n.lacks(host) != "" })
+	if len(hosts) == 0 {
+		return nil
+	}
+	least := slices.MinFunc(hosts, func(a, b mo.HostSystem) int {
+		return cmp.Or(cmp.Compare(a.Summary.QuickStats.OverallMemoryUsage, b.Summary.QuickStats.OverallMemoryUsage),
+			cmp.Compare(a.Name, b.Name))
+	})
+	return &least
+}
+
+// named gives the host of that name, or says why the machine cannot run there.
+func named(hosts []mo.HostSystem, name string, needs needs) (host *mo.HostSystem, lacks string) {
+	i := slices.IndexFunc(hosts, func(host mo.HostSystem) bool { return host.Name == name })
+	if i < 0 {
+		return nil, fmt.Sprintf("the machine's cluster has no host %s", name)
+	}
+	if lacks := needs.lacks(hosts[i]); lacks != "" {
+		return nil, fmt.Sprintf("the host %s %s", name, lacks)
+	}
+	return &hosts[i], ""
+}
+
+// hostFor gives the host to make a machine on: the one that its spec names, and otherwise whichever DRS chooses, or we do where it is
+// off.
+func (r *Runtime) hostFor(
+	ctx context.Context, m runtime.Machine, compute types.ManagedObjectReference, needs needs,
+) (*types.ManagedObjectReference, error) {
+	chosen, err := r.choosesHosts(ctx, compute)
+	if err != nil || m.Spec.NodeName == "" && chosen {
+		return nil, err
+	}
+	hosts, err := r.hostsOf(ctx, compute)
+	if err != nil {
+		return nil, err
+	}
+	if m.Spec.NodeName != "" {
+		host, lacks := named(hosts, m.Spec.NodeName, needs)
+		if lacks != "" {
+			return nil, runtime.NewInvalidSpec(nil, "spec.nodeName: %s", lacks)
+		}
+		return &host.Self, nil
+	}
+	host := needs.best(hosts)
+	if host == nil {
+		return nil, invalid("resourcePool", "no host of the cluster is connected, not in maintenance mode, and has the datastore and the networks")
+	}
+	return &host.Self, nil
+}
+
+// choosesHosts reports whether a cluster chooses hosts by itself: whether DRS is on.
+func (r *Runtime) choosesHosts(ctx context.Context, compute types.ManagedObjectReference) (bool, error) {
+	if compute.Type != "ClusterComputeResource" {
+		return false, nil
+	}
+	var cluster mo.ClusterComputeResource
+	if err := r.read(ctx, compute, &cluster, "configurationEx"); err != nil {
+		return false, err
+	}
+	config, is := cluster.ConfigurationEx.(*types.ClusterConfigInfoEx)
+	return is && config.DrsConfig.Enabled != nil && *config.DrsConfig.Enabled, nil
+}

@@ -1,0 +1,183 @@
+package vcsim
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// CloneVMTask begins to make a machine. As in a vCenter the task is one of what is cloned, of which several can be in flight, and only its
+// event says what is made; the name is taken from the beginning, and the machine is there at the end.
+func (m *machine) CloneVMTask(ctx *simulator.Context, req *types.CloneVM_Task) soap.HasFault {
+	body := new(methods.CloneVM_TaskBody)
+	folder, is := ctx.Map.Get(req.Folder).(*simulator.Folder)
+	if !is {
+		body.Fault_ = fault(&types.InvalidArgument{InvalidProperty: "folder"})
+		return body
+	}
+	t := m.newTask(ctx, "clone", asked(ctx))
+	t.Info.EventChainId = m.center.tellOfClone(ctx, m, folder, req.Name)
+	place := m.center.pathOf(ctx, folder) + "/" + req.Name
+	taken := !m.center.reserve(place)
+	hold, step := m.holds["clone"], m.step
+	m.center.background.Go(func() {
+		if !taken {
+			defer m.center.release(place)
+		}
+		m.center.runClone(m, t, req, place, taken, hold, step)
+	})
+	body.Res = &types.CloneVM_TaskResponse{Returnval: t.Self}
+	return body
+}
+
+// tellOfClone posts the event that says what a clone is to be called, and gives its chain.
+func (v *VCenter) tellOfClone(ctx *simulator.Context, m *machine, folder *simulator.Folder, name string) int32 {
+	event := &types.VmBeingClonedEvent{
+		DestFolder: types.FolderEventArgument{EntityEventArgument: types.EntityEventArgument{Name: folder.Name}, Folder: folder.Self},
+		DestName:   name,
+	}
+	host := ctx.Map.Get(*m.Runtime.Host).(*simulator.HostSystem)
+	event.Host = &types.HostEventArgument{EntityEventArgument: types.EntityEventArgument{Name: host.Name}, Host: host.Self}
+	center := ctx.Map.Any("Datacenter").(*simulator.Datacenter)
+	event.Datacenter = &types.DatacenterEventArgument{EntityEventArgument: types.EntityEventArgument{Name: center.Name}, Datacenter: center.Self}
+	event.DestHost = *event.Host
+	event.Vm = &types.VmEventArgument{EntityEventArgument: types.EntityEventArgument{Name: m.Name}, Vm: m.Self}
+	manager := ctx.Map.EventManager()
+	ctx.WithLock(manager, func() { manager.PostEvent(ctx, &types.PostEvent{EventToPost: event}) })
+	return event.ChainId
+}
+
+// reserve takes a place for a machine that is being made, and reports whether it was free.
+func (v *VCenter) reserve(place string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.machines[place] != nil || v.making[place] {
+		return false
+	}
+	v.making[place] = true
+	return true
+}
+
+func (v *VCenter) release(place string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.making, place)
+}
+
+func (v *VCenter) runClone(m *machine, t *task, req *types.CloneVM_Task, place string, taken bool, hold <-chan struct{}, step time.Duration) {
+	if !t.wait(v, hold, step) {
+		return
+	}
+	ctx := v.context()
+	var refused types.BaseMethodFault
+	switch {
+	case t.withdrawn():
+		refused = new(types.RequestCanceled)
+	case taken:
+		refused = &types.DuplicateName{Name: req.Name, Object: req.Folder}
+	default:
+		refused = v.finishClone(ctx, m, t, req, place)
+	}
+	ctx.WithLock(t, func() { t.end(ctx, refused, "The operation failed.") })
+}
+
+// finishClone makes the machine. Nobody finds it as what they asked for before it behaves as the others do.
+func (v *VCenter) finishClone(ctx *simulator.Context, m *machine, t *task, req *types.CloneVM_Task, place string) types.BaseMethodFault {
+	spec := types.VirtualMachineConfigSpec{}
+	if req.Spec.Config != nil {
+		spec = *req.Spec.Config
+	}
+	known := types.VirtualMachineConfigSpec{InstanceUuid: spec.InstanceUuid, ExtraConfig: m.inherited(spec.ExtraConfig), NumCoresPerSocket: spec.NumCoresPerSocket}
+	if v.knows(ctx, spec.InstanceUuid) {
+		known.InstanceUuid = "" // as a vCenter does, it gives another one
+	}
+	spec.InstanceUuid, spec.ExtraConfig = "", nil
+	inner := *req
+	inner.Spec.Config = &spec
+	var made *simulator.Task
+	ctx.WithLock(m, func() {
+		ref := m.VirtualMachine.CloneVMTask(ctx, &inner).(*methods.CloneVM_TaskBody)
+		made = ctx.Map.Get(ref.Res.Returnval).(*simulator.Task)
+	})
+	made.Wait()
+	if made.Info.Error != nil {
+		return made.Info.Error.Fault
+	}
+	clone := v.wrap(made.Info.Result.(types.ManagedObjectReference), place)
+	clone.step = m.step
+	ctx.WithLock(clone, func() {
+		clone.VirtualMachine.ReconfigVMTask(ctx, &types.ReconfigVM_Task{This: clone.Self, Spec: known})
+	})
+	t.Info.Result = clone.Self
+	return nil
+}
+
+// inherited is the extraConfig of a clone: that of its source, as far as the request does not say otherwise. The simulator drops it.
+func (m *machine) inherited(wanted []types.BaseOptionValue) []types.BaseOptionValue {
+	all := object.OptionValueList(slices.Clone(m.Config.ExtraConfig)).Join(wanted...)
+	return slices.DeleteFunc(all, func(o types.BaseOptionValue) bool { return o.GetOptionValue().Value == "" })
+}
+
+// knows reports whether a machine has that instance UUID.
+func (v *VCenter) knows(ctx *simulator.Context, uuid string) bool {
+	return uuid != "" && ctx.Map.SearchIndex().FindByUuid(ctx, &types.FindByUuid{
+		This: ctx.Map.SearchIndex().Self, Uuid: uuid, VmSearch: true, InstanceUuid: new(true),
+	}).(*methods.FindByUuidBody).Res.Returnval != nil
+}
+
+// DestroyTask begins to destroy the machine.
+func (m *machine) DestroyTask(ctx *simulator.Context, req *types.Destroy_Task) soap.HasFault {
+	body := new(methods.Destroy_TaskBody)
+	ref, refused := m.begin(ctx, "destroy", asked(ctx), func(ctx *simulator.Context) types.BaseMethodFault {
+		if m.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
+			return m.wrongPower(types.VirtualMachinePowerStatePoweredOff)
+		}
+		m.center.forget(m)
+		inner := m.VirtualMachine.DestroyTask(ctx, req).(*methods.Destroy_TaskBody)
+		done := ctx.Map.Get(inner.Res.Returnval).(*simulator.Task)
+		done.Wait()
+		if done.Info.Error != nil {
+			return done.Info.Error.Fault
+		}
+		return nil
+	})
+	if refused != nil {
+		body.Fault_ = fault(refused)
+		return body
+	}
+	body.Res = &types.Destroy_TaskResponse{Returnval: ref}
+	return body
+}
+
+// forget drops a machine that is gone.
+func (v *VCenter) forget(m *machine) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for path, other := range v.machines {
+		if other == m {
+			delete(v.machines, path)
+		}
+	}
+}
+
+// pathOf gives the inventory path of something.
+func (v *VCenter) pathOf(ctx *simulator.Context, of mo.Entity) string {
+	var names []string
+	for entity := of.Entity(); entity != nil && entity.Parent != nil; {
+		names = append(names, entity.Name)
+		parent, is := ctx.Map.Get(*entity.Parent).(mo.Entity)
+		if !is {
+			break
+		}
+		entity = parent.Entity()
+	}
+	slices.Reverse(names)
+	return "/" + strings.Join(names, "/")
+}
