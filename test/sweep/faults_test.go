@@ -64,7 +64,7 @@ func refusal(method string) types.BaseMethodFault {
 	switch method {
 	case "ReconfigVM_Task":
 		return &types.ConcurrentAccess{}
-	case "PowerOnVM_Task", "PowerOffVM_Task", "RelocateVM_Task":
+	case "PowerOnVM_Task", "PowerOffVM_Task", "RelocateVM_Task", "CloneVM_Task", "Destroy_Task":
 		return &types.TaskInProgress{}
 	case "CancelTask":
 		return &types.InvalidState{}

@@ -17,6 +17,7 @@ type kind struct {
 	found   v1alpha1.PowerState
 	before  phase
 	begin   phase
+	clones  bool             // The machine is cloned, and not adopted.
 	anyHost bool             // It may end on any other host.
 	stuck   runtime.TaskKind // What does not end by itself.
 }
@@ -37,6 +38,10 @@ var kinds = []kind{
 	{name: "Stop over a Start in flight", found: v1alpha1.PowerStopped, before: start, begin: ask("Stop"),
 		stuck: runtime.TaskPowerOn},
 	{name: "deletion", found: v1alpha1.PowerRunning, before: adopt, begin: remove},
+	{name: "creation, and start by run policy", clones: true, begin: declare},
+	{name: "run policy AlwaysOff", clones: true, before: makes, begin: turnOff},
+	{name: "deletion of a machine that was made", clones: true, before: makes, begin: remove},
+	{name: "deletion of a machine that is being made", clones: true, before: adopt, begin: remove},
 }
 
 // declare makes the VirtualMachine.
@@ -44,6 +49,25 @@ func declare(ctx context.Context, t *trial) error { return t.declare(ctx) }
 
 // adopt makes the VirtualMachine and has it adopt its machine.
 func adopt(ctx context.Context, t *trial) error { return errors.Join(t.declare(ctx), t.advance(ctx)) }
+
+// makes makes the VirtualMachine and waits until its machine is made and on.
+func makes(ctx context.Context, t *trial) error {
+	if err := t.declare(ctx); err != nil {
+		return err
+	}
+	_, err := t.drive(ctx, t.setup, nil)
+	return err
+}
+
+// turnOff has the run policy keep the machine off from now on.
+func turnOff(ctx context.Context, t *trial) error {
+	vm, _, err := t.look(ctx)
+	if err != nil {
+		return err
+	}
+	vm.Spec.RunPolicy = v1alpha1.RunPolicyAlwaysOff
+	return t.api.Update(ctx, vm)
+}
 
 // start has a Start in flight that does not end by itself.
 func start(ctx context.Context, t *trial) error {

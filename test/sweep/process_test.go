@@ -28,7 +28,7 @@ import (
 )
 
 // callTimeout bounds the calls of the runtime. It is short, so that a call that hangs is soon over.
-const callTimeout = 300 * time.Millisecond
+const callTimeout = time.Second
 
 // errKilled is what everybody gets who asks something for a process that is no more.
 var errKilled = errors.New("the process was killed")

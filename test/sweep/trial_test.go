@@ -3,6 +3,7 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -22,6 +24,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 )
 
 // name is what every VirtualMachine is called, each in a namespace of its own.
@@ -33,21 +36,29 @@ const maxPasses = 40
 // trial is one operation on a machine of its own.
 type trial struct {
 	*row
-	path string // of the machine
-	key  types.NamespacedName
-	uid  types.UID
-	held []func() // what ends the tasks that are in flight
-	log  []string // what went wrong on the way
+	path     string // of the machine
+	template string // what it is cloned from, if it is
+	key      types.NamespacedName
+	uid      types.UID
+	held     []func() // what ends the tasks that are in flight
+	log      []string // what went wrong on the way
 }
 
 // newTrial makes a machine of that name for an operation of the row.
 func (r *row) newTrial(ctx context.Context, machine string) (t *trial, err error) {
 	t = &trial{row: r}
-	if t.path, err = r.vcenter.AddMachine(machine); err != nil {
+	if r.clones {
+		t.template, err = r.vcenter.AddTemplate(machine)
+	} else {
+		t.path, err = r.vcenter.AddMachine(machine)
+	}
+	if err != nil {
 		return nil, err
 	}
-	r.vcenter.SetPower(t.path, r.found)
-	r.vcenter.IgnoreShutdown(t.path)
+	if !r.clones {
+		r.vcenter.SetPower(t.path, r.found)
+	}
+	r.vcenter.IgnoreShutdown(cmp.Or(t.template, t.path))
 	t.hold()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "sweep-"}}
 	if err := r.api.Create(ctx, namespace); err != nil {
@@ -66,13 +77,47 @@ func (t *trial) declare(ctx context.Context) error {
 		Spec: v1alpha1.VirtualMachineSpec{
 			RunPolicy: v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually,
 			Runtime: v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{
-				ServerRef: v1alpha1.VSphereServerReference{Name: "lab"}, InventoryPath: t.path,
+				ServerRef: v1alpha1.VSphereServerReference{Name: "lab"}, InventoryPath: t.path, Clone: t.clone(),
 			}},
 		},
 	}
 	err := t.api.Create(ctx, vm)
 	t.uid = vm.UID
+	if t.clones {
+		t.path = "/DC0/vm/" + t.key.Namespace + "-" + name + "-" + string(vm.UID[len(vm.UID)-12:])
+	}
 	return err
+}
+
+// clone is how the machine is made, and nil if it is there.
+func (t *trial) clone() *v1alpha1.VSphereClone {
+	if !t.clones {
+		return nil
+	}
+	return &v1alpha1.VSphereClone{
+		Template: v1alpha1.VSphereCloneSource{InventoryPath: v1alpha1.InventoryPath(t.template)},
+		Folder:   "/DC0/vm", ResourcePool: "/DC0/host/DC0_C0/Resources", Datastore: "/DC0/datastore/LocalDS_0",
+		Networks: []v1alpha1.InventoryPath{"/DC0/network/VM Network"},
+		Disks:    []v1alpha1.VSphereCloneDisk{{Size: resource.MustParse("2Gi")}},
+	}
+}
+
+// state is what the machine is truly like, and nothing while there is none.
+func (t *trial) state() (state vcsim.State) {
+	if slices.Contains(t.vcenter.Machines(), t.path) {
+		return t.vcenter.State(t.path)
+	}
+	return state
+}
+
+// instances counts the machines that carry the marker, wherever they are.
+func (t *trial) instances() (n int) {
+	for _, path := range t.vcenter.Machines() {
+		if t.vcenter.State(path).ExtraConfig[vsphere.OwnerKey] == string(t.uid) {
+			n++
+		}
+	}
+	return n
 }
 
 // ask makes an operation, as the webhook would stamp it.
@@ -127,7 +172,7 @@ func (t *trial) over(ctx context.Context) (bool, error) {
 		}
 	}
 	switch {
-	case err != nil || t.vcenter.State(t.path).Busy:
+	case err != nil || t.state().Busy:
 		return false, err
 	case vm == nil:
 		return true, nil
@@ -138,7 +183,13 @@ func (t *trial) over(ctx context.Context) (bool, error) {
 // hold keeps in flight what begins from now on: nothing comes to its end while a process looks, so that every run makes the
 // same requests.
 func (t *trial) hold() {
-	for _, task := range []runtime.TaskKind{runtime.TaskPowerOn, runtime.TaskPowerOff, runtime.TaskRelocate} {
+	if t.clones {
+		t.held = append(t.held, t.vcenter.Hold(t.template, runtime.TaskCreate))
+	}
+	if t.state().InstanceUUID == "" {
+		return
+	}
+	for _, task := range []runtime.TaskKind{runtime.TaskPowerOn, runtime.TaskPowerOff, runtime.TaskRelocate, runtime.TaskDelete} {
 		if release := t.vcenter.Hold(t.path, task); task != t.stuck {
 			t.held = append(t.held, release)
 		}
@@ -147,7 +198,9 @@ func (t *trial) hold() {
 
 // goOn has the tasks in flight come to their end, and a guest that was asked to shut down do so.
 func (t *trial) goOn(ctx context.Context) error {
-	t.vcenter.HeedShutdown(t.path)
+	if t.state().InstanceUUID != "" {
+		t.vcenter.HeedShutdown(t.path)
+	}
 	for _, release := range t.held {
 		release()
 	}
@@ -157,7 +210,7 @@ func (t *trial) goOn(ctx context.Context) error {
 		patience = 20 * time.Millisecond // it ends if it was cancelled
 	}
 	err := wait.PollUntilContextTimeout(ctx, time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		return !t.vcenter.State(t.path).Busy, nil
+		return !t.state().Busy && !t.vcenter.Making(t.path), nil
 	})
 	t.hold()
 	if t.stuck != "" && ctx.Err() == nil {
@@ -199,9 +252,11 @@ func (t *trial) end(ctx context.Context) (lines []string, err error) {
 		say("operation %s is %s, %s", o.Name, o.Status.Phase, reason(completed))
 		say("operation %s has the finalizers %v", o.Name, o.Finalizers)
 	}
-	state := t.vcenter.State(t.path)
+	state := t.state()
 	say("the machine is %s after %d power-ons, busy: %t", state.Power, state.PowerOns, state.Busy)
 	switch {
+	case state.Host == "":
+		say("the machine is nowhere")
 	case state.Host == t.vcenter.Hosts()[0]:
 		say("the machine is on the host that it was on")
 	case t.anyHost:
@@ -209,6 +264,7 @@ func (t *trial) end(ctx context.Context) (lines []string, err error) {
 	default:
 		say("the machine is on %s", state.Host)
 	}
+	say("there are %d machines that are marked as its own", t.instances())
 	owner, marked := state.ExtraConfig[vsphere.OwnerKey]
 	say("the machine is marked: %t, as ours: %t", marked && owner != "", owner == string(t.uid))
 	if vm == nil {

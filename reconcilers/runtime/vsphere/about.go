@@ -49,12 +49,12 @@ func (s *Server) Hosts(ctx context.Context) (hosts []Host, err error) {
 		if err != nil {
 			return err
 		}
+		defer tidy(ctx, all.Destroy)
 		var systems []mo.HostSystem
 		var clusters []mo.ComputeResource
 		err = errors.Join(
 			all.Retrieve(ctx, []string{"HostSystem"}, []string{"name", "parent", "runtime.connectionState", "runtime.inMaintenanceMode"}, &systems),
 			all.Retrieve(ctx, []string{"ComputeResource"}, []string{"name"}, &clusters),
-			all.Destroy(context.WithoutCancel(ctx)),
 		)
 		hosts = hostsOf(systems, clusters)
 		return err

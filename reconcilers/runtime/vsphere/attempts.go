@@ -4,28 +4,17 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/vmware/govmomi/event"
-	"github.com/vmware/govmomi/task"
 	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-const (
-	// maxHistories is how many of vCenter's histories are read at the same time, in each of which it looks in its database. It lets a
-	// session have 32.
-	maxHistories = 4
-	// historyPage is how many tasks or events are read at once, which is as many as vCenter gives, and historyPages how often.
-	historyPage, historyPages = 1000, 10
-	// failureLasts is for how long a clone that failed is looked for.
-	failureLasts = time.Hour
-)
-
-// attempts are the tasks that make a machine, or failed to. vCenter has such a task with what is cloned and not with
-// what it makes, and says of it only in its event how the machine is to be called.
+// attempts are the tasks that make a machine, or failed to. vCenter has such a task with what is cloned and not with what it makes, and
+// says of it only in its event how the machine is to be called.
 type attempts []types.TaskInfo
 
 // running gives those that are in flight.
@@ -38,69 +27,50 @@ func (a attempts) running() (tasks []runtime.Task) {
 	return tasks
 }
 
-// lastFailure is what vCenter says of the last one, if none is in flight.
+// lastFailure is what vCenter says of the last one, if that has failed.
 func (a attempts) lastFailure() string {
-	if len(a) == 0 || len(a.running()) > 0 {
+	if len(a) == 0 {
 		return ""
 	}
-	return failure(slices.MaxFunc(a, func(a, b types.TaskInfo) int { return a.QueueTime.Compare(b.QueueTime) })).Error()
+	last := slices.MaxFunc(a, func(a, b types.TaskInfo) int { return a.QueueTime.Compare(b.QueueTime) })
+	if last.State != types.TaskInfoStateError {
+		return ""
+	}
+	return failure(last).Error()
 }
 
-// attempts gives those of a machine that is not there: the ones in flight, or else those that failed of late.
+// attempts gives those of a machine that is not there. vCenter lists every task that is in flight, and those that have ended of late. Its
+// histories would do as well, but are left behind when a reply is lost, and a session may only have 32 of them.
 func (r *Runtime) attempts(ctx context.Context, m runtime.Machine) (attempts, error) {
-	if err := r.histories.Acquire(ctx, 1); err != nil {
-		return nil, r.server.translate(ctx, err)
-	}
-	defer r.histories.Release(1)
-	all, err := r.making(ctx, m, types.TaskFilterSpec{State: []types.TaskInfoState{types.TaskInfoStateQueued, types.TaskInfoStateRunning}})
-	if err != nil || len(all) > 0 {
-		return all, err
-	}
-	now, err := r.now(ctx)
-	if err != nil {
+	var clones attempts
+	var manager types.ManagedObjectReference
+	if err := r.server.call(ctx, func(c *vim25.Client) error {
+		manager = *c.ServiceContent.TaskManager
+		return nil
+	}); err != nil {
 		return nil, err
 	}
-	return r.making(ctx, m, types.TaskFilterSpec{
-		State: []types.TaskInfoState{types.TaskInfoStateError},
-		Time:  &types.TaskFilterSpecByTime{TimeType: types.TaskFilterSpecTimeOptionQueuedTime, BeginTime: types.NewTime(now.Add(-failureLasts))},
+	err := r.retrieve(ctx, types.PropertyFilterSpec{
+		ObjectSet: []types.ObjectSpec{{Obj: manager, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
+			&types.TraversalSpec{Type: "TaskManager", Path: "recentTask"},
+		}}},
+		PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info"}}},
+	}, func(object any) {
+		if task, is := object.(mo.Task); is && verb(task.Info) == "clone" && byUser(task.Info, r.server.user()) {
+			clones = append(clones, task.Info)
+		}
 	})
-}
-
-// clones gives the tasks of our user that clone something, in any order.
-func (r *Runtime) clones(ctx context.Context, filter types.TaskFilterSpec) (clones attempts, err error) {
-	err = r.server.call(ctx, func(c *vim25.Client) error {
-		clones = nil
-		history, err := task.NewManager(c).CreateCollectorForTasks(ctx, filter)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = history.Destroy(context.WithoutCancel(ctx)) }()
-		if err := history.SetPageSize(ctx, historyPage); err != nil {
-			return err
-		}
-		page, err := history.LatestPage(ctx)
-		for i := 0; err == nil && len(page) > 0 && i < historyPages; i++ {
-			for _, info := range page {
-				if verb(info) == "clone" && byUser(info, r.server.user()) {
-					clones = append(clones, info)
-				}
-			}
-			if len(page) < historyPage {
-				break
-			}
-			page, err = history.ReadPreviousTasks(ctx, historyPage) // those before the latest page
-		}
-		return err
-	})
-	return clones, err
-}
-
-// making leaves out the clones that are for certain of something else. One whose event is not there yet may be the machine's.
-func (r *Runtime) making(ctx context.Context, m runtime.Machine, filter types.TaskFilterSpec) (all attempts, err error) {
-	clones, err := r.clones(ctx, filter)
 	if err != nil || len(clones) == 0 {
 		return nil, err
 	}
+	return r.making(ctx, m, clones)
+}
+
+// maxEvents is how many events vCenter gives at once.
+const maxEvents = 1000
+
+// making leaves out the clones that are for certain of something else. One whose event is not there yet may be the machine's.
+func (r *Runtime) making(ctx context.Context, m runtime.Machine, clones attempts) (all attempts, err error) {
 	first := slices.MinFunc(clones, func(a, b types.TaskInfo) int { return a.QueueTime.Compare(b.QueueTime) }).QueueTime
 	since := first.Add(-noteLasts)
 	names := map[int32]string{} // by chain of events
@@ -108,7 +78,7 @@ func (r *Runtime) making(ctx context.Context, m runtime.Machine, filter types.Ta
 		events, err := event.NewManager(c).QueryEvents(ctx, types.EventFilterSpec{
 			EventTypeId: []string{"VmBeingClonedEvent"},
 			Time:        &types.EventFilterSpecByTime{BeginTime: &since},
-			MaxCount:    historyPage,
+			MaxCount:    maxEvents,
 		})
 		for _, e := range events {
 			if cloning, is := e.(*types.VmBeingClonedEvent); is {

@@ -12,7 +12,6 @@ import (
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/types"
-	"golang.org/x/sync/semaphore"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -20,8 +19,7 @@ import (
 
 // Runtime runs the machines of one vCenter. It remembers nothing.
 type Runtime struct {
-	server    *Server
-	histories *semaphore.Weighted // how many of vCenter's histories are read at the same time
+	server *Server
 }
 
 var (
@@ -30,9 +28,7 @@ var (
 )
 
 // New gives the runtime of that vCenter's machines. Which vCenter a machine is in is for the caller to know.
-func New(server *Server) *Runtime {
-	return &Runtime{server: server, histories: semaphore.NewWeighted(maxHistories)}
-}
+func New(server *Server) *Runtime { return &Runtime{server: server} }
 
 // Observe looks at the machine.
 func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {

@@ -139,6 +139,24 @@ func (s *Server) call(ctx context.Context, request func(c *vim25.Client) error) 
 	}
 }
 
+// tidyPatience is how long vCenter has to drop what was made for a look, which it does by itself when the session ends.
+const tidyPatience = 5 * time.Second
+
+// tidy drops something that was made for a look, whose context may have ended. It waits for that no longer than the context lasts.
+func tidy(ctx context.Context, drop func(context.Context) error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyPatience)
+		defer cancel()
+		_ = drop(ctx)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
 // forget leaves a connection whose session vCenter has ended.
 func (s *Server) forget(c *connection) {
 	s.mu.Lock()

@@ -65,6 +65,13 @@ func (v *VCenter) reserve(place string) bool {
 	return true
 }
 
+// Making reports whether a machine is being made at that path.
+func (v *VCenter) Making(path string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.making[path]
+}
+
 func (v *VCenter) release(place string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -111,7 +118,9 @@ func (v *VCenter) finishClone(ctx *simulator.Context, m *machine, t *task, req *
 		return made.Info.Error.Fault
 	}
 	clone := v.wrap(made.Info.Result.(types.ManagedObjectReference), place)
-	clone.step = m.step
+	ctx.WithLock(m, func() {
+		clone.step, clone.noTools, clone.ignores, clone.ignoresCancels = m.step, m.noTools, m.ignores, m.ignoresCancels
+	})
 	ctx.WithLock(clone, func() {
 		clone.VirtualMachine.ReconfigVMTask(ctx, &types.ReconfigVM_Task{This: clone.Self, Spec: known})
 	})

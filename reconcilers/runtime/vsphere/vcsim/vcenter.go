@@ -308,7 +308,7 @@ func (v *VCenter) at(path string, f func(ctx *simulator.Context, m *machine)) {
 	ctx.WithLock(m, func() { f(ctx, m) })
 }
 
-// Machines gives the inventory paths of the machines.
+// Machines gives the inventory paths of the machines, templates among them.
 func (v *VCenter) Machines() (paths []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
