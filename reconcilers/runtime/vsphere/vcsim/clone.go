@@ -1,6 +1,9 @@
 package vcsim
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -92,7 +95,7 @@ func (v *VCenter) runClone(m *machine, t *task, req *types.CloneVM_Task, place s
 	default:
 		refused = v.finishClone(ctx, m, t, req, place)
 	}
-	ctx.WithLock(t, func() { t.end(ctx, refused, "The operation failed.") })
+	ctx.WithLock(t, func() { t.end(ctx, refused, fmt.Sprintf("The machine %s could not be made (%T).", req.Name, refused)) })
 }
 
 // finishClone makes the machine. Nobody finds it as what they asked for before it behaves as the others do.
@@ -130,7 +133,7 @@ func (v *VCenter) finishClone(ctx *simulator.Context, m *machine, t *task, req *
 
 // inherited is the extraConfig of a clone: that of its source, as far as the request does not say otherwise. The simulator drops it.
 func (m *machine) inherited(wanted []types.BaseOptionValue) []types.BaseOptionValue {
-	all := object.OptionValueList(slices.Clone(m.Config.ExtraConfig)).Join(wanted...)
+	all := object.OptionValueList(slices.Clone(wanted)).Join(m.Config.ExtraConfig...)
 	return slices.DeleteFunc(all, func(o types.BaseOptionValue) bool { return o.GetOptionValue().Value == "" })
 }
 
@@ -189,4 +192,96 @@ func (v *VCenter) pathOf(ctx *simulator.Context, of mo.Entity) string {
 	}
 	slices.Reverse(names)
 	return "/" + strings.Join(names, "/")
+}
+
+// Hardware is what a machine is made of.
+type Hardware struct {
+	// CPUs is how many processors it has, and MemoryMB how much memory.
+	CPUs, MemoryMB int32
+	// Disks are the sizes of its disks in bytes, and Files where they are.
+	Disks []int64
+	Files []string
+	// Networks are the names of the networks that its adapters are connected to.
+	Networks []string
+}
+
+// Hardware gives what the machine is made of.
+func (v *VCenter) Hardware(path string) (h Hardware) {
+	v.at(path, func(ctx *simulator.Context, m *machine) {
+		h.CPUs, h.MemoryMB = m.Config.Hardware.NumCPU, m.Config.Hardware.MemoryMB
+		for _, device := range m.Config.Hardware.Device {
+			switch device := device.(type) {
+			case *types.VirtualDisk:
+				h.Disks = append(h.Disks, device.CapacityInBytes)
+				h.Files = append(h.Files, device.Backing.(types.BaseVirtualDeviceFileBackingInfo).GetVirtualDeviceFileBackingInfo().FileName)
+			case types.BaseVirtualEthernetCard:
+				h.Networks = append(h.Networks, networkOf(ctx, device.GetVirtualEthernetCard().Backing))
+			}
+		}
+	})
+	return h
+}
+
+func networkOf(ctx *simulator.Context, backing types.BaseVirtualDeviceBackingInfo) string {
+	switch backing := backing.(type) {
+	case *types.VirtualEthernetCardNetworkBackingInfo:
+		return backing.DeviceName
+	case *types.VirtualEthernetCardDistributedVirtualPortBackingInfo:
+		group := ctx.Map.Get(types.ManagedObjectReference{Type: "DistributedVirtualPortgroup", Value: backing.Port.PortgroupKey})
+		return group.(*simulator.DistributedVirtualPortgroup).Name
+	}
+	return ""
+}
+
+// AttachDisk attaches a new disk of a gibibyte that is nobody's part, outside of the machine's folder, and gives its file.
+func (v *VCenter) AttachDisk(path, name string) (file string) {
+	file = "[LocalDS_0] " + name + ".vmdk"
+	v.at(path, func(ctx *simulator.Context, m *machine) {
+		devices := object.VirtualDeviceList(m.Config.Hardware.Device)
+		controller, err := devices.FindDiskController("")
+		if err != nil {
+			panic("vcsim: " + err.Error())
+		}
+		disk := devices.CreateDisk(controller, types.ManagedObjectReference{}, file)
+		disk.CapacityInKB = 1 << 20
+		m.VirtualMachine.ReconfigVMTask(ctx, &types.ReconfigVM_Task{This: m.Self, Spec: types.VirtualMachineConfigSpec{
+			DeviceChange: []types.BaseVirtualDeviceConfigSpec{&types.VirtualDeviceConfigSpec{
+				Operation: types.VirtualDeviceConfigSpecOperationAdd, FileOperation: types.VirtualDeviceConfigSpecFileOperationCreate, Device: disk,
+			}},
+		}})
+	})
+	return file
+}
+
+// HasFile reports whether a file is on its datastore.
+func (v *VCenter) HasFile(file string) bool {
+	var at object.DatastorePath
+	if !at.FromString(file) {
+		panic("vcsim: " + file + " is no path of a file")
+	}
+	for _, entity := range v.service.Map.All("Datastore") {
+		if ds := entity.(*simulator.Datastore); ds.Name == at.Datastore {
+			_, err := os.Stat(filepath.Join(ds.Summary.Url, at.Path))
+			return err == nil
+		}
+	}
+	return false
+}
+
+// SetSnapshot has the machine have a snapshot, or none.
+func (v *VCenter) SetSnapshot(path string, has bool) {
+	v.at(path, func(_ *simulator.Context, m *machine) {
+		if m.Snapshot = nil; has {
+			m.Snapshot = &types.VirtualMachineSnapshotInfo{}
+		}
+	})
+}
+
+// Remove destroys the machine at once, which is off, or a template.
+func (v *VCenter) Remove(path string) {
+	v.at(path, func(ctx *simulator.Context, m *machine) {
+		v.forget(m)
+		task := m.VirtualMachine.DestroyTask(ctx, &types.Destroy_Task{This: m.Self}).(*methods.Destroy_TaskBody)
+		ctx.Map.Get(task.Res.Returnval).(*simulator.Task).Wait()
+	})
 }
