@@ -236,6 +236,7 @@ func networkOf(ctx *simulator.Context, backing types.BaseVirtualDeviceBackingInf
 // AttachDisk attaches a new disk of a gibibyte that is nobody's part, outside of the machine's folder, and gives its file.
 func (v *VCenter) AttachDisk(path, name string) (file string) {
 	file = "[LocalDS_0] " + name + ".vmdk"
+	var attached *simulator.Task
 	v.at(path, func(ctx *simulator.Context, m *machine) {
 		devices := object.VirtualDeviceList(m.Config.Hardware.Device)
 		controller, err := devices.FindDiskController("")
@@ -244,12 +245,14 @@ func (v *VCenter) AttachDisk(path, name string) (file string) {
 		}
 		disk := devices.CreateDisk(controller, types.ManagedObjectReference{}, file)
 		disk.CapacityInKB = 1 << 20
-		m.VirtualMachine.ReconfigVMTask(ctx, &types.ReconfigVM_Task{This: m.Self, Spec: types.VirtualMachineConfigSpec{
+		body := m.VirtualMachine.ReconfigVMTask(ctx, &types.ReconfigVM_Task{This: m.Self, Spec: types.VirtualMachineConfigSpec{
 			DeviceChange: []types.BaseVirtualDeviceConfigSpec{&types.VirtualDeviceConfigSpec{
 				Operation: types.VirtualDeviceConfigSpecOperationAdd, FileOperation: types.VirtualDeviceConfigSpecFileOperationCreate, Device: disk,
 			}},
 		}})
+		attached = ctx.Map.Get(body.(*methods.ReconfigVM_TaskBody).Res.Returnval).(*simulator.Task)
 	})
+	attached.Wait()
 	return file
 }
 
