@@ -144,7 +144,7 @@ func (v *VCenter) knows(ctx *simulator.Context, uuid string) bool {
 	}).(*methods.FindByUuidBody).Res.Returnval != nil
 }
 
-// DestroyTask begins to destroy the machine.
+// DestroyTask begins to destroy the machine, with every disk that is attached to it, wherever its file is, which the simulator forgets.
 func (m *machine) DestroyTask(ctx *simulator.Context, req *types.Destroy_Task) soap.HasFault {
 	body := new(methods.Destroy_TaskBody)
 	ref, refused := m.begin(ctx, "destroy", asked(ctx), func(ctx *simulator.Context) types.BaseMethodFault {
@@ -152,6 +152,9 @@ func (m *machine) DestroyTask(ctx *simulator.Context, req *types.Destroy_Task) s
 			return m.wrongPower(types.VirtualMachinePowerStatePoweredOff)
 		}
 		m.center.forget(m)
+		for _, file := range m.files() {
+			m.center.removeFile(file)
+		}
 		inner := m.VirtualMachine.DestroyTask(ctx, req).(*methods.Destroy_TaskBody)
 		done := ctx.Map.Get(inner.Res.Returnval).(*simulator.Task)
 		done.Wait()
@@ -208,12 +211,12 @@ type Hardware struct {
 // Hardware gives what the machine is made of.
 func (v *VCenter) Hardware(path string) (h Hardware) {
 	v.at(path, func(ctx *simulator.Context, m *machine) {
+		h.Files = m.files()
 		h.CPUs, h.MemoryMB = m.Config.Hardware.NumCPU, m.Config.Hardware.MemoryMB
 		for _, device := range m.Config.Hardware.Device {
 			switch device := device.(type) {
 			case *types.VirtualDisk:
 				h.Disks = append(h.Disks, device.CapacityInBytes)
-				h.Files = append(h.Files, device.Backing.(types.BaseVirtualDeviceFileBackingInfo).GetVirtualDeviceFileBackingInfo().FileName)
 			case types.BaseVirtualEthernetCard:
 				h.Networks = append(h.Networks, networkOf(ctx, device.GetVirtualEthernetCard().Backing))
 			}
@@ -258,17 +261,34 @@ func (v *VCenter) AttachDisk(path, name string) (file string) {
 
 // HasFile reports whether a file is on its datastore.
 func (v *VCenter) HasFile(file string) bool {
+	_, err := os.Stat(v.onDisk(file))
+	return err == nil
+}
+
+// removeFile deletes a file from its datastore, if it is there.
+func (v *VCenter) removeFile(file string) { _ = os.Remove(v.onDisk(file)) }
+
+// onDisk gives where a file of a datastore is on this machine.
+func (v *VCenter) onDisk(file string) string {
 	var at object.DatastorePath
 	if !at.FromString(file) {
 		panic("vcsim: " + file + " is no path of a file")
 	}
 	for _, entity := range v.service.Map.All("Datastore") {
 		if ds := entity.(*simulator.Datastore); ds.Name == at.Datastore {
-			_, err := os.Stat(filepath.Join(ds.Summary.Url, at.Path))
-			return err == nil
+			return filepath.Join(ds.Summary.Url, at.Path)
 		}
 	}
-	return false
+	panic("vcsim: there is no datastore " + at.Datastore)
+}
+
+// files gives the files of the machine's disks.
+func (m *machine) files() (files []string) {
+	for _, device := range object.VirtualDeviceList(m.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
+		backing := device.GetVirtualDevice().Backing.(types.BaseVirtualDeviceFileBackingInfo)
+		files = append(files, backing.GetVirtualDeviceFileBackingInfo().FileName)
+	}
+	return files
 }
 
 // SetSnapshot has the machine have a snapshot, or none.
