@@ -1,6 +1,8 @@
 # `make` alone lists what there is.
 
 GO ?= go
+# What was compiled in one clone of this is not compiled again in another.
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath)
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
@@ -46,6 +48,7 @@ verify-generated: ## Fail if something generated is not current, and say what
 	if [ $$stale = 1 ]; then echo "run 'make generate'"; exit 1; fi
 
 .PHONY: lint
+lint: export GOGC = 400
 lint: ## Check style and the import rules
 	$(tool) golangci-lint run ./...
 
@@ -53,11 +56,14 @@ lint: ## Check style and the import rules
 test-rego: ## Run the tests of the policies, at full coverage
 	$(GO) run ./cmd/sallyport policy test policies --coverage 100
 
-# Packages that compute most of the time, which takes ten times as long with the race detector: make test-deep runs them with it.
-computing := ./webhooks/engine ./reconcilers/runtime/vsphere ./test/replay
+# Packages that compute most of the time, which takes ten times as long with the race detector, or whose test runs have too little memory
+# for it: make test-deep runs them with it.
+computing := ./webhooks/engine ./webhooks/testrun ./reconcilers/runtime/vsphere ./test/replay
+# Packages in which no goroutines of ours have anything in common.
+alone := ./hack/mutants ./reconcilers/policy/shipping ./webhooks/offline
 # Packages that are run without it: these, and those whose tests lead through other processes, etcd, API servers, managers, Helm,
 # kubectl, of which the detector would see nothing, or through govmomi's simulator, which has races of its own.
-walks = $(shell $(GO) list $(computing) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | grep -v '/test/model$$')
+walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/...)
 units = $(filter-out $(walks),$(shell $(GO) list ./...))
 
 # -race if there is a C compiler, which the detector needs.
@@ -77,12 +83,12 @@ test-unit: bin ## Run the Go tests of one process, with the race detector if the
 test-walks: bin control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
 	@$(gotest) -count=1 $(walks) | $(keep)
 
-# The detector notes more about what webhooks/testrun does than a test run may have.
+# What takes longest comes first.
 .PHONY: test-deep
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
-	@$(if $(race),$(gotest) -count=1 $(race) $(computing) | $(keep),echo "no C compiler for cgo: not testing with the race detector")
-	@$(gotest) -count=1 ./webhooks/testrun | $(keep)
-	@hack/deep.sh $(gotest) -count=1 | $(keep)
+	@$(if $(race),,echo "no C compiler for cgo: not testing with the race detector";) \
+	{ for package in $(if $(race),$(computing)); do echo $(gotest) -count=1 $(race) $$package; done && \
+		hack/deep.sh $(gotest) -count=1; } | xargs -L 1 -P 3 env | $(keep)
 	@hack/slowest.sh $(said) deep
 
 .PHONY: slowest

@@ -11,7 +11,7 @@ const Variable = "SALLYPORT_TEST_DEEP"
 
 // Of gives what a test looks at in `make test`, which everybody waits for before a push, or in `make test-deep`.
 func Of[T any](shallow, deep T) T {
-	if deepest() {
+	if Deep() {
 		return deep
 	}
 	return shallow
@@ -20,9 +20,10 @@ func Of[T any](shallow, deep T) T {
 // Only leaves a test to `make test-deep`: what it looks at is looked at by others in `make test`, less closely.
 func Only(t testing.TB) {
 	t.Helper()
-	if !deepest() {
+	if !Deep() {
 		t.Skip("left to make test-deep")
 	}
 }
 
-func deepest() bool { return os.Getenv(Variable) != "" }
+// Deep is for the steps of a walk that `make test-deep` takes beside those of `make test`.
+func Deep() bool { return os.Getenv(Variable) != "" }
