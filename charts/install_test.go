@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -242,7 +243,7 @@ func (c *cluster) trust(t *testing.T, bundle string) {
 // what they are to change; and an uninstall leaves nothing.
 func TestUpgradeKeepsWhatTheManagerWrote(t *testing.T) {
 	bundle := certificate(t)
-	for _, mode := range []string{"true", "false"} {
+	for _, mode := range depth.Of([]string{"true"}, []string{"true", "false"}) {
 		t.Run("server-side "+mode, func(t *testing.T) {
 			c := newCluster(t)
 			c.install(t, "--server-side="+mode)
@@ -377,6 +378,7 @@ func TestSecondReleaseIsRefused(t *testing.T) {
 
 // What stays after a removal is taken over by the same release, and by another one that is told to.
 func TestInstallAgain(t *testing.T) {
+	depth.Only(t)
 	c := newCluster(t)
 	c.forget(t)
 	c.install(t)

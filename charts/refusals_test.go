@@ -1,11 +1,15 @@
 package charts_test
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"sallyport.dev/sallyport/test/depth"
 )
 
 func TestLint(t *testing.T) {
@@ -20,7 +24,7 @@ func TestLint(t *testing.T) {
 
 // What is misspelt, of the wrong type or out of bounds is refused, and its place is said.
 func TestSchemaRefuses(t *testing.T) {
-	for text, want := range map[string]string{
+	for text, wanted := range together(map[string]string{
 		"replica: 3":                                      "'replica' not allowed",
 		"image: {repositry: a}":                           "at '/image': additional properties 'repositry' not allowed",
 		"image: {digest: latest}":                         "/image/digest",
@@ -66,17 +70,40 @@ func TestSchemaRefuses(t *testing.T) {
 		"podDisruptionBudget: {minAvailable: x}":                                           "/podDisruptionBudget/minAvailable",
 		"metrics: {serviceMonitor: {enable: 1}}":                                           "'enable' not allowed",
 		"crds: {keep: false}":                                                              "at '/crds': additional properties 'keep' not allowed",
-	} {
+	}) {
 		_, err := template(t, release, chart(t), text)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, which does not say %q", text, err, want)
+		for _, want := range wanted {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, which does not say %q", text, err, want)
+			}
 		}
 	}
 }
 
+// together joins values that have no key in common: Helm says at once what is wrong with all of them.
+func together(each map[string]string) map[string][]string {
+	var texts []string
+	rank := map[string]int{} // how many there were of a key
+	for _, text := range slices.Sorted(maps.Keys(each)) {
+		key, _, _ := strings.Cut(text, ":")
+		if rank[key] == len(texts) {
+			texts = append(texts, "")
+		}
+		texts[rank[key]] += text + "\n"
+		rank[key]++
+	}
+	joined := map[string][]string{}
+	for _, text := range texts {
+		for one := range strings.Lines(text) {
+			joined[text] = append(joined[text], each[strings.TrimSuffix(one, "\n")])
+		}
+	}
+	return joined
+}
+
 // Values that are each right and cannot be together.
 func TestContradictionsAreRefused(t *testing.T) {
-	for text, want := range map[string]string{
+	refusals := map[string]string{
 		"replicas: 1":                                                  "podDisruptionBudget.minAvailable is 1 with replicas 1: no node",
 		"podDisruptionBudget: {minAvailable: 2}":                       "podDisruptionBudget.minAvailable is 2 with replicas 2: no node",
 		"podDisruptionBudget: {minAvailable: 3}":                       "podDisruptionBudget.minAvailable is 3",
@@ -103,7 +130,10 @@ func TestContradictionsAreRefused(t *testing.T) {
 		"policies: {defaults: {mode: Audit}}":                "policies.defaults.mode: it can only be Enforce, not Audit",
 		"policies: {defaults: {onError: Allow}}":             "policies.defaults.onError: it can only be Deny: whenever it could not judge an operation",
 		"policies: {defaults: {namespaceModes: [{mode: Enforce, namespaceSelector: {}}, {mode: Audit, namespaceSelector: {matchLabels: {a: b}}}]}}": "policies.defaults.namespaceModes[1].mode: it can only be Enforce, not Audit",
-	} {
+	}
+	texts := slices.Sorted(maps.Keys(refusals))
+	for i := 0; i < len(texts); i += depth.Of(4, 1) {
+		text, want := texts[i], refusals[texts[i]]
 		_, err := template(t, release, chart(t), text)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, which does not say %q", text, err, want)
