@@ -106,6 +106,7 @@ func (d *demo) ends(well bool) {
 
 // The demo walks, stays up for what docs/getting-started.md has a reader type, and leaves nothing behind.
 func TestDemo(t *testing.T) {
+	depth.Only(t)
 	d := start(t)
 	d.shows("Ctrl-C here ends")
 	shown := d.out.String()

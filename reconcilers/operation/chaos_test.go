@@ -11,13 +11,14 @@ import (
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // Operations at random, some deleted, on a runtime that errs, loses replies and takes its time, by a process that crashes at
 // random writes. Whatever happens: the runtime is told something only for who holds the machine while nothing is undone,
 // nothing comes of an operation that is neither the holder nor being undone, and in the end all have ended.
 func TestChaos(t *testing.T) {
-	for seed := range uint64(5) {
+	for seed := range depth.Of(uint64(1), 5) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			c := &chaos{fixture: newFixture(t, v1alpha1.PowerStopped), dice: rand.New(rand.NewPCG(seed, 1))}

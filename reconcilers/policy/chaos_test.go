@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 var errCrash = errors.New("the process ends here")
@@ -133,7 +134,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 			f.happens(s)
 			f.settles()
 			want := f.look()
-			for at, ended := 0, false; !ended; at++ {
+			for at, ended := 0, false; !ended; at += depth.Of(3, 1) {
 				for _, after := range []bool{false, true} {
 					f.reset()
 					f.happens(s)

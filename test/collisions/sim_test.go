@@ -139,6 +139,6 @@ func (a *absences) intercept(_ sim.Moment, call sim.Call) bool {
 	return !away
 }
 
-func TestPairs(t *testing.T) { Pairs(t, cluster, depth.Of(2, 1)) }
+func TestPairs(t *testing.T) { Pairs(t, cluster, depth.Of(4, 1)) }
 
 func TestScenarios(t *testing.T) { Scenarios(t, cluster) }

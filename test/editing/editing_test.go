@@ -9,6 +9,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/step"
 )
 
@@ -186,6 +187,7 @@ func machine(name string) string {
 
 // A policy that takes for ever is refused when its time is up, and costs requests nothing meanwhile.
 func TestEndlessAndHugePoliciesAreRefused(t *testing.T) {
+	depth.Only(t)
 	p := bob(t)
 	create := []string{"create", "-f", "-"}
 	endless := quota("endless", tests(`_n := [i | some i in split("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "")]
@@ -220,6 +222,7 @@ test_endless if { some a in _n; some b in _n; some c in _n; some d in _n; some e
 }
 
 func TestLibraries(t *testing.T) {
+	depth.Only(t)
 	p := bob(t)
 	forget(t, "later")
 	forget(t, "lib-names")
@@ -260,6 +263,7 @@ func TestLibraries(t *testing.T) {
 
 // Several at once: all are answered, whether there was room for them or not.
 func TestManyEditsAtOnce(t *testing.T) {
+	depth.Only(t)
 	p := bob(t)
 	const all = 6
 	answers := make(chan answer, all)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // binding is what an administrator writes, and what bob would like to be in.
@@ -26,6 +27,7 @@ func patching(patch string) func(*v1alpha1.RegoPolicy) {
 
 // Whoever may write policies does not get by that what those may whose requests they patch.
 func TestPolicyEditorsDoNotRule(t *testing.T) {
+	depth.Only(t)
 	p, a := bob(t), admin(t)
 	const subject = `{"op": "add", "path": "/subjects/-", "value": {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "bob"}}`
 	create := []string{"create", "-f", "-"}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/step"
 )
 
@@ -184,6 +185,7 @@ func (p person) event(name, reason string) (note string) {
 // Whatever keeps a policy from being tested does not keep anybody from letting requests pass, and the refusal says how the
 // edit passes all the same.
 func TestNoTestRunCanBeMade(t *testing.T) {
+	depth.Only(t)
 	p, a := bob(t), admin(t)
 	forget(t, "stuck")
 	p.may(text(t, quota("stuck")), "create", "-f", "-")

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/openreports"
 	"sallyport.dev/sallyport/test/rbac"
@@ -31,6 +32,7 @@ const ownlessCount = 25
 // TestAuditsOfWhatExists is how people learn what a policy would refuse of the objects that exist. At first nothing but changes of
 // policies has them looked at.
 func TestAuditsOfWhatExists(t *testing.T) {
+	depth.Only(t)
 	s := newSite(t, "--set", "audits.reports=true", "--set", "audits.interval=0s")
 	s.step("a kind that may not be listed", (*site).auditsForbidden)
 	s.step("what a new policy would refuse", (*site).auditsNew)

@@ -24,7 +24,7 @@ var (
 
 func TestGuards(t *testing.T) {
 	s := newSite(t)
-	every := depth.Of(3, 1)
+	every := depth.Of(6, 1)
 	s.step("every way with the guards", func(s *site) { s.table(every, guarded, unguarded) })
 	s.step("while nobody answers", (*site).unanswered)
 	s.step("the floor alone", (*site).fallen)

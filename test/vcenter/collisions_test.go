@@ -65,6 +65,14 @@ func hypervisor(vm *v1alpha1.VirtualMachine) collisions.Hypervisor {
 	}
 }
 
-func TestPairs(t *testing.T) { collisions.Pairs(t, cluster(), depth.Of(5, 1)) }
+// The pairs and scenarios of test/collisions on another hypervisor.
 
-func TestScenarios(t *testing.T) { collisions.Scenarios(t, cluster()) }
+func TestPairs(t *testing.T) {
+	depth.Only(t)
+	collisions.Pairs(t, cluster(), 1)
+}
+
+func TestScenarios(t *testing.T) {
+	depth.Only(t)
+	collisions.Scenarios(t, cluster())
+}

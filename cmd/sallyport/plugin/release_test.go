@@ -21,6 +21,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -189,6 +190,7 @@ func TestReleaseRefusesWhileMachinesAreBusy(t *testing.T) {
 
 // A machine that gets busy while the manager stops is not interrupted either: the manager goes on.
 func TestReleaseStartsTheManagerAgain(t *testing.T) {
+	depth.Only(t)
 	w := newWorld(t)
 	ns, system := w.namespace(), w.namespace()
 	d := deployment(system, 3)
@@ -201,6 +203,7 @@ func TestReleaseStartsTheManagerAgain(t *testing.T) {
 }
 
 func TestReleaseDryRunsChangeNothing(t *testing.T) {
+	depth.Only(t)
 	w := newWorld(t)
 	ns, system := w.namespace(), w.namespace()
 	d := deployment(system, 2)
@@ -228,6 +231,7 @@ func TestReleaseDoesNotChooseBetweenInstallations(t *testing.T) {
 
 // The chart labels what it makes with another name if it is told to; what has a fixed name tells which.
 func TestReleaseFindsAChartOfAnotherName(t *testing.T) {
+	depth.Only(t)
 	w := newWorld(t)
 	d := deployment(w.namespace(), 1)
 	d.Labels[nameLabel], d.Spec.Template.Labels[nameLabel] = "gate", "gate" // the selector shares the map
@@ -256,6 +260,7 @@ func TestReleaseNeedsRights(t *testing.T) {
 
 // A manager that does not stop keeps its objects; the command can be given again.
 func TestReleaseWaitsForTheManager(t *testing.T) {
+	depth.Only(t)
 	w := newWorld(t)
 	ns, system := w.namespace(), w.namespace()
 	d, held := deployment(system, 1), lease(system, "sallyport-replica-x", "x", time.Hour)
@@ -274,6 +279,7 @@ func TestReleaseWaitsForTheManager(t *testing.T) {
 
 // Somebody starts the manager again while it is waited for.
 func TestReleaseNoticesThatTheManagerIsStartedAgain(t *testing.T) {
+	depth.Only(t)
 	w := newWorld(t)
 	system := w.namespace()
 	d := deployment(system, 1)
@@ -326,6 +332,7 @@ func TestReleaseWithoutManager(t *testing.T) {
 
 // Policies that are registered for other kinds would have their requests refused until the uninstallation.
 func TestReleaseUnregistersPolicies(t *testing.T) {
+	depth.Only(t)
 	w := newWorld(t)
 	ns, system := w.namespace(), w.namespace()
 	entry := func(name string) admissionregistrationv1.ValidatingWebhook {
@@ -369,6 +376,7 @@ func TestReleaseUnregistersPolicies(t *testing.T) {
 
 // Definitions that wait for their objects, and none at all.
 func TestReleaseWithoutDefinitions(t *testing.T) {
+	depth.Only(t)
 	if testing.Short() {
 		t.Skip("needs a control plane: left out with -short")
 	}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -103,6 +104,7 @@ func (f *kubeletFixture) serves() {
 }
 
 func TestKubelet(t *testing.T) {
+	depth.Only(t)
 	f := newKubeletFixture(t)
 	f.serves()
 
