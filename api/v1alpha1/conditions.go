@@ -52,11 +52,19 @@ const ConditionReady ConditionType = "Ready"
 // the node that is wanted, or when none is. Set by the VirtualMachine reconciler.
 const ConditionPlacementSettled ConditionType = "PlacementSettled"
 
+// ConditionRestartRequired of a VirtualMachine is true while the machine is on
+// and its spec asks for a size that it can only be given by a restart. Set by the
+// VirtualMachine reconciler, on machines that were made.
+const ConditionRestartRequired ConditionType = "RestartRequired"
+
 // Reasons of a VirtualMachine's conditions.
 const (
 	// ReasonAsWanted (Ready true): the machine is in the power state and place
 	// that are wanted.
 	ReasonAsWanted ConditionReason = "AsWanted"
+	// ReasonSpecDiffers (RestartRequired true): the message says what the spec
+	// asks for and what the machine has.
+	ReasonSpecDiffers ConditionReason = "SpecDiffers"
 	// ReasonProvisioning (Ready false): the machine is being created or adopted.
 	ReasonProvisioning ConditionReason = "Provisioning"
 	// ReasonOperationInProgress (Ready false): an operation holds the machine or

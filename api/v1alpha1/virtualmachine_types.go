@@ -27,6 +27,18 @@ const (
 	RunPolicyAlwaysOff RunPolicy = "AlwaysOff"
 )
 
+// RestartApprovalMode says who restarts a machine whose size has changed.
+//
+// +kubebuilder:validation:Enum=Manual;Automatic
+type RestartApprovalMode string
+
+const (
+	// RestartManual leaves it to people.
+	RestartManual RestartApprovalMode = "Manual"
+	// RestartAutomatic has the machine restarted.
+	RestartAutomatic RestartApprovalMode = "Automatic"
+)
+
 // VirtualMachinePhase sums up what is observed of a machine and what is being
 // done to it. It is derived from the rest of the status and never the other way
 // round.
@@ -155,9 +167,19 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="spec.memory must be more than nothing, such as 8Gi"
 	Memory *resource.Quantity `json:"memory,omitempty"`
 
+	// What is done about a change of cpu or memory that a machine cannot be given
+	// while it is on:
+	// Manual (the default: condition RestartRequired says so, and it is made with
+	// the next power-on),
+	// Automatic (the machine is restarted: its guest is asked to shut down, and
+	// has terminationGracePeriodSeconds for that).
+	// +optional
+	// +kubebuilder:default=Manual
+	RestartApprovalMode RestartApprovalMode `json:"restartApprovalMode,omitempty"`
+
 	// How many seconds the guest is given to shut down before the machine is
-	// powered off, when the VirtualMachine is deleted and when its run policy is
-	// AlwaysOff. Default 180; 0 powers it off at once. It does not apply to
+	// powered off, when the VirtualMachine is deleted, when its run policy is
+	// AlwaysOff, and when it is restarted under restartApprovalMode Automatic. Default 180; 0 powers it off at once. It does not apply to
 	// operations: a graceful Stop or Restart never turns into a forced one by
 	// itself.
 	// +optional

@@ -51,7 +51,9 @@ type Runtime interface {
 	Ensure(ctx context.Context, machine Machine) (instanceID string, err error)
 
 	// PowerOn powers the machine on, a task of kind PowerOn, under a new incarnation. On a machine that is on it is
-	// success without a new incarnation. A paused machine goes on where it was, in its incarnation.
+	// success without a new incarnation. A paused machine goes on where it was, in its incarnation. One that was made gets
+	// the size that its spec says before, wherever it differs; an InvalidSpec error says that it cannot be had, and the
+	// machine stays off.
 	PowerOn(ctx context.Context, machine Machine) error
 
 	// PowerOff gets the machine off; on one that is off it is success.
@@ -85,6 +87,12 @@ type Migrator interface {
 	// target, or where it was. A machine that is where the target wants it, or on its way there, is success. A target
 	// that no connected node meets, or that the machine cannot go to, is an InvalidState error whose message says why.
 	Migrate(ctx context.Context, machine Machine, target Target) error
+}
+
+// Adjuster is a Runtime that can change the size of some machines while they are on. On any other it changes with a power-on.
+type Adjuster interface {
+	// Adjust brings about those Differences of a machine that are Live. It is success if there are none.
+	Adjust(ctx context.Context, machine Machine) error
 }
 
 // Watcher is a Runtime that tells of changes. What runs on any other has to be looked at again and again.
@@ -155,12 +163,29 @@ type Observation struct {
 	NodeName string
 	// Adopted says that Ensure found the instance and did not make it, so that Delete releases it.
 	Adopted bool
+	// Differences is how the size of an instance that was made differs from its spec.
+	Differences []Difference
 	// InFlight is what the runtime is doing to the machine, or has accepted and not yet begun, whoever asked for it. A
 	// guest that was asked to shut down is not among it.
 	InFlight []Task
 	// LastFailure is what the runtime says of the last task of the machine if that one failed and the runtime still
 	// knows. It is for people to read and nothing is decided by it.
 	LastFailure string
+}
+
+// Difference is a part of a machine that is not as its spec says.
+type Difference struct {
+	// Field is where the spec says it, such as spec.cpu.
+	Field string
+	// Is and Wanted are what it is, and what the spec says.
+	Is, Wanted string
+	// Live says that it can be brought about while the machine is on.
+	Live bool
+}
+
+// String is the difference as people read it.
+func (d Difference) String() string {
+	return d.Field + " is " + d.Wanted + ", and the machine has " + d.Is
 }
 
 // Quiet reports whether nothing is in flight for the machine, so that nothing that was sent earlier changes it any more.
@@ -253,7 +278,7 @@ type Target struct {
 	Force bool
 }
 
-// Verb names a method of Runtime or Migrator, for metrics and for the logs of fakes.
+// Verb names a method of a Runtime, for metrics and for the logs of fakes.
 type Verb string
 
 // The verbs.
@@ -265,4 +290,5 @@ const (
 	VerbCancel   Verb = "Cancel"
 	VerbDelete   Verb = "Delete"
 	VerbMigrate  Verb = "Migrate"
+	VerbAdjust   Verb = "Adjust"
 )

@@ -34,8 +34,11 @@ func (h *holding) held() *v1alpha1.ActiveOperation { return h.VM.Status.ActiveOp
 
 // String is what people call it, such as "Start by run policy AlwaysOn".
 func (h *holding) String() string {
-	if h.held().Origin == v1alpha1.OriginRunPolicy {
+	switch h.held().Origin {
+	case v1alpha1.OriginRunPolicy:
 		return fmt.Sprintf("%s by run policy %s", h.held().Type, h.VM.Spec.RunPolicy)
+	case v1alpha1.OriginRollout:
+		return fmt.Sprintf("%s for a change of the spec", h.held().Type)
 	}
 	return fmt.Sprintf("%s by %s", h.held().Type, h.held().Origin)
 }

@@ -47,6 +47,7 @@ func (l *look) observe(ctx context.Context) {
 func (r *Reconciler) save(ctx context.Context, l *look) (bool, error) {
 	l.VM.Status.ObservedGeneration = l.VM.Generation
 	l.settled()
+	l.restartRequired()
 	ready := l.ready()
 	l.set(ready)
 	if equality.Semantic.DeepEqual(l.read, &l.VM.Status) {

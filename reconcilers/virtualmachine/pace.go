@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -38,7 +39,7 @@ func (r *Reconciler) tooSoon(l *look, k runtime.TaskKind) bool {
 	if soon {
 		l.Wait(r.attempts().Get(l.Key().String()))
 	}
-	l.paused = soon && starts
+	l.paused = soon && starts && l.seen.Power != v1alpha1.PowerRunning
 	return soon
 }
 

@@ -134,6 +134,9 @@ func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
 		if did, err := r.run(ctx, l); did || err != nil {
 			return did, err
 		}
+		if did, err := r.adjust(ctx, l); did || err != nil {
+			return did, err
+		}
 	}
 	return r.report(ctx, l)
 }

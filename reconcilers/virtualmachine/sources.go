@@ -24,7 +24,9 @@ type Source interface {
 }
 
 // sources are all sources, those first that come first.
-func (r *Reconciler) sources() []Source { return append(slices.Clip(r.Sources), runPolicy{}) }
+func (r *Reconciler) sources() []Source {
+	return append(slices.Clip(r.Sources), rollout{}, runPolicy{})
+}
 
 // run has the source that holds the machine, if one does, get it to where it wants it, and otherwise the first one take it that
 // does not find it there.
@@ -77,7 +79,8 @@ func (r *Reconciler) take(ctx context.Context, l *look) (bool, error) {
 		if wants == nil || drive.Reached(*wants, l.seen) {
 			continue
 		}
-		if r.tooSoon(l, claim.Steps(wants.Type)[0]) {
+		// One that is to be off and on again is not got off before it may be on.
+		if slices.ContainsFunc(claim.Steps(wants.Type), func(k runtime.TaskKind) bool { return r.tooSoon(l, k) }) {
 			continue
 		}
 		return r.takeFor(ctx, l, claim.Holder{ID: string(uuid.NewUUID()), Origin: s.Origin(), Type: wants.Type, Force: wants.Force})

@@ -38,6 +38,8 @@ type EffectKind string
 const (
 	// Created means that an instance was made.
 	Created EffectKind = "Created"
+	// Resized means that an instance was given the size that its spec says.
+	Resized EffectKind = "Resized"
 	// Adopted means that an instance was given its owner's marker.
 	Adopted EffectKind = "Adopted"
 	// PoweredOn means that an instance went on, under a new incarnation.

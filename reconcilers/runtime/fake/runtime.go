@@ -184,6 +184,7 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 			if in, _ := w.find(m); in != nil {
 				seen.Exists, seen.InstanceID, seen.Power = true, in.ID, in.Power
 				seen.Incarnation, seen.NodeName, seen.Adopted = in.Incarnation, in.NodeName, in.Adopted
+				seen.Differences = in.differences(m)
 			}
 		},
 	})
@@ -243,7 +244,7 @@ func (w *World) planEnsure(m runtime.Machine) (*work, error) {
 			return
 		}
 		made := &instance{Instance: Instance{
-			ID: w.newID("instance"), Place: Place(m), Owner: m.UID, Power: v1alpha1.PowerStopped, NodeName: w.pick(node),
+			ID: w.newID("instance"), Place: Place(m), Owner: m.UID, Power: v1alpha1.PowerStopped, NodeName: w.pick(node), CPU: cpus(m),
 		}}
 		w.instances = append(w.instances, made)
 		w.record(Created, m.UID, made, by)
@@ -267,7 +268,10 @@ func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
 			if other, joined := tasks.busy(runtime.TaskPowerOn); other != nil || joined {
 				return nil, conflict(other)
 			}
-			return &work{kind: runtime.TaskPowerOn, commit: func(by cause) { w.powerOn(in, m.UID, by) }}, nil
+			return &work{kind: runtime.TaskPowerOn, commit: func(by cause) {
+				w.resize(in, m, false, by)
+				w.powerOn(in, m.UID, by)
+			}}, nil
 		},
 	})
 }

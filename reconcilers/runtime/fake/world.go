@@ -74,6 +74,10 @@ type Instance struct {
 	Power v1alpha1.PowerState
 	// Incarnation is new with every power-on.
 	Incarnation string
+	// CPU is how many processors it has. One that Ensure makes without a word of them has one.
+	CPU int32
+	// HotAdd says that it takes more of them while it is on.
+	HotAdd bool
 	// NodeName is the host that it is on. AddInstance takes the first connected one if it is empty.
 	NodeName string
 }
@@ -216,6 +220,12 @@ func (w *World) Instance(uid types.UID) (found Instance, exists bool) {
 		return in.Instance, true
 	}
 	return Instance{}, false
+}
+
+// SetHotAdd has the machine take more processors while it is on.
+func (w *World) SetHotAdd(uid types.UID) {
+	defer w.lock()()
+	w.owned(uid).HotAdd = true
 }
 
 // GuestActs has the guest of the machine heed the request to shut down that it was sent, and reports whether there was one

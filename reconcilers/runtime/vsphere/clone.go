@@ -97,15 +97,7 @@ func (p *parts) cloneSpec(m runtime.Machine) (*types.VirtualMachineCloneSpec, er
 	}
 	config.ExtraConfig = append(config.ExtraConfig,
 		&types.OptionValue{Key: OwnerKey, Value: string(m.UID)}, &types.OptionValue{Key: NameKey, Value: m.String()})
-	if m.Spec.CPU != nil {
-		config.NumCPUs = *m.Spec.CPU
-		if cores := p.template.Config.Hardware.NumCoresPerSocket; cores != nil && *cores > 0 && *m.Spec.CPU%*cores != 0 {
-			config.NumCoresPerSocket = new(int32(1))
-		}
-	}
-	if m.Spec.Memory != nil {
-		config.MemoryMB = memoryMB(*m.Spec.Memory)
-	}
+	resize(config, m, p.template.Config.Hardware.NumCoresPerSocket, cpuField, memoryField)
 	return &types.VirtualMachineCloneSpec{
 		Location: types.VirtualMachineRelocateSpec{Pool: &p.pool, Datastore: &p.datastore.Self, Host: p.host},
 		Config:   config,

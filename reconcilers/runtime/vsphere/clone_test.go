@@ -5,12 +5,14 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vmware/govmomi/vim25/types"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -295,4 +297,77 @@ func TestDestroyKeepsDisksOfOthers(t *testing.T) {
 	if w.HasFile(own) || !w.HasFile(volume) {
 		t.Errorf("the own disk is there: %v, that of somebody else: %v", w.HasFile(own), w.HasFile(volume))
 	}
+}
+
+// A machine that is off gets its new size with the next power-on; one that is on gets what it can be given.
+func TestSize(t *testing.T) {
+	w := newWorld(t)
+	m := w.cloned("web")
+	m.Spec.CPU = new(int32(2))
+	m = w.ensure(m)
+	size := func() string { h := w.Hardware(w.path(m)); return fmt.Sprintf("%d, %d MB", h.CPUs, h.MemoryMB) }
+	differs := func(want ...runtime.Difference) {
+		t.Helper()
+		if diff := cmp.Diff(want, w.observe(m).Differences); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	differs()
+	m.Spec.CPU, m.Spec.Memory = new(int32(4)), new(resource.MustParse("64Mi"))
+	differs(runtime.Difference{Field: "spec.cpu", Is: "2", Wanted: "4"}, runtime.Difference{Field: "spec.memory", Is: "32Mi", Wanted: "64Mi"})
+	first := w.on(m)
+	if differs(); size() != "4, 64 MB" {
+		t.Errorf("after the power-on it has %s", size())
+	}
+	m.Spec.CPU = new(int32(8))
+	w.Must(w.runtime.Adjust(t.Context(), m))
+	if differs(runtime.Difference{Field: "spec.cpu", Is: "4", Wanted: "8"}); size() != "4, 64 MB" {
+		t.Errorf("without hot-add it has %s", size())
+	}
+	w.AllowHotAdd(w.path(m))
+	differs(runtime.Difference{Field: "spec.cpu", Is: "4", Wanted: "8", Live: true})
+	w.Must(w.runtime.Adjust(t.Context(), m))
+	m.Spec.Memory = new(resource.MustParse("32Mi"))
+	if differs(runtime.Difference{Field: "spec.memory", Is: "64Mi", Wanted: "32Mi"}); size() != "8, 64 MB" {
+		t.Errorf("with hot-add it has %s", size())
+	}
+	if seen := w.on(m); seen.Incarnation != first.Incarnation {
+		t.Error("it was restarted")
+	}
+}
+
+// What somebody else has changed is put back with the next power-on. What the spec leaves to the template is nobody's business.
+func TestSizeDrift(t *testing.T) {
+	w := newWorld(t)
+	m := w.cloned("web")
+	m.Spec.CPU = new(int32(2))
+	m = w.ensure(m)
+	w.SetSize(w.path(m), 1, 128)
+	w.on(m)
+	if h := w.Hardware(w.path(m)); h.CPUs != 2 || h.MemoryMB != 128 {
+		t.Errorf("got %+v", h)
+	}
+	adopted := w.adopted("theirs")
+	adopted.Spec.CPU = new(int32(7))
+	w.on(adopted)
+	if h := w.Hardware(w.path(adopted)); h.CPUs == 7 {
+		t.Error("the size of a machine that was adopted was changed")
+	}
+}
+
+// A size that vCenter refuses names its field, and leaves the machine off and the size as it was.
+func TestSizeRefused(t *testing.T) {
+	w := newWorld(t)
+	m := w.ensure(w.cloned("web"))
+	m.Spec.CPU = new(int32(700))
+	err := w.runtime.PowerOn(t.Context(), m)
+	if !runtime.IsInvalidSpec(err) || !strings.HasPrefix(runtime.Message(err), "spec.cpu: vCenter lab refuses with InvalidArgument") {
+		t.Errorf("got %v", err)
+	}
+	if seen := w.observe(m); seen.Power != v1alpha1.PowerStopped || w.Hardware(w.path(m)).CPUs != 1 {
+		t.Errorf("got %+v", seen)
+	}
+	w.faults.Refuse(&types.ConcurrentAccess{}, "ReconfigVM_Task")
+	m.Spec.CPU = new(int32(3))
+	w.on(m) // somebody else was first, and it is decided once more
 }

@@ -129,7 +129,11 @@ func (r *Runtime) now(ctx context.Context) (now time.Time, err error) {
 // done. If the machine's configuration has changed since it was seen, nothing is written and the error is InvalidState:
 // that lets one win of two who write at the same time.
 func (r *Runtime) write(ctx context.Context, s *sighting, values map[string]string) error {
-	var spec types.VirtualMachineConfigSpec
+	return r.reconfigure(ctx, s, s.noting(values))
+}
+
+// noting is the change of the configuration that write makes.
+func (s *sighting) noting(values map[string]string) (spec types.VirtualMachineConfigSpec) {
 	for _, key := range allKeys {
 		value, set := values[key]
 		// Removing what is not there would add it, empty, in some versions.
@@ -137,7 +141,7 @@ func (r *Runtime) write(ctx context.Context, s *sighting, values map[string]stri
 			spec.ExtraConfig = append(spec.ExtraConfig, &types.OptionValue{Key: key, Value: value})
 		}
 	}
-	return r.reconfigure(ctx, s, spec)
+	return spec
 }
 
 // reconfigure changes the machine's configuration, and waits until that is done, if it has not changed since it was seen.

@@ -203,6 +203,8 @@ func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*
 		}}},
 		PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{
 			"config.changeVersion", "config.extraConfig", "config.instanceUuid", "config.template",
+			"config.hardware.numCPU", "config.hardware.numCoresPerSocket", "config.hardware.memoryMB", "config.cpuHotAddEnabled",
+			"config.memoryHotAddEnabled", "config.hotPlugMemoryIncrementSize", "config.hotPlugMemoryLimit",
 			"resourcePool", "runtime.connectionState", "runtime.host", "runtime.powerState", "summary.runtime.bootTime",
 		}}, {Type: "HostSystem", PathSet: []string{"name"}}},
 	}, func(object any) {

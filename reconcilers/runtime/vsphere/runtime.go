@@ -7,6 +7,7 @@ package vsphere
 
 import (
 	"context"
+	"errors"
 
 	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/object"
@@ -54,7 +55,8 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 func (s *sighting) observation(m runtime.Machine) runtime.Observation {
 	seen := runtime.Observation{
 		Exists: true, Adopted: !s.made(m), InstanceID: s.vm.Config.InstanceUuid,
-		Power: s.power(), Incarnation: s.incarnation(), NodeName: s.host, LastFailure: s.lastFailure(),
+		Differences: s.differences(m),
+		Power:       s.power(), Incarnation: s.incarnation(), NodeName: s.host, LastFailure: s.lastFailure(),
 	}
 	for _, info := range s.inFlight() {
 		seen.InFlight = append(seen.InFlight,
@@ -135,11 +137,37 @@ func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
 			return err
 		}
 		next := powerOns{count: parsePowerOns(s.keys[PowerOnsKey]).count + 1, at: now}
-		if err := r.write(ctx, s, map[string]string{PowerOnsKey: next.String()}); err != nil {
+		if err := r.prepare(ctx, s, m, next); err != nil {
 			return err
 		}
 	}
 	return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.PowerOn(ctx) })
+}
+
+// prepare counts a power-on, and gives the machine the size that its spec says, in one change. A size that cannot be had is told from
+// everything else by the count, which is always taken.
+func (r *Runtime) prepare(ctx context.Context, s *sighting, m runtime.Machine, next powerOns) error {
+	spec := s.noting(map[string]string{PowerOnsKey: next.String()})
+	differ := s.differences(m)
+	resize(&spec, m, s.vm.Config.Hardware.NumCoresPerSocket, fieldsOf(differ, false)...)
+	err := r.reconfigure(ctx, s, spec)
+	if cause, is := errors.AsType[*runtime.Error](err); is && len(differ) > 0 && refusesSize(err) {
+		return runtime.NewInvalidSpec(err, "%s: %s", differ[0].Field, cause.Message)
+	}
+	return err
+}
+
+// refusesSize reports whether vCenter refused a configuration for what is in it, and not for the moment at which it came.
+func refusesSize(err error) bool {
+	var answer types.BaseMethodFault
+	if _, refused := fault.As(err, &answer); !refused || !runtime.IsInvalidState(err) {
+		return false
+	}
+	switch answer.(type) {
+	case *types.ConcurrentAccess, *types.TaskInProgress, *types.InvalidPowerState:
+		return false
+	}
+	return true
 }
 
 // PowerOff asks the guest to shut down, or takes the power away.

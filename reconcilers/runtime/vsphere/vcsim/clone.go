@@ -104,7 +104,9 @@ func (v *VCenter) finishClone(ctx *simulator.Context, m *machine, t *task, req *
 	if req.Spec.Config != nil {
 		spec = *req.Spec.Config
 	}
-	known := types.VirtualMachineConfigSpec{InstanceUuid: spec.InstanceUuid, ExtraConfig: m.inherited(spec.ExtraConfig), NumCoresPerSocket: spec.NumCoresPerSocket}
+	known := types.VirtualMachineConfigSpec{
+		CpuHotAddEnabled: m.Config.CpuHotAddEnabled, MemoryHotAddEnabled: m.Config.MemoryHotAddEnabled, InstanceUuid: spec.InstanceUuid, ExtraConfig: m.inherited(spec.ExtraConfig), NumCoresPerSocket: spec.NumCoresPerSocket,
+	}
 	if v.knows(ctx, spec.InstanceUuid) {
 		known.InstanceUuid = "" // as a vCenter does, it gives another one
 	}
@@ -122,7 +124,7 @@ func (v *VCenter) finishClone(ctx *simulator.Context, m *machine, t *task, req *
 	}
 	clone := v.wrap(made.Info.Result.(types.ManagedObjectReference), place)
 	ctx.WithLock(m, func() {
-		clone.step, clone.noTools, clone.ignores, clone.ignoresCancels = m.step, m.noTools, m.ignores, m.ignoresCancels
+		clone.step, clone.hotAdd, clone.noTools, clone.ignores, clone.ignoresCancels = m.step, m.hotAdd, m.noTools, m.ignores, m.ignoresCancels
 	})
 	ctx.WithLock(clone, func() {
 		clone.VirtualMachine.ReconfigVMTask(ctx, &types.ReconfigVM_Task{This: clone.Self, Spec: known})
@@ -289,6 +291,23 @@ func (m *machine) files() (files []string) {
 		files = append(files, backing.GetVirtualDeviceFileBackingInfo().FileName)
 	}
 	return files
+}
+
+// AllowHotAdd has the machine, and those that are cloned from it after that, take processors and memory while it is on.
+func (v *VCenter) AllowHotAdd(path string) {
+	v.at(path, func(_ *simulator.Context, m *machine) {
+		m.hotAdd = true
+		m.Config.CpuHotAddEnabled, m.Config.MemoryHotAddEnabled = new(true), new(true)
+	})
+}
+
+// SetSize changes the size of a machine that is off, as an administrator may.
+func (v *VCenter) SetSize(path string, cpus int32, memoryMB int64) {
+	v.at(path, func(ctx *simulator.Context, m *machine) {
+		m.VirtualMachine.ReconfigVMTask(ctx, &types.ReconfigVM_Task{
+			This: m.Self, Spec: types.VirtualMachineConfigSpec{NumCPUs: cpus, MemoryMB: memoryMB},
+		})
+	})
 }
 
 // SetSnapshot has the machine have a snapshot, or none.

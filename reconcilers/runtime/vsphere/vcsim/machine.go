@@ -20,11 +20,15 @@ type machine struct {
 	boots int                      // How often it was powered on.
 	step  time.Duration            // How long a task takes, and the guest to shut down.
 
+	hotAdd         bool // Processors and memory can be added while it is on.
 	noTools        bool
 	ignores        bool // The guest ignores requests to shut down.
 	asked          int  // In which of its power-ons the guest was last asked, by number.
 	ignoresCancels bool
 }
+
+// maxCPUs is how many processors a machine can have.
+const maxCPUs = 128
 
 // set sets the power state, and the time of the power-on unless that stays as it is.
 func (m *machine) set(ctx *simulator.Context, state types.VirtualMachinePowerState, boot ...types.AnyType) {
@@ -157,6 +161,10 @@ func (m *machine) ReconfigVMTask(ctx *simulator.Context, req *types.ReconfigVM_T
 		body.Fault_ = fault(&types.TaskInProgress{Task: m.busy.Self})
 	case req.Spec.ChangeVersion != "" && req.Spec.ChangeVersion != m.Config.ChangeVersion:
 		body.Fault_ = fault(new(types.ConcurrentAccess))
+	case m.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn && !m.hotAdd && (req.Spec.NumCPUs != 0 || req.Spec.MemoryMB != 0):
+		body.Fault_ = fault(m.wrongPower(types.VirtualMachinePowerStatePoweredOff))
+	case int(req.Spec.NumCPUs) > maxCPUs:
+		body.Fault_ = fault(&types.InvalidArgument{InvalidProperty: "configSpec.numCPUs"})
 	default:
 		// The simulator keeps the machine locked until that is done.
 		return m.VirtualMachine.ReconfigVMTask(ctx, req)

@@ -1,0 +1,94 @@
+package vsphere
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/vmware/govmomi/vim25/types"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+const (
+	cpuField    = "spec.cpu"
+	memoryField = "spec.memory"
+)
+
+var _ runtime.Adjuster = (*Runtime)(nil)
+
+// differences is how the size of a machine that we made differs from its spec. What the spec leaves to the template stays as it is.
+func (s *sighting) differences(m runtime.Machine) (all []runtime.Difference) {
+	if !s.made(m) {
+		return nil
+	}
+	config := s.vm.Config
+	is := func(flag *bool) bool { return flag != nil && *flag }
+	if cpu := m.Spec.CPU; cpu != nil && *cpu != config.Hardware.NumCPU {
+		all = append(all, runtime.Difference{
+			Field: cpuField, Is: strconv.Itoa(int(config.Hardware.NumCPU)), Wanted: strconv.Itoa(int(*cpu)),
+			Live: is(config.CpuHotAddEnabled) && *cpu > config.Hardware.NumCPU && coresFor(*cpu, config.Hardware.NumCoresPerSocket) == nil,
+		})
+	}
+	if memory := m.Spec.Memory; memory != nil && memoryMB(*memory) != int64(config.Hardware.MemoryMB) {
+		more := memoryMB(*memory) - int64(config.Hardware.MemoryMB)
+		all = append(all, runtime.Difference{
+			Field: memoryField, Is: megabytes(int64(config.Hardware.MemoryMB)), Wanted: megabytes(memoryMB(*memory)),
+			Live: is(config.MemoryHotAddEnabled) && more > 0 && more%max(config.HotPlugMemoryIncrementSize, 1) == 0 &&
+				(config.HotPlugMemoryLimit == 0 || memoryMB(*memory) <= config.HotPlugMemoryLimit),
+		})
+	}
+	return all
+}
+
+func megabytes(n int64) string { return resource.NewQuantity(n*mebibyte, resource.BinarySI).String() }
+
+// coresFor gives how many cores a socket has to have for that many processors, and nil if it can stay as it is.
+func coresFor(cpu int32, cores *int32) *int32 {
+	if cores != nil && *cores > 0 && cpu%*cores != 0 {
+		return new(int32(1))
+	}
+	return nil
+}
+
+// resize puts the size that a spec says into a configuration, of those fields.
+func resize(spec *types.VirtualMachineConfigSpec, m runtime.Machine, cores *int32, fields ...string) {
+	if cpu := m.Spec.CPU; cpu != nil && slices.Contains(fields, cpuField) {
+		spec.NumCPUs, spec.NumCoresPerSocket = *cpu, coresFor(*cpu, cores)
+	}
+	if memory := m.Spec.Memory; memory != nil && slices.Contains(fields, memoryField) {
+		spec.MemoryMB = memoryMB(*memory)
+	}
+}
+
+// fieldsOf gives the fields of differences.
+func fieldsOf(all []runtime.Difference, live bool) (fields []string) {
+	for _, d := range all {
+		if d.Live || !live {
+			fields = append(fields, d.Field)
+		}
+	}
+	return fields
+}
+
+// Adjust changes the size of a machine that is on, as far as its hot-plug settings allow.
+func (r *Runtime) Adjust(ctx context.Context, m runtime.Machine) error {
+	return decide(func() error {
+		s, err := r.existing(ctx, m)
+		if err != nil || s.power() != v1alpha1.PowerRunning {
+			return err
+		}
+		if _, err := s.busy(""); err != nil {
+			return err
+		}
+		fields := fieldsOf(s.differences(m), true)
+		if len(fields) == 0 {
+			return nil
+		}
+		var spec types.VirtualMachineConfigSpec
+		resize(&spec, m, s.vm.Config.Hardware.NumCoresPerSocket, fields...)
+		return r.reconfigure(ctx, s, spec)
+	})
+}
