@@ -83,7 +83,6 @@ test-unit: bin ## Run the Go tests of one process, with the race detector if the
 test-walks: bin control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
 	@$(gotest) -count=1 $(walks) | $(keep)
 
-# What takes longest comes first.
 .PHONY: test-deep
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
 	@$(if $(race),,echo "no C compiler for cgo: not testing with the race detector";) \
