@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // processesOf returns the pids of all processes that have a control plane's folder in their command line.
@@ -207,6 +209,7 @@ func TestAutoscalerScalesCustomResources(t *testing.T) {
 }
 
 func TestTwoControlPlanesAuditAndStop(t *testing.T) {
+	depth.Only(t)
 	first := Shared(t)
 	audit := filepath.Join(t.TempDir(), "audit.log")
 	second, err := Start(t.Context(), Options{AuditLog: audit})
@@ -253,6 +256,7 @@ func TestTwoControlPlanesAuditAndStop(t *testing.T) {
 }
 
 func TestEndOfContextStops(t *testing.T) {
+	depth.Only(t)
 	needed(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cp, err := Start(ctx, Options{ControllerManager: true})
@@ -303,6 +307,7 @@ func TestFailedStartTellsWhy(t *testing.T) {
 const helperAbandon = "SALLYPORT_ENV_TEST_ABANDON"
 
 func TestKilledTestTakesItsControlPlaneAlong(t *testing.T) {
+	depth.Only(t)
 	if os.Getenv(helperAbandon) != "" {
 		cp, err := Start(context.Background(), Options{ControllerManager: true})
 		if err != nil {
