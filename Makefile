@@ -1,8 +1,9 @@
 # `make` alone lists what there is.
 
 GO ?= go
-# What was compiled in one clone of this is not compiled again in another.
-export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath)
+# What was compiled in one clone of this is not compiled again in another. kubectl's library brings kustomize along, which can load Go
+# plugins: for these the linker would keep all code there is, a third more.
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath -tags=kustomize_disable_go_plugin_support)
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
@@ -52,9 +53,10 @@ lint: export GOGC = 400
 lint: ## Check style and the import rules
 	$(tool) golangci-lint run ./...
 
+# The program is linked as the tests build it.
 .PHONY: test-rego
 test-rego: ## Run the tests of the policies, at full coverage
-	$(GO) run ./cmd/sallyport policy test policies --coverage 100
+	$(GO) run -ldflags "-s -w" ./cmd/sallyport policy test policies --coverage 100
 
 # Packages that compute most of the time, which takes ten times as long with the race detector, or whose test runs have too little memory
 # for it: make test-deep runs them with it.
@@ -69,9 +71,9 @@ units = $(filter-out $(walks),$(shell $(GO) list ./...))
 # -race if there is a C compiler, which the detector needs.
 race = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
 
-# What tests say of their times is kept. -p 3: many of them wait for other processes.
+# What tests say of their times is kept. -p 4: many of them wait for other processes.
 said := bin/tests.txt
-gotest := env GOGC=400 $(GO) test -timeout 20m -p 3
+gotest := env GOGC=400 $(GO) test -timeout 20m -p 4
 keep = tee -a $(said)
 
 .PHONY: test-unit
@@ -87,7 +89,7 @@ test-walks: bin control-plane ## Run the Go tests that lead through other proces
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
 	@$(if $(race),,echo "no C compiler for cgo: not testing with the race detector";) \
 	{ for package in $(if $(race),$(computing)); do echo $(gotest) -count=1 $(race) $$package; done && \
-		hack/deep.sh $(gotest) -count=1; } | xargs -L 1 -P 3 env | $(keep)
+		hack/deep.sh $(gotest) -count=1; } | xargs -L 1 -P 4 env | $(keep)
 	@hack/slowest.sh $(said) deep
 
 .PHONY: slowest
@@ -132,12 +134,9 @@ bench: ## Measure what a decision costs, against a webhook that does nothing, OP
 	cd test/bench/gatekeeper && $(GO) build -o ../../../bin/bench-gatekeeper .
 	$(GO) run ./test/bench --gatekeeper bin/bench-gatekeeper
 
-# kubectl's library brings kustomize along, which can load Go plugins: for these the linker would keep all code there is, a third more.
-tags := kustomize_disable_go_plugin_support
-
 .PHONY: build
 build: ## Build bin/sallyport without symbol tables, and link it as the plugin bin/kubectl-sallyport and what completes its command lines
-	$(GO) build -trimpath -tags $(tags) -ldflags "-s -w" -o bin/ ./cmd/sallyport
+	$(GO) build -ldflags "-s -w" -o bin/ ./cmd/sallyport
 	ln -sf sallyport bin/kubectl-sallyport
 	ln -sf sallyport bin/kubectl_complete-sallyport
 
