@@ -239,7 +239,7 @@ func (p *Policy) act(ctx context.Context, input *ast.Term) (Value, error) {
 	if err := p.outcomeShape.check(ruleOutcome, said); err != nil {
 		return Value{}, errorf(ContractViolated, "%w", err)
 	}
-	return Value{term: said}, nil
+	return valueOf(said), nil
 }
 
 // only gives the element of [x | x = rule], or nil if the rule is undefined.

@@ -106,9 +106,9 @@ func (d *Decision) add(r outcomeRule, value *ast.Term) error {
 			d.Warnings = append(d.Warnings, s)
 		}
 	case rulePatch:
-		d.Patches = append(d.Patches, patchOf(value.Value.(ast.Object)))
+		d.Patches = append(d.Patches, patchOf(valueOf(value)))
 	default:
-		denial := denialOf(r, value.Value.(ast.Object))
+		denial := denialOf(r, valueOf(value))
 		if denial.Reason != r.reason {
 			return errorf(ContractViolated, "%s: deny says reason %q, its METADATA %q", denial.Rule, denial.Reason, r.reason)
 		}
@@ -149,42 +149,27 @@ func (f patched) clashes(earlier patched) bool {
 }
 
 // denialOf reads a denial of the right shape.
-func denialOf(r outcomeRule, said ast.Object) Denial {
-	details := ast.NewObject()
-	if given := said.Get(ast.StringTerm("details")); given != nil {
-		if object, ok := given.Value.(ast.Object); ok { // else it is null
-			details = object
-		}
-	}
-	of := func(object ast.Object, key string) string {
-		if member := object.Get(ast.StringTerm(key)); member != nil {
-			return text(member)
-		}
-		return ""
-	}
+func denialOf(r outcomeRule, said Value) Denial {
+	of := func(key string) string { return said.Get("details").Get(key).Text() }
 	denial := Denial{
-		Reason: of(said, "reason"), Message: of(said, "message"), Code: http.StatusForbidden, Rule: place(r.location), Remedy: r.remedy, Final: r.final,
-		Details: Details{
-			Group: of(details, "group"), Kind: of(details, "kind"), Name: of(details, "name"), UID: of(details, "uid"), Field: of(details, "field"),
-		},
+		Reason: said.Get("reason").Text(), Message: said.Get("message").Text(), Code: http.StatusForbidden,
+		Rule: place(r.location), Remedy: r.remedy, Final: r.final,
+		Details: Details{Group: of("group"), Kind: of("kind"), Name: of("name"), UID: of("uid"), Field: of("field")},
 	}
-	if code := said.Get(ast.StringTerm("code")); code != nil {
-		if number, ok := code.Value.(ast.Number); ok {
-			denial.Code, _ = number.Int()
-		}
+	if code, ok := said.Get("code").orNull().Value.(ast.Number); ok {
+		denial.Code, _ = code.Int()
 	}
 	return denial
 }
 
 // patchOf reads a patch of the right shape.
-func patchOf(said ast.Object) (patch Patch) {
-	if merge := said.Get(ast.StringTerm("merge")); merge != nil {
-		patch.Merge = &Value{term: merge}
-		return patch
+func patchOf(said Value) Patch {
+	if merge, ok := said.member("merge"); ok {
+		return Patch{Merge: &merge}
 	}
-	patch.Op, patch.Path = text(said.Get(ast.StringTerm("op"))), text(said.Get(ast.StringTerm("path")))
-	if value := said.Get(ast.StringTerm("value")); value != nil {
-		patch.Value = &Value{term: value}
+	patch := Patch{Op: said.Get("op").Text(), Path: said.Get("path").Text()}
+	if value, ok := said.member("value"); ok {
+		patch.Value = &value
 	}
 	return patch
 }

@@ -253,7 +253,7 @@ func (d *queryDecoder) member(q *Query, keyTerm, value *ast.Term) {
 	case "access":
 		q.Access = d.access(value)
 	case "rehearsal":
-		q.TestRun, q.Document = true, Value{term: value}
+		q.TestRun, q.Document = true, valueOf(value)
 		if q.Document.IsNull() {
 			d.fail(InputNotUnderstood, key, "is null: say null for the whole fact where nothing is to be rehearsed")
 		}

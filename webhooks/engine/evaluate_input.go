@@ -6,60 +6,36 @@ import (
 )
 
 // document is the input of an evaluation: request, now and, once they are known, facts. What is not read of it is not made.
-type document struct {
-	in    Input
-	facts answers // nil: not asked yet
-}
-
-// answers are the facts in the input.
-type answers map[string]Fact
-
-func (in Input) document(facts map[string]Fact) Value { return Value{from: &document{in, facts}} }
-
-// term is the whole input.
-func (in Input) term(facts map[string]Fact) *ast.Term { return in.document(facts).orNull() }
-
-func (d *document) kind() jsontext.Kind { return '{' }
-
-func (d *document) member(name string) (Value, bool) {
-	switch name {
-	case "request":
-		return d.in.Request, true
-	case "now":
-		return Value{term: ast.StringTerm(d.in.Now.UTC().Format(TimeFormat))}, true
-	case "facts":
-		return Value{from: d.facts}, d.facts != nil
-	}
-	return Value{}, false
-}
-
-func (d *document) each(visit func(name string, v Value)) {
-	for _, name := range []string{"request", "now", "facts"} {
-		if v, ok := d.member(name); ok {
-			visit(name, v)
+func (in Input) document(facts map[string]Fact) Value {
+	made := members{"request": in.Request, "now": valueOf(ast.StringTerm(in.Now.UTC().Format(TimeFormat)))}
+	if facts != nil {
+		answers := members{}
+		for name, f := range facts {
+			answers[name] = f.Answer.Value
 		}
+		made["facts"] = Value{from: answers}
+	}
+	return Value{from: made}
+}
+
+// members are those of an object.
+type members map[string]Value
+
+func (m members) kind() jsontext.Kind { return '{' }
+
+func (m members) member(name string) (Value, bool) {
+	v, ok := m[name]
+	return v, ok
+}
+
+func (m members) each(visit func(name string, v Value)) {
+	for name, v := range m {
+		visit(name, v)
 	}
 }
 
-func (d *document) whole() *ast.Term { return wholeObject(d) }
-
-func (a answers) kind() jsontext.Kind { return '{' }
-
-func (a answers) member(name string) (Value, bool) {
-	f, ok := a[name]
-	return f.Answer.Value, ok
-}
-
-func (a answers) each(visit func(name string, v Value)) {
-	for name, f := range a {
-		visit(name, f.Answer.Value)
-	}
-}
-
-func (a answers) whole() *ast.Term { return wholeObject(a) }
-
-func wholeObject(of source) *ast.Term {
+func (m members) whole() *ast.Term {
 	object := ast.NewObject()
-	of.each(func(name string, v Value) { object.Insert(ast.StringTerm(name), v.orNull()) })
+	m.each(func(name string, v Value) { object.Insert(ast.StringTerm(name), v.orNull()) })
 	return ast.NewTerm(object)
 }

@@ -121,7 +121,7 @@ func (p *Policy) explain(
 	if err != nil || !complete {
 		return x, err
 	}
-	s := p.explainer(ctx, in.term(facts))
+	s := p.explainer(ctx, in.document(facts).orNull())
 	x.Asked = true
 	valid, err := s.eval(p.pkg.Append(ast.StringTerm(ruleValid)))
 	if err != nil {
@@ -145,7 +145,7 @@ func (p *Policy) explainFacts(
 	if len(p.facts) == 0 {
 		return nil, true, nil
 	}
-	s := p.explainer(ctx, in.term(nil))
+	s := p.explainer(ctx, in.document(nil).orNull())
 	document, err := s.eval(p.pkg.Append(ast.StringTerm(ruleFacts)))
 	if err != nil {
 		return nil, false, err
@@ -204,7 +204,7 @@ func (s *explainer) outcomes(x *Explanation, e endpoint) error {
 	for _, t := range set(yields).Slice() {
 		match := t.Value.(*ast.Array)
 		i, _ := match.Elem(0).Value.(ast.Number).Int()
-		match.Elem(2).Value.(*ast.Array).Foreach(func(v *ast.Term) { values[i] = append(values[i], Value{term: v}) })
+		match.Elem(2).Value.(*ast.Array).Foreach(func(v *ast.Term) { values[i] = append(values[i], valueOf(v)) })
 	}
 	instrumented := p.rulesNamed(e.fires())
 	for i, r := range p.rules {

@@ -129,7 +129,7 @@ func (t *trace) said(r *ast.Rule) (values []Value) {
 		}
 	}
 	for _, v := range distinct.Slice() {
-		values = append(values, Value{term: v})
+		values = append(values, valueOf(v))
 	}
 	return values
 }
@@ -280,12 +280,12 @@ func (s *explainer) values(body ast.Body, at *stop) []NamedValue {
 		switch v := t.Value.(type) {
 		case ast.Var:
 			if value := at.vars[v]; value != nil {
-				add(s.nameOf(body, v, at.expr), NamedValue{Value: Value{term: value}, Defined: true})
+				add(s.nameOf(body, v, at.expr), NamedValue{Value: valueOf(value), Defined: true})
 			}
 		case ast.Ref:
 			if ground, ok := s.groundOf(v, at); ok {
 				if found, defined, err := s.value(ground); err == nil {
-					add(s.refName(ground, len(ground) == len(v), t), NamedValue{Value: Value{term: found}, Defined: defined})
+					add(s.refName(ground, len(ground) == len(v), t), NamedValue{Value: valueOf(found), Defined: defined})
 				}
 			}
 			return false

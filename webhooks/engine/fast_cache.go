@@ -87,7 +87,9 @@ func same(a, b Value) bool {
 		y, ok := b.from.(*shared)
 		return ok && sameObjects(x.decoded, y.decoded)
 	}
-	return a.from == nil && b.from == nil && a.orNull().Equal(b.orNull())
+	x, inX := a.source().(*inTerms)
+	y, inY := b.source().(*inTerms)
+	return inX && inY && x.whole().Equal(y.whole())
 }
 
 func sameObjects(a, b any) bool {

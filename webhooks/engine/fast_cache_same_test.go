@@ -9,7 +9,7 @@ func TestSameDocuments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Value{term: value.orNull()}
+		return valueOf(value.orNull())
 	}
 	read, err := ParseValue([]byte(`{"a": 1}`))
 	if err != nil {

@@ -74,7 +74,7 @@ func (r *projection) partly(kind jsontext.Kind) bool {
 
 // of gives the part of a document that is read, as terms. What reads no more cannot tell it from the whole.
 func (r *projection) of(v Value) *ast.Term {
-	if v.from == nil || !r.partly(v.from.kind()) {
+	if _, made := v.source().(*inTerms); made || !r.partly(v.from.kind()) {
 		return v.orNull()
 	}
 	if t, ok := v.from.(*jsonText); ok && t.parts == nil {

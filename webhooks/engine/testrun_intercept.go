@@ -181,7 +181,7 @@ func (l *interceptor) asks(fact string, said *ast.Term) error {
 }
 
 func applies(object *ast.Term, patches []Patch) error {
-	text, err := Value{term: object}.MarshalJSON()
+	text, err := valueOf(object).MarshalJSON()
 	if err != nil {
 		return err
 	}

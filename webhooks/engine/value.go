@@ -9,12 +9,9 @@ import (
 )
 
 // Value is an immutable JSON document. The zero Value is null.
-type Value struct {
-	term *ast.Term // in the form that policies are evaluated on
-	from source    // in place of term, until somebody asks for it
-}
+type Value struct{ from source }
 
-// source is a document that is put into terms only as far as somebody asks for it.
+// source is a document, in the form in which somebody has it. It is put into terms only as far as somebody asks for it.
 type source interface {
 	kind() jsontext.Kind
 	member(name string) (Value, bool)
@@ -28,7 +25,7 @@ func ParseValue(data []byte) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return Value{term: text.all()}, nil
+	return valueOf(text.all()), nil
 }
 
 // ValueOf converts decoded JSON: maps, slices, strings, numbers, booleans and nil.
@@ -37,7 +34,7 @@ func ValueOf(decoded any) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return Value{term: ast.NewTerm(v)}, nil
+	return valueOf(ast.NewTerm(v)), nil
 }
 
 // MarshalJSON gives the document's text.
@@ -62,44 +59,13 @@ func (v Value) Get(key string) Value {
 	return found
 }
 
-func (v Value) member(key string) (found Value, ok bool) {
-	if v.from != nil {
-		return v.from.member(key)
-	}
-	if v.term == nil {
-		return Value{}, false
-	}
-	object, ok := v.term.Value.(ast.Object)
-	if !ok {
-		return Value{}, false
-	}
-	member := object.Get(ast.StringTerm(key))
-	return Value{term: member}, member != nil
-}
+func (v Value) member(key string) (Value, bool) { return v.source().member(key) }
 
 // IsNull tells null from every other document.
-func (v Value) IsNull() bool {
-	if v.from != nil {
-		return v.from.kind() == 'n'
-	}
-	if v.term == nil {
-		return true
-	}
-	_, null := v.term.Value.(ast.Null)
-	return null
-}
+func (v Value) IsNull() bool { return v.source().kind() == 'n' }
 
 // IsObject tells an object from every other document.
-func (v Value) IsObject() bool {
-	if v.from != nil {
-		return v.from.kind() == '{'
-	}
-	if v.term == nil {
-		return false
-	}
-	_, object := v.term.Value.(ast.Object)
-	return object
-}
+func (v Value) IsObject() bool { return v.source().kind() == '{' }
 
 // Equal tells whether two documents are the same.
 func (v Value) Equal(other Value) bool { return v.all().Value.Compare(other.all().Value) == 0 }
@@ -109,7 +75,7 @@ func (v Value) Text() string {
 	if t, ok := v.from.(*jsonText); ok {
 		return t.text()
 	}
-	if v.from != nil && v.from.kind() != '"' {
+	if v.source().kind() != '"' {
 		return ""
 	}
 	return text(v.orNull())
@@ -117,35 +83,14 @@ func (v Value) Text() string {
 
 // Elements of a list, or of a set that a policy made; none of every other document.
 func (v Value) Elements() (all []Value) {
-	if v.from != nil {
-		if v.from.kind() == '[' {
-			v.from.each(func(_ string, element Value) { all = append(all, element) })
-		}
-		return all
-	}
-	add := func(element *ast.Term) { all = append(all, Value{term: element}) }
-	switch of := v.orNull().Value.(type) {
-	case *ast.Array:
-		of.Foreach(add)
-	case ast.Set:
-		of.Foreach(add)
+	if v.source().kind() == '[' {
+		v.Each(func(_ string, element Value) { all = append(all, element) })
 	}
 	return all
 }
 
 // Each visits the members of an object, in no order, and the elements of a list, whose names are "".
-func (v Value) Each(visit func(name string, v Value)) {
-	if v.from != nil {
-		v.from.each(visit)
-		return
-	}
-	switch of := v.orNull().Value.(type) {
-	case ast.Object:
-		of.Foreach(func(name, member *ast.Term) { visit(text(name), Value{term: member}) })
-	case *ast.Array:
-		of.Foreach(func(element *ast.Term) { visit("", Value{term: element}) })
-	}
-}
+func (v Value) Each(visit func(name string, v Value)) { v.source().each(visit) }
 
 // Raw gives the text of a document that was made out of text, as it stands there; nil for every other document. It must not be
 // changed.
@@ -167,16 +112,68 @@ func (v Value) all() *ast.Term {
 	return v.orNull()
 }
 
-func (v Value) orNull() *ast.Term {
-	switch {
-	case v.from != nil:
-		return v.from.whole()
-	case v.term != nil:
-		return v.term
+func (v Value) orNull() *ast.Term { return v.source().whole() }
+
+func (v Value) source() source {
+	if v.from == nil {
+		return (*inTerms)(ast.InternedNullTerm)
+	}
+	return v.from
+}
+
+// inTerms is a document in the form that policies are evaluated on.
+type inTerms ast.Term
+
+// valueOf gives null for no term.
+func valueOf(t *ast.Term) Value {
+	if t == nil {
+		return Value{}
+	}
+	return Value{from: (*inTerms)(t)}
+}
+
+func (t *inTerms) kind() jsontext.Kind {
+	switch v := t.Value.(type) {
+	case ast.Null:
+		return 'n'
+	case ast.Object:
+		return '{'
+	case *ast.Array, ast.Set:
+		return '['
+	case ast.String:
+		return '"'
+	case ast.Boolean:
+		if v {
+			return 't'
+		}
+		return 'f'
 	default:
-		return ast.InternedNullTerm
+		return '0'
 	}
 }
+
+func (t *inTerms) member(name string) (Value, bool) {
+	object, ok := t.Value.(ast.Object)
+	if !ok {
+		return Value{}, false
+	}
+	member := object.Get(ast.StringTerm(name))
+	return valueOf(member), member != nil
+}
+
+func (t *inTerms) each(visit func(name string, v Value)) {
+	element := func(element *ast.Term) { visit("", valueOf(element)) }
+	switch of := t.Value.(type) {
+	case ast.Object:
+		of.Foreach(func(name, member *ast.Term) { visit(text(name), valueOf(member)) })
+	case *ast.Array:
+		of.Foreach(element)
+	case ast.Set:
+		of.Foreach(element)
+	}
+}
+
+func (t *inTerms) whole() *ast.Term { return (*ast.Term)(t) }
 
 func readTerm(dec *jsontext.Decoder) (*ast.Term, error) {
 	tok, err := dec.ReadToken()
@@ -248,7 +245,7 @@ func (v Value) less(bytes int) int {
 	if t, ok := v.from.(*jsonText); ok {
 		return bytes - len(t.json)
 	}
-	switch kind := v.kind(); kind {
+	switch v.source().kind() {
 	case '{', '[':
 		bytes -= 2
 		v.Each(func(name string, v Value) {
@@ -261,21 +258,5 @@ func (v Value) less(bytes int) int {
 		return bytes - len(v.Text())
 	default:
 		return bytes - 8
-	}
-}
-
-func (v Value) kind() jsontext.Kind {
-	if v.from != nil {
-		return v.from.kind()
-	}
-	switch v.orNull().Value.(type) {
-	case ast.Object:
-		return '{'
-	case *ast.Array:
-		return '['
-	case ast.String:
-		return '"'
-	default:
-		return '0'
 	}
 }
