@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -116,9 +115,8 @@ func (c *contract) rule(r *ast.Rule) {
 // shapes holds what a rule says literally to what it may be.
 func (c *contract) shapes(r *ast.Rule, name string, of func(said *ast.Term) shape, said *ast.Term) {
 	for _, found := range c.said.of(r, said) {
-		var wrong *shapeError
-		if err := of(found).check(name, found); errors.As(err, &wrong) {
-			c.errs.add(cmp.Or(wrong.at.Location, r.Location), "%v", err)
+		if wrong := of(found).wrong(name, found); wrong != nil {
+			c.errs.add(cmp.Or(wrong.at.Location, r.Location), "%v", wrong)
 		}
 	}
 }

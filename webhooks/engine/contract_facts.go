@@ -8,7 +8,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// What a fact may ask for, in each of its forms. It says of what stands literally in a policy what [queryDecoder] says of a request.
+// What a fact may ask for, in each of its forms.
 var (
 	anyAccess = shape{kind: anObject, noNulls: true, needs: []string{"verb", "resource"}, keys: map[string]shape{
 		"verb": {kind: aText}, "resource": {kind: aText}, "group": {kind: anyText}, "namespace": {kind: anyText}, "name": {kind: anyText},

@@ -113,45 +113,57 @@ func patchShape(said *ast.Term) shape {
 
 // shapeError is what is wrong with a term, and where.
 type shapeError struct {
-	at   *ast.Term
-	text string
+	at            *ast.Term
+	path, problem string
+	// input tells that the term has the place that it is to have, and is of another type: it may have come from the request.
+	input bool
 }
 
-func (e *shapeError) Error() string { return e.text }
+func (e *shapeError) Error() string { return e.path + " " + e.problem }
 
 // check holds a term to a shape, as far as the term says itself what it is: what is only known when it is evaluated is let pass.
 func (s shape) check(name string, t *ast.Term) error {
-	wrong := func(at *ast.Term, format string, args ...any) error {
-		return &shapeError{at, fmt.Sprintf(format, args...)}
+	if wrong := s.wrong(name, t); wrong != nil {
+		return wrong
+	}
+	return nil
+}
+
+func (s shape) wrong(name string, t *ast.Term) *shapeError {
+	wrong := func(format string, args ...any) *shapeError {
+		return &shapeError{at: t, path: name, problem: fmt.Sprintf(format, args...)}
 	}
 	if !isLiteral(t) || s.kind == anything {
 		return nil
 	}
 	if !s.kind.is(t) {
-		return wrong(t, "%s must be %s, not %s", name, s.kind, shortly(t))
+		e := wrong("must be %s, not %s", s.kind, shortly(t))
+		_, list := t.Value.(*ast.Array)
+		e.input = s.kind == aText || s.kind == anyText || s.kind == something || s.kind == aList && list
+		return e
 	}
 	switch v := t.Value.(type) {
 	case ast.Object:
 		return s.members(name, t, v)
 	case ast.String:
 		if s.texts != nil && !slices.Contains(s.texts, string(v)) {
-			return wrong(t, "%s is %q, not %s", name, string(v), enumerated(s.texts, "or"))
+			return wrong("is %q, not %s", string(v), enumerated(s.texts, "or"))
 		}
 		if !strings.HasPrefix(string(v), s.begins) {
-			return wrong(t, "%s is %q, which does not begin with %q", name, string(v), s.begins)
+			return wrong("is %q, which does not begin with %q", string(v), s.begins)
 		}
 	case ast.Number:
 		if n, whole := v.Int(); s.numbers != nil && (!whole || !slices.Contains(s.numbers, n)) {
-			return wrong(t, "%s is %s, not one of %s", name, v, strings.Trim(fmt.Sprint(s.numbers), "[]"))
+			return wrong("is %s, not one of %s", v, strings.Trim(fmt.Sprint(s.numbers), "[]"))
 		}
 	}
 	return nil
 }
 
 // members looks at keys and values of an object, in the order of the keys, so that the same trouble is told by the same words.
-func (s shape) members(name string, t *ast.Term, object ast.Object) error {
+func (s shape) members(name string, t *ast.Term, object ast.Object) *shapeError {
 	if s.some && object.Len() == 0 {
-		return &shapeError{t, name + " must have a field"}
+		return &shapeError{at: t, path: name, problem: "must have a field"}
 	}
 	complete := true
 	for _, key := range object.Keys() {
@@ -164,22 +176,23 @@ func (s shape) members(name string, t *ast.Term, object ast.Object) error {
 			of = *s.each
 		}
 		if !known && s.keys != nil {
-			return &shapeError{key, fmt.Sprintf("%s has no key %v: %s", name, key, s.instead(text(key)))}
+			return &shapeError{at: key, path: name, problem: fmt.Sprintf("has no key %v: %s", key, s.instead(text(key)))}
 		}
 		if s.paths && !isPath(text(key)) {
-			return &shapeError{key, name + " " + notAPath(text(key))}
+			return &shapeError{at: key, path: name, problem: notAPath(text(key))}
 		}
 		member := object.Get(key)
 		if _, null := member.Value.(ast.Null); null && !s.noNulls && !slices.Contains(s.needs, text(key)) {
 			continue
 		}
-		if err := of.check(fmt.Sprintf("%s.%s", name, text(key)), member); err != nil {
-			return err
+		if wrong := of.wrong(text(key), member); wrong != nil {
+			wrong.path = name + "." + wrong.path
+			return wrong
 		}
 	}
 	for _, key := range s.needs {
 		if complete && object.Get(ast.StringTerm(key)) == nil {
-			return &shapeError{t, fmt.Sprintf("%s has no %s", name, key)}
+			return &shapeError{at: t, path: name, problem: "has no " + key}
 		}
 	}
 	return nil

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -169,157 +168,57 @@ func permitted(reads []Read, q *Query) error {
 // isOf tells whether the query asks for objects of a kind that is read.
 func (q *Query) isOf(r Read) bool { return r.APIVersion == q.APIVersion && r.Kind == q.Kind }
 
+// decodeQuery reads a question, if it has the shape of one. A value of the wrong type comes from the request and is input that was not
+// understood; all else is the policy's mistake.
 func decodeQuery(name string, term *ast.Term) (*Query, error) {
-	object, ok := term.Value.(ast.Object)
+	if wrong := factShape(term).wrong(ruleFacts+"."+name, term); wrong != nil {
+		return nil, wrong.asked()
+	}
+	said := valueOf(term)
+	q := &Query{
+		Fact: name, APIVersion: said.Get("apiVersion").Text(), Kind: said.Get("kind").Text(), Namespace: said.Get("namespace").Text(),
+		Name: said.Get("name").Text(), Parent: !said.Get("parent").IsNull(), Live: !said.Get("freshness").IsNull(),
+		Fields: membersOf(said, "fields", Value.Text), Labels: membersOf(said, "labels", Value.Text), Except: membersOf(said, "except", Value.texts),
+	}
+	maps.DeleteFunc(q.Except, func(_ string, values []string) bool { return len(values) == 0 }) // which says nothing
+	q.Document, q.TestRun = said.member("rehearsal")
+	if to, ok := said.member("access"); ok {
+		q.Access = &Access{
+			Verb: to.Get("verb").Text(), Group: to.Get("group").Text(), Resource: to.Get("resource").Text(),
+			Namespace: to.Get("namespace").Text(), Name: to.Get("name").Text(),
+		}
+	}
+	return q, nil
+}
+
+// asked is what is wrong with a question.
+func (e *shapeError) asked() error {
+	if e.input {
+		return errorf(InputNotUnderstood, "%w", e)
+	}
+	return errorf(ContractViolated, "%w", e)
+}
+
+// membersOf gives what an object has under a key, by name; nil if it has nothing there.
+func membersOf[T any](object Value, key string, as func(Value) T) map[string]T {
+	of, ok := object.member(key)
 	if !ok {
-		return nil, errorf(ContractViolated, "facts.%s is neither null nor an object", name)
+		return nil
 	}
-	q := &Query{Fact: name}
-	d := queryDecoder{path: "facts." + name}
-	object.Foreach(func(key, value *ast.Term) { d.member(q, key, value) })
-	if d.err == nil {
-		d.err = q.check(d.path)
+	found := map[string]T{}
+	of.Each(func(name string, v Value) { found[name] = as(v) })
+	return found
+}
+
+func (v Value) texts() (all []string) {
+	for _, element := range v.Elements() {
+		all = append(all, element.Text())
 	}
-	return q, d.err
+	return all
 }
 
 // ofKind tells whether the query asks for objects of a kind.
 func (q *Query) ofKind() bool { return !q.Parent && q.Access == nil && !q.TestRun }
-
-// check refuses queries whose parts do not fit together.
-func (q *Query) check(path string) error {
-	forms := 0
-	for _, set := range []bool{q.Parent, q.Access != nil, q.TestRun, q.Kind != "" || q.APIVersion != ""} {
-		if set {
-			forms++
-		}
-	}
-	narrowed := q.Fields != nil || q.Labels != nil || q.Except != nil
-	switch {
-	case forms != 1:
-		return errorf(ContractViolated, "%s must have exactly one of kind, parent, access and rehearsal", path)
-	case q.Access != nil && (q.Access.Verb == "" || q.Access.Resource == ""):
-		return errorf(ContractViolated, "%s.access needs verb and resource", path)
-	case !q.ofKind() && (narrowed || q.Name != "" || q.Namespace != ""):
-		return errorf(ContractViolated, "%s: parent, access and rehearsal take no selection", path)
-	case q.ofKind() && (q.Kind == "" || q.APIVersion == ""):
-		return errorf(ContractViolated, "%s needs apiVersion and kind", path)
-	case q.Name != "" && narrowed:
-		return errorf(ContractViolated, "%s has a name: fields, labels and except are for lists", path)
-	}
-	return nil
-}
-
-// queryDecoder reads the members of a query and keeps the first error. A value of the wrong type comes from the request and
-// is input that was not understood; an unknown key is the policy's mistake.
-type queryDecoder struct {
-	path string
-	err  error
-}
-
-func (d *queryDecoder) fail(cause Cause, key, problem string) {
-	if d.err == nil {
-		d.err = errorf(cause, "%s.%s %s", d.path, key, problem)
-	}
-}
-
-func (d *queryDecoder) member(q *Query, keyTerm, value *ast.Term) {
-	key := text(keyTerm)
-	switch key {
-	case "apiVersion":
-		q.APIVersion = d.text(key, value)
-	case "kind":
-		q.Kind = d.text(key, value)
-	case "namespace":
-		q.Namespace = d.text(key, value)
-	case "name":
-		q.Name = d.text(key, value)
-	case "fields":
-		if q.Fields = d.texts(key, value); len(q.Fields) == 0 {
-			d.fail(ContractViolated, key, "must have a field")
-		}
-	case "labels":
-		q.Labels = d.texts(key, value)
-	case "except":
-		q.Except = d.lists(key, value)
-	case "freshness":
-		if q.Live = text(value) == "live"; !q.Live {
-			d.fail(ContractViolated, key, `must be "live"`)
-		}
-	case "parent":
-		if q.Parent = ast.Boolean(true).Equal(value.Value); !q.Parent {
-			d.fail(ContractViolated, key, "must be true")
-		}
-	case "access":
-		q.Access = d.access(value)
-	case "rehearsal":
-		q.TestRun, q.Document = true, valueOf(value)
-		if q.Document.IsNull() {
-			d.fail(InputNotUnderstood, key, "is null: say null for the whole fact where nothing is to be rehearsed")
-		}
-	default:
-		d.fail(ContractViolated, key, "is not known")
-	}
-}
-
-func (d *queryDecoder) text(key string, value *ast.Term) string {
-	s := text(value)
-	if s == "" {
-		d.fail(InputNotUnderstood, key, fmt.Sprintf("is %v, not a non-empty string", value))
-	}
-	return s
-}
-
-func (d *queryDecoder) texts(key string, value *ast.Term) map[string]string {
-	texts := map[string]string{}
-	d.members(key, value, func(k string, v *ast.Term) { texts[k] = d.text(key+"."+k, v) })
-	return texts
-}
-
-func (d *queryDecoder) lists(key string, value *ast.Term) map[string][]string {
-	lists := map[string][]string{}
-	d.members(key, value, func(k string, v *ast.Term) {
-		if !isPath(k) {
-			d.fail(ContractViolated, key, notAPath(k))
-			return
-		}
-		array, ok := v.Value.(*ast.Array)
-		if !ok {
-			d.fail(ContractViolated, key+"."+k, "must be a list of strings")
-			return
-		}
-		array.Foreach(func(element *ast.Term) { lists[k] = append(lists[k], d.text(key+"."+k, element)) })
-	})
-	return lists
-}
-
-func (d *queryDecoder) access(value *ast.Term) *Access {
-	a := &Access{}
-	d.members("access", value, func(k string, v *ast.Term) {
-		into, known := map[string]*string{
-			"verb": &a.Verb, "group": &a.Group, "resource": &a.Resource, "namespace": &a.Namespace, "name": &a.Name,
-		}[k]
-		if !known {
-			d.fail(ContractViolated, "access."+k, "is not known")
-			return
-		}
-		s, ok := v.Value.(ast.String)
-		if !ok { // "" is the core group, and every namespace
-			d.fail(InputNotUnderstood, "access."+k, fmt.Sprintf("is %v, not a string", v))
-		}
-		*into = string(s)
-	})
-	return a
-}
-
-func (d *queryDecoder) members(key string, value *ast.Term, each func(string, *ast.Term)) {
-	object, ok := value.Value.(ast.Object)
-	if !ok {
-		d.fail(ContractViolated, key, "must be an object")
-		return
-	}
-	object.Foreach(func(k, v *ast.Term) { each(text(k), v) })
-}
 
 // text gives a string term's string, and "" for every other term.
 func text(t *ast.Term) string {

@@ -55,10 +55,10 @@ func TestRunsThatCannotBeAsked(t *testing.T) {
 		cause Cause
 		text  string
 	}{
-		"of nothing":     {`{"rehearsal": input.request.object}`, InputNotUnderstood, "facts.x.rehearsal is null"},
-		"of a kind, too": {`{"rehearsal": 1, "apiVersion": "toy/v1", "kind": "Loan"}`, ContractViolated, "exactly one of kind, parent, access and rehearsal"},
-		"and of access":  {`{"rehearsal": 1, "access": {"verb": "get", "resource": "books"}}`, ContractViolated, "exactly one"},
-		"with a name":    {`{"rehearsal": 1, "name": "x"}`, ContractViolated, "rehearsal take no selection"},
+		"of nothing":     {`{"rehearsal": input.request.object}`, InputNotUnderstood, "facts.x.rehearsal must be something, not null"},
+		"of a kind, too": {`{"rehearsal": 1, "apiVersion": "toy/v1", "kind": "Loan"}`, ContractViolated, `facts.x has no key "apiVersion": allowed are freshness and rehearsal`},
+		"and of access":  {`{"rehearsal": 1, "access": {"verb": "get", "resource": "books"}}`, ContractViolated, `facts.x has no key "rehearsal": allowed are access and freshness`},
+		"with a name":    {`{"rehearsal": 1, "name": "x"}`, ContractViolated, `facts.x has no key "name"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := mustCompile(t, policy("facts.x := object.union({}, "+tc.fact+")\n\nvalid_input if true\n\nwarn contains \"w\" if true\n"))

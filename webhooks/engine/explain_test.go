@@ -171,7 +171,7 @@ valid_input if true
 
 func TestExplainWhatIsNotUnderstood(t *testing.T) {
 	x := explained(t, lending(), `{"book": 7, "reader": "r", "guest": true, "branch": "n"}`, nil)
-	if want := "facts.loans.fields.book is 7, not a non-empty string"; len(x.Facts) != 2 || x.Facts[0].Err == nil || x.Facts[0].Err.Error() != want {
+	if want := "facts.loans.fields.book must be a non-empty string, not number"; len(x.Facts) != 2 || x.Facts[0].Err == nil || x.Facts[0].Err.Error() != want {
 		t.Errorf("facts are %+v", x.Facts)
 	}
 	x = explained(t, lending(), `{"reader": "r", "guest": true, "branch": "n"}`, nil)

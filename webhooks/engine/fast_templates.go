@@ -132,15 +132,14 @@ func (t *template) fill(in Value) (*Query, error) {
 		values = append(values, v)
 	}
 	q := t.query
-	d := queryDecoder{path: "facts." + q.Fact}
 	for i, b := range t.blanks {
 		with := values[i].Text()
 		if with == "" {
-			d.text(b.key, values[i].orNull()) // which is what says so
+			return nil, (shape{kind: aText}).wrong(ruleFacts+"."+q.Fact+"."+b.key, values[i].orNull()).asked()
 		}
 		b.fill(&q, with)
 	}
-	return &q, d.err
+	return &q, nil
 }
 
 // along gives what is at a path of names, if there is anything.
