@@ -82,7 +82,7 @@ func Compile(src Source, options ...Option) (*Policy, error) {
 		name: src.Name, weight: weight, timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
 		revision: revision(src, libraries), judges: map[endpoint]ast.Body{}, outcomeShape: rules.outcome,
 	}
-	p.fast = &accelerated{Policy: p}
+	p.fast = &accelerated{Policy: p, cache: newDecisionCache()}
 	for _, o := range options {
 		o(p)
 	}

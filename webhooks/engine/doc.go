@@ -10,7 +10,7 @@
 //
 // The engine asks a [Reader] for the facts, evaluates, and returns a [Decision]. It never turns its own
 // failure into a verdict: whatever keeps it from deciding is an [*Error] with a [Cause], and the caller applies
-// the policy's onError. It knows no Kubernetes kind and imports nothing of Kubernetes.
+// the policy's onError. It knows no Kubernetes kind.
 //
 // Files are named by what they are about:
 //

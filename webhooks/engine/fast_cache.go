@@ -3,7 +3,8 @@ package engine
 import (
 	"reflect"
 	"slices"
-	"sync"
+
+	"k8s.io/utils/lru"
 )
 
 // Most requests that a policy has nothing to say about are like one that it had nothing to say about a moment ago: the same in
@@ -11,47 +12,25 @@ import (
 // cached, nor errors, nor what depends on the time or on a fact that was read live.
 
 const (
-	// mostCached is how many requests each of the two halves of a cache holds.
-	mostCached = 1024
+	// mostCached is how many requests a cache holds.
+	mostCached = 2048
 	// longestKey and mostFacts bound what is kept for one of them, in bytes and in objects.
 	longestKey, mostFacts = 2048, 64
 )
 
 // decisionCache is what a policy was silent about: by the part of the request that its rules read, the facts that there were.
-type decisionCache struct {
-	mu            sync.Mutex
-	recent, older map[string][]Value
-}
+type decisionCache struct{ *lru.Cache }
+
+func newDecisionCache() decisionCache { return decisionCache{lru.New(mostCached)} }
 
 // has tells whether the policy was silent about this.
-func (c *decisionCache) has(key []byte, facts []Value) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known, ok := c.recent[string(key)]
-	if !ok {
-		if known, ok = c.older[string(key)]; ok {
-			c.keep(string(key), known)
-		}
-	}
-	return ok && slices.EqualFunc(known, facts, same)
+func (c decisionCache) has(key []byte, facts []Value) bool {
+	known, ok := c.Get(string(key))
+	return ok && slices.EqualFunc(known.([]Value), facts, same)
 }
 
 // put has it that the policy was silent about this.
-func (c *decisionCache) put(key []byte, facts []Value) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.keep(string(key), facts)
-}
-
-func (c *decisionCache) keep(key string, facts []Value) {
-	if len(c.recent) >= mostCached {
-		c.older, c.recent = c.recent, nil
-	}
-	if c.recent == nil {
-		c.recent = make(map[string][]Value, mostCached)
-	}
-	c.recent[key] = facts
-}
+func (c decisionCache) put(key []byte, facts []Value) { c.Add(string(key), facts) }
 
 // cacheKey gives what a decision is found by; nil if it is not kept.
 func (a *accelerated) cacheKey(e endpoint, in Input, facts map[string]Fact) (key []byte, values []Value) {

@@ -129,15 +129,15 @@ func TestTheCacheIsBounded(t *testing.T) {
 		return asks(fmt.Sprintf(`{"branch": "n", "book": "book-%d"}`, i), empty)
 	}
 	var all []func() (Input, Reader)
-	for i := range 2*mostCached + 1 {
+	for i := range mostCached + 1 {
 		all = append(all, numbered(i))
 	}
 	ways(t, p, all...)
 	a := acceleratorOf(t, p)
-	if n := len(a.cache.recent) + len(a.cache.older); n > 2*mostCached {
+	if n := a.cache.Len(); n > mostCached {
 		t.Errorf("it holds %d", n)
 	}
-	if got := ways(t, p, numbered(0), numbered(2*mostCached)); got != "evaluated remembered" {
+	if got := ways(t, p, numbered(0), numbered(mostCached)); got != "evaluated remembered" {
 		t.Errorf("the first and the last are %s", got)
 	}
 	long := asks(`{"branch": "n", "book": "`+strings.Repeat("x", longestKey)+`"}`, empty)
