@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -102,49 +101,17 @@ func setRule(in *ast.Module, original *ast.Rule, name string, key *ast.Term) *as
 
 // linkingVars are the variables that the body binds and the value uses: one match of the body is told from another by them.
 func linkingVars(r *ast.Rule, known ast.VarSet) *ast.Term {
-	bound := ast.NewVarVisitor().WithParams(ast.VarVisitorParams{SkipClosures: true})
-	bound.Walk(r.Body)
-	used := ast.NewVarVisitor()
+	of := ast.VarVisitorParams{SkipRefCallHead: true, SkipWildcardVars: true}
+	used := ast.NewVarVisitor().WithParams(of)
 	used.Walk(r.Head.Key)
-	var link []ast.Var
-	for v := range used.Vars() {
-		if bound.Vars().Contains(v) && !known.Contains(v) && !v.IsWildcard() && !isRoot(v) && !isFunction(r, v) {
-			link = append(link, v)
-		}
+	of.SkipClosures = true
+	bound := ast.NewVarVisitor().WithParams(of)
+	bound.Walk(r.Body)
+	var link []*ast.Term
+	for _, v := range used.Vars().Intersect(bound.Vars()).Diff(known).Diff(ast.ReservedVars).Sorted() {
+		link = append(link, ast.NewTerm(v))
 	}
-	slices.Sort(link)
-	terms := make([]*ast.Term, len(link))
-	for i, v := range link {
-		terms[i] = ast.NewTerm(v)
-	}
-	return ast.ArrayTerm(terms...)
-}
-
-func isRoot(v ast.Var) bool {
-	return v == ast.DefaultRootDocument.Value || v == ast.InputRootDocument.Value
-}
-
-// isFunction tells names of builtins ("count", "time" of time.format) from variables: a variable is never called.
-func isFunction(r *ast.Rule, v ast.Var) bool {
-	called := false
-	operator := func(t *ast.Term) {
-		if ref, ok := t.Value.(ast.Ref); ok && ref[0].Value.Compare(v) == 0 {
-			called = true
-		}
-	}
-	ast.WalkTerms(r, func(t *ast.Term) bool {
-		if call, ok := t.Value.(ast.Call); ok {
-			operator(call[0])
-		}
-		return false
-	})
-	ast.WalkExprs(r, func(e *ast.Expr) bool {
-		if e.IsCall() {
-			operator(e.Terms.([]*ast.Term)[0])
-		}
-		return false
-	})
-	return called
+	return ast.ArrayTerm(link...)
 }
 
 // knownIn are the names that a module does not bind: those of rules, and of what it imports.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -80,7 +79,7 @@ func (rules outcomeRules) decision(matches ast.Set) (*Decision, error) {
 		match := t.Value.(*ast.Array)
 		r, values := rules.of(match), match.Elem(2).Value.(*ast.Array)
 		if values.Len() == 0 {
-			return nil, errorf(ContractViolated, "%s: this %s rule applies but its value is undefined", place(r.location), r.name)
+			return nil, errorf(ContractViolated, "%s: this %s rule applies but its value is undefined", r.location.String(), r.name)
 		}
 		for i := range values.Len() {
 			if err := decision.add(r, values.Elem(i)); err != nil {
@@ -98,7 +97,7 @@ func (rules outcomeRules) of(match *ast.Array) outcomeRule {
 
 func (d *Decision) add(r outcomeRule, value *ast.Term) error {
 	if err := shapeOf(r.name, value).check(r.name, value); err != nil {
-		return errorf(ContractViolated, "%s: %w", place(r.location), err)
+		return errorf(ContractViolated, "%s: %w", r.location.String(), err)
 	}
 	switch r.name {
 	case ruleWarn:
@@ -153,7 +152,7 @@ func denialOf(r outcomeRule, said Value) Denial {
 	of := func(key string) string { return said.Get("details").Get(key).Text() }
 	denial := Denial{
 		Reason: said.Get("reason").Text(), Message: said.Get("message").Text(), Code: http.StatusForbidden,
-		Rule: place(r.location), Remedy: r.remedy, Final: r.final,
+		Rule: r.location.String(), Remedy: r.remedy, Final: r.final,
 		Details: Details{Group: of("group"), Kind: of("kind"), Name: of("name"), UID: of("uid"), Field: of("field")},
 	}
 	if code, ok := said.Get("code").orNull().Value.(ast.Number); ok {
@@ -173,5 +172,3 @@ func patchOf(said Value) Patch {
 	}
 	return patch
 }
-
-func place(l *ast.Location) string { return fmt.Sprintf("%s:%d", l.File, l.Row) }

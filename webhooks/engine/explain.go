@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -295,13 +296,7 @@ func placeOf(l *ast.Location) Place {
 }
 
 func (p Place) compare(other Place) int {
-	if p.File != other.File {
-		return strings.Compare(p.File, other.File)
-	}
-	if p.Row != other.Row {
-		return p.Row - other.Row
-	}
-	return p.Col - other.Col
+	return cmp.Or(strings.Compare(p.File, other.File), cmp.Compare(p.Row, other.Row), cmp.Compare(p.Col, other.Col))
 }
 
 // explainer is the evaluation of a policy's rules on one input, as seen by a tracer.

@@ -77,9 +77,6 @@ func (r *projection) of(v Value) *ast.Term {
 	if _, made := v.source().(*inTerms); made || !r.partly(v.from.kind()) {
 		return v.orNull()
 	}
-	if t, ok := v.from.(*jsonText); ok && t.parts == nil {
-		return r.ofText(t)
-	}
 	if r.every == nil {
 		members := make([][2]*ast.Term, 0, len(r.names))
 		for i, name := range r.names {
@@ -99,49 +96,6 @@ func (r *projection) of(v Value) *ast.Term {
 		members = append(members, [2]*ast.Term{ast.StringTerm(name), r.every.of(m)})
 	})
 	return ast.ObjectTerm(members...)
-}
-
-// ofText is of for a text, in one pass.
-func (r *projection) ofText(t *jsonText) (term *ast.Term) {
-	t.decode(func(dec *jsontext.Decoder) (err error) {
-		term, err = r.read(dec)
-		return err
-	})
-	return term
-}
-
-func (r *projection) read(dec *jsontext.Decoder) (*ast.Term, error) {
-	kind := dec.PeekKind()
-	if !r.partly(kind) {
-		return readTerm(dec)
-	}
-	if _, err := dec.ReadToken(); err != nil {
-		return nil, err
-	}
-	if kind == '[' {
-		return readArray(dec, r.every.read)
-	}
-	return readObject(dec, r.readMember)
-}
-
-// readMember gives nothing for a member that nobody reads.
-func (r *projection) readMember(dec *jsontext.Decoder) (key, value *ast.Term, err error) {
-	if r.every != nil {
-		if key, err = readTerm(dec); err == nil {
-			value, err = r.every.read(dec)
-		}
-		return key, value, err
-	}
-	name, err := dec.ReadToken()
-	if err != nil {
-		return nil, nil, err
-	}
-	i, read := slices.BinarySearch(r.names, name.String())
-	if !read {
-		return nil, nil, dec.SkipValue()
-	}
-	value, err = r.members[r.names[i]].read(dec)
-	return r.keys[i], value, err
 }
 
 // key appends to b the part of a written document that is read, so that no two parts that differ give the same.

@@ -98,7 +98,7 @@ func (o TestRunner) Run(ctx context.Context, src Source) (*TestRun, error) {
 			continue
 		}
 		if o.Begins != nil {
-			o.Begins(t.name, place(t.location))
+			o.Begins(t.name, t.location.String())
 		}
 		r.Tests = append(r.Tests, s.run(ctx, t))
 		if ctx.Err() != nil {

@@ -130,7 +130,7 @@ func (s *suite) differences(ctx context.Context, t test, rows []string) string {
 
 func (s *suite) difference(ctx context.Context, a *attempt) string {
 	statement := enclosing(a.rule.Body, a.expr)
-	line := fmt.Sprintf("%s: %s: ", place(statement.Location), cutAt(firstLine(written(statement)), maxStatement))
+	line := fmt.Sprintf("%s: %s: ", statement.Location.String(), cutAt(firstLine(written(statement)), maxStatement))
 	value := func(t *ast.Term) string { return s.valueOf(ctx, t, a.expr.With) }
 	operands := a.expr.Operands()
 	switch {
@@ -166,14 +166,8 @@ func wanted(e *ast.Expr, right string) string {
 // called tells what a call gives that was to give its last operand.
 func (s *suite) called(ctx context.Context, e *ast.Expr) string {
 	terms := e.Terms.([]*ast.Term)
-	arity := -1
-	if b, ok := ast.BuiltinMap[e.Operator().String()]; ok {
-		arity = b.Decl.Arity()
-	} else if rules := s.compiler.GetRulesExact(e.Operator()); len(rules) > 0 {
-		arity = len(rules[0].Head.Args)
-	}
 	call := slices.Clone(terms)
-	if arity >= 0 && len(terms) > arity+1 {
+	if arity := s.compiler.GetArity(e.Operator()); arity >= 0 && len(terms) > arity+1 {
 		call = terms[:arity+1]
 	}
 	result := ast.VarTerm(reserved + "got")

@@ -74,7 +74,7 @@ func newSuite(all, tests []*ast.Module, heard *interceptor) (*suite, error) {
 		}
 	}
 	slices.SortFunc(s.tests, func(a, b test) int {
-		return cmp.Or(strings.Compare(a.location.File, b.location.File), cmp.Compare(a.location.Row, b.location.Row), strings.Compare(a.name, b.name))
+		return cmp.Or(a.location.Compare(b.location), strings.Compare(a.name, b.name))
 	})
 	return s, nil
 }
@@ -103,7 +103,7 @@ const failed = "failed"
 // run runs one test.
 func (s *suite) run(ctx context.Context, t test) TestResult {
 	began := time.Now()
-	result := TestResult{Name: t.name, Place: place(t.location)}
+	result := TestResult{Name: t.name, Place: t.location.String()}
 	ctx, cancel := context.WithTimeout(ctx, testTimeout)
 	defer cancel()
 	printed := &printer{}

@@ -119,7 +119,7 @@ func opas(t *testing.T, src Source) map[string]string {
 		}
 		slices.Sort(failed)
 		empty := strings.HasPrefix(r.Name, "test_none") // which OPA lets pass
-		name := strings.TrimPrefix(r.Package, "data.") + "." + r.Name + " at " + place(r.Location)
+		name := strings.TrimPrefix(r.Package, "data.") + "." + r.Name + " at " + r.Location.String()
 		said[name] = fmt.Sprintf("failed %t %q", r.Fail || r.Error != nil || empty, failed)
 	}
 	return said

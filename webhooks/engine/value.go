@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"math"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -189,47 +190,30 @@ func readTerm(dec *jsontext.Decoder) (*ast.Term, error) {
 		return ast.StringTerm(tok.String()), nil
 	case '0':
 		return ast.NumberTerm(json.Number(tok.String())), nil
-	case '{':
-		return readObject(dec, readMember)
-	default: // '[': the decoder lets no closing delimiter through where a value is due
-		return readArray(dec, readTerm)
+	case '[':
+		elements, err := readTerms(dec)
+		return ast.ArrayTerm(elements...), err
+	default: // '{': the decoder lets no closing delimiter through where a value is due
+		both, err := readTerms(dec)
+		members := make([][2]*ast.Term, 0, len(both)/2)
+		for member := range slices.Chunk(both, 2) {
+			members = append(members, [2]*ast.Term(member))
+		}
+		return ast.ObjectTerm(members...), err
 	}
 }
 
-func readMember(dec *jsontext.Decoder) (key, value *ast.Term, err error) {
-	if key, err = readTerm(dec); err == nil {
-		value, err = readTerm(dec)
-	}
-	return key, value, err
-}
-
-// readObject reads what follows the opening brace. A member without a value is left out.
-func readObject(dec *jsontext.Decoder, member func(*jsontext.Decoder) (key, value *ast.Term, err error)) (*ast.Term, error) {
-	var members [][2]*ast.Term
-	for dec.PeekKind() != '}' {
-		key, value, err := member(dec)
+// readTerms reads what follows an opening delimiter: elements, or names and values by turns.
+func readTerms(dec *jsontext.Decoder) (all []*ast.Term, err error) {
+	for kind := dec.PeekKind(); kind != ']' && kind != '}'; kind = dec.PeekKind() {
+		t, err := readTerm(dec)
 		if err != nil {
 			return nil, err
 		}
-		if value != nil {
-			members = append(members, [2]*ast.Term{key, value})
-		}
+		all = append(all, t)
 	}
-	_, err := dec.ReadToken()
-	return ast.ObjectTerm(members...), err
-}
-
-func readArray(dec *jsontext.Decoder, next func(*jsontext.Decoder) (*ast.Term, error)) (*ast.Term, error) {
-	var elements []*ast.Term
-	for dec.PeekKind() != ']' {
-		element, err := next(dec)
-		if err != nil {
-			return nil, err
-		}
-		elements = append(elements, element)
-	}
-	_, err := dec.ReadToken()
-	return ast.ArrayTerm(elements...), err
+	_, err = dec.ReadToken()
+	return all, err
 }
 
 // Size is how many bytes the document has, written as text: exact if it was made out of text, and otherwise about.
