@@ -32,9 +32,5 @@ func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (Ru
 func reviewOfMachine(machine *v1alpha1.VirtualMachine) (*Review, error) {
 	m := machine.DeepCopy()
 	m.Status, m.ManagedFields = v1alpha1.VirtualMachineStatus{}, nil
-	u, err := unstructuredOf(m, "VirtualMachine")
-	if err != nil {
-		return nil, err
-	}
-	return reviewOfCreation(u, "virtualmachines", authenticationv1.UserInfo{Username: ourselves})
+	return reviewOfOurs(m, authenticationv1.UserInfo{Username: ourselves})
 }

@@ -14,6 +14,13 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
+var (
+	machines   = v1alpha1.KindOf(&v1alpha1.VirtualMachine{}).GroupKind()
+	operations = v1alpha1.KindOf(&v1alpha1.VirtualMachineOperation{}).GroupKind()
+	servers    = v1alpha1.KindOf(&v1alpha1.VSphereServer{}).GroupKind()
+	regoPolicy = v1alpha1.KindOf(&v1alpha1.RegoPolicy{})
+)
+
 // Ruling is what the policies say of an operation, or of a machine, at the moment at which something would be done about it.
 type Ruling struct {
 	// Denied tells that a policy in mode Enforce refuses it; Reason and Message are the denials'.
@@ -31,7 +38,7 @@ func (g *Gate) Arbitrate(
 	ctx context.Context, operation *v1alpha1.VirtualMachineOperation,
 	machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
 ) (Ruling, error) {
-	review, err := reviewOfOperation(operation)
+	review, err := reviewOfOurs(operation, requesterOf(operation))
 	if err != nil {
 		return Ruling{}, fmt.Errorf("putting operation %s as a request: %w", operation.Name, err)
 	}
@@ -50,15 +57,6 @@ func (g *Gate) arbitrate(ctx context.Context, review *Review, reader engine.Read
 	}
 	g.recorder.record(d, d.Response())
 	return d.ruling()
-}
-
-// reviewOfOperation is the CREATE request of an operation that exists already.
-func reviewOfOperation(o *v1alpha1.VirtualMachineOperation) (*Review, error) {
-	u, err := unstructuredOf(o, "VirtualMachineOperation")
-	if err != nil {
-		return nil, err
-	}
-	return reviewOfCreation(u, "virtualmachineoperations", requesterOf(o))
 }
 
 func requesterOf(o *v1alpha1.VirtualMachineOperation) authenticationv1.UserInfo {
@@ -108,12 +106,11 @@ func (r *passReader) answer(machine *v1alpha1.VirtualMachine, unfinished []v1alp
 
 // Read answers a policy's question.
 func (r *passReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
-	kind := schema.FromAPIVersionAndKind(q.APIVersion, q.Kind)
-	ours := kind.Group == v1alpha1.GroupVersion.Group && q.Namespace == r.operation.Namespace
+	kind, here := schema.FromAPIVersionAndKind(q.APIVersion, q.Kind).GroupKind(), q.Namespace == r.operation.Namespace
 	switch {
-	case ours && kind.Kind == "VirtualMachine" && q.Name == r.operation.Spec.VirtualMachineName:
+	case here && kind == machines && q.Name == r.operation.Spec.VirtualMachineName:
 		return engine.Answer{Value: r.machine, Live: true, ResourceVersion: r.machine.Get("metadata").Get("resourceVersion").Text()}, nil
-	case ours && kind.Kind == "VirtualMachineOperation" && q.Fields["spec.virtualMachineName"] == r.operation.Spec.VirtualMachineName:
+	case here && kind == operations && q.Fields["spec.virtualMachineName"] == r.operation.Spec.VirtualMachineName:
 		return engine.Answer{Value: r.operations, Live: true}, nil
 	}
 	return r.Reader.Read(ctx, q)

@@ -153,6 +153,6 @@ func (d *Decision) what() string {
 
 func policyReference(v *verdict) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: "RegoPolicy", Name: v.policy.Name(), UID: v.policy.UID(),
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: regoPolicy.Name, Name: v.policy.Name(), UID: v.policy.UID(),
 	}
 }

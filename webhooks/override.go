@@ -38,7 +38,7 @@ func (d *Decision) hear(ctx context.Context) {
 		return
 	case d.Endpoint == Validating:
 		find = d.annotated
-	case d.Endpoint == Arbitrating && d.aboutOurs("VirtualMachineOperation"):
+	case d.Endpoint == Arbitrating && d.about(operations):
 		find = d.stamped
 	default: // a change of the object cannot be missing, see Answer, and an object that exists is judged as it is
 		return
@@ -176,7 +176,7 @@ func mayOverride(ctx context.Context, reader engine.Reader, p *catalog.Policy, w
 		return fmt.Errorf("a service account may not override policy %s (its spec.override is %s)", p.Name(), p.Override)
 	}
 	answer, err := reader.Read(ctx, engine.Query{Fact: "override", Live: true, Access: &engine.Access{
-		Verb: "override", Group: v1alpha1.GroupName, Resource: "regopolicies", Name: p.Name(),
+		Verb: "override", Group: v1alpha1.GroupName, Resource: regoPolicy.Resource(), Name: p.Name(),
 	}})
 	var held any
 	if err == nil {

@@ -187,7 +187,7 @@ func TestOverrideForAMachineThatIsNotThere(t *testing.T) {
 		o := svmop("a", v1alpha1.OperationStop, false)
 		o.Annotations = map[string]string{v1alpha1.AnnotationOverride: applicability + "; uid=; " + by + "until=2026-11-20T10:30:00Z; drill"}
 		o.Spec.RequestedBy.Username = "alice"
-		review, err := reviewOfOperation(&o)
+		review, err := reviewOfOurs(&o, requesterOf(&o))
 		if err != nil {
 			t.Fatal(err)
 		}

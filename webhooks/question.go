@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
@@ -45,7 +44,7 @@ func (q *Question) asks(p *catalog.Policy) bool {
 	switch {
 	case q.Only != "" && q.Only != p.Name():
 		return false
-	case q.Endpoint == Arbitrating && q.aboutOurs("VirtualMachine") && !readsServers(p): // see Admits
+	case q.Endpoint == Arbitrating && q.about(machines) && !readsServers(p): // see Admits
 		return false
 	}
 	return q.Speaks(p)
@@ -61,14 +60,12 @@ func (q *Question) Speaks(p *catalog.Policy) bool {
 
 func readsServers(p *catalog.Policy) bool {
 	return slices.ContainsFunc(p.Reads(), func(r engine.Read) bool {
-		kind := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).GroupKind()
-		return kind == schema.GroupKind{Group: v1alpha1.GroupName, Kind: "VSphereServer"}
+		return schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).GroupKind() == servers
 	})
 }
 
-func (q *Question) aboutOurs(kind string) bool {
-	is := q.Review.Request.Kind
-	return is.Group == v1alpha1.GroupName && is.Kind == kind
+func (q *Question) about(kind schema.GroupKind) bool {
+	return schema.GroupVersionKind(q.Review.Request.Kind).GroupKind() == kind
 }
 
 // cached gives the answer of a policy at once if its decision cache has it. Only admission is worth that, and other facts than the

@@ -77,7 +77,7 @@ func TestRecordsTellTheQuestion(t *testing.T) {
 				t.Fatalf("got %+v, %v", got, err)
 			}
 		} else {
-			review, err := reviewOfOperation(&operation)
+			review, err := reviewOfOurs(&operation, requesterOf(&operation))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -155,13 +155,22 @@ func reviewOfCreation(object *unstructured.Unstructured, resource string, user a
 	})
 }
 
+// reviewOfOurs is the same of an object of ours.
+func reviewOfOurs(object runtime.Object, user authenticationv1.UserInfo) (*Review, error) {
+	u, err := unstructuredOf(object)
+	if err != nil {
+		return nil, err
+	}
+	return reviewOfCreation(u, v1alpha1.KindOf(object).Resource(), user)
+}
+
 // unstructuredOf is an object of ours as the API server has it.
-func unstructuredOf(object runtime.Object, kind string) (*unstructured.Unstructured, error) {
+func unstructuredOf(object runtime.Object) (*unstructured.Unstructured, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return nil, err
 	}
 	u := &unstructured.Unstructured{Object: fields}
-	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.KindOf(object).Name))
 	return u, nil
 }

@@ -78,11 +78,11 @@ func TestReviewOfDecodedObjects(t *testing.T) {
 	machine.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("VirtualMachine"))
 	machine.CreationTimestamp = metav1.Time{Time: time.Unix(9, 0)}
 	user := authenticationv1.UserInfo{Username: "ann", UID: "u", Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
-	made, err := unstructuredOf(&operation, "VirtualMachineOperation")
+	made, err := unstructuredOf(&operation)
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := unstructuredOf(machine, "VirtualMachine")
+	old, err := unstructuredOf(machine)
 	if err != nil {
 		t.Fatal(err)
 	}

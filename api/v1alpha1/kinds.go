@@ -1,8 +1,12 @@
 package v1alpha1
 
 import (
+	"reflect"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Kind declares a kind of this package: what the scheme, the chart's webhooks and roles, the references and the plugin need to know of
@@ -52,6 +56,15 @@ var Kinds = []Kind{
 		Verbs:      []string{"get", "list", "watch", "create", "patch", "delete"}, // the leader ships them
 	},
 }
+
+// KindOf gives the kind of an object of this package. Of any other there is none, which is a mistake of who asks.
+func KindOf(object runtime.Object) *Kind {
+	is := reflect.TypeOf(object)
+	return &Kinds[slices.IndexFunc(Kinds, func(k Kind) bool { return reflect.TypeOf(k.Object) == is })]
+}
+
+// GroupKind is the kind with its group.
+func (k *Kind) GroupKind() schema.GroupKind { return GroupVersion.WithKind(k.Name).GroupKind() }
 
 // Resource is what the API server calls the objects of the kind, such as virtualmachines.
 func (k *Kind) Resource() string {

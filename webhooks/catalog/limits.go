@@ -69,13 +69,7 @@ func LeftBehind() int64 { return leftBehind.Load() }
 // await waits for work, and not longer than a compilation may take.
 func await[T any](limit time.Duration, work func() T) (result T, inTime bool) {
 	done := make(chan T, 1)
-	var state atomic.Int32 // 1: nobody waits any more, 2: done
-	go func() {
-		done <- work()
-		if !state.CompareAndSwap(0, 2) {
-			leftBehind.Add(-1)
-		}
-	}()
+	go func() { done <- work() }()
 	timer := time.NewTimer(cmp.Or(limit, patience))
 	defer timer.Stop()
 	select {
@@ -83,9 +77,10 @@ func await[T any](limit time.Duration, work func() T) (result T, inTime bool) {
 		return result, true
 	case <-timer.C:
 		leftBehind.Add(1)
-		if !state.CompareAndSwap(0, 1) { // it ended just now
+		go func() {
+			<-done
 			leftBehind.Add(-1)
-		}
+		}()
 		return result, false
 	}
 }

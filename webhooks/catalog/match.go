@@ -155,9 +155,11 @@ func LabelsOf(object engine.Value) labels.Set {
 	return set
 }
 
+var policyResource = v1alpha1.KindOf(&v1alpha1.RegoPolicy{}).Resource()
+
 // Repairs tells whether the request is one by which policies can be repaired, or deleted.
 func Repairs(request *admissionv1.AdmissionRequest) bool {
-	return request.Resource.Group == v1alpha1.GroupName && request.Resource.Resource == "regopolicies"
+	return request.Resource.Group == v1alpha1.GroupName && request.Resource.Resource == policyResource
 }
 
 // meets tells whether the request meets every match of the policy. What needs to be read comes last.
@@ -279,13 +281,7 @@ func requirementsOf(s *metav1.LabelSelector) []*metav1.LabelSelector {
 
 // covers tells whether the request meets one of the resources, without an index.
 func (m matcher) covers(request *admissionv1.AdmissionRequest) bool {
-	keys := lookups(request)
-	return slices.ContainsFunc(m.Resources, func(r v1alpha1.PolicyResources) bool {
-		return covers(r.APIVersions, request.Resource.Version) && slices.ContainsFunc(keys, func(k resourceKey) bool {
-			return slices.Contains(r.APIGroups, k.group) && slices.Contains(r.Resources, k.resource) &&
-				slices.Contains(r.Operations, v1alpha1.MatchOperation(k.operation))
-		})
-	})
+	return slices.ContainsFunc(m.Resources, func(r v1alpha1.PolicyResources) bool { return len(missing(&r, request)) == 0 })
 }
 
 func (m matcher) excluded(request *admissionv1.AdmissionRequest) bool {

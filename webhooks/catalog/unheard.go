@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"fmt"
 	"slices"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -24,15 +25,16 @@ func Unheard(object *v1alpha1.RegoPolicy) []string {
 
 // unheard is about outcome rules, which reconcilers ask before they carry out an operation.
 func unheard(match *v1alpha1.PolicyMatch) []string {
+	operations := v1alpha1.KindOf(&v1alpha1.VirtualMachineOperation{}).Resource()
 	asked := match != nil && slices.ContainsFunc(match.Resources, func(r v1alpha1.PolicyResources) bool {
-		return hasOne(r.APIGroups, v1alpha1.GroupName, all) && hasOne(r.Resources, "virtualmachineoperations", all, "*/*") &&
+		return hasOne(r.APIGroups, v1alpha1.GroupName, all) && hasOne(r.Resources, operations, all, "*/*") &&
 			slices.Contains(r.Operations, v1alpha1.MatchCreate)
 	})
 	if asked {
 		return nil
 	}
-	return []string{"spec.match.resources: the policy has outcome rules, which are asked about CREATE of virtualmachineoperations.sallyport.dev" +
-		" and nothing else: add it, or leave the rules out"}
+	return []string{fmt.Sprintf("spec.match.resources: the policy has outcome rules, which are asked about CREATE of %s.%s and nothing else: "+
+		"add it, or leave the rules out", operations, v1alpha1.GroupName)}
 }
 
 func hasOne(list []string, of ...string) bool {

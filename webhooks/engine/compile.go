@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -74,12 +75,8 @@ func Compile(src Source, options ...Option) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	weight, err := weigh(src, slices.Concat(modules, libraries))
-	if err != nil {
-		return nil, err
-	}
 	p := &Policy{
-		name: src.Name, weight: weight, timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
+		name: src.Name, weight: weigh(src, slices.Concat(modules, libraries)), timeout: src.Timeout, reads: src.Reads, facts: rules.facts, pkg: rules.pkg,
 		revision: revision(src, libraries), judges: map[endpoint]ast.Body{}, outcomeShape: rules.outcome,
 	}
 	p.fast = &accelerated{Policy: p, cache: newDecisionCache()}
@@ -114,7 +111,7 @@ func (p *Policy) checkParameters(c *contract) error {
 	case err != nil:
 		errs.add(c.parameters.Location, "asking whether spec.parameters are valid: %v", err)
 	case len(found) == 0:
-		errs.add(c.parameters.Location, "spec.parameters are not valid: %s", description(c.parameters))
+		errs.add(c.parameters.Location, "spec.parameters are not valid: %s", cmp.Or(descriptionIn(c.parameters), "its rule "+ruleParameters+" does not hold"))
 	}
 	for i := range errs {
 		errs[i].Parameters = true
@@ -155,8 +152,8 @@ func assemble(src Source) (modules, libraries []*ast.Module, compiled *ast.Compi
 	if errs = unresolved(modules, libraries); len(errs) > 0 {
 		return nil, nil, nil, append(errs, broken...)
 	}
-	if _, err := weigh(src, slices.Concat(modules, libraries)); err != nil {
-		return nil, nil, nil, err
+	if weight := weigh(src, slices.Concat(modules, libraries)); weight > MostWeight {
+		return nil, nil, nil, &WeightError{Name: src.Name, Weight: weight, Most: MostWeight}
 	}
 	compiled, err = compileStrict(slices.Concat(modules, libraries), src.Schema)
 	return modules, libraries, compiled, err

@@ -33,7 +33,7 @@ func (e *WeightError) Error() string {
 func Mebibytes(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
 
 // weigh estimates what modules and parameters need. It depends on nothing but their text, so that whoever asks gets the same.
-func weigh(src Source, modules []*ast.Module) (int64, error) {
+func weigh(src Source, modules []*ast.Module) int64 {
 	weight := int64(alone) + perByte*int64(len(src.Parameters))
 	nodes := int64(0)
 	count := ast.NewGenericVisitor(func(any) bool { nodes++; return false })
@@ -43,10 +43,7 @@ func weigh(src Source, modules []*ast.Module) (int64, error) {
 	for _, m := range src.Modules {
 		weight += int64(len(m.Source))
 	}
-	if weight += perNode * nodes; weight > MostWeight {
-		return weight, &WeightError{Name: src.Name, Weight: weight, Most: MostWeight}
-	}
-	return weight, nil
+	return weight + perNode*nodes
 }
 
 // Weight is an estimate of the memory that the policy needs for as long as it is there, in bytes. It is the same for the same source,

@@ -133,16 +133,6 @@ func (c *contract) outcomeShape(r *ast.Rule, ref ast.Ref) {
 	c.shapes(r, ruleOutcome, func(*ast.Term) shape { return c.outcome }, said)
 }
 
-// description is what a rule's METADATA says about it.
-func description(r *ast.Rule) string {
-	for _, a := range r.Annotations {
-		if a.Description != "" {
-			return a.Description
-		}
-	}
-	return "its rule " + headName(r) + " does not hold"
-}
-
 func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {
 	switch {
 	case r.Default:
@@ -216,30 +206,13 @@ func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
 	if name != ruleDeny {
 		return
 	}
-	reason, title := annotation(r, "reason"), ""
-	remedy := cmp.Or(annotation(r, "remedy"), annotation(r, "remedyInMessage"))
-	if len(r.Annotations) > 0 {
-		title = r.Annotations[0].Title
-	}
-	if title == "" || remedy == "" || !camelCase.MatchString(reason) {
+	reason, remedy := annotation(r, "reason"), cmp.Or(annotation(r, "remedy"), annotation(r, "remedyInMessage"))
+	if titleIn(r) == "" || remedy == "" || !camelCase.MatchString(reason) {
 		c.errs.add(r.Location, "deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message tells it")
 	}
-	if given := givenReason(r); given != "" && reason != "" && given != reason {
+	if given := valueOf(r.Head.Key).Get("reason").Text(); given != "" && reason != "" && given != reason {
 		c.errs.add(r.Location, "deny gives the reason %q, and its METADATA says custom.reason %q", given, reason)
 	}
-}
-
-// givenReason is the reason of a denial as far as its rule alone tells it, or "".
-func givenReason(r *ast.Rule) string {
-	if r.Head.Key == nil {
-		return ""
-	}
-	if head, ok := r.Head.Key.Value.(ast.Object); ok {
-		if given := head.Get(ast.StringTerm("reason")); given != nil {
-			return text(given)
-		}
-	}
-	return ""
 }
 
 // customKeys wants what is under custom to be known. The name is that of the rule.
@@ -260,14 +233,30 @@ func isFinal(r *ast.Rule) bool {
 	return slices.ContainsFunc(r.Annotations, func(a *ast.Annotations) bool { return a.Custom["override"] == false })
 }
 
-// annotation gives a string under custom in a rule's own METADATA, or "".
-func annotation(r *ast.Rule, key string) string {
+// annotated gives what a rule's own METADATA says first, or "".
+func annotated(r *ast.Rule, says func(*ast.Annotations) string) string {
 	for _, a := range r.Annotations {
-		if s, ok := a.Custom[key].(string); ok {
-			return s
+		if text := says(a); text != "" {
+			return text
 		}
 	}
 	return ""
+}
+
+func titleIn(r *ast.Rule) string {
+	return annotated(r, func(a *ast.Annotations) string { return a.Title })
+}
+
+func descriptionIn(r *ast.Rule) string {
+	return annotated(r, func(a *ast.Annotations) string { return a.Description })
+}
+
+// annotation gives a string under custom, or "".
+func annotation(r *ast.Rule, key string) string {
+	return annotated(r, func(a *ast.Annotations) string {
+		text, _ := a.Custom[key].(string)
+		return text
+	})
 }
 
 func headName(r *ast.Rule) string {

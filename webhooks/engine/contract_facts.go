@@ -70,30 +70,18 @@ func (c *contract) question(r *ast.Rule, name string) {
 		return
 	}
 	for _, found := range c.said.of(r, r.Head.Value) {
-		object, ok := found.Value.(ast.Object)
-		if !ok {
+		q := questionIn(name, valueOf(found))
+		if q.Kind == "" || q.APIVersion == "" { // it asks for no kind, or that is known only when it is asked
 			continue
 		}
-		kind, version := object.Get(ast.StringTerm("kind")), object.Get(ast.StringTerm("apiVersion"))
-		q := &Query{Fact: name}
-		if kind != nil && version != nil {
-			q.Kind, q.APIVersion = text(kind), text(version)
-		}
-		if q.Kind == "" || q.APIVersion == "" { // or known only when it is asked
-			continue
-		}
-		at := kind.Location
-		if fields := object.Get(ast.StringTerm("fields")); fields != nil {
-			if by, ok := fields.Value.(ast.Object); ok && !slices.ContainsFunc(by.Keys(), func(key *ast.Term) bool { return text(key) == "" }) {
-				at, q.Fields = cmp.Or(by.Keys()[0].Location, at), map[string]string{}
-				for _, key := range by.Keys() {
-					q.Fields[text(key)] = ""
-				}
-			}
+		if _, open := q.Fields[""]; open { // which is no field, but one whose name is not known yet
+			q.Fields = nil
 		}
 		if err := permitted(c.reads, q); err != nil {
-			if !slices.ContainsFunc(c.reads, q.isOf) {
-				at = kind.Location
+			object := found.Value.(ast.Object)
+			at := object.Get(ast.StringTerm("kind")).Location
+			if slices.ContainsFunc(c.reads, q.isOf) {
+				at = cmp.Or(object.Get(ast.StringTerm("fields")).Value.(ast.Object).Keys()[0].Location, at)
 			}
 			c.errs.add(cmp.Or(at, r.Location), "%v", err)
 		}

@@ -174,7 +174,11 @@ func decodeQuery(name string, term *ast.Term) (*Query, error) {
 	if wrong := factShape(term).wrong(ruleFacts+"."+name, term); wrong != nil {
 		return nil, wrong.asked()
 	}
-	said := valueOf(term)
+	return questionIn(name, valueOf(term)), nil
+}
+
+// questionIn is what a document asks for.
+func questionIn(name string, said Value) *Query {
 	q := &Query{
 		Fact: name, APIVersion: said.Get("apiVersion").Text(), Kind: said.Get("kind").Text(), Namespace: said.Get("namespace").Text(),
 		Name: said.Get("name").Text(), Parent: !said.Get("parent").IsNull(), Live: !said.Get("freshness").IsNull(),
@@ -188,7 +192,7 @@ func decodeQuery(name string, term *ast.Term) (*Query, error) {
 			Namespace: to.Get("namespace").Text(), Name: to.Get("name").Text(),
 		}
 	}
-	return q, nil
+	return q
 }
 
 // asked is what is wrong with a question.

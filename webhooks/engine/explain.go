@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
@@ -157,7 +156,7 @@ func (p *Policy) explainFacts(
 	}
 	facts, complete = map[string]Fact{}, true
 	for _, name := range slices.Sorted(slices.Values(p.facts)) {
-		rules := p.factRules(name)
+		rules := p.rulesNamed(ruleFacts, name)
 		f := ExplainedFact{Name: name}
 		if len(rules) > 0 {
 			f.Place = placeOf(rules[0].Location)
@@ -225,7 +224,7 @@ func (s *explainer) outcomes(x *Explanation, e endpoint) error {
 		return err
 	}
 	for _, r := range p.rulesNamed(ruleOutcome) {
-		rule := ExplainedRule{Name: dottedHead(r), Place: placeOf(r.Location), Title: titleIn(r), Values: s.trace.said(r)}
+		rule := ExplainedRule{Name: r.Head.Ref().GroundPrefix().String(), Place: placeOf(r.Location), Title: titleIn(r), Values: s.trace.said(r)}
 		if len(rule.Values) == 0 {
 			rule.Unmet = s.unmet([]*ast.Rule{r})
 		}
@@ -235,27 +234,12 @@ func (s *explainer) outcomes(x *Explanation, e endpoint) error {
 }
 
 // rulesNamed are the rules of the policy's own package that begin with a name.
-func (p *Policy) rulesNamed(name string) []*ast.Rule {
-	var found []*ast.Rule
-	for _, key := range slices.Sorted(maps.Keys(p.compiler.Modules)) {
-		m := p.compiler.Modules[key]
-		if !m.Package.Path.Equal(p.pkg) {
-			continue
-		}
-		for _, r := range m.Rules {
-			if headName(r) == name {
-				found = append(found, r)
-			}
-		}
+func (p *Policy) rulesNamed(name ...string) []*ast.Rule {
+	ref := p.pkg
+	for _, part := range name {
+		ref = ref.Append(ast.StringTerm(part))
 	}
-	return found
-}
-
-func (p *Policy) factRules(name string) []*ast.Rule {
-	return slices.DeleteFunc(p.rulesNamed(ruleFacts), func(r *ast.Rule) bool {
-		ref := r.Head.Ref()
-		return len(ref) < 2 || !ast.String(name).Equal(ref[1].Value)
-	})
+	return p.compiler.GetRulesWithPrefix(ref)
 }
 
 func (p *Policy) titleOf(name string, l *ast.Location) string {
@@ -265,27 +249,9 @@ func (p *Policy) titleOf(name string, l *ast.Location) string {
 	return ""
 }
 
-func titleIn(r *ast.Rule) string {
-	for _, a := range r.Annotations {
-		if a.Title != "" {
-			return a.Title
-		}
-	}
-	return ""
-}
-
 // at are the rules at a place. Witnesses are where the rules are that they were made of.
 func at(rules []*ast.Rule, l *ast.Location) []*ast.Rule {
-	return slices.DeleteFunc(slices.Clone(rules), func(r *ast.Rule) bool { return placeOf(r.Location) != placeOf(l) })
-}
-
-func dottedHead(r *ast.Rule) string {
-	ref := r.Head.Ref().GroundPrefix()
-	parts := []string{headName(r)}
-	for _, t := range ref[1:] {
-		parts = append(parts, text(t))
-	}
-	return strings.Join(parts, ".")
+	return slices.DeleteFunc(slices.Clone(rules), func(r *ast.Rule) bool { return r.Location.Compare(l) != 0 })
 }
 
 func placeOf(l *ast.Location) Place {

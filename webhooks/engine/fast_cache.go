@@ -56,51 +56,25 @@ func (a *accelerated) cacheKey(e endpoint, in Input, facts map[string]Fact) (key
 // same tells whether two documents are known to be the same. What belongs to others is compared by which it is, and lists one by
 // one; what was decoded is compared by what it is.
 func same(a, b Value) bool {
-	switch x := a.from.(type) {
+	switch x := a.source().(type) {
 	case *jsonText:
 		return a.from == b.from
-	case list:
-		y, ok := b.from.(list)
-		return ok && slices.EqualFunc(x, y, same)
+	case *inTerms:
+		y, ok := b.source().(*inTerms)
+		return ok && x.whole().Equal(y.whole())
 	case *shared:
 		y, ok := b.from.(*shared)
-		return ok && sameObjects(x.decoded, y.decoded)
+		if x.kind() == '{' {
+			return ok && y.kind() == '{' && reflect.ValueOf(x.decoded).Pointer() == reflect.ValueOf(y.decoded).Pointer()
+		}
 	}
-	x, inX := a.source().(*inTerms)
-	y, inY := b.source().(*inTerms)
-	return inX && inY && x.whole().Equal(y.whole())
+	return a.source().kind() == '[' && b.source().kind() == '[' && slices.EqualFunc(a.Elements(), b.Elements(), same)
 }
 
-func sameObjects(a, b any) bool {
-	switch a := a.(type) {
-	case map[string]any:
-		b, ok := b.(map[string]any)
-		return ok && reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
-	case []any:
-		b, ok := b.([]any)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		for i := range a {
-			if !sameObjects(a[i], b[i]) {
-				return false
-			}
-		}
-		return true
-	default:
-		return false
-	}
-}
-
-// length of a list of others' documents; 1 for everything else.
+// length of a list; 1 for everything else.
 func (v Value) length() int {
-	switch from := v.from.(type) {
-	case list:
-		return len(from)
-	case *shared:
-		if elements, ok := from.decoded.([]any); ok {
-			return len(elements)
-		}
+	if v.source().kind() != '[' {
+		return 1
 	}
-	return 1
+	return len(v.Elements())
 }

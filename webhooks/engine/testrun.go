@@ -42,14 +42,8 @@ func (r *TestRun) Passed() bool {
 	return !slices.ContainsFunc(r.Tests, func(t TestResult) bool { return t.Problem != "" })
 }
 
-// RunTests runs the tests of a policy or library, and tells what of it they evaluate. The error is [CompileErrors], for tests
-// that cannot run; it is one to have none.
-func RunTests(ctx context.Context, src Source) (*TestRun, error) {
-	return RunNamedTests(ctx, src, nil)
-}
-
-// RunNamedTests runs the tests whose names, as package.rule, match; nil matches all. There may be none. Coverage is that of the
-// tests that ran.
+// RunNamedTests runs the tests of a policy or library whose names, as package.rule, match, and tells what of it they evaluate. Nil
+// matches all. The error is [CompileErrors], for tests that cannot run; it is one to have none at all.
 func RunNamedTests(ctx context.Context, src Source, names *regexp.Regexp) (*TestRun, error) {
 	r, err := TestRunner{Names: names, Coverage: true}.Run(ctx, src)
 	if err == nil && len(r.Tests) == 0 && names == nil {

@@ -51,7 +51,7 @@ test_every if every n in [1, 2] { policy.twice(n) == 2 }
 
 test_long if "z" == concat("", [x | some _ in split("` + strings.Repeat("a", 300) + `", ""); x := "yy"])
 `}}
-	r, err := RunTests(t.Context(), src)
+	r, err := RunNamedTests(t.Context(), src, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

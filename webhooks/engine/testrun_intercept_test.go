@@ -70,7 +70,7 @@ func TestRunHoldsWhatRulesSayToTheirShape(t *testing.T) {
 			src := policy(tc.rules + "\n")
 			src.Outcomes = []string{"supersedes"}
 			src.Tests = []Module{{"p_test.rego", "package toy.p_test\n\nimport data.toy.p as policy\n\ntest_it if " + tc.test + "\n"}}
-			r, err := RunTests(t.Context(), src)
+			r, err := RunNamedTests(t.Context(), src, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

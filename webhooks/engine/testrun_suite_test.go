@@ -161,7 +161,7 @@ func TestSuiteKeepsTheBeginningOfWhatIsPrinted(t *testing.T) {
 
 test_x if { print("begin"); some a in split("` + strings.Repeat("a", 9000) + `", ""); print("0123456789", a); false }
 `}}
-	r, err := RunTests(t.Context(), src)
+	r, err := RunNamedTests(t.Context(), src, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func runTests(t *testing.T, tests string) *TestRun {
 	t.Helper()
 	src := lending()
 	src.Tests = []Module{{"lending_test.rego", tests}}
-	r, err := RunTests(t.Context(), src)
+	r, err := RunNamedTests(t.Context(), src, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestRunRefusesTestsThatCannotRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			src := lending()
 			src.Tests = []Module{{"lending_test.rego", tc.tests}}
-			_, err := RunTests(t.Context(), src)
+			_, err := RunNamedTests(t.Context(), src, nil)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q in it", err, tc.want)
 			}

@@ -7,26 +7,26 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
+var policyKind = v1alpha1.KindOf(&v1alpha1.RegoPolicy{}).GroupKind()
+
 // TestRunner makes what runs the tests of RegoPolicies among those that there are.
 type TestRunner func(stored func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts.TestRunner
 
 // policies are the RegoPolicies that a request finds: those of the world, and those beside them that decide.
 func (w *World) policies(beside []v1alpha1.RegoPolicy) ([]v1alpha1.RegoPolicy, error) {
-	kind := schema.GroupKind{Group: v1alpha1.GroupName, Kind: "RegoPolicy"}
 	var all []v1alpha1.RegoPolicy
 	for i := range beside {
-		if w.get(identity{GroupKind: kind, name: beside[i].Name}) == nil {
+		if w.get(identity{GroupKind: policyKind, name: beside[i].Name}) == nil {
 			all = append(all, beside[i])
 		}
 	}
-	for _, t := range w.all(func(t *thing) bool { return t.GroupVersionKind().GroupKind() == kind }) {
+	for _, t := range w.all(func(t *thing) bool { return t.GroupVersionKind().GroupKind() == policyKind }) {
 		var p v1alpha1.RegoPolicy
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(t.Object, &p); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.place, err)

@@ -158,7 +158,7 @@ func (p *pending) noteUnchecked() {
 	switch {
 	case p.kind.schema == nil && len(p.result.Policies) == 0 && p.result.Verdict == Admitted:
 		p.note(AboutRequest, "no policy is about this, and there is no schema of %s here: nothing was checked", p.kind.Kind)
-	case p.kind.Group == v1alpha1.GroupName && p.kind.Kind == "RegoPolicy" && p.result.Operation != admissionv1.Delete && len(p.result.Policies) == 0:
+	case p.kind.GroupKind() == policyKind && p.result.Operation != admissionv1.Delete && len(p.result.Policies) == 0:
 		p.note(AboutRequest, "a cluster also compiles the policy and runs its tests, as sallyport policy check and sallyport policy test do")
 	}
 }

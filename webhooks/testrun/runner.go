@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/utils/lru"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -81,11 +83,11 @@ func (r *Runner) RunTests(ctx context.Context, document engine.Value) (engine.Va
 		}
 		return engine.Value{}, err
 	}
-	text, err := json.Marshal(finding)
+	members, err := runtime.DefaultUnstructuredConverter.ToUnstructured(finding)
 	if err != nil {
 		return engine.Value{}, err
 	}
-	return engine.ParseValue(text)
+	return engine.ValueOf(members)
 }
 
 func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, error) {
@@ -93,15 +95,8 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 	if deadline, ok := ctx.Deadline(); ok {
 		within = min(within, time.Until(deadline)-margin)
 	}
-	text, err := document.MarshalJSON()
+	wanted, deleted, err := wantedIn(document)
 	if err != nil {
-		return nil, err
-	}
-	var wanted struct {
-		v1alpha1.RegoPolicy
-		Deleted string `json:"deleted"`
-	}
-	if err := json.Unmarshal(text, &wanted); err != nil {
 		return nil, fmt.Errorf("reading the RegoPolicy that is to be rehearsed: %w", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errOverdue)
@@ -110,7 +105,7 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 	if err != nil {
 		return nil, fmt.Errorf("reading the RegoPolicies that there are: %w", err)
 	}
-	onlyMatched := wanted.Deleted == "" && len(wanted.Spec.Modules) == 0
+	onlyMatched := deleted == "" && len(wanted.Spec.Modules) == 0
 	if onlyMatched {
 		for i := range world {
 			if o := &world[i]; o.Name == wanted.Name {
@@ -118,17 +113,35 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 			}
 		}
 	}
-	ungranted := r.ungranted(ctx, &wanted.RegoPolicy)
+	ungranted := r.ungranted(ctx, wanted)
 	var finding *Finding
 	if onlyMatched {
-		finding = r.matched(&wanted.RegoPolicy)
+		finding = r.matched(wanted)
 	} else {
-		finding, err = r.find(ctx, world, &wanted.RegoPolicy, wanted.Deleted)
+		finding, err = r.find(ctx, world, wanted, deleted)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return r.with(r.registered(ctx, &wanted.RegoPolicy, finding), <-ungranted), nil
+	return r.with(r.registered(ctx, wanted, finding), <-ungranted), nil
+}
+
+// wantedIn gives the RegoPolicy that a document is, or the name of the one that goes by it.
+func wantedIn(document engine.Value) (*v1alpha1.RegoPolicy, string, error) {
+	decoded, err := document.Decode()
+	if err != nil {
+		return nil, "", err
+	}
+	members, ok := decoded.(map[string]any)
+	if !ok {
+		return nil, "", errors.New("it is no object")
+	}
+	if err := utiljson.ConvertMapNumbers(members, 0); err != nil {
+		return nil, "", err
+	}
+	wanted := &v1alpha1.RegoPolicy{}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(members, wanted)
+	return wanted, document.Get("deleted").Text(), err
 }
 
 // find runs the tests of a document.
