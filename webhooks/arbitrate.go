@@ -14,13 +14,6 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-var (
-	machines   = v1alpha1.KindOf(&v1alpha1.VirtualMachine{}).GroupKind()
-	operations = v1alpha1.KindOf(&v1alpha1.VirtualMachineOperation{}).GroupKind()
-	servers    = v1alpha1.KindOf(&v1alpha1.VSphereServer{}).GroupKind()
-	regoPolicy = v1alpha1.KindOf(&v1alpha1.RegoPolicy{})
-)
-
 // Ruling is what the policies say of an operation, or of a machine, at the moment at which something would be done about it.
 type Ruling struct {
 	// Denied tells that a policy in mode Enforce refuses it; Reason and Message are the denials'.

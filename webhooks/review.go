@@ -21,6 +21,14 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
+// The kinds of ours that are more to a decision than others.
+var (
+	machines   = v1alpha1.KindOf(&v1alpha1.VirtualMachine{}).GroupKind()
+	operations = v1alpha1.KindOf(&v1alpha1.VirtualMachineOperation{}).GroupKind()
+	servers    = v1alpha1.KindOf(&v1alpha1.VSphereServer{}).GroupKind()
+	regoPolicy = v1alpha1.KindOf(&v1alpha1.RegoPolicy{})
+)
+
 // Review is a decoded AdmissionReview.
 type Review struct {
 	// Request in Go's terms.

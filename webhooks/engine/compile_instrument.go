@@ -44,6 +44,7 @@ func endpointOf(ruleName string) endpoint {
 // outcomeRule is a deny, warn or patch rule; instrumented rules name it by its position in Policy.rules.
 type outcomeRule struct {
 	name     string
+	title    string
 	reason   string
 	remedy   string // "" if its messages tell it
 	final    bool   // no override helps against it
@@ -80,7 +81,7 @@ func instrument(pkg ast.Ref, modules []*ast.Module) (map[string]*ast.Module, []o
 }
 
 func outcomeRuleOf(r *ast.Rule) outcomeRule {
-	return outcomeRule{name: headName(r), reason: annotation(r, "reason"), remedy: annotation(r, "remedy"), final: isFinal(r), location: r.Location}
+	return outcomeRule{name: headName(r), title: titleIn(r), reason: annotation(r, "reason"), remedy: annotation(r, "remedy"), final: isFinal(r), location: r.Location}
 }
 
 // values is a list of what a rule's value is for one match of its body: empty if it is undefined.

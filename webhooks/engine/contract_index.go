@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,15 +22,8 @@ func IndexFields(index string) []string {
 	return slices.Sorted(strings.SplitSeq(index, ","))
 }
 
-// indexes tells whether objects can be looked up by fields together. It is asked at every request.
+// indexes tells whether objects can be looked up by fields together.
 func (r Read) indexes(fields map[string]string) bool {
-	return slices.ContainsFunc(r.Indexes, func(index string) bool {
-		found := 0
-		for field := range strings.SplitSeq(index, ",") {
-			if _, wanted := fields[field]; wanted {
-				found++
-			}
-		}
-		return found == len(fields) && found == strings.Count(index, ",")+1
-	})
+	wanted := slices.Sorted(maps.Keys(fields))
+	return slices.ContainsFunc(r.Indexes, func(index string) bool { return slices.Equal(IndexFields(index), wanted) })
 }

@@ -103,7 +103,7 @@ func (p *Policy) gather(ctx context.Context, in Input, r Reader) (map[string]Fac
 	if err != nil {
 		return nil, err
 	}
-	return facts, p.answer(ctx, facts, r, func(q *Query) bool { return true })
+	return facts, p.answer(ctx, facts, r)
 }
 
 // evaluateFacts gives the facts without their answers, by what is made of the input.
@@ -132,18 +132,18 @@ func (p *Policy) refresh(ctx context.Context, facts map[string]Fact, r Reader) (
 		}
 		live[name] = f
 	}
-	return live, p.answer(ctx, live, r, func(q *Query) bool { return live[q.Fact].Answer == Answer{} })
+	return live, p.answer(ctx, live, r)
 }
 
 // mostReads is how many facts of one policy are read at once.
 const mostReads = 16
 
-// answer has the reader answer what is due side by side: a policy that asks for much waits for its slowest answer, not for all of
+// answer has the reader answer what has no answer yet side by side: a policy that asks for much waits for its slowest answer, not for all of
 // them in turn. Of several errors that of the first name counts, so that the same trouble is always told by the same words.
-func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader, due func(*Query) bool) error {
+func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader) error {
 	var names []string
 	for name, f := range facts {
-		if f.Query != nil && due(f.Query) {
+		if f.Query != nil && f.Answer == (Answer{}) {
 			names = append(names, name)
 		}
 	}

@@ -86,14 +86,7 @@ func (p *Policy) decodeFacts(document *ast.Term) (map[string]Fact, error) {
 		if term == nil {
 			return nil, undefined(name)
 		}
-		if _, null := term.Value.(ast.Null); null {
-			facts[name] = Fact{}
-			continue
-		}
-		q, err := decodeQuery(name, term)
-		if err == nil && !q.Parent { // sooner than anything is read
-			err = permitted(p.reads, q)
-		}
+		q, err := permittedQuery(name, term, p.reads)
 		if err != nil {
 			return nil, err
 		}
@@ -168,13 +161,25 @@ func permitted(reads []Read, q *Query) error {
 // isOf tells whether the query asks for objects of a kind that is read.
 func (q *Query) isOf(r Read) bool { return r.APIVersion == q.APIVersion && r.Kind == q.Kind }
 
-// decodeQuery reads a question, if it has the shape of one. A value of the wrong type comes from the request and is input that was not
+// permittedQuery reads a question and holds it to spec.reads, sooner than anything is read.
+func permittedQuery(name string, term *ast.Term, reads []Read) (*Query, error) {
+	q, err := decodeQuery(name, term)
+	if err == nil && q != nil && !q.Parent {
+		err = permitted(reads, q)
+	}
+	return q, err
+}
+
+// decodeQuery reads a question, if it has the shape of one; null asks nothing. A value of the wrong type comes from the request and is input that was not
 // understood; all else is the policy's mistake.
 func decodeQuery(name string, term *ast.Term) (*Query, error) {
 	if wrong := factShape(term).wrong(ruleFacts+"."+name, term); wrong != nil {
 		return nil, wrong.asked()
 	}
-	return questionIn(name, valueOf(term)), nil
+	if said := valueOf(term); !said.IsNull() {
+		return questionIn(name, said), nil
+	}
+	return nil, nil
 }
 
 // questionIn is what a document asks for.

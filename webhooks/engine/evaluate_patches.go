@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -50,63 +49,44 @@ func (p Patch) operations(object []byte) ([]Patch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the object: %w", err)
 	}
-	is, err := current.Decode()
-	if err != nil {
-		return nil, err
-	}
-	merge, err := p.Merge.Decode()
-	if err != nil {
-		return nil, err
-	}
-	m := &merging{}
-	m.into("", is, merge.(map[string]any))
-	return m.operations, m.err
+	return merging("", current, *p.Merge), nil
 }
 
-type merging struct {
-	operations []Patch
-	err        error
-}
-
-func (m *merging) into(path string, object any, merge map[string]any) {
-	members, ok := object.(map[string]any)
-	if !ok {
-		m.add(path, without(merge))
-		return
+func merging(path string, object, merge Value) (operations []Patch) {
+	add := func(path string, v Value) { operations = append(operations, Patch{Op: "add", Path: path, Value: &v}) }
+	if !object.IsObject() {
+		add(path, without(merge))
+		return operations
 	}
-	for _, key := range slices.Sorted(maps.Keys(merge)) {
-		at := path + "/" + escaped(key)
-		was, there := members[key]
-		inner, nested := merge[key].(map[string]any)
+	wanted := map[string]Value{}
+	merge.Each(func(name string, v Value) { wanted[name] = v })
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		at, v := path+"/"+escaped(name), wanted[name]
+		was, there := object.member(name)
 		switch {
-		case merge[key] == nil && there:
-			m.operations = append(m.operations, Patch{Op: "remove", Path: at})
-		case nested:
-			m.into(at, was, inner)
-		case merge[key] != nil && (!there || !reflect.DeepEqual(was, merge[key])):
-			m.add(at, merge[key])
+		case v.IsNull() && there:
+			operations = append(operations, Patch{Op: "remove", Path: at})
+		case v.IsObject():
+			operations = append(operations, merging(at, was, v)...)
+		case !v.IsNull() && (!there || !was.Equal(v)):
+			add(at, v)
 		}
 	}
-}
-
-func (m *merging) add(path string, what any) {
-	value, err := ValueOf(what)
-	m.err = errors.Join(m.err, err)
-	m.operations = append(m.operations, Patch{Op: "add", Path: path, Value: &value})
+	return operations
 }
 
 // without is what a merge patch makes where there was nothing: nulls remove what is not there.
-func without(merge map[string]any) map[string]any {
-	made := map[string]any{}
-	for key, value := range merge {
-		if inner, nested := value.(map[string]any); nested {
-			value = without(inner)
-		}
-		if value != nil {
-			made[key] = value
-		}
+func without(merge Value) Value {
+	if !merge.IsObject() {
+		return merge
 	}
-	return made
+	made := members{}
+	merge.Each(func(name string, v Value) {
+		if v = without(v); !v.IsNull() {
+			made[name] = v
+		}
+	})
+	return Value{from: made}
 }
 
 // Paths are the fields that a patch is about, as JSON pointers.

@@ -179,11 +179,8 @@ func (p *Policy) answerTo(ctx context.Context, name string, query *ast.Term, r R
 	if f, ok := known[name]; ok {
 		return f, nil
 	}
-	if _, null := query.Value.(ast.Null); null {
-		return Fact{}, nil
-	}
 	q, err := decodeQuery(name, query)
-	if err != nil {
+	if q == nil || err != nil {
 		return Fact{}, err
 	}
 	answer, err := p.read(ctx, q, r)
@@ -211,7 +208,7 @@ func (s *explainer) outcomes(x *Explanation, e endpoint) error {
 		if endpointOf(r.name) != e {
 			continue
 		}
-		rule := ExplainedRule{Name: r.name, Place: placeOf(r.location), Reason: r.reason, Title: p.titleOf(r.name, r.location), Values: values[i]}
+		rule := ExplainedRule{Name: r.name, Place: placeOf(r.location), Reason: r.reason, Title: r.title, Values: values[i]}
 		if len(rule.Values) == 0 {
 			rule.Unmet = s.unmet(at(instrumented, r.location))
 		}
@@ -240,13 +237,6 @@ func (p *Policy) rulesNamed(name ...string) []*ast.Rule {
 		ref = ref.Append(ast.StringTerm(part))
 	}
 	return p.compiler.GetRulesWithPrefix(ref)
-}
-
-func (p *Policy) titleOf(name string, l *ast.Location) string {
-	for _, r := range at(p.rulesNamed(name), l) {
-		return titleIn(r)
-	}
-	return ""
 }
 
 // at are the rules at a place. Witnesses are where the rules are that they were made of.

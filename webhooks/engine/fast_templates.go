@@ -79,8 +79,8 @@ func (a *accelerated) template(name string, fact *ast.Term) *template {
 	if !ast.IsConstant(example) {
 		return nil
 	}
-	q, err := decodeQuery(name, ast.NewTerm(example))
-	if err != nil || !q.ofKind() || permitted(a.reads, q) != nil {
+	q, err := permittedQuery(name, ast.NewTerm(example), a.reads)
+	if err != nil || !q.ofKind() {
 		return nil
 	}
 	t.query = *q

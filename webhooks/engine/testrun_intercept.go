@@ -166,13 +166,7 @@ func (l *interceptor) check(name string, said, valid, object *ast.Term) (*ast.Te
 // asks tells what is wrong with a question, whatever the request is. What a fact makes of input that the policy does not understand
 // is for valid_input.
 func (l *interceptor) asks(fact string, said *ast.Term) error {
-	if _, null := said.Value.(ast.Null); null {
-		return nil
-	}
-	q, err := decodeQuery(fact, said)
-	if err == nil && !q.Parent {
-		err = permitted(l.reads, q)
-	}
+	_, err := permittedQuery(fact, said, l.reads)
 	var wrong *Error
 	if errors.As(err, &wrong) && wrong.Cause == InputNotUnderstood {
 		return nil

@@ -225,16 +225,8 @@ func (t *jsonText) text() string {
 func (t *jsonText) kind() jsontext.Kind { return jsontext.Value(t.json).Kind() }
 
 func (t *jsonText) member(name string) (found Value, ok bool) {
-	if t.parts != nil {
-		for i := range t.parts {
-			if string(t.parts[i].name) == name {
-				return Value{from: &t.parts[i].value}, true
-			}
-		}
-		return Value{}, false
-	}
 	t.walk(func(is []byte, v *jsonText) (more bool) {
-		if ok = string(is) == name && t.kind() == '{'; ok {
+		if ok = is != nil && string(is) == name; ok {
 			found = Value{from: v}
 		}
 		return !ok
@@ -243,19 +235,22 @@ func (t *jsonText) member(name string) (found Value, ok bool) {
 }
 
 func (t *jsonText) each(visit func(name string, v Value)) {
-	for i := range t.parts {
-		visit(string(t.parts[i].name), Value{from: &t.parts[i].value})
-	}
-	if t.parts == nil {
-		t.walk(func(name []byte, v *jsonText) bool {
-			visit(string(name), Value{from: v})
-			return true
-		})
-	}
+	t.walk(func(name []byte, v *jsonText) bool {
+		visit(string(name), Value{from: v})
+		return true
+	})
 }
 
-// walk visits the members of an object, or the elements of a list, as they stand in the text.
+// walk visits the members of an object, or the elements of a list, as they stand in the text; elements have no name.
 func (t *jsonText) walk(visit func(name []byte, v *jsonText) (more bool)) {
+	for i := range t.parts {
+		if !visit(t.parts[i].name, &t.parts[i].value) {
+			return
+		}
+	}
+	if t.parts != nil {
+		return
+	}
 	if kind := t.kind(); kind != '{' && kind != '[' {
 		return
 	}

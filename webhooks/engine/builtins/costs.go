@@ -33,10 +33,9 @@ func size(t *ast.Term) float64 {
 // WrittenSize is about how long a term is when it is written down, or more than the limit. Values can be in each other so often that
 // going through all of them would not end.
 func WrittenSize(t *ast.Term, limit float64) (total float64) {
-	var add func(*ast.Term)
-	add = func(t *ast.Term) {
+	ast.WalkTerms(t, func(t *ast.Term) (enough bool) {
 		if total > limit {
-			return
+			return true
 		}
 		total += 2
 		switch v := t.Value.(type) {
@@ -44,28 +43,13 @@ func WrittenSize(t *ast.Term, limit float64) (total float64) {
 			total += float64(len(v))
 		case ast.Number:
 			total += float64(len(v))
-		case *ast.Array:
-			for i := 0; i < v.Len() && total <= limit; i++ {
-				add(v.Elem(i))
-			}
-		case ast.Set:
-			_ = v.Iter(func(element *ast.Term) error { add(element); return stopBeyond(total, limit) })
-		case ast.Object:
-			_ = v.Iter(func(key, value *ast.Term) error { add(key); add(value); return stopBeyond(total, limit) })
+		case *ast.Array, ast.Set, ast.Object:
 		default:
 			total += 4
 		}
-	}
-	add(t)
+		return false
+	})
 	return total
-}
-
-// stopBeyond ends an iteration.
-func stopBeyond(total, limit float64) error {
-	if total > limit {
-		return ErrNumber
-	}
-	return nil
 }
 
 // texts is the cost of what makes so many bytes of each byte of its operands.
