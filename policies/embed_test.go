@@ -75,6 +75,7 @@ func TestShippedParameters(t *testing.T) {
 				"Stopped":      {"Start", "Stop", "Stop force", "Restart force"},
 				"Starting":     gentle,
 				"Running":      append(append([]string{}, gentle...), moves...),
+				"Degraded":     gentle,
 				"Stopping":     {"Start", "Stop force", "Restart force"},
 				"Migrating":    gentle, "Paused": gentle,
 				"Failed": {"Stop", "Stop force"}, "Terminating": {},

@@ -89,6 +89,16 @@ const (
 	// ReasonRuntimeUnavailable (Ready unknown or false): the runtime does not
 	// answer. What the status says is as it was last seen.
 	ReasonRuntimeUnavailable ConditionReason = "RuntimeUnavailable"
+	// ReasonDisconnected (Ready unknown): the runtime lost the connection to the
+	// machine, such as a vCenter to its host. What the status says is as it was
+	// last seen.
+	ReasonDisconnected ConditionReason = "Disconnected"
+	// ReasonQuestionPending (Ready false): the runtime waits for an answer from
+	// people before the machine goes on. The message has the question.
+	ReasonQuestionPending ConditionReason = "QuestionPending"
+	// ReasonToolsNotRunning (Ready false): the tools in the guest ran since the
+	// last power-on, and do not run any more.
+	ReasonToolsNotRunning ConditionReason = "ToolsNotRunning"
 	// ReasonPermissionDenied (Ready false): the runtime refuses for lack of
 	// rights. The message names the right.
 	ReasonPermissionDenied ConditionReason = "PermissionDenied"

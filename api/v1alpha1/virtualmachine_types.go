@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -43,7 +44,7 @@ const (
 // done to it. It is derived from the rest of the status and never the other way
 // round.
 //
-// +kubebuilder:validation:Enum=Pending;Provisioning;Stopped;Starting;Running;Stopping;Migrating;Paused;Failed;Terminating
+// +kubebuilder:validation:Enum=Pending;Provisioning;Stopped;Starting;Running;Degraded;Stopping;Migrating;Paused;Failed;Terminating
 type VirtualMachinePhase string
 
 const (
@@ -58,6 +59,11 @@ const (
 	VirtualMachineStarting VirtualMachinePhase = "Starting"
 	// VirtualMachineRunning means that the machine is on.
 	VirtualMachineRunning VirtualMachinePhase = "Running"
+	// VirtualMachineDegraded means that the machine is on, and that something is
+	// wrong with it that condition Ready names: the tools in its guest ran since
+	// the last power-on and do not run any more, its runtime waits for an answer
+	// from people, or its runtime lost the connection to it.
+	VirtualMachineDegraded VirtualMachinePhase = "Degraded"
 	// VirtualMachineStopping means that the machine is being shut down.
 	VirtualMachineStopping VirtualMachinePhase = "Stopping"
 	// VirtualMachineMigrating means that the machine is moving to another node.
@@ -244,8 +250,10 @@ type VirtualMachineStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// What the machine is doing, in one word: Pending, Provisioning, Stopped,
-	// Starting, Running, Stopping, Migrating, Paused, Failed or Terminating.
-	// Derived from the observation and the claim, by whoever writes either.
+	// Starting, Running, Degraded, Stopping, Migrating, Paused, Failed or
+	// Terminating. Degraded is a machine that is on, and whose tools stopped
+	// running, whose runtime waits for an answer from people, or to which the
+	// runtime lost the connection: condition Ready says which of them. Derived from the observation and the claim, by whoever writes either.
 	// +optional
 	Phase VirtualMachinePhase `json:"phase,omitempty"`
 
@@ -267,6 +275,29 @@ type VirtualMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Incarnation string `json:"incarnation,omitempty"`
+
+	// The IP addresses of the guest, as the tools in it report them: first the one
+	// that the runtime calls the guest's, then those of the machine's own network
+	// adapters, then those of interfaces that only the guest knows; of each IPv4
+	// before IPv6. At most 32, without loopback and link-local ones. Absent while
+	// the machine is not on, or nothing in the guest reports. Set by the
+	// VirtualMachine reconciler.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=45
+	Addresses []string `json:"addresses,omitempty"`
+
+	// What the guest says of itself. Absent while the machine is not on, or the
+	// runtime says nothing of the guest. Set by the VirtualMachine reconciler.
+	// +optional
+	Guest *GuestStatus `json:"guest,omitempty"`
+
+	// What the runtime wants to know from people before the machine goes on, such
+	// as a vCenter whether a machine was moved or copied. It is answered in the
+	// runtime. Absent if there is no question. Set by the VirtualMachine reconciler.
+	// +optional
+	Question *PendingQuestion `json:"question,omitempty"`
 
 	// The claim on the machine: what may change its power, node or existence at
 	// the moment. Absent while the machine is idle. Nothing is sent to a runtime
@@ -300,6 +331,67 @@ type VirtualMachineStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ToolsState says whether the tools run in a guest that report to its runtime, such
+// as VMware Tools.
+//
+// +kubebuilder:validation:Enum=Running;Starting;NotRunning;NotInstalled
+type ToolsState string
+
+const (
+	// ToolsRunning means that they run: the guest can be asked to shut down.
+	ToolsRunning ToolsState = "Running"
+	// ToolsStarting means that they are about to run.
+	ToolsStarting ToolsState = "Starting"
+	// ToolsNotRunning means that they do not run, as while a guest boots.
+	ToolsNotRunning ToolsState = "NotRunning"
+	// ToolsNotInstalled means that the guest has none.
+	ToolsNotInstalled ToolsState = "NotInstalled"
+)
+
+// GuestStatus is what a guest says of itself.
+type GuestStatus struct {
+	// What the guest calls itself, which need not be the name of the
+	// VirtualMachine. Absent if nothing in the guest reports it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Hostname string `json:"hostname,omitempty"`
+
+	// Whether the tools run in the guest, such as VMware Tools: Running, Starting,
+	// NotRunning or NotInstalled. A graceful Stop or Restart needs them running.
+	// +optional
+	ToolsState ToolsState `json:"toolsState,omitempty"`
+
+	// The incarnation in which the tools were last seen running. If it is that of
+	// the machine, and the tools do not run any more, the machine is Degraded; a
+	// guest that is booting is not.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ToolsSeenIn string `json:"toolsSeenIn,omitempty"`
+}
+
+// PendingQuestion is what a runtime asks people.
+type PendingQuestion struct {
+	// The question.
+	// +required
+	// +kubebuilder:validation:MaxLength=2048
+	Text string `json:"text"`
+
+	// The answers that it takes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=256
+	Choices []string `json:"choices,omitempty"`
+}
+
+// String is the question with the answers that it takes.
+func (q *PendingQuestion) String() string {
+	if len(q.Choices) == 0 {
+		return q.Text
+	}
+	return q.Text + " (answers: " + strings.Join(q.Choices, ", ") + ")"
 }
 
 // OperationReference names one VirtualMachineOperation, in the same namespace,
@@ -372,6 +464,7 @@ type Placement struct {
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="What the machine is doing."
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`,description="The node or ESXi host that it was last seen on."
 // +kubebuilder:printcolumn:name="Operation",type=string,JSONPath=`.status.activeOperation.type`,description="What holds the claim on it, if anything."
+// +kubebuilder:printcolumn:name="Address",type=string,priority=1,JSONPath=`.status.addresses[0]`,description="The first address of its guest."
 // +kubebuilder:printcolumn:name="Run-Policy",type=string,priority=1,JSONPath=`.spec.runPolicy`,description="When it is kept running."
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether it is as its spec wants it."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."

@@ -9,7 +9,8 @@ import (
 )
 
 // Record writes what was seen of a machine into its status, phase included. What the runtime does not say stays as it was
-// last seen, and so does an instance that is gone: that it was there tells a machine that is lost from one not made yet.
+// last seen, and so does an instance that is gone: that it was there tells a machine that is lost from one not made yet. What
+// its guest said does not stay: its addresses may be another's by now.
 func Record(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool) {
 	status := &vm.Status
 	if seen.Exists {
@@ -17,7 +18,39 @@ func Record(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool
 		status.Incarnation = cmp.Or(seen.Incarnation, status.Incarnation)
 		status.NodeName = cmp.Or(seen.NodeName, status.NodeName)
 	}
+	status.Question = seen.Question
+	status.Addresses, status.Guest = seen.Guest.Addresses, guest(status.Guest, seen)
 	status.Phase = Phase(vm, seen, reached)
+}
+
+// Disconnect writes that the runtime has lost the connection to a machine, of which all else stays as it was last seen. One that
+// was not on then is what it was.
+func Disconnect(vm *v1alpha1.VirtualMachine) {
+	if vm.Status.Phase == v1alpha1.VirtualMachineRunning {
+		vm.Status.Phase = v1alpha1.VirtualMachineDegraded
+	}
+}
+
+// guest is what the status shows of a guest.
+func guest(before *v1alpha1.GuestStatus, seen *runtime.Observation) *v1alpha1.GuestStatus {
+	shown := v1alpha1.GuestStatus{Hostname: seen.Guest.Hostname, ToolsState: seen.Guest.Tools}
+	if shown == (v1alpha1.GuestStatus{}) {
+		return nil
+	}
+	if before != nil {
+		shown.ToolsSeenIn = before.ToolsSeenIn
+	}
+	if shown.ToolsState == v1alpha1.ToolsRunning {
+		shown.ToolsSeenIn = seen.Incarnation
+	}
+	return &shown
+}
+
+// ToolsGone tells whether the tools of a guest have run since its machine was powered on, and do not run any more.
+func ToolsGone(status *v1alpha1.VirtualMachineStatus) bool {
+	g := status.Guest
+	return g != nil && g.ToolsSeenIn != "" && g.ToolsSeenIn == status.Incarnation &&
+		(g.ToolsState == v1alpha1.ToolsNotRunning || g.ToolsState == v1alpha1.ToolsNotInstalled)
 }
 
 // Phase sums up a machine: a pure function of its claim and of what was seen of it. Whoever writes the claim or an observation
@@ -38,7 +71,7 @@ func Phase(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool)
 	case seen == nil:
 		return status.Phase
 	}
-	return observed(seen, status.InstanceID != "")
+	return observed(seen, status)
 }
 
 // InstanceLost says for people that the runtime does not know a machine any more that it once knew, and what helps. It is never
@@ -48,14 +81,16 @@ func InstanceLost(vm *v1alpha1.VirtualMachine) string {
 		vm.Status.InstanceID, vm.Name)
 }
 
-func observed(seen *runtime.Observation, wasThere bool) v1alpha1.VirtualMachinePhase {
+func observed(seen *runtime.Observation, status *v1alpha1.VirtualMachineStatus) v1alpha1.VirtualMachinePhase {
 	switch {
 	case !seen.Exists && !seen.Quiet():
 		return v1alpha1.VirtualMachineProvisioning
-	case !seen.Exists && wasThere:
+	case !seen.Exists && status.InstanceID != "":
 		return v1alpha1.VirtualMachineFailed
 	case !seen.Exists:
 		return v1alpha1.VirtualMachinePending
+	case seen.Power == v1alpha1.PowerRunning && (seen.Question != nil || ToolsGone(status)):
+		return v1alpha1.VirtualMachineDegraded
 	case seen.Power == v1alpha1.PowerRunning:
 		return v1alpha1.VirtualMachineRunning
 	case seen.Power == v1alpha1.PowerPaused:

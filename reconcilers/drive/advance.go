@@ -45,7 +45,7 @@ func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
 	switch {
 	case !x.seen.Quiet():
 		t.Later()
-		return h.Write(ctx, Progress{State: Busy, Reason: busyReason(x.seen.InFlight[0]), Message: x.seen.InFlight[0].Doing(), Task: x.seen.InFlight[0]})
+		return h.Write(ctx, Progress{State: Busy, Reason: busyReason(x.seen.InFlight[0]), Message: x.seen.Doing(), Task: x.seen.InFlight[0]})
 	case !x.seen.Exists && !x.reached():
 		t.Later()
 		return x.absent(ctx)

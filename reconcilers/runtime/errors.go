@@ -84,6 +84,14 @@ func NewUnavailable(cause error, format string, args ...any) error {
 	return newError(KindUnavailable, cause, format, args...)
 }
 
+// errDisconnected is the cause of an error of NewDisconnected.
+var errDisconnected = errors.New("there is no connection to the machine")
+
+// NewDisconnected makes an Unavailable error that says that the runtime is there, and has lost the connection to the machine.
+func NewDisconnected(format string, args ...any) error {
+	return newError(KindUnavailable, errDisconnected, format, args...)
+}
+
 // NewPermission makes an error that says that the runtime refuses. The message names the right that is missing.
 func NewPermission(cause error, format string, args ...any) error {
 	return newError(KindPermission, cause, format, args...)
@@ -127,6 +135,9 @@ func IsToolsUnavailable(err error) bool { return kindOf(err) == KindToolsUnavail
 // IsUnavailable reports whether the runtime did not answer, or not in time. An ended context counts too.
 func IsUnavailable(err error) bool { return kindOf(err) == KindUnavailable }
 
+// IsDisconnected reports whether the runtime answered that it has lost the connection to the machine.
+func IsDisconnected(err error) bool { return errors.Is(err, errDisconnected) }
+
 // IsPermission reports whether the runtime refused for lack of rights.
 func IsPermission(err error) bool { return kindOf(err) == KindPermission }
 
@@ -157,6 +168,9 @@ func MayHaveActed(err error) bool {
 func Reason(err error) v1alpha1.ConditionReason {
 	if err == nil {
 		return ""
+	}
+	if IsDisconnected(err) {
+		return v1alpha1.ReasonDisconnected
 	}
 	switch kindOf(err) {
 	case KindNotFound:

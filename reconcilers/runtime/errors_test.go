@@ -44,6 +44,8 @@ func TestErrors(t *testing.T) {
 			verdict{Tools: true, Reason: v1alpha1.ReasonRuntimeFailed, Message: "no tools"}},
 		"unavailable": {NewUnavailable(errCause, "no answer"),
 			verdict{Unavailable: true, MayHaveActed: true, Reason: v1alpha1.ReasonRuntimeUnavailable, Message: "no answer"}},
+		"no connection to the machine": {NewDisconnected("shown as %s", "disconnected"),
+			verdict{Unavailable: true, MayHaveActed: true, Reason: v1alpha1.ReasonDisconnected, Message: "shown as disconnected"}},
 		"no permission": {NewPermission(errCause, "needs VirtualMachine.Interact.PowerOn"),
 			verdict{Permission: true, Reason: v1alpha1.ReasonPermissionDenied, Message: "needs VirtualMachine.Interact.PowerOn"}},
 		"another owner": {NewOwnedByAnother(errCause, "theirs"),

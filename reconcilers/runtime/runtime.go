@@ -171,6 +171,10 @@ type Observation struct {
 	// LastFailure is what the runtime says of the last task of the machine if that one failed and the runtime still
 	// knows. It is for people to read and nothing is decided by it.
 	LastFailure string
+	// Guest is what the guest says of itself. It says nothing while the machine is not on.
+	Guest Guest
+	// Question is what the runtime wants to know from people before the machine goes on, and nil if there is nothing.
+	Question *v1alpha1.PendingQuestion
 }
 
 // Difference is a part of a machine that is not as its spec says.
@@ -188,9 +192,31 @@ func (d Difference) String() string {
 	return d.Field + " is " + d.Wanted + ", and the machine has " + d.Is
 }
 
+// Guest is what a guest says of itself, by an agent in it. Nobody vouches for any of it.
+type Guest struct {
+	// Addresses are its IP addresses, as VirtualMachineStatus has them: those that matter first, and in the same order as long as
+	// they are the same.
+	Addresses []string
+	// Hostname is what it calls itself.
+	Hostname string
+	// Tools says whether the agent runs, and is empty where the runtime does not say.
+	Tools v1alpha1.ToolsState
+}
+
+// MaxAddresses is how many addresses the status of a VirtualMachine has room for; the schema says the same.
+const MaxAddresses = 32
+
 // Quiet reports whether nothing is in flight for the machine, so that nothing that was sent earlier changes it any more.
 // What a guest does of its own accord, which heeding a shutdown request is, may still change it.
 func (o Observation) Quiet() bool { return len(o.InFlight) == 0 }
+
+// Doing says for people what the first task in flight does, and what the runtime wants to know first.
+func (o Observation) Doing() string {
+	if o.Question == nil {
+		return o.InFlight[0].Doing()
+	}
+	return o.InFlight[0].Doing() + ", and waits for an answer: " + o.Question.String()
+}
 
 // Task is something that a runtime is doing to a machine.
 type Task struct {

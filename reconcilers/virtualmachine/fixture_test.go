@@ -275,6 +275,17 @@ func (f *fixture) state(name string) string {
 	return string(o.Status.Phase)
 }
 
+// completed gives the message of an operation's condition Completed.
+func (f *fixture) completed(name string) string {
+	f.Helper()
+	o := &v1alpha1.VirtualMachineOperation{}
+	f.Must(f.api.Get(f.Context(), types.NamespacedName{Namespace: f.namespace, Name: name}, o))
+	if c := meta.FindStatusCondition(o.Status.Conditions, "Completed"); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
 // effects gives what happened in the world, in short.
 func (f *fixture) effects() string {
 	var all []string

@@ -61,7 +61,8 @@ func (r *Reconciler) save(ctx context.Context, l *look) (bool, error) {
 			l.seen.InstanceID, map[bool]string{true: "adopted", false: "made"}[l.seen.Adopted], l.seen.Power)
 	}
 	before := meta.FindStatusCondition(l.read.Conditions, ready.Type)
-	if wrong(ready) && (before == nil || before.Reason != ready.Reason) {
+	asked := ready.Reason == string(v1alpha1.ReasonQuestionPending)
+	if wrong(ready) && (before == nil || before.Reason != ready.Reason || asked && before.Message != ready.Message) {
 		r.tell(l, corev1.EventTypeWarning, v1alpha1.ConditionReason(ready.Reason), "Observe", "%s", ready.Message)
 	}
 	l.read = l.VM.Status.DeepCopy()

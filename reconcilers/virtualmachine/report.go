@@ -23,6 +23,9 @@ func (r *Reconciler) report(ctx context.Context, l *look) (bool, error) {
 	if runtime.IsOwnedByAnother(l.err) && l.ours() {
 		claim.Record(l.VM, &runtime.Observation{}, false)
 	}
+	if runtime.IsDisconnected(l.err) && l.ours() {
+		claim.Disconnect(l.VM)
+	}
 	l.VM.Status.Phase = cmp.Or(l.VM.Status.Phase, v1alpha1.VirtualMachinePending)
 	if _, err := r.save(ctx, l); err != nil {
 		return false, err
@@ -70,6 +73,8 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 		return no, runtime.Reason(l.err), runtime.Message(l.err)
 	case !l.VM.DeletionTimestamp.IsZero():
 		return no, v1alpha1.ReasonTerminating, "is being deleted" + l.waiting()
+	case l.VM.Status.Question != nil:
+		return no, v1alpha1.ReasonQuestionPending, "waits for an answer that its runtime has asked for: " + l.VM.Status.Question.String()
 	case l.paused:
 		return no, v1alpha1.ReasonStartPaused, "went off, or could not be started, soon after its last start, and is started again after a pause" + failure(l.seen)
 	case l.VM.Busy():
@@ -80,6 +85,8 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 		return no, v1alpha1.ReasonProvisioning, "is being made"
 	case l.differs() != "":
 		return no, v1alpha1.ReasonPowerStateDiffers, l.differs()
+	case claim.ToolsGone(&l.VM.Status):
+		return no, v1alpha1.ReasonToolsNotRunning, "is on, and the tools in its guest, which have run since it was powered on, do not run any more"
 	case meta.IsStatusConditionFalse(l.VM.Status.Conditions, string(v1alpha1.ConditionPlacementSettled)):
 		c := meta.FindStatusCondition(l.VM.Status.Conditions, string(v1alpha1.ConditionPlacementSettled))
 		return no, v1alpha1.ConditionReason(c.Reason), c.Message

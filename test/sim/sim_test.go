@@ -60,6 +60,8 @@ func TestConformance(t *testing.T) {
 			IgnoreShutdown: func(_ *testing.T, m runtime.Machine) { w.SetGuest(m.UID, fake.Guest{Ignores: true}) },
 			HeedShutdown:   func(_ *testing.T, m runtime.Machine) { w.GuestActs(m.UID) },
 			RemoveTools:    func(_ *testing.T, m runtime.Machine) { w.SetGuest(m.UID, fake.Guest{NoTools: true}) },
+			SetGuest:       func(_ *testing.T, m runtime.Machine, says runtime.Guest) { w.SetGuest(m.UID, fake.Guest{Says: says}) },
+			Ask:            func(_ *testing.T, m runtime.Machine, q v1alpha1.PendingQuestion) { w.Ask(m.UID, &q) },
 			Pause:          func(_ *testing.T, m runtime.Machine) { w.Pause(m.UID) },
 			Hold:           func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) func() { return w.Hold(m.UID, kind) },
 			OtherNode: func(_ *testing.T, m runtime.Machine) string {

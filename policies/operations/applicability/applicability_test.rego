@@ -28,6 +28,7 @@ _phases := {
 	"Stopped": "y y y - y - - - -",
 	"Starting": "- y y y y - - - -",
 	"Running": "- y y y y y y y y",
+	"Degraded": "- y y y y - - - -",
 	"Stopping": "y - y - y - - - -",
 	"Migrating": "- y y y y - - - -",
 	"Paused": "- y y y y - - - -",
@@ -48,6 +49,7 @@ _parameters := {
 		"Stopped": ["Start", "Stop", "Stop force", "Restart force"],
 		"Starting": ["Stop", "Stop force", "Restart", "Restart force"],
 		"Running": ["Stop", "Stop force", "Restart", "Restart force", "Migrate", "Migrate force", "Evict", "Evict force"],
+		"Degraded": ["Stop", "Stop force", "Restart", "Restart force"],
 		"Stopping": ["Start", "Stop force", "Restart force"],
 		"Migrating": ["Stop", "Stop force", "Restart", "Restart force"],
 		"Paused": ["Stop", "Stop force", "Restart", "Restart force"],
@@ -104,7 +106,7 @@ _expected("y", "-", "Failed") := "InstanceLost"
 _expected("-", _, _) := "RunPolicyForbids"
 
 test_the_tables_have_a_cell_for_each_phase_and_operation if {
-	every run_policy, _ in _run_policies { count(_cells(run_policy)) == 10 * 9 }
+	every run_policy, _ in _run_policies { count(_cells(run_policy)) == 11 * 9 }
 }
 
 test_table_of_always_on[note] if {

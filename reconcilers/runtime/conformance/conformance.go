@@ -43,6 +43,10 @@ type Harness struct {
 	HeedShutdown func(t *testing.T, machine runtime.Machine)
 	// RemoveTools leaves the machine's guest without anything that could be asked.
 	RemoveTools func(t *testing.T, machine runtime.Machine)
+	// SetGuest has the machine's guest say that of itself from now on, whenever the machine is on.
+	SetGuest func(t *testing.T, machine runtime.Machine, guest runtime.Guest)
+	// Ask has the runtime ask people about the machine.
+	Ask func(t *testing.T, machine runtime.Machine, question v1alpha1.PendingQuestion)
 	// Pause suspends the machine, which is on.
 	Pause func(t *testing.T, machine runtime.Machine)
 	// Hold keeps the machine's tasks of that kind in flight from their begin until release is called.
@@ -73,6 +77,7 @@ func Run(t *testing.T, newRuntime func(t *testing.T) Harness) {
 	var parts []part
 	parts = append(parts, existence...)
 	parts = append(parts, power...)
+	parts = append(parts, guests...)
 	parts = append(parts, undoing...)
 	parts = append(parts, moving...)
 	parts = append(parts, trouble...)
@@ -262,6 +267,7 @@ func lacksAny(names ...string) func(h *Harness) string {
 		has := map[string]bool{
 			"Reconnect": h.Reconnect != nil, "Instances": h.Instances != nil,
 			"IgnoreShutdown": h.IgnoreShutdown != nil, "HeedShutdown": h.HeedShutdown != nil,
+			"SetGuest": h.SetGuest != nil, "Ask": h.Ask != nil,
 			"RemoveTools": h.RemoveTools != nil, "Pause": h.Pause != nil, "Hold": h.Hold != nil,
 			"BeginForeign": h.BeginForeign != nil,
 			"OtherNode":    h.OtherNode != nil, "Foreign": h.Foreign != nil,

@@ -80,6 +80,8 @@ func harness(v variant) func(t *testing.T) Harness {
 			IgnoreShutdown: func(_ *testing.T, m runtime.Machine) { w.SetGuest(m.UID, fake.Guest{Ignores: true}) },
 			HeedShutdown:   func(_ *testing.T, m runtime.Machine) { w.GuestActs(m.UID) },
 			RemoveTools:    func(_ *testing.T, m runtime.Machine) { w.SetGuest(m.UID, fake.Guest{NoTools: true}) },
+			SetGuest:       func(_ *testing.T, m runtime.Machine, says runtime.Guest) { w.SetGuest(m.UID, fake.Guest{Says: says}) },
+			Ask:            func(_ *testing.T, m runtime.Machine, q v1alpha1.PendingQuestion) { w.Ask(m.UID, &q) },
 			Pause:          func(_ *testing.T, m runtime.Machine) { w.Pause(m.UID) },
 			Hold: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) func() {
 				// Only what takes a step at all can be held.

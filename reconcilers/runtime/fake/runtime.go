@@ -185,6 +185,10 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 				seen.Exists, seen.InstanceID, seen.Power = true, in.ID, in.Power
 				seen.Incarnation, seen.NodeName, seen.Adopted = in.Incarnation, in.NodeName, in.Adopted
 				seen.Differences = in.differences(m)
+				seen.Question = rec.question
+				if in.Power == v1alpha1.PowerRunning {
+					seen.Guest = rec.guest.Says
+				}
 			}
 		},
 	})

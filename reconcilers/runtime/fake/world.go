@@ -43,6 +43,7 @@ type machine struct {
 	tasks       []*task
 	held        map[runtime.TaskKind]int
 	guest       Guest
+	question    *v1alpha1.PendingQuestion
 	cancels     Cancels
 	lastFailure string
 }
@@ -92,7 +93,7 @@ type Host struct {
 	Disconnected bool
 }
 
-// Guest says what the guest of a machine does when it is asked to shut down.
+// Guest says what the guest of a machine does when it is asked to shut down, and what it says of itself.
 type Guest struct {
 	// Steps is how many Advances it takes to shut down; with 0 it is off before the call returns.
 	Steps int
@@ -100,6 +101,8 @@ type Guest struct {
 	Ignores bool
 	// NoTools says that it cannot be asked.
 	NoTools bool
+	// Says is what is observed of it while its machine is on.
+	Says runtime.Guest
 }
 
 // Cancels says what becomes of the tasks of a machine that are to be cancelled. The zero value ends them at once, without
@@ -155,10 +158,16 @@ func (w *World) SetHost(host Host) {
 	w.hosts[host.Name] = host
 }
 
-// SetGuest says how the guest of the machine with that UID answers requests to shut down from now on.
+// SetGuest says what the guest of the machine with that UID is like from now on.
 func (w *World) SetGuest(uid types.UID, guest Guest) {
 	defer w.lock()()
 	w.machine(uid).guest = guest
+}
+
+// Ask has the runtime ask people about the machine with that UID from now on, and nothing any more if the question is nil.
+func (w *World) Ask(uid types.UID, question *v1alpha1.PendingQuestion) {
+	defer w.lock()()
+	w.machine(uid).question = question
 }
 
 // SetCancels says what becomes of tasks of the machine with that UID that are cancelled from now on.

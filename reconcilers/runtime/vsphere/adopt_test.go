@@ -271,7 +271,7 @@ func TestStaleState(t *testing.T) {
 	w := newWorld(t)
 	m := w.adopted("stale")
 	w.SetConnection(w.path(m), types.VirtualMachineConnectionStateDisconnected)
-	if _, err := w.runtime.Observe(t.Context(), m); !runtime.IsUnavailable(err) {
+	if _, err := w.runtime.Observe(t.Context(), m); !runtime.IsUnavailable(err) || !runtime.IsDisconnected(err) {
 		t.Errorf("got error %v, want Unavailable", err)
 	}
 }

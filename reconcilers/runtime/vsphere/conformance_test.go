@@ -12,6 +12,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/conformance"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 )
 
 // effects gives the requests by which a verb does what it does.
@@ -65,8 +66,16 @@ func conform(t *testing.T, makes bool, machine func(w *world, name string) runti
 			},
 			IgnoreShutdown: func(_ *testing.T, m runtime.Machine) { w.IgnoreShutdown(w.path(m)) },
 			HeedShutdown:   func(_ *testing.T, m runtime.Machine) { w.HeedShutdown(w.path(m)) },
-			RemoveTools:    func(_ *testing.T, m runtime.Machine) { w.RemoveTools(w.path(m)) },
-			Pause:          func(_ *testing.T, m runtime.Machine) { w.SetPower(w.path(m), v1alpha1.PowerPaused) },
+			SetGuest: func(_ *testing.T, m runtime.Machine, says runtime.Guest) {
+				w.SetGuest(w.path(m), vcsim.Guest{
+					Hostname: says.Hostname, Address: says.Addresses[0], Adapters: map[int32][]string{4000: says.Addresses},
+				})
+			},
+			Ask: func(_ *testing.T, m runtime.Machine, q v1alpha1.PendingQuestion) {
+				w.Ask(w.path(m), q.Text, q.Choices...)
+			},
+			RemoveTools: func(_ *testing.T, m runtime.Machine) { w.RemoveTools(w.path(m)) },
+			Pause:       func(_ *testing.T, m runtime.Machine) { w.SetPower(w.path(m), v1alpha1.PowerPaused) },
 			Hold: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) func() {
 				if kind == runtime.TaskCreate {
 					return w.Hold(string(cloneOf(m).Template.InventoryPath), kind)

@@ -201,12 +201,12 @@ func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*
 		ObjectSet: []types.ObjectSpec{{Obj: ref, SelectSet: []types.BaseSelectionSpec{
 			&types.TraversalSpec{Type: "VirtualMachine", Path: "runtime.host"},
 		}}},
-		PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{
+		PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: append([]string{
 			"config.changeVersion", "config.extraConfig", "config.instanceUuid", "config.template",
 			"config.hardware.numCPU", "config.hardware.numCoresPerSocket", "config.hardware.memoryMB", "config.cpuHotAddEnabled",
 			"config.memoryHotAddEnabled", "config.hotPlugMemoryIncrementSize", "config.hotPlugMemoryLimit",
 			"resourcePool", "runtime.connectionState", "runtime.host", "runtime.powerState", "summary.runtime.bootTime",
-		}}, {Type: "HostSystem", PathSet: []string{"name"}}},
+		}, ofGuest...)}, {Type: "HostSystem", PathSet: []string{"name"}}},
 	}, func(object any) {
 		switch object := object.(type) {
 		case mo.VirtualMachine:
@@ -222,7 +222,7 @@ func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*
 		return nil, runtime.NewNotFound(nil, "vCenter %s does not have the machine any more", r.server.config.Name)
 	}
 	if state := s.vm.Runtime.ConnectionState; state != types.VirtualMachineConnectionStateConnected {
-		return nil, runtime.NewUnavailable(nil, "vCenter %s shows the machine as %s, and as it last was, not as it is",
+		return nil, runtime.NewDisconnected("vCenter %s shows the machine as %s, and as it last was, not as it is",
 			r.server.config.Name, state)
 	}
 	if s.vm.Config == nil {

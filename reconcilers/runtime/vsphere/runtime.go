@@ -57,6 +57,7 @@ func (s *sighting) observation(m runtime.Machine) runtime.Observation {
 		Exists: true, Adopted: !s.made(m), InstanceID: s.vm.Config.InstanceUuid,
 		Differences: s.differences(m),
 		Power:       s.power(), Incarnation: s.incarnation(), NodeName: s.host, LastFailure: s.lastFailure(),
+		Guest: s.guest(), Question: s.question(),
 	}
 	for _, info := range s.inFlight() {
 		seen.InFlight = append(seen.InFlight,

@@ -24,10 +24,10 @@ const (
 
 // watched is what of a machine a look shows, and what tells of it: a change of its configuration is a new version, and all else that
 // is done to it is a task of late.
-var watched = []string{
+var watched = append([]string{
 	"config.changeVersion", "config.instanceUuid", "parent", "recentTask",
 	"runtime.connectionState", "runtime.host", "runtime.powerState", "summary.runtime.bootTime",
-}
+}, ofGuest...)
 
 // errSessionChanged is why a watch ends: what it was told by is gone with its session.
 var errSessionChanged = errors.New("the session in which changes were watched has ended")

@@ -10,6 +10,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/test/step"
 )
 
@@ -67,6 +68,10 @@ func TestWatch(t *testing.T) {
 	h.tells("a power-on by somebody", m.InstanceID, func() { w.SetPower(w.path(m), v1alpha1.PowerRunning) })
 	h.tells("a task", m.InstanceID, func() { w.Begin(w.path(m), runtime.TaskRelocate, &types.TaskReasonUser{UserName: "drs"}) })
 	h.tells("a lost connection", m.InstanceID, func() { w.SetConnection(w.path(m), types.VirtualMachineConnectionStateDisconnected) })
+	h.tells("what a guest says", m.InstanceID, func() { w.SetGuest(w.path(m), vcsim.Guest{Address: "10.0.0.7"}) })
+	h.tells("that tools stop", m.InstanceID, func() { w.SetGuest(w.path(m), vcsim.Guest{Address: "10.0.0.7", ToolsNotRunning: true}) })
+	h.tells("a question", m.InstanceID, func() { w.Ask(w.path(m), "Moved or copied?") })
+	h.tells("an answer", m.InstanceID, func() { w.Answer(w.path(m)) })
 	h.tells("another machine", other.InstanceID, func() { w.SetPower(w.path(other), v1alpha1.PowerRunning) })
 	if n := h.times(quiet); n != 0 {
 		t.Errorf("a machine of which nothing changed was told of %d times", n)

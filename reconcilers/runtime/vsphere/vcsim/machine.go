@@ -20,7 +20,8 @@ type machine struct {
 	boots int                      // How often it was powered on.
 	step  time.Duration            // How long a task takes, and the guest to shut down.
 
-	hotAdd         bool // Processors and memory can be added while it is on.
+	hotAdd         bool   // Processors and memory can be added while it is on.
+	guest          *Guest // What the guest says of itself while the machine is on, or nil if that is nothing.
 	noTools        bool
 	ignores        bool // The guest ignores requests to shut down.
 	asked          int  // In which of its power-ons the guest was last asked, by number.
@@ -42,6 +43,7 @@ func (m *machine) set(ctx *simulator.Context, state types.VirtualMachinePowerSta
 			types.PropertyChange{Name: "summary.runtime.bootTime", Val: boot[0]})
 	}
 	ctx.Update(m, changes)
+	m.showGuest(ctx)
 }
 
 func (m *machine) powerOn(ctx *simulator.Context) types.BaseMethodFault {

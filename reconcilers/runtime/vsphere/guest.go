@@ -1,0 +1,115 @@
+package vsphere
+
+import (
+	"cmp"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// ofGuest are the properties with what a guest says of itself, and with what vCenter asks people. They change when what they say
+// does; those that count or beat, such as guest.disk and guestHeartbeatStatus, would tell of a fleet at rest without end.
+var ofGuest = []string{
+	"guest.hostName", "guest.ipAddress", "guest.net", "guest.toolsRunningStatus", "guest.toolsVersionStatus2", "runtime.question",
+}
+
+// hostnames are what guests may call themselves; whatever else one says it is called is not shown.
+var hostnames = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?$`)
+
+// guest is what the guest says of itself. What vCenter remembers of a machine that is not on is not shown.
+func (s *sighting) guest() runtime.Guest {
+	guest := s.vm.Guest
+	if guest == nil || s.power() != v1alpha1.PowerRunning {
+		return runtime.Guest{}
+	}
+	said := runtime.Guest{Addresses: addresses(guest), Tools: tools(guest)}
+	if hostnames.MatchString(guest.HostName) {
+		said.Hostname = guest.HostName
+	}
+	return said
+}
+
+func tools(guest *types.GuestInfo) v1alpha1.ToolsState {
+	switch types.VirtualMachineToolsRunningStatus(guest.ToolsRunningStatus) {
+	case types.VirtualMachineToolsRunningStatusGuestToolsRunning:
+		return v1alpha1.ToolsRunning
+	case types.VirtualMachineToolsRunningStatusGuestToolsExecutingScripts:
+		return v1alpha1.ToolsStarting
+	case types.VirtualMachineToolsRunningStatusGuestToolsNotRunning:
+		if guest.ToolsVersionStatus2 == string(types.VirtualMachineToolsVersionStatusGuestToolsNotInstalled) {
+			return v1alpha1.ToolsNotInstalled
+		}
+		return v1alpha1.ToolsNotRunning
+	}
+	return ""
+}
+
+// addresses are those of the guest in the order that the status documents: vCenter has its own, which may change.
+func addresses(guest *types.GuestInfo) []string {
+	type found struct {
+		address netip.Addr
+		rank    int
+	}
+	var all []found
+	add := func(text string, rank int) {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return
+		}
+		address = address.Unmap().WithZone("")
+		if address.IsGlobalUnicast() { // not loopback, link-local, multicast or unspecified
+			all = append(all, found{address, rank})
+		}
+	}
+	add(guest.IpAddress, 0)
+	for _, adapter := range guest.Net {
+		rank := 1
+		if adapter.DeviceConfigId < 0 { // none of the machine's, but one like a bridge
+			rank = 2
+		}
+		for _, address := range adapter.IpAddress {
+			add(address, rank)
+		}
+	}
+	slices.SortFunc(all, func(a, b found) int { return cmp.Or(cmp.Compare(a.rank, b.rank), a.address.Compare(b.address)) })
+	var shown []string
+	for _, f := range all {
+		if text := f.address.String(); !slices.Contains(shown, text) && len(shown) < runtime.MaxAddresses {
+			shown = append(shown, text)
+		}
+	}
+	return shown
+}
+
+// question is what vCenter asks people. As the text of a question has the ID of its message in front, its messages come first.
+func (s *sighting) question() *v1alpha1.PendingQuestion {
+	asked := s.vm.Runtime.Question
+	if asked == nil {
+		return nil
+	}
+	var texts []string
+	for _, message := range asked.Message {
+		texts = append(texts, message.Text)
+	}
+	shown := &v1alpha1.PendingQuestion{Text: short(cmp.Or(strings.Join(texts, " "), asked.Text), 2048)}
+	for _, choice := range asked.Choice.ChoiceInfo[:min(16, len(asked.Choice.ChoiceInfo))] {
+		label := choice.GetElementDescription()
+		shown.Choices = append(shown.Choices, short(cmp.Or(label.Label, label.Summary, label.Key), 256))
+	}
+	return shown
+}
+
+// short cuts a text to what the status has room for.
+func short(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most])
+}
