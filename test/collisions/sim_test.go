@@ -139,6 +139,9 @@ func (a *absences) intercept(_ sim.Moment, call sim.Call) bool {
 	return !away
 }
 
-func TestPairs(t *testing.T) { Pairs(t, cluster, depth.Of(4, 1)) }
+func TestPairs(t *testing.T) {
+	depth.Only(t)
+	Pairs(t, cluster)
+}
 
 func TestScenarios(t *testing.T) { Scenarios(t, cluster) }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/sim"
@@ -40,7 +41,12 @@ var stack struct {
 	logs     install.Log
 }
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	if !depth.Deep() { // all tests are left to make test-deep, and nothing has to be started for them
+		os.Exit(m.Run())
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "sallyport-failover-")

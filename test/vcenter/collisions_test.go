@@ -69,7 +69,7 @@ func hypervisor(vm *v1alpha1.VirtualMachine) collisions.Hypervisor {
 
 func TestPairs(t *testing.T) {
 	depth.Only(t)
-	collisions.Pairs(t, cluster(), 1)
+	collisions.Pairs(t, cluster())
 }
 
 func TestScenarios(t *testing.T) {
