@@ -26,17 +26,32 @@ type renewal struct {
 	at     metav1.MicroTime
 }
 
-// sighting is what this process has seen of a Lease.
-type sighting struct {
+// Sighting is what a process has seen of a Lease. The zero value is that of one that it has not seen yet.
+type Sighting struct {
 	renewal renewal
 	since   time.Time // when this renewal was seen first
 	counts  time.Time // from when on it counts
 }
 
+// Next is the sighting of the Lease now, where a renewal counts for as long as it lasts.
+func (s Sighting) Next(lease *coordinationv1.Lease, lasts time.Duration, now time.Time) Sighting {
+	is := renewal{holder: ptr.Deref(lease.Spec.HolderIdentity, ""), at: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})}
+	switch first := s.since.IsZero(); {
+	case first && now.Sub(is.at.Time) > lasts+skew:
+		return Sighting{is, now, is.at.Time}
+	case first, is.holder != s.renewal.holder, !is.at.Equal(&s.renewal.at):
+		return Sighting{is, now, now}
+	}
+	return s
+}
+
+// Age is for how long the Lease was not renewed, as far as the process has seen.
+func (s Sighting) Age(now time.Time) time.Duration { return now.Sub(s.counts) }
+
 // sighted is a Lease with what this process has seen of it.
 type sighted struct {
 	*coordinationv1.Lease
-	sighting
+	Sighting
 }
 
 // Serving gives the hash of the certificate that each live replica has reported, by a name of its process; empty for one that has
@@ -114,27 +129,14 @@ func (r *Replica) list(ctx context.Context) ([]sighted, error) {
 	now := r.options.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all, seen := make([]sighted, 0, len(leases.Items)), map[types.UID]sighting{}
+	all, seen := make([]sighted, 0, len(leases.Items)), map[types.UID]Sighting{}
 	for i := range leases.Items {
 		lease := &leases.Items[i]
-		before, known := r.seen[lease.UID]
-		seen[lease.UID] = r.see(lease, before, known, now)
+		seen[lease.UID] = r.seen[lease.UID].Next(lease, r.durationOf(lease), now)
 		all = append(all, sighted{lease, seen[lease.UID]})
 	}
 	r.seen = seen
 	return all, nil
-}
-
-// see is the sighting of a Lease now, after one before.
-func (r *Replica) see(lease *coordinationv1.Lease, before sighting, known bool, now time.Time) sighting {
-	is := renewal{holder: ptr.Deref(lease.Spec.HolderIdentity, ""), at: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})}
-	switch {
-	case !known && now.Sub(is.at.Time) > r.durationOf(lease)+skew:
-		return sighting{is, now, is.at.Time}
-	case !known, is.holder != before.renewal.holder, !is.at.Equal(&before.renewal.at):
-		return sighting{is, now, now}
-	}
-	return before
 }
 
 // durationOf is how long a renewal counts, within reason.

@@ -103,7 +103,7 @@ type Replica struct {
 	mu      sync.Mutex
 	name    string            // of the Lease
 	reports map[string]string // by annotation
-	seen    map[types.UID]sighting
+	seen    map[types.UID]Sighting
 	renewed time.Time // when our Lease was written last
 	resumed time.Time // when that was possible again after a time in which it was not
 }
@@ -126,7 +126,7 @@ func New(config *rest.Config, o Options) (*Replica, error) {
 		options: o, leases: leases.Leases(o.Namespace), kick: make(chan struct{}, 1),
 		// New with every start, so that a process that comes back under its old name is not taken for the one before.
 		identity: o.Name + "_" + string(uuid.NewUUID()),
-		name:     namePrefix + o.Name, reports: map[string]string{VersionAnnotation: o.Version}, seen: map[types.UID]sighting{},
+		name:     namePrefix + o.Name, reports: map[string]string{VersionAnnotation: o.Version}, seen: map[types.UID]Sighting{},
 	}, nil
 }
 

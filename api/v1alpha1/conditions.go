@@ -24,16 +24,27 @@ const maxMessage = 4096
 // generation. The message must stay the same for as long as nothing changed. What
 // is too long for a condition is cut.
 func (t ConditionType) Condition(status metav1.ConditionStatus, reason ConditionReason, generation int64, message string) metav1.Condition {
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "")
-	}
 	return metav1.Condition{
 		Type:               string(t),
 		Status:             status,
 		ObservedGeneration: generation,
 		Reason:             string(reason),
-		Message:            message,
+		Message:            Cut(message, maxMessage),
 	}
+}
+
+// Cut gives as much of a text as fits into so many bytes.
+func Cut(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "")
+	}
+	return text
+}
+
+// In finds the condition of this type among those of an object, nil if there is
+// none.
+func (t ConditionType) In(conditions []metav1.Condition) *metav1.Condition {
+	return meta.FindStatusCondition(conditions, string(t))
 }
 
 // SetCondition sets a condition among those of an object. Its time is that of the

@@ -292,6 +292,16 @@ type RegoPolicyStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
+	// The fields of spec that differ from what this release ships because somebody
+	// changed, added or removed them, such as spec.mode or
+	// spec.modules[supersede.rego].source: the first 64. Empty if none does, or if
+	// the policy is not shipped.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=1024
+	EditedFields []string `json:"editedFields,omitempty"`
+
 	// The result of the policy's own tests, when they last ran.
 	// +optional
 	Tests *PolicyTestResult `json:"tests,omitempty"`

@@ -637,6 +637,11 @@ func (in *RegoPolicyStatus) DeepCopyInto(out *RegoPolicyStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.EditedFields != nil {
+		in, out := &in.EditedFields, &out.EditedFields
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Tests != nil {
 		in, out := &in.Tests, &out.Tests
 		*out = new(PolicyTestResult)

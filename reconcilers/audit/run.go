@@ -187,7 +187,7 @@ func (f *findings) missed(format string, args ...any) {
 
 func cut(text string, most int) string {
 	if len(text) > most {
-		return strings.ToValidUTF8(text[:most-3], "") + "..."
+		return v1alpha1.Cut(text, most-3) + "..."
 	}
 	return text
 }

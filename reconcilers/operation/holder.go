@@ -46,7 +46,7 @@ func (h *holding) Intent() drive.Intent {
 func (h *holding) Record() drive.Record {
 	status := &h.o.Status
 	record := drive.Record{Was: status.Baseline, Step: status.Step}
-	if c := meta.FindStatusCondition(status.Conditions, string(v1alpha1.ConditionSignalSent)); c != nil {
+	if c := v1alpha1.ConditionSignalSent.In(status.Conditions); c != nil {
 		switch c.Status {
 		case metav1.ConditionTrue:
 			record.Signal = v1alpha1.SignalSent
@@ -161,14 +161,14 @@ func (h *holding) complete(ctx context.Context, message string) (bool, error) {
 // hopeless tells whether the holder has found that it can never reach its goal. Its condition says so, which releaseHolder
 // then acts on, so that the message survives a crash.
 func (l *look) hopeless(o *v1alpha1.VirtualMachineOperation) bool {
-	c := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionSignalSent))
+	c := v1alpha1.ConditionSignalSent.In(o.Status.Conditions)
 	return c != nil && c.Reason == string(v1alpha1.ReasonRuntimeFailed)
 }
 
 // failedBefore tells whether the runtime has been told before and what came of it failed. That is shown until something else
 // is known, or each attempt would write, and each write bring the next attempt.
 func failedBefore(o *v1alpha1.VirtualMachineOperation) bool {
-	c := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionCompleted))
+	c := v1alpha1.ConditionCompleted.In(o.Status.Conditions)
 	return c != nil && c.Reason == string(v1alpha1.ReasonAttemptFailed) &&
 		meta.IsStatusConditionTrue(o.Status.Conditions, string(v1alpha1.ConditionSignalSent))
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/meta"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -52,7 +51,7 @@ func (m *Metrics) end(o *v1alpha1.VirtualMachineOperation) {
 		return
 	}
 	result := "Denied"
-	c := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionCompleted))
+	c := v1alpha1.ConditionCompleted.In(o.Status.Conditions)
 	if c != nil && slices.Contains(results, v1alpha1.ConditionReason(c.Reason)) {
 		result = c.Reason
 	}

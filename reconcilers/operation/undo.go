@@ -4,7 +4,6 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -42,7 +41,7 @@ func (e *ender) End(ctx context.Context, entry *v1alpha1.UndoingOperation) error
 	}
 	if entry.End != v1alpha1.EndSuperseded {
 		reason, message := v1alpha1.ReasonRuntimeFailed, "the runtime could not do it"
-		if c := meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionSignalSent)); c != nil {
+		if c := v1alpha1.ConditionSignalSent.In(o.Status.Conditions); c != nil {
 			message = c.Message // for which releaseHolder has withdrawn it
 		}
 		return e.fail(ctx, e.look, o, reason, message)

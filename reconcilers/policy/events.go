@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -24,7 +23,7 @@ const (
 // tell tells people what has become of a policy since its status was last written.
 func (r *Reconciler) tell(before, policy *v1alpha1.RegoPolicy) {
 	for _, t := range []v1alpha1.ConditionType{v1alpha1.ConditionShipped, v1alpha1.ConditionEdited, v1alpha1.ConditionCompiled, v1alpha1.ConditionTestsPassed, v1alpha1.ConditionReadsGranted, v1alpha1.ConditionRegistered} {
-		was, is := condition(before, t), condition(policy, t)
+		was, is := t.In(before.Status.Conditions), t.In(policy.Status.Conditions)
 		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
 			continue
 		}
@@ -37,12 +36,12 @@ func (r *Reconciler) tell(before, policy *v1alpha1.RegoPolicy) {
 			r.tellOf(policy, t, was, is)
 		}
 	}
-	if is := condition(policy, v1alpha1.ConditionReported); is != nil && is.Reason == string(v1alpha1.ReasonReportsEdited) {
-		if was := condition(before, v1alpha1.ConditionReported); was == nil || was.Reason != is.Reason {
+	if is := v1alpha1.ConditionReported.In(policy.Status.Conditions); is != nil && is.Reason == string(v1alpha1.ReasonReportsEdited) {
+		if was := v1alpha1.ConditionReported.In(before.Status.Conditions); was == nil || was.Reason != is.Reason {
 			r.say(policy, corev1.EventTypeWarning, is.Reason, "Report", is.Message)
 		}
 	}
-	was, is := condition(before, v1alpha1.ConditionActive), condition(policy, v1alpha1.ConditionActive)
+	was, is := v1alpha1.ConditionActive.In(before.Status.Conditions), v1alpha1.ConditionActive.In(policy.Status.Conditions)
 	switch {
 	case is.Reason == string(v1alpha1.ReasonCurrentRevision):
 		if now := policy.Status.ActiveRevision; now != before.Status.ActiveRevision && now != "" {
@@ -71,8 +70,8 @@ func (r *Reconciler) tellOf(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionTyp
 	case is.Status != good && t == v1alpha1.ConditionEdited:
 		kind = corev1.EventTypeNormal // it is what people may do
 	case is.Status != good && t != v1alpha1.ConditionShipped:
-		active := condition(policy, v1alpha1.ConditionActive)
-		note = cut(active.Message, maxAside) + " " + note
+		active := v1alpha1.ConditionActive.In(policy.Status.Conditions)
+		note = v1alpha1.Cut(active.Message, maxAside) + " " + note
 	case is.Status == good && t == v1alpha1.ConditionShipped:
 		kind = corev1.EventTypeNormal
 	case is.Status == good && !bad:
@@ -106,8 +105,4 @@ func (r *Reconciler) warnOfShipped(about runtime.Object, name string, why Findin
 	related := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RegoPolicy", Name: name}
 	note := "RegoPolicy " + name + ": " + why.Message
 	r.Events.Eventf(about, related, corev1.EventTypeWarning, string(why.Reason), "Apply", "%s", note)
-}
-
-func condition(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType) *metav1.Condition {
-	return meta.FindStatusCondition(policy.Status.Conditions, string(t))
 }

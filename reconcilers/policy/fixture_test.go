@@ -358,7 +358,7 @@ func (f *fixture) shows(name string, t v1alpha1.ConditionType, want string) {
 		return
 	}
 	got := ""
-	if c := condition(p, t); c != nil {
+	if c := t.In(p.Status.Conditions); c != nil {
 		got = strings.TrimSpace(fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
 	}
 	if got = strings.ReplaceAll(got, f.Namespace, "NS"); got != want {

@@ -41,8 +41,8 @@ func TestWatches(t *testing.T) {
 		}
 	}
 	reason := func(c v1alpha1.ConditionType) string {
-		if p := f.policy("guard"); p != nil && condition(p, c) != nil {
-			return condition(p, c).Reason
+		if p := f.policy("guard"); p != nil && c.In(p.Status.Conditions) != nil {
+			return c.In(p.Status.Conditions).Reason
 		}
 		return ""
 	}
@@ -66,13 +66,15 @@ func TestWatches(t *testing.T) {
 	f.Must(f.api.Create(t.Context(), &theirs))
 	await("it does not compile", func() bool {
 		p := f.policy("theirs")
-		c := condition(p, v1alpha1.ConditionCompiled)
+		c := v1alpha1.ConditionCompiled.In(p.Status.Conditions)
 		return c != nil && c.Reason == "CompileFailed"
 	})
 	lib := toy("lib", "has:x", library)
 	f.Must(f.api.Create(t.Context(), &lib))
 	changed <- event.GenericEvent{Object: &theirs} // the catalog: what it needs has come
-	await("it compiles", func() bool { return condition(f.policy("theirs"), v1alpha1.ConditionCompiled).Reason == "Compiled" })
+	await("it compiles", func() bool {
+		return v1alpha1.ConditionCompiled.In(f.policy("theirs").Status.Conditions).Reason == "Compiled"
+	})
 	f.ships("1.0.0")
 	await("it is gone", func() bool { return f.policy("guard") == nil })
 }

@@ -17,7 +17,7 @@ const soonest, latest = 500 * time.Millisecond, 5 * time.Second
 // judgeReady shows whether the policy decides about every request that it names, on every replica, and if not, what is the first
 // that is missing. The other conditions are those of the present object by then. It gives when to look again, 0 for never.
 func (r *Reconciler) judgeReady(ctx context.Context, before, policy *v1alpha1.RegoPolicy, state State) (again time.Duration, err error) {
-	was := condition(before, v1alpha1.ConditionReady)
+	was := v1alpha1.ConditionReady.In(before.Status.Conditions)
 	// It was so for this very text: replicas swap whole sets, so that one which is behind is so because of another policy.
 	stays := was != nil && was.Status == metav1.ConditionTrue && was.ObservedGeneration == policy.Generation &&
 		before.Status.ActiveRevision == policy.Status.ActiveRevision
@@ -46,7 +46,7 @@ func (r *Reconciler) judgeReady(ctx context.Context, before, policy *v1alpha1.Re
 
 // missing is the first condition beside Active that is not true of the present object, nil if all are.
 func (r *Reconciler) missing(policy *v1alpha1.RegoPolicy, state State, stays bool) (*Finding, metav1.ConditionStatus) {
-	tests, registered := condition(policy, v1alpha1.ConditionTestsPassed), condition(policy, v1alpha1.ConditionRegistered)
+	tests, registered := v1alpha1.ConditionTestsPassed.In(policy.Status.Conditions), v1alpha1.ConditionRegistered.In(policy.Status.Conditions)
 	current := func(c *metav1.Condition) bool { return c != nil && c.ObservedGeneration == policy.Generation }
 	switch {
 	case r.Tester == nil:

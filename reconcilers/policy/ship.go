@@ -284,7 +284,7 @@ func (c *consignment) report() {
 		s := c.shipments[name]
 		was, known := before[name]
 		if !known && c.typed[name] != nil { // told by the leader before
-			if shown := condition(c.typed[name], v1alpha1.ConditionShipped); shown != nil && shown.Status == metav1.ConditionFalse {
+			if shown := v1alpha1.ConditionShipped.In(c.typed[name].Status.Conditions); shown != nil && shown.Status == metav1.ConditionFalse {
 				was.Finding = Finding{v1alpha1.ConditionReason(shown.Reason), shown.Message}
 			}
 		}

@@ -251,7 +251,7 @@ func TestApplyFailed(t *testing.T) {
 	}
 	f.is("guard", "a")
 	f.is("other", "b")
-	shown := condition(f.policy("guard"), v1alpha1.ConditionShipped)
+	shown := v1alpha1.ConditionShipped.In(f.policy("guard").Status.Conditions)
 	want := `Release 1.0.0: applying RegoPolicy guard: RegoPolicy.sallyport.dev "guard" is invalid: `
 	if shown.Reason != "ApplyFailed" || !strings.HasPrefix(shown.Message, want) || !strings.Contains(shown.Message, `spec.mode: Unsupported value: "Shout"`) {
 		t.Errorf("it shows %+v", shown)

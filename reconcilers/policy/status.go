@@ -170,7 +170,7 @@ func (r *Reconciler) judgeShipment(policy *v1alpha1.RegoPolicy) {
 		return
 	case !is:
 		meta.RemoveStatusCondition(&policy.Status.Conditions, string(v1alpha1.ConditionShipped))
-		meta.RemoveStatusCondition(&policy.Status.Conditions, string(v1alpha1.ConditionEdited))
+		r.judgeEdits(policy, nil)
 		return
 	}
 	status := metav1.ConditionFalse
@@ -180,18 +180,33 @@ func (r *Reconciler) judgeShipment(policy *v1alpha1.RegoPolicy) {
 	r.set(policy, v1alpha1.ConditionShipped, status, s.Finding)
 	switch {
 	case s.Reason == v1alpha1.ReasonNameTaken:
-		meta.RemoveStatusCondition(&policy.Status.Conditions, string(v1alpha1.ConditionEdited))
+		r.judgeEdits(policy, nil)
 	case s.shipped != nil:
-		edited := Finding{v1alpha1.ReasonAsShipped, "All fields are as shipped."}
-		status = metav1.ConditionFalse
-		if paths := shipping.Edited(policy, s.shipped); len(paths) > 0 {
-			status = metav1.ConditionTrue
-			edited = Finding{v1alpha1.ReasonFieldsEdited, fmt.Sprintf(
-				"Not as shipped: %s. To give them back: kubectl sallyport policies reset %s", strings.Join(paths, ", "), policy.Name,
-			)}
-		}
-		r.set(policy, v1alpha1.ConditionEdited, status, edited)
+		r.judgeEdits(policy, s.shipped)
 	}
+}
+
+// The bounds of status.editedFields.
+const mostEdited, longestEdited = 64, 1024
+
+// judgeEdits shows which fields of a policy are not as shipped, and nothing if it is not shipped.
+func (r *Reconciler) judgeEdits(policy, shipped *v1alpha1.RegoPolicy) {
+	policy.Status.EditedFields = nil
+	if shipped == nil {
+		meta.RemoveStatusCondition(&policy.Status.Conditions, string(v1alpha1.ConditionEdited))
+		return
+	}
+	paths := shipping.Edited(policy, shipped)
+	if len(paths) == 0 {
+		r.set(policy, v1alpha1.ConditionEdited, metav1.ConditionFalse, Finding{v1alpha1.ReasonAsShipped, "All fields are as shipped."})
+		return
+	}
+	for _, path := range paths[:min(len(paths), mostEdited)] {
+		policy.Status.EditedFields = append(policy.Status.EditedFields, v1alpha1.Cut(path, longestEdited))
+	}
+	r.set(policy, v1alpha1.ConditionEdited, metav1.ConditionTrue, Finding{v1alpha1.ReasonFieldsEdited, fmt.Sprintf(
+		"Not as shipped: %s. To give them back: kubectl sallyport policies reset %s", strings.Join(paths, ", "), policy.Name,
+	)})
 }
 
 // find shows a finding.
@@ -228,10 +243,3 @@ func (r *Reconciler) set(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType, 
 
 // short is as much of a revision as people need.
 func short(revision string) string { return revision[:min(len(revision), 10)] }
-
-func cut(text string, most int) string {
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "")
-	}
-	return text
-}

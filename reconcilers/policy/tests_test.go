@@ -85,7 +85,7 @@ func TestTestsAreShown(t *testing.T) {
 	f.word("guard", "FAILING")
 	f.settles()
 	f.shows("guard", "TestsPassed", "True TestsPassed 3 tests passed.") // of the generation that it was
-	if c := condition(f.policy("guard"), v1alpha1.ConditionTestsPassed); c.ObservedGeneration == f.policy("guard").Generation {
+	if c := v1alpha1.ConditionTestsPassed.In(f.policy("guard").Status.Conditions); c.ObservedGeneration == f.policy("guard").Generation {
 		t.Errorf("it says so of generation %d", c.ObservedGeneration)
 	}
 	f.told.take()

@@ -77,7 +77,7 @@ func TestPoliciesThatNobodyDecidesBy(t *testing.T) {
 		return true, nil
 	})
 	f.shows("guard", v1alpha1.ConditionReady, decides)
-	if c := condition(f.policy("lib"), v1alpha1.ConditionReady); !strings.HasPrefix(c.Message, "No replica") {
+	if c := v1alpha1.ConditionReady.In(f.policy("lib").Status.Conditions); !strings.HasPrefix(c.Message, "No replica") {
 		t.Errorf("the other policy shows %+v", c)
 	}
 }

@@ -2,11 +2,12 @@ package manager
 
 import (
 	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // maxNote is how many bytes the API server takes as the note of an event.
@@ -24,9 +25,5 @@ type briefly struct{ recorder.EventRecorder }
 
 // Eventf makes an event.
 func (b briefly) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
-	note = fmt.Sprintf(note, args...)
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote], "")
-	}
-	b.EventRecorder.Eventf(regarding, related, kind, reason, action, "%s", note)
+	b.EventRecorder.Eventf(regarding, related, kind, reason, action, "%s", v1alpha1.Cut(fmt.Sprintf(note, args...), maxNote))
 }

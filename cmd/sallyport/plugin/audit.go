@@ -65,12 +65,7 @@ func (p *plugin) auditCommand() *cobra.Command {
 			}
 			return err
 		},
-		ValidArgsFunction: func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return p.names(command.Context(), policyKind), cobra.ShellCompDirectiveNoFileComp
-		},
+		ValidArgsFunction: p.completePolicy,
 	}
 	f := command.Flags()
 	a.printing.AddFlags(command)
@@ -215,21 +210,12 @@ func codeOf(v *v1alpha1.PolicyViolations) int {
 // show tells what was found.
 func (a *auditNow) show(policy *v1alpha1.RegoPolicy) {
 	v := policy.Status.Violations
-	count := v.AtLeast
 	if v.Count != nil {
-		count = *v.Count
-		fmt.Fprintf(a.Out, "%s: %d of %d objects violate it\n", policy.Name, count, v.Objects)
+		fmt.Fprintf(a.Out, "%s: %d of %d objects violate it\n", policy.Name, *v.Count, v.Objects)
 	} else {
-		fmt.Fprintf(a.Out, "%s: %d or more violate it, of %d objects looked at; not complete: %s\n", policy.Name, count, v.Objects, v.Incomplete)
+		fmt.Fprintf(a.Out, "%s: %d or more violate it, of %d objects looked at; not complete: %s\n", policy.Name, v.AtLeast, v.Objects, v.Incomplete)
 	}
-	for _, o := range v.First {
-		name := o.Name
-		if o.Namespace != "" {
-			name = o.Namespace + "/" + name
-		}
-		fmt.Fprintf(a.Out, "  %s %s: %s: %s\n", o.Kind, name, o.Reason, inShort(o.Message))
-	}
-	if more := int(count) - len(v.First); more > 0 {
-		fmt.Fprintf(a.Out, "  and %d more\n", more)
+	for _, line := range violators(v, len(v.First)) {
+		fmt.Fprintln(a.Out, " ", line)
 	}
 }

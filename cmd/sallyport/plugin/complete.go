@@ -24,6 +24,14 @@ func complete(command *cobra.Command, flag string, values ...string) {
 	_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// completePolicy offers the policies as the only argument.
+func (p *plugin) completePolicy(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return p.names(command.Context(), policyKind), cobra.ShellCompDirectiveNoFileComp
+}
+
 // others offers the objects of a kind that are not named yet, unless they are chosen otherwise.
 func (p *plugin) others(command *cobra.Command, which *selection, kind string, named []string) []cobra.Completion {
 	if which.given() {

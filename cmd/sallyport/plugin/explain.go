@@ -90,8 +90,8 @@ func (p *plugin) explainCommand() *cobra.Command {
 	complete(command, "operation", "CREATE", "UPDATE", "DELETE", "CONNECT")
 	complete(command, "subresource", append([]string{offline.Scale}, offline.Connections...)...)
 	// It fails only for a flag that does not exist or is completed already.
-	_ = command.RegisterFlagCompletionFunc("policy", func(command *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return p.names(command.Context(), policyKind), cobra.ShellCompDirectiveNoFileComp
+	_ = command.RegisterFlagCompletionFunc("policy", func(command *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return p.completePolicy(command, nil, word)
 	})
 	return command
 }
@@ -202,7 +202,7 @@ func (s *situation) registration(report *offline.Report) {
 				continue
 			}
 			for i := range s.policies {
-				c := conditionOf(&s.policies[i], v1alpha1.ConditionRegistered)
+				c := v1alpha1.ConditionRegistered.In(s.policies[i].Status.Conditions)
 				if s.policies[i].Name == e.Policy && c != nil && c.Status != metav1.ConditionTrue {
 					e.LeftOut(fmt.Sprintf("%s; condition %s of the RegoPolicy is %s, %s: %s", e.Unasked, c.Type, c.Status, c.Reason, c.Message))
 				}

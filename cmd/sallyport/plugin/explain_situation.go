@@ -110,7 +110,7 @@ func (s *situation) compile() {
 	for i := range s.policies {
 		objects[i] = *s.policies[i].DeepCopy()
 		objects[i].Spec.TimeoutMilliseconds = deliberation
-		active := conditionOf(&s.policies[i], v1alpha1.ConditionActive)
+		active := v1alpha1.ConditionActive.In(s.policies[i].Status.Conditions)
 		lastGood = lastGood || active != nil && active.Reason == string(v1alpha1.ReasonLastGoodRevision)
 	}
 	var good map[string]catalog.Revision

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -109,14 +108,13 @@ func (o *operate) addFlags(command *cobra.Command) {
 	f.DurationVar(&o.deadline, "deadline", 0, "how long the operation may take before it is withdrawn (default: 10m; 1h for migrate and evict)")
 	f.DurationVar(&o.ttl, "ttl", 0, "how long the operation is kept after it has ended (default: 24h)")
 	f.StringVar(&o.override, "override", "", "the policy to pass in spite of its denial, and why, as \"POLICY: REASON\", if you may")
-	f.StringVar(&o.dryRun, "dry-run", "none", "none, server (judged, but not done) or client (only shown)")
 	if o.kind == v1alpha1.OperationMigrate {
 		f.StringVar(&o.migrate.NodeName, "to", "", "the node or ESXi host to move to")
 		f.StringToStringVar(&o.nodeSelector, "node-selector", nil, "labels that the node to move to must have")
 		f.Lookup("node-selector").DefValue = "" // which help does not show
 	}
 	o.print.AddFlags(command)
-	complete(command, "dry-run", "none", "server", "client")
+	addDryRun(command, &o.dryRun, "judged")
 	complete(command, "output", o.print.AllowedFormats()...)
 }
 
@@ -215,14 +213,10 @@ func (o *operate) advise(ctx context.Context, c *cluster, name string, err error
 
 // create asks the API server, unless it is not to be asked.
 func (o *operate) create(ctx context.Context, c *cluster, operation *v1alpha1.VirtualMachineOperation) error {
-	switch o.dryRun {
-	case "client":
+	if o.dryRun == dryRunClient {
 		return nil
-	case "server":
-		return c.Create(ctx, operation, client.DryRunAll)
-	default:
-		return c.Create(ctx, operation)
 	}
+	return writer(c, o.dryRun).Create(ctx, operation)
 }
 
 // check reads the command line. What an operation may be like is for the API server to say.
@@ -235,13 +229,10 @@ func (o *operate) check(command *cobra.Command, args []string) ([]string, v1alph
 			return nil, spec, err
 		}
 	}
-	success, known := map[string]string{
-		"none": "%s", "server": "%s (server dry run)", "client": "%s (dry run)",
-	}[o.dryRun]
 	switch set := command.Flags().Changed; {
-	case !known:
-		return nil, spec, fmt.Errorf("--dry-run=%s is not none, server or client", o.dryRun)
-	case o.wait && o.dryRun != "none":
+	case checkDryRun(o.dryRun) != nil:
+		return nil, spec, checkDryRun(o.dryRun)
+	case o.wait && o.dryRun != dryRunNone:
 		return nil, spec, fmt.Errorf("--wait has nothing to wait for with --dry-run=%s", o.dryRun)
 	case set("to") && set("node-selector"):
 		return nil, spec, errors.New("cannot set --to and --node-selector at the same time")
@@ -263,7 +254,7 @@ func (o *operate) check(command *cobra.Command, args []string) ([]string, v1alph
 			spec.Migrate.NodeSelector[key] = v1alpha1.LabelValue(value)
 		}
 	}
-	err := o.print.Complete(success)
+	err := o.print.Complete("%s" + dryRuns[o.dryRun])
 	if err == nil {
 		o.printer, err = o.print.ToPrinter()
 	}

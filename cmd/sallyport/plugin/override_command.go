@@ -43,15 +43,15 @@ func (p *plugin) overrideCommand() *cobra.Command {
 				return usage(command, o.which.check(namesIn(args[1:])))
 			case strings.TrimSpace(o.reason) == "":
 				return usage(command, errors.New("--reason is missing: it is told to all"))
-			case dryRunOf(o.dryRun) != nil:
-				return usage(command, dryRunOf(o.dryRun))
+			case checkDryRun(o.dryRun) != nil:
+				return usage(command, checkDryRun(o.dryRun))
 			}
 			return nil
 		},
 		RunE: func(command *cobra.Command, args []string) error { return p.override(command.Context(), o, args) },
 		ValidArgsFunction: func(command *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) == 0 {
-				return p.names(command.Context(), policyKind), cobra.ShellCompDirectiveNoFileComp
+				return p.completePolicy(command, args, word)
 			}
 			return p.completeTargets(command, &o.which, args[1:], word)
 		},
@@ -59,17 +59,8 @@ func (p *plugin) overrideCommand() *cobra.Command {
 	o.which.addFlags(p, command, func(args []string) string { return strings.Join(args[min(1, len(args)):min(2, len(args))], "") })
 	f := command.Flags()
 	f.StringVar(&o.reason, "reason", "", "why, for all to read")
-	f.StringVar(&o.dryRun, "dry-run", "none", "none, server (judged, but not done) or client (only shown)")
-	complete(command, "dry-run", "none", "server", "client")
+	addDryRun(command, &o.dryRun, "judged")
 	return command
-}
-
-// dryRunOf is an error unless --dry-run has one of its values.
-func dryRunOf(value string) error {
-	if _, known := dryRuns[value]; !known {
-		return fmt.Errorf("--dry-run=%s is not none, server or client", value)
-	}
-	return nil
 }
 
 func (p *plugin) override(ctx context.Context, o *overriding, args []string) error {
@@ -115,7 +106,7 @@ func (p *plugin) override(ctx context.Context, o *overriding, args []string) err
 
 // annotate writes the override into the object that was found, and into no other of its name.
 func annotate(ctx context.Context, live client.Client, object found, text, dryRun string) error {
-	if dryRun == "client" {
+	if dryRun == dryRunClient {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -124,9 +115,5 @@ func annotate(ctx context.Context, live client.Client, object found, text, dryRu
 	if err != nil {
 		return err
 	}
-	var options []client.PatchOption
-	if dryRun == "server" {
-		options = append(options, client.DryRunAll)
-	}
-	return live.Patch(ctx, object.Unstructured, client.RawPatch(types.MergePatchType, patch), options...)
+	return writer(live, dryRun).Patch(ctx, object.Unstructured, client.RawPatch(types.MergePatchType, patch))
 }

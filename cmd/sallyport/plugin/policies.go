@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,12 +56,7 @@ func (p *plugin) policiesCommand() *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) error {
 			return l.run(command, args)
 		},
-		ValidArgsFunction: func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return p.names(command.Context(), policyKind), cobra.ShellCompDirectiveNoFileComp
-		},
+		ValidArgsFunction: p.completePolicy,
 	}
 	printing.AddFlags(command)
 	f := command.Flags()
@@ -194,14 +188,4 @@ func policyName(argument string) (string, error) {
 		return "", fmt.Errorf("%s is not a RegoPolicy: name it as NAME or rego/NAME", argument)
 	}
 	return name, nil
-}
-
-// conditionOf finds a condition of a policy.
-func conditionOf(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType) *metav1.Condition {
-	for i := range policy.Status.Conditions {
-		if c := &policy.Status.Conditions[i]; c.Type == string(t) {
-			return c
-		}
-	}
-	return nil
 }

@@ -61,10 +61,8 @@ func (p *plugin) resetCommand() *cobra.Command {
 		RunE:              func(command *cobra.Command, args []string) error { return r.run(command, args) },
 		ValidArgsFunction: r.complete,
 	}
-	f := command.Flags()
-	f.BoolVar(&r.all, "all", false, "all shipped policies")
-	f.StringVar(&r.dryRun, "dry-run", "none", "none, server (judged, but not done) or client (only shown)")
-	complete(command, "dry-run", "none", "server", "client")
+	command.Flags().BoolVar(&r.all, "all", false, "all shipped policies")
+	addDryRun(command, &r.dryRun, "judged")
 	return command
 }
 
@@ -91,8 +89,8 @@ func (r *reset) complete(command *cobra.Command, args []string, _ string) ([]cob
 
 func (r *reset) run(command *cobra.Command, args []string) error {
 	ctx := command.Context()
-	if _, known := dryRuns[r.dryRun]; !known {
-		return usage(command, fmt.Errorf("--dry-run=%s is not none, server or client", r.dryRun))
+	if err := checkDryRun(r.dryRun); err != nil {
+		return usage(command, err)
 	}
 	for i, argument := range args {
 		var err error
@@ -128,7 +126,7 @@ func (r *reset) run(command *cobra.Command, args []string) error {
 			changed = append(changed, chosen[i].Name)
 		}
 	}
-	if r.dryRun == "none" {
+	if r.dryRun == dryRunNone {
 		r.await(ctx, c, changed)
 	}
 	if failed {
@@ -159,14 +157,10 @@ func (r *reset) one(ctx context.Context, c *cluster, shipped *v1alpha1.RegoPolic
 		}
 		return false, nil
 	}
-	switch r.dryRun {
-	case "server":
-		err = shipping.Reset(ctx, client.NewDryRunClient(c), shipped)
-	case "none":
-		err = shipping.Reset(ctx, c, shipped)
-	}
-	if err != nil {
-		return false, err
+	if r.dryRun != dryRunClient {
+		if err := shipping.Reset(ctx, writer(c, r.dryRun), shipped); err != nil {
+			return false, err
+		}
 	}
 	did := "reset"
 	if absent {

@@ -128,9 +128,9 @@ func (p *page) reported(policy *v1alpha1.RegoPolicy) string {
 
 // active says in a word or two what decides, as the status has it.
 func active(policy *v1alpha1.RegoPolicy) string {
-	c := conditionOf(policy, v1alpha1.ConditionActive)
+	c := v1alpha1.ConditionActive.In(policy.Status.Conditions)
 	if c == nil && policy.Spec.Library {
-		c = conditionOf(policy, v1alpha1.ConditionCompiled) // all that there is to say of a library
+		c = v1alpha1.ConditionCompiled.In(policy.Status.Conditions) // all that there is to say of a library
 	}
 	switch {
 	case c == nil || c.Status == metav1.ConditionUnknown:
@@ -143,25 +143,21 @@ func active(policy *v1alpha1.RegoPolicy) string {
 	return "current"
 }
 
-// edited lists the fields that differ from what is shipped: none if none does, or if the policy is not shipped. The condition has
-// them in a sentence: "Not as shipped: spec.mode, spec.onError. To give them back: ...".
+// edited lists the fields that differ from what is shipped: none if none does, or if the policy is not shipped.
 func edited(policy *v1alpha1.RegoPolicy) []string {
-	c := conditionOf(policy, v1alpha1.ConditionEdited)
+	c := v1alpha1.ConditionEdited.In(policy.Status.Conditions)
 	if c == nil || c.Status != metav1.ConditionTrue {
 		return nil
 	}
-	_, list, _ := strings.Cut(c.Message, ": ")
-	list, _, _ = strings.Cut(list, ". To ")
-	return strings.Split(cmp.Or(list, c.Message, "yes"), ", ")
+	if len(policy.Status.EditedFields) == 0 { // of a manager that does not list them
+		return []string{"yes"}
+	}
+	return policy.Status.EditedFields
 }
 
 // editedShort is for a column.
 func editedShort(policy *v1alpha1.RegoPolicy) string {
-	fields := edited(policy)
-	if more := len(fields) - shownFields; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(fields[:shownFields], ", "), more)
-	}
-	return cmp.Or(strings.Join(fields, ", "), "-")
+	return cmp.Or(someOf(edited(policy), shownFields), "-")
 }
 
 func tests(policy *v1alpha1.RegoPolicy) string {

@@ -2,13 +2,14 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/printers"
+	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -23,33 +24,35 @@ func (c *cluster) follow(ctx context.Context, list *v1alpha1.RegoPolicyList, onl
 	}
 	from := list.ResourceVersion
 	for ctx.Err() == nil {
-		changes, err := c.Watch(ctx, &v1alpha1.RegoPolicyList{}, append(only, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from}})...)
-		if err != nil {
-			return ignoreEnd(ctx, err)
-		}
-		for event := range changes.ResultChan() {
+		err := changes(ctx, c, &v1alpha1.RegoPolicyList{}, from, only, func(event watch.Event) (bool, error) {
 			policy, is := event.Object.(*v1alpha1.RegoPolicy)
-			switch {
-			case event.Type == watch.Error:
-				changes.Stop()
-				return ignoreEnd(ctx, fmt.Errorf("watching RegoPolicies: %w", apierrors.FromObject(event.Object)))
-			case is:
-				from = policy.ResourceVersion
-				policy.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(policyKind))
-				err = show(policy)
+			if !is {
+				return false, nil
 			}
-			if err != nil {
-				changes.Stop()
-				return err
-			}
+			from = policy.ResourceVersion
+			policy.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(policyKind))
+			return false, show(policy)
+		})
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("watching RegoPolicies: %w", err)
 		}
 	}
 	return nil
 }
 
-// ignoreEnd is no error if somebody has interrupted it.
-func ignoreEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+// changes has each change of objects after a version seen, until see says that it was the last, or the watch has ended.
+func changes(ctx context.Context, c client.WithWatch, list client.ObjectList, from string, only []client.ListOption, see watchtools.ConditionFunc) error {
+	w, err := c.Watch(ctx, list, append(only, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from}})...)
+	if err != nil {
+		return err
+	}
+	_, err = watchtools.UntilWithoutRetry(ctx, w, func(event watch.Event) (bool, error) {
+		if event.Type == watch.Error {
+			return false, apierrors.FromObject(event.Object)
+		}
+		return see(event)
+	})
+	if errors.Is(err, watchtools.ErrWatchClosed) {
 		return nil
 	}
 	return err
@@ -63,8 +66,7 @@ func (l *listing) watch(ctx context.Context, c *cluster, list *v1alpha1.RegoPoli
 			return err
 		}
 		return c.follow(ctx, list, only, func(policy *v1alpha1.RegoPolicy) error {
-			var object runtime.Object = policy
-			return printer.PrintObj(object, l.raw)
+			return printer.PrintObj(policy, l.raw)
 		})
 	}
 	r := &policiesReport{wide: l.wide()}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
@@ -143,11 +144,9 @@ func (r *policyReport) violations(p *page) string {
 	if v == nil {
 		return ""
 	}
-	count := v.AtLeast
-	text := fmt.Sprintf("%d or more, of %d objects that were looked at, %s ago", count, v.Objects, p.ago(v.AuditedAt.Time))
+	text := fmt.Sprintf("%d or more, of %d objects that were looked at, %s ago", v.AtLeast, v.Objects, p.ago(v.AuditedAt.Time))
 	if v.Count != nil {
-		count = *v.Count
-		text = fmt.Sprintf("%d of %d objects, %s ago", count, v.Objects, p.ago(v.AuditedAt.Time))
+		text = fmt.Sprintf("%d of %d objects, %s ago", *v.Count, v.Objects, p.ago(v.AuditedAt.Time))
 	}
 	if v.Revision != r.policy.Status.ActiveRevision {
 		text += ", by revision " + short(v.Revision)
@@ -162,18 +161,20 @@ func (r *policyReport) violations(p *page) string {
 	if v.Unwatched != "" {
 		lines = append(lines, v.Unwatched)
 	}
-	shown := v.First[:min(len(v.First), shownViolations)]
+	return strings.Join(append(lines, violators(v, shownViolations)...), "\n")
+}
+
+// violators names objects that a policy would refuse, a line each, and says how many more there are.
+func violators(v *v1alpha1.PolicyViolations, most int) (lines []string) {
+	shown := v.First[:min(len(v.First), most)]
 	for _, o := range shown {
-		name := o.Name
-		if o.Namespace != "" {
-			name = o.Namespace + "/" + name
-		}
+		name := strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
 		lines = append(lines, fmt.Sprintf("%s %s: %s: %s", o.Kind, name, o.Reason, inShort(o.Message)))
 	}
-	if more := int(count) - len(shown); more > 0 {
+	if more := int(ptr.Deref(v.Count, v.AtLeast)) - len(shown); more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
-	return strings.Join(lines, "\n")
+	return lines
 }
 
 func (r *policyReport) tests() string {

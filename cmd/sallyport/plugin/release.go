@@ -56,23 +56,19 @@ func (p *plugin) releaseCommand() *cobra.Command {
 	f := command.Flags()
 	f.BoolVar(&r.all, "all", false, "required: it concerns every object of Sallyport in the cluster")
 	f.BoolVar(&r.force, "force", false, "go on even if machines are in the middle of something")
-	f.StringVar(&r.dryRun, "dry-run", "none", "none, server (all patches are judged, but not done) or client (only shown)")
 	f.DurationVar(&r.timeout, "timeout", stopPatience, "how long to wait for the manager to stop")
-	complete(command, "dry-run", "none", "server", "client")
+	addDryRun(command, &r.dryRun, "all patches are judged")
 	return command
 }
 
 func (r *release) check() error {
-	_, known := dryRuns[r.dryRun]
 	switch {
 	case !r.all:
 		return errors.New("release stops Sallyport and takes its finalizers off every object in the cluster, not off some: say so with --all")
-	case !known:
-		return fmt.Errorf("--dry-run=%s is not none, server or client", r.dryRun)
 	case r.timeout <= 0:
 		return errors.New("--timeout must be longer than 0")
 	}
-	return nil
+	return checkDryRun(r.dryRun)
 }
 
 // run looks first, and changes nothing before it has said what and knows that it may.
@@ -92,27 +88,14 @@ func (r *release) run(ctx context.Context) error {
 	if err := j.mayI(ctx); err != nil {
 		return err
 	}
-	if r.dryRun == "client" {
+	if r.dryRun == dryRunClient {
 		fmt.Fprintln(r.Out, "Nothing was changed (dry run)")
 		return nil
 	}
-	if err := j.stop(ctx); err != nil {
-		return j.unfinished(err)
-	}
-	if err := j.lookAgain(ctx); err != nil {
-		return j.unfinished(err)
-	}
-	if err := j.unregister(ctx); err != nil {
-		return j.unfinished(err)
-	}
-	if err := j.mark(ctx); err != nil {
-		return j.unfinished(err)
-	}
-	if err := j.strip(ctx); err != nil {
-		return j.unfinished(err)
-	}
-	if err := j.stayed(ctx); err != nil {
-		return j.unfinished(err)
+	for _, do := range []func(context.Context) error{j.stop, j.lookAgain, j.unregister, j.mark, j.strip, j.stayed} {
+		if err := do(ctx); err != nil {
+			return j.unfinished(err)
+		}
 	}
 	j.tellEnd()
 	return nil
@@ -158,7 +141,7 @@ func (j *releasing) look(ctx context.Context) (err error) {
 
 // lookAgain is for what began between the first look and the manager's end.
 func (j *releasing) lookAgain(ctx context.Context) (err error) {
-	if j.force || j.dryRun != "none" {
+	if j.force || j.dryRun != dryRunNone {
 		return nil
 	}
 	if j.busy, err = j.unsettled(ctx); err != nil || len(j.busy) == 0 {

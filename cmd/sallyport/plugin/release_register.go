@@ -66,12 +66,7 @@ func (j *releasing) registeredPolicies() string {
 		names = append(names, r.policies...)
 	}
 	slices.Sort(names)
-	names = slices.Compact(names)
-	text := strings.Join(names[:min(len(names), shownNames)], ", ")
-	if more := len(names) - shownNames; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return someOf(slices.Compact(names), shownNames)
 }
 
 // unregistering are the rights that it takes.
@@ -89,11 +84,8 @@ func (j *releasing) unregistering() (all []authorizationv1.ResourceAttributes) {
 func (j *releasing) unregister(ctx context.Context) error {
 	names := j.registeredPolicies()
 	for _, r := range j.registrations {
-		options := []client.PatchOption{client.FieldOwner(fieldManager)}
-		if j.dryRun == "server" {
-			options = append(options, client.DryRunAll)
-		}
-		err := j.Patch(ctx, r.object, client.RawPatch(types.MergePatchType, []byte(`{"webhooks":null}`)), options...)
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"webhooks":null}`))
+		err := writer(j, j.dryRun).Patch(ctx, r.object, patch, client.FieldOwner(fieldManager))
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("having policies not asked any more about kinds that are not Sallyport's: %w", err)
 		}
@@ -120,12 +112,8 @@ func (j *releasing) mark(ctx context.Context) error {
 	if len(j.marking()) == 0 {
 		return nil
 	}
-	var options []client.SubResourceUpdateOption
-	if j.dryRun == "server" {
-		options = append(options, client.DryRunAll)
-	}
 	stopped := func(context.Context) (bool, error) { return true, nil }
-	if err := unattended.Mark(ctx, j, j.Status(), j.now(), stopped, options...); err != nil {
+	if err := unattended.Mark(ctx, j, writer(j, j.dryRun).Status(), j.now(), stopped); err != nil {
 		return fmt.Errorf("marking the policies as ones that nobody decides by: %w", err)
 	}
 	fmt.Fprintf(j.Out, "Marked as deciding nothing: all RegoPolicies%s\n", dryRuns[j.dryRun])

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/replicas"
@@ -22,10 +23,8 @@ import (
 const (
 	// leaderLease is what the replica holds that runs the reconcilers, in the namespace that Sallyport is installed in.
 	leaderLease = "sallyport-manager"
-	// defaultLease is how long a Lease lasts that does not say it.
-	defaultLease = 15 * time.Second
-	// skew is by how much the clocks of two machines may differ.
-	skew = time.Minute
+	// defaultLease is for how many seconds a Lease lasts that does not say it.
+	defaultLease = 15
 )
 
 // errScaled means that it is of no use to go on.
@@ -90,7 +89,7 @@ func (j *releasing) stop(ctx context.Context) error {
 		fmt.Fprintf(j.Out, "%s scaled to 0 in namespace %s, was %d%s\n",
 			j.installed.called(), j.installed.deployment.Namespace, j.installed.replicas, dryRuns[j.dryRun])
 	}
-	if j.dryRun != "none" {
+	if j.dryRun != dryRunNone {
 		return nil
 	}
 	return j.awaitEnd(ctx)
@@ -99,12 +98,8 @@ func (j *releasing) stop(ctx context.Context) error {
 // scale sets how many replicas the manager has.
 func (j *releasing) scale(ctx context.Context, replicas int32) error {
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
-	var options []client.SubResourcePatchOption
-	if j.dryRun == "server" {
-		options = append(options, client.DryRunAll)
-	}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: j.installed.deployment.Namespace, Name: j.installed.deployment.Name}}
-	err := j.SubResource("scale").Patch(ctx, d, patch, options...)
+	err := writer(j, j.dryRun).SubResource("scale").Patch(ctx, d, patch)
 	if apierrors.IsNotFound(err) && replicas == 0 {
 		return nil // deleted meanwhile: what is left of it is waited for
 	}
@@ -226,7 +221,7 @@ func (j *releasing) podsOf(ctx context.Context, d *appsv1.Deployment) ([]string,
 
 // stayed looks whether the manager is still to be stopped: one that was started meanwhile puts finalizers back.
 func (j *releasing) stayed(ctx context.Context) error {
-	if j.installed.deployment == nil || j.dryRun != "none" {
+	if j.installed.deployment == nil || j.dryRun != dryRunNone {
 		return nil
 	}
 	if _, err := j.podsOf(ctx, j.installed.deployment); err != nil {
@@ -239,15 +234,11 @@ func (j *releasing) stayed(ctx context.Context) error {
 // those who want to take it.
 type signs struct {
 	now    func() time.Time
-	leases map[types.UID]sight
+	leases map[types.UID]replicas.Sighting
 }
 
-func newSigns(now func() time.Time) *signs { return &signs{now: now, leases: map[types.UID]sight{}} }
-
-// sight is when a renewal of a Lease was first seen.
-type sight struct {
-	renewal string
-	at      time.Time
+func newSigns(now func() time.Time) *signs {
+	return &signs{now: now, leases: map[types.UID]replicas.Sighting{}}
 }
 
 // held tells whether somebody has a Lease.
@@ -255,33 +246,10 @@ func (s *signs) held(lease *coordinationv1.Lease) bool {
 	if holder(lease) == "" {
 		return false
 	}
-	lasts, now := lasting(lease), s.now()
-	if renewed := lease.Spec.RenewTime; renewed != nil && now.After(renewed.Add(lasts+skew)) {
-		return false
-	}
-	renewal := holder(lease)
-	if r := lease.Spec.RenewTime; r != nil {
-		renewal += r.String()
-	}
-	last := s.leases[lease.UID]
-	if last.renewal != renewal {
-		last = sight{renewal, now}
-		s.leases[lease.UID] = last
-	}
-	return now.Sub(last.at) <= lasts
+	lasts, now := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, defaultLease))*time.Second, s.now()
+	seen := s.leases[lease.UID].Next(lease, lasts, now)
+	s.leases[lease.UID] = seen
+	return seen.Age(now) <= lasts
 }
 
-// lasting is how long a Lease lasts without being renewed.
-func lasting(lease *coordinationv1.Lease) time.Duration {
-	if s := lease.Spec.LeaseDurationSeconds; s != nil {
-		return time.Duration(*s) * time.Second
-	}
-	return defaultLease
-}
-
-func holder(lease *coordinationv1.Lease) string {
-	if h := lease.Spec.HolderIdentity; h != nil {
-		return *h
-	}
-	return ""
-}
+func holder(lease *coordinationv1.Lease) string { return ptr.Deref(lease.Spec.HolderIdentity, "") }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -213,7 +214,7 @@ func (j *releasing) strip(ctx context.Context) error {
 				return err
 			}
 		}
-		if s.seen == 0 || s.failed > 0 || j.dryRun != "none" {
+		if s.seen == 0 || s.failed > 0 || j.dryRun != dryRunNone {
 			return s.err()
 		}
 		last = s.passing
@@ -247,22 +248,22 @@ func (s *stripper) err() error {
 
 // kind takes our finalizers off the objects of one kind, several at a time.
 func (s *stripper) kind(ctx context.Context, k *releasable) error {
-	var all sync.WaitGroup
-	defer all.Wait()
-	room := make(chan struct{}, together)
+	var all errgroup.Group
+	all.SetLimit(together)
 	k.total = 0
-	return each(ctx, s.client, k, func(o *metav1.PartialObjectMetadata) {
+	err := each(ctx, s.client, k, func(o *metav1.PartialObjectMetadata) {
 		k.total++
 		rest, ours := without(o.Finalizers)
 		if !ours || ctx.Err() != nil {
 			return
 		}
-		room <- struct{}{}
-		all.Go(func() {
+		all.Go(func() error {
 			s.note(k, o, rest, s.patch(ctx, k, o, rest))
-			<-room
+			return nil
 		})
 	})
+	_ = all.Wait() // what went wrong is noted
+	return err
 }
 
 // patch takes finalizers off an object as it was read. It changes nothing else, so no webhook is asked.
@@ -274,7 +275,7 @@ func (s *stripper) patch(ctx context.Context, k *releasable, o *metav1.PartialOb
 		return err
 	}
 	options := metav1.PatchOptions{FieldManager: fieldManager}
-	if s.dryRun == "server" {
+	if s.dryRun == dryRunServer {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
 	_, err = s.client.Resource(k.GroupVersionResource).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch, options)

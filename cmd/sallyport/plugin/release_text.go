@@ -6,18 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 )
-
-// dryRuns are the values of --dry-run, and what is added to what was not done.
-var dryRuns = map[string]string{"none": "", "server": " (server dry run)", "client": " (dry run)"}
 
 // shownNames is how many objects of a sort are named.
 const shownNames = 20
 
 // tellPlan says what is going to be done, before it is.
 func (j *releasing) tellPlan() {
-	p := j.page()
+	p := newPage(j.Out, j.now())
 	i := &j.installed
 	switch {
 	case i.deployment == nil:
@@ -53,7 +49,7 @@ func (j *releasing) counted(of func(*releasable) int, prefix string) string {
 
 // tellBusy names the machines that are in the middle of something.
 func (j *releasing) tellBusy() {
-	p := &page{table: tabwriter.NewWriter(j.ErrOut, 0, 0, 2, ' ', 0)}
+	p := newPage(j.ErrOut, j.now())
 	p.line("In the middle of something:")
 	for _, b := range j.busy[:min(len(j.busy), shownNames)] {
 		p.row("  "+b.machine, b.text)
@@ -70,20 +66,16 @@ func (j *releasing) tellEnd() {
 	fmt.Fprintf(j.Out, "Finalizers taken off: %s%s\n", cmp.Or(done, "none, there were none"), dryRuns[j.dryRun])
 	if n := len(j.orphans); n > 0 {
 		slices.Sort(j.orphans)
-		names := strings.Join(j.orphans[:min(n, shownNames)], ", ")
-		if n > shownNames {
-			names += fmt.Sprintf(" and %d more", n-shownNames)
-		}
 		text := "because their deletion waited for it: virtualmachines %s; their machines stay on their runtimes"
 		if n == 1 {
 			text = "because its deletion waited for it: virtualmachine %s; its machine stays on its runtime"
 		}
-		fmt.Fprintf(j.Out, "Gone with that, "+text+"%s\n", names, dryRuns[j.dryRun])
+		fmt.Fprintf(j.Out, "Gone with that, "+text+"%s\n", someOf(j.orphans, shownNames), dryRuns[j.dryRun])
 	}
-	if j.dryRun != "none" {
+	if j.dryRun != dryRunNone {
 		return
 	}
-	p := j.page()
+	p := newPage(j.Out, j.now())
 	p.line("")
 	left := j.counted(func(k *releasable) int { return k.total }, "")
 	p.row("What stays:", "machines on their runtimes, as they are")
@@ -127,7 +119,7 @@ func (j *releasing) goOn() string {
 
 // unfinished says how things are after an error.
 func (j *releasing) unfinished(err error) error {
-	if j.dryRun != "none" {
+	if j.dryRun != dryRunNone {
 		return err
 	}
 	state := "What was done stays done: run it again to go on."
@@ -138,11 +130,6 @@ func (j *releasing) unfinished(err error) error {
 		state += "\nTo start Sallyport again: " + j.goOn()
 	}
 	return errors.Join(err, errors.New(state))
-}
-
-// page is for the texts on standard output.
-func (j *releasing) page() *page {
-	return &page{table: tabwriter.NewWriter(j.Out, 0, 0, 2, ' ', 0), now: j.now()}
 }
 
 // flush writes it. That it cannot be written shows elsewhere.

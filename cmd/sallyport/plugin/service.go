@@ -66,7 +66,7 @@ func (s *service) trouble(policies []v1alpha1.RegoPolicy, now time.Time) string 
 	}
 	marked, last := len(policies) > 0, time.Time{}
 	for i := range policies {
-		c, at := conditionOf(&policies[i], v1alpha1.ConditionActive), policies[i].Status.ReportedAt
+		c, at := v1alpha1.ConditionActive.In(policies[i].Status.Conditions), policies[i].Status.ReportedAt
 		marked = marked && c != nil && c.Reason == string(v1alpha1.ReasonNobodyDecides)
 		if at != nil && at.After(last) {
 			last = at.Time

@@ -26,8 +26,12 @@ type table interface {
 	Flush() error
 }
 
+func newPage(out io.Writer, now time.Time) *page {
+	return &page{table: tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), now: now}
+}
+
 func render(out io.Writer, r report, now time.Time) error {
-	p := &page{table: tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), now: now}
+	p := newPage(out, now)
 	r.text(p)
 	return p.table.Flush()
 }
@@ -66,6 +70,15 @@ func inShort(text string) string {
 		return string(all[:shortLength]) + " ..."
 	}
 	return string(all)
+}
+
+// someOf names as many, and says how many more there are.
+func someOf(names []string, most int) string {
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // ago is how long something is past: "3m".

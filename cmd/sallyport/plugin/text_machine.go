@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
@@ -19,9 +17,9 @@ func (r *machineReport) text(p *page) {
 		phase += " on node " + status.NodeName
 	}
 	p.row("Phase:", phase)
-	ready := meta.FindStatusCondition(status.Conditions, string(v1alpha1.ConditionReady))
+	ready := v1alpha1.ConditionReady.In(status.Conditions)
 	p.row("Ready:", cmp.Or(p.condition(ready), "not known: waiting to be reconciled"))
-	if c := meta.FindStatusCondition(status.Conditions, string(v1alpha1.ConditionPlacementSettled)); c != nil && c.Status != "True" {
+	if c := v1alpha1.ConditionPlacementSettled.In(status.Conditions); c != nil && c.Status != "True" {
 		p.row("Placement:", p.condition(c))
 	}
 	states := map[string]string{}

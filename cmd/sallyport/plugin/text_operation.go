@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -29,7 +28,7 @@ func (r *operationReport) text(p *page) {
 		asked += " by " + o.Spec.RequestedBy.Username
 	}
 	p.row("Asked for:", asked)
-	p.row("Runtime told:", p.condition(meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionSignalSent))))
+	p.row("Runtime told:", p.condition(v1alpha1.ConditionSignalSent.In(o.Status.Conditions)))
 	if o.Finished() {
 		p.row("Is kept:", r.expiry(p))
 	} else {
@@ -47,7 +46,7 @@ func (r *operationReport) since(p *page) string {
 	if r.Operation.Finished() && status.CompletionTime != nil {
 		return fmt.Sprintf(" (%s ago)", p.ago(status.CompletionTime.Time))
 	}
-	if c := completed(r.Operation); c != nil && !r.Operation.Finished() {
+	if c := v1alpha1.ConditionCompleted.In(status.Conditions); c != nil && !r.Operation.Finished() {
 		return fmt.Sprintf(" (for %s)", p.ago(c.LastTransitionTime.Time))
 	}
 	return ""
@@ -61,7 +60,7 @@ func (r *operationReport) machine(p *page) {
 	}
 	p.line("\nVirtualMachine %s, which is %s:\n", r.Machine.Name, r.Machine.Status.Phase)
 	p.claim(&r.Machine.Status, map[string]string{string(r.Operation.UID): "which is this one"})
-	ready := meta.FindStatusCondition(r.Machine.Status.Conditions, string(v1alpha1.ConditionReady))
+	ready := v1alpha1.ConditionReady.In(r.Machine.Status.Conditions)
 	p.row("Ready:", p.condition(ready))
 }
 

@@ -9,11 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -39,22 +38,20 @@ const watchesAtMost = 50
 // await waits for operations, many at once, and tells whether all succeeded.
 func (o *operate) await(ctx context.Context, c *cluster, operations []*v1alpha1.VirtualMachineOperation) bool {
 	errOut := &lockedWriter{to: o.ErrOut}
-	ends := make([]error, len(operations))
-	var all sync.WaitGroup
-	places := make(chan struct{}, watchesAtMost)
-	for i, operation := range operations {
-		places <- struct{}{}
-		all.Go(func() {
-			defer func() { <-places }()
+	var all errgroup.Group
+	all.SetLimit(watchesAtMost)
+	for _, operation := range operations {
+		all.Go(func() error {
 			timeout := cmp.Or(o.timeout, operation.ActiveDeadline()+afterDeadline)
 			w := &waiter{client: c, out: errOut, operation: operation, from: operation.ResourceVersion}
-			if ends[i] = w.wait(ctx, timeout); ends[i] != nil {
-				fmt.Fprintln(errOut, describe(ends[i]))
+			err := w.wait(ctx, timeout)
+			if err != nil {
+				fmt.Fprintln(errOut, describe(err))
 			}
+			return err
 		})
 	}
-	all.Wait()
-	return errors.Join(ends...) == nil
+	return all.Wait() == nil
 }
 
 // lockedWriter lets several write their lines.
@@ -124,17 +121,11 @@ func (w *waiter) look(ctx context.Context) (ended bool, err error) {
 	if w.see(w.operation) {
 		return true, nil
 	}
-	changes, err := w.client.Watch(ctx, list, append(only, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: w.from}})...)
-	if err == nil {
-		_, err = watchtools.UntilWithoutRetry(ctx, changes, func(event watch.Event) (bool, error) {
-			var err error
-			ended, err = w.change(event)
-			return ended, err
-		})
-	}
-	if errors.Is(err, watchtools.ErrWatchClosed) {
-		return ended, nil
-	}
+	err = changes(ctx, w.client, list, w.from, only, func(event watch.Event) (bool, error) {
+		var err error
+		ended, err = w.change(event)
+		return ended, err
+	})
 	if err != nil {
 		w.from = ""
 	}
@@ -146,9 +137,6 @@ func (w *waiter) look(ctx context.Context) (ended bool, err error) {
 
 // change follows one event of the watch.
 func (w *waiter) change(event watch.Event) (ended bool, err error) {
-	if event.Type == watch.Error {
-		return false, apierrors.FromObject(event.Object)
-	}
 	operation, ok := event.Object.(*v1alpha1.VirtualMachineOperation)
 	if !ok {
 		return false, nil
@@ -200,7 +188,7 @@ func (w *waiter) goesOn(why string) error {
 // outcome is how an operation that has ended did so; nil is success.
 func outcome(o *v1alpha1.VirtualMachineOperation) error {
 	var reason v1alpha1.ConditionReason
-	if c := completed(o); c != nil {
+	if c := v1alpha1.ConditionCompleted.In(o.Status.Conditions); c != nil {
 		reason = v1alpha1.ConditionReason(c.Reason)
 	}
 	switch {
@@ -224,14 +212,10 @@ func by(reference *v1alpha1.OperationReference) string {
 	return "operation " + reference.Name
 }
 
-func completed(o *v1alpha1.VirtualMachineOperation) *metav1.Condition {
-	return meta.FindStatusCondition(o.Status.Conditions, string(v1alpha1.ConditionCompleted))
-}
-
 // state says how far an operation has come: "Pending, Waiting: waits until Stop web-1-stop-x7k2p is undone".
 func state(o *v1alpha1.VirtualMachineOperation) string {
 	text := string(cmp.Or(o.Status.Phase, v1alpha1.OperationPending))
-	c := completed(o)
+	c := v1alpha1.ConditionCompleted.In(o.Status.Conditions)
 	switch {
 	case o.Status.Phase == "":
 		text += ": waiting to be reconciled"

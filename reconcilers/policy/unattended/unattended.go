@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -23,7 +22,7 @@ const message = "No replica of Sallyport is running: this policy judges no reque
 
 // Mark marks all policies, if nobody is there. It asks that after it has read them, and a policy that somebody has written since
 // then stays as it is: a replica that starts at the same time wins.
-func Mark(ctx context.Context, from client.Reader, to client.SubResourceWriter, now time.Time, nobody func(context.Context) (bool, error), options ...client.SubResourceUpdateOption) error {
+func Mark(ctx context.Context, from client.Reader, to client.SubResourceWriter, now time.Time, nobody func(context.Context) (bool, error)) error {
 	all := &v1alpha1.RegoPolicyList{}
 	if err := from.List(ctx, all); err != nil {
 		return fmt.Errorf("listing RegoPolicies: %w", err)
@@ -38,7 +37,7 @@ func Mark(ctx context.Context, from client.Reader, to client.SubResourceWriter, 
 			continue
 		}
 		mark(policy, metav1.NewTime(now.Truncate(time.Second)))
-		err := to.Update(ctx, policy, append(options, client.FieldOwner(shipping.FieldOwner))...)
+		err := to.Update(ctx, policy, client.FieldOwner(shipping.FieldOwner))
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("writing the status of RegoPolicy %s: %w", policy.Name, err))
 		}
@@ -55,7 +54,7 @@ func mark(policy *v1alpha1.RegoPolicy, now metav1.Time) {
 }
 
 func is(policy *v1alpha1.RegoPolicy) bool {
-	c := meta.FindStatusCondition(policy.Status.Conditions, string(v1alpha1.ConditionReady))
+	c := v1alpha1.ConditionReady.In(policy.Status.Conditions)
 	return c != nil && c.Reason == string(v1alpha1.ReasonNobodyDecides)
 }
 
