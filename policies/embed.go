@@ -33,16 +33,9 @@ func Shipped() ([]v1alpha1.RegoPolicy, error) {
 	return loaded, err
 }
 
-// Load gives the policies of a directory tree, libraries first, each kind by name. A policy's package must end in its
-// directory's path; what comes before that, and the policy's name, are free. The error joins all that is wrong and names
-// the files.
-func Load(fsys fs.FS) ([]v1alpha1.RegoPolicy, error) {
-	loaded, _, err := load(fsys, "", checkPackage)
-	return loaded, err
-}
-
-// LoadFolder gives the policies of a folder of the disk as [Load] does, and the path of the policy.yaml of each, by the policy's
-// name. Paths begin with the folder, those in the error too, so that they can be opened.
+// LoadFolder gives the policies of a folder of the disk, libraries first, each kind by name, and the path of the policy.yaml of
+// each, by the policy's name. A policy's package must end in its directory's path; what comes before that, and the policy's name,
+// are free. Paths begin with the folder. The error joins all that is wrong and names the files.
 func LoadFolder(folder string) ([]v1alpha1.RegoPolicy, map[string]string, error) {
 	return load(os.DirFS(folder), folder, checkPackage)
 }

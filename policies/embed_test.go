@@ -33,7 +33,7 @@ func TestShipped(t *testing.T) {
 
 // What is embedded is chosen by patterns, which a deeper directory would escape.
 func TestShippedIsTheWholeTree(t *testing.T) {
-	onDisk, err := Load(os.DirFS("."))
+	onDisk, err := loadTree(os.DirFS("."))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,9 +115,15 @@ func tree(files map[string]string) fs.FS {
 	return fsys
 }
 
+// loadTree gives the policies of a tree that need not be on the disk.
+func loadTree(fsys fs.FS) ([]v1alpha1.RegoPolicy, error) {
+	loaded, _, err := load(fsys, "", checkPackage)
+	return loaded, err
+}
+
 func TestLoad(t *testing.T) {
 	library := strings.NewReplacer("team-quota", "zzz", "acme.team.quota", "sallyport.lib.zzz", "match: {resources: []}", "library: true").Replace(good)
-	policies, err := Load(tree(map[string]string{
+	policies, err := loadTree(tree(map[string]string{
 		"team/quota/policy.yaml":     good,
 		"team/quota/quota.rego":      "package acme.team.quota",
 		"team/quota/limits.rego":     "package acme.team.quota.limits",
@@ -148,7 +154,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestLoadAtTheRoot(t *testing.T) {
-	policies, err := Load(tree(map[string]string{"policy.yaml": good, "quota.rego": "package acme.team.quota"}))
+	policies, err := loadTree(tree(map[string]string{"policy.yaml": good, "quota.rego": "package acme.team.quota"}))
 	if err != nil || len(policies) != 1 {
 		t.Fatalf("got %d policies and error %v, want one", len(policies), err)
 	}
@@ -215,7 +221,7 @@ func TestLoadErrors(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Load(tree(tc.files))
+			_, err := loadTree(tree(tc.files))
 			if err == nil {
 				t.Fatal("no error")
 			}

@@ -40,7 +40,7 @@ func FuzzLoad(f *testing.F) {
 			}
 			fsys[name] = &fstest.MapFile{Data: []byte(text)}
 		}
-		loaded, err := Load(fsys)
+		loaded, err := loadTree(fsys)
 		if err != nil {
 			named := strings.Contains(err.Error(), "no "+ManifestFile+" found") // if it is hidden
 			for name := range files {

@@ -21,7 +21,7 @@ HTTP code is that of a creation; everything else is refused with 403.
 `
 
 func newPolicyDocsCommand() *cobra.Command {
-	file := ""
+	to := outputFile("")
 	command := &cobra.Command{
 		Use:   "docs [PATH...]",
 		Short: "Write what policies are about, and what to do about each denial",
@@ -43,18 +43,14 @@ func newPolicyDocsCommand() *cobra.Command {
 			if err := inOrder(command, collection, command.ErrOrStderr()); err != nil {
 				return err
 			}
-			text, err := describePolicies(collection, filepath.Dir(file))
+			text, err := describePolicies(collection, filepath.Dir(string(to)))
 			if err != nil {
 				return err
 			}
-			if file != "" {
-				return replaceFile(file, []byte(text), 0o644)
-			}
-			_, err = command.OutOrStdout().Write([]byte(text))
-			return err
+			return to.write(command, []byte(text))
 		},
 	}
-	command.Flags().StringVarP(&file, "output", "o", "", "`file` to write, in place of standard output")
+	to.addFlag(command)
 	return command
 }
 

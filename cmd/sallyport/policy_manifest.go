@@ -18,7 +18,7 @@ import (
 )
 
 func newPolicyManifestCommand() *cobra.Command {
-	file := ""
+	to := outputFile("")
 	command := &cobra.Command{
 		Use:   "manifest PATH...",
 		Short: "Pack policies as RegoPolicies, for kubectl apply",
@@ -40,14 +40,10 @@ func newPolicyManifestCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if file != "" {
-				return replaceFile(file, text, 0o644)
-			}
-			_, err = command.OutOrStdout().Write(text)
-			return err
+			return to.write(command, text)
 		},
 	}
-	command.Flags().StringVarP(&file, "output", "o", "", "`file` to write, in place of standard output")
+	to.addFlag(command)
 	return command
 }
 
@@ -92,6 +88,21 @@ func parses(collection *load.Collection) error {
 		return &verdictError{strings.Join(problems, "\n")}
 	}
 	return nil
+}
+
+// outputFile is the file that a command writes, "" for standard output.
+type outputFile string
+
+func (o *outputFile) addFlag(command *cobra.Command) {
+	command.Flags().StringVarP((*string)(o), "output", "o", "", "`file` to write, in place of standard output")
+}
+
+func (o *outputFile) write(command *cobra.Command, text []byte) error {
+	if *o != "" {
+		return replaceFile(string(*o), text, 0o644)
+	}
+	_, err := command.OutOrStdout().Write(text)
+	return err
 }
 
 // replaceFile writes a file so that it has the old text or the new one, whatever happens meanwhile. One that is there keeps its

@@ -24,7 +24,7 @@ const preface = "# Toys\n\nWhat they are.\n\n"
 // toys are hidden, so that who reads the folder of the shipped policies does not find them.
 func toys(t *testing.T) []v1alpha1.RegoPolicy {
 	t.Helper()
-	loaded, err := policies.Load(os.DirFS("testdata/.toys"))
+	loaded, _, err := policies.LoadFolder("testdata/.toys")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,6 @@ import (
 	"sallyport.dev/sallyport/test/step"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
-	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
@@ -48,22 +47,6 @@ type cluster struct {
 	objects  []v1alpha1.RegoPolicy // that the set was made of
 	recorder *webhooks.Recorder
 	records  bytes.Buffer // to be read when the recorder is closed
-}
-
-// live answers facts from the API server itself, so that the answer does not depend on how far a cache has come.
-type live struct{ *facts.Store }
-
-// For gives the reader of one request.
-func (l live) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
-	return liveReader{l.Store.For(request, subject)}
-}
-
-type liveReader struct{ engine.Reader }
-
-// Read answers a policy's question.
-func (r liveReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
-	q.Live = true
-	return r.Reader.Read(ctx, q)
 }
 
 // newCluster has the API server ask the policies, which are the shipped ones and those of this package.
@@ -80,7 +63,7 @@ func newCluster(t *testing.T) *cluster {
 	mux := http.NewServeMux()
 	store := facts.NewStore(nil, c.WithWatch)
 	store.RunTestsWith(testRunner(t)(c.stored))
-	webhooks.NewGate(c.set, live{store}, c.recorder, time.Now).Register(mux.Handle, logr.Discard())
+	webhooks.NewGate(c.set, store, c.recorder, time.Now).Register(mux.Handle, logr.Discard())
 	server := httptest.NewTLSServer(mux)
 	t.Cleanup(server.Close)
 	c.register(t, server)

@@ -58,6 +58,7 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 	case q.Parent && q.Kind == "":
 		return r.parent()
 	}
+	q.Live = q.Live || r.store.cache == nil
 	if err := r.store.withheld(q); err != nil {
 		return engine.Answer{}, err
 	}

@@ -61,7 +61,7 @@ type informer = toolscache.SharedIndexInformer
 // what restricts a cache to some objects of a kind would have policies believe that there are no others. [Compact] should be its
 // transform. direct must read
 // past every cache and have limits of its own; it should have the same RESTMapper as cached, which could else hold up all
-// reads while it asks what kinds there are.
+// reads while it asks what kinds there are. Without a cache everything is read from direct.
 func NewStore(cached cache.Cache, direct client.Client) *Store {
 	s := &Store{
 		cache: cached, live: newLive(direct), kinds: map[schema.GroupVersionKind]*kind{},

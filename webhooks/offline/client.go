@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,36 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"sallyport.dev/sallyport/webhooks/engine"
-	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// reality answers the facts of requests from a world, by the rules of the facts in a cluster: their store reads live, and what
-// it reads from is the world.
-type reality struct {
-	store *facts.Store
-}
-
-func newReality(w *World) reality {
-	return reality{facts.NewStore(nil, &worldClient{world: w})}
-}
-
-// For gives the reader of one request.
-func (r reality) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
-	return liveReader{r.store.For(request, subject)}
-}
-
-// liveReader reads past the cache: there is none.
-type liveReader struct{ engine.Reader }
-
-// Read answers a policy's question.
-func (r liveReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
-	q.Live = true
-	return r.Reader.Read(ctx, q)
-}
-
-// worldClient is the part of an API server that facts are read with.
+// worldClient is the part of an API server that facts are read with, by the same rules as in a cluster.
 type worldClient struct {
 	client.Client // what facts do not use
 	world         *World

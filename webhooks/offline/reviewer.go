@@ -24,6 +24,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/facts"
 )
 
 // Reviewer answers requests as a cluster would that has the world as its objects. What it admits becomes part of the world.
@@ -82,11 +83,11 @@ func New(o Options) (*Reviewer, error) {
 		}
 	}
 	if o.Facts == nil {
-		real := newReality(world)
+		store := facts.NewStore(nil, &worldClient{world: world})
 		if o.TestRunner != nil {
-			real.store.RunTestsWith(o.TestRunner(func(context.Context) ([]v1alpha1.RegoPolicy, error) { return world.policies(o.Stored) }))
+			store.RunTestsWith(o.TestRunner(func(context.Context) ([]v1alpha1.RegoPolicy, error) { return world.policies(o.Stored) }))
 		}
-		o.Facts = real
+		o.Facts = store
 	}
 	return &Reviewer{world: world, hooks: o.Hooks, set: o.Policies, facts: o.Facts, explaining: o.Explain, now: o.Now}, nil
 }

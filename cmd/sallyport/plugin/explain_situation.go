@@ -22,7 +22,6 @@ import (
 	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
-	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
@@ -279,7 +278,7 @@ func (s *situation) review(p *plugin, o *explaining) (*offline.Report, error) {
 	}
 	reviewer, err := offline.New(offline.Options{
 		Policies: s.set, State: s.state, Namespace: s.namespace, Now: p.now, Hooks: s.hooks, Own: own, Kinds: s.kinds,
-		Facts:   ownFacts{store},
+		Facts:   store,
 		Explain: &offline.Explaining{Policy: o.policy, States: s.states, Own: true},
 	})
 	if err != nil {
@@ -291,22 +290,6 @@ func (s *situation) review(p *plugin, o *explaining) (*offline.Report, error) {
 	}
 	s.registration(report)
 	return report, nil
-}
-
-// ownFacts answers what policies ask with the rights of the caller, live.
-type ownFacts struct{ store *facts.Store }
-
-// For gives the reader of one request.
-func (f ownFacts) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
-	return ownReader{f.store.For(request, subject)}
-}
-
-type ownReader struct{ engine.Reader }
-
-// Read answers a policy's question.
-func (r ownReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
-	q.Live = true
-	return r.Reader.Read(ctx, q)
 }
 
 // ownClient is a client of a caller who is the requester, too. What the requester may do it asks as everybody may ask it of
