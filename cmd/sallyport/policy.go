@@ -8,8 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.dev/sallyport/cmd/internal/terminal"
-	"sallyport.dev/sallyport/cmd/sallyport/load"
+	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/load"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
@@ -35,7 +36,7 @@ const (
 
 // policiesOf reads the policies of a command's arguments.
 func policiesOf(command *cobra.Command, paths []string) (*load.Collection, error) {
-	return load.Read(&offline.Files{Stdin: command.InOrStdin(), Recursive: true}, paths...)
+	return builtin.Release.Read(&offline.Files{Stdin: command.InOrStdin(), Recursive: true}, paths...)
 }
 
 func newPolicyCheckCommand() *cobra.Command {

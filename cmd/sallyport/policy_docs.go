@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/load"
 	"sallyport.dev/sallyport/policies/describe"
+	"sallyport.dev/sallyport/webhooks/load"
 )
 
 // docsPreface is what a page of policy docs begins with.

@@ -13,14 +13,14 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
-	"sallyport.dev/sallyport/cmd/sallyport/load"
+	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 // clusterPolicies are the policies of a folder as kubectl get -o yaml shows them.
 func clusterPolicies(t *testing.T, folder string) string {
 	t.Helper()
-	collection, err := load.Read(&offline.Files{}, folder)
+	collection, err := builtin.Release.Read(&offline.Files{}, folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,11 +188,11 @@ func TestPolicyManifest(t *testing.T) {
 	if out, errs, code := execute(t, "policy", "manifest", source, "-o", file); code != 0 || out != "" {
 		t.Fatalf("exit %d\n%s%s", code, out, errs)
 	}
-	written, err := load.Read(&offline.Files{}, source)
+	written, err := builtin.Release.Read(&offline.Files{}, source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed, err := load.Read(&offline.Files{}, file)
+	packed, err := builtin.Release.Read(&offline.Files{}, file)
 	if err != nil {
 		t.Fatal(err)
 	}

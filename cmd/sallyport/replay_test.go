@@ -15,10 +15,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"sallyport.dev/sallyport/cmd/sallyport/load"
+	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/offline"
 )
 
 // stopping is a world in which machine web-1 is being stopped.
@@ -42,7 +43,7 @@ func (stopping) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 // recordedDay is the records of three requests about web-1, as the shipped policies decide.
 func recordedDay(t *testing.T) string {
 	t.Helper()
-	shipped, err := load.Shipped()
+	shipped, err := builtin.Release.Read(&offline.Files{})
 	if err != nil {
 		t.Fatal(err)
 	}

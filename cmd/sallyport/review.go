@@ -19,11 +19,11 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/cmd/sallyport/junit"
-	"sallyport.dev/sallyport/cmd/sallyport/load"
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/facts"
 	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/load"
 	"sallyport.dev/sallyport/webhooks/offline"
 	"sallyport.dev/sallyport/webhooks/testrun"
 )
@@ -226,12 +226,12 @@ const deliberation = int32(60_000)
 
 // collection is the policies that are asked.
 func (o *reviewOptions) collection(files *offline.Files) (*load.Collection, error) {
-	collection, err := load.Read(files, o.policies...)
+	collection, err := builtin.Release.Read(files, o.policies...)
 	if err != nil {
 		return nil, err
 	}
 	if len(o.added) > 0 {
-		added, err := load.Read(files, o.added...)
+		added, err := builtin.Release.Read(files, o.added...)
 		if err != nil {
 			return nil, err
 		}

@@ -44,7 +44,11 @@ func TestLinesOfWhatWasRead(t *testing.T) {
 	if line := documents[0].LineOf("metadata.name"); line != 7 {
 		t.Errorf("the first name is in line %d", line)
 	}
-	got := strings.Join(asked.Misshapen(&documents[1]), "\n")
+	known, err := asked.Kinds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(known.Misshapen(&documents[1]), "\n")
 	want := "<stdin>:12: unknown field \"spec.runPolcy\"\n<stdin>:14: spec.runtime.pod: Invalid value: \"array\": spec.runtime.pod in body must be of type object: \"array\""
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

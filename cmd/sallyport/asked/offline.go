@@ -6,8 +6,10 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/load"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
@@ -39,21 +41,18 @@ func hooks(set *catalog.Set) (*offline.Hooks, error) {
 	if err != nil {
 		return nil, err
 	}
-	var policies []registration.Policy
+	var all []registration.Policy
 	for _, p := range set.Policies() {
-		policies = append(policies, About(p))
+		all = append(all, About(p))
 	}
-	mutating, validating, never := Registration().Preview(chart.mutating, chart.validating, policies)
+	mutating, validating, never := Registration().Preview(chart.mutating, chart.validating, all)
 	return offline.NewHooks(
 		[]admissionregistrationv1.MutatingWebhookConfiguration{*chart.mutating, *mutating},
 		[]admissionregistrationv1.ValidatingWebhookConfiguration{*chart.validating, *validating}, never)
 }
 
-// Misshapen says which fields of an object of one of our kinds its schema does not have, and which are of another type.
-func Misshapen(d *offline.Document) []string {
-	known, err := Kinds()
-	if err != nil {
-		return nil
-	}
-	return known.Misshapen(d)
+// Release is the one that this program is of.
+var Release = load.Release{
+	Shipped: policies.Shipped, Folder: policies.LoadFolder, Manifest: policies.ManifestFile,
+	Kinds: Kinds, Check: Check, Unserved: Unserved, Remarks: Remarks,
 }

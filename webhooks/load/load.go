@@ -14,13 +14,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
-	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/grants"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
+
+// Release is what there is to know of the release that policies are for.
+type Release struct {
+	// Shipped gives its policies.
+	Shipped func() ([]v1alpha1.RegoPolicy, error)
+	// Folder gives the policies that are written in a folder, libraries first, and the path of the manifest of each, by its name.
+	Folder func(folder string) (policies []v1alpha1.RegoPolicy, manifests map[string]string, err error)
+	// Manifest is the name of the file that a policy has beside its Rego in such a folder.
+	Manifest string
+	// Kinds gives its kinds.
+	Kinds func() (*offline.Kinds, error)
+	// Check tells what of a policy's spec.match keeps the API server from asking it, Unserved what of it no cluster has, and
+	// Remarks what of it has no effect: a line each.
+	Check, Unserved, Remarks func(*v1alpha1.RegoPolicy) []string
+}
 
 // Collection is policies, and where they were read.
 type Collection struct {
@@ -32,6 +45,7 @@ type Collection struct {
 	// Patchable is what policies may patch in the cluster that they are for.
 	Patchable grants.Kinds
 
+	release *Release
 	origins map[string]origin // by the name of the policy; the shipped ones have none
 	shipped []v1alpha1.RegoPolicy
 }
@@ -42,23 +56,17 @@ type origin struct {
 	folder   string // of the Rego; "" if that is in the RegoPolicy
 }
 
-// Shipped are the policies that are built into this program.
-func Shipped() (*Collection, error) {
-	objects, err := policies.Shipped()
-	return &Collection{Objects: objects, origins: map[string]origin{}, shipped: objects}, err
-}
-
 // Read gives the policies of paths, or the shipped ones if there are no paths. A path is a folder of policies, each a
 // policy.yaml with its Rego beside it; or a file or folder of RegoPolicies with their Rego in them; or - for standard input.
 // The error joins all that is wrong.
-func Read(files *offline.Files, paths ...string) (*Collection, error) {
-	if len(paths) == 0 {
-		return Shipped()
-	}
-	c := &Collection{origins: map[string]origin{}}
-	var err error
-	if c.shipped, err = policies.Shipped(); err != nil {
+func (r *Release) Read(files *offline.Files, paths ...string) (*Collection, error) {
+	shipped, err := r.Shipped()
+	if err != nil {
 		return nil, err
+	}
+	c := &Collection{release: r, origins: map[string]origin{}, shipped: shipped}
+	if len(paths) == 0 {
+		c.Objects = shipped
 	}
 	var errs []error
 	for _, path := range paths {
@@ -77,20 +85,20 @@ func (c *Collection) read(files *offline.Files, path string) error {
 	case err != nil && path != offline.Stdin:
 		return err
 	case filepath.Ext(path) == ".rego":
-		return fmt.Errorf("%s: a policy is read with its %s: name the folder, %s", path, policies.ManifestFile, filepath.Dir(path))
+		return fmt.Errorf("%s: a policy is read with its %s: name the folder, %s", path, c.release.Manifest, filepath.Dir(path))
 	case !isFolder:
 		return c.readObjects(files, path)
 	}
-	written, err := holdsRego(path)
+	written, err := c.holdsRego(path)
 	if err != nil {
 		return err
 	}
 	if !written {
 		return c.readObjects(files, path)
 	}
-	objects, manifests, err := policies.LoadFolder(path)
+	objects, manifests, err := c.release.Folder(path)
 	if err != nil {
-		if lines := misshapen(path); len(lines) > 0 { // which say where
+		if lines := c.misshapen(path); len(lines) > 0 { // which say where
 			return errors.New(strings.Join(lines, "\n"))
 		}
 	}
@@ -102,24 +110,33 @@ func (c *Collection) read(files *offline.Files, path string) error {
 }
 
 // misshapen says which fields of the manifests in a folder RegoPolicies do not have, and which are of another type.
-func misshapen(folder string) (lines []string) {
+func (c *Collection) misshapen(folder string) (lines []string) {
 	_ = filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || entry.Name() != policies.ManifestFile {
+		if err != nil || entry.IsDir() || entry.Name() != c.release.Manifest {
 			return nil
 		}
 		documents, _ := new(offline.Files).Read(path) // what is wrong with the text is said already
 		for i := range documents {
-			lines = append(lines, asked.Misshapen(&documents[i])...)
+			lines = append(lines, c.misshapenIn(&documents[i])...)
 		}
 		return nil
 	})
 	return lines
 }
 
+// misshapenIn says the same of a document.
+func (c *Collection) misshapenIn(d *offline.Document) []string {
+	known, err := c.release.Kinds()
+	if err != nil {
+		return nil
+	}
+	return known.Misshapen(d)
+}
+
 // holdsRego tells a folder that policies are written in from one of RegoPolicies.
-func holdsRego(folder string) (found bool, err error) {
+func (c *Collection) holdsRego(folder string) (found bool, err error) {
 	err = filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() && (entry.Name() == policies.ManifestFile || filepath.Ext(entry.Name()) == ".rego") {
+		if err == nil && !entry.IsDir() && (entry.Name() == c.release.Manifest || filepath.Ext(entry.Name()) == ".rego") {
 			found = true
 			return fs.SkipAll
 		}
@@ -138,7 +155,7 @@ func (c *Collection) readObjects(files *offline.Files, path string) error {
 	}
 	var errs []error
 	for _, d := range documents {
-		object, err := decode(&d)
+		object, err := c.decode(&d)
 		if err == nil {
 			err = c.add(object, origin{manifest: d.Place()})
 		}
@@ -147,13 +164,13 @@ func (c *Collection) readObjects(files *offline.Files, path string) error {
 	return errors.Join(errs...)
 }
 
-func decode(d *offline.Document) (*v1alpha1.RegoPolicy, error) {
+func (c *Collection) decode(d *offline.Document) (*v1alpha1.RegoPolicy, error) {
 	if d.Object["apiVersion"] != v1alpha1.GroupVersion.String() || d.Object["kind"] != "RegoPolicy" {
 		return nil, fmt.Errorf("%s: %v of %v is no RegoPolicy of %s", d.Place(), d.Object["kind"], d.Object["apiVersion"], v1alpha1.GroupVersion)
 	}
 	object := &v1alpha1.RegoPolicy{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(d.Object, object, true); err != nil {
-		if lines := asked.Misshapen(d); len(lines) > 0 {
+		if lines := c.misshapenIn(d); len(lines) > 0 {
 			return nil, errors.New(strings.Join(lines, "\n"))
 		}
 		return nil, fmt.Errorf("%s: %w", d.Place(), err)
@@ -161,7 +178,7 @@ func decode(d *offline.Document) (*v1alpha1.RegoPolicy, error) {
 	switch {
 	case object.Name == "":
 		return nil, fmt.Errorf("%s: metadata.name is missing", d.Place())
-	case len(object.Spec.Modules) == 0 && filepath.Base(d.File) == policies.ManifestFile:
+	case len(object.Spec.Modules) == 0 && filepath.Base(d.File) == c.release.Manifest:
 		return nil, fmt.Errorf("%s: spec.modules is missing: if the Rego is beside it, name the folder, %s", d.Place(), filepath.Dir(d.File))
 	}
 	return object, nil

@@ -12,9 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/load"
+	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/load"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
@@ -25,7 +26,7 @@ func readText(t *testing.T, text string) (*load.Collection, string, error) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	collection, err := load.Read(&offline.Files{}, file)
+	collection, err := asked.Release.Read(&offline.Files{}, file)
 	return collection, file, err
 }
 

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/grants"
@@ -42,7 +41,7 @@ func (c *Collection) Check(ctx context.Context) ([]*Problem, error) {
 // Remarks say of what is in order what could be better, a line each as those of a [Problem].
 func (c *Collection) Remarks() (lines []string) {
 	for i, source := range c.Sources() {
-		for _, why := range append(asked.Unserved(&c.Objects[i]), asked.Remarks(&c.Objects[i])...) {
+		for _, why := range append(c.release.Unserved(&c.Objects[i]), c.release.Remarks(&c.Objects[i])...) {
 			lines = append(lines, c.Place(source.Name)+": warning: policy "+source.Name+" is not asked about everything that it names: "+why)
 		}
 		places := source.Unfollowed()
@@ -68,7 +67,7 @@ func (c *Collection) check(ctx context.Context, compiles func(catalog.Source) er
 			lines = append(lines, c.Explain(source, err)...)
 		}
 		if _, read := c.origins[source.Name]; read {
-			for _, why := range asked.Check(&c.Objects[i]) {
+			for _, why := range c.release.Check(&c.Objects[i]) {
 				lines = append(lines, c.Place(source.Name)+": "+why)
 			}
 		}
@@ -100,7 +99,7 @@ func (c *Collection) unstorable(ctx context.Context, object *v1alpha1.RegoPolicy
 	if document.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(object); err != nil {
 		return nil, fmt.Errorf("encoding policy %s: %w", object.Name, err)
 	}
-	known, err := asked.Kinds()
+	known, err := c.release.Kinds()
 	if err != nil {
 		return nil, err
 	}
