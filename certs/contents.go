@@ -19,14 +19,14 @@ import (
 
 // The keys of the Secret. Other keys in it are left alone.
 const (
-	// CertKey has the serving certificate.
-	CertKey = corev1.TLSCertKey
-	// PrivateKeyKey has the key of the serving certificate.
-	PrivateKeyKey = corev1.TLSPrivateKeyKey
-	// CAKey has the authorities to be trusted: the one that signs, then older ones that a replica may still need.
-	CAKey = "ca.crt"
-	// CAPrivateKeyKey has the key of the authority that signs.
-	CAPrivateKeyKey = "ca.key"
+	// certKey has the serving certificate.
+	certKey = corev1.TLSCertKey
+	// privateKeyKey has the key of the serving certificate.
+	privateKeyKey = corev1.TLSPrivateKeyKey
+	// caKey has the authorities to be trusted: the one that signs, then older ones that a replica may still need.
+	caKey = "ca.crt"
+	// caPrivateKeyKey has the key of the authority that signs.
+	caPrivateKeyKey = "ca.key"
 )
 
 // maxTrusted bounds the authorities that are kept trusted, whatever goes wrong how often.
@@ -73,11 +73,11 @@ type contents struct {
 // parse takes from the Secret what is good.
 func (o *Options) parse(data map[string][]byte, now time.Time) contents {
 	c := contents{}
-	c.parseAuthorities(data[CAKey], data[CAPrivateKeyKey], now)
-	if len(data[CertKey])+len(data[PrivateKeyKey]) == 0 { // which is not broken, but not there yet
+	c.parseAuthorities(data[caKey], data[caPrivateKeyKey], now)
+	if len(data[certKey])+len(data[privateKeyKey]) == 0 { // which is not broken, but not there yet
 		return c
 	}
-	leaf, err := newServing(data[CertKey], data[PrivateKeyKey])
+	leaf, err := newServing(data[certKey], data[privateKeyKey])
 	if err == nil {
 		err = leaf.valid(o.DNSNames, c.authorities(), now)
 	}
@@ -202,8 +202,8 @@ func (c *contents) within(data map[string][]byte) map[string][]byte {
 	if ca == nil {
 		ca = &authority{}
 	}
-	filled[CertKey], filled[PrivateKeyKey] = orEmpty(leaf.crt), orEmpty(leaf.key)
-	filled[CAKey], filled[CAPrivateKeyKey] = orEmpty(c.bundle()), orEmpty(ca.key)
+	filled[certKey], filled[privateKeyKey] = orEmpty(leaf.crt), orEmpty(leaf.key)
+	filled[caKey], filled[caPrivateKeyKey] = orEmpty(c.bundle()), orEmpty(ca.key)
 	return filled
 }
 

@@ -113,7 +113,7 @@ func (l *leader) write(ctx context.Context, secret *corev1.Secret, c *contents, 
 		return fmt.Errorf("writing Secret %s: %w", l.Secret, err)
 	}
 	if len(c.faults) > 0 {
-		l.tell(secret, news{corev1.EventTypeWarning, ReasonBroken, "Repair", "Not used any more: " + strings.Join(c.faults, "; ")})
+		l.tell(secret, news{corev1.EventTypeWarning, reasonBroken, "Repair", "Not used any more: " + strings.Join(c.faults, "; ")})
 	}
 	for _, n := range all {
 		l.tell(secret, n)
@@ -128,7 +128,7 @@ func (l *leader) writeBundles(ctx context.Context, configurations []client.Objec
 			return err
 		}
 		if written {
-			l.tell(c, told(ReasonBundleWritten, "Announce", "The caBundle is that of Secret %s", l.Secret))
+			l.tell(c, told(reasonBundleWritten, "Announce", "The caBundle is that of Secret %s", l.Secret))
 		}
 	}
 	return nil

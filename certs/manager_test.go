@@ -140,7 +140,7 @@ func TestManagersWithTheirRights(t *testing.T) {
 		for _, e := range all.Items {
 			seen[fmt.Sprintf("%s/%s", e.Regarding.Kind, e.Reason)] = true
 		}
-		return seen["Secret/"+ReasonAuthorityReplaced] && seen["Secret/"+ReasonIssued] && seen["Secret/"+ReasonAuthorityDropped]
+		return seen["Secret/"+reasonAuthorityReplaced] && seen["Secret/"+reasonIssued] && seen["Secret/"+reasonAuthorityDropped]
 	})
 	other := &corev1.Secret{}
 	if err := f.replicas[0].read(f.options.secret()).Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"}, other); err == nil {

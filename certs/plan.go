@@ -10,16 +10,16 @@ import (
 
 // Reasons of the events.
 const (
-	// ReasonBroken: something in the Secret could not be used. It is being replaced.
-	ReasonBroken = "CertificateBroken"
-	// ReasonAuthorityReplaced: there is a new certificate authority.
-	ReasonAuthorityReplaced = "CertificateAuthorityReplaced"
-	// ReasonIssued: there is a new serving certificate.
-	ReasonIssued = "CertificateIssued"
-	// ReasonAuthorityDropped: older authorities are not trusted any more.
-	ReasonAuthorityDropped = "CertificateAuthorityDropped"
-	// ReasonBundleWritten: the authorities were written into a webhook configuration.
-	ReasonBundleWritten = "CABundleWritten"
+	// reasonBroken: something in the Secret could not be used. It is being replaced.
+	reasonBroken = "CertificateBroken"
+	// reasonAuthorityReplaced: there is a new certificate authority.
+	reasonAuthorityReplaced = "CertificateAuthorityReplaced"
+	// reasonIssued: there is a new serving certificate.
+	reasonIssued = "CertificateIssued"
+	// reasonAuthorityDropped: older authorities are not trusted any more.
+	reasonAuthorityDropped = "CertificateAuthorityDropped"
+	// reasonBundleWritten: the authorities were written into a webhook configuration.
+	reasonBundleWritten = "CABundleWritten"
 )
 
 // sight is what the leader sees beside the Secret.
@@ -53,7 +53,7 @@ func (o *Options) advance(c *contents, s sight, now time.Time) ([]news, error) {
 	case s.takenUp && c.current() && len(c.trusted) > 0:
 		n := len(c.trusted)
 		c.trusted = nil
-		return []news{told(ReasonAuthorityDropped, "Drop", "Every replica serves the new certificate: older authorities (%d) are not trusted any more", n)}, nil
+		return []news{told(reasonAuthorityDropped, "Drop", "Every replica serves the new certificate: older authorities (%d) are not trusted any more", n)}, nil
 	}
 	return nil, nil
 }
@@ -78,7 +78,7 @@ func (o *Options) renewAuthority(c *contents, urgent bool, now time.Time) ([]new
 	if n := len(c.trusted); n > 0 {
 		older = fmt.Sprintf("; older ones (%d) stay trusted until every replica serves its certificate", n)
 	}
-	all := []news{told(ReasonAuthorityReplaced, "Rotate", "New certificate authority %s, valid until %s%s",
+	all := []news{told(reasonAuthorityReplaced, "Rotate", "New certificate authority %s, valid until %s%s",
 		ca.cert.Subject.CommonName, day(ca.cert.NotAfter), older)}
 	if !urgent {
 		return all, nil
@@ -93,7 +93,7 @@ func (o *Options) reissue(c *contents, now time.Time) ([]news, error) {
 		return nil, err
 	}
 	c.leaf = leaf
-	return []news{told(ReasonIssued, "Issue", "New serving certificate for %s, valid until %s", strings.Join(o.DNSNames, ", "), day(leaf.Leaf.NotAfter))}, nil
+	return []news{told(reasonIssued, "Issue", "New serving certificate for %s, valid until %s", strings.Join(o.DNSNames, ", "), day(leaf.Leaf.NotAfter))}, nil
 }
 
 // next is how long nothing of this needs to be looked at.

@@ -53,7 +53,7 @@ func TestFirstInstallation(t *testing.T) {
 			t.Errorf("metric of %s is %f", which, got)
 		}
 	}
-	if f.count(ReasonBroken) != 0 || f.count(ReasonIssued) != 1 || f.count(ReasonBundleWritten) != 2 {
+	if f.count(reasonBroken) != 0 || f.count(reasonIssued) != 1 || f.count(reasonBundleWritten) != 2 {
 		t.Errorf("people were told %v", f.toldEvents.all)
 	}
 }
@@ -131,14 +131,14 @@ func TestSecretThatIsBroken(t *testing.T) {
 		how          func(map[string][]byte)
 		newAuthority bool
 	}{
-		"certificate":                          {put(CertKey, "garbage"), false},
-		"key":                                  {put(PrivateKeyKey, ""), false},
-		"authority":                            {put(CAKey, "garbage"), true},
-		"key of authority":                     {put(CAPrivateKeyKey, "garbage"), true},
-		"key is the authority's":               {func(data map[string][]byte) { data[PrivateKeyKey] = data[CAPrivateKeyKey] }, false},
-		"authority is no one":                  {func(data map[string][]byte) { data[CAKey] = data[CertKey] }, true},
-		"authority's key is the certificate's": {func(data map[string][]byte) { data[CAPrivateKeyKey] = data[PrivateKeyKey] }, true},
-		"everything":                           {func(data map[string][]byte) { clear(data); data[CertKey], data[PrivateKeyKey] = nil, nil }, true},
+		"certificate":                          {put(certKey, "garbage"), false},
+		"key":                                  {put(privateKeyKey, ""), false},
+		"authority":                            {put(caKey, "garbage"), true},
+		"key of authority":                     {put(caPrivateKeyKey, "garbage"), true},
+		"key is the authority's":               {func(data map[string][]byte) { data[privateKeyKey] = data[caPrivateKeyKey] }, false},
+		"authority is no one":                  {func(data map[string][]byte) { data[caKey] = data[certKey] }, true},
+		"authority's key is the certificate's": {func(data map[string][]byte) { data[caPrivateKeyKey] = data[privateKeyKey] }, true},
+		"everything":                           {func(data map[string][]byte) { clear(data); data[certKey], data[privateKeyKey] = nil, nil }, true},
 		"deleted":                              {nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestSecretThatIsBroken(t *testing.T) {
 					t.Errorf("%s does not serve what is in the Secret", r.name)
 				}
 			}
-			if told := f.count(ReasonBroken); (told > 0) == (test.how == nil || name == "everything") {
+			if told := f.count(reasonBroken); (told > 0) == (test.how == nil || name == "everything") {
 				t.Errorf("people were told %d times that something is broken: %v", told, f.toldEvents.all)
 			}
 		})

@@ -120,7 +120,7 @@ func TestRotationOfTheAuthorityUnderLoad(t *testing.T) {
 			t.Errorf("a bundle has not just the new authority: %s", bundle)
 		}
 	}
-	if n := f.count(ReasonAuthorityDropped); n != 1 {
+	if n := f.count(reasonAuthorityDropped); n != 1 {
 		t.Errorf("%d events say that the old authority is dropped", n)
 	}
 	f.add(21 * day24) // now only the serving certificate
@@ -207,7 +207,7 @@ func TestTwoLeaders(t *testing.T) {
 	race()
 	f.take(f.replicas...)
 	f.handshakes()
-	if n := f.count(ReasonAuthorityReplaced); n != 1 {
+	if n := f.count(reasonAuthorityReplaced); n != 1 {
 		t.Fatalf("%d authorities were made, not one", n)
 	}
 	f.settle(f.leader())
@@ -229,7 +229,7 @@ func TestTwoLeaders(t *testing.T) {
 		f.handshakes()
 		f.add(10 * time.Second)
 	}
-	if n := f.count(ReasonAuthorityReplaced); n != 2 {
+	if n := f.count(reasonAuthorityReplaced); n != 2 {
 		t.Errorf("%d authorities were made, not two", n)
 	}
 	if c := f.state(); len(c.trusted) != 0 || !c.current() {
@@ -301,7 +301,7 @@ func (f *fixture) fault(random *rand.Rand, l **leader) string {
 		f.Must(client.IgnoreNotFound(f.api.Delete(f.Context(), f.options.secret())))
 		return "delete"
 	case 1, 2:
-		keys := []string{CAKey, CAPrivateKeyKey, CertKey, PrivateKeyKey}
+		keys := []string{caKey, caPrivateKeyKey, certKey, privateKeyKey}
 		secret := f.options.secret()
 		if err := f.api.Get(f.Context(), f.options.Secret, secret); err != nil {
 			return "nothing to garble"

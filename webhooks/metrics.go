@@ -21,46 +21,37 @@ type metrics struct {
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		registry.MustRegister(c)
+		return c
+	}
 	m := &metrics{
-		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sallyport_decisions_total",
-			Help: "What policies said of admission requests, by policy, its mode, verdict and reason; a decision counts once for each of its denials.",
-		}, []string{"endpoint", "policy", "mode", "verdict", "reason"}),
+		decisions: counter("sallyport_decisions_total",
+			"What policies said of admission requests, by policy, its mode, verdict and reason; a decision counts once for each of its denials.", "endpoint", "policy", "mode", "verdict", "reason"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "sallyport_decision_duration_seconds",
 			Help:    "How long one policy took for one request, facts included.",
 			Buckets: []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"endpoint", "policy"}),
-		confirms: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sallyport_confirmations_total",
-			Help: "Denials that rested on cached facts and were asked again with live ones, by what came of it.",
-		}, []string{"policy", "outcome"}),
-		overrides: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sallyport_policy_overrides_total",
-			Help: "Requests that were admitted, dry-runs apart, because somebody had them pass a policy that refused, by that policy.",
-		}, []string{"policy"}),
-		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sallyport_rejected_reviews_total",
-			Help: "HTTP requests that were no admission review, or came before there were policies, and got an HTTP error, by cause.",
-		}, []string{"endpoint", "cause"}),
+		confirms: counter("sallyport_confirmations_total",
+			"Denials that rested on cached facts and were asked again with live ones, by what came of it.", "policy", "outcome"),
+		overrides: counter("sallyport_policy_overrides_total",
+			"Requests that were admitted, dry-runs apart, because somebody had them pass a policy that refused, by that policy.", "policy"),
+		rejected: counter("sallyport_rejected_reviews_total",
+			"HTTP requests that were no admission review, or came before there were policies, and got an HTTP error, by cause.", "endpoint", "cause"),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "sallyport_decision_records_lost_total",
 			Help: "Decision records that could not be written.",
 		}),
-		untold: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sallyport_untold_events_total",
-			Help: "Requests of whose denials or overrides no event was made, by why: unproven (the object is not as the review says), or busy.",
-		}, []string{"reason"}),
-		known: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sallyport_remembered_decisions_total",
-			Help: "Decisions to say nothing that were remembered and not evaluated again, by policy.",
-		}, []string{"policy"}),
-		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sallyport_checked_decisions_total",
-			Help: "Decisions that were made on the whole input too, by whether both are the same. One that differs is a bug of Sallyport.",
-		}, []string{"policy", "result"}),
+		untold: counter("sallyport_untold_events_total",
+			"Requests of whose denials or overrides no event was made, by why: unproven (the object is not as the review says), or busy.", "reason"),
+		known: counter("sallyport_remembered_decisions_total",
+			"Decisions to say nothing that were remembered and not evaluated again, by policy.", "policy"),
+		checks: counter("sallyport_checked_decisions_total",
+			"Decisions that were made on the whole input too, by whether both are the same. One that differs is a bug of Sallyport.", "policy", "result"),
 	}
-	registry.MustRegister(m.decisions, m.duration, m.confirms, m.overrides, m.rejected, m.lost, m.untold, m.known, m.checks)
+	registry.MustRegister(m.duration, m.lost)
 	return m
 }
 

@@ -16,10 +16,10 @@ import (
 
 // Annotations of reports.
 const (
-	// LeftOutAnnotation is how many results are counted in the summary and not in the report, because there are too many.
-	LeftOutAnnotation = "sallyport.dev/results-left-out"
-	// IncompleteAnnotation is why not all objects were looked at.
-	IncompleteAnnotation = "sallyport.dev/incomplete"
+	// leftOutAnnotation is how many results are counted in the summary and not in the report, because there are too many.
+	leftOutAnnotation = "sallyport.dev/results-left-out"
+	// incompleteAnnotation is why not all objects were looked at.
+	incompleteAnnotation = "sallyport.dev/incomplete"
 )
 
 // report gives that of a place. A ClusterReport has the same fields.
@@ -28,7 +28,7 @@ func (b *Book) report(policy *v1alpha1.RegoPolicy, at place, t *tally, incomplet
 	r := &openreports.Report{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: at.namespace, Name: nameOf(b.policy),
-			Labels: map[string]string{ManagedByLabel: source, PolicyLabel: b.policy},
+			Labels: map[string]string{managedByLabel: source, policyLabel: b.policy},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: v1alpha1.GroupVersion.String(), Kind: "RegoPolicy", Name: policy.Name, UID: policy.UID,
 			}},
@@ -42,10 +42,10 @@ func (b *Book) report(policy *v1alpha1.RegoPolicy, at place, t *tally, incomplet
 	r.SetGroupVersionKind(at.gvk())
 	annotate := func(key, value string) { metav1.SetMetaDataAnnotation(&r.ObjectMeta, key, value) }
 	if n := t.found() - len(t.results); n > 0 {
-		annotate(LeftOutAnnotation, strconv.Itoa(n))
+		annotate(leftOutAnnotation, strconv.Itoa(n))
 	}
 	if incomplete != "" {
-		annotate(IncompleteAnnotation, incomplete)
+		annotate(incompleteAnnotation, incomplete)
 	}
 	for i := range r.Results {
 		r.Results[i].Policy = b.policy
@@ -75,7 +75,7 @@ func withoutTime(r openreports.ReportResult) string {
 
 // same tells whether a report says all that it should. What others have added may stay.
 func same(is, want *openreports.Report) bool {
-	for _, ours := range []string{LeftOutAnnotation, IncompleteAnnotation} {
+	for _, ours := range []string{leftOutAnnotation, incompleteAnnotation} {
 		if is.Annotations[ours] != want.Annotations[ours] {
 			return false
 		}

@@ -131,7 +131,7 @@ func TestReportsThatAreIncomplete(t *testing.T) {
 	for _, incomplete := range []string{"", "listing Deployments: forbidden", "listing Deployments: timeout", ""} {
 		_, err := fill(s.open(), bad(s.namespace, "a")).Write(t.Context(), s.policy, incomplete)
 		s.Must(err)
-		if got := s.report(s.namespace).Annotations[IncompleteAnnotation]; got != incomplete {
+		if got := s.report(s.namespace).Annotations[incompleteAnnotation]; got != incomplete {
 			t.Errorf("got %q, want %q", got, incomplete)
 		}
 	}
@@ -326,7 +326,7 @@ func TestReportsAreBounded(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	r := s.report(s.namespace)
-	if len(r.Results) != maxResults || r.Summary.Fail != maxResults+3 || r.Annotations[LeftOutAnnotation] != "3" || r.Configuration.Limits.MaxResults != maxResults {
+	if len(r.Results) != maxResults || r.Summary.Fail != maxResults+3 || r.Annotations[leftOutAnnotation] != "3" || r.Configuration.Limits.MaxResults != maxResults {
 		t.Errorf("%d results, summary %+v, annotations %v, %+v", len(r.Results), r.Summary, r.Annotations, r.Configuration)
 	}
 	s.write(notes[:maxResults]...)

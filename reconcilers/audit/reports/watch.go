@@ -64,15 +64,15 @@ func entryOf(live client.Object, said *openreports.Report) entry {
 // digest is of all that a report says. What others add beside that may stay.
 func digest(r *openreports.Report) [sha256.Size]byte {
 	text, _ := json.Marshal([]any{ // texts and numbers can be encoded
-		r.Source, r.Summary, r.Results, r.Configuration, r.Annotations[LeftOutAnnotation], r.Annotations[IncompleteAnnotation],
-		r.Labels[ManagedByLabel], r.Labels[PolicyLabel],
+		r.Source, r.Summary, r.Results, r.Configuration, r.Annotations[leftOutAnnotation], r.Annotations[incompleteAnnotation],
+		r.Labels[managedByLabel], r.Labels[policyLabel],
 	})
 	return sha256.Sum256(text)
 }
 
 // Watch tells of each report that is not any more as this process has written it, until ctx ends. The kinds must be served.
 func (w *Writer) Watch(ctx context.Context, edited func(Edit)) error {
-	ours := labels.SelectorFromSet(labels.Set{ManagedByLabel: source}).String()
+	ours := labels.SelectorFromSet(labels.Set{managedByLabel: source}).String()
 	for _, kind := range []string{"Report", "ClusterReport"} {
 		informer := metadatainformer.NewFilteredMetadataInformer(w.Metadata, place{kind: kind}.gvk().GroupVersion().WithResource(resources[kind]),
 			metav1.NamespaceAll, 0, nil, func(o *metav1.ListOptions) { o.LabelSelector = ours }).Informer()
@@ -108,7 +108,7 @@ func (w *Writer) missing(kind string, there cache.Store) (all []*metav1.PartialO
 	for policy, entries := range w.ledger.written {
 		for at := range entries {
 			gone := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-				Namespace: at.namespace, Name: nameOf(policy), Labels: map[string]string{PolicyLabel: policy},
+				Namespace: at.namespace, Name: nameOf(policy), Labels: map[string]string{policyLabel: policy},
 			}}
 			if _, is, _ := there.Get(gone); at.kind == kind && !is {
 				all = append(all, gone)
@@ -121,7 +121,7 @@ func (w *Writer) missing(kind string, there cache.Store) (all []*metav1.PartialO
 // check looks at a report of which something was heard, and tells if it is not as it was written. What a policy's first audit by
 // this process has not written yet that audit puts right.
 func (w *Writer) check(ctx context.Context, kind string, heard *metav1.PartialObjectMetadata, edited func(Edit)) {
-	policy, at := heard.Labels[PolicyLabel], place{kind, heard.Namespace}
+	policy, at := heard.Labels[policyLabel], place{kind, heard.Namespace}
 	if heard.Name != nameOf(policy) {
 		return
 	}

@@ -64,14 +64,14 @@ func TestEditsAreTold(t *testing.T) {
 	// A report that looks like ours where there is to be none comes last: what was told by then was told before.
 	notes = notes[:1]
 	forged := &openreports.Report{ObjectMeta: metav1.ObjectMeta{
-		Namespace: s.newNamespace(), Name: name, Labels: map[string]string{ManagedByLabel: source, PolicyLabel: s.policy.Name},
+		Namespace: s.newNamespace(), Name: name, Labels: map[string]string{managedByLabel: source, policyLabel: s.policy.Name},
 	}, Source: "sallyport"}
 	s.Must(s.client.Create(t.Context(), forged, editor))
 	expect(Edit{Report: "Report " + forged.Namespace + "/" + name, By: "somebody"})
 	s.has(forged.Namespace)
 
 	stolen := s.report(s.namespace)
-	delete(stolen.Labels, ManagedByLabel)
+	delete(stolen.Labels, managedByLabel)
 	s.Must(s.client.Update(t.Context(), stolen, editor))
 	expect(Edit{Report: "Report " + s.namespace + "/" + name, By: "somebody"})
 	if len(told) > 0 {

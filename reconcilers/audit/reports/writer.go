@@ -27,10 +27,10 @@ const source, fieldOwner = "sallyport", "sallyport"
 
 // The labels by which reports are found.
 const (
-	// ManagedByLabel has the value sallyport on every report.
-	ManagedByLabel = "app.kubernetes.io/managed-by"
-	// PolicyLabel is the name of the policy.
-	PolicyLabel = "sallyport.dev/policy"
+	// managedByLabel has the value sallyport on every report.
+	managedByLabel = "app.kubernetes.io/managed-by"
+	// policyLabel is the name of the policy.
+	policyLabel = "sallyport.dev/policy"
 )
 
 var (
@@ -79,7 +79,7 @@ func nameOf(policy string) string { return source + "-" + policy }
 func (w *Writer) Open(ctx context.Context, policy string) (*Book, error) {
 	b := &Book{writer: w, policy: policy, before: map[place]metav1.ObjectMeta{}}
 	for _, kind := range []string{"Report", "ClusterReport"} {
-		there, err := w.list(ctx, kind, client.MatchingLabels{ManagedByLabel: source, PolicyLabel: policy})
+		there, err := w.list(ctx, kind, client.MatchingLabels{managedByLabel: source, policyLabel: policy})
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +186,7 @@ func (b *Book) put(ctx context.Context, at place, want *openreports.Report, writ
 		return ErrChanged
 	case err != nil:
 		return fmt.Errorf("reading %s %s: %w", at.kind, name, err)
-	case live.GetLabels()[ManagedByLabel] != source || live.GetLabels()[PolicyLabel] != b.policy:
+	case live.GetLabels()[managedByLabel] != source || live.GetLabels()[policyLabel] != b.policy:
 		written.Taken = append(written.Taken, at.kind+" "+name)
 		return nil
 	case !listed || live.GetResourceVersion() != before.ResourceVersion:
