@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/policies/describe"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
@@ -181,13 +182,9 @@ func printTable(out io.Writer, pairs []pair) error {
 }
 
 func printMarkdown(out io.Writer, pairs []pair) error {
-	for i, row := range rows(pairs) {
-		fmt.Fprintln(out, "| "+strings.Join(row, " | ")+" |")
-		if i == 0 {
-			fmt.Fprintln(out, "|"+strings.Repeat(" --- |", len(row)))
-		}
-	}
-	return nil
+	all := rows(pairs)
+	_, err := io.WriteString(out, strings.TrimSuffix(describe.Table(all[0], all[1:]), "\n"))
+	return err
 }
 
 // rows is the matrix with its head: running operations downwards, new ones across.

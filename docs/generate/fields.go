@@ -39,11 +39,7 @@ func (t *fieldTable) add(path string, goType reflect.Type, schema *apiextensions
 	if schema.Default != nil {
 		preset = describe.Code(strings.Trim(string(schema.Default.Raw), `"`))
 	}
-	about := describe.Cell(schema.Description)
-	if limits := describe.Limits(schema); len(limits) > 0 {
-		about += "<br>*Valid:* " + strings.Join(limits, "; ")
-	}
-	fmt.Fprintf(&t.text, "| %s | %s | %s | %s |\n", describe.Code(path), kind, preset, about)
+	fmt.Fprintf(&t.text, "| %s | %s | %s | %s |\n", describe.Code(path), kind, preset, describe.Meaning(schema))
 
 	goType = pointee(goType)
 	switch {

@@ -36,8 +36,8 @@ func (p *Page) Write(policies []v1alpha1.RegoPolicy) (string, error) {
 		return "", err
 	}
 	return p.Preface +
-		table([]string{"policy", "what it is about"}, w.policies) +
-		table([]string{"a denial begins with", "HTTP", "because"}, w.reasons) +
+		Table([]string{"policy", "what it is about"}, w.policies) +
+		Table([]string{"a denial begins with", "HTTP", "because"}, w.reasons) +
 		strings.TrimRight(w.text.String(), "\n") + "\n", nil
 }
 
@@ -62,7 +62,7 @@ func (w *writer) policy(policy *v1alpha1.RegoPolicy, a *about) {
 	w.policies = append(w.policies, []string{link(policy.Name, w.anchors.add(policy.Name)), Cell(a.title)})
 	fmt.Fprintf(&w.text, "## %s\n\n", policy.Name)
 	w.paragraph(bold(ended(a.title)), ended(a.description))
-	w.text.WriteString(table([]string{"", ""}, w.facts(policy, a)))
+	w.text.WriteString(Table([]string{"", ""}, w.facts(policy, a)))
 	w.denials(policy, a.of("deny"))
 	w.others(a)
 	w.text.WriteString(parameters(&policy.Spec))
@@ -127,7 +127,7 @@ func (w *writer) others(a *about) {
 		for _, r := range a.of(part.kind) {
 			rows = append(rows, part.row(r))
 		}
-		w.text.WriteString(table(part.head, rows))
+		w.text.WriteString(Table(part.head, rows))
 	}
 }
 

@@ -19,7 +19,7 @@ func parameters(spec *v1alpha1.RegoPolicySpec) string {
 	if spec.ParametersSchema != nil {
 		var schema apiextensionsv1.JSONSchemaProps
 		if json.Unmarshal(spec.ParametersSchema.Raw, &schema) == nil {
-			text += table([]string{"parameter", "type", "meaning"}, fieldsBelow("", &schema))
+			text += Table([]string{"parameter", "type", "meaning"}, fieldsBelow("", &schema))
 			if rules := Rules(&schema); len(rules) > 0 {
 				text += "Together they are valid if: " + strings.Join(rules, "; ") + "\n\n"
 			}
@@ -28,7 +28,7 @@ func parameters(spec *v1alpha1.RegoPolicySpec) string {
 	if spec.Parameters != nil {
 		var given map[string]any
 		if json.Unmarshal(spec.Parameters.Raw, &given) == nil {
-			text += table([]string{"parameter", "is"}, valuesBelow("", given))
+			text += Table([]string{"parameter", "is"}, valuesBelow("", given))
 		}
 	}
 	return text
@@ -61,11 +61,16 @@ func field(schema *apiextensionsv1.JSONSchemaProps, required bool) []string {
 	if required {
 		kind += ", required"
 	}
+	return []string{kind, Meaning(schema)}
+}
+
+// Meaning tells what a field is about, and what it may hold.
+func Meaning(schema *apiextensionsv1.JSONSchemaProps) string {
 	meaning := Cell(schema.Description)
 	if limits := Limits(schema); len(limits) > 0 {
 		meaning = strings.TrimPrefix(meaning+"<br>*Valid:* "+strings.Join(limits, "; "), "<br>")
 	}
-	return []string{kind, meaning}
+	return meaning
 }
 
 func typeOf(schema *apiextensionsv1.JSONSchemaProps) string {

@@ -79,8 +79,8 @@ func (a anchors) add(heading string) string {
 	return free
 }
 
-// table writes rows below a head, or nothing if there are none.
-func table(head []string, rows [][]string) string {
+// Table writes rows below a head, or nothing if there are none.
+func Table(head []string, rows [][]string) string {
 	if len(rows) == 0 {
 		return ""
 	}
