@@ -49,7 +49,7 @@ verify-generated: ## Fail if something generated is not current, and say what
 	if [ $$stale = 1 ]; then echo "run 'make generate'"; exit 1; fi
 
 .PHONY: lint
-lint: export GOGC = 400
+lint verify-generated test-rego: export GOGC = 400
 lint: ## Check style and the import rules
 	$(tool) golangci-lint run ./...
 

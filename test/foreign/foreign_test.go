@@ -45,8 +45,8 @@ func TestPoliciesOnOtherKinds(t *testing.T) {
 		s.step("policies at random", (*site).anyPolicies)
 		s.step("a new policy that is broken", (*site).broken)
 		s.step("entries that somebody edits", (*site).drifts)
+		s.step("nobody answers", (*site).unanswered)
 	}
-	s.step("nobody answers", (*site).unanswered)
 	s.step("policies go", (*site).goes)
 	s.step("release and uninstall", (*site).uninstalled)
 }

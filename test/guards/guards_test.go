@@ -26,11 +26,13 @@ func TestGuards(t *testing.T) {
 	s := newSite(t)
 	every := depth.Of(6, 1)
 	s.step("every way with the guards", func(s *site) { s.table(every, guarded, unguarded) })
-	s.step("while nobody answers", (*site).unanswered)
-	s.step("the floor alone", (*site).fallen)
-	s.step("every way with the floor", func(s *site) { s.table(every, floor) })
-	s.step("the floor follows the policies", (*site).followed)
-	s.step("as before", (*site).restored)
+	if depth.Deep() {
+		s.step("while nobody answers", (*site).unanswered)
+		s.step("the floor alone", (*site).fallen)
+		s.step("every way with the floor", func(s *site) { s.table(every, floor) })
+		s.step("the floor follows the policies", (*site).followed)
+		s.step("as before", (*site).restored)
+	}
 	t.Logf("as tried:\n%s", table())
 }
 
