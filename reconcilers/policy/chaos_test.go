@@ -134,7 +134,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 			f.happens(s)
 			f.settles()
 			want := f.look()
-			for at, ended := 0, false; !ended; at += depth.Of(3, 1) {
+			for at, ended := 0, false; !ended; at += depth.Of(6, 1) {
 				for _, after := range []bool{false, true} {
 					f.reset()
 					f.happens(s)
@@ -186,7 +186,7 @@ func TestTwoLeaders(t *testing.T) {
 	f.happens(all())
 	f.settles()
 	want := f.look()
-	for range 3 {
+	for range depth.Of(1, 3) {
 		f.reset()
 		f.happens(all())
 		var wg sync.WaitGroup
