@@ -40,6 +40,8 @@ var kinds = []kind{
 	{name: "deletion", found: v1alpha1.PowerRunning, before: adopt, begin: remove},
 	{name: "creation, and start by run policy", clones: true, begin: declare},
 	{name: "run policy AlwaysOff", clones: true, before: makes, begin: turnOff},
+	{name: "change while it is on", clones: true, before: makesWithHotAdd, begin: grow},
+	{name: "restart for a change", clones: true, before: makes, begin: grow},
 	{name: "deletion of a machine that was made", clones: true, before: makes, begin: remove},
 	{name: "deletion of a machine that is being made", clones: true, before: adopt, begin: remove},
 }
@@ -59,14 +61,22 @@ func makes(ctx context.Context, t *trial) error {
 	return err
 }
 
+// makesWithHotAdd makes one that takes processors while it is on.
+func makesWithHotAdd(ctx context.Context, t *trial) error {
+	t.vcenter.AllowHotAdd(t.template)
+	return makes(ctx, t)
+}
+
+// grow gives the machine more processors, at the cost of a restart if it takes one.
+func grow(ctx context.Context, t *trial) error {
+	return t.change(ctx, func(spec *v1alpha1.VirtualMachineSpec) {
+		spec.CPU, spec.RestartApprovalMode = new(int32(4)), v1alpha1.RestartAutomatic
+	})
+}
+
 // turnOff has the run policy keep the machine off from now on.
 func turnOff(ctx context.Context, t *trial) error {
-	vm, _, err := t.look(ctx)
-	if err != nil {
-		return err
-	}
-	vm.Spec.RunPolicy = v1alpha1.RunPolicyAlwaysOff
-	return t.api.Update(ctx, vm)
+	return t.change(ctx, func(spec *v1alpha1.VirtualMachineSpec) { spec.RunPolicy = v1alpha1.RunPolicyAlwaysOff })
 }
 
 // start has a Start in flight that does not end by itself.

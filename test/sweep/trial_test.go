@@ -24,7 +24,6 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 )
 
 // name is what every VirtualMachine is called, each in a namespace of its own.
@@ -102,12 +101,14 @@ func (t *trial) clone() *v1alpha1.VSphereClone {
 	}
 }
 
-// state is what the machine is truly like, and nothing while there is none.
-func (t *trial) state() (state vcsim.State) {
-	if slices.Contains(t.vcenter.Machines(), t.path) {
-		return t.vcenter.State(t.path)
+// change changes the spec of the VirtualMachine.
+func (t *trial) change(ctx context.Context, how func(*v1alpha1.VirtualMachineSpec)) error {
+	vm, _, err := t.look(ctx)
+	if err != nil {
+		return err
 	}
-	return state
+	how(&vm.Spec)
+	return t.api.Update(ctx, vm)
 }
 
 // instances counts the machines that carry the marker, wherever they are.
@@ -172,7 +173,7 @@ func (t *trial) over(ctx context.Context) (bool, error) {
 		}
 	}
 	switch {
-	case err != nil || t.state().Busy:
+	case err != nil || t.vcenter.State(t.path).Busy:
 		return false, err
 	case vm == nil:
 		return true, nil
@@ -186,7 +187,7 @@ func (t *trial) hold() {
 	if t.clones {
 		t.held = append(t.held, t.vcenter.Hold(t.template, runtime.TaskCreate))
 	}
-	if t.state().InstanceUUID == "" {
+	if t.vcenter.State(t.path).InstanceUUID == "" {
 		return
 	}
 	for _, task := range []runtime.TaskKind{runtime.TaskPowerOn, runtime.TaskPowerOff, runtime.TaskRelocate, runtime.TaskDelete} {
@@ -198,7 +199,7 @@ func (t *trial) hold() {
 
 // goOn has the tasks in flight come to their end, and a guest that was asked to shut down do so.
 func (t *trial) goOn(ctx context.Context) error {
-	if t.state().InstanceUUID != "" {
+	if t.vcenter.State(t.path).InstanceUUID != "" {
 		t.vcenter.HeedShutdown(t.path)
 	}
 	for _, release := range t.held {
@@ -210,7 +211,7 @@ func (t *trial) goOn(ctx context.Context) error {
 		patience = 20 * time.Millisecond // it ends if it was cancelled
 	}
 	err := wait.PollUntilContextTimeout(ctx, time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		return !t.state().Busy && !t.vcenter.Making(t.path), nil
+		return !t.vcenter.State(t.path).Busy && !t.vcenter.Making(t.path), nil
 	})
 	t.hold()
 	if t.stuck != "" && ctx.Err() == nil {
@@ -252,7 +253,7 @@ func (t *trial) end(ctx context.Context) (lines []string, err error) {
 		say("operation %s is %s, %s", o.Name, o.Status.Phase, reason(completed))
 		say("operation %s has the finalizers %v", o.Name, o.Finalizers)
 	}
-	state := t.state()
+	state := t.vcenter.State(t.path)
 	say("the machine is %s after %d power-ons, busy: %t", state.Power, state.PowerOns, state.Busy)
 	switch {
 	case state.Host == "":
@@ -263,6 +264,9 @@ func (t *trial) end(ctx context.Context) (lines []string, err error) {
 		say("the machine is on another host")
 	default:
 		say("the machine is on %s", state.Host)
+	}
+	if t.clones && state.InstanceUUID != "" {
+		say("it has %d processors", t.vcenter.Hardware(t.path).CPUs)
 	}
 	say("there are %d machines that are marked as its own", t.instances())
 	owner, marked := state.ExtraConfig[vsphere.OwnerKey]

@@ -42,28 +42,48 @@ func (a attempts) lastFailure() string {
 // attempts gives those of a machine that is not there. vCenter lists every task that is in flight, and those that have ended of late. Its
 // histories would do as well, but are left behind when a reply is lost, and a session may only have 32 of them.
 func (r *Runtime) attempts(ctx context.Context, m runtime.Machine) (attempts, error) {
-	var clones attempts
-	var manager types.ManagedObjectReference
-	if err := r.server.call(ctx, func(c *vim25.Client) error {
-		manager = *c.ServiceContent.TaskManager
-		return nil
-	}); err != nil {
+	tasks, err := r.unfinishedClones(ctx)
+	if err != nil || len(tasks) == 0 {
 		return nil, err
 	}
-	err := r.retrieve(ctx, types.PropertyFilterSpec{
-		ObjectSet: []types.ObjectSpec{{Obj: manager, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
-			&types.TraversalSpec{Type: "TaskManager", Path: "recentTask"},
-		}}},
-		PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info"}}},
+	var clones attempts
+	err = r.retrieve(ctx, types.PropertyFilterSpec{
+		ObjectSet: tasks, PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info"}}},
 	}, func(object any) {
-		if task, is := object.(mo.Task); is && verb(task.Info) == "clone" && byUser(task.Info, r.server.user()) {
+		if task, is := object.(mo.Task); is && byUser(task.Info, r.server.user()) {
 			clones = append(clones, task.Info)
 		}
 	})
+	if runtime.IsNotFound(err) { // the oldest was dropped from the list in between
+		return nil, runtime.NewUnavailable(err, "vCenter %s did not show all of its tasks", r.server.config.Name)
+	}
 	if err != nil || len(clones) == 0 {
 		return nil, err
 	}
 	return r.making(ctx, m, clones)
+}
+
+// unfinishedClones gives the tasks that clone something, and have not done so yet. Of all the others that are listed no more is asked.
+func (r *Runtime) unfinishedClones(ctx context.Context) (tasks []types.ObjectSpec, err error) {
+	var manager types.ManagedObjectReference
+	err = r.server.call(ctx, func(c *vim25.Client) error {
+		manager = *c.ServiceContent.TaskManager
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = r.retrieve(ctx, types.PropertyFilterSpec{
+		ObjectSet: []types.ObjectSpec{{Obj: manager, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
+			&types.TraversalSpec{Type: "TaskManager", Path: "recentTask"},
+		}}},
+		PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info.descriptionId", "info.state"}}},
+	}, func(object any) {
+		if task, is := object.(mo.Task); is && verb(task.Info) == "clone" && task.Info.State != types.TaskInfoStateSuccess {
+			tasks = append(tasks, types.ObjectSpec{Obj: task.Self})
+		}
+	})
+	return tasks, err
 }
 
 // maxEvents is how many events vCenter gives at once.

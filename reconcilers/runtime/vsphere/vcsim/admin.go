@@ -26,9 +26,9 @@ type State struct {
 	Busy bool
 }
 
-// State gives what the machine is like, without the runtime under test and without the network.
+// State gives what the machine is like, without the runtime under test and without the network, and nothing if there is none.
 func (v *VCenter) State(path string) (state State) {
-	v.at(path, func(ctx *simulator.Context, m *machine) {
+	v.ifAt(path, func(ctx *simulator.Context, m *machine) {
 		state = State{
 			InstanceUUID: m.Config.InstanceUuid,
 			PowerOns:     m.boots,

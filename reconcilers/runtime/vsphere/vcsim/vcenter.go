@@ -298,14 +298,22 @@ func (v *VCenter) wrap(ref types.ManagedObjectReference, path string) *machine {
 
 // at runs f on the machine at that path, which nothing changes meanwhile.
 func (v *VCenter) at(path string, f func(ctx *simulator.Context, m *machine)) {
+	if !v.ifAt(path, f) {
+		panic("vcsim: there is no machine at " + path)
+	}
+}
+
+// ifAt is at for a machine that may not be there, and reports whether it is.
+func (v *VCenter) ifAt(path string, f func(ctx *simulator.Context, m *machine)) bool {
 	v.mu.Lock()
 	m := v.machines[path]
 	v.mu.Unlock()
 	if m == nil {
-		panic("vcsim: there is no machine at " + path)
+		return false
 	}
 	ctx := v.context()
 	ctx.WithLock(m, func() { f(ctx, m) })
+	return true
 }
 
 // Machines gives the inventory paths of the machines, templates among them.
