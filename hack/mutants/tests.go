@@ -27,7 +27,7 @@ var walks = []struct {
 	folder string
 	tests  []string
 }{
-	{"certs", []string{"./test/e2e", "./test/failover", "./charts"}},
+	{"certs", []string{"./test/e2e", "./charts"}},
 	{"policies", []string{"./test/inputs", "./test/deletion", "./test/guards", "./test/foreign", "./test/e2e"}},
 	{"webhooks", []string{"./test/editing", "./test/foreign", "./test/review", "./test/e2e", "./test/soak", "./cmd/sallyport/plugin"}},
 	{"reconcilers/operation", []string{"./test/model", "./test/collisions", "./test/e2e"}},
@@ -35,8 +35,7 @@ var walks = []struct {
 	{"reconcilers/claim", []string{"./test/model", "./test/sweep"}},
 	{"reconcilers/runtime", []string{"./test/vcenter", "./test/sweep"}},
 	{"reconcilers/vsphereserver", []string{"./test/vcenter", "./test/e2e"}},
-	{"reconcilers/policy", []string{"./test/editing", "./test/foreign", "./test/e2e", "./test/chart"}},
-	{"reconcilers/audit", []string{"./test/foreign"}},
+	{"reconcilers/policy", []string{"./test/editing", "./test/foreign", "./test/e2e"}},
 }
 
 // isWalk says whether a package is run only as a walk, though it imports what was changed.
