@@ -123,7 +123,7 @@ func (s *stage) startControlPlane(ctx context.Context, p terminal.Printer) error
 }
 
 func (s *stage) startVCenter(_ context.Context, p terminal.Printer) (err error) {
-	p.Say("Starting a simulated vCenter with three machines: %s is off, %s and %s are on ...", web1, web2, db1)
+	p.Say("Starting a simulated vCenter with three machines, %s off, %s and %s on, and a template ...", web1, web2, db1)
 	if s.vcenter, err = vcsim.Start(vcsim.Options{Step: visible}); err != nil {
 		return err
 	}
@@ -138,7 +138,8 @@ func (s *stage) startVCenter(_ context.Context, p terminal.Printer) (err error) 
 			s.vcenter.SetPower(path, v1alpha1.PowerRunning)
 		}
 	}
-	return nil
+	_, err = s.vcenter.AddTemplate(ubuntu)
+	return err
 }
 
 // unpackSallyport has everything ready for helm install. All replicas write to the same two files.

@@ -17,7 +17,7 @@ const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 func (s *show) walk(toTheEnd bool) error {
 	chapters := []func(){
 		s.install, s.declare, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
-		s.guards, s.rules, s.keeps, s.outlasts,
+		s.make, s.guards, s.rules, s.keeps, s.outlasts,
 	}
 	if toTheEnd {
 		chapters = append(chapters, s.leave)
@@ -61,7 +61,15 @@ spec:
   trust: {thumbprint: %q}
   credentialsSecretRef: {name: vc-1-login}
   tenants:
-  - {name: %[3]s, namespaces: {names: [%[3]s]}, folders: [/DC0/vm], adopt: true}
+  - name: %[3]s
+    namespaces: {names: [%[3]s]}
+    folders: [/DC0/vm]
+    adopt: true
+    resourcePools: [/DC0/host/DC0_C0]
+    datastores: [/DC0/datastore/LocalDS_0]
+    networks: [/DC0/network/DC0_DVPG0]
+    templates: [/DC0/vm/ubuntu]
+    quota: {machines: 3}
 `, s.vcenter.URL(), s.vcenter.Thumbprint(), team))
 	s.kubectl("wait svsrv/vc-1 --for=condition=Ready --timeout=2m")
 	s.kubectl("get svsrv", "vc-1")
@@ -162,7 +170,7 @@ func (s *show) stranger() {
 }
 
 func (s *show) guards() {
-	s.chapter("9. Workloads of any kind",
+	s.chapter("10. Workloads of any kind",
 		"These need no machine of Sallyport's: an annotation says what a workload can bear, and a label that it is not deleted.")
 	s.kubectl("create deployment runners --image=runner --replicas=10")
 	s.kubectl("annotate deployments runners sallyport.dev/min-replicas=3")
