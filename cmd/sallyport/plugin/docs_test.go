@@ -32,9 +32,11 @@ func TestDocsListTheCommands(t *testing.T) {
 	}
 	for name, flags := range map[string][]string{
 		"migrate": {"selector", "field-selector", "all", "force", "wait", "timeout", "deadline", "ttl", "override", "dry-run", "to", "node-selector"},
+		"create vm": {"vsphere-server", "template", "folder", "resource-pool", "datastore", "network", "cpu", "memory", "disk", "hostname",
+			"user-data-secret", "run-policy", "node"},
 		"release": {"all", "force", "dry-run", "timeout"},
 	} {
-		command, _, err := newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command().Find([]string{name})
+		command, _, err := newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command().Find(strings.Fields(name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -60,16 +58,15 @@ type operate struct {
 	verb
 	force, wait            bool
 	timeout, deadline, ttl time.Duration
-	dryRun, override       string
+	override               string
 	migrate                v1alpha1.MigrateTarget
 	nodeSelector           map[string]string
 	which                  selection
-	print                  *genericclioptions.PrintFlags
-	printer                printers.ResourcePrinter
+	creation
 }
 
 func (p *plugin) operateCommand(v verb) *cobra.Command {
-	o := &operate{plugin: p, verb: v, print: genericclioptions.NewPrintFlags("created").WithTypeSetter(scheme)}
+	o := &operate{plugin: p, verb: v}
 	command := &cobra.Command{
 		Use:   v.use + " (VM... | -l SELECTOR | --all)",
 		Short: v.short,
@@ -113,9 +110,7 @@ func (o *operate) addFlags(command *cobra.Command) {
 		f.StringToStringVar(&o.nodeSelector, "node-selector", nil, "labels that the node to move to must have")
 		f.Lookup("node-selector").DefValue = "" // which help does not show
 	}
-	o.print.AddFlags(command)
-	addDryRun(command, &o.dryRun, "judged")
-	complete(command, "output", o.print.AllowedFormats()...)
+	o.creation.addFlags(command)
 }
 
 func (o *operate) run(command *cobra.Command, args []string) error {
@@ -211,14 +206,6 @@ func (o *operate) advise(ctx context.Context, c *cluster, name string, err error
 	}
 }
 
-// create asks the API server, unless it is not to be asked.
-func (o *operate) create(ctx context.Context, c *cluster, operation *v1alpha1.VirtualMachineOperation) error {
-	if o.dryRun == dryRunClient {
-		return nil
-	}
-	return writer(c, o.dryRun).Create(ctx, operation)
-}
-
 // check reads the command line. What an operation may be like is for the API server to say.
 func (o *operate) check(command *cobra.Command, args []string) ([]string, v1alpha1.VirtualMachineOperationSpec, error) {
 	spec := v1alpha1.VirtualMachineOperationSpec{Type: o.kind, Force: o.force}
@@ -229,9 +216,10 @@ func (o *operate) check(command *cobra.Command, args []string) ([]string, v1alph
 			return nil, spec, err
 		}
 	}
+	if err := o.creation.check(); err != nil {
+		return nil, spec, err
+	}
 	switch set := command.Flags().Changed; {
-	case checkDryRun(o.dryRun) != nil:
-		return nil, spec, checkDryRun(o.dryRun)
 	case o.wait && o.dryRun != dryRunNone:
 		return nil, spec, fmt.Errorf("--wait has nothing to wait for with --dry-run=%s", o.dryRun)
 	case set("to") && set("node-selector"):
@@ -254,11 +242,7 @@ func (o *operate) check(command *cobra.Command, args []string) ([]string, v1alph
 			spec.Migrate.NodeSelector[key] = v1alpha1.LabelValue(value)
 		}
 	}
-	err := o.print.Complete("%s" + dryRuns[o.dryRun])
-	if err == nil {
-		o.printer, err = o.print.ToPrinter()
-	}
-	return names, spec, err
+	return names, spec, nil
 }
 
 // seconds puts a duration into a field that counts whole ones.

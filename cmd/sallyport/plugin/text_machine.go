@@ -3,6 +3,7 @@ package plugin
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -17,6 +18,7 @@ func (r *machineReport) text(p *page) {
 		phase += " on node " + status.NodeName
 	}
 	p.row("Phase:", phase)
+	p.row("Guest:", guest(status))
 	ready := v1alpha1.ConditionReady.In(status.Conditions)
 	p.row("Ready:", cmp.Or(p.condition(ready), "not known: waiting to be reconciled"))
 	if c := v1alpha1.ConditionPlacementSettled.In(status.Conditions); c != nil && c.Status != "True" {
@@ -33,6 +35,19 @@ func (r *machineReport) text(p *page) {
 	p.deletion(&m.ObjectMeta)
 	p.answers(r.Requests, shortText)
 	p.blame("machine", r.Requests)
+}
+
+// guest says what the guest of a machine says of itself.
+func guest(status *v1alpha1.VirtualMachineStatus) string {
+	var texts []string
+	if g := status.Guest; g != nil {
+		texts = append(texts, g.Hostname)
+		if g.ToolsState != "" {
+			texts = append(texts, "tools "+string(g.ToolsState))
+		}
+	}
+	texts = append(texts, status.Addresses...)
+	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), ", ")
 }
 
 // waiting are the unfinished operations that neither hold the machine nor have lost it.

@@ -1,0 +1,193 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+func (p *plugin) createCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "create",
+		Short: "Create a virtual machine",
+		Long:  "Creates a VirtualMachine from what its flags say: kubectl sallyport create vm.",
+		Example: `  # What is there to say of a machine?
+  kubectl sallyport create vm --help`,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return usage(command, errors.New("create what? There is vm"))
+		},
+	}
+	command.AddCommand(p.createMachineCommand())
+	return command
+}
+
+// createMachine is the command that creates a VirtualMachine.
+type createMachine struct {
+	*plugin
+	creation
+	server, template, folder, resourcePool, datastore string
+	networks, disks                                   []string
+	cpu                                               int32
+	memory, runPolicy, hostname, userDataSecret, onto string
+}
+
+var runPolicies = []string{
+	string(v1alpha1.RunPolicyAlwaysOn), string(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually),
+	string(v1alpha1.RunPolicyManual), string(v1alpha1.RunPolicyAlwaysOff),
+}
+
+func (p *plugin) createMachineCommand() *cobra.Command {
+	o := &createMachine{plugin: p}
+	command := &cobra.Command{
+		Use:     "vm NAME --vsphere-server SERVER --template PATH",
+		Aliases: []string{"svm", "virtualmachine"},
+		Short:   "Create a virtual machine from a template in a vCenter",
+		Long: "Create a virtual machine from a template in a vCenter.\n\n" +
+			"Creates a VirtualMachine, or with --dry-run=client -o yaml only prints one to go on from. Where things are in the vCenter is\n" +
+			"told by inventory path, such as /dc/vm/templates/ubuntu. What a namespace may use is in spec.tenants of the VSphereServer.\n" +
+			"The machine is made after the command has ended: kubectl sallyport why svm NAME tells what that waits for.\n\n" +
+			"Exit code 1 if it was refused.",
+		Example: `  # Four processors, 8 GiB of memory, and a first disk of 40 GiB
+  kubectl sallyport create vm web-1 --vsphere-server vc-1 --template /dc/vm/templates/ubuntu --folder /dc/vm/team-a \
+    --resource-pool /dc/host/cluster/Resources/team-a --datastore /dc/datastore/fast --network /dc/network/team-a \
+    --cpu 4 --memory 8Gi --disk 40Gi
+
+  # With user data for cloud-init, which is under the key user-data of a Secret. Only shown, to be kept in a file
+  kubectl sallyport create vm web-1 --vsphere-server vc-1 --template /dc/vm/templates/ubuntu --folder /dc/vm/team-a \
+    --resource-pool /dc/host/cluster --datastore /dc/datastore/fast --network /dc/network/team-a \
+    --user-data-secret web-1 --dry-run=client -o yaml > web-1.yaml`,
+		Args: func(command *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage(command, fmt.Errorf("name the machine, once: got %d names", len(args)))
+			}
+			return nil
+		},
+		RunE:              func(command *cobra.Command, args []string) error { return o.run(command, args[0]) },
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	o.addFlags(command)
+	return command
+}
+
+// required are the flags without which no machine can be made.
+var required = []string{"vsphere-server", "template", "folder", "resource-pool", "datastore", "network"}
+
+func (o *createMachine) addFlags(command *cobra.Command) {
+	f := command.Flags()
+	f.StringVar(&o.server, "vsphere-server", "", "the VSphereServer of the vCenter; --server is the API server, as for kubectl")
+	f.StringVar(&o.template, "template", "", "the template that the machine is a copy of, by inventory path")
+	f.StringVar(&o.folder, "folder", "", "the folder to put the machine in, by inventory path")
+	f.StringVar(&o.resourcePool, "resource-pool", "", "the resource pool, cluster or host to run it in, by inventory path")
+	f.StringVar(&o.datastore, "datastore", "", "the datastore for its files, by inventory path")
+	f.StringArrayVar(&o.networks, "network", nil, "the network of its first network adapter, by inventory path; again for each further one")
+	f.Int32Var(&o.cpu, "cpu", 0, "how many virtual processors it has (default: as the template)")
+	f.StringVar(&o.memory, "memory", "", "how much memory it has, such as 8Gi (default: as the template)")
+	f.StringArrayVar(&o.disks, "disk", nil, "how large its first disk is, such as 40Gi; again for each further one (default: as in the template)")
+	f.StringVar(&o.hostname, "hostname", "", "what its guest calls itself (default: its name)")
+	f.StringVar(&o.userDataSecret, "user-data-secret", "", "the Secret with user data for cloud-init, under the key user-data")
+	f.StringVar(&o.runPolicy, "run-policy", "", "when it is kept running: "+strings.Join(runPolicies, ", ")+
+		" (default: "+string(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)+")")
+	f.StringVar(&o.onto, "node", "", "the ESXi host that it should be on (default: any)")
+	f.Lookup("cpu").DefValue = "" // which help does not show
+	o.creation.addFlags(command)
+	complete(command, "run-policy", runPolicies...)
+	o.completeNames(command, "vsphere-server", "vsphereservers."+v1alpha1.GroupName)
+	o.completeNames(command, "user-data-secret", "secrets")
+}
+
+// completeNames offers the names of objects of a kind as values of a flag.
+func (p *plugin) completeNames(command *cobra.Command, flag, kind string) {
+	// It fails only for a flag that does not exist or is completed already.
+	_ = command.RegisterFlagCompletionFunc(flag,
+		func(command *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return p.names(command.Context(), kind), cobra.ShellCompDirectiveNoFileComp
+		})
+}
+
+func (o *createMachine) run(command *cobra.Command, name string) error {
+	spec, err := o.check(command)
+	if err != nil {
+		return usage(command, err)
+	}
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	machine := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}, Spec: spec}
+	if err := o.create(command.Context(), c, machine); err != nil {
+		return err
+	}
+	return o.printer.PrintObj(machine, o.raw)
+}
+
+// check makes a spec of the command line. What one may be like is for the API server to say, but where it would not name the flag.
+func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMachineSpec, err error) {
+	set := command.Flags().Changed
+	var missing []string
+	for _, flag := range required {
+		if !set(flag) {
+			missing = append(missing, "--"+flag)
+		}
+	}
+	if len(missing) > 0 {
+		return spec, fmt.Errorf("a machine needs %s", strings.Join(missing, ", "))
+	}
+	if err := o.creation.check(); err != nil {
+		return spec, err
+	}
+	clone := &v1alpha1.VSphereClone{
+		Template:     v1alpha1.VSphereCloneSource{InventoryPath: v1alpha1.InventoryPath(o.template)},
+		Folder:       v1alpha1.InventoryPath(o.folder),
+		ResourcePool: v1alpha1.InventoryPath(o.resourcePool),
+		Datastore:    v1alpha1.InventoryPath(o.datastore),
+		Hostname:     o.hostname,
+	}
+	for _, network := range o.networks {
+		clone.Networks = append(clone.Networks, v1alpha1.InventoryPath(network))
+	}
+	for _, disk := range o.disks {
+		size, err := quantity("disk", disk)
+		if err != nil {
+			return spec, err
+		}
+		clone.Disks = append(clone.Disks, v1alpha1.VSphereCloneDisk{Size: size})
+	}
+	if set("user-data-secret") {
+		clone.CloudInit = &v1alpha1.CloudInit{SecretRef: v1alpha1.CloudInitSecretReference{Name: o.userDataSecret}}
+	}
+	spec = v1alpha1.VirtualMachineSpec{RunPolicy: v1alpha1.RunPolicy(o.runPolicy), NodeName: o.onto}
+	spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{ServerRef: v1alpha1.VSphereServerReference{Name: o.server}, Clone: clone}
+	if set("memory") {
+		size, err := quantity("memory", o.memory)
+		if err != nil {
+			return spec, err
+		}
+		spec.Memory = &size
+	}
+	switch {
+	case set("cpu") && o.cpu < 1:
+		return spec, fmt.Errorf("--cpu %d: a machine has at least 1 processor", o.cpu)
+	case set("cpu"):
+		spec.CPU = &o.cpu
+	}
+	if set("run-policy") && !slices.Contains(runPolicies, o.runPolicy) {
+		return spec, fmt.Errorf("--run-policy %q is not one of %s", o.runPolicy, strings.Join(runPolicies, ", "))
+	}
+	return spec, nil
+}
+
+// quantity reads the value of a flag that is a size.
+func quantity(flag, value string) (resource.Quantity, error) {
+	size, err := resource.ParseQuantity(value)
+	if err != nil || size.Sign() <= 0 {
+		return size, fmt.Errorf("--%s %q is not a size, such as 8Gi", flag, value)
+	}
+	return size, nil
+}

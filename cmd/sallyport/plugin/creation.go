@@ -1,0 +1,47 @@
+package plugin
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// creation is how a command creates objects and prints them, as kubectl create does.
+type creation struct {
+	dryRun  string
+	print   *genericclioptions.PrintFlags
+	printer printers.ResourcePrinter
+}
+
+func (o *creation) addFlags(command *cobra.Command) {
+	o.print = genericclioptions.NewPrintFlags("created").WithTypeSetter(scheme)
+	if command.Flags().Lookup("template") != nil { // which is another one: that of -o go-template=TEMPLATE stands there
+		o.print.TemplatePrinterFlags.TemplateArgument = nil
+	}
+	o.print.AddFlags(command)
+	addDryRun(command, &o.dryRun, "judged")
+	complete(command, "output", o.print.AllowedFormats()...)
+}
+
+// check reads the flags.
+func (o *creation) check() error {
+	if err := checkDryRun(o.dryRun); err != nil {
+		return err
+	}
+	err := o.print.Complete("%s" + dryRuns[o.dryRun])
+	if err == nil {
+		o.printer, err = o.print.ToPrinter()
+	}
+	return err
+}
+
+// create asks the API server, unless it is not to be asked.
+func (o *creation) create(ctx context.Context, c *cluster, object client.Object) error {
+	if o.dryRun == dryRunClient {
+		return nil
+	}
+	return writer(c, o.dryRun).Create(ctx, object)
+}
