@@ -126,10 +126,10 @@ func TestCreateMachine(t *testing.T) {
 	tm.sallyport(line, 1, "Error from server (AlreadyExists): ")
 	tm.status("svm/web-1", `{"phase": "Provisioning", "conditions": [{"type": "Ready", "status": "False", "reason": "Provisioning",
 		"message": "is being made", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}`)
-	tm.sallyport("why svm web-1", 0, "Phase:         Provisioning\n", "Provisioning: is being made\n")
+	tm.sallyport("why svm web-1", 0, "Phase:       Provisioning\n", "Provisioning: is being made\n")
 	tm.status("svm/web-1", `{"phase": "Running", "nodeName": "esx-1", "addresses": ["10.0.0.7", "2001:db8::7"],
 		"guest": {"hostname": "web", "toolsState": "Running"}}`)
-	tm.sallyport("why svm web-1", 0, "Guest:         web, tools Running, 10.0.0.7, 2001:db8::7\n")
+	tm.sallyport("why svm web-1", 0, "Guest:       web, tools Running, 10.0.0.7, 2001:db8::7\n")
 	if wide := tm.must("", "get", "svm", "web-1", "-o", "wide"); !strings.Contains(wide, "esx-1") || !strings.Contains(wide, "10.0.0.7") {
 		t.Errorf("kubectl get -o wide shows\n%s", wide)
 	}
