@@ -211,18 +211,18 @@ func FuzzOverride(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		o, err := parseOverride(text)
+		o, err := v1alpha1.ParseOverride(text)
 		if err != nil {
 			return
 		}
-		if o.policy == "" || o.reason == "" || o.by == "" || strings.ContainsAny(o.policy+o.uid+o.by, ";") || strings.ContainsFunc(o.policy+o.uid+o.by+o.reason, unicode.IsControl) {
+		if o.Policy == "" || o.Reason == "" || o.By == "" || strings.ContainsAny(o.Policy+string(o.UID)+o.By, ";") || strings.ContainsFunc(o.Policy+string(o.UID)+o.By+o.Reason, unicode.IsControl) {
 			t.Errorf("understood as %+v", o)
 		}
-		again, err := parseOverride(fmt.Sprintf("%s; uid=%s; by=%s; until=%s; %s", o.policy, o.uid, o.by, o.until.Format(time.RFC3339Nano), o.reason))
-		if err != nil && len(text) <= maxOverride/2 { // written out it may be too long
+		again, err := v1alpha1.ParseOverride(fmt.Sprintf("%s; uid=%s; by=%s; until=%s; %s", o.Policy, o.UID, o.By, o.Until.Format(time.RFC3339Nano), o.Reason))
+		if err != nil && len(text) <= 512 { // written out it may be too long
 			t.Fatalf("as %+v it is not understood: %v", o, err)
 		}
-		if err == nil && (again.policy != o.policy || again.uid != o.uid || again.by != o.by || again.reason != o.reason || !again.until.Equal(o.until)) {
+		if err == nil && (again.Policy != o.Policy || again.UID != o.UID || again.By != o.By || again.Reason != o.Reason || !again.Until.Equal(o.Until)) {
 			t.Errorf("understood as %+v, and written out as %+v", o, again)
 		}
 	})

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -21,8 +19,6 @@ import (
 const (
 	// longestOverride is how far ahead an override may end: an hour, and what two clocks may differ by.
 	longestOverride = time.Hour + time.Minute
-	// maxOverride is how many characters it may have, as many as spec.override of an operation holds.
-	maxOverride = 1024
 	// hearing is how long it may take to find out whether an override counts.
 	hearing = 2 * time.Second
 	// serviceAccount begins the names of service accounts, and of nobody else.
@@ -122,18 +118,18 @@ func (d *Decision) stamped(context.Context, engine.Reader) (c carried, err error
 
 // grant gives an error that says what is wrong with the override, if anything is.
 func (d *Decision) grant(ctx context.Context, reader engine.Reader, c *carried) error {
-	o, err := parseOverride(c.text)
+	o, err := v1alpha1.ParseOverride(c.text)
 	if err != nil {
 		return err
 	}
-	if o.by != d.Review.Request.UserInfo.Username {
+	if o.By != d.Review.Request.UserInfo.Username {
 		return errors.New("its by= is not the user who makes this request")
 	}
-	v, err := d.refusedBy(o.policy)
+	v, err := d.refusedBy(o.Policy)
 	if err != nil {
 		return err
 	}
-	if err := o.fits(c); err != nil {
+	if err := c.takes(o); err != nil {
 		return err
 	}
 	if final := v.final(); final != nil {
@@ -143,7 +139,7 @@ func (d *Decision) grant(ctx context.Context, reader engine.Reader, c *carried) 
 		return err
 	}
 	v.override = &Override{
-		By: o.by, Until: o.until.UTC().Format(time.RFC3339), Reason: o.reason,
+		By: o.By, Until: o.Until.UTC().Format(time.RFC3339), Reason: o.Reason,
 	}
 	return nil
 }
@@ -192,66 +188,18 @@ func mayOverride(ctx context.Context, reader engine.Reader, p *catalog.Policy, w
 	return nil
 }
 
-// override is one that was read.
-type override struct {
-	policy, uid, by, reason string
-	until                   time.Time
-}
-
-// overrideForm is what one looks like.
-const overrideForm = `"POLICY; uid=UID; by=USER; until=TIME; REASON"`
-
-// parseOverride reads an override. What is wrong with it is said without what it says: it may be on an object that the requester
-// cannot read.
-func parseOverride(text string) (*override, error) {
-	switch {
-	case utf8.RuneCountInString(text) > maxOverride:
-		return nil, fmt.Errorf("it has more than %d characters", maxOverride)
-	case strings.ContainsFunc(text, unicode.IsControl):
-		return nil, errors.New("it has line breaks or other control characters, and there can be one override only")
-	}
-	var parts [5]string
-	for i, part := range strings.SplitN(text, ";", len(parts)) {
-		parts[i] = strings.TrimSpace(part)
-	}
-	uid, named := strings.CutPrefix(parts[1], "uid=")
-	by, signed := strings.CutPrefix(parts[2], "by=")
-	until, timed := strings.CutPrefix(parts[3], "until=")
-	wrong := ""
-	switch {
-	case parts[0] == "":
-		wrong = "the first field must be the name of the policy"
-	case !named:
-		wrong = "the second field must be uid=<object UID> (empty on create)"
-	case !signed || by == "":
-		wrong = "by= is missing: the third field must be by=<the user who may use it>"
-	case !timed:
-		wrong = "the fourth field must be until=<time>"
-	case parts[4] == "":
-		wrong = "the fifth field, the reason, is missing"
-	}
-	if wrong != "" {
-		return nil, fmt.Errorf("%s, as in %s", wrong, overrideForm)
-	}
-	end, err := time.Parse(time.RFC3339, until)
-	if err != nil {
-		return nil, errors.New("until= must be a time such as 2026-01-02T15:04:05Z")
-	}
-	return &override{policy: parts[0], uid: uid, by: by, reason: parts[4], until: end}, nil
-}
-
-// fits holds an override against what it is for. One that was good for the creation of an object, or for another object of which
+// takes holds an override against what it is for. One that was good for the creation of an object, or for another object of which
 // this one is a copy, is good for nothing else; nor is one that somebody left there.
-func (o *override) fits(c *carried) error {
+func (c *carried) takes(o *v1alpha1.Override) error {
 	switch {
-	case o.uid != "" && c.uid == "":
+	case o.UID != "" && c.uid == "":
 		return errors.New("uid= must be empty, because the object is being created")
-	case o.uid != string(c.uid): // which one it is, only those may know who can read the object
+	case o.UID != c.uid: // which one it is, only those may know who can read the object
 		return errors.New("uid= is not the UID of this object, which kubectl get -o jsonpath={.metadata.uid} shows")
-	case !o.until.After(c.at):
-		return fmt.Errorf("until=%s has passed, it is %s", o.until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))
-	case o.until.After(c.at.Add(longestOverride)):
-		return fmt.Errorf("until=%s is more than an hour ahead, it is %s", o.until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))
+	case !o.Until.After(c.at):
+		return fmt.Errorf("until=%s has passed, it is %s", o.Until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))
+	case o.Until.After(c.at.Add(longestOverride)):
+		return fmt.Errorf("until=%s is more than an hour ahead, it is %s", o.Until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -1,5 +1,16 @@
 package v1alpha1
 
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
 // PolicyOverride says who may have a request pass a policy in spite of its
 // denial.
 //
@@ -25,3 +36,73 @@ const AnnotationOverride = "sallyport.dev/override"
 // AnnotationAudit on a RegoPolicy has the objects that exist held against it once more, whenever it has another value: the time at which
 // that is asked for, as a rule. status.violations.requested is the value that was last done. Who may change the policy may write it.
 const AnnotationAudit = "sallyport.dev/audit-requested-at"
+
+// Override is what AnnotationOverride says, in the form "POLICY; uid=UID;
+// by=USER; until=TIME; REASON": by whom and until when requests about an object
+// may pass a policy that refuses them. Whether one counts is for the webhooks to
+// say.
+//
+// +kubebuilder:object:generate=false
+type Override struct {
+	// Policy is the name of the RegoPolicy.
+	Policy string `json:"policy"`
+	// UID is that of the object; empty if it is being created.
+	UID types.UID `json:"uid,omitempty"`
+	// By is the name of the user who may use it.
+	By string `json:"by"`
+	// Until is when it ends.
+	Until time.Time `json:"until"`
+	// Reason is why, for all to read.
+	Reason string `json:"reason"`
+}
+
+const (
+	// maxOverride is how many characters it may have, as many as spec.override of
+	// an operation holds.
+	maxOverride  = 1024
+	overrideForm = `"POLICY; uid=UID; by=USER; until=TIME; REASON"`
+)
+
+// String puts it as the annotation has it.
+func (o *Override) String() string {
+	return fmt.Sprintf("%s; uid=%s; by=%s; until=%s; %s", o.Policy, o.UID, o.By, o.Until.UTC().Format(time.RFC3339), o.Reason)
+}
+
+// ParseOverride reads the annotation. What is wrong with it is said without what
+// it says: it may be on an object that the requester cannot read.
+func ParseOverride(text string) (*Override, error) {
+	switch {
+	case utf8.RuneCountInString(text) > maxOverride:
+		return nil, fmt.Errorf("it has more than %d characters", maxOverride)
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return nil, errors.New("it has line breaks or other control characters, and there can be one override only")
+	}
+	var parts [5]string
+	for i, part := range strings.SplitN(text, ";", len(parts)) {
+		parts[i] = strings.TrimSpace(part)
+	}
+	uid, named := strings.CutPrefix(parts[1], "uid=")
+	by, signed := strings.CutPrefix(parts[2], "by=")
+	until, timed := strings.CutPrefix(parts[3], "until=")
+	wrong := ""
+	switch {
+	case parts[0] == "":
+		wrong = "the first field must be the name of the policy"
+	case !named:
+		wrong = "the second field must be uid=<object UID> (empty on create)"
+	case !signed || by == "":
+		wrong = "by= is missing: the third field must be by=<the user who may use it>"
+	case !timed:
+		wrong = "the fourth field must be until=<time>"
+	case parts[4] == "":
+		wrong = "the fifth field, the reason, is missing"
+	}
+	if wrong != "" {
+		return nil, fmt.Errorf("%s, as in %s", wrong, overrideForm)
+	}
+	end, err := time.Parse(time.RFC3339, until)
+	if err != nil {
+		return nil, errors.New("until= must be a time such as 2026-01-02T15:04:05Z")
+	}
+	return &Override{Policy: parts[0], UID: types.UID(uid), By: by, Until: end, Reason: parts[4]}, nil
+}

@@ -118,7 +118,7 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 	if err != nil {
 		return usage(command, err)
 	}
-	var past *override
+	var past *v1alpha1.Override
 	if command.Flags().Changed("override") {
 		if past, err = overrideOf(o.override, o.now()); err != nil {
 			return usage(command, err)
@@ -161,7 +161,7 @@ const adviceAtMost = 5
 
 // createAll asks for one operation after the other, whatever became of those before, and tells each answer.
 func (o *operate) createAll(
-	ctx context.Context, c *cluster, names []string, spec v1alpha1.VirtualMachineOperationSpec, past *override,
+	ctx context.Context, c *cluster, names []string, spec v1alpha1.VirtualMachineOperationSpec, past *v1alpha1.Override,
 ) (created []*v1alpha1.VirtualMachineOperation, err error) {
 	for i, name := range names {
 		if ctx.Err() != nil {
@@ -196,7 +196,7 @@ func (o *operate) show(operation *v1alpha1.VirtualMachineOperation) error {
 }
 
 // advise tells what to do about a refusal.
-func (o *operate) advise(ctx context.Context, c *cluster, name string, err error, past *override) {
+func (o *operate) advise(ctx context.Context, c *cluster, name string, err error, past *v1alpha1.Override) {
 	o.wayOut(ctx, c, name, err)
 	if past == nil {
 		o.wayPast(ctx, c, err)

@@ -9,52 +9,18 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// override lets a request pass one policy. What counts is for the API server to say.
-type override struct {
-	Policy string    `json:"policy"`
-	UID    types.UID `json:"uid,omitempty"`
-	By     string    `json:"by"`
-	Until  time.Time `json:"until"`
-	Reason string    `json:"reason"`
-}
-
 // overrideLasts is for a request that is made at once: half of what is allowed, because two clocks may differ either way.
 const overrideLasts = 30 * time.Minute
 
-// String puts it as the annotation has it.
-func (o *override) String() string {
-	return fmt.Sprintf("%s; uid=%s; by=%s; until=%s; %s", o.Policy, o.UID, o.By, o.Until.UTC().Format(time.RFC3339), o.Reason)
-}
-
-// readOverride reads the annotation; nil if it is none that could count.
-func readOverride(text string) *override {
-	parts := strings.SplitN(text, ";", 5)
-	if len(parts) < 5 {
-		return nil
-	}
-	for i := range parts {
-		parts[i] = strings.TrimSpace(parts[i])
-	}
-	uid, named := strings.CutPrefix(parts[1], "uid=")
-	by, signed := strings.CutPrefix(parts[2], "by=")
-	end, timed := strings.CutPrefix(parts[3], "until=")
-	until, err := time.Parse(time.RFC3339, end)
-	if !named || !signed || by == "" || !timed || err != nil {
-		return nil
-	}
-	return &override{parts[0], types.UID(uid), by, until, parts[4]}
-}
-
 // overrideOf reads the flag --override, "POLICY: REASON", for an object that is to be created.
-func overrideOf(flag string, now time.Time) (*override, error) {
+func overrideOf(flag string, now time.Time) (*v1alpha1.Override, error) {
 	policy, reason, both := strings.Cut(flag, ":")
-	o := &override{Policy: strings.TrimSpace(policy), Until: now.Add(overrideLasts), Reason: strings.TrimSpace(reason)}
+	o := &v1alpha1.Override{Policy: strings.TrimSpace(policy), Until: now.Add(overrideLasts), Reason: strings.TrimSpace(reason)}
 	if !both || o.Policy == "" || o.Reason == "" || strings.ContainsAny(o.Policy, "; ") {
 		return nil, fmt.Errorf(`--override %q is not "POLICY: REASON", such as "operations-applicability: the guest hangs, ticket 42"`, flag)
 	}

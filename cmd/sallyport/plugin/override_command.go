@@ -90,7 +90,7 @@ func (p *plugin) override(ctx context.Context, o *overriding, args []string) err
 	}
 	failed := false
 	for _, object := range objects {
-		written := override{Policy: policy, UID: object.GetUID(), By: who, Until: p.now().Add(overrideLasts), Reason: o.reason}
+		written := v1alpha1.Override{Policy: policy, UID: object.GetUID(), By: who, Until: p.now().Add(overrideLasts), Reason: o.reason}
 		if err := annotate(ctx, live, object, written.String(), o.dryRun); err != nil {
 			fmt.Fprintln(p.ErrOut, describe(fmt.Errorf("annotating %s: %w", object.name(), err)))
 			failed = true

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // hint begins what those read who may override.
@@ -29,7 +31,7 @@ func TestAnOverride(t *testing.T) {
 	}
 	tm.override("stop db-1 --dry-run=server", "operations-applicability: ticket 42", 0, "created (server dry run)")
 	r = tm.override("stop db-1", "operations-applicability: ticket 42; urgent", 0, "created", "Warning: ")
-	past := readOverride(tm.get("svmop/"+tm.created(r), ".spec.override"))
+	past, _ := v1alpha1.ParseOverride(tm.get("svmop/"+tm.created(r), ".spec.override"))
 	if past == nil || past.Policy != "operations-applicability" || past.UID != "" || past.By != tm.whoami() || past.Reason != "ticket 42; urgent" ||
 		time.Until(past.Until) > overrideLasts {
 		t.Errorf("the operation has the override %+v", past)
@@ -69,20 +71,6 @@ func TestTheWayPastIsForThoseWhoMay(t *testing.T) {
 		t.Error("a service account reads of what it is not allowed")
 	}
 	tm.sallyport("start db-1 --force --as "+user, 1, "not allowed with type Start")
-}
-
-func TestOverridesAreRead(t *testing.T) {
-	o := &override{"guard", "u-1", "alice", time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), "ticket 42; urgent"}
-	if got := readOverride(o.String()); got == nil || *got != *o {
-		t.Errorf("%s is read as %+v", o, got)
-	}
-	for _, text := range []string{"", "guard", "guard; u-1; by=a; until=2026-01-02T15:04:05Z; why", "guard; uid=; by=a; 2026-01-02T15:04:05Z; why", "guard; uid=; by=a; until=soon; why",
-		"guard; uid=; until=2026-01-02T15:04:05Z; why", "guard; uid=; by=; until=2026-01-02T15:04:05Z; why", "guard; uid=; a; until=2026-01-02T15:04:05Z; why",
-	} {
-		if got := readOverride(text); got != nil {
-			t.Errorf("%q is read as %+v", text, got)
-		}
-	}
 }
 
 // The command that a refusal names writes the override into the object.

@@ -35,8 +35,8 @@ type objectReport struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	Owners     []owner            `json:"owners,omitempty"`
 	// Override is what the object's annotation says.
-	Override *override `json:"override,omitempty"`
-	Events   []event   `json:"events,omitempty"`
+	Override *v1alpha1.Override `json:"override,omitempty"`
+	Events   []event            `json:"events,omitempty"`
 	// Requests are what one could ask for now.
 	Requests []answer `json:"requests"`
 	// Unknown is what could not be found out.
@@ -90,7 +90,7 @@ func (p *plugin) gatherObject(ctx context.Context, c *cluster, args []string) (r
 	delete(r.Object.Annotations, corev1.LastAppliedConfigAnnotation)
 	l := &looking{cluster: c, live: live, object: objects[0], r: r}
 	l.deletion()
-	r.Override = readOverride(r.Object.Annotations[v1alpha1.AnnotationOverride])
+	r.Override, _ = v1alpha1.ParseOverride(r.Object.Annotations[v1alpha1.AnnotationOverride]) // none that could not count
 	for _, reference := range r.Object.OwnerReferences {
 		r.Owners = append(r.Owners, l.owner(ctx, reference, r.Object.Namespace, 0))
 	}

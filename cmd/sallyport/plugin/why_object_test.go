@@ -57,7 +57,7 @@ func TestWhyAWorkload(t *testing.T) {
 	other.ReportingController = "deployment-controller"
 	w.make(other, note(d, "apps/v1", "Deployment", "Earlier", "long ago", time.Now().Add(-72*time.Hour)),
 		note(d, "apps/v1", "Deployment", "Protected", "[guard/Protected] it is\nprotected", time.Now().Add(-3*time.Hour)))
-	past := (&override{"guard", d.UID, "alice", time.Now().Add(30*time.Minute + 30*time.Second), "ticket 42"}).String()
+	past := (&v1alpha1.Override{Policy: "guard", UID: d.UID, By: "alice", Until: time.Now().Add(30*time.Minute + 30*time.Second), Reason: "ticket 42"}).String()
 	w.Must(w.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json",
 		fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationOverride, past))))
 
@@ -104,7 +104,7 @@ func TestWhyATerminatingObject(t *testing.T) {
 	held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace: ns, Name: "held", Finalizers: []string{"example.com/a", "example.com/b"}, OwnerReferences: []metav1.OwnerReference{mine},
 		Labels:      map[string]string{v1alpha1.LabelDeletionProtection: "Enabled"},
-		Annotations: map[string]string{v1alpha1.AnnotationOverride: (&override{"guard", "another", "alice", time.Now().Add(time.Hour), "why"}).String()},
+		Annotations: map[string]string{v1alpha1.AnnotationOverride: (&v1alpha1.Override{Policy: "guard", UID: "another", By: "alice", Until: time.Now().Add(time.Hour), Reason: "why"}).String()},
 	}}
 	w.make(held)
 	r := w.plugin("why cm held -n "+ns, 0)
