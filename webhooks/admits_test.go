@@ -41,7 +41,8 @@ func (v vCenters) Read(_ context.Context, q engine.Query) (engine.Answer, error)
 		answer = map[string]any{"metadata": map[string]any{"name": "ns", "labels": map[string]any{"team": "a"}}}
 	case "VSphereServer vc":
 		answer = map[string]any{"metadata": map[string]any{"name": "vc"}, "spec": map[string]any{"tenants": []any{map[string]any{
-			"name": "a", "adopt": true, "folders": v.folders,
+			"name": "a", "adopt": true, "folders": v.folders, "resourcePools": []any{"/dc/host/c"},
+			"datastores": []any{"/dc/datastore/d"}, "networks": []any{"/dc/network/n"}, "templates": []any{"/dc/vm/t"},
 			"namespaces": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"team": "a"}}},
 		}}}}
 	}
@@ -55,6 +56,17 @@ func adopted(server, path string) *v1alpha1.VirtualMachine {
 	vm.Spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{
 		ServerRef:     v1alpha1.VSphereServerReference{Name: server},
 		InventoryPath: path, InstanceUUID: "50120a8b-7a3c-4bde-9f00-0123456789ab",
+	}
+	return vm
+}
+
+// cloned is a machine that was made, and was found in the folder.
+func cloned(folder, datastore v1alpha1.InventoryPath) *v1alpha1.VirtualMachine {
+	vm := adopted("vc", "")
+	vm.Spec.Runtime.VSphere.InstanceUUID = ""
+	vm.Spec.Runtime.VSphere.Clone = &v1alpha1.VSphereClone{
+		Folder: folder, ResourcePool: "/dc/host/c/Resources/a", Datastore: datastore,
+		Networks: []v1alpha1.InventoryPath{"/dc/network/n"}, Template: v1alpha1.VSphereCloneSource{InventoryPath: "/dc/vm/t"},
 	}
 	return vm
 }
@@ -76,6 +88,13 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 		"no vSphere machine": {pod, Ruling{}},
 		"moved away": {adopted("vc", "/dc/vm/b/web"), Ruling{Denied: true, Reason: "FolderNotAllowed",
 			Message: "[servers-tenancy/FolderNotAllowed] the machine is not below a folder of VSphereServer vc that namespace ns may use" + below}},
+		"made where it may be": {cloned("/dc/vm/a/web", "/dc/datastore/d"), Ruling{}},
+		"made, and moved away": {cloned("/dc/vm/b", "/dc/datastore/d"), Ruling{Denied: true, Reason: "FolderNotAllowed",
+			Message: "[servers-tenancy/FolderNotAllowed] spec.runtime.vsphere.clone.folder: on VSphereServer vc namespace ns may not use the machine's folder; " +
+				"it may use: /dc/vm/a"}},
+		"made on a datastore of others": {cloned("/dc/vm/a", "/dc/datastore/e"), Ruling{Denied: true, Reason: "DatastoreNotAllowed",
+			Message: "[servers-tenancy/DatastoreNotAllowed] spec.runtime.vsphere.clone.datastore: on VSphereServer vc namespace ns may not use /dc/datastore/e; " +
+				"it may use: /dc/datastore/d"}},
 		"no such server": {adopted("gone", "/dc/vm/a/web"), Ruling{Denied: true, Reason: "VSphereServerNotFound",
 			Message: "[servers-tenancy/VSphereServerNotFound] spec.runtime.vsphere.serverRef.name: there is no VSphereServer gone. " +
 				"Name a VSphereServer that an administrator has declared; `kubectl get vsphereservers` lists them."}},

@@ -41,9 +41,20 @@ func estateOf(tenants ...any) estate {
 	}
 }
 
-func adoption(path string) object {
+func adoption(path string) object { return creation(object{"inventoryPath": path}) }
+
+// cloning is a request for a machine in the folder, which is all right otherwise.
+func cloning(folder string) object {
+	return creation(object{"clone": object{
+		"folder": folder, "resourcePool": "/dc/host/c", "datastore": "/dc/datastore/d",
+		"networks": []any{"/dc/network/n"}, "template": object{"inventoryPath": "/dc/vm/t"},
+	}})
+}
+
+func creation(machine object) object {
 	vm := machineOf("Manual", "Running", nil)
-	vm["spec"].(object)["runtime"] = object{"vsphere": object{"serverRef": object{"name": "vc"}, "inventoryPath": path}}
+	machine["serverRef"] = object{"name": "vc"}
+	vm["spec"].(object)["runtime"] = object{"vsphere": machine}
 	kind := object{"group": group, "version": "v1alpha1", "kind": machineKind}
 	resource := object{"group": group, "version": "v1alpha1", "resource": "virtualmachines"}
 	return object{
@@ -57,9 +68,17 @@ func tenantOf(namespaces object, adopt bool) object {
 	return object{"name": "t", "namespaces": namespaces, "folders": []any{"/dc/vm/a"}, "adopt": adopt}
 }
 
+// makerOf allows a machine in a folder to be made.
+func makerOf(namespaces object) object {
+	tenant := tenantOf(namespaces, false)
+	tenant["resourcePools"], tenant["datastores"] = []any{"/dc/host/c"}, []any{"/dc/datastore"}
+	tenant["networks"], tenant["templates"] = []any{"/dc/network"}, []any{"/dc/vm/t"}
+	return tenant
+}
+
 // Nothing is on a vCenter then, or nothing is adopted, or a rule is for more namespaces: an empty selector is all of them.
 var tenancyOpeners = []*regexp.Regexp{
-	regexp.MustCompile(`^request\[object spec runtime vsphere( inventoryPath)?\] deleted$`),
+	regexp.MustCompile(`^request\[object spec runtime vsphere( inventoryPath| clone)?\] deleted$`),
 	regexp.MustCompile(`^request\[object spec runtime\] = \{`),
 	regexp.MustCompile(`^VSphereServer\[spec tenants \d+ namespaces selector\] = \{`),
 	regexp.MustCompile(`^VSphereServer\[spec tenants \d+ namespaces selector matchLabels( team)?\] deleted$`),
@@ -77,26 +96,29 @@ func adoptions() map[string]*adoptionTrial {
 	notGold := []any{object{"key": "tier", "operator": "NotIn", "values": []any{"gold"}}}
 	nobody := estate{namespace: object{"metadata": object{"name": namespace}}}
 	return map[string]*adoptionTrial{
-		"another folder":   {estateOf(tenantOf(ours, true)), "/dc/vm/b/x", "FolderNotAllowed"},
-		"no adoption":      {estateOf(tenantOf(ours, false)), "/dc/vm/a/x", "AdoptionNotAllowed"},
-		"another name":     {estateOf(tenantOf(object{"names": []any{"team-b"}}, true)), "/dc/vm/a/x", "NamespaceNotAllowed"},
-		"another label":    {chosen(object{"matchLabels": object{"team": "b"}}), "/dc/vm/a/x", "NamespaceNotAllowed"},
-		"a label too many": {chosen(object{"matchExpressions": notGold}), "/dc/vm/a/x", "NamespaceNotAllowed"},
-		"upwards":          {estateOf(tenantOf(ours, true)), "/dc/vm/a/../b/x", "InventoryPathMalformed"},
-		"no server":        {nobody, "/dc/vm/a/x", "VSphereServerNotFound"},
+		"another folder":   {estateOf(tenantOf(ours, true)), adoption("/dc/vm/b/x"), "FolderNotAllowed"},
+		"no adoption":      {estateOf(tenantOf(ours, false)), adoption("/dc/vm/a/x"), "AdoptionNotAllowed"},
+		"another name":     {estateOf(tenantOf(object{"names": []any{"team-b"}}, true)), adoption("/dc/vm/a/x"), "NamespaceNotAllowed"},
+		"another label":    {chosen(object{"matchLabels": object{"team": "b"}}), adoption("/dc/vm/a/x"), "NamespaceNotAllowed"},
+		"a label too many": {chosen(object{"matchExpressions": notGold}), adoption("/dc/vm/a/x"), "NamespaceNotAllowed"},
+		"upwards":          {estateOf(tenantOf(ours, true)), adoption("/dc/vm/a/../b/x"), "InventoryPathMalformed"},
+		"no server":        {nobody, adoption("/dc/vm/a/x"), "VSphereServerNotFound"},
+		"made elsewhere":   {estateOf(makerOf(ours)), cloning("/dc/vm/b"), "FolderNotAllowed"},
+		"made by others":   {estateOf(makerOf(object{"names": []any{"team-b"}})), cloning("/dc/vm/a"), "NamespaceNotAllowed"},
+		"made upwards":     {estateOf(makerOf(ours)), cloning("/dc/vm/a/../b"), "InventoryPathMalformed"},
 	}
 }
 
 type adoptionTrial struct {
-	estate estate
-	path   string
-	reason string
+	estate  estate
+	request object
+	reason  string
 }
 
 // ask gives the answer to the broken request, and nil for what is no AdmissionReview any more.
 func (a *adoptionTrial) ask(t *testing.T, set *catalog.Set, changes ...change) *admissionv1.AdmissionResponse {
 	t.Helper()
-	review, err := decode(changed("request", adoption(a.path), changes))
+	review, err := decode(changed("request", a.request, changes))
 	if err != nil {
 		return nil
 	}
@@ -106,7 +128,7 @@ func (a *adoptionTrial) ask(t *testing.T, set *catalog.Set, changes ...change) *
 // holes are the changes that turn the denial into an allow and must not.
 func (a *adoptionTrial) holes(t *testing.T, set *catalog.Set) (holes [][]change) {
 	t.Helper()
-	singles := everyChange(adoption(a.path), a.estate)
+	singles := everyChange(a.request, a.estate)
 	for i := 0; i < len(singles); i += max(1, 10_000 / *count) { // fewer with the race detector
 		c := singles[i]
 		for _, changes := range [][]change{{c}, {c, singles[(i*7919+13)%len(singles)]}} {

@@ -3,9 +3,12 @@
 # description: >-
 #   A VirtualMachine in a vCenter needs a VSphereServer with an entry in spec.tenants for its namespace, and may adopt only
 #   machines below a folder that such an entry has, if the entry allows adoption. A VirtualMachine that names its machine
-#   by instanceUUID alone is judged by the folder once it is known where the machine is. One whose place in the vCenter
+#   by instanceUUID alone is judged by the folder once it is known where the machine is. For a machine that is cloned, one
+#   entry must allow its folder, resource pool, datastore, networks and template. One whose place in the vCenter
 #   does not change, or that is being deleted, is not judged again. The first of these that is not met refuses.
 package sallyport.servers.tenancy
+
+import data.sallyport.lib.tenants
 
 # METADATA
 # title: The vCenter that the VirtualMachine names
@@ -152,46 +155,11 @@ _placed if {
 }
 
 # The entries for this namespace. What those for others allow must not show in a message.
-_tenants := [tenant |
-	some tenant in object.get(input.facts.server.spec, "tenants", [])
-	_for_us(tenant.namespaces)
-]
+_tenants := tenants.entries(object.get(input.facts.server.spec, "tenants", []), input.request.namespace, _labels)
 
-_for_us(namespaces) if input.request.namespace in namespaces.names
+_labels := null if input.facts.namespace == null
 
-_for_us(namespaces) if _selects(namespaces.selector, _labels)
-
-# Undefined without the namespace, so that a selector matches nothing then, not even that a label is missing.
-_labels := object.get(input.facts.namespace.metadata, "labels", {})
-
-_selects(selector, labels) if {
-	every key, value in object.get(selector, "matchLabels", {}) { labels[key] == value }
-	every term in object.get(selector, "matchExpressions", []) { _meets(term, labels) }
-}
-
-_meets(term, labels) if {
-	term.operator == "In"
-	_has_one(term, labels)
-}
-
-_meets(term, labels) if {
-	term.operator == "NotIn"
-	not _has_one(term, labels)
-}
-
-_meets(term, labels) if {
-	term.operator == "Exists"
-	_has_key(term, labels)
-}
-
-_meets(term, labels) if {
-	term.operator == "DoesNotExist"
-	not _has_key(term, labels)
-}
-
-_has_one(term, labels) if labels[term.key] in term.values
-
-_has_key(term, labels) if term.key in object.keys(labels)
+_labels := object.get(input.facts.namespace.metadata, "labels", {}) if input.facts.namespace != null
 
 _adopting := [tenant |
 	some tenant in _tenants
@@ -205,25 +173,10 @@ _folders := sort({folder |
 
 _inside if {
 	some folder in _folders
-	_below(_elements(_vsphere.inventoryPath), _elements(folder))
+	tenants.below(_vsphere.inventoryPath, folder)
 }
 
-_below(path, folder) if {
-	count(path) > count(folder)
-	array.slice(path, 0, count(folder)) == folder
-}
-
-# As vCenter reads a path: empty elements, also at its ends, say nothing, and an escaped slash belongs to a name.
-_elements(path) := [regex.replace(regex.replace(element, "%2F", "%2f"), "%5C", "%5c") |
-	some element in split(path, "/")
-	element != ""
-]
-
-# What nobody but a client that wants to be misread would write. It could be resolved to another place than it seems.
-_odd contains element if {
-	some element in _elements(_vsphere.inventoryPath)
-	regex.match(`^\.\.?$|%([^25]|2[^5Ff]|5[^Cc]|[25]?$)`, element)
-}
+_odd := tenants.odd(_vsphere.inventoryPath)
 
 _malformed := concat(" and ", sort(_odd)) if not _found
 
@@ -237,15 +190,14 @@ _place := "the machine" if _found
 
 _found if input.request.userInfo.username == "system:sallyport"
 
-# Longer lists are cut: a message is for reading.
-_allowed := concat(", ", _folders) if {
-	count(_folders) > 0
-	count(_folders) <= 10
-}
-
-_allowed := $"{concat(", ", array.slice(_folders, 0, 10))} and {count(_folders) - 10} more" if count(_folders) > 10
+_allowed := _cut(_folders, ", ") if count(_folders) > 0
 
 _allowed := "no folder at all" if count(_folders) == 0
+
+# Longer lists are cut: a message is for reading.
+_cut(list, separator) := concat(separator, list) if count(list) <= 10
+
+_cut(list, separator) := $"{concat(separator, array.slice(list, 0, 10))} and {count(list) - 10} more" if count(list) > 10
 
 _namespace := $"namespace {input.request.namespace}"
 
@@ -259,64 +211,22 @@ _known if {
 	_judged
 	_text(_vsphere.serverRef.name)
 	_text(object.get(_vsphere, "instanceUUID", "none"))
-	_known_path(object.get(_vsphere, "inventoryPath", "/none"))
+	tenants.known_path(object.get(_vsphere, "inventoryPath", "/none"))
+	_known_clone
 	_known_server
 	_known_namespace
 }
+
+_known_clone if not _clones
+
+_known_clone if tenants.known_clone(_vsphere.clone)
 
 _known_server if input.facts.server == null
 
 _known_server if {
 	input.facts.server.metadata.name == _vsphere.serverRef.name
 	is_object(input.facts.server.spec)
-	tenants := object.get(input.facts.server.spec, "tenants", [])
-	is_array(tenants)
-	every tenant in tenants { _known_tenant(tenant) }
-}
-
-_known_tenant(tenant) if {
-	_known_namespaces(tenant.namespaces)
-	is_boolean(object.get(tenant, "adopt", false))
-	folders := object.get(tenant, "folders", [])
-	is_array(folders)
-	every folder in folders { _known_folder(folder) }
-}
-
-# One of no elements would be all of the vCenter.
-_known_folder(folder) if {
-	is_string(folder)
-	regex.match(`^(/[^/]+)+$`, folder)
-}
-
-_known_namespaces(namespaces) if {
-	is_object(namespaces)
-	names := object.get(namespaces, "names", [])
-	is_array(names)
-	every name in names { _text(name) }
-	_known_selector(object.get(namespaces, "selector", {}))
-}
-
-_known_selector(selector) if {
-	is_object(selector)
-	labels := object.get(selector, "matchLabels", {})
-	is_object(labels)
-	every value in labels { is_string(value) }
-	terms := object.get(selector, "matchExpressions", [])
-	is_array(terms)
-	every term in terms { _known_term(term) }
-}
-
-_known_term(term) if {
-	term.operator in {"Exists", "DoesNotExist"}
-	_text(term.key)
-}
-
-_known_term(term) if {
-	term.operator in {"In", "NotIn"}
-	_text(term.key)
-	is_array(term.values)
-	count(term.values) > 0
-	every value in term.values { is_string(value) }
+	tenants.known(object.get(input.facts.server.spec, "tenants", []))
 }
 
 # A namespace that is gone, or so new that the cache does not have it, can be a tenant by its name.
@@ -324,13 +234,7 @@ _known_namespace if input.facts.namespace == null
 
 _known_namespace if {
 	input.facts.namespace.metadata.name == input.request.namespace
-	is_object(_labels)
-	every value in _labels { is_string(value) }
-}
-
-_known_path(path) if {
-	is_string(path)
-	startswith(path, "/")
+	tenants.known_labels(_labels)
 }
 
 _text(value) if {

@@ -1,0 +1,187 @@
+# METADATA
+# title: Tenants of a vCenter
+# description: >-
+#   Which entries of spec.tenants of a VSphereServer are for a namespace, and which places in the vCenter an entry allows.
+#   Entries that are not of the shape that these functions were written for give no answers: ask known first.
+package sallyport.lib.tenants
+
+# METADATA
+# description: >-
+#   The entries that are for a namespace, of which the labels are given. Labels that are not known, null, are not missing
+#   labels: a selector matches nothing then, not even that a label is missing.
+entries(tenants, namespace, labels) := [tenant |
+	some tenant in tenants
+	includes(tenant, namespace, labels)
+]
+
+# METADATA
+# description: Whether an entry is for a namespace with these labels.
+includes(tenant, namespace, _) if namespace in tenant.namespaces.names
+
+includes(tenant, _, labels) if {
+	is_object(labels)
+	_selects(tenant.namespaces.selector, labels)
+}
+
+_selects(selector, labels) if {
+	every key, value in object.get(selector, "matchLabels", {}) { labels[key] == value }
+	every term in object.get(selector, "matchExpressions", []) { _meets(term, labels) }
+}
+
+_meets(term, labels) if {
+	term.operator == "In"
+	_has_one(term, labels)
+}
+
+_meets(term, labels) if {
+	term.operator == "NotIn"
+	not _has_one(term, labels)
+}
+
+_meets(term, labels) if {
+	term.operator == "Exists"
+	_has_key(term, labels)
+}
+
+_meets(term, labels) if {
+	term.operator == "DoesNotExist"
+	not _has_key(term, labels)
+}
+
+_has_one(term, labels) if labels[term.key] in term.values
+
+_has_key(term, labels) if term.key in object.keys(labels)
+
+# METADATA
+# description: >-
+#   The places that a machine names that is cloned: the field of spec.runtime.vsphere.clone, the path in it, and the field of an
+#   entry that has to allow it.
+places(clone) := array.concat(
+	[
+		{"field": "folder", "path": clone.folder, "allowed": "folders"},
+		{"field": "resourcePool", "path": clone.resourcePool, "allowed": "resourcePools"},
+		{"field": "datastore", "path": clone.datastore, "allowed": "datastores"},
+		{"field": "template.inventoryPath", "path": clone.template.inventoryPath, "allowed": "templates"},
+	],
+	[{"field": $"networks[{i}]", "path": path, "allowed": "networks"} | some i, path in clone.networks],
+)
+
+# METADATA
+# description: Whether an entry allows a place.
+allows(tenant, place) if {
+	some allowed in object.get(tenant, place.allowed, [])
+	within(place.path, allowed)
+}
+
+# METADATA
+# description: Whether a path is that of a place, or of something below it.
+within(path, place) if {
+	elements := _elements(place)
+	array.slice(_elements(path), 0, count(elements)) == elements
+}
+
+# METADATA
+# description: Whether a path is that of something below a place.
+below(path, place) if {
+	within(path, place)
+	count(_elements(path)) > count(_elements(place))
+}
+
+# METADATA
+# description: >-
+#   The elements of a path that nobody but a client that wants to be misread would write. They could be resolved to another place than
+#   it seems.
+odd(path) := {element |
+	some element in _elements(path)
+	regex.match(`^\.\.?$|%([^25]|2[^5Ff]|5[^Cc]|[25]?$)`, element)
+}
+
+# As vCenter reads a path: empty elements, also at its ends, say nothing, and an escaped slash belongs to a name.
+_elements(path) := [regex.replace(regex.replace(element, "%2F", "%2f"), "%5C", "%5c") |
+	some element in split(path, "/")
+	element != ""
+]
+
+# METADATA
+# description: Whether a value is what spec.tenants of a VSphereServer can be.
+known(tenants) if {
+	is_array(tenants)
+	every tenant in tenants { _known_tenant(tenant) }
+}
+
+_known_tenant(tenant) if {
+	_text(tenant.name)
+	_known_namespaces(tenant.namespaces)
+	is_boolean(object.get(tenant, "adopt", false))
+	every field in ["folders", "resourcePools", "datastores", "networks", "templates"] {
+		_known_places(object.get(tenant, field, []))
+	}
+}
+
+_known_places(places) if {
+	is_array(places)
+	every place in places { _known_place(place) }
+}
+
+# One of no elements would be all of the vCenter.
+_known_place(place) if {
+	is_string(place)
+	regex.match(`^(/[^/]+)+$`, place)
+}
+
+_known_namespaces(namespaces) if {
+	is_object(namespaces)
+	names := object.get(namespaces, "names", [])
+	is_array(names)
+	every name in names { _text(name) }
+	_known_selector(object.get(namespaces, "selector", {}))
+}
+
+_known_selector(selector) if {
+	is_object(selector)
+	known_labels(object.get(selector, "matchLabels", {}))
+	terms := object.get(selector, "matchExpressions", [])
+	is_array(terms)
+	every term in terms { _known_term(term) }
+}
+
+_known_term(term) if {
+	term.operator in {"Exists", "DoesNotExist"}
+	_text(term.key)
+}
+
+_known_term(term) if {
+	term.operator in {"In", "NotIn"}
+	_text(term.key)
+	is_array(term.values)
+	count(term.values) > 0
+	every value in term.values { is_string(value) }
+}
+
+# METADATA
+# description: Whether a value is what the labels of an object can be.
+known_labels(labels) if {
+	is_object(labels)
+	every value in labels { is_string(value) }
+}
+
+# METADATA
+# description: Whether a value is what spec.runtime.vsphere.clone can be, as far as it names places.
+known_clone(clone) if {
+	is_object(clone)
+	is_array(clone.networks)
+	count(clone.networks) > 0
+	every place in places(clone) { known_path(place.path) }
+}
+
+# METADATA
+# description: Whether a value is a path in the inventory, however it is written.
+known_path(path) if {
+	is_string(path)
+	startswith(path, "/")
+}
+
+_text(value) if {
+	is_string(value)
+	value != ""
+}

@@ -1,0 +1,197 @@
+package sallyport.lib.tenants_test
+
+import data.sallyport.lib.tenants
+
+_tenant(more) := object.union({"name": "a", "namespaces": {"names": ["team-a"]}}, more)
+
+_selecting(selector) := {"name": "a", "namespaces": {"selector": selector}}
+
+_term(key, operator, values) := {"key": key, "operator": operator, "values": values}
+
+_bare(key, operator) := {"key": key, "operator": operator}
+
+# A selector, and whether it chooses a namespace with the labels team=a, tier=.
+_selectors := {
+	"an empty one": {"selector": {}, "chosen": true},
+	"a label": {"selector": {"matchLabels": {"team": "a"}}, "chosen": true},
+	"an empty value": {"selector": {"matchLabels": {"tier": ""}}, "chosen": true},
+	"another value": {"selector": {"matchLabels": {"team": "b"}}, "chosen": false},
+	"another label": {"selector": {"matchLabels": {"teams": "a"}}, "chosen": false},
+	"one label of two": {"selector": {"matchLabels": {"team": "a", "tier": "gold"}}, "chosen": false},
+	"in": {"selector": {"matchExpressions": [_term("team", "In", ["b", "a"])]}, "chosen": true},
+	"not in, but asked to be": {"selector": {"matchExpressions": [_term("team", "In", ["b"])]}, "chosen": false},
+	"in, without the label": {"selector": {"matchExpressions": [_term("x", "In", ["a"])]}, "chosen": false},
+	"not in": {"selector": {"matchExpressions": [_term("team", "NotIn", ["b"])]}, "chosen": true},
+	"in, but asked not to be": {"selector": {"matchExpressions": [_term("team", "NotIn", ["a"])]}, "chosen": false},
+	"not in, without the label": {"selector": {"matchExpressions": [_term("x", "NotIn", ["a"])]}, "chosen": true},
+	"exists": {"selector": {"matchExpressions": [_bare("tier", "Exists")]}, "chosen": true},
+	"does not exist, but should": {"selector": {"matchExpressions": [_bare("x", "Exists")]}, "chosen": false},
+	"does not exist": {"selector": {"matchExpressions": [_bare("x", "DoesNotExist")]}, "chosen": true},
+	"exists, but should not": {"selector": {"matchExpressions": [_bare("tier", "DoesNotExist")]}, "chosen": false},
+	"one term of two": {"selector": {"matchExpressions": [_bare("tier", "Exists"), _bare("x", "Exists")]}, "chosen": false},
+	"labels and terms": {
+		"selector": {"matchLabels": {"team": "a"}, "matchExpressions": [_bare("x", "Exists")]},
+		"chosen": false,
+	},
+}
+
+test_selectors[note] if {
+	some note, tc in _selectors
+	tenant := _selecting(tc.selector)
+	chosen := [entry | some entry in [tenant]; tc.chosen]
+	tenants.entries([tenant], "team-a", {"team": "a", "tier": ""}) == chosen
+	tenants.entries([tenant], "team-a", null) == []
+	tenants.known([tenant])
+}
+
+test_by_name if {
+	all := [_tenant({}), {"name": "b", "namespaces": {"names": ["team-b", "team-c"]}}, _selecting({})]
+	tenants.entries(all, "team-c", null) == [all[1]]
+	tenants.entries(all, "team-c", {}) == [all[1], all[2]]
+	tenants.entries(all, "team-d", null) == []
+}
+
+# A path, a place, and whether the path is that of the place ("is"), of something below it, or of neither ("no").
+_relations := [
+	["/dc/vm/a", "/dc/vm/a", "is"],
+	["/dc/vm/a/", "/dc/vm/a", "is"],
+	["//dc//vm/a", "/dc/vm/a", "is"],
+	["/dc/vm/a%2Fb%5C", "/dc/vm/a%2fb%5c", "is"],
+	["/dc/vm/a/b/c", "/dc/vm/a", "below"],
+	["/dc/vm/ab", "/dc/vm/a", "no"],
+	["/dc/vm/A", "/dc/vm/a", "no"],
+	["/dc/vm", "/dc/vm/a", "no"],
+	["/dc/vm/a%2fb", "/dc/vm/a", "no"],
+	["/x/dc/vm/a", "/dc/vm/a", "no"],
+]
+
+_relation(path, place) := "below" if tenants.below(path, place)
+
+_relation(path, place) := "is" if {
+	tenants.within(path, place)
+	not tenants.below(path, place)
+}
+
+_relation(path, place) := "no" if not tenants.within(path, place)
+
+test_relations[note] if {
+	some note in _relations
+	_relation(note[0], note[1]) == note[2]
+}
+
+test_odd[path] if {
+	some path, odd in {
+		"/a/..": {".."}, "/./a": {"."}, "/a%": {"a%"}, "/a%2": {"a%2"}, "/a%5d/%2e": {"a%5d", "%2e"},
+		"/a%2f%2F%5c%5C%25/.../.a": set(),
+	}
+	tenants.odd(path) == odd
+}
+
+_clone := {
+	"folder": "/dc/vm/a", "resourcePool": "/dc/host/c/Resources/a", "datastore": "/dc/datastore/fast",
+	"template": {"inventoryPath": "/dc/vm/templates/t"}, "networks": ["/dc/network/a", "/dc/network/b"],
+}
+
+test_places if {
+	tenants.places(_clone) == [
+		{"field": "folder", "path": "/dc/vm/a", "allowed": "folders"},
+		{"field": "resourcePool", "path": "/dc/host/c/Resources/a", "allowed": "resourcePools"},
+		{"field": "datastore", "path": "/dc/datastore/fast", "allowed": "datastores"},
+		{"field": "template.inventoryPath", "path": "/dc/vm/templates/t", "allowed": "templates"},
+		{"field": "networks[0]", "path": "/dc/network/a", "allowed": "networks"},
+		{"field": "networks[1]", "path": "/dc/network/b", "allowed": "networks"},
+	]
+}
+
+# The second pool is in the cluster, whose path an entry may have.
+test_allows if {
+	place := {"field": "resourcePool", "path": "/dc/host/c/Resources/a", "allowed": "resourcePools"}
+	tenants.allows(_tenant({"resourcePools": ["/dc/host/b", "/dc/host/c/Resources/a"]}), place)
+	tenants.allows(_tenant({"resourcePools": ["/dc/host/c"]}), place)
+	tenants.allows(_tenant({"resourcePools": ["/dc/host/c"]}), object.union(place, {"path": "/dc/host/c"}))
+	not tenants.allows(_tenant({"resourcePools": ["/dc/host/c"]}), object.union(place, {"path": "/dc/host/c2"}))
+	not tenants.allows(_tenant({"folders": ["/dc/host/c"]}), place)
+}
+
+_wrong := {
+	"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "unknown": "Bogus",
+}
+
+_lists := ["folders", "resourcePools", "datastores", "networks", "templates"]
+
+_unknown := object.union_n([
+	{$"entry {what}": value | some what, value in _wrong},
+	{$"entry without {path}": json.remove(_tenant({}), [path]) | some path in ["name", "namespaces"]},
+	{$"{path} {what}": object.union(json.remove(_tenant({}), [path]), {path: value}) |
+		some path in array.concat(_lists, ["name", "namespaces", "adopt"])
+		some what, value in _wrong
+		not [path, what] in array.concat(
+			[["name", "unknown"], ["namespaces", "an object"], ["adopt", "true"]],
+			[[list, "a list"] | some list in _lists],
+		)
+	},
+	{$"one of {list} {what}": _tenant({list: [value]}) | some list in _lists; some what, value in _wrong},
+	{$"one of {list} {value}": _tenant({list: [value]}) | some list in _lists; some value in ["/", "//", "/dc/", "/dc//vm", "dc"]},
+	{$"{path} {what}": {"name": "a", "namespaces": {path: value}} |
+		some path in ["names", "selector"]
+		some what, value in _wrong
+		not [path, what] in [["names", "a list"], ["selector", "an object"]]
+	},
+	{$"name {what}": {"name": "a", "namespaces": {"names": [value]}} | some what, value in _wrong; what != "unknown"},
+	{$"selector's {path} {what}": _selecting({path: value}) |
+		some path in ["matchLabels", "matchExpressions"]
+		some what, value in _wrong
+		not [path, what] in [["matchLabels", "an object"], ["matchExpressions", "a list"]]
+	},
+	{$"label {what}": _selecting({"matchLabels": {"a": value}}) | some what, value in _wrong; not what in ["empty", "unknown"]},
+	{$"term {what}": _selecting({"matchExpressions": [value]}) | some what, value in _wrong},
+	{$"term's {path} {what}": _selecting({"matchExpressions": [object.union(_term("a", "In", ["b"]), {path: value})]}) |
+		some path in ["key", "operator", "values"]
+		some what, value in _wrong
+		not [path, what] in [["key", "unknown"]]
+	},
+	{$"term without {path}": _selecting({"matchExpressions": [object.remove(_term("a", "In", ["b"]), [path])]}) |
+		some path in ["key", "operator", "values"]
+	},
+	{$"existing term's key {what}": _selecting({"matchExpressions": [{"operator": "Exists", "key": value}]}) |
+		some what, value in _wrong
+		what != "unknown"
+	},
+	{$"value {what}": _selecting({"matchExpressions": [_term("a", "NotIn", [value])]}) |
+		some what, value in _wrong
+		not what in ["empty", "unknown"]
+	},
+])
+
+test_not_known[note] if {
+	some note, tenant in _unknown
+	not tenants.known([_tenant({}), tenant])
+}
+
+test_known if {
+	tenants.known([])
+	tenants.known([_tenant({list: ["/dc", "/dc/a%2fb"] | some list in _lists})])
+	not tenants.known({})
+}
+
+_broken_clones := object.union_n([
+	{$"{field} missing": object.remove(_clone, [field]) | some field, _ in _clone},
+	{$"{field} {what}": object.union(object.remove(_clone, [field]), {field: value}) |
+		some field, _ in _clone
+		some what, value in _wrong
+	},
+	{$"template {what}": object.union(_clone, {"template": {"inventoryPath": value}}) | some what, value in _wrong},
+	{$"second network {what}": object.union(_clone, {"networks": ["/dc/network/a", value]}) | some what, value in _wrong},
+])
+
+test_not_known_clone[note] if {
+	tenants.known_clone(_clone)
+	some note, clone in _broken_clones
+	not tenants.known_clone(clone)
+}
+
+test_known_labels if {
+	tenants.known_labels({"a": "", "b": "c"})
+	not tenants.known_labels({"a": 1})
+	not tenants.known_labels(null)
+}

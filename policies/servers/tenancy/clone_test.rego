@@ -1,0 +1,188 @@
+package sallyport.servers.tenancy_test
+
+import data.sallyport.servers.tenancy as policy
+
+_clone := {
+	"folder": "/dc/vm/a/web", "resourcePool": "/dc/host/c/Resources/a", "datastore": "/dc/datastore/fast",
+	"template": {"inventoryPath": "/dc/vm/templates/t"}, "networks": ["/dc/network/a", "/dc/network/a"],
+}
+
+_cloning(more) := _request(_vsphere({"clone": object.union(_clone, more)}))
+
+# Adoption is not needed.
+_maker(more) := object.union({
+	"name": "a", "namespaces": {"names": ["team-a"]},
+	"folders": ["/dc/vm/a"], "resourcePools": ["/dc/host/c"], "datastores": ["/dc/datastore/fast"],
+	"networks": ["/dc/network"], "templates": ["/dc/vm/templates"],
+}, more)
+
+_other_maker := object.union(_maker({}), {
+	"name": "secret-b", "namespaces": {"names": ["team-b"]},
+	"folders": ["/secret"], "resourcePools": ["/secret"], "datastores": ["/secret"], "networks": ["/secret"], "templates": ["/secret"],
+})
+
+_found_at(request, folder) := object.union(request, {
+	"object": {"spec": {"runtime": {"vsphere": {"clone": {"folder": folder}}}}},
+	"userInfo": {"username": "system:sallyport"},
+})
+
+test_clone_allowed[note] if {
+	some note, tc in {
+		"all of it": {"request": _cloning({}), "tenants": [_maker({})]},
+		"the folder itself": {"request": _cloning({"folder": "/dc/vm/a"}), "tenants": [_maker({})]},
+		"the cluster itself": {"request": _cloning({"resourcePool": "/dc/host/c"}), "tenants": [_maker({})]},
+		"the pool itself": {"request": _cloning({}), "tenants": [_maker({"resourcePools": ["/dc/host/c/Resources/a"]})]},
+		"the template itself": {"request": _cloning({}), "tenants": [_maker({"templates": ["/dc/vm/templates/t"]})]},
+		"the second entry": {"request": _cloning({}), "tenants": [_other_maker, _maker({"folders": []}), _maker({"name": "b"})]},
+		"where it was found": {"request": _found_at(_cloning({}), "/dc/vm/a/moved"), "tenants": [_maker({})]},
+	}
+	_verdict == "allow" with input as {"request": tc.request, "facts": _facts(tc.tenants)}
+}
+
+# What is asked for, the reason of the refusal, the field, and what is told instead.
+_clone_denials := {
+	"folder": {
+		"change": {"folder": "/dc/vm/ab"}, "reason": "FolderNotAllowed", "field": "folder",
+		"refused": "/dc/vm/ab", "usable": "/dc/vm/a",
+	},
+	"resource pool": {
+		"change": {"resourcePool": "/dc/host/c2/Resources"}, "reason": "ResourcePoolNotAllowed", "field": "resourcePool",
+		"refused": "/dc/host/c2/Resources", "usable": "/dc/host/c",
+	},
+	"datastore": {
+		"change": {"datastore": "/dc/datastore/slow"}, "reason": "DatastoreNotAllowed", "field": "datastore",
+		"refused": "/dc/datastore/slow", "usable": "/dc/datastore/fast",
+	},
+	"network": {
+		"change": {"networks": ["/dc/network/a", "/dc/net/b"]}, "reason": "NetworkNotAllowed", "field": "networks[1]",
+		"refused": "/dc/net/b", "usable": "/dc/network",
+	},
+	"template": {
+		"change": {"template": {"inventoryPath": "/dc/vm/a/t"}}, "reason": "TemplateNotAllowed", "field": "template.inventoryPath",
+		"refused": "/dc/vm/a/t", "usable": "/dc/vm/templates",
+	},
+}
+
+test_clone_denied[note] if {
+	some note, tc in _clone_denials
+	world := {"request": _cloning(tc.change), "facts": _facts([_other_maker, _maker({})])}
+	policy.valid_input with input as world
+	policy.deny == {{
+		"reason": tc.reason,
+		"message": concat("", [
+			$"spec.runtime.vsphere.clone.{tc.field}: on VSphereServer vc-1 namespace team-a may not use {tc.refused}; ",
+			$"it may use: {tc.usable}",
+		]),
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": $"spec.runtime.vsphere.clone.{tc.field}"},
+	}} with input as world
+}
+
+# Each for itself is told what there is from all entries of the namespace.
+test_clone_several_denied if {
+	world := {
+		"request": _cloning({"datastore": "/dc/x", "networks": ["/dc/x", "/dc/y"]}),
+		"facts": _facts([_maker({}), _maker({"name": "b", "datastores": ["/dc/datastore/b"]}), _maker({"name": "c", "networks": []})]),
+	}
+	{denial.details.field | some denial in policy.deny} == {
+		"spec.runtime.vsphere.clone.datastore", "spec.runtime.vsphere.clone.networks[0]", "spec.runtime.vsphere.clone.networks[1]",
+	} with input as world
+	some denial in policy.deny with input as world
+	denial.reason == "DatastoreNotAllowed"
+	endswith(denial.message, "it may use: /dc/datastore/b, /dc/datastore/fast")
+}
+
+test_clone_nothing_allowed if {
+	world := {"request": _cloning({}), "facts": _facts([_other_maker, {"name": "a", "namespaces": {"names": ["team-a"]}}])}
+	count(policy.deny) == 6 with input as world
+	every denial in policy.deny { endswith(denial.message, "it may use: none") } with input as world
+}
+
+test_clone_not_a_tenant if {
+	_verdict == "NamespaceNotAllowed" with input as {"request": _cloning({}), "facts": _facts([_other_maker])}
+	nowhere := {"request": _cloning({}), "facts": {"server": null, "namespace": _plain}}
+	_verdict == "VSphereServerNotFound" with input as nowhere
+}
+
+test_clone_long_lists_are_cut if {
+	many := [$"/dc/vm/f{n}" | some n in ["01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11"]]
+	said := _messages with input as {"request": _cloning({}), "facts": _facts([_maker({"folders": many})])}
+	endswith(said, "/dc/vm/f09, /dc/vm/f10 and 1 more")
+}
+
+test_clone_no_single_entry if {
+	world := {
+		"request": _cloning({}),
+		"facts": _facts([_other_maker, _maker({"networks": [], "folders": []}), _maker({"name": "b", "datastores": ["/dc/other"]})]),
+	}
+	policy.deny == {{
+		"reason": "CombinationNotAllowed",
+		"message": concat("", [
+			"spec.runtime.vsphere.clone: namespace team-a may use each of these places on VSphereServer vc-1, but no entry of its ",
+			"spec.tenants allows all of them together: a does not allow folder, networks[0], networks[1]; b does not allow datastore",
+		]),
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.clone"},
+	}} with input as world
+}
+
+test_clone_malformed[field] if {
+	some field, change in {
+		"folder": {"folder": "/dc/vm/a/../secret"},
+		"resourcePool": {"resourcePool": "/dc/host/c/.."},
+		"datastore": {"datastore": "/dc/datastore/./fast"},
+		"template.inventoryPath": {"template": {"inventoryPath": "/dc/vm/templates/%2e%2e"}},
+		"networks[1]": {"networks": ["/dc/network/a", "/dc/network/100%"]},
+	}
+	world := {"request": _cloning(change), "facts": _facts([_maker({})])}
+	_verdict == "InventoryPathMalformed" with input as world
+	some denial in policy.deny with input as world
+	denial.code == 422
+	denial.details.field == $"spec.runtime.vsphere.clone.{field}"
+}
+
+test_clone_malformed_message if {
+	said := _messages with input as {"request": _cloning({"datastore": "/dc/../%2e"}), "facts": _facts([_maker({})])}
+	said == concat("", [
+		"spec.runtime.vsphere.clone.datastore: /dc/../%2e cannot be judged because of %2e and ..; ",
+		"namespace team-a may use: /dc/datastore/fast",
+	])
+}
+
+# Where the machine was found is not told, and what its spec has is.
+test_clone_found_places_are_not_told[folder] if {
+	some folder, reason in {
+		"/secret/x": "FolderNotAllowed", "/secret/../x": "InventoryPathMalformed", "/secret/%zz": "InventoryPathMalformed",
+	}
+	world := {"request": _found_at(_cloning({}), folder), "facts": _facts([_other_maker, _maker({})])}
+	_verdict == reason with input as world
+	said := _messages with input as world
+	contains(said, "the machine's folder")
+	endswith(said, "may use: /dc/vm/a")
+	count([part | some part in ["secret", "zz", ".."]; contains(said, part)]) == 0
+}
+
+test_clone_found_elsewhere_is_told if {
+	request := object.union(_cloning({"datastore": "/dc/x"}), {"userInfo": {"username": "system:sallyport"}})
+	said := _messages with input as {"request": request, "facts": _facts([_maker({})])}
+	contains(said, "may not use /dc/x;")
+}
+
+test_clone_unchanged_is_not_judged_again if {
+	same := _vsphere({"clone": _clone})
+	policy.facts == _nothing with input.request as _change(same, same)
+	_verdict == "FolderNotAllowed" with input as {
+		"request": _change(same, _vsphere({"clone": object.union(_clone, {"folder": "/dc/vm/b"})})),
+		"facts": _facts([_maker({})]),
+	}
+}
+
+test_clone_not_understood[note] if {
+	some note, clone in object.union_n([
+		{$"clone {what}": value | some what, value in _wrong},
+		{$"{field} missing": object.remove(_clone, [field]) | some field, _ in _clone},
+		{$"{field} {what}": object.union(object.remove(_clone, [field]), {field: value}) |
+			some field, _ in _clone
+			some what, value in _wrong
+		},
+	])
+	_verdict == "not understood" with input as {"request": _request(_vsphere({"clone": clone})), "facts": _facts([_maker({})])}
+}
