@@ -64,6 +64,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"extraArgs: [manager]":                                                             "/extraArgs/0",
 		"health: {readinessProbe: {path: /}}":                                              "at '/health/readinessProbe': additional properties 'path' not allowed",
 		"rbac: {extraRules: [{verbs: [get]}]}":                                             "/rbac/extraRules/0",
+		"rbac: {cloudInitSecrets: [team-*]}":                                               "/rbac/cloudInitSecrets/0",
+		"rbac: {cloudInitSecrets: {team-a: true}}":                                         "/rbac/cloudInitSecrets",
 		`rbac: {reads: {"*": true}}`:                                                       "at '/rbac/reads': additional properties '*' not allowed",
 		`rbac: {reads: {pods/log: true}}`:                                                  "'pods/log' not allowed",
 		`rbac: {reads: {pods: get}}`:                                                       "/rbac/reads/pods",

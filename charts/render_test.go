@@ -49,7 +49,7 @@ webhook: {failurePolicy: Ignore, timeoutSeconds: 4, clientCA: "-----BEGIN CERTIF
 metrics: {port: 9090, service: {port: 9091, annotations: {a: b}}, serviceMonitor: {enabled: true, labels: {prometheus: main}, interval: 30s, scrapeTimeout: 5s, relabelings: [{action: labeldrop, regex: pod}]}}
 health: {port: 9092, readinessProbe: {periodSeconds: 3}}
 serviceAccount: {name: gatekeeper, annotations: {a: b}}
-rbac: {reads: {pods: true, statefulsets.apps: true, secrets: false}, extraRules: [{apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}]}
+rbac: {reads: {pods: true, statefulsets.apps: true, secrets: false}, extraRules: [{apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}], cloudInitSecrets: [team-a, "*"]}
 podLabels: {a: b}
 podAnnotations: {a: b}
 priorityClassName: system-cluster-critical
@@ -265,6 +265,41 @@ func TestRightsAreNarrow(t *testing.T) {
 					t.Errorf("%s %s is about %s of every namespace", role.kind, role.name, local)
 				}
 			}
+		}
+	}
+}
+
+// Secrets of other namespaces can be read where that is asked for, by name, and nowhere by default.
+func TestSecretsForCloudInit(t *testing.T) {
+	for values, want := range map[string][]string{
+		"":                                    nil,
+		"rbac: {cloudInitSecrets: []}":        nil,
+		"rbac: {cloudInitSecrets: [b, a, b]}": {"Role b", "RoleBinding b", "Role a", "RoleBinding a"},
+		`rbac: {cloudInitSecrets: ["*"]}`:     {"ClusterRole ", "ClusterRoleBinding "},
+		`rbac: {create: false, cloudInitSecrets: [a]}`: nil,
+	} {
+		var got []string
+		for _, o := range render(t, values) {
+			if o.GetName() != "sallyport-cloud-init" {
+				continue
+			}
+			got = append(got, o.GetKind()+" "+o.GetNamespace())
+			if rules, found, _ := unstructured.NestedSlice(o.Object, "rules"); found {
+				want := []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"secrets"}, "verbs": []any{"get"}}}
+				if diff := cmp.Diff(want, rules); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", o.GetKind(), diff)
+				}
+				continue
+			}
+			if subjects, _, _ := unstructured.NestedSlice(o.Object, "subjects"); len(subjects) != 1 ||
+				!cmp.Equal(subjects[0], any(map[string]any{"kind": "ServiceAccount", "name": "sallyport", "namespace": namespace})) {
+				t.Errorf("%s of %v", o.GetKind(), subjects)
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("with %q there is %q, want %q", values, got, want)
 		}
 	}
 }

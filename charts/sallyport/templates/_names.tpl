@@ -79,7 +79,7 @@ of its own, which win over the common ones.
 metadata:
   name: {{ .name }}
   {{- if not .cluster }}
-  namespace: {{ .context.Release.Namespace }}
+  namespace: {{ .namespace | default .context.Release.Namespace }}
   {{- end }}
   labels:
     {{- merge (.labels | default dict) (include "sallyport.labels" .context | fromYaml) | toYaml | nindent 4 }}

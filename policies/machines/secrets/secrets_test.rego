@@ -1,0 +1,91 @@
+package sallyport.machines.secrets_test
+
+import data.sallyport.machines.secrets as policy
+
+_request(clone) := {
+	"operation": "CREATE", "namespace": "team-a", "userInfo": {"username": "alice"},
+	"object": {"metadata": {"name": "web-1"}, "spec": {"runtime": {"vsphere": {"serverRef": {"name": "vc-1"}, "clone": clone}}}},
+}
+
+_named := _request({"folder": "/dc/vm/a", "cloudInit": {"secretRef": {"name": "web-cloud-init"}}})
+
+_runtime(runtime) := object.union(json.remove(_named, ["object/spec/runtime"]), {"object": {"spec": {"runtime": runtime}}})
+
+test_asks_for_the_right_of_the_requester if {
+	policy.facts == {"readable": {"access": {
+		"verb": "get", "group": "", "resource": "secrets", "namespace": "team-a", "name": "web-cloud-init",
+	}}} with input.request as _named
+}
+
+test_allowed if {
+	world := {"request": _named, "facts": {"readable": true}}
+	policy.valid_input with input as world
+	count(policy.deny) == 0 with input as world
+}
+
+test_denied if {
+	world := {"request": _named, "facts": {"readable": false}}
+	policy.valid_input with input as world
+	policy.deny == {{
+		"reason": "SecretNotAllowed",
+		"message": concat("", [
+			"spec.runtime.vsphere.clone.cloudInit.secretRef.name: alice may not get secrets web-cloud-init in namespace team-a, ",
+			"and a machine may only be given a Secret that its creator may read",
+		]),
+		"details": {
+			"kind": "Secret", "name": "web-cloud-init",
+			"field": "spec.runtime.vsphere.clone.cloudInit.secretRef.name",
+		},
+	}} with input as world
+}
+
+test_nothing_named[note] if {
+	some note, request in {
+		"no cloud-init": _request({"folder": "/dc/vm/a"}),
+		"cloud-init of nothing": _request({"cloudInit": null}),
+		"an adopted machine": _runtime({"vsphere": {"inventoryPath": "/dc/vm/a/b"}}),
+		"another runtime": _runtime({"pod": {}}),
+	}
+	policy.facts == {"readable": null} with input.request as request
+	world := {"request": request, "facts": {"readable": null}}
+	policy.valid_input with input as world
+	count(policy.deny) == 0 with input as world
+}
+
+_wrong := [null, "", 0, [], true]
+
+_broken := array.concat(
+	[_runtime({"vsphere": value}) | some value in _wrong],
+	array.concat(
+		[_request(value) | some value in _wrong],
+		array.concat(
+			[_request({"cloudInit": value}) | some value in ["", 0, [], true, {}]],
+			array.concat(
+				[_request({"cloudInit": {"secretRef": value}}) | some value in array.concat(_wrong, [{}])],
+				[_request({"cloudInit": {"secretRef": {"name": value}}}) | some value in array.concat(_wrong, [{}])],
+			),
+		),
+	),
+)
+
+test_not_understood if {
+	every request in array.concat(_broken, [_runtime(value) | some value in _wrong]) {
+		every readable in [true, false, null] {
+			not policy.valid_input with input as {"request": request, "facts": {"readable": readable}}
+		}
+	}
+}
+
+# The right is that of somebody, in a namespace, and said.
+test_not_understood_around[note] if {
+	some note, world in {
+		"no answer": {"request": _named, "facts": {}},
+		"not asked": {"request": _named, "facts": {"readable": null}},
+		"an odd answer": {"request": _named, "facts": {"readable": "true"}},
+		"asked about nothing": {"request": _request({}), "facts": {"readable": true}},
+		"nobody": {"request": object.union(_named, {"userInfo": {"username": ""}}), "facts": {"readable": true}},
+		"nowhere": {"request": object.union(_named, {"namespace": ""}), "facts": {"readable": true}},
+		"no object": {"request": object.remove(_named, ["object"]), "facts": {"readable": true}},
+	}
+	not policy.valid_input with input as world
+}
