@@ -315,12 +315,12 @@ func TestRightsFollowWhatPoliciesRead(t *testing.T) {
 		return granted
 	}
 	watched, listed := []string{"get", "list", "watch"}, []string{"get", "list"}
-	const tenancy, protected = "servers-tenancy: {enabled: false}", "deletion-protected: {enabled: false}"
+	const tenancy, protected = "servers-tenancy: {enabled: false}, servers-quota: {enabled: false}", "deletion-protected: {enabled: false}"
 	for _, test := range []struct {
 		resource, values string
 		want             []string
 	}{
-		{"namespaces", "", watched}, // for servers-tenancy, also if another one only reads them live
+		{"namespaces", "", watched}, // for servers-tenancy and servers-quota, also if another one only reads them live
 		{"namespaces", "policies: {" + tenancy + "}", listed},
 		{"namespaces", "policies: {" + tenancy + ", " + protected + "}", nil},
 		{"namespaces", "policies: {" + tenancy + ", " + protected + ", operations-supersede: {match: {namespaceSelector: {matchLabels: {a: b}}}}}", watched},

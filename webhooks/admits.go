@@ -16,7 +16,7 @@ const ourselves = "system:sallyport"
 // Admits asks the policies about a machine as if it were created now by ourselves, with every fact read live: whoever is
 // about to speak to a vCenter in its name asks before the first call, and again when the machine's spec or the VSphereServer
 // has changed. Admission saw what the spec says; the copy that is given here has in spec.runtime.vsphere.inventoryPath where
-// the machine really is, beside an instanceUUID if the spec has one.
+// the machine really is, beside an instanceUUID if the spec has one, or in clone.folder the folder that it is in.
 //
 // Only those policies are asked that read VSphereServers: what others have against a creation is no reason to leave a machine
 // alone that exists. An error means that no ruling could be made; it is to be tried again.
@@ -28,9 +28,10 @@ func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (Ru
 	return g.arbitrate(ctx, review, live{g.reader(review)})
 }
 
-// reviewOfMachine is the CREATE request of a machine that exists already. An object has no status when it is created.
+// reviewOfMachine is the CREATE request of a machine that exists already. An object has no status when it is created; what is left
+// tells a machine that was made from one that is yet to be, for which servers-quota has to have room.
 func reviewOfMachine(machine *v1alpha1.VirtualMachine) (*Review, error) {
 	m := machine.DeepCopy()
-	m.Status, m.ManagedFields = v1alpha1.VirtualMachineStatus{}, nil
+	m.Status, m.ManagedFields = v1alpha1.VirtualMachineStatus{InstanceID: machine.Status.InstanceID}, nil
 	return reviewOfOurs(m, authenticationv1.UserInfo{Username: ourselves})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
@@ -21,6 +22,8 @@ import (
 type vCenters struct {
 	t       *testing.T
 	folders []any
+	quota   map[string]any
+	created int64 // when another machine in the folder was created, in seconds since 1970
 	err     error
 }
 
@@ -37,13 +40,24 @@ func (v vCenters) Read(_ context.Context, q engine.Query) (engine.Answer, error)
 	}
 	var answer any
 	switch q.Kind + " " + q.Name {
+	case "Namespace ":
+		answer = []any{map[string]any{"metadata": map[string]any{"name": "ns", "labels": map[string]any{"team": "a"}}}}
+	case "VirtualMachine ":
+		other := cloned("/dc/vm/a", "/dc/datastore/d")
+		other.UID, other.CreationTimestamp = "uid-other", metav1.Unix(v.created, 0)
+		other.Status = v1alpha1.VirtualMachineStatus{}
+		u, err := unstructuredOf(other)
+		if err != nil {
+			return engine.Answer{}, err
+		}
+		answer = []any{u.Object}
 	case "Namespace ns":
 		answer = map[string]any{"metadata": map[string]any{"name": "ns", "labels": map[string]any{"team": "a"}}}
 	case "VSphereServer vc":
 		answer = map[string]any{"metadata": map[string]any{"name": "vc"}, "spec": map[string]any{"tenants": []any{map[string]any{
 			"name": "a", "adopt": true, "folders": v.folders, "resourcePools": []any{"/dc/host/c"},
 			"datastores": []any{"/dc/datastore/d"}, "networks": []any{"/dc/network/n"}, "templates": []any{"/dc/vm/t"},
-			"namespaces": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"team": "a"}}},
+			"quota": v.quota, "namespaces": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"team": "a"}}},
 		}}}}
 	}
 	value, err := engine.ValueOf(answer)
@@ -63,6 +77,7 @@ func adopted(server, path string) *v1alpha1.VirtualMachine {
 // cloned is a machine that was made, and was found in the folder.
 func cloned(folder, datastore v1alpha1.InventoryPath) *v1alpha1.VirtualMachine {
 	vm := adopted("vc", "")
+	vm.CreationTimestamp = metav1.Unix(1000, 0)
 	vm.Spec.Runtime.VSphere.InstanceUUID = ""
 	vm.Spec.Runtime.VSphere.Clone = &v1alpha1.VSphereClone{
 		Folder: folder, ResourcePool: "/dc/host/c/Resources/a", Datastore: datastore,
@@ -116,6 +131,34 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 			record := f.only(t)
 			if record.Endpoint != Arbitrating || record.Allowed == tc.want.Denied || strings.Contains(f.records.String(), "activeOperation") {
 				t.Errorf("got record %s", f.records.String())
+			}
+		})
+	}
+}
+
+// Of two machines that were admitted at once the older one is made. One that is there is not taken away by a quota.
+func TestAdmitsTheOlderMachineWithinAQuota(t *testing.T) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		created    int64
+		instanceID string
+		want       string
+	}{
+		"the older one":                  {1001, "", ""},
+		"the younger one":                {999, "", "QuotaExceeded"},
+		"as old, with a larger UID":      {1000, "", "QuotaExceeded"}, // uid-other, uid-vm
+		"the younger one, which is made": {999, "50120a8b-7a3c-4bde-9f00-0123456789ab", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, world{}, shipped...)
+			f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}, quota: map[string]any{"machines": int64(1)}, created: tc.created}
+			vm := cloned("/dc/vm/a", "/dc/datastore/d")
+			vm.Status.InstanceID = tc.instanceID
+			if got, err := f.Admits(t.Context(), vm); err != nil || got.Reason != tc.want {
+				t.Errorf("got %+v, %v, want %q", got, err, tc.want)
 			}
 		})
 	}

@@ -397,6 +397,7 @@ type Placement struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=svm,categories=sallyport
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
+// +kubebuilder:selectablefield:JSONPath=`.spec.runtime.vsphere.serverRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.status.nodeName`
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="What the machine is doing."

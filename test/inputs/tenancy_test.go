@@ -13,22 +13,29 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// Everything that servers-tenancy reads is broken here, one and two places at a time, every place and every replacement: what
+// Everything that servers-tenancy and servers-quota read is broken here, one and two places at a time, every place and every replacement: what
 // was denied must not come to be allowed, but by a change that makes it another request or another rule.
 
 const serverKind, namespaceKind = "VSphereServer", "Namespace"
 
-// estate answers with a VSphereServer and a namespace, which are broken.
+// estate answers with a VSphereServer, a namespace and what other machine there is, which are broken.
 type estate struct {
 	server, namespace any
+	machine           any // nil for none
 	changes           []change
 }
 
 func (e estate) For(*admissionv1.AdmissionRequest, facts.Subject) engine.Reader { return e }
 
 func (e estate) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
-	answer := map[string]any{serverKind: e.server, namespaceKind: e.namespace}[q.Kind]
-	v, err := engine.ValueOf(changed(q.Kind, answer, e.changes))
+	answer := changed(q.Kind, map[string]any{serverKind: e.server, namespaceKind: e.namespace, machineKind: e.machine}[q.Kind], e.changes)
+	switch {
+	case q.Name == "" && q.Kind == machineKind && e.machine == nil:
+		answer = []any{}
+	case q.Name == "":
+		answer = []any{answer}
+	}
+	v, err := engine.ValueOf(answer)
 	return engine.Answer{Value: v, Live: q.Live}, err
 }
 
@@ -83,10 +90,26 @@ var tenancyOpeners = []*regexp.Regexp{
 	regexp.MustCompile(`^VSphereServer\[spec tenants \d+ namespaces selector\] = \{`),
 	regexp.MustCompile(`^VSphereServer\[spec tenants \d+ namespaces selector matchLabels( team)?\] deleted$`),
 	regexp.MustCompile(`^VSphereServer\[spec tenants \d+ namespaces selector (matchLabels\] = \{\}|matchExpressions\] (deleted|= \[\]))$`),
+	// There is no limit, or the other machine is elsewhere: it counts where it is.
+	regexp.MustCompile(`^VSphereServer\[spec tenants \d+ quota( machines)?\] (deleted|= \{\})$`),
+	regexp.MustCompile(`^VirtualMachine\[metadata namespace\] = ".+"$`),
+	regexp.MustCompile(`^VirtualMachine\[spec runtime vsphere clone\] deleted$`),
+	regexp.MustCompile(`^VirtualMachine\[spec runtime vsphere\] = \{\}$`),
 	// The selector asks for a label to be absent, or not to have a value.
 	regexp.MustCompile(`^Namespace\[metadata labels\] (deleted|= \{\})$`),
 	regexp.MustCompile(`^Namespace\[metadata labels tier\] (deleted|= ".*")$`),
 	regexp.MustCompile(`^VSphereServer\[spec tenants \d+ namespaces selector matchExpressions 0 (key\] = ".+"|values 0\] = ".*")$`),
+}
+
+// crowded is full: there is a machine, and the quota is for one.
+func crowded(namespaces object) estate {
+	tenant := makerOf(namespaces)
+	tenant["quota"] = object{"machines": 1, "memory": "64Gi"}
+	e := estateOf(tenant)
+	machine := cloning("/dc/vm/a")["object"].(object)
+	machine["metadata"].(object)["uid"] = "uid-other"
+	e.machine = machine
+	return e
 }
 
 // adoptions are requests that are denied, each for another reason or by another rule.
@@ -105,6 +128,7 @@ func adoptions() map[string]*adoptionTrial {
 		"no server":        {nobody, adoption("/dc/vm/a/x"), "VSphereServerNotFound"},
 		"made elsewhere":   {estateOf(makerOf(ours)), cloning("/dc/vm/b"), "FolderNotAllowed"},
 		"made by others":   {estateOf(makerOf(object{"names": []any{"team-b"}})), cloning("/dc/vm/a"), "NamespaceNotAllowed"},
+		"one too many":     {crowded(ours), cloning("/dc/vm/a"), "QuotaExceeded"},
 		"made upwards":     {estateOf(makerOf(ours)), cloning("/dc/vm/a/../b"), "InventoryPathMalformed"},
 	}
 }
@@ -122,7 +146,7 @@ func (a *adoptionTrial) ask(t *testing.T, set *catalog.Set, changes ...change) *
 	if err != nil {
 		return nil
 	}
-	return gateOver(set, estate{a.estate.server, a.estate.namespace, changes}).Validate(t.Context(), review)
+	return gateOver(set, estate{a.estate.server, a.estate.namespace, a.estate.machine, changes}).Validate(t.Context(), review)
 }
 
 // holes are the changes that turn the denial into an allow and must not.
@@ -171,6 +195,9 @@ func everyChange(request object, e estate) []change {
 	}
 	sites = append(sites, sitesOf(serverKind, e.server, nil)...)
 	sites = append(sites, sitesOf(namespaceKind, e.namespace, nil)...)
+	if e.machine != nil {
+		sites = append(sites, sitesOf(machineKind, e.machine, nil)...)
+	}
 	var all []change
 	for _, s := range sites {
 		if n := len(s.path); n > 0 {

@@ -1,0 +1,316 @@
+# METADATA
+# title: How much a namespace may use of a vCenter
+# description: >-
+#   The machines that are cloned into the folders of an entry in spec.tenants of a VSphereServer, from the namespaces that it is for,
+#   may together be as many, and have as many processors and as much memory, as its quota says. Those made before there was a
+#   quota, without spec.cpu or spec.memory, count as machines and nothing else. A VirtualMachine passes if one entry that allows
+#   its places has room for it; where none allows them, servers-tenancy refuses. Judged are creations, and changes by which
+#   spec.cpu or spec.memory grows or is taken out.
+package sallyport.servers.quota
+
+import data.sallyport.lib.quantity
+import data.sallyport.lib.tenants
+
+# METADATA
+# title: The vCenter that the VirtualMachine names
+facts["server"] := {
+	"apiVersion": "sallyport.dev/v1alpha1",
+	"kind": "VSphereServer",
+	"name": _server,
+} if {
+	_judged
+}
+
+facts["server"] := null if not _judged
+
+# METADATA
+# title: The VirtualMachines in that vCenter
+facts["machines"] := {
+	"apiVersion": "sallyport.dev/v1alpha1",
+	"kind": "VirtualMachine",
+	"fields": {"spec.runtime.vsphere.serverRef.name": _server},
+} if {
+	_judged
+}
+
+facts["machines"] := null if not _judged
+
+# METADATA
+# title: All namespaces, for their labels
+facts["namespaces"] := {"apiVersion": "v1", "kind": "Namespace"} if _judged
+
+facts["namespaces"] := null if not _judged
+
+valid_input if {
+	input.request.operation in {"CREATE", "UPDATE"}
+	is_object(input.request.object.spec)
+	is_object(input.request.object.spec.runtime)
+	is_object(object.get(input.request.object.spec.runtime, "vsphere", {}))
+	_known_sizes(input.request.object.spec)
+	_known_sizes(_old_spec)
+	_known
+}
+
+# METADATA
+# title: The size of the machine is not said
+# custom:
+#   reason: SizeRequired
+#   remedyInMessage: Say the size in the field that the message names.
+deny contains {
+	"reason": "SizeRequired",
+	"code": 422,
+	"message": concat(" ", [
+		$"spec.{resource}: entry {tenant.name} of VSphereServer {_server} has a quota for {resource},",
+		$"so each machine of {_namespace} must say how much it has",
+	]),
+	"details": {"kind": "VSphereServer", "name": _server, "field": $"spec.{resource}"},
+} if {
+	_full
+	some tenant in _candidates
+	count(_exceeded(tenant)) == 0
+	some resource in _unsaid(tenant)
+}
+
+# METADATA
+# title: The quota has no room for the machine
+# custom:
+#   reason: QuotaExceeded
+#   remedy: Ask for less, delete a machine in the folders of the entry, or ask an administrator for a larger quota.
+deny contains {
+	"reason": "QuotaExceeded",
+	"message": $"spec.tenants of VSphereServer {_server} leave {_namespace} no room for this machine: {_numbers}",
+	"details": {"kind": "VSphereServer", "name": _server, "field": "spec.runtime.vsphere.clone"},
+} if {
+	_full
+	every tenant in _candidates { count(_exceeded(tenant)) > 0 }
+}
+
+_object := input.request.object
+
+_clone := _object.spec.runtime.vsphere.clone
+
+_server := _object.spec.runtime.vsphere.serverRef.name
+
+_clones if _clone != null
+
+_judged if {
+	_clones
+	count(_asked) > 0
+	not _leaving
+	not _made
+}
+
+_leaving if _text(_object.metadata.deletionTimestamp)
+
+_rejudged if input.request.userInfo.username == "system:sallyport"
+
+_made if {
+	_rejudged
+	_text(_object.status.instanceID)
+}
+
+# What is asked for that there was not before.
+_asked := {"machines", "cpu", "memory"} if input.request.operation == "CREATE"
+
+_asked := {resource | some resource in ["cpu", "memory"]; _grows(resource)} if input.request.operation == "UPDATE"
+
+_grows(resource) if {
+	_said(_old_spec, resource)
+	not _said(_object.spec, resource)
+}
+
+_grows(resource) if {
+	_said(_object.spec, resource)
+	not _said(_old_spec, resource)
+}
+
+_grows(resource) if quantity.compare(_object.spec[resource], _old_spec[resource]) > 0
+
+_old_spec := {} if input.request.operation == "CREATE"
+
+_old_spec := input.request.oldObject.spec if input.request.operation == "UPDATE"
+
+_said(spec, resource) if spec[resource] != null
+
+# Whether none of the entries that allow the places has room.
+_full if {
+	_judged
+	count(_candidates) > 0
+	every tenant in _candidates { count(_exceeded(tenant)) + count(_unsaid(tenant)) > 0 }
+}
+
+_candidates := [tenant |
+	some tenant in tenants.entries(_tenants, input.request.namespace, _labels(input.request.namespace))
+	every place in tenants.places(_clone) { tenants.allows(tenant, place) }
+]
+
+_tenants := [] if input.facts.server == null
+
+_tenants := object.get(input.facts.server.spec, "tenants", []) if input.facts.server != null
+
+_labels_of := {namespace.metadata.name: object.get(namespace.metadata, "labels", {}) | some namespace in input.facts.namespaces}
+
+_labels(namespace) := object.get(_labels_of, namespace, null)
+
+_quota(tenant) := object.get(tenant, "quota", {})
+
+_unsaid(tenant) := [resource |
+	some resource in _asked - {"machines"}
+	_said(_quota(tenant), resource)
+	not _said(_object.spec, resource)
+]
+
+# What the quota of an entry has no room for, with the numbers.
+_exceeded(tenant) := [$"entry {tenant.name}, {resource}: used {_shown(resource, used)}, asked {_size(resource)}, allowed {limit}" |
+	some resource, limit in _quota(tenant)
+	resource in _asked
+	used := _used[tenant.name][resource]
+	used + quantity.nanos(_size(resource)) > quantity.nanos(limit)
+]
+
+# In billionths, by entry and resource.
+_used := {tenant.name: amounts |
+	some tenant in _candidates
+	machines := _counted(tenant)
+	amounts := {resource: sum([_amount(machine, resource) | some machine in machines]) | some resource, _ in _quota(tenant)}
+}
+
+_size("machines") := 1
+
+_size(resource) := _object.spec[resource] if resource in {"cpu", "memory"}
+
+_numbers := concat("; ", [line | some tenant in _candidates; some line in _exceeded(tenant)])
+
+# Many machines are in few namespaces and folders, and of few sizes: each of these is looked at once.
+_counted(tenant) := [machine |
+	namespaces := {namespace |
+		some namespace in _namespaces
+		tenants.includes(tenant, namespace, _labels(namespace))
+	}
+	folders := {folder |
+		some folder in _folders
+		some allowed in object.get(tenant, "folders", [])
+		tenants.within(folder, allowed)
+	}
+	some machine in _others
+	machine.metadata.namespace in namespaces
+	machine.spec.runtime.vsphere.clone.folder in folders
+]
+
+_others := [machine |
+	some machine in input.facts.machines
+	machine.spec.runtime.vsphere.clone
+	_counts(machine)
+]
+
+_counts(_) if not _rejudged
+
+_counts(machine) if {
+	_rejudged
+	[machine.metadata.creationTimestamp, machine.metadata.uid] < [_object.metadata.creationTimestamp, _object.metadata.uid]
+}
+
+_namespaces := {machine.metadata.namespace | some machine in _others}
+
+_folders := {machine.spec.runtime.vsphere.clone.folder | some machine in _others}
+
+_nanos := {amount: quantity.nanos(amount) |
+	some machine in _others
+	some resource in ["cpu", "memory"]
+	amount := machine.spec[resource]
+}
+
+_amount(_, "machines") := 1000000000
+
+_amount(machine, resource) := object.get(_nanos, object.get(machine.spec, resource, "none"), 0) if resource != "machines"
+
+_shown(resource, nanos) := ceil(nanos / 1000000000) if resource != "memory"
+
+_shown("memory", nanos) := $"{nanos / _gibi}Gi" if nanos % _gibi == 0
+
+_shown("memory", nanos) := $"{ceil(nanos / _mebi)}Mi" if nanos % _gibi != 0
+
+_mebi := 1048576 * 1000000000
+
+_gibi := 1024 * _mebi
+
+_namespace := $"namespace {input.request.namespace}"
+
+# Types.
+
+_known if not _judged
+
+_known if {
+	_judged
+	_text(input.request.namespace)
+	_text(_server)
+	tenants.known_clone(_clone)
+	_known_age
+	_known_server
+	is_array(input.facts.namespaces)
+	every namespace in input.facts.namespaces { _known_namespace(namespace) }
+	is_array(input.facts.machines)
+	_known_machines
+}
+
+# There may be thousands, which nobody needs to look at where there are no quotas.
+_known_machines if count(_limits) == 0
+
+_known_machines if {
+	count(_limits) > 0
+	every machine in input.facts.machines { _known_machine(machine) }
+	every size in {size | some machine in input.facts.machines; some size in _sizes(machine.spec)} { quantity.known(size) }
+}
+
+_limits := [limit | some tenant in _candidates; some limit in _quota(tenant)]
+
+_sizes(spec) := [size | some resource in ["cpu", "memory"]; size := spec[resource]]
+
+_known_sizes(spec) if {
+	is_object(spec)
+	every size in _sizes(spec) { quantity.known(size) }
+}
+
+_known_age if not _rejudged
+
+_known_age if {
+	_text(_object.metadata.creationTimestamp)
+	_text(_object.metadata.uid)
+}
+
+_known_server if input.facts.server == null
+
+_known_server if {
+	input.facts.server.metadata.name == _server
+	is_object(input.facts.server.spec)
+	tenants.known(_tenants)
+	every tenant in _tenants { _known_quota(_quota(tenant)) }
+}
+
+_known_quota(quota) if {
+	is_object(quota)
+	every limit in quota { quantity.known(limit) }
+}
+
+_known_namespace(namespace) if {
+	_text(namespace.metadata.name)
+	tenants.known_labels(object.get(namespace.metadata, "labels", {}))
+}
+
+_known_machine(machine) if {
+	_text(machine.metadata.namespace)
+	_text(machine.metadata.creationTimestamp)
+	_text(machine.metadata.uid)
+	is_object(machine.spec)
+	is_object(machine.spec.runtime.vsphere)
+	_known_folder(machine.spec.runtime.vsphere)
+}
+
+_known_folder(vsphere) if not "clone" in object.keys(vsphere)
+
+_known_folder(vsphere) if tenants.known_path(vsphere.clone.folder)
+
+_text(value) if {
+	is_string(value)
+	value != ""
+}

@@ -1,0 +1,350 @@
+package sallyport.servers.quota_test
+
+import data.sallyport.servers.quota as policy
+
+_places := {
+	"folder": "/dc/vm/a", "resourcePool": "/dc/host/c", "datastore": "/dc/datastore/d",
+	"template": {"inventoryPath": "/dc/vm/t"}, "networks": ["/dc/network/n"],
+}
+
+_runtime(clone) := {"vsphere": {"serverRef": {"name": "vc-1"}, "clone": object.union(_places, clone)}}
+
+_machine(spec) := {
+	"metadata": {"name": "web-1", "namespace": "team-a", "uid": "u-5", "creationTimestamp": "2026-11-20T10:00:00Z"},
+	"spec": object.union({"runtime": _runtime({})}, spec),
+}
+
+_request(spec) := {
+	"operation": "CREATE", "namespace": "team-a", "userInfo": {"username": "alice"},
+	"object": _machine(spec), "oldObject": null,
+}
+
+_update(old, new) := object.union(_request(new), {"operation": "UPDATE", "oldObject": _machine(old)})
+
+_tenant(more) := object.union({
+	"name": "a", "namespaces": {"names": ["team-a", "team-a-ci"]},
+	"folders": ["/dc/vm/a"], "resourcePools": ["/dc/host/c"], "datastores": ["/dc/datastore/d"],
+	"networks": ["/dc/network/n"], "templates": ["/dc/vm/t"],
+}, more)
+
+_limited(quota) := _tenant({"quota": quota})
+
+_server(tenants) := {"metadata": {"name": "vc-1"}, "spec": {"tenants": tenants}}
+
+_other(namespace, folder, more) := {
+	"metadata": {"name": "m", "namespace": namespace, "uid": "u-1", "creationTimestamp": "2026-11-20T09:00:00Z"},
+	"spec": object.union({"runtime": _runtime({"folder": folder})}, more),
+}
+
+_namespaces := [
+	{"metadata": {"name": "team-a", "labels": {"team": "a"}}},
+	{"metadata": {"name": "team-a-ci", "labels": {"team": "a"}}},
+	{"metadata": {"name": "team-b", "labels": {"team": "b"}}},
+	{"metadata": {"name": "plain"}},
+]
+
+_facts(tenants, machines) := {"server": _server(tenants), "machines": machines, "namespaces": _namespaces}
+
+_small := {"cpu": 2, "memory": "4Gi"}
+
+# Two that count, and others: of another namespace, in another folder, adopted.
+_crowd := [
+	_other("team-a", "/dc/vm/a", _small),
+	_other("team-a-ci", "/dc/vm/a/deep/er", {"cpu": 4, "memory": "1536Mi"}),
+	_other("team-b", "/dc/vm/a", {"cpu": 64, "memory": "1Ti"}),
+	_other("team-a", "/dc/vm/b", {"cpu": 64, "memory": "1Ti"}),
+	_other("team-a", "/dc/vm/a2", {"cpu": 64, "memory": "1Ti"}),
+	{
+		"metadata": {"name": "x", "namespace": "team-a", "uid": "u-2", "creationTimestamp": "2026-11-20T09:00:00Z"},
+		"spec": {"runtime": {"vsphere": {"serverRef": {"name": "vc-1"}, "inventoryPath": "/dc/vm/a/x"}}},
+	},
+]
+
+_verdict := "not understood" if not policy.valid_input
+
+_verdict := concat(", ", [denial.reason | some denial in policy.deny]) if {
+	policy.valid_input
+	count(policy.deny) > 0
+}
+
+_verdict := "allow" if {
+	policy.valid_input
+	count(policy.deny) == 0
+}
+
+_messages := concat("; ", [denial.message | some denial in policy.deny])
+
+test_facts if {
+	policy.facts == {
+		"server": {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VSphereServer", "name": "vc-1"},
+		"machines": {
+			"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine",
+			"fields": {"spec.runtime.vsphere.serverRef.name": "vc-1"},
+		},
+		"namespaces": {"apiVersion": "v1", "kind": "Namespace"},
+	} with input.request as _request(_small)
+}
+
+_nothing := {"server": null, "machines": null, "namespaces": null}
+
+_by_us(more) := object.union(
+	object.union(_request(_small), {"userInfo": {"username": "system:sallyport"}}),
+	{"object": more},
+)
+
+test_not_asked[note] if {
+	some note, request in {
+		"adopted": json.remove(_request({}), ["object/spec/runtime/vsphere/clone"]),
+		"another runtime": object.union(json.remove(_request(_small), ["object/spec/runtime"]), {"object": {"spec": {"runtime": {"pod": {}}}}}),
+		"nothing changes": _update(_small, _small),
+		"it shrinks": _update(_small, {"cpu": 1, "memory": "1Gi"}),
+		"the same in other words": _update(_small, {"cpu": 2, "memory": "4096Mi"}),
+		"it is being deleted": object.union(_request(_small), {"object": {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}}),
+		"it was made": _by_us({"status": {"instanceID": "50120a8b-7a3c-4bde-9f00-0123456789ab"}}),
+	}
+	policy.facts == _nothing with input.request as request
+	_verdict == "allow" with input as {"request": request, "facts": _nothing}
+}
+
+# Used are 2 machines with 6 processors and 5.5 GiB, and 1 machine with 2 and 4 GiB is asked for.
+test_limits[note] if {
+	some note, tc in {
+		"none": {"quota": {}, "verdict": "allow"},
+		"all just fit": {"quota": {"machines": 3, "cpu": 8, "memory": "9728Mi"}, "verdict": "allow"},
+		"machines": {"quota": {"machines": 2, "cpu": 8, "memory": "1Ti"}, "verdict": "QuotaExceeded"},
+		"no machine at all": {"quota": {"machines": 0}, "verdict": "QuotaExceeded"},
+		"cpu": {"quota": {"machines": 3, "cpu": 7}, "verdict": "QuotaExceeded"},
+		"memory": {"quota": {"memory": "9727Mi"}, "verdict": "QuotaExceeded"},
+	}
+	world := {"request": _request(_small), "facts": _facts([_limited(tc.quota)], _crowd)}
+	_verdict == tc.verdict with input as world
+}
+
+test_exceeded if {
+	quota := {"machines": 2, "cpu": 7, "memory": "8Gi"}
+	policy.deny == {{
+		"reason": "QuotaExceeded",
+		"message": concat("", [
+			"spec.tenants of VSphereServer vc-1 leave namespace team-a no room for this machine: ",
+			"entry a, cpu: used 6, asked 2, allowed 7; entry a, machines: used 2, asked 1, allowed 2; ",
+			"entry a, memory: used 5632Mi, asked 4Gi, allowed 8Gi",
+		]),
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.clone"},
+	}} with input as {"request": _request(_small), "facts": _facts([_limited(quota)], _crowd)}
+}
+
+test_whole_gibibytes_are_shown_as_such if {
+	said := _messages with input as {
+		"request": _request({"memory": "2Gi"}),
+		"facts": _facts([_limited({"memory": "5Gi"})], [_other("team-a", "/dc/vm/a", {"memory": "4096Mi"})]),
+	}
+	contains(said, "memory: used 4Gi, asked 2Gi, allowed 5Gi")
+}
+
+# Machines whose size nobody has said are machines.
+test_machines_of_unknown_size if {
+	facts := _facts([_limited({"machines": 2, "cpu": 2, "memory": "4Gi"})], [_other("team-a", "/dc/vm/a", {})])
+	_verdict == "allow" with input as {"request": _request(_small), "facts": facts}
+}
+
+test_size_required[note] if {
+	some note, tc in {
+		"cpu": {"spec": {"memory": "4Gi"}, "quota": {"cpu": 8}, "fields": {"spec.cpu"}},
+		"memory": {"spec": {"cpu": 2}, "quota": {"memory": "8Gi"}, "fields": {"spec.memory"}},
+		"both": {"spec": {}, "quota": {"cpu": 8, "memory": "8Gi"}, "fields": {"spec.cpu", "spec.memory"}},
+	}
+	world := {"request": _request(tc.spec), "facts": _facts([_limited(tc.quota)], [])}
+	policy.valid_input with input as world
+	{denial.reason | some denial in policy.deny} == {"SizeRequired"} with input as world
+	{denial.details.field | some denial in policy.deny} == tc.fields with input as world
+}
+
+test_size_required_message if {
+	some denial in policy.deny with input as {"request": _request({}), "facts": _facts([_limited({"cpu": 8})], [])}
+	denial == {
+		"reason": "SizeRequired",
+		"code": 422,
+		"message": concat("", [
+			"spec.cpu: entry a of VSphereServer vc-1 has a quota for cpu, so each machine of namespace team-a ",
+			"must say how much it has",
+		]),
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.cpu"},
+	}
+}
+
+# What is exceeded in any case is told first.
+test_size_is_not_required_where_there_is_no_room if {
+	facts := _facts([_limited({"machines": 0, "cpu": 8})], [])
+	_verdict == "QuotaExceeded" with input as {"request": _request({}), "facts": facts}
+}
+
+test_several_entries[note] if {
+	some note, tc in {
+		"one has room": {"tenants": [_limited({"machines": 0}), _tenant({"name": "b"})], "verdict": "allow"},
+		"one has room, and does not allow the places": {
+			"tenants": [_limited({"machines": 0}), _tenant({"name": "b", "datastores": []})],
+			"verdict": "QuotaExceeded",
+		},
+		"one has room, and is for others": {
+			"tenants": [_limited({"machines": 0}), _tenant({"name": "b", "namespaces": {"names": ["team-b"]}})],
+			"verdict": "QuotaExceeded",
+		},
+		"none": {"tenants": [_limited({"machines": 0}), _tenant({"name": "b", "quota": {"cpu": 1}})], "verdict": "QuotaExceeded"},
+		"one needs to know": {"tenants": [_limited({"machines": 0}), _tenant({"name": "b", "quota": {"memory": 1}})], "verdict": "SizeRequired"},
+		"none allows the places": {"tenants": [_tenant({"folders": ["/dc/vm/b"], "quota": {"machines": 0}})], "verdict": "allow"},
+		"no entries": {"tenants": [], "verdict": "allow"},
+	}
+	_verdict == tc.verdict with input as {"request": _request({"cpu": 2}), "facts": _facts(tc.tenants, [])}
+}
+
+# Where there are no quotas the others are not even looked at.
+test_no_quota if {
+	_verdict == "allow" with input as {"request": _request({}), "facts": _facts([_tenant({})], ["Bogus"])}
+}
+
+test_no_server if {
+	facts := {"server": null, "machines": [], "namespaces": _namespaces}
+	_verdict == "allow" with input as {"request": _request(_small), "facts": facts}
+}
+
+test_server_without_tenants if {
+	facts := {"server": {"metadata": {"name": "vc-1"}, "spec": {}}, "machines": [], "namespaces": []}
+	_verdict == "allow" with input as {"request": _request(_small), "facts": facts}
+}
+
+# By labels count the machines of all namespaces that have them now; of one whose labels are not known none do.
+test_by_labels[note] if {
+	some note, tc in {
+		"all of them": {"machines": 2, "verdict": "QuotaExceeded"},
+		"room for one more": {"machines": 3, "verdict": "allow"},
+	}
+	tenant := object.union(
+		object.remove(_limited({"machines": tc.machines}), ["namespaces"]),
+		{"namespaces": {"selector": {"matchLabels": {"team": "a"}}}},
+	)
+	crowd := array.concat(_crowd, [_other("gone", "/dc/vm/a", {}), _other("plain", "/dc/vm/a", {})])
+	_verdict == tc.verdict with input as {"request": _request(_small), "facts": _facts([tenant], crowd)}
+}
+
+# Only what grows is judged, and against what the others have.
+test_updates[note] if {
+	some note, tc in {
+		"cpu grows into the room": {"old": _small, "new": {"cpu": 4, "memory": "4Gi"}, "quota": {"cpu": 10}, "verdict": "allow"},
+		"cpu grows out of it": {"old": _small, "new": {"cpu": 5, "memory": "4Gi"}, "quota": {"cpu": 10}, "verdict": "QuotaExceeded"},
+		"memory grows": {"old": _small, "new": {"cpu": 2, "memory": "5Gi"}, "quota": {"memory": "10Gi"}, "verdict": "QuotaExceeded"},
+		"cpu grows, memory is exceeded": {
+			"old": _small, "new": {"cpu": 4, "memory": "4Gi"},
+			"quota": {"cpu": 10, "memory": "1Gi", "machines": 0}, "verdict": "allow",
+		},
+		"said at last": {"old": {}, "new": _small, "quota": {"cpu": 7}, "verdict": "QuotaExceeded"},
+		"not said any more": {"old": _small, "new": {"cpu": 2}, "quota": {"memory": "1Ti"}, "verdict": "SizeRequired"},
+	}
+	_verdict == tc.verdict with input as {"request": _update(tc.old, tc.new), "facts": _facts([_limited(tc.quota)], _crowd)}
+}
+
+# When it is judged again, only what is older counts: by time, then by UID.
+test_older_ones_count[note] if {
+	some note, tc in {
+		"an older one": {"uid": "u-9", "at": "2026-11-20T09:59:59Z", "verdict": "QuotaExceeded"},
+		"as old, with a smaller UID": {"uid": "u-4", "at": "2026-11-20T10:00:00Z", "verdict": "QuotaExceeded"},
+		"as old, with a larger UID": {"uid": "u-6", "at": "2026-11-20T10:00:00Z", "verdict": "allow"},
+		"a younger one": {"uid": "u-1", "at": "2026-11-20T10:00:01Z", "verdict": "allow"},
+	}
+	other := object.union(_other("team-a", "/dc/vm/a", {}), {"metadata": {"uid": tc.uid, "creationTimestamp": tc.at}})
+	facts := _facts([_limited({"machines": 1})], [other])
+	_verdict == tc.verdict with input as {"request": _by_us({}), "facts": facts}
+	_verdict == "QuotaExceeded" with input as {"request": _request(_small), "facts": facts}
+}
+
+_wrong := {
+	"null": null, "empty": "", "a list": [], "an object": {}, "true": true, "unknown": "Bogus", "less than nothing": "-",
+}
+
+_replaced(document, path, value) := object.union(document, json.unmarshal(concat("", [
+	concat("", [$"\{{json.marshal(key)}:" | some key in split(path, "/")]),
+	json.marshal(value),
+	concat("", ["}" | some _ in split(path, "/")]),
+])))
+
+# Each field of a request, and which of the wrong values are not wrong, or another request, there.
+_request_fields := {
+	"operation": [],
+	"namespace": ["unknown", "less than nothing"],
+	"object": ["an object"],
+	"object/spec": ["an object"],
+	"object/spec/cpu": [],
+	"object/spec/memory": [],
+	"object/spec/runtime": ["an object"],
+	"object/spec/runtime/vsphere": ["an object"],
+	"object/spec/runtime/vsphere/serverRef": ["an object"],
+	"object/spec/runtime/vsphere/serverRef/name": ["unknown", "less than nothing"],
+	"object/spec/runtime/vsphere/clone": ["an object", "null"],
+	"object/spec/runtime/vsphere/clone/folder": [],
+}
+
+test_not_understood_request[note] if {
+	some path, harmless in _request_fields
+	some what, value in _wrong
+	not what in harmless
+	note := $"{path} {what}"
+	request := _replaced(_request(_small), path, value)
+	_verdict == "not understood" with input as {"request": request, "facts": _facts([_limited({"machines": 9})], [])}
+}
+
+test_not_understood_update[note] if {
+	some note, request in {
+		"no old object": object.remove(_update({}, _small), ["oldObject"]),
+		"an odd size now": _update(_small, {"cpu": 2, "memory": "Bogus"}),
+		"an odd size before": _update({"cpu": 2, "memory": "Bogus"}, _small),
+		"nobody knows how old": object.union(_by_us({}), {"object": {"metadata": {"creationTimestamp": null}}}),
+		"nobody knows who": object.union(_by_us({}), {"object": {"metadata": {"uid": ""}}}),
+	}
+	_verdict == "not understood" with input as {"request": request, "facts": _facts([_limited({"machines": 9})], [])}
+}
+
+_good := _facts([_limited({"machines": 9})], _crowd)
+
+_broken_machine(path, value) := [_replaced(_other("team-a", "/dc/vm/a", _small), path, value)]
+
+_broken_facts := object.union_n([
+	{$"{fact} missing": object.remove(_good, [fact]) | some fact, _ in _good},
+	{$"{fact} {what}": object.union(object.remove(_good, [fact]), {fact: value}) |
+		some fact, _ in _good
+		some what, value in _wrong
+		not [fact, what] in [["server", "null"], ["machines", "a list"], ["namespaces", "a list"]]
+	},
+	{$"server's {path} {what}": object.union(_good, {"server": _replaced(_good.server, path, value)}) |
+		some path in ["metadata/name", "spec/tenants"]
+		some what, value in _wrong
+		[path, what] != ["spec/tenants", "a list"]
+	},
+	{$"quota {what}": _facts([object.union(object.remove(_tenant({}), ["quota"]), {"quota": value})], []) |
+		some what, value in _wrong
+		what != "an object"
+	},
+	{$"limit {what}": _facts([_limited({"cpu": value})], []) | some what, value in _wrong},
+	{$"machine {what}": object.union(_good, {"machines": [value]}) | some what, value in _wrong},
+	{$"machine's {path} {what}": object.union(_good, {"machines": _broken_machine(path, value)}) |
+		some path in [
+			"metadata/namespace", "metadata/uid", "metadata/creationTimestamp", "spec/runtime/vsphere",
+			"spec/runtime/vsphere/clone", "spec/runtime/vsphere/clone/folder", "spec/cpu", "spec/memory",
+		]
+		some what, value in _wrong
+		not [path, what] in [["spec/runtime/vsphere", "an object"], ["spec/runtime/vsphere/clone", "an object"]]
+		not [split(path, "/")[0], what] in [["metadata", "unknown"], ["metadata", "less than nothing"]]
+	},
+	{$"namespace {what}": object.union(_good, {"namespaces": [value]}) | some what, value in _wrong},
+	{$"namespace's name {what}": object.union(_good, {"namespaces": [{"metadata": {"name": value}}]}) |
+		some what, value in _wrong
+		not what in ["unknown", "less than nothing"]
+	},
+	{$"labels {what}": object.union(_good, {"namespaces": [{"metadata": {"name": "a", "labels": value}}]}) |
+		some what, value in _wrong
+		what != "an object"
+	},
+])
+
+test_not_understood_facts[note] if {
+	some note, facts in _broken_facts
+	_verdict == "not understood" with input as {"request": _request(_small), "facts": facts}
+}
