@@ -132,20 +132,12 @@ func (d *Decision) ruling() (Ruling, error) {
 				}
 			}
 		}
-		ruling.Supersedes = append(ruling.Supersedes, texts(v.decision.Outcome, catalog.OutcomeSupersedes)...)
-		ruling.SupersedesOrigins = append(ruling.SupersedesOrigins, texts(v.decision.Outcome, catalog.OutcomeSupersedesOrigins)...)
+		ruling.Supersedes = append(ruling.Supersedes, v.decision.Outcome.Get(catalog.OutcomeSupersedes).Texts()...)
+		ruling.SupersedesOrigins = append(ruling.SupersedesOrigins, v.decision.Outcome.Get(catalog.OutcomeSupersedesOrigins).Texts()...)
 	}
 	if ruling.Denied = len(refusals) > 0; ruling.Denied {
 		refusals = append(refusals, d.override.warnings()...)
 	}
 	ruling.Message = strings.Join(refusals, "\n")
 	return ruling, nil
-}
-
-// texts are those of a member of an outcome, the shape of which the engine has checked.
-func texts(outcome engine.Value, member string) (all []string) {
-	for _, name := range outcome.Get(member).Elements() {
-		all = append(all, name.Text())
-	}
-	return all
 }

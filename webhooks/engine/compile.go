@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,17 @@ func (p *Policy) Mutates() bool { return p.judges[mutate] != nil }
 
 // Arbitrates tells whether the policy has outcome rules.
 func (p *Policy) Arbitrates() bool { return p.outcome != nil }
+
+// Mentions tells whether a text is a constant in the policy or its libraries: the name of a field that is read, for one.
+func (p *Policy) Mentions(constant string) (found bool) {
+	for _, m := range p.compiler.Modules {
+		ast.WalkTerms(m, func(t *ast.Term) bool {
+			found = found || ast.String(constant).Equal(t.Value)
+			return found
+		})
+	}
+	return found
+}
 
 // Compile makes a policy out of its source. The error is [CompileErrors]: all that is wrong, with file, line and column; or
 // [*WeightError].
@@ -183,9 +195,7 @@ func compileStrict(modules []*ast.Module, schema []byte) (*ast.Compiler, error) 
 func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 	linked := byName(all)
 	made, rules := instrument(c.pkg, modules)
-	for name, m := range made {
-		linked[name] = m
-	}
+	maps.Copy(linked, made)
 	p.rules = rules
 	p.compiler = newCompiler()
 	if p.compiler.Compile(linked); p.compiler.Failed() {
@@ -242,12 +252,8 @@ func (p *Policy) query(text string) (ast.Body, error) {
 	return body, nil
 }
 
-func newCompiler() *ast.Compiler {
-	return compilerWith()
-}
-
-// compilerWith is one for which there are more builtins than policies may use.
-func compilerWith(more ...*ast.Builtin) *ast.Compiler {
+// newCompiler makes one for which there may be more builtins than policies may use.
+func newCompiler(more ...*ast.Builtin) *ast.Compiler {
 	c := builtins.Capabilities()
 	c.Builtins = append(c.Builtins, more...)
 	return ast.NewCompiler().WithCapabilities(c)

@@ -64,7 +64,7 @@ func checkContract(src Source, modules, libraries []*ast.Module) (*contract, Com
 	}
 	for _, m := range modules {
 		c.factReads(m)
-		negationCheck{authored: ruleNames(m.Package.Path, modules), errs: &c.errs}.module(m)
+		checkNegations(m, modules, &c.errs)
 	}
 	for _, m := range libraries {
 		c.library(m)
@@ -178,7 +178,7 @@ func (c *contract) factReads(m *ast.Module) {
 
 func (c *contract) library(m *ast.Module) {
 	c.packageAnnotations(m)
-	negationCheck{authored: ruleNames(m.Package.Path, []*ast.Module{m}), errs: &c.errs}.module(m)
+	checkNegations(m, []*ast.Module{m}, &c.errs)
 	ast.WalkRefs(m, func(ref ast.Ref) bool {
 		if ref.HasPrefix(ast.InputRootRef) || ref.HasPrefix(ast.MustParseRef("data.parameters")) {
 			c.errs.add(ref[0].Location, "a library gets what it needs as arguments: it must not read %s", ref)

@@ -48,15 +48,14 @@ func question(needs []string, keys ...map[string]shape) shape {
 }
 
 // factShape is the shape of a fact, which is null where it is not wanted.
-func factShape(said *ast.Term) shape {
-	switch object := said.Value.(type) {
-	case ast.Null:
+func factShape(term *ast.Term) shape {
+	said := valueOf(term)
+	if said.IsNull() {
 		return shape{}
-	case ast.Object:
-		for _, form := range forms {
-			if object.Get(ast.StringTerm(form.key)) != nil {
-				return form.shape
-			}
+	}
+	for _, form := range forms {
+		if _, has := said.member(form.key); has {
+			return form.shape
 		}
 	}
 	return anyQuestion

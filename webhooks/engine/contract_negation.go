@@ -17,10 +17,9 @@ type negationCheck struct {
 	errs     *CompileErrors
 }
 
-func (n negationCheck) module(m *ast.Module) {
-	for _, i := range m.Imports {
-		n.authored.Add(i.Name())
-	}
+// checkNegations looks at a module, of those that it has rules together with.
+func checkNegations(m *ast.Module, beside []*ast.Module, errs *CompileErrors) {
+	n := negationCheck{authored: knownIn(m, ruleNames(m.Package.Path, beside)), errs: errs}
 	ast.WalkExprs(m, func(e *ast.Expr) bool {
 		if e.Negated && n.silentIfMissing(e) {
 			n.errs.add(e.Location, "`%s` is undefined, not true, where an argument is missing: "+

@@ -62,6 +62,7 @@ var (
 	operationShape = shape{kind: anObject, needs: []string{"op", "path"}, keys: map[string]shape{
 		"op": {kind: aText, texts: ops}, "path": {kind: aText, begins: "/"}, "value": {},
 	}}
+	valuedShape  = shape{kind: anObject, needs: []string{"op", "path", "value"}, keys: operationShape.keys}
 	removalShape = shape{kind: anObject, needs: operationShape.needs, keys: map[string]shape{
 		"op": operationShape.keys["op"], "path": operationShape.keys["path"],
 	}}
@@ -91,24 +92,18 @@ func shapeOf(ruleName string, said *ast.Term) shape {
 	return denialShape
 }
 
-func patchShape(said *ast.Term) shape {
-	object, ok := said.Value.(ast.Object)
-	if !ok {
-		return operationShape
-	}
-	if object.Get(ast.StringTerm("merge")) != nil {
+func patchShape(term *ast.Term) shape {
+	said := valueOf(term)
+	if _, merge := said.member("merge"); merge {
 		return mergeShape
 	}
-	op := object.Get(ast.StringTerm("op"))
-	if op == nil || !isLiteral(op) {
-		return operationShape
-	}
-	if text(op) == "remove" {
+	switch said.Get("op").Text() {
+	case "remove":
 		return removalShape
+	case "add", "replace":
+		return valuedShape
 	}
-	valued := operationShape
-	valued.needs = append(slices.Clone(valued.needs), "value")
-	return valued
+	return operationShape
 }
 
 // shapeError is what is wrong with a term, and where.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,10 +116,7 @@ func (p *Policy) evaluateFacts(ctx context.Context, in Input, input func(Value) 
 	if len(result) != 1 {
 		return nil, errorf(EvaluationFailed, "facts gave %d results", len(result))
 	}
-	if document := only(result[0]["facts"]); document != nil {
-		return p.decodeFacts(document)
-	}
-	return p.decodeFacts(ast.ObjectTerm()) // no fact is defined
+	return p.decodeFacts(cmp.Or(only(result[0]["facts"]), ast.ObjectTerm())) // without members if no fact is defined
 }
 
 // refresh reads again, live, what came from a cache; the rest is kept.

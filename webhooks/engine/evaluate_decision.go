@@ -77,7 +77,8 @@ func (rules outcomeRules) decision(matches ast.Set) (*Decision, error) {
 	decision := &Decision{}
 	for _, t := range matches.Slice() {
 		match := t.Value.(*ast.Array)
-		r, values := rules.of(match), match.Elem(2).Value.(*ast.Array)
+		index, _ := match.Elem(0).Value.(ast.Number).Int()
+		r, values := rules[index], match.Elem(2).Value.(*ast.Array)
 		if values.Len() == 0 {
 			return nil, errorf(ContractViolated, "%s: this %s rule applies but its value is undefined", r.location.String(), r.name)
 		}
@@ -88,11 +89,6 @@ func (rules outcomeRules) decision(matches ast.Set) (*Decision, error) {
 		}
 	}
 	return decision, decision.order()
-}
-
-func (rules outcomeRules) of(match *ast.Array) outcomeRule {
-	index, _ := match.Elem(0).Value.(ast.Number).Int()
-	return rules[index]
 }
 
 func (d *Decision) add(r outcomeRule, value *ast.Term) error {

@@ -128,14 +128,8 @@ func (p *Policy) resolve(ctx context.Context, q *Query, r Reader) error {
 	return nil
 }
 
-// group is the part of an apiVersion before the version.
-func group(apiVersion string) string {
-	before, _, grouped := strings.Cut(apiVersion, "/")
-	if !grouped {
-		return ""
-	}
-	return before
-}
+// group is the part of an apiVersion before the version, with its slash.
+func group(apiVersion string) string { return apiVersion[:strings.Index(apiVersion, "/")+1] }
 
 // permitted holds a query against spec.reads, which also says whether it is to be answered live.
 func permitted(reads []Read, q *Query) error {
@@ -187,7 +181,7 @@ func questionIn(name string, said Value) *Query {
 	q := &Query{
 		Fact: name, APIVersion: said.Get("apiVersion").Text(), Kind: said.Get("kind").Text(), Namespace: said.Get("namespace").Text(),
 		Name: said.Get("name").Text(), Parent: !said.Get("parent").IsNull(), Live: !said.Get("freshness").IsNull(),
-		Fields: membersOf(said, "fields", Value.Text), Labels: membersOf(said, "labels", Value.Text), Except: membersOf(said, "except", Value.texts),
+		Fields: membersOf(said, "fields", Value.Text), Labels: membersOf(said, "labels", Value.Text), Except: membersOf(said, "except", Value.Texts),
 	}
 	maps.DeleteFunc(q.Except, func(_ string, values []string) bool { return len(values) == 0 }) // which says nothing
 	q.Document, q.TestRun = said.member("rehearsal")
@@ -217,13 +211,6 @@ func membersOf[T any](object Value, key string, as func(Value) T) map[string]T {
 	found := map[string]T{}
 	of.Each(func(name string, v Value) { found[name] = as(v) })
 	return found
-}
-
-func (v Value) texts() (all []string) {
-	for _, element := range v.Elements() {
-		all = append(all, element.Text())
-	}
-	return all
 }
 
 // ofKind tells whether the query asks for objects of a kind.

@@ -150,10 +150,6 @@ func (p *Policy) explainFacts(
 	if err != nil {
 		return nil, false, err
 	}
-	queries := ast.NewObject()
-	if object, ok := document.Value.(ast.Object); ok {
-		queries = object
-	}
 	facts, complete = map[string]Fact{}, true
 	for _, name := range slices.Sorted(slices.Values(p.facts)) {
 		rules := p.rulesNamed(ruleFacts, name)
@@ -161,13 +157,13 @@ func (p *Policy) explainFacts(
 		if len(rules) > 0 {
 			f.Place = placeOf(rules[0].Location)
 		}
-		term := queries.Get(ast.StringTerm(name))
-		if term == nil {
-			f.Undefined = s.unmet(rules)
+		query, defined := valueOf(document).member(name)
+		if defined {
+			f.Fact, f.Err = p.answerTo(ctx, name, query.orNull(), r, known)
 		} else {
-			f.Fact, f.Err = p.answerTo(ctx, name, term, r, known)
+			f.Undefined = s.unmet(rules)
 		}
-		complete = complete && term != nil && f.Err == nil
+		complete = complete && defined && f.Err == nil
 		facts[name] = f.Fact
 		x.Facts = append(x.Facts, f)
 	}

@@ -121,17 +121,14 @@ func said(r *ast.Rule) *ast.Term {
 }
 
 // said are the values that a rule had.
-func (t *trace) said(r *ast.Rule) (values []Value) {
+func (t *trace) said(r *ast.Rule) []Value {
 	distinct := ast.NewSet()
 	for _, f := range t.rules[r] {
 		for _, v := range f.values {
 			distinct.Add(v)
 		}
 	}
-	for _, v := range distinct.Slice() {
-		values = append(values, valueOf(v))
-	}
-	return values
+	return valueOf(ast.NewTerm(distinct)).Elements()
 }
 
 // unmet is where the rules stopped, none of which applied: the furthest that one of them got. It is nil if they were not asked.
@@ -165,7 +162,11 @@ func (f *frame) innermost() *frame {
 	if len(f.stops) > 0 && len(f.body) > 0 {
 		return f
 	}
-	for _, i := range slices.Concat(f.inner, f.innerOfStops()) {
+	inner := slices.Clone(f.inner)
+	for _, s := range f.stops {
+		inner = append(inner, s.inner...)
+	}
+	for _, i := range inner {
 		if !i.done {
 			if found := i.innermost(); found != nil {
 				return found
@@ -173,13 +174,6 @@ func (f *frame) innermost() *frame {
 		}
 	}
 	return nil
-}
-
-func (f *frame) innerOfStops() (all []*frame) {
-	for _, s := range f.stops {
-		all = append(all, s.inner...)
-	}
-	return all
 }
 
 // describe puts where a frame stopped into the author's terms.
@@ -260,8 +254,7 @@ func kindOf(e *ast.Expr) UnmetKind {
 	case strings.HasPrefix(written(e), "some "):
 		return NoneSuch
 	case e.IsEquality():
-		v, local := e.Operand(0).Value.(ast.Var)
-		if _, refers := e.Operand(1).Value.(ast.Ref); local && refers && v.IsGenerated() {
+		if _, refers := e.Operand(1).Value.(ast.Ref); refers && isGeneratedVar(e.Operand(0)) {
 			return Missing
 		}
 	}

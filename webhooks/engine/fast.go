@@ -162,7 +162,7 @@ func (a *accelerated) judge(ctx context.Context, e endpoint, in Input, facts map
 	} else if decision, err = a.evaluateRules(ctx, e, in, facts, a.read.of); key != nil && err == nil && decision.silent() {
 		a.cache.put(key, values)
 	}
-	if a.decided.Add(1)%checkedShare == 1 && !a.read.all && !in.large() {
+	if a.decided.Add(1)%checkedShare == 1 && !a.read.all && in.Request.Values() == 0 {
 		return a.check(ctx, e, in, facts, decision, err)
 	}
 	return decision, err

@@ -44,7 +44,7 @@ func (a *accelerated) cacheKey(e endpoint, in Input, facts map[string]Fact) (key
 		if f.Query != nil && f.Answer.Live {
 			return nil, nil
 		}
-		objects += f.Answer.Value.length()
+		objects += max(1, len(f.Answer.Value.Elements()))
 		values = append(values, f.Answer.Value)
 	}
 	if key = a.decides.key(nil, request); len(key) > longestKey || objects > mostFacts {
@@ -69,12 +69,4 @@ func same(a, b Value) bool {
 		}
 	}
 	return a.source().kind() == '[' && b.source().kind() == '[' && slices.EqualFunc(a.Elements(), b.Elements(), same)
-}
-
-// length of a list; 1 for everything else.
-func (v Value) length() int {
-	if v.source().kind() != '[' {
-		return 1
-	}
-	return len(v.Elements())
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -51,10 +52,8 @@ func (f *folding) keep(value *ast.Term) bool {
 
 // fold gives modules in which rules that do not read the request are their values.
 func (a *accelerated) fold(compiled *ast.Compiler, modules []*ast.Module) []*ast.Module {
-	for _, m := range modules {
-		if replacesDocuments(m) {
-			return modules
-		}
+	if slices.ContainsFunc(modules, replacesDocuments) {
+		return modules
 	}
 	f := &folding{
 		ctx:    builtins.MeteredUpTo(context.Background(), foldingMade),

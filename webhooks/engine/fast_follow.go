@@ -107,14 +107,14 @@ func (f *follower) step(from places, key *ast.Term) places {
 			}
 			return next
 		}
-		names, every, all := len(place.names), place.every, place.all
+		names, every, all := len(place.members), place.every, place.all
 		if name, ok := key.Value.(ast.String); ok {
 			next[place.member(string(name))] = true
 		} else {
 			f.goneThrough(place)
 			next[place.element()] = true
 		}
-		if len(place.names) != names || place.every != every || place.all != all {
+		if len(place.members) != names || place.every != every || place.all != all {
 			f.changed = true
 			f.steps++
 		}

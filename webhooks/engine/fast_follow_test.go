@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ func (r *projection) paths(at string) []string {
 		return []string{at}
 	}
 	var found []string
-	for _, name := range r.names {
+	for _, name := range slices.Sorted(maps.Keys(r.members)) {
 		found = append(found, r.members[name].paths(at+"."+name)...)
 	}
 	if r.every != nil {

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/binary"
-	"maps"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -17,8 +16,7 @@ type projection struct {
 	// every is what is read of each element of a list, or of each value of an object, besides its keys.
 	every *projection
 
-	names []string    // of members, in order
-	keys  []*ast.Term // the same
+	keys  []*ast.Term // of members, in order
 	depth int
 }
 
@@ -38,10 +36,8 @@ func (r *projection) member(name string) *projection {
 			r.members = map[string]*projection{}
 		}
 		r.members[name] = m
-		r.names, r.keys = slices.Sorted(maps.Keys(r.members)), nil
-		for _, name := range r.names {
-			r.keys = append(r.keys, ast.StringTerm(name))
-		}
+		r.keys = append(r.keys, ast.StringTerm(name))
+		slices.SortFunc(r.keys, ast.TermValueCompare)
 	}
 	return m
 }
@@ -78,10 +74,10 @@ func (r *projection) of(v Value) *ast.Term {
 		return v.orNull()
 	}
 	if r.every == nil {
-		members := make([][2]*ast.Term, 0, len(r.names))
-		for i, name := range r.names {
-			if m, ok := v.from.member(name); ok {
-				members = append(members, [2]*ast.Term{r.keys[i], r.members[name].of(m)})
+		members := make([][2]*ast.Term, 0, len(r.keys))
+		for _, key := range r.keys {
+			if m, ok := v.from.member(text(key)); ok {
+				members = append(members, [2]*ast.Term{key, r.members[text(key)].of(m)})
 			}
 		}
 		return ast.ObjectTerm(members...)
@@ -105,9 +101,9 @@ func (r *projection) key(b []byte, w *jsonText) []byte {
 		return append(b, w.json...)
 	}
 	b = append(b, '{')
-	for _, name := range r.names {
-		if m, ok := w.member(name); ok {
-			b = r.members[name].key(b, m.from.(*jsonText))
+	for _, key := range r.keys {
+		if m, ok := w.member(text(key)); ok {
+			b = r.members[text(key)].key(b, m.from.(*jsonText))
 		} else {
 			b = append(b, '-')
 		}

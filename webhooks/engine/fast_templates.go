@@ -122,8 +122,7 @@ func (t *template) within(key string, v *ast.Term, of func(*Query) *map[string]s
 
 // fill gives the query of a request.
 func (t *template) fill(in Value) (*Query, error) {
-	var found [4]Value
-	values := found[:0]
+	var values []Value
 	for _, b := range t.blanks {
 		v, ok := along(in, b.path)
 		if !ok {

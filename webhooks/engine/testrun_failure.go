@@ -193,9 +193,12 @@ func (s *suite) valueOf(ctx context.Context, t *ast.Term, with []*ast.With) stri
 
 // query gives what the variable got becomes.
 func (s *suite) query(ctx context.Context, e *ast.Expr) string {
-	said := s.heard.function(new([]error))
+	hear := func(_ topdown.BuiltinContext, operands []*ast.Term, next func(*ast.Term) error) error {
+		said, _ := s.heard.hear(operands) // what is wrong has been told
+		return next(said)
+	}
 	found, err := topdown.NewQuery(ast.NewBody(e)).WithCompiler(s.compiler).WithStore(s.store).WithTransaction(s.txn).
-		WithBuiltins(map[string]*topdown.Builtin{saidName: {Decl: saidBuiltin[saidName], Func: said}}).Run(ctx)
+		WithBuiltins(map[string]*topdown.Builtin{saidName: {Decl: saidBuiltin[saidName], Func: hear}}).Run(ctx)
 	switch {
 	case err != nil:
 		return "an error: " + err.Error()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/rego"
-	"github.com/open-policy-agent/opa/v1/topdown"
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
@@ -119,24 +118,18 @@ func reads(modules []*ast.Module, pkg ast.Ref, name string) (found bool) {
 
 // option has an evaluation be heard; what the engine cannot use of it is taken down.
 func (l *interceptor) option(unusable *[]error) func(*rego.Rego) {
-	call := l.function(unusable)
-	return rego.FunctionDyn(saidFunction, func(ctx rego.BuiltinContext, operands []*ast.Term) (said *ast.Term, err error) {
-		err = call(ctx, operands, func(t *ast.Term) error {
-			said = t
-			return nil
-		})
-		return said, err
-	})
-}
-
-func (l *interceptor) function(unusable *[]error) topdown.BuiltinFunc {
-	return func(_ topdown.BuiltinContext, operands []*ast.Term, next func(*ast.Term) error) error {
-		said, err := l.check(text(operands[0]), operands[1], only(operands[2]), only(operands[3]))
+	return rego.FunctionDyn(saidFunction, func(_ rego.BuiltinContext, operands []*ast.Term) (*ast.Term, error) {
+		said, err := l.hear(operands)
 		if err != nil {
 			*unusable = append(*unusable, err)
 		}
-		return next(said)
-	}
+		return said, nil
+	})
+}
+
+// hear is the call that hands on what rules say, with what is wrong with it.
+func (l *interceptor) hear(operands []*ast.Term) (*ast.Term, error) {
+	return l.check(text(operands[0]), operands[1], only(operands[2]), only(operands[3]))
 }
 
 // check decides on what rules of a name say, as for a request, and gives it.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,7 +47,7 @@ type test struct {
 // newSuite compiles everything as OPA's runner does, which notes the rows of tables and tells tests of one name apart.
 func newSuite(all, tests []*ast.Module, heard *interceptor) (*suite, error) {
 	ctx := context.Background()
-	s := &suite{compiler: compilerWith(saidBuiltin[saidName]).WithEnablePrintStatements(true), store: inmem.New(), heard: heard}
+	s := &suite{compiler: newCompiler(saidBuiltin[saidName]).WithEnablePrintStatements(true), store: inmem.New(), heard: heard}
 	runner := tester.NewRunner().SetCompiler(s.compiler).SetModules(byName(all)).SetStore(s.store).Filter("^$")
 	nothing, err := runner.RunTests(ctx, nil)
 	if err != nil {
@@ -182,14 +181,10 @@ func rowOf(e topdown.Event) string {
 
 // rowName is a key as it is in the value of the table: text as it is, all else as JSON.
 func rowName(t *ast.Term) string {
-	decoded, err := ast.JSON(t.Value)
-	if err != nil {
-		return t.String()
+	if name, ok := t.Value.(ast.String); ok {
+		return string(name)
 	}
-	if text, ok := decoded.(string); ok {
-		return text
-	}
-	encoded, err := json.Marshal(decoded)
+	encoded, err := valueOf(t).MarshalJSON()
 	if err != nil {
 		return t.String()
 	}

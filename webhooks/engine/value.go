@@ -90,6 +90,14 @@ func (v Value) Elements() (all []Value) {
 	return all
 }
 
+// Texts are those of a list, or of a set that a policy made.
+func (v Value) Texts() (all []string) {
+	for _, element := range v.Elements() {
+		all = append(all, element.Text())
+	}
+	return all
+}
+
 // Each visits the members of an object, in no order, and the elements of a list, whose names are "".
 func (v Value) Each(visit func(name string, v Value)) { v.source().each(visit) }
 

@@ -28,12 +28,6 @@ func newTermCache(json []byte) *termCache {
 	return &termCache{terms: map[span]*ast.Term{}}
 }
 
-// large tells whether the whole request may be more than may be read.
-func (in Input) large() bool {
-	text, ok := in.Request.from.(*jsonText)
-	return ok && text.built != nil
-}
-
 // Values is how many there are in the text that the document is a part of, names of members among them; 0 if it is no text, or a small
 // one, which has no more than half as many as bytes.
 func (v Value) Values() int {

@@ -194,14 +194,6 @@ func readRaw(dec *jsontext.Decoder, from []byte) ([]byte, error) {
 	return from[end-len(value) : end : end], err
 }
 
-func readName(dec *jsontext.Decoder, from []byte) ([]byte, error) {
-	quoted, err := readRaw(dec, from)
-	if err != nil {
-		return nil, err
-	}
-	return unquoted(quoted), nil
-}
-
 // unquoted gives the string that a checked text is, in place if it can.
 func unquoted(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
@@ -259,9 +251,10 @@ func (t *jsonText) walk(visit func(name []byte, v *jsonText) (more bool)) {
 		for more := true; err == nil && more && dec.PeekKind() != '}' && dec.PeekKind() != ']'; {
 			var name []byte
 			if opening.Kind() == '{' {
-				if name, err = readName(dec, t.json); err != nil {
+				if name, err = readRaw(dec, t.json); err != nil {
 					return err
 				}
+				name = unquoted(name)
 			}
 			v := &jsonText{built: t.built}
 			v.json, err = readRaw(dec, t.json)

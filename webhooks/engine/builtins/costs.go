@@ -17,6 +17,17 @@ func length(t *ast.Term) float64 {
 	return float64(len(s))
 }
 
+// written is how a text or a number is written; "" for what is neither.
+func written(t *ast.Term) string {
+	switch v := t.Value.(type) {
+	case ast.String:
+		return string(v)
+	case ast.Number:
+		return string(v)
+	}
+	return ""
+}
+
 // size is how many elements or members a term has.
 func size(t *ast.Term) float64 {
 	switch v := t.Value.(type) {
@@ -38,11 +49,9 @@ func WrittenSize(t *ast.Term, limit float64) (total float64) {
 			return true
 		}
 		total += 2
-		switch v := t.Value.(type) {
-		case ast.String:
-			total += float64(len(v))
-		case ast.Number:
-			total += float64(len(v))
+		switch t.Value.(type) {
+		case ast.String, ast.Number:
+			total += float64(len(written(t)))
 		case *ast.Array, ast.Set, ast.Object:
 		default:
 			total += 4

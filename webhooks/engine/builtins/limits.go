@@ -119,15 +119,8 @@ func plainNumber(number string) bool {
 
 func plainNumbers(operands []*ast.Term) (cost, error) {
 	for _, o := range operands {
-		switch v := o.Value.(type) {
-		case ast.Number:
-			if !plainNumber(string(v)) {
-				return cost{}, ErrNumber
-			}
-		case ast.String:
-			if !plainNumber(string(v)) {
-				return cost{}, ErrNumber
-			}
+		if !plainNumber(written(o)) {
+			return cost{}, ErrNumber
 		}
 	}
 	return cost{}, nil
