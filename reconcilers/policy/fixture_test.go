@@ -364,6 +364,10 @@ func (f *fixture) shows(name string, t v1alpha1.ConditionType, want string) {
 	if got = strings.ReplaceAll(got, f.Namespace, "NS"); got != want {
 		f.Errorf("RegoPolicy %s: %s is\n%q and not\n%q", name, t, got, want)
 	}
+	fields := strings.Join(p.Status.EditedFields, ", ")
+	if t == v1alpha1.ConditionEdited && (!strings.Contains(want, fields) || strings.HasPrefix(want, "True") != (fields != "")) {
+		f.Errorf("RegoPolicy %s: the edited fields are %q, and the condition says %q", name, fields, want)
+	}
 }
 
 // tells holds what people are told, each by its beginning.
