@@ -11,11 +11,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 )
 
-func processors(n int32) func(*v1alpha1.VirtualMachineSpec) {
-	return func(spec *v1alpha1.VirtualMachineSpec) { spec.CPU = &n }
-}
+// fourProcessors is a change of the spec.
+func fourProcessors(spec *v1alpha1.VirtualMachineSpec) { spec.CPU = new(int32(4)) }
 
-// restart gives status and message of RestartRequired.
+// restartRequired gives status and message of RestartRequired.
 func (f *fixture) restartRequired() string {
 	f.Helper()
 	c := meta.FindStatusCondition(f.vm().Status.Conditions, "RestartRequired")
@@ -51,7 +50,7 @@ func TestRestartRequired(t *testing.T) {
 			if got := f.restartRequired(); got != "False AsWanted" {
 				t.Errorf("at first it shows %q", got)
 			}
-			f.change(processors(4))
+			f.change(fourProcessors)
 			f.settle()
 			if got := f.restartRequired(); got != c.shows {
 				t.Errorf("it shows %q", got)
@@ -77,7 +76,7 @@ func TestRolloutWaits(t *testing.T) {
 	uid := f.machine(v1alpha1.RunPolicyAlwaysOn, func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartApprovalMode = v1alpha1.RestartAutomatic })
 	f.settle()
 	was, _ := f.world.Instance(uid)
-	f.change(processors(4))
+	f.change(fourProcessors)
 	f.settle()
 	if is, _ := f.world.Instance(uid); is != was {
 		t.Errorf("it is %+v", is)
@@ -101,7 +100,7 @@ func TestAdjusted(t *testing.T) {
 	f.settle()
 	was, _ := f.world.Instance(uid)
 	f.world.SetHotAdd(uid)
-	f.change(processors(4))
+	f.change(fourProcessors)
 	f.settle()
 	is, _ := f.world.Instance(uid)
 	if is.CPU != 4 || is.Incarnation != was.Incarnation || f.restartRequired() != "False AsWanted" {
@@ -117,7 +116,7 @@ func TestChangedWhileOff(t *testing.T) {
 	f.settle()
 	f.ask("stop", "Stop")
 	f.settle()
-	f.change(processors(4))
+	f.change(fourProcessors)
 	f.settle()
 	f.is("Stopped True/AsWanted")
 	f.ask("start", "Start")
@@ -138,7 +137,7 @@ func TestRolloutYields(t *testing.T) {
 	f.offset += time.Minute
 	release := f.world.Hold(uid, "PowerOff")
 	f.world.SetGuest(uid, fake.Guest{NoTools: true})
-	f.change(processors(4))
+	f.change(fourProcessors)
 	f.settle()
 	if held := f.vm().Status.ActiveOperation; held == nil || held.Origin != v1alpha1.OriginRollout {
 		t.Fatalf("the holder is %+v", held)

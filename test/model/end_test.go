@@ -217,7 +217,7 @@ func (m *model) unrestOf(vm *v1alpha1.VirtualMachine) string {
 		return m.unlikeLast(vm, in)
 	}
 	seen := runtime.Observation{Exists: true, Power: in.Power, Incarnation: in.Incarnation, NodeName: in.NodeName}
-	return cmp.Or(m.unlikeWanted(vm, in), unlikeSources(vm, &seen))
+	return cmp.Or(m.unlikeWanted(vm, in), unlikeSources(vm, &seen), unlikeSize(vm, in))
 }
 
 // unrestWithout says what is wrong with a machine of which there is no instance.

@@ -1,17 +1,17 @@
 package model
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"fmt"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
 )
 
-// sources are those of the origins that nothing of the product has yet: a machine is moved to the node that its spec names, and
-// restarted when its spec has changed in a way that asks for that.
-var sources = []virtualmachine.Source{placement{}, rollout{}}
+// sources are those of the origins that nothing of the product has yet: a machine is moved to the node that its spec names.
+var sources = []virtualmachine.Source{placement{}}
 
 // placement moves machines.
 type placement struct{}
@@ -29,24 +29,6 @@ func (placement) Wants(vm *v1alpha1.VirtualMachine, _ *runtime.Observation) *dri
 	return &drive.Intent{Type: v1alpha1.OperationMigrate, Target: v1alpha1.MigrateTarget{NodeName: node}}
 }
 
-// restartFrom is the annotation with the incarnation that a machine is not to go on in.
-const restartFrom = "example.com/restart-from"
-
-// rollout restarts machines that are on.
-type rollout struct{}
-
-func (rollout) Origin() v1alpha1.ClaimOrigin { return v1alpha1.OriginRollout }
-
-func (rollout) Wants(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) *drive.Intent {
-	a := vm.Status.ActiveOperation
-	begun := a != nil && a.Origin == v1alpha1.OriginRollout && a.Step == v1alpha1.StepPowerOn
-	if !begun && (seen.Power != v1alpha1.PowerRunning || seen.Incarnation == "" || seen.Incarnation != vm.Annotations[restartFrom]) {
-		return nil
-	}
-	grace := vm.Spec.TerminationGracePeriod()
-	return &drive.Intent{Type: v1alpha1.OperationRestart, Grace: &grace}
-}
-
 // place has the spec name a node, or none.
 func (d *dice) place() {
 	d.change(func(vm *v1alpha1.VirtualMachine) {
@@ -55,11 +37,12 @@ func (d *dice) place() {
 	})
 }
 
-// rollOut asks for a restart.
+// rollOut asks for what takes a restart.
 func (d *dice) rollOut() {
 	d.change(func(vm *v1alpha1.VirtualMachine) {
-		metav1.SetMetaDataAnnotation(&vm.ObjectMeta, restartFrom, vm.Status.Incarnation)
-		d.trace("%s is not to go on in %q", vm.Name, vm.Status.Incarnation)
+		processors := pick[int32](d, "processors", 1, 2, 4)
+		vm.Spec.CPU, vm.Spec.RestartApprovalMode = &processors, v1alpha1.RestartAutomatic
+		d.trace("%s is to have %d processors", vm.Name, processors)
 	})
 }
 
@@ -69,6 +52,14 @@ func unlikeSources(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) strin
 		if in := s.Wants(vm, seen); in != nil && !drive.Reached(*in, *seen) {
 			return string("is still wanted by " + s.Origin())
 		}
+	}
+	return ""
+}
+
+// unlikeSize says whether a machine at rest that was made has not got its size.
+func unlikeSize(vm *v1alpha1.VirtualMachine, in fake.Instance) string {
+	if want := vm.Spec.CPU; want != nil && *want != in.CPU && !in.Adopted && in.Power == v1alpha1.PowerRunning {
+		return fmt.Sprintf("has %d processors, and not %d", in.CPU, *want)
 	}
 	return ""
 }

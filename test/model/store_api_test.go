@@ -75,7 +75,7 @@ func (w *twins) fresh(kind int, finalizers []string) client.Object {
 	meta := metav1.ObjectMeta{Namespace: w.namespace, Name: "a", Finalizers: finalizers}
 	if kind == 0 {
 		return &v1alpha1.VirtualMachine{ObjectMeta: meta, Spec: v1alpha1.VirtualMachineSpec{
-			RunPolicy: v1alpha1.RunPolicyManual, TerminationGracePeriodSeconds: new(int32(30)),
+			RunPolicy: v1alpha1.RunPolicyManual, RestartApprovalMode: v1alpha1.RestartManual, TerminationGracePeriodSeconds: new(int32(30)),
 			Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}},
 		}}
 	}

@@ -37,8 +37,8 @@ func maker(t *testing.T) *site {
 }
 
 // made is a VirtualMachine that was not created yet, which is cloned from the template.
-func (s *site) made(name string, change ...func(*v1alpha1.VirtualMachineSpec)) *v1alpha1.VirtualMachine {
-	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}, Spec: v1alpha1.VirtualMachineSpec{
+func (s *site) made(change ...func(*v1alpha1.VirtualMachineSpec)) *v1alpha1.VirtualMachine {
+	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "web"}, Spec: v1alpha1.VirtualMachineSpec{
 		CPU: new(int32(2)), Memory: new(resource.MustParse("64Mi")), TerminationGracePeriodSeconds: new(int32(0)),
 		Runtime: v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{
 			ServerRef: v1alpha1.VSphereServerReference{Name: s.name},
@@ -71,7 +71,7 @@ func withUserData(secret string) func(*v1alpha1.VirtualMachineSpec) {
 func TestMachineMade(t *testing.T) {
 	t.Parallel()
 	s := maker(t)
-	vm := s.adopt(s.made("web"))
+	vm := s.adopt(s.made())
 	s.shows(vm, asWanted)
 	want := vcsim.Hardware{CPUs: 2, MemoryMB: 64, Disks: []int64{1 << 30}, Networks: []string{"VM Network"}}
 	got := s.vcenter.Hardware(s.place(vm))
@@ -115,7 +115,7 @@ func TestMachineMadeElsewhere(t *testing.T) {
 		"DatastoreNotAllowed":    func(c *v1alpha1.VSphereClone) { c.Datastore = "/DC0/datastore/other" },
 		"NetworkNotAllowed":      func(c *v1alpha1.VSphereClone) { c.Networks[0] = "/DC0/network/other" },
 	} {
-		vm := s.made("web", func(spec *v1alpha1.VirtualMachineSpec) { change(spec.Runtime.VSphere.Clone) })
+		vm := s.made(func(spec *v1alpha1.VirtualMachineSpec) { change(spec.Runtime.VSphere.Clone) })
 		s.until("it is refused with "+name, func() string {
 			err := stack.client.Create(s.Context(), vm.DeepCopy())
 			if err == nil {
@@ -134,7 +134,7 @@ func TestMachineMadeLater(t *testing.T) {
 	t.Parallel()
 	s := maker(t)
 	s.vcenter.Remove("/DC0/vm/template")
-	vm := s.adopt(s.made("web"))
+	vm := s.adopt(s.made())
 	s.warns(vm, "False", "InvalidSpec spec.runtime.vsphere.clone.template.inventoryPath: vCenter "+s.name+" has no template at /DC0/vm/template, or does not show it")
 	_, err := s.vcenter.AddTemplate("template")
 	s.Must(err)
@@ -145,7 +145,7 @@ func TestMachineMadeLater(t *testing.T) {
 func TestMachineMadeWithUserData(t *testing.T) {
 	t.Parallel()
 	s := maker(t)
-	vm := s.adopt(s.made("web", withUserData("cloud")))
+	vm := s.adopt(s.made(withUserData("cloud")))
 	field := "InvalidSpec spec.runtime.vsphere.clone.cloudInit.secretRef: Secret cloud "
 	s.warns(vm, "False", field+"does not exist")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "cloud"}, StringData: map[string]string{"userdata": "misspelt"}}
