@@ -1,9 +1,10 @@
 # `make` alone lists what there is.
 
 GO ?= go
-# What was compiled in one clone of this is not compiled again in another. kubectl's library brings kustomize along, which can load Go
-# plugins: for these the linker would keep all code there is, a third more.
-export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath -tags=kustomize_disable_go_plugin_support)
+# kubectl's library brings kustomize along, which can load Go plugins: for these the linker would keep all code there is, a third more.
+tags := kustomize_disable_go_plugin_support
+# What was compiled in one clone of this is not compiled again in another.
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath -tags=$(tags))
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 

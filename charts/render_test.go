@@ -49,7 +49,7 @@ webhook: {failurePolicy: Ignore, timeoutSeconds: 4, clientCA: "-----BEGIN CERTIF
 metrics: {port: 9090, service: {port: 9091, annotations: {a: b}}, serviceMonitor: {enabled: true, labels: {prometheus: main}, interval: 30s, scrapeTimeout: 5s, relabelings: [{action: labeldrop, regex: pod}]}}
 health: {port: 9092, readinessProbe: {periodSeconds: 3}}
 serviceAccount: {name: gatekeeper, annotations: {a: b}}
-rbac: {reads: {pods: true, statefulsets.apps: true, secrets: false}, extraRules: [{apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}], cloudInitSecrets: [team-a, "*"]}
+rbac: {reads: {pods: true, statefulsets.apps: true, secrets: false}, extraRules: [{apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}], cloudInitSecrets: [default, "*"]}
 podLabels: {a: b}
 podAnnotations: {a: b}
 priorityClassName: system-cluster-critical

@@ -146,11 +146,11 @@ func TestMachineMadeWithUserData(t *testing.T) {
 	t.Parallel()
 	s := maker(t)
 	vm := s.adopt(s.made(withUserData("cloud")))
-	field := "InvalidSpec spec.runtime.vsphere.clone.cloudInit.secretRef: Secret cloud "
-	s.warns(vm, "False", field+"does not exist")
+	field := "False InvalidSpec spec.runtime.vsphere.clone.cloudInit.secretRef: Secret cloud "
+	s.shows(vm, field+"does not exist")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "cloud"}, StringData: map[string]string{"userdata": "misspelt"}}
 	s.create(secret)
-	s.warns(vm, "False", field+"has neither user-data nor meta-data")
+	s.shows(vm, field+"has neither user-data nor meta-data")
 	text := "#cloud-config\npassword: hunter2-" + s.name
 	secrets.add("hunter2-" + s.name)
 	secret.StringData = map[string]string{"user-data": text}

@@ -155,7 +155,7 @@ _labels(namespace) := object.get(_labels_of, namespace, null)
 _quota(tenant) := object.get(tenant, "quota", {})
 
 _unsaid(tenant) := [resource |
-	some resource in _asked - {"machines"}
+	some resource in (_asked - {"machines"})
 	_said(_quota(tenant), resource)
 	not _said(_object.spec, resource)
 ]

@@ -21,11 +21,14 @@ _request(spec) := {
 
 _update(old, new) := object.union(_request(new), {"operation": "UPDATE", "oldObject": _machine(old)})
 
-_tenant(more) := object.union({
-	"name": "a", "namespaces": {"names": ["team-a", "team-a-ci"]},
-	"folders": ["/dc/vm/a"], "resourcePools": ["/dc/host/c"], "datastores": ["/dc/datastore/d"],
-	"networks": ["/dc/network/n"], "templates": ["/dc/vm/t"],
-}, more)
+_tenant(more) := object.union(
+	{
+		"name": "a", "namespaces": {"names": ["team-a", "team-a-ci"]},
+		"folders": ["/dc/vm/a"], "resourcePools": ["/dc/host/c"], "datastores": ["/dc/datastore/d"],
+		"networks": ["/dc/network/n"], "templates": ["/dc/vm/t"],
+	},
+	more,
+)
 
 _limited(quota) := _tenant({"quota": quota})
 

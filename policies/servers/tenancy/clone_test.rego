@@ -10,11 +10,14 @@ _clone := {
 _cloning(more) := _request(_vsphere({"clone": object.union(_clone, more)}))
 
 # Adoption is not needed.
-_maker(more) := object.union({
-	"name": "a", "namespaces": {"names": ["team-a"]},
-	"folders": ["/dc/vm/a"], "resourcePools": ["/dc/host/c"], "datastores": ["/dc/datastore/fast"],
-	"networks": ["/dc/network"], "templates": ["/dc/vm/templates"],
-}, more)
+_maker(more) := object.union(
+	{
+		"name": "a", "namespaces": {"names": ["team-a"]},
+		"folders": ["/dc/vm/a"], "resourcePools": ["/dc/host/c"], "datastores": ["/dc/datastore/fast"],
+		"networks": ["/dc/network"], "templates": ["/dc/vm/templates"],
+	},
+	more,
+)
 
 _other_maker := object.union(_maker({}), {
 	"name": "secret-b", "namespaces": {"names": ["team-b"]},
