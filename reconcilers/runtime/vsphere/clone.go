@@ -2,6 +2,7 @@ package vsphere
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/vmware/govmomi/object"
@@ -93,7 +94,7 @@ func (p *parts) cloneSpec(m runtime.Machine) (*types.VirtualMachineCloneSpec, er
 	config := &types.VirtualMachineConfigSpec{
 		InstanceUuid: string(m.UID),
 		DeviceChange: devices,
-		ExtraConfig:  append(p.forgotten(), guest...),
+		ExtraConfig:  append(p.forgotten(guest), guest...),
 	}
 	config.ExtraConfig = append(config.ExtraConfig,
 		&types.OptionValue{Key: OwnerKey, Value: string(m.UID)}, &types.OptionValue{Key: NameKey, Value: m.String()})
@@ -104,10 +105,12 @@ func (p *parts) cloneSpec(m runtime.Machine) (*types.VirtualMachineCloneSpec, er
 	}, nil
 }
 
-// forgotten takes off what the template remembers of a machine that it was made from.
-func (p *parts) forgotten() (none []types.BaseOptionValue) {
-	for key := range remembered(p.template) {
-		if key != OwnerKey && key != NameKey {
+// forgotten takes off what the template has from a machine that it was made from: what we noted, and what its guest was given.
+func (p *parts) forgotten(given []types.BaseOptionValue) (none []types.BaseOptionValue) {
+	of := []string{PowerOnsKey, MoveKey, userDataKey, userDataKey + encodingSuffix}
+	for _, option := range p.template.Config.ExtraConfig {
+		key := option.GetOptionValue().Key
+		if _, again := object.OptionValueList(given).Get(key); slices.Contains(of, key) && !again {
 			none = append(none, &types.OptionValue{Key: key, Value: ""})
 		}
 	}

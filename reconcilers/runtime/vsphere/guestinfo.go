@@ -15,6 +15,13 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
+// Where a guest finds its metadata and user data, each with how it is encoded beside it.
+const (
+	metaDataKey    = "guestinfo.metadata"
+	userDataKey    = "guestinfo.userdata"
+	encodingSuffix = ".encoding"
+)
+
 // maxGuestInfo is how long a value may be that a guest is given: vCenter keeps no longer ones.
 const maxGuestInfo = 64 << 10
 
@@ -26,11 +33,11 @@ func guestInfo(m runtime.Machine) ([]types.BaseOptionValue, error) {
 		return nil, err
 	}
 	values := []struct {
-		name, key string
-		data      []byte
+		at, key string
+		data    []byte
 	}{
-		{"metadata", v1alpha1.CloudInitMetaDataKey, meta},
-		{"userdata", v1alpha1.CloudInitUserDataKey, []byte(m.CloudInit.UserData)},
+		{metaDataKey, v1alpha1.CloudInitMetaDataKey, meta},
+		{userDataKey, v1alpha1.CloudInitUserDataKey, []byte(m.CloudInit.UserData)},
 	}
 	var options []types.BaseOptionValue
 	for _, v := range values {
@@ -45,8 +52,7 @@ func guestInfo(m runtime.Machine) ([]types.BaseOptionValue, error) {
 			return nil, invalid("cloudInit.secretRef", "%s takes %d bytes when compressed, and vCenter keeps %d", v.key, len(text), maxGuestInfo)
 		}
 		options = append(options,
-			&types.OptionValue{Key: "guestinfo." + v.name, Value: text},
-			&types.OptionValue{Key: "guestinfo." + v.name + ".encoding", Value: "gzip+base64"})
+			&types.OptionValue{Key: v.at, Value: text}, &types.OptionValue{Key: v.at + encodingSuffix, Value: "gzip+base64"})
 	}
 	return options, nil
 }
