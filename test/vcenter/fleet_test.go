@@ -76,15 +76,27 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// fleetIs waits until so many machines of the site are like that, for as long as they take.
+// patience is how long a machine of a fleet may take, and so many times as long all of them.
+const patience = 30 * time.Second
+
+// fleetIs waits until so many machines of the site are like that.
 func (s *site) fleetIs(many int, like func(*v1alpha1.VirtualMachine) bool) {
 	s.Helper()
+	began := time.Now()
 	for n := -1; n != many; time.Sleep(100 * time.Millisecond) {
 		n = 0
+		var other *v1alpha1.VirtualMachine
 		for _, vm := range s.machines() {
-			if vm.Namespace == s.name && like(&vm) {
+			switch {
+			case vm.Namespace != s.name:
+			case like(&vm):
 				n++
+			default:
+				other = &vm
 			}
+		}
+		if time.Since(began) > patience*time.Duration(*fleet) {
+			s.Fatalf("%d machines are not like that, among them %+v", *fleet-n, other)
 		}
 	}
 }

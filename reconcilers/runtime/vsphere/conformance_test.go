@@ -13,6 +13,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/conformance"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // effects gives the requests by which a verb does what it does.
@@ -26,25 +27,24 @@ var effects = map[runtime.Verb][]string{
 	runtime.VerbMigrate:  {"RelocateVM_Task"},
 }
 
-// run runs the suite on a vCenter whose machines are prepared as it says, with machines that are adopted and with such that are cloned.
-// The parts share it, which takes a while to start, and have machines of their own.
-func run(t *testing.T, prepare func(w *world, path string)) {
-	t.Run("adopted", func(t *testing.T) {
-		conform(t, false, func(w *world, name string) runtime.Machine {
-			m := w.machine(name)
-			prepare(w, w.path(m))
-			return m
-		})
-	})
-	t.Run("cloned", func(t *testing.T) {
-		conform(t, true, func(w *world, name string) runtime.Machine {
-			m := w.cloned(name)
-			prepare(w, string(cloneOf(m).Template.InventoryPath))
-			return m
-		})
+// adopted runs the suite with machines that are adopted, prepared as it says, and cloned with such that are cloned.
+func adopted(t *testing.T, prepare func(w *world, path string)) {
+	conform(t, false, func(w *world, name string) runtime.Machine {
+		m := w.machine(name)
+		prepare(w, w.path(m))
+		return m
 	})
 }
 
+func cloned(t *testing.T, prepare func(w *world, path string)) {
+	conform(t, true, func(w *world, name string) runtime.Machine {
+		m := w.cloned(name)
+		prepare(w, string(cloneOf(m).Template.InventoryPath))
+		return m
+	})
+}
+
+// conform runs the suite on a vCenter. The parts share it, which takes a while to start, and have machines of their own.
 func conform(t *testing.T, makes bool, machine func(w *world, name string) runtime.Machine) {
 	v, parts := start(t), 0
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
@@ -108,15 +108,26 @@ func conform(t *testing.T, makes bool, machine func(w *world, name string) runti
 }
 
 func TestConformance(t *testing.T) {
-	run(t, func(*world, string) {})
+	adopted(t, func(*world, string) {})
+}
+
+func TestConformanceOfClones(t *testing.T) {
+	cloned(t, func(*world, string) {})
 }
 
 // Real tasks take time; what is quick can hide what is missing.
 func TestConformanceOfSlowTasks(t *testing.T) {
-	run(t, func(w *world, path string) { w.SetStep(path, 20*time.Millisecond) })
+	adopted(t, slow)
 }
+
+func TestConformanceOfSlowClones(t *testing.T) {
+	depth.Only(t)
+	cloned(t, slow)
+}
+
+func slow(w *world, path string) { w.SetStep(path, 20*time.Millisecond) }
 
 // A vCenter need not honour a request to cancel a task.
 func TestConformanceOfIgnoredCancels(t *testing.T) {
-	run(t, func(w *world, path string) { w.IgnoreCancels(path) })
+	adopted(t, func(w *world, path string) { w.IgnoreCancels(path) })
 }

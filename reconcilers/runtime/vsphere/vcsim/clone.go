@@ -1,6 +1,9 @@
 package vcsim
 
 import (
+	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,10 +13,12 @@ import (
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/simulator/esx"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
+	"github.com/vmware/govmomi/vim25/xml"
 )
 
 // CloneVMTask begins to make a machine. As in a vCenter the task is one of what is cloned, of which several can be in flight, and only its
@@ -98,25 +103,25 @@ func (v *VCenter) runClone(m *machine, t *task, req *types.CloneVM_Task, place s
 	ctx.WithLock(t, func() { t.end(ctx, refused, fmt.Sprintf("The machine %s could not be made (%T).", req.Name, refused)) })
 }
 
-// finishClone makes the machine. Nobody finds it as what they asked for before it behaves as the others do.
+// finishClone makes the machine. The simulator's own clone would hold on to what is cloned while the machine gets into the views of
+// clients, who wait for that with the views in their hands. Nobody finds it as what they asked for before it behaves as the others do.
 func (v *VCenter) finishClone(ctx *simulator.Context, m *machine, t *task, req *types.CloneVM_Task, place string) types.BaseMethodFault {
-	spec := types.VirtualMachineConfigSpec{}
-	if req.Spec.Config != nil {
-		spec = *req.Spec.Config
-	}
-	known := types.VirtualMachineConfigSpec{
-		CpuHotAddEnabled: m.Config.CpuHotAddEnabled, MemoryHotAddEnabled: m.Config.MemoryHotAddEnabled, InstanceUuid: spec.InstanceUuid, ExtraConfig: m.inherited(spec.ExtraConfig), NumCoresPerSocket: spec.NumCoresPerSocket,
-	}
-	if v.knows(ctx, spec.InstanceUuid) {
+	var config, known types.VirtualMachineConfigSpec
+	host := req.Spec.Location.Host
+	ctx.WithLock(m, func() {
+		config, known = m.copied(req), m.known(req.Spec.Config)
+		if host == nil {
+			host = m.Runtime.Host
+		}
+	})
+	if v.knows(ctx, known.InstanceUuid) {
 		known.InstanceUuid = "" // as a vCenter does, it gives another one
 	}
-	spec.InstanceUuid, spec.ExtraConfig = "", nil
-	inner := *req
-	inner.Spec.Config = &spec
+	folder := ctx.Map.Get(req.Folder).(*simulator.Folder)
 	var made *simulator.Task
-	ctx.WithLock(m, func() {
-		ref := m.VirtualMachine.CloneVMTask(ctx, &inner).(*methods.CloneVM_TaskBody)
-		made = ctx.Map.Get(ref.Res.Returnval).(*simulator.Task)
+	ctx.WithLock(folder, func() {
+		body := folder.CreateVMTask(ctx, &types.CreateVM_Task{This: folder.Self, Config: config, Pool: *req.Spec.Location.Pool, Host: host})
+		made = ctx.Map.Get(body.(*methods.CreateVM_TaskBody).Res.Returnval).(*simulator.Task)
 	})
 	made.Wait()
 	if made.Info.Error != nil {
@@ -129,8 +134,68 @@ func (v *VCenter) finishClone(ctx *simulator.Context, m *machine, t *task, req *
 	ctx.WithLock(clone, func() {
 		clone.VirtualMachine.ReconfigVMTask(ctx, &types.ReconfigVM_Task{This: clone.Self, Spec: known})
 	})
-	t.Info.Result = clone.Self
+	ctx.WithLock(t, func() { t.Info.Result = clone.Self })
 	return nil
+}
+
+// copied is what a clone is created as: of the size that was asked for, and with copies of all devices that a new machine does not have
+// anyway. The files of the disks are its own.
+func (m *machine) copied(req *types.CloneVM_Task) types.VirtualMachineConfigSpec {
+	hardware := m.Config.Hardware
+	config := types.VirtualMachineConfigSpec{
+		Name: req.Name, GuestId: m.Config.GuestId, NumCPUs: hardware.NumCPU, MemoryMB: int64(hardware.MemoryMB),
+		NumCoresPerSocket: hardware.NumCoresPerSocket, Files: &types.VirtualMachineFileInfo{VmPathName: "[" + m.datastoreOf(req) + "] " + req.Name},
+	}
+	if asked := req.Spec.Config; asked != nil {
+		config.NumCPUs, config.MemoryMB = cmp.Or(asked.NumCPUs, config.NumCPUs), cmp.Or(asked.MemoryMB, config.MemoryMB)
+	}
+	present := object.VirtualDeviceList(esx.VirtualDevice)
+	devices := object.VirtualDeviceList(copyOf(hardware.Device))
+	for _, device := range devices {
+		if present.Find(devices.Name(device)) != nil {
+			continue
+		}
+		change := &types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationAdd, Device: device}
+		if disk, is := device.(*types.VirtualDisk); is {
+			change.FileOperation = types.VirtualDeviceConfigSpecFileOperationCreate
+			backing := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
+			backing.FileName, backing.Uuid, backing.Datastore = "", "", req.Spec.Location.Datastore
+		}
+		config.DeviceChange = append(config.DeviceChange, change)
+	}
+	return config
+}
+
+// datastoreOf is the name of the datastore that a clone is to be on.
+func (m *machine) datastoreOf(req *types.CloneVM_Task) string {
+	ref := req.Spec.Location.Datastore
+	if ref == nil {
+		ref = &m.Datastore[0]
+	}
+	return m.center.service.Map.Get(*ref).(*simulator.Datastore).Name
+}
+
+// copyOf copies devices by their encoding.
+func copyOf(devices []types.BaseVirtualDevice) []types.BaseVirtualDevice {
+	var text bytes.Buffer
+	var copied types.ArrayOfVirtualDevice
+	decoder := xml.NewDecoder(&text)
+	decoder.TypeFunc = types.TypeFunc()
+	if err := errors.Join(xml.NewEncoder(&text).Encode(types.ArrayOfVirtualDevice{VirtualDevice: devices}), decoder.Decode(&copied)); err != nil {
+		panic("vcsim: " + err.Error())
+	}
+	return copied.VirtualDevice
+}
+
+// known is what a clone becomes when it is there.
+func (m *machine) known(asked *types.VirtualMachineConfigSpec) types.VirtualMachineConfigSpec {
+	if asked == nil {
+		asked = &types.VirtualMachineConfigSpec{}
+	}
+	return types.VirtualMachineConfigSpec{
+		InstanceUuid: asked.InstanceUuid, DeviceChange: asked.DeviceChange, ExtraConfig: m.inherited(asked.ExtraConfig),
+		NumCoresPerSocket: asked.NumCoresPerSocket, CpuHotAddEnabled: m.Config.CpuHotAddEnabled, MemoryHotAddEnabled: m.Config.MemoryHotAddEnabled,
+	}
 }
 
 // inherited is the extraConfig of a clone: that of its source, as far as the request does not say otherwise. The simulator drops it.
@@ -147,30 +212,47 @@ func (v *VCenter) knows(ctx *simulator.Context, uuid string) bool {
 }
 
 // DestroyTask begins to destroy the machine, with every disk that is attached to it, wherever its file is, which the simulator forgets.
-func (m *machine) DestroyTask(ctx *simulator.Context, req *types.Destroy_Task) soap.HasFault {
+// As with a clone, nobody holds on to it while it goes out of the views of clients.
+func (m *machine) DestroyTask(ctx *simulator.Context, _ *types.Destroy_Task) soap.HasFault {
 	body := new(methods.Destroy_TaskBody)
-	ref, refused := m.begin(ctx, "destroy", asked(ctx), func(ctx *simulator.Context) types.BaseMethodFault {
-		if m.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
-			return m.wrongPower(types.VirtualMachinePowerStatePoweredOff)
-		}
-		m.center.forget(m)
-		for _, file := range m.files() {
-			m.center.removeFile(file)
-		}
-		inner := m.VirtualMachine.DestroyTask(ctx, req).(*methods.Destroy_TaskBody)
-		done := ctx.Map.Get(inner.Res.Returnval).(*simulator.Task)
-		done.Wait()
-		if done.Info.Error != nil {
-			return done.Info.Error.Fault
-		}
-		return nil
-	})
-	if refused != nil {
-		body.Fault_ = fault(refused)
+	if m.busy != nil {
+		body.Fault_ = fault(&types.TaskInProgress{Task: m.busy.Self})
 		return body
 	}
-	body.Res = &types.Destroy_TaskResponse{Returnval: ref}
+	t := m.newTask(ctx, "destroy", asked(ctx))
+	m.busy = t
+	hold, step := m.holds["destroy"], m.step
+	m.center.background.Go(func() {
+		if !t.wait(m.center, hold, step) {
+			return
+		}
+		ctx := m.center.context()
+		refused := m.destroy(ctx)
+		ctx.WithLock(t, func() { t.end(ctx, refused, "The operation is not allowed in the current state.") })
+		ctx.WithLock(m, func() { m.busy = nil })
+	})
+	body.Res = &types.Destroy_TaskResponse{Returnval: t.Self}
 	return body
+}
+
+// destroy takes the machine away at once, with its disks.
+func (m *machine) destroy(ctx *simulator.Context) (refused types.BaseMethodFault) {
+	var files []string
+	ctx.WithLock(m, func() {
+		files = m.files()
+		if m.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
+			refused = m.wrongPower(types.VirtualMachinePowerStatePoweredOff)
+		}
+	})
+	if refused != nil {
+		return refused
+	}
+	m.center.forget(m)
+	for _, file := range files {
+		m.center.removeFile(file)
+	}
+	m.UnregisterVM(ctx, &types.UnregisterVM{This: m.Self})
+	return nil
 }
 
 // forget drops a machine that is gone.
@@ -321,9 +403,7 @@ func (v *VCenter) SetSnapshot(path string, has bool) {
 
 // Remove destroys the machine at once, which is off, or a template.
 func (v *VCenter) Remove(path string) {
-	v.at(path, func(ctx *simulator.Context, m *machine) {
-		v.forget(m)
-		task := m.VirtualMachine.DestroyTask(ctx, &types.Destroy_Task{This: m.Self}).(*methods.Destroy_TaskBody)
-		ctx.Map.Get(task.Res.Returnval).(*simulator.Task).Wait()
-	})
+	var gone *machine
+	v.at(path, func(_ *simulator.Context, m *machine) { gone = m })
+	gone.destroy(v.context())
 }
