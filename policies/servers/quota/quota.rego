@@ -302,7 +302,7 @@ _known_machine(machine) if {
 	_text(machine.metadata.creationTimestamp)
 	_text(machine.metadata.uid)
 	is_object(machine.spec)
-	is_object(machine.spec.runtime.vsphere)
+	machine.spec.runtime.vsphere.serverRef.name == _server
 	_known_folder(machine.spec.runtime.vsphere)
 }
 
