@@ -72,9 +72,9 @@ units = $(filter-out $(walks),$(shell $(GO) list ./...))
 # -race if there is a C compiler, which the detector needs.
 race = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
 
-# What tests say of their times is kept. -p 4: many of them wait for other processes.
+# What tests say of their times is kept. -p 3: many of them wait for other processes.
 said := bin/tests.txt
-gotest := env GOGC=400 $(GO) test -timeout 20m -p 4
+gotest := env GOGC=400 $(GO) test -timeout 30m -p 3
 keep = tee -a $(said)
 
 .PHONY: test-unit
@@ -90,7 +90,7 @@ test-walks: bin control-plane ## Run the Go tests that lead through other proces
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
 	@$(if $(race),,echo "no C compiler for cgo: not testing with the race detector";) \
 	{ for package in $(if $(race),$(computing)); do echo $(gotest) -count=1 $(race) $$package; done && \
-		hack/deep.sh $(gotest) -count=1; } | xargs -L 1 -P 4 env | $(keep)
+		hack/deep.sh $(gotest) -count=1; } | xargs -L 1 -P 3 env | $(keep)
 	@hack/slowest.sh $(said) deep
 
 .PHONY: slowest
