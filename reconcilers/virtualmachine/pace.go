@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
@@ -41,6 +42,19 @@ func (r *Reconciler) tooSoon(l *look, k runtime.TaskKind) bool {
 	}
 	l.paused = soon && starts && l.seen.Power != v1alpha1.PowerRunning
 	return soon
+}
+
+// makingOf is what attempts to make a machine are counted under: the first start does not wait for them.
+func makingOf(key types.NamespacedName) string { return key.String() + " making" }
+
+// failedJustNow tells whether the runtime began to make the machine, and could not, and has it tried again after a pause.
+func (r *Reconciler) failedJustNow(l *look) bool {
+	key := makingOf(l.Key())
+	if l.seen.LastFailure == "" || !r.attempts().IsInBackOffSinceUpdate(key, l.Time) {
+		return false
+	}
+	l.Wait(r.attempts().Get(key))
+	return true
 }
 
 // clockOf is a clock that is read from a function.

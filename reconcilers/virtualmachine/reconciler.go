@@ -166,6 +166,8 @@ func (r *Reconciler) ensure(ctx context.Context, l *look) (bool, error) {
 	case !l.seen.Quiet(), l.Sent():
 		l.Later()
 		return false, nil
+	case r.failedJustNow(l):
+		return false, nil
 	}
 	if same, err := l.Unchanged(ctx); err != nil || !same {
 		return !same, err
@@ -180,9 +182,14 @@ func (r *Reconciler) ensure(ctx context.Context, l *look) (bool, error) {
 	}
 	if l.err != nil {
 		l.Troubled("making the machine of VirtualMachine "+l.VM.Name, l.err)
+		return false, nil
 	}
-	return l.err == nil, nil
+	r.attempts().Next(makingOf(l.Key()), l.Time)
+	return true, nil
 }
 
 // forget drops what is remembered of a machine that is gone.
-func (r *Reconciler) forget(key types.NamespacedName) { r.attempts().Reset(key.String()) }
+func (r *Reconciler) forget(key types.NamespacedName) {
+	r.attempts().Reset(key.String())
+	r.attempts().Reset(makingOf(key))
+}

@@ -82,7 +82,7 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	case lost:
 		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.VM)
 	case !l.seen.Exists:
-		return no, v1alpha1.ReasonProvisioning, "is being made"
+		return no, v1alpha1.ReasonProvisioning, "is being made" + l.waiting() + failure(l.seen)
 	case l.differs() != "":
 		return no, v1alpha1.ReasonPowerStateDiffers, l.differs()
 	case claim.ToolsGone(&l.VM.Status):

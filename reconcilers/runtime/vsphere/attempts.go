@@ -50,7 +50,7 @@ func (r *Runtime) attempts(ctx context.Context, m runtime.Machine) (attempts, er
 	err = r.retrieve(ctx, types.PropertyFilterSpec{
 		ObjectSet: tasks, PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info"}}},
 	}, func(object any) {
-		if task, is := object.(mo.Task); is && byUser(task.Info, r.server.user()) {
+		if task, is := object.(mo.Task); is {
 			clones = append(clones, task.Info)
 		}
 	})
@@ -89,7 +89,8 @@ func (r *Runtime) unfinishedClones(ctx context.Context) (tasks []types.ObjectSpe
 // maxEvents is how many events vCenter gives at once.
 const maxEvents = 1000
 
-// making leaves out the clones that are for certain of something else. One whose event is not there yet may be the machine's.
+// making gives the clones that make the machine, whoever is logged in now: the name is nobody else's. One of our account whose event is
+// not there yet may be one of them.
 func (r *Runtime) making(ctx context.Context, m runtime.Machine, clones attempts) (all attempts, err error) {
 	first := slices.MinFunc(clones, func(a, b types.TaskInfo) int { return a.QueueTime.Compare(b.QueueTime) }).QueueTime
 	since := first.Add(-noteLasts)
@@ -109,7 +110,7 @@ func (r *Runtime) making(ctx context.Context, m runtime.Machine, clones attempts
 	})
 	for _, info := range clones {
 		name, known := names[info.EventChainId]
-		if strings.EqualFold(name, inventoryName(m)) || !known && running(info) {
+		if strings.EqualFold(name, inventoryName(m)) || !known && running(info) && byUser(info, r.server.user()) {
 			all = append(all, info)
 		}
 	}
