@@ -2,6 +2,7 @@ package vsphere_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -73,13 +74,34 @@ func TestWatch(t *testing.T) {
 	h.tells("a question", m.InstanceID, func() { w.Ask(w.path(m), "Moved or copied?") })
 	h.tells("an answer", m.InstanceID, func() { w.Answer(w.path(m)) })
 	h.tells("another machine", other.InstanceID, func() { w.SetPower(w.path(other), v1alpha1.PowerRunning) })
+	fresh := w.machine("fresh")
+	h.Eventually("one that is new is told", func() bool { return h.times(w.State(w.path(fresh)).InstanceUUID) > 0 })
 	if n := h.times(quiet); n != 0 {
 		t.Errorf("a machine of which nothing changed was told of %d times", n)
 	}
-	fresh := w.machine("fresh") // for which the simulator, and no vCenter, tells of all the others again
-	h.Eventually("one that is new is told", func() bool { return h.times(w.State(w.path(fresh)).InstanceUUID) > 0 })
 	if n := h.times(""); n != 1 {
 		t.Errorf("all machines were told of %d times", n)
+	}
+}
+
+// Machines that come at the same time, while others have tasks, are all told of.
+func TestWatchWhileManyCome(t *testing.T) {
+	w := newWorld(t)
+	m := w.adopted("web")
+	h := w.watch(t)
+	var coming sync.WaitGroup
+	for i := range 16 {
+		coming.Go(func() {
+			if _, err := w.AddMachine(fmt.Sprintf("machine-%d", i)); err != nil {
+				t.Error(err)
+			}
+		})
+		w.SetPower(w.path(m), []v1alpha1.PowerState{v1alpha1.PowerRunning, v1alpha1.PowerStopped}[i%2])
+	}
+	coming.Wait()
+	for i := range 16 {
+		id := w.State(fmt.Sprintf("/DC0/vm/machine-%d", i)).InstanceUUID
+		h.Eventually("it is told", func() bool { return h.times(id) > 0 })
 	}
 }
 

@@ -97,6 +97,7 @@ func Start(options Options) (*VCenter, error) {
 	model.Service.Listen = &url.URL{Host: options.Address, User: url.User("checked")}
 	model.Service.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	v.service.Map.SessionManager().ValidLogin = v.validLogin
+	v.service.Map.Put(&viewManager{v.service.Map.ViewManager()})
 	v.server = model.Service.NewServer()
 	serve := v.server.Config.Handler
 	v.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
