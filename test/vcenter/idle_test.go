@@ -5,6 +5,7 @@ package vcenter
 import (
 	"flag"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,13 +27,13 @@ var (
 //
 //	go test ./test/vcenter -run TestIdle -idle 5000 -timeout 1h -v
 //
-// The simulator takes long to tell of a change among so many machines, and so they bear their marker before anybody looks.
+// Every second one is of those that we make. The simulator takes long to tell of a change among so many machines, and so they bear their
+// marker, and are there, before anybody looks.
 func TestIdle(t *testing.T) {
 	if *idle == 0 {
 		t.Skip("it is only measured when it is asked for: -idle 5000")
 	}
-	s := newSite(t)
-	s.ready()
+	s := maker(t)
 	s.Must(stack.sallyport.Stop())
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: "sallyport-manager"}}
 	s.Must(client.IgnoreNotFound(stack.client.Delete(t.Context(), lease)))
@@ -44,11 +45,7 @@ func TestIdle(t *testing.T) {
 	s.Must(stack.client.Create(t.Context(), lease))
 	s.Must(stack.sallyport.Resume(t.Context(), stack.options))
 	for i := range *idle {
-		name := fmt.Sprintf("idle-%d", i)
-		path := s.machine(name)
-		vm := s.vm(name)
-		vm.Spec.RunPolicy = v1alpha1.RunPolicyManual
-		s.patiently(func() error { return stack.client.Create(t.Context(), vm) })
+		path, vm := s.atRest(fmt.Sprintf("idle-%d", i), i%2 == 0)
 		s.vcenter.SetExtraConfig(path, map[string]string{vsphere.OwnerKey: string(vm.UID)})
 	}
 	lease.Spec.HolderIdentity = new("") // released
@@ -82,4 +79,19 @@ func TestIdle(t *testing.T) {
 	for what, measure := range measures {
 		t.Logf("%d machines, %s: %s: %d (%d at first)", *idle, *idleFor, what, measure()-before[what], before[what])
 	}
+}
+
+// atRest has a machine, one that we have made or one to be adopted, that is off and is to stay so.
+func (s *site) atRest(name string, made bool) (path string, vm *v1alpha1.VirtualMachine) {
+	if !made {
+		return s.machine(name), s.adopt(s.vm(name))
+	}
+	vm = s.made(func(spec *v1alpha1.VirtualMachineSpec) {
+		spec.RunPolicy, spec.CPU, spec.Memory = v1alpha1.RunPolicyManual, nil, nil
+	})
+	vm.Name = name
+	s.adopt(vm)
+	path = s.machine(strings.TrimPrefix(s.place(vm), "/DC0/vm/"))
+	s.vcenter.SetInstanceUUID(path, string(vm.UID))
+	return path, vm
 }

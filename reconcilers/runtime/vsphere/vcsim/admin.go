@@ -84,6 +84,13 @@ func (v *VCenter) SetExtraConfig(path string, values map[string]string) {
 	})
 }
 
+// SetInstanceUUID gives the machine another instance UUID at once.
+func (v *VCenter) SetInstanceUUID(path, uuid string) {
+	v.at(path, func(ctx *simulator.Context, m *machine) {
+		m.VirtualMachine.ReconfigVMTask(ctx, &types.ReconfigVM_Task{This: m.Self, Spec: types.VirtualMachineConfigSpec{InstanceUuid: uuid}})
+	})
+}
+
 // SetTemplate makes the machine a template, or one no more.
 func (v *VCenter) SetTemplate(path string, template bool) {
 	v.at(path, func(_ *simulator.Context, m *machine) {
