@@ -224,6 +224,51 @@ type VSphereServerStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=2500
 	Hosts []VSphereHost `json:"hosts,omitempty"`
+
+	// What machines can be made from and placed in. Only what an entry of
+	// spec.tenants allows is listed. While Ready is true, a VirtualMachine that
+	// names a place that a complete list lacks is refused.
+	// +optional
+	Inventory *VSphereInventory `json:"inventory,omitempty"`
+}
+
+// VSphereInventory is what a vCenter has of what the tenants may use, by the field
+// of a tenant that allows it.
+type VSphereInventory struct {
+	// The templates.
+	// +required
+	Templates VSpherePlaces `json:"templates"`
+
+	// The folders for machines.
+	// +required
+	Folders VSpherePlaces `json:"folders"`
+
+	// The resource pools, clusters and hosts that stand alone.
+	// +required
+	ResourcePools VSpherePlaces `json:"resourcePools"`
+
+	// The datastores.
+	// +required
+	Datastores VSpherePlaces `json:"datastores"`
+
+	// The networks.
+	// +required
+	Networks VSpherePlaces `json:"networks"`
+}
+
+// VSpherePlaces are the places of one kind.
+type VSpherePlaces struct {
+	// Whether paths has every place of the kind. It does not if there are more
+	// than 300, or if vCenter does not show where one of them is.
+	// +required
+	Complete bool `json:"complete"`
+
+	// The inventory paths, in alphabetical order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=300
+	// +kubebuilder:validation:items:MaxLength=512
+	Paths []string `json:"paths,omitempty"`
 }
 
 // VSphereHost is an ESXi host of a vCenter.

@@ -45,6 +45,8 @@ type vCenters struct {
 	err       error  // instead of an answer to Connect
 	hostsErr  error
 	hosts     []v1alpha1.VSphereHost
+	places    v1alpha1.VSphereInventory
+	tenants   []v1alpha1.VSphereTenant // that were asked for last
 	connected map[string]Connection
 	forgotten []string
 	logins    int
@@ -80,13 +82,14 @@ func (v *vCenters) Connect(ctx context.Context, name string, c Connection) (Abou
 	return About{Version: "8.0.3", InstanceUUID: "uuid-1"}, nil
 }
 
-func (v *vCenters) Hosts(_ context.Context, name string) ([]v1alpha1.VSphereHost, error) {
+func (v *vCenters) Inventory(_ context.Context, name string, tenants []v1alpha1.VSphereTenant) (Inventory, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if _, ok := v.connected[name]; !ok {
-		return nil, errors.New("never connected")
+		return Inventory{}, errors.New("never connected")
 	}
-	return slices.Clone(v.hosts), v.hostsErr
+	v.tenants = tenants
+	return Inventory{Hosts: slices.Clone(v.hosts), Places: *v.places.DeepCopy()}, v.hostsErr
 }
 
 func (v *vCenters) Forget(name string) {

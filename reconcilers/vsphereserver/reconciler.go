@@ -1,5 +1,5 @@
 // Package vsphereserver sees to the connections with vCenters: it hands the credentials to whoever keeps them, as often as they
-// change, and shows in the status of each VSphereServer whether it answers, what it is and which hosts it has.
+// change, and shows in the status of each VSphereServer whether it answers, what it is and what it has.
 //
 // The credentials are in Secrets of the namespace that Sallyport is installed in. Only there Secrets are read and watched.
 package vsphereserver
@@ -138,14 +138,15 @@ func (r *Reconciler) look(ctx context.Context, server *v1alpha1.VSphereServer) *
 	if err != nil {
 		return refused(err, connection)
 	}
-	hosts, err := limited(ctx, r.call(), func(ctx context.Context) ([]v1alpha1.VSphereHost, error) {
-		return r.Servers.Hosts(ctx, server.Name)
+	inventory, err := limited(ctx, r.call(), func(ctx context.Context) (Inventory, error) {
+		return r.Servers.Inventory(ctx, server.Name, server.Spec.Tenants)
 	})
 	if err != nil {
 		return failed(err, connection)
 	}
 	server.Status.Version, server.Status.InstanceUUID = about.Version, about.InstanceUUID
-	server.Status.Hosts = listed(hosts)
+	server.Status.Hosts = listed(inventory.Hosts)
+	server.Status.Inventory = inOrder(inventory.Places)
 	return nil
 }
 

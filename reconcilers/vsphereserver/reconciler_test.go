@@ -38,6 +38,7 @@ func TestConnected(t *testing.T) {
 		Hosts: []v1alpha1.VSphereHost{
 			{Name: "esx-1", Cluster: "c1", Connected: true}, {Name: "esx-2", Cluster: "c1", Connected: true, InMaintenance: true},
 		},
+		Inventory: &v1alpha1.VSphereInventory{},
 	}
 	if diff := cmp.Diff(want, status); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
@@ -83,6 +84,43 @@ func TestHostsChange(t *testing.T) {
 	f.pass()
 	if got := f.lookup().Status.Hosts; len(got) != 0 || f.writes != 4 || len(f.told.texts()) != 1 {
 		t.Errorf("hosts %v, %d writes, events %q", got, f.writes, f.told.texts())
+	}
+}
+
+// Lists are in order and have each path once; one that is cut says so, and what has not changed is not written.
+func TestInventory(t *testing.T) {
+	f := newFixture(t)
+	f.secret(login(password))
+	server := f.lookup()
+	server.Spec.Tenants = []v1alpha1.VSphereTenant{{Name: "a", Namespaces: v1alpha1.TenantNamespaces{Names: []string{"a"}}}}
+	f.Must(f.api.Update(t.Context(), server))
+	var many []string
+	for i := range maxPlaces {
+		many = append(many, fmt.Sprintf("/dc/network/%03d", maxPlaces-i))
+	}
+	f.vCenters.places = v1alpha1.VSphereInventory{
+		Templates: v1alpha1.VSpherePlaces{Complete: true, Paths: []string{"/dc/vm/b", "/dc/vm/a", "/dc/vm/b"}},
+		Folders:   v1alpha1.VSpherePlaces{Paths: []string{"/dc/vm"}},
+		Networks:  v1alpha1.VSpherePlaces{Complete: true, Paths: append(many, many[0])},
+	}
+	f.pass()
+	got := f.lookup().Status.Inventory
+	want := v1alpha1.VSpherePlaces{Complete: true, Paths: []string{"/dc/vm/a", "/dc/vm/b"}}
+	if diff := cmp.Diff(want, got.Templates); diff != "" {
+		t.Errorf("templates (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(server.Spec.Tenants, f.vCenters.tenants); diff != "" || got.Folders.Complete || !got.Networks.Complete {
+		t.Errorf("asked for %+v, got %+v", f.vCenters.tenants, got)
+	}
+	slices.Reverse(f.vCenters.places.Networks.Paths)
+	f.pass()
+	if f.writes != 1 {
+		t.Errorf("%d writes", f.writes)
+	}
+	f.vCenters.places.Networks.Paths = append(f.vCenters.places.Networks.Paths, "/dc/network/x")
+	f.pass()
+	if got := f.lookup().Status.Inventory.Networks; got.Complete || len(got.Paths) != maxPlaces || f.writes != 2 {
+		t.Errorf("%d paths, complete: %v, %d writes", len(got.Paths), got.Complete, f.writes)
 	}
 }
 

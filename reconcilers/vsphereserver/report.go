@@ -15,6 +15,8 @@ import (
 const (
 	// maxHosts is how many hosts a vCenter can have, and the status.
 	maxHosts = 2500
+	// maxPlaces is how many places of a kind the status has room for; the schema says the same.
+	maxPlaces = 300
 )
 
 // listed puts hosts in order, each once: the status is a map by their names.
@@ -25,6 +27,20 @@ func listed(hosts []v1alpha1.VSphereHost) []v1alpha1.VSphereHost {
 	})
 	hosts = slices.CompactFunc(hosts, func(a, b v1alpha1.VSphereHost) bool { return a.Name == b.Name })
 	return hosts[:min(len(hosts), maxHosts)]
+}
+
+// inOrder puts each list in order, every path once. A list that is too long is cut, and says that it is not complete.
+func inOrder(inventory v1alpha1.VSphereInventory) *v1alpha1.VSphereInventory {
+	for _, places := range []*v1alpha1.VSpherePlaces{
+		&inventory.Templates, &inventory.Folders, &inventory.ResourcePools, &inventory.Datastores, &inventory.Networks,
+	} {
+		paths := slices.Compact(slices.Sorted(slices.Values(places.Paths)))
+		if len(paths) > maxPlaces {
+			paths, places.Complete = paths[:maxPlaces], false
+		}
+		places.Paths = paths
+	}
+	return &inventory
 }
 
 // judge shows whether the vCenter is ready.

@@ -14,9 +14,9 @@ type Servers interface {
 	// Connect sees to it that there is a session with the vCenter, made with that very connection, and asks it what it is. A
 	// session that was made with another connection is ended. A Permission error says that the login was refused.
 	Connect(ctx context.Context, name string, connection Connection) (About, error)
-	// Hosts gives the ESXi hosts of a vCenter that Connect has connected, in any order. A Permission error names what is
-	// lacking.
-	Hosts(ctx context.Context, name string) ([]v1alpha1.VSphereHost, error)
+	// Inventory gives what a vCenter has that Connect has connected, each list in any order and of any length. Places are only those
+	// that one of the tenants allows. A Permission error names what is lacking.
+	Inventory(ctx context.Context, name string, tenants []v1alpha1.VSphereTenant) (Inventory, error)
 	// Forget ends the session with the vCenter, if there is one, and keeps nothing of its credentials.
 	Forget(name string)
 }
@@ -41,4 +41,12 @@ type About struct {
 	Version string
 	// InstanceUUID tells it from every other vCenter.
 	InstanceUUID string
+}
+
+// Inventory is what a vCenter has.
+type Inventory struct {
+	// Hosts are its ESXi hosts.
+	Hosts []v1alpha1.VSphereHost
+	// Places are what machines can be made from and placed in.
+	Places v1alpha1.VSphereInventory
 }

@@ -95,6 +95,10 @@ var tenancyOpeners = []*regexp.Regexp{
 	regexp.MustCompile(`^VirtualMachine\[metadata namespace\] = ".+"$`),
 	regexp.MustCompile(`^VirtualMachine\[spec runtime vsphere clone\] deleted$`),
 	regexp.MustCompile(`^VirtualMachine\[spec runtime vsphere\] = \{\}$`),
+	// What the vCenter has is not known, or not for this spec.
+	regexp.MustCompile(`^VSphereServer\[status( conditions( 0( (type|status|observedGeneration))?)?| inventory)?\]`),
+	regexp.MustCompile(`^VSphereServer\[status inventory folders complete\] = false$`),
+	regexp.MustCompile(`^VSphereServer\[metadata generation\]`),
 	// The selector asks for a label to be absent, or not to have a value.
 	regexp.MustCompile(`^Namespace\[metadata labels\] (deleted|= \{\})$`),
 	regexp.MustCompile(`^Namespace\[metadata labels tier\] (deleted|= ".*")$`),
@@ -130,7 +134,23 @@ func adoptions() map[string]*adoptionTrial {
 		"made by others":   {estateOf(makerOf(object{"names": []any{"team-b"}})), cloning("/dc/vm/a"), "NamespaceNotAllowed"},
 		"one too many":     {crowded(ours), cloning("/dc/vm/a"), "QuotaExceeded"},
 		"made upwards":     {estateOf(makerOf(ours)), cloning("/dc/vm/a/../b"), "InventoryPathMalformed"},
+		"made nowhere":     {stocked(ours), cloning("/dc/vm/a/x"), "PlaceNotFound"},
 	}
+}
+
+// stocked has all places but the folder.
+func stocked(namespaces object) estate {
+	e := estateOf(makerOf(namespaces))
+	server, of := e.server.(object), func(paths ...any) object { return object{"complete": true, "paths": paths} }
+	server["metadata"].(object)["generation"] = 2
+	server["status"] = object{
+		"conditions": []any{object{"type": "Ready", "status": "True", "observedGeneration": 2}},
+		"inventory": object{
+			"folders": of("/dc/vm/a"), "resourcePools": of("/dc/host/c"), "datastores": of("/dc/datastore/d"),
+			"networks": of("/dc/network/n"), "templates": of("/dc/vm/t"),
+		},
+	}
+	return e
 }
 
 type adoptionTrial struct {

@@ -129,13 +129,46 @@ func TestMachineMadeElsewhere(t *testing.T) {
 	}
 }
 
-// What is not there in vCenter is named, and the machine is made as soon as it is.
+// What the vCenter does not have is refused when it is asked for, and not any more once the vCenter was looked at again.
+func TestMachineMadeOfNothing(t *testing.T) {
+	t.Parallel()
+	s := maker(t)
+	vm := s.made(func(spec *v1alpha1.VirtualMachineSpec) {
+		spec.Runtime.VSphere.Clone.Template.InventoryPath = "/DC0/vm/new"
+	})
+	server := &v1alpha1.VSphereServer{}
+	server.Name = s.name
+	allow := func(template v1alpha1.InventoryPath) {
+		update(s, server, func(server *v1alpha1.VSphereServer) {
+			server.Spec.Tenants[0].Templates = append(server.Spec.Tenants[0].Templates, template)
+		})
+		s.shows(server, connected)
+	}
+	allow("/DC0/vm/new")
+	created := func(options ...client.CreateOption) func() string {
+		return func() string { return fmt.Sprint(stack.client.Create(s.Context(), vm, options...)) }
+	}
+	// The webhook may see the list a moment later than we do.
+	s.until("it is refused", created(client.DryRunAll), fmt.Sprintf("admission webhook \"validate.sallyport.dev\" denied the request: "+
+		"[servers-tenancy/PlaceNotFound] spec.runtime.vsphere.clone.template.inventoryPath: VSphereServer %[1]s has no template at "+
+		"/DC0/vm/new; it has these that namespace %[1]s may use: /DC0/vm/template. A new one can be used within a minute: "+
+		"`kubectl get vsphereserver %[1]s -o yaml` lists it in status.inventory", s.name))
+	_, err := s.vcenter.AddTemplate("new")
+	s.Must(err)
+	allow("/DC0/vm/other") // a change is looked at at once
+	s.until("it is admitted", created(), "<nil>")
+	s.shows(vm, asWanted)
+}
+
+// What has gone since the machine was admitted is named, and the machine is made as soon as it is there.
 func TestMachineMadeLater(t *testing.T) {
 	t.Parallel()
 	s := maker(t)
+	vm := s.adopt(s.made(func(spec *v1alpha1.VirtualMachineSpec) { spec.NodeName = "nowhere" }))
+	s.warns(vm, "False", "InvalidSpec spec.nodeName: the machine's cluster has no host nowhere")
 	s.vcenter.Remove("/DC0/vm/template")
-	vm := s.adopt(s.made())
-	s.warns(vm, "False", "InvalidSpec spec.runtime.vsphere.clone.template.inventoryPath: vCenter "+s.name+" has no template at /DC0/vm/template, or does not show it")
+	update(s, vm, func(vm *v1alpha1.VirtualMachine) { vm.Spec.NodeName = "" })
+	s.shows(vm, "False InvalidSpec spec.runtime.vsphere.clone.template.inventoryPath: vCenter "+s.name+" has no template at /DC0/vm/template, or does not show it")
 	_, err := s.vcenter.AddTemplate("template")
 	s.Must(err)
 	s.shows(vm, asWanted)

@@ -22,14 +22,10 @@ func (v vcenters) Connect(ctx context.Context, name string, connection vspherese
 	return vsphereserver.About(about), err
 }
 
-// Hosts gives the hosts of a vCenter.
-func (v vcenters) Hosts(ctx context.Context, name string) ([]v1alpha1.VSphereHost, error) {
-	found, err := v.Sessions.Hosts(ctx, name)
-	hosts := make([]v1alpha1.VSphereHost, 0, len(found))
-	for _, h := range found {
-		hosts = append(hosts, v1alpha1.VSphereHost(h))
-	}
-	return hosts, err
+// Inventory gives what a vCenter has.
+func (v vcenters) Inventory(ctx context.Context, name string, tenants []v1alpha1.VSphereTenant) (vsphereserver.Inventory, error) {
+	found, err := v.Sessions.Inventory(ctx, name, tenants)
+	return vsphereserver.Inventory(found), err
 }
 
 // runtime gives the runtime of a machine by what its spec names.

@@ -4,8 +4,9 @@
 #   A VirtualMachine in a vCenter needs a VSphereServer with an entry in spec.tenants for its namespace, and may adopt only
 #   machines below a folder that such an entry has, if the entry allows adoption. A VirtualMachine that names its machine
 #   by instanceUUID alone is judged by the folder once it is known where the machine is. For a machine that is cloned, one
-#   entry must allow its folder, resource pool, datastore, networks and template. One whose place in the vCenter
-#   does not change, or that is being deleted, is not judged again. The first of these that is not met refuses.
+#   entry must allow its folder, resource pool, datastore, networks and template, and the status of the VSphereServer must list them
+#   as far as its lists are complete and current. One whose place in the vCenter does not change, or that is being deleted, is not
+#   judged again. The first of these that is not met refuses.
 package sallyport.servers.tenancy
 
 import data.sallyport.lib.tenants
@@ -227,6 +228,7 @@ _known_server if {
 	input.facts.server.metadata.name == _vsphere.serverRef.name
 	is_object(input.facts.server.spec)
 	tenants.known(object.get(input.facts.server.spec, "tenants", []))
+	_known_status
 }
 
 # A namespace that is gone, or so new that the cache does not have it, can be a tenant by its name.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
-	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 )
 
 func TestAboutAndHosts(t *testing.T) {
@@ -22,14 +22,15 @@ func TestAboutAndHosts(t *testing.T) {
 	names := v.Hosts()
 	v.SetHost(names[0], true, true)
 	v.SetHost(names[1], false, false)
-	hosts, err := server.Hosts(t.Context())
+	found, err := server.Inventory(t.Context(), nil)
+	hosts := found.Hosts
 	if err != nil || len(hosts) != len(names) {
 		t.Fatalf("got %+v, error %v, and not the hosts %v", hosts, err, names)
 	}
-	slices.SortFunc(hosts, func(a, b vsphere.Host) int { return strings.Compare(a.Name, b.Name) })
-	want := []vsphere.Host{}
+	slices.SortFunc(hosts, func(a, b v1alpha1.VSphereHost) int { return strings.Compare(a.Name, b.Name) })
+	want := []v1alpha1.VSphereHost{}
 	for i, name := range names {
-		want = append(want, vsphere.Host{Name: name, Cluster: hosts[0].Cluster, Connected: i != 1, InMaintenance: i == 0})
+		want = append(want, v1alpha1.VSphereHost{Name: name, Cluster: hosts[0].Cluster, Connected: i != 1, InMaintenance: i == 0})
 	}
 	if diff := cmp.Diff(want, hosts); diff != "" || hosts[0].Cluster == "" || hosts[0].Cluster == hosts[0].Name {
 		t.Errorf("(-want +got):\n%s", diff)

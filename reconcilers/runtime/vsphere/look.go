@@ -236,29 +236,32 @@ func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*
 // property that may not be read is an error, since it is not known to be empty.
 func (r *Runtime) retrieve(ctx context.Context, filter types.PropertyFilterSpec, each func(object any)) error {
 	var found []any
-	err := r.server.call(ctx, func(c *vim25.Client) error {
-		found = nil
-		answer, err := property.DefaultCollector(c).RetrieveProperties(ctx,
-			types.RetrieveProperties{SpecSet: []types.PropertyFilterSpec{filter}})
-		if err != nil {
-			return err
-		}
-		for _, content := range answer.Returnval {
-			object, err := mo.ObjectContentToType(content)
-			if fault.Is(err, &types.ManagedObjectNotFound{}) {
-				continue
-			}
-			if err != nil {
-				return fmt.Errorf("reading %s: %w", content.Obj, err)
-			}
-			found = append(found, object)
-		}
-		return nil
+	err := r.server.call(ctx, func(c *vim25.Client) (err error) {
+		found, err = retrieve(ctx, c, filter)
+		return err
 	})
 	for _, object := range found {
 		each(object)
 	}
 	return err
+}
+
+func retrieve(ctx context.Context, c *vim25.Client, filter types.PropertyFilterSpec) (found []any, err error) {
+	answer, err := property.DefaultCollector(c).RetrieveProperties(ctx, types.RetrieveProperties{SpecSet: []types.PropertyFilterSpec{filter}})
+	if err != nil {
+		return nil, err
+	}
+	for _, content := range answer.Returnval {
+		object, err := mo.ObjectContentToType(content)
+		if fault.Is(err, &types.ManagedObjectNotFound{}) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", content.Obj, err)
+		}
+		found = append(found, object)
+	}
+	return found, nil
 }
 
 // settling is how long a call waits for a change of the configuration that is in flight.

@@ -109,7 +109,7 @@ func (r *Runtime) datastore(ctx context.Context, clone *v1alpha1.VSphereClone, i
 func (r *Runtime) network(ctx context.Context, path v1alpha1.InventoryPath) (
 	ref types.ManagedObjectReference, backing types.BaseVirtualDeviceBackingInfo, err error,
 ) {
-	ref, err = r.at(ctx, "networks", path, "network", "Network", "DistributedVirtualPortgroup", "OpaqueNetwork")
+	ref, err = r.at(ctx, "networks", path, "network", networkTypes...)
 	if err != nil {
 		return ref, nil, err
 	}
@@ -122,8 +122,7 @@ func (r *Runtime) network(ctx context.Context, path v1alpha1.InventoryPath) (
 
 // pool finds the resource pool, and gives what has it: a cluster, or a host that stands alone.
 func (r *Runtime) pool(ctx context.Context, clone *v1alpha1.VSphereClone, p *parts) (compute types.ManagedObjectReference, err error) {
-	ref, err := r.at(ctx, "resourcePool", clone.ResourcePool, "resource pool, cluster or host",
-		"ResourcePool", "ClusterComputeResource", "ComputeResource")
+	ref, err := r.at(ctx, "resourcePool", clone.ResourcePool, "resource pool, cluster or host", poolTypes...)
 	if err != nil {
 		return compute, err
 	}

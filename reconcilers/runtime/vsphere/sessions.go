@@ -117,15 +117,15 @@ func (s *Sessions) watch(ctx context.Context, name string, rt *Runtime) {
 	}
 }
 
-// Hosts gives the hosts of a vCenter that is connected.
-func (s *Sessions) Hosts(ctx context.Context, name string) ([]Host, error) {
+// Inventory gives what a vCenter that is connected has, of places only those that one of the tenants allows.
+func (s *Sessions) Inventory(ctx context.Context, name string, tenants []v1alpha1.VSphereTenant) (Inventory, error) {
 	s.mu.Lock()
 	present := s.all[name]
 	s.mu.Unlock()
 	if present == nil {
-		return nil, notConnected(name)
+		return Inventory{}, notConnected(name)
 	}
-	return present.server.Hosts(ctx)
+	return present.server.Inventory(ctx, tenants)
 }
 
 func notConnected(name string) error {

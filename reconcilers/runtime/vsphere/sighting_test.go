@@ -41,9 +41,12 @@ func TestClustersOfHosts(t *testing.T) {
 		return h
 	}
 	unseen := types.ManagedObjectReference{Type: "ClusterComputeResource", Value: "c-2"}
-	hosts := hostsOf([]mo.HostSystem{in("esx-1", &cluster.Self), in("esx-2", nil), in("esx-3", &unseen)}, []mo.ComputeResource{cluster})
+	seen := inventory{
+		named:   map[types.ManagedObjectReference]mo.ManagedEntity{cluster.Self: cluster.ManagedEntity},
+		objects: []any{in("esx-1", &cluster.Self), cluster, in("esx-2", nil), in("esx-3", &unseen)},
+	}
 	got := map[string]string{}
-	for _, h := range hosts {
+	for _, h := range seen.hosts() {
 		got[h.Name] = h.Cluster
 	}
 	if diff := cmp.Diff(map[string]string{"esx-1": "blue", "esx-2": "esx-2", "esx-3": "esx-3"}, got); diff != "" {

@@ -1,0 +1,86 @@
+# Machines that are made of what is there: the status of the VSphereServer lists what its tenants may use.
+package sallyport.servers.tenancy
+
+import data.sallyport.lib.tenants
+
+# METADATA
+# title: The vCenter does not have a place that the machine would be made from or in
+# custom:
+#   reason: PlaceNotFound
+#   remedyInMessage: Name a place that the message lists, or wait until a new one is in status.inventory of the VSphereServer.
+deny contains {
+	"reason": "PlaceNotFound",
+	"code": 422,
+	"message": concat("", [
+		$"{_field(place)}: {_server} has no {_kinds[place.allowed]} at {place.path}; it has these that {_namespace} may use: ",
+		$"{_present(place)}. A new one can be used within a minute: `kubectl get vsphereserver {_vsphere.serverRef.name} -o yaml` ",
+		"lists it in status.inventory",
+	]),
+	"details": _details(_field(place)),
+} if {
+	_new
+	_current
+	count(_refused) == 0
+	some place in _places
+	_lacked(place)
+}
+
+_kinds := {
+	"templates": "template", "folders": "folder", "resourcePools": "resource pool, cluster or host", "datastores": "datastore",
+	"networks": "network",
+}
+
+# What is about to be made was admitted: what has gone since is for its condition to say.
+_new if {
+	_cloned
+	_straight
+	input.request.operation == "CREATE"
+	not _found
+}
+
+_status := object.get(input.facts.server, "status", {})
+
+# The lists are what the vCenter had at the last look, if that was made by the tenants as they are now.
+_current if {
+	some condition in _status.conditions
+	condition.type == "Ready"
+	condition.status == "True"
+	condition.observedGeneration == input.facts.server.metadata.generation
+}
+
+# vCenter may find a name that is written in another case.
+_lacked(place) if {
+	_status.inventory[place.allowed].complete == true
+	every path in _listed(place) { lower(path) != lower(place.path) }
+}
+
+_listed(place) := object.get(_status.inventory[place.allowed], "paths", [])
+
+# What others may use does not show.
+_present(place) := _cut(_choice(place), ", ") if count(_choice(place)) > 0
+
+_present(place) := "none" if count(_choice(place)) == 0
+
+_choice(place) := [path |
+	some path in _listed(place)
+	some tenant in _tenants
+	tenants.allows(tenant, object.union(place, {"path": path}))
+]
+
+_known_status if {
+	is_object(_status)
+	is_array(object.get(_status, "conditions", []))
+	_known_inventory
+}
+
+_known_inventory if not "inventory" in object.keys(_status)
+
+_known_inventory if {
+	every kind in object.keys(_kinds) { _known_list(_status.inventory[kind]) }
+}
+
+_known_list(list) if {
+	is_boolean(list.complete)
+	is_array(object.get(list, "paths", []))
+	every path in object.get(list, "paths", []) { is_string(path) }
+}

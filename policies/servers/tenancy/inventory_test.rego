@@ -1,0 +1,134 @@
+package sallyport.servers.tenancy_test
+
+import data.sallyport.servers.tenancy as policy
+
+# What the vCenter has of what _maker and _other_maker allow.
+_inventory := {
+	"folders": {"complete": true, "paths": ["/dc/vm/a", "/dc/vm/a/web"]},
+	"resourcePools": {"complete": true, "paths": ["/dc/host/c", "/dc/host/c/Resources", "/dc/host/c/Resources/a"]},
+	"datastores": {"complete": true, "paths": ["/dc/datastore/fast", "/secret"]},
+	"networks": {"complete": true, "paths": ["/dc/network/a", "/dc/network/b"]},
+	"templates": {"complete": true, "paths": ["/dc/vm/templates/t"]},
+}
+
+_ready(more) := object.union({"type": "Ready", "status": "True", "observedGeneration": 3}, more)
+
+_seen(inventory, conditions) := object.union(_facts([_other_maker, _maker({})]), {"server": {
+	"metadata": {"generation": 3},
+	"status": {"conditions": conditions, "inventory": inventory},
+}})
+
+_today(inventory) := _seen(object.union(_inventory, inventory), [{"type": "Other", "status": "True", "observedGeneration": 3}, _ready({})])
+
+test_inventory_listed[note] if {
+	some note, change in {
+		"all of it": {},
+		"another case": {"folder": "/dc/vm/a/WEB", "template": {"inventoryPath": "/dc/vm/templates/T"}},
+		"the cluster": {"resourcePool": "/dc/host/c"},
+	}
+	_verdict == "allow" with input as {"request": _cloning(change), "facts": _today({})}
+}
+
+# What is asked for, the field, what that is, and what there is of it.
+_inventory_denials := {
+	"folder": {"change": {"folder": "/dc/vm/a/webb"}, "field": "folder", "kind": "folder", "usable": "/dc/vm/a, /dc/vm/a/web"},
+	"resource pool": {
+		"change": {"resourcePool": "/dc/host/c/Resources/b"}, "field": "resourcePool", "kind": "resource pool, cluster or host",
+		"usable": "/dc/host/c, /dc/host/c/Resources, /dc/host/c/Resources/a",
+	},
+	"datastore": {"change": {"datastore": "/dc/datastore/fast/er"}, "field": "datastore", "kind": "datastore", "usable": "/dc/datastore/fast"},
+	"network": {
+		"change": {"networks": ["/dc/network/a", "/dc/network/c"]}, "field": "networks[1]", "kind": "network",
+		"usable": "/dc/network/a, /dc/network/b",
+	},
+	"template": {
+		"change": {"template": {"inventoryPath": "/dc/vm/templates/t2"}}, "field": "template.inventoryPath", "kind": "template",
+		"usable": "/dc/vm/templates/t",
+	},
+}
+
+test_inventory_lacks[note] if {
+	some note, tc in _inventory_denials
+	world := {"request": _cloning(tc.change), "facts": _today({})}
+	policy.valid_input with input as world
+	request := world.request.object.spec.runtime.vsphere.clone
+	path := object.union(
+		{"template.inventoryPath": request.template.inventoryPath, "networks[1]": request.networks[1]},
+		request,
+	)[tc.field]
+	policy.deny == {{
+		"reason": "PlaceNotFound",
+		"code": 422,
+		"message": concat("", [
+			$"spec.runtime.vsphere.clone.{tc.field}: VSphereServer vc-1 has no {tc.kind} at {path}; ",
+			$"it has these that namespace team-a may use: {tc.usable}. A new one can be used within a minute: ",
+			"`kubectl get vsphereserver vc-1 -o yaml` lists it in status.inventory",
+		]),
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": $"spec.runtime.vsphere.clone.{tc.field}"},
+	}} with input as world
+}
+
+test_inventory_empty if {
+	facts := json.remove(_today({"datastores": {"complete": true, "paths": []}}), ["server/status/inventory/folders/paths"])
+	said := {denial.message | some denial in policy.deny} with input as {"request": _cloning({}), "facts": facts}
+	count(said) == 2
+	every text in said { contains(text, "may use: none.") }
+}
+
+# Nothing is refused by a list that is not whole, or that is not of now.
+test_inventory_not_relied_on[note] if {
+	none := {field: {"complete": true, "paths": []} | some field, _ in _inventory}
+	some note, facts in {
+		"not complete": _today({field: {"complete": false, "paths": []} | some field, _ in _inventory}),
+		"not there": json.remove(_today({}), ["server/status/inventory"]),
+		"no status": json.remove(_today({}), ["server/status"]),
+		"not ready": _seen(none, [_ready({"status": "False"})]),
+		"of another spec": _seen(none, [_ready({"observedGeneration": 2})]),
+		"another condition": _seen(none, [_ready({"type": "Other"})]),
+		"no condition": _seen(none, []),
+		"conditions missing": json.remove(_seen(none, []), ["server/status/conditions"]),
+	}
+	_verdict == "allow" with input as {"request": _cloning({}), "facts": facts}
+}
+
+# One that was admitted, and is about to be made, is not refused for what has gone since.
+test_inventory_only_of_what_is_new[note] if {
+	facts := _today({"templates": {"complete": true, "paths": []}})
+	same := _vsphere({"clone": _clone})
+	some note, request in {
+		"ours": object.union(_cloning({}), {"userInfo": {"username": "system:sallyport"}}),
+		"changed": _change(object.union(same, {"serverRef": {"name": "vc-2"}}), same),
+	}
+	_verdict == "allow" with input as {"request": request, "facts": facts}
+}
+
+# Who may not use a place does not learn whether it is there.
+test_inventory_of_others_is_not_told if {
+	_verdict == "DatastoreNotAllowed" with input as {"request": _cloning({"datastore": "/secret2"}), "facts": _today({})}
+	said := _messages with input as {"request": _cloning({"datastore": "/dc/datastore/fast/er"}), "facts": _today({})}
+	not contains(said, "secret")
+}
+
+test_inventory_not_understood[note] if {
+	wrong := [null, "", 1, {}, []]
+	some note, facts in object.union_n([
+		{$"status {i}": object.union(_today({}), {"server": object.union(json.remove(_today({}).server, ["status"]), {"status": value})}) |
+			some i, value in [null, "", 1, []]
+		},
+		{$"inventory {i}": _seen(value, [_ready({})]) | some i, value in wrong},
+		{$"conditions {i}": _seen(_inventory, value) | some i, value in [null, "", 1, {}]},
+		{$"{field} {i}": _today({field: value}) |
+			some field, _ in _inventory
+			some i, value in [null, "", 1, []]
+		},
+		{$"{field} complete {i}": _today({field: {"complete": value}}) |
+			some field, _ in _inventory
+			some i, value in [null, "true", 1]
+		},
+		{$"{field} paths {i}": _today({field: {"paths": value}}) |
+			some field, _ in _inventory
+			some i, value in [null, "", 1, {}, [1], ["/dc", null]]
+		},
+	])
+	_verdict == "not understood" with input as {"request": _cloning({}), "facts": facts}
+}
