@@ -66,15 +66,16 @@ computing := ./webhooks/engine ./webhooks/testrun ./reconcilers/runtime/vsphere 
 alone := ./hack/mutants ./reconcilers/policy/shipping ./webhooks/offline
 # Packages that are run without it: these, and those whose tests lead through other processes, etcd, API servers, managers, Helm,
 # kubectl, of which the detector would see nothing, or through govmomi's simulator, which has races of its own.
-walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/...)
-units = $(filter-out $(walks),$(shell $(GO) list ./...))
+walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | hack/longest.sh test)
+units = $(filter-out $(walks),$(shell $(GO) list ./... | hack/longest.sh test))
 
 # -race if there is a C compiler, which the detector needs.
 race = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
 
-# What tests say of their times is kept. -p 3: many of them wait for other processes.
+# What tests say of their times is kept. Three packages at a time, because many wait for other processes; four leave some too little.
 said := bin/tests.txt
-gotest := env GOGC=400 $(GO) test -timeout 30m -p 3
+at_once := 3
+gotest = env GOGC=400 $(GO) test -timeout 30m -p $(at_once)
 keep = tee -a $(said)
 
 .PHONY: test-unit
@@ -86,11 +87,16 @@ test-unit: bin ## Run the Go tests of one process, with the race detector if the
 test-walks: bin control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
 	@$(gotest) -count=1 $(walks) | $(keep)
 
+# Both at the same time: those of one process compute, those that lead through others wait.
+.PHONY: test-go
+test-go:
+	@printf '%s\n' 'test-unit at_once=1' 'test-walks at_once=2' | xargs -L 1 -P 2 $(MAKE) --no-print-directory
+
 .PHONY: test-deep
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
 	@$(if $(race),,echo "no C compiler for cgo: not testing with the race detector";) \
 	{ for package in $(if $(race),$(computing)); do echo $(gotest) -count=1 $(race) $$package; done && \
-		hack/deep.sh $(gotest) -count=1; } | xargs -L 1 -P 3 env | $(keep)
+		hack/deep.sh $(gotest) -count=1 | hack/longest.sh deep; } | xargs -L 1 -P 3 env | $(keep)
 	@hack/slowest.sh $(said) deep
 
 .PHONY: slowest
@@ -116,7 +122,7 @@ mutants: ## Change a token of the code at random, a hundred times, and say which
 	$(GO) run ./hack/mutants -seed $(SEED) -n $(N) $(if $(filter 1,$(WIDE)),-wide)
 
 .PHONY: test
-test: forget lint verify-generated test-rego control-plane test-unit test-walks slowest ## Run all that has to hold before a push
+test: forget lint verify-generated test-rego control-plane test-go slowest ## Run all that has to hold before a push
 
 .PHONY: forget
 forget: bin
