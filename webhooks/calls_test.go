@@ -25,7 +25,6 @@ var order = [][]string{
 	{"decision.go"},
 	{"question.go"},
 	{"review.go"},
-	{"members.go"},
 	{"doc.go"},
 }
 

@@ -1,12 +1,13 @@
 package webhooks
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,21 +54,38 @@ func Decode(body []byte) (*Review, error) {
 	if !text.IsObject() {
 		return nil, errors.New("the body is not an AdmissionReview: it is no object")
 	}
-	review := members{of: text, err: &err}
-	kind, version := review.text("kind"), review.text("apiVersion")
-	members := review.object("request")
-	request := members.request()
+	document := text.Get("request")
+	request, err := requestIn(document)
+	kind, version := text.Get("kind").Text(), text.Get("apiVersion").Text()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the body is not an AdmissionReview: %w", err)
+		return nil, fmt.Errorf("the body is not an AdmissionReview: request: %w", err)
 	case kind != "AdmissionReview" || version != admissionv1.SchemeGroupVersion.String():
 		return nil, fmt.Errorf("the body is %q of %q, not AdmissionReview of %s", kind, version, admissionv1.SchemeGroupVersion)
-	case members.of.IsNull():
+	case document.IsNull():
 		return nil, errors.New("the AdmissionReview has no request")
 	case request.UID == "":
 		return nil, errors.New("the AdmissionReview has no request.uid")
 	}
-	return &Review{Request: request, Document: members.of, bytes: len(body)}, nil
+	return &Review{Request: request, Document: document, bytes: len(body)}, nil
+}
+
+// requestIn decodes a request, but for its objects and options: they are most of the text, which has been taken apart before.
+func requestIn(document engine.Value) (*admissionv1.AdmissionRequest, error) {
+	request, rest := &admissionv1.AdmissionRequest{}, map[string]jsontext.Value{}
+	left := map[string]*runtime.RawExtension{"object": &request.Object, "oldObject": &request.OldObject, "options": &request.Options}
+	document.Each(func(name string, v engine.Value) {
+		if left[name] == nil {
+			rest[name] = v.Raw()
+		} else if !v.IsNull() {
+			left[name].Raw = v.Raw()
+		}
+	})
+	text, err := json.Marshal(rest)
+	if err != nil {
+		return nil, err
+	}
+	return request, json.Unmarshal(text, request)
 }
 
 // Subject identifies the object under review.
