@@ -4,10 +4,10 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -40,7 +40,9 @@ func (k *Keeper) publish(ctx context.Context, states []catalog.State, unusable e
 		}
 	}
 	for _, s := range subscribers {
-		s.tell(changed)
+		for _, name := range changed {
+			s.Add(name)
+		}
 	}
 }
 
@@ -114,67 +116,35 @@ func inOrder(states map[string]catalog.State) []catalog.State {
 	return list
 }
 
-// subscription is somebody who wants to know what changed. What is not taken yet is kept by name, so that it is never more
+// subscription is somebody who wants to know what changed. What is not taken yet waits in the queue by name, so that it is never more
 // than there are policies, and nothing is lost to somebody who starts late, as what only the leader runs does.
 type subscription struct {
-	out  chan event.GenericEvent
-	wake chan struct{}
-
-	mu      sync.Mutex
-	pending map[string]bool
+	workqueue.TypedInterface[string]
+	out chan event.GenericEvent
 }
 
 // Subscribe gives the names of RegoPolicies whose state changed, as RegoPolicies with no more than a name.
 func (k *Keeper) Subscribe() <-chan event.GenericEvent {
-	s := &subscription{out: make(chan event.GenericEvent), wake: make(chan struct{}, 1), pending: map[string]bool{}}
+	s := &subscription{workqueue.NewTyped[string](), make(chan event.GenericEvent)}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.subscribers = append(k.subscribers, s)
-	s.tell(slices.Collect(maps.Keys(k.states)))
+	for name := range k.states {
+		s.Add(name)
+	}
 	if k.life != nil {
 		go s.run(k.life)
 	}
 	return s.out
 }
 
-func (s *subscription) tell(names []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, name := range names {
-		s.pending[name] = true
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
 func (s *subscription) run(ctx context.Context) {
-	for {
-		name, ok := s.next()
-		if !ok {
-			select {
-			case <-s.wake:
-				continue
-			case <-ctx.Done():
-				return
-			}
-		}
+	defer context.AfterFunc(ctx, s.ShutDown)()
+	for name, ended := s.Get(); !ended; name, ended = s.Get() {
 		select {
 		case s.out <- event.GenericEvent{Object: &v1alpha1.RegoPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}}:
 		case <-ctx.Done():
-			return
 		}
+		s.Done(name)
 	}
-}
-
-// next takes a name that waits to be told.
-func (s *subscription) next() (string, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name := range s.pending {
-		delete(s.pending, name)
-		return name, true
-	}
-	return "", false
 }
