@@ -181,7 +181,7 @@ func TestReplayOfWhatCannotBeDecided(t *testing.T) {
 	dir := editedCopy(t, "Stop: [Stop force, Restart force]", "Stop: [Stop force, Restart force]")
 	edit(t, filepath.Join(dir, "operations/supersede/supersede.rego"), `	"except": {"status.phase": ["Completed", "Failed"]},`+"\n", "")
 	folder(t, map[string]string{"day.log": recordedDay(t)})
-	const why = "facts.unfinished: the record has no answer to: all of kind VirtualMachineOperation in namespace default with spec.virtualMachineName=web-1"
+	const why = "facts.unfinished: the record has no answer to: every VirtualMachineOperation in namespace default with spec.virtualMachineName=web-1"
 	out, errs, code := execute(t, "replay", "day.log", "--policies", dir)
 	if code != 2 || strings.Count(out, why) != 1 || !strings.Contains(errs, "3 of 3 decisions could not be decided") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)

@@ -258,7 +258,7 @@ func changedBy(v engine.Value) string {
 func (e *Policy) fact(f *engine.ExplainedFact) Fact {
 	fact := Fact{Name: f.Name, Place: e.place(f.Place), Needs: e.needs(f.Undefined)}
 	if f.Query != nil {
-		fact.Query = queryText(f.Query)
+		fact.Query = f.Query.String()
 	}
 	var mine *engine.Error
 	switch {

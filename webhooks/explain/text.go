@@ -3,8 +3,6 @@ package explain
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -38,50 +36,6 @@ func brief(v engine.Value) string {
 		return string([]rune(string(text))[:longest-1]) + "…"
 	}
 	return string(text)
-}
-
-// queryText says what a fact asks for.
-func queryText(q *engine.Query) string {
-	switch {
-	case q.Parent:
-		return "the object that the subresource belongs to"
-	case q.TestRun:
-		return "what becomes of the policy in a rehearsal"
-	case q.Access != nil:
-		resource := q.Access.Resource
-		if q.Access.Group != "" {
-			resource += "." + q.Access.Group
-		}
-		text := fmt.Sprintf("may the requester %s %s", q.Access.Verb, resource)
-		if q.Access.Name != "" {
-			text += " " + q.Access.Name
-		}
-		return text + inNamespace(q.Access.Namespace)
-	case q.Name != "":
-		return q.Kind + " " + q.Name + inNamespace(q.Namespace)
-	}
-	text := "every " + q.Kind + inNamespace(q.Namespace)
-	var terms []string
-	for _, field := range slices.Sorted(maps.Keys(q.Fields)) {
-		terms = append(terms, field+"="+q.Fields[field])
-	}
-	for _, key := range slices.Sorted(maps.Keys(q.Labels)) {
-		terms = append(terms, "label "+key+"="+q.Labels[key])
-	}
-	for _, field := range slices.Sorted(maps.Keys(q.Except)) {
-		terms = append(terms, field+" not "+strings.Join(q.Except[field], " or "))
-	}
-	if len(terms) > 0 {
-		text += " with " + strings.Join(terms, ", ")
-	}
-	return text
-}
-
-func inNamespace(name string) string {
-	if name == "" {
-		return ""
-	}
-	return " in namespace " + name
 }
 
 // answerText says what came of a query: how many there are and what they are called.

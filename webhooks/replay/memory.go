@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -137,7 +135,7 @@ func (r *reader) parent(q engine.Query, known []*answer) (engine.Answer, error) 
 
 func (r *reader) lacks(q engine.Query) error {
 	r.missing = append(r.missing, q)
-	return fmt.Errorf("the record has no answer to: %s", described(q))
+	return fmt.Errorf("the record has no answer to: %s", &q)
 }
 
 // preferred puts the answers in order: first what the policy itself was told, then what is newest.
@@ -222,49 +220,6 @@ func contains(wide, narrow engine.Query) bool {
 		}
 	}
 	return wide.Name == "" && (wide.Namespace == "" || wide.Namespace == narrow.Namespace)
-}
-
-// described is a query in words.
-func described(q engine.Query) string {
-	switch {
-	case q.Access != nil:
-		resource := schema.GroupResource{Group: q.Access.Group, Resource: q.Access.Resource}.String()
-		return fmt.Sprintf("may the requester %s %s%s", q.Access.Verb, resource, in(q.Access.Namespace, q.Access.Name))
-	case q.Parent:
-		return "the object whose subresource is requested"
-	case q.TestRun:
-		return "what would become of the object"
-	case q.Name != "":
-		return q.Kind + in(q.Namespace, q.Name)
-	}
-	var parts []string
-	for _, field := range slices.Sorted(maps.Keys(q.Fields)) {
-		parts = append(parts, fmt.Sprintf("%s=%s", field, q.Fields[field]))
-	}
-	for _, key := range slices.Sorted(maps.Keys(q.Labels)) {
-		parts = append(parts, fmt.Sprintf("label %s=%s", key, q.Labels[key]))
-	}
-	for _, field := range slices.Sorted(maps.Keys(q.Except)) {
-		parts = append(parts, fmt.Sprintf("%s not %s", field, strings.Join(q.Except[field], " or ")))
-	}
-	text := "all of kind " + q.Kind
-	if q.Namespace != "" {
-		text += " in namespace " + q.Namespace
-	}
-	if len(parts) > 0 {
-		text += " with " + strings.Join(parts, ", ")
-	}
-	return text
-}
-
-func in(namespace, name string) string {
-	switch {
-	case namespace == "" && name == "":
-		return ""
-	case namespace == "":
-		return " " + name
-	}
-	return " " + namespace + "/" + name
 }
 
 // The names of the fields that records leave out.

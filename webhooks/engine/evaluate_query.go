@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// String says what is asked.
+func (q *Query) String() string {
+	switch {
+	case q.Parent:
+		return "the object that the subresource belongs to"
+	case q.TestRun:
+		return "what becomes of the policy in a rehearsal"
+	case q.Access != nil:
+		resource := strings.TrimSuffix(q.Access.Resource+"."+q.Access.Group, ".")
+		return strings.TrimSuffix("may the requester "+q.Access.Verb+" "+resource+" "+q.Access.Name, " ") + inNamespace(q.Access.Namespace)
+	case q.Name != "":
+		return q.Kind + " " + q.Name + inNamespace(q.Namespace)
+	}
+	var terms []string
+	for _, field := range slices.Sorted(maps.Keys(q.Fields)) {
+		terms = append(terms, field+"="+q.Fields[field])
+	}
+	for _, key := range slices.Sorted(maps.Keys(q.Labels)) {
+		terms = append(terms, "label "+key+"="+q.Labels[key])
+	}
+	for _, field := range slices.Sorted(maps.Keys(q.Except)) {
+		terms = append(terms, field+" not "+strings.Join(q.Except[field], " or "))
+	}
+	text := "every " + q.Kind + inNamespace(q.Namespace)
+	if len(terms) > 0 {
+		text += " with " + strings.Join(terms, ", ")
+	}
+	return text
+}
+
+func inNamespace(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " in namespace " + name
+}
