@@ -23,12 +23,11 @@ import (
 
 // hook is a webhook of a configuration: whom the API server asks, and about which requests.
 type hook struct {
-	name       string
-	policy     string // that it is about; "" if it is about all
-	rules      []admissionregistrationv1.RuleWithOperations
-	namespaces labels.Selector // nil: every namespace
-	objects    labels.Selector // nil: every object
-	conditions matchconditions.Matcher
+	name                string
+	policy              string // that it is about; "" if it is about all
+	rules               []admissionregistrationv1.RuleWithOperations
+	namespaces, objects labels.Selector
+	conditions          matchconditions.Matcher
 }
 
 // Hooks are the webhooks that the gate serves.
@@ -44,82 +43,70 @@ func NewHooks(
 	mutating []admissionregistrationv1.MutatingWebhookConfiguration, validating []admissionregistrationv1.ValidatingWebhookConfiguration,
 	never map[string][]string,
 ) (*Hooks, error) {
-	compiler := cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	var changing, judging []admissionregistrationv1.MutatingWebhook
+	for _, c := range mutating {
+		changing = append(changing, c.Webhooks...)
+	}
+	for _, c := range validating {
+		for _, w := range c.Webhooks { // which has nothing that the other has not
+			judging = append(judging, admissionregistrationv1.MutatingWebhook{
+				Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector,
+				MatchConditions: w.MatchConditions, FailurePolicy: w.FailurePolicy,
+			})
+		}
+	}
 	h := &Hooks{never: never}
-	for i := range mutating {
-		for j := range mutating[i].Webhooks {
-			w := &mutating[i].Webhooks[j]
-			one, err := newHook(w.Name, w.ClientConfig, webhooks.MutatePath, w.Rules, w.NamespaceSelector, w.ObjectSelector)
-			if err != nil {
-				return nil, err
-			}
-			if one != nil {
-				one.conditions = matcher(compiler, w.MatchConditions, w.FailurePolicy, w.Name)
-				h.mutating = append(h.mutating, *one)
-			}
-		}
-	}
-	for i := range validating {
-		for j := range validating[i].Webhooks {
-			w := &validating[i].Webhooks[j]
-			one, err := newHook(w.Name, w.ClientConfig, webhooks.ValidatePath, w.Rules, w.NamespaceSelector, w.ObjectSelector)
-			if err != nil {
-				return nil, err
-			}
-			if one != nil {
-				one.conditions = matcher(compiler, w.MatchConditions, w.FailurePolicy, w.Name)
-				h.validating = append(h.validating, *one)
-			}
-		}
-	}
-	return h, nil
-}
-
-// newHook gives nil for a webhook that the gate does not serve.
-func newHook(
-	name string, to admissionregistrationv1.WebhookClientConfig, path string,
-	rules []admissionregistrationv1.RuleWithOperations, namespaces, objects *metav1.LabelSelector,
-) (*hook, error) {
-	if to.Service == nil || to.Service.Path == nil || !strings.HasSuffix(name, "."+v1alpha1.GroupName) {
-		return nil, nil
-	}
-	policy, one := strings.CutPrefix(*to.Service.Path, path+"/policies/")
-	if !one && *to.Service.Path != path {
-		return nil, nil
-	}
-	h := &hook{name: name, rules: rules}
-	if one {
-		h.policy = policy
-	}
+	compiler := cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	var err error
-	if h.namespaces, err = labelSelector(namespaces); err != nil {
-		return nil, fmt.Errorf("webhook %s: namespaceSelector: %w", name, err)
+	if h.mutating, err = served(changing, webhooks.MutatePath, compiler); err != nil {
+		return nil, err
 	}
-	if h.objects, err = labelSelector(objects); err != nil {
-		return nil, fmt.Errorf("webhook %s: objectSelector: %w", name, err)
-	}
-	return h, nil
+	h.validating, err = served(judging, webhooks.ValidatePath, compiler)
+	return h, err
 }
 
-// labelSelector gives nil for one that selects everything.
+// served are those that the gate serves at a path, or at that of a policy below it.
+func served(all []admissionregistrationv1.MutatingWebhook, path string, compiler cel.ConditionCompiler) (hooks []hook, err error) {
+	for _, w := range all {
+		to := w.ClientConfig.Service
+		if to == nil || to.Path == nil || !strings.HasSuffix(w.Name, "."+v1alpha1.GroupName) {
+			continue
+		}
+		policy, one := strings.CutPrefix(*to.Path, path)
+		if one && policy != "" {
+			policy, one = strings.CutPrefix(policy, "/policies/")
+		}
+		if !one {
+			continue
+		}
+		h := hook{name: w.Name, policy: policy, rules: w.Rules, conditions: matcher(compiler, &w)}
+		if h.namespaces, err = labelSelector(w.NamespaceSelector); err != nil {
+			return nil, fmt.Errorf("webhook %s: namespaceSelector: %w", w.Name, err)
+		}
+		if h.objects, err = labelSelector(w.ObjectSelector); err != nil {
+			return nil, fmt.Errorf("webhook %s: objectSelector: %w", w.Name, err)
+		}
+		hooks = append(hooks, h)
+	}
+	return hooks, nil
+}
+
+// labelSelector gives one that selects everything for none, as the API server fills it in.
 func labelSelector(s *metav1.LabelSelector) (labels.Selector, error) {
-	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		return nil, nil
+	if s == nil {
+		return labels.Everything(), nil
 	}
 	return metav1.LabelSelectorAsSelector(s)
 }
 
-func matcher(
-	compiler cel.ConditionCompiler, conditions []admissionregistrationv1.MatchCondition,
-	onFailure *admissionregistrationv1.FailurePolicyType, name string,
-) matchconditions.Matcher {
-	expressions := make([]cel.ExpressionAccessor, len(conditions))
-	for i, c := range conditions {
-		expressions[i] = &matchconditions.MatchCondition{Name: c.Name, Expression: c.Expression}
+func matcher(compiler cel.ConditionCompiler, w *admissionregistrationv1.MutatingWebhook) matchconditions.Matcher {
+	expressions := make([]cel.ExpressionAccessor, len(w.MatchConditions))
+	for i, c := range w.MatchConditions {
+		expressions[i] = (*matchconditions.MatchCondition)(&c)
 	}
 	declared := cel.OptionalVariableDeclarations{HasAuthorizer: true}
 	return matchconditions.NewMatcher(
-		compiler.CompileCondition(expressions, declared, environment.StoredExpressions), onFailure, "webhook", "review", name)
+		compiler.CompileCondition(expressions, declared, environment.StoredExpressions), w.FailurePolicy, "webhook", "review", w.Name)
 }
 
 // skip is why the API server does not ask a webhook whose rules are met.
@@ -146,7 +133,7 @@ func (h *Hooks) meeting(
 				why: fmt.Sprintf("webhook %s is not asked: its objectSelector is %s, which the object's labels are not", one.name, one.objects)})
 			continue
 		}
-		if one.namespaces != nil && attributes.GetNamespace() != "" {
+		if !one.namespaces.Empty() && attributes.GetNamespace() != "" {
 			set, err := home()
 			if err != nil {
 				return nil, nil, err
@@ -174,8 +161,8 @@ func (h *Hooks) meeting(
 // selects tells whether a selector selects the object as it is or as it would be. What a connection carries has no labels, which is
 // not to have none: no selector selects it.
 func selects(s labels.Selector, attributes *admission.VersionedAttributes) bool {
-	if s == nil || attributes.GetOperation() == admission.Connect {
-		return s == nil
+	if s.Empty() || attributes.GetOperation() == admission.Connect {
+		return s.Empty()
 	}
 	return slices.ContainsFunc([]runtime.Object{attributes.GetObject(), attributes.GetOldObject()}, func(o runtime.Object) bool {
 		labelled, err := meta.Accessor(o)
