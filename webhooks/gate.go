@@ -86,45 +86,34 @@ func (d *Decision) ask(ctx context.Context, in engine.Input, of func(policy stri
 		}
 	}
 	d.verdicts = make([]verdict, len(selected))
-	var open []func()
-	for i, s := range selected {
-		if rest := d.begin(ctx, &d.verdicts[i], s, in, of(s.Name())); rest != nil {
-			open = append(open, rest)
-		}
-	}
 	var all sync.WaitGroup
-	for i, rest := range open {
-		if i < len(open)-1 {
-			all.Go(rest)
+	for i, s := range selected {
+		reader := of(s.Name())
+		decide := func() { d.verdicts[i] = d.verdictOf(ctx, s, in, reader) }
+		if i < len(selected)-1 {
+			all.Go(decide)
 		} else { // this goroutine would only wait
-			rest()
+			decide()
 		}
 	}
 	all.Wait()
 }
 
-// begin fills in the verdict of a policy that knows it at once, and gives the rest of the work for one that does not.
-func (d *Decision) begin(ctx context.Context, v *verdict, s catalog.Selected, in engine.Input, reader engine.Reader) (rest func()) {
+// verdictOf has one policy answer.
+func (d *Decision) verdictOf(ctx context.Context, s catalog.Selected, in engine.Input, reader engine.Reader) verdict {
 	start := time.Now()
-	*v = verdict{policy: s.Policy, mode: s.Mode}
-	if s.Err == nil {
-		if v.decision = d.cached(ctx, s.Policy.Policy, &in, reader); v.decision != nil {
-			v.took = time.Since(start)
-			return nil
-		}
+	v := verdict{policy: s.Policy, mode: s.Mode}
+	err := s.Err
+	if err != nil {
+		err = notAsked(err)
+	} else {
+		v.decision, err = d.put(ctx, s.Policy.Policy, in, reader)
 	}
-	return func() {
-		var err error
-		if s.Err != nil {
-			err = notAsked(s.Err)
-		} else {
-			v.decision, err = d.put(ctx, s.Policy.Policy, in, reader)
-		}
-		if err != nil {
-			v.fail(err)
-		}
-		v.took = time.Since(start)
+	if err != nil {
+		v.fail(err)
 	}
+	v.took = time.Since(start)
+	return v
 }
 
 // notAsked is the error of a policy that could not be asked: it is broken and says so, or its match could not be read.

@@ -68,15 +68,6 @@ func (q *Question) about(kind schema.GroupKind) bool {
 	return schema.GroupVersionKind(q.Review.Request.Kind).GroupKind() == kind
 }
 
-// cached gives the answer of a policy at once if its decision cache has it. Only admission is worth that, and other facts than the
-// gate's own are none of it.
-func (q *Question) cached(ctx context.Context, p *engine.Policy, in *engine.Input, r engine.Reader) *engine.Decision {
-	if q.Endpoint != Validating || q.Facts != nil {
-		return nil
-	}
-	return p.FromCache(ctx, in, r)
-}
-
 // put has a policy answer.
 func (q *Question) put(ctx context.Context, p *engine.Policy, in engine.Input, r engine.Reader) (*engine.Decision, error) {
 	if q.Endpoint == Mutating {

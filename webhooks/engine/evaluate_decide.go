@@ -24,8 +24,6 @@ type Input struct {
 	Checked func(policy string, same bool)
 	// VerdictOnly leaves out the outcome, for who does not act on it.
 	VerdictOnly bool
-
-	facts map[string]Fact // that FromCache has gathered
 }
 
 // TimeFormat is how policies see Input.Now: RFC 3339 in UTC, always with nine digits, so that texts sort as times do.
@@ -97,8 +95,8 @@ func contain(err *error) {
 
 // gather asks the policy what it wants to know, and the reader for the answers.
 func (p *Policy) gather(ctx context.Context, in Input, r Reader) (map[string]Fact, error) {
-	if p.ask == nil || in.facts != nil {
-		return in.facts, nil
+	if p.ask == nil {
+		return nil, nil
 	}
 	facts, err := p.fast.wanted(ctx, in)
 	if err != nil {

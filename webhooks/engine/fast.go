@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -34,8 +33,7 @@ type accelerator interface {
 	input(document Value) *ast.Term
 	// judge decides on facts that are known.
 	judge(ctx context.Context, e endpoint, in Input, facts map[string]Fact) (*Decision, error)
-	// fromCache is for [Policy.FromCache], and unfollowed for [Policy.Unfollowed].
-	fromCache(ctx context.Context, in *Input, r Reader) *Decision
+	// unfollowed is for [Policy.Unfollowed].
 	unfollowed() CompileErrors
 }
 
@@ -53,7 +51,6 @@ func (plain) fold(_ *ast.Compiler, modules []*ast.Module) []*ast.Module { return
 func (plain) linked([]*ast.Module)                                      {}
 func (plain) spawn(evaluation func())                                   { go evaluation() }
 func (plain) input(document Value) *ast.Term                            { return document.orNull() }
-func (plain) fromCache(context.Context, *Input, Reader) *Decision       { return nil }
 func (plain) unfollowed() CompileErrors                                 { return nil }
 
 func (p plain) wanted(ctx context.Context, in Input) (map[string]Fact, error) {
@@ -116,38 +113,6 @@ func (a *accelerated) wanted(ctx context.Context, in Input) (map[string]Fact, er
 		facts[q.Fact] = Fact{Query: q}
 	}
 	return facts, nil
-}
-
-// FromCache gives the decision about a request if it is in the cache, and if that takes no more than a look into caches; nil if the
-// policy has to be asked. What was found out on the way is kept in the input, which is to be given to [Policy.Decide] then.
-func (p *Policy) FromCache(ctx context.Context, in *Input, r Reader) (decision *Decision) {
-	defer func() {
-		if recover() != nil {
-			decision = nil // whoever asks meets it again, and is told
-		}
-	}()
-	return p.fast.fromCache(ctx, in, r)
-}
-
-func (a *accelerated) fromCache(ctx context.Context, in *Input, r Reader) *Decision {
-	if !a.fromCaches() || a.distrusted.Load() || a.decided.Load()%checkedShare == 0 { // the next one is checked
-		return nil
-	}
-	facts, err := a.gather(ctx, *in, r)
-	if err != nil { // it is told to who asks
-		return nil
-	}
-	in.facts = facts
-	if key, values := a.cacheKey(admit, *in, facts); key == nil || !a.cache.has(key, values) {
-		return nil
-	}
-	a.decided.Add(1)
-	return &Decision{Facts: facts, Way: Cached}
-}
-
-// fromCaches tells whether nothing but caches is asked for facts, and that without evaluation.
-func (a *accelerated) fromCaches() bool {
-	return a.ask == nil || a.templates != nil && !slices.ContainsFunc(a.templates, func(t *template) bool { return t.query.Live })
 }
 
 // judge decides on as little of the input as the policy reads, or by the cache.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"reflect"
 	"slices"
 
 	"k8s.io/utils/lru"
@@ -53,8 +52,8 @@ func (a *accelerated) cacheKey(e endpoint, in Input, facts map[string]Fact) (key
 	return key, values
 }
 
-// same tells whether two documents are known to be the same. What belongs to others is compared by which it is, and lists one by
-// one; what was decoded is compared by what it is.
+// same tells whether two documents are known to be the same. Text is compared by which it is, and lists one by one; what is in terms is
+// compared by what it is.
 func same(a, b Value) bool {
 	switch x := a.source().(type) {
 	case *jsonText:
@@ -62,11 +61,6 @@ func same(a, b Value) bool {
 	case *inTerms:
 		y, ok := b.source().(*inTerms)
 		return ok && x.whole().Equal(y.whole())
-	case *shared:
-		y, ok := b.from.(*shared)
-		if x.kind() == '{' {
-			return ok && y.kind() == '{' && reflect.ValueOf(x.decoded).Pointer() == reflect.ValueOf(y.decoded).Pointer()
-		}
 	}
 	return a.source().kind() == '[' && b.source().kind() == '[' && slices.EqualFunc(a.Elements(), b.Elements(), same)
 }

@@ -109,7 +109,11 @@ func (l *live) pages(ctx context.Context, asked, left engine.Query) (f found, er
 		}
 		f.resourceVersion = page.GetResourceVersion()
 		for i := range page.Items {
-			if o := newObject(&page.Items[i]); o.selected(left) {
+			o, err := newObject(&page.Items[i])
+			if err != nil {
+				return found{}, err
+			}
+			if o.selected(left) {
 				f.objects = append(f.objects, o)
 				bytes += o.value.Size()
 			}

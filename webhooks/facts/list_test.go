@@ -177,7 +177,7 @@ func TestCachedAnswersAreTheLiveOnes(t *testing.T) {
 				}
 				// Of a kind all objects are in namespaces or none is. A cache finds both, and an API server those of the namespace.
 				if is && (q.Namespace == "" || o.GetNamespace() != "") {
-					want = append(want, newObject(o))
+					want = append(want, mustObject(t, o))
 				}
 			}
 			found, err := listed(cached, q)

@@ -157,7 +157,7 @@ func TestPanicOfAClientIsAnError(t *testing.T) {
 }
 
 func TestExceptNeedsTheFieldToBeThere(t *testing.T) {
-	o := newObject(&unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "Failed"}}})
+	o := mustObject(t, &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "Failed"}}})
 	if !o.excepted(map[string][]string{"status.phase": {"Completed", "Failed"}}) {
 		t.Error("a failed object was not left out")
 	}

@@ -42,30 +42,19 @@ func Compact(o any) (any, error) {
 		return o, nil
 	}
 	decoded.SetManagedFields(nil)
-	text, err := json.Marshal(decoded.Object)
-	if err != nil {
-		return nil, fmt.Errorf("keeping %s %s: %w", decoded.GetKind(), decoded.GetName(), err)
-	}
-	made := newObject(decoded)
-	made.value = engine.Text(text)
-	return made, nil
+	return newObject(decoded)
 }
 
-// newObject gives a decoded object, which nobody may change any more.
-func newObject(o *unstructured.Unstructured) *object {
+func newObject(o *unstructured.Unstructured) (*object, error) {
+	text, err := json.Marshal(o.Object)
+	if err != nil {
+		return nil, fmt.Errorf("writing %s %s as JSON: %w", o.GetKind(), o.GetName(), err)
+	}
 	return &object{
 		namespace: unique.Make(o.GetNamespace()).Value(), // of which there are few
 		name:      o.GetName(), uid: o.GetUID(), resourceVersion: o.GetResourceVersion(),
-		created: o.GetCreationTimestamp().Unix(), value: engine.Shared(o.Object),
-	}
-}
-
-// kept gives what a cache holds. A cache without the transform holds decoded objects.
-func kept(o any) *object {
-	if decoded, ok := o.(*unstructured.Unstructured); ok {
-		return newObject(decoded)
-	}
-	return o.(*object)
+		created: o.GetCreationTimestamp().Unix(), value: engine.Text(text),
+	}, nil
 }
 
 // GetObjectMeta is for the cache, which files objects by it.
@@ -154,4 +143,7 @@ func (o *object) selected(q engine.Query) bool {
 }
 
 // Selects tells whether a query for a list asks for an object of its kind.
-func Selects(q engine.Query, o *unstructured.Unstructured) bool { return newObject(o).selected(q) }
+func Selects(q engine.Query, o *unstructured.Unstructured) bool {
+	made, err := newObject(o)
+	return err == nil && made.selected(q)
+}

@@ -21,7 +21,16 @@ func TestCompactOfWhatIsNoJSON(t *testing.T) {
 	}
 }
 
-// An object that is kept as text is found and read as one that is decoded.
+func mustObject(t *testing.T, o *unstructured.Unstructured) *object {
+	t.Helper()
+	made, err := newObject(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// An object that is kept as text is found and read as the one that it was made of.
 func TestCompactChangesNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	values := []any{"a", "b", "", "line\n\u00e9 <\"\\", nil, true, int64(7), 1.5, []any{"a"}, map[string]any{}}
@@ -57,12 +66,16 @@ func TestCompactChangesNothing(t *testing.T) {
 		if again, err := Compact(made); err != nil || again != made {
 			t.Fatalf("a second time it gives %v, %v", again, err)
 		}
-		text, want := kept(made), kept(decoded)
-		if !text.value.Equal(want.value) {
-			t.Fatalf("it is %v, want %v", text.value, want.value)
+		text := made.(*object)
+		want, err := engine.ValueOf(decoded.Object)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if text.namespace != want.namespace || text.name != want.name || text.uid != want.uid || text.created != want.created ||
-			text.resourceVersion != want.resourceVersion {
+		if !text.value.Equal(want) {
+			t.Fatalf("it is %v, want %v", text.value, want)
+		}
+		if text.namespace != decoded.GetNamespace() || text.name != "n" || text.uid != "u" || text.resourceVersion != "7" ||
+			text.created != decoded.GetCreationTimestamp().Unix() {
 			t.Fatalf("filed as %+v, want %+v", text, want)
 		}
 		for range 4 {
@@ -72,7 +85,7 @@ func TestCompactChangesNothing(t *testing.T) {
 				Except: map[string][]string{[]string{"status.phase", "spec.b", "no.such"}[r.IntN(3)]: {"a", "b"}},
 			}
 			got := text.selected(q)
-			if is := selectedDecoded(q, decoded); got != is || want.selected(q) != is {
+			if is := selectedDecoded(q, decoded); got != is || Selects(q, decoded) != is {
 				t.Fatalf("%+v selects it: %t, want %t, of %v", q, got, is, decoded.Object)
 			}
 			if got {

@@ -58,10 +58,9 @@ type kind struct {
 type informer = toolscache.SharedIndexInformer
 
 // NewStore makes a store without kinds. The informers live in cached, whose owner starts it. It should be the store's own:
-// what restricts a cache to some objects of a kind would have policies believe that there are no others. [Compact] should be its
-// transform. direct must read
-// past every cache and have limits of its own; it should have the same RESTMapper as cached, which could else hold up all
-// reads while it asks what kinds there are. Without a cache everything is read from direct.
+// what restricts a cache to some objects of a kind would have policies believe that there are no others. [Compact] must be
+// its transform. direct must read past every cache and have limits of its own; it should have the same RESTMapper as cached, which
+// could else hold up all reads while it asks what kinds there are. Without a cache everything is read from direct.
 func NewStore(cached cache.Cache, direct client.Client) *Store {
 	s := &Store{
 		cache: cached, live: newLive(direct), kinds: map[schema.GroupVersionKind]*kind{},
@@ -137,10 +136,10 @@ const anywhere = "*"
 // byFields files objects by fields together, within their namespace and anywhere.
 func byFields(fields []string) toolscache.IndexFunc {
 	return func(o any) (filed []string, err error) {
-		object := kept(o)
-		for _, key := range object.keys(fields) {
-			filed = append(filed, object.namespace+"/"+key)
-			if object.namespace != "" {
+		of := o.(*object)
+		for _, key := range of.keys(fields) {
+			filed = append(filed, of.namespace+"/"+key)
+			if of.namespace != "" {
 				filed = append(filed, anywhere+"/"+key)
 			}
 		}
@@ -216,7 +215,7 @@ func named(objects toolscache.Indexer, q engine.Query) (found, error) {
 			return found{}, err
 		}
 		if there {
-			one := kept(o)
+			one := o.(*object)
 			return found{objects: []*object{one}, resourceVersion: one.resourceVersion}, nil
 		}
 	}
@@ -227,7 +226,7 @@ func named(objects toolscache.Indexer, q engine.Query) (found, error) {
 func listed(objects toolscache.Indexer, q engine.Query) (selected []*object, err error) {
 	filed, err := filed(objects, q)
 	for _, o := range filed {
-		if o := kept(o); o.labelled(q.Labels) && !o.excepted(q.Except) {
+		if o := o.(*object); o.labelled(q.Labels) && !o.excepted(q.Except) {
 			selected = append(selected, o)
 		}
 	}
@@ -304,5 +303,6 @@ func get(ctx context.Context, from client.Reader, q engine.Query) (found, error)
 	if err != nil {
 		return found{}, nil
 	}
-	return found{objects: []*object{newObject(o)}, resourceVersion: o.GetResourceVersion()}, nil
+	made, err := newObject(o)
+	return found{objects: []*object{made}, resourceVersion: o.GetResourceVersion()}, err
 }

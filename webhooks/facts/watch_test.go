@@ -42,7 +42,7 @@ func newRunning(t *testing.T, config *rest.Config) *fixture {
 		t.Fatal(err)
 	}
 	cached, err := cache.New(config, cache.Options{
-		Mapper: direct.RESTMapper(), ReaderFailOnMissingInformer: true,
+		Mapper: direct.RESTMapper(), DefaultTransform: facts.Compact, ReaderFailOnMissingInformer: true,
 		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) { f.WatchFailed(err) },
 	})
 	if err != nil {
@@ -259,7 +259,7 @@ func TestForbiddenReadsWithoutReviews(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cached, err := cache.New(config, cache.Options{Mapper: direct.RESTMapper()})
+	cached, err := cache.New(config, cache.Options{Mapper: direct.RESTMapper(), DefaultTransform: facts.Compact})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,7 +128,7 @@ func (c *cluster) start(o options) *replica {
 		Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
 	})
 	c.must(err)
-	cached, err := cache.New(o.config, cache.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: c.scheme, Mapper: mgr.GetRESTMapper()})
+	cached, err := cache.New(o.config, cache.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: c.scheme, Mapper: mgr.GetRESTMapper(), DefaultTransform: facts.Compact})
 	c.must(err)
 	c.must(mgr.Add(cached))
 	direct, err := client.New(o.config, client.Options{Scheme: c.scheme, Mapper: mgr.GetRESTMapper()})
