@@ -80,10 +80,18 @@ func (p *Policy) decodeFacts(document *ast.Term) (map[string]Fact, error) {
 	if !ok {
 		return nil, errorf(ContractViolated, "facts is not an object")
 	}
+	return p.factsOf(func(name string) (*ast.Term, bool) {
+		term := object.Get(ast.StringTerm(name))
+		return term, term != nil
+	})
+}
+
+// factsOf gives the facts without their answers, by what each asks for.
+func (p *Policy) factsOf(asks func(name string) (*ast.Term, bool)) (map[string]Fact, error) {
 	facts := make(map[string]Fact, len(p.facts))
 	for _, name := range p.facts {
-		term := object.Get(ast.StringTerm(name))
-		if term == nil {
+		term, defined := asks(name)
+		if !defined {
 			return nil, undefined(name)
 		}
 		q, err := permittedQuery(name, term, p.reads)
@@ -212,9 +220,6 @@ func membersOf[T any](object Value, key string, as func(Value) T) map[string]T {
 	of.Each(func(name string, v Value) { found[name] = as(v) })
 	return found
 }
-
-// ofKind tells whether the query asks for objects of a kind.
-func (q *Query) ofKind() bool { return !q.Parent && q.Access == nil && !q.TestRun }
 
 // text gives a string term's string, and "" for every other term.
 func text(t *ast.Term) string {

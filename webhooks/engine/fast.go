@@ -65,10 +65,11 @@ func (p plain) judge(ctx context.Context, e endpoint, in Input, facts map[string
 // that only name fields of the request are filled in, and a request about which there was nothing to say is found in a cache.
 type accelerated struct {
 	*Policy
-	templates []*template // what facts are wanted, without evaluation; nil if that cannot be
-	read      *projection // what anything in the policy reads of the input
-	decides   *projection // what decides of the request whether deny and warn have anything to say; nil if more than that decides it
-	cache     decisionCache
+	templates map[string]*ast.Term // what facts are wanted, without evaluation; nil if that cannot be
+
+	read    *projection // what anything in the policy reads of the input
+	decides *projection // what decides of the request whether deny and warn have anything to say; nil if more than that decides it
+	cache   decisionCache
 
 	decided    atomic.Int64 // how many decisions were made
 	distrusted atomic.Bool  // a check has shown that a decision would have been another one without all this
@@ -104,15 +105,7 @@ func (a *accelerated) wanted(ctx context.Context, in Input) (map[string]Fact, er
 	if err := a.cutOffNow(); err != nil {
 		return nil, err
 	}
-	facts := make(map[string]Fact, len(a.templates))
-	for _, t := range a.templates {
-		q, err := t.fill(in.Request)
-		if err != nil {
-			return nil, err
-		}
-		facts[q.Fact] = Fact{Query: q}
-	}
-	return facts, nil
+	return a.factsOf(func(name string) (*ast.Term, bool) { return filled(a.templates[name], in.Request) })
 }
 
 // judge decides on as little of the input as the policy reads, or by the cache.

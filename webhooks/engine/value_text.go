@@ -32,7 +32,7 @@ type part struct {
 // more. It is read whenever something in it is asked for, and nothing but the text is kept.
 func Text(json []byte) Value { return Value{from: &jsonText{json: json}} }
 
-// ParseText reads one JSON document within the limits of textlimits.go, and puts nothing into terms before somebody asks for it.
+// ParseText reads one JSON document within the limits of value_limits.go, and puts nothing into terms before somebody asks for it.
 // Duplicate object keys and trailing data are errors: two readers of the same text must never see different documents. The text
 // must not change any more.
 func ParseText(json []byte) (Value, error) {
