@@ -72,6 +72,9 @@ func Decode(body []byte) (*Review, error) {
 
 // requestIn decodes a request, but for its objects and options: they are most of the text, which has been taken apart before.
 func requestIn(document engine.Value) (*admissionv1.AdmissionRequest, error) {
+	if !document.IsNull() && !document.IsObject() {
+		return nil, errors.New("it is no object")
+	}
 	request, rest := &admissionv1.AdmissionRequest{}, map[string]jsontext.Value{}
 	left := map[string]*runtime.RawExtension{"object": &request.Object, "oldObject": &request.OldObject, "options": &request.Options}
 	document.Each(func(name string, v engine.Value) {

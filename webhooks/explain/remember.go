@@ -16,17 +16,11 @@ import (
 type remembering struct {
 	source webhooks.FactSource
 	mu     sync.Mutex
-	known  map[string]*answer
-}
-
-type answer struct {
-	once sync.Once
-	engine.Answer
-	err error
+	known  map[string]func() (engine.Answer, error)
 }
 
 func newRemembering(source webhooks.FactSource) *remembering {
-	return &remembering{source: source, known: map[string]*answer{}}
+	return &remembering{source: source, known: map[string]func() (engine.Answer, error){}}
 }
 
 // For gives the reader of one request, the same for all who ask.
@@ -46,12 +40,11 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 		return engine.Answer{}, err
 	}
 	r.mu.Lock()
-	a := r.known[string(text)]
-	if a == nil {
-		a = &answer{}
-		r.known[string(text)] = a
+	answer := r.known[string(text)]
+	if answer == nil {
+		answer = sync.OnceValues(func() (engine.Answer, error) { return r.Reader.Read(ctx, q) })
+		r.known[string(text)] = answer
 	}
 	r.mu.Unlock()
-	a.once.Do(func() { a.Answer, a.err = r.Reader.Read(ctx, q) })
-	return a.Answer, a.err
+	return answer()
 }
