@@ -177,7 +177,7 @@ func TestSelectByObject(t *testing.T) {
 		})
 	}
 	m := set.Policy("p").Matches()
-	if len(m) != 1 || metav1.FormatLabelSelector(m[0].ObjectSelector) != "kept in (yes)" {
+	if len(m) != 1 || metav1.FormatLabelSelector(m[0].ObjectSelector) != "kept=yes" {
 		t.Errorf("it matches %+v", m)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -225,58 +226,46 @@ type matcher struct {
 
 // newMatcher gives, beside an error, what can be used all the same: nothing without resources, else all but requirements of
 // the selector that cannot be read.
-func newMatcher(match *v1alpha1.PolicyMatch) (matcher, error) {
+func newMatcher(match *v1alpha1.PolicyMatch) (m matcher, err error) {
 	if match == nil || len(match.Resources) == 0 {
 		return matcher{}, errors.New("resources: at least one is needed")
 	}
-	m := matcher{PolicyMatch: match}
-	var errs []error
-	for _, s := range []struct {
-		field string
-		from  *metav1.LabelSelector
-		into  *labels.Selector
-	}{{"namespaceSelector", match.NamespaceSelector, &m.namespaces}, {"objectSelector", match.ObjectSelector, &m.objects}} {
-		if s.from == nil {
-			continue
-		}
-		var err error
-		if *s.into, err = newSelector(s.from); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.field, err))
-		}
+	usable := *match
+	var errs [2]error
+	if usable.NamespaceSelector, m.namespaces, err = newSelector(match.NamespaceSelector); err != nil {
+		errs[0] = fmt.Errorf("namespaceSelector: %w", err)
 	}
-	return m, errors.Join(errs...)
+	if usable.ObjectSelector, m.objects, err = newSelector(match.ObjectSelector); err != nil {
+		errs[1] = fmt.Errorf("objectSelector: %w", err)
+	}
+	m.PolicyMatch = &usable
+	return m, errors.Join(errs[:]...)
 }
 
-// newSelector gives nil for one that selects everything. Beside an error it gives the selector without those of its requirements
-// that cannot be used, which selects more.
-func newSelector(s *metav1.LabelSelector) (labels.Selector, error) {
-	var requirements labels.Requirements
+// newSelector gives a selector as it is written and as it is used; nil for one that selects everything. Beside an error it gives it
+// without those of its requirements that cannot be used, which selects more.
+func newSelector(s *metav1.LabelSelector) (usable *metav1.LabelSelector, selector labels.Selector, err error) {
+	if s == nil {
+		return nil, nil, nil
+	}
 	var errs []error
-	for _, one := range requirementsOf(s) {
-		selector, err := metav1.LabelSelectorAsSelector(one)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		readable, _ := selector.Requirements()
-		requirements = append(requirements, readable...)
+	wrong := func(one metav1.LabelSelector) bool {
+		_, err := metav1.LabelSelectorAsSelector(&one)
+		errs = append(errs, err)
+		return err != nil
 	}
-	if len(requirements) == 0 {
-		return nil, errors.Join(errs...)
+	usable = s.DeepCopy()
+	maps.DeleteFunc(usable.MatchLabels, func(key, value string) bool {
+		return wrong(metav1.LabelSelector{MatchLabels: map[string]string{key: value}})
+	})
+	usable.MatchExpressions = slices.DeleteFunc(usable.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
+		return wrong(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
+	})
+	if len(usable.MatchLabels)+len(usable.MatchExpressions) == 0 {
+		return nil, nil, errors.Join(errs...)
 	}
-	return labels.NewSelector().Add(requirements...), errors.Join(errs...)
-}
-
-// requirementsOf takes a selector apart.
-func requirementsOf(s *metav1.LabelSelector) []*metav1.LabelSelector {
-	var all []*metav1.LabelSelector
-	for key, value := range s.MatchLabels {
-		all = append(all, &metav1.LabelSelector{MatchLabels: map[string]string{key: value}})
-	}
-	for _, e := range s.MatchExpressions {
-		all = append(all, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{e}})
-	}
-	return all
+	selector, err = metav1.LabelSelectorAsSelector(usable)
+	return usable, selector, errors.Join(append(errs, err)...)
 }
 
 // covers tells whether the request meets one of the resources, without an index.

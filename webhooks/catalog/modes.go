@@ -39,7 +39,7 @@ func newRegime(spec *v1alpha1.RegoPolicySpec) (regime, error) {
 	var errs []error
 	for i := range spec.NamespaceModes {
 		entry := &spec.NamespaceModes[i]
-		selector, err := newSelector(&entry.NamespaceSelector)
+		_, selector, err := newSelector(&entry.NamespaceSelector)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("spec.namespaceModes[%d].namespaceSelector: %w", i, err))
 		}

@@ -30,10 +30,13 @@ func TestMatchesForAPIServers(t *testing.T) {
 		p.match = append(p.match, m)
 	}
 	want := []v1alpha1.PolicyMatch{
-		{Resources: resources, ExcludeUsers: []string{"bob"}, NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-			{Key: "color", Operator: "NotIn", Values: []string{"red"}}, {Key: "old", Operator: "DoesNotExist"}, {Key: "stage", Operator: "In", Values: []string{"test"}},
-			{Key: "team", Operator: "Exists"}, {Key: "zone", Operator: "In", Values: []string{"a", "b"}},
-		}}},
+		{Resources: resources, ExcludeUsers: []string{"bob"}, NamespaceSelector: &metav1.LabelSelector{
+			MatchLabels: map[string]string{"stage": "test"},
+			MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "team", Operator: "Exists"}, {Key: "old", Operator: "DoesNotExist"}, {Key: "zone", Operator: "In", Values: []string{"b", "a"}},
+				{Key: "color", Operator: "NotIn", Values: []string{"red"}},
+			},
+		}},
 		{Resources: resources},
 	}
 	if diff := cmp.Diff(want, p.Matches()); diff != "" {
