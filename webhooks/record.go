@@ -52,23 +52,29 @@ type Record struct {
 
 // PolicyDecision is what one policy said.
 type PolicyDecision struct {
-	Policy   string              `json:"policy"`
-	Revision string              `json:"revision"`
-	Mode     v1alpha1.PolicyMode `json:"mode"`
-	// Verdict is allowed, denied, warned, audited, overridden, error_denied or error_allowed.
-	Verdict      string              `json:"verdict"`
-	Denials      []engine.Denial     `json:"denials,omitempty"`
-	Warnings     []string            `json:"warnings,omitempty"`
-	Patches      []engine.Patch      `json:"patches,omitempty"`
+	Policy   string `json:"policy"`
+	Revision string `json:"revision"`
+	PolicySaid
 	Confirmation engine.Confirmation `json:"confirmation,omitempty"`
-	Cause        engine.Cause        `json:"cause,omitempty"`
-	Error        string              `json:"error,omitempty"`
 	// Override is by whom the request passes in spite of Denials or Error.
 	Override *Override `json:"override,omitempty"`
 	// Outcome is what a reconciler that asked acts on.
 	Outcome      any                   `json:"outcome,omitempty"`
 	Facts        map[string]FactRecord `json:"facts,omitempty"`
 	Milliseconds float64               `json:"milliseconds"`
+}
+
+// PolicySaid is what a policy said, and what came of that.
+type PolicySaid struct {
+	Mode v1alpha1.PolicyMode `json:"mode"`
+	// Verdict is allowed, denied, warned, audited, overridden, error_denied or error_allowed.
+	Verdict  string          `json:"verdict"`
+	Denials  []engine.Denial `json:"denials,omitempty"`
+	Warnings []string        `json:"warnings,omitempty"`
+	Patches  []engine.Patch  `json:"patches,omitempty"`
+	// Cause and Error tell why the policy could not decide.
+	Cause engine.Cause `json:"cause,omitempty"`
+	Error string       `json:"error,omitempty"`
 }
 
 // FactRecord is a fact with where its answer came from.
@@ -266,8 +272,8 @@ func (d *Decision) SaidBy(policy string) *PolicyDecision {
 
 func (d *Decision) said(v *verdict) PolicyDecision {
 	p := PolicyDecision{
-		Policy: v.policy.Name(), Revision: v.policy.Revision(), Mode: v.mode, Verdict: v.word(), Override: v.override,
-		Milliseconds: v.took.Seconds() * 1000,
+		Policy: v.policy.Name(), Revision: v.policy.Revision(), PolicySaid: PolicySaid{Mode: v.mode, Verdict: v.word()},
+		Override: v.override, Milliseconds: v.took.Seconds() * 1000,
 	}
 	if v.err != nil {
 		p.Cause, p.Error = v.err.Cause, v.err.Error()

@@ -110,27 +110,14 @@ func (n *Note) UnmarshalText(text []byte) error {
 type PolicyVerdict struct {
 	Policy string `json:"policy"`
 	// Endpoint is mutate or validate.
-	Endpoint string              `json:"endpoint"`
-	Mode     v1alpha1.PolicyMode `json:"mode"`
-	// Verdict is allowed, denied, warned, audited, overridden, error_denied or error_allowed.
-	Verdict  string          `json:"verdict"`
-	Denials  []engine.Denial `json:"denials,omitempty"`
-	Warnings []string        `json:"warnings,omitempty"`
-	Patches  []engine.Patch  `json:"patches,omitempty"`
-	// Cause and Error tell why the policy could not judge.
-	Cause engine.Cause `json:"cause,omitempty"`
-	Error string       `json:"error,omitempty"`
+	Endpoint string `json:"endpoint"`
+	webhooks.PolicySaid
 }
 
 // verdictsOf is what the policies said.
-func verdictsOf(d *webhooks.Decision) []PolicyVerdict {
-	said := d.Said()
-	all := make([]PolicyVerdict, len(said))
-	for i, p := range said {
-		all[i] = PolicyVerdict{
-			Policy: p.Policy, Endpoint: d.Endpoint, Mode: p.Mode, Verdict: p.Verdict,
-			Denials: p.Denials, Warnings: p.Warnings, Patches: p.Patches, Cause: p.Cause, Error: p.Error,
-		}
+func verdictsOf(d *webhooks.Decision) (all []PolicyVerdict) {
+	for _, p := range d.Said() {
+		all = append(all, PolicyVerdict{p.Policy, d.Endpoint, p.PolicySaid})
 	}
 	return all
 }

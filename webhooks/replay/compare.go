@@ -22,17 +22,11 @@ const (
 
 // Said is what one policy says.
 type Said struct {
-	Mode v1alpha1.PolicyMode `json:"mode"`
-	// Verdict is the word of the decision record.
-	Verdict string          `json:"verdict"`
-	Denials []engine.Denial `json:"denials,omitempty"`
-	Patches []engine.Patch  `json:"patches,omitempty"`
+	webhooks.PolicySaid
 	// Override is by whom the request passes in spite of Denials or Error.
 	Override *webhooks.Override `json:"override,omitempty"`
 	// Outcome is what a reconciler that asked would act on.
-	Outcome any          `json:"outcome,omitempty"`
-	Cause   engine.Cause `json:"cause,omitempty"`
-	Error   string       `json:"error,omitempty"`
+	Outcome any `json:"outcome,omitempty"`
 }
 
 // Change is a policy that says something else. It was not asked, or would not be, where it says nothing.
@@ -72,10 +66,7 @@ func saidBy(p *webhooks.PolicyDecision) *Said {
 	if p == nil {
 		return nil
 	}
-	return &Said{
-		Mode: p.Mode, Verdict: p.Verdict, Denials: p.Denials, Patches: p.Patches, Override: p.Override, Outcome: p.Outcome,
-		Cause: p.Cause, Error: p.Error,
-	}
+	return &Said{p.PolicySaid, p.Override, p.Outcome}
 }
 
 // comparison of a decision with what it would be.
@@ -95,8 +86,10 @@ func compare(was, would *webhooks.Record, unknown map[string]Unknown) comparison
 	acted := was.Allowed && would.Allowed // nobody acts on the outcome of a denial
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		old, now := saidBy(before[name]), saidBy(after[name])
-		if !acted {
-			old, now = old.withoutOutcome(), now.withoutOutcome()
+		for _, said := range []*Said{old, now} {
+			if said != nil && !acted {
+				said.Outcome = nil
+			}
 		}
 		failedThen := old != nil && ofTheMoment(old.Cause)
 		switch u, missing := unknown[name]; {
@@ -145,66 +138,40 @@ func ofTheMoment(cause engine.Cause) bool {
 	}, cause)
 }
 
-func (s *Said) refuses() bool {
-	return s != nil && (s.Verdict == "denied" || s.Verdict == "error_denied")
-}
-
-func (s *Said) failed() bool { return s != nil && s.Cause != "" }
-
-func (s *Said) withoutOutcome() *Said {
+// known is what was said; a policy that was not asked lets pass.
+func (s *Said) known() Said {
 	if s == nil {
-		return nil
+		return Said{PolicySaid: webhooks.PolicySaid{Verdict: "allowed"}}
 	}
-	bare := *s
-	bare.Outcome = nil
-	return &bare
+	return *s
 }
+
+// Word is the verdict in a word.
+func (s *Said) Word() string { return s.known().Verdict }
+
+func (s *Said) refuses() bool { return s.Word() == "denied" || s.Word() == "error_denied" }
 
 // reasons of the denials, each once, or the cause of an error.
 func (s *Said) reasons() []string {
-	if s == nil {
-		return nil
-	}
 	var all []string
-	for _, d := range s.Denials {
+	for _, d := range s.known().Denials {
 		all = append(all, d.Reason)
 	}
-	if s.Cause != "" {
-		all = append(all, string(s.Cause))
+	if cause := s.known().Cause; cause != "" {
+		all = append(all, string(cause))
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// Word is the verdict in a word; a policy that was not asked lets pass.
-func (s *Said) Word() string {
-	if s == nil {
-		return "allowed"
-	}
-	return s.Verdict
-}
-
 // same tells whether it makes no difference to anybody: messages may be put otherwise.
 func (s *Said) same(other *Said) bool {
-	return s.Word() == other.Word() && slices.Equal(s.reasons(), other.reasons()) && s.samePatches(other) && s.sameOutcome(other)
+	return s.Word() == other.Word() && slices.Equal(s.reasons(), other.reasons()) && s.samePatches(other) &&
+		text(pruned(s.known().Outcome)) == text(pruned(other.known().Outcome))
 }
 
-func (s *Said) samePatches(other *Said) bool { return text(s.patches()) == text(other.patches()) }
-
-func (s *Said) patches() []engine.Patch {
-	if s == nil || len(s.Patches) == 0 {
-		return nil
-	}
-	return s.Patches
-}
-
-func (s *Said) sameOutcome(other *Said) bool { return text(s.outcome()) == text(other.outcome()) }
-
-func (s *Said) outcome() any {
-	if s == nil {
-		return nil
-	}
-	return pruned(s.Outcome)
+func (s *Said) samePatches(other *Said) bool {
+	return slices.EqualFunc(s.known().Patches, other.known().Patches, func(a, b engine.Patch) bool { return text(a) == text(b) })
 }
 
 func text(document any) string {

@@ -117,7 +117,7 @@ func (c *Change) kinds() (all []ChangeKind) {
 	if len(all) == 0 && c.Was.Word() != c.Would.Word() {
 		all = append(all, ChangeKind{Difference: "verdict", What: c.Was.Word() + " -> " + c.Would.Word()})
 	}
-	if !c.Was.failed() && !c.Would.failed() && !c.Was.samePatches(c.Would) { // who fails patches nothing
+	if c.Was.known().Cause == "" && c.Would.known().Cause == "" && !c.Was.samePatches(c.Would) { // who fails patches nothing
 		all = append(all, ChangeKind{Difference: "patches"})
 	}
 	if len(all) == 0 {
