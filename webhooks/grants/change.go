@@ -2,14 +2,13 @@ package grants
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
 )
 
 // Check tells whether a policy may make one object out of another, both as JSON. How it did so makes no difference: what is compared
@@ -19,12 +18,12 @@ func (p Patchable) Check(group, resource string, before, after []byte) error {
 	if extent == "" {
 		return fmt.Errorf("it patches %s: %s", Named(group, resource), p.Refusal(group, resource))
 	}
-	was, err := decode(before)
+	was, err := engine.ParseText(before)
 	if err != nil {
 		return fmt.Errorf("reading the object: %w", err)
 	}
-	is, err := decode(after)
-	if err != nil || is == nil {
+	is, err := engine.ParseText(after)
+	if err != nil || !is.IsObject() {
 		return fmt.Errorf("it makes of the object what is none: %.80s", after)
 	}
 	for _, path := range changed(was, is) {
@@ -43,33 +42,20 @@ func (p Patchable) Check(group, resource string, before, after []byte) error {
 	return nil
 }
 
-// object is one whose members are not decoded as long as they are the same: a patch leaves what it does not touch as it was written.
-type object map[string]json.RawMessage
-
-func decode(text []byte) (o object, err error) {
-	err = json.Unmarshal(text, &o)
-	return o, err
-}
-
 // place is what a patch has changed: a part of the object, with a key of its labels or annotations.
 type place struct{ part, key string }
 
 // changed gives the places at which two objects differ.
-func changed(was, is object) (places []place) {
+func changed(was, is engine.Value) (places []place) {
 	for _, field := range differing(was, is) {
-		if field != "metadata" {
-			places = append(places, place{part: field})
-			continue
-		}
-		before, after, objects := members(was[field], is[field])
-		if !objects {
+		before, after := was.Get(field), is.Get(field)
+		if field != "metadata" || !haveMembers(before, after) {
 			places = append(places, place{part: field})
 			continue
 		}
 		for _, name := range differing(before, after) {
-			part := "metadata." + name
-			old, new, maps := members(before[name], after[name])
-			if name != "labels" && name != "annotations" || !maps {
+			part, old, new := "metadata."+name, before.Get(name), after.Get(name)
+			if name != "labels" && name != "annotations" || !haveMembers(old, new) {
 				places = append(places, place{part: part})
 				continue
 			}
@@ -81,58 +67,26 @@ func changed(was, is object) (places []place) {
 	return places
 }
 
-// members gives two values as objects; what is absent or null has no members.
-func members(was, is json.RawMessage) (before, after object, objects bool) {
-	for text, into := range map[*json.RawMessage]*object{&was: &before, &is: &after} {
-		if len(*text) > 0 && json.Unmarshal(*text, into) != nil {
-			return nil, nil, false
-		}
-	}
-	return before, after, true
+// haveMembers tells whether two values are objects; what is absent or null has no members.
+func haveMembers(was, is engine.Value) bool {
+	return (was.IsNull() || was.IsObject()) && (is.IsNull() || is.IsObject())
 }
 
-// differing gives the keys whose values differ, in their order.
-func differing(was, is object) (keys []string) {
-	all := maps.Clone(was)
-	if all == nil {
-		all = object{}
-	}
-	maps.Copy(all, is)
-	for key := range all {
-		before, had := was[key]
-		after, has := is[key]
-		if had != has || !same(before, after) {
-			keys = append(keys, key)
+// differing gives the names of the members that differ, in their order. Null is something, and no member is not.
+func differing(was, is engine.Value) []string {
+	before, after := map[string]engine.Value{}, map[string]engine.Value{}
+	was.Each(func(name string, v engine.Value) { before[name] = v })
+	is.Each(func(name string, v engine.Value) { after[name] = v })
+	maps.DeleteFunc(before, func(name string, old engine.Value) bool {
+		v, there := after[name]
+		same := there && (bytes.Equal(old.Raw(), v.Raw()) || old.Equal(v)) // mostly without decoding what is large
+		if same {
+			delete(after, name)
 		}
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// same tells whether two values are the same, however they are written. Numbers are compared as they are written.
-func same(was, is json.RawMessage) bool {
-	if bytes.Equal(was, is) || bytes.Equal(compact(was), compact(is)) {
-		return true // without decoding what is large
-	}
-	var before, after any
-	for text, into := range map[*json.RawMessage]*any{&was: &before, &is: &after} {
-		decoder := json.NewDecoder(bytes.NewReader(*text))
-		decoder.UseNumber()
-		if decoder.Decode(into) != nil {
-			return false
-		}
-	}
-	return reflect.DeepEqual(before, after)
-}
-
-// compact is a text without the spaces that a patched object has lost.
-func compact(text []byte) []byte {
-	var to bytes.Buffer
-	to.Grow(len(text))
-	if json.Compact(&to, text) != nil {
-		return text
-	}
-	return to.Bytes()
+		return same
+	})
+	maps.Copy(after, before)
+	return slices.Sorted(maps.Keys(after))
 }
 
 // reserved tells whether Kubernetes or Sallyport acts on a label or an annotation. What app.kubernetes.io recommends only describes.
