@@ -61,33 +61,37 @@ func WrittenSize(t *ast.Term, limit float64) (total float64) {
 	return total
 }
 
-// texts is the cost of what makes so many bytes of each byte of its operands.
-func texts(times float64) func([]*ast.Term) (cost, error) {
-	return func(operands []*ast.Term) (cost, error) {
-		var c cost
+// costs tells what a call of a builtin would do with its operands, or why it must not.
+type costs func(operands []*ast.Term) (cost, error)
+
+// each is the cost of what makes something of each of its operands, so many times what is measured.
+func each(times float64, measure func(*ast.Term) float64) costs {
+	return making(func(operands []*ast.Term) (made float64) {
 		for _, o := range operands {
-			c.made += times * length(o)
-			if list, ok := o.Value.(*ast.Array); ok {
-				c.made += times * WrittenSize(ast.NewTerm(list), mostMade)
-			}
+			made += times * measure(o)
 		}
-		return c, nil
-	}
+		return made
+	})
 }
 
-// wholes is the cost of what goes through all of its operands.
-func wholes(times float64) func([]*ast.Term) (cost, error) {
-	return func(operands []*ast.Term) (cost, error) {
-		var c cost
-		for _, o := range operands {
-			c.made += times * WrittenSize(o, mostMade)
-		}
-		return c, nil
-	}
+// making is the cost of what takes no longer than what it makes.
+func making(made func(operands []*ast.Term) float64) costs {
+	return func(operands []*ast.Term) (cost, error) { return cost{made: made(operands)}, nil }
 }
+
+// text is how much there is of a text, or of a list of them.
+func text(t *ast.Term) float64 {
+	if _, list := t.Value.(*ast.Array); list {
+		return whole(t)
+	}
+	return length(t)
+}
+
+// whole is how much there is of a term with all that is in it.
+func whole(t *ast.Term) float64 { return WrittenSize(t, mostMade) }
 
 // product is the cost of what compares all of its operands with each other.
-func product(of ...func(*ast.Term) float64) func([]*ast.Term) (cost, error) {
+func product(of ...func(*ast.Term) float64) costs {
 	return func(operands []*ast.Term) (cost, error) {
 		work := 1.0
 		for i, measure := range of {
@@ -97,46 +101,31 @@ func product(of ...func(*ast.Term) float64) func([]*ast.Term) (cost, error) {
 	}
 }
 
-// nested is the cost of a list of lists that becomes one.
-func nested(operands []*ast.Term) (cost, error) {
-	var c cost
-	if list, ok := operands[0].Value.(*ast.Array); ok {
-		list.Foreach(func(inner *ast.Term) { c.made += 16 * size(inner) })
+// inner is how many elements the lists in a list have.
+func inner(t *ast.Term) (elements float64) {
+	if list, ok := t.Value.(*ast.Array); ok {
+		list.Foreach(func(inner *ast.Term) { elements += size(inner) })
 	}
-	return c, nil
+	return elements
 }
 
-func elements(operands []*ast.Term) (cost, error) {
-	var c cost
-	for _, o := range operands {
-		c.made += 16 * size(o)
-	}
-	return c, nil
+func joined(operands []*ast.Term) float64 {
+	return length(operands[0])*size(operands[1]) + whole(operands[1])
 }
 
-func joined(operands []*ast.Term) (cost, error) {
-	return cost{made: length(operands[0])*size(operands[1]) + WrittenSize(operands[1], mostMade)}, nil
-}
-
-// unmarshalled: a list of empty objects takes forty times its text.
-func unmarshalled(operands []*ast.Term) (cost, error) {
-	return cost{made: 40 * length(operands[0])}, nil
-}
-
-func splitUp(operands []*ast.Term) (cost, error) {
-	parts := occurrences(operands[0], operands[1])
-	return cost{made: element * (parts + 1)}, nil
+func splitUp(operands []*ast.Term) float64 {
+	return element * (occurrences(operands[0], operands[1]) + 1)
 }
 
 // occurrences of a text in another.
 func occurrences(in, of *ast.Term) float64 {
-	text, _ := in.Value.(ast.String)
+	all, _ := in.Value.(ast.String)
 	part, _ := of.Value.(ast.String)
-	return float64(strings.Count(string(text), string(part)))
+	return float64(strings.Count(string(all), string(part)))
 }
 
-func replaced(operands []*ast.Term) (cost, error) {
-	return cost{made: length(operands[0]) + occurrences(operands[0], operands[1])*length(operands[2])}, nil
+func replaced(operands []*ast.Term) float64 {
+	return length(operands[0]) + occurrences(operands[0], operands[1])*length(operands[2])
 }
 
 func replacedAll(operands []*ast.Term) (cost, error) {
@@ -153,7 +142,7 @@ func replacedAll(operands []*ast.Term) (cost, error) {
 // formatted: a format can name an operand as often as it likes, and have it padded to a width that it, or an operand, says.
 func formatted(operands []*ast.Term) (cost, error) {
 	format, _ := operands[0].Value.(ast.String)
-	arguments := WrittenSize(operands[1], mostMade)
+	arguments := whole(operands[1])
 	c := cost{made: length(operands[0])}
 	for i, verb := range strings.Split(string(format), "%") {
 		if i == 0 {

@@ -36,30 +36,30 @@ func MeteredUpTo(ctx context.Context, bytes float64) context.Context {
 }
 
 // limited are the builtins with limits, and what tells the cost of a call.
-var limited = map[string]func(operands []*ast.Term) (cost, error){
+var limited = map[string]costs{
 	"abs": plainNumbers, "ceil": plainNumbers, "floor": plainNumbers, "round": plainNumbers, "format_int": plainNumbers,
 	"plus": plainNumbers, "minus": plainNumbers, "mul": plainNumbers, "div": plainNumbers, "rem": plainNumbers,
 	"sum": plainElements, "product": fewElements,
 	"to_number": plainNumbers, "units.parse": plainNumbers, "units.parse_bytes": plainNumbers,
-
-	"array.concat": elements, "array.flatten": nested, "array.reverse": elements,
-	"base64.decode": texts(1), "base64.encode": texts(2), "base64url.decode": texts(1), "base64url.encode": texts(2),
-	"concat": joined, "internal.template_string": wholes(1), "json.marshal": wholes(2), "json.unmarshal": unmarshalled,
-	"lower": texts(3), "upper": texts(3), "strings.reverse": texts(1), "urlquery.encode": texts(3), "urlquery.decode": texts(1),
-	"time.format": texts(10), "replace": replaced, "strings.replace_n": replacedAll, "split": splitUp, "sprintf": formatted,
-
-	"glob.match": globbed, "glob.quote_meta": texts(2),
-	"object.subset": product(size, size), "object.union_n": wholes(1), "object.union": wholes(1),
+	"array.concat": each(16, size), "array.flatten": each(16, inner), "array.reverse": each(16, size),
+	"base64.decode": each(1, text), "base64.encode": each(2, text), "base64url.decode": each(1, text), "base64url.encode": each(2, text),
+	"concat": making(joined), "internal.template_string": each(1, whole), "json.marshal": each(2, whole),
+	"json.unmarshal": each(40, length), // a list of empty objects takes forty times its text
+	"lower":          each(3, text), "upper": each(3, text), "strings.reverse": each(1, text), "urlquery.encode": each(3, text),
+	"urlquery.decode": each(1, text),
+	"time.format":     each(10, text), "replace": making(replaced), "strings.replace_n": replacedAll, "split": making(splitUp), "sprintf": formatted,
+	"glob.match": globbed, "glob.quote_meta": each(2, text),
+	"object.subset": product(size, size), "object.union_n": each(1, whole), "object.union": each(1, whole),
 	"regex.match": matched, "regex.replace": substituted, "regex.split": matched,
 	"trim": product(length, length), "trim_left": product(length, length), "trim_right": product(length, length),
 }
 
 func init() {
-	for name, costs := range limited {
+	for name, tells := range limited {
 		ast.BuiltinMap[name].CanSkipBctx = false // which has the meter
 		call := topdown.GetBuiltin(name)
 		topdown.RegisterBuiltinFunc(name, func(ctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
-			c, err := costs(operands)
+			c, err := tells(operands)
 			if err == nil {
 				err = charge(ctx.Context, c)
 			}
