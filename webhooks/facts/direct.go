@@ -39,7 +39,7 @@ func (s *Store) reach(ctx context.Context, r engine.Read) error {
 // while it can: no watch would tell that a right was taken away. It ends when nobody asks for the kind any more.
 func (s *Store) pave(ctx context.Context, gvk schema.GroupVersionKind, way *route) {
 	for {
-		err := s.readable(ctx, gvk)
+		err := s.readable(ctx, gvk, directVerbs)
 		asked, changed := s.passable(gvk, way, err)
 		switch {
 		case !asked:
@@ -90,13 +90,13 @@ func (s *Store) doubted(gvk schema.GroupVersionKind) {
 	}
 }
 
-// readable tells why a kind cannot be read live, nil if it can.
-func (s *Store) readable(ctx context.Context, gvk schema.GroupVersionKind) error {
+// readable tells why a kind cannot be read, or is not served; nil if it can.
+func (s *Store) readable(ctx context.Context, gvk schema.GroupVersionKind, verbs []string) error {
 	mapping, err := s.live.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
 		return classified(err)
 	}
-	return s.allowed(ctx, mapping.Resource, directVerbs)
+	return s.allowed(ctx, mapping.Resource, verbs)
 }
 
 // block forgets the ways to kinds that nobody asks for any more. What is wanted anew is looked into anew.

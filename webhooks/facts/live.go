@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,7 +32,7 @@ const (
 // earlier may miss what the later request's author has just seen.
 type live struct {
 	client client.Client
-	slots  chan struct{}
+	slots  *semaphore.Weighted
 
 	refused func(gvk schema.GroupVersionKind) // is told of a kind that may not be read
 
@@ -54,7 +55,7 @@ type flight struct {
 }
 
 func newLive(c client.Client) *live {
-	return &live{client: c, slots: make(chan struct{}, liveReads), waiting: map[string]*flight{}, filtered: newFiltered()}
+	return &live{client: c, slots: semaphore.NewWeighted(liveReads), waiting: map[string]*flight{}, filtered: newFiltered()}
 }
 
 func (l *live) read(ctx context.Context, q engine.Query) (found, error) {
@@ -113,10 +114,10 @@ func (l *live) fly(f *flight, key string, q engine.Query) {
 			f.err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	if f.err = l.turn(f.ctx); f.err != nil {
+	if f.err = l.slots.Acquire(f.ctx, 1); f.err != nil {
 		return
 	}
-	defer func() { <-l.slots }()
+	defer l.slots.Release(1)
 	l.mu.Lock()
 	l.begun(f, key)
 	l.mu.Unlock()
@@ -132,20 +133,6 @@ func (l *live) fly(f *flight, key string, q engine.Query) {
 	}
 }
 
-// turn waits for a slot.
-func (l *live) turn(ctx context.Context) error {
-	select {
-	case l.slots <- struct{}{}:
-		err := context.Cause(ctx)
-		if err != nil { // both were possible
-			<-l.slots
-		}
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // may asks the API server whether the requester may do what access says; never whether we may.
 func (l *live) may(ctx context.Context, who requester, access *engine.Access) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -154,10 +141,10 @@ func (l *live) may(ctx context.Context, who requester, access *engine.Access) (b
 			Verb: access.Verb, Group: access.Group, Resource: access.Resource, Namespace: access.Namespace, Name: access.Name,
 		},
 	}}
-	if err := l.turn(ctx); err != nil {
+	if err := l.slots.Acquire(ctx, 1); err != nil {
 		return false, err
 	}
-	defer func() { <-l.slots }()
+	defer l.slots.Release(1)
 	if err := l.client.Create(ctx, review); err != nil {
 		return false, err
 	}

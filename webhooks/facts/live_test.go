@@ -47,8 +47,8 @@ func TestSameQuestionsShareAReadThatHasNotBegun(t *testing.T) {
 			}
 		})
 	}
-	for range liveReads { // every slot is taken by a read that has begun
-		l.slots <- struct{}{}
+	if !l.slots.TryAcquire(liveReads) { // every slot is taken by a read that has begun
+		t.Fatal("a slot is taken")
 	}
 	first := l.join("a", question("a"))
 	for range 5 {
@@ -59,9 +59,7 @@ func TestSameQuestionsShareAReadThatHasNotBegun(t *testing.T) {
 	if l.join("b", question("b")) == first {
 		t.Fatal("another question shares the read")
 	}
-	for range liveReads {
-		<-l.slots
-	}
+	l.slots.Release(liveReads)
 	<-g.begun
 	<-g.begun
 	ask("a") // both reads have begun: this one must begin anew
@@ -88,8 +86,8 @@ func TestNothingIsReadForRequestsThatLeft(t *testing.T) {
 	g := &gated{begun: make(chan string, 200), release: make(chan struct{})}
 	close(g.release)
 	l := newLive(g)
-	for range liveReads {
-		l.slots <- struct{}{}
+	if !l.slots.TryAcquire(liveReads) {
+		t.Fatal("a slot is taken")
 	}
 	left, leave := context.WithCancel(t.Context())
 	leave()
@@ -112,9 +110,7 @@ func TestNothingIsReadForRequestsThatLeft(t *testing.T) {
 		_, err := l.read(t.Context(), question("honest"))
 		honest <- err
 	}()
-	for range liveReads {
-		<-l.slots
-	}
+	l.slots.Release(liveReads)
 	if err := <-honest; err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +130,8 @@ func TestNothingIsReadForRequestsThatLeft(t *testing.T) {
 // What takes rights to find out waits for its turn as reads do.
 func TestQuestionsAboutRightsWaitForTheirTurn(t *testing.T) {
 	l := newLive(panicking{})
-	for range liveReads {
-		l.slots <- struct{}{}
+	if !l.slots.TryAcquire(liveReads) {
+		t.Fatal("a slot is taken")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

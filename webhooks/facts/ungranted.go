@@ -32,16 +32,11 @@ func (s *Store) Ungranted(ctx context.Context, reads []engine.Read) (lacking []*
 
 // forbidden is what is lacking for one read, nil for nothing.
 func (s *Store) forbidden(ctx context.Context, r engine.Read) *ForbiddenError {
-	gvk := kindOf(r)
-	mapping, err := s.live.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return nil
-	}
 	wanted := verbs
 	if r.Live {
 		wanted = directVerbs
 	}
 	var lacking *ForbiddenError
-	errors.As(s.allowed(ctx, mapping.Resource, wanted), &lacking)
+	errors.As(s.readable(ctx, kindOf(r), wanted), &lacking)
 	return lacking
 }

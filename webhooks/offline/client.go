@@ -134,21 +134,11 @@ func template(asked *authorizationv1.SubjectAccessReviewSpec) string {
 		asked.User, attributes)
 }
 
-// RESTMapper says which kind a resource is of.
-func (c *worldClient) RESTMapper() meta.RESTMapper { return kindMapper{kinds: c.world.kinds} }
-
-// kindMapper knows the kinds of resources that have been seen.
-type kindMapper struct {
-	meta.RESTMapper // what facts do not use
-	kinds           *Kinds
-}
-
-// KindFor gives the kind of a resource.
-func (m kindMapper) KindFor(resource schema.GroupVersionResource) (schema.GroupVersionKind, error) {
-	for gvk, k := range m.kinds.known {
-		if k.resource == resource {
-			return gvk, nil
-		}
+// RESTMapper says which kind a resource is of, of those that have been seen.
+func (c *worldClient) RESTMapper() meta.RESTMapper {
+	seen := meta.NewDefaultRESTMapper(nil)
+	for gvk, k := range c.world.kinds.known {
+		seen.AddSpecific(gvk, k.resource, k.resource, meta.RESTScopeRoot) // nobody asks for the scope
 	}
-	return schema.GroupVersionKind{}, &meta.NoResourceMatchError{PartialResource: resource}
+	return seen
 }

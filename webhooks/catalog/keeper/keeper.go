@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -308,7 +309,7 @@ func (k *Keeper) waiting() error {
 func (k *Keeper) States() []catalog.State {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return inOrder(k.states)
+	return slices.SortedFunc(maps.Values(k.states), func(a, b catalog.State) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // State of one RegoPolicy.

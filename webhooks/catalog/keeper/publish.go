@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,14 +105,6 @@ func stage(s catalog.State) string {
 	default:
 		return stageCurrent
 	}
-}
-
-func inOrder(states map[string]catalog.State) []catalog.State {
-	list := make([]catalog.State, 0, len(states))
-	for _, name := range slices.Sorted(maps.Keys(states)) {
-		list = append(list, states[name])
-	}
-	return list
 }
 
 // subscription is somebody who wants to know what changed. What is not taken yet waits in the queue by name, so that it is never more
