@@ -118,10 +118,11 @@ func inOneLine(warnings []string) []string {
 	return warnings
 }
 
-func (v *verdict) fail(err error) {
+// fail has the policy be one that could not decide: for a cause, if the error does not say another.
+func (v *verdict) fail(cause engine.Cause, err error) {
 	v.decision = nil
 	if !errors.As(err, &v.err) {
-		v.err = &engine.Error{Cause: engine.EvaluationFailed, Err: err}
+		v.err = &engine.Error{Cause: cause, Err: err}
 	}
 }
 
@@ -192,7 +193,10 @@ func (o objection) text() string {
 	return sentences(fmt.Sprintf("%s %s", o.title(), o.Message), o.Remedy)
 }
 
-func (o objection) title() string { return fmt.Sprintf("[%s/%s]", o.policy, o.Reason) }
+func (o objection) title() string { return "[" + o.name() + "]" }
+
+// name is "policy/Reason", by which programs tell objections apart.
+func (o objection) name() string { return o.policy + "/" + o.Reason }
 
 // sentences puts what to do behind what is wrong. Either may be without a full stop.
 func sentences(wrong, remedy string) string {

@@ -103,24 +103,13 @@ func (d *Decision) ask(ctx context.Context, in engine.Input, of func(policy stri
 func (d *Decision) verdictOf(ctx context.Context, s catalog.Selected, in engine.Input, reader engine.Reader) verdict {
 	start := time.Now()
 	v := verdict{policy: s.Policy, mode: s.Mode}
-	err := s.Err
-	if err != nil {
-		err = notAsked(err)
+	if s.Err != nil { // it is broken and says so, or its match could not be read
+		v.fail(engine.FactUnavailable, s.Err)
+	} else if decision, err := d.put(ctx, s.Policy.Policy, in, reader); err != nil {
+		v.fail(engine.EvaluationFailed, err)
 	} else {
-		v.decision, err = d.put(ctx, s.Policy.Policy, in, reader)
-	}
-	if err != nil {
-		v.fail(err)
+		v.decision = decision
 	}
 	v.took = time.Since(start)
 	return v
-}
-
-// notAsked is the error of a policy that could not be asked: it is broken and says so, or its match could not be read.
-func notAsked(err error) error {
-	var known *engine.Error
-	if errors.As(err, &known) {
-		return known
-	}
-	return &engine.Error{Cause: engine.FactUnavailable, Err: err}
 }

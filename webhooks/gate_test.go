@@ -134,7 +134,7 @@ func TestDenialsOfAllPoliciesInOneResponse(t *testing.T) {
 		Status: "Failure", Code: 403, Reason: "Forbidden",
 		Message: "[colour/TooRed] x has red\n[size/TooBig] x has big",
 		Details: &metav1.StatusDetails{Kind: "ConfigMap", Name: "cm", UID: "u-1", Causes: []metav1.StatusCause{
-			{Type: "TooRed", Message: "[colour/TooRed] x has red"}, {Type: "TooBig", Message: "[size/TooBig] x has big"},
+			{Type: "colour/TooRed", Message: "[colour/TooRed] x has red"}, {Type: "size/TooBig", Message: "[size/TooBig] x has big"},
 		}},
 	}
 	if diff := cmp.Diff(want, got.Result); diff != "" {

@@ -27,7 +27,7 @@ func (d *Decision) join() {
 			err = v.policy.CheckPatch(d.Review.Request, object, changed)
 		}
 		if err != nil {
-			v.fail(&engine.Error{Cause: engine.ContractViolated, Facts: v.decision.Facts, Err: err})
+			v.fail(engine.ContractViolated, &engine.Error{Cause: engine.ContractViolated, Facts: v.decision.Facts, Err: err})
 			continue
 		}
 		object = changed

@@ -141,7 +141,7 @@ func (d *Decision) details(refusing []objection, code int) *metav1.StatusDetails
 	}
 	for _, o := range refusing {
 		details.Causes = append(details.Causes, metav1.StatusCause{
-			Type: metav1.CauseType(o.Reason), Message: o.text(), Field: o.Details.Field,
+			Type: metav1.CauseType(o.name()), Message: o.text(), Field: o.Details.Field,
 		})
 	}
 	return details

@@ -79,7 +79,7 @@ func TestDetailsNameWhatBlocks(t *testing.T) {
 	} {
 		j := &Decision{Question: Question{Review: reviewOf(t, admissionv1.Create, `{}`)}}
 		for _, o := range tc.refusing {
-			tc.want.Causes = append(tc.want.Causes, metav1.StatusCause{Type: "Busy", Message: o.text(), Field: o.Details.Field})
+			tc.want.Causes = append(tc.want.Causes, metav1.StatusCause{Type: "p/Busy", Message: o.text(), Field: o.Details.Field})
 		}
 		if diff := cmp.Diff(&tc.want, j.details(tc.refusing, tc.code)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

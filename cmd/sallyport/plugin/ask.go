@@ -189,15 +189,15 @@ func ofPolicies(s *metav1.Status) []objection {
 	var found []objection
 	if s.Details != nil {
 		for _, cause := range s.Details.Causes {
-			if o := objectionIn(cause.Message); o.Policy != "" && o.Reason == string(cause.Type) {
-				found = append(found, o)
+			if policy, reason, is := strings.Cut(string(cause.Type), "/"); is {
+				found = append(found, objection{policy, reason, strings.TrimPrefix(cause.Message, fmt.Sprintf("[%s] ", cause.Type))})
 			}
 		}
 	}
 	return found
 }
 
-// objectionIn reads "[policy/Reason] message", as the webhooks write causes and warnings; what is not like that is a message.
+// objectionIn reads "[policy/Reason] message" of a warning, which is nothing but text; what is not like that is a message.
 func objectionIn(text string) objection {
 	rest, bracket := strings.CutPrefix(text, "[")
 	who, message, closed := strings.Cut(rest, "] ")
