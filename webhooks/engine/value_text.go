@@ -36,10 +36,10 @@ func Text(json []byte) Value { return Value{from: &jsonText{json: json}} }
 // Duplicate object keys and trailing data are errors: two readers of the same text must never see different documents. The text
 // must not change any more.
 func ParseText(json []byte) (Value, error) {
-	t := splitters.Get().(*splitter)
-	defer t.done()
-	t.from, t.made, t.values, t.built = json, make([]part, 0, t.usual), 0, newTermCache(json)
-	t.dec.Reset(bytes.NewBuffer(json)) // a buffer is read in place
+	dec := decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(dec)
+	dec.Reset(bytes.NewBuffer(json)) // a buffer is read in place
+	t := splitter{dec: dec, from: json, built: newTermCache(json)}
 	document, err := t.take(eagerly)
 	if err != nil {
 		return Value{}, err
@@ -58,28 +58,10 @@ const eagerly = 4
 
 // splitter takes a text apart.
 type splitter struct {
-	dec  jsontext.Decoder
-	from []byte
-	// open are the parts so far of the objects that have begun, one object's after the other's; made are those of all that have
-	// ended. So there are two allocations, and not some for every object.
-	open, made []part
-	usual      int // number of parts, by the last text
-	values     int // that have begun
-	built      *termCache
-}
-
-var splitters = sync.Pool{New: func() any { return new(splitter) }}
-
-// mostParts is how many of them room is kept for.
-const mostParts = 256
-
-func (t *splitter) done() {
-	if cap(t.open) > mostParts {
-		t.open = nil
-	}
-	clear(t.open[:cap(t.open)])
-	t.usual, t.from, t.open, t.made, t.built = min(len(t.made), mostParts), nil, t.open[:0], nil, nil
-	splitters.Put(t)
+	dec    *jsontext.Decoder
+	from   []byte
+	values int // that have begun
+	built  *termCache
 }
 
 // take reads the next value, with the objects in it to some depth.
@@ -92,7 +74,8 @@ func (t *splitter) take(depth int) (value jsonText, err error) {
 	if err := t.token(); err != nil {
 		return value, err
 	}
-	start, base := int(t.dec.InputOffset())-1, len(t.open)
+	start := int(t.dec.InputOffset()) - 1
+	value.parts = []part{} // also of an empty one
 	for t.dec.PeekKind() != '}' {
 		name, err := t.scalar('"')
 		if err != nil {
@@ -102,11 +85,8 @@ func (t *splitter) take(depth int) (value jsonText, err error) {
 		if err != nil {
 			return value, err
 		}
-		t.open = append(t.open, part{unquoted(name), member})
+		value.parts = append(value.parts, part{unquoted(name), member})
 	}
-	first := len(t.made)
-	t.made = append(t.made, t.open[base:]...)
-	value.parts, t.open = t.made[first:len(t.made):len(t.made)], t.open[:base]
 	err = t.token()
 	end := int(t.dec.InputOffset())
 	value.json = t.from[start:end:end]
@@ -152,7 +132,7 @@ func (t *splitter) token() error {
 
 // scalar reads the next string, number, true, false or null.
 func (t *splitter) scalar(kind jsontext.Kind) ([]byte, error) {
-	literal, err := readRaw(&t.dec, t.from)
+	literal, err := readRaw(t.dec, t.from)
 	if err == nil && kind == '0' {
 		err = checkNumber(literal)
 	}
