@@ -26,15 +26,28 @@ type TestRun struct {
 // TestResult is one test rule.
 type TestResult struct {
 	// Name as package.rule, and Place as file:line.
-	Name, Place string
+	Name  string `json:"name"`
+	Place string `json:"place"`
 	// Cases are the rows of a table that failed; empty for a test that is no table.
-	Cases []string
+	Cases []string `json:"cases"`
 	// Problem says why the test failed; empty if it passed.
-	Problem string
+	Problem string `json:"problem"`
 	// Output is what the test printed, and if it failed, what it got and wanted, with the place.
-	Output string
+	Output string `json:"output"`
 	// Took is how long the test ran.
-	Took time.Duration
+	Took time.Duration `json:"-"`
+}
+
+// String says in a line which test failed, where and how.
+func (t TestResult) String() string {
+	text := fmt.Sprintf("%s: test %s: %s", t.Place, t.Name, t.Problem)
+	if len(t.Cases) > 0 {
+		text += fmt.Sprintf(", in its rows %q", t.Cases)
+	}
+	if t.Output != "" {
+		text += "; " + strings.ReplaceAll(strings.TrimSpace(t.Output), "\n", "; ")
+	}
+	return text
 }
 
 // Passed tells whether every test passed.

@@ -68,18 +68,8 @@ func (p Problem) String() string {
 type Tests struct {
 	Passed int `json:"passed"`
 	// Failures counts those that failed, Failed has the first of them.
-	Failures int          `json:"failures"`
-	Failed   []FailedTest `json:"failed"`
-}
-
-// FailedTest is a test that failed.
-type FailedTest struct {
-	Name  string `json:"name"`
-	Place string `json:"place"`
-	// Cases are the rows of a table that failed.
-	Cases   []string `json:"cases"`
-	Problem string   `json:"problem"`
-	Output  string   `json:"output"`
+	Failures int                 `json:"failures"`
+	Failed   []engine.TestResult `json:"failed"`
 }
 
 // Break is a policy that would break.
@@ -119,18 +109,6 @@ func (f *Finding) Refused() error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
-// String says in a line which test failed, where and how.
-func (t FailedTest) String() string {
-	text := fmt.Sprintf("%s: test %s: %s", t.Place, t.Name, t.Problem)
-	if len(t.Cases) > 0 {
-		text += fmt.Sprintf(", in its rows %q", t.Cases)
-	}
-	if t.Output != "" {
-		text += "; " + strings.ReplaceAll(strings.TrimSpace(t.Output), "\n", "; ")
-	}
-	return text
-}
-
 // results are those of a test run.
 func results(r *engine.TestRun) (t Tests) {
 	for _, result := range r.Tests {
@@ -139,16 +117,10 @@ func results(r *engine.TestRun) (t Tests) {
 			continue
 		}
 		t.Failures++
-		t.Failed = append(t.Failed, failedTest(result))
+		t.Failed = append(t.Failed, result)
 	}
 	return t
 }
-
-func failedTest(r engine.TestResult) FailedTest {
-	return FailedTest{Name: r.Name, Place: r.Place, Cases: r.Cases, Problem: r.Problem, Output: r.Output}
-}
-
-func describe(r engine.TestResult) string { return failedTest(r).String() }
 
 // firstLine is what of an error fits into a sentence: the first thing that is wrong.
 func firstLine(err error) string {

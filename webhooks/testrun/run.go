@@ -227,7 +227,7 @@ func (e *execution) testsOfOthers(ctx context.Context, until time.Time) {
 		case ctx.Err() != nil:
 			e.finding.Untested = append(e.finding.Untested, name)
 		case err == nil && len(failed) > 0:
-			e.finding.Breaks = append(e.finding.Breaks, Break{Policy: name, Message: "its tests would fail: " + describe(failed[0])})
+			e.finding.Breaks = append(e.finding.Breaks, Break{Policy: name, Message: "its tests would fail: " + failed[0].String()})
 		}
 	}
 }
