@@ -93,7 +93,6 @@ func (h *handler) only(r *http.Request) string {
 func (h *handler) refuse(w http.ResponseWriter, err error) {
 	code, cause := http.StatusBadRequest, "not_a_review"
 	var tooLarge *http.MaxBytesError
-	var unread *unreadError
 	switch {
 	case errors.Is(err, errBusy):
 		code, cause = http.StatusServiceUnavailable, "busy"
@@ -101,7 +100,7 @@ func (h *handler) refuse(w http.ResponseWriter, err error) {
 		cause = "too_large"
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		code, cause = http.StatusRequestTimeout, "slow"
-	case errors.As(err, &unread):
+	case errors.Is(err, errUnread):
 		cause = "unreadable"
 	}
 	h.reject(w, code, cause, err)

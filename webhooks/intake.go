@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -33,11 +34,8 @@ const (
 // errBusy is what a review gets that would be too much beside the others.
 var errBusy = errors.New("too many reviews at the same time")
 
-// unreadError is that of a body that did not come as a whole.
-type unreadError struct{ error }
-
-func (e *unreadError) Error() string { return "reading the body: " + e.error.Error() }
-func (e *unreadError) Unwrap() error { return e.error }
+// errUnread is that of a body that did not come as a whole.
+var errUnread = errors.New("reading the body")
 
 // intake has the reviews of all endpoints.
 type intake struct {
@@ -94,7 +92,7 @@ func (in *intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 			return b, nil
 		case err != nil:
 			b.giveBack()
-			return nil, &unreadError{err}
+			return nil, fmt.Errorf("%w: %w", errUnread, err)
 		}
 	}
 }

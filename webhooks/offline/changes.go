@@ -75,7 +75,10 @@ var setByServer = []string{
 
 // differences goes down into maps, and takes lists as a whole.
 func differences(keys []string, before, after map[string]any) (found []Change) {
-	for _, name := range slices.Sorted(maps.Keys(union(before, after))) {
+	all := map[string]any{}
+	maps.Copy(all, before)
+	maps.Copy(all, after)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		path := append(slices.Clone(keys), name)
 		if len(path) == 2 && path[0] == "metadata" && slices.Contains(setByServer, name) {
 			continue
@@ -92,16 +95,6 @@ func differences(keys []string, before, after map[string]any) (found []Change) {
 		}
 	}
 	return found
-}
-
-func union(a, b map[string]any) map[string]struct{} {
-	all := map[string]struct{}{}
-	for _, m := range []map[string]any{a, b} {
-		for key := range m {
-			all[key] = struct{}{}
-		}
-	}
-	return all
 }
 
 func written(keys []string) string {
