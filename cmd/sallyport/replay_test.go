@@ -69,7 +69,7 @@ func recordedDay(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		gate.Validate(t.Context(), review)
+		gate.Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
 	}
 	recorder.Close(time.Minute)
 	return day.String()

@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -166,7 +167,7 @@ func (a *adoptionTrial) ask(t *testing.T, set *catalog.Set, changes ...change) *
 	if err != nil {
 		return nil
 	}
-	return gateOver(set, estate{a.estate.server, a.estate.namespace, a.estate.machine, changes}).Validate(t.Context(), review)
+	return gateOver(set, estate{a.estate.server, a.estate.namespace, a.estate.machine, changes}).Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
 }
 
 // holes are the changes that turn the denial into an allow and must not.

@@ -111,7 +111,7 @@ func (o *oracle) try(ctx context.Context, set *catalog.Set, b *base, changes []c
 		return tr
 	}
 	tr.expected = o.expect(request, tr.world, review.Subject())
-	tr.response = gateOver(set, tr.world).Validate(ctx, review)
+	tr.response = gateOver(set, tr.world).Answer(ctx, &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
 	return tr
 }
 

@@ -52,9 +52,9 @@ func TestBrokenInputsGetTheSameResponseEveryWay(t *testing.T) {
 		if err != nil {
 			return fmt.Sprintf("it is decoded in one way only: %v", err)
 		}
-		want := gateOver(whole, w).Validate(t.Context(), eager)
+		want := gateOver(whole, w).Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: eager})
 		for range 2 {
-			got := gateOver(lean, sharing{w}).Validate(t.Context(), review)
+			got := gateOver(lean, sharing{w}).Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
 			delete(got.AuditAnnotations, "decision")
 			delete(want.AuditAnnotations, "decision")
 			if !reflect.DeepEqual(got, want) {

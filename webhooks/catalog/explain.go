@@ -119,9 +119,6 @@ func quoted(texts []string) string {
 
 // exclusions tells which entries exclude the request.
 func (m *Meeting) exclusions(match matcher, request *admissionv1.AdmissionRequest, of string) {
-	if !match.excluded(request) {
-		return
-	}
 	user := &request.UserInfo
 	if i := slices.Index(match.ExcludeUsers, user.Username); i >= 0 {
 		m.miss(fmt.Sprintf("spec.match.excludeUsers[%d]", i), "is %s, who asks%s", user.Username, of)

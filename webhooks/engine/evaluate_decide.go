@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"golang.org/x/sync/errgroup"
 )
 
 // Input is what a decision is about, facts aside.
@@ -145,22 +145,16 @@ func (p *Policy) answer(ctx context.Context, facts map[string]Fact, r Reader) er
 	}
 	slices.Sort(names)
 	answers, errs := make([]Answer, len(names)), make([]error, len(names))
-	var all sync.WaitGroup
-	slots := make(chan struct{}, mostReads)
+	var all errgroup.Group
+	all.SetLimit(mostReads)
 	for i, name := range names {
-		read := func() {
-			defer func() { <-slots }()
+		all.Go(func() error {
 			defer contain(&errs[i])
 			answers[i], errs[i] = p.answerOne(ctx, name, facts[name].Query, r)
-		}
-		slots <- struct{}{}
-		if i < len(names)-1 {
-			all.Go(read)
-		} else { // this goroutine would only wait
-			read()
-		}
+			return nil
+		})
 	}
-	all.Wait()
+	_ = all.Wait() // which has the first error by time
 	for i, name := range names {
 		if errs[i] != nil {
 			return errs[i]

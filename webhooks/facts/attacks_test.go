@@ -118,7 +118,7 @@ func (f *fixture) ask(t *testing.T, set *catalog.Set, node string) *admissionv1.
 	}
 	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), io.Discard, false)
 	defer recorder.Close(time.Minute)
-	return webhooks.NewGate(set, f.Store, recorder, time.Now).Validate(t.Context(), review)
+	return webhooks.NewGate(set, f.Store, recorder, time.Now).Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
 }
 
 // "Stale replicated state", CVE-2021-43979: a copy that is behind admits nothing that a policy refuses as soon as the policy asks past it; and a
@@ -285,7 +285,7 @@ deny contains {"reason": "Seen", "message": json.marshal(input.facts.it)} if tru
 	}
 	var records bytes.Buffer
 	recorder := webhooks.NewRecorder(prometheus.NewRegistry(), &records, false)
-	answer := webhooks.NewGate(set, f.Store, recorder, time.Now).Validate(t.Context(), review)
+	answer := webhooks.NewGate(set, f.Store, recorder, time.Now).Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
 	recorder.Close(time.Minute)
 	return answer.Result.String() + strings.Join(answer.Warnings, "\n"), records.String()
 }

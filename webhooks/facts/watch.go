@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,27 +67,28 @@ func (s *Store) Watch(ctx context.Context, reads []engine.Read) []Lack {
 	s.life = ctx
 	var lacks []Lack
 	for _, r := range reads {
+		begin := s.watch
 		if r.Live {
-			if err := s.reach(ctx, r); err != nil {
-				lacks = append(lacks, Lack{Read: r, Err: fmt.Errorf("%s %s: %w", r.APIVersion, r.Kind, err)})
-			}
-			continue
+			begin = s.reach
 		}
-		k := s.want(r)
-		if k.answers(r) {
-			continue
-		}
-		err := k.trouble
-		if err == nil {
-			err = ErrNotSynced
-		}
-		lacks = append(lacks, Lack{Read: r, Err: fmt.Errorf("%s %s: %w", r.APIVersion, r.Kind, err)})
-		if !k.pursued {
-			k.pursued = true
-			go s.pursue(ctx, kindOf(r), k)
+		if err := begin(ctx, r); err != nil {
+			lacks = append(lacks, Lack{Read: r, Err: fmt.Errorf("%s %s: %w", r.APIVersion, r.Kind, err)})
 		}
 	}
 	return lacks
+}
+
+// watch tells what keeps a read from being answered from the cache. Whoever holds the store's lock may call it.
+func (s *Store) watch(ctx context.Context, r engine.Read) error {
+	k := s.want(r)
+	if k.answers(r) {
+		return nil
+	}
+	if !k.pursued {
+		k.pursued = true
+		go s.pursue(ctx, kindOf(r), k)
+	}
+	return cmp.Or(k.trouble, ErrNotSynced)
 }
 
 // Use tells which reads decide from here on, for Synced, and which are wanted at all. What is not wanted, and was never seen

@@ -25,11 +25,8 @@ import (
 
 // mutate has the mutating webhooks change the object.
 func (r *Reviewer) mutate(ctx context.Context, p *pending) error {
-	asked, skipped, err := r.asked(ctx, p, r.hooks.mutating, (*catalog.Policy).Mutates)
+	asked, err := r.asked(ctx, p, webhooks.Mutating, r.hooks.mutating, (*catalog.Policy).Mutates)
 	if err != nil {
-		return err
-	}
-	if err := r.explain(ctx, p, webhooks.Mutating, asked, skipped); err != nil {
 		return err
 	}
 	for _, h := range asked {
@@ -80,11 +77,8 @@ func (p *pending) patch(text []byte) error {
 
 // validate has the validating webhooks judge the object.
 func (r *Reviewer) validate(ctx context.Context, p *pending) error {
-	asked, skipped, err := r.asked(ctx, p, r.hooks.validating, (*catalog.Policy).Validates)
+	asked, err := r.asked(ctx, p, webhooks.Validating, r.hooks.validating, (*catalog.Policy).Validates)
 	if err != nil {
-		return err
-	}
-	if err := r.explain(ctx, p, webhooks.Validating, asked, skipped); err != nil {
 		return err
 	}
 	for _, h := range asked {
@@ -96,11 +90,11 @@ func (r *Reviewer) validate(ctx context.Context, p *pending) error {
 }
 
 // asked are the webhooks that the API server would call about the request as it is now, for the policies that have something to
-// say then.
-func (r *Reviewer) asked(ctx context.Context, p *pending, all []hook, speaks func(*catalog.Policy) bool) ([]hook, []skip, error) {
+// say then. Why each says it is explained.
+func (r *Reviewer) asked(ctx context.Context, p *pending, endpoint string, all []hook, speaks func(*catalog.Policy) bool) ([]hook, error) {
 	asked, skipped, err := r.hooks.meeting(ctx, all, p.attributes(), r.homeOf(ctx, p), rights{r.world})
 	if err != nil {
-		return nil, nil, apierrors.NewForbidden(p.resource(), p.id.name, err)
+		return nil, apierrors.NewForbidden(p.resource(), p.id.name, err)
 	}
 	for _, s := range skipped {
 		if s.policy == "" || len(asked) == 0 && !s.unmarked { // else most policies would be noted with most requests
@@ -110,7 +104,7 @@ func (r *Reviewer) asked(ctx context.Context, p *pending, all []hook, speaks fun
 	if len(asked) == 0 && len(skipped) == 0 {
 		r.noteUnsent(ctx, p, speaks)
 	}
-	return asked, skipped, nil
+	return asked, r.explain(ctx, p, endpoint, asked, skipped)
 }
 
 // noteUnsent names policies that match a request which the API server sends to no webhook.

@@ -64,14 +64,18 @@ type Files struct {
 // Read gives the documents of files and folders in their order, with lists taken apart. The error joins all that is wrong and
 // names files and lines.
 func (f *Files) Read(paths ...string) ([]Document, error) {
-	var all []Document
+	return together(paths, f.readPath)
+}
+
+// together gives the documents of all, and joins what is wrong with each.
+func together[T any](all []T, read func(T) ([]Document, error)) (documents []Document, err error) {
 	var errs []error
-	for _, path := range paths {
-		documents, err := f.readPath(path)
-		all = append(all, documents...)
+	for _, one := range all {
+		found, err := read(one)
+		documents = append(documents, found...)
 		errs = append(errs, err)
 	}
-	return all, errors.Join(errs...)
+	return documents, errors.Join(errs...)
 }
 
 func (f *Files) readPath(path string) ([]Document, error) {
@@ -123,14 +127,7 @@ func (f *Files) readFolder(folder string) ([]Document, error) {
 	if len(paths) == 0 {
 		return nil, fmt.Errorf("%s: no file in it ends in %s", folder, strings.Join(extensions, ", "))
 	}
-	var all []Document
-	var errs []error
-	for _, path := range paths {
-		documents, err := readFile(path)
-		all = append(all, documents...)
-		errs = append(errs, err)
-	}
-	return all, errors.Join(errs...)
+	return together(paths, readFile)
 }
 
 // parse takes a text apart into documents.
@@ -149,14 +146,7 @@ func parse(file string, text []byte) ([]Document, error) {
 }
 
 func documentsOf(file string, pieces []piece) ([]Document, error) {
-	var documents []Document
-	var errs []error
-	for _, p := range pieces {
-		found, err := p.documents(file)
-		documents = append(documents, found...)
-		errs = append(errs, err)
-	}
-	return documents, errors.Join(errs...)
+	return together(pieces, func(p piece) ([]Document, error) { return p.documents(file) })
 }
 
 // piece is the text of one document.

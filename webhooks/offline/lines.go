@@ -35,7 +35,7 @@ func (p piece) lineOf(from int, path string) int {
 		return 0
 	}
 	object := document.Content[0]
-	if items := member(object, "items"); items != nil {
+	if _, items := member(object, "items"); items != nil {
 		for _, item := range items.Content {
 			if item.Line == from-p.line+1 {
 				object = item
@@ -48,35 +48,26 @@ func (p piece) lineOf(from int, path string) int {
 	return 0
 }
 
-func member(of *goyaml.Node, name string) *goyaml.Node {
+func member(of *goyaml.Node, name string) (key, value *goyaml.Node) {
 	for i := 0; of.Kind == goyaml.MappingNode && i+1 < len(of.Content); i += 2 {
 		if of.Content[i].Value == name {
-			return of.Content[i+1]
+			return of.Content[i], of.Content[i+1]
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // lineIn follows a path from a node. Line 0 is that of nothing at all.
 func lineIn(node *goyaml.Node, path string) (line int) {
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
-		var next *goyaml.Node
-		index, err := strconv.Atoi(step)
-		switch {
-		case node.Kind == goyaml.SequenceNode && err == nil && index < len(node.Content):
-			next = node.Content[index]
-			line = next.Line
-		case node.Kind == goyaml.MappingNode:
-			for i := 0; i+1 < len(node.Content); i += 2 {
-				if node.Content[i].Value == step {
-					next, line = node.Content[i+1], node.Content[i].Line
-				}
-			}
+		at, next := member(node, step)
+		if index, err := strconv.Atoi(step); node.Kind == goyaml.SequenceNode && err == nil && index < len(node.Content) {
+			at, next = node.Content[index], node.Content[index]
 		}
 		if next == nil {
 			return line
 		}
-		node = next
+		node, line = next, at.Line
 	}
 	return line
 }

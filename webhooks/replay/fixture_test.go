@@ -115,8 +115,8 @@ func recorded(t testing.TB, w world, policies []v1alpha1.RegoPolicy, reviews ...
 	t.Helper()
 	return taken(t, w, policies, func(gate *webhooks.Gate) {
 		for _, review := range reviews {
-			gate.Mutate(t.Context(), review)
-			gate.Validate(t.Context(), review)
+			gate.Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Mutating, Review: review})
+			gate.Answer(t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
 		}
 	})
 }

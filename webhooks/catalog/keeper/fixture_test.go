@@ -209,7 +209,7 @@ func (r *replica) answer() string {
 	r.must(err)
 	review, err := webhooks.Decode(body)
 	r.must(err)
-	response := r.gate.Validate(r.t.Context(), review)
+	response := r.gate.Answer(r.t.Context(), &webhooks.Question{Endpoint: webhooks.Validating, Review: review})
 	switch {
 	case response == nil:
 		return "nobody judges"
