@@ -151,12 +151,12 @@ func spent() (processor time.Duration, allocated uint64) {
 
 // judged puts a review to the gate, as the API server does twice, and says what is wrong with what a decision cost.
 func judged(ctx context.Context, gate *webhooks.Gate, body []byte) string {
-	for _, decide := range []func(context.Context, *webhooks.Review) *admissionv1.AdmissionResponse{gate.Validate, gate.Mutate} {
+	for _, endpoint := range []string{webhooks.Validating, webhooks.Mutating} {
 		processor, allocated := spent()
 		review, err := webhooks.Decode(body)
 		var response *admissionv1.AdmissionResponse
 		if err == nil {
-			response = decide(ctx, review)
+			response = gate.Answer(ctx, &webhooks.Question{Endpoint: endpoint, Review: review})
 		}
 		after, total := spent()
 		switch used := after - processor; {
