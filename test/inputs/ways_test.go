@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"sync"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -30,9 +31,39 @@ type sharingReader struct {
 func (r sharingReader) Read(ctx context.Context, q engine.Query) (engine.Answer, error) {
 	a, err := reader(r).Read(ctx, q)
 	if err == nil {
-		a.Value = engine.Shared(r.answer(q, r.subject))
+		a.Value = shared(r.answer(q, r.subject))
 	}
 	return a, err
+}
+
+// held are the texts of objects, each made once, as caches hold them; with the object, which stays where it is as long as that.
+var held sync.Map
+
+type holding struct {
+	object map[string]any
+	text   func() engine.Value
+}
+
+func shared(decoded any) engine.Value {
+	written := func() engine.Value {
+		text, err := json.Marshal(decoded)
+		if err != nil {
+			panic(err) // it is JSON of a test
+		}
+		return engine.Text(text)
+	}
+	switch is := decoded.(type) {
+	case []any:
+		var all []engine.Value
+		for _, element := range is {
+			all = append(all, shared(element))
+		}
+		return engine.List(all)
+	case map[string]any:
+		one, _ := held.LoadOrStore(reflect.ValueOf(is).Pointer(), holding{is, sync.OnceValue(written)})
+		return one.(holding).text()
+	}
+	return written()
 }
 
 // Reading no more than policies look at, and remembering what they were silent about, changes no response. Every broken input is

@@ -200,7 +200,7 @@ func (s *site) ask(ctx context.Context, r request) error {
 	if err != nil {
 		return err
 	}
-	said, err := s.decide(ctx, asked, s.gate.Mutate)
+	said, err := s.decide(ctx, asked, webhooks.Mutating)
 	if err != nil {
 		return err
 	}
@@ -211,15 +211,13 @@ func (s *site) ask(ctx context.Context, r request) error {
 	if asked.Request.Object.Raw, err = patch.Apply(asked.Request.Object.Raw); err != nil {
 		return err
 	}
-	if _, err := s.decide(ctx, asked, s.gate.Validate); err != nil || r.who != people[0] {
+	if _, err := s.decide(ctx, asked, webhooks.Validating); err != nil || r.who != people[0] {
 		return err
 	}
 	return s.arbitrate(ctx, r, asked.Request.Object.Raw)
 }
 
-func (s *site) decide(
-	ctx context.Context, asked *admissionv1.AdmissionReview, decide func(context.Context, *webhooks.Review) *admissionv1.AdmissionResponse,
-) (*admissionv1.AdmissionResponse, error) {
+func (s *site) decide(ctx context.Context, asked *admissionv1.AdmissionReview, endpoint string) (*admissionv1.AdmissionResponse, error) {
 	body, err := json.Marshal(asked)
 	if err != nil {
 		return nil, err
@@ -229,7 +227,7 @@ func (s *site) decide(
 		return nil, err
 	}
 	s.records.begin()
-	return decide(ctx, review), nil
+	return s.gate.Answer(ctx, &webhooks.Question{Endpoint: endpoint, Review: review}), nil
 }
 
 func (s *site) arbitrate(ctx context.Context, r request, raw []byte) error {
