@@ -113,6 +113,8 @@ func TestSchemaDecides(t *testing.T) {
 		"two places on vSphere":            {kind: machine, spec: "{runtime: {vsphere: {serverRef: {name: a}, inventoryPath: /a, instanceUUID: 50120a8b-7a3c-4bde-9f00-0123456789ab}}}", want: "exactly one of inventoryPath, instanceUUID and clone"},
 		"another runtime later":            {kind: machine, spec: "{runtime: {pod: {}}}", old: "{runtime: {kubevirt: {}}}", want: "cannot change to another runtime"},
 		"another image later":              {kind: machine, spec: "{runtime: {pod: {image: b}}}", old: "{runtime: {pod: {image: a}}}"},
+		"a node selector":                  {kind: machine, spec: "{nodeSelector: {zone: b}, runtime: {pod: {}}}"},
+		"a node selector of numbers":       {kind: machine, spec: "{nodeSelector: {zone: 1}, runtime: {pod: {}}}", want: "spec.nodeSelector.zone"},
 		"an unknown run policy":            {kind: machine, spec: "{runPolicy: Sometimes, runtime: {pod: {}}}", want: "spec.runPolicy: Unsupported value"},
 		"a clone":                          {kind: machine, spec: "{cpu: 2, memory: 4Gi, runtime: {vsphere: {serverRef: {name: a}, clone: {template: {inventoryPath: /d/vm/t}, folder: /d/vm, resourcePool: /d/host/c, datastore: /d/datastore/a, networks: [/d/network/n]}}}}"},
 		"a clone of a place":               {kind: machine, spec: "{runtime: {vsphere: {serverRef: {name: a}, inventoryPath: /a, clone: {template: {inventoryPath: /d/vm/t}, folder: /d/vm, resourcePool: /d/host/c, datastore: /d/datastore/a, networks: [/d/network/n]}}}}", want: "exactly one of inventoryPath, instanceUUID and clone"},

@@ -158,6 +158,14 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
 
+	// Labels that the node must have, all of them, where the machine is made,
+	// powered on, or moved to. Of ESXi hosts these are the tags in vSphere: the key
+	// is the category, the value the tag. A machine that is on when this changes
+	// stays where it is. Default none.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	NodeSelector map[string]LabelValue `json:"nodeSelector,omitempty"`
+
 	// How many virtual processors the machine has. Default: as many as what it is
 	// made from has. The size of a machine that is adopted is its own.
 	// +optional

@@ -210,7 +210,9 @@ type MigrateTarget struct {
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
 
-	// Labels that the node to move to must have, all of them.
+	// Labels that the node to move to must have, all of them, beside those of the
+	// VirtualMachine's spec.nodeSelector. Of ESXi hosts these are the tags in
+	// vSphere: the key is the category, the value the tag.
 	// +optional
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=16

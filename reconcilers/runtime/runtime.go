@@ -52,8 +52,8 @@ type Runtime interface {
 
 	// PowerOn powers the machine on, a task of kind PowerOn, under a new incarnation. On a machine that is on it is
 	// success without a new incarnation. A paused machine goes on where it was, in its incarnation. One that was made gets
-	// the size that its spec says before, wherever it differs; an InvalidSpec error says that it cannot be had, and the
-	// machine stays off.
+	// the size that its spec says before, wherever it differs. It goes to a node that the spec's node selector selects, if it is not on
+	// one. An InvalidSpec error says that one of these cannot be had, and the machine stays off.
 	PowerOn(ctx context.Context, machine Machine) error
 
 	// PowerOff gets the machine off; on one that is off it is success.
@@ -294,7 +294,7 @@ const (
 type Target struct {
 	// NodeName is the node or ESXi host to move to, by name.
 	NodeName string
-	// NodeSelector are labels that the node to move to must have, all of them.
+	// NodeSelector are labels that the node to move to must have, all of them, beside those of the machine's spec.
 	NodeSelector map[string]v1alpha1.LabelValue
 	// Leave is the node that the machine was on when the move was decided. A machine that is elsewhere has been moved,
 	// so that a repeated request does not move it twice. Empty means the node that it is on now.

@@ -75,6 +75,11 @@ func moveNowhere(s *suite) {
 		s.wants(runtime.IsInvalidState, s.migrate(m, target), "InvalidState", "moving to where there is no node")
 		s.stays(m, was)
 	}
+	choosy := m
+	choosy.Spec = m.Spec.DeepCopy()
+	choosy.Spec.NodeSelector = map[string]v1alpha1.LabelValue{"conformance.sallyport.dev/no-such-label": "x"}
+	s.wants(runtime.IsInvalidState, s.migrate(choosy, runtime.Target{}), "InvalidState", "moving off a node when the spec selects none")
+	s.stays(m, was)
 }
 
 // heldMove gives a machine that is on, and its move to the target that is kept in flight.

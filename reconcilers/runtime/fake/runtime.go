@@ -240,7 +240,7 @@ func (w *World) planEnsure(m runtime.Machine) (*work, error) {
 	if m.Spec != nil {
 		node.NodeName = m.Spec.NodeName
 	}
-	if w.pick(node) == "" {
+	if w.pick(node, selectorOf(m)) == "" {
 		return nil, runtime.NewInvalidState(nil, "no connected node can take VirtualMachine %s", m)
 	}
 	return &work{kind: runtime.TaskCreate, commit: func(by cause) {
@@ -248,7 +248,7 @@ func (w *World) planEnsure(m runtime.Machine) (*work, error) {
 			return
 		}
 		made := &instance{Instance: Instance{
-			ID: w.newID("instance"), Place: Place(m), Owner: m.UID, Power: v1alpha1.PowerStopped, NodeName: w.pick(node), CPU: cpus(m),
+			ID: w.newID("instance"), Place: Place(m), Owner: m.UID, Power: v1alpha1.PowerStopped, NodeName: w.pick(node, selectorOf(m)), CPU: cpus(m),
 		}}
 		w.instances = append(w.instances, made)
 		w.record(Created, m.UID, made, by)
@@ -408,15 +408,15 @@ func (w *World) planMigrate(m runtime.Machine, target runtime.Target) (*work, er
 	for _, t := range rec.tasks {
 		if t.kind == runtime.TaskRelocate && !t.unseen {
 			at = t.node
-			if !w.meets(at, target) {
+			if !w.meets(at, target, selectorOf(m)) {
 				return nil, conflict(t)
 			}
 		}
 	}
-	if w.meets(at, target) {
+	if w.meets(at, target, selectorOf(m)) {
 		return nil, nil
 	}
-	node := w.pick(target)
+	node := w.pick(target, selectorOf(m))
 	if node == "" {
 		return nil, runtime.NewInvalidState(nil, "no connected node meets the target of the migration of VirtualMachine %s", m)
 	}
@@ -427,11 +427,11 @@ func (w *World) planMigrate(m runtime.Machine, target runtime.Target) (*work, er
 }
 
 // meets reports whether a machine on that node has no need to move.
-func (w *World) meets(node string, target runtime.Target) bool {
+func (w *World) meets(node string, target runtime.Target, also map[string]v1alpha1.LabelValue) bool {
 	if target.NodeName != "" {
 		return node == target.NodeName
 	}
-	return node != target.Leave && w.selected(w.hosts[node], target.NodeSelector)
+	return node != target.Leave && w.selected(w.hosts[node], target.NodeSelector) && w.selected(w.hosts[node], also)
 }
 
 // conflict is the error for a call that does not go with the task, and nil for none.

@@ -71,7 +71,7 @@ func (w *World) Begin(uid types.UID, kind runtime.TaskKind, by string) (id strin
 	case kind == runtime.TaskPowerOn:
 		wk.commit = func(by cause) { w.powerOn(in, uid, by) }
 	case kind == runtime.TaskRelocate:
-		wk.node = w.pick(runtime.Target{Leave: in.NodeName})
+		wk.node = w.pick(runtime.Target{Leave: in.NodeName}, nil)
 		wk.commit = func(by cause) {
 			in.NodeName = wk.node
 			w.record(Moved, uid, in, by)

@@ -206,7 +206,7 @@ func (w *World) AddInstance(new Instance) string {
 		new.Power = v1alpha1.PowerStopped
 	}
 	if new.NodeName == "" {
-		new.NodeName = w.pick(runtime.Target{})
+		new.NodeName = w.pick(runtime.Target{}, nil)
 	}
 	w.instances = append(w.instances, &instance{Instance: new})
 	return new.ID
@@ -330,14 +330,22 @@ func (w *World) remove(gone *instance) {
 	w.instances = slices.DeleteFunc(w.instances, func(in *instance) bool { return in == gone })
 }
 
-// pick gives the connected host that meets the target, the first by name, and nothing if there is none.
-func (w *World) pick(target runtime.Target) string {
+// selectorOf gives the labels that a machine needs of its host.
+func selectorOf(m runtime.Machine) map[string]v1alpha1.LabelValue {
+	if m.Spec == nil {
+		return nil
+	}
+	return m.Spec.NodeSelector
+}
+
+// pick gives the connected host that meets the target and has the other labels, the first by name, and nothing if there is none.
+func (w *World) pick(target runtime.Target, also map[string]v1alpha1.LabelValue) string {
 	for _, name := range slices.Sorted(maps.Keys(w.hosts)) {
 		host := w.hosts[name]
 		if host.Disconnected || (target.NodeName != "" && name != target.NodeName) || name == target.Leave {
 			continue
 		}
-		if w.selected(host, target.NodeSelector) {
+		if w.selected(host, target.NodeSelector) && w.selected(host, also) {
 			return name
 		}
 	}

@@ -27,8 +27,8 @@ type Config struct {
 	// Thumbprint is the SHA-256 of the certificate that the vCenter must present, in hex, with or without colons.
 	// Without a CABundle nothing else is asked of that certificate.
 	Thumbprint string
-	// Credentials gives the user and the password. It is called at every login, since they may change, and never by two
-	// goroutines at once.
+	// Credentials gives the user and the password. It is called at every login, since they may change, and must be safe for concurrent
+	// use.
 	Credentials func(ctx context.Context) (*url.Userinfo, error)
 	// Wrap, if it is set, is put around every request from the login on, for tests.
 	Wrap func(soap.RoundTripper) soap.RoundTripper

@@ -16,6 +16,20 @@ import (
 type needs struct {
 	datastores, networks []types.ManagedObjectReference
 	memory               int64 // In bytes; 0 leaves it to vCenter whether there is room.
+	tags                 selection
+	tagged               []types.ManagedObjectReference // The hosts that have the tags.
+}
+
+// String is what a host of a cluster has to be, for people.
+func (n needs) String() string {
+	text := "is connected, not in maintenance mode, and has the machine's datastores and networks"
+	if n.memory > 0 {
+		text += ", and room for its memory"
+	}
+	if len(n.tags) > 0 {
+		text = "has " + n.tags.String() + ", " + text
+	}
+	return text
 }
 
 // hostsOf gives the hosts of a cluster, or the one that stands alone.
@@ -44,6 +58,8 @@ func (n needs) lacks(host mo.HostSystem) string {
 	switch {
 	case host.Runtime.ConnectionState != types.HostSystemConnectionStateConnected, host.Runtime.InMaintenanceMode:
 		return "is not connected or in maintenance mode"
+	case len(n.tags) > 0 && !slices.Contains(n.tagged, host.Self):
+		return "does not have " + n.tags.String()
 	case missing(n.datastores, host.Datastore):
 		return "does not have all datastores of the machine"
 	case missing(n.networks, host.Network):
@@ -88,16 +104,20 @@ func named(hosts []mo.HostSystem, name string, needs needs) (host *mo.HostSystem
 }
 
 // hostFor gives the host to make a machine on: the one that its spec names, and otherwise whichever DRS chooses, or we do where it is
-// off.
+// off, or knows nothing of the tags that are wanted.
 func (r *Runtime) hostFor(
 	ctx context.Context, m runtime.Machine, compute types.ManagedObjectReference, needs needs,
 ) (*types.ManagedObjectReference, error) {
 	chosen, err := r.choosesHosts(ctx, compute)
-	if err != nil || m.Spec.NodeName == "" && chosen {
+	needs.tags = selected(m.Spec.NodeSelector)
+	if err != nil || m.Spec.NodeName == "" && chosen && len(needs.tags) == 0 {
 		return nil, err
 	}
 	hosts, err := r.hostsOf(ctx, compute)
 	if err != nil {
+		return nil, err
+	}
+	if needs.tagged, err = r.tagged(ctx, hosts, needs.tags); err != nil {
 		return nil, err
 	}
 	if m.Spec.NodeName != "" {
@@ -108,10 +128,51 @@ func (r *Runtime) hostFor(
 		return &host.Self, nil
 	}
 	host := needs.best(hosts)
-	if host == nil {
-		return nil, invalid("resourcePool", "no host of the cluster is connected, not in maintenance mode, and has the datastore and the networks")
+	switch {
+	case host == nil && len(needs.tags) > 0:
+		return nil, runtime.NewInvalidSpec(nil, "spec.nodeSelector: no host of the cluster %s", needs)
+	case host == nil:
+		return nil, invalid("resourcePool", "no host of the cluster %s", needs)
 	}
 	return &host.Self, nil
+}
+
+// hostToStart gives the host to power a machine on on, and nil for the one that it is on, which is left only for want of tags.
+func (r *Runtime) hostToStart(ctx context.Context, s *sighting, m runtime.Machine) (*types.ManagedObjectReference, error) {
+	wanted := selected(m.Spec.NodeSelector)
+	if len(wanted) == 0 || s.vm.Runtime.Host == nil {
+		return nil, nil
+	}
+	hosts, needs, err := r.around(ctx, s, wanted)
+	if err != nil || slices.Contains(needs.tagged, *s.vm.Runtime.Host) {
+		return nil, err
+	}
+	host := needs.best(hosts)
+	if host == nil {
+		return nil, runtime.NewInvalidSpec(nil, "spec.nodeSelector: no host of the machine's cluster %s", needs)
+	}
+	return &host.Self, nil
+}
+
+// around gives the hosts that share a machine's resource pool, those of its cluster, and what it needs of them.
+func (r *Runtime) around(ctx context.Context, s *sighting, wanted selection) (hosts []mo.HostSystem, n needs, err error) {
+	if s.vm.Runtime.Host == nil {
+		return nil, n, runtime.NewInvalidState(nil, "the machine is on no host from which it could be moved")
+	}
+	var vm mo.VirtualMachine
+	if err := r.read(ctx, s.vm.Self, &vm, "datastore", "network", "summary.config.memorySizeMB"); err != nil {
+		return nil, n, err
+	}
+	var from mo.HostSystem
+	if err := r.read(ctx, *s.vm.Runtime.Host, &from, "parent"); err != nil {
+		return nil, n, err
+	}
+	if hosts, err = r.hostsOf(ctx, *from.Parent); err != nil {
+		return nil, n, err
+	}
+	n = needs{datastores: vm.Datastore, networks: vm.Network, memory: int64(vm.Summary.Config.MemorySizeMB) * mebibyte, tags: wanted}
+	n.tagged, err = r.tagged(ctx, hosts, wanted)
+	return hosts, n, err
 }
 
 // choosesHosts reports whether a cluster chooses hosts by itself: whether DRS is on.

@@ -21,9 +21,6 @@ func (r *Runtime) migrate(ctx context.Context, m runtime.Machine, target runtime
 	if err != nil {
 		return err
 	}
-	if len(target.NodeSelector) > 0 {
-		return runtime.NewInvalidState(nil, "the hosts of a vCenter have no labels that a node selector could match")
-	}
 	if target.NodeName == "" && target.Leave == "" {
 		target.Leave = s.host
 	}
@@ -31,16 +28,19 @@ func (r *Runtime) migrate(ctx context.Context, m runtime.Machine, target runtime
 	if err != nil {
 		return err
 	}
+	wanted, goes := selected(m.Spec.NodeSelector, target.NodeSelector), s.host
 	if joined {
-		if goes := s.destination(); goes == "" || !meets(goes, target) {
-			return runtime.NewInvalidState(nil, "another move is in flight for the machine")
-		}
-		return nil
+		goes = s.destination()
 	}
-	if meets(s.host, target) {
+	switch there, err := r.there(ctx, s, goes, target, wanted); {
+	case err != nil:
+		return err
+	case there:
 		return nil
+	case joined:
+		return runtime.NewInvalidState(nil, "another move is in flight for the machine")
 	}
-	host, err := r.choose(ctx, s, target)
+	host, err := r.choose(ctx, s, target, wanted)
 	if err != nil {
 		return err
 	}
@@ -65,12 +65,23 @@ func priority(target runtime.Target) types.VirtualMachineMovePriority {
 	return types.VirtualMachineMovePriorityDefaultPriority
 }
 
-// meets reports whether a machine on that host has no need to move.
+// meets reports whether a host is one that the target names, whatever its tags.
 func meets(host string, target runtime.Target) bool {
 	if target.NodeName != "" {
 		return host == target.NodeName
 	}
 	return host != target.Leave
+}
+
+// there reports whether a machine has no need to move from a host that it is on or goes to. It asks for tags only if they matter.
+func (r *Runtime) there(ctx context.Context, s *sighting, goes string, target runtime.Target, wanted selection) (bool, error) {
+	if goes == "" || !meets(goes, target) || len(wanted) == 0 {
+		return goes != "" && meets(goes, target), nil
+	}
+	hosts, needs, err := r.around(ctx, s, wanted)
+	return slices.ContainsFunc(hosts, func(host mo.HostSystem) bool {
+		return host.Name == goes && slices.Contains(needs.tagged, host.Self)
+	}), err
 }
 
 // destination gives the host that the relocation in flight goes to, and nothing if it is not known, as of one that
@@ -84,37 +95,24 @@ func (s *sighting) destination() string {
 	return ""
 }
 
-// choose gives the host to move to, of those that share the machine's resource pool: its cluster.
-func (r *Runtime) choose(ctx context.Context, s *sighting, target runtime.Target) (mo.HostSystem, error) {
-	if s.vm.Runtime.Host == nil {
-		return mo.HostSystem{}, runtime.NewInvalidState(nil, "the machine is on no host from which it could be moved")
-	}
-	var vm mo.VirtualMachine
-	if err := r.read(ctx, s.vm.Self, &vm, "datastore", "network", "summary.config.memorySizeMB"); err != nil {
-		return mo.HostSystem{}, err
-	}
-	var from mo.HostSystem
-	if err := r.read(ctx, *s.vm.Runtime.Host, &from, "parent"); err != nil {
-		return mo.HostSystem{}, err
-	}
-	hosts, err := r.hostsOf(ctx, *from.Parent)
+// choose gives the host to move to.
+func (r *Runtime) choose(ctx context.Context, s *sighting, target runtime.Target, wanted selection) (mo.HostSystem, error) {
+	hosts, needs, err := r.around(ctx, s, wanted)
 	if err != nil {
 		return mo.HostSystem{}, err
 	}
-	needs := needs{datastores: vm.Datastore, networks: vm.Network}
 	if target.NodeName != "" {
+		needs.memory = 0 // whoever names a host leaves it to vCenter whether there is room
 		host, lacks := named(hosts, target.NodeName, needs)
 		if lacks != "" {
 			return mo.HostSystem{}, runtime.NewInvalidState(nil, "%s", lacks)
 		}
 		return *host, nil
 	}
-	needs.memory = int64(vm.Summary.Config.MemorySizeMB) * mebibyte
 	hosts = slices.DeleteFunc(hosts, func(host mo.HostSystem) bool { return !meets(host.Name, target) })
 	host := needs.best(hosts)
 	if host == nil {
-		return mo.HostSystem{}, runtime.NewInvalidState(nil, "no other host of the machine's cluster is connected, not in maintenance mode, "+
-			"and has the machine's datastores and networks, and room for its memory")
+		return mo.HostSystem{}, runtime.NewInvalidState(nil, "no other host of the machine's cluster %s", needs)
 	}
 	return *host, nil
 }

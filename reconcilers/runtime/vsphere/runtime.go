@@ -12,6 +12,7 @@ import (
 	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -132,7 +133,11 @@ func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
 	if joined, err := s.busy(runtime.TaskPowerOn); err != nil || joined {
 		return err
 	}
+	var host *types.ManagedObjectReference
 	if s.power() == v1alpha1.PowerStopped {
+		if host, err = r.hostToStart(ctx, s, m); err != nil {
+			return err
+		}
 		now, err := r.now(ctx)
 		if err != nil {
 			return err
@@ -142,7 +147,10 @@ func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
 			return err
 		}
 	}
-	return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.PowerOn(ctx) })
+	return r.server.call(ctx, func(c *vim25.Client) error {
+		_, err := methods.PowerOnVM_Task(ctx, c, &types.PowerOnVM_Task{This: s.vm.Self, Host: host})
+		return err
+	})
 }
 
 // prepare counts a power-on, and gives the machine the size that its spec says, in one change. A size that cannot be had is told from

@@ -52,6 +52,8 @@ type Server struct {
 	refused refusal
 	closed  bool
 	account string // Who was logged in last.
+
+	restSession restSession
 }
 
 // connection is a session and what it is held on.
@@ -75,6 +77,11 @@ type refusal struct {
 	err         error
 }
 
+// stands reports whether those credentials were refused a moment ago.
+func (r refusal) stands(user *url.Userinfo) bool {
+	return r.credentials == user.String() && time.Since(r.at) < refusalPause
+}
+
 // NewServer gives the vCenter of that configuration, without asking it anything.
 func NewServer(config Config) (*Server, error) {
 	address, err := config.address()
@@ -84,7 +91,7 @@ func NewServer(config Config) (*Server, error) {
 	if _, err := config.trust(); err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, address: address}
+	s := &Server{config: config, address: address, restSession: restSession{turn: make(chan struct{}, 1)}}
 	s.dying, s.die = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -97,6 +104,7 @@ func (s *Server) Close(ctx context.Context) error {
 	s.current = nil
 	s.mu.Unlock()
 	defer s.die()
+	s.closeREST(ctx)
 	if pending != nil {
 		// It sees that the Server is closed and logs out itself.
 		select {
@@ -220,7 +228,7 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 	if err != nil || user == nil {
 		return nil, runtime.NewUnavailable(err, "the credentials of vCenter %s cannot be had", s.config.Name)
 	}
-	if s.refused.credentials == user.String() && time.Since(s.refused.at) < refusalPause {
+	if s.refused.stands(user) {
 		return nil, s.refused.err
 	}
 	client, err := s.client()

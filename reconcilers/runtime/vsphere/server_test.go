@@ -237,6 +237,7 @@ func TestCloseDuringLogin(t *testing.T) {
 type proxy struct {
 	*httptest.Server
 	hangs   atomic.Bool
+	tagging atomic.Int32  // What requests for tags are answered with, and 0 for what the vCenter says.
 	reached chan struct{} // Gets one for each request that it hangs on.
 	broken  chan struct{} // Gets one for each connection that was given up while it hung.
 }
@@ -262,6 +263,10 @@ func newProxy(w *world) *proxy {
 			p.reached <- struct{}{}
 			<-r.Context().Done()
 			p.broken <- struct{}{}
+			return
+		}
+		if status := p.tagging.Load(); status != 0 && strings.HasPrefix(r.URL.Path, "/rest/com/vmware/cis/tagging/") {
+			rw.WriteHeader(int(status))
 			return
 		}
 		forward.ServeHTTP(rw, r)

@@ -98,13 +98,18 @@ func (m *machine) wrongPower(requested types.VirtualMachinePowerState) types.Bas
 func fault(f types.BaseMethodFault) *soap.Fault { return simulator.Fault("", f) }
 
 // PowerOnVMTask begins to power the machine on, or to resume it.
-func (m *machine) PowerOnVMTask(ctx *simulator.Context, _ *types.PowerOnVM_Task) soap.HasFault {
+func (m *machine) PowerOnVMTask(ctx *simulator.Context, req *types.PowerOnVM_Task) soap.HasFault {
 	body := new(methods.PowerOnVM_TaskBody)
 	if m.Config.Template {
 		body.Fault_ = fault(new(types.InvalidState))
 		return body
 	}
-	ref, refused := m.begin(ctx, "powerOn", asked(ctx), m.powerOn)
+	ref, refused := m.begin(ctx, "powerOn", asked(ctx), func(ctx *simulator.Context) types.BaseMethodFault {
+		if req.Host != nil && m.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOff {
+			_ = m.relocate(ctx, *req.Host) // on one that will not do it stays where it is
+		}
+		return m.powerOn(ctx)
+	})
 	if refused != nil {
 		body.Fault_ = fault(refused)
 		return body

@@ -96,6 +96,7 @@ func Start(options Options) (*VCenter, error) {
 	// A user that is not the simulator's default has it check logins at all.
 	model.Service.Listen = &url.URL{Host: options.Address, User: url.User("checked")}
 	model.Service.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	model.Service.RegisterEndpoints = true // the REST API
 	v.service.Map.SessionManager().ValidLogin = v.validLogin
 	v.service.Map.Put(&viewManager{v.service.Map.ViewManager()})
 	v.server = model.Service.NewServer()

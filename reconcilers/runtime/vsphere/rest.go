@@ -1,0 +1,117 @@
+package vsphere
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/vmware/govmomi/vapi/rest"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// restSession is the session of vCenter's REST API, which knows the tags. It is of its own, and made when it is first needed.
+type restSession struct {
+	turn    chan struct{} // Whoever fills it may use the rest, and nobody else.
+	client  *rest.Client  // Nil if nobody is logged in.
+	refused refusal
+}
+
+// rest reads something through the REST API. What is refused because the session has ended is asked again, once, with a new session.
+func (s *Server) rest(ctx context.Context, read func(*rest.Client) error) error {
+	for again := false; ; again = true {
+		c, err := s.restClient(ctx)
+		if err != nil {
+			return s.translate(ctx, err)
+		}
+		err = read(c)
+		if again || !rest.IsStatusError(err, http.StatusUnauthorized) {
+			return s.translateREST(ctx, err)
+		}
+		s.leaveREST(ctx, c)
+	}
+}
+
+// translateREST gives the error of package runtime for what a request of the REST API ended with.
+func (s *Server) translateREST(ctx context.Context, err error) error {
+	switch name := s.config.Name; {
+	case rest.IsStatusError(err, http.StatusUnauthorized):
+		return runtime.NewPermission(err, "the REST API of vCenter %s does not keep a session", name)
+	case rest.IsStatusError(err, http.StatusForbidden):
+		return runtime.NewPermission(err, "vCenter %s does not let the account read tags", name)
+	case rest.IsStatusError(err, http.StatusNotFound):
+		return runtime.NewInvalidState(err, "vCenter %s has no REST API that knows tags", name)
+	}
+	return s.translate(ctx, err)
+}
+
+// restClient gives the session that there is, or logs in, one at a time. A login that is given up half-way may leave a session behind,
+// which ends by itself when it has been idle.
+func (s *Server) restClient(ctx context.Context) (*rest.Client, error) {
+	c, err := s.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &s.restSession
+	if err := r.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer r.exit()
+	if r.client != nil {
+		return r.client, nil
+	}
+	user, err := s.config.Credentials(ctx)
+	if err != nil || user == nil {
+		return nil, runtime.NewUnavailable(err, "the credentials of vCenter %s cannot be had", s.config.Name)
+	}
+	if r.refused.stands(user) {
+		return nil, r.refused.err
+	}
+	client := rest.NewClient(c.Client) // on the same connections, which have verified whom they lead to
+	client.UserAgent, client.CheckRedirect = c.UserAgent, c.CheckRedirect
+	err = client.Login(ctx, user)
+	r.refused = refusal{}
+	if rest.IsStatusError(err, http.StatusUnauthorized) {
+		err = runtime.NewPermission(err, "the REST API of vCenter %s refuses the login, without which there are no tags", s.config.Name)
+		r.refused = refusal{credentials: user.String(), at: time.Now(), err: err}
+	}
+	if err != nil {
+		return nil, s.translateREST(ctx, err)
+	}
+	r.client = client
+	return client, nil
+}
+
+// leaveREST forgets a session that has ended.
+func (s *Server) leaveREST(ctx context.Context, ended *rest.Client) {
+	if s.restSession.enter(ctx) != nil {
+		return
+	}
+	defer s.restSession.exit()
+	if s.restSession.client == ended {
+		s.restSession.client = nil
+	}
+}
+
+// closeREST logs out.
+func (s *Server) closeREST(ctx context.Context) {
+	if s.restSession.enter(ctx) != nil {
+		return
+	}
+	defer s.restSession.exit()
+	if client := s.restSession.client; client != nil {
+		s.restSession.client = nil
+		_ = client.Logout(ctx) // a session that cannot be ended ends by itself when it has been idle
+	}
+}
+
+func (r *restSession) enter(ctx context.Context) error {
+	select {
+	case r.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *restSession) exit() { <-r.turn }
