@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
@@ -20,6 +22,28 @@ func TestMakingFails(t *testing.T) {
 		t.Errorf("it shows %q, and there are %v", got, f.world.Instances())
 	}
 	f.offset += time.Minute
+	f.settle()
+	f.is("Stopped True/AsWanted")
+}
+
+// How much is done is told in tens.
+func TestMakingTakesTime(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyManual)
+	release := f.world.Hold(uid, runtime.TaskCreate)
+	f.settle()
+	var told []string
+	for _, percent := range []int32{0, 9, 40, 44, 49, 100} {
+		f.world.SetProgress(uid, percent)
+		f.Must(f.pass())
+		told = append(told, f.message())
+	}
+	want := []string{"is being made", "is being made", "is being made (40% done)", "is being made (40% done)", "is being made (40% done)", "is being made (100% done)"}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	release()
 	f.settle()
 	f.is("Stopped True/AsWanted")
 }

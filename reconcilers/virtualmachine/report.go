@@ -82,7 +82,7 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	case lost:
 		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.VM)
 	case !l.seen.Exists:
-		return no, v1alpha1.ReasonProvisioning, "is being made" + l.waiting() + failure(l.seen)
+		return no, v1alpha1.ReasonProvisioning, "is being made" + done(l.seen) + l.waiting() + failure(l.seen)
 	case l.differs() != "":
 		return no, v1alpha1.ReasonPowerStateDiffers, l.differs()
 	case claim.ToolsGone(&l.VM.Status):
@@ -103,6 +103,16 @@ func (l *look) waiting() string {
 		return ""
 	}
 	return ": " + l.waits
+}
+
+// done says how much of the making is done. It goes in tens, since each change is a write.
+func done(seen runtime.Observation) string {
+	for _, task := range seen.InFlight {
+		if task.Kind == runtime.TaskCreate && task.Progress != nil && *task.Progress >= 10 {
+			return fmt.Sprintf(" (%d%% done)", *task.Progress/10*10)
+		}
+	}
+	return ""
 }
 
 // failure says what the runtime says of the last attempt, if it failed.
