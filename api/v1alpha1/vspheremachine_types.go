@@ -71,6 +71,12 @@ type VSphereClone struct {
 	// +required
 	Datastore InventoryPath `json:"datastore"`
 
+	// The VM storage policy for all files of the machine, by name. The datastore
+	// has to satisfy it. Default: the one that is the datastore's default.
+	// +optional
+	// +kubebuilder:validation:MaxLength=80
+	StoragePolicy string `json:"storagePolicy,omitempty"`
+
 	// The networks of the machine, by inventory path, such as
 	// /datacenter/network/team-a: the first network adapter is connected to the
 	// first one, and so on. Adapters that the template lacks are added, further

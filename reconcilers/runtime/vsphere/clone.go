@@ -100,7 +100,7 @@ func (p *parts) cloneSpec(m runtime.Machine) (*types.VirtualMachineCloneSpec, er
 		&types.OptionValue{Key: OwnerKey, Value: string(m.UID)}, &types.OptionValue{Key: NameKey, Value: m.String()})
 	resize(config, m, p.template.Config.Hardware.NumCoresPerSocket, cpuField, memoryField)
 	return &types.VirtualMachineCloneSpec{
-		Location: types.VirtualMachineRelocateSpec{Pool: &p.pool, Datastore: &p.datastore.Self, Host: p.host},
+		Location: p.location(),
 		Config:   config,
 	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"strings"
@@ -372,4 +373,29 @@ func TestSizeRefused(t *testing.T) {
 	w.faults.Refuse(&types.ConcurrentAccess{}, "ReconfigVM_Task")
 	m.Spec.CPU = new(int32(3))
 	w.on(m) // somebody else was first, and it is decided once more
+}
+
+// A storage policy is looked for by its name, and the datastore has to satisfy it. In the simulator every one does.
+func TestCloneWithStoragePolicy(t *testing.T) {
+	w := newWorld(t)
+	p := newProxy(w)
+	rt := w.at(func(c *vsphere.Config) {
+		c.URL, c.CABundle = p.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
+	})
+	m := w.cloned("web-1")
+	refused := func(policy, why string) {
+		t.Helper()
+		cloneOf(m).StoragePolicy = policy
+		_, err := rt.Ensure(t.Context(), m)
+		if want := "spec.runtime.vsphere.clone.storagePolicy: " + why; !runtime.IsInvalidSpec(err) || runtime.Message(err) != want {
+			t.Errorf("got %v", err)
+		}
+	}
+	refused("gold", `vCenter lab has no storage policy "gold", or does not show it`)
+	p.strict.Store(true)
+	refused("vSAN Default Storage Policy", `the datastore /DC0/datastore/LocalDS_0 does not satisfy the storage policy "vSAN Default Storage Policy"`)
+	p.strict.Store(false)
+	_, err := rt.Ensure(t.Context(), m)
+	w.Must(err)
+	w.ensure(m)
 }

@@ -27,6 +27,7 @@ type parts struct {
 	datastore *mo.Datastore
 	networks  []types.BaseVirtualDeviceBackingInfo
 	host      *types.ManagedObjectReference // Nil leaves it to DRS.
+	profile   string                        // The ID of its storage policy, and empty for the datastore's own.
 }
 
 // parts looks for all of them. The first one that is missing, or will not do, is an InvalidSpec error that names its field.
@@ -41,6 +42,9 @@ func (r *Runtime) parts(ctx context.Context, m runtime.Machine) (*parts, error) 
 		return nil, err
 	}
 	if err := r.datastore(ctx, clone, p.datastore); err != nil {
+		return nil, err
+	}
+	if err := r.storage(ctx, clone, p); err != nil {
 		return nil, err
 	}
 	needs := needs{datastores: []types.ManagedObjectReference{p.datastore.Self}}

@@ -1,10 +1,12 @@
 package vsphere_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -237,6 +239,7 @@ func TestCloseDuringLogin(t *testing.T) {
 type proxy struct {
 	*httptest.Server
 	hangs   atomic.Bool
+	strict  atomic.Bool   // No datastore satisfies a storage policy.
 	tagging atomic.Int32  // What requests for tags are answered with, and 0 for what the vCenter says.
 	reached chan struct{} // Gets one for each request that it hangs on.
 	broken  chan struct{} // Gets one for each connection that was given up while it hung.
@@ -251,6 +254,16 @@ func newProxy(w *world) *proxy {
 	roots := (&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
 	w.Cleanup(roots.CloseIdleConnections)
 	forward.Transport = roots
+	forward.ModifyResponse = func(r *http.Response) error {
+		if p.strict.Load() && r.Request.URL.Path == "/pbm" {
+			all, err := io.ReadAll(r.Body)
+			all = bytes.ReplaceAll(all, []byte("<hubId>"), []byte("<hubId>other-than-"))
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(all)), int64(len(all))
+			r.Header.Del("Content-Length")
+			return err
+		}
+		return nil
+	}
 	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if p.hangs.Load() {
 			// The server watches the connection once the body has been read.

@@ -1,0 +1,78 @@
+package vsphere
+
+import (
+	"context"
+	"slices"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/pbm"
+	pbmtypes "github.com/vmware/govmomi/pbm/types"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// storage looks for the storage policy that a clone names, which its datastore has to satisfy. Without one nothing is asked.
+func (r *Runtime) storage(ctx context.Context, clone *v1alpha1.VSphereClone, p *parts) error {
+	if clone.StoragePolicy == "" {
+		return nil
+	}
+	var satisfied bool
+	err := r.server.call(ctx, func(c *vim25.Client) error {
+		policies, err := pbm.NewClient(ctx, c)
+		if err != nil {
+			return err
+		}
+		if p.profile, err = profileNamed(ctx, policies, clone.StoragePolicy); err != nil || p.profile == "" {
+			return err
+		}
+		hub := pbmtypes.PbmPlacementHub{HubType: p.datastore.Self.Type, HubId: p.datastore.Self.Value}
+		result, err := policies.CheckRequirements(ctx, []pbmtypes.PbmPlacementHub{hub}, nil, []pbmtypes.BasePbmPlacementRequirement{
+			&pbmtypes.PbmPlacementCapabilityProfileRequirement{ProfileId: pbmtypes.PbmProfileId{UniqueId: p.profile}},
+		})
+		satisfied = slices.Contains(result.CompatibleDatastores(), hub)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case p.profile == "":
+		return invalid("storagePolicy", "vCenter %s has no storage policy %q, or does not show it", r.server.config.Name, clone.StoragePolicy)
+	case !satisfied:
+		return invalid("storagePolicy", "the datastore %s does not satisfy the storage policy %q", clone.Datastore, clone.StoragePolicy)
+	}
+	return nil
+}
+
+// profileNamed gives the ID of a storage policy for machines, and nothing if there is none of that name.
+func profileNamed(ctx context.Context, policies *pbm.Client, name string) (string, error) {
+	ids, err := policies.QueryProfile(ctx, pbmtypes.PbmProfileResourceType{ResourceType: string(pbmtypes.PbmProfileResourceTypeEnumSTORAGE)},
+		string(pbmtypes.PbmProfileCategoryEnumREQUIREMENT))
+	if err != nil || len(ids) == 0 {
+		return "", err
+	}
+	profiles, err := policies.RetrieveContent(ctx, ids)
+	for _, profile := range profiles {
+		if p := profile.GetPbmProfile(); p.Name == name {
+			return p.ProfileId.UniqueId, err
+		}
+	}
+	return "", err
+}
+
+// location is where the machine is put, with all of its files. A storage policy is for each disk by itself, beside the other files.
+func (p *parts) location() types.VirtualMachineRelocateSpec {
+	location := types.VirtualMachineRelocateSpec{Pool: &p.pool, Datastore: &p.datastore.Self, Host: p.host}
+	if p.profile == "" {
+		return location
+	}
+	profile := []types.BaseVirtualMachineProfileSpec{&types.VirtualMachineDefinedProfileSpec{ProfileId: p.profile}}
+	location.Profile = profile
+	for _, disk := range object.VirtualDeviceList(p.template.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
+		location.Disk = append(location.Disk, types.VirtualMachineRelocateSpecDiskLocator{
+			DiskId: disk.GetVirtualDevice().Key, Datastore: p.datastore.Self, Profile: profile,
+		})
+	}
+	return location
+}
