@@ -12,6 +12,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
+	"sallyport.dev/sallyport/webhooks/facts"
 )
 
 // Ruling is what the policies say of an operation, or of a machine, at the moment at which something would be done about it.
@@ -57,14 +58,8 @@ func requesterOf(o *v1alpha1.VirtualMachineOperation) authenticationv1.UserInfo 
 	if by == nil {
 		return authenticationv1.UserInfo{}
 	}
-	info := authenticationv1.UserInfo{Username: by.Username, UID: by.UID, Groups: by.Groups}
-	for key, values := range by.Extra {
-		if info.Extra == nil {
-			info.Extra = map[string]authenticationv1.ExtraValue{}
-		}
-		info.Extra[key] = authenticationv1.ExtraValue(values)
-	}
-	return info
+	extra := facts.Extra[authenticationv1.ExtraValue](by.Extra)
+	return authenticationv1.UserInfo{Username: by.Username, UID: by.UID, Groups: by.Groups, Extra: extra}
 }
 
 // passReader answers from what one pass of a reconciler has read, and by another reader for everything else.
@@ -76,25 +71,31 @@ type passReader struct {
 }
 
 func (r *passReader) answer(machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation) error {
-	others := []any{} // none is an answer, null is none
+	others := []engine.Value{}
 	for i := range unfinished {
 		if o := &unfinished[i]; o.UID != r.operation.UID && !o.Finished() {
-			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+			v, err := documentOf(o)
 			if err != nil {
 				return err
 			}
-			others = append(others, fields)
+			others = append(others, v)
 		}
 	}
+	r.operations = engine.List(others)
+	if machine == nil {
+		return nil
+	}
 	var err error
-	if r.operations, err = engine.ValueOf(others); err != nil || machine == nil {
-		return err
-	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(machine)
-	if err == nil {
-		r.machine, err = engine.ValueOf(fields)
-	}
+	r.machine, err = documentOf(machine)
 	return err
+}
+
+func documentOf(object any) (engine.Value, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return engine.Value{}, err
+	}
+	return engine.ValueOf(fields)
 }
 
 // Read answers a policy's question.

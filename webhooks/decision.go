@@ -102,20 +102,17 @@ func (d *Decision) IgnoredOverride() string {
 	if d.override.ignored == nil {
 		return ""
 	}
-	return inOneLine([]string{d.override.ignored.Error()})[0]
+	return inOneLine(d.override.ignored.Error())
 }
 
-// inOneLine has each warning in a line of its own: the API server drops one with a line break, or another control character.
-func inOneLine(warnings []string) []string {
-	for i, w := range warnings {
-		warnings[i] = strings.Map(func(r rune) rune {
-			if unicode.IsControl(r) {
-				return ' '
-			}
-			return r
-		}, w)
-	}
-	return warnings
+// inOneLine has a warning in a line of its own: the API server drops one with a line break, or another control character.
+func inOneLine(warning string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, warning)
 }
 
 // fail has the policy be one that could not decide: for a cause, if the error does not say another.

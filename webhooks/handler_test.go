@@ -91,7 +91,10 @@ func TestHandlerRejectsWhatIsNoReview(t *testing.T) {
 // A review for which there is no place in its time gets HTTP 503, which is no fault of it.
 func TestHandlerRejectsWhatIsTooMuch(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
-	full := &handler{endpoint: Validating, intake: &intake{}, metrics: f.recorder.metrics, log: logr.Discard()}
+	full := &handler{endpoint: Validating, intake: newIntake(), metrics: f.recorder.metrics, log: logr.Discard()}
+	if !full.intake.decisions.TryAcquire(mostDecisions) {
+		t.Fatal("a place is taken")
+	}
 	w := httptest.NewRecorder()
 	full.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, ValidatePath+"?timeout=1ms", strings.NewReader(goodReview)))
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "too many reviews") {

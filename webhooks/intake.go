@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Anybody in the cluster can send reviews, unless clients are verified. What all of them together can take is bounded here, so that the
@@ -44,13 +46,13 @@ type intake struct {
 	left    int           // of mostBytes
 	turn    chan struct{} // of the one that reads beyond mostBytes
 
-	decisions, large chan struct{}
+	decisions, large *semaphore.Weighted
 }
 
 func newIntake() *intake {
 	return &intake{
 		left: mostBytes, turn: make(chan struct{}, 1),
-		decisions: make(chan struct{}, mostDecisions), large: make(chan struct{}, mostLarge),
+		decisions: semaphore.NewWeighted(mostDecisions), large: semaphore.NewWeighted(mostLarge),
 	}
 }
 
@@ -206,11 +208,9 @@ func (in *intake) decode(ctx context.Context, text []byte) (review *Review, leav
 }
 
 // place waits for one among others, and gives what frees it.
-func place(ctx context.Context, among chan struct{}) (leave func(), err error) {
-	select {
-	case among <- struct{}{}:
-		return func() { <-among }, nil
-	case <-ctx.Done():
+func place(ctx context.Context, among *semaphore.Weighted) (leave func(), err error) {
+	if among.Acquire(ctx, 1) != nil {
 		return nil, errBusy
 	}
+	return func() { among.Release(1) }, nil
 }

@@ -194,8 +194,8 @@ func TestLargeReviewsHavePlacesOfTheirOwn(t *testing.T) {
 	in := newIntake()
 	dense := strings.Replace(goodReview, `"red": true`, `"red": true, "list": [`+strings.Repeat("{},", usualValues)+`0]`, 1)
 	long := strings.Replace(goodReview, `"red": true`, `"red": true, "text": "`+strings.Repeat("x", usualBody)+`"`, 1)
-	for range mostLarge {
-		in.large <- struct{}{}
+	if !in.large.TryAcquire(mostLarge) {
+		t.Fatal("a place is taken")
 	}
 	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -209,7 +209,7 @@ func TestLargeReviewsHavePlacesOfTheirOwn(t *testing.T) {
 	} else {
 		leave()
 	}
-	<-in.large
+	in.large.Release(1)
 	for name, text := range map[string]string{"many values": dense, "many bytes": long, "no review": strings.Repeat("[", usualBody+1)} {
 		if _, leave, err := in.decode(t.Context(), []byte(text)); err == nil {
 			leave()
@@ -217,7 +217,7 @@ func TestLargeReviewsHavePlacesOfTheirOwn(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if len(in.large) != mostLarge-1 || len(in.decisions) != 0 {
-		t.Errorf("%d and %d places are still taken", len(in.large), len(in.decisions))
+	if !in.large.TryAcquire(1) || in.large.TryAcquire(1) || !in.decisions.TryAcquire(mostDecisions) {
+		t.Error("places are still taken")
 	}
 }

@@ -36,9 +36,12 @@ func (d *Decision) Response() *admissionv1.AdmissionResponse {
 			said = append(said, v.decision.Warnings...)
 		}
 	}
+	warnings = append(warnings, said...) // the API server cuts what is too much: what would block comes first
+	for i, w := range warnings {
+		warnings[i] = inOneLine(w)
+	}
 	response := &admissionv1.AdmissionResponse{
-		UID: d.Review.Request.UID, Allowed: len(refusing) == 0,
-		Warnings:         inOneLine(append(warnings, said...)), // the API server cuts what is too much: what would block comes first
+		UID: d.Review.Request.UID, Allowed: len(refusing) == 0, Warnings: warnings,
 		AuditAnnotations: d.annotations(len(refusing) == 0),
 	}
 	if !response.Allowed {

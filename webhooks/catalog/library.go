@@ -30,8 +30,7 @@ func (c *Catalog) shelve(objects []v1alpha1.RegoPolicy) shelf {
 			all = append(all, &library{object: &objects[i], outlines: c.sketches(&objects[i])})
 		}
 	}
-	byAge := slices.Clone(all)
-	slices.SortStableFunc(byAge, func(a, b *library) int { // by name where they are of one age
+	byAge := slices.SortedStableFunc(slices.Values(all), func(a, b *library) int { // by name where they are of one age
 		return a.object.CreationTimestamp.Compare(b.object.CreationTimestamp.Time)
 	})
 	for i, l := range byAge {

@@ -87,22 +87,19 @@ func await[T any](limit time.Duration, work func() T) (result T, inTime bool) {
 
 // within compiles, but not for longer than a compilation may take, and not again what took longer before.
 func (c *Catalog) within(name string, key [sha256.Size]byte, modules []engine.Module, compile func() (*engine.Policy, error)) (*engine.Policy, error) {
-	type result struct {
-		policy *engine.Policy
-		err    error
-	}
 	_, known := overrun.Load(key)
 	for _, m := range modules {
 		_, sketched := overrun.Load(m)
 		known = known || sketched
 	}
 	if !known {
-		r, inTime := await(c.Patience, func() (r result) {
-			r.policy, r.err = compile()
-			return r
+		var policy *engine.Policy
+		err, inTime := await(c.Patience, func() (err error) {
+			policy, err = compile()
+			return err
 		})
 		if inTime {
-			return r.policy, r.err
+			return policy, err
 		}
 		overrun.Store(key, true)
 	}

@@ -25,14 +25,6 @@ func (p *Policy) MayNotPatch(group, resource string) string {
 	return p.patchable.Refusal(group, resource)
 }
 
-// Unpatchable says what the policy would patch by its match and may not: nothing if it patches nothing.
-func (p *Policy) Unpatchable() []string {
-	if !p.Mutates() {
-		return nil
-	}
-	return Unpatchable(p.match[0].PolicyMatch, p.patchable)
-}
-
 // Unpatchable says what of a match a policy that patches may not.
 func Unpatchable(match *v1alpha1.PolicyMatch, patchable grants.Patchable) (refused []string) {
 	if match == nil {

@@ -99,14 +99,12 @@ func (c *Catalog) try(ctx context.Context, e *edition, instead *v1alpha1.RegoPol
 	if err := CheckWeight(object.Name, e.policy.Weight(), c.weight, cmp.Or(c.Most, MostWeight)); err != nil {
 		return nil, &Lack{Problem: LimitExceeded, Err: err}
 	}
-	match, err := newMatcher(object.Spec.Match)
-	if err != nil {
-		return nil, &Lack{Problem: CompileFailed, Err: fmt.Errorf("policy %s: spec.match: %w", object.Name, err)}
-	}
-	p := &Policy{Policy: e.policy, name: object.Name, uid: object.UID, match: []matcher{match}, patchable: c.Patchable}
-	if err := p.enforce(&object.Spec); err != nil {
+	if err := CheckMatch(&object.Spec); err != nil {
 		return nil, &Lack{Problem: CompileFailed, Err: fmt.Errorf("policy %s: %w", object.Name, err)}
 	}
+	match, _ := newMatcher(object.Spec.Match)
+	p := &Policy{Policy: e.policy, name: object.Name, uid: object.UID, match: []matcher{match}, patchable: c.Patchable}
+	_ = p.enforce(&object.Spec)
 	p.reads = e.policy.Reads()
 	if instead != nil {
 		p.loosen(&instead.Spec)

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -276,13 +277,11 @@ func parseParameters(src Source) (map[string]any, error) {
 		err = builtins.ErrNumber
 	}
 	if err == nil {
-		var decoded any
-		if decoded, err = parsed.Decode(); err == nil {
-			if object, ok := decoded.(map[string]any); ok {
-				return object, nil
-			}
-			err = fmt.Errorf("not an object")
+		decoded, _ := parsed.Decode() // it was made from JSON
+		if object, ok := decoded.(map[string]any); ok {
+			return object, nil
 		}
+		err = errors.New("not an object")
 	}
 	return nil, CompileErrors{{File: src.Name, Message: fmt.Sprintf("spec.parameters: %v", err), Parameters: true}}
 }

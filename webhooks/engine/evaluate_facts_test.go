@@ -107,7 +107,7 @@ func TestParentIsHeldToReads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, s := mustCompile(t, policy(body)), &parentage{is: tc.is}
 			d, err := p.Decide(t.Context(), input(t, `{}`), s)
-			x, problem := p.Explain(t.Context(), input(t, `{}`), s)
+			x, problem := p.Explain(t.Context(), input(t, `{}`), s, false)
 			if tc.wrong != "" {
 				wantCause(t, err, ContractViolated, tc.wrong)
 				if problem != nil || len(x.Facts) != 1 {

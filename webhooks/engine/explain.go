@@ -90,23 +90,15 @@ type NamedValue struct {
 	Defined bool
 }
 
-// Explain decides as Decide does, and looks at how that came about: facts and rules are evaluated once more on the same answers
-// with OPA's tracing. It takes several times as long as a decision. An error says that there is no explanation.
-func (p *Policy) Explain(ctx context.Context, in Input, r Reader) (*Explanation, error) {
-	decision, err := p.Decide(ctx, in, r)
-	return p.explain(ctx, admit, in, r, decision, err)
-}
-
-// ExplainPatch explains what Patch says.
-func (p *Policy) ExplainPatch(ctx context.Context, in Input, r Reader) (*Explanation, error) {
-	decision, err := p.Patch(ctx, in, r)
-	return p.explain(ctx, mutate, in, r, decision, err)
-}
-
-func (p *Policy) explain(
-	ctx context.Context, e endpoint, in Input, r Reader, decision *Decision, err error,
-) (x *Explanation, problem error) {
+// Explain decides as Decide does, or as Patch, and looks at how that came about: facts and rules are evaluated once more on the same
+// answers with OPA's tracing. It takes several times as long as a decision. An error says that there is no explanation.
+func (p *Policy) Explain(ctx context.Context, in Input, r Reader, patches bool) (x *Explanation, problem error) {
 	defer contain(&problem)
+	e, decide := admit, p.Decide
+	if patches {
+		e, decide = mutate, p.Patch
+	}
+	decision, err := decide(ctx, in, r)
 	x = &Explanation{Decision: decision}
 	known := map[string]Fact(nil)
 	if err != nil {

@@ -35,7 +35,7 @@ func told(u *Unmet) string {
 
 func explained(t *testing.T, src Source, request string, answers map[string]any) *Explanation {
 	t.Helper()
-	x, err := mustCompile(t, src).Explain(t.Context(), input(t, request), &shelf{cached: answers, live: answers})
+	x, err := mustCompile(t, src).Explain(t.Context(), input(t, request), &shelf{cached: answers, live: answers}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestExplainWhatIsNotUnderstood(t *testing.T) {
 func TestExplainUnansweredFacts(t *testing.T) {
 	p := mustCompile(t, lending())
 	gone := errors.New("gone")
-	x, err := p.Explain(t.Context(), input(t, `{"book": "b", "reader": "r", "guest": false, "branch": "n"}`), failing{gone})
+	x, err := p.Explain(t.Context(), input(t, `{"book": "b", "reader": "r", "guest": false, "branch": "n"}`), failing{gone}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,8 +206,8 @@ func TestExplainUnansweredFacts(t *testing.T) {
 }
 
 func TestExplainPatch(t *testing.T) {
-	x, err := mustCompile(t, lending()).ExplainPatch(t.Context(), input(t, `{"book": "b", "reader": "r", "guest": true, "branch": "n"}`),
-		&shelf{cached: map[string]any{"loans": []any{}}, live: map[string]any{"loans": []any{}}})
+	x, err := mustCompile(t, lending()).Explain(t.Context(), input(t, `{"book": "b", "reader": "r", "guest": true, "branch": "n"}`),
+		&shelf{cached: map[string]any{"loans": []any{}}, live: map[string]any{"loans": []any{}}}, true)
 	if err != nil || len(x.Rules) != 2 || len(x.Rules[0].Values) != 1 {
 		t.Fatalf("%v: %+v", err, x)
 	}
@@ -233,7 +233,7 @@ func TestExplanationAgreesWithTheDecision(t *testing.T) {
 		}
 		r := &shelf{cached: answers, live: answers}
 		decision, decideErr := p.Decide(t.Context(), input(t, request), r)
-		x, err := p.Explain(t.Context(), input(t, request), r)
+		x, err := p.Explain(t.Context(), input(t, request), r, false)
 		if err != nil {
 			t.Fatalf("number %d: %v", i, err)
 		}

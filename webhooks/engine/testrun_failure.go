@@ -133,6 +133,10 @@ func (s *suite) difference(ctx context.Context, a *attempt) string {
 	line := fmt.Sprintf("%s: %s: ", statement.Location.String(), cutAt(firstLine(written(statement)), maxStatement))
 	value := func(t *ast.Term) string { return s.valueOf(ctx, t, a.expr.With) }
 	operands := a.expr.Operands()
+	sign, compares := "", false
+	if a.expr.IsCall() {
+		sign, compares = comparisons[a.expr.Operator().String()]
+	}
 	switch {
 	case a.expr.Negated:
 		return line + "it holds"
@@ -140,8 +144,8 @@ func (s *suite) difference(ctx context.Context, a *attempt) string {
 		return line + "it does not hold for each"
 	case a.expr.IsEquality() && isGeneratedVar(operands[0]):
 		return line + "got undefined"
-	case len(operands) == 2 && isComparison(a.expr):
-		return line + fmt.Sprintf("got %s, want %s", value(operands[0]), wanted(a.expr, value(operands[1])))
+	case len(operands) == 2 && compares:
+		return line + fmt.Sprintf("got %s, want %s%s", value(operands[0]), sign, value(operands[1]))
 	case a.expr.IsCall() && a.expr.Operator().String() == ast.Member.Name && len(operands) >= 2:
 		return line + fmt.Sprintf("got %s, want %s in it", value(operands[1]), value(operands[0]))
 	case a.expr.IsCall():
@@ -153,14 +157,9 @@ func (s *suite) difference(ctx context.Context, a *attempt) string {
 	return line + "it does not hold"
 }
 
-func isComparison(e *ast.Expr) bool {
-	return e.IsEquality() || slices.Contains([]string{"equal", "neq", "lt", "lte", "gt", "gte"}, e.Operator().String())
-}
-
-// wanted says of what is on the right side that it is not just that.
-func wanted(e *ast.Expr, right string) string {
-	signs := map[string]string{"neq": "anything but ", "lt": "less than ", "lte": "at most ", "gt": "more than ", "gte": "at least "}
-	return signs[e.Operator().String()] + right
+// comparisons are what is said before the right side of one, which is not just what was wanted.
+var comparisons = map[string]string{
+	"eq": "", "equal": "", "neq": "anything but ", "lt": "less than ", "lte": "at most ", "gt": "more than ", "gte": "at least ",
 }
 
 // called tells what a call gives that was to give its last operand.

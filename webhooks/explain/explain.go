@@ -2,7 +2,6 @@ package explain
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -155,11 +154,7 @@ func (x *Explainer) explain(ctx context.Context, p *catalog.Policy, decision *we
 		e.summarize(e.summary())
 		return e, nil
 	}
-	ask := p.Explain
-	if decision.Endpoint == webhooks.Mutating {
-		ask = p.ExplainPatch
-	}
-	traced, err := ask(ctx, engine.Input{Request: review.Document, Now: decision.At}, reader)
+	traced, err := p.Explain(ctx, engine.Input{Request: review.Document, Now: decision.At}, reader, decision.Endpoint == webhooks.Mutating)
 	if err != nil {
 		return nil, err
 	}
@@ -260,10 +255,7 @@ func (e *Policy) fact(f *engine.ExplainedFact) Fact {
 	if f.Query != nil {
 		fact.Query = f.Query.String()
 	}
-	var mine *engine.Error
 	switch {
-	case errors.As(f.Err, &mine) && fact.Query == "":
-		fact.Error = mine.Error()
 	case f.Err != nil:
 		fact.Error = f.Err.Error()
 	case f.Query != nil:

@@ -136,7 +136,7 @@ func (l *live) fly(f *flight, key string, q engine.Query) {
 // may asks the API server whether the requester may do what access says; never whether we may.
 func (l *live) may(ctx context.Context, who requester, access *engine.Access) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra(who),
+		User: who.Username, UID: who.UID, Groups: who.Groups, Extra: Extra[authorizationv1.ExtraValue](who.Extra),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: access.Verb, Group: access.Group, Resource: access.Resource, Namespace: access.Namespace, Name: access.Name,
 		},
@@ -154,10 +154,14 @@ func (l *live) may(ctx context.Context, who requester, access *engine.Access) (b
 	return review.Status.Allowed, nil
 }
 
-func extra(who requester) map[string]authorizationv1.ExtraValue {
-	converted := make(map[string]authorizationv1.ExtraValue, len(who.Extra))
-	for key, values := range who.Extra {
-		converted[key] = authorizationv1.ExtraValue(values)
+// Extra is what else is known of a user, in another type of the API.
+func Extra[To, From ~[]string](of map[string]From) map[string]To {
+	if of == nil {
+		return nil
+	}
+	converted := make(map[string]To, len(of))
+	for key, values := range of {
+		converted[key] = To(values)
 	}
 	return converted
 }

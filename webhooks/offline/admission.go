@@ -9,7 +9,6 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,6 +20,7 @@ import (
 
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
+	"sallyport.dev/sallyport/webhooks/facts"
 )
 
 // mutate has the mutating webhooks change the object.
@@ -122,7 +122,7 @@ func (r *Reviewer) noteUnsent(ctx context.Context, p *pending, speaks func(*cata
 		if why := r.hooks.never[s.Name()]; len(why) > 0 {
 			text = fmt.Sprintf("policy %s matches, but is not asked: %s", s.Name(), strings.Join(why, "; "))
 		}
-		p.noteOnce(text)
+		p.note(AboutRequest, "%s", text)
 	}
 }
 
@@ -149,7 +149,7 @@ func (p *pending) attributes() *admission.VersionedAttributes {
 		old = p.old
 	}
 	u := p.request.User
-	info := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: extraOf(u)}
+	info := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: facts.Extra[[]string](u.Extra)}
 	attributes := &admission.VersionedAttributes{
 		Attributes: admission.NewAttributesRecord(object, old, p.gvk(), p.namespace(), p.id.name, p.kind.resource, p.result.Subresource,
 			admission.Operation(p.result.Operation), nil, false, info),
@@ -158,14 +158,6 @@ func (p *pending) attributes() *admission.VersionedAttributes {
 	attributes.VersionedObject.Set(object)
 	attributes.VersionedOldObject.Set(old)
 	return attributes
-}
-
-func extraOf(u authenticationv1.UserInfo) map[string][]string {
-	extra := map[string][]string{}
-	for key, values := range u.Extra {
-		extra[key] = values
-	}
-	return extra
 }
 
 // gvk is the kind of what is sent: a Scale, what a connection carries, or the object itself.
@@ -239,5 +231,5 @@ func (p *pending) noteForeign(said []PolicyVerdict) {
 	if p.kind.guessed {
 		text += fmt.Sprintf(", about resource %s, which is a guess (the state can have the CustomResourceDefinition)", p.result.Resource)
 	}
-	p.noteOnce(text)
+	p.note(AboutRequest, "%s", text)
 }

@@ -14,15 +14,8 @@ import (
 	"sallyport.dev/sallyport/webhooks/explain"
 )
 
-// Explaining has the policies explained.
-type Explaining struct {
-	// Policy is the only one that is; empty means all.
-	Policy string
-	// States are what became of each RegoPolicy; nil if all are in order.
-	States []catalog.State
-	// Own tells that the facts are answered with the rights of who asks, who may not be allowed to read all that the policies may.
-	Own bool
-}
+// Explaining has the policies explained: those of the Reviewer, on the facts that it decides on.
+type Explaining = explain.Explainer
 
 // explain notes why each policy says what it says about the request as it is now.
 func (r *Reviewer) explain(ctx context.Context, p *pending, endpoint string, asked []hook, skipped []skip) error {
@@ -33,7 +26,8 @@ func (r *Reviewer) explain(ctx context.Context, p *pending, endpoint string, ask
 	if err != nil {
 		return err
 	}
-	x := explain.Explainer{Set: r.set, States: r.explaining.States, Facts: r.facts, Policy: r.explaining.Policy, Own: r.explaining.Own}
+	x := *r.explaining
+	x.Set, x.Facts = r.set, r.facts
 	found, err := x.Explain(ctx, &webhooks.Question{Endpoint: endpoint, Review: review, At: r.now()})
 	if err != nil {
 		return err

@@ -171,12 +171,9 @@ func (p *pending) changed(by string) {
 	p.stages = append(p.stages, stage{by, p.object.DeepCopy().Object})
 }
 
+// note says something once.
 func (p *pending) note(about NoteKind, format string, args ...any) {
-	p.result.Notes = append(p.result.Notes, Note{about, fmt.Sprintf(format, args...)})
-}
-
-func (p *pending) noteOnce(text string) {
-	if n := (Note{AboutRequest, text}); !slices.Contains(p.result.Notes, n) {
+	if n := (Note{about, fmt.Sprintf(format, args...)}); !slices.Contains(p.result.Notes, n) {
 		p.result.Notes = append(p.result.Notes, n)
 	}
 }

@@ -429,7 +429,9 @@ func (r *Reviewer) remove(ctx context.Context, p *pending) error {
 		return err
 	}
 	if len(p.old.GetFinalizers()) == 0 {
-		r.removeFromWorld(p)
+		if !p.undecided {
+			r.world.remove(p.id)
+		}
 		return nil
 	}
 	p.object = p.old.DeepCopy()
@@ -441,10 +443,4 @@ func (r *Reviewer) remove(ctx context.Context, p *pending) error {
 		p.object.SetGeneration(p.object.GetGeneration() + 1)
 	}
 	return r.store(p)
-}
-
-func (r *Reviewer) removeFromWorld(p *pending) {
-	if !p.undecided {
-		r.world.remove(p.id)
-	}
 }

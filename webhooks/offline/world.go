@@ -178,7 +178,7 @@ func (w *World) stored(d *Document) (*unstructured.Unstructured, error) {
 			return nil, d.errorf("%w", err)
 		}
 		for _, field := range unknown {
-			w.warn(d, "%s has no field %q, it is left out", k.Kind, field)
+			w.warnings = append(w.warnings, fmt.Sprintf("%s: %s has no field %q, it is left out", d.Place(), k.Kind, field))
 		}
 	}
 	if u.GetName() == "" {
@@ -192,10 +192,6 @@ func (w *World) stored(d *Document) (*unstructured.Unstructured, error) {
 	}
 	w.fill(u)
 	return u, nil
-}
-
-func (w *World) warn(d *Document, format string, args ...any) {
-	w.warnings = append(w.warnings, d.Place()+": "+fmt.Sprintf(format, args...))
 }
 
 // fill sets what the API server sets and is missing.

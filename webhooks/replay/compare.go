@@ -69,20 +69,13 @@ func saidBy(p *webhooks.PolicyDecision) *Said {
 	return &Said{p.PolicySaid, p.Override, p.Outcome}
 }
 
-// comparison of a decision with what it would be.
-type comparison struct {
-	changes []Change
-	unknown []Unknown
-	would   Verdict
-}
-
 // compare holds the record of a decision against the one that it would make. unknown has the policies of the latter that could
 // not be asked.
-func compare(was, would *webhooks.Record, unknown map[string]Unknown) comparison {
+func (d *Decision) compare(was, would *webhooks.Record, unknown map[string]Unknown) {
 	before, after := byPolicy(was), byPolicy(would)
 	names := maps.Clone(before)
 	maps.Copy(names, after)
-	c := comparison{would: verdictOf(would, unknown)}
+	d.Would = verdictOf(would, unknown)
 	acted := was.Allowed && would.Allowed // nobody acts on the outcome of a denial
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		old, now := saidBy(before[name]), saidBy(after[name])
@@ -94,15 +87,14 @@ func compare(was, would *webhooks.Record, unknown map[string]Unknown) comparison
 		failedThen := old != nil && ofTheMoment(old.Cause)
 		switch u, missing := unknown[name]; {
 		case missing && !failedThen:
-			c.unknown = append(c.unknown, u)
+			d.Unknown = append(d.Unknown, u)
 		case !missing && old.same(now):
 		case failedThen:
-			c.unknown = append(c.unknown, Unknown{Policy: name, Cause: FailedThen, Why: "the policy could not decide then: " + old.Error})
+			d.Unknown = append(d.Unknown, Unknown{Policy: name, Cause: FailedThen, Why: "the policy could not decide then: " + old.Error})
 		default:
-			c.changes = append(c.changes, Change{Policy: name, Was: old, Would: now})
+			d.Changes = append(d.Changes, Change{Policy: name, Was: old, Would: now})
 		}
 	}
-	return c
 }
 
 func byPolicy(r *webhooks.Record) map[string]*webhooks.PolicyDecision {

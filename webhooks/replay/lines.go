@@ -37,28 +37,18 @@ type line struct {
 
 // lines gives the lines of an input, until one cannot be read: that is the last.
 func (in *Input) lines(yield func(line) bool) {
-	number := 1
-	err := in.read(func(reader *bufio.Reader) (more bool, err error) {
-		l := line{number: number}
-		l.text, l.whole, err = nextLine(reader, longest)
-		switch {
-		case errors.Is(err, errTooLong):
-			l.err = err
-		case errors.Is(err, io.EOF):
-			return len(l.text) > 0 && yield(l) && false, nil
-		case err != nil:
-			return false, err
-		}
+	number := 0
+	err := in.read(func(l line) bool {
 		number++
-		return yield(l), nil
+		l.number = number
+		return yield(l)
 	})
 	if err != nil {
-		yield(line{number: number, err: err})
+		yield(line{number: number + 1, err: err})
 	}
 }
 
-// read calls next until there is no more, or an error.
-func (in *Input) read(next func(*bufio.Reader) (more bool, err error)) error {
+func (in *Input) read(yield func(line) bool) error {
 	file, err := in.Open()
 	if err != nil {
 		return err
@@ -73,9 +63,18 @@ func (in *Input) read(next func(*bufio.Reader) (more bool, err error)) error {
 		reader = bufio.NewReaderSize(unzipped, 1<<20)
 	}
 	for more := true; more; {
-		if more, err = next(reader); err != nil {
+		var l line
+		l.text, l.whole, err = nextLine(reader, longest)
+		switch {
+		case errors.Is(err, errTooLong):
+			l.err = err
+		case errors.Is(err, io.EOF):
+			_ = len(l.text) > 0 && yield(l)
+			return nil
+		case err != nil:
 			return err
 		}
+		more = yield(l)
 	}
 	return nil
 }

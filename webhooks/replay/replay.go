@@ -191,8 +191,7 @@ func (r *Replayer) decision(ctx context.Context, record *webhooks.Record) (*Deci
 	if r.portion.Policy != "" && len(was.Policies)+len(would.Policies) == 0 {
 		return nil, nil
 	}
-	c := compare(was, would, unknown)
-	d.Would, d.Changes, d.Unknown = c.would, c.changes, c.unknown
+	d.compare(was, would, unknown)
 	return d, nil
 }
 

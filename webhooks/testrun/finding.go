@@ -163,11 +163,10 @@ func (f *Finding) bound() {
 	for i := range f.Breaks {
 		cut(&f.Breaks[i].Message)
 	}
-	for i := range f.Missing {
-		cut(&f.Missing[i])
-	}
-	for i := range f.Unpatchable {
-		cut(&f.Unpatchable[i])
+	for _, texts := range [][]string{f.Missing, f.Unpatchable} {
+		for i := range texts {
+			cut(&texts[i])
+		}
 	}
 }
 

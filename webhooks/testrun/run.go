@@ -126,7 +126,9 @@ func (e *execution) fits(set *catalog.Set) bool {
 	if policy == nil {
 		return true
 	}
-	e.finding.Unpatchable = policy.Unpatchable()
+	if policy.Mutates() {
+		e.finding.Unpatchable = catalog.Unpatchable(e.Candidate.Spec.Match, e.Patchable)
+	}
 	err := catalog.CheckWeight(policy.Name(), policy.Weight(), e.Others, catalog.MostWeight)
 	if err != nil {
 		e.finding.Problems = problems(policy.Name(), string(catalog.LimitExceeded), err)

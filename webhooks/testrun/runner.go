@@ -118,7 +118,11 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 	if onlyMatched {
 		finding = r.matched(wanted)
 	} else {
-		finding, err = r.find(ctx, world, wanted, deleted)
+		run := Run{World: world, Deleted: deleted, Patchable: r.Patchable}
+		if deleted == "" {
+			run.Candidate = wanted.DeepCopy() // of which a test run leaves what it needs
+		}
+		finding, err = r.lookUpOrRun(ctx, &run, false)
 	}
 	if err != nil {
 		return nil, err
@@ -142,15 +146,6 @@ func wantedIn(document engine.Value) (*v1alpha1.RegoPolicy, string, error) {
 	wanted := &v1alpha1.RegoPolicy{}
 	err = runtime.DefaultUnstructuredConverter.FromUnstructured(members, wanted)
 	return wanted, document.Get("deleted").Text(), err
-}
-
-// find runs the tests of a document.
-func (r *Runner) find(ctx context.Context, world []v1alpha1.RegoPolicy, wanted *v1alpha1.RegoPolicy, deleted string) (*Finding, error) {
-	run := Run{World: world, Deleted: deleted, Patchable: r.Patchable}
-	if deleted == "" {
-		run.Candidate = wanted.DeepCopy() // of which a test run leaves what it needs
-	}
-	return r.lookUpOrRun(ctx, &run, false)
 }
 
 // registered adds to a finding whether the API server would ask the policy.

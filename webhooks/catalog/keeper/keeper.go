@@ -245,7 +245,7 @@ func (k *Keeper) lacking(_ context.Context, reads []engine.Read) *catalog.Lack {
 			grant := catalog.Grant{APIGroup: forbidden.Group, Resource: forbidden.Resource, Verbs: forbidden.Verbs}
 			lack.Missing = append(lack.Missing, grant)
 		}
-		lack.Problem = weightier(lack.Problem, problem)
+		lack.Problem = weights[max(slices.Index(weights, lack.Problem), slices.Index(weights, problem))]
 	}
 	if len(lack.Missing) > 0 {
 		errs = append(errs, k.granting(lack.Missing))
@@ -265,14 +265,8 @@ func (k *Keeper) granting(missing []catalog.Grant) error {
 		k.release.Upgrade("rbac.reads", reads), strings.Join(rules, " and the rule "))
 }
 
-// weightier is of two problems with reads the one that is told where there are several.
-func weightier(a, b catalog.Problem) catalog.Problem {
-	weights := []catalog.Problem{catalog.ReadsNotSynced, catalog.ReadsFailed, catalog.ReadsForbidden, catalog.KindNotServed}
-	if slices.Index(weights, a) > slices.Index(weights, b) {
-		return a
-	}
-	return b
-}
+// weights order problems with reads: where there are several, the last one is told.
+var weights = []catalog.Problem{catalog.ReadsNotSynced, catalog.ReadsFailed, catalog.ReadsForbidden, catalog.KindNotServed}
 
 // Ready tells whether this replica can decide: there is a policy that does, it can use each that has decided before, and the
 // caches can answer for those that decide. A policy that never was good, or whose kinds cannot be read in this cluster, does
