@@ -26,8 +26,6 @@ func main() {
 	seed := flag.Uint64("seed", 1, "which sample is drawn: the same tree and seed give the same")
 	n := flag.Int("n", 100, "how many mutants are drawn")
 	wide := flag.Bool("wide", false, "run also the walks on a control plane, for what the packages' own tests do not catch")
-	jobs := flag.Int("jobs", 1, "how many are tried at the same time")
-	list := flag.Bool("list", false, "print the sample, with what does not compile, and run nothing")
 	verbose := flag.Bool("verbose", false, "print also what is caught, and by which package")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: mutants [flags] [folder...], from the root of the repository")
@@ -39,7 +37,7 @@ func main() {
 		folders = []string{"webhooks", "reconcilers", "certs", "policies"}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, settings{seed: *seed, n: *n, jobs: *jobs, wide: *wide, list: *list, verbose: *verbose, folders: folders})
+	err := run(ctx, os.Stdout, settings{seed: *seed, n: *n, wide: *wide, verbose: *verbose, folders: folders})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -48,10 +46,10 @@ func main() {
 }
 
 type settings struct {
-	seed                uint64
-	n, jobs             int
-	wide, list, verbose bool
-	folders             []string
+	seed          uint64
+	n             int
+	wide, verbose bool
+	folders       []string
 }
 
 // run judges mutants until there are n that compile, and prints what became of each.
@@ -72,33 +70,20 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	if err != nil {
 		return err
 	}
-	if s.list {
-		for _, m := range mutants[:min(s.n, len(mutants))] {
-			fmt.Fprintln(out, m)
-		}
-		return nil
-	}
 	r, err := newRunner(ctx, out, t, s.wide)
 	if err != nil {
 		return err
 	}
 	defer r.close()
 	var c counts
-	done := make(chan verdict)
-	for next, running := 0, 0; ; running-- {
-		for ; running < s.jobs && c.all()+running < s.n && next < len(mutants) && ctx.Err() == nil; next, running = next+1, running+1 {
-			go func(m mutant) {
-				if reason := reasons[m.key()]; reason != "" {
-					done <- verdict{mutant: m, reason: reason}
-					return
-				}
-				done <- r.judge(ctx, m)
-			}(mutants[next])
-		}
-		if running == 0 {
+	for _, m := range mutants {
+		if c.all() == s.n || ctx.Err() != nil {
 			break
 		}
-		v := <-done
+		v := verdict{mutant: m, reason: reasons[m.key()]}
+		if v.reason == "" {
+			v = r.judge(ctx, m)
+		}
 		err = errors.Join(err, v.err)
 		if ctx.Err() == nil && v.err == nil {
 			c.add(out, v, s.verbose)

@@ -15,7 +15,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	rego "github.com/open-policy-agent/opa/v1/ast"
@@ -179,9 +178,8 @@ type runner struct {
 	tree      *tree
 	wide      bool
 	folder    string
-	sallyport string // the program, for the tests of policies
-	mu        sync.Mutex
-	sound     map[string]func() time.Duration // how long a package's tests take without a mutant, 0 if they fail
+	sallyport string                   // the program, for the tests of policies
+	sound     map[string]time.Duration // how long a package's tests take without a mutant, 0 if they fail
 }
 
 func newRunner(ctx context.Context, out io.Writer, t *tree, wide bool) (*runner, error) {
@@ -189,7 +187,7 @@ func newRunner(ctx context.Context, out io.Writer, t *tree, wide bool) (*runner,
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{out: out, tree: t, wide: wide, folder: folder, sallyport: filepath.Join(folder, "sallyport"), sound: map[string]func() time.Duration{}}
+	r := &runner{out: out, tree: t, wide: wide, folder: folder, sallyport: filepath.Join(folder, "sallyport"), sound: map[string]time.Duration{}}
 	if slices.ContainsFunc(t.files, isModule) {
 		if text, err := command(ctx, "go", "build", "-o", r.sallyport, "./cmd/sallyport"); err != nil {
 			r.close()
@@ -271,24 +269,19 @@ var failure = regexp.MustCompile(`(?m)^FAIL\t(\S+)`)
 
 // baseline is how long a package's tests take without a mutant. What fails then says nothing about mutants.
 func (r *runner) baseline(ctx context.Context, pkg string) time.Duration {
-	r.mu.Lock()
-	once := r.sound[pkg]
-	if once == nil {
-		once = sync.OnceValue(func() time.Duration {
-			begun := time.Now()
-			out, err := test(ctx, []string{pkg}, "-timeout", "20m")
-			if err != nil && ctx.Err() == nil {
-				fmt.Fprintf(r.out, "%s fails without a mutant, and is left out:\n%s\n", pkg, out)
-			}
-			if err != nil {
-				return 0
-			}
-			return time.Since(begun)
-		})
-		r.sound[pkg] = once
+	if took, known := r.sound[pkg]; known {
+		return took
 	}
-	r.mu.Unlock()
-	return once()
+	begun := time.Now()
+	out, err := test(ctx, []string{pkg}, "-timeout", "20m")
+	r.sound[pkg] = time.Since(begun)
+	if err != nil {
+		r.sound[pkg] = 0
+	}
+	if err != nil && ctx.Err() == nil {
+		fmt.Fprintf(r.out, "%s fails without a mutant, and is left out:\n%s\n", pkg, out)
+	}
+	return r.sound[pkg]
 }
 
 // testPolicies runs the tests in Rego on a copy of the folder, as `make test-rego` does.
