@@ -100,11 +100,10 @@ func encoded(certs ...*x509.Certificate) []byte {
 	return all
 }
 
-// due tells whether it is time to replace a certificate, and otherwise when it will be.
-func (o *Options) due(c *x509.Certificate, now time.Time) (bool, time.Time) {
+// due is when it is time to replace a certificate.
+func due(c *x509.Certificate) time.Time {
 	from := c.NotBefore.Add(backdate)
-	at := from.Add(time.Duration(o.RenewAt * float64(c.NotAfter.Sub(from))))
-	return !now.Before(at), at
+	return from.Add(time.Duration(renewAt * float64(c.NotAfter.Sub(from))))
 }
 
 func hashOf(c *x509.Certificate) string {

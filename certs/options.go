@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -12,12 +13,13 @@ import (
 const (
 	defaultCAValidity      = 10 * 365 * 24 * time.Hour
 	defaultServingValidity = 365 * 24 * time.Hour
-	defaultRenewAt         = 2.0 / 3
 	defaultSettle          = 30 * time.Second
 	defaultPoll            = 5 * time.Second
 
 	// resync is how long to leave alone what needs nothing: whatever changes is watched.
 	resync = time.Hour
+	// renewAt is the part of its validity after which an authority or a certificate is replaced.
+	renewAt = 2.0 / 3
 	// backdate is by how much other clocks may be behind ours.
 	backdate = time.Hour
 )
@@ -35,8 +37,6 @@ type Options struct {
 	CAValidity time.Duration
 	// ServingValidity is how long a serving certificate is valid. Default 1 year.
 	ServingValidity time.Duration
-	// RenewAt is the part of its validity after which either is replaced. Default 2/3.
-	RenewAt float64
 	// Settle is how long API servers may take to learn of a change of a webhook configuration. Default 30 s.
 	Settle time.Duration
 	// Poll is how often the leader looks again while it waits for others. Default 5 s.
@@ -59,19 +59,11 @@ type Replicas interface {
 }
 
 func (o *Options) setDefaults() {
-	orElse(&o.CAValidity, defaultCAValidity)
-	orElse(&o.ServingValidity, defaultServingValidity)
-	orElse(&o.RenewAt, defaultRenewAt)
-	orElse(&o.Settle, defaultSettle)
-	orElse(&o.Poll, defaultPoll)
+	o.CAValidity = cmp.Or(o.CAValidity, defaultCAValidity)
+	o.ServingValidity = cmp.Or(o.ServingValidity, defaultServingValidity)
+	o.Settle, o.Poll = cmp.Or(o.Settle, defaultSettle), cmp.Or(o.Poll, defaultPoll)
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-}
-
-func orElse[T time.Duration | float64](value *T, otherwise T) {
-	if *value == 0 {
-		*value = otherwise
 	}
 }
 
@@ -85,7 +77,6 @@ func (o *Options) validate() error {
 	must(o.Secret.Namespace != "" && o.Secret.Name != "", "the Secret for the certificate needs a namespace and a name")
 	must(len(o.DNSNames) > 0, "the certificate needs a DNS name")
 	must(o.ServingValidity > 0 && o.CAValidity >= o.ServingValidity, "an authority must be valid for at least as long as a serving certificate, and that for some time")
-	must(o.RenewAt > 0 && o.RenewAt < 1, "the part of its validity after which a certificate is replaced must be between 0 and 1")
 	must(o.Settle > 0 && o.Poll > 0, "neither the wait for the API servers nor the one between two looks can be negative")
 	return errors.Join(all...)
 }

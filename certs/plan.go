@@ -46,9 +46,9 @@ func (o *Options) advance(c *contents, s sight, now time.Time) ([]news, error) {
 	switch {
 	case c.ca != nil && urgent:
 		return o.reissue(c, now)
-	case c.ca == nil || o.isDue(c.ca, now):
+	case c.ca == nil || !now.Before(due(c.ca.cert)):
 		return o.renewAuthority(c, urgent, now)
-	case s.announced && (!c.current() || o.leafDue(c, now)):
+	case s.announced && (!c.current() || !now.Before(due(c.leaf.Leaf))):
 		return o.reissue(c, now)
 	case s.takenUp && c.current() && len(c.trusted) > 0:
 		n := len(c.trusted)
@@ -56,16 +56,6 @@ func (o *Options) advance(c *contents, s sight, now time.Time) ([]news, error) {
 		return []news{told(reasonAuthorityDropped, "Drop", "Every replica serves the new certificate: older authorities (%d) are not trusted any more", n)}, nil
 	}
 	return nil, nil
-}
-
-func (o *Options) isDue(ca *authority, now time.Time) bool {
-	due, _ := o.due(ca.cert, now)
-	return due
-}
-
-func (o *Options) leafDue(c *contents, now time.Time) bool {
-	due, _ := o.due(c.leaf.Leaf, now)
-	return due
 }
 
 func (o *Options) renewAuthority(c *contents, urgent bool, now time.Time) ([]news, error) {
@@ -101,12 +91,7 @@ func (o *Options) next(c *contents, now time.Time) time.Duration {
 	if !c.current() || len(c.trusted) > 0 {
 		return o.Poll
 	}
-	_, ca := o.due(c.ca.cert, now)
-	_, leaf := o.due(c.leaf.Leaf, now)
-	if leaf.Before(ca) {
-		ca = leaf
-	}
-	return min(max(ca.Sub(now), o.Poll), resync)
+	return min(max(min(due(c.ca.cert).Sub(now), due(c.leaf.Leaf).Sub(now)), o.Poll), resync)
 }
 
 func day(t time.Time) string { return t.UTC().Format(time.RFC3339) }

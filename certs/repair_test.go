@@ -303,7 +303,7 @@ func TestOptions(t *testing.T) {
 	}
 	var all []error
 	for _, spoil := range []func(*Options){
-		func(o *Options) { o.Secret.Name = "" }, func(o *Options) { o.DNSNames = nil }, func(o *Options) { o.RenewAt = 1.5 },
+		func(o *Options) { o.Secret.Name = "" }, func(o *Options) { o.DNSNames = nil },
 		func(o *Options) { o.CAValidity = time.Hour }, func(o *Options) { o.ServingValidity = -1 }, func(o *Options) { o.Settle = -1 },
 	} {
 		o := good

@@ -1,6 +1,7 @@
 package replicas
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,12 +58,7 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	if o.Duration == 0 {
-		o.Duration = defaultDuration
-	}
-	if o.Renew == 0 {
-		o.Renew = defaultRenew
-	}
+	o.Duration, o.Renew = cmp.Or(o.Duration, defaultDuration), cmp.Or(o.Renew, defaultRenew)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
