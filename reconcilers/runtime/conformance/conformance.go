@@ -4,6 +4,7 @@ package conformance
 import (
 	"context"
 	goruntime "runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -67,27 +68,19 @@ type Harness struct {
 // part is a test of the suite.
 type part struct {
 	name string
-	// lacks names the hook that the part needs and the harness does not have, if any.
-	lacks func(h *Harness) string
+	// needs are the hooks and abilities without which it is skipped.
+	needs []string
 	test  func(s *suite)
 }
 
 // Run tests the runtime, each part with a new one.
 func Run(t *testing.T, newRuntime func(t *testing.T) Harness) {
-	var parts []part
-	parts = append(parts, existence...)
-	parts = append(parts, power...)
-	parts = append(parts, guests...)
-	parts = append(parts, undoing...)
-	parts = append(parts, moving...)
-	parts = append(parts, trouble...)
-	for _, p := range parts {
+	for _, p := range slices.Concat(existence, power, guests, undoing, moving, trouble) {
 		t.Run(p.name, func(t *testing.T) {
 			h := newRuntime(t)
-			if p.lacks != nil {
-				if hook := p.lacks(&h); hook != "" {
-					t.Skipf("the harness has no %s", hook)
-				}
+			has := h.has()
+			if lacks := slices.IndexFunc(p.needs, func(name string) bool { return !has[name] }); lacks >= 0 {
+				t.Skipf("the harness has no %s", p.needs[lacks])
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			defer cancel()
@@ -261,24 +254,16 @@ func (s *suite) calls() []call {
 	return all
 }
 
-// lacksAny gives a part's lacks for hooks by name.
-func lacksAny(names ...string) func(h *Harness) string {
-	return func(h *Harness) string {
-		has := map[string]bool{
-			"Reconnect": h.Reconnect != nil, "Instances": h.Instances != nil,
-			"IgnoreShutdown": h.IgnoreShutdown != nil, "HeedShutdown": h.HeedShutdown != nil,
-			"SetGuest": h.SetGuest != nil, "Ask": h.Ask != nil,
-			"RemoveTools": h.RemoveTools != nil, "Pause": h.Pause != nil, "Hold": h.Hold != nil,
-			"BeginForeign": h.BeginForeign != nil,
-			"OtherNode":    h.OtherNode != nil, "Foreign": h.Foreign != nil,
-			"LoseReply": h.LoseReply != nil, "Stall": h.Stall != nil, "Makes": h.Makes,
-			"Migrator": runtime.Can[runtime.Migrator](runtime.NewClient(h.Runtime)),
-		}
-		for _, name := range names {
-			if !has[name] {
-				return name
-			}
-		}
-		return ""
+// has tells which hooks and abilities there are, by name.
+func (h *Harness) has() map[string]bool {
+	return map[string]bool{
+		"Reconnect": h.Reconnect != nil, "Instances": h.Instances != nil,
+		"IgnoreShutdown": h.IgnoreShutdown != nil, "HeedShutdown": h.HeedShutdown != nil,
+		"SetGuest": h.SetGuest != nil, "Ask": h.Ask != nil,
+		"RemoveTools": h.RemoveTools != nil, "Pause": h.Pause != nil, "Hold": h.Hold != nil,
+		"BeginForeign": h.BeginForeign != nil,
+		"OtherNode":    h.OtherNode != nil, "Foreign": h.Foreign != nil,
+		"LoseReply": h.LoseReply != nil, "Stall": h.Stall != nil, "Makes": h.Makes,
+		"Migrator": runtime.Can[runtime.Migrator](runtime.NewClient(h.Runtime)),
 	}
 }

@@ -10,12 +10,12 @@ var power = []part{
 	{"every power-on has an incarnation of its own", nil, incarnations},
 	{"a machine is shut down gracefully", nil, graceful},
 	{"what is off can be powered off", nil, offTwice},
-	{"a guest that ignores a shutdown is powered off by force", lacksAny("IgnoreShutdown"), forcedOverGraceful},
-	{"a shutdown that a guest ignores is not in flight", lacksAny("IgnoreShutdown"), ignoredIsQuiet},
-	{"a late guest goes off", lacksAny("IgnoreShutdown", "HeedShutdown"), lateGuest},
-	{"a shutdown does not outlive its incarnation", lacksAny("IgnoreShutdown", "HeedShutdown"), shutdownDies},
-	{"a guest without tools cannot be asked", lacksAny("RemoveTools"), noTools},
-	{"a paused machine", lacksAny("Pause"), paused},
+	{"a guest that ignores a shutdown is powered off by force", []string{"IgnoreShutdown"}, forcedOverGraceful},
+	{"a shutdown that a guest ignores is not in flight", []string{"IgnoreShutdown"}, ignoredIsQuiet},
+	{"a late guest goes off", []string{"IgnoreShutdown", "HeedShutdown"}, lateGuest},
+	{"a shutdown does not outlive its incarnation", []string{"IgnoreShutdown", "HeedShutdown"}, shutdownDies},
+	{"a guest without tools cannot be asked", []string{"RemoveTools"}, noTools},
+	{"a paused machine", []string{"Pause"}, paused},
 }
 
 func incarnations(s *suite) {
