@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -121,12 +120,8 @@ func (l *look) blocker(before []*v1alpha1.VirtualMachineOperation, ruling Ruling
 func (r *Reconciler) take(
 	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, yield []*v1alpha1.VirtualMachineOperation,
 ) (bool, error) {
-	read := o.DeepCopy()
-	if controllerutil.AddFinalizer(o, v1alpha1.VirtualMachineOperationFinalizer) {
-		patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
-		if err := r.Client.Patch(ctx, o, patch); err != nil {
-			return false, fmt.Errorf("adding the finalizer to operation %s: %w", o.Name, err)
-		}
+	if _, err := r.Finalize(ctx, o, controllerutil.AddFinalizer, v1alpha1.VirtualMachineOperationFinalizer); err != nil {
+		return false, err
 	}
 	var holders []claim.Holder
 	for _, y := range yield {

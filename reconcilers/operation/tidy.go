@@ -17,13 +17,9 @@ func (r *Reconciler) tidy(ctx context.Context, l *look) (bool, error) {
 		if !o.Finished() || l.holds(o) {
 			continue
 		}
-		read := o.DeepCopy()
-		if controllerutil.RemoveFinalizer(o, v1alpha1.VirtualMachineOperationFinalizer) {
-			patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
-			if err := r.Client.Patch(ctx, o, patch); client.IgnoreNotFound(err) != nil {
-				return false, fmt.Errorf("removing the finalizer of operation %s: %w", o.Name, err)
-			}
-			return true, nil
+		did, err := r.Finalize(ctx, o, controllerutil.RemoveFinalizer, v1alpha1.VirtualMachineOperationFinalizer)
+		if did || err != nil {
+			return true, client.IgnoreNotFound(err)
 		}
 		if !o.DeletionTimestamp.IsZero() {
 			continue // somebody else's finalizer keeps it

@@ -118,7 +118,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // keep takes a machine further that is not being deleted.
 func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
-	if did, err := r.addFinalizer(ctx, l); did || err != nil {
+	// Nothing is on a runtime that would stay when the VirtualMachine goes. The policy `defaults` adds it at creation, if it is there.
+	if did, err := r.Finalize(ctx, l.VM, controllerutil.AddFinalizer, v1alpha1.VirtualMachineFinalizer); did || err != nil {
 		return did, err
 	}
 	if !l.ours() && !l.missing() {
@@ -139,20 +140,6 @@ func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
 		}
 	}
 	return r.report(ctx, l)
-}
-
-// addFinalizer sees to it that nothing is on a runtime that would stay when the VirtualMachine goes. The policy `defaults`
-// adds it at creation, if it is there.
-func (r *Reconciler) addFinalizer(ctx context.Context, l *look) (bool, error) {
-	before := l.VM.DeepCopy()
-	if !controllerutil.AddFinalizer(l.VM, v1alpha1.VirtualMachineFinalizer) {
-		return false, nil
-	}
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, l.VM, patch); err != nil {
-		return false, fmt.Errorf("adding the finalizer to VirtualMachine %s: %w", l.Key(), err)
-	}
-	return true, nil
 }
 
 // ensure has a machine made or adopted that was never seen, and one adopted again that has lost its marker: there is nothing

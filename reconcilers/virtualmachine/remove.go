@@ -66,11 +66,9 @@ func (r *Reconciler) takeAway(ctx context.Context, l *look) (bool, error) {
 
 // release takes the finalizer off: nothing is left to undo. The patch carries the resourceVersion of the live look.
 func (r *Reconciler) release(ctx context.Context, l *look) (bool, error) {
-	before := l.VM.DeepCopy()
-	controllerutil.RemoveFinalizer(l.VM, v1alpha1.VirtualMachineFinalizer)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, l.VM, patch); client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("removing the finalizer of VirtualMachine %s: %w", l.Key(), err)
+	_, err := r.Finalize(ctx, l.VM, controllerutil.RemoveFinalizer, v1alpha1.VirtualMachineFinalizer)
+	if client.IgnoreNotFound(err) != nil {
+		return false, err
 	}
 	r.forget(l.Key())
 	if l.abandoned() {
