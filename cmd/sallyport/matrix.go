@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -13,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/internal/choice"
+	"sallyport.dev/sallyport/cmd/internal/format"
 	"sallyport.dev/sallyport/policies/describe"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -50,7 +51,7 @@ type pair struct {
 
 func newMatrixCommand() *cobra.Command {
 	var paths []string
-	var output string
+	output := "table"
 	command := &cobra.Command{
 		Use:   "matrix",
 		Short: "Show which operation takes the place of which, as the policy really decides it",
@@ -60,12 +61,6 @@ func newMatrixCommand() *cobra.Command {
 			"Exit code 0, or 2 if the policy cannot be read, compiled or asked.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			print, known := map[string]func(io.Writer, []pair) error{
-				"table": printTable, "markdown": printMarkdown, "json": printJSON,
-			}[output]
-			if !known {
-				return fmt.Errorf("--output %q is not table, markdown or json", output)
-			}
 			collection, err := policiesOf(command, paths)
 			if err != nil {
 				return err
@@ -78,11 +73,18 @@ func newMatrixCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return print(command.OutOrStdout(), pairs)
+			switch out := command.OutOrStdout(); output {
+			case "table":
+				return printTable(out, pairs)
+			case "markdown":
+				return printMarkdown(out, pairs)
+			default:
+				return format.Print(out, output, pairs)
+			}
 		},
 	}
 	command.Flags().StringSliceVar(&paths, "policies", nil, policiesUsage)
-	command.Flags().StringVarP(&output, "output", "o", "table", "`format`: table, markdown or json")
+	choice.Flag(command, &output, "output", "o", "`format`: table, markdown or json", "table", "markdown", "json")
 	return command
 }
 
@@ -162,15 +164,6 @@ func operationOf(name string, a asked, phase string) map[string]any {
 		operation["status"] = map[string]any{"phase": phase}
 	}
 	return operation
-}
-
-func printJSON(out io.Writer, pairs []pair) error {
-	text, err := json.MarshalIndent(pairs, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(out, string(text))
-	return err
 }
 
 func printTable(out io.Writer, pairs []pair) error {

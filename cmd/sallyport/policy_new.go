@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/internal/choice"
 	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/policies"
 )
@@ -141,13 +142,13 @@ func (d *draft) asked(operations []string) error {
 			return errors.New("--operation DELETE: the policy that is begun here is about what objects are like; " +
 				"begin with CREATE, then write DELETE into policy.yaml, and input.request.oldObject for input.request.object")
 		case !slices.Contains(known, o):
-			return fmt.Errorf("--operation %q is not %s", o, either(known))
+			return fmt.Errorf("--operation %q is not %s", o, choice.Either(known))
 		case !slices.Contains(d.Operations, o):
 			d.Operations = append(d.Operations, o)
 		}
 	}
 	if len(d.Operations) == 0 {
-		return fmt.Errorf("--operation needs %s", either(known))
+		return fmt.Errorf("--operation needs %s", choice.Either(known))
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport.dev/sallyport/cmd/internal/choice"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/grants"
@@ -72,9 +73,10 @@ read, or if the command line or a policy is wrong and nothing was replayed.`,
 	f.StringVar(&o.since, "since", "", "replay what was decided since that `time`, as 2026-01-02T15:04:05Z, or in that duration until now, as 24h")
 	f.StringSliceVar(&o.baseline, "baseline", nil, "files and folders with `policies` to hold the decisions of --policies against, in place of the recorded ones")
 	f.Var(&o.patchable, "patchable", grants.Usage())
-	f.StringVar(&o.only, "only", "", "`what` counts as another decision: verdict leaves out those with other reasons or patches only")
+	choice.Flag(command, &o.only, "only", "", "`what` counts as another decision: verdict leaves out those with other reasons or patches only", "verdict")
 	f.BoolVar(&o.ignoreUndecided, "ignore-undecided", false, "have the exit code say nothing of decisions that could not be decided, and of a record that is cut off at the end of a file")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text, or json, which is an object a line and the summary last")
+	o.output = "text"
+	choice.Flag(command, &o.output, "output", "o", "`format`: text, or json, which is an object a line and the summary last", "text", "json")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show also each decision that could not be decided")
 	return command
 }
@@ -159,12 +161,7 @@ func sinceOf(text string, now time.Time) (time.Time, error) {
 }
 
 func (o *replayOptions) check() error {
-	switch {
-	case !slices.Contains([]string{"", "verdict"}, o.only):
-		return fmt.Errorf("--only %q is not verdict", o.only)
-	case !slices.Contains([]string{"text", "json"}, o.output):
-		return fmt.Errorf("--output %q is not text or json", o.output)
-	case slices.Contains(o.files, offline.Stdin) && slices.Contains(slices.Concat(o.policies, o.baseline), offline.Stdin):
+	if slices.Contains(o.files, offline.Stdin) && slices.Contains(slices.Concat(o.policies, o.baseline), offline.Stdin) {
 		return errors.New("standard input can be read only once, and both the records and policies are to come from it")
 	}
 	return nil

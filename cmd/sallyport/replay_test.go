@@ -128,8 +128,8 @@ func TestReplayCommand(t *testing.T) {
 		"a folder":                    {[]string{"sub"}, 2, "", "sub is a folder: name the files in it"},
 		"a file twice":                {[]string{"day.log", "day.log"}, 2, "", "day.log is named twice"},
 		"no file":                     {nil, 2, "", "requires at least 1 arg"},
-		"only something else":         {[]string{"day.log", "--only", "reasons"}, 2, "", `--only "reasons" is not verdict`},
-		"another format":              {[]string{"day.log", "-o", "yaml"}, 2, "", `--output "yaml" is not text or json`},
+		"only something else":         {[]string{"day.log", "--only", "reasons"}, 2, "", `invalid argument "reasons" for "--only" flag: must be verdict`},
+		"another format":              {[]string{"day.log", "-o", "yaml"}, 2, "", `invalid argument "yaml" for "-o, --output" flag: must be text or json`},
 		"standard input, twice":       {[]string{"-", "--policies", "-"}, 2, "", "standard input can be read only once"},
 		"policies that are not there": {[]string{"day.log", "--policies", "gone"}, 2, "", "gone"},
 	} {

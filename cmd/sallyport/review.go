@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/internal/choice"
+	"sallyport.dev/sallyport/cmd/internal/format"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	builtin "sallyport.dev/sallyport/cmd/sallyport/asked"
 	"sallyport.dev/sallyport/cmd/sallyport/junit"
@@ -120,14 +120,17 @@ func (o *reviewOptions) flags(command *cobra.Command) {
 	f.StringSliceVar(&o.policies, "policies", nil, policiesUsage)
 	f.StringSliceVar(&o.added, "add-policies", nil, "`paths` of policies beside the others, or in place of those with the same names; as for --policies")
 	f.Var(&o.patchable, "patchable", grants.Usage())
-	f.StringVar(&o.operation, "operation", "", "`what` is asked for: CREATE, UPDATE, DELETE or CONNECT (default: UPDATE of what is in the state, CREATE of the rest, CONNECT with its subresources)")
+	choice.Flag(command, &o.operation, "operation", "", "`what` is asked for: CREATE, UPDATE, DELETE or CONNECT (default: UPDATE of what is in the state, CREATE of the rest, CONNECT with its subresources)", choice.Operations...)
 	f.StringVar(&o.old, "old", "", "`file` with the object as it is, in place of the state's; for the update or deletion of one object")
-	f.StringVar(&o.subresource, "subresource", "", "`name` of a subresource: scale, where -f has Scales, or objects with the wanted number of replicas; or exec, attach, portforward or proxy of the objects that -f has")
+	choice.Flag(command, &o.subresource, "subresource", "", "`name` of a subresource: scale, where -f has Scales, or objects with the wanted number of replicas; or exec, attach, portforward or proxy of the objects that -f has",
+		append([]string{offline.Scale}, offline.Connections...)...)
 	f.StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of objects that do not name theirs")
 	f.StringVar(&o.user, "as", defaultUser, "`user` who makes the request")
 	f.StringArrayVar(&o.groups, "as-group", nil, "`group` of that user; may be repeated")
-	f.StringVar(&o.validation, "validate", string(offline.Strict), "`what` to do about unknown fields, as in kubectl: strict, warn or ignore")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text, json or junit")
+	o.validation, o.output = string(offline.Strict), "text"
+	choice.Flag(command, &o.validation, "validate", "", "`what` to do about unknown fields, as in kubectl: strict, warn or ignore",
+		string(offline.Strict), string(offline.Warn), string(offline.Ignore))
+	choice.Flag(command, &o.output, "output", "o", "`format`: text, json or junit", "text", "json", "junit")
 	f.BoolVar(&o.explain, "explain", false, "say of every policy why it does or does not object, rule by rule")
 	f.StringVar(&o.policy, "policy", "", "`name` of the only policy that --explain is about")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show also what each policy says, and what was changed in objects that are denied")
@@ -176,21 +179,6 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 
 // check refuses flags that say nothing.
 func (o *reviewOptions) check() error {
-	o.operation = strings.ToUpper(o.operation)
-	known := []struct {
-		flag, value string
-		allowed     []string
-	}{
-		{"operation", o.operation, []string{"", string(admissionv1.Create), string(admissionv1.Update), string(admissionv1.Delete), string(admissionv1.Connect)}},
-		{"subresource", o.subresource, append([]string{"", offline.Scale}, offline.Connections...)},
-		{"validate", o.validation, []string{string(offline.Strict), string(offline.Warn), string(offline.Ignore)}},
-		{"output", o.output, []string{"text", "json", "junit"}},
-	}
-	for _, k := range known {
-		if !slices.Contains(k.allowed, k.value) {
-			return fmt.Errorf("--%s %q is not %s", k.flag, k.value, either(k.allowed))
-		}
-	}
 	switch {
 	case len(o.files) == 0:
 		return errors.New("nothing to review: name files with --filename")
@@ -210,15 +198,6 @@ func namesOf(set *catalog.Set) string {
 		names = append(names, p.Name())
 	}
 	return strings.Join(names, ", ")
-}
-
-// either puts the words of a choice.
-func either(words []string) string {
-	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" })
-	if len(words) == 1 {
-		return words[0]
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
 // deliberation is the time that every policy gets, in milliseconds. A slow machine must not change a verdict, as it may in a cluster, where somebody waits.
@@ -303,11 +282,7 @@ func (o *reviewOptions) print(out, errs io.Writer, report *offline.Report) error
 	case "junit":
 		return junit.Write(out, "sallyport review", reviewSuite(report))
 	}
-	text, err := json.MarshalIndent(report, "", "  ")
-	if err == nil {
-		_, err = fmt.Fprintln(out, string(text))
-	}
-	return err
+	return format.Print(out, o.output, report)
 }
 
 // verdictOf is the error that gives the exit code. A denial stands whatever could not be decided beside it.

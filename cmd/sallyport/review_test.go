@@ -234,7 +234,7 @@ func TestReviewFlags(t *testing.T) {
 		"JUnit of what a cluster may admit": {"-f start.yaml --state vm.yaml --policies access-allow.yaml -o junit", "", 2, []string{
 			`errors="1"`, `<error type="Undecided" message="[access/FactUnavailable] the policy could not decide: `, "<system-out>Warning: [access/FactUnavailable]"}},
 		"JUnit of what is admitted":       {"-f stop.yaml --state vm.yaml -o junit", "", 0, []string{`<testsuite name="sallyport review" tests="1" failures="0" errors="0"`}},
-		"JSON of other policies":          {"-f start.yaml --state vm.yaml --policies POLICIES -o json", "", 0, []string{"\"notes\": [\n    \"none of the shipped policies"}},
+		"JSON of other policies":          {"-f start.yaml --state vm.yaml --policies POLICIES -o json", "", 0, []string{"\"notes\": [\n        \"none of the shipped policies"}},
 		"access not known, error allowed": {"-f start.yaml --state vm.yaml --policies access-allow.yaml", "", 2, []string{"UNDECIDED", "Warning: [access/FactUnavailable]"}},
 		"a kind that the state defines":   {"-f fox.yaml --state crd.yaml -o json", "", 0, []string{`"resource": "foxen.example.com"`}},
 		"everything that is said": {"-f stop.yaml --state vm.yaml -v", "", 0, []string{
@@ -314,10 +314,10 @@ func TestReviewRefusesBadInput(t *testing.T) {
 		"an unknown kind of core":       {"-f pot.yaml", "pot.yaml:1: there is no kind Pot in v1"},
 		"no group":                      {"-f group.yaml", "group.yaml:1: apiVersion: unexpected GroupVersion string"},
 		"standard input twice":          {"-f - --state -", "standard input can be read only once"},
-		"an operation":                  {"-f stop.yaml --operation PATCH", `--operation "PATCH" is not CREATE, UPDATE, DELETE or CONNECT`},
-		"a subresource":                 {"-f stop.yaml --subresource status", `--subresource "status" is not scale`},
-		"an output":                     {"-f stop.yaml -o yaml", `--output "yaml" is not text, json or junit`},
-		"a validation":                  {"-f stop.yaml --validate true", `--validate "true" is not strict, warn or ignore`},
+		"an operation":                  {"-f stop.yaml --operation PATCH", `invalid argument "PATCH" for "--operation" flag: must be CREATE, UPDATE, DELETE or CONNECT`},
+		"a subresource":                 {"-f stop.yaml --subresource status", `invalid argument "status" for "--subresource" flag: must be scale, `},
+		"an output":                     {"-f stop.yaml -o yaml", `invalid argument "yaml" for "-o, --output" flag: must be text, json or junit`},
+		"a validation":                  {"-f stop.yaml --validate true", `invalid argument "true" for "--validate" flag: must be strict, warn or ignore`},
 		"no user":                       {"-f stop.yaml --as=", "--as needs a name"},
 		"no namespace":                  {"-f stop.yaml --namespace=", "--namespace needs a name"},
 		"old of two":                    {"-f two.yaml --old vm.yaml", "--old is for a single request, and there are 2: in two.yaml:1 and two.yaml:6"},

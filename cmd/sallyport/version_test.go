@@ -25,7 +25,7 @@ func TestVersion(t *testing.T) {
 			t.Errorf("-o %s: exit %d, %s%s, %v", format, code, out, errs, err)
 		}
 	}
-	if _, errs, code := execute(t, "version", "-o", "xml"); code != 2 || !strings.Contains(errs, `--output "xml" is not json or yaml`) {
+	if _, errs, code := execute(t, "version", "-o", "xml"); code != 2 || !strings.Contains(errs, `invalid argument "xml" for "-o, --output" flag: must be json or yaml`) {
 		t.Errorf("-o xml: exit %d, %s", code, errs)
 	}
 }

@@ -3,7 +3,6 @@ package plugin
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/internal/choice"
 )
 
 func (p *plugin) createCommand() *cobra.Command {
@@ -92,12 +92,11 @@ func (o *createMachine) addFlags(command *cobra.Command) {
 	f.StringArrayVar(&o.disks, "disk", nil, "how large its first disk is, such as 40Gi; again for each further one (default: as in the template)")
 	f.StringVar(&o.hostname, "hostname", "", "what its guest calls itself (default: its name)")
 	f.StringVar(&o.userDataSecret, "user-data-secret", "", "the Secret with user data for cloud-init, under the key user-data")
-	f.StringVar(&o.runPolicy, "run-policy", "", "when it is kept running: "+strings.Join(runPolicies, ", ")+
-		" (default: "+string(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)+")")
+	choice.Flag(command, &o.runPolicy, "run-policy", "", "when it is kept running: "+strings.Join(runPolicies, ", ")+
+		" (default: "+string(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)+")", runPolicies...)
 	f.StringVar(&o.onto, "node", "", "the ESXi host that it should be on (default: any)")
 	f.Lookup("cpu").DefValue = "" // which help does not show
 	o.creation.addFlags(command)
-	complete(command, "run-policy", runPolicies...)
 	o.completeNames(command, "vsphere-server", "vsphereservers."+v1alpha1.GroupName)
 	o.completeNames(command, "user-data-secret", "secrets")
 }
@@ -176,9 +175,6 @@ func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMach
 		return spec, fmt.Errorf("--cpu %d: a machine has at least 1 processor", o.cpu)
 	case set("cpu"):
 		spec.CPU = &o.cpu
-	}
-	if set("run-policy") && !slices.Contains(runPolicies, o.runPolicy) {
-		return spec, fmt.Errorf("--run-policy %q is not one of %s", o.runPolicy, strings.Join(runPolicies, ", "))
 	}
 	return spec, nil
 }

@@ -100,8 +100,8 @@ func TestMachineThatCannotBeCreated(t *testing.T) {
 		least + " --memory 0":        "--memory \"0\" is not a size",
 		least + " --disk 40GiB":      "--disk \"40GiB\" is not a size",
 		least + " --disk -1Gi":       "--disk \"-1Gi\" is not a size",
-		least + " --run-policy Off":  "--run-policy \"Off\" is not one of AlwaysOn, AlwaysOnUnlessStoppedManually, Manual, AlwaysOff",
-		least + " --dry-run=maybe":   "--dry-run=maybe is not none, server or client",
+		least + " --run-policy Off":  `invalid argument "Off" for "--run-policy" flag: must be AlwaysOn, AlwaysOnUnlessStoppedManually, Manual or AlwaysOff`,
+		least + " --dry-run=maybe":   `invalid argument "maybe" for "--dry-run" flag: must be none, server or client`,
 		least + " -o table":          "unable to match a printer suitable for the output format \"table\"",
 		least + " --nothing-of-this": "unknown flag: --nothing-of-this",
 	} {

@@ -28,9 +28,6 @@ func (o *creation) addFlags(command *cobra.Command) {
 
 // check reads the flags.
 func (o *creation) check() error {
-	if err := checkDryRun(o.dryRun); err != nil {
-		return err
-	}
 	err := o.print.Complete("%s" + dryRuns[o.dryRun])
 	if err == nil {
 		o.printer, err = o.print.ToPrinter()

@@ -5,6 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/cmd/internal/choice"
 )
 
 // The values of --dry-run.
@@ -15,16 +17,8 @@ var dryRuns = map[string]string{dryRunNone: "", dryRunServer: " (server dry run)
 
 // addDryRun adds the flag --dry-run, where judged is what the API server is asked to judge.
 func addDryRun(command *cobra.Command, value *string, judged string) {
-	command.Flags().StringVar(value, "dry-run", dryRunNone, fmt.Sprintf("none, server (%s, but not done) or client (only shown)", judged))
-	complete(command, "dry-run", dryRunNone, dryRunServer, dryRunClient)
-}
-
-// checkDryRun refuses a value of --dry-run that is not one.
-func checkDryRun(value string) error {
-	if _, known := dryRuns[value]; !known {
-		return fmt.Errorf("--dry-run=%s is not none, server or client", value)
-	}
-	return nil
+	*value = dryRunNone
+	choice.Flag(command, value, "dry-run", "", fmt.Sprintf("none, server (%s, but not done) or client (only shown)", judged), dryRunNone, dryRunServer, dryRunClient)
 }
 
 // writer is for changes, which it has judged and not done if --dry-run says so.

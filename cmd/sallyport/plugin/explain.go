@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/internal/choice"
 	"sallyport.dev/sallyport/cmd/internal/explained"
 	"sallyport.dev/sallyport/cmd/internal/format"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
@@ -69,7 +68,7 @@ func (p *plugin) explainCommand() *cobra.Command {
 			case o.which.check(namesIn(args)) != nil:
 				return usage(command, o.which.check(namesIn(args)))
 			}
-			return o.check(command)
+			return nil
 		},
 		RunE: func(command *cobra.Command, args []string) error {
 			args, _ = cutCommand(command, args)
@@ -83,33 +82,15 @@ func (p *plugin) explainCommand() *cobra.Command {
 	f := command.Flags()
 	f.StringSliceVarP(&o.files, "filename", "f", nil, "files and folders with objects; - is standard input")
 	f.BoolVarP(&o.recursive, "recursive", "R", false, "read also the folders in folders")
-	f.StringVar(&o.operation, "operation", "", "CREATE, UPDATE, DELETE or CONNECT (default: UPDATE of what there is and -f has, CONNECT with its subresources, else CREATE)")
-	f.StringVar(&o.subresource, "subresource", "", "what of the object the request is about: scale, where -f has the wanted number of replicas; or exec, attach, portforward, proxy")
+	choice.Flag(command, &o.operation, "operation", "", "CREATE, UPDATE, DELETE or CONNECT (default: UPDATE of what there is and -f has, CONNECT with its subresources, else CREATE)", choice.Operations...)
+	choice.Flag(command, &o.subresource, "subresource", "", "what of the object the request is about: scale, where -f has the wanted number of replicas; or exec, attach, portforward, proxy", append([]string{offline.Scale}, offline.Connections...)...)
 	f.StringVar(&o.policy, "policy", "", "the only RegoPolicy to tell about")
 	format.AddFlag(command, &o.output)
-	complete(command, "operation", "CREATE", "UPDATE", "DELETE", "CONNECT")
-	complete(command, "subresource", append([]string{offline.Scale}, offline.Connections...)...)
 	// It fails only for a flag that does not exist or is completed already.
 	_ = command.RegisterFlagCompletionFunc("policy", func(command *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return p.completePolicy(command, nil, word)
 	})
 	return command
-}
-
-func (o *explaining) check(command *cobra.Command) error {
-	o.operation = strings.ToUpper(o.operation)
-	switch admissionv1.Operation(o.operation) {
-	case "", admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect:
-	default:
-		return usage(command, fmt.Errorf("--operation %q is not CREATE, UPDATE, DELETE or CONNECT", o.operation))
-	}
-	switch {
-	case o.subresource != "" && o.subresource != offline.Scale && !slices.Contains(offline.Connections, o.subresource):
-		return usage(command, fmt.Errorf("--subresource %q is not %s, %s", o.subresource, offline.Scale, strings.Join(offline.Connections, ", ")))
-	case format.Check(o.output) != nil:
-		return usage(command, format.Check(o.output))
-	}
-	return nil
 }
 
 // cutCommand takes what is behind -- away from the other arguments.

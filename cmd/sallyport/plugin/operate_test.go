@@ -106,7 +106,7 @@ func TestCommandLinesThatSayNothing(t *testing.T) {
 		"stop":                                     "which VirtualMachine",
 		"stop svmop/web-1":                         "svmop/web-1 is not a VirtualMachine",
 		"stop svm/":                                "svm/ does not name one",
-		"stop web-1 --dry-run=maybe":               "--dry-run=maybe is not none, server or client",
+		"stop web-1 --dry-run=maybe":               `invalid argument "maybe" for "--dry-run" flag: must be none, server or client`,
 		"stop web-1 --wait --dry-run=server":       "--wait has nothing to wait for",
 		"stop web-1 --timeout 1m":                  "add --wait",
 		"stop web-1 --wait --timeout 0s":           "longer than 0",
@@ -125,7 +125,7 @@ func TestCommandLinesThatSayNothing(t *testing.T) {
 		"why rego":                                 "which RegoPolicy? Name one, such as rego/defaults",
 		`stop web-1 --override never`:              `--override "never" is not "POLICY: REASON"`,
 		`stop web-1 --override policy:`:            `is not "POLICY: REASON"`,
-		"why svm web-1 -o xml":                     `--output "xml" is not json or yaml`,
+		"why svm web-1 -o xml":                     `invalid argument "xml" for "-o, --output" flag: must be json or yaml`,
 		"stop web-1 --context no":                  `context "no" does not exist`,
 		"stop web-1 -s 127.0.0.1:1":                "Unable to connect to the server: Stop of web-1",
 	} {
@@ -171,7 +171,7 @@ func TestVersion(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(tm.sallyport("version --client -o yaml", 0).stdout), &known); err != nil || known.Client.GoVersion == "" {
 		t.Errorf("as YAML it is %+v, %v", known, err)
 	}
-	tm.sallyport("version -o xml", 1, `--output "xml" is not json or yaml`)
+	tm.sallyport("version -o xml", 1, `invalid argument "xml" for "-o, --output" flag: must be json or yaml`)
 	streams, _, out, errs := genericiooptions.NewTestIOStreams()
 	if code := newPlugin(streams).run(t.Context(), []string{"version", "--kubeconfig=/nowhere"}); code != 1 || !strings.HasPrefix(out.String(), "Client Version: ") {
 		t.Errorf("without a cluster: exit %d, %s%s", code, out, errs)

@@ -89,9 +89,6 @@ func (r *reset) complete(command *cobra.Command, args []string, _ string) ([]cob
 
 func (r *reset) run(command *cobra.Command, args []string) error {
 	ctx := command.Context()
-	if err := checkDryRun(r.dryRun); err != nil {
-		return usage(command, err)
-	}
 	for i, argument := range args {
 		var err error
 		if args[i], err = policyName(argument); err != nil {

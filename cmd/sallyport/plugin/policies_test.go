@@ -302,7 +302,7 @@ func TestPoliciesCommandLines(t *testing.T) {
 		"policies -o table":             `"table"`,
 		"policies reset":                "which policy? Name at least one, or give all back with --all",
 		"policies reset a --all":        "name cannot be provided when --all is specified",
-		"policies reset a --dry-run=no": "--dry-run=no is not none, server or client",
+		"policies reset a --dry-run=no": `invalid argument "no" for "--dry-run" flag: must be none, server or client`,
 		"policies reset svm/a":          "svm/a is not a RegoPolicy",
 	} {
 		w.pluginAs("/nowhere", line, 1, text)
@@ -380,7 +380,7 @@ func TestTheChartIsFound(t *testing.T) {
 	for _, step := range []struct{ line, text string }{
 		{"policies reset operations-applicability", "regopolicy.sallyport.dev/operations-applicability reset\n  spec.timeoutMilliseconds\n"},
 		{"policies reset --all", "Nothing to give back"},
-		{"policies operations-applicability", "; 2000 ms for a decision"},
+		{"policies operations-applicability", "2000 ms"},
 		{"release --all --force --dry-run=client", "Deployment sallyport in namespace sallyport-system, to be scaled from "},
 	} {
 		args := append([]string{"sallyport"}, strings.Fields(step.line)...)

@@ -68,7 +68,7 @@ func (r *release) check() error {
 	case r.timeout <= 0:
 		return errors.New("--timeout must be longer than 0")
 	}
-	return checkDryRun(r.dryRun)
+	return nil
 }
 
 // run looks first, and changes nothing before it has said what and knows that it may.

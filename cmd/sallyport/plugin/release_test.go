@@ -432,7 +432,7 @@ func TestReleaseCommandLines(t *testing.T) {
 	for line, text := range map[string]string{
 		"release":                     "takes its finalizers off every object in the cluster, not off some: say so with --all",
 		"release --all web-1":         `unknown command "web-1"`,
-		"release --all --dry-run=no":  "--dry-run=no is not none, server or client",
+		"release --all --dry-run=no":  `invalid argument "no" for "--dry-run" flag: must be none, server or client`,
 		"release --all --timeout=-1s": "--timeout must be longer than 0",
 	} {
 		w.pluginAs("/nowhere", line, 1, text)

@@ -32,13 +32,8 @@ func (p *plugin) versionCommand() *cobra.Command {
 
   # Of the plugin alone, without a cluster
   kubectl sallyport version --client -o yaml`,
-		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			if err := format.Check(output); err != nil {
-				return usage(command, err)
-			}
-			return p.version(command.Context(), client, output)
-		},
+		Args:              cobra.NoArgs,
+		RunE:              func(command *cobra.Command, _ []string) error { return p.version(command.Context(), client, output) },
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	command.Flags().BoolVar(&client, "client", false, "only that of this plugin, without a cluster")

@@ -49,12 +49,7 @@ func (p *plugin) whyCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(command *cobra.Command, args []string) error {
-			if err := format.Check(output); err != nil {
-				return usage(command, err)
-			}
-			return p.why(command.Context(), args, output)
-		},
+		RunE:              func(command *cobra.Command, args []string) error { return p.why(command.Context(), args, output) },
 		ValidArgsFunction: p.completeTarget,
 	}
 	format.AddFlag(command, &output)
