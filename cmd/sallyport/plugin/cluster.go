@@ -3,13 +3,6 @@ package plugin
 import (
 	"fmt"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -33,7 +26,7 @@ const machineKind, operationKind, policyKind = "VirtualMachine", "VirtualMachine
 // qps and burst are enough for what one command asks at once.
 const qps, burst = 50, 100
 
-// cluster is where a command works: an API server, and a namespace.
+// cluster is where a command works: an API server, whatever kinds it serves, and a namespace.
 type cluster struct {
 	client.WithWatch
 	config    *rest.Config
@@ -53,42 +46,15 @@ func (p *plugin) connect() (*cluster, error) {
 	config = rest.AddUserAgent(rest.CopyConfig(config), "kubectl-sallyport")
 	config.QPS, config.Burst = qps, burst
 	config.WarningHandlerWithContext = warner{rest.NewWarningWriter(p.ErrOut, rest.WarningWriterOptions{Deduplicate: true})}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper()})
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the cluster: %w", err)
-	}
-	return &cluster{WithWatch: c, config: config, namespace: namespace}, nil
-}
-
-// live gives a client that finds any kind that the cluster serves.
-func (p *plugin) live(c *cluster) (client.Client, error) {
 	mapper, err := p.flags.ToRESTMapper()
 	if err != nil {
 		return nil, fmt.Errorf("finding out what kinds there are: %w", err)
 	}
-	live, err := client.New(c.config, client.Options{Scheme: scheme, Mapper: mapper})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	return live, nil
-}
-
-// mapper knows the kinds by heart, which saves asking the API server for all that it serves.
-func mapper() meta.RESTMapper {
-	m := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{machineKind, operationKind} {
-		m.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
-	}
-	m.Add(v1alpha1.GroupVersion.WithKind(policyKind), meta.RESTScopeRoot)
-	m.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
-	m.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
-	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
-	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
-	m.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
-	m.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
-	m.Add(admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration"), meta.RESTScopeRoot)
-	m.Add(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"), meta.RESTScopeRoot)
-	return m
+	return &cluster{WithWatch: c, config: config, namespace: namespace}, nil
 }
 
 func (c *cluster) key(name string) client.ObjectKey {

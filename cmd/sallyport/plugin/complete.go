@@ -11,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // completionPatience is how long a shell waits for names.
@@ -87,7 +85,7 @@ func (p *plugin) labels(ctx context.Context, kind string) []string {
 	return slices.Sorted(maps.Keys(known))
 }
 
-// metadata of the objects that a word means as a kind. A shell is not told of errors.
+// metadata of the objects that a word means as a kind, as kubectl understands it. A shell is not told of errors.
 func (p *plugin) metadata(ctx context.Context, word string) []metav1.PartialObjectMetadata {
 	c, err := p.connect()
 	if err != nil || word == "" {
@@ -95,34 +93,15 @@ func (p *plugin) metadata(ctx context.Context, word string) []metav1.PartialObje
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionPatience)
 	defer cancel()
-	reader, kind := client.Reader(c), kindOf(word)
-	if kind == "" && slices.Contains(policyWords, bareKind(word)) {
-		kind = policyKind
-	}
-	gvk := v1alpha1.GroupVersion.WithKind(kind)
-	if kind == "" {
-		if reader, gvk, err = p.served(c, word); err != nil {
-			return nil
-		}
+	versioned, resource := schema.ParseResourceArg(strings.ToLower(word))
+	kind, err := c.RESTMapper().KindFor(resource.WithVersion(""))
+	if err != nil && versioned != nil {
+		kind, err = c.RESTMapper().KindFor(*versioned)
 	}
 	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-	if err := reader.List(ctx, list, client.InNamespace(c.namespace)); err != nil {
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	if err != nil || c.List(ctx, list, client.InNamespace(c.namespace)) != nil {
 		return nil
 	}
 	return list.Items
-}
-
-// served finds a kind that is not ours, as kubectl does, and who can read its objects.
-func (p *plugin) served(c *cluster, word string) (reader client.Reader, kind schema.GroupVersionKind, err error) {
-	live, err := p.live(c)
-	if err != nil {
-		return nil, kind, err
-	}
-	versioned, resource := schema.ParseResourceArg(strings.ToLower(word))
-	kind, err = live.RESTMapper().KindFor(resource.WithVersion(""))
-	if err != nil && versioned != nil {
-		kind, err = live.RESTMapper().KindFor(*versioned)
-	}
-	return live, kind, err
 }

@@ -29,7 +29,6 @@ import (
 // situation is what an explanation is made from: the policies, whom the API server asks, who asks, and the objects there are.
 type situation struct {
 	*cluster
-	live     client.Client   // which finds any kind
 	ctx      context.Context //nolint:containedctx // it lasts as long as the command
 	policies []v1alpha1.RegoPolicy
 	set      *catalog.Set
@@ -53,9 +52,6 @@ func (p *plugin) newSituation(ctx context.Context, only string) (*situation, err
 		return nil, err
 	}
 	s := &situation{cluster: c, ctx: ctx, own: as == nil}
-	if s.live, err = p.live(c); err != nil {
-		return nil, err
-	}
 	list, err := c.policies(ctx, "")
 	if err != nil {
 		return nil, unread(err)
@@ -72,12 +68,8 @@ func (p *plugin) newSituation(ctx context.Context, only string) (*situation, err
 		s.user = *as
 		return s, nil
 	}
-	who := &authenticationv1.SelfSubjectReview{}
-	if err := s.live.Create(ctx, who); err != nil {
-		return nil, fmt.Errorf("asking the API server who you are: %w", err)
-	}
-	s.user = who.Status.UserInfo
-	return s, nil
+	s.user, err = c.whoami(ctx)
+	return s, err
 }
 
 // about refuses to tell about a policy that cannot say anything.
@@ -122,7 +114,7 @@ func (s *situation) compile() {
 // lastGood reads the revisions that decide in place of broken policies.
 func (s *situation) lastGood() map[string]catalog.Revision {
 	stored := &appsv1.ControllerRevisionList{}
-	if err := s.live.List(s.ctx, stored, client.InNamespace(s.home), client.HasLabels{keeper.PolicyLabel}); err != nil {
+	if err := s.List(s.ctx, stored, client.InNamespace(s.home), client.HasLabels{keeper.PolicyLabel}); err != nil {
 		s.note("a last good revision decides in place of a broken policy, and is not known: %v", err)
 		return nil
 	}
@@ -148,7 +140,7 @@ func (s *situation) readHooks() (err error) {
 	for _, name := range []string{product, policiesConfiguration} {
 		m, v := admissionregistrationv1.MutatingWebhookConfiguration{}, admissionregistrationv1.ValidatingWebhookConfiguration{}
 		for _, into := range []client.Object{&m, &v} {
-			switch err := s.live.Get(s.ctx, client.ObjectKey{Name: name}, into); {
+			switch err := s.Get(s.ctx, client.ObjectKey{Name: name}, into); {
 			case apierrors.IsForbidden(err):
 				s.note("whether the API server asks the policies is not known, it is taken to be as the chart of this version has it: %v", err)
 				return nil
@@ -214,7 +206,7 @@ func (s *situation) request(d *offline.Document, o *explaining) error {
 	operation := admissionv1.Operation(o.operation)
 	r := &offline.Request{Document: *d, Operation: operation, Subresource: o.subresource, Command: o.command, User: s.user, Validation: offline.Strict}
 	s.asked = append(s.asked, r)
-	mapping, err := s.live.RESTMapper().RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+	mapping, err := s.RESTMapper().RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
 	switch {
 	case meta.IsNoMatchError(err) && u.GetKind() != "Scale":
 		return fmt.Errorf("%s: this cluster has no %s in %s", d.Place(), u.GetKind(), u.GetAPIVersion())
@@ -252,7 +244,7 @@ func (s *situation) request(d *offline.Document, o *explaining) error {
 func (s *situation) stored(gvk schema.GroupVersionKind, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
-	switch err := s.live.Get(s.ctx, key, u); {
+	switch err := s.Get(s.ctx, key, u); {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case apierrors.IsForbidden(err):
@@ -266,9 +258,9 @@ func (s *situation) stored(gvk schema.GroupVersionKind, key types.NamespacedName
 
 // review has the policies asked and explained.
 func (s *situation) review(p *plugin, o *explaining) (*offline.Report, error) {
-	reader := s.live
+	var reader client.Client = s
 	if s.own {
-		reader = &ownClient{s.live}
+		reader = &ownClient{s}
 	}
 	store := facts.NewStore(nil, reader)
 	store.Home(s.home)

@@ -129,9 +129,11 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 		return err
 	}
 	if past != nil {
-		if past.By, err = c.whoami(command.Context()); err != nil {
+		who, err := c.whoami(command.Context())
+		if err != nil {
 			return err
 		}
+		past.By = who.Username
 	}
 	if o.which.given() {
 		machines, err := o.find(c.namespace, o.which, "virtualmachines."+v1alpha1.GroupName)

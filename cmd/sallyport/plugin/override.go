@@ -61,14 +61,14 @@ func (c *cluster) mayOverride(ctx context.Context, name string) bool {
 		return true
 	}
 	who, err := c.whoami(ctx)
-	return err == nil && !strings.HasPrefix(who, "system:serviceaccount:")
+	return err == nil && !strings.HasPrefix(who.Username, "system:serviceaccount:")
 }
 
-// whoami is the name by which the API server knows the user.
-func (c *cluster) whoami(ctx context.Context) (string, error) {
+// whoami is the user as the API server knows them.
+func (c *cluster) whoami(ctx context.Context) (authenticationv1.UserInfo, error) {
 	who := &authenticationv1.SelfSubjectReview{}
 	if err := c.Create(ctx, who); err != nil {
-		return "", fmt.Errorf("asking the API server who you are: %w", err)
+		return authenticationv1.UserInfo{}, fmt.Errorf("asking the API server who you are: %w", err)
 	}
-	return who.Status.UserInfo.Username, nil
+	return who.Status.UserInfo, nil
 }

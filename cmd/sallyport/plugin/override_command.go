@@ -43,8 +43,6 @@ func (p *plugin) overrideCommand() *cobra.Command {
 				return usage(command, o.which.check(namesIn(args[1:])))
 			case strings.TrimSpace(o.reason) == "":
 				return usage(command, errors.New("--reason is missing: it is told to all"))
-			case checkDryRun(o.dryRun) != nil:
-				return usage(command, checkDryRun(o.dryRun))
 			}
 			return nil
 		},
@@ -72,17 +70,13 @@ func (p *plugin) override(ctx context.Context, o *overriding, args []string) err
 	if err != nil {
 		return err
 	}
-	live, err := p.live(c)
-	if err != nil {
-		return err
-	}
 	who, err := c.whoami(ctx)
 	if err != nil {
 		return err
 	}
 	if !c.mayOverride(ctx, policy) {
 		return fmt.Errorf("%s may not override policy %s: it takes the verb override on regopolicies.%s %[2]s, and a spec.override that allows it",
-			who, policy, v1alpha1.GroupName)
+			who.Username, policy, v1alpha1.GroupName)
 	}
 	objects, err := p.find(c.namespace, o.which, args[1:]...)
 	if err != nil {
@@ -90,13 +84,13 @@ func (p *plugin) override(ctx context.Context, o *overriding, args []string) err
 	}
 	failed := false
 	for _, object := range objects {
-		written := v1alpha1.Override{Policy: policy, UID: object.GetUID(), By: who, Until: p.now().Add(overrideLasts), Reason: o.reason}
-		if err := annotate(ctx, live, object, written.String(), o.dryRun); err != nil {
+		written := v1alpha1.Override{Policy: policy, UID: object.GetUID(), By: who.Username, Until: p.now().Add(overrideLasts), Reason: o.reason}
+		if err := annotate(ctx, c, object, written.String(), o.dryRun); err != nil {
 			fmt.Fprintln(p.ErrOut, describe(fmt.Errorf("annotating %s: %w", object.name(), err)))
 			failed = true
 			continue
 		}
-		fmt.Fprintf(p.Out, "%s annotated%s: %s may pass %s until %s\n", object.name(), dryRuns[o.dryRun], who, policy, written.Until.UTC().Format(time.RFC3339))
+		fmt.Fprintf(p.Out, "%s annotated%s: %s may pass %s until %s\n", object.name(), dryRuns[o.dryRun], who.Username, policy, written.Until.UTC().Format(time.RFC3339))
 	}
 	if failed {
 		return errTold
@@ -105,7 +99,7 @@ func (p *plugin) override(ctx context.Context, o *overriding, args []string) err
 }
 
 // annotate writes the override into the object that was found, and into no other of its name.
-func annotate(ctx context.Context, live client.Client, object found, text, dryRun string) error {
+func annotate(ctx context.Context, c client.Client, object found, text, dryRun string) error {
 	if dryRun == dryRunClient {
 		return nil
 	}
@@ -115,5 +109,5 @@ func annotate(ctx context.Context, live client.Client, object found, text, dryRu
 	if err != nil {
 		return err
 	}
-	return writer(live, dryRun).Patch(ctx, object.Unstructured, client.RawPatch(types.MergePatchType, patch))
+	return writer(c, dryRun).Patch(ctx, object.Unstructured, client.RawPatch(types.MergePatchType, patch))
 }

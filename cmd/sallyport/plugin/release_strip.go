@@ -53,48 +53,33 @@ type releasable struct {
 	released map[types.UID]bool
 }
 
-// discover finds the kinds of our group that this cluster has, whatever release they are from; none if the definitions are gone.
+// discover finds the kinds of our group that this cluster has, whatever release they are from, each in the version that it prefers; none
+// if the definitions are gone. A definition that is being deleted can have its objects patched, but shows only that they can be listed.
 func (j *releasing) discover() ([]releasable, error) {
 	asked, err := discovery.NewDiscoveryClientForConfig(j.config)
 	if err != nil {
 		return nil, err
 	}
-	groups, err := asked.ServerGroups()
-	if err != nil {
+	lists, err := discovery.ServerPreferredResources(asked)
+	failed, partly := discovery.GroupDiscoveryFailedErrorGroups(err)
+	ours := func(version schema.GroupVersion) bool { return version.Group == v1alpha1.GroupName }
+	if err != nil && (!partly || slices.ContainsFunc(slices.Collect(maps.Keys(failed)), ours)) {
 		return nil, fmt.Errorf("finding Sallyport's kinds: %w", err)
 	}
-	found := map[string]releasable{}
-	for _, group := range groups.Groups {
-		if group.Name != v1alpha1.GroupName {
-			continue
+	var found []releasable
+	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list"}}, lists) {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil || !ours(version) {
+			continue // that of another group is for others to mend
 		}
-		for _, version := range group.Versions {
-			list, err := asked.ServerResourcesForGroupVersion(version.GroupVersion)
-			if err != nil && !apierrors.IsNotFound(err) {
-				return nil, fmt.Errorf("finding Sallyport's kinds in %s: %w", version.GroupVersion, err)
-			}
-			addReleasable(found, list, version.Version)
-		}
-	}
-	return slices.SortedFunc(maps.Values(found), func(a, b releasable) int { return strings.Compare(a.Resource, b.Resource) }), nil
-}
-
-func addReleasable(found map[string]releasable, list *metav1.APIResourceList, version string) {
-	if list == nil {
-		return
-	}
-	for _, r := range list.APIResources {
-		_, known := found[r.Name] // in another version, which shows the same objects
-		// A definition that is being deleted can have its objects patched, but does not show it.
-		if known || strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
-			continue
-		}
-		found[r.Name] = releasable{
-			GroupVersionResource: schema.GroupVersionResource{Group: v1alpha1.GroupName, Version: version, Resource: r.Name},
-			singular:             cmp.Or(r.SingularName, r.Name),
-			released:             map[types.UID]bool{},
+		for _, r := range list.APIResources {
+			found = append(found, releasable{
+				GroupVersionResource: version.WithResource(r.Name), singular: cmp.Or(r.SingularName, r.Name), released: map[types.UID]bool{},
+			})
 		}
 	}
+	slices.SortFunc(found, func(a, b releasable) int { return strings.Compare(a.Resource, b.Resource) })
+	return found, nil
 }
 
 // objects gives a client for the metadata of all kinds.

@@ -65,7 +65,6 @@ type event struct {
 // looking is at one object.
 type looking struct {
 	*cluster
-	live   client.Client
 	object found
 	r      *objectReport
 }
@@ -78,17 +77,13 @@ func (p *plugin) gatherObject(ctx context.Context, c *cluster, args []string) (r
 	if len(objects) != 1 {
 		return nil, fmt.Errorf("%s does not name one object", strings.Join(args, " "))
 	}
-	live, err := p.live(c)
-	if err != nil {
-		return nil, err
-	}
 	r := &objectReport{Object: &metav1.PartialObjectMetadata{}, Resource: objects[0].mapping.Resource.GroupResource().String()}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects[0].Object, r.Object); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", strings.Join(args, " "), err)
 	}
 	r.Object.ManagedFields = nil
 	delete(r.Object.Annotations, corev1.LastAppliedConfigAnnotation)
-	l := &looking{cluster: c, live: live, object: objects[0], r: r}
+	l := &looking{cluster: c, object: objects[0], r: r}
 	l.deletion()
 	r.Override, _ = v1alpha1.ParseOverride(r.Object.Annotations[v1alpha1.AnnotationOverride]) // none that could not count
 	for _, reference := range r.Object.OwnerReferences {
@@ -119,11 +114,11 @@ func (r *objectReport) unknown(what string, err error) {
 func (l *looking) try(ctx context.Context, a *answer) error {
 	object := l.object.DeepCopy()
 	if a.Type == v1alpha1.OperationDelete {
-		return l.live.Delete(ctx, object, client.DryRunAll, client.Preconditions{UID: new(object.GetUID())},
+		return l.Delete(ctx, object, client.DryRunAll, client.Preconditions{UID: new(object.GetUID())},
 			client.PropagationPolicy(metav1.DeletePropagationBackground))
 	}
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, *a.Replicas))
-	return l.live.SubResource("scale").Patch(ctx, object, patch, client.DryRunAll)
+	return l.SubResource("scale").Patch(ctx, object, patch, client.DryRunAll)
 }
 
 func (l *looking) right(a *answer) *authorizationv1.ResourceAttributes {
@@ -153,7 +148,7 @@ func (l *looking) scale(ctx context.Context) error {
 		return nil
 	}
 	scale := &unstructured.Unstructured{}
-	if err := l.live.SubResource("scale").Get(ctx, l.object.Unstructured, scale); err != nil {
+	if err := l.SubResource("scale").Get(ctx, l.object.Unstructured, scale); err != nil {
 		return err
 	}
 	n, _, err := unstructured.NestedInt64(scale.Object, "spec", "replicas") // it is left out if it is 0
@@ -199,14 +194,14 @@ func (l *looking) owner(ctx context.Context, reference metav1.OwnerReference, na
 	o := owner{OwnerReference: reference}
 	is := &metav1.PartialObjectMetadata{}
 	is.APIVersion, is.Kind = reference.APIVersion, reference.Kind
-	mapping, err := l.live.RESTMapper().RESTMapping(is.GroupVersionKind().GroupKind(), is.GroupVersionKind().Version)
+	mapping, err := l.RESTMapper().RESTMapping(is.GroupVersionKind().GroupKind(), is.GroupVersionKind().Version)
 	if err == nil {
 		o.Resource = mapping.Resource.GroupResource().String()
 		key := client.ObjectKey{Name: reference.Name}
 		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 			key.Namespace = namespace
 		}
-		err = l.live.Get(ctx, key, is)
+		err = l.Get(ctx, key, is)
 	}
 	switch {
 	case apierrors.IsNotFound(err), err == nil && is.UID != reference.UID:
@@ -237,7 +232,7 @@ func (l *looking) events(ctx context.Context) error {
 	about := client.MatchingFields{"involvedObject.uid": string(l.object.GetUID()), "reportingComponent": eventSource}
 	// That is where events are about what has no namespace.
 	home := client.InNamespace(cmp.Or(l.object.GetNamespace(), metav1.NamespaceDefault))
-	if err := l.live.List(ctx, list, home, about); err != nil {
+	if err := l.List(ctx, list, home, about); err != nil {
 		return err
 	}
 	for i := range list.Items {
