@@ -206,7 +206,7 @@ func (s *testSuites) policy(r *tested) {
 		return
 	}
 	if s.o.pattern == "" {
-		suite.Properties = []junit.Property{{Name: "coverage", Value: fmt.Sprintf("%.1f", r.Coverage)}}
+		suite.Properties = &[]junit.Property{{Name: "coverage", Value: fmt.Sprintf("%.1f", r.Coverage)}}
 	}
 	for _, t := range r.Tests {
 		suite.Cases = append(suite.Cases, caseOf(t))

@@ -13,11 +13,13 @@ import (
 
 // Suite is results that belong together.
 type Suite struct {
-	Name       string
-	Properties []Property
-	Cases      []Case
+	Name string `xml:"name,attr"`
+	counts
+	// Properties are nil if there are none: else an empty element is written.
+	Properties *[]Property `xml:"properties>property"`
+	Cases      []Case      `xml:"testcase"`
 	// Notes are about the suite as a whole.
-	Notes string
+	Notes string `xml:"system-err,omitempty"`
 }
 
 // Property is something that was measured.
@@ -28,13 +30,19 @@ type Property struct {
 
 // Case is one result: good, unless it has a Failure or an Error.
 type Case struct {
-	Name, Class string
-	// Place begins with a file and a line, as in "a.rego:7" or "a.rego:7:3".
-	Place string
-	Took  time.Duration
+	Name  string `xml:"name,attr"`
+	Class string `xml:"classname,attr"`
+	// Place begins with a file and a line, as in "a.rego:7" or "a.rego:7:3". Write takes File and Line from it.
+	Place string `xml:"-"`
+	File  string `xml:"file,attr,omitempty"`
+	Line  int    `xml:"line,attr,omitempty"`
+	// Took is written as Time.
+	Took time.Duration `xml:"-"`
+	Time string        `xml:"time,attr"`
 	// Failure is what was found wrong, Error why nothing could be found out.
-	Failure, Error *Problem
-	Output         string
+	Failure *Problem `xml:"failure"`
+	Error   *Problem `xml:"error"`
+	Output  string   `xml:"system-out,omitempty"`
 }
 
 // Problem is why a case is not good.
@@ -47,76 +55,51 @@ type Problem struct {
 
 type report struct {
 	XMLName xml.Name `xml:"testsuites"`
+	Name    string   `xml:"name,attr"`
 	counts
-	Suites []suite `xml:"testsuite"`
+	Suites []Suite `xml:"testsuite"`
 }
 
 type counts struct {
-	Name     string `xml:"name,attr"`
 	Tests    int    `xml:"tests,attr"`
 	Failures int    `xml:"failures,attr"`
 	Errors   int    `xml:"errors,attr"`
 	Time     string `xml:"time,attr"`
+	took     time.Duration
 }
 
-type suite struct {
-	counts
-	Properties *[]Property `xml:"properties>property"` // without a pointer an empty element is written
-	Cases      []testcase  `xml:"testcase"`
-	Notes      string      `xml:"system-err,omitempty"`
+func (c *counts) add(more counts) {
+	c.Tests, c.Failures, c.Errors, c.took = c.Tests+more.Tests, c.Failures+more.Failures, c.Errors+more.Errors, c.took+more.took
+	c.Time = seconds(c.took)
 }
 
-type testcase struct {
-	Name    string   `xml:"name,attr"`
-	Class   string   `xml:"classname,attr"`
-	File    string   `xml:"file,attr,omitempty"`
-	Line    int      `xml:"line,attr,omitempty"`
-	Time    string   `xml:"time,attr"`
-	Failure *Problem `xml:"failure"`
-	Error   *Problem `xml:"error"`
-	Output  string   `xml:"system-out,omitempty"`
-}
-
-// Write writes suites under a name. What XML cannot hold is replaced.
+// Write writes suites under a name, with what is counted. What XML cannot hold is replaced.
 func Write(out io.Writer, name string, suites ...Suite) error {
-	r := report{counts: counts{Name: name}}
-	took := time.Duration(0)
-	for _, s := range suites {
-		written := suite{counts: counts{Name: s.Name, Tests: len(s.Cases)}, Notes: s.Notes}
-		if len(s.Properties) > 0 {
-			written.Properties = &s.Properties
-		}
-		within := time.Duration(0)
-		for _, c := range s.Cases {
-			within += c.Took
+	r := report{Name: name, Suites: suites, counts: counts{Time: seconds(0)}}
+	for i := range suites {
+		s := &suites[i]
+		s.Time = seconds(0)
+		for j := range s.Cases {
+			c := &s.Cases[j]
+			c.File, c.Line = placeOf(c.Place)
+			c.Time = seconds(c.Took)
+			one := counts{Tests: 1, took: c.Took}
 			if c.Failure != nil {
-				written.Failures++
+				one.Failures = 1
 			}
 			if c.Error != nil {
-				written.Errors++
+				one.Errors = 1
 			}
-			written.Cases = append(written.Cases, c.written())
+			s.add(one)
 		}
-		written.Time = seconds(within)
-		took += within
-		r.Tests, r.Failures, r.Errors = r.Tests+written.Tests, r.Failures+written.Failures, r.Errors+written.Errors
-		r.Suites = append(r.Suites, written)
+		r.add(s.counts)
 	}
-	r.Time = seconds(took)
 	text, err := xml.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding JUnit: %w", err)
 	}
 	_, err = fmt.Fprintf(out, "%s%s\n", xml.Header, text)
 	return err
-}
-
-func (c Case) written() testcase {
-	file, line := placeOf(c.Place)
-	return testcase{
-		Name: c.Name, Class: c.Class, File: file, Line: line, Time: seconds(c.Took),
-		Failure: c.Failure, Error: c.Error, Output: c.Output,
-	}
 }
 
 var place = regexp.MustCompile(`^(.+?):(\d+)`)

@@ -34,7 +34,7 @@ const written = `<?xml version="1.0" encoding="UTF-8"?>
 func TestWrite(t *testing.T) {
 	var out strings.Builder
 	err := Write(&out, "all",
-		Suite{Name: "a", Properties: []Property{{"coverage", "99.5"}}, Cases: []Case{
+		Suite{Name: "a", Properties: &[]Property{{"coverage", "99.5"}}, Cases: []Case{
 			{Name: "good", Class: "p", Place: "dir/a.rego:7:3", Took: 1500 * time.Millisecond, Output: "said"},
 			{Name: "bad", Class: "p", Place: "a.yaml:12: p/a.rego:3:1: x", Failure: &Problem{Type: "T", Message: `x < "y"`, Text: "a.yaml:12: x < \x00"}},
 			{Name: "unknown", Place: "a.yaml", Error: &Problem{Message: "m"}},
