@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -21,8 +22,10 @@ func Safe(out io.Writer) io.Writer {
 // Line gives a text as one line, for where what follows a line break would be taken for something of ours.
 func Line(text string) string { return strings.ReplaceAll(text, "\n", `\u000a`) }
 
-// safe is such a writer. It lets through the colours of a Printer that has some, and no other sequence.
+// safe is such a writer, of several at a time too, each of whom writes whole lines. It lets through the colours of a Printer that has some,
+// and no other sequence.
 type safe struct {
+	mu     sync.Mutex
 	to     io.Writer
 	colour bool
 	rest   []byte // the beginning of a character that the next write goes on with
@@ -30,6 +33,8 @@ type safe struct {
 
 // Write writes all of the text, but for a character that is not whole yet.
 func (s *safe) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	all, shown := slices.Concat(s.rest, text), make([]byte, 0, len(s.rest)+len(text))
 	for s.rest = nil; len(all) > 0; {
 		if n := s.painted(all); n > 0 {

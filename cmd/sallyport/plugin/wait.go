@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,34 +36,20 @@ const watchesAtMost = 50
 
 // await waits for operations, many at once, and tells whether all succeeded.
 func (o *operate) await(ctx context.Context, c *cluster, operations []*v1alpha1.VirtualMachineOperation) bool {
-	errOut := &lockedWriter{to: o.ErrOut}
 	var all errgroup.Group
 	all.SetLimit(watchesAtMost)
 	for _, operation := range operations {
 		all.Go(func() error {
 			timeout := cmp.Or(o.timeout, operation.ActiveDeadline()+afterDeadline)
-			w := &waiter{client: c, out: errOut, operation: operation, from: operation.ResourceVersion}
+			w := &waiter{client: c, out: o.ErrOut, operation: operation, from: operation.ResourceVersion}
 			err := w.wait(ctx, timeout)
 			if err != nil {
-				fmt.Fprintln(errOut, describe(err))
+				fmt.Fprintln(o.ErrOut, describe(err))
 			}
 			return err
 		})
 	}
 	return all.Wait() == nil
-}
-
-// lockedWriter lets several write their lines.
-type lockedWriter struct {
-	mu sync.Mutex
-	to io.Writer
-}
-
-// Write passes on.
-func (w *lockedWriter) Write(text []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.to.Write(text)
 }
 
 // waiter waits for the end of one operation and tells what it waits for meanwhile.
