@@ -11,39 +11,64 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// facts are what is to be known of a policy, a row each. What a RegoPolicy leaves out is what the API fills in.
-func (w *writer) facts(policy *v1alpha1.RegoPolicy, a *about) (rows [][]string) {
+// style is how names and values stand among words, such as Code.
+type style func(string) string
+
+// Facts are what is to be known of a policy, a row each: what, and how it is, in lines. What a RegoPolicy leaves out is what the API
+// fills in. Names and values are as writes puts them.
+func Facts(spec *v1alpha1.RegoPolicySpec, writes func(string) string) (rows [][]string) {
+	code := style(writes)
 	add := func(what, is string) {
 		if is != "" {
 			rows = append(rows, []string{what, is})
 		}
 	}
-	spec := &policy.Spec
 	if spec.Library {
-		add("library", "is asked nothing itself: policies import "+Code(spec.Package))
-	} else {
-		add("asked about", matched(spec.Match))
-		add("but not about", excluded(spec.Match))
-		add("mode", modes(spec))
-		add("what it cannot judge", onError(cmp.Or(spec.OnError, v1alpha1.OnErrorDeny)))
-		add("can be overridden", overridable(cmp.Or(spec.Override, v1alpha1.OverrideUsers)))
-		add("decides within", fmt.Sprintf("%d ms", cmp.Or(spec.TimeoutMilliseconds, 500)))
-		if spec.BackgroundAudit == v1alpha1.AuditEnabled {
-			add("background audit", "objects that exist are held against it, too")
-		}
-		add("reads", reads(spec.Reads))
+		add("library", "is asked nothing itself: policies import "+code(spec.Package))
+		return rows
 	}
-	add("Rego", w.modules(policy))
-	add("see also", strings.Join(a.seeAlso, ", "))
+	add("asked about", code.matched(spec.Match))
+	add("but not about", code.excluded(spec.Match))
+	add("mode", code.modes(spec))
+	add("what it cannot judge", code.onError(cmp.Or(spec.OnError, v1alpha1.OnErrorDeny)))
+	add("can be overridden", code.overridable(cmp.Or(spec.Override, v1alpha1.OverrideUsers)))
+	add("decides within", fmt.Sprintf("%d ms", cmp.Or(spec.TimeoutMilliseconds, 500)))
+	if spec.BackgroundAudit == v1alpha1.AuditEnabled {
+		add("background audit", "objects that exist are held against it, too")
+	}
+	add("reads", code.reads(spec.Reads))
 	return rows
 }
 
+// facts are those with where the Rego is and what to read besides, as cells of a table.
+func (w *writer) facts(policy *v1alpha1.RegoPolicy, a *about) [][]string {
+	rows := Facts(&policy.Spec, Code)
+	for _, row := range rows {
+		row[1] = strings.ReplaceAll(row[1], "\n", "<br>")
+	}
+	for _, more := range [][]string{{"Rego", w.modules(policy)}, {"see also", strings.Join(a.seeAlso, ", ")}} {
+		if more[1] != "" {
+			rows = append(rows, more)
+		}
+	}
+	return rows
+}
+
+// all writes several, with commas.
+func (code style) all(words []string) string {
+	all := make([]string, 0, len(words))
+	for _, word := range words {
+		all = append(all, code(word))
+	}
+	return strings.Join(all, ", ")
+}
+
 // matched are the requests that a policy is asked about.
-func matched(match *v1alpha1.PolicyMatch) string {
+func (code style) matched(match *v1alpha1.PolicyMatch) string {
 	if match == nil {
 		return ""
 	}
-	var entries []string
+	var lines []string
 	for _, entry := range match.Resources {
 		var operations, resources []string
 		for _, operation := range entry.Operations {
@@ -61,30 +86,29 @@ func matched(match *v1alpha1.PolicyMatch) string {
 				resources = append(resources, name)
 			}
 		}
-		text := strings.Join(operations, ", ") + " of " + Codes(resources)
+		text := strings.Join(operations, ", ") + " of " + code.all(resources)
 		if !slices.Equal(entry.APIVersions, []string{"*"}) {
-			text += " in " + Codes(entry.APIVersions)
+			text += " in " + code.all(entry.APIVersions)
 		}
-		entries = append(entries, text)
+		lines = append(lines, text)
 	}
-	text := strings.Join(entries, "<br>")
-	if selected := selector(match.NamespaceSelector); selected != "" {
-		text += "<br>in namespaces with " + selected
+	if selected := code.selector(match.NamespaceSelector); selected != "" {
+		lines = append(lines, "in namespaces with "+selected)
 	}
-	if selected := selector(match.ObjectSelector); selected != "" {
-		text += "<br>of objects with " + selected
+	if selected := code.selector(match.ObjectSelector); selected != "" {
+		lines = append(lines, "of objects with "+selected)
 	}
 	if len(match.Conditions) > 0 {
 		var names []string // whose expressions are long, and for the API server
 		for _, condition := range match.Conditions {
 			names = append(names, condition.Name)
 		}
-		text += "<br>only if " + Codes(names) + " (`spec.match.conditions`)"
+		lines = append(lines, fmt.Sprintf("only if %s (%s)", code.all(names), code("spec.match.conditions")))
 	}
-	return text
+	return strings.Join(lines, "\n")
 }
 
-func excluded(match *v1alpha1.PolicyMatch) string {
+func (code style) excluded(match *v1alpha1.PolicyMatch) string {
 	if match == nil {
 		return ""
 	}
@@ -94,53 +118,56 @@ func excluded(match *v1alpha1.PolicyMatch) string {
 		names []string
 	}{{"namespaces", match.ExcludeNamespaces}, {"users", match.ExcludeUsers}, {"groups", match.ExcludeGroups}} {
 		if len(list.names) > 0 {
-			all = append(all, list.what+" "+Codes(list.names))
+			all = append(all, list.what+" "+code.all(list.names))
 		}
 	}
-	return strings.Join(all, "<br>")
+	return strings.Join(all, "\n")
 }
 
 // selector writes labels, "" for those that select all.
-func selector(labels *metav1.LabelSelector) string {
+func (code style) selector(labels *metav1.LabelSelector) string {
 	if labels == nil || len(labels.MatchLabels)+len(labels.MatchExpressions) == 0 {
 		return ""
 	}
-	return Code(metav1.FormatLabelSelector(labels))
+	return code(metav1.FormatLabelSelector(labels))
 }
 
-func modes(spec *v1alpha1.RegoPolicySpec) string {
-	text := Code(string(cmp.Or(spec.Mode, v1alpha1.ModeEnforce)))
+func (code style) modes(spec *v1alpha1.RegoPolicySpec) string {
+	text := code(string(cmp.Or(spec.Mode, v1alpha1.ModeEnforce)))
 	for _, entry := range spec.NamespaceModes {
-		text += fmt.Sprintf("<br>%s in namespaces with %s", Code(string(entry.Mode)),
-			cmp.Or(selector(&entry.NamespaceSelector), "any labels"))
+		text += fmt.Sprintf("\n%s in namespaces with %s", code(string(entry.Mode)),
+			cmp.Or(code.selector(&entry.NamespaceSelector), "any labels"))
 	}
 	return text
 }
 
-func onError(action v1alpha1.PolicyErrorAction) string {
+func (code style) onError(action v1alpha1.PolicyErrorAction) string {
 	text := map[v1alpha1.PolicyErrorAction]string{v1alpha1.OnErrorDeny: "is refused", v1alpha1.OnErrorAllow: "passes"}[action]
-	return strings.TrimSpace(fmt.Sprintf("%s (`onError: %s`)", text, action))
+	return strings.TrimSpace(fmt.Sprintf("%s (%s)", text, code("onError: "+string(action))))
 }
 
-func overridable(override v1alpha1.PolicyOverride) string {
+func (code style) overridable(override v1alpha1.PolicyOverride) string {
 	text := map[v1alpha1.PolicyOverride]string{
-		v1alpha1.OverrideUsers:     "by people who hold the verb `override` on it",
-		v1alpha1.OverrideEverybody: "by everybody who holds the verb `override` on it",
+		v1alpha1.OverrideUsers:     "by people who hold the verb " + code("override") + " on it",
+		v1alpha1.OverrideEverybody: "by everybody who holds the verb " + code("override") + " on it",
 		v1alpha1.OverrideNobody:    "by nobody",
 	}[override]
-	return strings.TrimSpace(fmt.Sprintf("%s (`override: %s`)", text, override))
+	return strings.TrimSpace(fmt.Sprintf("%s (%s)", text, code("override: "+string(override))))
 }
 
-func reads(kinds []v1alpha1.PolicyRead) string {
+func (code style) reads(kinds []v1alpha1.PolicyRead) string {
 	var all []string
 	for _, read := range kinds {
-		text := fmt.Sprintf("%s of %s", Code(read.Kind), Code(read.APIVersion))
+		text := fmt.Sprintf("%s of %s", code(read.Kind), code(read.APIVersion))
 		if len(read.Indexes) > 0 {
-			text += ", by " + Codes(read.Indexes)
+			text += ", by " + code.all(read.Indexes)
+		}
+		if read.Freshness == v1alpha1.ReadLive {
+			text += ", read live"
 		}
 		all = append(all, text)
 	}
-	return strings.Join(all, "<br>")
+	return strings.Join(all, "\n")
 }
 
 func (w *writer) modules(policy *v1alpha1.RegoPolicy) string {

@@ -16,13 +16,7 @@ func Code(text string) string {
 }
 
 // Codes writes several, with commas.
-func Codes(words []string) string {
-	all := make([]string, 0, len(words))
-	for _, word := range words {
-		all = append(all, Code(word))
-	}
-	return strings.Join(all, ", ")
-}
+func Codes(words []string) string { return style(Code).all(words) }
 
 // Cell writes sentences into a table. Paragraphs stay apart, and code among them is left as it is.
 func Cell(text string) string {

@@ -1,15 +1,13 @@
 package plugin
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	pages "sallyport.dev/sallyport/policies/describe"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
@@ -24,22 +22,14 @@ func (r *policyReport) text(p *page) {
 	o := r.policy
 	spec := &o.Spec
 	p.line("RegoPolicy %s, package %s\n", o.Name, spec.Package)
-	if spec.Library {
-		p.row("Library:", "it decides nothing itself: others import it")
-	} else {
-		p.row("Mode:", r.modes())
-		p.row("Override:", overriders[spec.Override])
-		r.match(p)
+	for _, fact := range pages.Facts(spec, func(name string) string { return name }) {
+		p.row(strings.ToUpper(fact[0][:1])+fact[0][1:]+":", fact[1])
 	}
-	var reads []string
-	for _, read := range spec.Reads {
-		text := read.Kind + " (" + read.APIVersion + ")"
-		if read.Freshness == v1alpha1.ReadLive {
-			text += ", asked for each time"
+	if m := spec.Match; m != nil {
+		for _, c := range m.Conditions {
+			p.row("Condition:", c.Name+": "+inShort(c.Expression))
 		}
-		reads = append(reads, text)
 	}
-	p.row("Reads:", strings.Join(reads, "\n"))
 	if r.unserved != "" {
 		p.row("Active:", "none: "+r.unserved)
 	} else {
@@ -68,71 +58,6 @@ func (r *policyReport) text(p *page) {
 	if len(edited(o)) > 0 {
 		p.row("As shipped:", "kubectl sallyport policies reset "+o.Name)
 	}
-}
-
-// match says which requests the policy is asked about, and which it is not.
-func (r *policyReport) match(p *page) {
-	m := r.policy.Spec.Match
-	if m == nil {
-		return
-	}
-	var what []string
-	for _, entry := range m.Resources {
-		operations := make([]string, len(entry.Operations))
-		for i, o := range entry.Operations {
-			operations[i] = string(o)
-		}
-		groups := slices.Clone(entry.APIGroups)
-		for i, g := range groups {
-			groups[i] = cmp.Or(g, "the core group")
-		}
-		what = append(what, fmt.Sprintf("%s of %s in %s",
-			strings.Join(operations, ", "), strings.Join(entry.Resources, ", "), strings.Join(groups, ", ")))
-	}
-	p.row("Is asked at:", strings.Join(what, "\n"))
-	p.row("Namespaces:", selected(m.NamespaceSelector))
-	p.row("Objects:", selected(m.ObjectSelector))
-	var conditions []string
-	for _, c := range m.Conditions {
-		conditions = append(conditions, c.Name+": "+inShort(c.Expression))
-	}
-	p.row("Only if:", strings.Join(conditions, "\n"))
-	var not []string
-	for _, excluded := range []struct {
-		what  string
-		names []string
-	}{{"namespaces", m.ExcludeNamespaces}, {"users", m.ExcludeUsers}, {"groups", m.ExcludeGroups}} {
-		if len(excluded.names) > 0 {
-			not = append(not, excluded.what+" "+strings.Join(excluded.names, ", "))
-		}
-	}
-	p.row("Leaves out:", strings.Join(not, "\n"))
-}
-
-// selected says which labels something must have; nothing if it needs none.
-func selected(s *metav1.LabelSelector) string {
-	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		return ""
-	}
-	return metav1.FormatLabelSelector(s)
-}
-
-// overriders says who may have a request pass in spite of a denial.
-var overriders = map[v1alpha1.PolicyOverride]string{
-	v1alpha1.OverrideUsers:     "by who holds the verb override on it, service accounts excepted",
-	v1alpha1.OverrideEverybody: "by who holds the verb override on it, service accounts too",
-	v1alpha1.OverrideNobody:    "by nobody",
-}
-
-// modes says what a denial does, and where something else. The first that selects a namespace counts.
-func (r *policyReport) modes() string {
-	spec := &r.policy.Spec
-	text := fmt.Sprintf("%s; on error %s; %d ms for a decision", spec.Mode, spec.OnError, spec.TimeoutMilliseconds)
-	for i := range spec.NamespaceModes {
-		n := &spec.NamespaceModes[i]
-		text += fmt.Sprintf("\n%s in namespaces with %s", n.Mode, cmp.Or(selected(&n.NamespaceSelector), "any labels"))
-	}
-	return text
 }
 
 // shownViolations is how many objects are named that a policy would refuse.
