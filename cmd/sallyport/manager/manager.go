@@ -58,11 +58,11 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtime
 	if err := o.validate(); err != nil {
 		return err
 	}
-	records, err := o.openRecords()
+	records, closeRecords, err := o.openRecords()
 	if err != nil {
 		return err
 	}
-	defer records.Close()
+	defer func() { _ = closeRecords() }() // what was written to it is not buffered
 	namespace, err := o.namespace()
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtime
 	if err != nil {
 		return err
 	}
-	recorder := webhooks.NewRecorder(ctrlmetrics.Registry, records.writer(), o.RecordsDeniedOnly)
+	recorder := webhooks.NewRecorder(ctrlmetrics.Registry, records, o.RecordsDeniedOnly)
 	recorder.TellBy(mgr.GetEventRecorder(eventSource))
 	defer recorder.Close(recordsPatience)
 	gate := webhooks.NewGate(nil, store, recorder, time.Now)

@@ -120,17 +120,16 @@ const retryJitter = 1.2
 // validate checks what flags must be to each other. The sum is what safety rests on: a leader that cannot renew its lease any
 // more has given up, and its last call has ended, before another can take the lease.
 func (o *Options) validate() error {
-	if o.CallTimeout <= 0 {
-		return fmt.Errorf("--runtime-call-timeout is %v and must be more than 0", o.CallTimeout)
+	if err := longerThanNothing(
+		duration{"--runtime-call-timeout", o.CallTimeout}, duration{"--certificate-settle", o.CertificateSettle},
+		duration{"--certificate-poll", o.CertificatePoll}, duration{"--rehearsal-timeout", o.TestRunTimeout},
+	); err != nil {
+		return err
 	}
-	if o.ShutdownDelay < 0 {
-		return fmt.Errorf("--shutdown-delay is %v and must not be less than 0", o.ShutdownDelay)
-	}
-	if o.AuditInterval < 0 {
-		return fmt.Errorf("--audit-interval is %v and must not be less than 0", o.AuditInterval)
-	}
-	if o.CertificateSettle <= 0 || o.CertificatePoll <= 0 {
-		return fmt.Errorf("--certificate-settle is %v and --certificate-poll %v, and both must be more than 0", o.CertificateSettle, o.CertificatePoll)
+	for _, flag := range []duration{{"--shutdown-delay", o.ShutdownDelay}, {"--audit-interval", o.AuditInterval}} {
+		if flag.value < 0 {
+			return fmt.Errorf("%s is %v and must not be less than 0", flag.name, flag.value)
+		}
 	}
 	for _, flag := range []struct{ name, value string }{
 		{"--certificate-secret", o.CertificateSecret}, {"--webhook-service", o.WebhookService}, {"--webhook-configuration", o.WebhookConfiguration},
@@ -151,13 +150,10 @@ func (o *Options) validate() error {
 	if !o.LeaderElect {
 		return nil
 	}
-	for _, flag := range []struct {
-		name  string
-		value time.Duration
-	}{{"--lease-duration", o.LeaseDuration}, {"--renew-deadline", o.RenewDeadline}, {"--retry-period", o.RetryPeriod}} {
-		if flag.value <= 0 {
-			return fmt.Errorf("%s is %v and must be more than 0", flag.name, flag.value)
-		}
+	if err := longerThanNothing(
+		duration{"--lease-duration", o.LeaseDuration}, duration{"--renew-deadline", o.RenewDeadline}, duration{"--retry-period", o.RetryPeriod},
+	); err != nil {
+		return err
 	}
 	switch longest := time.Duration(retryJitter * float64(o.RetryPeriod)); {
 	case o.LeaseDuration%time.Second != 0:
@@ -168,6 +164,21 @@ func (o *Options) validate() error {
 	case o.RenewDeadline+o.CallTimeout > o.LeaseDuration:
 		return fmt.Errorf("--renew-deadline %v and --runtime-call-timeout %v are together more than --lease-duration %v: "+
 			"a call of a leader that has lost its lease could go on while the next one sends", o.RenewDeadline, o.CallTimeout, o.LeaseDuration)
+	}
+	return nil
+}
+
+// duration is the value of a flag.
+type duration struct {
+	name  string
+	value time.Duration
+}
+
+func longerThanNothing(flags ...duration) error {
+	for _, flag := range flags {
+		if flag.value <= 0 {
+			return fmt.Errorf("%s is %v and must be more than 0", flag.name, flag.value)
+		}
 	}
 	return nil
 }

@@ -29,9 +29,6 @@ var leastTestRunMemory = resource.MustParse("64Mi")
 
 // validateTestRuns checks what a test run may take.
 func (o *Options) validateTestRuns() error {
-	if o.TestRunTimeout <= 0 {
-		return fmt.Errorf("--rehearsal-timeout is %v and must be more than 0", o.TestRunTimeout)
-	}
 	if o.TestRunMemory.Cmp(leastTestRunMemory) < 0 {
 		return fmt.Errorf("--rehearsal-memory is %s and must be at least %s", &o.TestRunMemory.Quantity, &leastTestRunMemory)
 	}
