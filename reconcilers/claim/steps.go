@@ -37,7 +37,7 @@ func Steps(t v1alpha1.OperationType) []runtime.TaskKind { return steps[t] }
 func Moves(t v1alpha1.OperationType) bool { return slices.Contains(steps[t], runtime.TaskRelocate) }
 
 // Leaves is the power state that an operation of that type leaves the machine in, empty if it is not about power.
-func Leaves(t v1alpha1.OperationType) v1alpha1.PowerState { return tasks[last(t)].leaves }
+func Leaves(t v1alpha1.OperationType) v1alpha1.PowerState { return tasks[Goal(t)].leaves }
 
 // Effect is the power state that a step leaves the machine in, empty if it is not about power.
 func Effect(k runtime.TaskKind) v1alpha1.PowerState { return tasks[k].leaves }
@@ -55,8 +55,8 @@ func Withdraws(t v1alpha1.OperationType, k runtime.TaskKind) bool {
 	return tasks[k].withdraw && slices.Contains(steps[t], k)
 }
 
-// last is the step with which the goal is reached.
-func last(t v1alpha1.OperationType) runtime.TaskKind {
+// Goal is the step with which an operation of that type reaches what it is for.
+func Goal(t v1alpha1.OperationType) runtime.TaskKind {
 	if n := len(steps[t]); n > 0 {
 		return steps[t][n-1]
 	}
@@ -66,11 +66,11 @@ func last(t v1alpha1.OperationType) runtime.TaskKind {
 // doing is the phase of a machine to which an operation of that type is being done: that of the first step of which the effect is not
 // seen.
 func doing(t v1alpha1.OperationType, seen *runtime.Observation) v1alpha1.VirtualMachinePhase {
-	if last(t) == runtime.TaskDelete { // from the first step on
+	if Goal(t) == runtime.TaskDelete { // from the first step on
 		return tasks[runtime.TaskDelete].phase
 	}
 	for _, k := range steps[t] {
-		if k == last(t) || seen == nil || seen.Power != tasks[k].leaves {
+		if k == Goal(t) || seen == nil || seen.Power != tasks[k].leaves {
 			return tasks[k].phase
 		}
 	}

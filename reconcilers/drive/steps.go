@@ -31,18 +31,15 @@ func Reached(in Intent, seen runtime.Observation) bool {
 // step is what is done now.
 func (p *plan) step() runtime.TaskKind {
 	all := claim.Steps(p.Type)
-	if len(all) == 0 {
-		return runtime.TaskOther // of a type that this release does not know
-	}
 	if claim.Hides(p.Type) {
 		return all[max(slices.Index(all, runtime.TaskKind(p.Step)), 0)]
 	}
-	for _, k := range all[:len(all)-1] {
+	for _, k := range all {
 		if !p.over(k) {
 			return k
 		}
 	}
-	return all[len(all)-1]
+	return p.goal()
 }
 
 // over tells whether the effect of a step is seen, or not wanted: a machine that was adopted is released as it is.
@@ -61,13 +58,7 @@ func (p *plan) next() (after v1alpha1.OperationStep, more bool) {
 }
 
 // goal is the last step.
-func (p *plan) goal() runtime.TaskKind {
-	all := claim.Steps(p.Type)
-	if len(all) == 0 {
-		return runtime.TaskOther
-	}
-	return all[len(all)-1]
-}
+func (p *plan) goal() runtime.TaskKind { return claim.Goal(p.Type) }
 
 // reached tells whether the machine is as it is wanted.
 func (p *plan) reached() bool {
