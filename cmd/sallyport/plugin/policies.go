@@ -175,16 +175,13 @@ func printPolicies(p *plugin, printing *genericclioptions.PrintFlags, list *v1al
 	return nil
 }
 
-// policyWords are the names under which kubectl knows the kind.
-var policyWords = []string{"rego", "regopolicy", "regopolicies"}
-
 // policyName reads an argument that is to name a RegoPolicy: defaults, rego/defaults.
 func policyName(argument string) (string, error) {
 	word, name, found := strings.Cut(argument, "/")
 	if !found {
 		return argument, nil
 	}
-	if !slices.Contains(policyWords, bareKind(word)) || name == "" || strings.Contains(name, "/") {
+	if kindOf(word) != policyKind || name == "" || strings.Contains(name, "/") {
 		return "", fmt.Errorf("%s is not a RegoPolicy: name it as NAME or rego/NAME", argument)
 	}
 	return name, nil

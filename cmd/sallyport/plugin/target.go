@@ -14,19 +14,16 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// kinds are the names under which kubectl knows the two kinds.
-var kinds = map[string]string{
-	"svm": machineKind, "virtualmachine": machineKind, "virtualmachines": machineKind,
-	"svmop": operationKind, "virtualmachineoperation": operationKind, "virtualmachineoperations": operationKind,
-}
-
-// kindOf finds the kind that a word means, which may be followed by version and group. Empty is none of ours.
-func kindOf(word string) string { return kinds[bareKind(word)] }
-
-// bareKind is a kind without version and group.
-func bareKind(word string) string {
+// kindOf finds the kind of ours that a word means to kubectl, which may be followed by version and group. Empty is none of ours.
+func kindOf(word string) string {
 	word = strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupName)
-	return strings.TrimSuffix(word, "."+v1alpha1.GroupVersion.Version)
+	word = strings.TrimSuffix(word, "."+v1alpha1.GroupVersion.Version)
+	for i := range v1alpha1.Kinds {
+		if k := &v1alpha1.Kinds[i]; slices.Contains([]string{k.ShortName, strings.ToLower(k.Name), k.Resource()}, word) {
+			return k.Name
+		}
+	}
+	return ""
 }
 
 // machineName reads an argument that is to name a VirtualMachine: web-1, svm/web-1, virtualmachine/web-1.
@@ -43,7 +40,7 @@ func machineName(argument string) (string, error) {
 	return name, nil
 }
 
-// target reads KIND NAME, KIND/NAME, or NAME alone, which is a VirtualMachine. The kind is empty if it is none of the two.
+// target reads KIND NAME, KIND/NAME, or NAME alone, which is a VirtualMachine. The kind is empty if it is none of ours.
 func target(args []string) (kind, name string, err error) {
 	word, name := machineKind, args[0]
 	switch before, after, found := strings.Cut(args[0], "/"); {
@@ -53,7 +50,7 @@ func target(args []string) (kind, name string, err error) {
 		return "", "", fmt.Errorf("%s has a name already: one of KIND NAME and KIND/NAME is enough", args[0])
 	case found:
 		word, name = before, after
-	case slices.Contains(policyWords, bareKind(name)):
+	case kindOf(name) == policyKind:
 		return "", "", fmt.Errorf("which %s? Name one, such as rego/defaults", policyKind)
 	case kindOf(name) != "":
 		return "", "", fmt.Errorf("which %s? Name one, such as %s/web-1", kindOf(name), name)
