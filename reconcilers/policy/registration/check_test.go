@@ -142,7 +142,7 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 			targets, _ := one.targets(s.covered, s.possible)
 			for _, e := range newEntries(&one, targets, false, s.client("guard"), home) {
 				if len(targets) > 0 {
-					next[e.name()] = e
+					next[e.Name] = e
 				}
 			}
 			refused, err := f.put(t.Context(), s, next)

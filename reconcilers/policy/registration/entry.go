@@ -26,20 +26,13 @@ const (
 	longest = 5
 )
 
-// entry is what the API server asks about one policy. Both kinds of webhooks have the same fields, but for one that is always the
-// same here.
+// entry is what the API server asks about one policy, as a validating webhook. A mutating one has the same fields, but for one that is
+// always the same here.
 type entry struct {
+	admissionregistrationv1.ValidatingWebhook
 	policy string
 	// onNamespaces tells that it is about Namespaces alone, and the policy's other entry about all else.
 	onNamespaces bool
-
-	client     admissionregistrationv1.WebhookClientConfig
-	rules      []rule
-	failure    admissionregistrationv1.FailurePolicyType
-	namespaces *metav1.LabelSelector
-	objects    *metav1.LabelSelector
-	conditions []admissionregistrationv1.MatchCondition
-	timeout    int32
 }
 
 // What is the same in every entry.
@@ -53,27 +46,19 @@ var (
 	possible        = append(slices.Clone(possibleChanges), admissionregistrationv1.Delete, admissionregistrationv1.Connect)
 )
 
-// name is that of the webhook.
-func (e *entry) name() string {
-	if e.onNamespaces {
-		return e.policy + suffixOnNamespaces
+// nameOf is that of the webhook.
+func nameOf(policy string, onNamespaces bool) string {
+	if onNamespaces {
+		return policy + suffixOnNamespaces
 	}
-	return e.policy + suffix
-}
-
-func (e *entry) validating() admissionregistrationv1.ValidatingWebhook {
-	return admissionregistrationv1.ValidatingWebhook{
-		Name: e.name(), ClientConfig: e.client, Rules: e.rules, FailurePolicy: &e.failure, MatchPolicy: &equivalent,
-		NamespaceSelector: e.namespaces, ObjectSelector: e.objects, SideEffects: &noneOnDryRun, TimeoutSeconds: &e.timeout,
-		AdmissionReviewVersions: reviewVersions, MatchConditions: e.conditions,
-	}
+	return policy + suffix
 }
 
 func (e *entry) mutating() admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
-		Name: e.name(), ClientConfig: e.client, Rules: e.rules, FailurePolicy: &e.failure, MatchPolicy: &equivalent,
-		NamespaceSelector: e.namespaces, ObjectSelector: e.objects, SideEffects: &noneOnDryRun, TimeoutSeconds: &e.timeout,
-		AdmissionReviewVersions: reviewVersions, MatchConditions: e.conditions, ReinvocationPolicy: &neverReinvoked,
+		Name: e.Name, ClientConfig: e.ClientConfig, Rules: e.Rules, FailurePolicy: e.FailurePolicy, MatchPolicy: e.MatchPolicy,
+		NamespaceSelector: e.NamespaceSelector, ObjectSelector: e.ObjectSelector, SideEffects: e.SideEffects, TimeoutSeconds: e.TimeoutSeconds,
+		AdmissionReviewVersions: e.AdmissionReviewVersions, MatchConditions: e.MatchConditions, ReinvocationPolicy: &neverReinvoked,
 	}
 }
 
@@ -84,15 +69,19 @@ func entryOf(w *admissionregistrationv1.ValidatingWebhook) (*entry, bool) {
 	if !ours {
 		policy, ours = strings.CutSuffix(w.Name, suffix)
 	}
-	return &entry{
-		policy: policy, onNamespaces: onNamespaces, client: w.ClientConfig, rules: w.Rules, failure: ptr.Deref(w.FailurePolicy, admissionregistrationv1.Fail),
-		namespaces: w.NamespaceSelector, objects: w.ObjectSelector, conditions: w.MatchConditions, timeout: ptr.Deref(w.TimeoutSeconds, 0),
-	}, ours
+	e := &entry{ValidatingWebhook: *w, policy: policy, onNamespaces: onNamespaces}
+	return e.fixed(), ours
+}
+
+// fixed gives an entry what is the same in all.
+func (e *entry) fixed() *entry {
+	e.MatchPolicy, e.SideEffects, e.AdmissionReviewVersions = &equivalent, &noneOnDryRun, reviewVersions
+	return e
 }
 
 // same tells whether the API server does the same by two entries.
 func (e *entry) same(other *entry) bool {
-	return other != nil && equality.Semantic.DeepEqual(e.validating(), other.validating())
+	return other != nil && equality.Semantic.DeepEqual(e.ValidatingWebhook, other.ValidatingWebhook)
 }
 
 // newEntries makes those of a policy: one, or two if it selects namespaces by their labels and is about Namespaces itself. About
@@ -108,12 +97,13 @@ func newEntries(
 	}
 	if others {
 		e := newEntry(p, targets, client, home)
-		e.conditions = append(e.conditions, admissionregistrationv1.MatchCondition{Name: "is-not-about-a-namespace", Expression: isNoNamespace})
+		e.MatchConditions = append(e.MatchConditions, admissionregistrationv1.MatchCondition{Name: "is-not-about-a-namespace", Expression: isNoNamespace})
 		all = append(all, e)
 	}
 	e := newEntry(p, own, client, home)
-	e.onNamespaces, e.namespaces, e.objects = true, &metav1.LabelSelector{}, selectorOf(append(namespaceRequirements(p.Matches), e.objects.MatchExpressions...))
-	e.conditions = append(e.conditions, admissionregistrationv1.MatchCondition{
+	e.onNamespaces, e.Name, e.NamespaceSelector = true, nameOf(p.Name, true), &metav1.LabelSelector{}
+	e.ObjectSelector = selectorOf(append(namespaceRequirements(p.Matches), e.ObjectSelector.MatchExpressions...))
+	e.MatchConditions = append(e.MatchConditions, admissionregistrationv1.MatchCondition{
 		Name: notExcluded, Expression: `!(request.?name.orValue("") in ` + listed(excludedNamespaces(p.Matches, home)) + ")",
 	})
 	return append(all, e)
@@ -121,17 +111,17 @@ func newEntries(
 
 // newEntry makes the one of a policy about some targets.
 func newEntry(p *Policy, targets []target, client admissionregistrationv1.WebhookClientConfig, home string) *entry {
-	e := &entry{
-		policy: p.Name, client: client, failure: ignore, namespaces: namespacesOf(p.Matches, home), objects: objectsOf(p.Matches),
-		conditions: saying(p.Name, conditionsOf(p.Matches, targets)), timeout: timeoutOf(p.Timeout),
-	}
+	e := &entry{policy: p.Name, ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
+		Name: nameOf(p.Name, false), ClientConfig: client, FailurePolicy: ptr.To(ignore), TimeoutSeconds: ptr.To(timeoutOf(p.Timeout)),
+		NamespaceSelector: namespacesOf(p.Matches, home), ObjectSelector: objectsOf(p.Matches), MatchConditions: saying(p.Name, conditionsOf(p.Matches, targets)),
+	}}
 	if p.Refuses {
-		e.failure = admissionregistrationv1.Fail
+		e.FailurePolicy = ptr.To(admissionregistrationv1.Fail)
 	}
 	for i := range targets {
-		e.rules = append(e.rules, targets[i].rule())
+		e.Rules = append(e.Rules, targets[i].rule())
 	}
-	return e
+	return e.fixed()
 }
 
 // timeoutOf leaves a policy its time, and what lies between the API server and it a second.
@@ -210,12 +200,12 @@ func (e *entry) towards(want *entry) *entry {
 		return nil
 	}
 	next := *e
-	next.client, next.timeout = want.client, want.timeout
-	if want.failure == ignore {
-		next.failure = want.failure
+	next.ClientConfig, next.TimeoutSeconds = want.ClientConfig, want.TimeoutSeconds
+	if *want.FailurePolicy == ignore {
+		next.FailurePolicy = want.FailurePolicy
 	}
-	if within(want.rules, e.rules) {
-		next.rules = want.rules
+	if within(want.Rules, e.Rules) {
+		next.Rules = want.Rules
 	}
 	return &next
 }

@@ -57,8 +57,8 @@ func TestEntry(t *testing.T) {
 	targets, refused := p.targets(chartRules, possible)
 	service := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: home, Name: "w"}}
 	e := newEntry(&p, targets, service, home)
-	matcher(t, e.conditions)
-	w := e.validating()
+	matcher(t, e.MatchConditions)
+	w := e.ValidatingWebhook
 	w.MatchConditions = w.MatchConditions[3:] // the others have tests of their own
 	text, err := yaml.Marshal(w)
 	if err != nil {
@@ -156,10 +156,10 @@ func TestEntryForEverything(t *testing.T) {
 	p := policy("kept", everything, func(p *Policy) { p.Matches = append(p.Matches, again) })
 	targets, _ := p.targets(chartRules, possible)
 	e := newEntry(&p, targets, admissionregistrationv1.WebhookClientConfig{}, home)
-	if got := metav1.FormatLabelSelector(e.objects); got != "sallyport.dev/kept" {
+	if got := metav1.FormatLabelSelector(e.ObjectSelector); got != "sallyport.dev/kept" {
 		t.Errorf("objectSelector is %s", got)
 	}
-	m := matcher(t, e.conditions)
+	m := matcher(t, e.MatchConditions)
 	for _, tc := range []struct {
 		resource schema.GroupVersionResource
 		name     string
@@ -436,7 +436,7 @@ func TestAConditionThatFailsNamesItsPolicy(t *testing.T) {
 		object, nil, kind, "ns", "x", schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "", admission.Create, nil, false, &user.DefaultInfo{Name: "a"})}
 	a.VersionedObject.Set(object)
 	const want = "expression 'object.spec.replicas > 1 // RegoPolicy owners, spec.match.conditions: big' resulted in error: no such key: spec"
-	if got := matcher(t, e.conditions).Match(t.Context(), a, nil, nil); got.Error == nil || got.Error.Error() != want {
+	if got := matcher(t, e.MatchConditions).Match(t.Context(), a, nil, nil); got.Error == nil || got.Error.Error() != want {
 		t.Errorf("the user reads %v", got.Error)
 	}
 }

@@ -237,7 +237,7 @@ func (f *fixture) has(want ...string) {
 				continue
 			}
 			var asks []string
-			for _, r := range e.rules {
+			for _, r := range e.Rules {
 				t := target{r.APIGroups, r.APIVersions, r.Resources, r.Operations}
 				asks = append(asks, t.String())
 			}
@@ -249,7 +249,7 @@ func (f *fixture) has(want ...string) {
 			if e.onNamespaces {
 				name += " on namespaces"
 			}
-			got = append(got, fmt.Sprintf("%s%s %s: %s", kind, name, e.failure, strings.Join(asks, "; ")))
+			got = append(got, fmt.Sprintf("%s%s %s: %s", kind, name, *e.FailurePolicy, strings.Join(asks, "; ")))
 		}
 	}
 	slices.Sort(got)

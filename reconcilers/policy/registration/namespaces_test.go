@@ -46,18 +46,18 @@ func asking(t *testing.T, entries []*entry, a *admission.VersionedAttributes, na
 		namespace = labelsOf(a.GetObject())
 	}
 	for _, e := range entries {
-		met := slices.ContainsFunc(e.rules, func(r rule) bool { return (&rules.Matcher{Rule: r, Attr: a.Attributes}).Matches() })
-		objects := len(e.objects.MatchExpressions) == 0 ||
-			a.GetObject() != nil && selects(e.objects, labelsOf(a.GetObject())) || a.GetOldObject() != nil && selects(e.objects, labelsOf(a.GetOldObject()))
-		if !met || !objects || !selects(e.namespaces, namespace) {
+		met := slices.ContainsFunc(e.Rules, func(r rule) bool { return (&rules.Matcher{Rule: r, Attr: a.Attributes}).Matches() })
+		objects := len(e.ObjectSelector.MatchExpressions) == 0 ||
+			a.GetObject() != nil && selects(e.ObjectSelector, labelsOf(a.GetObject())) || a.GetOldObject() != nil && selects(e.ObjectSelector, labelsOf(a.GetOldObject()))
+		if !met || !objects || !selects(e.NamespaceSelector, namespace) {
 			continue
 		}
-		result := matcher(t, e.conditions).Match(t.Context(), a, nil, nil)
+		result := matcher(t, e.MatchConditions).Match(t.Context(), a, nil, nil)
 		if result.Error != nil {
 			t.Fatal(result.Error)
 		}
 		if result.Matches {
-			names = append(names, e.name())
+			names = append(names, e.Name)
 		}
 	}
 	return names

@@ -32,7 +32,7 @@ func (r *Reconciler) Preview(
 				}
 			default:
 				for _, e := range l.want(s, p, targets) {
-					v.Webhooks = append(v.Webhooks, e.validating())
+					v.Webhooks = append(v.Webhooks, e.ValidatingWebhook)
 				}
 			}
 		}

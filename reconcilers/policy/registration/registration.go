@@ -12,6 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -220,7 +221,7 @@ func (l *look) settle(ctx context.Context, s *side, known bool, there map[string
 	for i := range l.policies {
 		if p := &l.policies[i]; known && there[p.Name] {
 			for _, e := range l.next(s, p) {
-				next[e.name()] = e
+				next[e.Name] = e
 			}
 		}
 	}
@@ -275,11 +276,11 @@ func (l *look) next(s *side, p *Policy) (all []*entry) {
 	if !p.Broken && !late && !settling {
 		return want
 	}
-	lacks := slices.ContainsFunc(want, func(e *entry) bool { return s.have[e.name()] == nil })
+	lacks := slices.ContainsFunc(want, func(e *entry) bool { return s.have[e.Name] == nil })
 	for _, e := range want {
-		have := s.have[e.name()]
+		have := s.have[e.Name]
 		if p.Broken && have == nil {
-			have = l.anywhere(e.name())
+			have = l.anywhere(e.Name)
 		}
 		next := have.towards(e)
 		if !p.Broken && !e.same(next) {
@@ -289,7 +290,7 @@ func (l *look) next(s *side, p *Policy) (all []*entry) {
 			continue
 		}
 		if lacks { // what another entry is to ask about, which is not there yet
-			next.rules = have.rules
+			next.Rules = have.Rules
 		}
 		all = append(all, next)
 	}
@@ -312,7 +313,7 @@ func (l *look) want(s *side, p *Policy, targets []target) []*entry {
 	all := newEntries(p, targets, s.mutating, s.client(p.Name), l.Namespace)
 	for _, e := range all {
 		if s.ignores() {
-			e.failure = ignore
+			e.FailurePolicy = ptr.To(ignore)
 		}
 	}
 	return all
@@ -326,7 +327,7 @@ func (l *look) changes(p *Policy) bool {
 	if len(targets) == 0 {
 		return true
 	}
-	if s.sample == nil || slices.ContainsFunc(l.want(s, p, targets), func(e *entry) bool { return !e.same(s.have[e.name()]) }) {
+	if s.sample == nil || slices.ContainsFunc(l.want(s, p, targets), func(e *entry) bool { return !e.same(s.have[e.Name]) }) {
 		delete(l.changing, p.Name)
 		return false
 	}
@@ -368,7 +369,7 @@ func (l *look) log(ctx context.Context, s *side, next map[string]*entry) {
 	logger := log.FromContext(ctx).WithValues("configuration", l.Configuration, "kind", s.kind())
 	for name, e := range next {
 		if !e.same(s.have[name]) {
-			logger.Info("the API server asks a policy", "policy", e.policy, "webhook", name, "about", l.report(e.policy).asked, "failurePolicy", e.failure)
+			logger.Info("the API server asks a policy", "policy", e.policy, "webhook", name, "about", l.report(e.policy).asked, "failurePolicy", *e.FailurePolicy)
 		}
 	}
 	for name, e := range s.have {

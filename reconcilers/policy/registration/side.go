@@ -50,7 +50,7 @@ func (r *Reconciler) newSides() []*side {
 // of gives the entries of a policy.
 func (s *side) of(policy string) (entries []*entry) {
 	for _, onNamespaces := range []bool{false, true} {
-		if e := s.have[(&entry{policy: policy, onNamespaces: onNamespaces}).name()]; e != nil {
+		if e := s.have[nameOf(policy, onNamespaces)]; e != nil {
 			entries = append(entries, e)
 		}
 	}
@@ -89,7 +89,7 @@ func (r *Reconciler) read(ctx context.Context, s *side) error {
 	s.own, s.have = own, map[string]*entry{}
 	for _, w := range webhooksOf(own) {
 		if e, ours := entryOf(&w); ours {
-			s.have[e.name()] = e
+			s.have[e.Name] = e
 		}
 	}
 	r.sample(s, chart)
@@ -167,7 +167,7 @@ func (s *side) with(entries map[string]*entry) client.Object {
 	case *admissionregistrationv1.ValidatingWebhookConfiguration:
 		c.Webhooks = nil
 		for _, name := range names {
-			c.Webhooks = append(c.Webhooks, entries[name].validating())
+			c.Webhooks = append(c.Webhooks, entries[name].ValidatingWebhook)
 		}
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
 		c.Webhooks = nil
