@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 )
 
@@ -135,27 +137,17 @@ func (r *Replica) Leave(ctx context.Context) error {
 	defer r.writing.Unlock()
 	r.left = true
 	name, _ := r.own()
-	var err error
-	for range attempts {
-		var lease *coordinationv1.Lease
-		lease, err = r.leases.Get(ctx, name, metav1.GetOptions{})
-		if err == nil && !r.isOurs(lease) {
-			return nil
+	err := retry.OnError(wait.Backoff{Steps: attempts}, apierrors.IsConflict, func() error {
+		lease, err := r.leases.Get(ctx, name, metav1.GetOptions{})
+		if err != nil || !r.isOurs(lease) {
+			return err
 		}
-		if err == nil {
-			err = r.remove(ctx, lease)
-		}
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil && !apierrors.IsConflict(err) {
-			return fmt.Errorf("deleting Lease %s/%s: %w", r.options.Namespace, name, err)
-		}
-		if err == nil {
-			return nil
-		}
+		return r.remove(ctx, lease)
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting Lease %s/%s: %w", r.options.Namespace, name, err)
 	}
-	return err
+	return nil
 }
 
 // remove deletes a Lease as it was read.

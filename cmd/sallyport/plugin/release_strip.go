@@ -91,17 +91,20 @@ func (j *releasing) objects() (metadata.Interface, error) {
 
 // each calls for all objects of a kind, page by page, one after the other. A kind that has gone has none.
 func each(ctx context.Context, c metadata.Interface, k *releasable, do func(*metav1.PartialObjectMetadata)) error {
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	return paged(ctx, k.Resource, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return c.Resource(k.GroupVersionResource).List(ctx, o)
-	})
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-		if o, ok := object.(*metav1.PartialObjectMetadata); ok {
+	}, do)
+}
+
+func paged[T runtime.Object](ctx context.Context, what string, list pager.ListPageFunc, do func(T)) error {
+	err := pager.New(list).EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		if o, ok := object.(T); ok {
 			do(o)
 		}
 		return nil
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("listing %s: %w", k.Resource, err)
+		return fmt.Errorf("listing %s: %w", what, err)
 	}
 	return nil
 }
@@ -142,23 +145,16 @@ func (j *releasing) unsettled(ctx context.Context) ([]unsettled, error) {
 	if !slices.ContainsFunc(j.kinds, func(k releasable) bool { return k.Resource == machines }) {
 		return nil, nil
 	}
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	var found []unsettled
+	err := paged(ctx, machines, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		list := &v1alpha1.VirtualMachineList{}
 		return list, j.List(ctx, list, &client.ListOptions{Limit: o.Limit, Continue: o.Continue, Raw: &o})
-	})
-	var found []unsettled
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-		if m, ok := object.(*v1alpha1.VirtualMachine); ok {
-			if text := j.midst(m); text != "" {
-				found = append(found, unsettled{m.Namespace + "/" + m.Name, text})
-			}
+	}, func(m *v1alpha1.VirtualMachine) {
+		if text := j.midst(m); text != "" {
+			found = append(found, unsettled{m.Namespace + "/" + m.Name, text})
 		}
-		return nil
 	})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("listing %s: %w", machines, err)
-	}
-	return found, nil
+	return found, err
 }
 
 // midst says what a machine is in the middle of, if anything.
