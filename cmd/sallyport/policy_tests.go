@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport.dev/sallyport/cmd/internal/choice"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/cmd/sallyport/junit"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -41,7 +42,7 @@ type reporter interface {
 }
 
 func newPolicyTestCommand() *cobra.Command {
-	o := &policyTestOptions{}
+	o := &policyTestOptions{output: "text"}
 	command := &cobra.Command{
 		Use:   "test [PATH...]",
 		Short: "Run the policies' own tests",
@@ -62,7 +63,7 @@ func newPolicyTestCommand() *cobra.Command {
 	f := command.Flags()
 	f.Float64Var(&o.coverage, "coverage", 0, "`percent` of each policy that its tests must evaluate, up to 100")
 	f.StringVar(&o.pattern, "run", "", "regular `expression`: run only the tests in whose names, as package.rule, it is found; not with --coverage")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or junit")
+	choice.Flag(command, &o.output, "output", "o", "`format`: text or junit", "text", "junit")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "name also the tests that pass")
 	return command
 }
@@ -81,9 +82,6 @@ func (o *policyTestOptions) run(command *cobra.Command, paths []string) error {
 	show := map[string]reporter{
 		"text": &testPrinter{o: o, out: terminal.Safe(command.OutOrStdout())}, "junit": &testSuites{o: o, out: command.OutOrStdout()},
 	}[o.output]
-	if show == nil {
-		return fmt.Errorf("--output %q is not text or junit", o.output)
-	}
 	collection, err := policiesOf(command, paths)
 	if err != nil {
 		return err

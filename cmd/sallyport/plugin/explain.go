@@ -86,10 +86,7 @@ func (p *plugin) explainCommand() *cobra.Command {
 	choice.Flag(command, &o.subresource, "subresource", "", "what of the object the request is about: scale, where -f has the wanted number of replicas; or exec, attach, portforward, proxy", append([]string{offline.Scale}, offline.Connections...)...)
 	f.StringVar(&o.policy, "policy", "", "the only RegoPolicy to tell about")
 	format.AddFlag(command, &o.output)
-	// It fails only for a flag that does not exist or is completed already.
-	_ = command.RegisterFlagCompletionFunc("policy", func(command *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return p.completePolicy(command, nil, word)
-	})
+	p.completeNames(command, "policy", policyKind)
 	return command
 }
 

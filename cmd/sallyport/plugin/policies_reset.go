@@ -68,20 +68,10 @@ func (p *plugin) resetCommand() *cobra.Command {
 
 // complete offers the shipped policies that are not named yet.
 func (r *reset) complete(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	c, err := r.connect()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(command.Context(), completionPatience)
-	defer cancel()
-	list := &v1alpha1.RegoPolicyList{}
-	if err := c.List(ctx, list, client.MatchingLabels{shipping.Label: "true"}); err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
 	var names []string
-	for i := range list.Items {
-		if name := list.Items[i].Name; !slices.Contains(args, name) {
-			names = append(names, name)
+	for _, policy := range r.metadata(command.Context(), policyKind) {
+		if policy.Labels[shipping.Label] == "true" && !slices.Contains(args, policy.Name) {
+			names = append(names, policy.Name)
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
