@@ -76,7 +76,7 @@ func TestPolicyTestOfSome(t *testing.T) {
 		"none":         {"--run test_bogus", 2, "0 passed, 0 failed\n", `Error: --run: "test_bogus" is in the name of no test` + "\n"},
 		"no pattern":   {"--run (", 2, "", "Error: --run: error parsing regexp: "},
 		"and coverage": {"--run test --coverage 100", 2, "", "Error: --coverage is of all tests"},
-		"a format":     {"-o xml", 2, "", `Error: --output "xml" is not text or junit`},
+		"a format":     {"-o xml", 2, "", `Error: invalid argument "xml" for "-o, --output" flag: must be text or junit`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, errs, code := execute(t, append([]string{"policy", "test", dir}, strings.Fields(tc.args)...)...)

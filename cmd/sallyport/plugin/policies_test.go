@@ -104,7 +104,7 @@ func TestPoliciesAreListed(t *testing.T) {
 	w.Must(w.Update(t.Context(), other))
 	w.plugin("policies", 0, "The replicas do not have the same policies", "  "+ns+"/sallyport-replica-a  aaaa\n  "+ns+"/sallyport-replica-b  bbbb\n")
 
-	w.plugin("policies rego/bad", 0, "RegoPolicy bad, package acme.bad\n", "CREATE of virtualmachines in sallyport.dev", "m.rego:1:1: rego_parse_error")
+	w.plugin("policies rego/bad", 0, "RegoPolicy bad, package acme.bad\n", "CREATE of virtualmachines.sallyport.dev", "m.rego:1:1: rego_parse_error")
 	w.plugin("policies nothing", 1, `Error from server (NotFound): regopolicies.sallyport.dev "nothing" not found`)
 	if got := w.plugin("policies -o name", 0).stdout; got != "regopolicy.sallyport.dev/bad\nregopolicy.sallyport.dev/good\n" {
 		t.Errorf("the names are %q", got)
@@ -148,7 +148,7 @@ func TestPoliciesThatNobodyServes(t *testing.T) {
 	if r := w.plugin("policies", 0, "good  Enforce  none    0123456789"); r.stderr != "Warning: "+nobody {
 		t.Errorf("without a replica the user reads %s", r.stderr)
 	}
-	w.plugin("policies good", 0, "Active:       none: "+nobody, "Warning: "+nobody)
+	w.plugin("policies good", 0, "Active:                none: "+nobody, "Warning: "+nobody)
 	if r := w.plugin("policies -o name", 0); r.stderr != "" {
 		t.Errorf("programs read %s", r.stderr)
 	}
