@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/vmware/govmomi/vapi/rest"
+	"golang.org/x/sync/semaphore"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 // restSession is the session of vCenter's REST API, which knows the tags. It is of its own, and made when it is first needed.
 type restSession struct {
-	turn    chan struct{} // Whoever fills it may use the rest, and nobody else.
-	client  *rest.Client  // Nil if nobody is logged in.
+	turn    *semaphore.Weighted // Whoever has it may use the rest, and nobody else.
+	client  *rest.Client        // Nil if nobody is logged in.
 	refused refusal
 }
 
@@ -53,10 +54,10 @@ func (s *Server) restClient(ctx context.Context) (*rest.Client, error) {
 		return nil, err
 	}
 	r := &s.restSession
-	if err := r.enter(ctx); err != nil {
+	if err := r.turn.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer r.exit()
+	defer r.turn.Release(1)
 	if r.client != nil {
 		return r.client, nil
 	}
@@ -84,10 +85,10 @@ func (s *Server) restClient(ctx context.Context) (*rest.Client, error) {
 
 // leaveREST forgets a session that has ended.
 func (s *Server) leaveREST(ctx context.Context, ended *rest.Client) {
-	if s.restSession.enter(ctx) != nil {
+	if s.restSession.turn.Acquire(ctx, 1) != nil {
 		return
 	}
-	defer s.restSession.exit()
+	defer s.restSession.turn.Release(1)
 	if s.restSession.client == ended {
 		s.restSession.client = nil
 	}
@@ -95,23 +96,12 @@ func (s *Server) leaveREST(ctx context.Context, ended *rest.Client) {
 
 // closeREST logs out.
 func (s *Server) closeREST(ctx context.Context) {
-	if s.restSession.enter(ctx) != nil {
+	if s.restSession.turn.Acquire(ctx, 1) != nil {
 		return
 	}
-	defer s.restSession.exit()
+	defer s.restSession.turn.Release(1)
 	if client := s.restSession.client; client != nil {
 		s.restSession.client = nil
 		_ = client.Logout(ctx) // a session that cannot be ended ends by itself when it has been idle
 	}
 }
-
-func (r *restSession) enter(ctx context.Context) error {
-	select {
-	case r.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (r *restSession) exit() { <-r.turn }

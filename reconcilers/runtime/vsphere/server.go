@@ -15,6 +15,8 @@ import (
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -48,7 +50,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	current *connection // Nil if nobody is logged in.
-	login   *login      // Nil if no login is in flight.
+	logins  singleflight.Group
 	refused refusal
 	closed  bool
 	account string // Who was logged in last.
@@ -61,13 +63,6 @@ type connection struct {
 	*vim25.Client
 	manager *session.Manager
 	user    string // As vCenter calls it, which need not be as it was typed.
-}
-
-// login is a login in flight that several calls may wait for.
-type login struct {
-	done       chan struct{}
-	connection *connection
-	err        error
 }
 
 // refusal is when which credentials were refused.
@@ -91,7 +86,7 @@ func NewServer(config Config) (*Server, error) {
 	if _, err := config.trust(); err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, address: address, restSession: restSession{turn: make(chan struct{}, 1)}}
+	s := &Server{config: config, address: address, restSession: restSession{turn: semaphore.NewWeighted(1)}}
 	s.dying, s.die = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -100,18 +95,16 @@ func NewServer(config Config) (*Server, error) {
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
-	current, pending := s.current, s.login
+	current := s.current
 	s.current = nil
 	s.mu.Unlock()
 	defer s.die()
 	s.closeREST(ctx)
-	if pending != nil {
-		// It sees that the Server is closed and logs out itself.
-		select {
-		case <-pending.done:
-		case <-ctx.Done():
-			return s.translate(ctx, ctx.Err())
-		}
+	// A login in flight sees that the Server is closed and logs out itself.
+	select {
+	case <-s.logins.DoChan("", func() (any, error) { return nil, errClosed }):
+	case <-ctx.Done():
+		return s.translate(ctx, ctx.Err())
 	}
 	if current == nil {
 		return nil
@@ -185,41 +178,37 @@ func (s *Server) connected(ctx context.Context) (*connection, error) {
 		}
 		return s.current, nil
 	}
-	l := s.login
-	if l == nil {
-		l = &login{done: make(chan struct{})}
-		s.login = l
-		go s.logIn(l)
-	}
+	result := s.logins.DoChan("", s.logIn)
 	s.mu.Unlock()
 	select {
-	case <-l.done:
-		return l.connection, l.err
+	case r := <-result:
+		c, _ := r.Val.(*connection)
+		return c, r.Err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// logIn carries the login out.
-func (s *Server) logIn(l *login) {
-	defer close(l.done)
+// logIn carries a login out, and gives its connection.
+func (s *Server) logIn() (any, error) {
 	ctx, cancel := context.WithTimeout(s.dying, loginTimeout)
 	defer cancel()
-	l.connection, l.err = s.connect(ctx)
-	// Whoever waits has a context of its own, which says nothing about how this one ended.
-	l.err = s.translate(ctx, l.err)
+	c, err := s.connect(ctx)
+	if err != nil {
+		return nil, s.translate(ctx, err) // whoever waits has a context of its own, which says nothing about how this one ended
+	}
 	s.mu.Lock()
-	s.login = nil
 	closed := s.closed
-	if !closed && l.connection != nil {
-		s.current, s.account = l.connection, l.connection.user
+	if !closed {
+		s.current, s.account = c, c.user
 	}
 	s.mu.Unlock()
-	if closed && l.connection != nil {
+	if closed {
 		// Nobody is left to hear of it; a session that cannot be ended ends by itself when it has been idle.
-		_ = s.logOut(ctx, l.connection)
-		l.connection, l.err = nil, errClosed
+		_ = s.logOut(ctx, c)
+		return nil, errClosed
 	}
+	return c, nil
 }
 
 // connect logs in with the credentials of the moment.
