@@ -117,7 +117,7 @@ func newSite(t *testing.T) *site {
 		}
 	}
 	set := compiled(t, shippedPolicies(t))
-	cached, err := cache.New(plane.Config, cache.Options{DefaultTransform: cache.TransformStripManagedFields()})
+	cached, err := cache.New(plane.Config, cache.Options{DefaultTransform: facts.Compact})
 	if err != nil {
 		t.Fatal(err)
 	}

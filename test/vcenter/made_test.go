@@ -164,8 +164,10 @@ func TestMachineMadeOfNothing(t *testing.T) {
 func TestMachineMadeLater(t *testing.T) {
 	t.Parallel()
 	s := maker(t)
-	vm := s.adopt(s.made(func(spec *v1alpha1.VirtualMachineSpec) { spec.NodeName = "nowhere" }))
-	s.warns(vm, "False", "InvalidSpec spec.nodeName: the machine's cluster has no host nowhere")
+	host := s.vcenter.Hosts()[1]
+	s.vcenter.SetHost(host, true, true)
+	vm := s.adopt(s.made(func(spec *v1alpha1.VirtualMachineSpec) { spec.NodeName = host }))
+	s.warns(vm, "False", "InvalidSpec spec.nodeName: the host "+host+" is not connected or in maintenance mode")
 	s.vcenter.Remove("/DC0/vm/template")
 	update(s, vm, func(vm *v1alpha1.VirtualMachine) { vm.Spec.NodeName = "" })
 	s.shows(vm, "False InvalidSpec spec.runtime.vsphere.clone.template.inventoryPath: vCenter "+s.name+" has no template at /DC0/vm/template, or does not show it")

@@ -51,7 +51,7 @@ func UserNamed(name string, groups ...string) authenticationv1.UserInfo {
 	if name == user.Anonymous {
 		everybody = user.AllUnauthenticated
 	}
-	if !slices.Contains(u.Groups, everybody) {
+	if !slices.Contains(u.Groups, everybody) && !slices.Contains(u.Groups, user.AllUnauthenticated) {
 		u.Groups = append(slices.Clip(u.Groups), everybody)
 	}
 	return u

@@ -322,8 +322,10 @@ func TestUsers(t *testing.T) {
 			t.Errorf("%s is in %s, want %s", name, got, want)
 		}
 	}
-	if got := strings.Join(UserNamed("alice", "system:authenticated", "x").Groups, " "); got != "system:authenticated x" {
-		t.Errorf("alice is in %s", got)
+	for _, given := range []string{"system:authenticated x", "system:unauthenticated x"} {
+		if got := strings.Join(UserNamed("alice", strings.Fields(given)...).Groups, " "); got != given {
+			t.Errorf("alice of the groups %q has %q", given, got)
+		}
 	}
 }
 

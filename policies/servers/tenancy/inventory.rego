@@ -30,6 +30,34 @@ _kinds := {
 	"networks": "network",
 }
 
+# METADATA
+# title: The vCenter does not have the host that the machine is to be on
+# custom:
+#   reason: HostNotFound
+#   remedyInMessage: Name a host that the message lists, or leave spec.nodeName out, and vCenter chooses one.
+deny contains {
+	"reason": "HostNotFound",
+	"code": 422,
+	"message": $"spec.nodeName: {_server} has no host {_node}; it has: {_present_hosts}. Without spec.nodeName vCenter chooses one",
+	"details": _details("spec.nodeName"),
+} if {
+	_served
+	count(_tenants) > 0
+	input.request.operation == "CREATE"
+	not _found
+	_current
+	_node != ""
+	not _node in _hosts
+}
+
+_node := object.get(input.request.object.spec, "nodeName", "")
+
+_hosts := sort([host.name | some host in object.get(_status, "hosts", [])])
+
+_present_hosts := _cut(_hosts, ", ") if count(_hosts) > 0
+
+_present_hosts := "none" if count(_hosts) == 0
+
 # What is about to be made was admitted: what has gone since is for its condition to say.
 _new if {
 	_cloned
@@ -71,6 +99,8 @@ _known_status if {
 	is_object(_status)
 	is_array(object.get(_status, "conditions", []))
 	_known_inventory
+	is_string(_node)
+	every host in object.get(_status, "hosts", []) { is_string(host.name) }
 }
 
 _known_inventory if not "inventory" in object.keys(_status)

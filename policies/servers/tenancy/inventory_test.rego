@@ -132,3 +132,45 @@ test_inventory_not_understood[note] if {
 	])
 	_verdict == "not understood" with input as {"request": _cloning({}), "facts": facts}
 }
+
+_with_hosts(hosts) := object.union(_today({}), {"server": object.union(_today({}).server, {
+	"status": object.union(_today({}).server.status, {"hosts": hosts}),
+})})
+
+_on(host, request) := object.union(request, {"object": object.union(request.object, {
+	"spec": object.union(request.object.spec, {"nodeName": host}),
+})})
+
+_hosts := [{"name": "esx-2"}, {"name": "esx-1"}]
+
+test_host_listed[note] if {
+	some note, request in {
+		"named": _on("esx-1", _cloning({})),
+		"left to vCenter": _on("", _cloning({})),
+		"about to be made": object.union(_on("esx-9", _cloning({})), {"userInfo": {"username": "system:sallyport"}}),
+	}
+	_verdict == "allow" with input as {"request": request, "facts": _with_hosts(_hosts)}
+}
+
+test_host_not_listed[note] if {
+	some note, tc in {
+		"two": {"hosts": _hosts, "has": "esx-1, esx-2"},
+		"none": {"hosts": [], "has": "none"},
+	}
+	policy.deny == {{
+		"reason": "HostNotFound",
+		"code": 422,
+		"message": $"spec.nodeName: VSphereServer vc-1 has no host esx-9; it has: {tc.has}. Without spec.nodeName vCenter chooses one",
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.nodeName"},
+	}} with input as {"request": _on("esx-9", _cloning({})), "facts": _with_hosts(tc.hosts)}
+}
+
+test_hosts_not_understood[note] if {
+	some note, tc in {
+		"a number": {"request": _on(1, _cloning({})), "facts": _today({})},
+		"hosts without names": {"request": _cloning({}), "facts": _with_hosts([{}])},
+		"no hosts": {"request": _cloning({}), "facts": _with_hosts(null)},
+		"hosts in a text": {"request": _cloning({}), "facts": _with_hosts("esx-1")},
+	}
+	_verdict == "not understood" with input as tc
+}

@@ -93,7 +93,7 @@ func lacking(f *types.NoPermission) string {
 func (s *Server) trouble(err error) string {
 	name := s.config.Name
 	if errors.Is(err, errClosed) {
-		return fmt.Sprintf("the connection to vCenter %s was closed", name)
+		return notConnectedText(name) // whoever looks again is told the same
 	}
 	if errors.Is(err, errThumbprint) {
 		return fmt.Sprintf("the certificate of vCenter %s does not have the thumbprint that it should have", name)

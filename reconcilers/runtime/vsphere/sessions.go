@@ -2,6 +2,7 @@ package vsphere
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"sync"
 	"time"
@@ -27,12 +28,16 @@ type Sessions struct {
 	changed chan struct{} // closed when another vCenter is reached
 	begun   time.Time     // when the first machine asked for its runtime
 	closing sync.WaitGroup
+	living  context.Context // ends with Close
+	die     context.CancelFunc
 }
 
 // NewSessions gives none yet. Whether a machine may be where it is, the tenants say. What changes is told, in a call that may wait until
 // its context ends; each session has one watch for all of its machines.
 func NewSessions(tenants Tenants, told func(context.Context, runtime.Change)) *Sessions {
-	return &Sessions{tenancy: tenancy{tenants}, told: told}
+	s := &Sessions{tenancy: tenancy{tenants}, told: told}
+	s.living, s.die = context.WithCancel(context.Background())
+	return s
 }
 
 // Connection is how a vCenter is reached, and as whom. Two that are equal are one session.
@@ -91,7 +96,7 @@ func (s *Sessions) reach(name string, connection Connection) (*vcenter, error) {
 		s.changed = nil
 	}
 	next := &vcenter{connection: connection, server: server, runtime: New(server), unwatched: make(chan struct{})}
-	watching, unwatch := context.WithCancel(context.Background())
+	watching, unwatch := context.WithCancel(s.living)
 	next.unwatch = unwatch
 	s.closing.Go(func() {
 		defer close(next.unwatched)
@@ -112,6 +117,9 @@ func (s *Sessions) watch(ctx context.Context, name string, rt *Runtime) {
 			between = pauses(firstWatch, lastWatch)
 			s.told(ctx, runtime.Change{Server: name, InstanceID: id})
 		})
+		if ctx.Err() != nil {
+			return
+		}
 		s.told(ctx, runtime.Change{Server: name})
 		_ = pause(ctx, between)
 	}
@@ -129,15 +137,24 @@ func (s *Sessions) Inventory(ctx context.Context, name string, tenants []v1alpha
 }
 
 func notConnected(name string) error {
-	return runtime.NewUnavailable(nil, "VSphereServer %s does not exist, or is not connected yet: its condition Ready says why", name)
+	return runtime.NewUnavailable(nil, "%s", notConnectedText(name))
 }
 
-// Forget ends the session with a vCenter.
+// notConnectedText says that a VSphereServer is gone, or another than it was.
+func notConnectedText(name string) string {
+	return fmt.Sprintf("VSphereServer %s does not exist, or is not connected yet: its condition Ready says why", name)
+}
+
+// Forget ends the session with a vCenter. Its machines are out of reach then, which is told: nobody watches them any more.
 func (s *Sessions) Forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.all[name] == nil {
+		return
+	}
 	s.leave(s.all[name])
 	delete(s.all, name)
+	s.closing.Go(func() { s.told(s.living, runtime.Change{Server: name}) })
 }
 
 // leave logs out, without waiting for it. Calls that are under way end.
@@ -156,6 +173,7 @@ func (s *Sessions) leave(present *vcenter) {
 
 // Close logs out everywhere, and waits for that.
 func (s *Sessions) Close() {
+	s.die()
 	s.mu.Lock()
 	for _, present := range s.all {
 		s.leave(present)
