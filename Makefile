@@ -74,8 +74,7 @@ race = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo 'int main(void) { ret
 
 # What tests say of their times is kept. Three packages at a time, because many wait for other processes; four leave some too little.
 said := bin/tests.txt
-at_once := 3
-gotest = env GOGC=400 $(nicely) $(GO) test -timeout 30m -p $(at_once)
+gotest := env GOGC=400 $(GO) test -timeout 30m -p 3
 keep = tee -a $(said)
 
 .PHONY: test-unit
@@ -86,11 +85,6 @@ test-unit: bin ## Run the Go tests of one process, with the race detector if the
 .PHONY: test-walks
 test-walks: bin control-plane ## Run the Go tests that lead through other processes (API servers, managers, Helm, kubectl) or compute
 	@$(gotest) -count=1 $(walks) | $(keep)
-
-# Both at the same time: those of one process compute, and make way for those that lead through others and wait.
-.PHONY: test-go
-test-go:
-	@printf '%s\n' 'test-unit at_once=2 nicely=nice' 'test-walks at_once=2' | xargs -L 1 -P 2 $(MAKE) --no-print-directory
 
 .PHONY: test-deep
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
@@ -122,7 +116,7 @@ mutants: ## Change a token of the code at random, a hundred times, and say which
 	$(GO) run ./hack/mutants -seed $(SEED) -n $(N) $(if $(filter 1,$(WIDE)),-wide)
 
 .PHONY: test
-test: forget lint verify-generated test-rego control-plane test-go slowest ## Run all that has to hold before a push
+test: forget lint verify-generated test-rego control-plane test-unit test-walks slowest ## Run all that has to hold before a push
 
 .PHONY: forget
 forget: bin
