@@ -93,7 +93,7 @@ func (d *Driver) Finalize(ctx context.Context, o client.Object, change func(clie
 		return false, nil
 	}
 	if err := d.Client.Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return false, fmt.Errorf("writing the finalizers of %T %s: %w", o, client.ObjectKeyFromObject(o), err)
+		return false, fmt.Errorf("writing the finalizers of %s: %w", client.ObjectKeyFromObject(o), err)
 	}
 	return true, nil
 }

@@ -93,7 +93,7 @@ func lacking(f *types.NoPermission) string {
 func (s *Server) trouble(err error) string {
 	name := s.config.Name
 	if errors.Is(err, errClosed) {
-		return notConnectedText(name) // whoever looks again is told the same
+		return notConnectedText(name) // with another text the event of the next look would be lost: there is one per reason
 	}
 	if errors.Is(err, errThumbprint) {
 		return fmt.Sprintf("the certificate of vCenter %s does not have the thumbprint that it should have", name)
