@@ -87,16 +87,17 @@ func TestWatch(t *testing.T) {
 // Machines that come at the same time, while others have tasks, are all told of.
 func TestWatchWhileManyCome(t *testing.T) {
 	w := newWorld(t)
-	m := w.adopted("web")
 	h := w.watch(t)
 	var coming sync.WaitGroup
 	for i := range 16 {
 		coming.Go(func() {
-			if _, err := w.AddMachine(fmt.Sprintf("machine-%d", i)); err != nil {
+			path, err := w.AddMachine(fmt.Sprintf("machine-%d", i))
+			if err != nil {
 				t.Error(err)
+				return
 			}
+			w.Begin(path, runtime.TaskPowerOn, &types.TaskReasonUser{UserName: "drs"})
 		})
-		w.SetPower(w.path(m), []v1alpha1.PowerState{v1alpha1.PowerRunning, v1alpha1.PowerStopped}[i%2])
 	}
 	coming.Wait()
 	for i := range 16 {
