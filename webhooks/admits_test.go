@@ -115,7 +115,7 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 				"Name a VSphereServer that an administrator has declared; `kubectl get vsphereservers` lists them."}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, world{}, shipped...)
+			f := newShippedFixture(t, world{}, shipped...)
 			f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}}
 			before := tc.machine.DeepCopy()
 			got, err := f.Admits(t.Context(), tc.machine)
@@ -153,7 +153,7 @@ func TestAdmitsTheOlderMachineWithinAQuota(t *testing.T) {
 		"the younger one, which is made": {999, "50120a8b-7a3c-4bde-9f00-0123456789ab", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, world{}, shipped...)
+			f := newShippedFixture(t, world{}, shipped...)
 			f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}, quota: map[string]any{"machines": int64(1)}, created: tc.created}
 			vm := cloned("/dc/vm/a", "/dc/datastore/d")
 			vm.Status.InstanceID = tc.instanceID
@@ -176,7 +176,7 @@ func TestAdmitsAsksOnlyAboutServers(t *testing.T) {
 			s.Match.Resources[0].APIGroups, s.Match.Resources[0].APIVersions = []string{"*"}, []string{"*"}
 			s.Match.Resources[0].Resources = []string{"virtualmachines"}
 		})
-	f := newFixture(t, world{}, append(shipped, never)...)
+	f := newShippedFixture(t, world{}, append(shipped, never)...)
 	f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}}
 	if got, err := f.Admits(t.Context(), adopted("vc", "/dc/vm/a/web")); err != nil || got.Denied {
 		t.Errorf("got %+v, %v", got, err)
@@ -191,7 +191,7 @@ func TestAdmitsAsksOnlyAboutServers(t *testing.T) {
 	}
 	i := slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "servers-tenancy" })
 	shipped[i].Spec.Mode = v1alpha1.ModeAudit
-	f = newFixture(t, world{}, shipped...)
+	f = newShippedFixture(t, world{}, shipped...)
 	f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}}
 	if got, err := f.Admits(t.Context(), adopted("vc", "/dc/vm/b/web")); err != nil || got.Denied {
 		t.Errorf("mode Audit gave %+v, %v", got, err)

@@ -89,7 +89,7 @@ func TestArbitrateAsksTheShippedPolicies(t *testing.T) {
 		"the machine is gone":               {stop, nil, nil, Ruling{Denied: true, Reason: "VirtualMachineNotFound"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, world{}, shipped...)
+			f := newShippedFixture(t, world{}, shipped...)
 			f.facts = unasked{t}
 			got, err := f.Arbitrate(t.Context(), &tc.operation, tc.machine, tc.unfinished)
 			if err != nil {
@@ -152,7 +152,7 @@ func TestArbitrateFollowsModes(t *testing.T) {
 	}
 	i := slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "operations-applicability" })
 	shipped[i].Spec.Mode = v1alpha1.ModeAudit
-	f := newFixture(t, world{}, shipped...)
+	f := newShippedFixture(t, world{}, shipped...)
 	f.facts = unasked{t}
 	migrate := svmop("move", v1alpha1.OperationMigrate, false)
 	if got, err := f.Arbitrate(t.Context(), &migrate, svm("Stopped"), nil); err != nil || got.Denied {

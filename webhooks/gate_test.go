@@ -81,7 +81,20 @@ type fixture struct {
 
 func newFixture(t *testing.T, w world, policies ...v1alpha1.RegoPolicy) *fixture {
 	t.Helper()
-	set, err := catalog.CompileGranted(policies, grants.Patchable{Kinds: grants.Kinds{"configmaps": grants.All, "pods": grants.Metadata, "secrets": grants.All}})
+	return fixtureOf(t, new(catalog.Sets), w, policies)
+}
+
+// shippedSets are those of the tests that ask the shipped policies, which take long to compile with the race detector.
+var shippedSets catalog.Sets
+
+func newShippedFixture(t *testing.T, w world, policies ...v1alpha1.RegoPolicy) *fixture {
+	t.Helper()
+	return fixtureOf(t, &shippedSets, w, policies)
+}
+
+func fixtureOf(t *testing.T, sets *catalog.Sets, w world, policies []v1alpha1.RegoPolicy) *fixture {
+	t.Helper()
+	set, err := sets.Compile(policies, grants.Patchable{Kinds: grants.Kinds{"configmaps": grants.All, "pods": grants.Metadata, "secrets": grants.All}})
 	if err != nil {
 		t.Fatal(err)
 	}

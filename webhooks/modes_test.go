@@ -115,14 +115,14 @@ func TestNewerOperationWaitsWhereSupersedeIsNotEnforced(t *testing.T) {
 		"tried out":    {stage("test"), false, false},
 		"nobody knows": {world{err: errors.New("gone")}, false, true},
 	} {
-		got, err := newFixture(t, tc.world, shipped...).Arbitrate(t.Context(), &start, svm("Stopping"), running)
+		got, err := newShippedFixture(t, tc.world, shipped...).Arbitrate(t.Context(), &start, svm("Stopping"), running)
 		if (err != nil) != tc.failed || got.Denied != tc.denied || len(got.Supersedes) != 0 {
 			t.Errorf("%s: got %+v, %v", name, got, err)
 		}
 	}
 	// What yields by the matrix does so in every mode.
 	stop := svmop("stop", v1alpha1.OperationStop, false)
-	got, err := newFixture(t, stage("test"), shipped...).Arbitrate(t.Context(), &forced, svm("Stopping"), []v1alpha1.VirtualMachineOperation{stop})
+	got, err := newShippedFixture(t, stage("test"), shipped...).Arbitrate(t.Context(), &forced, svm("Stopping"), []v1alpha1.VirtualMachineOperation{stop})
 	if err != nil || got.Denied || len(got.Supersedes) != 1 {
 		t.Errorf("got %+v, %v", got, err)
 	}

@@ -182,7 +182,7 @@ func TestOverrideForAMachineThatIsNotThere(t *testing.T) {
 	}
 	const applicability = "operations-applicability"
 	for _, by := range []string{"by=alice; ", ""} {
-		f := newFixture(t, world{}, shipped...)
+		f := newShippedFixture(t, world{}, shipped...)
 		f.facts = &nowhere{rights: rights{holders: map[string]string{"alice": applicability}}}
 		o := svmop("a", v1alpha1.OperationStop, false)
 		o.Annotations = map[string]string{v1alpha1.AnnotationOverride: applicability + "; uid=; " + by + "until=2026-11-20T10:30:00Z; drill"}

@@ -417,7 +417,7 @@ func TestOverrideIsNoneForWhereAMachineIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFixture(t, world{}, shipped...)
+	f := newShippedFixture(t, world{}, shipped...)
 	f.facts = &rights{holders: map[string]string{ourselves: "servers-tenancy"}, err: errors.New("nothing is known")}
 	machine := svm("Running")
 	machine.Annotations = map[string]string{v1alpha1.AnnotationOverride: "servers-tenancy; uid=; by=" + ourselves + "; until=2026-11-20T10:30:00Z; drill"}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -86,12 +87,24 @@ type Set struct {
 // Compile makes a set out of RegoPolicies, all of which must be in order. The error joins those of all, so that one run tells
 // everything.
 func Compile(objects []v1alpha1.RegoPolicy) (*Set, error) {
-	return CompileGranted(objects, grants.Patchable{})
+	return new(Sets).Compile(objects, grants.Patchable{})
 }
 
-// CompileGranted does so with what policies may patch.
-func CompileGranted(objects []v1alpha1.RegoPolicy, patchable grants.Patchable) (*Set, error) {
-	set, states := (&Catalog{Patchable: patchable}).Build(context.Background(), objects, nil)
+// Sets makes sets that have nothing to do with each other, and compiles what follows unchanged in the next one only once. The zero
+// value is ready for use.
+type Sets struct {
+	mu       sync.Mutex
+	outlines memo[engine.Module, *engine.Outline]
+	compiled memo[[sha256.Size]byte, *compilation]
+}
+
+// Compile does what the function does, for policies that may patch what is given.
+func (s *Sets) Compile(objects []v1alpha1.RegoPolicy, patchable grants.Patchable) (*Set, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &Catalog{Patchable: patchable, outlines: s.outlines, compiled: s.compiled}
+	set, states := c.Build(context.Background(), objects, nil)
+	s.outlines, s.compiled = c.outlines, c.compiled
 	errs := make([]error, len(states))
 	for i := range states {
 		errs[i] = states[i].Err

@@ -134,7 +134,7 @@ func taken(t testing.TB, w world, policies []v1alpha1.RegoPolicy, ask func(*webh
 
 func compiled(t testing.TB, policies ...v1alpha1.RegoPolicy) *catalog.Set {
 	t.Helper()
-	set, err := catalog.CompileGranted(policies, grants.Patchable{Kinds: grants.Kinds{"configmaps": grants.All}})
+	set, err := new(catalog.Sets).Compile(policies, grants.Patchable{Kinds: grants.Kinds{"configmaps": grants.All}})
 	if err != nil {
 		t.Fatal(err)
 	}
