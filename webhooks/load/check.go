@@ -166,7 +166,7 @@ func (c *Collection) Set(ctx context.Context) (*catalog.Set, error) {
 			objects[i].Spec.TimeoutMilliseconds = c.Deliberation
 		}
 	}
-	set, broken := catalog.CompileGranted(objects, grants.Patchable{Kinds: c.Patchable})
+	set, broken := c.release.sets.Compile(objects, grants.Patchable{Kinds: c.Patchable})
 	compiles := func(catalog.Source) error { return nil }
 	if broken != nil {
 		compiles = catalog.Source.Check // says it again, with the paths of files

@@ -33,6 +33,9 @@ type Release struct {
 	// Check tells what of a policy's spec.match keeps the API server from asking it, Unserved what of it no cluster has, and
 	// Remarks what of it has no effect: a line each.
 	Check, Unserved, Remarks func(*v1alpha1.RegoPolicy) []string
+
+	// sets is what its collections were compiled to: those that are held against each other differ in few policies.
+	sets catalog.Sets
 }
 
 // Collection is policies, and where they were read.
