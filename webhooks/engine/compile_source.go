@@ -159,7 +159,7 @@ func imported(modules, libraries []*ast.Module) []*ast.Module {
 // a rule that asks it is silent.
 func unresolved(modules, libraries []*ast.Module) CompileErrors {
 	var errs CompileErrors
-	present := []ast.Ref{ast.MustParseRef("data.parameters")}
+	present := []ast.Ref{dataParameters}
 	for _, m := range slices.Concat(modules, libraries) {
 		present = append(present, m.Package.Path)
 	}

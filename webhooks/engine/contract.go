@@ -24,7 +24,10 @@ const (
 // reserved begins the names of rules that the engine adds to a policy's package.
 const reserved = "_sallyport_"
 
-var inputFacts = ast.MustParseRef("input.facts")
+var (
+	inputFacts     = ast.MustParseRef("input.facts")
+	dataParameters = ast.MustParseRef("data.parameters")
+)
 
 var camelCase = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
@@ -180,7 +183,7 @@ func (c *contract) library(m *ast.Module) {
 	c.packageAnnotations(m)
 	checkNegations(m, []*ast.Module{m}, &c.errs)
 	ast.WalkRefs(m, func(ref ast.Ref) bool {
-		if ref.HasPrefix(ast.InputRootRef) || ref.HasPrefix(ast.MustParseRef("data.parameters")) {
+		if ref.HasPrefix(ast.InputRootRef) || ref.HasPrefix(dataParameters) {
 			c.errs.add(ref[0].Location, "a library gets what it needs as arguments: it must not read %s", ref)
 		}
 		return false

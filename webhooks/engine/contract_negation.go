@@ -74,7 +74,7 @@ func (n negationCheck) mayBeMissing(t *ast.Term) bool {
 // fromOutside tells references to rules from those into data that the author did not write: input, parameters, and the
 // members of a variable.
 func (n negationCheck) fromOutside(ref ast.Ref) bool {
-	if ref.HasPrefix(ast.InputRootRef) || ref.HasPrefix(ast.MustParseRef("data.parameters")) {
+	if ref.HasPrefix(ast.InputRootRef) || ref.HasPrefix(dataParameters) {
 		return true
 	}
 	head, ok := ref[0].Value.(ast.Var)

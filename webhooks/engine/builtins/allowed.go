@@ -2,6 +2,7 @@ package builtins
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )
@@ -38,13 +39,17 @@ var allowed = []string{
 // of `not`, and a policy must not change its verdicts with a new OPA.
 var features = []string{ast.FeatureRegoV1, ast.FeatureKeywordsInRefs, ast.FeatureTemplateStrings}
 
-// Capabilities is what policies are parsed and compiled against.
-func Capabilities() *ast.Capabilities {
-	c := &ast.Capabilities{Features: slices.Clone(features), AllowNet: []string{}}
+// usable are the allowed builtins of this OPA, which sorts all it has whenever it is asked.
+var usable = sync.OnceValue(func() (all []*ast.Builtin) {
 	for _, builtin := range ast.CapabilitiesForThisVersion().Builtins {
 		if slices.Contains(allowed, builtin.Name) {
-			c.Builtins = append(c.Builtins, builtin)
+			all = append(all, builtin)
 		}
 	}
-	return c
+	return all
+})
+
+// Capabilities is what policies are parsed and compiled against.
+func Capabilities() *ast.Capabilities {
+	return &ast.Capabilities{Features: slices.Clone(features), Builtins: slices.Clone(usable()), AllowNet: []string{}}
 }
