@@ -66,8 +66,8 @@ computing := ./webhooks/engine ./webhooks/testrun ./reconcilers/runtime/vsphere 
 alone := ./hack/mutants ./reconcilers/policy/shipping ./webhooks/offline
 # Packages that are run without it: these, and those whose tests lead through other processes, etcd, API servers, managers, Helm,
 # kubectl, of which the detector would see nothing, or through govmomi's simulator, which has races of its own.
-walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | hack/longest.sh test)
-units = $(filter-out $(walks),$(shell $(GO) list ./... | hack/longest.sh test))
+walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | hack/shallow.sh | hack/longest.sh test)
+units = $(filter-out $(walks),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
 
 # -race if there is a C compiler, which the detector needs.
 race = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
