@@ -132,9 +132,12 @@ func taken(t testing.TB, w world, policies []v1alpha1.RegoPolicy, ask func(*webh
 	return text.String()
 }
 
+// sets are those of all tests: what is replayed is mostly put to the policies that it was recorded with.
+var sets catalog.Sets
+
 func compiled(t testing.TB, policies ...v1alpha1.RegoPolicy) *catalog.Set {
 	t.Helper()
-	set, err := new(catalog.Sets).Compile(policies, grants.Patchable{Kinds: grants.Kinds{"configmaps": grants.All}})
+	set, err := sets.Compile(policies, grants.Patchable{Kinds: grants.Kinds{"configmaps": grants.All}})
 	if err != nil {
 		t.Fatal(err)
 	}
