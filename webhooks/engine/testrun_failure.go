@@ -38,7 +38,7 @@ func (f *failureTracer) TraceEvent(e topdown.Event) {
 		}
 	case a == nil:
 	case e.Op == topdown.TestCaseOp:
-		f.begin(e.QueryID, &attempt{rule: a.rule, row: rowOf(e)})
+		f.begin(e.QueryID, &attempt{rule: a.rule, row: rowOf(expr.Operand(0))})
 	case e.Op == topdown.FailOp && expr != nil && (a.expr == nil || expr.Index > a.at):
 		a.expr, a.at = plugged(expr, e), expr.Index
 	}
