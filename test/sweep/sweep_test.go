@@ -19,7 +19,7 @@ import (
 const atOnce = 8
 
 // TestFaultSweep runs every operation with every fault, in depth at every second point.
-func TestFaultSweep(t *testing.T) { sweep(t, inMemory, depth.Of(7, 2)) }
+func TestFaultSweep(t *testing.T) { sweep(t, inMemory, depth.Of(11, 2)) }
 
 // TestFaultSweepAPIServer does the same before a real API server, which takes several times as long: with some of the
 // points, unless more are asked for by -every 1.
