@@ -126,7 +126,7 @@ func TestMemoryIsGivenToTheOldestPolicies(t *testing.T) {
 
 func TestOnePolicyMayNotNeedTooMuchMemory(t *testing.T) {
 	p := large("p", 1, 34)
-	l := lib("l", "sallyport.lib.l", "x := ["+strings.TrimSuffix(strings.Repeat("1,", 100_000), ",")+"]", 1)
+	l := lib("l", "sallyport.lib.l", "x := ["+strings.TrimSuffix(strings.Repeat("1,", 70_000), ",")+"]", 1)
 	b := build(t, &Catalog{}, nil, p, l)
 	for _, name := range []string{"p", "l"} {
 		if state := b.states[name]; state.Problem != LimitExceeded || !strings.Contains(state.Err.Error(), "32.0 MiB is what one policy or library may need") {
