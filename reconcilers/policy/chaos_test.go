@@ -135,7 +135,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 			f.settles()
 			want := f.look()
 			for at, ended := 0, false; !ended; at += depth.Of(6, 1) {
-				for _, after := range []bool{false, true} {
+				for _, after := range depth.Of([]bool{at%12 == 0}, []bool{false, true}) {
 					f.reset()
 					f.happens(s)
 					n := 0
