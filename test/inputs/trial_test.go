@@ -21,7 +21,11 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
+	"sallyport.dev/sallyport/webhooks/grants"
 )
+
+// sets has policies that a test does not change compiled once for all tests.
+var sets catalog.Sets
 
 // compile gives the shipped policies, changed for the test. The deadline is long, because
 // a busy machine must not make errors that look like those that are looked for.
@@ -35,7 +39,7 @@ func compile(t *testing.T, change func(*v1alpha1.RegoPolicy)) *catalog.Set {
 		shipped[i].Spec.TimeoutMilliseconds = 60_000
 		change(&shipped[i])
 	}
-	set, err := catalog.Compile(shipped)
+	set, err := sets.Compile(shipped, grants.Patchable{})
 	if err != nil {
 		t.Fatal(err)
 	}
