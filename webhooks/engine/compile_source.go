@@ -93,12 +93,18 @@ func (es *CompileErrors) addOPA(errs ast.Errors) {
 	}
 }
 
-// ofContract marks errors as what the contract has against a text that compiles.
+// ofContract marks errors as what the contract has against a text that compiles, and keeps each once: several rules can call the
+// function that is wrong.
 func (es CompileErrors) ofContract() CompileErrors {
-	for i := range es {
-		es[i].Contract = true
+	seen := map[CompileError]bool{}
+	var each CompileErrors
+	for _, e := range es {
+		if e.Contract = true; !seen[e] {
+			seen[e] = true
+			each = append(each, e)
+		}
 	}
-	return es
+	return each
 }
 
 // orNil keeps an empty list from becoming a non-nil error.

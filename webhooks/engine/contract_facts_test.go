@@ -67,6 +67,32 @@ func TestCompileHoldsFactsToTheirShape(t *testing.T) {
 	}
 }
 
+// One mistake is told once: neither again for each rule that makes it by the same function, nor by what follows from it.
+func TestCompileTellsOfAFactWhatIsWrongOnce(t *testing.T) {
+	for name, tc := range map[string]struct{ fact, want string }{
+		"by two rules":   {`_loan("a") if input.request.a` + "\n\n" + `facts.x := _loan("b") if input.request.b`, `p.rego:12:57: facts.x has no key "nam": did you mean "name"?`},
+		"shape and kind": {`{"apiVersion": "toy/v1", "kind": "Lone", "nam": "b"}`, `p.rego:6:53: facts.x has no key "nam": did you mean "name"?`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := compile(wanting(tc.fact))
+			var errs CompileErrors
+			if !errors.As(err, &errs) || len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), tc.want) {
+				t.Errorf("got:\n%v\nwant only %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// Rules that say each other's values have ways to a literal by the power: each literal is found once, or a short policy would take
+// hours to compile.
+func TestLiteralsAreFoundOnce(t *testing.T) {
+	const more = "\n\nvalid_input if true\n\n_a := _b if input.x\n\n_a := _b if input.y\n\n_b := _c if input.x\n\n_b := _c if input.y\n\n_c := {\"a\": 1}\n"
+	m := ast.MustParseModule(wanting("v if { v := _a }" + more).Modules[0].Source)
+	if found := (literals{m}).of(m.Rules[0], m.Rules[0].Head.Value); len(found) != 1 {
+		t.Errorf("got %v, want what _c says, once", found)
+	}
+}
+
 // wanting is a policy with a fact.
 func wanting(fact string) Source {
 	const helpers = "\n\nvalid_input if true\n\n" + `_loan(name) := {"apiVersion": "toy/v1", "kind": "Loan", "nam": name}` + "\n\n" +

@@ -10,24 +10,25 @@ import (
 // behind a local variable, a rule or a function.
 type literals []*ast.Module
 
-// mostFollowed is how far a term is followed.
-const mostFollowed = 5
-
 // of gives the literals that a term of a rule may stand for. There may be others: what cannot be followed is left out.
-func (l literals) of(r *ast.Rule, t *ast.Term) []*ast.Term { return l.follow(r, t, mostFollowed) }
+func (l literals) of(r *ast.Rule, t *ast.Term) []*ast.Term {
+	return l.follow(r, t, map[*ast.Term]bool{})
+}
 
-func (l literals) follow(r *ast.Rule, t *ast.Term, depth int) (found []*ast.Term) {
+// follow goes through each term once: there are as many ways to it as the rules on the way, multiplied.
+func (l literals) follow(r *ast.Rule, t *ast.Term, followed map[*ast.Term]bool) (found []*ast.Term) {
+	if followed[t] {
+		return nil
+	}
+	followed[t] = true
 	if isLiteral(t) {
 		return []*ast.Term{t}
-	}
-	if depth == 0 {
-		return nil
 	}
 	var name ast.Ref
 	switch v := t.Value.(type) {
 	case ast.Var:
 		if given := assigned(r, v); given != nil {
-			return l.follow(r, given, depth-1)
+			return l.follow(r, given, followed)
 		}
 		name = ast.Ref{t}
 	case ast.Ref:
@@ -38,7 +39,7 @@ func (l literals) follow(r *ast.Rule, t *ast.Term, depth int) (found []*ast.Term
 	for _, named := range l.rules(r.Module, name) {
 		for ; named != nil; named = named.Else {
 			if named.Head.Value != nil && named.Head.RuleKind() == ast.SingleValue {
-				found = append(found, l.follow(named, named.Head.Value, depth-1)...)
+				found = append(found, l.follow(named, named.Head.Value, followed)...)
 			}
 		}
 	}

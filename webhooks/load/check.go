@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -147,13 +146,11 @@ func (c *Collection) Explain(source catalog.Source, err error) (lines []string) 
 	if !errors.As(err, &all) {
 		return []string{c.Place(source.Name) + ": " + err.Error()}
 	}
-	for _, e := range slices.Clone(all) {
+	for _, e := range all {
 		if e.File == source.Name && e.Row == 0 {
 			e.File = c.Place(source.Name)
 		}
-		if line := e.Error(); !slices.Contains(lines, line) {
-			lines = append(lines, line)
-		}
+		lines = append(lines, e.Error())
 	}
 	return lines
 }
