@@ -254,11 +254,13 @@ func TestAnAuditThatTakesTooLong(t *testing.T) {
 func TestAPolicyThatDoesNotWantItIsLeftAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   func(*v1alpha1.RegoPolicySpec)
+		deleted  bool
 		revision string
 	}{
-		"disabled":            {func(s *v1alpha1.RegoPolicySpec) { s.BackgroundAudit = v1alpha1.AuditDisabled }, "r1"},
-		"library":             {func(s *v1alpha1.RegoPolicySpec) { s.Match = nil }, "r1"},
-		"of which none works": {nil, ""},
+		"disabled":            {func(s *v1alpha1.RegoPolicySpec) { s.BackgroundAudit = v1alpha1.AuditDisabled }, false, "r1"},
+		"library":             {func(s *v1alpha1.RegoPolicySpec) { s.Match = nil }, false, "r1"},
+		"being deleted":       {nil, true, "r1"},
+		"of which none works": {nil, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, p := reconcilerOver(t, policy(nil), deployment("a", "b", ""))
@@ -272,9 +274,14 @@ func TestAPolicyThatDoesNotWantItIsLeftAlone(t *testing.T) {
 			if err := p.Get(t.Context(), client.ObjectKeyFromObject(changed), stored); err != nil {
 				t.Fatal(err)
 			}
-			stored.Spec = changed.Spec
+			stored.Spec, stored.Finalizers = changed.Spec, []string{"example.com/waits"}
 			if err := p.Update(t.Context(), stored); err != nil {
 				t.Fatal(err)
+			}
+			if c.deleted {
+				if err := p.Delete(t.Context(), stored); err != nil {
+					t.Fatal(err)
+				}
 			}
 			r.Judge = byLabel{c.revision}
 			if got := audit(t, r); got != nil || told != 2 {

@@ -313,6 +313,25 @@ func TestForeignMetadata(t *testing.T) {
 	is(t, ask(t, r, "apiVersion: authorization.k8s.io/v1\nkind: SubjectAccessReview\nspec: {}\n"), Admitted, "nothing was checked")
 }
 
+// What is left out for want of a schema is said by whether policies were asked.
+func TestForeignKindsAreSaidToHaveNoSchema(t *testing.T) {
+	set := compiled(t, policy(t, `{apiGroups: [apps, example.com, sallyport.dev], apiVersions: ["*"], resources: [deployments, gadgets, virtualmachines], operations: [CREATE]}`,
+		"", deny("", `"no"`, "false")))
+	for name, tc := range map[string]struct{ text, notes string }{
+		"asked":         {deployment(1), "there is no schema of Deployment here: only Sallyport's policies were asked"},
+		"not asked":     {pod("a", "", ""), "no policy is about this, and there is no schema of Pod here: nothing was checked"},
+		"with a schema": {machine("web-1", ""), ""},
+		"guessed": {"apiVersion: example.com/v1\nkind: Gadget\nmetadata: {name: a}\n", "there is no schema of Gadget here: only Sallyport's policies were asked, " +
+			"about resource gadgets.example.com, which is a guess (the state can have the CustomResourceDefinition)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if notes := notesOf(ask(t, reviewer(t, set, ""), tc.text)); notes != tc.notes {
+				t.Errorf("got %q, want %q", notes, tc.notes)
+			}
+		})
+	}
+}
+
 func TestUsers(t *testing.T) {
 	for name, want := range map[string]string{
 		"alice": "system:authenticated", "system:anonymous": "system:unauthenticated",

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -96,19 +95,18 @@ func (r *Replayer) Replay(ctx context.Context, inputs []Input, each func(*Result
 	ctx, cancel := context.WithCancelCause(ctx)
 	workers := runtime.GOMAXPROCS(0)
 	work, inOrder := make(chan *job), make(chan *job, 4*workers)
-	var all sync.WaitGroup
 	for range workers {
-		all.Go(func() {
+		go func() {
 			for j := range work {
 				j.result <- r.line(ctx, j)
 			}
-		})
+		}()
 	}
-	all.Go(func() {
+	go func() {
 		defer close(inOrder)
 		defer close(work)
 		feed(ctx, inputs, work, inOrder)
-	})
+	}()
 	count := newCounter()
 	for j := range inOrder {
 		result := <-j.result
@@ -119,7 +117,6 @@ func (r *Replayer) Replay(ctx context.Context, inputs []Input, each func(*Result
 			cancel(err)
 		}
 	}
-	all.Wait()
 	err := context.Cause(ctx)
 	cancel(nil)
 	return count.summary(), err
