@@ -170,12 +170,7 @@ func (p *plan) yields(path fieldpath.Path) bool {
 	if at && !p.alone(path) {
 		return false
 	}
-	for rest := range deeper.All() {
-		if !p.alone(append(slices.Clone(path), rest...)) {
-			return false
-		}
-	}
-	return true
+	return every(deeper, func(rest fieldpath.Path) bool { return p.alone(append(slices.Clone(path), rest...)) })
 }
 
 func (p *plan) alone(path fieldpath.Path) bool { return p.ours.Has(path) && !p.others.Has(path) }
@@ -185,14 +180,18 @@ func (p *plan) changes(set *fieldpath.Set) bool {
 	if p.live == nil || !p.ours.Equals(set) {
 		return true
 	}
-	for path := range set.Leaves().All() {
+	return !every(set.Leaves(), func(path fieldpath.Path) bool {
 		shipped, _ := find(p.shipped.content, path)
 		live, there := find(p.live.content, path)
-		if !there || !same(live, shipped) {
-			return true
-		}
-	}
-	return false
+		return there && same(live, shipped)
+	})
+}
+
+// every tells whether something is so of all fields of a set. A loop over its All must not be left early: All goes on, and that panics.
+func every(set *fieldpath.Set, is func(fieldpath.Path) bool) bool {
+	all := true
+	set.Iterate(func(path fieldpath.Path) { all = all && is(path) })
+	return all
 }
 
 // configuration is what to apply.

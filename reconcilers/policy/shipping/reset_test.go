@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -197,5 +198,31 @@ func TestRecords(t *testing.T) {
 			f.ship(three)
 			f.is(three, nothing)
 		})
+	}
+}
+
+// A release that changes nothing but a value comes also where both records are somebody's, so that only the value tells.
+func TestReleaseWhoseRecordIsSomebodys(t *testing.T) {
+	f := newFixture(t)
+	one, two := f.release("1.0.0"), f.release("1.0.0", func(s *v1alpha1.RegoPolicySpec) { s.TimeoutMilliseconds = 3000 })
+	f.ship(one)
+	for _, release := range []*v1alpha1.RegoPolicy{one, two} {
+		_, key, err := recorded(release)
+		f.Must(err)
+		patched("merge", `{"metadata":{"annotations":{"`+key+`":"{}"}}}`)(f)
+	}
+	f.ship(two)
+	f.is(two, nothing)
+	f.reset(two)
+}
+
+// Looking at fields ends well also where the first one decides.
+func TestEvery(t *testing.T) {
+	set := fieldpath.NewSet(fieldpath.MakePathOrDie("a"), fieldpath.MakePathOrDie("b", "c"))
+	for name, want := range map[string]bool{"": true, "a": false, "c": false} {
+		got := every(set, func(path fieldpath.Path) bool { return *path[len(path)-1].FieldName != name })
+		if got != want {
+			t.Errorf("without %q: got %t", name, got)
+		}
 	}
 }
