@@ -52,6 +52,24 @@ func TestCloneIsAsSpecified(t *testing.T) {
 	}
 }
 
+// A machine is in the resource pool that its spec names, or in the own one of the cluster that it names, on a host of that.
+func TestCloneIsInItsPool(t *testing.T) {
+	w := newWorld(t)
+	const inner = "/DC0/host/DC0_C0/Resources/inner"
+	w.AddPool("inner")
+	for name, tc := range map[string]struct{ named, pool string }{
+		"pool": {inner, inner}, "cluster": {"/DC0/host/DC0_C0", "/DC0/host/DC0_C0/Resources"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := w.cloned(name)
+			m.Spec.NodeName, cloneOf(m).ResourcePool = w.Hosts()[1], v1alpha1.InventoryPath(tc.named)
+			if state := w.State(w.path(w.ensure(m))); state.Pool != tc.pool || state.Host != w.Hosts()[1] {
+				t.Errorf("it is in %s on %s, want %s on %s", state.Pool, state.Host, tc.pool, w.Hosts()[1])
+			}
+		})
+	}
+}
+
 // What is not said is as in the template, whose adapters beyond the networks are left out.
 func TestCloneIsAsItsTemplate(t *testing.T) {
 	w := newWorld(t)

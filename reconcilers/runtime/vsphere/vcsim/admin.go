@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -18,8 +19,8 @@ type State struct {
 	Power v1alpha1.PowerState
 	// PowerOns is how often it was powered on.
 	PowerOns int
-	// Host is the name of the host that it is on.
-	Host string
+	// Host is the name of the host that it is on, and Pool the inventory path of the resource pool that it is in.
+	Host, Pool string
 	// ExtraConfig is what text there is in its extraConfig, by key.
 	ExtraConfig map[string]string
 	// Busy says whether a task is in flight.
@@ -33,6 +34,7 @@ func (v *VCenter) State(path string) (state State) {
 			InstanceUUID: m.Config.InstanceUuid,
 			PowerOns:     m.boots,
 			Host:         ctx.Map.Get(*m.Runtime.Host).(*simulator.HostSystem).Name,
+			Pool:         v.pathOf(ctx, ctx.Map.Get(*m.ResourcePool).(mo.Entity)),
 			ExtraConfig:  extraConfig(m),
 			Busy:         m.busy != nil,
 		}

@@ -224,6 +224,16 @@ func (v *VCenter) SetHost(name string, connected, maintenance bool) {
 	})
 }
 
+// AddPool makes a resource pool of that name in the cluster's own one.
+func (v *VCenter) AddPool(name string) {
+	registry := v.service.Map
+	own := registry.Get(*registry.Any("ClusterComputeResource").(*simulator.ClusterComputeResource).ResourcePool).(*simulator.ResourcePool)
+	ctx := v.context()
+	ctx.WithLock(own, func() {
+		own.CreateResourcePool(ctx, &types.CreateResourcePool{This: own.Self, Name: name, Spec: types.DefaultResourceConfigSpec()})
+	})
+}
+
 // AddMachine makes a machine of that name, off, on the first host, with VMware Tools, whose guest heeds requests to shut
 // down. It gives its inventory path.
 func (v *VCenter) AddMachine(name string) (path string, err error) { return v.add(name, nil) }
