@@ -49,11 +49,7 @@ func (r *Runtime) attempts(ctx context.Context, m runtime.Machine) (attempts, er
 	var clones attempts
 	err = r.retrieve(ctx, types.PropertyFilterSpec{
 		ObjectSet: tasks, PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info"}}},
-	}, func(object any) {
-		if task, is := object.(mo.Task); is {
-			clones = append(clones, task.Info)
-		}
-	})
+	}, only(func(task mo.Task) { clones = append(clones, task.Info) }))
 	if runtime.IsNotFound(err) { // the oldest was dropped from the list in between
 		return nil, runtime.NewUnavailable(err, "vCenter %s did not show all of its tasks", r.server.config.Name)
 	}
@@ -78,11 +74,11 @@ func (r *Runtime) unfinishedClones(ctx context.Context) (tasks []types.ObjectSpe
 			&types.TraversalSpec{Type: "TaskManager", Path: "recentTask"},
 		}}},
 		PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info.descriptionId", "info.state"}}},
-	}, func(object any) {
-		if task, is := object.(mo.Task); is && verb(task.Info) == "clone" && task.Info.State != types.TaskInfoStateSuccess {
+	}, only(func(task mo.Task) {
+		if verb(task.Info) == "clone" && task.Info.State != types.TaskInfoStateSuccess {
 			tasks = append(tasks, types.ObjectSpec{Obj: task.Self})
 		}
-	})
+	}))
 	return tasks, err
 }
 

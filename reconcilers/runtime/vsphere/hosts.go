@@ -42,11 +42,7 @@ func (r *Runtime) hostsOf(ctx context.Context, compute types.ManagedObjectRefere
 			"name", "datastore", "network", "runtime.connectionState", "runtime.inMaintenanceMode",
 			"summary.hardware.memorySize", "summary.quickStats.overallMemoryUsage",
 		}}},
-	}, func(object any) {
-		if host, ok := object.(mo.HostSystem); ok {
-			hosts = append(hosts, host)
-		}
-	})
+	}, only(func(host mo.HostSystem) { hosts = append(hosts, host) }))
 	return hosts, err
 }
 

@@ -188,11 +188,7 @@ func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*
 			&types.TraversalSpec{Type: "VirtualMachine", Path: "recentTask"},
 		}}},
 		PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info"}}},
-	}, func(object any) {
-		if task, ok := object.(mo.Task); ok {
-			s.tasks = append(s.tasks, task.Info)
-		}
-	})
+	}, only(func(task mo.Task) { s.tasks = append(s.tasks, task.Info) }))
 	if err != nil {
 		return nil, err
 	}
@@ -244,6 +240,15 @@ func (r *Runtime) retrieve(ctx context.Context, filter types.PropertyFilterSpec,
 		each(object)
 	}
 	return err
+}
+
+// only leaves out what is not of the type that a filter asks for: what a vCenter answers is not ours to vouch for.
+func only[T any](each func(T)) func(object any) {
+	return func(object any) {
+		if of, is := object.(T); is {
+			each(of)
+		}
+	}
 }
 
 func retrieve(ctx context.Context, c *vim25.Client, filter types.PropertyFilterSpec) (found []any, err error) {

@@ -98,6 +98,7 @@ func TestBadConfig(t *testing.T) {
 		"a user":          func(c *vsphere.Config) { c.URL = "https://root:hunter2@vc.example.org" },
 		"a broken user":   func(c *vsphere.Config) { c.URL = "https://root:hunter2%@vc.example.org" },
 		"no certificate":  func(c *vsphere.Config) { c.CABundle = []byte("hunter2") },
+		"a blank bundle":  func(c *vsphere.Config) { c.CABundle = []byte("\n") },
 		"no thumbprint":   func(c *vsphere.Config) { c.Thumbprint = "hunter2" },
 		"a SHA-1":         func(c *vsphere.Config) { c.Thumbprint = strings.Repeat("00", 20) },
 		"a relative path": func(c *vsphere.Config) { c.URL = "/sdk" },

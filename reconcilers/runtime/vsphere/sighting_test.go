@@ -53,3 +53,15 @@ func TestClustersOfHosts(t *testing.T) {
 		t.Errorf("clusters (-want +got):\n%s", diff)
 	}
 }
+
+// A vCenter that answers with what was not asked for is not taken to show a task of which nothing is known.
+func TestOnlyWhatWasAskedFor(t *testing.T) {
+	var tasks []string
+	each := only(func(task mo.Task) { tasks = append(tasks, task.Info.DescriptionId) })
+	for _, object := range []any{mo.HostSystem{}, mo.Task{Info: types.TaskInfo{DescriptionId: "clone"}}, nil} {
+		each(object)
+	}
+	if diff := cmp.Diff([]string{"clone"}, tasks); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
