@@ -39,12 +39,17 @@ var Kinds = []Kind{
 	{
 		Name: "VirtualMachine", ShortName: "svm", Object: &VirtualMachine{}, List: &VirtualMachineList{},
 		Mutating: written, Validating: written, People: true,
-		Verbs: []string{"get", "list", "watch", "patch"}, // finalizers
+		Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, // finalizers; members of pools
 	},
 	{
 		Name: "VirtualMachineOperation", ShortName: "svmop", Object: &VirtualMachineOperation{}, List: &VirtualMachineOperationList{},
 		Mutating: written, Validating: written, People: true,
 		Verbs: []string{"get", "list", "watch", "patch", "delete"}, // of those that have had their time
+	},
+	{
+		Name: "VirtualMachinePool", ShortName: "svmpool", Object: &VirtualMachinePool{}, List: &VirtualMachinePoolList{},
+		Validating: written, Scale: true, People: true,
+		Verbs: []string{"get", "list", "watch"},
 	},
 	{
 		Name: "VSphereServer", ShortName: "svsrv", Cluster: true, Object: &VSphereServer{}, List: &VSphereServerList{},

@@ -91,6 +91,8 @@ func (t *fieldTable) typeOf(goType reflect.Type, schema *apiextensionsv1.JSONSch
 		return "time", nil
 	case len(schema.Enum) > 0:
 		return t.enum(goType.Name(), describe.Words(schema))
+	case schema.XIntOrString:
+		return "integer or string", nil
 	case schema.Type == "":
 		return "", fmt.Errorf("its definition says no type")
 	}

@@ -76,6 +76,7 @@ _label := "sallyport.dev/deletion-protection"
 _ours := {
 	"virtualmachines.sallyport.dev": "VirtualMachine",
 	"virtualmachineoperations.sallyport.dev": "VirtualMachineOperation",
+	"virtualmachinepools.sallyport.dev": "VirtualMachinePool",
 	"vsphereservers.sallyport.dev": "VSphereServer",
 	"regopolicies.sallyport.dev": "RegoPolicy",
 }

@@ -78,7 +78,7 @@ test_facts_of_a_namespace if {
 test_facts_of_a_definition[plural] if {
 	some plural, kind in {
 		"virtualmachines": "VirtualMachine", "virtualmachineoperations": "VirtualMachineOperation",
-		"vsphereservers": "VSphereServer", "regopolicies": "RegoPolicy",
+		"virtualmachinepools": "VirtualMachinePool", "vsphereservers": "VSphereServer", "regopolicies": "RegoPolicy",
 	}
 	policy.facts == object.union(_nothing, {"instances": {"apiVersion": "sallyport.dev/v1alpha1", "kind": kind}})
 		with input.request as _of_definition(_definition(plural))

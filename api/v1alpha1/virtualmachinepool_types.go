@@ -1,0 +1,239 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Labels of the members of a pool. A VirtualMachine is a member if it has the label with the pool's UID and the pool is its
+// controller: either alone can be written by anybody who may edit VirtualMachines.
+const (
+	// LabelPoolUID has the UID of the pool. status.selector of the pool selects by it.
+	LabelPoolUID = "sallyport.dev/pool-uid"
+	// LabelPool has the name of the pool, for people.
+	LabelPool = "sallyport.dev/pool"
+	// LabelTemplateHash tells which template the member was last brought up to.
+	LabelTemplateHash = "sallyport.dev/template-hash"
+)
+
+// ScaleDownPolicy says which members a pool gives up when it has more than it should.
+//
+// +kubebuilder:validation:Enum=NewestFirst;OldestFirst;Explicit
+type ScaleDownPolicy string
+
+const (
+	// ScaleDownNewestFirst gives up those first that were created last.
+	ScaleDownNewestFirst ScaleDownPolicy = "NewestFirst"
+	// ScaleDownOldestFirst gives up those first that were created first.
+	ScaleDownOldestFirst ScaleDownPolicy = "OldestFirst"
+	// ScaleDownExplicit gives up those alone that scaleDownTargets names.
+	ScaleDownExplicit ScaleDownPolicy = "Explicit"
+)
+
+// MostReplicas is how many members a pool may have. Its name and the number of a member make the member's name, which is at
+// most 63 characters long.
+const MostReplicas = 5000
+
+// VirtualMachinePoolSpec is what is wanted of a pool. Users and autoscalers own it; no controller of ours writes it.
+//
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.replicas) || has(self.replicas)",message="spec.replicas cannot be taken out once it is set: that would be a scale-down to 0, which has to be written as such"
+type VirtualMachinePoolSpec struct {
+	// How many machines the pool has. Default 0. Once set it cannot be taken out.
+	// Whoever scales the pool owns it: a person, or an autoscaler by the
+	// subresource scale.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=5000
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// Which members go when there are more than replicas:
+	// NewestFirst (those that were created last),
+	// OldestFirst (those that were created first),
+	// Explicit (none but those in scaleDownTargets; fewer replicas without as many
+	// new entries there are refused).
+	// Before either of the first two, members go that are not ready. Members that
+	// are busy are left alone.
+	// +required
+	ScaleDownPolicy ScaleDownPolicy `json:"scaleDownPolicy"`
+
+	// Members that go, busy or not. An entry is added in the same write that lowers
+	// replicas by one; kubectl sallyport scale-down does so. Entries of members
+	// that are gone do nothing and may be taken out. A write that replaces the
+	// whole list drops what others added.
+	// +optional
+	// +listType=map
+	// +listMapKey=uid
+	// +kubebuilder:validation:MaxItems=1000
+	ScaleDownTargets []ScaleDownTarget `json:"scaleDownTargets,omitempty"`
+
+	// What the members are made from.
+	// +required
+	VirtualMachineTemplate VirtualMachineTemplate `json:"virtualMachineTemplate"`
+
+	// How a change of the template comes to the members that are there.
+	// +optional
+	// +kubebuilder:default={}
+	Rollout PoolRollout `json:"rollout,omitzero"`
+}
+
+// ScaleDownTarget names one member of a pool, beyond doubt.
+type ScaleDownTarget struct {
+	// The name of the VirtualMachine.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// Its UID. Another machine of that name is not meant.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
+	UID types.UID `json:"uid"`
+}
+
+// VirtualMachineTemplate is what a VirtualMachine is made from.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.runtime.vsphere) || has(self.spec.runtime.vsphere.clone)",message="spec.virtualMachineTemplate.spec.runtime.vsphere needs clone: the machines of a pool are made, and none is adopted"
+type VirtualMachineTemplate struct {
+	// Labels and annotations of the members. A change comes to the members that are
+	// there.
+	// +optional
+	Metadata TemplateMetadata `json:"metadata,omitzero"`
+
+	// The spec of the members. A change comes to the members that are there, as a
+	// change of their own spec would: what cannot be changed of a VirtualMachine
+	// cannot be changed here.
+	// +required
+	Spec VirtualMachineSpec `json:"spec"`
+}
+
+// TemplateMetadata is what of an object's metadata a template may say.
+type TemplateMetadata struct {
+	// Labels of the members. Keys under sallyport.dev/ that a pool writes itself
+	// are refused: pool, pool-uid and template-hash.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key in ['sallyport.dev/pool', 'sallyport.dev/pool-uid', 'sallyport.dev/template-hash'])",message="the labels sallyport.dev/pool, sallyport.dev/pool-uid and sallyport.dev/template-hash are written by the pool"
+	Labels map[string]LabelValue `json:"labels,omitempty"`
+
+	// Annotations of the members.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="!('sallyport.dev/abandon-instance' in self) && !('sallyport.dev/override' in self)",message="sallyport.dev/abandon-instance and sallyport.dev/override are for one object and cannot be in a template"
+	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
+}
+
+// AnnotationValue is the value of an annotation in a template.
+//
+// +kubebuilder:validation:MaxLength=4096
+type AnnotationValue string
+
+// PoolRollout says how a change of the template comes to the members that are there.
+type PoolRollout struct {
+	// How many members may be unavailable at a time because of a change of the
+	// template: a number, or a percentage of replicas, rounded up. While as many
+	// members do not run that should, no other is changed, so that a bad template
+	// stops there. Members that were stopped on purpose do not count. Default 1.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 5000 : self.matches('^([1-9][0-9]?|100)%$')",message="spec.rollout.maxUnavailable must be a number from 1 to 5000, or a percentage from 1% to 100%"
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+}
+
+// VirtualMachinePoolStatus is what is observed of a pool. The pool reconciler alone writes it.
+type VirtualMachinePoolStatus struct {
+	// The metadata.generation that the rest of the status was made from.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// How many members there are, with those that are being deleted.
+	// +optional
+	Replicas int32 `json:"replicas"`
+
+	// How many members run: phase Running or Migrating. Those that are being
+	// deleted do not count.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas"`
+
+	// How many members have the present template. Those that are being deleted do
+	// not count.
+	// +optional
+	UpdatedReplicas int32 `json:"updatedReplicas"`
+
+	// How many members have the present template and wait for a restart to be as it
+	// says.
+	// +optional
+	RestartPendingReplicas int32 `json:"restartPendingReplicas"`
+
+	// The hash of the present template, which up-to-date members have as label
+	// sallyport.dev/template-hash.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	DesiredTemplateHash string `json:"desiredTemplateHash,omitempty"`
+
+	// The members as a label selector, for autoscalers.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Selector string `json:"selector,omitempty"`
+
+	// Members that are being given up. It is written before the first of them is
+	// deleted, and finished before others are chosen.
+	// +optional
+	// +listType=map
+	// +listMapKey=uid
+	// +kubebuilder:validation:MaxItems=1000
+	Removing []ScaleDownTarget `json:"removing,omitempty"`
+
+	// The state of the pool in detail. Ready is true when there are as many members
+	// as wanted, all of them run and have the present template; Available when as
+	// many run as wanted; Progressing while members are made or given up; Synced
+	// when all have the present template; ScaleDownBlocked when members should go
+	// and none may.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// VirtualMachinePool keeps a number of VirtualMachines of one template. Its members are called after it and the lowest number
+// that is free: web-0, web-1.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
+// +kubebuilder:resource:shortName=svmpool,categories=sallyport
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,56}[a-z0-9])?$')",message="metadata.name must have at most 58 characters and no dots: a member is called after its pool, such as web-0, and its name is that of a host"
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="How many members are wanted."
+// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas`,description="How many members there are."
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyReplicas`,description="How many of them run."
+// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedReplicas`,description="How many of them have the present template."
+// +kubebuilder:printcolumn:name="Scale-Down",type=string,JSONPath=`.spec.scaleDownPolicy`,description="Which members go when there are too many."
+// +kubebuilder:printcolumn:name="Blocked",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ScaleDownBlocked")].reason`,description="Why members that should go do not."
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."
+type VirtualMachinePool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// What is wanted of the pool. Users and autoscalers own it; no controller of
+	// ours writes it.
+	// +required
+	Spec VirtualMachinePoolSpec `json:"spec"`
+
+	// What is observed of the pool.
+	// +optional
+	Status VirtualMachinePoolStatus `json:"status,omitzero"`
+}
+
+// VirtualMachinePoolList is a list of VirtualMachinePools.
+//
+// +kubebuilder:object:root=true
+type VirtualMachinePoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+
+	// The pools.
+	Items []VirtualMachinePool `json:"items"`
+}
