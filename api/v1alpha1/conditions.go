@@ -234,6 +234,61 @@ const (
 )
 
 const (
+	// ConditionAvailable of a VirtualMachinePool is true when at least as many
+	// members run as are wanted. Set by the pool reconciler.
+	ConditionAvailable ConditionType = "Available"
+	// ConditionProgressing of a VirtualMachinePool is true while members are made
+	// or given up. Set by the pool reconciler.
+	ConditionProgressing ConditionType = "Progressing"
+	// ConditionSynced of a VirtualMachinePool is true when all members have the
+	// present template, and none waits for a restart for it. Set by the pool
+	// reconciler.
+	ConditionSynced ConditionType = "Synced"
+	// ConditionScaleDownBlocked of a VirtualMachinePool is true when members should
+	// go and do not. The message names them and says why. Set by the pool
+	// reconciler.
+	ConditionScaleDownBlocked ConditionType = "ScaleDownBlocked"
+)
+
+// Reasons of a VirtualMachinePool's conditions. Ready has the reason of the
+// condition that keeps it from being true.
+const (
+	// ReasonAllReplicasReady (Available true): enough members run.
+	ReasonAllReplicasReady ConditionReason = "AllReplicasReady"
+	// ReasonInsufficientReadyReplicas (Available false): fewer members run than are
+	// wanted.
+	ReasonInsufficientReadyReplicas ConditionReason = "InsufficientReadyReplicas"
+	// ReasonReplicasProgressing (Progressing true): there are more or fewer members
+	// than are wanted.
+	ReasonReplicasProgressing ConditionReason = "ReplicasProgressing"
+	// ReasonSteady (Progressing false): there are as many members as are wanted.
+	ReasonSteady ConditionReason = "Steady"
+	// ReasonFailedCreate (Progressing false): members cannot be made, which is tried
+	// again. The message says why.
+	ReasonFailedCreate ConditionReason = "FailedCreate"
+	// ReasonPoolSynced (Synced true): all members have the present template.
+	ReasonPoolSynced ConditionReason = "PoolSynced"
+	// ReasonRolloutInProgress (Synced false): members have an earlier template.
+	ReasonRolloutInProgress ConditionReason = "RolloutInProgress"
+	// ReasonRolloutFailed (Synced false): a member could not be given the present
+	// template, which is tried again. The message says why.
+	ReasonRolloutFailed ConditionReason = "RolloutFailed"
+	// ReasonRestartPendingApproval (Synced false): members have the present template
+	// and wait for somebody to restart them.
+	ReasonRestartPendingApproval ConditionReason = "RestartPendingApproval"
+	// ReasonMembersBusy (ScaleDownBlocked true): the members that could go are busy.
+	ReasonMembersBusy ConditionReason = "MembersBusy"
+	// ReasonDeletionRefused (ScaleDownBlocked true): a policy refuses the deletion of
+	// members that should go.
+	ReasonDeletionRefused ConditionReason = "DeletionRefused"
+	// ReasonNobodyNamed (ScaleDownBlocked true): there are more members than wanted,
+	// and scaleDownPolicy Explicit gives up only those that are named.
+	ReasonNobodyNamed ConditionReason = "NobodyNamed"
+	// ReasonNotBlocked (ScaleDownBlocked false): no member that should go is kept.
+	ReasonNotBlocked ConditionReason = "NotBlocked"
+)
+
+const (
 	// ConditionCompiled of a RegoPolicy is true when its current generation
 	// compiles and keeps to the contract. Set by the policy reconciler.
 	ConditionCompiled ConditionType = "Compiled"

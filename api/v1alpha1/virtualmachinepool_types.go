@@ -96,6 +96,7 @@ type ScaleDownTarget struct {
 // VirtualMachineTemplate is what a VirtualMachine is made from.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.runtime.vsphere) || has(self.spec.runtime.vsphere.clone)",message="spec.virtualMachineTemplate.spec.runtime.vsphere needs clone: the machines of a pool are made, and none is adopted"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.runtime.vsphere) || !has(self.spec.runtime.vsphere.clone) || !has(self.spec.runtime.vsphere.clone.hostname)",message="spec.virtualMachineTemplate.spec.runtime.vsphere.clone.hostname would be that of every member: leave it out, and each is called after its VirtualMachine"
 type VirtualMachineTemplate struct {
 	// Labels and annotations of the members. A change comes to the members that are
 	// there.

@@ -13,6 +13,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
+	"sallyport.dev/sallyport/reconcilers/pool"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
 	"sallyport.dev/sallyport/reconcilers/vsphereserver"
@@ -73,7 +74,7 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 	return nil
 }
 
-// addReconcilers adds those of operations and machines to the manager. They share a driver, and so the locks of the machines.
+// addReconcilers adds those of operations, machines and pools to the manager. The first two share a driver, and so the locks of the machines.
 func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, told changes, locks *claim.Locks) error {
 	events := mgr.GetEventRecorder(eventSource)
 	driver := &drive.Driver{
@@ -88,6 +89,10 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	machines := &virtualmachine.Reconciler{Driver: driver, Events: events, Changes: told, Resync: o.ResyncInterval}
 	if err := machines.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachine reconciler: %w", err)
+	}
+	pools := &pool.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now}
+	if err := pools.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the VirtualMachinePool reconciler: %w", err)
 	}
 	return nil
 }

@@ -1,0 +1,89 @@
+// Package pool keeps as many VirtualMachines of one template as a VirtualMachinePool wants.
+//
+// Nothing that it does rests on a cache. A pass that would create, delete or change members reads the pool and its members live first.
+// Members are called after the pool and the lowest free number, so that two who create at once collide and make no member twice.
+// Victims are in status.removing, written over the pool as it was read, before the first of them is deleted: whoever comes next, after
+// a crash too, goes on with the same ones. Each is deleted as it was read, so that one that was marked as busy meanwhile stays.
+package pool
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+const (
+	// blockedRetry is how often a pool is looked at whose members should go and may not.
+	blockedRetry = 30 * time.Second
+
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// Reconciler is the reconciler of VirtualMachinePools.
+type Reconciler struct {
+	// Client writes, and reads from caches what need not be current.
+	Client client.Client
+	// Live reads past every cache.
+	Live client.Reader
+	// Events tells people.
+	Events events.EventRecorder
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// SetupWithManager registers the reconciler.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.VirtualMachinePool{}).
+		Owns(&v1alpha1.VirtualMachine{}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 4,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
+		Complete(r)
+}
+
+// Reconcile takes one pool further. The garbage collector sees to the members of a pool that is being deleted.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	l, err := r.look(ctx, r.Client, request.NamespacedName, 0)
+	if err != nil || l == nil {
+		return ctrl.Result{}, err
+	}
+	if l.due() {
+		if l, err = r.look(ctx, r.Live, request.NamespacedName, page); err != nil || l == nil {
+			return ctrl.Result{}, err
+		}
+		err = r.act(ctx, l)
+	}
+	if apierrors.IsConflict(err) { // somebody else was faster: look again
+		return ctrl.Result{RequeueAfter: firstRetry}, nil
+	}
+	if stored := r.save(ctx, l); err == nil {
+		err = stored
+	}
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: firstRetry}, nil
+	}
+	return ctrl.Result{RequeueAfter: l.again}, err
+}
+
+// act does the first thing that is due. The others rest on another look, at what became of it.
+func (r *Reconciler) act(ctx context.Context, l *look) error {
+	for _, do := range []func(context.Context, *look) (bool, error){r.remove, r.create, r.rollOut} {
+		if did, err := do(ctx, l); did || err != nil {
+			l.later(firstRetry)
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package pool
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/busy"
+)
+
+// blocked is why members that should go do not.
+type blocked struct {
+	reason v1alpha1.ConditionReason
+	why    string
+}
+
+// remove gives up the members that are named, and as many others as there are too many. It tells whether there were any.
+func (r *Reconciler) remove(ctx context.Context, l *look) (bool, error) {
+	victims, err := r.victims(ctx, l)
+	if err != nil {
+		return false, fmt.Errorf("choosing who goes of VirtualMachinePool %s: %w", l.key(), err)
+	}
+	if len(l.blocked) > 0 {
+		l.later(blockedRetry)
+	}
+	removing := make([]v1alpha1.ScaleDownTarget, len(victims))
+	for i, m := range victims {
+		removing[i] = m.target()
+	}
+	l.pool.Status.Removing = removing
+	if len(victims) == 0 {
+		return false, nil
+	}
+	if !slices.Equal(removing, l.read.Removing) {
+		if err := r.save(ctx, l); err != nil {
+			return false, err
+		}
+	}
+	return true, inBatches(ctx, len(victims), func(ctx context.Context, i int) error { return r.delete(ctx, l, victims[i]) })
+}
+
+// victims are the members to be given up now: those that are named, and others for as long as there are too many. What keeps members
+// that should go is in l.blocked.
+func (r *Reconciler) victims(ctx context.Context, l *look) (victims []member, err error) {
+	named := l.named()
+	for _, m := range named[:min(len(named), most)] {
+		kept, err := r.refused(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		if kept != nil {
+			l.blocked = append(l.blocked, *kept)
+			continue
+		}
+		victims = append(victims, m)
+	}
+	surplus := len(l.staying()) - len(named) - l.desired()
+	if surplus <= 0 {
+		return victims, nil
+	}
+	if l.pool.Spec.ScaleDownPolicy == v1alpha1.ScaleDownExplicit {
+		l.blocked = append(l.blocked, blocked{reason: v1alpha1.ReasonNobodyNamed, why: fmt.Sprintf(
+			"%d too many, and scaleDownPolicy Explicit gives up only those that are named (kubectl sallyport scale-down %s --vm NAME)",
+			surplus, l.pool.Name)})
+		return victims, nil
+	}
+	others, kept, err := r.others(ctx, l, min(surplus, most-len(victims)))
+	if len(others) < surplus { // and nobody could go in their place
+		l.blocked = append(l.blocked, kept...)
+	}
+	return append(victims, others...), err
+}
+
+// others chooses so many members that nobody named, and tells what kept those that would have come before them.
+func (r *Reconciler) others(ctx context.Context, l *look, count int) (others []member, kept []blocked, err error) {
+	leases, err := r.leases(ctx, l)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, m := range l.candidates() {
+		if len(others) == count {
+			break
+		}
+		keeps := l.busy(m, leases[m.UID])
+		if keeps == nil {
+			if keeps, err = r.refused(ctx, m); err != nil {
+				return nil, nil, err
+			}
+		}
+		if keeps == nil {
+			others = append(others, m)
+		} else {
+			kept = append(kept, *keeps)
+		}
+	}
+	return others, kept, nil
+}
+
+// candidates are the members that may go unnamed, those first that go first: those that were chosen before, those that do not run,
+// and then as the policy says.
+func (l *look) candidates() []member {
+	named := l.named()
+	all := slices.DeleteFunc(l.staying(), func(m member) bool { return slices.Contains(named, m) })
+	order := -1
+	if l.pool.Spec.ScaleDownPolicy == v1alpha1.ScaleDownOldestFirst {
+		order = 1
+	}
+	later := func(m member) int { return rank(!slices.Contains(l.read.Removing, m.target())) }
+	slices.SortStableFunc(all, func(a, b member) int {
+		return cmp.Or(
+			cmp.Compare(later(a), later(b)), cmp.Compare(rank(a.ready()), rank(b.ready())),
+			order*a.CreationTimestamp.Compare(b.CreationTimestamp.Time), order*cmp.Compare(a.slot, b.slot), cmp.Compare(a.Name, b.Name),
+		)
+	})
+	return all
+}
+
+// rank puts those first of which something is not true.
+func rank(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
+}
+
+// leases reads the Leases that mark members as busy, by the UID of the member, after the members were read: what is marked later has
+// been stamped since and is not deleted as it was read. Of several for a machine the one counts that lasts longest.
+func (r *Reconciler) leases(ctx context.Context, l *look) (map[types.UID]*coordinationv1.Lease, error) {
+	found := map[types.UID]*coordinationv1.Lease{}
+	for next := ""; ; {
+		var list coordinationv1.LeaseList
+		err := r.Live.List(ctx, &list, client.InNamespace(l.pool.Namespace), client.HasLabels{v1alpha1.LabelBusyMachine},
+			client.Limit(page), client.Continue(next))
+		if err != nil {
+			return nil, fmt.Errorf("reading the Leases of busy members: %w", err)
+		}
+		for i := range list.Items {
+			lease := &list.Items[i]
+			if other := found[busy.Of(lease)]; other == nil || busy.Until(other, l.now).Before(busy.Until(lease, l.now)) {
+				found[busy.Of(lease)] = lease
+			}
+		}
+		if next = list.Continue; next == "" {
+			return found, nil
+		}
+	}
+}
+
+// busy tells that a Lease keeps the member, and has the pool looked at again when it ends.
+func (l *look) busy(m member, lease *coordinationv1.Lease) *blocked {
+	if lease == nil || !busy.Until(lease, l.now).After(l.now) {
+		return nil
+	}
+	until := busy.Until(lease, l.now)
+	l.later(until.Sub(l.now))
+	return &blocked{reason: v1alpha1.ReasonMembersBusy, why: fmt.Sprintf("%s is busy with %s until %s",
+		m.Name, cmp.Or(v1alpha1.Cut(busy.Holder(lease), 200), "something"), until.UTC().Format(time.RFC3339))}
+}
+
+// refused tells that a policy keeps the member: those are asked by a deletion that is a dry run.
+func (r *Reconciler) refused(ctx context.Context, m member) (*blocked, error) {
+	err := r.Client.Delete(ctx, m.DeepCopy(), client.Preconditions{UID: &m.UID}, client.DryRunAll)
+	switch {
+	case apierrors.IsForbidden(err):
+		return &blocked{reason: v1alpha1.ReasonDeletionRefused, why: fmt.Sprintf("%s: %s", m.Name, v1alpha1.Cut(err.Error(), 400))}, nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, and another one may have its name
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("asking whether VirtualMachine %s may be deleted: %w", m.Name, err)
+	}
+	return nil, nil
+}
+
+// delete deletes a member as it was read. One that was changed since is looked at again.
+func (r *Reconciler) delete(ctx context.Context, l *look, m member) error {
+	err := r.Client.Delete(ctx, m.DeepCopy(), client.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err):
+		return err
+	case err != nil:
+		r.Events.Eventf(l.pool, m.VirtualMachine, corev1.EventTypeWarning, "FailedDelete", "Delete", "VirtualMachine %s was not deleted: %s", m.Name, err)
+		return fmt.Errorf("deleting VirtualMachine %s: %w", m.Name, err)
+	}
+	r.Events.Eventf(l.pool, m.VirtualMachine, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "deleted VirtualMachine %s", m.Name)
+	return nil
+}

@@ -1,0 +1,122 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// mostNamed is how many members a message names.
+const mostNamed = 10
+
+// save writes the status over the pool as it was read, if it has changed.
+func (r *Reconciler) save(ctx context.Context, l *look) error {
+	l.summarise()
+	if equality.Semantic.DeepEqual(l.read, &l.pool.Status) {
+		return nil
+	}
+	if err := r.Client.Status().Update(ctx, l.pool); err != nil {
+		return fmt.Errorf("writing the status of VirtualMachinePool %s: %w", l.key(), err)
+	}
+	l.read = l.pool.Status.DeepCopy()
+	return nil
+}
+
+// summarise says in the status how the members were read, and what became of what was tried.
+func (l *look) summarise() {
+	status := &l.pool.Status
+	status.ObservedGeneration = l.pool.Generation
+	status.DesiredTemplateHash = l.hash
+	status.Selector = v1alpha1.LabelPoolUID + "=" + string(l.pool.UID)
+	status.Replicas, status.ReadyReplicas, status.UpdatedReplicas, status.RestartPendingReplicas = int32(len(l.members)), 0, 0, 0
+	for _, m := range l.staying() {
+		if m.ready() {
+			status.ReadyReplicas++
+		}
+		if m.Labels[v1alpha1.LabelTemplateHash] == l.hash {
+			status.UpdatedReplicas++
+			if m.restartRequired() {
+				status.RestartPendingReplicas++
+			}
+		}
+	}
+	conditions := []metav1.Condition{l.available(), l.progressing(), l.synced()}
+	for _, c := range append(conditions, l.scaleDownBlocked(), l.ready(conditions)) {
+		v1alpha1.SetCondition(&status.Conditions, c, l.now)
+	}
+}
+
+func (l *look) condition(t v1alpha1.ConditionType, is bool, reason v1alpha1.ConditionReason, message string) metav1.Condition {
+	status := metav1.ConditionFalse
+	if is {
+		status = metav1.ConditionTrue
+	}
+	return t.Condition(status, reason, l.pool.Generation, message)
+}
+
+func (l *look) available() metav1.Condition {
+	ready, t := int(l.pool.Status.ReadyReplicas), v1alpha1.ConditionAvailable
+	if ready >= l.desired() {
+		return l.condition(t, true, v1alpha1.ReasonAllReplicasReady, "")
+	}
+	return l.condition(t, false, v1alpha1.ReasonInsufficientReadyReplicas, fmt.Sprintf("%d of %d run", ready, l.desired()))
+}
+
+func (l *look) progressing() metav1.Condition {
+	t := v1alpha1.ConditionProgressing
+	switch {
+	case l.failed != nil:
+		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.failed.Error())
+	case len(l.members) != l.desired():
+		return l.condition(t, true, v1alpha1.ReasonReplicasProgressing, fmt.Sprintf("%d of %d", len(l.members), l.desired()))
+	}
+	return l.condition(t, false, v1alpha1.ReasonSteady, "")
+}
+
+func (l *look) synced() metav1.Condition {
+	t, pending := v1alpha1.ConditionSynced, l.pool.Status.RestartPendingReplicas
+	switch outdated := len(l.outdated()); {
+	case l.lags != nil:
+		return l.condition(t, false, v1alpha1.ReasonRolloutFailed, l.lags.Error())
+	case outdated > 0:
+		return l.condition(t, false, v1alpha1.ReasonRolloutInProgress, fmt.Sprintf("%d of %d have an earlier template", outdated, len(l.staying())))
+	case pending > 0:
+		return l.condition(t, false, v1alpha1.ReasonRestartPendingApproval,
+			fmt.Sprintf("%d of %d have to be restarted (kubectl sallyport restart)", pending, len(l.staying())))
+	}
+	return l.condition(t, true, v1alpha1.ReasonPoolSynced, "")
+}
+
+func (l *look) scaleDownBlocked() metav1.Condition {
+	t := v1alpha1.ConditionScaleDownBlocked
+	if len(l.blocked) == 0 {
+		return l.condition(t, false, v1alpha1.ReasonNotBlocked, "")
+	}
+	var texts []string
+	for _, b := range l.blocked[:min(len(l.blocked), mostNamed)] {
+		texts = append(texts, b.why)
+	}
+	if more := len(l.blocked) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return l.condition(t, true, l.blocked[0].reason, strings.Join(texts, "; "))
+}
+
+// ready is true when nothing is left to be done, and otherwise says what is.
+func (l *look) ready(of []metav1.Condition) metav1.Condition {
+	for _, c := range of {
+		good := metav1.ConditionTrue
+		if c.Type == string(v1alpha1.ConditionProgressing) {
+			good = metav1.ConditionFalse
+		}
+		if c.Status != good || c.Reason == string(v1alpha1.ReasonFailedCreate) {
+			return l.condition(v1alpha1.ConditionReady, false, v1alpha1.ConditionReason(c.Reason), c.Message)
+		}
+	}
+	return l.condition(v1alpha1.ConditionReady, true, v1alpha1.ReasonAsWanted, "")
+}

@@ -1,0 +1,235 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+var errCrash = errors.New("the process crashed")
+
+const (
+	namespace = "team-a"
+	name      = "web"
+)
+
+var (
+	poolKey  = types.NamespacedName{Namespace: namespace, Name: name}
+	machines = schema.GroupResource{Group: v1alpha1.GroupName, Resource: "virtualmachines"}
+)
+
+// server is controller-runtime's fake API server, and what a real one with Sallyport does beyond it: UIDs, generations, finalizers,
+// preconditions, and the policy on deletions.
+type server struct {
+	client.WithWatch
+	now     time.Time
+	uids    int
+	// Before a VirtualMachine is deleted or patched they are told.
+	deleted, patched func(*v1alpha1.VirtualMachine)
+}
+
+func newServer() *server {
+	scheme := kruntime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
+		panic(err) // the types of this repository
+	}
+	s := &server{now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), }
+	inner := fake.NewClientBuilder().WithScheme(scheme).
+		WithStatusSubresource(&v1alpha1.VirtualMachinePool{}, &v1alpha1.VirtualMachine{}).Build()
+	s.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{Create: s.create, Patch: s.patch, Delete: s.delete})
+	return s
+}
+
+func (s *server) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	s.uids++
+	o.SetUID(types.UID(fmt.Sprintf("uid-%d", s.uids)))
+	o.SetGeneration(1)
+	o.SetCreationTimestamp(metav1.NewTime(s.now))
+	if _, is := o.(*v1alpha1.VirtualMachine); is {
+		o.SetFinalizers([]string{v1alpha1.VirtualMachineFinalizer})
+	}
+	return c.Create(ctx, o, opts...)
+}
+
+// patch counts every patch as one of the spec.
+func (s *server) patch(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	now := &v1alpha1.VirtualMachine{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+		return err
+	}
+	if now.ResourceVersion == o.GetResourceVersion() {
+		s.patched(now)
+	}
+	o.SetGeneration(o.GetGeneration() + 1)
+	return c.Patch(ctx, o, p, opts...)
+}
+
+func (s *server) delete(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+	vm, is := o.(*v1alpha1.VirtualMachine)
+	if !is {
+		return c.Delete(ctx, o, opts...)
+	}
+	options := (&client.DeleteOptions{}).ApplyOptions(opts)
+	now := &v1alpha1.VirtualMachine{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(vm), now); err != nil {
+		return err
+	}
+	if p := options.Preconditions; p != nil &&
+		(p.UID != nil && *p.UID != now.UID || p.ResourceVersion != nil && *p.ResourceVersion != now.ResourceVersion) {
+		return apierrors.NewConflict(machines, vm.Name, errors.New("another one, or changed"))
+	}
+	if now.Labels[v1alpha1.LabelDeletionProtection] == v1alpha1.DeletionProtectionEnabled {
+		return apierrors.NewForbidden(machines, vm.Name, errors.New("it is protected from deletion"))
+	}
+	if len(options.DryRun) > 0 || !now.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	s.deleted(now)
+	return c.Delete(ctx, now)
+}
+
+// members are all that there are, by name.
+func (s *server) members() []v1alpha1.VirtualMachine {
+	var list v1alpha1.VirtualMachineList
+	s.must(s.List(context.Background(), &list))
+	return list.Items
+}
+
+func (s *server) pool() *v1alpha1.VirtualMachinePool {
+	pool := &v1alpha1.VirtualMachinePool{}
+	s.must(s.Get(context.Background(), poolKey, pool))
+	return pool
+}
+
+// must ends everything on what cannot be: rapid shows it as a failure.
+func (s *server) must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// process is a manager that takes itself for the leader. Its cache has what it was told of, its calls may be its last, and before any of
+// them something may happen.
+type process struct {
+	*Reconciler
+	server *server
+	cache  map[client.ObjectKey]client.Object
+
+	calls  int
+	dies   int  // the call at which it crashes, 0 for none
+	after  bool // when that was done, not before
+	dead   bool
+	when   int // the call before which something happens
+	happen func()
+}
+
+func newProcess(s *server) *process {
+	p := &process{server: s, cache: map[client.ObjectKey]client.Object{}}
+	live := interceptor.NewClient(s.WithWatch, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			return p.call(func() error { return c.Get(ctx, k, o, opts...) })
+		},
+		List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
+			return p.call(func() error { return c.List(ctx, o, opts...) })
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return p.call(func() error { return c.Create(ctx, o, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			return p.call(func() error { return c.Delete(ctx, o, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			return p.call(func() error { return c.Patch(ctx, o, patch, opts...) })
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			return p.call(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+		},
+	})
+	cached := interceptor.NewClient(live, interceptor.Funcs{Get: p.cachedGet, List: p.cachedList})
+	p.Reconciler = &Reconciler{Client: cached, Live: live, Events: &events.FakeRecorder{}, Now: func() time.Time { return s.now }}
+	return p
+}
+
+// call does a request, unless the process is dead or dies of it.
+func (p *process) call(do func() error) error {
+	if p.dead {
+		return errCrash
+	}
+	p.calls++
+	if p.calls == p.when && p.happen != nil {
+		p.happen()
+	}
+	p.dead = p.calls == p.dies
+	if p.dead && !p.after {
+		return errCrash
+	}
+	if err := do(); err != nil || !p.dead {
+		return err
+	}
+	return errCrash
+}
+
+// pass is one look at the pool. A process that dies of it is replaced by one that has the same old cache.
+func (p *process) pass() (ctrl.Result, error) {
+	result, err := p.Reconcile(context.Background(), ctrl.Request{NamespacedName: poolKey})
+	p.calls, p.dies, p.when, p.happen, p.dead = 0, 0, 0, nil, false
+	return result, err
+}
+
+// told brings one object of the cache up to date, or all for no name. Others stay as they were, in whichever order things happened.
+func (p *process) told(only string) {
+	now := map[client.ObjectKey]client.Object{poolKey: p.server.pool()}
+	for _, vm := range p.server.members() {
+		now[client.ObjectKeyFromObject(&vm)] = &vm
+	}
+	if only == "" {
+		p.cache = now
+		return
+	}
+	key := client.ObjectKey{Namespace: namespace, Name: only}
+	if now[key] == nil {
+		delete(p.cache, key)
+	} else {
+		p.cache[key] = now[key]
+	}
+}
+
+func (p *process) cachedGet(_ context.Context, _ client.WithWatch, k client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	switch found := p.cache[k].(type) {
+	case *v1alpha1.VirtualMachinePool:
+		found.DeepCopyInto(o.(*v1alpha1.VirtualMachinePool))
+	case *v1alpha1.VirtualMachine:
+		found.DeepCopyInto(o.(*v1alpha1.VirtualMachine))
+	default:
+		return apierrors.NewNotFound(machines, k.Name)
+	}
+	return nil
+}
+
+func (p *process) cachedList(_ context.Context, _ client.WithWatch, o client.ObjectList, _ ...client.ListOption) error {
+	var all []kruntime.Object
+	for _, key := range slices.SortedFunc(maps.Keys(p.cache), func(a, b client.ObjectKey) int { return len(a.Name) - len(b.Name) }) {
+		if vm, is := p.cache[key].(*v1alpha1.VirtualMachine); is {
+			all = append(all, vm.DeepCopy())
+		}
+	}
+	return meta.SetList(o, all)
+}

@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// pool makes a VirtualMachinePool, and waits until it is as wanted.
+func (tm *team) pool(name string, replicas int, policy, more string) {
+	tm.Helper()
+	tm.must(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachinePool", "metadata": {"name": %q}, "spec": {
+		"replicas": %d, "scaleDownPolicy": %q,
+		"virtualMachineTemplate": {"metadata": {"labels": {"app": "web", "tier": "front"}}, "spec": {"runtime": {"pod": {}}%s}}}}`,
+		name, replicas, policy, more), "create", "-f", "-")
+	tm.members(name, replicas)
+}
+
+// members waits until a pool has so many members, all of them run, and nothing is left to be done.
+func (tm *team) members(pool string, replicas int) {
+	tm.Helper()
+	tm.await("svmpool/"+pool, ".status.replicas", fmt.Sprint(replicas))
+	tm.await("svmpool/"+pool, ".status.conditions[?(@.type=='Ready')].status", "True")
+}
+
+func (tm *team) names(selector string) string {
+	tm.Helper()
+	return tm.must("", "get", "svm", "-l", selector, "-o", "jsonpath={.items[*].metadata.name}")
+}
+
+func TestPool(t *testing.T) {
+	tm := newTeam(t)
+	tm.pool("web", 3, "NewestFirst", "")
+	if got := tm.names("app=web,tier=front"); got != "web-0 web-1 web-2" {
+		t.Fatalf("the members are %s", got)
+	}
+	// A member that is deleted by hand comes again, under its own name.
+	uid := tm.get("svm/web-1", ".metadata.uid")
+	tm.must("", "delete", "svm", "web-1", "--timeout=60s")
+	tm.await("svmpool/web", ".status.readyReplicas", "3")
+	tm.members("web", 3)
+	if again := tm.get("svm/web-1", ".metadata.uid"); again == uid {
+		t.Error("web-1 is what it was")
+	}
+
+	tm.must("", "scale", "svmpool", "web", "--replicas=1")
+	tm.members("web", 1)
+	tm.must("", "delete", "svmpool", "web", "--timeout=60s")
+	tm.must("", "wait", "svm", "-l", "app=web", "--for=delete", "--timeout=60s")
+}
+
+// A change of the template comes to the members that are there: what was taken out of it goes, what others wrote stays.
+func TestPoolTemplate(t *testing.T) {
+	tm := newTeam(t)
+	tm.pool("web", 2, "NewestFirst", `, "restartApprovalMode": "Automatic"`)
+	tm.must("", "label", "svm", "web-0", "owner=ann")
+	tm.must("", "patch", "svmpool", "web", "--type=merge", "-p",
+		`{"spec": {"virtualMachineTemplate": {"metadata": {"labels": {"tier": null, "ring": "1"}}, "spec": {"cpu": 2}}}}`)
+	tm.await("svmpool/web", ".status.observedGeneration", "2")
+	tm.members("web", 2)
+	if got := tm.names("ring=1,!tier"); got != "web-0 web-1" {
+		t.Errorf("the label was changed on %q", got)
+	}
+	if got := tm.names("owner=ann"); got != "web-0" {
+		t.Errorf("the label that somebody else wrote is on %q", got)
+	}
+	if got := tm.get("svm/web-1", ".spec.cpu"); got != "2" {
+		t.Errorf("web-1 has cpu %s", got)
+	}
+	// One whose restart is for people to approve says so.
+	tm.must("", "patch", "svmpool", "web", "--type=merge", "-p",
+		`{"spec": {"virtualMachineTemplate": {"spec": {"cpu": 4, "restartApprovalMode": "Manual"}}}}`)
+	tm.await("svmpool/web", ".status.restartPendingReplicas", "2")
+	tm.await("svmpool/web", ".status.conditions[?(@.type=='Synced')].reason", "RestartPendingApproval")
+	tm.must("", "wait", "svmpool/web", "--for=condition=Available", "--timeout=60s")
+}
+
+func TestPoolGarbage(t *testing.T) {
+	for _, how := range []string{"background", "foreground", "orphan"} {
+		t.Run(how, func(t *testing.T) {
+			tm := newTeam(t)
+			tm.pool("web", 2, "Explicit", "")
+			tm.must("", "delete", "svmpool", "web", "--cascade="+how, "--timeout=60s")
+			if how != "orphan" {
+				tm.must("", "wait", "svm", "--all", "--for=delete", "--timeout=60s")
+				return
+			}
+			if got := tm.names("app=web"); got != "web-0 web-1" {
+				t.Errorf("there are %q", got)
+			}
+			// A pool of the same name takes nobody over, and finds other names.
+			tm.pool("web", 2, "Explicit", "")
+			if got := tm.names("app=web"); got != "web-0 web-1 web-2 web-3" {
+				t.Errorf("there are %q", got)
+			}
+		})
+	}
+}
+
+func TestPoolIsRefused(t *testing.T) {
+	tm := newTeam(t)
+	const template = `"virtualMachineTemplate": {"spec": {"runtime": {"pod": {}}}}`
+	for what, c := range map[string]struct{ name, spec, says string }{
+		"a name that is too long":   {strings.Repeat("a", 59), `"scaleDownPolicy": "Explicit", ` + template, "metadata.name must have at most 58 characters"},
+		"a name with dots":          {"a.b", `"scaleDownPolicy": "Explicit", ` + template, "and no dots"},
+		"no policy":                 {"web", template, "spec.scaleDownPolicy: Required value"},
+		"too many":                  {"web", `"replicas": 5001, "scaleDownPolicy": "Explicit", ` + template, "spec.replicas"},
+		"no unavailability":         {"web", `"scaleDownPolicy": "Explicit", "rollout": {"maxUnavailable": "0%"}, ` + template, "spec.rollout.maxUnavailable must be"},
+		"a target twice":            {"web", `"scaleDownPolicy": "Explicit", "scaleDownTargets": [{"name": "a", "uid": "1"}, {"name": "b", "uid": "1"}], ` + template, "spec.scaleDownTargets[1]: Duplicate value"},
+		"a label of the pool's own": {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"metadata": {"labels": {"sallyport.dev/pool": "x"}}, "spec": {"runtime": {"pod": {}}}}`, "are written by the pool"},
+		"an override for all":       {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"metadata": {"annotations": {"sallyport.dev/override": "x"}}, "spec": {"runtime": {"pod": {}}}}`, "are for one object"},
+		"machines that are adopted": {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"spec": {"runtime": {"vsphere": {"serverRef": {"name": "vc"}, "inventoryPath": "/dc/vm/a"}}}}`, "none is adopted"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			(&team{T: tm.T, namespace: tm.namespace}).refused(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachinePool",
+				"metadata": {"name": %q}, "spec": {%s}}`, c.name, c.spec), []string{"create", "-f", "-"}, c.says)
+		})
+	}
+	tm.pool("web", 1, "Explicit", "")
+	tm.refused("", []string{"patch", "svmpool", "web", "--type=merge", "-p", `{"spec": {"replicas": null}}`}, "spec.replicas cannot be taken out once it is set")
+}
