@@ -33,7 +33,9 @@ func Mark(lease *coordinationv1.Lease, vm *v1alpha1.VirtualMachine, holder strin
 }
 
 // Of is the UID of the machine that a Lease marks as busy, empty if it marks none.
-func Of(lease *coordinationv1.Lease) types.UID { return types.UID(lease.Labels[v1alpha1.LabelBusyMachine]) }
+func Of(lease *coordinationv1.Lease) types.UID {
+	return types.UID(lease.Labels[v1alpha1.LabelBusyMachine])
+}
 
 // Until tells when the machine of a Lease is not busy any more, by it. One that does not say how long it lasts never was; one that
 // was renewed in the future, by a clock that is ahead, lasts no longer than from now on.

@@ -55,7 +55,13 @@ func newModel(t *rapid.T) *model {
 
 // judge is told of each deletion of a member by a pool, and says whether it may be.
 func (m *model) judge(vm *v1alpha1.VirtualMachine) {
-	if m.byHand || m.named[vm.UID] {
+	if m.byHand {
+		return
+	}
+	if !slices.Contains(m.server.pool().Status.Removing, member{VirtualMachine: vm}.target()) {
+		m.Fatalf("%s was deleted before that was written down", vm.Name)
+	}
+	if m.named[vm.UID] {
 		return
 	}
 	if policy := m.server.pool().Spec.ScaleDownPolicy; policy == v1alpha1.ScaleDownExplicit {

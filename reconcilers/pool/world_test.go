@@ -42,6 +42,8 @@ type server struct {
 	client.WithWatch
 	now     time.Time
 	uids    int
+	refuses error // why no VirtualMachine is made, nil if one is
+	asked   int   // how many were to be made
 	// Before a VirtualMachine is deleted or patched they are told.
 	deleted, patched func(*v1alpha1.VirtualMachine)
 }
@@ -51,7 +53,8 @@ func newServer() *server {
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
 		panic(err) // the types of this repository
 	}
-	s := &server{now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), }
+	nothing := func(*v1alpha1.VirtualMachine) {}
+	s := &server{now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), deleted: nothing, patched: nothing}
 	inner := fake.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&v1alpha1.VirtualMachinePool{}, &v1alpha1.VirtualMachine{}).Build()
 	s.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{Create: s.create, Patch: s.patch, Delete: s.delete})
@@ -59,6 +62,11 @@ func newServer() *server {
 }
 
 func (s *server) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	if _, is := o.(*v1alpha1.VirtualMachine); is {
+		if s.asked++; s.refuses != nil {
+			return s.refuses
+		}
+	}
 	s.uids++
 	o.SetUID(types.UID(fmt.Sprintf("uid-%d", s.uids)))
 	o.SetGeneration(1)

@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"sallyport.dev/sallyport/test/depth"
 	"strings"
 	"testing"
 )
@@ -118,4 +121,33 @@ func TestPoolIsRefused(t *testing.T) {
 	}
 	tm.pool("web", 1, "Explicit", "")
 	tm.refused("", []string{"patch", "svmpool", "web", "--type=merge", "-p", `{"spec": {"replicas": null}}`}, "spec.replicas cannot be taken out once it is set")
+}
+
+// A pool costs three writes for each of its members, its own status among them, and nothing once it is there.
+func TestPoolWrites(t *testing.T) {
+	tm := newTeam(t)
+	members := depth.Of(20, 1000)
+	tm.pool("web", members, "NewestFirst", "")
+	made := tm.writes()
+	t.Logf("%d members: %v", members, made)
+}
+
+// writes counts what the manager wrote in the namespace, by verb and resource.
+func (tm *team) writes() map[string]int {
+	tm.Helper()
+	log, err := os.ReadFile(stack.audit)
+	tm.Must(err)
+	counts := map[string]int{}
+	for line := range strings.Lines(string(log)) {
+		var e struct {
+			Verb      string
+			User      struct{ Username string }
+			ObjectRef struct{ Namespace, Resource, Subresource string }
+		}
+		tm.Must(json.Unmarshal([]byte(line), &e))
+		if e.User.Username == stack.sallyport.User() && e.ObjectRef.Namespace == tm.namespace {
+			counts[e.Verb+" "+e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource]++
+		}
+	}
+	return counts
 }
