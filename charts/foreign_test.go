@@ -117,7 +117,7 @@ func TestReadsAreGranted(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	want := []string{"deployments.apps", "namespaces.", "pods.", "virtualmachines.kubevirt.io", "vsphereservers.sallyport.dev"}
+	want := []string{"deployments.apps", "namespaces.", "pods.", "virtualmachinepools.sallyport.dev", "virtualmachines.kubevirt.io", "vsphereservers.sallyport.dev"}
 	if got := granted(); !slices.Equal(got, want) {
 		t.Errorf("may be read: %q, want %q", got, want)
 	}

@@ -25,7 +25,7 @@ func TestShipped(t *testing.T) {
 			t.Errorf("%s has %d modules and %d tests, want one for each", p.Name, len(p.Spec.Modules), len(p.Spec.Tests))
 		}
 	}
-	want := []string{"lib-operations", "lib-override", "lib-quantity", "lib-tenants", "defaults", "deletion-cascade", "deletion-protected", "machines-abandon", "machines-secrets", "operations-applicability", "operations-supersede", "policies-self", "scaling-guard", "servers-quota", "servers-tenancy"}
+	want := []string{"lib-operations", "lib-override", "lib-quantity", "lib-tenants", "defaults", "deletion-cascade", "deletion-protected", "machines-abandon", "machines-secrets", "operations-applicability", "operations-supersede", "policies-self", "pools-scale-down", "scaling-guard", "servers-quota", "servers-tenancy"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
@@ -238,6 +238,7 @@ func TestShippedNames(t *testing.T) {
 	for name, tc := range map[string]struct{ dir, name, pkg, want string }{
 		"as the directory": {"operations/supersede", "operations-supersede", "sallyport.operations.supersede", ""},
 		"another prefix":   {"operations/supersede", "operations-supersede", "acme.operations.supersede", "spec.package is acme.operations.supersede, not sallyport.operations.supersede"},
+		"with a dash":      {"pools/scaledown", "pools-scale-down", "sallyport.pools.scaledown", ""},
 		"another name":     {"operations/supersede", "supersede", "sallyport.operations.supersede", "metadata.name is supersede, not operations-supersede"},
 	} {
 		t.Run(name, func(t *testing.T) {
