@@ -79,7 +79,7 @@ func TestFloorMatchesAsThePolicyDoes(t *testing.T) {
 	}
 	want := map[string]map[string]bool{
 		"deletion-protected": {"* */* CREATE": true, "* */* UPDATE": true, "* */* DELETE": true},
-		"scaling-guard":      {"apps deployments UPDATE": true, "apps statefulsets UPDATE": true},
+		"scaling-guard":      {"apps deployments UPDATE": true, "apps statefulsets UPDATE": true, "sallyport.dev virtualmachinepools UPDATE": true},
 	}
 	if diff := cmp.Diff(want, asked); diff != "" {
 		t.Errorf("what the floor is about (-want +got):\n%s", diff)

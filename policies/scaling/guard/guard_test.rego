@@ -19,6 +19,7 @@ _parameters := {
 		"deployments.apps": {"replicas": ["spec", "replicas"], "default": 1},
 		"replicationcontrollers": {"replicas": ["spec", "replicas"], "default": 1},
 		"fleets.example.com": {"replicas": ["spec", "workers", "count"], "default": 3},
+		"virtualmachinepools.sallyport.dev": {"replicas": ["spec", "replicas"], "default": 0},
 	},
 	"exempt": {"users": [], "groups": []},
 	"limits": [],
@@ -177,6 +178,21 @@ test_other_kinds[note] if {
 		"no row, but being deleted": {"world": _scale(_deleted(_fleet(4)), 4), "of": "herds", "verdict": "allow"},
 	}
 	world := object.union(tc.world, {"request": {"resource": {"group": "example.com", "resource": tc.of}}})
+	_verdict == tc.verdict with input as world with data.parameters as _parameters
+}
+
+# Of a pool there are none where no number is set, so that what is not set cannot be taken away.
+test_pools[note] if {
+	pool := {"kind": "VirtualMachinePool", "metadata": {"name": "ci", "annotations": {_min: "2"}}, "spec": {"replicas": 3}}
+	unset := json.remove(pool, ["spec/replicas"])
+	some note, tc in {
+		"scaled": {"world": _scale(pool, 1), "verdict": "BelowMinReplicas"},
+		"edited": {"world": _edit(pool, object.union(pool, {"spec": {"replicas": 1}})), "verdict": "BelowMinReplicas"},
+		"the field is dropped": {"world": _edit(pool, unset), "verdict": "BelowMinReplicas"},
+		"to as many as are kept": {"world": _scale(pool, 2), "verdict": "allow"},
+		"from none to none": {"world": _scale(unset, 0), "verdict": "allow"},
+	}
+	world := object.union(tc.world, {"request": {"resource": {"group": "sallyport.dev", "resource": "virtualmachinepools"}}})
 	_verdict == tc.verdict with input as world with data.parameters as _parameters
 }
 
