@@ -72,6 +72,18 @@ func creation(machine object) object {
 	}
 }
 
+// pooled is the request for a pool of such machines.
+func pooled(request object) object {
+	template := object{"spec": request["object"].(object)["spec"]}
+	request["object"] = object{
+		"apiVersion": apiVersion, "kind": "VirtualMachinePool", "metadata": object{"name": "ci", "namespace": namespace, "uid": "uid-ci"},
+		"spec": object{"replicas": 3, "scaleDownPolicy": "Explicit", "virtualMachineTemplate": template},
+	}
+	request["name"], request["kind"] = "ci", object{"group": group, "version": "v1alpha1", "kind": "VirtualMachinePool"}
+	request["resource"] = object{"group": group, "version": "v1alpha1", "resource": "virtualmachinepools"}
+	return request
+}
+
 func tenantOf(namespaces object, adopt bool) object {
 	return object{"name": "t", "namespaces": namespaces, "folders": []any{"/dc/vm/a"}, "adopt": adopt}
 }
@@ -86,8 +98,8 @@ func makerOf(namespaces object) object {
 
 // Nothing is on a vCenter then, or nothing is adopted, or a rule is for more namespaces: an empty selector is all of them.
 var tenancyOpeners = []*regexp.Regexp{
-	regexp.MustCompile(`^request\[object spec runtime vsphere( inventoryPath| clone)?\] deleted$`),
-	regexp.MustCompile(`^request\[object spec runtime\] = \{`),
+	regexp.MustCompile(`^request\[object spec( virtualMachineTemplate spec)? runtime vsphere( inventoryPath| clone)?\] deleted$`),
+	regexp.MustCompile(`^request\[object spec( virtualMachineTemplate spec)? runtime\] = \{`),
 	regexp.MustCompile(`^VSphereServer\[spec tenants \d+ namespaces selector\] = \{`),
 	regexp.MustCompile(`^VSphereServer\[spec tenants \d+ namespaces selector matchLabels( team)?\] deleted$`),
 	regexp.MustCompile(`^VSphereServer\[spec tenants \d+ namespaces selector (matchLabels\] = \{\}|matchExpressions\] (deleted|= \[\]))$`),
@@ -136,6 +148,9 @@ func adoptions() map[string]*adoptionTrial {
 		"one too many":     {crowded(ours), cloning("/dc/vm/a"), "QuotaExceeded"},
 		"made upwards":     {estateOf(makerOf(ours)), cloning("/dc/vm/a/../b"), "InventoryPathMalformed"},
 		"made nowhere":     {stocked(ours), cloning("/dc/vm/a/x"), "PlaceNotFound"},
+		"a pool elsewhere": {estateOf(makerOf(ours)), pooled(cloning("/dc/vm/b")), "FolderNotAllowed"},
+		"a pool of others": {estateOf(makerOf(object{"names": []any{"team-b"}})), pooled(cloning("/dc/vm/a")), "NamespaceNotAllowed"},
+		"a pool nowhere":   {stocked(ours), pooled(cloning("/dc/vm/a/x")), "PlaceNotFound"},
 	}
 }
 

@@ -2,8 +2,11 @@
 # title: Which Secrets a machine may be given
 # description: >-
 #   A VirtualMachine in a vCenter may name a Secret for cloud-init that whoever creates it may read, whether there is one of that
-#   name or not.
+#   name or not. The same is so for the template of a VirtualMachinePool, and for whoever creates the pool or changes the runtime
+#   of its template.
 package sallyport.machines.secrets
+
+import data.sallyport.lib.machines
 
 # METADATA
 # title: Whether the requester may read the Secret
@@ -21,7 +24,7 @@ facts["readable"] := {"access": {
 facts["readable"] := null if not _names_one
 
 valid_input if {
-	is_object(input.request.object.spec.runtime)
+	is_object(_runtime)
 	_known
 }
 
@@ -42,19 +45,30 @@ deny contains {
 	not input.facts.readable == true
 }
 
-_field := "spec.runtime.vsphere.clone.cloudInit.secretRef.name"
+_field := machines.field(input.request, "runtime.vsphere.clone.cloudInit.secretRef.name")
 
 _who := input.request.userInfo.username
 
-_secret := input.request.object.spec.runtime.vsphere.clone.cloudInit.secretRef
+_runtime := machines.spec(input.request, "object").runtime
 
-_names_one if input.request.object.spec.runtime.vsphere.clone.cloudInit != null
+_secret := _runtime.vsphere.clone.cloudInit.secretRef
+
+_names_one if {
+	_runtime.vsphere.clone.cloudInit != null
+	not _unchanged
+}
+
+# What was there was judged when it was written.
+_unchanged if {
+	input.request.operation == "UPDATE"
+	machines.spec(input.request, "oldObject").runtime == _runtime
+}
 
 # Types.
 
 _known if {
 	not _names_one
-	vsphere := object.get(input.request.object.spec.runtime, "vsphere", {})
+	vsphere := object.get(_runtime, "vsphere", {})
 	is_object(vsphere)
 	is_object(object.get(vsphere, "clone", {}))
 	input.facts.readable == null

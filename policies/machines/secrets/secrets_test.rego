@@ -89,3 +89,42 @@ test_not_understood_around[note] if {
 	}
 	not policy.valid_input with input as world
 }
+
+# The same clone in the template of a pool, for whoever writes that.
+_pool(operation, object_, old) := {
+	"operation": operation, "namespace": "team-a", "userInfo": {"username": "alice"},
+	"resource": {"group": "sallyport.dev", "resource": "virtualmachinepools"}, "object": _template(object_), "oldObject": _template(old),
+}
+
+_template(null) := null
+
+_template(of) := {"metadata": {"name": "ci"}, "spec": {"virtualMachineTemplate": {"spec": of.spec}}} if of != null
+
+_unnamed := _request({"folder": "/dc/vm/a"})
+
+test_pools[note] if {
+	some note, tc in {
+		"created": {"request": _pool("CREATE", _named.object, null), "readable": true, "denied": false},
+		"created, not readable": {"request": _pool("CREATE", _named.object, null), "readable": false, "denied": true},
+		"changed": {"request": _pool("UPDATE", _named.object, _unnamed.object), "readable": false, "denied": true},
+		"unchanged": {"request": _pool("UPDATE", _named.object, _named.object), "readable": null, "denied": false},
+		"taken out": {"request": _pool("UPDATE", _unnamed.object, _named.object), "readable": null, "denied": false},
+	}
+	world := {"request": tc.request, "facts": {"readable": tc.readable}}
+	policy.valid_input with input as world
+	asked := {true | policy.facts.readable != null} with input as world
+	asked == {true | tc.readable != null}
+	fields := {denial.details.field | some denial in policy.deny} with input as world
+	fields == {field |
+		some field in ["spec.virtualMachineTemplate.spec.runtime.vsphere.clone.cloudInit.secretRef.name"]
+		tc.denied
+	}
+}
+
+test_pools_not_understood[note] if {
+	some note, request in {
+		"a machine": object.union(_named, {"resource": {"resource": "virtualmachinepools"}}),
+		"no template": json.remove(_pool("CREATE", _named.object, null), ["object/spec/virtualMachineTemplate"]),
+	}
+	every readable in [true, false, null] { not policy.valid_input with input as {"request": request, "facts": {"readable": readable}} }
+}

@@ -97,10 +97,10 @@ deny contains {
 deny contains {
 	"reason": "CombinationNotAllowed",
 	"message": concat("", [
-		$"spec.runtime.vsphere.clone: {_namespace} may use each of these places on {_server}, but no entry of its spec.tenants ",
+		$"{_at("clone")}: {_namespace} may use each of these places on {_server}, but no entry of its spec.tenants ",
 		$"allows all of them together: {_shortcomings}",
 	]),
-	"details": _details("spec.runtime.vsphere.clone"),
+	"details": _details(_at("clone")),
 } if {
 	_cloned
 	_straight
@@ -139,7 +139,7 @@ _shortcomings := _cut([$"{tenant.name} does not allow {concat(", ", _lacking(ten
 
 _not_allowed(place) := $"{_field(place)}: on {_server} {_namespace} may not use {_shown(place)}; it may use: {_usable(place)}"
 
-_field(place) := $"spec.runtime.vsphere.clone.{place.field}"
+_field(place) := _at($"clone.{place.field}")
 
 # The folder is where the machine was found, once it exists.
 _hidden(place) if {

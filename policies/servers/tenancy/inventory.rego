@@ -1,6 +1,7 @@
 # Machines that are made of what is there: the status of the VSphereServer lists what its tenants may use.
 package sallyport.servers.tenancy
 
+import data.sallyport.lib.machines
 import data.sallyport.lib.tenants
 
 # METADATA
@@ -38,19 +39,21 @@ _kinds := {
 deny contains {
 	"reason": "HostNotFound",
 	"code": 422,
-	"message": $"spec.nodeName: {_server} has no host {_node}; it has: {_present_hosts}. Without spec.nodeName vCenter chooses one",
-	"details": _details("spec.nodeName"),
+	"message": $"{_node_field}: {_server} has no host {_node}; it has: {_present_hosts}. Without {_node_field} vCenter chooses one",
+	"details": _details(_node_field),
 } if {
 	_served
 	count(_tenants) > 0
-	input.request.operation == "CREATE"
+	machines.makes(input.request)
 	not _found
 	_current
 	_node != ""
 	not _node in _hosts
 }
 
-_node := object.get(input.request.object.spec, "nodeName", "")
+_node := object.get(_machine, "nodeName", "")
+
+_node_field := machines.field(input.request, "nodeName")
 
 _hosts := sort([host.name | some host in object.get(_status, "hosts", [])])
 
@@ -62,7 +65,7 @@ _present_hosts := "none" if count(_hosts) == 0
 _new if {
 	_cloned
 	_straight
-	input.request.operation == "CREATE"
+	machines.makes(input.request)
 	not _found
 }
 

@@ -6,9 +6,11 @@
 #   by instanceUUID alone is judged by the folder once it is known where the machine is. For a machine that is cloned, one
 #   entry must allow its folder, resource pool, datastore, networks and template, and the status of the VSphereServer must list them
 #   as far as its lists are complete and current. One whose place in the vCenter does not change, or that is being deleted, is not
-#   judged again. The first of these that is not met refuses.
+#   judged again. The template of a VirtualMachinePool is judged as the machines that are made from it, when the pool is created
+#   and when that place changes. The first of these that is not met refuses.
 package sallyport.servers.tenancy
 
+import data.sallyport.lib.machines
 import data.sallyport.lib.tenants
 
 # METADATA
@@ -38,8 +40,8 @@ facts["namespace"] := null if not _judged
 valid_input if {
 	input.request.operation in {"CREATE", "UPDATE"}
 	_text(input.request.namespace)
-	is_object(input.request.object.spec.runtime)
-	is_object(object.get(input.request.object.spec.runtime, "vsphere", {}))
+	is_object(_machine.runtime)
+	is_object(object.get(_machine.runtime, "vsphere", {}))
 	_known
 }
 
@@ -51,8 +53,8 @@ valid_input if {
 deny contains {
 	"reason": "VSphereServerNotFound",
 	"code": 422,
-	"message": $"spec.runtime.vsphere.serverRef.name: there is no VSphereServer {_vsphere.serverRef.name}",
-	"details": _details("spec.runtime.vsphere.serverRef.name"),
+	"message": $"{_at("serverRef.name")}: there is no VSphereServer {_vsphere.serverRef.name}",
+	"details": _details(_at("serverRef.name")),
 } if {
 	_judged
 	input.facts.server == null
@@ -66,7 +68,7 @@ deny contains {
 deny contains {
 	"reason": "NamespaceNotAllowed",
 	"message": $"{_namespace} may use nothing of {_server}: no entry of its spec.tenants is for this namespace",
-	"details": _details("spec.runtime.vsphere.serverRef.name"),
+	"details": _details(_at("serverRef.name")),
 } if {
 	_served
 	count(_tenants) == 0
@@ -80,7 +82,7 @@ deny contains {
 deny contains {
 	"reason": "AdoptionNotAllowed",
 	"message": $"{_namespace} may use {_server}, but may not adopt machines that exist there",
-	"details": _details("spec.runtime.vsphere"),
+	"details": _details(machines.field(input.request, "runtime.vsphere")),
 } if {
 	_adopts
 	count(_tenants) > 0
@@ -95,8 +97,8 @@ deny contains {
 deny contains {
 	"reason": "InventoryPathMalformed",
 	"code": 422,
-	"message": $"spec.runtime.vsphere.inventoryPath: {_place} cannot be judged because of {_malformed}; {_namespace} may adopt machines below: {_allowed}",
-	"details": _details("spec.runtime.vsphere.inventoryPath"),
+	"message": $"{_at("inventoryPath")}: {_place} cannot be judged because of {_malformed}; {_namespace} may adopt machines below: {_allowed}",
+	"details": _details(_at("inventoryPath")),
 } if {
 	_placed
 	count(_odd) > 0
@@ -110,14 +112,19 @@ deny contains {
 deny contains {
 	"reason": "FolderNotAllowed",
 	"message": $"{_place} is not below a folder of {_server} that {_namespace} may use; it may adopt machines below: {_allowed}",
-	"details": _details("spec.runtime.vsphere.inventoryPath"),
+	"details": _details(_at("inventoryPath")),
 } if {
 	_placed
 	count(_odd) == 0
 	not _inside
 }
 
-_vsphere := input.request.object.spec.runtime.vsphere
+_machine := machines.spec(input.request, "object")
+
+_vsphere := _machine.runtime.vsphere
+
+# What users call a field below that.
+_at(path) := machines.field(input.request, $"runtime.vsphere.{path}")
 
 _names_a_place if _vsphere != null
 
@@ -125,7 +132,7 @@ _names_a_place if _vsphere != null
 # reach until the reconciler is told otherwise.
 _unchanged if {
 	input.request.operation == "UPDATE"
-	input.request.oldObject.spec.runtime.vsphere == _vsphere
+	machines.spec(input.request, "oldObject").runtime.vsphere == _vsphere
 }
 
 # What is its own can always be given back, or an entry that was taken away would keep a VirtualMachine for good.

@@ -400,3 +400,63 @@ test_unasked_without[note] if {
 	}
 	not policy.facts.server with input.request as request
 }
+
+# The template of a pool in place of a machine.
+_template(of) := {"metadata": {"name": "ci"}, "spec": {"replicas": 3, "virtualMachineTemplate": {"spec": of.spec}}}
+
+_of_pool(request) := object.union(
+	object.union(object.remove(request, ["object", "oldObject"]), {"resource": {"group": "sallyport.dev", "resource": "virtualmachinepools"}}),
+	{side: _template(of) |
+		some side in ["object", "oldObject"]
+		of := request[side]
+		of != null
+	},
+)
+
+# What a pool is told, with the fields that its machines would be told of.
+test_pools_are_judged_as_their_machines[note] if {
+	some note, tc in {
+		"allowed": {"request": _cloning({}), "facts": _today({}), "reason": ""},
+		"no server": {"request": _cloning({}), "facts": object.union(_today({}), {"server": null}), "reason": "VSphereServerNotFound"},
+		"not a tenant": {"request": _cloning({}), "facts": _facts([_stranger]), "reason": "NamespaceNotAllowed"},
+		"another folder": {"request": _cloning({"folder": "/dc/vm/other"}), "facts": _today({}), "reason": "FolderNotAllowed"},
+		"a place that is not there": {"request": _cloning({"folder": "/dc/vm/a/webb"}), "facts": _today({}), "reason": "PlaceNotFound"},
+		"upwards": {"request": _cloning({"folder": "/dc/vm/a/../b"}), "facts": _today({}), "reason": "InventoryPathMalformed"},
+		"a host that is not there": {
+			"request": object.union(_cloning({}), {"object": {"spec": {"nodeName": "esx-9"}}}), "facts": _today({}),
+			"reason": "HostNotFound",
+		},
+		"adopted": {"request": _request(_at("/dc/vm/team-a/../x")), "facts": _ours, "reason": "InventoryPathMalformed"},
+	}
+	said := policy.deny with input as {"request": tc.request, "facts": tc.facts}
+	pool := {"request": _of_pool(tc.request), "facts": tc.facts}
+	policy.valid_input with input as pool
+	{denial.reason | some denial in said} == {reason | some reason in [tc.reason]; reason != ""}
+	as_pool := json.unmarshal(replace(
+		replace(json.marshal(said), "spec.runtime", "spec.virtualMachineTemplate.spec.runtime"),
+		"spec.nodeName", "spec.virtualMachineTemplate.spec.nodeName",
+	))
+	policy.deny == {denial | some denial in as_pool} with input as pool
+}
+
+# A template that is changed is judged as for new machines; one whose place stays is not judged.
+test_pools_are_judged_again[note] if {
+	some note, tc in {
+		"another place": {"old": {"folder": "/dc/vm/a"}, "new": {"folder": "/dc/vm/a/webb"}, "verdict": "PlaceNotFound"},
+		"the same place": {"old": {"folder": "/dc/vm/a/webb"}, "new": {"folder": "/dc/vm/a/webb"}, "verdict": "allow"},
+	}
+	request := object.union(_cloning(tc.new), {"operation": "UPDATE", "oldObject": _cloning(tc.old).object})
+	facts := object.union(_today({}), {fact: null | some fact in ["server", "namespace"]; tc.verdict == "allow"})
+	_verdict == tc.verdict with input as {"request": _of_pool(request), "facts": facts}
+	asked := policy.facts with input.request as _of_pool(request)
+	{true | asked == _nothing} == {true | tc.verdict == "allow"}
+}
+
+test_pools_not_understood[note] if {
+	some note, request in {
+		"no template": json.remove(_of_pool(_cloning({})), ["object/spec/virtualMachineTemplate"]),
+		"a template without spec": json.remove(_of_pool(_cloning({})), ["object/spec/virtualMachineTemplate/spec"]),
+		"a machine": object.union(_cloning({}), {"resource": {"resource": "virtualmachinepools"}}),
+	}
+	every facts in [_nothing, _today({})] { _verdict == "not understood" with input as {"request": request, "facts": facts} }
+}
