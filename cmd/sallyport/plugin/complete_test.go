@@ -10,18 +10,27 @@ import (
 func TestKubectlCompletes(t *testing.T) {
 	tm := newTeam(t)
 	tm.machine("web-1", "Running")
-	tm.must("", "label", "svm/web-1", "app=web", "tier=front")
+	tm.must("", "label", "svm/web-1", "app=web", "tier=front", "sallyport.dev/pool=ci")
+	tm.must(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachinePool", "metadata": {"name": "ci"}, "spec":
+		{"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"spec": {"runtime": {"pod": {}}}}}}`, "create", "-f", "-")
 	tm.must("", "create", "configmap", "settings")
 	for line, want := range map[string]string{
-		"sto":              "stop",
-		"why svm/":         "svm/web-1",
-		"stop ":            "web-1",
-		"stop -l ":         "app=web tier=front",
-		"stop --all ":      "",
-		"stop -l app=web ": "",
-		"explain svm -l ":  "app=web tier=front",
-		"explain svm ":     "web-1",
-		"override operat":  "operations-applicability operations-supersede",
+		"sto":                            "stop",
+		"why svm/":                       "svm/web-1",
+		"stop ":                          "web-1",
+		"stop -l ":                       "app=web sallyport.dev/pool=ci tier=front",
+		"stop --all ":                    "",
+		"stop -l app=web ":               "",
+		"busy ":                          "web-1",
+		"idle web-1 ":                    "",
+		"scale-down ":                    "ci",
+		"scale-down ci ":                 "",
+		"scale-down ci --vm ":            "web-1",
+		"scale-down other --vm ":         "",
+		"scale-down ci --vm web-1 --vm ": "",
+		"explain svm -l ":                "app=web sallyport.dev/pool=ci tier=front",
+		"explain svm ":                   "web-1",
+		"override operat":                "operations-applicability operations-supersede",
 		"override deletion-protected configmap se":          "settings",
 		"override deletion-protected configmap settings se": "",
 		"override deletion-protected svm -l a":              "app=web",

@@ -34,7 +34,8 @@ func TestDocsListTheCommands(t *testing.T) {
 		"migrate": {"selector", "field-selector", "all", "force", "wait", "timeout", "deadline", "ttl", "override", "dry-run", "to", "node-selector"},
 		"create vm": {"vsphere-server", "template", "folder", "resource-pool", "datastore", "network", "cpu", "memory", "disk", "hostname",
 			"user-data-secret", "run-policy", "node"},
-		"release": {"all", "force", "dry-run", "timeout"},
+		"scale-down": {"vm", "from", "dry-run"},
+		"release":    {"all", "force", "dry-run", "timeout"},
 	} {
 		command, _, err := newPlugin(genericiooptions.NewTestIOStreamsDiscard()).command().Find(strings.Fields(name))
 		if err != nil {

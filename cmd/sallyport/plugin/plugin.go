@@ -101,8 +101,8 @@ func (p *plugin) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-sallyport",
 		Short: "Operations on virtual machines, and why something does not go on",
-		Long: "Creates, starts, stops, restarts and moves virtual machines, tells why something does not go on and which policies decide, and\n" +
-			"prepares an uninstall. What is accepted is what the API server accepts: the plugin decides nothing.\n\n" +
+		Long: "Creates, starts, stops, restarts and moves virtual machines, takes them out of pools and marks them as busy, tells why\n" +
+			"something does not go on and which policies decide, and prepares an uninstall. What is accepted is what the API server accepts: the plugin decides nothing.\n\n" +
 			"All flags with which kubectl finds a cluster are understood, also those that are not shown. Exit code 1 if anything did\n" +
 			"not go as it should, else 0.",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sallyport"},
@@ -119,7 +119,7 @@ func (p *plugin) command() *cobra.Command {
 	for _, v := range verbs {
 		root.AddCommand(p.operateCommand(v))
 	}
-	root.AddCommand(p.createCommand(), p.whyCommand(), p.explainCommand(), p.overrideCommand(), p.policiesCommand(), p.auditCommand(), p.releaseCommand(), p.versionCommand())
+	root.AddCommand(p.createCommand(), p.scaleDownCommand(), p.busyCommand(), p.idleCommand(), p.whyCommand(), p.explainCommand(), p.overrideCommand(), p.policiesCommand(), p.auditCommand(), p.releaseCommand(), p.versionCommand())
 	return root
 }
 

@@ -155,8 +155,8 @@ func TestReleaseStopsTheManagerAndStrips(t *testing.T) {
 		"--replicas=2  (as the chart has it; it had 0 already)", "helm uninstall gate -n "+system)
 }
 
-// busy are machines in the middle of something.
-func busy(namespace string) []client.Object {
+// occupied are machines in the middle of something.
+func occupied(namespace string) []client.Object {
 	held, undone := vm(namespace, "web-1", ours), vm(namespace, "web-2", ours)
 	held.Status.ActiveOperation = &v1alpha1.ActiveOperation{
 		ID: "1", Origin: v1alpha1.OriginOperation, Name: "web-1-stop-x7k2p", Type: v1alpha1.OperationStop,
@@ -172,7 +172,7 @@ func TestReleaseRefusesWhileMachinesAreBusy(t *testing.T) {
 	w := newWorld(t)
 	ns, system := w.namespace(), w.namespace()
 	d, deleted := deployment(system, 1), vm(ns, "web-3", ours)
-	w.make(append(busy(ns), d, deleted)...)
+	w.make(append(occupied(ns), d, deleted)...)
 	w.Must(w.Delete(t.Context(), deleted))
 	before := w.finalizers()
 	w.plugin("release --all", 1, "In the middle of something:\n",
@@ -195,7 +195,7 @@ func TestReleaseStartsTheManagerAgain(t *testing.T) {
 	ns, system := w.namespace(), w.namespace()
 	d := deployment(system, 3)
 	w.make(d, vm(ns, "web-0", ours))
-	w.manage(d, func(context.Context) { w.make(busy(ns)[0]) })
+	w.manage(d, func(context.Context) { w.make(occupied(ns)[0]) })
 	w.plugin("release --all", 1, "scaled back to 3: machines had got busy meanwhile", "web-1-stop-x7k2p", "with --force")
 	if got := w.finalizers(); w.replicasOf(d) != 3 || got["svm/web-0"] != ours || got["svm/web-1"] != ours {
 		t.Errorf("it did not stay as it was: %d replicas, %v", w.replicasOf(d), got)

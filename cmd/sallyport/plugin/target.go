@@ -27,15 +27,18 @@ func kindOf(word string) string {
 }
 
 // machineName reads an argument that is to name a VirtualMachine: web-1, svm/web-1, virtualmachine/web-1.
-func machineName(argument string) (string, error) {
+func machineName(argument string) (string, error) { return nameOf(argument, machineKind, "svm") }
+
+// nameOf reads an argument that is to name an object of a kind, alone or behind the kind, such as its short name.
+func nameOf(argument, kind, short string) (string, error) {
 	word, name, found := strings.Cut(argument, "/")
 	switch {
 	case !found:
 		return argument, nil
-	case kindOf(word) != machineKind:
-		return "", fmt.Errorf("%s is not a VirtualMachine: name it as NAME or svm/NAME", argument)
+	case kindOf(word) != kind:
+		return "", fmt.Errorf("%s is not a %s: name it as NAME or %s/NAME", argument, kind, short)
 	case name == "" || strings.Contains(name, "/"):
-		return "", fmt.Errorf("%s does not name one VirtualMachine", argument)
+		return "", fmt.Errorf("%s does not name one %s", argument, kind)
 	}
 	return name, nil
 }

@@ -1,0 +1,257 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/busy"
+)
+
+// marking is a command that marks a machine as busy, or as not busy any more.
+type marking struct {
+	*plugin
+	holder string
+	during time.Duration
+	force  bool
+}
+
+func (o *marking) run(command *cobra.Command, args []string, do func(context.Context, *cluster, string) error) error {
+	name, err := machineName(args[0])
+	if err != nil {
+		return usage(command, err)
+	}
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	return do(command.Context(), c, name)
+}
+
+// busy marks a machine. What makes its success a promise is an order, here and in the pool reconciler. Here:
+//
+//	L  the Lease is written
+//	S  the VirtualMachine is stamped: a write that changes it every time, of this UID; the reply shows whether it is being deleted
+//	P  the pool is read: does it name the machine in spec.scaleDownTargets, is it going itself?
+//
+// The reconciler, in each pass, and reading nothing of this from a cache:
+//
+//	M  the members are read
+//	Q  the Leases are read
+//	R  the victims are written to status.removing
+//	D  each is deleted if it still has the UID and the resourceVersion of M
+//
+// A victim that nobody named is one without a Lease at Q, so that only L after Q is of interest, and M is before Q. If D is before S,
+// the reply of S has a deletionTimestamp, or there is no such machine any more: the command fails. If D is after S, and so after M, L
+// and S, the machine has another resourceVersion than at M: D fails, and the next pass sees the Lease at its Q. There is no third case.
+//
+// Nothing else is needed for that. Whether the machine is in status.removing after S says nothing: a pass that had chosen it before L
+// fails at D, and later passes, of whichever leader, choose anew by what they read at M and Q. P is not about unnamed victims, but about
+// those that go busy or not: who begins a job on one of them loses it. A machine that is named after P was named all the same.
+//
+// The reconciler reckons by a clock of its own. If the one here is behind, the Lease would end sooner than promised; the time at which
+// the API server has stored it shows that.
+func (o *marking) busy(ctx context.Context, c *cluster, name string) error {
+	vm := &v1alpha1.VirtualMachine{}
+	if err := c.Get(ctx, c.key(name), vm); err != nil {
+		return err
+	}
+	lease, renewed, err := o.hold(ctx, c, vm)
+	if err == nil {
+		err = o.confirm(ctx, c, vm, lease)
+	}
+	if err != nil {
+		if lease != nil && !renewed { // what was marked before stays marked
+			o.takeBack(ctx, c, lease)
+		}
+		return err
+	}
+	fmt.Fprintf(o.Out, "virtualmachine.%s/%s is busy until %s: %s\n", v1alpha1.GroupName, name, until(lease, o.now()), o.holder)
+	return nil
+}
+
+// hold writes the Lease of a machine that is not being deleted, unless another holder has it. It gives the Lease also if it is not
+// known whether it was written, and tells whether the machine was marked by this holder before.
+func (o *marking) hold(ctx context.Context, c *cluster, vm *v1alpha1.VirtualMachine) (lease *coordinationv1.Lease, renewed bool, err error) {
+	if err := staying(vm); err != nil {
+		return nil, false, err
+	}
+	key := c.key(busy.LeaseName(vm.Name))
+	for range tries {
+		now := o.now()
+		lease = &coordinationv1.Lease{}
+		err = c.Get(ctx, key, lease)
+		write := func() error { return c.Update(ctx, lease) }
+		switch {
+		case apierrors.IsNotFound(err):
+			lease.Namespace, lease.Name = key.Namespace, key.Name
+			write = func() error { return c.Create(ctx, lease) }
+		case err != nil:
+			return nil, false, fmt.Errorf("reading Lease %s: %w", key.Name, err)
+		case busy.Of(lease) == "":
+			return nil, false, foreign(lease)
+		case busy.Of(lease) == vm.UID && busy.Until(lease, now).After(now) && busy.Holder(lease) != o.holder:
+			return nil, false, fmt.Errorf("VirtualMachine %s is busy until %s: %s", vm.Name, until(lease, now), busy.Holder(lease))
+		}
+		renewed = busy.Of(lease) == vm.UID && busy.Until(lease, now).After(now)
+		busy.Mark(lease, vm, o.holder, now, o.during)
+		if err = write(); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			break
+		}
+	}
+	if err != nil {
+		return lease, renewed, fmt.Errorf("marking VirtualMachine %s as busy: %w", vm.Name, err)
+	}
+	return lease, renewed, nil
+}
+
+// confirm stamps a machine whose Lease is written, and tells why it is going all the same.
+func (o *marking) confirm(ctx context.Context, c *cluster, vm *v1alpha1.VirtualMachine, lease *coordinationv1.Lease) error {
+	if behind := storedAt(lease).Sub(lease.Spec.RenewTime.Time); behind > time.Second+o.during/10 {
+		return fmt.Errorf("the clock here is %s behind that of the API server, and VirtualMachine %s would be busy for so much less: set it, or mark it for longer",
+			behind.Round(time.Second), vm.Name)
+	}
+	switch err := stamp(ctx, c, vm); {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("VirtualMachine %s was deleted just now", vm.Name)
+	case err != nil:
+		return fmt.Errorf("stamping VirtualMachine %s: %w", vm.Name, err)
+	}
+	if err := staying(vm); err != nil {
+		return err
+	}
+	owner := metav1.GetControllerOf(vm)
+	if owner == nil || owner.Kind != poolKind {
+		return nil
+	}
+	pool := &v1alpha1.VirtualMachinePool{}
+	err := c.Get(ctx, c.key(owner.Name), pool)
+	named := func(t v1alpha1.ScaleDownTarget) bool { return t.UID == vm.UID }
+	switch {
+	case apierrors.IsNotFound(err), err == nil && (pool.UID != owner.UID || !pool.DeletionTimestamp.IsZero()):
+		return fmt.Errorf("VirtualMachine %s goes with its VirtualMachinePool %s, which is deleted", vm.Name, owner.Name)
+	case err != nil:
+		return fmt.Errorf("reading whether VirtualMachinePool %s names %s to go: %w", owner.Name, vm.Name, err)
+	case slices.ContainsFunc(pool.Spec.ScaleDownTargets, named):
+		return fmt.Errorf("VirtualMachine %s is named in spec.scaleDownTargets of VirtualMachinePool %s and goes, busy or not", vm.Name, pool.Name)
+	}
+	return nil
+}
+
+// staying says that a machine is being deleted.
+func staying(vm *v1alpha1.VirtualMachine) error {
+	if vm.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	return fmt.Errorf("VirtualMachine %s is being deleted", vm.Name)
+}
+
+// foreign tells of a Lease that only has the name of one that marks a machine.
+func foreign(lease *coordinationv1.Lease) error {
+	return fmt.Errorf("there is a Lease %s without the label %s, which marks no machine and is somebody else's", lease.Name, v1alpha1.LabelBusyMachine)
+}
+
+// storedAt is when the API server has stored a Lease, as it says; zero if it does not.
+func storedAt(lease *coordinationv1.Lease) (at time.Time) {
+	for _, manager := range lease.ManagedFields {
+		if manager.Time != nil && manager.Time.After(at) {
+			at = manager.Time.Time
+		}
+	}
+	return at
+}
+
+// until is when the machine of a Lease is not busy any more, for people.
+func until(lease *coordinationv1.Lease, now time.Time) string {
+	return busy.Until(lease, now).UTC().Format(time.RFC3339)
+}
+
+// stamp changes a machine, which has the UID if one is given, and reads it. With another value each time, or nothing would be written.
+func stamp(ctx context.Context, c *cluster, vm *v1alpha1.VirtualMachine) error {
+	metadata := map[string]any{"annotations": map[string]string{v1alpha1.AnnotationBusyStamp: string(uuid.NewUUID())}}
+	if vm.UID != "" {
+		metadata["uid"] = vm.UID
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	return c.Patch(ctx, vm, client.RawPatch(types.MergePatchType, patch))
+}
+
+// takeBack deletes the Lease as it was written here, of which it may not be known whether it was. It is done even if the command is
+// interrupted. One that somebody has written since is theirs.
+func (o *marking) takeBack(ctx context.Context, c *cluster, written *coordinationv1.Lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.patience)
+	defer cancel()
+	lease := &coordinationv1.Lease{}
+	err := c.Get(ctx, client.ObjectKeyFromObject(written), lease)
+	if err == nil && busy.Holder(lease) == o.holder && lease.Spec.RenewTime.Equal(renewal(written)) {
+		err = c.Delete(ctx, lease, client.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion})
+	}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		fmt.Fprintf(o.ErrOut, "Lease %s is left, and ends by itself: taking it back: %v\n", written.Name, err)
+	}
+}
+
+// renewal is when a Lease was renewed, as exactly as it is stored.
+func renewal(lease *coordinationv1.Lease) *metav1.MicroTime {
+	return new(metav1.NewMicroTime(lease.Spec.RenewTime.Truncate(time.Microsecond)))
+}
+
+// idle ends the Lease of a machine, and stamps that, so that a pool that waits for it looks at once.
+func (o *marking) idle(ctx context.Context, c *cluster, name string) error {
+	said := "not busy"
+	for i := range tries {
+		lease := &coordinationv1.Lease{}
+		err := c.Get(ctx, c.key(busy.LeaseName(name)), lease)
+		if apierrors.IsNotFound(err) {
+			break
+		}
+		if err == nil {
+			err = o.mayEnd(lease, name)
+		}
+		if err == nil {
+			err = c.Delete(ctx, lease, client.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion})
+		}
+		if apierrors.IsConflict(err) && i+1 < tries {
+			continue // it was renewed meanwhile
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		said = "not busy any more"
+		break
+	}
+	if err := stamp(ctx, c, &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}}); client.IgnoreNotFound(err) != nil {
+		fmt.Fprintf(o.ErrOut, "its pool may notice later: stamping VirtualMachine %s: %v\n", name, err)
+	}
+	fmt.Fprintf(o.Out, "virtualmachine.%s/%s is %s\n", v1alpha1.GroupName, name, said)
+	return nil
+}
+
+// mayEnd says whose Lease it is if it is not the holder's.
+func (o *marking) mayEnd(lease *coordinationv1.Lease, machine string) error {
+	now := o.now()
+	switch holder := busy.Holder(lease); {
+	case busy.Of(lease) == "":
+		return foreign(lease)
+	case o.force, holder == o.holder, !busy.Until(lease, now).After(now):
+		return nil
+	default:
+		return fmt.Errorf("VirtualMachine %s is busy until %s: %s. To end that: --holder %[3]q, or --force",
+			machine, until(lease, now), cmp.Or(holder, "without a holder"))
+	}
+}

@@ -1,0 +1,258 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+const poolKind = "VirtualMachinePool"
+
+// tries is how often a write is tried anew that somebody else came before.
+const tries = 5
+
+// scaleDown is the command that takes members out of a pool by name.
+type scaleDown struct {
+	*plugin
+	machines []string
+	from     int32
+	expects  bool // whether from is given
+	dryRun   string
+}
+
+func (p *plugin) scaleDownCommand() *cobra.Command {
+	o := &scaleDown{plugin: p}
+	command := &cobra.Command{
+		Use:   "scale-down POOL --vm NAME...",
+		Short: "Take members out of a pool of virtual machines, by name",
+		Long: "Take members out of a pool of virtual machines, by name.\n\n" +
+			"Names the members in spec.scaleDownTargets of the VirtualMachinePool and lowers spec.replicas by as many, in one write. They\n" +
+			"are deleted then, busy or not. Nothing is written if one of them is not a member or is being deleted. A member that\n" +
+			"was named before is not counted again, and entries of members that are gone are taken out.\n\n" +
+			"A member is named as ci-3, or as ci-3@UID, if no other one that gets this name is meant.\n\n" +
+			"Exit code 1 if it was refused.",
+		Example: `  # These two go, and no others take their place
+  kubectl sallyport scale-down ci --vm ci-3 --vm ci-7
+
+  # In a script that may be run again: only if there are five
+  kubectl sallyport scale-down ci --vm ci-3 --from 5`,
+		Args: func(command *cobra.Command, args []string) error {
+			switch {
+			case len(args) != 1:
+				return usage(command, fmt.Errorf("name one VirtualMachinePool: got %d names", len(args)))
+			case len(o.machines) == 0:
+				return usage(command, errors.New("who is to go? Name members with --vm"))
+			}
+			return nil
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			o.expects = command.Flags().Changed("from")
+			wanted, err := wantedOf(o.machines)
+			if err != nil {
+				return usage(command, err)
+			}
+			name, err := nameOf(args[0], poolKind, "svmpool")
+			if err != nil {
+				return usage(command, err)
+			}
+			c, err := o.connect()
+			if err != nil {
+				return err
+			}
+			return o.run(command.Context(), c, name, wanted)
+		},
+		ValidArgsFunction: func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return p.names(command.Context(), poolKind), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	f := command.Flags()
+	f.StringArrayVar(&o.machines, "vm", nil, "a member that is to go, as NAME or NAME@UID; again for each further one")
+	f.Int32Var(&o.from, "from", 0, "how many replicas the pool must have before, else nothing is done")
+	f.Lookup("from").DefValue = "" // which help does not show
+	addDryRun(command, &o.dryRun, "judged")
+	// It fails only for a flag that does not exist or is completed already.
+	_ = command.RegisterFlagCompletionFunc("vm", o.completeMembers)
+	return command
+}
+
+// completeMembers offers the members of the pool that are not named yet.
+func (o *scaleDown) completeMembers(command *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	for _, vm := range o.metadata(command.Context(), machineKind) {
+		if len(args) > 0 && vm.Labels[v1alpha1.LabelPool] == args[0] && !slices.Contains(o.machines, vm.Name) {
+			names = append(names, vm.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// run writes the pool as it is then, and looks again if somebody else has written it meanwhile.
+func (o *scaleDown) run(ctx context.Context, c *cluster, name string, wanted []v1alpha1.ScaleDownTarget) (err error) {
+	for range tries {
+		if err = o.try(ctx, c, name, wanted); !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	return err
+}
+
+func (o *scaleDown) try(ctx context.Context, c *cluster, name string, wanted []v1alpha1.ScaleDownTarget) error {
+	pool, members, err := c.pool(ctx, name)
+	if err != nil {
+		return err
+	}
+	replicas := replicasOf(pool)
+	if o.expects && replicas != o.from {
+		return fmt.Errorf("VirtualMachinePool %s has %d replicas, and --from says %d: nothing was done", name, replicas, o.from)
+	}
+	s, err := shrinkOf(pool, members, wanted)
+	if err != nil {
+		return err
+	}
+	if len(s.named) > 0 && o.dryRun != dryRunClient {
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": pool.UID, "resourceVersion": pool.ResourceVersion},
+			"spec":     map[string]any{"replicas": s.replicas, "scaleDownTargets": s.targets},
+		})
+		if err != nil {
+			return err
+		}
+		if err := writer(c, o.dryRun).Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch)); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(o.Out, "virtualmachinepool.%s/%s %s%s\n", v1alpha1.GroupName, name, s.told(replicas), dryRuns[o.dryRun])
+	return nil
+}
+
+// pool reads a pool, and its members: who has the label with its UID and has it for controller.
+func (c *cluster) pool(ctx context.Context, name string) (*v1alpha1.VirtualMachinePool, []v1alpha1.VirtualMachine, error) {
+	pool, list := &v1alpha1.VirtualMachinePool{}, &v1alpha1.VirtualMachineList{}
+	if err := c.Get(ctx, c.key(name), pool); err != nil {
+		return nil, nil, err
+	}
+	if !pool.DeletionTimestamp.IsZero() {
+		return nil, nil, fmt.Errorf("VirtualMachinePool %s is being deleted, with its members", name)
+	}
+	if err := c.List(ctx, list, client.InNamespace(c.namespace), client.MatchingLabels{v1alpha1.LabelPoolUID: string(pool.UID)}); err != nil {
+		return nil, nil, fmt.Errorf("reading the members of VirtualMachinePool %s: %w", name, err)
+	}
+	return pool, slices.DeleteFunc(list.Items, func(vm v1alpha1.VirtualMachine) bool { return !metav1.IsControlledBy(&vm, pool) }), nil
+}
+
+// replicasOf is how many members a pool is to have.
+func replicasOf(pool *v1alpha1.VirtualMachinePool) int32 {
+	if pool.Spec.Replicas == nil {
+		return 0
+	}
+	return *pool.Spec.Replicas
+}
+
+// shrink is what is written to a pool, and whom that concerns.
+type shrink struct {
+	replicas      int32
+	targets       []v1alpha1.ScaleDownTarget
+	named, before []string // who is named now, and who was before
+}
+
+// shrinkOf names those that are wanted to go. Policy pools-scale-down refuses the same and more; here all is told that is wrong with
+// the names.
+func shrinkOf(pool *v1alpha1.VirtualMachinePool, members []v1alpha1.VirtualMachine, wanted []v1alpha1.ScaleDownTarget) (shrink, error) {
+	s, wrong := shrink{}, []string{}
+	for _, entry := range pool.Spec.ScaleDownTargets {
+		if slices.ContainsFunc(members, func(vm v1alpha1.VirtualMachine) bool { return vm.UID == entry.UID }) {
+			s.targets = append(s.targets, entry)
+		}
+	}
+	for _, target := range wanted {
+		i := slices.IndexFunc(members, func(vm v1alpha1.VirtualMachine) bool { return vm.Name == target.Name })
+		switch {
+		case target.UID != "" && slices.ContainsFunc(pool.Spec.ScaleDownTargets, func(t v1alpha1.ScaleDownTarget) bool { return t.UID == target.UID }):
+			s.before = append(s.before, target.Name) // whether that member is gone already or not
+			continue
+		case i < 0:
+			wrong = append(wrong, target.Name+" is not a member")
+			continue
+		case target.UID != "" && target.UID != members[i].UID:
+			wrong = append(wrong, fmt.Sprintf("%s has the UID %s, and not %s", target.Name, members[i].UID, target.UID))
+			continue
+		}
+		target.UID = members[i].UID
+		switch {
+		case slices.Contains(s.named, target.Name) || slices.Contains(s.before, target.Name): // twice is once
+		case slices.ContainsFunc(s.targets, func(t v1alpha1.ScaleDownTarget) bool { return t.UID == target.UID }):
+			s.before = append(s.before, target.Name)
+		case !members[i].DeletionTimestamp.IsZero():
+			wrong = append(wrong, target.Name+" is being deleted already")
+		default:
+			s.named, s.targets = append(s.named, target.Name), append(s.targets, target)
+		}
+	}
+	if len(wrong) > 0 {
+		return s, fmt.Errorf("VirtualMachinePool %s: %s: nothing was done. Members that can be named: %s",
+			pool.Name, strings.Join(wrong, "; "), eligible(members, s.targets))
+	}
+	s.replicas = max(0, replicasOf(pool)-int32(len(s.named))) // #nosec G115 -- as many as words on a command line
+	return s, nil
+}
+
+// eligible lists members that can be named, as far as people read.
+func eligible(members []v1alpha1.VirtualMachine, named []v1alpha1.ScaleDownTarget) string {
+	const most = 10
+	var names []string
+	for i := range members {
+		is := func(t v1alpha1.ScaleDownTarget) bool { return t.UID == members[i].UID }
+		if members[i].DeletionTimestamp.IsZero() && !slices.ContainsFunc(named, is) {
+			names = append(names, members[i].Name)
+		}
+	}
+	switch more := len(names) - most; {
+	case len(names) == 0:
+		return "none"
+	case more > 0:
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// told says what was done.
+func (s *shrink) told(from int32) string {
+	before := ""
+	if len(s.before) > 0 {
+		before = "; named before: " + strings.Join(s.before, ", ")
+	}
+	if len(s.named) == 0 {
+		return "unchanged" + before
+	}
+	return fmt.Sprintf("scaled from %d to %d, without %s%s", from, s.replicas, strings.Join(s.named, ", "), before)
+}
+
+// wantedOf reads the values of --vm.
+func wantedOf(values []string) ([]v1alpha1.ScaleDownTarget, error) {
+	wanted := make([]v1alpha1.ScaleDownTarget, len(values))
+	for i, value := range values {
+		argument, uid, with := strings.Cut(value, "@")
+		name, err := machineName(argument)
+		if err != nil {
+			return nil, err
+		}
+		if name == "" || with && uid == "" {
+			return nil, fmt.Errorf("--vm %q is not NAME or NAME@UID", value)
+		}
+		wanted[i] = v1alpha1.ScaleDownTarget{Name: name, UID: types.UID(uid)}
+	}
+	return wanted, nil
+}
