@@ -17,7 +17,7 @@ const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 func (s *show) walk(toTheEnd bool) error {
 	chapters := []func(){
 		s.install, s.declare, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
-		s.make, s.guards, s.rules, s.keeps, s.outlasts,
+		s.make, s.pool, s.guards, s.rules, s.keeps, s.outlasts,
 	}
 	if toTheEnd {
 		chapters = append(chapters, s.leave)
@@ -170,7 +170,7 @@ func (s *show) stranger() {
 }
 
 func (s *show) guards() {
-	s.chapter("10. Workloads of any kind",
+	s.chapter("11. Workloads of any kind",
 		"These need no machine of Sallyport's: an annotation says what a workload can bear, and a label that it is not deleted.")
 	s.kubectl("create deployment runners --image=runner --replicas=10")
 	s.kubectl("annotate deployments runners sallyport.dev/min-replicas=3")

@@ -1,0 +1,44 @@
+package main
+
+// runners is a pool of machines that are made from the template, as many as the quota of the namespace allows.
+const runners = `
+apiVersion: sallyport.dev/v1alpha1
+kind: VirtualMachinePool
+metadata: {name: runners}
+spec:
+  replicas: 3
+  scaleDownPolicy: NewestFirst
+  virtualMachineTemplate:
+    spec:
+      runtime:
+        vsphere:
+          serverRef: {name: vc-1}
+          clone:
+            template: {inventoryPath: ` + inventory + ubuntu + `}
+            folder: /DC0/vm
+            resourcePool: /DC0/host/DC0_C0
+            datastore: /DC0/datastore/LocalDS_0
+            networks: [/DC0/network/DC0_DVPG0]
+`
+
+// theRunners lists the machines of the pool.
+const theRunners = "get svm -l sallyport.dev/pool=runners"
+
+func (s *show) pool() {
+	s.chapter("10. A pool of machines", "Three machines of one template. One of them takes a job, and says so.")
+	s.create(runners)
+	s.kubectl("wait svmpool/runners --for=condition=Ready --timeout=3m")
+	s.kubectl(theRunners, "runners-0", "runners-1", "runners-2")
+	s.kubectl("sallyport busy runners-2 --for 30m --holder https://ci.example.com/jobs/4711", "is busy until")
+	s.tell("The newest goes first, but not while it is busy:")
+	s.kubectl("scale svmpool runners --replicas=2", "scaled")
+	s.kubectl("wait svm/runners-1 --for=delete --timeout=2m")
+	s.kubectl(theRunners, "runners-0", "runners-2")
+	s.tell("A pool can be told to give up only members that somebody names. Then a number alone is refused:")
+	s.kubectl(`patch svmpool runners --type=merge --patch={"spec":{"scaleDownPolicy":"Explicit"}}`)
+	s.denied("scale svmpool runners --replicas=1", "", "ScaleDownNotNamed", "kubectl sallyport scale-down runners")
+	s.kubectl("sallyport scale-down runners --vm runners-0", "scaled from 2 to 1")
+	s.kubectl("wait svm/runners-0 --for=delete --timeout=2m")
+	s.kubectl("get svmpool runners", "Explicit")
+	s.kubectl("delete svmpool runners --cascade=foreground --timeout=2m")
+}
