@@ -164,6 +164,7 @@ func object(kind, name string, spec map[string]any) *unstructured.Unstructured {
 var kinds = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "Namespace"},
 	v1alpha1.GroupVersion.WithKind("VirtualMachine"), v1alpha1.GroupVersion.WithKind("VirtualMachineOperation"),
+	v1alpha1.GroupVersion.WithKind("VirtualMachinePool"),
 	v1alpha1.GroupVersion.WithKind("VSphereServer"), v1alpha1.GroupVersion.WithKind("RegoPolicy"),
 }
 

@@ -50,7 +50,7 @@ type request struct {
 
 var resources = map[string]string{
 	"VirtualMachine": "virtualmachines", "VirtualMachineOperation": "virtualmachineoperations",
-	"VSphereServer": "vsphereservers", "RegoPolicy": "regopolicies",
+	"VirtualMachinePool": "virtualmachinepools", "VSphereServer": "vsphereservers", "RegoPolicy": "regopolicies",
 }
 
 func (r *request) name() string { return text(r.object, "metadata", "name") }
@@ -142,6 +142,11 @@ func (l *list) operation(name, spec string) map[string]any {
 func (l *list) machine(name, spec string) map[string]any {
 	return parsed(l.t, `{"apiVersion": %q, "kind": "VirtualMachine", "metadata": {"name": %q, "namespace": "gold"}, "spec": %s}`,
 		v1alpha1.GroupVersion, name, spec)
+}
+
+func (l *list) pool(name, template, more string) map[string]any {
+	return parsed(l.t, `{"apiVersion": %q, "kind": "VirtualMachinePool", "metadata": {"name": %q, "namespace": "gold"}, "spec": {
+		"virtualMachineTemplate": {"spec": {"runtime": %s}}%s}}`, v1alpha1.GroupVersion, name, template, more)
 }
 
 // with sets a field; nil takes it away.
@@ -267,6 +272,23 @@ func (l *list) machines() {
 	l.add("a machine with odd numbers", admissionv1.Create, with(l.machine("odd", `{"runtime": {"pod": {}}}`), "seven", "metadata", "annotations", "example.com/odd"))
 }
 
+// pools are created; updates has changes of one.
+func (l *list) pools() {
+	const pod, explicit = `{"pod": {}}`, `, "scaleDownPolicy": "Explicit"`
+	clone := func(folder string) string {
+		return fmt.Sprintf(`{"vsphere": {"serverRef": {"name": "vc"}, "clone": {"folder": %q, "resourcePool": "/DC0/host/c/Resources",
+			"datastore": "/DC0/datastore/d", "networks": ["/DC0/network/n"], "template": {"inventoryPath": "/DC0/vm/t"}}}}`, folder)
+	}
+	for i, tc := range []struct{ template, more string }{
+		{pod, explicit}, {pod, ``}, {pod, explicit + `, "replicas": 5001`}, {pod, explicit + `, "replicas": 3, "rollout": {"maxUnavailable": "0%"}`},
+		{`{}`, explicit}, {`{"vsphere": {"serverRef": {"name": "vc"}, "inventoryPath": "/DC0/vm/gold/a"}}`, explicit},
+		{clone("/DC0/vm/silver"), explicit}, {clone("/DC0/vm/gold/../a"), explicit}, {`{"vsphere": {"serverRef": {"name": "nobody"}}}`, explicit},
+	} {
+		l.add("a pool "+tc.template+tc.more, admissionv1.Create, l.pool(fmt.Sprintf("new-%d", i), tc.template, tc.more))
+	}
+	l.add("a pool with a dot in its name", admissionv1.Create, l.pool("a.b", pod, explicit))
+}
+
 // changed is an object of the world with a change, without what only the cluster knows; kubectl replace adds the version.
 type changed struct {
 	what, kind, name string
@@ -316,6 +338,14 @@ func updates() []changed {
 		{kind: "VirtualMachineOperation", what: "forged stamps", name: "done", change: set("2001-01-01T00:00:00.000000000Z", "spec", "requestedAt")},
 		{kind: "VirtualMachineOperation", what: "a label", name: "done", change: set("42", "metadata", "labels", "ticket")},
 		{kind: "VirtualMachineOperation", what: "another deadline", name: "done", change: set(int64(5), "spec", "activeDeadlineSeconds")},
+		{kind: "VirtualMachinePool", what: "more replicas", name: "ci", change: set(int64(4), "spec", "replicas")},
+		{kind: "VirtualMachinePool", what: "fewer replicas", name: "ci", change: set(int64(2), "spec", "replicas")},
+		{kind: "VirtualMachinePool", what: "no replicas", name: "ci", change: set(nil, "spec", "replicas")},
+		{kind: "VirtualMachinePool", what: "no member for a target", name: "ci", change: set([]any{map[string]any{"name": "free", "uid": "x"}}, "spec", "scaleDownTargets")},
+		{kind: "VirtualMachinePool", what: "fewer replicas and a target", name: "ci", change: func(o map[string]any) map[string]any {
+			return with(with(o, int64(3), "spec", "replicas"), []any{map[string]any{"name": "ci-0", "uid": text(o, "metadata", "labels", "member")}}, "spec", "scaleDownTargets")
+		}},
+		{kind: "VirtualMachinePool", what: "another policy", name: "ci", change: set("NewestFirst", "spec", "scaleDownPolicy")},
 		{kind: "VSphereServer", what: "another URL", name: "vc", change: set("https://other.example.org", "spec", "url")},
 		{kind: "VSphereServer", what: "no encryption", name: "vc", change: set("http://other.example.org", "spec", "url")},
 	}

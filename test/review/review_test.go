@@ -94,6 +94,7 @@ func (c *cluster) world(t *testing.T) {
 	}
 	adopted := &unstructured.Unstructured{Object: l.machine("adopted", `{"runtime": {"vsphere": {"serverRef": {"name": "vc"}, "inventoryPath": "/DC0/vm/gold/a"}}}`)}
 	c.make(t, adopted)
+	c.pool(t, l)
 	for _, name := range []string{"leaving", "deleting"} {
 		if err := c.Delete(t.Context(), &unstructured.Unstructured{Object: l.machine(name, `{}`)}); err != nil {
 			t.Fatal(err)
@@ -101,6 +102,21 @@ func (c *cluster) world(t *testing.T) {
 	}
 	c.make(t, &unstructured.Unstructured{Object: l.operation("done", `{"virtualMachineName": "free", "type": "Restart"}`)})
 	c.status(t, l.operation("done", `{}`), `{"phase": "Completed"}`)
+}
+
+// pool makes one with a member, whose UID is in a label of it.
+func (c *cluster) pool(t *testing.T, l *list) {
+	t.Helper()
+	pool := &unstructured.Unstructured{Object: l.pool("ci", `{"pod": {}}`, `, "scaleDownPolicy": "Explicit", "replicas": 3`)}
+	c.make(t, pool)
+	member := &unstructured.Unstructured{Object: l.machine("ci-0", `{"runtime": {"pod": {}}}`)}
+	member.SetLabels(map[string]string{v1alpha1.LabelPoolUID: string(pool.GetUID())})
+	member.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(pool, pool.GroupVersionKind())})
+	c.make(t, member)
+	pool.SetLabels(map[string]string{"member": string(member.GetUID())})
+	if err := c.Update(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (c *cluster) machine(t *testing.T, l *list, name, runPolicy, status string) {
@@ -123,6 +139,7 @@ func requests(t *testing.T, world []map[string]any) []request {
 	l.badOperations()
 	l.users()
 	l.machines()
+	l.pools()
 	for _, c := range updates() {
 		l.all = append(l.all, c.of(world))
 	}
@@ -195,7 +212,7 @@ func TestReviewSaysWhatTheClusterAnswers(t *testing.T) {
 	for _, reason := range []string{
 		"OperationInProgress", "VirtualMachineNotFound", "VirtualMachineTerminating", "RunPolicyForbids", "PhaseForbids",
 		"VSphereServerNotFound", "NamespaceNotAllowed", "AdoptionNotAllowed", "InventoryPathMalformed", "FolderNotAllowed",
-		"Locked", "InputNotUnderstood",
+		"Locked", "InputNotUnderstood", "ScaleDownNotNamed", "TargetNotMember",
 		"CompileFailed", "ContractBroken", "ParametersInvalid", "TestsFailed", "TestsMissing", "Weakened", "Deleted",
 	} {
 		if !reasons[reason] {

@@ -30,7 +30,7 @@ func TestExplain(t *testing.T) {
 		"defaults: changes the object: add /spec/requestedAt",
 		"operations-supersede: did not object: deny at supersede.rego:50 needs `some op in _unfinished`, and there is none",
 		"facts.vm  VirtualMachine web-1 in namespace "+tm.namespace+": found web-1",
-		`servers-tenancy: is not asked: spec.match.resources[0] resources has ["virtualmachines"], not "virtualmachineoperations"`)
+		`servers-quota: is not asked: spec.match.resources[0] resources has ["virtualmachines"], not "virtualmachineoperations"`)
 }
 
 // What is in the way of a policy that is asked, of one that is not, and of one that is not the API server's to ask.
