@@ -51,7 +51,7 @@ valid_input if {
 #   remedyInMessage: Scale down with the command in the message, which names the members that go.
 deny contains {
 	"reason": "ScaleDownNotNamed",
-	"message": $"{_step}: its scaleDownPolicy is Explicit, and of the members to remove the request names {count(_named)} of {_fewer}. {_way_out}",
+	"message": $"{_step}: its scaleDownPolicy is Explicit, and of the members to remove the request names {count(_named)} of {_fewer}. {_how}",
 	"details": _details("spec.replicas"),
 } if {
 	_judged
@@ -219,7 +219,18 @@ _names := {name | some name in _named}
 
 _way_out := $"What would pass: `{_command}`" if count(_choice) > 0
 
-_way_out := "None of its members can be named: each is named or being deleted already" if count(_choice) == 0
+_way_out := "None of its members can be named" if count(_choice) == 0
+
+# Of a pool that has nobody to name, such as one whose members could not be made, nobody goes whatever its policy.
+_how := _way_out if count(_choice) > 0
+
+_how := concat("", [
+	"It has no member that could be named. With another scaleDownPolicy, in a request before, it would pass: `kubectl patch ",
+	$"virtualmachinepools.sallyport.dev {override.typed(_pool.metadata.name)} --namespace {input.request.namespace} --type merge ",
+	"-p '{\"spec\":{\"scaleDownPolicy\":\"NewestFirst\"}}'`",
+]) if {
+	count(_choice) == 0
+}
 
 _command := concat("", array.concat(
 	[$"kubectl sallyport scale-down {override.typed(_pool.metadata.name)} --namespace {input.request.namespace}"],

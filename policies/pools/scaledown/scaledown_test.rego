@@ -269,8 +269,9 @@ test_messages[note] if {
 			"world": _scaled(_before, 4, [object.union(_member(0), _leaving)]),
 			"said": concat("", [
 				"VirtualMachinePool ci in namespace team-a may not go from 5 to 4 replicas: its scaleDownPolicy is Explicit, and ",
-				"of the members to remove the request names 0 of 1. None of its members can be named: each is named or being ",
-				"deleted already",
+				"of the members to remove the request names 0 of 1. It has no member that could be named. With another ",
+				"scaleDownPolicy, in a request before, it would pass: `kubectl patch virtualmachinepools.sallyport.dev ci ",
+				"--namespace team-a --type merge -p '{\"spec\":{\"scaleDownPolicy\":\"NewestFirst\"}}'`",
 			]),
 		},
 		"too many": {
@@ -297,6 +298,13 @@ test_messages[note] if {
 		"a member that is being deleted": {
 			"world": _edit(_before, _spec(5, [0]), [object.union(_member(0), _leaving), _member(4)]),
 			"said": _no_member("ci-0 (UID u-0), which is being deleted already"),
+		},
+		"no member, and nobody to name": {
+			"world": _edit(_before, _spec(5, [7]), []),
+			"said": concat("", [
+				"VirtualMachinePool ci in namespace team-a: spec.scaleDownTargets names ci-7 (UID u-7), which is not a member of it. ",
+				"None of its members can be named",
+			]),
 		},
 		"a name and the UID of another": {
 			"world": _edit(_before, object.union(_before.spec, {"scaleDownTargets": [{"name": "ci-0", "uid": "u-1"}]}), _members),
