@@ -366,6 +366,9 @@ func TestRollout(t *testing.T) {
 				vm.Status.Conditions = []metav1.Condition{v1alpha1.ConditionRestartRequired.Condition(metav1.ConditionTrue, v1alpha1.ReasonSpecDiffers, 1, "")}
 			})
 		}, "3"},
+		"one has not taken its spec": {intstr.FromInt32(1), func(f *fixture) {
+			f.change("web-3", func(vm *v1alpha1.VirtualMachine) { vm.Generation++ })
+		}, "3"},
 		"one is missing": {intstr.FromInt32(1), func(f *fixture) { f.must(f.server.Delete(f.Context(), f.change("web-3", protectedNot))) }, ""},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -386,6 +389,69 @@ func TestRollout(t *testing.T) {
 				t.Errorf("%s have the new template, want %s", got, c.want)
 			}
 			f.is(status, v1alpha1.ConditionSynced, metav1.ConditionFalse, v1alpha1.ReasonRolloutInProgress, "have an earlier template")
+		})
+	}
+}
+
+// Whoever is named goes, and is replaced where as many are wanted as before.
+func TestNamedIsReplaced(t *testing.T) {
+	f := newFixture(t, 2, v1alpha1.ScaleDownExplicit)
+	before := f.change("web-0", protectedNot).UID
+	f.named("web-0")
+	status, _, err := f.look()
+	f.must(err)
+	if f.left() != "1" || status.Replicas != 2 {
+		t.Errorf("left are %s: %+v", f.left(), status)
+	}
+	if status, _, _ = f.look(); status.ReadyReplicas != 1 || status.UpdatedReplicas != 1 || status.Replicas != 2 {
+		t.Errorf("one that goes counts as %+v", status)
+	}
+	if status = f.settle(); status.ReadyReplicas != 2 || f.change("web-0", protectedNot).UID == before {
+		t.Errorf("%+v", status)
+	}
+}
+
+// What is written rests on what was read: where that has changed everything is looked at again, and no error is made of it.
+func TestSomebodyIsFaster(t *testing.T) {
+	for what, c := range map[string]struct {
+		before func(*fixture)
+		call   int // the one before which somebody is faster
+		does   func(*fixture)
+		check  func(*fixture)
+	}{
+		"the pool is scaled up before it is written down who goes": {
+			func(f *fixture) { f.scale(1) }, 5, func(f *fixture) { f.scale(3) },
+			func(f *fixture) {
+				if f.left() != "0 1 2" {
+					f.Errorf("left are %s", f.left())
+				}
+			},
+		},
+		"another machine has the name when the template is written": {
+			func(f *fixture) {
+				f.edit(func(s *v1alpha1.VirtualMachinePoolSpec) { s.VirtualMachineTemplate.Spec.CPU = new(int32(8)) })
+			}, 3, func(f *fixture) {
+				f.must(f.server.Delete(f.Context(), f.change("web-0", func(vm *v1alpha1.VirtualMachine) { vm.Finalizers = nil })))
+				theirs := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-0"}}
+				f.must(f.server.Create(f.Context(), theirs))
+			},
+			func(f *fixture) {
+				if vm := f.change("web-0", protectedNot); vm.Spec.CPU != nil || len(vm.Labels) > 0 {
+					f.Errorf("the template was written over what somebody else made: %+v", vm)
+				}
+			},
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			f := newFixture(t, 3, v1alpha1.ScaleDownNewestFirst)
+			c.before(f)
+			f.told("")
+			f.when, f.happen = c.call, func() { c.does(f) }
+			result, err := f.pass()
+			if err != nil || result.RequeueAfter != firstRetry {
+				t.Errorf("got %+v, %v", result, err)
+			}
+			c.check(f)
 		})
 	}
 }
