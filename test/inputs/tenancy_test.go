@@ -234,7 +234,11 @@ func everyChange(request object, e estate) []change {
 	if e.machine != nil {
 		sites = append(sites, sitesOf(machineKind, e.machine, nil)...)
 	}
-	var all []change
+	return changesAt(sites)
+}
+
+// changesAt breaks each of the places in each way.
+func changesAt(sites []site) (all []change) {
 	for _, s := range sites {
 		if n := len(s.path); n > 0 {
 			if _, key := s.path[n-1].(string); key {
