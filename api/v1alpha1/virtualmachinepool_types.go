@@ -151,21 +151,25 @@ type VirtualMachinePoolStatus struct {
 
 	// How many members there are, with those that are being deleted.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Replicas int32 `json:"replicas"`
 
 	// How many members run: phase Running or Migrating. Those that are being
 	// deleted do not count.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	ReadyReplicas int32 `json:"readyReplicas"`
 
 	// How many members have the present template. Those that are being deleted do
 	// not count.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 
 	// How many members have the present template and wait for a restart to be as it
 	// says.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	RestartPendingReplicas int32 `json:"restartPendingReplicas"`
 
 	// The hash of the present template, which up-to-date members have as label
@@ -206,6 +210,8 @@ type VirtualMachinePoolStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:resource:shortName=svmpool,categories=sallyport
+// +kubebuilder:selectablefield:JSONPath=`.spec.scaleDownPolicy`
+// +kubebuilder:selectablefield:JSONPath=`.spec.virtualMachineTemplate.spec.runtime.vsphere.serverRef.name`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,56}[a-z0-9])?$')",message="metadata.name must have at most 58 characters and no dots: a member is called after its pool, such as web-0, and its name is that of a host"
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="How many members are wanted."
 // +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas`,description="How many members there are."

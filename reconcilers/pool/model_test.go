@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/busy"
+	"sallyport.dev/sallyport/reconcilers/pool/busy"
 )
 
 // model is a pool with all that may happen to it: two processes that take themselves for the leader, with caches that lag behind and

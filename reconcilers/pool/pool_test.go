@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/busy"
+	"sallyport.dev/sallyport/reconcilers/pool/busy"
 )
 
 // fixture is a pool whose members all run, and one process that knows everything.
@@ -31,7 +31,7 @@ func newFixture(t *testing.T, replicas int, policy v1alpha1.ScaleDownPolicy, cha
 	t.Helper()
 	f := &fixture{T: t, server: newServer(), events: events.NewFakeRecorder(1000)}
 	f.process = newProcess(f.server)
-	f.process.Events = f.events
+	f.Events = f.events
 	pool := &v1alpha1.VirtualMachinePool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.VirtualMachinePoolSpec{

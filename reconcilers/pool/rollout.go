@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -121,7 +120,7 @@ func written(vm *v1alpha1.VirtualMachine) (labels, annotations []string, err err
 			continue
 		}
 		var fields fieldpath.Set
-		if err := fields.FromJSON(bytes.NewReader(entry.FieldsV1.Raw)); err != nil {
+		if err := fields.FromJSON(entry.FieldsV1.GetRawReader()); err != nil {
 			return nil, nil, fmt.Errorf("metadata.managedFields of VirtualMachine %s: %w", vm.Name, err)
 		}
 		owned := func(of map[string]string, where string) []string {

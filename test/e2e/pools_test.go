@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"sallyport.dev/sallyport/test/depth"
 	"strings"
 	"testing"
+
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // pool makes a VirtualMachinePool, and waits until it is as wanted.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport.dev/sallyport/reconcilers/busy"
+	"sallyport.dev/sallyport/reconcilers/pool/busy"
 )
 
 func (p *plugin) busyCommand() *cobra.Command {

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/busy"
+	"sallyport.dev/sallyport/reconcilers/pool/busy"
 )
 
 // marking is a command that marks a machine as busy, or as not busy any more.

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/busy"
+	"sallyport.dev/sallyport/reconcilers/pool/busy"
 )
 
 const job, otherJob = "https://ci.example.com/jobs/1", "https://ci.example.com/jobs/2"
