@@ -137,6 +137,22 @@ valid_input if true
 	}
 }
 
+// What a call gives has no name, so that the call itself is shown for it.
+func TestExplainShowsCallsByWhatTheyGive(t *testing.T) {
+	src := policy(denyMetadata + `deny contains {"reason": "R", "message": "m"} if {
+	print()
+	count(input.request.list) > 1 + input.request.more
+}
+
+valid_input if true
+`)
+	x := explained(t, src, `{"list": [2, 3], "more": 1}`, nil)
+	want := "11:2 NotTrue `count(input.request.list) > 1 + input.request.more` count(input.request.list)=2 1 + input.request.more=2"
+	if got := told(x.Rules[0].Unmet); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 // One expression may have been asked about many things.
 func TestExplainCountsTheOthers(t *testing.T) {
 	src := policy(denyMetadata + `deny contains {"reason": "R", "message": $"{x}"} if { some x in input.request.list; x > 5 }

@@ -313,7 +313,7 @@ func gives(e *ast.Expr, v ast.Var) bool {
 	switch operands := e.Operands(); {
 	case e.IsEquality():
 		return operands[0].Value.Compare(v) == 0
-	case e.IsCall() && len(operands) > 0:
+	case e.IsCall(): // of a builtin or a function, which have operands
 		return operands[len(operands)-1].Value.Compare(v) == 0
 	}
 	return false
