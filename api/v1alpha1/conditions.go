@@ -276,12 +276,12 @@ const (
 	// ReasonRestartPendingApproval (Synced false): members have the present template
 	// and wait for somebody to restart them.
 	ReasonRestartPendingApproval ConditionReason = "RestartPendingApproval"
-	// ReasonMembersBusy (ScaleDownBlocked true): the members that could go are busy.
+	// ReasonMembersBusy (ScaleDownBlocked true, Progressing false): the members that could go are busy.
 	ReasonMembersBusy ConditionReason = "MembersBusy"
-	// ReasonDeletionRefused (ScaleDownBlocked true): a policy refuses the deletion of
+	// ReasonDeletionRefused (ScaleDownBlocked true, Progressing false): a policy refuses the deletion of
 	// members that should go.
 	ReasonDeletionRefused ConditionReason = "DeletionRefused"
-	// ReasonNobodyNamed (ScaleDownBlocked true): there are more members than wanted,
+	// ReasonNobodyNamed (ScaleDownBlocked true, Progressing false): there are more members than wanted,
 	// and scaleDownPolicy Explicit gives up only those that are named.
 	ReasonNobodyNamed ConditionReason = "NobodyNamed"
 	// ReasonNotBlocked (ScaleDownBlocked false): no member that should go is kept.

@@ -120,7 +120,7 @@ func (l *look) staying() []member {
 
 // due tells whether there may be something to do beside writing the status.
 func (l *look) due() bool {
-	return len(l.members) != l.desired() || len(l.pool.Status.Removing) > 0 || len(l.named()) > 0 || len(l.outdated()) > 0
+	return len(l.members) != l.desired() || len(l.pool.Status.Removing) > 0 || len(l.named()) > 0 || len(l.next()) > 0
 }
 
 // named are the members that spec.scaleDownTargets has go.

@@ -266,7 +266,7 @@ func TestProtectedMembersStay(t *testing.T) {
 	f.must(err)
 	f.is(status, v1alpha1.ConditionScaleDownBlocked, metav1.ConditionTrue, v1alpha1.ReasonDeletionRefused, "web-0: ")
 	f.is(status, v1alpha1.ConditionScaleDownBlocked, metav1.ConditionTrue, v1alpha1.ReasonDeletionRefused, "; web-1: ")
-	f.is(status, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonReplicasProgressing, "2 of 0")
+	f.is(status, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeletionRefused, "web-0: ")
 	if f.left() != "0 1" || len(status.Removing) > 0 || again != blockedRetry {
 		t.Errorf("left are %s of %+v, and are looked at in %s", f.left(), status.Removing, again)
 	}

@@ -72,6 +72,8 @@ func (l *look) progressing() metav1.Condition {
 	switch {
 	case l.failed != nil:
 		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.failed.Error())
+	case len(l.blocked) > 0:
+		return l.condition(t, false, l.blocked[0].reason, l.whoStays())
 	case len(l.members) != l.desired():
 		return l.condition(t, true, v1alpha1.ReasonReplicasProgressing, fmt.Sprintf("%d of %d", len(l.members), l.desired()))
 	}
@@ -97,6 +99,11 @@ func (l *look) scaleDownBlocked() metav1.Condition {
 	if len(l.blocked) == 0 {
 		return l.condition(t, false, v1alpha1.ReasonNotBlocked, "")
 	}
+	return l.condition(t, true, l.blocked[0].reason, l.whoStays())
+}
+
+// whoStays names the members that should go and do not, and says why.
+func (l *look) whoStays() string {
 	var texts []string
 	for _, b := range l.blocked[:min(len(l.blocked), mostNamed)] {
 		texts = append(texts, b.why)
@@ -104,17 +111,17 @@ func (l *look) scaleDownBlocked() metav1.Condition {
 	if more := len(l.blocked) - len(texts); more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
-	return l.condition(t, true, l.blocked[0].reason, strings.Join(texts, "; "))
+	return strings.Join(texts, "; ")
 }
 
 // ready is true when nothing is left to be done, and otherwise says what is.
 func (l *look) ready(of []metav1.Condition) metav1.Condition {
 	for _, c := range of {
-		good := metav1.ConditionTrue
+		good := c.Status == metav1.ConditionTrue
 		if c.Type == string(v1alpha1.ConditionProgressing) {
-			good = metav1.ConditionFalse
+			good = c.Reason == string(v1alpha1.ReasonSteady)
 		}
-		if c.Status != good || c.Reason == string(v1alpha1.ReasonFailedCreate) {
+		if !good {
 			return l.condition(v1alpha1.ConditionReady, false, v1alpha1.ConditionReason(c.Reason), c.Message)
 		}
 	}
