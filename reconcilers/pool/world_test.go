@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -41,6 +42,7 @@ var (
 type server struct {
 	client.WithWatch
 	now     time.Time
+	mu      sync.Mutex // of what counts creations
 	uids    int
 	refuses error // why no VirtualMachine is made, nil if one is
 	asked   int   // how many were to be made
@@ -62,6 +64,8 @@ func newServer() *server {
 }
 
 func (s *server) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if _, is := o.(*v1alpha1.VirtualMachine); is {
 		if s.asked++; s.refuses != nil {
 			return s.refuses
@@ -141,6 +145,7 @@ type process struct {
 	server *server
 	cache  map[client.ObjectKey]client.Object
 
+	mu     sync.Mutex
 	calls  int
 	dies   int  // the call at which it crashes, 0 for none
 	after  bool // when that was done, not before
@@ -178,18 +183,22 @@ func newProcess(s *server) *process {
 
 // call does a request, unless the process is dead or dies of it.
 func (p *process) call(do func() error) error {
+	p.mu.Lock() // members are made and deleted side by side
 	if p.dead {
+		p.mu.Unlock()
 		return errCrash
 	}
 	p.calls++
-	if p.calls == p.when && p.happen != nil {
+	happens, dies := p.calls == p.when && p.happen != nil, p.calls == p.dies
+	p.dead = dies
+	p.mu.Unlock()
+	if happens {
 		p.happen()
 	}
-	p.dead = p.calls == p.dies
-	if p.dead && !p.after {
+	if dies && !p.after {
 		return errCrash
 	}
-	if err := do(); err != nil || !p.dead {
+	if err := do(); err != nil || !dies {
 		return err
 	}
 	return errCrash
