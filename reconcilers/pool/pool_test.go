@@ -439,6 +439,9 @@ func TestSomebodyIsFaster(t *testing.T) {
 				if vm := f.change("web-0", protectedNot); vm.Spec.CPU != nil || len(vm.Labels) > 0 {
 					f.Errorf("the template was written over what somebody else made: %+v", vm)
 				}
+				if c := v1alpha1.ConditionSynced.In(f.server.pool().Status.Conditions); c.Reason == string(v1alpha1.ReasonRolloutFailed) {
+					f.Errorf("people are told %+v", c)
+				}
 			},
 		},
 	} {
