@@ -24,8 +24,9 @@ func (tm *team) pool(name string, replicas int, policy, more string) {
 // members waits until a pool has so many members, all of them run, and nothing is left to be done.
 func (tm *team) members(pool string, replicas int) {
 	tm.Helper()
-	tm.await("svmpool/"+pool, ".status.replicas", fmt.Sprint(replicas))
-	tm.await("svmpool/"+pool, ".status.conditions[?(@.type=='Ready')].status", "True")
+	for _, is := range []string{fmt.Sprintf(".status.replicas}=%d", replicas), ".status.conditions[?(@.type=='Ready')].status}=True"} {
+		tm.must("", "wait", "svmpool/"+pool, "--for=jsonpath={"+is, "--timeout=10m") // a thousand take their time
+	}
 }
 
 func (tm *team) names(selector string) string {
@@ -129,7 +130,7 @@ func TestPoolIsRefused(t *testing.T) {
 // written four times: it is taken, its runtime is about to be told, was told, and it runs. Some of that may be tried twice.
 func TestPoolWrites(t *testing.T) {
 	tm := newTeam(t)
-	members := depth.Of(20, 1000)
+	members := depth.Of(20, 500)
 	tm.pool("web", members, "NewestFirst", "")
 	made := tm.writes()
 	t.Logf("%d members: %v", members, made)
