@@ -83,9 +83,10 @@ func scaleAt(replicas int) object {
 // Nobody is taken away then, or the pool leaves to itself who goes, or is going.
 var poolOpeners = []*regexp.Regexp{
 	regexp.MustCompile(`^request\[oldObject spec replicas\] (deleted|= 0)$`),
+	regexp.MustCompile(`^request\[oldObject spec\] = \{.*\}$`), // of a Scale: without replicas there are none
 	regexp.MustCompile(`^(request\[oldObject|VirtualMachinePool\[)( ?spec)? ?scaleDownPolicy\] = ".+"$`),
 	// Without new entries nobody is named who must not be; with an entry of before it is not new.
-	regexp.MustCompile(`^request\[object spec scaleDownTargets\] (deleted|= \[\])$`),
+	regexp.MustCompile(`^request\[(object|oldObject) spec scaleDownTargets\] (deleted|= \[\])$`),
 	regexp.MustCompile(`^request\[(object|oldObject) spec scaleDownTargets \d+ uid\] = ".+"$`),
 }
 
