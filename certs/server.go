@@ -78,7 +78,7 @@ func (s *server) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 		return ctrl.Result{}, err
 	}
 	held := s.take(s.parse(secret.Data, now), configurations, now)
-	s.judge(configurations, now)
+	s.judge(s.served.Load(), configurations, now)
 	if hash := s.hash(); hash != "" && hash != s.reported {
 		if err := s.replicas.Report(ctx, hash); err != nil {
 			return ctrl.Result{}, fmt.Errorf("reporting which certificate is served: %w", err)
@@ -106,6 +106,7 @@ func (s *server) take(c contents, configurations []client.Object, now time.Time)
 			return err
 		}
 	}
+	s.judge(c.leaf, configurations, now) // first, or whoever asks now would be told that it is trusted
 	s.served.Store(c.leaf)
 	s.metrics.show(c.leaf.Leaf, signer(c))
 	return nil
@@ -121,14 +122,15 @@ func signer(c contents) *x509.Certificate {
 	return nil
 }
 
-// judge notes whether API servers trust what is served.
-func (s *server) judge(configurations []client.Object, now time.Time) {
-	s.trouble.Store(nil)
-	if served := s.served.Load(); served != nil {
+// judge notes whether API servers trust what is served, if anything is.
+func (s *server) judge(served *serving, configurations []client.Object, now time.Time) {
+	var trouble *error
+	if served != nil {
 		if err := s.trusted(served, configurations, now); err != nil {
-			s.trouble.Store(&err)
+			trouble = &err
 		}
 	}
+	s.trouble.Store(trouble)
 }
 
 // trusted tells whether each webhook of these configurations trusts a certificate.
