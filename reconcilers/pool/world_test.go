@@ -42,7 +42,6 @@ var (
 type server struct {
 	client.WithWatch
 	now     time.Time
-	mu      sync.Mutex // of what counts creations
 	uids    int
 	refuses error // why no VirtualMachine is made, nil if one is
 	asked   int   // how many were to be made
@@ -64,8 +63,6 @@ func newServer() *server {
 }
 
 func (s *server) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if _, is := o.(*v1alpha1.VirtualMachine); is {
 		if s.asked++; s.refuses != nil {
 			return s.refuses
@@ -181,24 +178,23 @@ func newProcess(s *server) *process {
 	return p
 }
 
-// call does a request, unless the process is dead or dies of it.
+// call does a request, unless the process is dead or dies of it. The reconciler makes and deletes members side by side: here they come one
+// after another, each with what happens before it, so that the model need not guard what it knows.
 func (p *process) call(do func() error) error {
-	p.mu.Lock() // members are made and deleted side by side
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.dead {
-		p.mu.Unlock()
 		return errCrash
 	}
 	p.calls++
-	happens, dies := p.calls == p.when && p.happen != nil, p.calls == p.dies
-	p.dead = dies
-	p.mu.Unlock()
-	if happens {
+	if p.calls == p.when && p.happen != nil {
 		p.happen()
 	}
-	if dies && !p.after {
+	p.dead = p.calls == p.dies
+	if p.dead && !p.after {
 		return errCrash
 	}
-	if err := do(); err != nil || !dies {
+	if err := do(); err != nil || !p.dead {
 		return err
 	}
 	return errCrash
