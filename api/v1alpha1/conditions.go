@@ -144,6 +144,24 @@ const (
 	// ReasonNodeUnknown (PlacementSettled unknown): the node that the machine is
 	// on is not known.
 	ReasonNodeUnknown ConditionReason = "NodeUnknown"
+
+	// ReasonDisksAttached (DisksAttached true): they are attached.
+	ReasonDisksAttached ConditionReason = "DisksAttached"
+	// ReasonDiskNotFound (DisksAttached false): there is no VirtualDisk of a name that
+	// the spec has.
+	ReasonDiskNotFound ConditionReason = "DiskNotFound"
+	// ReasonDiskNotReady (DisksAttached false): a disk is not made yet, is lost, or is
+	// being deleted.
+	ReasonDiskNotReady ConditionReason = "DiskNotReady"
+	// ReasonDiskInUse (DisksAttached false): another
+	// VirtualMachine has the disk. The message names it.
+	ReasonDiskInUse ConditionReason = "DiskInUse"
+	// ReasonDiskElsewhere (DisksAttached false): a disk is on another runtime or
+	// server than the machine.
+	ReasonDiskElsewhere ConditionReason = "DiskElsewhere"
+	// ReasonAttaching (DisksAttached false): disks are being attached or detached, or
+	// are to be.
+	ReasonAttaching ConditionReason = "Attaching"
 )
 
 const (
@@ -286,6 +304,22 @@ const (
 	ReasonNobodyNamed ConditionReason = "NobodyNamed"
 	// ReasonNotBlocked (ScaleDownBlocked false): no member that should go is kept.
 	ReasonNotBlocked ConditionReason = "NotBlocked"
+)
+
+// ConditionDisksAttached of a VirtualMachine is true when the disks that its spec
+// names are attached and no others of the kind are. Absent while there are none.
+// Set by the VirtualMachine reconciler.
+const ConditionDisksAttached ConditionType = "DisksAttached"
+
+// Reasons of a VirtualDisk's conditions. One that is deleted while a machine has it has DiskInUse.
+const (
+	// ReasonDiskReady (Ready true): the disk exists and is as large as wanted.
+	ReasonDiskReady ConditionReason = "DiskReady"
+	// ReasonDiskLost (Ready false): the runtime does not know the disk any more. It
+	// is not made again.
+	ReasonDiskLost ConditionReason = "DiskLost"
+	// ReasonResizing (Ready false): the disk is smaller than the spec says.
+	ReasonResizing ConditionReason = "Resizing"
 )
 
 const (

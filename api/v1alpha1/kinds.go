@@ -52,6 +52,11 @@ var Kinds = []Kind{
 		Verbs: []string{"get", "list", "watch"},
 	},
 	{
+		Name: "VirtualDisk", ShortName: "svd", Object: &VirtualDisk{}, List: &VirtualDiskList{},
+		Mutating: written, Validating: written, People: true,
+		Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, // finalizers; disks of pools
+	},
+	{
 		Name: "VSphereServer", ShortName: "svsrv", Cluster: true, Object: &VSphereServer{}, List: &VSphereServerList{},
 		Verbs: []string{"get", "list", "watch"},
 	},

@@ -137,8 +137,9 @@ const VirtualMachineFinalizer = "sallyport.dev/virtual-machine"
 const AnnotationAbandonInstance = "sallyport.dev/abandon-instance"
 
 // VirtualMachineSpec is what is wanted of a machine. Users own it; no controller
-// writes it.
+// writes it, but for pools, which write those of their members.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.blockDeviceRefs) || size(self.blockDeviceRefs) == 0 || !has(self.runtime.vsphere) || has(self.runtime.vsphere.clone)",message="spec.blockDeviceRefs is for machines that are made: the disks of one that is adopted are its own"
 // +kubebuilder:validation:XValidation:rule="!has(self.cpu) && !has(self.memory) || !has(self.runtime.vsphere) || has(self.runtime.vsphere.clone)",message="spec.cpu and spec.memory are for machines that are made: the size of one that is adopted is its own"
 type VirtualMachineSpec struct {
 	// When the machine is kept running:
@@ -201,10 +202,52 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:Maximum=86400
 	TerminationGracePeriodSeconds *int32 `json:"terminationGracePeriodSeconds,omitempty"`
 
+	// Disks that are objects of their own, beside those that belong to the machine.
+	// They are attached before the machine is powered on; one that is added or
+	// taken out while the machine is on is attached or detached at once where the
+	// runtime can do that, and otherwise once the machine is off. They outlive the
+	// machine. Only for machines that are made.
+	// +optional
+	// +listType=map
+	// +listMapKey=kind
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.filter(ref, has(ref.bootOrder)).all(ref, self.exists_one(other, has(other.bootOrder) && other.bootOrder == ref.bootOrder))",message="spec.blockDeviceRefs: two entries have the same bootOrder"
+	BlockDeviceRefs []BlockDeviceRef `json:"blockDeviceRefs,omitempty"`
+
 	// Where the machine runs. Exactly one of vsphere, pod and kubevirt is set,
 	// and which one cannot be changed later.
 	// +required
 	Runtime VirtualMachineRuntime `json:"runtime"`
+}
+
+// BlockDeviceKind is the kind of an object that is a disk of a machine.
+//
+// +kubebuilder:validation:Enum=VirtualDisk
+type BlockDeviceKind string
+
+// BlockDeviceVirtualDisk is a VirtualDisk.
+const BlockDeviceVirtualDisk BlockDeviceKind = "VirtualDisk"
+
+// BlockDeviceRef names an object that is a disk of a machine.
+type BlockDeviceRef struct {
+	// The kind of the object: VirtualDisk.
+	// +required
+	Kind BlockDeviceKind `json:"kind"`
+
+	// The name of the object, in the namespace of the machine.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// When the machine tries to boot from the disk: 1 before 2 and so on, and before
+	// disks of its own. Disks without it are not booted from unless the machine's
+	// firmware does so by itself. A change takes effect with the next power-on.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=16
+	BootOrder *int32 `json:"bootOrder,omitempty"`
 }
 
 // DefaultTerminationGracePeriod is how long a guest is given where the spec does not say.
@@ -325,6 +368,14 @@ type VirtualMachineStatus struct {
 	// +optional
 	PowerIntent *PowerIntent `json:"powerIntent,omitempty"`
 
+	// The VirtualDisks that were last seen attached, those that spec.blockDeviceRefs
+	// does not name any more too. Set by the VirtualMachine reconciler.
+	// +optional
+	// +listType=map
+	// +listMapKey=uid
+	// +kubebuilder:validation:MaxItems=64
+	Disks []AttachedDisk `json:"disks,omitempty"`
+
 	// The node that a finished Migrate operation chose. It holds until
 	// spec.nodeName changes next.
 	// +optional
@@ -338,6 +389,22 @@ type VirtualMachineStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// AttachedDisk is a VirtualDisk that is attached to a machine.
+type AttachedDisk struct {
+	// The name of the VirtualDisk.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// Its UID.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
+	UID types.UID `json:"uid"`
 }
 
 // OperationReference names one VirtualMachineOperation, in the same namespace,

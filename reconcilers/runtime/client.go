@@ -16,8 +16,10 @@ type Client struct {
 type Call struct {
 	// Verb says which.
 	Verb Verb
-	// Machine is what it is about.
+	// Machine is what it is about, if it is about one.
 	Machine Machine
+	// Disk is what it is about, if it is about one.
+	Disk Disk
 	// Seen is what an Observe gives, once the runtime has answered.
 	Seen Observation
 }
@@ -42,11 +44,20 @@ func Can[Ability any](c *Client) bool {
 
 // Use makes a call of such an ability. A runtime that does not have it gives a NotSupported error.
 func Use[Ability any](ctx context.Context, c *Client, verb Verb, machine Machine, call func(context.Context, Ability) error) error {
+	return use(ctx, c, &Call{Verb: verb, Machine: machine}, call)
+}
+
+// UseDisk makes a call of a [Disks] about a disk, and the machine that it is attached to or detached from, if there is one.
+func UseDisk(ctx context.Context, c *Client, verb Verb, disk Disk, machine Machine, call func(context.Context, Disks) error) error {
+	return use(ctx, c, &Call{Verb: verb, Machine: machine, Disk: disk}, call)
+}
+
+func use[Ability any](ctx context.Context, c *Client, of *Call, call func(context.Context, Ability) error) error {
 	able, can := c.runtime.(Ability)
 	if !can {
-		return NewNotSupported(nil, "the runtime of the machine does not know %s", verb)
+		return NewNotSupported(nil, "the runtime does not know %s", of.Verb)
 	}
-	return c.call(ctx, &Call{Verb: verb, Machine: machine}, func(ctx context.Context) error { return call(ctx, able) })
+	return c.call(ctx, of, func(ctx context.Context) error { return call(ctx, able) })
 }
 
 // call makes a call through the interceptors.

@@ -95,6 +95,78 @@ type Adjuster interface {
 	Adjust(ctx context.Context, machine Machine) error
 }
 
+// Disks is a Runtime that has disks by themselves, which outlive the machines that they are attached to. What [Runtime] says of every
+// call is true of these, too.
+type Disks interface {
+	// ObserveDisk looks at the disk, at the runtime itself. A disk that does not exist is no error. It changes nothing.
+	ObserveDisk(ctx context.Context, disk Disk) (DiskObservation, error)
+
+	// EnsureDisk makes the disk, empty, or grows it to its size; it never shrinks it. It finds again what an earlier call made whose
+	// reply was lost: however often it is called, there is one disk. It gives the disk's ID, which stays the same, and is empty as
+	// long as the disk is being made. One that has an ID and is gone is a NotFound error: its data would not come back. A disk that
+	// cannot be grown while it is attached, or as it is attached, is an InvalidState error.
+	EnsureDisk(ctx context.Context, disk Disk) (diskID string, err error)
+
+	// DeleteDisk destroys the disk with its data. It is success if there is none. One that is attached to any machine is an
+	// InvalidState error, and left alone.
+	DeleteDisk(ctx context.Context, disk Disk) error
+
+	// Attach attaches the disk to the machine, whether that is on or off, a task of kind Reconfigure of the machine. It is success if
+	// it is attached to it. A disk that is attached to another machine, or cannot be attached to this one, is an InvalidState
+	// error whose message says why; one that does not exist is NotFound.
+	Attach(ctx context.Context, machine Machine, disk Disk) error
+
+	// Detach takes the VirtualDisk of that UID off the machine and leaves the data as it is, a task of kind Reconfigure of the
+	// machine. It is success if it is not attached.
+	Detach(ctx context.Context, machine Machine, disk types.UID) error
+}
+
+// Disk says which disk a call is about, as its VirtualDisk has it.
+type Disk struct {
+	// NamespacedName is the name of the VirtualDisk.
+	types.NamespacedName
+	// UID is the UID of the VirtualDisk, never empty. It is the owner's marker, as that of a [Machine] is.
+	UID types.UID
+	// ID is what EnsureDisk gave. It is empty before that.
+	ID string
+	// Spec is the spec of the VirtualDisk. A runtime does not change it.
+	Spec *v1alpha1.VirtualDiskSpec
+}
+
+// DiskOf gives the Disk of a VirtualDisk. It shares the spec.
+func DiskOf(d *v1alpha1.VirtualDisk) Disk {
+	return Disk{
+		NamespacedName: types.NamespacedName{Namespace: d.Namespace, Name: d.Name},
+		UID:            d.UID,
+		ID:             d.Status.DiskID,
+		Spec:           &d.Spec,
+	}
+}
+
+// Bytes is how large the disk is to be, in whole mebibytes.
+func (d Disk) Bytes() int64 {
+	const mebibyte = 1 << 20
+	return (d.Spec.Size.Value() + mebibyte - 1) / mebibyte * mebibyte
+}
+
+// String names the disk for people.
+func (d Disk) String() string { return d.NamespacedName.String() }
+
+// DiskObservation is a disk as a runtime sees it at one moment.
+type DiskObservation struct {
+	// Exists says whether there is a disk with the owner's marker, made to its end.
+	Exists bool
+	// ID is what the runtime calls it.
+	ID string
+	// Bytes is how large it is.
+	Bytes int64
+	// InFlight tells that it is being made, grown or removed.
+	InFlight bool
+	// AttachedTo are the markers of the machines that it is attached to: UIDs of VirtualMachines, or what the runtime calls a machine
+	// that has no marker. There is at most one, unless somebody else attached it, too.
+	AttachedTo []string
+}
+
 // Watcher is a Runtime that tells of changes. What runs on any other has to be looked at again and again.
 type Watcher interface {
 	// Watch tells of each machine of which an Observe may now give something else, by its instance ID, or by an empty one if that may
@@ -163,6 +235,8 @@ type Observation struct {
 	NodeName string
 	// Adopted says that Ensure found the instance and did not make it, so that Delete releases it.
 	Adopted bool
+	// Disks are the VirtualDisks that are attached to the instance, by the marks that Attach left.
+	Disks []v1alpha1.AttachedDisk
 	// Differences is how the size of an instance that was made differs from its spec.
 	Differences []Difference
 	// InFlight is what the runtime is doing to the machine, or has accepted and not yet begun, whoever asked for it. A
@@ -254,6 +328,8 @@ const (
 	TaskPowerOff TaskKind = "PowerOff"
 	// TaskRelocate moves it to another node.
 	TaskRelocate TaskKind = "Relocate"
+	// TaskReconfigure attaches or detaches disks.
+	TaskReconfigure TaskKind = "Reconfigure"
 	// TaskDelete removes it.
 	TaskDelete TaskKind = "Delete"
 	// TaskOther is anything else that stands in the way of a call, such as a snapshot that an administrator takes.
@@ -263,12 +339,13 @@ const (
 )
 
 var doings = map[TaskKind]string{
-	TaskCreate:     "the machine is being made",
-	TaskPowerOn:    "the machine is being powered on",
-	TaskPowerOff:   "the machine is being powered off",
-	TaskRelocate:   "the machine is being moved",
-	TaskDelete:     "the machine is being removed",
-	TaskTakingOver: "another replica may still be at work on the machine",
+	TaskCreate:      "the machine is being made",
+	TaskPowerOn:     "the machine is being powered on",
+	TaskPowerOff:    "the machine is being powered off",
+	TaskRelocate:    "the machine is being moved",
+	TaskReconfigure: "disks of the machine are being attached or detached",
+	TaskDelete:      "the machine is being removed",
+	TaskTakingOver:  "another replica may still be at work on the machine",
 }
 
 // Doing says for people what is being done.
@@ -317,4 +394,10 @@ const (
 	VerbDelete   Verb = "Delete"
 	VerbMigrate  Verb = "Migrate"
 	VerbAdjust   Verb = "Adjust"
+
+	VerbObserveDisk Verb = "ObserveDisk"
+	VerbEnsureDisk  Verb = "EnsureDisk"
+	VerbDeleteDisk  Verb = "DeleteDisk"
+	VerbAttach      Verb = "Attach"
+	VerbDetach      Verb = "Detach"
 )

@@ -22,6 +22,8 @@ type Call struct {
 	Verb runtime.Verb
 	// Machine is the machine as the caller gave it, with a copy of its spec.
 	Machine runtime.Machine
+	// Disk is the disk as the caller gave it.
+	Disk runtime.Disk
 	// Mode is the argument of PowerOff.
 	Mode runtime.Mode
 	// Task is the argument of Cancel.
@@ -63,6 +65,13 @@ const (
 	Deleted EffectKind = "Deleted"
 	// Released means that an adopted instance lost its owner's marker.
 	Released EffectKind = "Released"
+	// DiskCreated, DiskGrown and DiskDeleted tell what became of a disk.
+	DiskCreated EffectKind = "DiskCreated"
+	DiskGrown   EffectKind = "DiskGrown"
+	DiskDeleted EffectKind = "DiskDeleted"
+	// DiskAttached and DiskDetached mean that an instance got or lost a disk.
+	DiskAttached EffectKind = "DiskAttached"
+	DiskDetached EffectKind = "DiskDetached"
 )
 
 // Effect is one change in the world.
@@ -73,6 +82,8 @@ type Effect struct {
 	Kind EffectKind
 	// Machine is the UID of the VirtualMachine that the instance belongs to.
 	Machine types.UID
+	// Disk is the UID of the VirtualDisk that the change is of. It is empty where there is none.
+	Disk types.UID
 	// InstanceID is the instance. It is empty where there is none.
 	InstanceID string
 	// Incarnation is the instance's incarnation after the change.

@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -109,7 +110,7 @@ func (w *World) carryOut(q *request, fault Fault) error {
 	if err != nil {
 		return err
 	}
-	w.start(q.Machine.UID, wk, fault, q.cause())
+	w.start(cmp.Or(q.Machine.UID, q.Disk.UID), wk, fault, q.cause())
 	if q.result != nil {
 		q.result()
 	}
@@ -185,6 +186,7 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 				seen.Exists, seen.InstanceID, seen.Power = true, in.ID, in.Power
 				seen.Incarnation, seen.NodeName, seen.Adopted = in.Incarnation, in.NodeName, in.Adopted
 				seen.Differences = in.differences(m)
+				seen.Disks = slices.Clone(in.Disks)
 				seen.Question = rec.question
 				if in.Power == v1alpha1.PowerRunning {
 					seen.Guest = rec.guest.Says
@@ -374,6 +376,9 @@ func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
 				return nil, runtime.NewInvalidState(nil, "VirtualMachine %s is not off", m)
 			}
 			return &work{kind: runtime.TaskDelete, commit: func(by cause) {
+				for _, d := range in.Disks {
+					w.detach(in, m.UID, d.UID, by)
+				}
 				w.remove(in)
 				w.record(Deleted, m.UID, in, by)
 			}}, nil

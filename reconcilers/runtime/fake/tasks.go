@@ -17,6 +17,8 @@ type work struct {
 	kind runtime.TaskKind
 	// node is where a relocation goes.
 	node string
+	// change is what a reconfiguration changes.
+	change string
 	// commit does it.
 	commit func(by cause)
 }

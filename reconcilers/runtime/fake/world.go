@@ -31,6 +31,7 @@ type World struct {
 	effects   []Effect
 	hosts     map[string]Host
 	instances []*instance
+	disks     []Disk
 	machines  map[types.UID]*machine
 	steps     map[runtime.TaskKind]int
 	scripts   []*script
@@ -77,6 +78,8 @@ type Instance struct {
 	Incarnation string
 	// CPU is how many processors it has. One that Ensure makes without a word of them has one.
 	CPU int32
+	// Disks are the VirtualDisks that are attached to it.
+	Disks []v1alpha1.AttachedDisk
 	// HotAdd says that it takes more of them while it is on.
 	HotAdd bool
 	// NodeName is the host that it is on. AddInstance takes the first connected one if it is empty.

@@ -25,7 +25,7 @@ func (t tenancy) of(vm *v1alpha1.VirtualMachine, place placing) runtime.Intercep
 	return func(ctx context.Context, call *runtime.Call, next func(context.Context) error) error {
 		var refused error
 		switch call.Verb {
-		case runtime.VerbCancel, runtime.VerbDelete:
+		case runtime.VerbCancel, runtime.VerbDelete, runtime.VerbDetach:
 		case runtime.VerbObserve:
 			refused = t.mayLook(ctx, vm, call.Machine, place)
 		default:

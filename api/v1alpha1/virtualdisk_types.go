@@ -1,0 +1,183 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// VirtualDiskFinalizer keeps a VirtualDisk until its data is gone from its runtime. The policy `defaults` adds it, the disk
+// reconciler removes it.
+const VirtualDiskFinalizer = "sallyport.dev/virtual-disk"
+
+// VirtualDiskPhase sums up what is observed of a disk.
+//
+// +kubebuilder:validation:Enum=Pending;Available;InUse;Lost;Terminating
+type VirtualDiskPhase string
+
+const (
+	// VirtualDiskPending means that the disk is not made yet.
+	VirtualDiskPending VirtualDiskPhase = "Pending"
+	// VirtualDiskAvailable means that the disk exists and no VirtualMachine has it.
+	VirtualDiskAvailable VirtualDiskPhase = "Available"
+	// VirtualDiskInUse means that a VirtualMachine has the disk.
+	VirtualDiskInUse VirtualDiskPhase = "InUse"
+	// VirtualDiskLost means that the runtime does not know the disk any more. It is
+	// not made again, since its data would not come back.
+	VirtualDiskLost VirtualDiskPhase = "Lost"
+	// VirtualDiskTerminating means that the object is being deleted.
+	VirtualDiskTerminating VirtualDiskPhase = "Terminating"
+)
+
+// VirtualDiskSpec is what is wanted of a disk. Users own it; no controller of ours writes it, but for the size of disks of pools.
+type VirtualDiskSpec struct {
+	// How large the disk is, such as 40Gi, rounded up to whole mebibytes. It can
+	// grow and not shrink.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="spec.size must be more than nothing, such as 40Gi"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity(string(oldSelf))) >= 0",message="spec.size cannot shrink: data beyond the new end would be lost; create a smaller VirtualDisk and copy what is needed"
+	Size resource.Quantity `json:"size"`
+
+	// Where the disk is. Exactly one of vsphere, pod and kubevirt is set. A disk can
+	// be attached to machines of that runtime alone.
+	// +required
+	Runtime VirtualDiskRuntime `json:"runtime"`
+}
+
+// VirtualDiskRuntime says where a disk is. What it says is fixed once the VirtualDisk exists.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.vsphere), has(self.pod), has(self.kubevirt)].filter(set, set).size() == 1",message="spec.runtime needs exactly one of vsphere, pod and kubevirt"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.runtime cannot change once the VirtualDisk exists: create another VirtualDisk instead"
+type VirtualDiskRuntime struct {
+	// A disk on a datastore of a vCenter.
+	// +optional
+	VSphere *VSphereDisk `json:"vsphere,omitempty"`
+
+	// A disk for machines that a node agent runs as pods: a PersistentVolumeClaim.
+	// +optional
+	Pod *VolumeDisk `json:"pod,omitempty"`
+
+	// A disk for machines that KubeVirt runs: a PersistentVolumeClaim.
+	// +optional
+	KubeVirt *VolumeDisk `json:"kubevirt,omitempty"`
+}
+
+// VSphereDisk is a disk on a datastore of a vCenter.
+type VSphereDisk struct {
+	// The vCenter, as an administrator has declared it.
+	// +required
+	ServerRef VSphereServerReference `json:"serverRef"`
+
+	// The datastore that the disk is on, by inventory path, such as
+	// /datacenter/datastore/fast. The namespace must be allowed to use it, and the
+	// machines that the disk is attached to are in the same datacenter.
+	// +required
+	Datastore InventoryPath `json:"datastore"`
+}
+
+// VolumeDisk is a disk that is a PersistentVolumeClaim.
+type VolumeDisk struct {
+	// The StorageClass of the claim. Default: the cluster's default one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	StorageClassName string `json:"storageClassName,omitempty"`
+}
+
+// DiskHolder is the one VirtualMachine that has a disk.
+type DiskHolder struct {
+	// The name of the VirtualMachine.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// Its UID. Another machine of that name is not meant.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
+	UID types.UID `json:"uid"`
+
+	// When it was last about to be attached.
+	// +required
+	Since metav1.MicroTime `json:"since"`
+}
+
+// VirtualDiskStatus is what is observed of a disk, and who has it.
+type VirtualDiskStatus struct {
+	// The metadata.generation that the rest of the status was made from.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// What the disk is doing, in one word: Pending, Available, InUse, Lost or
+	// Terminating. Derived from the rest.
+	// +optional
+	Phase VirtualDiskPhase `json:"phase,omitempty"`
+
+	// What the runtime calls the disk. Set once the disk was made.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	DiskID string `json:"diskID,omitempty"`
+
+	// How large the disk was last seen to be.
+	// +optional
+	Capacity *resource.Quantity `json:"capacity,omitempty"`
+
+	// The VirtualMachine that has the disk. It is written before the disk is
+	// attached, and taken out when it was seen not to be attached any more, or the
+	// machine is gone. No other machine is given the disk meanwhile.
+	// +optional
+	AttachedTo *DiskHolder `json:"attachedTo,omitempty"`
+
+	// Since when no VirtualMachine has the disk. Absent while one has it. The clock
+	// of a pool's reclaim.ttl counts from here.
+	// +optional
+	FreeSince *metav1.Time `json:"freeSince,omitempty"`
+
+	// The state of the disk in detail. Ready is true when the disk exists and is as
+	// large as the spec says.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// VirtualDisk is a disk that is an object of its own: it outlives the machines that it is attached to, and is attached to one at a
+// time. A VirtualMachine names it in spec.blockDeviceRefs. Its data is destroyed when it is deleted, once no machine has it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=svd,categories=sallyport
+// +kubebuilder:selectablefield:JSONPath=`.spec.runtime.vsphere.serverRef.name`
+// +kubebuilder:selectablefield:JSONPath=`.status.attachedTo.name`
+// +kubebuilder:selectablefield:JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="Whether it exists and a machine has it."
+// +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.spec.size`,description="How large it is wanted."
+// +kubebuilder:printcolumn:name="Machine",type=string,JSONPath=`.status.attachedTo.name`,description="The VirtualMachine that has it."
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether it exists and is as large as wanted."
+// +kubebuilder:printcolumn:name="Free-Since",type=date,priority=1,JSONPath=`.status.freeSince`,description="Since when no machine has it."
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."
+type VirtualDisk struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// What is wanted of the disk.
+	// +required
+	Spec VirtualDiskSpec `json:"spec"`
+
+	// What is observed of the disk, and who has it.
+	// +optional
+	Status VirtualDiskStatus `json:"status,omitzero"`
+}
+
+// VirtualDiskList is a list of VirtualDisks.
+//
+// +kubebuilder:object:root=true
+type VirtualDiskList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+
+	// The disks.
+	Items []VirtualDisk `json:"items"`
+}

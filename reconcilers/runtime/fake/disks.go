@@ -1,0 +1,206 @@
+package fake
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+var _ runtime.Disks = (*Runtime)(nil)
+
+// Disk is a disk as it is in the world. It is attached to a machine if the machine's instance lists it.
+type Disk struct {
+	// ID is what the world calls it.
+	ID string
+	// Owner is the marker that it carries: the UID of a VirtualDisk.
+	Owner types.UID
+	// Bytes is how large it is.
+	Bytes int64
+}
+
+// Disks gives the disks of the world, oldest first.
+func (w *World) Disks() []Disk {
+	defer w.lock()()
+	return slices.Clone(w.disks)
+}
+
+// LoseDisk removes a disk, as an administrator would behind our back.
+func (w *World) LoseDisk(uid types.UID) {
+	defer w.lock()()
+	w.removeDisk(uid)
+}
+
+// disk gives the disk that carries the marker of that UID, or nil.
+func (w *World) disk(uid types.UID) *Disk {
+	i := slices.IndexFunc(w.disks, func(d Disk) bool { return d.Owner == uid })
+	if i < 0 {
+		return nil
+	}
+	return &w.disks[i]
+}
+
+func (w *World) removeDisk(uid types.UID) {
+	w.disks = slices.DeleteFunc(w.disks, func(d Disk) bool { return d.Owner == uid })
+}
+
+// attachedTo gives the instances that the disk is attached to.
+func (w *World) attachedTo(uid types.UID) (all []*instance) {
+	for _, in := range w.instances {
+		if in.has(uid) {
+			all = append(all, in)
+		}
+	}
+	return all
+}
+
+// has tells whether the disk of that UID is attached.
+func (in *instance) has(uid types.UID) bool {
+	return slices.ContainsFunc(in.Disks, func(d v1alpha1.AttachedDisk) bool { return d.UID == uid })
+}
+
+// ObserveDisk looks at the disk.
+func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime.DiskObservation, err error) {
+	w := r.world
+	err = r.do(ctx, request{
+		Call: Call{Verb: runtime.VerbObserveDisk, Disk: d},
+		plan: func() (*work, error) { return nil, nil },
+		result: func() {
+			there := w.disk(d.UID)
+			if there == nil {
+				return
+			}
+			seen = runtime.DiskObservation{Exists: true, ID: there.ID, Bytes: there.Bytes}
+			for _, in := range w.attachedTo(d.UID) {
+				seen.AttachedTo = append(seen.AttachedTo, string(in.Owner))
+			}
+		},
+	})
+	if err != nil {
+		return runtime.DiskObservation{}, err
+	}
+	return seen, nil
+}
+
+// EnsureDisk makes or grows the disk.
+func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (id string, err error) {
+	w := r.world
+	err = r.do(ctx, request{
+		Call: Call{Verb: runtime.VerbEnsureDisk, Disk: d},
+		plan: func() (*work, error) {
+			if d.ID != "" && w.disk(d.UID) == nil {
+				return nil, runtime.NewNotFound(nil, "there is no disk %s", d.ID)
+			}
+			return &work{commit: func(by cause) { w.ensureDisk(d, by) }}, nil
+		},
+		result: func() {
+			if there := w.disk(d.UID); there != nil {
+				id = there.ID
+			}
+		},
+	})
+	if err != nil {
+		return "", err
+	}
+	return id, nil
+}
+
+func (w *World) ensureDisk(d runtime.Disk, by cause) {
+	there := w.disk(d.UID)
+	switch {
+	case there == nil:
+		w.disks = append(w.disks, Disk{ID: w.newID("disk"), Owner: d.UID, Bytes: d.Bytes()})
+		w.record(DiskCreated, "", nil, by).Disk = d.UID
+	case there.Bytes < d.Bytes():
+		there.Bytes = d.Bytes()
+		w.record(DiskGrown, "", nil, by).Disk = d.UID
+	}
+}
+
+// DeleteDisk destroys the disk.
+func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
+	w := r.world
+	return r.do(ctx, request{
+		Call: Call{Verb: runtime.VerbDeleteDisk, Disk: d},
+		plan: func() (*work, error) {
+			if holders := w.attachedTo(d.UID); len(holders) > 0 {
+				return nil, runtime.NewInvalidState(nil, "the disk is attached to machine %s", holders[0].ID)
+			}
+			if w.disk(d.UID) == nil {
+				return nil, nil
+			}
+			return &work{commit: func(by cause) {
+				w.removeDisk(d.UID)
+				w.record(DiskDeleted, "", nil, by).Disk = d.UID
+			}}, nil
+		},
+	})
+}
+
+// Attach attaches the disk to the machine.
+func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
+	w, change := r.world, "attach "+string(d.UID)
+	return r.do(ctx, request{
+		Call: Call{Verb: runtime.VerbAttach, Machine: m, Disk: d},
+		plan: func() (*work, error) {
+			in, err := w.existing(m)
+			if err != nil || in.has(d.UID) {
+				return nil, err
+			}
+			if w.disk(d.UID) == nil {
+				return nil, runtime.NewNotFound(nil, "there is no disk of VirtualDisk %s", d)
+			}
+			if holders := w.attachedTo(d.UID); len(holders) > 0 {
+				return nil, runtime.NewInvalidState(nil, "the disk is attached to machine %s", holders[0].ID)
+			}
+			if joined, err := w.reconfiguring(m.UID, change); err != nil || joined {
+				return nil, err
+			}
+			return &work{kind: runtime.TaskReconfigure, change: change, commit: func(by cause) {
+				if w.disk(d.UID) != nil && len(w.attachedTo(d.UID)) == 0 {
+					in.Disks = append(in.Disks, v1alpha1.AttachedDisk{Name: d.Name, UID: d.UID})
+					w.record(DiskAttached, m.UID, in, by).Disk = d.UID
+				}
+			}}, nil
+		},
+	})
+}
+
+// Detach takes the disk off the machine.
+func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, uid types.UID) error {
+	w, change := r.world, "detach "+string(uid)
+	return r.do(ctx, request{
+		Call: Call{Verb: runtime.VerbDetach, Machine: m, Disk: runtime.Disk{UID: uid}},
+		plan: func() (*work, error) {
+			in, err := w.existing(m)
+			if err != nil || !in.has(uid) {
+				return nil, err
+			}
+			if joined, err := w.reconfiguring(m.UID, change); err != nil || joined {
+				return nil, err
+			}
+			return &work{kind: runtime.TaskReconfigure, change: change, commit: func(by cause) { w.detach(in, m.UID, uid, by) }}, nil
+		},
+	})
+}
+
+// reconfiguring tells whether exactly this change is in flight for the machine. Anything else that is in flight is an error.
+func (w *World) reconfiguring(uid types.UID, change string) (joined bool, err error) {
+	for _, t := range w.machine(uid).tasks {
+		if !t.unseen && t.change != change {
+			return false, conflict(t)
+		}
+		joined = joined || !t.unseen
+	}
+	return joined, nil
+}
+
+func (w *World) detach(in *instance, machine, uid types.UID, by cause) {
+	if in.has(uid) {
+		in.Disks = slices.DeleteFunc(slices.Clone(in.Disks), func(d v1alpha1.AttachedDisk) bool { return d.UID == uid })
+		w.record(DiskDetached, machine, in, by).Disk = uid
+	}
+}
