@@ -328,7 +328,7 @@ const (
 	TaskPowerOff TaskKind = "PowerOff"
 	// TaskRelocate moves it to another node.
 	TaskRelocate TaskKind = "Relocate"
-	// TaskReconfigure attaches or detaches disks.
+	// TaskReconfigure changes what the machine is made of: it attaches or detaches disks, for one.
 	TaskReconfigure TaskKind = "Reconfigure"
 	// TaskDelete removes it.
 	TaskDelete TaskKind = "Delete"
@@ -343,7 +343,7 @@ var doings = map[TaskKind]string{
 	TaskPowerOn:     "the machine is being powered on",
 	TaskPowerOff:    "the machine is being powered off",
 	TaskRelocate:    "the machine is being moved",
-	TaskReconfigure: "disks of the machine are being attached or detached",
+	TaskReconfigure: "the configuration of the machine is being changed",
 	TaskDelete:      "the machine is being removed",
 	TaskTakingOver:  "another replica may still be at work on the machine",
 }

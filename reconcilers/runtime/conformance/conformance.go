@@ -59,7 +59,11 @@ type Harness struct {
 	// Foreign gives a machine whose instance carries the marker of another owner, and a check that nothing has
 	// happened to that instance since.
 	Foreign func(t *testing.T) (machine runtime.Machine, untouched func() error)
-	// LoseReply has the next call of that verb for the machine do its work and lose its reply.
+	// Disk gives a disk of that name, without an ID, that does not exist, of a size of which the machines' node has room for
+	// ten times as much. It is needed for a Disks only.
+	Disk func(t *testing.T, name string) runtime.Disk
+	// LoseReply has the next call of that verb for the machine do its work and lose its reply. A call about a disk alone has an
+	// empty one.
 	LoseReply func(t *testing.T, machine runtime.Machine, verb runtime.Verb)
 	// Stall leaves the next call of that verb for the machine without an answer.
 	Stall func(t *testing.T, machine runtime.Machine, verb runtime.Verb)
@@ -75,10 +79,10 @@ type part struct {
 
 // Run tests the runtime, each part with a new one.
 func Run(t *testing.T, newRuntime func(t *testing.T) Harness) {
-	for _, p := range slices.Concat(existence, power, guests, undoing, moving, trouble) {
+	for _, p := range slices.Concat(existence, power, guests, undoing, moving, disks, trouble) {
 		t.Run(p.name, func(t *testing.T) {
 			h := newRuntime(t)
-			has := h.has()
+			has := h.abilities()
 			if lacks := slices.IndexFunc(p.needs, func(name string) bool { return !has[name] }); lacks >= 0 {
 				t.Skipf("the harness has no %s", p.needs[lacks])
 			}
@@ -254,8 +258,9 @@ func (s *suite) calls() []call {
 	return all
 }
 
-// has tells which hooks and abilities there are, by name.
-func (h *Harness) has() map[string]bool {
+// abilities tells which hooks and abilities there are, by name.
+func (h *Harness) abilities() map[string]bool {
+	client := runtime.NewClient(h.Runtime)
 	return map[string]bool{
 		"Reconnect": h.Reconnect != nil, "Instances": h.Instances != nil,
 		"IgnoreShutdown": h.IgnoreShutdown != nil, "HeedShutdown": h.HeedShutdown != nil,
@@ -264,6 +269,7 @@ func (h *Harness) has() map[string]bool {
 		"BeginForeign": h.BeginForeign != nil,
 		"OtherNode":    h.OtherNode != nil, "Foreign": h.Foreign != nil,
 		"LoseReply": h.LoseReply != nil, "Stall": h.Stall != nil, "Makes": h.Makes,
-		"Migrator": runtime.Can[runtime.Migrator](runtime.NewClient(h.Runtime)),
+		"Migrator": runtime.Can[runtime.Migrator](client),
+		"Disk":     h.Disk != nil && runtime.Can[runtime.Disks](client),
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -41,12 +42,22 @@ func adoptable(w *fake.World, name string) runtime.Machine {
 	return m
 }
 
+// podDisk is a disk that EnsureDisk makes.
+func podDisk(name string) runtime.Disk {
+	return runtime.Disk{
+		NamespacedName: types.NamespacedName{Namespace: "ns", Name: name},
+		UID:            types.UID("uid-of-disk-" + name),
+		Spec:           &v1alpha1.VirtualDiskSpec{Size: resource.MustParse("1Gi")},
+	}
+}
+
 // harness is the harness of a fake.
 func harness(v variant) func(t *testing.T) Harness {
 	return func(*testing.T) Harness {
 		w := fake.New()
 		for _, kind := range []runtime.TaskKind{
 			runtime.TaskCreate, runtime.TaskPowerOn, runtime.TaskPowerOff, runtime.TaskRelocate, runtime.TaskDelete,
+			runtime.TaskReconfigure,
 		} {
 			w.SetSteps(kind, v.steps)
 		}
@@ -67,6 +78,7 @@ func harness(v variant) func(t *testing.T) Harness {
 				w.SetGuest(m.UID, v.guest)
 				return m
 			},
+			Disk:      func(_ *testing.T, name string) runtime.Disk { return podDisk(name) },
 			Advance:   func(m runtime.Machine) { w.Advance(m.UID) },
 			Reconnect: func(*testing.T) runtime.Runtime { return w.Client("second") },
 			Instances: func(_ *testing.T, m runtime.Machine) (n int) {

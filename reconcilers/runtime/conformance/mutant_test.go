@@ -27,6 +27,7 @@ type mutant struct {
 	cancel   func(m *mutant, ctx context.Context, vm runtime.Machine, task string) error
 	remove   func(m *mutant, ctx context.Context, vm runtime.Machine) error
 	migrate  func(m *mutant, ctx context.Context, vm runtime.Machine, target runtime.Target) error
+	disk     func(m *mutant) runtime.Disks
 
 	count int
 }
@@ -35,6 +36,7 @@ type mutant struct {
 type both struct {
 	runtime.Runtime
 	runtime.Migrator
+	runtime.Disks
 }
 
 func (m *mutant) Observe(ctx context.Context, vm runtime.Machine) (runtime.Observation, error) {
@@ -237,7 +239,10 @@ func TestMutant(t *testing.T) {
 	Run(t, func(t *testing.T) Harness {
 		h := harness(variants["tasks take a step"])(t)
 		m := mutants[name]
-		m.both = &both{h.Runtime, h.Runtime.(runtime.Migrator)}
+		m.both = &both{h.Runtime, h.Runtime.(runtime.Migrator), h.Runtime.(runtime.Disks)}
+		if m.disk != nil {
+			m.Disks = m.disk(&m)
+		}
 		h.Runtime = &m
 		return h
 	})

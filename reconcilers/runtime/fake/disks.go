@@ -1,7 +1,9 @@
 package fake
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -75,7 +77,7 @@ func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime
 			}
 			seen = runtime.DiskObservation{Exists: true, ID: there.ID, Bytes: there.Bytes}
 			for _, in := range w.attachedTo(d.UID) {
-				seen.AttachedTo = append(seen.AttachedTo, string(in.Owner))
+				seen.AttachedTo = append(seen.AttachedTo, cmp.Or(string(in.Owner), in.ID))
 			}
 		},
 	})
@@ -142,12 +144,12 @@ func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
 
 // Attach attaches the disk to the machine.
 func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
-	w, change := r.world, "attach "+string(d.UID)
+	w := r.world
 	return r.do(ctx, request{
 		Call: Call{Verb: runtime.VerbAttach, Machine: m, Disk: d},
 		plan: func() (*work, error) {
-			in, err := w.existing(m)
-			if err != nil || in.has(d.UID) {
+			in, done, err := w.attachment(m, d.UID, true)
+			if err != nil || done {
 				return nil, err
 			}
 			if w.disk(d.UID) == nil {
@@ -156,10 +158,7 @@ func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 			if holders := w.attachedTo(d.UID); len(holders) > 0 {
 				return nil, runtime.NewInvalidState(nil, "the disk is attached to machine %s", holders[0].ID)
 			}
-			if joined, err := w.reconfiguring(m.UID, change); err != nil || joined {
-				return nil, err
-			}
-			return &work{kind: runtime.TaskReconfigure, change: change, commit: func(by cause) {
+			return &work{kind: runtime.TaskReconfigure, change: attaching(d.UID, true), commit: func(by cause) {
 				if w.disk(d.UID) != nil && len(w.attachedTo(d.UID)) == 0 {
 					in.Disks = append(in.Disks, v1alpha1.AttachedDisk{Name: d.Name, UID: d.UID})
 					w.record(DiskAttached, m.UID, in, by).Disk = d.UID
@@ -171,31 +170,40 @@ func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 
 // Detach takes the disk off the machine.
 func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, uid types.UID) error {
-	w, change := r.world, "detach "+string(uid)
+	w := r.world
 	return r.do(ctx, request{
 		Call: Call{Verb: runtime.VerbDetach, Machine: m, Disk: runtime.Disk{UID: uid}},
 		plan: func() (*work, error) {
-			in, err := w.existing(m)
-			if err != nil || !in.has(uid) {
+			in, done, err := w.attachment(m, uid, false)
+			if err != nil || done {
 				return nil, err
 			}
-			if joined, err := w.reconfiguring(m.UID, change); err != nil || joined {
-				return nil, err
-			}
-			return &work{kind: runtime.TaskReconfigure, change: change, commit: func(by cause) { w.detach(in, m.UID, uid, by) }}, nil
+			return &work{kind: runtime.TaskReconfigure, change: attaching(uid, false), commit: func(by cause) { w.detach(in, m.UID, uid, by) }}, nil
 		},
 	})
 }
 
-// reconfiguring tells whether exactly this change is in flight for the machine. Anything else that is in flight is an error.
-func (w *World) reconfiguring(uid types.UID, change string) (joined bool, err error) {
-	for _, t := range w.machine(uid).tasks {
-		if !t.unseen && t.change != change {
-			return false, conflict(t)
-		}
-		joined = joined || !t.unseen
+// attaching is the change of a task that attaches or detaches a disk.
+func attaching(uid types.UID, attach bool) string { return fmt.Sprintf("attach %s: %t", uid, attach) }
+
+// attachment gives the instance to which a disk is to be attached, or from which it is to be detached. It is done if that is so, or exactly
+// that is in flight. Anything else that is in flight is an error, if there is something to do, or if it undoes what is so.
+func (w *World) attachment(m runtime.Machine, disk types.UID, attach bool) (in *instance, done bool, err error) {
+	in, err = w.existing(m)
+	if err != nil {
+		return nil, false, err
 	}
-	return joined, nil
+	is := in.has(disk) == attach
+	for _, t := range w.machine(m.UID).tasks {
+		switch {
+		case t.unseen:
+		case t.change == attaching(disk, attach):
+			done = true
+		case !is || t.change == attaching(disk, !attach):
+			return nil, false, conflict(t)
+		}
+	}
+	return in, done || is, nil
 }
 
 func (w *World) detach(in *instance, machine, uid types.UID, by cause) {

@@ -65,12 +65,15 @@ const (
 	Deleted EffectKind = "Deleted"
 	// Released means that an adopted instance lost its owner's marker.
 	Released EffectKind = "Released"
-	// DiskCreated, DiskGrown and DiskDeleted tell what became of a disk.
+	// DiskCreated means that a disk was made.
 	DiskCreated EffectKind = "DiskCreated"
-	DiskGrown   EffectKind = "DiskGrown"
+	// DiskGrown means that a disk got larger.
+	DiskGrown EffectKind = "DiskGrown"
+	// DiskDeleted means that a disk was destroyed.
 	DiskDeleted EffectKind = "DiskDeleted"
-	// DiskAttached and DiskDetached mean that an instance got or lost a disk.
+	// DiskAttached means that an instance got a disk.
 	DiskAttached EffectKind = "DiskAttached"
+	// DiskDetached means that an instance lost a disk.
 	DiskDetached EffectKind = "DiskDetached"
 )
 

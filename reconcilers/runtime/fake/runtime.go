@@ -186,7 +186,7 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 				seen.Exists, seen.InstanceID, seen.Power = true, in.ID, in.Power
 				seen.Incarnation, seen.NodeName, seen.Adopted = in.Incarnation, in.NodeName, in.Adopted
 				seen.Differences = in.differences(m)
-				seen.Disks = slices.Clone(in.Disks)
+				seen.Disks = append(seen.Disks, in.Disks...)
 				seen.Question = rec.question
 				if in.Power == v1alpha1.PowerRunning {
 					seen.Guest = rec.guest.Says
