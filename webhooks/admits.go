@@ -28,6 +28,17 @@ func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (Ru
 	return g.arbitrate(ctx, review, live{g.reader(review)})
 }
 
+// AdmitsDisk is Admits for a disk, which is judged by where its spec has it.
+func (g *Gate) AdmitsDisk(ctx context.Context, disk *v1alpha1.VirtualDisk) (Ruling, error) {
+	d := disk.DeepCopy()
+	d.Status, d.ManagedFields = v1alpha1.VirtualDiskStatus{}, nil
+	review, err := reviewOfOurs(d, authenticationv1.UserInfo{Username: ourselves})
+	if err != nil {
+		return Ruling{}, fmt.Errorf("putting VirtualDisk %s as a request: %w", disk.Name, err)
+	}
+	return g.arbitrate(ctx, review, live{g.reader(review)})
+}
+
 // reviewOfMachine is the CREATE request of a machine that exists already. An object has no status when it is created; what is left
 // tells a machine that was made from one that is yet to be, for which servers-quota has to have room.
 func reviewOfMachine(machine *v1alpha1.VirtualMachine) (*Review, error) {

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -83,6 +85,21 @@ type VolumeDisk struct {
 	StorageClassName string `json:"storageClassName,omitempty"`
 }
 
+// Beside reports whether machines of that runtime may have the disk: they are on the same runtime, and the same server of it.
+func (r *VirtualDiskRuntime) Beside(machine *VirtualMachineRuntime) bool {
+	switch {
+	case r.VSphere != nil:
+		return machine.VSphere != nil && machine.VSphere.ServerRef == r.VSphere.ServerRef
+	case r.Pod != nil:
+		return machine.Pod != nil
+	default:
+		return machine.KubeVirt != nil
+	}
+}
+
+// FieldDiskHolder is the field of a VirtualDisk that has the name of the VirtualMachine that has it, for selectors.
+const FieldDiskHolder = "status.attachedTo.name"
+
 // DiskHolder is the one VirtualMachine that has a disk.
 type DiskHolder struct {
 	// The name of the VirtualMachine.
@@ -129,8 +146,9 @@ type VirtualDiskStatus struct {
 	// +optional
 	AttachedTo *DiskHolder `json:"attachedTo,omitempty"`
 
-	// Since when no VirtualMachine has the disk. Absent while one has it. The clock
-	// of a pool's reclaim.ttl counts from here.
+	// Since when no VirtualMachine has the disk any more. Absent while one has it,
+	// and on a disk that none ever had. The clock of a pool's reclaim.ttl counts from
+	// here.
 	// +optional
 	FreeSince *metav1.Time `json:"freeSince,omitempty"`
 
@@ -169,6 +187,29 @@ type VirtualDisk struct {
 	// What is observed of the disk, and who has it.
 	// +optional
 	Status VirtualDiskStatus `json:"status,omitzero"`
+}
+
+// CurrentPhase sums the disk up. A disk that is lost is shown as such by who looks for it.
+func (d *VirtualDisk) CurrentPhase() VirtualDiskPhase {
+	switch {
+	case !d.DeletionTimestamp.IsZero():
+		return VirtualDiskTerminating
+	case d.Status.DiskID == "":
+		return VirtualDiskPending
+	case d.Status.AttachedTo != nil:
+		return VirtualDiskInUse
+	default:
+		return VirtualDiskAvailable
+	}
+}
+
+// Free has nobody have the disk from that time on.
+func (d *VirtualDisk) Free(now time.Time) {
+	since := metav1.NewTime(now.Truncate(time.Second))
+	d.Status.AttachedTo, d.Status.FreeSince = nil, &since
+	if d.Status.Phase != VirtualDiskLost {
+		d.Status.Phase = d.CurrentPhase()
+	}
 }
 
 // VirtualDiskList is a list of VirtualDisks.

@@ -221,35 +221,6 @@ type VirtualMachineSpec struct {
 	Runtime VirtualMachineRuntime `json:"runtime"`
 }
 
-// BlockDeviceKind is the kind of an object that is a disk of a machine.
-//
-// +kubebuilder:validation:Enum=VirtualDisk
-type BlockDeviceKind string
-
-// BlockDeviceVirtualDisk is a VirtualDisk.
-const BlockDeviceVirtualDisk BlockDeviceKind = "VirtualDisk"
-
-// BlockDeviceRef names an object that is a disk of a machine.
-type BlockDeviceRef struct {
-	// The kind of the object: VirtualDisk.
-	// +required
-	Kind BlockDeviceKind `json:"kind"`
-
-	// The name of the object, in the namespace of the machine.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
-
-	// When the machine tries to boot from the disk: 1 before 2 and so on, and before
-	// disks of its own. Disks without it are not booted from unless the machine's
-	// firmware does so by itself. A change takes effect with the next power-on.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=16
-	BootOrder *int32 `json:"bootOrder,omitempty"`
-}
-
 // DefaultTerminationGracePeriod is how long a guest is given where the spec does not say.
 const DefaultTerminationGracePeriod = 180 * time.Second
 
@@ -389,22 +360,6 @@ type VirtualMachineStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-}
-
-// AttachedDisk is a VirtualDisk that is attached to a machine.
-type AttachedDisk struct {
-	// The name of the VirtualDisk.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
-
-	// Its UID.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Type=string
-	UID types.UID `json:"uid"`
 }
 
 // OperationReference names one VirtualMachineOperation, in the same namespace,

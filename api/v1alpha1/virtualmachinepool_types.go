@@ -37,6 +37,9 @@ const MostReplicas = 5000
 
 // VirtualMachinePoolSpec is what is wanted of a pool. Users and autoscalers own it; no controller of ours writes it.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualDiskTemplates) || self.virtualDiskTemplates.all(t, has(self.virtualMachineTemplate.spec.blockDeviceRefs) && self.virtualMachineTemplate.spec.blockDeviceRefs.exists(r, r.name == t.name))",message="spec.virtualDiskTemplates: an entry of spec.virtualMachineTemplate.spec.blockDeviceRefs must name each of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualMachineTemplate.spec.blockDeviceRefs) || self.virtualMachineTemplate.spec.blockDeviceRefs.all(r, has(self.virtualDiskTemplates) && self.virtualDiskTemplates.exists(t, t.name == r.name))",message="spec.virtualMachineTemplate.spec.blockDeviceRefs: each must name an entry of spec.virtualDiskTemplates, since a disk is for one member"
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualDiskTemplates) || self.virtualDiskTemplates.all(t, has(t.spec.runtime.vsphere) == has(self.virtualMachineTemplate.spec.runtime.vsphere) && has(t.spec.runtime.pod) == has(self.virtualMachineTemplate.spec.runtime.pod))",message="spec.virtualDiskTemplates: spec.runtime of each must be the one of spec.virtualMachineTemplate"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.replicas) || has(self.replicas)",message="spec.replicas cannot be taken out once it is set: that would be a scale-down to 0, which has to be written as such"
 type VirtualMachinePoolSpec struct {
 	// How many machines the pool has. Default 0. Once set it cannot be taken out.
@@ -71,10 +74,86 @@ type VirtualMachinePoolSpec struct {
 	// +required
 	VirtualMachineTemplate VirtualMachineTemplate `json:"virtualMachineTemplate"`
 
+	// What disks of the members are made from, one per member and entry. An entry
+	// of spec.virtualMachineTemplate.spec.blockDeviceRefs names it in the place of
+	// the disk. The disks are called after pool, entry and the member's number, such
+	// as web-data-0. Default none.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	VirtualDiskTemplates []VirtualDiskTemplate `json:"virtualDiskTemplates,omitempty"`
+
 	// How a change of the template comes to the members that are there.
 	// +optional
 	// +kubebuilder:default={}
 	Rollout PoolRollout `json:"rollout,omitzero"`
+}
+
+// ReclaimPolicy says what becomes of a disk whose member is gone.
+//
+// +kubebuilder:validation:Enum=Delete;Retain
+type ReclaimPolicy string
+
+const (
+	// ReclaimDelete destroys the disk. The next member of that number gets a new one.
+	ReclaimDelete ReclaimPolicy = "Delete"
+	// ReclaimRetain keeps the disk for the next member of that number.
+	ReclaimRetain ReclaimPolicy = "Retain"
+)
+
+// Labels of the disks of a pool, beside those of its members. A VirtualDisk is one if it has the label with the pool's UID and the pool is
+// its controller.
+const (
+	// LabelDiskTemplate has the name of the entry of spec.virtualDiskTemplates.
+	LabelDiskTemplate = "sallyport.dev/disk-template"
+	// LabelReclaim has what becomes of the disk, for when that entry is gone.
+	LabelReclaim = "sallyport.dev/reclaim"
+)
+
+// VirtualDiskTemplate is what a disk of each member of a pool is made from.
+type VirtualDiskTemplate struct {
+	// What the entry is called.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// What becomes of a disk whose member is gone.
+	// +required
+	Reclaim DiskReclaim `json:"reclaim"`
+
+	// The disk. A larger size comes to the disks that are there; nothing else can
+	// change.
+	// +required
+	Spec VirtualDiskSpec `json:"spec"`
+}
+
+// DiskReclaim says what becomes of a disk of a pool whose member is gone. All disks of a pool are destroyed with it.
+//
+// +kubebuilder:validation:XValidation:rule="self.onScaleDown == 'Retain' || !has(self.ttl) && !has(self.keep)",message="reclaim.keep and reclaim.ttl are for onScaleDown Retain: a disk that is deleted is not kept"
+// +kubebuilder:validation:XValidation:rule="!has(self.keep) || has(self.ttl)",message="reclaim.keep needs reclaim.ttl: without it all disks are kept"
+type DiskReclaim struct {
+	// Delete (the disk is destroyed) or Retain (the next member of that number gets
+	// it, with its data).
+	// +required
+	OnScaleDown ReclaimPolicy `json:"onScaleDown"`
+
+	// How many disks without a member are kept whatever ttl says: those that were
+	// freed last. Default 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=5000
+	Keep *int32 `json:"keep,omitempty"`
+
+	// How long a disk without a member is kept, such as 72h. Default: for as long as
+	// there is the pool.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="reclaim.ttl must be more than nothing, such as 72h"
+	TTL *metav1.Duration `json:"ttl,omitempty"`
 }
 
 // ScaleDownTarget names one member of a pool, beyond doubt.

@@ -2,8 +2,8 @@
 # title: What clients cannot say themselves
 # description: >-
 #   Stamps operations with who asked for them, when, for which VirtualMachine by UID, and by which override, and keeps
-#   these stamps whatever a client writes there later. Labels operations with the name of their VirtualMachine. Sees to the finalizer
-#   of VirtualMachines, without which the machine on the runtime would be left behind.
+#   these stamps whatever a client writes there later. Labels operations with the name of their VirtualMachine. Sees to the finalizers
+#   of VirtualMachines and VirtualDisks, without which what is on the runtime would be left behind.
 package sallyport.defaults
 
 # METADATA
@@ -75,16 +75,16 @@ patch contains {
 }
 
 # METADATA
-# title: Finalizer of a VirtualMachine
-patch contains {"op": "add", "path": "/metadata/finalizers/-", "value": "sallyport.dev/virtual-machine"} if {
+# title: Finalizer of a VirtualMachine or VirtualDisk
+patch contains {"op": "add", "path": "/metadata/finalizers/-", "value": _finalizer} if {
 	_finalized
 	is_array(_finalizers)
-	not "sallyport.dev/virtual-machine" in _finalizers
+	not _finalizer in _finalizers
 }
 
 # METADATA
-# title: The same finalizer on a VirtualMachine without finalizers
-patch contains {"op": "add", "path": "/metadata/finalizers", "value": ["sallyport.dev/virtual-machine"]} if {
+# title: The same finalizer on one without finalizers
+patch contains {"op": "add", "path": "/metadata/finalizers", "value": [_finalizer]} if {
 	_finalized
 	_finalizers == null
 }
@@ -129,7 +129,11 @@ _override := input.request.object.metadata.annotations["sallyport.dev/override"]
 
 _is_operation if input.request.resource.resource == "virtualmachineoperations"
 
-_is_machine if input.request.resource.resource == "virtualmachines"
+# The finalizer of each kind that has something on a runtime.
+_finalizer := {
+	"virtualmachines": "sallyport.dev/virtual-machine",
+	"virtualdisks": "sallyport.dev/virtual-disk",
+}[input.request.resource.resource]
 
 _spec := input.request.object.spec
 
@@ -162,7 +166,7 @@ _labelled if {
 # Judged by the stored object: the API server ignores what a client writes there, and it refuses a new finalizer on an
 # object that is being deleted.
 _finalized if {
-	_is_machine
+	_finalizer
 	is_object(input.request.object.metadata)
 	not input.request.oldObject.metadata.deletionTimestamp
 }

@@ -254,6 +254,12 @@ test_finalizer[note] if {
 	policy.patch == tc.patch with input as world
 }
 
+test_finalizer_of_a_disk if {
+	world := _input("CREATE", "virtualdisks", {"metadata": {"name": "data"}}, null, null)
+	policy.valid_input with input as world
+	policy.patch == {{"op": "add", "path": "/metadata/finalizers", "value": ["sallyport.dev/virtual-disk"]}} with input as world
+}
+
 _verb(null) := "CREATE"
 
 _verb(old) := "UPDATE" if is_object(old)

@@ -3,6 +3,7 @@ package claim
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -18,9 +19,21 @@ func Record(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool
 		status.Incarnation = cmp.Or(seen.Incarnation, status.Incarnation)
 		status.NodeName = cmp.Or(seen.NodeName, status.NodeName)
 	}
+	status.Disks = seen.Disks
 	status.Question = seen.Question
 	status.Addresses, status.Guest = seen.Guest.Addresses, guest(status.Guest, seen)
 	status.Phase = Phase(vm, seen, reached)
+}
+
+// MissingDisks are the names of the VirtualDisks that the spec wants and that are not attached, in the order of the spec. A machine is
+// not powered on without them: what runs in it would go on without its data.
+func MissingDisks(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) (names []string) {
+	for _, ref := range vm.Spec.BlockDeviceRefs {
+		if !slices.ContainsFunc(seen.Disks, func(d v1alpha1.AttachedDisk) bool { return d.Name == ref.Name }) {
+			names = append(names, ref.Name)
+		}
+	}
+	return names
 }
 
 // Disconnect writes that the runtime has lost the connection to a machine, of which all else stays as it was last seen. One that

@@ -61,6 +61,11 @@ func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
 	return x.signal(ctx)
 }
 
+// WaitsForDisks says for people that a machine is not powered on before it has those disks.
+func WaitsForDisks(missing []string) string {
+	return fmt.Sprintf("waits for VirtualDisk %s: condition DisksAttached says why it is not attached", missing[0])
+}
+
 // absent waits for a machine that is not there.
 func (x *execution) absent(ctx context.Context) (bool, error) {
 	if x.VM.Status.InstanceID == "" {
@@ -109,6 +114,9 @@ func (x *execution) signal(ctx context.Context) (bool, error) {
 		return false, nil
 	case x.Hold != nil && x.Hold(x.step()):
 		return false, nil
+	case x.step() == runtime.TaskPowerOn && len(claim.MissingDisks(x.VM, &x.seen)) > 0:
+		x.Later()
+		return x.waits(ctx, v1alpha1.ReasonInProgress, WaitsForDisks(claim.MissingDisks(x.VM, &x.seen)), nil)
 	}
 	send := x.sender(x.at.rt)
 	if send == nil {

@@ -34,14 +34,19 @@ func (r *Reconciler) create(ctx context.Context, l *look) (bool, error) {
 	}
 	free := l.free()
 	var err error
+	waits := false
 	for tried := 0; missing > 0 && err == nil; tried += missing {
 		if tried > 2*most {
 			err = fmt.Errorf("VirtualMachines that are not members have the names of %d", tried)
 			break
 		}
 		slots := free(missing)
-		var others atomic.Int32
+		var others, waiting atomic.Int32
 		err = inBatches(ctx, missing, func(ctx context.Context, i int) error {
+			if ready, err := r.prepareDisks(ctx, l, slots[i]); err != nil || !ready {
+				waiting.Add(1)
+				return err
+			}
 			ours, err := r.createMember(ctx, l, slots[i])
 			if err == nil && !ours {
 				others.Add(1)
@@ -49,9 +54,10 @@ func (r *Reconciler) create(ctx context.Context, l *look) (bool, error) {
 			return err
 		})
 		missing = int(others.Load())
+		waits = waits || waiting.Load() > 0
 	}
 	if err == nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // the pool goes, too
-		return true, nil
+		return !waits, nil // while a disk is waited for others may have to be deleted
 	}
 	l.failed = err
 	return true, fmt.Errorf("making members of VirtualMachinePool %s: %w", l.key(), err)
@@ -98,6 +104,7 @@ func (r *Reconciler) createMember(ctx context.Context, l *look, slot int) (ours 
 // newMember is a member as the template has it.
 func newMember(pool *v1alpha1.VirtualMachinePool, hash string, slot int) *v1alpha1.VirtualMachine {
 	template := pool.Spec.VirtualMachineTemplate.DeepCopy()
+	resolve(pool.Name, slot, &template.Spec)
 	return &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pool.Namespace, Name: memberName(pool.Name, slot),

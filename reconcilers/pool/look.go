@@ -46,6 +46,7 @@ type look struct {
 	pool    *v1alpha1.VirtualMachinePool
 	read    *v1alpha1.VirtualMachinePoolStatus // as it was read
 	members []member                           // by slot
+	disks   []*v1alpha1.VirtualDisk            // those of the pool, by name
 	hash    string                             // of the template
 	now     time.Time
 
@@ -69,7 +70,12 @@ func (r *Reconciler) look(ctx context.Context, from client.Reader, key types.Nam
 		return nil, err
 	}
 	l.read = l.pool.Status.DeepCopy()
-	return l, l.readMembers(ctx, from, atATime)
+	for _, read := range []func(context.Context, client.Reader, int64) error{l.readMembers, l.readDisks} {
+		if err := read(ctx, from, atATime); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
 }
 
 // readMembers reads who has the label with the pool's UID and the pool for controller.
@@ -97,9 +103,9 @@ func (l *look) readMembers(ctx context.Context, from client.Reader, atATime int6
 	return nil
 }
 
-// has tells whether a VirtualMachine is a member.
-func (l *look) has(vm *v1alpha1.VirtualMachine) bool {
-	return vm.Labels[v1alpha1.LabelPoolUID] == string(l.pool.UID) && metav1.IsControlledBy(vm, l.pool)
+// has tells whether a VirtualMachine is a member, or a VirtualDisk one of the pool's.
+func (l *look) has(o client.Object) bool {
+	return o.GetLabels()[v1alpha1.LabelPoolUID] == string(l.pool.UID) && metav1.IsControlledBy(o, l.pool)
 }
 
 // key is the name of the pool.
@@ -120,7 +126,8 @@ func (l *look) staying() []member {
 
 // due tells whether there may be something to do beside writing the status.
 func (l *look) due() bool {
-	return len(l.members) != l.desired() || len(l.pool.Status.Removing) > 0 || len(l.named()) > 0 || len(l.next()) > 0
+	return len(l.members) != l.desired() || len(l.pool.Status.Removing) > 0 || len(l.named()) > 0 || len(l.next()) > 0 ||
+		len(l.lacking()) > 0 || len(l.lagging()) > 0 || len(l.spent()) > 0
 }
 
 // named are the members that spec.scaleDownTargets has go.

@@ -35,16 +35,20 @@ type model struct {
 
 func newModel(t *rapid.T) *model {
 	m := &model{T: t, ctx: context.Background(), server: newServer(), busy: map[types.UID]time.Time{}, named: map[types.UID]bool{}}
-	m.server.deleted, m.server.patched = m.judge, m.judgeChange
+	m.server.deleted, m.server.patched, m.server.diskDeleted = m.judge, m.judgeChange, m.judgeDisk
 	replicas := int32(rapid.IntRange(0, 5).Draw(t, "replicas"))
 	unavailable := rapid.SampledFrom([]intstr.IntOrString{intstr.FromInt32(1), intstr.FromInt32(2), intstr.FromString("50%")}).Draw(t, "unavailable")
+	disks, named := m.drawDisks()
 	m.server.must(m.server.Create(m.ctx, &v1alpha1.VirtualMachinePool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.VirtualMachinePoolSpec{
-			Replicas:               &replicas,
-			ScaleDownPolicy:        rapid.SampledFrom([]v1alpha1.ScaleDownPolicy{"NewestFirst", "OldestFirst", "Explicit"}).Draw(t, "policy"),
-			VirtualMachineTemplate: v1alpha1.VirtualMachineTemplate{Spec: v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}}}},
-			Rollout:                v1alpha1.PoolRollout{MaxUnavailable: &unavailable},
+			Replicas:             &replicas,
+			ScaleDownPolicy:      rapid.SampledFrom([]v1alpha1.ScaleDownPolicy{"NewestFirst", "OldestFirst", "Explicit"}).Draw(t, "policy"),
+			VirtualDiskTemplates: disks,
+			VirtualMachineTemplate: v1alpha1.VirtualMachineTemplate{Spec: v1alpha1.VirtualMachineSpec{
+				BlockDeviceRefs: named, Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}},
+			}},
+			Rollout: v1alpha1.PoolRollout{MaxUnavailable: &unavailable},
 		},
 	}))
 	for i := range m.processes {
@@ -108,12 +112,14 @@ func (m *model) any() *v1alpha1.VirtualMachine {
 func (m *model) pass() {
 	p := m.processes[rapid.IntRange(0, 1).Draw(m.T, "process")]
 	if rapid.Bool().Draw(m.T, "crash") {
-		p.dies, p.after = rapid.IntRange(1, 12).Draw(m.T, "at"), rapid.Bool().Draw(m.T, "after")
+		p.Die(rapid.IntRange(1, 12).Draw(m.T, "at"), rapid.Bool().Draw(m.T, "after"))
 	}
 	if rapid.Bool().Draw(m.T, "meanwhile") {
-		p.when = rapid.IntRange(1, 12).Draw(m.T, "when")
-		happens := rapid.SampledFrom([]func(){m.scale, m.mark, m.deleteByHand, m.gone, m.runs, m.template, m.other}).Draw(m.T, "what")
-		p.happen = func() { m.disturbed = true; happens() }
+		when := rapid.IntRange(1, 12).Draw(m.T, "when")
+		happens := rapid.SampledFrom([]func(){
+			m.scale, m.mark, m.deleteByHand, m.gone, m.runs, m.template, m.other, m.takes, m.disksGoOn,
+		}).Draw(m.T, "what")
+		p.Before(when, func() { m.disturbed = true; happens() })
 	}
 	m.disturbed = false
 	replicas, before := int(*m.server.pool().Spec.Replicas), len(m.server.members())
@@ -129,7 +135,7 @@ func (m *model) pass() {
 // other has the other process look in the middle of everything.
 func (m *model) other() {
 	for _, p := range m.processes {
-		if p.calls == 0 {
+		if p.Rests() {
 			_, _ = p.pass()
 			return
 		}
@@ -143,7 +149,9 @@ func (m *model) learn() {
 		p.told("")
 		return
 	}
-	p.told(rapid.SampledFrom([]string{name, name + "-0", name + "-1", name + "-2", name + "-3"}).Draw(m.T, "object"))
+	p.told(rapid.SampledFrom([]string{
+		name, name + "-0", name + "-1", name + "-2", name + "-3", name + "-data-0", name + "-data-1", name + "-data-2",
+	}).Draw(m.T, "object"))
 }
 
 // scale sets another number of replicas, as the policy pools-scale-down lets it be, unless that is off: under Explicit somebody is named
@@ -270,6 +278,8 @@ func (m *model) template() {
 func (m *model) settle() {
 	p := m.processes[0]
 	for range 200 {
+		m.takes()
+		m.disksGoOn()
 		for _, vm := range m.server.members() {
 			switch {
 			case !vm.DeletionTimestamp.IsZero():
@@ -307,6 +317,9 @@ func (m *model) settled() bool {
 			return false
 		}
 	}
+	if !m.disksSettled() {
+		return false
+	}
 	s := pool.Status
 	return int(s.Replicas) == len(all) && int(s.ReadyReplicas) == len(all) && int(s.UpdatedReplicas) == len(all) && len(s.Removing) == 0
 }
@@ -318,8 +331,9 @@ func TestModel(t *testing.T) {
 			"pass": func(t *rapid.T) { m.pass() }, "pass again": func(t *rapid.T) { m.pass() }, "learn": func(t *rapid.T) { m.learn() },
 			"scale": func(t *rapid.T) { m.scale() }, "prune": func(t *rapid.T) { m.prune() }, "mark": func(t *rapid.T) { m.mark() },
 			"delete": func(t *rapid.T) { m.deleteByHand() }, "protect": func(t *rapid.T) { m.protect() }, "gone": func(t *rapid.T) { m.gone() },
-			"runs": func(t *rapid.T) { m.runs() }, "template": func(t *rapid.T) { m.template() },
-			"time": func(t *rapid.T) { m.server.now = m.server.now.Add(20 * time.Second) },
+			"runs": func(t *rapid.T) { m.runs() }, "takes": func(t *rapid.T) { m.takes() }, "disks": func(t *rapid.T) { m.disksGoOn() },
+			"template": func(t *rapid.T) { m.template() },
+			"time":     func(t *rapid.T) { m.server.now = m.server.now.Add(20 * time.Second) },
 		})
 		m.settle()
 	})

@@ -449,7 +449,7 @@ func TestSomebodyIsFaster(t *testing.T) {
 			f := newFixture(t, 3, v1alpha1.ScaleDownNewestFirst)
 			c.before(f)
 			f.told("")
-			f.when, f.happen = c.call, func() { c.does(f) }
+			f.Before(c.call, func() { c.does(f) })
 			result, err := f.pass()
 			if err != nil || result.RequeueAfter != firstRetry {
 				t.Errorf("got %+v, %v", result, err)

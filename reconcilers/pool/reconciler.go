@@ -46,6 +46,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachinePool{}).
 		Owns(&v1alpha1.VirtualMachine{}).
+		Owns(&v1alpha1.VirtualDisk{}).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 4,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
@@ -79,7 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // act does the first thing that is due. The others rest on another look, at what became of it.
 func (r *Reconciler) act(ctx context.Context, l *look) error {
-	for _, do := range []func(context.Context, *look) (bool, error){r.remove, r.create, r.rollOut} {
+	for _, do := range []func(context.Context, *look) (bool, error){r.remove, r.create, r.rollOut, r.tend} {
 		if did, err := do(ctx, l); did || err != nil {
 			l.later(firstRetry)
 			return err

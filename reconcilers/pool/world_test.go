@@ -1,12 +1,13 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -23,9 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/mortal"
 )
-
-var errCrash = errors.New("the process crashed")
 
 const (
 	namespace = "team-a"
@@ -47,6 +47,8 @@ type server struct {
 	asked   int   // how many were to be made
 	// Before a VirtualMachine is deleted or patched they are told.
 	deleted, patched func(*v1alpha1.VirtualMachine)
+	// Before a VirtualDisk is deleted this is told.
+	diskDeleted func(*v1alpha1.VirtualDisk)
 }
 
 func newServer() *server {
@@ -55,9 +57,10 @@ func newServer() *server {
 		panic(err) // the types of this repository
 	}
 	nothing := func(*v1alpha1.VirtualMachine) {}
-	s := &server{now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), deleted: nothing, patched: nothing}
+	s := &server{now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), deleted: nothing, patched: nothing,
+		diskDeleted: func(*v1alpha1.VirtualDisk) {}}
 	inner := fake.NewClientBuilder().WithScheme(scheme).
-		WithStatusSubresource(&v1alpha1.VirtualMachinePool{}, &v1alpha1.VirtualMachine{}).Build()
+		WithStatusSubresource(&v1alpha1.VirtualMachinePool{}, &v1alpha1.VirtualMachine{}, &v1alpha1.VirtualDisk{}).Build()
 	s.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{Create: s.create, Patch: s.patch, Delete: s.delete})
 	return s
 }
@@ -72,14 +75,20 @@ func (s *server) create(ctx context.Context, c client.WithWatch, o client.Object
 	o.SetUID(types.UID(fmt.Sprintf("uid-%d", s.uids)))
 	o.SetGeneration(1)
 	o.SetCreationTimestamp(metav1.NewTime(s.now))
-	if _, is := o.(*v1alpha1.VirtualMachine); is {
+	switch o.(type) {
+	case *v1alpha1.VirtualMachine:
 		o.SetFinalizers([]string{v1alpha1.VirtualMachineFinalizer})
+	case *v1alpha1.VirtualDisk:
+		o.SetFinalizers([]string{v1alpha1.VirtualDiskFinalizer})
 	}
 	return c.Create(ctx, o, opts...)
 }
 
 // patch counts every patch as one of the spec.
 func (s *server) patch(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	if _, is := o.(*v1alpha1.VirtualDisk); is {
+		return c.Patch(ctx, o, p, opts...)
+	}
 	now := &v1alpha1.VirtualMachine{}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
 		return err
@@ -92,6 +101,9 @@ func (s *server) patch(ctx context.Context, c client.WithWatch, o client.Object,
 }
 
 func (s *server) delete(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+	if d, is := o.(*v1alpha1.VirtualDisk); is {
+		return s.deleteDisk(ctx, c, d, opts...)
+	}
 	vm, is := o.(*v1alpha1.VirtualMachine)
 	if !is {
 		return c.Delete(ctx, o, opts...)
@@ -101,8 +113,7 @@ func (s *server) delete(ctx context.Context, c client.WithWatch, o client.Object
 	if err := c.Get(ctx, client.ObjectKeyFromObject(vm), now); err != nil {
 		return err
 	}
-	if p := options.Preconditions; p != nil &&
-		(p.UID != nil && *p.UID != now.UID || p.ResourceVersion != nil && *p.ResourceVersion != now.ResourceVersion) {
+	if !meets(now, options.Preconditions) {
 		return apierrors.NewConflict(machines, vm.Name, errors.New("another one, or changed"))
 	}
 	if now.Labels[v1alpha1.LabelDeletionProtection] == v1alpha1.DeletionProtectionEnabled {
@@ -115,9 +126,35 @@ func (s *server) delete(ctx context.Context, c client.WithWatch, o client.Object
 	return c.Delete(ctx, now)
 }
 
+func (s *server) deleteDisk(ctx context.Context, c client.WithWatch, d *v1alpha1.VirtualDisk, opts ...client.DeleteOption) error {
+	now := &v1alpha1.VirtualDisk{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(d), now); err != nil {
+		return err
+	}
+	if !meets(now, (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions) {
+		return apierrors.NewConflict(machines, d.Name, errors.New("another one, or changed"))
+	}
+	if now.DeletionTimestamp.IsZero() {
+		s.diskDeleted(now)
+	}
+	return c.Delete(ctx, now)
+}
+
+// meets tells whether an object is the one that a deletion is for.
+func meets(o client.Object, p *metav1.Preconditions) bool {
+	return p == nil || (p.UID == nil || *p.UID == o.GetUID()) && (p.ResourceVersion == nil || *p.ResourceVersion == o.GetResourceVersion())
+}
+
 // members are all that there are, by name.
 func (s *server) members() []v1alpha1.VirtualMachine {
 	var list v1alpha1.VirtualMachineList
+	s.must(s.List(context.Background(), &list))
+	return list.Items
+}
+
+// disks are all that there are, by name.
+func (s *server) disks() []v1alpha1.VirtualDisk {
+	var list v1alpha1.VirtualDiskList
 	s.must(s.List(context.Background(), &list))
 	return list.Items
 }
@@ -138,72 +175,24 @@ func (s *server) must(err error) {
 // process is a manager that takes itself for the leader. Its cache has what it was told of, its calls may be its last, and before any of
 // them something may happen.
 type process struct {
+	mortal.Process
 	*Reconciler
 	server *server
 	cache  map[client.ObjectKey]client.Object
-
-	mu     sync.Mutex
-	calls  int
-	dies   int  // the call at which it crashes, 0 for none
-	after  bool // when that was done, not before
-	dead   bool
-	when   int // the call before which something happens
-	happen func()
 }
 
 func newProcess(s *server) *process {
 	p := &process{server: s, cache: map[client.ObjectKey]client.Object{}}
-	live := interceptor.NewClient(s.WithWatch, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			return p.call(func() error { return c.Get(ctx, k, o, opts...) })
-		},
-		List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
-			return p.call(func() error { return c.List(ctx, o, opts...) })
-		},
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return p.call(func() error { return c.Create(ctx, o, opts...) })
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return p.call(func() error { return c.Delete(ctx, o, opts...) })
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			return p.call(func() error { return c.Patch(ctx, o, patch, opts...) })
-		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			return p.call(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
-		},
-	})
+	live := p.Process.Client(s.WithWatch)
 	cached := interceptor.NewClient(live, interceptor.Funcs{Get: p.cachedGet, List: p.cachedList})
 	p.Reconciler = &Reconciler{Client: cached, Live: live, Events: &events.FakeRecorder{}, Now: func() time.Time { return s.now }}
 	return p
 }
 
-// call does a request, unless the process is dead or dies of it. The reconciler makes and deletes members side by side: here they come one
-// after another, each with what happens before it, so that the model need not guard what it knows.
-func (p *process) call(do func() error) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.dead {
-		return errCrash
-	}
-	p.calls++
-	if p.calls == p.when && p.happen != nil {
-		p.happen()
-	}
-	p.dead = p.calls == p.dies
-	if p.dead && !p.after {
-		return errCrash
-	}
-	if err := do(); err != nil || !p.dead {
-		return err
-	}
-	return errCrash
-}
-
 // pass is one look at the pool. A process that dies of it is replaced by one that has the same old cache.
 func (p *process) pass() (ctrl.Result, error) {
 	result, err := p.Reconcile(context.Background(), ctrl.Request{NamespacedName: poolKey})
-	p.calls, p.dies, p.when, p.happen, p.dead = 0, 0, 0, nil, false
+	p.Begin()
 	return result, err
 }
 
@@ -212,6 +201,9 @@ func (p *process) told(only string) {
 	now := map[client.ObjectKey]client.Object{poolKey: p.server.pool()}
 	for _, vm := range p.server.members() {
 		now[client.ObjectKeyFromObject(&vm)] = &vm
+	}
+	for _, d := range p.server.disks() {
+		now[client.ObjectKeyFromObject(&d)] = &d
 	}
 	if only == "" {
 		p.cache = now
@@ -239,9 +231,19 @@ func (p *process) cachedGet(_ context.Context, _ client.WithWatch, k client.Obje
 
 func (p *process) cachedList(_ context.Context, _ client.WithWatch, o client.ObjectList, _ ...client.ListOption) error {
 	var all []kruntime.Object
-	for _, key := range slices.SortedFunc(maps.Keys(p.cache), func(a, b client.ObjectKey) int { return len(a.Name) - len(b.Name) }) {
-		if vm, is := p.cache[key].(*v1alpha1.VirtualMachine); is {
-			all = append(all, vm.DeepCopy())
+	for _, key := range slices.SortedFunc(maps.Keys(p.cache), func(a, b client.ObjectKey) int {
+		return cmp.Or(len(a.Name)-len(b.Name), strings.Compare(a.Name, b.Name))
+	}) {
+		_, machines := o.(*v1alpha1.VirtualMachineList)
+		switch found := p.cache[key].(type) {
+		case *v1alpha1.VirtualMachine:
+			if machines {
+				all = append(all, found.DeepCopy())
+			}
+		case *v1alpha1.VirtualDisk:
+			if !machines {
+				all = append(all, found.DeepCopy())
+			}
 		}
 	}
 	return meta.SetList(o, all)

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -23,6 +24,8 @@ type look struct {
 	err      error  // why it was not observed, or not told
 	waits    string // what is waited for, for people
 	paused   bool   // it is not started again just yet
+
+	diskTrouble *diskTrouble // why its disks are not as they should be, if that is known
 }
 
 // ours tells whether the machine is the business of this reconciler: no operation or deletion holds it, and nobody is being undone.
@@ -34,6 +37,11 @@ func (l *look) ours() bool {
 
 // missing tells whether the machine may have to be made: it was never seen, and nothing is being undone.
 func (l *look) missing() bool { return l.VM.Status.InstanceID == "" && len(l.VM.Status.Undoing) == 0 }
+
+// lacksDisks tells whether a machine that somebody holds was last seen without disks that its spec names.
+func (l *look) lacksDisks() bool {
+	return len(l.VM.Status.Undoing) == 0 && len(claim.MissingDisks(l.VM, &runtime.Observation{Disks: l.VM.Status.Disks})) > 0
+}
 
 // observe looks at the machine on its runtime.
 func (l *look) observe(ctx context.Context) {
@@ -48,6 +56,7 @@ func (r *Reconciler) save(ctx context.Context, l *look) (bool, error) {
 	l.VM.Status.ObservedGeneration = l.VM.Generation
 	l.settled()
 	l.restartRequired()
+	l.disksAttached()
 	ready := l.ready()
 	l.set(ready)
 	if equality.Semantic.DeepEqual(l.read, &l.VM.Status) {

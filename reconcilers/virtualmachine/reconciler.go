@@ -3,7 +3,8 @@
 //
 // What changes power or existence takes the claim first, as operations do: the run policy as origin RunPolicy, the deletion
 // as origin Deletion, and whatever else wants something of machines, a [Source], as its own. While an operation holds the machine, or anybody is being undone, that is the operation reconciler's
-// business, and it shows what it sees; here the machine is left alone but for one thing: it is made, off, for a Start to find.
+// business, and it shows what it sees; here the machine is left alone but for two things: it is made, off, for a Start to find, and
+// is given the disks without which it is not powered on.
 package virtualmachine
 
 import (
@@ -60,6 +61,9 @@ type Reconciler struct {
 // byInstance is the index of VirtualMachines by where their machines are: each, and all of a VSphereServer.
 const byInstance = "instance"
 
+// byDisk is the index of VirtualMachines by the VirtualDisks that their specs name.
+const byDisk = "disk"
+
 func instanceKey(of runtime.Change) string { return of.Server + "/" + of.InstanceID }
 
 // SetupWithManager registers the reconciler, and an index that it needs.
@@ -76,8 +80,20 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("indexing VirtualMachines by their machines: %w", err)
 	}
+	err = mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byDisk, func(o client.Object) (names []string) {
+		if vm, is := o.(*v1alpha1.VirtualMachine); is {
+			for _, ref := range vm.Spec.BlockDeviceRefs {
+				names = append(names, ref.Name)
+			}
+		}
+		return names
+	})
+	if err != nil {
+		return fmt.Errorf("indexing VirtualMachines by their disks: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachine{}).
+		Watches(&v1alpha1.VirtualDisk{}, handler.EnqueueRequestsFromMapFunc(r.ofDisk), builder.WithPredicates(diskChanged)).
 		Watches(&v1alpha1.VSphereServer{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 			return r.changed(ctx, runtime.Change{Server: o.GetName()})
 		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})). // who may have machines there
@@ -122,11 +138,14 @@ func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
 	if did, err := r.Finalize(ctx, l.VM, controllerutil.AddFinalizer, v1alpha1.VirtualMachineFinalizer); did || err != nil {
 		return did, err
 	}
-	if !l.ours() && !l.missing() {
+	if !l.ours() && !l.missing() && !l.lacksDisks() {
 		return r.report(ctx, l)
 	}
 	if l.observe(ctx); l.err == nil {
 		if did, err := r.ensure(ctx, l); did || err != nil {
+			return did, err
+		}
+		if did, err := r.disks(ctx, l); did || err != nil {
 			return did, err
 		}
 	}

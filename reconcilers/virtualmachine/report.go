@@ -84,7 +84,7 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	case !l.seen.Exists:
 		return no, v1alpha1.ReasonProvisioning, "is being made" + done(l.seen) + l.waiting() + failure(l.seen)
 	case l.differs() != "":
-		return no, v1alpha1.ReasonPowerStateDiffers, l.differs()
+		return no, v1alpha1.ReasonPowerStateDiffers, l.differs() + l.waiting()
 	case claim.ToolsGone(&l.VM.Status):
 		return no, v1alpha1.ReasonToolsNotRunning, "is on, and the tools in its guest, which have run since it was powered on, do not run any more"
 	case meta.IsStatusConditionFalse(l.VM.Status.Conditions, string(v1alpha1.ConditionPlacementSettled)):

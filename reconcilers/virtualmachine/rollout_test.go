@@ -1,6 +1,7 @@
 package virtualmachine
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ func TestRolloutWaits(t *testing.T) {
 	was, _ := f.world.Instance(uid)
 	f.change(fourProcessors)
 	f.settle()
-	if is, _ := f.world.Instance(uid); is != was {
+	if is, _ := f.world.Instance(uid); !reflect.DeepEqual(is, was) {
 		t.Errorf("it is %+v", is)
 	}
 	f.is("Running True/AsWanted")

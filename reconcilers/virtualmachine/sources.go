@@ -83,6 +83,10 @@ func (r *Reconciler) take(ctx context.Context, l *look) (bool, error) {
 		if slices.ContainsFunc(claim.Steps(wants.Type), func(k runtime.TaskKind) bool { return r.tooSoon(l, k) }) {
 			continue
 		}
+		if missing := claim.MissingDisks(l.VM, &l.seen); len(missing) > 0 && slices.Contains(claim.Steps(wants.Type), runtime.TaskPowerOn) {
+			l.waits = drive.WaitsForDisks(missing)
+			continue
+		}
 		return r.takeFor(ctx, l, claim.Holder{ID: string(uuid.NewUUID()), Origin: s.Origin(), Type: wants.Type, Force: wants.Force})
 	}
 	return false, nil

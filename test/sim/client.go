@@ -8,11 +8,12 @@ import (
 	"net/http"
 	"os"
 
-	"sallyport.dev/sallyport/api/v1alpha1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Runtime is a client of a world that is served. It is a runtime.Migrator too.
+// Runtime is a client of a world that is served. It is a runtime.Migrator and a runtime.Disks too.
 type Runtime struct {
 	url, name string
 	client    *http.Client
@@ -21,6 +22,7 @@ type Runtime struct {
 var (
 	_ runtime.Runtime  = (*Runtime)(nil)
 	_ runtime.Migrator = (*Runtime)(nil)
+	_ runtime.Disks    = (*Runtime)(nil)
 )
 
 // Dial makes a client of the world at that address. The name is how the world's log tells it from others.
@@ -38,10 +40,9 @@ func (s *Server) Environment(name string) []string {
 	return []string{addressVariable + "=" + s.Address, nameVariable + "=" + name}
 }
 
-// FromEnvironment gives the world of the environment as the runtime of every machine.
-func FromEnvironment() func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) {
-	rt := runtime.NewClient(Dial(os.Getenv(addressVariable), os.Getenv(nameVariable)))
-	return func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil }
+// FromEnvironment gives a client of the world of the environment.
+func FromEnvironment() *runtime.Client {
+	return runtime.NewClient(Dial(os.Getenv(addressVariable), os.Getenv(nameVariable)))
 }
 
 // call makes a call and waits for what came of it.
@@ -113,5 +114,35 @@ func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
 // Migrate moves the machine.
 func (r *Runtime) Migrate(ctx context.Context, m runtime.Machine, target runtime.Target) error {
 	_, err := r.call(ctx, request{Verb: runtime.VerbMigrate, Machine: m, Target: target})
+	return err
+}
+
+// ObserveDisk looks at the disk.
+func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (runtime.DiskObservation, error) {
+	a, err := r.call(ctx, request{Verb: runtime.VerbObserveDisk, Disk: d})
+	return a.Disk, err
+}
+
+// EnsureDisk makes or grows the disk.
+func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (string, error) {
+	a, err := r.call(ctx, request{Verb: runtime.VerbEnsureDisk, Disk: d})
+	return a.DiskID, err
+}
+
+// DeleteDisk destroys the disk.
+func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
+	_, err := r.call(ctx, request{Verb: runtime.VerbDeleteDisk, Disk: d})
+	return err
+}
+
+// Attach attaches the disk to the machine.
+func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
+	_, err := r.call(ctx, request{Verb: runtime.VerbAttach, Machine: m, Disk: d})
+	return err
+}
+
+// Detach takes the disk off the machine.
+func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, disk types.UID) error {
+	_, err := r.call(ctx, request{Verb: runtime.VerbDetach, Machine: m, Disk: runtime.Disk{UID: disk}})
 	return err
 }

@@ -19,6 +19,7 @@ type request struct {
 	Client  string
 	Verb    runtime.Verb
 	Machine runtime.Machine
+	Disk    runtime.Disk   `json:",omitzero"`
 	Mode    runtime.Mode   `json:",omitempty"`
 	Task    string         `json:",omitempty"`
 	Target  runtime.Target `json:",omitzero"`
@@ -28,9 +29,11 @@ type request struct {
 
 // reply is what came of it.
 type reply struct {
-	Observation runtime.Observation `json:",omitzero"`
-	InstanceID  string              `json:",omitempty"`
-	Failure     *failure            `json:",omitempty"`
+	Observation runtime.Observation     `json:",omitzero"`
+	InstanceID  string                  `json:",omitempty"`
+	Disk        runtime.DiskObservation `json:",omitzero"`
+	DiskID      string                  `json:",omitempty"`
+	Failure     *failure                `json:",omitempty"`
 }
 
 // failure is an error on its way back.

@@ -158,6 +158,16 @@ func (s *Server) do(ctx context.Context, q request) (a reply) {
 		err = c.Delete(ctx, q.Machine)
 	case runtime.VerbMigrate:
 		err = c.Migrate(ctx, q.Machine, q.Target)
+	case runtime.VerbObserveDisk:
+		a.Disk, err = c.ObserveDisk(ctx, q.Disk)
+	case runtime.VerbEnsureDisk:
+		a.DiskID, err = c.EnsureDisk(ctx, q.Disk)
+	case runtime.VerbDeleteDisk:
+		err = c.DeleteDisk(ctx, q.Disk)
+	case runtime.VerbAttach:
+		err = c.Attach(ctx, q.Machine, q.Disk)
+	case runtime.VerbDetach:
+		err = c.Detach(ctx, q.Machine, q.Disk.UID)
 	default:
 		err = errors.New("there is no verb " + string(q.Verb))
 	}

@@ -29,7 +29,7 @@ import (
 const recordsPatience = 5 * time.Second
 
 // NewCommand makes the command that runs the manager. Runtimes are nil but for tests, which have machines of their own.
-func NewCommand(runtimes Runtimes) *cobra.Command {
+func NewCommand(runtimes *Runtimes) *cobra.Command {
 	o := &Options{}
 	command := &cobra.Command{
 		Use:   "manager",
@@ -54,7 +54,7 @@ func NewCommand(runtimes Runtimes) *cobra.Command {
 }
 
 // Run serves until the context ends and the end has taken its course, or until the lease is lost.
-func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtimes) error {
+func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtimes) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes Runtime
 		if err := addVCenters(mgr, connected, namespace); err != nil {
 			return err
 		}
-		runtimes = connected.runtime
+		runtimes = &Runtimes{Machine: connected.runtime, Disk: connected.diskRuntime}
 	}
 	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), told, locks); err != nil {
 		return err

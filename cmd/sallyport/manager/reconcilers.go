@@ -11,6 +11,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/disk"
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/pool"
@@ -20,30 +21,52 @@ import (
 	"sallyport.dev/sallyport/webhooks"
 )
 
-// Runtimes gives the runtime of a machine.
-type Runtimes func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error)
+// Runtimes give the runtimes of machines and disks.
+type Runtimes struct {
+	// Machine gives that of a machine.
+	Machine func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error)
+	// Disk gives that of a disk.
+	Disk func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
+}
 
-// kindOf names the runtime that a machine wants, for people and metrics.
-func kindOf(vm *v1alpha1.VirtualMachine) string {
+// kindOf names the runtime that a machine or a disk wants, by what its spec has of vsphere and pod, for people and metrics.
+func kindOf(vsphere, pod bool) string {
 	switch {
-	case vm.Spec.Runtime.VSphere != nil:
+	case vsphere:
 		return "vsphere"
-	case vm.Spec.Runtime.Pod != nil:
+	case pod:
 		return "pod"
 	default:
 		return "kubevirt"
 	}
 }
 
+func kindOfMachine(vm *v1alpha1.VirtualMachine) string {
+	return kindOf(vm.Spec.Runtime.VSphere != nil, vm.Spec.Runtime.Pod != nil)
+}
+
+func kindOfDisk(d *v1alpha1.VirtualDisk) string {
+	return kindOf(d.Spec.Runtime.VSphere != nil, d.Spec.Runtime.Pod != nil)
+}
+
 // within has every call counted, and keep the limits.
 func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) Runtimes {
 	metrics := runtime.NewMetrics(registry, time.Now)
-	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
-		rt, err := r(ctx, vm)
+	kept := func(rt *runtime.Client, err error, kind string) (*runtime.Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		return runtime.NewClient(rt, limits.Keep, metrics.Count(kindOf(vm))), nil
+		return runtime.NewClient(rt, limits.Keep, metrics.Count(kind)), nil
+	}
+	return Runtimes{
+		Machine: func(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
+			rt, err := r.Machine(ctx, vm)
+			return kept(rt, err, kindOfMachine(vm))
+		},
+		Disk: func(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
+			rt, err := r.Disk(ctx, d)
+			return kept(rt, err, kindOfDisk(d))
+		},
 	}
 }
 
@@ -74,11 +97,11 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 	return nil
 }
 
-// addReconcilers adds those of operations, machines and pools to the manager. The first two share a driver, and so the locks of the machines.
+// addReconcilers adds those of operations, machines, disks and pools to the manager. The first two share a driver, and so the locks of the machines.
 func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, told changes, locks *claim.Locks) error {
 	events := mgr.GetEventRecorder(eventSource)
 	driver := &drive.Driver{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes, Locks: locks, Now: time.Now, Poll: o.PollInterval,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Machine, Locks: locks, Now: time.Now, Poll: o.PollInterval,
 	}
 	operations := &operation.Reconciler{
 		Driver: driver, Arbiter: arbiter{gate}, Events: events, Metrics: operation.NewMetrics(ctrlmetrics.Registry),
@@ -89,6 +112,12 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	machines := &virtualmachine.Reconciler{Driver: driver, Events: events, Changes: told, Resync: o.ResyncInterval}
 	if err := machines.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachine reconciler: %w", err)
+	}
+	disks := &disk.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Disk, Events: events, Now: time.Now, Poll: o.PollInterval,
+	}
+	if err := disks.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the VirtualDisk reconciler: %w", err)
 	}
 	pools := &pool.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now}
 	if err := pools.SetupWithManager(mgr); err != nil {

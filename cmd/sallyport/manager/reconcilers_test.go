@@ -25,10 +25,10 @@ func TestRuntimesKeepTheLimits(t *testing.T) {
 	vm := machineOn(v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}})
 	left := time.Second
 	registry := prometheus.NewRegistry()
-	world := Runtimes(func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) {
+	world := Runtimes{Machine: func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) {
 		return runtime.NewClient(fake.New().Client("c")), nil
-	})
-	rt, err := world.within(runtime.Limits{Wait: func() time.Duration { return left }}, registry)(t.Context(), vm)
+	}}
+	rt, err := world.within(runtime.Limits{Wait: func() time.Duration { return left }}, registry).Machine(t.Context(), vm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,8 @@ sallyport_runtime_calls_total{outcome="success",runtime="pod",verb="Ensure"} 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sallyport_runtime_calls_total"); err != nil {
 		t.Error(err)
 	}
-	if _, err := Runtimes(vcenters{}.runtime).within(runtime.Limits{}, prometheus.NewRegistry())(t.Context(), vm); !runtime.IsNotSupported(err) {
+	none := Runtimes{Machine: vcenters{}.runtime}.within(runtime.Limits{}, prometheus.NewRegistry())
+	if _, err := none.Machine(t.Context(), vm); !runtime.IsNotSupported(err) {
 		t.Errorf("without a runtime: got %v", err)
 	}
 }

@@ -31,9 +31,14 @@ func (v vcenters) Inventory(ctx context.Context, name string, tenants []v1alpha1
 // runtime gives the runtime of a machine by what its spec names.
 func (v vcenters) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
 	if vm.Spec.Runtime.VSphere == nil {
-		return nil, runtime.NewNotSupported(nil, "this release runs no machines of kind %s yet", kindOf(vm))
+		return nil, runtime.NewNotSupported(nil, "this release runs no machines of kind %s yet", kindOfMachine(vm))
 	}
 	return v.Runtime(ctx, vm)
+}
+
+// diskRuntime gives the runtime of a disk.
+func (v vcenters) diskRuntime(_ context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
+	return nil, runtime.NewNotSupported(nil, "this release has no disks of kind %s yet", kindOfDisk(d))
 }
 
 // changes are what runtimes tell of: whoever tells waits until it is taken.
@@ -46,16 +51,20 @@ func (c changes) tell(ctx context.Context, of runtime.Change) {
 	}
 }
 
-// tenants has the policies judge where in a vCenter a machine may be.
+// tenants has the policies judge where in a vCenter a machine or a disk may be.
 func tenants(gate *webhooks.Gate) vsphere.Tenants {
 	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
 		ruling, err := gate.Admits(ctx, vm)
-		switch {
-		case err != nil:
-			return runtime.NewUnavailable(errors.Unwrap(err), "the policies could not judge whether the machine may be where it is: %v", err)
-		case ruling.Denied:
-			return runtime.NewPermission(nil, "%s", ruling.Message)
-		}
-		return nil
+		return judged("machine", ruling, err)
 	}
+}
+
+func judged(what string, ruling webhooks.Ruling, err error) error {
+	switch {
+	case err != nil:
+		return runtime.NewUnavailable(errors.Unwrap(err), "the policies could not judge whether the %s may be where it is: %v", what, err)
+	case ruling.Denied:
+		return runtime.NewPermission(nil, "%s", ruling.Message)
+	}
+	return nil
 }

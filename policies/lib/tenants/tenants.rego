@@ -67,6 +67,13 @@ places(clone) := array.concat(
 )
 
 # METADATA
+# description: >-
+#   The places that spec.runtime.vsphere names of a machine that is cloned, or of a disk, with the fields below it.
+made_at(vsphere) := [object.union(place, {"field": concat(".", ["clone", place.field])}) | some place in places(vsphere.clone)] if vsphere.clone
+
+made_at(vsphere) := [{"field": "datastore", "path": vsphere.datastore, "allowed": "datastores"}] if vsphere.datastore
+
+# METADATA
 # description: Whether an entry allows a place.
 allows(tenant, place) if {
 	some allowed in object.get(tenant, place.allowed, [])
@@ -173,6 +180,12 @@ known_clone(clone) if {
 	count(clone.networks) > 0
 	every place in places(clone) { known_path(place.path) }
 }
+
+# METADATA
+# description: Whether a value is what spec.runtime.vsphere of what is made can be, as far as it names places.
+known_made(vsphere) if known_clone(vsphere.clone)
+
+known_made(vsphere) if known_path(vsphere.datastore)
 
 # METADATA
 # description: Whether a value is a path in the inventory, however it is written.

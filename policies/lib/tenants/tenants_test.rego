@@ -103,6 +103,17 @@ test_places if {
 	]
 }
 
+test_made_at if {
+	[place.field | some place in tenants.made_at({"clone": _clone})] == [
+		"clone.folder", "clone.resourcePool", "clone.datastore", "clone.template.inventoryPath", "clone.networks[0]",
+		"clone.networks[1]",
+	]
+	tenants.made_at({"datastore": "/dc/datastore/fast"}) == [{
+		"field": "datastore", "path": "/dc/datastore/fast",
+		"allowed": "datastores",
+	}]
+}
+
 # The second pool is in the cluster, whose path an entry may have.
 test_allows if {
 	place := {"field": "resourcePool", "path": "/dc/host/c/Resources/a", "allowed": "resourcePools"}
@@ -188,6 +199,14 @@ test_not_known_clone[note] if {
 	tenants.known_clone(_clone)
 	some note, clone in _broken_clones
 	not tenants.known_clone(clone)
+}
+
+test_known_made if {
+	tenants.known_made({"clone": _clone})
+	not tenants.known_made({"clone": {}})
+	tenants.known_made({"datastore": "/dc/datastore/fast"})
+	not tenants.known_made({"datastore": "fast"})
+	not tenants.known_made({})
 }
 
 test_known_labels if {

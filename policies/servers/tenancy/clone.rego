@@ -1,10 +1,10 @@
-# Machines that are made: one entry must allow all of their places.
+# Machines and disks that are made: one entry must allow all of their places.
 package sallyport.servers.tenancy
 
 import data.sallyport.lib.tenants
 
 # METADATA
-# title: A path of the machine to be cloned is not written as vCenter writes it
+# title: A path of what is made is not written as vCenter writes it
 # custom:
 #   reason: InventoryPathMalformed
 #   remedyInMessage: Write the path without . and .. as elements, and with %2f, %5c and %25 for slash, backslash and percent in names.
@@ -48,7 +48,7 @@ deny contains {
 }
 
 # METADATA
-# title: The machine would be on a datastore that the namespace may not use
+# title: The machine or disk would be on a datastore that the namespace may not use
 # custom:
 #   reason: DatastoreNotAllowed
 #   remedyInMessage: Name a datastore that the message names, or one in a folder that it names, or ask an administrator for another one.
@@ -108,7 +108,10 @@ deny contains {
 	every tenant in _tenants { count(_lacking(tenant)) > 0 }
 }
 
-_clones if "clone" in object.keys(_vsphere)
+_clones if {
+	some field in ["clone", "datastore"]
+	field in object.keys(_vsphere)
+}
 
 _cloned if {
 	_served
@@ -116,7 +119,7 @@ _cloned if {
 	count(_tenants) > 0
 }
 
-_places := tenants.places(_vsphere.clone)
+_places := tenants.made_at(_vsphere)
 
 _straight if {
 	every place in _places { count(tenants.odd(place.path)) == 0 }
@@ -130,7 +133,7 @@ _refused contains place if {
 	every tenant in _tenants { not tenants.allows(tenant, place) }
 }
 
-_lacking(tenant) := [place.field |
+_lacking(tenant) := [trim_prefix(place.field, "clone.") |
 	some place in _places
 	not tenants.allows(tenant, place)
 ]
@@ -139,12 +142,12 @@ _shortcomings := _cut([$"{tenant.name} does not allow {concat(", ", _lacking(ten
 
 _not_allowed(place) := $"{_field(place)}: on {_server} {_namespace} may not use {_shown(place)}; it may use: {_usable(place)}"
 
-_field(place) := _at($"clone.{place.field}")
+_field(place) := _at(place.field)
 
 # The folder is where the machine was found, once it exists.
 _hidden(place) if {
 	_found
-	place.field == "folder"
+	place.field == "clone.folder"
 }
 
 _shown(place) := place.path if not _hidden(place)

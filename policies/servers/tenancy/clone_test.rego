@@ -189,3 +189,27 @@ test_clone_not_understood[note] if {
 	])
 	_verdict == "not understood" with input as {"request": _request(_vsphere({"clone": clone})), "facts": _facts([_maker({})])}
 }
+
+_disk(datastore) := {
+	"operation": "CREATE", "namespace": "team-a", "resource": {"group": "sallyport.dev", "resource": "virtualdisks"}, "oldObject": null,
+	"object": {"metadata": {"name": "data"}, "spec": {"size": "1Gi", "runtime": {"vsphere": _vsphere({"datastore": datastore})}}},
+}
+
+test_disk_allowed if {
+	_verdict == "allow" with input as {"request": _disk("/dc/datastore/fast"), "facts": _facts([_maker({})])}
+}
+
+test_disk_denied if {
+	world := {"request": _disk("/secret"), "facts": _facts([_other_maker, _maker({})])}
+	policy.valid_input with input as world
+	policy.deny == {{
+		"reason": "DatastoreNotAllowed",
+		"message": concat("", [
+			"spec.runtime.vsphere.datastore: on VSphereServer vc-1 namespace team-a may not use /secret; ",
+			"it may use: /dc/datastore/fast",
+		]),
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.datastore"},
+	}} with input as world
+	_verdict == "not understood" with input as {"request": _disk("here"), "facts": _facts([_maker({})])}
+	_verdict == "NamespaceNotAllowed" with input as {"request": _disk("/dc/datastore/fast"), "facts": _facts([_other_maker])}
+}

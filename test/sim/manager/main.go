@@ -10,14 +10,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/sallyport/manager"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/test/sim"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	root := &cobra.Command{Use: "sallyport", SilenceErrors: true, SilenceUsage: true}
-	root.AddCommand(manager.NewCommand(sim.FromEnvironment()), manager.NewTestRunCommand())
+	rt := sim.FromEnvironment()
+	runtimes := &manager.Runtimes{
+		Machine: func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil },
+		Disk:    func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error) { return rt, nil },
+	}
+	root.AddCommand(manager.NewCommand(runtimes), manager.NewTestRunCommand())
 	err := root.ExecuteContext(ctx)
 	stop()
 	if err != nil {

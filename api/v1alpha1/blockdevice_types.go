@@ -1,0 +1,59 @@
+package v1alpha1
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Names reports whether a VirtualDisk of that name is a disk of the machine.
+func (s *VirtualMachineSpec) Names(disk string) bool {
+	return slices.ContainsFunc(s.BlockDeviceRefs, func(ref BlockDeviceRef) bool {
+		return ref.Kind == BlockDeviceVirtualDisk && ref.Name == disk
+	})
+}
+
+// BlockDeviceKind is the kind of an object that is a disk of a machine.
+//
+// +kubebuilder:validation:Enum=VirtualDisk
+type BlockDeviceKind string
+
+// BlockDeviceVirtualDisk is a VirtualDisk.
+const BlockDeviceVirtualDisk BlockDeviceKind = "VirtualDisk"
+
+// BlockDeviceRef names an object that is a disk of a machine.
+type BlockDeviceRef struct {
+	// The kind of the object: VirtualDisk.
+	// +required
+	Kind BlockDeviceKind `json:"kind"`
+
+	// The name of the object, in the namespace of the machine.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// When the machine tries to boot from the disk: 1 before 2 and so on, and before
+	// disks of its own. Disks without it are not booted from unless the machine's
+	// firmware does so by itself. A change takes effect with the next power-on.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=16
+	BootOrder *int32 `json:"bootOrder,omitempty"`
+}
+
+// AttachedDisk is a VirtualDisk that is attached to a machine.
+type AttachedDisk struct {
+	// The name of the VirtualDisk.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// Its UID.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
+	UID types.UID `json:"uid"`
+}

@@ -1,0 +1,256 @@
+package disk
+
+import (
+	"fmt"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+)
+
+// shows gives a disk as people see it: phase, who has it, and the reason of Ready.
+func (f *fixture) shows(name string) string {
+	f.Helper()
+	d := f.get(name)
+	holder := "nobody"
+	if d.Status.AttachedTo != nil {
+		holder = d.Status.AttachedTo.Name
+	}
+	return fmt.Sprintf("%s %s %s", d.Status.Phase, holder, v1alpha1.ConditionReady.In(d.Status.Conditions).Reason)
+}
+
+func (f *fixture) get(name string) *v1alpha1.VirtualDisk {
+	f.Helper()
+	d := &v1alpha1.VirtualDisk{}
+	if err := f.Get(f.ctx, key(name), d); err != nil {
+		f.Fatal(err)
+	}
+	return d
+}
+
+func (f *fixture) vm(name string) *v1alpha1.VirtualMachine {
+	f.Helper()
+	vm := &v1alpha1.VirtualMachine{}
+	if err := f.Get(f.ctx, key(name), vm); err != nil {
+		f.Fatal(err)
+	}
+	return vm
+}
+
+// of gives the phase of a machine, the reason of its condition DisksAttached, and the disks that its instance has.
+func (f *fixture) of(name string) string {
+	f.Helper()
+	vm := f.vm(name)
+	text := string(vm.Status.Phase)
+	if c := v1alpha1.ConditionDisksAttached.In(vm.Status.Conditions); c != nil {
+		text += " " + c.Reason
+	}
+	in, _ := f.machines.Instance(vm.UID)
+	for _, d := range in.Disks {
+		text += " " + d.Name
+	}
+	return text
+}
+
+func (f *fixture) want(got, want string) {
+	f.Helper()
+	if got != want {
+		f.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func (f *fixture) rename(name string, disks ...string) {
+	f.Helper()
+	vm := f.vm(name)
+	vm.Spec.BlockDeviceRefs = refs(disks...)
+	f.must(f.Update(f.ctx, vm))
+}
+
+// A machine is off until it has its disks, and gets them in the order in which they come to be.
+func TestWaitsForItsDisks(t *testing.T) {
+	f := newFixture(t)
+	f.machine("web", "a", "b")
+	f.disk("b")
+	f.rests()
+	f.want(f.of("web"), "Stopped DiskNotFound b")
+	c := v1alpha1.ConditionReady.In(f.vm("web").Status.Conditions)
+	f.want(c.Message, "is Stopped, and run policy AlwaysOn wants it Running: waits for VirtualDisk a: condition DisksAttached says why it is not attached")
+	f.disk("a")
+	f.rests()
+	f.want(f.of("web"), "Running DisksAttached b a")
+	f.want(f.shows("a"), "InUse web DiskReady")
+	for _, e := range f.machines.Effects() {
+		if e.Kind == fake.PoweredOn && len(f.machines.Disks()) < 2 {
+			t.Errorf("it was powered on without a disk")
+		}
+	}
+}
+
+// A disk goes from one machine to the next with its data, while the first is on.
+func TestGoesFromMachineToMachine(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	f.machine("one", "data")
+	f.rests()
+	f.machine("two", "data")
+	f.rests()
+	f.want(f.of("one"), "Running DisksAttached data")
+	f.want(f.of("two"), "Stopped DiskInUse")
+	before := f.machines.Disks()
+	f.rename("one")
+	f.rests()
+	f.want(f.of("one"), "Running")
+	f.want(f.of("two"), "Running DisksAttached data")
+	f.want(f.shows("data"), "InUse two DiskReady")
+	if after := f.machines.Disks(); len(after) != 1 || after[0] != before[0] {
+		t.Errorf("it was %v, and is %v", before, after)
+	}
+}
+
+// The disks of a machine that is deleted are free, with a clock that tells since when.
+func TestOutlivesItsMachine(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	f.machine("one", "data")
+	f.rests()
+	f.must(f.Delete(f.ctx, f.vm("one")))
+	f.rests()
+	f.want(f.shows("data"), "Available nobody DiskReady")
+	since := f.get("data").Status.FreeSince
+	f.rests()
+	if now := f.get("data").Status.FreeSince; since == nil || !now.Equal(since) {
+		t.Errorf("it is free since %v, and then since %v", since, now)
+	}
+	f.machine("two", "data")
+	f.rests()
+	f.want(f.shows("data"), "InUse two DiskReady")
+	if f.get("data").Status.FreeSince != nil {
+		t.Error("the clock runs on")
+	}
+}
+
+// A disk that is deleted waits for its machine, and then is gone with its data.
+func TestDeletedWhileInUse(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	f.machine("one", "data")
+	f.rests()
+	f.must(f.Delete(f.ctx, f.get("data")))
+	f.rests()
+	f.want(f.shows("data"), "Terminating one DiskInUse")
+	f.want(f.of("one"), "Running DisksAttached data")
+	f.rename("one")
+	f.rests()
+	if disks := f.allDisks(); len(disks) != 0 || len(f.machines.Disks()) != 0 {
+		t.Errorf("there is %+v, %+v", disks, f.machines.Disks())
+	}
+}
+
+// A deletion of its machine in the foreground, which waits for the disk, does not wait for ever.
+func TestForegroundDeletion(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	vm := f.machine("one", "data")
+	f.rests()
+	vm = f.vm(vm.Name)
+	vm.Finalizers = append(vm.Finalizers, metav1.FinalizerDeleteDependents)
+	f.must(f.Update(f.ctx, vm))
+	f.must(f.Delete(f.ctx, vm))
+	f.must(f.Delete(f.ctx, f.get("data")))
+	f.rests()
+	if disks := f.allDisks(); len(disks) != 0 {
+		t.Errorf("it waits: %+v", disks[0].Status)
+	}
+}
+
+// Two machines that write to one disk would destroy what is on it: a disk stays with an instance that was given up on.
+func TestInstanceGivenUpOn(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	f.machine("one", "data")
+	f.rests()
+	vm := f.vm("one")
+	vm.Annotations = map[string]string{v1alpha1.AnnotationAbandonInstance: string(vm.UID)}
+	f.must(f.Update(f.ctx, vm))
+	f.must(f.Delete(f.ctx, vm))
+	f.machine("two", "data")
+	f.rests()
+	f.want(f.shows("data"), "InUse one DiskInUse")
+	f.want(f.of("two"), "Stopped DiskInUse")
+	f.machines.Lose(vm.UID)
+	f.rests()
+	f.want(f.shows("data"), "InUse two DiskReady")
+}
+
+// A disk that somebody removed is not made again, empty.
+func TestLost(t *testing.T) {
+	f := newFixture(t)
+	d := f.disk("data")
+	f.rests()
+	f.machines.LoseDisk(d.UID)
+	f.rests()
+	f.want(f.shows("data"), "Lost nobody DiskLost")
+	f.machine("one", "data")
+	f.rests()
+	f.want(f.of("one"), "Stopped DiskNotReady")
+	f.want(f.shows("data"), "Lost nobody DiskLost")
+	if len(f.machines.Disks()) != 0 {
+		t.Error("it was made again")
+	}
+	f.must(f.Delete(f.ctx, f.get("data")))
+	f.rests()
+	if disks := f.allDisks(); len(disks) != 0 {
+		t.Errorf("it cannot be deleted: %+v", disks[0].Status)
+	}
+}
+
+func TestGrows(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	f.rests()
+	d := f.get("data")
+	d.Spec.Size = resource.MustParse("2Gi")
+	f.must(f.Update(f.ctx, d))
+	f.machines.Script(fake.At{Verb: runtime.VerbEnsureDisk}, fake.Fail(runtime.NewInvalidState(nil, "it has a snapshot")).Always())
+	f.rests()
+	f.want(f.shows("data"), "Available nobody Resizing")
+	if m := v1alpha1.ConditionReady.In(f.get("data").Status.Conditions).Message; m != "has 1Gi, and cannot be grown to 2Gi yet: it has a snapshot" {
+		t.Errorf("people are told %q", m)
+	}
+	f.machines.ClearScripts()
+	f.rests()
+	f.want(f.shows("data"), "Available nobody DiskReady")
+	if c := f.get("data").Status.Capacity.String(); c != "2Gi" {
+		t.Errorf("it has %s", c)
+	}
+}
+
+// What a machine and a disk say of each other has to be of one runtime.
+func TestElsewhere(t *testing.T) {
+	f := newFixture(t)
+	d := f.disk("data")
+	d.Spec.Runtime = v1alpha1.VirtualDiskRuntime{VSphere: &v1alpha1.VSphereDisk{ServerRef: v1alpha1.VSphereServerReference{Name: "vc"}, Datastore: "/dc/datastore/fast"}}
+	f.must(f.Update(f.ctx, d))
+	f.machine("one", "data")
+	f.rests()
+	f.want(f.of("one"), "Stopped DiskElsewhere")
+}
+
+// While the runtime is away nothing is given back, and nothing deleted.
+func TestRuntimeAway(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	f.machine("one", "data")
+	f.rests()
+	f.must(f.Delete(f.ctx, f.vm("one")))
+	f.machines.Script(fake.At{Verb: runtime.VerbObserveDisk}, fake.Fail(runtime.NewUnavailable(nil, "it is away")).Always())
+	f.rests()
+	f.want(f.shows("data"), "InUse one RuntimeUnavailable")
+	f.machines.ClearScripts()
+	f.rests()
+	f.want(f.shows("data"), "Available nobody DiskReady")
+}

@@ -1,0 +1,200 @@
+// Package disk keeps disks on their runtimes in step with their VirtualDisks: it has them made and grown, shows what is seen of them,
+// gives those back whose machine is gone, and has their data destroyed with the VirtualDisk.
+//
+// Who has a disk is in its status. The reconciler of VirtualMachines takes a disk before it has it attached, and gives it back once it
+// was seen detached; here only a disk is given back whose machine is not there to do so.
+package disk
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+const (
+	defaultPoll = 2 * time.Second
+	// resync is how often a disk is looked at that nothing is told of, in case somebody removed it.
+	resync = 10 * time.Hour
+	// lastRetry is the longest wait after an error.
+	lastRetry = time.Minute
+)
+
+// Reconciler is the reconciler of VirtualDisks.
+type Reconciler struct {
+	// Client writes, and reads from caches what need not be current.
+	Client client.Client
+	// Live reads past every cache.
+	Live client.Reader
+	// Runtimes gives the runtime of a disk, within its [runtime.Limits].
+	Runtimes func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
+	// Events tells people.
+	Events events.EventRecorder
+	// Now is the clock.
+	Now func() time.Time
+	// Poll is how long to wait before looking again at what a runtime is doing. Default 2 s.
+	Poll time.Duration
+}
+
+// SetupWithManager registers the reconciler, and the index of disks by the machine that has them.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualDisk{}, v1alpha1.FieldDiskHolder, heldBy)
+	if err != nil {
+		return fmt.Errorf("indexing VirtualDisks by their machines: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.VirtualDisk{}).
+		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine)).
+		WithOptions(drive.Options(lastRetry)).
+		Complete(r)
+}
+
+// heldBy is what disks are found by: the name of the machine that has them.
+func heldBy(o client.Object) []string {
+	if d, is := o.(*v1alpha1.VirtualDisk); is && d.Status.AttachedTo != nil {
+		return []string{d.Status.AttachedTo.Name}
+	}
+	return nil
+}
+
+// ofMachine gives the disks that a machine has, by the cache.
+func (r *Reconciler) ofMachine(ctx context.Context, vm client.Object) (requests []reconcile.Request) {
+	var held v1alpha1.VirtualDiskList
+	err := r.Client.List(ctx, &held, client.InNamespace(vm.GetNamespace()), client.MatchingFields{v1alpha1.FieldDiskHolder: vm.GetName()})
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "finding the disks of a machine", "VirtualMachine", vm.GetName())
+	}
+	for i := range held.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&held.Items[i])})
+	}
+	return requests
+}
+
+// Reconcile takes one disk further.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	d := &v1alpha1.VirtualDisk{}
+	if err := r.Live.Get(ctx, request.NamespacedName, d); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	l := &look{VirtualDisk: d, read: d.Status.DeepCopy(), now: r.Now()}
+	err := r.act(ctx, l)
+	if apierrors.IsConflict(err) { // somebody else was faster: look again
+		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
+	}
+	if err == nil && l.trouble != nil && !runtime.IsTakingOver(l.trouble) {
+		err = fmt.Errorf("VirtualDisk %s: %w", request, l.trouble)
+	}
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: l.again}, nil
+}
+
+func (r *Reconciler) act(ctx context.Context, l *look) error {
+	if l.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer) {
+		// The policy `defaults` adds it at creation, if it is there.
+		return r.finalize(ctx, l, controllerutil.AddFinalizer)
+	}
+	if !controllerutil.ContainsFinalizer(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer) {
+		return nil // somebody else's finalizer keeps it
+	}
+	// The machine first: what is seen of the disk after its machine has gone is how that left it.
+	holder, err := r.holder(ctx, l)
+	if err != nil {
+		return err
+	}
+	l.holder = holder
+	l.observe(ctx, r.Runtimes)
+	switch {
+	case l.trouble != nil:
+	case l.abandoned():
+		l.Free(l.now)
+	case l.DeletionTimestamp.IsZero():
+		l.keep(ctx)
+	case l.Status.AttachedTo == nil:
+		if gone := l.remove(ctx); gone {
+			return r.finalize(ctx, l, controllerutil.RemoveFinalizer)
+		}
+	}
+	switch {
+	case runtime.IsTakingOver(l.trouble), l.seen.InFlight:
+		l.again = cmp.Or(r.Poll, defaultPoll)
+	case l.Status.AttachedTo != nil && l.holder == nil:
+		l.again = lastRetry
+	}
+	return r.save(ctx, l)
+}
+
+// finalize writes what change does to the finalizers, over the object as it was read. The write has the disk looked at again.
+func (r *Reconciler) finalize(ctx context.Context, l *look, change func(client.Object, string) bool) error {
+	before := l.DeepCopy()
+	change(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer)
+	err := r.Client.Patch(ctx, l.VirtualDisk, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the finalizers of VirtualDisk %s: %w", l.Name, err)
+	}
+	return nil
+}
+
+// holder reads the machine live that has the disk. It is nil if nobody has it, or the machine is gone: no VirtualMachine of that name
+// and UID is there, or one that is only kept by somebody else's finalizer, as by a deletion in the foreground that waits for this disk.
+func (r *Reconciler) holder(ctx context.Context, l *look) (*v1alpha1.VirtualMachine, error) {
+	by := l.Status.AttachedTo
+	if by == nil {
+		return nil, nil
+	}
+	vm := &v1alpha1.VirtualMachine{}
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: l.Namespace, Name: by.Name}, vm)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading VirtualMachine %s, which has VirtualDisk %s: %w", by.Name, l.Name, err)
+	case vm.UID != by.UID:
+		return nil, nil
+	case !vm.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(vm, v1alpha1.VirtualMachineFinalizer):
+		return nil, nil
+	}
+	return vm, nil
+}
+
+// save writes the status if it has changed, and tells people what went wrong.
+func (r *Reconciler) save(ctx context.Context, l *look) error {
+	ready := l.ready()
+	before := v1alpha1.ConditionReady.In(l.read.Conditions)
+	v1alpha1.SetCondition(&l.Status.Conditions, ready, l.now)
+	l.Status.ObservedGeneration = l.Generation
+	l.settle()
+	if l.again == 0 && l.DeletionTimestamp.IsZero() {
+		l.again = wait.Jitter(resync, 0.2)
+	}
+	if equality.Semantic.DeepEqual(l.read, &l.Status) {
+		return nil
+	}
+	if err := r.Client.Status().Update(ctx, l.VirtualDisk); err != nil {
+		return fmt.Errorf("writing the status of VirtualDisk %s: %w", l.Name, err)
+	}
+	switch {
+	case l.read.DiskID == "" && l.Status.DiskID != "":
+		r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonProvisioned), "Ensure", "disk %s was made", l.Status.DiskID)
+	case wrong(ready) && (before == nil || before.Reason != ready.Reason):
+		r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeWarning, ready.Reason, "Observe", "%s", ready.Message)
+	}
+	return nil
+}
