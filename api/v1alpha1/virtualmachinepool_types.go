@@ -77,11 +77,11 @@ type VirtualMachinePoolSpec struct {
 	// What disks of the members are made from, one per member and entry. An entry
 	// of spec.virtualMachineTemplate.spec.blockDeviceRefs names it in the place of
 	// the disk. The disks are called after pool, entry and the member's number, such
-	// as web-data-0. Default none.
+	// as web-data-0. At most 4. Default none.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:MaxItems=4
 	VirtualDiskTemplates []VirtualDiskTemplate `json:"virtualDiskTemplates,omitempty"`
 
 	// How a change of the template comes to the members that are there.
