@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync/atomic"
@@ -43,9 +44,16 @@ func (r *Reconciler) create(ctx context.Context, l *look) (bool, error) {
 		slots := free(missing)
 		var others, waiting atomic.Int32
 		err = inBatches(ctx, missing, func(ctx context.Context, i int) error {
-			if ready, err := r.prepareDisks(ctx, l, slots[i]); err != nil || !ready {
-				waiting.Add(1)
+			ready, err := r.prepareDisks(ctx, l, slots[i])
+			switch {
+			case errors.Is(err, errForeign):
+				others.Add(1)
+				return nil
+			case err != nil:
 				return err
+			case !ready:
+				waiting.Add(1)
+				return nil
 			}
 			ours, err := r.createMember(ctx, l, slots[i])
 			if err == nil && !ours {

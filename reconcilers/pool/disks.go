@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -109,6 +110,9 @@ func (l *look) lacking() []member {
 	})
 }
 
+// errForeign is why a member cannot have the disk of its number: somebody else made one of that name.
+var errForeign = errors.New("exists and is not of this pool")
+
 func (r *Reconciler) createDisk(ctx context.Context, l *look, t *v1alpha1.VirtualDiskTemplate, slot int) error {
 	d := &v1alpha1.VirtualDisk{
 		ObjectMeta: metav1.ObjectMeta{
@@ -126,7 +130,7 @@ func (r *Reconciler) createDisk(ctx context.Context, l *look, t *v1alpha1.Virtua
 		if l.has(there) { // somebody was faster: the next look sees what it is
 			return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("virtualdisks").GroupResource(), d.Name, err)
 		}
-		err = fmt.Errorf("VirtualDisk %s exists and is not of this pool: delete it, or give the entry of spec.virtualDiskTemplates another name", d.Name)
+		return fmt.Errorf("VirtualDisk %s %w: delete it, or give the entry of spec.virtualDiskTemplates another name", d.Name, errForeign)
 	}
 	if err == nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return err

@@ -63,8 +63,11 @@ func (c *apiClient) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 	})
 }
 
-// List reads the operations of a machine.
+// List reads the operations of a machine. There are no disks here: those have a model of their own.
 func (c *apiClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if _, is := list.(*v1alpha1.VirtualDiskList); is {
+		return nil
+	}
 	var options client.ListOptions
 	options.ApplyOptions(opts)
 	machine, _ := options.FieldSelector.RequiresExactMatch("spec.virtualMachineName")
