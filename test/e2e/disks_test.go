@@ -35,7 +35,7 @@ func TestDisk(t *testing.T) {
 	tm := newTeam(t)
 	tm.disk("data")
 	was := tm.onRuntime("data")
-	named := `"blockDeviceRefs": [{"kind": "VirtualDisk", "name": "data"}]`
+
 	tm.machine("web-1", "Running", named)
 	tm.await("svd/data", ".status.attachedTo.name", "web-1")
 	tm.must("", "delete", "svm", "web-1", "--timeout=60s")
@@ -53,7 +53,7 @@ func TestDisk(t *testing.T) {
 	tm.await("svd/data", ".status.conditions[?(@.type=='Ready')].reason", "DiskInUse")
 	tm.must("", "patch", "svm", "web-2", "--type=merge", "-p", `{"spec": {"blockDeviceRefs": []}}`)
 	tm.must("", "wait", "svd/data", "--for=delete", "--timeout=60s")
-	tm.status("svm/web-2", "Running")
+	tm.await("svm/web-2", ".status.phase", "Running")
 }
 
 // The disk of a member is kept, and the next member of that number gets it, with its data; or it is destroyed, and the next gets a new one.
