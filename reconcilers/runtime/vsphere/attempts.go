@@ -61,25 +61,30 @@ func (r *Runtime) attempts(ctx context.Context, m runtime.Machine) (attempts, er
 
 // unfinishedClones gives the tasks that clone something, and have not done so yet. Of all the others that are listed no more is asked.
 func (r *Runtime) unfinishedClones(ctx context.Context) (tasks []types.ObjectSpec, err error) {
+	err = r.recentTasks(ctx, func(task mo.Task) {
+		if verb(task.Info) == "clone" && task.Info.State != types.TaskInfoStateSuccess {
+			tasks = append(tasks, types.ObjectSpec{Obj: task.Self})
+		}
+	}, "info.descriptionId", "info.state")
+	return tasks, err
+}
+
+// recentTasks reads the tasks that vCenter lists.
+func (r *Runtime) recentTasks(ctx context.Context, each func(mo.Task), properties ...string) error {
 	var manager types.ManagedObjectReference
-	err = r.server.call(ctx, func(c *vim25.Client) error {
+	err := r.server.call(ctx, func(c *vim25.Client) error {
 		manager = *c.ServiceContent.TaskManager
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	err = r.retrieve(ctx, types.PropertyFilterSpec{
+	return r.retrieve(ctx, types.PropertyFilterSpec{
 		ObjectSet: []types.ObjectSpec{{Obj: manager, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
 			&types.TraversalSpec{Type: "TaskManager", Path: "recentTask"},
 		}}},
-		PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info.descriptionId", "info.state"}}},
-	}, only(func(task mo.Task) {
-		if verb(task.Info) == "clone" && task.Info.State != types.TaskInfoStateSuccess {
-			tasks = append(tasks, types.ObjectSpec{Obj: task.Self})
-		}
-	}))
-	return tasks, err
+		PropSet: []types.PropertySpec{{Type: "Task", PathSet: properties}},
+	}, only(each))
 }
 
 // maxEvents is how many events vCenter gives at once.

@@ -110,7 +110,8 @@ func (p *parts) forgotten(given []types.BaseOptionValue) (none []types.BaseOptio
 	of := []string{PowerOnsKey, MoveKey, userDataKey, userDataKey + encodingSuffix}
 	for _, option := range p.template.Config.ExtraConfig {
 		key := option.GetOptionValue().Key
-		if _, again := object.OptionValueList(given).Get(key); slices.Contains(of, key) && !again {
+		ours := slices.Contains(of, key) || strings.HasPrefix(key, DiskKey) // its disks are copies
+		if _, again := object.OptionValueList(given).Get(key); ours && !again {
 			none = append(none, &types.OptionValue{Key: key, Value: ""})
 		}
 	}

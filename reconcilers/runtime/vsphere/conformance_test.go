@@ -25,6 +25,11 @@ var effects = map[runtime.Verb][]string{
 	runtime.VerbCancel:   {"CancelTask"},
 	runtime.VerbDelete:   {"ReconfigVM_Task", "Destroy_Task"},
 	runtime.VerbMigrate:  {"RelocateVM_Task"},
+
+	runtime.VerbEnsureDisk: {"CreateVirtualDisk_Task", "ExtendVirtualDisk_Task"},
+	runtime.VerbDeleteDisk: {"DeleteVirtualDisk_Task"},
+	runtime.VerbAttach:     {"ReconfigVM_Task"},
+	runtime.VerbDetach:     {"ReconfigVM_Task"},
 }
 
 // adopted runs the suite with machines that are adopted, prepared as it says, and cloned with such that are cloned.
@@ -47,6 +52,10 @@ func cloned(t *testing.T, prepare func(w *world, path string)) {
 // conform runs the suite on a vCenter. The parts share it, which takes a while to start, and have machines of their own.
 func conform(t *testing.T, makes bool, machine func(w *world, name string) runtime.Machine) {
 	v, parts := start(t), 0
+	var disk func(*testing.T, string) runtime.Disk
+	if makes { // others have no disks by themselves
+		disk = func(_ *testing.T, name string) runtime.Disk { return diskOf(name) }
+	}
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		w := worldOf(t, v)
 		parts++
@@ -55,6 +64,7 @@ func conform(t *testing.T, makes bool, machine func(w *world, name string) runti
 			Runtime:   w.runtime,
 			Makes:     makes,
 			Machine:   func(_ *testing.T, name string) runtime.Machine { return machine(w, name+part) },
+			Disk:      disk,
 			Reconnect: func(*testing.T) runtime.Runtime { return vsphere.New(w.connect(w.config())) },
 			Instances: func(_ *testing.T, m runtime.Machine) (n int) {
 				for _, path := range w.Machines() {

@@ -14,9 +14,13 @@ import (
 
 // destroy begins to destroy a machine that was made, which has to be off. vCenter destroys every disk with it that is attached: those
 // that are not its own are detached before.
-func (r *Runtime) destroy(ctx context.Context, s *sighting) error {
+func (r *Runtime) destroy(ctx context.Context, m runtime.Machine, s *sighting) error {
 	if s.power() != v1alpha1.PowerStopped {
 		return runtime.NewInvalidState(nil, "the machine is not off")
+	}
+	s, err := r.withoutDisks(ctx, m, s)
+	if err != nil {
+		return err
 	}
 	var vm mo.VirtualMachine
 	if err := r.read(ctx, s.vm.Self, &vm, "config.files.vmPathName", "config.hardware.device"); err != nil {
@@ -35,6 +39,24 @@ func (r *Runtime) destroy(ctx context.Context, s *sighting) error {
 		}
 	}
 	return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.Destroy(ctx) })
+}
+
+// withoutDisks detaches every VirtualDisk from a machine, wherever its file is by now, and looks at the machine again. One that cannot be
+// detached keeps the machine.
+func (r *Runtime) withoutDisks(ctx context.Context, m runtime.Machine, s *sighting) (*sighting, error) {
+	if len(s.marks) == 0 {
+		return s, nil
+	}
+	for _, of := range s.marks {
+		if err := r.Detach(ctx, m, of.disk); err != nil {
+			return nil, err
+		}
+	}
+	s, err := r.existing(ctx, m)
+	if err == nil && len(s.marks) > 0 {
+		return nil, runtime.NewInvalidState(nil, "VirtualDisk %s was attached to the machine while it was being removed", s.marks[0].name)
+	}
+	return s, err
 }
 
 // ownDisk reports whether a disk is for certain a part of the machine whose VMX file is there: it is in the same folder, and is no disk of

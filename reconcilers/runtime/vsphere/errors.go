@@ -57,6 +57,8 @@ func (s *Server) refusal(err error, answer types.BaseMethodFault) error {
 		return runtime.NewInvalidState(err, "the machine's configuration was changed by somebody else at the same time")
 	case *types.InvalidPowerState:
 		return runtime.NewInvalidState(err, "the machine is %s", f.ExistingState)
+	case *types.FileLocked:
+		return runtime.NewInvalidState(err, "a file is locked, as those of a machine that is on are")
 	case *types.RequestCanceled:
 		return runtime.NewInvalidState(err, "the task was cancelled")
 	}

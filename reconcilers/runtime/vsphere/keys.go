@@ -147,9 +147,17 @@ func (s *sighting) noting(values map[string]string) (spec types.VirtualMachineCo
 // reconfigure changes the machine's configuration, and waits until that is done, if it has not changed since it was seen.
 func (r *Runtime) reconfigure(ctx context.Context, s *sighting, spec types.VirtualMachineConfigSpec) error {
 	spec.ChangeVersion = s.vm.Config.ChangeVersion
+	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+		return object.NewVirtualMachine(c, s.vm.Self).Reconfigure(ctx, spec)
+	})
+	return err
+}
+
+// carryOut begins a task, and waits until it has ended.
+func (r *Runtime) carryOut(ctx context.Context, begin func(*vim25.Client) (*object.Task, error)) (ended types.TaskInfo, err error) {
 	var ref types.ManagedObjectReference
-	err := r.server.call(ctx, func(c *vim25.Client) error {
-		begun, err := object.NewVirtualMachine(c, s.vm.Self).Reconfigure(ctx, spec)
+	err = r.server.call(ctx, func(c *vim25.Client) error {
+		begun, err := begin(c)
 		if err == nil {
 			ref = begun.Reference()
 		}
@@ -163,14 +171,14 @@ func (r *Runtime) reconfigure(ctx context.Context, s *sighting, spec types.Virtu
 		switch {
 		case err != nil:
 			// The task is begun; what has become of it is not known.
-			return runtime.NewUnavailable(err, "vCenter %s did not say what became of a change", r.server.config.Name)
+			return ended, runtime.NewUnavailable(err, "vCenter %s did not say what became of a change", r.server.config.Name)
 		case t.Info.State == types.TaskInfoStateSuccess:
-			return nil
+			return t.Info, nil
 		case t.Info.State == types.TaskInfoStateError:
-			return r.server.translate(ctx, failure(t.Info))
+			return ended, r.server.translate(ctx, failure(t.Info))
 		}
 	}
-	return r.server.translate(ctx, err)
+	return ended, r.server.translate(ctx, err)
 }
 
 // remembered gives the values of our keys.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/methods"
@@ -27,6 +28,11 @@ type sighting struct {
 	host  string            // The name of the host that it is on.
 	keys  map[string]string // What is remembered in its extraConfig, by key.
 	tasks []types.TaskInfo  // Its tasks of late, the oldest first.
+
+	// Read only of a machine that has marks.
+	marks   []mark                   // What is noted of VirtualDisks.
+	devices object.VirtualDeviceList // What it is made of.
+	boot    []types.BaseVirtualMachineBootOptionsBootableDevice
 }
 
 func (s *sighting) owner() kubetypes.UID { return kubetypes.UID(s.keys[OwnerKey]) }
@@ -225,7 +231,27 @@ func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*
 		return nil, runtime.NewUnavailable(nil, "vCenter %s does not show the machine's configuration", r.server.config.Name)
 	}
 	s.keys, s.user = remembered(&s.vm), r.server.user()
-	return s, nil
+	return s, r.lookForDisks(ctx, s)
+}
+
+// lookForDisks reads the devices of a machine that may have VirtualDisks. The marks are older than they are: what is detached in between
+// is not attached, and what is attached in between was in flight.
+func (r *Runtime) lookForDisks(ctx context.Context, s *sighting) error {
+	if s.marks = marksOf(s.vm.Config.ExtraConfig); len(s.marks) == 0 {
+		return nil
+	}
+	var vm mo.VirtualMachine
+	if err := r.read(ctx, s.vm.Self, &vm, "config.bootOptions", "config.hardware.device"); err != nil {
+		return err
+	}
+	if vm.Config == nil {
+		return runtime.NewUnavailable(nil, "vCenter %s does not show the machine's devices", r.server.config.Name)
+	}
+	s.devices = vm.Config.Hardware.Device
+	if boot := vm.Config.BootOptions; boot != nil {
+		s.boot = boot.BootOrder
+	}
+	return nil
 }
 
 // retrieve reads properties and gives every object that has them. An object that has gone in between is left out; a

@@ -151,18 +151,26 @@ func (r *Runtime) pool(ctx context.Context, clone *v1alpha1.VSphereClone, p *par
 func (r *Runtime) at(
 	ctx context.Context, field string, path v1alpha1.InventoryPath, what string, kinds ...string,
 ) (types.ManagedObjectReference, error) {
-	var ref *types.ManagedObjectReference
-	err := r.server.call(ctx, func(c *vim25.Client) (err error) {
-		ref, err = byPath(string(path)).find(ctx, c)
-		return err
-	})
+	ref, err := r.named(ctx, path, kinds...)
 	switch {
 	case err != nil:
 		return types.ManagedObjectReference{}, err
-	case ref == nil || !slices.Contains(kinds, ref.Type):
+	case ref == nil:
 		return types.ManagedObjectReference{}, invalid(field, "vCenter %s has no %s at %s, or does not show it", r.server.config.Name, what, path)
 	}
 	return *ref, nil
+}
+
+// named gives what is at a place in the inventory, and nil if that is nothing, or not of one of the types.
+func (r *Runtime) named(ctx context.Context, path v1alpha1.InventoryPath, kinds ...string) (ref *types.ManagedObjectReference, err error) {
+	err = r.server.call(ctx, func(c *vim25.Client) (err error) {
+		ref, err = byPath(string(path)).find(ctx, c)
+		return err
+	})
+	if err != nil || ref == nil || !slices.Contains(kinds, ref.Type) {
+		return nil, err
+	}
+	return ref, nil
 }
 
 // read reads properties of one thing.

@@ -8,6 +8,7 @@ package vsphere
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/object"
@@ -56,8 +57,8 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 func (s *sighting) observation(m runtime.Machine) runtime.Observation {
 	seen := runtime.Observation{
 		Exists: true, Adopted: !s.made(m), InstanceID: s.vm.Config.InstanceUuid,
-		Differences: s.differences(m),
-		Power:       s.power(), Incarnation: s.incarnation(), NodeName: s.host, LastFailure: s.lastFailure(),
+		Differences: s.differences(m), Disks: s.attached(),
+		Power: s.power(), Incarnation: s.incarnation(), NodeName: s.host, LastFailure: s.lastFailure(),
 		Guest: s.guest(), Question: s.question(),
 	}
 	for _, info := range s.inFlight() {
@@ -158,7 +159,11 @@ func (r *Runtime) powerOn(ctx context.Context, m runtime.Machine) error {
 func (r *Runtime) prepare(ctx context.Context, s *sighting, m runtime.Machine, next powerOns) error {
 	spec := s.noting(map[string]string{PowerOnsKey: next.String()})
 	differ := s.differences(m)
-	resize(&spec, m, s.vm.Config.Hardware.NumCoresPerSocket, fieldsOf(differ, false)...)
+	fields := fieldsOf(differ, false)
+	resize(&spec, m, s.vm.Config.Hardware.NumCoresPerSocket, fields...)
+	if slices.Contains(fields, bootField) {
+		s.bootFirst(&spec, m)
+	}
 	err := r.reconfigure(ctx, s, spec)
 	if cause, is := errors.AsType[*runtime.Error](err); is && len(differ) > 0 && refusesSize(err) {
 		return runtime.NewInvalidSpec(err, "%s: %s", differ[0].Field, cause.Message)
@@ -255,7 +260,7 @@ func (r *Runtime) remove(ctx context.Context, m runtime.Machine) error {
 		return err
 	}
 	if s.made(m) {
-		return r.destroy(ctx, s)
+		return r.destroy(ctx, m, s)
 	}
 	return r.write(ctx, s, map[string]string{OwnerKey: "", NameKey: ""})
 }

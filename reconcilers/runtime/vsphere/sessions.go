@@ -32,10 +32,10 @@ type Sessions struct {
 	die     context.CancelFunc
 }
 
-// NewSessions gives none yet. Whether a machine may be where it is, the tenants say. What changes is told, in a call that may wait until
+// NewSessions gives none yet. Whether a machine or a disk may be where it is, the tenants say; without any for disks none may. What changes is told, in a call that may wait until
 // its context ends; each session has one watch for all of its machines.
-func NewSessions(tenants Tenants, told func(context.Context, runtime.Change)) *Sessions {
-	s := &Sessions{tenancy: tenancy{tenants}, told: told}
+func NewSessions(tenants Tenants, disks DiskTenants, told func(context.Context, runtime.Change)) *Sessions {
+	s := &Sessions{tenancy: tenancy{tenants, disks}, told: told}
 	s.living, s.die = context.WithCancel(context.Background())
 	return s
 }
@@ -190,7 +190,20 @@ func (s *Sessions) Runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*r
 	if present == nil {
 		return nil, notConnected(name)
 	}
-	return runtime.NewClient(present.runtime, s.tenancy.of(vm, present.runtime.Path)), nil
+	return runtime.NewClient(present.runtime, s.tenancy.of(vm, present.runtime.Path), s.tenancy.ofDisks), nil
+}
+
+// DiskRuntime gives the runtime of a disk: that of its vCenter, as far as the tenants let the disk be there. It is not one for machines.
+func (s *Sessions) DiskRuntime(ctx context.Context, disk *v1alpha1.VirtualDisk) (*runtime.Client, error) {
+	spec := disk.Spec.Runtime.VSphere
+	if spec == nil {
+		return nil, runtime.NewNotSupported(nil, "VirtualDisk %s is not one of a vCenter", disk.Name)
+	}
+	present := s.await(ctx, spec.ServerRef.Name)
+	if present == nil {
+		return nil, notConnected(spec.ServerRef.Name)
+	}
+	return runtime.NewClient(present.runtime, s.tenancy.ofDisks), nil
 }
 
 // await gives the session with a vCenter that is reached. A process that has just begun to lead reaches them at the same time as it

@@ -40,7 +40,7 @@ func (s *sighting) differences(m runtime.Machine) (all []runtime.Difference) {
 				(config.HotPlugMemoryLimit == 0 || memoryMB(*memory) <= config.HotPlugMemoryLimit),
 		})
 	}
-	return all
+	return append(all, s.bootDifference(m)...)
 }
 
 func megabytes(n int64) string { return resource.NewQuantity(n*mebibyte, resource.BinarySI).String() }

@@ -35,6 +35,9 @@ func kindOf(info types.TaskInfo) runtime.TaskKind {
 	if kind, ok := kinds[verb(info)]; ok {
 		return kind
 	}
+	if reconfigures(info) {
+		return runtime.TaskReconfigure
+	}
 	return runtime.TaskOther
 }
 

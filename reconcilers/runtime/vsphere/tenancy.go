@@ -12,8 +12,37 @@ import (
 // machine is. A Permission error says why the machine may not be there, any other why that could not be judged.
 type Tenants func(context.Context, *v1alpha1.VirtualMachine) error
 
-// tenancy asks the tenants before a machine is looked at or told something.
-type tenancy struct{ admit Tenants }
+// DiskTenants say on which datastores of a vCenter a namespace may have disks. They judge a VirtualDisk by its name, its UID and its spec.
+// A Permission error says why the disk may not be there, any other why that could not be judged.
+type DiskTenants func(context.Context, *v1alpha1.VirtualDisk) error
+
+// tenancy asks the tenants before a machine is looked at or told something, and before a disk is made, grown or attached.
+type tenancy struct {
+	admit     Tenants
+	admitDisk DiskTenants
+}
+
+// ofDisks has the tenants asked about each disk before a call that makes it, grows it, or gives a machine a hold on it. A look at what
+// was made, and letting it go, are never refused. A disk is on the datastore that its spec names: where vCenter has moved it since, no
+// namespace has chosen.
+func (t tenancy) ofDisks(ctx context.Context, call *runtime.Call, next func(context.Context) error) error {
+	switch call.Verb {
+	case runtime.VerbEnsureDisk, runtime.VerbAttach:
+		if err := t.mayDisk(ctx, call.Disk); err != nil {
+			return err
+		}
+	}
+	return next(ctx)
+}
+
+func (t tenancy) mayDisk(ctx context.Context, d runtime.Disk) error {
+	if t.admitDisk == nil || d.Spec == nil {
+		return runtime.NewPermission(nil, "whether the disk may be on its datastore cannot be judged")
+	}
+	disk := &v1alpha1.VirtualDisk{Spec: *d.Spec.DeepCopy()}
+	disk.Namespace, disk.Name, disk.UID = d.Namespace, d.Name, d.UID
+	return t.admitDisk(ctx, disk)
+}
 
 // placing tells where in the inventory a machine really is, by its path. A NotFound error says that it is nowhere.
 type placing func(context.Context, runtime.Machine) (string, error)

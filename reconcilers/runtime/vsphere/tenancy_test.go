@@ -6,6 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubetypes "k8s.io/apimachinery/pkg/types"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
@@ -129,5 +132,48 @@ func TestTenancyOfClones(t *testing.T) {
 		if folder := tenant.vm.Spec.Runtime.VSphere.Clone.Folder; folder != "/dc/vm/team" {
 			t.Errorf("%s: the spec has become %s", name, folder)
 		}
+	}
+}
+
+// Who may not have a disk on its datastore neither makes it nor attaches it, and can still let it go.
+func TestTenancyOfDisks(t *testing.T) {
+	refusal := runtime.NewPermission(nil, "not there")
+	for name, c := range map[string]struct {
+		tenants DiskTenants
+		is      func(error) bool
+	}{
+		"refused":    {func(context.Context, *v1alpha1.VirtualDisk) error { return refusal }, func(err error) bool { return errors.Is(err, refusal) }},
+		"not judged": {nil, runtime.IsPermission},
+	} {
+		w, d := fake.New(), runtime.Disk{
+			NamespacedName: kubetypes.NamespacedName{Namespace: "ns", Name: "data"}, UID: "uid",
+			Spec: &v1alpha1.VirtualDiskSpec{Size: resource.MustParse("1Gi")},
+		}
+		client := runtime.NewClient(w.Client("a"), tenancy{admitDisk: c.tenants}.ofDisks)
+		for verb, call := range map[runtime.Verb]func(context.Context, runtime.Disks) error{
+			runtime.VerbObserveDisk: func(ctx context.Context, able runtime.Disks) error { _, err := able.ObserveDisk(ctx, d); return err },
+			runtime.VerbEnsureDisk:  func(ctx context.Context, able runtime.Disks) error { _, err := able.EnsureDisk(ctx, d); return err },
+			runtime.VerbDeleteDisk:  func(ctx context.Context, able runtime.Disks) error { return able.DeleteDisk(ctx, d) },
+			runtime.VerbAttach: func(ctx context.Context, able runtime.Disks) error {
+				return able.Attach(ctx, runtime.Machine{UID: "vm"}, d)
+			},
+			runtime.VerbDetach: func(ctx context.Context, able runtime.Disks) error {
+				return able.Detach(ctx, runtime.Machine{UID: "vm"}, d.UID)
+			},
+		} {
+			before := len(w.Calls())
+			err := runtime.UseDisk(t.Context(), client, verb, d, runtime.Machine{}, call)
+			judged := verb == runtime.VerbEnsureDisk || verb == runtime.VerbAttach
+			if c.is(err) != judged || (len(w.Calls()) == before) != judged {
+				t.Errorf("%s: %s: got error %v", name, verb, err)
+			}
+		}
+	}
+	asked := &v1alpha1.VirtualDisk{}
+	d := runtime.Disk{NamespacedName: kubetypes.NamespacedName{Namespace: "ns", Name: "data"}, UID: "uid", Spec: &v1alpha1.VirtualDiskSpec{Size: resource.MustParse("1Gi")}}
+	allow := tenancy{admitDisk: func(_ context.Context, disk *v1alpha1.VirtualDisk) error { asked = disk; return nil }}
+	err := allow.ofDisks(t.Context(), &runtime.Call{Verb: runtime.VerbAttach, Disk: d}, func(context.Context) error { return nil })
+	if err != nil || asked.Namespace != "ns" || asked.Name != "data" || asked.UID != "uid" || !asked.Spec.Size.Equal(d.Spec.Size) {
+		t.Errorf("the tenants were asked about %+v, error %v", asked, err)
 	}
 }

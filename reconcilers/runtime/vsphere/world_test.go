@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -133,6 +134,20 @@ func (w *world) cloned(name string) runtime.Machine {
 				Networks:     []v1alpha1.InventoryPath{"/DC0/network/VM Network"},
 			},
 		}}},
+	}
+}
+
+// diskOf gives a disk that can be made.
+func diskOf(name string) runtime.Disk {
+	return runtime.Disk{
+		NamespacedName: types.NamespacedName{Namespace: "ns", Name: name},
+		UID:            uuid.NewUUID(),
+		Spec: &v1alpha1.VirtualDiskSpec{
+			Size: resource.MustParse("64Mi"),
+			Runtime: v1alpha1.VirtualDiskRuntime{VSphere: &v1alpha1.VSphereDisk{
+				ServerRef: v1alpha1.VSphereServerReference{Name: "lab"}, Datastore: "/DC0/datastore/LocalDS_0",
+			}},
+		},
 	}
 }
 

@@ -124,6 +124,8 @@ var verbs = map[runtime.TaskKind]string{
 	runtime.TaskPowerOn:  "powerOn",
 	runtime.TaskPowerOff: "powerOff",
 	runtime.TaskRelocate: "relocate",
+
+	runtime.TaskReconfigure: "reconfigVm", // if it changes devices
 }
 
 // Hold keeps the machine's tasks of that kind in flight, from the next that begins, until release is called. Clones are tasks of their
@@ -142,7 +144,7 @@ func (v *VCenter) Hold(path string, kind runtime.TaskKind) (release func()) {
 }
 
 // Begin begins a task of somebody else's, for the reason that vCenter gives: DRS, a schedule, another user. A power-on, a
-// power-off or a relocation to another host takes effect at its end.
+// power-off or a relocation to another host takes effect at its end; others have none.
 func (v *VCenter) Begin(path string, kind runtime.TaskKind, reason types.BaseTaskReason) {
 	target := v.host(v.OtherHost(path)).Self
 	v.at(path, func(ctx *simulator.Context, m *machine) {
@@ -151,6 +153,9 @@ func (v *VCenter) Begin(path string, kind runtime.TaskKind, reason types.BaseTas
 			runtime.TaskPowerOff: m.powerOff,
 			runtime.TaskRelocate: func(ctx *simulator.Context) types.BaseMethodFault { return m.relocate(ctx, target) },
 		}[kind]
+		if effect == nil {
+			effect = func(*simulator.Context) types.BaseMethodFault { return nil }
+		}
 		if _, refused := m.begin(ctx, verbs[kind], reason, effect); refused != nil {
 			panic("vcsim: another task is in flight for " + path)
 		}

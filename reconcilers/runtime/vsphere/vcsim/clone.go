@@ -249,7 +249,7 @@ func (m *machine) destroy(ctx *simulator.Context) (refused types.BaseMethodFault
 	}
 	m.center.forget(m)
 	for _, file := range files {
-		m.center.removeFile(file)
+		m.center.RemoveFile(file)
 	}
 	m.UnregisterVM(ctx, &types.UnregisterVM{This: m.Self})
 	return nil
@@ -349,8 +349,11 @@ func (v *VCenter) HasFile(file string) bool {
 	return err == nil
 }
 
-// removeFile deletes a file from its datastore, if it is there.
-func (v *VCenter) removeFile(file string) { _ = os.Remove(v.onDisk(file)) }
+// RemoveFile deletes the file of a disk from its datastore, if it is there.
+func (v *VCenter) RemoveFile(file string) {
+	_ = os.Remove(v.onDisk(file))
+	_ = os.Remove(v.onDisk(simulator.VirtualDiskBackingFileName(file)))
+}
 
 // onDisk gives where a file of a datastore is on this machine.
 func (v *VCenter) onDisk(file string) string {

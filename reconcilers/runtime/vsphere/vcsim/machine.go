@@ -43,6 +43,7 @@ func (m *machine) set(ctx *simulator.Context, state types.VirtualMachinePowerSta
 			types.PropertyChange{Name: "summary.runtime.bootTime", Val: boot[0]})
 	}
 	ctx.Update(m, changes)
+	m.relock()
 	m.showGuest(ctx)
 }
 
@@ -53,6 +54,11 @@ func (m *machine) powerOn(ctx *simulator.Context) types.BaseMethodFault {
 	case types.VirtualMachinePowerStateSuspended:
 		m.set(ctx, types.VirtualMachinePowerStatePoweredOn)
 	default:
+		for _, file := range m.files() {
+			if m.center.locked(file, m) {
+				return new(types.FileLocked)
+			}
+		}
 		m.boots++
 		m.set(ctx, types.VirtualMachinePowerStatePoweredOn, time.Now())
 	}
@@ -172,6 +178,8 @@ func (m *machine) ReconfigVMTask(ctx *simulator.Context, req *types.ReconfigVM_T
 		body.Fault_ = fault(m.wrongPower(types.VirtualMachinePowerStatePoweredOff))
 	case int(req.Spec.NumCPUs) > maxCPUs:
 		body.Fault_ = fault(&types.InvalidArgument{InvalidProperty: "configSpec.numCPUs"})
+	case len(req.Spec.DeviceChange) > 0 && !m.Config.Template:
+		return m.reconfigureDevices(ctx, req)
 	default:
 		// The simulator keeps the machine locked until that is done.
 		return m.VirtualMachine.ReconfigVMTask(ctx, req)

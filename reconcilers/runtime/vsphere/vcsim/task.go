@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 )
@@ -34,13 +35,14 @@ func (m *machine) begin(ctx *simulator.Context, verb string, reason types.BaseTa
 
 // newTask makes a task of the machine that is in flight.
 func (m *machine) newTask(ctx *simulator.Context, verb string, reason types.BaseTaskReason) *task {
-	t := &task{
-		Task:      simulator.CreateTask(m, verb, nil),
-		cancelled: make(chan struct{}),
-		heeds:     !m.ignoresCancels,
-	}
+	return m.center.newTask(ctx, m, verb, reason, !m.ignoresCancels)
+}
+
+// newTask makes a task of something that is in flight, and ends when it is cancelled if it heeds that.
+func (v *VCenter) newTask(ctx *simulator.Context, of mo.Reference, verb string, reason types.BaseTaskReason, heeds bool) *task {
+	t := &task{Task: simulator.CreateTask(of, verb, nil), cancelled: make(chan struct{}), heeds: heeds}
 	t.cancel = sync.OnceFunc(func() { close(t.cancelled) })
-	t.Self = m.center.newTaskID()
+	t.Self = v.newTaskID()
 	t.Info.Key, t.Info.Task, t.Info.Cancelable = t.Self.Value, t.Self, true
 	t.Info.Reason = reason
 	t.Info.StartTime, t.Info.State = types.NewTime(time.Now()), types.TaskInfoStateRunning

@@ -58,6 +58,9 @@ type VCenter struct {
 	tasks    int
 	machines map[string]*machine // By inventory path.
 	making   map[string]bool     // Where machines are being made.
+	locks    map[string]*machine // Which machine that is on has a file of a disk.
+
+	holdsDisks chan struct{} // What keeps disks from being made until it is closed, or nil.
 }
 
 // creating has one inventory made at a time: the simulator makes them from templates that they share.
@@ -92,6 +95,7 @@ func Start(options Options) (*VCenter, error) {
 		user:     url.UserPassword("administrator@vsphere.local", "VMware1!"),
 		machines: map[string]*machine{},
 		making:   map[string]bool{},
+		locks:    map[string]*machine{},
 	}
 	// A user that is not the simulator's default has it check logins at all.
 	model.Service.Listen = &url.URL{Host: options.Address, User: url.User("checked")}
@@ -99,6 +103,7 @@ func Start(options Options) (*VCenter, error) {
 	model.Service.RegisterEndpoints = true // the REST API
 	v.service.Map.SessionManager().ValidLogin = v.validLogin
 	v.service.Map.Put(&viewManager{v.service.Map.ViewManager()})
+	v.wrapDisks()
 	v.server = model.Service.NewServer()
 	serve := v.server.Config.Handler
 	v.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,305 @@
+package vsphere
+
+import (
+	"context"
+	"path"
+
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+	kubetypes "k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Attach attaches the disk to the machine, and waits until that is done.
+func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
+	return decide(func() error { return r.attach(ctx, m, d) })
+}
+
+func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
+	s, err := r.existing(ctx, m)
+	if err != nil {
+		return err
+	}
+	if of, _ := markOf(s.marks, d.UID); of.away == "" && of.device(s.devices) != nil && !s.has(runtime.TaskReconfigure) {
+		return nil
+	}
+	// Of a change of the configuration that is in flight vCenter does not say what it changes.
+	if _, err := s.busy(""); err != nil {
+		return err
+	}
+	if of := d.Spec.Runtime.VSphere; of != nil && of.ServerRef != m.Spec.Runtime.VSphere.ServerRef {
+		return runtime.NewInvalidState(nil, "the disk is on VSphereServer %s, and the machine on another", of.ServerRef.Name)
+	}
+	l, err := r.locate(ctx, d)
+	switch {
+	case err != nil:
+		return err
+	case !l.exists():
+		return runtime.NewNotFound(nil, "vCenter %s has no file of VirtualDisk %s", r.server.config.Name, d)
+	}
+	for _, h := range l.holders {
+		if h.vm.Self != s.vm.Self || h.disk == nil {
+			return h.inUse("attached")
+		}
+	}
+	uuid, err := r.fileUUID(ctx, d, l)
+	if err != nil {
+		return err
+	}
+	spec := types.VirtualMachineConfigSpec{
+		ExtraConfig: mark{disk: d.UID, name: d.Name, uuid: uuid, datastore: l.datastore.Self.Value}.write(),
+	}
+	if len(l.holders) == 0 {
+		if spec.DeviceChange, err = r.plug(ctx, s, l, d.UID); err != nil {
+			return err
+		}
+	}
+	return r.reconfigure(ctx, s, spec)
+}
+
+// fileUUID gives the UUID of the file that is attached, or to be attached.
+func (r *Runtime) fileUUID(ctx context.Context, d runtime.Disk, l *located) (string, error) {
+	if len(l.holders) > 0 {
+		return uuidOf(l.holders[0].disk), nil
+	}
+	uuid, err := r.uuidAt(ctx, l.spot, d.UID)
+	return uuid, r.notGone(err)
+}
+
+// plug adds the file of a disk to the devices of a machine, at a place that is free.
+//
+// The disk is independent of snapshots: one that was taken with it would have vCenter write to another file from then on, and whoever
+// attached the disk's own to the next machine would find it as it was at the snapshot, and spoil what was written since. A machine that is
+// reverted leaves the data alone, too.
+func (r *Runtime) plug(ctx context.Context, s *sighting, l *located, disk kubetypes.UID) ([]types.BaseVirtualDeviceConfigSpec, error) {
+	devices, err := r.devices(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	var changes []types.BaseVirtualDeviceConfigSpec
+	add := func(device types.BaseVirtualDevice) {
+		changes = append(changes, &types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationAdd, Device: device})
+	}
+	controller, unit := freeUnit(devices)
+	if controller == nil {
+		added, err := newController(devices)
+		if err != nil {
+			return nil, err
+		}
+		add(added)
+		controller = added.(types.BaseVirtualSCSIController).GetVirtualSCSIController()
+	}
+	datastore := l.datastore.Self
+	device := &types.VirtualDisk{VirtualDevice: types.VirtualDevice{
+		Key: devices.NewKey() - 1, ControllerKey: controller.Key, UnitNumber: &unit,
+		Backing: &types.VirtualDiskFlatVer2BackingInfo{
+			VirtualDeviceFileBackingInfo: types.VirtualDeviceFileBackingInfo{FileName: l.home(disk), Datastore: &datastore},
+			DiskMode:                     string(types.VirtualDiskModeIndependent_persistent),
+			ThinProvisioned:              new(true),
+		},
+	}}
+	add(device)
+	return changes, nil
+}
+
+// devices reads what a machine is made of.
+func (r *Runtime) devices(ctx context.Context, s *sighting) (object.VirtualDeviceList, error) {
+	var vm mo.VirtualMachine
+	if err := r.read(ctx, s.vm.Self, &vm, "config.hardware.device"); err != nil {
+		return nil, err
+	}
+	if vm.Config == nil {
+		return nil, runtime.NewUnavailable(nil, "vCenter %s does not show the machine's devices", r.server.config.Name)
+	}
+	return vm.Config.Hardware.Device, nil
+}
+
+// The places of a SCSI controller: that of the controller itself is taken. Those of the paravirtual kind have more than this.
+const scsiUnits = 16
+
+// freeUnit gives a place for a disk on one of the SCSI controllers, and none if all are taken. The helpers of package object would do, but
+// panic at a unit that they do not know.
+func freeUnit(devices object.VirtualDeviceList) (*types.VirtualSCSIController, int32) {
+	for _, d := range devices {
+		is, ok := d.(types.BaseVirtualSCSIController)
+		if !ok {
+			continue
+		}
+		controller := is.GetVirtualSCSIController()
+		if shared := controller.SharedBus; shared != "" && shared != types.VirtualSCSISharingNoSharing {
+			continue // What is on it, other machines are meant to have, too.
+		}
+		taken := map[int32]bool{7: true, controller.ScsiCtlrUnitNumber: true}
+		for _, other := range devices {
+			if on := other.GetVirtualDevice(); on.ControllerKey == controller.Key && on.UnitNumber != nil {
+				taken[*on.UnitNumber] = true
+			}
+		}
+		for unit := range int32(scsiUnits) {
+			if !taken[unit] {
+				return controller, unit
+			}
+		}
+	}
+	return nil, 0
+}
+
+// newController gives another SCSI controller for a machine.
+func newController(devices object.VirtualDeviceList) (types.BaseVirtualDevice, error) {
+	added, err := devices.CreateSCSIController("pvscsi")
+	if err != nil {
+		return nil, runtime.NewInvalidState(err, "the machine has no room for another SCSI controller")
+	}
+	controller := added.(types.BaseVirtualSCSIController).GetVirtualSCSIController()
+	if controller.BusNumber < 0 {
+		return nil, runtime.NewInvalidState(nil, "all places of the machine's four SCSI controllers are taken")
+	}
+	controller.Key = devices.NewKey()
+	return added, nil
+}
+
+// Detach takes the disk off the machine, and waits until that is done.
+func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, disk kubetypes.UID) error {
+	return decide(func() error { return r.detach(ctx, m, disk) })
+}
+
+func (r *Runtime) detach(ctx context.Context, m runtime.Machine, disk kubetypes.UID) error {
+	s, err := r.existing(ctx, m)
+	if err != nil {
+		return err
+	}
+	of, on, err := r.attachment(ctx, s, disk)
+	if err != nil || on == nil && of.name == "" && !s.has(runtime.TaskReconfigure) {
+		return err
+	}
+	if _, err := s.busy(""); err != nil {
+		return err
+	}
+	switch {
+	case of.away != "":
+		return r.bringHome(ctx, s, of)
+	case on == nil:
+		return r.reconfigure(ctx, s, types.VirtualMachineConfigSpec{ExtraConfig: of.erase()})
+	default:
+		return r.unplug(ctx, s, of, on)
+	}
+}
+
+// attachment gives the device of a disk that a machine has, and its mark, which is made up for one that somebody has attached by hand.
+func (r *Runtime) attachment(ctx context.Context, s *sighting, disk kubetypes.UID) (mark, *types.VirtualDisk, error) {
+	if of, marked := markOf(s.marks, disk); marked {
+		return of, of.device(s.devices), nil
+	}
+	devices, err := r.devices(ctx, s)
+	if err != nil {
+		return mark{}, nil, err
+	}
+	on := device(devices, disk, "")
+	if on == nil {
+		return mark{}, nil, nil
+	}
+	of := mark{disk: disk, name: string(disk), uuid: uuidOf(on)}
+	if at := datastoreOf(on); at != nil {
+		of.datastore = at.Value
+	}
+	return of, on, nil
+}
+
+// unplug takes a device off a machine, and leaves its file. If vCenter has moved that together with the machine, it goes back to where it
+// belongs: nobody would find it where it is.
+func (r *Runtime) unplug(ctx context.Context, s *sighting, of mark, on *types.VirtualDisk) error {
+	all := files(on)
+	if len(all) != 1 {
+		return runtime.NewInvalidState(nil, "disk %s cannot be detached: snapshots of the machine have a part of its data. Delete them in vCenter", of.name)
+	}
+	at, err := r.spotOfMark(ctx, of)
+	if err != nil {
+		return err
+	}
+	spec := types.VirtualMachineConfigSpec{
+		// Without a file operation the file stays.
+		DeviceChange: []types.BaseVirtualDeviceConfigSpec{
+			&types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationRemove, Device: on},
+		},
+		ExtraConfig: of.erase(),
+	}
+	if at.isHome(all[0], on, of.disk) {
+		return r.reconfigure(ctx, s, spec)
+	}
+	of.away = all[0]
+	spec.ExtraConfig = of.write()
+	if err := r.reconfigure(ctx, s, spec); err != nil {
+		return err
+	}
+	s, err = r.look(ctx, s.vm.Self)
+	if err != nil {
+		return r.notGone(err)
+	}
+	return r.bringHome(ctx, s, of)
+}
+
+// spotOfMark looks at the datastore that a disk belongs on.
+func (r *Runtime) spotOfMark(ctx context.Context, of mark) (*spot, error) {
+	ref := types.ManagedObjectReference{Type: "Datastore", Value: of.datastore}
+	at, err := r.spotAt(ctx, ref, "")
+	if runtime.IsUnavailable(err) && ctx.Err() == nil {
+		return nil, runtime.NewInvalidState(err, "disk %s cannot be detached: the datastore that it belongs on is not there, or not accessible", of.name)
+	}
+	return at, err
+}
+
+// isHome reports whether a file is where the disk belongs. The folder on vSAN is shown by its UUID.
+func (at *spot) isHome(file string, on *types.VirtualDisk, disk kubetypes.UID) bool {
+	ref := datastoreOf(on)
+	return file == at.home(disk) || at.vsan() && ref != nil && *ref == at.datastore.Self && path.Base(file) == fileName(disk)
+}
+
+// datastoreOf gives the datastore that the file of a device is on, and nil if vCenter does not say.
+func datastoreOf(on *types.VirtualDisk) *types.ManagedObjectReference {
+	backing, is := on.Backing.(types.BaseVirtualDeviceFileBackingInfo)
+	if !is {
+		return nil
+	}
+	return backing.GetVirtualDeviceFileBackingInfo().Datastore
+}
+
+// bringHome moves the file of a disk back to where it belongs, waits for that, and takes the mark away. On another datastore that is a
+// copy, which may take longer than a call does: the mark stays meanwhile, and with it the disk is attached for everybody.
+func (r *Runtime) bringHome(ctx context.Context, s *sighting, of mark) error {
+	at, err := r.spotOfMark(ctx, of)
+	if err != nil {
+		return err
+	}
+	_, err = r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+		return object.NewVirtualDiskManager(c).MoveVirtualDisk(ctx, of.away, at.dc(c), at.home(of.disk), at.dc(c), false)
+	})
+	if fault.Is(err, &types.FileNotFound{}) || fault.Is(err, &types.FileAlreadyExists{}) {
+		err = r.isBack(ctx, at, of) // An earlier call may have moved it.
+	}
+	if err != nil {
+		return r.notGone(err)
+	}
+	return r.reconfigure(ctx, s, types.VirtualMachineConfigSpec{ExtraConfig: of.erase()})
+}
+
+// isBack gives an error unless the file of a disk is where it belongs, and not where it was any more.
+func (r *Runtime) isBack(ctx context.Context, at *spot, of mark) error {
+	_, err := r.uuidOfFile(ctx, at, of.away)
+	switch {
+	case err == nil:
+		return runtime.NewInvalidState(nil, "disk %s cannot be detached yet: its file is at %s, and goes back to %s, where there is one already. If "+
+			"nothing moves it any more, delete that one", of.name, of.away, at.home(of.disk))
+	case !fault.Is(err, &types.FileNotFound{}):
+		return err
+	}
+	file, err := r.fileAt(ctx, at, of.disk)
+	if err == nil && file == nil {
+		return runtime.NewInvalidState(nil, "disk %s cannot be detached: its file is not at %s any more, and not at %s. If it is gone for good, "+
+			"take %s off the machine's extraConfig", of.name, of.away, at.home(of.disk), of.key())
+	}
+	return err
+}

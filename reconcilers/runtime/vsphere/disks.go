@@ -1,0 +1,234 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/task"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+var _ runtime.Disks = (*Runtime)(nil)
+
+// located is a disk as vCenter showed it.
+type located struct {
+	*spot
+	holders []holder
+	file    *types.VmDiskFileInfo // What is where the disk belongs; looked for only if no machine has it.
+	making  bool                  // It is not there, and may be being made.
+}
+
+func (l *located) exists() bool { return l.file != nil || len(l.holders) > 0 }
+
+// bytes is how large the disk is. Of one that is on its way back to where it belongs vCenter does not say.
+func (l *located) bytes() int64 {
+	switch {
+	case l.file != nil:
+		return l.file.CapacityKb * 1024
+	case len(l.holders) > 0 && l.holders[0].disk != nil:
+		return capacity(l.holders[0].disk)
+	}
+	return 0
+}
+
+// locate looks for a disk. Machines are looked at first: one that is given the disk after that has it in flight until it has it.
+func (r *Runtime) locate(ctx context.Context, d runtime.Disk) (*located, error) {
+	at, err := r.spotOf(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	l := &located{spot: at}
+	for _, look := range []func() error{
+		func() (err error) { l.holders, err = r.holders(ctx, d, at); return err },
+		func() (err error) { l.file, err = r.fileAt(ctx, at, d.UID); return err },
+		func() (err error) {
+			if d.ID == "" {
+				l.making, err = r.makingDisks(ctx)
+				return err
+			}
+			l.holders, err = r.holdersAnywhere(ctx, d, at)
+			return err
+		},
+		// It was made, or has come back, in between.
+		func() (err error) { l.file, err = r.fileAt(ctx, at, d.UID); return err },
+	} {
+		if err := look(); err != nil {
+			return nil, r.notGone(err)
+		}
+		if l.exists() {
+			l.making = false
+			break
+		}
+	}
+	return l, nil
+}
+
+// notGone is an error of a look at a disk. That something else is gone does not mean that the disk is.
+func (r *Runtime) notGone(err error) error {
+	if runtime.IsNotFound(err) {
+		return runtime.NewUnavailable(err, "vCenter %s did not show everything that may have the disk", r.server.config.Name)
+	}
+	return err
+}
+
+// makingDisks reports whether a disk is being made under our account: which one, vCenter does not say.
+func (r *Runtime) makingDisks(ctx context.Context) (making bool, err error) {
+	err = r.recentTasks(ctx, func(t mo.Task) {
+		making = making || verb(t.Info) == "createVirtualDisk" && running(t.Info) && byUser(t.Info, r.server.user())
+	}, "info.descriptionId", "info.reason", "info.state")
+	return making, err
+}
+
+// ObserveDisk looks at the disk.
+func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime.DiskObservation, err error) {
+	l, err := r.locate(ctx, d)
+	if err != nil || !l.exists() {
+		return runtime.DiskObservation{InFlight: l != nil && l.making}, err
+	}
+	id, err := r.idOf(ctx, d, l)
+	if err != nil {
+		return runtime.DiskObservation{}, err
+	}
+	seen = runtime.DiskObservation{Exists: true, ID: id, Bytes: l.bytes()}
+	for _, h := range l.holders {
+		seen.AttachedTo = append(seen.AttachedTo, h.id())
+		seen.InFlight = seen.InFlight || h.disk == nil
+	}
+	return seen, nil
+}
+
+// idOf gives the ID of a disk that is there: the UUID that its file had when it was made. A file that was put in its place has another.
+func (r *Runtime) idOf(ctx context.Context, d runtime.Disk, l *located) (string, error) {
+	if d.ID != "" {
+		return d.ID, nil
+	}
+	for _, h := range l.holders {
+		if h.disk != nil && uuidOf(h.disk) != "" {
+			return uuidOf(h.disk), nil
+		}
+	}
+	id, err := r.uuidAt(ctx, l.spot, d.UID)
+	return id, r.notGone(err)
+}
+
+// EnsureDisk makes or grows the disk.
+func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (diskID string, err error) {
+	err = decide(func() (err error) {
+		diskID, err = r.ensureDisk(ctx, d)
+		return err
+	})
+	return diskID, err
+}
+
+func (r *Runtime) ensureDisk(ctx context.Context, d runtime.Disk) (diskID string, err error) {
+	l, err := r.locate(ctx, d)
+	if err == nil && !l.exists() && d.ID == "" {
+		if err := r.makeDisk(ctx, d, l.spot); err != nil {
+			return "", err
+		}
+		l, err = r.locate(ctx, d)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case !l.exists() && d.ID != "":
+		return "", runtime.NewNotFound(nil, "vCenter %s has no file of VirtualDisk %s on %s, and no machine that has the disk",
+			r.server.config.Name, d, d.Spec.Runtime.VSphere.Datastore)
+	case !l.exists():
+		return "", nil
+	}
+	if l.bytes() < d.Bytes() {
+		if err := r.grow(ctx, d, l); err != nil {
+			return "", err
+		}
+	}
+	return r.idOf(ctx, d, l)
+}
+
+// makeDisk makes the file of a disk, unless it is there.
+func (r *Runtime) makeDisk(ctx context.Context, d runtime.Disk, at *spot) error {
+	summary := at.datastore.Summary
+	switch mode := summary.MaintenanceMode; {
+	case mode != "" && mode != string(types.DatastoreSummaryMaintenanceModeStateNormal):
+		return runtime.NewInvalidSpec(nil, "%s: the datastore is in maintenance mode", datastoreField)
+	case d.Bytes() > summary.Capacity:
+		return runtime.NewInvalidSpec(nil, "spec.size: the datastore %s has room for %s, and the disk may grow to %s", d.Spec.Runtime.VSphere.Datastore,
+			resource.NewQuantity(roundUp(summary.Capacity, mebibyte), resource.BinarySI), d.Spec.Size.String())
+	}
+	if err := r.makeFolder(ctx, at); err != nil {
+		return r.notGone(err)
+	}
+	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+		return object.NewVirtualDiskManager(c).CreateVirtualDisk(ctx, at.home(d.UID), at.dc(c), &types.FileBackedVirtualDiskSpec{
+			VirtualDiskSpec: types.VirtualDiskSpec{
+				DiskType: string(types.VirtualDiskTypeThin), AdapterType: string(types.VirtualDiskAdapterTypeLsiLogic),
+			},
+			CapacityKb: d.Bytes() / 1024,
+		})
+	})
+	if fault.Is(err, &types.FileAlreadyExists{}) {
+		return nil
+	}
+	return r.notGone(err)
+}
+
+// grow makes a disk larger: its file, or the device of the machine that has it.
+func (r *Runtime) grow(ctx context.Context, d runtime.Disk, l *located) error {
+	if len(l.holders) == 0 {
+		_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+			return object.NewVirtualDiskManager(c).ExtendVirtualDisk(ctx, l.home(d.UID), l.dc(c), d.Bytes()/1024, nil)
+		})
+		return r.notGone(err)
+	}
+	h := l.holders[0]
+	if !h.marked || h.disk == nil || len(l.holders) > 1 {
+		return h.inUse("grown")
+	}
+	larger := *h.disk
+	larger.CapacityInBytes, larger.CapacityInKB = d.Bytes(), d.Bytes()/1024
+	err := r.reconfigure(ctx, &sighting{vm: h.vm}, types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{
+		&types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationEdit, Device: &larger},
+	}})
+	if text := said(err); text != "" {
+		return runtime.NewInvalidState(err, "the disk cannot be grown while %s has it: %s", h, text)
+	}
+	return r.notGone(err)
+}
+
+// said gives what vCenter says to people of a task that it refused for what it is, and nothing of any other error.
+func said(err error) string {
+	failed, is := errors.AsType[task.Error](err)
+	if !is || !refusesSize(err) || failed.LocalizedMethodFault == nil {
+		return ""
+	}
+	return failed.LocalizedMessage
+}
+
+// DeleteDisk destroys the disk.
+func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
+	l, err := r.locate(ctx, d)
+	switch {
+	case err != nil:
+		return err
+	case l.making:
+		return runtime.NewInvalidState(nil, "the disk may be being made")
+	case !l.exists():
+		return nil
+	case len(l.holders) > 0:
+		return l.holders[0].inUse("deleted")
+	}
+	_, err = r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+		return object.NewVirtualDiskManager(c).DeleteVirtualDisk(ctx, l.home(d.UID), l.dc(c))
+	})
+	if fault.Is(err, &types.FileNotFound{}) {
+		return nil
+	}
+	return r.notGone(err)
+}

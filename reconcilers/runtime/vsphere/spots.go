@@ -1,0 +1,164 @@
+package vsphere
+
+import (
+	"context"
+	"slices"
+
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+	kubetypes "k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// disksFolder is the folder of a datastore that has the files of VirtualDisks, each named by its UID, which is the owner's marker: what is
+// there was made for that VirtualDisk, and a second one cannot be made.
+const disksFolder = "sallyport"
+
+// datastoreField is where in its spec a disk says where it is.
+const datastoreField = "spec.runtime.vsphere.datastore"
+
+// spot is a datastore that has disks.
+type spot struct {
+	datastore mo.Datastore
+	center    types.ManagedObjectReference // The datacenter that it is in.
+}
+
+// folder is the folder of the disks, and home where the file of one is.
+func (at *spot) folder() string { return at.path(disksFolder) }
+
+func (at *spot) home(disk kubetypes.UID) string { return at.path(disksFolder + "/" + fileName(disk)) }
+
+func (at *spot) path(path string) string {
+	return (&object.DatastorePath{Datastore: at.datastore.Summary.Name, Path: path}).String()
+}
+
+// vsan reports whether the folders at the top of the datastore are objects of their own, which only the DatastoreNamespaceManager makes.
+// They can be named in paths as any other; vCenter then shows files in them by the UUID of the folder.
+func (at *spot) vsan() bool {
+	top := at.datastore.Capability.TopLevelDirectoryCreateSupported
+	return slices.Contains(
+		[]string{string(types.HostFileSystemVolumeFileSystemTypeVsan), string(types.HostFileSystemVolumeFileSystemTypeVVOL)}, at.datastore.Summary.Type) ||
+		top != nil && !*top
+}
+
+// dc is the datacenter as govmomi's helpers want it.
+func (at *spot) dc(c *vim25.Client) *object.Datacenter { return object.NewDatacenter(c, at.center) }
+
+// spotOf looks for the datastore that a disk is to be on. One that is not there is an InvalidSpec error: it does not mean that the disk is
+// gone.
+func (r *Runtime) spotOf(ctx context.Context, d runtime.Disk) (*spot, error) {
+	if d.UID == "" {
+		return nil, runtime.NewInvalidState(nil, "VirtualDisk %s has no UID", d)
+	}
+	if d.Spec == nil || d.Spec.Runtime.VSphere == nil {
+		return nil, runtime.NewNotSupported(nil, "VirtualDisk %s is not one of a vCenter", d)
+	}
+	path := d.Spec.Runtime.VSphere.Datastore
+	ref, err := r.named(ctx, path, "Datastore")
+	switch {
+	case err != nil:
+		return nil, err
+	case ref == nil:
+		return nil, runtime.NewInvalidSpec(nil, "%s: vCenter %s has no datastore at %s, or does not show it",
+			datastoreField, r.server.config.Name, path)
+	}
+	return r.spotAt(ctx, *ref, path)
+}
+
+// spotAt looks at a datastore, which people know by that name.
+func (r *Runtime) spotAt(ctx context.Context, ref types.ManagedObjectReference, name v1alpha1.InventoryPath) (*spot, error) {
+	at := &spot{}
+	up := &types.TraversalSpec{
+		SelectionSpec: types.SelectionSpec{Name: "up"}, Type: "ManagedEntity", Path: "parent",
+		SelectSet: []types.BaseSelectionSpec{&types.SelectionSpec{Name: "up"}},
+	}
+	err := r.retrieve(ctx, types.PropertyFilterSpec{
+		ObjectSet: []types.ObjectSpec{{Obj: ref, SelectSet: []types.BaseSelectionSpec{up}}},
+		PropSet: []types.PropertySpec{
+			{Type: "Datastore", PathSet: []string{"browser", "capability", "summary"}}, {Type: "Datacenter", PathSet: []string{"name"}},
+		},
+	}, func(object any) {
+		switch object := object.(type) {
+		case mo.Datastore:
+			at.datastore = object
+		case mo.Datacenter:
+			at.center = object.Self
+		}
+	})
+	server := r.server.config.Name
+	switch {
+	case runtime.IsNotFound(err), err == nil && (at.center.Value == "" || at.datastore.Summary.Name == ""):
+		return nil, runtime.NewUnavailable(err, "vCenter %s does not show all of the datastore %s", server, name)
+	case err != nil:
+		return nil, err
+	case !at.datastore.Summary.Accessible:
+		return nil, runtime.NewUnavailable(nil, "vCenter %s shows the datastore %s as not accessible", server, name)
+	}
+	return at, nil
+}
+
+// fileAt looks for the file of a disk where it belongs, and gives nil if there is none.
+func (r *Runtime) fileAt(ctx context.Context, at *spot, disk kubetypes.UID) (*types.VmDiskFileInfo, error) {
+	info, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+		begun, err := methods.SearchDatastore_Task(ctx, c, &types.SearchDatastore_Task{
+			This: at.datastore.Browser, DatastorePath: at.folder(),
+			SearchSpec: &types.HostDatastoreBrowserSearchSpec{
+				MatchPattern: []string{fileName(disk)},
+				Query:        []types.BaseFileQuery{&types.VmDiskFileQuery{Details: &types.VmDiskFileQueryFlags{CapacityKb: true}}},
+				Details:      &types.FileQueryFlags{FileType: true},
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		return object.NewTask(c, begun.Returnval), nil
+	})
+	if fault.Is(err, &types.FileNotFound{}) {
+		return nil, nil // There is no such folder yet.
+	}
+	if err != nil {
+		return nil, err
+	}
+	results, _ := info.Result.(types.HostDatastoreBrowserSearchResults)
+	for _, file := range results.File {
+		if file, is := file.(*types.VmDiskFileInfo); is && file.Path == fileName(disk) {
+			return file, nil
+		}
+	}
+	return nil, nil
+}
+
+// makeFolder makes the folder of the disks, if there is none.
+func (r *Runtime) makeFolder(ctx context.Context, at *spot) error {
+	err := r.server.call(ctx, func(c *vim25.Client) error {
+		if at.vsan() {
+			_, err := object.NewDatastoreNamespaceManager(c).
+				CreateDirectory(ctx, object.NewDatastore(c, at.datastore.Self), disksFolder, "")
+			return err
+		}
+		return object.NewFileManager(c).MakeDirectory(ctx, at.folder(), at.dc(c), true)
+	})
+	if fault.Is(err, &types.FileAlreadyExists{}) {
+		return nil
+	}
+	return err
+}
+
+// uuidAt gives the UUID of the file of a disk where it belongs.
+func (r *Runtime) uuidAt(ctx context.Context, at *spot, disk kubetypes.UID) (string, error) {
+	return r.uuidOfFile(ctx, at, at.home(disk))
+}
+
+func (r *Runtime) uuidOfFile(ctx context.Context, at *spot, file string) (uuid string, err error) {
+	err = r.server.call(ctx, func(c *vim25.Client) (err error) {
+		uuid, err = object.NewVirtualDiskManager(c).QueryVirtualDiskUuid(ctx, file, at.dc(c))
+		return err
+	})
+	return diskUUID(uuid), err
+}
