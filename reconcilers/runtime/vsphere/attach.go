@@ -230,7 +230,7 @@ func (r *Runtime) unplug(ctx context.Context, s *sighting, of mark, on *types.Vi
 	if at.isHome(all[0], on, of.disk) {
 		return r.reconfigure(ctx, s, spec)
 	}
-	of.away = all[0]
+	of.bytes, of.away = capacity(on), all[0]
 	spec.ExtraConfig = of.write()
 	if err := r.reconfigure(ctx, s, spec); err != nil {
 		return err

@@ -67,7 +67,7 @@ func TestNewController(t *testing.T) {
 func TestMarks(t *testing.T) {
 	at := mark{disk: "uid", name: "data", uuid: "6000c29", datastore: "datastore-1"}
 	away := at
-	away.disk, away.away = "uid-2", "[a datastore] web/web 1.vmdk"
+	away.disk, away.bytes, away.away = "uid-2", 1<<30, "[a datastore] web/web 1.vmdk"
 	options := append(at.write(), away.write()...)
 	for key, value := range map[string]any{
 		DiskKey: "data 6000c29 datastore-1", DiskKey + strings.Repeat("u", 65): "data 6000c29 datastore-1", DiskKey + "short": "data 6000c29",

@@ -27,15 +27,15 @@ type located struct {
 
 func (l *located) exists() bool { return l.file != nil || len(l.holders) > 0 }
 
-// bytes is how large the disk is. Of one that is on its way back to where it belongs vCenter does not say.
+// bytes is how large the disk is.
 func (l *located) bytes() int64 {
 	switch {
 	case l.file != nil:
 		return l.file.CapacityKb * 1024
-	case len(l.holders) > 0 && l.holders[0].disk != nil:
+	case l.holders[0].disk != nil:
 		return capacity(l.holders[0].disk)
 	}
-	return 0
+	return l.holders[0].mark.bytes
 }
 
 // locate looks for a disk. Machines are looked at first: one that is given the disk after that has it in flight until it has it.

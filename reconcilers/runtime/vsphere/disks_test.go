@@ -116,7 +116,7 @@ func TestDetachingADiskThatWasMoved(t *testing.T) {
 				if seen := w.observe(m); len(seen.Disks) != 1 {
 					t.Errorf("after %v the machine has %v", err, seen.Disks)
 				}
-				if seen := w.seen(d); len(seen.AttachedTo) != 1 && !w.HasFile(home(d)) {
+				if seen := w.seen(d); seen.Bytes != d.Bytes() || len(seen.AttachedTo) != 1 && !w.HasFile(home(d)) {
 					t.Errorf("after %v the disk is %+v", err, seen)
 				}
 				w.Must(w.runtime.Detach(w.Context(), m, d.UID))

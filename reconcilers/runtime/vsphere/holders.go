@@ -16,6 +16,7 @@ type holder struct {
 	vm     mo.VirtualMachine
 	disk   *types.VirtualDisk // nil if its file is on the way back to where it belongs.
 	marked bool               // Attach has attached it.
+	mark   mark
 }
 
 // id is the marker of the machine, or what vCenter calls one that has none.
@@ -114,7 +115,7 @@ func having(vm mo.VirtualMachine, d runtime.Disk) (h holder, has bool) {
 		return h, false // What is on keeps its files locked.
 	}
 	m, marked := markOf(marksOf(vm.Config.ExtraConfig), d.UID)
-	h = holder{vm: vm, disk: device(vm.Config.Hardware.Device, d.UID, d.ID), marked: marked}
+	h = holder{vm: vm, disk: device(vm.Config.Hardware.Device, d.UID, d.ID), mark: m, marked: marked}
 	if h.disk == nil && marked {
 		h.disk = m.device(vm.Config.Hardware.Device)
 	}

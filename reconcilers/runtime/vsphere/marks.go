@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vmware/govmomi/object"
@@ -31,20 +32,23 @@ type mark struct {
 	uuid string // of its file, which vCenter keeps when it moves or renames that
 	// datastore is where the file was when it was attached, by vCenter's own reference: there it goes back to.
 	datastore string
-	// away is where the file is, if the disk was taken off the machine elsewhere than where it belongs. It still counts as attached.
-	away string
+	// away is where the file is, of so many bytes, if the disk was taken off the machine elsewhere than where it belongs. It still counts
+	// as attached.
+	bytes int64
+	away  string
 }
 
 // parseMark gives nothing for what is no mark, or was not written by Sallyport.
 func parseMark(key, text string) (m mark, is bool) {
 	uid, is := strings.CutPrefix(key, DiskKey)
-	fields := strings.SplitN(text, " ", 4)
+	fields := strings.SplitN(text, " ", 5)
 	if !is || uid == "" || len(uid) > 64 || len(text) > maxMark || len(fields) < 3 || len(validation.IsDNS1123Subdomain(fields[0])) > 0 {
 		return m, false
 	}
 	m = mark{disk: kubetypes.UID(uid), name: fields[0], uuid: fields[1], datastore: fields[2]}
-	if len(fields) == 4 {
-		m.away = fields[3]
+	if len(fields) == 5 {
+		m.bytes, _ = strconv.ParseInt(fields[3], 10, 64)
+		m.away = fields[4]
 	}
 	return m, true
 }
@@ -52,7 +56,11 @@ func parseMark(key, text string) (m mark, is bool) {
 func (m mark) key() string { return DiskKey + string(m.disk) }
 
 func (m mark) String() string {
-	return strings.TrimSpace(m.name + " " + m.uuid + " " + m.datastore + " " + m.away)
+	text := m.name + " " + m.uuid + " " + m.datastore
+	if m.away != "" {
+		text += " " + strconv.FormatInt(m.bytes, 10) + " " + m.away
+	}
+	return text
 }
 
 // write is the change that leaves the mark, and erase the one that takes it away.
