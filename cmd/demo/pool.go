@@ -1,6 +1,6 @@
 package main
 
-// runners is a pool of machines that are made from the template, as many as the quota of the namespace allows.
+// runners is a pool of machines that are made from the template, as many as the quota of the namespace allows, each with a disk.
 const runners = `
 apiVersion: sallyport.dev/v1alpha1
 kind: VirtualMachinePool
@@ -8,8 +8,15 @@ metadata: {name: runners}
 spec:
   replicas: 3
   scaleDownPolicy: NewestFirst
+  virtualDiskTemplates:
+  - name: cache
+    reclaim: {onScaleDown: Retain}
+    spec:
+      size: 10Gi
+      runtime: {vsphere: {serverRef: {name: vc-1}, datastore: /DC0/datastore/LocalDS_0}}
   virtualMachineTemplate:
     spec:
+      blockDeviceRefs: [{kind: VirtualDisk, name: cache}]
       runtime:
         vsphere:
           serverRef: {name: vc-1}
@@ -25,7 +32,7 @@ spec:
 const theRunners = "get svm -l sallyport.dev/pool=runners"
 
 func (s *show) pool() {
-	s.chapter("10. A pool of machines", "Three machines of one template. One of them takes a job, and says so.")
+	s.chapter("10. A pool of machines", "Three machines of one template, each with a disk of its own. One of them takes a job, and says so.")
 	s.create(runners)
 	s.kubectl("wait svmpool/runners --for=condition=Ready --timeout=3m")
 	s.kubectl(theRunners, "runners-0", "runners-1", "runners-2")
@@ -40,5 +47,10 @@ func (s *show) pool() {
 	s.kubectl("sallyport scale-down runners --vm runners-0", "scaled from 2 to 1")
 	s.kubectl("wait svm/runners-0 --for=delete --timeout=2m")
 	s.kubectl("get svmpool runners", "Explicit")
+	s.tell("Its disk is kept, with what is on it, for the next member of that number:")
+	s.kubectl("get svd", "runners-cache-0", "Available")
+	s.kubectl("scale svmpool runners --replicas=2", "scaled")
+	s.kubectl("wait svmpool/runners --for=condition=Ready --timeout=2m")
+	s.kubectl("get svd runners-cache-0", "InUse", "runners-0")
 	s.kubectl("delete svmpool runners --cascade=foreground --timeout=2m")
 }

@@ -254,3 +254,48 @@ func TestRuntimeAway(t *testing.T) {
 	f.rests()
 	f.want(f.shows("data"), "Available nobody DiskReady")
 }
+
+// A disk that cannot be attached stays with the machine that is to have it, so that no other takes it meanwhile; but not when it is being
+// deleted, which would wait for ever.
+func TestCannotBeAttached(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	f.machines.Script(fake.At{Verb: runtime.VerbAttach}, fake.Fail(runtime.NewInvalidState(nil, "all controllers are full")).Always())
+	f.machine("one", "data")
+	for range 5 {
+		_ = f.p.look(f.p.disks, "data")
+		_ = f.p.look(f.p.vms, "one")
+		f.machines.AdvanceAll()
+	}
+	for range 5 {
+		_ = f.p.look(f.p.vms, "one")
+		f.want(f.shows("data"), "InUse one DiskReady")
+	}
+	if c := v1alpha1.ConditionDisksAttached.In(f.vm("one").Status.Conditions); c.Message != "VirtualDisk data: all controllers are full" {
+		t.Errorf("people are told %q", c.Message)
+	}
+	f.must(f.Delete(f.ctx, f.get("data")))
+	for range 5 {
+		_ = f.p.look(f.p.vms, "one")
+		_ = f.p.look(f.p.disks, "data")
+	}
+	if disks := f.allDisks(); len(disks) != 0 {
+		t.Errorf("it waits: %+v", disks[0].Status)
+	}
+}
+
+// A machine that has the name of another one does not give its disks back.
+func TestAnotherOfTheSameName(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	f.machine("one", "data")
+	f.rests()
+	vm := f.vm("one")
+	vm.Annotations = map[string]string{v1alpha1.AnnotationAbandonInstance: string(vm.UID)}
+	f.must(f.Update(f.ctx, vm))
+	f.must(f.Delete(f.ctx, vm))
+	f.rests()
+	f.machine("one")
+	f.rests()
+	f.want(f.shows("data"), "InUse one DiskInUse")
+}

@@ -77,17 +77,20 @@ func (w *walk) lifecycle(local *localSite) {
 	w.kubectl("delete namespace " + team + " --timeout=2m")
 }
 
-// pools has a pool grow, change and shrink.
+// pools has a pool with disks grow, change and shrink.
 func (w *walk) pools() {
 	w.Helper()
 	steady := func() { w.kubectl("wait svmpool/sims --for=condition=Ready --timeout=1m --namespace " + team) }
 	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachinePool, metadata: {name: sims, namespace: ` + team + `},
-		spec: {replicas: 2, scaleDownPolicy: NewestFirst, virtualMachineTemplate: {spec: {runtime: {pod: {}}}}}}`)
+		spec: {replicas: 2, scaleDownPolicy: NewestFirst,
+			virtualDiskTemplates: [{name: data, reclaim: {onScaleDown: Delete}, spec: {size: 1Gi, runtime: {pod: {}}}}],
+			virtualMachineTemplate: {spec: {runtime: {pod: {}}, blockDeviceRefs: [{kind: VirtualDisk, name: data}]}}}}`)
 	steady()
 	w.kubectl("patch svmpool sims --type=merge --namespace "+team+" -p", `{"spec": {"virtualMachineTemplate": {"metadata": {"labels": {"ring": "1"}}}}}`)
 	w.kubectl("wait svm -l ring=1 --for=create --timeout=1m --namespace " + team)
 	w.kubectl("scale svmpool sims --replicas=1 --namespace " + team)
 	w.kubectl("wait svm/sims-1 --for=delete --timeout=1m --namespace " + team)
+	w.kubectl("wait svd/sims-data-1 --for=delete --timeout=1m --namespace " + team)
 	steady()
 }
 

@@ -24,6 +24,9 @@ func (r *machineReport) text(p *page) {
 	if c := v1alpha1.ConditionPlacementSettled.In(status.Conditions); c != nil && c.Status != "True" {
 		p.row("Placement:", p.condition(c))
 	}
+	if c := v1alpha1.ConditionDisksAttached.In(status.Conditions); c != nil && c.Status != "True" {
+		p.row("Disks:", p.condition(c))
+	}
 	states := map[string]string{}
 	for i := range r.Unfinished {
 		states[string(r.Unfinished[i].UID)] = state(&r.Unfinished[i])
