@@ -143,11 +143,13 @@ func TestDeletedWhileInUse(t *testing.T) {
 	f.rests()
 	f.want(f.shows("data"), "Terminating one DiskInUse")
 	f.want(f.of("one"), "Running DisksAttached data")
+	f.machine("two", "data") // comes too late
 	f.rename("one")
 	f.rests()
 	if disks := f.allDisks(); len(disks) != 0 || len(f.machines.Disks()) != 0 {
 		t.Errorf("there is %+v, %+v", disks, f.machines.Disks())
 	}
+	f.want(f.of("two"), "Stopped DiskNotFound")
 }
 
 // A deletion of its machine in the foreground, which waits for the disk, does not wait for ever.
@@ -298,4 +300,61 @@ func TestAnotherOfTheSameName(t *testing.T) {
 	f.machine("one")
 	f.rests()
 	f.want(f.shows("data"), "InUse one DiskInUse")
+}
+
+// While something is done to a machine its disks wait, and it says so.
+func TestWaitsWhileTheMachineIsBusy(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	vm := f.machine("one")
+	release := f.machines.Hold(vm.UID, runtime.TaskPowerOn)
+	for range 5 {
+		_ = f.p.look(f.p.disks, "data")
+		_ = f.p.look(f.p.vms, "one")
+		f.machines.AdvanceAll()
+	}
+	f.rename("one", "data")
+	_ = f.p.look(f.p.vms, "one")
+	f.want(f.of("one"), "Starting Attaching")
+	f.want(f.shows("data"), "Available nobody DiskReady")
+	release()
+	f.rests()
+	f.want(f.of("one"), "Running DisksAttached data")
+}
+
+// Between any two calls of a process that attaches a disk, another takes it off and has a third machine have it. No call of the first
+// comes too late.
+func TestTakenAwayMeanwhile(t *testing.T) {
+	for call := 1; ; call++ {
+		happened := false
+		f := newFixture(t)
+		other := f.process("other")
+		f.disk("data")
+		f.machine("one")
+		f.machine("two", "later")
+		f.rests()
+		f.rename("one", "data")
+		f.p.Before(call, func() {
+			happened = true
+			f.rename("one")
+			f.rename("two", "data")
+			for range 5 {
+				_ = other.look(other.vms, "one")
+				_ = other.look(other.vms, "two")
+				f.machines.AdvanceAll()
+			}
+		})
+		_ = f.p.look(f.p.vms, "one")
+		if !happened {
+			f.want(fmt.Sprint(call > 8), "true")
+			return
+		}
+		f.rests()
+		for _, c := range f.machines.Calls() {
+			if c.Verb == runtime.VerbAttach && runtime.IsInvalidState(c.Err) {
+				t.Errorf("before call %d: %s was to have %s: %v", call, c.Machine, c.Disk, c.Err)
+			}
+		}
+		f.want(f.of("two"), "Running DisksAttached data")
+	}
 }
