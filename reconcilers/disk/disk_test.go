@@ -277,6 +277,9 @@ func TestCannotBeAttached(t *testing.T) {
 		t.Errorf("people are told %q", c.Message)
 	}
 	f.must(f.Delete(f.ctx, f.get("data")))
+	_ = f.p.look(f.p.disks, "data")
+	f.want(f.shows("data"), "Terminating one DiskInUse")
+	f.want(fmt.Sprint(len(f.machines.Disks())), "1")
 	for range 5 {
 		_ = f.p.look(f.p.vms, "one")
 		_ = f.p.look(f.p.disks, "data")
@@ -356,5 +359,41 @@ func TestTakenAwayMeanwhile(t *testing.T) {
 			}
 		}
 		f.want(f.of("two"), "Running DisksAttached data")
+	}
+}
+
+// The next machine of a name is not the one that has the disk.
+func TestNextOfTheSameName(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	first := f.machine("one", "data")
+	f.rests()
+	f.must(f.Delete(f.ctx, f.vm("one")))
+	for range 5 {
+		_ = f.p.look(f.p.vms, "one")
+		f.machines.AdvanceAll()
+	}
+	second := f.machine("one", "data")
+	f.rests()
+	f.want(f.of("one"), "Running DisksAttached data")
+	if holder := f.get("data").Status.AttachedTo.UID; holder != second.UID || holder == first.UID {
+		t.Errorf("%s has it", holder)
+	}
+}
+
+// An object stays until its data was seen to be gone.
+func TestDeletionTakesTime(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	f.rests()
+	f.machines.Script(fake.At{Verb: runtime.VerbDeleteDisk}, fake.ActLate(2), fake.ActLate(2), fake.ActLate(2))
+	f.must(f.Delete(f.ctx, f.get("data")))
+	for range 3 {
+		_ = f.p.look(f.p.disks, "data")
+	}
+	f.want(f.shows("data"), "Terminating nobody Terminating")
+	f.rests()
+	if disks := f.allDisks(); len(disks) != 0 {
+		t.Errorf("it stays: %+v", disks[0].Status)
 	}
 }

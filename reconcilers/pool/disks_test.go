@@ -207,3 +207,22 @@ func TestDiskMadeAgain(t *testing.T) {
 		t.Errorf("there is %+v", disks)
 	}
 }
+
+// A member is not made with a disk that is being deleted, as by hand: it waits for that, and gets a new one.
+func TestDiskThatGoes(t *testing.T) {
+	f := newFixture(t, 1, v1alpha1.ScaleDownNewestFirst, withDisk(retained))
+	f.use()
+	f.scale(0)
+	f.use()
+	before := f.server.disks()[0]
+	f.must(f.server.Delete(f.Context(), &before))
+	f.scale(1)
+	f.settle()
+	if vms := f.server.members(); len(vms) != 0 {
+		t.Fatalf("there is %+v", vms[0].Spec)
+	}
+	f.use()
+	if vms, disks := f.server.members(), f.server.disks(); len(vms) != 1 || len(disks) != 1 || disks[0].UID == before.UID {
+		t.Errorf("there is %+v, %+v", vms, disks)
+	}
+}
