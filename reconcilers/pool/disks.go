@@ -195,17 +195,14 @@ func (l *look) spent() (all []*v1alpha1.VirtualDisk) {
 	if len(l.disks) == 0 {
 		return nil
 	}
-	slots, named := map[int]bool{}, map[string]bool{}
+	slots := map[int]bool{}
 	for _, m := range l.members {
 		slots[m.slot] = true
-		for _, ref := range m.Spec.BlockDeviceRefs {
-			named[ref.Name] = true
-		}
 	}
 	kept := map[string][]*v1alpha1.VirtualDisk{} // by template
 	for _, d := range l.disks {
 		switch {
-		case !d.DeletionTimestamp.IsZero(), d.Status.AttachedTo != nil, named[d.Name]:
+		case !d.DeletionTimestamp.IsZero(), d.Status.AttachedTo != nil:
 		case l.template(d) != nil && (slots[slotOfDisk(d)] || !used(d) && len(l.members) < l.desired()):
 			// for a member that is about to be given it, or to be made
 		case !l.retained(d):

@@ -1,10 +1,12 @@
 package pool
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -224,5 +226,25 @@ func TestDiskThatGoes(t *testing.T) {
 	f.use()
 	if vms, disks := f.server.members(), f.server.disks(); len(vms) != 1 || len(disks) != 1 || disks[0].UID == before.UID {
 		t.Errorf("there is %+v, %+v", vms, disks)
+	}
+}
+
+// The disk of a member that cannot be made, as for a quota, is not made and deleted over and over.
+func TestDiskOfNoMember(t *testing.T) {
+	f := newFixture(t, 0, v1alpha1.ScaleDownNewestFirst, withDisk(deleted))
+	f.server.refuses = apierrors.NewForbidden(machines, "web-0", errors.New("exceeded quota"))
+	f.scale(1)
+	_, _, err := f.look()
+	before := f.disks()
+	for range 3 {
+		_, _, _ = f.look()
+	}
+	if after := f.disks(); err == nil || before == "" || after != before {
+		t.Errorf("there was %q and is %q; %v", before, after, err)
+	}
+	f.scale(0)
+	f.use()
+	if after := f.disks(); after != "" {
+		t.Errorf("there is %s for nobody", after)
 	}
 }

@@ -37,8 +37,11 @@ func (v vcenters) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*ru
 }
 
 // diskRuntime gives the runtime of a disk.
-func (v vcenters) diskRuntime(_ context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
-	return nil, runtime.NewNotSupported(nil, "this release has no disks of kind %s yet", kindOfDisk(d))
+func (v vcenters) diskRuntime(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
+	if d.Spec.Runtime.VSphere == nil {
+		return nil, runtime.NewNotSupported(nil, "this release has no disks of kind %s yet", kindOfDisk(d))
+	}
+	return v.DiskRuntime(ctx, d)
 }
 
 // changes are what runtimes tell of: whoever tells waits until it is taken.
@@ -51,11 +54,19 @@ func (c changes) tell(ctx context.Context, of runtime.Change) {
 	}
 }
 
-// tenants has the policies judge where in a vCenter a machine or a disk may be.
+// tenants has the policies judge where in a vCenter a machine may be.
 func tenants(gate *webhooks.Gate) vsphere.Tenants {
 	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
 		ruling, err := gate.Admits(ctx, vm)
 		return judged("machine", ruling, err)
+	}
+}
+
+// diskTenants has them judge where a disk may be.
+func diskTenants(gate *webhooks.Gate) vsphere.DiskTenants {
+	return func(ctx context.Context, d *v1alpha1.VirtualDisk) error {
+		ruling, err := gate.AdmitsDisk(ctx, d)
+		return judged("disk", ruling, err)
 	}
 }
 
