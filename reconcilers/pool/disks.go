@@ -75,8 +75,8 @@ func used(d *v1alpha1.VirtualDisk) bool {
 	return d.Status.AttachedTo != nil || d.Status.FreeSince != nil
 }
 
-// prepareDisks sees to the disks of a member: it makes those that are not there. It tells whether a new member may have them: one that
-// is still to be deleted, since an earlier member had it, is waited for.
+// prepareDisks makes the disks of a member that are not there. It tells whether a new member may have them: one that is still to be
+// deleted, since an earlier member had it, is waited for.
 func (r *Reconciler) prepareDisks(ctx context.Context, l *look, slot int) (ready bool, err error) {
 	ready = true
 	for i := range l.pool.Spec.VirtualDiskTemplates {
@@ -101,8 +101,8 @@ func (l *look) disk(template string, slot int) *v1alpha1.VirtualDisk {
 	return l.disks[at]
 }
 
-// lacking are the members with the present template whose disks are not all there: somebody deleted one before the member had it, and its
-// data is gone.
+// lacking are the members with the present template whose disks are not all there: the template is new, or somebody deleted one before the
+// member had it, and there was nothing on it.
 func (l *look) lacking() []member {
 	return slices.DeleteFunc(l.staying(), func(m member) bool {
 		return m.Labels[v1alpha1.LabelTemplateHash] != l.hash || !slices.ContainsFunc(l.pool.Spec.VirtualDiskTemplates,

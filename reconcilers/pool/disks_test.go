@@ -139,8 +139,10 @@ func TestDiskTemplateChanges(t *testing.T) {
 	d.Spec.Size = resource.MustParse("3Gi")
 	f.must(f.server.Update(f.Context(), &d))
 	f.use()
-	if d := f.server.disks()[0]; d.Spec.Size.String() != "3Gi" {
-		t.Errorf("it shrinks to %s", d.Spec.Size.String())
+	f.edit(func(s *v1alpha1.VirtualMachinePoolSpec) { s.VirtualDiskTemplates[0].Reclaim = deleted })
+	f.use()
+	if d := f.server.disks()[0]; d.Spec.Size.String() != "3Gi" || d.Labels[v1alpha1.LabelReclaim] != "Delete" {
+		t.Errorf("it shrinks to %s: %v", d.Spec.Size.String(), d.Labels)
 	}
 }
 

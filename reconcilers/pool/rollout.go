@@ -102,9 +102,6 @@ func (r *Reconciler) bringUp(ctx context.Context, l *look, m member) error {
 		return err
 	}
 	template := l.pool.Spec.VirtualMachineTemplate.DeepCopy()
-	if _, err := r.prepareDisks(ctx, l, m.slot); err != nil {
-		return err
-	}
 	resolve(l.pool.Name, m.slot, &template.Spec)
 	vm.Spec = template.Spec
 	vm.Labels = replaced(vm.Labels, labels, labelsOf(l.pool, l.hash))
