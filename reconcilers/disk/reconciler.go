@@ -18,9 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -59,11 +62,29 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("indexing VirtualDisks by their machines: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
-		For(&v1alpha1.VirtualDisk{}).
-		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine)).
+		For(&v1alpha1.VirtualDisk{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, givenBack))).
+		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(left)).
 		WithOptions(drive.Options(lastRetry)).
 		Complete(r)
 }
+
+// A look at a disk asks the runtime about all machines that may have it, so that what changes nothing here is dropped: most of what
+// machines and disks say of themselves.
+var (
+	// givenBack passes a disk that is being deleted, and that nobody has any more.
+	givenBack = predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			now, is := e.ObjectNew.(*v1alpha1.VirtualDisk)
+			return is && !now.DeletionTimestamp.IsZero() && now.Status.AttachedTo == nil
+		},
+	}
+	// left passes a machine that is gone, or of which nothing is on its runtime any more.
+	left = predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !e.ObjectNew.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(e.ObjectNew, v1alpha1.VirtualMachineFinalizer)
+		},
+	}
+)
 
 // heldBy is what disks are found by: the name of the machine that has them.
 func heldBy(o client.Object) []string {
@@ -109,7 +130,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 func (r *Reconciler) act(ctx context.Context, l *look) error {
 	if l.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer) {
 		// The policy `defaults` adds it at creation, if it is there.
-		return r.finalize(ctx, l, controllerutil.AddFinalizer)
+		if err := r.finalize(ctx, l, controllerutil.AddFinalizer); err != nil {
+			return err
+		}
 	}
 	if !controllerutil.ContainsFinalizer(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer) {
 		return nil // somebody else's finalizer keeps it
@@ -141,7 +164,7 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 	return r.save(ctx, l)
 }
 
-// finalize writes what change does to the finalizers, over the object as it was read. The write has the disk looked at again.
+// finalize writes what change does to the finalizers, over the object as it was read.
 func (r *Reconciler) finalize(ctx context.Context, l *look, change func(client.Object, string) bool) error {
 	before := l.DeepCopy()
 	change(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer)
