@@ -24,7 +24,7 @@ type Kind struct {
 	Object, List runtime.Object
 	// Mutating and Validating are the operations at which the API server asks the policies, such as CREATE.
 	Mutating, Validating []string
-	// Scale tells that they are also asked about its subresource scale.
+	// Scale tells that there is a subresource scale: the policies are asked about it, too, and people have it with the kind.
 	Scale bool
 	// Verbs are what the manager may do with the objects. It may also update their status.
 	Verbs []string

@@ -149,11 +149,12 @@ func roles() ([]byte, error) {
 		Resource string   `json:"resource"`
 		Verbs    []string `json:"verbs"`
 		People   bool     `json:"people"`
+		Scale    bool     `json:"scale,omitempty"`
 	}
 	var all []role
 	for i := range v1alpha1.Kinds {
 		kind := &v1alpha1.Kinds[i]
-		all = append(all, role{kind.Resource(), kind.Verbs, kind.People})
+		all = append(all, role{kind.Resource(), kind.Verbs, kind.People, kind.Scale})
 	}
 	return yaml.Marshal(all)
 }
