@@ -163,7 +163,7 @@ func (l *look) busy(m member, lease *coordinationv1.Lease) *blocked {
 	until := busy.Until(lease, l.now)
 	l.later(until.Sub(l.now))
 	return &blocked{reason: v1alpha1.ReasonMembersBusy, why: fmt.Sprintf("%s is busy with %s until %s",
-		m.Name, cmp.Or(v1alpha1.Cut(busy.Holder(lease), 200), "something"), until.UTC().Format(time.RFC3339))}
+		m.Name, v1alpha1.Cut(busy.Holder(lease), 200), until.UTC().Format(time.RFC3339))}
 }
 
 // refused tells that a policy keeps the member: those are asked by a deletion that is a dry run.

@@ -9,7 +9,10 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -25,8 +28,11 @@ const poolKind = "VirtualMachinePool"
 type fleet struct {
 	pool    object
 	members []any
+	leases  []any
 	changes []change
 }
+
+const leaseKind = "Lease"
 
 func (f fleet) For(*admissionv1.AdmissionRequest, facts.Subject) engine.Reader { return f }
 
@@ -37,9 +43,38 @@ func (f fleet) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 		answer = changed(poolKind, f.pool, f.changes)
 	case q.Kind == machineKind:
 		answer = changed(machineKind, f.members, f.changes)
+	case q.Kind == leaseKind:
+		answer = changed(leaseKind, append([]any{}, f.leases...), f.changes)
 	}
 	v, err := engine.ValueOf(answer)
 	return engine.Answer{Value: v, Live: q.Live}, err
+}
+
+func poolOf(scaleDownPolicy string, replicas int) object {
+	p := explicitPool(replicas)
+	p["spec"].(object)["scaleDownPolicy"] = scaleDownPolicy
+	return p
+}
+
+// busyLease marks a member as busy for half an hour from when is decided.
+func busyLease(slot int) any {
+	return object{
+		"apiVersion": "coordination.k8s.io/v1", "kind": leaseKind,
+		"metadata": object{
+			"name": fmt.Sprintf("ci-%d-busy", slot), "namespace": namespace, "uid": fmt.Sprintf("uid-lease-%d", slot),
+			"labels": object{v1alpha1.LabelBusyMachine: fmt.Sprintf("uid-ci-%d", slot)},
+		},
+		"spec": object{
+			"holderIdentity": "job", "renewTime": decidedAt.UTC().Format(metav1.RFC3339Micro), "leaseDurationSeconds": 1800,
+		},
+	}
+}
+
+// refusing has pools-scale-down refuse what would need busy members.
+func refusing(p *v1alpha1.RegoPolicy) {
+	if p.Name == "pools-scale-down" {
+		p.Spec.Parameters = &runtime.RawExtension{Raw: []byte(`{"busyMembers": "Refuse"}`)}
+	}
 }
 
 func explicitPool(replicas int, named ...any) object {
@@ -90,22 +125,42 @@ var poolOpeners = []*regexp.Regexp{
 	regexp.MustCompile(`^request\[(object|oldObject) spec scaleDownTargets \d+ uid\] = ".+"$`),
 }
 
+// A member is idle whose Lease is another's, or held by nobody, or over, and what is no member any more is not in the way.
+var busyOpeners = []*regexp.Regexp{
+	regexp.MustCompile(`^Lease\[\] = \[\]$`),
+	regexp.MustCompile(`^Lease\[\d metadata( labels)?\] = \{.*\}$`),
+	regexp.MustCompile(`^Lease\[\d metadata labels( sallyport\.dev/busy-machine)?\] deleted$`),
+	regexp.MustCompile(`^Lease\[\d metadata labels sallyport\.dev/busy-machine\] = ".*"$`),
+	regexp.MustCompile(`^Lease\[\d spec\] = \{.*\}$`),
+	regexp.MustCompile(`^Lease\[\d spec (holderIdentity|renewTime|leaseDurationSeconds)\] (deleted|= ""|= 0)$`),
+	regexp.MustCompile(`^VirtualMachine\[\] = \[\]$`),
+	regexp.MustCompile(`^VirtualMachine\[\d metadata uid\] = ".+"$`),
+	regexp.MustCompile(`^VirtualMachine\[\d metadata ownerReferences( 0 controller)?\] deleted$`),
+	regexp.MustCompile(`^VirtualMachine\[\d metadata ownerReferences\] = \[\]$`),
+	regexp.MustCompile(`^VirtualMachine\[\d metadata ownerReferences 0 (uid|controller)\] = (".*"|false)$`),
+}
+
 func TestBrokenScaleDownsAreNeverAllowed(t *testing.T) {
-	set, careless := compile(t, asShipped), compile(t, unguarded)
+	set, careless := compile(t, refusing), compile(t, unguarded)
 	members := []any{memberOfPool(0), memberOfPool(1)}
+	explicit := fleet{pool: explicitPool(3), members: members}
+	busy := fleet{pool: poolOf("NewestFirst", 2), members: members, leases: []any{busyLease(0), busyLease(1)}}
 	for name, tc := range map[string]struct {
+		fleet   fleet
 		request object
 		reason  string
 	}{
-		"scaled":         {ofPool("scale", scaleAt(3), scaleAt(2)), "ScaleDownNotNamed"},
-		"edited":         {ofPool("", explicitPool(3), explicitPool(2)), "ScaleDownNotNamed"},
-		"named before":   {ofPool("", explicitPool(3, targetAt(1)), explicitPool(2, targetAt(1))), "ScaleDownNotNamed"},
-		"no member":      {ofPool("", explicitPool(3), explicitPool(3, targetAt(7))), "TargetNotMember"},
-		"named, no less": {ofPool("", explicitPool(3), explicitPool(3, targetAt(1))), "TooManyTargets"},
+		"scaled":         {explicit, ofPool("scale", scaleAt(3), scaleAt(2)), "ScaleDownNotNamed"},
+		"edited":         {explicit, ofPool("", explicitPool(3), explicitPool(2)), "ScaleDownNotNamed"},
+		"named before":   {explicit, ofPool("", explicitPool(3, targetAt(1)), explicitPool(2, targetAt(1))), "ScaleDownNotNamed"},
+		"no member":      {explicit, ofPool("", explicitPool(3), explicitPool(3, targetAt(7))), "TargetNotMember"},
+		"named, no less": {explicit, ofPool("", explicitPool(3), explicitPool(3, targetAt(1))), "TooManyTargets"},
+		"scaled, busy":   {busy, ofPool("scale", scaleAt(2), scaleAt(1)), "MembersBusy"},
+		"edited, busy":   {busy, ofPool("", poolOf("OldestFirst", 2), poolOf("OldestFirst", 1)), "MembersBusy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := fleet{pool: explicitPool(3), members: members}
+			f := tc.fleet
 			if r := f.ask(t, set, tc.request); r.Allowed || string(r.Result.Reason) != tc.reason {
 				t.Fatalf("unbroken: %+v", r)
 			}
@@ -139,10 +194,11 @@ func (f fleet) holes(t *testing.T, set *catalog.Set, request object) (holes [][]
 	}
 	sites = append(sites, sitesOf(poolKind, f.pool, nil)...)
 	sites = append(sites, sitesOf(machineKind, f.members, nil)...)
+	sites = append(sites, sitesOf(leaseKind, f.leases, nil)...)
 	singles := changesAt(sites)
 	for i := 0; i < len(singles); i += max(1, 10_000 / *count) {
 		for _, changes := range [][]change{{singles[i]}, {singles[i], singles[(i*7919+13)%len(singles)]}} {
-			if r := f.ask(t, set, request, changes...); r != nil && r.Allowed && !slices.ContainsFunc(changes, opensPool) {
+			if r := f.ask(t, set, request, changes...); r != nil && r.Allowed && !slices.ContainsFunc(changes, f.opens) {
 				holes = append(holes, changes)
 			}
 		}
@@ -150,6 +206,10 @@ func (f fleet) holes(t *testing.T, set *catalog.Set, request object) (holes [][]
 	return holes
 }
 
-func opensPool(c change) bool {
-	return slices.ContainsFunc(poolOpeners, func(o *regexp.Regexp) bool { return o.MatchString(c.String()) })
+func (f fleet) opens(c change) bool {
+	openers := poolOpeners
+	if len(f.leases) > 0 {
+		openers = slices.Concat(openers, busyOpeners)
+	}
+	return slices.ContainsFunc(openers, func(o *regexp.Regexp) bool { return o.MatchString(c.String()) })
 }

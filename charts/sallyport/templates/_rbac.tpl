@@ -1,11 +1,12 @@
 {{/*
-What policies may read beyond our own kinds, as JSON: a map from API groups to resources to whether they are watched. It follows
+What is read beyond our own kinds, as JSON: a map from API groups to resources to whether they are watched. It follows
 from the reads of the shipped policies, and from whether they select by the labels of namespaces. A policy that somebody edits
 may want more: rbac.reads.
 */}}
 {{- define "sallyport.foreignReads" -}}
 {{- $resources := include "sallyport.resourcesOfKinds" . | fromYaml -}}
-{{- $groups := dict -}}
+{{- /* The pool reconciler looks at what marks members as busy, and replicas at each other, whatever policies read. */ -}}
+{{- $groups := dict "coordination.k8s.io" (dict "leases" false) -}}
 {{- range $name, $policy := include "sallyport.policies" . | fromJson -}}
 {{- $reads := $policy.spec.reads | default list -}}
 {{- if or (dig "match" "namespaceSelector" false $policy.spec) $policy.spec.namespaceModes -}}
@@ -39,5 +40,6 @@ apps/v1/DaemonSet: daemonsets
 apps/v1/Deployment: deployments
 apps/v1/StatefulSet: statefulsets
 batch/v1/CronJob: cronjobs
+coordination.k8s.io/v1/Lease: leases
 batch/v1/Job: jobs
 {{- end -}}

@@ -1,13 +1,16 @@
 # METADATA
 # title: Members of a pool go by name
 # description: >-
-#   With scaleDownPolicy Explicit, as the pool had it before the request, replicas are lowered only together with at least as many
-#   new entries in scaleDownTargets, so never by the subresource scale. With every scaleDownPolicy a new entry has to name a
-#   member that is there and not being deleted, by name and UID, and there are no more new entries than replicas are lowered by.
-#   If a pool has more members than replicas, not counting those named before, as many more may be named. Entries that were
-#   there before count for nothing. They may be taken out: a member that is still there then stays, and under Explicit does so
-#   until it is named again, even if replicas are not raised. A change of scaleDownPolicy alone passes, and so does everything
-#   that happens to a pool that is being deleted.
+#   With scaleDownPolicy Explicit, as the pool had it before the request, replicas are lowered only together with at least as
+#   many new entries in scaleDownTargets, so never by the subresource scale. Under the others, if the parameter busyMembers says
+#   Refuse, replicas are not lowered by so many that busy members would have to go unnamed; if it says Wait, which is the
+#   default, the pool has them until they are idle. What is judged may have changed a moment later: a pool looks at the Leases
+#   itself, live, before it deletes a member, and deletes no busy one that nobody named. With every scaleDownPolicy a new entry
+#   has to name a member that is there and not being deleted, by name and UID, and there are no more new entries than replicas
+#   are lowered by. If a pool has more members than replicas, not counting those named before, as many more may be named.
+#   Entries that were there before count for nothing. They may be taken out: a member that is still there then stays, and under
+#   Explicit does so until it is named again, even if replicas are not raised. A change of scaleDownPolicy alone passes, and so
+#   does everything that happens to a pool that is being deleted.
 package sallyport.pools.scaledown
 
 import data.sallyport.lib.override
@@ -42,6 +45,7 @@ valid_input if {
 	_known_spec(input.request.oldObject)
 	_known_pool
 	_known_members
+	_known_leases
 }
 
 # METADATA
@@ -170,7 +174,7 @@ _strangers := [target |
 _named_rightly(target) if _can_go[target.uid] == target.name
 
 # What was named before goes anyway.
-_eligible := [metadata.name |
+_eligible := [metadata |
 	some metadata in _live
 	not _goes(metadata)
 ]
@@ -185,7 +189,8 @@ _most := max([_present, count(_eligible)])
 
 _room := max([0, _most - _wanted])
 
-# Messages. They name no time and nothing that changes from one try to the next: an autoscaler tries again and again.
+# Messages. They name nothing that changes from one try to the next, but for Leases that are renewed: an autoscaler tries again
+# and again.
 
 _it := $"VirtualMachinePool {_pool.metadata.name} in namespace {input.request.namespace}"
 
@@ -207,35 +212,47 @@ _others := "" if count(_strangers) == 1
 
 _others := $", and {count(_strangers) - 1} more like it" if count(_strangers) > 1
 
-# Those that the request names come first, so that nobody copies a command that takes others.
-_choice := array.slice(
-	array.concat(_named, [name | some name in _eligible; not _in_request(name)]),
-	0, min([3, max([1, _fewer, count(_named)])]),
-)
+# Those that the request names come first, so that nobody copies a command that takes others. Of these nobody is busy.
+_choice := array.slice(array.concat(_named, _others_to_name), 0, min([3, max([1, _fewer, count(_named)])]))
 
-_in_request(name) if name in _names
+_others_to_name := [metadata.name |
+	some metadata in _eligible
+	not _is_busy(metadata)
+	not _is_named(metadata)
+]
+
+_is_named(metadata) if metadata.name in _names
 
 _names := {name | some name in _named}
 
 _way_out := $"What would pass: `{_command}`" if count(_choice) > 0
 
-_way_out := "None of its members can be named" if count(_choice) == 0
+_way_out := $"{_told_of(_eligible)}. Wait for them, or name those that go, busy or not: `{_command_to_fill}`" if {
+	count(_choice) == 0
+	count(_eligible) > 0
+}
+
+_way_out := "None of its members can be named" if {
+	count(_choice) == 0
+	count(_eligible) == 0
+}
 
 # Of a pool that has nobody to name, such as one whose members could not be made, nobody goes whatever its policy.
-_how := _way_out if count(_choice) > 0
+_how := _way_out if count(array.concat(_choice, _eligible)) > 0
 
 _how := concat("", [
 	"It has no member that could be named. With another scaleDownPolicy, in a request before, it would pass: `kubectl patch ",
 	$"virtualmachinepools.sallyport.dev {override.typed(_pool.metadata.name)} --namespace {input.request.namespace} --type merge ",
 	"-p '{\"spec\":{\"scaleDownPolicy\":\"NewestFirst\"}}'`",
 ]) if {
-	count(_choice) == 0
+	count(array.concat(_choice, _eligible)) == 0
 }
 
-_command := concat("", array.concat(
-	[$"kubectl sallyport scale-down {override.typed(_pool.metadata.name)} --namespace {input.request.namespace}"],
-	[$" --vm {override.typed(name)}" | some name in _choice],
-))
+_command := concat("", array.concat([_scale_down], [$" --vm {override.typed(name)}" | some name in _choice]))
+
+_command_to_fill := $"{_scale_down} --vm NAME"
+
+_scale_down := $"kubectl sallyport scale-down {override.typed(_pool.metadata.name)} --namespace {input.request.namespace}"
 
 _details(field) := {
 	"group": "sallyport.dev", "kind": "VirtualMachinePool",

@@ -28,8 +28,14 @@ _input(old, new, members) := {
 		"operation": "UPDATE", "namespace": "team-a", "resource": {"group": "sallyport.dev", "resource": "virtualmachinepools"},
 		"object": new, "oldObject": old,
 	},
-	"facts": {"parent": null, "members": members},
+	"facts": {"parent": null, "members": members, "leases": _leases(members)},
+	"now": "2026-11-20T12:00:00.000000000Z",
 }
+
+# They are asked for together. Nobody is busy.
+_leases(members) := [] if is_array(members)
+
+_leases(null) := null
 
 _edit(old, new, members) := _input(old, _pool(new), members)
 
@@ -136,11 +142,13 @@ test_scale[note] if {
 }
 
 # What takes nobody away asks for nothing, and is not held up by a pool that is gone.
+_nothing := {"parent": null, "members": null, "leases": null}
+
 test_scale_up[replicas] if {
 	some replicas in [5, 6]
 	world := object.union(_scaled(_before, replicas, null), {"facts": {"parent": null}})
 	_verdict == "allow" with input as world
-	policy.facts == {"parent": null, "members": null} with input as world
+	policy.facts == _nothing with input as world
 }
 
 test_scale_of_what_is_gone if {
@@ -160,17 +168,21 @@ test_leaving if _verdict == "allow" with input as _edit(object.union(_before, _l
 
 test_facts[note] if {
 	asked := {
-		"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "namespace": "team-a",
-		"labels": {"sallyport.dev/pool-uid": "u-pool"},
+		"parent": null,
+		"members": {
+			"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "namespace": "team-a",
+			"labels": {"sallyport.dev/pool-uid": "u-pool"},
+		},
+		"leases": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": "team-a", "freshness": "live"},
 	}
 	some note, tc in {
-		"fewer": {"world": _edit(_before, _spec(4, []), null), "parent": null, "members": asked},
-		"named": {"world": _edit(_before, _spec(5, [1]), null), "parent": null, "members": asked},
-		"neither": {"world": _edit(_before, _spec(5, []), null), "parent": null, "members": null},
-		"scaled down": {"world": _scaled(_before, 4, null), "parent": {"parent": true}, "members": asked},
-		"scaled up": {"world": _scaled(_before, 6, null), "parent": null, "members": null},
+		"fewer": {"world": _edit(_before, _spec(4, []), null), "facts": asked},
+		"named": {"world": _edit(_before, _spec(5, [1]), null), "facts": asked},
+		"neither": {"world": _edit(_before, _spec(5, []), null), "facts": _nothing},
+		"scaled down": {"world": _scaled(_before, 4, null), "facts": object.union(asked, {"parent": {"parent": true}})},
+		"scaled up": {"world": _scaled(_before, 6, null), "facts": _nothing},
 	}
-	policy.facts == {"parent": tc.parent, "members": tc.members} with input as tc.world
+	policy.facts == tc.facts with input as tc.world
 }
 
 # Who can be named: four replicas are to be left, and ci-2 is named.
@@ -368,6 +380,8 @@ _edited_fields := {
 	"request/oldObject/metadata/name": ["text"],
 	"request/oldObject/metadata/uid": ["text"],
 	"facts/members": ["a list"],
+	"facts/leases": ["a list"],
+	"now": [],
 	"facts/parent": ["null"],
 }
 
@@ -385,6 +399,8 @@ _scale_fields := {
 	"request/oldObject/spec": ["an object"],
 	"request/oldObject/metadata/uid": ["text"],
 	"facts/members": ["a list"],
+	"facts/leases": ["a list"],
+	"now": [],
 	"facts/parent": ["an object", "null"],
 	"facts/parent/metadata": ["an object"],
 	"facts/parent/metadata/name": ["text"],
@@ -447,7 +463,7 @@ _broken := object.union_n([
 		some field in ["name", "uid"]
 	},
 	{$"answers to what was not asked, {fact}": object.union(_edit(_before, _spec(5, []), null), {"facts": {fact: value}}) |
-		some fact, value in {"members": [], "parent": _before}
+		some fact, value in {"members": [], "parent": _before, "leases": []}
 	},
 	{"a parent of a Scale that goes up": _scaled(_before, 6, null)},
 ])

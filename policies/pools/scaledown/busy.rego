@@ -1,0 +1,147 @@
+# Which members are busy: in Go, package busy of the pool reconciler says the same.
+package sallyport.pools.scaledown
+
+# METADATA
+# title: What marks members as busy
+# description: >-
+#   Read live, because watching Leases would mean to watch the heartbeat of each node. Asked only if replicas are lowered, or
+#   members are named.
+facts.leases := {
+	"apiVersion": "coordination.k8s.io/v1",
+	"kind": "Lease",
+	"namespace": input.request.namespace,
+	"freshness": "live",
+} if {
+	_removes
+}
+
+facts.leases := null if not _removes
+
+# METADATA
+# title: Busy members would have to go
+# custom:
+#   reason: MembersBusy
+#   remedyInMessage: Wait until the members that the message names are idle, or name those that go busy or not.
+deny contains {
+	"reason": "MembersBusy",
+	"message": concat("", [
+		$"{_step}: it would have to give up {_surplus} members that nobody named; idle members: {count(_idle)}. ",
+		$"{_told_of(_busy)}. Wait for them, or name those that go, busy or not: `{_command_to_fill}`",
+	]),
+	"details": _details("spec.replicas"),
+} if {
+	_judged
+	data.parameters.busyMembers == "Refuse"
+	_pool.spec.scaleDownPolicy != "Explicit"
+	count(_named) < _fewer
+	_surplus > count(_idle)
+}
+
+# Who there is to choose from, once those are gone that are named. Those first that go first.
+_unnamed := _by_age if _pool.spec.scaleDownPolicy != "OldestFirst"
+
+_unnamed := array.reverse(_by_age) if _pool.spec.scaleDownPolicy == "OldestFirst"
+
+_by_age := [metadata | some metadata in _live; not _is_to_go(metadata)]
+
+_is_to_go(metadata) if metadata.uid in _to_go
+
+_to_go := _leaving if _scale
+
+_to_go := {target.uid | some target in _targets(input.request.object)} if not _scale
+
+_surplus := count(_unnamed) - _wanted
+
+_busy := [metadata | some metadata in _unnamed; _is_busy(metadata)]
+
+_idle := [metadata | some metadata in _unnamed; not _is_busy(metadata)]
+
+_is_busy(metadata) if _until[metadata.uid]
+
+# The first three of a list of busy members.
+_told_of(busy) := concat("", [
+	concat("; ", [_told(metadata) | some metadata in array.slice(busy, 0, 3)]),
+	_further(count(busy) - 3),
+])
+
+_further(more) := $"; {more} more are busy" if more > 0
+
+_further(more) := "" if more <= 0
+
+_told(metadata) := concat("", [
+	$"{metadata.name} is busy with {_holder(metadata.uid)} until ",
+	time.format([_until[metadata.uid], "UTC", "2006-01-02T15:04:05Z"]),
+])
+
+# Whoever may write Leases has written it.
+_holder(uid) := regex.replace(substring(min(_holders[uid]), 0, 100), `\p{C}`, "")
+
+_holders[mark.uid] contains mark.holder if {
+	some mark in _marks
+	mark.until == _until[mark.uid]
+}
+
+# Until when members are busy, in nanoseconds, by their UID. Of several Leases for a member the one counts that lasts longest.
+_until[uid] := max(times) if some uid, times in _times
+
+_times[mark.uid] contains mark.until if some mark in _marks
+
+_marks := [{"uid": uid, "holder": lease.spec.holderIdentity, "until": until} |
+	some lease in input.facts.leases
+	uid := lease.metadata.labels[_mark]
+	_can_go[uid]
+	until := _renewed(lease.spec.renewTime) + (min([lease.spec.leaseDurationSeconds, _longest]) * 1000000000)
+	until > _now
+	lease.spec.holderIdentity != ""
+]
+
+_mark := "sallyport.dev/busy-machine"
+
+# A day, in seconds.
+_longest := 86400
+
+_now := time.parse_rfc3339_ns(input.now)
+
+# A clock that is ahead makes nothing last longer. Times in UTC have the order of their texts; what is older than any Lease can
+# last is not parsed, because not every year can be.
+_renewed(at) := _now if at >= input.now
+
+_renewed(at) := time.parse_rfc3339_ns(at) if {
+	at < input.now
+	at > time.format([_now - ((2 * _longest) * 1000000000), "UTC", "2006-01-02T15:04:05Z"])
+}
+
+_known_leases if {
+	not _removes
+	input.facts.leases == null
+}
+
+_known_leases if {
+	_removes
+	is_string(input.now)
+	regex.match(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$`, input.now)
+	is_array(input.facts.leases)
+	every lease in input.facts.leases { _known_lease(lease) }
+}
+
+_known_lease(lease) if {
+	is_object(lease.metadata)
+	labels := object.get(lease.metadata, "labels", {})
+	is_object(labels)
+	mark := object.get(labels, _mark, "")
+	is_string(mark)
+	_known_mark(mark, lease)
+}
+
+# What marks nothing may be as it likes.
+_known_mark("", _)
+
+_known_mark(mark, lease) if {
+	mark != ""
+	is_object(lease.spec)
+	is_string(object.get(lease.spec, "holderIdentity", ""))
+	is_number(object.get(lease.spec, "leaseDurationSeconds", 0))
+	renewed := object.get(lease.spec, "renewTime", "")
+	is_string(renewed)
+	regex.match(`^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)?$`, renewed)
+}
