@@ -26,6 +26,7 @@ func TestGuards(t *testing.T) {
 	s := newSite(t)
 	every := depth.Of(6, 1)
 	s.step("every way with the guards", func(s *site) { s.table(every, guarded, unguarded) })
+	s.step("every way to lower an Explicit pool", (*site).explicit)
 	if depth.Deep() {
 		s.step("while nobody answers", (*site).unanswered)
 		s.step("the floor alone", (*site).fallen)
@@ -39,7 +40,7 @@ func TestGuards(t *testing.T) {
 // table tries every way, or one of so many of them.
 func (s *site) table(every int, columns ...column) {
 	s.Run("all", func(t *testing.T) {
-		for what, rows := range map[string][]row{"scaling": scalingRows(), "deletion": deletionRows()} {
+		for what, rows := range map[string][]row{"scaling": scalingRows(), "pools": poolRows(), "deletion": deletionRows()} {
 			for i := 0; i < len(rows); i += every {
 				for _, c := range columns {
 					t.Run(fmt.Sprintf("%s %s, %s", what, rows[i].way, c.name), func(t *testing.T) {

@@ -31,6 +31,7 @@ const (
 	scaleDenied    = scaling + "/ScaleDownDenied"
 	tooMany        = scaling + "/ScaleDownTooLarge"
 	badAnnotation  = scaling + "/AnnotationInvalid"
+	notNamed       = "pools-scale-down/ScaleDownNotNamed"
 	deletionDenied = protection + "/DeletionProtected"
 	labelRemoved   = protection + "/ProtectionRemoved"
 	labelUnknown   = protection + "/UnknownProtection"
