@@ -27,6 +27,7 @@ func TestGuards(t *testing.T) {
 	every := depth.Of(6, 1)
 	s.step("every way with the guards", func(s *site) { s.table(every, guarded, unguarded) })
 	s.step("every way to lower an Explicit pool", (*site).explicit)
+	s.step("busy members", (*site).busy)
 	if depth.Deep() {
 		s.step("while nobody answers", (*site).unanswered)
 		s.step("the floor alone", (*site).fallen)

@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 var pools = schema.GroupVersionKind{Group: "sallyport.dev", Version: "v1alpha1", Kind: "VirtualMachinePool"}
@@ -100,6 +102,44 @@ func (s *site) explicit() {
 		}
 		t.release()
 	}
+	s.spaces.give(t.space)
+}
+
+// busy: where the policy says so, replicas are not lowered by members that a Lease marks as busy, in neither way to write them.
+func (s *site) busy() {
+	const parameters = `{"spec":{"parameters":{"busyMembers":%q}}}`
+	t := &trial{site: s, guarded: true, space: s.namespace()}
+	t.make(pool("{}", "NewestFirst", "replicas: 2"))
+	t.Until("the pool has its members", func() (string, bool) {
+		said, ok := t.kubectl("get svmpool web -o jsonpath={.status.replicas}")
+		return said, ok && said == "2"
+	})
+	for _, name := range []string{"web-0", "web-1"} {
+		t.make(fmt.Sprintf(`{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: %s-busy, labels: {%s: %s}},
+  spec: {holderIdentity: job of %[1]s, renewTime: "2999-01-01T00:00:00.000000Z", leaseDurationSeconds: 600}}`,
+			name, v1alpha1.LabelBusyMachine, t.get(machines, name).GetUID()))
+	}
+	scale, patch := "scale svmpool/web --replicas=1 --dry-run=server", "patch svmpool web --dry-run=server --type=merge -p"
+	s.edit("pools-scale-down", fmt.Sprintf(parameters, "Refuse"))
+	t.Until("a Scale is refused", func() (string, bool) {
+		said, ok := t.kubectl(scale)
+		return said, !ok && strings.Contains(said, "[pools-scale-down/MembersBusy] ") && strings.Contains(said, "web-1 is busy with job of web-1 until ")
+	})
+	if said, ok := t.kubectl(patch, one); ok || !strings.Contains(said, "[pools-scale-down/MembersBusy] ") {
+		t.Errorf("a patch of the pool, with busy members: %s", said)
+	}
+	named := fmt.Sprintf(`{"spec":{"replicas":1,"scaleDownTargets":[{"name":"web-1","uid":%q}]}}`, t.get(machines, "web-1").GetUID())
+	if said, ok := t.kubectl(patch, named); !ok {
+		t.Errorf("a busy member by name: %s", said)
+	}
+	t.mustKubectl(t.kubectl("delete lease web-0-busy"))
+	for _, try := range [][]string{{scale}, {patch, one}} {
+		if said, ok := t.kubectl(try[0], try[1:]...); !ok {
+			t.Errorf("one member is idle: %s", said)
+		}
+	}
+	t.release()
+	s.edit("pools-scale-down", fmt.Sprintf(parameters, "Wait"))
 	s.spaces.give(t.space)
 }
 

@@ -89,6 +89,7 @@ var (
 	secrets      = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 	autoscalers  = schema.GroupVersionKind{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"}
 	machines     = schema.GroupVersionKind{Group: "sallyport.dev", Version: "v1alpha1", Kind: "VirtualMachine"}
+	leases       = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
 	pods         = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	namespaces   = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 )
@@ -235,7 +236,7 @@ func (t *trial) evicted() (said string, ok bool) {
 }
 
 // leftovers are the kinds of which trials leave something.
-var leftovers = []schema.GroupVersionKind{autoscalers, pools, machines, deployments, statefulSets, replicaSets, pods, secrets, configMaps}
+var leftovers = []schema.GroupVersionKind{autoscalers, pools, machines, leases, deployments, statefulSets, replicaSets, pods, secrets, configMaps}
 
 // release takes off what keeps the objects of the trial, as their administrators would, and deletes them: nothing is left that cannot
 // be deleted.
