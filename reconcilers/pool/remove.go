@@ -133,7 +133,7 @@ func rank(last bool) int {
 }
 
 // leases reads the Leases that mark members as busy, by the UID of the member, after the members were read: what is marked later has
-// been stamped since and is not deleted as it was read. Of several for a machine the one counts that lasts longest.
+// been stamped since and is not deleted as it was read.
 func (r *Reconciler) leases(ctx context.Context, l *look) (map[types.UID]*coordinationv1.Lease, error) {
 	found := map[types.UID]*coordinationv1.Lease{}
 	for next := ""; ; {
@@ -144,10 +144,7 @@ func (r *Reconciler) leases(ctx context.Context, l *look) (map[types.UID]*coordi
 			return nil, fmt.Errorf("reading the Leases of busy members: %w", err)
 		}
 		for i := range list.Items {
-			lease := &list.Items[i]
-			if other := found[busy.Of(lease)]; other == nil || busy.Until(other, l.now).Before(busy.Until(lease, l.now)) {
-				found[busy.Of(lease)] = lease
-			}
+			busy.Note(found, &list.Items[i], l.now)
 		}
 		if next = list.Continue; next == "" {
 			return found, nil
@@ -157,7 +154,7 @@ func (r *Reconciler) leases(ctx context.Context, l *look) (map[types.UID]*coordi
 
 // busy tells that a Lease keeps the member, and has the pool looked at again when it ends.
 func (l *look) busy(m member, lease *coordinationv1.Lease) *blocked {
-	if lease == nil || !busy.Until(lease, l.now).After(l.now) {
+	if lease == nil {
 		return nil
 	}
 	until := busy.Until(lease, l.now)

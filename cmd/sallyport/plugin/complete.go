@@ -59,7 +59,7 @@ func (p *plugin) completeTarget(command *cobra.Command, args []string, word stri
 		}
 		return found, cobra.ShellCompDirectiveNoFileComp
 	case len(args) == 0:
-		return []string{"svm", "svmop"}, cobra.ShellCompDirectiveNoFileComp
+		return []string{"svm", "svmop", "svmpool"}, cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }

@@ -146,7 +146,7 @@ func TestCompletionOffersNames(t *testing.T) {
 	for line, want := range map[string]string{
 		"stop":       "web-1 web-2",
 		"stop web-2": "web-1",
-		"why":        "svm svmop",
+		"why":        "svm svmop svmpool",
 		"why svm":    "web-1 web-2",
 		"why svmop":  "",
 	} {

@@ -138,19 +138,26 @@ func (o *scaleDown) try(ctx context.Context, c *cluster, name string, wanted []v
 	return nil
 }
 
-// pool reads a pool, and its members: who has the label with its UID and has it for controller.
+// pool reads a pool, and its members.
 func (c *cluster) pool(ctx context.Context, name string) (*v1alpha1.VirtualMachinePool, []v1alpha1.VirtualMachine, error) {
-	pool, list := &v1alpha1.VirtualMachinePool{}, &v1alpha1.VirtualMachineList{}
+	pool := &v1alpha1.VirtualMachinePool{}
 	if err := c.Get(ctx, c.key(name), pool); err != nil {
 		return nil, nil, err
 	}
 	if !pool.DeletionTimestamp.IsZero() {
 		return nil, nil, fmt.Errorf("VirtualMachinePool %s is being deleted, with its members", name)
 	}
-	if err := c.List(ctx, list, client.InNamespace(c.namespace), client.MatchingLabels{v1alpha1.LabelPoolUID: string(pool.UID)}); err != nil {
-		return nil, nil, fmt.Errorf("reading the members of VirtualMachinePool %s: %w", name, err)
+	members, err := c.members(ctx, pool)
+	return pool, members, err
+}
+
+// members reads who has the label with the UID of a pool and has it for controller.
+func (c *cluster) members(ctx context.Context, pool *v1alpha1.VirtualMachinePool) ([]v1alpha1.VirtualMachine, error) {
+	list := &v1alpha1.VirtualMachineList{}
+	if err := c.List(ctx, list, client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.LabelPoolUID: string(pool.UID)}); err != nil {
+		return nil, fmt.Errorf("reading the members of VirtualMachinePool %s: %w", pool.Name, err)
 	}
-	return pool, slices.DeleteFunc(list.Items, func(vm v1alpha1.VirtualMachine) bool { return !metav1.IsControlledBy(&vm, pool) }), nil
+	return slices.DeleteFunc(list.Items, func(vm v1alpha1.VirtualMachine) bool { return !metav1.IsControlledBy(&vm, pool) }), nil
 }
 
 // replicasOf is how many members a pool is to have.

@@ -20,6 +20,9 @@ func (r *objectReport) text(p *page) {
 	if r.Replicas != nil {
 		p.row("Replicas:", fmt.Sprint(*r.Replicas))
 	}
+	if r.Pool != nil {
+		r.Pool.text(p)
+	}
 	if o.GroupVersionKind().GroupKind() == v1alpha1.GroupVersion.WithKind(policyKind).GroupKind() {
 		p.row("As a policy:", "kubectl sallyport policies "+o.Name)
 	}

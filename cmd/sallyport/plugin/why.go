@@ -29,6 +29,7 @@ func (p *plugin) whyCommand() *cobra.Command {
 			"would be accepted now: each is sent to the API server as a dry run, so the answers are those of the policies. Undecided\n" +
 			"is what a policy failed to decide, forbidden what you have not the right to, and unknown what got no answer.\n" +
 			"Tells of a VirtualMachineOperation what it waits for, or how it has ended and why.\n" +
+			"Tells of a VirtualMachinePool what it waits for, and which members go and are busy, beside what it tells of anything else.\n" +
 			"Tells of anything else whether it could be deleted and scaled down now, what its deletion waits for, who owns it, which\n" +
 			"guards it carries, and what Sallyport has noted about it.\n\n" +
 			"KIND is as in kubectl get. KIND/NAME is understood too, and NAME alone is a VirtualMachine.",
@@ -37,6 +38,9 @@ func (p *plugin) whyCommand() *cobra.Command {
 
   # An operation: what does it wait for?
   kubectl sallyport why svmop/web-1-stop-x7k2p
+
+  # A pool: why has it more machines than it should?
+  kubectl sallyport why svmpool ci
 
   # A namespace: why can I not delete it, or why does it not go away?
   kubectl sallyport why ns team-a
@@ -80,7 +84,7 @@ func (p *plugin) why(ctx context.Context, args []string, output string) error {
 	if output != "" {
 		return format.Print(p.Out, output, r)
 	}
-	if kind == machineKind || kind == operationKind { // which nobody carries out either
+	if kind == machineKind || kind == operationKind || kind == poolKind { // which nobody carries out either
 		p.warnUnserved(ctx, c)
 	}
 	return render(p.Out, r, p.now())

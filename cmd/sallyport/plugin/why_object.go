@@ -36,7 +36,9 @@ type objectReport struct {
 	Owners     []owner            `json:"owners,omitempty"`
 	// Override is what the object's annotation says.
 	Override *v1alpha1.Override `json:"override,omitempty"`
-	Events   []event            `json:"events,omitempty"`
+	// Pool is what a VirtualMachinePool waits for.
+	Pool   *poolReport `json:"pool,omitempty"`
+	Events []event     `json:"events,omitempty"`
 	// Requests are what one could ask for now.
 	Requests []answer `json:"requests"`
 	// Unknown is what could not be found out.
@@ -88,6 +90,11 @@ func (p *plugin) gatherObject(ctx context.Context, c *cluster, args []string) (r
 	r.Override, _ = v1alpha1.ParseOverride(r.Object.Annotations[v1alpha1.AnnotationOverride]) // none that could not count
 	for _, reference := range r.Object.OwnerReferences {
 		r.Owners = append(r.Owners, l.owner(ctx, reference, r.Object.Namespace, 0))
+	}
+	if r.Object.GroupVersionKind().GroupKind() == v1alpha1.GroupVersion.WithKind(poolKind).GroupKind() {
+		if err := l.pool(ctx, p.now()); err != nil {
+			return nil, err
+		}
 	}
 	if err := l.events(ctx); err != nil {
 		r.unknown("events", err)

@@ -51,6 +51,15 @@ func Until(lease *coordinationv1.Lease, now time.Time) time.Time {
 	return renewed.Add(min(time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second, Longest))
 }
 
+// Note keeps a Lease by the UID of the machine that it marks, if that is busy now. Of several Leases for a machine the one counts that
+// lasts longest.
+func Note(leases map[types.UID]*coordinationv1.Lease, lease *coordinationv1.Lease, now time.Time) {
+	until, other := Until(lease, now), leases[Of(lease)]
+	if until.After(now) && (other == nil || Until(other, now).Before(until)) {
+		leases[Of(lease)] = lease
+	}
+}
+
 // Holder says with what the machine of a Lease is busy.
 func Holder(lease *coordinationv1.Lease) string {
 	if lease.Spec.HolderIdentity == nil {

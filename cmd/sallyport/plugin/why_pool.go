@@ -1,0 +1,144 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/pool/busy"
+)
+
+// poolReport is what is known of a VirtualMachinePool beside what is known of any object.
+type poolReport struct {
+	Status v1alpha1.VirtualMachinePoolStatus `json:"status"`
+	// Reconciled tells whether the status is about the spec as it is.
+	Reconciled bool `json:"reconciled"`
+	// Going are the members that are being deleted or named to go.
+	Going []goingMember `json:"going,omitempty"`
+	// Busy are the members that a Lease keeps, the one first that is idle first.
+	Busy []busyMember `json:"busy,omitempty"`
+}
+
+// goingMember is a member that goes, or will.
+type goingMember struct {
+	Name string `json:"name"`
+	// Deleted tells that its deletion has been asked for; else it is named in spec.scaleDownTargets.
+	Deleted bool `json:"deleted"`
+}
+
+// busyMember is a member that is busy.
+type busyMember struct {
+	Name   string    `json:"name"`
+	Holder string    `json:"holder"`
+	Until  time.Time `json:"until"`
+}
+
+// pool finds out what a VirtualMachinePool waits for.
+func (l *looking) pool(ctx context.Context, now time.Time) error {
+	pool := &v1alpha1.VirtualMachinePool{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(l.object.Object, pool); err != nil {
+		return fmt.Errorf("reading VirtualMachinePool %s: %w", l.object.GetName(), err)
+	}
+	l.r.Pool = &poolReport{Status: pool.Status, Reconciled: pool.Status.ObservedGeneration == pool.Generation}
+	members, err := l.members(ctx, pool)
+	if err != nil {
+		l.r.unknown("members", err)
+		return nil
+	}
+	for i := range members {
+		m := &members[i]
+		deleted := !m.DeletionTimestamp.IsZero()
+		named := slices.ContainsFunc(pool.Spec.ScaleDownTargets, func(t v1alpha1.ScaleDownTarget) bool { return t.UID == m.UID })
+		if deleted || named {
+			l.r.Pool.Going = append(l.r.Pool.Going, goingMember{m.Name, deleted})
+		}
+	}
+	if err := l.busy(ctx, members, now); err != nil {
+		l.r.unknown("busy members", err)
+	}
+	return nil
+}
+
+// busy finds the members that Leases keep.
+func (l *looking) busy(ctx context.Context, members []v1alpha1.VirtualMachine, now time.Time) error {
+	list := &coordinationv1.LeaseList{}
+	if err := l.List(ctx, list, client.InNamespace(l.object.GetNamespace()), client.HasLabels{v1alpha1.LabelBusyMachine}); err != nil {
+		return err
+	}
+	leases := map[types.UID]*coordinationv1.Lease{}
+	for i := range list.Items {
+		busy.Note(leases, &list.Items[i], now)
+	}
+	for i := range members {
+		if lease := leases[members[i].UID]; lease != nil {
+			l.r.Pool.Busy = append(l.r.Pool.Busy, busyMember{members[i].Name, busy.Holder(lease), busy.Until(lease, now).UTC()})
+		}
+	}
+	slices.SortStableFunc(l.r.Pool.Busy, func(a, b busyMember) int { return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.Name, b.Name)) })
+	return nil
+}
+
+// waits are the conditions that say what a pool waits for. What two of them say is said once.
+func (r *poolReport) waits() (waits []*metav1.Condition) {
+	for _, t := range []v1alpha1.ConditionType{
+		v1alpha1.ConditionScaleDownBlocked, v1alpha1.ConditionProgressing, v1alpha1.ConditionSynced, v1alpha1.ConditionAvailable,
+	} {
+		c := t.In(r.Status.Conditions)
+		if c == nil {
+			continue
+		}
+		good := c.Status == metav1.ConditionTrue
+		switch t {
+		case v1alpha1.ConditionScaleDownBlocked:
+			good = !good
+		case v1alpha1.ConditionProgressing:
+			good = c.Reason == string(v1alpha1.ReasonSteady)
+		}
+		said := func(other *metav1.Condition) bool { return other.Reason == c.Reason }
+		if !good && !slices.ContainsFunc(waits, said) {
+			waits = append(waits, c)
+		}
+	}
+	return waits
+}
+
+// shownMembers is how many of them are named.
+const shownMembers = 10
+
+func (r *poolReport) text(p *page) {
+	s := &r.Status
+	p.row("Members:", fmt.Sprintf("%d; running: %d; with the present template: %d", s.Replicas, s.ReadyReplicas, s.UpdatedReplicas))
+	var waits, going, busy []string
+	if !r.Reconciled {
+		waits = append(waits, "the pool reconciler, which has not seen the last change")
+	}
+	for _, c := range r.waits() {
+		waits = append(waits, inShort(c.Type+" "+p.condition(c)))
+	}
+	p.row("Waits for:", cmp.Or(strings.Join(waits, "\n"), "nothing"))
+	for _, m := range r.Going {
+		why := "named"
+		if m.Deleted {
+			why = "being deleted"
+		}
+		going = append(going, fmt.Sprintf("%s (%s)", m.Name, why))
+	}
+	p.row("Going:", someOf(going, shownMembers))
+	for _, m := range r.Busy[:min(len(r.Busy), shownMembers)] {
+		busy = append(busy, inShort(fmt.Sprintf("%s until %s: %s", m.Name, m.Until.Format(time.RFC3339), m.Holder)))
+	}
+	if more := len(r.Busy) - shownMembers; more > 0 {
+		busy = append(busy, fmt.Sprintf("and %d more", more))
+	}
+	p.row("Busy:", strings.Join(busy, "\n"))
+}
