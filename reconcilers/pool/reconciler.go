@@ -8,8 +8,10 @@ package pool
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -39,10 +41,17 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
+	// Metrics is where metrics of the pools are registered, nil for none.
+	Metrics prometheus.Registerer
 }
 
 // SetupWithManager registers the reconciler.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	if r.Metrics != nil {
+		if err := r.Metrics.Register(&collector{pools: mgr.GetClient(), elected: mgr.Elected()}); err != nil {
+			return fmt.Errorf("registering the metrics of pools: %w", err)
+		}
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachinePool{}).
 		Owns(&v1alpha1.VirtualMachine{}).

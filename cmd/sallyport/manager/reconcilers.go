@@ -119,7 +119,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	if err := disks.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualDisk reconciler: %w", err)
 	}
-	pools := &pool.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now}
+	pools := &pool.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Metrics: ctrlmetrics.Registry}
 	if err := pools.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachinePool reconciler: %w", err)
 	}
