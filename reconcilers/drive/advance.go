@@ -133,7 +133,25 @@ func (x *execution) signal(ctx context.Context) (bool, error) {
 	if err := x.Tell(ctx, send); err != nil {
 		return x.notSent(ctx, err)
 	}
-	_, err := x.holder.Write(ctx, Progress{State: Sent, Message: x.verb(), Step: v1alpha1.OperationStep(x.step())})
+	return x.wasSent(ctx)
+}
+
+// wasSent has it written down that the runtime was told. If a holder that need not know sees the goal reached at once, that is
+// written instead: it is what a process finds that follows one that ended before it could write.
+func (x *execution) wasSent(ctx context.Context) (bool, error) {
+	sent := Progress{State: Sent, Message: x.verb(), Step: v1alpha1.OperationStep(x.step())}
+	if x.Brief {
+		if x.observe(ctx); x.at.err == nil {
+			x.seen = x.at.seen
+		}
+		if x.at.err == nil && x.done() {
+			if err := x.holder.Saw(ctx, &x.seen, true); err != nil {
+				return false, err
+			}
+			sent.State, sent.Message = Done, x.achieved()
+		}
+	}
+	_, err := x.holder.Write(ctx, sent)
 	return true, err
 }
 

@@ -22,6 +22,8 @@ type Intent struct {
 	Grace *time.Duration
 	// Hold tells whether a step is not to be begun yet. Nil means that none is held up.
 	Hold func(runtime.TaskKind) bool
+	// Brief spares the write that the runtime was told if the intent is reached at once, as seen in another look.
+	Brief bool
 }
 
 // Record is what was persisted of an intent since the machine was taken for it.
@@ -85,7 +87,8 @@ type Progress struct {
 	Task runtime.Task
 	// Err is what went wrong, if anything did.
 	Err error
-	// Was and Step are to be kept in the [Record]. The step is the one that begins, or that the runtime is told.
+	// Was and Step are to be kept in the [Record]. The step is the one that begins, or that the runtime is told: with Done, one that it
+	// was told just now.
 	Was  *v1alpha1.OperationBaseline
 	Step v1alpha1.OperationStep
 }

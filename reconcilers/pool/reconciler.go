@@ -16,8 +16,10 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -52,10 +54,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			return fmt.Errorf("registering the metrics of pools: %w", err)
 		}
 	}
+	owned := gathered{handler.EnqueueRequestForOwner(
+		mgr.GetScheme(), mgr.GetRESTMapper(), &v1alpha1.VirtualMachinePool{}, handler.OnlyControllerOwner())}
 	return ctrl.NewControllerManagedBy(mgr).
-		For(&v1alpha1.VirtualMachinePool{}).
-		Owns(&v1alpha1.VirtualMachine{}).
-		Owns(&v1alpha1.VirtualDisk{}).
+		For(&v1alpha1.VirtualMachinePool{}, builder.WithPredicates(urgent)).
+		Watches(&v1alpha1.VirtualMachinePool{}, gathered{&handler.EnqueueRequestForObject{}}).
+		Watches(&v1alpha1.VirtualMachine{}, owned).
+		Watches(&v1alpha1.VirtualDisk{}, owned).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 4,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),

@@ -47,6 +47,7 @@ func (h *holding) String() string {
 func (h *holding) Intent() drive.Intent {
 	in := h.wants
 	in.Type, in.Force = h.held().Type, h.held().Force
+	in.Brief = true
 	in.Hold = func(k runtime.TaskKind) bool { return h.tooSoon(h.look, k) }
 	return in
 }
@@ -83,12 +84,11 @@ func (h *holding) Write(ctx context.Context, p drive.Progress) (bool, error) {
 		}
 	case drive.Sent:
 		held.Signal = v1alpha1.SignalSent
-		if p.Step == v1alpha1.StepPowerOn {
-			h.attempts().Next(h.Key().String(), h.Time)
-		}
+		h.sent(p.Step)
 	case drive.Forces:
 		held.Force, held.Signal = true, ""
 	case drive.Done:
+		h.sent(p.Step)
 		return h.finish(ctx)
 	case drive.Hopeless:
 		h.attempts().Next(h.Key().String(), h.Time)
@@ -100,6 +100,13 @@ func (h *holding) Write(ctx context.Context, p drive.Progress) (bool, error) {
 		return false, nil
 	}
 	return h.save(ctx, h.look)
+}
+
+// sent counts the attempt that a step is.
+func (h *holding) sent(step v1alpha1.OperationStep) {
+	if step == v1alpha1.StepPowerOn {
+		h.attempts().Next(h.Key().String(), h.Time)
+	}
 }
 
 // finish lets a machine go that is where it is wanted, or its object if that is being deleted.

@@ -432,3 +432,39 @@ func TestMachineAtRest(t *testing.T) {
 		}
 	}
 }
+
+// The writes that a large pool takes for each member: its machine is taken, with the note that the runtime is about to be told, and is
+// on. Where everything takes its time, it is shown that the machine is being made, that the runtime was told, and what it does.
+func TestWritesOfAStart(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		atOnce bool
+		want   int
+	}{{true, 2}, {false, 5}} {
+		f := newFixture(t)
+		f.world.SetAuto(tc.atOnce)
+		f.machine(v1alpha1.RunPolicyAlwaysOn, func(vm *v1alpha1.VirtualMachine) {
+			vm.Finalizers = []string{v1alpha1.VirtualMachineFinalizer} // as policy `defaults` has it
+		})
+		f.settle()
+		f.is("Running True/AsWanted")
+		if f.writes != tc.want {
+			t.Errorf("a start that is done at once (%t) took %d writes, want %d", tc.atOnce, f.writes, tc.want)
+		}
+		if got := f.effects(); got != "Created PoweredOn" {
+			t.Errorf("what happened: %s", got)
+		}
+	}
+}
+
+// What is spared is no reason to start a machine again and again: a start that was done at once counts as an attempt.
+func TestGuestThatGoesOffAfterAStartAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.world.SetAuto(true)
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn)
+	f.settle()
+	f.world.GuestPowersOff(uid)
+	f.settle()
+	f.is("Stopped False/StartPaused")
+}

@@ -96,7 +96,12 @@ func (r *Reconciler) takeFor(ctx context.Context, l *look, next claim.Holder) (b
 	if err := claim.Take(&l.VM.Status, next, nil, l.micro()); err != nil {
 		return false, fmt.Errorf("taking VirtualMachine %s for %s: %w", l.Key(), next, err)
 	}
-	l.VM.Status.ActiveOperation.Baseline = drive.Baseline(&l.seen)
+	held := l.VM.Status.ActiveOperation
+	held.Baseline = drive.Baseline(&l.seen)
+	// Nothing is in the way of a start: the same write says that the runtime is about to be told.
+	if slices.Index(claim.Steps(next.Type), runtime.TaskPowerOn) == 0 {
+		held.Step, held.Signal = v1alpha1.StepPowerOn, v1alpha1.SignalSending
+	}
 	claim.Record(l.VM, &l.seen, false)
 	did, err := r.save(ctx, l)
 	if err == nil {
