@@ -293,16 +293,46 @@ func TestCannotBeAttached(t *testing.T) {
 func TestAnotherOfTheSameName(t *testing.T) {
 	f := newFixture(t)
 	f.disk("data")
-	f.machine("one", "data")
 	f.rests()
-	vm := f.vm("one")
-	vm.Annotations = map[string]string{v1alpha1.AnnotationAbandonInstance: string(vm.UID)}
-	f.must(f.Update(f.ctx, vm))
-	f.must(f.Delete(f.ctx, vm))
-	f.rests()
+	d := f.get("data")
+	d.Status.AttachedTo = &v1alpha1.DiskHolder{Name: "one", UID: "of-another"}
+	f.must(f.Status().Update(f.ctx, d))
+	f.machines.AddInstance(fake.Instance{Owner: "of-another", Place: "elsewhere", Disks: []v1alpha1.AttachedDisk{{Name: "data", UID: d.UID}}})
 	f.machine("one")
 	f.rests()
-	f.want(f.shows("data"), "InUse one DiskInUse")
+	f.want(f.of("one"), "Running")
+	if holder := f.get("data").Status.AttachedTo; holder == nil || holder.UID != "of-another" {
+		t.Errorf("it has %v", holder)
+	}
+}
+
+// A machine never lets go of a disk that it is to have, not for a moment: another waits for it.
+func TestHeldOnTo(t *testing.T) {
+	for call := 1; ; call++ {
+		happened := false
+		f := newFixture(t)
+		other := f.process("other")
+		f.disk("data")
+		f.machine("one", "data")
+		f.machine("two")
+		f.machines.Script(fake.At{Verb: runtime.VerbAttach}, fake.Fail(runtime.NewInvalidState(nil, "all controllers are full")).Always())
+		for range 5 {
+			_ = f.p.look(f.p.disks, "data")
+			_ = f.p.look(f.p.vms, "one")
+			_ = f.p.look(f.p.vms, "two")
+			f.machines.AdvanceAll()
+		}
+		f.rename("two", "data")
+		f.p.Before(call, func() {
+			happened = true
+			_ = other.look(other.vms, "two")
+		})
+		_ = f.p.look(f.p.vms, "one")
+		if !happened {
+			return
+		}
+		f.want(f.shows("data"), "InUse one DiskReady")
+	}
 }
 
 // While something is done to a machine its disks wait, and it says so.

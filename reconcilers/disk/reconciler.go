@@ -131,7 +131,7 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 	if l.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer) {
 		// The policy `defaults` adds it at creation, if it is there.
 		if err := r.finalize(ctx, l, controllerutil.AddFinalizer); err != nil {
-			return err
+			return client.IgnoreNotFound(err) // nothing is made for one that is gone
 		}
 	}
 	if !controllerutil.ContainsFinalizer(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer) {
@@ -152,7 +152,7 @@ func (r *Reconciler) act(ctx context.Context, l *look) error {
 		l.keep(ctx)
 	case l.Status.AttachedTo == nil:
 		if gone := l.remove(ctx); gone {
-			return r.finalize(ctx, l, controllerutil.RemoveFinalizer)
+			return client.IgnoreNotFound(r.finalize(ctx, l, controllerutil.RemoveFinalizer))
 		}
 	}
 	switch {
@@ -169,7 +169,7 @@ func (r *Reconciler) finalize(ctx context.Context, l *look, change func(client.O
 	before := l.DeepCopy()
 	change(l.VirtualDisk, v1alpha1.VirtualDiskFinalizer)
 	err := r.Client.Patch(ctx, l.VirtualDisk, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if client.IgnoreNotFound(err) != nil {
+	if err != nil {
 		return fmt.Errorf("writing the finalizers of VirtualDisk %s: %w", l.Name, err)
 	}
 	return nil
