@@ -66,6 +66,8 @@ func refusal(method string) types.BaseMethodFault {
 		return &types.ConcurrentAccess{}
 	case "PowerOnVM_Task", "PowerOffVM_Task", "RelocateVM_Task", "CloneVM_Task", "Destroy_Task":
 		return &types.TaskInProgress{}
+	case "CreateVirtualDisk_Task", "ExtendVirtualDisk_Task", "DeleteVirtualDisk_Task":
+		return &types.FileLocked{}
 	case "CancelTask":
 		return &types.InvalidState{}
 	case "ShutdownGuest":

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -19,6 +21,7 @@ type kind struct {
 	begin   phase
 	clones  bool             // The machine is cloned, and not adopted.
 	anyHost bool             // It may end on any other host.
+	seldom  bool             // It asks much of the simulator, so that fewer of its points are taken.
 	stuck   runtime.TaskKind // What does not end by itself.
 }
 
@@ -44,6 +47,11 @@ var kinds = []kind{
 	{name: "restart for a change", clones: true, before: makes, begin: grow},
 	{name: "deletion of a machine that was made", clones: true, before: makes, begin: remove},
 	{name: "deletion of a machine that is being made", clones: true, before: adopt, begin: remove},
+	{name: "creation with a disk", clones: true, begin: declareWithDisk, seldom: true},
+	{name: "a larger disk while the machine is on", clones: true, before: makesWithDisk, begin: growDisk, seldom: true},
+	{name: "a disk taken off while the machine is on", clones: true, before: makesWithDisk, begin: takeOff, seldom: true},
+	{name: "deletion of a machine with a disk", clones: true, before: makesWithDisk, begin: remove, seldom: true},
+	{name: "deletion of a disk that was taken off", clones: true, before: makesWithDisk, begin: takeOffAndDelete, seldom: true},
 }
 
 // declare makes the VirtualMachine.
@@ -65,6 +73,35 @@ func makes(ctx context.Context, t *trial) error {
 func makesWithHotAdd(ctx context.Context, t *trial) error {
 	t.vcenter.AllowHotAdd(t.template)
 	return makes(ctx, t)
+}
+
+// declareWithDisk makes a VirtualDisk and a VirtualMachine that has it.
+func declareWithDisk(ctx context.Context, t *trial) error {
+	return errors.Join(t.declareDisk(ctx), t.declare(ctx))
+}
+
+// makesWithDisk makes them, and waits until the machine is made, on, and has its disk.
+func makesWithDisk(ctx context.Context, t *trial) error {
+	if err := declareWithDisk(ctx, t); err != nil {
+		return err
+	}
+	_, err := t.drive(ctx, t.setup, nil)
+	return err
+}
+
+// growDisk wants the disk larger.
+func growDisk(ctx context.Context, t *trial) error {
+	return t.changeDisk(ctx, func(d *v1alpha1.VirtualDisk) { d.Spec.Size = resource.MustParse("128Mi") })
+}
+
+// takeOff takes the disk out of the spec of the machine.
+func takeOff(ctx context.Context, t *trial) error {
+	return t.change(ctx, func(spec *v1alpha1.VirtualMachineSpec) { spec.BlockDeviceRefs = nil })
+}
+
+// takeOffAndDelete deletes the disk as well, whose data goes once the machine does not have it any more.
+func takeOffAndDelete(ctx context.Context, t *trial) error {
+	return errors.Join(takeOff(ctx, t), t.removeDisk(ctx))
 }
 
 // grow gives the machine more processors, at the cost of a restart if it takes one.

@@ -19,6 +19,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/disk"
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -33,12 +34,13 @@ const callTimeout = time.Second
 // errKilled is what everybody gets who asks something for a process that is no more.
 var errKilled = errors.New("the process was killed")
 
-// process is a manager: both reconcilers, which are driven by hand, and what they know the vCenter by.
+// process is a manager: its reconcilers, which are driven by hand, and what they know the vCenter by.
 type process struct {
 	faults vcsim.Faults
 	server *vsphere.Server
 	ops    *operation.Reconciler
 	vms    *virtualmachine.Reconciler
+	disks  *disk.Reconciler
 
 	writes atomic.Int64
 	dying  atomic.Bool // It does not outlive the request that it is making.
@@ -65,6 +67,10 @@ func newProcess(api client.WithWatch, judge operation.Arbiter, vc *vcsim.VCenter
 	driver := &drive.Driver{Client: c, Live: c, Locks: &claim.Locks{}, Runtimes: runtimes, Now: time.Now}
 	p.ops = &operation.Reconciler{Driver: driver, Arbiter: judge, Events: &events.FakeRecorder{}}
 	p.vms = &virtualmachine.Reconciler{Driver: driver, Events: &events.FakeRecorder{}}
+	p.disks = &disk.Reconciler{
+		Client: c, Live: c, Events: &events.FakeRecorder{}, Now: time.Now,
+		Runtimes: func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error) { return limited, nil },
+	}
 	return p
 }
 
@@ -101,12 +107,13 @@ func (p *process) client(api client.WithWatch) client.Client {
 	})
 }
 
-// pass has both reconcilers look at the machine, and tells whether they wrote anything and what was wrong.
+// pass has the reconcilers look at the machine and its disk, and tells whether they wrote anything and what was wrong.
 func (p *process) pass(ctx context.Context, key types.NamespacedName) (wrote bool, err error) {
 	before := p.writes.Load()
 	_, first := p.ops.Reconcile(ctx, ctrl.Request{NamespacedName: key})
 	_, second := p.vms.Reconcile(ctx, ctrl.Request{NamespacedName: key})
-	return p.writes.Load() != before, errors.Join(first, second)
+	_, third := p.disks.Reconcile(ctx, ctrl.Request{NamespacedName: types.NamespacedName{Namespace: key.Namespace, Name: diskName}})
+	return p.writes.Load() != before, errors.Join(first, second, third)
 }
 
 // close ends the process. One that was killed logs nobody out.

@@ -81,6 +81,7 @@ func (r *row) run(ctx context.Context, machine string, first *process) (called, 
 		err = errors.Join(err, last.close())
 	}
 	end, endErr := t.end(ctx)
+	t.clear()
 	return called, end, errors.Join(err, endErr)
 }
 

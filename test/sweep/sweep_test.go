@@ -27,6 +27,9 @@ func TestFaultSweepAPIServer(t *testing.T) { sweep(t, realServer, *every*depth.O
 
 var every = flag.Int("every", 11, "TestFaultSweepAPIServer takes one in so many points")
 
+// seldom is how many points of a row that is slow make one.
+const seldom = 8
+
 // sweep takes one in so many points.
 func sweep(t *testing.T, newClient func(*testing.T) client.WithWatch, every int) {
 	judge := newArbiter(t)
@@ -45,7 +48,7 @@ func sweep(t *testing.T, newClient func(*testing.T) client.WithWatch, every int)
 	for _, r := range rows {
 		for _, at := range r.requests {
 			for _, f := range faults {
-				if turn++; turn%every != 0 {
+				if turn++; turn%every != 0 || r.seldom && turn%(every*seldom) != 0 {
 					continue
 				}
 				turns <- struct{}{}

@@ -39,8 +39,9 @@ type trial struct {
 	template string // what it is cloned from, if it is
 	key      types.NamespacedName
 	uid      types.UID
-	held     []func() // what ends the tasks that are in flight
-	log      []string // what went wrong on the way
+	disk     types.UID // of its VirtualDisk, if it has one
+	held     []func()  // what ends the tasks that are in flight
+	log      []string  // what went wrong on the way
 }
 
 // newTrial makes a machine of that name for an operation of the row.
@@ -74,7 +75,8 @@ func (t *trial) declare(ctx context.Context) error {
 			Namespace: t.key.Namespace, Name: name, UID: uuid.NewUUID(), Finalizers: []string{v1alpha1.VirtualMachineFinalizer},
 		},
 		Spec: v1alpha1.VirtualMachineSpec{
-			RunPolicy: v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually,
+			RunPolicy:       v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually,
+			BlockDeviceRefs: t.blockDevices(),
 			Runtime: v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{
 				ServerRef: v1alpha1.VSphereServerReference{Name: "lab"}, InventoryPath: t.path, Clone: t.clone(),
 			}},
@@ -176,9 +178,9 @@ func (t *trial) over(ctx context.Context) (bool, error) {
 	case err != nil || t.vcenter.State(t.path).Busy:
 		return false, err
 	case vm == nil:
-		return true, nil
+		return t.diskOver(ctx, nil), nil
 	}
-	return vm.DeletionTimestamp.IsZero() && vm.Status.InstanceID != "" && !vm.Busy(), nil
+	return vm.DeletionTimestamp.IsZero() && vm.Status.InstanceID != "" && !vm.Busy() && t.diskOver(ctx, vm), nil
 }
 
 // hold keeps in flight what begins from now on: nothing comes to its end while a process looks, so that every run makes the
@@ -269,6 +271,7 @@ func (t *trial) end(ctx context.Context) (lines []string, err error) {
 		say("it has %d processors", t.vcenter.Hardware(t.path).CPUs)
 	}
 	say("there are %d machines that are marked as its own", t.instances())
+	lines = append(lines, t.diskEnd(ctx)...)
 	owner, marked := state.ExtraConfig[vsphere.OwnerKey]
 	say("the machine is marked: %t, as ours: %t", marked && owner != "", owner == string(t.uid))
 	if vm == nil {

@@ -2,8 +2,11 @@ package vsphere_test
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -433,4 +436,30 @@ func TestSessionsOfDisks(t *testing.T) {
 	if _, err := sessions.DiskRuntime(t.Context(), disk); !runtime.IsNotSupported(err) {
 		t.Errorf("a disk of no vCenter: got error %v", err)
 	}
+}
+
+// Many look at the same datastore, and change machines on it, at once.
+func TestDisksAtOnce(t *testing.T) {
+	w := newWorld(t)
+	const n = 4
+	machines := make([]runtime.Machine, n)
+	for i := range machines {
+		machines[i] = w.ensure(w.cloned("web-" + strconv.Itoa(i)))
+	}
+	var group sync.WaitGroup
+	errs := make([]error, n)
+	for i, m := range machines {
+		group.Go(func() {
+			d := diskOf("data-" + strconv.Itoa(i))
+			for range 3 {
+				id, err := w.runtime.EnsureDisk(t.Context(), d)
+				d.ID = id
+				_, observed := w.runtime.ObserveDisk(t.Context(), d)
+				errs[i] = errors.Join(errs[i], err, observed,
+					w.runtime.Attach(t.Context(), m, d), w.runtime.Detach(t.Context(), m, d.UID))
+			}
+		})
+	}
+	group.Wait()
+	w.Must(errors.Join(errs...))
 }
