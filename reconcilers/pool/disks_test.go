@@ -250,3 +250,60 @@ func TestDiskOfNoMember(t *testing.T) {
 		t.Errorf("there is %s for nobody", after)
 	}
 }
+
+// A disk that is ready stays while another of the same member is waited for.
+func TestDiskThatIsReadyWaits(t *testing.T) {
+	f := newFixture(t, 1, v1alpha1.ScaleDownNewestFirst, withDisk(deleted), func(s *v1alpha1.VirtualMachinePoolSpec) {
+		log := *s.VirtualDiskTemplates[0].DeepCopy()
+		log.Name = "log"
+		s.VirtualDiskTemplates = append(s.VirtualDiskTemplates, log)
+		s.VirtualMachineTemplate.Spec.BlockDeviceRefs = append(s.VirtualMachineTemplate.Spec.BlockDeviceRefs,
+			v1alpha1.BlockDeviceRef{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: "log"})
+	})
+	data := f.server.disks()[0]
+	data.Status.AttachedTo = &v1alpha1.DiskHolder{Name: "web-0"}
+	f.must(f.server.Status().Update(f.Context(), &data))
+	data.Free(f.server.now)
+	f.must(f.server.Status().Update(f.Context(), &data))
+	f.must(f.server.Delete(f.Context(), &data))
+	f.must(f.server.Delete(f.Context(), &f.server.members()[0]))
+	f.settle()
+	before := f.server.disks()[1]
+	for range 3 {
+		_, _, _ = f.look()
+	}
+	if after := f.server.disks()[1]; after.UID != before.UID || !after.DeletionTimestamp.IsZero() {
+		t.Errorf("it was %+v and is %+v", before, after)
+	}
+	if vms := f.server.members(); len(vms) != 0 {
+		t.Errorf("there is %s", vms[0].Name)
+	}
+}
+
+// A disk that somebody's machine takes at the last moment is not deleted.
+func TestDiskTakenMeanwhile(t *testing.T) {
+	for call := 1; ; call++ {
+		f := newFixture(t, 1, v1alpha1.ScaleDownNewestFirst, withDisk(deleted))
+		f.use()
+		f.scale(0)
+		f.settle()
+		d := f.server.disks()[0]
+		d.Free(f.server.now)
+		f.must(f.server.Status().Update(f.Context(), &d))
+		happened, late := false, false
+		f.Before(call, func() {
+			happened = true
+			now := f.server.disks()[0]
+			late = !now.DeletionTimestamp.IsZero()
+			now.Status.AttachedTo = &v1alpha1.DiskHolder{Name: "theirs"}
+			f.must(f.server.Status().Update(f.Context(), &now))
+		})
+		_, _, _ = f.look()
+		if !happened {
+			return
+		}
+		if now := f.server.disks()[0]; !late && !now.DeletionTimestamp.IsZero() {
+			t.Errorf("before call %d: %+v", call, now)
+		}
+	}
+}
