@@ -26,6 +26,8 @@ facts["claims"] := _protected("v1", "PersistentVolumeClaim")
 
 facts["machines"] := _protected("sallyport.dev/v1alpha1", "VirtualMachine")
 
+facts["disks"] := _protected("sallyport.dev/v1alpha1", "VirtualDisk")
+
 # METADATA
 # title: Every object of the kind whose definition is deleted
 facts["instances"] := {"apiVersion": "sallyport.dev/v1alpha1", "kind": _ours[_name]} if _defines
@@ -77,6 +79,7 @@ _ours := {
 	"virtualmachines.sallyport.dev": "VirtualMachine",
 	"virtualmachineoperations.sallyport.dev": "VirtualMachineOperation",
 	"virtualmachinepools.sallyport.dev": "VirtualMachinePool",
+	"virtualdisks.sallyport.dev": "VirtualDisk",
 	"vsphereservers.sallyport.dev": "VSphereServer",
 	"regopolicies.sallyport.dev": "RegoPolicy",
 }
@@ -126,6 +129,7 @@ _kept := [
 	{"resource": "services", "objects": input.facts.services},
 	{"resource": "persistentvolumeclaims", "objects": input.facts.claims},
 	{"resource": "virtualmachines.sallyport.dev", "objects": input.facts.machines},
+	{"resource": "virtualdisks.sallyport.dev", "objects": input.facts.disks},
 ]
 
 _facts := array.concat(_kept, [{"resource": _name, "objects": input.facts.instances}])

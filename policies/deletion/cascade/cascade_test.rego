@@ -44,6 +44,7 @@ _kinds := {
 	"services": ["v1", "Service"],
 	"claims": ["v1", "PersistentVolumeClaim"],
 	"machines": ["sallyport.dev/v1alpha1", "VirtualMachine"],
+	"disks": ["sallyport.dev/v1alpha1", "VirtualDisk"],
 	"instances": null,
 }
 
@@ -78,7 +79,7 @@ test_facts_of_a_namespace if {
 test_facts_of_a_definition[plural] if {
 	some plural, kind in {
 		"virtualmachines": "VirtualMachine", "virtualmachineoperations": "VirtualMachineOperation",
-		"virtualmachinepools": "VirtualMachinePool", "vsphereservers": "VSphereServer", "regopolicies": "RegoPolicy",
+		"virtualmachinepools": "VirtualMachinePool", "virtualdisks": "VirtualDisk", "vsphereservers": "VSphereServer", "regopolicies": "RegoPolicy",
 	}
 	policy.facts == object.union(_nothing, {"instances": {"apiVersion": "sallyport.dev/v1alpha1", "kind": kind}})
 		with input.request as _of_definition(_definition(plural))
@@ -86,7 +87,7 @@ test_facts_of_a_definition[plural] if {
 
 # Undefined, which the engine takes for an input that is not understood.
 test_facts_of_a_definition_of_ours_that_is_not_known if {
-	not policy.facts.instances with input.request as _of_definition(_definition("virtualdisks"))
+	not policy.facts.instances with input.request as _of_definition(_definition("virtualdrives"))
 }
 
 _unasked := {
