@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -28,7 +29,7 @@ type vCenters struct {
 }
 
 func (v vCenters) For(request *admissionv1.AdmissionRequest, subject facts.Subject) engine.Reader {
-	if request.UserInfo.Username != ourselves || subject.UID != "uid-vm" {
+	if request.UserInfo.Username != ourselves || subject.UID != "uid-vm" && subject.UID != "uid-data" {
 		v.t.Errorf("asked by %+v for %+v", request.UserInfo, subject)
 	}
 	return v
@@ -174,11 +175,14 @@ func TestAdmitsAsksOnlyAboutServers(t *testing.T) {
 	never := policyOf("never", fmt.Sprintf(denyMetadata, "Never")+`deny contains {"reason": "Never", "message": "not today"} if true`+"\n",
 		func(s *v1alpha1.RegoPolicySpec) {
 			s.Match.Resources[0].APIGroups, s.Match.Resources[0].APIVersions = []string{"*"}, []string{"*"}
-			s.Match.Resources[0].Resources = []string{"virtualmachines"}
+			s.Match.Resources[0].Resources = []string{"virtualmachines", "virtualdisks"}
 		})
 	f := newShippedFixture(t, world{}, append(shipped, never)...)
 	f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}}
 	if got, err := f.Admits(t.Context(), adopted("vc", "/dc/vm/a/web")); err != nil || got.Denied {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := f.AdmitsDisk(t.Context(), disk("/dc/datastore/d")); err != nil || got.Denied {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	f.facts = vCenters{t: t, folders: []any{"not a path"}}
@@ -195,5 +199,33 @@ func TestAdmitsAsksOnlyAboutServers(t *testing.T) {
 	f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}}
 	if got, err := f.Admits(t.Context(), adopted("vc", "/dc/vm/b/web")); err != nil || got.Denied {
 		t.Errorf("mode Audit gave %+v, %v", got, err)
+	}
+}
+
+func disk(datastore v1alpha1.InventoryPath) *v1alpha1.VirtualDisk {
+	return &v1alpha1.VirtualDisk{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "uid-data"},
+		Spec: v1alpha1.VirtualDiskSpec{Size: resource.MustParse("1Gi"), Runtime: v1alpha1.VirtualDiskRuntime{VSphere: &v1alpha1.VSphereDisk{
+			ServerRef: v1alpha1.VSphereServerReference{Name: "vc"}, Datastore: datastore,
+		}}},
+	}
+}
+
+// A disk is judged by its datastore, before it is made and each time that it is attached.
+func TestAdmitsDisk(t *testing.T) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newShippedFixture(t, world{}, shipped...)
+	f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}}
+	if got, err := f.AdmitsDisk(t.Context(), disk("/dc/datastore/d")); err != nil || got.Denied {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	got, err := f.AdmitsDisk(t.Context(), disk("/dc/datastore/e"))
+	want := Ruling{Denied: true, Reason: "DatastoreNotAllowed", Message: "[servers-tenancy/DatastoreNotAllowed] spec.runtime.vsphere.datastore: " +
+		"on VSphereServer vc namespace ns may not use /dc/datastore/e; it may use: /dc/datastore/d"}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("(-want +got):\n%s %v", diff, err)
 	}
 }

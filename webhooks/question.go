@@ -44,7 +44,7 @@ func (q *Question) asks(p *catalog.Policy) bool {
 	switch {
 	case q.Only != "" && q.Only != p.Name():
 		return false
-	case q.Endpoint == Arbitrating && q.about(machines) && !readsServers(p): // see Admits
+	case q.Endpoint == Arbitrating && !q.about(operations) && !readsServers(p): // see Admits
 		return false
 	}
 	return q.Speaks(p)
