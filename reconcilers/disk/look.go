@@ -60,13 +60,23 @@ func (l *look) keep(ctx context.Context) {
 	case !l.seen.Exists && l.Status.DiskID != "":
 		l.lost = !l.attached()
 	default:
-		l.trouble = l.use(ctx, runtime.VerbEnsureDisk, func(ctx context.Context, able runtime.Disks) error {
-			_, err := able.EnsureDisk(ctx, runtime.DiskOf(l.VirtualDisk))
-			return err
-		})
-		if l.trouble == nil {
-			l.again = time.Millisecond // to see what came of it
-		}
+		l.ensure(ctx)
+	}
+}
+
+// ensure has the disk made or grown. One that is made at once is shown without another look.
+func (l *look) ensure(ctx context.Context) {
+	d, id := runtime.DiskOf(l.VirtualDisk), ""
+	l.trouble = l.use(ctx, runtime.VerbEnsureDisk, func(ctx context.Context, able runtime.Disks) (err error) {
+		id, err = able.EnsureDisk(ctx, d)
+		return err
+	})
+	switch {
+	case l.trouble != nil:
+	case id != "" && d.ID == "":
+		l.Status.DiskID, l.seen = id, runtime.DiskObservation{Exists: true, ID: id, Bytes: d.Bytes()}
+	default:
+		l.again = time.Millisecond // to see what came of it
 	}
 }
 
