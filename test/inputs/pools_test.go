@@ -133,6 +133,7 @@ var busyOpeners = []*regexp.Regexp{
 	regexp.MustCompile(`^Lease\[\d metadata labels sallyport\.dev/busy-machine\] = ".*"$`),
 	regexp.MustCompile(`^Lease\[\d spec\] = \{.*\}$`),
 	regexp.MustCompile(`^Lease\[\d spec (holderIdentity|renewTime|leaseDurationSeconds)\] (deleted|= ""|= 0)$`),
+	regexp.MustCompile(`^request\[oldObject metadata uid\] = ".+"$`), // another pool, which has no members
 	regexp.MustCompile(`^VirtualMachine\[\] = \[\]$`),
 	regexp.MustCompile(`^VirtualMachine\[\d metadata uid\] = ".+"$`),
 	regexp.MustCompile(`^VirtualMachine\[\d metadata ownerReferences( 0 controller)?\] deleted$`),

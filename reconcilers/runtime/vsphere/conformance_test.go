@@ -32,17 +32,18 @@ var effects = map[runtime.Verb][]string{
 	runtime.VerbDetach:     {"ReconfigVM_Task"},
 }
 
-// adopted runs the suite with machines that are adopted, prepared as it says, and cloned with such that are cloned.
+// adopted runs the suite with machines that are adopted, prepared as it says, and cloned with such that are cloned. Only these have disks by
+// themselves.
 func adopted(t *testing.T, prepare func(w *world, path string)) {
-	conform(t, false, func(w *world, name string) runtime.Machine {
+	conform(t, false, false, func(w *world, name string) runtime.Machine {
 		m := w.machine(name)
 		prepare(w, w.path(m))
 		return m
 	})
 }
 
-func cloned(t *testing.T, prepare func(w *world, path string)) {
-	conform(t, true, func(w *world, name string) runtime.Machine {
+func cloned(t *testing.T, disks bool, prepare func(w *world, path string)) {
+	conform(t, true, disks, func(w *world, name string) runtime.Machine {
 		m := w.cloned(name)
 		prepare(w, string(cloneOf(m).Template.InventoryPath))
 		return m
@@ -50,10 +51,10 @@ func cloned(t *testing.T, prepare func(w *world, path string)) {
 }
 
 // conform runs the suite on a vCenter. The parts share it, which takes a while to start, and have machines of their own.
-func conform(t *testing.T, makes bool, machine func(w *world, name string) runtime.Machine) {
+func conform(t *testing.T, makes, disks bool, machine func(w *world, name string) runtime.Machine) {
 	v, parts := start(t), 0
 	var disk func(*testing.T, string) runtime.Disk
-	if makes { // others have no disks by themselves
+	if disks {
 		disk = func(_ *testing.T, name string) runtime.Disk { return diskOf(name) }
 	}
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
@@ -122,7 +123,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceOfClones(t *testing.T) {
-	cloned(t, func(*world, string) {})
+	cloned(t, true, func(*world, string) {})
 }
 
 // Real tasks take time; what is quick can hide what is missing.
@@ -132,7 +133,7 @@ func TestConformanceOfSlowTasks(t *testing.T) {
 
 func TestConformanceOfSlowClones(t *testing.T) {
 	depth.Only(t)
-	cloned(t, slow)
+	cloned(t, false, slow) // disks have a part that holds what is in flight
 }
 
 func slow(w *world, path string) { w.SetStep(path, 20*time.Millisecond) }
