@@ -203,7 +203,7 @@ func (d *VirtualDisk) CurrentPhase() VirtualDiskPhase {
 	}
 }
 
-// Free has nobody have the disk from that time on.
+// Free records that no VirtualMachine has the disk any more, from that time on.
 func (d *VirtualDisk) Free(now time.Time) {
 	since := metav1.NewTime(now.Truncate(time.Second))
 	d.Status.AttachedTo, d.Status.FreeSince = nil, &since
