@@ -1,0 +1,337 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// VSphereTemplateFinalizer keeps a VSphereTemplate until its templates are gone from its vCenter. The policy `defaults` adds it, the
+// template reconciler removes it.
+const VSphereTemplateFinalizer = "sallyport.dev/vsphere-template"
+
+// VSphereTemplateSpec is what is wanted of a template. Users own it.
+//
+// +kubebuilder:validation:XValidation:rule="size(self.name) + size(self.release) < 80",message="spec.name and spec.release are too long together: the version that is replaced is called <name>-<release>, and vCenter has room for 80 characters"
+type VSphereTemplateSpec struct {
+	// The vCenter, as an administrator has declared it.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.serverRef cannot change: create another VSphereTemplate instead"
+	ServerRef VSphereServerReference `json:"serverRef"`
+
+	// What the template is called in vCenter, in the folder of each failure domain.
+	// At every time there is a whole template of this name, from the first release
+	// on.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=78
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.name cannot change: create another VSphereTemplate instead"
+	Name string `json:"name"`
+
+	// What the template is made from.
+	// +required
+	Source VSphereTemplateSource `json:"source"`
+
+	// Which release of the template this is, such as 24.04-20261101. The release
+	// that the templates have already is replaced once the new one is whole. The
+	// name of one that was kept rolls back to it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
+	Release string `json:"release"`
+
+	// Where the template is wanted. Each of them has a template of its own, and
+	// none waits for another.
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, b.folder == a.folder))",message="spec.failureDomains: each needs a folder of its own, since the templates are called the same"
+	FailureDomains []VSphereFailureDomain `json:"failureDomains"`
+
+	// How the disks of the template are laid out: Thin, Thick or EagerZeroedThick.
+	// Default: as those of the template that is replaced, and Thin where there is
+	// none.
+	// +optional
+	DiskType VSphereDiskType `json:"diskType,omitempty"`
+
+	// The firmware that the template boots with: BIOS or EFI. Default: as the
+	// source has it.
+	// +optional
+	Firmware VSphereFirmware `json:"firmware,omitempty"`
+
+	// Whether the guest is booted only if it is signed. It takes the firmware EFI.
+	// Default: as the source has it.
+	// +optional
+	SecureBoot *bool `json:"secureBoot,omitempty"`
+
+	// Tags of vCenter that the template is given before it takes its name. They
+	// must exist.
+	// +optional
+	// +listType=map
+	// +listMapKey=category
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Tags []VSphereTag `json:"tags,omitempty"`
+
+	// How many of the releases that were replaced are kept beside the template, as
+	// <name>-<release>. The oldest ones are destroyed first. Default 0.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10
+	KeepVersions int32 `json:"keepVersions"`
+
+	// Whether the templates are left as they are. What was begun is ended first
+	// where it would leave a template without its name. Default false.
+	// +optional
+	// +kubebuilder:default=false
+	Paused bool `json:"paused"`
+}
+
+// VSphereTemplateSource is what a template is made from.
+type VSphereTemplateSource struct {
+	// Where the OVA is, such as https://images.example.org/ubuntu-24.04.ova.
+	// Addresses of the cluster itself are refused.
+	// +required
+	// +kubebuilder:validation:MinLength=9
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://')",message="spec.source.url must begin with https://"
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && !self.contains('@')",message="spec.source.url must be a URL without a user or a password"
+	URL string `json:"url"`
+
+	// The SHA-256 of the OVA, in hex. What has another is not imported.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	SHA256 string `json:"sha256"`
+
+	// Certificates of authorities in PEM, one of which must have signed the
+	// certificate of the host in url. Default: those of the system.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	// +kubebuilder:validation:XValidation:rule="self.contains('-----BEGIN CERTIFICATE-----')",message="spec.source.caBundle must have a certificate in PEM, which begins with -----BEGIN CERTIFICATE-----"
+	CABundle string `json:"caBundle,omitempty"`
+}
+
+// VSphereFailureDomain is a part of a vCenter that has a template of its own.
+//
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a failure domain cannot change: take it out, and add one with another name"
+type VSphereFailureDomain struct {
+	// What the failure domain is called.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// The folder that the template is in, by inventory path, such as
+	// /datacenter/vm/templates.
+	// +required
+	Folder InventoryPath `json:"folder"`
+
+	// The resource pool that the template is imported through, by inventory path,
+	// such as /datacenter/host/cluster/Resources/team-a. The path of a cluster or of
+	// a host that stands alone means the pool at its root.
+	// +required
+	ResourcePool InventoryPath `json:"resourcePool"`
+
+	// The datastore for the files of the template, by inventory path, such as
+	// /datacenter/datastore/fast.
+	// +required
+	Datastore InventoryPath `json:"datastore"`
+
+	// The network of the template's adapter, by inventory path, such as
+	// /datacenter/network/team-a.
+	// +required
+	Network InventoryPath `json:"network"`
+}
+
+// VSphereDiskType is how the disks of a template are laid out.
+//
+// +kubebuilder:validation:Enum=Thin;Thick;EagerZeroedThick
+type VSphereDiskType string
+
+const (
+	// VSphereDiskThin takes room on the datastore as the guest writes.
+	VSphereDiskThin VSphereDiskType = "Thin"
+	// VSphereDiskThick takes all of its room at once, and is zeroed when the guest first writes.
+	VSphereDiskThick VSphereDiskType = "Thick"
+	// VSphereDiskEagerZeroedThick takes all of its room at once, and is zeroed before it is used.
+	VSphereDiskEagerZeroedThick VSphereDiskType = "EagerZeroedThick"
+)
+
+// VSphereFirmware is what a machine boots with.
+//
+// +kubebuilder:validation:Enum=BIOS;EFI
+type VSphereFirmware string
+
+const (
+	// VSphereFirmwareBIOS is the older one.
+	VSphereFirmwareBIOS VSphereFirmware = "BIOS"
+	// VSphereFirmwareEFI is the one that secure boot needs.
+	VSphereFirmwareEFI VSphereFirmware = "EFI"
+)
+
+// VSphereTag is a tag of vCenter.
+type VSphereTag struct {
+	// The category.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Category string `json:"category"`
+
+	// The tag in that category.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Name string `json:"name"`
+}
+
+// VSphereTemplateStep is what is being done in a failure domain.
+//
+// +kubebuilder:validation:Enum=Waiting;Downloading;Importing;Finishing;Replacing;Removing;Done
+type VSphereTemplateStep string
+
+const (
+	// VSphereTemplateWaiting means that something has to change first: the condition Ready says what.
+	VSphereTemplateWaiting VSphereTemplateStep = "Waiting"
+	// VSphereTemplateDownloading means that the OVA is being downloaded.
+	VSphereTemplateDownloading VSphereTemplateStep = "Downloading"
+	// VSphereTemplateImporting means that the OVA is being imported under another name.
+	VSphereTemplateImporting VSphereTemplateStep = "Importing"
+	// VSphereTemplateFinishing means that what was imported is being made a template.
+	VSphereTemplateFinishing VSphereTemplateStep = "Finishing"
+	// VSphereTemplateReplacing means that a whole template is being given the name.
+	VSphereTemplateReplacing VSphereTemplateStep = "Replacing"
+	// VSphereTemplateRemoving means that the template is in place, and what it replaced is being destroyed.
+	VSphereTemplateRemoving VSphereTemplateStep = "Removing"
+	// VSphereTemplateDone means that nothing is left to do.
+	VSphereTemplateDone VSphereTemplateStep = "Done"
+)
+
+// VSphereTemplateStatus is what is observed of the templates. The template reconciler owns it.
+type VSphereTemplateStatus struct {
+	// The metadata.generation that the rest of the status was made from.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// The failure domains.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	FailureDomains []VSphereFailureDomainStatus `json:"failureDomains,omitempty"`
+
+	// The state of the templates in detail. Ready is true when each failure domain
+	// has the release of the spec under the name of the spec.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// VSphereFailureDomainStatus is what is observed of a template in a failure domain.
+type VSphereFailureDomainStatus struct {
+	// The failure domain.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// What is being done: Waiting, Downloading, Importing, Finishing, Replacing,
+	// Removing or Done.
+	// +optional
+	Step VSphereTemplateStep `json:"step,omitempty"`
+
+	// How much of the step is done, in percent, where that is known.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Progress *int32 `json:"progress,omitempty"`
+
+	// The release that has the name of the spec. Empty before the first one has.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Release string `json:"release,omitempty"`
+
+	// What vCenter calls that template, such as vm-1024.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	MoRef string `json:"moRef,omitempty"`
+
+	// The instance UUID of that template.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	InstanceUUID string `json:"instanceUUID,omitempty"`
+
+	// How large that template is on its datastore.
+	// +optional
+	Size *resource.Quantity `json:"size,omitempty"`
+
+	// The releases that are there as whole templates, the present one among them,
+	// the newest first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Versions []VSphereTemplateVersion `json:"versions,omitempty"`
+
+	// The state of the failure domain. Ready is true when it has the release of the
+	// spec under the name of the spec.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=4
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// VSphereTemplateVersion is a whole template.
+type VSphereTemplateVersion struct {
+	// Its release.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Release string `json:"release"`
+
+	// What it is called in the folder.
+	// +required
+	// +kubebuilder:validation:MaxLength=80
+	Name string `json:"name"`
+}
+
+// VSphereTemplate is a template of a vCenter, in one or more of its failure domains, that is replaced by its next release at once: until
+// that is whole, the one before keeps the name.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=vspheretemplates,shortName=svst,categories=sallyport
+// +kubebuilder:selectablefield:JSONPath=`.spec.serverRef.name`
+// +kubebuilder:printcolumn:name="Server",type=string,JSONPath=`.spec.serverRef.name`,description="The vCenter."
+// +kubebuilder:printcolumn:name="Template",type=string,JSONPath=`.spec.name`,description="What it is called in vCenter."
+// +kubebuilder:printcolumn:name="Release",type=string,JSONPath=`.spec.release`,description="The release that is wanted."
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether every failure domain has it."
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not, in one word."
+// +kubebuilder:printcolumn:name="Step",type=string,priority=1,JSONPath=`.status.failureDomains[*].step`,description="What is being done in each failure domain."
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since its creation."
+type VSphereTemplate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// What is wanted of the template.
+	// +required
+	Spec VSphereTemplateSpec `json:"spec"`
+
+	// What is observed of the templates.
+	// +optional
+	Status VSphereTemplateStatus `json:"status,omitzero"`
+}
+
+// VSphereTemplateList is a list of VSphereTemplates.
+//
+// +kubebuilder:object:root=true
+type VSphereTemplateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+
+	// The templates.
+	Items []VSphereTemplate `json:"items"`
+}

@@ -1,0 +1,108 @@
+package template
+
+import (
+	"context"
+	"io"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// Store is where the templates of one failure domain are: a folder of a vCenter. It is told of each VSphereTemplate whose they are, and
+// never changes or removes what is not that one's.
+//
+// A change is made over the item as it was looked at. If somebody has changed it since, nothing is done and the error is
+// [runtime.InvalidState]: look again. Other errors are those of package runtime; after one it is not known whether the change was made,
+// unless it says that it was refused.
+type Store interface {
+	// Look shows what is in the folder.
+	Look(ctx context.Context, d Domain) (View, error)
+	// Import makes a machine of what is in the archive, called so and bearing the mark from its first moment on, and gives it, Imported. It
+	// takes long, tells how much of it is done in percent, and ends with ctx. What an import that fails leaves behind is an item that is
+	// not Imported, if anything.
+	Import(ctx context.Context, d Domain, what Import, progress func(percent int32)) (Item, error)
+	// Finish gives what was imported its firmware and its tags, and makes it a template, last. What is done already is not done again.
+	Finish(ctx context.Context, d Domain, item Item) (Item, error)
+	// Rename gives the item another name in the folder. A name that is taken is an error that [IsTaken] tells.
+	Rename(ctx context.Context, d Domain, item Item, name string) (Item, error)
+	// Destroy removes the item with its files. One from which something is being made is left, with an error of [runtime.InvalidState].
+	// One that is gone is no error.
+	Destroy(ctx context.Context, d Domain, item Item) error
+}
+
+// Domain is a failure domain of a VSphereTemplate, as its spec says.
+type Domain struct {
+	// Owner is the VSphereTemplate's UID.
+	Owner types.UID
+	// Namespace and Object are its namespace and name, which people in vCenter read.
+	Namespace, Object string
+	// Spec is its spec, and Domain the failure domain.
+	Spec   *v1alpha1.VSphereTemplateSpec
+	Domain *v1alpha1.VSphereFailureDomain
+}
+
+// Import is what is to be imported.
+type Import struct {
+	// Name is what it is called until it takes the template's name.
+	Name string
+	// Mark says what it is.
+	Mark Mark
+	// DiskType is how its disks are laid out.
+	DiskType v1alpha1.VSphereDiskType
+	// Archive is the OVA. It is opened as often as it has files.
+	Archive Archive
+}
+
+// Archive is an OVA, whose content was verified.
+type Archive interface {
+	// Open gives it from its beginning.
+	Open() (io.ReadSeekCloser, error)
+}
+
+// Mark says which version of a template an item is. It stays with the item, in a place that a copy of the item does not inherit.
+type Mark struct {
+	// Release is the release.
+	Release string
+	// Digest tells versions apart that are called the same: see [digest].
+	Digest string
+}
+
+// Item is a machine or a template in the folder that is the VSphereTemplate's: it bears its mark, and is no copy of what does.
+type Item struct {
+	Mark
+	// MoRef and InstanceUUID are what vCenter calls it.
+	MoRef, InstanceUUID string
+	// Name is what it is called in the folder.
+	Name string
+	// Stage is how far it has come.
+	Stage Stage
+	// Busy tells that something is being made from it, or done to it.
+	Busy bool
+	// DiskType is how its disks are laid out.
+	DiskType v1alpha1.VSphereDiskType
+	// Bytes is how much of its datastore it takes.
+	Bytes int64
+	// Version is the item's own version, which each of its changes changes.
+	Version string
+}
+
+// Stage is how far an item has come.
+type Stage int
+
+const (
+	// Partial is what is being imported, or was when somebody gave up.
+	Partial Stage = iota
+	// Imported has all of its content, and is not finished.
+	Imported
+	// Whole is a template with everything that its spec asks for.
+	Whole
+)
+
+// View is what is in the folder.
+type View struct {
+	// Items are those of the VSphereTemplate, in the order of their names.
+	Items []Item
+	// Others are the names that something else has in the folder.
+	Others map[string]bool
+}
