@@ -322,6 +322,27 @@ const (
 	ReasonResizing ConditionReason = "Resizing"
 )
 
+// Reasons of a VSphereTemplate's conditions. They are those of its failure domains, which may also have a
+// reason of a VirtualMachine's condition, such as InvalidSpec.
+const (
+	// ReasonTemplateReady (Ready true): the template has the release of the spec.
+	ReasonTemplateReady ConditionReason = "TemplateReady"
+	// ReasonTemplateInProgress (Ready false): the release of the spec is being made.
+	// The step says how far it is.
+	ReasonTemplateInProgress ConditionReason = "TemplateInProgress"
+	// ReasonForeignTemplate (Ready false): something that is not of this
+	// VSphereTemplate has a name that is needed, and is left alone. The message names
+	// it.
+	ReasonForeignTemplate ConditionReason = "ForeignTemplate"
+	// ReasonTemplateInUse (Ready false, or an event's): machines are being made from
+	// a template that is to be replaced or destroyed.
+	ReasonTemplateInUse ConditionReason = "TemplateInUse"
+	// ReasonPaused (Ready false): spec.paused holds it back.
+	ReasonPaused ConditionReason = "Paused"
+	// ReasonTemplateReplaced (an event's only): another release has the name now.
+	ReasonTemplateReplaced ConditionReason = "TemplateReplaced"
+)
+
 const (
 	// ConditionCompiled of a RegoPolicy is true when its current generation
 	// compiles and keeps to the contract. Set by the policy reconciler.

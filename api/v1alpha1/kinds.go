@@ -57,6 +57,11 @@ var Kinds = []Kind{
 		Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, // finalizers; disks of pools
 	},
 	{
+		Name: "VSphereTemplate", ShortName: "svst", Object: &VSphereTemplate{}, List: &VSphereTemplateList{},
+		Mutating: written, Validating: written, People: true,
+		Verbs: []string{"get", "list", "watch", "patch"}, // finalizers
+	},
+	{
 		Name: "VSphereServer", ShortName: "svsrv", Cluster: true, Object: &VSphereServer{}, List: &VSphereServerList{},
 		Verbs: []string{"get", "list", "watch"},
 	},

@@ -239,6 +239,12 @@ type VSphereFailureDomainStatus struct {
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
+	// The folder that the templates are in. It stays when the failure domain is taken
+	// out of the spec, until they are gone.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Folder string `json:"folder,omitempty"`
+
 	// What is being done: Waiting, Downloading, Importing, Finishing, Replacing,
 	// Removing or Done.
 	// +optional
@@ -323,6 +329,16 @@ type VSphereTemplate struct {
 	// What is observed of the templates.
 	// +optional
 	Status VSphereTemplateStatus `json:"status,omitzero"`
+}
+
+// Place gives the failure domain of that name, nil if the spec has none.
+func (s *VSphereTemplateSpec) Place(name string) *VSphereFailureDomain {
+	for i := range s.FailureDomains {
+		if s.FailureDomains[i].Name == name {
+			return &s.FailureDomains[i]
+		}
+	}
+	return nil
 }
 
 // VSphereTemplateList is a list of VSphereTemplates.

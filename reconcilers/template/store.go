@@ -3,6 +3,7 @@ package template
 import (
 	"context"
 	"io"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -14,7 +15,7 @@ import (
 //
 // A change is made over the item as it was looked at. If somebody has changed it since, nothing is done and the error is
 // [runtime.InvalidState]: look again. Other errors are those of package runtime; after one it is not known whether the change was made,
-// unless it says that it was refused.
+// unless it says that it was refused. [Taken] is one of them.
 type Store interface {
 	// Look shows what is in the folder.
 	Look(ctx context.Context, d Domain) (View, error)
@@ -24,7 +25,8 @@ type Store interface {
 	Import(ctx context.Context, d Domain, what Import, progress func(percent int32)) (Item, error)
 	// Finish gives what was imported its firmware and its tags, and makes it a template, last. What is done already is not done again.
 	Finish(ctx context.Context, d Domain, item Item) (Item, error)
-	// Rename gives the item another name in the folder. A name that is taken is an error that [IsTaken] tells.
+	// Rename gives the item another name in the folder. A name that something else has is an error that
+	// [IsTaken] tells.
 	Rename(ctx context.Context, d Domain, item Item, name string) (Item, error)
 	// Destroy removes the item with its files. One from which something is being made is left, with an error of [runtime.InvalidState].
 	// One that is gone is no error.
@@ -64,8 +66,10 @@ type Archive interface {
 type Mark struct {
 	// Release is the release.
 	Release string
-	// Digest tells versions apart that are called the same: see [digest].
+	// Digest tells what it is made of, by a hash.
 	Digest string
+	// Made is when its import began, in whole seconds.
+	Made time.Time
 }
 
 // Item is a machine or a template in the folder that is the VSphereTemplate's: it bears its mark, and is no copy of what does.

@@ -1,0 +1,330 @@
+package template
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// maxSteps bounds what one pass does in a failure domain. Whatever is left is for the next one.
+const maxSteps = 24
+
+// place is a failure domain during one pass.
+type place struct {
+	Domain
+	key    string
+	gone   bool // the templates are to go
+	status v1alpha1.VSphereFailureDomainStatus
+	ended  bool // nothing is left of it
+
+	generation int64
+	ready      metav1.Condition
+	trouble    error
+	again      time.Duration
+}
+
+// places are the failure domains of the spec, and those whose folders only the status has still: the templates there are to go.
+func (r *Reconciler) places(t *v1alpha1.VSphereTemplate) (all []*place) {
+	folders := map[string]bool{}
+	add := func(domain *v1alpha1.VSphereFailureDomain, gone bool) {
+		folders[string(domain.Folder)] = true
+		status := domainStatus(&t.Status, domain.Name)
+		status.Name, status.Folder = domain.Name, string(domain.Folder)
+		all = append(all, &place{
+			Domain: Domain{Owner: t.UID, Namespace: t.Namespace, Object: t.Name, Spec: &t.Spec, Domain: domain},
+			key:    keyOf(t.UID, string(domain.Folder)), gone: gone, status: status, generation: t.Generation,
+		})
+	}
+	deleted := !t.DeletionTimestamp.IsZero()
+	for i := range t.Spec.FailureDomains {
+		domain := &t.Spec.FailureDomains[i]
+		if was := domainStatus(&t.Status, domain.Name); was.Folder == "" || was.Folder == string(domain.Folder) {
+			add(domain, deleted)
+		}
+	}
+	for _, was := range t.Status.FailureDomains {
+		if was.Folder != "" && !folders[was.Folder] {
+			add(&v1alpha1.VSphereFailureDomain{Name: was.Name, Folder: v1alpha1.InventoryPath(was.Folder)}, true)
+		}
+	}
+	return all
+}
+
+// domainStatus gives a copy of what a status has of a failure domain.
+func domainStatus(s *v1alpha1.VSphereTemplateStatus, name string) v1alpha1.VSphereFailureDomainStatus {
+	for i := range s.FailureDomains {
+		if s.FailureDomains[i].Name == name {
+			return *s.FailureDomains[i].DeepCopy()
+		}
+	}
+	return v1alpha1.VSphereFailureDomainStatus{}
+}
+
+// wants is what the failure domain is to have.
+func (p *place) wants() *wanted {
+	w := &wanted{
+		Mark: Mark{Release: p.Spec.Release, Digest: digest(p.Owner, p.Spec)},
+		name: p.Spec.Name, keep: int(p.Spec.KeepVersions), paused: p.Spec.Paused, gone: p.gone, was: p.status.MoRef, failed: map[string]bool{},
+	}
+	return w
+}
+
+// pass takes one failure domain as far as it goes without waiting. After an error only what brings a template under its name again is done:
+// that is not left for later.
+func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *place) {
+	w := p.wants()
+	under := r.importing(p, w)
+	if p.trouble == nil && r.waits(p) {
+		return
+	}
+	last := step{do: none}
+	store, err := r.Stores(ctx, t)
+	p.trouble = cmp.Or(p.trouble, err)
+	for range maxSteps {
+		if err != nil {
+			break
+		}
+		var view View
+		if view, err = store.Look(ctx, p.Domain); err != nil {
+			p.trouble = cmp.Or(p.trouble, err)
+			break
+		}
+		last = w.next(view)
+		p.show(w, view)
+		if last.do == none || last.do == hold || last.do == vanished || p.trouble != nil && last.do != promote {
+			break
+		}
+		if err := r.current(ctx, t); err != nil {
+			p.again = time.Millisecond
+			p.trouble = cmp.Or(p.trouble, err)
+			break
+		}
+		if last.do == fetch {
+			under = r.begin(t, p, w, store)
+			break
+		}
+		if err := carryOut(ctx, store, p.Domain, w, last); err != nil {
+			p.trouble = cmp.Or(p.trouble, err)
+		}
+	}
+	p.sum(r, w, last, under)
+}
+
+// carryOut makes one change.
+func carryOut(ctx context.Context, store Store, d Domain, w *wanted, s step) error {
+	switch s.do {
+	case finish:
+		_, err := store.Finish(ctx, d, *s.item)
+		return err
+	case put:
+		_, err := store.Rename(ctx, d, *s.item, s.name)
+		return err
+	case remove:
+		item := *s.item
+		if item.Name != doomed(&item) {
+			var err error
+			if item, err = store.Rename(ctx, d, item, doomed(&item)); err != nil {
+				return err
+			}
+		}
+		return store.Destroy(ctx, d, item)
+	case replace:
+		if _, err := store.Rename(ctx, d, *s.old, s.name); err != nil {
+			return err
+		}
+	}
+	_, err := store.Rename(ctx, d, *s.item, w.name)
+	if err != nil {
+		w.failed[s.item.MoRef] = true
+	}
+	return err
+}
+
+// importing gives what is being imported, and tells of an import that has failed. One of what is not wanted any more is ended.
+func (r *Reconciler) importing(p *place, w *wanted) *job {
+	under, ended := r.jobs.under(p.key)
+	switch {
+	case under == nil:
+		return nil
+	case ended && under.mark.Release == w.Release && under.mark.Digest == w.Digest && !w.gone:
+		if under.err != nil {
+			p.fails(r, under.err)
+		}
+		return nil
+	case ended:
+		return nil
+	}
+	if w.gone || under.mark.Release != w.Release || under.mark.Digest != w.Digest {
+		under.cancel()
+	}
+	w.importing = under.name
+	return under
+}
+
+// begin begins an import.
+func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, store Store) *job {
+	what := Import{Name: w.temporary(), Mark: w.Mark, DiskType: cmp.Or(p.Spec.DiskType, w.layout)}
+	what.Mark.Made = r.Now().Truncate(time.Second)
+	t = t.DeepCopy()
+	d := p.Domain
+	d.Spec, d.Domain = &t.Spec, d.Domain.DeepCopy()
+	r.jobs.begin(p.key, what.Mark, what.Name, func(ctx context.Context, under *job) error {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		file, err := r.Fetch(ctx, t.Spec.Source, func(percent int32) { under.at(v1alpha1.VSphereTemplateDownloading, percent) })
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		what.Archive = file
+		under.at(v1alpha1.VSphereTemplateImporting, 0)
+		if err := r.current(ctx, t); err != nil {
+			return err
+		}
+		_, err = store.Import(ctx, d, what, func(percent int32) { under.at(v1alpha1.VSphereTemplateImporting, percent) })
+		return err
+	}, func() {
+		select {
+		case r.ended <- event.GenericEvent{Object: t}:
+		case <-r.jobs.living.Done():
+		}
+	})
+	under, _ := r.jobs.under(p.key)
+	return under
+}
+
+// fails notes an error, and when to try again.
+func (p *place) fails(r *Reconciler, err error) {
+	p.trouble = cmp.Or(p.trouble, err)
+	p.again = r.retries.When(p.key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.due[p.key] = r.Now().Add(p.again)
+}
+
+// waits tells whether an error was too short ago to try again. A changed spec is tried at once.
+func (r *Reconciler) waits(p *place) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ready := v1alpha1.ConditionReady.In(p.status.Conditions)
+	if ready == nil || ready.ObservedGeneration != p.generation {
+		return false
+	}
+	p.again = r.due[p.key].Sub(r.Now())
+	return p.again > 0
+}
+
+// show writes down what is in the folder.
+func (p *place) show(w *wanted, v View) {
+	s := &p.status
+	s.Versions = nil
+	s.Release, s.MoRef, s.InstanceUUID, s.Size = "", "", "", nil
+	whole := slices.Clone(v.Items)
+	slices.SortStableFunc(whole, func(a, b Item) int { return b.Made.Compare(a.Made) })
+	for _, item := range whole {
+		if item.Stage != Whole || item.Name == doomed(&item) {
+			continue
+		}
+		s.Versions = append(s.Versions, v1alpha1.VSphereTemplateVersion{Release: item.Release, Name: item.Name})
+		if w.named(&item) {
+			s.Release, s.MoRef, s.InstanceUUID = item.Release, item.MoRef, item.InstanceUUID
+			s.Size = resource.NewQuantity(item.Bytes, resource.BinarySI)
+			w.layout = item.DiskType
+		}
+	}
+	s.Versions = s.Versions[:min(len(s.Versions), 16)]
+}
+
+// sum writes down how far the failure domain is.
+func (p *place) sum(r *Reconciler, w *wanted, last step, under *job) {
+	poll := cmp.Or(r.Poll, defaultPoll)
+	p.status.Progress = nil
+	switch {
+	case p.trouble != nil && errors.Is(p.trouble, errChanged):
+		p.trouble, p.again = nil, time.Millisecond
+		return
+	case p.trouble != nil:
+		if p.again == 0 {
+			p.fails(r, p.trouble)
+		}
+		p.set(v1alpha1.VSphereTemplateWaiting, runtime.Reason(p.trouble), runtime.Message(p.trouble))
+		return
+	}
+	r.retries.Forget(p.key)
+	switch {
+	case last.do == vanished:
+		p.ended = true
+	case under != nil:
+		at, percent := under.step.Load().(v1alpha1.VSphereTemplateStep), under.percent.Load()/10*10
+		p.status.Progress, p.again = &percent, poll
+		p.set(at, v1alpha1.ReasonTemplateInProgress, fmt.Sprintf("release %s is on its way", p.Spec.Release))
+	case last.do == hold:
+		p.again = 30 * time.Second
+		p.set(v1alpha1.VSphereTemplateWaiting, v1alpha1.ConditionReason(last.why.reason), last.why.message)
+	case last.do == none:
+		p.set(v1alpha1.VSphereTemplateDone, v1alpha1.ReasonTemplateReady, "")
+	default:
+		p.again = time.Millisecond
+		p.set(stepOf(last.do), v1alpha1.ReasonTemplateInProgress, fmt.Sprintf("release %s is on its way", p.Spec.Release))
+	}
+}
+
+// stepOf is what people are told of an action that is still to be done.
+func stepOf(a action) v1alpha1.VSphereTemplateStep {
+	switch a {
+	case finish:
+		return v1alpha1.VSphereTemplateFinishing
+	case remove, put:
+		return v1alpha1.VSphereTemplateRemoving
+	}
+	return v1alpha1.VSphereTemplateReplacing
+}
+
+// set writes the condition of a failure domain. It is ready as soon as the name has the release, whatever is left to be tidied up.
+func (p *place) set(at v1alpha1.VSphereTemplateStep, reason v1alpha1.ConditionReason, message string) {
+	p.status.Step = at
+	status := metav1.ConditionFalse
+	switch {
+	case p.gone:
+		if reason == v1alpha1.ReasonTemplateReady || reason == v1alpha1.ReasonTemplateInProgress {
+			reason, message = v1alpha1.ReasonTerminating, "is being removed"
+		}
+	case runtime.IsUnavailable(p.trouble), runtime.IsTakingOver(p.trouble):
+		status = metav1.ConditionUnknown
+	case p.trouble == nil && p.status.Release == p.Spec.Release:
+		status, reason, message = metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, message
+	}
+	p.ready = v1alpha1.ConditionReady.Condition(status, reason, p.generation, message)
+}
+
+// sum writes the failure domains into the status, and whether all of them are ready.
+func (r *Reconciler) sum(t *v1alpha1.VSphereTemplate, places []*place) {
+	t.Status.ObservedGeneration = t.Generation
+	t.Status.FailureDomains = nil
+	ready := v1alpha1.ConditionReady.Condition(metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, t.Generation, "")
+	for _, p := range places {
+		if p.ended {
+			continue
+		}
+		if p.ready.Type != "" {
+			v1alpha1.SetCondition(&p.status.Conditions, p.ready, r.Now())
+		}
+		t.Status.FailureDomains = append(t.Status.FailureDomains, p.status)
+		now := v1alpha1.ConditionReady.In(p.status.Conditions)
+		if now != nil && now.Status != metav1.ConditionTrue && ready.Status == metav1.ConditionTrue {
+			ready.Status, ready.Reason = now.Status, now.Reason
+			ready.Message = fmt.Sprintf("failure domain %s: %s", p.status.Name, now.Message)
+		}
+	}
+	v1alpha1.SetCondition(&t.Status.Conditions, ready, r.Now())
+}

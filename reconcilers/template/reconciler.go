@@ -1,0 +1,209 @@
+// Package template keeps templates of vCenters in step with their VSphereTemplates: a release is imported beside the one before, and takes
+// its name once it is whole.
+//
+// What is to be done next is told by what is in the folder, see [wanted.next], and by nothing that a process remembers. Each change is made
+// over what was looked at, so that of two processes one is too late and looks again.
+package template
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/drive"
+)
+
+const (
+	defaultPoll = 2 * time.Second
+	// resync is how often a folder is looked at in which nothing is to be done, in case somebody changed something there.
+	resync = 10 * time.Minute
+	// firstRetry and lastRetry are the waits after an error in a failure domain.
+	firstRetry, lastRetry = time.Second, 5 * time.Minute
+	// patience is how long an import may take.
+	patience = 3 * time.Hour
+)
+
+// Source gives the OVA of a source, as far as its content is the one that the source says. It takes long.
+type Source func(ctx context.Context, source v1alpha1.VSphereTemplateSource, progress func(percent int32)) (Fetched, error)
+
+// Fetched is an OVA. It is kept until it is closed.
+type Fetched interface {
+	Archive
+	Close() error
+}
+
+// Reconciler is the reconciler of VSphereTemplates.
+type Reconciler struct {
+	// Client writes.
+	Client client.Client
+	// Live reads past every cache.
+	Live client.Reader
+	// Stores gives where the templates are.
+	Stores func(context.Context, *v1alpha1.VSphereTemplate) (Store, error)
+	// Fetch gets what they are made from.
+	Fetch Source
+	// Events tells people.
+	Events events.EventRecorder
+	// Now is the clock.
+	Now func() time.Time
+	// Poll is how long to wait before looking again at what is under way. Default 2 s.
+	Poll time.Duration
+
+	once    sync.Once
+	jobs    *jobs
+	retries workqueue.TypedRateLimiter[string]
+	ended   chan event.GenericEvent
+
+	mu  sync.Mutex
+	due map[string]time.Time // when a failure domain is tried again that had an error
+}
+
+func (r *Reconciler) init() {
+	r.once.Do(func() {
+		r.jobs, r.ended, r.due = newJobs(), make(chan event.GenericEvent, 64), map[string]time.Time{}
+		r.retries = workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
+	})
+}
+
+// SetupWithManager registers the reconciler.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.init()
+	if err := mgr.Add(r.jobs); err != nil {
+		return fmt.Errorf("adding the imports of templates: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.VSphereTemplate{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Channel(r.ended, &handler.EnqueueRequestForObject{})).
+		WithOptions(drive.Options(lastRetry)).
+		Complete(r)
+}
+
+// Reconcile takes the templates of one VSphereTemplate further.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	r.init()
+	t := &v1alpha1.VSphereTemplate{}
+	if err := r.Live.Get(ctx, request.NamespacedName, t); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	again, err := r.act(ctx, t)
+	if apierrors.IsConflict(err) { // somebody else was faster: look again
+		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
+	}
+	return ctrl.Result{RequeueAfter: again}, client.IgnoreNotFound(err)
+}
+
+func (r *Reconciler) act(ctx context.Context, t *v1alpha1.VSphereTemplate) (again time.Duration, err error) {
+	deleted := !t.DeletionTimestamp.IsZero()
+	if !controllerutil.ContainsFinalizer(t, v1alpha1.VSphereTemplateFinalizer) {
+		if deleted {
+			return 0, nil // somebody else's finalizer keeps it
+		}
+		// The policy `defaults` adds it at creation, if it is there.
+		if err := r.finalize(ctx, t, controllerutil.AddFinalizer); err != nil {
+			return 0, err
+		}
+	}
+	read := t.Status.DeepCopy()
+	places := r.places(t)
+	var all sync.WaitGroup
+	for _, p := range places {
+		all.Go(func() { r.pass(ctx, t, p) })
+	}
+	all.Wait()
+	r.sum(t, places)
+	if deleted && len(t.Status.FailureDomains) == 0 {
+		return 0, r.finalize(ctx, t, controllerutil.RemoveFinalizer)
+	}
+	again = wait.Jitter(resync, 0.2)
+	for _, p := range places {
+		if p.again > 0 {
+			again = min(again, p.again)
+		}
+	}
+	if equality.Semantic.DeepEqual(read, &t.Status) {
+		return again, nil
+	}
+	if err := r.Client.Status().Update(ctx, t); err != nil {
+		return 0, fmt.Errorf("writing the status of VSphereTemplate %s: %w", t.Name, err)
+	}
+	r.tell(t, read)
+	return again, nil
+}
+
+// finalize writes what change does to the finalizers, over the object as it was read.
+func (r *Reconciler) finalize(ctx context.Context, t *v1alpha1.VSphereTemplate, change func(client.Object, string) bool) error {
+	before := t.DeepCopy()
+	change(t, v1alpha1.VSphereTemplateFinalizer)
+	err := r.Client.Patch(ctx, t, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return fmt.Errorf("writing the finalizers of VSphereTemplate %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+// errChanged is why nothing more is done in a pass: it is about a spec that is no more.
+var errChanged = errors.New("the VSphereTemplate has changed meanwhile")
+
+// current looks whether the spec is still the one that was acted on. It is asked between a look at a folder and a change there: whoever
+// acts on a later spec either has changed the item since, and the change is refused, or will look after it.
+func (r *Reconciler) current(ctx context.Context, t *v1alpha1.VSphereTemplate) error {
+	now := &v1alpha1.VSphereTemplate{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(t), now); err != nil {
+		if apierrors.IsNotFound(err) {
+			return errChanged
+		}
+		return fmt.Errorf("reading VSphereTemplate %s once more: %w", t.Name, err)
+	}
+	if now.UID != t.UID || now.Generation != t.Generation || now.DeletionTimestamp.IsZero() != t.DeletionTimestamp.IsZero() {
+		return errChanged
+	}
+	return nil
+}
+
+// tell tells people of what changed.
+func (r *Reconciler) tell(t *v1alpha1.VSphereTemplate, before *v1alpha1.VSphereTemplateStatus) {
+	for i := range t.Status.FailureDomains {
+		now := &t.Status.FailureDomains[i]
+		was := domainStatus(before, now.Name)
+		if now.Release != "" && now.Release != was.Release {
+			r.Events.Eventf(t, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonTemplateReplaced), "Replace",
+				"failure domain %s: %s has release %s now", now.Name, t.Spec.Name, now.Release)
+		}
+		ready, earlier := v1alpha1.ConditionReady.In(now.Conditions), v1alpha1.ConditionReady.In(was.Conditions)
+		if wrong(ready) && (earlier == nil || earlier.Reason != ready.Reason) {
+			r.Events.Eventf(t, nil, corev1.EventTypeWarning, ready.Reason, "Observe", "failure domain %s: %s", now.Name, ready.Message)
+		}
+	}
+}
+
+// wrong tells whether people should be told by an event.
+func wrong(ready *metav1.Condition) bool {
+	switch v1alpha1.ConditionReason(ready.Reason) {
+	case v1alpha1.ReasonTemplateReady, v1alpha1.ReasonTemplateInProgress, v1alpha1.ReasonPaused, v1alpha1.ReasonTakingOver, v1alpha1.ReasonTerminating:
+		return false
+	}
+	return true
+}
+
+// keyOf tells the failure domains of all VSphereTemplates apart.
+func keyOf(uid types.UID, folder string) string { return string(uid) + " " + folder }
