@@ -302,7 +302,7 @@ func (p *place) set(at v1alpha1.VSphereTemplateStep, reason v1alpha1.ConditionRe
 	case runtime.IsUnavailable(p.trouble), runtime.IsTakingOver(p.trouble):
 		status = metav1.ConditionUnknown
 	case p.trouble == nil && p.status.Release == p.Spec.Release:
-		status, reason, message = metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, message
+		status, reason = metav1.ConditionTrue, v1alpha1.ReasonTemplateReady
 	}
 	p.ready = v1alpha1.ConditionReady.Condition(status, reason, p.generation, message)
 }

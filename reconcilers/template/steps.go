@@ -213,7 +213,7 @@ func (w *wanted) is(item *Item) bool {
 }
 
 func (w *wanted) fresh(item *Item) bool {
-	return item.Stage == Whole && w.is(item) && item.Name != w.name
+	return item.Stage == Whole && w.is(item) && !w.named(item) && !w.failed[item.MoRef]
 }
 
 func (w *wanted) named(item *Item) bool { return item.Name == w.name }

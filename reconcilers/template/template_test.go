@@ -1,0 +1,371 @@
+package template
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/mortal"
+)
+
+// folder is that of failure domain a, b has another.
+const folder, otherFolder = "/DC0/vm/a", "/DC0/vm/b"
+
+// create makes the VSphereTemplate, in failure domain a.
+func (w *world) create(t testing.TB, release string, changes ...func(*v1alpha1.VSphereTemplateSpec)) {
+	t.Helper()
+	o := &v1alpha1.VSphereTemplate{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: svst},
+		Spec: v1alpha1.VSphereTemplateSpec{
+			Name: name, Release: release, Source: v1alpha1.VSphereTemplateSource{SHA256: "of " + release},
+			FailureDomains: []v1alpha1.VSphereFailureDomain{{Name: "a", Folder: folder}},
+		},
+	}
+	for _, change := range changes {
+		change(&o.Spec)
+	}
+	must(t, w.Create(w.ctx, o))
+}
+
+func (w *world) change(t testing.TB, change func(*v1alpha1.VSphereTemplateSpec)) {
+	t.Helper()
+	o := w.template()
+	change(&o.Spec)
+	must(t, w.Update(w.ctx, o))
+}
+
+func release(r string) func(*v1alpha1.VSphereTemplateSpec) {
+	return func(s *v1alpha1.VSphereTemplateSpec) { s.Release, s.Source.SHA256 = r, "of "+r }
+}
+
+func keep(n int32) func(*v1alpha1.VSphereTemplateSpec) {
+	return func(s *v1alpha1.VSphereTemplateSpec) { s.KeepVersions = n }
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// has checks what is in folder a, and how often the name was free meanwhile.
+func (w *world) has(t testing.TB, want string, bare int) {
+	t.Helper()
+	if got := w.describe(folder); got != want || w.bare != bare {
+		t.Errorf("the folder has %s, want %s; the name was free after %d calls, want %d", got, want, w.bare, bare)
+	}
+	w.bare = 0
+}
+
+func (w *world) ready(t testing.TB, status metav1.ConditionStatus, reason v1alpha1.ConditionReason, message string) {
+	t.Helper()
+	c := v1alpha1.ConditionReady.In(w.template().Status.Conditions)
+	if c == nil || c.Status != status || c.Reason != string(reason) || !strings.Contains(c.Message, message) {
+		t.Errorf("Ready is %+v, want %s, %s, %s", c, status, reason, message)
+	}
+}
+
+func TestReleases(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	p.create(t, "1")
+	p.settle(t)
+	p.has(t, name+"=1", 0)
+	p.ready(t, metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, "")
+
+	p.change(t, release("2"))
+	p.settle(t)
+	p.has(t, name+"=2", 1)
+
+	p.change(t, keep(2))
+	p.change(t, release("3"))
+	p.settle(t)
+	p.change(t, release("4"))
+	p.settle(t)
+	p.has(t, name+"-2=2 "+name+"-3=3 "+name+"=4", 2)
+	s := p.template().Status.FailureDomains[0]
+	if len(s.Versions) != 3 || s.Release != "4" || s.Step != v1alpha1.VSphereTemplateDone {
+		t.Errorf("the status has %+v", s)
+	}
+
+	// Back to one that was kept, whatever the source is now.
+	p.fetch = func(context.Context, v1alpha1.VSphereTemplateSource, func(int32)) (Fetched, error) {
+		t.Error("something was downloaded")
+		return nil, errors.New("no")
+	}
+	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.Release = "2" })
+	p.settle(t)
+	p.has(t, name+"-3=3 "+name+"-4=4 "+name+"=2", 1)
+
+	p.change(t, keep(0))
+	p.settle(t)
+	p.has(t, name+"=2", 0)
+	must(t, p.Delete(p.ctx, p.template()))
+	p.settle(t)
+	if p.template() != nil || p.describe(folder) != "" {
+		t.Errorf("there is still %v", p.snapshot())
+	}
+}
+
+// What is not ours stays as it is, and is said; the other failure domain goes on.
+func TestForeign(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	foreign := p.add(folder, "", Item{Name: name, Mark: Mark{Release: "x"}, Stage: Whole})
+	p.create(t, "1", func(s *v1alpha1.VSphereTemplateSpec) {
+		s.FailureDomains = append(s.FailureDomains, v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder})
+	})
+	p.settle(t)
+	p.has(t, name+"=x!", 0)
+	if got := p.describe(otherFolder); got != name+"=1" {
+		t.Errorf("the other failure domain has %s", got)
+	}
+	p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonForeignTemplate, "failure domain a: the folder has a machine called "+name)
+	foreign.Name = "theirs"
+	p.settle(t)
+	p.has(t, "theirs=x! "+name+"=1", 0)
+}
+
+// Somebody takes the name between the two renames: nothing of it is touched, and nothing of ours lost.
+func TestForeignInTheGap(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	p.create(t, "1")
+	p.settle(t)
+	var thief *Item
+	p.refuse = func(verb string, item *Item, to string) error {
+		if verb == "rename" && to == name && thief == nil {
+			thief = p.add(folder, "", Item{Name: name, Mark: Mark{Release: "x"}, Stage: Whole})
+			return NewTaken(nil, to)
+		}
+		return nil
+	}
+	p.change(t, release("2"))
+	p.settle(t)
+	p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonForeignTemplate, name)
+	if got := p.describe(folder); strings.Count(got, "=1") != 1 || strings.Count(got, "=2") != 1 || !strings.Contains(got, name+"=x!") {
+		t.Errorf("the folder has %s", got)
+	}
+	thief.Name = "theirs"
+	p.settle(t)
+	if got := p.describe(folder); got != "theirs=x! "+name+"=2" {
+		t.Errorf("the folder has %s", got)
+	}
+}
+
+// A template that cannot take the name leaves it to the one that had it, in the same pass.
+func TestUndo(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	p.create(t, "1", keep(1))
+	p.settle(t)
+	p.refuse = func(verb string, item *Item, to string) error {
+		if verb == "rename" && to == name && item.Release == "2" {
+			return runtime.NewPermission(nil, "you may not")
+		}
+		return nil
+	}
+	p.change(t, release("2"))
+	for range 5 {
+		_, err := p.pass()
+		must(t, err)
+		if !p.whole(folder) {
+			t.Fatalf("after a pass the name is free: %s", p.describe(folder))
+		}
+		p.now = p.now.Add(time.Hour)
+	}
+	p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonPermissionDenied, "you may not")
+	p.refuse = nil
+	p.bare = 0
+	p.settle(t)
+	p.has(t, name+"-1=1 "+name+"=2", 1)
+}
+
+// What cannot be imported is said, and tried again later and later; the template that there is stays.
+func TestImportFails(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	p.create(t, "1")
+	p.settle(t)
+	tries := 0
+	p.fetch = func(context.Context, v1alpha1.VSphereTemplateSource, func(int32)) (Fetched, error) {
+		tries++
+		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256: the content has another")
+	}
+	p.change(t, release("2"))
+	for range 100 {
+		_, err := p.pass()
+		must(t, err)
+		p.now = p.now.Add(10 * time.Second)
+	}
+	p.has(t, name+"=1", 0)
+	p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec, "spec.source.sha256: the content has another")
+	if tries < 6 || tries > 16 {
+		t.Errorf("tried %d times in 1,000 s", tries)
+	}
+	// A correction is tried at once.
+	p.fetch = func(context.Context, v1alpha1.VSphereTemplateSource, func(int32)) (Fetched, error) { return ova{}, nil }
+	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.Source.SHA256 = "right" })
+	for range 4 {
+		_, err := p.pass()
+		must(t, err)
+	}
+	p.has(t, name+"=2", 1)
+}
+
+// A failure domain that is taken out loses its templates; one that only has another name keeps them.
+func TestFailureDomainsComeAndGo(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	p.create(t, "1")
+	p.settle(t)
+	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.FailureDomains[0].Name = "renamed" })
+	p.settle(t)
+	p.has(t, name+"=1", 0)
+	if s := p.template().Status.FailureDomains; len(s) != 1 || s[0].Name != "renamed" || s[0].Release != "1" {
+		t.Errorf("the status has %+v", s)
+	}
+	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.FailureDomains[0] = v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder} })
+	p.settle(t)
+	if got := p.describe(folder) + p.describe(otherFolder); got != name+"=1" {
+		t.Errorf("there is %s", got)
+	}
+	if s := p.template().Status.FailureDomains; len(s) != 1 || s[0].Name != "b" {
+		t.Errorf("the status has %+v", s)
+	}
+}
+
+// A process may die before and after every one of its calls, in every history: at the next pass the name is on a whole template again if
+// it ever was, and in the end nothing is left over.
+func TestCrashAtEveryCall(t *testing.T) {
+	histories := map[string][]func(*testing.T, *process){
+		"the first": {func(t *testing.T, p *process) { p.create(t, "1") }},
+		"the next": {
+			func(t *testing.T, p *process) { p.create(t, "1") },
+			func(t *testing.T, p *process) { p.change(t, release("2")) },
+		},
+		"one is kept": {
+			func(t *testing.T, p *process) { p.create(t, "1", keep(1)) },
+			func(t *testing.T, p *process) { p.change(t, release("2")) },
+			func(t *testing.T, p *process) { p.change(t, release("3")) },
+		},
+		"back": {
+			func(t *testing.T, p *process) { p.create(t, "1", keep(1)) },
+			func(t *testing.T, p *process) { p.change(t, release("2")) },
+			func(t *testing.T, p *process) { p.change(t, release("1")) },
+		},
+		"moved": {
+			func(t *testing.T, p *process) { p.create(t, "1") },
+			func(t *testing.T, p *process) {
+				p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.FailureDomains[0] = v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder} })
+			},
+		},
+		"deleted": {
+			func(t *testing.T, p *process) { p.create(t, "1", keep(1)) },
+			func(t *testing.T, p *process) { p.change(t, release("2")) },
+			func(t *testing.T, p *process) { must(t, p.Delete(p.ctx, p.template())) },
+		},
+	}
+	points := 0
+	for what, history := range histories {
+		var want string
+		for dies := 0; ; dies++ {
+			ended := false
+			for _, after := range []bool{false, true} {
+				p := newWorld(t.Context()).process()
+				for i, happens := range history {
+					happens(t, p)
+					if i == len(history)-1 {
+						p.ever = len(p.all) > 0 && what != "deleted" && what != "moved"
+						p.Begin()
+						p.Die(dies, after)
+						_, _ = p.pass()
+						for range 8 { // as far as it gets
+							_, _ = p.pass()
+						}
+						ended = dies > 0 && !p.dead()
+						p.renew()
+						_, _ = p.pass()
+						if p.ever && !p.whole(folder) {
+							t.Fatalf("%s, call %d, after %v: the name is free after the next pass: %s", what, dies, after, p.describe(folder))
+						}
+					}
+					p.settle(t)
+				}
+				got := p.snapshot()
+				delete(got, "status")
+				if dies == 0 {
+					want = fmt.Sprint(got)
+				}
+				if fmt.Sprint(got) != want {
+					t.Errorf("%s, call %d, after %v: %v, want %s", what, dies, after, got, want)
+				}
+				points++
+			}
+			if ended {
+				break
+			}
+		}
+	}
+	t.Logf("%d points", points)
+}
+
+// dead tells whether the process has died.
+func (p *process) dead() bool { return errors.Is(p.Call(func() error { return nil }), mortal.ErrDied) }
+
+// Two processes that both take themselves for the leader, people who change the spec and the folder, calls that are refused: what is not
+// ours is never touched (the store panics), and once all is quiet everything is as it is wanted.
+func TestModel(t *testing.T) {
+	depth.Checks(t, 100, 2000)
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(t.Context())
+		one, two := w.process(), w.process()
+		w.create(t, "1", keep(int32(rapid.IntRange(0, 2).Draw(rt, "keep"))))
+		stranger := 0
+		rt.Repeat(map[string]func(*rapid.T){
+			"one passes": func(*rapid.T) { _, _ = one.pass() },
+			"two passes": func(*rapid.T) { _, _ = two.pass() },
+			"two acts within a pass of one": func(rt *rapid.T) {
+				one.Begin()
+				one.Before(rapid.IntRange(1, 12).Draw(rt, "call"), func() { _, _ = two.pass() })
+				_, _ = one.pass()
+				one.Begin()
+			},
+			"one dies": func(rt *rapid.T) {
+				one.Begin()
+				one.Die(rapid.IntRange(1, 15).Draw(rt, "call"), rapid.Bool().Draw(rt, "after"))
+				_, _ = one.pass()
+				one.renew()
+			},
+			"another release": func(rt *rapid.T) { w.change(t, release(rapid.SampledFrom([]string{"1", "2", "3", "4"}).Draw(rt, "release"))) },
+			"keep":            func(rt *rapid.T) { w.change(t, keep(int32(rapid.IntRange(0, 2).Draw(rt, "keep")))) },
+			"pause":           func(rt *rapid.T) { w.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.Paused = !s.Paused }) },
+			"a stranger": func(rt *rapid.T) {
+				stranger++
+				w.add(folder, "", Item{Name: fmt.Sprintf("theirs-%d", stranger), Mark: Mark{Release: "x"}, Stage: Whole})
+			},
+			"machines are made": func(rt *rapid.T) {
+				for _, item := range w.all[folder] {
+					item.Busy = rapid.Bool().Draw(rt, "busy")
+				}
+			},
+			"time": func(*rapid.T) { w.now = w.now.Add(time.Minute) },
+		})
+		for _, item := range w.all[folder] {
+			item.Busy = false
+		}
+		w.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.Paused = false })
+		two.settle(t)
+		one.settle(t)
+		if item := w.folders.named(folder, name); item == nil || item.Stage != Whole || item.Release != w.template().Spec.Release {
+			rt.Fatalf("the folder has %s", w.describe(folder))
+		}
+		if ours := len(w.all[folder]) - stranger; ours > 1+int(w.template().Spec.KeepVersions) {
+			rt.Fatalf("too much is left: %s", w.describe(folder))
+		}
+	})
+}

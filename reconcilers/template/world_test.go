@@ -1,0 +1,293 @@
+package template
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/test/mortal"
+)
+
+const (
+	namespace = "team-a"
+	svst      = "ubuntu"
+	name      = "ubuntu-24.04" // of the template in vCenter
+)
+
+// folders are what vCenters have, by folder. Everything that anybody does there is a call of a process.
+type folders struct {
+	all    map[string][]*Item // of any owner
+	owners map[string]string  // by MoRef; "" is nobody we know
+	made   int
+	refuse func(verb string, item *Item, name string) error
+	ever   bool // the name has been on a whole template
+	bare   int  // how often a change left the name without one, since then
+}
+
+func newFolders() *folders { return &folders{all: map[string][]*Item{}, owners: map[string]string{}} }
+
+func (f *folders) whole(folder string) bool {
+	return slices.ContainsFunc(f.all[folder], func(i *Item) bool { return i.Name == name && i.Stage == Whole && f.owners[i.MoRef] != "" })
+}
+
+func (f *folders) add(folder, owner string, item Item) *Item {
+	f.made++
+	item.MoRef, item.InstanceUUID, item.Version = fmt.Sprintf("vm-%d", f.made), fmt.Sprintf("uuid-%d", f.made), "1"
+	f.owners[item.MoRef] = owner
+	f.all[folder] = append(f.all[folder], &item)
+	return &item
+}
+
+func (f *folders) named(folder, name string) *Item {
+	for _, item := range f.all[folder] {
+		if item.Name == name {
+			return item
+		}
+	}
+	return nil
+}
+
+// describe says what is in a folder, each item as name=release, with a question mark where it is not whole, and ! where it is not ours.
+func (f *folders) describe(folder string) string {
+	var all []string
+	for _, i := range f.all[folder] {
+		mark := map[Stage]string{Partial: "??", Imported: "?", Whole: ""}[i.Stage]
+		if f.owners[i.MoRef] == "" {
+			mark = "!"
+		}
+		all = append(all, i.Name+"="+i.Release+mark)
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+// store is what one process sees of them.
+type store struct {
+	*folders
+	call func(func() error) error
+}
+
+func (s store) Look(_ context.Context, d Domain) (v View, err error) {
+	err = s.call(func() error {
+		v.Others = map[string]bool{}
+		for _, item := range s.all[string(d.Domain.Folder)] {
+			if s.owners[item.MoRef] == string(d.Owner) {
+				v.Items = append(v.Items, *item)
+			} else {
+				v.Others[item.Name] = true
+			}
+		}
+		return nil
+	})
+	return v, err
+}
+
+// change makes a change over the item as it was looked at.
+func (s store) change(verb string, d Domain, item Item, name string, do func(*Item)) (changed Item, err error) {
+	err = s.call(func() error {
+		if s.refuse != nil {
+			if err := s.refuse(verb, &item, name); err != nil {
+				return err
+			}
+		}
+		folder := string(d.Domain.Folder)
+		for _, present := range s.all[folder] {
+			switch {
+			case present.MoRef != item.MoRef:
+				continue
+			case s.owners[present.MoRef] != string(d.Owner):
+				panic("what is not ours was changed: " + present.Name)
+			case present.Version != item.Version:
+				return runtime.NewInvalidState(nil, "somebody was faster")
+			}
+			do(present)
+			present.Version += "+"
+			changed = *present
+			return nil
+		}
+		return runtime.NewInvalidState(nil, "it is gone")
+	})
+	return changed, err
+}
+
+func (s store) Import(_ context.Context, d Domain, what Import, _ func(int32)) (made Item, err error) {
+	var item *Item
+	err = s.call(func() error {
+		if s.refuse != nil {
+			if err := s.refuse("import", nil, what.Name); err != nil {
+				return err
+			}
+		}
+		if s.folders.named(string(d.Domain.Folder), what.Name) != nil {
+			return NewTaken(nil, what.Name)
+		}
+		item = s.add(string(d.Domain.Folder), string(d.Owner), Item{Mark: what.Mark, Name: what.Name, DiskType: what.DiskType})
+		return nil
+	})
+	if err != nil {
+		return made, err
+	}
+	return s.change("upload", d, *item, what.Name, func(i *Item) { i.Stage = Imported })
+}
+
+func (s store) Finish(_ context.Context, d Domain, item Item) (Item, error) {
+	return s.change("finish", d, item, item.Name, func(i *Item) { i.Stage = Whole })
+}
+
+func (s store) Rename(_ context.Context, d Domain, item Item, to string) (Item, error) {
+	if taken := s.folders.named(string(d.Domain.Folder), to); taken != nil && taken.MoRef != item.MoRef {
+		return item, s.call(func() error { return NewTaken(nil, to) })
+	}
+	return s.change("rename", d, item, to, func(i *Item) { i.Name = to })
+}
+
+func (s store) Destroy(_ context.Context, d Domain, item Item) error {
+	_, err := s.change("destroy", d, item, item.Name, func(i *Item) {
+		folder := string(d.Domain.Folder)
+		s.all[folder] = slices.DeleteFunc(s.all[folder], func(o *Item) bool { return o == i })
+	})
+	return err
+}
+
+// ova is what is downloaded.
+type ova struct{}
+
+func (ova) Open() (io.ReadSeekCloser, error) { return nil, errors.New("nobody reads it") }
+func (ova) Close() error                     { return nil }
+
+// world is an API server, a vCenter, and the processes that reconcile.
+type world struct {
+	client.WithWatch
+	*folders
+	ctx    context.Context
+	now    time.Time
+	events *events.FakeRecorder
+	fetch  Source
+}
+
+func newWorld(ctx context.Context) *world {
+	scheme := kruntime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		panic(err) // the types of this repository
+	}
+	inner := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VSphereTemplate{}).Build()
+	w := &world{
+		folders: newFolders(), ctx: ctx, now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), events: events.NewFakeRecorder(1000),
+		fetch: func(context.Context, v1alpha1.VSphereTemplateSource, func(int32)) (Fetched, error) { return ova{}, nil },
+	}
+	w.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{ // what an API server does beyond that
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			o.SetUID(types.UID("uid-" + o.GetName()))
+			o.SetGeneration(1)
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			o.SetGeneration(o.GetGeneration() + 1)
+			return c.Update(ctx, o, opts...)
+		},
+	})
+	return w
+}
+
+// process is a manager that takes itself for the leader.
+type process struct {
+	mortal.Process
+	*world
+	r *Reconciler
+}
+
+func (w *world) process() *process {
+	p := &process{world: w}
+	p.renew()
+	return p
+}
+
+// renew begins another process in its place.
+func (p *process) renew() {
+	if p.r != nil {
+		p.r.jobs.die()
+		p.r.jobs.ending.Wait()
+	}
+	p.Begin()
+	c := p.Client(p.WithWatch)
+	p.r = &Reconciler{
+		Client: c, Live: c, Events: p.events, Now: func() time.Time { return p.now },
+		Stores: func(context.Context, *v1alpha1.VSphereTemplate) (Store, error) { return store{p.folders, p.call}, nil },
+		Fetch: func(ctx context.Context, s v1alpha1.VSphereTemplateSource, told func(int32)) (Fetched, error) {
+			return p.fetch(ctx, s, told)
+		},
+	}
+	p.r.init()
+}
+
+// call makes a call of the vCenter, and counts how often the name is free after it.
+func (p *process) call(call func() error) error {
+	return p.Call(func() error {
+		err := call()
+		for folder := range p.all {
+			if p.whole(folder) {
+				p.ever = true
+			} else if p.ever {
+				p.bare++
+			}
+		}
+		return err
+	})
+}
+
+// pass reconciles once, waits for what that began, and takes away what was said of its end.
+func (p *process) pass() (ctrl.Result, error) {
+	result, err := p.r.Reconcile(p.ctx, ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: svst}})
+	p.r.jobs.ending.Wait()
+	for len(p.r.ended) > 0 {
+		<-p.r.ended
+	}
+	return result, err
+}
+
+// settle passes until nothing changes any more.
+func (p *process) settle(t testing.TB) {
+	t.Helper()
+	for range 60 {
+		before := p.describe("") + fmt.Sprint(p.snapshot())
+		_, err := p.pass()
+		p.now = p.now.Add(10 * time.Minute)
+		if err == nil && before == p.describe("")+fmt.Sprint(p.snapshot()) {
+			return
+		}
+	}
+	t.Fatalf("it does not settle: %v", p.snapshot())
+}
+
+func (w *world) snapshot() map[string]string {
+	all := map[string]string{}
+	for _, folder := range slices.Sorted(maps.Keys(w.all)) {
+		all[folder] = w.describe(folder)
+	}
+	all["status"] = fmt.Sprint(w.template())
+	return all
+}
+
+func (w *world) template() *v1alpha1.VSphereTemplate {
+	t := &v1alpha1.VSphereTemplate{}
+	if err := w.Get(w.ctx, types.NamespacedName{Namespace: namespace, Name: svst}, t); err != nil {
+		return nil
+	}
+	return t
+}
