@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	rego "github.com/open-policy-agent/opa/v1/ast"
@@ -178,7 +180,9 @@ type runner struct {
 	tree      *tree
 	wide      bool
 	folder    string
-	sallyport string                   // the program, for the tests of policies
+	sallyport string // the program, for the tests of policies
+
+	measuring sync.Mutex
 	sound     map[string]time.Duration // how long a package's tests take without a mutant, 0 if they fail
 }
 
@@ -195,6 +199,43 @@ func newRunner(ctx context.Context, out io.Writer, t *tree, wide bool) (*runner,
 		}
 	}
 	return r, nil
+}
+
+// verdicts judges mutants, so many at a time, and gives what became of them in their order, so that a seed says which ones are counted.
+func (r *runner) verdicts(ctx context.Context, mutants []mutant, reasons map[string]string, jobs int) iter.Seq[verdict] {
+	const ahead = 4 // One that takes long does not keep the others waiting.
+	return func(yield func(verdict) bool) {
+		ctx, stop := context.WithCancel(ctx)
+		free, coming := make(chan struct{}, jobs), make(chan chan verdict, ahead*jobs)
+		var all sync.WaitGroup
+		all.Go(func() {
+			defer close(coming)
+			for _, m := range mutants {
+				result := make(chan verdict, 1)
+				select {
+				case coming <- result:
+				case <-ctx.Done():
+					return
+				}
+				all.Go(func() {
+					free <- struct{}{}
+					defer func() { <-free }()
+					v := verdict{mutant: m, reason: reasons[m.key()]}
+					if v.reason == "" && ctx.Err() == nil {
+						v = r.judge(ctx, m)
+					}
+					result <- v
+				})
+			}
+		})
+		for result := range coming {
+			if !yield(<-result) {
+				break
+			}
+		}
+		stop()
+		all.Wait()
+	}
 }
 
 func (r *runner) close() { _ = os.RemoveAll(r.folder) }
@@ -246,7 +287,7 @@ func (r *runner) judge(ctx context.Context, m mutant) verdict {
 			continue
 		}
 		v.ran = append(v.ran, sound...)
-		flags := []string{"-overlay", overlay, "-timeout", (time.Minute + 5*patience).String()}
+		flags := []string{"-overlay", overlay, "-timeout", (time.Minute + 3*patience).String()}
 		out, err := "", error(nil)
 		if stage == own && r.tree.plane[packages[0]] { // most are caught without it
 			out, err = test(ctx, sound, append(flags, "-short")...)
@@ -269,6 +310,8 @@ var failure = regexp.MustCompile(`(?m)^FAIL\t(\S+)`)
 
 // baseline is how long a package's tests take without a mutant. What fails then says nothing about mutants.
 func (r *runner) baseline(ctx context.Context, pkg string) time.Duration {
+	r.measuring.Lock()
+	defer r.measuring.Unlock()
 	if took, known := r.sound[pkg]; known {
 		return took
 	}
