@@ -71,7 +71,7 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRunner(ctx, out, t, s.wide)
+	r, err := newRunner(ctx, t, s.wide)
 	if err != nil {
 		return err
 	}

@@ -154,6 +154,10 @@ func (t *tree) packageOf(file string) string {
 	return "./" + dir
 }
 
+// patience is how long tests that a mutant lets hang are waited for, of all packages that are run together. `make test` says how long
+// they take without one; what fails then says nothing of mutants.
+const patience = 5 * time.Minute
+
 // stages of a mutant's trial: the packages of each.
 func (t *tree) stages(m mutant, wide bool) (s [stages][]string) {
 	pkg := t.packageOf(m.file)
@@ -176,22 +180,18 @@ func (t *tree) stages(m mutant, wide bool) (s [stages][]string) {
 
 // runner tries mutants. Whatever it writes is below a folder of its own.
 type runner struct {
-	out       io.Writer
 	tree      *tree
 	wide      bool
 	folder    string
 	sallyport string // the program, for the tests of policies
-
-	measuring sync.Mutex
-	sound     map[string]time.Duration // how long a package's tests take without a mutant, 0 if they fail
 }
 
-func newRunner(ctx context.Context, out io.Writer, t *tree, wide bool) (*runner, error) {
+func newRunner(ctx context.Context, t *tree, wide bool) (*runner, error) {
 	folder, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{out: out, tree: t, wide: wide, folder: folder, sallyport: filepath.Join(folder, "sallyport"), sound: map[string]time.Duration{}}
+	r := &runner{tree: t, wide: wide, folder: folder, sallyport: filepath.Join(folder, "sallyport")}
 	if slices.ContainsFunc(t.files, isModule) {
 		if text, err := command(ctx, "go", "build", "-o", r.sallyport, "./cmd/sallyport"); err != nil {
 			r.close()
@@ -276,24 +276,18 @@ func (r *runner) judge(ctx context.Context, m mutant) verdict {
 		return v
 	}
 	for stage, packages := range r.tree.stages(m, r.wide) {
-		var patience time.Duration
-		var sound []string
-		for _, pkg := range packages {
-			if took := r.baseline(ctx, pkg); took > 0 && !slices.Contains(v.ran, pkg) {
-				sound, patience = append(sound, pkg), max(patience, took)
-			}
-		}
-		if len(sound) == 0 {
+		packages = slices.DeleteFunc(packages, func(pkg string) bool { return slices.Contains(v.ran, pkg) })
+		if len(packages) == 0 {
 			continue
 		}
-		v.ran = append(v.ran, sound...)
-		flags := []string{"-overlay", overlay, "-timeout", (time.Minute + 3*patience).String()}
+		v.ran = append(v.ran, packages...)
+		flags := []string{"-overlay", overlay, "-timeout", patience.String()}
 		out, err := "", error(nil)
 		if stage == own && r.tree.plane[packages[0]] { // most are caught without it
-			out, err = test(ctx, sound, append(flags, "-short")...)
+			out, err = test(ctx, packages, append(flags, "-short")...)
 		}
 		if err == nil {
-			out, err = test(ctx, sound, flags...)
+			out, err = test(ctx, packages, flags...)
 		}
 		if failed := failure.FindStringSubmatch(out); failed != nil {
 			v.by, v.stage, v.broken = failed[1], stage, strings.Contains(out, "[build failed]")
@@ -307,25 +301,6 @@ func (r *runner) judge(ctx context.Context, m mutant) verdict {
 }
 
 var failure = regexp.MustCompile(`(?m)^FAIL\t(\S+)`)
-
-// baseline is how long a package's tests take without a mutant. What fails then says nothing about mutants.
-func (r *runner) baseline(ctx context.Context, pkg string) time.Duration {
-	r.measuring.Lock()
-	defer r.measuring.Unlock()
-	if took, known := r.sound[pkg]; known {
-		return took
-	}
-	begun := time.Now()
-	out, err := test(ctx, []string{pkg}, "-timeout", "20m")
-	r.sound[pkg] = time.Since(begun)
-	if err != nil {
-		r.sound[pkg] = 0
-	}
-	if err != nil && ctx.Err() == nil {
-		fmt.Fprintf(r.out, "%s fails without a mutant, and is left out:\n%s\n", pkg, out)
-	}
-	return r.sound[pkg]
-}
 
 // testPolicies runs the tests in Rego on a copy of the folder, as `make test-rego` does.
 func (r *runner) testPolicies(ctx context.Context, m mutant, folder string) (bool, error) {
