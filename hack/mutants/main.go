@@ -26,6 +26,7 @@ func main() {
 	seed := flag.Uint64("seed", 1, "which sample is drawn: the same tree and seed give the same")
 	n := flag.Int("n", 100, "how many mutants are drawn")
 	wide := flag.Bool("wide", false, "run also the walks on a control plane, for what the packages' own tests do not catch")
+	jobs := flag.Int("jobs", 3, "how many mutants are tried at a time: tests that a mutant lets wait leave the processors to others")
 	verbose := flag.Bool("verbose", false, "print also what is caught, and by which package")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: mutants [flags] [folder...], from the root of the repository")
@@ -37,7 +38,7 @@ func main() {
 		folders = []string{"webhooks", "reconcilers", "certs", "policies"}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, settings{seed: *seed, n: *n, wide: *wide, verbose: *verbose, folders: folders})
+	err := run(ctx, os.Stdout, settings{seed: *seed, n: *n, jobs: max(*jobs, 1), wide: *wide, verbose: *verbose, folders: folders})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -47,7 +48,7 @@ func main() {
 
 type settings struct {
 	seed          uint64
-	n             int
+	n, jobs       int
 	wide, verbose bool
 	folders       []string
 }
@@ -70,23 +71,19 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRunner(ctx, out, t, s.wide)
+	r, err := newRunner(ctx, t, s.wide)
 	if err != nil {
 		return err
 	}
 	defer r.close()
 	var c counts
-	for _, m := range mutants {
-		if c.all() == s.n || ctx.Err() != nil {
-			break
-		}
-		v := verdict{mutant: m, reason: reasons[m.key()]}
-		if v.reason == "" {
-			v = r.judge(ctx, m)
-		}
+	for v := range r.verdicts(ctx, mutants, reasons, s.jobs) {
 		err = errors.Join(err, v.err)
 		if ctx.Err() == nil && v.err == nil {
 			c.add(out, v, s.verbose)
+		}
+		if c.all() == s.n || ctx.Err() != nil {
+			break
 		}
 	}
 	if err := errors.Join(err, ctx.Err()); err != nil {

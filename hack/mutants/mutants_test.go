@@ -113,7 +113,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	err = run(t.Context(), &out, settings{n: 100, verbose: true, folders: []string{"low"}})
+	err = run(t.Context(), &out, settings{n: 100, jobs: 2, verbose: true, folders: []string{"low"}})
 	if err == nil {
 		t.Error("it is enough that half of them are caught")
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	rego "github.com/open-policy-agent/opa/v1/ast"
@@ -152,6 +154,10 @@ func (t *tree) packageOf(file string) string {
 	return "./" + dir
 }
 
+// patience is how long tests that a mutant lets hang are waited for, of all packages that are run together. `make test` says how long
+// they take without one; what fails then says nothing of mutants.
+const patience = 5 * time.Minute
+
 // stages of a mutant's trial: the packages of each.
 func (t *tree) stages(m mutant, wide bool) (s [stages][]string) {
 	pkg := t.packageOf(m.file)
@@ -174,20 +180,18 @@ func (t *tree) stages(m mutant, wide bool) (s [stages][]string) {
 
 // runner tries mutants. Whatever it writes is below a folder of its own.
 type runner struct {
-	out       io.Writer
 	tree      *tree
 	wide      bool
 	folder    string
-	sallyport string                   // the program, for the tests of policies
-	sound     map[string]time.Duration // how long a package's tests take without a mutant, 0 if they fail
+	sallyport string // the program, for the tests of policies
 }
 
-func newRunner(ctx context.Context, out io.Writer, t *tree, wide bool) (*runner, error) {
+func newRunner(ctx context.Context, t *tree, wide bool) (*runner, error) {
 	folder, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{out: out, tree: t, wide: wide, folder: folder, sallyport: filepath.Join(folder, "sallyport"), sound: map[string]time.Duration{}}
+	r := &runner{tree: t, wide: wide, folder: folder, sallyport: filepath.Join(folder, "sallyport")}
 	if slices.ContainsFunc(t.files, isModule) {
 		if text, err := command(ctx, "go", "build", "-o", r.sallyport, "./cmd/sallyport"); err != nil {
 			r.close()
@@ -195,6 +199,43 @@ func newRunner(ctx context.Context, out io.Writer, t *tree, wide bool) (*runner,
 		}
 	}
 	return r, nil
+}
+
+// verdicts judges mutants, so many at a time, and gives what became of them in their order, so that a seed says which ones are counted.
+func (r *runner) verdicts(ctx context.Context, mutants []mutant, reasons map[string]string, jobs int) iter.Seq[verdict] {
+	const ahead = 4 // One that takes long does not keep the others waiting.
+	return func(yield func(verdict) bool) {
+		ctx, stop := context.WithCancel(ctx)
+		free, coming := make(chan struct{}, jobs), make(chan chan verdict, ahead*jobs)
+		var all sync.WaitGroup
+		all.Go(func() {
+			defer close(coming)
+			for _, m := range mutants {
+				result := make(chan verdict, 1)
+				select {
+				case coming <- result:
+				case <-ctx.Done():
+					return
+				}
+				all.Go(func() {
+					free <- struct{}{}
+					defer func() { <-free }()
+					v := verdict{mutant: m, reason: reasons[m.key()]}
+					if v.reason == "" && ctx.Err() == nil {
+						v = r.judge(ctx, m)
+					}
+					result <- v
+				})
+			}
+		})
+		for result := range coming {
+			if !yield(<-result) {
+				break
+			}
+		}
+		stop()
+		all.Wait()
+	}
 }
 
 func (r *runner) close() { _ = os.RemoveAll(r.folder) }
@@ -235,24 +276,18 @@ func (r *runner) judge(ctx context.Context, m mutant) verdict {
 		return v
 	}
 	for stage, packages := range r.tree.stages(m, r.wide) {
-		var patience time.Duration
-		var sound []string
-		for _, pkg := range packages {
-			if took := r.baseline(ctx, pkg); took > 0 && !slices.Contains(v.ran, pkg) {
-				sound, patience = append(sound, pkg), max(patience, took)
-			}
-		}
-		if len(sound) == 0 {
+		packages = slices.DeleteFunc(packages, func(pkg string) bool { return slices.Contains(v.ran, pkg) })
+		if len(packages) == 0 {
 			continue
 		}
-		v.ran = append(v.ran, sound...)
-		flags := []string{"-overlay", overlay, "-timeout", (time.Minute + 5*patience).String()}
+		v.ran = append(v.ran, packages...)
+		flags := []string{"-overlay", overlay, "-timeout", patience.String()}
 		out, err := "", error(nil)
 		if stage == own && r.tree.plane[packages[0]] { // most are caught without it
-			out, err = test(ctx, sound, append(flags, "-short")...)
+			out, err = test(ctx, packages, append(flags, "-short")...)
 		}
 		if err == nil {
-			out, err = test(ctx, sound, flags...)
+			out, err = test(ctx, packages, flags...)
 		}
 		if failed := failure.FindStringSubmatch(out); failed != nil {
 			v.by, v.stage, v.broken = failed[1], stage, strings.Contains(out, "[build failed]")
@@ -266,23 +301,6 @@ func (r *runner) judge(ctx context.Context, m mutant) verdict {
 }
 
 var failure = regexp.MustCompile(`(?m)^FAIL\t(\S+)`)
-
-// baseline is how long a package's tests take without a mutant. What fails then says nothing about mutants.
-func (r *runner) baseline(ctx context.Context, pkg string) time.Duration {
-	if took, known := r.sound[pkg]; known {
-		return took
-	}
-	begun := time.Now()
-	out, err := test(ctx, []string{pkg}, "-timeout", "20m")
-	r.sound[pkg] = time.Since(begun)
-	if err != nil {
-		r.sound[pkg] = 0
-	}
-	if err != nil && ctx.Err() == nil {
-		fmt.Fprintf(r.out, "%s fails without a mutant, and is left out:\n%s\n", pkg, out)
-	}
-	return r.sound[pkg]
-}
 
 // testPolicies runs the tests in Rego on a copy of the folder, as `make test-rego` does.
 func (r *runner) testPolicies(ctx context.Context, m mutant, folder string) (bool, error) {

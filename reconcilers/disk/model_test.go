@@ -13,6 +13,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // model is three machines and two disks that come and go, with two processes that take themselves for the leader, die at any call and
@@ -204,6 +205,7 @@ func (m *model) endOfDisk(d *v1alpha1.VirtualDisk, has string) {
 }
 
 func TestModel(t *testing.T) {
+	depth.Checks(t, 50, 500)
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{T: t, world: newWorld(t.Context()), wanted: map[types.UID]bool{}}
 		for i, name := range []string{"one", "other"} {

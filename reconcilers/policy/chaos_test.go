@@ -134,8 +134,8 @@ func TestCrashAtEveryWrite(t *testing.T) {
 			f.happens(s)
 			f.settles()
 			want := f.look()
-			for at, ended := 0, false; !ended; at += depth.Of(6, 1) {
-				for _, after := range depth.Of([]bool{at%12 == 0}, []bool{false, true}) {
+			for at, ended := 0, false; !ended; at += depth.Of(11, 1) {
+				for _, after := range depth.Of([]bool{at%2 == 0}, []bool{false, true}) {
 					f.reset()
 					f.happens(s)
 					n := 0

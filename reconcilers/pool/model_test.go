@@ -16,6 +16,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/pool/busy"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // model is a pool with all that may happen to it: two processes that take themselves for the leader, with caches that lag behind and
@@ -325,6 +326,7 @@ func (m *model) settled() bool {
 }
 
 func TestModel(t *testing.T) {
+	depth.Checks(t, 40, 400)
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		t.Repeat(map[string]func(*rapid.T){

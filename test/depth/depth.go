@@ -2,7 +2,9 @@
 package depth
 
 import (
+	"flag"
 	"os"
+	"strconv"
 	"testing"
 )
 
@@ -27,3 +29,23 @@ func Only(t testing.TB) {
 
 // Deep is for the steps of a walk that `make test-deep` takes beside those of `make test`.
 func Deep() bool { return os.Getenv(Variable) != "" }
+
+// Checks has rapid make so many runs in the rest of the test, unless its flag says how many.
+func Checks(t testing.TB, shallow, deep int) {
+	t.Helper()
+	const name = "rapid.checks"
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	if given {
+		return
+	}
+	before := flag.Lookup(name).Value.String()
+	set := func(value string) {
+		// Not flag.Set, after which the flag would count as given.
+		if err := flag.Lookup(name).Value.Set(value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(strconv.Itoa(Of(shallow, deep)))
+	t.Cleanup(func() { set(before) })
+}

@@ -1,8 +1,6 @@
 package model
 
 import (
-	"flag"
-	"strconv"
 	"testing"
 	"time"
 
@@ -304,30 +302,10 @@ func (d *dice) touchSomething() {
 	d.touch(d.store.names[d.roll("object", len(d.store.names))])
 }
 
-// checks has rapid make so many runs, unless its flag says how many.
-func checks(t *testing.T, runs int) {
-	t.Helper()
-	const name = "rapid.checks"
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
-	if given {
-		return
-	}
-	before := flag.Lookup(name).Value.String()
-	set := func(value string) {
-		// Not flag.Set, after which the flag would count as given.
-		if err := flag.Lookup(name).Value.Set(value); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set(strconv.Itoa(runs))
-	t.Cleanup(func() { set(before) })
-}
-
 // check makes runs at random, and says what there was in them.
 func check(t *testing.T, o options) stats {
 	t.Helper()
-	checks(t, depth.Of(200, 2000))
+	depth.Checks(t, 200, 2000)
 	var total stats
 	rapid.Check(t, func(rt *rapid.T) {
 		m := inBubble(t, o, func(m *model) {

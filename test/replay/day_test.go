@@ -35,8 +35,11 @@ import (
 const namespace = "day"
 
 var (
-	forms     = []string{"Start", "Stop", "Stop force", "Restart", "Restart force", "Migrate", "Migrate force", "Evict", "Evict force"}
-	phases    = []string{"Pending", "Stopped", "Starting", "Running", "Stopping", "Migrating", "Paused", "Failed"}
+	forms  = []string{"Start", "Stop", "Stop force", "Restart", "Restart force", "Migrate", "Migrate force", "Evict", "Evict force"}
+	phases = depth.Of(
+		[]string{"Stopped", "Starting", "Running"},
+		[]string{"Pending", "Stopped", "Starting", "Running", "Stopping", "Migrating", "Paused", "Failed"},
+	)
 	everybody = []string{"ann", "bob", "carol", "dora", "erin", "fred", "system:serviceaccount:day:robot"}
 	// people ask for everything.
 	people = everybody[:depth.Of(1, len(everybody))]

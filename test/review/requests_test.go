@@ -173,7 +173,7 @@ var forms = []string{
 
 // matrix asks for every operation in every phase. What is admitted stays, and bars what comes after it.
 func (l *list) matrix() {
-	for i := 0; i < len(phases); i += depth.Of(3, 1) {
+	for i := 0; i < len(phases); i += depth.Of(5, 1) {
 		phase := phases[i]
 		for j, form := range forms {
 			name := fmt.Sprintf("m-%d-%d", i, j)

@@ -19,11 +19,11 @@ import (
 const atOnce = 8
 
 // TestFaultSweep runs every operation with every fault, in depth at every second point.
-func TestFaultSweep(t *testing.T) { sweep(t, inMemory, depth.Of(11, 2)) }
+func TestFaultSweep(t *testing.T) { sweep(t, inMemory, depth.Of(17, 2)) }
 
 // TestFaultSweepAPIServer does the same before a real API server, which takes several times as long: with some of the
 // points, unless more are asked for by -every 1.
-func TestFaultSweepAPIServer(t *testing.T) { sweep(t, realServer, *every*depth.Of(5, 2)) }
+func TestFaultSweepAPIServer(t *testing.T) { sweep(t, realServer, *every*depth.Of(8, 2)) }
 
 var every = flag.Int("every", 11, "TestFaultSweepAPIServer takes one in so many points")
 

@@ -236,7 +236,7 @@ func TestListsAreNeverCutShort(t *testing.T) {
 		"too many to look through": {&endless{}, func(q *engine.Query) { q.Except = map[string][]string{"spec.tags[]": {"a"}} },
 			"there are more than 10000 objects of kind Machine to look through, because the API server cannot select by spec.disks[].name, spec.tags[]"},
 		"too many that match": {&endless{}, func(q *engine.Query) { q.Fields = nil }, "more than 10000 objects of kind Machine match"},
-		"too much that matches": {&endless{text: strings.Repeat("x", 1<<20)}, func(q *engine.Query) { q.Fields = nil },
+		"too much that matches": {&endless{text: strings.Repeat("x", 1<<18)}, func(q *engine.Query) { q.Fields = nil },
 			"the objects of kind Machine that match have more than 64 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,10 +32,11 @@ func (p *plugin) createCommand() *cobra.Command {
 type createMachine struct {
 	*plugin
 	creation
-	server, template, folder, resourcePool, datastore string
-	networks, disks                                   []string
-	cpu                                               int32
-	memory, runPolicy, hostname, userDataSecret, onto string
+	server, template, folder, resourcePool, datastore, storagePolicy string
+	networks, disks                                                  []string
+	cpu                                                              int32
+	memory, runPolicy, hostname, userDataSecret, onto                string
+	nodeSelector                                                     nodeSelector
 }
 
 var runPolicies = []string{
@@ -58,6 +59,11 @@ func (p *plugin) createMachineCommand() *cobra.Command {
   kubectl sallyport create vm web-1 --vsphere-server vc-1 --template /dc/vm/templates/ubuntu --folder /dc/vm/team-a \
     --resource-pool /dc/host/cluster/Resources/team-a --datastore /dc/datastore/fast --network /dc/network/team-a \
     --cpu 4 --memory 8Gi --disk 40Gi
+
+  # On files of a VM storage policy, and on a host with these tags in vCenter
+  kubectl sallyport create vm web-1 --vsphere-server vc-1 --template /dc/vm/templates/ubuntu --folder /dc/vm/team-a \
+    --resource-pool /dc/host/cluster --datastore /dc/datastore/fast --network /dc/network/team-a \
+    --storage-policy encrypted --node-selector zone=b,disk=nvme
 
   # With user data for cloud-init, which is under the key user-data of a Secret. Only shown, to be kept in a file
   kubectl sallyport create vm web-1 --vsphere-server vc-1 --template /dc/vm/templates/ubuntu --folder /dc/vm/team-a \
@@ -86,6 +92,7 @@ func (o *createMachine) addFlags(command *cobra.Command) {
 	f.StringVar(&o.folder, "folder", "", "the folder to put the machine in, by inventory path")
 	f.StringVar(&o.resourcePool, "resource-pool", "", "the resource pool, cluster or host to run it in, by inventory path")
 	f.StringVar(&o.datastore, "datastore", "", "the datastore for its files, by inventory path")
+	f.StringVar(&o.storagePolicy, "storage-policy", "", "the VM storage policy of its files, by name (default: the datastore's own)")
 	f.StringArrayVar(&o.networks, "network", nil, "the network of its first network adapter, by inventory path; again for each further one")
 	f.Int32Var(&o.cpu, "cpu", 0, "how many virtual processors it has (default: as the template)")
 	f.StringVar(&o.memory, "memory", "", "how much memory it has, such as 8Gi (default: as the template)")
@@ -95,6 +102,7 @@ func (o *createMachine) addFlags(command *cobra.Command) {
 	choice.Flag(command, &o.runPolicy, "run-policy", "", "when it is kept running: "+strings.Join(runPolicies, ", ")+
 		" (default: "+string(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)+")", runPolicies...)
 	f.StringVar(&o.onto, "node", "", "the ESXi host that it should be on (default: any)")
+	o.nodeSelector.addFlag(f, "tags that its host must have, category=tag,... (default: none)")
 	f.Lookup("cpu").DefValue = "" // which help does not show
 	o.creation.addFlags(command)
 	o.completeNames(command, "vsphere-server", "vsphereservers."+v1alpha1.GroupName)
@@ -142,11 +150,12 @@ func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMach
 		return spec, err
 	}
 	clone := &v1alpha1.VSphereClone{
-		Template:     v1alpha1.VSphereCloneSource{InventoryPath: v1alpha1.InventoryPath(o.template)},
-		Folder:       v1alpha1.InventoryPath(o.folder),
-		ResourcePool: v1alpha1.InventoryPath(o.resourcePool),
-		Datastore:    v1alpha1.InventoryPath(o.datastore),
-		Hostname:     o.hostname,
+		Template:      v1alpha1.VSphereCloneSource{InventoryPath: v1alpha1.InventoryPath(o.template)},
+		Folder:        v1alpha1.InventoryPath(o.folder),
+		ResourcePool:  v1alpha1.InventoryPath(o.resourcePool),
+		Datastore:     v1alpha1.InventoryPath(o.datastore),
+		StoragePolicy: o.storagePolicy,
+		Hostname:      o.hostname,
 	}
 	for _, network := range o.networks {
 		clone.Networks = append(clone.Networks, v1alpha1.InventoryPath(network))
@@ -161,7 +170,7 @@ func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMach
 	if set("user-data-secret") {
 		clone.CloudInit = &v1alpha1.CloudInit{SecretRef: v1alpha1.CloudInitSecretReference{Name: o.userDataSecret}}
 	}
-	spec = v1alpha1.VirtualMachineSpec{RunPolicy: v1alpha1.RunPolicy(o.runPolicy), NodeName: o.onto}
+	spec = v1alpha1.VirtualMachineSpec{RunPolicy: v1alpha1.RunPolicy(o.runPolicy), NodeName: o.onto, NodeSelector: o.nodeSelector.labels()}
 	spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{ServerRef: v1alpha1.VSphereServerReference{Name: o.server}, Clone: clone}
 	if set("memory") {
 		size, err := quantity("memory", o.memory)

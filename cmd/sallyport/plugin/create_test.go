@@ -60,18 +60,20 @@ func TestManifestOfAMachine(t *testing.T) {
 		t.Errorf("exit %d, %s (-want +got):\n%s", code, errs, diff)
 	}
 	out, errs, code = nowhere(t, least+" --network /dc/network/b,c --cpu 4 --memory 8Gi --disk 40Gi --disk 1Ti --user-data-secret data"+
-		" --hostname web.example --run-policy AlwaysOn --node esx-1 --dry-run=client -o json")
+		" --hostname web.example --run-policy AlwaysOn --node esx-1 --node-selector zone=b,disk=nvme --node-selector rack="+
+		" --storage-policy encrypted --dry-run=client -o json")
 	var got v1alpha1.VirtualMachine
 	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || errs != "" {
 		t.Fatalf("exit %d, %s: %v", code, errs, err)
 	}
 	want := v1alpha1.VirtualMachineSpec{
 		RunPolicy: v1alpha1.RunPolicyAlwaysOn, NodeName: "esx-1", CPU: new(int32(4)), Memory: new(resource.MustParse("8Gi")),
+		NodeSelector: map[string]v1alpha1.LabelValue{"zone": "b", "disk": "nvme", "rack": ""},
 		Runtime: v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{
 			ServerRef: v1alpha1.VSphereServerReference{Name: "vc"},
 			Clone: &v1alpha1.VSphereClone{
 				Template: v1alpha1.VSphereCloneSource{InventoryPath: "/dc/vm/templates/ubuntu"},
-				Folder:   "/dc/vm/team", ResourcePool: "/dc/host/c", Datastore: "/dc/datastore/fast",
+				Folder:   "/dc/vm/team", ResourcePool: "/dc/host/c", Datastore: "/dc/datastore/fast", StoragePolicy: "encrypted",
 				Networks:  []v1alpha1.InventoryPath{"/dc/network/a", "/dc/network/b,c"},
 				Disks:     []v1alpha1.VSphereCloneDisk{{Size: resource.MustParse("40Gi")}, {Size: resource.MustParse("1Ti")}},
 				Hostname:  "web.example",
@@ -101,6 +103,7 @@ func TestMachineThatCannotBeCreated(t *testing.T) {
 		least + " --disk 40GiB":      "--disk \"40GiB\" is not a size",
 		least + " --disk -1Gi":       "--disk \"-1Gi\" is not a size",
 		least + " --run-policy Off":  `invalid argument "Off" for "--run-policy" flag: must be AlwaysOn, AlwaysOnUnlessStoppedManually, Manual or AlwaysOff`,
+		least + " --node-selector b": `invalid argument "b" for "--node-selector" flag: b must be formatted as key=value`,
 		least + " --dry-run=maybe":   `invalid argument "maybe" for "--dry-run" flag: must be none, server or client`,
 		least + " -o table":          "unable to match a printer suitable for the output format \"table\"",
 		least + " --nothing-of-this": "unknown flag: --nothing-of-this",

@@ -60,7 +60,7 @@ type operate struct {
 	timeout, deadline, ttl time.Duration
 	override               string
 	migrate                v1alpha1.MigrateTarget
-	nodeSelector           map[string]string
+	nodeSelector           nodeSelector
 	which                  selection
 	creation
 }
@@ -107,8 +107,7 @@ func (o *operate) addFlags(command *cobra.Command) {
 	f.StringVar(&o.override, "override", "", "the policy to pass in spite of its denial, and why, as \"POLICY: REASON\", if you may")
 	if o.kind == v1alpha1.OperationMigrate {
 		f.StringVar(&o.migrate.NodeName, "to", "", "the node or ESXi host to move to")
-		f.StringToStringVar(&o.nodeSelector, "node-selector", nil, "labels that the node to move to must have")
-		f.Lookup("node-selector").DefValue = "" // which help does not show
+		o.nodeSelector.addFlag(f, "labels that the node to move to must have")
 	}
 	o.creation.addFlags(command)
 }
@@ -237,12 +236,7 @@ func (o *operate) check(command *cobra.Command, args []string) ([]string, v1alph
 	}
 	if o.migrate.NodeName != "" || len(o.nodeSelector) > 0 {
 		spec.Migrate = &o.migrate
-		for key, value := range o.nodeSelector {
-			if spec.Migrate.NodeSelector == nil {
-				spec.Migrate.NodeSelector = map[string]v1alpha1.LabelValue{}
-			}
-			spec.Migrate.NodeSelector[key] = v1alpha1.LabelValue(value)
-		}
+		spec.Migrate.NodeSelector = o.nodeSelector.labels()
 	}
 	return names, spec, nil
 }

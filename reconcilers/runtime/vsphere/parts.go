@@ -24,10 +24,12 @@ type parts struct {
 	template  *mo.VirtualMachine
 	folder    types.ManagedObjectReference
 	pool      types.ManagedObjectReference
+	named     types.ManagedObjectReference // What the spec names for its pool: the pool, or the cluster or host whose own it is.
 	datastore *mo.Datastore
-	networks  []types.BaseVirtualDeviceBackingInfo
-	host      *types.ManagedObjectReference // Nil leaves it to DRS.
-	profile   string                        // The ID of its storage policy, and empty for the datastore's own.
+	connected []types.ManagedObjectReference       // The networks,
+	networks  []types.BaseVirtualDeviceBackingInfo // and how adapters are connected to them.
+	host      *types.ManagedObjectReference        // Nil leaves it to DRS.
+	profile   string                               // The ID of its storage policy, and empty for the datastore's own.
 }
 
 // parts looks for all of them. The first one that is missing, or will not do, is an InvalidSpec error that names its field.
@@ -47,18 +49,21 @@ func (r *Runtime) parts(ctx context.Context, m runtime.Machine) (*parts, error) 
 	if err := r.storage(ctx, clone, p); err != nil {
 		return nil, err
 	}
-	needs := needs{datastores: []types.ManagedObjectReference{p.datastore.Self}}
 	for _, path := range clone.Networks {
 		network, backing, err := r.network(ctx, path)
 		if err != nil {
 			return nil, err
 		}
-		needs.networks, p.networks = append(needs.networks, network), append(p.networks, backing)
+		p.connected, p.networks = append(p.connected, network), append(p.networks, backing)
 	}
 	compute, err := r.pool(ctx, clone, p)
 	if err != nil {
 		return nil, err
 	}
+	if err := r.judged(ctx, clone, p); err != nil {
+		return nil, err
+	}
+	needs := needs{datastores: []types.ManagedObjectReference{p.datastore.Self}, networks: p.connected}
 	p.host, err = r.hostFor(ctx, m, compute, needs)
 	return p, err
 }
@@ -126,24 +131,24 @@ func (r *Runtime) network(ctx context.Context, path v1alpha1.InventoryPath) (
 
 // pool finds the resource pool, and gives what has it: a cluster, or a host that stands alone.
 func (r *Runtime) pool(ctx context.Context, clone *v1alpha1.VSphereClone, p *parts) (compute types.ManagedObjectReference, err error) {
-	ref, err := r.at(ctx, "resourcePool", clone.ResourcePool, "resource pool, cluster or host", poolTypes...)
+	p.named, err = r.at(ctx, "resourcePool", clone.ResourcePool, "resource pool, cluster or host", poolTypes...)
 	if err != nil {
 		return compute, err
 	}
-	if ref.Type != "ResourcePool" {
+	if p.named.Type != "ResourcePool" {
 		var root mo.ComputeResource
-		if err := r.read(ctx, ref, &root, "resourcePool"); err != nil {
+		if err := r.read(ctx, p.named, &root, "resourcePool"); err != nil {
 			return compute, err
 		}
 		if root.ResourcePool == nil {
 			return compute, invalid("resourcePool", "%s has no resource pool", clone.ResourcePool)
 		}
 		p.pool = *root.ResourcePool
-		return ref, nil
+		return p.named, nil
 	}
 	var pool mo.ResourcePool
-	err = r.read(ctx, ref, &pool, "owner")
-	p.pool = ref
+	err = r.read(ctx, p.named, &pool, "owner")
+	p.pool = p.named
 	return pool.Owner, err
 }
 

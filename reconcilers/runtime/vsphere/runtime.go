@@ -23,6 +23,7 @@ import (
 // Runtime runs the machines of one vCenter. It remembers nothing.
 type Runtime struct {
 	server *Server
+	judge  judge // Nil if nobody is to be asked.
 }
 
 var (

@@ -185,12 +185,21 @@ func (s *Sessions) Close() {
 
 // Runtime gives the runtime of a machine: that of its vCenter, as far as the tenants let the machine be there.
 func (s *Sessions) Runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
+	rt, err := s.runtime(ctx, vm)
+	if err != nil {
+		return nil, err
+	}
+	return runtime.NewClient(rt, s.tenancy.of(vm, rt.Path), s.tenancy.ofDisks), nil
+}
+
+// runtime gives that of its vCenter, which has the tenants judge what it makes.
+func (s *Sessions) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*Runtime, error) {
 	name := vm.Spec.Runtime.VSphere.ServerRef.Name
 	present := s.await(ctx, name)
 	if present == nil {
 		return nil, notConnected(name)
 	}
-	return runtime.NewClient(present.runtime, s.tenancy.of(vm, present.runtime.Path), s.tenancy.ofDisks), nil
+	return &Runtime{server: present.server, judge: s.tenancy.making(vm)}, nil
 }
 
 // DiskRuntime gives the runtime of a disk: that of its vCenter, as far as the tenants let the disk be there. It is not one for machines.

@@ -74,12 +74,8 @@ func (r *Runtime) spotOf(ctx context.Context, d runtime.Disk) (*spot, error) {
 // spotAt looks at a datastore, which people know by that name.
 func (r *Runtime) spotAt(ctx context.Context, ref types.ManagedObjectReference, name v1alpha1.InventoryPath) (*spot, error) {
 	at := &spot{}
-	up := &types.TraversalSpec{
-		SelectionSpec: types.SelectionSpec{Name: "up"}, Type: "ManagedEntity", Path: "parent",
-		SelectSet: []types.BaseSelectionSpec{&types.SelectionSpec{Name: "up"}},
-	}
 	err := r.retrieve(ctx, types.PropertyFilterSpec{
-		ObjectSet: []types.ObjectSpec{{Obj: ref, SelectSet: []types.BaseSelectionSpec{up}}},
+		ObjectSet: []types.ObjectSpec{{Obj: ref, SelectSet: upwards()}},
 		PropSet: []types.PropertySpec{
 			{Type: "Datastore", PathSet: []string{"browser", "capability", "summary"}}, {Type: "Datacenter", PathSet: []string{"name"}},
 		},

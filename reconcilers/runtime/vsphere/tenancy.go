@@ -102,3 +102,12 @@ func (t tenancy) may(ctx context.Context, vm *v1alpha1.VirtualMachine, m runtime
 	}
 	return absent
 }
+
+// making has the tenants asked about the places of a machine that is about to be made.
+func (t tenancy) making(vm *v1alpha1.VirtualMachine) judge {
+	return func(ctx context.Context, clone *v1alpha1.VSphereClone) error {
+		vm := vm.DeepCopy()
+		vm.Spec.Runtime.VSphere.Clone = clone
+		return t.admit(ctx, vm)
+	}
+}

@@ -239,6 +239,18 @@ func (v *VCenter) AddPool(name string) {
 	})
 }
 
+// RenamePlace renames what of that type, such as a Datastore, has the name, but for machines.
+func (v *VCenter) RenamePlace(kind, from, to string) {
+	for _, place := range v.service.Map.All(kind) {
+		if place.Entity().Name == from {
+			ctx := v.context()
+			ctx.WithLock(place, func() { ctx.Update(place, []types.PropertyChange{{Name: "name", Val: to}}) })
+			return
+		}
+	}
+	panic("vcsim: there is no " + kind + " " + from)
+}
+
 // AddMachine makes a machine of that name, off, on the first host, with VMware Tools, whose guest heeds requests to shut
 // down. It gives its inventory path.
 func (v *VCenter) AddMachine(name string) (path string, err error) { return v.add(name, nil) }

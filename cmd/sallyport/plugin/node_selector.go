@@ -1,0 +1,26 @@
+package plugin
+
+import (
+	"github.com/spf13/pflag"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// nodeSelector is the flag for labels that a node must have.
+type nodeSelector map[string]string
+
+func (s *nodeSelector) addFlag(f *pflag.FlagSet, usage string) {
+	f.StringToStringVar((*map[string]string)(s), "node-selector", nil, usage)
+	f.Lookup("node-selector").DefValue = "" // which help does not show
+}
+
+// labels is the selector as specs have it, nil if it is empty.
+func (s nodeSelector) labels() (labels map[string]v1alpha1.LabelValue) {
+	for key, value := range s {
+		if labels == nil {
+			labels = map[string]v1alpha1.LabelValue{}
+		}
+		labels[key] = v1alpha1.LabelValue(value)
+	}
+	return labels
+}

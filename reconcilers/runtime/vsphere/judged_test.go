@@ -1,0 +1,187 @@
+package vsphere
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	kubetypes "k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
+)
+
+// judging is a vCenter, and tenants that keep what they were asked about.
+type judging struct {
+	*Runtime
+	vcenter *vcsim.VCenter
+	faults  *vcsim.Faults
+	machine runtime.Machine
+	asked   []v1alpha1.VSphereClone
+	answer  error
+}
+
+func newJudging(t *testing.T) *judging {
+	t.Helper()
+	center, err := vcsim.Start(vcsim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(center.Close)
+	j := &judging{vcenter: center, faults: &vcsim.Faults{}}
+	server, err := NewServer(Config{
+		Name: "lab", URL: center.URL(), CABundle: center.CABundle(), Wrap: j.faults.Wrap,
+		Credentials: func(context.Context) (*url.Userinfo, error) { return center.User(), nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close(context.Background()) })
+	center.AddPool("team")
+	template, err := center.AddTemplate("template")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.machine = runtime.Machine{
+		NamespacedName: kubetypes.NamespacedName{Namespace: "ns", Name: "web"}, UID: "0f9619ff-8b86-4011-b42d-00c04fc964ff",
+		Spec: &v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{
+			Clone: &v1alpha1.VSphereClone{
+				Template: v1alpha1.VSphereCloneSource{InventoryPath: v1alpha1.InventoryPath(template)},
+				Folder:   "/DC0/vm", ResourcePool: "/DC0/host/DC0_C0/Resources/team", Datastore: "/DC0/datastore/LocalDS_0",
+				Networks: []v1alpha1.InventoryPath{"/DC0/network/VM Network", "/DC0/network/DC0_DVPG0"},
+			},
+		}}},
+	}
+	j.Runtime = &Runtime{server: server, judge: func(_ context.Context, clone *v1alpha1.VSphereClone) error {
+		j.asked = append(j.asked, *clone)
+		return j.answer
+	}}
+	return j
+}
+
+// What was renamed after it was found is judged where it is, and nothing that is where the spec has it is judged again.
+func TestPartsAreJudgedWhereTheyAre(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind, from string
+		moves      func(*v1alpha1.VSphereClone)
+		fields     string
+	}{
+		"datastore": {"Datastore", "LocalDS_0", func(c *v1alpha1.VSphereClone) { c.Datastore = "/DC0/datastore/moved" }, "datastore"},
+		"pool": {"ResourcePool", "team", func(c *v1alpha1.VSphereClone) {
+			c.ResourcePool = "/DC0/host/DC0_C0/Resources/moved"
+		}, "resourcePool"},
+		"the cluster of the pool": {"ClusterComputeResource", "DC0_C0", func(c *v1alpha1.VSphereClone) {
+			c.ResourcePool = "/DC0/host/moved/Resources/team"
+		}, "resourcePool"},
+		"network": {"DistributedVirtualPortgroup", "DC0_DVPG0", func(c *v1alpha1.VSphereClone) { c.Networks[1] = "/DC0/network/moved" }, "networks[1]"},
+		"the folder of the folder": {"Folder", "vm", func(c *v1alpha1.VSphereClone) {
+			c.Folder, c.Template.InventoryPath = "/DC0/moved", "/DC0/moved/template"
+		}, "template.inventoryPath, folder"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := newJudging(t)
+			clone := cloneOf(j.machine)
+			p, err := j.parts(t.Context(), j.machine)
+			if err != nil || len(j.asked) > 0 {
+				t.Fatalf("nothing was renamed: asked about %v, error %v", j.asked, err)
+			}
+			j.vcenter.RenamePlace(c.kind, c.from, "moved")
+			if err := j.judged(t.Context(), clone, p); err != nil {
+				t.Errorf("it may be there: got error %v", err)
+			}
+			want := clone.DeepCopy()
+			c.moves(want)
+			if diff := cmp.Diff([]v1alpha1.VSphereClone{*want}, j.asked); diff != "" {
+				t.Errorf("asked about (-want +got):\n%s", diff)
+			}
+			j.answer = runtime.NewPermission(nil, "not at %s", "/DC0/moved")
+			err = j.judged(t.Context(), clone, p)
+			said := "spec.runtime.vsphere.clone." + c.fields + ": vCenter lab has this at another path now, where the namespace may not make the machine"
+			if !runtime.IsPermission(err) || runtime.Message(err) != said {
+				t.Errorf("it may not be there: got error %v", err)
+			}
+			j.answer = runtime.NewUnavailable(nil, "not now")
+			if err := j.judged(t.Context(), clone, p); !runtime.IsUnavailable(err) {
+				t.Errorf("nobody knows: got error %v", err)
+			}
+		})
+	}
+}
+
+// A part that moves between the look for it and the request to make the machine keeps the machine from being made.
+func TestPartsThatMoveAreNotUsed(t *testing.T) {
+	j := newJudging(t)
+	j.answer = runtime.NewPermission(nil, "not there")
+	for range 4 {
+		j.faults.Before(func() {}, "FindByInventoryPath")
+	}
+	j.faults.Before(func() { j.vcenter.RenamePlace("Datastore", "LocalDS_0", "moved") }, "FindByInventoryPath")
+	if _, err := j.Ensure(t.Context(), j.machine); !runtime.IsPermission(err) || !strings.Contains(err.Error(), "clone.datastore") {
+		t.Errorf("got error %v", err)
+	}
+	if called := j.faults.Called(); slices.Contains(called, "CloneVM_Task") {
+		t.Errorf("the machine was made: %v", called)
+	}
+}
+
+// What is not shown to its root, or has a path that no tenant could name, is not judged, and not used.
+func TestPartsWhosePathIsNotShown(t *testing.T) {
+	for name, rename := range map[string]string{"without a name": "", "too long": strings.Repeat("x", maxPath)} {
+		j := newJudging(t)
+		p, err := j.parts(t.Context(), j.machine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.vcenter.RenamePlace("Datastore", "LocalDS_0", rename)
+		want := "spec.runtime.vsphere.clone.datastore: vCenter lab does not show all of the path of /DC0/datastore/LocalDS_0, by which the tenants judge it"
+		if err := j.judged(t.Context(), cloneOf(j.machine), p); !runtime.IsInvalidSpec(err) || runtime.Message(err) != want {
+			t.Errorf("%s: got error %v", name, err)
+		}
+		if len(j.asked) > 0 {
+			t.Errorf("%s: asked about %v", name, j.asked)
+		}
+	}
+}
+
+// Through the sessions a machine that is made is judged by the tenants of its vCenter.
+func TestSessionsJudgeWhatIsMade(t *testing.T) {
+	j := newJudging(t)
+	var asked []string
+	sessions := NewSessions(func(_ context.Context, vm *v1alpha1.VirtualMachine) error {
+		asked = append(asked, vm.Name+" on "+string(vm.Spec.Runtime.VSphere.Clone.Datastore))
+		return nil
+	}, nil, func(context.Context, runtime.Change) {})
+	defer sessions.Close()
+	password, _ := j.vcenter.User().Password()
+	if _, err := sessions.Connect(t.Context(), "lab", Connection{
+		URL: j.vcenter.URL(), CABundle: string(j.vcenter.CABundle()), Username: j.vcenter.User().Username(), Password: runtime.Secret(password),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	vm := &v1alpha1.VirtualMachine{Spec: *j.machine.Spec}
+	vm.Namespace, vm.Name, vm.UID = "ns", "web", j.machine.UID
+	vm.Spec.Runtime.VSphere.ServerRef.Name = "lab"
+	rt, err := sessions.runtime(t.Context(), vm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := cloneOf(j.machine).DeepCopy()
+	elsewhere.Datastore = "/DC0/datastore/elsewhere"
+	if err := rt.judge(t.Context(), elsewhere); err != nil {
+		t.Error(err)
+	}
+	client, err := sessions.Runtime(t.Context(), vm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Ensure(t.Context(), runtime.MachineOf(vm)); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"web on /DC0/datastore/elsewhere", "web on /DC0/datastore/LocalDS_0"}, asked); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
