@@ -218,6 +218,8 @@ func (r *Reconciler) waits(p *place) bool {
 	defer r.mu.Unlock()
 	ready := v1alpha1.ConditionReady.In(p.status.Conditions)
 	if ready == nil || ready.ObservedGeneration != p.generation {
+		delete(r.due, p.key)
+		r.retries.Forget(p.key)
 		return false
 	}
 	p.again = r.due[p.key].Sub(r.Now())
@@ -260,7 +262,9 @@ func (p *place) sum(r *Reconciler, w *wanted, last step, under *job) {
 		p.set(v1alpha1.VSphereTemplateWaiting, runtime.Reason(p.trouble), runtime.Message(p.trouble))
 		return
 	}
-	r.retries.Forget(p.key)
+	if under == nil {
+		r.retries.Forget(p.key)
+	}
 	switch {
 	case last.do == vanished:
 		p.ended = true
@@ -268,6 +272,10 @@ func (p *place) sum(r *Reconciler, w *wanted, last step, under *job) {
 		at, percent := under.step.Load().(v1alpha1.VSphereTemplateStep), under.percent.Load()/10*10
 		p.status.Progress, p.again = &percent, poll
 		p.set(at, v1alpha1.ReasonTemplateInProgress, fmt.Sprintf("release %s is on its way", p.Spec.Release))
+		// What went wrong the last time stays there to be read while it is tried again.
+		if was := v1alpha1.ConditionReady.In(p.status.Conditions); was != nil && wrong(was) && was.ObservedGeneration == p.generation && was.Status != metav1.ConditionTrue {
+			p.ready.Status, p.ready.Reason, p.ready.Message = was.Status, was.Reason, was.Message
+		}
 	case last.do == hold:
 		p.again = 30 * time.Second
 		p.set(v1alpha1.VSphereTemplateWaiting, v1alpha1.ConditionReason(last.why.reason), last.why.message)

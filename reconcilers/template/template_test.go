@@ -280,7 +280,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 				for i, happens := range history {
 					happens(t, p)
 					if i == len(history)-1 {
-						p.ever = len(p.all) > 0 && what != "deleted" && what != "moved"
+						stays := p.whole(folder) && what != "deleted" && what != "moved"
 						p.Begin()
 						p.Die(dies, after)
 						_, _ = p.pass()
@@ -290,7 +290,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 						ended = dies > 0 && !p.dead()
 						p.renew()
 						_, _ = p.pass()
-						if p.ever && !p.whole(folder) {
+						if stays && !p.whole(folder) {
 							t.Fatalf("%s, call %d, after %v: the name is free after the next pass: %s", what, dies, after, p.describe(folder))
 						}
 					}

@@ -240,12 +240,10 @@ func (p *process) renew() {
 func (p *process) call(call func() error) error {
 	return p.Call(func() error {
 		err := call()
-		for folder := range p.all {
-			if p.whole(folder) {
-				p.ever = true
-			} else if p.ever {
-				p.bare++
-			}
+		if p.whole(folder) {
+			p.ever = true
+		} else if p.ever {
+			p.bare++
 		}
 		return err
 	})
