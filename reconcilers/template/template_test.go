@@ -273,7 +273,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 	points := 0
 	for what, history := range histories {
 		var want string
-		for dies := 0; ; dies++ {
+		for dies := 0; ; dies += depth.Of(3, 1) {
 			ended := false
 			for _, after := range []bool{false, true} {
 				p := newWorld(t.Context()).process()

@@ -107,6 +107,9 @@ func (s store) change(verb string, d Domain, item Item, name string, do func(*It
 			}
 		}
 		folder := string(d.Domain.Folder)
+		if taken := s.folders.named(folder, name); taken != nil && taken.MoRef != item.MoRef {
+			return NewTaken(nil, name)
+		}
 		for _, present := range s.all[folder] {
 			switch {
 			case present.MoRef != item.MoRef:
@@ -151,9 +154,6 @@ func (s store) Finish(_ context.Context, d Domain, item Item) (Item, error) {
 }
 
 func (s store) Rename(_ context.Context, d Domain, item Item, to string) (Item, error) {
-	if taken := s.folders.named(string(d.Domain.Folder), to); taken != nil && taken.MoRef != item.MoRef {
-		return item, s.call(func() error { return NewTaken(nil, to) })
-	}
 	return s.change("rename", d, item, to, func(i *Item) { i.Name = to })
 }
 
