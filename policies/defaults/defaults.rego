@@ -3,7 +3,7 @@
 # description: >-
 #   Stamps operations with who asked for them, when, for which VirtualMachine by UID, and by which override, and keeps
 #   these stamps whatever a client writes there later. Labels operations with the name of their VirtualMachine. Sees to the finalizers
-#   of VirtualMachines and VirtualDisks, without which what is on the runtime would be left behind.
+#   of VirtualMachines, VirtualDisks and VSphereTemplates, without which what is on the runtime would be left behind.
 package sallyport.defaults
 
 # METADATA
@@ -75,7 +75,7 @@ patch contains {
 }
 
 # METADATA
-# title: Finalizer of a VirtualMachine or VirtualDisk
+# title: Finalizer of a VirtualMachine, VirtualDisk or VSphereTemplate
 patch contains {"op": "add", "path": "/metadata/finalizers/-", "value": _finalizer} if {
 	_finalized
 	is_array(_finalizers)
@@ -133,6 +133,7 @@ _is_operation if input.request.resource.resource == "virtualmachineoperations"
 _finalizer := {
 	"virtualmachines": "sallyport.dev/virtual-machine",
 	"virtualdisks": "sallyport.dev/virtual-disk",
+	"vspheretemplates": "sallyport.dev/vsphere-template",
 }[input.request.resource.resource]
 
 _spec := input.request.object.spec

@@ -260,6 +260,12 @@ test_finalizer_of_a_disk if {
 	policy.patch == {{"op": "add", "path": "/metadata/finalizers", "value": ["sallyport.dev/virtual-disk"]}} with input as world
 }
 
+test_finalizer_of_a_template if {
+	world := _input("CREATE", "vspheretemplates", {"metadata": {"name": "ubuntu"}}, null, null)
+	policy.valid_input with input as world
+	policy.patch == {{"op": "add", "path": "/metadata/finalizers", "value": ["sallyport.dev/vsphere-template"]}} with input as world
+}
+
 _verb(null) := "CREATE"
 
 _verb(old) := "UPDATE" if is_object(old)

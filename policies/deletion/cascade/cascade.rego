@@ -28,6 +28,8 @@ facts["machines"] := _protected("sallyport.dev/v1alpha1", "VirtualMachine")
 
 facts["disks"] := _protected("sallyport.dev/v1alpha1", "VirtualDisk")
 
+facts["templates"] := _protected("sallyport.dev/v1alpha1", "VSphereTemplate")
+
 # METADATA
 # title: Every object of the kind whose definition is deleted
 facts["instances"] := {"apiVersion": "sallyport.dev/v1alpha1", "kind": _ours[_name]} if _defines
@@ -80,6 +82,7 @@ _ours := {
 	"virtualmachineoperations.sallyport.dev": "VirtualMachineOperation",
 	"virtualmachinepools.sallyport.dev": "VirtualMachinePool",
 	"virtualdisks.sallyport.dev": "VirtualDisk",
+	"vspheretemplates.sallyport.dev": "VSphereTemplate",
 	"vsphereservers.sallyport.dev": "VSphereServer",
 	"regopolicies.sallyport.dev": "RegoPolicy",
 }
@@ -130,6 +133,7 @@ _kept := [
 	{"resource": "persistentvolumeclaims", "objects": input.facts.claims},
 	{"resource": "virtualmachines.sallyport.dev", "objects": input.facts.machines},
 	{"resource": "virtualdisks.sallyport.dev", "objects": input.facts.disks},
+	{"resource": "vspheretemplates.sallyport.dev", "objects": input.facts.templates},
 ]
 
 _facts := array.concat(_kept, [{"resource": _name, "objects": input.facts.instances}])

@@ -45,6 +45,7 @@ _kinds := {
 	"claims": ["v1", "PersistentVolumeClaim"],
 	"machines": ["sallyport.dev/v1alpha1", "VirtualMachine"],
 	"disks": ["sallyport.dev/v1alpha1", "VirtualDisk"],
+	"templates": ["sallyport.dev/v1alpha1", "VSphereTemplate"],
 	"instances": null,
 }
 
@@ -79,7 +80,8 @@ test_facts_of_a_namespace if {
 test_facts_of_a_definition[plural] if {
 	some plural, kind in {
 		"virtualmachines": "VirtualMachine", "virtualmachineoperations": "VirtualMachineOperation",
-		"virtualmachinepools": "VirtualMachinePool", "virtualdisks": "VirtualDisk", "vsphereservers": "VSphereServer", "regopolicies": "RegoPolicy",
+		"virtualmachinepools": "VirtualMachinePool", "virtualdisks": "VirtualDisk", "vspheretemplates": "VSphereTemplate",
+		"vsphereservers": "VSphereServer", "regopolicies": "RegoPolicy",
 	}
 	policy.facts == object.union(_nothing, {"instances": {"apiVersion": "sallyport.dev/v1alpha1", "kind": kind}})
 		with input.request as _of_definition(_definition(plural))
