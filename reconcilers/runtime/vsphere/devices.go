@@ -76,19 +76,18 @@ func (p *parts) disks(clone *v1alpha1.VSphereClone) (changes []types.BaseVirtual
 			thick += size
 		}
 	}
-	return changes, p.holds(clone, all, thick)
+	return changes, ofClone.holds(clone.Datastore, p.datastore.Summary, all, thick)
 }
 
-// holds tells whether the datastore has room for disks of so many bytes, so many of them allocated at once. Thin disks may be larger
+// holds tells whether a datastore has room for disks of so many bytes, so many of them allocated at once. Thin disks may be larger
 // together than what is free today.
-func (p *parts) holds(clone *v1alpha1.VSphereClone, all, thick int64) error {
-	summary := p.datastore.Summary
+func (in section) holds(path v1alpha1.InventoryPath, summary types.DatastoreSummary, all, atOnce int64) error {
 	bytes := func(n int64) string { return resource.NewQuantity(roundUp(n, mebibyte), resource.BinarySI).String() }
 	switch {
-	case thick > summary.FreeSpace:
-		return invalid("datastore", "%s has %s free, and the disks take %s at once", clone.Datastore, bytes(summary.FreeSpace), bytes(thick))
+	case atOnce > summary.FreeSpace:
+		return in.invalid("datastore", "%s has %s free, and the disks take %s at once", path, bytes(summary.FreeSpace), bytes(atOnce))
 	case all > summary.Capacity:
-		return invalid("datastore", "%s has room for %s, and the disks may grow to %s", clone.Datastore, bytes(summary.Capacity), bytes(all))
+		return in.invalid("datastore", "%s has room for %s, and the disks may grow to %s", path, bytes(summary.Capacity), bytes(all))
 	}
 	return nil
 }

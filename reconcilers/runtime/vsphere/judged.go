@@ -29,7 +29,7 @@ func (r *Runtime) judged(ctx context.Context, clone *v1alpha1.VSphereClone, p *p
 	err = r.judge(ctx, real)
 	if runtime.IsPermission(err) {
 		return runtime.NewPermission(err, "%s%s: vCenter %s has this at another path now, where the namespace may not make the machine",
-			cloneField, strings.Join(moved, ", "), r.server.config.Name)
+			ofClone, strings.Join(moved, ", "), r.server.config.Name)
 	}
 	return err
 }

@@ -15,16 +15,18 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// cloneField is where in its spec a machine says how it is made.
-const cloneField = "spec.runtime.vsphere.clone."
+// section is the part of a spec that says where something is made.
+type section string
+
+// ofClone is the section of a machine that is made.
+const ofClone section = "spec.runtime.vsphere.clone."
 
 // parts are what a machine is made of, as it is in the inventory now. The template is known by its reference from here on, whatever
 // comes to be at its path.
 type parts struct {
 	template  *mo.VirtualMachine
 	folder    types.ManagedObjectReference
-	pool      types.ManagedObjectReference
-	named     types.ManagedObjectReference // What the spec names for its pool: the pool, or the cluster or host whose own it is.
+	pooled
 	datastore *mo.Datastore
 	connected []types.ManagedObjectReference       // The networks,
 	networks  []types.BaseVirtualDeviceBackingInfo // and how adapters are connected to them.
@@ -40,37 +42,36 @@ func (r *Runtime) parts(ctx context.Context, m runtime.Machine) (*parts, error) 
 		return nil, err
 	}
 	var err error
-	if p.folder, err = r.folder(ctx, clone); err != nil {
+	if p.folder, err = r.folder(ctx, ofClone, clone.Folder); err != nil {
 		return nil, err
 	}
-	if err := r.datastore(ctx, clone, p.datastore); err != nil {
+	if err := r.datastore(ctx, ofClone, clone.Datastore, p.datastore); err != nil {
 		return nil, err
 	}
 	if err := r.storage(ctx, clone, p); err != nil {
 		return nil, err
 	}
 	for _, path := range clone.Networks {
-		network, backing, err := r.network(ctx, path)
+		network, backing, err := r.network(ctx, ofClone, "networks", path)
 		if err != nil {
 			return nil, err
 		}
 		p.connected, p.networks = append(p.connected, network), append(p.networks, backing)
 	}
-	compute, err := r.pool(ctx, clone, p)
-	if err != nil {
+	if p.pooled, err = r.pool(ctx, ofClone, clone.ResourcePool); err != nil {
 		return nil, err
 	}
 	if err := r.judged(ctx, clone, p); err != nil {
 		return nil, err
 	}
 	needs := needs{datastores: []types.ManagedObjectReference{p.datastore.Self}, networks: p.connected}
-	p.host, err = r.hostFor(ctx, m, compute, needs)
+	p.host, err = r.hostFor(ctx, m, p.compute, needs)
 	return p, err
 }
 
 func (r *Runtime) template(ctx context.Context, clone *v1alpha1.VSphereClone, into *mo.VirtualMachine) error {
 	path := clone.Template.InventoryPath
-	ref, err := r.at(ctx, "template.inventoryPath", path, "template", "VirtualMachine")
+	ref, err := r.at(ctx, ofClone, "template.inventoryPath", path, "template", "VirtualMachine")
 	if err != nil {
 		return err
 	}
@@ -86,8 +87,8 @@ func (r *Runtime) template(ctx context.Context, clone *v1alpha1.VSphereClone, in
 	return nil
 }
 
-func (r *Runtime) folder(ctx context.Context, clone *v1alpha1.VSphereClone) (types.ManagedObjectReference, error) {
-	ref, err := r.at(ctx, "folder", clone.Folder, "folder", "Folder")
+func (r *Runtime) folder(ctx context.Context, in section, path v1alpha1.InventoryPath) (types.ManagedObjectReference, error) {
+	ref, err := r.at(ctx, in, "folder", path, "folder", "Folder")
 	if err != nil {
 		return ref, err
 	}
@@ -96,13 +97,13 @@ func (r *Runtime) folder(ctx context.Context, clone *v1alpha1.VSphereClone) (typ
 		return ref, err
 	}
 	if !slices.Contains(folder.ChildType, "VirtualMachine") {
-		return ref, invalid("folder", "the folder %s is not one for machines", clone.Folder)
+		return ref, in.invalid("folder", "the folder %s is not one for machines", path)
 	}
 	return ref, nil
 }
 
-func (r *Runtime) datastore(ctx context.Context, clone *v1alpha1.VSphereClone, into *mo.Datastore) error {
-	ref, err := r.at(ctx, "datastore", clone.Datastore, "datastore", "Datastore")
+func (r *Runtime) datastore(ctx context.Context, in section, path v1alpha1.InventoryPath, into *mo.Datastore) error {
+	ref, err := r.at(ctx, in, "datastore", path, "datastore", "Datastore")
 	if err != nil {
 		return err
 	}
@@ -110,15 +111,15 @@ func (r *Runtime) datastore(ctx context.Context, clone *v1alpha1.VSphereClone, i
 		return err
 	}
 	if mode := into.Summary.MaintenanceMode; mode != "" && mode != string(types.DatastoreSummaryMaintenanceModeStateNormal) {
-		return invalid("datastore", "the datastore %s is in maintenance mode", clone.Datastore)
+		return in.invalid("datastore", "the datastore %s is in maintenance mode", path)
 	}
 	return nil
 }
 
-func (r *Runtime) network(ctx context.Context, path v1alpha1.InventoryPath) (
+func (r *Runtime) network(ctx context.Context, in section, field string, path v1alpha1.InventoryPath) (
 	ref types.ManagedObjectReference, backing types.BaseVirtualDeviceBackingInfo, err error,
 ) {
-	ref, err = r.at(ctx, "networks", path, "network", networkTypes...)
+	ref, err = r.at(ctx, in, field, path, "network", networkTypes...)
 	if err != nil {
 		return ref, nil, err
 	}
@@ -129,39 +130,45 @@ func (r *Runtime) network(ctx context.Context, path v1alpha1.InventoryPath) (
 	return ref, backing, err
 }
 
-// pool finds the resource pool, and gives what has it: a cluster, or a host that stands alone.
-func (r *Runtime) pool(ctx context.Context, clone *v1alpha1.VSphereClone, p *parts) (compute types.ManagedObjectReference, err error) {
-	p.named, err = r.at(ctx, "resourcePool", clone.ResourcePool, "resource pool, cluster or host", poolTypes...)
+// pooled is a resource pool.
+type pooled struct {
+	named   types.ManagedObjectReference // What the spec names: the pool, or the cluster or host whose own it is.
+	pool    types.ManagedObjectReference
+	compute types.ManagedObjectReference // What has it: a cluster, or a host that stands alone.
+}
+
+func (r *Runtime) pool(ctx context.Context, in section, path v1alpha1.InventoryPath) (p pooled, err error) {
+	p.named, err = r.at(ctx, in, "resourcePool", path, "resource pool, cluster or host", poolTypes...)
 	if err != nil {
-		return compute, err
+		return p, err
 	}
 	if p.named.Type != "ResourcePool" {
 		var root mo.ComputeResource
 		if err := r.read(ctx, p.named, &root, "resourcePool"); err != nil {
-			return compute, err
+			return p, err
 		}
 		if root.ResourcePool == nil {
-			return compute, invalid("resourcePool", "%s has no resource pool", clone.ResourcePool)
+			return p, in.invalid("resourcePool", "%s has no resource pool", path)
 		}
-		p.pool = *root.ResourcePool
-		return p.named, nil
+		p.pool, p.compute = *root.ResourcePool, p.named
+		return p, nil
 	}
 	var pool mo.ResourcePool
 	err = r.read(ctx, p.named, &pool, "owner")
-	p.pool = p.named
-	return pool.Owner, err
+	p.pool, p.compute = p.named, pool.Owner
+	return p, err
 }
 
 // at gives what is at a place in the inventory, which must be of one of the types. What those are called together, what says.
 func (r *Runtime) at(
-	ctx context.Context, field string, path v1alpha1.InventoryPath, what string, kinds ...string,
+	ctx context.Context, in section, field string, path v1alpha1.InventoryPath, what string, kinds ...string,
 ) (types.ManagedObjectReference, error) {
 	ref, err := r.named(ctx, path, kinds...)
 	switch {
 	case err != nil:
 		return types.ManagedObjectReference{}, err
 	case ref == nil:
-		return types.ManagedObjectReference{}, invalid(field, "vCenter %s has no %s at %s, or does not show it", r.server.config.Name, what, path)
+		return types.ManagedObjectReference{}, in.invalid(field, "vCenter %s has no %s at %s, or does not show it", r.server.config.Name, what, path)
 	}
 	return *ref, nil
 }
@@ -185,7 +192,10 @@ func (r *Runtime) read(ctx context.Context, ref types.ManagedObjectReference, in
 	})
 }
 
-// invalid is the error for a field of the clone.
-func invalid(field, format string, args ...any) error {
-	return runtime.NewInvalidSpec(nil, "%s%s: %s", cloneField, field, fmt.Sprintf(format, args...))
+// invalid is the error for a field of the section.
+func (in section) invalid(field, format string, args ...any) error {
+	return runtime.NewInvalidSpec(nil, "%s%s: %s", in, field, fmt.Sprintf(format, args...))
 }
+
+// invalid is the error for a field of the clone.
+func invalid(field, format string, args ...any) error { return ofClone.invalid(field, format, args...) }
