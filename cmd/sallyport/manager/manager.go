@@ -93,7 +93,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	}
 	told := make(changes)
 	if runtimes == nil {
-		connected := vcenters{vsphere.NewSessions(tenants(gate), diskTenants(gate), told.tell)}
+		connected := vcenters{vsphere.NewSessions(tenants(gate), diskTenants(gate), nil, told.tell)}
 		defer connected.Close()
 		if err := addVCenters(mgr, connected, namespace); err != nil {
 			return err

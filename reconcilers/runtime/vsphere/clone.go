@@ -107,7 +107,7 @@ func (p *parts) cloneSpec(m runtime.Machine) (*types.VirtualMachineCloneSpec, er
 
 // forgotten takes off what the template has from a machine that it was made from: what we noted, and what its guest was given.
 func (p *parts) forgotten(given []types.BaseOptionValue) (none []types.BaseOptionValue) {
-	of := []string{PowerOnsKey, MoveKey, userDataKey, userDataKey + encodingSuffix}
+	of := []string{PowerOnsKey, MoveKey, TemplateKey, userDataKey, userDataKey + encodingSuffix}
 	for _, option := range p.template.Config.ExtraConfig {
 		key := option.GetOptionValue().Key
 		ours := slices.Contains(of, key) || strings.HasPrefix(key, DiskKey) // its disks are copies

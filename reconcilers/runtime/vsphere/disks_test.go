@@ -412,7 +412,7 @@ func TestSessionsOfDisks(t *testing.T) {
 	sessions := vsphere.NewSessions(nil, func(_ context.Context, d *v1alpha1.VirtualDisk) error {
 		asked = append(asked, d.Name)
 		return nil
-	}, func(context.Context, runtime.Change) {})
+	}, nil, func(context.Context, runtime.Change) {})
 	defer sessions.Close()
 	password, _ := w.User().Password()
 	_, err := sessions.Connect(t.Context(), "lab", vsphere.Connection{

@@ -62,7 +62,7 @@ func (s *Server) refusal(err error, answer types.BaseMethodFault) error {
 	case *types.RequestCanceled:
 		return runtime.NewInvalidState(err, "the task was cancelled")
 	}
-	kind := reflect.TypeOf(answer).Elem().Name()
+	kind := kindOfFault(answer)
 	switch answer.(type) {
 	case *types.NotSupported, *types.InvalidArgument, *types.MethodDisabled:
 	case types.BaseRuntimeFault:
@@ -70,6 +70,14 @@ func (s *Server) refusal(err error, answer types.BaseMethodFault) error {
 		return runtime.NewUnavailable(err, "vCenter %s failed with %s", name, kind)
 	}
 	return runtime.NewInvalidState(err, "vCenter %s refuses with %s", name, kind)
+}
+
+// kindOfFault is what vCenter calls a fault.
+func kindOfFault(f types.BaseMethodFault) string {
+	if f == nil {
+		return "a fault without a name"
+	}
+	return reflect.TypeOf(f).Elem().Name()
 }
 
 // lacking names the privileges that are missing, and on what.

@@ -154,7 +154,7 @@ func TestSessionsJudgeWhatIsMade(t *testing.T) {
 	sessions := NewSessions(func(_ context.Context, vm *v1alpha1.VirtualMachine) error {
 		asked = append(asked, vm.Name+" on "+string(vm.Spec.Runtime.VSphere.Clone.Datastore))
 		return nil
-	}, nil, func(context.Context, runtime.Change) {})
+	}, nil, nil, func(context.Context, runtime.Change) {})
 	defer sessions.Close()
 	password, _ := j.vcenter.User().Password()
 	if _, err := sessions.Connect(t.Context(), "lab", Connection{

@@ -24,8 +24,8 @@ const ofClone section = "spec.runtime.vsphere.clone."
 // parts are what a machine is made of, as it is in the inventory now. The template is known by its reference from here on, whatever
 // comes to be at its path.
 type parts struct {
-	template  *mo.VirtualMachine
-	folder    types.ManagedObjectReference
+	template *mo.VirtualMachine
+	folder   types.ManagedObjectReference
 	pooled
 	datastore *mo.Datastore
 	connected []types.ManagedObjectReference       // The networks,

@@ -20,8 +20,9 @@ const logoutPatience = 5 * time.Second
 // Sessions keeps a session with each vCenter, by the name of its VSphereServer: who reconciles VSphereServers makes them, machines are
 // run on them. It is safe for concurrent use.
 type Sessions struct {
-	tenancy tenancy
-	told    func(context.Context, runtime.Change)
+	tenancy   tenancy
+	templates templateTenancy
+	told      func(context.Context, runtime.Change)
 
 	mu      sync.Mutex
 	all     map[string]*vcenter
@@ -32,10 +33,11 @@ type Sessions struct {
 	die     context.CancelFunc
 }
 
-// NewSessions gives none yet. Whether a machine or a disk may be where it is, the tenants say; without any for disks none may. What changes is told, in a call that may wait until
-// its context ends; each session has one watch for all of its machines.
-func NewSessions(tenants Tenants, disks DiskTenants, told func(context.Context, runtime.Change)) *Sessions {
-	s := &Sessions{tenancy: tenancy{tenants, disks}, told: told}
+// NewSessions gives none yet. Whether a machine, a disk or a template may be where it is, the tenants say; without any for disks or for
+// templates none may. What changes is told, in a call that may wait until its context ends; each session has one watch for all of its
+// machines.
+func NewSessions(tenants Tenants, disks DiskTenants, templates TemplateTenants, told func(context.Context, runtime.Change)) *Sessions {
+	s := &Sessions{tenancy: tenancy{tenants, disks}, templates: templateTenancy{templates}, told: told}
 	s.living, s.die = context.WithCancel(context.Background())
 	return s
 }

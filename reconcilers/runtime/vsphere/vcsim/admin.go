@@ -23,6 +23,13 @@ type State struct {
 	Host, Pool string
 	// ExtraConfig is what text there is in its extraConfig, by key.
 	ExtraConfig map[string]string
+	// Template says whether it is a template.
+	Template bool
+	// Firmware is what it boots with, and SecureBoot whether its guest has to be signed for that.
+	Firmware   string
+	SecureBoot bool
+	// Annotation is what people are told of it.
+	Annotation string
 	// Busy says whether a task is in flight.
 	Busy bool
 }
@@ -34,9 +41,15 @@ func (v *VCenter) State(path string) (state State) {
 			InstanceUUID: m.Config.InstanceUuid,
 			PowerOns:     m.boots,
 			Host:         ctx.Map.Get(*m.Runtime.Host).(*simulator.HostSystem).Name,
-			Pool:         v.pathOf(ctx, ctx.Map.Get(*m.ResourcePool).(mo.Entity)),
 			ExtraConfig:  extraConfig(m),
-			Busy:         m.busy != nil,
+			Template:     m.Config.Template, Firmware: m.Config.Firmware, Annotation: m.Config.Annotation,
+			Busy: m.busy != nil,
+		}
+		if m.ResourcePool != nil {
+			state.Pool = v.pathOf(ctx, ctx.Map.Get(*m.ResourcePool).(mo.Entity))
+		}
+		if options := m.Config.BootOptions; options != nil && options.EfiSecureBootEnabled != nil {
+			state.SecureBoot = *options.EfiSecureBootEnabled
 		}
 		switch m.Runtime.PowerState {
 		case types.VirtualMachinePowerStatePoweredOn:

@@ -35,10 +35,15 @@ func (m *machine) CloneVMTask(ctx *simulator.Context, req *types.CloneVM_Task) s
 	place := m.center.pathOf(ctx, folder) + "/" + req.Name
 	taken := !m.center.reserve(place)
 	hold, step := m.holds["clone"], m.step
+	m.read++
 	m.center.background.Go(func() {
 		if !taken {
 			defer m.center.release(place)
 		}
+		defer func() {
+			ctx := m.center.context()
+			ctx.WithLock(m, func() { m.read-- })
+		}()
 		m.center.runClone(m, t, req, place, taken, hold, step)
 	})
 	body.Res = &types.CloneVM_TaskResponse{Returnval: t.Self}
@@ -53,7 +58,7 @@ func (v *VCenter) tellOfClone(ctx *simulator.Context, m *machine, folder *simula
 	}
 	host := ctx.Map.Get(*m.Runtime.Host).(*simulator.HostSystem)
 	event.Host = &types.HostEventArgument{EntityEventArgument: types.EntityEventArgument{Name: host.Name}, Host: host.Self}
-	center := ctx.Map.Any("Datacenter").(*simulator.Datacenter)
+	center := m.center.first("Datacenter").(*simulator.Datacenter)
 	event.Datacenter = &types.DatacenterEventArgument{EntityEventArgument: types.EntityEventArgument{Name: center.Name}, Datacenter: center.Self}
 	event.DestHost = *event.Host
 	event.Vm = &types.VmEventArgument{EntityEventArgument: types.EntityEventArgument{Name: m.Name}, Vm: m.Self}
@@ -219,6 +224,10 @@ func (m *machine) DestroyTask(ctx *simulator.Context, _ *types.Destroy_Task) soa
 		body.Fault_ = fault(&types.TaskInProgress{Task: m.busy.Self})
 		return body
 	}
+	if m.read > 0 {
+		body.Fault_ = fault(new(types.TaskInProgress))
+		return body
+	}
 	t := m.newTask(ctx, "destroy", asked(ctx))
 	m.busy = t
 	hold, step := m.holds["destroy"], m.step
@@ -238,8 +247,9 @@ func (m *machine) DestroyTask(ctx *simulator.Context, _ *types.Destroy_Task) soa
 // destroy takes the machine away at once, with its disks.
 func (m *machine) destroy(ctx *simulator.Context) (refused types.BaseMethodFault) {
 	var files []string
+	var importing *lease
 	ctx.WithLock(m, func() {
-		files = m.files()
+		files, importing = m.files(), m.lease
 		if m.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
 			refused = m.wrongPower(types.VirtualMachinePowerStatePoweredOff)
 		}
@@ -248,6 +258,10 @@ func (m *machine) destroy(ctx *simulator.Context) (refused types.BaseMethodFault
 		return refused
 	}
 	m.center.forget(m)
+	if importing != nil {
+		importing.close()
+		importing.ended.Store(true)
+	}
 	for _, file := range files {
 		m.center.RemoveFile(file)
 	}
@@ -264,6 +278,14 @@ func (v *VCenter) forget(m *machine) {
 			delete(v.machines, path)
 		}
 	}
+}
+
+// moved notes that a machine is at another place.
+func (v *VCenter) moved(m *machine, place string) {
+	v.forget(m)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.machines[place] = m
 }
 
 // pathOf gives the inventory path of something.

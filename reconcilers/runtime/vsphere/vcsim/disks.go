@@ -166,8 +166,8 @@ func (v *VCenter) saveSize(ctx *simulator.Context, disk *types.VirtualDisk) {
 	}).(*methods.ExtendVirtualDisk_TaskBody).Res.Returnval)
 }
 
-func (v *VCenter) datacenter(ctx *simulator.Context) *types.ManagedObjectReference {
-	ref := ctx.Map.Any("Datacenter").Reference()
+func (v *VCenter) datacenter(*simulator.Context) *types.ManagedObjectReference {
+	ref := v.first("Datacenter").Reference()
 	return &ref
 }
 

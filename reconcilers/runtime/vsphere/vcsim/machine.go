@@ -1,6 +1,7 @@
 package vcsim
 
 import (
+	"strings"
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
@@ -16,6 +17,8 @@ type machine struct {
 	center *VCenter
 
 	busy  *task                    // What is in flight, or nil.
+	lease *lease                   // The import that it is made by, or nil once that has ended.
+	read  int                      // How many clones of it are being made.
 	holds map[string]chan struct{} // What keeps tasks in flight until it is closed, by verb.
 	boots int                      // How often it was powered on.
 	step  time.Duration            // How long a task takes, and the guest to shut down.
@@ -172,19 +175,65 @@ func (m *machine) ReconfigVMTask(ctx *simulator.Context, req *types.ReconfigVM_T
 	switch {
 	case m.busy != nil:
 		body.Fault_ = fault(&types.TaskInProgress{Task: m.busy.Self})
+	case m.lease != nil:
+		body.Fault_ = fault(new(types.InvalidState))
 	case req.Spec.ChangeVersion != "" && req.Spec.ChangeVersion != m.Config.ChangeVersion:
 		body.Fault_ = fault(new(types.ConcurrentAccess))
 	case m.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn && !m.hotAdd && (req.Spec.NumCPUs != 0 || req.Spec.MemoryMB != 0):
 		body.Fault_ = fault(m.wrongPower(types.VirtualMachinePowerStatePoweredOff))
 	case int(req.Spec.NumCPUs) > maxCPUs:
 		body.Fault_ = fault(&types.InvalidArgument{InvalidProperty: "configSpec.numCPUs"})
+	case req.Spec.Name != "" && req.Spec.Name != m.Name:
+		return m.rename(ctx, req)
 	case len(req.Spec.DeviceChange) > 0 && !m.Config.Template:
 		return m.reconfigureDevices(ctx, req)
 	default:
+		if m.Config.Template {
+			req.Spec.ChangeVersion = "" // which has been checked; the simulator takes it for a change
+		}
 		// The simulator keeps the machine locked until that is done.
 		return m.VirtualMachine.ReconfigVMTask(ctx, req)
 	}
 	return body
+}
+
+// rename begins to change the name, and what else the request says. Nothing else in the folder has the new name from its beginning on.
+func (m *machine) rename(ctx *simulator.Context, req *types.ReconfigVM_Task) soap.HasFault {
+	old := m.center.pathOf(ctx, m)
+	place := old[:strings.LastIndex(old, "/")+1] + req.Spec.Name
+	free := m.center.reserve(place)
+	ref, refused := m.begin(ctx, "reconfigVm", asked(ctx), func(ctx *simulator.Context) types.BaseMethodFault {
+		if !free {
+			return &types.DuplicateName{Name: req.Spec.Name, Object: *m.Parent}
+		}
+		defer m.center.release(place)
+		req.Spec.ChangeVersion = "" // which has been checked; the simulator takes it for a change of a template
+		body := m.VirtualMachine.ReconfigVMTask(ctx, req).(*methods.ReconfigVM_TaskBody)
+		if refused := ended(ctx, body.Res.Returnval); refused != nil {
+			return refused
+		}
+		m.center.moved(m, place)
+		ctx.Update(m, []types.PropertyChange{{Name: "name", Val: req.Spec.Name}})
+		return nil
+	})
+	if refused != nil {
+		if free {
+			m.center.release(place)
+		}
+		return &methods.ReconfigVM_TaskBody{Fault_: fault(refused)}
+	}
+	return &methods.ReconfigVM_TaskBody{Res: &types.ReconfigVM_TaskResponse{Returnval: ref}}
+}
+
+// MarkAsTemplate makes the machine a template.
+func (m *machine) MarkAsTemplate(_ *simulator.Context, req *types.MarkAsTemplate) soap.HasFault {
+	switch {
+	case m.busy != nil:
+		return &methods.MarkAsTemplateBody{Fault_: fault(&types.TaskInProgress{Task: m.busy.Self})}
+	case m.lease != nil:
+		return &methods.MarkAsTemplateBody{Fault_: fault(new(types.InvalidState))}
+	}
+	return m.VirtualMachine.MarkAsTemplate(req)
 }
 
 // ShutdownGuest asks the guest to shut down.

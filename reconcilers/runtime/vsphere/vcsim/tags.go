@@ -12,8 +12,43 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 )
 
-// Tag attaches a tag to a host, and makes it and its category if there is none yet. It logs in and out for that.
-func (v *VCenter) Tag(ctx context.Context, host, category, name string) (err error) {
+// Tag attaches a tag to a host, and makes it and its category if there is none yet.
+func (v *VCenter) Tag(ctx context.Context, host, category, name string) error {
+	return v.tagging(ctx, func(manager *tags.Manager) error {
+		if _, err := manager.GetCategory(ctx, category); err != nil {
+			if _, err := manager.CreateCategory(ctx, &tags.Category{Name: category, Cardinality: "MULTIPLE"}); err != nil {
+				return fmt.Errorf("making category %s: %w", category, err)
+			}
+		}
+		tag, err := manager.GetTagForCategory(ctx, name, category)
+		if err != nil {
+			id, err := manager.CreateTag(ctx, &tags.Tag{Name: name, CategoryID: category})
+			if err != nil {
+				return fmt.Errorf("making tag %s: %w", name, err)
+			}
+			tag = &tags.Tag{ID: id}
+		}
+		if err := manager.AttachTag(ctx, tag.ID, v.host(host).Self); err != nil {
+			return fmt.Errorf("attaching tag %s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// TagsOf gives the names of the tags of the machine.
+func (v *VCenter) TagsOf(ctx context.Context, path string) (names []string, err error) {
+	err = v.tagging(ctx, func(manager *tags.Manager) error {
+		attached, err := manager.GetAttachedTags(ctx, v.find(path).Reference())
+		for _, tag := range attached {
+			names = append(names, tag.Name)
+		}
+		return err
+	})
+	return names, err
+}
+
+// tagging logs in and out to do something with tags.
+func (v *VCenter) tagging(ctx context.Context, do func(*tags.Manager) error) error {
 	address := *v.server.URL
 	address.User = nil
 	vc, err := vim25.NewClient(ctx, soap.NewClient(&address, true))
@@ -25,22 +60,5 @@ func (v *VCenter) Tag(ctx context.Context, host, category, name string) (err err
 		return fmt.Errorf("logging in to the simulator: %w", err)
 	}
 	defer func() { _ = client.Logout(ctx) }()
-	manager := tags.NewManager(client)
-	if _, err := manager.GetCategory(ctx, category); err != nil {
-		if _, err := manager.CreateCategory(ctx, &tags.Category{Name: category, Cardinality: "MULTIPLE"}); err != nil {
-			return fmt.Errorf("making category %s: %w", category, err)
-		}
-	}
-	tag, err := manager.GetTagForCategory(ctx, name, category)
-	if err != nil {
-		id, err := manager.CreateTag(ctx, &tags.Tag{Name: name, CategoryID: category})
-		if err != nil {
-			return fmt.Errorf("making tag %s: %w", name, err)
-		}
-		tag = &tags.Tag{ID: id}
-	}
-	if err := manager.AttachTag(ctx, tag.ID, v.host(host).Self); err != nil {
-		return fmt.Errorf("attaching tag %s: %w", name, err)
-	}
-	return nil
+	return do(tags.NewManager(client))
 }

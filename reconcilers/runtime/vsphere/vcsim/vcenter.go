@@ -22,6 +22,7 @@ import (
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 )
 
@@ -32,8 +33,11 @@ const folder = "/DC0/vm/"
 type Options struct {
 	// Address is what it listens on, such as 127.0.0.1:8989. Default: a free port of 127.0.0.1.
 	Address string
-	// Hosts is how many hosts its one cluster has. Default 3.
+	// Hosts is how many hosts its cluster has, and that of each further datacenter. Default 3.
 	Hosts int
+	// Datacenters is how many there are, each with a cluster, a datastore and networks of its own. All that the methods make is in the first
+	// one, /DC0. Default 1.
+	Datacenters int
 	// Step is how long a task takes, and a guest to shut down, where SetStep says nothing else. Default: no time at all.
 	Step time.Duration
 }
@@ -60,6 +64,8 @@ type VCenter struct {
 	making   map[string]bool     // Where machines are being made.
 	locks    map[string]*machine // Which machine that is on has a file of a disk.
 
+	losesContent atomic.Bool // The end of each file that is uploaded.
+
 	holdsDisks chan struct{} // What keeps disks from being made until it is closed, or nil.
 }
 
@@ -80,6 +86,9 @@ func Start(options Options) (*VCenter, error) {
 	model.Host, model.Machine, model.Autostart = 0, 0, false
 	if options.Hosts > 0 {
 		model.ClusterHost = options.Hosts
+	}
+	if options.Datacenters > 0 {
+		model.Datacenter = options.Datacenters
 	}
 	creating.Lock()
 	err := model.Create()
@@ -104,6 +113,7 @@ func Start(options Options) (*VCenter, error) {
 	v.service.Map.SessionManager().ValidLogin = v.validLogin
 	v.service.Map.Put(&viewManager{v.service.Map.ViewManager()})
 	v.wrapDisks()
+	v.wrapImports()
 	v.server = model.Service.NewServer()
 	serve := v.server.Config.Handler
 	v.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -229,10 +239,14 @@ func (v *VCenter) SetHost(name string, connected, maintenance bool) {
 	})
 }
 
+// first gives what is in the first datacenter: it has the first name.
+func (v *VCenter) first(kind string) mo.Entity {
+	return slices.MinFunc(v.service.Map.All(kind), func(a, b mo.Entity) int { return strings.Compare(a.Entity().Name, b.Entity().Name) })
+}
+
 // AddPool makes a resource pool of that name in the cluster's own one.
 func (v *VCenter) AddPool(name string) {
-	registry := v.service.Map
-	own := registry.Get(*registry.Any("ClusterComputeResource").(*simulator.ClusterComputeResource).ResourcePool).(*simulator.ResourcePool)
+	own := v.service.Map.Get(*v.first("ClusterComputeResource").(*simulator.ClusterComputeResource).ResourcePool).(*simulator.ResourcePool)
 	ctx := v.context()
 	ctx.WithLock(own, func() {
 		own.CreateResourcePool(ctx, &types.CreateResourcePool{This: own.Self, Name: name, Spec: types.DefaultResourceConfigSpec()})
@@ -289,8 +303,8 @@ func templateDevices() ([]types.BaseVirtualDeviceConfigSpec, error) {
 
 func (v *VCenter) add(name string, devices []types.BaseVirtualDeviceConfigSpec) (path string, err error) {
 	registry := v.service.Map
-	vms := registry.Get(registry.Any("Datacenter").(*simulator.Datacenter).VmFolder).(*simulator.Folder)
-	pool := registry.Any("ClusterComputeResource").(*simulator.ClusterComputeResource).ResourcePool
+	vms := registry.Get(v.first("Datacenter").(*simulator.Datacenter).VmFolder).(*simulator.Folder)
+	pool := v.first("ClusterComputeResource").(*simulator.ClusterComputeResource).ResourcePool
 	host := v.host(v.Hosts()[0]).Self
 	ctx := v.context()
 	var ref types.ManagedObjectReference

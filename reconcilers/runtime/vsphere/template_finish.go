@@ -1,0 +1,221 @@
+package vsphere
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vapi/rest"
+	"github.com/vmware/govmomi/vapi/tags"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
+)
+
+// Finish makes what was imported a template. The mark says that everything else is done before it is one: a template cannot be marked.
+func (s *templateStore) Finish(ctx context.Context, d template.Domain, item template.Item) (finished template.Item, err error) {
+	var of *templateSighting
+	for _, step := range []func(context.Context) error{
+		inTimeOf(func(ctx context.Context) (err error) { of, err = s.unfinished(ctx, d, item); return err }),
+		inTimeOf(func(ctx context.Context) (err error) { of, err = s.boot(ctx, d, item, of); return err }),
+		func(ctx context.Context) error { return s.tag(ctx, d, of) },
+		inTimeOf(func(ctx context.Context) (err error) {
+			if of.mark.stage != markFinished {
+				of, err = s.note(ctx, d, item, of, markFinished)
+			}
+			return err
+		}),
+		inTimeOf(func(ctx context.Context) error { return s.markAsTemplate(ctx, d, item, of) }),
+		inTimeOf(func(ctx context.Context) (err error) { of, err = s.findIn(ctx, d, *of.vm.Parent, item); return err }),
+	} {
+		if err := step(ctx); err != nil {
+			if fault.Is(err, &types.ConcurrentAccess{}) {
+				err = changed(err, item)
+			}
+			return template.Item{}, gone(err, item)
+		}
+		if of.stage() == template.Whole {
+			break
+		}
+	}
+	return of.item(), nil
+}
+
+// inTimeOf is a step whose calls belong together.
+func inTimeOf(step func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error { return inTime(ctx, step) }
+}
+
+// unfinished is unchanged for an item that has all of its content.
+func (s *templateStore) unfinished(ctx context.Context, d template.Domain, item template.Item) (*templateSighting, error) {
+	of, err := s.unchanged(ctx, d, item)
+	if err == nil && of.stage() == template.Partial {
+		return nil, runtime.NewInvalidState(nil, "%s was not imported to the end", shown(item.Name))
+	}
+	return of, err
+}
+
+// firmwares is what vCenter calls them.
+var firmwares = map[v1alpha1.VSphereFirmware]types.GuestOsDescriptorFirmwareType{
+	v1alpha1.VSphereFirmwareBIOS: types.GuestOsDescriptorFirmwareTypeBios,
+	v1alpha1.VSphereFirmwareEFI:  types.GuestOsDescriptorFirmwareTypeEfi,
+}
+
+// boot gives the item its firmware, if it has another.
+func (s *templateStore) boot(ctx context.Context, d template.Domain, item template.Item, of *templateSighting) (*templateSighting, error) {
+	config := of.vm.Config
+	firmware, secure := config.Firmware, false
+	if options := config.BootOptions; options != nil && options.EfiSecureBootEnabled != nil {
+		secure = *options.EfiSecureBootEnabled
+	}
+	var spec types.VirtualMachineConfigSpec
+	if wanted := string(firmwares[d.Spec.Firmware]); wanted != "" && wanted != firmware {
+		firmware, spec.Firmware = wanted, wanted
+	}
+	wanted := secure
+	if d.Spec.SecureBoot != nil {
+		wanted = *d.Spec.SecureBoot
+	}
+	if wanted && firmware != string(types.GuestOsDescriptorFirmwareTypeEfi) {
+		return nil, runtime.NewInvalidSpec(nil, "spec.secureBoot: the guest can only be booted securely with the firmware EFI, and would have %s: "+
+			"set spec.firmware to EFI, or spec.secureBoot to false", firmware)
+	}
+	if wanted != secure {
+		spec.BootOptions = &types.VirtualMachineBootOptions{EfiSecureBootEnabled: &wanted}
+	}
+	if spec.Firmware == "" && spec.BootOptions == nil {
+		return of, nil
+	}
+	return s.change(ctx, d, item, of, spec)
+}
+
+// markAsTemplate makes the item a template.
+func (s *templateStore) markAsTemplate(ctx context.Context, d template.Domain, item template.Item, of *templateSighting) error {
+	// vCenter has no version for this: somebody who has changed the item a moment ago is seen here.
+	now, err := s.findIn(ctx, d, *of.vm.Parent, item)
+	if err != nil {
+		return err
+	}
+	if now.vm.Config.ChangeVersion != of.vm.Config.ChangeVersion {
+		return changed(nil, item)
+	}
+	return s.server.call(ctx, func(c *vim25.Client) error { return object.NewVirtualMachine(c, of.vm.Self).MarkAsTemplate(ctx) })
+}
+
+// taggingPatience is how long it may take to look tags up, one by one, and to attach them.
+const taggingPatience = time.Minute
+
+// tag attaches those tags that the item does not have.
+func (s *templateStore) tag(ctx context.Context, d template.Domain, of *templateSighting) error {
+	if len(d.Spec.Tags) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, taggingPatience)
+	defer cancel()
+	return s.server.rest(ctx, func(c *rest.Client) error {
+		manager := tags.NewManager(c)
+		present, err := manager.ListAttachedTags(ctx, of.vm.Self)
+		if err != nil {
+			return err
+		}
+		ids, err := s.tagIDs(ctx, manager, d.Spec.Tags)
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			if slices.Contains(present, id) {
+				continue
+			}
+			if err := s.attachTag(manager.AttachTag(ctx, id, of.vm.Self), tag{d.Spec.Tags[i].Category, d.Spec.Tags[i].Name}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// attachTag is what became of attaching a tag.
+func (s *templateStore) attachTag(err error, t tag) error {
+	switch {
+	case rest.IsStatusError(err, http.StatusForbidden):
+		return runtime.NewPermission(err, "vCenter %s does not let the account attach the tag %s=%s", s.server.config.Name, shown(t.category), shown(t.name))
+	case rest.IsStatusError(err, http.StatusNotFound):
+		return runtime.NewInvalidState(err, "the tag %s=%s, or the template, has just been deleted", shown(t.category), shown(t.name))
+	case rest.IsStatusError(err, http.StatusBadRequest):
+		return runtime.NewInvalidSpec(err, "spec.tags: vCenter %s does not attach the tag %s=%s to the template: its category may be for other kinds of "+
+			"objects, or for one tag each", s.server.config.Name, shown(t.category), shown(t.name))
+	}
+	return err
+}
+
+// tagIDs looks tags up, which must exist.
+func (s *templateStore) tagIDs(ctx context.Context, manager *tags.Manager, wanted []v1alpha1.VSphereTag) (ids []string, err error) {
+	categories, err := namesOf(ctx, manager.ListCategories, func(ctx context.Context, id string) (string, error) {
+		category, err := manager.GetCategory(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		return category.Name, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]map[string]string{}
+	for _, t := range wanted {
+		category, is := categories[t.Category]
+		if is && known[category] == nil {
+			known[category], err = namesOf(ctx, func(ctx context.Context) ([]string, error) { return manager.ListTagsForCategory(ctx, category) },
+				func(ctx context.Context, id string) (string, error) {
+					found, err := manager.GetTag(ctx, id)
+					if err != nil {
+						return "", err
+					}
+					return found.Name, nil
+				})
+			if err != nil {
+				return nil, err
+			}
+		}
+		id := known[category][t.Name]
+		if id == "" {
+			return nil, runtime.NewInvalidSpec(nil, "spec.tags: vCenter %s has no tag %s in the category %s, or does not show it",
+				s.server.config.Name, shown(t.Name), shown(t.Category))
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// maxNamed is how many categories are looked at, and how many tags in one of them.
+const maxNamed = 1024
+
+// namesOf gives the IDs of categories or tags by their names. Each takes a request.
+func namesOf(
+	ctx context.Context, list func(context.Context) ([]string, error), name func(context.Context, string) (string, error),
+) (map[string]string, error) {
+	ids, err := list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) > maxNamed {
+		return nil, runtime.NewInvalidState(nil, "vCenter has %d categories, or tags in one of them, of which at most %d can be looked at", len(ids), maxNamed)
+	}
+	all := map[string]string{}
+	for _, id := range ids {
+		text, err := name(ctx, id)
+		if rest.IsStatusError(err, http.StatusNotFound) { // it has gone in between
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[text] = id
+	}
+	return all, nil
+}

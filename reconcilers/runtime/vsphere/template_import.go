@@ -1,0 +1,209 @@
+package vsphere
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/ovf"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
+)
+
+// templatePlaces are where a template is imported, as it is in the inventory now.
+type templatePlaces struct {
+	folder    types.ManagedObjectReference
+	pooled
+	datastore mo.Datastore
+	network   types.ManagedObjectReference
+	host      types.ManagedObjectReference
+}
+
+// places looks for all of them, and asks the tenants whether they may be used. The first one that is missing, or will not do, is an
+// InvalidSpec error that names its field.
+func (s *templateStore) places(ctx context.Context, d template.Domain) (*templatePlaces, error) {
+	at, in := &templatePlaces{}, sectionOf(d)
+	var err error
+	if at.folder, err = s.folder(ctx, in, d.Domain.Folder); err != nil {
+		return nil, err
+	}
+	if err := s.datastore(ctx, in, d.Domain.Datastore, &at.datastore); err != nil {
+		return nil, err
+	}
+	if at.network, err = s.at(ctx, in, "network", d.Domain.Network, "network", networkTypes...); err != nil {
+		return nil, err
+	}
+	if at.pooled, err = s.pool(ctx, in, d.Domain.ResourcePool); err != nil {
+		return nil, err
+	}
+	if err := s.mayImport(ctx, d, at); err != nil {
+		return nil, err
+	}
+	hosts, err := s.hostsOf(ctx, at.compute)
+	if err != nil {
+		return nil, err
+	}
+	needs := needs{datastores: []types.ManagedObjectReference{at.datastore.Self}, networks: []types.ManagedObjectReference{at.network}}
+	host := needs.best(hosts)
+	if host == nil {
+		return nil, in.invalid("resourcePool", "no host is connected, not in maintenance mode, and has the datastore and the network of the template")
+	}
+	at.host = host.Self
+	return at, nil
+}
+
+// Import makes a machine of what is in the archive.
+func (s *templateStore) Import(ctx context.Context, d template.Domain, what template.Import, progress func(percent int32)) (template.Item, error) {
+	archive, err := readOVA(what.Archive)
+	if err != nil {
+		return template.Item{}, err
+	}
+	mark := templateMark{owner: d.Owner, domain: d.Domain.Name, Mark: what.Mark, uuid: string(uuid.NewUUID()), stage: markImporting}
+	if _, is := parseTemplateMark(mark.String()); !is { // what cannot be read back would be nobody's
+		return template.Item{}, runtime.NewInvalidState(nil, "the mark %s cannot be kept", shown(mark.String()))
+	}
+	var made *importing
+	err = inTime(ctx, func(ctx context.Context) error {
+		at, err := s.places(ctx, d)
+		if err != nil {
+			return s.notAll(d, err)
+		}
+		made, err = s.prepare(ctx, d, what, mark, archive, at)
+		return err
+	})
+	if err != nil {
+		return template.Item{}, err
+	}
+	ref, err := made.carryOut(ctx, progress)
+	if fault.Is(err, &types.DuplicateName{}) {
+		return template.Item{}, template.NewTaken(err, what.Name)
+	}
+	if err != nil {
+		return template.Item{}, err
+	}
+	return s.imported(ctx, d, ref, what, mark)
+}
+
+// imported notes that a machine has all of its content.
+func (s *templateStore) imported(
+	ctx context.Context, d template.Domain, ref types.ManagedObjectReference, what template.Import, mark templateMark,
+) (item template.Item, err error) {
+	item = template.Item{MoRef: ref.Value, Name: what.Name}
+	err = inTime(ctx, func(ctx context.Context) error {
+		of, err := s.find(ctx, d, item)
+		if err != nil {
+			return err
+		}
+		if !strings.EqualFold(of.mark.uuid, mark.uuid) {
+			return changed(nil, item)
+		}
+		of, err = s.note(ctx, d, item, of, markImported)
+		if err == nil {
+			item = of.item()
+		}
+		return err
+	})
+	return item, gone(err, item)
+}
+
+// note writes how far an item has come.
+func (s *templateStore) note(ctx context.Context, d template.Domain, item template.Item, of *templateSighting, stage string) (*templateSighting, error) {
+	mark := of.mark
+	mark.stage = stage
+	return s.change(ctx, d, item, of, types.VirtualMachineConfigSpec{ExtraConfig: []types.BaseOptionValue{mark.option()}})
+}
+
+// provisioning is how vCenter calls the layouts of disks.
+var provisioning = map[v1alpha1.VSphereDiskType]types.OvfCreateImportSpecParamsDiskProvisioningType{
+	"":                                   types.OvfCreateImportSpecParamsDiskProvisioningTypeThin,
+	v1alpha1.VSphereDiskThin:             types.OvfCreateImportSpecParamsDiskProvisioningTypeThin,
+	v1alpha1.VSphereDiskThick:            types.OvfCreateImportSpecParamsDiskProvisioningTypeThick,
+	v1alpha1.VSphereDiskEagerZeroedThick: types.OvfCreateImportSpecParamsDiskProvisioningTypeEagerZeroedThick,
+}
+
+// prepare has vCenter say what it makes of the descriptor, and adds whose it is.
+func (s *templateStore) prepare(
+	ctx context.Context, d template.Domain, what template.Import, mark templateMark, archive *ova, at *templatePlaces,
+) (*importing, error) {
+	var result *types.OvfCreateImportSpecResult
+	err := s.server.call(ctx, func(c *vim25.Client) (err error) {
+		result, err = ovf.NewManager(c).CreateImportSpec(ctx, archive.descriptor, at.pool, at.datastore.Self, &types.OvfCreateImportSpecParams{
+			EntityName:       what.Name,
+			DiskProvisioning: string(provisioning[what.DiskType]),
+			NetworkMapping:   []types.OvfNetworkMapping{{Name: archive.network, Network: at.network}},
+		})
+		return err
+	})
+	var refused types.BaseOvfFault
+	if _, is := fault.As(err, &refused); is || fault.Is(err, &types.InvalidArgument{}) {
+		return nil, notOVA(err, "vCenter %s cannot read the descriptor of the OVA", s.server.config.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(result.Error) > 0 {
+		return nil, notOVA(nil, "vCenter %s cannot import the OVA: %s", s.server.config.Name, saidOf(result.Error[0]))
+	}
+	spec, is := result.ImportSpec.(*types.VirtualMachineImportSpec)
+	if !is {
+		return nil, notOVA(nil, "the OVA is not one machine")
+	}
+	label(&spec.ConfigSpec, d, what, mark)
+	made := &importing{store: s, archive: archive, spec: spec, files: result.FileItem, at: at}
+	return made, made.fits(d)
+}
+
+// label has the machine bear the mark from its first moment on, and nothing else of ours: a descriptor can say anything.
+func label(config *types.VirtualMachineConfigSpec, d template.Domain, what template.Import, mark templateMark) {
+	config.Name, config.InstanceUuid = what.Name, mark.uuid
+	config.ExtraConfig = slices.DeleteFunc(config.ExtraConfig, func(o types.BaseOptionValue) bool {
+		return strings.HasPrefix(strings.ToLower(o.GetOptionValue().Key), ourKeys)
+	})
+	config.ExtraConfig = append(config.ExtraConfig, mark.option())
+	config.Annotation = fmt.Sprintf("Release %s of VSphereTemplate %s/%s. Made by Sallyport: do not rename, move or change it.",
+		what.Mark.Release, d.Namespace, d.Object)
+}
+
+// ourKeys begins all keys of ours in extraConfig.
+const ourKeys = "sallyport."
+
+// maxSaid is how much of what vCenter says is told to people.
+const maxSaid = 256
+
+// saidOf is what vCenter says of a fault, if that may be shown, and otherwise what the fault is called.
+func saidOf(f types.LocalizedMethodFault) string {
+	text := strings.TrimSpace(f.LocalizedMessage)
+	odd := strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
+	if text == "" || odd || len(text) > maxSaid || strings.Contains(text, "://") {
+		return kindOfFault(f.Fault)
+	}
+	return text
+}
+
+// fits tells whether the datastore has room.
+func (i *importing) fits(d template.Domain) error {
+	var all, atOnce int64
+	for _, change := range i.spec.ConfigSpec.DeviceChange {
+		disk, is := change.GetVirtualDeviceConfigSpec().Device.(*types.VirtualDisk)
+		if !is {
+			continue
+		}
+		all += capacity(disk)
+		if !thin(disk) {
+			atOnce += capacity(disk)
+		}
+	}
+	for _, file := range i.files {
+		i.total += i.archive.sizes[file.Path]
+	}
+	return sectionOf(d).holds(d.Domain.Datastore, i.at.datastore.Summary, all, max(atOnce, i.total))
+}

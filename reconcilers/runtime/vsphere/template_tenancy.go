@@ -1,0 +1,66 @@
+package vsphere
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
+)
+
+// TemplateTenants say where in a vCenter a namespace may have templates. They judge a VSphereTemplate by its namespace, its name, its UID
+// and the places of its one failure domain, which are where they really are; a place that is empty is not touched. A Permission error
+// says why the template may not be there, any other why that could not be judged.
+type TemplateTenants func(context.Context, *v1alpha1.VSphereTemplate) error
+
+// templateTenancy asks the tenants before something is imported into a failure domain, or changed or destroyed there.
+type templateTenancy struct{ admit TemplateTenants }
+
+func (t templateTenancy) may(ctx context.Context, d template.Domain, places v1alpha1.VSphereFailureDomain) error {
+	if t.admit == nil {
+		return runtime.NewPermission(nil, "whether the template may be in the folder cannot be judged")
+	}
+	of := &v1alpha1.VSphereTemplate{Spec: *d.Spec}
+	of.Namespace, of.Name, of.UID = d.Namespace, d.Object, d.Owner
+	places.Name = d.Domain.Name
+	of.Spec.FailureDomains = []v1alpha1.VSphereFailureDomain{places}
+	return t.admit(ctx, of)
+}
+
+// mayChange asks about the folder alone: who renames or destroys an item touches nothing else.
+func (s *templateStore) mayChange(ctx context.Context, d template.Domain, folder types.ManagedObjectReference) error {
+	var places v1alpha1.VSphereFailureDomain
+	return s.may(ctx, d, &places, map[*v1alpha1.InventoryPath]types.ManagedObjectReference{&places.Folder: folder})
+}
+
+// mayImport asks about everything that an import touches.
+func (s *templateStore) mayImport(ctx context.Context, d template.Domain, at *templatePlaces) error {
+	var places v1alpha1.VSphereFailureDomain
+	return s.may(ctx, d, &places, map[*v1alpha1.InventoryPath]types.ManagedObjectReference{
+		&places.Folder: at.folder, &places.ResourcePool: at.named, &places.Datastore: at.datastore.Self, &places.Network: at.network,
+	})
+}
+
+// may asks about places where they really are, which need not be where the spec has them: what is at a path may have been renamed or
+// moved.
+func (s *templateStore) may(
+	ctx context.Context, d template.Domain, places *v1alpha1.VSphereFailureDomain, refs map[*v1alpha1.InventoryPath]types.ManagedObjectReference,
+) error {
+	seen, err := s.ancestry(ctx, slices.Collect(maps.Values(refs)))
+	if err != nil {
+		return s.notAll(d, err)
+	}
+	for path, ref := range refs {
+		is, known := seen.path(seen.named[ref])
+		if !known || len(is) > maxPath {
+			return runtime.NewUnavailable(nil, "vCenter %s does not show all of the path of %s %s, by which the tenants judge it",
+				s.server.config.Name, ref.Type, ref.Value)
+		}
+		*path = v1alpha1.InventoryPath(is)
+	}
+	return s.tenancy.may(ctx, d, *places)
+}

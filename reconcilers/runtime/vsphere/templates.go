@@ -1,0 +1,179 @@
+package vsphere
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
+)
+
+// templateStore keeps the templates of one vCenter. It remembers nothing: whose an item is, and how far it has come, is written on the
+// item, under vCenter's changeVersion until it is a template. vCenter changes nothing but the name and the annotation of a template, also
+// under that version, so that of two who rename the same one wins.
+type templateStore struct {
+	*Runtime
+	tenancy templateTenancy
+	told    time.Duration // How often vCenter is told how much of an import is done.
+}
+
+var _ template.Store = (*templateStore)(nil)
+
+// TemplateStore gives the templates of a VSphereTemplate's vCenter, as far as the tenants let it have them there.
+func (s *Sessions) TemplateStore(ctx context.Context, of *v1alpha1.VSphereTemplate) (template.Store, error) {
+	present := s.await(ctx, of.Spec.ServerRef.Name)
+	if present == nil {
+		return nil, notConnected(of.Spec.ServerRef.Name)
+	}
+	return &templateStore{Runtime: present.runtime, tenancy: s.templates, told: leaseTold}, nil
+}
+
+// sectionOf is the section of the spec that a failure domain is.
+func sectionOf(d template.Domain) section {
+	return section("spec.failureDomains[" + d.Domain.Name + "].")
+}
+
+// inTime makes calls that belong together, in the time that a call of any runtime has.
+func inTime(ctx context.Context, calls func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, runtime.DefaultCallTimeout)
+	defer cancel()
+	return calls(ctx)
+}
+
+// shown is a name that somebody else has given, for people.
+func shown(name string) string {
+	if len(name) > maxBy {
+		name = strings.ToValidUTF8(name[:maxBy], "")
+	}
+	return strconv.Quote(name)
+}
+
+// find looks at an item in the folder, if the tenants let it be changed there.
+func (s *templateStore) find(ctx context.Context, d template.Domain, item template.Item) (*templateSighting, error) {
+	folder, err := s.folder(ctx, sectionOf(d), d.Domain.Folder)
+	if err != nil {
+		return nil, s.notAll(d, err)
+	}
+	if err := s.mayChange(ctx, d, folder); err != nil {
+		return nil, err
+	}
+	return s.findIn(ctx, d, folder, item)
+}
+
+// findIn looks at an item in that folder. One that is gone is a NotFound error, and one that is not the VSphereTemplate's, or not any
+// more, InvalidState.
+func (s *templateStore) findIn(
+	ctx context.Context, d template.Domain, folder types.ManagedObjectReference, item template.Item,
+) (*templateSighting, error) {
+	ref := types.ManagedObjectReference{Type: "VirtualMachine", Value: item.MoRef}
+	ours, err := s.examine(ctx, d, folder, []types.ManagedObjectReference{ref})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(ours) == 0:
+		return nil, runtime.NewInvalidState(nil, "%s in the folder %s does not belong to VSphereTemplate %s any more", shown(item.Name), d.Domain.Folder, d.Object)
+	}
+	return &ours[0], nil
+}
+
+// unchanged is find for an item that is as it was looked at.
+func (s *templateStore) unchanged(ctx context.Context, d template.Domain, item template.Item) (*templateSighting, error) {
+	of, err := s.find(ctx, d, item)
+	switch {
+	case err != nil:
+		return nil, err
+	case of.vm.Config.ChangeVersion != item.Version || !strings.EqualFold(of.vm.Config.InstanceUuid, item.InstanceUUID) || of.vm.Name != item.Name:
+		return nil, changed(nil, item)
+	}
+	return of, nil
+}
+
+// changed is the error for an item that is not as it was looked at.
+func changed(cause error, item template.Item) error {
+	return runtime.NewInvalidState(cause, "%s was changed at the same time", shown(item.Name))
+}
+
+// gone is the error for an item that is to be changed and is not there.
+func gone(err error, item template.Item) error {
+	if runtime.IsNotFound(err) {
+		return runtime.NewInvalidState(err, "%s is gone", shown(item.Name))
+	}
+	return err
+}
+
+// Rename gives the item another name.
+func (s *templateStore) Rename(ctx context.Context, d template.Domain, item template.Item, name string) (renamed template.Item, err error) {
+	err = inTime(ctx, func(ctx context.Context) error {
+		of, err := s.unchanged(ctx, d, item)
+		if err == nil && item.Name != name {
+			of, err = s.change(ctx, d, item, of, types.VirtualMachineConfigSpec{Name: name})
+		}
+		if err == nil {
+			renamed = of.item()
+		}
+		return err
+	})
+	switch {
+	case fault.Is(err, &types.DuplicateName{}):
+		err = template.NewTaken(err, name)
+	case fault.Is(err, &types.ConcurrentAccess{}):
+		err = changed(err, item)
+	}
+	return renamed, gone(err, item)
+}
+
+// change changes the configuration of an item, if that has not changed since it was seen, and looks at it again.
+func (s *templateStore) change(
+	ctx context.Context, d template.Domain, item template.Item, of *templateSighting, spec types.VirtualMachineConfigSpec,
+) (*templateSighting, error) {
+	if err := s.reconfigure(ctx, &sighting{vm: of.vm}, spec); err != nil {
+		return nil, err
+	}
+	of, err := s.findIn(ctx, d, *of.vm.Parent, item)
+	if err != nil {
+		return nil, runtime.NewUnavailable(err, "vCenter %s did not show %s after it was changed", s.server.config.Name, shown(item.Name))
+	}
+	return of, nil
+}
+
+// Destroy removes the item.
+func (s *templateStore) Destroy(ctx context.Context, d template.Domain, item template.Item) error {
+	err := inTime(ctx, func(ctx context.Context) error {
+		of, err := s.unchanged(ctx, d, item)
+		if err != nil {
+			return err
+		}
+		if err := of.destroyable(); err != nil {
+			return err
+		}
+		_, err = s.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+			return object.NewVirtualMachine(c, of.vm.Self).Destroy(ctx)
+		})
+		return err
+	})
+	if runtime.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// destroyable tells why an item must not be destroyed now. vCenter destroys every disk with it that is attached.
+func (of *templateSighting) destroyable() error {
+	if of.busy {
+		return runtime.NewInvalidState(nil, "%s is in use: a task is in flight for it, such as one that makes a machine from it", shown(of.vm.Name))
+	}
+	for _, device := range object.VirtualDeviceList(of.vm.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
+		if disk := device.(*types.VirtualDisk); !ownDisk(of.vm.Config.Files.VmPathName, disk) {
+			return runtime.NewInvalidState(nil, "%s has a disk that is not in its own folder on the datastore: detach it in vCenter", shown(of.vm.Name))
+		}
+	}
+	return nil
+}

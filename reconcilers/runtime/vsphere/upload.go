@@ -1,0 +1,138 @@
+package vsphere
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// errPin is why the certificate of a host is refused.
+var errPin = errors.New("the host has another certificate than vCenter says")
+
+// upload is a file on its way to a host.
+type upload struct {
+	name    string
+	to      *url.URL // It has a ticket, and must not be shown.
+	device  types.HttpNfcLeaseDeviceUrl
+	create  bool // It is no disk, and the host makes a file of it as it is.
+	written *atomic.Int64
+}
+
+// send sends the file. It takes as long as it takes, and ends with ctx.
+func (s *Server) send(ctx context.Context, u upload, content io.Reader, size int64) error {
+	transport, err := s.hostTransport(u.device)
+	if err != nil {
+		return err
+	}
+	defer transport.CloseIdleConnections()
+	body := &counted{Reader: content, read: u.written}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.to.String(), body)
+	if err != nil {
+		return runtime.NewUnavailable(withoutURL(err), "vCenter %s wants %s uploaded to what is no URL", s.config.Name, shown(u.name))
+	}
+	request.ContentLength = size
+	if size == 0 {
+		request.Body = http.NoBody
+	}
+	request.Header.Set("Content-Type", "application/x-vnd.vmware-streamVmdk")
+	if u.create {
+		request.Method = http.MethodPut
+		request.Header.Del("Content-Type")
+		request.Header.Set("Overwrite", "t")
+	}
+	client := &http.Client{
+		Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return s.broken(ctx, u, body, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
+		return runtime.NewUnavailable(fmt.Errorf("the status is %s", response.Status), "the host that vCenter %s names did not take %s", s.config.Name, shown(u.name))
+	}
+	return nil
+}
+
+// broken is the error for an upload that broke off.
+func (s *Server) broken(ctx context.Context, u upload, body *counted, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return s.translate(ctx, cause)
+	}
+	if failed := body.failed.Load(); failed != nil {
+		return unreadable(fmt.Errorf("reading the archive: %w", *failed))
+	}
+	return runtime.NewUnavailable(withoutURL(err), "the upload of %s to the host that vCenter %s names broke off", shown(u.name), s.config.Name)
+}
+
+// withoutURL takes off the address, in which there is a ticket.
+func withoutURL(err error) error {
+	if of, is := errors.AsType[*url.Error](err); is {
+		return of.Err
+	}
+	return err
+}
+
+// hostTransport is for requests to the host of an upload, which has to have the certificate that vCenter says, or, if vCenter says
+// nothing, one that is trusted as vCenter's is.
+func (s *Server) hostTransport(device types.HttpNfcLeaseDeviceUrl) (*http.Transport, error) {
+	trust, err := s.config.trust()
+	if err != nil {
+		return nil, err
+	}
+	if device.SslCertificate != "" || device.SslThumbprint != "" {
+		trust = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, VerifyConnection: pinned(device)} // in place of the authorities
+	}
+	return &http.Transport{
+		TLSClientConfig: trust, DialContext: dial, TLSHandshakeTimeout: runtime.DefaultCallTimeout, Proxy: http.ProxyFromEnvironment,
+	}, nil
+}
+
+// pinned has a host present the certificate that vCenter says.
+func pinned(device types.HttpNfcLeaseDeviceUrl) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error {
+		if !presents(state.PeerCertificates[0], device) {
+			return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: errPin}
+		}
+		return nil
+	}
+}
+
+func presents(certificate *x509.Certificate, device types.HttpNfcLeaseDeviceUrl) bool {
+	if device.SslCertificate != "" {
+		block, _ := pem.Decode([]byte(device.SslCertificate))
+		return block != nil && bytes.Equal(block.Bytes, certificate.Raw)
+	}
+	return strings.EqualFold(device.SslThumbprint, soap.ThumbprintSHA1(certificate)) ||
+		strings.EqualFold(device.SslThumbprint, soap.ThumbprintSHA256(certificate))
+}
+
+// counted counts what is read, and keeps what went wrong: it may be read for a moment after the request has ended.
+type counted struct {
+	io.Reader
+	read   *atomic.Int64
+	failed atomic.Pointer[error]
+}
+
+func (c *counted) Read(p []byte) (n int, err error) {
+	n, err = c.Reader.Read(p)
+	c.read.Add(int64(n))
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.failed.Store(&err)
+	}
+	return n, err
+}
