@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -32,9 +33,21 @@ func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (Ru
 func (g *Gate) AdmitsDisk(ctx context.Context, disk *v1alpha1.VirtualDisk) (Ruling, error) {
 	d := disk.DeepCopy()
 	d.Status, d.ManagedFields = v1alpha1.VirtualDiskStatus{}, nil
-	review, err := reviewOfOurs(d, authenticationv1.UserInfo{Username: ourselves})
+	return g.admitsNew(ctx, d)
+}
+
+// AdmitsTemplate is Admits for a template, which is judged by where the failure domains of its spec have it.
+func (g *Gate) AdmitsTemplate(ctx context.Context, template *v1alpha1.VSphereTemplate) (Ruling, error) {
+	t := template.DeepCopy()
+	t.Status, t.ManagedFields = v1alpha1.VSphereTemplateStatus{}, nil
+	return g.admitsNew(ctx, t)
+}
+
+// admitsNew asks about an object as it is when it is created.
+func (g *Gate) admitsNew(ctx context.Context, o client.Object) (Ruling, error) {
+	review, err := reviewOfOurs(o, authenticationv1.UserInfo{Username: ourselves})
 	if err != nil {
-		return Ruling{}, fmt.Errorf("putting VirtualDisk %s as a request: %w", disk.Name, err)
+		return Ruling{}, fmt.Errorf("putting %s %s as a request: %w", v1alpha1.KindOf(o).Name, o.GetName(), err)
 	}
 	return g.arbitrate(ctx, review, live{g.reader(review)})
 }

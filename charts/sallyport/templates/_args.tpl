@@ -38,6 +38,9 @@
 {{- if .Values.rbac.policyReaders }}
 - --audit-names=false
 {{- end }}
+- --template-cache=/var/cache/sallyport/templates
+- --template-cache-size={{ .Values.templates.cacheSize }}
+- --template-forbidden-ranges={{ join "," .Values.templates.forbiddenRanges }}
 {{- range $flag, $value := dict
   "lease-duration" .Values.leaderElection.leaseDuration
   "renew-deadline" .Values.leaderElection.renewDeadline

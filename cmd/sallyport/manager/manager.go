@@ -93,12 +93,12 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	}
 	told := make(changes)
 	if runtimes == nil {
-		connected := vcenters{vsphere.NewSessions(tenants(gate), diskTenants(gate), nil, told.tell)}
+		connected := vcenters{vsphere.NewSessions(tenants(gate), diskTenants(gate), templateTenants(gate), told.tell)}
 		defer connected.Close()
 		if err := addVCenters(mgr, connected, namespace); err != nil {
 			return err
 		}
-		runtimes = &Runtimes{Machine: connected.runtime, Disk: connected.diskRuntime}
+		runtimes = &Runtimes{Machine: connected.runtime, Disk: connected.diskRuntime, Template: connected.TemplateStore}
 	}
 	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), told, locks); err != nil {
 		return err

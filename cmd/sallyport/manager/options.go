@@ -3,12 +3,17 @@ package manager
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template/ova"
 	"sallyport.dev/sallyport/webhooks/grants"
 )
 
@@ -58,6 +63,12 @@ type Options struct {
 	// Namespace is where Sallyport is installed: its lease is there, and the Secrets with the credentials of vCenters.
 	Namespace string
 
+	// TemplateCache is the folder with what templates are made from, which may take TemplateCacheSize, and TemplateForbidden are the
+	// ranges of addresses that nothing is downloaded from.
+	TemplateCache     string
+	TemplateCacheSize resource.QuantityValue
+	TemplateForbidden []net.IPNet
+
 	// LeaderElect has only one of several replicas run the reconcilers: the one that has the lease.
 	LeaderElect                               bool
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
@@ -106,7 +117,34 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.DurationVar(&o.RetryPeriod, "retry-period", 2*time.Second, "how long replicas wait between two looks at the lease")
 	flags.DurationVar(&o.CallTimeout, "runtime-call-timeout", runtime.DefaultCallTimeout, "how long a call to a runtime may take; together with --renew-deadline not more than --lease-duration")
 	flags.DurationVar(&o.PollInterval, "poll-interval", 2*time.Second, "how long to wait before looking again at what a runtime is doing to a machine")
+	flags.StringVar(&o.TemplateCache, "template-cache", filepath.Join(os.TempDir(), "sallyport-templates"), "`folder` to keep the OVAs in that VSphereTemplates are made from")
+	o.TemplateCacheSize.Quantity = *resource.NewQuantity(TemplateCacheSize, resource.BinarySI)
+	flags.Var(&o.TemplateCacheSize, "template-cache-size", "how much room the OVAs may take together, such as 20Gi; a larger one is refused")
+	flags.IPNetSliceVar(&o.TemplateForbidden, "template-forbidden-ranges", LocalRanges(), "`ranges` of addresses that no OVA is downloaded from; they should have those of the cluster's Pods and Services, too")
 	flags.DurationVar(&o.ResyncInterval, "resync-interval", 10*time.Hour, "how long to wait before looking again at a machine that is as it should be and of which its runtime tells nothing new")
+}
+
+// TemplateCacheSize is the default of --template-cache-size.
+const TemplateCacheSize = 20 << 30
+
+// LocalRanges is the default of --template-forbidden-ranges.
+func LocalRanges() (all []net.IPNet) {
+	for _, prefix := range ova.LocalAddresses() {
+		bits := prefix.Addr().BitLen()
+		all = append(all, net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), bits)})
+	}
+	return all
+}
+
+// forbidden gives the ranges in the form in which addresses are held against them.
+func (o *Options) forbidden() (all []netip.Prefix) {
+	for _, ipnet := range o.TemplateForbidden {
+		if address, is := netip.AddrFromSlice(ipnet.IP); is {
+			ones, _ := ipnet.Mask.Size()
+			all = append(all, netip.PrefixFrom(address.Unmap(), ones))
+		}
+	}
+	return all
 }
 
 // patchable is what policies may patch.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -16,6 +17,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/pool"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/reconcilers/template/ova"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
 	"sallyport.dev/sallyport/reconcilers/vsphereserver"
 	"sallyport.dev/sallyport/webhooks"
@@ -27,6 +30,8 @@ type Runtimes struct {
 	Machine func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error)
 	// Disk gives that of a disk.
 	Disk func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
+	// Template gives where the templates of a VSphereTemplate are. Nil has them left alone.
+	Template func(context.Context, *v1alpha1.VSphereTemplate) (template.Store, error)
 }
 
 // kindOf names the runtime that a machine or a disk wants, by what its spec has of vsphere and pod, for people and metrics.
@@ -67,6 +72,7 @@ func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) 
 			rt, err := r.Disk(ctx, d)
 			return kept(rt, err, kindOfDisk(d))
 		},
+		Template: r.Template,
 	}
 }
 
@@ -97,7 +103,25 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 	return nil
 }
 
-// addReconcilers adds those of operations, machines, disks and pools to the manager. The first two share a driver, and so the locks of the machines.
+// addTemplates adds the reconciler of templates, which keeps what they are made from in a cache.
+func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, stores func(context.Context, *v1alpha1.VSphereTemplate) (template.Store, error)) error {
+	if stores == nil {
+		return nil
+	}
+	cache := &ova.Cache{Dir: o.TemplateCache, MaxBytes: o.TemplateCacheSize.Value(), Forbidden: o.forbidden(), Now: time.Now}
+	templates := &template.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stores: stores, Events: events, Now: time.Now, Poll: o.PollInterval,
+		Fetch: func(ctx context.Context, source v1alpha1.VSphereTemplateSource, progress func(int32)) (template.Fetched, error) {
+			return cache.Fetch(ctx, source, progress)
+		},
+	}
+	if err := templates.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the VSphereTemplate reconciler: %w", err)
+	}
+	return nil
+}
+
+// addReconcilers adds those of operations, machines, disks, templates and pools to the manager. The first two share a driver, and so the locks of the machines.
 func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, told changes, locks *claim.Locks) error {
 	events := mgr.GetEventRecorder(eventSource)
 	driver := &drive.Driver{
@@ -118,6 +142,9 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	}
 	if err := disks.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualDisk reconciler: %w", err)
+	}
+	if err := o.addTemplates(mgr, events, runtimes.Template); err != nil {
+		return err
 	}
 	pools := &pool.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Metrics: ctrlmetrics.Registry}
 	if err := pools.SetupWithManager(mgr); err != nil {

@@ -70,6 +70,14 @@ func diskTenants(gate *webhooks.Gate) vsphere.DiskTenants {
 	}
 }
 
+// templateTenants has them judge where templates may be.
+func templateTenants(gate *webhooks.Gate) vsphere.TemplateTenants {
+	return func(ctx context.Context, t *v1alpha1.VSphereTemplate) error {
+		ruling, err := gate.AdmitsTemplate(ctx, t)
+		return judged("template", ruling, err)
+	}
+}
+
 func judged(what string, ruling webhooks.Ruling, err error) error {
 	switch {
 	case err != nil:

@@ -1,0 +1,256 @@
+# METADATA
+# title: Where in a vCenter a namespace may have templates
+# description: >-
+#   A VSphereTemplate needs a VSphereServer that has, for each of its failure domains, an entry in spec.tenants for its namespace that
+#   allows the folder, the resource pool, the datastore and the network of that failure domain. To be cloned from, the template must
+#   be in templates of an entry, too, as every other. One whose places do not change, or that is being deleted, is not judged again.
+package sallyport.templates.tenancy
+
+import data.sallyport.lib.tenants
+
+# METADATA
+# title: The vCenter that the VSphereTemplate names
+facts["server"] := {
+	"apiVersion": "sallyport.dev/v1alpha1",
+	"kind": "VSphereServer",
+	"name": _spec.serverRef.name,
+} if {
+	_judged
+}
+
+facts["server"] := null if not _judged
+
+# METADATA
+# title: The namespace of the VSphereTemplate, for its labels
+facts["namespace"] := {
+	"apiVersion": "v1",
+	"kind": "Namespace",
+	"name": input.request.namespace,
+} if {
+	_judged
+}
+
+facts["namespace"] := null if not _judged
+
+valid_input if {
+	input.request.operation in {"CREATE", "UPDATE"}
+	_text(input.request.namespace)
+	_known
+}
+
+# METADATA
+# title: There is no such VSphereServer
+# custom:
+#   reason: VSphereServerNotFound
+#   remedy: Name a VSphereServer that an administrator has declared; `kubectl get vsphereservers` lists them.
+deny contains {
+	"reason": "VSphereServerNotFound",
+	"code": 422,
+	"message": $"spec.serverRef.name: there is no VSphereServer {_spec.serverRef.name}",
+	"details": _details("spec.serverRef.name"),
+} if {
+	_judged
+	input.facts.server == null
+}
+
+# METADATA
+# title: The namespace may not use the vCenter
+# custom:
+#   reason: NamespaceNotAllowed
+#   remedy: Ask an administrator for an entry in spec.tenants of the VSphereServer, or name another one.
+deny contains {
+	"reason": "NamespaceNotAllowed",
+	"message": $"{_namespace} may use nothing of {_server}: no entry of its spec.tenants is for this namespace",
+	"details": _details("spec.serverRef.name"),
+} if {
+	_served
+	count(_tenants) == 0
+}
+
+# METADATA
+# title: A path of a failure domain is not written as vCenter writes it
+# custom:
+#   reason: InventoryPathMalformed
+#   remedy: Write the path without . and .. as elements, and with %2f, %5c and %25 for slash, backslash and percent in names.
+deny contains {
+	"reason": "InventoryPathMalformed",
+	"code": 422,
+	"message": $"{place.field}: {_shown(place)} cannot be judged because of {_oddities(place)}",
+	"details": _details(place.field),
+} if {
+	_tenanted
+	some place in _places
+	count(tenants.odd(place.path)) > 0
+}
+
+# METADATA
+# title: A failure domain is at a place that the namespace may not use
+# custom:
+#   reason: PlaceNotAllowed
+#   remedyInMessage: Name a place that the message names, or one below, or ask an administrator for another one.
+deny contains {
+	"reason": "PlaceNotAllowed",
+	"message": $"{place.field}: on {_server} {_namespace} may not use {_shown(place)}; it may use: {_usable(place)}",
+	"details": _details(place.field),
+} if {
+	some place in _refused
+}
+
+# METADATA
+# title: The namespace may use each of the places, but not together
+# custom:
+#   reason: CombinationNotAllowed
+#   remedy: Change the fields that none of the entries allows together, or ask an administrator for an entry with all of them.
+deny contains {
+	"reason": "CombinationNotAllowed",
+	"message": $"{at}: {_namespace} may use each of these places on {_server}, but no entry of its spec.tenants allows all of them together",
+	"details": _details(at),
+} if {
+	_tenanted
+	count(_refused) == 0
+	some name, domain in _domains
+	at := $"spec.failureDomains[{name}]"
+	every tenant in _tenants {
+		some place in domain
+		not tenants.allows(tenant, place)
+	}
+}
+
+_spec := input.request.object.spec
+
+# What the namespace may use is said of the fields that it has written. Where something was found is no business of a namespace that may
+# not use the place.
+_found if input.request.userInfo.username == "system:sallyport"
+
+# Somebody whose folder was taken away can still change everything else; nothing more is done in the folder.
+_unchanged if {
+	input.request.operation == "UPDATE"
+	input.request.oldObject.spec.serverRef == _spec.serverRef
+	input.request.oldObject.spec.failureDomains == _spec.failureDomains
+}
+
+_leaving if _text(input.request.object.metadata.deletionTimestamp)
+
+_judged if {
+	not _unchanged
+	not _leaving
+}
+
+_served if {
+	_judged
+	input.facts.server != null
+}
+
+_tenanted if {
+	_served
+	count(_tenants) > 0
+}
+
+_tenants := tenants.entries(object.get(input.facts.server.spec, "tenants", []), input.request.namespace, _labels)
+
+_labels := null if input.facts.namespace == null
+
+_labels := object.get(input.facts.namespace.metadata, "labels", {}) if input.facts.namespace != null
+
+# The places of each failure domain by its name, and the field of an entry that has to allow them.
+_domains := {domain.name: places |
+	some domain in _spec.failureDomains
+	places := [place |
+		some field, allowed in _allowing
+		domain[field] != ""
+		place := {"field": $"spec.failureDomains[{domain.name}].{field}", "path": domain[field], "allowed": allowed}
+	]
+}
+
+_allowing := {"folder": "folders", "resourcePool": "resourcePools", "datastore": "datastores", "network": "networks"}
+
+_places := [place |
+	some domain in _domains
+	some place in domain
+]
+
+_straight if {
+	every place in _places { count(tenants.odd(place.path)) == 0 }
+}
+
+_refused contains place if {
+	_tenanted
+	_straight
+	some place in _places
+	every tenant in _tenants { not tenants.allows(tenant, place) }
+}
+
+_shown(place) := place.path if not _found
+
+_shown(_) := "the place that it was found at" if _found
+
+_oddities(place) := concat(" and ", sort(tenants.odd(place.path))) if not _found
+
+_oddities(_) := "what it is called" if _found
+
+_usable(place) := _cut(_union(place.allowed)) if count(_union(place.allowed)) > 0
+
+_usable(place) := "none" if count(_union(place.allowed)) == 0
+
+_union(field) := sort({path |
+	some tenant in _tenants
+	some path in object.get(tenant, field, [])
+})
+
+# Longer lists are cut: a message is for reading.
+_cut(list) := concat(", ", list) if count(list) <= 10
+
+_cut(list) := $"{concat(", ", array.slice(list, 0, 10))} and {count(list) - 10} more" if count(list) > 10
+
+_namespace := $"namespace {input.request.namespace}"
+
+_server := $"VSphereServer {_spec.serverRef.name}"
+
+_details(field) := {"kind": "VSphereServer", "name": _spec.serverRef.name, "field": field}
+
+_known if not _judged
+
+_known if {
+	_judged
+	_text(_spec.serverRef.name)
+	_known_domains
+	_known_server
+	_known_namespace
+}
+
+_known_domains if {
+	is_array(_spec.failureDomains)
+	count(_spec.failureDomains) > 0
+	every domain in _spec.failureDomains {
+		_text(domain.name)
+		every field, _ in _allowing { _known_place(domain[field]) }
+	}
+}
+
+_known_place(path) if tenants.known_path(path)
+
+_known_place(path) if {
+	_found
+	path == ""
+}
+
+_known_server if input.facts.server == null
+
+_known_server if {
+	input.facts.server.metadata.name == _spec.serverRef.name
+	is_object(input.facts.server.spec)
+	tenants.known(object.get(input.facts.server.spec, "tenants", []))
+}
+
+# A namespace that is gone, or so new that the cache does not have it, can be a tenant by its name.
+_known_namespace if input.facts.namespace == null
+
+_known_namespace if {
+	input.facts.namespace.metadata.name == input.request.namespace
+	tenants.known_labels(_labels)
+}
+
+_text(value) if {
+	is_string(value)
+	value != ""
+}
