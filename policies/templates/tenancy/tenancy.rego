@@ -107,6 +107,7 @@ deny contains {
 	"details": _details(at),
 } if {
 	_tenanted
+	_straight
 	count(_refused) == 0
 	some name, domain in _domains
 	at := $"spec.failureDomains[{name}]"
