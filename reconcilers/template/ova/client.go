@@ -1,0 +1,143 @@
+package ova
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"syscall"
+	"time"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+const (
+	// maxRedirects is how often a server may send a download elsewhere.
+	maxRedirects = 5
+	// connectPatience is how long one connection may take to be made.
+	connectPatience = 15 * time.Second
+	// maxHeaders is how many bytes of headers a server may answer with.
+	maxHeaders = 64 << 10
+)
+
+var (
+	errForbidden    = errors.New("a forbidden address")
+	errTooFar       = errors.New("too many redirects")
+	errUnprotected  = errors.New("a redirect that is not https")
+	errWithPassword = errors.New("a redirect with credentials")
+)
+
+var digests = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// origin is a source that was understood.
+type origin struct {
+	url    string
+	shown  string // the host and the path: the rest may hold a token
+	digest string
+	roots  *x509.CertPool // nil means those of the system
+	part   string         // the name of the part
+}
+
+// parse understands a source. A part bears the name of its URL and caBundle, too: who names the checksum of somebody else's OVA, and a
+// server of their own, has no part in that one's download.
+func parse(source v1alpha1.VSphereTemplateSource) (*origin, error) {
+	from := &origin{url: source.URL, digest: source.SHA256}
+	if !digests.MatchString(source.SHA256) {
+		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256 must be 64 hexadecimal digits in lowercase")
+	}
+	parsed, err := url.Parse(source.URL)
+	if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.User != nil {
+		return nil, from.unreadable()
+	}
+	from.shown = parsed.Host + parsed.EscapedPath()
+	if source.CABundle != "" {
+		from.roots = x509.NewCertPool()
+		if !from.roots.AppendCertsFromPEM([]byte(source.CABundle)) {
+			return nil, runtime.NewInvalidSpec(nil, "spec.source.caBundle has no certificate in PEM that can be read")
+		}
+	}
+	place := sha256.Sum256([]byte(source.URL + "\x00" + source.CABundle))
+	from.part = source.SHA256 + "." + hex.EncodeToString(place[:8]) + ".part"
+	return from, nil
+}
+
+// client makes a client for one download, which Cache.watch ends if the server does not answer. It knows no proxy and no cookies, and speaks no HTTP/2, which brings one large file nothing.
+func (c *Cache) client(from *origin) *http.Client {
+	dialer := &net.Dialer{Timeout: connectPatience, ControlContext: c.control}
+	return &http.Client{
+		CheckRedirect: redirect,
+		Transport: &http.Transport{
+			DialContext:            dialer.DialContext,
+			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: from.roots},
+			TLSHandshakeTimeout:    connectPatience,
+			MaxResponseHeaderBytes: maxHeaders,
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+		},
+	}
+}
+
+// redirect says whether a redirect is followed. The server that it leads to learns nothing of the first one's URL, which may hold a token.
+func redirect(request *http.Request, via []*http.Request) error {
+	request.Header.Del("Referer")
+	switch {
+	case len(via) > maxRedirects:
+		return errTooFar
+	case request.URL.Scheme != "https":
+		return errUnprotected
+	case request.URL.User != nil:
+		return errWithPassword
+	}
+	return nil
+}
+
+// control refuses a forbidden address. It is asked of each address that is about to be dialled, after the name was resolved: a name that
+// resolves to something else the next time gains nothing.
+func (c *Cache) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+	dialled, err := netip.ParseAddrPort(address)
+	if err != nil || c.forbids(dialled.Addr()) {
+		return errForbidden
+	}
+	return nil
+}
+
+// forbids reports whether an address is forbidden, however it is written.
+func (c *Cache) forbids(address netip.Addr) bool {
+	address = address.WithZone("") // A prefix contains no address with a zone.
+	forms := []netip.Addr{address, address.Unmap(), netip.AddrFrom16(address.As16())}
+	if nat64.Contains(address) {
+		embedded := address.As16()
+		forms = append(forms, netip.AddrFrom4([4]byte(embedded[12:])))
+	}
+	for _, prefix := range c.Forbidden {
+		for _, form := range forms {
+			if prefix.Contains(form) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// nat64 is where a network has the addresses of IPv4, if it has nothing but IPv6.
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
+// LocalAddresses are the addresses that lead nowhere but to the node itself and its neighbours: loopback, link-local, where clouds have
+// their metadata, and multicast.
+func LocalAddresses() (prefixes []netip.Prefix) {
+	for _, prefix := range []string{
+		"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",
+		"::/127", "fe80::/10", "ff00::/8", "fd00:ec2::254/128",
+	} {
+		prefixes = append(prefixes, netip.MustParsePrefix(prefix))
+	}
+	return prefixes
+}

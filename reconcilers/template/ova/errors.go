@@ -1,0 +1,119 @@
+package ova
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Errors of package net/http have whole URLs in them, and those of package net addresses. So none of them is passed on: what can be said
+// of them is said in words of ours.
+
+// unreadable says that the URL is no such URL. The schema says the same.
+func (o *origin) unreadable() error {
+	return runtime.NewInvalidSpec(nil, "spec.source.url must be a URL that begins with https:// and has a host, and no user or password")
+}
+
+// ended says that whoever wanted the download does not wait any longer.
+func (o *origin) ended(ctx context.Context) error {
+	return fmt.Errorf("downloading %s: %w", o.shown, context.Cause(ctx))
+}
+
+// refusedWith says that the server answered with that status.
+func (o *origin) refusedWith(status int) error {
+	refuse := runtime.NewInvalidSpec
+	switch {
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests,
+		status < 400, status >= 500:
+		refuse = runtime.NewUnavailable
+	}
+	return refuse(nil, "spec.source.url: the server of %s answered %d %s", o.shown, status, http.StatusText(status))
+}
+
+// trouble says why there is no answer, or no more of it.
+func (o *origin) trouble(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errStandsStill) {
+		return runtime.NewUnavailable(nil, "spec.source.url: the server of %s sent nothing, or hardly anything, for too long", o.shown)
+	}
+	if ctx.Err() != nil {
+		return o.ended(ctx)
+	}
+	switch {
+	case errors.Is(err, errForbidden):
+		return runtime.NewInvalidSpec(nil, "spec.source.url: %s leads to an address that nothing may be downloaded from", o.shown)
+	case errors.Is(err, errTooFar):
+		return runtime.NewInvalidSpec(nil, "spec.source.url: %s redirects more than %d times", o.shown, maxRedirects)
+	case errors.Is(err, errUnprotected):
+		return runtime.NewInvalidSpec(nil, "spec.source.url: %s redirects to a URL that does not begin with https://", o.shown)
+	case errors.Is(err, errWithPassword):
+		return runtime.NewInvalidSpec(nil, "spec.source.url: %s redirects to a URL with a user or a password", o.shown)
+	}
+	if verification, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return o.distrusted(verification.Err)
+	}
+	return runtime.NewUnavailable(nil, "spec.source.url: downloading %s failed: %s", o.shown, why(err))
+}
+
+// distrusted says what is wrong with the certificate of the server, which may be given another one.
+func (o *origin) distrusted(err error) error {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		if o.roots != nil {
+			return runtime.NewUnavailable(nil, "spec.source.caBundle: no authority in it has signed the certificate of the server of %s", o.shown)
+		}
+		return runtime.NewUnavailable(nil,
+			"spec.source.caBundle: it is empty, and no authority that the system trusts has signed the certificate of the server of %s", o.shown)
+	}
+	what := "is not valid"
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		what = "is for another host"
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+		what = "has expired, or is not valid yet"
+	}
+	return runtime.NewUnavailable(nil, "spec.source.url: the certificate of the server of %s %s", o.shown, what)
+}
+
+// why puts the cause into words that are the same each time, and have no address in them.
+func why(err error) string {
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
+		if lookup.IsNotFound {
+			return "there is no such host"
+		}
+		return "the host cannot be looked up"
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return "the server did not answer in time"
+	}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" { // so package tls says what the other side refused
+		return alert.Err.Error()
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
+		return "the server does not speak TLS"
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return "the server ended the connection too early"
+	}
+	return "the answer of the server is not understood"
+}
+
+// isFull reports whether a volume is full, or somebody's share of it.
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// broken says that the cache cannot be read or written.
+func broken(err error) error {
+	if isFull(err) {
+		return runtime.NewUnavailable(err, "the volume with the cache of OVAs is full")
+	}
+	return runtime.NewUnavailable(err, "the cache of OVAs cannot be read or written")
+}
