@@ -229,7 +229,9 @@ func TestFailureDomainsComeAndGo(t *testing.T) {
 	if s := p.template().Status.FailureDomains; len(s) != 1 || s[0].Name != "renamed" || s[0].Release != "1" {
 		t.Errorf("the status has %+v", s)
 	}
-	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.FailureDomains[0] = v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder} })
+	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) {
+		s.FailureDomains[0] = v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder}
+	})
 	p.settle(t)
 	if got := p.describe(folder) + p.describe(otherFolder); got != name+"=1" {
 		t.Errorf("there is %s", got)
@@ -261,7 +263,9 @@ func TestCrashAtEveryCall(t *testing.T) {
 		"moved": {
 			func(t *testing.T, p *process) { p.create(t, "1") },
 			func(t *testing.T, p *process) {
-				p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.FailureDomains[0] = v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder} })
+				p.change(t, func(s *v1alpha1.VSphereTemplateSpec) {
+					s.FailureDomains[0] = v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder}
+				})
 			},
 		},
 		"deleted": {
@@ -341,9 +345,11 @@ func TestModel(t *testing.T) {
 				_, _ = one.pass()
 				one.renew()
 			},
-			"another release": func(rt *rapid.T) { w.change(t, release(rapid.SampledFrom([]string{"1", "2", "3", "4"}).Draw(rt, "release"))) },
-			"keep":            func(rt *rapid.T) { w.change(t, keep(int32(rapid.IntRange(0, 2).Draw(rt, "keep")))) },
-			"pause":           func(rt *rapid.T) { w.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.Paused = !s.Paused }) },
+			"another release": func(rt *rapid.T) {
+				w.change(t, release(rapid.SampledFrom([]string{"1", "2", "3", "4"}).Draw(rt, "release")))
+			},
+			"keep":  func(rt *rapid.T) { w.change(t, keep(int32(rapid.IntRange(0, 2).Draw(rt, "keep")))) },
+			"pause": func(rt *rapid.T) { w.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.Paused = !s.Paused }) },
 			"a stranger": func(rt *rapid.T) {
 				stranger++
 				w.add(folder, "", Item{Name: fmt.Sprintf("theirs-%d", stranger), Mark: Mark{Release: "x"}, Stage: Whole})
