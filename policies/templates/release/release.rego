@@ -1,0 +1,234 @@
+# METADATA
+# title: What templates are made from, and in which order
+# description: >-
+#   The OVA of a VSphereTemplate comes from one of the hosts in allowedHosts, and from no loopback or link-local address nor from one in
+#   forbiddenRanges. Its release does not sort before the one that a failure domain has, with the numbers in it compared as numbers,
+#   unless a failure domain has kept it: that is a rollback. What does not change, or is being deleted, is not judged again.
+package sallyport.templates.release
+
+valid_input if {
+	input.request.operation in {"CREATE", "UPDATE"}
+	_known
+}
+
+# METADATA
+# title: The host in the URL cannot be judged
+# custom:
+#   reason: SourceHostMalformed
+#   remedyInMessage: Write the URL as the message says.
+deny contains {
+	"reason": "SourceHostMalformed",
+	"code": 422,
+	"message": concat("", [
+		"spec.source.url: the host cannot be judged. Write https://, a host name of letters, digits, '.', '-' and '_', ",
+		"or an IPv4 address of four decimal numbers, or an IPv6 address in brackets without a zone, and a port if need be",
+	]),
+	"details": {"field": "spec.source.url"},
+} if {
+	_source_judged
+	not _host
+}
+
+# METADATA
+# title: The host is not one that OVAs may be downloaded from
+# custom:
+#   reason: SourceHostNotAllowed
+#   remedyInMessage: Use one of the hosts that the message names, or ask an administrator to add the host to the parameter allowedHosts.
+deny contains {
+	"reason": "SourceHostNotAllowed",
+	"message": $"spec.source.url: OVAs may not be downloaded from {_host}; allowed: {_allowed}",
+	"details": {"field": "spec.source.url"},
+} if {
+	_source_judged
+	not _is_allowed
+}
+
+# METADATA
+# title: The URL has an address that nothing may be downloaded from
+# custom:
+#   reason: SourceAddressForbidden
+#   remedy: Name a server outside the ranges that are forbidden.
+deny contains {
+	"reason": "SourceAddressForbidden",
+	"message": $"spec.source.url: OVAs may not be downloaded from {_host}, which is in a range of addresses that is forbidden",
+	"details": {"field": "spec.source.url"},
+} if {
+	_source_judged
+	some range in array.concat(_local, data.parameters.forbiddenRanges)
+	net.cidr_contains(range, _address)
+}
+
+# METADATA
+# title: The release sorts before the present one
+# custom:
+#   reason: ReleaseDowngrade
+#   remedyInMessage: Name a release that sorts after the one in the message, or one that is kept.
+deny contains {
+	"reason": "ReleaseDowngrade",
+	"message": concat("", [
+		$"spec.release: {_spec.release} sorts before {_newest_before}, which a failure domain has, and no failure domain has kept ",
+		$"it; kept: {_kept_names}. Name one of these, or a release that sorts after {_newest_before}",
+	]),
+	"details": {"field": "spec.release"},
+} if {
+	_downgrade
+}
+
+_spec := input.request.object.spec
+
+_old := input.request.oldObject
+
+_leaving if _text(input.request.object.metadata.deletionTimestamp)
+
+_source_judged if {
+	not _leaving
+	not _same_url
+}
+
+_same_url if {
+	input.request.operation == "UPDATE"
+	_old.spec.source.url == _spec.source.url
+}
+
+_release_judged if {
+	input.request.operation == "UPDATE"
+	not _leaving
+	_old.spec.release != _spec.release
+}
+
+# The host.
+
+# What Go's parser and this one might read differently has no match.
+_authority := regex.replace(_spec.source.url, `^https://([^/?#]+)(?s:.*)$`, "$1") if startswith(_spec.source.url, "https://")
+
+_host := _name if {
+	not _ends_in_number
+	not _bracketed
+}
+
+_host := _address
+
+_name := trim_suffix(lower(regex.replace(_authority, `:[0-9]{1,5}$`, "")), ".") if {
+	regex.match(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?(:[0-9]{1,5})?$`, _authority)
+}
+
+# Some resolvers take 127.1 and 0x7f000001 for addresses, too.
+_ends_in_number if regex.match(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`, _name)
+
+_bracketed if startswith(_authority, "[")
+
+_address := _name if {
+	_ends_in_number
+	net.cidr_is_valid($"{_name}/32")
+}
+
+_address := address if {
+	regex.match(`^\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?$`, _authority)
+	address := lower(substring(_authority, 1, indexof(_authority, "]") - 1))
+	net.cidr_is_valid($"{address}/128")
+}
+
+_local := ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "::/127", "fe80::/10"]
+
+_is_allowed if not _host
+
+_is_allowed if "*" in data.parameters.allowedHosts
+
+_is_allowed if _host in data.parameters.allowedHosts
+
+_is_allowed if {
+	some pattern in data.parameters.allowedHosts
+	startswith(pattern, "*.")
+	endswith(_host, substring(pattern, 1, -1))
+}
+
+_allowed := _list(data.parameters.allowedHosts)
+
+# The release.
+
+_downgrade if {
+	_release_judged
+	data.parameters.allowDowngrade == false
+	not _spec.release in _kept
+	_key(_spec.release) < max(_present_keys)
+}
+
+_domains := object.get(object.get(_old, "status", {}), "failureDomains", [])
+
+# What the failure domains have. A release that was asked for and never came to be holds nobody back.
+_present := {domain.release | some domain in _domains; domain.release != ""}
+
+_present_keys := {_key(release) | some release in _present}
+
+_newest_before := [release | some release in _present; _key(release) == max(_present_keys)][0]
+
+_kept := _present | {version.release |
+	some domain in _domains
+	some version in object.get(domain, "versions", [])
+}
+
+_kept_names := _list(_kept)
+
+# The texts and the numbers of a release in turn, beginning with a text. Of two numbers the longer one is larger, without leading zeros.
+_key(release) := [part |
+	some i, token in split(regex.replace(release, `([0-9]+)`, "/$1/"), "/")
+	part := _part(i % 2, token)
+]
+
+_part(0, text) := text
+
+_part(1, number) := [count(trim_left(number, "0")), trim_left(number, "0")]
+
+# Longer lists are cut: a message is for reading.
+_list(entries) := "none" if count(entries) == 0
+
+_list(entries) := concat(", ", sort(entries)) if {
+	count(entries) > 0
+	count(entries) <= 10
+}
+
+_list(entries) := $"{concat(", ", array.slice(sort(entries), 0, 10))} and {count(entries) - 10} more" if count(entries) > 10
+
+# Types.
+
+_known if _leaving
+
+_known if {
+	not _leaving
+	_text(_spec.source.url)
+	_text(_spec.release)
+	_known_old
+	_known_parameters
+}
+
+_known_old if input.request.operation == "CREATE"
+
+_known_old if {
+	input.request.operation == "UPDATE"
+	_text(_old.spec.source.url)
+	_text(_old.spec.release)
+	is_object(object.get(_old, "status", {}))
+	is_array(_domains)
+	every domain in _domains { _known_domain(domain) }
+}
+
+_known_domain(domain) if {
+	is_object(domain)
+	is_string(object.get(domain, "release", ""))
+	versions := object.get(domain, "versions", [])
+	is_array(versions)
+	every version in versions { _text(version.release) }
+}
+
+_known_parameters if {
+	is_array(data.parameters.allowedHosts)
+	every host in data.parameters.allowedHosts { _text(host) }
+	is_array(data.parameters.forbiddenRanges)
+	every range in data.parameters.forbiddenRanges { net.cidr_is_valid(range) }
+	is_boolean(data.parameters.allowDowngrade)
+}
+
+_text(value) if {
+	is_string(value)
+	value != ""
+}
