@@ -21,7 +21,7 @@ import (
 
 // templatePlaces are where a template is imported, as it is in the inventory now.
 type templatePlaces struct {
-	folder    types.ManagedObjectReference
+	folder types.ManagedObjectReference
 	pooled
 	datastore mo.Datastore
 	network   types.ManagedObjectReference

@@ -22,21 +22,27 @@ type templateSighting struct {
 	busy bool
 }
 
-// Look shows what is in the folder.
+// Look shows what is in the folder. Something that goes while it is looked at has it look again.
 func (s *templateStore) Look(ctx context.Context, d template.Domain) (view template.View, err error) {
-	err = inTime(ctx, func(ctx context.Context) error {
-		folder, err := s.folder(ctx, sectionOf(d), d.Domain.Folder)
-		if err != nil {
-			return err
+	err = inTime(ctx, func(ctx context.Context) (err error) {
+		if view, err = s.look(ctx, d); runtime.IsNotFound(err) {
+			view, err = s.look(ctx, d)
 		}
-		children, err := s.children(ctx, folder)
-		if err != nil {
-			return s.notAll(d, err)
-		}
-		view, err = s.view(ctx, d, folder, children)
 		return s.notAll(d, err)
 	})
 	return view, err
+}
+
+func (s *templateStore) look(ctx context.Context, d template.Domain) (template.View, error) {
+	folder, err := s.folder(ctx, sectionOf(d), d.Domain.Folder)
+	if err != nil {
+		return template.View{}, err
+	}
+	children, err := s.children(ctx, folder)
+	if err != nil {
+		return template.View{}, err
+	}
+	return s.view(ctx, d, folder, children)
 }
 
 // notAll is an error of a look at things in a folder of which one is gone by now.

@@ -2,6 +2,7 @@ package vsphere_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
@@ -38,6 +41,11 @@ func templatesOf(w *world) *templates {
 
 func storeOf(rt *vsphere.Runtime) template.Store {
 	return vsphere.TemplatesOf(rt, func(context.Context, *v1alpha1.VSphereTemplate) error { return nil }, time.Hour)
+}
+
+// tellingStoreOf is storeOf for imports that tell all the time how much is done.
+func tellingStoreOf(rt *vsphere.Runtime) template.Store {
+	return vsphere.TemplatesOf(rt, func(context.Context, *v1alpha1.VSphereTemplate) error { return nil }, time.Millisecond)
 }
 
 // domainAt gives a failure domain with a folder in a datacenter.
@@ -124,4 +132,258 @@ func TestTemplate(t *testing.T) {
 	w.Must(w.store.Destroy(t.Context(), w.d, item))
 	w.shows()
 	w.Must(w.store.Destroy(t.Context(), w.d, item))
+}
+
+// refused fails the test unless nothing was done because the item is not as it was looked at, or is not to be touched.
+func (w *templates) refused(what string, err error) {
+	w.Helper()
+	if !runtime.IsInvalidState(err) || runtime.MayHaveActed(err) {
+		w.Errorf("%s: got error %v, want InvalidState", what, err)
+	}
+}
+
+// Of two processes that rename, one wins, and the other has done nothing.
+func TestTemplateRenamedByTwo(t *testing.T) {
+	w := newTemplates(t)
+	item := w.whole("1")
+	other := worldOf(t, w.VCenter)
+	w.faults.Before(func() {
+		_, err := storeOf(other.runtime).Rename(t.Context(), w.d, item, "first")
+		w.Must(err)
+	}, "ReconfigVM_Task")
+	_, err := w.store.Rename(t.Context(), w.d, item, "second")
+	w.refused("the second", err)
+	item = w.look().Items[0]
+	if item.Name != "first" {
+		t.Errorf("it is called %s", item.Name)
+	}
+	errs := make(chan error, 2)
+	for i, store := range []template.Store{w.store, storeOf(other.runtime)} {
+		go func() {
+			_, err := store.Rename(t.Context(), w.d, item, []string{"third", "fourth"}[i])
+			errs <- err
+		}()
+	}
+	one, two := <-errs, <-errs
+	if one == nil {
+		one, two = two, one
+	}
+	w.refused("the one who lost", one)
+	w.Must(two)
+	if _, err := w.store.Finish(t.Context(), w.d, item); !runtime.IsInvalidState(err) {
+		t.Errorf("finishing it as it was: got error %v", err)
+	}
+	w.refused("destroying it as it was", w.store.Destroy(t.Context(), w.d, item))
+}
+
+// What is not the VSphereTemplate's in every respect is not shown as an item, and neither renamed nor finished nor destroyed.
+func TestTemplateOfOthers(t *testing.T) {
+	for name, change := range map[string]func(w *templates, path string) string{
+		"of another VSphereTemplate": func(w *templates, path string) string { w.d.Owner = "another"; return path },
+		"of another failure domain": func(w *templates, path string) string {
+			domain := *w.d.Domain
+			domain.Name = "b"
+			w.d.Domain = &domain
+			return path
+		},
+		"with another instance UUID": func(w *templates, path string) string {
+			w.SetInstanceUUID(path, string(uuid.NewUUID()))
+			return path
+		},
+		"without its mark": func(w *templates, path string) string {
+			w.SetExtraConfig(path, map[string]string{vsphere.TemplateKey: ""})
+			return path
+		},
+		"in another folder": func(w *templates, path string) string {
+			w.AddFolder(folder + "/inner")
+			return w.Move(path, folder+"/inner")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTemplates(t)
+			item := w.imports("1")
+			path := change(w, folder+"/"+item.Name)
+			item.Version = w.Version(path)
+			before := w.State(path)
+			w.shows()
+			_, err := w.store.Rename(t.Context(), w.d, item, "ubuntu")
+			w.refused("renaming", err)
+			_, err = w.store.Finish(t.Context(), w.d, item)
+			w.refused("finishing", err)
+			w.refused("destroying", w.store.Destroy(t.Context(), w.d, item))
+			if diff := cmp.Diff(before, w.State(path)); diff != "" {
+				t.Errorf("it has changed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Templates of the same name in two folders, and in two datacenters, have nothing to do with each other.
+func TestTemplatesInTwoPlaces(t *testing.T) {
+	v, err := vcsim.Start(vcsim.Options{Datacenters: 2, Hosts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(v.Close)
+	w := templatesOf(worldOf(t, v))
+	w.AddFolder(folder)
+	w.AddFolder("/DC0/vm/others")
+	w.AddFolder("/DC1/vm/templates")
+	domains := []template.Domain{w.d, domainAt("b", "/DC0", "/DC0/vm/others"), domainAt("c", "/DC1", "/DC1/vm/templates")}
+	var items []template.Item
+	for _, d := range domains {
+		w.d = d
+		item, err := w.store.Rename(t.Context(), w.d, w.whole("1"), "ubuntu")
+		w.Must(err)
+		items = append(items, item)
+	}
+	w.d = domains[1]
+	w.Must(w.store.Destroy(t.Context(), w.d, items[1]))
+	for i, d := range domains {
+		w.d = d
+		if i == 1 {
+			w.shows()
+		} else {
+			w.shows(items[i])
+		}
+	}
+	w.refused("destroying what is elsewhere", w.store.Destroy(t.Context(), domains[0], items[2]))
+}
+
+// While a machine is being made from a template it stays, and says so. The machine does not have its mark.
+func TestTemplateInUse(t *testing.T) {
+	w := newTemplates(t)
+	item := w.whole("1")
+	path := folder + "/" + item.Name
+	m := w.cloned("web")
+	cloneOf(m).Template.InventoryPath = v1alpha1.InventoryPath(path)
+	cloneOf(m).Folder = folder
+	release := w.Hold(path, runtime.TaskCreate)
+	_, err := w.runtime.Ensure(t.Context(), m)
+	w.Must(err)
+	if seen := w.look().Items[0]; !seen.Busy {
+		t.Errorf("it is shown as %+v", seen)
+	}
+	w.refused("destroying", w.store.Destroy(t.Context(), w.d, item))
+	release()
+	m = w.ensure(m)
+	w.shows(item)
+	if mark := w.State(w.path(m)).ExtraConfig[vsphere.TemplateKey]; mark != "" {
+		t.Errorf("the machine has the mark %s", mark)
+	}
+	w.Must(w.store.Destroy(t.Context(), w.d, item))
+	w.shows()
+}
+
+// A disk that somebody has attached is not destroyed with what was imported.
+func TestTemplateWithAnotherDisk(t *testing.T) {
+	w := newTemplates(t)
+	item := w.imports("1")
+	file := w.AttachDisk(folder+"/"+item.Name, "theirs")
+	w.refused("destroying", w.store.Destroy(t.Context(), w.d, w.look().Items[0]))
+	if !w.HasFile(file) {
+		t.Error("the disk is gone")
+	}
+}
+
+// What cannot be given to a template is named.
+func TestTemplateThatCannotBeFinished(t *testing.T) {
+	w := newTemplates(t)
+	w.Must(w.Tag(t.Context(), w.Hosts()[0], "kind", "image"))
+	item := w.imports("1")
+	for want, change := range map[string]func(*v1alpha1.VSphereTemplateSpec){
+		"spec.secureBoot: the guest can only be booted securely with the firmware EFI, and would have bios: set spec.firmware to EFI, or " +
+			"spec.secureBoot to false": func(s *v1alpha1.VSphereTemplateSpec) { s.SecureBoot = new(true) },
+		`spec.tags: vCenter lab has no tag "other" in the category "kind", or does not show it`: func(s *v1alpha1.VSphereTemplateSpec) {
+			s.Tags = []v1alpha1.VSphereTag{{Category: "kind", Name: "image"}, {Category: "kind", Name: "other"}}
+		},
+		`spec.tags: vCenter lab has no tag "image" in the category "other", or does not show it`: func(s *v1alpha1.VSphereTemplateSpec) {
+			s.Tags = []v1alpha1.VSphereTag{{Category: "other", Name: "image"}}
+		},
+	} {
+		d := w.d
+		spec := *w.d.Spec
+		d.Spec = &spec
+		change(&spec)
+		_, err := w.store.Finish(t.Context(), d, item)
+		if !runtime.IsInvalidSpec(err) || runtime.Message(err) != want {
+			t.Errorf("got error %v, want %s", err, want)
+		}
+	}
+	w.shows(item)
+	_, err := w.store.Finish(t.Context(), w.d, item)
+	w.Must(err)
+}
+
+// What somebody made a template before it was finished is as good as not imported: nothing can be finished about it any more.
+func TestTemplateMadeByHand(t *testing.T) {
+	w := newTemplates(t)
+	item := w.imports("1")
+	w.SetTemplate(folder+"/"+item.Name, true)
+	item.Stage = template.Partial
+	w.shows(item)
+	_, err := w.store.Finish(t.Context(), w.d, item)
+	w.refused("finishing", err)
+	w.Must(w.store.Destroy(t.Context(), w.d, item))
+}
+
+// Whoever may not have templates where the folder really is changes nothing there.
+func TestTemplateTenants(t *testing.T) {
+	w := newTemplates(t)
+	item := w.imports("1")
+	w.faults.Called()
+	refusal := runtime.NewPermission(nil, "not there")
+	var asked []v1alpha1.VSphereFailureDomain
+	for name, tenants := range map[string]vsphere.TemplateTenants{
+		"refused": func(_ context.Context, of *v1alpha1.VSphereTemplate) error {
+			if of.Namespace != "ns" || of.Name != "ubuntu" || of.UID != w.d.Owner || len(of.Spec.FailureDomains) != 1 {
+				t.Errorf("asked about %+v", of)
+			}
+			asked = append(asked, of.Spec.FailureDomains[0])
+			return refusal
+		},
+		"nobody to ask": nil,
+	} {
+		store := vsphere.TemplatesOf(w.runtime, tenants, time.Hour)
+		_, imported := store.Import(t.Context(), w.d, release("2"), func(int32) {})
+		_, finished := store.Finish(t.Context(), w.d, item)
+		_, renamed := store.Rename(t.Context(), w.d, item, "ubuntu")
+		for _, err := range []error{imported, finished, renamed, store.Destroy(t.Context(), w.d, item)} {
+			if !runtime.IsPermission(err) || tenants != nil && !errors.Is(err, refusal) {
+				t.Errorf("%s: got error %v", name, err)
+			}
+		}
+	}
+	for _, method := range w.faults.Called() {
+		if !slices.Contains(reads, method) {
+			t.Errorf("%s was sent", method)
+		}
+	}
+	all, only := *w.d.Domain, v1alpha1.VSphereFailureDomain{Name: "a", Folder: folder}
+	if diff := cmp.Diff([]v1alpha1.VSphereFailureDomain{all, only, only, only}, asked); diff != "" {
+		t.Errorf("the tenants were asked about (-want +got):\n%s", diff)
+	}
+	w.shows(item)
+}
+
+// Through the sessions a VSphereTemplate has the templates of its vCenter, as far as its tenants let it.
+func TestSessionsOfTemplates(t *testing.T) {
+	w := newTemplates(t)
+	var asked int
+	sessions := vsphere.NewSessions(nil, nil, func(context.Context, *v1alpha1.VSphereTemplate) error {
+		asked++
+		return nil
+	}, func(context.Context, runtime.Change) {})
+	defer sessions.Close()
+	password, _ := w.User().Password()
+	_, err := sessions.Connect(t.Context(), "lab", vsphere.Connection{
+		URL: w.URL(), CABundle: string(w.CABundle()), Username: w.User().Username(), Password: runtime.Secret(password),
+	})
+	w.Must(err)
+	w.store, err = sessions.TemplateStore(t.Context(), &v1alpha1.VSphereTemplate{Spec: *w.d.Spec})
+	w.Must(err)
+	w.whole("1")
+	if asked != 3 { // before the import, before what is imported is marked, and before it is finished
+		t.Errorf("the tenants were asked %d times", asked)
+	}
 }

@@ -266,7 +266,27 @@ func (m *machine) destroy(ctx *simulator.Context) (refused types.BaseMethodFault
 		m.center.RemoveFile(file)
 	}
 	m.UnregisterVM(ctx, &types.UnregisterVM{This: m.Self})
+	m.removeFolder(ctx)
 	return nil
+}
+
+// removeFolder removes what is left of a machine from its datastore, with its folder if nothing else is in it. The simulator leaves all of
+// that, and makes the next machine of the same name in another folder, but not its disks.
+func (m *machine) removeFolder(ctx *simulator.Context) {
+	var vmx object.DatastorePath
+	vmx.FromString(m.Config.Files.VmPathName)
+	for _, ref := range m.Datastore {
+		if on := ctx.Map.Get(ref).(*simulator.Datastore); on.Name == vmx.Datastore {
+			folder := filepath.Dir(filepath.Join(on.Summary.Url, vmx.Path))
+			for _, pattern := range []string{"*.vmx", "*.nvram", "*.log"} {
+				files, _ := filepath.Glob(filepath.Join(folder, pattern))
+				for _, file := range files {
+					_ = os.Remove(file)
+				}
+			}
+			_ = os.Remove(folder)
+		}
+	}
 }
 
 // forget drops a machine that is gone.

@@ -38,7 +38,7 @@ func (v *VCenter) wrapImports() {
 // serviceInstance is what every client begins with.
 var serviceInstance = types.ManagedObjectReference{Type: "ServiceInstance", Value: "ServiceInstance"}
 
-// ovfManager lays disks out as it is told to.
+// ovfManager lays disks out as it is told to, each in the folder of its machine.
 type ovfManager struct {
 	*simulator.OvfManager
 	center *VCenter
@@ -61,6 +61,7 @@ func (m *ovfManager) CreateImportSpec(ctx *simulator.Context, req *types.CreateI
 			continue
 		}
 		backing := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo)
+		backing.FileName = "" // in whichever folder the machine gets
 		switch types.OvfCreateImportSpecParamsDiskProvisioningType(req.Cisp.GetOvfCreateImportSpecParams().DiskProvisioning) {
 		case types.OvfCreateImportSpecParamsDiskProvisioningTypeThick:
 			backing.ThinProvisioned = new(false)
@@ -201,6 +202,14 @@ func (v *VCenter) OpenLeases() (open int) {
 	return open
 }
 
+// SetDatastore says how much room there is on LocalDS_0, in bytes, and in which maintenance mode it is.
+func (v *VCenter) SetDatastore(free, capacity int64, mode types.DatastoreSummaryMaintenanceModeState) {
+	on, ctx := v.find("/DC0/datastore/LocalDS_0").(*simulator.Datastore), v.context()
+	ctx.WithLock(on, func() {
+		on.Summary.FreeSpace, on.Summary.Capacity, on.Summary.MaintenanceMode = free, capacity, string(mode)
+	})
+}
+
 // AddFolder makes a folder for machines at that inventory path, in one that there is.
 func (v *VCenter) AddFolder(at string) {
 	ctx := v.context()
@@ -219,6 +228,31 @@ func (v *VCenter) find(at string) mo.Reference {
 	}
 	return ctx.Map.Get(*found)
 }
+
+// Move moves the machine into another folder, and gives its path there.
+func (v *VCenter) Move(at, to string) string {
+	target := v.find(to).(*simulator.Folder)
+	ctx := v.context()
+	var moved *simulator.Task
+	ref := v.find(at).Reference()
+	ctx.WithLock(target, func() {
+		body := target.MoveIntoFolderTask(ctx, &types.MoveIntoFolder_Task{This: target.Self, List: []types.ManagedObjectReference{ref}})
+		moved = ctx.Map.Get(body.(*methods.MoveIntoFolder_TaskBody).Res.Returnval).(*simulator.Task)
+	})
+	moved.Wait()
+	place := to + "/" + path.Base(at)
+	v.at(at, func(_ *simulator.Context, m *machine) { v.moved(m, place) })
+	return place
+}
+
+// Version gives the changeVersion of the machine.
+func (v *VCenter) Version(path string) (version string) {
+	v.at(path, func(_ *simulator.Context, m *machine) { version = m.Config.ChangeVersion })
+	return version
+}
+
+// MoRef gives what vCenter calls something, without its type.
+func (v *VCenter) MoRef(path string) string { return v.find(path).Reference().Value }
 
 // Copy clones the machine, or template, into its own folder as an administrator does, who says nothing of its extraConfig. It gives the
 // path of the copy.
