@@ -106,6 +106,9 @@ func TestRedirects(t *testing.T) {
 				return
 			}
 			w.refuses(w.source(), tc.is, "spec.source.url", tc.word)
+			if asked := len(w.asked()); asked != 1 && asked != 1+maxRedirects {
+				t.Errorf("the server was asked %d times", asked)
+			}
 		})
 	}
 }

@@ -96,6 +96,7 @@ func (p *part) Write(data []byte) (int, error) {
 // claim asks for room for so many bytes in all, better for more.
 func (p *part) claim(least, most int64) error {
 	if least > p.cache.MaxBytes {
+		p.discard() // It never becomes a file.
 		return runtime.NewInvalidSpec(nil, "spec.source.url: the OVA at %s is larger than the cache of OVAs, which has room for %d bytes",
 			p.from.shown, p.cache.MaxBytes)
 	}

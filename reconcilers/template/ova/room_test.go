@@ -95,6 +95,10 @@ func TestTooLarge(t *testing.T) {
 			w.MaxBytes = 99_999
 			w.answers(answer(w))
 			w.refuses(w.source(), runtime.IsInvalidSpec, "spec.source.url", "larger than", "99999 bytes")
+			w.ended()
+			if names := w.folder(); len(names) > 0 {
+				t.Errorf("left in the folder: %v", names)
+			}
 		})
 	}
 }
