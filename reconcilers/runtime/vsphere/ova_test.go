@@ -7,9 +7,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 )
 
-// What an OVA is made of.
-type entry = vcsim.File
+// entry is a file of an OVA.
+func entry(name, content string) vcsim.File { return vcsim.File{Name: name, Content: content} }
 
+// What an OVA is made of.
 var (
 	tarOf      = vcsim.Archive
 	descriptor = vcsim.Descriptor

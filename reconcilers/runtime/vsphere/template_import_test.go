@@ -10,6 +10,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
@@ -31,11 +32,11 @@ func (w *templates) tries(ctx context.Context, what template.Import) error {
 func TestBadOVAs(t *testing.T) {
 	w := newTemplates(t)
 	good := descriptor("nat")
-	disk := entry{"disk.vmdk", content}
-	of := func(text string) []byte { return tarOf(entry{"image.ovf", text}, disk) }
-	many := make([]entry, 65)
+	disk := entry("disk.vmdk", content)
+	of := func(text string) []byte { return tarOf(entry("image.ovf", text), disk) }
+	many := make([]vcsim.File, 65)
 	for i := range many {
-		many[i].name = strings.Repeat("x", i+1)
+		many[i].Name = strings.Repeat("x", i+1)
 	}
 	whole := of(good)
 	for name, c := range map[string]struct {
@@ -46,10 +47,10 @@ func TestBadOVAs(t *testing.T) {
 		"no archive":              {[]byte(strings.Repeat("<html>", 512)), "it is not an OVA, which is a tar archive, or is damaged"},
 		"truncated":               {whole[:len(whole)-len(content)/2], "the OVA ends too early"},
 		"no descriptor":           {tarOf(disk), "the OVA has no descriptor, which is a file that ends in .ovf"},
-		"two descriptors":         {tarOf(entry{"a.ovf", good}, entry{"b.ovf", good}), `the OVA has two descriptors, "a.ovf" and "b.ovf"`},
-		"two files of one name":   {tarOf(entry{"a.ovf", good}, disk, disk), `the OVA has two files "disk.vmdk"`},
+		"two descriptors":         {tarOf(entry("a.ovf", good), entry("b.ovf", good)), `the OVA has two descriptors, "a.ovf" and "b.ovf"`},
+		"two files of one name":   {tarOf(entry("a.ovf", good), disk, disk), `the OVA has two files "disk.vmdk"`},
 		"many files":              {tarOf(many...), "the OVA has more than 64 files"},
-		"a long name":             {tarOf(entry{strings.Repeat("x", 256), ""}), "the OVA has a file whose name has 256 characters, and at most 255 are known"},
+		"a long name":             {tarOf(entry(strings.Repeat("x", 256), "")), "the OVA has a file whose name has 256 characters, and at most 255 are known"},
 		"a large descriptor":      {of(strings.Repeat(" ", 4<<20) + good), `the descriptor "image.ovf" is larger than 4 MiB`},
 		"no XML":                  {of("machine"), "the descriptor of the OVA is not XML, or not an OVF envelope"},
 		"a deep descriptor":       {of("<Envelope>" + strings.Repeat("<a>", 1<<20)), "the descriptor of the OVA is not XML, or not an OVF envelope"},
@@ -58,7 +59,7 @@ func TestBadOVAs(t *testing.T) {
 		"machines":                {of(strings.ReplaceAll(good, "VirtualSystem ", "VirtualSystemCollection ")), ""},
 		"no network":              {of(descriptor()), "the OVA has 0 networks, and a template is connected to the one of its failure domain"},
 		"two networks":            {of(descriptor("a", "b")), "the OVA has 2 networks, and a template is connected to the one of its failure domain"},
-		"no disk":                 {tarOf(entry{"image.ovf", good}), `the descriptor names the file "disk.vmdk", which the OVA does not have`},
+		"no disk":                 {tarOf(entry("image.ovf", good)), `the descriptor names the file "disk.vmdk", which the OVA does not have`},
 		"a file of this computer": {of(strings.Replace(good, `"disk.vmdk"`, `"/etc/passwd"`, 1)), `the descriptor names the file "/etc/passwd", which the OVA does not have`},
 		"compressed":              {of(strings.Replace(good, `"disk.vmdk"`, `"disk.vmdk" ovf:compression="gzip"`, 1)), `the file "disk.vmdk" is compressed or in chunks, which cannot be imported`},
 		"in chunks":               {of(strings.Replace(good, `"disk.vmdk"`, `"disk.vmdk" ovf:chunkSize="7"`, 1)), `the file "disk.vmdk" is compressed or in chunks, which cannot be imported`},
