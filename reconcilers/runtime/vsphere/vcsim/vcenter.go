@@ -34,6 +34,8 @@ type Options struct {
 	Address string
 	// Hosts is how many hosts its one cluster has. Default 3.
 	Hosts int
+	// Datastores is how many datastores each of them has. Default 1.
+	Datastores int
 	// Step is how long a task takes, and a guest to shut down, where SetStep says nothing else. Default: no time at all.
 	Step time.Duration
 }
@@ -60,6 +62,7 @@ type VCenter struct {
 	making   map[string]bool     // Where machines are being made.
 	locks    map[string]*machine // Which machine that is on has a file of a disk.
 
+	unfit      []string      // The datastores that satisfy no storage policy.
 	holdsDisks chan struct{} // What keeps disks from being made until it is closed, or nil.
 }
 
@@ -81,6 +84,7 @@ func Start(options Options) (*VCenter, error) {
 	if options.Hosts > 0 {
 		model.ClusterHost = options.Hosts
 	}
+	model.Datastore = max(1, options.Datastores)
 	creating.Lock()
 	err := model.Create()
 	creating.Unlock()
@@ -105,6 +109,7 @@ func Start(options Options) (*VCenter, error) {
 	v.service.Map.Put(&viewManager{v.service.Map.ViewManager()})
 	v.wrapDisks()
 	v.server = model.Service.NewServer()
+	v.wrapStoragePolicies()
 	serve := v.server.Config.Handler
 	v.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v.requests.Add(1)
