@@ -28,9 +28,10 @@ func newChoosing(t *testing.T) *judging {
 	return j
 }
 
-func (j *judging) unmount(datastore string, hosts ...string) {
+// unmount takes the one with most room off hosts.
+func (j *judging) unmount(hosts ...string) {
 	for _, host := range hosts {
-		j.vcenter.Unmount(host, datastore)
+		j.vcenter.Unmount(host, "LocalDS_1")
 	}
 }
 
@@ -45,11 +46,11 @@ func TestDatastoreIsChosen(t *testing.T) {
 		"it does not satisfy the policy":     {func(j *judging) { j.vcenter.SetUnfit("LocalDS_1") }, "LocalDS_2"},
 		"the tenants have others":            {func(j *judging) { j.may = []v1alpha1.InventoryPath{"/DC0/datastore/LocalDS_0", "/DC0/x"} }, "LocalDS_0"},
 		"the tenants refuse it":              {func(j *judging) { j.refused = map[v1alpha1.InventoryPath]bool{"/DC0/datastore/LocalDS_1": true} }, "LocalDS_2"},
-		"no host has it":                     {func(j *judging) { j.unmount("LocalDS_1", all(j)...) }, "LocalDS_2"},
-		"one host has it":                    {func(j *judging) { j.unmount("LocalDS_1", all(j)[1:]...) }, "LocalDS_1"},
-		"the host of the machine has others": {func(j *judging) { j.unmount("LocalDS_1", all(j)[0]); j.machine.Spec.NodeName = all(j)[0] }, "LocalDS_2"},
+		"no host has it":                     {func(j *judging) { j.unmount(all(j)...) }, "LocalDS_2"},
+		"one host has it":                    {func(j *judging) { j.unmount(all(j)[1:]...) }, "LocalDS_1"},
+		"the host of the machine has others": {func(j *judging) { j.unmount(all(j)[0]); j.machine.Spec.NodeName = all(j)[0] }, "LocalDS_2"},
 		"a host that has it is in maintenance": {func(j *judging) {
-			j.unmount("LocalDS_1", all(j)[1:]...)
+			j.unmount(all(j)[1:]...)
 			j.vcenter.SetHost(all(j)[0], true, true)
 		}, "LocalDS_2"},
 		"it is in maintenance": {func(j *judging) {
