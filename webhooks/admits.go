@@ -8,11 +8,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/catalog"
 )
 
 // ourselves is who asks where nobody requests anything. The prefix is Kubernetes' own, so that no person has the name. Policies may
 // go by it: servers-tenancy does not tell a namespace where we have found a machine.
 const ourselves = "system:sallyport"
+
+// Placement is what the policies say of where a machine is, or is to be.
+type Placement struct {
+	Ruling
+	// Datastores are the inventory paths of datastores, and of folders of them, that one is chosen of for a machine that is to be made and
+	// names none.
+	Datastores []string
+}
 
 // Admits asks the policies about a machine as if it were created now by ourselves, with every fact read live: whoever is
 // about to speak to a vCenter in its name asks before the first call, and again when the machine's spec or the VSphereServer
@@ -21,12 +30,23 @@ const ourselves = "system:sallyport"
 //
 // Only those policies are asked that read VSphereServers: what others have against a creation is no reason to leave a machine
 // alone that exists. An error means that no ruling could be made; it is to be tried again.
-func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (Ruling, error) {
+func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (p Placement, err error) {
 	review, err := reviewOfMachine(machine)
 	if err != nil {
-		return Ruling{}, fmt.Errorf("putting VirtualMachine %s as a request: %w", machine.Name, err)
+		return p, fmt.Errorf("putting VirtualMachine %s as a request: %w", machine.Name, err)
 	}
-	return g.arbitrate(ctx, review, live{g.reader(review)})
+	d, err := g.decided(ctx, review, live{g.reader(review)})
+	if err != nil {
+		return p, err
+	}
+	for _, v := range d.verdicts {
+		if v.err != nil {
+			continue
+		}
+		p.Datastores = append(p.Datastores, v.decision.Outcome.Get(catalog.OutcomeDatastores).Texts()...)
+	}
+	p.Ruling, err = d.ruling()
+	return p, err
 }
 
 // AdmitsDisk is Admits for a disk, which is judged by where its spec has it.

@@ -81,7 +81,7 @@ func cloned(folder, datastore v1alpha1.InventoryPath) *v1alpha1.VirtualMachine {
 	vm.CreationTimestamp = metav1.Unix(1000, 0)
 	vm.Spec.Runtime.VSphere.InstanceUUID = ""
 	vm.Spec.Runtime.VSphere.Clone = &v1alpha1.VSphereClone{
-		Folder: folder, ResourcePool: "/dc/host/c/Resources/a", Datastore: datastore,
+		Folder: folder, ResourcePool: "/dc/host/c/Resources/a", Datastore: datastore, StoragePolicy: "gold",
 		Networks: []v1alpha1.InventoryPath{"/dc/network/n"}, Template: v1alpha1.VSphereCloneSource{InventoryPath: "/dc/vm/t"},
 	}
 	return vm
@@ -111,6 +111,10 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 		"made on a datastore of others": {cloned("/dc/vm/a", "/dc/datastore/e"), Ruling{Denied: true, Reason: "DatastoreNotAllowed",
 			Message: "[servers-tenancy/DatastoreNotAllowed] spec.runtime.vsphere.clone.datastore: on VSphereServer vc namespace ns may not use /dc/datastore/e; " +
 				"it may use: /dc/datastore/d"}},
+		"to be made on some datastore": {cloned("/dc/vm/a", ""), Ruling{}},
+		"to be made where it may not be, on some datastore": {cloned("/dc/vm/b", ""), Ruling{Denied: true, Reason: "FolderNotAllowed",
+			Message: "[servers-tenancy/FolderNotAllowed] spec.runtime.vsphere.clone.folder: on VSphereServer vc namespace ns may not use the machine's folder; " +
+				"it may use: /dc/vm/a"}},
 		"no such server": {adopted("gone", "/dc/vm/a/web"), Ruling{Denied: true, Reason: "VSphereServerNotFound",
 			Message: "[servers-tenancy/VSphereServerNotFound] spec.runtime.vsphere.serverRef.name: there is no VSphereServer gone. " +
 				"Name a VSphereServer that an administrator has declared; `kubectl get vsphereservers` lists them."}},
@@ -123,7 +127,11 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
+			want := Placement{Ruling: tc.want}
+			if name == "to be made on some datastore" {
+				want.Datastores = []string{"/dc/datastore/d"}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, tc.machine); diff != "" {
@@ -194,6 +202,12 @@ func TestAdmitsAsksOnlyAboutServers(t *testing.T) {
 		t.Errorf("a fact that cannot be read gave %+v, %v", got, err)
 	}
 	i := slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "servers-tenancy" })
+	shipped[i].Spec.OnError = v1alpha1.OnErrorAllow
+	f = newShippedFixture(t, world{}, shipped...)
+	f.facts = vCenters{t: t, folders: []any{"not a path"}}
+	if got, err := f.Admits(t.Context(), adopted("vc", "/dc/vm/a/web")); err != nil || got.Denied || len(got.Datastores) > 0 {
+		t.Errorf("a policy that allows what it cannot judge gave %+v, %v", got, err)
+	}
 	shipped[i].Spec.Mode = v1alpha1.ModeAudit
 	f = newShippedFixture(t, world{}, shipped...)
 	f.facts = vCenters{t: t, folders: []any{"/dc/vm/a"}}

@@ -45,12 +45,19 @@ func (g *Gate) Arbitrate(
 
 // arbitrate asks about what exists as if it were created now. The decision is recorded: somebody acts on it.
 func (g *Gate) arbitrate(ctx context.Context, review *Review, reader engine.Reader) (Ruling, error) {
-	d, err := g.Decide(ctx, &Question{Endpoint: Arbitrating, Review: review, Facts: func(string) engine.Reader { return reader }})
+	d, err := g.decided(ctx, review, reader)
 	if err != nil {
 		return Ruling{}, err
 	}
-	g.recorder.record(d, d.Response())
 	return d.ruling()
+}
+
+func (g *Gate) decided(ctx context.Context, review *Review, reader engine.Reader) (*Decision, error) {
+	d, err := g.Decide(ctx, &Question{Endpoint: Arbitrating, Review: review, Facts: func(string) engine.Reader { return reader }})
+	if err == nil {
+		g.recorder.record(d, d.Response())
+	}
+	return d, err
 }
 
 func requesterOf(o *v1alpha1.VirtualMachineOperation) authenticationv1.UserInfo {

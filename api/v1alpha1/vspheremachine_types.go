@@ -48,6 +48,7 @@ type VSphereServerReference struct {
 // the VirtualMachine exists. The processors and the memory are in spec.cpu and
 // spec.memory, the host is spec.nodeName.
 //
+// +kubebuilder:validation:XValidation:rule="has(self.datastore) || has(self.storagePolicy)",message="spec.runtime.vsphere.clone needs datastore, storagePolicy or both"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.runtime.vsphere.clone cannot change once the VirtualMachine exists: create another VirtualMachine instead"
 type VSphereClone struct {
 	// What the machine is a copy of.
@@ -67,13 +68,16 @@ type VSphereClone struct {
 	ResourcePool InventoryPath `json:"resourcePool"`
 
 	// The datastore for all files of the machine, by inventory path, such as
-	// /datacenter/datastore/fast.
-	// +required
-	Datastore InventoryPath `json:"datastore"`
+	// /datacenter/datastore/fast. Default: when the machine is made, the one with
+	// most free space of those that satisfy storagePolicy, that the namespace may
+	// use and that a host for the machine has. Set this, storagePolicy or both.
+	// +optional
+	Datastore InventoryPath `json:"datastore,omitempty"`
 
 	// The VM storage policy for all files of the machine, by name. The datastore
 	// has to satisfy it. Default: the one that is the datastore's default.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=80
 	StoragePolicy string `json:"storagePolicy,omitempty"`
 

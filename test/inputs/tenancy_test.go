@@ -59,6 +59,14 @@ func cloning(folder string) object {
 	}})
 }
 
+// leftOpen leaves the datastore of a machine to its storage policy.
+func leftOpen(request object) object {
+	clone := request["object"].(object)["spec"].(object)["runtime"].(object)["vsphere"].(object)["clone"].(object)
+	delete(clone, "datastore")
+	clone["storagePolicy"] = "gold"
+	return request
+}
+
 func creation(machine object) object {
 	vm := machineOf("Manual", "Running", nil)
 	machine["serverRef"] = object{"name": "vc"}
@@ -148,10 +156,19 @@ func adoptions() map[string]*adoptionTrial {
 		"one too many":     {crowded(ours), cloning("/dc/vm/a"), "QuotaExceeded"},
 		"made upwards":     {estateOf(makerOf(ours)), cloning("/dc/vm/a/../b"), "InventoryPathMalformed"},
 		"made nowhere":     {stocked(ours), cloning("/dc/vm/a/x"), "PlaceNotFound"},
+		"made on none":     {withoutDatastores(ours), leftOpen(cloning("/dc/vm/a")), "DatastoreNotAllowed"},
+		"made on some":     {estateOf(makerOf(ours)), leftOpen(cloning("/dc/vm/b")), "FolderNotAllowed"},
 		"a pool elsewhere": {estateOf(makerOf(ours)), pooled(cloning("/dc/vm/b")), "FolderNotAllowed"},
 		"a pool of others": {estateOf(makerOf(object{"names": []any{"team-b"}})), pooled(cloning("/dc/vm/a")), "NamespaceNotAllowed"},
 		"a pool nowhere":   {stocked(ours), pooled(cloning("/dc/vm/a/x")), "PlaceNotFound"},
 	}
+}
+
+// withoutDatastores allows everything of a machine but where its files are.
+func withoutDatastores(namespaces object) estate {
+	tenant := makerOf(namespaces)
+	delete(tenant, "datastores")
+	return estateOf(tenant)
 }
 
 // stocked has all places but the folder.

@@ -9,5 +9,6 @@
 //
 // The race detector leaves it out, because the simulator has races of its own.
 //
-// Left out is the one request that needs no session and goes before each login, which asks what the vCenter is.
+// Requests of the REST API, by which tags are read, are among them. Left out are those for storage policies, and the one request that needs
+// no session and goes before each login, which asks what the vCenter is.
 package sweep

@@ -5,6 +5,8 @@ package sweep
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 
 	"github.com/vmware/govmomi/vim25/types"
 )
@@ -46,17 +48,38 @@ var (
 // faults is what can befall any request.
 var faults = []fault{
 	{"failed", func(p *process, method string) { p.faults.Fail(errBroken, method) }, never},
-	{"refused", func(p *process, method string) { p.faults.Refuse(refusal(method), method) }, never},
-	{"session ended", func(p *process, method string) { p.faults.Refuse(&types.NotAuthenticated{}, method) },
-		// It has not, in truth. At the login there is none yet.
-		func(method string) bool { return method != login }},
+	{"refused", func(p *process, method string) {
+		if isREST(method) {
+			p.faults.Answer(http.StatusForbidden, method)
+			return
+		}
+		p.faults.Refuse(refusal(method), method)
+	}, never},
+	{"session ended", func(p *process, method string) {
+		switch {
+		case method == loginREST: // that there is no session would mean that the password is wrong
+			p.faults.Answer(http.StatusServiceUnavailable, method)
+		case isREST(method):
+			p.faults.Answer(http.StatusUnauthorized, method)
+		default:
+			p.faults.Refuse(&types.NotAuthenticated{}, method)
+		}
+	},
+		// It has not, in truth. At the login there is none yet. Those of the REST API are not counted.
+		func(method string) bool { return method != login && !isREST(method) }},
 	{"hung", func(p *process, method string) { p.faults.Stall(method) }, never},
 	{"reply lost", func(p *process, method string) { p.faults.LoseReply(method) },
 		func(method string) bool { return method == login }},
 	{"killed after it", func(p *process, method string) { p.faults.Before(func() { p.dying.Store(true) }, method) }, always},
 }
 
-const login = "Login"
+const (
+	login     = "Login"
+	loginREST = "POST session"
+)
+
+// isREST tells the requests of the REST API, which have a verb.
+func isREST(method string) bool { return strings.Contains(method, " ") }
 
 // refusal is what vCenter refuses a request with that it can carry out a moment later: what changes something comes at the
 // wrong moment, and for the rest a right is missing.

@@ -20,6 +20,7 @@ type kind struct {
 	before  phase
 	begin   phase
 	clones  bool             // The machine is cloned, and not adopted.
+	tagged  bool             // The machine wants a host with a tag.
 	anyHost bool             // It may end on any other host.
 	seldom  bool             // It asks much of the simulator, so that fewer of its points are taken.
 	stuck   runtime.TaskKind // What does not end by itself.
@@ -41,7 +42,7 @@ var kinds = []kind{
 	{name: "Stop over a Start in flight", found: v1alpha1.PowerStopped, before: start, begin: ask("Stop"),
 		stuck: runtime.TaskPowerOn},
 	{name: "deletion", found: v1alpha1.PowerRunning, before: adopt, begin: remove},
-	{name: "creation, and start by run policy", clones: true, begin: declare},
+	{name: "creation, and start by run policy, on a host with a tag", clones: true, tagged: true, begin: declare},
 	{name: "run policy AlwaysOff", clones: true, before: makes, begin: turnOff},
 	{name: "change while it is on", clones: true, before: makesWithHotAdd, begin: grow},
 	{name: "restart for a change", clones: true, before: makes, begin: grow},

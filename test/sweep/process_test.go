@@ -5,6 +5,7 @@ package sweep
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -57,6 +58,7 @@ func newProcess(api client.WithWatch, judge operation.Arbiter, vc *vcsim.VCenter
 		CABundle:    vc.CABundle(),
 		Credentials: func(context.Context) (*url.Userinfo, error) { return vc.User(), nil },
 		Wrap:        func(next soap.RoundTripper) soap.RoundTripper { return &wire{p, p.faults.Wrap(next)} },
+		WrapREST:    func(next http.RoundTripper) http.RoundTripper { return &wireREST{p, p.faults.WrapREST(next)} },
 	})
 	if err != nil {
 		panic(err) // the vCenter gives no address of its own
@@ -145,10 +147,33 @@ func (w *wire) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
 		ctx, cancel = context.WithTimeout(ctx, loginTimeout)
 		defer cancel()
 	}
-	err := w.next.RoundTrip(ctx, req, res)
-	if w.process.dying.Load() {
-		w.process.dead.Store(true)
+	return w.process.outlives(w.next.RoundTrip(ctx, req, res))
+}
+
+// outlives gives what the request ended with, if the process was there to see it.
+func (p *process) outlives(err error) error {
+	if p.dying.Load() {
+		p.dead.Store(true)
 		return errKilled
 	}
 	return err
+}
+
+// wireREST is wire for the requests of the REST API.
+type wireREST struct {
+	process *process
+	next    http.RoundTripper
+}
+
+// RoundTrip sends the request.
+func (w *wireREST) RoundTrip(req *http.Request) (*http.Response, error) {
+	if w.process.dead.Load() {
+		return nil, errKilled
+	}
+	res, err := w.next.RoundTrip(req)
+	if err = w.process.outlives(err); err != nil && res != nil {
+		_ = res.Body.Close()
+		res = nil
+	}
+	return res, err
 }

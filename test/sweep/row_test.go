@@ -42,6 +42,11 @@ func newRow(t *testing.T, api client.WithWatch, judge operation.Arbiter, k kind)
 		t.Fatal(err)
 	}
 	t.Cleanup(vcenter.Close)
+	if k.tagged {
+		if err := vcenter.Tag(t.Context(), vcenter.Hosts()[0], "zone", "b"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	r := &row{kind: k, api: api, judge: judge, vcenter: vcenter}
 	r.setup = newProcess(api, judge, vcenter, runtime.DefaultCallTimeout)
 	return r
@@ -89,7 +94,7 @@ func (r *row) run(ctx context.Context, machine string, first *process) (called, 
 func (r *row) point(ctx context.Context, at request, f fault) error {
 	p := r.process()
 	f.befall(p, at)
-	_, end, err := r.run(ctx, strings.ReplaceAll(at.String()+" "+f.name, " ", "-"), p)
+	_, end, err := r.run(ctx, strings.NewReplacer(" ", "-", "/", "-").Replace(at.String()+" "+f.name), p)
 	came := p.faults.Clear() == 0
 	err = errors.Join(err, p.close())
 	if different := differences(r.end, end); len(different) > 0 {

@@ -33,17 +33,28 @@ const seldom = 8
 // sweep takes one in so many points.
 func sweep(t *testing.T, newClient func(*testing.T) client.WithWatch, every int) {
 	judge := newArbiter(t)
-	var rows []*row
-	for _, k := range kinds {
-		r := newRow(t, newClient(t), judge, k)
-		if err := r.clean(t.Context()); err != nil {
-			t.Fatalf("%s does not even end undisturbed: %v", k.name, err)
-		}
-		t.Logf("%s\nasks %v\nand ends with\n%s", k.name, r.requests, strings.Join(r.end, "\n"))
-		rows = append(rows, r)
-	}
+	rows, undisturbed := make([]*row, len(kinds)), make([]error, len(kinds))
 	var all sync.WaitGroup
 	turns := make(chan struct{}, atOnce)
+	later := func(do func()) {
+		turns <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turns }()
+			do()
+		})
+	}
+	for i, k := range kinds {
+		r := newRow(t, newClient(t), judge, k)
+		rows[i] = r
+		later(func() { undisturbed[i] = r.clean(t.Context()) })
+	}
+	all.Wait()
+	for i, r := range rows {
+		if undisturbed[i] != nil {
+			t.Fatalf("%s does not even end undisturbed: %v", r.name, undisturbed[i])
+		}
+		t.Logf("%s\nasks %v\nand ends with\n%s", r.name, r.requests, strings.Join(r.end, "\n"))
+	}
 	turn := 0
 	for _, r := range rows {
 		for _, at := range r.requests {
@@ -51,9 +62,7 @@ func sweep(t *testing.T, newClient func(*testing.T) client.WithWatch, every int)
 				if turn++; turn%every != 0 || r.seldom && turn%(every*seldom) != 0 {
 					continue
 				}
-				turns <- struct{}{}
-				all.Go(func() {
-					defer func() { <-turns }()
+				later(func() {
 					if err := r.point(t.Context(), at, f); err != nil {
 						t.Errorf("%s, request %s %s: %v", r.name, at, f.name, err)
 					}

@@ -207,9 +207,11 @@ const (
 	OutcomeSupersedes = "supersedes"
 	// OutcomeSupersedesOrigins are where a claim came from that is no operation's.
 	OutcomeSupersedesOrigins = "supersedes_origins"
+	// OutcomeDatastores are inventory paths, of datastores and of folders of them, among which one is chosen for a machine.
+	OutcomeDatastores = "datastores"
 )
 
-var outcomes = []string{OutcomeSupersedes, OutcomeSupersedesOrigins}
+var outcomes = []string{OutcomeSupersedes, OutcomeSupersedesOrigins, OutcomeDatastores}
 
 func sourceOf(object *v1alpha1.RegoPolicy, libraries []engine.Module) Source {
 	spec := &object.Spec

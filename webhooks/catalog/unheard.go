@@ -23,18 +23,18 @@ func Unheard(object *v1alpha1.RegoPolicy) []string {
 	return unheard(object.Spec.Match)
 }
 
-// unheard is about outcome rules, which reconcilers ask before they carry out an operation.
+// unheard is about outcome rules, which reconcilers ask before they carry out an operation or make a machine.
 func unheard(match *v1alpha1.PolicyMatch) []string {
-	operations := v1alpha1.KindOf(&v1alpha1.VirtualMachineOperation{}).Resource()
+	operations, machines := v1alpha1.KindOf(&v1alpha1.VirtualMachineOperation{}).Resource(), v1alpha1.KindOf(&v1alpha1.VirtualMachine{}).Resource()
 	asked := match != nil && slices.ContainsFunc(match.Resources, func(r v1alpha1.PolicyResources) bool {
-		return hasOne(r.APIGroups, v1alpha1.GroupName, all) && hasOne(r.Resources, operations, all, "*/*") &&
+		return hasOne(r.APIGroups, v1alpha1.GroupName, all) && hasOne(r.Resources, operations, machines, all, "*/*") &&
 			slices.Contains(r.Operations, v1alpha1.MatchCreate)
 	})
 	if asked {
 		return nil
 	}
-	return []string{fmt.Sprintf("spec.match.resources: the policy has outcome rules, which are asked about CREATE of %s.%s and nothing else: "+
-		"add it, or leave the rules out", operations, v1alpha1.GroupName)}
+	return []string{fmt.Sprintf("spec.match.resources: the policy has outcome rules, which are asked about CREATE of %[1]s.%[3]s and %[2]s.%[3]s "+
+		"and nothing else: add one of them, or leave the rules out", operations, machines, v1alpha1.GroupName)}
 }
 
 func hasOne(list []string, of ...string) bool {

@@ -29,6 +29,7 @@ func TestCompileHoldsFactsToTheirShape(t *testing.T) {
 		"labels as a list":         {`{` + kind + `, "labels": ["a"]}`, `facts.x.labels must be an object, not array`},
 		"an exception of one":      {`{` + kind + `, "except": {"phase": "Done"}}`, `facts.x.except.phase must be a list of non-empty strings, not string`},
 		"an exception of a set":    {`{` + kind + `, "except": {"phase": {"Done"}}}`, `facts.x.except.phase must be a list of non-empty strings, not set`},
+		"an exception of null":     {`{` + kind + `, "except": {"phase": null}}`, `facts.x.except.phase must be a list of non-empty strings, not null`},
 		"no parent":                {`{"parent": false}`, `facts.x.parent must be true, not boolean`},
 		"a parent by name":         {`{"parent": true, "name": "b"}`, `facts.x has no key "name": allowed are freshness and parent`},
 		"a misspelt verb":          {`{"access": {"verbs": "get", "resource": "books"}}`, `facts.x.access has no key "verbs": did you mean "verb"?`},

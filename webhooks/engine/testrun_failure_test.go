@@ -47,6 +47,11 @@ test_local if {
 	got == 7
 }
 
+test_missing if {
+	got := json.unmarshal("{\"a\": 1}")
+	got.b == 2
+}
+
 test_every if every n in [1, 2] { policy.twice(n) == 2 }
 
 test_long if "z" == concat("", [x | some _ in split("` + strings.Repeat("a", 300) + `", ""); x := "yy"])
@@ -71,13 +76,14 @@ test_long if "z" == concat("", [x | some _ in split("` + strings.Repeat("a", 300
 		"bare":      `p_test.rego:21: startswith("abc", "x"): got false`,
 		"two":       `p_test.rego:25: policy.twice(2) == ...: got 4, want 5`,
 		"rows":      `"bad": p_test.rego:31: policy.twice(tc.n) == tc.want: got 4, want 5`,
+		"missing":   `p_test.rego:41: got.b == 2: got undefined, want 2`,
 		"local":     `p_test.rego:36: got == 7: got 6, want 7`,
 	}
 	long := got["long"]
 	if delete(got, "long"); len(long) > 700 || !strings.Contains(long, `got "z", want "yyyy`) || !strings.HasSuffix(long, "yy...") {
 		t.Errorf("got %s", long)
 	}
-	if every := got["every"]; !strings.Contains(every, "p_test.rego:39: every n in [1, 2]") {
+	if every := got["every"]; !strings.Contains(every, "p_test.rego:44: every n in [1, 2]") {
 		t.Errorf("got %s", every)
 	}
 	delete(got, "every")

@@ -32,6 +32,12 @@ func TestKindsThatAreOnlyReadLive(t *testing.T) {
 	if w.lists("services") != 0 || w.open("services") != 0 {
 		t.Errorf("Services were listed %d times, and are watched %d times", w.lists("services"), w.open("services"))
 	}
+	f.Use(nil, nil)
+	if ways := f.Ways(); ways != 0 {
+		t.Errorf("nobody wants any kind, and the ways to %d are kept", ways)
+	}
+	f.awaitLack(t, "", services)
+	f.Use([]engine.Read{services}, nil)
 	reader := f.For(nil, facts.Subject{})
 	if _, err := reader.Read(t.Context(), engine.Query{APIVersion: "v1", Kind: "Service", Namespace: f.namespace, Live: true}); err != nil {
 		t.Errorf("reading live: %v", err)

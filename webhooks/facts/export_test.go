@@ -23,3 +23,10 @@ func (s *Store) Lapse() {
 
 // Recheck has the store ask that often for the rights to read live. It is for before the first Watch.
 func (s *Store) Recheck(every time.Duration) { s.pace.recheck = every }
+
+// Ways tells to how many kinds there is a way that is only read live.
+func (s *Store) Ways() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.routes)
+}

@@ -141,7 +141,7 @@ func (o *Options) forbidden() (all []netip.Prefix) {
 	for _, ipnet := range o.TemplateForbidden {
 		if address, is := netip.AddrFromSlice(ipnet.IP); is {
 			ones, _ := ipnet.Mask.Size()
-			all = append(all, netip.PrefixFrom(address.Unmap(), ones))
+			all = append(all, netip.PrefixFrom(address, ones))
 		}
 	}
 	return all

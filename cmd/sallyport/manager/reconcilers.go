@@ -112,7 +112,11 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, st
 	templates := &template.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stores: stores, Events: events, Now: time.Now, Poll: o.PollInterval,
 		Fetch: func(ctx context.Context, source v1alpha1.VSphereTemplateSource, progress func(int32)) (template.Fetched, error) {
-			return cache.Fetch(ctx, source, progress)
+			file, err := cache.Fetch(ctx, source, progress)
+			if err != nil {
+				return nil, err
+			}
+			return file, nil
 		},
 	}
 	if err := templates.SetupWithManager(mgr); err != nil {

@@ -56,9 +56,12 @@ func (c changes) tell(ctx context.Context, of runtime.Change) {
 
 // tenants has the policies judge where in a vCenter a machine may be.
 func tenants(gate *webhooks.Gate) vsphere.Tenants {
-	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
-		ruling, err := gate.Admits(ctx, vm)
-		return judged("machine", ruling, err)
+	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) (datastores []v1alpha1.InventoryPath, err error) {
+		placement, err := gate.Admits(ctx, vm)
+		for _, path := range placement.Datastores {
+			datastores = append(datastores, v1alpha1.InventoryPath(path))
+		}
+		return datastores, judged("machine", placement.Ruling, err)
 	}
 }
 

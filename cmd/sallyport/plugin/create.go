@@ -83,7 +83,7 @@ func (p *plugin) createMachineCommand() *cobra.Command {
 }
 
 // required are the flags without which no machine can be made.
-var required = []string{"vsphere-server", "template", "folder", "resource-pool", "datastore", "network"}
+var required = []string{"vsphere-server", "template", "folder", "resource-pool", "network"}
 
 func (o *createMachine) addFlags(command *cobra.Command) {
 	f := command.Flags()
@@ -91,7 +91,7 @@ func (o *createMachine) addFlags(command *cobra.Command) {
 	f.StringVar(&o.template, "template", "", "the template that the machine is a copy of, by inventory path")
 	f.StringVar(&o.folder, "folder", "", "the folder to put the machine in, by inventory path")
 	f.StringVar(&o.resourcePool, "resource-pool", "", "the resource pool, cluster or host to run it in, by inventory path")
-	f.StringVar(&o.datastore, "datastore", "", "the datastore for its files, by inventory path")
+	f.StringVar(&o.datastore, "datastore", "", "the datastore for its files, by inventory path (default: one that satisfies --storage-policy)")
 	f.StringVar(&o.storagePolicy, "storage-policy", "", "the VM storage policy of its files, by name (default: the datastore's own)")
 	f.StringArrayVar(&o.networks, "network", nil, "the network of its first network adapter, by inventory path; again for each further one")
 	f.Int32Var(&o.cpu, "cpu", 0, "how many virtual processors it has (default: as the template)")
@@ -142,6 +142,9 @@ func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMach
 		if !set(flag) {
 			missing = append(missing, "--"+flag)
 		}
+	}
+	if !set("datastore") && !set("storage-policy") {
+		missing = append(missing, "--datastore or --storage-policy")
 	}
 	if len(missing) > 0 {
 		return spec, fmt.Errorf("a machine needs %s", strings.Join(missing, ", "))

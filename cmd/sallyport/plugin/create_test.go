@@ -84,6 +84,10 @@ func TestManifestOfAMachine(t *testing.T) {
 	if diff := cmp.Diff(want, got.Spec); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	chosen := strings.Replace(least, "--datastore /dc/datastore/fast", "--storage-policy gold", 1)
+	if out, errs, code := nowhere(t, chosen+" --dry-run=client -o yaml"); code != 0 || strings.Contains(out, "datastore") || !strings.Contains(out, "storagePolicy: gold\n") {
+		t.Errorf("exit %d, %s: %s", code, errs, out)
+	}
 	if out, _, code := nowhere(t, least+" --dry-run=client"); code != 0 || out != "virtualmachine.sallyport.dev/web-1 created (dry run)\n" {
 		t.Errorf("exit %d: %q", code, out)
 	}
@@ -95,7 +99,7 @@ func TestMachineThatCannotBeCreated(t *testing.T) {
 		"create":                     "create what? There is vm",
 		"create vm":                  "name the machine, once: got 0 names",
 		"create vm a b":              "name the machine, once: got 2 names",
-		"create vm a --template /t":  "a machine needs --vsphere-server, --folder, --resource-pool, --datastore, --network",
+		"create vm a --template /t":  "a machine needs --vsphere-server, --folder, --resource-pool, --network, --datastore or --storage-policy",
 		least + " --cpu 0":           "--cpu 0: a machine has at least 1 processor",
 		least + " --cpu many":        "invalid argument \"many\" for \"--cpu\" flag",
 		least + " --memory much":     "--memory \"much\" is not a size, such as 8Gi",

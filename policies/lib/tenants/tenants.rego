@@ -55,16 +55,23 @@ _has_key(term, labels) if term.key in object.keys(labels)
 # METADATA
 # description: >-
 #   The places that a machine names that is cloned: the field of spec.runtime.vsphere.clone, the path in it, and the field of an
-#   entry that has to allow it.
+#   entry that has to allow it. Without a datastore any will do that satisfies the storage policy.
 places(clone) := array.concat(
 	[
 		{"field": "folder", "path": clone.folder, "allowed": "folders"},
 		{"field": "resourcePool", "path": clone.resourcePool, "allowed": "resourcePools"},
-		{"field": "datastore", "path": clone.datastore, "allowed": "datastores"},
+		_storage(clone),
 		{"field": "template.inventoryPath", "path": clone.template.inventoryPath, "allowed": "templates"},
 	],
 	[{"field": $"networks[{i}]", "path": path, "allowed": "networks"} | some i, path in clone.networks],
 )
+
+_storage(clone) := {"field": "datastore", "path": clone.datastore, "allowed": "datastores"}
+
+_storage(clone) := {"field": "datastore", "path": "/", "any": true, "allowed": "datastores"} if {
+	not "datastore" in object.keys(clone)
+	_text(clone.storagePolicy)
+}
 
 # METADATA
 # description: >-
@@ -74,10 +81,15 @@ made_at(vsphere) := [object.union(place, {"field": concat(".", ["clone", place.f
 made_at(vsphere) := [{"field": "datastore", "path": vsphere.datastore, "allowed": "datastores"}] if vsphere.datastore
 
 # METADATA
-# description: Whether an entry allows a place.
+# description: Whether an entry allows a place, or of any one some.
 allows(tenant, place) if {
 	some allowed in object.get(tenant, place.allowed, [])
 	within(place.path, allowed)
+}
+
+allows(tenant, place) if {
+	place.any
+	count(object.get(tenant, place.allowed, [])) > 0
 }
 
 # METADATA

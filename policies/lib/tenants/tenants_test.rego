@@ -103,6 +103,19 @@ test_places if {
 	]
 }
 
+_anywhere := object.union(object.remove(_clone, ["datastore"]), {"storagePolicy": "gold"})
+
+# A machine that leaves its datastore to a storage policy needs an entry that has one.
+test_places_of_a_storage_policy if {
+	some place in tenants.places(_anywhere)
+	place.field == "datastore"
+	tenants.allows(_tenant({"datastores": ["/dc/datastore/fast"]}), place)
+	not tenants.allows(_tenant({"datastores": []}), place)
+	not tenants.allows(_tenant({"folders": ["/dc/datastore"]}), place)
+	tenants.odd(place.path) == set()
+	tenants.places(object.union(_clone, {"storagePolicy": "gold"})) == tenants.places(_clone)
+}
+
 test_made_at if {
 	[place.field | some place in tenants.made_at({"clone": _clone})] == [
 		"clone.folder", "clone.resourcePool", "clone.datastore", "clone.template.inventoryPath", "clone.networks[0]",
@@ -192,11 +205,14 @@ _broken_clones := object.union_n([
 		some what, value in _wrong
 	},
 	{$"template {what}": object.union(_clone, {"template": {"inventoryPath": value}}) | some what, value in _wrong},
+	{$"storage policy {what}": object.union(_anywhere, {"storagePolicy": value}) | some what, value in _wrong; what != "unknown"},
+	{$"datastore {what} with a storage policy": object.union(_anywhere, {"datastore": value}) | some what, value in _wrong},
 	{$"second network {what}": object.union(_clone, {"networks": ["/dc/network/a", value]}) | some what, value in _wrong},
 ])
 
 test_not_known_clone[note] if {
 	tenants.known_clone(_clone)
+	tenants.known_clone(_anywhere)
 	some note, clone in _broken_clones
 	not tenants.known_clone(clone)
 }

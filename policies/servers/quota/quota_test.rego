@@ -123,6 +123,20 @@ test_limits[note] if {
 	_verdict == tc.verdict with input as world
 }
 
+# Of a machine that leaves its datastore to a storage policy the quotas of entries with datastores count.
+test_datastore_left_to_a_policy[note] if {
+	some note, tc in {
+		"some": {"tenant": {"datastores": ["/dc/datastore/e"]}, "verdict": "QuotaExceeded"},
+		"none": {"tenant": {"datastores": []}, "verdict": "allow"},
+	}
+	left := object.union(
+		json.remove(_request(_small), ["object/spec/runtime/vsphere/clone/datastore"]),
+		{"object": {"spec": {"runtime": {"vsphere": {"clone": {"storagePolicy": "gold"}}}}}},
+	)
+	tenant := object.union(_limited({"machines": 2}), tc.tenant)
+	_verdict == tc.verdict with input as {"request": left, "facts": _facts([tenant], _crowd)}
+}
+
 test_exceeded if {
 	quota := {"machines": 2, "cpu": 7, "memory": "8Gi"}
 	policy.deny == {{

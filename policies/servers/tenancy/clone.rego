@@ -108,6 +108,18 @@ deny contains {
 	every tenant in _tenants { count(_lacking(tenant)) > 0 }
 }
 
+# METADATA
+# title: The datastores that one is chosen of
+# description: Those of the entries that allow everything else of a machine which leaves its datastore to a storage policy.
+outcome.datastores contains path if {
+	_cloned
+	some place in _places
+	place.any
+	some tenant in _tenants
+	count(_lacking(tenant)) == 0
+	some path in tenant.datastores
+}
+
 _clones if {
 	some field in ["clone", "datastore"]
 	field in object.keys(_vsphere)
@@ -150,7 +162,12 @@ _hidden(place) if {
 	place.field == "clone.folder"
 }
 
-_shown(place) := place.path if not _hidden(place)
+_shown(place) := place.path if {
+	not _hidden(place)
+	not place.any
+}
+
+_shown(place) := "any datastore" if place.any
 
 _shown(place) := "the machine's folder" if _hidden(place)
 

@@ -100,6 +100,37 @@ test_clone_nothing_allowed if {
 	every denial in policy.deny { endswith(denial.message, "it may use: none") } with input as world
 }
 
+_anywhere := _request(_vsphere({"clone": object.union(object.remove(_clone, ["datastore"]), {"storagePolicy": "gold"})}))
+
+# A machine that leaves its datastore to a storage policy is told which there are of the entries that allow the rest of it.
+test_clone_with_a_storage_policy if {
+	world := {
+		"request": _anywhere,
+		"facts": _facts([_other_maker, _maker({"datastores": ["/dc/datastore/b", "/dc/datastore/a"]}), _maker({"name": "b", "folders": []})]),
+	}
+	_verdict == "allow" with input as world
+	policy.outcome == {"datastores": {"/dc/datastore/a", "/dc/datastore/b"}} with input as world
+	policy.outcome == {"datastores": set()} with input as {"request": _cloning({"storagePolicy": "gold"}), "facts": world.facts}
+}
+
+test_clone_with_a_storage_policy_denied if {
+	none := {"request": _anywhere, "facts": _facts([_other_maker, _maker({"datastores": []})])}
+	policy.outcome == {"datastores": set()} with input as none
+	policy.deny == {{
+		"reason": "DatastoreNotAllowed",
+		"message": concat("", [
+			"spec.runtime.vsphere.clone.datastore: on VSphereServer vc-1 namespace team-a may not use any datastore; ",
+			"it may use: none",
+		]),
+		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.clone.datastore"},
+	}} with input as none
+	apart := {"request": _anywhere, "facts": _facts([_maker({"datastores": []}), _maker({"name": "b", "networks": []})])}
+	policy.outcome == {"datastores": set()} with input as apart
+	_verdict == "CombinationNotAllowed" with input as apart
+	said := _messages with input as apart
+	endswith(said, "a does not allow datastore; b does not allow networks[0], networks[1]")
+}
+
 test_clone_not_a_tenant if {
 	_verdict == "NamespaceNotAllowed" with input as {"request": _cloning({}), "facts": _facts([_other_maker])}
 	nowhere := {"request": _cloning({}), "facts": {"server": null, "namespace": _plain}}

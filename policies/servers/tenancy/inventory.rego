@@ -81,6 +81,7 @@ _current if {
 
 # vCenter may find a name that is written in another case.
 _lacked(place) if {
+	not place.any
 	_status.inventory[place.allowed].complete == true
 	every path in _listed(place) { lower(path) != lower(place.path) }
 }

@@ -75,6 +75,11 @@ test_inventory_empty if {
 	every text in said { contains(text, "may use: none.") }
 }
 
+# No datastore is named that could be missing.
+test_inventory_with_a_storage_policy if {
+	_verdict == "allow" with input as {"request": _anywhere, "facts": _today({"datastores": {"complete": true, "paths": []}})}
+}
+
 # Nothing is refused by a list that is not whole, or that is not of now.
 test_inventory_not_relied_on[note] if {
 	none := {field: {"complete": true, "paths": []} | some field, _ in _inventory}

@@ -3,6 +3,7 @@ package vsphere_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -49,6 +50,24 @@ func TestCloneIsAsSpecified(t *testing.T) {
 	}
 	if seen := w.observe(m); !seen.Exists || seen.Adopted || seen.NodeName != w.Hosts()[1] {
 		t.Errorf("got %+v", seen)
+	}
+}
+
+// What could not be looked at is not taken for something that is wrong with the spec.
+func TestCloneWhenARequestFails(t *testing.T) {
+	w := newWorld(t)
+	w.ensure(w.cloned("shown"))
+	w.faults.Called()
+	w.ensure(w.cloned("counted"))
+	for i := range w.faults.Called() {
+		for range i {
+			w.faults.Before(func() {})
+		}
+		w.faults.Fail(context.DeadlineExceeded)
+		if _, err := w.runtime.Ensure(t.Context(), w.cloned(fmt.Sprintf("web-%d", i))); err != nil && !runtime.IsUnavailable(err) {
+			t.Errorf("request %d: got error %v, want Unavailable", i+1, err)
+		}
+		w.faults.Clear()
 	}
 }
 

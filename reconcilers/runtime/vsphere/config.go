@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -32,6 +33,8 @@ type Config struct {
 	Credentials func(ctx context.Context) (*url.Userinfo, error)
 	// Wrap, if it is set, is put around every request from the login on, for tests.
 	Wrap func(soap.RoundTripper) soap.RoundTripper
+	// WrapREST, if it is set, is put around every request of the REST API, for tests.
+	WrapREST func(http.RoundTripper) http.RoundTripper
 }
 
 // errBadURL stands in for the error of url.Parse, which quotes the whole URL with a password that may be in it.

@@ -55,41 +55,52 @@ func (p *parts) disks(clone *v1alpha1.VSphereClone) (changes []types.BaseVirtual
 	if len(clone.Disks) > len(present) {
 		return nil, invalid("disks", "the template at %s has %d disks, and not %d", clone.Template.InventoryPath, len(present), len(clone.Disks))
 	}
-	var all, thick int64
-	for i, device := range present {
+	for i, device := range present[:len(clone.Disks)] {
+		disk := device.(*types.VirtualDisk)
+		wanted, size := clone.Disks[i].Size, capacity(disk)
+		switch bytes := roundUp(wanted.Value(), mebibyte); {
+		case bytes < size:
+			return nil, invalid(fmt.Sprintf("disks[%d].size", i), "the disk cannot be %s: the template's has %s, and disks only grow",
+				wanted.String(), resource.NewQuantity(size, resource.BinarySI))
+		case bytes > size:
+			disk.CapacityInBytes, disk.CapacityInKB = bytes, bytes/1024
+			changes = append(changes, &types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationEdit, Device: disk})
+		}
+	}
+	if lacks := p.room(clone).lacks(p.datastore.Summary); lacks != "" {
+		return nil, invalid("datastore", "%s %s", clone.Datastore, lacks)
+	}
+	return changes, nil
+}
+
+// room is what the disks of a machine take of a datastore, in bytes: so much in the end, and so much of that at once.
+type room struct{ all, thick int64 }
+
+func (p *parts) room(clone *v1alpha1.VSphereClone) (r room) {
+	for i, device := range object.VirtualDeviceList(p.template.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
 		disk := device.(*types.VirtualDisk)
 		size := capacity(disk)
 		if i < len(clone.Disks) {
-			wanted := clone.Disks[i].Size
-			switch bytes := roundUp(wanted.Value(), mebibyte); {
-			case bytes < size:
-				return nil, invalid(fmt.Sprintf("disks[%d].size", i), "the disk cannot be %s: the template's has %s, and disks only grow",
-					wanted.String(), resource.NewQuantity(size, resource.BinarySI))
-			case bytes > size:
-				size = bytes
-				disk.CapacityInBytes, disk.CapacityInKB = size, size/1024
-				changes = append(changes, &types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationEdit, Device: disk})
-			}
+			size = max(size, roundUp(clone.Disks[i].Size.Value(), mebibyte))
 		}
-		all += size
+		r.all += size
 		if !thin(disk) {
-			thick += size
+			r.thick += size
 		}
 	}
-	return changes, ofClone.holds(clone.Datastore, p.datastore.Summary, all, thick)
+	return r
 }
 
-// holds tells whether a datastore has room for disks of so many bytes, so many of them allocated at once. Thin disks may be larger
-// together than what is free today.
-func (in section) holds(path v1alpha1.InventoryPath, summary types.DatastoreSummary, all, atOnce int64) error {
+// lacks says what a datastore does not have room for, and nothing if it has. Thin disks may be larger together than what is free today.
+func (r room) lacks(of types.DatastoreSummary) string {
 	bytes := func(n int64) string { return resource.NewQuantity(roundUp(n, mebibyte), resource.BinarySI).String() }
 	switch {
-	case atOnce > summary.FreeSpace:
-		return in.invalid("datastore", "%s has %s free, and the disks take %s at once", path, bytes(summary.FreeSpace), bytes(atOnce))
-	case all > summary.Capacity:
-		return in.invalid("datastore", "%s has room for %s, and the disks may grow to %s", path, bytes(summary.Capacity), bytes(all))
+	case r.thick > of.FreeSpace:
+		return fmt.Sprintf("has %s free, and the disks take %s at once", bytes(of.FreeSpace), bytes(r.thick))
+	case r.all > of.Capacity:
+		return fmt.Sprintf("has room for %s, and the disks may grow to %s", bytes(of.Capacity), bytes(r.all))
 	}
-	return nil
+	return ""
 }
 
 // capacity is how large a disk is, in bytes.

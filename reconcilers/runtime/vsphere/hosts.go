@@ -23,6 +23,9 @@ type needs struct {
 // String is what a host of a cluster has to be, for people.
 func (n needs) String() string {
 	text := "is connected, not in maintenance mode, and has the machine's datastores and networks"
+	if len(n.datastores) == 0 {
+		text = "is connected, not in maintenance mode, and has the machine's networks"
+	}
 	if n.memory > 0 {
 		text += ", and room for its memory"
 	}
@@ -74,12 +77,20 @@ func free(host mo.HostSystem) int64 {
 	return host.Summary.Hardware.MemorySize - int64(host.Summary.QuickStats.OverallMemoryUsage)*mebibyte
 }
 
+// met gives the hosts that have what is needed.
+func (n needs) met(hosts []mo.HostSystem) []mo.HostSystem {
+	return slices.DeleteFunc(slices.Clone(hosts), func(host mo.HostSystem) bool { return n.lacks(host) != "" })
+}
+
 // best gives the host with the least memory in use, of those that have what is needed, and nil if none has.
 func (n needs) best(hosts []mo.HostSystem) *mo.HostSystem {
-	hosts = slices.DeleteFunc(slices.Clone(hosts), func(host mo.HostSystem) bool { return n.lacks(host) != "" })
-	if len(hosts) == 0 {
+	if hosts = n.met(hosts); len(hosts) == 0 {
 		return nil
 	}
+	return leastUsed(hosts)
+}
+
+func leastUsed(hosts []mo.HostSystem) *mo.HostSystem {
 	least := slices.MinFunc(hosts, func(a, b mo.HostSystem) int {
 		return cmp.Or(cmp.Compare(a.Summary.QuickStats.OverallMemoryUsage, b.Summary.QuickStats.OverallMemoryUsage),
 			cmp.Compare(a.Name, b.Name))
@@ -105,14 +116,24 @@ func (r *Runtime) hostFor(
 	ctx context.Context, m runtime.Machine, compute types.ManagedObjectReference, needs needs,
 ) (*types.ManagedObjectReference, error) {
 	chosen, err := r.choosesHosts(ctx, compute)
-	needs.tags = selected(m.Spec.NodeSelector)
-	if err != nil || m.Spec.NodeName == "" && chosen && len(needs.tags) == 0 {
+	if err != nil || m.Spec.NodeName == "" && chosen && len(m.Spec.NodeSelector) == 0 {
 		return nil, err
 	}
-	hosts, err := r.hostsOf(ctx, compute)
+	hosts, err := r.hostsFor(ctx, m, compute, needs)
 	if err != nil {
 		return nil, err
 	}
+	return &leastUsed(hosts).Self, nil
+}
+
+// hostsFor gives the hosts that a machine can be made on, one at least: the one that its spec names, or those that have what is needed.
+func (r *Runtime) hostsFor(
+	ctx context.Context, m runtime.Machine, compute types.ManagedObjectReference, needs needs,
+) (hosts []mo.HostSystem, err error) {
+	if hosts, err = r.hostsOf(ctx, compute); err != nil {
+		return nil, err
+	}
+	needs.tags = selected(m.Spec.NodeSelector)
 	if needs.tagged, err = r.tagged(ctx, hosts, needs.tags); err != nil {
 		return nil, err
 	}
@@ -121,16 +142,16 @@ func (r *Runtime) hostFor(
 		if lacks != "" {
 			return nil, runtime.NewInvalidSpec(nil, "spec.nodeName: %s", lacks)
 		}
-		return &host.Self, nil
+		return []mo.HostSystem{*host}, nil
 	}
-	host := needs.best(hosts)
+	hosts = needs.met(hosts)
 	switch {
-	case host == nil && len(needs.tags) > 0:
+	case len(hosts) == 0 && len(needs.tags) > 0:
 		return nil, runtime.NewInvalidSpec(nil, "spec.nodeSelector: no host of the cluster %s", needs)
-	case host == nil:
+	case len(hosts) == 0:
 		return nil, invalid("resourcePool", "no host of the cluster %s", needs)
 	}
-	return &host.Self, nil
+	return hosts, nil
 }
 
 // hostToStart gives the host to power a machine on on, and nil for the one that it is on, which is left only for want of tags.

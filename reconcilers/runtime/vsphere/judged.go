@@ -13,25 +13,31 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// judge says whether a machine may be made in the places that a clone names.
-type judge func(context.Context, *v1alpha1.VSphereClone) error
+// judge says whether a machine may be made in the places that a clone names. If it names no datastore, it says too which may be chosen:
+// those at or below the paths.
+type judge func(context.Context, *v1alpha1.VSphereClone) (datastores []v1alpha1.InventoryPath, err error)
 
-// judged has the tenants asked about where the parts really are, if that is not where the spec has them: what is at a path may have been
-// renamed or moved since they judged the spec. Where it is now is not told, which may be no business of the namespace.
-func (r *Runtime) judged(ctx context.Context, clone *v1alpha1.VSphereClone, p *parts) error {
-	if r.judge == nil {
-		return nil
-	}
+// anywhere lets it be made everywhere.
+func anywhere(context.Context, *v1alpha1.VSphereClone) ([]v1alpha1.InventoryPath, error) {
+	return []v1alpha1.InventoryPath{""}, nil
+}
+
+// judged gives the clone with the paths that its parts have now, and the datastores of which one is to be chosen, if it names none. The
+// tenants are asked about it if the spec does not say that: what is at a path may have been renamed or moved since they judged the spec.
+// Where it is now is not told, which may be no business of the namespace.
+func (r *Runtime) judged(ctx context.Context, clone *v1alpha1.VSphereClone, p *parts) (
+	real *v1alpha1.VSphereClone, datastores []v1alpha1.InventoryPath, err error,
+) {
 	real, moved, err := r.really(ctx, clone, p)
-	if err != nil || len(moved) == 0 {
-		return err
+	if err != nil || len(moved) == 0 && clone.Datastore != "" {
+		return real, nil, err
 	}
-	err = r.judge(ctx, real)
-	if runtime.IsPermission(err) {
-		return runtime.NewPermission(err, "%s%s: vCenter %s has this at another path now, where the namespace may not make the machine",
+	datastores, err = r.judge(ctx, real)
+	if runtime.IsPermission(err) && len(moved) > 0 {
+		err = runtime.NewPermission(err, "%s%s: vCenter %s has this at another path now, where the namespace may not make the machine",
 			ofClone, strings.Join(moved, ", "), r.server.config.Name)
 	}
-	return err
+	return real, datastores, err
 }
 
 // really gives the clone with the paths that its parts have now, and the fields whose paths are others.
@@ -46,7 +52,9 @@ func (r *Runtime) really(ctx context.Context, clone *v1alpha1.VSphereClone, p *p
 		{"template.inventoryPath", p.template.Self, &real.Template.InventoryPath},
 		{"folder", p.folder, &real.Folder},
 		{"resourcePool", p.named, &real.ResourcePool},
-		{"datastore", p.datastore.Self, &real.Datastore},
+	}
+	if clone.Datastore != "" {
+		places = append(places, place{"datastore", p.datastore.Self, &real.Datastore})
 	}
 	for i, network := range p.connected {
 		places = append(places, place{fmt.Sprintf("networks[%d]", i), network, &real.Networks[i]})
@@ -60,8 +68,8 @@ func (r *Runtime) really(ctx context.Context, clone *v1alpha1.VSphereClone, p *p
 		return nil, nil, err
 	}
 	for _, place := range places {
-		path, known := seen.path(seen.named[place.ref])
-		if !known || len(path) > maxPath {
+		path, known := seen.shown(place.ref)
+		if !known {
 			return nil, nil, invalid(place.field, "vCenter %s does not show all of the path of %s, by which the tenants judge it",
 				r.server.config.Name, *place.path)
 		}
@@ -81,9 +89,11 @@ func upwards() []types.BaseSelectionSpec {
 	}}
 }
 
-// ancestry reads things and everything above them in the inventory.
+// ancestry reads things and everything above them in the inventory, of datastores also how they are.
 func (r *Runtime) ancestry(ctx context.Context, refs []types.ManagedObjectReference) (seen inventory, err error) {
-	filter := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "ManagedEntity", PathSet: []string{"name", "parent"}}}}
+	filter := types.PropertyFilterSpec{PropSet: []types.PropertySpec{
+		{Type: "ManagedEntity", PathSet: []string{"name", "parent"}}, {Type: "Datastore", PathSet: []string{"name", "parent", "summary"}},
+	}}
 	for _, ref := range refs {
 		filter.ObjectSet = append(filter.ObjectSet, types.ObjectSpec{Obj: ref, SelectSet: upwards()})
 	}
@@ -91,6 +101,7 @@ func (r *Runtime) ancestry(ctx context.Context, refs []types.ManagedObjectRefere
 	err = r.server.call(ctx, func(c *vim25.Client) error {
 		seen.root = c.ServiceContent.RootFolder
 		found, err := retrieve(ctx, c, filter)
+		seen.objects = found
 		for _, object := range found {
 			entity := entityOf(object)
 			seen.named[entity.Self] = entity
@@ -98,4 +109,10 @@ func (r *Runtime) ancestry(ctx context.Context, refs []types.ManagedObjectRefere
 		return err
 	})
 	return seen, err
+}
+
+// shown gives the inventory path of something, and false if vCenter does not show all of it, or nobody could name it.
+func (i *inventory) shown(ref types.ManagedObjectReference) (path string, known bool) {
+	path, known = i.path(i.named[ref])
+	return path, known && len(path) <= maxPath
 }

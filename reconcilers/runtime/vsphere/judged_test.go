@@ -22,12 +22,14 @@ type judging struct {
 	faults  *vcsim.Faults
 	machine runtime.Machine
 	asked   []v1alpha1.VSphereClone
+	may     []v1alpha1.InventoryPath
+	refused map[v1alpha1.InventoryPath]bool
 	answer  error
 }
 
 func newJudging(t *testing.T) *judging {
 	t.Helper()
-	center, err := vcsim.Start(vcsim.Options{})
+	center, err := vcsim.Start(vcsim.Options{Datastores: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,9 +58,12 @@ func newJudging(t *testing.T) *judging {
 			},
 		}}},
 	}
-	j.Runtime = &Runtime{server: server, judge: func(_ context.Context, clone *v1alpha1.VSphereClone) error {
-		j.asked = append(j.asked, *clone)
-		return j.answer
+	j.Runtime = &Runtime{server: server, judge: func(_ context.Context, clone *v1alpha1.VSphereClone) ([]v1alpha1.InventoryPath, error) {
+		j.asked = append(j.asked, *clone.DeepCopy())
+		if j.refused[clone.Datastore] {
+			return nil, runtime.NewPermission(nil, "not on %s", clone.Datastore)
+		}
+		return j.may, j.answer
 	}}
 	return j
 }
@@ -90,7 +95,7 @@ func TestPartsAreJudgedWhereTheyAre(t *testing.T) {
 				t.Fatalf("nothing was renamed: asked about %v, error %v", j.asked, err)
 			}
 			j.vcenter.RenamePlace(c.kind, c.from, "moved")
-			if err := j.judged(t.Context(), clone, p); err != nil {
+			if _, _, err := j.judged(t.Context(), clone, p); err != nil {
 				t.Errorf("it may be there: got error %v", err)
 			}
 			want := clone.DeepCopy()
@@ -99,13 +104,13 @@ func TestPartsAreJudgedWhereTheyAre(t *testing.T) {
 				t.Errorf("asked about (-want +got):\n%s", diff)
 			}
 			j.answer = runtime.NewPermission(nil, "not at %s", "/DC0/moved")
-			err = j.judged(t.Context(), clone, p)
+			_, _, err = j.judged(t.Context(), clone, p)
 			said := "spec.runtime.vsphere.clone." + c.fields + ": vCenter lab has this at another path now, where the namespace may not make the machine"
 			if !runtime.IsPermission(err) || runtime.Message(err) != said {
 				t.Errorf("it may not be there: got error %v", err)
 			}
 			j.answer = runtime.NewUnavailable(nil, "not now")
-			if err := j.judged(t.Context(), clone, p); !runtime.IsUnavailable(err) {
+			if _, _, err := j.judged(t.Context(), clone, p); !runtime.IsUnavailable(err) {
 				t.Errorf("nobody knows: got error %v", err)
 			}
 		})
@@ -119,8 +124,8 @@ func TestPartsThatMoveAreNotUsed(t *testing.T) {
 	for range 4 {
 		j.faults.Before(func() {}, "FindByInventoryPath")
 	}
-	j.faults.Before(func() { j.vcenter.RenamePlace("Datastore", "LocalDS_0", "moved") }, "FindByInventoryPath")
-	if _, err := j.Ensure(t.Context(), j.machine); !runtime.IsPermission(err) || !strings.Contains(err.Error(), "clone.datastore") {
+	j.faults.Before(func() { j.vcenter.RenamePlace("DistributedVirtualPortgroup", "DC0_DVPG0", "moved") }, "FindByInventoryPath")
+	if _, err := j.Ensure(t.Context(), j.machine); !runtime.IsPermission(err) || !strings.Contains(err.Error(), "clone.networks[1]") {
 		t.Errorf("got error %v", err)
 	}
 	if called := j.faults.Called(); slices.Contains(called, "CloneVM_Task") {
@@ -138,7 +143,7 @@ func TestPartsWhosePathIsNotShown(t *testing.T) {
 		}
 		j.vcenter.RenamePlace("Datastore", "LocalDS_0", rename)
 		want := "spec.runtime.vsphere.clone.datastore: vCenter lab does not show all of the path of /DC0/datastore/LocalDS_0, by which the tenants judge it"
-		if err := j.judged(t.Context(), cloneOf(j.machine), p); !runtime.IsInvalidSpec(err) || runtime.Message(err) != want {
+		if _, _, err := j.judged(t.Context(), cloneOf(j.machine), p); !runtime.IsInvalidSpec(err) || runtime.Message(err) != want {
 			t.Errorf("%s: got error %v", name, err)
 		}
 		if len(j.asked) > 0 {
@@ -151,9 +156,9 @@ func TestPartsWhosePathIsNotShown(t *testing.T) {
 func TestSessionsJudgeWhatIsMade(t *testing.T) {
 	j := newJudging(t)
 	var asked []string
-	sessions := NewSessions(func(_ context.Context, vm *v1alpha1.VirtualMachine) error {
+	sessions := NewSessions(func(_ context.Context, vm *v1alpha1.VirtualMachine) ([]v1alpha1.InventoryPath, error) {
 		asked = append(asked, vm.Name+" on "+string(vm.Spec.Runtime.VSphere.Clone.Datastore))
-		return nil
+		return []v1alpha1.InventoryPath{"/DC0/datastore"}, nil
 	}, nil, nil, func(context.Context, runtime.Change) {})
 	defer sessions.Close()
 	password, _ := j.vcenter.User().Password()
@@ -171,8 +176,8 @@ func TestSessionsJudgeWhatIsMade(t *testing.T) {
 	}
 	elsewhere := cloneOf(j.machine).DeepCopy()
 	elsewhere.Datastore = "/DC0/datastore/elsewhere"
-	if err := rt.judge(t.Context(), elsewhere); err != nil {
-		t.Error(err)
+	if among, err := rt.judge(t.Context(), elsewhere); err != nil || !slices.Equal(among, []v1alpha1.InventoryPath{"/DC0/datastore"}) {
+		t.Errorf("got %v, error %v", among, err)
 	}
 	client, err := sessions.Runtime(t.Context(), vm)
 	if err != nil {

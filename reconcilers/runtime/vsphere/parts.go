@@ -34,7 +34,7 @@ type parts struct {
 	profile   string                               // The ID of its storage policy, and empty for the datastore's own.
 }
 
-// parts looks for all of them. The first one that is missing, or will not do, is an InvalidSpec error that names its field.
+// parts looks for all of them, and chooses what the spec leaves open. The first one that is missing, or will not do, is an InvalidSpec error that names its field.
 func (r *Runtime) parts(ctx context.Context, m runtime.Machine) (*parts, error) {
 	clone := cloneOf(m)
 	p := &parts{template: &mo.VirtualMachine{}, datastore: &mo.Datastore{}}
@@ -43,12 +43,6 @@ func (r *Runtime) parts(ctx context.Context, m runtime.Machine) (*parts, error) 
 	}
 	var err error
 	if p.folder, err = r.folder(ctx, ofClone, clone.Folder); err != nil {
-		return nil, err
-	}
-	if err := r.datastore(ctx, ofClone, clone.Datastore, p.datastore); err != nil {
-		return nil, err
-	}
-	if err := r.storage(ctx, clone, p); err != nil {
 		return nil, err
 	}
 	for _, path := range clone.Networks {
@@ -61,12 +55,30 @@ func (r *Runtime) parts(ctx context.Context, m runtime.Machine) (*parts, error) 
 	if p.pooled, err = r.pool(ctx, ofClone, clone.ResourcePool); err != nil {
 		return nil, err
 	}
-	if err := r.judged(ctx, clone, p); err != nil {
+	if err := r.place(ctx, m, p); err != nil {
 		return nil, err
 	}
 	needs := needs{datastores: []types.ManagedObjectReference{p.datastore.Self}, networks: p.connected}
 	p.host, err = r.hostFor(ctx, m, p.compute, needs)
 	return p, err
+}
+
+// place finds or chooses the datastore, and has the tenants judge all of the places.
+func (r *Runtime) place(ctx context.Context, m runtime.Machine, p *parts) error {
+	clone := cloneOf(m)
+	if clone.Datastore != "" {
+		if err := r.datastore(ctx, ofClone, clone.Datastore, p.datastore); err != nil {
+			return err
+		}
+		if err := r.storage(ctx, clone, p); err != nil {
+			return err
+		}
+	}
+	real, datastores, err := r.judged(ctx, clone, p)
+	if err != nil || clone.Datastore != "" {
+		return err
+	}
+	return r.chooseDatastore(ctx, m, p, real, datastores)
 }
 
 func (r *Runtime) template(ctx context.Context, clone *v1alpha1.VSphereClone, into *mo.VirtualMachine) error {
@@ -110,10 +122,14 @@ func (r *Runtime) datastore(ctx context.Context, in section, path v1alpha1.Inven
 	if err := r.read(ctx, ref, into, "summary"); err != nil {
 		return err
 	}
-	if mode := into.Summary.MaintenanceMode; mode != "" && mode != string(types.DatastoreSummaryMaintenanceModeStateNormal) {
+	if inMaintenance(into.Summary) {
 		return in.invalid("datastore", "the datastore %s is in maintenance mode", path)
 	}
 	return nil
+}
+
+func inMaintenance(of types.DatastoreSummary) bool {
+	return of.MaintenanceMode != "" && of.MaintenanceMode != string(types.DatastoreSummaryMaintenanceModeStateNormal)
 }
 
 func (r *Runtime) network(ctx context.Context, in section, field string, path v1alpha1.InventoryPath) (

@@ -70,6 +70,9 @@ func (s *Server) restClient(ctx context.Context) (*rest.Client, error) {
 	}
 	client := rest.NewClient(c.Client) // on the same connections, which have verified whom they lead to
 	client.UserAgent, client.CheckRedirect = c.UserAgent, c.CheckRedirect
+	if s.config.WrapREST != nil {
+		client.Transport = s.config.WrapREST(client.Transport)
+	}
 	err = client.Login(ctx, user)
 	r.refused = refusal{}
 	if rest.IsStatusError(err, http.StatusUnauthorized) {

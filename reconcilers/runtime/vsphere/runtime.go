@@ -23,7 +23,7 @@ import (
 // Runtime runs the machines of one vCenter. It remembers nothing.
 type Runtime struct {
 	server *Server
-	judge  judge // Nil if nobody is to be asked.
+	judge  judge
 }
 
 var (
@@ -31,8 +31,9 @@ var (
 	_ runtime.Migrator = (*Runtime)(nil)
 )
 
-// New gives the runtime of that vCenter's machines. Which vCenter a machine is in is for the caller to know.
-func New(server *Server) *Runtime { return &Runtime{server: server} }
+// New gives the runtime of that vCenter's machines, which makes them wherever it is told to. Which vCenter a machine is in is for the
+// caller to know.
+func New(server *Server) *Runtime { return &Runtime{server: server, judge: anywhere} }
 
 // Observe looks at the machine.
 func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {

@@ -18,8 +18,22 @@ func (r *Runtime) storage(ctx context.Context, clone *v1alpha1.VSphereClone, p *
 	if clone.StoragePolicy == "" {
 		return nil
 	}
-	var satisfied bool
-	err := r.server.call(ctx, func(c *vim25.Client) error {
+	satisfying, err := r.satisfying(ctx, clone, p, []types.ManagedObjectReference{p.datastore.Self})
+	if err == nil && len(satisfying) == 0 {
+		err = invalid("storagePolicy", "the datastore %s does not satisfy the storage policy %q", clone.Datastore, clone.StoragePolicy)
+	}
+	return err
+}
+
+// satisfying looks for the storage policy that a clone names, and gives those of the datastores that satisfy it.
+func (r *Runtime) satisfying(
+	ctx context.Context, clone *v1alpha1.VSphereClone, p *parts, datastores []types.ManagedObjectReference,
+) (satisfying []types.ManagedObjectReference, err error) {
+	hubs := make([]pbmtypes.PbmPlacementHub, 0, len(datastores))
+	for _, ref := range datastores {
+		hubs = append(hubs, pbmtypes.PbmPlacementHub{HubType: ref.Type, HubId: ref.Value})
+	}
+	err = r.server.call(ctx, func(c *vim25.Client) error {
 		policies, err := pbm.NewClient(ctx, c)
 		if err != nil {
 			return err
@@ -27,22 +41,21 @@ func (r *Runtime) storage(ctx context.Context, clone *v1alpha1.VSphereClone, p *
 		if p.profile, err = profileNamed(ctx, policies, clone.StoragePolicy); err != nil || p.profile == "" {
 			return err
 		}
-		hub := pbmtypes.PbmPlacementHub{HubType: p.datastore.Self.Type, HubId: p.datastore.Self.Value}
-		result, err := policies.CheckRequirements(ctx, []pbmtypes.PbmPlacementHub{hub}, nil, []pbmtypes.BasePbmPlacementRequirement{
+		result, err := policies.CheckRequirements(ctx, hubs, nil, []pbmtypes.BasePbmPlacementRequirement{
 			&pbmtypes.PbmPlacementCapabilityProfileRequirement{ProfileId: pbmtypes.PbmProfileId{UniqueId: p.profile}},
 		})
-		satisfied = slices.Contains(result.CompatibleDatastores(), hub)
+		compatible := result.CompatibleDatastores()
+		for i, hub := range hubs {
+			if slices.Contains(compatible, hub) {
+				satisfying = append(satisfying, datastores[i])
+			}
+		}
 		return err
 	})
-	switch {
-	case err != nil:
-		return err
-	case p.profile == "":
-		return invalid("storagePolicy", "vCenter %s has no storage policy %q, or does not show it", r.server.config.Name, clone.StoragePolicy)
-	case !satisfied:
-		return invalid("storagePolicy", "the datastore %s does not satisfy the storage policy %q", clone.Datastore, clone.StoragePolicy)
+	if err == nil && p.profile == "" {
+		err = invalid("storagePolicy", "vCenter %s has no storage policy %q, or does not show it", r.server.config.Name, clone.StoragePolicy)
 	}
-	return nil
+	return satisfying, err
 }
 
 // profileNamed gives the ID of a storage policy for machines, and nothing if there is none of that name.

@@ -191,19 +191,23 @@ func saidOf(f types.LocalizedMethodFault) string {
 
 // fits tells whether the datastore has room.
 func (i *importing) fits(d template.Domain) error {
-	var all, atOnce int64
+	var r room
 	for _, change := range i.spec.ConfigSpec.DeviceChange {
 		disk, is := change.GetVirtualDeviceConfigSpec().Device.(*types.VirtualDisk)
 		if !is {
 			continue
 		}
-		all += capacity(disk)
+		r.all += capacity(disk)
 		if !thin(disk) {
-			atOnce += capacity(disk)
+			r.thick += capacity(disk)
 		}
 	}
 	for _, file := range i.files {
 		i.total += i.archive.sizes[file.Path]
 	}
-	return sectionOf(d).holds(d.Domain.Datastore, i.at.datastore.Summary, all, max(atOnce, i.total))
+	r.thick = max(r.thick, i.total)
+	if lacks := r.lacks(i.at.datastore.Summary); lacks != "" {
+		return sectionOf(d).invalid("datastore", "%s %s", d.Domain.Datastore, lacks)
+	}
+	return nil
 }

@@ -9,8 +9,9 @@ import (
 )
 
 // Tenants say which machines of a vCenter a namespace may have. They judge a VirtualMachine whose spec says where in the inventory its
-// machine is. A Permission error says why the machine may not be there, any other why that could not be judged.
-type Tenants func(context.Context, *v1alpha1.VirtualMachine) error
+// machine is. A Permission error says why the machine may not be there, any other why that could not be judged. Of a machine that is to be
+// made, and leaves its datastore to a storage policy, they say too at or below which paths the datastores are that it may be on.
+type Tenants func(context.Context, *v1alpha1.VirtualMachine) (datastores []v1alpha1.InventoryPath, err error)
 
 // DiskTenants say on which datastores of a vCenter a namespace may have disks. They judge a VirtualDisk by its name, its UID and its spec.
 // A Permission error says why the disk may not be there, any other why that could not be judged.
@@ -94,7 +95,7 @@ func (t tenancy) may(ctx context.Context, vm *v1alpha1.VirtualMachine, m runtime
 	case !runtime.IsNotFound(absent):
 		return absent
 	}
-	if err := t.admit(ctx, vm); err != nil {
+	if _, err := t.admit(ctx, vm); err != nil {
 		return err
 	}
 	if spec.Clone != nil && m.InstanceID == "" {
@@ -105,7 +106,7 @@ func (t tenancy) may(ctx context.Context, vm *v1alpha1.VirtualMachine, m runtime
 
 // making has the tenants asked about the places of a machine that is about to be made.
 func (t tenancy) making(vm *v1alpha1.VirtualMachine) judge {
-	return func(ctx context.Context, clone *v1alpha1.VSphereClone) error {
+	return func(ctx context.Context, clone *v1alpha1.VSphereClone) ([]v1alpha1.InventoryPath, error) {
 		vm := vm.DeepCopy()
 		vm.Spec.Runtime.VSphere.Clone = clone
 		return t.admit(ctx, vm)

@@ -28,9 +28,9 @@ func newTenant() *tenant {
 		VSphere: &v1alpha1.VSphereRuntime{ServerRef: v1alpha1.VSphereServerReference{Name: "vc"}, InventoryPath: "/dc/vm/as-specified"},
 	}}}
 	t.vm.Name, t.vm.UID = "web", "machine"
-	t.admit = func(_ context.Context, vm *v1alpha1.VirtualMachine) error {
+	t.admit = func(_ context.Context, vm *v1alpha1.VirtualMachine) ([]v1alpha1.InventoryPath, error) {
 		t.asked = append(t.asked, vm.Spec.Runtime.VSphere.InventoryPath)
-		return t.answer
+		return nil, t.answer
 	}
 	return t
 }
@@ -120,9 +120,9 @@ func TestTenancyOfClones(t *testing.T) {
 		tenant.vm.Spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{Clone: &v1alpha1.VSphereClone{Folder: "/dc/vm/team"}}
 		tenant.vm.Status.InstanceID = c.known
 		var asked v1alpha1.InventoryPath
-		tenant.admit = func(_ context.Context, vm *v1alpha1.VirtualMachine) error {
+		tenant.admit = func(_ context.Context, vm *v1alpha1.VirtualMachine) ([]v1alpha1.InventoryPath, error) {
 			asked = vm.Spec.Runtime.VSphere.Clone.Folder
-			return nil
+			return nil, nil
 		}
 		tenant.calls(t.Context(), w.Client("a"), c.place)
 		made := slices.ContainsFunc(w.Calls(), func(c fake.Call) bool { return c.Verb == runtime.VerbEnsure })

@@ -330,7 +330,8 @@ type Hardware struct {
 	// Disks are the sizes of its disks in bytes, and Files where they are.
 	Disks []int64
 	Files []string
-	// Networks are the names of the networks that its adapters are connected to.
+	// Networks are the names of the networks that its adapters are connected to; in brackets those that they are not connected to when
+	// it is powered on.
 	Networks []string
 }
 
@@ -344,7 +345,12 @@ func (v *VCenter) Hardware(path string) (h Hardware) {
 			case *types.VirtualDisk:
 				h.Disks = append(h.Disks, device.CapacityInBytes)
 			case types.BaseVirtualEthernetCard:
-				h.Networks = append(h.Networks, networkOf(ctx, device.GetVirtualEthernetCard().Backing))
+				card := device.GetVirtualEthernetCard()
+				name := networkOf(ctx, card.Backing)
+				if card.Connectable != nil && !card.Connectable.StartConnected {
+					name = "(" + name + ")"
+				}
+				h.Networks = append(h.Networks, name)
 			}
 		}
 	})

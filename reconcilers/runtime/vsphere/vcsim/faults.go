@@ -3,6 +3,7 @@ package vcsim
 import (
 	"context"
 	"errors"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ import (
 var ErrReplyLost = errors.New("the connection broke off")
 
 // Faults is what befalls the requests of a client, one fault each, in the order in which they were set. A request is named
-// by its method, such as PowerOnVM_Task; no name at all means any. The zero value lets everything through.
+// by its method, such as PowerOnVM_Task, and one of the REST API by its verb and what it asks for, such as "GET tagging/tag"; no name at all
+// means any. The zero value lets everything through.
 type Faults struct {
 	mu     sync.Mutex
 	next   []*befalling
@@ -59,6 +61,14 @@ func (f *Faults) LoseReply(methods ...string) {
 		return ErrReplyLost
 	})
 }
+
+// status is what a request of the REST API is answered with in place of an answer.
+type status int
+
+func (s status) Error() string { return http.StatusText(int(s)) }
+
+// Answer has the next request of the REST API of these methods answered with that HTTP status, without being carried out.
+func (f *Faults) Answer(code int, methods ...string) { f.Fail(status(code), methods...) }
 
 // Stall has the next request of these methods not be sent, and stay without an answer until its context ends.
 func (f *Faults) Stall(methods ...string) {
@@ -121,4 +131,39 @@ func (f *faulty) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
 		return b.do(ctx, send)
 	}
 	return send()
+}
+
+// WrapREST puts the faults around what sends requests of the REST API.
+func (f *Faults) WrapREST(next http.RoundTripper) http.RoundTripper { return &faultyREST{f, next} }
+
+type faultyREST struct {
+	faults *Faults
+	next   http.RoundTripper
+}
+
+// RoundTrip sends the request, with what befalls it.
+func (f *faultyREST) RoundTrip(req *http.Request) (res *http.Response, err error) {
+	sent := false
+	send := func() error {
+		sent = true
+		res, err = f.next.RoundTrip(req) //nolint:bodyclose // whoever asked closes it
+		return err
+	}
+	what, _, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/rest/com/vmware/cis/"), "/id:")
+	b := f.faults.take(req.Method + " " + what)
+	if b == nil {
+		return res, send()
+	}
+	failed := b.do(req.Context(), send)
+	if !sent && req.Body != nil {
+		_ = req.Body.Close()
+	}
+	if code, is := errors.AsType[status](failed); is {
+		return &http.Response{StatusCode: int(code), Status: code.Error(), Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	}
+	if failed != nil && res != nil {
+		_ = res.Body.Close()
+		res = nil
+	}
+	return res, failed
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	_ "github.com/vmware/govmomi/pbm/simulator" // serves storage policies
 	"github.com/vmware/govmomi/vapi/rest"
 	_ "github.com/vmware/govmomi/vapi/simulator" // serves the REST API
 	"github.com/vmware/govmomi/vapi/tags"

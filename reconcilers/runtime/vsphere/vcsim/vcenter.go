@@ -38,6 +38,8 @@ type Options struct {
 	// Datacenters is how many there are, each with a cluster, a datastore and networks of its own. All that the methods make is in the first
 	// one, /DC0. Default 1.
 	Datacenters int
+	// Datastores is how many datastores each of them has. Default 1.
+	Datastores int
 	// Step is how long a task takes, and a guest to shut down, where SetStep says nothing else. Default: no time at all.
 	Step time.Duration
 }
@@ -66,6 +68,7 @@ type VCenter struct {
 
 	losesContent atomic.Bool // The end of each file that is uploaded.
 
+	unfit      []string      // The datastores that satisfy no storage policy.
 	holdsDisks chan struct{} // What keeps disks from being made until it is closed, or nil.
 }
 
@@ -90,6 +93,7 @@ func Start(options Options) (*VCenter, error) {
 	if options.Datacenters > 0 {
 		model.Datacenter = options.Datacenters
 	}
+	model.Datastore = max(1, options.Datastores)
 	creating.Lock()
 	err := model.Create()
 	creating.Unlock()
@@ -115,6 +119,7 @@ func Start(options Options) (*VCenter, error) {
 	v.wrapDisks()
 	v.wrapImports()
 	v.server = model.Service.NewServer()
+	v.wrapStoragePolicies()
 	serve := v.server.Config.Handler
 	v.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v.requests.Add(1)
