@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vmware/govmomi/vim25/types"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -101,6 +102,20 @@ func TestMachineMade(t *testing.T) {
 	s.remove(vm)
 	if s.vcenter.State(s.place(vm)).InstanceUUID != "" {
 		t.Error("the machine is still there")
+	}
+}
+
+// A machine that leaves its datastore to its storage policy is made on one that its tenant may use, and not on a larger one of others.
+func TestMachineMadeOnSomeDatastore(t *testing.T) {
+	t.Parallel()
+	s := maker(t)
+	s.vcenter.ChangeDatastore("LocalDS_0", func(summary *types.DatastoreSummary) { summary.FreeSpace = summary.Capacity / 2 })
+	vm := s.adopt(s.made(func(spec *v1alpha1.VirtualMachineSpec) {
+		spec.Runtime.VSphere.Clone.Datastore, spec.Runtime.VSphere.Clone.StoragePolicy = "", "vSAN Default Storage Policy"
+	}))
+	s.shows(vm, asWanted)
+	if files := s.vcenter.Hardware(s.place(vm)).Files; len(files) != 1 || !strings.HasPrefix(files[0], "[LocalDS_0] ") {
+		t.Errorf("its files are %v", files)
 	}
 }
 

@@ -2,14 +2,14 @@
 # title: What a namespace may use of a vCenter
 # description: >-
 #   A VirtualMachine in a vCenter needs a VSphereServer with an entry in spec.tenants for its namespace, and may adopt only
-#   machines below a folder that such an entry has, if the entry allows adoption. A VirtualMachine that names its machine
-#   by instanceUUID alone is judged by the folder once it is known where the machine is. For a machine that is cloned, one
-#   entry must allow its folder, resource pool, datastore, networks and template, and the status of the VSphereServer must list them
-#   as far as its lists are complete and current. If such a machine leaves its datastore to a storage policy, that entry must have some
-#   datastores, and one of them is chosen when the machine is made; for a VirtualDisk one must allow its datastore. One whose place in
-#   the vCenter does not change, or that is being deleted, is not
-#   judged again. The template of a VirtualMachinePool is judged as the machines that are made from it, when the pool is created
-#   and when that place changes. The first of these that is not met refuses.
+#   machines below a folder that such an entry has, if the entry allows adoption. A VirtualMachine that names its machine by
+#   instanceUUID alone is judged by the folder once it is known where the machine is. For a machine that is cloned, one entry
+#   must allow its folder, resource pool, datastore, networks and template, and the status of the VSphereServer must list them as
+#   far as its lists are complete and current. If such a machine leaves its datastore to a storage policy, that entry must have
+#   some datastores, and one of them is chosen when the machine is made; for a VirtualDisk one must allow its datastore. One
+#   whose place in the vCenter does not change, or that is being deleted, is not judged again. The template of a
+#   VirtualMachinePool is judged as the machines that are made from it, when the pool is created and when that place changes. The
+#   first of these that is not met refuses.
 package sallyport.servers.tenancy
 
 import data.sallyport.lib.machines
