@@ -71,17 +71,15 @@ func (s *templateStore) Import(ctx context.Context, d template.Domain, what temp
 	if _, is := parseTemplateMark(mark.String()); !is { // what cannot be read back would be nobody's
 		return template.Item{}, runtime.NewInvalidState(nil, "the mark %s cannot be kept", shown(mark.String()))
 	}
-	var made *importing
-	err = inTime(ctx, func(ctx context.Context) error {
-		at, err := s.places(ctx, d)
-		if err != nil {
-			return s.notAll(d, err)
-		}
-		made, err = s.prepare(ctx, d, what, mark, archive, at)
-		return err
-	})
+	var at *templatePlaces
+	err = inTime(ctx, func(ctx context.Context) (err error) { at, err = s.places(ctx, d); return err })
 	if err != nil {
-		return template.Item{}, err
+		return template.Item{}, s.notAll(d, err)
+	}
+	var made *importing
+	err = inTime(ctx, func(ctx context.Context) (err error) { made, err = s.prepare(ctx, d, what, mark, archive, at); return err })
+	if err != nil {
+		return template.Item{}, s.notAll(d, err)
 	}
 	ref, err := made.carryOut(ctx, progress)
 	if fault.Is(err, &types.DuplicateName{}) {

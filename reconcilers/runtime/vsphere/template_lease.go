@@ -83,7 +83,7 @@ func (i *importing) call(ctx context.Context, request func(context.Context, *vim
 
 // ready waits until vCenter has made the machine, which takes long if its disks are zeroed before they are used.
 func (i *importing) ready(ctx context.Context) (*types.HttpNfcLeaseInfo, error) {
-	for waits := briefly(); ; {
+	for waits := pauses(5*time.Millisecond, 2*time.Second); ; {
 		var lease mo.HttpNfcLease
 		err := i.call(ctx, func(ctx context.Context, c *vim25.Client) (err error) {
 			lease, err = nfc.NewLease(c, i.lease).Properties(ctx, "state", "info", "error")
