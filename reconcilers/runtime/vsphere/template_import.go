@@ -136,6 +136,7 @@ func (s *templateStore) prepare(
 	err := s.server.call(ctx, func(c *vim25.Client) (err error) {
 		result, err = ovf.NewManager(c).CreateImportSpec(ctx, archive.descriptor, at.pool, at.datastore.Self, &types.OvfCreateImportSpecParams{
 			EntityName:       what.Name,
+			HostSystem:       &at.host,
 			DiskProvisioning: string(provisioning[what.DiskType]),
 			NetworkMapping:   []types.OvfNetworkMapping{{Name: archive.network, Network: at.network}},
 		})
