@@ -77,7 +77,10 @@ func (s *templateStore) Import(ctx context.Context, d template.Domain, what temp
 		return template.Item{}, s.notAll(d, err)
 	}
 	var made *importing
-	err = inTime(ctx, func(ctx context.Context) (err error) { made, err = s.prepare(ctx, d, what, mark, archive, at); return err })
+	err = inTime(ctx, func(ctx context.Context) (err error) {
+		made, err = s.prepare(ctx, d, what, mark, archive, at)
+		return err
+	})
 	if err != nil {
 		return template.Item{}, s.notAll(d, err)
 	}
