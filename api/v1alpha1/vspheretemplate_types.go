@@ -104,6 +104,7 @@ type VSphereTemplateSource struct {
 
 	// The SHA-256 of the OVA, in hex. What has another is not imported.
 	// +required
+	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	SHA256 string `json:"sha256"`
 

@@ -117,7 +117,7 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 			p.trouble = cmp.Or(p.trouble, err)
 		}
 	}
-	p.sum(r, w, last, under)
+	p.sum(r, last, under)
 }
 
 // carryOut makes one change.
@@ -248,7 +248,7 @@ func (p *place) show(w *wanted, v View) {
 }
 
 // sum writes down how far the failure domain is.
-func (p *place) sum(r *Reconciler, w *wanted, last step, under *job) {
+func (p *place) sum(r *Reconciler, last step, under *job) {
 	poll := cmp.Or(r.Poll, defaultPoll)
 	p.status.Progress = nil
 	switch {

@@ -1,7 +1,7 @@
 package template
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,12 +15,13 @@ func at(n int) time.Time { return time.Date(2026, 11, n, 0, 0, 0, 0, time.UTC) }
 // what is given up, and K and a release the one of what is kept.
 func parsed(w *wanted, text string) (v View) {
 	v.Others = map[string]bool{}
-	for i, word := range strings.Fields(text) {
+	for _, word := range strings.Fields(text) {
 		who, what, _ := strings.Cut(word, "=")
 		release := strings.TrimRight(what, "?!*")
 		item := Item{Mark: Mark{Release: release, Digest: "d" + release}, MoRef: word, InstanceUUID: word, Stage: Whole, Busy: strings.Contains(what, "*")}
-		fmt.Sscan(release, &i)
-		item.Made = at(i)
+		if n, err := strconv.Atoi(release); err == nil {
+			item.Made = at(n)
+		}
 		item.Stage -= Stage(strings.Count(what, "?"))
 		switch {
 		case who == "P":

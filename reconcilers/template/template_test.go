@@ -20,13 +20,13 @@ import (
 // folder is that of failure domain a, b has another.
 const folder, otherFolder = "/DC0/vm/a", "/DC0/vm/b"
 
-// create makes the VSphereTemplate, in failure domain a.
-func (w *world) create(t testing.TB, release string, changes ...func(*v1alpha1.VSphereTemplateSpec)) {
+// create makes the VSphereTemplate with release 1, in failure domain a.
+func (w *world) create(t testing.TB, changes ...func(*v1alpha1.VSphereTemplateSpec)) {
 	t.Helper()
 	o := &v1alpha1.VSphereTemplate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: svst},
 		Spec: v1alpha1.VSphereTemplateSpec{
-			Name: name, Release: release, Source: v1alpha1.VSphereTemplateSource{SHA256: "of " + release},
+			Name: name, Release: "1", Source: v1alpha1.VSphereTemplateSource{SHA256: "of 1"},
 			FailureDomains: []v1alpha1.VSphereFailureDomain{{Name: "a", Folder: folder}},
 		},
 	}
@@ -77,7 +77,7 @@ func (w *world) ready(t testing.TB, status metav1.ConditionStatus, reason v1alph
 
 func TestReleases(t *testing.T) {
 	p := newWorld(t.Context()).process()
-	p.create(t, "1")
+	p.create(t)
 	p.settle(t)
 	p.has(t, name+"=1", 0)
 	p.ready(t, metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, "")
@@ -120,7 +120,7 @@ func TestReleases(t *testing.T) {
 func TestForeign(t *testing.T) {
 	p := newWorld(t.Context()).process()
 	foreign := p.add(folder, "", Item{Name: name, Mark: Mark{Release: "x"}, Stage: Whole})
-	p.create(t, "1", func(s *v1alpha1.VSphereTemplateSpec) {
+	p.create(t, func(s *v1alpha1.VSphereTemplateSpec) {
 		s.FailureDomains = append(s.FailureDomains, v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder})
 	})
 	p.settle(t)
@@ -137,7 +137,7 @@ func TestForeign(t *testing.T) {
 // Somebody takes the name between the two renames: nothing of it is touched, and nothing of ours lost.
 func TestForeignInTheGap(t *testing.T) {
 	p := newWorld(t.Context()).process()
-	p.create(t, "1")
+	p.create(t)
 	p.settle(t)
 	var thief *Item
 	p.refuse = func(verb string, item *Item, to string) error {
@@ -163,7 +163,7 @@ func TestForeignInTheGap(t *testing.T) {
 // A template that cannot take the name leaves it to the one that had it, in the same pass.
 func TestUndo(t *testing.T) {
 	p := newWorld(t.Context()).process()
-	p.create(t, "1", keep(1))
+	p.create(t, keep(1))
 	p.settle(t)
 	p.refuse = func(verb string, item *Item, to string) error {
 		if verb == "rename" && to == name && item.Release == "2" {
@@ -175,7 +175,7 @@ func TestUndo(t *testing.T) {
 	for range 5 {
 		_, err := p.pass()
 		must(t, err)
-		if !p.whole(folder) {
+		if !p.whole() {
 			t.Fatalf("after a pass the name is free: %s", p.describe(folder))
 		}
 		p.now = p.now.Add(time.Hour)
@@ -190,7 +190,7 @@ func TestUndo(t *testing.T) {
 // What cannot be imported is said, and tried again later and later; the template that there is stays.
 func TestImportFails(t *testing.T) {
 	p := newWorld(t.Context()).process()
-	p.create(t, "1")
+	p.create(t)
 	p.settle(t)
 	tries := 0
 	p.fetch = func(context.Context, v1alpha1.VSphereTemplateSource, func(int32)) (Fetched, error) {
@@ -221,7 +221,7 @@ func TestImportFails(t *testing.T) {
 // A failure domain that is taken out loses its templates; one that only has another name keeps them.
 func TestFailureDomainsComeAndGo(t *testing.T) {
 	p := newWorld(t.Context()).process()
-	p.create(t, "1")
+	p.create(t)
 	p.settle(t)
 	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.FailureDomains[0].Name = "renamed" })
 	p.settle(t)
@@ -245,23 +245,23 @@ func TestFailureDomainsComeAndGo(t *testing.T) {
 // it ever was, and in the end nothing is left over.
 func TestCrashAtEveryCall(t *testing.T) {
 	histories := map[string][]func(*testing.T, *process){
-		"the first": {func(t *testing.T, p *process) { p.create(t, "1") }},
+		"the first": {func(t *testing.T, p *process) { p.create(t) }},
 		"the next": {
-			func(t *testing.T, p *process) { p.create(t, "1") },
+			func(t *testing.T, p *process) { p.create(t) },
 			func(t *testing.T, p *process) { p.change(t, release("2")) },
 		},
 		"one is kept": {
-			func(t *testing.T, p *process) { p.create(t, "1", keep(1)) },
+			func(t *testing.T, p *process) { p.create(t, keep(1)) },
 			func(t *testing.T, p *process) { p.change(t, release("2")) },
 			func(t *testing.T, p *process) { p.change(t, release("3")) },
 		},
 		"back": {
-			func(t *testing.T, p *process) { p.create(t, "1", keep(1)) },
+			func(t *testing.T, p *process) { p.create(t, keep(1)) },
 			func(t *testing.T, p *process) { p.change(t, release("2")) },
 			func(t *testing.T, p *process) { p.change(t, release("1")) },
 		},
 		"moved": {
-			func(t *testing.T, p *process) { p.create(t, "1") },
+			func(t *testing.T, p *process) { p.create(t) },
 			func(t *testing.T, p *process) {
 				p.change(t, func(s *v1alpha1.VSphereTemplateSpec) {
 					s.FailureDomains[0] = v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder}
@@ -269,7 +269,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 			},
 		},
 		"deleted": {
-			func(t *testing.T, p *process) { p.create(t, "1", keep(1)) },
+			func(t *testing.T, p *process) { p.create(t, keep(1)) },
 			func(t *testing.T, p *process) { p.change(t, release("2")) },
 			func(t *testing.T, p *process) { must(t, p.Delete(p.ctx, p.template())) },
 		},
@@ -284,7 +284,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 				for i, happens := range history {
 					happens(t, p)
 					if i == len(history)-1 {
-						stays := p.whole(folder) && what != "deleted" && what != "moved"
+						stays := p.whole() && what != "deleted" && what != "moved"
 						p.Begin()
 						p.Die(dies, after)
 						_, _ = p.pass()
@@ -294,7 +294,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 						ended = dies > 0 && !p.dead()
 						p.renew()
 						_, _ = p.pass()
-						if stays && !p.whole(folder) {
+						if stays && !p.whole() {
 							t.Fatalf("%s, call %d, after %v: the name is free after the next pass: %s", what, dies, after, p.describe(folder))
 						}
 					}
@@ -328,7 +328,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t.Context())
 		one, two := w.process(), w.process()
-		w.create(t, "1", keep(int32(rapid.IntRange(0, 2).Draw(rt, "keep"))))
+		w.create(t, keep(int32(rapid.IntRange(0, 2).Draw(rt, "keep"))))
 		stranger := 0
 		rt.Repeat(map[string]func(*rapid.T){
 			"one passes": func(*rapid.T) { _, _ = one.pass() },
@@ -367,7 +367,7 @@ func TestModel(t *testing.T) {
 		w.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.Paused = false })
 		two.settle(t)
 		one.settle(t)
-		if item := w.folders.named(folder, name); item == nil || item.Stage != Whole || item.Release != w.template().Spec.Release {
+		if item := w.named(folder, name); item == nil || item.Stage != Whole || item.Release != w.template().Spec.Release {
 			rt.Fatalf("the folder has %s", w.describe(folder))
 		}
 		if ours := len(w.all[folder]) - stranger; ours > 1+int(w.template().Spec.KeepVersions) {

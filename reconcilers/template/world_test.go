@@ -42,7 +42,8 @@ type folders struct {
 
 func newFolders() *folders { return &folders{all: map[string][]*Item{}, owners: map[string]string{}} }
 
-func (f *folders) whole(folder string) bool {
+// whole tells whether folder a has a whole template under the name.
+func (f *folders) whole() bool {
 	return slices.ContainsFunc(f.all[folder], func(i *Item) bool { return i.Name == name && i.Stage == Whole && f.owners[i.MoRef] != "" })
 }
 
@@ -107,7 +108,7 @@ func (s store) change(verb string, d Domain, item Item, name string, do func(*It
 			}
 		}
 		folder := string(d.Domain.Folder)
-		if taken := s.folders.named(folder, name); taken != nil && taken.MoRef != item.MoRef {
+		if taken := s.named(folder, name); taken != nil && taken.MoRef != item.MoRef {
 			return NewTaken(nil, name)
 		}
 		for _, present := range s.all[folder] {
@@ -137,7 +138,7 @@ func (s store) Import(_ context.Context, d Domain, what Import, _ func(int32)) (
 				return err
 			}
 		}
-		if s.folders.named(string(d.Domain.Folder), what.Name) != nil {
+		if s.named(string(d.Domain.Folder), what.Name) != nil {
 			return NewTaken(nil, what.Name)
 		}
 		item = s.add(string(d.Domain.Folder), string(d.Owner), Item{Mark: what.Mark, Name: what.Name, DiskType: what.DiskType})
@@ -240,7 +241,7 @@ func (p *process) renew() {
 func (p *process) call(call func() error) error {
 	return p.Call(func() error {
 		err := call()
-		if p.whole(folder) {
+		if p.whole() {
 			p.ever = true
 		} else if p.ever {
 			p.bare++

@@ -74,6 +74,7 @@ func (w *walk) lifecycle(local *localSite) {
 	w.kubectl("wait svmop/short --for=delete --timeout=1m --namespace " + team)
 	w.kubectl("delete svm sim-1 --timeout=1m --namespace " + team)
 	w.pools()
+	w.templates()
 	w.kubectl("delete namespace " + team + " --timeout=2m")
 }
 
@@ -92,6 +93,20 @@ func (w *walk) pools() {
 	w.kubectl("wait svm/sims-1 --for=delete --timeout=1m --namespace " + team)
 	w.kubectl("wait svd/sims-data-1 --for=delete --timeout=1m --namespace " + team)
 	steady()
+}
+
+// templates has a template come and go that is never made.
+func (w *walk) templates() {
+	w.Helper()
+	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VSphereServer, metadata: {name: nowhere}, spec: {url: "https://vc.invalid",
+		credentialsSecretRef: {name: none}, trust: {thumbprint: "` + strings.TrimSuffix(strings.Repeat("00:", 32), ":") + `"}, tenants: [{name: all, namespaces: {names: [` + team + `]},
+			folders: [/dc], resourcePools: [/dc], datastores: [/dc], networks: [/dc]}]}}`)
+	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VSphereTemplate, metadata: {name: image, namespace: ` + team + `}, spec: {
+		serverRef: {name: nowhere}, name: image, release: "1", paused: true, source: {url: "https://images.invalid/1.ova", sha256: ` + strings.Repeat("a", 64) + `},
+		failureDomains: [{name: a, folder: /dc/vm/a, resourcePool: /dc/host/a, datastore: /dc/datastore/a, network: /dc/network/a}]}}`)
+	w.kubectl("wait svst/image --for=jsonpath={.status.conditions[0].reason}=Paused --timeout=1m --namespace " + team)
+	w.kubectl("delete svst image --timeout=1m --namespace " + team)
+	w.kubectl("delete vsphereserver nowhere")
 }
 
 // confuses has a stored revision of a policy be in the way of itself: it has lost the label that it is found by.
