@@ -71,7 +71,8 @@ func templateMarkOf(vm *mo.VirtualMachine) (m templateMark, is bool) {
 	return m, is && strings.EqualFold(m.uuid, vm.Config.InstanceUuid)
 }
 
-// of reports whether the mark is of that failure domain.
+// of reports whether the mark is of that failure domain, or of one that the spec does not have any more: then the failure domain in whose
+// folder the template is has it now, as after a change of its name. What was moved from the folder of another one is that one's.
 func (m templateMark) of(d template.Domain) bool {
-	return m.owner == d.Owner && m.domain == d.Domain.Name
+	return m.owner == d.Owner && (m.domain == d.Domain.Name || d.Spec.Place(m.domain) == nil)
 }
