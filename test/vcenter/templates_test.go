@@ -5,8 +5,8 @@ package vcenter
 import (
 	"bytes"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
-	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +17,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,16 +25,17 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 )
 
-// images is a web server with OVAs, by their releases.
+// images is a web server with OVAs, by their releases. It is known as localhost: a policy refuses addresses of loopback.
 type images struct {
 	*httptest.Server
-	mu  sync.Mutex
-	all map[string][]byte
+	url, authority string
+	mu             sync.Mutex
+	all            map[string][]byte
 }
 
 func (s *site) images() *images {
 	i := &images{all: map[string][]byte{}}
-	i.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	i.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i.mu.Lock()
 		content, is := i.all[r.URL.Path]
 		i.mu.Unlock()
@@ -43,7 +45,15 @@ func (s *site) images() *images {
 		}
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 	}))
+	authority, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
+	s.Must(err)
+	pair, err := tls.X509KeyPair(authority, key)
+	s.Must(err)
+	i.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	i.StartTLS()
 	s.Cleanup(i.Close)
+	i.authority = string(authority)
+	i.url = strings.Replace(i.URL, "127.0.0.1", "localhost", 1)
 	return i
 }
 
@@ -55,8 +65,8 @@ func (i *images) source(release string) v1alpha1.VSphereTemplateSource {
 	defer i.mu.Unlock()
 	i.all["/"+release+".ova"] = content
 	return v1alpha1.VSphereTemplateSource{
-		URL: i.URL + "/" + release + ".ova", SHA256: hex.EncodeToString(sum[:]),
-		CABundle: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate().Raw})),
+		URL: i.url + "/" + release + ".ova", SHA256: hex.EncodeToString(sum[:]),
+		CABundle: i.authority,
 	}
 }
 

@@ -20,6 +20,9 @@ func (r *objectReport) text(p *page) {
 	if r.Replicas != nil {
 		p.row("Replicas:", fmt.Sprint(*r.Replicas))
 	}
+	if r.Template != nil {
+		r.Template.text(p)
+	}
 	if r.Pool != nil {
 		r.Pool.text(p)
 	}

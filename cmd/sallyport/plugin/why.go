@@ -30,6 +30,7 @@ func (p *plugin) whyCommand() *cobra.Command {
 			"is what a policy failed to decide, forbidden what you have not the right to, and unknown what got no answer.\n" +
 			"Tells of a VirtualMachineOperation what it waits for, or how it has ended and why.\n" +
 			"Tells of a VirtualMachinePool what it waits for, and which members go and are busy, beside what it tells of anything else.\n" +
+			"Tells of a VSphereTemplate which releases each failure domain has, and what it waits for, too.\n" +
 			"Tells of anything else whether it could be deleted and scaled down now, what its deletion waits for, who owns it, which\n" +
 			"guards it carries, and what Sallyport has noted about it.\n\n" +
 			"KIND is as in kubectl get. KIND/NAME is understood too, and NAME alone is a VirtualMachine.",
@@ -41,6 +42,9 @@ func (p *plugin) whyCommand() *cobra.Command {
 
   # A pool: why has it more machines than it should?
   kubectl sallyport why svmpool ci
+
+  # A template: how far is the new release?
+  kubectl sallyport why svst ubuntu
 
   # A namespace: why can I not delete it, or why does it not go away?
   kubectl sallyport why ns team-a
@@ -84,7 +88,7 @@ func (p *plugin) why(ctx context.Context, args []string, output string) error {
 	if output != "" {
 		return format.Print(p.Out, output, r)
 	}
-	if kind == machineKind || kind == operationKind || kind == poolKind { // which nobody carries out either
+	if kind == machineKind || kind == operationKind || kind == poolKind || kind == templateKind { // which nobody carries out either
 		p.warnUnserved(ctx, c)
 	}
 	return render(p.Out, r, p.now())

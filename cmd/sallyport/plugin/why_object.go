@@ -37,8 +37,10 @@ type objectReport struct {
 	// Override is what the object's annotation says.
 	Override *v1alpha1.Override `json:"override,omitempty"`
 	// Pool is what a VirtualMachinePool waits for.
-	Pool   *poolReport `json:"pool,omitempty"`
-	Events []event     `json:"events,omitempty"`
+	Pool *poolReport `json:"pool,omitempty"`
+	// Template is what a VSphereTemplate waits for.
+	Template *templateReport `json:"template,omitempty"`
+	Events   []event         `json:"events,omitempty"`
 	// Requests are what one could ask for now.
 	Requests []answer `json:"requests"`
 	// Unknown is what could not be found out.
@@ -91,10 +93,8 @@ func (p *plugin) gatherObject(ctx context.Context, c *cluster, args []string) (r
 	for _, reference := range r.Object.OwnerReferences {
 		r.Owners = append(r.Owners, l.owner(ctx, reference, r.Object.Namespace, 0))
 	}
-	if r.Object.GroupVersionKind().GroupKind() == v1alpha1.GroupVersion.WithKind(poolKind).GroupKind() {
-		if err := l.pool(ctx, p.now()); err != nil {
-			return nil, err
-		}
+	if err := l.ofItsKind(ctx, p.now()); err != nil {
+		return nil, err
 	}
 	if err := l.events(ctx); err != nil {
 		r.unknown("events", err)
@@ -111,6 +111,17 @@ func (p *plugin) gatherObject(ctx context.Context, c *cluster, args []string) (r
 	}
 	r.Requests = c.ask(ctx, l, requests)
 	return r, nil
+}
+
+// ofItsKind finds out what is known of objects of some kinds alone.
+func (l *looking) ofItsKind(ctx context.Context, now time.Time) error {
+	switch l.r.Object.GroupVersionKind().GroupKind() {
+	case v1alpha1.GroupVersion.WithKind(poolKind).GroupKind():
+		return l.pool(ctx, now)
+	case v1alpha1.GroupVersion.WithKind(templateKind).GroupKind():
+		return l.template()
+	}
+	return nil
 }
 
 func (r *objectReport) unknown(what string, err error) {

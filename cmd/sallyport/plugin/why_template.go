@@ -1,0 +1,70 @@
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+const templateKind = "VSphereTemplate"
+
+// templateReport is what is known of a VSphereTemplate beside what is known of any object.
+type templateReport struct {
+	Status v1alpha1.VSphereTemplateStatus `json:"status"`
+	// Reconciled tells whether the status is about the spec as it is.
+	Reconciled bool `json:"reconciled"`
+}
+
+// template finds out what a VSphereTemplate waits for.
+func (l *looking) template() error {
+	t := &v1alpha1.VSphereTemplate{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(l.object.Object, t); err != nil {
+		return fmt.Errorf("reading VSphereTemplate %s: %w", l.object.GetName(), err)
+	}
+	l.r.Template = &templateReport{Status: t.Status, Reconciled: t.Status.ObservedGeneration == t.Generation}
+	return nil
+}
+
+func (r *templateReport) text(p *page) {
+	var releases, waits []string
+	if !r.Reconciled {
+		waits = append(waits, "the template reconciler, which has not seen the last change")
+	}
+	for i := range r.Status.FailureDomains {
+		d := &r.Status.FailureDomains[i]
+		releases = append(releases, fmt.Sprintf("%s: %s", d.Name, has(d)))
+		if c := v1alpha1.ConditionReady.In(d.Conditions); c != nil && (c.Status != metav1.ConditionTrue || c.Message != "") {
+			waits = append(waits, inShort(fmt.Sprintf("%s: %s; Ready %s", d.Name, stepOf(d), p.condition(c))))
+		}
+	}
+	p.row("Releases:", cmp.Or(strings.Join(releases, "\n"), "none yet"))
+	p.row("Waits for:", cmp.Or(strings.Join(waits, "\n"), "nothing"))
+}
+
+// has says which releases a failure domain has.
+func has(d *v1alpha1.VSphereFailureDomainStatus) string {
+	var kept []string
+	for _, v := range d.Versions {
+		if v.Release != d.Release {
+			kept = append(kept, v.Release)
+		}
+	}
+	text := cmp.Or(d.Release, "none")
+	if len(kept) > 0 {
+		text += "; kept: " + someOf(kept, shownMembers)
+	}
+	return text
+}
+
+// stepOf says what is being done in a failure domain, and how much of it is done.
+func stepOf(d *v1alpha1.VSphereFailureDomainStatus) string {
+	if d.Progress == nil {
+		return string(d.Step)
+	}
+	return fmt.Sprintf("%s (%d%%)", d.Step, *d.Progress)
+}
