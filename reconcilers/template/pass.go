@@ -105,7 +105,6 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 			break
 		}
 		if err := r.current(ctx, t); err != nil {
-			p.again = time.Millisecond
 			p.trouble = cmp.Or(p.trouble, err)
 			break
 		}
@@ -267,7 +266,8 @@ func (p *place) sum(r *Reconciler, last step, under *job) {
 	}
 	switch {
 	case last.do == vanished:
-		p.ended = true
+		// One of that name may be wanted in another folder, and has waited for this.
+		p.ended, p.again = true, time.Millisecond
 	case under != nil:
 		at, percent := under.step.Load().(v1alpha1.VSphereTemplateStep), under.percent.Load()/10*10
 		p.status.Progress, p.again = &percent, poll

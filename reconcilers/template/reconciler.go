@@ -136,7 +136,7 @@ func (r *Reconciler) act(ctx context.Context, t *v1alpha1.VSphereTemplate) (agai
 	}
 	again = wait.Jitter(resync, 0.2)
 	for _, p := range places {
-		if p.again > 0 {
+		if p.again > 0 && (!deleted || !p.ended) { // nothing comes back in a VSphereTemplate that goes
 			again = min(again, p.again)
 		}
 	}

@@ -93,7 +93,7 @@ func (w *wanted) next(v View) step {
 // unless holds back, while the VSphereTemplate is paused, what nothing needs to be whole.
 func (w *wanted) unless(s step) step {
 	if w.paused {
-		return step{do: hold, why: refused(string(v1alpha1.ReasonPaused), "spec.paused is true")}
+		return step{do: hold, why: refused(string(v1alpha1.ReasonPaused), "spec.paused is true: set it to false to go on")}
 	}
 	return s
 }

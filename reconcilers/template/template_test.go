@@ -241,6 +241,58 @@ func TestFailureDomainsComeAndGo(t *testing.T) {
 	}
 }
 
+// A failure domain that comes back with another folder waits until its old one is empty, and not longer.
+func TestFailureDomainComesBackElsewhere(t *testing.T) {
+	const third = "/DC0/vm/c"
+	p := newWorld(t.Context()).process()
+	p.create(t)
+	p.settle(t)
+	old := p.named(folder, name)
+	old.Busy = true
+	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) {
+		s.FailureDomains[0] = v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder}
+	})
+	p.settle(t)
+	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) {
+		s.FailureDomains = append(s.FailureDomains, v1alpha1.VSphereFailureDomain{Name: "a", Folder: third})
+	})
+	begun := p.now
+	for p.describe(third) != name+"=1" && p.now.Before(begun.Add(2*time.Minute)) {
+		result, err := p.pass()
+		must(t, err)
+		p.now = p.now.Add(result.RequeueAfter)
+		old.Busy = false
+	}
+	if got := p.describe(folder) + p.describe(third); got != name+"=1" {
+		t.Errorf("after %v there is %s", p.now.Sub(begun), got)
+	}
+}
+
+// While a template of one failure domain is in use, a VSphereTemplate that is deleted is looked at from time to time, and no oftener.
+func TestDeletionWaitsForWhatIsInUse(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	p.create(t, func(s *v1alpha1.VSphereTemplateSpec) {
+		s.FailureDomains = append(s.FailureDomains, v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder})
+	})
+	p.settle(t)
+	used := p.named(folder, name)
+	used.Busy = true
+	must(t, p.Delete(p.ctx, p.template()))
+	for range 3 {
+		result, err := p.pass()
+		must(t, err)
+		if result.RequeueAfter < time.Second {
+			t.Errorf("it is looked at again after %v", result.RequeueAfter)
+		}
+	}
+	p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonTemplateInUse, name)
+	used.Busy = false
+	p.settle(t)
+	if p.template() != nil || p.describe(folder)+p.describe(otherFolder) != "" {
+		t.Errorf("there is still %v", p.snapshot())
+	}
+}
+
 // A process may die before and after every one of its calls, in every history: at the next pass the name is on a whole template again if
 // it ever was, and in the end nothing is left over.
 func TestCrashAtEveryCall(t *testing.T) {
