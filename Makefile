@@ -75,7 +75,7 @@ race = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo 'int main(void) { ret
 # What tests say of their times is kept. Three packages at a time, because many wait for other processes; four leave some too little.
 said := bin/tests.txt
 gotest := env GOGC=400 $(GO) test -timeout 30m -p 3
-keep = tee -a $(said)
+keep = tee -a $(said) || { hack/failed.sh $(said); exit 1; }
 
 .PHONY: test-unit
 test-unit: bin ## Run the Go tests of one process, with the race detector if there is a C compiler, where something has changed
