@@ -173,7 +173,7 @@ func (r *Reconciler) importing(p *place, w *wanted) *job {
 // begin begins an import.
 func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, store Store) *job {
 	what := Import{Name: w.temporary(), Mark: w.Mark, DiskType: cmp.Or(p.Spec.DiskType, w.layout)}
-	what.Mark.Made = r.Now().Truncate(time.Second)
+	what.Mark.Made = r.Now().Truncate(time.Millisecond)
 	t = t.DeepCopy()
 	d := p.Domain
 	d.Spec, d.Domain = &t.Spec, d.Domain.DeepCopy()

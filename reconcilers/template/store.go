@@ -68,7 +68,7 @@ type Mark struct {
 	Release string
 	// Digest tells what it is made of, by a hash.
 	Digest string
-	// Made is when its import began, in whole seconds.
+	// Made is when its import began, in whole milliseconds.
 	Made time.Time
 }
 

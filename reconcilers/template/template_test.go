@@ -81,6 +81,10 @@ func TestReleases(t *testing.T) {
 	p.settle(t)
 	p.has(t, name+"=1", 0)
 	p.ready(t, metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, "")
+	// Two that were made in the same second are told apart.
+	if made := p.named(folder, name).Made; made.Nanosecond() != 7e6 {
+		t.Errorf("it was made at %s", made)
+	}
 
 	p.change(t, release("2"))
 	p.settle(t)

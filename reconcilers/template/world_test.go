@@ -189,7 +189,7 @@ func newWorld(ctx context.Context) *world {
 	}
 	inner := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VSphereTemplate{}).Build()
 	w := &world{
-		folders: newFolders(), ctx: ctx, now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), events: events.NewFakeRecorder(1000),
+		folders: newFolders(), ctx: ctx, now: time.Date(2026, 11, 23, 12, 0, 0, 7_654_321, time.UTC), events: events.NewFakeRecorder(1000),
 		fetch: func(context.Context, v1alpha1.VSphereTemplateSource, func(int32)) (Fetched, error) { return ova{}, nil },
 	}
 	w.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{ // what an API server does beyond that

@@ -29,7 +29,7 @@ const instance = "5029e7a2-1111-2222-3333-444455556666"
 func TestTemplateMarks(t *testing.T) {
 	good := templateMark{
 		owner: "0f7c1d9e-8d3c-4b6e-9a51-0b0c0d0e0f10", domain: "zone-a",
-		Mark: template.Mark{Release: "24.04-20261101", Digest: "0123456789abcdef", Made: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)},
+		Mark: template.Mark{Release: "24.04-20261101", Digest: "0123456789abcdef", Made: time.Date(2026, 11, 1, 0, 0, 0, 7e6, time.UTC)},
 		uuid: instance, stage: markImported,
 	}
 	read, is := parseTemplateMark(good.String())

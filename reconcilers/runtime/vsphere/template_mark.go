@@ -36,7 +36,7 @@ type templateMark struct {
 
 // templateMarkText is the form of a mark: what anybody can write is not taken for one unless it is exactly that.
 var templateMarkText = regexp.MustCompile(`^([A-Za-z0-9-]{1,64}) ([a-z0-9-]{1,63}) ([A-Za-z0-9._-]{1,63}) ([A-Za-z0-9:._-]{1,128}) ` +
-	`([0-9]{1,11}) ([0-9a-fA-F-]{36}) (` + markImporting + `|` + markImported + `|` + markFinished + `)$`)
+	`([0-9]{1,14}) ([0-9a-fA-F-]{36}) (` + markImporting + `|` + markImported + `|` + markFinished + `)$`)
 
 // parseTemplateMark gives nothing for what is no mark.
 func parseTemplateMark(text string) (m templateMark, is bool) {
@@ -47,13 +47,13 @@ func parseTemplateMark(text string) (m templateMark, is bool) {
 	made, err := strconv.ParseInt(fields[5], 10, 64)
 	return templateMark{
 		owner: kubetypes.UID(fields[1]), domain: fields[2],
-		Mark: template.Mark{Release: fields[3], Digest: fields[4], Made: time.Unix(made, 0).UTC()},
+		Mark: template.Mark{Release: fields[3], Digest: fields[4], Made: time.UnixMilli(made).UTC()},
 		uuid: fields[6], stage: fields[7],
 	}, err == nil
 }
 
 func (m templateMark) String() string {
-	return strings.Join([]string{string(m.owner), m.domain, m.Release, m.Digest, strconv.FormatInt(m.Made.Unix(), 10), m.uuid, m.stage}, " ")
+	return strings.Join([]string{string(m.owner), m.domain, m.Release, m.Digest, strconv.FormatInt(m.Made.UnixMilli(), 10), m.uuid, m.stage}, " ")
 }
 
 // option is the entry of the extraConfig.
