@@ -83,6 +83,7 @@ func (p *place) wants() *wanted {
 // that is not left for later.
 func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *place) {
 	w := p.wants()
+	w.overdue = r.overdue(p)
 	under := r.importing(p, w)
 	if p.trouble == nil && r.waits(p) {
 		return
@@ -116,7 +117,27 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 			p.trouble = cmp.Or(p.trouble, err)
 		}
 	}
+	r.holds(p, last.do == hold && last.item != nil && w.named(last.item))
 	p.sum(r, last, under)
+}
+
+// holds notes whether a failure domain holds back the exchange of its names. Another process begins to count anew.
+func (r *Reconciler) holds(p *place, swap bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !swap {
+		delete(r.held, p.key)
+	} else if r.held[p.key].IsZero() {
+		r.held[p.key] = r.Now()
+	}
+}
+
+// overdue tells whether a failure domain has held back the exchange of its names for long enough.
+func (r *Reconciler) overdue(p *place) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	since, is := r.held[p.key]
+	return is && r.Now().Sub(since) >= swapPatience
 }
 
 // carryOut makes one change.
@@ -137,12 +158,13 @@ func carryOut(ctx context.Context, store Store, d Domain, w *wanted, s step) err
 			}
 		}
 		return store.Destroy(ctx, d, item)
-	case replace:
-		if _, err := store.Rename(ctx, d, *s.old, s.name); err != nil {
-			return err
-		}
 	}
-	_, err := store.Rename(ctx, d, *s.item, w.name)
+	var err error
+	if s.do == replace {
+		err = store.Replace(ctx, d, *s.old, s.name, *s.item)
+	} else {
+		_, err = store.Rename(ctx, d, *s.item, w.name)
+	}
 	if err != nil {
 		w.failed[s.item.MoRef] = true
 	}

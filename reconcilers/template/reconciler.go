@@ -41,6 +41,9 @@ const (
 	firstRetry, lastRetry = time.Second, 5 * time.Minute
 	// patience is how long an import may take.
 	patience = 3 * time.Hour
+	// swapPatience is how long the names are not exchanged because machines are being made from the present template. Where one is always
+	// being made the next release would never come.
+	swapPatience = 30 * time.Minute
 )
 
 // Source gives the OVA of a source, as far as its content is the one that the source says. It takes long.
@@ -74,13 +77,15 @@ type Reconciler struct {
 	retries workqueue.TypedRateLimiter[string]
 	ended   chan event.GenericEvent
 
-	mu  sync.Mutex
-	due map[string]time.Time // when a failure domain is tried again that had an error
+	mu   sync.Mutex
+	due  map[string]time.Time // when a failure domain is tried again that had an error
+	held map[string]time.Time // since when one of them holds back an exchange of names
 }
 
 func (r *Reconciler) init() {
 	r.once.Do(func() {
-		r.jobs, r.ended, r.due = newJobs(), make(chan event.GenericEvent, 64), map[string]time.Time{}
+		r.jobs, r.ended = newJobs(), make(chan event.GenericEvent, 64)
+		r.due, r.held = map[string]time.Time{}, map[string]time.Time{}
 		r.retries = workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
 	})
 }

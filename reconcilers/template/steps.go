@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -47,6 +48,9 @@ type wanted struct {
 	importing string
 	// layout is how the disks of the present template are laid out, if there is one.
 	layout v1alpha1.VSphereDiskType
+	// overdue tells that the exchange of the names has waited long enough for machines that are being made: they know their template by its
+	// reference, and its new name does them no harm.
+	overdue bool
 	// failed are the items that could not take the name just now, by their MoRefs: another one is to have it, if only for so long.
 	failed map[string]bool
 }
@@ -120,8 +124,9 @@ func (w *wanted) make(v View) step {
 
 // replace gives the name to what is fresh. What has it keeps it if the name that it would be kept under is taken.
 func (w *wanted) replace(v View, present, fresh *Item) step {
-	if present.Busy {
-		return step{do: hold, item: present, why: refused(templateInUse, "machines are being made from %s: it is replaced once they are", w.name)}
+	if present.Busy && !w.overdue {
+		return step{do: hold, item: present, why: refused(templateInUse,
+			"machines are being made from %s: it is replaced once they are, or after %s", w.name, duration.HumanDuration(swapPatience))}
 	}
 	name := doomed(present)
 	if w.keep > 0 {

@@ -98,6 +98,7 @@ func TestNext(t *testing.T) {
 		{seen: "P=2 O=1*", want: "hold O=1* TemplateInUse"},
 		{seen: "P=2 O=1* T=3??", want: "remove T=3??"},
 		{seen: "P=1* T=2", want: "hold P=1* TemplateInUse"},
+		{seen: "P=1* T=2", want: "replace P=1* by T=2 as O", change: func(w *wanted) { w.overdue = true }},
 		{seen: "P=2?", want: "finish P=2?"},
 		{seen: "P=1? T=2", want: "remove P=1?"},
 		{seen: "P=1?", want: "remove P=1?"},

@@ -28,6 +28,9 @@ type Store interface {
 	// Rename gives the item another name in the folder. A name that something else has is an error that
 	// [IsTaken] tells.
 	Rename(ctx context.Context, d Domain, item Item, name string) (Item, error)
+	// Replace has an item give its name to another one, and be called as from then on. Between the two changes nothing has the name: both
+	// items are looked at before the first one. If the second is refused, the first stays as it is, for the next look to see.
+	Replace(ctx context.Context, d Domain, old Item, as string, item Item) error
 	// Destroy removes the item with its files. One from which something is being made is left, with an error of [runtime.InvalidState].
 	// One that is gone is no error.
 	Destroy(ctx context.Context, d Domain, item Item) error

@@ -272,6 +272,36 @@ func TestFailureDomainComesBackElsewhere(t *testing.T) {
 	}
 }
 
+// Where machines are always being made from the present template, the next one takes its name all the same in the end, and the one before
+// stays as long as it is in use.
+func TestSwapIsNotHeldForEver(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	p.create(t)
+	p.settle(t)
+	used := p.named(folder, name)
+	used.Busy = true
+	p.change(t, release("2"))
+	begun := p.now
+	for p.named(folder, name) == used && p.now.Before(begun.Add(time.Hour)) {
+		result, err := p.pass()
+		must(t, err)
+		if p.named(folder, name) == used && p.now.Sub(begun) > time.Minute {
+			p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonTemplateInUse, "it is replaced once they are, or after 30m")
+		}
+		p.now = p.now.Add(result.RequeueAfter)
+	}
+	if held := p.now.Sub(begun); held < swapPatience || held > swapPatience+5*time.Minute {
+		t.Errorf("the names were exchanged after %v", held)
+	}
+	p.settle(t)
+	if got := p.describe(folder); strings.Count(got, "=1") != 1 || !strings.Contains(got, name+"=2") {
+		t.Errorf("the folder has %s", got)
+	}
+	used.Busy = false
+	p.settle(t)
+	p.has(t, name+"=2", 1)
+}
+
 // While a template of one failure domain is in use, a VSphereTemplate that is deleted is looked at from time to time, and no oftener.
 func TestDeletionWaitsForWhatIsInUse(t *testing.T) {
 	p := newWorld(t.Context()).process()

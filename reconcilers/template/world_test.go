@@ -158,6 +158,14 @@ func (s store) Rename(_ context.Context, d Domain, item Item, to string) (Item, 
 	return s.change("rename", d, item, to, func(i *Item) { i.Name = to })
 }
 
+func (s store) Replace(ctx context.Context, d Domain, old Item, as string, item Item) error {
+	if _, err := s.Rename(ctx, d, old, as); err != nil {
+		return err
+	}
+	_, err := s.Rename(ctx, d, item, old.Name)
+	return err
+}
+
 func (s store) Destroy(_ context.Context, d Domain, item Item) error {
 	_, err := s.change("destroy", d, item, item.Name, func(i *Item) {
 		folder := string(d.Domain.Folder)

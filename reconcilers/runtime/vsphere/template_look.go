@@ -127,7 +127,7 @@ func (s *templateStore) examine(
 	}
 	err = s.retrieve(ctx, types.PropertyFilterSpec{ObjectSet: objects, PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{
 		"name", "parent", "config.bootOptions", "config.changeVersion", "config.extraConfig", "config.files", "config.firmware", "config.hardware.device",
-		"config.instanceUuid", "config.template", "summary.storage",
+		"config.instanceUuid", "config.template", "snapshot", "summary.storage",
 	}}}}, only(func(vm mo.VirtualMachine) {
 		mark, marked := templateMarkOf(&vm)
 		if marked && mark.of(d) && vm.Parent != nil && *vm.Parent == folder {

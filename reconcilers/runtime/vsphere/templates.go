@@ -121,13 +121,45 @@ func (s *templateStore) Rename(ctx context.Context, d template.Domain, item temp
 		}
 		return err
 	})
+	return renamed, notRenamed(err, item, name)
+}
+
+// notRenamed is the error for an item that did not get a name.
+func notRenamed(err error, item template.Item, name string) error {
 	switch {
 	case fault.Is(err, &types.DuplicateName{}):
-		err = template.NewTaken(err, name)
+		return template.NewTaken(err, name)
 	case fault.Is(err, &types.ConcurrentAccess{}):
-		err = changed(err, item)
+		return changed(err, item)
 	}
-	return renamed, gone(err, item)
+	return gone(err, item)
+}
+
+// Replace has an item give its name to another one. Each of the changes has the time of a call for itself.
+func (s *templateStore) Replace(ctx context.Context, d template.Domain, old template.Item, as string, item template.Item) error {
+	renames := []struct {
+		item template.Item
+		to   string
+		of   *templateSighting
+	}{{old, as, nil}, {item, old.Name, nil}}
+	for i := range renames {
+		err := inTime(ctx, func(ctx context.Context) (err error) {
+			renames[i].of, err = s.unchanged(ctx, d, renames[i].item)
+			return err
+		})
+		if err != nil {
+			return gone(err, renames[i].item)
+		}
+	}
+	for _, r := range renames {
+		err := inTime(ctx, func(ctx context.Context) error {
+			return s.reconfigure(ctx, &sighting{vm: r.of.vm}, types.VirtualMachineConfigSpec{Name: r.to})
+		})
+		if err != nil {
+			return notRenamed(err, r.item, r.to)
+		}
+	}
+	return nil
 }
 
 // change changes the configuration of an item, if that has not changed since it was seen, and looks at it again.
@@ -169,6 +201,9 @@ func (s *templateStore) Destroy(ctx context.Context, d template.Domain, item tem
 func (of *templateSighting) destroyable() error {
 	if of.busy {
 		return runtime.NewInvalidState(nil, "%s is in use: a task is in flight for it, such as one that makes a machine from it", shown(of.vm.Name))
+	}
+	if of.vm.Snapshot != nil {
+		return runtime.NewInvalidState(nil, "%s has snapshots, which linked clones may rest on: remove them", shown(of.vm.Name))
 	}
 	for _, device := range object.VirtualDeviceList(of.vm.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
 		if disk := device.(*types.VirtualDisk); !ownDisk(of.vm.Config.Files.VmPathName, disk) {

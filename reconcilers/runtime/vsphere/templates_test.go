@@ -286,6 +286,20 @@ func TestTemplateWithAnotherDisk(t *testing.T) {
 	}
 }
 
+// Linked clones rest on a snapshot of what they were cloned from.
+func TestTemplateWithSnapshots(t *testing.T) {
+	w := newTemplates(t)
+	item := w.whole("1")
+	w.SetSnapshot(folder+"/"+item.Name, true)
+	err := w.store.Destroy(t.Context(), w.d, item)
+	w.refused("destroying", err)
+	if want := `"ubuntu-new-1" has snapshots, which linked clones may rest on: remove them`; runtime.Message(err) != want {
+		t.Errorf("got %q, want %q", runtime.Message(err), want)
+	}
+	w.SetSnapshot(folder+"/"+item.Name, false)
+	w.Must(w.store.Destroy(t.Context(), w.d, w.look().Items[0]))
+}
+
 // What cannot be given to a template is named.
 func TestTemplateThatCannotBeFinished(t *testing.T) {
 	w := newTemplates(t)
