@@ -176,6 +176,35 @@ func TestTemplateRenamedByTwo(t *testing.T) {
 	w.refused("destroying it as it was", w.store.Destroy(t.Context(), w.d, item))
 }
 
+// Of an exchange of names nothing is done unless both items are as they were looked at. What happens between the two changes leaves the one
+// that had the name with the other.
+func TestTemplateReplaced(t *testing.T) {
+	w := newTemplates(t)
+	old, err := w.store.Rename(t.Context(), w.d, w.whole("1"), "ubuntu")
+	w.Must(err)
+	item := w.whole("2")
+	stale := item
+	stale.Version = old.Version + "0"
+	w.refused("with a stale item", w.store.Replace(t.Context(), w.d, old, "ubuntu-1", stale))
+	w.refused("as what there is", w.store.Replace(t.Context(), w.d, old, item.Name, item))
+	w.shows(old, item)
+
+	w.faults.Before(func() {}, "ReconfigVM_Task")
+	w.faults.Before(func() { w.Copy(folder+"/ubuntu-1", "ubuntu") }, "ReconfigVM_Task")
+	if err := w.store.Replace(t.Context(), w.d, old, "ubuntu-1", item); !template.IsTaken(err) {
+		t.Errorf("while somebody takes the name: got error %v", err)
+	}
+	old.Name = "ubuntu-1"
+	w.shows(old, item)
+	w.Remove(folder + "/ubuntu")
+
+	old, err = w.store.Rename(t.Context(), w.d, w.look().Items[0], "ubuntu")
+	w.Must(err)
+	w.Must(w.store.Replace(t.Context(), w.d, old, "ubuntu-1", item))
+	old.Name, item.Name = "ubuntu-1", "ubuntu"
+	w.shows(item, old)
+}
+
 // What is not the VSphereTemplate's in every respect is not shown as an item, and neither renamed nor finished nor destroyed.
 func TestTemplateOfOthers(t *testing.T) {
 	for name, change := range map[string]func(w *templates, path string) string{
