@@ -37,6 +37,9 @@ type fault struct {
 	abandons func(method string) bool
 }
 
+// tooLong tells whether the fault is over too late: an upload may stand still for minutes.
+func (f fault) tooLong(at request) bool { return f.name == hung && at.method == "POST nfc" }
+
 // errBroken is what a request ends with that was not sent.
 var errBroken = errors.New("the connection is refused")
 
@@ -67,13 +70,14 @@ var faults = []fault{
 	},
 		// It has not, in truth. At the login there is none yet. Those of the REST API are not counted.
 		func(method string) bool { return method != login && !isREST(method) }},
-	{"hung", func(p *process, method string) { p.faults.Stall(method) }, never},
+	{hung, func(p *process, method string) { p.faults.Stall(method) }, never},
 	{"reply lost", func(p *process, method string) { p.faults.LoseReply(method) },
 		func(method string) bool { return method == login }},
 	{"killed after it", func(p *process, method string) { p.faults.Before(func() { p.dying.Store(true) }, method) }, always},
 }
 
 const (
+	hung      = "hung"
 	login     = "Login"
 	loginREST = "POST session"
 )

@@ -67,7 +67,7 @@ func realServer(t *testing.T) client.WithWatch {
 func inMemory(t *testing.T) client.WithWatch {
 	t.Helper()
 	return fake.NewClientBuilder().WithScheme(newScheme(t)).
-		WithStatusSubresource(&v1alpha1.VirtualMachine{}, &v1alpha1.VirtualMachineOperation{}, &v1alpha1.VirtualDisk{}).
+		WithStatusSubresource(&v1alpha1.VirtualMachine{}, &v1alpha1.VirtualMachineOperation{}, &v1alpha1.VirtualDisk{}, &v1alpha1.VSphereTemplate{}).
 		WithIndex(&v1alpha1.VirtualDisk{}, v1alpha1.FieldDiskHolder, func(o client.Object) []string {
 			if by := o.(*v1alpha1.VirtualDisk).Status.AttachedTo; by != nil {
 				return []string{by.Name}

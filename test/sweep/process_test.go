@@ -43,6 +43,8 @@ type process struct {
 	vms    *virtualmachine.Reconciler
 	disks  *disk.Reconciler
 
+	seen func() // Called after every request, if it is set.
+
 	writes atomic.Int64
 	dying  atomic.Bool // It does not outlive the request that it is making.
 	dead   atomic.Bool
@@ -152,6 +154,9 @@ func (w *wire) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
 
 // outlives gives what the request ended with, if the process was there to see it.
 func (p *process) outlives(err error) error {
+	if p.seen != nil {
+		p.seen()
+	}
 	if p.dying.Load() {
 		p.dead.Store(true)
 		return errKilled

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,14 +24,7 @@ type row struct {
 	vcenter *vcsim.VCenter
 	setup   *process // It brings machines to where the operation begins.
 
-	// Of the clean run: what it asked the vCenter, and how it ended.
-	requests []request
-	end      []string
-
-	mu                sync.Mutex
-	points, converged int
-	missed            []string // The points whose request never came.
-	abandoned         int      // How many sessions nobody can end.
+	tally
 }
 
 func newRow(t *testing.T, api client.WithWatch, judge operation.Arbiter, k kind) *row {
@@ -47,7 +39,7 @@ func newRow(t *testing.T, api client.WithWatch, judge operation.Arbiter, k kind)
 			t.Fatal(err)
 		}
 	}
-	r := &row{kind: k, api: api, judge: judge, vcenter: vcenter}
+	r := &row{kind: k, api: api, judge: judge, vcenter: vcenter, tally: tally{of: k.name, seldom: k.seldom}}
 	r.setup = newProcess(api, judge, vcenter, runtime.DefaultCallTimeout)
 	return r
 }
@@ -100,27 +92,11 @@ func (r *row) point(ctx context.Context, at request, f fault) error {
 	if different := differences(r.end, end); len(different) > 0 {
 		err = errors.Join(err, fmt.Errorf("it ends otherwise:\n%s", strings.Join(different, "\n")))
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case !came:
-		r.missed = append(r.missed, fmt.Sprintf("%s %s", at, f.name))
-		return err
-	case err == nil:
-		r.converged++
-	}
-	r.points++
-	if f.abandons(at.method) {
-		r.abandoned++
-	}
+	r.count(at, f, came, err)
 	return err
 }
 
 // close ends what the row has started, and tells whether a session is left that somebody could have ended.
 func (r *row) close() error {
-	err := r.setup.close()
-	if left := r.vcenter.Sessions(); left != r.abandoned {
-		err = errors.Join(err, fmt.Errorf("%d sessions are left, and not the %d that nobody could end", left, r.abandoned))
-	}
-	return err
+	return errors.Join(r.setup.close(), r.left(r.vcenter.Sessions()))
 }

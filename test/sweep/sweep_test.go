@@ -3,6 +3,7 @@
 package sweep
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"strings"
@@ -22,18 +23,38 @@ const atOnce = 8
 func TestFaultSweep(t *testing.T) { sweep(t, inMemory, depth.Of(17, 2)) }
 
 // TestFaultSweepAPIServer does the same before a real API server, which takes several times as long: with some of the
-// points, unless more are asked for by -every 1.
-func TestFaultSweepAPIServer(t *testing.T) { sweep(t, realServer, *every*depth.Of(8, 2)) }
+// points, unless more are asked for by -every 0.
+func TestFaultSweepAPIServer(t *testing.T) { sweep(t, realServer, max(1, *every*depth.Of(8, 2))) }
 
-var every = flag.Int("every", 11, "TestFaultSweepAPIServer takes one in so many points")
+var every = flag.Int("every", 11, "how few points TestFaultSweepAPIServer and TestTemplates take; 0 is all")
 
 // seldom is how many points of a row that is slow make one.
 const seldom = 8
 
-// sweep takes one in so many points.
+// sweep takes one in so many points of all operations.
 func sweep(t *testing.T, newClient func(*testing.T) client.WithWatch, every int) {
 	judge := newArbiter(t)
-	rows, undisturbed := make([]*row, len(kinds)), make([]error, len(kinds))
+	rows := make([]swept, len(kinds))
+	for i, k := range kinds {
+		rows[i] = newRow(t, newClient(t), judge, k)
+	}
+	sweepRows(t, rows, every)
+}
+
+// swept is a row of the table.
+type swept interface {
+	// clean runs what the row is about undisturbed, and notes what that asks of the vCenter.
+	clean(ctx context.Context) error
+	// point runs it with that fault at that request, and gives what is wrong with how it ends.
+	point(ctx context.Context, at request, f fault) error
+	// close ends what the row has begun, and gives what it has left.
+	close() error
+	counted() *tally
+}
+
+// sweepRows takes one in so many points of the rows.
+func sweepRows(t *testing.T, rows []swept, every int) {
+	undisturbed, tallies := make([]error, len(rows)), make([]*tally, len(rows))
 	var all sync.WaitGroup
 	turns := make(chan struct{}, atOnce)
 	later := func(do func()) {
@@ -43,39 +64,85 @@ func sweep(t *testing.T, newClient func(*testing.T) client.WithWatch, every int)
 			do()
 		})
 	}
-	for i, k := range kinds {
-		r := newRow(t, newClient(t), judge, k)
-		rows[i] = r
+	for i, r := range rows {
+		tallies[i] = r.counted()
 		later(func() { undisturbed[i] = r.clean(t.Context()) })
 	}
 	all.Wait()
-	for i, r := range rows {
+	for i, of := range tallies {
 		if undisturbed[i] != nil {
-			t.Fatalf("%s does not even end undisturbed: %v", r.name, undisturbed[i])
+			t.Fatalf("%s does not even end undisturbed: %v", of.of, undisturbed[i])
 		}
-		t.Logf("%s\nasks %v\nand ends with\n%s", r.name, r.requests, strings.Join(r.end, "\n"))
+		t.Logf("%s\nasks %v\nand ends with\n%s", of.of, of.requests, strings.Join(of.end, "\n"))
 	}
 	turn := 0
-	for _, r := range rows {
-		for _, at := range r.requests {
+	for i, r := range rows {
+		of := tallies[i]
+		for _, at := range of.requests {
+			turn++ // So that every fault has its turn, however many there are.
 			for _, f := range faults {
-				if turn++; turn%every != 0 || r.seldom && turn%(every*seldom) != 0 {
+				if turn++; turn%every != 0 || of.seldom && turn%(every*seldom) != 0 || f.tooLong(at) {
 					continue
 				}
 				later(func() {
 					if err := r.point(t.Context(), at, f); err != nil {
-						t.Errorf("%s, request %s %s: %v", r.name, at, f.name, err)
+						t.Errorf("%s, request %s %s: %v", of.of, at, f.name, err)
 					}
 				})
 			}
 		}
 	}
 	all.Wait()
-	report(t, rows)
+	for i, r := range rows {
+		if err := r.close(); err != nil {
+			t.Errorf("%s: %v", tallies[i].of, err)
+		}
+	}
+	report(t, tallies)
+}
+
+// tally is what becomes of the points of a row.
+type tally struct {
+	of       string    // What the row is called.
+	requests []request // What its clean run asked the vCenter.
+	end      []string  // How that ended.
+	seldom   bool      // It takes long, so that fewer of its points are taken.
+
+	mu                sync.Mutex
+	points, converged int
+	missed            []string // The points whose request never came.
+	abandoned         int      // How many sessions nobody can end.
+}
+
+func (c *tally) counted() *tally { return c }
+
+// count counts a point, whose request may not have come.
+func (c *tally) count(at request, f fault, came bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !came:
+		c.missed = append(c.missed, fmt.Sprintf("%s %s", at, f.name))
+		return
+	case err == nil:
+		c.converged++
+	}
+	c.points++
+	if f.abandons(at.method) {
+		c.abandoned++
+	}
+}
+
+// left tells whether a session is left that somebody could have ended.
+func (c *tally) left(sessions int) error {
+	if sessions != c.abandoned {
+		return fmt.Errorf("%d sessions are left, and not the %d that nobody could end", sessions, c.abandoned)
+	}
+	return nil
 }
 
 // report shows the table, and checks what can be seen of all points together.
-func report(t *testing.T, rows []*row) {
+func report(t *testing.T, rows []*tally) {
 	t.Helper()
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -83,13 +150,10 @@ func report(t *testing.T, rows []*row) {
 	var points, converged int
 	var missed []string
 	for _, r := range rows {
-		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", r.name, len(r.requests), r.points, r.converged)
+		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", r.of, len(r.requests), r.points, r.converged)
 		points, converged = points+r.points, converged+r.converged
 		for _, m := range r.missed {
-			missed = append(missed, r.name+", request "+m)
-		}
-		if err := r.close(); err != nil {
-			t.Errorf("%s: %v", r.name, err)
+			missed = append(missed, r.of+", request "+m)
 		}
 	}
 	_ = table.Flush()

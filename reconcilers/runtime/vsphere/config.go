@@ -33,7 +33,7 @@ type Config struct {
 	Credentials func(ctx context.Context) (*url.Userinfo, error)
 	// Wrap, if it is set, is put around every request from the login on, for tests.
 	Wrap func(soap.RoundTripper) soap.RoundTripper
-	// WrapREST, if it is set, is put around every request of the REST API, for tests.
+	// WrapREST, if it is set, is put around every request of the REST API and every upload, for tests.
 	WrapREST func(http.RoundTripper) http.RoundTripper
 }
 

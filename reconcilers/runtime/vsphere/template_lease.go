@@ -49,6 +49,9 @@ func (i *importing) carryOut(ctx context.Context, progress func(percent int32)) 
 		return made, err
 	}
 	defer func() {
+		if runtime.IsNotFound(err) { // with the session that began it
+			err = runtime.NewUnavailable(err, "vCenter %s gave up the import", i.store.server.config.Name)
+		}
 		if err != nil {
 			// The context may have ended. Of a lease that has been let go vCenter knows nothing any more, and one that it was not told of ends by
 			// itself.

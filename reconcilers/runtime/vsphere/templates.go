@@ -33,7 +33,12 @@ func (s *Sessions) TemplateStore(ctx context.Context, of *v1alpha1.VSphereTempla
 	if present == nil {
 		return nil, notConnected(of.Spec.ServerRef.Name)
 	}
-	return &templateStore{Runtime: present.runtime, tenancy: s.templates, told: leaseTold}, nil
+	return Templates(present.runtime, s.templates.admit), nil
+}
+
+// Templates gives the templates of a runtime's vCenter, as far as the tenants let them be there.
+func Templates(r *Runtime, tenants TemplateTenants) template.Store {
+	return &templateStore{Runtime: r, tenancy: templateTenancy{tenants}, told: leaseTold}
 }
 
 // sectionOf is the section of the spec that a failure domain is.
@@ -132,7 +137,16 @@ func notRenamed(err error, item template.Item, name string) error {
 	case fault.Is(err, &types.ConcurrentAccess{}):
 		return changed(err, item)
 	}
-	return gone(err, item)
+	return underImport(gone(err, item), item)
+}
+
+// underImport is the error for an item that was not changed because vCenter is still importing it.
+func underImport(err error, item template.Item) error {
+	if item.Stage == template.Partial && (fault.Is(err, &types.InvalidState{}) || fault.Is(err, &types.TaskInProgress{})) {
+		return runtime.NewInvalidState(err, "%s is still being imported: vCenter gives up the import of a process that has ended after some minutes",
+			shown(item.Name))
+	}
+	return err
 }
 
 // Replace has an item give its name to another one. Each of the changes has the time of a call for itself.
@@ -194,7 +208,7 @@ func (s *templateStore) Destroy(ctx context.Context, d template.Domain, item tem
 	if runtime.IsNotFound(err) {
 		return nil
 	}
-	return err
+	return underImport(err, item)
 }
 
 // destroyable tells why an item must not be destroyed now. vCenter destroys every disk with it that is attached.

@@ -54,8 +54,12 @@ func (s *Server) send(ctx context.Context, u upload, content io.Reader, size int
 		request.Header.Del("Content-Type")
 		request.Header.Set("Overwrite", "t")
 	}
+	var through http.RoundTripper = transport
+	if s.config.WrapREST != nil {
+		through = s.config.WrapREST(through)
+	}
 	client := &http.Client{
-		Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: through, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	response, err := client.Do(request)
 	if err != nil {

@@ -133,7 +133,16 @@ func (f *faulty) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
 	return send()
 }
 
-// WrapREST puts the faults around what sends requests of the REST API.
+// requested says what a request with that path asks for.
+func requested(path string) string {
+	if strings.HasPrefix(path, "/nfc/") {
+		return "nfc"
+	}
+	what, _, _ := strings.Cut(strings.TrimPrefix(path, "/rest/com/vmware/cis/"), "/id:")
+	return what
+}
+
+// WrapREST puts the faults around what sends requests of the REST API, and uploads, which are named "POST nfc".
 func (f *Faults) WrapREST(next http.RoundTripper) http.RoundTripper { return &faultyREST{f, next} }
 
 type faultyREST struct {
@@ -149,8 +158,7 @@ func (f *faultyREST) RoundTrip(req *http.Request) (res *http.Response, err error
 		res, err = f.next.RoundTrip(req) //nolint:bodyclose // whoever asked closes it
 		return err
 	}
-	what, _, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/rest/com/vmware/cis/"), "/id:")
-	b := f.faults.take(req.Method + " " + what)
+	b := f.faults.take(req.Method + " " + requested(req.URL.Path))
 	if b == nil {
 		return res, send()
 	}

@@ -26,6 +26,7 @@ type lease struct {
 	inner   *simulator.HttpNfcLease // The simulator's own, which takes the files.
 	machine *machine
 	ended   atomic.Bool // The machine is gone.
+	aborted bool        // The machine goes, as soon as there is one.
 }
 
 // wrapImports has the simulator import machines as a vCenter does.
@@ -119,10 +120,14 @@ func (p *pool) make(l *lease, req *types.ImportVApp, place string) {
 	}
 	made := p.center.wrap(shown.Info.Entity, place)
 	ctx.WithLock(made, func() { made.lease = l })
+	aborted := false
 	ctx.WithLock(l, func() {
-		l.inner, l.machine = inner, made
+		l.inner, l.machine, aborted = inner, made, l.aborted
 		ctx.Update(l, []types.PropertyChange{{Name: "info", Val: shown.Info}, {Name: "state", Val: types.HttpNfcLeaseStateReady}})
 	})
+	if aborted {
+		made.destroy(ctx)
+	}
 }
 
 func (l *lease) fail(ctx *simulator.Context, f types.BaseMethodFault) {
@@ -152,7 +157,7 @@ func (l *lease) HttpNfcLeaseAbort(ctx *simulator.Context, req *types.HttpNfcLeas
 	if l.ended.Load() {
 		return &methods.HttpNfcLeaseAbortBody{Fault_: l.unknown()}
 	}
-	if l.machine != nil {
+	if l.aborted = true; l.machine != nil {
 		l.machine.destroy(l.center.context())
 	}
 	ctx.Session.Remove(ctx, req.This)
@@ -189,6 +194,24 @@ func (l *lease) close() {
 
 // LoseContent has vCenter lose the end of each file that is uploaded to it from now on.
 func (v *VCenter) LoseContent() { v.losesContent.Store(true) }
+
+// ExpireLeases has vCenter give up the imports into a folder, as it does with those of which it hears nothing for some minutes.
+func (v *VCenter) ExpireLeases(folder string) {
+	for _, at := range v.Machines() {
+		if path.Dir(at) != folder {
+			continue
+		}
+		var importing *machine
+		v.ifAt(at, func(_ *simulator.Context, m *machine) {
+			if m.lease != nil {
+				importing = m
+			}
+		})
+		if importing != nil {
+			importing.destroy(v.context())
+		}
+	}
+}
 
 // OpenLeases counts the imports under way.
 func (v *VCenter) OpenLeases() (open int) {
@@ -257,18 +280,31 @@ func (v *VCenter) MoRef(path string) string { return v.find(path).Reference().Va
 // Copy clones the machine, or template, into its own folder as an administrator does, who says nothing of its extraConfig. It gives the
 // path of the copy.
 func (v *VCenter) Copy(of, name string) string {
+	to := path.Dir(of) + "/" + name
+	if !v.CopyTo(of, to) {
+		panic("vcsim: there is no machine at " + of)
+	}
+	return to
+}
+
+// CopyTo is Copy to another path, and reports whether there was something to copy.
+func (v *VCenter) CopyTo(of, to string) bool {
 	var copying types.ManagedObjectReference
 	own := v.first("ClusterComputeResource").(*simulator.ClusterComputeResource).ResourcePool
-	v.at(of, func(ctx *simulator.Context, m *machine) {
-		body := m.CloneVMTask(ctx, &types.CloneVM_Task{This: m.Self, Folder: *m.Parent, Name: name, Spec: types.VirtualMachineCloneSpec{
+	folder := v.find(path.Dir(to)).Reference()
+	is := v.ifAt(of, func(ctx *simulator.Context, m *machine) {
+		body := m.CloneVMTask(ctx, &types.CloneVM_Task{This: m.Self, Folder: folder, Name: path.Base(to), Spec: types.VirtualMachineCloneSpec{
 			Location: types.VirtualMachineRelocateSpec{Pool: own, Datastore: &m.Datastore[0]},
 		}})
 		copying = body.(*methods.CloneVM_TaskBody).Res.Returnval
 	})
+	if !is {
+		return false
+	}
 	t := v.service.Map.Get(copying).(*task)
 	for done := false; !done && v.pause(time.Millisecond, nil); {
 		ctx := v.context()
 		ctx.WithLock(t, func() { done = t.Info.CompleteTime != nil })
 	}
-	return path.Dir(of) + "/" + name
+	return true
 }
