@@ -113,9 +113,11 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 			under = r.begin(t, p, w, store)
 			break
 		}
-		if err := carryOut(ctx, store, p.Domain, w, last); err != nil {
-			p.trouble = cmp.Or(p.trouble, err)
+		err := carryOut(ctx, store, p.Domain, w, last)
+		if last.do == replace {
+			r.Metrics.swapped(err)
 		}
+		p.trouble = cmp.Or(p.trouble, err)
 	}
 	r.holds(p, last.do == hold && last.item != nil && w.named(last.item))
 	p.sum(r, last, under)
@@ -199,7 +201,9 @@ func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, sto
 	t = t.DeepCopy()
 	d := p.Domain
 	d.Spec, d.Domain = &t.Spec, d.Domain.DeepCopy()
-	r.jobs.begin(p.key, what.Mark, what.Name, func(ctx context.Context, under *job) error {
+	r.jobs.begin(p.key, what.Mark, what.Name, func(ctx context.Context, under *job) (err error) {
+		begun := r.Now()
+		defer func() { r.Metrics.imported(r.Now().Sub(begun), err) }()
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		file, err := r.Fetch(ctx, t.Spec.Source, func(percent int32) { under.at(v1alpha1.VSphereTemplateDownloading, percent) })

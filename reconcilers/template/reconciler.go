@@ -67,6 +67,8 @@ type Reconciler struct {
 	Fetch Source
 	// Events tells people.
 	Events events.EventRecorder
+	// Metrics, if it is set, tells what becomes of templates.
+	Metrics *Metrics
 	// Now is the clock.
 	Now func() time.Time
 	// Poll is how long to wait before looking again at what is under way. Default 2 s.
@@ -95,6 +97,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.init()
 	if err := mgr.Add(r.jobs); err != nil {
 		return fmt.Errorf("adding the imports of templates: %w", err)
+	}
+	if err := r.Metrics.watch(mgr.GetClient(), mgr.Elected()); err != nil {
+		return fmt.Errorf("registering the metrics of templates: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VSphereTemplate{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).

@@ -111,6 +111,7 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, st
 	cache := &ova.Cache{Dir: o.TemplateCache, MaxBytes: o.TemplateCacheSize.Value(), Forbidden: o.forbidden(), Now: time.Now}
 	templates := &template.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stores: stores, Events: events, Now: time.Now, Poll: o.PollInterval,
+		Metrics: template.NewMetrics(ctrlmetrics.Registry),
 		Fetch: func(ctx context.Context, source v1alpha1.VSphereTemplateSource, progress func(int32)) (template.Fetched, error) {
 			file, err := cache.Fetch(ctx, source, progress)
 			if err != nil {

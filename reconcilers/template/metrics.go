@@ -1,0 +1,112 @@
+package template
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// scrapePatience is how long a scrape waits for the cache, which answers at once when it is there.
+const scrapePatience = time.Second
+
+var domainsDesc = prometheus.NewDesc("sallyport_template_failure_domains",
+	"Failure domains of VSphereTemplates, by the reason of their condition Ready, such as TemplateReady.", []string{"reason"}, nil)
+
+// Metrics tells of templates. Its labels are reasons and results, never a name. Nil tells nothing.
+type Metrics struct {
+	registry prometheus.Registerer
+	swaps    *prometheus.CounterVec
+	imports  *prometheus.HistogramVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		registry: registry,
+		swaps: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sallyport_template_swaps_total",
+			Help: "Exchanges of the names of two templates, by result: Succeeded or Failed. After one that failed the template that had the name gets it back.",
+		}, []string{"result"}),
+		imports: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "sallyport_template_import_seconds",
+			Help:    "How long it took to download and import a release of a template, by result: Succeeded, or the reason of the failure.",
+			Buckets: []float64{1, 10, 60, 300, 900, 1800, 3600, 7200, 10800},
+		}, []string{"result"}),
+	}
+	registry.MustRegister(m.swaps, m.imports)
+	return m
+}
+
+// watch has the failure domains counted, by the replica that leads.
+func (m *Metrics) watch(templates client.Reader, elected <-chan struct{}) error {
+	if m == nil {
+		return nil
+	}
+	return m.registry.Register(&collector{templates: templates, elected: elected})
+}
+
+const succeeded, failed = "Succeeded", "Failed"
+
+// swapped counts an exchange of names.
+func (m *Metrics) swapped(err error) {
+	if m == nil {
+		return
+	}
+	result := succeeded
+	if err != nil {
+		result = failed
+	}
+	m.swaps.WithLabelValues(result).Inc()
+}
+
+// imported times an import.
+func (m *Metrics) imported(took time.Duration, err error) {
+	if m == nil {
+		return
+	}
+	result := succeeded
+	if err != nil {
+		result = string(runtime.Reason(err))
+	}
+	m.imports.WithLabelValues(result).Observe(took.Seconds())
+}
+
+// collector tells of failure domains as they are when it is asked.
+type collector struct {
+	templates client.Reader
+	elected   <-chan struct{} // closed when this replica leads: the others say nothing, or sums would count twice
+}
+
+// Describe names the metric.
+func (c *collector) Describe(descs chan<- *prometheus.Desc) { descs <- domainsDesc }
+
+// Collect reads the VSphereTemplates from the cache.
+func (c *collector) Collect(metrics chan<- prometheus.Metric) {
+	select {
+	case <-c.elected:
+	default:
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
+	defer cancel()
+	var list v1alpha1.VSphereTemplateList
+	if err := c.templates.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return // an invalid metric would fail the scrape, with everything else that is told there
+	}
+	count := map[string]int{}
+	for i := range list.Items {
+		for j := range list.Items[i].Status.FailureDomains {
+			if ready := v1alpha1.ConditionReady.In(list.Items[i].Status.FailureDomains[j].Conditions); ready != nil {
+				count[ready.Reason]++
+			}
+		}
+	}
+	for reason, n := range count {
+		metrics <- prometheus.MustNewConstMetric(domainsDesc, prometheus.GaugeValue, float64(n), reason)
+	}
+}

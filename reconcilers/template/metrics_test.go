@@ -1,0 +1,71 @@
+package template
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+func TestMetrics(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	registry, elected := prometheus.NewRegistry(), make(chan struct{})
+	p.r.Metrics = NewMetrics(registry)
+	must(t, p.r.Metrics.watch(p, elected))
+	told := func(want string) {
+		t.Helper()
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sallyport_template_swaps_total", "sallyport_template_failure_domains"); err != nil {
+			t.Error(err)
+		}
+	}
+	p.create(t, func(s *v1alpha1.VSphereTemplateSpec) {
+		s.FailureDomains = append(s.FailureDomains, v1alpha1.VSphereFailureDomain{Name: "b", Folder: otherFolder})
+	})
+	p.settle(t)
+	told("") // by another replica, which leads
+	close(elected)
+	refused := 0
+	p.refuse = func(verb string, item *Item, to string) error {
+		if verb == "rename" && to == name && item.Release == "2" && refused == 0 {
+			refused++
+			return runtime.NewUnavailable(nil, "no answer")
+		}
+		return nil
+	}
+	p.change(t, release("2"))
+	p.settle(t)
+	p.add(otherFolder, "", Item{Name: name + "-2", Mark: Mark{Release: "x"}, Stage: Whole})
+	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.KeepVersions = 1; release("3")(s) })
+	p.settle(t)
+	const swaps = `# HELP sallyport_template_swaps_total Exchanges of the names of two templates, by result: Succeeded or Failed. After one that failed the template that had the name gets it back.
+# TYPE sallyport_template_swaps_total counter
+sallyport_template_swaps_total{result="Failed"} 1
+sallyport_template_swaps_total{result="Succeeded"} 3
+`
+	told(`# HELP sallyport_template_failure_domains Failure domains of VSphereTemplates, by the reason of their condition Ready, such as TemplateReady.
+# TYPE sallyport_template_failure_domains gauge
+sallyport_template_failure_domains{reason="ForeignTemplate"} 1
+sallyport_template_failure_domains{reason="TemplateReady"} 1
+` + swaps)
+	p.fetch = func(context.Context, v1alpha1.VSphereTemplateSource, func(int32)) (Fetched, error) {
+		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256: the content has another")
+	}
+	p.change(t, release("4"))
+	for range 2 {
+		_, err := p.pass()
+		must(t, err)
+	}
+	if got := testutil.CollectAndCount(p.r.Metrics.imports); got != 2 {
+		t.Errorf("imports have %d results, want Succeeded and InvalidSpec", got)
+	}
+	must(t, p.Delete(p.ctx, p.template()))
+	p.now = p.now.Add(time.Hour)
+	p.settle(t)
+	told(swaps)
+}
