@@ -37,8 +37,11 @@ type fault struct {
 	abandons func(method string) bool
 }
 
-// tooLong tells whether the fault is over too late: an upload may stand still for minutes.
-func (f fault) tooLong(at request) bool { return f.name == hung && at.method == "POST nfc" }
+// not tells whether the fault cannot befall a request here: an upload may stand still for minutes, and the simulator imports what the same
+// session has prepared.
+func (f fault) not(at request) bool {
+	return f.name == hung && at.method == "POST nfc" || f.name == ended && at.method == "ImportVApp"
+}
 
 // errBroken is what a request ends with that was not sent.
 var errBroken = errors.New("the connection is refused")
@@ -58,7 +61,7 @@ var faults = []fault{
 		}
 		p.faults.Refuse(refusal(method), method)
 	}, never},
-	{"session ended", func(p *process, method string) {
+	{ended, func(p *process, method string) {
 		switch {
 		case method == loginREST: // that there is no session would mean that the password is wrong
 			p.faults.Answer(http.StatusServiceUnavailable, method)
@@ -78,6 +81,7 @@ var faults = []fault{
 
 const (
 	hung      = "hung"
+	ended     = "session ended"
 	login     = "Login"
 	loginREST = "POST session"
 )

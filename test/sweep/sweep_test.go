@@ -81,7 +81,7 @@ func sweepRows(t *testing.T, rows []swept, every int) {
 		for _, at := range of.requests {
 			turn++ // So that every fault has its turn, however many there are.
 			for _, f := range faults {
-				if turn++; turn%every != 0 || of.seldom && turn%(every*seldom) != 0 || f.tooLong(at) {
+				if turn++; turn%every != 0 || of.seldom && turn%(every*seldom) != 0 || f.not(at) {
 					continue
 				}
 				later(func() {

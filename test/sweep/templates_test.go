@@ -145,6 +145,7 @@ type templateTrial struct {
 	foreign map[string]vcsim.State
 	skipped atomic.Int64 // How much of the time nobody has waited for.
 	watch   watch
+	cloning sync.Mutex // Held by the customer.
 	log     []string
 }
 
@@ -252,7 +253,9 @@ func (t *templateTrial) drive(ctx context.Context, p *templateProcess) (called [
 			return called, err
 		}
 		if result.RequeueAfter > time.Second/2 {
+			t.cloning.Lock() // by then a clone that is under way has ended
 			t.skipped.Add(int64(result.RequeueAfter))
+			t.cloning.Unlock()
 			if result.RequeueAfter > time.Minute {
 				t.vcenter.ExpireLeases(t.folder)
 			}
@@ -321,6 +324,8 @@ func (t *templateTrial) customer() (stop func()) {
 		n := 0
 		_ = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
 			n++
+			t.cloning.Lock()
+			defer t.cloning.Unlock()
 			to := fmt.Sprintf("%s/web-%d", t.clones, n)
 			if !t.vcenter.CopyTo(path.Join(t.folder, image), to) {
 				t.watch.free.Add(1)
