@@ -58,7 +58,7 @@ var Kinds = []Kind{
 	},
 	{
 		Name: "VSphereTemplate", ShortName: "svst", Object: &VSphereTemplate{}, List: &VSphereTemplateList{},
-		Mutating: written, Validating: written, People: true,
+		Mutating: written, Validating: []string{"CREATE", "UPDATE", "DELETE"}, People: true,
 		Verbs: []string{"get", "list", "watch", "patch"}, // finalizers
 	},
 	{

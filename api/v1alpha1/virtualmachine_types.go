@@ -290,6 +290,13 @@ type VirtualMachineStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	InstanceID string `json:"instanceID,omitempty"`
 
+	// The release of the VSphereTemplate that the machine was made from. It stays
+	// when the template is replaced. Absent if spec.runtime.vsphere.clone names no
+	// VSphereTemplate, or the machine is not made yet. Set by the VirtualMachine
+	// reconciler.
+	// +optional
+	Template *VSphereTemplateRelease `json:"template,omitempty"`
+
 	// A mark of the runtime's own that is new with every power-on. Two equal
 	// values mean that the machine has not been off in between. Set by the
 	// VirtualMachine reconciler.
@@ -428,6 +435,7 @@ type Placement struct {
 // +kubebuilder:resource:shortName=svm,categories=sallyport
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
 // +kubebuilder:selectablefield:JSONPath=`.spec.runtime.vsphere.serverRef.name`
+// +kubebuilder:selectablefield:JSONPath=`.spec.runtime.vsphere.clone.template.templateRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.status.nodeName`
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="What the machine is doing."
@@ -460,6 +468,14 @@ func (m *VirtualMachine) Busy() bool {
 func (s *VirtualMachineSpec) Adopts() bool {
 	v := s.Runtime.VSphere
 	return v != nil && v.Clone == nil
+}
+
+// TemplateRef is the VSphereTemplate that the machine is made from, and nil if the spec names none.
+func (s *VirtualMachineSpec) TemplateRef() *VSphereTemplateReference {
+	if v := s.Runtime.VSphere; v != nil && v.Clone != nil {
+		return v.Clone.Template.TemplateRef
+	}
+	return nil
 }
 
 // VirtualMachineList is a list of VirtualMachines.

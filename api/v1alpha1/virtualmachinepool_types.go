@@ -291,6 +291,7 @@ type VirtualMachinePoolStatus struct {
 // +kubebuilder:resource:shortName=svmpool,categories=sallyport
 // +kubebuilder:selectablefield:JSONPath=`.spec.scaleDownPolicy`
 // +kubebuilder:selectablefield:JSONPath=`.spec.virtualMachineTemplate.spec.runtime.vsphere.serverRef.name`
+// +kubebuilder:selectablefield:JSONPath=`.spec.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef.name`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,56}[a-z0-9])?$')",message="metadata.name must have at most 58 characters and no dots: a member is called after its pool, such as web-0, and its name is that of a host"
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="How many members are wanted."
 // +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas`,description="How many members there are."

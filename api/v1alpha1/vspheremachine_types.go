@@ -112,11 +112,54 @@ type VSphereClone struct {
 }
 
 // VSphereCloneSource is what a machine is a copy of.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.inventoryPath) != has(self.templateRef)",message="spec.runtime.vsphere.clone.template needs exactly one of inventoryPath and templateRef"
 type VSphereCloneSource struct {
 	// A template by its place in vCenter's inventory, such as
-	// /datacenter/vm/templates/ubuntu-24.04.
+	// /datacenter/vm/templates/ubuntu-24.04. Set this or templateRef.
+	// +optional
+	InventoryPath InventoryPath `json:"inventoryPath,omitempty"`
+
+	// A VSphereTemplate in the namespace of the VirtualMachine. The machine is made
+	// from the release that the template has when the machine is made. Set this or
+	// inventoryPath.
+	// +optional
+	TemplateRef *VSphereTemplateReference `json:"templateRef,omitempty"`
+}
+
+// VSphereTemplateReference names the template that a VSphereTemplate keeps in one of
+// its failure domains.
+type VSphereTemplateReference struct {
+	// The name of the VSphereTemplate.
 	// +required
-	InventoryPath InventoryPath `json:"inventoryPath"`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// The failure domain whose template is meant. Default: the only one that the
+	// VSphereTemplate has. Of several, one must be named.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	FailureDomain string `json:"failureDomain,omitempty"`
+}
+
+// VSphereTemplateRelease is what of a VSphereTemplate a machine was made from.
+type VSphereTemplateRelease struct {
+	// The name of the VSphereTemplate.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// The release.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Release string `json:"release"`
+
+	// What vCenter called the template, such as vm-1024.
+	// +required
+	// +kubebuilder:validation:MaxLength=128
+	MoRef string `json:"moRef"`
 }
 
 // VSphereCloneDisk is a disk of a machine that is cloned.

@@ -342,6 +342,24 @@ func (s *VSphereTemplateSpec) Place(name string) *VSphereFailureDomain {
 	return nil
 }
 
+// Meant gives the failure domain that a reference names: the only one if it names none, and nil if there is no such one.
+func (s *VSphereTemplateSpec) Meant(failureDomain string) *VSphereFailureDomain {
+	if failureDomain == "" && len(s.FailureDomains) == 1 {
+		return &s.FailureDomains[0]
+	}
+	return s.Place(failureDomain)
+}
+
+// ReleaseIn gives the release that the failure domain has under the name of the spec, and nothing before the first one.
+func (s *VSphereTemplateStatus) ReleaseIn(failureDomain string) string {
+	for i := range s.FailureDomains {
+		if s.FailureDomains[i].Name == failureDomain {
+			return s.FailureDomains[i].Release
+		}
+	}
+	return ""
+}
+
 // VSphereTemplateList is a list of VSphereTemplates.
 //
 // +kubebuilder:object:root=true

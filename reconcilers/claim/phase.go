@@ -16,6 +16,7 @@ func Record(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool
 	status := &vm.Status
 	if seen.Exists {
 		status.InstanceID = seen.InstanceID
+		status.Template = cmp.Or(status.Template, seen.Template) // as it was made, whatever somebody notes of it later
 		status.Incarnation = cmp.Or(seen.Incarnation, status.Incarnation)
 		status.NodeName = cmp.Or(seen.NodeName, status.NodeName)
 	}

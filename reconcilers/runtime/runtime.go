@@ -197,6 +197,17 @@ type Machine struct {
 	Spec *v1alpha1.VirtualMachineSpec
 	// CloudInit is what the guest of a machine that is made is given. Only Ensure needs it.
 	CloudInit CloudInit
+	// Template is what the spec's templateRef names. Only Ensure needs it.
+	Template *Template
+}
+
+// Template is the template of a VSphereTemplate, as that has it when a machine is made.
+type Template struct {
+	// Name and UID are the VSphereTemplate's. Nothing is made from what bears the mark of another one.
+	Name string
+	UID  types.UID
+	// Path is where its template is in the inventory.
+	Path v1alpha1.InventoryPath
 }
 
 // CloudInit is what cloud-init in a guest is given.
@@ -235,6 +246,8 @@ type Observation struct {
 	NodeName string
 	// Adopted says that Ensure found the instance and did not make it, so that Delete releases it.
 	Adopted bool
+	// Template is what the instance was made from, and nil if its spec names no VSphereTemplate.
+	Template *v1alpha1.VSphereTemplateRelease
 	// Disks are the VirtualDisks that are attached to the instance, by the marks that Attach left.
 	Disks []v1alpha1.AttachedDisk
 	// Differences is how the size of an instance that was made differs from its spec.

@@ -91,9 +91,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("indexing VirtualMachines by their disks: %w", err)
 	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byTemplate, templateKeys); err != nil {
+		return fmt.Errorf("indexing VirtualMachines by their templates: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachine{}).
 		Watches(&v1alpha1.VirtualDisk{}, handler.EnqueueRequestsFromMapFunc(r.ofDisk), builder.WithPredicates(diskChanged)).
+		Watches(&v1alpha1.VSphereTemplate{}, handler.EnqueueRequestsFromMapFunc(r.ofTemplate), builder.WithPredicates(templateChanged)).
 		Watches(&v1alpha1.VSphereServer{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 			return r.changed(ctx, runtime.Change{Server: o.GetName()})
 		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})). // who may have machines there
@@ -178,20 +182,34 @@ func (r *Reconciler) ensure(ctx context.Context, l *look) (bool, error) {
 	if same, err := l.Unchanged(ctx); err != nil || !same {
 		return !same, err
 	}
-	var given runtime.CloudInit
-	if given, l.err = r.cloudInit(ctx, l.VM); l.err == nil {
-		l.err = l.Tell(ctx, func(ctx context.Context, m runtime.Machine) error {
-			m.CloudInit = given
-			_, err := l.Runtime().Ensure(ctx, m)
-			return err
-		})
-	}
-	if l.err != nil {
+	l.err = r.make(ctx, l)
+	switch {
+	case l.err != nil:
 		l.Troubled("making the machine of VirtualMachine "+l.VM.Name, l.err)
+		return false, nil
+	case l.waits != "":
 		return false, nil
 	}
 	r.attempts().Next(makingOf(l.Key()), l.Time)
 	return true, nil
+}
+
+// make has the runtime make or adopt the machine, unless that has to wait.
+func (r *Reconciler) make(ctx context.Context, l *look) error {
+	template, waits, err := r.template(ctx, l.VM)
+	if err != nil || waits != "" {
+		l.waits = waits
+		return err
+	}
+	given, err := r.cloudInit(ctx, l.VM)
+	if err != nil {
+		return err
+	}
+	return l.Tell(ctx, func(ctx context.Context, m runtime.Machine) error {
+		m.CloudInit, m.Template = given, template
+		_, err := l.Runtime().Ensure(ctx, m)
+		return err
+	})
 }
 
 // forget drops what is remembered of a machine that is gone.

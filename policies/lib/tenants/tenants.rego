@@ -55,16 +55,28 @@ _has_key(term, labels) if term.key in object.keys(labels)
 # METADATA
 # description: >-
 #   The places that a machine names that is cloned: the field of spec.runtime.vsphere.clone, the path in it, and the field of an
-#   entry that has to allow it. Without a datastore any will do that satisfies the storage policy.
+#   entry that has to allow it. Without a datastore any will do that satisfies the storage policy. A templateRef is a place
+#   if the path that it stands for is beside it.
 places(clone) := array.concat(
 	[
 		{"field": "folder", "path": clone.folder, "allowed": "folders"},
 		{"field": "resourcePool", "path": clone.resourcePool, "allowed": "resourcePools"},
 		_storage(clone),
-		{"field": "template.inventoryPath", "path": clone.template.inventoryPath, "allowed": "templates"},
 	],
-	[{"field": $"networks[{i}]", "path": path, "allowed": "networks"} | some i, path in clone.networks],
+	array.concat(
+		_templates(clone.template),
+		[{"field": $"networks[{i}]", "path": path, "allowed": "networks"} | some i, path in clone.networks],
+	),
 )
+
+_templates(template) := [{"field": "template.inventoryPath", "path": template.inventoryPath, "allowed": "templates"}] if {
+	is_object(template)
+	not "templateRef" in object.keys(template)
+}
+
+_templates(template) := [{"field": "template.templateRef", "path": path, "allowed": "templates"} | path := template.inventoryPath] if {
+	_text(template.templateRef.name)
+}
 
 _storage(clone) := {"field": "datastore", "path": clone.datastore, "allowed": "datastores"}
 

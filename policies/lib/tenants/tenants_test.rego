@@ -103,6 +103,17 @@ test_places if {
 	]
 }
 
+test_places_of_a_reference if {
+	ref := {"templateRef": {"name": "ubuntu"}}
+	without := [place | some place in tenants.places(_clone); place.allowed != "templates"]
+	tenants.places(object.union(object.remove(_clone, ["template"]), {"template": ref})) == without
+	some place in tenants.places(object.union(_clone, {"template": ref}))
+	place == {"field": "template.templateRef", "path": "/dc/vm/templates/t", "allowed": "templates"}
+	every wrong in [null, "", {}, {"name": ""}] {
+		not tenants.known_clone(object.union(_clone, {"template": {"templateRef": wrong}}))
+	}
+}
+
 _anywhere := object.union(object.remove(_clone, ["datastore"]), {"storagePolicy": "gold"})
 
 # A machine that leaves its datastore to a storage policy needs an entry that has one.

@@ -131,7 +131,7 @@ _cloned if {
 	count(_tenants) > 0
 }
 
-_places := tenants.made_at(_vsphere)
+_places := tenants.made_at(_located)
 
 _straight if {
 	every place in _places { count(tenants.odd(place.path)) == 0 }

@@ -133,7 +133,7 @@ test_clone_with_a_storage_policy_denied if {
 
 test_clone_not_a_tenant if {
 	_verdict == "NamespaceNotAllowed" with input as {"request": _cloning({}), "facts": _facts([_other_maker])}
-	nowhere := {"request": _cloning({}), "facts": {"server": null, "namespace": _plain}}
+	nowhere := {"request": _cloning({}), "facts": {"server": null, "namespace": _plain, "template": null}}
 	_verdict == "VSphereServerNotFound" with input as nowhere
 }
 

@@ -82,6 +82,7 @@ _current if {
 # vCenter may find a name that is written in another case.
 _lacked(place) if {
 	not place.any
+	place.field != "clone.template.templateRef" # whether that is there yet is the business of the VSphereTemplate
 	_status.inventory[place.allowed].complete == true
 	every path in _listed(place) { lower(path) != lower(place.path) }
 }

@@ -6,7 +6,8 @@
 #   instanceUUID alone is judged by the folder once it is known where the machine is. For a machine that is cloned, one entry
 #   must allow its folder, resource pool, datastore, networks and template, and the status of the VSphereServer must list them as
 #   far as its lists are complete and current. If such a machine leaves its datastore to a storage policy, that entry must have
-#   some datastores, and one of them is chosen when the machine is made; for a VirtualDisk one must allow its datastore. One
+#   some datastores, and one of them is chosen when the machine is made; for a VirtualDisk one must allow its datastore. A
+#   templateRef is judged as the path of the template that the VSphereTemplate keeps in the failure domain. One
 #   whose place in the vCenter does not change, or that is being deleted, is not judged again. The template of a
 #   VirtualMachinePool is judged as the machines that are made from it, when the pool is created and when that place changes. The
 #   first of these that is not met refuses.
@@ -223,6 +224,7 @@ _known if {
 	_text(object.get(_vsphere, "instanceUUID", "none"))
 	tenants.known_path(object.get(_vsphere, "inventoryPath", "/none"))
 	_known_clone
+	_known_template
 	_known_server
 	_known_namespace
 }

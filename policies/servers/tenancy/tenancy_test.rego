@@ -33,7 +33,7 @@ _namespace(labels) := {"metadata": {"name": "team-a", "labels": labels}}
 
 _plain := _namespace({"kubernetes.io/metadata.name": "team-a"})
 
-_facts(tenants) := {"server": _server(tenants), "namespace": _plain}
+_facts(tenants) := {"server": _server(tenants), "namespace": _plain, "template": null}
 
 _ours := _facts([_stranger, _tenant({})])
 
@@ -56,10 +56,11 @@ test_facts_ask_for_the_server_and_the_namespace if {
 	policy.facts == {
 		"server": {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VSphereServer", "name": "vc-1"},
 		"namespace": {"apiVersion": "v1", "kind": "Namespace", "name": "team-a"},
+		"template": null,
 	} with input.request as _request(_with_uuid)
 }
 
-_nothing := {"server": null, "namespace": null}
+_nothing := {"server": null, "namespace": null, "template": null}
 
 _elsewhere := {
 	"another runtime": {"operation": "CREATE", "namespace": "team-a", "object": {"spec": {"runtime": {"pod": {}}}}},
@@ -146,7 +147,7 @@ test_escapes_in_folders if {
 }
 
 _denials := {
-	"a server that does not exist": {"vsphere": _at("/dc/vm/team-a/x"), "facts": {"server": null, "namespace": _plain}, "denial": {
+	"a server that does not exist": {"vsphere": _at("/dc/vm/team-a/x"), "facts": {"server": null, "namespace": _plain, "template": null}, "denial": {
 		"reason": "VSphereServerNotFound",
 		"code": 422,
 		"message": "spec.runtime.vsphere.serverRef.name: there is no VSphereServer vc-1",
@@ -207,7 +208,7 @@ test_tenants[note] if {
 }
 
 test_server_without_tenants if {
-	facts := {"server": {"metadata": {"name": "vc-1"}, "spec": {}}, "namespace": _plain}
+	facts := {"server": {"metadata": {"name": "vc-1"}, "spec": {}}, "namespace": _plain, "template": null}
 	_verdict == "NamespaceNotAllowed" with input as {"request": _request(_with_uuid), "facts": facts}
 }
 
@@ -257,7 +258,7 @@ test_selectors[note] if {
 		"another value": {"selector": {"matchLabels": {"team": "b"}}, "verdict": "NamespaceNotAllowed"},
 		"does not exist": {"selector": {"matchExpressions": [_bare("x", "DoesNotExist")]}, "verdict": "allow"},
 	}
-	facts := {"server": _server([_by_selector(tc.selector)]), "namespace": _namespace({"team": "a"})}
+	facts := {"server": _server([_by_selector(tc.selector)]), "namespace": _namespace({"team": "a"}), "template": null}
 	_verdict == tc.verdict with input as {"request": _request(_at("/dc/vm/team-a/x")), "facts": facts}
 }
 
@@ -273,12 +274,12 @@ test_namespace_not_known[note] if {
 			"verdict": "NamespaceNotAllowed",
 		},
 	}
-	facts := {"server": _server([tc.tenant]), "namespace": null}
+	facts := {"server": _server([tc.tenant]), "namespace": null, "template": null}
 	_verdict == tc.verdict with input as {"request": _request(_at("/dc/vm/team-a/x")), "facts": facts}
 }
 
 test_namespace_without_labels if {
-	facts := {"server": _server([_by_selector({})]), "namespace": {"metadata": {"name": "team-a"}}}
+	facts := {"server": _server([_by_selector({})]), "namespace": {"metadata": {"name": "team-a"}}, "template": null}
 	_verdict == "allow" with input as {"request": _request(_at("/dc/vm/team-a/x")), "facts": facts}
 }
 
@@ -366,7 +367,7 @@ _broken_servers := object.union_n([
 
 test_not_understood_server[note] if {
 	some note, server in _broken_servers
-	_verdict == "not understood" with input as {"request": _good, "facts": {"server": server, "namespace": _plain}}
+	_verdict == "not understood" with input as {"request": _good, "facts": {"server": server, "namespace": _plain, "template": null}}
 }
 
 _broken_namespaces := object.union_n([
@@ -382,12 +383,13 @@ _broken_namespaces := object.union_n([
 
 test_not_understood_namespace[note] if {
 	some note, namespace in _broken_namespaces
-	_verdict == "not understood" with input as {"request": _good, "facts": {"server": _server([_tenant({})]), "namespace": namespace}}
+	_verdict == "not understood" with input as {"request": _good, "facts": {"server": _server([_tenant({})]), "namespace": namespace, "template": null}}
 }
 
 test_not_understood_without_facts[note] if {
 	some note, facts in {
-		"neither": {}, "no server": {"namespace": _plain}, "no namespace": {"server": _server([_tenant({})])},
+		"none": {}, "no server": object.remove(_ours, ["server"]), "no namespace": object.remove(_ours, ["namespace"]),
+		"no template": object.remove(_ours, ["template"]),
 	}
 	_verdict == "not understood" with input as {"request": _good, "facts": facts}
 }
@@ -446,7 +448,7 @@ test_pools_are_judged_again[note] if {
 		"the same place": {"old": {"folder": "/dc/vm/a/webb"}, "new": {"folder": "/dc/vm/a/webb"}, "verdict": "allow"},
 	}
 	request := object.union(_cloning(tc.new), {"operation": "UPDATE", "oldObject": _cloning(tc.old).object})
-	facts := object.union(_today({}), {fact: null | some fact in ["server", "namespace"]; tc.verdict == "allow"})
+	facts := object.union(_today({}), {fact: null | some fact in ["server", "namespace", "template"]; tc.verdict == "allow"})
 	_verdict == tc.verdict with input as {"request": _of_pool(request), "facts": facts}
 	asked := policy.facts with input.request as _of_pool(request)
 	{true | asked == _nothing} == {true | tc.verdict == "allow"}

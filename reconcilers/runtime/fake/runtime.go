@@ -232,7 +232,7 @@ func (w *World) planEnsure(m runtime.Machine) (*work, error) {
 			}
 		}}, nil
 	}
-	if m.Spec != nil && m.Spec.Runtime.VSphere != nil {
+	if m.Spec != nil && m.Spec.Adopts() {
 		return nil, runtime.NewNotFound(nil, "there is no machine at %s", Place(m))
 	}
 	if other, joined := w.machine(m.UID).busy(runtime.TaskCreate); other != nil || joined {

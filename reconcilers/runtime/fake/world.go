@@ -279,10 +279,10 @@ func (w *World) Lose(uid types.UID) {
 	}
 }
 
-// Place is where a machine looks for an instance to adopt: the instance UUID or inventory path of a vSphere machine, else
+// Place is where a machine looks for an instance to adopt: the instance UUID or inventory path of a vSphere machine that is to be adopted, else
 // namespace/name.
 func Place(machine runtime.Machine) string {
-	if machine.Spec != nil && machine.Spec.Runtime.VSphere != nil {
+	if machine.Spec != nil && machine.Spec.Adopts() {
 		if v := machine.Spec.Runtime.VSphere; v.InstanceUUID != "" {
 			return v.InstanceUUID
 		}

@@ -51,6 +51,7 @@ func (r *Runtime) clone(ctx context.Context, m runtime.Machine) (instanceID stri
 	case len(attempts.running()) > 0:
 		return "", nil
 	}
+	m = resolved(m)
 	parts, err := r.parts(ctx, m)
 	if err != nil {
 		return "", err
@@ -59,11 +60,12 @@ func (r *Runtime) clone(ctx context.Context, m runtime.Machine) (instanceID stri
 	if err != nil {
 		return "", err
 	}
-	return "", r.server.call(ctx, func(c *vim25.Client) error {
+	err = r.server.call(ctx, func(c *vim25.Client) error {
 		_, err := object.NewVirtualMachine(c, parts.template.Self).
 			Clone(ctx, object.NewFolder(c, parts.folder), inventoryName(m), *spec)
 		return err
 	})
+	return "", r.replacedMeanwhile(m, err)
 }
 
 // findMade looks for a machine that is made, and, if there is none, for what makes it. That is looked at first: a clone that ends between
@@ -94,9 +96,9 @@ func (p *parts) cloneSpec(m runtime.Machine) (*types.VirtualMachineCloneSpec, er
 	config := &types.VirtualMachineConfigSpec{
 		InstanceUuid: string(m.UID),
 		DeviceChange: devices,
-		ExtraConfig:  append(p.forgotten(guest), guest...),
 	}
-	config.ExtraConfig = append(config.ExtraConfig,
+	given := slices.Concat(guest, p.origin(m))
+	config.ExtraConfig = append(append(p.forgotten(given), given...),
 		&types.OptionValue{Key: OwnerKey, Value: string(m.UID)}, &types.OptionValue{Key: NameKey, Value: m.String()})
 	resize(config, m, p.template.Config.Hardware.NumCoresPerSocket, cpuField, memoryField)
 	return &types.VirtualMachineCloneSpec{
@@ -107,7 +109,7 @@ func (p *parts) cloneSpec(m runtime.Machine) (*types.VirtualMachineCloneSpec, er
 
 // forgotten takes off what the template has from a machine that it was made from: what we noted, and what its guest was given.
 func (p *parts) forgotten(given []types.BaseOptionValue) (none []types.BaseOptionValue) {
-	of := []string{PowerOnsKey, MoveKey, TemplateKey, userDataKey, userDataKey + encodingSuffix}
+	of := []string{PowerOnsKey, MoveKey, TemplateKey, MadeFromKey, userDataKey, userDataKey + encodingSuffix}
 	for _, option := range p.template.Config.ExtraConfig {
 		key := option.GetOptionValue().Key
 		ours := slices.Contains(of, key) || strings.HasPrefix(key, DiskKey) // its disks are copies

@@ -49,7 +49,7 @@ func (r *Runtime) really(ctx context.Context, clone *v1alpha1.VSphereClone, p *p
 		path  *v1alpha1.InventoryPath
 	}
 	places := []place{
-		{"template.inventoryPath", p.template.Self, &real.Template.InventoryPath},
+		{templateField(clone), p.template.Self, &real.Template.InventoryPath},
 		{"folder", p.folder, &real.Folder},
 		{"resourcePool", p.named, &real.ResourcePool},
 	}

@@ -30,10 +30,12 @@ const (
 	PowerOnsKey = "sallyport.powerOns"
 	// MoveKey is the last move that was asked for.
 	MoveKey = "sallyport.move"
+	// MadeFromKey says which release of a VSphereTemplate the machine was made from.
+	MadeFromKey = "sallyport.madeFrom"
 )
 
 // allKeys are the keys in the order in which they are written.
-var allKeys = []string{OwnerKey, NameKey, PowerOnsKey, MoveKey}
+var allKeys = []string{OwnerKey, NameKey, PowerOnsKey, MoveKey, MadeFromKey}
 
 // powerOns is what is written before a power-on: how many there were with it, and when it was written.
 type powerOns struct {

@@ -38,7 +38,7 @@ type parts struct {
 func (r *Runtime) parts(ctx context.Context, m runtime.Machine) (*parts, error) {
 	clone := cloneOf(m)
 	p := &parts{template: &mo.VirtualMachine{}, datastore: &mo.Datastore{}}
-	if err := r.template(ctx, clone, p.template); err != nil {
+	if err := r.template(ctx, m, p.template); err != nil {
 		return nil, err
 	}
 	var err error
@@ -81,13 +81,20 @@ func (r *Runtime) place(ctx context.Context, m runtime.Machine, p *parts) error 
 	return r.chooseDatastore(ctx, m, p, real, datastores)
 }
 
-func (r *Runtime) template(ctx context.Context, clone *v1alpha1.VSphereClone, into *mo.VirtualMachine) error {
+// ofTemplate is what is read of a template.
+var ofTemplate = []string{"config.template", "config.hardware", "config.extraConfig", "config.instanceUuid", "snapshot"}
+
+func (r *Runtime) template(ctx context.Context, m runtime.Machine, into *mo.VirtualMachine) error {
+	clone := cloneOf(m)
+	if clone.Template.TemplateRef != nil {
+		return r.referred(ctx, m, into)
+	}
 	path := clone.Template.InventoryPath
 	ref, err := r.at(ctx, ofClone, "template.inventoryPath", path, "template", "VirtualMachine")
 	if err != nil {
 		return err
 	}
-	if err := r.read(ctx, ref, into, "config.template", "config.hardware", "config.extraConfig", "snapshot"); err != nil {
+	if err := r.read(ctx, ref, into, ofTemplate...); err != nil {
 		return err
 	}
 	switch {

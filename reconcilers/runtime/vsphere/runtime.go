@@ -63,6 +63,9 @@ func (s *sighting) observation(m runtime.Machine) runtime.Observation {
 		Power: s.power(), Incarnation: s.incarnation(), NodeName: s.host, LastFailure: s.lastFailure(),
 		Guest: s.guest(), Question: s.question(),
 	}
+	if s.made(m) {
+		seen.Template = madeFrom(s.keys[MadeFromKey])
+	}
 	for _, info := range s.inFlight() {
 		seen.InFlight = append(seen.InFlight,
 			runtime.Task{ID: info.Task.Value, Kind: kindOf(info), Ours: s.ours(info), By: s.by(info), Progress: percent(info)})

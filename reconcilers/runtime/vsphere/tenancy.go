@@ -86,6 +86,9 @@ func (t tenancy) mayLook(ctx context.Context, vm *v1alpha1.VirtualMachine, m run
 func (t tenancy) may(ctx context.Context, vm *v1alpha1.VirtualMachine, m runtime.Machine, place placing) error {
 	vm = vm.DeepCopy()
 	spec := vm.Spec.Runtime.VSphere
+	if m.Template != nil && spec.Clone != nil {
+		spec.Clone.Template.InventoryPath = m.Template.Path
+	}
 	found, absent := place(ctx, m)
 	switch {
 	case absent == nil && spec.Clone != nil:

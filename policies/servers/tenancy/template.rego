@@ -1,0 +1,124 @@
+# Machines that are made from a VSphereTemplate: their reference is judged as the path that it stands for.
+package sallyport.servers.tenancy
+
+import data.sallyport.lib.templates
+import data.sallyport.lib.tenants
+
+# METADATA
+# title: The VSphereTemplate that the machine would be made from
+# description: >-
+#   Not asked for by Sallyport itself, which has the path beside the reference when it makes a machine. Of one that is made it does not
+#   matter any more.
+facts["template"] := {
+	"apiVersion": "sallyport.dev/v1alpha1",
+	"kind": "VSphereTemplate",
+	"namespace": input.request.namespace,
+	"name": _template_ref.name,
+} if {
+	_refers
+}
+
+facts["template"] := null if not _refers
+
+# METADATA
+# title: There is no such VSphereTemplate
+# custom:
+#   reason: VSphereTemplateNotFound
+#   remedyInMessage: Create the VSphereTemplate first, or name one of the namespace.
+deny contains {
+	"reason": "VSphereTemplateNotFound",
+	"code": 422,
+	"message": concat("", [
+		$"{_at("clone.template.templateRef.name")}: there is no VSphereTemplate {_template_ref.name} in {_namespace}. Create it first, ",
+		$"or name another one: `kubectl get vspheretemplates --namespace {input.request.namespace}`",
+	]),
+	"details": _template_details,
+} if {
+	_cloned
+	_refers
+	input.facts.template == null
+}
+
+# METADATA
+# title: The machine cannot be made from that VSphereTemplate
+# custom:
+#   reason: VSphereTemplateUnfit
+#   remedyInMessage: Change the field as the message says.
+deny contains {
+	"reason": "VSphereTemplateUnfit",
+	"code": 422,
+	"message": $"{_at("clone.template.templateRef")}: VSphereTemplate {_template_ref.name} {_unfit}",
+	"details": _template_details,
+} if {
+	_cloned
+	_unfit
+}
+
+_template_ref := _vsphere.clone.template.templateRef
+
+_refers if {
+	_judged
+	not _found
+	is_object(_vsphere.clone.template)
+	"templateRef" in object.keys(_vsphere.clone.template)
+}
+
+_template := input.facts.template if {
+	_refers
+	input.facts.template != null
+}
+
+_unfit := "is being deleted: name another one" if _template_going
+
+_unfit := $"is on VSphereServer {_template.spec.serverRef.name}, and the machine would be on {_server}: name one that is on the same" if {
+	not _template_going
+	_template_elsewhere
+}
+
+_unfit := $"has no failure domain {_template_ref.failureDomain}: name one of {_domain_names}" if {
+	_template_here
+	not _template_path
+	_template_ref.failureDomain
+}
+
+_unfit := $"has several failure domains: name one of them as failureDomain, {_domain_names}" if {
+	_template_here
+	not _template_path
+	not _template_ref.failureDomain
+}
+
+_template_here if {
+	_template
+	not _template_going
+	not _template_elsewhere
+}
+
+_template_going if _text(_template.metadata.deletionTimestamp)
+
+_template_elsewhere if _template.spec.serverRef.name != _vsphere.serverRef.name
+
+_domain_names := concat(", ", sort([domain.name | some domain in _template.spec.failureDomains]))
+
+_template_path := $"{domain.folder}/{_template.spec.name}" if domain := templates.meant(_template.spec, _template_ref)
+
+# What the request says, and beside a reference the path that it stands for, if that is known.
+_located := object.union(_vsphere, {"clone": {"template": {"inventoryPath": _template_path}}}) if not _template_elsewhere
+
+_located := _vsphere if not _template_path
+
+_located := _vsphere if _template_elsewhere
+
+_template_details := {"kind": "VSphereTemplate", "name": _template_ref.name, "field": _at("clone.template.templateRef")}
+
+_known_template if input.facts.template == null
+
+_known_template if {
+	_template.metadata.name == _template_ref.name
+	_text(_template.spec.serverRef.name)
+	_text(_template.spec.name)
+	is_array(_template.spec.failureDomains)
+	every domain in _template.spec.failureDomains {
+		_text(domain.name)
+		tenants.known_path(domain.folder)
+	}
+}

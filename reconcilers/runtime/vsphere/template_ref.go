@@ -1,0 +1,102 @@
+package vsphere
+
+import (
+	"context"
+	"regexp"
+
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// resolved is a machine whose spec has the path of the template that its reference stands for, beside the reference.
+func resolved(m runtime.Machine) runtime.Machine {
+	if m.Template != nil {
+		m.Spec = m.Spec.DeepCopy()
+		cloneOf(m).Template.InventoryPath = m.Template.Path
+	}
+	return m
+}
+
+// templateField is the field of a clone that says what the machine is a copy of.
+func templateField(clone *v1alpha1.VSphereClone) string {
+	if clone.Template.TemplateRef != nil {
+		return "template.templateRef"
+	}
+	return "template.inventoryPath"
+}
+
+// referred finds the template of a VSphereTemplate: what has its name, if it bears the mark of that VSphereTemplate. Between the two renames
+// of a replacement nothing has the name; that passes soon.
+func (r *Runtime) referred(ctx context.Context, m runtime.Machine, into *mo.VirtualMachine) error {
+	clone, server := cloneOf(m), r.server.config.Name
+	path, field := clone.Template.InventoryPath, templateField(clone)
+	ref, err := r.named(ctx, path, "VirtualMachine")
+	if err != nil {
+		return err
+	}
+	if ref == nil || m.Template == nil {
+		return r.replaced(m, nil)
+	}
+	if err := r.read(ctx, *ref, into, ofTemplate...); err != nil {
+		return r.replacedMeanwhile(m, err)
+	}
+	mark, marked := templateMarkOf(into)
+	switch {
+	case into.Config == nil:
+		return runtime.NewUnavailable(nil, "%s%s: vCenter %s does not show the configuration of what is at %s", ofClone, field, server, path)
+	case !marked || mark.owner != m.Template.UID:
+		return invalid(field, "vCenter %s has %s %s at %s, which is not of VSphereTemplate %s: rename or remove it there",
+			server, machineOrTemplate(into.Config.Template), ref.Value, path, m.Template.Name)
+	case !into.Config.Template || mark.stage != markFinished:
+		return r.replaced(m, nil)
+	case into.Snapshot != nil:
+		return invalid(field, "the template at %s has snapshots: remove them", path)
+	}
+	return nil
+}
+
+func machineOrTemplate(template bool) string {
+	if template {
+		return "a template"
+	}
+	return "a machine"
+}
+
+// replaced is the error for a VSphereTemplate of which there is no whole template at the moment.
+func (r *Runtime) replaced(m runtime.Machine, cause error) error {
+	clone := cloneOf(m)
+	return runtime.NewUnavailable(cause, "%s%s: vCenter %s has no template of VSphereTemplate %s at %s at the moment: it is being replaced, or was "+
+		"moved or renamed", ofClone, templateField(clone), r.server.config.Name, clone.Template.TemplateRef.Name, clone.Template.InventoryPath)
+}
+
+// replacedMeanwhile is the error for a template that was there a moment ago.
+func (r *Runtime) replacedMeanwhile(m runtime.Machine, err error) error {
+	if runtime.IsNotFound(err) && cloneOf(m).Template.TemplateRef != nil {
+		return r.replaced(m, err)
+	}
+	return err
+}
+
+// origin notes in a machine what it is made from, for its status.
+func (p *parts) origin(m runtime.Machine) []types.BaseOptionValue {
+	mark, marked := templateMarkOf(p.template)
+	if m.Template == nil || !marked {
+		return nil
+	}
+	return []types.BaseOptionValue{&types.OptionValue{Key: MadeFromKey, Value: m.Template.Name + " " + mark.Release + " " + p.template.Self.Value}}
+}
+
+// madeFromText is the form of the note: what anybody can write is not taken for one unless it is exactly that.
+var madeFromText = regexp.MustCompile(`^([a-z0-9.-]{1,253}) ([A-Za-z0-9._-]{1,63}) ([A-Za-z0-9._-]{1,128})$`)
+
+// madeFrom gives nothing for what is no such note.
+func madeFrom(text string) *v1alpha1.VSphereTemplateRelease {
+	fields := madeFromText.FindStringSubmatch(text)
+	if fields == nil {
+		return nil
+	}
+	return &v1alpha1.VSphereTemplateRelease{Name: fields[1], Release: fields[2], MoRef: fields[3]}
+}

@@ -1,0 +1,195 @@
+package vsphere_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vmware/govmomi/vim25/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/reconcilers/template"
+)
+
+// referring gives a machine that is to be made from the VSphereTemplate.
+func (w *templates) referring(name string) runtime.Machine {
+	w.Helper()
+	m := w.cloned(name)
+	cloneOf(m).Template = v1alpha1.VSphereCloneSource{TemplateRef: &v1alpha1.VSphereTemplateReference{Name: "ubuntu"}}
+	m.Template = &runtime.Template{Name: "ubuntu", UID: w.d.Owner, Path: folder + "/ubuntu"}
+	return m
+}
+
+// inPlace has a release imported and given the name.
+func (w *templates) inPlace(name string) template.Item {
+	w.Helper()
+	return w.renamed(w.whole(name), "ubuntu")
+}
+
+func (w *templates) renamed(item template.Item, name string) template.Item {
+	w.Helper()
+	item, err := w.store.Rename(w.Context(), w.d, item, name)
+	w.Must(err)
+	return item
+}
+
+// madeFrom fails the test unless the machine says that it was made from the item.
+func (w *templates) madeFrom(m runtime.Machine, item template.Item) {
+	w.Helper()
+	want := &v1alpha1.VSphereTemplateRelease{Name: "ubuntu", Release: item.Release, MoRef: item.MoRef}
+	if diff := cmp.Diff(want, w.observe(m).Template); diff != "" {
+		w.Errorf("%s was made from something else (-want +got):\n%s", m, diff)
+	}
+}
+
+// Machines are made from the release that has the name when they are made, and say so ever after.
+func TestTemplateReferred(t *testing.T) {
+	w := newTemplates(t)
+	one := w.inPlace("1")
+	first := w.ensure(w.referring("first"))
+	w.madeFrom(first, one)
+	w.renamed(one, "ubuntu-1")
+	two := w.inPlace("2")
+	second := w.ensure(w.referring("second"))
+	w.madeFrom(second, two)
+	w.madeFrom(first, one)
+	if mark := w.State(w.path(second)).ExtraConfig[vsphere.TemplateKey]; mark != "" {
+		t.Errorf("the machine has the mark %s", mark)
+	}
+}
+
+// What a machine was made from is not what was made from a copy of it.
+func TestTemplateReferredIsNotInherited(t *testing.T) {
+	w := newTemplates(t)
+	w.inPlace("1")
+	first := w.ensure(w.referring("first"))
+	w.SetTemplate(w.path(first), true)
+	copied := w.cloned("copied")
+	cloneOf(copied).Template.InventoryPath = v1alpha1.InventoryPath(w.path(first))
+	copied = w.ensure(copied)
+	if from := w.observe(copied).Template; from != nil {
+		t.Errorf("it says that it was made from %+v", from)
+	}
+}
+
+// In the gap between two renames nothing is made, and nothing is wrong with the spec.
+func TestTemplateReferredInTheGap(t *testing.T) {
+	w := newTemplates(t)
+	one, two := w.inPlace("1"), w.whole("2")
+	one = w.renamed(one, "ubuntu-1")
+	m := w.referring("web")
+	w.replacing(w.runtime.Ensure(t.Context(), m))
+	two = w.renamed(two, "ubuntu")
+	w.madeFrom(w.ensure(m), two)
+	w.Must(w.store.Destroy(t.Context(), w.d, one))
+}
+
+const replacing = "spec.runtime.vsphere.clone.template.templateRef: vCenter lab has no template of VSphereTemplate ubuntu at " + folder +
+	"/ubuntu at the moment: it is being replaced, or was moved or renamed"
+
+func (w *templates) replacing(id string, err error) {
+	w.Helper()
+	if id != "" || !runtime.IsUnavailable(err) || runtime.Message(err) != replacing {
+		w.Errorf("got machine %q, error %v", id, err)
+	}
+}
+
+// A template that is replaced after it was looked at is still the one that the machine is made from; one that is destroyed then is looked
+// for again.
+func TestTemplateReferredWhileReplaced(t *testing.T) {
+	w := newTemplates(t)
+	one, two := w.inPlace("1"), w.whole("2")
+	w.faults.Before(func() {
+		one = w.renamed(one, "ubuntu-1")
+		two = w.renamed(two, "ubuntu")
+	}, "CloneVM_Task")
+	first := w.referring("first")
+	_, err := w.runtime.Ensure(t.Context(), first)
+	w.Must(err)
+	w.madeFrom(w.ensure(first), one)
+
+	two = w.look().Items[0]
+	w.faults.Before(func() { w.Must(w.store.Destroy(t.Context(), w.d, two)) }, "CloneVM_Task")
+	second := w.referring("second")
+	w.replacing(w.runtime.Ensure(t.Context(), second))
+	w.renamed(w.look().Items[0], "ubuntu")
+	w.madeFrom(w.ensure(second), one)
+}
+
+// While a machine is being made from it the template may be renamed, and is not destroyed.
+func TestTemplateReferredIsPinned(t *testing.T) {
+	w := newTemplates(t)
+	one := w.inPlace("1")
+	m := w.referring("web")
+	release := w.Hold(folder+"/ubuntu", runtime.TaskCreate)
+	_, err := w.runtime.Ensure(t.Context(), m)
+	w.Must(err)
+	w.refused("destroying", w.store.Destroy(t.Context(), w.d, one))
+	release()
+	w.madeFrom(w.ensure(m), one)
+}
+
+// edit changes the template as only a machine can be changed.
+func (w *templates) edit(change func(path string)) {
+	const path = folder + "/ubuntu"
+	w.SetTemplate(path, false)
+	change(path)
+	w.SetTemplate(path, true)
+}
+
+// Nothing is made from what is not the VSphereTemplate's own, however it is called and whatever it has inherited.
+func TestTemplateReferredForeign(t *testing.T) {
+	const foreign = "spec.runtime.vsphere.clone.template.templateRef: vCenter lab has a %s REF at " + folder +
+		"/ubuntu, which is not of VSphereTemplate ubuntu: rename or remove it there"
+	theirs := strings.Replace(foreign, "%s", "template", 1)
+	for name, tc := range map[string]struct {
+		change func(w *templates, item template.Item, m *runtime.Machine)
+		want   string
+	}{
+		"of another VSphereTemplate of this name": {func(_ *templates, _ template.Item, m *runtime.Machine) { m.Template.UID = "an-earlier-one" }, theirs},
+		"a copy": {func(w *templates, _ template.Item, _ *runtime.Machine) {
+			w.edit(func(path string) { w.SetInstanceUUID(path, string(uuid.NewUUID())) })
+		}, theirs},
+		"without a mark": {func(w *templates, _ template.Item, _ *runtime.Machine) {
+			w.edit(func(path string) { w.SetExtraConfig(path, map[string]string{vsphere.TemplateKey: ""}) })
+		}, theirs},
+		"a machine": {func(w *templates, item template.Item, _ *runtime.Machine) {
+			w.renamed(item, "aside")
+			path, err := w.AddMachine("ubuntu")
+			w.Must(err)
+			w.Move(path, folder)
+		}, strings.Replace(foreign, "%s", "machine", 1)},
+		"with snapshots": {func(w *templates, _ template.Item, _ *runtime.Machine) { w.SetSnapshot(folder+"/ubuntu", true) },
+			"spec.runtime.vsphere.clone.template.templateRef: the template at " + folder + "/ubuntu has snapshots: remove them"},
+		"no template any more": {func(w *templates, _ template.Item, _ *runtime.Machine) { w.SetTemplate(folder+"/ubuntu", false) }, replacing},
+		"not resolved":         {func(_ *templates, _ template.Item, m *runtime.Machine) { m.Template = nil }, strings.Replace(replacing, folder+"/ubuntu", "", 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTemplates(t)
+			m := w.referring("web")
+			tc.change(w, w.inPlace("1"), &m)
+			_, err := w.runtime.Ensure(t.Context(), m)
+			want := strings.Replace(tc.want, "REF", w.MoRef(folder+"/ubuntu"), 1)
+			if runtime.Message(err) != want || runtime.IsInvalidSpec(err) == runtime.IsUnavailable(err) {
+				t.Errorf("got error %v, want %s", err, want)
+			}
+			for _, path := range w.Machines() {
+				if w.State(path).InstanceUUID == string(m.UID) {
+					t.Errorf("%s was made", path)
+				}
+			}
+		})
+	}
+}
+
+// A template that vCenter stops showing while it is read is one that is being replaced.
+func TestTemplateReferredThatGoes(t *testing.T) {
+	w := newTemplates(t)
+	w.inPlace("1")
+	m := w.referring("web")
+	w.faults.Refuse(&types.ManagedObjectNotFound{}, "CloneVM_Task")
+	w.replacing(w.runtime.Ensure(t.Context(), m))
+}
