@@ -32,5 +32,10 @@ func (NoTemplates) Rename(context.Context, template.Domain, template.Item, strin
 	return template.Item{}, errNone
 }
 
+// Replace fails.
+func (NoTemplates) Replace(context.Context, template.Domain, template.Item, string, template.Item) error {
+	return errNone
+}
+
 // Destroy fails.
 func (NoTemplates) Destroy(context.Context, template.Domain, template.Item) error { return errNone }
