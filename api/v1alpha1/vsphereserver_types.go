@@ -141,6 +141,14 @@ type VSphereTenant struct {
 	// +kubebuilder:validation:MaxItems=32
 	Templates []InventoryPath `json:"templates,omitempty"`
 
+	// Content libraries that templates may be made from, by name. Default none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=255
+	Libraries []string `json:"libraries,omitempty"`
+
 	// How much the machines that are made under this entry may be together.
 	// Default: no limit.
 	// +optional

@@ -92,17 +92,27 @@ type VSphereTemplateSpec struct {
 }
 
 // VSphereTemplateSource is what a template is made from.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.libraryItem)",message="spec.source must have either url or libraryItem"
+// +kubebuilder:validation:XValidation:rule="has(self.url) || !has(self.caBundle)",message="spec.source.caBundle is for url: items of content libraries are downloaded with spec.trust of the VSphereServer"
 type VSphereTemplateSource struct {
 	// Where the OVA is, such as https://images.example.org/ubuntu-24.04.ova.
 	// Addresses of the cluster itself are refused.
-	// +required
+	// +optional
 	// +kubebuilder:validation:MinLength=9
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://')",message="spec.source.url must begin with https://"
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && !self.contains('@')",message="spec.source.url must be a URL without a user or a password"
-	URL string `json:"url"`
+	URL string `json:"url,omitempty"`
 
-	// The SHA-256 of the OVA, in hex. What has another is not imported.
+	// The item of a content library of the same vCenter that the template is made
+	// from, in place of url.
+	// +optional
+	LibraryItem *VSphereLibraryItem `json:"libraryItem,omitempty"`
+
+	// The SHA-256 of the OVA, in hex. What has another is not imported. Of an item
+	// of a content library that has several files it is the SHA-256 of the manifest,
+	// the file that ends in .mf, which must have the SHA-256 of each other file.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
@@ -114,6 +124,23 @@ type VSphereTemplateSource struct {
 	// +kubebuilder:validation:MaxLength=65536
 	// +kubebuilder:validation:XValidation:rule="self.contains('-----BEGIN CERTIFICATE-----')",message="spec.source.caBundle must have a certificate in PEM, which begins with -----BEGIN CERTIFICATE-----"
 	CABundle string `json:"caBundle,omitempty"`
+}
+
+// VSphereLibraryItem is an item of a content library.
+type VSphereLibraryItem struct {
+	// The content library, by its name. No other library of the vCenter may have
+	// the same name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	Library string `json:"library"`
+
+	// The item, by its name. It has one file, which is an OVA, or the files of one
+	// with a descriptor and a manifest. VM templates cannot be downloaded.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	Name string `json:"name"`
 }
 
 // VSphereFailureDomain is a part of a vCenter that has a template of its own.

@@ -206,7 +206,7 @@ func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, sto
 		defer func() { r.Metrics.imported(r.Now().Sub(begun), err) }()
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		file, err := r.Fetch(ctx, t.Spec.Source, func(percent int32) { under.at(v1alpha1.VSphereTemplateDownloading, percent) })
+		file, err := r.Fetch(ctx, d, func(percent int32) { under.at(v1alpha1.VSphereTemplateDownloading, percent) })
 		if err != nil {
 			return err
 		}

@@ -46,8 +46,8 @@ const (
 	swapPatience = 30 * time.Minute
 )
 
-// Source gives the OVA of a source, as far as its content is the one that the source says. It takes long.
-type Source func(ctx context.Context, source v1alpha1.VSphereTemplateSource, progress func(percent int32)) (Fetched, error)
+// Source gives the OVA that the spec names, as far as its content is the one that the spec says. It takes long.
+type Source func(ctx context.Context, d Domain, progress func(percent int32)) (Fetched, error)
 
 // Fetched is an OVA. It is kept until it is closed.
 type Fetched interface {

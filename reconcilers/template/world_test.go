@@ -198,7 +198,7 @@ func newWorld(ctx context.Context) *world {
 	inner := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VSphereTemplate{}).Build()
 	w := &world{
 		folders: newFolders(), ctx: ctx, now: time.Date(2026, 11, 23, 12, 0, 0, 7_654_321, time.UTC), events: events.NewFakeRecorder(1000),
-		fetch: func(context.Context, v1alpha1.VSphereTemplateSource, func(int32)) (Fetched, error) { return ova{}, nil },
+		fetch: func(context.Context, Domain, func(int32)) (Fetched, error) { return ova{}, nil },
 	}
 	w.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{ // what an API server does beyond that
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -238,8 +238,8 @@ func (p *process) renew() {
 	p.r = &Reconciler{
 		Client: c, Live: c, Events: p.events, Now: func() time.Time { return p.now },
 		Stores: func(context.Context, *v1alpha1.VSphereTemplate) (Store, error) { return store{p.folders, p.call}, nil },
-		Fetch: func(ctx context.Context, s v1alpha1.VSphereTemplateSource, told func(int32)) (Fetched, error) {
-			return p.fetch(ctx, s, told)
+		Fetch: func(ctx context.Context, d Domain, told func(int32)) (Fetched, error) {
+			return p.fetch(ctx, d, told)
 		},
 	}
 	p.r.init()

@@ -358,7 +358,7 @@ func (t *templateTrial) process() *templateProcess {
 		Client: c, Live: c, Events: &events.FakeRecorder{}, Poll: time.Millisecond,
 		Now:    func() time.Time { return time.Now().Add(time.Duration(t.skipped.Load())) },
 		Stores: func(context.Context, *v1alpha1.VSphereTemplate) (template.Store, error) { return store, nil },
-		Fetch: func(context.Context, v1alpha1.VSphereTemplateSource, func(int32)) (template.Fetched, error) {
+		Fetch: func(context.Context, template.Domain, func(int32)) (template.Fetched, error) {
 			p.fetched.Add(1)
 			return fetched{p}, nil
 		},

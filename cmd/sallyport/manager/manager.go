@@ -98,7 +98,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 		if err := addVCenters(mgr, connected, namespace); err != nil {
 			return err
 		}
-		runtimes = &Runtimes{Machine: connected.runtime, Disk: connected.diskRuntime, Template: connected.TemplateStore}
+		runtimes = &Runtimes{Machine: connected.runtime, Disk: connected.diskRuntime, Template: connected.TemplateStore, LibraryItem: connected.LibraryItem}
 	}
 	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), told, locks); err != nil {
 		return err

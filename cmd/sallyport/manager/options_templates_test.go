@@ -3,13 +3,42 @@ package manager
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/open-policy-agent/opa/v1/ast"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/policies"
 	"sallyport.dev/sallyport/reconcilers/template/ova"
 )
+
+// The policy that judges URLs has a list of its own of what is local.
+func TestLocalAddressesOfThePolicy(t *testing.T) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := shipped[slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "templates-release" })]
+	module, err := ast.ParseModule("release.rego", of.Spec.Modules[0].Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var judged []netip.Prefix
+	for _, rule := range module.Rules {
+		if rule.Head.Name != "_local" {
+			continue
+		}
+		if err := ast.As(rule.Head.Value.Value, &judged); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(ova.LocalAddresses(), judged, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+		t.Errorf("_local of templates-release has something else than the download refuses (-want +got):\n%s", diff)
+	}
+}
 
 // The ranges that nothing is downloaded from reach the cache as they were given.
 func TestForbiddenRanges(t *testing.T) {

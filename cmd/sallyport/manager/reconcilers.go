@@ -32,6 +32,8 @@ type Runtimes struct {
 	Disk func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
 	// Template gives where the templates of a VSphereTemplate are. Nil has them left alone.
 	Template func(context.Context, *v1alpha1.VSphereTemplate) (template.Store, error)
+	// LibraryItem gives the item of a content library that a template is made from.
+	LibraryItem func(context.Context, template.Domain) (template.LibraryItem, error)
 }
 
 // kindOf names the runtime that a machine or a disk wants, by what its spec has of vsphere and pod, for people and metrics.
@@ -72,7 +74,7 @@ func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) 
 			rt, err := r.Disk(ctx, d)
 			return kept(rt, err, kindOfDisk(d))
 		},
-		Template: r.Template,
+		Template: r.Template, LibraryItem: r.LibraryItem,
 	}
 }
 
@@ -104,16 +106,23 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 }
 
 // addTemplates adds the reconciler of templates, which keeps what they are made from in a cache.
-func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, stores func(context.Context, *v1alpha1.VSphereTemplate) (template.Store, error)) error {
-	if stores == nil {
+func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, runtimes Runtimes) error {
+	if runtimes.Template == nil {
 		return nil
 	}
 	cache := &ova.Cache{Dir: o.TemplateCache, MaxBytes: o.TemplateCacheSize.Value(), Forbidden: o.forbidden(), Now: time.Now}
 	templates := &template.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stores: stores, Events: events, Now: time.Now, Poll: o.PollInterval,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Stores: runtimes.Template, Events: events, Now: time.Now, Poll: o.PollInterval,
 		Metrics: template.NewMetrics(ctrlmetrics.Registry),
-		Fetch: func(ctx context.Context, source v1alpha1.VSphereTemplateSource, progress func(int32)) (template.Fetched, error) {
-			file, err := cache.Fetch(ctx, source, progress)
+		Fetch: func(ctx context.Context, d template.Domain, progress func(int32)) (template.Fetched, error) {
+			var item template.LibraryItem
+			if d.Spec.Source.LibraryItem != nil && runtimes.LibraryItem != nil {
+				var err error
+				if item, err = runtimes.LibraryItem(ctx, d); err != nil {
+					return nil, err
+				}
+			}
+			file, err := cache.Fetch(ctx, d.Spec.Source, item, progress)
 			if err != nil {
 				return nil, err
 			}
@@ -148,7 +157,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	if err := disks.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualDisk reconciler: %w", err)
 	}
-	if err := o.addTemplates(mgr, events, runtimes.Template); err != nil {
+	if err := o.addTemplates(mgr, events, runtimes); err != nil {
 		return err
 	}
 	pools := &pool.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Now: time.Now, Metrics: ctrlmetrics.Registry}

@@ -93,11 +93,13 @@ made_at(vsphere) := [object.union(place, {"field": concat(".", ["clone", place.f
 made_at(vsphere) := [{"field": "datastore", "path": vsphere.datastore, "allowed": "datastores"}] if vsphere.datastore
 
 # METADATA
-# description: Whether an entry allows a place, or of any one some.
+# description: Whether an entry allows a place, by its path or by its name, or of any one some.
 allows(tenant, place) if {
 	some allowed in object.get(tenant, place.allowed, [])
 	within(place.path, allowed)
 }
+
+allows(tenant, place) if place.name in object.get(tenant, place.allowed, [])
 
 allows(tenant, place) if {
 	place.any
@@ -147,6 +149,12 @@ _known_tenant(tenant) if {
 	every field in ["folders", "resourcePools", "datastores", "networks", "templates"] {
 		_known_places(object.get(tenant, field, []))
 	}
+	_known_names(object.get(tenant, "libraries", []))
+}
+
+_known_names(names) if {
+	is_array(names)
+	every name in names { _text(name) }
 }
 
 _known_places(places) if {
@@ -162,9 +170,7 @@ _known_place(place) if {
 
 _known_namespaces(namespaces) if {
 	is_object(namespaces)
-	names := object.get(namespaces, "names", [])
-	is_array(names)
-	every name in names { _text(name) }
+	_known_names(object.get(namespaces, "names", []))
 	_known_selector(object.get(namespaces, "selector", {}))
 }
 

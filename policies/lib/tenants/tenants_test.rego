@@ -148,6 +148,13 @@ test_allows if {
 	not tenants.allows(_tenant({"folders": ["/dc/host/c"]}), place)
 }
 
+test_allows_by_name if {
+	place := {"field": "library", "name": "/golden", "allowed": "libraries"}
+	tenants.allows(_tenant({"libraries": ["silver", "/golden"]}), place)
+	not tenants.allows(_tenant({"libraries": ["golden", "/", "/Golden"]}), place)
+	not tenants.allows(_tenant({}), place)
+}
+
 _wrong := {
 	"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "unknown": "Bogus",
 }
@@ -166,6 +173,8 @@ _unknown := object.union_n([
 		)
 	},
 	{$"one of {list} {what}": _tenant({list: [value]}) | some list in _lists; some what, value in _wrong},
+	{$"libraries {what}": _tenant({"libraries": value}) | some what, value in _wrong; what != "a list"},
+	{$"a library {what}": _tenant({"libraries": [value]}) | some what, value in _wrong; what != "unknown"},
 	{$"one of {list} {value}": _tenant({list: [value]}) | some list in _lists; some value in ["/", "//", "/dc/", "/dc//vm", "dc"]},
 	{$"{path} {what}": {"name": "a", "namespaces": {path: value}} |
 		some path in ["names", "selector"]
@@ -206,6 +215,7 @@ test_not_known[note] if {
 test_known if {
 	tenants.known([])
 	tenants.known([_tenant({list: ["/dc", "/dc/a%2fb"] | some list in _lists})])
+	tenants.known([_tenant({"libraries": ["golden"]})])
 	not tenants.known({})
 }
 

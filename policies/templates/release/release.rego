@@ -2,7 +2,7 @@
 # title: What templates are made from, and in which order
 # description: >-
 #   The OVA of a VSphereTemplate comes from one of the hosts in allowedHosts, and from no loopback or link-local address nor from one in
-#   forbiddenRanges. Its release does not sort before the one that a failure domain has, with the numbers in it compared as numbers,
+#   forbiddenRanges; an item of a content library is judged by templates-tenancy. Its release does not sort before the one that a failure domain has, with the numbers in it compared as numbers,
 #   unless a failure domain has kept it: that is a rollback. What does not change, or is being deleted, is not judged again.
 package sallyport.templates.release
 
@@ -81,6 +81,7 @@ _old := input.request.oldObject
 _leaving if _text(input.request.object.metadata.deletionTimestamp)
 
 _source_judged if {
+	_spec.source.url
 	not _leaving
 	not _same_url
 }
@@ -128,7 +129,11 @@ _address := address if {
 	net.cidr_is_valid($"{address}/128")
 }
 
-_local := ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "::/127", "fe80::/10"]
+# A test holds them against those that the download refuses.
+_local := [
+	"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",
+	"::/127", "fe80::/10", "ff00::/8", "fd00:ec2::254/128",
+]
 
 _is_allowed if not _host
 
@@ -195,17 +200,25 @@ _known if _leaving
 
 _known if {
 	not _leaving
-	_text(_spec.source.url)
+	_known_source(_spec.source)
 	_text(_spec.release)
 	_known_old
 	_known_parameters
+}
+
+_known_source(source) if _text(source.url)
+
+_known_source(source) if {
+	is_object(source)
+	not "url" in object.keys(source)
+	_text(source.libraryItem.library)
 }
 
 _known_old if input.request.operation == "CREATE"
 
 _known_old if {
 	input.request.operation == "UPDATE"
-	_text(_old.spec.source.url)
+	_known_source(_old.spec.source)
 	_text(_old.spec.release)
 	is_object(object.get(_old, "status", {}))
 	is_array(_domains)

@@ -76,6 +76,7 @@ test_malformed_hosts[url] if {
 test_addresses[host] if {
 	some host, verdict in {
 		"127.0.0.1": "SourceAddressForbidden", "127.1.2.3:8443": "SourceAddressForbidden", "127.0.0.1.": "SourceAddressForbidden",
+		"239.1.2.3": "SourceAddressForbidden", "255.255.255.255": "SourceAddressForbidden", "[fd00:ec2::254]": "SourceAddressForbidden",
 		"0.0.0.0": "SourceAddressForbidden", "169.254.169.254": "SourceAddressForbidden", "10.96.0.1": "SourceAddressForbidden",
 		"10.111.255.255": "SourceAddressForbidden", "[::1]": "SourceAddressForbidden", "[::]": "SourceAddressForbidden",
 		"[fe80::1]": "SourceAddressForbidden", "[::ffff:127.0.0.1]": "SourceAddressForbidden", "[::ffff:7f00:1]": "SourceAddressForbidden",
@@ -118,8 +119,17 @@ test_not_judged[note] if {
 		),
 		"nothing has become of it yet": json.remove(_update("24.04-8", "24.04-3"), ["oldObject/status"]),
 		"it is created": {"operation": "CREATE", "oldObject": null, "object": _object({"release": "0"})},
+		"it is made from an item of a content library": {"operation": "CREATE", "oldObject": null, "object": _of_item},
+		"from then on": object.union(_update("24.04-12", "24.04-3"), {"object": _of_item}),
 	}
 	_verdict == "allow" with input.request as request with data.parameters as _parameters({})
+}
+
+_of_item := {"metadata": {"name": "ubuntu"}, "spec": {"source": {"libraryItem": {"library": "golden", "name": "u"}}, "release": "24.04-12"}}
+
+test_url_after_an_item_is_judged if {
+	request := {"operation": "UPDATE", "oldObject": _of_item, "object": _object({"release": "24.04-12", "source": {"url": "https://127.0.0.1/a.ova"}})}
+	_verdict == "SourceAddressForbidden" with input.request as request with data.parameters as _parameters({})
 }
 
 test_url_is_judged_when_it_changes if {
@@ -181,6 +191,9 @@ _broken := object.union_n([
 	},
 	{$"{path} missing": json.remove(_update("24.04-12", "24.04-3"), [path]) |
 		some path in ["operation", "object", "object/spec/source/url", "object/spec/release", "oldObject", "oldObject/spec/release"]
+	},
+	{$"library {value}": json.remove(_at(_update("24.04-12", "24.04-3"), "object/spec/source/libraryItem", value), ["object/spec/source/url"]) |
+		some value in array.concat(_wrong, [{}, {"library": ""}, {"library": 0}])
 	},
 	{$"failure domain {value}": _status([value]) | some value in _wrong},
 	{$"release {value}": _status([{"release": value}]) | some value in _wrong; value != ""},

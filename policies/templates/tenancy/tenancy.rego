@@ -2,8 +2,9 @@
 # title: Where in a vCenter a namespace may have templates
 # description: >-
 #   A VSphereTemplate needs a VSphereServer that has, for each of its failure domains, an entry in spec.tenants for its namespace that
-#   allows the folder, the resource pool, the datastore and the network of that failure domain. To be cloned from, the template must
-#   be in templates of an entry, too, as every other. One whose places do not change, or that is being deleted, is not judged again.
+#   allows the folder, the resource pool, the datastore and the network of that failure domain, and the content library that the
+#   template is made from, if it is. To be cloned from, the template must be in templates of an entry, too, as every other. One whose
+#   places and content library do not change, or that is being deleted, is not judged again.
 package sallyport.templates.tenancy
 
 import data.sallyport.lib.tenants
@@ -80,11 +81,11 @@ deny contains {
 } if {
 	_tenanted
 	some place in _places
-	count(tenants.odd(place.path)) > 0
+	count(_odd(place)) > 0
 }
 
 # METADATA
-# title: A failure domain is at a place that the namespace may not use
+# title: A failure domain is at a place that the namespace may not use, or the template is made from such a content library
 # custom:
 #   reason: PlaceNotAllowed
 #   remedyInMessage: Name a place that the message names, or one below, or ask an administrator for another one.
@@ -100,10 +101,13 @@ deny contains {
 # title: The namespace may use each of the places, but not together
 # custom:
 #   reason: CombinationNotAllowed
-#   remedy: Change the fields that none of the entries allows together, or ask an administrator for an entry with all of them.
+#   remedyInMessage: Change the fields that one of the entries in the message does not allow, or ask an administrator for an entry with all of it.
 deny contains {
 	"reason": "CombinationNotAllowed",
-	"message": $"{at}: {_namespace} may use each of these places on {_server}, but no entry of its spec.tenants allows all of them together",
+	"message": concat("", [
+		$"{at}: {_namespace} may use each of these places on {_server}, but no entry of its spec.tenants allows all of them together: ",
+		_shortcomings(at, domain),
+	]),
 	"details": _details(at),
 } if {
 	_tenanted
@@ -111,10 +115,7 @@ deny contains {
 	count(_refused) == 0
 	some name, domain in _domains
 	at := $"spec.failureDomains[{name}]"
-	every tenant in _tenants {
-		some place in domain
-		not tenants.allows(tenant, place)
-	}
+	every tenant in _tenants { count(_lacking(tenant, domain)) > 0 }
 }
 
 _spec := input.request.object.spec
@@ -128,7 +129,10 @@ _unchanged if {
 	input.request.operation == "UPDATE"
 	input.request.oldObject.spec.serverRef == _spec.serverRef
 	input.request.oldObject.spec.failureDomains == _spec.failureDomains
+	_item(input.request.oldObject.spec) == _item(_spec)
 }
+
+_item(spec) := object.get(spec, ["source", "libraryItem"], null)
 
 _leaving if _text(input.request.object.metadata.deletionTimestamp)
 
@@ -153,8 +157,8 @@ _labels := null if input.facts.namespace == null
 
 _labels := object.get(input.facts.namespace.metadata, "labels", {}) if input.facts.namespace != null
 
-# The places of each failure domain by its name, and the field of an entry that has to allow them.
-_domains := {domain.name: places |
+# The places of each failure domain by its name, and the field of an entry that has to allow them. The content library is one of each.
+_domains := {domain.name: array.concat(places, _libraries) |
 	some domain in _spec.failureDomains
 	places := [place |
 		some field, allowed in _allowing
@@ -162,6 +166,8 @@ _domains := {domain.name: places |
 		place := {"field": $"spec.failureDomains[{domain.name}].{field}", "path": domain[field], "allowed": allowed}
 	]
 }
+
+_libraries := [{"field": "spec.source.libraryItem.library", "name": name, "allowed": "libraries"} | name := _item(_spec).library]
 
 _allowing := {"folder": "folders", "resourcePool": "resourcePools", "datastore": "datastores", "network": "networks"}
 
@@ -171,7 +177,7 @@ _places := [place |
 ]
 
 _straight if {
-	every place in _places { count(tenants.odd(place.path)) == 0 }
+	every place in _places { count(_odd(place)) == 0 }
 }
 
 _refused contains place if {
@@ -181,15 +187,35 @@ _refused contains place if {
 	every tenant in _tenants { not tenants.allows(tenant, place) }
 }
 
+# A name is compared as it is, and cannot be misread.
+_odd(place) := tenants.odd(object.get(place, "path", "/"))
+
+_lacking(tenant, domain) := [place.field |
+	some place in domain
+	not tenants.allows(tenant, place)
+]
+
+_shortcomings(at, domain) := _cut(
+	[$"{tenant.name} does not allow {concat(", ", [trim_prefix(field, $"{at}.") | some field in _lacking(tenant, domain)])}" |
+		some tenant in _tenants
+	],
+	"; ",
+)
+
 _shown(place) := place.path if not _found
 
-_shown(_) := "the place that it was found at" if _found
+_shown(place) := "the place that it was found at" if {
+	_found
+	place.path
+}
 
-_oddities(place) := concat(" and ", sort(tenants.odd(place.path))) if not _found
+_shown(place) := place.name
+
+_oddities(place) := concat(" and ", sort(_odd(place))) if not _found
 
 _oddities(_) := "what it is called" if _found
 
-_usable(place) := _cut(_union(place.allowed)) if count(_union(place.allowed)) > 0
+_usable(place) := _cut(_union(place.allowed), ", ") if count(_union(place.allowed)) > 0
 
 _usable(place) := "none" if count(_union(place.allowed)) == 0
 
@@ -199,9 +225,9 @@ _union(field) := sort({path |
 })
 
 # Longer lists are cut: a message is for reading.
-_cut(list) := concat(", ", list) if count(list) <= 10
+_cut(list, between) := concat(between, list) if count(list) <= 10
 
-_cut(list) := $"{concat(", ", array.slice(list, 0, 10))} and {count(list) - 10} more" if count(list) > 10
+_cut(list, between) := $"{concat(between, array.slice(list, 0, 10))} and {count(list) - 10} more" if count(list) > 10
 
 _namespace := $"namespace {input.request.namespace}"
 
@@ -215,6 +241,7 @@ _known if {
 	_judged
 	_text(_spec.serverRef.name)
 	_known_domains
+	_known_item
 	_known_server
 	_known_namespace
 }
@@ -227,6 +254,10 @@ _known_domains if {
 		every field, _ in _allowing { _known_place(domain[field]) }
 	}
 }
+
+_known_item if _item(_spec) == null
+
+_known_item if _text(_item(_spec).library)
 
 _known_place(path) if tenants.known_path(path)
 

@@ -16,6 +16,9 @@ _request(domains) := {
 	"operation": "CREATE", "namespace": "team-a", "userInfo": {"username": "ann"}, "oldObject": null, "object": _object(domains),
 }
 
+# One that is made from an item of a content library.
+_of_item(request, library) := object.union(request, {"object": {"spec": {"source": {"libraryItem": {"library": library, "name": "ubuntu"}}}}})
+
 _change(old, new) := object.union(_request(new), {"operation": "UPDATE", "oldObject": _object(old)})
 
 _ours(request) := object.union(request, {"userInfo": {"username": "system:sallyport"}})
@@ -110,6 +113,47 @@ test_denied[field] if {
 	policy.valid_input with input as world
 }
 
+test_libraries[note] if {
+	golden := _tenant({"libraries": ["silver/50%", "golden"]})
+	may := "namespace team-a may"
+	some note, tc in {
+		"allowed": {"library": "golden", "tenants": [_stranger, golden], "message": ""},
+		"compared as it is": {"library": "silver/50%", "tenants": [golden], "message": ""},
+		"another": {
+			"library": "Golden", "tenants": [_stranger, golden],
+			"message": $"spec.source.libraryItem.library: on VSphereServer vc-1 {may} not use Golden; it may use: golden, silver/50%",
+		},
+		"none": {
+			"library": "golden", "tenants": [_tenant({}), object.union(_stranger, {"libraries": ["golden"]})],
+			"message": $"spec.source.libraryItem.library: on VSphereServer vc-1 {may} not use golden; it may use: none",
+		},
+		"not together": {
+			"library": "golden", "tenants": [_tenant({}), _tenant({"name": "c", "libraries": ["golden"], "folders": [], "networks": []})],
+			"message": concat("", [
+				$"spec.failureDomains[a]: {may} use each of these places on VSphereServer vc-1, but no entry of its spec.tenants allows all of them ",
+				"together: a does not allow spec.source.libraryItem.library; c does not allow folder, network",
+			]),
+		},
+	}
+	request := _of_item(_request([_domain({})]), tc.library)
+	said := _messages with input as {"request": request, "facts": _facts(tc.tenants)}
+	said == tc.message
+}
+
+test_changed_library_is_judged if {
+	same := _change([_domain({})], [_domain({})])
+	_verdict == "PlaceNotAllowed" with input as {"request": _of_item(same, "golden"), "facts": _facts([_tenant({})])}
+}
+
+# Whoever is about to download from a library touches nothing else.
+test_library_alone if {
+	nowhere := _domain({"folder": "", "resourcePool": "", "datastore": "", "network": ""})
+	ours := _of_item(_ours(_request([nowhere])), "golden")
+	_verdict == "allow" with input as {"request": ours, "facts": _facts([_tenant({"libraries": ["golden"], "folders": []})])}
+	said := _messages with input as {"request": ours, "facts": _facts([_tenant({})])}
+	said == "spec.source.libraryItem.library: on VSphereServer vc-1 namespace team-a may not use golden; it may use: none"
+}
+
 test_denied_otherwise[note] if {
 	some note, tc in {
 		"VSphereServerNotFound": {"domains": [_domain({})], "facts": {"server": null, "namespace": null}},
@@ -153,6 +197,8 @@ test_not_understood_otherwise[note] if {
 	some note, world in {
 		"the operation": object.union(good, {"request": {"operation": "DELETE"}}),
 		"the namespace": object.union(good, {"request": {"namespace": ""}}),
+		"the library": object.union(good, {"request": _of_item(good.request, "")}),
+		"the item": object.union(good, {"request": {"object": {"spec": {"source": {"libraryItem": "golden"}}}}}),
 		"the server's name": object.union(good, {"request": {"object": {"spec": {"serverRef": {"name": ""}}}}}),
 		"another server": object.union(good, {"facts": {"server": {"metadata": {"name": "vc-2"}}}}),
 		"the tenants": object.union(good, {"facts": {"server": {"spec": {"tenants": "all"}}}}),

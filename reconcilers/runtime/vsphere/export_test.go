@@ -3,10 +3,16 @@ package vsphere
 import (
 	"time"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/template"
 )
 
 // TemplatesOf gives the templates of a runtime's vCenter, which is told so often how much of an import is done.
 func TemplatesOf(r *Runtime, tenants TemplateTenants, told time.Duration) template.Store {
 	return &templateStore{Runtime: r, tenancy: templateTenancy{tenants}, told: told}
+}
+
+// LibraryItemOf gives an item of a content library, of whose download vCenter is told so often that it goes on.
+func LibraryItemOf(s *Server, of v1alpha1.VSphereLibraryItem, every time.Duration) template.LibraryItem {
+	return &libraryItem{s, of, every}
 }

@@ -11,44 +11,44 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// restSession is the session of vCenter's REST API, which knows the tags. It is of its own, and made when it is first needed.
+// restSession is the session of vCenter's REST API, which knows the tags and the content libraries. It is of its own, and made when it is first needed.
 type restSession struct {
 	turn    *semaphore.Weighted // Whoever has it may use the rest, and nobody else.
 	client  *rest.Client        // Nil if nobody is logged in.
 	refused refusal
 }
 
-// rest reads something through the REST API. What is refused because the session has ended is asked again, once, with a new session.
-func (s *Server) rest(ctx context.Context, read func(*rest.Client) error) error {
+// rest makes requests of the REST API, about what is called so in errors. What is refused because the session has ended is asked again, once, with a new session.
+func (s *Server) rest(ctx context.Context, about string, requests func(*rest.Client) error) error {
 	for again := false; ; again = true {
-		c, err := s.restClient(ctx)
+		c, err := s.restClient(ctx, about)
 		if err != nil {
 			return s.translate(ctx, err)
 		}
-		err = read(c)
+		err = requests(c)
 		if again || !rest.IsStatusError(err, http.StatusUnauthorized) {
-			return s.translateREST(ctx, err)
+			return s.translateREST(ctx, about, err)
 		}
 		s.leaveREST(ctx, c)
 	}
 }
 
 // translateREST gives the error of package runtime for what a request of the REST API ended with.
-func (s *Server) translateREST(ctx context.Context, err error) error {
+func (s *Server) translateREST(ctx context.Context, about string, err error) error {
 	switch name := s.config.Name; {
 	case rest.IsStatusError(err, http.StatusUnauthorized):
 		return runtime.NewPermission(err, "the REST API of vCenter %s does not keep a session", name)
 	case rest.IsStatusError(err, http.StatusForbidden):
-		return runtime.NewPermission(err, "vCenter %s does not let the account read tags", name)
+		return runtime.NewPermission(err, "vCenter %s does not let the account read %s", name, about)
 	case rest.IsStatusError(err, http.StatusNotFound):
-		return runtime.NewInvalidState(err, "vCenter %s has no REST API that knows tags", name)
+		return runtime.NewInvalidState(err, "vCenter %s has no REST API that knows %s", name, about)
 	}
 	return s.translate(ctx, err)
 }
 
 // restClient gives the session that there is, or logs in, one at a time. A login that is given up half-way may leave a session behind,
 // which ends by itself when it has been idle.
-func (s *Server) restClient(ctx context.Context) (*rest.Client, error) {
+func (s *Server) restClient(ctx context.Context, about string) (*rest.Client, error) {
 	c, err := s.connected(ctx)
 	if err != nil {
 		return nil, err
@@ -76,11 +76,11 @@ func (s *Server) restClient(ctx context.Context) (*rest.Client, error) {
 	err = client.Login(ctx, user)
 	r.refused = refusal{}
 	if rest.IsStatusError(err, http.StatusUnauthorized) {
-		err = runtime.NewPermission(err, "the REST API of vCenter %s refuses the login, without which there are no tags", s.config.Name)
+		err = runtime.NewPermission(err, "the REST API of vCenter %s refuses the login, without which there are no %s", s.config.Name, about)
 		r.refused = refusal{credentials: user.String(), at: time.Now(), err: err}
 	}
 	if err != nil {
-		return nil, s.translateREST(ctx, err)
+		return nil, s.translateREST(ctx, about, err)
 	}
 	r.client = client
 	return client, nil

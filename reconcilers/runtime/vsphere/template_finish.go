@@ -118,7 +118,7 @@ func (s *templateStore) tag(ctx context.Context, d template.Domain, of *template
 	}
 	ctx, cancel := context.WithTimeout(ctx, taggingPatience)
 	defer cancel()
-	return s.server.rest(ctx, func(c *rest.Client) error {
+	return s.server.rest(ctx, "tags", func(c *rest.Client) error {
 		manager := tags.NewManager(c)
 		present, err := manager.ListAttachedTags(ctx, of.vm.Self)
 		if err != nil {

@@ -413,7 +413,13 @@ func TestTemplateTenants(t *testing.T) {
 func TestSessionsOfTemplates(t *testing.T) {
 	w := newTemplates(t)
 	var asked int
-	sessions := vsphere.NewSessions(nil, nil, func(context.Context, *v1alpha1.VSphereTemplate) error {
+	sessions := vsphere.NewSessions(nil, nil, func(_ context.Context, of *v1alpha1.VSphereTemplate) error {
+		if of.Spec.FailureDomains[0].Folder == "" { // about the content library alone
+			return runtime.NewPermission(nil, "not %s", of.Spec.Source.LibraryItem.Library)
+		}
+		if imports := of.Spec.FailureDomains[0].Network != ""; imports != (of.Spec.Source.LibraryItem != nil) {
+			t.Errorf("the tenants were asked about %+v of %+v", of.Spec.Source, of.Spec.FailureDomains)
+		}
 		asked++
 		return nil
 	}, func(context.Context, runtime.Change) {})
@@ -425,6 +431,11 @@ func TestSessionsOfTemplates(t *testing.T) {
 	w.Must(err)
 	w.store, err = sessions.TemplateStore(t.Context(), &v1alpha1.VSphereTemplate{Spec: *w.d.Spec})
 	w.Must(err)
+	w.d.Spec.Source.LibraryItem = &v1alpha1.VSphereLibraryItem{Library: "golden", Name: "ubuntu"}
+	_, err = sessions.LibraryItem(t.Context(), w.d)
+	if !runtime.IsPermission(err) {
+		t.Errorf("the item was given, error %v", err)
+	}
 	w.whole("1")
 	if asked != 3 { // before the import, before what is imported is marked, and before it is finished
 		t.Errorf("the tenants were asked %d times", asked)

@@ -17,6 +17,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
 )
 
 // Cache is a folder with OVAs. It is safe for concurrent use, and must not be copied.
@@ -67,19 +68,20 @@ type reader struct{ *io.SectionReader }
 
 func (reader) Close() error { return nil }
 
-// Fetch gives the OVA of that source, and downloads it first if it is not there. It waits until ctx ends. Several that want the same from
+// Fetch gives the OVA of that source, and downloads it first if it is not there. Where the source names an item of a content library,
+// that is handed in, and whoever does so has made sure that it may be used. It waits until ctx ends. Several that want the same from
 // the same place share one download, which goes on as long as one of them waits. Progress is told in percent, where the size is known, and
 // may be nil.
 //
 // An error is [runtime.IsInvalidSpec] if the source has to change first, and [runtime.IsUnavailable] if another attempt may succeed: it
 // goes on where this one ended.
-func (c *Cache) Fetch(ctx context.Context, source v1alpha1.VSphereTemplateSource, progress func(percent int32)) (*File, error) {
-	from, err := parse(source)
+func (c *Cache) Fetch(ctx context.Context, source v1alpha1.VSphereTemplateSource, item template.LibraryItem, progress func(percent int32)) (*File, error) {
+	from, err := parse(source, item)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		if file, err := c.open(from.digest); file != nil || err != nil {
+		if file, err := c.open(from.file); file != nil || err != nil {
 			return file, err
 		}
 		d, joined := c.join(ctx, from)
@@ -102,7 +104,7 @@ func (c *Cache) await(ctx context.Context, d *download, progress func(percent in
 		return nil, err
 	}
 	// The download itself has the file open until everybody has left, so that it is there.
-	file, err := c.open(d.from.digest)
+	file, err := c.open(d.from.file)
 	if file == nil && err == nil {
 		err = runtime.NewUnavailable(nil, "the OVA of %s was removed from the cache by something else", d.from.shown)
 	}

@@ -21,7 +21,7 @@ func TestFetch(t *testing.T) {
 	data := content("abcdefg", 300_000)
 	w := serving(t, data)
 	var told []int32
-	file, err := w.Fetch(t.Context(), w.source(), func(percent int32) { told = append(told, percent) })
+	file, err := w.Fetch(t.Context(), w.source(), nil, func(percent int32) { told = append(told, percent) })
 	w.Must(err)
 	w.reads(file, data)
 	if len(told) == 0 || told[len(told)-1] != 100 || !slices.IsSorted(told) {
@@ -214,7 +214,7 @@ func TestFullVolume(t *testing.T) {
 			unused, used := digest([]byte("unused"))+".ova", digest([]byte("used"))+".ova"
 			w.left(unused, []byte("unused"), 1)
 			w.left(used, []byte("used"), 2)
-			open, err := w.open(digest([]byte("used")))
+			open, err := w.open(fileName(digest([]byte("used"))))
 			w.Must(err)
 			defer func() { _ = open.Close() }()
 			w.write = func(file *os.File, data []byte) (int, error) {
@@ -268,7 +268,7 @@ func TestNobodyWaits(t *testing.T) {
 	w.left(w.part(w.source()), data[:600], 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := w.Fetch(ctx, w.source(), nil)
+	_, err := w.Fetch(ctx, w.source(), nil, nil)
 	w.told(err, runtime.IsUnavailable)
 	w.ended()
 	w.has(w.source(), data)

@@ -12,11 +12,13 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
 )
 
 const (
@@ -39,20 +41,27 @@ var digests = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // origin is a source that was understood.
 type origin struct {
-	url    string
-	shown  string // the host and the path: the rest may hold a token
+	field  string // the field that names it
+	shown  string // what people are told of it; of a URL the host and the path: the rest may hold a token
 	digest string
-	roots  *x509.CertPool // nil means those of the system
-	part   string         // the name of the part
+	file   string // the name of the file
+	part   string // the name of the part
+
+	url   string
+	roots *x509.CertPool       // nil means those of the system
+	item  template.LibraryItem // in place of a URL
 }
 
 // parse understands a source. A part bears the name of its URL and caBundle, too: who names the checksum of somebody else's OVA, and a
 // server of their own, has no part in that one's download.
-func parse(source v1alpha1.VSphereTemplateSource) (*origin, error) {
-	from := &origin{url: source.URL, digest: source.SHA256}
+func parse(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*origin, error) {
 	if !digests.MatchString(source.SHA256) {
 		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256 must be 64 hexadecimal digits in lowercase")
 	}
+	if source.LibraryItem != nil {
+		return parseItem(source, item)
+	}
+	from := &origin{field: "spec.source.url", url: source.URL, digest: source.SHA256, file: fileName(source.SHA256)}
 	parsed, err := url.Parse(source.URL)
 	if err != nil || parsed.Scheme != "https" || parsed.Hostname() == "" || parsed.User != nil {
 		return nil, from.unreadable()
@@ -64,9 +73,19 @@ func parse(source v1alpha1.VSphereTemplateSource) (*origin, error) {
 			return nil, runtime.NewInvalidSpec(nil, "spec.source.caBundle has no certificate in PEM that can be read")
 		}
 	}
-	place := sha256.Sum256([]byte(source.URL + "\x00" + source.CABundle))
-	from.part = source.SHA256 + "." + hex.EncodeToString(place[:8]) + ".part"
+	from.part = partName(source.SHA256, source.URL, source.CABundle)
 	return from, nil
+}
+
+// sum is the SHA-256 of some texts.
+func sum(texts ...string) string {
+	of := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
+	return hex.EncodeToString(of[:])
+}
+
+// partName is what the part of a file is called whose name has that digest, from that place.
+func partName(digest string, place ...string) string {
+	return digest + "." + sum(place...)[:16] + ".part"
 }
 
 // client makes a client for one download, which Cache.watch ends if the server does not answer. It knows no proxy and no cookies, and speaks no HTTP/2, which brings one large file nothing.

@@ -93,6 +93,9 @@ func (c *Cache) download(ctx context.Context, d *download) (*File, error) {
 		return nil, err
 	}
 	defer p.close()
+	if d.from.item != nil {
+		return c.collect(ctx, d, p)
+	}
 	if err := p.load(ctx); err != nil {
 		return nil, err
 	}

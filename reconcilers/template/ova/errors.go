@@ -41,7 +41,7 @@ func (o *origin) refusedWith(status int) error {
 // trouble says why there is no answer, or no more of it.
 func (o *origin) trouble(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errStandsStill) {
-		return runtime.NewUnavailable(nil, "spec.source.url: the server of %s sent nothing, or hardly anything, for too long", o.shown)
+		return runtime.NewUnavailable(nil, "%s: the server of %s sent nothing, or hardly anything, for too long", o.field, o.shown)
 	}
 	if ctx.Err() != nil {
 		return o.ended(ctx)
@@ -59,7 +59,7 @@ func (o *origin) trouble(ctx context.Context, err error) error {
 	if verification, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return o.distrusted(verification.Err)
 	}
-	return runtime.NewUnavailable(nil, "spec.source.url: downloading %s failed: %s", o.shown, why(err))
+	return runtime.NewUnavailable(nil, "%s: downloading %s failed: %s", o.field, o.shown, why(err))
 }
 
 // distrusted says what is wrong with the certificate of the server, which may be given another one.

@@ -97,8 +97,8 @@ func (p *part) Write(data []byte) (int, error) {
 func (p *part) claim(least, most int64) error {
 	if least > p.cache.MaxBytes {
 		p.discard() // It never becomes a file.
-		return runtime.NewInvalidSpec(nil, "spec.source.url: the OVA at %s is larger than the cache of OVAs, which has room for %d bytes",
-			p.from.shown, p.cache.MaxBytes)
+		return runtime.NewInvalidSpec(nil, "%s: the OVA at %s is larger than the cache of OVAs, which has room for %d bytes",
+			p.from.field, p.from.shown, p.cache.MaxBytes)
 	}
 	claimed, err := p.cache.claim(p.from.part, least, most)
 	if err != nil {
@@ -139,11 +139,11 @@ func (p *part) keep() (*File, error) {
 	c := p.cache
 	c.files.Lock()
 	defer c.files.Unlock()
-	if file, err := c.openFile(p.from.digest); file != nil || err != nil { // from another URL
+	if file, err := c.openFile(p.from.file); file != nil || err != nil { // from another URL
 		p.discard()
 		return file, err
 	}
-	if err := os.Rename(p.file.Name(), c.path(fileName(p.from.digest))); err != nil {
+	if err := os.Rename(p.file.Name(), c.path(p.from.file)); err != nil {
 		return nil, broken(err)
 	}
 	file := &File{p.file, p.size}

@@ -15,7 +15,8 @@ import (
 // maxFiles is how many files a cache has at most, however small they are.
 const maxFiles = 256
 
-// ours are the names of a cache's files: <sha256>.ova is a verified one, <sha256>.<origin>.part a download of it.
+// ours are the names of a cache's files: <digest>.ova is a verified one, <digest>.<origin>.part a download of it. The digest is the OVA's,
+// or, of an item of a content library, one of the item and its SHA-256.
 var ours = regexp.MustCompile(`^[0-9a-f]{64}\.(ova|[0-9a-f]{16}\.part)$`)
 
 func fileName(digest string) string { return digest + ".ova" }
@@ -23,15 +24,15 @@ func fileName(digest string) string { return digest + ".ova" }
 func (c *Cache) path(name string) string { return filepath.Join(c.Dir, name) }
 
 // open gives a verified file, or nothing.
-func (c *Cache) open(digest string) (*File, error) {
+func (c *Cache) open(name string) (*File, error) {
 	c.files.Lock()
 	defer c.files.Unlock()
-	return c.openFile(digest)
+	return c.openFile(name)
 }
 
 // openFile is open for who holds c.files.
-func (c *Cache) openFile(digest string) (*File, error) {
-	path := c.path(fileName(digest))
+func (c *Cache) openFile(name string) (*File, error) {
+	path := c.path(name)
 	held, err := openLocked(path, os.O_RDONLY, shared)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -23,10 +23,10 @@ func TestRoom(t *testing.T) {
 	w.left(name("oldest"), content("oldest", 500), 3)
 	w.left(name("younger"), content("younger", 500), 2)
 	w.left(name("youngest"), content("youngest", 500), 1)
-	open, err := w.open(digest([]byte("open")))
+	open, err := w.open(fileName(digest([]byte("open"))))
 	w.Must(err)
 	defer func() { _ = open.Close() }()
-	again, err := w.open(digest([]byte("oldest"))) // It is not the oldest any more.
+	again, err := w.open(fileName(digest([]byte("oldest")))) // It is not the oldest any more.
 	w.Must(err)
 	w.Must(again.Close())
 	w.left(name("open"), content("open", 500), 5) // nor is it spared because it was opened just now
@@ -44,7 +44,7 @@ func TestNoRoom(t *testing.T) {
 	w := serving(t, data)
 	w.MaxBytes = 1500
 	w.left(digest([]byte("open"))+".ova", content("open", 600), 1)
-	open, err := w.open(digest([]byte("open")))
+	open, err := w.open(fileName(digest([]byte("open"))))
 	w.Must(err)
 	w.refuses(w.source(), runtime.IsUnavailable, "no room at the moment")
 	w.Must(open.Close())
@@ -114,7 +114,7 @@ func TestUnknownLength(t *testing.T) {
 			out.(http.Flusher).Flush()
 		}
 	})
-	file, err := w.Fetch(t.Context(), w.source(), func(percent int32) { t.Errorf("progress %d of an unknown size", percent) })
+	file, err := w.Fetch(t.Context(), w.source(), nil, func(percent int32) { t.Errorf("progress %d of an unknown size", percent) })
 	w.Must(err)
 	w.reads(file, data)
 	w.Must(file.Close())

@@ -114,7 +114,7 @@ func (w *world) source() v1alpha1.VSphereTemplateSource {
 }
 
 func (w *world) fetch(source v1alpha1.VSphereTemplateSource) (*File, error) {
-	return w.Fetch(w.Context(), source, nil)
+	return w.Fetch(w.Context(), source, nil, nil)
 }
 
 // has fetches the OVA and compares it.
@@ -188,7 +188,7 @@ func (w *world) left(name string, data []byte, hours int) {
 
 // part is the name of the part of a source.
 func (w *world) part(source v1alpha1.VSphereTemplateSource) string {
-	from, err := parse(source)
+	from, err := parse(source, nil)
 	w.Must(err)
 	return from.part
 }
@@ -206,7 +206,7 @@ func (w *world) begin(source v1alpha1.VSphereTemplateSource) *fetching {
 	f := &fetching{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
-		f.file, f.err = w.Fetch(ctx, source, nil)
+		f.file, f.err = w.Fetch(ctx, source, nil, nil)
 	}()
 	w.Cleanup(func() {
 		cancel()

@@ -46,8 +46,13 @@ func (v *VCenter) TagsOf(ctx context.Context, path string) (names []string, err 
 	return names, err
 }
 
-// tagging logs in and out to do something with tags.
+// tagging does something with tags.
 func (v *VCenter) tagging(ctx context.Context, do func(*tags.Manager) error) error {
+	return v.rest(ctx, func(c *rest.Client) error { return do(tags.NewManager(c)) })
+}
+
+// rest logs in and out to make requests of the REST API.
+func (v *VCenter) rest(ctx context.Context, requests func(*rest.Client) error) error {
 	address := *v.server.URL
 	address.User = nil
 	vc, err := vim25.NewClient(ctx, soap.NewClient(&address, true))
@@ -59,5 +64,5 @@ func (v *VCenter) tagging(ctx context.Context, do func(*tags.Manager) error) err
 		return fmt.Errorf("logging in to the simulator: %w", err)
 	}
 	defer func() { _ = client.Logout(ctx) }()
-	return do(tags.NewManager(client))
+	return requests(client)
 }

@@ -1,0 +1,125 @@
+package vsphere
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/vmware/govmomi/vapi/library"
+	"github.com/vmware/govmomi/vapi/rest"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
+)
+
+const (
+	// maxFound is how many libraries, items or files are looked at: each takes a request.
+	maxFound = 64
+	// ofItem is the section of the spec that says which item of a content library a template is made from.
+	ofItem section = "spec.source.libraryItem."
+	// aboutLibraries is what errors of the REST API say that the requests are about.
+	aboutLibraries = "content libraries"
+)
+
+// libraryItem is spec.source.libraryItem of a VSphereTemplate.
+type libraryItem struct {
+	server *Server
+	of     v1alpha1.VSphereLibraryItem
+	every  time.Duration // How often vCenter is told that a download goes on.
+}
+
+// LibraryItem gives the item of a content library that a VSphereTemplate is made from, if the tenants let it use the library.
+func (s *Sessions) LibraryItem(ctx context.Context, d template.Domain) (template.LibraryItem, error) {
+	name := d.Spec.ServerRef.Name
+	present := s.await(ctx, name)
+	if present == nil {
+		return nil, notConnected(name)
+	}
+	if err := inTime(ctx, func(ctx context.Context) error { return s.templates.mayRead(ctx, d) }); err != nil {
+		return nil, err
+	}
+	return &libraryItem{present.server, *d.Spec.Source.LibraryItem, keepDownload}, nil
+}
+
+// Key tells it apart from the items of all libraries of all vCenters.
+func (i *libraryItem) Key() string {
+	return fmt.Sprintf("%q %q %q", i.server.config.Name, i.of.Library, i.of.Name)
+}
+
+// ask makes requests about content libraries that belong together.
+func (i *libraryItem) ask(ctx context.Context, requests func(context.Context, *library.Manager) error) error {
+	return inTime(ctx, func(ctx context.Context) error {
+		return i.server.rest(ctx, aboutLibraries, func(c *rest.Client) error { return requests(ctx, library.NewManager(c)) })
+	})
+}
+
+// find gives the ID of the item. vCenter lets several libraries have the same name.
+func (i *libraryItem) find(ctx context.Context) (id string, err error) {
+	kind := ""
+	err = i.ask(ctx, func(ctx context.Context, m *library.Manager) error {
+		ids, err := m.FindLibrary(ctx, library.Find{Name: i.of.Library})
+		if err != nil {
+			return err
+		}
+		in, err := i.only("library", "content library "+shown(i.of.Library), ids, func(id string) (bool, error) {
+			found, err := m.GetLibraryByID(ctx, id)
+			return found.Name == i.of.Library, err
+		})
+		if err != nil {
+			return err
+		}
+		ids, err = m.FindLibraryItems(ctx, library.FindItem{LibraryID: in, Name: i.of.Name})
+		if err != nil {
+			return err
+		}
+		id, err = i.only("name", "item "+shown(i.of.Name)+" in content library "+shown(i.of.Library), ids, func(id string) (bool, error) {
+			found, err := m.GetLibraryItem(ctx, id)
+			if found.Name == i.of.Name {
+				kind = found.Type
+			}
+			return found.Name == i.of.Name, err
+		})
+		return err
+	})
+	if err == nil && kind == library.ItemTypeVMTX {
+		err = ofItem.invalid("name", "the item %s is a VM template, which cannot be downloaded: clone it into the library as an OVF template", shown(i.of.Name))
+	}
+	return id, err
+}
+
+// only gives the one of several that is called so. vCenter looks names up without their case.
+func (i *libraryItem) only(field, what string, ids []string, is func(id string) (bool, error)) (string, error) {
+	if len(ids) > maxFound {
+		return "", ofItem.invalid(field, "vCenter %s has %d of name %s: rename some", i.server.config.Name, len(ids), what)
+	}
+	var called []string
+	for _, id := range ids {
+		yes, err := is(id)
+		if rest.IsStatusError(err, http.StatusNotFound) { // it has gone in between
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if yes {
+			called = append(called, id)
+		}
+	}
+	switch len(called) {
+	case 1:
+		return called[0], nil
+	case 0:
+		return "", ofItem.invalid(field, "vCenter %s has no %s, or does not show it", i.server.config.Name, what)
+	}
+	return "", ofItem.invalid(field, "vCenter %s has %d of %s: rename all but one", i.server.config.Name, len(called), what)
+}
+
+// prepared is what the requests about an item end with that was found a moment ago.
+func prepared(err error) error {
+	if rest.IsStatusError(err, http.StatusNotFound) {
+		return runtime.NewUnavailable(nil, "the item of the content library was changed or removed, or its download ended, at the same time")
+	}
+	return err
+}

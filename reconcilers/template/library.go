@@ -1,0 +1,32 @@
+package template
+
+import (
+	"context"
+	"io"
+)
+
+// LibraryItem is an item of a content library.
+type LibraryItem interface {
+	// Key tells it apart from the items of all libraries of all vCenters.
+	Key() string
+	// Open begins a download of it, and waits until its files can be read. The context is that of the whole download.
+	Open(ctx context.Context) (Download, error)
+}
+
+// Download is an item that is being downloaded. It must be closed.
+type Download interface {
+	// Files are those of the item.
+	Files() []LibraryFile
+	// Read gives the content of a file. What it has in it is as vCenter says, and not verified.
+	Read(ctx context.Context, name string) (io.ReadCloser, error)
+	// Close ends the download.
+	Close()
+}
+
+// LibraryFile is a file of an item.
+type LibraryFile struct {
+	// Name is its name, which may be anything.
+	Name string
+	// Size is how large vCenter says that it is, in bytes.
+	Size int64
+}

@@ -1,0 +1,291 @@
+package ova
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/template"
+)
+
+// What an item of a content library may have at most.
+const (
+	maxItemFiles = 64
+	maxFileName  = 255
+	maxManifest  = 1 << 20
+)
+
+// parseItem understands a source that names an item. Its file is not one that a URL with the same SHA-256 gives: who may download from
+// everywhere need not be one who may use the library.
+func parseItem(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*origin, error) {
+	if item == nil {
+		return nil, runtime.NewInvalidSpec(nil, "spec.source.libraryItem: no content library can be reached")
+	}
+	digest := sum("library", item.Key(), source.SHA256)
+	return &origin{
+		field:  "spec.source.libraryItem",
+		shown:  fmt.Sprintf("item %q of content library %q", source.LibraryItem.Name, source.LibraryItem.Library),
+		digest: source.SHA256, file: fileName(digest), part: partName(digest, item.Key()), item: item,
+	}, nil
+}
+
+// collection is an item on its way into a part.
+type collection struct {
+	template.Download
+	c     *Cache
+	d     *download
+	p     *part
+	total int64 // how large all files are together
+}
+
+// collect downloads an item: its one file as it is, or its files as one archive. It always begins anew: what a part has of an archive has
+// no checksum yet.
+func (c *Cache) collect(ctx context.Context, d *download, p *part) (file *File, err error) {
+	defer func() {
+		if err != nil {
+			p.discard()
+		}
+	}()
+	if err := p.restart(); err != nil {
+		return nil, err
+	}
+	opened, err := d.from.item.Open(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = d.from.ended(ctx)
+		}
+		return nil, err
+	}
+	defer opened.Close()
+	all := &collection{Download: opened, c: c, d: d, p: p}
+	files, err := all.files()
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 1 {
+		err = all.whole(ctx, files[0])
+	} else {
+		err = all.pack(ctx, files)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.keep()
+}
+
+// invalid is the error for an item that cannot be imported because of what it is.
+func (a *collection) invalid(format string, args ...any) error {
+	return runtime.NewInvalidSpec(nil, "%s: %s %s", a.d.from.field, a.d.from.shown, fmt.Sprintf(format, args...))
+}
+
+// wrong is the error for content that is not the one that the source says.
+func (a *collection) wrong(what, has string) error {
+	return runtime.NewInvalidSpec(nil, "spec.source.sha256: %s of %s has the SHA-256 %s, and not %s", what, a.d.from.shown, has, a.d.from.digest)
+}
+
+// files are those of the item, with room for all of them.
+func (a *collection) files() ([]template.LibraryFile, error) {
+	files := slices.Clone(a.Files())
+	switch {
+	case len(files) == 0:
+		return nil, a.invalid("has no files")
+	case len(files) > maxItemFiles:
+		return nil, a.invalid("has more than %d files", maxItemFiles)
+	}
+	slices.SortFunc(files, func(x, y template.LibraryFile) int {
+		return cmp.Or(rank(x.Name)-rank(y.Name), strings.Compare(x.Name, y.Name))
+	})
+	for i, f := range files {
+		switch {
+		case f.Name == "" || len(f.Name) > maxFileName || path.Base(f.Name) != f.Name:
+			return nil, a.invalid("has a file whose name is empty, too long, or a path")
+		case i > 0 && f.Name == files[i-1].Name:
+			return nil, a.invalid("has two files %q", f.Name)
+		case f.Size < 0:
+			return nil, runtime.NewUnavailable(nil, "%s: vCenter does not say how large %q of %s is", a.d.from.field, f.Name, a.d.from.shown)
+		}
+		a.total += min(f.Size, a.c.MaxBytes+1) // without an overflow
+	}
+	return files, a.p.claim(a.total, a.total)
+}
+
+// rank is where a file is in an archive: the descriptor is first, then come the manifest and everything else.
+func rank(name string) int {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".ovf":
+		return theDescriptor
+	case ".mf":
+		return theManifest
+	}
+	return theRest
+}
+
+const (
+	theDescriptor = iota
+	theManifest
+	theRest
+)
+
+// isPackage tells whether the files are those that an OVA has: one descriptor, one manifest, and others.
+func isPackage(files []template.LibraryFile) bool {
+	for i, f := range files {
+		if rank(f.Name) != min(i, theRest) {
+			return false
+		}
+	}
+	return len(files) > theManifest
+}
+
+// whole downloads the one file of an item, which is an OVA.
+func (a *collection) whole(ctx context.Context, file template.LibraryFile) error {
+	if err := a.copy(ctx, file, a.p); err != nil {
+		return err
+	}
+	if has := a.p.sum(); has != a.d.from.digest {
+		return a.wrong(fmt.Sprintf("the file %q", file.Name), has)
+	}
+	return nil
+}
+
+// pack downloads the files of an item into one archive. The manifest has to be the one that the source says, and every other file one that
+// the manifest says; the certificate, which nothing vouches for, is left out.
+func (a *collection) pack(ctx context.Context, files []template.LibraryFile) error {
+	files = slices.DeleteFunc(files, func(f template.LibraryFile) bool { return strings.EqualFold(path.Ext(f.Name), ".cert") })
+	if !isPackage(files) {
+		return a.invalid("must have one file that is an OVA, or one descriptor that ends in .ovf and one manifest that ends in .mf: " +
+			"export it with a manifest, and put it into the library again")
+	}
+	text, of, err := a.manifest(ctx, files[theManifest])
+	if err != nil {
+		return err
+	}
+	for i, f := range files {
+		if i != theManifest && of[f.Name]["SHA256"] == "" {
+			return a.invalid("cannot be verified: its manifest %q has no SHA-256 of %q%s. Export it with `ovftool --shaAlgorithm=SHA256`, and put it "+
+				"into the library again", files[theManifest].Name, f.Name, of[f.Name].others())
+		}
+	}
+	archive := tar.NewWriter(a.p)
+	for i, f := range files {
+		err := a.unwritten(archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Name, Size: f.Size, Mode: 0o644}))
+		switch {
+		case err != nil:
+		case i == theManifest:
+			_, err = archive.Write(text)
+			err = a.unwritten(err)
+		default:
+			err = a.member(ctx, archive, f, of[f.Name]["SHA256"])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return a.unwritten(archive.Close())
+}
+
+// member downloads a file into the archive.
+func (a *collection) member(ctx context.Context, archive io.Writer, file template.LibraryFile, want string) error {
+	hash := sha256.New()
+	if err := a.copy(ctx, file, io.MultiWriter(archive, hash)); err != nil {
+		return err
+	}
+	if has := hex.EncodeToString(hash.Sum(nil)); !strings.EqualFold(has, want) {
+		return a.invalid("is damaged: %q has the SHA-256 %s, and the manifest says %s", file.Name, has, want)
+	}
+	return nil
+}
+
+// manifest downloads the manifest, and reads it if it is the one that the source says.
+func (a *collection) manifest(ctx context.Context, file template.LibraryFile) (text []byte, of map[string]sums, err error) {
+	if file.Size > maxManifest {
+		return nil, nil, a.invalid("has the manifest %q, which is larger than %d MiB", file.Name, maxManifest>>20)
+	}
+	var read bytes.Buffer
+	if err := a.copy(ctx, file, &read); err != nil {
+		return nil, nil, err
+	}
+	if has := sum(read.String()); has != a.d.from.digest {
+		return nil, nil, a.wrong(fmt.Sprintf("the manifest %q", file.Name), has)
+	}
+	return read.Bytes(), readManifest(read.Bytes()), nil
+}
+
+// copy downloads one file, which has to be as large as vCenter says.
+func (a *collection) copy(ctx context.Context, file template.LibraryFile, to io.Writer) error {
+	ctx, seen, stop := a.c.watch(ctx)
+	defer stop()
+	body, err := a.Read(ctx, file.Name)
+	if err != nil {
+		return a.broken(ctx, err)
+	}
+	defer func() { _ = body.Close() }()
+	n, err := io.Copy(to, counting{io.LimitReader(body, file.Size+1), func(n int) {
+		seen.Add(int64(n))
+		a.d.tell(a.p.size, a.total)
+	}})
+	switch {
+	case errors.Is(err, tar.ErrWriteTooLong), err == nil && n != file.Size:
+		return runtime.NewUnavailable(nil, "%s: %q of %s is not as large as vCenter says: it may have been changed at the same time",
+			a.d.from.field, file.Name, a.d.from.shown)
+	case err != nil:
+		return a.broken(ctx, err)
+	}
+	a.d.tell(a.p.size, a.total)
+	return nil
+}
+
+// broken is the error for a file that was not downloaded to its end. What vCenter, or the part, says stays as it is.
+func (a *collection) broken(ctx context.Context, err error) error {
+	if _, is := errors.AsType[*runtime.Error](err); is && ctx.Err() == nil {
+		return err
+	}
+	return a.d.from.trouble(ctx, err)
+}
+
+// unwritten is the error for an archive that cannot be written.
+func (a *collection) unwritten(err error) error {
+	if _, is := errors.AsType[*runtime.Error](err); is || err == nil {
+		return err
+	}
+	return a.invalid("cannot be put into an archive: %v", err)
+}
+
+// sums are the checksums of a file, by their algorithms as OVF calls them.
+type sums map[string]string
+
+// others says which there are in place of a SHA-256.
+func (s sums) others() string {
+	if len(s) == 0 {
+		return ""
+	}
+	return ", only " + strings.Join(slices.Sorted(maps.Keys(s)), ", ")
+}
+
+// entryOf is a line of a manifest: SHA256(disk.vmdk)= 0123...
+var entryOf = regexp.MustCompile(`(?m)^([A-Za-z0-9-]{1,16})\((.{1,255})\) ?= ?([0-9a-fA-F]{1,128})\r?$`)
+
+// readManifest reads the checksums of a manifest by the names of the files.
+func readManifest(text []byte) map[string]sums {
+	all := map[string]sums{}
+	for _, line := range entryOf.FindAllSubmatch(text, -1) {
+		name := string(line[2])
+		if all[name] == nil {
+			all[name] = sums{}
+		}
+		all[name][strings.ReplaceAll(strings.ToUpper(string(line[1])), "-", "")] = string(line[3])
+	}
+	return all
+}
