@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	vim "github.com/vmware/govmomi/vim25/types"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,8 +32,8 @@ import (
 	"sallyport.dev/sallyport/test/depth"
 )
 
-// image is what every template is called.
-const image = "ubuntu"
+// image is what every template is called, and room is for their files, in bytes.
+const image, room = "ubuntu", 1 << 40
 
 // change is what becomes of a VSphereTemplate: the releases that it has had, what is asked of it then, and what is in its folder in
 // the end.
@@ -151,6 +152,7 @@ type templateTrial struct {
 
 func (r *templateRow) newTrial(ctx context.Context) (*templateTrial, error) {
 	nth := r.trials.Add(1)
+	r.vcenter.SetDatastore(room, room, vim.DatastoreSummaryMaintenanceModeStateNormal) // the simulator gives none of it back
 	t := &templateTrial{templateRow: r, key: types.NamespacedName{Namespace: "ns", Name: fmt.Sprintf("t-%d", nth)}, foreign: map[string]vcsim.State{}}
 	t.folder, t.clones = "/DC0/vm/"+t.key.Name, "/DC0/vm/clones-"+t.key.Name
 	elsewhere := "/DC0/vm/elsewhere-" + t.key.Name
