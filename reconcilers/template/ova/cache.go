@@ -1,10 +1,10 @@
 // Package ova downloads OVAs into a bounded cache of files on a volume: from URLs, and from content libraries, whose items it puts together
 // again if they were taken apart.
 //
-// A download is written to a part, which becomes a file of the cache once its SHA-256, or that of its manifest and then those of its files, is the one that was asked for: nothing else is ever
-// read. A part that is left behind, by a failure or a crash, is gone on with, or removed when its room is needed. Who has a file open, or
-// writes a part, holds a lock (flock) on it, and only what nobody has locked is removed. That is so within a process and between two of
-// them: the one that leads, and the one before it that has not ended yet.
+// A download is written to a part, which becomes a file of the cache once its SHA-256 is the one that was asked for, or that of its manifest
+// and then those of its files are: nothing else is ever read. A part that is left behind, by a failure or a crash, is gone on with, or
+// removed when its room is needed. Who has a file open, or writes a part, holds a lock (flock) on it, and only what nobody has locked is
+// removed. That is so within a process and between two of them: the one that leads, and the one before it that has not ended yet.
 package ova
 
 import (
