@@ -23,7 +23,7 @@ func TestChaos(t *testing.T) {
 			t.Parallel()
 			c := &chaos{fixture: newFixture(t, v1alpha1.PowerStopped), dice: rand.New(rand.NewPCG(seed, 1))}
 			c.world.SetTag(c.tag)
-			for range 40 {
+			for range depth.Of(20, 40) {
 				c.round()
 			}
 			c.end()

@@ -326,7 +326,7 @@ func (m *model) settled() bool {
 }
 
 func TestModel(t *testing.T) {
-	depth.Checks(t, 40, 400)
+	depth.Checks(t, 20, 400)
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		t.Repeat(map[string]func(*rapid.T){
