@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // metrics is an API of metrics: whatever is asked for has the same value.
@@ -70,6 +72,7 @@ func (m *metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // An autoscaler goes by the length of a queue, which is what there is of machines whose processors no metrics server sees: up, down, and
 // of a pool that gives up named members alone, only up.
 func TestPoolAutoscaler(t *testing.T) {
+	depth.Only(t)
 	tm := newTeam(t)
 	queue := tm.serveMetrics()
 	tm.must(`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "queue"}, "spec": {"type": "ExternalName", "externalName": "localhost"}}`,

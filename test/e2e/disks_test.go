@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/step"
 )
 
@@ -58,7 +59,7 @@ func TestDisk(t *testing.T) {
 
 // The disk of a member is kept, and the next member of that number gets it, with its data; or it is destroyed, and the next gets a new one.
 func TestPoolDisks(t *testing.T) {
-	for reclaim, same := range map[string]bool{"Retain": true, "Delete": false} {
+	for reclaim, same := range depth.Of(map[string]bool{"Retain": true}, map[string]bool{"Retain": true, "Delete": false}) {
 		t.Run(reclaim, func(t *testing.T) {
 			tm := &team{T: step.T{T: t}, namespace: newTeam(t).namespace}
 			tm.must(fmt.Sprintf(poolWithDisks, reclaim), "create", "-f", "-")

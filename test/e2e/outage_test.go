@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
 )
 
 // While nothing serves the webhooks, what reconcilers and deletion need goes on; what a policy must judge is refused.
 func TestAnOutageWedgesNothing(t *testing.T) {
+	depth.Only(t)
 	tm := newTeam(t)
 	tm.machine("web-1", "Running")
 	tm.machine("old-1", "Stopped")

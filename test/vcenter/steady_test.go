@@ -12,10 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // What is at rest is looked at, and nothing is written. That is so too for a manager that has just begun.
 func TestRest(t *testing.T) {
+	depth.Only(t)
 	s := newSite(t)
 	s.Must(stack.client.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachine{}, client.InNamespace(namespace)))
 	s.until("the machines of other tests are given back", func() string { return fmt.Sprint(len(s.machines())) }, "0")

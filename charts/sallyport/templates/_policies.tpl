@@ -1,8 +1,16 @@
 {{/*
 The shipped policies, merged with the values: JSON, a map from the name of a policy to the whole RegoPolicy. Policies that are
-not enabled are left out.
+not enabled are left out. Five templates ask for them, and reading them takes most of the time of a rendering: the first that asks
+keeps the answer beside the values for the others.
 */}}
 {{- define "sallyport.policies" -}}
+{{- if not (hasKey .Values "mergedPolicies") -}}
+{{- $_ := set .Values "mergedPolicies" (include "sallyport.policies.merge" .) -}}
+{{- end -}}
+{{- .Values.mergedPolicies -}}
+{{- end -}}
+
+{{- define "sallyport.policies.merge" -}}
 {{- $all := dict -}}
 {{- range $path, $_ := .Files.Glob "files/policies/*.yaml" -}}
 {{- $policy := $.Files.Get $path | fromYaml -}}
