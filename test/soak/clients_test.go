@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/env/install"
 	"sallyport.dev/sallyport/test/step"
 )
@@ -31,6 +32,7 @@ import (
 // With an authority for clients, an API server that docs/certificates.md has told to show a certificate is answered, and nobody else.
 // Events then name who was refused.
 func TestOnlyAPIServersAreAnswered(t *testing.T) {
+	depth.Only(t)
 	dir := t.TempDir()
 	clientFiles(t, dir, "kube-apiserver")
 	p := newPair(t, map[string]string{"admission-control-config-file": admissionConfiguration(t, dir)},

@@ -24,7 +24,10 @@ func TestFaultSweep(t *testing.T) { sweep(t, inMemory, depth.Of(17, 2)) }
 
 // TestFaultSweepAPIServer does the same before a real API server, which takes several times as long: with some of the
 // points, unless more are asked for by -every 0.
-func TestFaultSweepAPIServer(t *testing.T) { sweep(t, realServer, max(1, *every*depth.Of(8, 2))) }
+func TestFaultSweepAPIServer(t *testing.T) {
+	depth.Only(t)
+	sweep(t, realServer, max(1, *every*2))
+}
 
 var every = flag.Int("every", 11, "how few points TestFaultSweepAPIServer and TestTemplates take; 0 is all")
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,8 +27,22 @@ func Main(m *testing.M) {
 	env.Main(m, env.Options{CRDs: crds})
 }
 
+// clients are those that Client has given, by their *rest.Config: each would ask its API server anew what it serves.
+var clients sync.Map
+
 // Client gives a client that knows our kinds and Kubernetes' own, as fast as it is used.
 func Client(config *rest.Config) (client.WithWatch, error) {
+	if known, ok := clients.Load(config); ok {
+		return known.(client.WithWatch), nil
+	}
+	c, err := newClient(config)
+	if err == nil {
+		clients.Store(config, c)
+	}
+	return c, err
+}
+
+func newClient(config *rest.Config) (client.WithWatch, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
