@@ -162,12 +162,14 @@ func (s *site) loaded() {
 		return fmt.Sprint(v, m), !slices.Contains(v, "marks") && !slices.Contains(m, "marks")
 	})
 	settled("without the other one")
-	leader, _ := s.leader()
-	s.kubectl("delete pod " + leader + " --wait --namespace " + install.Namespace)
-	s.rolledOut()
+	if depth.Deep() {
+		leader, _ := s.leader()
+		s.kubectl("delete pod " + leader + " --wait --namespace " + install.Namespace)
+		s.rolledOut()
+	}
 	s.apply(marks)
 	s.registered("marks", "owners")
-	settled("with another leader")
+	settled("with the other one again, and in depth with another leader")
 	replies := load.Since(0, time.Time{})
 	load.End()
 	if err := usual.Check(replies); err != nil {
