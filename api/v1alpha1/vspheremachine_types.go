@@ -144,6 +144,12 @@ type VSphereTemplateReference struct {
 	FailureDomain string `json:"failureDomain,omitempty"`
 }
 
+// Fields of a VirtualMachine and of a VirtualMachinePool that have the name of the VSphereTemplate that machines are made from, for selectors.
+const (
+	FieldMachineTemplate = "spec.runtime.vsphere.clone.template.templateRef.name"
+	FieldPoolTemplate    = "spec.virtualMachineTemplate." + FieldMachineTemplate
+)
+
 // VSphereTemplateRelease is what of a VSphereTemplate a machine was made from.
 type VSphereTemplateRelease struct {
 	// The name of the VSphereTemplate.

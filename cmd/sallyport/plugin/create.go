@@ -32,11 +32,11 @@ func (p *plugin) createCommand() *cobra.Command {
 type createMachine struct {
 	*plugin
 	creation
-	server, template, folder, resourcePool, datastore, storagePolicy string
-	networks, disks                                                  []string
-	cpu                                                              int32
-	memory, runPolicy, hostname, userDataSecret, onto                string
-	nodeSelector                                                     nodeSelector
+	server, template, failureDomain, folder, resourcePool, datastore, storagePolicy string
+	networks, disks                                                                 []string
+	cpu                                                                             int32
+	memory, runPolicy, hostname, userDataSecret, onto                               string
+	nodeSelector                                                                    nodeSelector
 }
 
 var runPolicies = []string{
@@ -47,18 +47,22 @@ var runPolicies = []string{
 func (p *plugin) createMachineCommand() *cobra.Command {
 	o := &createMachine{plugin: p}
 	command := &cobra.Command{
-		Use:     "vm NAME --vsphere-server SERVER --template PATH",
+		Use:     "vm NAME --vsphere-server SERVER --template TEMPLATE",
 		Aliases: []string{"svm", "virtualmachine"},
 		Short:   "Create a virtual machine from a template in a vCenter",
 		Long: "Create a virtual machine from a template in a vCenter.\n\n" +
 			"Creates a VirtualMachine, or with --dry-run=client -o yaml only prints one to go on from. Where things are in the vCenter is\n" +
-			"told by inventory path, such as /dc/vm/templates/ubuntu. What a namespace may use is in spec.tenants of the VSphereServer.\n" +
+			"told by inventory path, such as /dc/vm/templates/ubuntu; a template is a path too, or the name of a VSphereTemplate. What a namespace may use is in spec.tenants of the VSphereServer.\n" +
 			"The machine is made after the command has ended: kubectl sallyport why svm NAME tells what that waits for.\n\n" +
 			"Exit code 1 if it was refused.",
 		Example: `  # Four processors, 8 GiB of memory, and a first disk of 40 GiB
   kubectl sallyport create vm web-1 --vsphere-server vc-1 --template /dc/vm/templates/ubuntu --folder /dc/vm/team-a \
     --resource-pool /dc/host/cluster/Resources/team-a --datastore /dc/datastore/fast --network /dc/network/team-a \
     --cpu 4 --memory 8Gi --disk 40Gi
+
+  # From the release that VSphereTemplate ubuntu has in its failure domain a
+  kubectl sallyport create vm web-1 --vsphere-server vc-1 --template ubuntu --failure-domain a --folder /dc/vm/team-a \
+    --resource-pool /dc/host/cluster --datastore /dc/datastore/fast --network /dc/network/team-a
 
   # On files of a VM storage policy, and on a host with these tags in vCenter
   kubectl sallyport create vm web-1 --vsphere-server vc-1 --template /dc/vm/templates/ubuntu --folder /dc/vm/team-a \
@@ -88,7 +92,8 @@ var required = []string{"vsphere-server", "template", "folder", "resource-pool",
 func (o *createMachine) addFlags(command *cobra.Command) {
 	f := command.Flags()
 	f.StringVar(&o.server, "vsphere-server", "", "the VSphereServer of the vCenter; --server is the API server, as for kubectl")
-	f.StringVar(&o.template, "template", "", "the template that the machine is a copy of, by inventory path")
+	f.StringVar(&o.template, "template", "", "the template that the machine is a copy of: the name of a VSphereTemplate, or an inventory path, which begins with /")
+	f.StringVar(&o.failureDomain, "failure-domain", "", "the failure domain of the VSphereTemplate (default: the only one that it has)")
 	f.StringVar(&o.folder, "folder", "", "the folder to put the machine in, by inventory path")
 	f.StringVar(&o.resourcePool, "resource-pool", "", "the resource pool, cluster or host to run it in, by inventory path")
 	f.StringVar(&o.datastore, "datastore", "", "the datastore for its files, by inventory path (default: one that satisfies --storage-policy)")
@@ -106,6 +111,7 @@ func (o *createMachine) addFlags(command *cobra.Command) {
 	f.Lookup("cpu").DefValue = "" // which help does not show
 	o.creation.addFlags(command)
 	o.completeNames(command, "vsphere-server", "vsphereservers."+v1alpha1.GroupName)
+	o.completeNames(command, "template", "vspheretemplates."+v1alpha1.GroupName)
 	o.completeNames(command, "user-data-secret", "secrets")
 }
 
@@ -152,8 +158,12 @@ func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMach
 	if err := o.creation.check(); err != nil {
 		return spec, err
 	}
+	source, err := o.source()
+	if err != nil {
+		return spec, err
+	}
 	clone := &v1alpha1.VSphereClone{
-		Template:      v1alpha1.VSphereCloneSource{InventoryPath: v1alpha1.InventoryPath(o.template)},
+		Template:      source,
 		Folder:        v1alpha1.InventoryPath(o.folder),
 		ResourcePool:  v1alpha1.InventoryPath(o.resourcePool),
 		Datastore:     v1alpha1.InventoryPath(o.datastore),
@@ -189,6 +199,19 @@ func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMach
 		spec.CPU = &o.cpu
 	}
 	return spec, nil
+}
+
+// source is what the machine is a copy of.
+func (o *createMachine) source() (source v1alpha1.VSphereCloneSource, err error) {
+	if !strings.HasPrefix(o.template, "/") {
+		source.TemplateRef = &v1alpha1.VSphereTemplateReference{Name: o.template, FailureDomain: o.failureDomain}
+		return source, nil
+	}
+	if o.failureDomain != "" {
+		return source, fmt.Errorf("--failure-domain is for a VSphereTemplate, and --template %s is an inventory path", o.template)
+	}
+	source.InventoryPath = v1alpha1.InventoryPath(o.template)
+	return source, nil
 }
 
 // quantity reads the value of a flag that is a size.

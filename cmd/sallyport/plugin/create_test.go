@@ -88,6 +88,15 @@ func TestManifestOfAMachine(t *testing.T) {
 	if out, errs, code := nowhere(t, chosen+" --dry-run=client -o yaml"); code != 0 || strings.Contains(out, "datastore") || !strings.Contains(out, "storagePolicy: gold\n") {
 		t.Errorf("exit %d, %s: %s", code, errs, out)
 	}
+	for flags, want := range map[string]string{
+		"ubuntu": "template:\n          templateRef:\n            name: ubuntu\n",
+		"ubuntu --failure-domain a": "template:\n          templateRef:\n            failureDomain: a\n            name: ubuntu\n",
+	} {
+		line := strings.Replace(least, "/dc/vm/templates/ubuntu", flags, 1)
+		if out, errs, code := nowhere(t, line+" --dry-run=client -o yaml"); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("exit %d, %s: %s", code, errs, out)
+		}
+	}
 	if out, _, code := nowhere(t, least+" --dry-run=client"); code != 0 || out != "virtualmachine.sallyport.dev/web-1 created (dry run)\n" {
 		t.Errorf("exit %d: %q", code, out)
 	}
@@ -99,6 +108,7 @@ func TestMachineThatCannotBeCreated(t *testing.T) {
 		"create":                     "create what? There is vm",
 		"create vm":                  "name the machine, once: got 0 names",
 		"create vm a b":              "name the machine, once: got 2 names",
+		least + " --failure-domain a": "--failure-domain is for a VSphereTemplate, and --template /dc/vm/templates/ubuntu is an inventory path",
 		"create vm a --template /t":  "a machine needs --vsphere-server, --folder, --resource-pool, --network, --datastore or --storage-policy",
 		least + " --cpu 0":           "--cpu 0: a machine has at least 1 processor",
 		least + " --cpu many":        "invalid argument \"many\" for \"--cpu\" flag",

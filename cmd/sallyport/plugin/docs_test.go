@@ -32,7 +32,7 @@ func TestDocsListTheCommands(t *testing.T) {
 	}
 	for name, flags := range map[string][]string{
 		"migrate": {"selector", "field-selector", "all", "force", "wait", "timeout", "deadline", "ttl", "override", "dry-run", "to", "node-selector"},
-		"create vm": {"vsphere-server", "template", "folder", "resource-pool", "datastore", "network", "storage-policy", "cpu", "memory", "disk", "hostname",
+		"create vm": {"vsphere-server", "template", "folder", "resource-pool", "datastore", "network", "failure-domain", "storage-policy", "cpu", "memory", "disk", "hostname",
 			"user-data-secret", "run-policy", "node", "node-selector"},
 		"scale-down": {"vm", "from", "dry-run"},
 		"release":    {"all", "force", "dry-run", "timeout"},

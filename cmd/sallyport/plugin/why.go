@@ -30,7 +30,7 @@ func (p *plugin) whyCommand() *cobra.Command {
 			"is what a policy failed to decide, forbidden what you have not the right to, and unknown what got no answer.\n" +
 			"Tells of a VirtualMachineOperation what it waits for, or how it has ended and why.\n" +
 			"Tells of a VirtualMachinePool what it waits for, and which members go and are busy, beside what it tells of anything else.\n" +
-			"Tells of a VSphereTemplate which releases each failure domain has, and what it waits for, too.\n" +
+			"Tells of a VSphereTemplate which releases each failure domain has, what it waits for, and who needs it, too.\n" +
 			"Tells of anything else whether it could be deleted and scaled down now, what its deletion waits for, who owns it, which\n" +
 			"guards it carries, and what Sallyport has noted about it.\n\n" +
 			"KIND is as in kubectl get. KIND/NAME is understood too, and NAME alone is a VirtualMachine.",

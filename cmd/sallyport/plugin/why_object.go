@@ -119,7 +119,7 @@ func (l *looking) ofItsKind(ctx context.Context, now time.Time) error {
 	case v1alpha1.GroupVersion.WithKind(poolKind).GroupKind():
 		return l.pool(ctx, now)
 	case v1alpha1.GroupVersion.WithKind(templateKind).GroupKind():
-		return l.template()
+		return l.template(ctx)
 	}
 	return nil
 }

@@ -2,11 +2,14 @@ package plugin
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -18,16 +21,43 @@ type templateReport struct {
 	Status v1alpha1.VSphereTemplateStatus `json:"status"`
 	// Reconciled tells whether the status is about the spec as it is.
 	Reconciled bool `json:"reconciled"`
+	// Users are the VirtualMachines that are still to be made from it, and the VirtualMachinePools, as kubectl calls them.
+	Users []string `json:"users,omitempty"`
 }
 
-// template finds out what a VSphereTemplate waits for.
-func (l *looking) template() error {
+// template finds out what a VSphereTemplate waits for, and who refers to it.
+func (l *looking) template(ctx context.Context) error {
 	t := &v1alpha1.VSphereTemplate{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(l.object.Object, t); err != nil {
 		return fmt.Errorf("reading VSphereTemplate %s: %w", l.object.GetName(), err)
 	}
 	l.r.Template = &templateReport{Status: t.Status, Reconciled: t.Status.ObservedGeneration == t.Generation}
+	if err := l.users(ctx); err != nil {
+		l.r.unknown("who refers to it", err)
+	}
 	return nil
+}
+
+// users finds who refers to the VSphereTemplate, as policy deletion-references does.
+func (l *looking) users(ctx context.Context) error {
+	namespace, name := client.InNamespace(l.object.GetNamespace()), l.object.GetName()
+	var machines v1alpha1.VirtualMachineList
+	var pools v1alpha1.VirtualMachinePoolList
+	err := errors.Join(
+		l.List(ctx, &machines, namespace, client.MatchingFields{v1alpha1.FieldMachineTemplate: name}),
+		l.List(ctx, &pools, namespace, client.MatchingFields{v1alpha1.FieldPoolTemplate: name}),
+	)
+	for i := range machines.Items {
+		if vm := &machines.Items[i]; vm.Status.InstanceID == "" && vm.DeletionTimestamp.IsZero() {
+			l.r.Template.Users = append(l.r.Template.Users, "svm/"+vm.Name)
+		}
+	}
+	for i := range pools.Items {
+		if pool := &pools.Items[i]; pool.DeletionTimestamp.IsZero() {
+			l.r.Template.Users = append(l.r.Template.Users, "svmpool/"+pool.Name)
+		}
+	}
+	return err
 }
 
 func (r *templateReport) text(p *page) {
@@ -44,6 +74,7 @@ func (r *templateReport) text(p *page) {
 	}
 	p.row("Releases:", cmp.Or(strings.Join(releases, "\n"), "none yet"))
 	p.row("Waits for:", cmp.Or(strings.Join(waits, "\n"), "nothing"))
+	p.row("Needed by:", cmp.Or(someOf(r.Users, shownMembers), "nothing"))
 }
 
 // has says which releases a failure domain has.

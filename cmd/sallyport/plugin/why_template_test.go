@@ -31,7 +31,7 @@ func TestTemplatesInShort(t *testing.T) {
 	importing.Progress = new(int32(40))
 	for name, r := range map[string]*templateReport{
 		"template-new": {},
-		"template-done": {Reconciled: true, Status: v1alpha1.VSphereTemplateStatus{FailureDomains: []v1alpha1.VSphereFailureDomainStatus{
+		"template-done": {Reconciled: true, Users: []string{"svm/web-1", "svmpool/ci"}, Status: v1alpha1.VSphereTemplateStatus{FailureDomains: []v1alpha1.VSphereFailureDomainStatus{
 			domain("a", v1alpha1.VSphereTemplateDone, metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, "", "2"),
 		}}},
 		"template-under-way": {Reconciled: true, Status: v1alpha1.VSphereTemplateStatus{FailureDomains: []v1alpha1.VSphereFailureDomainStatus{
@@ -58,6 +58,20 @@ func TestWhyATemplate(t *testing.T) {
 		FailureDomains: []v1alpha1.VSphereFailureDomain{{Name: "a", Folder: "/dc/vm/a", ResourcePool: "/dc/host/a", Datastore: "/dc/datastore/a", Network: "/dc/network/a"}},
 	}}
 	w.make(o)
+	spec := v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{VSphere: &v1alpha1.VSphereRuntime{
+		ServerRef: v1alpha1.VSphereServerReference{Name: "vc-1"},
+		Clone: &v1alpha1.VSphereClone{
+			Template: v1alpha1.VSphereCloneSource{TemplateRef: &v1alpha1.VSphereTemplateReference{Name: "ubuntu"}},
+			Folder:   "/dc/vm/a", ResourcePool: "/dc/host/a", Datastore: "/dc/datastore/a", Networks: []v1alpha1.InventoryPath{"/dc/network/a"},
+		},
+	}}}
+	w.make(
+		&v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "waiting"}, Spec: spec},
+		&v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "made"}, Spec: spec, Status: v1alpha1.VirtualMachineStatus{InstanceID: "i"}},
+	)
+	w.make(&v1alpha1.VirtualMachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ci"}, Spec: v1alpha1.VirtualMachinePoolSpec{
+		ScaleDownPolicy: v1alpha1.ScaleDownNewestFirst, VirtualMachineTemplate: v1alpha1.VirtualMachineTemplate{Spec: spec},
+	}})
 	shows(t, w.plugin("why svst ubuntu -n "+namespace, 0).stdout, "VSphereTemplate ubuntu in namespace "+namespace,
-		"Releases: +none yet", "Waits for: +the template reconciler, which has not seen the last change")
+		"Releases: +none yet", "Waits for: +the template reconciler, which has not seen the last change", "Needed by: +svm/waiting, svmpool/ci")
 }
