@@ -32,7 +32,7 @@ spec:
 const theRunners = "get svm -l sallyport.dev/pool=runners"
 
 func (s *show) pool() {
-	s.chapter("10. A pool of machines", "Three machines of one template, each with a disk of its own. One of them takes a job, and says so.")
+	s.chapter("11. A pool of machines", "Three machines of one template, each with a disk of its own. One of them takes a job, and says so.")
 	s.create(runners)
 	s.kubectl("wait svmpool/runners --for=condition=Ready --timeout=3m")
 	s.kubectl(theRunners, "runners-0", "runners-1", "runners-2")

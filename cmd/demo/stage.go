@@ -122,8 +122,8 @@ func (s *stage) startControlPlane(ctx context.Context, p terminal.Printer) error
 	return errors.Join(os.Symlink(s.plane.Assets.Kubectl, s.path("bin/kubectl")), os.Symlink(helm, s.path("bin/helm")))
 }
 
-func (s *stage) startVCenter(_ context.Context, p terminal.Printer) (err error) {
-	p.Say("Starting a simulated vCenter with three machines, %s off, %s and %s on, and a template ...", web1, web2, db1)
+func (s *stage) startVCenter(ctx context.Context, p terminal.Printer) (err error) {
+	p.Say("Starting a simulated vCenter with three machines, %s off, %s and %s on, a template, and a library of images ...", web1, web2, db1)
 	if s.vcenter, err = vcsim.Start(vcsim.Options{Step: visible}); err != nil {
 		return err
 	}
@@ -138,8 +138,10 @@ func (s *stage) startVCenter(_ context.Context, p terminal.Printer) (err error) 
 			s.vcenter.SetPower(path, v1alpha1.PowerRunning)
 		}
 	}
-	_, err = s.vcenter.AddTemplate(ubuntu)
-	return err
+	if _, err = s.vcenter.AddTemplate(ubuntu); err != nil {
+		return err
+	}
+	return s.fillLibrary(ctx)
 }
 
 // unpackSallyport has everything ready for helm install. All replicas write to the same two files.

@@ -17,7 +17,7 @@ const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 func (s *show) walk(toTheEnd bool) error {
 	chapters := []func(){
 		s.install, s.declare, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
-		s.make, s.pool, s.guards, s.rules, s.keeps, s.outlasts,
+		s.make, s.replaceTemplate, s.pool, s.guards, s.rules, s.keeps, s.outlasts,
 	}
 	if toTheEnd {
 		chapters = append(chapters, s.leave)
@@ -69,6 +69,7 @@ spec:
     datastores: [/DC0/datastore/LocalDS_0]
     networks: [/DC0/network/DC0_DVPG0]
     templates: [/DC0/vm/ubuntu]
+    libraries: [images]
     quota: {machines: 3}
 `, s.vcenter.URL(), s.vcenter.Thumbprint(), team))
 	s.kubectl("wait svsrv/vc-1 --for=condition=Ready --timeout=2m")
@@ -170,7 +171,7 @@ func (s *show) stranger() {
 }
 
 func (s *show) guards() {
-	s.chapter("11. Workloads of any kind",
+	s.chapter("12. Workloads of any kind",
 		"These need no machine of Sallyport's: an annotation says what a workload can bear, and a label that it is not deleted.")
 	s.kubectl("create deployment runners --image=runner --replicas=10")
 	s.kubectl("annotate deployments runners sallyport.dev/min-replicas=3")

@@ -206,7 +206,7 @@ func TestImportTellsHowMuchIsDone(t *testing.T) {
 	w.faults.Before(func() { close(ended) }, "HttpNfcLeaseAbort")
 	w.faults.Refuse(&types.ManagedObjectNotFound{}, "HttpNfcLeaseProgress")
 	what.Archive = archive{content: image().content, before: func() { <-ended }}
-	if err := w.tries(t.Context(), what); !runtime.IsNotFound(err) && !runtime.IsInvalidState(err) {
+	if err := w.tries(t.Context(), what); !runtime.IsUnavailable(err) || !strings.Contains(err.Error(), "gave up the import") {
 		t.Errorf("got error %v", err)
 	}
 }

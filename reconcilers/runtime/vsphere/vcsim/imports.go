@@ -118,6 +118,10 @@ func (p *pool) make(l *lease, req *types.ImportVApp, place string) {
 		l.fail(ctx, shown.Error.Fault)
 		return
 	}
+	if ctx.Map.Get(shown.Info.Entity) == nil { // somebody was faster, who looks for what has no machine of ours
+		l.fail(ctx, &types.ManagedObjectNotFound{Obj: shown.Info.Entity})
+		return
+	}
 	made := p.center.wrap(shown.Info.Entity, place)
 	ctx.WithLock(made, func() { made.lease = l })
 	aborted := false
