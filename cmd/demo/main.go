@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	stdlog "log"
 	"os"
 	"os/signal"
 	"syscall"
@@ -29,6 +30,7 @@ behind but build caches.
 
 func main() {
 	log.SetLogger(logr.Discard()) // what the libraries log is not for people
+	stdlog.SetOutput(io.Discard)  // and neither is what the simulator does
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), help)
 		flag.PrintDefaults()

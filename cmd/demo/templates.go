@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -97,6 +98,6 @@ func (s *show) vCenterKeeps(names ...string) {
 		return fmt.Sprint(is) == fmt.Sprint(names)
 	})
 	if s.wrong == "" {
-		s.note("vCenter says: %s has %d templates: %v", images, len(is), is)
+		s.note("vCenter says: %s has %s", images, cmp.Or(strings.Join(is, ", "), "nothing"))
 	}
 }
