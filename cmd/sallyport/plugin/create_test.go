@@ -89,7 +89,7 @@ func TestManifestOfAMachine(t *testing.T) {
 		t.Errorf("exit %d, %s: %s", code, errs, out)
 	}
 	for flags, want := range map[string]string{
-		"ubuntu": "template:\n          templateRef:\n            name: ubuntu\n",
+		"ubuntu":                    "template:\n          templateRef:\n            name: ubuntu\n",
 		"ubuntu --failure-domain a": "template:\n          templateRef:\n            failureDomain: a\n            name: ubuntu\n",
 	} {
 		line := strings.Replace(least, "/dc/vm/templates/ubuntu", flags, 1)
@@ -105,22 +105,22 @@ func TestManifestOfAMachine(t *testing.T) {
 // An error of the command line names the flag.
 func TestMachineThatCannotBeCreated(t *testing.T) {
 	for line, want := range map[string]string{
-		"create":                     "create what? There is vm",
-		"create vm":                  "name the machine, once: got 0 names",
-		"create vm a b":              "name the machine, once: got 2 names",
+		"create":                      "create what? There is vm",
+		"create vm":                   "name the machine, once: got 0 names",
+		"create vm a b":               "name the machine, once: got 2 names",
 		least + " --failure-domain a": "--failure-domain is for a VSphereTemplate, and --template /dc/vm/templates/ubuntu is an inventory path",
-		"create vm a --template /t":  "a machine needs --vsphere-server, --folder, --resource-pool, --network, --datastore or --storage-policy",
-		least + " --cpu 0":           "--cpu 0: a machine has at least 1 processor",
-		least + " --cpu many":        "invalid argument \"many\" for \"--cpu\" flag",
-		least + " --memory much":     "--memory \"much\" is not a size, such as 8Gi",
-		least + " --memory 0":        "--memory \"0\" is not a size",
-		least + " --disk 40GiB":      "--disk \"40GiB\" is not a size",
-		least + " --disk -1Gi":       "--disk \"-1Gi\" is not a size",
-		least + " --run-policy Off":  `invalid argument "Off" for "--run-policy" flag: must be AlwaysOn, AlwaysOnUnlessStoppedManually, Manual or AlwaysOff`,
-		least + " --node-selector b": `invalid argument "b" for "--node-selector" flag: b must be formatted as key=value`,
-		least + " --dry-run=maybe":   `invalid argument "maybe" for "--dry-run" flag: must be none, server or client`,
-		least + " -o table":          "unable to match a printer suitable for the output format \"table\"",
-		least + " --nothing-of-this": "unknown flag: --nothing-of-this",
+		"create vm a --template /t":   "a machine needs --vsphere-server, --folder, --resource-pool, --network, --datastore or --storage-policy",
+		least + " --cpu 0":            "--cpu 0: a machine has at least 1 processor",
+		least + " --cpu many":         "invalid argument \"many\" for \"--cpu\" flag",
+		least + " --memory much":      "--memory \"much\" is not a size, such as 8Gi",
+		least + " --memory 0":         "--memory \"0\" is not a size",
+		least + " --disk 40GiB":       "--disk \"40GiB\" is not a size",
+		least + " --disk -1Gi":        "--disk \"-1Gi\" is not a size",
+		least + " --run-policy Off":   `invalid argument "Off" for "--run-policy" flag: must be AlwaysOn, AlwaysOnUnlessStoppedManually, Manual or AlwaysOff`,
+		least + " --node-selector b":  `invalid argument "b" for "--node-selector" flag: b must be formatted as key=value`,
+		least + " --dry-run=maybe":    `invalid argument "maybe" for "--dry-run" flag: must be none, server or client`,
+		least + " -o table":           "unable to match a printer suitable for the output format \"table\"",
+		least + " --nothing-of-this":  "unknown flag: --nothing-of-this",
 	} {
 		if out, errs, code := nowhere(t, line); code != 1 || out != "" || !strings.Contains(errs, want) || !strings.Contains(errs, "--help' for usage") {
 			t.Errorf("%s: exit %d, %q, %q, want %q", line, code, out, errs, want)
