@@ -311,7 +311,7 @@ func (t *templateTrial) end() (lines []string) {
 // clear takes away what the trial has left, so that the simulator has less to look at.
 func (t *templateTrial) clear() {
 	for _, at := range t.vcenter.Machines() {
-		if dir := path.Dir(at); dir == t.clones || dir == t.folder {
+		if _, is := t.foreign[at]; is || path.Dir(at) == t.clones || path.Dir(at) == t.folder {
 			t.vcenter.Remove(at)
 		}
 	}
@@ -324,7 +324,7 @@ func (t *templateTrial) customer() (stop func()) {
 	var done sync.WaitGroup
 	done.Go(func() {
 		n := 0
-		_ = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
+		_ = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
 			n++
 			t.cloning.Lock()
 			defer t.cloning.Unlock()
