@@ -37,7 +37,8 @@ func newLocalSite(t *testing.T) *localSite {
 	s.options = install.Options{
 		Binary: binary, Logs: &s.logs,
 		Flags: []string{
-			"--decision-records", "off", "--shutdown-delay", "1s", "--poll-interval", "200ms",
+			// The chart has ten seconds; in one of them not everybody knows on a busy machine that a replica ends.
+			"--decision-records", "off", "--shutdown-delay", "3s", "--poll-interval", "200ms",
 			// A leader that is killed is soon followed.
 			"--lease-duration", "3s", "--renew-deadline", "2s", "--runtime-call-timeout", "1s", "--retry-period", "300ms",
 		},

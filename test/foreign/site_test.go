@@ -85,7 +85,8 @@ func newSite(t *testing.T, args ...string) *site {
 	s.kubelet, err = s.sallyport.NewKubelet(t.Context(), install.Options{
 		Binary: s.binary, Logs: s.logs,
 		Flags: []string{
-			"--decision-records", "off", "--shutdown-delay", "1s",
+			// The chart has ten seconds; in one of them not everybody knows on a busy machine that a replica ends.
+			"--decision-records", "off", "--shutdown-delay", "3s",
 			// A leader that is killed is soon followed.
 			"--lease-duration", "3s", "--renew-deadline", "2s", "--runtime-call-timeout", "1s", "--retry-period", "300ms",
 		},
