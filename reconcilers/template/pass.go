@@ -119,7 +119,9 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 		}
 		p.trouble = cmp.Or(p.trouble, err)
 	}
-	r.holds(p, last.do == hold && last.item != nil && w.named(last.item))
+	if p.trouble == nil { // a vCenter that does not answer says nothing of it
+		r.holds(p, last.do == hold && last.item != nil && w.named(last.item))
+	}
 	p.sum(r, last, under)
 }
 
