@@ -65,12 +65,15 @@ computing := ./webhooks/engine ./webhooks/testrun ./reconcilers/runtime/vsphere 
 # Packages in which no goroutines of ours have anything in common.
 alone := ./hack/mutants ./reconcilers/policy/shipping ./webhooks/offline
 # Packages that are run without it: these, and those whose tests lead through other processes, etcd, API servers, managers, Helm,
-# kubectl, of which the detector would see nothing, or through govmomi's simulator, which has races of its own.
+# kubectl, of which the detector would see nothing, or through govmomi's simulator, which takes long with it.
 walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | hack/shallow.sh | hack/longest.sh test)
 units = $(filter-out $(walks),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
 
 # -race if there is a C compiler, which the detector needs.
 race = $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo 'int main(void) { return 0; }' | $$($(GO) env CC) -x c -o /dev/null - 2>/dev/null && echo -race)
+
+# Without this, the race detector reports what the simulator of vCenter does.
+export GORACE := suppressions="$(CURDIR)/hack/race.txt"
 
 # What tests say of their times is kept. Three packages at a time, because many wait for other processes; four leave some too little.
 said := bin/tests.txt
