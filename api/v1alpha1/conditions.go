@@ -261,18 +261,20 @@ const (
 	ReasonFailedCreate ConditionReason = "FailedCreate"
 	// ReasonPoolSynced (Synced true): all members have the present template.
 	ReasonPoolSynced ConditionReason = "PoolSynced"
-	// ReasonRolloutInProgress (Synced false): members have an earlier template.
+	// ReasonRolloutInProgress (Synced false): members have an earlier template, or are
+	// of another release of the VSphereTemplate that the pool follows.
 	ReasonRolloutInProgress ConditionReason = "RolloutInProgress"
 	// ReasonRolloutFailed (Synced false): a member could not be given the present
 	// template, which is tried again. The message says why.
 	ReasonRolloutFailed ConditionReason = "RolloutFailed"
 	// ReasonRestartPendingApproval (Synced false): members have the present template
-	// and wait for somebody to restart them.
+	// and wait for somebody to restart them, or to delete those of another release.
 	ReasonRestartPendingApproval ConditionReason = "RestartPendingApproval"
 	// ReasonMembersBusy (ScaleDownBlocked true, Progressing false): the members that could go are busy.
+	// With Synced false: those that are to be replaced are.
 	ReasonMembersBusy ConditionReason = "MembersBusy"
 	// ReasonDeletionRefused (ScaleDownBlocked true, Progressing false): a policy refuses the deletion of
-	// members that should go.
+	// members that should go. With Synced false: of those that are to be replaced.
 	ReasonDeletionRefused ConditionReason = "DeletionRefused"
 	// ReasonNobodyNamed (ScaleDownBlocked true, Progressing false): there are more members than wanted,
 	// and scaleDownPolicy Explicit gives up only those that are named.

@@ -41,6 +41,7 @@ const MostReplicas = 5000
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualMachineTemplate.spec.blockDeviceRefs) || self.virtualMachineTemplate.spec.blockDeviceRefs.all(r, has(self.virtualDiskTemplates) && self.virtualDiskTemplates.exists(t, t.name == r.name))",message="spec.virtualMachineTemplate.spec.blockDeviceRefs: each must name an entry of spec.virtualDiskTemplates, since a disk is for one member"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualDiskTemplates) || self.virtualDiskTemplates.all(t, has(t.spec.runtime.vsphere) == has(self.virtualMachineTemplate.spec.runtime.vsphere) && has(t.spec.runtime.pod) == has(self.virtualMachineTemplate.spec.runtime.pod))",message="spec.virtualDiskTemplates: spec.runtime of each must be the one of spec.virtualMachineTemplate"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.replicas) || has(self.replicas)",message="spec.replicas cannot be taken out once it is set: that would be a scale-down to 0, which has to be written as such"
+// +kubebuilder:validation:XValidation:rule="!has(self.rollout) || !has(self.rollout.followTemplate) || !self.rollout.followTemplate || has(self.virtualMachineTemplate.spec.runtime.vsphere) && has(self.virtualMachineTemplate.spec.runtime.vsphere.clone) && has(self.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef)",message="spec.rollout.followTemplate needs spec.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef: refer to a VSphereTemplate there, or leave followTemplate out"
 type VirtualMachinePoolSpec struct {
 	// How many machines the pool has. Default 0. Once set it cannot be taken out.
 	// Whoever scales the pool owns it: a person, or an autoscaler by the
@@ -220,6 +221,24 @@ type PoolRollout struct {
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 5000 : self.matches('^([1-9][0-9]?|100)%$')",message="spec.rollout.maxUnavailable must be a number from 1 to 5000, or a percentage from 1% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+
+	// Whether members are replaced when their VSphereTemplate has another release
+	// ready: they are deleted and made again, with what is on their own disks lost.
+	// It needs a templateRef in the template. Busy members are replaced once they
+	// are idle. With the restartApprovalMode Manual in the template no member is
+	// replaced, and condition Synced says how many are of another release. Default
+	// false.
+	// +optional
+	// +kubebuilder:default=false
+	FollowTemplate bool `json:"followTemplate,omitempty"`
+}
+
+// Follows is the VSphereTemplate whose releases the members are brought to, and nil if they keep the one that they were made from.
+func (s *VirtualMachinePoolSpec) Follows() *VSphereTemplateReference {
+	if !s.Rollout.FollowTemplate {
+		return nil
+	}
+	return s.VirtualMachineTemplate.Spec.TemplateRef()
 }
 
 // VirtualMachinePoolStatus is what is observed of a pool. The pool reconciler alone writes it.
@@ -239,8 +258,9 @@ type VirtualMachinePoolStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	ReadyReplicas int32 `json:"readyReplicas"`
 
-	// How many members have the present template. Those that are being deleted do
-	// not count.
+	// How many members have the present template and, if spec.rollout.followTemplate
+	// is true, are of no other release than the one that is ready. Those that are
+	// being deleted do not count.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	UpdatedReplicas int32 `json:"updatedReplicas"`

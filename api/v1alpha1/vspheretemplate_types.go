@@ -387,6 +387,19 @@ func (s *VSphereTemplateStatus) ReleaseIn(failureDomain string) string {
 	return ""
 }
 
+// ReadyIn gives the release of the spec once the failure domain has it under the name of the spec, as observed since the spec last changed,
+// and nothing before, nor while vCenter cannot be asked.
+func (t *VSphereTemplate) ReadyIn(failureDomain string) string {
+	for i := range t.Status.FailureDomains {
+		d := &t.Status.FailureDomains[i]
+		ready := ConditionReady.In(d.Conditions)
+		if d.Name == failureDomain && ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == t.Generation {
+			return d.Release
+		}
+	}
+	return ""
+}
+
 // VSphereTemplateList is a list of VSphereTemplates.
 //
 // +kubebuilder:object:root=true

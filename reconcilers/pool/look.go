@@ -48,9 +48,11 @@ type look struct {
 	members []member                           // by slot
 	disks   []*v1alpha1.VirtualDisk            // those of the pool, by name
 	hash    string                             // of the template
+	release string                             // that members are brought to, if the pool follows a VSphereTemplate and one is ready
 	now     time.Time
 
 	blocked []blocked     // members that should go and do not
+	held    []blocked     // members that should be replaced and are not
 	failed  error         // why no more members were made
 	lags    error         // why a member was not given the template
 	again   time.Duration // when to look again, 0 for when something changes
@@ -70,7 +72,7 @@ func (r *Reconciler) look(ctx context.Context, from client.Reader, key types.Nam
 		return nil, err
 	}
 	l.read = l.pool.Status.DeepCopy()
-	for _, read := range []func(context.Context, client.Reader, int64) error{l.readMembers, l.readDisks} {
+	for _, read := range []func(context.Context, client.Reader, int64) error{l.readMembers, l.readDisks, l.readRelease} {
 		if err := read(ctx, from, atATime); err != nil {
 			return nil, err
 		}
@@ -126,7 +128,7 @@ func (l *look) staying() []member {
 
 // due tells whether there may be something to do beside writing the status.
 func (l *look) due() bool {
-	return len(l.members) != l.desired() || len(l.pool.Status.Removing) > 0 || len(l.named()) > 0 || len(l.next()) > 0 ||
+	return len(l.members) != l.desired() || len(l.pool.Status.Removing) > 0 || len(l.named()) > 0 || len(l.next()) > 0 || len(l.turns()) > 0 ||
 		len(l.lacking()) > 0 || len(l.lagging()) > 0 || len(l.spent()) > 0
 }
 

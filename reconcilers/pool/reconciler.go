@@ -4,6 +4,7 @@
 // Members are called after the pool and the lowest free number, so that two who create at once collide and make no member twice.
 // Victims are in status.removing, written over the pool as it was read, before the first of them is deleted: whoever comes next, after
 // a crash too, goes on with the same ones. Each is deleted as it was read, so that one that was marked as busy meanwhile stays.
+// Members that are replaced by others of another release of their VSphereTemplate go the same way.
 package pool
 
 import (
@@ -54,6 +55,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			return fmt.Errorf("registering the metrics of pools: %w", err)
 		}
 	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachinePool{}, byFollowed, followedKeys); err != nil {
+		return fmt.Errorf("indexing VirtualMachinePools by the templates that they follow: %w", err)
+	}
 	owned := gathered{handler.EnqueueRequestForOwner(
 		mgr.GetScheme(), mgr.GetRESTMapper(), &v1alpha1.VirtualMachinePool{}, handler.OnlyControllerOwner())}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -61,6 +65,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.VirtualMachinePool{}, gathered{&handler.EnqueueRequestForObject{}}).
 		Watches(&v1alpha1.VirtualMachine{}, owned).
 		Watches(&v1alpha1.VirtualDisk{}, owned).
+		Watches(&v1alpha1.VSphereTemplate{}, handler.EnqueueRequestsFromMapFunc(r.followers), builder.WithPredicates(readyChanged)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 4,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
@@ -94,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // act does the first thing that is due. The others rest on another look, at what became of it.
 func (r *Reconciler) act(ctx context.Context, l *look) error {
-	for _, do := range []func(context.Context, *look) (bool, error){r.remove, r.create, r.rollOut, r.tend} {
+	for _, do := range []func(context.Context, *look) (bool, error){r.remove, r.create, r.replace, r.rollOut, r.tend} {
 		if did, err := do(ctx, l); did || err != nil {
 			l.later(firstRetry)
 			return err

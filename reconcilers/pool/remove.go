@@ -32,6 +32,11 @@ func (r *Reconciler) remove(ctx context.Context, l *look) (bool, error) {
 	if len(l.blocked) > 0 {
 		l.later(blockedRetry)
 	}
+	return r.giveUp(ctx, l, victims, func(member) string { return "" })
+}
+
+// giveUp deletes members, after it has written down which, and tells whether there were any. Why one goes is told with its deletion.
+func (r *Reconciler) giveUp(ctx context.Context, l *look, victims []member, why func(member) string) (bool, error) {
 	removing := make([]v1alpha1.ScaleDownTarget, len(victims))
 	for i, m := range victims {
 		removing[i] = m.target()
@@ -45,7 +50,7 @@ func (r *Reconciler) remove(ctx context.Context, l *look) (bool, error) {
 			return false, err
 		}
 	}
-	return true, inBatches(ctx, len(victims), func(ctx context.Context, i int) error { return r.delete(ctx, l, victims[i]) })
+	return true, inBatches(ctx, len(victims), func(ctx context.Context, i int) error { return r.delete(ctx, l, victims[i], why(victims[i])) })
 }
 
 // victims are the members to be given up now: those that are named, and others for as long as there are too many. What keeps members
@@ -73,21 +78,23 @@ func (r *Reconciler) victims(ctx context.Context, l *look) (victims []member, er
 			surplus, l.pool.Name)})
 		return victims, nil
 	}
-	others, kept, err := r.others(ctx, l, min(surplus, most-len(victims)))
+	leases, err := r.leases(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	others, kept, err := r.choose(ctx, l, leases, l.candidates(), min(surplus, most-len(victims)))
 	if len(others) < surplus { // and nobody could go in their place
 		l.blocked = append(l.blocked, kept...)
 	}
 	return append(victims, others...), err
 }
 
-// others chooses so many members that nobody named, and tells what kept those that would have come before them.
-func (r *Reconciler) others(ctx context.Context, l *look, count int) (others []member, kept []blocked, err error) {
-	leases, err := r.leases(ctx, l)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, m := range l.candidates() {
-		if len(others) == count {
+// choose takes so many of the members, in their order, that neither a Lease nor a policy keeps, and tells what kept those before them.
+func (r *Reconciler) choose(
+	ctx context.Context, l *look, leases map[types.UID]*coordinationv1.Lease, of []member, count int,
+) (chosen []member, kept []blocked, err error) {
+	for _, m := range of {
+		if len(chosen) == count {
 			break
 		}
 		keeps := l.busy(m, leases[m.UID])
@@ -97,12 +104,12 @@ func (r *Reconciler) others(ctx context.Context, l *look, count int) (others []m
 			}
 		}
 		if keeps == nil {
-			others = append(others, m)
+			chosen = append(chosen, m)
 		} else {
 			kept = append(kept, *keeps)
 		}
 	}
-	return others, kept, nil
+	return chosen, kept, nil
 }
 
 // candidates are the members that may go unnamed, those first that go first: those that were chosen before, those that do not run,
@@ -114,15 +121,17 @@ func (l *look) candidates() []member {
 	if l.pool.Spec.ScaleDownPolicy == v1alpha1.ScaleDownOldestFirst {
 		order = 1
 	}
-	later := func(m member) int { return rank(!slices.Contains(l.read.Removing, m.target())) }
 	slices.SortStableFunc(all, func(a, b member) int {
 		return cmp.Or(
-			cmp.Compare(later(a), later(b)), cmp.Compare(rank(a.ready()), rank(b.ready())),
+			cmp.Compare(rank(!l.chosen(a)), rank(!l.chosen(b))), cmp.Compare(rank(a.ready()), rank(b.ready())),
 			order*a.CreationTimestamp.Compare(b.CreationTimestamp.Time), order*cmp.Compare(a.slot, b.slot), cmp.Compare(a.Name, b.Name),
 		)
 	})
 	return all
 }
+
+// chosen tells whether the member was written down to be given up, maybe by a process that died before it did so.
+func (l *look) chosen(m member) bool { return slices.Contains(l.read.Removing, m.target()) }
 
 // rank puts those first of which something is not true.
 func rank(last bool) int {
@@ -177,8 +186,8 @@ func (r *Reconciler) refused(ctx context.Context, m member) (*blocked, error) {
 	return nil, nil
 }
 
-// delete deletes a member as it was read. One that was changed since is looked at again.
-func (r *Reconciler) delete(ctx context.Context, l *look, m member) error {
+// delete deletes a member as it was read, and tells people why. One that was changed since is looked at again.
+func (r *Reconciler) delete(ctx context.Context, l *look, m member, why string) error {
 	err := r.Client.Delete(ctx, m.DeepCopy(), client.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -189,6 +198,6 @@ func (r *Reconciler) delete(ctx context.Context, l *look, m member) error {
 		r.Events.Eventf(l.pool, m.VirtualMachine, corev1.EventTypeWarning, "FailedDelete", "Delete", "VirtualMachine %s was not deleted: %s", m.Name, err)
 		return fmt.Errorf("deleting VirtualMachine %s: %w", m.Name, err)
 	}
-	r.Events.Eventf(l.pool, m.VirtualMachine, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "deleted VirtualMachine %s", m.Name)
+	r.Events.Eventf(l.pool, m.VirtualMachine, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "deleted VirtualMachine %s%s", m.Name, why)
 	return nil
 }

@@ -39,7 +39,9 @@ func (l *look) summarise() {
 			status.ReadyReplicas++
 		}
 		if m.Labels[v1alpha1.LabelTemplateHash] == l.hash {
-			status.UpdatedReplicas++
+			if !l.stale(m) {
+				status.UpdatedReplicas++
+			}
 			if m.restartRequired() {
 				status.RestartPendingReplicas++
 			}
@@ -73,7 +75,7 @@ func (l *look) progressing() metav1.Condition {
 	case l.failed != nil:
 		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.failed.Error())
 	case len(l.blocked) > 0:
-		return l.condition(t, false, l.blocked[0].reason, l.whoStays())
+		return l.condition(t, false, l.blocked[0].reason, whoStays(l.blocked))
 	case len(l.members) != l.desired():
 		return l.condition(t, true, v1alpha1.ReasonReplicasProgressing, fmt.Sprintf("%d of %d", len(l.members), l.desired()))
 	}
@@ -81,15 +83,26 @@ func (l *look) progressing() metav1.Condition {
 }
 
 func (l *look) synced() metav1.Condition {
-	t, pending := v1alpha1.ConditionSynced, l.pool.Status.RestartPendingReplicas
+	t, all, stale, pending := v1alpha1.ConditionSynced, len(l.staying()), len(l.allStale()), l.pool.Status.RestartPendingReplicas
+	var other string
+	if stale > 0 {
+		other = fmt.Sprintf("%d of %d are not of release %s of VSphereTemplate %s", stale, all, l.release, l.pool.Spec.Follows().Name)
+	}
 	switch outdated := len(l.outdated()); {
 	case l.lags != nil:
 		return l.condition(t, false, v1alpha1.ReasonRolloutFailed, l.lags.Error())
+	case len(l.held) > 0:
+		return l.condition(t, false, l.held[0].reason, other+": "+whoStays(l.held))
+	case stale > 0 && l.approves():
+		return l.condition(t, false, v1alpha1.ReasonRolloutInProgress, other)
 	case outdated > 0:
-		return l.condition(t, false, v1alpha1.ReasonRolloutInProgress, fmt.Sprintf("%d of %d have an earlier template", outdated, len(l.staying())))
+		return l.condition(t, false, v1alpha1.ReasonRolloutInProgress, fmt.Sprintf("%d of %d have an earlier template", outdated, all))
+	case stale > 0:
+		return l.condition(t, false, v1alpha1.ReasonRestartPendingApproval,
+			other+"; with restartApprovalMode Manual one is replaced when it is deleted (kubectl delete svm NAME)")
 	case pending > 0:
 		return l.condition(t, false, v1alpha1.ReasonRestartPendingApproval,
-			fmt.Sprintf("%d of %d have to be restarted (kubectl sallyport restart)", pending, len(l.staying())))
+			fmt.Sprintf("%d of %d have to be restarted (kubectl sallyport restart)", pending, all))
 	}
 	return l.condition(t, true, v1alpha1.ReasonPoolSynced, "")
 }
@@ -99,16 +112,16 @@ func (l *look) scaleDownBlocked() metav1.Condition {
 	if len(l.blocked) == 0 {
 		return l.condition(t, false, v1alpha1.ReasonNotBlocked, "")
 	}
-	return l.condition(t, true, l.blocked[0].reason, l.whoStays())
+	return l.condition(t, true, l.blocked[0].reason, whoStays(l.blocked))
 }
 
 // whoStays names the members that should go and do not, and says why.
-func (l *look) whoStays() string {
+func whoStays(all []blocked) string {
 	var texts []string
-	for _, b := range l.blocked[:min(len(l.blocked), mostNamed)] {
+	for _, b := range all[:min(len(all), mostNamed)] {
 		texts = append(texts, b.why)
 	}
-	if more := len(l.blocked) - len(texts); more > 0 {
+	if more := len(all) - len(texts); more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")

@@ -33,8 +33,9 @@ const (
 )
 
 var (
-	poolKey  = types.NamespacedName{Namespace: namespace, Name: name}
-	machines = schema.GroupResource{Group: v1alpha1.GroupName, Resource: "virtualmachines"}
+	poolKey     = types.NamespacedName{Namespace: namespace, Name: name}
+	templateKey = types.NamespacedName{Namespace: namespace, Name: "ubuntu"}
+	machines    = schema.GroupResource{Group: v1alpha1.GroupName, Resource: "virtualmachines"}
 )
 
 // server is controller-runtime's fake API server, and what a real one with Sallyport does beyond it: UIDs, generations, finalizers,
@@ -45,6 +46,8 @@ type server struct {
 	uids    int
 	refuses error // why no VirtualMachine is made, nil if one is
 	asked   int   // how many were to be made
+	// Whether no VSphereTemplate can be read.
+	unreadable bool
 	// Before a VirtualMachine is deleted or patched they are told.
 	deleted, patched func(*v1alpha1.VirtualMachine)
 	// Before a VirtualDisk is deleted this is told.
@@ -60,9 +63,17 @@ func newServer() *server {
 	s := &server{now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), deleted: nothing, patched: nothing,
 		diskDeleted: func(*v1alpha1.VirtualDisk) {}}
 	inner := fake.NewClientBuilder().WithScheme(scheme).
-		WithStatusSubresource(&v1alpha1.VirtualMachinePool{}, &v1alpha1.VirtualMachine{}, &v1alpha1.VirtualDisk{}).Build()
+		WithStatusSubresource(&v1alpha1.VirtualMachinePool{}, &v1alpha1.VirtualMachine{}, &v1alpha1.VirtualDisk{}, &v1alpha1.VSphereTemplate{}).
+		WithIndex(&v1alpha1.VirtualMachinePool{}, byFollowed, followedKeys).Build()
 	s.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{Create: s.create, Patch: s.patch, Delete: s.delete})
 	return s
+}
+
+func (s *server) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if _, is := o.(*v1alpha1.VSphereTemplate); is && s.unreadable {
+		return apierrors.NewServiceUnavailable("the API server is away")
+	}
+	return c.Get(ctx, key, o, opts...)
 }
 
 func (s *server) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -165,6 +176,16 @@ func (s *server) pool() *v1alpha1.VirtualMachinePool {
 	return pool
 }
 
+// template is the VSphereTemplate that the pool refers to, nil if there is none.
+func (s *server) template() *v1alpha1.VSphereTemplate {
+	t := &v1alpha1.VSphereTemplate{}
+	if err := s.Get(context.Background(), templateKey, t); err != nil {
+		s.must(client.IgnoreNotFound(err))
+		return nil
+	}
+	return t
+}
+
 // must ends everything on what cannot be: rapid shows it as a failure.
 func (s *server) must(err error) {
 	if err != nil {
@@ -183,7 +204,7 @@ type process struct {
 
 func newProcess(s *server) *process {
 	p := &process{server: s, cache: map[client.ObjectKey]client.Object{}}
-	live := p.Process.Client(s.WithWatch)
+	live := p.Process.Client(interceptor.NewClient(s.WithWatch, interceptor.Funcs{Get: s.get}))
 	cached := interceptor.NewClient(live, interceptor.Funcs{Get: p.cachedGet, List: p.cachedList})
 	p.Reconciler = &Reconciler{Client: cached, Live: live, Events: &events.FakeRecorder{}, Now: func() time.Time { return s.now }}
 	return p
@@ -205,6 +226,9 @@ func (p *process) told(only string) {
 	for _, d := range p.server.disks() {
 		now[client.ObjectKeyFromObject(&d)] = &d
 	}
+	if t := p.server.template(); t != nil {
+		now[client.ObjectKeyFromObject(t)] = t
+	}
 	if only == "" {
 		p.cache = now
 		return
@@ -223,6 +247,8 @@ func (p *process) cachedGet(_ context.Context, _ client.WithWatch, k client.Obje
 		found.DeepCopyInto(o.(*v1alpha1.VirtualMachinePool))
 	case *v1alpha1.VirtualMachine:
 		found.DeepCopyInto(o.(*v1alpha1.VirtualMachine))
+	case *v1alpha1.VSphereTemplate:
+		found.DeepCopyInto(o.(*v1alpha1.VSphereTemplate))
 	default:
 		return apierrors.NewNotFound(machines, k.Name)
 	}

@@ -113,6 +113,7 @@ func TestPoolIsRefused(t *testing.T) {
 		"no policy":                 {"web", template, "spec.scaleDownPolicy: Required value"},
 		"too many":                  {"web", `"replicas": 5001, "scaleDownPolicy": "Explicit", ` + template, "spec.replicas"},
 		"no unavailability":         {"web", `"scaleDownPolicy": "Explicit", "rollout": {"maxUnavailable": "0%"}, ` + template, "spec.rollout.maxUnavailable must be"},
+		"no template to follow":     {"web", `"scaleDownPolicy": "Explicit", "rollout": {"followTemplate": true}, ` + template, "spec.rollout.followTemplate needs spec.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef"},
 		"a target twice":            {"web", `"scaleDownPolicy": "Explicit", "scaleDownTargets": [{"name": "a", "uid": "1"}, {"name": "b", "uid": "1"}], ` + template, "spec.scaleDownTargets[1]: Duplicate value"},
 		"a label of the pool's own": {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"metadata": {"labels": {"sallyport.dev/pool": "x"}}, "spec": {"runtime": {"pod": {}}}}`, "are written by the pool"},
 		"an override for all":       {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"metadata": {"annotations": {"sallyport.dev/override": "x"}}, "spec": {"runtime": {"pod": {}}}}`, "are for one object"},

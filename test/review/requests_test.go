@@ -281,6 +281,7 @@ func (l *list) pools() {
 	}
 	for i, tc := range []struct{ template, more string }{
 		{pod, explicit}, {pod, ``}, {pod, explicit + `, "replicas": 5001`}, {pod, explicit + `, "replicas": 3, "rollout": {"maxUnavailable": "0%"}`},
+		{pod, explicit + `, "rollout": {"followTemplate": true}`},
 		{`{}`, explicit}, {`{"vsphere": {"serverRef": {"name": "vc"}, "inventoryPath": "/DC0/vm/gold/a"}}`, explicit},
 		{strings.Replace(clone("/DC0/vm/gold/a"), `"datastore": "/DC0/datastore/d"`, `"storagePolicy": "gold"`, 1), explicit},
 		{clone("/DC0/vm/silver"), explicit}, {clone("/DC0/vm/gold/../a"), explicit}, {`{"vsphere": {"serverRef": {"name": "nobody"}}}`, explicit},
