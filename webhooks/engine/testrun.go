@@ -119,6 +119,22 @@ func (o TestRunner) Run(ctx context.Context, src Source) (*TestRun, error) {
 	return r, nil
 }
 
+// CountTests counts the tests of modules as a run does, without compiling them. The error is [CompileErrors].
+func CountTests(modules []Module) (n int, err error) {
+	parsed, errs := parse(modules)
+	if len(errs) > 0 {
+		return 0, errs
+	}
+	for _, m := range parsed {
+		for _, r := range m.Rules {
+			if _, ok := testRef(r); ok {
+				n++
+			}
+		}
+	}
+	return n, nil
+}
+
 // misplacedTests refuses test modules outside <package>_test: inside the policy's package they would add rules to it.
 func misplacedTests(src Source, tests []*ast.Module) CompileErrors {
 	var errs CompileErrors

@@ -82,6 +82,9 @@ func TestSuiteAgreesWithOPA(t *testing.T) {
 	if diff := cmp.Diff(opas(t, src), got); diff != "" {
 		t.Errorf("OPA (-) and ours (+):\n%s", diff)
 	}
+	if n, err := CountTests(src.Tests); err != nil || n != len(ours.Tests) {
+		t.Errorf("of %d tests %d are counted: %v", len(ours.Tests), n, err)
+	}
 	if len(got) < 20 {
 		t.Errorf("only %d tests ran: %v", len(got), slices.Sorted(maps.Keys(got)))
 	}

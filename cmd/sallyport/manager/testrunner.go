@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -87,15 +87,10 @@ func (checker) Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[strin
 	return wrong
 }
 
-// RunTests runs the tests of a policy among others, unless the release was made with that very text: its tests passed then.
+// RunTests runs the tests of a policy among others, unless they passed when this release was built.
 func (c checker) RunTests(ctx context.Context, world []v1alpha1.RegoPolicy, name string) (refused, err error) {
-	released, err := releasedSources()
-	if err != nil {
+	if source, err := asReleased(world, name); source != nil || err != nil {
 		return nil, err
-	}
-	is, was := catalog.Compose(world)[name], released[name]
-	if reflect.DeepEqual(is.Modules, was.Modules) && reflect.DeepEqual(is.Tests, was.Tests) && reflect.DeepEqual(is.Libraries, was.Libraries) {
-		return nil, nil
 	}
 	finding, err := c.runner.Run(ctx, runOf(world, name))
 	if err != nil {
@@ -104,8 +99,31 @@ func (c checker) RunTests(ctx context.Context, world []v1alpha1.RegoPolicy, name
 	return finding.Refused(), nil
 }
 
-// releasedSources are the policies that this program was made with, as the chart has them.
+// asReleased gives a policy if it, its tests and its libraries have the very text that this program was built with, and nil else: the
+// tests passed then, on the same engine.
+func asReleased(world []v1alpha1.RegoPolicy, name string) (*catalog.Source, error) {
+	released, err := releasedSources()
+	if err != nil {
+		return nil, err
+	}
+	is := catalog.Compose(world)[name]
+	was, known := released[name]
+	same := known && is.Package == was.Package && is.Library == was.Library && slices.Equal(is.Modules, was.Modules) &&
+		slices.Equal(is.Tests, was.Tests) && slices.Equal(is.Libraries, was.Libraries)
+	if !same {
+		return nil, nil
+	}
+	return &is, nil
+}
+
+// releasedSources are the policies of the release in the engine's terms, by name.
 var releasedSources = sync.OnceValues(func() (map[string]catalog.Source, error) {
+	all, err := releasedPolicies()
+	return catalog.Compose(all), err
+})
+
+// releasedPolicies are the policies that this program was made with, as the chart has them.
+func releasedPolicies() ([]v1alpha1.RegoPolicy, error) {
 	shipped, err := policies.Shipped()
 	if err != nil {
 		return nil, err
@@ -120,8 +138,8 @@ var releasedSources = sync.OnceValues(func() (map[string]catalog.Source, error) 
 			return nil, err
 		}
 	}
-	return catalog.Compose(shipped), nil
-})
+	return shipped, nil
+}
 
 // runOf is the test run of one policy of a world for itself.
 func runOf(world []v1alpha1.RegoPolicy, name string) *testrun.Run {
@@ -137,17 +155,39 @@ func runOf(world []v1alpha1.RegoPolicy, name string) *testrun.Run {
 // tester runs the tests of policies that are stored.
 type tester struct{ runner *testrun.Runner }
 
-// Test gives the result in the words of condition TestsPassed.
+// Test gives the result in the words of condition TestsPassed. What passed when this release was built is not run again: every replica
+// that begins to lead would spend seconds on it.
 func (t tester) Test(ctx context.Context, object *v1alpha1.RegoPolicy) (policy.Tested, error) {
 	world, err := t.runner.World(ctx)
 	if err != nil {
 		return policy.Tested{}, err
 	}
-	finding, err := t.runner.Run(ctx, &testrun.Run{World: world, Candidate: object, Alone: true})
+	world = slices.DeleteFunc(world, func(o v1alpha1.RegoPolicy) bool { return o.Name == object.Name || !o.Spec.Library })
+	world = append(world, *object)
+	released, err := asReleased(world, object.Name)
+	if err != nil {
+		return policy.Tested{}, err
+	}
+	if released != nil {
+		return testedBefore(released)
+	}
+	finding, err := t.runner.Run(ctx, runOf(world, object.Name))
 	if err != nil {
 		return policy.Tested{}, err
 	}
 	return tested(finding), nil
+}
+
+// testedBefore is the result of tests that passed when this release was built.
+func testedBefore(source *catalog.Source) (policy.Tested, error) {
+	n, err := engine.CountTests(source.Tests)
+	if err != nil {
+		return policy.Tested{}, fmt.Errorf("counting the tests: %w", err)
+	}
+	return policy.Tested{Passed: int32(n), Finding: policy.Finding{
+		Reason:  v1alpha1.ReasonTestsPassed,
+		Message: plural(n, "test", "tests") + " passed when this release was built, with the same policy and libraries.",
+	}}, nil
 }
 
 func tested(f *testrun.Finding) policy.Tested {
