@@ -1,12 +1,11 @@
 package plugin
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // kubectl finds what completes the command lines of the plugin, and shows what it offers.
@@ -55,21 +54,17 @@ func TestKubectlCompletes(t *testing.T) {
 	}
 }
 
-// completed asks what may come next: through kubectl, or as kubectl asks, which is sooner told.
+// completed asks what may come next: through kubectl, or in this process as kubectl asks, which is sooner told.
 func (tm *team) completed(words []string, kubectl bool) string {
 	tm.Helper()
+	var r result
 	if kubectl {
-		out, errs, code := started.plane.KubectlAs(tm.Context(), started.plane.Kubeconfig(), nil, append([]string{"__complete", "sallyport"}, words...)...)
-		if code != 0 {
-			tm.Errorf("kubectl completes %q with exit %d: %s", words, code, errs)
-		}
-		return out
+		r.stdout, r.stderr, r.code = started.plane.KubectlAs(tm.Context(), started.plane.Kubeconfig(), nil, append([]string{"__complete", "sallyport"}, words...)...)
+	} else {
+		r = plugged(tm.Context(), "", started.plane.Kubeconfig(), append([]string{cobra.ShellCompRequestCmd}, words...), defaultPatience)
 	}
-	plugin := exec.CommandContext(tm.Context(), filepath.Join(started.dir, "kubectl_complete-sallyport"), words...)
-	plugin.Env = append(os.Environ(), "KUBECONFIG="+started.plane.Kubeconfig())
-	out, err := plugin.Output()
-	if err != nil {
-		tm.Errorf("completing %q: %v", words, err)
+	if r.code != 0 {
+		tm.Errorf("%q is completed with exit %d: %s", words, r.code, r.stderr)
 	}
-	return string(out)
+	return r.stdout
 }

@@ -64,9 +64,8 @@ func (tm *team) explainBy(user, stdin, line string, code int, texts ...string) {
 	if err != nil {
 		tm.Fatal(err)
 	}
-	args := append([]string{"sallyport", "explain", "--namespace", tm.namespace}, strings.Fields(line)...)
-	out, errs, code2 := started.plane.KubectlAs(tm.Context(), kubeconfig, strings.NewReader(stdin), args...)
-	tm.reads("explain "+line, result{out, errs, code2}, code, texts...)
+	args := append([]string{"explain", "--namespace", tm.namespace}, strings.Fields(line)...)
+	tm.reads("explain "+line, plugged(tm.Context(), stdin, kubeconfig, args, defaultPatience), code, texts...)
 }
 
 // bind gives a user a ClusterRole, of the cluster or of the team's namespace.

@@ -150,10 +150,9 @@ func TestCompletionOffersNames(t *testing.T) {
 		"why svm":    "web-1 web-2",
 		"why svmop":  "",
 	} {
-		args := append([]string{"sallyport", "__complete", "--namespace=" + tm.namespace}, strings.Fields(line)...)
-		out, errs, code := started.plane.KubectlAs(t.Context(), started.plane.Kubeconfig(), nil, append(args, "")...)
-		if got, _, _ := strings.Cut(out, ":"); code != 0 || strings.Join(strings.Fields(got), " ") != want {
-			t.Errorf("%s: exit %d, %q, want %q; %s", line, code, out, want, errs)
+		out := tm.completed(append(append([]string{"--namespace", tm.namespace}, strings.Fields(line)...), ""), false)
+		if got, _, _ := strings.Cut(out, ":"); strings.Join(strings.Fields(got), " ") != want {
+			t.Errorf("%s: %q, want %q", line, out, want)
 		}
 	}
 }

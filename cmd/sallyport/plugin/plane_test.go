@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -182,12 +181,7 @@ func (w *world) plugin(line string, code int, texts ...string) result {
 
 func (w *world) pluginAs(kubeconfig, line string, code int, texts ...string) result {
 	w.Helper()
-	streams, in, out, errs := genericiooptions.NewTestIOStreams()
-	in.Reset()
-	p := newPlugin(streams)
-	p.patience = w.patience
-	r := result{code: p.run(w.Context(), append(strings.Fields(line), "--kubeconfig", kubeconfig))}
-	r.stdout, r.stderr = out.String(), errs.String()
+	r := plugged(w.Context(), "", kubeconfig, strings.Fields(line), w.patience)
 	(&team{T: w.T}).reads(line, r, code, texts...)
 	return r
 }
