@@ -6,17 +6,46 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// check tries the policies as they will be, and gives the changes that must not be made, with the reason: those that do not
-// compile or do not pass their tests, and those of libraries that would break a policy which works and does not change with them.
+// check gives the changes that must not be made, with the reason. What passed a moment ago is not tried again, which takes seconds: a
+// replica that begins to lead has most often vetted the very same changes.
 func (c *consignment) check(ctx context.Context) map[string]string {
-	refused := map[string]string{}
 	if len(c.changes) == 0 {
-		return refused
+		return nil
 	}
+	these := c.identified()
+	if these == c.passed {
+		return nil
+	}
+	refused := c.refusals(ctx)
+	if len(refused) == 0 {
+		c.passed = these
+	}
+	return refused
+}
+
+// identified tells these changes from any others: by what they follow from, and by which there are, since of a policy that the API
+// server did not answer about there is none.
+func (c *consignment) identified() string {
+	var all strings.Builder
+	fmt.Fprint(&all, c.source.UID, c.source.ResourceVersion)
+	for _, name := range slices.Sorted(maps.Keys(c.live)) {
+		fmt.Fprint(&all, " ", c.live[name].GetUID(), c.live[name].GetResourceVersion())
+	}
+	for _, change := range c.changes {
+		fmt.Fprint(&all, " ", change.name)
+	}
+	return all.String()
+}
+
+// refusals tries the policies as they will be, and gives the changes that must not be made, with the reason: those that do not
+// compile or do not pass their tests, and those of libraries that would break a policy which works and does not change with them.
+func (c *consignment) refusals(ctx context.Context) map[string]string {
+	refused := map[string]string{}
 	var already map[string]error
 	for more := true; more; more = c.refuseFailing(ctx, refused) {
 		broken := c.Checker.Check(ctx, c.world(refused, ""))

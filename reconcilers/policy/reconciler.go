@@ -115,6 +115,8 @@ type Reconciler struct {
 
 	// trying is held by whoever tries what is shipped: it takes a while, and who comes second has less to try.
 	trying sync.Mutex
+	// passed identifies the changes that last passed the check.
+	passed string
 
 	mu        sync.Mutex
 	shipments map[string]shipment // by the policy's name, nil until the first look at the ConfigMap

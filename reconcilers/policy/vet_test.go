@@ -136,3 +136,56 @@ func TestReplicaWithAnUnreadableShipment(t *testing.T) {
 	v, _ = f.vetting("1.0.0", "")
 	f.vets(v, "RegoPolicy guard: ConfigMap "+f.Namespace+"/sallyport-policies, key guard.yaml: ")
 }
+
+// checks counts how often policies are checked.
+type checks struct {
+	Checker
+	n int
+}
+
+func (c *checks) Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[string]error {
+	c.n++
+	return c.Checker.Check(ctx, world)
+}
+
+// A replica that has vetted changes and leads then makes them without trying them again, if they are still the same.
+func TestVettedIsNotTriedAgain(t *testing.T) {
+	f := newFixture(t)
+	counted := &checks{Checker: f.Checker}
+	f.Checker = counted
+	vets := func(wrong int) (tried int) {
+		t.Helper()
+		before := counted.n
+		got, err := f.vet(t.Context(), "", vetted{})
+		if err != nil || len(got.wrong) != wrong {
+			t.Errorf("vetting gives %v, %v", got.wrong, err)
+		}
+		return counted.n - before
+	}
+	leads := func() (tried int) {
+		t.Helper()
+		before := counted.n
+		_, err := f.ship(t.Context())
+		f.Must(err)
+		return counted.n - before
+	}
+	f.ships("1.0.0", toy("lib", "has:x", library), toy("guard", "needs:x"))
+	if vets(0) == 0 || leads() != 0 {
+		t.Error("what was vetted is tried again, or not at all")
+	}
+	f.is("guard", "needs:x")
+
+	f.ships("1.0.0", toy("lib", "has:x", library), toy("guard", "needs:x again"))
+	vets(0)
+	f.word("lib", "has:nothing") // meanwhile
+	if leads() == 0 {
+		t.Error("another world is not tried")
+	}
+	f.is("guard", "needs:x")
+
+	f.word("lib", "has:x")
+	f.ships("1.0.0", toy("lib", "has:x", library), toy("guard", "BROKEN"))
+	if vets(1) == 0 || leads() == 0 {
+		t.Error("what was refused is not tried again")
+	}
+}
