@@ -165,6 +165,7 @@ func TestRelease(t *testing.T) {
 // Whichever request loses its reply, is not sent or gets no answer: repeating the call brings the machine where it should
 // be, marked once and powered on once.
 func TestAnyRequestFails(t *testing.T) {
+	unraced(t)
 	w := newWorld(t)
 	calls := []struct {
 		name string

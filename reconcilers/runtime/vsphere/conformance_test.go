@@ -50,16 +50,24 @@ func cloned(t *testing.T, disks bool, prepare func(w *world, path string)) {
 	})
 }
 
-// conform runs the suite on a vCenter. The parts share it, which takes a while to start, and have machines of their own.
-func conform(t *testing.T, makes, disks bool, machine func(w *world, name string) runtime.Machine) {
-	v, parts := start(t), 0
+// sharing is how many parts of the suite have a vCenter in common, which takes a while to start. They have machines of their own, and
+// the more there are the longer is a disk looked for.
+const sharing = 8
+
+// conform runs the suite on vCenters.
+func conform(suite *testing.T, makes, disks bool, machine func(w *world, name string) runtime.Machine) {
+	var v *vcsim.VCenter
+	parts := 0
 	var disk func(*testing.T, string) runtime.Disk
 	if disks {
 		disk = func(_ *testing.T, name string) runtime.Disk { return diskOf(name) }
 	}
-	conformance.Run(t, func(t *testing.T) conformance.Harness {
-		w := worldOf(t, v)
+	conformance.Run(suite, func(t *testing.T) conformance.Harness {
+		if parts%sharing == 0 {
+			v = start(suite)
+		}
 		parts++
+		w := worldOf(t, v)
 		part := fmt.Sprintf("-%d", parts)
 		return conformance.Harness{
 			Runtime:   w.runtime,
@@ -128,6 +136,7 @@ func TestConformanceOfClones(t *testing.T) {
 
 // Real tasks take time; what is quick can hide what is missing.
 func TestConformanceOfSlowTasks(t *testing.T) {
+	unraced(t)
 	adopted(t, slow)
 }
 
@@ -140,5 +149,6 @@ func slow(w *world, path string) { w.SetStep(path, 20*time.Millisecond) }
 
 // A vCenter need not honour a request to cancel a task.
 func TestConformanceOfIgnoredCancels(t *testing.T) {
+	unraced(t)
 	adopted(t, func(w *world, path string) { w.IgnoreCancels(path) })
 }

@@ -173,6 +173,7 @@ func TestLibraryItemThatChanges(t *testing.T) {
 // Whatever becomes of one request, nothing unverified is kept, no download stays open but one that nobody knows of, and the next attempt
 // succeeds. Errors do not have the ID of the download, with which everybody can download.
 func TestLibraryTrouble(t *testing.T) {
+	unraced(t)
 	manifest, files := taken()
 	w := newLibraries(t)
 	w.add("ubuntu", "ovf", files...)

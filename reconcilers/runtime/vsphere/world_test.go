@@ -36,6 +36,14 @@ func start(t *testing.T) *vcsim.VCenter {
 	return v
 }
 
+// unraced leaves a test to the run without the race detector.
+func unraced(t *testing.T) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("does one thing after another: left to the run without the race detector")
+	}
+}
+
 // newWorld gives a vCenter of its own.
 func newWorld(t *testing.T) *world {
 	t.Helper()

@@ -85,6 +85,10 @@ func Start(options Options) (*VCenter, error) {
 		}
 		_ = listener.Close()
 	}
+	own, err := certificate()
+	if err != nil {
+		return nil, err
+	}
 	model := simulator.VPX()
 	model.Host, model.Machine, model.Autostart = 0, 0, false
 	if options.Hosts > 0 {
@@ -95,7 +99,7 @@ func Start(options Options) (*VCenter, error) {
 	}
 	model.Datastore = max(1, options.Datastores)
 	creating.Lock()
-	err := model.Create()
+	err = model.Create()
 	creating.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("making the simulator's inventory: %w", err)
@@ -112,7 +116,7 @@ func Start(options Options) (*VCenter, error) {
 	}
 	// A user that is not the simulator's default has it check logins at all.
 	model.Service.Listen = &url.URL{Host: options.Address, User: url.User("checked")}
-	model.Service.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	model.Service.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own}}
 	model.Service.RegisterEndpoints = true // the REST API
 	v.service.Map.SessionManager().ValidLogin = v.validLogin
 	v.service.Map.Put(&viewManager{v.service.Map.ViewManager()})
