@@ -34,7 +34,7 @@ func TestTemplateFromALibrary(t *testing.T) {
 	sum := sha256.Sum256([]byte(manifest))
 	o := s.template(v1alpha1.VSphereTemplateSource{
 		LibraryItem: &v1alpha1.VSphereLibraryItem{Library: "golden", Name: "ubuntu"}, SHA256: hex.EncodeToString(sum[:]),
-	}, "1")
+	})
 	s.until("it is refused", func() string {
 		return stack.client.Create(s.Context(), o.DeepCopyObject().(client.Object)).Error()
 	}, fmt.Sprintf(`admission webhook "validate.sallyport.dev" denied the request: [templates-tenancy/PlaceNotAllowed] `+

@@ -57,7 +57,7 @@ func TestMachinesFromATemplate(t *testing.T) {
 	s.shows(server, connected)
 	s.denied("servers-tenancy/VSphereTemplateNotFound", func() error { return stack.client.Create(t.Context(), s.fromTemplate("first")) })
 
-	o := s.template(i.source("1"), "1")
+	o := s.template(i.source("1"))
 	o.Spec.Paused = true
 	s.create(o)
 	first := s.adopt(s.fromTemplate("first"))

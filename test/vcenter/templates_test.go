@@ -70,10 +70,10 @@ func (i *images) source(release string) v1alpha1.VSphereTemplateSource {
 	}
 }
 
-// template is a VSphereTemplate of that release that was not created yet.
-func (s *site) template(source v1alpha1.VSphereTemplateSource, release string) *v1alpha1.VSphereTemplate {
+// template is a VSphereTemplate of release 1 that was not created yet.
+func (s *site) template(source v1alpha1.VSphereTemplateSource) *v1alpha1.VSphereTemplate {
 	return &v1alpha1.VSphereTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "ubuntu"}, Spec: v1alpha1.VSphereTemplateSpec{
-		ServerRef: v1alpha1.VSphereServerReference{Name: s.name}, Name: "ubuntu", Release: release, Source: source,
+		ServerRef: v1alpha1.VSphereServerReference{Name: s.name}, Name: "ubuntu", Release: "1", Source: source,
 		FailureDomains: []v1alpha1.VSphereFailureDomain{{
 			Name: "a", Folder: "/DC0/vm/images", ResourcePool: "/DC0/host/DC0_C0/Resources", Datastore: "/DC0/datastore/LocalDS_0", Network: "/DC0/network/VM Network",
 		}},
@@ -117,7 +117,7 @@ func TestTemplateReplaced(t *testing.T) {
 	s := maker(t)
 	i := s.images()
 	s.vcenter.AddFolder("/DC0/vm/images")
-	o := s.template(i.source("1"), "1")
+	o := s.template(i.source("1"))
 	o.Spec.KeepVersions = 1
 	s.create(o)
 	s.until("the first release is there", func() string { return s.versions(o) }, "Done ubuntu True TemplateReady:")

@@ -117,7 +117,7 @@ const shownMembers = 10
 
 func (r *poolReport) text(p *page) {
 	s := &r.Status
-	p.row("Members:", fmt.Sprintf("%d; running: %d; with the present template: %d", s.Replicas, s.ReadyReplicas, s.UpdatedReplicas))
+	p.row("Members:", fmt.Sprintf("%d; running: %d; up to date: %d", s.Replicas, s.ReadyReplicas, s.UpdatedReplicas))
 	var waits, going, busy []string
 	if !r.Reconciled {
 		waits = append(waits, "the pool reconciler, which has not seen the last change")
