@@ -32,7 +32,7 @@ image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef01234567
 imagePullSecrets: [ours]
 shutdownDelaySeconds: 9
 leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 3s}
-runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m}
+runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m, pod: {enabled: true, nodeSelector: {type: agent, zone: a}}}
 decisionRecords: {to: /var/log/records, deniedOnly: true}
 rehearsals: {memory: 512Mi}
 audits: {interval: 15m, reports: true}

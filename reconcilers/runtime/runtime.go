@@ -195,6 +195,8 @@ type Machine struct {
 	InstanceID string
 	// Spec is the spec of the VirtualMachine. A runtime does not change it.
 	Spec *v1alpha1.VirtualMachineSpec
+	// Labels are those of the VirtualMachine. A runtime does not change them. Only Ensure needs them.
+	Labels map[string]string
 	// CloudInit is what the guest of a machine that is made is given. Only Ensure needs it.
 	CloudInit CloudInit
 	// Template is what the spec's templateRef names. Only Ensure needs it.
@@ -225,6 +227,7 @@ func MachineOf(vm *v1alpha1.VirtualMachine) Machine {
 		UID:            vm.UID,
 		InstanceID:     vm.Status.InstanceID,
 		Spec:           &vm.Spec,
+		Labels:         vm.Labels,
 	}
 }
 

@@ -51,6 +51,9 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// Changes are what runtimes tell of.
 	Changes <-chan event.TypedGenericEvent[runtime.Change]
+	// Owned are the kinds of objects in this cluster that machines are, by their controller references: a change of one is a change of its
+	// machine.
+	Owned []client.Object
 	// Resync is how long to wait before looking again at a machine that is as it should be, and of which nothing was told. Default
 	// 10 h, and never more than 30 s if its runtime does not tell of changes.
 	Resync time.Duration
@@ -94,7 +97,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.VirtualMachine{}, byTemplate, templateKeys); err != nil {
 		return fmt.Errorf("indexing VirtualMachines by their templates: %w", err)
 	}
-	return ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr)
+	for _, kind := range r.Owned {
+		b = b.Owns(kind)
+	}
+	return b.
 		For(&v1alpha1.VirtualMachine{}).
 		Watches(&v1alpha1.VirtualDisk{}, handler.EnqueueRequestsFromMapFunc(r.ofDisk), builder.WithPredicates(diskChanged)).
 		Watches(&v1alpha1.VSphereTemplate{}, handler.EnqueueRequestsFromMapFunc(r.ofTemplate), builder.WithPredicates(templateChanged)).

@@ -39,7 +39,7 @@ func (r *Reconciler) report(ctx context.Context, l *look) (bool, error) {
 // resync is when a machine is looked at again that is as it should be. Not all of them at once.
 func (r *Reconciler) resync(l *look) time.Duration {
 	every := cmp.Or(r.Resync, defaultResync)
-	if !runtime.Can[runtime.Watcher](l.Runtime()) {
+	if !runtime.Can[runtime.Watcher](l.Runtime()) && len(r.Owned) == 0 {
 		every = min(every, blindResync)
 	}
 	return every

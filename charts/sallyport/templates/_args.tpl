@@ -38,6 +38,14 @@
 {{- if .Values.rbac.policyReaders }}
 - --audit-names=false
 {{- end }}
+{{- if .Values.runtimes.pod.enabled }}
+- --pod-runtime=true
+{{- $labels := list }}
+{{- range $key, $value := .Values.runtimes.pod.nodeSelector }}
+{{- $labels = append $labels (printf "%s=%s" $key $value) }}
+{{- end }}
+- --pod-node-selector={{ join "," $labels }}
+{{- end }}
 - --template-cache=/var/cache/sallyport/templates
 - --template-cache-size={{ .Values.templates.cacheSize }}
 - --template-forbidden-ranges={{ join "," .Values.templates.forbiddenRanges }}

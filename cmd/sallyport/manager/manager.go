@@ -22,7 +22,6 @@ import (
 	machineruntime "sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/webhooks"
-	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 )
 
 // recordsPatience is how long the end of the manager waits for decision records to be taken.
@@ -98,7 +97,8 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 		if err := addVCenters(mgr, connected, namespace); err != nil {
 			return err
 		}
-		runtimes = &Runtimes{Machine: connected.runtime, Disk: connected.diskRuntime, Template: connected.TemplateStore, LibraryItem: connected.LibraryItem}
+		all := machines{vcenters: connected, pods: o.podRuntime(mgr)}
+		runtimes = &Runtimes{Machine: all.runtime, Disk: connected.diskRuntime, Template: connected.TemplateStore, LibraryItem: connected.LibraryItem}
 	}
 	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), told, locks); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (o *Options) newManager(config *rest.Config, namespace string, locks *claim
 	}
 	options := ctrl.Options{
 		Scheme:                 scheme,
-		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: keeper.CacheOptions(namespace)},
+		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: o.cached(namespace)},
 		WebhookServer:          server,
 		Metrics:                metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress: o.HealthAddress,

@@ -69,6 +69,10 @@ type Options struct {
 	TemplateCacheSize resource.QuantityValue
 	TemplateForbidden []net.IPNet
 
+	// PodRuntime has machines of kind pod run, on nodes with PodNodeSelector.
+	PodRuntime      bool
+	PodNodeSelector map[string]string
+
 	// LeaderElect has only one of several replicas run the reconcilers: the one that has the lease.
 	LeaderElect                               bool
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
@@ -121,6 +125,8 @@ func (o *Options) addFlags(command *cobra.Command) {
 	o.TemplateCacheSize.Quantity = *resource.NewQuantity(TemplateCacheSize, resource.BinarySI)
 	flags.Var(&o.TemplateCacheSize, "template-cache-size", "how much room the OVAs may take together, such as 20Gi; a larger one is refused")
 	flags.IPNetSliceVar(&o.TemplateForbidden, "template-forbidden-ranges", LocalRanges(), "`ranges` of addresses that no OVA is downloaded from; they should have those of the cluster's Pods and Services, too")
+	flags.BoolVar(&o.PodRuntime, "pod-runtime", false, "run VirtualMachines whose runtime is pod, as Pods that agents on nodes make machines of")
+	flags.StringToStringVar(&o.PodNodeSelector, "pod-node-selector", map[string]string{"type": "virtual-kubelet"}, "`labels` of the nodes that have such an agent")
 	flags.DurationVar(&o.ResyncInterval, "resync-interval", 10*time.Hour, "how long to wait before looking again at a machine that is as it should be and of which its runtime tells nothing new")
 }
 

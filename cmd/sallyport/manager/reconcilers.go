@@ -147,7 +147,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	if err := operations.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachineOperation reconciler: %w", err)
 	}
-	machines := &virtualmachine.Reconciler{Driver: driver, Events: events, Changes: told, Resync: o.ResyncInterval}
+	machines := &virtualmachine.Reconciler{Driver: driver, Events: events, Changes: told, Owned: o.owned(), Resync: o.ResyncInterval}
 	if err := machines.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachine reconciler: %w", err)
 	}

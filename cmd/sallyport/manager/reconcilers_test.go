@@ -46,7 +46,7 @@ sallyport_runtime_calls_total{outcome="success",runtime="pod",verb="Ensure"} 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sallyport_runtime_calls_total"); err != nil {
 		t.Error(err)
 	}
-	none := Runtimes{Machine: vcenters{}.runtime}.within(runtime.Limits{}, prometheus.NewRegistry())
+	none := Runtimes{Machine: machines{}.runtime}.within(runtime.Limits{}, prometheus.NewRegistry())
 	if _, err := none.Machine(t.Context(), vm); !runtime.IsNotSupported(err) {
 		t.Errorf("without a runtime: got %v", err)
 	}

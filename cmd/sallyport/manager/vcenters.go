@@ -28,14 +28,6 @@ func (v vcenters) Inventory(ctx context.Context, name string, tenants []v1alpha1
 	return vsphereserver.Inventory(found), err
 }
 
-// runtime gives the runtime of a machine by what its spec names.
-func (v vcenters) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
-	if vm.Spec.Runtime.VSphere == nil {
-		return nil, runtime.NewNotSupported(nil, "this release runs no machines of kind %s yet", kindOfMachine(vm))
-	}
-	return v.Runtime(ctx, vm)
-}
-
 // diskRuntime gives the runtime of a disk.
 func (v vcenters) diskRuntime(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
 	if d.Spec.Runtime.VSphere == nil {

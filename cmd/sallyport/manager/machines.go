@@ -1,0 +1,66 @@
+package manager
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/agent"
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/pod"
+	"sallyport.dev/sallyport/webhooks/catalog/keeper"
+)
+
+// machines gives the runtimes of machines by what their specs name.
+type machines struct {
+	vcenters vcenters
+	// pods is that of machines that are Pods, and nil where there are none.
+	pods *runtime.Client
+}
+
+func (m machines) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
+	switch {
+	case vm.Spec.Runtime.VSphere != nil:
+		return m.vcenters.Runtime(ctx, vm)
+	case vm.Spec.Runtime.Pod != nil && m.pods != nil:
+		return m.pods, nil
+	case vm.Spec.Runtime.Pod != nil:
+		return nil, runtime.NewNotSupported(nil, "machines of kind pod are switched off: an administrator can set runtimes.pod.enabled in the values of the chart")
+	}
+	return nil, runtime.NewNotSupported(nil, "this release runs no machines of kind %s yet", kindOfMachine(vm))
+}
+
+// podRuntime gives the runtime of machines that are Pods, and nil if they are switched off.
+func (o *Options) podRuntime(mgr ctrl.Manager) *runtime.Client {
+	if !o.PodRuntime {
+		return nil
+	}
+	return runtime.NewClient(&pod.Runtime{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), NodeSelector: o.PodNodeSelector})
+}
+
+// owned are the kinds of objects in this cluster that machines are.
+func (o *Options) owned() (kinds []client.Object) {
+	if o.PodRuntime {
+		kinds = append(kinds, &corev1.Pod{})
+	}
+	return kinds
+}
+
+// cached says what the manager's cache has of kinds of which it does not need all: of Pods, those that are machines.
+func (o *Options) cached(namespace string) map[client.Object]cache.ByObject {
+	of := keeper.CacheOptions(namespace)
+	if o.PodRuntime {
+		machine, err := labels.NewRequirement(agent.LabelMachine, selection.Exists, nil)
+		if err != nil { // of a constant
+			panic(err)
+		}
+		of[&corev1.Pod{}] = cache.ByObject{Label: labels.NewSelector().Add(*machine)}
+	}
+	return of
+}

@@ -1,0 +1,4 @@
+package pod
+
+// NameOf is nameOf for tests.
+var NameOf = nameOf

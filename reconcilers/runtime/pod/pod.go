@@ -1,0 +1,108 @@
+package pod
+
+import (
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/agent"
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// grace is how many seconds the agent of a Pod that is deleted has to remove the machine. With 0 the API server removes the Pod at
+// once, and virtual kubelets leave the machine behind.
+const grace = 30
+
+// maxName is how long the name of a Pod can be.
+const maxName = 253
+
+// nameOf is the name of the machine's Pod. It has the UID, so that a machine that is made again under the same name does not wait for, and
+// is not taken for, what the one before it has left.
+func nameOf(m runtime.Machine) string {
+	id := "-" + strings.ToLower(string(m.UID))
+	return strings.TrimRight(m.Name[:min(len(m.Name), maxName-len(id))], "-.") + id
+}
+
+// podOf is the Pod of a machine that is to be made.
+func (r *Runtime) podOf(m runtime.Machine) *corev1.Pod {
+	labels := maps.Clone(m.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[agent.LabelMachine] = string(m.UID)
+	owner := metav1.NewControllerRef(&metav1.ObjectMeta{Name: m.Name, UID: m.UID}, v1alpha1.GroupVersion.WithKind("VirtualMachine"))
+	image := m.Spec.Runtime.Pod.Image
+	if image == "" {
+		image = agent.DefaultImage
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: m.Namespace, Name: nameOf(m), Labels: labels, OwnerReferences: []metav1.OwnerReference{*owner},
+			Annotations: agent.Order{Request: agent.None}.Annotations(),
+		},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{
+				Name: agent.Container, Image: image, Resources: corev1.ResourceRequirements{Requests: requests(m)},
+			}},
+			NodeSelector:                  r.nodeSelector(m),
+			Affinity:                      onNode(m.Spec.NodeName),
+			Tolerations:                   tolerations(),
+			TerminationGracePeriodSeconds: new(int64(grace)),
+			// A guest has nothing to do with the API server.
+			AutomountServiceAccountToken: new(false),
+			EnableServiceLinks:           new(false),
+		},
+	}
+}
+
+// requests is the size of the machine, as far as the spec says it. They are no limits, so that the quality of service is Burstable
+// whatever is said: it cannot change later.
+func requests(m runtime.Machine) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	if cpu := m.Spec.CPU; cpu != nil {
+		list[corev1.ResourceCPU] = *resource.NewQuantity(int64(*cpu), resource.DecimalSI)
+	}
+	if memory := m.Spec.Memory; memory != nil {
+		list[corev1.ResourceMemory] = *memory
+	}
+	return list
+}
+
+func (r *Runtime) nodeSelector(m runtime.Machine) map[string]string {
+	selector := maps.Clone(r.NodeSelector)
+	if selector == nil {
+		selector = map[string]string{}
+	}
+	for key, value := range m.Spec.NodeSelector {
+		selector[key] = string(value)
+	}
+	maps.Copy(selector, r.NodeSelector) // which is not the user's to change
+	return selector
+}
+
+// onNode requires the node of that name, and not the label that often has it: what counts is where the machine is seen. The scheduler
+// still has its say, so that cordons and what the node has room for count.
+func onNode(name string) *corev1.Affinity {
+	if name == "" {
+		return nil
+	}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name}},
+		}}},
+	}}}
+}
+
+// tolerations are those of virtual kubelets, and of nodes that are away, for ever: by default the API server has Pods be deleted after
+// five minutes, and with them machines that may well be running.
+func tolerations() []corev1.Toleration {
+	return []corev1.Toleration{
+		{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists},
+		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+		{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	}
+}

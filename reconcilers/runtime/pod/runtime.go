@@ -1,0 +1,231 @@
+// Package pod runs machines as Pods, which agents on nodes make machines of, such as virtual kubelets. What is asked of a machine and
+// what it is like are annotations of its Pod, as [sallyport.dev/sallyport/api/agent] has it: the Pod is all the state there is.
+//
+// A Pod has a name that follows from the VirtualMachine and its UID, so that the API server lets there be one only, and is the
+// VirtualMachine's by its controller reference. It stays while the machine is off: what the machine has on its node goes with it.
+package pod
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/agent"
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Runtime is a runtime whose machines are Pods.
+type Runtime struct {
+	// Client writes.
+	Client client.Client
+	// Live reads past every cache.
+	Live client.Reader
+	// NodeSelector are labels that all nodes have that run machines.
+	NodeSelector map[string]string
+}
+
+var _ runtime.Runtime = (*Runtime)(nil)
+
+// find gives the machine's Pod, and nil if there is none.
+func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
+	if m.UID == "" {
+		return nil, runtime.NewInvalidState(nil, "VirtualMachine %s has no UID", m)
+	}
+	name := nameOf(m)
+	pod, err := r.get(ctx, m.Namespace, name)
+	if pod == nil && err == nil && m.InstanceID != "" && m.InstanceID != name {
+		pod, err = r.get(ctx, m.Namespace, m.InstanceID)
+	}
+	if pod == nil || err != nil {
+		return nil, err
+	}
+	if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != m.UID {
+		return nil, runtime.NewOwnedByAnother(nil, "Pod %s is not a machine of VirtualMachine %s", pod.Name, m.Name)
+	}
+	return see(pod)
+}
+
+func (r *Runtime) get(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, failed(err, "reading Pod %s", name)
+	}
+	return pod, nil
+}
+
+// existing is find for calls that need a machine that has been made.
+func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sight, error) {
+	s, err := r.find(ctx, m)
+	if err == nil && (s == nil || !s.made()) {
+		err = runtime.NewNotFound(nil, "there is no machine of VirtualMachine %s", m)
+	}
+	return s, err
+}
+
+// Observe looks at the machine's Pod.
+func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {
+	s, err := r.find(ctx, m)
+	if s == nil || err != nil {
+		return runtime.Observation{}, err
+	}
+	return s.observation(m), nil
+}
+
+// Ensure makes the Pod, for an agent to make the machine of. As long as no node takes the Pod it is an InvalidState error that says why.
+func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (string, error) {
+	s, err := r.find(ctx, m)
+	switch {
+	case err != nil:
+		return "", err
+	case s == nil:
+		return "", r.create(ctx, m)
+	case !s.pod.DeletionTimestamp.IsZero():
+		return "", runtime.NewInvalidState(nil, "Pod %s of an earlier attempt is still being removed", s.pod.Name)
+	case s.ended():
+		return "", runtime.NewInvalidState(nil, "Pod %s has ended%s: delete it to have the machine made again", s.pod.Name, s.why())
+	case s.pod.Spec.NodeName == "":
+		return "", s.unscheduled()
+	case !s.made():
+		return "", nil
+	}
+	return s.pod.Name, nil
+}
+
+func (r *Runtime) create(ctx context.Context, m runtime.Machine) error {
+	pod := r.podOf(m)
+	if err := r.Client.Create(ctx, pod); err != nil {
+		return failed(err, "creating Pod %s", pod.Name)
+	}
+	return nil
+}
+
+// PowerOn asks the agent to power the machine on.
+func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
+	s, err := r.existing(ctx, m)
+	if err != nil {
+		return err
+	}
+	busy, task := s.busy()
+	switch {
+	case busy == agent.PowerOn, s.power() == v1alpha1.PowerRunning && busy == "":
+		return nil
+	case busy != "":
+		return s.conflict(task)
+	}
+	if differ := s.differences(m); len(differ) > 0 {
+		if err := r.resize(ctx, s, m); err != nil {
+			if apierrors.IsForbidden(err) { // a node without room is that, too
+				return runtime.NewInvalidSpec(err, "%s: Pod %s cannot be resized: %s", differ[0].Field, s.pod.Name, err)
+			}
+			return failed(err, "%s: resizing Pod %s", differ[0].Field, s.pod.Name)
+		}
+	}
+	return r.order(ctx, s, agent.PowerOn)
+}
+
+// PowerOff asks the agent to have the guest shut down, or to take the power away.
+func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.Mode) error {
+	s, err := r.existing(ctx, m)
+	if err != nil {
+		return err
+	}
+	busy, task := s.busy()
+	switch {
+	case busy == agent.PowerOff, s.power() == v1alpha1.PowerStopped && busy == "":
+		return nil
+	case busy != "":
+		return s.conflict(task)
+	case mode == runtime.Forced:
+		return r.order(ctx, s, agent.PowerOff)
+	case s.power() == v1alpha1.PowerPaused:
+		return runtime.NewInvalidState(nil, "the guest of VirtualMachine %s is paused and cannot be asked to shut down", m)
+	case s.report.Tools == agent.ToolsNotRunning:
+		return runtime.NewToolsUnavailable(nil, "the guest of VirtualMachine %s has no agent that could be asked to shut down", m)
+	case s.pending() && s.asked.Request == agent.Shutdown:
+		return nil
+	}
+	return r.order(ctx, s, agent.Shutdown)
+}
+
+// Cancel asks the agent to withdraw a power-on.
+func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, task string) error {
+	s, err := r.find(ctx, m)
+	if s == nil || err != nil {
+		return err
+	}
+	if busy, is := s.busy(); busy != agent.PowerOn || is.ID != task {
+		return nil
+	}
+	return r.order(ctx, s, agent.Withdraw)
+}
+
+// Delete deletes the Pod, and the machine with it. One that no node has taken can always go.
+func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
+	s, err := r.find(ctx, m)
+	if s == nil || err != nil {
+		return err
+	}
+	busy, task := s.busy()
+	switch {
+	case !s.pod.DeletionTimestamp.IsZero():
+		return nil
+	case s.pod.Spec.NodeName == "", s.ended():
+	case busy != "":
+		return s.conflict(task)
+	case s.power() != v1alpha1.PowerStopped:
+		return runtime.NewInvalidState(nil, "VirtualMachine %s is not off", m)
+	}
+	err = r.Client.Delete(ctx, s.pod, client.Preconditions{UID: &s.pod.UID, ResourceVersion: &s.pod.ResourceVersion})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return failed(err, "deleting Pod %s", s.pod.Name)
+	}
+	return nil
+}
+
+// order asks something new of the agent, if the Pod is still as it was seen. A request that is held up and arrives later fails, or is
+// seen in flight and undone like any other.
+func (r *Runtime) order(ctx context.Context, s *sight, request agent.Request) error {
+	changed := s.pod.DeepCopy()
+	for key, value := range (agent.Order{Round: s.round() + 1, Request: request}).Annotations() {
+		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, key, value)
+	}
+	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(s.pod, client.MergeFromWithOptimisticLock{})); err != nil {
+		return failed(err, "asking for %s in the annotations of Pod %s", request, s.pod.Name)
+	}
+	return nil
+}
+
+// resize changes what the Pod requests.
+func (r *Runtime) resize(ctx context.Context, s *sight, m runtime.Machine) error {
+	changed := s.pod.DeepCopy()
+	changed.Spec.Containers[0].Resources.Requests = requests(m)
+	if err := r.Client.SubResource("resize").Patch(ctx, changed, client.MergeFromWithOptions(s.pod, client.MergeFromWithOptimisticLock{})); err != nil {
+		return err
+	}
+	s.pod = changed // as it is now, for the next patch
+	return nil
+}
+
+// failed tells what an error of the API server means. Whatever is not certain to have done nothing may have been done.
+func failed(err error, format string, args ...any) error {
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return runtime.NewInvalidState(err, format+": it has changed meanwhile", args...)
+	case apierrors.IsNotFound(err):
+		return runtime.NewNotFound(err, format+": it is gone", args...)
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return runtime.NewPermission(err, format+": %s", append(args, err.Error())...)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return runtime.NewInvalidSpec(err, format+": %s", append(args, err.Error())...)
+	}
+	return runtime.NewUnavailable(err, format+": the API server did not do it", args...)
+}

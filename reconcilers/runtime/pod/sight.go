@@ -1,0 +1,170 @@
+package pod
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"sallyport.dev/sallyport/api/agent"
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// sight is a machine's Pod as it was seen.
+type sight struct {
+	pod    *corev1.Pod
+	asked  agent.Order
+	report agent.Report
+}
+
+// see reads a Pod. One whose annotations somebody has spoilt is an error that names the annotation: what is in flight cannot be known.
+func see(pod *corev1.Pod) (*sight, error) {
+	asked, err := agent.OrderOf(pod.Annotations)
+	if err != nil {
+		return nil, runtime.NewInvalidState(nil, "Pod %s: %s", pod.Name, err)
+	}
+	report, err := agent.ReportOf(pod.Annotations)
+	if err != nil {
+		return nil, runtime.NewInvalidState(nil, "Pod %s: %s", pod.Name, err)
+	}
+	return &sight{pod: pod, asked: asked, report: report}, nil
+}
+
+// ended tells whether nothing runs the Pod any more, and nothing will.
+func (s *sight) ended() bool {
+	return s.pod.Status.Phase == corev1.PodFailed || s.pod.Status.Phase == corev1.PodSucceeded
+}
+
+// made tells whether an agent has made the machine.
+func (s *sight) made() bool {
+	return s.pod.Spec.NodeName != "" && !s.ended() && s.report.State != "" && s.report.State != agent.Creating
+}
+
+// pending tells whether the agent has not confirmed yet what was asked last.
+func (s *sight) pending() bool { return s.report.ObservedRound < s.asked.Round }
+
+// round is the number of the last round. That the agent has confirmed one that was never asked is somebody's lie, and does no harm.
+func (s *sight) round() int64 { return max(s.asked.Round, s.report.ObservedRound) }
+
+// power is what the machine is like that was made.
+func (s *sight) power() v1alpha1.PowerState {
+	switch s.report.State {
+	case agent.Running:
+		return v1alpha1.PowerRunning
+	case agent.Paused:
+		return v1alpha1.PowerPaused
+	}
+	return v1alpha1.PowerStopped
+}
+
+// doing are the tasks that a machine is busy with until its agent confirms the round. A guest that is asked to shut down keeps nobody.
+var doing = map[agent.Request]runtime.TaskKind{
+	agent.PowerOn:  runtime.TaskPowerOn,
+	agent.PowerOff: runtime.TaskPowerOff,
+	agent.Withdraw: runtime.TaskPowerOn,
+}
+
+// deleting and creating stand for what is no request of an order.
+const (
+	deleting agent.Request = "Delete"
+	creating agent.Request = "Create"
+)
+
+// busy gives what is in flight, and nothing if that is nothing. A Pod that no node has taken is nothing that happens.
+func (s *sight) busy() (agent.Request, runtime.Task) {
+	kind, tasks := doing[s.asked.Request]
+	switch {
+	case !s.pod.DeletionTimestamp.IsZero():
+		return deleting, runtime.Task{ID: "delete-" + string(s.pod.UID), Kind: runtime.TaskDelete, Ours: true}
+	case s.pod.Spec.NodeName == "", s.ended():
+		return "", runtime.Task{}
+	case !s.made():
+		return creating, runtime.Task{ID: "create-" + string(s.pod.UID), Kind: runtime.TaskCreate, Ours: true}
+	case !tasks || !s.pending():
+		return "", runtime.Task{}
+	}
+	return s.asked.Request, runtime.Task{ID: strconv.FormatInt(s.asked.Round, 10), Kind: kind, Ours: true}
+}
+
+// conflict is the error for a call that does not go with what is in flight.
+func (s *sight) conflict(task runtime.Task) error {
+	return runtime.NewInvalidState(nil, "Pod %s: %s", s.pod.Name, task.Doing())
+}
+
+// why is what the Pod, or the agent, says of what went wrong.
+func (s *sight) why() string {
+	for _, text := range []string{s.report.Message, s.pod.Status.Message, s.pod.Status.Reason} {
+		if text != "" {
+			return ": " + text
+		}
+	}
+	return ""
+}
+
+// unscheduled says why no node has taken the Pod, if that is known already.
+func (s *sight) unscheduled() error {
+	for _, c := range s.pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return runtime.NewInvalidState(nil, "no node takes Pod %s: %s", s.pod.Name, c.Message)
+		}
+	}
+	return nil
+}
+
+func (s *sight) observation(m runtime.Machine) (seen runtime.Observation) {
+	busy, task := s.busy()
+	if busy != "" {
+		seen.InFlight = []runtime.Task{task}
+	}
+	if !s.pending() && busy == "" {
+		seen.LastFailure = s.report.Message
+	}
+	if !s.made() {
+		return seen
+	}
+	seen.Exists, seen.InstanceID, seen.NodeName = true, s.pod.Name, s.pod.Spec.NodeName
+	seen.Power, seen.Incarnation = s.power(), s.report.InstanceID
+	seen.Differences = s.differences(m)
+	if seen.Power == v1alpha1.PowerRunning {
+		seen.Guest = s.guest()
+	}
+	return seen
+}
+
+func (s *sight) guest() (g runtime.Guest) {
+	for _, ip := range s.pod.Status.PodIPs {
+		if len(g.Addresses) < runtime.MaxAddresses {
+			g.Addresses = append(g.Addresses, ip.IP)
+		}
+	}
+	switch s.report.Tools {
+	case agent.ToolsRunning:
+		g.Tools = v1alpha1.ToolsRunning
+	case agent.ToolsNotRunning:
+		g.Tools = v1alpha1.ToolsNotRunning
+	}
+	return g
+}
+
+// differences is how the size of the Pod differs from the spec. What the spec leaves open stays as it is.
+func (s *sight) differences(m runtime.Machine) (all []runtime.Difference) {
+	has := s.pod.Spec.Containers[0].Resources.Requests
+	for _, of := range []struct {
+		name  corev1.ResourceName
+		field string
+	}{{corev1.ResourceCPU, "spec.cpu"}, {corev1.ResourceMemory, "spec.memory"}} {
+		want, is := requests(m)[of.name]
+		if now := has[of.name]; is && want.Cmp(now) != 0 {
+			all = append(all, runtime.Difference{Field: of.field, Is: shown(now), Wanted: shown(want)})
+		}
+	}
+	return all
+}
+
+func shown(q resource.Quantity) string {
+	if q.IsZero() {
+		return "the default of its node"
+	}
+	return q.String()
+}

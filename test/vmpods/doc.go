@@ -1,0 +1,2 @@
+// Package vmpods has the program that ships run machines that are Pods, with an agent that makes machines of them.
+package vmpods
