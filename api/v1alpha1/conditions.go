@@ -137,7 +137,8 @@ const (
 	// wanted.
 	ReasonOnNode ConditionReason = "OnNode"
 	// ReasonMigrationNeeded (PlacementSettled false): the machine is on another
-	// node than the one that is wanted, and waits for its migration.
+	// node than the one that is wanted, and is about to be moved or could not be:
+	// the message says why.
 	ReasonMigrationNeeded ConditionReason = "MigrationNeeded"
 	// ReasonMigrating (PlacementSettled false): the machine is on its way.
 	ReasonMigrating ConditionReason = "Migrating"

@@ -153,8 +153,9 @@ type VirtualMachineSpec struct {
 
 	// The node, or ESXi host, that the machine should be on, by name. Empty, the
 	// default, leaves the choice to the runtime's scheduler. A machine that is
-	// elsewhere is not moved by itself: condition PlacementSettled says so, and an
-	// operation of type Migrate moves it.
+	// elsewhere is moved there, whether it is on or off: condition PlacementSettled
+	// says whether it is there, and why it could not be moved. An operation that
+	// moves the machine counts more than this field until the field changes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`

@@ -39,6 +39,8 @@ func (h *holding) String() string {
 		return fmt.Sprintf("%s by run policy %s", h.held().Type, h.VM.Spec.RunPolicy)
 	case v1alpha1.OriginRollout:
 		return fmt.Sprintf("%s for a change of the spec", h.held().Type)
+	case v1alpha1.OriginPlacement:
+		return fmt.Sprintf("%s to node %s", h.held().Type, placedOn(h.VM))
 	}
 	return fmt.Sprintf("%s by %s", h.held().Type, h.held().Origin)
 }
@@ -91,6 +93,8 @@ func (h *holding) Write(ctx context.Context, p drive.Progress) (bool, error) {
 		h.sent(p.Step)
 		return h.finish(ctx)
 	case drive.Hopeless:
+		h.unmoved = p.Message
+		h.tell(h.look, corev1.EventTypeWarning, v1alpha1.ReasonMigrationNeeded, string(held.Type), "%s: the machine could not be moved: %s", h, p.Message)
 		h.attempts().Next(h.Key().String(), h.Time)
 		return h.withdraw(ctx, v1alpha1.EndFailed)
 	case drive.Busy, drive.Waits: // shown with the rest, as is what the runtime says of an attempt that failed
@@ -104,7 +108,7 @@ func (h *holding) Write(ctx context.Context, p drive.Progress) (bool, error) {
 
 // sent counts the attempt that a step is.
 func (h *holding) sent(step v1alpha1.OperationStep) {
-	if step == v1alpha1.StepPowerOn {
+	if step == v1alpha1.StepPowerOn || step == v1alpha1.StepRelocate {
 		h.attempts().Next(h.Key().String(), h.Time)
 	}
 }
@@ -124,7 +128,11 @@ func (h *holding) finish(ctx context.Context) (bool, error) {
 	}
 	did, err := h.save(ctx, h.look)
 	if err == nil {
-		h.tell(h.look, corev1.EventTypeNormal, v1alpha1.ReasonAsWanted, string(held.Type), "%s is done: the machine is %s", who, h.seen.Power)
+		state := string(h.seen.Power)
+		if claim.Moves(held.Type) {
+			state = "on node " + h.seen.NodeName
+		}
+		h.tell(h.look, corev1.EventTypeNormal, v1alpha1.ReasonAsWanted, string(held.Type), "%s is done: the machine is %s", who, state)
 	}
 	return did, err
 }

@@ -24,6 +24,8 @@ type look struct {
 	err      error  // why it was not observed, or not told
 	waits    string // what is waited for, for people
 	paused   bool   // it is not started again just yet
+	stays    bool   // it is to be moved, and its runtime cannot do that
+	unmoved  string // why it could not be moved
 
 	diskTrouble *diskTrouble // why its disks are not as they should be, if that is known
 }

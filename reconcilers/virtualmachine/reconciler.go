@@ -2,7 +2,7 @@
 // shows what is seen of them, keeps their power as the run policy has it, and removes them with their VirtualMachine.
 //
 // What changes power or existence takes the claim first, as operations do: the run policy as origin RunPolicy, the deletion
-// as origin Deletion, and whatever else wants something of machines, a [Source], as its own. While an operation holds the machine, or anybody is being undone, that is the operation reconciler's
+// as origin Deletion, and whatever else wants something of machines as its own. While an operation holds the machine, or anybody is being undone, that is the operation reconciler's
 // business, and it shows what it sees; here the machine is left alone but for two things: it is made, off, for a Start to find, and
 // is given the disks without which it is not powered on.
 package virtualmachine
@@ -45,8 +45,6 @@ const (
 type Reconciler struct {
 	// Driver carries out what is wanted of machines.
 	*drive.Driver
-	// Sources want something of machines beside their run policy, those first that come first. Each has an origin of its own.
-	Sources []Source
 	// Events tells people.
 	Events events.EventRecorder
 	// Changes are what runtimes tell of.

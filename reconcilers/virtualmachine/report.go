@@ -146,33 +146,6 @@ func (l *look) differs() string {
 		l.seen.Power, intent.State, intent.By, l.VM.Spec.RunPolicy)
 }
 
-// settled shows whether the machine is on the node that is wanted.
-func (l *look) settled() {
-	status := &l.VM.Status
-	want := l.VM.Spec.NodeName
-	if status.Placement != nil && status.Placement.InPlaceOf != want {
-		status.Placement = nil
-	}
-	if status.Placement != nil {
-		want = status.Placement.NodeName
-	}
-	moving := status.ActiveOperation != nil && claim.Moves(status.ActiveOperation.Type)
-	t := v1alpha1.ConditionPlacementSettled
-	c := t.Condition(metav1.ConditionTrue, v1alpha1.ReasonOnNode, l.VM.Generation, "")
-	switch {
-	case moving:
-		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrating, l.VM.Generation, l.doing())
-	case want == "":
-		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonNodeNotChosen, l.VM.Generation, "")
-	case status.NodeName == "":
-		c = t.Condition(metav1.ConditionUnknown, v1alpha1.ReasonNodeUnknown, l.VM.Generation, "")
-	case status.NodeName != want:
-		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrationNeeded, l.VM.Generation,
-			fmt.Sprintf("is on %s and not on %s, and is not moved by itself: an operation of type Migrate moves it", status.NodeName, want))
-	}
-	l.set(c)
-}
-
 // set sets a condition.
 func (l *look) set(c metav1.Condition) {
 	v1alpha1.SetCondition(&l.VM.Status.Conditions, c, l.Time)

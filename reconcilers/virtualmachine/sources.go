@@ -24,9 +24,7 @@ type Source interface {
 }
 
 // sources are all sources, those first that come first.
-func (r *Reconciler) sources() []Source {
-	return append(slices.Clip(r.Sources), rollout{}, runPolicy{})
-}
+var sources = []Source{placement{}, rollout{}, runPolicy{}}
 
 // run has the source that holds the machine, if one does, get it to where it wants it, and otherwise the first one take it that
 // does not find it there.
@@ -34,7 +32,7 @@ func (r *Reconciler) run(ctx context.Context, l *look) (bool, error) {
 	if l.VM.Status.ActiveOperation == nil {
 		return r.take(ctx, l)
 	}
-	wants := r.wants(l)
+	wants := wants(l)
 	h := r.holding(l, wants)
 	switch {
 	case !l.seen.Exists: // gone while something was done to it
@@ -49,8 +47,8 @@ func (r *Reconciler) run(ctx context.Context, l *look) (bool, error) {
 }
 
 // wants is what the source that holds the machine wants of it.
-func (r *Reconciler) wants(l *look) *drive.Intent {
-	for _, s := range r.sources() {
+func wants(l *look) *drive.Intent {
+	for _, s := range sources {
 		if s.Origin() == l.VM.Status.ActiveOperation.Origin {
 			return s.Wants(l.VM, &l.seen)
 		}
@@ -74,9 +72,12 @@ func (r *Reconciler) take(ctx context.Context, l *look) (bool, error) {
 		l.waits = l.seen.InFlight[0].Doing()
 		return false, nil
 	}
-	for _, s := range r.sources() {
+	for _, s := range sources {
 		wants := s.Wants(l.VM, &l.seen)
 		if wants == nil || drive.Reached(*wants, l.seen) {
+			continue
+		}
+		if l.stays = claim.Moves(wants.Type) && !runtime.Can[runtime.Migrator](l.Runtime()); l.stays {
 			continue
 		}
 		// One that is to be off and on again is not got off before it may be on.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
-	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 )
 
@@ -216,8 +215,7 @@ func (m *model) unrestOf(vm *v1alpha1.VirtualMachine) string {
 	case m.withoutMachines:
 		return m.unlikeLast(vm, in)
 	}
-	seen := runtime.Observation{Exists: true, Power: in.Power, Incarnation: in.Incarnation, NodeName: in.NodeName}
-	return cmp.Or(m.unlikeWanted(vm, in), unlikeSources(vm, &seen), unlikeSize(vm, in))
+	return cmp.Or(m.unlikeWanted(vm, in), unlikePlacement(vm, in), unlikeSize(vm, in))
 }
 
 // unrestWithout says what is wrong with a machine of which there is no instance.

@@ -65,7 +65,7 @@ func (m *model) newProcess(wait time.Duration) *process {
 		Reconcile(context.Context, ctrl.Request) (ctrl.Result, error)
 	}{
 		ofOperations: &operation.Reconciler{Driver: driver, Arbiter: &arbiter{m}, Events: noEvents{}},
-		ofMachines:   &virtualmachine.Reconciler{Driver: driver, Sources: sources, Events: noEvents{}},
+		ofMachines:   &virtualmachine.Reconciler{Driver: driver, Events: noEvents{}},
 	}
 	return p
 }

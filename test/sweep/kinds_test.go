@@ -39,6 +39,7 @@ var kinds = []kind{
 	{name: "Restart force", found: v1alpha1.PowerRunning, before: adopt, begin: ask("Restart force")},
 	{name: "Migrate", found: v1alpha1.PowerRunning, before: adopt, begin: ask("Migrate")},
 	{name: "Evict", found: v1alpha1.PowerRunning, before: adopt, begin: ask("Evict"), anyHost: true},
+	{name: "another host in the spec", found: v1alpha1.PowerRunning, before: adopt, begin: pin},
 	{name: "Stop over a Start in flight", found: v1alpha1.PowerStopped, before: start, begin: ask("Stop"),
 		stuck: runtime.TaskPowerOn},
 	{name: "deletion", found: v1alpha1.PowerRunning, before: adopt, begin: remove},
@@ -115,6 +116,12 @@ func grow(ctx context.Context, t *trial) error {
 // turnOff has the run policy keep the machine off from now on.
 func turnOff(ctx context.Context, t *trial) error {
 	return t.change(ctx, func(spec *v1alpha1.VirtualMachineSpec) { spec.RunPolicy = v1alpha1.RunPolicyAlwaysOff })
+}
+
+// pin wants the machine on another host.
+func pin(ctx context.Context, t *trial) error {
+	host := t.vcenter.OtherHost(t.path)
+	return t.change(ctx, func(spec *v1alpha1.VirtualMachineSpec) { spec.NodeName = host })
 }
 
 // start has a Start in flight that does not end by itself.

@@ -1,0 +1,80 @@
+package virtualmachine
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// placement is the source that moves machines to the nodes on which they are wanted.
+type placement struct{}
+
+// Origin is that of its claims.
+func (placement) Origin() v1alpha1.ClaimOrigin { return v1alpha1.OriginPlacement }
+
+// Wants is a move to the node that is wanted, if it is known that the machine is on another one. A move that has begun is brought to its
+// end as long as a node is wanted.
+func (p placement) Wants(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) *drive.Intent {
+	held := vm.Status.ActiveOperation
+	begun := held != nil && held.Origin == p.Origin()
+	node := placedOn(vm)
+	if node == "" || !begun && seen.NodeName == "" {
+		return nil
+	}
+	return &drive.Intent{Type: v1alpha1.OperationMigrate, Target: v1alpha1.MigrateTarget{NodeName: node}}
+}
+
+// placedOn is the node that is wanted: the one that an operation chose, or else the one that the spec names. An operation's choice ends
+// when the spec is changed.
+func placedOn(vm *v1alpha1.VirtualMachine) string {
+	if p := vm.Status.Placement; p != nil && p.InPlaceOf == vm.Spec.NodeName {
+		return p.NodeName
+	}
+	return vm.Spec.NodeName
+}
+
+// settled shows whether the machine is on the node that is wanted.
+func (l *look) settled() {
+	status := &l.VM.Status
+	want := placedOn(l.VM)
+	if status.Placement != nil && status.Placement.InPlaceOf != l.VM.Spec.NodeName {
+		status.Placement = nil
+	}
+	t := v1alpha1.ConditionPlacementSettled
+	c := t.Condition(metav1.ConditionTrue, v1alpha1.ReasonOnNode, l.VM.Generation, "")
+	switch {
+	case status.ActiveOperation != nil && claim.Moves(status.ActiveOperation.Type):
+		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrating, l.VM.Generation, l.doing())
+	case want == "":
+		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonNodeNotChosen, l.VM.Generation, "")
+	case status.NodeName == "":
+		c = t.Condition(metav1.ConditionUnknown, v1alpha1.ReasonNodeUnknown, l.VM.Generation, "")
+	case status.NodeName != want:
+		c = l.elsewhere(want)
+	}
+	l.set(c)
+}
+
+// elsewhere says that the machine is on another node than the one that is wanted, and why it could not be moved the last time, as long as
+// that is about these two nodes.
+func (l *look) elsewhere(want string) metav1.Condition {
+	t := v1alpha1.ConditionPlacementSettled
+	nodes := fmt.Sprintf("is on %s and not on %s", l.VM.Status.NodeName, want)
+	text := nodes
+	switch before := meta.FindStatusCondition(l.VM.Status.Conditions, string(t)); {
+	case l.stays:
+		text += ", and its runtime cannot move machines: change spec.nodeName back, or delete the VirtualMachine and create it on " + want
+	case l.unmoved != "":
+		text += ", and could not be moved: " + l.unmoved
+	case before != nil && before.Reason == string(v1alpha1.ReasonMigrationNeeded) && strings.HasPrefix(before.Message, nodes):
+		text = before.Message
+	}
+	return t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrationNeeded, l.VM.Generation, text)
+}

@@ -1,0 +1,124 @@
+package virtualmachine
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+)
+
+// placed gives the node of the machine, and what PlacementSettled says.
+func (f *fixture) placed() string {
+	f.Helper()
+	status := f.vm().Status
+	c := meta.FindStatusCondition(status.Conditions, "PlacementSettled")
+	return strings.TrimSpace(status.NodeName + " " + string(c.Status) + " " + c.Reason + " " + c.Message)
+}
+
+// on has the machine be wanted on a node.
+func on(node string) func(*v1alpha1.VirtualMachineSpec) {
+	return func(s *v1alpha1.VirtualMachineSpec) { s.NodeName = node }
+}
+
+// pinned gives a machine that is on node-1, as its spec has it, and that was not started just now.
+func pinned(t *testing.T, policy v1alpha1.RunPolicy) *fixture {
+	t.Helper()
+	f := newFixture(t)
+	f.machine(policy, func(vm *v1alpha1.VirtualMachine) { vm.Spec.NodeName = "node-1" })
+	f.settle()
+	f.offset += time.Minute
+	return f
+}
+
+// A machine that is on another node than its spec names is moved there, whether it is on or off.
+func TestPlacement(t *testing.T) {
+	for _, policy := range []v1alpha1.RunPolicy{v1alpha1.RunPolicyAlwaysOn, v1alpha1.RunPolicyAlwaysOff} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			f := pinned(t, policy)
+			f.change(on("node-2"))
+			f.settle()
+			if got := f.placed(); got != "node-2 True OnNode" {
+				t.Errorf("it is on %s", got)
+			}
+			if !f.events.has("Migrate to node node-2 is done: the machine is on node node-2") {
+				t.Errorf("nobody was told: %v", f.events.all)
+			}
+		})
+	}
+}
+
+// A machine that cannot be moved says why, is tried again later and later, and goes on living where it is.
+func TestPlacementThatCannotBe(t *testing.T) {
+	t.Parallel()
+	f := pinned(t, v1alpha1.RunPolicyAlwaysOn)
+	f.world.SetHost(fake.Host{Name: "node-2", Disconnected: true})
+	f.change(on("node-2"))
+	f.settle()
+	const why = "node-1 False MigrationNeeded is on node-1 and not on node-2, and could not be moved: no connected node meets the target"
+	if got := f.placed(); !strings.HasPrefix(got, why) {
+		t.Errorf("it is on %s", got)
+	}
+	f.is("Running False/MigrationNeeded")
+	f.world.SetHost(fake.Host{Name: "node-2"})
+	f.settle()
+	if got := f.placed(); !strings.HasPrefix(got, why) {
+		t.Errorf("it was tried again at once: it is on %s", got)
+	}
+	f.offset += time.Minute
+	f.settle()
+	if got := f.placed(); got != "node-2 True OnNode" {
+		t.Errorf("it is on %s", got)
+	}
+}
+
+// What a spec wants that has changed while the machine is on its way is what counts.
+func TestPlacementThatChanges(t *testing.T) {
+	for node, want := range map[string]string{"node-1": "node-1 True OnNode", "": "True NodeNotChosen"} {
+		t.Run("to "+node, func(t *testing.T) {
+			t.Parallel()
+			f := pinned(t, v1alpha1.RunPolicyAlwaysOn)
+			release := f.world.Hold(f.vm().UID, runtime.TaskRelocate)
+			f.change(on("node-2"))
+			f.settle()
+			if got := f.placed(); got != "node-1 False Migrating Migrate by Placement is in progress" {
+				t.Errorf("on its way: it is on %s", got)
+			}
+			f.change(on(node))
+			f.settle()
+			release()
+			for range 3 {
+				f.offset += time.Minute
+				f.settle()
+			}
+			if got := f.placed(); !strings.HasSuffix(got, want) {
+				t.Errorf("it is on %s", got)
+			}
+		})
+	}
+}
+
+// still is a runtime that cannot move machines.
+type still struct{ runtime.Runtime }
+
+// A runtime that cannot move machines is not asked, and nobody waits for that.
+func TestPlacementWithoutMoves(t *testing.T) {
+	t.Parallel()
+	f := pinned(t, v1alpha1.RunPolicyAlwaysOn)
+	f.vms.Runtimes = func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) {
+		return runtime.NewClient(still{f.world.Client("still")}), nil
+	}
+	f.change(on("node-2"))
+	f.settle()
+	const want = "node-1 False MigrationNeeded is on node-1 and not on node-2, and its runtime cannot move machines: " +
+		"change spec.nodeName back, or delete the VirtualMachine and create it on node-2"
+	if got := f.placed(); got != want {
+		t.Errorf("it is on %s", got)
+	}
+}
