@@ -343,3 +343,16 @@ func TestWhoFollows(t *testing.T) {
 		t.Error("a release that is ready is not told, or what changes nothing is")
 	}
 }
+
+// What is ready is read after the members: one that is made meanwhile, from a release that was rolled back to, is not taken for one of
+// another release.
+func TestTemplateIsReadLast(t *testing.T) {
+	f := follows(t, 1)
+	f.change("web-0", func(vm *v1alpha1.VirtualMachine) { vm.Status.Template = nil })
+	f.edit(func(s *v1alpha1.VirtualMachinePoolSpec) { s.VirtualMachineTemplate.Spec.CPU = new(int32(8)) }) // so that it looks
+	f.told("")
+	f.Before(3, func() { f.release("1"); f.come() })
+	if _, err := f.pass(); err != nil || f.of() != "1" {
+		t.Errorf("there are %s: %v", f.of(), err)
+	}
+}

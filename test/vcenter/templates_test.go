@@ -31,6 +31,17 @@ type images struct {
 	url, authority string
 	mu             sync.Mutex
 	all            map[string][]byte
+	next           answer // what the next request is answered with
+}
+
+// answer answers a request for an OVA in place of the server.
+type answer func(w http.ResponseWriter, r *http.Request, content []byte)
+
+// badly has the next request be answered like that.
+func (i *images) badly(a answer) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.next = a
 }
 
 func (s *site) images() *images {
@@ -38,9 +49,15 @@ func (s *site) images() *images {
 	i.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i.mu.Lock()
 		content, is := i.all[r.URL.Path]
+		next := i.next
+		i.next = nil
 		i.mu.Unlock()
-		if !is {
+		switch {
+		case !is:
 			http.NotFound(w, r)
+			return
+		case next != nil:
+			next(w, r, content)
 			return
 		}
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))

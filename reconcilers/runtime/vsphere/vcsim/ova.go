@@ -61,3 +61,15 @@ func Descriptor(networks ...string) string {
 func OVA() []byte {
 	return Archive(File{"image.ovf", Descriptor("nat")}, File{"image.mf", "SHA256"}, File{"disk.vmdk", Disk})
 }
+
+// OVAWithTwoDisks is one whose machine has two disks, each a file of its own.
+func OVAWithTwoDisks() []byte {
+	const file, disk, item = `</References>`, `</DiskSection>`, `<Item><rasd:Connection>`
+	descriptor := strings.NewReplacer(
+		file, fmt.Sprintf(`<File ovf:href="data.vmdk" ovf:id="file2" ovf:size="%d"/>`, len(Disk))+file,
+		disk, `<Disk ovf:capacity="32" ovf:capacityAllocationUnits="byte * 2^20" ovf:diskId="vmdisk2" ovf:fileRef="file2"/>`+disk,
+		item, `<Item><rasd:AddressOnParent>1</rasd:AddressOnParent><rasd:ElementName>data</rasd:ElementName><rasd:HostResource>ovf:/disk/vmdisk2</rasd:HostResource>`+
+			`<rasd:InstanceID>6</rasd:InstanceID><rasd:Parent>3</rasd:Parent><rasd:ResourceType>17</rasd:ResourceType></Item>`+item,
+	).Replace(Descriptor("nat"))
+	return Archive(File{"image.ovf", descriptor}, File{"disk.vmdk", Disk}, File{"data.vmdk", Disk})
+}
