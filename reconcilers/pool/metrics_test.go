@@ -32,7 +32,7 @@ func (s *server) measured(t *testing.T, name string, wanted *int32, status v1alp
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	s, elected, registry := newServer(), make(chan struct{}), prometheus.NewRegistry()
-	registry.MustRegister(&collector{pools: s, elected: elected})
+	registry.MustRegister(collector(s, elected))
 	told := func(want string) {
 		t.Helper()
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
@@ -45,7 +45,7 @@ func TestMetrics(t *testing.T) {
 	gone := s.measured(t, "gone", nil, v1alpha1.VirtualMachinePoolStatus{Replicas: 1, Conditions: free})
 	told("") // by another replica, which leads
 	close(elected)
-	const help = `# HELP sallyport_pool_replicas Members of a VirtualMachinePool, by state: wanted, present, ready, and updated to the present template.
+	const help = `# HELP sallyport_pool_replicas Members of a VirtualMachinePool, by state: wanted, present, ready, and updated to the present template and, if the pool follows one, release.
 # TYPE sallyport_pool_replicas gauge
 sallyport_pool_replicas{namespace="team-a",pool="ci",state="present"} 5
 sallyport_pool_replicas{namespace="team-a",pool="ci",state="ready"} 4
@@ -80,7 +80,7 @@ func TestMetricsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all := &collector{pools: s, elected: elected}
+	all := collector(s, elected)
 	if got := testutil.CollectAndCount(all, "sallyport_pool_replicas"); got != 4*mostMeasured {
 		t.Errorf("%d metrics of %d pools, want those of %d", got, mostMeasured+2, mostMeasured)
 	}
@@ -100,7 +100,7 @@ func TestMetricsOfACacheThatIsAway(t *testing.T) {
 	elected := make(chan struct{})
 	close(elected)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(&collector{pools: stuck{Reader: newServer()}, elected: elected})
+	registry.MustRegister(collector(stuck{Reader: newServer()}, elected))
 	if families, err := registry.Gather(); err != nil || len(families) > 0 {
 		t.Errorf("%v, %v", families, err)
 	}

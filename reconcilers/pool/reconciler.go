@@ -51,7 +51,7 @@ type Reconciler struct {
 // SetupWithManager registers the reconciler.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.Metrics != nil {
-		if err := r.Metrics.Register(&collector{pools: mgr.GetClient(), elected: mgr.Elected()}); err != nil {
+		if err := r.Metrics.Register(collector(mgr.GetClient(), mgr.Elected())); err != nil {
 			return fmt.Errorf("registering the metrics of pools: %w", err)
 		}
 	}

@@ -1,18 +1,15 @@
 package template
 
 import (
-	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/gauge"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
-
-// scrapePatience is how long a scrape waits for the cache, which answers at once when it is there.
-const scrapePatience = time.Second
 
 var domainsDesc = prometheus.NewDesc("sallyport_template_failure_domains",
 	"Failure domains of VSphereTemplates, by the reason of their condition Ready, such as TemplateReady.", []string{"reason"}, nil)
@@ -47,7 +44,10 @@ func (m *Metrics) watch(templates client.Reader, elected <-chan struct{}) error 
 	if m == nil {
 		return nil
 	}
-	return m.registry.Register(&collector{templates: templates, elected: elected})
+	return m.registry.Register(&gauge.Collector[*v1alpha1.VSphereTemplateList]{
+		Cache: templates, Elected: elected, Descs: []*prometheus.Desc{domainsDesc},
+		New: func() *v1alpha1.VSphereTemplateList { return &v1alpha1.VSphereTemplateList{} }, Of: tellDomains,
+	})
 }
 
 const succeeded, failed = "Succeeded", "Failed"
@@ -76,28 +76,8 @@ func (m *Metrics) imported(took time.Duration, err error) {
 	m.imports.WithLabelValues(result).Observe(took.Seconds())
 }
 
-// collector tells of failure domains as they are when it is asked.
-type collector struct {
-	templates client.Reader
-	elected   <-chan struct{} // closed when this replica leads: the others say nothing, or sums would count twice
-}
-
-// Describe names the metric.
-func (c *collector) Describe(descs chan<- *prometheus.Desc) { descs <- domainsDesc }
-
-// Collect reads the VSphereTemplates from the cache.
-func (c *collector) Collect(metrics chan<- prometheus.Metric) {
-	select {
-	case <-c.elected:
-	default:
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
-	defer cancel()
-	var list v1alpha1.VSphereTemplateList
-	if err := c.templates.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return // an invalid metric would fail the scrape, with everything else that is told there
-	}
+// tellDomains counts the failure domains.
+func tellDomains(list *v1alpha1.VSphereTemplateList, tell gauge.Tell) {
 	count := map[string]int{}
 	for i := range list.Items {
 		for j := range list.Items[i].Status.FailureDomains {
@@ -107,6 +87,6 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		}
 	}
 	for reason, n := range count {
-		metrics <- prometheus.MustNewConstMetric(domainsDesc, prometheus.GaugeValue, float64(n), reason)
+		tell(domainsDesc, n, reason)
 	}
 }

@@ -1,0 +1,55 @@
+// Package gauge tells metrics of objects as they are when somebody asks, so that nothing is told of those that are gone.
+package gauge
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// patience is how long a scrape waits for the cache, which answers at once when it is there.
+const patience = time.Second
+
+// Tell tells one value.
+type Tell func(desc *prometheus.Desc, value int, labels ...string)
+
+// Collector collects what there is to tell of the objects of a list. It is a [prometheus.Collector].
+type Collector[List client.ObjectList] struct {
+	// Cache has the objects.
+	Cache client.Reader
+	// Elected is closed when this replica leads: the others say nothing, or sums would count objects twice.
+	Elected <-chan struct{}
+	// Descs are the metrics.
+	Descs []*prometheus.Desc
+	// New gives an empty list.
+	New func() List
+	// Of tells of the objects of a list, which belong to the cache and are not to be changed.
+	Of func(list List, tell Tell)
+}
+
+// Describe names the metrics.
+func (c *Collector[List]) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range c.Descs {
+		descs <- desc
+	}
+}
+
+// Collect reads the objects from the cache.
+func (c *Collector[List]) Collect(metrics chan<- prometheus.Metric) {
+	select {
+	case <-c.Elected:
+	default:
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	list := c.New()
+	if err := c.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return // an invalid metric would fail the scrape, with everything else that is told there
+	}
+	c.Of(list, func(desc *prometheus.Desc, value int, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
+	})
+}
