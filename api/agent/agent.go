@@ -36,7 +36,7 @@ const (
 	AnnotationMessage       = "agent.sallyport.dev/message"
 )
 
-// MaxRound is the highest number of a round. Nobody gets there by counting.
+// MaxRound is the highest number of a round. A higher one cannot be read.
 const MaxRound = 1 << 53
 
 // Request is what is asked of a machine.

@@ -73,7 +73,7 @@ func (l *look) elsewhere(want string) metav1.Condition {
 		text += ", and its runtime cannot move machines: change spec.nodeName back, or delete the VirtualMachine and create it on " + want
 	case l.unmoved != "":
 		text += ", and could not be moved: " + l.unmoved
-	case before != nil && before.Reason == string(v1alpha1.ReasonMigrationNeeded) && strings.HasPrefix(before.Message, nodes):
+	case before != nil && before.Reason == string(v1alpha1.ReasonMigrationNeeded) && strings.HasPrefix(before.Message, nodes+", "):
 		text = before.Message
 	}
 	return t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrationNeeded, l.VM.Generation, text)

@@ -66,6 +66,14 @@ func TestPlacementThatCannotBe(t *testing.T) {
 		t.Errorf("it is on %s", got)
 	}
 	f.is("Running False/MigrationNeeded")
+	f.change(on("node"))
+	f.settle()
+	if got := f.placed(); got != "node-1 False MigrationNeeded is on node-1 and not on node" {
+		t.Errorf("what was said of another node is still said: it is on %s", got)
+	}
+	f.change(on("node-2"))
+	f.offset += time.Minute
+	f.settle()
 	f.world.SetHost(fake.Host{Name: "node-2"})
 	f.settle()
 	if got := f.placed(); !strings.HasPrefix(got, why) {

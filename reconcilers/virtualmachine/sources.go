@@ -77,7 +77,8 @@ func (r *Reconciler) take(ctx context.Context, l *look) (bool, error) {
 		if wants == nil || drive.Reached(*wants, l.seen) {
 			continue
 		}
-		if l.stays = claim.Moves(wants.Type) && !runtime.Can[runtime.Migrator](l.Runtime()); l.stays {
+		if claim.Moves(wants.Type) && !runtime.Can[runtime.Migrator](l.Runtime()) {
+			l.stays = true
 			continue
 		}
 		// One that is to be off and on again is not got off before it may be on.

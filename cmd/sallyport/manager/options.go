@@ -188,6 +188,10 @@ func (o *Options) validate() error {
 	if len(o.ClientNames) > 0 && o.ClientCAFile == "" {
 		return errors.New("--client-names needs --client-ca-file: names are those in certificates that an authority of it has signed")
 	}
+	if o.PodRuntime && len(o.PodNodeSelector) == 0 {
+		return errors.New("--pod-node-selector is empty: whoever may create VirtualMachines could run containers on any node; " +
+			"name a label that only nodes with an agent have")
+	}
 	if err := o.validateTestRuns(); err != nil {
 		return err
 	}

@@ -66,3 +66,15 @@ func TestTheLeaseIsWhereItIsSaidToBe(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
+
+// Without a label that only nodes with an agent have, Pods of machines could run on any.
+func TestPodsNeedNodesOfTheirOwn(t *testing.T) {
+	o := parsed(t, "--pod-runtime")
+	if err := o.validate(); err != nil {
+		t.Errorf("by default: %v", err)
+	}
+	o.PodNodeSelector = nil
+	if err := o.validate(); err == nil || !strings.Contains(err.Error(), "--pod-node-selector") {
+		t.Errorf("got %v", err)
+	}
+}
