@@ -21,10 +21,13 @@ const (
 	DefaultImage = "agent-default"
 )
 
-// What Sallyport writes.
+// What Sallyport writes. RestoreFrom is written when the Pod is created, and never again: the snapshot, by its digest, that the machine is
+// made from. A machine that is made without it is new.
 const (
-	AnnotationRound   = "agent.sallyport.dev/round"
-	AnnotationRequest = "agent.sallyport.dev/request"
+	AnnotationRound       = "agent.sallyport.dev/round"
+	AnnotationRequest     = "agent.sallyport.dev/request"
+	AnnotationSnapshot    = "agent.sallyport.dev/snapshot"
+	AnnotationRestoreFrom = "agent.sallyport.dev/restore-from"
 )
 
 // What the agent writes.
@@ -33,6 +36,7 @@ const (
 	AnnotationObservedRound = "agent.sallyport.dev/observed-round"
 	AnnotationInstanceID    = "agent.sallyport.dev/instance-id"
 	AnnotationTools         = "agent.sallyport.dev/tools"
+	AnnotationSaved         = "agent.sallyport.dev/saved"
 	AnnotationMessage       = "agent.sallyport.dev/message"
 )
 
@@ -54,6 +58,13 @@ const (
 	PowerOff Request = "PowerOff"
 	// Withdraw takes back the request before, if that is not done yet. The round is confirmed when it was done or never will be.
 	Withdraw Request = "Withdraw"
+	// Hibernate has the machine be stopped where it is, and be pushed to the registry with its memory and disks, as the Snapshot of the
+	// Order. The round is confirmed when it is Hibernated, or when it could not be and goes on as before. What the node has of it stays
+	// there until it is woken or its Pod is deleted.
+	Hibernate Request = "Hibernate"
+	// Wake has a hibernated machine be as it was, from what its node has of it: on, under a new instance ID, paused or off. The round is
+	// confirmed when it is, or could not be.
+	Wake Request = "Wake"
 )
 
 // State is what a machine is like.
@@ -68,6 +79,10 @@ const (
 	Running State = "Running"
 	// Paused means that it is suspended with its memory kept.
 	Paused State = "Paused"
+	// Hibernated means that nothing of it runs, and that the registry has all of it.
+	Hibernated State = "Hibernated"
+	// Failed means that it could not be made, that nothing of it ever ran, and that it is not tried again for this Pod.
+	Failed State = "Failed"
 )
 
 // Tools says whether something in the guest can be asked to shut down.
@@ -86,6 +101,8 @@ type Order struct {
 	Round int64
 	// Request is what is asked.
 	Request Request
+	// Snapshot is where a machine that is asked to hibernate is pushed to, a repository with a tag.
+	Snapshot string
 }
 
 // OrderOf reads the Order of a Pod. A Pod without one has that of round 0. An error names the annotation that cannot be read.
@@ -94,20 +111,22 @@ func OrderOf(annotations map[string]string) (Order, error) {
 	if err != nil {
 		return Order{}, err
 	}
-	o := Order{Round: round, Request: Request(annotations[AnnotationRequest])}
+	o := Order{Round: round, Request: Request(annotations[AnnotationRequest]), Snapshot: annotations[AnnotationSnapshot]}
 	switch o.Request {
 	case "":
 		o.Request = None
-	case None, PowerOn, Shutdown, PowerOff, Withdraw:
+	case None, PowerOn, Shutdown, PowerOff, Withdraw, Hibernate, Wake:
 	default:
 		return Order{}, fmt.Errorf("annotation %s is %q, which is no request", AnnotationRequest, o.Request)
 	}
 	return o, nil
 }
 
-// Annotations are those that say the Order.
+// Annotations are those that say the Order. An empty one is to be removed.
 func (o Order) Annotations() map[string]string {
-	return map[string]string{AnnotationRound: strconv.FormatInt(o.Round, 10), AnnotationRequest: string(o.Request)}
+	return map[string]string{
+		AnnotationRound: strconv.FormatInt(o.Round, 10), AnnotationRequest: string(o.Request), AnnotationSnapshot: o.Snapshot,
+	}
 }
 
 // Report is what an agent says of a machine.
@@ -121,6 +140,9 @@ type Report struct {
 	InstanceID string
 	// Tools says whether the guest can be asked to shut down. Empty means that it can.
 	Tools Tools
+	// Saved is the snapshot that a machine was hibernated to last, as the Order named it, with the digest of what was pushed:
+	// "repository:tag@sha256:...". It is empty for a machine that never was.
+	Saved string
 	// Message says why what the last round asked could not be done, or the machine could not be made. It is empty if there is
 	// nothing to say.
 	Message string
@@ -134,10 +156,11 @@ func ReportOf(annotations map[string]string) (Report, error) {
 	}
 	r := Report{
 		State: State(annotations[AnnotationState]), ObservedRound: round, InstanceID: annotations[AnnotationInstanceID],
-		Tools: Tools(annotations[AnnotationTools]), Message: annotations[AnnotationMessage],
+		Tools: Tools(annotations[AnnotationTools]), Saved: annotations[AnnotationSaved],
+		Message: annotations[AnnotationMessage],
 	}
 	switch r.State {
-	case "", Creating, Stopped, Running, Paused:
+	case "", Creating, Stopped, Running, Paused, Hibernated, Failed:
 		return r, nil
 	}
 	return Report{}, fmt.Errorf("annotation %s is %q, which is no state", AnnotationState, r.State)
@@ -147,7 +170,8 @@ func ReportOf(annotations map[string]string) (Report, error) {
 func (r Report) Annotations() map[string]string {
 	return map[string]string{
 		AnnotationState: string(r.State), AnnotationObservedRound: strconv.FormatInt(r.ObservedRound, 10),
-		AnnotationInstanceID: r.InstanceID, AnnotationTools: string(r.Tools), AnnotationMessage: r.Message,
+		AnnotationInstanceID: r.InstanceID, AnnotationTools: string(r.Tools), AnnotationSaved: r.Saved,
+		AnnotationMessage: r.Message,
 	}
 }
 

@@ -258,6 +258,22 @@ type PodRuntime struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Image string `json:"image,omitempty"`
+
+	// The Secret of type kubernetes.io/dockerconfigjson, in the namespace of the
+	// VirtualMachine, with which snapshots of the machine are written and read when
+	// it is moved. Whoever names one must be allowed to get it. Without one the
+	// registry is asked without credentials.
+	// +optional
+	SnapshotSecretRef *SnapshotSecretReference `json:"snapshotSecretRef,omitempty"`
+}
+
+// SnapshotSecretReference names a Secret in the namespace of the VirtualMachine.
+type SnapshotSecretReference struct {
+	// The name of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
 }
 
 // KubeVirtRuntime describes a machine that KubeVirt runs. It has no fields: the
@@ -359,6 +375,12 @@ type VirtualMachineStatus struct {
 	// spec.nodeName changes next.
 	// +optional
 	Placement *Placement `json:"placement,omitempty"`
+
+	// The move of the machine by hibernation that has begun and whose snapshot is
+	// not removed yet. While its step is Release or Restore, that snapshot may be
+	// the only copy of the machine. Absent while there is none.
+	// +optional
+	Migration *Migration `json:"migration,omitempty"`
 
 	// The state of the machine in detail. Ready is true when the machine is as
 	// the spec wants it; PlacementSettled is true when it is on the node that is

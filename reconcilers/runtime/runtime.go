@@ -201,6 +201,8 @@ type Machine struct {
 	CloudInit CloudInit
 	// Template is what the spec's templateRef names. Only Ensure needs it.
 	Template *Template
+	// Migration is the move by hibernation that has begun. Only a [Hibernator] needs it.
+	Migration *v1alpha1.Migration
 }
 
 // Template is the template of a VSphereTemplate, as that has it when a machine is made.
@@ -228,6 +230,7 @@ func MachineOf(vm *v1alpha1.VirtualMachine) Machine {
 		InstanceID:     vm.Status.InstanceID,
 		Spec:           &vm.Spec,
 		Labels:         vm.Labels,
+		Migration:      vm.Status.Migration,
 	}
 }
 
@@ -263,6 +266,8 @@ type Observation struct {
 	LastFailure string
 	// Guest is what the guest says of itself. It says nothing while the machine is not on.
 	Guest Guest
+	// Hibernation is what a move by hibernation rests on, as a [Hibernator] sees it, and nil of any other runtime.
+	Hibernation *Hibernation
 	// Question is what the runtime wants to know from people before the machine goes on, and nil if there is nothing.
 	Question *v1alpha1.PendingQuestion
 }
@@ -410,6 +415,13 @@ const (
 	VerbDelete   Verb = "Delete"
 	VerbMigrate  Verb = "Migrate"
 	VerbAdjust   Verb = "Adjust"
+
+	VerbHibernate Verb = "Hibernate"
+	VerbWake      Verb = "Wake"
+	VerbRelease   Verb = "Release"
+	VerbRestore   Verb = "Restore"
+	VerbRetract   Verb = "Retract"
+	VerbDiscard   Verb = "Discard"
 
 	VerbObserveDisk Verb = "ObserveDisk"
 	VerbEnsureDisk  Verb = "EnsureDisk"
