@@ -142,6 +142,23 @@ const (
 	ReasonMigrationNeeded ConditionReason = "MigrationNeeded"
 	// ReasonMigrating (PlacementSettled false): the machine is on its way.
 	ReasonMigrating ConditionReason = "Migrating"
+	// ReasonSourceUnreachable (PlacementSettled false): the machine is on its way,
+	// and a node that has to do something for that is gone or not ready. The
+	// message says how a person confirms that it is dead.
+	ReasonSourceUnreachable ConditionReason = "SourceUnreachable"
+	// ReasonRegistryUnavailable (PlacementSettled false): the machine is on its
+	// way, and the registry does not show its snapshot.
+	ReasonRegistryUnavailable ConditionReason = "RegistryUnavailable"
+	// ReasonUnscheduled (PlacementSettled false): the machine is on its way, and no
+	// node has taken it yet.
+	ReasonUnscheduled ConditionReason = "Unscheduled"
+	// ReasonInstanceInTheWay (PlacementSettled false): the machine is on its way,
+	// and there is a Pod of its name that is not an instance of the move.
+	ReasonInstanceInTheWay ConditionReason = "InstanceInTheWay"
+	// ReasonRolledBack (PlacementSettled false): the machine could not be moved to
+	// the node that is wanted, and was restored on another one. It is not moved
+	// again until spec.nodeName changes or an operation moves it.
+	ReasonRolledBack ConditionReason = "RolledBack"
 	// ReasonNodeUnknown (PlacementSettled unknown): the node that the machine is
 	// on is not known.
 	ReasonNodeUnknown ConditionReason = "NodeUnknown"

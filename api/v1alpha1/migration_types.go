@@ -54,6 +54,11 @@ type Migration struct {
 	// +optional
 	To MigrateTarget `json:"to,omitzero"`
 
+	// Whether the move is taken back after the machine has left its node. It then
+	// goes to any node, at best to the one that it left.
+	// +optional
+	Back bool `json:"back,omitempty"`
+
 	// The UID of the Pod that the machine leaves.
 	// +required
 	// +kubebuilder:validation:MinLength=1

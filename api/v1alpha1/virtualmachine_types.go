@@ -251,35 +251,6 @@ type VirtualMachineRuntime struct {
 	KubeVirt *KubeVirtRuntime `json:"kubevirt,omitempty"`
 }
 
-// PodRuntime describes a machine that a node agent runs as a pod.
-type PodRuntime struct {
-	// The image that the node agent boots, as an OCI reference. Empty, the
-	// default, boots what the agent has configured.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	Image string `json:"image,omitempty"`
-
-	// The Secret of type kubernetes.io/dockerconfigjson, in the namespace of the
-	// VirtualMachine, with which snapshots of the machine are written and read when
-	// it is moved. Whoever names one must be allowed to get it. Without one the
-	// registry is asked without credentials.
-	// +optional
-	SnapshotSecretRef *SnapshotSecretReference `json:"snapshotSecretRef,omitempty"`
-}
-
-// SnapshotSecretReference names a Secret in the namespace of the VirtualMachine.
-type SnapshotSecretReference struct {
-	// The name of the Secret.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
-}
-
-// KubeVirtRuntime describes a machine that KubeVirt runs. It has no fields: the
-// KubeVirt VirtualMachine of the same name and namespace is meant.
-type KubeVirtRuntime struct{}
-
 // VirtualMachineStatus is what is observed of a machine, and who may change it.
 type VirtualMachineStatus struct {
 	// The metadata.generation that the rest of the status was made from. Set by

@@ -82,6 +82,8 @@ func Phase(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool)
 		return doing(status.ActiveOperation.Type, seen)
 	case len(status.Undoing) > 0 && (seen == nil || !seen.Quiet()):
 		return doing(status.Undoing[len(status.Undoing)-1].Type, seen)
+	case status.Migration.Travels() && (seen == nil || seen.Exists):
+		return v1alpha1.VirtualMachineMigrating
 	case seen == nil:
 		return status.Phase
 	}

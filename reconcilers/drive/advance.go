@@ -20,14 +20,14 @@ type execution struct {
 // Reached tells whether the machine, as it is observed, is for good as its holder wants it.
 func (t *Turn) Reached(ctx context.Context, h Holder) bool {
 	seen, err := t.Observe(ctx)
-	return err == nil && (&plan{Intent: h.Intent(), Record: h.Record(), seen: seen}).done()
+	return err == nil && (&plan{Intent: h.Intent(), Record: h.Record(), seen: seen, moves: underway(t.VM.Status.Migration)}).done()
 }
 
 // Advance takes the holder of the machine further, once nothing of its predecessors is in flight: it has it write down how the
 // machine was, tells the runtime what is next, and ends with success from what it then sees. It does one thing at a time, and
 // reports whether everything is to be looked at anew.
 func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
-	x := &execution{Turn: t, holder: h, plan: plan{Intent: h.Intent(), Record: h.Record()}}
+	x := &execution{Turn: t, holder: h, plan: plan{Intent: h.Intent(), Record: h.Record(), moves: underway(t.VM.Status.Migration)}}
 	look := t.Observe
 	if x.goal() == runtime.TaskDelete {
 		look = t.observeOurs
@@ -43,6 +43,8 @@ func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
 	}
 	next, more := x.next()
 	switch {
+	case !done && x.hibernates():
+		return x.hibernate(ctx)
 	case !x.seen.Quiet():
 		t.Later()
 		return h.Write(ctx, Progress{State: Busy, Reason: busyReason(x.seen.InFlight[0]), Message: x.seen.Doing(), Task: x.seen.InFlight[0]})

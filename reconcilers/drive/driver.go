@@ -51,6 +51,8 @@ type Driver struct {
 	Locks *claim.Locks
 	// Now is the clock.
 	Now func() time.Time
+	// Moved is told how far a move by hibernation has come, each time that this was written, or is nil.
+	Moved func(vm *v1alpha1.VirtualMachine, before, after *v1alpha1.Migration, now time.Time)
 	// Poll is how long to wait before looking again at what a runtime is doing. Default 2 s.
 	Poll time.Duration
 }

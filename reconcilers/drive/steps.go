@@ -16,6 +16,8 @@ type plan struct {
 	Intent
 	Record
 	seen runtime.Observation
+	// moves tells that the machine is being moved by hibernation: wherever it is, it is not there for good.
+	moves bool
 }
 
 // Baseline is a machine as it was seen, to be kept in a [Record].
@@ -73,6 +75,8 @@ func (p *plan) reached() bool {
 		return false
 	case goal == runtime.TaskPowerOn: // of one that was got off before, in another incarnation
 		return p.seen.Power == v1alpha1.PowerRunning && (!claim.Hides(p.Type) || p.seen.Incarnation != p.Was.Incarnation)
+	case p.moves:
+		return false
 	case p.Target.NodeName != "":
 		return p.seen.NodeName == p.Target.NodeName
 	}

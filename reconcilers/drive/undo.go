@@ -47,6 +47,13 @@ func (t *Turn) Undo(ctx context.Context, e Ender) (bool, error) {
 	case takingOver(seen):
 		t.Later()
 		return e.Waits(ctx, v1alpha1.ReasonTakingOver, runtime.TaskTakingOver.Doing())
+	case t.bringsBack(&seen):
+		did, lost, err := t.back(ctx, &seen, func(ctx context.Context, reason v1alpha1.ConditionReason, message string, _ error) (bool, error) {
+			return e.Waits(ctx, reason, message)
+		})
+		if !lost {
+			return did, err
+		}
 	case !seen.Quiet():
 		t.Later()
 		return e.Waits(ctx, v1alpha1.ReasonInProgress, waitsFor(who, seen))

@@ -16,7 +16,8 @@ type Hibernator interface {
 	// be.
 	Hibernate(ctx context.Context, machine Machine) error
 
-	// Wake asks for a machine that is asleep to be as it was, on the node that it is on, a task of kind PowerOn.
+	// Wake asks for a machine that is asleep to be as it was, on the node that it is on, a task of kind Other, which is not
+	// withdrawn.
 	Wake(ctx context.Context, machine Machine) error
 
 	// Release removes the instance that the Migration leaves, if that is still asleep and its snapshot is still the one of the Migration's
@@ -89,6 +90,8 @@ type Hibernation struct {
 	// Snapshot and Digest are what the registry says of it. It is asked only where something rests on it.
 	Snapshot SnapshotState
 	Digest   string
+	// Refused says why the machine cannot be put into a snapshot at all, and is empty if it can.
+	Refused string
 	// Trouble is what the scheduler, the agent or the registry says of what does not go on, for people.
 	Trouble string
 }

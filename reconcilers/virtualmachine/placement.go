@@ -1,6 +1,7 @@
 package virtualmachine
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -50,8 +51,13 @@ func (l *look) settled() {
 	t := v1alpha1.ConditionPlacementSettled
 	c := t.Condition(metav1.ConditionTrue, v1alpha1.ReasonOnNode, l.VM.Generation, "")
 	switch {
+	case status.Migration != nil && status.Migration.Step != v1alpha1.MigrationDiscard:
+		c = t.Condition(metav1.ConditionFalse, moving(status.Migration), l.VM.Generation, movingText(status.Migration))
 	case status.ActiveOperation != nil && claim.Moves(status.ActiveOperation.Type):
 		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrating, l.VM.Generation, l.doing())
+	case status.Placement != nil && status.Placement.By == "":
+		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonRolledBack, l.VM.Generation, fmt.Sprintf(
+			"could not be moved to %s, and was restored on %s: change spec.nodeName, or have an operation move it", l.VM.Spec.NodeName, status.NodeName))
 	case want == "":
 		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonNodeNotChosen, l.VM.Generation, "")
 	case status.NodeName == "":
@@ -60,6 +66,20 @@ func (l *look) settled() {
 		c = l.elsewhere(want)
 	}
 	l.set(c)
+}
+
+// moving is why a move by hibernation takes time.
+func moving(m *v1alpha1.Migration) v1alpha1.ConditionReason {
+	return v1alpha1.ConditionReason(cmp.Or(m.Reason, string(v1alpha1.ReasonMigrating)))
+}
+
+// movingText says which step a move by hibernation is in, and what is waited for.
+func movingText(m *v1alpha1.Migration) string {
+	text := fmt.Sprintf("move %s from %s, step %s", m.ID, m.Was.NodeName, m.Step)
+	if m.Message != "" {
+		text += ": " + m.Message
+	}
+	return text
 }
 
 // elsewhere says that the machine is on another node than the one that is wanted, and why it could not be moved the last time, as long as

@@ -159,6 +159,9 @@ func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
 		}
 	}
 	if l.ours() && l.err == nil {
+		if did, err := l.Tidy(ctx, &l.seen); did || err != nil {
+			return did, err
+		}
 		l.adopt()
 		if did, err := r.run(ctx, l); did || err != nil {
 			return did, err

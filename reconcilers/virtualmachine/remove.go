@@ -64,8 +64,15 @@ func (r *Reconciler) takeAway(ctx context.Context, l *look) (bool, error) {
 	return r.save(ctx, l)
 }
 
-// release takes the finalizer off: nothing is left to undo. The patch carries the resourceVersion of the live look.
+// release takes the finalizer off: nothing is left to undo, and no snapshot of a move. The patch carries the resourceVersion of the
+// live look.
 func (r *Reconciler) release(ctx context.Context, l *look) (bool, error) {
+	if !l.abandoned() {
+		if l.err = l.DiscardSnapshots(ctx); l.err != nil {
+			l.Troubled("removing the snapshots of VirtualMachine "+l.VM.Name, l.err)
+			return r.report(ctx, l)
+		}
+	}
 	_, err := r.Finalize(ctx, l.VM, controllerutil.RemoveFinalizer, v1alpha1.VirtualMachineFinalizer)
 	if client.IgnoreNotFound(err) != nil {
 		return false, err

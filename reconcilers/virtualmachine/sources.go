@@ -77,7 +77,7 @@ func (r *Reconciler) take(ctx context.Context, l *look) (bool, error) {
 		if wants == nil || drive.Reached(*wants, l.seen) {
 			continue
 		}
-		if claim.Moves(wants.Type) && !runtime.Can[runtime.Migrator](l.Runtime()) {
+		if claim.Moves(wants.Type) && !drive.CanMove(l.Runtime()) {
 			l.stays = true
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/disk"
 	"sallyport.dev/sallyport/reconcilers/drive"
+	"sallyport.dev/sallyport/reconcilers/hibernation"
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/pool"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -140,6 +141,7 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	events := mgr.GetEventRecorder(eventSource)
 	driver := &drive.Driver{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Machine, Locks: locks, Now: time.Now, Poll: o.PollInterval,
+		Moved: hibernation.NewTeller(events, ctrlmetrics.Registry).Moved,
 	}
 	operations := &operation.Reconciler{
 		Driver: driver, Arbiter: arbiter{gate}, Events: events, Metrics: operation.NewMetrics(ctrlmetrics.Registry),

@@ -42,14 +42,15 @@ func (r *Runtime) podOf(m runtime.Machine) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: m.Namespace, Name: nameOf(m), Labels: labels, OwnerReferences: []metav1.OwnerReference{*owner},
-			Annotations: agent.Order{Request: agent.None}.Annotations(),
+			Annotations: map[string]string{agent.AnnotationRound: "0", agent.AnnotationRequest: string(agent.None)},
 		},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{
 				Name: agent.Container, Image: image, Resources: corev1.ResourceRequirements{Requests: requests(m)},
 			}},
-			NodeSelector:                  r.nodeSelector(m),
-			Affinity:                      onNode(m.Spec.NodeName),
+			NodeSelector:                  r.nodeSelector(m.Spec.NodeSelector),
+			Affinity:                      onNode(corev1.NodeSelectorOpIn, m.Spec.NodeName),
+			ImagePullSecrets:              pullSecrets(m),
 			Tolerations:                   tolerations(),
 			TerminationGracePeriodSeconds: new(int64(grace)),
 			// A guest has nothing to do with the API server.
@@ -72,29 +73,48 @@ func requests(m runtime.Machine) corev1.ResourceList {
 	return list
 }
 
-func (r *Runtime) nodeSelector(m runtime.Machine) map[string]string {
-	selector := maps.Clone(r.NodeSelector)
-	if selector == nil {
-		selector = map[string]string{}
+// nodeSelector selects nodes that have all those labels, and those of all nodes that run machines, which are not the user's to change.
+func (r *Runtime) nodeSelector(lists ...map[string]v1alpha1.LabelValue) map[string]string {
+	selector := map[string]string{}
+	for _, labels := range lists {
+		for key, value := range labels {
+			selector[key] = string(value)
+		}
 	}
-	for key, value := range m.Spec.NodeSelector {
-		selector[key] = string(value)
-	}
-	maps.Copy(selector, r.NodeSelector) // which is not the user's to change
+	maps.Copy(selector, r.NodeSelector)
 	return selector
 }
 
-// onNode requires the node of that name, and not the label that often has it: what counts is where the machine is seen. The scheduler
-// still has its say, so that cordons and what the node has room for count.
-func onNode(name string) *corev1.Affinity {
+// pullSecrets is what the agent has to read and write snapshots of the machine with.
+func pullSecrets(m runtime.Machine) []corev1.LocalObjectReference {
+	if ref := m.Spec.Runtime.Pod.SnapshotSecretRef; ref != nil {
+		return []corev1.LocalObjectReference{{Name: ref.Name}}
+	}
+	return nil
+}
+
+// onNode requires the node of that name, or any other, and does not go by the label that often has it: what counts is where the machine
+// is seen. The scheduler still has its say, so that cordons and what the node has room for count.
+func onNode(op corev1.NodeSelectorOperator, name string) *corev1.Affinity {
 	if name == "" {
 		return nil
 	}
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
-			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name}},
-		}}},
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{byName(op, name)},
 	}}}
+}
+
+// atBest prefers the node of that name.
+func atBest(name string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
+		{Weight: 100, Preference: byName(corev1.NodeSelectorOpIn, name)},
+	}}}
+}
+
+func byName(op corev1.NodeSelectorOperator, name string) corev1.NodeSelectorTerm {
+	return corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{
+		{Key: metav1.ObjectNameField, Operator: op, Values: []string{name}},
+	}}
 }
 
 // tolerations are those of virtual kubelets, and of nodes that are away, for ever: by default the API server has Pods be deleted after

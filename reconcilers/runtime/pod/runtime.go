@@ -27,9 +27,14 @@ type Runtime struct {
 	Live client.Reader
 	// NodeSelector are labels that all nodes have that run machines.
 	NodeSelector map[string]string
+	// Snapshots has the snapshots of machines that are moved. Without it none is moved.
+	Snapshots Snapshots
 }
 
-var _ runtime.Runtime = (*Runtime)(nil)
+var (
+	_ runtime.Runtime    = (*Runtime)(nil)
+	_ runtime.Hibernator = (*Runtime)(nil)
+)
 
 // find gives the machine's Pod, and nil if there is none.
 func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
@@ -74,10 +79,17 @@ func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sight, erro
 // Observe looks at the machine's Pod.
 func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {
 	s, err := r.find(ctx, m)
-	if s == nil || err != nil {
+	if err != nil {
 		return runtime.Observation{}, err
 	}
-	return s.observation(m), nil
+	var seen runtime.Observation
+	if s != nil {
+		seen = s.observation(m)
+	}
+	if seen.Hibernation, err = r.hibernation(ctx, m, s); err != nil {
+		return runtime.Observation{}, err
+	}
+	return travelling(m, seen), nil
 }
 
 // Ensure makes the Pod, for an agent to make the machine of. As long as no node takes the Pod it is an InvalidState error that says why.
@@ -87,7 +99,7 @@ func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (string, error)
 	case err != nil:
 		return "", err
 	case s == nil:
-		return "", r.create(ctx, m)
+		return "", r.create(ctx, r.podOf(m))
 	case !s.pod.DeletionTimestamp.IsZero():
 		return "", runtime.NewInvalidState(nil, "Pod %s of an earlier attempt is still being removed", s.pod.Name)
 	case s.ended():
@@ -100,8 +112,7 @@ func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (string, error)
 	return s.pod.Name, nil
 }
 
-func (r *Runtime) create(ctx context.Context, m runtime.Machine) error {
-	pod := r.podOf(m)
+func (r *Runtime) create(ctx context.Context, pod *corev1.Pod) error {
 	if err := r.Client.Create(ctx, pod); err != nil {
 		return failed(err, "creating Pod %s", pod.Name)
 	}
@@ -129,7 +140,7 @@ func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
 			return failed(err, "%s: resizing Pod %s", differ[0].Field, s.pod.Name)
 		}
 	}
-	return r.order(ctx, s, agent.PowerOn)
+	return r.order(ctx, s, agent.Order{Request: agent.PowerOn})
 }
 
 // PowerOff asks the agent to have the guest shut down, or to take the power away.
@@ -145,7 +156,7 @@ func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	case busy != "":
 		return s.conflict(task)
 	case mode == runtime.Forced:
-		return r.order(ctx, s, agent.PowerOff)
+		return r.order(ctx, s, agent.Order{Request: agent.PowerOff})
 	case s.power() == v1alpha1.PowerPaused:
 		return runtime.NewInvalidState(nil, "the guest of VirtualMachine %s is paused and cannot be asked to shut down", m)
 	case s.report.Tools == agent.ToolsNotRunning:
@@ -153,24 +164,28 @@ func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	case s.pending() && s.asked.Request == agent.Shutdown:
 		return nil
 	}
-	return r.order(ctx, s, agent.Shutdown)
+	return r.order(ctx, s, agent.Order{Request: agent.Shutdown})
 }
 
-// Cancel asks the agent to withdraw a power-on.
+// Cancel asks the agent to withdraw a power-on, or what a move begins with.
 func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, task string) error {
 	s, err := r.find(ctx, m)
 	if s == nil || err != nil {
 		return err
 	}
-	if busy, is := s.busy(); busy != agent.PowerOn || is.ID != task {
+	if busy, is := s.busy(); busy != agent.PowerOn && busy != agent.Hibernate || is.ID != task {
 		return nil
 	}
-	return r.order(ctx, s, agent.Withdraw)
+	return r.order(ctx, s, agent.Order{Request: agent.Withdraw})
 }
 
-// Delete deletes the Pod, and the machine with it. One that no node has taken can always go.
+// Delete deletes the Pod, and the machine with it. One that no node has taken can always go. Of one that is on no node it removes the
+// snapshot.
 func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
 	s, err := r.find(ctx, m)
+	if s == nil && err == nil && m.Migration != nil {
+		return r.Discard(ctx, m)
+	}
 	if s == nil || err != nil {
 		return err
 	}
@@ -184,8 +199,13 @@ func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
 	case s.power() != v1alpha1.PowerStopped:
 		return runtime.NewInvalidState(nil, "VirtualMachine %s is not off", m)
 	}
-	err = r.Client.Delete(ctx, s.pod, client.Preconditions{UID: &s.pod.UID, ResourceVersion: &s.pod.ResourceVersion})
-	if err != nil && !apierrors.IsNotFound(err) {
+	return r.remove(ctx, s)
+}
+
+// remove deletes the Pod if it is still as it was seen.
+func (r *Runtime) remove(ctx context.Context, s *sight, options ...client.DeleteOption) error {
+	same := client.Preconditions{UID: &s.pod.UID, ResourceVersion: &s.pod.ResourceVersion}
+	if err := r.Client.Delete(ctx, s.pod, append(options, same)...); err != nil && !apierrors.IsNotFound(err) {
 		return failed(err, "deleting Pod %s", s.pod.Name)
 	}
 	return nil
@@ -193,13 +213,18 @@ func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
 
 // order asks something new of the agent, if the Pod is still as it was seen. A request that is held up and arrives later fails, or is
 // seen in flight and undone like any other.
-func (r *Runtime) order(ctx context.Context, s *sight, request agent.Request) error {
+func (r *Runtime) order(ctx context.Context, s *sight, order agent.Order) error {
 	changed := s.pod.DeepCopy()
-	for key, value := range (agent.Order{Round: s.round() + 1, Request: request}).Annotations() {
+	order.Round = s.round() + 1
+	for key, value := range order.Annotations() {
+		if value == "" {
+			delete(changed.Annotations, key)
+			continue
+		}
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, key, value)
 	}
 	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(s.pod, client.MergeFromWithOptimisticLock{})); err != nil {
-		return failed(err, "asking for %s in the annotations of Pod %s", request, s.pod.Name)
+		return failed(err, "asking for %s in the annotations of Pod %s", order.Request, s.pod.Name)
 	}
 	return nil
 }

@@ -38,7 +38,10 @@ func (s *sight) ended() bool {
 
 // made tells whether an agent has made the machine.
 func (s *sight) made() bool {
-	return s.pod.Spec.NodeName != "" && !s.ended() && s.report.State != "" && s.report.State != agent.Creating
+	if s.pod.Spec.NodeName == "" || s.ended() {
+		return false
+	}
+	return s.report.State != "" && s.report.State != agent.Creating && s.report.State != agent.Failed
 }
 
 // pending tells whether the agent has not confirmed yet what was asked last.
@@ -52,7 +55,7 @@ func (s *sight) power() v1alpha1.PowerState {
 	switch s.report.State {
 	case agent.Running:
 		return v1alpha1.PowerRunning
-	case agent.Paused:
+	case agent.Paused, agent.Hibernated:
 		return v1alpha1.PowerPaused
 	}
 	return v1alpha1.PowerStopped
@@ -60,9 +63,11 @@ func (s *sight) power() v1alpha1.PowerState {
 
 // doing are the tasks that a machine is busy with until its agent confirms the round. A guest that is asked to shut down keeps nobody.
 var doing = map[agent.Request]runtime.TaskKind{
-	agent.PowerOn:  runtime.TaskPowerOn,
-	agent.PowerOff: runtime.TaskPowerOff,
-	agent.Withdraw: runtime.TaskPowerOn,
+	agent.PowerOn:   runtime.TaskPowerOn,
+	agent.PowerOff:  runtime.TaskPowerOff,
+	agent.Withdraw:  runtime.TaskPowerOn,
+	agent.Hibernate: runtime.TaskRelocate,
+	agent.Wake:      runtime.TaskOther, // which is not withdrawn
 }
 
 // deleting and creating stand for what is no request of an order.
@@ -77,7 +82,7 @@ func (s *sight) busy() (agent.Request, runtime.Task) {
 	switch {
 	case !s.pod.DeletionTimestamp.IsZero():
 		return deleting, runtime.Task{ID: "delete-" + string(s.pod.UID), Kind: runtime.TaskDelete, Ours: true}
-	case s.pod.Spec.NodeName == "", s.ended():
+	case s.pod.Spec.NodeName == "", s.ended(), s.report.State == agent.Failed:
 		return "", runtime.Task{}
 	case !s.made():
 		return creating, runtime.Task{ID: "create-" + string(s.pod.UID), Kind: runtime.TaskCreate, Ours: true}
@@ -104,12 +109,20 @@ func (s *sight) why() string {
 
 // unscheduled says why no node has taken the Pod, if that is known already.
 func (s *sight) unscheduled() error {
-	for _, c := range s.pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return runtime.NewInvalidState(nil, "no node takes Pod %s: %s", s.pod.Name, c.Message)
-		}
+	if why := s.scheduler(); why != "" {
+		return runtime.NewInvalidState(nil, "no node takes Pod %s: %s", s.pod.Name, why)
 	}
 	return nil
+}
+
+// scheduler is what the scheduler says of a Pod that no node has taken.
+func (s *sight) scheduler() string {
+	for _, c := range s.pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Message
+		}
+	}
+	return ""
 }
 
 func (s *sight) observation(m runtime.Machine) (seen runtime.Observation) {

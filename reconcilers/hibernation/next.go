@@ -1,0 +1,174 @@
+package hibernation
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Want is what is wanted of a machine.
+type Want struct {
+	// To is where it is to be. Without a node it is to be on any other than Leave.
+	To    v1alpha1.MigrateTarget
+	Leave string
+	// Back means that it is not to be moved any more: it is to be live again, where it was if that is still possible, and anywhere
+	// otherwise.
+	Back bool
+	// Fenced is the instance of which a person has confirmed that nothing runs any more.
+	Fenced types.UID
+	// Late means that the present step takes longer than it should ([Late]).
+	Late bool
+	// Rested means that the present step was begun, or tried again, some time ago ([Rested]).
+	Rested bool
+}
+
+// Step is what comes next.
+type Step struct {
+	// Row is the row of the table that says so.
+	Row string
+	// Name is the step that the move is in, and empty for none. If it is another than the persisted one, or Aims, that is persisted, and
+	// nothing else is done.
+	Name v1alpha1.MigrationStep
+	// Anew means that a new move begins, whatever is persisted, and Aims that the present one goes to another place.
+	Anew, Aims bool
+	// Call is what the runtime is told, and empty if it is told nothing: with Fenced, without waiting for an agent.
+	Call   runtime.Verb
+	Fenced bool
+	// Hopeless means that the move cannot succeed: whoever wanted it has to give it up, and have it brought [Want.Back].
+	Hopeless bool
+	// Lost means that there is neither an instance nor a snapshot that is known to be the machine as it was last.
+	Lost bool
+	// Reason and Message say what is waited for, or what is wrong.
+	Reason  v1alpha1.ConditionReason
+	Message string
+}
+
+// How long a step may take before it is given up, where it can be, and how long a failed one rests before it is tried again.
+const (
+	patience = 5 * time.Minute
+	rest     = 30 * time.Second
+)
+
+// Late tells whether the present step of a move takes longer than it should.
+func Late(m *v1alpha1.Migration, now time.Time) bool {
+	return m != nil && now.After(m.Since.Add(patience))
+}
+
+// Rested tells whether the present step of a move was begun, or tried again, long enough ago to be tried once more.
+func Rested(m *v1alpha1.Migration, now time.Time) bool {
+	return m != nil && now.After(m.Since.Add(rest))
+}
+
+// view is all that a decision rests on.
+type view struct {
+	Want
+	move *v1alpha1.Migration
+	seen *runtime.Hibernation
+	busy bool
+}
+
+// Next gives what comes next for a machine that was seen like that. The move is nil if none has begun.
+func Next(move *v1alpha1.Migration, seen *runtime.Observation, want Want) Step {
+	v := &view{Want: want, move: move, seen: seen.Hibernation, busy: !seen.Quiet()}
+	if v.seen == nil {
+		return v.step(&Row{Name: "X", Then: Outcome{Reason: v1alpha1.ReasonMigrating, Message: "the runtime does not say what there is of the machine"}})
+	}
+	for i := range Rows {
+		if r := &Rows[i]; r.In == v.present() && (len(r.Instance) == 0 || slices.Contains(r.Instance, v.seen.Instance)) && r.when.holds(v) {
+			return v.step(r)
+		}
+	}
+	return v.step(&Row{Name: "X", Then: Outcome{Reason: v1alpha1.ReasonMigrating, Message: "an instance that is {state} is not expected now: nothing is done"}})
+}
+
+func (v *view) present() v1alpha1.MigrationStep {
+	if v.move == nil {
+		return ""
+	}
+	return v.move.Step
+}
+
+// step is what the row says, for people with the names of what is there.
+func (v *view) step(r *Row) Step {
+	name := v.present()
+	if r.Then.Step != nil {
+		name = *r.Then.Step
+	}
+	message := v.name(r.Then.Message)
+	if v.seen != nil {
+		if why := cmp.Or(v.seen.Refused, v.seen.Trouble); why != "" && message != "" {
+			message += ": " + why
+		}
+	}
+	return Step{
+		Row: r.Name, Name: name, Anew: r.Then.Anew, Aims: r.Then.Aims, Call: r.Then.Call, Fenced: r.Then.Fenced,
+		Hopeless: r.Then.Hopeless, Lost: r.Then.Lost, Reason: r.Then.Reason, Message: message,
+	}
+}
+
+func (v *view) name(message string) string {
+	var from, to string
+	var id types.UID
+	if v.move != nil {
+		from, to, id = v.move.Was.NodeName, v.move.To.NodeName, v.move.ID
+	}
+	switch {
+	case v.move != nil && v.move.Back:
+		to = "any node"
+	case to == "":
+		to = "another node"
+	}
+	var node, instance, state string
+	if v.seen != nil {
+		node, instance, state = v.seen.Node, string(v.seen.ID), strings.ToLower(string(v.seen.Instance))
+	}
+	return strings.NewReplacer("{from}", from, "{to}", to, "{move}", string(id), "{node}", node, "{instance}", instance, "{state}", state).Replace(message)
+}
+
+// here tells whether the machine is wanted on the node on which it is.
+func (v *view) here() bool {
+	switch {
+	case v.Back:
+		return true
+	case v.To.NodeName != "":
+		return v.seen.Node == v.To.NodeName
+	}
+	return v.Leave != "" && v.seen.Node != v.Leave
+}
+
+// aims tells whether the move goes where it is wanted now.
+func (v *view) aims() bool {
+	if v.Back || v.move.Back {
+		return v.Back == v.move.Back
+	}
+	return equality.Semantic.DeepEqual(v.move.To, v.To)
+}
+
+// other tells whether the instance is not the one that the move leaves.
+func (v *view) other() bool { return v.seen.ID != v.move.Instance }
+
+// proven tells whether the registry has what the agent has confirmed for this move, and what was proven before.
+func (v *view) proven() bool {
+	return v.seen.Saved != "" && v.seen.Snapshot == runtime.SnapshotPresent && v.seen.Digest == v.seen.Saved &&
+		(v.move.Digest == "" || v.move.Digest == v.seen.Saved)
+}
+
+// kept tells whether the registry has what was proven.
+func (v *view) kept() bool {
+	return v.seen.Snapshot == runtime.SnapshotPresent && v.move.Digest != "" && v.seen.Digest == v.move.Digest
+}
+
+// came tells whether the instance shows that the machine was made to run again. One that was off is what it is once it is made.
+func (v *view) came() bool {
+	if v.move.Was.PowerState == v1alpha1.PowerStopped {
+		return true
+	}
+	return v.seen.Incarnation != "" && v.seen.Incarnation != v.move.Was.Incarnation
+}

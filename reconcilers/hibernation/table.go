@@ -1,0 +1,168 @@
+package hibernation
+
+import (
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Row is a row of the table of [Next]. Of those of a step the first that fits counts.
+type Row struct {
+	// Name is what it is called, such as R9.
+	Name string
+	// In is the persisted step, and empty if no move has begun.
+	In v1alpha1.MigrationStep
+	// Instance is what the instance is like. None means that this does not matter.
+	Instance []runtime.InstanceState
+	when     condition
+	// Then is what comes next.
+	Then Outcome
+}
+
+// When is what else has to be so, for people.
+func (r *Row) When() string { return r.when.text }
+
+// Outcome is what a Row says, as a [Step]. Without a step the move stays in the one that it is in.
+type Outcome struct {
+	Step           *v1alpha1.MigrationStep
+	Anew, Aims     bool
+	Call           runtime.Verb
+	Fenced         bool
+	Hopeless, Lost bool
+	Reason         v1alpha1.ConditionReason
+	Message        string
+}
+
+// condition is what has to be so for a row to count.
+type condition struct {
+	text  string
+	holds func(*view) bool
+}
+
+var (
+	always      = condition{"", func(*view) bool { return true }}
+	busy        = condition{"an agent is at work on it", func(v *view) bool { return v.busy }}
+	here        = condition{"it is wanted there, or the move is taken back", (*view).here}
+	refused     = condition{"it cannot be put into a snapshot at all", func(v *view) bool { return v.seen.Refused != "" }}
+	other       = condition{"it is not the instance that is left", (*view).other}
+	strange     = condition{"it is not made from the snapshot of the move", func(v *view) bool { return v.other() && !v.seen.Restored || !v.other() }}
+	tried       = condition{"its agent has answered, and it is not asleep", func(v *view) bool { return v.seen.Tried }}
+	late        = condition{"the step takes too long", func(v *view) bool { return v.Late }}
+	lateAtWork  = condition{"an agent is at work on it and takes too long", func(v *view) bool { return v.busy && v.Late && !v.Back }}
+	proven      = condition{"the snapshot is proven", (*view).proven}
+	unsure      = condition{"the registry does not say what it has", func(v *view) bool { return v.seen.Snapshot == runtime.SnapshotUnknown }}
+	kept        = condition{"the registry has the snapshot", (*view).kept}
+	keptAstray  = condition{"the registry has the snapshot; it is wanted elsewhere now", func(v *view) bool { return v.kept() && !v.aims() }}
+	astray      = condition{"it is wanted elsewhere now", func(v *view) bool { return !v.aims() }}
+	misfit      = condition{"it goes to another place than the move", func(v *view) bool { return !v.seen.Fits }}
+	lateForward = condition{"the step takes too long; the move is not taken back", func(v *view) bool { return v.Late && !v.Back }}
+	forward     = condition{"the move is not taken back", func(v *view) bool { return !v.Back }}
+	rested      = condition{"some time after it was tried last", func(v *view) bool { return v.Rested }}
+	fenced      = condition{"a person has confirmed that its node is dead", func(v *view) bool { return v.seen.Unreachable && v.Fenced != "" && v.Fenced == v.seen.ID }}
+	unreachable = condition{"its node is gone or not ready", func(v *view) bool { return v.seen.Unreachable }}
+	came        = condition{"it runs under a new instance ID, or was off before", (*view).came}
+	woken       = condition{"it runs under a new instance ID, or is off", func(v *view) bool { return v.came() || v.seen.Power == v1alpha1.PowerStopped }}
+)
+
+func to(step v1alpha1.MigrationStep) Outcome { return Outcome{Step: &step} }
+
+func call(verb runtime.Verb, message string) Outcome {
+	return Outcome{Call: verb, Reason: v1alpha1.ReasonMigrating, Message: message}
+}
+
+func without(agent Outcome) Outcome {
+	agent.Fenced = true
+	return agent
+}
+
+func waits(reason v1alpha1.ConditionReason, message string) Outcome {
+	return Outcome{Reason: reason, Message: message}
+}
+
+func hopeless(message string) Outcome {
+	return Outcome{Hopeless: true, Reason: v1alpha1.ReasonMigrating, Message: message}
+}
+
+var (
+	begin = Outcome{Step: new(v1alpha1.MigrationHibernate), Anew: true}
+	aims  = Outcome{Aims: true}
+	over  = Outcome{Step: new(v1alpha1.MigrationStep(""))}
+	lost  = Outcome{Lost: true, Reason: v1alpha1.ReasonInstanceLost, Message: "there is no instance, and no snapshot that is known to be the machine as it was last (move {move})"}
+
+	registry = waits(v1alpha1.ReasonRegistryUnavailable, "waits for the registry, which does not say whether it has the snapshot")
+	foreign  = waits(v1alpha1.ReasonInstanceInTheWay, "waits until Pod {instance}, which is not an instance of this move, is gone")
+	vanished = waits(v1alpha1.ReasonSourceUnreachable,
+		"node {node} is gone or not ready: if nothing runs there any more for certain, confirm it with annotation "+v1alpha1.AnnotationSourceFenced+"={instance}")
+)
+
+func in(states ...runtime.InstanceState) []runtime.InstanceState { return states }
+
+// Rows is the table of [Next].
+var Rows = []Row{
+	{"N1", "", in(runtime.InstanceLive), here, over},
+	{"N2", "", in(runtime.InstanceLive), refused, hopeless("the machine cannot be put into a snapshot")},
+	{"N3", "", in(runtime.InstanceLive), always, begin},
+
+	{"H1", v1alpha1.MigrationHibernate, in(runtime.InstanceGone), always, lost},
+	{"H2", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), other, to(v1alpha1.MigrationDiscard)},
+	{"H3", v1alpha1.MigrationHibernate, nil, other, foreign},
+	{"H4", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), lateAtWork, hopeless("the agent on node {from} has not hibernated the machine in time")},
+	{"H5", v1alpha1.MigrationHibernate, in(runtime.InstanceLive, runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "the agent on node {from} is hibernating the machine")},
+	{"H6", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), here, to(v1alpha1.MigrationDiscard)},
+	{"H7", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), tried, hopeless("the agent on node {from} could not hibernate the machine")},
+	{"H8", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), always, call(runtime.VerbHibernate, "the agent on node {from} is asked to hibernate the machine")},
+	{"H9", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), here, to(v1alpha1.MigrationWake)},
+	{"H10", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), proven, to(v1alpha1.MigrationRelease)},
+	{"H11", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), late, hopeless("the registry does not have the snapshot that the agent on node {from} has confirmed")},
+	{"H12", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), unsure, registry},
+	{"H13", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), always, waits(v1alpha1.ReasonRegistryUnavailable, "waits for the registry, which does not have the snapshot that the agent on node {from} has confirmed")},
+	{"H14", v1alpha1.MigrationHibernate, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being removed, and not by the move")},
+
+	{"W1", v1alpha1.MigrationWake, in(runtime.InstanceGone), always, lost},
+	{"W2", v1alpha1.MigrationWake, in(runtime.InstanceLive), other, to(v1alpha1.MigrationDiscard)},
+	{"W3", v1alpha1.MigrationWake, nil, other, foreign},
+	{"W4", v1alpha1.MigrationWake, in(runtime.InstanceLive, runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "the agent on node {from} is waking the machine")},
+	{"W5", v1alpha1.MigrationWake, in(runtime.InstanceLive), woken, to(v1alpha1.MigrationDiscard)},
+	{"W6", v1alpha1.MigrationWake, in(runtime.InstanceLive), always, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {from}, which reports the machine on under the instance ID from before")},
+	{"W7", v1alpha1.MigrationWake, in(runtime.InstanceAsleep), always, call(runtime.VerbWake, "the agent on node {from} is asked to wake the machine")},
+	{"W8", v1alpha1.MigrationWake, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being removed, and not by the move")},
+
+	{"R1", v1alpha1.MigrationRelease, in(runtime.InstanceGone), kept, to(v1alpha1.MigrationRestore)},
+	{"R2", v1alpha1.MigrationRelease, in(runtime.InstanceGone), unsure, registry},
+	{"R3", v1alpha1.MigrationRelease, in(runtime.InstanceGone), always, lost},
+	{"R4", v1alpha1.MigrationRelease, nil, other, foreign},
+	{"R5", v1alpha1.MigrationRelease, in(runtime.InstanceLeaving), fenced, without(call(runtime.VerbRelease, "Pod {instance} is removed from node {from}, which is confirmed to be dead"))},
+	{"R6", v1alpha1.MigrationRelease, in(runtime.InstanceLeaving), unreachable, vanished},
+	{"R7", v1alpha1.MigrationRelease, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {from} to remove what it has of the machine")},
+	{"R8", v1alpha1.MigrationRelease, in(runtime.InstanceLive), always, to(v1alpha1.MigrationDiscard)},
+	{"R9", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {from}")},
+	{"R10", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), here, to(v1alpha1.MigrationWake)},
+	{"R11", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), proven, call(runtime.VerbRelease, "Pod {instance} is removed from node {from}")},
+	{"R12", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), unsure, registry},
+	{"R13", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), always, to(v1alpha1.MigrationWake)},
+
+	{"S1", v1alpha1.MigrationRestore, in(runtime.InstanceGone), keptAstray, aims},
+	{"S2", v1alpha1.MigrationRestore, in(runtime.InstanceGone), kept, call(runtime.VerbRestore, "the machine is restored on {to}")},
+	{"S3", v1alpha1.MigrationRestore, in(runtime.InstanceGone), unsure, registry},
+	{"S4", v1alpha1.MigrationRestore, in(runtime.InstanceGone), always, lost},
+	{"S5", v1alpha1.MigrationRestore, nil, strange, foreign},
+	{"S6", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), astray, aims},
+	{"S7", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), misfit, call(runtime.VerbRetract, "the Pod that no node has taken is removed, and made for {to}")},
+	{"S8", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), lateForward, hopeless("no node took the machine in time")},
+	{"S9", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), always, waits(v1alpha1.ReasonUnscheduled, "waits for a node to take the machine")},
+	{"S10", v1alpha1.MigrationRestore, in(runtime.InstanceMaking, runtime.InstanceLeaving), fenced, without(call(runtime.VerbRetract, "Pod {instance} is removed from node {node}, which is confirmed to be dead"))},
+	{"S11", v1alpha1.MigrationRestore, in(runtime.InstanceMaking, runtime.InstanceLeaving), unreachable, vanished},
+	{"S12", v1alpha1.MigrationRestore, in(runtime.InstanceMaking), always, waits(v1alpha1.ReasonMigrating, "the agent on node {node} is restoring the machine")},
+	{"S13", v1alpha1.MigrationRestore, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being removed")},
+	{"S14", v1alpha1.MigrationRestore, in(runtime.InstanceFailed), forward, hopeless("the agent on node {node} could not restore the machine")},
+	{"S15", v1alpha1.MigrationRestore, in(runtime.InstanceFailed), rested, call(runtime.VerbRetract, "the agent on node {node} could not restore the machine, which is tried again")},
+	{"S16", v1alpha1.MigrationRestore, in(runtime.InstanceFailed), always, waits(v1alpha1.ReasonMigrating, "the agent on node {node} could not restore the machine, which is tried again soon")},
+	{"S17", v1alpha1.MigrationRestore, in(runtime.InstanceLive), came, to(v1alpha1.MigrationDiscard)},
+	{"S18", v1alpha1.MigrationRestore, in(runtime.InstanceLive), always, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {node}, which does not report the restored machine on under a new instance ID")},
+	{"S19", v1alpha1.MigrationRestore, in(runtime.InstanceAsleep), always, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {node}, which reports the restored machine hibernated")},
+
+	{"D1", v1alpha1.MigrationDiscard, in(runtime.InstanceLive), busy, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {node}")},
+	{"D2", v1alpha1.MigrationDiscard, in(runtime.InstanceLive), here, call(runtime.VerbDiscard, "the snapshot of the last move is removed")},
+	{"D3", v1alpha1.MigrationDiscard, in(runtime.InstanceLive), refused, hopeless("the machine cannot be put into a snapshot")},
+	{"D4", v1alpha1.MigrationDiscard, in(runtime.InstanceLive), always, begin},
+	{"D5", v1alpha1.MigrationDiscard, in(runtime.InstanceGone), always, lost},
+}

@@ -1,0 +1,55 @@
+package hibernation
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// Teller tells how far moves have come: people by events on the VirtualMachine, and monitoring by a histogram of how long steps take.
+type Teller struct {
+	events events.EventRecorder
+	steps  *prometheus.HistogramVec
+}
+
+// NewTeller registers the metric.
+func NewTeller(recorder events.EventRecorder, registry prometheus.Registerer) *Teller {
+	t := &Teller{events: recorder, steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "sallyport_migration_step_duration_seconds",
+		Help:    "How long the steps of moves by hibernation took, by step.",
+		Buckets: []float64{.1, .5, 1, 5, 10, 30, 60, 300, 900, 3600},
+	}, []string{"step"})}
+	registry.MustRegister(t.steps)
+	return t
+}
+
+// Moved tells that a move has come from one step to another. It is nil before the first and after the last.
+func (t *Teller) Moved(vm *v1alpha1.VirtualMachine, before, after *v1alpha1.Migration, now time.Time) {
+	changed := before == nil || after == nil || before.ID != after.ID || before.Step != after.Step
+	if before != nil && changed {
+		t.steps.WithLabelValues(string(before.Step)).Observe(now.Sub(before.Since.Time).Seconds())
+	}
+	if after == nil || !changed {
+		return
+	}
+	t.events.Eventf(vm, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonMigrating), string(after.Step), "%s", says(after))
+}
+
+func says(m *v1alpha1.Migration) string {
+	switch m.Step {
+	case v1alpha1.MigrationHibernate:
+		return fmt.Sprintf("move %s has begun: the machine is put into a snapshot on node %s", m.ID, m.Was.NodeName)
+	case v1alpha1.MigrationWake:
+		return fmt.Sprintf("move %s is taken back: the machine is woken on node %s", m.ID, m.Was.NodeName)
+	case v1alpha1.MigrationRelease:
+		return fmt.Sprintf("move %s: the registry has the snapshot (%s), and the machine is removed from node %s", m.ID, m.Digest, m.Was.NodeName)
+	case v1alpha1.MigrationRestore:
+		return fmt.Sprintf("move %s: the machine is restored from its snapshot", m.ID)
+	}
+	return fmt.Sprintf("move %s is over: the machine is live, and its snapshot is removed", m.ID)
+}

@@ -1,0 +1,311 @@
+package pod
+
+import (
+	"context"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/agent"
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// Snapshots is where the snapshots of machines are that are moved.
+type Snapshots interface {
+	// Ref is what an agent is asked to push the snapshot of a machine's Migration to, a repository with a tag.
+	Ref(m runtime.Machine) string
+	// Digest is that of the snapshot there, and empty if it is certain that there is none.
+	Digest(ctx context.Context, m runtime.Machine) (string, error)
+	// Discard removes all snapshots of the machine.
+	Discard(ctx context.Context, m runtime.Machine) error
+}
+
+// noSnapshots is why no machine is moved.
+const noSnapshots = "there is no registry for snapshots: an administrator can set runtimes.pod.snapshots.repository in the values of the chart"
+
+func errNoSnapshots() error { return runtime.NewInvalidState(nil, "%s", noSnapshots) }
+
+// hibernation is what a move of the machine rests on. The registry and the node are asked only where something rests on what they say.
+func (r *Runtime) hibernation(ctx context.Context, m runtime.Machine, s *sight) (*runtime.Hibernation, error) {
+	h := &runtime.Hibernation{Instance: runtime.InstanceGone, Snapshot: runtime.SnapshotUnknown}
+	if s != nil {
+		h.Instance, h.ID, h.Node, h.Power, h.Incarnation = s.instance(), s.pod.UID, s.pod.Spec.NodeName, s.power(), s.report.InstanceID
+		h.Trouble = s.trouble(h.Instance)
+	}
+	if r.Snapshots == nil {
+		h.Refused = noSnapshots
+	}
+	if m.Migration == nil || r.Snapshots == nil {
+		return h, nil
+	}
+	ref := r.Snapshots.Ref(m)
+	if s != nil {
+		h.Tried = s.asked.Request == agent.Hibernate && s.asked.Snapshot == ref && !s.pending()
+		h.Restored = m.Migration.Digest != "" && s.pod.Annotations[agent.AnnotationRestoreFrom] == fixed(ref, m.Migration.Digest)
+		h.Fits = r.fits(s.pod, m)
+		if digest, is := strings.CutPrefix(s.report.Saved, ref+"@"); is && h.Instance == runtime.InstanceAsleep {
+			h.Saved = digest
+		}
+	}
+	var err error
+	if h.Instance == runtime.InstanceLeaving || h.Instance == runtime.InstanceMaking {
+		h.Unreachable, err = r.unreachable(ctx, h.Node)
+	}
+	if err == nil && asksRegistry(m.Migration.Step, h.Instance) {
+		r.ask(ctx, m, h)
+	}
+	return h, err
+}
+
+// asksRegistry tells whether something rests on what the registry has.
+func asksRegistry(step v1alpha1.MigrationStep, instance runtime.InstanceState) bool {
+	switch step {
+	case v1alpha1.MigrationHibernate:
+		return instance == runtime.InstanceAsleep
+	case v1alpha1.MigrationRelease:
+		return instance == runtime.InstanceAsleep || instance == runtime.InstanceGone
+	case v1alpha1.MigrationRestore:
+		return instance == runtime.InstanceGone
+	}
+	return false
+}
+
+// ask asks the registry. That it does not answer is not known to be anything.
+func (r *Runtime) ask(ctx context.Context, m runtime.Machine, h *runtime.Hibernation) {
+	digest, err := r.Snapshots.Digest(ctx, m)
+	switch {
+	case err != nil:
+		h.Trouble = runtime.Message(err)
+	case digest == "":
+		h.Snapshot = runtime.SnapshotAbsent
+	default:
+		h.Snapshot, h.Digest = runtime.SnapshotPresent, digest
+	}
+}
+
+// unreachable tells whether a node is gone or not ready.
+func (r *Runtime) unreachable(ctx context.Context, name string) (bool, error) {
+	if name == "" {
+		return false, nil
+	}
+	node := &corev1.Node{}
+	switch err := r.Live.Get(ctx, types.NamespacedName{Name: name}, node); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, failed(err, "reading Node %s", name)
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status != corev1.ConditionTrue, nil
+		}
+	}
+	return true, nil
+}
+
+// travelling gives what is seen of a machine that may be on no node, which does exist: as its snapshot, if not otherwise.
+func travelling(m runtime.Machine, seen runtime.Observation) runtime.Observation {
+	h := seen.Hibernation
+	if !m.Migration.Travels() || seen.Exists || (h.Instance == runtime.InstanceGone && h.Snapshot == runtime.SnapshotAbsent) {
+		return seen
+	}
+	seen.Exists, seen.InstanceID, seen.Power = true, nameOf(m), v1alpha1.PowerStopped
+	return seen
+}
+
+// instance is what the Pod is for a move.
+func (s *sight) instance() runtime.InstanceState {
+	switch {
+	case !s.pod.DeletionTimestamp.IsZero():
+		return runtime.InstanceLeaving
+	case s.pod.Spec.NodeName == "":
+		return runtime.InstanceUnplaced
+	case s.report.State == agent.Failed:
+		return runtime.InstanceFailed
+	case !s.made():
+		return runtime.InstanceMaking
+	case s.report.State == agent.Hibernated:
+		return runtime.InstanceAsleep
+	}
+	return runtime.InstanceLive
+}
+
+// trouble is what somebody says of what does not go on.
+func (s *sight) trouble(as runtime.InstanceState) string {
+	switch as {
+	case runtime.InstanceUnplaced:
+		return s.scheduler()
+	case runtime.InstanceMaking, runtime.InstanceFailed:
+		return strings.TrimPrefix(s.why(), ": ")
+	}
+	return s.report.Message
+}
+
+// leaves gives the instance that the machine's move leaves, and nil if it is gone.
+func (r *Runtime) leaves(ctx context.Context, m runtime.Machine) (*sight, error) {
+	s, err := r.find(ctx, m)
+	switch {
+	case r.Snapshots == nil:
+		return nil, errNoSnapshots()
+	case s == nil || err != nil:
+		return nil, err
+	case m.Migration == nil || s.pod.UID != m.Migration.Instance:
+		return nil, runtime.NewInvalidState(nil, "Pod %s is not the instance that the move of VirtualMachine %s leaves", s.pod.Name, m.Name)
+	}
+	return s, nil
+}
+
+// Hibernate asks the agent to hibernate the machine.
+func (r *Runtime) Hibernate(ctx context.Context, m runtime.Machine) error {
+	s, err := r.leaves(ctx, m)
+	if err != nil {
+		return err
+	}
+	if s == nil || !s.made() {
+		return runtime.NewNotFound(nil, "there is no machine of VirtualMachine %s", m)
+	}
+	ref := r.Snapshots.Ref(m)
+	switch busy, task := s.busy(); {
+	case busy == agent.Hibernate && s.asked.Snapshot == ref, s.instance() == runtime.InstanceAsleep && busy == "":
+		return nil
+	case busy != "":
+		return s.conflict(task)
+	}
+	return r.order(ctx, s, agent.Order{Request: agent.Hibernate, Snapshot: ref})
+}
+
+// Wake asks the agent to wake the machine.
+func (r *Runtime) Wake(ctx context.Context, m runtime.Machine) error {
+	s, err := r.leaves(ctx, m)
+	if err != nil {
+		return err
+	}
+	if s == nil || !s.made() {
+		return runtime.NewNotFound(nil, "there is no machine of VirtualMachine %s", m)
+	}
+	switch busy, task := s.busy(); {
+	case busy == agent.Wake, s.instance() == runtime.InstanceLive && busy == "":
+		return nil
+	case busy != "":
+		return s.conflict(task)
+	}
+	return r.order(ctx, s, agent.Order{Request: agent.Wake})
+}
+
+// Release deletes the Pod of a machine that is asleep, with everything looked at once more.
+func (r *Runtime) Release(ctx context.Context, m runtime.Machine, fenced bool) error {
+	s, err := r.leaves(ctx, m)
+	if s == nil || err != nil {
+		return err
+	}
+	if !s.pod.DeletionTimestamp.IsZero() {
+		return r.fence(ctx, s, fenced)
+	}
+	seen, err := r.hibernation(ctx, m, s)
+	if err != nil {
+		return err
+	}
+	busy, _ := s.busy()
+	proven := seen.Snapshot == runtime.SnapshotPresent && seen.Digest == m.Migration.Digest && seen.Saved == m.Migration.Digest
+	if seen.Instance != runtime.InstanceAsleep || busy != "" || !proven {
+		return runtime.NewInvalidState(nil, "Pod %s is not known to be asleep with all that it was in the snapshot", s.pod.Name)
+	}
+	return r.remove(ctx, s)
+}
+
+// fence removes a Pod that is being deleted without its agent, if a person has confirmed that nothing of it runs.
+func (r *Runtime) fence(ctx context.Context, s *sight, fenced bool) error {
+	if !fenced {
+		return nil
+	}
+	return r.remove(ctx, s, client.GracePeriodSeconds(0))
+}
+
+// Restore makes the Pod of the machine from its snapshot.
+func (r *Runtime) Restore(ctx context.Context, m runtime.Machine) error {
+	s, err := r.find(ctx, m)
+	switch {
+	case err != nil:
+		return err
+	case r.Snapshots == nil:
+		return errNoSnapshots()
+	case s != nil && s.pod.Annotations[agent.AnnotationRestoreFrom] == r.restoresFrom(m):
+		return nil
+	case s != nil:
+		return runtime.NewInvalidState(nil, "Pod %s of the machine is not gone yet", s.pod.Name)
+	case m.Migration == nil || m.Migration.Digest == "":
+		return runtime.NewInvalidState(nil, "VirtualMachine %s has no snapshot that is proven", m)
+	}
+	return r.create(ctx, r.restored(m))
+}
+
+// Retract deletes a restored Pod of which nothing has run.
+func (r *Runtime) Retract(ctx context.Context, m runtime.Machine, fenced bool) error {
+	s, err := r.find(ctx, m)
+	switch {
+	case s == nil || err != nil:
+		return err
+	case r.Snapshots == nil || m.Migration == nil || s.pod.UID == m.Migration.Instance ||
+		s.pod.Annotations[agent.AnnotationRestoreFrom] != r.restoresFrom(m):
+		return runtime.NewInvalidState(nil, "Pod %s is not restored from the snapshot of the move", s.pod.Name)
+	}
+	switch state := s.instance(); {
+	case state == runtime.InstanceUnplaced, state == runtime.InstanceFailed:
+		return r.remove(ctx, s)
+	case fenced && (state == runtime.InstanceMaking || state == runtime.InstanceLeaving):
+		return r.fence(ctx, s, fenced)
+	case state == runtime.InstanceLeaving:
+		return nil
+	}
+	return runtime.NewInvalidState(nil, "something of Pod %s may have run", s.pod.Name)
+}
+
+// Discard removes all snapshots of the machine.
+func (r *Runtime) Discard(ctx context.Context, m runtime.Machine) error {
+	if r.Snapshots == nil {
+		return nil
+	}
+	return r.Snapshots.Discard(ctx, m)
+}
+
+// restored is the Pod of a machine that is made from the snapshot of its move.
+func (r *Runtime) restored(m runtime.Machine) *corev1.Pod {
+	pod, to := r.podOf(m), m.Migration.To
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, agent.AnnotationRestoreFrom, r.restoresFrom(m))
+	pod.Spec.NodeSelector = r.nodeSelector(to.NodeSelector, m.Spec.NodeSelector)
+	switch {
+	case m.Migration.Back:
+		pod.Spec.Affinity = atBest(m.Migration.Was.NodeName)
+	case to.NodeName != "":
+		pod.Spec.Affinity = onNode(corev1.NodeSelectorOpIn, to.NodeName)
+	default:
+		pod.Spec.Affinity = onNode(corev1.NodeSelectorOpNotIn, m.Migration.Was.NodeName)
+	}
+	return pod
+}
+
+// fits tells whether a Pod goes where the move goes.
+func (r *Runtime) fits(pod *corev1.Pod, m runtime.Machine) bool {
+	want := r.restored(m).Spec
+	return equality.Semantic.DeepEqual(pod.Spec.Affinity, want.Affinity) && maps.Equal(pod.Spec.NodeSelector, want.NodeSelector)
+}
+
+func (r *Runtime) restoresFrom(m runtime.Machine) string {
+	return fixed(r.Snapshots.Ref(m), m.Migration.Digest)
+}
+
+// fixed names what a tag stands for by its digest.
+func fixed(ref, digest string) string {
+	repository := ref
+	if colon := strings.LastIndex(ref, ":"); colon > strings.LastIndex(ref, "/") {
+		repository = ref[:colon]
+	}
+	return repository + "@" + digest
+}
