@@ -32,7 +32,7 @@ image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef01234567
 imagePullSecrets: [ours]
 shutdownDelaySeconds: 9
 leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 3s}
-runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m, pod: {enabled: true, nodeSelector: {type: agent, zone: a}}}
+runtimes: {callTimeout: 6s, pollInterval: 1s, resyncInterval: 1m, pod: {enabled: true, nodeSelector: {type: agent, zone: a}, snapshots: {repository: "registry.example.com:5000/machines", caConfigMap: registry}}}
 decisionRecords: {to: /var/log/records, deniedOnly: true}
 rehearsals: {memory: 512Mi}
 audits: {interval: 15m, reports: true}
@@ -49,7 +49,7 @@ webhook: {failurePolicy: Ignore, timeoutSeconds: 4, clientCA: "-----BEGIN CERTIF
 metrics: {port: 9090, service: {port: 9091, annotations: {a: b}}, serviceMonitor: {enabled: true, labels: {prometheus: main}, interval: 30s, scrapeTimeout: 5s, relabelings: [{action: labeldrop, regex: pod}]}}
 health: {port: 9092, readinessProbe: {periodSeconds: 3}}
 serviceAccount: {name: gatekeeper, annotations: {a: b}}
-rbac: {reads: {pods: true, statefulsets.apps: true, secrets: false}, extraRules: [{apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}], cloudInitSecrets: [default, "*"]}
+rbac: {reads: {pods: true, statefulsets.apps: true, secrets: false}, extraRules: [{apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}], cloudInitSecrets: [default, "*"], snapshotSecrets: [default, "*"]}
 podLabels: {a: b}
 podAnnotations: {a: b}
 priorityClassName: system-cluster-critical
@@ -271,17 +271,25 @@ func TestRightsAreNarrow(t *testing.T) {
 }
 
 // Secrets of other namespaces can be read where that is asked for, by name, and nowhere by default.
-func TestSecretsForCloudInit(t *testing.T) {
+func TestSecretsThatMachinesName(t *testing.T) {
+	const pods = "runtimes: {pod: {enabled: true}}\n"
 	for values, want := range map[string][]string{
-		"":                                    nil,
-		"rbac: {cloudInitSecrets: []}":        nil,
-		"rbac: {cloudInitSecrets: [b, a, b]}": {"Role b", "RoleBinding b", "Role a", "RoleBinding a"},
-		`rbac: {cloudInitSecrets: ["*"]}`:     {"ClusterRole ", "ClusterRoleBinding "},
-		`rbac: {create: false, cloudInitSecrets: [a]}`: nil,
+		"":                                          nil,
+		"rbac: {cloudInitSecrets: []}":              nil,
+		"rbac: {cloudInitSecrets: [b, a, b]}":       {"Role b", "RoleBinding b", "Role a", "RoleBinding a"},
+		`rbac: {cloudInitSecrets: ["*"]}`:           {"ClusterRole ", "ClusterRoleBinding "},
+		"rbac: {snapshotSecrets: [a]}":              nil,
+		pods + "rbac: {snapshotSecrets: [b, a, b]}": {"Role b", "RoleBinding b", "Role a", "RoleBinding a"},
+		pods + `rbac: {snapshotSecrets: ["*"]}`:     {"ClusterRole ", "ClusterRoleBinding "},
+		pods + "rbac: {create: false, snapshotSecrets: [a], cloudInitSecrets: [a]}": nil,
 	} {
+		name := "sallyport-cloud-init"
+		if strings.Contains(values, "snapshot") {
+			name = "sallyport-snapshots"
+		}
 		var got []string
 		for _, o := range render(t, values) {
-			if o.GetName() != "sallyport-cloud-init" {
+			if o.GetName() != name {
 				continue
 			}
 			got = append(got, o.GetKind()+" "+o.GetNamespace())
@@ -350,7 +358,9 @@ func TestEverythingElse(t *testing.T) {
 		"a labelSelector of one's own":      len(pod.TopologySpreadConstraints) == 1 && pod.TopologySpreadConstraints[0].LabelSelector.MatchLabels["a"] == "b",
 		"extra arguments last":              pod.Containers[0].Args[len(pod.Containers[0].Args)-1] == "--webhook-host=0.0.0.0",
 		"the names of clients":              slices.Contains(pod.Containers[0].Args, "--client-ca-file=/etc/sallyport/clients/ca.crt") && slices.Contains(pod.Containers[0].Args, "--client-names=kube-apiserver,front-proxy"),
-		"the authority of clients":          pod.Volumes[0].ConfigMap != nil && pod.Volumes[0].ConfigMap.Name == "sallyport-gate-clients" && pod.Containers[0].VolumeMounts[0].MountPath == "/etc/sallyport/clients" && len(pod.Volumes) == 3,
+		"the authority of clients":          pod.Volumes[0].ConfigMap != nil && pod.Volumes[0].ConfigMap.Name == "sallyport-gate-clients" && pod.Containers[0].VolumeMounts[0].MountPath == "/etc/sallyport/clients" && len(pod.Volumes) == 4,
+		"the registry of snapshots":        slices.Contains(pod.Containers[0].Args, "--pod-snapshot-repository=registry.example.com:5000/machines") && slices.Contains(pod.Containers[0].Args, "--pod-snapshot-ca-file=/etc/sallyport/snapshots/ca.crt"),
+		"the authority of the registry":    pod.Volumes[1].ConfigMap != nil && pod.Volumes[1].ConfigMap.Name == "registry" && pod.Containers[0].VolumeMounts[1].MountPath == "/etc/sallyport/snapshots",
 		"the other readiness probe":         pod.Containers[0].ReadinessProbe.PeriodSeconds == 3 && pod.Containers[0].ReadinessProbe.FailureThreshold == 2,
 	} {
 		if !holds {

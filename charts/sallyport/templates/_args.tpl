@@ -45,6 +45,12 @@
 {{- $labels = append $labels (printf "%s=%s" $key $value) }}
 {{- end }}
 - --pod-node-selector={{ join "," $labels }}
+{{- with .Values.runtimes.pod.snapshots.repository }}
+- --pod-snapshot-repository={{ . }}
+{{- end }}
+{{- if include "sallyport.snapshotCAConfigMap" . }}
+- --pod-snapshot-ca-file=/etc/sallyport/snapshots/ca.crt
+{{- end }}
 {{- end }}
 - --template-cache=/var/cache/sallyport/templates
 - --template-cache-size={{ .Values.templates.cacheSize }}

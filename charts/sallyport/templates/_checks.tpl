@@ -20,6 +20,11 @@
 {{- fail "webhook.clientNames needs webhook.clientCA or webhook.clientCAConfigMap: without an authority nobody's name is known" -}}
 {{- end -}}
 {{- end -}}
+{{- with .Values.runtimes.pod.snapshots -}}
+{{- if and .caConfigMap (not .repository) -}}
+{{- fail "runtimes.pod.snapshots.caConfigMap needs runtimes.pod.snapshots.repository: without it no registry is asked" -}}
+{{- end -}}
+{{- end -}}
 {{- $ports := dict -}}
 {{- range $name := list "webhook" "metrics" "health" -}}
 {{- $port := (index $.Values $name).port | toString -}}

@@ -89,6 +89,13 @@ metadata:
   {{- end }}
 {{- end -}}
 
+{{/* The ConfigMap with the authorities of the registry of snapshots; empty if it is not needed. */}}
+{{- define "sallyport.snapshotCAConfigMap" -}}
+{{- with .Values.runtimes.pod -}}
+{{- .enabled | ternary .snapshots.caConfigMap "" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The ConfigMap with the authorities of those who may call the webhooks; empty if anybody may. */}}
 {{- define "sallyport.clientCAConfigMap" -}}
 {{- with .Values.webhook -}}

@@ -72,6 +72,9 @@ type Options struct {
 	// PodRuntime has machines of kind pod run, on nodes with PodNodeSelector.
 	PodRuntime      bool
 	PodNodeSelector map[string]string
+	// PodSnapshotRepository is the registry that they are moved through, and empty if they cannot be. Its certificate may be of an
+	// authority in PodSnapshotCAFile.
+	PodSnapshotRepository, PodSnapshotCAFile string
 
 	// LeaderElect has only one of several replicas run the reconcilers: the one that has the lease.
 	LeaderElect                               bool
@@ -127,6 +130,8 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.IPNetSliceVar(&o.TemplateForbidden, "template-forbidden-ranges", LocalRanges(), "`ranges` of addresses that no OVA is downloaded from; they should have those of the cluster's Pods and Services, too")
 	flags.BoolVar(&o.PodRuntime, "pod-runtime", false, "run VirtualMachines whose runtime is pod, as Pods that agents on nodes make machines of")
 	flags.StringToStringVar(&o.PodNodeSelector, "pod-node-selector", map[string]string{"type": "virtual-kubelet"}, "`labels` of the nodes that have such an agent")
+	flags.StringVar(&o.PodSnapshotRepository, "pod-snapshot-repository", "", "what `repositories` with the snapshots begin with through which such machines are moved between nodes, such as registry.example.com/machines; empty means that they cannot be moved")
+	flags.StringVar(&o.PodSnapshotCAFile, "pod-snapshot-ca-file", "", "`file` with authorities, in PEM, that the certificate of that registry may be of, beside those that the system trusts; it is read at the start")
 	flags.DurationVar(&o.ResyncInterval, "resync-interval", 10*time.Hour, "how long to wait before looking again at a machine that is as it should be and of which its runtime tells nothing new")
 }
 
@@ -191,6 +196,9 @@ func (o *Options) validate() error {
 	if o.PodRuntime && len(o.PodNodeSelector) == 0 {
 		return errors.New("--pod-node-selector is empty: whoever may create VirtualMachines could run containers on any node; " +
 			"name a label that only nodes with an agent have")
+	}
+	if o.PodSnapshotCAFile != "" && o.PodSnapshotRepository == "" {
+		return errors.New("--pod-snapshot-ca-file needs --pod-snapshot-repository: without it no registry is asked")
 	}
 	if err := o.validateTestRuns(); err != nil {
 		return err

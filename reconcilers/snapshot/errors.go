@@ -1,0 +1,77 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// wrong is what a registry did that none should.
+type wrong string
+
+func (w wrong) Error() string { return "the registry " + string(w) }
+
+// status is that of an answer which is an error, and 0 of anything else.
+func status(err error) int {
+	if answer, is := errors.AsType[*transport.Error](err); is {
+		return answer.StatusCode
+	}
+	return 0
+}
+
+// missing are the codes by which registries say that something is not there. The last is Harbor's.
+var missing = []transport.ErrorCode{transport.ManifestUnknownErrorCode, transport.NameUnknownErrorCode, "NOT_FOUND"}
+
+// absent tells whether a registry has said that the repository, or what was asked of it, is not there. A 404 alone says no such thing:
+// whatever stands before the registry gives that, too.
+func (a *access) absent(err error) bool {
+	answer, is := errors.AsType[*transport.Error](err)
+	return is && answer.StatusCode == http.StatusNotFound && answer.Request != nil &&
+		strings.HasPrefix(answer.Request.URL.Path, "/v2/"+a.repository.RepositoryStr()+"/") &&
+		slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool { return slices.Contains(missing, d.Code) })
+}
+
+// failed tells what an error of a request means that takes the right. What a registry wrote is left out: it knows the credentials.
+func (a *access) failed(err error, right string) error {
+	if err == nil {
+		return nil
+	}
+	registry := a.repository.RegistryStr()
+	switch code := status(err); {
+	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && a.secret == "":
+		return runtime.NewPermission(nil, "registry %s does not let anybody %s %s: name a Secret with credentials in spec.runtime.pod.snapshotSecretRef",
+			registry, right, a.repository.RepositoryStr())
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return runtime.NewPermission(nil, "registry %s does not accept the credentials of Secret %s for %s: they need the right to %s there",
+			registry, a.secret, a.repository.RepositoryStr(), right)
+	case code == http.StatusMethodNotAllowed && right == "delete":
+		return runtime.NewPermission(nil, "registry %s does not allow anybody to delete: its administrator has to enable that", registry)
+	case code != 0:
+		return runtime.NewUnavailable(nil, "registry %s answered %d %s", registry, code, http.StatusText(code))
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return runtime.NewUnavailable(nil, "registry %s did not answer in time", registry)
+	}
+	if untrusted, is := errors.AsType[*tls.CertificateVerificationError](err); is {
+		return runtime.NewUnavailable(untrusted, "the certificate of registry %s is not trusted", registry)
+	}
+	if away, is := errors.AsType[*net.OpError](err); is {
+		return runtime.NewUnavailable(away, "registry %s cannot be reached", registry)
+	}
+	if _, is := errors.AsType[*http.MaxBytesError](err); is {
+		err = wrong(fmt.Sprintf("gave more than %d bytes", maxAnswer))
+	}
+	if w, is := errors.AsType[wrong](err); is {
+		return runtime.NewUnavailable(nil, "registry %s %s", registry, string(w))
+	}
+	return runtime.NewUnavailable(nil, "registry %s gave no answer that can be used", registry)
+}
