@@ -113,23 +113,28 @@ func (v *view) step(r *Row) Step {
 	}
 }
 
+// name puts the names of what is there into a message.
 func (v *view) name(message string) string {
-	var from, to string
-	var id types.UID
+	put := func(key, value string) { message = strings.ReplaceAll(message, key, value) }
 	if v.move != nil {
-		from, to, id = v.move.Was.NodeName, v.move.To.NodeName, v.move.ID
+		put("{move}", string(v.move.ID))
+		put("{from}", v.move.Was.NodeName)
+		put("{to}", v.target())
 	}
-	switch {
-	case v.move != nil && v.move.Back:
-		to = "any node"
-	case to == "":
-		to = "another node"
-	}
-	var node, instance, state string
 	if v.seen != nil {
-		node, instance, state = v.seen.Node, string(v.seen.ID), strings.ToLower(string(v.seen.Instance))
+		put("{node}", v.seen.Node)
+		put("{instance}", string(v.seen.ID))
+		put("{state}", strings.ToLower(string(v.seen.Instance)))
 	}
-	return strings.NewReplacer("{from}", from, "{to}", to, "{move}", string(id), "{node}", node, "{instance}", instance, "{state}", state).Replace(message)
+	return message
+}
+
+// target is where the move goes, for people.
+func (v *view) target() string {
+	if v.move.Back {
+		return "any node"
+	}
+	return cmp.Or(v.move.To.NodeName, "another node")
 }
 
 // here tells whether the machine is wanted on the node on which it is.

@@ -50,7 +50,7 @@ var (
 func every(visit func(situation)) {
 	for _, step := range steps {
 		for _, state := range states {
-			for bits := range 1 << 14 {
+			for bits := range 1 << 13 {
 				visit(of(step, state, bits))
 			}
 		}
@@ -88,8 +88,8 @@ func of(step v1alpha1.MigrationStep, state runtime.InstanceState, bits int) situ
 	}
 	bits >>= 2
 	s.seen.Hibernation = h
-	if bit() {
-		h.Refused = "for a reason"
+	if h.Refused = "for a reason"; !h.Tried || !h.Fits { // which matters where these do not
+		h.Refused = ""
 	}
 	if bit() && (state == runtime.InstanceLive || state == runtime.InstanceAsleep) {
 		s.seen.InFlight = []runtime.Task{{Kind: runtime.TaskRelocate}}
