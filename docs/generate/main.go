@@ -2,7 +2,7 @@
 //
 // api.md is that of the API. What fields are and may hold comes from the custom resource definitions of the chart; what values,
 // conditions and reasons mean, from the comments of api/v1alpha1. policy-catalogue.md is that of the shipped policies, from their
-// RegoPolicies and the METADATA of their Rego.
+// RegoPolicies and the METADATA of their Rego. pods-moves.md is the table of moves by hibernation.
 package main
 
 import (
@@ -31,7 +31,7 @@ func generate(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	for name, page := range map[string]func() (string, error){"api.md": apiReference, "policy-catalogue.md": policyCatalogue} {
+	for name, page := range map[string]func() (string, error){"api.md": apiReference, "policy-catalogue.md": policyCatalogue, "pods-moves.md": moves} {
 		text, err := page()
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)

@@ -116,34 +116,38 @@ func TestRows(t *testing.T) {
 		{"H1", in(hibernate, gone, stored), "lost"}, // the machine may have gone on after the push
 		{"H2", in(hibernate, live, foreign), "then Discard"},
 		{"H3", in(hibernate, asleep, foreign, saved, stored), "waits: InstanceInTheWay"},
-		{"H4", in(hibernate, live, busy, late), "hopeless"},                    // H12: no deadline
-		{"H5", in(hibernate, live, busy, late, back), "waits: Migrating"},      // it is being withdrawn
-		{"H5", in(hibernate, asleep, busy, saved, stored), "waits: Migrating"}, // H5: an agent that is still at it
-		{"H6", in(hibernate, live, back), "then Discard"},
-		{"H6", in(hibernate, live, toSource), "then Discard"},
-		{"H7", in(hibernate, live, tried, said), "hopeless"},
-		{"H8", in(hibernate, live), "Hibernate"},
-		{"H9", in(hibernate, asleep, back), "then Wake"},
-		{"H9", in(hibernate, asleep, toSource, saved, stored), "then Wake"},
-		{"H10", in(hibernate, asleep, saved, stored), "then Release"},
-		{"H10", in(hibernate, asleep, saved, stored, anyNode), "then Release"}, // away from its node is not there
-		{"H11", in(hibernate, asleep, saved, absent, late), "hopeless"},
-		{"H12", in(hibernate, asleep, saved), "waits: RegistryUnavailable"},
-		{"H13", in(hibernate, asleep, saved, absent), "waits: RegistryUnavailable"},
-		{"H13", in(hibernate, asleep, saved, stale), "waits: RegistryUnavailable"},
-		{"H13", in(hibernate, asleep, stored), "waits: RegistryUnavailable"}, // H7: a tag that no agent has confirmed
-		{"H14", in(hibernate, leaving, saved, stored), "waits: Migrating"},
+		{"H4", in(hibernate, live, busy, late), "hopeless"}, // H12: no deadline
+		{"H4", in(hibernate, live, busy, late, unreachable), "hopeless"},
+		{"H5", in(hibernate, live, busy, unreachable), "waits: SourceUnreachable"}, // H14
+		{"H5", in(hibernate, live, busy, unreachable, late, back, fenced), "waits: SourceUnreachable"},
+		{"H6", in(hibernate, live, busy, late, back), "waits: Migrating"},      // it is being withdrawn
+		{"H6", in(hibernate, asleep, busy, saved, stored), "waits: Migrating"}, // H5: an agent that is still at it
+		{"H7", in(hibernate, live, back), "then Discard"},
+		{"H7", in(hibernate, live, toSource), "then Discard"},
+		{"H8", in(hibernate, live, tried, said), "hopeless"},
+		{"H9", in(hibernate, live), "Hibernate"},
+		{"H10", in(hibernate, asleep, back), "then Wake"},
+		{"H10", in(hibernate, asleep, toSource, saved, stored), "then Wake"},
+		{"H11", in(hibernate, asleep, saved, stored), "then Release"},
+		{"H11", in(hibernate, asleep, saved, stored, anyNode), "then Release"}, // away from its node is not there
+		{"H12", in(hibernate, asleep, saved, absent, late), "hopeless"},
+		{"H13", in(hibernate, asleep, saved), "waits: RegistryUnavailable"},
+		{"H14", in(hibernate, asleep, saved, absent), "waits: RegistryUnavailable"},
+		{"H14", in(hibernate, asleep, saved, stale), "waits: RegistryUnavailable"},
+		{"H14", in(hibernate, asleep, stored), "waits: RegistryUnavailable"}, // H7: a tag that no agent has confirmed
+		{"H15", in(hibernate, leaving, saved, stored), "waits: Migrating"},
 
 		{"W1", in(wake, gone, stored), "lost"},
 		{"W2", in(wake, live, foreign), "then Discard"},
 		{"W3", in(wake, asleep, foreign), "waits: InstanceInTheWay"},
-		{"W4", in(wake, asleep, busy), "waits: Migrating"},
-		{"W5", in(wake, live, new2), "then Discard"},
-		{"W5", in(wake, live, off), "then Discard"},
-		{"W6", in(wake, live, back), "waits: Migrating"}, // H4: what was seen before it slept
-		{"W7", in(wake, asleep), "Wake"},
-		{"W7", in(wake, asleep, elsewhere), "Wake"}, // H2: first it is awake, then it moves
-		{"W8", in(wake, leaving), "waits: Migrating"},
+		{"W4", in(wake, asleep, busy, unreachable), "waits: SourceUnreachable"},
+		{"W5", in(wake, asleep, busy), "waits: Migrating"},
+		{"W6", in(wake, live, new2), "then Discard"},
+		{"W6", in(wake, live, off), "then Discard"},
+		{"W7", in(wake, live, back), "waits: Migrating"}, // H4: what was seen before it slept
+		{"W8", in(wake, asleep), "Wake"},
+		{"W8", in(wake, asleep, elsewhere), "Wake"}, // H2: first it is awake, then it moves
+		{"W9", in(wake, leaving), "waits: Migrating"},
 
 		{"R1", in(release, gone, stored), "then Restore"},
 		{"R1", in(release, gone, stored, back), "then Restore"}, // H6: whatever is wanted, it is restored
@@ -157,12 +161,13 @@ func TestRows(t *testing.T) {
 		{"R7", in(release, leaving), "waits: Migrating"},
 		{"R7", in(release, leaving, fenced), "waits: Migrating"}, // the node answers
 		{"R8", in(release, live, saved, stored), "then Discard"},
-		{"R9", in(release, asleep, busy, saved, stored), "waits: Migrating"},
-		{"R10", in(release, asleep, back, saved, stored), "then Wake"},
-		{"R11", in(release, asleep, saved, stored), "Release"},
-		{"R12", in(release, asleep, saved), "waits: RegistryUnavailable"},
-		{"R13", in(release, asleep, saved, absent), "then Wake"}, // H5: a tag that went after it was seen
-		{"R13", in(release, asleep, saved, stale), "then Wake"},
+		{"R9", in(release, asleep, busy, unreachable, saved, stored), "waits: SourceUnreachable"},
+		{"R10", in(release, asleep, busy, saved, stored), "waits: Migrating"},
+		{"R11", in(release, asleep, back, saved, stored), "then Wake"},
+		{"R12", in(release, asleep, saved, stored), "Release"},
+		{"R13", in(release, asleep, saved), "waits: RegistryUnavailable"},
+		{"R14", in(release, asleep, saved, absent), "then Wake"}, // H5: a tag that went after it was seen
+		{"R14", in(release, asleep, saved, stale), "then Wake"},
 
 		{"S1", in(restore, gone, stored, elsewhere), "goes elsewhere"},
 		{"S1", in(restore, gone, stored, back), "goes elsewhere"},

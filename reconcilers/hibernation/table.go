@@ -47,6 +47,7 @@ var (
 	strange     = condition{"it is not made from the snapshot of the move", func(v *view) bool { return v.other() && !v.seen.Restored || !v.other() }}
 	tried       = condition{"its agent has answered, and it is not asleep", func(v *view) bool { return v.seen.Tried }}
 	late        = condition{"the step takes too long", func(v *view) bool { return v.Late }}
+	away        = condition{"an agent is to do something to it, and its node is gone or not ready", func(v *view) bool { return v.busy && v.seen.Unreachable }}
 	lateAtWork  = condition{"an agent is at work on it and takes too long", func(v *view) bool { return v.busy && v.Late && !v.Back }}
 	proven      = condition{"the snapshot is proven", (*view).proven}
 	unsure      = condition{"the registry does not say what it has", func(v *view) bool { return v.seen.Snapshot == runtime.SnapshotUnknown }}
@@ -90,6 +91,7 @@ var (
 
 	registry = waits(v1alpha1.ReasonRegistryUnavailable, "waits for the registry, which does not say whether it has the snapshot")
 	foreign  = waits(v1alpha1.ReasonInstanceInTheWay, "waits until Pod {instance}, which is not an instance of this move, is gone")
+	gone     = waits(v1alpha1.ReasonSourceUnreachable, "node {node} is gone or not ready, and has the only copy of the machine: the move goes on when it is back")
 	vanished = waits(v1alpha1.ReasonSourceUnreachable,
 		"node {node} is gone or not ready: if nothing runs there any more for certain, confirm it with annotation "+v1alpha1.AnnotationSourceFenced+"={instance}")
 )
@@ -106,25 +108,27 @@ var Rows = []Row{
 	{"H2", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), other, to(v1alpha1.MigrationDiscard)},
 	{"H3", v1alpha1.MigrationHibernate, nil, other, foreign},
 	{"H4", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), lateAtWork, hopeless("the agent on node {from} has not hibernated the machine in time")},
-	{"H5", v1alpha1.MigrationHibernate, in(runtime.InstanceLive, runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "the agent on node {from} is hibernating the machine")},
-	{"H6", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), here, to(v1alpha1.MigrationDiscard)},
-	{"H7", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), tried, hopeless("the agent on node {from} could not hibernate the machine")},
-	{"H8", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), always, call(runtime.VerbHibernate, "the agent on node {from} is asked to hibernate the machine")},
-	{"H9", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), here, to(v1alpha1.MigrationWake)},
-	{"H10", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), proven, to(v1alpha1.MigrationRelease)},
-	{"H11", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), late, hopeless("the registry does not have the snapshot that the agent on node {from} has confirmed")},
-	{"H12", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), unsure, registry},
-	{"H13", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), always, waits(v1alpha1.ReasonRegistryUnavailable, "waits for the registry, which does not have the snapshot that the agent on node {from} has confirmed")},
-	{"H14", v1alpha1.MigrationHibernate, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being removed, and not by the move")},
+	{"H5", v1alpha1.MigrationHibernate, in(runtime.InstanceLive, runtime.InstanceAsleep), away, gone},
+	{"H6", v1alpha1.MigrationHibernate, in(runtime.InstanceLive, runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "the agent on node {from} is hibernating the machine")},
+	{"H7", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), here, to(v1alpha1.MigrationDiscard)},
+	{"H8", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), tried, hopeless("the agent on node {from} could not hibernate the machine")},
+	{"H9", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), always, call(runtime.VerbHibernate, "the agent on node {from} is asked to hibernate the machine")},
+	{"H10", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), here, to(v1alpha1.MigrationWake)},
+	{"H11", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), proven, to(v1alpha1.MigrationRelease)},
+	{"H12", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), late, hopeless("the registry does not have the snapshot that the agent on node {from} has confirmed")},
+	{"H13", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), unsure, registry},
+	{"H14", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), always, waits(v1alpha1.ReasonRegistryUnavailable, "waits for the registry, which does not have the snapshot that the agent on node {from} has confirmed")},
+	{"H15", v1alpha1.MigrationHibernate, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being removed, and not by the move")},
 
 	{"W1", v1alpha1.MigrationWake, in(runtime.InstanceGone), always, lost},
 	{"W2", v1alpha1.MigrationWake, in(runtime.InstanceLive), other, to(v1alpha1.MigrationDiscard)},
 	{"W3", v1alpha1.MigrationWake, nil, other, foreign},
-	{"W4", v1alpha1.MigrationWake, in(runtime.InstanceLive, runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "the agent on node {from} is waking the machine")},
-	{"W5", v1alpha1.MigrationWake, in(runtime.InstanceLive), woken, to(v1alpha1.MigrationDiscard)},
-	{"W6", v1alpha1.MigrationWake, in(runtime.InstanceLive), always, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {from}, which reports the machine on under the instance ID from before")},
-	{"W7", v1alpha1.MigrationWake, in(runtime.InstanceAsleep), always, call(runtime.VerbWake, "the agent on node {from} is asked to wake the machine")},
-	{"W8", v1alpha1.MigrationWake, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being removed, and not by the move")},
+	{"W4", v1alpha1.MigrationWake, in(runtime.InstanceLive, runtime.InstanceAsleep), away, gone},
+	{"W5", v1alpha1.MigrationWake, in(runtime.InstanceLive, runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "the agent on node {from} is waking the machine")},
+	{"W6", v1alpha1.MigrationWake, in(runtime.InstanceLive), woken, to(v1alpha1.MigrationDiscard)},
+	{"W7", v1alpha1.MigrationWake, in(runtime.InstanceLive), always, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {from}, which reports the machine on under the instance ID from before")},
+	{"W8", v1alpha1.MigrationWake, in(runtime.InstanceAsleep), always, call(runtime.VerbWake, "the agent on node {from} is asked to wake the machine")},
+	{"W9", v1alpha1.MigrationWake, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being removed, and not by the move")},
 
 	{"R1", v1alpha1.MigrationRelease, in(runtime.InstanceGone), kept, to(v1alpha1.MigrationRestore)},
 	{"R2", v1alpha1.MigrationRelease, in(runtime.InstanceGone), unsure, registry},
@@ -134,11 +138,12 @@ var Rows = []Row{
 	{"R6", v1alpha1.MigrationRelease, in(runtime.InstanceLeaving), unreachable, vanished},
 	{"R7", v1alpha1.MigrationRelease, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {from} to remove what it has of the machine")},
 	{"R8", v1alpha1.MigrationRelease, in(runtime.InstanceLive), always, to(v1alpha1.MigrationDiscard)},
-	{"R9", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {from}")},
-	{"R10", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), here, to(v1alpha1.MigrationWake)},
-	{"R11", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), proven, call(runtime.VerbRelease, "Pod {instance} is removed from node {from}")},
-	{"R12", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), unsure, registry},
-	{"R13", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), always, to(v1alpha1.MigrationWake)},
+	{"R9", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), away, gone},
+	{"R10", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {from}")},
+	{"R11", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), here, to(v1alpha1.MigrationWake)},
+	{"R12", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), proven, call(runtime.VerbRelease, "Pod {instance} is removed from node {from}")},
+	{"R13", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), unsure, registry},
+	{"R14", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), always, to(v1alpha1.MigrationWake)},
 
 	{"S1", v1alpha1.MigrationRestore, in(runtime.InstanceGone), keptAstray, aims},
 	{"S2", v1alpha1.MigrationRestore, in(runtime.InstanceGone), kept, call(runtime.VerbRestore, "the machine is restored on {to}")},

@@ -55,7 +55,7 @@ func (r *Runtime) hibernation(ctx context.Context, m runtime.Machine, s *sight) 
 		}
 	}
 	var err error
-	if h.Instance == runtime.InstanceLeaving || h.Instance == runtime.InstanceMaking {
+	if s != nil && (s.pending() || h.Instance == runtime.InstanceLeaving || h.Instance == runtime.InstanceMaking) {
 		h.Unreachable, err = r.unreachable(ctx, h.Node)
 	}
 	if err == nil && asksRegistry(m.Migration.Step, h.Instance) {
