@@ -91,7 +91,7 @@ var (
 
 	registry = waits(v1alpha1.ReasonRegistryUnavailable, "waits for the registry, which does not say whether it has the snapshot")
 	foreign  = waits(v1alpha1.ReasonInstanceInTheWay, "waits until Pod {instance}, which is not an instance of this move, is gone")
-	gone     = waits(v1alpha1.ReasonSourceUnreachable, "node {node} is gone or not ready, and has the only copy of the machine: the move goes on when it is back")
+	gone     = waits(v1alpha1.ReasonSourceUnreachable, "node {node}, which has the machine, is gone or not ready: the move goes on when it is back")
 	vanished = waits(v1alpha1.ReasonSourceUnreachable,
 		"node {node} is gone or not ready: if nothing runs there any more for certain, confirm it with annotation "+v1alpha1.AnnotationSourceFenced+"={instance}")
 )

@@ -37,11 +37,19 @@ func (m machines) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*ru
 }
 
 // podRuntime gives the runtime of machines that are Pods, and nil if they are switched off.
-func (o *Options) podRuntime(mgr ctrl.Manager) *runtime.Client {
+func (o *Options) podRuntime(mgr ctrl.Manager) (*runtime.Client, error) {
 	if !o.PodRuntime {
-		return nil
+		return nil, nil
 	}
-	return runtime.NewClient(&pod.Runtime{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), NodeSelector: o.PodNodeSelector})
+	pods := &pod.Runtime{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), NodeSelector: o.PodNodeSelector}
+	store, err := o.snapshots(mgr)
+	if err != nil {
+		return nil, err
+	}
+	if store != nil { // a nil *Store would be Snapshots that are there
+		pods.Snapshots = store
+	}
+	return runtime.NewClient(pods), nil
 }
 
 // owned are the kinds of objects in this cluster that machines are.

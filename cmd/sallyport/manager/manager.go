@@ -97,7 +97,11 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 		if err := addVCenters(mgr, connected, namespace); err != nil {
 			return err
 		}
-		all := machines{vcenters: connected, pods: o.podRuntime(mgr)}
+		pods, err := o.podRuntime(mgr)
+		if err != nil {
+			return err
+		}
+		all := machines{vcenters: connected, pods: pods}
 		runtimes = &Runtimes{Machine: all.runtime, Disk: connected.diskRuntime, Template: connected.TemplateStore, LibraryItem: connected.LibraryItem}
 	}
 	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), told, locks); err != nil {

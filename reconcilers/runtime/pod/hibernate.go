@@ -236,12 +236,12 @@ func (r *Runtime) Restore(ctx context.Context, m runtime.Machine) error {
 		return err
 	case r.Snapshots == nil:
 		return errNoSnapshots()
+	case m.Migration == nil || m.Migration.Digest == "":
+		return runtime.NewInvalidState(nil, "VirtualMachine %s has no snapshot that is proven", m)
 	case s != nil && s.pod.Annotations[agent.AnnotationRestoreFrom] == r.restoresFrom(m):
 		return nil
 	case s != nil:
 		return runtime.NewInvalidState(nil, "Pod %s of the machine is not gone yet", s.pod.Name)
-	case m.Migration == nil || m.Migration.Digest == "":
-		return runtime.NewInvalidState(nil, "VirtualMachine %s has no snapshot that is proven", m)
 	}
 	return r.create(ctx, r.restored(m))
 }
