@@ -14,7 +14,7 @@ import (
 
 // What policies are asked about, in CEL. Requests are left out by what they change and never by who makes them: a reconciler's status
 // update, a finalizer's removal and whatever concerns a terminating object must pass while nothing serves the webhook, or one outage
-// would wedge every machine. But to give up on the instance of a terminating VirtualMachine takes a right, and nothing waits for it.
+// would wedge every machine. But to give up on an instance of a terminating VirtualMachine takes a right, and nothing waits for it.
 // The one exception is what Sallyport ships itself, which at first nothing could serve.
 var (
 	isNotTerminating = condition("is-not-terminating", notTerminating)
@@ -51,8 +51,9 @@ func isNotOver(rules []admissionregistrationv1.RuleWithOperations) admissionregi
 		updates = "|| request.operation == 'UPDATE' &&"
 	}
 	return condition("is-not-terminating", notTerminating, updates,
-		"object.metadata.?annotations[?'sallyport.dev/abandon-instance'].hasValue()",
-		"&& object.metadata.?annotations[?'sallyport.dev/abandon-instance'] != oldObject.metadata.?annotations[?'sallyport.dev/abandon-instance']")
+		"['"+v1alpha1.AnnotationAbandonInstance+"', '"+v1alpha1.AnnotationSourceFenced+"'].exists(key,",
+		"object.metadata.?annotations[?key].hasValue()",
+		"&& object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])")
 }
 
 const policyKind = "RegoPolicy"

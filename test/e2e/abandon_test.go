@@ -37,3 +37,25 @@ func TestAbandonTakesTheVerb(t *testing.T) {
 		t.Error("the instance that was given up on is gone")
 	}
 }
+
+// Whoever calls the node of an instance dead could have the machine run twice, so that takes the same verb, on a machine that is on its
+// way out, too. The template of a pool, which writes annotations of its members, cannot say so.
+func TestFencingTakesTheVerb(t *testing.T) {
+	tm := overriders(t, "machines-abandon")
+	tm.machine("web-1", "Stopped")
+	const key = "sallyport.dev/source-fenced"
+	write := []string{"annotate", "svm", "web-1", key + "=node-1-is-off", "--overwrite"}
+	const denied = "[machines-abandon/AbandonNotAllowed] VirtualMachine web-1: annotation " + key +
+		" removes an instance without its agent, so that the machine runs twice if the node is alive, and bob may not write it"
+	tm.refused("", by("bob", write...), denied)
+	tm.must("", by("alice", write...)...)
+	tm.must("", by("bob", "annotate", "svm", "web-1", key+"-")...)
+
+	release := stack.world.Hold(tm.uid("web-1"), runtime.TaskDelete)
+	t.Cleanup(release)
+	tm.must("", "delete", "svm", "web-1", "--wait=false")
+	tm.refused("", by("bob", write...), denied)
+	tm.must("", by("alice", write...)...)
+	release()
+	tm.must("", "wait", "--for=delete", "svm/web-1", "--timeout=60s")
+}

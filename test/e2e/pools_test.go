@@ -116,6 +116,7 @@ func TestPoolIsRefused(t *testing.T) {
 		"no template to follow":     {"web", `"scaleDownPolicy": "Explicit", "rollout": {"followTemplate": true}, ` + template, "spec.rollout.followTemplate needs spec.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef"},
 		"a target twice":            {"web", `"scaleDownPolicy": "Explicit", "scaleDownTargets": [{"name": "a", "uid": "1"}, {"name": "b", "uid": "1"}], ` + template, "spec.scaleDownTargets[1]: Duplicate value"},
 		"a label of the pool's own": {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"metadata": {"labels": {"sallyport.dev/pool": "x"}}, "spec": {"runtime": {"pod": {}}}}`, "are written by the pool"},
+		"a dead node for all":       {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"metadata": {"annotations": {"sallyport.dev/source-fenced": "x"}}, "spec": {"runtime": {"pod": {}}}}`, "are for one object"},
 		"an override for all":       {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"metadata": {"annotations": {"sallyport.dev/override": "x"}}, "spec": {"runtime": {"pod": {}}}}`, "are for one object"},
 		"machines that are adopted": {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"spec": {"runtime": {"vsphere": {"serverRef": {"name": "vc"}, "inventoryPath": "/dc/vm/a"}}}}`, "none is adopted"},
 	} {

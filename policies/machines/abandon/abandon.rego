@@ -2,22 +2,24 @@
 # title: Who may give up on an instance
 # description: >-
 #   The annotation sallyport.dev/abandon-instance lets a VirtualMachine go whose runtime cannot be asked, and leaves its
-#   instance there. To write it takes the verb override on this policy. To take it off takes nothing.
+#   instance there. The annotation sallyport.dev/source-fenced says that the node of an instance is dead: the instance is
+#   removed without its agent, and if the node is alive, the machine then runs twice. To write either takes the verb override
+#   on this policy. To take it off takes nothing.
 package sallyport.machines.abandon
 
 # METADATA
 # title: Whether the requester may give up on an instance
-# description: Asked only if the annotation is written.
+# description: Asked only if one of the annotations is written.
 facts["override"] := {"access": {
 	"verb": "override",
 	"group": "sallyport.dev",
 	"resource": "regopolicies",
 	"name": "machines-abandon",
 }} if {
-	_abandons
+	count(_written) > 0
 }
 
-facts["override"] := null if not _abandons
+facts["override"] := null if count(_written) == 0
 
 valid_input if {
 	_known_annotations(input.request.object)
@@ -30,36 +32,42 @@ valid_input if {
 # title: The requester may not give up on an instance
 # custom:
 #   reason: AbandonNotAllowed
-#   remedyInMessage: Wait until the runtime answers, or ask a cluster administrator for the verb override on the policy.
+#   remedyInMessage: Wait until the runtime or the node answers, or ask a cluster administrator for the verb override on the policy.
 deny contains {
 	"reason": "AbandonNotAllowed",
 	"message": concat("", [
-		$"VirtualMachine {_name}: annotation {_key} leaves the instance on its runtime, and {_who} may not write it. ",
+		$"VirtualMachine {_name}: annotation {key} {_effects[key]}, and {_who} may not write it. ",
 		"It takes the verb override on RegoPolicy machines-abandon, which a cluster administrator grants",
 	]),
-	"details": {"group": "sallyport.dev", "kind": "VirtualMachine", "name": _name, "field": $"metadata.annotations[{_key}]"},
+	"details": {"group": "sallyport.dev", "kind": "VirtualMachine", "name": _name, "field": $"metadata.annotations[{key}]"},
 } if {
-	_abandons
+	some key in _written
 	not input.facts.override == true
 }
 
-_key := "sallyport.dev/abandon-instance"
+# What each annotation does.
+_effects := {
+	"sallyport.dev/abandon-instance": "leaves the instance on its runtime",
+	"sallyport.dev/source-fenced": "removes an instance without its agent, so that the machine runs twice if the node is alive",
+}
 
 _who := input.request.userInfo.username
 
 _name := object.get(_metadata(input.request.object), "name", object.get(_metadata(input.request.object), "generateName", ""))
 
-_abandons if {
-	some value in [_value(input.request.object)]
+# What is taken off, or stays as it was, takes nothing.
+_written := {key |
+	some key, _ in _effects
+	some value in [_value(input.request.object, key)]
 	value != null
-	value != _before
+	value != _value(_old, key)
 }
 
-_before := _value(input.request.oldObject) if input.request.operation == "UPDATE"
+_old := input.request.oldObject if input.request.operation == "UPDATE"
 
-_before := null if input.request.operation != "UPDATE"
+_old := {} if input.request.operation != "UPDATE"
 
-_value(of) := object.get(object.get(_metadata(of), "annotations", {}), _key, null)
+_value(of, key) := object.get(object.get(_metadata(of), "annotations", {}), key, null)
 
 _metadata(of) := object.get(of, "metadata", {})
 
@@ -81,12 +89,12 @@ _known_annotations(of) if {
 }
 
 _known_override if {
-	not _abandons
+	count(_written) == 0
 	input.facts.override == null
 }
 
 _known_override if {
-	_abandons
+	count(_written) > 0
 	is_boolean(input.facts.override)
 }
 

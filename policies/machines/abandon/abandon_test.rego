@@ -4,6 +4,8 @@ import data.sallyport.machines.abandon
 
 _key := "sallyport.dev/abandon-instance"
 
+_keys := {_key, "sallyport.dev/source-fenced"}
+
 _machine(annotations) := {"metadata": {"name": "web-1", "uid": "u-1", "annotations": annotations}}
 
 _leaving(annotations) := object.union(_machine(annotations), {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}})
@@ -22,42 +24,60 @@ _create(new, override) := {
 
 _asked := {"access": {"verb": "override", "group": "sallyport.dev", "resource": "regopolicies", "name": "machines-abandon"}}
 
-# Whoever writes it is asked for the right, be the machine on its way out or not.
+# Whoever writes one is asked for the right, be the machine on its way out or not.
 test_written[note] if {
-	some note, world in {
-		"as it ends": _update(_leaving({}), _leaving({_key: "u-1"}), false),
-		"beforehand": _update(_machine({}), _machine({_key: "u-1"}), false),
-		"the first annotation": _update(_bare, _machine({_key: "u-1"}), false),
-		"another value": _update(_leaving({_key: "u-0"}), _leaving({_key: "u-1"}), false),
-		"no value": _update(_leaving({_key: "u-0"}), _leaving({_key: ""}), false),
-		"from the start": _create(_machine({_key: "u-1"}), false),
-		"without a name": _create({"metadata": {"generateName": "web-", "annotations": {_key: "u-1"}}}, false),
+	some key in _keys
+	some what, world in {
+		"as it ends": _update(_leaving({}), _leaving({key: "u-1"}), false),
+		"beforehand": _update(_machine({}), _machine({key: "u-1"}), false),
+		"the first annotation": _update(_bare, _machine({key: "u-1"}), false),
+		"another value": _update(_leaving({key: "u-0"}), _leaving({key: "u-1"}), false),
+		"no value": _update(_leaving({key: "u-0"}), _leaving({key: ""}), false),
+		"from the start": _create(_machine({key: "u-1"}), false),
+		"without a name": _create({"metadata": {"generateName": "web-", "annotations": {key: "u-1"}}}, false),
 	}
+	note := $"{key} {what}"
 	abandon.facts.override == _asked with input as world
 	abandon.valid_input with input as world
-	{denial.reason | some denial in abandon.deny} == {"AbandonNotAllowed"} with input as world
+	denied := [[denial.reason, denial.details.field] | some denial in abandon.deny] with input as world
+	denied == [["AbandonNotAllowed", $"metadata.annotations[{key}]"]]
 	count(abandon.deny) == 0 with input as object.union(world, {"facts": {"override": true}})
 	abandon.valid_input with input as object.union(world, {"facts": {"override": true}})
 }
 
+# The right is asked for once, and each annotation is told by itself.
+test_both_written if {
+	world := _update(_machine({}), _machine({key: "u-1" | some key in _keys}), false)
+	abandon.facts.override == _asked with input as world
+	{denial.details.field | some denial in abandon.deny} == {$"metadata.annotations[{key}]" | some key in _keys} with input as world
+}
+
 # What else is written takes nothing, and nobody is asked about.
 test_not_written[note] if {
-	some note, world in {
-		"stays": _update(_leaving({_key: "u-1"}), _leaving({_key: "u-1", "a": "b"}), null),
-		"taken off": _update(_leaving({_key: "u-1"}), _leaving({}), null),
-		"taken off, the last": _update(_leaving({_key: "u-1"}), _bare, null),
+	some key in _keys
+	some what, world in {
+		"stays": _update(_leaving({key: "u-1"}), _leaving({key: "u-1", "a": "b"}), null),
+		"taken off": _update(_leaving({key: "u-1"}), _leaving({}), null),
+		"taken off, the last": _update(_leaving({key: "u-1"}), _bare, null),
 		"another annotation": _update(_machine({}), _machine({"a": "b"}), null),
 		"a new machine": _create(_bare, null),
 	}
+	note := $"{key} {what}"
 	abandon.facts.override == null with input as world
 	abandon.valid_input with input as world
 	count(abandon.deny) == 0 with input as world
 }
 
-test_message if {
-	some denial in abandon.deny with input as _update(_leaving({}), _leaving({_key: "u-1"}), false)
-	startswith(denial.message, $"VirtualMachine web-1: annotation {_key} leaves the instance on its runtime, and bob may not write it.")
-	denial.details.field == $"metadata.annotations[{_key}]"
+test_message[key] if {
+	some key, effect in {
+		"sallyport.dev/abandon-instance": "leaves the instance on its runtime",
+		"sallyport.dev/source-fenced": "removes an instance without its agent, so that the machine runs twice if the node is alive",
+	}
+	some denial in abandon.deny with input as _update(_leaving({}), _leaving({key: "u-1"}), false)
+	denial.message == concat("", [
+		$"VirtualMachine web-1: annotation {key} {effect}, and bob may not write it. ",
+		"It takes the verb override on RegoPolicy machines-abandon, which a cluster administrator grants",
+	])
 }
 
 _good := _update(_leaving({_key: "u-0"}), _leaving({_key: "u-1"}), false)
