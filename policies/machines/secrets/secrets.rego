@@ -1,9 +1,9 @@
 # METADATA
 # title: Which Secrets a machine may be given
 # description: >-
-#   A VirtualMachine in a vCenter may name a Secret for cloud-init that whoever creates it may read, whether there is one of that
-#   name or not. The same is so for the template of a VirtualMachinePool, and for whoever creates the pool or changes the runtime
-#   of its template.
+#   A VirtualMachine may name a Secret, for cloud-init of a machine in a vCenter or for the snapshots of one that is a Pod, only if
+#   the requester may get it, whether there is one of that name or not. The same is so for the template of a VirtualMachinePool.
+#   Creations are judged, and changes of the runtime.
 package sallyport.machines.secrets
 
 import data.sallyport.lib.machines
@@ -24,8 +24,8 @@ facts["readable"] := {"access": {
 facts["readable"] := null if not _names_one
 
 valid_input if {
-	is_object(_runtime)
-	_known
+	_known_runtime
+	_known_answer
 }
 
 # METADATA
@@ -37,7 +37,7 @@ deny contains {
 	"reason": "SecretNotAllowed",
 	"message": concat("", [
 		$"{_field}: {_who} may not get secrets {_secret.name} in namespace {input.request.namespace}, ",
-		"and a machine may only be given a Secret that its creator may read",
+		"and whoever names a Secret for a machine must be allowed to get it",
 	]),
 	"details": {"kind": "Secret", "name": _secret.name, "field": _field},
 } if {
@@ -45,16 +45,21 @@ deny contains {
 	not input.facts.readable == true
 }
 
-_field := machines.field(input.request, "runtime.vsphere.clone.cloudInit.secretRef.name")
+_field := machines.field(input.request, _secret.field)
 
 _who := input.request.userInfo.username
 
 _runtime := machines.spec(input.request, "object").runtime
 
-_secret := _runtime.vsphere.clone.cloudInit.secretRef
+# Where a machine may name a Secret. It has one runtime, and so names one Secret at most.
+_named contains {"field": "runtime.vsphere.clone.cloudInit.secretRef.name", "name": _runtime.vsphere.clone.cloudInit.secretRef.name}
+
+_named contains {"field": "runtime.pod.snapshotSecretRef.name", "name": _runtime.pod.snapshotSecretRef.name}
+
+_secret := [named | some named in _named][0]
 
 _names_one if {
-	_runtime.vsphere.clone.cloudInit != null
+	_secret
 	not _unchanged
 }
 
@@ -66,17 +71,34 @@ _unchanged if {
 
 # Types.
 
-_known if {
-	not _names_one
+_known_runtime if {
+	is_object(_runtime)
 	vsphere := object.get(_runtime, "vsphere", {})
 	is_object(vsphere)
-	is_object(object.get(vsphere, "clone", {}))
+	clone := object.get(vsphere, "clone", {})
+	is_object(clone)
+	_known_cloud_init(object.get(clone, "cloudInit", null))
+	pod := object.get(_runtime, "pod", {})
+	is_object(pod)
+	_known_ref(object.get(pod, "snapshotSecretRef", null))
+	count(_named) < 2
+}
+
+_known_cloud_init(null)
+
+_known_cloud_init(from) if _text(from.secretRef.name)
+
+_known_ref(null)
+
+_known_ref(ref) if _text(ref.name)
+
+_known_answer if {
+	not _names_one
 	input.facts.readable == null
 }
 
-_known if {
+_known_answer if {
 	_names_one
-	_text(_secret.name)
 	_text(_who)
 	_text(input.request.namespace)
 	is_boolean(input.facts.readable)

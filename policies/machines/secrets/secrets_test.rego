@@ -30,7 +30,7 @@ test_denied if {
 		"reason": "SecretNotAllowed",
 		"message": concat("", [
 			"spec.runtime.vsphere.clone.cloudInit.secretRef.name: alice may not get secrets web-cloud-init in namespace team-a, ",
-			"and a machine may only be given a Secret that its creator may read",
+			"and whoever names a Secret for a machine must be allowed to get it",
 		]),
 		"details": {
 			"kind": "Secret", "name": "web-cloud-init",
@@ -39,12 +39,38 @@ test_denied if {
 	}} with input as world
 }
 
+# A machine that is a Pod may name another one later, and what is not changed is not judged again.
+_snapshots(operation, name, old) := object.union(
+	_runtime({"pod": {"snapshotSecretRef": {"name": name}}}),
+	{"operation": operation, "oldObject": _runtime({"pod": old}).object},
+)
+
+test_snapshots[note] if {
+	field := "spec.runtime.pod.snapshotSecretRef.name"
+	some note, tc in {
+		"created": {"request": _snapshots("CREATE", "registry", {}), "denied": [field]},
+		"named later": {"request": _snapshots("UPDATE", "registry", {}), "denied": [field]},
+		"another one": {"request": _snapshots("UPDATE", "registry", {"snapshotSecretRef": {"name": "mine"}}), "denied": [field]},
+		"another image": {"request": _snapshots("UPDATE", "registry", {"image": "a", "snapshotSecretRef": {"name": "registry"}}), "denied": [field]},
+		"unchanged": {"request": _snapshots("UPDATE", "registry", {"snapshotSecretRef": {"name": "registry"}}), "denied": []},
+	}
+	asked := {access.name | access := policy.facts.readable.access} with input.request as tc.request
+	asked == {"registry" | count(tc.denied) > 0}
+	readable := [false, null][1 - count(tc.denied)]
+	policy.valid_input with input as {"request": tc.request, "facts": {"readable": readable}}
+	fields := [denial.details.field | some denial in policy.deny] with input as {"request": tc.request, "facts": {"readable": readable}}
+	fields == tc.denied
+	count(policy.deny) == 0 with input as {"request": tc.request, "facts": {"readable": true}}
+}
+
 test_nothing_named[note] if {
 	some note, request in {
 		"no cloud-init": _request({"folder": "/dc/vm/a"}),
 		"cloud-init of nothing": _request({"cloudInit": null}),
 		"an adopted machine": _runtime({"vsphere": {"inventoryPath": "/dc/vm/a/b"}}),
-		"another runtime": _runtime({"pod": {}}),
+		"another runtime": _runtime({"kubevirt": {}}),
+		"a Pod": _runtime({"pod": {"image": "a"}}),
+		"snapshots of nothing": _runtime({"pod": {"snapshotSecretRef": null}}),
 	}
 	policy.facts == {"readable": null} with input.request as request
 	world := {"request": request, "facts": {"readable": null}}
@@ -54,6 +80,14 @@ test_nothing_named[note] if {
 
 _wrong := [null, "", 0, [], true]
 
+_broken_pods := array.concat(
+	[_runtime({"pod": value}) | some value in _wrong],
+	array.concat(
+		[_runtime({"pod": {"snapshotSecretRef": value}}) | some value in ["", 0, [], true, {}]],
+		[_runtime({"pod": {"snapshotSecretRef": {"name": value}}}) | some value in array.concat(_wrong, [{}])],
+	),
+)
+
 _broken := array.concat(
 	[_runtime({"vsphere": value}) | some value in _wrong],
 	array.concat(
@@ -62,7 +96,10 @@ _broken := array.concat(
 			[_request({"cloudInit": value}) | some value in ["", 0, [], true, {}]],
 			array.concat(
 				[_request({"cloudInit": {"secretRef": value}}) | some value in array.concat(_wrong, [{}])],
-				[_request({"cloudInit": {"secretRef": {"name": value}}}) | some value in array.concat(_wrong, [{}])],
+				array.concat(
+					[_request({"cloudInit": {"secretRef": {"name": value}}}) | some value in array.concat(_wrong, [{}])],
+					_broken_pods,
+				),
 			),
 		),
 	),
@@ -85,6 +122,10 @@ test_not_understood_around[note] if {
 		"asked about nothing": {"request": _request({}), "facts": {"readable": true}},
 		"nobody": {"request": object.union(_named, {"userInfo": {"username": ""}}), "facts": {"readable": true}},
 		"nowhere": {"request": object.union(_named, {"namespace": ""}), "facts": {"readable": true}},
+		"two runtimes": {
+			"request": _runtime(object.union(_named.object.spec.runtime, {"pod": {"snapshotSecretRef": {"name": "registry"}}})),
+			"facts": {"readable": true},
+		},
 		"no object": {"request": object.remove(_named, ["object"]), "facts": {"readable": true}},
 	}
 	not policy.valid_input with input as world
@@ -119,6 +160,12 @@ test_pools[note] if {
 		some field in ["spec.virtualMachineTemplate.spec.runtime.vsphere.clone.cloudInit.secretRef.name"]
 		tc.denied
 	}
+}
+
+test_pools_of_pods if {
+	request := _pool("CREATE", _snapshots("CREATE", "registry", {}).object, null)
+	some denial in policy.deny with input as {"request": request, "facts": {"readable": false}}
+	denial.details.field == "spec.virtualMachineTemplate.spec.runtime.pod.snapshotSecretRef.name"
 }
 
 test_pools_not_understood[note] if {
