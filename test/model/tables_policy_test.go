@@ -47,6 +47,11 @@ var (
 	}
 )
 
+// allSteps are those of a move by hibernation.
+var allSteps = []v1alpha1.MigrationStep{
+	v1alpha1.MigrationHibernate, v1alpha1.MigrationWake, v1alpha1.MigrationRelease, v1alpha1.MigrationRestore, v1alpha1.MigrationDiscard,
+}
+
 // everyOperation gives each type with and without force; there is no forced Start.
 func everyOperation() []v1alpha1.VirtualMachineOperation {
 	var all []v1alpha1.VirtualMachineOperation
@@ -121,6 +126,15 @@ func TestTablesAreThoseOfThePolicies(t *testing.T) {
 				held := machine(v1alpha1.RunPolicyManual, phase)
 				held.Status.ActiveOperation = &v1alpha1.ActiveOperation{ID: "x", Origin: v1alpha1.OriginRunPolicy, Type: other.Spec.Type}
 				compare(&o, held)
+			}
+		}
+		for _, step := range allSteps {
+			moving := machine(v1alpha1.RunPolicyManual, v1alpha1.VirtualMachineMigrating)
+			moving.Status.Migration = &v1alpha1.Migration{ID: "move", Step: step, Instance: "old"}
+			compare(&o, moving)
+			for _, origin := range []v1alpha1.ClaimOrigin{v1alpha1.OriginOperation, v1alpha1.OriginPlacement} {
+				moving.Status.ActiveOperation = &v1alpha1.ActiveOperation{ID: "x", Origin: origin, Type: v1alpha1.OperationMigrate}
+				compare(&o, moving)
 			}
 		}
 		deleted := machine(v1alpha1.RunPolicyManual, v1alpha1.VirtualMachineRunning)

@@ -80,6 +80,10 @@ func (t *tables) Arbitrate(
 	case !slices.Contains(t.Phases[phase], asked):
 		return deny("PhaseForbids")
 	}
+	held := vm.Status.ActiveOperation
+	if held != nil && held.Origin != v1alpha1.OriginDeletion && vm.Status.Migration.Travels() {
+		return deny("OperationInProgress")
+	}
 	var ruling operation.Ruling
 	for i := range unfinished {
 		other := &unfinished[i]
@@ -92,11 +96,11 @@ func (t *tables) Arbitrate(
 			ruling.Supersedes = append(ruling.Supersedes, other.Name)
 		}
 	}
-	if a := vm.Status.ActiveOperation; a != nil && a.Origin != v1alpha1.OriginOperation {
-		if !t.yields(string(a.Type), asked) {
+	if held != nil && held.Origin != v1alpha1.OriginOperation {
+		if !t.yields(string(held.Type), asked) {
 			return deny("OperationInProgress")
 		}
-		ruling.SupersedesOrigins = []string{string(a.Origin)}
+		ruling.SupersedesOrigins = []string{string(held.Origin)}
 	}
 	return ruling, nil
 }

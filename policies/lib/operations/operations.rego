@@ -1,6 +1,6 @@
 # METADATA
 # title: Operations on virtual machines
-# description: What an operation is called, and which shape it must have before a policy can judge it.
+# description: What an operation is called, which shape it must have before a policy can judge it, and when a move is final.
 package sallyport.lib.operations
 
 # METADATA
@@ -62,6 +62,23 @@ known_table(table) if {
 	is_object(table)
 	{type_name(row) | some row in table} == {"array"}
 	{entry | some row in table; some entry in row} - object.keys(names) == set()
+}
+
+# METADATA
+# description: >-
+#   Whether a move by hibernation has come so far that only the deletion of the VirtualMachine takes its place. The argument is
+#   status.migration, or null.
+travels(migration) if migration.step in {"Release", "Restore"}
+
+# METADATA
+# description: Whether status.migration, or null, can be judged.
+known_migration(null)
+
+known_migration(migration) if {
+	migration.step in {"Hibernate", "Wake", "Release", "Restore", "Discard"}
+	to := object.get(migration, "to", {})
+	is_object(to)
+	text(object.get(to, "nodeName", "any"))
 }
 
 # METADATA

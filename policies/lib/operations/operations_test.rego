@@ -77,3 +77,30 @@ test_not_known_table[note] if {
 	}
 	not operations.known_table(table)
 }
+
+_steps := {"Hibernate": false, "Wake": false, "Release": true, "Restore": true, "Discard": false}
+
+test_travels[step] if {
+	some step, is in _steps
+	{true | operations.travels({"step": step})} == {true | is}
+	operations.known_migration({"step": step, "to": {"nodeName": "node-2"}})
+	operations.known_migration({"step": step})
+}
+
+test_no_migration if {
+	not operations.travels(null)
+	operations.known_migration(null)
+}
+
+test_not_known_migration[note] if {
+	some note, migration in {
+		"a string": "Release",
+		"no step": {"to": {"nodeName": "node-2"}},
+		"step misspelled": {"step": "Released"},
+		"to nothing": {"step": "Release", "to": null},
+		"to a list": {"step": "Release", "to": []},
+		"to a node without a name": {"step": "Release", "to": {"nodeName": ""}},
+		"to a number": {"step": "Release", "to": {"nodeName": 1}},
+	}
+	not operations.known_migration(migration)
+}

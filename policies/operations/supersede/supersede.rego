@@ -2,7 +2,7 @@
 # title: One operation at a time
 # description: >-
 #   A VirtualMachine carries out one operation at a time. A new one takes the place of those that are unfinished only if
-#   each of them yields to it, as the table data.parameters.yieldsTo says; else it is refused.
+#   each of them yields to it, as the table data.parameters.yieldsTo says; else it is refused. Of a machine between two nodes, none yields.
 package sallyport.operations.supersede
 
 import data.sallyport.lib.operations
@@ -49,6 +49,7 @@ deny contains {
 } if {
 	some op in _unfinished
 	not _yields(op)
+	not _travels
 }
 
 # METADATA
@@ -61,10 +62,29 @@ deny contains {
 	"reason": "OperationInProgress",
 	"code": 409,
 	"message": $"{_machine} is held by {_holder_called}, which does not yield to {_asked}; accepted now: {_accepted}",
-	"details": {"kind": "VirtualMachine", "name": input.request.object.spec.virtualMachineName},
+	"details": {"kind": "VirtualMachine", "name": _name},
 } if {
 	_holder
 	not _holder_yields
+	not _travels
+}
+
+# METADATA
+# title: The machine is between two nodes
+# description: It may exist only as a snapshot, so that what moves it yields to no operation, not to a forced one either.
+# custom:
+#   reason: OperationInProgress
+#   remedyInMessage: Wait until the machine has arrived, or delete the VirtualMachine.
+deny contains {
+	"reason": "OperationInProgress",
+	"code": 409,
+	"message": concat("", [
+		$"{_machine} is on its way to {_destination} and does not yield to {_asked}; accepted now: nothing until it has arrived. ",
+		$"To wait: kubectl wait svm {_name} -n {input.request.namespace} --for=condition=PlacementSettled --timeout=10m",
+	]),
+	"details": {"kind": "VirtualMachine", "name": _name},
+} if {
+	_travels
 }
 
 # METADATA
@@ -102,6 +122,18 @@ _holder := holder if {
 # a denial would vanish.
 _yields(op) if _new in data.parameters.yieldsTo[operations.key(op.spec)]
 
+# Where nothing holds the machine, its move is being undone, and a new operation waits for that as it does for any other.
+_travels if {
+	operations.travels(input.facts.vm.status.migration)
+	input.facts.vm.status.activeOperation.origin != "Deletion"
+}
+
+_to := object.get(input.facts.vm.status.migration, ["to", "nodeName"], "")
+
+_destination := $"node {_to}" if _to != ""
+
+_destination := "another node" if _to == ""
+
 # The holder counts as an operation without force. There is no row for Delete: a deletion yields to nothing.
 _holder_yields if _new in data.parameters.yieldsTo[_holder.type]
 
@@ -120,7 +152,9 @@ _accepted := "nothing until it ends" if count(_acceptable) == 0
 
 _asked := operations.name(input.request.object.spec)
 
-_machine := $"VirtualMachine {input.request.object.spec.virtualMachineName}"
+_name := input.request.object.spec.virtualMachineName
+
+_machine := $"VirtualMachine {_name}"
 
 _called(op) := $"{operations.name(op.spec)} {op.metadata.name}"
 
@@ -162,6 +196,7 @@ _known_machine if {
 	is_array(undoing)
 	every entry in undoing { _known_entry(entry) }
 	_known_holder(status)
+	operations.known_migration(object.get(status, "migration", null))
 }
 
 _known_entry(entry) if {

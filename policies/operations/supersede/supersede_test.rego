@@ -202,6 +202,79 @@ test_deny_under_a_claim[note] if {
 		with data.parameters as _parameters
 }
 
+_travelling(step, status) := _vm(object.union(status, {"migration": {"step": step, "to": {"nodeName": "node-2"}}}))
+
+_mover := {"activeOperation": {"id": "uid-migrate-1", "origin": "Operation", "name": "migrate-1", "type": "Migrate"}}
+
+_holders := {
+	"an operation": {"running": [_operation("Migrate")], "status": _mover},
+	"an operation that is gone": {"running": [], "status": _mover},
+	"placement": {"running": [], "status": _held("Placement", "Migrate").status},
+	"an operation that waits for the end of the move": {
+		"running": [_operation("Stop")],
+		"status": {
+			"activeOperation": {"id": "uid-stop-1", "origin": "Operation", "name": "stop-1", "type": "Stop"},
+			"undoing": [{"id": "uid-migrate-1", "origin": "Operation"}],
+		},
+	},
+}
+
+# Of a machine that may exist only as a snapshot nothing takes the place, and one denial says so.
+test_deny_between_nodes[note] if {
+	some what, tc in _holders
+	some step in ["Release", "Restore"]
+	some new in _columns
+	note := $"{new} over {what} in {step}"
+	vm := _travelling(step, tc.status)
+	policy.valid_input with input as _input(new, tc.running, vm) with data.parameters as _parameters
+	denials := policy.deny with input as _input(new, tc.running, vm) with data.parameters as _parameters
+	[[denial.reason, denial.code, denial.details] | some denial in denials] == [[
+		"OperationInProgress", 409,
+		{"kind": "VirtualMachine", "name": "web-1"},
+	]]
+	policy.outcome == {"supersedes": set(), "supersedes_origins": set()} with data.parameters as _parameters
+		with input as _input(new, tc.running, vm)
+}
+
+test_deny_between_nodes_says_where_it_goes[note] if {
+	some note, tc in {
+		"a node": {"to": {"nodeName": "node-2"}, "called": "node node-2"},
+		"any node with labels": {"to": {"nodeSelector": {"a": "b"}}, "called": "another node"},
+		"any node": {"to": {}, "called": "another node"},
+	}
+	vm := _vm(object.union(_mover, {"migration": {"step": "Restore", "to": tc.to}}))
+	_messages == {concat("", [
+		$"VirtualMachine web-1 is on its way to {tc.called} and does not yield to forced Stop; ",
+		"accepted now: nothing until it has arrived. ",
+		"To wait: kubectl wait svm web-1 -n team-a --for=condition=PlacementSettled --timeout=10m",
+	])} with input as _input("Stop force", [_operation("Migrate")], vm) with data.parameters as _parameters
+}
+
+# Before it leaves and once it has arrived the table decides.
+test_matrix_of_a_move[note] if {
+	some step in ["Hibernate", "Wake", "Discard"]
+	some new in _columns
+	note := $"{new} in {step}"
+	_verdict == "allow" with input as _input(new, [_operation("Migrate")], _travelling(step, _mover))
+		with data.parameters as {"yieldsTo": object.union(_parameters.yieldsTo, {"Migrate": _columns})}
+	_verdict == "deny" with input as _input(new, [_operation("Migrate")], _travelling(step, _mover))
+		with data.parameters as {"yieldsTo": object.union(_parameters.yieldsTo, {"Migrate": []})}
+}
+
+# A move that is being undone is waited for, and bars nothing.
+test_allow_while_a_move_is_undone if {
+	vm := _travelling("Restore", {"undoing": [{"id": "uid-migrate-1", "origin": "Operation"}]})
+	policy.valid_input with input as _input("Stop", [_operation("Migrate")], vm) with data.parameters as _parameters
+	policy.deny == set() with input as _input("Stop", [_operation("Migrate")], vm) with data.parameters as _parameters
+	policy.outcome.supersedes == set() with input as _input("Stop", [_operation("Migrate")], vm) with data.parameters as _parameters
+}
+
+test_deny_deletion_of_what_was_between_nodes if {
+	vm := _travelling("Release", _held("Deletion", "Delete").status)
+	some message in _messages with input as _input("Stop force", [], vm) with data.parameters as _parameters
+	contains(message, "is held by deletion (Delete)")
+}
+
 test_deny_messages[note] if {
 	some note, tc in {
 		"name the operation, its phase and the ways out": {
@@ -368,6 +441,13 @@ _broken_claims := object.union_n([
 	},
 	{$"claim of origin {what}": {"activeOperation": {"origin": value, "type": "Start"}} | some what, value in _wrong},
 	{$"claim of type {what}": {"activeOperation": {"origin": "RunPolicy", "type": value}} | some what, value in _wrong},
+	{$"migration {what}": {"migration": value} | some what, value in _wrong; what != "null"},
+	{$"migration in step {what}": {"migration": {"step": value}} | some what, value in _wrong},
+	{$"migration to {what}": {"migration": {"step": "Restore", "to": value}} | some what, value in _wrong; what != "an object"},
+	{$"migration to node {what}": {"migration": {"step": "Restore", "to": {"nodeName": value}}} |
+		some what, value in _wrong
+		what != "unknown"
+	},
 	{
 		"claim of the run policy that deletes": {"activeOperation": {"origin": "RunPolicy", "type": "Delete"}},
 		"claim of the deletion that stops": {"activeOperation": {"origin": "Deletion", "type": "Stop"}},
