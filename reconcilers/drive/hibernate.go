@@ -157,6 +157,9 @@ func (t *Turn) after(want hibernation.Want, next hibernation.Step, seen *runtime
 func (t *Turn) persist(ctx context.Context, after *v1alpha1.Migration, seen *runtime.Observation) error {
 	before, status, wanted := t.VM.Status.Migration, &t.VM.Status, t.VM.Spec.NodeName
 	status.Migration = after
+	if seen.Exists { // under the name that it has now: the move no longer tells it
+		status.InstanceID = seen.InstanceID
+	}
 	if before.Travels() && after != nil && after.Step == v1alpha1.MigrationDiscard && before.Back && wanted != "" && wanted != seen.Hibernation.Node {
 		status.Placement = &v1alpha1.Placement{NodeName: seen.Hibernation.Node, InPlaceOf: wanted}
 	}

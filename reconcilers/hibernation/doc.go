@@ -7,7 +7,8 @@
 //
 //   - The machine's last instance is removed only after the registry has been seen to have the snapshot that this instance's agent has
 //     confirmed for this very move.
-//   - An instance is made only when the one before is gone. The API server sees to that, too: both have the same name.
+//   - An instance is made only when the one before is gone, and under a name that follows from the move, so that two who would make it
+//     make one.
 //   - A snapshot is removed only while an instance is seen live that is not the one that was left, or that was woken.
 //   - What is not known is waited for, and what is waited for is said.
 package hibernation

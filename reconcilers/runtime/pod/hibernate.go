@@ -243,7 +243,24 @@ func (r *Runtime) Restore(ctx context.Context, m runtime.Machine) error {
 	case s != nil:
 		return runtime.NewInvalidState(nil, "Pod %s of the machine is not gone yet", s.pod.Name)
 	}
+	if err := r.alone(ctx, m); err != nil {
+		return err
+	}
 	return r.create(ctx, r.restored(m))
+}
+
+// alone makes sure that there is no Pod of the machine: the one that it left has another name than the one that is made.
+func (r *Runtime) alone(ctx context.Context, m runtime.Machine) error {
+	var pods corev1.PodList
+	if err := r.Live.List(ctx, &pods, client.InNamespace(m.Namespace), client.MatchingLabels{agent.LabelMachine: string(m.UID)}); err != nil {
+		return failed(err, "listing the Pods of VirtualMachine %s", m.Name)
+	}
+	for i := range pods.Items {
+		if owner := metav1.GetControllerOf(&pods.Items[i]); owner != nil && owner.UID == m.UID {
+			return runtime.NewInvalidState(nil, "Pod %s of the machine is not gone yet", pods.Items[i].Name)
+		}
+	}
+	return nil
 }
 
 // Retract deletes a restored Pod of which nothing has run.

@@ -20,10 +20,17 @@ const grace = 30
 // maxName is how long the name of a Pod can be.
 const maxName = 253
 
-// nameOf is the name of the machine's Pod. It has the UID, so that a machine that is made again under the same name does not wait for, and
-// is not taken for, what the one before it has left.
+// nameOf is the name of the machine's Pod: of the one that its move makes, or as it is known, or as it is made first. It has the UID, so
+// that a machine that is made again under the same name does not wait for, and is not taken for, what the one before it has left. A
+// move makes a Pod of another name, so that whoever deals with a Pod by its name, such as kubectl drain, finds it gone once it has moved.
 func nameOf(m runtime.Machine) string {
 	id := "-" + strings.ToLower(string(m.UID))
+	switch move := m.Migration; {
+	case move != nil && move.Step == v1alpha1.MigrationRestore:
+		id += "-" + strings.ToLower(string(move.ID[:min(len(move.ID), 8)]))
+	case m.InstanceID != "":
+		return m.InstanceID
+	}
 	return strings.TrimRight(m.Name[:min(len(m.Name), maxName-len(id))], "-.") + id
 }
 

@@ -1,8 +1,8 @@
 // Package pod runs machines as Pods, which agents on nodes make machines of, such as virtual kubelets. What is asked of a machine and
 // what it is like are annotations of its Pod, as [sallyport.dev/sallyport/api/agent] has it: the Pod is all the state there is.
 //
-// A Pod has a name that follows from the VirtualMachine and its UID, so that the API server lets there be one only, and is the
-// VirtualMachine's by its controller reference. It stays while the machine is off: what the machine has on its node goes with it.
+// A Pod has a name that follows from the VirtualMachine and its UID, and from the move that makes it if one does, so that the API server
+// lets there be one only, and is the VirtualMachine's by its controller reference. It stays while the machine is off: what the machine has on its node goes with it.
 package pod
 
 import (
@@ -41,11 +41,7 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 	if m.UID == "" {
 		return nil, runtime.NewInvalidState(nil, "VirtualMachine %s has no UID", m)
 	}
-	name := nameOf(m)
-	pod, err := r.get(ctx, m.Namespace, name)
-	if pod == nil && err == nil && m.InstanceID != "" && m.InstanceID != name {
-		pod, err = r.get(ctx, m.Namespace, m.InstanceID)
-	}
+	pod, err := r.get(ctx, m.Namespace, nameOf(m))
 	if pod == nil || err != nil {
 		return nil, err
 	}
