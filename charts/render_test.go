@@ -359,8 +359,8 @@ func TestEverythingElse(t *testing.T) {
 		"extra arguments last":              pod.Containers[0].Args[len(pod.Containers[0].Args)-1] == "--webhook-host=0.0.0.0",
 		"the names of clients":              slices.Contains(pod.Containers[0].Args, "--client-ca-file=/etc/sallyport/clients/ca.crt") && slices.Contains(pod.Containers[0].Args, "--client-names=kube-apiserver,front-proxy"),
 		"the authority of clients":          pod.Volumes[0].ConfigMap != nil && pod.Volumes[0].ConfigMap.Name == "sallyport-gate-clients" && pod.Containers[0].VolumeMounts[0].MountPath == "/etc/sallyport/clients" && len(pod.Volumes) == 4,
-		"the registry of snapshots":        slices.Contains(pod.Containers[0].Args, "--pod-snapshot-repository=registry.example.com:5000/machines") && slices.Contains(pod.Containers[0].Args, "--pod-snapshot-ca-file=/etc/sallyport/snapshots/ca.crt"),
-		"the authority of the registry":    pod.Volumes[1].ConfigMap != nil && pod.Volumes[1].ConfigMap.Name == "registry" && pod.Containers[0].VolumeMounts[1].MountPath == "/etc/sallyport/snapshots",
+		"the registry of snapshots":         slices.Contains(pod.Containers[0].Args, "--pod-snapshot-repository=registry.example.com:5000/machines") && slices.Contains(pod.Containers[0].Args, "--pod-snapshot-ca-file=/etc/sallyport/snapshots/ca.crt"),
+		"the authority of the registry":     pod.Volumes[1].ConfigMap != nil && pod.Volumes[1].ConfigMap.Name == "registry" && pod.Containers[0].VolumeMounts[1].MountPath == "/etc/sallyport/snapshots",
 		"the other readiness probe":         pod.Containers[0].ReadinessProbe.PeriodSeconds == 3 && pod.Containers[0].ReadinessProbe.FailureThreshold == 2,
 	} {
 		if !holds {
