@@ -95,3 +95,27 @@ type Hibernation struct {
 	// Trouble is what the scheduler, the agent or the registry says of what does not go on, for people.
 	Trouble string
 }
+
+// RestsOnSnapshot tells whether something rests on what the registry has: a Hibernator asks it only then.
+func RestsOnSnapshot(step v1alpha1.MigrationStep, instance InstanceState) bool {
+	switch step {
+	case v1alpha1.MigrationHibernate:
+		return instance == InstanceAsleep
+	case v1alpha1.MigrationRelease:
+		return instance == InstanceAsleep || instance == InstanceGone
+	case v1alpha1.MigrationRestore:
+		return instance == InstanceGone
+	}
+	return false
+}
+
+// Travelling gives what is seen of a machine that may be on no node, which does exist: as its snapshot, if not otherwise. Nothing of it
+// is on.
+func Travelling(m Machine, seen Observation, instanceID string) Observation {
+	h := seen.Hibernation
+	if !m.Migration.Travels() || seen.Exists || (h.Instance == InstanceGone && h.Snapshot == SnapshotAbsent) {
+		return seen
+	}
+	seen.Exists, seen.InstanceID, seen.Power = true, instanceID, v1alpha1.PowerStopped
+	return seen
+}

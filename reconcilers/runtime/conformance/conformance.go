@@ -54,7 +54,7 @@ type Harness struct {
 	Hold func(t *testing.T, machine runtime.Machine, kind runtime.TaskKind) (release func())
 	// BeginForeign begins a task of that kind for the machine as an administrator does, or the runtime itself.
 	BeginForeign func(t *testing.T, machine runtime.Machine, kind runtime.TaskKind)
-	// OtherNode names a connected node that the machine is not on. It is needed for a Migrator only.
+	// OtherNode names a connected node that the machine is not on. It is needed for a Migrator or a Hibernator only.
 	OtherNode func(t *testing.T, machine runtime.Machine) string
 	// Foreign gives a machine whose instance carries the marker of another owner, and a check that nothing has
 	// happened to that instance since.
@@ -62,6 +62,8 @@ type Harness struct {
 	// Disk gives a disk of that name, without an ID, that does not exist, of a size of which the machines' node has room for
 	// ten times as much. It is needed for a Disks only.
 	Disk func(t *testing.T, name string) runtime.Disk
+	// Registry is that of snapshots. It is needed for a Hibernator only.
+	Registry *Registry
 	// LoseReply has the next call of that verb for the machine do its work and lose its reply. A call about a disk alone has an
 	// empty one.
 	LoseReply func(t *testing.T, machine runtime.Machine, verb runtime.Verb)
@@ -79,7 +81,7 @@ type part struct {
 
 // Run tests the runtime, each part with a new one.
 func Run(t *testing.T, newRuntime func(t *testing.T) Harness) {
-	for _, p := range slices.Concat(existence, power, guests, undoing, moving, disks, trouble) {
+	for _, p := range slices.Concat(existence, power, guests, undoing, moving, hibernating, disks, trouble) {
 		t.Run(p.name, func(t *testing.T) {
 			h := newRuntime(t)
 			has := h.abilities()
@@ -270,6 +272,7 @@ func (h *Harness) abilities() map[string]bool {
 		"OtherNode":    h.OtherNode != nil, "Foreign": h.Foreign != nil,
 		"LoseReply": h.LoseReply != nil, "Stall": h.Stall != nil, "Makes": h.Makes,
 		"Migrator": runtime.Can[runtime.Migrator](client),
-		"Disk":     h.Disk != nil && runtime.Can[runtime.Disks](client),
+		"Registry": h.Registry != nil, "Hibernator": runtime.Can[runtime.Hibernator](client),
+		"Disk": h.Disk != nil && runtime.Can[runtime.Disks](client),
 	}
 }

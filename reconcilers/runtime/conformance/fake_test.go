@@ -21,6 +21,8 @@ type variant struct {
 	cancels fake.Cancels
 	guest   fake.Guest
 	adopt   bool
+	// hibernates says that machines are moved by hibernation.
+	hibernates bool
 }
 
 // podMachine is a machine that Ensure makes.
@@ -57,7 +59,7 @@ func harness(v variant) func(t *testing.T) Harness {
 		w := fake.New()
 		for _, kind := range []runtime.TaskKind{
 			runtime.TaskCreate, runtime.TaskPowerOn, runtime.TaskPowerOff, runtime.TaskRelocate, runtime.TaskDelete,
-			runtime.TaskReconfigure,
+			runtime.TaskReconfigure, runtime.TaskOther,
 		} {
 			w.SetSteps(kind, v.steps)
 		}
@@ -66,8 +68,14 @@ func harness(v variant) func(t *testing.T) Harness {
 				w.Script(fake.At{Verb: verb, Machine: m.UID}, f())
 			}
 		}
+		connect := func(name string) runtime.Runtime {
+			if v.hibernates {
+				return w.Hibernating(name)
+			}
+			return w.Client(name)
+		}
 		return Harness{
-			Runtime: w.Client("first"),
+			Runtime: connect("first"),
 			Makes:   !v.adopt,
 			Machine: func(_ *testing.T, name string) runtime.Machine {
 				m := podMachine(name)
@@ -80,7 +88,7 @@ func harness(v variant) func(t *testing.T) Harness {
 			},
 			Disk:      func(_ *testing.T, name string) runtime.Disk { return podDisk(name) },
 			Advance:   func(m runtime.Machine) { w.Advance(m.UID) },
-			Reconnect: func(*testing.T) runtime.Runtime { return w.Client("second") },
+			Reconnect: func(*testing.T) runtime.Runtime { return connect("second") },
 			Instances: func(_ *testing.T, m runtime.Machine) (n int) {
 				for _, in := range w.Instances() {
 					if in.Owner == m.UID {
@@ -118,6 +126,20 @@ func harness(v variant) func(t *testing.T) Harness {
 					return nil
 				}
 			},
+			Registry: &Registry{
+				Digest: func(_ *testing.T, m runtime.Machine) string {
+					for _, s := range w.Snapshots(m.UID) {
+						if s.Migration == m.Migration.ID {
+							return s.Digest
+						}
+					}
+					return ""
+				},
+				Replace: func(_ *testing.T, m runtime.Machine) {
+					w.SetSnapshots(m.UID, fake.Snapshot{Migration: m.Migration.ID, Digest: "sha256:another"})
+				},
+				Lose: func(_ *testing.T, m runtime.Machine) { w.SetSnapshots(m.UID) },
+			},
 			LoseReply: script(fake.LoseReply),
 			Stall:     script(func() fake.Fault { return fake.NewStall(fake.ActAfter).Fault() }),
 		}
@@ -132,6 +154,10 @@ var variants = map[string]variant{
 	"a cancel is honoured late":         {steps: 4, cancels: fake.Cancels{Steps: 2}},
 	"a cancel comes too late":           {steps: 1, cancels: fake.Cancels{Steps: 3}},
 	"machines are adopted and not made": {steps: 1, adopt: true},
+
+	"moves are hibernations":                      {steps: 1, guest: fake.Guest{Steps: 1}, hibernates: true},
+	"moves are hibernations that end in the call": {hibernates: true},
+	"moves are hibernations that take a while":    {steps: 3, hibernates: true, cancels: fake.Cancels{Steps: 2}},
 }
 
 func TestFake(t *testing.T) {

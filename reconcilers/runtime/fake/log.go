@@ -30,6 +30,8 @@ type Call struct {
 	Task string
 	// Target is the argument of Migrate.
 	Target runtime.Target
+	// Fenced is the argument of Release and Retract.
+	Fenced bool
 	// Err is what was returned.
 	Err error
 }
@@ -65,6 +67,16 @@ const (
 	Deleted EffectKind = "Deleted"
 	// Released means that an adopted instance lost its owner's marker.
 	Released EffectKind = "Released"
+	// Hibernated means that an instance was put into a snapshot.
+	Hibernated EffectKind = "Hibernated"
+	// Woken means that it was taken out of it again, where it was.
+	Woken EffectKind = "Woken"
+	// Left means that an instance was removed from a host by a move.
+	Left EffectKind = "Left"
+	// Restored means that an instance was made from a snapshot, and is as the machine was.
+	Restored EffectKind = "Restored"
+	// Discarded means that the snapshots of a machine were removed.
+	Discarded EffectKind = "Discarded"
 	// DiskCreated means that a disk was made.
 	DiskCreated EffectKind = "DiskCreated"
 	// DiskGrown means that a disk got larger.
@@ -93,6 +105,8 @@ type Effect struct {
 	Incarnation string
 	// NodeName is the host that the instance is on after the change.
 	NodeName string
+	// Memory is the Memory of the instance after the change.
+	Memory int
 	// Cause is the Seq of the call that led to the change, however late, and 0 if none did.
 	Cause int
 	// Client is the client that made this call.
@@ -134,7 +148,7 @@ func (w *World) Effects() []Effect {
 func (w *World) record(kind EffectKind, uid types.UID, in *instance, by cause) *Effect {
 	e := Effect{Seq: w.next(), Kind: kind, Machine: uid, Cause: by.seq, Client: by.client, Tag: by.tag}
 	if in != nil {
-		e.InstanceID, e.Incarnation, e.NodeName = in.ID, in.Incarnation, in.NodeName
+		e.InstanceID, e.Incarnation, e.NodeName, e.Memory = in.ID, in.Incarnation, in.NodeName, in.Memory
 	}
 	w.effects = append(w.effects, e)
 	return &w.effects[len(w.effects)-1]

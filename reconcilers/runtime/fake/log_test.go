@@ -32,7 +32,7 @@ func TestLog(t *testing.T) {
 	}
 	// What op-1 set off carries its name, though op-2 holds the machine by then.
 	if diff := cmp.Diff([]Effect{{
-		Seq: 3, Kind: PoweredOn, Machine: uid, InstanceID: "i", Incarnation: "i/1", NodeName: "node-1",
+		Seq: 3, Kind: PoweredOn, Machine: uid, InstanceID: "i", Incarnation: "i/1", NodeName: "node-1", Memory: 1,
 		Cause: 1, Client: "a", Tag: "op-1 PowerOn vm of i",
 	}}, w.Effects()); diff != "" {
 		t.Errorf("effects (-want +got):\n%s", diff)

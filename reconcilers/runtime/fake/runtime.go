@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -35,7 +37,7 @@ func (r *Runtime) do(ctx context.Context, q request) error {
 	w := r.world
 	c := &q.Call
 	c.Client = r.name
-	c.Machine.Spec = c.Machine.Spec.DeepCopy()
+	c.Machine.Spec, c.Machine.Migration = c.Machine.Spec.DeepCopy(), c.Machine.Migration.DeepCopy()
 	c.Target.NodeSelector = maps.Clone(c.Target.NodeSelector)
 	if tag := w.tagger(); tag != nil {
 		c.Tag = tag(ctx, c.Verb, c.Machine)
@@ -124,7 +126,7 @@ func (w *World) find(m runtime.Machine) (*instance, error) {
 	}
 	var mine []*instance
 	for _, in := range w.instances {
-		if in.Owner == m.UID {
+		if in.Owner == m.UID && (!w.byName || nameOf(m) == "" || in.ID == nameOf(m)) {
 			mine = append(mine, in)
 		}
 	}
@@ -139,7 +141,7 @@ func (w *World) find(m runtime.Machine) (*instance, error) {
 	if len(mine) > 1 {
 		return nil, runtime.NewInvalidState(nil, "%d machines carry the marker of VirtualMachine %s", len(mine), m)
 	}
-	if there := w.named(m); there != nil && there.Owner != "" {
+	if there := w.named(m); there != nil && there.Owner != "" && there.Owner != m.UID {
 		return nil, runtime.NewOwnedByAnother(nil, "the machine at %s belongs to another owner", there.Place)
 	}
 	return nil, nil
@@ -160,7 +162,7 @@ func (w *World) named(m runtime.Machine) *instance {
 // existing is find for calls that need an instance.
 func (w *World) existing(m runtime.Machine) (*instance, error) {
 	in, err := w.find(m)
-	if err == nil && in == nil {
+	if err == nil && (in == nil || !in.made()) {
 		err = runtime.NewNotFound(nil, "there is no machine of VirtualMachine %s", m)
 	}
 	return in, err
@@ -168,6 +170,11 @@ func (w *World) existing(m runtime.Machine) (*instance, error) {
 
 // Observe looks at the machine.
 func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Observation, error) {
+	return r.observe(ctx, m, func(*instance, *runtime.Observation) {})
+}
+
+// observe looks at the machine, and at more in the same instant.
+func (r *Runtime) observe(ctx context.Context, m runtime.Machine, more func(*instance, *runtime.Observation)) (runtime.Observation, error) {
 	w := r.world
 	var seen runtime.Observation
 	err := r.do(ctx, request{
@@ -182,7 +189,8 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 		result: func() {
 			rec := w.machine(m.UID)
 			seen = runtime.Observation{InFlight: rec.inFlight(), LastFailure: rec.lastFailure}
-			if in, _ := w.find(m); in != nil {
+			in, _ := w.find(m)
+			if in != nil && in.made() {
 				seen.Exists, seen.InstanceID, seen.Power = true, in.ID, in.Power
 				seen.Incarnation, seen.NodeName, seen.Adopted = in.Incarnation, in.NodeName, in.Adopted
 				seen.Differences = in.differences(m)
@@ -192,6 +200,7 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 					seen.Guest = rec.guest.Says
 				}
 			}
+			more(in, &seen)
 		},
 	})
 	if err != nil {
@@ -249,8 +258,9 @@ func (w *World) planEnsure(m runtime.Machine) (*work, error) {
 		if w.owned(m.UID) != nil {
 			return
 		}
+		id := w.newID("instance")
 		made := &instance{Instance: Instance{
-			ID: w.newID("instance"), Place: Place(m), Owner: m.UID, Power: v1alpha1.PowerStopped, NodeName: w.pick(node, selectorOf(m)), CPU: cpus(m),
+			ID: id, UID: types.UID(id), Place: Place(m), Owner: m.UID, Power: v1alpha1.PowerStopped, NodeName: w.pick(node, selectorOf(m)), CPU: cpus(m),
 		}}
 		w.instances = append(w.instances, made)
 		w.record(Created, m.UID, made, by)
@@ -268,8 +278,11 @@ func (r *Runtime) PowerOn(ctx context.Context, m runtime.Machine) error {
 				return nil, err
 			}
 			tasks := w.machine(m.UID)
-			if in.Power == v1alpha1.PowerRunning && !tasks.has(runtime.TaskPowerOff) {
+			switch {
+			case in.Power == v1alpha1.PowerRunning && !tasks.has(runtime.TaskPowerOff):
 				return nil, nil
+			case in.State == runtime.InstanceAsleep:
+				return nil, runtime.NewInvalidState(nil, "VirtualMachine %s is asleep", m)
 			}
 			if other, joined := tasks.busy(runtime.TaskPowerOn); other != nil || joined {
 				return nil, conflict(other)
@@ -356,34 +369,35 @@ func (r *Runtime) Cancel(ctx context.Context, m runtime.Machine, id string) erro
 
 // Delete removes the machine, or releases it if it was adopted.
 func (r *Runtime) Delete(ctx context.Context, m runtime.Machine) error {
-	w := r.world
 	return r.do(ctx, request{
 		Call: Call{Verb: runtime.VerbDelete, Machine: m},
-		plan: func() (*work, error) {
-			in, err := w.find(m)
-			other, joined := w.machine(m.UID).busy(runtime.TaskDelete)
-			switch {
-			case err != nil:
-				return nil, err
-			case other != nil || joined || in == nil:
-				return nil, conflict(other)
-			case in.Adopted:
-				return &work{commit: func(by cause) {
-					in.Owner, in.Adopted = "", false
-					w.record(Released, m.UID, in, by)
-				}}, nil
-			case in.Power != v1alpha1.PowerStopped:
-				return nil, runtime.NewInvalidState(nil, "VirtualMachine %s is not off", m)
-			}
-			return &work{kind: runtime.TaskDelete, commit: func(by cause) {
-				for _, d := range in.Disks {
-					w.detach(in, m.UID, d.UID, by)
-				}
-				w.remove(in)
-				w.record(Deleted, m.UID, in, by)
-			}}, nil
-		},
+		plan: func() (*work, error) { return r.world.planDelete(m) },
 	})
+}
+
+func (w *World) planDelete(m runtime.Machine) (*work, error) {
+	in, err := w.find(m)
+	other, joined := w.machine(m.UID).busy(runtime.TaskDelete)
+	switch {
+	case err != nil:
+		return nil, err
+	case other != nil || joined || in == nil:
+		return nil, conflict(other)
+	case in.Adopted:
+		return &work{commit: func(by cause) {
+			in.Owner, in.Adopted = "", false
+			w.record(Released, m.UID, in, by)
+		}}, nil
+	case in.Power != v1alpha1.PowerStopped:
+		return nil, runtime.NewInvalidState(nil, "VirtualMachine %s is not off", m)
+	}
+	return &work{kind: runtime.TaskDelete, commit: func(by cause) {
+		for _, d := range in.Disks {
+			w.detach(in, m.UID, d.UID, by)
+		}
+		w.remove(in)
+		w.record(Deleted, m.UID, in, by)
+	}}, nil
 }
 
 // Migrate moves the machine.

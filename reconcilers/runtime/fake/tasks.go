@@ -19,8 +19,12 @@ type work struct {
 	node string
 	// change is what a reconfiguration changes.
 	change string
+	// asks is the Migration that an agent is asked to hibernate the machine for.
+	asks types.UID
 	// commit does it.
 	commit func(by cause)
+	// spoilt is what else comes of it if it fails or is cancelled, nil for nothing.
+	spoilt func()
 }
 
 // task is work that is in flight.
@@ -43,6 +47,9 @@ func (w *World) start(uid types.UID, wk *work, fault Fault, by cause) {
 		return
 	}
 	steps := fault.late
+	if in := w.owned(uid); in != nil && wk.kind != "" {
+		in.asked = wk.asks
+	}
 	if wk.kind != "" {
 		took, set := w.steps[wk.kind]
 		if !set {
@@ -54,7 +61,7 @@ func (w *World) start(uid types.UID, wk *work, fault Fault, by cause) {
 		work: *wk, id: w.newID("task"), left: steps, failing: fault.failing, by: by,
 		unseen: fault.unseen || wk.kind == "",
 	}
-	if steps == 0 {
+	if steps == 0 && (wk.kind == "" || !w.idle(uid)) {
 		w.end(uid, t)
 		return
 	}
@@ -91,6 +98,7 @@ func (w *World) end(uid types.UID, t *task) {
 	if t.failing != "" {
 		m.lastFailure = t.failing
 		w.record(TaskFailed, uid, w.owned(uid), t.by)
+		t.spoil()
 		return
 	}
 	if t.kind != "" {
@@ -115,6 +123,7 @@ func (w *World) AdvanceAll() {
 
 func (w *World) advance(uid types.UID) {
 	m := w.machine(uid)
+	w.live(uid)
 	if in := w.owned(uid); in != nil && in.listening() && in.shutdown.left > 0 {
 		if in.shutdown.left--; in.shutdown.left == 0 {
 			w.powerOff(in, uid, in.shutdown.cause, true)
@@ -122,6 +131,9 @@ func (w *World) advance(uid types.UID) {
 	}
 	// What a task does may add tasks to the list: they begin with the next step.
 	for _, t := range slices.Clone(m.tasks) {
+		if w.idle(uid) {
+			continue
+		}
 		if t.cancelling {
 			t.cancelLeft--
 		}
@@ -129,6 +141,7 @@ func (w *World) advance(uid types.UID) {
 		case t.cancelling && t.cancelLeft <= 0:
 			w.drop(m, t)
 			w.record(TaskCancelled, uid, w.owned(uid), t.by)
+			t.spoil()
 		case m.held[t.kind] > 0:
 		default:
 			if t.left--; t.left <= 0 {
@@ -182,17 +195,35 @@ func (w *World) cancel(uid types.UID, tasks []*task) {
 		if !slices.Contains(m.tasks, t) || m.cancels.Ignored || t.cancelling {
 			continue
 		}
-		if m.cancels.Steps > 0 {
+		if in := w.owned(uid); in != nil {
+			in.asked = ""
+		}
+		if m.cancels.Steps > 0 || w.idle(uid) {
 			t.cancelling, t.cancelLeft = true, m.cancels.Steps
 			continue
 		}
 		w.drop(m, t)
 		w.record(TaskCancelled, uid, w.owned(uid), t.by)
+		t.spoil()
 	}
 }
 
 // listening reports whether the guest was asked to shut down and can still do so.
 func (in *instance) listening() bool { return in.shutdown != nil && in.Power == v1alpha1.PowerRunning }
+
+// spoil does what comes of a task that has no effect.
+func (t *task) spoil() {
+	if t.spoilt != nil {
+		t.spoilt()
+	}
+}
+
+// renew gives the instance a new incarnation.
+func (in *instance) renew() {
+	in.powerOns++
+	in.Memory++
+	in.Incarnation = fmt.Sprintf("%s/%d", in.UID, in.powerOns)
+}
 
 // powerOn has the instance on.
 func (w *World) powerOn(in *instance, uid types.UID, by cause) {
@@ -202,8 +233,8 @@ func (w *World) powerOn(in *instance, uid types.UID, by cause) {
 		in.Power = v1alpha1.PowerRunning
 		w.record(Resumed, uid, in, by)
 	default:
-		in.powerOns++
-		in.Power, in.Incarnation = v1alpha1.PowerRunning, fmt.Sprintf("%s/%d", in.ID, in.powerOns)
+		in.Power = v1alpha1.PowerRunning
+		in.renew()
 		w.record(PoweredOn, uid, in, by)
 	}
 }
@@ -214,6 +245,7 @@ func (w *World) powerOff(in *instance, uid types.UID, by cause, guest bool) {
 	if in.Power == v1alpha1.PowerStopped {
 		return
 	}
-	in.Power = v1alpha1.PowerStopped
+	in.Power, in.State = v1alpha1.PowerStopped, ""
+	in.Memory++
 	w.record(PoweredOff, uid, in, by).ByGuest = guest
 }

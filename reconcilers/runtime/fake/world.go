@@ -35,6 +35,9 @@ type World struct {
 	machines  map[types.UID]*machine
 	steps     map[runtime.TaskKind]int
 	scripts   []*script
+	snapshots map[types.UID][]Snapshot
+	registry  Registry
+	byName    bool // machines are found by the names of their instances, not by their owners
 	auto      bool
 	tag       func(ctx context.Context, verb runtime.Verb, machine runtime.Machine) string
 }
@@ -46,6 +49,7 @@ type machine struct {
 	guest       Guest
 	question    *v1alpha1.PendingQuestion
 	cancels     Cancels
+	naps        Hibernations
 	lastFailure string
 }
 
@@ -54,6 +58,7 @@ type instance struct {
 	Instance
 	powerOns int
 	shutdown *shutdown
+	nap
 }
 
 // shutdown is a request that a guest has not heeded yet.
@@ -84,6 +89,13 @@ type Instance struct {
 	HotAdd bool
 	// NodeName is the host that it is on. AddInstance takes the first connected one if it is empty.
 	NodeName string
+	// UID tells it from every other, also of the same machine: one that is restored has another ID. AddInstance takes the ID
+	// for it if it is empty.
+	UID types.UID
+	// State is what it is like for a move by hibernation. An empty one means that it is live, unless it is being removed.
+	State runtime.InstanceState
+	// Memory stands for all that the machine is. It grows while it is on, and with each time that it goes on or off.
+	Memory int
 }
 
 // Host is where machines run.
@@ -94,6 +106,10 @@ type Host struct {
 	Labels map[string]string
 	// Disconnected says that no machine can be moved or made there.
 	Disconnected bool
+	// Silent says that its agent does nothing, while machines that are on go on.
+	Silent bool
+	// Dead says that nothing runs there, and that everybody can see that it is away.
+	Dead bool
 }
 
 // Guest says what the guest of a machine does when it is asked to shut down, and what it says of itself.
@@ -123,6 +139,8 @@ func New() *World {
 		hosts:    map[string]Host{},
 		machines: map[types.UID]*machine{},
 		steps:    map[runtime.TaskKind]int{},
+
+		snapshots: map[types.UID][]Snapshot{},
 	}
 	for _, name := range []string{"node-1", "node-2"} {
 		w.hosts[name] = Host{Name: name}
@@ -211,6 +229,9 @@ func (w *World) AddInstance(new Instance) string {
 	if new.NodeName == "" {
 		new.NodeName = w.pick(runtime.Target{}, nil)
 	}
+	if new.UID == "" {
+		new.UID = types.UID(new.ID)
+	}
 	w.instances = append(w.instances, &instance{Instance: new})
 	return new.ID
 }
@@ -255,7 +276,7 @@ func (w *World) GuestActs(uid types.UID) bool {
 // GuestPowersOff has the guest of the machine power off of its own accord, as one does that crashes.
 func (w *World) GuestPowersOff(uid types.UID) {
 	defer w.lock()()
-	if in := w.owned(uid); in != nil {
+	if in := w.owned(uid); in != nil && in.State == "" {
 		w.powerOff(in, uid, cause{}, true)
 	}
 }

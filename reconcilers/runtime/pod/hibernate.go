@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/agent"
-	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -58,23 +57,10 @@ func (r *Runtime) hibernation(ctx context.Context, m runtime.Machine, s *sight) 
 	if s != nil && (s.pending() || h.Instance == runtime.InstanceLeaving || h.Instance == runtime.InstanceMaking) {
 		h.Unreachable, err = r.unreachable(ctx, h.Node)
 	}
-	if err == nil && asksRegistry(m.Migration.Step, h.Instance) {
+	if err == nil && runtime.RestsOnSnapshot(m.Migration.Step, h.Instance) {
 		r.ask(ctx, m, h)
 	}
 	return h, err
-}
-
-// asksRegistry tells whether something rests on what the registry has.
-func asksRegistry(step v1alpha1.MigrationStep, instance runtime.InstanceState) bool {
-	switch step {
-	case v1alpha1.MigrationHibernate:
-		return instance == runtime.InstanceAsleep
-	case v1alpha1.MigrationRelease:
-		return instance == runtime.InstanceAsleep || instance == runtime.InstanceGone
-	case v1alpha1.MigrationRestore:
-		return instance == runtime.InstanceGone
-	}
-	return false
 }
 
 // ask asks the registry. That it does not answer is not known to be anything.
@@ -108,16 +94,6 @@ func (r *Runtime) unreachable(ctx context.Context, name string) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// travelling gives what is seen of a machine that may be on no node, which does exist: as its snapshot, if not otherwise.
-func travelling(m runtime.Machine, seen runtime.Observation) runtime.Observation {
-	h := seen.Hibernation
-	if !m.Migration.Travels() || seen.Exists || (h.Instance == runtime.InstanceGone && h.Snapshot == runtime.SnapshotAbsent) {
-		return seen
-	}
-	seen.Exists, seen.InstanceID, seen.Power = true, nameOf(m), v1alpha1.PowerStopped
-	return seen
 }
 
 // instance is what the Pod is for a move.

@@ -85,7 +85,7 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 	if seen.Hibernation, err = r.hibernation(ctx, m, s); err != nil {
 		return runtime.Observation{}, err
 	}
-	return travelling(m, seen), nil
+	return runtime.Travelling(m, seen, nameOf(m)), nil
 }
 
 // Ensure makes the Pod, for an agent to make the machine of. As long as no node takes the Pod it is an InvalidState error that says why.
