@@ -291,22 +291,48 @@ func TestDiscardOfMoreThanOneTakes(t *testing.T) {
 	}
 }
 
+// What a registry lists is not what it has somebody delete elsewhere.
+func TestDiscardOfWhatIsNoTag(t *testing.T) {
+	w := newWorld(t)
+	w.befalls = func(out http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/tags/list") {
+			fmt.Fprint(out, `{"tags":["../../../other/manifests/latest"]}`)
+			return true
+		}
+		if r.Method == http.MethodDelete {
+			t.Errorf("%s was deleted", r.URL.Path)
+		}
+		return false
+	}
+	got := says(w.store.Discard(t.Context(), machine("move-1")))
+	if want := "RuntimeUnavailable: registry registry.example.com lists a tag that cannot be one"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func withUID(uid types.UID) runtime.Machine {
 	m := machine("move-1")
 	m.UID = uid
 	return m
 }
 
-func answers(code int, body string) func(http.ResponseWriter, *http.Request) bool {
+// later answers everything but the question whether there is a registry.
+func later(answer http.HandlerFunc) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/v2/" {
 			return false
 		}
+		answer(w, r)
+		return true
+	}
+}
+
+func answers(code int, body string) func(http.ResponseWriter, *http.Request) bool {
+	return later(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
 		fmt.Fprint(w, body)
-		return true
-	}
+	})
 }
 
 // Nothing but the registry's own word counts as there being none, and each request is made once.
@@ -337,16 +363,23 @@ func TestDoubtIsAnError(t *testing.T) {
 		}, "RuntimeUnavailable: registry registry.example.com gave something that is not a manifest", 1},
 		"it hangs up": {func(_ http.ResponseWriter, r *http.Request) bool { panic(http.ErrAbortHandler) },
 			"RuntimeUnavailable: registry registry.example.com gave no answer that can be used", 0},
-		"it hangs up in the middle": {func(w http.ResponseWriter, r *http.Request) bool {
+		"it hangs up in the middle": {later(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
 			w.Header().Set("Content-Length", "1000")
 			fmt.Fprint(w, "{")
-			return r.URL.Path != "/v2/"
-		}, "RuntimeUnavailable: registry registry.example.com gave no answer that can be used", 1},
+		}), "RuntimeUnavailable: registry registry.example.com gave no answer that can be used", 1},
 		"a redirect": {func(w http.ResponseWriter, r *http.Request) bool {
 			http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusTemporaryRedirect)
 			return true
 		}, "RuntimeUnavailable: registry registry.example.com redirects elsewhere, and is not followed", 0},
+		"a redirect of the manifest alone": {later(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusFound)
+		}), "RuntimeUnavailable: registry registry.example.com redirects elsewhere, and is not followed", 1},
+		"a challenge for somebody else's password": {func(w http.ResponseWriter, r *http.Request) bool {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="http://169.254.169.254/token"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		}, "RuntimeUnavailable: registry registry.example.com gave no answer that can be used", 0},
 		"an answer without end": {func(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
 			_, _ = w.Write(make([]byte, 5<<20))
@@ -372,6 +405,15 @@ func TestDoubtIsAnError(t *testing.T) {
 				t.Error("Discard had no doubt")
 			}
 		})
+	}
+}
+
+func TestRegistryThatIsAway(t *testing.T) {
+	w := newWorld(t)
+	w.server.Close()
+	_, err := w.store.Digest(t.Context(), machine("move-1"))
+	if got, want := says(err), "RuntimeUnavailable: registry registry.example.com cannot be reached"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -483,6 +525,42 @@ func TestCredentials(t *testing.T) {
 		}
 	}
 	if err := w.store.Discard(t.Context(), with(machine("move-1"), "host")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Many registries have a token be fetched with the password, for what is about to be done.
+func TestTokens(t *testing.T) {
+	w := newWorld(t)
+	m := machine("move-1")
+	want := w.push(w.store.Ref(m))
+	w.secret("mine", corev1.SecretTypeDockerConfigJson, `{"auths":{"registry.example.com":{"username":"admin","password":"secret"}}}`)
+	w.befalls = func(out http.ResponseWriter, r *http.Request) bool {
+		_, password, _ := r.BasicAuth()
+		scope := strings.Join(r.URL.Query()["scope"], " ")
+		switch {
+		case r.URL.Path == "/token" && password == "secret":
+			fmt.Fprintf(out, `{"token":%q}`, scope)
+		case r.URL.Path == "/token":
+			out.WriteHeader(http.StatusUnauthorized)
+		case !strings.Contains(r.Header.Get("Authorization"), "repository:machines/team-a/0b5c-uid:"),
+			r.Method == http.MethodDelete && !strings.Contains(r.Header.Get("Authorization"), "delete"):
+			out.Header().Set("WWW-Authenticate", `Bearer realm="https://registry.example.com/token",service="registry"`)
+			out.WriteHeader(http.StatusUnauthorized)
+		default:
+			return false
+		}
+		return true
+	}
+	mine := with(machine("move-1"), "mine")
+	if got := w.digest(mine); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if err := w.store.Discard(t.Context(), mine); err != nil {
+		t.Error(err)
+	}
+	_, err := w.store.Digest(t.Context(), m)
+	if !runtime.IsPermission(err) {
 		t.Error(err)
 	}
 }

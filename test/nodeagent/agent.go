@@ -111,7 +111,11 @@ func (a *Agent) turn(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("reading the order of Pod %s: %w", pod.Name, err)
 	}
-	return a.report(ctx, pod, a.obey(ctx, pod, order))
+	report := a.obey(ctx, pod, order)
+	if a.isDead(pod.Spec.NodeName) { // it died with that done and not reported
+		return nil
+	}
+	return a.report(ctx, pod, report)
 }
 
 // remove removes the machine, and the Pod after it.
