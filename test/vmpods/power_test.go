@@ -31,6 +31,7 @@ type site struct {
 
 func newSite(t *testing.T, name string) *site {
 	t.Helper()
+	t.Parallel() // most of the time a machine that was just started is not started or moved again
 	s := &site{T: step.T{T: t}, name: name, nodes: nodeagent.New(stack.client, name+"-1", name+"-2")}
 	s.Must(stack.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	for _, node := range []string{name + "-1", name + "-2"} {
@@ -40,6 +41,7 @@ func newSite(t *testing.T, name string) *site {
 		n.Status.Capacity = n.Status.Allocatable
 		s.Must(stack.client.Status().Update(t.Context(), n))
 	}
+	s.nodes.Transport = stack.registry.Client().Transport
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.nodes.Run(ctx, func(err error) { t.Log(err) }) })
