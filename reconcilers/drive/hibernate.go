@@ -75,7 +75,10 @@ func (t *Turn) Tidy(ctx context.Context, seen *runtime.Observation) (bool, error
 
 // DiscardSnapshots removes what a move of the machine has left in the registry, for a machine that is gone.
 func (t *Turn) DiscardSnapshots(ctx context.Context) error {
-	if t.VM.Status.Migration == nil || !runtime.Can[runtime.Hibernator](t.at.rt) {
+	switch {
+	case t.VM.Status.Migration == nil, t.at == nil, t.at.rt == nil: // its kind of runtime is switched off
+		return nil
+	case !runtime.Can[runtime.Hibernator](t.at.rt):
 		return nil
 	}
 	return t.callHibernator(ctx, hibernation.Step{Call: runtime.VerbDiscard})
