@@ -32,7 +32,8 @@ type site struct {
 func newSite(t *testing.T, name string) *site {
 	t.Helper()
 	t.Parallel() // most of the time a machine that was just started is not started or moved again
-	s := &site{T: step.T{T: t}, name: name, nodes: nodeagent.New(stack.client, name+"-1", name+"-2")}
+	// An agent that sees one namespace takes no machine of another site.
+	s := &site{T: step.T{T: t}, name: name, nodes: nodeagent.New(client.NewNamespacedClient(stack.client, name), name+"-1", name+"-2")}
 	s.Must(stack.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	for _, node := range []string{name + "-1", name + "-2"} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{"type": "virtual-kubelet"}}}
