@@ -109,7 +109,7 @@ func TestPolicyProblemsNameTheirFiles(t *testing.T) {
 			"\n" + item + "operations-supersede/supersede.rego:23:1: a fact must be written", "\n" + item + "no rule valid_input",
 		}},
 		"a matrix":         {"matrix --policies " + source, 2, []string{"policy operations-supersede is not in order:\n", "\n" + rego + ":23:1: a fact"}},
-		"a test":           {"policy test " + source, 1, []string{"FAIL  operations-supersede\n", source + "/operations/supersede/supersede_test.rego:524:6: "}},
+		"a test":           {"policy test " + source, 1, []string{"FAIL  operations-supersede\n", source + "/operations/supersede/supersede_test.rego:530:6: "}},
 		"no folder":        {"policy check no/such/folder", 2, []string{"no/such/folder: no such file"}},
 		"an empty folder":  {"policy check empty", 2, []string{"empty: no file in it ends in"}},
 		"a file of Rego":   {"policy check a.rego", 2, []string{"a.rego: a policy is read with its policy.yaml: name the folder, ."}},

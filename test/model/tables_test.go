@@ -81,7 +81,8 @@ func (t *tables) Arbitrate(
 		return deny("PhaseForbids")
 	}
 	held := vm.Status.ActiveOperation
-	if held != nil && held.Origin != v1alpha1.OriginDeletion && vm.Status.Migration.Travels() {
+	unheld := held == nil && len(vm.Status.Undoing) == 0 && phase == v1alpha1.VirtualMachineMigrating
+	if vm.Status.Migration.Travels() && (unheld || held != nil && held.Origin != v1alpha1.OriginDeletion) {
 		return deny("OperationInProgress")
 	}
 	var ruling operation.Ruling

@@ -122,10 +122,19 @@ _holder := holder if {
 # a denial would vanish.
 _yields(op) if _new in data.parameters.yieldsTo[operations.key(op.spec)]
 
-# Where nothing holds the machine, its move is being undone, and a new operation waits for that as it does for any other.
 _travels if {
 	operations.travels(input.facts.vm.status.migration)
-	input.facts.vm.status.activeOperation.origin != "Deletion"
+	_on_its_way
+}
+
+# A move that is being undone is waited for by whoever holds the machine next, and bars nothing.
+_on_its_way if input.facts.vm.status.activeOperation.origin != "Deletion"
+
+# A move that nobody holds any more is brought to its end, unless the machine is lost: then its phase is Failed.
+_on_its_way if {
+	not input.facts.vm.status.activeOperation
+	count(object.get(input.facts.vm.status, "undoing", [])) == 0
+	input.facts.vm.status.phase == "Migrating"
 }
 
 _to := object.get(input.facts.vm.status.migration, ["to", "nodeName"], "")

@@ -210,6 +210,7 @@ _holders := {
 	"an operation": {"running": [_operation("Migrate")], "status": _mover},
 	"an operation that is gone": {"running": [], "status": _mover},
 	"placement": {"running": [], "status": _held("Placement", "Migrate").status},
+	"nobody": {"running": [], "status": {"phase": "Migrating"}},
 	"an operation that waits for the end of the move": {
 		"running": [_operation("Stop")],
 		"status": {
@@ -261,9 +262,14 @@ test_matrix_of_a_move[note] if {
 		with data.parameters as {"yieldsTo": object.union(_parameters.yieldsTo, {"Migrate": []})}
 }
 
+# The snapshot is not there either: whatever can be done to a machine that is lost can be done.
+test_allow_where_the_machine_is_lost if {
+	_verdict == "allow" with input as _input("Stop", [], _travelling("Restore", {"phase": "Failed"})) with data.parameters as _parameters
+}
+
 # A move that is being undone is waited for, and bars nothing.
 test_allow_while_a_move_is_undone if {
-	vm := _travelling("Restore", {"undoing": [{"id": "uid-migrate-1", "origin": "Operation"}]})
+	vm := _travelling("Restore", {"phase": "Migrating", "undoing": [{"id": "uid-migrate-1", "origin": "Operation"}]})
 	policy.valid_input with input as _input("Stop", [_operation("Migrate")], vm) with data.parameters as _parameters
 	policy.deny == set() with input as _input("Stop", [_operation("Migrate")], vm) with data.parameters as _parameters
 	policy.outcome.supersedes == set() with input as _input("Stop", [_operation("Migrate")], vm) with data.parameters as _parameters
