@@ -170,10 +170,8 @@ func (v *view) kept() bool {
 	return v.seen.Snapshot == runtime.SnapshotPresent && v.move.Digest != "" && v.seen.Digest == v.move.Digest
 }
 
-// came tells whether the instance shows that the machine was made to run again. One that was off is what it is once it is made.
+// came tells whether the instance shows that the machine was made to run again, or that it is off: it was put into the snapshot off,
+// also if its guest went off after the move began.
 func (v *view) came() bool {
-	if v.move.Was.PowerState == v1alpha1.PowerStopped {
-		return true
-	}
-	return v.seen.Incarnation != "" && v.seen.Incarnation != v.move.Was.Incarnation
+	return v.seen.Power == v1alpha1.PowerStopped || v.seen.Incarnation != "" && v.seen.Incarnation != v.move.Was.Incarnation
 }

@@ -50,7 +50,7 @@ var (
 func every(visit func(situation)) {
 	for _, step := range steps {
 		for _, state := range states {
-			for bits := range 1 << 13 {
+			for bits := range 1 << 14 {
 				visit(of(step, state, bits))
 			}
 		}
@@ -87,7 +87,9 @@ func of(step v1alpha1.MigrationStep, state runtime.InstanceState, bits int) situ
 		h.ID, h.Node, h.Saved = "", "", ""
 	}
 	bits >>= 2
-	s.seen.Hibernation = h
+	if s.seen.Hibernation = h; bit() {
+		h.Power = v1alpha1.PowerStopped
+	}
 	if h.Refused = "for a reason"; !h.Tried || !h.Fits { // which matters where these do not
 		h.Refused = ""
 	}
@@ -135,10 +137,10 @@ func TestGates(t *testing.T) {
 		"snapshots are removed only while the machine is live": func(s situation, next Step) bool {
 			return next.Call != runtime.VerbDiscard || s.move.Step == v1alpha1.MigrationDiscard && s.seen.Hibernation.Instance == runtime.InstanceLive
 		},
-		"a restore is over only if the restored instance has run": func(s situation, next Step) bool {
+		"a restore is over only if the restored instance has run, or is off": func(s situation, next Step) bool {
 			h := s.seen.Hibernation
 			return s.move == nil || s.move.Step != v1alpha1.MigrationRestore || next.Name != v1alpha1.MigrationDiscard ||
-				h.Instance == runtime.InstanceLive && h.Restored && h.Incarnation == "i-2"
+				h.Instance == runtime.InstanceLive && h.Restored && (h.Incarnation == "i-2" || h.Power == v1alpha1.PowerStopped)
 		},
 		"a machine is woken only where it is asleep": func(s situation, next Step) bool {
 			return next.Call != runtime.VerbWake || s.asleep()

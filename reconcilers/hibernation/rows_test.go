@@ -29,12 +29,9 @@ var (
 	stale with = func(s *situation) {
 		s.seen.Hibernation.Snapshot, s.seen.Hibernation.Digest = runtime.SnapshotPresent, "sha256:older"
 	}
-	absent with = func(s *situation) { s.seen.Hibernation.Snapshot = runtime.SnapshotAbsent }
-	new2   with = func(s *situation) { s.seen.Hibernation.Incarnation = "i-2" }
-	off    with = func(s *situation) { s.seen.Hibernation.Power = v1alpha1.PowerStopped }
-	wasOff with = func(s *situation) {
-		s.move.Was.PowerState, s.seen.Hibernation.Power = v1alpha1.PowerStopped, v1alpha1.PowerStopped
-	}
+	absent   with = func(s *situation) { s.seen.Hibernation.Snapshot = runtime.SnapshotAbsent }
+	new2     with = func(s *situation) { s.seen.Hibernation.Incarnation = "i-2" }
+	off      with = func(s *situation) { s.seen.Hibernation.Power = v1alpha1.PowerStopped }
 	foreign  with = func(s *situation) { s.seen.Hibernation.ID = "pod-3" }
 	onTarget with = func(s *situation) { s.seen.Hibernation.Node = "b" }
 	second   with = func(s *situation) {
@@ -191,9 +188,8 @@ func TestRows(t *testing.T) {
 		{"S16", in(restore, failed, second, back), "waits: Migrating"},
 		{"S17", in(restore, live, second, new2), "then Discard"},
 		{"S17", in(restore, live, second, new2, elsewhere), "then Discard"}, // H1: it is live before it moves again
-		{"S17", in(restore, live, second, wasOff), "then Discard"},
+		{"S17", in(restore, live, second, off), "then Discard"},             // its guest went off before it was put into the snapshot
 		{"S18", in(restore, live, second), "waits: Migrating"},
-		{"S18", in(restore, live, second, off), "waits: Migrating"},
 		{"S19", in(restore, asleep, second), "waits: Migrating"},
 
 		{"D1", in(discard, live, busy), "waits: Migrating"},

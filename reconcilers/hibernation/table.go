@@ -60,8 +60,7 @@ var (
 	rested      = condition{"some time after it was tried last", func(v *view) bool { return v.Rested }}
 	fenced      = condition{"a person has confirmed that its node is dead", func(v *view) bool { return v.seen.Unreachable && v.Fenced != "" && v.Fenced == v.seen.ID }}
 	unreachable = condition{"its node is gone or not ready", func(v *view) bool { return v.seen.Unreachable }}
-	came        = condition{"it runs under a new instance ID, or was off before", (*view).came}
-	woken       = condition{"it runs under a new instance ID, or is off", func(v *view) bool { return v.came() || v.seen.Power == v1alpha1.PowerStopped }}
+	came        = condition{"it runs under a new instance ID, or is off", (*view).came}
 )
 
 func to(step v1alpha1.MigrationStep) Outcome { return Outcome{Step: &step} }
@@ -125,7 +124,7 @@ var Rows = []Row{
 	{"W3", v1alpha1.MigrationWake, nil, other, foreign},
 	{"W4", v1alpha1.MigrationWake, in(runtime.InstanceLive, runtime.InstanceAsleep), away, gone},
 	{"W5", v1alpha1.MigrationWake, in(runtime.InstanceLive, runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "the agent on node {from} is waking the machine")},
-	{"W6", v1alpha1.MigrationWake, in(runtime.InstanceLive), woken, to(v1alpha1.MigrationDiscard)},
+	{"W6", v1alpha1.MigrationWake, in(runtime.InstanceLive), came, to(v1alpha1.MigrationDiscard)},
 	{"W7", v1alpha1.MigrationWake, in(runtime.InstanceLive), always, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {from}, which reports the machine on under the instance ID from before")},
 	{"W8", v1alpha1.MigrationWake, in(runtime.InstanceAsleep), always, call(runtime.VerbWake, "the agent on node {from} is asked to wake the machine")},
 	{"W9", v1alpha1.MigrationWake, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being removed, and not by the move")},
