@@ -51,7 +51,7 @@ func (w *World) hibernation(m runtime.Machine, in *instance) *runtime.Hibernatio
 	rec, move := w.machine(m.UID), m.Migration
 	h := &runtime.Hibernation{Instance: runtime.InstanceGone, Snapshot: runtime.SnapshotUnknown, Refused: rec.naps.Refused}
 	if in != nil {
-		h.Instance, h.ID, h.Node, h.Power, h.Incarnation = w.stateOf(in), in.UID, in.NodeName, in.Power, in.Incarnation
+		h.Instance, h.ID, h.Node, h.Power, h.Incarnation = w.stateOf(in), in.UID, in.NodeName, in.Power, w.shown(in)
 	}
 	if move == nil {
 		return h
@@ -283,7 +283,8 @@ func (w *World) thaw(in *instance, by cause) {
 	}
 	from := w.snapshots[in.Owner][i]
 	in.State, in.Power, in.Memory = "", from.Power, from.Memory
-	if in.Incarnation = from.Incarnation; in.Power != v1alpha1.PowerStopped && !rec.naps.Stale {
+	if in.Incarnation = from.Incarnation; in.Power != v1alpha1.PowerStopped {
+		in.before = from.Incarnation
 		in.powerOns++
 		in.Incarnation = fmt.Sprintf("%s/%d", in.UID, in.powerOns)
 	}

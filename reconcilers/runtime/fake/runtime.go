@@ -192,7 +192,7 @@ func (r *Runtime) observe(ctx context.Context, m runtime.Machine, more func(*ins
 			in, _ := w.find(m)
 			if in != nil && in.made() {
 				seen.Exists, seen.InstanceID, seen.Power = true, in.ID, in.Power
-				seen.Incarnation, seen.NodeName, seen.Adopted = in.Incarnation, in.NodeName, in.Adopted
+				seen.Incarnation, seen.NodeName, seen.Adopted = w.shown(in), in.NodeName, in.Adopted
 				seen.Differences = in.differences(m)
 				seen.Disks = append(seen.Disks, in.Disks...)
 				seen.Question = rec.question
@@ -251,7 +251,8 @@ func (w *World) planEnsure(m runtime.Machine) (*work, error) {
 	if m.Spec != nil {
 		node.NodeName = m.Spec.NodeName
 	}
-	if w.pick(node, selectorOf(m)) == "" {
+	host := w.pick(node, selectorOf(m))
+	if host == "" {
 		return nil, runtime.NewInvalidState(nil, "no connected node can take VirtualMachine %s", m)
 	}
 	return &work{kind: runtime.TaskCreate, commit: func(by cause) {
@@ -260,7 +261,7 @@ func (w *World) planEnsure(m runtime.Machine) (*work, error) {
 		}
 		id := w.newID("instance")
 		made := &instance{Instance: Instance{
-			ID: id, UID: types.UID(id), Place: Place(m), Owner: m.UID, Power: v1alpha1.PowerStopped, NodeName: w.pick(node, selectorOf(m)), CPU: cpus(m),
+			ID: id, UID: types.UID(id), Place: Place(m), Owner: m.UID, Power: v1alpha1.PowerStopped, NodeName: host, CPU: cpus(m),
 		}}
 		w.instances = append(w.instances, made)
 		w.record(Created, m.UID, made, by)

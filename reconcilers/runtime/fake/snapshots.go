@@ -17,7 +17,9 @@ type nap struct {
 	was   v1alpha1.PowerState // while it is asleep
 	from  string              // the digest that it is restored from
 	goes  goal
-	by    cause // the call that it was made by
+	// before is the incarnation from before it was restored.
+	before string
+	by     cause // the call that it was made by
 }
 
 // Snapshot is a machine as a registry has it.
@@ -117,6 +119,14 @@ func (w *World) stateOf(in *instance) runtime.InstanceState {
 		return runtime.InstanceLive
 	}
 	return in.State
+}
+
+// shown is the incarnation that the agent shows.
+func (w *World) shown(in *instance) string {
+	if w.machine(in.Owner).naps.Stale && in.before != "" {
+		return in.before
+	}
+	return in.Incarnation
 }
 
 // made tells whether the instance is more than a wish.

@@ -222,6 +222,7 @@ func (t *task) spoil() {
 func (in *instance) renew() {
 	in.powerOns++
 	in.Memory++
+	in.before = ""
 	in.Incarnation = fmt.Sprintf("%s/%d", in.UID, in.powerOns)
 }
 
