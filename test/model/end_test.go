@@ -29,10 +29,11 @@ func (m *model) end(restart bool) {
 	}
 	q := m.newQueue()
 	why, quiet := "", 0
-	for round := 0; round < 60 && quiet < 2 && !m.broken(); round++ {
+	for round := 0; round < 90 && quiet < 2 && !m.broken(); round++ {
 		writes, effects := len(m.store.log), m.effects
 		q.work()
 		m.guests()
+		m.people()
 		m.world.AdvanceAll()
 		m.settle()
 		q.sleep(round)
@@ -65,7 +66,9 @@ func (m *model) fair() {
 	for uid := range m.machines {
 		m.world.SetGuest(uid, fake.Guest{Steps: 1})
 		m.world.SetCancels(uid, fake.Cancels{})
+		m.world.SetHibernations(uid, fake.Hibernations{})
 	}
+	m.fairToMoves()
 }
 
 // guests has the guests heed what they were asked for before.
@@ -174,7 +177,7 @@ func (q *queue) sleep(round int) {
 	}
 	more := time.Duration(0)
 	if round > 12 {
-		more = time.Second << min(round-12, 12)
+		more = time.Second << min(round-12, q.latest())
 	}
 	q.model.sleep(max(0, time.Until(until)) + more)
 }
@@ -208,6 +211,8 @@ func (m *model) unrestOf(vm *v1alpha1.VirtualMachine) string {
 		return "" // nobody takes its finalizer off
 	case !vm.DeletionTimestamp.IsZero():
 		return "is being deleted"
+	case m.hibernates && m.unrestOfMove(vm) != "":
+		return m.unrestOfMove(vm)
 	case !there:
 		return m.unrestWithout(vm)
 	case vm.Status.Phase != phaseOf(in.Power) && !m.phaseMayLag(vm.UID):

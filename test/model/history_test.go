@@ -25,6 +25,8 @@ type past struct {
 	found     v1alpha1.PowerState // how it was adopted
 	abandoned bool
 	gone      bool
+	memory    int  // all that it was when it was live last
+	lost      bool // somebody else has removed it
 }
 
 // history is what has been written so far, as invariants need it.

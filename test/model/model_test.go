@@ -29,6 +29,8 @@ type options struct {
 	noWait bool
 	// withoutMachines leaves the reconciler of machines out.
 	withoutMachines bool
+	// hibernates has machines be moved by hibernation.
+	hibernates bool
 }
 
 // model is one run: the world, the API server, and the processes that have led.
@@ -47,14 +49,15 @@ type model struct {
 	interrupt   func(*worker) (v verdict, over bool) // asked before each call that is driven
 
 	history
-	lines     []line
-	violation string
-	stats     stats
+	lines       []line
+	violation   string
+	deadForGood []string // nodes
+	stats       stats
 }
 
 // stats counts what happened, to see that a run is worth something.
 type stats struct {
-	runs, operations, crashes, failovers, faults, calls, writes, signals, superseded, undone, deletions int
+	runs, operations, crashes, failovers, faults, calls, writes, signals, superseded, undone, deletions, slept, woken, restored int
 
 	claims map[v1alpha1.ClaimOrigin]int
 }
@@ -79,6 +82,9 @@ func (s *stats) add(o stats) {
 	s.superseded += o.superseded
 	s.undone += o.undone
 	s.deletions += o.deletions
+	s.slept += o.slept
+	s.woken += o.woken
+	s.restored += o.restored
 	for by, n := range o.claims {
 		s.claimed(by, n)
 	}

@@ -57,7 +57,11 @@ func (m *model) newProcess(wait time.Duration) *process {
 		limits.Wait = nil
 	}
 	// Between its last look and its call a process may stand still for long, and the call itself may be on its way for long.
-	rt := runtime.NewClient(m.world.Client(p.name), outside, limits.Keep, underWay)
+	var world runtime.Runtime = m.world.Client(p.name)
+	if m.hibernates {
+		world = m.world.Hibernating(p.name)
+	}
+	rt := runtime.NewClient(world, outside, limits.Keep, underWay)
 	runtimes := func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return rt, nil }
 	cached, live := &apiClient{process: p, cached: true}, &apiClient{process: p}
 	driver := &drive.Driver{Client: cached, Live: live, Locks: &claim.Locks{}, Runtimes: runtimes, Now: time.Now}

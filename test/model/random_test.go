@@ -1,6 +1,7 @@
 package model
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -49,7 +50,10 @@ func (d *dice) run(steps int) {
 		d.names = append(d.names, name)
 		d.make(name)
 	}
-	total := 0
+	total, actions := 0, actions
+	if d.hibernates {
+		actions = slices.Concat(actions, actionsOfMoves)
+	}
 	for _, a := range actions {
 		total += a.weight
 	}
@@ -70,7 +74,10 @@ func (d *dice) run(steps int) {
 
 func (d *dice) make(name string) {
 	kind := known
-	if !d.withoutMachines {
+	switch {
+	case d.hibernates:
+		kind = pick(d, "kind", known, known, fresh)
+	case !d.withoutMachines:
 		kind = pick(d, "kind", known, known, fresh, adopted)
 	}
 	d.addMachine(name, d.policy(), kind, pick(d, "power", v1alpha1.PowerStopped, v1alpha1.PowerRunning))
@@ -174,6 +181,10 @@ func (d *dice) advance() {
 
 // fault has the runtime err.
 func (d *dice) fault() {
+	if d.hibernates && d.chance("of moves", 70) {
+		d.faultOfMove()
+		return
+	}
 	uid := d.uid()
 	verbs := []runtime.Verb{
 		runtime.VerbObserve, runtime.VerbPowerOn, runtime.VerbPowerOff, runtime.VerbMigrate, runtime.VerbCancel, runtime.VerbEnsure, runtime.VerbDelete, "",
@@ -302,10 +313,10 @@ func (d *dice) touchSomething() {
 	d.touch(d.store.names[d.roll("object", len(d.store.names))])
 }
 
-// check makes runs at random, and says what there was in them.
-func check(t *testing.T, o options) stats {
+// check makes so many runs at random, and ten times as many in depth, and says what there was in them.
+func check(t *testing.T, o options, runs int) stats {
 	t.Helper()
-	depth.Checks(t, 200, 2000)
+	depth.Checks(t, runs, 10*runs)
 	var total stats
 	rapid.Check(t, func(rt *rapid.T) {
 		m := inBubble(t, o, func(m *model) {
@@ -321,11 +332,11 @@ func check(t *testing.T, o options) stats {
 }
 
 // Operations alone: the claim is theirs only.
-func TestClaimProtocolOfOperations(t *testing.T) { check(t, options{withoutMachines: true}) }
+func TestClaimProtocolOfOperations(t *testing.T) { check(t, options{withoutMachines: true}, 200) }
 
 // All origins of claims: operations, the run policy, placement, rollouts and the deletion of machines.
 func TestClaimProtocol(t *testing.T) {
-	if total := check(t, options{}); len(total.claims) != 5 {
+	if total := check(t, options{}, 200); len(total.claims) != 5 {
 		t.Errorf("not all origins took machines: %v", total.claims)
 	}
 }

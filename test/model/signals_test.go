@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -57,6 +58,9 @@ func claimKey(vm *v1alpha1.VirtualMachine) string {
 	for _, u := range vm.Status.Undoing {
 		key += " " + u.ID
 	}
+	if move := vm.Status.Migration; move != nil {
+		key += fmt.Sprintf(" %s %s %v %v", move.ID, move.Step, move.To, move.Back)
+	}
 	return key
 }
 
@@ -70,6 +74,9 @@ func (m *model) checkCall(w *worker, verb runtime.Verb, machine runtime.Machine,
 		if undoing == 0 {
 			m.violated("%s cancels, and nobody is being undone", w)
 		}
+		return
+	case stepOf[verb] != "":
+		m.checkMove(w, verb, machine, sees)
 		return
 	case undoing > 0:
 		m.violated("%s sends %s while somebody is being undone: %s", w, verb, claimOf(sees))
@@ -105,7 +112,7 @@ func fits(t v1alpha1.OperationType, verb runtime.Verb) bool {
 // changes tells whether an effect is one that only the holder of a machine may have.
 func changes(e fake.Effect) bool {
 	switch e.Kind {
-	case fake.PoweredOn, fake.PoweredOff, fake.Resumed, fake.Moved, fake.Deleted, fake.Released:
+	case fake.PoweredOn, fake.PoweredOff, fake.Resumed, fake.Moved, fake.Deleted, fake.Released, fake.Hibernated:
 		return e.Cause != 0 && !e.ByGuest
 	}
 	return false
@@ -117,6 +124,7 @@ func (m *model) checkEffects() {
 	all := m.world.Effects()
 	for _, e := range all[m.effects:] {
 		m.trace("    ** %s of %s, by call %d for %q, by guest %v", e.Kind, e.Machine, e.Cause, e.Tag, e.ByGuest)
+		m.remember(e)
 		if !changes(e) {
 			continue
 		}
@@ -129,6 +137,9 @@ func (m *model) checkEffects() {
 		}
 	}
 	m.effects = len(all)
+	if m.hibernates {
+		m.checkCopies()
+	}
 }
 
 func (m *model) byUID(uid types.UID) *v1alpha1.VirtualMachine {
@@ -177,7 +188,7 @@ func (m *model) checkOrder() {
 
 func signals(c fake.Call) bool {
 	switch c.Verb {
-	case runtime.VerbPowerOn, runtime.VerbPowerOff, runtime.VerbMigrate, runtime.VerbDelete:
+	case runtime.VerbPowerOn, runtime.VerbPowerOff, runtime.VerbMigrate, runtime.VerbDelete, runtime.VerbHibernate:
 		return true
 	}
 	return false
@@ -193,5 +204,8 @@ func (m *model) checkGone(vm *v1alpha1.VirtualMachine, p *past) {
 	}
 	if in, there := m.world.Instance(vm.UID); there {
 		m.violated("VirtualMachine %s is gone, and its instance %s is still there", vm.Name, in.ID)
+	}
+	if n := len(m.world.Snapshots(vm.UID)); n > 0 {
+		m.violated("VirtualMachine %s is gone, and %d snapshots of it are still there", vm.Name, n)
 	}
 }
