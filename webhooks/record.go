@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -134,6 +136,7 @@ const queued, queuedBytes = 256, 16 << 20
 type Recorder struct {
 	metrics *metrics
 	teller  *teller // nil if nobody is told
+	putOff  func(pod types.NamespacedName)
 	denied  bool
 	out     io.Writer
 	queue   chan decided
@@ -163,6 +166,10 @@ func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool)
 // the policy. It is for before the first request.
 func (r *Recorder) TellBy(events EventRecorder) { r.teller = newTeller(events, r.metrics, r.closing) }
 
+// PutOffBy has somebody told of each Pod whose eviction is put off because it is a machine. Anybody who reaches the port can have made up the
+// request. It is for before the first request, and must not wait.
+func (r *Recorder) PutOffBy(tell func(pod types.NamespacedName)) { r.putOff = tell }
+
 // Close returns when every decision so far is written, or when the time is up because nobody takes them. A request that is
 // answered later still gets its answer; its record is lost.
 func (r *Recorder) Close(patience time.Duration) {
@@ -183,6 +190,7 @@ func (r *Recorder) record(d *Decision, response *admissionv1.AdmissionResponse) 
 		r.teller.lenience(d)
 	default:
 		r.teller.denials(d)
+		r.evicts(d, response.Result)
 	}
 	if r.out == nil || r.denied && response.Allowed {
 		return
@@ -201,6 +209,15 @@ func (r *Recorder) record(d *Decision, response *admissionv1.AdmissionResponse) 
 	}
 	r.waiting.Add(-next.bytes)
 	r.metrics.lost.Inc() // a decision stands whether or not it can be written down
+}
+
+// evicts tells of the eviction of a machine that is put off. Only evictions are answered with that code ([Decision.code]), and it is for
+// this and nothing else that the request is refused if the details name the machine.
+func (r *Recorder) evicts(d *Decision, said *metav1.Status) {
+	machine := said.Details.Group == v1alpha1.GroupVersion.Group && said.Details.Kind == "VirtualMachine"
+	if r.putOff != nil && said.Code == http.StatusTooManyRequests && machine {
+		r.putOff(types.NamespacedName{Namespace: d.Review.Request.Namespace, Name: d.Review.Request.Name})
+	}
 }
 
 func (r *Recorder) write() {

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
@@ -111,5 +113,36 @@ func TestReviewOfARecord(t *testing.T) {
 	}
 	if !again.Document.Equal(asked.Document) || again.Request.UserInfo.Groups[0] != "a" || again.Subject().UID != asked.Subject().UID {
 		t.Errorf("got %+v", again.Request)
+	}
+}
+
+// Somebody is told of the Pod of a machine whose eviction is put off, and of nothing else.
+func TestEvictionsThatArePutOff(t *testing.T) {
+	const later = denyMetadata + `deny contains {"reason": "Later", "code": %d, "message": "m", "details": {"group": %q, "kind": %q, "name": "web-1"}}` + "\n\n"
+	evictions := func(s *v1alpha1.RegoPolicySpec) { s.Match.Resources[0].Resources = []string{"pods/eviction"} }
+	of := func(resource, subresource string) func(*admissionv1.AdmissionRequest) {
+		return func(r *admissionv1.AdmissionRequest) { r.Resource.Resource, r.SubResource = resource, subresource }
+	}
+	for name, tc := range map[string]struct {
+		rules  string
+		change []func(*admissionv1.AdmissionRequest)
+		told   bool
+	}{
+		"a machine":                {fmt.Sprintf(later, "Later", 429, "sallyport.dev", "VirtualMachine"), nil, true},
+		"one that is never to go":  {fmt.Sprintf(later, "Later", 403, "sallyport.dev", "VirtualMachine"), nil, false},
+		"another kind":             {fmt.Sprintf(later, "Later", 429, "sallyport.dev", "VirtualDisk"), nil, false},
+		"another group":            {fmt.Sprintf(later, "Later", 429, "kubevirt.io", "VirtualMachine"), nil, false},
+		"a Pod that may go":        {"warn contains \"w\" if input.request.name == \"x\"\n\n", nil, false},
+		"one that is tried out":    {fmt.Sprintf(later, "Later", 429, "sallyport.dev", "VirtualMachine"), []func(*admissionv1.AdmissionRequest){dryRun}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, world{}, policyOf("p", tc.rules, evictions))
+			var told []types.NamespacedName
+			f.recorder.PutOffBy(func(pod types.NamespacedName) { told = append(told, pod) })
+			f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{}`, append(tc.change, of("pods", "eviction"))...))
+			if (len(told) == 1) != tc.told || tc.told && told[0] != (types.NamespacedName{Namespace: "ns", Name: "cm"}) {
+				t.Errorf("told of %v", told)
+			}
+		})
 	}
 }

@@ -85,6 +85,9 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	recorder := webhooks.NewRecorder(ctrlmetrics.Registry, records, o.RecordsDeniedOnly)
 	recorder.TellBy(mgr.GetEventRecorder(eventSource))
 	defer recorder.Close(recordsPatience)
+	if err := o.addDrains(mgr, recorder); err != nil {
+		return err
+	}
 	gate := webhooks.NewGate(nil, store, recorder, time.Now)
 	gate.Register(mgr.GetWebhookServer().Register, mgr.GetLogger().WithName("webhooks"))
 	if err := o.addPolicies(mgr, gate, store, namespace, served.replica); err != nil {

@@ -1,0 +1,42 @@
+package manager
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"sallyport.dev/sallyport/reconcilers/drain"
+	"sallyport.dev/sallyport/webhooks"
+)
+
+// evictions are the Pods of machines whose eviction was put off.
+type evictions chan event.GenericEvent
+
+// tell never waits, because a request does. Whoever evicts tries again.
+func (e evictions) tell(pod types.NamespacedName) {
+	select {
+	case e <- event.GenericEvent{Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}}:
+	default:
+	}
+}
+
+// addDrains has machines that are Pods moved where they would be evicted.
+func (o *Options) addDrains(mgr ctrl.Manager, recorder *webhooks.Recorder) error {
+	if !o.PodRuntime {
+		return nil
+	}
+	putOff := make(evictions, 64)
+	recorder.PutOffBy(putOff.tell)
+	drains := &drain.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(eventSource), Now: time.Now, Evictions: putOff,
+	}
+	if err := drains.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("setting up the drain reconciler: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package sallyport.machines.eviction_test
+
+import data.sallyport.machines.eviction
+
+_uid := "0b5a1c1e-7f0e-4c55-9a3d-2f6f1f0a9b11"
+
+_pod := $"web-1-{_uid}"
+
+_machine(status) := {"metadata": {"name": "web-1", "uid": _uid}, "spec": {"runtime": {"pod": {}}}, "status": status}
+
+_running := _machine({"phase": "Running", "nodeName": "node-a"})
+
+_of(name, vm) := {"request": {"name": name, "namespace": "ci"}, "facts": {"vm": vm, "pod": {"metadata": {"name": name}}}}
+
+_said(world) := said if {
+	denials := eviction.deny with input as world
+	said := [{"reason": d.reason, "code": d.code, "message": d.message, "details": d.details} | some d in denials]
+}
+
+_details := {"group": "sallyport.dev", "kind": "VirtualMachine", "name": "web-1"}
+
+# The VirtualMachine is found by the name of the Pod, whether a move has made that or not.
+test_names[name] if {
+	some name, vm in {_pod: "web-1", $"{_pod}-1a2b3c4d": "web-1", $"a-{_uid}": "a", $"a.b-c-{_uid}": "a.b-c"}
+	asked := eviction.facts with input as {"request": {"name": name, "namespace": "ci"}}
+	asked == {
+		"vm": {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "namespace": "ci", "name": vm},
+		"pod": {"apiVersion": "v1", "kind": "Pod", "namespace": "ci", "name": name},
+	}
+}
+
+# Nothing is asked about names that no machine has.
+test_other_names[name] if {
+	some name in ["web", "web-5d4f8c7b9d-x2x9z", _uid, "api-server-9a3d-2f6f1f0a9b1"]
+	asked := eviction.facts with input as {"request": {"name": name, "namespace": "ci"}}
+	asked == {"vm": null, "pod": null}
+	eviction.valid_input with input as _of(name, null)
+	_said(_of(name, null)) == []
+}
+
+test_on if {
+	_said(_of(_pod, _running)) == [{
+		"reason": "MachineIsMoved",
+		"code": 429,
+		"message": concat("", [
+			$"Pod {_pod} cannot be evicted because that would delete VirtualMachine web-1 (Running); ",
+			"Sallyport moves the machine to another node instead if node node-a is cordoned",
+		]),
+		"details": _details,
+	}]
+}
+
+# kubectl drain asks for the eviction until the answer is that there is no such Pod.
+test_gone if _said({"request": {"name": _pod, "namespace": "ci"}, "facts": {"vm": _running, "pod": null}}) == []
+
+test_on_its_way if {
+	status := {"phase": "Migrating", "nodeName": "node-a", "migration": {"step": "Release"}}
+	[said] := _said(_of(_pod, _machine(status)))
+	said.reason == "MachineIsMoved"
+	contains(said.message, "VirtualMachine web-1 (Migrating, step Release); ")
+}
+
+# One that is not made yet is not evicted either, whatever it shows.
+test_new if {
+	[said] := _said(_of(_pod, {"metadata": {"name": "web-1", "uid": _uid}, "spec": {"runtime": {"pod": {}}}}))
+	said.reason == "MachineIsMoved"
+}
+
+test_off[phase] if {
+	some phase in ["Stopped", "Paused", "Failed"]
+	_said(_of(_pod, _machine({"phase": phase, "nodeName": "node-a"}))) == [{
+		"reason": "MachineIsOff",
+		"code": 429,
+		"message": concat("", [
+			$"Pod {_pod} cannot be evicted because that would delete VirtualMachine web-1, which is {phase}; ",
+			"to move it off node node-a, set spec.nodeName of the VirtualMachine to another node",
+		]),
+		"details": _details,
+	}]
+}
+
+# What is no machine, or is none any more, is evicted.
+test_evicted[what] if {
+	some what, vm in {
+		"no VirtualMachine": null,
+		"another one of the name": object.union(_running, {"metadata": {"uid": "u-2"}}),
+		"a machine in a vCenter": object.union(object.remove(_running, ["spec"]), {"spec": {"runtime": {"vsphere": {}}}}),
+		"one that is being deleted": object.union(_running, {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}),
+	}
+	_said(_of(_pod, vm)) == []
+	eviction.valid_input with input as _of(_pod, vm)
+}
+
+test_unknown_input[what] if {
+	some what, world in {
+		"no name": {"request": {"namespace": "ci"}, "facts": {"vm": null}},
+		"no namespace": {"request": {"name": _pod}, "facts": {"vm": null}},
+		"a machine without a UID": _of(_pod, {"metadata": {"name": "web-1"}}),
+		"a phase that is none": _of(_pod, _machine({"phase": 1})),
+		"a node that is none": _of(_pod, _machine({"nodeName": 1})),
+		"a status that is none": _of(_pod, _machine("x")),
+	}
+	not eviction.valid_input with input as world
+}

@@ -1,0 +1,148 @@
+// Package drain moves machines off a node that is being drained. An eviction would delete the Pod, and with the Pod the machine, so
+// policy machines-eviction puts it off (HTTP 429), and this reconciler creates an Evict operation in its place. Whoever evicts, such as
+// kubectl drain, tries again until the Pod is gone. Nothing is remembered between two of these attempts: the next one brings about what
+// the last one did not.
+package drain
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/claim"
+)
+
+// Rest is how long a machine is left alone after a move that failed. A move interrupts what the machine does, and kubectl drain tries
+// again every 5 seconds.
+const Rest = 5 * time.Minute
+
+// Reconciler creates Evict operations for Pods whose eviction was put off. Every replica does, for the reviews that it answers.
+type Reconciler struct {
+	Client client.Client
+	// Live reads past every cache.
+	Live   client.Reader
+	Events events.EventRecorder
+	Now    func() time.Time
+	// Evictions are Pods whose eviction was put off. Anybody who reaches the port of the webhooks can make one up, so all that counts is
+	// read live.
+	Evictions <-chan event.GenericEvent
+}
+
+// SetupWithManager registers the reconciler.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("drain").
+		WatchesRawSource(source.Channel(r.Evictions, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{NeedLeaderElection: new(false)}).
+		Complete(r)
+}
+
+// Reconcile has a machine moved whose Pod is to be evicted. An operation that admission refuses is told in an event on the machine, and
+// not tried again before the next eviction.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	pod := &corev1.Pod{}
+	vm, err := r.leaving(ctx, request.NamespacedName, pod)
+	if vm == nil || err != nil {
+		return reconcile.Result{}, err
+	}
+	last, open, err := r.lastMove(ctx, vm)
+	if err != nil || open || r.rests(last) {
+		return reconcile.Result{}, err
+	}
+	o := evict(vm, pod, last)
+	switch err := r.Client.Create(ctx, o); {
+	case apierrors.IsAlreadyExists(err): // another replica was faster, or the answer to our own request was lost
+		return reconcile.Result{}, nil
+	case refused(err):
+		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, "FailedCreate", "Evict",
+			"the machine stays on node %s, which is being drained: an Evict operation was not created: %s", pod.Spec.NodeName, err)
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("creating an Evict operation of VirtualMachine %s: %w", request, err)
+	}
+	r.Events.Eventf(vm, o, corev1.EventTypeNormal, "SuccessfulCreate", "Evict",
+		"created Evict operation %s because node %s is cordoned and Pod %s was to be evicted", o.Name, pod.Spec.NodeName, pod.Name)
+	return reconcile.Result{}, nil
+}
+
+// leaving gives the machine of a Pod, if it runs on a node that is cordoned, and nil otherwise.
+func (r *Reconciler) leaving(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) (*v1alpha1.VirtualMachine, error) {
+	if err := r.Live.Get(ctx, key, pod); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || pod.Spec.NodeName == "" {
+		return nil, nil
+	}
+	node := &corev1.Node{}
+	if err := r.Live.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node); err != nil || !node.Spec.Unschedulable {
+		return nil, client.IgnoreNotFound(err)
+	}
+	vm := &v1alpha1.VirtualMachine{}
+	if err := r.Live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: owner.Name}, vm); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if vm.UID != owner.UID || vm.Status.Phase != v1alpha1.VirtualMachineRunning || vm.Status.InstanceID != pod.Name {
+		return nil, nil
+	}
+	return vm, nil
+}
+
+// lastMove gives the Migrate or Evict operation of the machine that finished last, and tells whether one is not finished.
+func (r *Reconciler) lastMove(ctx context.Context, vm *v1alpha1.VirtualMachine) (last *v1alpha1.VirtualMachineOperation, open bool, err error) {
+	var all v1alpha1.VirtualMachineOperationList
+	ofMachine := client.MatchingFields{"spec.virtualMachineName": vm.Name}
+	if err := r.Live.List(ctx, &all, client.InNamespace(vm.Namespace), ofMachine); err != nil {
+		return nil, false, fmt.Errorf("listing the operations of VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
+	}
+	for i := range all.Items {
+		o := &all.Items[i]
+		switch {
+		case !claim.Moves(o.Spec.Type):
+		case !o.Finished():
+			return nil, true, nil
+		case last == nil || last.Status.CompletionTime.Before(o.Status.CompletionTime):
+			last = o
+		}
+	}
+	return last, false, nil
+}
+
+// rests tells whether the machine is left alone because its last move has just failed.
+func (r *Reconciler) rests(last *v1alpha1.VirtualMachineOperation) bool {
+	failed := last != nil && last.Status.Phase == v1alpha1.OperationFailed && last.Status.CompletionTime != nil
+	return failed && r.Now().Before(last.Status.CompletionTime.Add(Rest))
+}
+
+// evict makes the operation. Its name follows from the Pod and from the move before it, so that two replicas make one operation.
+func evict(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, last *v1alpha1.VirtualMachineOperation) *v1alpha1.VirtualMachineOperation {
+	of := string(pod.UID)
+	if last != nil {
+		of += "/" + string(last.UID)
+	}
+	sum := sha256.Sum256([]byte(of))
+	return &v1alpha1.VirtualMachineOperation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: vm.Name + "-drain-" + hex.EncodeToString(sum[:4])},
+		Spec:       v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationEvict, VirtualMachineName: vm.Name},
+	}
+}
+
+// refused tells whether the API server understood the request and said no.
+func refused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
+}
