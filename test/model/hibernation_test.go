@@ -224,8 +224,8 @@ func (d *dice) faultOfMove() {
 		d.world.Script(at, fake.Fail(runtime.NewUnavailable(nil, "away")))
 	case 5:
 		d.world.Script(at, fake.LoseReply())
-	case 6:
-		d.world.Script(at, fake.ActLate(1+d.roll("steps", 3)))
+	case 6: // what no agent has to do is done once the call has returned
+		d.world.Script(fake.At{Verb: pick(d, "late", runtime.VerbHibernate, runtime.VerbWake, runtime.VerbRelease)}, fake.ActLate(1+d.roll("steps", 3)))
 	case 7:
 		d.world.Script(fake.At{Verb: pick(d, "task", runtime.VerbHibernate, runtime.VerbWake)}, fake.FailTask("no memory"))
 	case 8:

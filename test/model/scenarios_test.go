@@ -20,6 +20,9 @@ type scenario struct {
 	power    v1alpha1.PowerState
 	chapters []func(*model)
 	want     string // as outcome has it
+	// change is what somebody else does just before the call with that number.
+	change   func(*model)
+	changeAt int
 }
 
 // asks makes an operation that nobody judges first.
@@ -150,6 +153,7 @@ func (d disturbance) String() string {
 // telling is a story that is told.
 type telling struct {
 	*model
+	*scenario
 	how   disturbance
 	at    int // the call that it befalls
 	calls int
@@ -158,7 +162,7 @@ type telling struct {
 // tell plays a scenario, with the disturbance at that call, and gives the number of calls.
 func (s *scenario) tell(t *testing.T, o options, how disturbance, at int) (*model, int) {
 	t.Helper()
-	tale := &telling{how: how, at: at}
+	tale := &telling{scenario: s, how: how, at: at}
 	m := inBubble(t, o, func(m *model) {
 		tale.model, m.interrupt = m, tale.interrupt
 		m.leader = m.newProcess(0)
@@ -190,7 +194,10 @@ func (s *scenario) tell(t *testing.T, o options, how disturbance, at int) (*mode
 
 // interrupt is asked before each call of the leader: what befalls it, and whether its worker goes no further.
 func (t *telling) interrupt(w *worker) (v verdict, over bool) {
-	if t.calls++; t.calls != t.at {
+	if t.calls++; t.calls == t.changeAt {
+		t.change(t.model)
+	}
+	if t.calls != t.at {
 		return goOn, false
 	}
 	switch t.how {
@@ -238,34 +245,39 @@ func (t *telling) late(calls int) {
 	t.settle()
 }
 
+// atEveryCall tells a story with everything that may befall it at whichever call: it always comes to the same end.
+func (s *scenario) atEveryCall(t *testing.T, o options) {
+	t.Helper()
+	m, calls := s.tell(t, o, nothing, 0)
+	if m.broken() {
+		t.Fatal(m.report())
+	}
+	if got := m.outcome(); got != s.want {
+		m.violated("the story comes to %q and not to %q", got, s.want)
+		t.Fatal(m.report())
+	}
+	cases := 0
+	stride := depth.Of(5, 1) // those of each kind of disturbance at other calls
+	for how := crashBefore; how <= suspendedAtOnce; how++ {
+		for at := 1 + int(how)%stride; at <= calls; at += stride {
+			m, _ := s.tell(t, o, how, at)
+			if got := m.outcome(); got != s.want {
+				m.violated("comes to %q", got)
+			}
+			if cases++; m.broken() {
+				t.Errorf("%s at call %d of %d: %s", how, at, calls, m.report())
+				break
+			}
+		}
+	}
+	t.Logf("%d calls, %d cases", calls, cases)
+}
+
 // Each story comes to the same end whatever befalls it at whichever call: a crash before it or after it, a lost reply, or a
 // failover with the old leader suspended there, for good or until just before the new one may send.
 func TestScenariosAtEveryCall(t *testing.T) {
 	for _, s := range scenarios {
-		t.Run(s.name, func(t *testing.T) {
-			m, calls := s.tell(t, options{}, nothing, 0)
-			if m.broken() {
-				t.Fatal(m.report())
-			}
-			if got := m.outcome(); got != s.want {
-				m.violated("the story comes to %q and not to %q", got, s.want)
-				t.Fatal(m.report())
-			}
-			stride := depth.Of(5, 1) // those of each kind of disturbance at other calls
-			for how := crashBefore; how <= suspendedAtOnce; how++ {
-				for at := 1 + int(how)%stride; at <= calls; at += stride {
-					m, _ := s.tell(t, options{}, how, at)
-					if got := m.outcome(); got != s.want {
-						m.violated("comes to %q", got)
-					}
-					if m.broken() {
-						t.Errorf("%s at call %d of %d: %s", how, at, calls, m.report())
-						break
-					}
-				}
-			}
-			t.Logf("%d calls", calls)
-		})
+		t.Run(s.name, func(t *testing.T) { s.atEveryCall(t, options{}) })
 	}
 }
 
