@@ -59,7 +59,7 @@ func entryFor(registry string, auths map[string]authn.AuthConfig) authn.AuthConf
 	}
 	for _, key := range slices.Sorted(maps.Keys(auths)) {
 		host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://"), "/")
-		if of, err := name.NewRegistry(host); err == nil && host != "" && of.RegistryStr() == registry {
+		if of, err := name.NewRegistry(host, name.StrictValidation); err == nil && of.RegistryStr() == registry {
 			return auths[key]
 		}
 	}

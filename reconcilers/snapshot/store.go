@@ -34,7 +34,7 @@ type Store struct {
 // nil transport is that of net/http.
 func New(repository string, live client.Reader, transport http.RoundTripper) (*Store, error) {
 	prefix, err := name.NewRepository(repository, name.StrictValidation)
-	if err == nil && path.Clean(repository) == repository {
+	if err == nil { // that of a machine with the longest names has to be one, too
 		_, err = name.NewRepository(path.Join(repository, strings.Repeat("n", 63), strings.Repeat("u", 64)), name.StrictValidation)
 	}
 	if err != nil || path.Clean(repository) != repository {
@@ -105,7 +105,7 @@ func (s *Store) open(ctx context.Context, m runtime.Machine) (*access, error) {
 	}
 	a := &access{repository: s.repository(m), secret: secret, options: []remote.Option{
 		remote.WithAuth(credentials), remote.WithTransport(s.transport), remote.WithContext(ctx),
-		remote.WithRetryBackoff(remote.Backoff{Steps: 1}), remote.WithRetryPredicate(func(error) bool { return false }), remote.WithRetryStatusCodes(),
+		remote.WithRetryBackoff(remote.Backoff{Steps: 1}),
 	}}
 	if a.puller, err = remote.NewPuller(a.options...); err != nil {
 		return nil, err

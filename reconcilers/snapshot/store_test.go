@@ -255,6 +255,24 @@ func TestDiscardOfTagsThatGo(t *testing.T) {
 	}
 }
 
+// So is a manifest that goes between two requests.
+func TestDiscardOfAManifestThatGoes(t *testing.T) {
+	w := newWorld(t)
+	m := machine("move-1")
+	w.push(w.store.Ref(m))
+	w.befalls = func(out http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodDelete {
+			return false
+		}
+		out.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(out, `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`)
+		return true
+	}
+	if err := w.store.Discard(t.Context(), m); err != nil {
+		t.Error(err)
+	}
+}
+
 // A list that does not end is gone through in portions, each of which removes what it saw.
 func TestDiscardOfMoreThanOneTakes(t *testing.T) {
 	w := newWorld(t)
@@ -385,6 +403,8 @@ func TestDoubtIsAnError(t *testing.T) {
 			_, _ = w.Write(make([]byte, 5<<20))
 			return true
 		}, "RuntimeUnavailable: registry registry.example.com gave more than 4194304 bytes", 1},
+		"nobody may pull, whoever it is": {answers(403, ""),
+			"PermissionDenied: registry registry.example.com does not let anybody pull machines/team-a/0b5c-uid: name a Secret with credentials in spec.runtime.pod.snapshotSecretRef", 1},
 		"nobody may pull": {answers(401, ""),
 			"PermissionDenied: registry registry.example.com does not let anybody pull machines/team-a/0b5c-uid: name a Secret with credentials in spec.runtime.pod.snapshotSecretRef", 1},
 	} {

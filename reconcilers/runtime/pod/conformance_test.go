@@ -4,10 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -20,6 +29,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/conformance"
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
+	"sallyport.dev/sallyport/reconcilers/snapshot"
 	"sallyport.dev/sallyport/test/nodeagent"
 )
 
@@ -72,13 +82,21 @@ func faulty(api client.WithWatch, reads, writes *fault, created func()) client.W
 	})
 }
 
-// scheduled is the client of an agent, which has the fake API server bind Pods.
+// graceful keeps a Pod that is deleted until its agent has removed the machine, as its grace period does at an API server.
+const graceful = "example.com/graceful"
+
+// scheduled is the client of an agent, which has the fake API server bind Pods, and delete them gracefully from then on.
 func scheduled(api client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(api, interceptor.Funcs{
 		SubResourceCreate: func(ctx context.Context, c client.Client, _ string, o, sub client.Object, _ ...client.SubResourceCreateOption) error {
 			bound := o.DeepCopyObject().(*corev1.Pod)
-			bound.Spec.NodeName = sub.(*corev1.Binding).Target.Name
+			bound.Spec.NodeName, bound.Finalizers = sub.(*corev1.Binding).Target.Name, []string{graceful}
 			return c.Patch(ctx, bound, client.MergeFrom(o))
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			removed := o.DeepCopyObject().(*corev1.Pod)
+			removed.Finalizers = nil
+			return errors.Join(c.Delete(ctx, o, opts...), c.Patch(ctx, removed, client.MergeFrom(o)))
 		},
 	})
 }
@@ -86,6 +104,7 @@ func scheduled(api client.WithWatch) client.WithWatch {
 // holds are what an agent calls the tasks of machines.
 var holds = map[runtime.TaskKind]agent.Request{
 	runtime.TaskCreate: nodeagent.Creating, runtime.TaskPowerOn: agent.PowerOn, runtime.TaskPowerOff: agent.PowerOff,
+	runtime.TaskRelocate: agent.Hibernate, runtime.TaskDelete: nodeagent.Deleting,
 }
 
 var errReplyLost = errors.New("the reply was lost")
@@ -93,7 +112,9 @@ var errReplyLost = errors.New("the reply was lost")
 func newHarness(t *testing.T) conformance.Harness {
 	api := fake.NewClientBuilder().Build()
 	var reads, writes fault
-	nodes := nodeagent.New(scheduled(api), "node-1")
+	nodes := nodeagent.New(scheduled(api), "node-1", "node-2")
+	snapshots := newSnapshots(t, api)
+	nodes.Transport = snapshots.transport
 	of := func(verb runtime.Verb) *fault {
 		if verb == runtime.VerbObserve {
 			return &reads
@@ -107,7 +128,7 @@ func newHarness(t *testing.T) conformance.Harness {
 	}
 	connect := func(*testing.T) runtime.Runtime {
 		c := faulty(api, &reads, &writes, step) // a node takes the Pod at once
-		return &pod.Runtime{Client: c, Live: c}
+		return &pod.Runtime{Client: c, Live: c, Snapshots: snapshots.Store}
 	}
 	return conformance.Harness{
 		Runtime: connect(t), Makes: true, Reconnect: connect,
@@ -137,7 +158,15 @@ func newHarness(t *testing.T) conformance.Harness {
 			}
 			return nodes.Hold(m.UID, request)
 		},
-		Foreign: func(t *testing.T) (runtime.Machine, func() error) { return foreign(t, api) },
+		OtherNode: func(t *testing.T, m runtime.Machine) string {
+			var pods corev1.PodList
+			if err := api.List(t.Context(), &pods, client.MatchingLabels{agent.LabelMachine: string(m.UID)}); err != nil || len(pods.Items) != 1 {
+				t.Fatalf("%d Pods, %v", len(pods.Items), err)
+			}
+			return map[string]string{"node-1": "node-2", "node-2": "node-1"}[pods.Items[0].Spec.NodeName]
+		},
+		Registry: &conformance.Registry{Digest: snapshots.digest, Replace: snapshots.replace, Lose: snapshots.lose},
+		Foreign:  func(t *testing.T) (runtime.Machine, func() error) { return foreign(t, api) },
 		LoseReply: func(_ *testing.T, _ runtime.Machine, verb runtime.Verb) {
 			of(verb).set(func(_ context.Context, request func() error) error { return errors.Join(request(), errReplyLost) })
 		},
@@ -147,6 +176,59 @@ func newHarness(t *testing.T) conformance.Harness {
 				return ctx.Err()
 			})
 		},
+	}
+}
+
+// snapshots are those in a registry.
+type snapshots struct {
+	*snapshot.Store
+	transport http.RoundTripper
+}
+
+func newSnapshots(t *testing.T, api client.Reader) *snapshots {
+	t.Helper()
+	server := httptest.NewTLSServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	s := &snapshots{transport: server.Client().Transport}
+	var err error
+	if s.Store, err = snapshot.New(server.Listener.Addr().String()+"/machines", api, s.transport); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *snapshots) tag(t *testing.T, m runtime.Machine) name.Reference {
+	t.Helper()
+	tag, err := name.ParseReference(s.Ref(m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tag
+}
+
+func (s *snapshots) digest(t *testing.T, m runtime.Machine) string {
+	t.Helper()
+	is, err := remote.Head(s.tag(t, m), remote.WithTransport(s.transport))
+	if answer, absent := errors.AsType[*transport.Error](err); absent && answer.StatusCode == http.StatusNotFound {
+		return ""
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return is.Digest.String()
+}
+
+func (s *snapshots) replace(t *testing.T, m runtime.Machine) {
+	t.Helper()
+	if err := remote.Write(s.tag(t, m), empty.Image, remote.WithTransport(s.transport)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *snapshots) lose(t *testing.T, m runtime.Machine) {
+	t.Helper()
+	if err := s.Discard(t.Context(), m); err != nil {
+		t.Fatal(err)
 	}
 }
 
