@@ -154,16 +154,17 @@ func (d disturbance) String() string {
 type telling struct {
 	*model
 	*scenario
-	how   disturbance
-	at    int // the call that it befalls
-	calls int
+	how    disturbance
+	at     int // the call that it befalls
+	calls  int
+	writes []int // those of the calls that change anything
 }
 
-// tell plays a scenario, with the disturbance at that call, and gives the number of calls.
-func (s *scenario) tell(t *testing.T, o options, how disturbance, at int) (*model, int) {
+// tell plays a scenario, with the disturbance at that call.
+func (s *scenario) tell(t *testing.T, o options, how disturbance, at int) *telling {
 	t.Helper()
 	tale := &telling{scenario: s, how: how, at: at}
-	m := inBubble(t, o, func(m *model) {
+	inBubble(t, o, func(m *model) {
 		tale.model, m.interrupt = m, tale.interrupt
 		m.leader = m.newProcess(0)
 		kind := known
@@ -189,13 +190,16 @@ func (s *scenario) tell(t *testing.T, o options, how disturbance, at int) (*mode
 			m.end(false)
 		}
 	})
-	return m, tale.calls
+	return tale
 }
 
 // interrupt is asked before each call of the leader: what befalls it, and whether its worker goes no further.
 func (t *telling) interrupt(w *worker) (v verdict, over bool) {
 	if t.calls++; t.calls == t.changeAt {
 		t.change(t.model)
+	}
+	if w.at.write {
+		t.writes = append(t.writes, t.calls)
 	}
 	if t.calls != t.at {
 		return goOn, false
@@ -248,7 +252,7 @@ func (t *telling) late(calls int) {
 // atEveryCall tells a story with everything that may befall it at whichever call: it always comes to the same end.
 func (s *scenario) atEveryCall(t *testing.T, o options) {
 	t.Helper()
-	m, calls := s.tell(t, o, nothing, 0)
+	m := s.tell(t, o, nothing, 0)
 	if m.broken() {
 		t.Fatal(m.report())
 	}
@@ -256,11 +260,11 @@ func (s *scenario) atEveryCall(t *testing.T, o options) {
 		m.violated("the story comes to %q and not to %q", got, s.want)
 		t.Fatal(m.report())
 	}
-	cases := 0
+	cases, calls := 0, m.calls
 	stride := depth.Of(5, 1) // those of each kind of disturbance at other calls
 	for how := crashBefore; how <= suspendedAtOnce; how++ {
 		for at := 1 + int(how)%stride; at <= calls; at += stride {
-			m, _ := s.tell(t, o, how, at)
+			m := s.tell(t, o, how, at)
 			if got := m.outcome(); got != s.want {
 				m.violated("comes to %q", got)
 			}
@@ -284,9 +288,9 @@ func TestScenariosAtEveryCall(t *testing.T) {
 // The model can fail: a new leader that does not wait sends beside the old one, and that is seen.
 func TestModelSeesLeaderThatDoesNotWait(t *testing.T) {
 	o := options{noWait: true}
-	_, calls := scenarios[0].tell(t, o, nothing, 0)
+	calls := scenarios[0].tell(t, o, nothing, 0).calls
 	for at := 1; at <= calls; at++ {
-		if m, _ := scenarios[0].tell(t, o, suspendedThenCall, at); m.broken() {
+		if m := scenarios[0].tell(t, o, suspendedThenCall, at); m.broken() {
 			t.Logf("at call %d of %d: %s", at, calls, m.violation)
 			return
 		}
