@@ -32,7 +32,7 @@ func goesOn(m *model) {
 }
 
 // untilMoved is how many steps of the world a move takes at most.
-var untilMoved = slices.Repeat([]func(*model){goesOn}, 6)
+var untilMoved = slices.Repeat([]func(*model){goesOn}, 7)
 
 // aMove is a machine that is on and is moved from node-1 of three.
 func aMove(begins func(*model), more ...func(*model)) scenario {

@@ -123,7 +123,6 @@ func (w *World) AdvanceAll() {
 
 func (w *World) advance(uid types.UID) {
 	m := w.machine(uid)
-	w.live(uid)
 	if in := w.owned(uid); in != nil && in.listening() && in.shutdown.left > 0 {
 		if in.shutdown.left--; in.shutdown.left == 0 {
 			w.powerOff(in, uid, in.shutdown.cause, true)
@@ -150,6 +149,7 @@ func (w *World) advance(uid types.UID) {
 			}
 		}
 	}
+	w.live(uid)
 }
 
 // drop takes the task out of what is in flight.
