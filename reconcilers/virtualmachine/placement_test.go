@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -128,5 +129,23 @@ func TestPlacementWithoutMoves(t *testing.T) {
 		"change spec.nodeName back, or delete the VirtualMachine and create it on node-2"
 	if got := f.placed(); got != want {
 		t.Errorf("it is on %s", got)
+	}
+}
+
+// A machine that is moved by hibernation is not where it is for good, also where its spec wants it.
+func TestPlacementOfMachineThatIsMoved(t *testing.T) {
+	t.Parallel()
+	f := pinned(t, v1alpha1.RunPolicyAlwaysOn)
+	vm := f.vm()
+	vm.Status.Migration = &v1alpha1.Migration{
+		ID: "m-1", Instance: "i-1", Step: v1alpha1.MigrationWake, Since: metav1.NowMicro(), Was: v1alpha1.OperationBaseline{NodeName: "node-1"},
+		Reason: string(v1alpha1.ReasonSourceUnreachable), Message: "node node-1 is gone",
+	}
+	if err := f.api.Status().Update(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	f.settle()
+	if got, want := f.placed(), "node-1 False SourceUnreachable move m-1 from node-1, step Wake: node node-1 is gone"; got != want {
+		t.Errorf("it is on %s\nwant %s", got, want)
 	}
 }
