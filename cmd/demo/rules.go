@@ -20,7 +20,7 @@ var forced = operation("{type: Stop, force: true, virtualMachineName: web-2}")
 const barred = "does not yield to forced Stop"
 
 func (s *show) rules() {
-	s.chapter("13. The rules are yours",
+	s.chapter("14. The rules are yours",
 		"They are objects in the cluster, installed by Helm and edited with kubectl. The vCenter is made to hang when it powers web-2 on.")
 	s.kubectl("sallyport policies", edited, "current")
 	s.powersOn = s.vcenter.Hold(inventory+web2, runtime.TaskPowerOn)
@@ -34,7 +34,7 @@ func (s *show) rules() {
 }
 
 func (s *show) keeps() {
-	s.chapter("14. What was edited stays, and what is broken never decides",
+	s.chapter("15. What was edited stays, and what is broken never decides",
 		"From here on a client asks for that forced Stop again and again (as a dry run). Nothing that follows may change the answer.")
 	s.keepAsking(forced, barred)
 	s.tell("An upgrade of the release keeps what was edited, and the rest of the policy follows the release. New replicas check what it ships\n" +
@@ -80,7 +80,7 @@ func (s *show) noted() {
 }
 
 func (s *show) outlasts() {
-	s.chapter("15. Replicas and certificates come and go",
+	s.chapter("16. Replicas and certificates come and go",
 		"The policy is still broken, and the client still asks. What was good last is kept in the cluster, so replicas that start now\n"+
 			"decide by it too.")
 	s.restart()
@@ -140,7 +140,7 @@ func (s *show) rotate() {
 }
 
 func (s *show) leave() {
-	s.chapter("16. Going away",
+	s.chapter("17. Going away",
 		"Sallyport's objects have its finalizers, which nobody would take off any more once it is gone. So they come off first.")
 	s.kubectl("sallyport release --all", "Finalizers taken off")
 	s.helm("uninstall sallyport"+namespace, "uninstalled")

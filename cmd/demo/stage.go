@@ -18,6 +18,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/nodeagent"
 )
 
 // The machines of the demo.
@@ -40,6 +41,8 @@ type stage struct {
 	sallyport *install.Sallyport
 	options   install.Options
 	kubelet   *install.Kubelet // nil until there are pods
+	registry  *nodeagent.Registry
+	agent     *nodeagent.Agent // nil until there are nodes
 	undo      []func() error
 }
 
@@ -158,6 +161,9 @@ func (s *stage) unpackSallyport(context.Context, terminal.Printer) (err error) {
 		}
 		s.onClose(file.Close)
 		*writer = file
+	}
+	if err := s.startRegistry(); err != nil {
+		return err
 	}
 	if s.sallyport, err = install.Unpack(s.plane); err != nil {
 		return err

@@ -17,7 +17,7 @@ const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 func (s *show) walk(toTheEnd bool) error {
 	chapters := []func(){
 		s.install, s.declare, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
-		s.make, s.replaceTemplate, s.pool, s.guards, s.rules, s.keeps, s.outlasts,
+		s.make, s.replaceTemplate, s.pool, s.moves, s.guards, s.rules, s.keeps, s.outlasts,
 	}
 	if toTheEnd {
 		chapters = append(chapters, s.leave)
@@ -38,7 +38,8 @@ func (s *show) install() {
 	s.chapter("1. Installed with Helm",
 		"Two replicas judge every request; one of them leads, and carries out what was admitted. This control plane has no nodes: a\n"+
 			"pod is a process on this machine, as its ServiceAccount. Port 9443, because 443 would need root.")
-	s.helm(fmt.Sprintf("install %s charts/sallyport%s --create-namespace --set webhook.service.port=%d", install.Release, namespace, install.Port), "deployed")
+	s.helm(fmt.Sprintf("install %s charts/sallyport%s --create-namespace --set webhook.service.port=%d,runtimes.pod.enabled=true,"+
+		"runtimes.pod.snapshots.repository=%s", install.Release, namespace, install.Port, s.registry.Repository()), "deployed")
 	s.attempt("running the pods", s.runPods)
 	s.kubectl(rollout, "successfully rolled out")
 	s.kubectl("get pods"+namespace, "1/1")
@@ -171,7 +172,7 @@ func (s *show) stranger() {
 }
 
 func (s *show) guards() {
-	s.chapter("12. Workloads of any kind",
+	s.chapter("13. Workloads of any kind",
 		"These need no machine of Sallyport's: an annotation says what a workload can bear, and a label that it is not deleted.")
 	s.kubectl("create deployment runners --image=runner --replicas=10")
 	s.kubectl("annotate deployments runners sallyport.dev/min-replicas=3")

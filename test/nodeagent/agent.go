@@ -115,7 +115,10 @@ func (a *Agent) turn(ctx context.Context, pod *corev1.Pod) error {
 	if a.isDead(pod.Spec.NodeName) { // it died with that done and not reported
 		return nil
 	}
-	return a.report(ctx, pod, report)
+	if err := a.report(ctx, pod, report); err != nil || report.State == agent.Creating {
+		return err
+	}
+	return a.runs(ctx, pod)
 }
 
 // remove removes the machine, and the Pod after it.
@@ -135,6 +138,22 @@ func (a *Agent) remove(ctx context.Context, pod *corev1.Pod) error {
 func (a *Agent) removePod(ctx context.Context, pod *corev1.Pod) error {
 	if err := a.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID}); err != nil {
 		return fmt.Errorf("removing Pod %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+// runs says in the status of the Pod what a kubelet would: that it runs, which it does whether the machine is on or off.
+func (a *Agent) runs(ctx context.Context, pod *corev1.Pod) error {
+	if pod.Status.Phase == corev1.PodRunning {
+		return nil
+	}
+	changed := pod.DeepCopy()
+	changed.Status.Phase = corev1.PodRunning
+	for _, c := range pod.Spec.Containers {
+		changed.Status.ContainerStatuses = append(changed.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Ready: true})
+	}
+	if err := a.client.Status().Patch(ctx, changed, client.MergeFrom(pod)); err != nil {
+		return fmt.Errorf("saying that Pod %s runs: %w", pod.Name, err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -109,6 +110,26 @@ func matches(term corev1.NodeSelectorTerm, node string) bool {
 	return !slices.ContainsFunc(term.MatchFields, func(r corev1.NodeSelectorRequirement) bool {
 		return slices.Contains(r.Values, node) != (r.Operator == corev1.NodeSelectorOpIn)
 	})
+}
+
+// Labels are those of the Nodes that the agent makes.
+var Labels = map[string]string{"type": "virtual-kubelet"}
+
+// Join makes the Nodes of the agent, with room for any machine.
+func (a *Agent) Join(ctx context.Context) error {
+	for _, name := range a.nodes {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: Labels}}
+		if err := a.client.Create(ctx, n); err != nil {
+			return fmt.Errorf("making Node %s: %w", name, err)
+		}
+		was := n.DeepCopy()
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi")}
+		n.Status.Capacity = n.Status.Allocatable
+		if err := a.client.Status().Patch(ctx, n, client.MergeFrom(was)); err != nil {
+			return fmt.Errorf("saying what room Node %s has: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // beat has the Nodes of the agent, if there are any, say whether they are ready.

@@ -4,17 +4,12 @@ package vmpods
 
 import (
 	"context"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"log"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/registry"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -26,6 +21,7 @@ import (
 	"sallyport.dev/sallyport/charts"
 	"sallyport.dev/sallyport/test/env"
 	"sallyport.dev/sallyport/test/env/install"
+	"sallyport.dev/sallyport/test/nodeagent"
 )
 
 // stack is what all tests of this package share.
@@ -33,10 +29,9 @@ var stack struct {
 	plane     *env.ControlPlane
 	sallyport *install.Sallyport
 	client    client.WithWatch
-	// registry has the snapshots of machines that are moved, below repository.
-	registry   *httptest.Server
-	repository string
-	logs       *os.File
+	// registry has the snapshots of machines that are moved.
+	registry *nodeagent.Registry
+	logs     *os.File
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -88,24 +83,16 @@ func start(ctx context.Context, dir string) (err error) {
 	if stack.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	authority, err := startRegistry(dir)
-	if err != nil {
+	stack.registry = nodeagent.StartRegistry()
+	authority := filepath.Join(dir, "registry.pem")
+	if err := stack.registry.WriteAuthority(authority); err != nil {
 		return err
 	}
 	stack.sallyport, err = install.Start(ctx, stack.plane, install.Options{
-		Values: []string{"runtimes.pod.enabled=true", "runtimes.pod.snapshots.repository=" + stack.repository},
+		Values: []string{"runtimes.pod.enabled=true", "runtimes.pod.snapshots.repository=" + stack.registry.Repository()},
 		Binary: binary, Flags: []string{"--poll-interval", "200ms", "--pod-snapshot-ca-file", authority}, Logs: stack.logs,
 	})
 	return err
-}
-
-// startRegistry starts a registry, and gives the file with the authority of its certificate.
-func startRegistry(dir string) (authority string, err error) {
-	stack.registry = httptest.NewTLSServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	stack.repository = stack.registry.Listener.Addr().String() + "/machines"
-	authority = filepath.Join(dir, "registry.pem")
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: stack.registry.Certificate().Raw})
-	return authority, os.WriteFile(authority, text, 0o600)
 }
 
 // stop ends what was started.

@@ -124,9 +124,9 @@ func (v *traveller) moved(node string) {
 // snapshotsOf are the tags that the registry has of a machine.
 func snapshotsOf(t step.T, vm *v1alpha1.VirtualMachine) []string {
 	t.Helper()
-	repository, err := name.NewRepository(fmt.Sprintf("%s/%s/%s", stack.repository, vm.Namespace, vm.UID))
+	repository, err := name.NewRepository(fmt.Sprintf("%s/%s/%s", stack.registry.Repository(), vm.Namespace, vm.UID))
 	t.Must(err)
-	tags, err := remote.List(repository, remote.WithTransport(stack.registry.Client().Transport), remote.WithContext(t.Context()))
+	tags, err := remote.List(repository, remote.WithTransport(stack.registry.Transport()), remote.WithContext(t.Context()))
 	if answer, is := errors.AsType[*transport.Error](err); is && answer.StatusCode == http.StatusNotFound {
 		return nil
 	}

@@ -35,14 +35,8 @@ func newSite(t *testing.T, name string) *site {
 	// An agent that sees one namespace takes no machine of another site.
 	s := &site{T: step.T{T: t}, name: name, nodes: nodeagent.New(client.NewNamespacedClient(stack.client, name), name+"-1", name+"-2")}
 	s.Must(stack.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
-	for _, node := range []string{name + "-1", name + "-2"} {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{"type": "virtual-kubelet"}}}
-		s.Must(stack.client.Create(t.Context(), n))
-		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi")}
-		n.Status.Capacity = n.Status.Allocatable
-		s.Must(stack.client.Status().Update(t.Context(), n))
-	}
-	s.nodes.Transport = stack.registry.Client().Transport
+	s.Must(s.nodes.Join(t.Context()))
+	s.nodes.Transport = stack.registry.Transport()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.nodes.Run(ctx, func(err error) { t.Log(err) }) })

@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -187,11 +183,11 @@ type snapshots struct {
 
 func newSnapshots(t *testing.T, api client.Reader) *snapshots {
 	t.Helper()
-	server := httptest.NewTLSServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	t.Cleanup(server.Close)
-	s := &snapshots{transport: server.Client().Transport}
+	registry := nodeagent.StartRegistry()
+	t.Cleanup(registry.Close)
+	s := &snapshots{transport: registry.Transport()}
 	var err error
-	if s.Store, err = snapshot.New(server.Listener.Addr().String()+"/machines", api, s.transport); err != nil {
+	if s.Store, err = snapshot.New(registry.Repository(), api, s.transport); err != nil {
 		t.Fatal(err)
 	}
 	return s

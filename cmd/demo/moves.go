@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/test/nodeagent"
+)
+
+// The nodes whose agent makes machines of Pods, and the machine that they have.
+const (
+	node1, node2 = "node-1", "node-2"
+	build1       = "build-1"
+)
+
+const building = `
+apiVersion: sallyport.dev/v1alpha1
+kind: VirtualMachine
+metadata: {name: ` + build1 + `}
+spec: {nodeName: ` + node1 + `, runtime: {pod: {image: example.com/ubuntu:24.04}}}
+`
+
+// startRegistry starts the registry that machines are moved through, and has the managers trust it.
+func (s *stage) startRegistry() error {
+	s.registry = nodeagent.StartRegistry()
+	s.onClose(func() error { s.registry.Close(); return nil })
+	authority := s.path("registry.pem")
+	s.options.Flags = append(s.options.Flags, "--pod-snapshot-ca-file", authority)
+	return s.registry.WriteAuthority(authority)
+}
+
+// joinNodes makes the nodes, with their agent.
+func (s *stage) joinNodes(ctx context.Context) error {
+	c, err := ctrlclient.New(s.plane.Config, ctrlclient.Options{})
+	if err != nil {
+		return err
+	}
+	s.agent = nodeagent.New(c, node1, node2)
+	s.agent.Transport = s.registry.Transport()
+	running, end := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.agent.Run(running, func(error) {}) // it tries again
+	}()
+	s.onClose(func() error { end(); <-ended; return nil })
+	return s.agent.Join(ctx)
+}
+
+func (s *show) moves() {
+	s.chapter("12. A machine that is a Pod, and a node that is drained",
+		"The agent of two nodes makes machines of Pods. It moves one by a snapshot, in a registry. Here it takes its time to confirm one.")
+	s.attempt("making the nodes", s.joinNodes)
+	s.create(building)
+	s.kubectl("wait svm/build-1 --for=condition=Ready --timeout=2m")
+	s.kubectl("get pods --output=wide", build1, node1)
+	s.agentSays(node1, 1)
+	release := s.hold()
+	s.kubectl(`patch svm build-1 --type=merge --patch={"spec":{"nodeName":"` + node2 + `"}}`)
+	s.kubectl("wait svm/build-1 --for=jsonpath={.status.migration.step}=Hibernate --timeout=2m")
+	s.kubectl("get svm build-1", "Migrating", node1)
+	release()
+	s.kubectl("wait svm/build-1 --for=condition=PlacementSettled --timeout=2m")
+	s.kubectl("get pods --output=wide", build1, node2)
+	s.agentSays(node2, 2)
+	s.kubectl("get events --field-selector=involvedObject.name=build-1,reason=Migrating --output=custom-columns=TOLD:.message",
+		"is put into a snapshot on node "+node1, "is restored from its snapshot", "is live")
+	s.tell("An eviction would delete the machine. It is refused, and the machine moved instead, so kubectl drain ends well:")
+	s.kubectl("drain "+node2+" --timeout=2m", "[machines-eviction/MachineIsMoved]", "drained")
+	s.kubectl("wait svm/build-1 --for=condition=Ready --timeout=2m")
+	s.kubectl("get svm build-1", "Running", node1)
+	s.kubectl("get svmop --field-selector=spec.virtualMachineName=build-1", build1+"-drain-", "Succeeded")
+	s.agentSays(node1, 3)
+	s.kubectl("delete svm build-1 --timeout=2m")
+}
+
+// hold keeps the agent from confirming what it did to the machine.
+func (s *show) hold() (release func()) {
+	if s.wrong != "" {
+		return func() {}
+	}
+	return s.agent.Hold(s.uidOf(build1), nodeagent.Reporting)
+}
+
+func (s *show) uidOf(name string) types.UID {
+	uid, _, _ := s.plane.Kubectl(s.ctx, "get", "svm", name, "-o", "jsonpath={.metadata.uid}")
+	return types.UID(uid)
+}
+
+// agentSays shows where the machine lives, and that it remembers what it did on other nodes: it has worked that often.
+func (s *show) agentSays(node string, times int) {
+	if s.wrong != "" {
+		return
+	}
+	uid := s.uidOf(build1)
+	worked, live := s.agent.Work(uid), s.agent.Live()[uid]
+	at, instance, _ := strings.Cut(strings.Join(live, " and "), "/")
+	s.note("The agent says: %s is live on %s as instance %s, and remembers that it has worked %d times", build1, at, instance, worked)
+	if wrong := s.agent.Violations(); at != node || worked != times || len(live) != 1 || len(wrong) > 0 {
+		s.fail("wanted is %s, and %d times; %s", node, times, strings.Join(append(wrong, fmt.Sprint(live)), "; "))
+	}
+}
