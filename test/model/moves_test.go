@@ -3,6 +3,7 @@ package model
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
@@ -129,4 +130,39 @@ func (m *model) where() string {
 	}
 	in, _ := m.world.Instance(vm.UID)
 	return in.NodeName
+}
+
+// A restore that fails again and again is tried again after a rest, and in the end the machine is back, with the wish given up.
+func TestFailedRestoresRest(t *testing.T) {
+	m := inBubble(t, options{hibernates: true}, func(m *model) {
+		m.leader = m.newProcess(0)
+		m.addMachine("vm-0", v1alpha1.RunPolicyManual, known, v1alpha1.PowerRunning)
+		m.world.SetHibernations(m.machine("vm-0").UID, fake.Hibernations{FailRestores: 5})
+		wanted("node-2")(m)
+		failures, last := 0, time.Now()
+		for range 90 {
+			m.newQueue().work()
+			goesOn(m)
+			n := 0
+			for _, e := range m.world.Effects() {
+				if e.Kind == fake.TaskFailed {
+					n++
+				}
+			}
+			if n > failures {
+				if pause := time.Since(last); failures > 0 && pause < 30*time.Second {
+					m.violated("failure %d comes %s after the one before", n, pause)
+				}
+				failures, last = n, time.Now()
+			}
+			m.sleep(5 * time.Second)
+		}
+		if p := m.machine("vm-0").Status.Placement; failures != 5 || p == nil || p.InPlaceOf != "node-2" {
+			m.violated("%d failures, and the machine is kept on %+v", failures, p)
+		}
+		m.end(false)
+	})
+	if m.broken() {
+		t.Error(m.report())
+	}
 }
