@@ -123,7 +123,9 @@ func (a *arbiter) Arbitrate(
 // outside of the limits a call is about to be made, and not on its way yet: its process may stand still there for long.
 func outside(ctx context.Context, made *runtime.Call, next func(context.Context) error) error {
 	if w := workerOf(ctx); made.Verb != runtime.VerbObserve {
-		if now := w.model.machine(made.Machine.Name); now == nil || now.ResourceVersion != w.claim.ResourceVersion {
+		now := w.model.machine(made.Machine.Name)
+		final := made.Verb == runtime.VerbDiscard && !w.claim.DeletionTimestamp.IsZero() // whatever changes, it is deleted
+		if !final && (now == nil || now.ResourceVersion != w.claim.ResourceVersion) {
 			w.model.violated("%s is about to %s, and has not seen that the machine was changed", w, made.Verb)
 		}
 		w.yield(call{verb: "about to " + string(made.Verb), outside: true})
