@@ -26,6 +26,8 @@ import (
 type Agent struct {
 	// Transport is how it gets at the registry of snapshots. Nil is that of go-containerregistry.
 	Transport http.RoundTripper
+	// Scheduled tells that the cluster has a scheduler, so that the agent takes only what its nodes are given.
+	Scheduled bool
 
 	client client.Client
 	nodes  []string
@@ -100,6 +102,8 @@ func (a *Agent) turn(ctx context.Context, pod *corev1.Pod) error {
 	switch {
 	case pod.Spec.NodeName == "" && leaves:
 		return a.removePod(ctx, pod)
+	case pod.Spec.NodeName == "" && a.Scheduled:
+		return nil
 	case pod.Spec.NodeName == "":
 		return a.schedule(ctx, pod)
 	case !slices.Contains(a.nodes, pod.Spec.NodeName) || a.isDead(pod.Spec.NodeName):

@@ -115,15 +115,18 @@ func matches(term corev1.NodeSelectorTerm, node string) bool {
 // Labels are those of the Nodes that the agent makes.
 var Labels = map[string]string{"type": "virtual-kubelet"}
 
+// taint keeps other Pods off the Nodes, as virtual kubelets do.
+var taint = corev1.Taint{Key: "virtual-kubelet.io/provider", Value: "nodeagent", Effect: corev1.TaintEffectNoSchedule}
+
 // Join makes the Nodes of the agent, with room for any machine.
 func (a *Agent) Join(ctx context.Context) error {
 	for _, name := range a.nodes {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: Labels}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: Labels}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{taint}}}
 		if err := a.client.Create(ctx, n); err != nil {
 			return fmt.Errorf("making Node %s: %w", name, err)
 		}
 		was := n.DeepCopy()
-		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi")}
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("110")}
 		n.Status.Capacity = n.Status.Allocatable
 		if err := a.client.Status().Patch(ctx, n, client.MergeFrom(was)); err != nil {
 			return fmt.Errorf("saying what room Node %s has: %w", name, err)
