@@ -334,6 +334,8 @@ func TestRightsFollowWhatPoliciesRead(t *testing.T) {
 		{"namespaces", "policies: {" + tenancy + ", " + protected + "}", nil},
 		{"namespaces", "policies: {" + tenancy + ", " + protected + ", operations-supersede: {match: {namespaceSelector: {matchLabels: {a: b}}}}}", watched},
 		{"namespaces", "policies: {" + tenancy + ", operations-supersede: {namespaceModes: [{mode: Warn, namespaceSelector: {matchLabels: {a: b}}}]}}", watched},
+		{"nodes", "", listed},
+		{"nodes", "policies: {placement-migration: {enabled: false}}", nil},
 		{"persistentvolumeclaims", "", listed},
 		{"persistentvolumeclaims", "policies: {deletion-cascade: {enabled: false}}", nil},
 	} {

@@ -38,7 +38,9 @@ func (w *walk) rights() {
 	uses = append(uses, rbac.Use{Times: 1, Right: rbac.Right{
 		Verb: "update", Group: v1alpha1.GroupName, Resource: "virtualmachinepools/finalizers", Namespace: team,
 	}})
-	if len(uses) == 1 {
+	// What policies read live they may get and list, and Nodes are only read by name.
+	uses = append(uses, rbac.Use{Times: 1, Right: rbac.Right{Verb: "list", Resource: "nodes"}})
+	if len(uses) == 2 {
 		w.Fatalf("the audit log says nothing of %s", user)
 	}
 	for _, finding := range rbac.Compare(grants, uses, namespace) {
@@ -69,6 +71,7 @@ func (w *walk) lifecycle(local *localSite) {
 		spec: {runPolicy: Manual, runtime: {pod: {}}}}`)
 	w.kubectl("wait svm/sim-1 --for=condition=Ready --timeout=1m --namespace " + team)
 	w.kubectl("sallyport start sim-1 --wait --namespace " + team)
+	w.refused("sallyport migrate sim-1 --to nowhere --namespace "+team, "[placement-migration/NodeUnknown]")
 	w.create(yaml + `{apiVersion: sallyport.dev/v1alpha1, kind: VirtualMachineOperation, metadata: {name: short, namespace: ` + team + `},
 		spec: {type: Stop, virtualMachineName: sim-1, ttlSecondsAfterFinished: 1}}`)
 	w.kubectl("wait svmop/short --for=delete --timeout=1m --namespace " + team)

@@ -86,9 +86,12 @@ func undoingOf(id, name string) object {
 	}}}
 }
 
-// requestOf is the AdmissionRequest for the creation of an operation.
+// requestOf is the AdmissionRequest for the creation of an operation. A Migrate names the node that is in every world.
 func requestOf(form string) object {
 	o := operationOf("new", form, "")
+	if strings.HasPrefix(form, "Migrate") {
+		o["spec"].(object)["migrate"] = object{"nodeName": nodeName}
+	}
 	kind := object{"group": group, "version": "v1alpha1", "kind": operationKind}
 	resource := object{"group": group, "version": "v1alpha1", "resource": "virtualmachineoperations"}
 	return object{
@@ -110,7 +113,7 @@ func corpus(o *oracle) []*base {
 	}
 	const free = "Manual" // the run policy that leaves everything to people
 	others := []object{   // on every world: what must not matter
-		operationOf("finished", "Stop force", "Completed"), operationOf("failed", "Restart force", "Failed"),
+		operationOf("finished", "Stop force", "Completed"), operationOf("failed", "Restart force", "Failed"), nodeOf(),
 	}
 	for _, form := range slices.Sorted(maps.Keys(o.YieldsTo)) {
 		ready := o.phaseFor(form)
@@ -188,7 +191,11 @@ func (b *base) findSites() [][]site {
 		}
 	}
 	groups := [][]site{envelope, created, created}
-	for _, q := range []engine.Query{aboutMachine(namespace, machineName), aboutOperations(namespace, machineName)} {
+	about := []engine.Query{aboutMachine(namespace, machineName), aboutOperations(namespace, machineName)}
+	if strings.HasPrefix(b.form, "Migrate") {
+		about = append(about, aboutNode(nodeName))
+	}
+	for _, q := range about {
 		sites := sitesOf(q.Kind, b.world.find(q, facts.Subject{}), nil)
 		groups = append(groups, sites)
 		if len(sites) > 1 {

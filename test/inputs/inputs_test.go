@@ -52,6 +52,7 @@ const (
 
 	supersede     = "operations-supersede"
 	applicability = "operations-applicability"
+	migration     = "placement-migration"
 )
 
 // decidedAt is when every decision is made.
@@ -195,7 +196,7 @@ func TestOracleKnowsThePolicies(t *testing.T) {
 			asked = append(asked, s.Name())
 		}
 	}
-	if known := []string{applicability, supersede}; !slices.Equal(asked, known) {
+	if known := []string{applicability, supersede, migration}; !slices.Equal(asked, known) {
 		t.Errorf("operations are judged by %v, and the oracle knows %v: teach it", asked, known)
 	}
 }

@@ -137,7 +137,7 @@ func sitesOf(root string, node any, path []any) []site {
 // weighty are the keys that decisions rest on. Most changes are made there, not in labels and conditions.
 var weighty = []any{
 	"object", "spec", "type", "force", "virtualMachineName", "namespace", "metadata", "name", "uid", "status", "phase",
-	"activeOperation", "undoing", "origin", "id", "runPolicy", "deletionTimestamp",
+	"activeOperation", "undoing", "origin", "id", "migrate", "nodeName", "runtime", "unschedulable", "conditions", "runPolicy", "deletionTimestamp",
 	"requestedBy", "requestedAt", "virtualMachineUID", "override", "labels", "annotations", "finalizers",
 }
 

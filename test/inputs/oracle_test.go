@@ -41,11 +41,16 @@ func (o *oracle) expect(request object, w *world, subject facts.Subject) map[str
 		problem = "no namespace or virtualMachineName"
 	}
 	if problem != "" { // there is not even a question to be asked
-		return map[string]opinion{supersede: {problem: problem}, applicability: {problem: problem}}
+		return map[string]opinion{supersede: {problem: problem}, applicability: {problem: problem}, migration: {problem: problem}}
 	}
 	vm, operations := w.answer(aboutMachine(ns, name), subject), w.answer(aboutOperations(ns, name), subject)
-	opinions := map[string]opinion{supersede: o.supersedes(wanted, vm, operations), applicability: o.applies(wanted, vm)}
+	opinions := map[string]opinion{
+		supersede: o.supersedes(wanted, vm, operations), applicability: o.applies(wanted, vm), migration: migrates(spec, vm, w, subject),
+	}
 	for policy, want := range opinions {
+		if policy == migration && !moves(spec) {
+			continue // it does not ask for the machine
+		}
 		if vm != nil && want.problem == "" && !has(vm, "metadata.name", name) {
 			opinions[policy] = opinion{problem: "it is another machine, or none"}
 		}

@@ -238,7 +238,7 @@ func (tr *trial) String() string {
 	if tr.response != nil {
 		fmt.Fprintf(&b, "response: allowed %v, warnings %q, result %s\n", tr.response.Allowed, tr.response.Warnings, shown(tr.response.Result))
 	}
-	for _, q := range []engine.Query{aboutMachine(namespace, machineName), aboutOperations(namespace, machineName)} {
+	for _, q := range []engine.Query{aboutMachine(namespace, machineName), aboutOperations(namespace, machineName), aboutNode(nodeName)} {
 		fmt.Fprintf(&b, "answer for %s: %s\n", q.Kind, shown(tr.world.answer(q, facts.Subject{})))
 	}
 	return b.String()

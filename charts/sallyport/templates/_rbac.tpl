@@ -33,6 +33,7 @@ may want more: rbac.reads.
 {{/* The kinds that shipped policies read, and what RBAC calls them. */}}
 {{- define "sallyport.resourcesOfKinds" -}}
 v1/Namespace: namespaces
+v1/Node: nodes
 v1/PersistentVolumeClaim: persistentvolumeclaims
 v1/Pod: pods
 v1/Service: services

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"encoding/json"
 	"regexp"
 	"strings"
@@ -30,10 +31,17 @@ func TestOperationsAreCreated(t *testing.T) {
 // Every flag, as it comes out of the API server.
 func TestFlagsGoIntoTheSpec(t *testing.T) {
 	tm := newTeam(t)
+	tm.must(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-3"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}`,
+		"create", "-f", "-")
+	t.Cleanup(func() {
+		if _, errs, code := started.plane.Kubectl(context.Background(), "delete", "node", "node-3"); code != 0 {
+			t.Error(errs)
+		}
+	})
 	for line, want := range map[string]v1alpha1.VirtualMachineOperationSpec{
 		"stop web-1 --force --deadline 5m --ttl 0s": {Type: "Stop", Force: true, ActiveDeadlineSeconds: new(int32(300)), TTLSecondsAfterFinished: new(int32(0))},
 		"restart svm/web-1 --ttl 2h":                {Type: "Restart", TTLSecondsAfterFinished: new(int32(7200))},
-		"migrate virtualmachine/web-1 --to esx-3":   {Type: "Migrate", Migrate: &v1alpha1.MigrateTarget{NodeName: "esx-3"}},
+		"migrate virtualmachine/web-1 --to node-3":  {Type: "Migrate", Migrate: &v1alpha1.MigrateTarget{NodeName: "node-3"}},
 		"migrate web-1 --node-selector a=b,c=d": {Type: "Migrate",
 			Migrate: &v1alpha1.MigrateTarget{NodeSelector: map[string]v1alpha1.LabelValue{"a": "b", "c": "d"}}},
 		"migrate web-1": {Type: "Migrate"},

@@ -1,0 +1,453 @@
+package sallyport.placement.migration_test
+
+import data.sallyport.placement.migration as policy
+
+_parameters := {"maxPerNode": 2}
+
+_pod := {"pod": {}}
+
+_vsphere := {"vsphere": {"serverRef": {"name": "vc-1"}}}
+
+_vm(runtime, status) := {
+	"metadata": {"name": "web-1", "namespace": "team-a"},
+	"spec": {"runtime": runtime},
+	"status": object.union({"nodeName": "node-1"}, status),
+}
+
+_on_node := _vm(_pod, {})
+
+# Somebody else's machine that goes from one node to another.
+_mover(namespace, name, from, to) := {
+	"metadata": {"namespace": namespace, "name": name},
+	"spec": {"runtime": _pod},
+	"status": {
+		"nodeName": from,
+		"activeOperation": {"origin": "Operation", "type": "Migrate", "name": "m"},
+		"migration": {"step": "Hibernate", "was": {"nodeName": from}, "to": {"nodeName": to}},
+	},
+}
+
+_ready := {"type": "Ready", "status": "True"}
+
+_node(more) := object.union(
+	{
+		"metadata": {"name": "node-2"},
+		"spec": {},
+		"status": {"conditions": [{"type": "MemoryPressure", "status": "False"}, _ready]},
+	},
+	more,
+)
+
+_facts(vm, node, moving) := {"vm": vm, "node": node, "moving": moving}
+
+_nothing := _facts(null, null, null)
+
+_operation(type, migrate) := {
+	"operation": "CREATE", "namespace": "team-a", "resource": {"resource": "virtualmachineoperations"},
+	"object": {"metadata": {"name": "new"}, "spec": object.union({"virtualMachineName": "web-1", "type": type}, migrate)},
+}
+
+_migrate := _operation("Migrate", {"migrate": {"nodeName": "node-2"}})
+
+_update(old, from, to) := {
+	"operation": "UPDATE", "namespace": "team-a", "resource": {"resource": "virtualmachines"},
+	"oldObject": object.union(old, {"spec": from}), "object": object.union(old, {"spec": to}),
+}
+
+_retarget(old, to) := _update(old, {}, {"nodeName": to})
+
+_verdict := "not understood" if not policy.valid_input
+
+_verdict := concat(", ", sort([denial.reason | some denial in policy.deny])) if {
+	policy.valid_input
+	count(policy.deny) > 0
+}
+
+_verdict := "allow" if {
+	policy.valid_input
+	count(policy.deny) == 0
+}
+
+_ask_vm := {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "namespace": "team-a", "name": "web-1"}
+
+_ask_node := {"apiVersion": "v1", "kind": "Node", "name": "node-2"}
+
+_ask_moving := {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "fields": {"status.phase": "Migrating"}}
+
+test_facts[note] if {
+	some note, tc in {
+		"a Migrate to a node": {"request": _migrate, "facts": _facts(_ask_vm, _ask_node, _ask_moving)},
+		"a Migrate to any node": {"request": _operation("Migrate", {}), "facts": _facts(_ask_vm, null, _ask_moving)},
+		"a Migrate to what no Node is called": {
+			"request": _operation("Migrate", {"migrate": {"nodeName": "a/../b"}}),
+			"facts": _facts(_ask_vm, null, _ask_moving),
+		},
+		"an Evict": {"request": _operation("Evict", {}), "facts": _facts(_ask_vm, null, _ask_moving)},
+		"a Stop": {"request": _operation("Stop", {}), "facts": _nothing},
+		"another node": {"request": _retarget(_on_node, "node-2"), "facts": _facts(null, _ask_node, _ask_moving)},
+		"no node any more": {"request": _update(_on_node, {"nodeName": "node-2"}, {}), "facts": _nothing},
+		"another host": {"request": _retarget(_vm(_vsphere, {}), "esx-2"), "facts": _nothing},
+		"the same node": {"request": _update(_on_node, {"nodeName": "node-2"}, {"nodeName": "node-2"}), "facts": _nothing},
+		"something else": {"request": _update(_on_node, {"cpu": 1}, {"cpu": 2}), "facts": _nothing},
+	}
+	policy.facts == tc.facts with input.request as tc.request
+}
+
+# What is not about where a machine is.
+test_not_judged[note] if {
+	some note, request in {
+		"a Stop": _operation("Stop", {}),
+		"something else": _update(_vm(_pod, {"undoing": [{"type": "Stop", "origin": "Operation", "name": "stop-1"}]}), {"cpu": 1}, {"cpu": 2}),
+		"no node any more": _update(_on_node, {"nodeName": "node-2"}, {}),
+		"another host": _retarget(_vm(_vsphere, {}), "esx-2"),
+	}
+	_verdict == "allow" with input as {"request": request, "facts": _nothing} with data.parameters as _parameters
+}
+
+_targets := {
+	"a good one": {"node": _node({}), "verdict": "allow"},
+	"none": {"node": null, "verdict": "NodeUnknown"},
+	"a cordoned one": {"node": _node({"spec": {"unschedulable": true}}), "verdict": "NodeUnschedulable"},
+	"one that is not ready": {"node": _node({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}), "verdict": "NodeNotReady"},
+	"one that has never been ready": {"node": json.remove(_node({}), ["status"]), "verdict": "NodeNotReady"},
+	"one that is being deleted": {"node": _node({"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}), "verdict": "NodeNotReady"},
+	"a cordoned one that is not ready": {"node": _node({"spec": {"unschedulable": true}, "status": {"conditions": []}}), "verdict": "NodeNotReady"},
+}
+
+test_node_of_an_operation[note] if {
+	some note, tc in _targets
+	some runtime in [_pod, {"kubevirt": {}}]
+	_verdict == tc.verdict with input as {"request": _migrate, "facts": _facts(_vm(runtime, {}), tc.node, [])}
+		with data.parameters as _parameters
+}
+
+test_node_of_a_change[note] if {
+	some note, tc in _targets
+	_verdict == tc.verdict with input as {"request": _retarget(_on_node, "node-2"), "facts": _facts(null, tc.node, [])}
+		with data.parameters as _parameters
+}
+
+# A name that no Node can have is asked about nowhere.
+test_impossible_node[name] if {
+	some name in ["a/b", "..", "Node", "-", replace("aaaaaaaaaaaaaaaa", "a", "xxxxxxxxxxxxxxxx")]
+	request := _operation("Migrate", {"migrate": {"nodeName": name}})
+	_verdict == "NodeUnknown" with input as {"request": request, "facts": _facts(_on_node, null, [])} with data.parameters as _parameters
+}
+
+test_hosts_are_not_judged if {
+	_verdict == "allow" with input as {"request": _migrate, "facts": _facts(_vm(_vsphere, {}), null, [])} with data.parameters as _parameters
+}
+
+test_no_machine if {
+	_verdict == "allow" with input as {"request": _migrate, "facts": _facts(null, null, [])} with data.parameters as _parameters
+}
+
+# What spec.nodeName or the run policy has begun, and what is undone of it, is no operation.
+test_change_of_what_no_operation_holds[origin] if {
+	some origin in ["Placement", "RunPolicy"]
+	held := {"activeOperation": {"origin": origin, "type": "Migrate"}, "undoing": [{"origin": origin, "type": "Start"}]}
+	_verdict == "allow" with input as {"request": _retarget(_vm(_pod, held), "node-2"), "facts": _facts(null, _node({}), [])}
+		with data.parameters as _parameters
+}
+
+# Who names the node that a machine is on pins it there, or takes back a move that has not left it.
+_cordoned := _node({"spec": {"unschedulable": true}})
+
+test_present_node[note] if {
+	placement := {"activeOperation": {"origin": "Placement", "type": "Migrate"}}
+	travels := object.union(placement, {"migration": {"step": "Restore", "was": {"nodeName": "node-2"}}})
+	on := {"nodeName": "node-2"}
+	some note, tc in {
+		"pinned": {"request": _retarget(_vm(_pod, on), "node-2"), "verdict": "allow"},
+		"a move taken back": {
+			"request": _update(_vm(_pod, object.union(placement, on)), {"nodeName": "node-3"}, {"nodeName": "node-2"}),
+			"verdict": "allow",
+		},
+		"a move taken back too late": {
+			"request": _update(_vm(_pod, object.union(travels, on)), {"nodeName": "node-3"}, {"nodeName": "node-2"}),
+			"verdict": "NodeUnschedulable",
+		},
+	}
+	_verdict == tc.verdict with input as {"request": tc.request, "facts": _facts(null, _cordoned, [])} with data.parameters as _parameters
+}
+
+test_already_on_node[note] if {
+	some note, runtime in {"a Pod": _pod, "in a vCenter": _vsphere}
+	facts := _facts(_vm(runtime, {"nodeName": "node-2"}), _cordoned, [_mover("b", "x", "node-2", "node-1"), _mover("b", "y", "node-2", "node-1")])
+	policy.valid_input with input as {"request": _migrate, "facts": facts} with data.parameters as _parameters
+	policy.deny == {{
+		"reason": "AlreadyOnNode",
+		"code": 422,
+		"message": concat("", [
+			"spec.migrate.nodeName: VirtualMachine web-1 is on node node-2 already. ",
+			"To move it anywhere else: kubectl sallyport evict web-1 -n team-a",
+		]),
+		"details": {"kind": "VirtualMachine", "name": "web-1", "field": "spec.migrate.nodeName"},
+	}} with input as {"request": _migrate, "facts": facts} with data.parameters as _parameters
+}
+
+test_in_progress[note] if {
+	some note, tc in {
+		"an operation": {
+			"status": {"activeOperation": {"origin": "Operation", "type": "Migrate", "name": "migrate-1"}},
+			"busy": "is held by Migrate migrate-1",
+		},
+		"an operation that is undone": {
+			"status": {"undoing": [{"origin": "Operation", "type": "Stop", "name": "stop-1"}]},
+			"busy": "is not yet released by Stop stop-1",
+		},
+	}
+	some runtime in [_pod, _vsphere]
+	some to in ["node-2", ""]
+	request := _update(_vm(runtime, tc.status), {"nodeName": "node-3"}, {"nodeName": to})
+	denials := [denial | some denial in policy.deny; denial.reason == "OperationInProgress"] with data.parameters as _parameters
+		with input as {"request": request, "facts": _facts(null, null, [])}
+	denials == [{
+		"reason": "OperationInProgress",
+		"message": concat("", [
+			$"spec.nodeName: VirtualMachine web-1 {tc.busy}; change it when that has ended. ",
+			"To see how far it is: kubectl sallyport why svm web-1 -n team-a",
+		]),
+		"details": {"kind": "VirtualMachine", "name": "web-1", "field": "spec.nodeName"},
+	}]
+}
+
+# An operation is judged by operations-supersede, and a claim of another origin does not go by spec.nodeName.
+test_not_in_progress[note] if {
+	held := {"activeOperation": {"origin": "Operation", "type": "Stop", "name": "stop-1"}}
+	some note, world in {
+		"for an operation": {"request": _migrate, "facts": _facts(_vm(_pod, held), _node({}), [])},
+		"a placement": {
+			"request": _retarget(_vm(_pod, {"activeOperation": {"origin": "Placement", "type": "Migrate"}}), "node-2"),
+			"facts": _facts(null, _node({}), []),
+		},
+		"the run policy": {
+			"request": _retarget(_vm(_pod, {"activeOperation": {"origin": "RunPolicy", "type": "Start"}}), "node-2"),
+			"facts": _facts(null, _node({}), []),
+		},
+	}
+	_verdict == "allow" with input as world with data.parameters as _parameters
+}
+
+_leaves := _mover("team-b", "b-1", "node-2", "node-3")
+
+_enters := _mover("team-b", "b-2", "node-3", "node-2")
+
+_placed := {
+	"metadata": {"namespace": "team-b", "name": "b-3"}, "spec": {"runtime": _pod, "nodeName": "node-2"},
+	"status": {"nodeName": "node-3", "activeOperation": {"origin": "Placement", "type": "Migrate"}},
+}
+
+_evicted := {
+	"metadata": {"namespace": "team-b", "name": "b-4"}, "spec": {"runtime": _pod, "nodeName": "node-3"},
+	"status": {"nodeName": "node-2", "activeOperation": {"origin": "Operation", "type": "Evict", "name": "e"}},
+}
+
+_limits := {
+	"nobody else": {"moving": [], "verdict": "allow"},
+	"one that leaves": {"moving": [_leaves], "verdict": "allow"},
+	"one that leaves and one that enters": {"moving": [_leaves, _enters], "verdict": "TooManyMigrations"},
+	"those of which no more is known than the claim": {"moving": [_placed, _evicted], "verdict": "TooManyMigrations"},
+	"one that is elsewhere": {"moving": [_leaves, _mover("team-b", "b-5", "node-3", "node-4")], "verdict": "allow"},
+	"the machine itself": {"moving": [_leaves, _mover("team-a", "web-1", "node-1", "node-2")], "verdict": "allow"},
+	"one of that name elsewhere": {"moving": [_leaves, _mover("team-b", "web-1", "node-1", "node-2")], "verdict": "TooManyMigrations"},
+	"two at the other end": {
+		"moving": [_mover("team-b", "b-1", "node-1", "node-3"), _mover("team-b", "b-2", "node-3", "node-1")],
+		"verdict": "TooManyMigrations",
+	},
+	"machines in vCenters": {
+		"moving": [object.union(json.remove(vm, ["spec/runtime"]), {"spec": {"runtime": _vsphere}}) | some vm in [_leaves, _enters]],
+		"verdict": "allow",
+	},
+}
+
+test_limit_of_an_operation[note] if {
+	some note, tc in _limits
+	_verdict == tc.verdict with input as {"request": _migrate, "facts": _facts(_on_node, _node({}), tc.moving)} with data.parameters as _parameters
+	_verdict == "allow" with input as {"request": _migrate, "facts": _facts(_vm(_vsphere, {}), null, tc.moving)}
+		with data.parameters as _parameters
+}
+
+test_limit_of_a_change[note] if {
+	some note, tc in _limits
+	_verdict == tc.verdict with input as {"request": _retarget(_on_node, "node-2"), "facts": _facts(null, _node({}), tc.moving)}
+		with data.parameters as _parameters
+}
+
+test_limit_of_an_evict if {
+	leaving := [_mover("team-b", "b-1", "node-1", "node-9"), _mover("team-b", "b-2", "node-1", "node-9")]
+	_verdict == "TooManyMigrations" with input as {"request": _operation("Evict", {}), "facts": _facts(_on_node, null, leaving)}
+		with data.parameters as _parameters
+	_verdict == "allow" with input as {"request": _operation("Evict", {}), "facts": _facts(_on_node, null, [_leaves, _enters])}
+		with data.parameters as _parameters
+}
+
+test_no_limit if {
+	_verdict == "allow" with input as {"request": _migrate, "facts": _facts(_on_node, _node({}), [_leaves, _enters])}
+		with data.parameters as {"maxPerNode": 0}
+}
+
+# A machine that was never seen on a node leaves none.
+test_machine_without_a_node if {
+	vm := json.remove(_on_node, ["status"])
+	_verdict == "allow" with input as {"request": _retarget(vm, "node-2"), "facts": _facts(null, _node({}), [_leaves, _enters])} with data.parameters as _parameters
+}
+
+test_messages[note] if {
+	ours := [_mover("team-a", $"web-{i}", "node-1", "node-3") | some i in [2, 3, 4, 5]]
+	some note, tc in {
+		"no such node": {
+			"facts": _facts(_on_node, null, []),
+			"message": "spec.migrate.nodeName: node node-2 does not exist. To see those that do: kubectl get nodes",
+		},
+		"not ready": {
+			"facts": _facts(_on_node, _node({"status": {"conditions": []}}), []),
+			"message": concat("", [
+				"spec.migrate.nodeName: node node-2 is not ready, so VirtualMachine web-1 cannot be moved there. ",
+				"To see others: kubectl get nodes",
+			]),
+		},
+		"deleted": {
+			"facts": _facts(_on_node, _node({"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}), []),
+			"message": concat("", [
+				"spec.migrate.nodeName: node node-2 is being deleted, so VirtualMachine web-1 cannot be moved there. ",
+				"To see others: kubectl get nodes",
+			]),
+		},
+		"cordoned": {
+			"facts": _facts(_on_node, _cordoned, []),
+			"message": concat("", [
+				"spec.migrate.nodeName: node node-2 is cordoned, so VirtualMachine web-1 cannot be moved there. ",
+				"To allow it: kubectl uncordon node-2",
+			]),
+		},
+		"too many, and names of others are not told": {
+			"facts": _facts(_on_node, _node({}), array.concat([_leaves, _mover("team-b", "b-9", "node-1", "node-3")], ours)),
+			"message": concat("", [
+				"VirtualMachine web-1 cannot be moved yet: moves in progress from or to node node-1: 5 (web-2, web-3, web-4), allowed: 2. ",
+				"To see them: kubectl get svm -A --field-selector status.phase=Migrating",
+			]),
+		},
+		"too many of others": {
+			"facts": _facts(_on_node, _node({}), [_leaves, _enters]),
+			"message": concat("", [
+				"VirtualMachine web-1 cannot be moved yet: moves in progress from or to node node-2: 2, allowed: 2. ",
+				"To see them: kubectl get svm -A --field-selector status.phase=Migrating",
+			]),
+		},
+	}
+	{denial.message | some denial in policy.deny} == {tc.message} with input as {"request": _migrate, "facts": tc.facts}
+		with data.parameters as _parameters
+}
+
+_wrong := {"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "unknown": "Bogus"}
+
+_replaced(document, path, value) := object.union(json.remove(document, [path]), json.unmarshal(concat("", [
+	concat("", [$"\{{json.marshal(key)}:" | some key in split(path, "/")]),
+	json.marshal(value),
+	concat("", ["}" | some _ in split(path, "/")]),
+])))
+
+# Each field of an operation's request, and which of the wrong values are not wrong there.
+test_not_understood_operation[note] if {
+	some path, harmless in {
+		"operation": [],
+		"namespace": ["unknown"],
+		"object/spec": [],
+		"object/spec/type": [],
+		"object/spec/virtualMachineName": [],
+		"object/spec/migrate": ["an object"],
+		"object/spec/migrate/nodeName": ["unknown"],
+	}
+	some what, value in _wrong
+	not what in harmless
+	note := $"{path} {what}"
+	_verdict == "not understood" with input as {"request": _replaced(_migrate, path, value), "facts": _facts(_on_node, _node({}), [])}
+		with data.parameters as _parameters
+}
+
+test_not_understood_change[note] if {
+	some path, harmless in {
+		"operation": [],
+		"namespace": ["unknown"],
+		"oldObject": [],
+		"oldObject/metadata/name": [],
+		"object/metadata/name": [],
+		"object/spec": ["an object"],
+		"object/spec/nodeName": ["empty", "unknown"],
+		"oldObject/spec": [],
+		"oldObject/spec/nodeName": ["empty", "unknown"],
+		"oldObject/spec/runtime": ["an object"],
+		"oldObject/status": ["an object"],
+	}
+	some what, value in _wrong
+	not what in harmless
+	note := $"{path} {what}"
+	request := _replaced(_update(_on_node, {"nodeName": "node-3"}, {"nodeName": "node-2"}), path, value)
+	_verdict == "not understood" with input as {"request": request, "facts": _facts(null, _node({}), [])} with data.parameters as _parameters
+}
+
+_good := _facts(
+	_vm(_pod, {
+		"activeOperation": {"origin": "Operation", "type": "Migrate", "name": "m"},
+		"undoing": [{"origin": "RunPolicy", "type": "Start"}],
+		"migration": {"step": "Wake", "to": {"nodeName": "node-2"}, "was": {"nodeName": "node-1"}},
+	}),
+	_node({}), [_leaves],
+)
+
+test_good if _verdict == "allow" with input as {"request": _migrate, "facts": _good} with data.parameters as _parameters
+
+test_not_understood_facts[note] if {
+	some path, harmless in {
+		"vm": ["null"],
+		"vm/metadata/name": [],
+		"vm/spec": [],
+		"vm/spec/runtime": ["an object"],
+		"vm/spec/nodeName": ["empty", "unknown"],
+		"vm/status": ["an object"],
+		"vm/status/nodeName": ["empty", "unknown"],
+		"vm/status/activeOperation": ["null"],
+		"vm/status/activeOperation/type": ["unknown"],
+		"vm/status/activeOperation/origin": ["unknown"],
+		"vm/status/activeOperation/name": ["empty", "unknown"],
+		"vm/status/undoing": ["a list"],
+		"vm/status/migration": ["null"],
+		"vm/status/migration/step": [],
+		"vm/status/migration/was": ["an object"],
+		"vm/status/migration/was/nodeName": ["empty", "unknown"],
+		"node": ["null"],
+		"node/metadata/name": [],
+		"node/metadata/deletionTimestamp": ["unknown"],
+		"node/spec": ["an object"],
+		"node/spec/unschedulable": ["true"],
+		"moving": ["a list"],
+	}
+	some what, value in _wrong
+	not what in harmless
+	note := $"{path} {what}"
+	_verdict == "not understood" with input as {"request": _migrate, "facts": _replaced(_good, path, value)} with data.parameters as _parameters
+}
+
+test_not_understood_movers[note] if {
+	some note, facts in object.union_n([
+		{$"entry {what}": object.union(_good, {"moving": [value]}) | some what, value in _wrong},
+		{$"namespace {what}": object.union(_good, {"moving": [_replaced(_leaves, "metadata/namespace", value)]}) |
+			some what, value in _wrong
+			what != "unknown"
+		},
+		{$"undoing {what}": _replaced(_good, "vm/status/undoing", [value]) | some what, value in _wrong},
+		{$"{fact} missing": object.remove(_good, [fact]) | some fact, _ in _good},
+	])
+	_verdict == "not understood" with input as {"request": _migrate, "facts": facts} with data.parameters as _parameters
+}
+
+# What was not asked for is no answer.
+test_not_understood_unasked[note] if {
+	some note, facts in {
+		"a machine": _facts(_on_node, null, null),
+		"a node": _facts(null, _node({}), null),
+		"others": _facts(null, null, []),
+	}
+	_verdict == "not understood" with input as {"request": _operation("Stop", {}), "facts": facts} with data.parameters as _parameters
+}
