@@ -123,9 +123,11 @@ func (r *Reconciler) lastMove(ctx context.Context, vm *v1alpha1.VirtualMachine) 
 	return last, false, nil
 }
 
-// rests tells whether the machine is left alone because its last move has just failed.
+// rests tells whether the machine is left alone because its last move has just failed. One that never began, since too many others were
+// under way, has interrupted nothing.
 func (r *Reconciler) rests(last *v1alpha1.VirtualMachineOperation) bool {
-	failed := last != nil && last.Status.Phase == v1alpha1.OperationFailed && last.Status.CompletionTime != nil
+	began := last != nil && last.Status.StartTime != nil && last.Status.CompletionTime != nil
+	failed := began && last.Status.Phase == v1alpha1.OperationFailed
 	return failed && r.Now().Before(last.Status.CompletionTime.Add(Rest))
 }
 

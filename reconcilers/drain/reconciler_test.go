@@ -56,7 +56,7 @@ func (w *world) move(name string, phase v1alpha1.OperationPhase, ago time.Durati
 		Status:     v1alpha1.VirtualMachineOperationStatus{Phase: phase},
 	}
 	if o.Finished() {
-		o.Status.CompletionTime = &metav1.Time{Time: noon.Add(-ago)}
+		o.Status.StartTime, o.Status.CompletionTime = &metav1.Time{Time: noon.Add(-time.Hour)}, &metav1.Time{Time: noon.Add(-ago)}
 	}
 	w.ops = append(w.ops, o)
 }
@@ -117,8 +117,12 @@ func TestWhoIsMoved(t *testing.T) {
 		"a move that waits":                  {func(w *world) { w.move("o", v1alpha1.OperationPending, 0) }, false},
 		"a move that nobody has looked at":   {func(w *world) { w.move("o", "", 0) }, false},
 		"a move that has just failed":        {func(w *world) { w.move("o", v1alpha1.OperationFailed, Rest-time.Second) }, false},
-		"one that failed some time ago":      {func(w *world) { w.move("o", v1alpha1.OperationFailed, Rest) }, true},
-		"a move that has brought it here":    {func(w *world) { w.move("o", v1alpha1.OperationCompleted, time.Second) }, true},
+		"one that never began": {func(w *world) {
+			w.move("o", v1alpha1.OperationFailed, time.Second)
+			w.ops[0].(*v1alpha1.VirtualMachineOperation).Status.StartTime = nil
+		}, true},
+		"one that failed some time ago":   {func(w *world) { w.move("o", v1alpha1.OperationFailed, Rest) }, true},
+		"a move that has brought it here": {func(w *world) { w.move("o", v1alpha1.OperationCompleted, time.Second) }, true},
 		"one that failed before one that did so": {func(w *world) {
 			w.move("o", v1alpha1.OperationFailed, 2*time.Second)
 			w.move("p", v1alpha1.OperationCompleted, time.Second)
