@@ -19,12 +19,15 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// unasked fails the test if a fact is not answered from the pass.
+// unasked fails the test if a fact is not answered from the pass, but for other machines that are being moved, of which there are none.
 type unasked struct{ t *testing.T }
 
 func (u unasked) For(*admissionv1.AdmissionRequest, facts.Subject) engine.Reader { return u }
 
 func (u unasked) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
+	if q.Fields["status.phase"] == string(v1alpha1.VirtualMachineMigrating) {
+		return engine.Answer{Value: engine.List(nil), Live: true}, nil
+	}
 	u.t.Errorf("asked beyond what the pass has read: %+v", q)
 	return engine.Answer{}, errors.New("not here")
 }

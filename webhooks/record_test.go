@@ -128,12 +128,12 @@ func TestEvictionsThatArePutOff(t *testing.T) {
 		change []func(*admissionv1.AdmissionRequest)
 		told   bool
 	}{
-		"a machine":                {fmt.Sprintf(later, "Later", 429, "sallyport.dev", "VirtualMachine"), nil, true},
-		"one that is never to go":  {fmt.Sprintf(later, "Later", 403, "sallyport.dev", "VirtualMachine"), nil, false},
-		"another kind":             {fmt.Sprintf(later, "Later", 429, "sallyport.dev", "VirtualDisk"), nil, false},
-		"another group":            {fmt.Sprintf(later, "Later", 429, "kubevirt.io", "VirtualMachine"), nil, false},
-		"a Pod that may go":        {"warn contains \"w\" if input.request.name == \"x\"\n\n", nil, false},
-		"one that is tried out":    {fmt.Sprintf(later, "Later", 429, "sallyport.dev", "VirtualMachine"), []func(*admissionv1.AdmissionRequest){dryRun}, false},
+		"a machine":               {fmt.Sprintf(later, "Later", 429, "sallyport.dev", "VirtualMachine"), nil, true},
+		"one that is never to go": {fmt.Sprintf(later, "Later", 403, "sallyport.dev", "VirtualMachine"), nil, false},
+		"another kind":            {fmt.Sprintf(later, "Later", 429, "sallyport.dev", "VirtualDisk"), nil, false},
+		"another group":           {fmt.Sprintf(later, "Later", 429, "kubevirt.io", "VirtualMachine"), nil, false},
+		"a Pod that may go":       {"warn contains \"w\" if input.request.name == \"x\"\n\n", nil, false},
+		"one that is tried out":   {fmt.Sprintf(later, "Later", 429, "sallyport.dev", "VirtualMachine"), []func(*admissionv1.AdmissionRequest){dryRun}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, world{}, policyOf("p", tc.rules, evictions))

@@ -40,6 +40,7 @@ const (
 	scaling    = "scaling-guard"
 	protection = "deletion-protected"
 	cascade    = "deletion-cascade"
+	eviction   = "machines-eviction"
 )
 
 // Who makes requests. A member of the team may do everything with objects and override nothing.
@@ -127,10 +128,11 @@ func (s *site) members() {
 	})
 }
 
-// registered waits until the API server asks about every guard, and does with requests that nobody judges what it is told.
+// registered waits until the API server asks every policy about kinds that are not ours, and does with requests that nobody judges what it is told.
 func (s *site) registered(failure admissionregistrationv1.FailurePolicyType) {
 	s.Helper()
-	for _, name := range []string{scaling, protection, cascade} {
+	all := []string{scaling, protection, cascade, eviction}
+	for _, name := range all {
 		s.Until("policy "+name+" is registered", func() (string, bool) {
 			p := &v1alpha1.RegoPolicy{}
 			if err := s.client.Get(s.Context(), client.ObjectKey{Name: name}, p); err != nil {
@@ -149,7 +151,7 @@ func (s *site) registered(failure admissionregistrationv1.FailurePolicyType) {
 				found++
 			}
 		}
-		return seen, found == 3
+		return seen, found == len(all)
 	})
 }
 

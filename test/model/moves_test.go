@@ -166,3 +166,25 @@ func TestFailedRestoresRest(t *testing.T) {
 		t.Error(m.report())
 	}
 }
+
+// A move is not over before the registry has removed its snapshots, also if that takes until the registry lets it.
+func TestRegistryThatRemovesNothing(t *testing.T) {
+	m := inBubble(t, options{hibernates: true}, func(m *model) {
+		m.leader = m.newProcess(0)
+		m.addMachine("vm-0", v1alpha1.RunPolicyManual, known, v1alpha1.PowerRunning)
+		m.world.SetRegistry(fake.Registry{ReadOnly: true})
+		wanted("node-2")(m)
+		for range 10 {
+			m.newQueue().work()
+			goesOn(m)
+			m.sleep(5 * time.Second)
+		}
+		if move := m.machine("vm-0").Status.Migration; m.where() != "node-2" || move == nil || move.Step != v1alpha1.MigrationDiscard {
+			m.violated("the machine is on %q, and the move is %+v", m.where(), move)
+		}
+		m.end(false)
+	})
+	if m.broken() {
+		t.Error(m.report())
+	}
+}

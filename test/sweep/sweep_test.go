@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/shipped"
 )
 
 // atOnce is how many points are looked at at the same time. They often wait, for each other and for timeouts.
@@ -36,7 +37,7 @@ const seldom = 8
 
 // sweep takes one in so many points of all operations.
 func sweep(t *testing.T, newClient func(*testing.T) client.WithWatch, every int) {
-	judge := newArbiter(t)
+	judge := shipped.Arbiter(t)
 	rows := make([]swept, len(kinds))
 	for i, k := range kinds {
 		rows[i] = newRow(t, newClient(t), judge, k)
