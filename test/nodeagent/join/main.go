@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -95,7 +96,7 @@ func serve(address, authority string) (*x509.CertPool, error) {
 	if err != nil {
 		return nil, err
 	}
-	go func() { log.Fatal(http.Serve(listener, registry.New())) }()
+	go func() { log.Fatal(http.Serve(listener, registry.New(registry.Logger(log.New(io.Discard, "", 0))))) }()
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(certificate)
 	return trusted, os.WriteFile(authority, certificate, 0o600)
