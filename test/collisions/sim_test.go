@@ -77,6 +77,8 @@ func start(ctx context.Context, dir string, logs *os.File) (plane *env.ControlPl
 	}
 	sallyport, err := install.Start(ctx, plane, install.Options{
 		Binary: binary, Flags: []string{"--decision-records", "off", "--poll-interval", "200ms"}, Env: server.Environment("manager"), Logs: logs,
+		// All machines are on one node, and many collide there at a time.
+		Values: []string{"policies.placement-migration.parameters.maxPerNode=0"},
 	})
 	if err != nil {
 		return plane, nil, errors.Join(err, server.Close())
