@@ -9,6 +9,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,11 +62,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if vm == nil || err != nil {
 		return reconcile.Result{}, err
 	}
-	last, open, err := r.lastMove(ctx, vm)
-	if err != nil || open || r.rests(last) {
+	moves, err := r.moves(ctx, vm)
+	if err != nil || slices.ContainsFunc(moves, unfinished) || r.rests(moves) {
 		return reconcile.Result{}, err
 	}
-	o := evict(vm, pod, last)
+	o := evict(vm, pod, moves)
 	switch err := r.Client.Create(ctx, o); {
 	case apierrors.IsAlreadyExists(err): // another replica was faster, or the answer to our own request was lost
 		return reconcile.Result{}, nil
@@ -103,41 +105,41 @@ func (r *Reconciler) leaving(ctx context.Context, key types.NamespacedName, pod 
 	return vm, nil
 }
 
-// lastMove gives the Migrate or Evict operation of the machine that finished last, and tells whether one is not finished.
-func (r *Reconciler) lastMove(ctx context.Context, vm *v1alpha1.VirtualMachine) (last *v1alpha1.VirtualMachineOperation, open bool, err error) {
+// moves gives the Migrate and Evict operations of the machine.
+func (r *Reconciler) moves(ctx context.Context, vm *v1alpha1.VirtualMachine) ([]v1alpha1.VirtualMachineOperation, error) {
 	var all v1alpha1.VirtualMachineOperationList
 	ofMachine := client.MatchingFields{"spec.virtualMachineName": vm.Name}
 	if err := r.Live.List(ctx, &all, client.InNamespace(vm.Namespace), ofMachine); err != nil {
-		return nil, false, fmt.Errorf("listing the operations of VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
+		return nil, fmt.Errorf("listing the operations of VirtualMachine %s/%s: %w", vm.Namespace, vm.Name, err)
 	}
-	for i := range all.Items {
-		o := &all.Items[i]
-		switch {
-		case !claim.Moves(o.Spec.Type):
-		case !o.Finished():
-			return nil, true, nil
-		case last == nil || last.Status.CompletionTime.Before(o.Status.CompletionTime):
+	return slices.DeleteFunc(all.Items, func(o v1alpha1.VirtualMachineOperation) bool { return !claim.Moves(o.Spec.Type) }), nil
+}
+
+func unfinished(o v1alpha1.VirtualMachineOperation) bool { return !o.Finished() }
+
+// rests reports whether the machine is left alone because its last move failed less than [Rest] ago. A move that never began, because
+// too many others were in progress, interrupted nothing and does not count.
+func (r *Reconciler) rests(moves []v1alpha1.VirtualMachineOperation) bool {
+	var last *v1alpha1.VirtualMachineOperation
+	for i := range moves {
+		if o := &moves[i]; last == nil || last.Status.CompletionTime.Before(o.Status.CompletionTime) {
 			last = o
 		}
 	}
-	return last, false, nil
-}
-
-// rests tells whether the machine is left alone because its last move has just failed. One that never began, since too many others were
-// under way, has interrupted nothing.
-func (r *Reconciler) rests(last *v1alpha1.VirtualMachineOperation) bool {
 	began := last != nil && last.Status.StartTime != nil && last.Status.CompletionTime != nil
 	failed := began && last.Status.Phase == v1alpha1.OperationFailed
 	return failed && r.Now().Before(last.Status.CompletionTime.Add(Rest))
 }
 
-// evict makes the operation. Its name follows from the Pod and from the move before it, so that two replicas make one operation.
-func evict(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, last *v1alpha1.VirtualMachineOperation) *v1alpha1.VirtualMachineOperation {
-	of := string(pod.UID)
-	if last != nil {
-		of += "/" + string(last.UID)
+// evict makes the operation. Its name follows from the Pod and from all moves before it, so that two replicas make one operation. Which
+// of these moves was the last does not matter to the name: completion times are in seconds, and two moves can end in the same one.
+func evict(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, before []v1alpha1.VirtualMachineOperation) *v1alpha1.VirtualMachineOperation {
+	of := []string{string(pod.UID)}
+	for _, o := range before {
+		of = append(of, string(o.UID))
 	}
-	sum := sha256.Sum256([]byte(of))
+	slices.Sort(of[1:])
+	sum := sha256.Sum256([]byte(strings.Join(of, "/")))
 	return &v1alpha1.VirtualMachineOperation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: vm.Name + "-drain-" + hex.EncodeToString(sum[:4])},
 		Spec:       v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationEvict, VirtualMachineName: vm.Name},

@@ -173,6 +173,32 @@ func TestOneOperation(t *testing.T) {
 	}
 }
 
+// Two moves that ended in the same second do not lead to the name of an operation that exists: AlreadyExists would count as success,
+// and the machine would stay.
+func TestMovesThatEndedTogether(t *testing.T) {
+	r, _ := newWorld().run(t, interceptor.Funcs{})
+	for range 4 {
+		if err := evictPod(t, r); err != nil {
+			t.Fatal(err)
+		}
+		var all v1alpha1.VirtualMachineOperationList
+		if err := r.Live.List(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		for i := range all.Items { // the fake API server gives no UIDs
+			o := &all.Items[i]
+			o.UID = types.UID(o.Name)
+			o.Status.Phase, o.Status.CompletionTime = v1alpha1.OperationCompleted, &metav1.Time{Time: noon}
+			if err := r.Client.Update(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if all := operations(t, r); len(all) != 4 {
+		t.Errorf("four evictions made the operations %v", all)
+	}
+}
+
 // What admission refuses is told on the machine, and the next eviction tries again.
 func TestRefusedOperations(t *testing.T) {
 	w := newWorld()
