@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -63,6 +64,19 @@ func (g *Gate) AdmitsTemplate(ctx context.Context, template *v1alpha1.VSphereTem
 	return g.admitsNew(ctx, t)
 }
 
+// AdmitsMove asks the policies about a move that the spec of a machine wants, with every fact read live, as if the machine's spec.nodeName
+// were changed now, by ourselves, from the node in its status to that one. Admission judged the change of the spec, maybe long ago and
+// beside many others. An error means that no ruling could be made; it is to be tried again.
+//
+// Only policies that read objects are asked: any other would say what it said at admission, of the user who made the request.
+func (g *Gate) AdmitsMove(ctx context.Context, machine *v1alpha1.VirtualMachine, node string) (Ruling, error) {
+	review, err := reviewOfMove(machine, node)
+	if err != nil {
+		return Ruling{}, fmt.Errorf("putting the move of VirtualMachine %s as a request: %w", machine.Name, err)
+	}
+	return g.arbitrate(ctx, review, live{g.reader(review)})
+}
+
 // admitsNew asks about an object as it is when it is created.
 func (g *Gate) admitsNew(ctx context.Context, o client.Object) (Ruling, error) {
 	review, err := reviewOfOurs(o, authenticationv1.UserInfo{Username: ourselves})
@@ -70,6 +84,25 @@ func (g *Gate) admitsNew(ctx context.Context, o client.Object) (Ruling, error) {
 		return Ruling{}, fmt.Errorf("putting %s %s as a request: %w", v1alpha1.KindOf(o).Name, o.GetName(), err)
 	}
 	return g.arbitrate(ctx, review, live{g.reader(review)})
+}
+
+// reviewOfMove is the UPDATE request that moves a machine to a node.
+func reviewOfMove(machine *v1alpha1.VirtualMachine, node string) (*Review, error) {
+	before := machine.DeepCopy()
+	before.ManagedFields, before.Spec.NodeName = nil, machine.Status.NodeName
+	after := before.DeepCopy()
+	after.Spec.NodeName = node
+	old, err := unstructuredOf(before)
+	if err != nil {
+		return nil, err
+	}
+	review, err := reviewOfOurs(after, authenticationv1.UserInfo{Username: ourselves})
+	if err != nil {
+		return nil, err
+	}
+	request := *review.Request
+	request.Operation, request.OldObject.Object = admissionv1.Update, old
+	return NewReview(&request)
 }
 
 // reviewOfMachine is the CREATE request of a machine that exists already. An object has no status when it is created; what is left

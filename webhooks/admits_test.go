@@ -12,6 +12,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/policies"
@@ -139,6 +140,91 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 			}
 			record := f.only(t)
 			if record.Endpoint != Arbitrating || record.Allowed == tc.want.Denied || strings.Contains(f.records.String(), "activeOperation") {
+				t.Errorf("got record %s", f.records.String())
+			}
+		})
+	}
+}
+
+// onTheirWay answers, live only, for a cluster with one node and a machine that is moved to it.
+type onTheirWay struct {
+	t     *testing.T
+	other *v1alpha1.VirtualMachine
+}
+
+func (o onTheirWay) For(request *admissionv1.AdmissionRequest, _ facts.Subject) engine.Reader {
+	if request.UserInfo.Username != ourselves || request.Operation != admissionv1.Update {
+		o.t.Errorf("asked by %+v about a %s", request.UserInfo, request.Operation)
+	}
+	return o
+}
+
+func (o onTheirWay) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
+	if !q.Live {
+		o.t.Errorf("asked a cache: %+v", q)
+	}
+	var answer any
+	switch {
+	case q.Kind == "Node" && q.Name == "node-2":
+		answer = map[string]any{
+			"metadata": map[string]any{"name": q.Name},
+			"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}},
+		}
+	case q.Kind == "VirtualMachine" && q.Fields["status.phase"] == "Migrating":
+		answer = []any{}
+		if o.other != nil {
+			u, err := unstructuredOf(o.other)
+			if err != nil {
+				return engine.Answer{}, err
+			}
+			answer = []any{u.Object}
+		}
+	}
+	value, err := engine.ValueOf(answer)
+	return engine.Answer{Value: value, Live: true}, err
+}
+
+// A move is judged by what there is when it would begin, and not by policies that judge only who asks for what.
+func TestAdmitsMove(t *testing.T) {
+	shipped, err := policies.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range shipped {
+		if p := &shipped[i]; p.Name == "placement-migration" {
+			p.Spec.Parameters = &runtime.RawExtension{Raw: []byte(`{"maxPerNode": 1}`)}
+		}
+	}
+	nobodyElse := policyOf("nobody", "# METADATA\n# title: T\n# custom:\n#   reason: NotYours\n#   remedy: Ask ann.\n"+`deny contains {"reason": "NotYours", "message": "only ann moves machines"} if input.request.userInfo.username != "ann"`,
+		func(s *v1alpha1.RegoPolicySpec) {
+			s.Match.Resources[0].APIGroups, s.Match.Resources[0].APIVersions = []string{"sallyport.dev"}, []string{"v1alpha1"}
+			s.Match.Resources[0].Resources, s.Reads = []string{"virtualmachines"}, nil
+		})
+	other := svm("Migrating")
+	other.Name, other.UID, other.Spec.Runtime.Pod = "other", "uid-other", &v1alpha1.PodRuntime{}
+	other.Status.NodeName = "node-2"
+	for name, tc := range map[string]struct {
+		node, want string
+		other      *v1alpha1.VirtualMachine
+	}{
+		"to a node with room":        {"node-2", "", nil},
+		"to a node that is gone":     {"node-3", "NodeUnknown", nil},
+		"while another one is moved": {"node-2", "TooManyMigrations", other},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newShippedFixture(t, world{}, append(slices.Clone(shipped), nobodyElse)...)
+			f.facts = onTheirWay{t, tc.other}
+			vm := svm("Running")
+			vm.Spec.Runtime.Pod, vm.Spec.NodeName, vm.Status.NodeName = &v1alpha1.PodRuntime{}, tc.node, "node-1"
+			before := vm.DeepCopy()
+			got, err := f.AdmitsMove(t.Context(), vm, tc.node)
+			if err != nil || got.Reason != tc.want || got.Denied != (tc.want != "") {
+				t.Errorf("got %+v, %v, want %q", got, err, tc.want)
+			}
+			if diff := cmp.Diff(before, vm); diff != "" {
+				t.Errorf("the machine was changed:\n%s", diff)
+			}
+			if record := f.only(t); record.Endpoint != Arbitrating || record.Allowed == got.Denied {
 				t.Errorf("got record %s", f.records.String())
 			}
 		})

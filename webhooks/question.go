@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"sallyport.dev/sallyport/webhooks/catalog"
@@ -44,8 +45,8 @@ func (q *Question) asks(p *catalog.Policy) bool {
 	switch {
 	case q.Only != "" && q.Only != p.Name():
 		return false
-	case q.Endpoint == Arbitrating && !q.about(operations) && !readsServers(p): // see Admits
-		return false
+	case q.Endpoint == Arbitrating && !q.about(operations):
+		return (readsServers(p) || q.moves() && len(p.Reads()) > 0) && q.Speaks(p) // see Admits and AdmitsMove
 	}
 	return q.Speaks(p)
 }
@@ -56,6 +57,11 @@ func (q *Question) Speaks(p *catalog.Policy) bool {
 		return p.Mutates()
 	}
 	return p.Validates()
+}
+
+// moves reports whether the question is about the move of a machine.
+func (q *Question) moves() bool {
+	return q.about(machines) && q.Review.Request.Operation == admissionv1.Update
 }
 
 func readsServers(p *catalog.Policy) bool {

@@ -140,6 +140,10 @@ const (
 	// node than the one that is wanted, and is about to be moved or could not be:
 	// the message says why.
 	ReasonMigrationNeeded ConditionReason = "MigrationNeeded"
+	// ReasonMoveNotDecided (PlacementSettled false): the policies could not judge
+	// the move, and are asked again. The message says what failed. A policy that
+	// refuses the move for now gives its own reason, such as TooManyMigrations.
+	ReasonMoveNotDecided ConditionReason = "MoveNotDecided"
 	// ReasonMigrating (PlacementSettled false): the machine is on its way.
 	ReasonMigrating ConditionReason = "Migrating"
 	// ReasonSourceUnreachable (PlacementSettled false): the machine is on its way,

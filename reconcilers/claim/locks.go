@@ -37,6 +37,13 @@ func (l *Locks) Lock(ctx context.Context, machine types.NamespacedName) (release
 	}
 }
 
+// LockMoves waits for the one lock of all moves, and returns what releases it. It is held from the ruling on a move to the write of the
+// claim, so that a limit of concurrent moves counts each move that was admitted before. Who waits for it holds the lock of a machine
+// already; nobody waits for the lock of a machine while holding it. The error is that of the context.
+func (l *Locks) LockMoves(ctx context.Context) (release func(), err error) {
+	return l.Lock(ctx, types.NamespacedName{}) // the name of no machine
+}
+
 // idle tells whether nobody has a lock, or waits for one.
 func (l *Locks) idle() bool {
 	l.mu.Lock()

@@ -57,6 +57,13 @@ func (r *Reconciler) judge(
 	for _, b := range before {
 		unfinished = append(unfinished, *b.DeepCopy())
 	}
+	if claim.Moves(o.Spec.Type) {
+		release, err := r.Locks.LockMoves(ctx)
+		if err != nil {
+			return false, err
+		}
+		defer release()
+	}
 	ruling, err := r.Arbiter.Arbitrate(ctx, o.DeepCopy(), l.VM.DeepCopy(), unfinished)
 	if err != nil {
 		l.undecided[o.UID] = true

@@ -73,7 +73,9 @@ type fixture struct {
 	after   bool // just after it, not before
 	gone    bool
 	ops     *operation.Reconciler
-	vms     *Reconciler
+
+	onStatus func(client.Object) // called before each write of a status
+	vms      *Reconciler
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -113,6 +115,9 @@ func (f *fixture) restart() {
 			return write(func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			if f.onStatus != nil {
+				f.onStatus(o)
+			}
 			return write(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
 		},
 	})

@@ -26,6 +26,7 @@ type look struct {
 	paused   bool   // it is not started again just yet
 	stays    bool   // it is to be moved, and its runtime cannot do that
 	unmoved  string // why it could not be moved
+	refusal  refusal
 
 	diskTrouble *diskTrouble // why its disks are not as they should be, if that is known
 }

@@ -2,6 +2,7 @@ package virtualmachine
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 
@@ -30,6 +31,32 @@ func (p placement) Wants(vm *v1alpha1.VirtualMachine, seen *runtime.Observation)
 		return nil
 	}
 	return &drive.Intent{Type: v1alpha1.OperationMigrate, Target: v1alpha1.MigrateTarget{NodeName: node}}
+}
+
+// refusal is why the policies do not admit a move.
+type refusal struct {
+	reason  v1alpha1.ConditionReason
+	message string
+}
+
+// admitted reports whether the policies admit a move to the node now. One that they refuse is asked about again after a pause. A machine
+// that is between two nodes already is not asked about: the limit of moves would keep it off as long as others are, and they it.
+func (r *Reconciler) admitted(ctx context.Context, l *look, node string) bool {
+	if r.AdmitsMove == nil || l.VM.Status.Migration.Travels() {
+		return true
+	}
+	vm := l.VM.DeepCopy()
+	vm.Status.NodeName = l.seen.NodeName
+	reason, message, err := r.AdmitsMove(ctx, vm, node)
+	switch {
+	case err != nil:
+		l.refusal = refusal{v1alpha1.ReasonMoveNotDecided, err.Error()}
+		l.Trouble(fmt.Errorf("judging the move of VirtualMachine %s to node %s: %w", l.Key(), node, err))
+	case reason != "":
+		l.refusal = refusal{reason, message}
+		l.Wait(shortestPause)
+	}
+	return l.refusal.reason == ""
 }
 
 // placedOn is the node that is wanted: the one that an operation chose, or else the one that the spec names. An operation's choice ends
@@ -87,6 +114,9 @@ func movingText(m *v1alpha1.Migration) string {
 func (l *look) elsewhere(want string) metav1.Condition {
 	t := v1alpha1.ConditionPlacementSettled
 	nodes := fmt.Sprintf("is on %s and not on %s", l.VM.Status.NodeName, want)
+	if l.refusal.reason != "" {
+		return t.Condition(metav1.ConditionFalse, l.refusal.reason, l.VM.Generation, nodes+", and is not moved yet: "+l.refusal.message)
+	}
 	text := nodes
 	switch before := meta.FindStatusCondition(l.VM.Status.Conditions, string(t)); {
 	case l.stays:

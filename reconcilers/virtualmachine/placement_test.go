@@ -2,12 +2,14 @@ package virtualmachine
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -110,6 +112,87 @@ func TestPlacementThatChanges(t *testing.T) {
 				t.Errorf("it is on %s", got)
 			}
 		})
+	}
+}
+
+// A move that the policies refuse when it would begin waits, says why, and does not keep the machine from being started.
+func TestPlacementThatIsRefused(t *testing.T) {
+	t.Parallel()
+	f := pinned(t, v1alpha1.RunPolicyAlwaysOn)
+	var reason v1alpha1.ConditionReason
+	var failure error
+	f.vms.AdmitsMove = func(_ context.Context, vm *v1alpha1.VirtualMachine, node string) (v1alpha1.ConditionReason, string, error) {
+		if vm.Status.NodeName != "node-1" || node != "node-2" {
+			t.Errorf("asked about a move from %s to %s", vm.Status.NodeName, node)
+		}
+		return reason, "two others are", failure
+	}
+	for _, tc := range []struct {
+		reason v1alpha1.ConditionReason
+		err    error
+		want   string
+	}{
+		{"TooManyMigrations", nil, "TooManyMigrations is on node-1 and not on node-2, and is not moved yet: two others are"},
+		{"", errors.New("no policies"), "MoveNotDecided is on node-1 and not on node-2, and is not moved yet: no policies"},
+	} {
+		reason, failure = tc.reason, tc.err
+		f.world.GuestPowersOff(f.vm().UID)
+		f.change(on("node-2"))
+		f.settle()
+		f.offset += time.Minute // a machine is not moved right after a start
+		f.settle()
+		if got := f.placed(); got != "node-1 False "+tc.want {
+			t.Errorf("it is on %s", got)
+		}
+		f.is("Running False/" + strings.Fields(tc.want)[0])
+	}
+	if !f.events.has("TooManyMigrations: is on node-1 and not on node-2") {
+		t.Errorf("nobody was told: %v", f.events.all)
+	}
+	reason, failure = "", nil
+	f.settle()
+	if got := f.placed(); got != "node-2 True OnNode" {
+		t.Errorf("it is on %s", got)
+	}
+}
+
+// From the ruling on a move to the write of its claim no other move is ruled on, or two would pass a limit that has room for one.
+func TestMovesAreJudgedOneAtATime(t *testing.T) {
+	t.Parallel()
+	f := pinned(t, v1alpha1.RunPolicyAlwaysOn)
+	free := func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		release, err := f.vms.Locks.LockMoves(ctx)
+		if err == nil {
+			release()
+		}
+		return err == nil
+	}
+	asked, claimed := 0, 0
+	f.vms.AdmitsMove = func(context.Context, *v1alpha1.VirtualMachine, string) (v1alpha1.ConditionReason, string, error) {
+		if asked++; free() {
+			t.Error("another move can be judged at the same time")
+		}
+		return "", "", nil
+	}
+	f.onStatus = func(o client.Object) {
+		if vm := o.(*v1alpha1.VirtualMachine); vm.Status.ActiveOperation != nil && vm.Status.ActiveOperation.Signal == "" && claimed == 0 {
+			if claimed++; free() {
+				t.Error("another move can be judged before the claim is written")
+			}
+			if vm.Status.Phase != v1alpha1.VirtualMachineMigrating {
+				t.Errorf("the limit does not count a machine in phase %s", vm.Status.Phase)
+			}
+		}
+	}
+	f.change(on("node-2"))
+	f.settle()
+	if asked != 1 || claimed != 1 || !free() {
+		t.Errorf("asked %d times, claimed %d times, and then free: %v", asked, claimed, free())
+	}
+	if got := f.placed(); got != "node-2 True OnNode" {
+		t.Errorf("it is on %s", got)
 	}
 }
 

@@ -52,6 +52,9 @@ type Reconciler struct {
 	// Owned are the kinds of objects in this cluster that machines are, by their controller references: a change of one is a change of its
 	// machine.
 	Owned []client.Object
+	// AdmitsMove has the policies judge whether a machine may be moved now from the node in its status to another one. An empty reason
+	// admits the move; any other is the denial's. An error means that no ruling could be made. Nil admits every move.
+	AdmitsMove func(ctx context.Context, vm *v1alpha1.VirtualMachine, node string) (reason v1alpha1.ConditionReason, message string, err error)
 	// Resync is how long to wait before looking again at a machine that is as it should be, and of which nothing was told. Default
 	// 10 h, and never more than 30 s if its runtime does not tell of changes.
 	Resync time.Duration

@@ -89,6 +89,16 @@ func (r *Reconciler) take(ctx context.Context, l *look) (bool, error) {
 			l.waits = drive.WaitsForDisks(missing)
 			continue
 		}
+		if claim.Moves(wants.Type) {
+			release, err := r.Locks.LockMoves(ctx) // until the claim is written
+			if err != nil {
+				return false, err
+			}
+			defer release()
+			if !r.admitted(ctx, l, wants.Target.NodeName) {
+				continue
+			}
+		}
 		return r.takeFor(ctx, l, claim.Holder{ID: string(uuid.NewUUID()), Origin: s.Origin(), Type: wants.Type, Force: wants.Force})
 	}
 	return false, nil

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -91,6 +92,17 @@ func (a arbiter) Arbitrate(
 	return operation.Ruling(ruling), err
 }
 
+// moves has the policies judge the moves that the specs of machines want.
+func moves(gate *webhooks.Gate) func(context.Context, *v1alpha1.VirtualMachine, string) (v1alpha1.ConditionReason, string, error) {
+	return func(ctx context.Context, vm *v1alpha1.VirtualMachine, node string) (v1alpha1.ConditionReason, string, error) {
+		ruling, err := gate.AdmitsMove(ctx, vm, node)
+		if err != nil || !ruling.Denied {
+			return "", "", err
+		}
+		return cmp.Or(v1alpha1.ConditionReason(ruling.Reason), "Denied"), ruling.Message, nil
+	}
+}
+
 // eventSource is who tells people, in events.
 const eventSource = "sallyport"
 
@@ -149,7 +161,9 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	if err := operations.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachineOperation reconciler: %w", err)
 	}
-	machines := &virtualmachine.Reconciler{Driver: driver, Events: events, Changes: told, Owned: o.owned(), Resync: o.ResyncInterval}
+	machines := &virtualmachine.Reconciler{
+		Driver: driver, Events: events, Changes: told, Owned: o.owned(), Resync: o.ResyncInterval, AdmitsMove: moves(gate),
+	}
 	if err := machines.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualMachine reconciler: %w", err)
 	}
