@@ -110,8 +110,10 @@ func TestDemo(t *testing.T) {
 	d := start(t)
 	d.shows("Ctrl-C here ends")
 	shown := d.out.String()
-	for _, b := range blocks(t, "../../README.md") {
-		b.isIn(t, shown)
+	for _, page := range []string{"../../README.md", "../../docs/demo.md"} {
+		for _, b := range blocks(t, page) {
+			b.isIn(t, shown)
+		}
 	}
 	environment := regexp.MustCompile(`export KUBECONFIG=.*`).FindString(shown)
 	for _, b := range blocks(t, "../../docs/getting-started.md") {
