@@ -30,6 +30,7 @@ type model struct {
 	busy        map[types.UID]time.Time // what somebody was told is busy, until then
 	named       map[types.UID]bool      // what somebody named
 	byHand      bool                    // somebody deletes, and no pool
+	lost        int                     // how many somebody deleted since the pass began, which it may not have seen
 	least, most int                     // the numbers of replicas that there were since the pass began
 	disturbed   bool                    // something happened since the pass began
 	wrong       string                  // the first deletion that should not have been
@@ -80,7 +81,7 @@ func (m *model) judge(vm *v1alpha1.VirtualMachine) {
 	}
 	staying, policy := len(m.staying()), m.server.pool().Spec.ScaleDownPolicy
 	switch {
-	case staying > m.least && policy != v1alpha1.ScaleDownExplicit:
+	case staying+m.lost > m.least && policy != v1alpha1.ScaleDownExplicit:
 	case m.judgeReplaced(vm):
 	case policy == v1alpha1.ScaleDownExplicit:
 		m.fail("%s was deleted and nobody named it", vm.Name)
@@ -138,7 +139,7 @@ func (m *model) pass() {
 		}).Draw(m.T, "what")
 		p.Before(when, func() { m.disturbed = true; happens() })
 	}
-	m.disturbed = false
+	m.disturbed, m.lost = false, 0
 	clear(m.stale)
 	m.noteStale()
 	replicas, before := int(*m.server.pool().Spec.Replicas), len(m.server.members())
@@ -245,6 +246,7 @@ func (m *model) deleteByHand() {
 		m.byHand = true
 		err := m.server.Delete(m.ctx, vm)
 		m.byHand = false
+		m.lost++
 		if err != nil && vm.Labels[v1alpha1.LabelDeletionProtection] == "" {
 			m.Fatal(err)
 		}
@@ -325,7 +327,7 @@ func (m *model) settle() {
 		p.told("")
 		m.least = int(*m.server.pool().Spec.Replicas)
 		before := m.server.pool().ResourceVersion
-		m.disturbed = false
+		m.disturbed, m.lost = false, 0
 		m.noteStale()
 		result, err := p.pass()
 		m.server.must(err)

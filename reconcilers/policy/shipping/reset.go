@@ -7,11 +7,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -28,8 +30,12 @@ import (
 // more. So the policy decides as it did until it decides as shipped. Between the two its release says "reset": whoever finds
 // that finishes.
 func Reset(ctx context.Context, c client.Client, shipped *v1alpha1.RegoPolicy) error {
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return reset(ctx, c, shipped) })
+	return retry.RetryOnConflict(patience, func() error { return reset(ctx, c, shipped) })
 }
+
+// patience is for a policy that others write too, above all its status by each replica after an upgrade, while the API server has the webhook
+// test what is written, which may take it a second.
+var patience = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 12}
 
 func reset(ctx context.Context, c client.Client, shipped *v1alpha1.RegoPolicy) error {
 	live := empty()
