@@ -32,6 +32,12 @@ type ActiveOperation struct {
 	// +kubebuilder:default=false
 	Force bool `json:"force"`
 
+	// The node that an operation of type Migrate names, so that limits for each
+	// node count the move from the start. Empty for every other type and origin.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName,omitempty"`
+
 	// When the claim was taken.
 	// +required
 	ClaimedAt metav1.MicroTime `json:"claimedAt"`

@@ -55,6 +55,20 @@ func TestTakeSupersedesInOneWrite(t *testing.T) {
 	}
 }
 
+// A Migrate counts for the node that it names from the moment of its claim.
+func TestTakeNamesTheNode(t *testing.T) {
+	var status v1alpha1.VirtualMachineStatus
+	o := &v1alpha1.VirtualMachineOperation{Spec: v1alpha1.VirtualMachineOperationSpec{
+		Type: v1alpha1.OperationMigrate, Migrate: &v1alpha1.MigrateTarget{NodeName: "node-2"},
+	}}
+	if err := Take(&status, OfOperation(o), nil, at(1)); err != nil || status.ActiveOperation.NodeName != "node-2" {
+		t.Errorf("got %v and a claim %+v", err, status.ActiveOperation)
+	}
+	if h, _ := Current(&status); h != OfOperation(o) {
+		t.Errorf("the holder is %+v", h)
+	}
+}
+
 func TestWithdrawPutsThePowerIntentBack(t *testing.T) {
 	yesterday := &v1alpha1.PowerIntent{State: v1alpha1.PowerStopped, By: "stop-1", At: at(1)}
 	for _, tc := range []struct {

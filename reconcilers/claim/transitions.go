@@ -37,6 +37,8 @@ type Holder struct {
 	// Type and Force say what is done.
 	Type  v1alpha1.OperationType
 	Force bool
+	// NodeName is the node that an operation of type Migrate names.
+	NodeName string
 }
 
 // String is what people call it, such as "forced Stop stop-1" or "Start by RunPolicy".
@@ -58,9 +60,11 @@ func Former(u *v1alpha1.UndoingOperation) Holder {
 
 // OfOperation is the holder that an operation is.
 func OfOperation(o *v1alpha1.VirtualMachineOperation) Holder {
-	return Holder{
-		ID: string(o.UID), Origin: v1alpha1.OriginOperation, Name: o.Name, Type: o.Spec.Type, Force: o.Spec.Force,
+	h := Holder{ID: string(o.UID), Origin: v1alpha1.OriginOperation, Name: o.Name, Type: o.Spec.Type, Force: o.Spec.Force}
+	if o.Spec.Migrate != nil {
+		h.NodeName = o.Spec.Migrate.NodeName
 	}
+	return h
 }
 
 // Current is the present holder; false if the machine is free.
@@ -69,7 +73,7 @@ func Current(status *v1alpha1.VirtualMachineStatus) (Holder, bool) {
 	if a == nil {
 		return Holder{}, false
 	}
-	return Holder{ID: a.ID, Origin: a.Origin, Name: a.Name, Type: a.Type, Force: a.Force}, true
+	return Holder{ID: a.ID, Origin: a.Origin, Name: a.Name, Type: a.Type, Force: a.Force, NodeName: a.NodeName}, true
 }
 
 // Holds tells whether the claim is the caller's.
@@ -107,7 +111,7 @@ func Take(status *v1alpha1.VirtualMachineStatus, next Holder, yield []Holder, no
 	}
 	status.Undoing = after.Undoing
 	status.ActiveOperation = &v1alpha1.ActiveOperation{
-		ID: next.ID, Origin: next.Origin, Name: next.Name, Type: next.Type, Force: next.Force,
+		ID: next.ID, Origin: next.Origin, Name: next.Name, Type: next.Type, Force: next.Force, NodeName: next.NodeName,
 		ClaimedAt: now, PreviousIntent: status.PowerIntent.DeepCopy(),
 	}
 	if state := Leaves(next.Type); state != "" {

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,21 +34,28 @@ type traveller struct {
 	pod  *corev1.Pod
 }
 
-// newTraveller gives a machine that runs on the first node of a site, and has done some work.
+// newTraveller gives a machine that runs on the first node of a site of its own, and has done some work.
 func newTraveller(t *testing.T, name string) *traveller {
 	t.Helper()
-	v := &traveller{site: newSite(t, name)}
-	v.vm = &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm"}, Spec: v1alpha1.VirtualMachineSpec{
+	s := newSite(t, name)
+	t.Cleanup(func() {
+		for _, wrong := range s.nodes.Violations() {
+			t.Error(wrong)
+		}
+	})
+	return s.traveller("vm")
+}
+
+// traveller gives one more such machine.
+func (s *site) traveller(name string) *traveller {
+	s.Helper()
+	v := &traveller{site: s}
+	v.vm = &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.VirtualMachineSpec{
 		NodeName: v.node(1), Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}},
 	}}
 	v.create(v.vm)
 	v.shows(v.vm, v1alpha1.VirtualMachineRunning)
 	v.remember()
-	t.Cleanup(func() {
-		for _, wrong := range v.nodes.Violations() {
-			t.Error(wrong)
-		}
-	})
 	return v
 }
 
@@ -73,6 +82,16 @@ func (v *traveller) wanted(node string) {
 		err := stack.client.Update(v.Context(), v.vm)
 		return fmt.Sprint(err), err == nil
 	})
+}
+
+// override has requests of the test pass the policy once.
+func (v *traveller) override(policy string) {
+	v.Helper()
+	var me authenticationv1.SelfSubjectReview
+	v.Must(stack.client.Create(v.Context(), &me))
+	o := v1alpha1.Override{Policy: policy, UID: v.vm.UID, By: me.Status.UserInfo.Username, Until: time.Now().Add(20 * time.Minute), Reason: "a trial"}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationOverride, o.String())
+	v.Must(stack.client.Patch(v.Context(), v.vm, client.RawPatch("application/merge-patch+json", patch)))
 }
 
 // waits waits until the move is in that step, for that reason, and gives the message.
@@ -165,6 +184,46 @@ func TestMove(t *testing.T) {
 			}
 		}
 	})
+}
+
+// No more machines leave a node at once than its limit says, one by an operation counted with one by its spec. A person who passes the
+// policy has the change admitted, and the machine has its turn when there is room.
+func TestMovesHaveTheirTurn(t *testing.T) {
+	first := newTraveller(t, "turns")
+	second, third := first.traveller("second"), first.traveller("third")
+	release := []func(){first.nodes.Hold(first.vm.UID, nodeagent.Reporting), first.nodes.Hold(second.vm.UID, nodeagent.Reporting)}
+	first.wanted(first.node(2))
+	first.waits(v1alpha1.MigrationHibernate, v1alpha1.ReasonMigrating)
+	o := second.operate(second.vm, "away", v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationMigrate, Migrate: &v1alpha1.MigrateTarget{NodeName: second.node(2)}})
+	second.waits(v1alpha1.MigrationHibernate, v1alpha1.ReasonMigrating)
+	if claim := second.vm.Status.ActiveOperation; claim == nil || claim.NodeName != second.node(2) {
+		t.Errorf("the claim of the operation is %+v", claim)
+	}
+	third.Step("a third one is refused", func(s step.T) {
+		third.look()
+		third.vm.Spec.NodeName = third.node(2)
+		if err := stack.client.Update(s.Context(), third.vm); err == nil || !strings.Contains(err.Error(), "[placement-migration/TooManyMigrations]") {
+			t.Errorf("the change was answered with %v", err)
+		}
+	})
+	third.Step("and waits if that is overridden", func(step.T) {
+		third.override("placement-migration")
+		third.wanted(third.node(2))
+		third.Until("the machine waits for its turn", func() (string, bool) {
+			settled := meta.FindStatusCondition(third.look().Conditions, string(v1alpha1.ConditionPlacementSettled))
+			return fmt.Sprintf("%+v", settled), settled != nil && settled.Reason == "TooManyMigrations"
+		})
+		if status := third.vm.Status; status.ActiveOperation != nil || status.NodeName != third.node(1) {
+			t.Errorf("the machine is on %s, held by %+v", status.NodeName, status.ActiveOperation)
+		}
+	})
+	for _, goOn := range release {
+		goOn()
+	}
+	first.moved(first.node(2))
+	second.ends(o, false)
+	second.moved(second.node(2))
+	third.moved(third.node(2))
 }
 
 // What was begun is taken back, or brought to its end, whatever is wanted meanwhile.

@@ -259,12 +259,13 @@ _ready if {
 # The nodes that the machine leaves and enters, as far as that is known.
 _ends := {node | some node in [_to, _status.nodeName]; node != ""}
 
-# A machine whose move has just begun may show only where it is.
+# A machine whose move has just begun shows where it is, and its claim or its spec where it goes. Evict does not say.
 _ends_of(vm) := {node |
 	some node in [
 		object.get(vm, ["status", "nodeName"], ""),
 		object.get(vm, ["status", "migration", "was", "nodeName"], ""),
 		object.get(vm, ["status", "migration", "to", "nodeName"], ""),
+		object.get(vm, ["status", "activeOperation", "nodeName"], ""),
 		_wanted(vm),
 	]
 	node != ""
@@ -368,7 +369,10 @@ _known_machine(vm) if {
 
 _known_claim(null)
 
-_known_claim(claim) if _known_holder(claim)
+_known_claim(claim) if {
+	_known_holder(claim)
+	is_string(object.get(claim, "nodeName", ""))
+}
 
 _known_holder(holder) if {
 	operations.text(holder.type)

@@ -238,6 +238,15 @@ _placed := {
 	"status": {"nodeName": "node-3", "activeOperation": {"origin": "Placement", "type": "Migrate"}},
 }
 
+# Its claim says where it goes before its migration does.
+_claimed := {
+	"metadata": {"namespace": "team-b", "name": "b-6"}, "spec": {"runtime": _pod},
+	"status": {
+		"nodeName": "node-3",
+		"activeOperation": {"origin": "Operation", "type": "Migrate", "name": "m", "nodeName": "node-2"},
+	},
+}
+
 _evicted := {
 	"metadata": {"namespace": "team-b", "name": "b-4"}, "spec": {"runtime": _pod, "nodeName": "node-3"},
 	"status": {"nodeName": "node-2", "activeOperation": {"origin": "Operation", "type": "Evict", "name": "e"}},
@@ -248,6 +257,7 @@ _limits := {
 	"one that leaves": {"moving": [_leaves], "verdict": "allow"},
 	"one that leaves and one that enters": {"moving": [_leaves, _enters], "verdict": "TooManyMigrations"},
 	"those of which no more is known than the claim": {"moving": [_placed, _evicted], "verdict": "TooManyMigrations"},
+	"an operation that has just claimed its machine": {"moving": [_enters, _claimed], "verdict": "TooManyMigrations"},
 	"one that is elsewhere": {"moving": [_leaves, _mover("team-b", "b-5", "node-3", "node-4")], "verdict": "allow"},
 	"the machine itself": {"moving": [_leaves, _mover("team-a", "web-1", "node-1", "node-2")], "verdict": "allow"},
 	"one of that name elsewhere": {"moving": [_leaves, _mover("team-b", "web-1", "node-1", "node-2")], "verdict": "TooManyMigrations"},
@@ -411,6 +421,7 @@ test_not_understood_facts[note] if {
 		"vm/status/activeOperation/type": ["unknown"],
 		"vm/status/activeOperation/origin": ["unknown"],
 		"vm/status/activeOperation/name": ["empty", "unknown"],
+		"vm/status/activeOperation/nodeName": ["empty", "unknown"],
 		"vm/status/undoing": ["a list"],
 		"vm/status/migration": ["null"],
 		"vm/status/migration/step": [],
