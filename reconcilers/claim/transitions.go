@@ -37,7 +37,7 @@ type Holder struct {
 	// Type and Force say what is done.
 	Type  v1alpha1.OperationType
 	Force bool
-	// NodeName is the node that an operation of type Migrate names.
+	// NodeName is the node that an operation of type Migrate names, empty for every other holder.
 	NodeName string
 }
 

@@ -30,7 +30,7 @@ type model struct {
 	busy        map[types.UID]time.Time // what somebody was told is busy, until then
 	named       map[types.UID]bool      // what somebody named
 	byHand      bool                    // somebody deletes, and no pool
-	lost        int                     // how many somebody deleted since the pass began, which it may not have seen
+	lost        int                     // members that a person has deleted since the pass began
 	least, most int                     // the numbers of replicas that there were since the pass began
 	disturbed   bool                    // something happened since the pass began
 	wrong       string                  // the first deletion that should not have been
@@ -246,8 +246,9 @@ func (m *model) deleteByHand() {
 		m.byHand = true
 		err := m.server.Delete(m.ctx, vm)
 		m.byHand = false
-		m.lost++
-		if err != nil && vm.Labels[v1alpha1.LabelDeletionProtection] == "" {
+		if err == nil {
+			m.lost++
+		} else if vm.Labels[v1alpha1.LabelDeletionProtection] == "" {
 			m.Fatal(err)
 		}
 	}

@@ -145,8 +145,8 @@ func (p person) denied(a answer, args []string, texts ...string) {
 	}
 }
 
-// refusedInTime is refused for an edit that fails the tests of others, for which a busy machine may leave no time. Then the person is warned
-// that it was admitted, brings back what was there before, and tries again.
+// refusedInTime is refused for an edit that fails the tests of other policies. On a busy machine the webhook may have no time for those tests:
+// it then admits the edit with a warning, and the person puts the former content back and tries again.
 func (p person) refusedInTime(edit, before string, args []string, texts ...string) {
 	p.Helper()
 	var a answer

@@ -259,7 +259,7 @@ _ready if {
 # The nodes that the machine leaves and enters, as far as that is known.
 _ends := {node | some node in [_to, _status.nodeName]; node != ""}
 
-# A machine whose move has just begun shows where it is, and its claim or its spec where it goes. Evict does not say.
+# Until status.migration names the target, the claim names that of a Migrate, and the spec that of a placement. An Evict has none yet.
 _ends_of(vm) := {node |
 	some node in [
 		object.get(vm, ["status", "nodeName"], ""),

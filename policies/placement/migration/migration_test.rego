@@ -238,7 +238,7 @@ _placed := {
 	"status": {"nodeName": "node-3", "activeOperation": {"origin": "Placement", "type": "Migrate"}},
 }
 
-# Its claim says where it goes before its migration does.
+# The claim names the target before status.migration does.
 _claimed := {
 	"metadata": {"namespace": "team-b", "name": "b-6"}, "spec": {"runtime": _pod},
 	"status": {

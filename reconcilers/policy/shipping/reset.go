@@ -33,9 +33,9 @@ func Reset(ctx context.Context, c client.Client, shipped *v1alpha1.RegoPolicy) e
 	return retry.RetryOnConflict(patience, func() error { return reset(ctx, c, shipped) })
 }
 
-// patience is for a policy that others write too, above all its status by each replica after an upgrade, while the API server has the webhook
-// test what is written, which may take it a second.
-var patience = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 12}
+// patience is 20 attempts over 5 to 10 seconds. After an upgrade each replica writes the policy's status, and a write of ours conflicts with
+// every one that comes while the webhook still tests it, which takes up to a second.
+var patience = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 1, Jitter: 1, Steps: 20}
 
 func reset(ctx context.Context, c client.Client, shipped *v1alpha1.RegoPolicy) error {
 	live := empty()

@@ -3,6 +3,7 @@ package shipping
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -114,6 +115,29 @@ func TestEditDuringReset(t *testing.T) {
 	}
 	f.is(shipped, nothing)
 	f.edited(shipped)
+}
+
+// Others who write the policy again and again do not end the reset.
+func TestResetAmongOtherWriters(t *testing.T) {
+	f := newFixture(t)
+	shipped := f.release("1.0.0")
+	f.ship(shipped)
+	patched("merge", `{"spec":{"mode":"Audit"}}`)(f)
+	const others = 6
+	tried := 0
+	late := interceptor.NewClient(f.api, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if tried++; tried <= others {
+				patched("merge", fmt.Sprintf(`{"metadata":{"annotations":{"other":"%d"}}}`, tried))(f)
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})
+	f.Must(Reset(t.Context(), late, shipped))
+	if tried != others+1 {
+		t.Errorf("the fields were taken over in attempt %d, after %d conflicts", tried, others)
+	}
+	f.is(shipped, nothing)
 }
 
 // A step is refused if the policy changed since it was looked at.
