@@ -21,6 +21,12 @@ const (
 	DefaultImage = "agent-default"
 )
 
+// MountPath returns where the container has the file system of a VirtualDisk, in which the agent keeps the disk.
+func MountPath(disk string) string { return "/disks/" + disk }
+
+// DevicePath returns where the container has a VirtualDisk that is a block device.
+func DevicePath(disk string) string { return "/dev/disks/" + disk }
+
 // What Sallyport writes. RestoreFrom is written when the Pod is created, and never again: the snapshot, by its digest, that the machine is
 // made from. A machine that is made without it is new.
 const (

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -56,4 +58,16 @@ type AttachedDisk struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Type=string
 	UID types.UID `json:"uid"`
+}
+
+// InBootOrder returns the entries of spec.blockDeviceRefs in the order in which the machine boots from them: those with a bootOrder first,
+// then the others as they are listed.
+func (s *VirtualMachineSpec) InBootOrder() []BlockDeviceRef {
+	rank := func(ref BlockDeviceRef) int32 {
+		if ref.BootOrder == nil {
+			return math.MaxInt32
+		}
+		return *ref.BootOrder
+	}
+	return slices.SortedStableFunc(slices.Values(s.BlockDeviceRefs), func(a, b BlockDeviceRef) int { return cmp.Compare(rank(a), rank(b)) })
 }

@@ -71,6 +71,14 @@ type Migration struct {
 	// +required
 	Was OperationBaseline `json:"was"`
 
+	// The VirtualDisks that the machine had when the move began. Their data is not in
+	// the snapshot, and the restored machine has the same ones.
+	// +optional
+	// +listType=map
+	// +listMapKey=uid
+	// +kubebuilder:validation:MaxItems=64
+	Disks []AttachedDisk `json:"disks,omitempty"`
+
 	// The digest of the snapshot, once it is proven that the registry has it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256

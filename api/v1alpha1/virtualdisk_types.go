@@ -83,7 +83,24 @@ type VolumeDisk struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	StorageClassName string `json:"storageClassName,omitempty"`
+
+	// What the volume of the claim is: a file system or a block device. Default:
+	// Filesystem.
+	// +optional
+	VolumeMode VolumeMode `json:"volumeMode,omitempty"`
 }
+
+// VolumeMode is what the volume of a PersistentVolumeClaim is.
+//
+// +kubebuilder:validation:Enum=Filesystem;Block
+type VolumeMode string
+
+const (
+	// VolumeFilesystem means that the volume has a file system, and the disk is a file in it.
+	VolumeFilesystem VolumeMode = "Filesystem"
+	// VolumeBlock means that the volume is a block device, and the disk is that device.
+	VolumeBlock VolumeMode = "Block"
+)
 
 // Beside reports whether machines of that runtime may have the disk: they are on the same runtime, and the same server of it.
 func (r *VirtualDiskRuntime) Beside(machine *VirtualMachineRuntime) bool {

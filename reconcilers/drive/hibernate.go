@@ -139,7 +139,7 @@ func (t *Turn) after(want hibernation.Want, next hibernation.Step, seen *runtime
 	case next.Anew:
 		return &v1alpha1.Migration{
 			ID: uuid.NewUUID(), Step: next.Name, Since: metav1.NewMicroTime(t.Time), To: want.To,
-			Instance: seen.Hibernation.ID, Was: *Baseline(seen),
+			Instance: seen.Hibernation.ID, Was: *Baseline(seen), Disks: seen.Disks,
 		}, true
 	case now == nil, next.Name == now.Step && !next.Aims:
 		return nil, false

@@ -121,6 +121,16 @@ type Disks interface {
 	Detach(ctx context.Context, machine Machine, disk types.UID) error
 }
 
+// FixedDisks is a Disks whose machines have the disks that they were made with. Attach and Detach are for a machine before Ensure makes
+// it: they choose what it is made with, and change it at once. A machine that is made keeps its disks, through every move, until it is
+// deleted: to attach another one, or to detach one, is an InvalidState error. Ensure makes no machine without a disk that its spec
+// names.
+type FixedDisks interface {
+	Disks
+	// DisksAreFixed does nothing. A runtime has it to say what a FixedDisks is.
+	DisksAreFixed()
+}
+
 // Disk says which disk a call is about, as its VirtualDisk has it.
 type Disk struct {
 	// NamespacedName is the name of the VirtualDisk.

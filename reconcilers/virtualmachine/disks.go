@@ -67,7 +67,7 @@ func (r *Reconciler) ofDisk(ctx context.Context, o client.Object) []reconcile.Re
 // was seen not to be attached.
 func (r *Reconciler) disks(ctx context.Context, l *look) (bool, error) {
 	switch {
-	case !l.seen.Exists || l.seen.Adopted:
+	case l.seen.Adopted, !l.seen.Exists && !runtime.Can[runtime.FixedDisks](l.Runtime()):
 		return false, nil
 	case !runtime.Can[runtime.Disks](l.Runtime()):
 		l.diskTrouble = &diskTrouble{v1alpha1.ReasonRuntimeNotSupported, "the runtime of the machine has no VirtualDisks"}

@@ -154,10 +154,11 @@ func (r *Reconciler) keep(ctx context.Context, l *look) (bool, error) {
 		return r.report(ctx, l)
 	}
 	if l.observe(ctx); l.err == nil {
-		if did, err := r.ensure(ctx, l); did || err != nil {
+		// The disks first, because some machines have to be made with them.
+		if did, err := r.disks(ctx, l); did || err != nil {
 			return did, err
 		}
-		if did, err := r.disks(ctx, l); did || err != nil {
+		if did, err := r.ensure(ctx, l); did || err != nil {
 			return did, err
 		}
 	}
@@ -188,6 +189,9 @@ func (r *Reconciler) ensure(ctx context.Context, l *look) (bool, error) {
 		l.Later()
 		return false, nil
 	case r.failedJustNow(l):
+		return false, nil
+	case runtime.Can[runtime.FixedDisks](l.Runtime()) && l.diskTrouble != nil:
+		l.waits = l.diskTrouble.message // it is made with its disks
 		return false, nil
 	}
 	if same, err := l.Unchanged(ctx); err != nil || !same {

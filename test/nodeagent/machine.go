@@ -3,6 +3,7 @@ package nodeagent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,8 @@ type content struct {
 	Work     int
 	State    agent.State
 	Instance string
+	// Disks are the claims of the Pod's volumes. Their data is on them and not in the snapshot.
+	Disks []string
 	// Ref is what makes one snapshot of the same content differ from another.
 	Ref string
 }
@@ -25,6 +28,7 @@ type content struct {
 type machine struct {
 	vm, pod types.UID
 	node    string
+	disks   []string // the claims of the Pod's volumes
 	state   agent.State
 	slept   agent.State // what it was before it was hibernated
 	work    int
@@ -42,6 +46,16 @@ func (m *machine) runs() bool { return m.frozen == "" && isOn(m.state) }
 
 func isOn(state agent.State) bool { return state == agent.Running || state == agent.Paused }
 
+// claimsOf are the PersistentVolumeClaims that a Pod uses.
+func claimsOf(pod *corev1.Pod) (names []string) {
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
+}
+
 func (m *machine) instance() string {
 	if m.ons == 0 {
 		return ""
@@ -55,7 +69,7 @@ func (a *Agent) obey(ctx context.Context, pod *corev1.Pod, order agent.Order) ag
 	defer a.mu.Unlock()
 	m := a.machines[pod.UID]
 	if m == nil {
-		m = &machine{vm: vmOf(pod), pod: pod.UID, node: pod.Spec.NodeName, state: agent.Creating}
+		m = &machine{vm: vmOf(pod), pod: pod.UID, node: pod.Spec.NodeName, disks: claimsOf(pod), state: agent.Creating}
 		a.machines[pod.UID] = m
 	}
 	wish := a.wish(m.vm)
@@ -92,6 +106,9 @@ func (a *Agent) create(ctx context.Context, m *machine, from string) {
 		case is.VM != m.vm:
 			m.state, m.failed = agent.Failed, from+" is of another machine"
 			return
+		}
+		if !slices.Equal(is.Disks, m.disks) {
+			a.violated("the machine on %s had the disks %v and comes back with %v", m.node, is.Disks, m.disks)
 		}
 	}
 	m.work, m.cameAs, m.failed = is.Work, is.Instance, ""
@@ -144,7 +161,7 @@ func (a *Agent) hibernate(ctx context.Context, m *machine, ref string) (done boo
 	}
 	if !strings.HasPrefix(m.frozen, ref+"@") {
 		m.frozen = ref // nothing of it runs from here on
-		is := content{VM: m.vm, Work: m.work, State: m.state, Instance: m.instance(), Ref: ref}
+		is := content{VM: m.vm, Work: m.work, State: m.state, Instance: m.instance(), Disks: m.disks, Ref: ref}
 		if m.state == agent.Hibernated {
 			is.State = m.slept
 		}
@@ -178,6 +195,11 @@ func (a *Agent) becomes(m *machine, state agent.State) {
 	for _, other := range a.machines {
 		if other != m && other.vm == m.vm && other.runs() && m.runs() {
 			a.violated("the machine runs on %s and on %s", m.node, other.node)
+		}
+		for _, disk := range m.disks {
+			if other != m && slices.Contains(other.disks, disk) && other.runs() && m.runs() {
+				a.violated("two machines, on %s and on %s, write to %s", m.node, other.node, disk)
+			}
 		}
 	}
 }

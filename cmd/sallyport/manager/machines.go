@@ -28,12 +28,28 @@ func (m machines) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*ru
 	switch {
 	case vm.Spec.Runtime.VSphere != nil:
 		return m.vcenters.Runtime(ctx, vm)
-	case vm.Spec.Runtime.Pod != nil && m.pods != nil:
-		return m.pods, nil
 	case vm.Spec.Runtime.Pod != nil:
-		return nil, runtime.NewNotSupported(nil, "machines of kind pod are switched off: an administrator can set runtimes.pod.enabled in the values of the chart")
+		return m.podRuntime()
 	}
 	return nil, runtime.NewNotSupported(nil, "this release runs no machines of kind %s yet", kindOfMachine(vm))
+}
+
+// diskRuntime gives the runtime of a disk.
+func (m machines) diskRuntime(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
+	switch {
+	case d.Spec.Runtime.VSphere != nil:
+		return m.vcenters.DiskRuntime(ctx, d)
+	case d.Spec.Runtime.Pod != nil:
+		return m.podRuntime()
+	}
+	return nil, runtime.NewNotSupported(nil, "this release has no disks of kind %s yet", kindOfDisk(d))
+}
+
+func (m machines) podRuntime() (*runtime.Client, error) {
+	if m.pods == nil {
+		return nil, runtime.NewNotSupported(nil, "machines of kind pod are switched off: an administrator can set runtimes.pod.enabled in the values of the chart")
+	}
+	return m.pods, nil
 }
 
 // podRuntime gives the runtime of machines that are Pods, and nil if they are switched off.

@@ -105,7 +105,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 			return err
 		}
 		all := machines{vcenters: connected, pods: pods}
-		runtimes = &Runtimes{Machine: all.runtime, Disk: connected.diskRuntime, Template: connected.TemplateStore, LibraryItem: connected.LibraryItem}
+		runtimes = &Runtimes{Machine: all.runtime, Disk: all.diskRuntime, Template: connected.TemplateStore, LibraryItem: connected.LibraryItem}
 	}
 	if err := o.addReconcilers(mgr, gate, runtimes.within(limits, ctrlmetrics.Registry), told, locks); err != nil {
 		return err

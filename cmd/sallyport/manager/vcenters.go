@@ -28,14 +28,6 @@ func (v vcenters) Inventory(ctx context.Context, name string, tenants []v1alpha1
 	return vsphereserver.Inventory(found), err
 }
 
-// diskRuntime gives the runtime of a disk.
-func (v vcenters) diskRuntime(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
-	if d.Spec.Runtime.VSphere == nil {
-		return nil, runtime.NewNotSupported(nil, "this release has no disks of kind %s yet", kindOfDisk(d))
-	}
-	return v.DiskRuntime(ctx, d)
-}
-
 // changes are what runtimes tell of: whoever tells waits until it is taken.
 type changes chan event.TypedGenericEvent[runtime.Change]
 

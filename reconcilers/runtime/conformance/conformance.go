@@ -81,7 +81,7 @@ type part struct {
 
 // Run tests the runtime, each part with a new one.
 func Run(t *testing.T, newRuntime func(t *testing.T) Harness) {
-	for _, p := range slices.Concat(existence, power, guests, undoing, moving, hibernating, disks, trouble) {
+	for _, p := range slices.Concat(existence, power, guests, undoing, moving, hibernating, disks, fixedDisks, trouble) {
 		t.Run(p.name, func(t *testing.T) {
 			h := newRuntime(t)
 			has := h.abilities()
@@ -273,6 +273,8 @@ func (h *Harness) abilities() map[string]bool {
 		"LoseReply": h.LoseReply != nil, "Stall": h.Stall != nil, "Makes": h.Makes,
 		"Migrator": runtime.Can[runtime.Migrator](client),
 		"Registry": h.Registry != nil, "Hibernator": runtime.Can[runtime.Hibernator](client),
-		"Disk": h.Disk != nil && runtime.Can[runtime.Disks](client),
+		"Disk":      h.Disk != nil && runtime.Can[runtime.Disks](client),
+		"HotDisk":   h.Disk != nil && runtime.Can[runtime.Disks](client) && !runtime.Can[runtime.FixedDisks](client),
+		"FixedDisk": h.Disk != nil && runtime.Can[runtime.FixedDisks](client),
 	}
 }

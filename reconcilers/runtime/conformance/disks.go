@@ -19,18 +19,19 @@ var disks = []part{
 	{"ensuring a disk twice gives one", []string{"Disk"}, diskTwice},
 	{"a disk whose making lost its reply is made once", []string{"Disk", "LoseReply"}, diskUnseen},
 	{"a disk grows and never shrinks", []string{"Disk"}, diskGrows},
+	{"a disk that is attached grows or stays as it is", []string{"HotDisk"}, attachedGrows},
 	{"a disk that was made and is gone is not made again", []string{"Disk"}, diskGone},
-	{"a disk is attached and detached, twice is success", []string{"Disk"}, diskAttached},
-	{"an attachment whose reply was lost is repeated", []string{"Disk", "LoseReply"}, attachUnseen},
-	{"two disks on a machine", []string{"Disk"}, twoDisks},
-	{"a disk that is attached is not deleted", []string{"Disk"}, diskInUse},
-	{"a disk that another machine has is not attached", []string{"Disk"}, diskTaken},
-	{"a disk is attached while its machine is on", []string{"Disk"}, diskHot},
-	{"a disk survives the power-offs of its machine", []string{"Disk"}, diskStays},
-	{"deleting a machine leaves its disks", []string{"Disk", "Makes"}, diskOutlives},
-	{"a disk and a machine that is not there", []string{"Disk"}, diskWithoutMachine},
-	{"what is in flight keeps disks from being attached", []string{"Disk", "Hold"}, diskWhileBusy},
-	{"an attachment in flight can be seen, and nothing else goes with it", []string{"Disk", "Hold"}, attachInFlight},
+	{"a disk is attached and detached, twice is success", []string{"HotDisk"}, diskAttached},
+	{"an attachment whose reply was lost is repeated", []string{"HotDisk", "LoseReply"}, attachUnseen},
+	{"two disks on a machine", []string{"HotDisk"}, twoDisks},
+	{"a disk that is attached is not deleted", []string{"HotDisk"}, diskInUse},
+	{"a disk that another machine has is not attached", []string{"HotDisk"}, diskTaken},
+	{"a disk is attached while its machine is on", []string{"HotDisk"}, diskHot},
+	{"a disk survives the power-offs of its machine", []string{"HotDisk"}, diskStays},
+	{"deleting a machine leaves its disks", []string{"HotDisk", "Makes"}, diskOutlives},
+	{"a disk and a machine that is not there", []string{"HotDisk"}, diskWithoutMachine},
+	{"what is in flight keeps disks from being attached", []string{"HotDisk", "Hold"}, diskWhileBusy},
+	{"an attachment in flight can be seen, and nothing else goes with it", []string{"HotDisk", "Hold"}, attachInFlight},
 	{"calls about disks whose context has ended do nothing", []string{"Disk"}, diskEndedContext},
 }
 
@@ -206,13 +207,15 @@ func diskGrows(s *suite) {
 		s.wants(runtime.IsInvalidState, err, "InvalidState, or none", "shrinking")
 	}
 	s.diskIs(larger)
+}
 
-	m := s.made("with-grown")
+func attachedGrows(s *suite) {
+	m, d := s.made("with-grown"), s.madeDisk("grown-in-use")
 	s.attach(m, d)
 	largest := resized(d, 5*d.Bytes())
 	if _, err := s.tryEnsureDisk(largest); err != nil {
 		s.wants(runtime.IsInvalidState, err, "InvalidState, or none", "growing a disk that is attached")
-		largest = larger
+		largest = d
 	}
 	s.has(m, d, true)
 	s.diskIs(largest, m)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -129,6 +130,7 @@ func newHarness(t *testing.T) conformance.Harness {
 	return conformance.Harness{
 		Runtime: connect(t), Makes: true, Reconnect: connect,
 		Machine: func(_ *testing.T, name string) runtime.Machine { return machine(name) },
+		Disk:    func(_ *testing.T, name string) runtime.Disk { return disk(name) },
 		Advance: func(runtime.Machine) { step() },
 		Instances: func(t *testing.T, m runtime.Machine) (n int) {
 			var pods corev1.PodList
@@ -232,6 +234,13 @@ func machine(name string) runtime.Machine {
 	return runtime.Machine{
 		NamespacedName: types.NamespacedName{Namespace: "ns", Name: name}, UID: types.UID("uid-" + name),
 		Spec: &v1alpha1.VirtualMachineSpec{Runtime: v1alpha1.VirtualMachineRuntime{Pod: &v1alpha1.PodRuntime{}}},
+	}
+}
+
+func disk(name string) runtime.Disk {
+	return runtime.Disk{
+		NamespacedName: types.NamespacedName{Namespace: "ns", Name: name}, UID: types.UID("uid-" + name),
+		Spec: &v1alpha1.VirtualDiskSpec{Size: resource.MustParse("1Gi"), Runtime: v1alpha1.VirtualDiskRuntime{Pod: &v1alpha1.VolumeDisk{}}},
 	}
 }
 

@@ -193,6 +193,10 @@ func (r *Runtime) Release(ctx context.Context, m runtime.Machine, fenced bool) e
 	if seen.Instance != runtime.InstanceAsleep || busy != "" || !proven {
 		return runtime.NewInvalidState(nil, "Pod %s is not known to be asleep with all that it was in the snapshot", s.pod.Name)
 	}
+	// A claim that was deleted while a Pod used it goes, with its data, as soon as no Pod does.
+	if _, err := r.claimsOf(ctx, m, s.disks()); err != nil {
+		return err
+	}
 	return r.remove(ctx, s)
 }
 
@@ -222,7 +226,12 @@ func (r *Runtime) Restore(ctx context.Context, m runtime.Machine) error {
 	if err := r.alone(ctx, m); err != nil {
 		return err
 	}
-	return r.create(ctx, r.restored(m))
+	pod := r.restored(m)
+	claims, err := r.claimsOf(ctx, m, m.Migration.Disks)
+	if err != nil {
+		return err
+	}
+	return r.create(ctx, withDisks(pod, claims))
 }
 
 // alone makes sure that there is no Pod of the machine: the one that it left has another name than the one that is made.

@@ -81,6 +81,8 @@ func (r *Runtime) Observe(ctx context.Context, m runtime.Machine) (runtime.Obser
 	var seen runtime.Observation
 	if s != nil {
 		seen = s.observation(m)
+	} else if seen.Disks, err = r.disksOfNone(ctx, m); err != nil {
+		return runtime.Observation{}, err
 	}
 	if seen.Hibernation, err = r.hibernation(ctx, m, s); err != nil {
 		return runtime.Observation{}, err
@@ -95,7 +97,7 @@ func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (string, error)
 	case err != nil:
 		return "", err
 	case s == nil:
-		return "", r.create(ctx, r.podOf(m))
+		return "", r.first(ctx, m)
 	case !s.pod.DeletionTimestamp.IsZero():
 		return "", runtime.NewInvalidState(nil, "Pod %s of an earlier attempt is still being removed", s.pod.Name)
 	case s.ended():
@@ -106,6 +108,19 @@ func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (string, error)
 		return "", nil
 	}
 	return s.pod.Name, nil
+}
+
+// first creates the Pod with all the disks that the spec names: it cannot get one later.
+func (r *Runtime) first(ctx context.Context, m runtime.Machine) error {
+	claims, err := r.reserved(ctx, m)
+	if err != nil {
+		return err
+	}
+	pod := withDisks(r.podOf(m), claims)
+	if err := complete(m, pod); err != nil {
+		return err
+	}
+	return r.create(ctx, pod)
 }
 
 func (r *Runtime) create(ctx context.Context, pod *corev1.Pod) error {

@@ -133,6 +133,7 @@ func (s *sight) observation(m runtime.Machine) (seen runtime.Observation) {
 	if !s.pending() && busy == "" {
 		seen.LastFailure = s.report.Message
 	}
+	seen.Disks = s.disks()
 	if !s.made() {
 		return seen
 	}

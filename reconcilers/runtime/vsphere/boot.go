@@ -15,8 +15,7 @@ const bootField = "spec.blockDeviceRefs[].bootOrder"
 
 // bootDisks gives the attached disks that a machine is to boot from, the first one first, with their names.
 func (s *sighting) bootDisks(m runtime.Machine) (keys []int32, names []string) {
-	refs := slices.DeleteFunc(slices.Clone(m.Spec.BlockDeviceRefs), func(ref v1alpha1.BlockDeviceRef) bool { return ref.BootOrder == nil })
-	slices.SortStableFunc(refs, func(a, b v1alpha1.BlockDeviceRef) int { return cmp.Compare(*a.BootOrder, *b.BootOrder) })
+	refs := slices.DeleteFunc(m.Spec.InBootOrder(), func(ref v1alpha1.BlockDeviceRef) bool { return ref.BootOrder == nil })
 	for _, ref := range refs {
 		for _, of := range s.marks {
 			if on := of.device(s.devices); of.name == ref.Name && on != nil {

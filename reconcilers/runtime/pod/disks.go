@@ -1,0 +1,361 @@
+package pod
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/agent"
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// A disk is a PersistentVolumeClaim, found by its name and known by the label with the UID of its VirtualDisk. A Pod's volumes cannot
+// change, so a machine has the disks that its Pod was created with. Attach writes the UID of the machine into [agent.LabelMachine] of the
+// claim before there is a Pod; Ensure creates the Pod with the claims that have it. A restored guest finds the disks that it had, which its
+// Migration names.
+
+const (
+	// labelDisk has the UID of the VirtualDisk that a claim is the disk of.
+	labelDisk = "sallyport.dev/virtual-disk-uid"
+	// volumePrefix and the UID of the VirtualDisk are the name of a volume in a Pod.
+	volumePrefix = "disk-"
+)
+
+var _ runtime.FixedDisks = (*Runtime)(nil)
+
+// DisksAreFixed says that a machine has the disks that its Pod was created with.
+func (*Runtime) DisksAreFixed() {}
+
+// claimName is the name of a disk's claim. It has the UID, so that a VirtualDisk that is created again under the same name gets no old data.
+func claimName(name string, uid types.UID) string { return name + "-" + strings.ToLower(string(uid)) }
+
+// claimOf reads the claim of a disk. It gives nil if there is none.
+func (r *Runtime) claimOf(ctx context.Context, d runtime.Disk) (*corev1.PersistentVolumeClaim, error) {
+	claim, name := &corev1.PersistentVolumeClaim{}, claimName(d.Name, d.UID)
+	if len(name) > maxName {
+		return nil, runtime.NewInvalidSpec(nil, "metadata.name: the name of a VirtualDisk for Pods has at most %d characters, because that of its PersistentVolumeClaim has its UID",
+			maxName-len(name)+len(d.Name))
+	}
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: d.Namespace, Name: name}, claim)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, failed(err, "reading PersistentVolumeClaim %s", name)
+	case claim.Labels[labelDisk] != string(d.UID):
+		return nil, runtime.NewOwnedByAnother(nil, "PersistentVolumeClaim %s is not the disk of VirtualDisk %s", name, d.Name)
+	}
+	return claim, nil
+}
+
+// users gives the UIDs of the machines whose Pods have the claim.
+func (r *Runtime) users(ctx context.Context, claim *corev1.PersistentVolumeClaim) (uids []string, err error) {
+	var pods corev1.PodList
+	if err := r.Live.List(ctx, &pods, client.InNamespace(claim.Namespace), client.HasLabels{agent.LabelMachine}); err != nil {
+		return nil, failed(err, "listing the Pods that use PersistentVolumeClaim %s", claim.Name)
+	}
+	for i := range pods.Items {
+		if slices.ContainsFunc(pods.Items[i].Spec.Volumes, func(v corev1.Volume) bool { return claimIn(v) == claim.Name }) {
+			uids = append(uids, pods.Items[i].Labels[agent.LabelMachine])
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids), nil
+}
+
+// ObserveDisk looks at the claim and at the Pods that use it.
+func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime.DiskObservation, err error) {
+	claim, err := r.claimOf(ctx, d)
+	if claim == nil || err != nil || claim.Status.Phase == corev1.ClaimLost {
+		return seen, err
+	}
+	seen = runtime.DiskObservation{Exists: true, ID: claim.Name, Bytes: bytesOf(claim)}
+	seen.InFlight = !claim.DeletionTimestamp.IsZero()
+	seen.AttachedTo, err = r.users(ctx, claim)
+	return seen, err
+}
+
+// bytesOf is how large the volume of a claim is, or is going to be if there is none yet.
+func bytesOf(claim *corev1.PersistentVolumeClaim) int64 {
+	if size, bound := claim.Status.Capacity[corev1.ResourceStorage]; bound {
+		return size.Value()
+	}
+	return claim.Spec.Resources.Requests.Storage().Value()
+}
+
+// EnsureDisk creates the claim, or raises what it requests. How a larger volume comes about is up to its StorageClass.
+func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (string, error) {
+	claim, err := r.claimOf(ctx, d)
+	switch {
+	case err != nil:
+		return "", err
+	case claim == nil && d.ID != "":
+		return "", runtime.NewNotFound(nil, "PersistentVolumeClaim %s does not exist", d.ID)
+	case claim == nil:
+		claim = newClaim(d)
+		if err := r.Client.Create(ctx, claim); err != nil {
+			return "", failed(err, "creating PersistentVolumeClaim %s", claim.Name)
+		}
+	case claim.Spec.Resources.Requests.Storage().Value() < d.Bytes():
+		if err := r.grow(ctx, claim, d); err != nil {
+			return "", err
+		}
+	case bytesOf(claim) < d.Bytes():
+		return "", runtime.NewInvalidState(nil, "PersistentVolumeClaim %s is being resized%s", claim.Name, resizing(claim))
+	}
+	return claim.Name, nil
+}
+
+// grow raises what the claim requests. The API server forbids it where the StorageClass cannot resize volumes.
+func (r *Runtime) grow(ctx context.Context, claim *corev1.PersistentVolumeClaim, d runtime.Disk) error {
+	err := r.patchClaim(ctx, claim, func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources.Requests = storage(d) })
+	switch {
+	case apierrors.IsForbidden(err):
+		return runtime.NewInvalidSpec(err, "spec.size: PersistentVolumeClaim %s cannot be resized: %s", claim.Name, err)
+	case err != nil:
+		return failed(err, "resizing PersistentVolumeClaim %s", claim.Name)
+	}
+	return nil
+}
+
+// resizing is what Kubernetes says of the resize of a claim.
+func resizing(claim *corev1.PersistentVolumeClaim) (text string) {
+	for _, c := range claim.Status.Conditions {
+		if c.Status == corev1.ConditionTrue || c.Message != "" {
+			text = ": " + cmp.Or(c.Message, string(c.Type))
+		}
+	}
+	return text
+}
+
+func newClaim(d runtime.Disk) *corev1.PersistentVolumeClaim {
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: d.Namespace, Name: claimName(d.Name, d.UID), Labels: map[string]string{labelDisk: string(d.UID)},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: storage(d)},
+		},
+	}
+	if of := d.Spec.Runtime.Pod; of != nil {
+		if of.StorageClassName != "" {
+			claim.Spec.StorageClassName = &of.StorageClassName
+		}
+		if of.VolumeMode != "" {
+			claim.Spec.VolumeMode = new(corev1.PersistentVolumeMode(of.VolumeMode))
+		}
+	}
+	return claim
+}
+
+func storage(d runtime.Disk) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(d.Bytes(), resource.BinarySI)}
+}
+
+// DeleteDisk deletes the claim, and with it what its StorageClass deletes.
+func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
+	claim, err := r.claimOf(ctx, d)
+	if claim == nil || err != nil {
+		return err
+	}
+	switch users, err := r.users(ctx, claim); {
+	case err != nil:
+		return err
+	case len(users) > 0:
+		return runtime.NewInvalidState(nil, "a Pod still uses PersistentVolumeClaim %s", claim.Name)
+	}
+	same := client.Preconditions{UID: &claim.UID, ResourceVersion: &claim.ResourceVersion}
+	if err := r.Client.Delete(ctx, claim, same); client.IgnoreNotFound(err) != nil {
+		return failed(err, "deleting PersistentVolumeClaim %s", claim.Name)
+	}
+	return nil
+}
+
+// Attach has the machine's Pod created with the disk. A machine whose Pod exists without it cannot have it.
+func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk) error {
+	claim, err := r.claimOf(ctx, d)
+	switch {
+	case err != nil:
+		return err
+	case claim == nil:
+		return runtime.NewNotFound(nil, "PersistentVolumeClaim %s does not exist", claimName(d.Name, d.UID))
+	case !claim.DeletionTimestamp.IsZero():
+		return runtime.NewInvalidState(nil, "PersistentVolumeClaim %s is being deleted", claim.Name)
+	}
+	users, err := r.users(ctx, claim)
+	switch {
+	case err != nil:
+		return err
+	case slices.ContainsFunc(users, func(uid string) bool { return uid != string(m.UID) }):
+		return runtime.NewInvalidState(nil, "the Pod of another machine uses PersistentVolumeClaim %s", claim.Name)
+	case len(users) > 0:
+		return nil
+	}
+	switch s, err := r.find(ctx, m); {
+	case err != nil:
+		return err
+	case s != nil || m.Migration.Travels():
+		return runtime.NewInvalidState(nil, "a machine gets its disks when its Pod is created: to add this one, delete VirtualMachine %s and create it again", m.Name)
+	case claim.Labels[agent.LabelMachine] == string(m.UID):
+		return nil
+	}
+	return r.changeClaim(ctx, claim, "reserving", func(c *corev1.PersistentVolumeClaim) { c.Labels[agent.LabelMachine] = string(m.UID) })
+}
+
+// Detach takes a disk from a machine that has no Pod yet.
+func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, disk types.UID) error {
+	s, err := r.find(ctx, m)
+	if err != nil {
+		return err
+	}
+	has := func(d v1alpha1.AttachedDisk) bool { return d.UID == disk }
+	if s != nil && !slices.ContainsFunc(s.disks(), has) {
+		return nil
+	}
+	if s != nil || m.Migration.Travels() {
+		return runtime.NewInvalidState(nil, "a machine keeps the disks that its Pod was created with: this one is free when VirtualMachine %s is deleted", m.Name)
+	}
+	claims, err := r.reserved(ctx, m)
+	if err != nil {
+		return err
+	}
+	for i := range claims {
+		if has(diskOf(&claims[i])) {
+			return r.changeClaim(ctx, &claims[i], "releasing", func(c *corev1.PersistentVolumeClaim) { delete(c.Labels, agent.LabelMachine) })
+		}
+	}
+	return nil
+}
+
+// changeClaim changes the claim if it is still as it was read.
+func (r *Runtime) changeClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, doing string, change func(*corev1.PersistentVolumeClaim)) error {
+	if err := r.patchClaim(ctx, claim, change); err != nil {
+		return failed(err, "%s PersistentVolumeClaim %s", doing, claim.Name)
+	}
+	return nil
+}
+
+func (r *Runtime) patchClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, change func(*corev1.PersistentVolumeClaim)) error {
+	changed := claim.DeepCopy()
+	change(changed)
+	return r.Client.Patch(ctx, changed, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
+}
+
+// reserved gives the claims that a Pod of the machine is created with, in the order in which the machine boots from them.
+func (r *Runtime) reserved(ctx context.Context, m runtime.Machine) ([]corev1.PersistentVolumeClaim, error) {
+	var list corev1.PersistentVolumeClaimList
+	err := r.Live.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingLabels{agent.LabelMachine: string(m.UID)}, client.HasLabels{labelDisk})
+	if err != nil {
+		return nil, failed(err, "listing the PersistentVolumeClaims of VirtualMachine %s", m.Name)
+	}
+	refs := m.Spec.InBootOrder()
+	place := func(c *corev1.PersistentVolumeClaim) int {
+		return slices.IndexFunc(refs, func(ref v1alpha1.BlockDeviceRef) bool { return ref.Name == diskOf(c).Name })
+	}
+	slices.SortFunc(list.Items, func(a, b corev1.PersistentVolumeClaim) int {
+		return cmp.Or(cmp.Compare(place(&a), place(&b)), strings.Compare(a.Name, b.Name))
+	})
+	return list.Items, nil
+}
+
+// claimsOf gives the claims of disks that a machine has. One that is gone or being deleted is an InvalidState error: the machine would
+// come back without it.
+func (r *Runtime) claimsOf(ctx context.Context, m runtime.Machine, disks []v1alpha1.AttachedDisk) (claims []corev1.PersistentVolumeClaim, err error) {
+	for _, d := range disks {
+		claim, err := r.claimOf(ctx, runtime.Disk{NamespacedName: types.NamespacedName{Namespace: m.Namespace, Name: d.Name}, UID: d.UID})
+		switch {
+		case err != nil:
+			return nil, err
+		case claim == nil || !claim.DeletionTimestamp.IsZero():
+			return nil, runtime.NewInvalidState(nil, "PersistentVolumeClaim %s of VirtualDisk %s was deleted, and the machine cannot be restored without it",
+				claimName(d.Name, d.UID), d.Name)
+		}
+		claims = append(claims, *claim)
+	}
+	return claims, nil
+}
+
+// withDisks gives the Pod those volumes.
+func withDisks(pod *corev1.Pod, claims []corev1.PersistentVolumeClaim) *corev1.Pod {
+	for i := range claims {
+		mount(pod, &claims[i])
+	}
+	return pod
+}
+
+// complete gives an error unless every disk of the spec is reserved for the machine: its Pod cannot get it later.
+func complete(m runtime.Machine, pod *corev1.Pod) error {
+	has := disksOf(pod)
+	for _, ref := range m.Spec.BlockDeviceRefs {
+		if !slices.ContainsFunc(has, func(d v1alpha1.AttachedDisk) bool { return d.Name == ref.Name }) {
+			return runtime.NewInvalidState(nil, "VirtualDisk %s is not ready to be attached", ref.Name)
+		}
+	}
+	return nil
+}
+
+// mount puts a volume into the Pod: a block device, or a file system for the agent to keep the disk in.
+func mount(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) {
+	d, machine := diskOf(claim), &pod.Spec.Containers[0]
+	volume := volumePrefix + strings.ToLower(string(d.UID))
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
+	}})
+	if mode := claim.Spec.VolumeMode; mode != nil && *mode == corev1.PersistentVolumeBlock {
+		machine.VolumeDevices = append(machine.VolumeDevices, corev1.VolumeDevice{Name: volume, DevicePath: agent.DevicePath(d.Name)})
+		return
+	}
+	machine.VolumeMounts = append(machine.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: agent.MountPath(d.Name)})
+}
+
+// diskOf tells which disk a claim is.
+func diskOf(claim *corev1.PersistentVolumeClaim) v1alpha1.AttachedDisk {
+	uid := types.UID(claim.Labels[labelDisk])
+	return v1alpha1.AttachedDisk{Name: strings.TrimSuffix(claim.Name, claimName("", uid)), UID: uid}
+}
+
+// claimIn is the name of the claim of a volume, or empty.
+func claimIn(v corev1.Volume) string {
+	if v.PersistentVolumeClaim == nil {
+		return ""
+	}
+	return v.PersistentVolumeClaim.ClaimName
+}
+
+func (s *sight) disks() []v1alpha1.AttachedDisk { return disksOf(s.pod) }
+
+// disksOf are the disks that a Pod was created with.
+func disksOf(pod *corev1.Pod) (all []v1alpha1.AttachedDisk) {
+	for _, v := range pod.Spec.Volumes {
+		uid, ours := strings.CutPrefix(v.Name, volumePrefix)
+		if name, named := strings.CutSuffix(claimIn(v), "-"+uid); ours && named {
+			all = append(all, v1alpha1.AttachedDisk{Name: name, UID: types.UID(uid)})
+		}
+	}
+	return all
+}
+
+// disksOfNone are the disks of a machine that has no Pod: those that its next one is created with.
+func (r *Runtime) disksOfNone(ctx context.Context, m runtime.Machine) (all []v1alpha1.AttachedDisk, err error) {
+	switch {
+	case m.Migration.Travels():
+		return m.Migration.Disks, nil
+	case len(m.Spec.BlockDeviceRefs) == 0:
+		return nil, nil
+	}
+	claims, err := r.reserved(ctx, m)
+	for i := range claims {
+		all = append(all, diskOf(&claims[i]))
+	}
+	return all, err
+}

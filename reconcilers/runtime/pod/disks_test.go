@@ -1,0 +1,215 @@
+package pod_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/pod"
+)
+
+func newRuntime() (*pod.Runtime, client.WithWatch) {
+	api := fake.NewClientBuilder().Build()
+	return &pod.Runtime{Client: api, Live: api}, api
+}
+
+// claimOf gives the PersistentVolumeClaim of a disk after a change, as Kubernetes or a person makes it.
+func claimOf(t *testing.T, api client.Client, d runtime.Disk, change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name + "-" + string(d.UID)}}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		changed := claim.DeepCopy()
+		change(changed)
+		status := changed.DeepCopy()
+		if err := errors.Join(api.Patch(t.Context(), changed, client.MergeFrom(claim)), api.Status().Patch(t.Context(), status, client.MergeFrom(claim))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return claim
+}
+
+func TestDiskIsAClaim(t *testing.T) {
+	r, api := newRuntime()
+	d := disk("cache")
+	d.Spec.Runtime.Pod = &v1alpha1.VolumeDisk{StorageClassName: "fast", VolumeMode: v1alpha1.VolumeBlock}
+	id, err := r.EnsureDisk(t.Context(), d)
+	claim := claimOf(t, api, d, nil)
+	if err != nil || id != claim.Name {
+		t.Fatalf("the disk is %q, %v", id, err)
+	}
+	if *claim.Spec.StorageClassName != "fast" || *claim.Spec.VolumeMode != corev1.PersistentVolumeBlock || claim.Spec.Resources.Requests.Storage().String() != "1Gi" {
+		t.Errorf("the claim is %+v", claim.Spec)
+	}
+}
+
+// The volume of a claim says how large the disk is, and what Kubernetes says of its growth is what people read.
+func TestDiskThatGrows(t *testing.T) {
+	r, api := newRuntime()
+	d := disk("grown")
+	if _, err := r.EnsureDisk(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	claimOf(t, api, d, func(c *corev1.PersistentVolumeClaim) {
+		c.Status.Phase, c.Status.Capacity = corev1.ClaimBound, corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	})
+	larger := d
+	larger.Spec = d.Spec.DeepCopy()
+	larger.Spec.Size = resource.MustParse("3Gi")
+	if _, err := r.EnsureDisk(t.Context(), larger); err != nil {
+		t.Fatal(err)
+	}
+	claim := claimOf(t, api, d, func(c *corev1.PersistentVolumeClaim) {
+		c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{
+			Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue, Message: "waiting for a Pod",
+		}}
+	})
+	if got := claim.Spec.Resources.Requests.Storage().String(); got != "3Gi" {
+		t.Errorf("the claim requests %s", got)
+	}
+	seen, err := r.ObserveDisk(t.Context(), larger)
+	if err != nil || seen.Bytes != 1<<30 {
+		t.Errorf("the disk is seen as %+v, %v", seen, err)
+	}
+	if _, err := r.EnsureDisk(t.Context(), larger); !runtime.IsInvalidState(err) || !strings.Contains(err.Error(), "waiting for a Pod") {
+		t.Errorf("a resize in progress: %v", err)
+	}
+}
+
+// Kubernetes keeps a claim that is deleted for as long as a Pod uses it. Until then the machine is not taken off its node, and nobody
+// else gets the disk.
+func TestDiskWhoseClaimIsDeleted(t *testing.T) {
+	r, api := newRuntime()
+	d := disk("deleted")
+	if _, err := r.EnsureDisk(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	claim := claimOf(t, api, d, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = []string{"kubernetes.io/pvc-protection"} })
+	if err := api.Delete(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := r.ObserveDisk(t.Context(), d)
+	if err != nil || !seen.InFlight {
+		t.Errorf("the disk is seen as %+v, %v", seen, err)
+	}
+	if err := r.Attach(t.Context(), machine("vm"), d); !runtime.IsInvalidState(err) {
+		t.Errorf("attaching: %v", err)
+	}
+}
+
+// Deleting the Pod of a machine whose disk is being deleted would destroy the disk.
+func TestNoReleaseWithoutTheDisks(t *testing.T) {
+	h, d, m := newHarness(t), disk("deleted"), machine("moved")
+	r := h.Runtime.(*pod.Runtime)
+	id, err := r.EnsureDisk(t.Context(), d)
+	if err = errors.Join(err, r.Attach(t.Context(), m, d)); err != nil {
+		t.Fatal(err)
+	}
+	for id = ""; id == ""; h.Advance(m) {
+		if id, err = r.Ensure(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen, err := r.Observe(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.InstanceID = id
+	m.Migration = &v1alpha1.Migration{ID: "move", Step: v1alpha1.MigrationHibernate, Instance: seen.Hibernation.ID, Disks: seen.Disks}
+	if err := r.Hibernate(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	h.Advance(m)
+	m.Migration.Step, m.Migration.Digest = v1alpha1.MigrationRelease, h.Registry.Digest(t, m)
+	claim := claimOf(t, r.Client, d, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = []string{"kubernetes.io/pvc-protection"} })
+	if err := r.Client.Delete(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Release(t.Context(), m, false); !runtime.IsInvalidState(err) || !strings.Contains(err.Error(), "VirtualDisk deleted") {
+		t.Errorf("releasing: %v", err)
+	}
+	again, err := r.Observe(t.Context(), m)
+	if err != nil || again.Hibernation.Instance != runtime.InstanceAsleep {
+		t.Errorf("the instance is %+v, %v", again.Hibernation, err)
+	}
+}
+
+func TestDiskThatIsNotOurs(t *testing.T) {
+	r, api := newRuntime()
+	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){
+		"lost":    func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost },
+		"foreign": func(c *corev1.PersistentVolumeClaim) { c.Labels = nil },
+	} {
+		d := disk(name)
+		if _, err := r.EnsureDisk(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		claimOf(t, api, d, change)
+		switch seen, err := r.ObserveDisk(t.Context(), d); {
+		case name == "lost" && (err != nil || seen.Exists):
+			t.Errorf("a claim without its volume is seen as %+v, %v", seen, err)
+		case name == "foreign" && !runtime.IsOwnedByAnother(err):
+			t.Errorf("a claim without the label is seen as %+v, %v", seen, err)
+		}
+	}
+	long := disk(strings.Repeat("x", 240))
+	if _, err := r.EnsureDisk(t.Context(), long); !runtime.IsInvalidSpec(err) {
+		t.Errorf("a name that is too long: %v", err)
+	}
+}
+
+// The volumes of the Pod are in boot order, each where its kind of volume is used.
+func TestVolumesOfAPod(t *testing.T) {
+	r, api := newRuntime()
+	m := machine("vm")
+	m.Spec = m.Spec.DeepCopy()
+	for i, name := range []string{"data", "root", "swap"} {
+		d := disk(name)
+		if name == "root" {
+			d.Spec.Runtime.Pod.VolumeMode = v1alpha1.VolumeBlock
+		}
+		ref := v1alpha1.BlockDeviceRef{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: name}
+		if i > 0 {
+			ref.BootOrder = new(int32(3 - i))
+		}
+		m.Spec.BlockDeviceRefs = append(m.Spec.BlockDeviceRefs, ref)
+		if _, err := r.EnsureDisk(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Attach(t.Context(), m, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Ensure(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	made := &corev1.Pod{}
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: m.Namespace, Name: pod.NameOf(m)}, made); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, v := range made.Spec.Volumes {
+		names = append(names, v.Name+" "+v.PersistentVolumeClaim.ClaimName)
+	}
+	if diff := cmp.Diff([]string{"disk-uid-swap swap-uid-swap", "disk-uid-root root-uid-root", "disk-uid-data data-uid-data"}, names); diff != "" {
+		t.Errorf("the volumes (-want +got):\n%s", diff)
+	}
+	c := made.Spec.Containers[0]
+	if diff := cmp.Diff([]corev1.VolumeDevice{{Name: "disk-uid-root", DevicePath: "/dev/disks/root"}}, c.VolumeDevices); diff != "" {
+		t.Errorf("the devices (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]corev1.VolumeMount{{Name: "disk-uid-swap", MountPath: "/disks/swap"}, {Name: "disk-uid-data", MountPath: "/disks/data"}}, c.VolumeMounts); diff != "" {
+		t.Errorf("the mounts (-want +got):\n%s", diff)
+	}
+}
