@@ -51,6 +51,10 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// Now is the clock.
 	Now func() time.Time
+	// Volumes is a kind of objects in this cluster that disks are. Nil if there is none.
+	Volumes client.Object
+	// DiskOf returns the VirtualDisk that an object of that kind is the disk of, or an empty name.
+	DiskOf func(client.Object) types.NamespacedName
 	// Poll is how long to wait before looking again at what a runtime is doing. Default 2 s.
 	Poll time.Duration
 }
@@ -61,7 +65,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("indexing VirtualDisks by their machines: %w", err)
 	}
-	return ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr)
+	if r.Volumes != nil {
+		b = b.Watches(r.Volumes, handler.EnqueueRequestsFromMapFunc(r.ofVolume))
+	}
+	return b.
 		For(&v1alpha1.VirtualDisk{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, givenBack))).
 		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(left)).
 		WithOptions(drive.Options(lastRetry)).
@@ -90,6 +98,14 @@ var (
 func heldBy(o client.Object) []string {
 	if d, is := o.(*v1alpha1.VirtualDisk); is && d.Status.AttachedTo != nil {
 		return []string{d.Status.AttachedTo.Name}
+	}
+	return nil
+}
+
+// ofVolume gives the disk that an object is.
+func (r *Reconciler) ofVolume(_ context.Context, o client.Object) []reconcile.Request {
+	if d := r.DiskOf(o); d.Name != "" {
+		return []reconcile.Request{{NamespacedName: d}}
 	}
 	return nil
 }

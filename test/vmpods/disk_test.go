@@ -81,6 +81,12 @@ func (s *site) diskIs(d *v1alpha1.VirtualDisk, phase v1alpha1.VirtualDiskPhase) 
 	})
 }
 
+// protects does what the controller manager, which does not run here, does for a claim that is deleted and no Pod uses.
+func (s *site) protects(claim *corev1.PersistentVolumeClaim) {
+	s.Helper()
+	s.Must(stack.client.Patch(s.Context(), claim, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+}
+
 // A machine that is a Pod is made with its disks, keeps them through moves, and leaves them to the next one.
 func TestDisks(t *testing.T) {
 	v := newTraveller(t, "disks")
@@ -117,6 +123,10 @@ func TestDisks(t *testing.T) {
 		v.disksAre(v1alpha1.ReasonDisksAttached)
 		v.diskIs(other, v1alpha1.VirtualDiskAvailable)
 		v.has(cache)
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: v.name, Name: other.Status.DiskID}}
+		s.Must(stack.client.Delete(s.Context(), claim))
+		v.protects(claim)
+		v.diskIs(other, v1alpha1.VirtualDiskLost)
 	})
 	v.Step("the disk outlives the machine, and goes with its VirtualDisk", func(s step.T) {
 		s.Must(stack.client.Delete(s.Context(), v.vm))
@@ -142,8 +152,7 @@ func TestDisks(t *testing.T) {
 			s.Must(stack.client.Get(s.Context(), client.ObjectKeyFromObject(claim), claim))
 			return fmt.Sprintf("%+v", claim.ObjectMeta), !claim.DeletionTimestamp.IsZero()
 		})
-		// What the controller manager, which does not run here, does for a claim that no Pod uses.
-		s.Must(stack.client.Patch(s.Context(), claim, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+		v.protects(claim)
 		v.gone(cache)
 		v.gone(claim)
 	})

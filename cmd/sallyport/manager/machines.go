@@ -76,15 +76,22 @@ func (o *Options) owned() (kinds []client.Object) {
 	return kinds
 }
 
-// cached says what the manager's cache has of kinds of which it does not need all: of Pods, those that are machines.
+// cached says what the manager's cache has of kinds of which it does not need all: of Pods, those that are machines, and of
+// PersistentVolumeClaims, those that are disks.
 func (o *Options) cached(namespace string) map[client.Object]cache.ByObject {
 	of := keeper.CacheOptions(namespace)
 	if o.PodRuntime {
-		machine, err := labels.NewRequirement(agent.LabelMachine, selection.Exists, nil)
-		if err != nil { // of a constant
-			panic(err)
-		}
-		of[&corev1.Pod{}] = cache.ByObject{Label: labels.NewSelector().Add(*machine)}
+		of[&corev1.Pod{}] = labelled(agent.LabelMachine)
+		of[&corev1.PersistentVolumeClaim{}] = labelled(pod.LabelDisk)
 	}
 	return of
+}
+
+// labelled has the cache keep objects that have the label.
+func labelled(key string) cache.ByObject {
+	exists, err := labels.NewRequirement(key, selection.Exists, nil)
+	if err != nil { // of a constant
+		panic(err)
+	}
+	return cache.ByObject{Label: labels.NewSelector().Add(*exists)}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -19,6 +20,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/operation"
 	"sallyport.dev/sallyport/reconcilers/pool"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/reconcilers/runtime/pod"
 	"sallyport.dev/sallyport/reconcilers/template"
 	"sallyport.dev/sallyport/reconcilers/template/ova"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
@@ -169,6 +171,10 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	}
 	disks := &disk.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Disk, Events: events, Now: time.Now, Poll: o.PollInterval,
+		DiskOf: pod.DiskOf,
+	}
+	if o.PodRuntime {
+		disks.Volumes = &corev1.PersistentVolumeClaim{}
 	}
 	if err := disks.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VirtualDisk reconciler: %w", err)

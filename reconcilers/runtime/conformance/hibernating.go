@@ -73,7 +73,7 @@ func (s *suite) leaving(m runtime.Machine, id types.UID, node string) (runtime.M
 	m.InstanceID = seen.InstanceID
 	m.Migration = &v1alpha1.Migration{
 		ID: id, Step: v1alpha1.MigrationHibernate, To: v1alpha1.MigrateTarget{NodeName: node}, Instance: seen.Hibernation.ID,
-		Was: v1alpha1.OperationBaseline{PowerState: seen.Power, Incarnation: seen.Incarnation, NodeName: seen.NodeName},
+		Was:   v1alpha1.OperationBaseline{PowerState: seen.Power, Incarnation: seen.Incarnation, NodeName: seen.NodeName},
 		Disks: seen.Disks,
 	}
 	return m, seen

@@ -24,8 +24,8 @@ import (
 // Migration names.
 
 const (
-	// labelDisk has the UID of the VirtualDisk that a claim is the disk of.
-	labelDisk = "sallyport.dev/virtual-disk-uid"
+	// LabelDisk has the UID of the VirtualDisk that a claim is the disk of.
+	LabelDisk = "sallyport.dev/virtual-disk-uid"
 	// volumePrefix and the UID of the VirtualDisk are the name of a volume in a Pod.
 	volumePrefix = "disk-"
 )
@@ -51,7 +51,7 @@ func (r *Runtime) claimOf(ctx context.Context, d runtime.Disk) (*corev1.Persiste
 		return nil, nil
 	case err != nil:
 		return nil, failed(err, "reading PersistentVolumeClaim %s", name)
-	case claim.Labels[labelDisk] != string(d.UID):
+	case claim.Labels[LabelDisk] != string(d.UID):
 		return nil, runtime.NewOwnedByAnother(nil, "PersistentVolumeClaim %s is not the disk of VirtualDisk %s", name, d.Name)
 	}
 	return claim, nil
@@ -140,7 +140,7 @@ func resizing(claim *corev1.PersistentVolumeClaim) (text string) {
 func newClaim(d runtime.Disk) *corev1.PersistentVolumeClaim {
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: d.Namespace, Name: claimName(d.Name, d.UID), Labels: map[string]string{labelDisk: string(d.UID)},
+			Namespace: d.Namespace, Name: claimName(d.Name, d.UID), Labels: map[string]string{LabelDisk: string(d.UID)},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -254,7 +254,7 @@ func (r *Runtime) patchClaim(ctx context.Context, claim *corev1.PersistentVolume
 // reserved gives the claims that a Pod of the machine is created with, in the order in which the machine boots from them.
 func (r *Runtime) reserved(ctx context.Context, m runtime.Machine) ([]corev1.PersistentVolumeClaim, error) {
 	var list corev1.PersistentVolumeClaimList
-	err := r.Live.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingLabels{agent.LabelMachine: string(m.UID)}, client.HasLabels{labelDisk})
+	err := r.Live.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingLabels{agent.LabelMachine: string(m.UID)}, client.HasLabels{LabelDisk})
 	if err != nil {
 		return nil, failed(err, "listing the PersistentVolumeClaims of VirtualMachine %s", m.Name)
 	}
@@ -318,9 +318,18 @@ func mount(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) {
 	machine.VolumeMounts = append(machine.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: agent.MountPath(d.Name)})
 }
 
+// DiskOf returns the VirtualDisk that a PersistentVolumeClaim is the disk of, or an empty name.
+func DiskOf(o client.Object) types.NamespacedName {
+	claim, is := o.(*corev1.PersistentVolumeClaim)
+	if !is || claim.Labels[LabelDisk] == "" {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: claim.Namespace, Name: diskOf(claim).Name}
+}
+
 // diskOf tells which disk a claim is.
 func diskOf(claim *corev1.PersistentVolumeClaim) v1alpha1.AttachedDisk {
-	uid := types.UID(claim.Labels[labelDisk])
+	uid := types.UID(claim.Labels[LabelDisk])
 	return v1alpha1.AttachedDisk{Name: strings.TrimSuffix(claim.Name, claimName("", uid)), UID: uid}
 }
 
