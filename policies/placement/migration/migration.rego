@@ -2,10 +2,11 @@
 # title: Where machines can be moved
 # description: >-
 #   A machine in the cluster (spec.runtime.pod or kubevirt) can be moved to a Node that exists, is ready and is not cordoned. A machine in a
-#   vCenter can be moved to a host that its VSphereServer lists in status.hosts as connected and not in maintenance mode. While that list
-#   is not current or not complete, vCenter decides when it moves the machine. The number of machines that move from or to the same node
-#   or host at a time is limited. A machine cannot be moved to the node that it is on, and spec.nodeName cannot change while an operation
-#   is in progress. The policy evaluates changes of spec.nodeName, and the operations Migrate and Evict.
+#   vCenter can be moved to a host that its VSphereServer lists in status.hosts as connected and not in maintenance mode. The policy uses
+#   that list only while it is current, and refuses a host that the list lacks only while it is complete; otherwise vCenter decides. The
+#   number of machines that move from or to the same node or host at a time is limited. A machine cannot be moved to the node that it is
+#   on, and spec.nodeName cannot change while an operation is in progress. The policy evaluates changes of spec.nodeName, and the
+#   operations Migrate and Evict.
 package sallyport.placement.migration
 
 import data.sallyport.lib.operations
