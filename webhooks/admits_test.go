@@ -146,17 +146,33 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 	}
 }
 
-// onTheirWay answers, live only, for a cluster with one node and a machine that is moved to it.
+// onTheirWay answers, live only, for a cluster with one node and the vCenters vc and vc-2 with two hosts each. The other machine, if there
+// is one, is being moved.
 type onTheirWay struct {
 	t     *testing.T
+	user  string
 	other *v1alpha1.VirtualMachine
 }
 
 func (o onTheirWay) For(request *admissionv1.AdmissionRequest, _ facts.Subject) engine.Reader {
-	if request.UserInfo.Username != ourselves || request.Operation != admissionv1.Update {
+	if request.UserInfo.Username != o.user || (request.Operation == admissionv1.Update) != (o.user == ourselves) {
 		o.t.Errorf("asked by %+v about a %s", request.UserInfo, request.Operation)
 	}
 	return o
+}
+
+// vCenterOf has host esx-2, and host esx-3 in maintenance mode.
+func vCenterOf(name string) map[string]any {
+	return map[string]any{
+		"metadata": map[string]any{"name": name, "generation": int64(1)},
+		"status": map[string]any{
+			"conditions": []any{map[string]any{"type": "Ready", "status": "True", "observedGeneration": int64(1)}},
+			"hosts": []any{
+				map[string]any{"name": "esx-2", "connected": true, "inMaintenance": false},
+				map[string]any{"name": "esx-3", "connected": true, "inMaintenance": true},
+			},
+		},
+	}
 }
 
 func (o onTheirWay) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
@@ -170,6 +186,10 @@ func (o onTheirWay) Read(_ context.Context, q engine.Query) (engine.Answer, erro
 			"metadata": map[string]any{"name": q.Name},
 			"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}},
 		}
+	case q.Kind == "VSphereServer" && q.Name == "":
+		answer = []any{vCenterOf("vc-2"), vCenterOf("vc")}
+	case q.Kind == "VSphereServer":
+		answer = vCenterOf(q.Name)
 	case q.Kind == "VirtualMachine" && q.Fields["status.phase"] == "Migrating":
 		answer = []any{}
 		if o.other != nil {
@@ -184,38 +204,71 @@ func (o onTheirWay) Read(_ context.Context, q engine.Query) (engine.Answer, erro
 	return engine.Answer{Value: value, Live: true}, err
 }
 
-// A move is judged by what there is when it would begin, and not by policies that judge only who asks for what.
-func TestAdmitsMove(t *testing.T) {
+// oneAtATime are the shipped policies with limits of one move for each node and host.
+func oneAtATime(t *testing.T) []v1alpha1.RegoPolicy {
+	t.Helper()
 	shipped, err := policies.Shipped()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range shipped {
-		if p := &shipped[i]; p.Name == "placement-migration" {
-			p.Spec.Parameters = &runtime.RawExtension{Raw: []byte(`{"maxPerNode": 1}`)}
-		}
+	i := slices.IndexFunc(shipped, func(p v1alpha1.RegoPolicy) bool { return p.Name == "placement-migration" })
+	shipped[i].Spec.Parameters = &runtime.RawExtension{Raw: []byte(`{"maxPerNode": 1, "maxPerHost": 1}`)}
+	return shipped
+}
+
+// runningOn is a machine that runs on that node, in the vCenter or, without one, in the cluster.
+func runningOn(server, node string) *v1alpha1.VirtualMachine {
+	vm := svm("Running")
+	vm.Status.NodeName = node
+	if server == "" {
+		vm.Spec.Runtime.Pod = &v1alpha1.PodRuntime{}
+		return vm
 	}
+	vm.Spec.Runtime.VSphere = adopted(server, "/dc/vm/a/web").Spec.Runtime.VSphere
+	return vm
+}
+
+// movedTo is where a machine is moved, the reason why not, and a machine that is being moved meanwhile.
+type movedTo struct {
+	server, node, want string
+	other              *v1alpha1.VirtualMachine
+}
+
+// movesOfMachines are moves from node-1.
+func movesOfMachines() map[string]movedTo {
+	other := func(server, node string) *v1alpha1.VirtualMachine {
+		vm := runningOn(server, node)
+		vm.Name, vm.UID, vm.Status.Phase = "other", "uid-other", "Migrating"
+		return vm
+	}
+	return map[string]movedTo{
+		"to a node with room":                               {"", "node-2", "", nil},
+		"to a node that is gone":                            {"", "node-3", "NodeUnknown", nil},
+		"while another one is moved":                        {"", "node-2", "TooManyMigrations", other("", "node-2")},
+		"to a host with room":                               {"vc", "esx-2", "", nil},
+		"to a host that is gone":                            {"vc", "esx-4", "NodeUnknown", nil},
+		"to a host in maintenance":                          {"vc", "esx-3", "NodeUnschedulable", nil},
+		"while another one of the host is moved":            {"vc", "esx-2", "TooManyMigrations", other("vc", "esx-2")},
+		"while one of a host of another vCenter is moved":   {"vc", "esx-2", "", other("vc-2", "esx-2")},
+		"while one of a node with the host's name is moved": {"vc", "esx-2", "", other("", "esx-2")},
+		"while one of a host with the node's name is moved": {"", "node-2", "", other("vc", "node-2")},
+	}
+}
+
+// A move is judged by what there is when it would begin, and not by policies that judge only who asks for what.
+func TestAdmitsMove(t *testing.T) {
 	nobodyElse := policyOf("nobody", "# METADATA\n# title: T\n# custom:\n#   reason: NotYours\n#   remedy: Ask ann.\n"+`deny contains {"reason": "NotYours", "message": "only ann moves machines"} if input.request.userInfo.username != "ann"`,
 		func(s *v1alpha1.RegoPolicySpec) {
 			s.Match.Resources[0].APIGroups, s.Match.Resources[0].APIVersions = []string{"sallyport.dev"}, []string{"v1alpha1"}
 			s.Match.Resources[0].Resources, s.Reads = []string{"virtualmachines"}, nil
 		})
-	other := svm("Migrating")
-	other.Name, other.UID, other.Spec.Runtime.Pod = "other", "uid-other", &v1alpha1.PodRuntime{}
-	other.Status.NodeName = "node-2"
-	for name, tc := range map[string]struct {
-		node, want string
-		other      *v1alpha1.VirtualMachine
-	}{
-		"to a node with room":        {"node-2", "", nil},
-		"to a node that is gone":     {"node-3", "NodeUnknown", nil},
-		"while another one is moved": {"node-2", "TooManyMigrations", other},
-	} {
+	asked := append(oneAtATime(t), nobodyElse)
+	for name, tc := range movesOfMachines() {
 		t.Run(name, func(t *testing.T) {
-			f := newShippedFixture(t, world{}, append(slices.Clone(shipped), nobodyElse)...)
-			f.facts = onTheirWay{t, tc.other}
-			vm := svm("Running")
-			vm.Spec.Runtime.Pod, vm.Spec.NodeName, vm.Status.NodeName = &v1alpha1.PodRuntime{}, tc.node, "node-1"
+			f := newShippedFixture(t, world{}, asked...)
+			f.facts = onTheirWay{t, ourselves, tc.other}
+			vm := runningOn(tc.server, "node-1")
+			vm.Spec.NodeName = tc.node
 			before := vm.DeepCopy()
 			got, err := f.AdmitsMove(t.Context(), vm, tc.node)
 			if err != nil || got.Reason != tc.want || got.Denied != (tc.want != "") {
@@ -226,6 +279,23 @@ func TestAdmitsMove(t *testing.T) {
 			}
 			if record := f.only(t); record.Endpoint != Arbitrating || record.Allowed == got.Denied {
 				t.Errorf("got record %s", f.records.String())
+			}
+		})
+	}
+}
+
+// An operation that moves a machine is judged by the same rules before it takes the claim.
+func TestArbitrateMoves(t *testing.T) {
+	asked := oneAtATime(t)
+	for name, tc := range movesOfMachines() {
+		t.Run(name, func(t *testing.T) {
+			f := newShippedFixture(t, world{}, asked...)
+			f.facts = onTheirWay{t, "ann", tc.other}
+			migrate := svmop("move", v1alpha1.OperationMigrate, false)
+			migrate.Spec.Migrate = &v1alpha1.MigrateTarget{NodeName: tc.node}
+			got, err := f.Arbitrate(t.Context(), &migrate, runningOn(tc.server, "node-1"), nil)
+			if err != nil || got.Reason != tc.want || got.Denied != (tc.want != "") {
+				t.Errorf("got %+v, %v, want %q", got, err, tc.want)
 			}
 		})
 	}

@@ -71,9 +71,9 @@ func TestHowManyMachinesMove(t *testing.T) {
 		tm.must(operation("evict-"+name, name, "Evict"), create...)
 		tm.await("svm/"+name, ".status.phase", "Migrating")
 	}
-	tm.refused("", wants("node-2"), "[placement-migration/OperationInProgress] spec.nodeName: VirtualMachine web-1 is held by Evict evict-web-1")
+	tm.refused("", wants("node-2"), "[placement-migration/OperationInProgress] spec.nodeName: cannot be changed because Evict evict-web-1 of VirtualMachine web-1 is in progress")
 	tm.refused(operation("evict-web-3", "web-3", "Evict"), create, "[placement-migration/TooManyMigrations]",
-		"from or to node "+tm.get("svm/web-3", ".status.nodeName")+": 2 (web-", "allowed: 2")
+		"from or to node "+tm.get("svm/web-3", ".status.nodeName")+" is reached: 2 in progress (web-", "maxPerNode is 2")
 	tm.must("", "delete", "svm", "--all", "--timeout=60s") // tests after this one move machines, too
 }
 

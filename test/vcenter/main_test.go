@@ -97,7 +97,10 @@ func start(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	stack.options = install.Options{
-		Values: []string{"rbac.cloudInitSecrets[0]=*", "templates.forbiddenRanges={192.0.2.0/24}"}, // images are on loopback
+		Values: []string{
+			"rbac.cloudInitSecrets[0]=*", "templates.forbiddenRanges={192.0.2.0/24}", // images are on loopback
+			"policies.placement-migration.parameters.maxPerHost=0", // many machines collide on one host at a time
+		},
 		Binary: binary, Flags: []string{"--poll-interval", "200ms"}, Logs: stack.logs, Records: stack.records,
 	}
 	if stack.sallyport, err = install.Start(ctx, stack.plane, stack.options); err != nil {

@@ -1,10 +1,12 @@
 # METADATA
-# title: Where machines are moved to
+# title: Where machines can be moved
 # description: >-
-#   A machine in the cluster (spec.runtime.pod or kubevirt) is moved to a Node that exists, is ready and is not cordoned, and while not
-#   too many others are on their way from or to its nodes. ESXi hosts are no objects in the cluster: whether a machine can be moved to
-#   one, its vCenter says later. No machine is moved to the node that it is on, and spec.nodeName stays while an operation
-#   holds the machine. Judged are changes of spec.nodeName, and the operations Migrate and Evict.
+#   A machine in the cluster (spec.runtime.pod or kubevirt) can be moved to a Node that exists, is ready and is not cordoned. A machine in a
+#   vCenter can be moved to a host that its VSphereServer lists in status.hosts as connected and not in maintenance mode. The policy uses
+#   that list only while it is current, and refuses a host that the list lacks only while it is complete; otherwise vCenter decides. The
+#   number of machines that move from or to the same node or host at a time is limited. A machine cannot be moved to the node that it is
+#   on, and spec.nodeName cannot change while an operation is in progress. The policy evaluates changes of spec.nodeName, and the
+#   operations Migrate and Evict.
 package sallyport.placement.migration
 
 import data.sallyport.lib.operations
@@ -23,11 +25,33 @@ facts["vm"] := {
 facts["vm"] := null if not _operates
 
 # METADATA
-# title: The node that it is to be on
-# description: Asked only for a name that a Node can have. An ESXi host is found here only if a Node has the same name, and is not judged by it.
+# title: The target node
+# description: >-
+#   Read only if the target is a valid name of a Node. For an operation the runtime of the machine is not known yet, so that a Node
+#   with the name of an ESXi host may be read. It is then ignored.
 facts["node"] := {"apiVersion": "v1", "kind": "Node", "name": _to} if _asks_for_node
 
 facts["node"] := null if not _asks_for_node
+
+# METADATA
+# title: The VSphereServer of the machine, for its hosts
+# description: Read only for a change of spec.nodeName to another host of the same VSphereServer.
+facts["server"] := {
+	"apiVersion": "sallyport.dev/v1alpha1",
+	"kind": "VSphereServer",
+	"name": _server_of(input.request.oldObject),
+} if {
+	_asks_for_server
+}
+
+facts["server"] := null if not _asks_for_server
+
+# METADATA
+# title: All VSphereServers, for the hosts of that of the machine
+# description: Read only for an operation that names a node. The VirtualMachine names its VSphereServer, and is itself read as a fact.
+facts["servers"] := {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VSphereServer"} if _asks_for_servers
+
+facts["servers"] := null if not _asks_for_servers
 
 # METADATA
 # title: The VirtualMachines that are being moved, in all namespaces
@@ -47,16 +71,16 @@ valid_input if {
 }
 
 # METADATA
-# title: An operation holds the VirtualMachine, or is being undone
-# description: A move that spec.nodeName itself has begun is no obstacle, so that it can be aimed elsewhere or taken back.
+# title: An operation is in progress or rolling back
+# description: A move that spec.nodeName itself has started does not block, so that its target can be changed or the move taken back.
 # custom:
 #   reason: OperationInProgress
-#   remedyInMessage: Wait until the operation has ended, or delete it.
+#   remedyInMessage: Wait until the operation has finished, or delete it.
 deny contains {
 	"reason": "OperationInProgress",
 	"message": concat("", [
-		$"spec.nodeName: {_machine} {_busy}; change it when that has ended. ",
-		$"To see how far it is: kubectl sallyport why svm {_name} -n {input.request.namespace}",
+		$"spec.nodeName: cannot be changed because {_busy}; ",
+		$"to see its progress: kubectl sallyport why svm {_name} -n {input.request.namespace}",
 	]),
 	"details": {"kind": "VirtualMachine", "name": _name, "field": "spec.nodeName"},
 } if {
@@ -65,7 +89,7 @@ deny contains {
 }
 
 # METADATA
-# title: The machine is on that node already
+# title: The machine is already on the node
 # custom:
 #   reason: AlreadyOnNode
 #   remedyInMessage: Name another node, or evict the machine.
@@ -73,8 +97,8 @@ deny contains {
 	"reason": "AlreadyOnNode",
 	"code": 422,
 	"message": concat("", [
-		$"{_field}: {_machine} is on node {_to} already. ",
-		$"To move it anywhere else: kubectl sallyport evict {_name} -n {input.request.namespace}",
+		$"{_field}: {_machine} is already on {_called(_to)}; ",
+		$"to move it to any other {_place}: kubectl sallyport evict {_name} -n {input.request.namespace}",
 	]),
 	"details": {"kind": "VirtualMachine", "name": _name, "field": _field},
 } if {
@@ -91,7 +115,7 @@ deny contains {
 deny contains {
 	"reason": "NodeUnknown",
 	"code": 422,
-	"message": $"{_field}: node {_to} does not exist. To see those that do: kubectl get nodes",
+	"message": $"{_field}: node {_to} does not exist; list nodes with: kubectl get nodes",
 	"details": {"kind": "Node", "name": _to, "field": _field},
 } if {
 	_goes_to_node
@@ -106,7 +130,7 @@ deny contains {
 deny contains {
 	"reason": "NodeNotReady",
 	"code": 409,
-	"message": $"{_field}: node {_to} {_unready}, so {_machine} cannot be moved there. To see others: kubectl get nodes",
+	"message": $"{_field}: {_machine} cannot be moved because node {_to} {_unready}; list nodes with: kubectl get nodes",
 	"details": {"kind": "Node", "name": _to, "field": _field},
 } if {
 	_goes_to_node
@@ -114,14 +138,14 @@ deny contains {
 }
 
 # METADATA
-# title: The node takes no more machines
+# title: The node is cordoned
 # custom:
 #   reason: NodeUnschedulable
 #   remedyInMessage: Uncordon the node, or name another one.
 deny contains {
 	"reason": "NodeUnschedulable",
 	"code": 409,
-	"message": $"{_field}: node {_to} is cordoned, so {_machine} cannot be moved there. To allow it: kubectl uncordon {_to}",
+	"message": $"{_field}: {_machine} cannot be moved because node {_to} is cordoned; to allow it: kubectl uncordon {_to}",
 	"details": {"kind": "Node", "name": _to, "field": _field},
 } if {
 	_goes_to_node
@@ -130,29 +154,29 @@ deny contains {
 }
 
 # METADATA
-# title: Too many machines are being moved from or to the node
+# title: Too many machines are moving from or to the node or host
 # custom:
 #   reason: TooManyMigrations
-#   remedyInMessage: Wait until one of them has arrived, or raise the parameter maxPerNode.
+#   remedyInMessage: Wait until one of the moves has finished, or raise the parameter maxPerNode or maxPerHost.
 deny contains {
 	"reason": "TooManyMigrations",
 	"code": 409,
 	"message": concat("", [
-		$"{_machine} cannot be moved yet: moves in progress from or to node {node}: {count(others)}{_named(others)}, ",
-		$"allowed: {data.parameters.maxPerNode}. ",
-		"To see them: kubectl get svm -A --field-selector status.phase=Migrating",
+		$"{_machine}: cannot be moved because the limit of moves from or to {_called(node)} is reached: ",
+		$"{count(others)} in progress{_named(others)}, {_parameter} is {_limit}; ",
+		"list moves with: kubectl get svm -A --field-selector status.phase=Migrating",
 	]),
-	"details": {"kind": "Node", "name": node},
+	"details": _owner(node),
 } if {
 	_travels
-	_status.nodeName != "" # one that is on no node is not moved, but made
-	data.parameters.maxPerNode > 0
+	_status.nodeName != "" # a machine that is on no node is not moved but created
+	_limit > 0
 	some node in _ends
 	others := [other | some other in _others; node in _ends_of(other)]
-	count(others) >= data.parameters.maxPerNode
+	count(others) >= _limit
 }
 
-# What is asked for.
+# The request.
 
 _operates if {
 	_of_operation
@@ -170,15 +194,19 @@ _moves if _operates
 
 _moves if {
 	_retargets
-	_in_cluster(input.request.oldObject)
 	_to != ""
 }
 
 _asks_for_node if {
 	_moves
+	_may_be_in_cluster
 	count(_to) <= 253
 	regex.match(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`, _to)
 }
+
+_may_be_in_cluster if _operates
+
+_may_be_in_cluster if _in_cluster(input.request.oldObject)
 
 _of_operation if input.request.resource.resource == "virtualmachineoperations"
 
@@ -202,7 +230,7 @@ _name := input.request.object.metadata.name if not _of_operation
 
 _machine := $"VirtualMachine {_name}"
 
-# What there is.
+# The state of the machine and its target.
 
 _vm := input.facts.vm if _operates
 
@@ -215,7 +243,7 @@ _in_cluster(vm) if {
 	not "vsphere" in runtimes
 }
 
-# Of a machine between two nodes the one that it was on is one that it goes to.
+# While a machine is between two nodes, the node that it was on is a target like any other.
 _stays if {
 	_to != ""
 	_to == _status.nodeName
@@ -226,19 +254,20 @@ _between_nodes if operations.travels(_status.migration)
 
 _travels if {
 	_moves
-	_in_cluster(_vm)
+	_vm != null
 	not _stays
 }
 
 _goes_to_node if {
 	_travels
+	_in_cluster(_vm)
 	_to != ""
 }
 
-_busy := $"is held by {claim.type} {claim.name}" if {
+_busy := $"{claim.type} {claim.name} of {_machine} is in progress" if {
 	claim := _status.activeOperation
 	claim.origin == "Operation"
-} else := $"is not yet released by {formers[0]}" if {
+} else := $"{formers[0]} of {_machine} is rolling back" if {
 	formers := [$"{entry.type} {entry.name}" | some entry in _status.undoing; entry.origin == "Operation"]
 	count(formers) > 0
 }
@@ -256,10 +285,32 @@ _ready if {
 	condition.status == "True"
 }
 
-# The nodes that the machine leaves and enters, as far as that is known.
+# Moves.
+
+_limit := data.parameters.maxPerNode if _in_cluster(_vm)
+
+_limit := data.parameters.maxPerHost if _server_of(_vm)
+
+_parameter := "maxPerNode" if _in_cluster(_vm)
+
+_parameter := "maxPerHost" if _server_of(_vm)
+
+_place := "node" if _in_cluster(_vm)
+
+_place := "host" if _server_of(_vm)
+
+_called(node) := $"node {node}" if _in_cluster(_vm)
+
+_called(host) := $"host {host} of VSphereServer {_server_of(_vm)}" if _server_of(_vm)
+
+_owner(node) := {"kind": "Node", "name": node} if _in_cluster(_vm)
+
+_owner(_) := {"kind": "VSphereServer", "name": _server_of(_vm)} if _server_of(_vm)
+
+# The nodes that the machine leaves and enters, as far as they are known.
 _ends := {node | some node in [_to, _status.nodeName]; node != ""}
 
-# Until status.migration names the target, the claim names that of a Migrate, and the spec that of a placement. An Evict has none yet.
+# Until status.migration names the target, it is in the claim of a Migrate, and in the spec for a placement. An Evict has no target yet.
 _ends_of(vm) := {node |
 	some node in [
 		object.get(vm, ["status", "nodeName"], ""),
@@ -271,119 +322,33 @@ _ends_of(vm) := {node |
 	node != ""
 }
 
-_wanted(vm) := object.get(vm, ["spec", "nodeName"], "") if _placed(vm)
-
 _wanted(vm) := "" if not _placed(vm)
+
+_wanted(vm) := _chosen(vm) if _placed(vm)
 
 _placed(vm) if vm.status.activeOperation.origin == "Placement"
 
+# The node that an operation has chosen overrides spec.nodeName until that changes.
+_chosen(vm) := vm.status.placement.nodeName if {
+	object.get(vm, ["status", "placement", "inPlaceOf"], "") == object.get(vm.spec, "nodeName", "")
+} else := object.get(vm.spec, "nodeName", "")
+
 _others := [other |
 	some other in input.facts.moving
-	_in_cluster(other)
+	_beside(other)
 	[other.metadata.namespace, other.metadata.name] != [input.request.namespace, _name]
 ]
 
-# Machines of other namespaces are counted, and nobody is told their names.
+# A Node and an ESXi host, or hosts of two vCenters, may have the same name.
+_beside(other) if {
+	_in_cluster(_vm)
+	_in_cluster(other)
+}
+
+_beside(other) if _server_of(other) == _server_of(_vm)
+
+# Machines of other namespaces are counted, but their names are not shown.
 _named(others) := $" ({concat(", ", array.slice(names, 0, 3))})" if {
 	names := [other.metadata.name | some other in others; other.metadata.namespace == input.request.namespace]
 	count(names) > 0
 } else := ""
-
-# Types.
-
-_known_request if {
-	_of_operation
-	input.request.operation == "CREATE"
-	operations.text(input.request.namespace)
-	operations.known(input.request.object.spec)
-	migrate := object.get(input.request.object.spec, "migrate", {})
-	is_object(migrate)
-	operations.text(object.get(migrate, "nodeName", "any"))
-}
-
-_known_request if {
-	input.request.resource.resource == "virtualmachines"
-	input.request.operation == "UPDATE"
-	operations.text(input.request.namespace)
-	_known_machine(input.request.oldObject)
-	is_object(input.request.object.spec)
-	is_string(_to)
-	input.request.object.metadata.name == input.request.oldObject.metadata.name
-}
-
-_known_facts if {
-	_known_vm
-	_known_node
-	_known_moving
-}
-
-_known_vm if input.facts.vm == null
-
-_known_vm if {
-	_operates
-	input.facts.vm.metadata.name == _name
-	_known_machine(input.facts.vm)
-}
-
-_known_node if input.facts.node == null
-
-_known_node if {
-	_asks_for_node
-	input.facts.node.metadata.name == _to
-	operations.text(object.get(input.facts.node.metadata, "deletionTimestamp", "none"))
-	spec := object.get(input.facts.node, "spec", {})
-	is_object(spec)
-	is_boolean(object.get(spec, "unschedulable", false))
-}
-
-_known_moving if {
-	not _moves
-	input.facts.moving == null
-}
-
-_known_moving if {
-	_moves
-	is_array(input.facts.moving)
-	every vm in input.facts.moving {
-		_known_machine(vm)
-		operations.text(vm.metadata.namespace)
-	}
-}
-
-_known_machine(vm) if {
-	operations.text(vm.metadata.name)
-	is_object(vm.spec)
-	is_string(object.get(vm.spec, "nodeName", ""))
-	is_object(vm.spec.runtime)
-	status := object.get(vm, "status", {})
-	is_object(status)
-	is_string(object.get(status, "nodeName", ""))
-	_known_claim(object.get(status, "activeOperation", null))
-	undoing := object.get(status, "undoing", [])
-	is_array(undoing)
-	every entry in undoing { _known_holder(entry) }
-	migration := object.get(status, "migration", null)
-	operations.known_migration(migration)
-	_known_start(migration)
-}
-
-_known_claim(null)
-
-_known_claim(claim) if {
-	_known_holder(claim)
-	is_string(object.get(claim, "nodeName", ""))
-}
-
-_known_holder(holder) if {
-	operations.text(holder.type)
-	operations.text(holder.origin)
-	is_string(object.get(holder, "name", ""))
-}
-
-_known_start(null)
-
-_known_start(migration) if {
-	was := object.get(migration, "was", {})
-	is_object(was)
-	is_string(object.get(was, "nodeName", ""))
-}

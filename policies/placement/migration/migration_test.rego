@@ -2,7 +2,7 @@ package sallyport.placement.migration_test
 
 import data.sallyport.placement.migration as policy
 
-_parameters := {"maxPerNode": 2}
+_parameters := {"maxPerNode": 2, "maxPerHost": 3}
 
 _pod := {"pod": {}}
 
@@ -16,7 +16,7 @@ _vm(runtime, status) := {
 
 _on_node := _vm(_pod, {})
 
-# Somebody else's machine that goes from one node to another.
+# A machine of another user that moves from one node to another.
 _mover(namespace, name, from, to) := {
 	"metadata": {"namespace": namespace, "name": name},
 	"spec": {"runtime": _pod},
@@ -29,6 +29,8 @@ _mover(namespace, name, from, to) := {
 
 _ready := {"type": "Ready", "status": "True"}
 
+_not_ready := {"type": "Ready", "status": "Unknown"}
+
 _node(more) := object.union(
 	{
 		"metadata": {"name": "node-2"},
@@ -38,7 +40,10 @@ _node(more) := object.union(
 	more,
 )
 
-_facts(vm, node, moving) := {"vm": vm, "node": node, "moving": moving}
+_facts(vm, node, moving) := {"vm": vm, "node": node, "server": null, "servers": null, "moving": moving}
+
+# Of an operation that names a node.
+_naming(vm, node, moving) := object.union(_facts(vm, node, moving), {"servers": []})
 
 _nothing := _facts(null, null, null)
 
@@ -72,21 +77,34 @@ _ask_vm := {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "n
 
 _ask_node := {"apiVersion": "v1", "kind": "Node", "name": "node-2"}
 
+_ask_server := {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VSphereServer", "name": "vc-1"}
+
+_ask_servers := {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VSphereServer"}
+
+_asking(vm, node, moving) := object.union(_facts(vm, node, moving), {"servers": _ask_servers})
+
 _ask_moving := {"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "fields": {"status.phase": "Migrating"}}
+
+_elsewhere := _update(_vm({}, {}), {"runtime": _vsphere}, {"nodeName": "esx-2", "runtime": {"vsphere": {"serverRef": {"name": "vc-2"}}}})
 
 test_facts[note] if {
 	some note, tc in {
-		"a Migrate to a node": {"request": _migrate, "facts": _facts(_ask_vm, _ask_node, _ask_moving)},
+		"a Migrate to a node": {"request": _migrate, "facts": _asking(_ask_vm, _ask_node, _ask_moving)},
 		"a Migrate to any node": {"request": _operation("Migrate", {}), "facts": _facts(_ask_vm, null, _ask_moving)},
 		"a Migrate to what no Node is called": {
 			"request": _operation("Migrate", {"migrate": {"nodeName": "a/../b"}}),
-			"facts": _facts(_ask_vm, null, _ask_moving),
+			"facts": _asking(_ask_vm, null, _ask_moving),
 		},
 		"an Evict": {"request": _operation("Evict", {}), "facts": _facts(_ask_vm, null, _ask_moving)},
 		"a Stop": {"request": _operation("Stop", {}), "facts": _nothing},
 		"another node": {"request": _retarget(_on_node, "node-2"), "facts": _facts(null, _ask_node, _ask_moving)},
 		"no node any more": {"request": _update(_on_node, {"nodeName": "node-2"}, {}), "facts": _nothing},
-		"another host": {"request": _retarget(_vm(_vsphere, {}), "esx-2"), "facts": _nothing},
+		"another host": {
+			"request": _retarget(_vm(_vsphere, {}), "esx-2"),
+			"facts": object.union(_facts(null, null, _ask_moving), {"server": _ask_server}),
+		},
+		"a host of another vCenter": {"request": _elsewhere, "facts": _facts(null, null, _ask_moving)},
+		"no host any more": {"request": _update(_vm(_vsphere, {}), {"nodeName": "esx-2"}, {}), "facts": _nothing},
 		"the same node": {"request": _update(_on_node, {"nodeName": "node-2"}, {"nodeName": "node-2"}), "facts": _nothing},
 		"something else": {"request": _update(_on_node, {"cpu": 1}, {"cpu": 2}), "facts": _nothing},
 	}
@@ -99,7 +117,7 @@ test_not_judged[note] if {
 		"a Stop": _operation("Stop", {}),
 		"something else": _update(_vm(_pod, {"undoing": [{"type": "Stop", "origin": "Operation", "name": "stop-1"}]}), {"cpu": 1}, {"cpu": 2}),
 		"no node any more": _update(_on_node, {"nodeName": "node-2"}, {}),
-		"another host": _retarget(_vm(_vsphere, {}), "esx-2"),
+		"no host any more": _update(_vm(_vsphere, {}), {"nodeName": "esx-2"}, {}),
 	}
 	_verdict == "allow" with input as {"request": request, "facts": _nothing} with data.parameters as _parameters
 }
@@ -108,16 +126,19 @@ _targets := {
 	"a good one": {"node": _node({}), "verdict": "allow"},
 	"none": {"node": null, "verdict": "NodeUnknown"},
 	"a cordoned one": {"node": _node({"spec": {"unschedulable": true}}), "verdict": "NodeUnschedulable"},
-	"one that is not ready": {"node": _node({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}), "verdict": "NodeNotReady"},
+	"one that is not ready": {"node": _node({"status": {"conditions": [_not_ready]}}), "verdict": "NodeNotReady"},
 	"one that has never been ready": {"node": json.remove(_node({}), ["status"]), "verdict": "NodeNotReady"},
 	"one that is being deleted": {"node": _node({"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}), "verdict": "NodeNotReady"},
-	"a cordoned one that is not ready": {"node": _node({"spec": {"unschedulable": true}, "status": {"conditions": []}}), "verdict": "NodeNotReady"},
+	"a cordoned one that is not ready": {
+		"node": _node({"spec": {"unschedulable": true}, "status": {"conditions": []}}),
+		"verdict": "NodeNotReady",
+	},
 }
 
 test_node_of_an_operation[note] if {
 	some note, tc in _targets
 	some runtime in [_pod, {"kubevirt": {}}]
-	_verdict == tc.verdict with input as {"request": _migrate, "facts": _facts(_vm(runtime, {}), tc.node, [])}
+	_verdict == tc.verdict with input as {"request": _migrate, "facts": _naming(_vm(runtime, {}), tc.node, [])}
 		with data.parameters as _parameters
 }
 
@@ -131,15 +152,11 @@ test_node_of_a_change[note] if {
 test_impossible_node[name] if {
 	some name in ["a/b", "..", "Node", "-", replace("aaaaaaaaaaaaaaaa", "a", "xxxxxxxxxxxxxxxx")]
 	request := _operation("Migrate", {"migrate": {"nodeName": name}})
-	_verdict == "NodeUnknown" with input as {"request": request, "facts": _facts(_on_node, null, [])} with data.parameters as _parameters
-}
-
-test_hosts_are_not_judged if {
-	_verdict == "allow" with input as {"request": _migrate, "facts": _facts(_vm(_vsphere, {}), null, [])} with data.parameters as _parameters
+	_verdict == "NodeUnknown" with input as {"request": request, "facts": _naming(_on_node, null, [])} with data.parameters as _parameters
 }
 
 test_no_machine if {
-	_verdict == "allow" with input as {"request": _migrate, "facts": _facts(null, null, [])} with data.parameters as _parameters
+	_verdict == "allow" with input as {"request": _migrate, "facts": _naming(null, null, [])} with data.parameters as _parameters
 }
 
 # What spec.nodeName or the run policy has begun, and what is undone of it, is no operation.
@@ -172,15 +189,19 @@ test_present_node[note] if {
 }
 
 test_already_on_node[note] if {
-	some note, runtime in {"a Pod": _pod, "in a vCenter": _vsphere}
-	facts := _facts(_vm(runtime, {"nodeName": "node-2"}), _cordoned, [_mover("b", "x", "node-2", "node-1"), _mover("b", "y", "node-2", "node-1")])
+	some note, tc in {
+		"a Pod": {"runtime": _pod, "place": "node", "of": ""},
+		"in a vCenter": {"runtime": _vsphere, "place": "host", "of": " of VSphereServer vc-1"},
+	}
+	moving := [_mover("b", "x", "node-2", "node-1"), _mover("b", "y", "node-2", "node-1")]
+	facts := _naming(_vm(tc.runtime, {"nodeName": "node-2"}), _cordoned, moving)
 	policy.valid_input with input as {"request": _migrate, "facts": facts} with data.parameters as _parameters
 	policy.deny == {{
 		"reason": "AlreadyOnNode",
 		"code": 422,
 		"message": concat("", [
-			"spec.migrate.nodeName: VirtualMachine web-1 is on node node-2 already. ",
-			"To move it anywhere else: kubectl sallyport evict web-1 -n team-a",
+			$"spec.migrate.nodeName: VirtualMachine web-1 is already on {tc.place} node-2{tc.of}; ",
+			$"to move it to any other {tc.place}: kubectl sallyport evict web-1 -n team-a",
 		]),
 		"details": {"kind": "VirtualMachine", "name": "web-1", "field": "spec.migrate.nodeName"},
 	}} with input as {"request": _migrate, "facts": facts} with data.parameters as _parameters
@@ -190,11 +211,11 @@ test_in_progress[note] if {
 	some note, tc in {
 		"an operation": {
 			"status": {"activeOperation": {"origin": "Operation", "type": "Migrate", "name": "migrate-1"}},
-			"busy": "is held by Migrate migrate-1",
+			"busy": "Migrate migrate-1 of VirtualMachine web-1 is in progress",
 		},
 		"an operation that is undone": {
 			"status": {"undoing": [{"origin": "Operation", "type": "Stop", "name": "stop-1"}]},
-			"busy": "is not yet released by Stop stop-1",
+			"busy": "Stop stop-1 of VirtualMachine web-1 is rolling back",
 		},
 	}
 	some runtime in [_pod, _vsphere]
@@ -205,8 +226,8 @@ test_in_progress[note] if {
 	denials == [{
 		"reason": "OperationInProgress",
 		"message": concat("", [
-			$"spec.nodeName: VirtualMachine web-1 {tc.busy}; change it when that has ended. ",
-			"To see how far it is: kubectl sallyport why svm web-1 -n team-a",
+			$"spec.nodeName: cannot be changed because {tc.busy}; ",
+			"to see its progress: kubectl sallyport why svm web-1 -n team-a",
 		]),
 		"details": {"kind": "VirtualMachine", "name": "web-1", "field": "spec.nodeName"},
 	}]
@@ -216,7 +237,7 @@ test_in_progress[note] if {
 test_not_in_progress[note] if {
 	held := {"activeOperation": {"origin": "Operation", "type": "Stop", "name": "stop-1"}}
 	some note, world in {
-		"for an operation": {"request": _migrate, "facts": _facts(_vm(_pod, held), _node({}), [])},
+		"for an operation": {"request": _migrate, "facts": _naming(_vm(_pod, held), _node({}), [])},
 		"a placement": {
 			"request": _retarget(_vm(_pod, {"activeOperation": {"origin": "Placement", "type": "Migrate"}}), "node-2"),
 			"facts": _facts(null, _node({}), []),
@@ -247,6 +268,17 @@ _claimed := {
 	},
 }
 
+_put_back := object.union(_placed, {
+	"spec": {"nodeName": "node-4"}, "status": {"placement": {"nodeName": "node-2", "inPlaceOf": "node-4"}},
+})
+
+_put_elsewhere := object.union(_placed, {"status": {"placement": {"nodeName": "node-4", "inPlaceOf": "node-3"}}})
+
+_in_vcenter(server, vm) := object.union(
+	json.remove(vm, ["spec/runtime"]),
+	{"spec": {"runtime": {"vsphere": {"serverRef": {"name": server}}}}},
+)
+
 _evicted := {
 	"metadata": {"namespace": "team-b", "name": "b-4"}, "spec": {"runtime": _pod, "nodeName": "node-3"},
 	"status": {"nodeName": "node-2", "activeOperation": {"origin": "Operation", "type": "Evict", "name": "e"}},
@@ -265,16 +297,14 @@ _limits := {
 		"moving": [_mover("team-b", "b-1", "node-1", "node-3"), _mover("team-b", "b-2", "node-3", "node-1")],
 		"verdict": "TooManyMigrations",
 	},
-	"machines in vCenters": {
-		"moving": [object.union(json.remove(vm, ["spec/runtime"]), {"spec": {"runtime": _vsphere}}) | some vm in [_leaves, _enters]],
-		"verdict": "allow",
-	},
+	"one that is moved back to where an operation has put it": {"moving": [_leaves, _put_back], "verdict": "TooManyMigrations"},
+	"one that an operation had put elsewhere": {"moving": [_leaves, _put_elsewhere], "verdict": "TooManyMigrations"},
+	"machines in a vCenter": {"moving": [_in_vcenter("vc-1", vm) | some vm in [_leaves, _enters]], "verdict": "allow"},
 }
 
 test_limit_of_an_operation[note] if {
 	some note, tc in _limits
-	_verdict == tc.verdict with input as {"request": _migrate, "facts": _facts(_on_node, _node({}), tc.moving)} with data.parameters as _parameters
-	_verdict == "allow" with input as {"request": _migrate, "facts": _facts(_vm(_vsphere, {}), null, tc.moving)}
+	_verdict == tc.verdict with input as {"request": _migrate, "facts": _naming(_on_node, _node({}), tc.moving)}
 		with data.parameters as _parameters
 }
 
@@ -293,56 +323,58 @@ test_limit_of_an_evict if {
 }
 
 test_no_limit if {
-	_verdict == "allow" with input as {"request": _migrate, "facts": _facts(_on_node, _node({}), [_leaves, _enters])}
-		with data.parameters as {"maxPerNode": 0}
+	_verdict == "allow" with input as {"request": _migrate, "facts": _naming(_on_node, _node({}), [_leaves, _enters])}
+		with data.parameters as {"maxPerNode": 0, "maxPerHost": 1}
 }
 
 # A machine that was never seen on a node leaves none.
 test_machine_without_a_node if {
 	vm := json.remove(_on_node, ["status"])
-	_verdict == "allow" with input as {"request": _retarget(vm, "node-2"), "facts": _facts(null, _node({}), [_leaves, _enters])} with data.parameters as _parameters
+	_verdict == "allow" with input as {"request": _retarget(vm, "node-2"), "facts": _facts(null, _node({}), [_leaves, _enters])}
+		with data.parameters as _parameters
 }
 
 test_messages[note] if {
 	ours := [_mover("team-a", $"web-{i}", "node-1", "node-3") | some i in [2, 3, 4, 5]]
 	some note, tc in {
 		"no such node": {
-			"facts": _facts(_on_node, null, []),
-			"message": "spec.migrate.nodeName: node node-2 does not exist. To see those that do: kubectl get nodes",
+			"facts": _naming(_on_node, null, []),
+			"message": "spec.migrate.nodeName: node node-2 does not exist; list nodes with: kubectl get nodes",
 		},
 		"not ready": {
-			"facts": _facts(_on_node, _node({"status": {"conditions": []}}), []),
+			"facts": _naming(_on_node, _node({"status": {"conditions": []}}), []),
 			"message": concat("", [
-				"spec.migrate.nodeName: node node-2 is not ready, so VirtualMachine web-1 cannot be moved there. ",
-				"To see others: kubectl get nodes",
+				"spec.migrate.nodeName: VirtualMachine web-1 cannot be moved because node node-2 is not ready; ",
+				"list nodes with: kubectl get nodes",
 			]),
 		},
 		"deleted": {
-			"facts": _facts(_on_node, _node({"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}), []),
+			"facts": _naming(_on_node, _node({"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}), []),
 			"message": concat("", [
-				"spec.migrate.nodeName: node node-2 is being deleted, so VirtualMachine web-1 cannot be moved there. ",
-				"To see others: kubectl get nodes",
+				"spec.migrate.nodeName: VirtualMachine web-1 cannot be moved because node node-2 is being deleted; ",
+				"list nodes with: kubectl get nodes",
 			]),
 		},
 		"cordoned": {
-			"facts": _facts(_on_node, _cordoned, []),
+			"facts": _naming(_on_node, _cordoned, []),
 			"message": concat("", [
-				"spec.migrate.nodeName: node node-2 is cordoned, so VirtualMachine web-1 cannot be moved there. ",
-				"To allow it: kubectl uncordon node-2",
+				"spec.migrate.nodeName: VirtualMachine web-1 cannot be moved because node node-2 is cordoned; ",
+				"to allow it: kubectl uncordon node-2",
 			]),
 		},
-		"too many, and names of others are not told": {
-			"facts": _facts(_on_node, _node({}), array.concat([_leaves, _mover("team-b", "b-9", "node-1", "node-3")], ours)),
+		"too many, without the names of others": {
+			"facts": _naming(_on_node, _node({}), array.concat([_leaves, _mover("team-b", "b-9", "node-1", "node-3")], ours)),
 			"message": concat("", [
-				"VirtualMachine web-1 cannot be moved yet: moves in progress from or to node node-1: 5 (web-2, web-3, web-4), allowed: 2. ",
-				"To see them: kubectl get svm -A --field-selector status.phase=Migrating",
+				"VirtualMachine web-1: cannot be moved because the limit of moves from or to node node-1 is reached: ",
+				"5 in progress (web-2, web-3, web-4), maxPerNode is 2; ",
+				"list moves with: kubectl get svm -A --field-selector status.phase=Migrating",
 			]),
 		},
 		"too many of others": {
-			"facts": _facts(_on_node, _node({}), [_leaves, _enters]),
+			"facts": _naming(_on_node, _node({}), [_leaves, _enters]),
 			"message": concat("", [
-				"VirtualMachine web-1 cannot be moved yet: moves in progress from or to node node-2: 2, allowed: 2. ",
-				"To see them: kubectl get svm -A --field-selector status.phase=Migrating",
+				"VirtualMachine web-1: cannot be moved because the limit of moves from or to node node-2 is reached: ",
+				"2 in progress, maxPerNode is 2; list moves with: kubectl get svm -A --field-selector status.phase=Migrating",
 			]),
 		},
 	}
@@ -372,7 +404,7 @@ test_not_understood_operation[note] if {
 	some what, value in _wrong
 	not what in harmless
 	note := $"{path} {what}"
-	_verdict == "not understood" with input as {"request": _replaced(_migrate, path, value), "facts": _facts(_on_node, _node({}), [])}
+	_verdict == "not understood" with input as {"request": _replaced(_migrate, path, value), "facts": _naming(_on_node, _node({}), [])}
 		with data.parameters as _parameters
 }
 
@@ -388,6 +420,7 @@ test_not_understood_change[note] if {
 		"oldObject/spec": [],
 		"oldObject/spec/nodeName": ["empty", "unknown"],
 		"oldObject/spec/runtime": ["an object"],
+		"oldObject/spec/runtime/vsphere": [],
 		"oldObject/status": ["an object"],
 	}
 	some what, value in _wrong
@@ -397,11 +430,12 @@ test_not_understood_change[note] if {
 	_verdict == "not understood" with input as {"request": request, "facts": _facts(null, _node({}), [])} with data.parameters as _parameters
 }
 
-_good := _facts(
+_good := _naming(
 	_vm(_pod, {
 		"activeOperation": {"origin": "Operation", "type": "Migrate", "name": "m"},
 		"undoing": [{"origin": "RunPolicy", "type": "Start"}],
 		"migration": {"step": "Wake", "to": {"nodeName": "node-2"}, "was": {"nodeName": "node-1"}},
+		"placement": {"nodeName": "node-1", "inPlaceOf": "node-3"},
 	}),
 	_node({}), [_leaves],
 )
@@ -414,6 +448,9 @@ test_not_understood_facts[note] if {
 		"vm/metadata/name": [],
 		"vm/spec": [],
 		"vm/spec/runtime": ["an object"],
+		"vm/spec/runtime/vsphere": [],
+		"vm/spec/runtime/vsphere/serverRef": [],
+		"vm/spec/runtime/vsphere/serverRef/name": ["unknown"],
 		"vm/spec/nodeName": ["empty", "unknown"],
 		"vm/status": ["an object"],
 		"vm/status/nodeName": ["empty", "unknown"],
@@ -427,17 +464,22 @@ test_not_understood_facts[note] if {
 		"vm/status/migration/step": [],
 		"vm/status/migration/was": ["an object"],
 		"vm/status/migration/was/nodeName": ["empty", "unknown"],
+		"vm/status/placement": ["null"],
+		"vm/status/placement/nodeName": ["unknown"],
+		"vm/status/placement/inPlaceOf": ["empty", "unknown"],
 		"node": ["null"],
 		"node/metadata/name": [],
 		"node/metadata/deletionTimestamp": ["unknown"],
 		"node/spec": ["an object"],
 		"node/spec/unschedulable": ["true"],
+		"servers": ["a list"],
 		"moving": ["a list"],
 	}
 	some what, value in _wrong
 	not what in harmless
 	note := $"{path} {what}"
-	_verdict == "not understood" with input as {"request": _migrate, "facts": _replaced(_good, path, value)} with data.parameters as _parameters
+	_verdict == "not understood" with input as {"request": _migrate, "facts": _replaced(_good, path, value)}
+		with data.parameters as _parameters
 }
 
 test_not_understood_movers[note] if {
@@ -459,6 +501,8 @@ test_not_understood_unasked[note] if {
 		"a machine": _facts(_on_node, null, null),
 		"a node": _facts(null, _node({}), null),
 		"others": _facts(null, null, []),
+		"a VSphereServer": object.union(_nothing, {"server": {"metadata": {"name": "vc-1", "generation": 1}}}),
+		"VSphereServers": object.union(_nothing, {"servers": []}),
 	}
 	_verdict == "not understood" with input as {"request": _operation("Stop", {}), "facts": facts} with data.parameters as _parameters
 }
