@@ -146,12 +146,12 @@ func TestChildTakesWhatNestsDeeply(t *testing.T) {
 
 func TestChildThatDoesNotDoItsDuty(t *testing.T) {
 	for act, want := range map[string]string{
-		"garbage": `the rehearsal was not understood: it says "{\"finding\": {\"problems\": \"none\"}}": json: cannot unmarshal`,
-		"flood":   "the rehearsal was not understood: it says more than 4194304 bytes",
-		"line":    "the rehearsal was not understood: it says more than 4194304 bytes",
+		"garbage": `reading the output of the rehearsal: "{\"finding\": {\"problems\": \"none\"}}": json: cannot unmarshal`,
+		"flood":   "reading the output of the rehearsal: more than 4194304 bytes",
+		"line":    "reading the output of the rehearsal: more than 4194304 bytes",
 		"silent":  "the rehearsal ended without a result",
 		"half":    "the rehearsal ended without a result",
-		"crash":   "the rehearsal failed: exit status 2: panic: no child of mine; last step: in test toy_test.test_x (x_test.rego:3)",
+		"crash":   "the rehearsal failed: exit status 2: panic: no child of mine; last step: running test toy_test.test_x (x_test.rego:3)",
 		"lie":     "the rehearsal failed: exit status 3: ; last step: starting",
 	} {
 		t.Run(act, func(t *testing.T) {

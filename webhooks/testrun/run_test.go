@@ -97,7 +97,7 @@ func TestFindings(t *testing.T) {
 		"a library that is missing":  {candidate: importing("a", "loud.say"), want: "missing sallyport.lib.loud.say"},
 		"a library that is broken":   {world: []*v1alpha1.RegoPolicy{library("loud", "x := ", 0)}, candidate: importing("a", "loud.say"), want: "CompileFailed a/a.rego:16:10: data.sallyport.lib.loud.say is neither a parameter nor in this policy or a library\nCompileFailed loud/loud.rego:4:0: unexpected eof token\nCompileFailed loud/loud.rego:4:0: unexpected eof token: expected rule value term (e.g., x := <VALUE> { ... })"},
 		"a new library":              {world: []*v1alpha1.RegoPolicy{importing("a", "loud.say")}, candidate: library("loud", loud, 0), want: "1 passed"},
-		"a library of a taken name":  {world: []*v1alpha1.RegoPolicy{library("loud", loud, 0)}, candidate: func() *v1alpha1.RegoPolicy { p := library("loud", loud, 1); p.Name = "copy"; return p }(), want: "LibraryConflict copy: library copy: package sallyport.lib.loud is also in library loud, which is older and counts: rename one of them, or delete one of the two libraries"},
+		"a library of a taken name":  {world: []*v1alpha1.RegoPolicy{library("loud", loud, 0)}, candidate: func() *v1alpha1.RegoPolicy { p := library("loud", loud, 1); p.Name = "copy"; return p }(), want: "LibraryConflict copy: library copy: package sallyport.lib.loud is also in library loud, which is older and takes precedence: rename one of them, or delete one of the libraries"},
 		"a library that reads input": {candidate: library("loud", "say(_) := input.request", 0), want: "ContractBroken loud/loud.rego:3:11: a library must not read input.request: pass values as arguments"},
 		"a library's edit": {
 			world:     []*v1alpha1.RegoPolicy{library("loud", loud, 0), importing("a", "loud.say"), toy("b", "x := ")},
@@ -231,7 +231,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	endless := tested(toy("a"), endlessTest)
 	f := (&Run{Candidate: endless}).Run(ctx, time.Minute, func(what string) {
-		if strings.HasPrefix(what, "in test") {
+		if strings.HasPrefix(what, "running test") {
 			time.AfterFunc(10*time.Millisecond, cancel)
 		}
 	})
