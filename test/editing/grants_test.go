@@ -49,7 +49,7 @@ func TestPolicyEditorsDoNotRule(t *testing.T) {
 	// What is granted of Deployments is their labels and annotations.
 	a.Eventually("Deployments are patched", func() bool {
 		said := a.try("", "create", "deployment", "x", "--image=x", "--dry-run=server").stderr
-		return strings.Contains(said, "[rule/ContractViolated]") && strings.Contains(said, "its patch does not apply")
+		return strings.Contains(said, "[rule/ContractViolated]") && strings.Contains(said, "applying its patch")
 	})
 	p.may(text(t, quota("rule", matching("apps", "deployments"), patching(`{"op": "add", "path": "/spec/template/spec/serviceAccountName", "value": "admin"}`))), replace...)
 	a.Eventually("what is not granted is refused", func() bool {

@@ -90,7 +90,8 @@ func (*Kinds) Type() string { return "kinds" }
 // Usage is what help says of a flag that takes kinds.
 func Usage() string {
 	kinds := DefaultKinds()
-	return "`kinds` that policies may patch in addition to Sallyport's own, as RESOURCE=EXTENT,... with the extent Metadata (labels and annotations) or All (the whole object); default: " + kinds.String()
+	return "`kinds` that policies may patch in addition to Sallyport's own, as RESOURCE=EXTENT,... with the extent Metadata " +
+		"(labels and annotations) or All (the whole object); default: " + kinds.String()
 }
 
 // split takes apart what kubectl calls a resource: name.group/subresource.

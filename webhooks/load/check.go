@@ -45,8 +45,8 @@ func (c *Collection) Remarks() (lines []string) {
 		}
 		places := source.Unfollowed()
 		for i := range places {
-			places[i].Message = fmt.Sprintf("note: reads of the input cannot be followed through `%s`: policy %s gets the whole input for every request, which is slower",
-				places[i].Message, source.Name)
+			places[i].Message = fmt.Sprintf("note: reads of the input cannot be followed through `%s`: "+
+				"policy %s gets the whole input for every request, which is slower", places[i].Message, source.Name)
 		}
 		if len(places) > 0 {
 			lines = append(lines, c.Explain(source, places)...)
