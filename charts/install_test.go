@@ -366,7 +366,7 @@ func TestSecondReleaseIsRefused(t *testing.T) {
 	} {
 		said := c.refused(t, append([]string{"install", args[0], chart(t)}, args[1:]...)...)
 		for _, want := range []string{
-			"Sallyport is in this cluster already: release sallyport in namespace sallyport-system", "helm upgrade sallyport -n sallyport-system",
+			"Sallyport is already installed in this cluster: release sallyport in namespace sallyport-system", "helm upgrade sallyport -n sallyport-system",
 			"kubectl sallyport release --all", "helm uninstall sallyport -n sallyport-system",
 		} {
 			if !strings.Contains(said, want) {

@@ -34,7 +34,7 @@ type Placement struct {
 func (g *Gate) Admits(ctx context.Context, machine *v1alpha1.VirtualMachine) (p Placement, err error) {
 	review, err := reviewOfMachine(machine)
 	if err != nil {
-		return p, fmt.Errorf("putting VirtualMachine %s as a request: %w", machine.Name, err)
+		return p, fmt.Errorf("building the request for VirtualMachine %s: %w", machine.Name, err)
 	}
 	d, err := g.decided(ctx, review, live{g.reader(review)})
 	if err != nil {
@@ -72,7 +72,7 @@ func (g *Gate) AdmitsTemplate(ctx context.Context, template *v1alpha1.VSphereTem
 func (g *Gate) AdmitsMove(ctx context.Context, machine *v1alpha1.VirtualMachine, node string) (Ruling, error) {
 	review, err := reviewOfMove(machine, node)
 	if err != nil {
-		return Ruling{}, fmt.Errorf("putting the move of VirtualMachine %s as a request: %w", machine.Name, err)
+		return Ruling{}, fmt.Errorf("building the request for the move of VirtualMachine %s: %w", machine.Name, err)
 	}
 	return g.arbitrate(ctx, review, live{g.reader(review)})
 }
@@ -81,7 +81,7 @@ func (g *Gate) AdmitsMove(ctx context.Context, machine *v1alpha1.VirtualMachine,
 func (g *Gate) admitsNew(ctx context.Context, o client.Object) (Ruling, error) {
 	review, err := reviewOfOurs(o, authenticationv1.UserInfo{Username: ourselves})
 	if err != nil {
-		return Ruling{}, fmt.Errorf("putting %s %s as a request: %w", v1alpha1.KindOf(o).Name, o.GetName(), err)
+		return Ruling{}, fmt.Errorf("building the request for %s %s: %w", v1alpha1.KindOf(o).Name, o.GetName(), err)
 	}
 	return g.arbitrate(ctx, review, live{g.reader(review)})
 }

@@ -34,11 +34,11 @@ func (g *Gate) Arbitrate(
 ) (Ruling, error) {
 	review, err := reviewOfOurs(operation, requesterOf(operation))
 	if err != nil {
-		return Ruling{}, fmt.Errorf("putting operation %s as a request: %w", operation.Name, err)
+		return Ruling{}, fmt.Errorf("building the request for VirtualMachineOperation %s: %w", operation.Name, err)
 	}
 	reader := &passReader{Reader: live{g.reader(review)}, operation: operation}
 	if err := reader.answer(machine, unfinished); err != nil {
-		return Ruling{}, fmt.Errorf("putting the machine of operation %s as facts: %w", operation.Name, err)
+		return Ruling{}, fmt.Errorf("building the facts about the machine of VirtualMachineOperation %s: %w", operation.Name, err)
 	}
 	return g.arbitrate(ctx, review, reader)
 }

@@ -29,7 +29,7 @@ func (g *Gate) Audit(ctx context.Context, policy string, resource schema.GroupVe
 	o.SetManagedFields(nil)
 	review, err := reviewOfCreation(o, resource.Resource, authenticationv1.UserInfo{Username: ourselves})
 	if err != nil {
-		return Audited{}, fmt.Errorf("putting %s %s as a request: %w", o.GetKind(), o.GetName(), err)
+		return Audited{}, fmt.Errorf("building the request for %s %s: %w", o.GetKind(), o.GetName(), err)
 	}
 	d, err := g.Decide(ctx, &Question{Endpoint: Auditing, Review: review, Only: policy})
 	switch {

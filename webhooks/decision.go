@@ -63,7 +63,7 @@ type carried struct {
 }
 
 // errNotKnown means that it could not be found out whether an override counts.
-var errNotKnown = errors.New("it could not be found out")
+var errNotKnown = errors.New("checking the override")
 
 // open tells whether it may count after all.
 func (c *carried) open() bool { return errors.Is(c.ignored, errNotKnown) }
@@ -219,9 +219,9 @@ func (v *verdict) objections() []objection {
 	if errors.Is(v.err, facts.ErrNotSynced) {
 		code = http.StatusServiceUnavailable
 	}
-	message := fmt.Sprintf("the policy could not decide: %v", v.err)
+	message := fmt.Sprintf("policy evaluation failed: %v", v.err)
 	if v.err.Cause == engine.Panicked { // the stack is for the log, not for the requester
-		message = "the policy could not decide: it panicked; the decision record has the stack"
+		message = "policy evaluation panicked; the decision record has the stack"
 	}
 	return []objection{{engine.Denial{Reason: string(v.err.Cause), Message: message, Code: code}, v.policy.Name()}}
 }

@@ -11,9 +11,9 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// denials tells of a refused change or deletion where people look when something does not happen: in events on the object. It is
-// mostly a controller that was refused, an autoscaler say, and nobody has read the response. Kubernetes' event recorders make one
-// event with a count out of what is refused again and again.
+// denials writes a refused change or deletion as events on the object, where people look when something does not happen: often the
+// request is a controller's, such as an autoscaler's, and no person reads the response. Kubernetes' event recorders make one event
+// with a count (a series) of the same refusal.
 func (t *teller) denials(d *Decision) {
 	made := d.Review.Request.Operation == admissionv1.Create && d.Review.Request.SubResource == ""
 	if t == nil || d.Endpoint != Validating || made || d.override.on.UID == "" {
@@ -33,12 +33,12 @@ func (t *teller) denials(d *Decision) {
 	}
 }
 
-// lenience tells of what passed only because of the mode, once it is so: the object is made, changed or going.
+// lenience writes an event about a request that only the policy's mode admits, once the object is created, changed or being deleted.
 func (t *teller) lenience(d *Decision) {
 	if t == nil || d.Endpoint != Validating {
 		return
 	}
-	events := d.denied((*verdict).lets, "admitted because the mode of the policy is %s")
+	events := d.denied((*verdict).lets, "admitted because the policy's mode is %s")
 	if len(events) == 0 {
 		return
 	}
@@ -100,8 +100,8 @@ func (d *Decision) denied(which func(*verdict) bool, admitted string) (events []
 	return events
 }
 
-// events are those of one policy. Event recorders take two with one reason for one that happened twice, and keep the text of the
-// first: they are one event with both texts.
+// events are those of one policy, one for each reason. Event recorders count two events with the same reason as one series, and keep the
+// note of the first: so several denials with one reason are one event with all texts.
 func (v *verdict) events(action, how string) (events []event) {
 	texts := map[string][]string{}
 	var reasons []string
@@ -109,8 +109,8 @@ func (v *verdict) events(action, how string) (events []event) {
 		if !slices.Contains(reasons, o.Reason) {
 			reasons = append(reasons, o.Reason)
 		}
-		if !slices.Contains(texts[o.Reason], o.Message) {
-			texts[o.Reason] = append(texts[o.Reason], o.Message)
+		if text := o.cause(); !slices.Contains(texts[o.Reason], text) {
+			texts[o.Reason] = append(texts[o.Reason], text)
 		}
 	}
 	for _, reason := range reasons {
@@ -120,6 +120,20 @@ func (v *verdict) events(action, how string) (events []event) {
 		})
 	}
 	return events
+}
+
+// cause is the part of the message that an event keeps: one line, without what to do. That is for the user who made the request, and may
+// be out of date when the event is read. A message that says what to do has it behind a semicolon, see docs/policies.md.
+func (o objection) cause() string {
+	line, rest, _ := strings.Cut(o.Message, "\n")
+	if strings.HasSuffix(line, ":") {
+		next, _, _ := strings.Cut(rest, "\n")
+		line += " " + strings.TrimSpace(next)
+	}
+	if o.Remedy == "" {
+		line, _, _ = strings.Cut(line, "; ")
+	}
+	return inOneLine(line)
 }
 
 // noteOf puts texts together, as many as there is room for, so that the end is never cut.

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	stdcmp "cmp"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,10 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/webhooks/engine"
 )
 
 // Who looks at an object learns what was refused about it, by whom and why, unless nothing was really asked for.
@@ -110,22 +114,22 @@ func TestWhatAModeLetsPassIsAnEvent(t *testing.T) {
 		object    string
 		want      []string
 	}{
-		"made, with a warning":       {operation: "CREATE", mode: "Warn", verified: true, object: storedAs("u-1", "1", ""), want: []string{tooRed + "Create RegoPolicy: [colour/TooRed] x has red (CREATE by bob, admitted because the mode of the policy is Warn)"}},
-		"made, and only recorded":    {operation: "CREATE", mode: "Audit", verified: true, object: storedAs("u-1", "1", ""), want: []string{tooRed + "Create RegoPolicy: [colour/TooRed] x has red (CREATE by bob, admitted because the mode of the policy is Audit)"}},
-		"made, by whom nobody knows": {operation: "CREATE", mode: "Warn", object: storedAs("u-1", "1", ""), want: []string{tooRed + "Create RegoPolicy: [colour/TooRed] x has red (CREATE, admitted because the mode of the policy is Warn)"}},
+		"made, with a warning":       {operation: "CREATE", mode: "Warn", verified: true, object: storedAs("u-1", "1", ""), want: []string{tooRed + "Create RegoPolicy: [colour/TooRed] x has red (CREATE by bob, admitted because the policy's mode is Warn)"}},
+		"made, and only recorded":    {operation: "CREATE", mode: "Audit", verified: true, object: storedAs("u-1", "1", ""), want: []string{tooRed + "Create RegoPolicy: [colour/TooRed] x has red (CREATE by bob, admitted because the policy's mode is Audit)"}},
+		"made, by whom nobody knows": {operation: "CREATE", mode: "Warn", object: storedAs("u-1", "1", ""), want: []string{tooRed + "Create RegoPolicy: [colour/TooRed] x has red (CREATE, admitted because the policy's mode is Warn)"}},
 		"not made in the end":        {operation: "CREATE", mode: "Warn", verified: true, object: "null"},
 		"made by another request":    {operation: "CREATE", mode: "Warn", verified: true, object: storedAs("u-2", "1", "")},
-		"of a kind that is not read": {operation: "CREATE", mode: "Warn", verified: true, want: []string{tooRed + "Create RegoPolicy: [colour/TooRed] x has red (CREATE by bob, admitted because the mode of the policy is Warn)"}},
+		"of a kind that is not read": {operation: "CREATE", mode: "Warn", verified: true, want: []string{tooRed + "Create RegoPolicy: [colour/TooRed] x has red (CREATE by bob, admitted because the policy's mode is Warn)"}},
 		"not read, and made up":      {operation: "CREATE", mode: "Warn"},
-		"changed":                    {operation: "UPDATE", mode: "Warn", verified: true, change: list(generation), object: third, want: []string{tooRed + "Update RegoPolicy: [colour/TooRed] x has red (UPDATE by bob, admitted because the mode of the policy is Warn)"}},
+		"changed":                    {operation: "UPDATE", mode: "Warn", verified: true, change: list(generation), object: third, want: []string{tooRed + "Update RegoPolicy: [colour/TooRed] x has red (UPDATE by bob, admitted because the policy's mode is Warn)"}},
 		"not changed in the end":     {operation: "UPDATE", mode: "Warn", verified: true, change: list(generation), object: storedAs("u-1", "7", "")},
-		"deleted":                    {operation: "DELETE", mode: "Warn", verified: true, object: "null", want: []string{tooRed + "Delete RegoPolicy: [colour/TooRed] x has red (DELETE by bob, admitted because the mode of the policy is Warn)"}},
-		"going":                      {operation: "DELETE", mode: "Warn", object: going, want: []string{tooRed + "Delete RegoPolicy: [colour/TooRed] x has red (DELETE, admitted because the mode of the policy is Warn)"}},
+		"deleted":                    {operation: "DELETE", mode: "Warn", verified: true, object: "null", want: []string{tooRed + "Delete RegoPolicy: [colour/TooRed] x has red (DELETE by bob, admitted because the policy's mode is Warn)"}},
+		"going":                      {operation: "DELETE", mode: "Warn", object: going, want: []string{tooRed + "Delete RegoPolicy: [colour/TooRed] x has red (DELETE, admitted because the policy's mode is Warn)"}},
 		"gone, and made up":          {operation: "DELETE", mode: "Warn", object: "null"},
-		"scaled":                     {operation: "UPDATE", mode: "Warn", change: list(scale), want: []string{tooRed + "Update RegoPolicy: [colour/TooRed] x has red (UPDATE of scale, admitted because the mode of the policy is Warn)"}},
-		"connected":                  {operation: "CONNECT", mode: "Warn", verified: true, change: list(connection), want: []string{tooRed + "Connect RegoPolicy: [colour/TooRed] x has red (CONNECT of scale by bob, admitted because the mode of the policy is Warn)"}},
+		"scaled":                     {operation: "UPDATE", mode: "Warn", change: list(scale), want: []string{tooRed + "Update RegoPolicy: [colour/TooRed] x has red (UPDATE of scale, admitted because the policy's mode is Warn)"}},
+		"connected":                  {operation: "CONNECT", mode: "Warn", verified: true, change: list(connection), want: []string{tooRed + "Connect RegoPolicy: [colour/TooRed] x has red (CONNECT of scale by bob, admitted because the policy's mode is Warn)"}},
 		"connected, and made up":     {operation: "CONNECT", mode: "Warn", change: list(connection)},
-		"two reasons":                {operation: "UPDATE", spec: redAndBig, mode: "Warn", object: storedAs("u-1", "8", ""), want: []string{tooRed + "Update RegoPolicy: [colour/TooRed] x has red (UPDATE, admitted because the mode of the policy is Warn)", "Warning TooBig ConfigMap/cm(u-1) Update RegoPolicy: [size/TooBig] x has big (UPDATE, admitted because the mode of the policy is Warn)"}},
+		"two reasons":                {operation: "UPDATE", spec: redAndBig, mode: "Warn", object: storedAs("u-1", "8", ""), want: []string{tooRed + "Update RegoPolicy: [colour/TooRed] x has red (UPDATE, admitted because the policy's mode is Warn)", "Warning TooBig ConfigMap/cm(u-1) Update RegoPolicy: [size/TooBig] x has big (UPDATE, admitted because the policy's mode is Warn)"}},
 		"nothing wrong":              {operation: "CREATE", spec: harmless, mode: "Warn", verified: true, object: storedAs("u-1", "1", "")},
 		"tried out only":             {operation: "CREATE", mode: "Warn", verified: true, change: list(dryRun), object: storedAs("u-1", "1", "")},
 	} {
@@ -191,5 +195,67 @@ func TestARetriedRequestIsOneEvent(t *testing.T) {
 	}
 	if len(e.told) != 2 || e.told[0] != e.told[1] {
 		t.Errorf("two tries are not one event twice: %q", e.told)
+	}
+}
+
+// sink is an API server that keeps events.
+type sink struct {
+	created, patched chan *eventsv1.Event
+}
+
+func (s sink) Create(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	s.created <- e
+	return e, nil
+}
+
+func (s sink) Update(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) { return e, nil }
+
+func (s sink) Patch(_ context.Context, old *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
+	s.patched <- old
+	return old, nil
+}
+
+// What the same user is refused again is a series, with a note of one line that does not say what to do.
+func TestTheSameRefusalIsASeries(t *testing.T) {
+	const rule = "deny contains {\"reason\": \"TooRed\", \"message\": \"ConfigMap cm: red is not allowed because of x; allowed: kubectl delete\"} if input.request.object.spec.red\n"
+	f, _, _ := overridable(t)
+	f.Swap(newFixture(t, world{}, policyOf("colour", fmt.Sprintf(denyMetadata, "TooRed")+rule)).set.Load())
+	s := sink{make(chan *eventsv1.Event, 9), make(chan *eventsv1.Event, 9)}
+	broadcaster := events.NewBroadcaster(s)
+	t.Cleanup(broadcaster.Shutdown)
+	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.recorder.TellBy(broadcaster.NewRecorder(runtime.NewScheme(), "sallyport"))
+	refuse := func() {
+		got := f.Validate(t.Context(), verified(reviewOf(t, "UPDATE", red, by("bob"))))
+		if got.Allowed || !strings.Contains(got.Result.Message, "; allowed: ") {
+			t.Errorf("got %+v", got.Result)
+		}
+	}
+	refuse()
+	const want = "[colour/TooRed] ConfigMap cm: red is not allowed because of x (UPDATE by bob)"
+	if first := <-s.created; first.Note != want || first.Series != nil {
+		t.Errorf("got the note %q, series %v", first.Note, first.Series)
+	}
+	refuse()
+	if second := <-s.patched; second.Note != want || second.Series == nil || second.Series.Count != 2 {
+		t.Errorf("got the note %q, series %v", second.Note, second.Series)
+	}
+}
+
+func TestAnEventSaysWhyInOneLine(t *testing.T) {
+	for name, tc := range map[string]struct{ message, remedy, want string }{
+		"a way out in the message":     {message: "a: no because b; allowed: c", want: "a: no because b"},
+		"a way out beside it":          {message: "a: no because b; c", remedy: "Wait.", want: "a: no because b; c"},
+		"several lines":                {message: "a: no\nTo override: b", want: "a: no"},
+		"a list in lines of their own": {message: "does not compile:\n  a.rego:1:2: x\n  b.rego:3:4: y", want: "does not compile: a.rego:1:2: x"},
+		"a control character":          {message: "a\tb", want: "a b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := (objection{Denial: engine.Denial{Message: tc.message, Remedy: tc.remedy}}).cause(); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
 	}
 }

@@ -176,7 +176,7 @@ type seen struct {
 }
 
 // errUnseen means that what was to be read could not be.
-var errUnseen = errors.New("reading it failed")
+var errUnseen = errors.New("reading the object failed")
 
 // look reads the metadata.
 func (told *telling) look() (live *seen, err error) {

@@ -40,7 +40,7 @@ func NewGate(set *catalog.Set, source FactSource, recorder *Recorder, now func()
 func (g *Gate) Swap(set *catalog.Set) { g.set.Store(set) }
 
 // errNoSet means that nothing can be judged yet.
-var errNoSet = errors.New("the policies are not loaded yet")
+var errNoSet = errors.New("policies not loaded")
 
 // Decide puts a question to the policies, and does nothing with the decision. It is an error that there are no policies yet.
 func (g *Gate) Decide(ctx context.Context, q *Question) (*Decision, error) {

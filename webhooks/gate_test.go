@@ -253,7 +253,7 @@ warn contains "w" if count(input.facts.secrets) == 7
 		reason metav1.StatusReason
 		text   string
 	}{
-		"unreadable": {errors.New("connection refused"), 500, "FactUnavailable", "[p/FactUnavailable] the policy could not decide: facts.secrets: connection refused"},
+		"unreadable": {errors.New("connection refused"), 500, "FactUnavailable", "[p/FactUnavailable] policy evaluation failed: facts.secrets: connection refused"},
 		"not synced": {fmt.Errorf("Service: %w", facts.ErrNotSynced), 503, "FactUnavailable", "facts.secrets: Service: not synced yet"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestMutationJoinsPatches(t *testing.T) {
 	}
 	f = newFixture(t, world{}, policyOf("a", add("/nothing/here")))
 	got = f.Mutate(t.Context(), reviewOf(t, admissionv1.Create, `{}`))
-	if got.Allowed || got.Patch != nil || !strings.HasPrefix(got.Result.Message, "[a/ContractViolated] the policy could not decide: its patch does not apply") {
+	if got.Allowed || got.Patch != nil || !strings.HasPrefix(got.Result.Message, "[a/ContractViolated] policy evaluation failed: applying its patch") {
 		t.Errorf("got %+v for a patch that does not apply", got.Result)
 	}
 	got = f.Mutate(t.Context(), reviewOf(t, admissionv1.Delete, `{}`))
@@ -378,7 +378,7 @@ func TestMetricsCountVerdicts(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
 	f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x", "red": true}`))
 	f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{"name": "x"}`))
-	want := `# HELP sallyport_decisions_total What policies said of admission requests, by policy, its mode, verdict and reason; a decision counts once for each of its denials.
+	want := `# HELP sallyport_decisions_total Policy decisions on admission requests, by policy, mode, verdict and reason. A decision counts once for each of its denials.
 # TYPE sallyport_decisions_total counter
 sallyport_decisions_total{endpoint="validate",mode="Enforce",policy="p",reason="",verdict="allowed"} 1
 sallyport_decisions_total{endpoint="validate",mode="Enforce",policy="p",reason="TooRed",verdict="denied"} 1

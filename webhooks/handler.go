@@ -108,7 +108,7 @@ func (h *handler) refuse(w http.ResponseWriter, err error) {
 
 func (h *handler) reject(w http.ResponseWriter, code int, cause string, err error) {
 	h.metrics.rejected.WithLabelValues(h.endpoint, cause).Inc()
-	h.log.Info("did not judge a request", "endpoint", h.endpoint, "cause", cause, "error", err.Error())
+	h.log.Info("rejected a request without evaluating it", "endpoint", h.endpoint, "cause", cause, "error", err.Error())
 	http.Error(w, err.Error(), code)
 }
 

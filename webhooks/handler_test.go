@@ -97,7 +97,7 @@ func TestHandlerRejectsWhatIsTooMuch(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	full.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, ValidatePath+"?timeout=1ms", strings.NewReader(goodReview)))
-	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "too many reviews") {
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "too many concurrent reviews") {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	if n := testutil.ToFloat64(f.recorder.metrics.rejected.WithLabelValues(Validating, "busy")); n != 1 {

@@ -34,7 +34,7 @@ const (
 )
 
 // errBusy is what a review gets that would be too much beside the others.
-var errBusy = errors.New("too many reviews at the same time")
+var errBusy = errors.New("too many concurrent reviews")
 
 // errUnread is that of a body that did not come as a whole.
 var errUnread = errors.New("reading the body")

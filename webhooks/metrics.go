@@ -28,28 +28,28 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		decisions: counter("sallyport_decisions_total",
-			"What policies said of admission requests, by policy, its mode, verdict and reason; a decision counts once for each of its denials.", "endpoint", "policy", "mode", "verdict", "reason"),
+			"Policy decisions on admission requests, by policy, mode, verdict and reason. A decision counts once for each of its denials.", "endpoint", "policy", "mode", "verdict", "reason"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "sallyport_decision_duration_seconds",
-			Help:    "How long one policy took for one request, facts included.",
+			Help:    "Time that one policy took for one request, in seconds, including reading facts.",
 			Buckets: []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"endpoint", "policy"}),
 		confirms: counter("sallyport_confirmations_total",
-			"Denials that rested on cached facts and were asked again with live ones, by what came of it.", "policy", "outcome"),
+			"Denials based on cached facts that were evaluated again with live facts, by outcome.", "policy", "outcome"),
 		overrides: counter("sallyport_policy_overrides_total",
-			"Requests that were admitted, dry-runs apart, because somebody had them pass a policy that refused, by that policy.", "policy"),
+			"Requests admitted by override of a policy, without dry runs, by policy.", "policy"),
 		rejected: counter("sallyport_rejected_reviews_total",
-			"HTTP requests that were no admission review, or came before there were policies, and got an HTTP error, by cause.", "endpoint", "cause"),
+			"HTTP requests answered with an HTTP error instead of a decision, by cause.", "endpoint", "cause"),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "sallyport_decision_records_lost_total",
 			Help: "Decision records that could not be written.",
 		}),
 		untold: counter("sallyport_untold_events_total",
-			"Requests of whose denials or overrides no event was made, by why: unproven (the object is not as the review says), or busy.", "reason"),
+			"Requests whose denials or overrides were not written as events, by reason: unproven (the object differs from the review) or busy.", "reason"),
 		known: counter("sallyport_remembered_decisions_total",
-			"Decisions to say nothing that were remembered and not evaluated again, by policy.", "policy"),
+			"Decisions without denials, warnings or patches that were taken from the cache, by policy.", "policy"),
 		checks: counter("sallyport_checked_decisions_total",
-			"Decisions that were made on the whole input too, by whether both are the same. One that differs is a bug of Sallyport.", "policy", "result"),
+			"Decisions that were evaluated again on the whole input, by whether both results are the same. A difference is a bug in Sallyport.", "policy", "result"),
 	}
 	registry.MustRegister(m.duration, m.lost)
 	return m

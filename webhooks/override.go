@@ -70,7 +70,7 @@ func (d *Decision) annotated(ctx context.Context, reader engine.Reader) (c carri
 	case request.Operation == admissionv1.Delete:
 		c.on = referenceTo(old)
 		if object, err = c.stored(ctx, reader, old); err != nil {
-			return c, fmt.Errorf("%w: reading the object that is to be deleted: %w", errNotKnown, err)
+			return c, fmt.Errorf("%w: reading the object to delete: %w", errNotKnown, err)
 		}
 	default:
 		c.on = referenceTo(old)
@@ -110,7 +110,7 @@ func (d *Decision) stamped(context.Context, engine.Reader) (c carried, err error
 	}
 	requestedAt := spec.Get("requestedAt").Text()
 	if c.at, err = time.Parse(engine.TimeFormat, requestedAt); err != nil {
-		return c, fmt.Errorf("spec.requestedAt=%s is no time to hold it against", requestedAt)
+		return c, fmt.Errorf("spec.requestedAt=%s is not a valid time", requestedAt)
 	}
 	c.text = text
 	return c, nil
@@ -123,7 +123,7 @@ func (d *Decision) grant(ctx context.Context, reader engine.Reader, c *carried) 
 		return err
 	}
 	if o.By != d.Review.Request.UserInfo.Username {
-		return errors.New("its by= is not the user who makes this request")
+		return errors.New("by= is not the user who sent this request")
 	}
 	v, err := d.refusedBy(o.Policy)
 	if err != nil {
@@ -147,7 +147,7 @@ func (d *Decision) grant(ctx context.Context, reader engine.Reader, c *carried) 
 // refusedBy gives what the policy says that an override names.
 func (d *Decision) refusedBy(policy string) (*verdict, error) {
 	if d.set.Policy(policy) == nil {
-		return nil, fmt.Errorf("there is no policy %q", policy)
+		return nil, fmt.Errorf("policy %q does not exist", policy)
 	}
 	var refusing []string
 	for i := range d.verdicts {
@@ -160,16 +160,16 @@ func (d *Decision) refusedBy(policy string) (*verdict, error) {
 		}
 		refusing = append(refusing, v.policy.Name())
 	}
-	return nil, fmt.Errorf("it names policy %s, but %s refused the request", policy, strings.Join(refusing, ", "))
+	return nil, fmt.Errorf("the override names policy %s, but %s refused the request", policy, strings.Join(refusing, ", "))
 }
 
 // mayOverride asks the API server about the requester, whatever the policies have been told about them.
 func mayOverride(ctx context.Context, reader engine.Reader, p *catalog.Policy, who *authenticationv1.UserInfo) error {
 	switch {
 	case p.Override == v1alpha1.OverrideNobody:
-		return fmt.Errorf("nobody may override policy %s (its spec.override is %s)", p.Name(), p.Override)
+		return fmt.Errorf("policy %s cannot be overridden (spec.override is %s)", p.Name(), p.Override)
 	case p.Override == v1alpha1.OverrideUsers && strings.HasPrefix(who.Username, serviceAccount):
-		return fmt.Errorf("a service account may not override policy %s (its spec.override is %s)", p.Name(), p.Override)
+		return fmt.Errorf("service accounts cannot override policy %s (spec.override is %s)", p.Name(), p.Override)
 	}
 	answer, err := reader.Read(ctx, engine.Query{Fact: "override", Live: true, Access: &engine.Access{
 		Verb: "override", Group: v1alpha1.GroupName, Resource: regoPolicy.Resource(), Name: p.Name(),
@@ -179,10 +179,10 @@ func mayOverride(ctx context.Context, reader engine.Reader, p *catalog.Policy, w
 		held, err = answer.Value.Decode()
 	}
 	if err != nil {
-		return fmt.Errorf("%w whether %s may override policy %s: %w", errNotKnown, who.Username, p.Name(), err)
+		return fmt.Errorf("%w: asking whether %s may override policy %s: %w", errNotKnown, who.Username, p.Name(), err)
 	}
 	if held != true {
-		return fmt.Errorf("%s may not override policy %s: that takes the verb override on regopolicies.%s %[2]s",
+		return fmt.Errorf("%s may not override policy %s: missing the verb override on regopolicies.%s %[2]s",
 			who.Username, p.Name(), v1alpha1.GroupName)
 	}
 	return nil
@@ -195,11 +195,11 @@ func (c *carried) takes(o *v1alpha1.Override) error {
 	case o.UID != "" && c.uid == "":
 		return errors.New("uid= must be empty, because the object is being created")
 	case o.UID != c.uid: // which one it is, only those may know who can read the object
-		return errors.New("uid= is not the UID of this object, which kubectl get -o jsonpath={.metadata.uid} shows")
+		return errors.New("uid= must be the UID of this object (kubectl get -o jsonpath={.metadata.uid})")
 	case !o.Until.After(c.at):
-		return fmt.Errorf("until=%s has passed, it is %s", o.Until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))
+		return fmt.Errorf("until=%s has passed (now %s)", o.Until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))
 	case o.Until.After(c.at.Add(longestOverride)):
-		return fmt.Errorf("until=%s is more than an hour ahead, it is %s", o.Until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))
+		return fmt.Errorf("until=%s is more than an hour ahead (now %s)", o.Until.Format(time.RFC3339), c.at.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

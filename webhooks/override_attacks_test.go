@@ -20,12 +20,12 @@ func TestExceptionsCombined(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text, message, warning string
 	}{
-		"one for each of two":       {good, "[size/TooBig] x has big", "passed [colour/TooRed]"},
-		"another one in the reason": {good + "; size; uid=; by=alice; until=2026-11-20T10:30:00Z; drill", "[size/TooBig] x has big", "passed [colour/TooRed]"},
+		"one for each of two":       {good, "[size/TooBig] x has big", "[colour/TooRed] is overridden"},
+		"another one in the reason": {good + "; size; uid=; by=alice; until=2026-11-20T10:30:00Z; drill", "[size/TooBig] x has big", "[colour/TooRed] is overridden"},
 		"two lines": {good + "\nsize; uid=; by=alice; until=2026-11-20T10:30:00Z; drill", "[colour/TooRed] x has red\n[size/TooBig] x has big",
 			"it has line breaks or other control characters, and there can be one override only"},
-		"a list of names": {strings.Replace(good, "colour", "colour,size", 1), "[colour/TooRed] x has red\n[size/TooBig] x has big", `there is no policy "colour,size"`},
-		"all of them":     {strings.Replace(good, "colour", "*", 1), "[colour/TooRed] x has red\n[size/TooBig] x has big", `there is no policy "*"`},
+		"a list of names": {strings.Replace(good, "colour", "colour,size", 1), "[colour/TooRed] x has red\n[size/TooBig] x has big", `policy "colour,size" does not exist`},
+		"all of them":     {strings.Replace(good, "colour", "*", 1), "[colour/TooRed] x has red\n[size/TooBig] x has big", `policy "*" does not exist`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, _, e := overridable(t)
@@ -50,10 +50,10 @@ func TestExceptionMadeElsewhere(t *testing.T) {
 		change    func(*admissionv1.AdmissionRequest)
 		warning   string
 	}{
-		"copied from another object":        {"UPDATE", strings.Replace(good, "uid=", "uid=u-2", 1), by("alice"), "uid= is not the UID of this object, which"},
+		"copied from another object":        {"UPDATE", strings.Replace(good, "uid=", "uid=u-2", 1), by("alice"), "uid= must be the UID of this object"},
 		"of the object that was there once": {"CREATE", strings.Replace(good, "uid=", "uid=u-0", 1), by("alice"), "uid= must be empty"},
 		"written by who may not override":   {"UPDATE", strings.Replace(good, "uid=; by=alice", "uid=u-1; by=mallory", 1), by("mallory"), "mallory may not override policy colour"},
-		"written for somebody who may":      {"UPDATE", strings.Replace(good, "uid=", "uid=u-1", 1), by("mallory"), "its by= is not the user who makes this request"},
+		"written for somebody who may":      {"UPDATE", strings.Replace(good, "uid=", "uid=u-1", 1), by("mallory"), "by= is not the user who sent this request"},
 		"by nobody":                         {"CREATE", strings.Replace(good, "alice", "nobody", 1), func(r *admissionv1.AdmissionRequest) { elsewhere(r); by("nobody")(r) }, "may not override policy colour"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,14 +77,14 @@ func TestExemptionScopeWiderThanIntended(t *testing.T) {
 		warning string
 	}{
 		"the autoscaler": {change: list(left, scale, by("system:serviceaccount:kube-system:horizontal-pod-autoscaler")),
-			warning: "its by= is not the user who makes this request"},
-		"another user":                    {change: list(left, by("bob")), warning: "its by= is not the user who makes this request"},
-		"good for the creation only":      {change: list(annotatedWith(good), by("alice")), warning: "uid= is not the UID of this object, which"},
-		"a user called like a policy's":   {change: list(left, by("Alice")), warning: "its by= is not the user"},
-		"a policy called alike, by case":  {change: list(annotatedWith(strings.Replace(good, "colour", "Colour", 1)), by("alice")), warning: `there is no policy "Colour"`},
-		"a policy called alike, by start": {change: list(annotatedWith(strings.Replace(good, "colour", "col", 1)), by("alice")), warning: `there is no policy "col"`},
+			warning: "by= is not the user who sent this request"},
+		"another user":                    {change: list(left, by("bob")), warning: "by= is not the user who sent this request"},
+		"good for the creation only":      {change: list(annotatedWith(good), by("alice")), warning: "uid= must be the UID of this object"},
+		"a user called like a policy's":   {change: list(left, by("Alice")), warning: "by= is not the user"},
+		"a policy called alike, by case":  {change: list(annotatedWith(strings.Replace(good, "colour", "Colour", 1)), by("alice")), warning: `policy "Colour" does not exist`},
+		"a policy called alike, by start": {change: list(annotatedWith(strings.Replace(good, "colour", "col", 1)), by("alice")), warning: `policy "col" does not exist`},
 		"a word in another case":          {change: list(annotatedWith(strings.Replace(good, "uid=", "UID=u-1", 1)), by("alice")), warning: "the second field must be uid="},
-		"a space that is none":            {change: list(annotatedWith(strings.Replace(good, "colour", "colour\u200b", 1)), by("alice")), warning: "there is no policy"},
+		"a space that is none":            {change: list(annotatedWith(strings.Replace(good, "colour", "colour\u200b", 1)), by("alice")), warning: " does not exist"},
 		"a tab":                           {change: list(annotatedWith(strings.Replace(good, " uid", "\tuid", 1)), by("alice")), warning: "control characters"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestOverrideWithGenerateName(t *testing.T) {
 			t.Errorf("told %q", last)
 		}
 		update := reviewOf(t, admissionv1.Update, red, object(uid), annotatedWith(good), by("alice"))
-		if got := f.Validate(t.Context(), update); got.Allowed || !strings.Contains(got.Warnings[0], "is not the UID of this object") {
+		if got := f.Validate(t.Context(), update); got.Allowed || !strings.Contains(got.Warnings[0], "must be the UID of this object") {
 			t.Errorf("%s: an update got %+v", uid, got)
 		}
 	}

@@ -60,6 +60,6 @@ func (d *Decision) noteOf(v *verdict) string {
 	if d.Review.Verified {
 		who = v.override.By
 	}
-	return fmt.Sprintf("%s passed %s by override until %s, with %s of %s %s: %s",
-		who, strings.Join(passed, ", "), v.override.Until, d.what(), on.Kind, name, v.override.Reason)
+	return fmt.Sprintf("%s overrode %s (%s of %s %s, until %s): %s",
+		who, strings.Join(passed, ", "), d.what(), on.Kind, name, v.override.Until, v.override.Reason)
 }

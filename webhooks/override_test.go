@@ -140,43 +140,43 @@ func TestOverride(t *testing.T) {
 		warning   string // "": none
 		asked     int
 	}{
-		"at a creation":                  {operation: "CREATE", change: list(annotatedWith(good)), passes: true, warning: "passed [colour/TooRed] by override until 2026-11-20T10:30:00Z: x has red", asked: 1},
-		"of an update":                   {operation: "UPDATE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=u-1", 1), "new")), passes: true, warning: "passed [", asked: 1},
+		"at a creation":                  {operation: "CREATE", change: list(annotatedWith(good)), passes: true, warning: "[colour/TooRed] is overridden until 2026-11-20T10:30:00Z: x has red", asked: 1},
+		"of an update":                   {operation: "UPDATE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=u-1", 1), "new")), passes: true, warning: "] is overridden until ", asked: 1},
 		"of an update that takes it off": {operation: "UPDATE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=u-1", 1), "old"))},
-		"of a deletion":                  {operation: "DELETE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=u-1", 1), "old")), passes: true, warning: "passed [", asked: 1},
-		"in another time zone":           {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T12:00:00+01:30"))), passes: true, warning: "by override until 2026-11-20T10:30:00Z", asked: 1},
-		"until an hour from now":         {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T11:00:59Z"))), passes: true, warning: "passed [", asked: 1},
-		"with spaces around":             {operation: "CREATE", change: list(annotatedWith(" colour ;uid=; by=alice;  until=2026-11-20T10:30:00Z;drill ")), passes: true, warning: "passed [", asked: 1},
+		"of a deletion":                  {operation: "DELETE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=u-1", 1), "old")), passes: true, warning: "] is overridden until ", asked: 1},
+		"in another time zone":           {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T12:00:00+01:30"))), passes: true, warning: "is overridden until 2026-11-20T10:30:00Z", asked: 1},
+		"until an hour from now":         {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T11:00:59Z"))), passes: true, warning: "] is overridden until ", asked: 1},
+		"with spaces around":             {operation: "CREATE", change: list(annotatedWith(" colour ;uid=; by=alice;  until=2026-11-20T10:30:00Z;drill ")), passes: true, warning: "] is overridden until ", asked: 1},
 		"none":                           {operation: "CREATE"},
 		"an empty one":                   {operation: "CREATE", change: list(annotatedWith(""))},
 		"where nothing is refused":       {operation: "CREATE", spec: harmless, change: list(annotatedWith(good)), passes: true},
 		"wrong, where nothing is":        {operation: "CREATE", spec: harmless, change: list(annotatedWith("nonsense")), passes: true},
-		"tried out, dry":                 {operation: "CREATE", change: list(annotatedWith(good), dryRun), passes: true, warning: "passed [", asked: 1},
+		"tried out, dry":                 {operation: "CREATE", change: list(annotatedWith(good), dryRun), passes: true, warning: "] is overridden until ", asked: 1},
 
-		"expired":             {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T10:00:00Z"))), warning: "until=2026-11-20T10:00:00Z has passed, it is 2026-11-20T10:00:00Z"},
-		"too far ahead":       {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T11:01:01Z"))), warning: "until=2026-11-20T11:01:01Z is more than an hour ahead, it is 2026-11-20T10:00:00Z"},
+		"expired":             {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T10:00:00Z"))), warning: "until=2026-11-20T10:00:00Z has passed (now 2026-11-20T10:00:00Z)"},
+		"too far ahead":       {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T11:01:01Z"))), warning: "until=2026-11-20T11:01:01Z is more than an hour ahead (now 2026-11-20T10:00:00Z)"},
 		"no time":             {operation: "CREATE", change: list(annotatedWith(until("tonight"))), warning: "until= must be a time such as 2026-01-02T15:04:05Z"},
 		"a time without zone": {operation: "CREATE", change: list(annotatedWith(until("2026-11-20T10:30:00"))), warning: "until= must be a time such as"},
 		"no until":            {operation: "CREATE", change: list(annotatedWith("colour; uid=; by=alice; 2026-11-20T10:30:00Z; drill")), warning: "the fourth field must be until=<time>"},
 		"no uid":              {operation: "CREATE", change: list(annotatedWith("colour; by=alice; until=2026-11-20T10:30:00Z; drill; x")), warning: "the second field must be uid=<object UID> (empty on create)"},
 		"nobody's":            {operation: "CREATE", change: list(annotatedWith("colour; uid=; until=2026-11-20T10:30:00Z; drill")), warning: "by= is missing: the third field must be by="},
 		"by nobody":           {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "by=alice", "by=", 1))), warning: "by= is missing: the third field must be by="},
-		"by somebody else":    {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "by=alice", "by=bob", 1))), warning: "its by= is not the user who makes this request"},
-		"of somebody else":    {operation: "CREATE", change: list(annotatedWith(good), by("system:serviceaccount:ns:robot")), policy: whoMay(v1alpha1.OverrideEverybody), warning: "its by= is not the user who makes this request"},
+		"by somebody else":    {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "by=alice", "by=bob", 1))), warning: "by= is not the user who sent this request"},
+		"of somebody else":    {operation: "CREATE", change: list(annotatedWith(good), by("system:serviceaccount:ns:robot")), policy: whoMay(v1alpha1.OverrideEverybody), warning: "by= is not the user who sent this request"},
 		"no reason":           {operation: "CREATE", change: list(annotatedWith("colour; uid=; by=alice; until=2026-11-20T10:30:00Z; ")), warning: "the fifth field, the reason, is missing"},
 		"no policy":           {operation: "CREATE", change: list(annotatedWith("; uid=; by=alice; until=2026-11-20T10:30:00Z; drill")), warning: "the first field must be the name of the policy"},
 		"too few parts":       {operation: "CREATE", change: list(annotatedWith("please")), warning: `the second field must be uid=<object UID> (empty on create), as in "POLICY; uid=UID; by=USER; until=TIME; REASON"`},
 		"too long":            {operation: "CREATE", change: list(annotatedWith(good + strings.Repeat("!", 1024))), warning: "it has more than 1024 characters"},
-		"an unknown policy":   {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "colour", "colours", 1))), warning: `there is no policy "colours"`},
-		"another policy":      {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "colour", "size", 1))), warning: "it names policy size, but colour refused the request"},
+		"an unknown policy":   {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "colour", "colours", 1))), warning: `policy "colours" does not exist`},
+		"another policy":      {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "colour", "size", 1))), warning: "the override names policy size, but colour refused the request"},
 		"a uid at a creation": {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=u-1", 1))), warning: "uid= must be empty, because the object is being created"},
-		"no uid of an update": {operation: "UPDATE", change: list(annotatedWith(good)), warning: "uid= is not the UID of this object, which kubectl get -o jsonpath={.metadata.uid} shows"},
-		"another uid":         {operation: "DELETE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=U-1", 1), "old")), warning: "uid= is not the UID of this object, which"},
-		"without the verb":    {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "alice", "bob", 1)), by("bob")), warning: "bob may not override policy colour: that takes the verb override on regopolicies.sallyport.dev colour", asked: 1},
-		"a service account":   {operation: "CREATE", change: list(annotatedWith(robots), by("system:serviceaccount:ns:robot")), warning: "a service account may not override policy colour (its spec.override is Users)"},
+		"no uid of an update": {operation: "UPDATE", change: list(annotatedWith(good)), warning: "uid= must be the UID of this object (kubectl get -o jsonpath={.metadata.uid})"},
+		"another uid":         {operation: "DELETE", change: list(annotatedWith(strings.Replace(good, "uid=", "uid=U-1", 1), "old")), warning: "uid= must be the UID of this object"},
+		"without the verb":    {operation: "CREATE", change: list(annotatedWith(strings.Replace(good, "alice", "bob", 1)), by("bob")), warning: "bob may not override policy colour: missing the verb override on regopolicies.sallyport.dev colour", asked: 1},
+		"a service account":   {operation: "CREATE", change: list(annotatedWith(robots), by("system:serviceaccount:ns:robot")), warning: "service accounts cannot override policy colour (spec.override is Users)"},
 		"a service account where all may": {operation: "CREATE", change: list(annotatedWith(robots), by("system:serviceaccount:ns:robot")), policy: whoMay(v1alpha1.OverrideEverybody),
-			passes: true, warning: "passed [", asked: 1},
-		"where nobody may": {operation: "CREATE", change: list(annotatedWith(good)), policy: whoMay(v1alpha1.OverrideNobody), warning: "nobody may override policy colour (its spec.override is Nobody)"},
+			passes: true, warning: "] is overridden until ", asked: 1},
+		"where nobody may": {operation: "CREATE", change: list(annotatedWith(good)), policy: whoMay(v1alpha1.OverrideNobody), warning: "policy colour cannot be overridden (spec.override is Nobody)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.policy == nil {
@@ -237,18 +237,18 @@ func TestOverrideIsToldEverywhere(t *testing.T) {
 	if diff := cmp.Diff(&Override{By: "alice", Until: "2026-11-20T10:30:00Z", Reason: "drill 7; see the wiki"}, colour.Override); diff != "" {
 		t.Errorf("override (-want +got):\n%s", diff)
 	}
-	const note = "alice passed [colour/TooRed] by override until 2026-11-20T10:30:00Z, with CREATE of ConfigMap ns/cm: drill 7; see the wiki"
+	const note = "alice overrode [colour/TooRed] (CREATE of ConfigMap ns/cm, until 2026-11-20T10:30:00Z): drill 7; see the wiki"
 	want := []string{
 		"Warning Overridden ConfigMap/cm(u-1) Override RegoPolicy: " + note, "Warning Overridden RegoPolicy/colour() Override ConfigMap: " + note,
 	}
 	if diff := cmp.Diff(want, e.events); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	metrics := `# HELP sallyport_decisions_total What policies said of admission requests, by policy, its mode, verdict and reason; a decision counts once for each of its denials.
+	metrics := `# HELP sallyport_decisions_total Policy decisions on admission requests, by policy, mode, verdict and reason. A decision counts once for each of its denials.
 # TYPE sallyport_decisions_total counter
 sallyport_decisions_total{endpoint="validate",mode="Enforce",policy="colour",reason="TooRed",verdict="overridden"} 1
 sallyport_decisions_total{endpoint="validate",mode="Enforce",policy="size",reason="",verdict="allowed"} 1
-# HELP sallyport_policy_overrides_total Requests that were admitted, dry-runs apart, because somebody had them pass a policy that refused, by that policy.
+# HELP sallyport_policy_overrides_total Requests admitted by override of a policy, without dry runs, by policy.
 # TYPE sallyport_policy_overrides_total counter
 sallyport_policy_overrides_total{policy="colour"} 1
 `
@@ -270,7 +270,7 @@ func TestOverrideOfAFailure(t *testing.T) {
 		t.Errorf("mutate: got %+v", got)
 	}
 	got = f.Validate(t.Context(), review)
-	if !got.Allowed || len(got.Warnings) != 1 || !strings.HasPrefix(got.Warnings[0], "passed [colour/EvaluationFailed] by override until") {
+	if !got.Allowed || len(got.Warnings) != 1 || !strings.HasPrefix(got.Warnings[0], "[colour/EvaluationFailed] is overridden until") {
 		t.Errorf("validate: got %+v", got)
 	}
 }
@@ -280,7 +280,7 @@ func TestOverrideThatCannotBeReadIsNone(t *testing.T) {
 	f, r, _ := overridable(t)
 	r.err = errors.New("connection refused")
 	got := f.Validate(t.Context(), reviewOf(t, admissionv1.Create, red, by("alice"), annotatedWith(good)))
-	if got.Allowed || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "it could not be found out whether alice may override policy colour: connection refused") {
+	if got.Allowed || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "checking the override: asking whether alice may override policy colour: connection refused") {
 		t.Errorf("got %+v", got)
 	}
 	got = f.Validate(t.Context(), reviewOf(t, admissionv1.Update, red, by("alice"), func(r *admissionv1.AdmissionRequest) { r.SubResource = "scale" }))
@@ -312,13 +312,13 @@ func TestOverrideOfASubresourceIsItsParents(t *testing.T) {
 		passes    bool
 		warning   string
 	}{
-		"its parent's":                  {operation: "UPDATE", parent: parent("u-parent"), passes: true, warning: "passed [colour/TooRed]"},
-		"another object's":              {operation: "UPDATE", parent: parent("u-1"), warning: "uid= is not the UID of this object, which"},
-		"an eviction is no creation":    {operation: "CREATE", parent: parent("u-parent"), passes: true, warning: "passed [colour/TooRed]"},
-		"a connection's":                {operation: "CONNECT", parent: parent("u-parent"), change: connection, passes: true, warning: "passed [colour/TooRed]"},
-		"good for the parent's own":     {operation: "CREATE", parent: parent(""), warning: "uid= is not the UID of this object, which"},
+		"its parent's":                  {operation: "UPDATE", parent: parent("u-parent"), passes: true, warning: "[colour/TooRed] is overridden"},
+		"another object's":              {operation: "UPDATE", parent: parent("u-1"), warning: "uid= must be the UID of this object"},
+		"an eviction is no creation":    {operation: "CREATE", parent: parent("u-parent"), passes: true, warning: "[colour/TooRed] is overridden"},
+		"a connection's":                {operation: "CONNECT", parent: parent("u-parent"), change: connection, passes: true, warning: "[colour/TooRed] is overridden"},
+		"good for the parent's own":     {operation: "CREATE", parent: parent(""), warning: "uid= must be the UID of this object"},
 		"what the request says is none": {operation: "UPDATE", parent: "null", change: annotatedWith(strings.Replace(good, "uid=", "uid=u-1", 1))},
-		"unreadable":                    {operation: "UPDATE", parent: parent("u-parent"), err: errors.New("forbidden"), warning: "it could not be found out: reading the object that scale belongs to: forbidden"},
+		"unreadable":                    {operation: "UPDATE", parent: parent("u-parent"), err: errors.New("forbidden"), warning: "checking the override: reading the object that scale belongs to: forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, r, e := overridable(t, onScale, onConnect)
@@ -336,7 +336,7 @@ func TestOverrideOfASubresourceIsItsParents(t *testing.T) {
 				t.Errorf("asked %q", r.asked)
 			}
 			if tc.passes && (len(e.events) != 2 || !strings.Contains(e.events[0], "ConfigMap/cm(u-parent)") ||
-				!strings.Contains(e.events[0], fmt.Sprintf("with %s of scale of ConfigMap ns/cm: drill", tc.operation))) {
+				!strings.Contains(e.events[0], fmt.Sprintf("(%s of scale of ConfigMap ns/cm, until ", tc.operation))) {
 				t.Errorf("told %q", e.events)
 			}
 		})
@@ -371,17 +371,17 @@ func TestOverrideAtTheSecondDoor(t *testing.T) {
 	}{
 		"in time when it was asked for": {operation: stamped(inTime)},
 		"too late when it was asked for": {operation: stamped("colour; uid=; by=alice; until=2026-11-19T22:00:00Z; drill"), denied: true,
-			message: "[colour/Stops] no\nspec.override is ignored: until=2026-11-19T22:00:00Z has passed, it is 2026-11-19T22:10:00Z"},
-		"in time only now": {operation: stamped(good), denied: true, message: "is more than an hour ahead, it is 2026-11-19T22:10:00Z"},
+			message: "[colour/Stops] no\nspec.override is ignored: until=2026-11-19T22:00:00Z has passed (now 2026-11-19T22:10:00Z)"},
+		"in time only now": {operation: stamped(good), denied: true, message: "is more than an hour ahead (now 2026-11-19T22:10:00Z)"},
 		"by who may not": {operation: stamped(strings.Replace(inTime, "alice", "bob", 1), func(o *v1alpha1.VirtualMachineOperation) { o.Spec.RequestedBy.Username = "bob" }),
 			denied: true, message: "bob may not override policy colour"},
 		"that somebody else was to use": {operation: stamped(strings.Replace(inTime, "alice", "bob", 1)), denied: true,
-			message: "spec.override is ignored: its by= is not the user who makes this request"},
+			message: "spec.override is ignored: by= is not the user who sent this request"},
 		"none, and a later annotation": {operation: stamped("", func(o *v1alpha1.VirtualMachineOperation) {
 			o.Annotations = map[string]string{v1alpha1.AnnotationOverride: inTime}
 		}), denied: true, message: "[colour/Stops] no"},
 		"whose time nobody knows": {operation: stamped(inTime, func(o *v1alpha1.VirtualMachineOperation) { o.Spec.RequestedAt = "" }),
-			denied: true, message: "spec.requestedAt= is no time"},
+			denied: true, message: "spec.requestedAt= is not a valid time"},
 		"whose requester nobody knows": {operation: stamped(inTime, func(o *v1alpha1.VirtualMachineOperation) { o.Spec.RequestedBy = nil }),
 			denied: true, message: "[colour/Stops] no"},
 		"not to be read now": {operation: stamped(inTime), err: errors.New("gone"), open: true},
@@ -397,7 +397,7 @@ func TestOverrideAtTheSecondDoor(t *testing.T) {
 				t.Fatalf("got %+v, %v", got, err)
 			}
 			passes := !tc.denied && !tc.open
-			if (len(e.events) == 2) != passes || passes && (len(got.Supersedes) != 1 || !strings.Contains(e.events[0], "with CREATE of VirtualMachineOperation ns/a: drill")) {
+			if (len(e.events) == 2) != passes || passes && (len(got.Supersedes) != 1 || !strings.Contains(e.events[0], "(CREATE of VirtualMachineOperation ns/a, until ")) {
 				t.Errorf("got %+v, told %q", got, e.events)
 			}
 			if n := testutil.CollectAndCount(f.recorder.metrics.overrides); n != 0 {

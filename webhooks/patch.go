@@ -22,7 +22,7 @@ func (d *Decision) join() {
 		}
 		changed, operations, err := engine.Apply(object, v.decision.Patches)
 		if err != nil {
-			err = fmt.Errorf("its patch does not apply: %w", err)
+			err = fmt.Errorf("applying its patch: %w", err)
 		} else {
 			err = v.policy.CheckPatch(d.Review.Request, object, changed)
 		}

@@ -108,7 +108,7 @@ func (r *Record) Question(review *Review) (*Question, error) {
 func (r *Record) ReviewOf() (*Review, error) {
 	members, ok := r.Request.(map[string]any)
 	if !ok {
-		return nil, errors.New("request: it is no object")
+		return nil, errors.New("request: not an object")
 	}
 	document, err := engine.ValueOf(members)
 	if err != nil {

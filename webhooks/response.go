@@ -25,7 +25,7 @@ func (d *Decision) Response() *admissionv1.AdmissionResponse {
 			refusing = append(refusing, v.objections()...)
 		case v.override != nil:
 			for _, o := range v.objections() {
-				warnings = append(warnings, fmt.Sprintf("passed %s by override until %s: %s", o.title(), v.override.Until, o.Message))
+				warnings = append(warnings, fmt.Sprintf("%s is overridden until %s: %s", o.title(), v.override.Until, o.Message))
 			}
 		case v.mode == v1alpha1.ModeWarn, v.err != nil && v.mode == v1alpha1.ModeEnforce:
 			for _, o := range v.objections() {

@@ -52,7 +52,7 @@ func Decode(body []byte) (*Review, error) {
 		return nil, fmt.Errorf("the body is not a JSON document: %w", err)
 	}
 	if !text.IsObject() {
-		return nil, errors.New("the body is not an AdmissionReview: it is no object")
+		return nil, errors.New("the body is not an AdmissionReview: it is not an object")
 	}
 	document := text.Get("request")
 	request, err := requestIn(document)
@@ -73,7 +73,7 @@ func Decode(body []byte) (*Review, error) {
 // requestIn decodes a request, but for its objects and options: they are most of the text, which has been taken apart before.
 func requestIn(document engine.Value) (*admissionv1.AdmissionRequest, error) {
 	if !document.IsNull() && !document.IsObject() {
-		return nil, errors.New("it is no object")
+		return nil, errors.New("not an object")
 	}
 	request, rest := &admissionv1.AdmissionRequest{}, map[string]jsontext.Value{}
 	left := map[string]*runtime.RawExtension{"object": &request.Object, "oldObject": &request.OldObject, "options": &request.Options}
@@ -151,7 +151,7 @@ func NewReview(request *admissionv1.AdmissionRequest) (*Review, error) {
 		}
 	}
 	if !finite(members) {
-		return nil, errors.New("there is a number in it that JSON does not have")
+		return nil, errors.New("it contains a number that JSON cannot represent")
 	}
 	document, err := engine.ValueOf(members)
 	return &Review{Request: request, Document: document, Verified: true}, err

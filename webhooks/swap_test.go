@@ -50,7 +50,7 @@ func TestNothingIsJudgedWithoutASet(t *testing.T) {
 	f := &fixture{registry: prometheus.NewRegistry()}
 	f.Gate = NewGate(nil, world{}, NewRecorder(f.registry, &f.records, false), time.Now)
 	for _, path := range []string{ValidatePath, MutatePath} {
-		if w := serve(f, path, goodReview); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "not loaded yet") {
+		if w := serve(f, path, goodReview); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "not loaded") {
 			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
 		}
 	}
@@ -104,7 +104,7 @@ func TestBrokenPolicies(t *testing.T) {
 			if !got.Allowed {
 				said = got.Result.Message
 			}
-			const want = "[p/CompileFailed] the policy could not decide: it does not compile: p/p.rego:8:6: "
+			const want = "[p/CompileFailed] policy evaluation failed: it does not compile: p/p.rego:8:6: "
 			if !strings.HasPrefix(said, want) && (tc.warned || !tc.allowed) || !tc.allowed && !strings.Contains(said, "repair RegoPolicy p, or set its spec.mode to Audit") {
 				t.Errorf("got %q\nwant %s", said, want)
 			}

@@ -47,7 +47,7 @@ func (d *Decision) wayPast() string {
 	if subject.Namespace != "" && object != "namespaces/"+subject.Namespace {
 		object += " -n " + subject.Namespace
 	}
-	return fmt.Sprintf("To override %[1]s once, if you hold the verb override on it: kubectl sallyport override %[1]s %[2]s --reason REASON", p.Name(), object)
+	return fmt.Sprintf("To override %[1]s once (needs the verb override on it): kubectl sallyport override %[1]s %[2]s --reason \"...\"", p.Name(), object)
 }
 
 // told tells whether the policy's own messages say what to do.

@@ -16,8 +16,8 @@ func TestTheWayOutOfARefusal(t *testing.T) {
 	silent := strings.Replace(rule, "remedyInMessage: do it", "remedy: Paint it.", 1)
 	ended := strings.Replace(silent, `has red"}`, `has red."}`, 1)
 	final := strings.Replace(silent, "remedy:", "override: false, remedy:", 1)
-	const command = "\nTo override colour once, if you hold the verb override on it: kubectl sallyport override colour configmaps/cm"
-	const reason = " --reason REASON"
+	const command = "\nTo override colour once (needs the verb override on it): kubectl sallyport override colour configmaps/cm"
+	const reason = ` --reason "..."`
 	on := func(change func(*admissionv1.AdmissionRequest)) []func(*admissionv1.AdmissionRequest) {
 		return []func(*admissionv1.AdmissionRequest){by("alice"), change}
 	}

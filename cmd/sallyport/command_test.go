@@ -168,7 +168,7 @@ func TestPolicyCheck(t *testing.T) {
 	out, errs, code := execute(t, "policy", "check", dir)
 	for _, text := range []string{
 		dir + "/operations/supersede/supersede.rego:31:2: undefined function http.send\n",
-		dir + "/lib/operations/operations.rego:6:6: a library gets what it needs as arguments: it must not read input", "2 of 2 policies are not in order",
+		dir + "/lib/operations/operations.rego:6:6: a library must not read input", "2 of 2 policies are not in order",
 	} {
 		if code != 1 || !strings.Contains(out+errs, text) {
 			t.Errorf("exit %d without %q:\n%s%s", code, text, out, errs)

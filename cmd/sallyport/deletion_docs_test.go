@@ -27,7 +27,7 @@ func TestDocsShowRefusedDeletions(t *testing.T) {
 	}
 	var is strings.Builder // without what is said of every kind that is not Sallyport's
 	for line := range strings.Lines(out + errs) {
-		if !strings.HasPrefix(strings.TrimSpace(line), "Note: there is no schema of ") {
+		if !strings.HasPrefix(strings.TrimSpace(line), "Note: no schema of ") {
 			is.WriteString(line)
 		}
 	}

@@ -53,11 +53,11 @@ func TestReviewExplains(t *testing.T) {
 		texts []string
 	}{
 		"each policy": {"-f stop.yaml --state vm.yaml --explain", 0, []string{
-			"defaults: changes the object: add /spec/requestedAt, ", "operations-supersede: did not object: deny at supersede.rego:", "servers-tenancy: is not asked: "}},
+			"defaults: changes the object: add /spec/requestedAt, ", "operations-supersede: allows: deny at supersede.rego:", "servers-tenancy: not evaluated: "}},
 		"a policy": {"-f stop.yaml --state vm.yaml --explain --policy operations-applicability -o json", 0, []string{
-			`"explanations": [`, `"summary": "operations-applicability: did not object: `, `"rules": [`}},
-		"a denial":                     {"-f stop.yaml --explain", 1, []string{"operations-applicability: refuses: [VirtualMachineNotFound] "}},
-		"what no webhook is asked":     {"-f vm.yaml --state vm.yaml --operation UPDATE --explain", 0, []string{"servers-tenancy: is not asked: webhook validate.sallyport.dev is not asked: its matchCondition "}},
+			`"explanations": [`, `"summary": "operations-applicability: allows: `, `"rules": [`}},
+		"a denial":                     {"-f stop.yaml --explain", 1, []string{"operations-applicability: denies: [VirtualMachineNotFound] "}},
+		"what no webhook is asked":     {"-f vm.yaml --state vm.yaml --operation UPDATE --explain", 0, []string{"servers-tenancy: not evaluated: webhook validate.sallyport.dev is not called: its matchCondition "}},
 		"a policy that is not there":   {"-f stop.yaml --explain --policy nobody", 2, []string{"there is no policy nobody; there are defaults, "}},
 		"a policy without --explain":   {"-f stop.yaml --policy defaults", 2, []string{"--policy is for --explain"}},
 		"nothing without being asked":  {"-f stop.yaml --state vm.yaml -o json", 0, []string{`"verdict": "admitted"`}},

@@ -102,18 +102,18 @@ func TestPolicyProblemsNameTheirFiles(t *testing.T) {
 		text []string
 	}{
 		"a folder": {"policy check " + source, 1, []string{
-			rego + ":23:1: a fact must be written", source + "/operations/supersede/policy.yaml: no rule valid_input",
+			rego + ":23:1: a fact must be written", source + "/operations/supersede/policy.yaml: rule valid_input is missing",
 			source + `/operations/supersede/policy.yaml:7: spec.mode: Unsupported value: "Enforced"`, "1 of 2 policies is not in order",
 		}},
 		"a list": {"policy check list.yaml", 1, []string{
-			"\n" + item + "operations-supersede/supersede.rego:23:1: a fact must be written", "\n" + item + "no rule valid_input",
+			"\n" + item + "operations-supersede/supersede.rego:23:1: a fact must be written", "\n" + item + "rule valid_input is missing",
 		}},
-		"a matrix":         {"matrix --policies " + source, 2, []string{"policy operations-supersede is not in order:\n", "\n" + rego + ":23:1: a fact"}},
+		"a matrix":         {"matrix --policies " + source, 2, []string{"policy operations-supersede has errors:\n", "\n" + rego + ":23:1: a fact"}},
 		"a test":           {"policy test " + source, 1, []string{"FAIL  operations-supersede\n", source + "/operations/supersede/supersede_test.rego:530:6: "}},
 		"no folder":        {"policy check no/such/folder", 2, []string{"no/such/folder: no such file"}},
 		"an empty folder":  {"policy check empty", 2, []string{"empty: no file in it ends in"}},
-		"a file of Rego":   {"policy check a.rego", 2, []string{"a.rego: a policy is read with its policy.yaml: name the folder, ."}},
-		"half of a policy": {"policy check policy.yaml", 2, []string{"policy.yaml:1: spec.modules is missing: if the Rego is beside it, name the folder, ."}},
+		"a file of Rego":   {"policy check a.rego", 2, []string{"a.rego: a policy is read together with its policy.yaml; name the folder ."}},
+		"half of a policy": {"policy check policy.yaml", 2, []string{"policy.yaml:1: spec.modules is missing; if the Rego is beside it, name the folder ."}},
 		"twice":            {"policy check twice", 2, []string{"twice/b.yaml:3: RegoPolicy lib-operations is also in twice/a.yaml:3"}},
 		"broken YAML":      {"policy check broken", 2, []string{"\nbroken/policy.yaml: "}},
 		"a misspelt field": {"policy check misspelt", 2, []string{

@@ -123,7 +123,7 @@ func TestReplayCommand(t *testing.T) {
 		"no records":                  {[]string{"noise.log"}, 2, "0 decisions replayed", "Error: there is no decision record in noise.log (of 1 line)\n"},
 		"cut off":                     {[]string{"cut.log"}, 2, "2 decisions replayed", "Warning: cut.log:3: the record is cut off: the input ends in it\nError: 1 of 3 decisions could not be decided\n"},
 		"cut off, ignored":            {[]string{"cut.log", "--ignore-undecided"}, 0, "1 record cannot be read", "Warning: cut.log:3"},
-		"of another version":          {[]string{"later.log", "--ignore-undecided"}, 2, "2 decisions replayed", "Warning: later.log:1: the record is of version 9"},
+		"of another version":          {[]string{"later.log", "--ignore-undecided"}, 2, "2 decisions replayed", "Warning: later.log:1: the record has version 9"},
 		"a file that is not there":    {[]string{"gone.log"}, 2, "", "Error: stat gone.log"},
 		"a folder":                    {[]string{"sub"}, 2, "", "sub is a folder: name the files in it"},
 		"a file twice":                {[]string{"day.log", "day.log"}, 2, "", "day.log is named twice"},

@@ -75,7 +75,7 @@ func TestReviewOfPolicies(t *testing.T) {
 		"one of a missing library":   {"-f importing.yaml", 0, []string{"Warning: RegoPolicy own refers to sallyport.lib.own.up, which no library has"}},
 		"one of a library before it": {"-f lib.yaml,importing.yaml -v", 0, []string{"lib-own created", "own created"}},
 		"a library that is needed":   {"-f lib.yaml --operation DELETE --state lib.yaml,importing.yaml", 1, []string{"[policies-self/BreaksPolicy] RegoPolicy own, which imports lib-own, would break: own/own.rego:11:"}},
-		"unchecked by right":         {"-f unchecked.yaml --state mayself.yaml --as alice -v", 0, []string{"its matchCondition is-not-unchecked-by-who-may leaves this request out"}},
+		"unchecked by right":         {"-f unchecked.yaml --state mayself.yaml --as alice -v", 0, []string{"its matchCondition is-not-unchecked-by-who-may excludes this request out"}},
 		"unchecked without":          {"-f unchecked.yaml --state maynot.yaml --as alice", 1, []string{"[policies-self/CompileFailed]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestPoliciesThatNobodyAsks(t *testing.T) {
 			t.Errorf("review with %s: exit %d: %s%s", file, code, out, errs)
 		}
 	}
-	const missed = "policy own is not asked about everything that it names: spec.match.resources[0].resources[0]: there is no deployment.apps; did you mean deployments.apps?"
+	const missed = "policy own is not evaluated for everything in its spec.match: spec.match.resources[0].resources[0]: there is no deployment.apps; did you mean deployments.apps?"
 	if out, errs, code := execute(t, "policy", "check", "singular.yaml"); code != 0 || !strings.Contains(out, "singular.yaml:1: warning: "+missed) {
 		t.Errorf("check: exit %d: %s%s", code, out, errs)
 	}

@@ -121,7 +121,7 @@ func (p reviewPrinter) line(format string, args ...any) {
 func undecided(r *offline.Result) (why []string) {
 	for _, v := range r.Policies {
 		if v.Error != "" {
-			why = append(why, fmt.Sprintf("[%s/%s] the policy could not decide: %s", v.Policy, v.Cause, v.Error))
+			why = append(why, fmt.Sprintf("[%s/%s] policy evaluation failed: %s", v.Policy, v.Cause, v.Error))
 		}
 	}
 	return why

@@ -78,15 +78,15 @@ func TestOverride(t *testing.T) {
 		manifest string
 		texts    []string
 	}{
-		"alice": {overriding(override("alice", in(-time.Minute)), "stop-1", "web-1", "Stop"), []string{ignored + "until=", " has passed, it is "}},
-		"bob":   {stopOf("bob"), []string{ignored + "bob may not override policy " + applicability + ": that takes the verb override on regopolicies.sallyport.dev " + applicability}},
+		"alice": {overriding(override("alice", in(-time.Minute)), "stop-1", "web-1", "Stop"), []string{ignored + "until=", " has passed (now "}},
+		"bob":   {stopOf("bob"), []string{ignored + "bob may not override policy " + applicability + ": missing the verb override on regopolicies.sallyport.dev " + applicability}},
 		"carol": {stopOf("carol"), []string{ignored + "carol may not override policy"}},
-		robot:   {stopOf(robot), []string{ignored + "a service account may not override policy"}},
-		"dave":  {stop, []string{ignored + "its by= is not the user who makes this request"}},
+		robot:   {stopOf(robot), []string{ignored + "service accounts cannot override policy"}},
+		"dave":  {stop, []string{ignored + "by= is not the user who sent this request"}},
 	} {
 		tm.refused(tc.manifest, by(who, create...), append(tc.texts, "["+applicability+"/RunPolicyForbids]")...)
 	}
-	passed := "Warning: passed [" + applicability + "/RunPolicyForbids] by override until " + soon + ": "
+	passed := "Warning: [" + applicability + "/RunPolicyForbids] is overridden until " + soon + ": "
 	for _, args := range [][]string{{"create", "--dry-run=server", "-f", "-"}, create} {
 		if r := tm.kubectl(stop, by("alice", args...)...); r.code != 0 || !strings.Contains(r.stderr, passed) {
 			t.Fatalf("kubectl %s: exit %d: %s", strings.Join(args, " "), r.code, r.stderr)
@@ -105,8 +105,8 @@ func TestOverride(t *testing.T) {
 		t.Errorf("recorded are the overrides %+v, want the dry-run's and the other", got)
 	}
 	// By the first door, which does not know who asked, or by the second one, whichever is first: events about the same are one.
-	note := fmt.Sprintf("passed [%s/RunPolicyForbids] by override until %s, with CREATE of VirtualMachineOperation %s/stop-1: the guest hangs, ticket 42",
-		applicability, soon, tm.namespace)
+	note := fmt.Sprintf("overrode [%s/RunPolicyForbids] (CREATE of VirtualMachineOperation %s/stop-1, until %s): the guest hangs, ticket 42",
+		applicability, tm.namespace, soon)
 	tm.toldOf("svmop/stop-1", note)
 	tm.toldOf("rego/"+applicability, note)
 	metrics, err := stack.sallyport.Metrics(t.Context())
@@ -200,14 +200,14 @@ func TestOverrideOnAnObjectThatExists(t *testing.T) {
 	}
 	override := overrideOf("alice")
 	tm.refused("", by("bob", "annotate", "svm", "web-1", overrideOf("bob")), "bob may not override policy")
-	tm.refused("", by("bob", "annotate", "svm", "web-1", override), "its by= is not the user who makes this request")
+	tm.refused("", by("bob", "annotate", "svm", "web-1", override), "by= is not the user who sent this request")
 	tm.must("", by("alice", "annotate", "svm", "web-1", override)...)
 	tm.must("", label("alice", "web-1", "thawed")...)
-	tm.refused("", label("bob", "web-1", "bobs"), "web-1 does not change", "its by= is not the user who makes this request")
-	tm.refused("", label("system:serviceaccount:"+tm.namespace+":robot", "web-1", "robots"), "its by= is not the user who makes this request")
-	tm.refused("", by("alice", "annotate", "svm", "web-2", override), "web-2 does not change", "uid= is not the UID of this object")
+	tm.refused("", label("bob", "web-1", "bobs"), "web-1 does not change", "by= is not the user who sent this request")
+	tm.refused("", label("system:serviceaccount:"+tm.namespace+":robot", "web-1", "robots"), "by= is not the user who sent this request")
+	tm.refused("", by("alice", "annotate", "svm", "web-2", override), "web-2 does not change", "uid= must be the UID of this object")
 	tm.refused("", label("alice", "web-2", "thawed"), "web-2 does not change")
-	tm.toldOf("svm/web-1", "a request passed ["+policy+"/Frozen] by override until")
+	tm.toldOf("svm/web-1", "a request overrode ["+policy+"/Frozen] (")
 	if got := tm.get("svm/web-1", ".metadata.labels.state"); got != "thawed" {
 		t.Errorf("the machine is %s", got)
 	}

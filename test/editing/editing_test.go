@@ -246,15 +246,15 @@ test_endless if { some a in _n; some b in _n; some c in _n; some d in _n; some e
 		select {
 		case a := <-done:
 			t.Logf("refused after %d ms: %s%d requests were answered meanwhile, the slowest in %d ms", a.took.Milliseconds(), a.stderr, requests, slowest.Milliseconds())
-			if a.code == 0 || !strings.Contains(a.stderr, "[policies-self/LimitExceeded] RegoPolicy endless: its rehearsal did not end within ") ||
-				!strings.Contains(a.stderr, "it was in test team.endless_test.test_endless (endless/quota_test.rego:5)") {
+			if a.code == 0 || !strings.Contains(a.stderr, "[policies-self/LimitExceeded] RegoPolicy endless: its rehearsal did not finish within ") ||
+				!strings.Contains(a.stderr, "last step: running test team.endless_test.test_endless (endless/quota_test.rego:5)") {
 				t.Errorf("kubectl says %s", a.stderr)
 			}
 			if requests == 0 {
 				t.Error("no request was answered")
 			}
 			// Whether the memory or the time ends first depends on the machine; webhooks/testrun tests each.
-			p.refused(text(t, huge), create, "[policies-self/LimitExceeded] RegoPolicy huge: its rehearsal ", "it was in test team.huge_test.test_huge (huge/quota_test.rego:")
+			p.refused(text(t, huge), create, "[policies-self/LimitExceeded] RegoPolicy huge: its rehearsal ", "last step: running test team.huge_test.test_huge (huge/quota_test.rego:")
 			return
 		default:
 			slowest = max(slowest, admin(t).may(machine("web"), "create", "--dry-run=server", "-f", "-").took)

@@ -35,7 +35,7 @@ func TestPolicyEditorsDoNotRule(t *testing.T) {
 	forget(t, "rule")
 
 	refusal := "[policies-self/PatchNotGranted] RegoPolicy rule has patch rules and matches what it may not patch: spec.match.resources[0].resources[0], "
-	never := refusal + "clusterrolebindings.rbac.authorization.k8s.io: no policy may patch it: it says who may do what"
+	never := refusal + "clusterrolebindings.rbac.authorization.k8s.io: no policy may patch it: it controls access"
 	p.refused(text(t, quota("rule", roles, patching(subject))), create, never)
 	p.refused(text(t, quota("rule", matching("", "configmaps"), patching(subject))), create, refusal+"configmaps: policies may not patch it",
 		`helm upgrade sallyport CHART --namespace sallyport-system --reuse-values --set-json 'patchable={"configmaps":"Metadata"}'`)
@@ -49,7 +49,7 @@ func TestPolicyEditorsDoNotRule(t *testing.T) {
 	// What is granted of Deployments is their labels and annotations.
 	a.Eventually("Deployments are patched", func() bool {
 		said := a.try("", "create", "deployment", "x", "--image=x", "--dry-run=server").stderr
-		return strings.Contains(said, "[rule/ContractViolated]") && strings.Contains(said, "its patch does not apply")
+		return strings.Contains(said, "[rule/ContractViolated]") && strings.Contains(said, "applying its patch")
 	})
 	p.may(text(t, quota("rule", matching("apps", "deployments"), patching(`{"op": "add", "path": "/spec/template/spec/serviceAccountName", "value": "admin"}`))), replace...)
 	a.Eventually("what is not granted is refused", func() bool {
@@ -67,7 +67,7 @@ func TestPolicyEditorsDoNotRule(t *testing.T) {
 	p.may(text(t, quota("rule", roles, patching(subject))), create...)
 	message := shows(t, "rule", v1alpha1.ConditionRegistered, v1alpha1.ReasonNotRegistrable)
 	back()
-	if !strings.Contains(message, "no policy may patch it: it says who may do what") {
+	if !strings.Contains(message, "no policy may patch it: it controls access") {
 		t.Errorf("it shows %q", message)
 	}
 	if subjects := a.may("", strings.Fields(binding)...).stdout; subjects != "carol" {

@@ -105,7 +105,7 @@ func (p person) try(stdin string, args ...string) answer {
 		began := time.Now()
 		stdout, stderr, code := stack.plane.KubectlAs(p.Context(), stack.plane.Kubeconfig(), strings.NewReader(stdin), args...)
 		// Compiling what is there takes longer than a rehearsal may on a machine that is busy with other tests.
-		busy := strings.Contains(stderr, "it was compiling the policies as they are") && time.Since(first) < step.Patience
+		busy := strings.Contains(stderr, "it was compiling the current policies") && time.Since(first) < step.Patience
 		if code == 0 || !busy && !strings.Contains(stderr, "the object has been modified") {
 			return answer{stdout, stderr, code, time.Since(began)}
 		}

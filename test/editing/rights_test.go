@@ -199,7 +199,7 @@ func TestNoTestRunCanBeMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.refused(edited(t, "stuck", "root", "toor"), replace,
-		"[policies-self/FactUnavailable] the policy could not decide: facts.rehearsal: ", "no such file or directory",
+		"[policies-self/FactUnavailable] policy evaluation failed: facts.rehearsal: ", "no such file or directory",
 		"to write it all the same, take policies-self out of the way first, for which you need the verb override on it: kubectl patch regopolicy policies-self")
 	p.may("", patch("stuck", `{"spec":{"mode":"Audit","onError":"Allow"}}`)...)
 	p.may("", patch("stuck", `{"spec":{"match":{"excludeUsers":["x"]}}}`)...)

@@ -224,7 +224,7 @@ func (s *site) auditsFollow() {
 	s.reported("fronts", "team-b", "1/0/1")
 	s.Until("the Ingress has an event that says why it was admitted", func() (string, bool) {
 		text := s.kubectl("get events --namespace team-b --field-selector involvedObject.name=ownless,reason=OwnerMissing -o custom-columns=:.type,:.message --no-headers")
-		return text, strings.Contains(text, "Warning   [fronts/OwnerMissing] label owner is missing (CREATE, admitted because the mode of the policy is Warn)")
+		return text, strings.Contains(text, "Warning   [fronts/OwnerMissing] label owner is missing (CREATE, admitted because the policy's mode is Warn)")
 	})
 	s.kubectl("label ingress ownless --namespace team-b owner=b")
 	s.violations("fronts", ownlessCount)

@@ -65,7 +65,7 @@ func (s *site) connects() {
 	s.refused("[sealed/Sealed] Pod db is sealed against PodAttachOptions", "attach db")
 	s.refused("[sealed/Sealed] Pod db is sealed against PodPortForwardOptions", "port-forward pod/db 18080:80")
 	s.refused("[sealed/Shell] sh is a shell", "exec web -- sh -c date")
-	s.refused("kubectl sallyport override sealed pods/db -n default --reason REASON", "exec db -- date")
+	s.refused(`kubectl sallyport override sealed pods/db -n default --reason "..."`, "exec db -- date")
 	const dialled = "pod web does not have a host assigned"
 	for _, line := range []string{"exec web -- date", "attach web", "port-forward pod/web 18080:80"} {
 		s.refused(dialled, line)

@@ -31,7 +31,7 @@ func TestSSRFFromAParametersSchema(t *testing.T) {
 		p := policy("p", "apps/v1/deployments UPDATE")
 		p.Spec.Parameters = &runtime.RawExtension{Raw: []byte(`{"a": 1}`)}
 		p.Spec.ParametersSchema = &runtime.RawExtension{Raw: []byte(strings.ReplaceAll(schema, "URL", server.URL))}
-		if _, err := Compile([]v1alpha1.RegoPolicy{p}); err == nil || !strings.Contains(err.Error(), "spec.parametersSchema is no schema") {
+		if _, err := Compile([]v1alpha1.RegoPolicy{p}); err == nil || !strings.Contains(err.Error(), "spec.parametersSchema is not a schema") {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if n := asked.Swap(0); n > 0 {

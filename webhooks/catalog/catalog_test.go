@@ -213,7 +213,7 @@ func TestCompileJoinsErrors(t *testing.T) {
 	}
 	for _, text := range []string{
 		"policy syntax does not compile:\nsyntax/p.rego:", "policy nothing: spec.match: resources", "policy selector: spec.match: namespaceSelector",
-		"library lib does not compile:\nlib/x.rego:3:6: a library gets what it needs as arguments",
+		"library lib does not compile:\nlib/x.rego:3:6: a library must not read input.request.uid: pass values as arguments",
 	} {
 		if !strings.Contains(err.Error(), text) {
 			t.Errorf("got\n%v\nwithout %q", err, text)

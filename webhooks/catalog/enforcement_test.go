@@ -156,8 +156,8 @@ func TestReadsThatNoPolicyHas(t *testing.T) {
 	for name, tc := range map[string]struct{ apiVersion, kind, wrong string }{
 		"Secrets":                     {"v1", "Secret", "spec.reads[1]: unreadable: core Secrets are never read for a policy"},
 		"Secrets in another version":  {"v2", "Secret", "core Secrets are never read for a policy"},
-		"every kind":                  {"v1", "*", "every kind is listed by its name"},
-		"Secrets of every version":    {"*", "Secret", "every kind is listed by its name"},
+		"every kind":                  {"v1", "*", "list every kind by name"},
+		"Secrets of every version":    {"*", "Secret", "list every kind by name"},
 		"Secrets of somebody else":    {"bank.example.com/v1", "Secret", ""},
 		"a kind that is called alike": {"v1", "SecretStore", ""},
 	} {

@@ -41,7 +41,7 @@ func (p *Policy) Meeting(ctx context.Context, request *admissionv1.AdmissionRequ
 	home := homeOf(ctx, request, reader)
 	m := &Meeting{}
 	if p.err != nil && Repairs(request) {
-		m.miss("spec", "is broken, and a broken policy is not asked about RegoPolicies, so that it can be repaired")
+		m.miss("spec", "is broken, and a broken policy is not evaluated for RegoPolicies, so that it can be repaired")
 	}
 	for i, match := range p.match {
 		if match.PolicyMatch == nil {
@@ -50,7 +50,7 @@ func (p *Policy) Meeting(ctx context.Context, request *admissionv1.AdmissionRequ
 		}
 		of := ""
 		if i > 0 {
-			of = " (of the present RegoPolicy, which the last good revision must not go beyond)"
+			of = " (in the current RegoPolicy, which limits what the last good revision matches)"
 		}
 		m.resources(match, request, of)
 		m.exclusions(match, request, of)
@@ -121,11 +121,11 @@ func quoted(texts []string) string {
 func (m *Meeting) exclusions(match matcher, request *admissionv1.AdmissionRequest, of string) {
 	user := &request.UserInfo
 	if i := slices.Index(match.ExcludeUsers, user.Username); i >= 0 {
-		m.miss(fmt.Sprintf("spec.match.excludeUsers[%d]", i), "is %s, who asks%s", user.Username, of)
+		m.miss(fmt.Sprintf("spec.match.excludeUsers[%d]", i), "is %s, the requester%s", user.Username, of)
 	}
 	for i, group := range match.ExcludeGroups {
 		if slices.Contains(user.Groups, group) {
-			m.miss(fmt.Sprintf("spec.match.excludeGroups[%d]", i), "is %s, to which %s belongs%s", group, user.Username, of)
+			m.miss(fmt.Sprintf("spec.match.excludeGroups[%d]", i), "is %s, a group of %s%s", group, user.Username, of)
 		}
 	}
 	if i := slices.Index(match.ExcludeNamespaces, request.Namespace); i >= 0 && request.Namespace != "" {
@@ -139,7 +139,7 @@ func (m *Meeting) object(match matcher, request *admissionv1.AdmissionRequest, o
 	case err != nil:
 		m.Unread = err
 	case !met:
-		m.miss("spec.match.objectSelector", "wants %s, which the object's labels are not%s", match.objects, of)
+		m.miss("spec.match.objectSelector", "is %s, which the object's labels do not match%s", match.objects, of)
 	}
 }
 
@@ -150,7 +150,7 @@ func (m *Meeting) namespace(match matcher, request *admissionv1.AdmissionRequest
 		m.Unread = err
 	case !met:
 		sets, _ := home()
-		m.miss("spec.match.namespaceSelector", "wants %s, and namespace %s has the labels %s%s",
+		m.miss("spec.match.namespaceSelector", "is %s, but namespace %s has the labels %s%s",
 			match.namespaces, cmp.Or(request.Namespace, request.Name), labelsText(sets), of)
 	}
 }
@@ -177,7 +177,7 @@ func (p *Policy) modeField(mode v1alpha1.PolicyMode, request *admissionv1.Admiss
 	if slices.ContainsFunc(p.regimes, regime.byLabels) {
 		var err error
 		if sets, err = home(); err != nil {
-			return "the strictest of spec.mode and spec.namespaceModes, because the labels of the namespace are not known"
+			return "the strictest of spec.mode and spec.namespaceModes, because the labels of the namespace are unknown"
 		}
 	}
 	for _, r := range p.regimes {

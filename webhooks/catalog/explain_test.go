@@ -45,16 +45,16 @@ func TestMeetingNamesWhatIsMissed(t *testing.T) {
 		"several": {nil, request("batch", "v1", "jobs", "", "UPDATE"), namespaces{},
 			field + `apiGroups has ["apps"], not "batch", and resources has ["deployments"], not "jobs"`},
 		"namespaceSelector": {selector, request("apps", "v1", "deployments", "", "UPDATE"), namespaces{cached: labelled("red")},
-			"spec.match.namespaceSelector wants team=blue, and namespace ns has the labels team=red"},
+			"spec.match.namespaceSelector is team=blue, but namespace ns has the labels team=red"},
 		"namespaceSelector, no labels": {selector, request("apps", "v1", "deployments", "", "UPDATE"), namespaces{cached: map[string]any{"ns": map[string]any{}}},
-			"spec.match.namespaceSelector wants team=blue, and namespace ns has the labels (none)"},
+			"spec.match.namespaceSelector is team=blue, but namespace ns has the labels (none)"},
 		"namespaceSelector met": {selector, request("apps", "v1", "deployments", "", "UPDATE"), namespaces{cached: labelled("blue")}, ""},
 		"excludeNamespaces": {func(m *v1alpha1.PolicyMatch) { m.ExcludeNamespaces = []string{"other", "ns"} },
 			request("apps", "v1", "deployments", "", "UPDATE"), namespaces{}, "spec.match.excludeNamespaces[1] is ns, the namespace of the request"},
 		"excludeUsers": {func(m *v1alpha1.PolicyMatch) { m.ExcludeUsers = []string{"eve"} },
-			request("apps", "v1", "deployments", "", "UPDATE"), namespaces{}, "spec.match.excludeUsers[0] is eve, who asks"},
+			request("apps", "v1", "deployments", "", "UPDATE"), namespaces{}, "spec.match.excludeUsers[0] is eve, the requester"},
 		"excludeGroups": {func(m *v1alpha1.PolicyMatch) { m.ExcludeGroups = []string{"ops", "admins"} },
-			request("apps", "v1", "deployments", "", "UPDATE"), namespaces{}, "spec.match.excludeGroups[1] is admins, to which eve belongs"},
+			request("apps", "v1", "deployments", "", "UPDATE"), namespaces{}, "spec.match.excludeGroups[1] is admins, a group of eve"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := policy("p", "apps/v1/deployments CREATE,UPDATE")
@@ -84,7 +84,7 @@ func TestMeetingNamesTheMode(t *testing.T) {
 	p := policy("p", "apps/v1/deployments UPDATE")
 	p.Spec.NamespaceModes = []v1alpha1.NamespaceMode{modeOf("blue", "Warn")}
 	m := mustCompile(t, p).Policy("p").Meeting(t.Context(), update, namespaces{err: errors.New("gone")})
-	if !m.Met || m.Unread == nil || m.Mode != v1alpha1.ModeEnforce || m.ModeBy != "the strictest of spec.mode and spec.namespaceModes, because the labels of the namespace are not known" {
+	if !m.Met || m.Unread == nil || m.Mode != v1alpha1.ModeEnforce || m.ModeBy != "the strictest of spec.mode and spec.namespaceModes, because the labels of the namespace are unknown" {
 		t.Errorf("with labels that cannot be read: %+v", m)
 	}
 	p = policy("p", "apps/v1/deployments UPDATE")

@@ -48,7 +48,7 @@ func (c *Catalog) shelve(objects []v1alpha1.RegoPolicy) shelf {
 func (l *library) misplaced() error {
 	for i, o := range l.outlines {
 		if o != nil && !o.Below(l.object.Spec.Package) {
-			return fmt.Errorf("library %s: %s is not in spec.package %s, nor below it",
+			return fmt.Errorf("library %s: %s is not in or below spec.package %s",
 				l.object.Name, l.object.Spec.Modules[i].Name, l.object.Spec.Package)
 		}
 	}
@@ -59,7 +59,7 @@ func (l *library) misplaced() error {
 type conflictError struct{ library, name, older string }
 
 func (e *conflictError) Error() string {
-	return fmt.Sprintf("library %s: %s is also in library %s, which is older and counts: rename one of them, or delete one of the two libraries",
+	return fmt.Sprintf("library %s: %s is also in library %s, which is older and takes precedence: rename one of them, or delete one of the libraries",
 		e.library, e.name, e.older)
 }
 

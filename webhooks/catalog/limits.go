@@ -36,8 +36,8 @@ func CheckWeight(name string, weight, others, most int64) error {
 	if weight+others <= most {
 		return nil
 	}
-	return fmt.Errorf("policy %s needs about %s of memory, the others need about %s, and all policies together may need %s: "+
-		"delete policies that are not needed, or make their modules, the libraries that they import or their parameters smaller",
+	return fmt.Errorf("policy %s needs about %s of memory and the others about %s, but the limit for all policies is %s: "+
+		"delete unused policies, or make their modules, imported libraries or parameters smaller",
 		name, engine.Mebibytes(weight), engine.Mebibytes(others), engine.Mebibytes(most))
 }
 
@@ -103,8 +103,8 @@ func (c *Catalog) within(name string, key [sha256.Size]byte, modules []engine.Mo
 		}
 		overrun.Store(key, true)
 	}
-	return nil, fmt.Errorf("%s cannot be used: %w: compiling it did not end within %v; "+
-		"make its rules and comprehensions shorter, and nest them less", name, errOverrun, cmp.Or(c.Patience, patience))
+	return nil, fmt.Errorf("%s cannot be used: %w: compiling it did not finish within %v; "+
+		"make its rules and comprehensions shorter and less nested", name, errOverrun, cmp.Or(c.Patience, patience))
 }
 
 // sketchWithin is sketch, but not for longer than a compilation may take. It gives nil then, too.

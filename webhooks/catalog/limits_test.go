@@ -41,7 +41,7 @@ func TestAPolicyThatTakesTooLongToCompile(t *testing.T) {
 	b := build(t, c, nil, slow, other)
 	b.compiled(t, "other")
 	state := b.states["slow"]
-	if state.Problem != LimitExceeded || !state.LastGood || !strings.Contains(state.Err.Error(), "did not end within 100ms") {
+	if state.Problem != LimitExceeded || !state.LastGood || !strings.Contains(state.Err.Error(), "did not finish within 100ms") {
 		t.Fatalf("got %+v", state)
 	}
 	if LeftBehind() != before+1 {
@@ -103,7 +103,7 @@ func TestMemoryIsGivenToTheOldestPolicies(t *testing.T) {
 		if active := state.Active != nil; active != (i < fit) {
 			t.Errorf("%s, the %dth: active is %t: %v", p.Name, i+1, active, state.Err)
 		}
-		if i >= fit && (state.Problem != LimitExceeded || !strings.Contains(state.Err.Error(), "all policies together may need 13.0 MiB")) {
+		if i >= fit && (state.Problem != LimitExceeded || !strings.Contains(state.Err.Error(), "the limit for all policies is 13.0 MiB")) {
 			t.Errorf("%s: got %s %v", p.Name, state.Problem, state.Err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestOnePolicyMayNotNeedTooMuchMemory(t *testing.T) {
 	l := lib("l", "sallyport.lib.l", "x := ["+strings.TrimSuffix(strings.Repeat("1,", 70_000), ",")+"]", 1)
 	b := build(t, &Catalog{}, nil, p, l)
 	for _, name := range []string{"p", "l"} {
-		if state := b.states[name]; state.Problem != LimitExceeded || !strings.Contains(state.Err.Error(), "32.0 MiB is what one policy or library may need") {
+		if state := b.states[name]; state.Problem != LimitExceeded || !strings.Contains(state.Err.Error(), "the limit for one policy or library is 32.0 MiB") {
 			t.Errorf("%s: got %s %v", name, state.Problem, state.Err)
 		}
 	}

@@ -141,7 +141,7 @@ func labelsOfNamespace(ctx context.Context, request *admissionv1.AdmissionReques
 		answer, err = reader.Read(ctx, q)
 	}
 	if err == nil && answer.Value.IsNull() { // no labels are not the labels of nothing; API servers refuse such requests, too
-		err = errors.New("there is no such namespace")
+		err = errors.New("namespace not found")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the labels of namespace %s: %w", request.Namespace, err)
@@ -228,7 +228,7 @@ type matcher struct {
 // the selector that cannot be read.
 func newMatcher(match *v1alpha1.PolicyMatch) (m matcher, err error) {
 	if match == nil || len(match.Resources) == 0 {
-		return matcher{}, errors.New("resources: at least one is needed")
+		return matcher{}, errors.New("resources: at least one is required")
 	}
 	usable := *match
 	var errs [2]error
@@ -320,7 +320,7 @@ func labelsCarriedBy(object *runtime.RawExtension) (set labels.Set, there bool, 
 func labelsIn(object engine.Value) (set labels.Set, err error) {
 	metadata := object.Get("metadata")
 	if !object.IsObject() || !metadata.IsNull() && !metadata.IsObject() {
-		return nil, errors.New("it is no object with metadata")
+		return nil, errors.New("not an object with metadata")
 	}
 	if text := metadata.Get("labels").Raw(); text != nil {
 		err = json.Unmarshal(text, &set)

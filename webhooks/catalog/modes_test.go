@@ -214,7 +214,7 @@ func TestNamespaceModesOfABrokenPolicy(t *testing.T) {
 	for team, want := range map[string]v1alpha1.PolicyMode{"blue": "Audit", "red": "Enforce"} {
 		selected := got.Select(t.Context(), request("apps", "v1", "deployments", "", "UPDATE"), namespaces{cached: labelled(team)})
 		if len(selected) != 1 || selected[0].Mode != want || selected[0].Err == nil ||
-			!strings.Contains(selected[0].Err.Error(), "set its spec.mode to Audit and take out its spec.namespaceModes to let requests pass") {
+			!strings.Contains(selected[0].Err.Error(), "set its spec.mode to Audit and remove its spec.namespaceModes to let requests pass") {
 			t.Errorf("%s: got %+v", team, selected)
 		}
 	}

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,7 +32,7 @@ func (s *Source) conforms() error {
 	}
 	schema, err := newSchema(s.ParametersSchema)
 	if err != nil {
-		return s.wrong("spec.parametersSchema is no schema: " + err.Error())
+		return s.wrong("spec.parametersSchema is not a schema: " + err.Error())
 	}
 	parameters := map[string]any{}
 	if len(s.Parameters) > 0 {
@@ -75,11 +74,11 @@ func withoutOurs(value any, path []string) error {
 	}
 	if word, has := of[weakens]; has {
 		if word != "Added" && word != "Removed" {
-			return fmt.Errorf("%s is %v, and must be Added or Removed", weakens, word)
+			return fmt.Errorf("%s is %v, but must be Added or Removed", weakens, word)
 		}
 		for i, key := range path {
 			if i%2 == 0 && key != "properties" {
-				return fmt.Errorf("%s is below %s, and must be of a parameter that has a name", weakens, key)
+				return fmt.Errorf("%s is below %s, but must belong to a named parameter", weakens, key)
 			}
 		}
 		delete(of, weakens)
@@ -122,10 +121,10 @@ func newSchema(text []byte) (*schema, error) {
 		return nil, errs.ToAggregate()
 	}
 	if structural.Type != "object" {
-		return nil, fmt.Errorf("its type is %q, and parameters are an object", cmp.Or(structural.Type, "not said"))
+		return nil, fmt.Errorf("its type is %q, but must be object", structural.Type)
 	}
 	if defaults(structural) {
-		return nil, fmt.Errorf("it has a default, and parameters are what spec.parameters says and nothing else")
+		return nil, fmt.Errorf("it has a default, but parameters come only from spec.parameters")
 	}
 	values, _, err := validation.NewSchemaValidator(&internal)
 	if err != nil {

@@ -301,7 +301,7 @@ func (s Source) withheld() (errs engine.CompileErrors) {
 			refuse(i, err)
 		}
 		if r.APIVersion == all || r.Kind == all {
-			refuse(i, errors.New("every kind is listed by its name: * is none"))
+			refuse(i, errors.New("* is not allowed: list every kind by name"))
 		}
 	}
 	return errs
@@ -317,7 +317,7 @@ func (s Source) compile() (policy *engine.Policy, err error) {
 		return nil, nil
 	}
 	if errs := s.withheld(); len(errs) > 0 {
-		return nil, fmt.Errorf("policy %s asks for what no policy is told:\n%w", s.Name, errs)
+		return nil, fmt.Errorf("policy %s reads objects that no policy may read:\n%w", s.Name, errs)
 	}
 	policy, err = engine.Compile(s.Source)
 	if err == nil || problemOf(err) == ParametersInvalid {

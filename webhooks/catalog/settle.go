@@ -133,7 +133,7 @@ func (p *Policy) byNamespace() bool {
 func broken(object *v1alpha1.RegoPolicy, lack *Lack) *Policy {
 	relief := fmt.Sprintf("set its spec.mode to %s", v1alpha1.ModeAudit)
 	if len(object.Spec.NamespaceModes) > 0 {
-		relief += " and take out its spec.namespaceModes"
+		relief += " and remove its spec.namespaceModes"
 	}
 	p := &Policy{name: object.Name, uid: object.UID, err: &engine.Error{
 		Cause: engine.FactUnavailable,

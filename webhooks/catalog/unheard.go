@@ -33,8 +33,8 @@ func unheard(match *v1alpha1.PolicyMatch) []string {
 	if asked {
 		return nil
 	}
-	return []string{fmt.Sprintf("spec.match.resources: the policy has outcome rules, which are asked about CREATE of %[1]s.%[3]s and %[2]s.%[3]s "+
-		"and nothing else: add one of them, or leave the rules out", operations, machines, v1alpha1.GroupName)}
+	return []string{fmt.Sprintf("spec.match.resources: the policy has outcome rules, which are evaluated only for CREATE of %[1]s.%[3]s and %[2]s.%[3]s: "+
+		"add one of them, or remove the rules", operations, machines, v1alpha1.GroupName)}
 }
 
 func hasOne(list []string, of ...string) bool {

@@ -101,7 +101,7 @@ func TestTextThatTakesForeverToCompile(t *testing.T) {
 	} {
 		for depth, fits := range map[int]bool{2: true, 30: false} {
 			_, err := compile(policy(harmlessRules + "x := " + strings.Repeat(tc.open, depth) + tc.innermost + strings.Repeat(tc.close, depth) + "\n"))
-			if deep := err != nil && strings.Contains(err.Error(), "more than 6 deep in each other"); deep == fits {
+			if deep := err != nil && strings.Contains(err.Error(), "nested more than 6 deep"); deep == fits {
 				t.Errorf("%s, %d of them: got %v", name, depth, err)
 			}
 			if !fits {

@@ -122,7 +122,7 @@ func (p *Policy) checkParameters(c *contract) error {
 	var errs CompileErrors
 	switch found, err := p.evaluate(ctx, query, nil); {
 	case err != nil:
-		errs.add(c.parameters.Location, "asking whether spec.parameters are valid: %v", err)
+		errs.add(c.parameters.Location, "validating spec.parameters: %v", err)
 	case len(found) == 0:
 		errs.add(c.parameters.Location, "spec.parameters are not valid: %s", cmp.Or(descriptionIn(c.parameters), "its rule "+ruleParameters+" does not hold"))
 	}
@@ -147,7 +147,7 @@ func CheckLibrary(src Source) error {
 	for _, m := range modules {
 		c.library(m)
 		if !m.Package.Path.HasPrefix(packageRef(src.Package)) {
-			c.errs.add(m.Package.Location, "package %s is not spec.package %s, nor below it", packageName(m), src.Package)
+			c.errs.add(m.Package.Location, "package %s is not spec.package %s or below it", packageName(m), src.Package)
 		}
 	}
 	return c.errs.ofContract().orNil()

@@ -24,8 +24,8 @@ type WeightError struct {
 
 // Error says what would help.
 func (e *WeightError) Error() string {
-	return fmt.Sprintf("%s needs about %s of memory, and %s is what one policy or library may need: "+
-		"make its modules, the libraries that it imports or its parameters smaller, or make several policies of it",
+	return fmt.Sprintf("%s needs about %s of memory, but the limit for one policy or library is %s: "+
+		"make its modules, imported libraries or parameters smaller, or split it into several policies",
 		e.Name, Mebibytes(e.Weight), Mebibytes(e.Most))
 }
 

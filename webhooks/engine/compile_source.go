@@ -126,7 +126,7 @@ func parse(modules []Module) ([]*ast.Module, CompileErrors) {
 		switch {
 		case err == nil:
 			if at := tooDeep(module); at != nil {
-				errs.add(at, "comprehensions, templates and every are more than %d deep in each other here: make rules or functions of them", mostNested)
+				errs.add(at, "comprehensions, templates and every are nested more than %d deep: move them into rules or functions", mostNested)
 				continue
 			}
 			if at := builtins.TooLarge(module); at != nil {

@@ -55,7 +55,7 @@ func checkContract(src Source, modules, libraries []*ast.Module) (*contract, Com
 	described := false
 	for _, m := range modules {
 		if !m.Package.Path.HasPrefix(c.pkg) {
-			c.errs.add(m.Package.Location, "package %s is not spec.package %s, nor below it", packageName(m), src.Package)
+			c.errs.add(m.Package.Location, "package %s is not spec.package %s or below it", packageName(m), src.Package)
 			continue
 		}
 		described = c.packageAnnotations(m) || described
@@ -74,13 +74,13 @@ func checkContract(src Source, modules, libraries []*ast.Module) (*contract, Com
 	}
 	whole := &ast.Location{File: src.Name}
 	if !described {
-		c.errs.add(whole, "no METADATA with title and description on package %s", src.Package)
+		c.errs.add(whole, "package %s has no METADATA with title and description", src.Package)
 	}
 	if !c.has[ruleValid] {
-		c.errs.add(whole, "no rule %s: without it a missing field would silently allow", ruleValid)
+		c.errs.add(whole, "rule %s is missing: without it, a missing field would silently allow the request", ruleValid)
 	}
 	if !c.has[ruleDeny] && !c.has[ruleWarn] && !c.has[rulePatch] && !c.has[ruleOutcome] {
-		c.errs.add(whole, "none of deny, warn, patch and outcome is defined in package %s", src.Package)
+		c.errs.add(whole, "package %s defines none of deny, warn, patch and outcome", src.Package)
 	}
 	return c, c.errs
 }
@@ -91,7 +91,7 @@ func (c *contract) rule(r *ast.Rule) {
 	c.has[name] = true
 	switch {
 	case strings.HasPrefix(name, reserved):
-		c.errs.add(r.Location, "rule names beginning with %s are the engine's", reserved)
+		c.errs.add(r.Location, "rule names beginning with %s are reserved", reserved)
 	case name == ruleFacts:
 		c.factRule(r, ref)
 	case name == ruleDeny || name == ruleWarn || name == rulePatch:
@@ -139,9 +139,9 @@ func (c *contract) outcomeShape(r *ast.Rule, ref ast.Ref) {
 func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {
 	switch {
 	case r.Default:
-		c.errs.add(r.Location, "a fact has no default: say null where it is not wanted")
+		c.errs.add(r.Location, "a fact cannot have a default: use null if the fact is not needed")
 	case r.Else != nil:
-		c.errs.add(r.Location, "a fact has no else: write a rule for each case")
+		c.errs.add(r.Location, "a fact cannot have else: write a rule for each case")
 	case len(ref) != 2 || !ref.IsGround() || r.Head.RuleKind() != ast.SingleValue || len(r.Head.Args) > 0:
 		c.errs.add(r.Location, "a fact must be written `facts.<name> := ...` with a constant name")
 	default:
@@ -153,7 +153,7 @@ func (c *contract) factRule(r *ast.Rule, ref ast.Ref) {
 	}
 	ast.WalkRefs(r, func(read ast.Ref) bool {
 		if read.HasPrefix(inputFacts) {
-			c.errs.add(read[0].Location, "%s: facts are asked for all at once and cannot depend on each other", read)
+			c.errs.add(read[0].Location, "%s: facts are read together and cannot depend on each other", read)
 		}
 		return false
 	})
@@ -184,7 +184,7 @@ func (c *contract) library(m *ast.Module) {
 	checkNegations(m, []*ast.Module{m}, &c.errs)
 	ast.WalkRefs(m, func(ref ast.Ref) bool {
 		if ref.HasPrefix(ast.InputRootRef) || ref.HasPrefix(dataParameters) {
-			c.errs.add(ref[0].Location, "a library gets what it needs as arguments: it must not read %s", ref)
+			c.errs.add(ref[0].Location, "a library must not read %s: pass values as arguments", ref)
 		}
 		return false
 	})
@@ -211,10 +211,10 @@ func (c *contract) outcomeAnnotations(r *ast.Rule, name string) {
 	}
 	reason, remedy := annotation(r, "reason"), cmp.Or(annotation(r, "remedy"), annotation(r, "remedyInMessage"))
 	if titleIn(r) == "" || remedy == "" || !camelCase.MatchString(reason) {
-		c.errs.add(r.Location, "deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message tells it")
+		c.errs.add(r.Location, "deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message says it")
 	}
 	if given := valueOf(r.Head.Key).Get("reason").Text(); given != "" && reason != "" && given != reason {
-		c.errs.add(r.Location, "deny gives the reason %q, and its METADATA says custom.reason %q", given, reason)
+		c.errs.add(r.Location, "deny has the reason %q, but its METADATA has custom.reason %q", given, reason)
 	}
 }
 
@@ -224,9 +224,9 @@ func (c *contract) customKeys(a *ast.Annotations, name string) {
 		switch {
 		case key == "reason", key == "remedy", key == "remedyInMessage", key == "override" && name == ruleDeny && value == false:
 		case key == "override":
-			c.errs.add(a.Location, "METADATA custom.override is only for deny, and only false: no override passes that denial")
+			c.errs.add(a.Location, "METADATA custom.override is allowed only on deny, and only as false: the denial cannot be overridden")
 		default:
-			c.errs.add(a.Location, "METADATA custom.%s is not known: custom takes reason, remedy, remedyInMessage and override", key)
+			c.errs.add(a.Location, "METADATA custom.%s is unknown: allowed are reason, remedy, remedyInMessage and override", key)
 		}
 	}
 }

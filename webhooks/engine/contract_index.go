@@ -14,7 +14,7 @@ var pathSyntax = regexp.MustCompile(`^[^],.[]+([[][]])?([.][^],.[]+([[][]])?)*$`
 func isPath(text string) bool { return pathSyntax.MatchString(text) }
 
 func notAPath(text string) string {
-	return fmt.Sprintf("has %q, which is not the path of a field such as spec.nodeName or spec.disks[].name", text)
+	return fmt.Sprintf("has %q, which is not a field path such as spec.nodeName or spec.disks[].name", text)
 }
 
 // IndexFields gives the fields of an index of [Read], in alphabetical order.

@@ -22,8 +22,8 @@ func checkNegations(m *ast.Module, beside []*ast.Module, errs *CompileErrors) {
 	n := negationCheck{authored: knownIn(m, ruleNames(m.Package.Path, beside)), errs: errs}
 	ast.WalkExprs(m, func(e *ast.Expr) bool {
 		if e.Negated && n.silentIfMissing(e) {
-			n.errs.add(e.Location, "`%s` is undefined, not true, where an argument is missing: "+
-				"say what is asked in a rule of its own and negate that", e)
+			n.errs.add(e.Location, "`%s` is undefined, not true, if an argument is missing: "+
+				"put the condition into a rule and negate that rule", e)
 		}
 		return false
 	})

@@ -57,7 +57,7 @@ func (tracer) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
 // tooLate tells a policy, or an answer, that is slow from a caller who did not wait for it.
 func tooLate(ctx context.Context, what string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return errorf(CallerGone, "the caller left before there was a decision: %w", context.Cause(ctx))
+		return errorf(CallerGone, "the caller disconnected before the decision: %w", context.Cause(ctx))
 	}
 	return errorf(DeadlineExceeded, "%s: %w", what, context.Cause(ctx))
 }
@@ -80,7 +80,7 @@ func (p *Policy) cutOffNow() error {
 	if stuck == 0 || stuck < ownSlots && leftBehind.Load() < sharedSlots() {
 		return nil
 	}
-	return errorf(StillRunning, "%d earlier evaluations of policy %s overran their deadline of %v and still run", stuck, p.name, p.timeout)
+	return errorf(StillRunning, "%d earlier evaluations of policy %s exceeded their deadline of %v and are still running", stuck, p.name, p.timeout)
 }
 
 // leaveBehind counts an evaluation until it is done, from its deadline on. A caller that leaves earlier has only lost interest: that

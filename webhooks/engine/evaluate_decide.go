@@ -170,7 +170,7 @@ func (p *Policy) answerOne(ctx context.Context, name string, q *Query, r Reader)
 	var mine *Error
 	switch {
 	case ctx.Err() != nil:
-		return Answer{}, tooLate(ctx, fmt.Sprintf("facts.%s was not answered", name))
+		return Answer{}, tooLate(ctx, fmt.Sprintf("facts.%s was not read in time", name))
 	case err == nil || errors.As(err, &mine):
 		return a, err
 	}

@@ -275,7 +275,7 @@ func TestOverrunningPolicyIsCutOffUntilItReturns(t *testing.T) {
 		t.Helper()
 		d, err := p.Decide(t.Context(), asked, nil)
 		if err != nil {
-			wantCause(t, err, StillRunning, "overran")
+			wantCause(t, err, StillRunning, "exceeded")
 		}
 		return err == nil && len(d.Warnings) == 1
 	}
@@ -314,7 +314,7 @@ func TestAnImpatientCallerCostsOthersNothing(t *testing.T) {
 		warnsAtLeisure))
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := p.Decide(ctx, listOf(t, 1<<20), leaving{cancel})
-	wantCause(t, err, CallerGone, "the caller left")
+	wantCause(t, err, CallerGone, "the caller disconnected")
 	if d, err := p.Decide(t.Context(), listOf(t, 1), &shelf{}); err != nil || len(d.Warnings) != 1 {
 		t.Errorf("got %+v, %v", d, err)
 	}
@@ -352,13 +352,13 @@ func TestACallerWhoLeavesIsToldFromAPolicyThatIsSlow(t *testing.T) {
 	p := mustCompile(t, src)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := p.Decide(ctx, input(t, `{}`), waiting{cancel})
-	wantCause(t, err, CallerGone, "the caller left")
+	wantCause(t, err, CallerGone, "the caller disconnected")
 	if !unfinished(err) {
 		t.Error("what the caller did not wait for is taken for what the policy says")
 	}
 	p.timeout = time.Millisecond
 	_, err = p.Decide(t.Context(), input(t, `{}`), waiting{func() {}})
-	wantCause(t, err, DeadlineExceeded, "facts.x was not answered")
+	wantCause(t, err, DeadlineExceeded, "facts.x was not read in time")
 }
 
 // waiting is a Reader that answers only when nobody waits any more.

@@ -105,7 +105,7 @@ func (d *Decision) add(r outcomeRule, value *ast.Term) error {
 	default:
 		denial := denialOf(r, valueOf(value))
 		if denial.Reason != r.reason {
-			return errorf(ContractViolated, "%s: deny says reason %q, its METADATA %q", denial.Rule, denial.Reason, r.reason)
+			return errorf(ContractViolated, "%s: deny has the reason %q, but its METADATA has %q", denial.Rule, denial.Reason, r.reason)
 		}
 		if !slices.Contains(d.Denials, denial) {
 			d.Denials = append(d.Denials, denial)
@@ -123,7 +123,7 @@ func (d *Decision) order() error {
 		for _, path := range p.Paths() {
 			field := patched{path, p.Merge != nil}
 			if slices.ContainsFunc(fields, field.clashes) {
-				return errorf(ContractViolated, "two patches of %s", path)
+				return errorf(ContractViolated, "more than one patch of %s", path)
 			}
 			fields = append(fields, field)
 		}

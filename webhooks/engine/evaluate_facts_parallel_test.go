@@ -116,5 +116,5 @@ func TestFactsAreReadForAsLongAsTheCallerWaits(t *testing.T) {
 	b := newBarrier(6)
 	b.full = cancel
 	_, err := asking(t, 6).Decide(ctx, input(t, `{"no": false}`), b)
-	wantCause(t, err, CallerGone, "the caller left")
+	wantCause(t, err, CallerGone, "the caller disconnected")
 }

@@ -60,7 +60,7 @@ func (r *TestRun) Passed() bool {
 func RunNamedTests(ctx context.Context, src Source, names *regexp.Regexp) (*TestRun, error) {
 	r, err := TestRunner{Names: names, Coverage: true}.Run(ctx, src)
 	if err == nil && len(r.Tests) == 0 && names == nil {
-		return nil, CompileErrors{{File: src.Name, Message: "there are no tests: a policy needs at least one"}}
+		return nil, CompileErrors{{File: src.Name, Message: "no tests: a policy needs at least one"}}
 	}
 	return r, err
 }

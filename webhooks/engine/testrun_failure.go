@@ -141,7 +141,7 @@ func (s *suite) difference(ctx context.Context, a *attempt) string {
 	case a.expr.Negated:
 		return line + "it holds"
 	case a.expr.IsEvery():
-		return line + "it does not hold for each"
+		return line + "does not hold for each value"
 	case a.expr.IsEquality() && isGeneratedVar(operands[0]):
 		return line + "got undefined"
 	case len(operands) == 2 && compares:
@@ -154,7 +154,7 @@ func (s *suite) difference(ctx context.Context, a *attempt) string {
 	if term, ok := a.expr.Terms.(*ast.Term); ok {
 		return line + "got " + value(term)
 	}
-	return line + "it does not hold"
+	return line + "does not hold"
 }
 
 // comparisons are what is said before the right side of one, which is not just what was wanted.

@@ -21,7 +21,7 @@ func TestRunHoldsWhatRulesSayToTheirShape(t *testing.T) {
 		},
 		"a reason that is not its own": {
 			valid + denyMetadata + `deny contains {"reason": r, "message": "m"} if r := concat("", ["X"])`,
-			`policy.deny with input as {}`, `p.rego:11: deny says reason "X", its METADATA "R"`,
+			`policy.deny with input as {}`, `p.rego:11: deny has the reason "X", but its METADATA has "R"`,
 		},
 		"a value that is undefined": {
 			valid + denyMetadata + `deny contains {"reason": "R", "message": input.request.why} if input.request.who == "ann"`,
@@ -34,7 +34,7 @@ func TestRunHoldsWhatRulesSayToTheirShape(t *testing.T) {
 		},
 		"two patches of a field": {
 			valid + `patch contains {"op": "add", "path": "/x", "value": v} if some v in [1, 2]`,
-			`count(policy.patch) == 2 with input as {}`, `two patches of /x`,
+			`count(policy.patch) == 2 with input as {}`, `more than one patch of /x`,
 		},
 		"a patch without a parent": {
 			valid + `patch contains {"op": "add", "path": "/metadata/labels/a", "value": "b"} if true`,
@@ -132,7 +132,7 @@ func TestPatchesOfOneFieldClash(t *testing.T) {
 	} {
 		d, err := mustCompile(t, policy("valid_input if true\n\n"+rules+"\n")).Patch(t.Context(), input(t, `{}`), nil)
 		if clashes {
-			wantCause(t, err, ContractViolated, "two patches of /a")
+			wantCause(t, err, ContractViolated, "more than one patch of /a")
 		} else if err != nil {
 			t.Errorf("%s: got %v, %v", rules, d, err)
 		}

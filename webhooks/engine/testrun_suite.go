@@ -114,7 +114,7 @@ func (s *suite) run(ctx context.Context, t test) TestResult {
 	case err != nil:
 		result.Problem = err.Error()
 	case len(unusable) > 0:
-		result.Problem = "a request would fail where this test does not: " + unusable[0].Error()
+		result.Problem = "a request would fail where this test passes: " + unusable[0].Error()
 	case !t.table && value != true:
 		result.Problem = failed
 	case t.table:

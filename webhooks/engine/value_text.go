@@ -125,7 +125,7 @@ func (t *splitter) token() error {
 		return err
 	}
 	if t.dec.StackDepth() > maxNesting {
-		return fmt.Errorf("it is nested deeper than %d levels at byte %d", maxNesting, t.dec.InputOffset())
+		return fmt.Errorf("nested deeper than %d levels at byte %d", maxNesting, t.dec.InputOffset())
 	}
 	return t.count(kind == '{' || kind == '[')
 }
@@ -148,7 +148,7 @@ func (t *splitter) count(begun bool) error {
 		t.values++
 	}
 	if t.values > maxValues {
-		return fmt.Errorf("it has more than %d values", maxValues)
+		return fmt.Errorf("more than %d values", maxValues)
 	}
 	return nil
 }

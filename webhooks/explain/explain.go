@@ -177,7 +177,7 @@ func (e *Policy) forbidden(x *Explainer, err error) {
 func (e *Policy) LeftOut(why string) {
 	e.Unasked = why
 	if e.told = e.Verdict != NotAsked; e.told {
-		e.summarize(fmt.Sprintf("is not asked: %s (if it were: %s)", why, e.says))
+		e.summarize(fmt.Sprintf("not evaluated: %s (if it were: %s)", why, e.says))
 	}
 	e.Verdict = NotAsked
 }
@@ -199,13 +199,13 @@ func overrideOf(decision *webhooks.Decision, said *webhooks.PolicyDecision) stri
 	ignored := decision.IgnoredOverride()
 	switch o := said.Override; {
 	case o != nil:
-		return fmt.Sprintf("it counts: %s passes until %s, because: %s", o.By, o.Until, o.Reason)
+		return fmt.Sprintf("is in effect: %s overrides the policy until %s, reason: %s", o.By, o.Until, o.Reason)
 	case refuses && ignored != "":
 		return "is ignored: " + ignored
 	}
 	text := decision.Review.Document.Get("object").Get("metadata").Get("annotations").Get(v1alpha1.AnnotationOverride).Text()
 	if name, _, _ := strings.Cut(text, ";"); strings.TrimSpace(name) == said.Policy && !refuses {
-		return "there is one for this policy, which is not needed: the policy does not refuse the request"
+		return "is not needed: the policy allows the request"
 	}
 	return ""
 }

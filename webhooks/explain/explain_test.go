@@ -133,47 +133,47 @@ func TestSummaries(t *testing.T) {
 		override string
 	}{
 		"a rule that does not apply": {nil, `{"labels": {"owner": "bob"}}`, &world{}, false,
-			"did not object: deny at owner.rego:12 needs `not input.request.object.metadata.labels.owner`, which is not so for input.request.object.metadata.labels.owner=\"bob\"", "allowed", ""},
-		"a warning": {nil, `{"labels": {"owner": "nobody"}}`, &world{}, false, "does not refuse, but warns: the owner is nobody", "allowed", ""},
-		"a denial":  {nil, `{"labels": {}}`, &world{}, false, "refuses: [NoOwner] web has no owner (owner.rego:11)", "denied", ""},
+			"allows: deny at owner.rego:12 needs `not input.request.object.metadata.labels.owner`, which is false for input.request.object.metadata.labels.owner=\"bob\"", "allowed", ""},
+		"a warning": {nil, `{"labels": {"owner": "nobody"}}`, &world{}, false, "allows, with a warning: the owner is nobody", "allowed", ""},
+		"a denial":  {nil, `{"labels": {}}`, &world{}, false, "denies: [NoOwner] web has no owner (owner.rego:11)", "denied", ""},
 		"mode Warn": {func(s *v1alpha1.RegoPolicySpec) { s.Mode = "Warn" }, `{"labels": {}}`, &world{}, false,
 			"only warns, in mode Warn: [NoOwner] web has no owner (owner.rego:11)", "warned", ""},
 		"mode Audit": {func(s *v1alpha1.RegoPolicySpec) { s.NamespaceModes = []v1alpha1.NamespaceMode{{Mode: "Audit"}} }, `{"labels": {}}`, &world{}, false,
 			"only records, in mode Audit: [NoOwner] web has no owner (owner.rego:11)", "audited", ""},
 		"not understood": {nil, `{"labels": 7}`, &world{}, false,
-			"could not decide and refuses, as its onError says: valid_input at owner.rego:6 needs `is_object(input.request.object.metadata.labels)`, which is not so for input.request.object.metadata.labels=7", "error_denied", ""},
+			"evaluation failed, the request is denied (spec.onError): valid_input at owner.rego:6 needs `is_object(input.request.object.metadata.labels)`, which is false for input.request.object.metadata.labels=7", "error_denied", ""},
 		"not understood and let pass": {func(s *v1alpha1.RegoPolicySpec) { s.OnError = "Allow" }, `{}`, &world{}, false,
-			"could not decide and lets the request pass, as its onError says: valid_input at owner.rego:6 needs " +
-				"`is_object(input.request.object.metadata.labels)`, input.request.object.metadata.labels has no value", "error_allowed", ""},
+			"evaluation failed, the request is admitted (spec.onError): valid_input at owner.rego:6 needs " +
+				"`is_object(input.request.object.metadata.labels)`, input.request.object.metadata.labels is undefined", "error_allowed", ""},
 		"an override that counts": {nil, override, &world{granted: true}, false,
-			"refuses, and is overridden: [NoOwner] web has no owner (owner.rego:11)", "overridden", "it counts: bob passes until 2026-11-20T10:30:00Z, because: a fire"},
-		"an override without the verb": {nil, override, &world{}, false, "refuses: [NoOwner] web has no owner (owner.rego:11)", "denied",
-			"is ignored: bob may not override policy owners: that takes the verb override on regopolicies.sallyport.dev owners"},
+			"denies, but is overridden: [NoOwner] web has no owner (owner.rego:11)", "overridden", "is in effect: bob overrides the policy until 2026-11-20T10:30:00Z, reason: a fire"},
+		"an override without the verb": {nil, override, &world{}, false, "denies: [NoOwner] web has no owner (owner.rego:11)", "denied",
+			"is ignored: bob may not override policy owners: missing the verb override on regopolicies.sallyport.dev owners"},
 		"an override that is not needed": {nil, strings.Replace(override, `{}`, `{"owner": "bob"}`, 1), &world{granted: true}, false,
-			"did not object: deny at owner.rego:12 needs `not input.request.object.metadata.labels.owner`, which is not so for input.request.object.metadata.labels.owner=\"bob\"",
-			"allowed", "there is one for this policy, which is not needed: the policy does not refuse the request"},
+			"allows: deny at owner.rego:12 needs `not input.request.object.metadata.labels.owner`, which is false for input.request.object.metadata.labels.owner=\"bob\"",
+			"allowed", "is not needed: the policy allows the request"},
 		"another namespace": {byTeam, `{"labels": {}}`, &world{answers: map[string]any{"Namespace": map[string]any{}}}, false,
-			"is not asked: spec.match.namespaceSelector wants team=a, and namespace team has the labels (none)", "not_asked", ""},
+			"not evaluated: spec.match.namespaceSelector is team=a, but namespace team has the labels (none)", "not_asked", ""},
 		"a namespace that cannot be read": {byTeam, `{"labels": {}}`, &world{err: errors.New("gone")}, false,
-			"could not decide and refuses, as its onError says: reading the labels of namespace team: gone", "error_denied", ""},
+			"evaluation failed, the request is denied (spec.onError): reading the labels of namespace team: gone", "error_denied", ""},
 		"a namespace that the asker may not read": {byTeam, `{"labels": {}}`, &world{err: forbidden}, true,
-			`is asked, but what it says is not known, because you may not read what it reads: reading the labels of namespace team: namespaces "team" is forbidden: not yours`, "unknown", ""},
-		"broken": {func(s *v1alpha1.RegoPolicySpec) { s.Modules[0].Source += "\nx := \n" }, `{"labels": {}}`, &world{}, false, "could not decide and refuses, as its onError says: " +
+			`evaluated, but the result is unknown, because you may not read the objects that it reads: reading the labels of namespace team: namespaces "team" is forbidden: not yours`, "unknown", ""},
+		"broken": {func(s *v1alpha1.RegoPolicySpec) { s.Modules[0].Source += "\nx := \n" }, `{"labels": {}}`, &world{}, false, "evaluation failed, the request is denied (spec.onError): " +
 			"it does not compile: owners/owner.rego:", "error_denied", ""},
 		"rules that do not apply": {
 			denying(`input.request.object.metadata.labels.tier == "test"`, `input.request.object.metadata.labels.owner == "bob"
 	input.request.object.metadata.labels.tier == "prod"`, `input.request.object.metadata.labels.owner == "eve"`),
 			`{"labels": {"owner": "bob", "tier": "web"}}`, &world{}, false,
-			"did not object: deny at owner.rego:19 needs `input.request.object.metadata.labels.tier == \"prod\"`, which is not so for " +
+			"allows: deny at owner.rego:19 needs `input.request.object.metadata.labels.tier == \"prod\"`, which is false for " +
 				"input.request.object.metadata.labels.tier=\"web\" (and 2 other rules do not apply)", "allowed", "",
 		},
 		"a rule about one of many": {denying("some value in input.request.object.metadata.labels\n\tvalue == \"test\""), `{"labels": {"a": "1", "b": "2", "c": "3"}}`, &world{}, false,
-			"did not object: deny at owner.rego:13 needs `value == \"test\"`, which is not so for value=\"1\", nor for 2 others", "allowed", ""},
+			"allows: deny at owner.rego:13 needs `value == \"test\"`, which is false for value=\"1\", nor for 2 others", "allowed", ""},
 		"no rule that could object": {func(s *v1alpha1.RegoPolicySpec) {
 			s.Modules[0].Source = strings.Split(s.Modules[0].Source, "# METADATA\n# title: No owner")[0] + "warn contains \"w\" if input.request.object.metadata.labels.w"
-		}, `{"labels": {}}`, &world{}, false, "did not object: it has no rule deny that could", "allowed", ""},
+		}, `{"labels": {}}`, &world{}, false, "allows: it has no deny rule that can apply", "allowed", ""},
 		"not understood, mode Warn": {func(s *v1alpha1.RegoPolicySpec) { s.Mode = "Warn" }, `{"labels": 7}`, &world{}, false,
-			"could not decide and lets the request pass, in mode Warn: valid_input at owner.rego:6 needs `is_object(input.request.object.metadata.labels)`, which is not so for input.request.object.metadata.labels=7", "error_allowed", ""},
+			"evaluation failed, the request is admitted (mode Warn): valid_input at owner.rego:6 needs `is_object(input.request.object.metadata.labels)`, which is false for input.request.object.metadata.labels=7", "error_allowed", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := tc.world
@@ -203,7 +203,7 @@ func TestSummaries(t *testing.T) {
 func TestLeftOut(t *testing.T) {
 	e := explained(t, explain.Explainer{Facts: &world{}}, []v1alpha1.RegoPolicy{owners(nil)}, deployment(t, `{"labels": {}}`))[0]
 	e.LeftOut("nobody asks")
-	if e.Verdict != explain.NotAsked || e.Summary != "owners: is not asked: nobody asks (if it were: refuses: [NoOwner] web has no owner (owner.rego:11))" {
+	if e.Verdict != explain.NotAsked || e.Summary != "owners: not evaluated: nobody asks (if it were: denies: [NoOwner] web has no owner (owner.rego:11))" {
 		t.Errorf("%s: %s", e.Verdict, e.Summary)
 	}
 }

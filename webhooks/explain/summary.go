@@ -20,9 +20,9 @@ func (e *Policy) summarize(says string) {
 func (e *Policy) summary() string {
 	switch {
 	case e.Verdict == NotAsked:
-		return "is not asked: " + nearest(e.Match.Missed)
+		return "not evaluated: " + nearest(e.Match.Missed)
 	case e.Verdict == Unknown:
-		return "is asked, but what it says is not known, because you may not read what it reads: " + e.Error
+		return "evaluated, but the result is unknown, because you may not read the objects that it reads: " + e.Error
 	case e.Error != "":
 		return e.undecided()
 	}
@@ -34,8 +34,8 @@ func (e *Policy) summary() string {
 		return e.silent()
 	}
 	did := map[string]string{
-		"denied": "refuses", "warned": "only warns, in mode " + string(e.Match.Mode), "audited": "only records, in mode " + string(e.Match.Mode),
-		"overridden": "refuses, and is overridden", "allowed": "does not refuse, but warns",
+		"denied": "denies", "warned": "only warns, in mode " + string(e.Match.Mode), "audited": "only records, in mode " + string(e.Match.Mode),
+		"overridden": "denies, but is overridden", "allowed": "allows, with a warning",
 	}[e.Verdict]
 	return did + ": " + strings.Join(said, "; ")
 }
@@ -59,14 +59,14 @@ func (e *Policy) said() (all []string) {
 
 // undecided says what comes of it that the policy could not decide, and why that is.
 func (e *Policy) undecided() string {
-	comes := "lets the request pass, as its onError says"
+	comes := "the request is admitted (spec.onError)"
 	switch {
 	case e.Verdict == "error_denied":
-		comes = "refuses, as its onError says"
+		comes = "the request is denied (spec.onError)"
 	case e.Match.Mode != v1alpha1.ModeEnforce:
-		comes = "lets the request pass, in mode " + string(e.Match.Mode)
+		comes = "the request is admitted (mode " + string(e.Match.Mode) + ")"
 	case e.Verdict == "overridden":
-		comes = "is overridden"
+		comes = "the policy is overridden"
 	}
 	why := e.Error
 	if e.Input != nil {
@@ -74,16 +74,16 @@ func (e *Policy) undecided() string {
 	}
 	for _, f := range e.Facts {
 		if f.Needs != nil {
-			why = fmt.Sprintf("facts.%s has no value: at %s it needs %s", f.Name, line(f.Needs.Place), f.Needs.innermost().text())
+			why = fmt.Sprintf("facts.%s is undefined: at %s it needs %s", f.Name, line(f.Needs.Place), f.Needs.innermost().text())
 			break
 		}
 	}
-	return fmt.Sprintf("could not decide and %s: %s", comes, why)
+	return fmt.Sprintf("evaluation failed, %s: %s", comes, why)
 }
 
 // silent says of a policy that said nothing which rule came nearest to it.
 func (e *Policy) silent() string {
-	did, name := "did not object", "deny"
+	did, name := "allows", "deny"
 	if e.Endpoint == webhooks.Mutating {
 		did, name = "changes nothing", "patch"
 	}
@@ -99,7 +99,7 @@ func (e *Policy) silent() string {
 		others++
 	}
 	if best == nil {
-		return did + ": it has no rule " + name + " that could"
+		return did + ": it has no " + name + " rule that can apply"
 	}
 	text := fmt.Sprintf("%s: %s at %s needs %s", did, name, line(best.Needs.Place), best.Needs.text())
 	if others > 1 {
@@ -118,7 +118,7 @@ func counted(n int, one, many string) string {
 // nearest is the entry with the least that the request is not.
 func nearest(missed []catalog.Missed) string {
 	if len(missed) == 0 {
-		return "nothing asks it"
+		return "no request reaches it"
 	}
 	m := slices.MinFunc(missed, func(a, b catalog.Missed) int { return strings.Count(a.Why, ", and ") - strings.Count(b.Why, ", and ") })
 	return m.Field + " " + m.Why
@@ -157,14 +157,14 @@ func (n *Needs) Problem() string {
 			with = append(with, w.Name+"="+w.Value)
 		}
 	}
-	text := "which is not so"
+	text := "which is false"
 	switch {
 	case n.Missing != "" && n.Missing != shown:
-		text = n.Missing + " has no value"
+		text = n.Missing + " is undefined"
 	case undefined:
-		text = "which has no value"
+		text = "which is undefined"
 	case n.Kind == engine.NoneSuch:
-		text = "and there is none"
+		text = "but there is none"
 	}
 	if len(with) > 0 {
 		text += " for " + strings.Join(with, ", ")

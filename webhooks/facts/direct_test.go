@@ -57,9 +57,9 @@ func TestKindsThatAreOnlyReadLive(t *testing.T) {
 func TestLiveReadsThatCannotBe(t *testing.T) {
 	f := newRunning(t, nil)
 	never := engine.Read{APIVersion: "no.such/v1", Kind: "Thing", Live: true}
-	f.awaitLack(t, "no.such/v1 Thing: the cluster does not have this kind", never)
+	f.awaitLack(t, "no.such/v1 Thing: the API server does not serve this kind", never)
 	f.Use(nil, nil)
-	f.awaitLack(t, "no.such/v1 Thing: the cluster does not have this kind", never)
+	f.awaitLack(t, "no.such/v1 Thing: the API server does not serve this kind", never)
 }
 
 // A right that is taken away is noticed from time to time, and at once when a read is refused; and so is that it is granted again.

@@ -64,7 +64,7 @@ func divided[V any](all map[string]V, ours func(path string) bool) (asked, left 
 // list reads the objects that a query asks for. What the API server refuses to select by is filtered here.
 func (l *live) list(ctx context.Context, q engine.Query) (found, error) {
 	if _, err := labels.ValidatedSelectorFromSet(q.Labels); err != nil { // written out, one could select by more than one label
-		return found{}, fmt.Errorf("no object has such labels: %w", err)
+		return found{}, fmt.Errorf("invalid labels: %w", err)
 	}
 	asked, left := l.filtered.split(q)
 	f, err := l.pages(ctx, asked, left)
@@ -121,7 +121,7 @@ func (l *live) pages(ctx context.Context, asked, left engine.Query) (f found, er
 		token, read = page.GetContinue(), read+len(page.Items)
 		switch {
 		case bytes > maxBytes:
-			return found{}, fmt.Errorf("the objects of kind %s that match have more than %d MiB", asked.Kind, maxBytes>>20)
+			return found{}, fmt.Errorf("the matching objects of kind %s have more than %d MiB", asked.Kind, maxBytes>>20)
 		case token == "":
 			return f, nil
 		case read >= maxObjects:
@@ -137,7 +137,7 @@ func tooMany(kind string, left engine.Query) error {
 	if len(by) == 0 {
 		return fmt.Errorf("more than %d objects of kind %s match", maxObjects, kind)
 	}
-	return fmt.Errorf("there are more than %d objects of kind %s to look through, because the API server cannot select by %s",
+	return fmt.Errorf("more than %d objects of kind %s to search, because the API server cannot select by %s",
 		maxObjects, kind, strings.Join(by, ", "))
 }
 

@@ -235,10 +235,10 @@ func TestListsAreNeverCutShort(t *testing.T) {
 		"nobody says by what it selects": {&selecting{down: errors.New("down")}, func(q *engine.Query) { q.Fields = map[string]string{"spec.node": "b"} },
 			"down\nfield label not supported: spec.node"},
 		"too many to look through": {&endless{}, func(q *engine.Query) { q.Except = map[string][]string{"spec.tags[]": {"a"}} },
-			"there are more than 10000 objects of kind Machine to look through, because the API server cannot select by spec.disks[].name, spec.tags[]"},
+			"more than 10000 objects of kind Machine to search, because the API server cannot select by spec.disks[].name, spec.tags[]"},
 		"too many that match": {&endless{}, func(q *engine.Query) { q.Fields = nil }, "more than 10000 objects of kind Machine match"},
 		"too much that matches": {&endless{text: strings.Repeat("x", 1<<18)}, func(q *engine.Query) { q.Fields = nil },
-			"the objects of kind Machine that match have more than 64 MiB"},
+			"the matching objects of kind Machine have more than 64 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := q

@@ -70,7 +70,7 @@ func (r *reader) Read(ctx context.Context, q engine.Query) (engine.Answer, error
 		uid, needed = r.knownAs()
 	}
 	if needed && uid == "" {
-		return engine.Answer{}, errors.New("the request does not say which object it is about: it has no oldObject.metadata.uid")
+		return engine.Answer{}, errors.New("the request does not identify its object: oldObject.metadata.uid is missing")
 	}
 	f, err := r.find(ctx, q)
 	if err != nil {
@@ -113,7 +113,7 @@ func (r *reader) access(ctx context.Context, q engine.Query) (engine.Answer, err
 // testRun has the tests of a document run. What was found is as of now.
 func (r *reader) testRun(ctx context.Context, q engine.Query) (engine.Answer, error) {
 	if r.store.testRunner == nil {
-		return engine.Answer{}, errors.New("nothing is rehearsed here")
+		return engine.Answer{}, errors.New("rehearsals are not available here")
 	}
 	v, err := r.store.testRunner.RunTests(ctx, q.Document)
 	return engine.Answer{Value: v, Live: true}, err
@@ -122,7 +122,7 @@ func (r *reader) testRun(ctx context.Context, q engine.Query) (engine.Answer, er
 // parent tells which object it is whose subresource is requested, and reads nothing of it.
 func (r *reader) parent() (engine.Answer, error) {
 	if r.request.SubResource == "" {
-		return engine.Answer{}, errors.New("the request is for no subresource, so there is no parent")
+		return engine.Answer{}, errors.New("the request is not for a subresource, so there is no parent")
 	}
 	resource := r.request.Resource
 	gvk, err := r.store.live.client.RESTMapper().KindFor(schema.GroupVersionResource(resource))

@@ -29,7 +29,7 @@ type Lack struct {
 }
 
 // ErrNotServed means that the API server does not have a kind.
-var ErrNotServed = errors.New("the cluster does not have this kind")
+var ErrNotServed = errors.New("the API server does not serve this kind")
 
 // ForbiddenError means that Sallyport lacks rights to read a kind.
 type ForbiddenError struct {

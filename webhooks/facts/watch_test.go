@@ -126,7 +126,7 @@ func TestKindThatIsServedLater(t *testing.T) {
 	f := newRunning(t, nil)
 	group := strings.ReplaceAll(f.namespace, "-", "") + ".test"
 	read := engine.Read{APIVersion: group + "/v1", Kind: "Thing", Indexes: []string{"spec.color"}}
-	f.awaitLack(t, group+"/v1 Thing: the cluster does not have this kind", read)
+	f.awaitLack(t, group+"/v1 Thing: the API server does not serve this kind", read)
 	f.awaitLack(t, "", podReads...)
 
 	keep := true
@@ -280,7 +280,7 @@ func (reviewless) Create(context.Context, client.Object, ...client.CreateOption)
 func TestWhatIsNotWantedIsGivenUp(t *testing.T) {
 	f := newRunning(t, nil)
 	never := engine.Read{APIVersion: "no.such/v1", Kind: "Thing"}
-	f.awaitLack(t, "no.such/v1 Thing: the cluster does not have this kind", never)
+	f.awaitLack(t, "no.such/v1 Thing: the API server does not serve this kind", never)
 	f.awaitLack(t, "", podReads...)
 	f.Use(nil, nil)
 	reader := f.For(nil, facts.Subject{})
@@ -289,7 +289,7 @@ func TestWhatIsNotWantedIsGivenUp(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "is not watched")
 	})
 	f.awaitLack(t, "", podReads...) // what had synced is there at once
-	f.awaitLack(t, "no.such/v1 Thing: the cluster does not have this kind", never)
+	f.awaitLack(t, "no.such/v1 Thing: the API server does not serve this kind", never)
 }
 
 // What is not wanted any more is not watched any more, after a while; what is wanted again before that was never gone.

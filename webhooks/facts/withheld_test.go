@@ -64,7 +64,7 @@ func TestParentOfASubresource(t *testing.T) {
 		"of an update":      {func(r *admissionv1.AdmissionRequest) { r.Operation = "UPDATE" }, old(pod.UID), "Pod a: a"},
 		"that is not there": {func(r *admissionv1.AdmissionRequest) { r.Operation, r.Name = "UPDATE", "b" }, old(pod.UID), "Pod b: null"},
 		"that the request does not know": {func(r *admissionv1.AdmissionRequest) { r.Operation = "UPDATE" }, old(""),
-			"Pod a: the request does not say which object it is about: it has no oldObject.metadata.uid"},
+			"Pod a: the request does not identify its object: oldObject.metadata.uid is missing"},
 		"of that name, but another object": {func(r *admissionv1.AdmissionRequest) { r.Operation = "DELETE" }, old("u-1"), "Pod a: null"},
 		"that is a Secret": {func(r *admissionv1.AdmissionRequest) { r.Operation, r.Resource.Resource = "CREATE", "secrets" }, facts.Subject{},
 			"Secret a: unreadable: core Secrets are never read for a policy"},

@@ -24,7 +24,7 @@ func (p Patchable) Check(group, resource string, before, after []byte) error {
 	}
 	is, err := engine.ParseText(after)
 	if err != nil || !is.IsObject() {
-		return fmt.Errorf("it makes of the object what is none: %.80s", after)
+		return fmt.Errorf("its result is not an object: %.80s", after)
 	}
 	for _, path := range changed(was, is) {
 		switch part, key := path.part, path.key; {

@@ -64,7 +64,7 @@ func (k *Kinds) Set(text string) error {
 		group, resource := split(name)
 		switch why := never(group, resource); {
 		case name == "":
-			return fmt.Errorf("%q names no resource", entry)
+			return fmt.Errorf("%q does not name a resource", entry)
 		case why != "":
 			return fmt.Errorf("%s cannot be granted: %s", name, why)
 		case extent != string(Metadata) && extent != string(All):
@@ -90,7 +90,8 @@ func (*Kinds) Type() string { return "kinds" }
 // Usage is what help says of a flag that takes kinds.
 func Usage() string {
 	kinds := DefaultKinds()
-	return "`kinds` that policies may patch beside Sallyport's own, as RESOURCE=EXTENT,...: Metadata is labels and annotations, All the whole object; if it is not given: " + kinds.String()
+	return "`kinds` that policies may patch in addition to Sallyport's own, as RESOURCE=EXTENT,... with the extent Metadata " +
+		"(labels and annotations) or All (the whole object); default: " + kinds.String()
 }
 
 // split takes apart what kubectl calls a resource: name.group/subresource.
@@ -160,10 +161,10 @@ func never(group, resource string) string {
 }
 
 const (
-	whyRights    = "it says who may do what"
-	whyAdmission = "it says what the API server asks, and whom"
-	whyServes    = "it says what the API server serves"
-	whyIdentity  = "it says, or proves, who somebody is"
+	whyRights    = "it controls access"
+	whyAdmission = "it configures admission"
+	whyServes    = "it configures which APIs are served"
+	whyIdentity  = "it establishes identities"
 )
 
 var neverGroups = map[string]string{
@@ -186,6 +187,6 @@ var neverKinds = map[string]string{
 	"namespaces":                           "admission, quotas and network policies select by its labels",
 	"projects.project.openshift.io":        "admission, quotas and network policies select by its labels",
 	"projectrequests.project.openshift.io": "admission, quotas and network policies select by its labels",
-	"nodes":                                "it says what runs where, and may read what",
-	"regopolicies." + v1alpha1.GroupName:   "a policy could rewrite those that judge it",
+	"nodes":                                "it controls what runs where, and which objects kubelets may read",
+	"regopolicies." + v1alpha1.GroupName:   "a policy could rewrite the policies that check it",
 }

@@ -28,7 +28,7 @@ type Problem struct {
 
 // Error gives all lines, below the name of the policy.
 func (p *Problem) Error() string {
-	return fmt.Sprintf("policy %s is not in order:\n%s", p.Policy, strings.Join(p.Lines, "\n"))
+	return fmt.Sprintf("policy %s has errors:\n%s", p.Policy, strings.Join(p.Lines, "\n"))
 }
 
 // Check gives the policies that are not in order, in their order: those that do not compile or do not keep to the contract, and
@@ -41,12 +41,12 @@ func (c *Collection) Check(ctx context.Context) ([]*Problem, error) {
 func (c *Collection) Remarks() (lines []string) {
 	for i, source := range c.Sources() {
 		for _, why := range append(c.release.Unserved(&c.Objects[i]), c.release.Remarks(&c.Objects[i])...) {
-			lines = append(lines, c.Place(source.Name)+": warning: policy "+source.Name+" is not asked about everything that it names: "+why)
+			lines = append(lines, c.Place(source.Name)+": warning: policy "+source.Name+" is not evaluated for everything in its spec.match: "+why)
 		}
 		places := source.Unfollowed()
 		for i := range places {
-			places[i].Message = fmt.Sprintf("note: what is read of the input cannot be followed through `%s`: policy %s gets all of it for every request, which is slower",
-				places[i].Message, source.Name)
+			places[i].Message = fmt.Sprintf("note: reads of the input cannot be followed through `%s`: "+
+				"policy %s gets the whole input for every request, which is slower", places[i].Message, source.Name)
 		}
 		if len(places) > 0 {
 			lines = append(lines, c.Explain(source, places)...)
@@ -84,7 +84,7 @@ func (c *Collection) unpatchable(object *v1alpha1.RegoPolicy) (lines []string) {
 		return nil
 	}
 	for _, what := range catalog.Unpatchable(object.Spec.Match, grants.Patchable{Kinds: c.Patchable}) {
-		lines = append(lines, c.Place(object.Name)+": "+what+" (--patchable gives what a cluster grants)")
+		lines = append(lines, c.Place(object.Name)+": "+what+" (use --patchable for what a cluster grants)")
 	}
 	return lines
 }

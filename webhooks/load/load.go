@@ -88,7 +88,7 @@ func (c *Collection) read(files *offline.Files, path string) error {
 	case err != nil && path != offline.Stdin:
 		return err
 	case filepath.Ext(path) == ".rego":
-		return fmt.Errorf("%s: a policy is read with its %s: name the folder, %s", path, c.release.Manifest, filepath.Dir(path))
+		return fmt.Errorf("%s: a policy is read together with its %s; name the folder %s", path, c.release.Manifest, filepath.Dir(path))
 	case !isFolder:
 		return c.readObjects(files, path)
 	}
@@ -154,7 +154,7 @@ func (c *Collection) readObjects(files *offline.Files, path string) error {
 		return err
 	}
 	if len(documents) == 0 {
-		return fmt.Errorf("%s: there is no RegoPolicy in it", offline.FileOf(path))
+		return fmt.Errorf("%s: no RegoPolicy found", offline.FileOf(path))
 	}
 	var errs []error
 	for _, d := range documents {
@@ -169,7 +169,7 @@ func (c *Collection) readObjects(files *offline.Files, path string) error {
 
 func (c *Collection) decode(d *offline.Document) (*v1alpha1.RegoPolicy, error) {
 	if d.Object["apiVersion"] != v1alpha1.GroupVersion.String() || d.Object["kind"] != "RegoPolicy" {
-		return nil, fmt.Errorf("%s: %v of %v is no RegoPolicy of %s", d.Place(), d.Object["kind"], d.Object["apiVersion"], v1alpha1.GroupVersion)
+		return nil, fmt.Errorf("%s: %v of %v is not a RegoPolicy of %s", d.Place(), d.Object["kind"], d.Object["apiVersion"], v1alpha1.GroupVersion)
 	}
 	object := &v1alpha1.RegoPolicy{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(d.Object, object, true); err != nil {
@@ -182,7 +182,7 @@ func (c *Collection) decode(d *offline.Document) (*v1alpha1.RegoPolicy, error) {
 	case object.Name == "":
 		return nil, fmt.Errorf("%s: metadata.name is missing", d.Place())
 	case len(object.Spec.Modules) == 0 && filepath.Base(d.File) == c.release.Manifest:
-		return nil, fmt.Errorf("%s: spec.modules is missing: if the Rego is beside it, name the folder, %s", d.Place(), filepath.Dir(d.File))
+		return nil, fmt.Errorf("%s: spec.modules is missing; if the Rego is beside it, name the folder %s", d.Place(), filepath.Dir(d.File))
 	}
 	return object, nil
 }

@@ -32,7 +32,7 @@ func (r *Reviewer) mutate(ctx context.Context, p *pending) error {
 	for _, h := range asked {
 		response, err := r.ask(ctx, p, webhooks.Mutating, h)
 		if err != nil && r.explaining != nil && r.explaining.Own { // it may be only the asker who cannot read what a policy can
-			p.note(AboutPatches, "what policies change in the object is not known, it is judged as it was sent: %v", err)
+			p.note(AboutPatches, "patches by policies are unknown, the object is evaluated as it was sent: %v", err)
 			continue
 		}
 		if err != nil {
@@ -117,10 +117,10 @@ func (r *Reviewer) noteUnsent(ctx context.Context, p *pending, speaks func(*cata
 		if !speaks(s.Policy) {
 			continue
 		}
-		text := fmt.Sprintf("policy %s matches, but is not asked: the webhook configurations of this release do not send %s of %s",
+		text := fmt.Sprintf("policy %s matches, but is not evaluated: the webhook configurations of this release do not send %s of %s",
 			s.Name(), p.result.Operation, p.result.Resource)
 		if why := r.hooks.never[s.Name()]; len(why) > 0 {
-			text = fmt.Sprintf("policy %s matches, but is not asked: %s", s.Name(), strings.Join(why, "; "))
+			text = fmt.Sprintf("policy %s matches, but is not evaluated: %s", s.Name(), strings.Join(why, "; "))
 		}
 		p.note(AboutRequest, "%s", text)
 	}
@@ -227,9 +227,9 @@ func (p *pending) noteForeign(said []PolicyVerdict) {
 	if p.kind.schema != nil || len(said) == 0 {
 		return
 	}
-	text := fmt.Sprintf("there is no schema of %s here: only Sallyport's policies were asked", p.kind.Kind)
+	text := fmt.Sprintf("no schema of %s is available: only Sallyport's policies were evaluated", p.kind.Kind)
 	if p.kind.guessed {
-		text += fmt.Sprintf(", about resource %s, which is a guess (the state can have the CustomResourceDefinition)", p.result.Resource)
+		text += fmt.Sprintf(", for resource %s, which is a guess (add the CustomResourceDefinition to the state)", p.result.Resource)
 	}
 	p.note(AboutRequest, "%s", text)
 }

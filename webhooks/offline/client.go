@@ -55,7 +55,7 @@ func (c *worldClient) List(_ context.Context, into client.ObjectList, options ..
 	var o client.ListOptions
 	o.ApplyOptions(options)
 	if o.FieldSelector != nil && !o.FieldSelector.Empty() { // as API servers say of most fields; facts are selected all the same
-		return apierrors.NewBadRequest("nothing is selected by fields here")
+		return apierrors.NewBadRequest("field selectors are not supported here")
 	}
 	for _, t := range c.world.all(func(t *thing) bool { return t.GroupVersionKind().GroupKind() == gvk.GroupKind() }) {
 		if err := sameVersion(t.Unstructured, gvk); err != nil {
@@ -76,7 +76,7 @@ func sameVersion(u *unstructured.Unstructured, wanted schema.GroupVersionKind) e
 	if u.GroupVersionKind() == wanted {
 		return nil
 	}
-	return fmt.Errorf("%s is in the state as %s, and a policy asks for it as %s; versions cannot be converted without a cluster",
+	return fmt.Errorf("%s is in the state as %s, but a policy reads it as %s; versions cannot be converted without a cluster",
 		identityOf(u), u.GetAPIVersion(), wanted.GroupVersion())
 }
 
@@ -84,7 +84,7 @@ func sameVersion(u *unstructured.Unstructured, wanted schema.GroupVersionKind) e
 func (c *worldClient) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
 	asked, ok := object.(*authorizationv1.SubjectAccessReview)
 	if !ok {
-		return fmt.Errorf("nothing is created without a cluster, least of all a %T", object)
+		return fmt.Errorf("a %T cannot be created without a cluster", object)
 	}
 	for i := range c.world.answers {
 		if c.world.answers[i].covers(&asked.Spec) {
@@ -92,7 +92,7 @@ func (c *worldClient) Create(_ context.Context, object client.Object, _ ...clien
 			return nil
 		}
 	}
-	return fmt.Errorf("the state does not say so; add this to it, with the answer: %s", template(&asked.Spec))
+	return fmt.Errorf("the state has no answer; add this SubjectAccessReview to it, with its status: %s", template(&asked.Spec))
 }
 
 // covers tells whether the answer is to this question. Groups and UID that the answer does not name are left open by it.

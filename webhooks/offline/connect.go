@@ -30,9 +30,9 @@ func (r *Reviewer) parseConnection(p *pending) error {
 	case kind == "" || p.kind.Group != "":
 		return d.errorf("%s has no subresource %s", p.kind.Kind, p.request.Subresource)
 	case p.request.Operation != admissionv1.Connect:
-		return d.errorf("the API server asks about %s as CONNECT only, there is no %s", p.request.Subresource, p.request.Operation)
+		return d.errorf("the API server sends %s as CONNECT only, not as %s", p.request.Subresource, p.request.Operation)
 	case p.request.Old != nil:
-		return d.errorf("there is no old object when somebody connects to one")
+		return d.errorf("CONNECT has no old object")
 	case p.id.name == "":
 		return d.errorf("metadata.name is missing")
 	}

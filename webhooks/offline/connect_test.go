@@ -68,7 +68,7 @@ func TestConnections(t *testing.T) {
 		"port-forward":              {state, to("portforward"), Denied, "[sealed/Sealed] db is sealed against PodPortForwardOptions"},
 		"a proxy, unasked":          {state, to("proxy"), Admitted, ""},
 		"a shell":                   {web, to("exec", "sh", "-c", "date"), Denied, "[sealed/Shell] sh in c"},
-		"exec of what is not there": {web, to("exec", "date"), Admitted, "is not in the state; it is taken to be as"},
+		"exec of what is not there": {web, to("exec", "date"), Admitted, "is not in the state; the object in"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result := ask(t, reviewer(t, set, state), tc.file, tc.how)

@@ -36,7 +36,7 @@ func (r *Reviewer) explain(ctx context.Context, p *pending, endpoint string, ask
 		if slices.ContainsFunc(asked, func(h hook) bool { return h.policy == "" || h.policy == e.Policy }) {
 			continue
 		}
-		why := fmt.Sprintf("no webhook configuration has the API server ask it about %s of %s", p.result.Operation, r.named(p))
+		why := fmt.Sprintf("no webhook configuration sends %s of %s to it", p.result.Operation, r.named(p))
 		for _, s := range skipped {
 			if s.policy == "" || s.policy == e.Policy {
 				why = s.why
@@ -70,7 +70,7 @@ func (r *Reviewer) homeOf(ctx context.Context, p *pending) func() (labels.Set, e
 			Fact: "namespace", APIVersion: "v1", Kind: "Namespace", Name: p.namespace(), Live: true,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("reading the labels of namespace %s, by which webhooks are asked: %w", p.namespace(), err)
+			return nil, fmt.Errorf("reading the labels of namespace %s, which select webhooks: %w", p.namespace(), err)
 		}
 		return catalog.LabelsOf(answer.Value), nil
 	}

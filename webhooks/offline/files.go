@@ -205,7 +205,7 @@ func (p piece) documents(file string) ([]Document, error) {
 		return nil, nil
 	}
 	if text[0] != '{' {
-		return nil, d.errorf("this is no object")
+		return nil, d.errorf("not an object")
 	}
 	if err := utiljson.Unmarshal(text, &d.Object); err != nil {
 		return nil, d.errorf("%w", err)
@@ -285,7 +285,7 @@ func (d Document) flatten(itemLines func() []int) ([]Document, error) {
 		}
 		object, ok := item.(map[string]any)
 		if !ok {
-			errs = append(errs, at.errorf("items[%d] is no object", i))
+			errs = append(errs, at.errorf("items[%d] is not an object", i))
 			continue
 		}
 		if of != "" { // a typed list need not say it for every item

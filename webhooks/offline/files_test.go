@@ -49,7 +49,7 @@ items:
 	if strings.Join(got, ", ") != want {
 		t.Errorf("got %s\nwant %s", strings.Join(got, ", "), want)
 	}
-	if err == nil || err.Error() != "<stdin>:28: items[1] is no object" {
+	if err == nil || err.Error() != "<stdin>:28: items[1] is not an object" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -64,8 +64,8 @@ func TestCheckNew(t *testing.T) {
 		strings.Replace(machine("web-1", ""), "name: web-1", "name: web-1, namespace: a", 1):                                                     "",
 		strings.Replace(machine("web-1", ""), "name: web-1", "name: Web_1", 1):                                                                   "metadata.name: Invalid value",
 		"apiVersion: sallyport.dev/v1alpha1\nkind: VirtualMachineOperation\nmetadata: {name: a}\nspec: {type: Explode, virtualMachineName: a}\n": "spec.type: Unsupported value",
-		"apiVersion: sallyport.dev/v1alpha1\nkind: Nothing\n":                                                                                    "there is no kind Nothing",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n":                                                                                       "there is no schema of Pod",
+		"apiVersion: sallyport.dev/v1alpha1\nkind: Nothing\n":                                                                                    "unknown kind Nothing",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n":                                                                                       "no schema of Pod is available",
 	} {
 		documents, err := (&Files{Stdin: strings.NewReader(text)}).Read(Stdin)
 		if err != nil {

@@ -130,7 +130,7 @@ func (h *Hooks) meeting(
 		}
 		if !selects(one.objects, attributes) {
 			skipped = append(skipped, skip{policy: one.policy, unmarked: true,
-				why: fmt.Sprintf("webhook %s is not asked: its objectSelector is %s, which the object's labels are not", one.name, one.objects)})
+				why: fmt.Sprintf("webhook %s is not called: its objectSelector is %s, which the object's labels do not match", one.name, one.objects)})
 			continue
 		}
 		if !one.namespaces.Empty() && attributes.GetNamespace() != "" {
@@ -139,7 +139,7 @@ func (h *Hooks) meeting(
 				return nil, nil, err
 			}
 			if !one.namespaces.Matches(set) {
-				skipped = append(skipped, skip{policy: one.policy, why: fmt.Sprintf("webhook %s is not asked: its namespaceSelector is %s, and namespace %s has the labels %s",
+				skipped = append(skipped, skip{policy: one.policy, why: fmt.Sprintf("webhook %s is not called: its namespaceSelector is %s, but namespace %s has the labels %s",
 					one.name, one.namespaces, attributes.GetNamespace(), set)})
 				continue
 			}
@@ -152,7 +152,7 @@ func (h *Hooks) meeting(
 			asked = append(asked, one)
 		default:
 			skipped = append(skipped, skip{policy: one.policy,
-				why: fmt.Sprintf("webhook %s is not asked: its matchCondition %s leaves this request out", one.name, result.FailedConditionName)})
+				why: fmt.Sprintf("webhook %s is not called: its matchCondition %s excludes this request", one.name, result.FailedConditionName)})
 		}
 	}
 	return asked, skipped, nil

@@ -159,7 +159,7 @@ func (k *Kinds) of(d *Document) (*kind, error) {
 		return found, nil
 	}
 	if gv.Group == v1alpha1.GroupName {
-		return nil, d.errorf("there is no kind %s in %s; there are %s", name, apiVersion, k.ours())
+		return nil, d.errorf("unknown kind %s in %s; known are %s", name, apiVersion, k.ours())
 	}
 	found, err := foreign(gvk, metadataText(d.Object, "namespace") != "")
 	if err != nil {
@@ -199,7 +199,7 @@ func foreign(gvk schema.GroupVersionKind, hasNamespace bool) (*kind, error) {
 	case gvk.Group == apiextensionsv1.GroupName || gvk.Group == "apiregistration.k8s.io" || clientgoscheme.Scheme.Recognizes(gvk):
 		f.namespaced = !slices.Contains(ClusterScoped, gvk.Kind)
 	case clientgoscheme.Scheme.IsGroupRegistered(gvk.Group) && (gvk.Group == "" || !strings.Contains(gvk.Group, ".")):
-		return nil, fmt.Errorf("there is no kind %s in %s", gvk.Kind, gvk.GroupVersion())
+		return nil, fmt.Errorf("unknown kind %s in %s", gvk.Kind, gvk.GroupVersion())
 	default:
 		f.namespaced, f.guessed = hasNamespace, true
 	}

@@ -110,7 +110,7 @@ func (r *Reviewer) parse(request *Request) (*pending, error) {
 		return nil, d.errorf("CONNECT is to a subresource: %s", strings.Join(Connections, ", "))
 	}
 	if k.GroupVersionKind == scaleKind {
-		return nil, d.errorf("a Scale is a part of something; review it with subresource %s", Scale)
+		return nil, d.errorf("a Scale is a subresource; review it with subresource %s", Scale)
 	}
 	if err := r.findOld(p); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (r *Reviewer) findOld(p *pending) error {
 			return err
 		}
 		if id := identityOf(old); id != p.id {
-			return p.request.Old.errorf("the old object is %s, the request in %s is about %s", id, p.request.Place(), p.id)
+			return p.request.Old.errorf("the old object is %s, but the request in %s is about %s", id, p.request.Place(), p.id)
 		}
 		p.old = old
 	}
@@ -144,9 +144,9 @@ func (r *Reviewer) findOld(p *pending) error {
 	}
 	switch {
 	case p.request.Operation == admissionv1.Create && p.request.Old != nil:
-		return p.request.errorf("there is no old object when one is created")
+		return p.request.errorf("CREATE has no old object")
 	case p.request.Operation != admissionv1.Create && p.id.name == "":
-		return p.request.errorf("metadata.name is missing; only what is created can have its name made from generateName")
+		return p.request.errorf("metadata.name is missing; generateName is possible only with CREATE")
 	case p.request.Operation == admissionv1.Delete && p.old == nil:
 		old, err := r.world.stored(&p.request.Document)
 		if err != nil {

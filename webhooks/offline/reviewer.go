@@ -79,7 +79,7 @@ func New(o Options) (*Reviewer, error) {
 			break
 		}
 		for _, why := range o.Unserved(&o.Stored[i]) {
-			world.warnings = append(world.warnings, fmt.Sprintf("policy %s is not asked about everything that it names: %s", o.Stored[i].Name, why))
+			world.warnings = append(world.warnings, fmt.Sprintf("policy %s is not evaluated for everything in its spec.match: %s", o.Stored[i].Name, why))
 		}
 	}
 	if o.Facts == nil {
@@ -154,11 +154,11 @@ func (p *pending) conclude(err error) error {
 // noteUnchecked says where an admission says little.
 func (p *pending) noteUnchecked() {
 	if p.supposed {
-		p.note(AboutRequest, "%s is not in the state; it is taken to be as %s has it", p.id, p.request.Place())
+		p.note(AboutRequest, "%s is not in the state; the object in %s is used", p.id, p.request.Place())
 	}
 	switch {
 	case p.kind.schema == nil && len(p.result.Policies) == 0 && p.result.Verdict == Admitted:
-		p.note(AboutRequest, "no policy is about this, and there is no schema of %s here: nothing was checked", p.kind.Kind)
+		p.note(AboutRequest, "no policy matches, and no schema of %s is available: nothing was checked", p.kind.Kind)
 	case p.kind.GroupKind() == policyKind && p.result.Operation != admissionv1.Delete && len(p.result.Policies) == 0:
 		p.note(AboutRequest, "a cluster also compiles the policy and runs its tests, as sallyport policy check and sallyport policy test do")
 	}

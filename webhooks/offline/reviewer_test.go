@@ -174,7 +174,7 @@ func TestVersionsAreNotConverted(t *testing.T) {
 		deny(`facts.foxes := {"apiVersion": "example.com/v2", "kind": "Fox", "namespace": input.request.namespace}
 facts.one := {"apiVersion": "example.com/v2", "kind": "Fox", "namespace": input.request.namespace, "name": "a"}`, `"no"`, "false")))
 	r := ask(t, reviewer(t, set, "apiVersion: example.com/v1\nkind: Fox\nmetadata: {name: a, namespace: default}\n"), deployment(1))
-	is(t, r, Undecided, "Fox default/a is in the state as example.com/v1, and a policy asks for it as example.com/v2")
+	is(t, r, Undecided, "Fox default/a is in the state as example.com/v1, but a policy reads it as example.com/v2")
 }
 
 // What is admitted is there for the next request; what is not, or perhaps, is not.
@@ -188,7 +188,7 @@ facts["none"] := null`, `$"beside {input.facts.others[0].metadata.name}"`, "coun
 	named := func(name string, replicas int) string {
 		return strings.Replace(deployment(replicas), "name: web", "name: "+name, 1)
 	}
-	is(t, ask(t, r, named("unknown", 9)), Undecided, "the state does not say so; add this to it")
+	is(t, ask(t, r, named("unknown", 9)), Undecided, "the state has no answer; add this SubjectAccessReview to it")
 	is(t, ask(t, r, named("first", 1)), Admitted, "")
 	is(t, ask(t, r, named("second", 1)), Denied, "beside first")
 	is(t, ask(t, r, named("first", 2)), Admitted, "")
@@ -243,8 +243,8 @@ func TestNamespaces(t *testing.T) {
 		"missing":     {namespace("other", "}"), Denied, `404 NotFound namespaces "team" not found`},
 		"terminating": {namespace("team", "}\nstatus: {phase: Terminating}"), Denied, "403 Forbidden deployments.apps \"web\" is forbidden: unable to create new content in namespace team because it is being terminated"},
 		"selected":    {namespace("team", ", labels: {tier: gold}}"), Denied, "[example/Seen] here"},
-		"left out":    {namespace("team", ", labels: {tier: silver}}"), Admitted, "no policy is about this"},
-		"not told":    {"apiVersion: v1\nkind: List\nitems: []\n", Admitted, "no policy is about this"},
+		"left out":    {namespace("team", ", labels: {tier: silver}}"), Admitted, "no policy matches"},
+		"not told":    {"apiVersion: v1\nkind: List\nitems: []\n", Admitted, "no policy matches"},
 	} {
 		t.Run(name, func(t *testing.T) { is(t, ask(t, reviewer(t, set, tc.state), in("team")), tc.verdict, tc.text) })
 	}
@@ -259,7 +259,7 @@ func TestPoliciesThatNobodyAsks(t *testing.T) {
 
 	set = compiled(t, policy(t, `{apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: [CREATE]}`, "", deny("", `"no"`, "true")))
 	lease := "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: a, namespace: default}\n"
-	is(t, ask(t, reviewer(t, set, ""), lease), Admitted, "policy example matches, but is not asked: spec.match.resources[0].resources[0], "+
+	is(t, ask(t, reviewer(t, set, ""), lease), Admitted, "policy example matches, but is not evaluated: spec.match.resources[0].resources[0], "+
 		"leases.coordination.k8s.io: with Leases nodes and leaders say that they are alive")
 }
 
@@ -275,7 +275,7 @@ func TestPoliciesThatAreAskedAboutLess(t *testing.T) {
 	}
 	r := reviewer(t, set, "")
 	is(t, ask(t, r, configMap("a", "sallyport.dev/kept: 'yes'")), Denied, "[example/Seen] no")
-	is(t, ask(t, r, configMap("b", "sallyport.dev/kept: 'yes'")), Admitted, "its matchCondition match-0.sallyport.dev/is-a leaves this request out")
+	is(t, ask(t, r, configMap("b", "sallyport.dev/kept: 'yes'")), Admitted, "its matchCondition match-0.sallyport.dev/is-a excludes this request")
 	is(t, ask(t, r, configMap("a", "sallyport.dev/kept: 'no'")), Admitted, "")
 }
 
@@ -318,11 +318,11 @@ func TestForeignKindsAreSaidToHaveNoSchema(t *testing.T) {
 	set := compiled(t, policy(t, `{apiGroups: [apps, example.com, sallyport.dev], apiVersions: ["*"], resources: [deployments, gadgets, virtualmachines], operations: [CREATE]}`,
 		"", deny("", `"no"`, "false")))
 	for name, tc := range map[string]struct{ text, notes string }{
-		"asked":         {deployment(1), "there is no schema of Deployment here: only Sallyport's policies were asked"},
-		"not asked":     {pod("a", "", ""), "no policy is about this, and there is no schema of Pod here: nothing was checked"},
+		"asked":         {deployment(1), "no schema of Deployment is available: only Sallyport's policies were evaluated"},
+		"not asked":     {pod("a", "", ""), "no policy matches, and no schema of Pod is available: nothing was checked"},
 		"with a schema": {machine("web-1", ""), ""},
-		"guessed": {"apiVersion: example.com/v1\nkind: Gadget\nmetadata: {name: a}\n", "there is no schema of Gadget here: only Sallyport's policies were asked, " +
-			"about resource gadgets.example.com, which is a guess (the state can have the CustomResourceDefinition)"},
+		"guessed": {"apiVersion: example.com/v1\nkind: Gadget\nmetadata: {name: a}\n", "no schema of Gadget is available: only Sallyport's policies were evaluated, " +
+			"for resource gadgets.example.com, which is a guess (add the CustomResourceDefinition to the state)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if notes := notesOf(ask(t, reviewer(t, set, ""), tc.text)); notes != tc.notes {

@@ -47,7 +47,7 @@ func (r *Reviewer) parseScale(p *pending) error {
 	case p.request.Subresource != Scale:
 		return d.errorf("subresource %q is not %s", p.request.Subresource, Scale)
 	case p.request.Operation != admissionv1.Update:
-		return d.errorf("a scale can only be updated, there is no %s", p.request.Operation)
+		return d.errorf("a Scale can only be updated; the operation is %s", p.request.Operation)
 	case p.id.name == "":
 		return d.errorf("metadata.name is missing")
 	}
@@ -62,7 +62,7 @@ func (r *Reviewer) parseScale(p *pending) error {
 	if p.request.Object["kind"] != scaleKind.Kind {
 		replicas, found, err := unstructured.NestedFieldNoCopy(p.sent, p.kind.scale.replicas...)
 		if err != nil || !found {
-			return d.errorf("%s is missing: how many are there to be?", strings.Join(p.kind.scale.replicas, "."))
+			return d.errorf("%s is missing", strings.Join(p.kind.scale.replicas, "."))
 		}
 		p.object = old.DeepCopy()
 		if err := unstructured.SetNestedField(p.object.Object, replicas, "spec", "replicas"); err != nil {
@@ -100,7 +100,7 @@ func (r *Reviewer) parentOf(p *pending) (*unstructured.Unstructured, error) {
 		}
 	}
 	if parent == nil {
-		return nil, d.errorf("the state has nothing of which %s is the Scale", p.id)
+		return nil, d.errorf("the state has no object for %s", p.id)
 	}
 	k, err := r.world.kinds.of(&Document{Object: parent.Object, File: d.File, Line: d.Line})
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *Reviewer) parentOf(p *pending) (*unstructured.Unstructured, error) {
 	case !k.scale.exist():
 		return nil, d.errorf("%s has no subresource %s", k.Kind, Scale)
 	case p.kind.GroupVersionKind != scaleKind && id != p.id, id.name != p.id.name, id.namespace != p.id.namespace:
-		return nil, d.errorf("the old object is %s, the request is about %s", id, p.id)
+		return nil, d.errorf("the old object is %s, but the request is about %s", id, p.id)
 	}
 	p.kind, p.id = k, id
 	return parent, nil

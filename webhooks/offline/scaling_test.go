@@ -112,7 +112,7 @@ const (
 	horizontal = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 	floored    = `sallyport.dev/min-replicas: "3"`
 	// judged is what the API server asks the policy, unasked what it need not.
-	judged, unasked = "", "its matchCondition match-0.sallyport.dev/fewer-replicas-or-new-limits leaves this request out"
+	judged, unasked = "", "its matchCondition match-0.sallyport.dev/fewer-replicas-or-new-limits excludes this request"
 )
 
 // What the API server asks scaling-guard, and what that says, for each way to write a number of replicas.
@@ -154,7 +154,7 @@ func TestScalingGuard(t *testing.T) {
 		"no annotation, created":   {workload("Deployment", "new", "sallyport.dev/scale-down: deny", "replicas: 5"), edited, Denied, `sallyport.dev/scale-down is "deny", and must be Allow or Deny`},
 		"annotation, created":      {workload("Deployment", "new", floored, "replicas: 1"), edited, Admitted, judged},
 		"created without":          {workload("Deployment", "new", "", "replicas: 1"), edited, Admitted, unasked},
-		"another kind":             {fleet("runners", 1), scaled, Admitted, "no policy is about this"},
+		"another kind":             {fleet("runners", 1), scaled, Admitted, "no policy matches"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := ask(t, reviewer(t, set, workloads), tc.file, tc.how)
@@ -195,7 +195,7 @@ func TestScalingGuardAsConfigured(t *testing.T) {
 		"a kind that is not in kinds":  {[]change{withFleets}, fleet("runners", 1), scaled, noon, Denied, "parameters.kinds of the policy has no row fleets.example.com"},
 		"a kind that is not in reads": {[]change{withFleets, fleets, func(s *v1alpha1.RegoPolicySpec) { s.Reads = s.Reads[:len(s.Reads)-1] }}, fleet("runners", 1), scaled, noon, Undecided,
 			"which spec.reads does not list: add {apiVersion: example.com/v1, kind: Fleet, freshness: Live} to spec.reads"},
-		"a kind that is only in kinds":  {[]change{fleets}, fleet("runners", 1), scaled, noon, Admitted, "no policy is about this"},
+		"a kind that is only in kinds":  {[]change{fleets}, fleet("runners", 1), scaled, noon, Admitted, "no policy matches"},
 		"a kind that is there no more":  {[]change{fleets}, withReplicas("floor", 2), scaled, noon, Denied, "has no row deployments.apps"},
 		"what is gone is not in limits": {[]change{night}, withReplicas("nobody", 3), func(*Request) {}, morning, Admitted, ""},
 	} {

@@ -71,7 +71,7 @@ func (k *Kinds) CheckNew(ctx context.Context, d *Document) error {
 		return err
 	}
 	if is.schema == nil {
-		return fmt.Errorf("there is no schema of %s here", is.Kind)
+		return fmt.Errorf("no schema of %s is available", is.Kind)
 	}
 	u := (&unstructured.Unstructured{Object: d.Object}).DeepCopy()
 	if _, err := is.schema.decode(u); err != nil {

@@ -54,7 +54,7 @@ const (
 	FactNotRecorded Lack = "FactNotRecorded"
 	// LeftOut: the policy reads something that records leave out.
 	LeftOut Lack = "LeftOut"
-	// TooLarge: the request was too large for a record.
+	// TooLarge: the request was too large to be recorded.
 	TooLarge Lack = "TooLarge"
 	// FailedThen: the policy could not decide then, for want of time or of an answer.
 	FailedThen Lack = "FailedThen"
@@ -90,7 +90,7 @@ func (d *Decision) compare(was, would *webhooks.Record, unknown map[string]Unkno
 			d.Unknown = append(d.Unknown, u)
 		case !missing && old.same(now):
 		case failedThen:
-			d.Unknown = append(d.Unknown, Unknown{Policy: name, Cause: FailedThen, Why: "the policy could not decide then: " + old.Error})
+			d.Unknown = append(d.Unknown, Unknown{Policy: name, Cause: FailedThen, Why: "the evaluation failed at that time: " + old.Error})
 		default:
 			d.Changes = append(d.Changes, Change{Policy: name, Was: old, Would: now})
 		}

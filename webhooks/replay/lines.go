@@ -124,11 +124,11 @@ func (l *line) record() (*webhooks.Record, error) {
 	case record.Version == 0:
 		return nil, nil
 	case record.Version != webhooks.RecordVersion:
-		return nil, fmt.Errorf("the record is of version %d, and this program knows version %d: replay it with the release that made it",
+		return nil, fmt.Errorf("the record has version %d, but this program supports version %d; replay it with the release that wrote it",
 			record.Version, webhooks.RecordVersion)
 	}
 	if rest := bytes.TrimSpace(l.text[start:][decoder.InputOffset():]); len(rest) > 0 {
-		return nil, fmt.Errorf("there is something behind the record: %.40q", rest)
+		return nil, fmt.Errorf("unexpected data after the record: %.40q", rest)
 	}
 	return record, nil
 }

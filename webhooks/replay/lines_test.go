@@ -79,11 +79,11 @@ func TestLines(t *testing.T) {
 		"no newline at the end":  {strings.TrimSuffix(text, "\n"), []string{"f:1 cm-0", "f:2 cm-1"}, replay.Summary{Decisions: 2}},
 		"cut off at the end":     {text[:len(text)-10], []string{"f:1 cm-0", "f:2 the record is cut off: the input ends in it"}, replay.Summary{Decisions: 1, Cut: 1}},
 		"cut off before the end": {first[:len(first)-10] + "\n" + second, []string{"f:1 the record is cut off: the line ends in it", "f:2 cm-1"}, replay.Summary{Decisions: 1, Unreadable: 1}},
-		"two in a line":          {first + first + "\n" + second, []string{"f:1 there is something behind the record: " + fmt.Sprintf("%.40q", first), "f:2 cm-1"}, replay.Summary{Decisions: 1, Unreadable: 1}},
-		"of a later version":     {later + "\n" + second, []string{"f:1 the record is of version 2, and this program knows version 1: replay it with the release that made it", "f:2 cm-1"}, replay.Summary{Decisions: 1, Unreadable: 1}},
+		"two in a line":          {first + first + "\n" + second, []string{"f:1 unexpected data after the record: " + fmt.Sprintf("%.40q", first), "f:2 cm-1"}, replay.Summary{Decisions: 1, Unreadable: 1}},
+		"of a later version":     {later + "\n" + second, []string{"f:1 the record has version 2, but this program supports version 1; replay it with the release that wrote it", "f:2 cm-1"}, replay.Summary{Decisions: 1, Unreadable: 1}},
 		"not a record inside":    {strings.Replace(first, `"time":"2026`, `"time":"once in 2026`, 1) + "\n", []string{`f:1 time: parsing time "once in 2026-11-20T10:00:00.000000005Z" as "2006-01-02T15:04:05.000000000Z": cannot parse "once in 2026-11-20T10:00:00.000000005Z" as "2006"`}, replay.Summary{Unreadable: 1}},
 		"no such endpoint":       {strings.Replace(first, `"endpoint":"validate"`, `"endpoint":"guess"`, 1) + "\n", []string{`f:1 endpoint: "guess" is not validate, mutate or arbitrate`}, replay.Summary{Unreadable: 1}},
-		"no request":             {"{\"decisionRecord\":1,\"time\":\"2026-11-20T10:00:00.000000005Z\",\"endpoint\":\"validate\"}\n", []string{"f:1 request: it is no object"}, replay.Summary{Unreadable: 1}},
+		"no request":             {"{\"decisionRecord\":1,\"time\":\"2026-11-20T10:00:00.000000005Z\",\"endpoint\":\"validate\"}\n", []string{"f:1 request: not an object"}, replay.Summary{Unreadable: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, s := all(t, r, input("f", tc.text))

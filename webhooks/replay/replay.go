@@ -200,10 +200,10 @@ func unreplayable(record *webhooks.Record, review *webhooks.Review, only string)
 		if only != "" && record.Policies[i].Policy != only {
 			continue
 		}
-		d.Unknown = append(d.Unknown, Unknown{Policy: record.Policies[i].Policy, Cause: TooLarge, Why: "the request was too large for a record"})
+		d.Unknown = append(d.Unknown, Unknown{Policy: record.Policies[i].Policy, Cause: TooLarge, Why: "the request was too large to be recorded"})
 	}
 	if len(d.Unknown) == 0 {
-		d.Unknown = []Unknown{{Policy: cmp.Or(only, "every policy"), Cause: TooLarge, Why: "the request was too large for a record"}}
+		d.Unknown = []Unknown{{Policy: cmp.Or(only, "every policy"), Cause: TooLarge, Why: "the request was too large to be recorded"}}
 	}
 	return d
 }
@@ -227,7 +227,7 @@ func (r *Replayer) unknown(would, record *webhooks.Record, readers map[string]*r
 		case ofTheMoment(p.Cause):
 			u.Cause, u.Why = FailedNow, p.Error
 		case readers[""].lacksRight(p.Policy):
-			u.Cause, u.Fact, u.Why = FactNotRecorded, overriding, "the request has an override, and the record does not tell whether the requester may"
+			u.Cause, u.Fact, u.Why = FactNotRecorded, overriding, "the request has an override, but the record does not say whether the requester may use it"
 		case r.remembering[p.Policy]:
 			u.Cause, u.Why = LeftOut, fmt.Sprintf("the policy reads the annotation %s, which records leave out", lastApplied)
 		case r.secretive[p.Policy] && (holdsSecret(record.Request) || asked != nil && asked.wasGivenSecrets()):

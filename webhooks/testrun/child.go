@@ -38,7 +38,7 @@ func Serve(in io.Reader, out io.Writer, l Limits) error {
 	// One processor, so that it costs the decisions that are made meanwhile no more than that.
 	runtime.GOMAXPROCS(1)
 	if err := l.take(); err != nil {
-		return fmt.Errorf("taking the limits: %w", err)
+		return fmt.Errorf("setting the limits: %w", err)
 	}
 	// It is soon over, and most of it is never collected. Before the memory is at its end Go tries harder.
 	debug.SetGCPercent(400)

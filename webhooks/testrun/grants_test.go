@@ -31,7 +31,7 @@ func TestPatchesThatAreNotGranted(t *testing.T) {
 	s.Patchable = grants.Patchable{Kinds: grants.Kinds{"pods": grants.Metadata}, By: grants.Release{Name: "gate", Namespace: "sys"}}
 	const (
 		toys  = "unpatchable spec.match.resources[0].resources[0], toys.toy: policies may not patch it; to grant its labels and annotations, run: helm upgrade gate CHART --namespace sys --reuse-values --set-json 'patchable={\"toys.toy\":\"Metadata\"}'"
-		roles = "unpatchable spec.match.resources[0].resources[0], roles.rbac.authorization.k8s.io: no policy may patch it: it says who may do what"
+		roles = "unpatchable spec.match.resources[0].resources[0], roles.rbac.authorization.k8s.io: no policy may patch it: it controls access"
 	)
 	for name, tc := range map[string]struct {
 		policy *v1alpha1.RegoPolicy

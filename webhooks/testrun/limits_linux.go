@@ -56,5 +56,5 @@ func dataInUse() (uint64, error) {
 			return kilobytes << 10, nil
 		}
 	}
-	return 0, fmt.Errorf("/proc/self/status does not say VmData")
+	return 0, fmt.Errorf("/proc/self/status has no VmData")
 }

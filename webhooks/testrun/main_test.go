@@ -53,7 +53,7 @@ var acts = map[string]func(){
 		}
 	},
 	"crash": func() {
-		fmt.Println(`{"at": "in test toy_test.test_x (x_test.rego:3)"}`)
+		fmt.Println(`{"at": "running test toy_test.test_x (x_test.rego:3)"}`)
 		panic("no child of mine")
 	},
 	"lie": func() {

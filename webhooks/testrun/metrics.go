@@ -26,11 +26,11 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sallyport_policy_test_runs_total",
-			Help: "RegoPolicies that were compiled and tested before they were stored or shown, by what came of it.",
+			Help: "RegoPolicies that were compiled and tested before they were stored or shown, by result.",
 		}, []string{"result"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "sallyport_policy_test_runs_seconds",
-			Help:    "How long it took to compile and test a RegoPolicy, with the wait until there was room.",
+			Help:    "Time to compile and test a RegoPolicy, in seconds, including the wait for a free slot.",
 			Buckets: []float64{.05, .1, .25, .5, 1, 2, 3, 4, 5, 10, 30},
 		}),
 	}

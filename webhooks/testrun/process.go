@@ -78,31 +78,31 @@ func conclude(ctx context.Context, name string, within time.Duration, memory int
 	}
 	where := heard.last.At
 	if where == "" {
-		where = "before it had begun"
+		where = "starting"
 	}
 	var exit *exec.ExitError
 	switch {
 	case heard.wrong != nil:
-		return nil, fmt.Errorf("the rehearsal was not understood: %w", heard.wrong)
+		return nil, fmt.Errorf("reading the output of the rehearsal: %w", heard.wrong)
 	case ended == nil && heard.last.Finding != nil:
 		return heard.last.Finding, nil
 	case errors.Is(context.Cause(ctx), errOverdue):
-		return exceeded(fmt.Sprintf("its rehearsal did not end within %v; it was %s", within.Round(time.Millisecond), where))
+		return exceeded(fmt.Sprintf("its rehearsal did not finish within %v; last step: %s", within.Round(time.Millisecond), where))
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("the rehearsal was given up: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("the rehearsal was canceled: %w", context.Cause(ctx))
 	case ended != nil && strings.Contains(complaint, outOfTime):
-		return exceeded("its rehearsal used all the processor time that it may; it was " + where)
+		return exceeded("its rehearsal used all of its CPU time; last step: " + where)
 	case ended != nil && outOfMemory.MatchString(complaint):
-		return exceeded(fmt.Sprintf("its rehearsal needs more than %d MiB of memory; it was %s", memory>>20, where))
+		return exceeded(fmt.Sprintf("its rehearsal needs more than %d MiB of memory; last step: %s", memory>>20, where))
 	case ended != nil && strings.Contains(complaint, "stack overflow"):
-		return exceeded("its rehearsal nests too deeply; it was " + where)
+		return exceeded("its rehearsal nests too deeply; last step: " + where)
 	case ended == nil:
-		return nil, errors.New("the rehearsal ended without saying what it found")
+		return nil, errors.New("the rehearsal ended without a result")
 	case !errors.As(ended, &exit):
 		return nil, fmt.Errorf("the rehearsal could not be started: %w", ended)
 	}
 	complaint, _, _ = strings.Cut(strings.TrimSpace(complaint), "\n")
-	return nil, fmt.Errorf("the rehearsal broke off: %w: %s; it was %s", ended, complaint, where)
+	return nil, fmt.Errorf("the rehearsal failed: %w: %s; last step: %s", ended, complaint, where)
 }
 
 // outOfTime is what a child says when it has had its processor time.
@@ -123,7 +123,7 @@ type hearing struct {
 // Write takes some of it. What is too much, or cannot be understood, ends the child.
 func (h *hearing) Write(text []byte) (int, error) {
 	if h.said += len(text); h.said > maxSaid {
-		return h.fail(fmt.Errorf("it says more than %d bytes", maxSaid))
+		return h.fail(fmt.Errorf("more than %d bytes", maxSaid))
 	}
 	h.line = append(h.line, text...)
 	for {
@@ -133,7 +133,7 @@ func (h *hearing) Write(text []byte) (int, error) {
 		}
 		m := h.last
 		if err := json.Unmarshal(line, &m); err != nil {
-			return h.fail(fmt.Errorf("it says %.80q: %w", line, err))
+			return h.fail(fmt.Errorf("%.80q: %w", line, err))
 		}
 		h.last, h.line = m, rest
 	}

@@ -163,7 +163,7 @@ func (e *execution) tests(ctx context.Context) {
 		e.finding.Problems = append(e.finding.Problems, problems(e.Candidate.Name, string(kind), err)...)
 	case len(r.Tests) == 0:
 		e.finding.Problems = append(e.finding.Problems, Problem{
-			Kind: KindTestsMissing, File: e.Candidate.Name, Message: "there is no rule test_... in spec.tests",
+			Kind: KindTestsMissing, File: e.Candidate.Name, Message: "spec.tests has no rule test_...",
 		})
 	default:
 		e.finding.Tests = results(r)
@@ -179,7 +179,7 @@ func (e *execution) runTests(ctx context.Context, source engine.Source) (r *engi
 	}()
 	e.at("preparing the tests of " + source.Name)
 	return engine.TestRunner{Begins: func(name, place string) {
-		e.at(fmt.Sprintf("in test %s (%s)", name, place))
+		e.at(fmt.Sprintf("running test %s (%s)", name, place))
 	}}.Run(ctx, source)
 }
 
@@ -194,7 +194,7 @@ func (e *execution) breaks(ctx context.Context, after []catalog.State) {
 	if len(broken) == 0 {
 		return
 	}
-	e.at("compiling the policies as they are")
+	e.at("compiling the current policies")
 	_, before := new(catalog.Catalog).Build(ctx, e.World, nil)
 	for _, s := range broken {
 		if slices.ContainsFunc(before, func(b catalog.State) bool { return b.Name == s.Name && b.Err == nil }) {

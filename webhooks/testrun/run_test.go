@@ -71,8 +71,8 @@ func TestFindings(t *testing.T) {
 			s.Parameters = &runtime.RawExtension{Raw: []byte(`{"two": "2"}`)}
 			s.ParametersSchema = &runtime.RawExtension{Raw: []byte(`{"type": "object", "properties": {"two": {"type": "integer"}}}`)}
 		}), want: `ParametersInvalid a: spec.parameters.two: Invalid value: "string": two in body must be of type integer: "string"`},
-		"no tests":             {candidate: with(toy("a"), func(s *v1alpha1.RegoPolicySpec) { s.Tests = nil }), want: "TestsMissing a: there is no rule test_... in spec.tests"},
-		"tests without a test": {candidate: tested(toy("a"), "todo_test_x if input.x"), want: "TestsMissing a: there is no rule test_... in spec.tests"},
+		"no tests":             {candidate: with(toy("a"), func(s *v1alpha1.RegoPolicySpec) { s.Tests = nil }), want: "TestsMissing a: spec.tests has no rule test_..."},
+		"tests without a test": {candidate: tested(toy("a"), "todo_test_x if input.x"), want: "TestsMissing a: spec.tests has no rule test_..."},
 		"a test that fails": {candidate: tested(toy("a"), "test_x if true\n\ntest_y if {\n\tprint(\"seen\", 1)\n\tdata.toy.a._word == \"that\"\n}"),
 			want: "test a/a_test.rego:5: test toy.a_test.test_y: failed; a/a_test.rego:7: data.toy.a._word == \"that\": got \"it\", want \"that\"; seen 1\n1 passed"},
 		"rows that fail": {candidate: tested(toy("a"), `test_x[n] if { some n, v in {"one": 1, "two": 2, "three": 3}; v > 2 }`),
@@ -90,15 +90,15 @@ func TestFindings(t *testing.T) {
 		"a test outside": {candidate: with(toy("a"), func(s *v1alpha1.RegoPolicySpec) { s.Tests[0].Source = "package toy.a\n\ntest_x if true\n" }),
 			want: "ContractBroken a/a_test.rego:1:1: tests of toy.a must be in a package that ends in _test, not in toy.a"},
 		"a match that selects by nonsense": {candidate: with(toy("a"), func(s *v1alpha1.RegoPolicySpec) { s.Match.Resources = nil }),
-			want: "CompileFailed a: policy a: spec.match: resources: at least one is needed"},
+			want: "CompileFailed a: policy a: spec.match: resources: at least one is required"},
 
 		"an edit among others":       {world: []*v1alpha1.RegoPolicy{toy("a", "x := "), toy("b", "x := ")}, candidate: toy("a"), want: "2 passed"},
 		"with a library":             {world: []*v1alpha1.RegoPolicy{library("loud", loud, 0)}, candidate: importing("a", "loud.say"), want: "2 passed"},
 		"a library that is missing":  {candidate: importing("a", "loud.say"), want: "missing sallyport.lib.loud.say"},
 		"a library that is broken":   {world: []*v1alpha1.RegoPolicy{library("loud", "x := ", 0)}, candidate: importing("a", "loud.say"), want: "CompileFailed a/a.rego:16:10: data.sallyport.lib.loud.say is neither a parameter nor in this policy or a library\nCompileFailed loud/loud.rego:4:0: unexpected eof token\nCompileFailed loud/loud.rego:4:0: unexpected eof token: expected rule value term (e.g., x := <VALUE> { ... })"},
 		"a new library":              {world: []*v1alpha1.RegoPolicy{importing("a", "loud.say")}, candidate: library("loud", loud, 0), want: "1 passed"},
-		"a library of a taken name":  {world: []*v1alpha1.RegoPolicy{library("loud", loud, 0)}, candidate: func() *v1alpha1.RegoPolicy { p := library("loud", loud, 1); p.Name = "copy"; return p }(), want: "LibraryConflict copy: library copy: package sallyport.lib.loud is also in library loud, which is older and counts: rename one of them, or delete one of the two libraries"},
-		"a library that reads input": {candidate: library("loud", "say(_) := input.request", 0), want: "ContractBroken loud/loud.rego:3:11: a library gets what it needs as arguments: it must not read input.request"},
+		"a library of a taken name":  {world: []*v1alpha1.RegoPolicy{library("loud", loud, 0)}, candidate: func() *v1alpha1.RegoPolicy { p := library("loud", loud, 1); p.Name = "copy"; return p }(), want: "LibraryConflict copy: library copy: package sallyport.lib.loud is also in library loud, which is older and takes precedence: rename one of them, or delete one of the libraries"},
+		"a library that reads input": {candidate: library("loud", "say(_) := input.request", 0), want: "ContractBroken loud/loud.rego:3:11: a library must not read input.request: pass values as arguments"},
 		"a library's edit": {
 			world:     []*v1alpha1.RegoPolicy{library("loud", loud, 0), importing("a", "loud.say"), toy("b", "x := ")},
 			candidate: library("loud", loud+"\n\nmore := 1", 0), want: "1 passed",
@@ -160,7 +160,7 @@ func TestOthersTestsHaveToWait(t *testing.T) {
 func TestAPolicyIsTriedStepByStep(t *testing.T) {
 	var steps []string
 	(&Run{Candidate: toy("a")}).Run(t.Context(), time.Minute, func(what string) { steps = append(steps, what) })
-	want := []string{"compiling", "preparing the tests of a", "in test toy.a_test.test_marked (a/a_test.rego:5)", "in test toy.a_test.test_others (a/a_test.rego:7)"}
+	want := []string{"compiling", "preparing the tests of a", "running test toy.a_test.test_marked (a/a_test.rego:5)", "running test toy.a_test.test_others (a/a_test.rego:7)"}
 	if diff := cmp.Diff(want, steps); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
@@ -231,7 +231,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	endless := tested(toy("a"), endlessTest)
 	f := (&Run{Candidate: endless}).Run(ctx, time.Minute, func(what string) {
-		if strings.HasPrefix(what, "in test") {
+		if strings.HasPrefix(what, "running test") {
 			time.AfterFunc(10*time.Millisecond, cancel)
 		}
 	})

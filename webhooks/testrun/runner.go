@@ -97,13 +97,13 @@ func (r *Runner) answer(ctx context.Context, document engine.Value) (*Finding, e
 	}
 	wanted, deleted, err := wantedIn(document)
 	if err != nil {
-		return nil, fmt.Errorf("reading the RegoPolicy that is to be rehearsed: %w", err)
+		return nil, fmt.Errorf("reading the RegoPolicy to rehearse: %w", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errOverdue)
 	defer cancel()
 	world, err := r.World(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("reading the RegoPolicies that there are: %w", err)
+		return nil, fmt.Errorf("reading the existing RegoPolicies: %w", err)
 	}
 	onlyMatched := deleted == "" && len(wanted.Spec.Modules) == 0
 	if onlyMatched {
@@ -138,7 +138,7 @@ func wantedIn(document engine.Value) (*v1alpha1.RegoPolicy, string, error) {
 	}
 	members, ok := decoded.(map[string]any)
 	if !ok {
-		return nil, "", errors.New("it is no object")
+		return nil, "", errors.New("not an object")
 	}
 	if err := utiljson.ConvertMapNumbers(members, 0); err != nil {
 		return nil, "", err

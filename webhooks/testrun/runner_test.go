@@ -164,7 +164,7 @@ func TestRunnerCachesNoLimits(t *testing.T) {
 	endless := tested(toy("a"), endlessTest)
 	for range 2 {
 		got, err := s.asks(t.Context(), t, endless)
-		if err != nil || !strings.HasPrefix(got, "LimitExceeded a: its rehearsal did not end within ") {
+		if err != nil || !strings.HasPrefix(got, "LimitExceeded a: its rehearsal did not finish within ") {
 			t.Fatalf("got %q, %v", got, err)
 		}
 	}
@@ -177,7 +177,7 @@ func TestRunnerKeepsTheDeadlineOfTheRequest(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	got, err := s.asks(ctx, t, toy("a"))
-	if err != nil || ctx.Err() != nil || !strings.HasPrefix(got, "LimitExceeded a: its rehearsal did not end within 1.7") {
+	if err != nil || ctx.Err() != nil || !strings.HasPrefix(got, "LimitExceeded a: its rehearsal did not finish within 1.7") {
 		t.Errorf("got %q, %v, %v", got, err, ctx.Err())
 	}
 }
@@ -222,11 +222,11 @@ func TestRunsAreLimitedInNumber(t *testing.T) {
 
 func TestRunsThatCannotBeMade(t *testing.T) {
 	s := newFixture(t, "silent", long)
-	if got, err := s.asks(t.Context(), t, toy("a")); err == nil || err.Error() != "the rehearsal ended without saying what it found; ask somebody else" {
+	if got, err := s.asks(t.Context(), t, toy("a")); err == nil || err.Error() != "the rehearsal ended without a result; ask somebody else" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	for _, nonsense := range []any{"text", map[string]any{"spec": []any{1}}} {
-		if got, err := s.asks(t.Context(), t, nonsense); err == nil || !strings.HasPrefix(err.Error(), "reading the RegoPolicy that is to be rehearsed: ") {
+		if got, err := s.asks(t.Context(), t, nonsense); err == nil || !strings.HasPrefix(err.Error(), "reading the RegoPolicy to rehearse: ") {
 			t.Errorf("got %q, %v", got, err)
 		}
 	}
@@ -249,8 +249,8 @@ func TestThereIsRoomForAPolicyOnlyBesideTheOthers(t *testing.T) {
 		want     string
 	}{
 		{"the place of its own that it has", "grows", 90 << 20, "2 passed"},
-		{"a new one", "new", 90 << 20, "LimitExceeded new: policy new needs about 1.0 MiB of memory, the others need about 191.0 MiB, and all policies together may need 192.0 MiB: " +
-			"delete policies that are not needed, or make their modules, the libraries that they import or their parameters smaller"},
+		{"a new one", "new", 90 << 20, "LimitExceeded new: policy new needs about 1.0 MiB of memory and the others about 191.0 MiB, but the limit for all policies is 192.0 MiB: " +
+			"delete unused policies, or make their modules, imported libraries or parameters smaller"},
 		{"a new one, when another one is gone", "new", 0, "2 passed"},
 	} {
 		weights["other"] = 101 << 20

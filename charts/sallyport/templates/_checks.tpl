@@ -4,39 +4,39 @@
 {{- include "sallyport.checks.budget" . -}}
 {{- $least := add .Values.shutdownDelaySeconds 50 -}}
 {{- if lt (int .Values.terminationGracePeriodSeconds) (int $least) -}}
-{{- fail (printf "terminationGracePeriodSeconds is %v and must be at least %v: shutdownDelaySeconds, and 50 seconds to end what is under way. A replica that is killed before may cost requests." .Values.terminationGracePeriodSeconds $least) -}}
+{{- fail (printf "terminationGracePeriodSeconds is %v but must be at least %v: shutdownDelaySeconds plus 50 seconds to finish running work. If a replica is killed earlier, requests may fail." .Values.terminationGracePeriodSeconds $least) -}}
 {{- end -}}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
-{{- fail "serviceAccount.name is needed with serviceAccount.create=false: the rights of Sallyport must not go to the namespace's default ServiceAccount" -}}
+{{- fail "serviceAccount.name is required with serviceAccount.create=false: the namespace's default ServiceAccount must not get Sallyport's rights" -}}
 {{- end -}}
 {{- with .Values.webhook -}}
 {{- if and (trim .clientCA) .clientCAConfigMap -}}
-{{- fail "webhook: give either clientCA, as text, or clientCAConfigMap, the name of a ConfigMap that has it" -}}
+{{- fail "webhook: set either clientCA (PEM text) or clientCAConfigMap (name of a ConfigMap), not both" -}}
 {{- end -}}
 {{- if contains "PRIVATE KEY" .clientCA -}}
-{{- fail "webhook.clientCA has a private key: give the certificates of the authorities only" -}}
+{{- fail "webhook.clientCA contains a private key: set only the CA certificates" -}}
 {{- end -}}
 {{- if and .clientNames (not (trim .clientCA)) (not .clientCAConfigMap) -}}
-{{- fail "webhook.clientNames needs webhook.clientCA or webhook.clientCAConfigMap: without an authority nobody's name is known" -}}
+{{- fail "webhook.clientNames needs webhook.clientCA or webhook.clientCAConfigMap: without a CA, client names are not verified" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.runtimes.pod.snapshots -}}
 {{- if and .caConfigMap (not .repository) -}}
-{{- fail "runtimes.pod.snapshots.caConfigMap needs runtimes.pod.snapshots.repository: without it no registry is asked" -}}
+{{- fail "runtimes.pod.snapshots.caConfigMap needs runtimes.pod.snapshots.repository" -}}
 {{- end -}}
 {{- end -}}
 {{- $ports := dict -}}
 {{- range $name := list "webhook" "metrics" "health" -}}
 {{- $port := (index $.Values $name).port | toString -}}
 {{- if hasKey $ports $port -}}
-{{- fail (printf "%s.port and %s.port are both %s: a replica listens on three ports" (index $ports $port) $name $port) -}}
+{{- fail (printf "%s.port and %s.port are both %s: each must be a port of its own" (index $ports $port) $name $port) -}}
 {{- end -}}
 {{- $_ := set $ports $port $name -}}
 {{- end -}}
 {{- range $name, $policy := include "sallyport.policies" . | fromJson -}}
 {{- if not $policy.spec.library -}}
 {{- if le (mul $.Values.webhook.timeoutSeconds 1000) (int $policy.spec.timeoutMilliseconds) -}}
-{{- fail (printf "policies.%s.timeoutMilliseconds is %v, and webhook.timeoutSeconds %v must be more than that: the API server would give up before the policy does" $name $policy.spec.timeoutMilliseconds $.Values.webhook.timeoutSeconds) -}}
+{{- fail (printf "policies.%s.timeoutMilliseconds is %v, but must be less than webhook.timeoutSeconds (%v): otherwise the API server times out before the policy does" $name $policy.spec.timeoutMilliseconds $.Values.webhook.timeoutSeconds) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -49,16 +49,16 @@
 {{- $min := kindIs "invalid" .minAvailable | not -}}
 {{- $max := kindIs "invalid" .maxUnavailable | not -}}
 {{- if eq $min $max -}}
-{{- fail "podDisruptionBudget: give either minAvailable or maxUnavailable, and null to the other" -}}
+{{- fail "podDisruptionBudget: set one of minAvailable and maxUnavailable, and the other to null" -}}
 {{- end -}}
 {{- $replicas := int $.Values.replicas -}}
 {{- $percent := toString .minAvailable | hasSuffix "%" -}}
 {{- $all := ternary (eq (toString .minAvailable) "100%") (ge (int .minAvailable) $replicas) $percent -}}
 {{- if and $min (or $all (and $percent (eq $replicas 1) (ne (toString .minAvailable) "0%"))) -}}
-{{- fail (printf "podDisruptionBudget.minAvailable is %v with replicas %v: no node with a replica could ever be drained. Raise replicas, or set podDisruptionBudget.enabled=false." .minAvailable $replicas) -}}
+{{- fail (printf "podDisruptionBudget.minAvailable is %v with replicas %v: no node with a replica can be drained. Raise replicas, or set podDisruptionBudget.enabled=false." .minAvailable $replicas) -}}
 {{- end -}}
 {{- if and $max (has (toString .maxUnavailable) (list "0" "0%")) -}}
-{{- fail (printf "podDisruptionBudget.maxUnavailable is %v: no node with a replica could ever be drained" .maxUnavailable) -}}
+{{- fail (printf "podDisruptionBudget.maxUnavailable is %v: no node with a replica can be drained" .maxUnavailable) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -75,7 +75,7 @@ would say so too, by the first object that it cannot own. Only a cluster can be 
 {{- $release := index $annotations "meta.helm.sh/release-name" | default "" -}}
 {{- $namespace := index $annotations "meta.helm.sh/release-namespace" | default "" -}}
 {{- if and $release (or (ne $release $.Release.Name) (ne $namespace $.Release.Namespace)) -}}
-{{- fail (printf "Sallyport is in this cluster already: release %s in namespace %s (%s %s belongs to it). A cluster has one Sallyport. Upgrade that release with `helm upgrade %s -n %s ...`, or remove it first with `kubectl sallyport release --all` and `helm uninstall %s -n %s`."
+{{- fail (printf "Sallyport is already installed in this cluster: release %s in namespace %s (it owns %s %s). A cluster can have only one Sallyport. Upgrade that release with `helm upgrade %s -n %s ...`, or remove it first with `kubectl sallyport release --all` and `helm uninstall %s -n %s`."
   $release $namespace $kind (include "sallyport.webhookConfiguration" $) $release $namespace $release $namespace) -}}
 {{- end -}}
 {{- end -}}

@@ -18,7 +18,7 @@ keeps the answer beside the values for the others.
 {{- end -}}
 {{- range $name := keys .Values.policies | sortAlpha -}}
 {{- if not (hasKey $all $name) -}}
-{{- fail (printf "policies.%s: there is no such policy in this release, which ships %s. A policy of your own is a RegoPolicy that you apply yourself." $name (keys $all | sortAlpha | join ", ")) -}}
+{{- fail (printf "policies.%s: this release has no such policy; it ships %s. Apply policies of your own as RegoPolicies." $name (keys $all | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- end -}}
 {{- $merged := dict -}}
@@ -49,7 +49,7 @@ keeps the answer beside the values for the others.
 {{- if .policy.spec.library -}}
 {{- range $key := keys .values | sortAlpha -}}
 {{- if not (has $key (list "modules" "tests")) -}}
-{{- fail (printf "policies.%s.%s: %s is a library, which is never asked itself: only its modules and tests can be replaced" $name $key $name) -}}
+{{- fail (printf "policies.%s.%s: %s is a library and is not evaluated itself: only its modules and tests can be set" $name $key $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -65,23 +65,23 @@ where the policy fails, and so the stamps that a client wrote.
 {{- define "sallyport.policy.checkStamping" -}}
 {{- $name := .name -}}
 {{- if or (eq (toString .values.enabled) "false") .values.match -}}
-{{- fail (printf "policies.%s: it can neither be left out nor be limited by match. It refuses nothing; it notes in each operation who asked for it and which machine is meant, without which nothing is carried out." $name) -}}
+{{- fail (printf "policies.%s: it cannot be disabled or limited by match. It denies nothing; it writes into each operation the requester and the machine, which Sallyport needs to carry the operation out." $name) -}}
 {{- end -}}
 {{- if ne (.values.override | default "Nobody") "Nobody" -}}
-{{- fail (printf "policies.%s.override: nobody can pass it by, because an operation without what it notes is not carried out, or for somebody else than who asked for it." $name) -}}
+{{- fail (printf "policies.%s.override: it cannot be overridden, because an operation without its fields is not carried out, or is carried out for another user." $name) -}}
 {{- end -}}
 {{- $modes := dict "mode" .values.mode -}}
 {{- range $i, $entry := .values.namespaceModes -}}
 {{- $_ := set $modes (printf "namespaceModes[%d].mode" $i) $entry.mode -}}
 {{- end -}}
-{{- $forged := "whenever it could not judge an operation, that would pass with what the client wrote in place of who asks for it and which machine is meant" -}}
+{{- $forged := "if it could not be evaluated, an operation would be admitted with a requester and a machine that the client wrote" -}}
 {{- range $field, $mode := $modes -}}
 {{- if ne ($mode | default "Enforce") "Enforce" -}}
-{{- fail (printf "policies.%s.%s: it can only be Enforce, not %s: %s. It refuses nothing else." $name $field $mode $forged) -}}
+{{- fail (printf "policies.%s.%s: must be Enforce, not %s: %s. The policy denies nothing else." $name $field $mode $forged) -}}
 {{- end -}}
 {{- end -}}
 {{- if ne (.values.onError | default "Deny") "Deny" -}}
-{{- fail (printf "policies.%s.onError: it can only be Deny: %s." $name $forged) -}}
+{{- fail (printf "policies.%s.onError: must be Deny: %s." $name $forged) -}}
 {{- end -}}
 {{- end -}}
 

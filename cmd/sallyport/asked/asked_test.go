@@ -70,7 +70,7 @@ func TestRulesAreHeldAgainstTheMatch(t *testing.T) {
 		denies   = "deny contains {\"reason\": \"R\", \"message\": \"m\"} if true\n"
 		outcomes = "outcome.supersedes contains \"x\" if true\n"
 		deleted  = "spec.match.resources[0].operations: no rule of the policy is asked about DELETE: it has only patch rules"
-		unheard  = "spec.match.resources: the policy has outcome rules, which are asked about CREATE of virtualmachineoperations.sallyport.dev and virtualmachines.sallyport.dev and nothing else"
+		unheard  = "spec.match.resources: the policy has outcome rules, which are evaluated only for CREATE of virtualmachineoperations.sallyport.dev and virtualmachines.sallyport.dev"
 	)
 	for name, tc := range map[string]struct{ rules, resource, operations, want string }{
 		"patches of what is deleted":   {patches, "apps deployments", "DELETE", deleted},

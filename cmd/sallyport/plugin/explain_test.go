@@ -28,9 +28,9 @@ func TestExplain(t *testing.T) {
 	tm.machine("web-1", "Running")
 	tm.explain(operation("stop-1", "Stop"), "-f -", 0, "CREATE of virtualmachineoperations.sallyport.dev stop-1 in namespace "+tm.namespace,
 		"defaults: changes the object: add /spec/requestedAt",
-		"operations-supersede: did not object: deny at supersede.rego:50 needs `some op in _unfinished`, and there is none",
+		"operations-supersede: allows: deny at supersede.rego:50 needs `some op in _unfinished`, but there is none",
 		"facts.vm  VirtualMachine web-1 in namespace "+tm.namespace+": found web-1",
-		`servers-quota: is not asked: spec.match.resources[0] resources has ["virtualmachines"], not "virtualmachineoperations"`)
+		`servers-quota: not evaluated: spec.match.resources[0] resources has ["virtualmachines"], not "virtualmachineoperations"`)
 }
 
 // What is in the way of a policy that is asked, of one that is not, and of one that is not the API server's to ask.
@@ -39,13 +39,13 @@ func TestExplainWhoIsAsked(t *testing.T) {
 	tm.machine("web-1", "Running")
 	tm.must(operation("stop-1", "Stop"), "create", "-f", "-")
 	tm.explain(operation("migrate-1", "Migrate"), "-f - --policy operations-supersede", 0,
-		"operations-supersede: refuses: [OperationInProgress] Stop stop-1 of VirtualMachine web-1 is Pending and does not yield to Migrate")
+		"operations-supersede: denies: [OperationInProgress] Stop stop-1 of VirtualMachine web-1 is Pending and does not yield to Migrate")
 	tm.explain(operation("stop-2", "Stop"), "-f - --policy nothing", 1, "there is no RegoPolicy nothing; there are defaults, ")
 	tm.explain(operation("stop-2", "Stop"), "-f - --policy lib-operations", 1, "is a library")
 	// The object itself is not among what it is held against.
-	tm.explain("", "svmop stop-1 --policy operations-supersede", 0, "did not object: deny at supersede.rego:50 needs `some op in _unfinished`, and there is none")
+	tm.explain("", "svmop stop-1 --policy operations-supersede", 0, "allows: deny at supersede.rego:50 needs `some op in _unfinished`, but there is none")
 	tm.explain("", "svm web-1 --operation UPDATE --policy servers-tenancy", 0,
-		"servers-tenancy: is not asked: webhook validate.sallyport.dev is not asked: its matchCondition changes-spec-labels-or-our-annotations leaves this request out")
+		"servers-tenancy: not evaluated: webhook validate.sallyport.dev is not called: its matchCondition changes-spec-labels-or-our-annotations excludes this request")
 	tm.explain(strings.Replace(operation("stop-3", "Stop"), `"type"`, `"tpye"`, 1), "-f -", 0, `is refused before any policy is asked`, `unknown field "spec.tpye"`)
 	r := tm.explain(operation("migrate-1", "Migrate"), "-f - --policy operations-supersede -o json", 0)
 	var report offline.Report
@@ -90,11 +90,11 @@ func TestExplainWithOwnRights(t *testing.T) {
 		"Ask a cluster administrator for: kubectl create clusterrolebinding sallyport-policy-viewer-USER --clusterrole=sallyport-policy-viewer --user=USER")
 	tm.bind("clusterrolebinding", "sallyport-policy-viewer", user)
 	tm.explainBy(user, stop, "-f - --policy operations-supersede", 0, "by "+user,
-		"operations-supersede: is asked, but what it says is not known, because you may not read what it reads: ",
+		"operations-supersede: evaluated, but the result is unknown, because you may not read the objects that it reads: ",
 		`User "`+user+`" cannot list resource "virtualmachineoperations" in API group "sallyport.dev" in the namespace "`+tm.namespace+`"`)
 	tm.bind("rolebinding", "sallyport-view", user)
 	tm.must(stop, "create", "-f", "-")
-	const refuses = "operations-supersede: refuses: [OperationInProgress] Stop stop-1 of VirtualMachine web-1 is Pending and does not yield to Migrate"
+	const refuses = "operations-supersede: denies: [OperationInProgress] Stop stop-1 of VirtualMachine web-1 is Pending and does not yield to Migrate"
 	migrate := operation("migrate-1", "Migrate")
 	tm.explainBy(user, migrate, "-f - --policy operations-supersede", 0, "by "+user, refuses)
 	// Somebody else's request, too: to ask takes no right to impersonate.
@@ -108,15 +108,15 @@ func TestExplainAsSomebodyElse(t *testing.T) {
 	tm.must(operation("stop-1", "Stop"), "create", "-f", "-")
 	nobody := tm.namespace + "-nobody"
 	tm.explain(operation("migrate-1", "Migrate"), "-f - --policy operations-supersede --as "+nobody, 0, "by "+nobody,
-		"operations-supersede: refuses: [OperationInProgress] Stop stop-1 of VirtualMachine web-1 is Pending")
+		"operations-supersede: denies: [OperationInProgress] Stop stop-1 of VirtualMachine web-1 is Pending")
 	owner := tm.namespace + "-owner"
 	tm.bind("clusterrolebinding", "cluster-admin", owner)
 	abandoned := `{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "metadata": {"name": "web-2",
 		"annotations": {"sallyport.dev/abandon-instance": "gone"}}, "spec": {"runtime": {"pod": {}}}}`
 	const line = "-f - --policy machines-abandon --as "
-	tm.explain(abandoned, line+nobody, 0, "machines-abandon: refuses: [AbandonNotAllowed]", nobody+" may not write it")
-	tm.explain(abandoned, line+owner, 0, "machines-abandon: did not object")
-	tm.explain(abandoned, line+nobody+" --as-group system:masters", 0, "machines-abandon: did not object")
+	tm.explain(abandoned, line+nobody, 0, "machines-abandon: denies: [AbandonNotAllowed]", nobody+" may not write it")
+	tm.explain(abandoned, line+owner, 0, "machines-abandon: allows")
+	tm.explain(abandoned, line+nobody+" --as-group system:masters", 0, "machines-abandon: allows")
 }
 
 const owners = `{"apiVersion": "sallyport.dev/v1alpha1", "kind": "RegoPolicy", "metadata": {"name": %[1]q}, "spec": {
@@ -149,8 +149,8 @@ deny contains {"reason": "NoOwner", "message": "no owner"} if {
 	})
 	deployment := `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "labels": {"owner": "me"}}, "spec": {
 		"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}`
-	tm.explain(deployment, "-f - --policy "+name, 0, name+": is not asked: no webhook configuration has the API server ask it about CREATE of deployments.apps",
-		"(if it were: did not object: deny at owner.rego:12 needs `not input.request.object.metadata.labels.owner`, which is not so")
+	tm.explain(deployment, "-f - --policy "+name, 0, name+": not evaluated: no webhook configuration sends CREATE of deployments.apps to it",
+		"(if it were: allows: deny at owner.rego:12 needs `not input.request.object.metadata.labels.owner`, which is false")
 	entry := fmt.Sprintf(`{"webhooks": [{"name": "%[1]s.policies.sallyport.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Ignore",
 		"clientConfig": {"service": {"namespace": "sallyport-system", "name": "sallyport-webhook", "path": "/validate/policies/%[1]s"}},
 		"rules": [{"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"], "operations": ["CREATE"]}]}]}`, name)
@@ -161,9 +161,9 @@ deny contains {"reason": "NoOwner", "message": "no owner"} if {
 			tm.Error(errs)
 		}
 	})
-	tm.explain(deployment, "-f - --policy "+name, 0, name+": did not object: deny at owner.rego:12 needs `not input.request.object.metadata.labels.owner`, which is not so for input.request.object.metadata.labels.owner=\"me\"")
-	tm.explain(strings.Replace(deployment, `"owner": "me"`, "", 1), "-f - --policy "+name, 0, name+": refuses: [NoOwner] no owner (owner.rego:11)")
+	tm.explain(deployment, "-f - --policy "+name, 0, name+": allows: deny at owner.rego:12 needs `not input.request.object.metadata.labels.owner`, which is false for input.request.object.metadata.labels.owner=\"me\"")
+	tm.explain(strings.Replace(deployment, `"owner": "me"`, "", 1), "-f - --policy "+name, 0, name+": denies: [NoOwner] no owner (owner.rego:11)")
 	tm.must(deployment, "create", "-f", "-")
-	tm.explain("", "deploy web --policy "+name, 0, "did not object")
-	tm.explain("", "deploy web --operation DELETE --policy "+name, 0, name+`: is not asked: `, `operations has ["CREATE"], not "DELETE"`)
+	tm.explain("", "deploy web --policy "+name, 0, "allows: ")
+	tm.explain("", "deploy web --operation DELETE --policy "+name, 0, name+`: not evaluated: `, `operations has ["CREATE"], not "DELETE"`)
 }

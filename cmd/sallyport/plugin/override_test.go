@@ -25,7 +25,7 @@ func TestAnOverride(t *testing.T) {
 	tm.machine("db-1", "Running", `, "runPolicy": "AlwaysOn"`)
 	tm.sallyport("stop db-1", 1, "[operations-applicability/RunPolicyForbids]", hint+" (recorded as an event): --override \"operations-applicability: REASON\"\n")
 	r := tm.override("stop db-1", "operations-supersede: ticket 42", 1,
-		"is ignored: it names policy operations-supersede, but operations-applicability refused the request")
+		"is ignored: the override names policy operations-supersede, but operations-applicability refused the request")
 	if strings.Contains(r.stderr, "To override") {
 		t.Errorf("the user reads what the warning says already: %s", r.stderr)
 	}

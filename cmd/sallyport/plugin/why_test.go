@@ -108,7 +108,7 @@ func TestWhyWithWarningsAndWithoutADecision(t *testing.T) {
 	for _, line := range []string{
 		`(?m)^  accepted +restart, restart --force, evict, evict --force, delete$`,
 		`(?m)^  accepted, with a warning  stop, stop --force:$\n^ {28}Night: nobody works now in team-\d+$\n`,
-		`(?m)^  refused, undecided +migrate, migrate --force:$\n^ {28}EvaluationFailed: the policy could not decide: .*to_number`,
+		`(?m)^  refused, undecided +migrate, migrate --force:$\n^ {28}EvaluationFailed: policy evaluation failed: .*to_number`,
 		`(?m)^  refused +start:$\n^ {28}`,
 	} {
 		if !regexp.MustCompile(line).MatchString(r.stdout) {

@@ -178,7 +178,7 @@ func (k *Keeper) decode(ctx context.Context, stored *appsv1.ControllerRevision) 
 	}
 	revision, err := catalog.Decode(stored.Data.Raw)
 	if err == nil && revision.Policy.Name != stored.Labels[PolicyLabel] {
-		err = fmt.Errorf("it holds policy %s", revision.Policy.Name)
+		err = fmt.Errorf("it contains policy %s", revision.Policy.Name)
 	}
 	if err != nil {
 		log.FromContext(ctx).Error(err, "a stored revision cannot be used", "controllerRevision", stored.Name)
@@ -216,7 +216,7 @@ func unusable(objects []v1alpha1.RegoPolicy, states []catalog.State, good map[st
 		_, stored := good[s.Name]
 		wasGood := stored || objects[i].Status.ActiveRevision != ""
 		if !s.Library && s.Active == nil && s.Problem.OfText() && wasGood {
-			errs = append(errs, fmt.Errorf("policy %s has decided before, and no revision of it can be used: %w", s.Name, s.Err))
+			errs = append(errs, fmt.Errorf("policy %s was active before, but none of its revisions can be used: %w", s.Name, s.Err))
 		}
 	}
 	return errors.Join(errs...)
@@ -261,7 +261,7 @@ func (k *Keeper) granting(missing []catalog.Grant) error {
 		reads[schema.GroupResource{Group: g.APIGroup, Resource: g.Resource}.String()] = true
 		rules[i] = g.String()
 	}
-	return fmt.Errorf("to grant it, run: %s, or give a ClusterRole of it the rule %s",
+	return fmt.Errorf("to grant access, run: %s, or add a ClusterRole with the rule %s",
 		k.release.Upgrade("rbac.reads", reads), strings.Join(rules, " and the rule "))
 }
 
@@ -276,13 +276,13 @@ func (k *Keeper) Ready(*http.Request) error {
 	defer k.mu.RUnlock()
 	switch {
 	case k.states == nil:
-		return errors.New("the policies are not loaded yet")
+		return errors.New("policies not loaded")
 	case len(k.states) == 0:
 		return errors.New("the cluster has no RegoPolicy")
 	case !k.swapped:
 		return k.waiting()
 	case k.deciding == 0:
-		return errors.New("no RegoPolicy decides")
+		return errors.New("no RegoPolicy is active")
 	case k.unusable != nil:
 		return k.unusable
 	}
@@ -296,7 +296,7 @@ func (k *Keeper) waiting() error {
 			return s.Err
 		}
 	}
-	return errors.New("the cluster has no RegoPolicy but libraries")
+	return errors.New("the cluster has no RegoPolicy except libraries")
 }
 
 // States of all RegoPolicies, by name.

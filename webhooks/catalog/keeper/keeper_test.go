@@ -144,7 +144,7 @@ func TestReadinessOfAVersionThatCannotCompile(t *testing.T) {
 	c.must(c.client.Status().Update(t.Context(), &p))
 	r.await("the replica not to be ready", func() bool {
 		err := r.Ready(nil)
-		return err != nil && strings.HasPrefix(err.Error(), "policy p has decided before, and no revision of it can be used: policy p does not compile:\np/p.rego:3:6: ")
+		return err != nil && strings.HasPrefix(err.Error(), "policy p was active before, but none of its revisions can be used: policy p does not compile:\np/p.rego:3:6: ")
 	})
 	c.edit(text(saying("p", "two")))
 	r.awaitReady()
@@ -225,7 +225,7 @@ func TestMissingKind(t *testing.T) {
 	r := c.start(options{})
 	r.awaitReady()
 	s := r.awaitState("p", func(s catalog.State) bool { return s.Problem == catalog.KindNotServed })
-	if got := r.answer(); !strings.HasPrefix(got, "[fine/Never] fine\n[p/FactUnavailable] ") || !strings.Contains(got, group+"/v1 Thing: the cluster does not have this kind") || s.Active != nil {
+	if got := r.answer(); !strings.HasPrefix(got, "[fine/Never] fine\n[p/FactUnavailable] ") || !strings.Contains(got, group+"/v1 Thing: the API server does not serve this kind") || s.Active != nil {
 		t.Errorf("got %q", got)
 	}
 	keep := true

@@ -19,15 +19,15 @@ func newMetrics() *metrics {
 	return &metrics{
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sallyport_policy_reloads_total",
-			Help: "Changes of policies and libraries that this replica took up, by what became of them: current, last_good, pending, broken, library, broken_library.",
+			Help: "Changes of policies and libraries that this replica loaded, by resulting state: current, last_good, pending, broken, library, broken_library.",
 		}, []string{"result"}),
 		info: prometheus.NewDesc("sallyport_policy_info",
-			"The policies and libraries of this replica, each with its state (as sallyport_policy_reloads_total has it) and the revision that decides, \"\" if none does.",
+			"Policies and libraries of this replica, with their state (see sallyport_policy_reloads_total) and the active revision, \"\" if there is none.",
 			[]string{"policy", "state", "revision"}, nil),
 		weight: prometheus.NewDesc("sallyport_policy_memory_bytes",
-			"Estimate of the memory that a policy needs in this replica. Together they may need 192 MiB.", []string{"policy"}, nil),
+			"Estimated memory that a policy needs in this replica. The limit for all policies together is 192 MiB.", []string{"policy"}, nil),
 		left: prometheus.NewDesc("sallyport_policy_compilations_left_behind",
-			"Compilations of policies that took too long and still run in this replica. They end with it.", nil, nil),
+			"Policy compilations that exceeded their time limit and still run in this replica. They end when the replica ends.", nil, nil),
 	}
 }
 

@@ -70,11 +70,11 @@ func (k *Keeper) tell(ctx context.Context, s catalog.State) {
 	case stageLibrary:
 		logger.Info("library is available")
 	case stagePending:
-		logger.Info("policy waits for what it reads", "reason", s.Err.Error(), "revision", s.ActiveHash)
+		logger.Info("policy is waiting for the objects that it reads", "reason", s.Err.Error(), "revision", s.ActiveHash)
 	case stageLastGood:
-		logger.Error(s.Err, "policy is broken, its last good revision decides", "problem", s.Problem, "revision", s.ActiveHash)
+		logger.Error(s.Err, "policy is broken; its last good revision stays active", "problem", s.Problem, "revision", s.ActiveHash)
 	case stageBroken:
-		logger.Error(s.Err, "policy is broken, requests that it matches follow its onError", "problem", s.Problem)
+		logger.Error(s.Err, "policy is broken; requests that it matches follow its onError", "problem", s.Problem)
 	default:
 		logger.Error(s.Err, "library is broken", "problem", s.Problem)
 	}

@@ -78,7 +78,7 @@ func init() {
 
 func charge(ctx context.Context, c cost) error {
 	if c.work > mostWork {
-		return fmt.Errorf("it would take too long on operands of this size")
+		return fmt.Errorf("evaluation would take too long with operands of this size")
 	}
 	made := c.made
 	if ctx != nil {
@@ -88,7 +88,7 @@ func charge(ctx context.Context, c cost) error {
 		}
 	}
 	if made > mostMade {
-		return fmt.Errorf("the evaluation would make values of more than %d MiB", mostMade>>20)
+		return fmt.Errorf("the evaluation would create more than %d MiB of values", mostMade>>20)
 	}
 	return nil
 }
