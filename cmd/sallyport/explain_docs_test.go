@@ -61,7 +61,7 @@ func TestReviewExplains(t *testing.T) {
 		"a policy that is not there":   {"-f stop.yaml --explain --policy nobody", 2, []string{"there is no policy nobody; there are defaults, "}},
 		"a policy without --explain":   {"-f stop.yaml --policy defaults", 2, []string{"--policy is for --explain"}},
 		"nothing without being asked":  {"-f stop.yaml --state vm.yaml -o json", 0, []string{`"verdict": "admitted"`}},
-		"what the state does not know": {"-f stop.yaml --explain --policy operations-supersede", 1, []string{"facts.vm  VirtualMachine web-1 in namespace default: there is none"}},
+		"what the state does not know": {"-f stop.yaml --explain --policy operations-supersede", 1, []string{"facts.vm  VirtualMachine web-1 in namespace default: not found"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, errs, code := execute(t, append([]string{"review"}, strings.Fields(tc.args)...)...)

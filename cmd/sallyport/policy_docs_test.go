@@ -58,7 +58,7 @@ func TestPolicyDocsOfWhatIsNotInOrder(t *testing.T) {
 	file := filepath.Join(source, "README.md")
 	for name, tc := range map[string]struct{ old, replacement, want string }{
 		"no remedy":       {"#   remedyInMessage: Wait until the operation ends, delete it, or create one that the message names.\n", "", rego + ":43:1: deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message says it\n1 of 2 policies is not in order"},
-		"an unknown key":  {"#   remedyInMessage: Wait until the operation ends", "#   remedies: Wait until the operation ends", "METADATA custom.remedies is not known"},
+		"an unknown key":  {"#   remedyInMessage: Wait until the operation ends", "#   remedies: Wait until the operation ends", "METADATA custom.remedies is unknown"},
 		"another reason":  {"\"reason\": \"OperationInProgress\"", "\"reason\": \"Busy\"", rego + ":44:1: deny has the reason \"Busy\", but its METADATA has custom.reason \"OperationInProgress\""},
 		"what is no Rego": {"deny contains {", "deny contains {{", rego + ":"},
 	} {

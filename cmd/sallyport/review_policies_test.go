@@ -75,7 +75,7 @@ func TestReviewOfPolicies(t *testing.T) {
 		"one of a missing library":   {"-f importing.yaml", 0, []string{"Warning: RegoPolicy own refers to sallyport.lib.own.up, which no library has"}},
 		"one of a library before it": {"-f lib.yaml,importing.yaml -v", 0, []string{"lib-own created", "own created"}},
 		"a library that is needed":   {"-f lib.yaml --operation DELETE --state lib.yaml,importing.yaml", 1, []string{"[policies-self/BreaksPolicy] RegoPolicy own, which imports lib-own, would break: own/own.rego:11:"}},
-		"unchecked by right":         {"-f unchecked.yaml --state mayself.yaml --as alice -v", 0, []string{"its matchCondition is-not-unchecked-by-who-may excludes this request out"}},
+		"unchecked by right":         {"-f unchecked.yaml --state mayself.yaml --as alice -v", 0, []string{"its matchCondition is-not-unchecked-by-who-may excludes this request"}},
 		"unchecked without":          {"-f unchecked.yaml --state maynot.yaml --as alice", 1, []string{"[policies-self/CompileFailed]"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -323,7 +323,7 @@ func TestReviewRefusesBadInput(t *testing.T) {
 		"old of two":                    {"-f two.yaml --old vm.yaml", "--old is for a single request, and there are 2: in two.yaml:1 and two.yaml:6"},
 		"two olds":                      {"-f stop.yaml --old two.yaml", "--old must contain exactly one object; found two.yaml:1 and two.yaml:6"},
 		"no old":                        {"-f stop.yaml --old nothing.yaml", "--old: there is no object in nothing.yaml"},
-		"old of another":                {"-f vm.yaml --old other.yaml", "other.yaml:1: the old object is VirtualMachine default/web-2, the request in vm.yaml:1 is about VirtualMachine default/web-1"},
+		"old of another":                {"-f vm.yaml --old other.yaml", "other.yaml:1: the old object is VirtualMachine default/web-2, but the request in vm.yaml:1 is about VirtualMachine default/web-1"},
 		"old at a creation":             {"-f vm.yaml --old vm.yaml --operation CREATE", "vm.yaml:1: CREATE has no old object"},
 		"an update of no name":          {"-f nameless.yaml --operation UPDATE", "nameless.yaml:1: metadata.name is missing"},
 		"state with duplicates":         {"-f stop.yaml --state doubled.yaml", "doubled.yaml:7: VirtualMachine default/web-1 is also in doubled.yaml:1"},

@@ -46,7 +46,7 @@ func answerText(q *engine.Query, v engine.Value) string {
 	}
 	switch decoded := decoded.(type) {
 	case nil:
-		return "there is none"
+		return "not found"
 	case bool:
 		if decoded {
 			return "yes"
