@@ -292,7 +292,8 @@ func TestLibraries(t *testing.T) {
 	changed := get(t, "lib-names")
 	changed.Spec.Modules[0].Source = strings.Replace(changed.Spec.Modules[0].Source, `"root"`, `"rooted"`, 1)
 	changed.Spec.Tests[0].Source = strings.Replace(changed.Spec.Tests[0].Source, `"root"`, `"rooted"`, 1)
-	p.refusedInTime(text(t, changed), text(t, get(t, "lib-names")), replace,
+	untested := func() { shows(t, "later", v1alpha1.ConditionTestsPassed, v1alpha1.ReasonTestsFailed) }
+	p.refusedInTime(text(t, changed), text(t, get(t, "lib-names")), replace, untested,
 		"[policies-self/BreaksPolicy] RegoPolicy later, which imports lib-names, would break: its tests would fail: later/quota_test.rego:")
 	p.refused("", []string{"delete", "regopolicy", "lib-names"}, "[policies-self/BreaksPolicy] RegoPolicy later")
 	p.may(edited(t, "lib-names", "taken(name)", "# So are these.\n\nused(name) if name == \"x\"\n\ntaken(name)"), replace...)
