@@ -17,7 +17,7 @@ const edited = "operations-supersede"
 // The request that the edit is about, and how it is refused from then on.
 var forced = operation("{type: Stop, force: true, virtualMachineName: web-2}")
 
-const barred = "does not yield to forced Stop"
+const barred = "stop --force is not allowed"
 
 func (s *show) rules() {
 	s.chapter("14. The rules are yours",
@@ -26,7 +26,7 @@ func (s *show) rules() {
 	s.powersOn = s.vcenter.Hold(inventory+web2, runtime.TaskPowerOn)
 	s.kubectl("sallyport start web-2")
 	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
-	s.tell("As shipped, a Start yields to a forced Stop. From now on nothing is to take the place of a Start; sed plays the editor.\n" +
+	s.tell("As shipped, a forced Stop can supersede a Start. After this edit, no operation can supersede a Start; sed plays the editor.\n" +
 		"Both replicas, asked one by one, decide by what was saved:")
 	s.edit("rego "+edited, "sed -i '/ Start:$/,/:/ { s/Start:/Start: []/; / - /d }'")
 	s.replicasRefuse(forced, barred, "the edit")

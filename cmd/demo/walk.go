@@ -103,7 +103,7 @@ func (s *show) stopOverStart() {
 	s.vCenterSays(web1, off, s.home(), 0)
 	s.tell("It takes long, so somebody starts web-1 again. That is refused, with what blocks and what would be accepted:")
 	s.settled(operation("{type: Start, virtualMachineName: web-1}"), s.last)
-	s.denied("sallyport start web-1", "", "OperationInProgress", s.last, "does not yield to Start", "accepted now: Stop, forced Stop")
+	s.denied("sallyport start web-1", "", "OperationInProgress", s.last, "start is not allowed because", "allowed now: stop, stop --force")
 	s.tell("What does web-1 wait for, and what can be done about it?")
 	s.kubectl("sallyport why svm web-1", s.last, "accepted", "stop", "refused")
 	s.tell("A Stop may take the place of a Start. The power-on is cancelled, and web-1 stays off:")
@@ -124,7 +124,7 @@ func (s *show) forcedStop() {
 	s.vCenterSays(web2, on, s.home(), 1)
 	s.tell("Meanwhile nobody can pull web-2 the other way. A forced Stop is accepted; Sallyport never makes one by itself:")
 	s.settled(operation("{type: Start, virtualMachineName: web-2}"), s.last)
-	s.denied("sallyport start web-2", "", "OperationInProgress", s.last, "accepted now: forced Stop, forced Restart")
+	s.denied("sallyport start web-2", "", "OperationInProgress", s.last, "allowed now: stop --force, restart --force")
 	s.kubectl("sallyport stop web-2 --force --wait", "Completed, Succeeded")
 	s.vCenterSays(web2, off, s.home(), 1)
 }
@@ -148,7 +148,7 @@ func (s *show) restartOverMigration() {
 
 func (s *show) alwaysOn() {
 	s.chapter("7. A machine that is to run whatever happens", "db-1 has the run policy AlwaysOn. Nobody may stop it by an operation:")
-	s.denied("sallyport stop db-1", "", "RunPolicyForbids", "run policy AlwaysOn", "forbids Stop")
+	s.denied("sallyport stop db-1", "", "RunPolicyForbids", "stop is not allowed because its run policy is AlwaysOn")
 	s.tell("When its guest shuts down by itself, Sallyport starts it again:")
 	release := s.vcenter.Hold(inventory+db1, runtime.TaskPowerOn) // or it might be on again before it is shown off
 	s.vcenter.SetPower(inventory+db1, off)
@@ -176,7 +176,7 @@ func (s *show) guards() {
 		"These need no machine of Sallyport's: an annotation says what a workload can bear, and a label that it is not deleted.")
 	s.kubectl("create deployment runners --image=runner --replicas=10")
 	s.kubectl("annotate deployments runners sallyport.dev/min-replicas=3")
-	s.denied("scale deployments runners --replicas=1", "", "BelowMinReplicas", "What would pass")
+	s.denied("scale deployments runners --replicas=1", "", "BelowMinReplicas", "allowed: kubectl scale")
 	s.kubectl("scale deployments runners --replicas=3", "scaled")
 	s.kubectl("label deployments runners sallyport.dev/deletion-protection=enabled")
 	s.denied("delete namespace "+team, "", "NamespaceHoldsProtected", "deployments.apps/runners")

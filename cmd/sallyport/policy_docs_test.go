@@ -37,7 +37,7 @@ func TestPolicyDocs(t *testing.T) {
 	if linked != 2 {
 		t.Errorf("%d links to Rego", linked)
 	}
-	if !strings.Contains(written, "\n### operations-supersede/OperationInProgress\n\n**Another operation is in progress.** An unfinished") {
+	if !strings.Contains(written, "\n### operations-supersede/OperationInProgress\n\n**Another operation is in progress.** The new operation") {
 		t.Errorf("got\n%s", written)
 	}
 	if out, errs, code := executeWith(t, list, "policy", "docs", "-"); code != 0 || out != written {
@@ -57,8 +57,8 @@ func TestPolicyDocsOfWhatIsNotInOrder(t *testing.T) {
 	rego := source + "/operations/supersede/supersede.rego"
 	file := filepath.Join(source, "README.md")
 	for name, tc := range map[string]struct{ old, replacement, want string }{
-		"no remedy":       {"#   remedyInMessage: Wait until the operation ends, delete it, or create one that the message names.\n", "", rego + ":43:1: deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message says it\n1 of 2 policies is not in order"},
-		"an unknown key":  {"#   remedyInMessage: Wait until the operation ends", "#   remedies: Wait until the operation ends", "METADATA custom.remedies is unknown"},
+		"no remedy":       {"#   remedyInMessage: Wait until the unfinished operation ends, delete it, or request an operation that the message lists.\n", "", rego + ":43:1: deny needs METADATA with title, custom.reason (CamelCase) and custom.remedy, or custom.remedyInMessage if each message says it\n1 of 2 policies is not in order"},
+		"an unknown key":  {"#   remedyInMessage: Wait until the unfinished operation ends", "#   remedies: Wait until the unfinished operation ends", "METADATA custom.remedies is unknown"},
 		"another reason":  {"\"reason\": \"OperationInProgress\"", "\"reason\": \"Busy\"", rego + ":44:1: deny has the reason \"Busy\", but its METADATA has custom.reason \"OperationInProgress\""},
 		"what is no Rego": {"deny contains {", "deny contains {{", rego + ":"},
 	} {

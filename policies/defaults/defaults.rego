@@ -1,16 +1,15 @@
 # METADATA
-# title: What clients cannot say themselves
+# title: Fields that Sallyport sets
 # description: >-
-#   Stamps operations with who asked for them, when, for which VirtualMachine by UID, and by which override, and keeps
-#   these stamps whatever a client writes there later. Labels operations with the name of their VirtualMachine. Sees to the finalizers
-#   of VirtualMachines, VirtualDisks and VSphereTemplates, without which what is on the runtime would be left behind.
+#   Sets the requester, the time, the UID of the VirtualMachine and the override in the spec of a new operation. Clients cannot set or
+#   change these fields. Adds a label with the name of the VirtualMachine to operations. Adds the finalizers of VirtualMachines,
+#   VirtualDisks and VSphereTemplates, without which their deletion would leave objects on the runtime.
 package sallyport.defaults
 
 # METADATA
 # title: The VirtualMachine of a new operation, for its UID
 # description: >-
-#   Live, because the stamp stays for good. Not wanted unless there is a name that an object can have: everything else
-#   passes here and is refused by the schema.
+#   Read live, because the field is immutable. Read only if the name is a valid object name: the schema denies every other name.
 facts["vm"] := {
 	"apiVersion": "sallyport.dev/v1alpha1",
 	"kind": "VirtualMachine",
@@ -23,7 +22,7 @@ facts["vm"] := {
 
 facts["vm"] := null if not _names_a_machine
 
-# About the request, never about the object: that may have any shape.
+# Checks the request but not the object, which may have any shape.
 valid_input if {
 	is_string(input.request.resource.resource)
 	input.request.operation in {"CREATE", "UPDATE"}
@@ -34,7 +33,7 @@ valid_input if {
 }
 
 # METADATA
-# title: Stamps of an operation, overwritten
+# title: Fields of an operation that Sallyport sets
 patch contains {"op": "add", "path": $"/spec/{field}", "value": value} if {
 	_is_operation
 	is_object(_spec)
@@ -43,7 +42,7 @@ patch contains {"op": "add", "path": $"/spec/{field}", "value": value} if {
 }
 
 # METADATA
-# title: Stamps that an operation must not have, removed
+# title: The same fields without a value from Sallyport, removed
 patch contains {"op": "remove", "path": $"/spec/{field}"} if {
 	_is_operation
 	some field, _ in _spec
@@ -52,7 +51,7 @@ patch contains {"op": "remove", "path": $"/spec/{field}"} if {
 }
 
 # METADATA
-# title: Label of an operation with the name of its VirtualMachine
+# title: Label of an operation with the name of the VirtualMachine
 patch contains {
 	"op": "add",
 	"path": "/metadata/labels/sallyport.dev~1virtual-machine",
@@ -64,7 +63,7 @@ patch contains {
 }
 
 # METADATA
-# title: The same label on an operation without labels
+# title: The same label, on an operation without labels
 patch contains {
 	"op": "add",
 	"path": "/metadata/labels",
@@ -83,7 +82,7 @@ patch contains {"op": "add", "path": "/metadata/finalizers/-", "value": _finaliz
 }
 
 # METADATA
-# title: The same finalizer on one without finalizers
+# title: The same finalizer, on an object without finalizers
 patch contains {"op": "add", "path": "/metadata/finalizers", "value": [_finalizer]} if {
 	_finalized
 	_finalizers == null
@@ -92,7 +91,7 @@ patch contains {"op": "add", "path": "/metadata/finalizers", "value": [_finalize
 # The fields of an operation's spec that only this policy writes.
 _stamped := {"requestedBy", "requestedAt", "virtualMachineUID", "override"}
 
-# What each of them must be; one that is not here must be absent.
+# The values of these fields. A field without a value must be absent.
 _stamps := object.union_n([_requested, _bound, _overriding]) if input.request.operation == "CREATE"
 
 _stamps := object.filter(_old_spec, _stamped) if {
@@ -118,7 +117,7 @@ _overriding := {"override": _override} if _carries_an_override
 
 _overriding := {} if not _carries_an_override
 
-# Whether an override counts is judged where a policy refuses. Here it is any text that the field can hold.
+# The policy that denies the request decides whether the override is valid. Here it is any text that fits into the field.
 _carries_an_override if {
 	is_string(_override)
 	_override != ""
@@ -129,7 +128,7 @@ _override := input.request.object.metadata.annotations["sallyport.dev/override"]
 
 _is_operation if input.request.resource.resource == "virtualmachineoperations"
 
-# The finalizer of each kind that has something on a runtime.
+# The finalizer of each kind with objects on a runtime.
 _finalizer := {
 	"virtualmachines": "sallyport.dev/virtual-machine",
 	"virtualdisks": "sallyport.dev/virtual-disk",
@@ -140,7 +139,7 @@ _spec := input.request.object.spec
 
 _old_spec := object.get(input.request, ["oldObject", "spec"], null)
 
-# Absent and null alike: both mean that the whole map or list has to be added.
+# null if absent. In both cases the patch adds the whole map or list.
 _labels := object.get(input.request, ["object", "metadata", "labels"], null)
 
 _finalizers := object.get(input.request, ["object", "metadata", "finalizers"], null)
@@ -164,8 +163,8 @@ _labelled if {
 	regex.match(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`, _spec.virtualMachineName)
 }
 
-# Judged by the stored object: the API server ignores what a client writes there, and it refuses a new finalizer on an
-# object that is being deleted.
+# Evaluates deletionTimestamp of the stored object, because the API server ignores the value in the request. It denies new
+# finalizers on an object that is being deleted.
 _finalized if {
 	_finalizer
 	is_object(input.request.object.metadata)

@@ -18,7 +18,7 @@ _operation := {
 	"spec": {"type": "Stop", "virtualMachineName": "web-1"},
 }
 
-# What a client might write in the place of the webhook, or what an earlier webhook wrote.
+# Values from a client, or from an earlier webhook call.
 _stamps := {
 	"requestedBy": {"username": "mallory"},
 	"requestedAt": "2026-11-20T09:00:00.000000000Z",
@@ -92,7 +92,7 @@ _of_1024 := _eight(_eight(_eight("öö")))
 
 _eight(text) := concat("", [text, text, text, text, text, text, text, text])
 
-# It is read where a policy refuses, and only there it is known whether it is one.
+# The policy that denies the request decides whether an override is valid.
 test_override_is_that_of_the_annotation[note] if {
 	some note, tc in {
 		"an override": {"object": _annotated(_overriding), "stamp": {_overriding}},
@@ -123,7 +123,7 @@ test_override_is_that_of_the_annotation[note] if {
 	{op.value | some op in policy.patch; op.path == "/spec/override"} == tc.stamp with input as world
 }
 
-# Whoever may change the annotation of an operation that waits must not use the right of who created it.
+# A user who may change the annotation of a pending operation must not use the permission of its creator.
 test_override_is_not_that_of_a_later_annotation[note] if {
 	some note, tc in {
 		"added": {"new": _annotated(_overriding), "old": _operation, "patch": set()},
@@ -270,7 +270,7 @@ _verb(null) := "CREATE"
 
 _verb(old) := "UPDATE" if is_object(old)
 
-# A VirtualMachine has no stamps; one that gets such fields keeps them. An operation gets its finalizer with the claim.
+# The fields of a VirtualMachine with these names are kept. An operation gets its finalizer with the claim.
 test_each_kind_gets_its_own[note] if {
 	some note, tc in {
 		"create of a machine": {
@@ -294,7 +294,7 @@ test_each_kind_gets_its_own[note] if {
 	policy.patch == tc.patch with input as tc.world
 }
 
-# Objects as no client should write them: all of them pass, and no patch reaches for a parent that is not there.
+# Invalid objects: all of them are accepted, and no patch has a path whose parent is absent.
 _shapes := {"null": null, "empty": "", "text": "Bogus", "a number": 0, "true": true, "a list": [], "an object": {}}
 
 _misshapen := object.union_n([
@@ -391,7 +391,7 @@ test_no_fact_wanted[note] if {
 	policy.facts == {"vm": null} with input as world
 }
 
-# Each field that a rule reads beside the object, of each wrong type.
+# Each field outside of the object that a rule reads, with each wrong type.
 _wrong := {"null": null, "a number": 0, "true": true, "a list": [], "an object": {}}
 
 _broken := object.union_n([

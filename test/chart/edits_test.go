@@ -35,7 +35,7 @@ func (w *walk) tryEdit(command string) result {
 
 // reworded is the editor's command that has the policy refuse with other words. Its tests say them too.
 func reworded(from, to string) string {
-	return fmt.Sprintf(`sed -i 's/%s/%s/g' "$1"`, strings.TrimSuffix(from, " Stop"), strings.TrimSuffix(to, " Stop"))
+	return fmt.Sprintf(`sed -i 's/%s/%s/g' "$1"`, strings.TrimPrefix(from, "stop "), strings.TrimPrefix(to, "stop "))
 }
 
 // changes edits the policy under the load and returns when all replicas decide by it: by the old set or the new one, and never

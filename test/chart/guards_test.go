@@ -39,7 +39,7 @@ func (w *walk) guards() {
 		rolled()
 		w.kubectl("set env deployment/guarded ROLLED=out" + of)
 		rolled()
-		w.refused("scale deployment/guarded --replicas=1"+of, "[scaling-guard/BelowMinReplicas]", "keeps at least 2")
+		w.refused("scale deployment/guarded --replicas=1"+of, "[scaling-guard/BelowMinReplicas]", "annotation sallyport.dev/min-replicas is 2")
 		w.refused("delete deployment guarded"+of, "[deletion-protected/DeletionProtected]")
 		w.kubectl("scale deployment/guarded --replicas=2" + of)
 		w.kubectl("scale deployment/guarded --replicas=3" + of)

@@ -20,7 +20,7 @@ import (
 )
 
 // What the policy says when it refuses a second Stop: as it ships, and as the walk edits it, twice.
-const shipped, edited, reedited = "does not yield to Stop", "gives no way to Stop", "stands in the way of Stop"
+const shipped, edited, reedited = "stop is not allowed", "stop is not possible", "stop is not admitted"
 
 // live is how long an edit may take to decide everywhere. It is a second; this is what a machine may take that does other things too.
 const live = 10 * time.Second
@@ -92,8 +92,8 @@ spec: {runPolicy: Manual, runtime: {vsphere: {serverRef: {name: walk}, inventory
 		r := w.try("", "sallyport", "stop", "web-1", "--dry-run=server", "--namespace", team)
 		return r.stdout + r.stderr, r.code != 0
 	})
-	w.refused("sallyport stop web-1 --namespace "+team, "[operations-supersede/OperationInProgress] Stop web-1-stop-", shipped,
-		"accepted now: forced Stop, forced Restart")
+	w.refused("sallyport stop web-1 --namespace "+team, "[operations-supersede/OperationInProgress] VirtualMachine web-1: "+shipped+" because Stop web-1-stop-",
+		"allowed now: stop --force, restart --force")
 	w.kubectl("sallyport stop web-1 --force --dry-run=server --namespace " + team)
 
 	w.usual = install.Answers{secondStop: {shipped}, forcedStop: {install.Admitted}, machine: {install.Admitted}, stranger: {"[servers-tenancy/NamespaceNotAllowed]"}}

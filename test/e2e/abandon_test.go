@@ -16,15 +16,16 @@ func TestAbandonTakesTheVerb(t *testing.T) {
 	uid := tm.uid("web-1")
 	const key = "sallyport.dev/abandon-instance="
 	write := []string{"annotate", "svm", "web-1", key + string(uid)}
-	const denied = "[machines-abandon/AbandonNotAllowed] VirtualMachine web-1: annotation sallyport.dev/abandon-instance leaves the instance on its runtime"
-	tm.refused("", by("bob", write...), denied)
+	const denied = "[machines-abandon/AbandonNotAllowed] VirtualMachine web-1: "
+	const effect = " cannot set annotation sallyport.dev/abandon-instance because it leaves the instance on its runtime"
+	tm.refused("", by("bob", write...), denied+"bob"+effect)
 
 	stack.world.Hold(uid, runtime.TaskDelete) // for good: the runtime does not come back
 	tm.must("", "delete", "svm", "web-1", "--wait=false")
-	tm.refused("", by("bob", write...), denied, "and bob may not write it")
-	tm.refused("", by("carol", write...), denied)
+	tm.refused("", by("bob", write...), denied+"bob"+effect)
+	tm.refused("", by("carol", write...), denied+"carol"+effect)
 	tm.refused("", by("bob", "patch", "svm", "web-1", "--type=merge", "-p",
-		`{"metadata": {"annotations": {"sallyport.dev/abandon-instance": "x"}, "finalizers": null}}`), denied)
+		`{"metadata": {"annotations": {"sallyport.dev/abandon-instance": "x"}, "finalizers": null}}`), denied+"bob"+effect)
 	tm.must("", by("bob", "annotate", "svm", "web-1", "sallyport.dev/note=x")...)
 	tm.must("", by("bob", "patch", "svm", "web-1", "--type=json", "-p",
 		`[{"op": "add", "path": "/metadata/finalizers/-", "value": "example.com/hold"}, {"op": "remove", "path": "/metadata/finalizers/1"}]`)...)
@@ -45,8 +46,8 @@ func TestFencingTakesTheVerb(t *testing.T) {
 	tm.machine("web-1", "Stopped")
 	const key = "sallyport.dev/source-fenced"
 	write := []string{"annotate", "svm", "web-1", key + "=node-1-is-off", "--overwrite"}
-	const denied = "[machines-abandon/AbandonNotAllowed] VirtualMachine web-1: annotation " + key +
-		" removes an instance without its agent, so that the machine runs twice if the node is alive, and bob may not write it"
+	const denied = "[machines-abandon/AbandonNotAllowed] VirtualMachine web-1: bob cannot set annotation " + key +
+		" because it removes the instance without its agent, and the machine runs twice if the node is alive"
 	tm.refused("", by("bob", write...), denied)
 	tm.must("", by("alice", write...)...)
 	tm.must("", by("bob", "annotate", "svm", "web-1", key+"-")...)

@@ -88,7 +88,7 @@ func TestNothingTakesTheMoveOfAMachineBetweenNodes(t *testing.T) {
 	tm.must(stop, "create", "--dry-run=server", "-f", "-")
 	tm.status("svm/web-1", `{"migration": {"id": "move-1", "step": "Restore", "since": "2026-01-02T03:04:05.000000Z", "to": {"nodeName": "node-2"},
 		"instance": "pod-1", "was": {"powerState": "Running", "nodeName": "node-1"}}}`)
-	tm.refused(stop, create, "[operations-supersede/OperationInProgress] VirtualMachine web-1 is on its way to node node-2 and does not yield to forced Stop",
-		"accepted now: nothing until it has arrived", "kubectl wait svm web-1 -n "+tm.namespace+" --for=condition=PlacementSettled")
+	tm.refused(stop, create, "[operations-supersede/OperationInProgress] VirtualMachine web-1: stop --force is not allowed "+
+		"because the machine is moving to node node-2 as a snapshot", "no operation is allowed until it arrives", "kubectl wait svm web-1 -n "+tm.namespace+" --for=condition=PlacementSettled")
 	tm.must("", "delete", "svm", "web-1", "--timeout=60s")
 }

@@ -30,8 +30,8 @@ func starting(t *testing.T) *team {
 // is asked for; a Stop takes its place.
 func TestStartDuringStartIsRefusedAndStopAdmitted(t *testing.T) {
 	reads := []string{
-		"[operations-supersede/OperationInProgress]", "Start start-1 of VirtualMachine web-1 is InProgress", "does not yield to Start",
-		"accepted now: Stop, forced Stop",
+		"[operations-supersede/OperationInProgress] VirtualMachine web-1: start is not allowed because Start start-1 is in progress",
+		"allowed now: stop, stop --force",
 	}
 	for name, args := range map[string][]string{
 		"create":                create,
@@ -90,10 +90,10 @@ func TestBadOperationsAreRefusedByName(t *testing.T) {
 		"force on Start":        {operation("op", "web-1", "Start", `, "force": true`), []string{"spec.force"}},
 		"unknown type":          {operation("op", "web-1", "Explode"), []string{"spec.type", "Explode", `"Restart"`}},
 		"no machine named":      {operation("op", "", "Stop"), []string{"spec.virtualMachineName"}},
-		"a terminating machine": {operation("op", "old-1", "Stop"), []string{"VirtualMachineTerminating", "old-1 is being deleted"}},
+		"a terminating machine": {operation("op", "old-1", "Stop"), []string{"VirtualMachineTerminating", "old-1: stop is not allowed because it is being deleted"}},
 		"against the run policy": {operation("op", "always-1", "Stop"),
-			[]string{"RunPolicyForbids", "run policy AlwaysOn", "forbids Stop", "Restart"}},
-		"against the phase": {operation("op", "web-1", "Start"), []string{"PhaseForbids", "web-1 is Running", "Start"}},
+			[]string{"RunPolicyForbids", "stop is not allowed because its run policy is AlwaysOn", "restart"}},
+		"against the phase": {operation("op", "web-1", "Start"), []string{"PhaseForbids", "web-1: start is not allowed because its phase is Running"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tm := &team{T: step.T{T: t}, namespace: tm.namespace}

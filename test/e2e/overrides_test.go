@@ -231,7 +231,7 @@ func TestModeOfANamespace(t *testing.T) {
 	t.Cleanup(func() { set("null") })
 	tried.Eventually("the policy only warns", func() bool { return tried.kubectl(start, dry...).code == 0 })
 	r := tried.kubectl(start, create...)
-	if r.code != 0 || !strings.Contains(r.stderr, "Warning: ["+applicability+"/PhaseForbids] VirtualMachine web-1 is Running") {
+	if r.code != 0 || !strings.Contains(r.stderr, "Warning: ["+applicability+"/PhaseForbids] VirtualMachine web-1: start is not allowed because its phase is Running") {
 		t.Errorf("exit %d: %s", r.code, r.stderr)
 	}
 	tried.await("svmop/start-1", ".status.phase", "Completed") // the second door does not refuse it either

@@ -152,7 +152,7 @@ func TestBrokenEditsAreRefused(t *testing.T) {
 		{"a broken contract", "#   reason: OperationInProgress", "#   why: OperationInProgress", []string{
 			"[policies-self/ContractBroken] RegoPolicy operations-supersede does not keep to the contract:", "METADATA custom.why is not known",
 		}},
-		{"a failing test", "accepted now:", "accepted today:", []string{
+		{"a failing test", "allowed now:", "allowed today:", []string{
 			"[policies-self/TestsFailed]", "operations-supersede/supersede_test.rego:", "sallyport.operations.supersede_test.test_", "in the rows",
 		}},
 		{"a rule that forbids what its own tests allow", "	not _yields(op)", "	op.spec.type", []string{

@@ -90,7 +90,7 @@ func (s *site) explicit() {
 			texts[denial(said)] = append(texts[denial(said)], way)
 		}
 		for text, ways := range texts {
-			if len(texts) != 1 || !strings.Contains(text, "may not go from 2 to 1 replicas") || !strings.Contains(text, "`kubectl sallyport scale-down web --namespace "+t.space+" --vm web-") {
+			if len(texts) != 1 || !strings.Contains(text, "cannot scale from 2 to 1") || !strings.Contains(text, "kubectl sallyport scale-down web -n "+t.space+" --vm web-") {
 				t.Errorf("%v is told: %s", ways, text)
 			}
 		}

@@ -39,7 +39,7 @@ func TestExplainWhoIsAsked(t *testing.T) {
 	tm.machine("web-1", "Running")
 	tm.must(operation("stop-1", "Stop"), "create", "-f", "-")
 	tm.explain(operation("migrate-1", "Migrate"), "-f - --policy operations-supersede", 0,
-		"operations-supersede: denies: [OperationInProgress] Stop stop-1 of VirtualMachine web-1 is Pending and does not yield to Migrate")
+		"operations-supersede: denies: [OperationInProgress] VirtualMachine web-1: migrate is not allowed because Stop stop-1 is pending")
 	tm.explain(operation("stop-2", "Stop"), "-f - --policy nothing", 1, "there is no RegoPolicy nothing; there are defaults, ")
 	tm.explain(operation("stop-2", "Stop"), "-f - --policy lib-operations", 1, "is a library")
 	// The object itself is not among what it is held against.
@@ -94,7 +94,7 @@ func TestExplainWithOwnRights(t *testing.T) {
 		`User "`+user+`" cannot list resource "virtualmachineoperations" in API group "sallyport.dev" in the namespace "`+tm.namespace+`"`)
 	tm.bind("rolebinding", "sallyport-view", user)
 	tm.must(stop, "create", "-f", "-")
-	const refuses = "operations-supersede: denies: [OperationInProgress] Stop stop-1 of VirtualMachine web-1 is Pending and does not yield to Migrate"
+	const refuses = "operations-supersede: denies: [OperationInProgress] VirtualMachine web-1: migrate is not allowed because Stop stop-1 is pending"
 	migrate := operation("migrate-1", "Migrate")
 	tm.explainBy(user, migrate, "-f - --policy operations-supersede", 0, "by "+user, refuses)
 	// Somebody else's request, too: to ask takes no right to impersonate.
@@ -108,13 +108,13 @@ func TestExplainAsSomebodyElse(t *testing.T) {
 	tm.must(operation("stop-1", "Stop"), "create", "-f", "-")
 	nobody := tm.namespace + "-nobody"
 	tm.explain(operation("migrate-1", "Migrate"), "-f - --policy operations-supersede --as "+nobody, 0, "by "+nobody,
-		"operations-supersede: denies: [OperationInProgress] Stop stop-1 of VirtualMachine web-1 is Pending")
+		"operations-supersede: denies: [OperationInProgress] VirtualMachine web-1: migrate is not allowed because Stop stop-1 is pending")
 	owner := tm.namespace + "-owner"
 	tm.bind("clusterrolebinding", "cluster-admin", owner)
 	abandoned := `{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "metadata": {"name": "web-2",
 		"annotations": {"sallyport.dev/abandon-instance": "gone"}}, "spec": {"runtime": {"pod": {}}}}`
 	const line = "-f - --policy machines-abandon --as "
-	tm.explain(abandoned, line+nobody, 0, "machines-abandon: denies: [AbandonNotAllowed]", nobody+" may not write it")
+	tm.explain(abandoned, line+nobody, 0, "machines-abandon: denies: [AbandonNotAllowed]", nobody+" cannot set annotation sallyport.dev/abandon-instance")
 	tm.explain(abandoned, line+owner, 0, "machines-abandon: allows")
 	tm.explain(abandoned, line+nobody+" --as-group system:masters", 0, "machines-abandon: allows")
 }

@@ -80,13 +80,14 @@ func TestRefusals(t *testing.T) {
 	r := tm.sallyport("stop nobody web-1 db-1", 1, "/web-1-stop-",
 		`Error from server (VirtualMachineNotFound): Stop of nobody: admission webhook`,
 		`[operations-applicability/VirtualMachineNotFound] spec.virtualMachineName: VirtualMachine nobody does not exist`,
-		`Error from server (RunPolicyForbids): Stop of db-1: `, "allow: Restart, forced Restart",
+		`Error from server (RunPolicyForbids): Stop of db-1: `, "stop is not allowed because its run policy is AlwaysOn; allowed in phase Running: restart, restart --force",
 		"\nTo override operations-applicability once (recorded as an event): --override \"operations-applicability: REASON\"\n")
 	if strings.Count(r.stdout, "\n") != 1 || strings.Count(r.stderr, "\n") != 3 {
 		t.Errorf("the user reads too much:\n%s%s", r.stdout, r.stderr)
 	}
 	tm.sallyport("start web-1", 1, "Error from server (Conflict): Start of web-1: ",
-		"\n[operations-supersede/OperationInProgress] Stop web-1-stop-", "[operations-applicability/PhaseForbids] VirtualMachine web-1 is Running",
+		"\n[operations-supersede/OperationInProgress] VirtualMachine web-1: start is not allowed because Stop web-1-stop-",
+		"[operations-applicability/PhaseForbids] VirtualMachine web-1: start is not allowed because its phase is Running",
 		"\nAccepted by all policies now: stop --force, restart --force\n")
 	tm.sallyport("start web-1 --force", 1, "spec.force is not allowed with type Start: there is no forced way to power on")
 	tm.sallyport("stop web-1 --deadline 9000h", 1, "spec.activeDeadlineSeconds")

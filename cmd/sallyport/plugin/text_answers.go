@@ -87,15 +87,15 @@ func (a *answer) why(put func(*answer, objection) string) string {
 	return text
 }
 
-// shortText is a reason in a line. What a policy adds after a semicolon is advice, which the other requests are; and a message that
-// ends with the request is the same for each.
+// shortText is a reason in a line. A policy's message reads "OBJECT: REQUEST is not allowed because CAUSE; WAY OUT". The page names the
+// object and the request already, and the other requests are the way out, so that the cause is left.
 func shortText(a *answer, o objection) string {
 	message := strings.ReplaceAll(o.Message, "\n", " ")
 	if o.Policy != "" && !o.undecided() {
 		message, _, _ = strings.Cut(message, "; ")
 	}
-	if rest, same := strings.CutSuffix(message, " "+called(a.Type, a.Force)); same {
-		message = rest + " this"
+	if _, cause, found := strings.Cut(message, ": "+a.command()+" is not allowed because "); found {
+		message = cause
 	}
 	if o.Reason != "" {
 		message = o.Reason + ": " + message

@@ -29,8 +29,8 @@ func TestWhyAMachine(t *testing.T) {
 	for _, line := range []string{
 		`(?m)^  accepted  stop, stop --force, delete$`,
 		`(?m)^  refused   start, .*evict.*:$`,
-		`(?m)^ {12}PhaseForbids: VirtualMachine web-1 is Starting and cannot carry out this$`,
-		`(?m)^ {12}OperationInProgress: Start web-1-start-\w+ of VirtualMachine web-1 is InProgress and does not yield to this$`,
+		`(?m)^ {12}PhaseForbids: its phase is Starting$`,
+		`(?m)^ {12}OperationInProgress: Start web-1-start-\w+ is in progress$`,
 	} {
 		if !regexp.MustCompile(line).MatchString(r.stdout) {
 			t.Errorf("there is no line %s", line)
@@ -138,7 +138,7 @@ func TestWhyATerminatingMachine(t *testing.T) {
 	tm.must("", "delete", "svm", "web-1", "--wait=false")
 	tm.sallyport("why web-1", 0, "Deletion:", "waits for the finalizers sallyport.dev/virtual-machine",
 		"  accepted  delete\n  refused   start, stop, stop --force, restart, restart --force, migrate, migrate --force, evict, evict --force:\n"+
-			"            VirtualMachineTerminating: VirtualMachine web-1 is being deleted, since 2")
+			"            VirtualMachineTerminating: it is being deleted (since 2")
 }
 
 // What people read, of everything at once. UPDATE=1 writes it anew.

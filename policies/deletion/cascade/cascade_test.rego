@@ -129,11 +129,9 @@ test_each_kind_counts[fact] if {
 	}
 }
 
-_override(object_, uid) := concat("", [
+_override(object_) := concat("", [
 	"Somebody who holds the verb override on RegoPolicy deletion-cascade can write ",
-	$"`kubectl annotate --overwrite {object_} \"sallyport.dev/override=deletion-cascade; uid={uid}; ",
-	`by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
-	"`, and delete it with all that then",
+	$"`kubectl sallyport override deletion-cascade {object_} --reason \"...\"`, and delete it with all that then",
 ])
 
 test_denial_of_a_namespace[note] if {
@@ -164,7 +162,7 @@ test_denial_of_a_namespace[note] if {
 		"reason": "NamespaceHoldsProtected",
 		"message": concat("", [
 			"namespace team-a holds ", tc.holds, "--namespace team-a --selector sallyport.dev/deletion-protection=enabled` ",
-			"lists them. ", _override("namespaces team-a", "u-1"),
+			"lists them. ", _override("namespaces team-a"),
 		]),
 		"details": {"kind": "Namespace", "name": "team-a"},
 	}} with input as {"request": _of_namespace(_namespace), "facts": _some(tc.facts)}
@@ -194,7 +192,7 @@ test_denial_of_a_definition[note] if {
 		"message": concat("", [
 			$"with CustomResourceDefinition {name} all objects of its kind would be deleted, {tc.told} ",
 			$"`kubectl get {name} --all-namespaces` lists them. ",
-			_override($"customresourcedefinitions.apiextensions.k8s.io {name}", "u-2"),
+			_override($"customresourcedefinitions.apiextensions.k8s.io {name}"),
 		]),
 		"details": {"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": name},
 	}} with input as {

@@ -267,10 +267,7 @@ test_facts_ask_for_nothing_else[note] if {
 	policy.facts == {"namespace": null} with input.request as request with data.parameters as _parameters
 }
 
-_command := concat("", [
-	`kubectl annotate --overwrite replicasets.apps x --namespace team-a `,
-	`"sallyport.dev/override=deletion-protected; uid=u-1; by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
-])
+_command := `kubectl sallyport override deletion-protected replicasets.apps x -n team-a --reason "..."`
 
 _way_out := $"Somebody who holds the verb override on RegoPolicy deletion-protected can write `{_command}`"
 
@@ -290,8 +287,8 @@ test_denial[note] if {
 			"reason": "DeletionProtected",
 			"message": concat("", [
 				"Node x is protected from deletion by its label sallyport.dev/deletion-protection=enabled. ",
-				"Somebody who holds the verb override on RegoPolicy deletion-protected can write `kubectl annotate --overwrite nodes x ",
-				`"sallyport.dev/override=deletion-protected; uid=u-1; by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
+				"Somebody who holds the verb override on RegoPolicy deletion-protected can write `kubectl sallyport override ",
+				`deletion-protected nodes x --reason "..."`,
 				"`, and delete it then",
 			]),
 			"details": {"group": "", "kind": "Node", "name": "x", "field": "metadata.labels"},

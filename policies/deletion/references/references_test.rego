@@ -105,9 +105,8 @@ test_changed[note] if {
 }
 
 _command := concat("", [
-	"Somebody who holds the verb override on RegoPolicy deletion-references can write `kubectl annotate --overwrite ",
-	"vspheretemplates.sallyport.dev ubuntu --namespace team-a \"sallyport.dev/override=deletion-references; uid=u-1; ",
-	"by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON\"`",
+	"Somebody who holds the verb override on RegoPolicy deletion-references can write `kubectl sallyport override ",
+	"deletion-references vspheretemplates.sallyport.dev ubuntu -n team-a --reason \"...\"`",
 ])
 
 test_messages if {

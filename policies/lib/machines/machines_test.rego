@@ -31,7 +31,7 @@ test_a_pool if {
 	machines.makes(_request("virtualmachinepools", "CREATE", _pool))
 }
 
-# Without either there is nothing to judge.
+# There is no spec without an object.
 test_nothing if {
 	not machines.spec(_request("virtualmachines", "CREATE", _machine), "other")
 	not machines.spec(_request("virtualmachinepools", "CREATE", _machine), "object")

@@ -1,6 +1,6 @@
 # METADATA
 # title: Operations on virtual machines
-# description: What an operation is called, which shape it must have before a policy can judge it, and when a move is final.
+# description: The names of operations in messages, the checks of their types, and the point from which a move cannot be superseded.
 package sallyport.lib.operations
 
 # METADATA
@@ -8,7 +8,7 @@ package sallyport.lib.operations
 types := {"Start", "Stop", "Restart", "Migrate", "Evict"}
 
 # METADATA
-# description: Every operation as tables in parameters spell it, the gentle ones first. There is no forced Start.
+# description: All operations as the tables in parameters spell them, each graceful one before its forced one. There is no forced Start.
 keys := [
 	"Start",
 	"Stop",
@@ -22,7 +22,7 @@ keys := [
 ]
 
 # METADATA
-# description: How a message calls each operation.
+# description: The name of each operation that exists, such as "forced Stop" in "forced Stop web-1-stop-x is in progress".
 names := {
 	"Start": "Start",
 	"Stop": "Stop",
@@ -36,17 +36,35 @@ names := {
 }
 
 # METADATA
-# description: An operation's row or column in a table, "Stop" or "Stop force".
+# description: The command that asks for each operation, as users type it after kubectl sallyport.
+commands := {
+	"Start": "start",
+	"Stop": "stop",
+	"Stop force": "stop --force",
+	"Restart": "restart",
+	"Restart force": "restart --force",
+	"Migrate": "migrate",
+	"Migrate force": "migrate --force",
+	"Evict": "evict",
+	"Evict force": "evict --force",
+}
+
+# METADATA
+# description: The row or column of an operation in a table, such as "Stop" or "Stop force".
 key(spec) := spec.type if not spec.force == true
 
 key(spec) := $"{spec.type} force" if spec.force == true
 
 # METADATA
-# description: How a message calls the operation, "Stop" or "forced Stop".
+# description: The name of an operation that exists, such as "Stop" or "forced Stop".
 name(spec) := names[key(spec)]
 
 # METADATA
-# description: Whether the spec of an operation can be judged; a policy's valid_input asks this of every one it reads.
+# description: The command that asks for an operation, such as "stop" or "stop --force".
+command(spec) := commands[key(spec)]
+
+# METADATA
+# description: Whether the spec of an operation has the fields and types that policies read. valid_input checks this for each operation.
 known(spec) if {
 	text(spec.virtualMachineName)
 	spec.type in types
@@ -56,8 +74,8 @@ known(spec) if {
 
 # METADATA
 # description: >-
-#   Whether a table in parameters can be read: each row a list of operations. One misspelled entry makes the whole
-#   table unknown, because an entry that matches nothing would change verdicts in silence.
+#   Whether a table in parameters is valid: each row is a list of operations. One misspelled entry makes the whole table
+#   invalid, because an entry that matches nothing would change verdicts silently.
 known_table(table) if {
 	is_object(table)
 	{type_name(row) | some row in table} == {"array"}
@@ -66,12 +84,12 @@ known_table(table) if {
 
 # METADATA
 # description: >-
-#   Whether a move by hibernation has come so far that only the deletion of the VirtualMachine takes its place. The argument is
-#   status.migration, or null.
+#   Whether a move by hibernation has come so far that only the deletion of the VirtualMachine can supersede it. The argument
+#   is status.migration, or null.
 travels(migration) if migration.step in {"Release", "Restore"}
 
 # METADATA
-# description: Whether status.migration, or null, can be judged.
+# description: Whether status.migration, or null, has the fields and types that policies read.
 known_migration(null)
 
 known_migration(migration) if {
@@ -82,7 +100,7 @@ known_migration(migration) if {
 }
 
 # METADATA
-# description: A string that says something; presence alone would let "", null and 0 pass.
+# description: Whether a value is a string that is not empty. A check of presence would also accept "", null and 0.
 text(value) if {
 	is_string(value)
 	value != ""

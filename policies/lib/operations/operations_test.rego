@@ -2,19 +2,21 @@ package sallyport.lib.operations_test
 
 import data.sallyport.lib.operations
 
-test_key_and_name[note] if {
+test_key_name_and_command[note] if {
 	some note, tc in {
-		"no force": {"spec": {"type": "Stop"}, "key": "Stop", "name": "Stop"},
-		"force false": {"spec": {"type": "Stop", "force": false}, "key": "Stop", "name": "Stop"},
-		"force true": {"spec": {"type": "Stop", "force": true}, "key": "Stop force", "name": "forced Stop"},
-		"forced eviction": {"spec": {"type": "Evict", "force": true}, "key": "Evict force", "name": "forced Evict"},
+		"no force": {"spec": {"type": "Stop"}, "key": "Stop", "name": "Stop", "command": "stop"},
+		"force false": {"spec": {"type": "Stop", "force": false}, "key": "Stop", "name": "Stop", "command": "stop"},
+		"force true": {"spec": {"type": "Stop", "force": true}, "key": "Stop force", "name": "forced Stop", "command": "stop --force"},
+		"forced eviction": {"spec": {"type": "Evict", "force": true}, "key": "Evict force", "name": "forced Evict", "command": "evict --force"},
 	}
 	operations.key(tc.spec) == tc.key
 	operations.name(tc.spec) == tc.name
+	operations.command(tc.spec) == tc.command
 }
 
-test_every_key_has_a_name_and_a_type if {
+test_every_key_has_a_name_a_command_and_a_type if {
 	object.keys(operations.names) == {key | some key in operations.keys}
+	object.keys(operations.commands) == {key | some key in operations.keys}
 	{split(key, " ")[0] | some key in operations.keys} == operations.types
 }
 

@@ -7,33 +7,27 @@ _request(group, resource, namespace) := {"resource": {"group": group, "resource"
 test_command[note] if {
 	some note, tc in {
 		"in a namespace": {
-			"request": _request("apps", "deployments", "team-a"), "metadata": {"name": "web", "uid": "u-1"},
-			"command": concat("", [
-				`kubectl annotate --overwrite deployments.apps web --namespace team-a `,
-				`"sallyport.dev/override=p; uid=u-1; by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
-			]),
+			"request": _request("apps", "deployments", "team-a"), "name": "web",
+			"command": `kubectl sallyport override p deployments.apps web -n team-a --reason "..."`,
 		},
 		"of the core group": {
-			"request": _request("", "configmaps", "team-a"), "metadata": {"name": "a.b-c", "uid": "u-1"},
-			"command": concat("", [
-				`kubectl annotate --overwrite configmaps a.b-c --namespace team-a `,
-				`"sallyport.dev/override=p; uid=u-1; by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
-			]),
+			"request": _request("", "configmaps", "team-a"), "name": "a.b-c",
+			"command": `kubectl sallyport override p configmaps a.b-c -n team-a --reason "..."`,
 		},
 		"in no namespace": {
-			"request": object.remove(_request("", "nodes", ""), ["namespace"]), "metadata": {"name": "n", "uid": "u-1"},
-			"command": `kubectl annotate --overwrite nodes n "sallyport.dev/override=p; uid=u-1; by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
+			"request": object.remove(_request("", "nodes", ""), ["namespace"]), "name": "n",
+			"command": `kubectl sallyport override p nodes n --reason "..."`,
 		},
 		"a namespace itself": {
-			"request": _request("", "namespaces", "team-a"), "metadata": {"name": "team-a", "uid": "u-1"},
-			"command": `kubectl annotate --overwrite namespaces team-a "sallyport.dev/override=p; uid=u-1; by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
+			"request": _request("", "namespaces", "team-a"), "name": "team-a",
+			"command": `kubectl sallyport override p namespaces team-a --reason "..."`,
 		},
-		"without a UID, and a name that a shell would read": {
-			"request": _request("g", "roles", ""), "metadata": {"name": "$(reboot)"},
-			"command": `kubectl annotate --overwrite roles.g NAME "sallyport.dev/override=p; uid=; by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`,
+		"a name that a shell would run": {
+			"request": _request("g", "roles", ""), "name": "$(reboot)",
+			"command": `kubectl sallyport override p roles.g NAME --reason "..."`,
 		},
 	}
-	override.command("p", tc.request, tc.metadata) == tc.command
+	override.command("p", tc.request, {"name": tc.name}) == tc.command
 }
 
 test_names[name] if {

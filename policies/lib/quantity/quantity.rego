@@ -1,13 +1,13 @@
 # METADATA
 # title: Quantities
 # description: >-
-#   Amounts of resources as Kubernetes writes them, to be compared and added exactly. A quantity is a string such as "100m", "1.5Gi"
-#   or "2e3", or a whole number. What is none, or has more than 18 digits on a side of its point, or an exponent outside -9 to 18, is
-#   undefined: ask known first.
+#   Compares and adds quantities in Kubernetes notation exactly. A quantity is a string such as "100m", "1.5Gi" or "2e3", or an
+#   integer. Functions are undefined for any other value, for more than 18 digits on a side of the decimal point, and for an
+#   exponent outside -9 to 18: check a value with known first.
 package sallyport.lib.quantity
 
 # METADATA
-# description: How many billionths of the unit each suffix stands for.
+# description: The factor of each suffix, in billionths of the unit.
 _scales := {
 	"n": 1, "u": 1000, "m": 1000000, "": 1000000000,
 	"k": 1000000000000, "M": 1000000000000000, "G": 1000000000000000000,
@@ -25,15 +25,15 @@ known(q) if regex.match(
 
 # METADATA
 # description: >-
-#   A quantity in billionths of its unit (of a core, of a byte), a whole number: less is rounded up as Kubernetes does. Numbers of this
-#   size are exact up to 19 digits.
+#   A quantity as an integer in billionths of its unit (of a core, of a byte). Fractions of a billionth are rounded up, as in
+#   Kubernetes. The result is exact up to 19 digits.
 nanos(q) := _sign(text) * ceil((_digits(text) * _scale(text)) / _power(_decimals(text))) if {
 	known(q)
 	text := _text(q)
 }
 
 # METADATA
-# description: Whether a is less than, equal to or more than b, as -1, 0 or 1.
+# description: Compares a with b. The result is -1 if a is less, 0 if they are equal, and 1 if a is more.
 compare(a, b) := -1 if nanos(a) < nanos(b)
 
 compare(a, b) := 0 if nanos(a) == nanos(b)
@@ -41,7 +41,7 @@ compare(a, b) := 0 if nanos(a) == nanos(b)
 compare(a, b) := 1 if nanos(a) > nanos(b)
 
 # METADATA
-# description: The sum of a list of quantities, in billionths of their unit. It is undefined if one of them is none.
+# description: The sum of a list of quantities, in billionths of their unit. It is undefined if an entry is not a quantity.
 total(list) := sum(amounts) if {
 	amounts := [nanos(q) | some q in list]
 	count(amounts) == count(list)
@@ -79,5 +79,5 @@ _scale(text) := 1000000000 / _power(to_number(trim_left(_suffix(text), "eE-"))) 
 }
 
 # METADATA
-# description: Ten to the power of n.
+# description: 10 to the power of n.
 _power(n) := to_number(substring("1000000000000000000000000000000000000", 0, n + 1))

@@ -1,15 +1,15 @@
 # METADATA
-# title: Who may give up on an instance
+# title: Who may abandon an instance
 # description: >-
-#   The annotation sallyport.dev/abandon-instance lets a VirtualMachine go whose runtime cannot be asked, and leaves its
-#   instance there. The annotation sallyport.dev/source-fenced says that the node of an instance is dead: the instance is
-#   removed without its agent, and if the node is alive, the machine then runs twice. To write either takes the verb override
-#   on this policy. To take it off takes nothing.
+#   With annotation sallyport.dev/abandon-instance Sallyport deletes a VirtualMachine whose runtime is unreachable, and leaves
+#   its instance there. With annotation sallyport.dev/source-fenced Sallyport treats the node of an instance as dead: it removes
+#   the instance without the node's agent, and if the node is alive, the machine runs twice. Setting either annotation requires
+#   the verb override on this policy. Removing it requires no permission.
 package sallyport.machines.abandon
 
 # METADATA
-# title: Whether the requester may give up on an instance
-# description: Asked only if one of the annotations is written.
+# title: Whether the requester may abandon an instance
+# description: Evaluated only if the request sets one of the annotations.
 facts["override"] := {"access": {
 	"verb": "override",
 	"group": "sallyport.dev",
@@ -29,15 +29,15 @@ valid_input if {
 }
 
 # METADATA
-# title: The requester may not give up on an instance
+# title: The requester may not abandon an instance
 # custom:
 #   reason: AbandonNotAllowed
-#   remedyInMessage: Wait until the runtime or the node answers, or ask a cluster administrator for the verb override on the policy.
+#   remedyInMessage: Wait until the runtime or the node is reachable, or ask a cluster administrator for the verb override on this policy.
 deny contains {
 	"reason": "AbandonNotAllowed",
 	"message": concat("", [
-		$"VirtualMachine {_name}: annotation {key} {_effects[key]}, and {_who} may not write it. ",
-		"It takes the verb override on RegoPolicy machines-abandon, which a cluster administrator grants",
+		$"VirtualMachine {_name}: {_who} cannot set annotation {key} because it {_effects[key]}; ",
+		"ask a cluster administrator for the verb override on RegoPolicy machines-abandon",
 	]),
 	"details": {"group": "sallyport.dev", "kind": "VirtualMachine", "name": _name, "field": $"metadata.annotations[{key}]"},
 } if {
@@ -45,17 +45,17 @@ deny contains {
 	not input.facts.override == true
 }
 
-# What each annotation does.
+# The effect of each annotation.
 _effects := {
 	"sallyport.dev/abandon-instance": "leaves the instance on its runtime",
-	"sallyport.dev/source-fenced": "removes an instance without its agent, so that the machine runs twice if the node is alive",
+	"sallyport.dev/source-fenced": "removes the instance without its agent, and the machine runs twice if the node is alive",
 }
 
 _who := input.request.userInfo.username
 
 _name := object.get(_metadata(input.request.object), "name", object.get(_metadata(input.request.object), "generateName", ""))
 
-# What is taken off, or stays as it was, takes nothing.
+# Removing or keeping an annotation requires no permission.
 _written := {key |
 	some key, _ in _effects
 	some value in [_value(input.request.object, key)]

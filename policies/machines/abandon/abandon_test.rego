@@ -24,7 +24,7 @@ _create(new, override) := {
 
 _asked := {"access": {"verb": "override", "group": "sallyport.dev", "resource": "regopolicies", "name": "machines-abandon"}}
 
-# Whoever writes one is asked for the right, be the machine on its way out or not.
+# Setting one requires the permission, whether or not the machine is being deleted.
 test_written[note] if {
 	some key in _keys
 	some what, world in {
@@ -45,14 +45,14 @@ test_written[note] if {
 	abandon.valid_input with input as object.union(world, {"facts": {"override": true}})
 }
 
-# The right is asked for once, and each annotation is told by itself.
+# The permission is checked once, and there is a denial for each annotation.
 test_both_written if {
 	world := _update(_machine({}), _machine({key: "u-1" | some key in _keys}), false)
 	abandon.facts.override == _asked with input as world
 	{denial.details.field | some denial in abandon.deny} == {$"metadata.annotations[{key}]" | some key in _keys} with input as world
 }
 
-# What else is written takes nothing, and nobody is asked about.
+# Any other update requires no permission, and none is checked.
 test_not_written[note] if {
 	some key in _keys
 	some what, world in {
@@ -71,18 +71,18 @@ test_not_written[note] if {
 test_message[key] if {
 	some key, effect in {
 		"sallyport.dev/abandon-instance": "leaves the instance on its runtime",
-		"sallyport.dev/source-fenced": "removes an instance without its agent, so that the machine runs twice if the node is alive",
+		"sallyport.dev/source-fenced": "removes the instance without its agent, and the machine runs twice if the node is alive",
 	}
 	some denial in abandon.deny with input as _update(_leaving({}), _leaving({key: "u-1"}), false)
 	denial.message == concat("", [
-		$"VirtualMachine web-1: annotation {key} {effect}, and bob may not write it. ",
-		"It takes the verb override on RegoPolicy machines-abandon, which a cluster administrator grants",
+		$"VirtualMachine web-1: bob cannot set annotation {key} because it {effect}; ",
+		"ask a cluster administrator for the verb override on RegoPolicy machines-abandon",
 	])
 }
 
 _good := _update(_leaving({_key: "u-0"}), _leaving({_key: "u-1"}), false)
 
-# What cannot be read is no permission.
+# An answer that is not valid is not a permission.
 test_not_understood[note] if {
 	some note, change in {
 		"a requester without a name": {"request": {"userInfo": {"username": ""}}},

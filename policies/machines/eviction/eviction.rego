@@ -1,9 +1,9 @@
 # METADATA
-# title: A machine is moved instead of evicted
+# title: Sallyport moves machines instead of evicting their Pods
 # description: >-
-#   An eviction deletes a Pod, and the Pod of a machine is the machine. The policy refuses it with code 429, upon which kubectl drain
-#   tries again. If the Pod's node is cordoned, Sallyport creates an Evict operation instead. Once that has moved the machine, the
-#   Pod is gone, which is what the eviction was for.
+#   An eviction deletes a Pod, and with the Pod of a machine it would delete the machine. The policy denies the eviction with code
+#   429, so that kubectl drain retries it. If the node of the Pod is cordoned, Sallyport creates an Evict operation. After the move
+#   the Pod does not exist any more, and the drain can continue.
 package sallyport.machines.eviction
 
 # METADATA
@@ -20,7 +20,7 @@ facts["vm"] := {
 facts["vm"] := null if not _named
 
 # METADATA
-# title: The Pod, which the API server looks for only after it has asked
+# title: The Pod, which the API server reads only after admission
 facts["pod"] := {
 	"apiVersion": "v1",
 	"kind": "Pod",
@@ -39,16 +39,16 @@ valid_input if {
 }
 
 # METADATA
-# title: The eviction would delete a machine, which is moved instead
+# title: The eviction would delete a machine that Sallyport can move
 # custom:
 #   reason: MachineIsMoved
-#   remedy: Try again until the Pod is gone, as kubectl drain does.
+#   remedy: Retry until the Pod is gone, as kubectl drain does.
 deny contains {
 	"reason": "MachineIsMoved",
 	"code": 429,
 	"message": concat("", [
-		$"Pod {input.request.name} cannot be evicted because that would delete VirtualMachine {_vm.metadata.name} ({_phase}{_progress}); ",
-		$"Sallyport moves the machine to another node instead if node {_node} is cordoned",
+		$"Pod {input.request.name}: cannot be evicted because that would delete VirtualMachine {_vm.metadata.name} ({_phase}{_progress}); ",
+		$"if node {_node} is cordoned, Sallyport moves the machine to another node",
 	]),
 	"details": _details,
 } if {
@@ -57,16 +57,17 @@ deny contains {
 }
 
 # METADATA
-# title: The eviction would delete a machine that is off
+# title: The eviction would delete a machine that is not running
 # custom:
 #   reason: MachineIsOff
-#   remedyInMessage: Set spec.nodeName of the VirtualMachine to another node, or delete the VirtualMachine.
+#   remedyInMessage: Set spec.nodeName of the VirtualMachine to another node with the command in the message, or delete the VirtualMachine.
 deny contains {
 	"reason": "MachineIsOff",
 	"code": 429,
 	"message": concat("", [
-		$"Pod {input.request.name} cannot be evicted because that would delete VirtualMachine {_vm.metadata.name}, which is {_phase}; ",
-		$"to move it off node {_node}, set spec.nodeName of the VirtualMachine to another node",
+		$"Pod {input.request.name}: cannot be evicted because that would delete VirtualMachine {_vm.metadata.name} ({_phase}); ",
+		$"to move it off node {_node}: kubectl patch svm {_vm.metadata.name} -n {input.request.namespace} ",
+		`--type merge -p '{"spec":{"nodeName":"NODE"}}'`,
 	]),
 	"details": _details,
 } if {
@@ -80,8 +81,8 @@ _details := {
 	"name": _vm.metadata.name,
 }
 
-# A Pod that is gone can be evicted: by that kubectl drain notices that a machine was moved. A Pod that only looks like that of a machine is
-# evicted as any other, and so is that of a machine that is being deleted.
+# The eviction of a Pod that does not exist is admitted: the API server answers it, and kubectl drain sees that the machine was moved.
+# A Pod whose name only looks like that of a machine is evicted as any other, and so is the Pod of a machine that is being deleted.
 _is_machine if {
 	is_object(input.facts.pod)
 	is_object(_vm)
@@ -104,8 +105,8 @@ _progress := $", step {_status.migration.step}" if is_string(_status.migration.s
 
 default _progress := ""
 
-# Pods of machines are called NAME-UID, or NAME-UID-MOVE: a UID has five groups, of which the last has 12 digits, and what is left of
-# a move's has 8.
+# The Pod of a machine is named NAME-UID, or NAME-UID-MOVE after a move. A UID has five groups, the last of 12 digits, and MOVE has
+# 8 digits.
 _named := {"vm": concat("-", array.slice(_groups, 0, _first)), "uid": lower(concat("-", array.slice(_groups, _first, _first + 5)))} if {
 	_first > 0
 }

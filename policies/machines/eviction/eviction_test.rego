@@ -19,7 +19,7 @@ _said(world) := said if {
 
 _details := {"group": "sallyport.dev", "kind": "VirtualMachine", "name": "web-1"}
 
-# The VirtualMachine is found by the name of the Pod, whether a move has made that or not.
+# The name of the Pod identifies the VirtualMachine, before and after a move.
 test_names[name] if {
 	some name, vm in {_pod: "web-1", $"{_pod}-1a2b3c4d": "web-1", $"a-{_uid}": "a", $"a.b-c-{_uid}": "a.b-c"}
 	asked := eviction.facts with input as {"request": {"name": name, "namespace": "ci"}}
@@ -29,7 +29,7 @@ test_names[name] if {
 	}
 }
 
-# Nothing is asked about names that no machine has.
+# There are no facts for names that no machine has.
 test_other_names[name] if {
 	some name in ["web", "web-5d4f8c7b9d-x2x9z", _uid, "api-server-9a3d-2f6f1f0a9b1"]
 	asked := eviction.facts with input as {"request": {"name": name, "namespace": "ci"}}
@@ -43,14 +43,14 @@ test_on if {
 		"reason": "MachineIsMoved",
 		"code": 429,
 		"message": concat("", [
-			$"Pod {_pod} cannot be evicted because that would delete VirtualMachine web-1 (Running); ",
-			"Sallyport moves the machine to another node instead if node node-a is cordoned",
+			$"Pod {_pod}: cannot be evicted because that would delete VirtualMachine web-1 (Running); ",
+			"if node node-a is cordoned, Sallyport moves the machine to another node",
 		]),
 		"details": _details,
 	}]
 }
 
-# kubectl drain asks for the eviction until the answer is that there is no such Pod.
+# kubectl drain retries the eviction until the Pod does not exist.
 test_gone if _said({"request": {"name": _pod, "namespace": "ci"}, "facts": {"vm": _running, "pod": null}}) == []
 
 test_on_its_way if {
@@ -60,7 +60,7 @@ test_on_its_way if {
 	contains(said.message, "VirtualMachine web-1 (Migrating, step Release); ")
 }
 
-# One that is not made yet is not evicted either, whatever it shows.
+# The Pod of a machine that was not reconciled yet is not evicted either.
 test_new if {
 	[said] := _said(_of(_pod, {"metadata": {"name": "web-1", "uid": _uid}, "spec": {"runtime": {"pod": {}}}}))
 	said.reason == "MachineIsMoved"
@@ -72,14 +72,14 @@ test_off[phase] if {
 		"reason": "MachineIsOff",
 		"code": 429,
 		"message": concat("", [
-			$"Pod {_pod} cannot be evicted because that would delete VirtualMachine web-1, which is {phase}; ",
-			"to move it off node node-a, set spec.nodeName of the VirtualMachine to another node",
+			$"Pod {_pod}: cannot be evicted because that would delete VirtualMachine web-1 ({phase}); ",
+			`to move it off node node-a: kubectl patch svm web-1 -n ci --type merge -p '{"spec":{"nodeName":"NODE"}}'`,
 		]),
 		"details": _details,
 	}]
 }
 
-# What is no machine, or is none any more, is evicted.
+# A Pod that is not, or not any more, that of a machine is evicted.
 test_evicted[what] if {
 	some what, vm in {
 		"no VirtualMachine": null,

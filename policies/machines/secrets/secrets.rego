@@ -1,16 +1,16 @@
 # METADATA
-# title: Which Secrets a machine may be given
+# title: Which Secrets a machine may use
 # description: >-
-#   A VirtualMachine may name a Secret, for cloud-init of a machine in a vCenter or for the snapshots of one that is a Pod, only if
-#   the requester may get it, whether there is one of that name or not. The same is so for the template of a VirtualMachinePool.
-#   Creations are judged, and changes of the runtime.
+#   A VirtualMachine may name a Secret only if the requester may get that Secret, whether or not it exists. Secrets are named for
+#   cloud-init of a machine in a vCenter, and for the snapshots of a machine that is a Pod. The same applies to the template of a
+#   VirtualMachinePool. The policy evaluates creations, and updates that change the runtime.
 package sallyport.machines.secrets
 
 import data.sallyport.lib.machines
 
 # METADATA
-# title: Whether the requester may read the Secret
-# description: Asked only if a Secret is named.
+# title: Whether the requester may get the Secret
+# description: Evaluated only if the request names a Secret.
 facts["readable"] := {"access": {
 	"verb": "get",
 	"group": "",
@@ -29,15 +29,15 @@ valid_input if {
 }
 
 # METADATA
-# title: The requester may not read the Secret
+# title: The requester may not get the Secret
 # custom:
 #   reason: SecretNotAllowed
-#   remedyInMessage: Name a Secret that you may read, or ask an administrator of the namespace for the verb get on this one.
+#   remedyInMessage: Name a Secret that you may get, or ask an administrator of the namespace for the verb get on this Secret.
 deny contains {
 	"reason": "SecretNotAllowed",
 	"message": concat("", [
-		$"{_field}: {_who} may not get secrets {_secret.name} in namespace {input.request.namespace}, ",
-		"and whoever names a Secret for a machine must be allowed to get it",
+		$"{_field}: cannot use Secret {_secret.name} because {_who} may not get it in namespace {input.request.namespace}; ",
+		$"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n {input.request.namespace}",
 	]),
 	"details": {"kind": "Secret", "name": _secret.name, "field": _field},
 } if {
@@ -51,7 +51,7 @@ _who := input.request.userInfo.username
 
 _runtime := machines.spec(input.request, "object").runtime
 
-# Where a machine may name a Secret. It has one runtime, and so names one Secret at most.
+# The fields that name a Secret. A machine has one runtime, and so it names at most one Secret.
 _named contains {"field": "runtime.vsphere.clone.cloudInit.secretRef.name", "name": _runtime.vsphere.clone.cloudInit.secretRef.name}
 
 _named contains {"field": "runtime.pod.snapshotSecretRef.name", "name": _runtime.pod.snapshotSecretRef.name}
@@ -63,7 +63,7 @@ _names_one if {
 	not _unchanged
 }
 
-# What was there was judged when it was written.
+# An unchanged runtime was evaluated when it was written.
 _unchanged if {
 	input.request.operation == "UPDATE"
 	machines.spec(input.request, "oldObject").runtime == _runtime

@@ -29,8 +29,9 @@ test_denied if {
 	policy.deny == {{
 		"reason": "SecretNotAllowed",
 		"message": concat("", [
-			"spec.runtime.vsphere.clone.cloudInit.secretRef.name: alice may not get secrets web-cloud-init in namespace team-a, ",
-			"and whoever names a Secret for a machine must be allowed to get it",
+			"spec.runtime.vsphere.clone.cloudInit.secretRef.name: ",
+			"cannot use Secret web-cloud-init because alice may not get it in namespace team-a; ",
+			"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n team-a",
 		]),
 		"details": {
 			"kind": "Secret", "name": "web-cloud-init",
@@ -39,7 +40,7 @@ test_denied if {
 	}} with input as world
 }
 
-# A machine that is a Pod may name another one later, and what is not changed is not judged again.
+# A machine that is a Pod may name another Secret later. An unchanged runtime is not evaluated again.
 _snapshots(operation, name, old) := object.union(
 	_runtime({"pod": {"snapshotSecretRef": {"name": name}}}),
 	{"operation": operation, "oldObject": _runtime({"pod": old}).object},
@@ -113,7 +114,7 @@ test_not_understood if {
 	}
 }
 
-# The right is that of somebody, in a namespace, and said.
+# The permission is that of a user, in a namespace, and is a boolean.
 test_not_understood_around[note] if {
 	some note, world in {
 		"no answer": {"request": _named, "facts": {}},
@@ -131,7 +132,7 @@ test_not_understood_around[note] if {
 	not policy.valid_input with input as world
 }
 
-# The same clone in the template of a pool, for whoever writes that.
+# The same clone in the template of a pool, with the permissions of the user who writes it.
 _pool(operation, object_, old) := {
 	"operation": operation, "namespace": "team-a", "userInfo": {"username": "alice"},
 	"resource": {"group": "sallyport.dev", "resource": "virtualmachinepools"}, "object": _template(object_), "oldObject": _template(old),

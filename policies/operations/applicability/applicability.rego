@@ -1,15 +1,15 @@
 # METADATA
 # title: The VirtualMachine can carry out the operation
 # description: >-
-#   An operation is for a VirtualMachine that exists, is not being deleted, leaves the operation to people by its run
-#   policy, and is in a phase in which it can carry it out. The tables are data.parameters.runPolicies and
-#   data.parameters.phases. The first of these that is not met refuses; the others would follow from it.
+#   The VirtualMachine of an operation must exist and must not be being deleted, its run policy must allow users to request the
+#   operation, and it must be in a phase in which it can carry out the operation. The tables are data.parameters.runPolicies and
+#   data.parameters.phases. Only the first condition that is not met is reported.
 package sallyport.operations.applicability
 
 import data.sallyport.lib.operations
 
 # METADATA
-# title: The VirtualMachine that the operation is for
+# title: The VirtualMachine of the operation
 facts["vm"] := {
 	"apiVersion": "sallyport.dev/v1alpha1",
 	"kind": "VirtualMachine",
@@ -25,7 +25,7 @@ valid_input if {
 }
 
 # METADATA
-# title: The tables can be read
+# title: The tables are valid
 # description: runPolicies and phases have rows that name operations.
 valid_parameters if {
 	operations.known_table(data.parameters.runPolicies)
@@ -36,12 +36,12 @@ valid_parameters if {
 # title: The VirtualMachine does not exist
 # custom:
 #   reason: VirtualMachineNotFound
-#   remedy: Name a VirtualMachine of the same namespace, or create it first.
+#   remedyInMessage: Name a VirtualMachine in the same namespace, or create it first.
 #   override: false
 deny contains {
 	"reason": "VirtualMachineNotFound",
 	"code": 422,
-	"message": $"spec.virtualMachineName: {_machine} does not exist in namespace {input.request.namespace}",
+	"message": $"spec.virtualMachineName: {_machine} does not exist in namespace {input.request.namespace}; {_list}",
 	"details": {
 		"kind": "VirtualMachine",
 		"name": input.request.object.spec.virtualMachineName,
@@ -55,24 +55,27 @@ deny contains {
 # title: The VirtualMachine is being deleted
 # custom:
 #   reason: VirtualMachineTerminating
-#   remedy: Wait until it is gone; for a new machine of the same name create the VirtualMachine again.
+#   remedyInMessage: Wait until the VirtualMachine is gone. For a new machine of the same name, create the VirtualMachine again.
 deny contains {
 	"reason": "VirtualMachineTerminating",
 	"code": 409,
-	"message": $"{_machine} is being deleted, since {_deleted_at}; accepted now: nothing",
+	"message": concat("", [
+		$"{_forbidden} because it is being deleted (since {_deleted_at}); no operation is allowed; ",
+		$"to see what the deletion waits for: kubectl sallyport why svm {_name} -n {input.request.namespace}",
+	]),
 	"details": _details,
 } if {
 	_deleted_at
 }
 
 # METADATA
-# title: The run policy does not leave this operation to people
+# title: The run policy does not allow users to request the operation
 # custom:
 #   reason: RunPolicyForbids
-#   remedyInMessage: Create an operation that the message names, or change spec.runPolicy of the VirtualMachine.
+#   remedyInMessage: Request an operation that the message lists, or change spec.runPolicy of the VirtualMachine.
 deny contains {
 	"reason": "RunPolicyForbids",
-	"message": $"{_machine} ({_phase}) has run policy {_run_policy}, which forbids {_asked}; its run policy and phase allow: {_accepted}",
+	"message": $"{_forbidden} because its run policy is {_run_policy}; {_way_out}",
 	"details": _details,
 } if {
 	_usable
@@ -80,14 +83,14 @@ deny contains {
 }
 
 # METADATA
-# title: The VirtualMachine is in a phase in which it cannot carry out the operation
+# title: The VirtualMachine cannot carry out the operation in its phase
 # custom:
 #   reason: PhaseForbids
-#   remedyInMessage: Create an operation that the message names, or wait until the VirtualMachine is in another phase.
+#   remedyInMessage: Request an operation that the message lists, or wait until the VirtualMachine is in another phase.
 deny contains {
 	"reason": "PhaseForbids",
 	"code": 409,
-	"message": $"{_machine} is {_phase} and cannot carry out {_asked}; its run policy and phase allow: {_accepted}",
+	"message": $"{_forbidden} because its phase is {_phase}; {_way_out}",
 	"details": _details,
 } if {
 	_usable
@@ -97,15 +100,18 @@ deny contains {
 }
 
 # METADATA
-# title: The machine is gone from its runtime
+# title: The runtime has lost the machine
 # custom:
 #   reason: InstanceLost
-#   remedyInMessage: Bring the machine back on its runtime, or delete the VirtualMachine and create it again.
+#   remedyInMessage: Restore the machine on its runtime, or delete the VirtualMachine and create it again.
 #   override: false
 deny contains {
 	"reason": "InstanceLost",
 	"code": 409,
-	"message": $"{_machine} has lost its machine, which its runtime does not know any more, and cannot carry out {_asked}; its run policy and phase allow: {_accepted}. Bring the machine back, or delete the VirtualMachine and create it again",
+	"message": concat("", [
+		$"{_forbidden} because its machine does not exist on the runtime any more (phase Failed); {_way_out}; ",
+		"restore the machine on the runtime, or delete the VirtualMachine and create it again",
+	]),
 	"details": _details,
 } if {
 	_usable
@@ -125,7 +131,7 @@ _usable if {
 
 _run_policy := input.facts.vm.spec.runPolicy
 
-# What has not been looked at yet has no phase.
+# A VirtualMachine that was not reconciled yet has no phase.
 _phase := phase if {
 	phase := object.get(input.facts.vm, ["status", "phase"], "")
 	phase != ""
@@ -137,26 +143,30 @@ _run_policy_allows if _new in data.parameters.runPolicies[_run_policy]
 
 _phase_allows if _new in data.parameters.phases[_phase]
 
-_acceptable := [operations.names[key] |
+_allowed := [operations.commands[key] |
 	some key in operations.keys
 	key in data.parameters.runPolicies[_run_policy]
 	key in data.parameters.phases[_phase]
 ]
 
-_accepted := concat(", ", _acceptable) if count(_acceptable) > 0
+_way_out := $"allowed in phase {_phase}: {concat(", ", _allowed)}" if count(_allowed) > 0
 
-_accepted := $"nothing while it is {_phase}" if {
-	count(_acceptable) == 0
+_way_out := $"no operation is allowed in phase {_phase}" if {
+	count(_allowed) == 0
 	count(data.parameters.runPolicies[_run_policy]) > 0
 }
 
-_accepted := $"nothing while its run policy is {_run_policy}" if count(data.parameters.runPolicies[_run_policy]) == 0
+_way_out := "no operation is allowed under this run policy" if count(data.parameters.runPolicies[_run_policy]) == 0
 
-_asked := operations.name(input.request.object.spec)
+_forbidden := $"{_machine}: {operations.command(input.request.object.spec)} is not allowed"
 
-_machine := $"VirtualMachine {input.request.object.spec.virtualMachineName}"
+_machine := $"VirtualMachine {_name}"
 
-_details := {"kind": "VirtualMachine", "name": input.request.object.spec.virtualMachineName}
+_name := input.request.object.spec.virtualMachineName
+
+_list := $"list VirtualMachines with: kubectl get svm -n {input.request.namespace}"
+
+_details := {"kind": "VirtualMachine", "name": _name}
 
 _known_machine if input.facts.vm == null
 

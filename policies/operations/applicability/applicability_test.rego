@@ -14,7 +14,7 @@ _keys := [
 	"Evict force",
 ]
 
-# The documented rules as two tables: "y" where a run policy, or a phase, allows the operation of that column.
+# The documented rules as two tables: "y" if the run policy, or the phase, allows the operation of the column.
 _run_policies := {
 	"AlwaysOn": "- - - y y y y y y",
 	"AlwaysOnUnlessStoppedManually": "y y y y y y y y y",
@@ -71,7 +71,7 @@ _input(key, vm) := {
 	"facts": {"vm": vm},
 }
 
-# What became of a request: an input that is not understood is never an allow.
+# The verdict on a request. An input that is not understood is never an allow.
 _verdict := "not understood" if not policy.valid_input
 
 _verdict := concat(", ", [denial.reason | some denial in policy.deny]) if {
@@ -96,7 +96,7 @@ _cells(run_policy) := {note: cell |
 	}
 }
 
-# One denial, the first: that the phase is wrong too would not help somebody whom the run policy refuses.
+# Only the first denial is reported: if the run policy denies the operation, the phase does not matter.
 _expected("y", "y", _) := "allow"
 
 _expected("y", "-", phase) := "PhaseForbids" if phase != "Failed"
@@ -144,7 +144,10 @@ _terminating(vm) := object.union(vm, {"metadata": {"deletionTimestamp": "2026-11
 _deleted := {
 	"reason": "VirtualMachineTerminating",
 	"code": 409,
-	"message": "VirtualMachine web-1 is being deleted, since 2026-11-20T10:31:57Z; accepted now: nothing",
+	"message": concat("", [
+		"VirtualMachine web-1: stop is not allowed because it is being deleted (since 2026-11-20T10:31:57Z); no operation is allowed; ",
+		"to see what the deletion waits for: kubectl sallyport why svm web-1 -n team-a",
+	]),
 	"details": {"kind": "VirtualMachine", "name": "web-1"},
 }
 
@@ -153,7 +156,10 @@ test_deny[note] if {
 		"a machine that does not exist": {"new": "Start", "vm": null, "denial": {
 			"reason": "VirtualMachineNotFound",
 			"code": 422,
-			"message": "spec.virtualMachineName: VirtualMachine web-1 does not exist in namespace team-a",
+			"message": concat("", [
+				"spec.virtualMachineName: VirtualMachine web-1 does not exist in namespace team-a; ",
+				"list VirtualMachines with: kubectl get svm -n team-a",
+			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1", "field": "spec.virtualMachineName"},
 		}},
 		"a machine that is being deleted": {"new": "Stop", "vm": _terminating(_vm("Manual", "Running")), "denial": _deleted},
@@ -170,24 +176,24 @@ test_deny[note] if {
 		"a run policy that keeps the machine on": {"new": "Stop", "vm": _vm("AlwaysOn", "Starting"), "denial": {
 			"reason": "RunPolicyForbids",
 			"message": concat("", [
-				"VirtualMachine web-1 (Starting) has run policy AlwaysOn, which forbids Stop; ",
-				"its run policy and phase allow: Restart, forced Restart",
+				"VirtualMachine web-1: stop is not allowed because its run policy is AlwaysOn; ",
+				"allowed in phase Starting: restart, restart --force",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
 		"a run policy and a phase with nothing in common": {"new": "Start", "vm": _vm("AlwaysOn", "Failed"), "denial": {
 			"reason": "RunPolicyForbids",
 			"message": concat("", [
-				"VirtualMachine web-1 (Failed) has run policy AlwaysOn, which forbids Start; ",
-				"its run policy and phase allow: nothing while it is Failed",
+				"VirtualMachine web-1: start is not allowed because its run policy is AlwaysOn; ",
+				"no operation is allowed in phase Failed",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
 		"a run policy that allows nothing": {"new": "Stop force", "vm": _vm("AlwaysOff", "Running"), "denial": {
 			"reason": "RunPolicyForbids",
 			"message": concat("", [
-				"VirtualMachine web-1 (Running) has run policy AlwaysOff, which forbids forced Stop; ",
-				"its run policy and phase allow: nothing while its run policy is AlwaysOff",
+				"VirtualMachine web-1: stop --force is not allowed because its run policy is AlwaysOff; ",
+				"no operation is allowed under this run policy",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
@@ -195,8 +201,8 @@ test_deny[note] if {
 			"reason": "PhaseForbids",
 			"code": 409,
 			"message": concat("", [
-				"VirtualMachine web-1 is Stopped and cannot carry out Evict; ",
-				"its run policy and phase allow: Start, Stop, forced Stop, forced Restart",
+				"VirtualMachine web-1: evict is not allowed because its phase is Stopped; ",
+				"allowed in phase Stopped: start, stop, stop --force, restart --force",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
@@ -204,9 +210,9 @@ test_deny[note] if {
 			"reason": "InstanceLost",
 			"code": 409,
 			"message": concat("", [
-				"VirtualMachine web-1 has lost its machine, which its runtime does not know any more, and cannot carry out Start; ",
-				"its run policy and phase allow: Stop, forced Stop. ",
-				"Bring the machine back, or delete the VirtualMachine and create it again",
+				"VirtualMachine web-1: start is not allowed because its machine does not exist on the runtime any more (phase Failed); ",
+				"allowed in phase Failed: stop, stop --force; ",
+				"restore the machine on the runtime, or delete the VirtualMachine and create it again",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
@@ -214,8 +220,8 @@ test_deny[note] if {
 			"reason": "PhaseForbids",
 			"code": 409,
 			"message": concat("", [
-				"VirtualMachine web-1 is Provisioning and cannot carry out Stop; ",
-				"its run policy and phase allow: nothing while it is Provisioning",
+				"VirtualMachine web-1: stop is not allowed because its phase is Provisioning; ",
+				"no operation is allowed in phase Provisioning",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},
@@ -227,10 +233,10 @@ test_deny[note] if {
 test_a_run_policy_with_one_operation_that_the_phase_forbids if {
 	some denial in policy.deny with input as _input("Start", _vm("AlwaysOn", "Stopped"))
 		with data.parameters as object.union(_parameters, {"runPolicies": {"AlwaysOn": ["Migrate"]}})
-	endswith(denial.message, "its run policy and phase allow: nothing while it is Stopped")
+	endswith(denial.message, "; no operation is allowed in phase Stopped")
 }
 
-# Each field that a rule reads, of each wrong type.
+# Each field that a rule reads, with each wrong type.
 _wrong := {
 	"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "unknown": "Bogus",
 }
@@ -284,7 +290,7 @@ _broken_machines := object.union_n([
 	},
 ])
 
-# Stop would be accepted, so nothing but the broken field is in the way.
+# Stop would be allowed, so that only the broken field matters.
 test_not_understood_machine[note] if {
 	some note, vm in _broken_machines
 	_verdict == "not understood" with input as _input("Stop", vm) with data.parameters as _parameters
@@ -334,7 +340,7 @@ test_facts if {
 	}} with input as {"request": _request}
 }
 
-# The engine takes an undefined fact for an input that is not understood.
+# The engine treats an undefined fact as an input that is not understood.
 test_facts_are_undefined_without_a_name if {
 	not policy.facts.vm with input as {"request": json.remove(_request, ["object/spec/virtualMachineName"])}
 }

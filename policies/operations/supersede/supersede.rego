@@ -1,15 +1,15 @@
 # METADATA
 # title: One operation at a time
 # description: >-
-#   A VirtualMachine carries out one operation at a time. A new one takes the place of those that are unfinished only if
-#   each of them yields to it, as the table data.parameters.yieldsTo says; else it is refused. Of a machine between two nodes, none yields.
+#   A VirtualMachine carries out one operation at a time. A new operation is admitted only if it can supersede every unfinished
+#   one, as the table data.parameters.yieldsTo says. While the machine is between two nodes, no operation can supersede the move.
 package sallyport.operations.supersede
 
 import data.sallyport.lib.operations
 
 # METADATA
 # title: Unfinished operations of the same VirtualMachine
-# description: An operation in phase Terminating is unfinished too, its effect may still be under way.
+# description: An operation in phase Terminating is unfinished, because its effect may still be in progress.
 facts.unfinished := {
 	"apiVersion": "sallyport.dev/v1alpha1",
 	"kind": "VirtualMachineOperation",
@@ -19,7 +19,7 @@ facts.unfinished := {
 }
 
 # METADATA
-# title: The VirtualMachine, for its claim
+# title: The VirtualMachine, whose status has the claim
 facts.vm := {
 	"apiVersion": "sallyport.dev/v1alpha1",
 	"kind": "VirtualMachine",
@@ -37,14 +37,14 @@ valid_input if {
 
 # METADATA
 # title: Another operation is in progress
-# description: An unfinished operation of the VirtualMachine does not yield to the new one.
+# description: The new operation cannot supersede an unfinished operation of the VirtualMachine.
 # custom:
 #   reason: OperationInProgress
-#   remedyInMessage: Wait until the operation ends, delete it, or create one that the message names.
+#   remedyInMessage: Wait until the unfinished operation ends, delete it, or request an operation that the message lists.
 deny contains {
 	"reason": "OperationInProgress",
 	"code": 409,
-	"message": $"{_called(op)} of {_machine} is {_phase(op)} and does not yield to {_asked}; accepted now: {_accepted}",
+	"message": $"{_forbidden} because {_called(op)} is {_state(op)}; {_way_out}",
 	"details": {"kind": "VirtualMachineOperation", "name": op.metadata.name},
 } if {
 	some op in _unfinished
@@ -53,15 +53,15 @@ deny contains {
 }
 
 # METADATA
-# title: The VirtualMachine is held by something other than an operation
-# description: The run policy, a placement, a rollout or the deletion has claimed it, and does not yield to the new one.
+# title: The VirtualMachine is claimed by something other than an operation
+# description: The run policy, placement, a rollout or the deletion holds the claim, and the new operation cannot supersede it.
 # custom:
 #   reason: OperationInProgress
-#   remedyInMessage: Wait until the VirtualMachine is free, or create an operation that the message names.
+#   remedyInMessage: Wait until the claim is released, or request an operation that the message lists.
 deny contains {
 	"reason": "OperationInProgress",
 	"code": 409,
-	"message": $"{_machine} is held by {_holder_called}, which does not yield to {_asked}; accepted now: {_accepted}",
+	"message": $"{_forbidden} because {_holder_called} is in progress; {_way_out}",
 	"details": {"kind": "VirtualMachine", "name": _name},
 } if {
 	_holder
@@ -71,16 +71,16 @@ deny contains {
 
 # METADATA
 # title: The machine is between two nodes
-# description: It may exist only as a snapshot, so that what moves it yields to no operation, not to a forced one either.
+# description: It may exist only as a snapshot, so that no operation can supersede the move, not even a forced one.
 # custom:
 #   reason: OperationInProgress
-#   remedyInMessage: Wait until the machine has arrived, or delete the VirtualMachine.
+#   remedyInMessage: Wait until the machine arrives, or delete the VirtualMachine.
 deny contains {
 	"reason": "OperationInProgress",
 	"code": 409,
 	"message": concat("", [
-		$"{_machine} is on its way to {_destination} and does not yield to {_asked}; accepted now: nothing until it has arrived. ",
-		$"To wait: kubectl wait svm {_name} -n {input.request.namespace} --for=condition=PlacementSettled --timeout=10m",
+		$"{_forbidden} because the machine is moving to {_destination} as a snapshot; no operation is allowed until it arrives; ",
+		$"to wait: kubectl wait svm {_name} -n {input.request.namespace} --for=condition=PlacementSettled --timeout=10m",
 	]),
 	"details": {"kind": "VirtualMachine", "name": _name},
 } if {
@@ -88,20 +88,20 @@ deny contains {
 }
 
 # METADATA
-# title: Operations that the new one takes the place of
-# description: All of them or none, because what does not yield goes on.
+# title: Operations that the new operation supersedes
+# description: All unfinished operations or none, because an operation that cannot be superseded continues.
 outcome.supersedes contains op.metadata.name if {
 	count(deny) == 0
 	some op in _unfinished
 }
 
 # METADATA
-# title: Origin of the claim that the new operation takes over, if that is not an operation
+# title: Origin of the claim that the new operation supersedes, if the claim is not that of an operation
 outcome.supersedes_origins contains _holder.origin if count(deny) == 0
 
 _new := operations.key(input.request.object.spec)
 
-# An operation that is being undone has lost already: it is waited for, but it bars nothing.
+# An operation that is being rolled back is superseded already: the new one waits for it, but is not denied.
 _unfinished := [op |
 	some op in input.facts.unfinished
 	not _undone(op)
@@ -112,14 +112,14 @@ _undone(op) if {
 	entry.id == op.metadata.uid
 }
 
-# A claim of an operation is that operation, which is judged from its own object: one that is finished or gone is free.
+# The claim of an operation is evaluated from the VirtualMachineOperation: if that is finished or gone, the claim is free.
 _holder := holder if {
 	holder := input.facts.vm.status.activeOperation
 	holder.origin != "Operation"
 }
 
-# This takes the whole operation, because `not` of a call with an undefined argument is not true but undefined itself:
-# a denial would vanish.
+# The argument is the whole operation, because `not` of a call with an undefined argument is undefined instead of true, and
+# the denial would be lost.
 _yields(op) if _new in data.parameters.yieldsTo[operations.key(op.spec)]
 
 _travels if {
@@ -127,10 +127,10 @@ _travels if {
 	_on_its_way
 }
 
-# A move that is being undone is waited for by whoever holds the machine next, and bars nothing.
+# If a deletion holds the claim, the denial names the deletion.
 _on_its_way if input.facts.vm.status.activeOperation.origin != "Deletion"
 
-# A move that nobody holds any more is brought to its end, unless the machine is lost: then its phase is Failed.
+# Without a claim, a move that is not being rolled back is completed, unless the machine is lost: then its phase is Failed.
 _on_its_way if {
 	not input.facts.vm.status.activeOperation
 	count(object.get(input.facts.vm.status, "undoing", [])) == 0
@@ -143,31 +143,31 @@ _destination := $"node {_to}" if _to != ""
 
 _destination := "another node" if _to == ""
 
-# The holder counts as an operation without force. There is no row for Delete: a deletion yields to nothing.
+# The holder counts as an operation without force. There is no row for Delete: a deletion cannot be superseded.
 _holder_yields if _new in data.parameters.yieldsTo[_holder.type]
 
 _running contains operations.key(op.spec) if some op in _unfinished
 
 _running contains _holder.type
 
-_acceptable := [operations.names[key] |
+_allowed := [operations.commands[key] |
 	some key in operations.keys
 	every running in _running { key in data.parameters.yieldsTo[running] }
 ]
 
-_accepted := concat(", ", _acceptable) if count(_acceptable) > 0
+_way_out := $"allowed now: {concat(", ", _allowed)}" if count(_allowed) > 0
 
-_accepted := "nothing until it ends" if count(_acceptable) == 0
+_way_out := "no operation is allowed until it ends" if count(_allowed) == 0
 
-_asked := operations.name(input.request.object.spec)
+_forbidden := $"VirtualMachine {_name}: {operations.command(input.request.object.spec)} is not allowed"
 
 _name := input.request.object.spec.virtualMachineName
 
-_machine := $"VirtualMachine {_name}"
-
 _called(op) := $"{operations.name(op.spec)} {op.metadata.name}"
 
-_holder_called := $"{_origins[_holder.origin]} ({_holder.type})"
+_holder_called := "its deletion" if _holder.origin == "Deletion"
+
+_holder_called := $"{_holder.type} by {_origins[_holder.origin]}" if _holder.origin != "Deletion"
 
 _origins := {
 	"RunPolicy": "the run policy",
@@ -176,10 +176,12 @@ _origins := {
 	"Deletion": "deletion",
 }
 
+_state(op) := object.get({"InProgress": "in progress", "Pending": "pending", "Terminating": "terminating"}, _phase(op), _phase(op))
+
 _phase(op) := object.get(op, ["status", "phase"], "Pending")
 
 # METADATA
-# title: The table can be read
+# title: The table is valid
 # description: yieldsTo has a row for each operation and no other, and rows name operations.
 valid_parameters if {
 	operations.known_table(data.parameters.yieldsTo)

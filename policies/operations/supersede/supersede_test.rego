@@ -2,7 +2,7 @@ package sallyport.operations.supersede_test
 
 import data.sallyport.operations.supersede as policy
 
-# The documented table, row by row: which new operations take the place of the running one. "y" is yes.
+# The documented table, row by row: which new operations can supersede the unfinished one. "y" is yes.
 _columns := [
 	"Start",
 	"Stop",
@@ -57,7 +57,7 @@ _input(key, running, vm) := {
 
 _vm(status) := {"metadata": {"name": "web-1", "uid": "uid-web-1"}, "status": status}
 
-# What became of a request: an input that is not understood is never an allow.
+# The verdict on a request. An input that is not understood is never an allow.
 _verdict := "not understood" if not policy.valid_input
 
 _verdict := "deny" if {
@@ -75,7 +75,7 @@ _messages := {denial.message | some denial in policy.deny}
 _cells[note] := cell if {
 	some running, row in _matrix
 	some i, mark in split(row, " ")
-	note := $"{running} yields to {_columns[i]}: {mark}"
+	note := $"{_columns[i]} supersedes {running}: {mark}"
 	cell := {"running": running, "new": _columns[i], "superseded": mark == "y"}
 }
 
@@ -139,7 +139,7 @@ test_allow[note] if {
 		with input as _input(tc.new, tc.running, tc.vm)
 }
 
-# A claim of another origin counts as its type without force, whatever it says itself.
+# A claim of another origin counts as its type without force, whatever its field force.
 _held(origin, type) := _vm({"activeOperation": {"id": "an-id", "origin": origin, "type": type, "force": true}})
 
 test_allow_taking_over_a_claim[note] if {
@@ -161,32 +161,32 @@ test_deny_under_a_claim[note] if {
 			"new": "Start",
 			"vm": _held("RunPolicy", "Stop"),
 			"message": concat("", [
-				"VirtualMachine web-1 is held by the run policy (Stop), which does not yield to Start; ",
-				"accepted now: forced Stop, forced Restart",
+				"VirtualMachine web-1: start is not allowed because Stop by the run policy is in progress; ",
+				"allowed now: stop --force, restart --force",
 			]),
 		},
 		"of placement": {
 			"new": "Evict",
 			"vm": _held("Placement", "Migrate"),
 			"message": concat("", [
-				"VirtualMachine web-1 is held by placement (Migrate), which does not yield to Evict; ",
-				"accepted now: Stop, forced Stop, Restart, forced Restart",
+				"VirtualMachine web-1: evict is not allowed because Migrate by placement is in progress; ",
+				"allowed now: stop, stop --force, restart, restart --force",
 			]),
 		},
 		"of a rollout": {
 			"new": "Restart",
 			"vm": _held("Rollout", "Restart"),
 			"message": concat("", [
-				"VirtualMachine web-1 is held by a rollout (Restart), which does not yield to Restart; ",
-				"accepted now: forced Stop, forced Restart",
+				"VirtualMachine web-1: restart is not allowed because Restart by a rollout is in progress; ",
+				"allowed now: stop --force, restart --force",
 			]),
 		},
-		"of the deletion, which yields to nothing": {
+		"of the deletion, which cannot be superseded": {
 			"new": "Stop force",
 			"vm": _held("Deletion", "Delete"),
 			"message": concat("", [
-				"VirtualMachine web-1 is held by deletion (Delete), which does not yield to forced Stop; ",
-				"accepted now: nothing until it ends",
+				"VirtualMachine web-1: stop --force is not allowed because its deletion is in progress; ",
+				"no operation is allowed until it ends",
 			]),
 		},
 	}
@@ -220,7 +220,7 @@ _holders := {
 	},
 }
 
-# Of a machine that may exist only as a snapshot nothing takes the place, and one denial says so.
+# While the machine may exist only as a snapshot, no operation can supersede the move, and there is one denial.
 test_deny_between_nodes[note] if {
 	some what, tc in _holders
 	some step in ["Release", "Restore"]
@@ -245,13 +245,13 @@ test_deny_between_nodes_says_where_it_goes[note] if {
 	}
 	vm := _vm(object.union(_mover, {"migration": {"step": "Restore", "to": tc.to}}))
 	_messages == {concat("", [
-		$"VirtualMachine web-1 is on its way to {tc.called} and does not yield to forced Stop; ",
-		"accepted now: nothing until it has arrived. ",
-		"To wait: kubectl wait svm web-1 -n team-a --for=condition=PlacementSettled --timeout=10m",
+		$"VirtualMachine web-1: stop --force is not allowed because the machine is moving to {tc.called} as a snapshot; ",
+		"no operation is allowed until it arrives; ",
+		"to wait: kubectl wait svm web-1 -n team-a --for=condition=PlacementSettled --timeout=10m",
 	])} with input as _input("Stop force", [_operation("Migrate")], vm) with data.parameters as _parameters
 }
 
-# Before it leaves and once it has arrived the table decides.
+# Before the machine leaves and after it arrives, the table decides.
 test_matrix_of_a_move[note] if {
 	some step in ["Hibernate", "Wake", "Discard"]
 	some new in _columns
@@ -262,12 +262,12 @@ test_matrix_of_a_move[note] if {
 		with data.parameters as {"yieldsTo": object.union(_parameters.yieldsTo, {"Migrate": []})}
 }
 
-# The snapshot is not there either: whatever can be done to a machine that is lost can be done.
+# The snapshot is lost too: every operation on a lost machine is possible.
 test_allow_where_the_machine_is_lost if {
 	_verdict == "allow" with input as _input("Stop", [], _travelling("Restore", {"phase": "Failed"})) with data.parameters as _parameters
 }
 
-# A move that is being undone is waited for, and bars nothing.
+# A new operation waits for the rollback of a move, and is not denied.
 test_allow_while_a_move_is_undone if {
 	vm := _travelling("Restore", {"phase": "Migrating", "undoing": [{"id": "uid-migrate-1", "origin": "Operation"}]})
 	policy.valid_input with input as _input("Stop", [_operation("Migrate")], vm) with data.parameters as _parameters
@@ -278,7 +278,7 @@ test_allow_while_a_move_is_undone if {
 test_deny_deletion_of_what_was_between_nodes if {
 	vm := _travelling("Release", _held("Deletion", "Delete").status)
 	some message in _messages with input as _input("Stop force", [], vm) with data.parameters as _parameters
-	contains(message, "is held by deletion (Delete)")
+	contains(message, "because its deletion is in progress")
 }
 
 test_deny_messages[note] if {
@@ -287,32 +287,32 @@ test_deny_messages[note] if {
 			"new": "Start",
 			"running": [_operation("Stop")],
 			"messages": {concat("", [
-				"Stop stop-1 of VirtualMachine web-1 is InProgress and does not yield to Start; ",
-				"accepted now: forced Stop, forced Restart",
+				"VirtualMachine web-1: start is not allowed because Stop stop-1 is in progress; ",
+				"allowed now: stop --force, restart --force",
 			])},
 		},
 		"say when there is none": {
 			"new": "Restart force",
 			"running": [_operation("Stop force")],
 			"messages": {concat("", [
-				"forced Stop stop-force-1 of VirtualMachine web-1 is InProgress and does not yield to forced Restart; ",
-				"accepted now: nothing until it ends",
+				"VirtualMachine web-1: restart --force is not allowed because forced Stop stop-force-1 is in progress; ",
+				"no operation is allowed until it ends",
 			])},
 		},
 		"count a deleted operation until its end": {
 			"new": "Start",
 			"running": [object.union(_operation("Start"), {"status": {"phase": "Terminating"}})],
 			"messages": {concat("", [
-				"Start start-1 of VirtualMachine web-1 is Terminating and does not yield to Start; ",
-				"accepted now: Stop, forced Stop",
+				"VirtualMachine web-1: start is not allowed because Start start-1 is terminating; ",
+				"allowed now: stop, stop --force",
 			])},
 		},
-		"call an operation that nobody has looked at Pending": {
+		"call an operation that was not reconciled yet pending": {
 			"new": "Start",
 			"running": [json.remove(_operation("Start"), ["status"])],
 			"messages": {concat("", [
-				"Start start-1 of VirtualMachine web-1 is Pending and does not yield to Start; ",
-				"accepted now: Stop, forced Stop",
+				"VirtualMachine web-1: start is not allowed because Start start-1 is pending; ",
+				"allowed now: stop, stop --force",
 			])},
 		},
 		"name each that blocks, and only ways out that all of them leave": {
@@ -320,12 +320,12 @@ test_deny_messages[note] if {
 			"running": [_operation("Start"), _operation("Restart"), _operation("Evict")],
 			"messages": {
 				concat("", [
-					"Start start-1 of VirtualMachine web-1 is InProgress and does not yield to Restart; ",
-					"accepted now: forced Stop",
+					"VirtualMachine web-1: restart is not allowed because Start start-1 is in progress; ",
+					"allowed now: stop --force",
 				]),
 				concat("", [
-					"Restart restart-1 of VirtualMachine web-1 is InProgress and does not yield to Restart; ",
-					"accepted now: forced Stop",
+					"VirtualMachine web-1: restart is not allowed because Restart restart-1 is in progress; ",
+					"allowed now: stop --force",
 				]),
 			},
 		},
@@ -342,8 +342,8 @@ test_deny_and_supersede_nothing_unless_all_yield if {
 		"reason": "OperationInProgress",
 		"code": 409,
 		"message": concat("", [
-			"forced Stop stop-force-1 of VirtualMachine web-1 is InProgress and does not yield to Stop; ",
-			"accepted now: nothing until it ends",
+			"VirtualMachine web-1: stop is not allowed because forced Stop stop-force-1 is in progress; ",
+			"no operation is allowed until it ends",
 		]),
 		"details": {"kind": "VirtualMachineOperation", "name": "stop-force-1"},
 	}}
@@ -362,7 +362,7 @@ test_deny_when_what_is_undone_is_another_operation[note] if {
 		with data.parameters as _parameters
 }
 
-# Each field that a rule reads, of each wrong type.
+# Each field that a rule reads, with each wrong type.
 _wrong := {
 	"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "unknown": "Bogus",
 }
@@ -419,7 +419,7 @@ _broken_operations := object.union_n([
 	},
 ])
 
-# Stop would take the place of Start, so nothing but the broken field is in the way.
+# Stop can supersede Start, so that only the broken field matters.
 test_not_understood_operation[note] if {
 	some note, op in _broken_operations
 	_verdict == "not understood" with input as _input("Stop", [op], null) with data.parameters as _parameters
@@ -524,7 +524,7 @@ test_facts if {
 	} with input as {"request": {"namespace": "team-a", "object": {"spec": _spec("Stop")}}}
 }
 
-# The engine takes an undefined fact for an input that is not understood.
+# The engine treats an undefined fact as an input that is not understood.
 test_facts_are_undefined_without_a_name if {
 	not policy.facts.unfinished with input as {"request": {"namespace": "team-a", "object": {"spec": {"type": "Stop"}}}}
 	not policy.facts.vm with input as {"request": {"namespace": "team-a", "object": {"spec": {"type": "Stop"}}}}

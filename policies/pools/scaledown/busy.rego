@@ -1,11 +1,11 @@
-# Which members are busy: in Go, package busy of the pool reconciler says the same.
+# Which members are busy. Package busy of the pool reconciler implements the same rules in Go.
 package sallyport.pools.scaledown
 
 # METADATA
-# title: What marks members as busy
+# title: The Leases that mark members as busy
 # description: >-
-#   Read live, because watching Leases would mean to watch the heartbeat of each node. Asked only if replicas are lowered, or
-#   members are named.
+#   Read live, because watching Leases would include the heartbeat of each node. Read only if the request lowers replicas or names
+#   members.
 facts.leases := {
 	"apiVersion": "coordination.k8s.io/v1",
 	"kind": "Lease",
@@ -18,15 +18,15 @@ facts.leases := {
 facts.leases := null if not _removes
 
 # METADATA
-# title: Busy members would have to go
+# title: The scale-down would have to remove busy members
 # custom:
 #   reason: MembersBusy
-#   remedyInMessage: Wait until the members that the message names are idle, or name those that go busy or not.
+#   remedyInMessage: Wait until the members in the message are idle, or name the members to remove.
 deny contains {
 	"reason": "MembersBusy",
 	"message": concat("", [
-		$"{_step}: it would have to give up {_surplus} members that nobody named; idle members: {count(_idle)}. ",
-		$"{_told_of(_busy)}. Wait for them, or name those that go, busy or not: `{_command_to_fill}`",
+		$"{_step} because it needs {_surplus} idle members and the pool has {count(_idle)}: ",
+		$"{_told_of(_busy)}; {_wait_or_name}",
 	]),
 	"details": _details("spec.replicas"),
 } if {
@@ -37,7 +37,7 @@ deny contains {
 	_surplus > count(_idle)
 }
 
-# Who there is to choose from, once those are gone that are named. Those first that go first.
+# The members to choose from, without those that are named, in the order of their removal.
 _unnamed := _by_age if _pool.spec.scaleDownPolicy != "OldestFirst"
 
 _unnamed := array.reverse(_by_age) if _pool.spec.scaleDownPolicy == "OldestFirst"
@@ -60,11 +60,11 @@ _is_busy(metadata) if _until[metadata.uid]
 
 # The first three of a list of busy members.
 _told_of(busy) := concat("", [
-	concat("; ", [_told(metadata) | some metadata in array.slice(busy, 0, 3)]),
+	concat(", ", [_told(metadata) | some metadata in array.slice(busy, 0, 3)]),
 	_further(count(busy) - 3),
 ])
 
-_further(more) := $"; {more} more are busy" if more > 0
+_further(more) := $", and {more} more" if more > 0
 
 _further(more) := "" if more <= 0
 
@@ -73,7 +73,7 @@ _told(metadata) := concat("", [
 	time.format([_until[metadata.uid], "UTC", "2006-01-02T15:04:05Z"]),
 ])
 
-# Whoever may write Leases has written it.
+# Any user who may write Leases can set holderIdentity: it is shortened, and control characters are removed.
 _holder(uid) := regex.replace(substring(min(_holders[uid]), 0, 100), `\p{C}`, "")
 
 _holders[mark.uid] contains mark.holder if {
@@ -81,7 +81,7 @@ _holders[mark.uid] contains mark.holder if {
 	mark.until == _until[mark.uid]
 }
 
-# Until when members are busy, in nanoseconds, by their UID. Of several Leases for a member the one counts that lasts longest.
+# The time until which each member is busy, in nanoseconds, by UID. If a member has several Leases, the longest counts.
 _until[uid] := max(times) if some uid, times in _times
 
 _times[mark.uid] contains mark.until if some mark in _marks
@@ -102,8 +102,8 @@ _longest := 86400
 
 _now := time.parse_rfc3339_ns(input.now)
 
-# A clock that is ahead makes nothing last longer. Times in UTC have the order of their texts; what is older than any Lease can
-# last is not parsed, because not every year can be.
+# A renewTime in the future counts as now. Times in UTC sort like their texts. A time that is older than any Lease can last is not
+# parsed, because not every year can be.
 _renewed(at) := _now if at >= input.now
 
 _renewed(at) := time.parse_rfc3339_ns(at) if {
@@ -133,7 +133,7 @@ _known_lease(lease) if {
 	_known_mark(mark, lease)
 }
 
-# What marks nothing may be as it likes.
+# A Lease that does not mark a member may have any shape.
 _known_mark("", _)
 
 _known_mark(mark, lease) if {

@@ -1,6 +1,6 @@
 package sallyport.pools.scaledown_test
 
-# Half an hour from noon on, which is now.
+# Half an hour from now, which is noon.
 _lease(slot) := {
 	"metadata": {"name": $"ci-{slot}-busy", "labels": {"sallyport.dev/busy-machine": $"u-{slot}"}},
 	"spec": {"holderIdentity": $"job {slot}", "renewTime": "2026-11-20T12:00:00.000000Z", "leaseDurationSeconds": 1800},
@@ -16,7 +16,7 @@ _oldest := object.union(_before, {"spec": {"scaleDownPolicy": "OldestFirst"}})
 
 _as_newest(replicas, slots) := object.union(_spec(replicas, slots), {"scaleDownPolicy": "NewestFirst"})
 
-# From five members: who is busy, to how many replicas, who is named, and what comes of it with busyMembers Refuse.
+# Five members: which are busy, the new number of replicas, which are named, and the verdict with busyMembers Refuse.
 test_refused[note] if {
 	some note, tc in {
 		"nobody is busy": {"busy": [], "to": 0, "verdict": "allow"},
@@ -33,7 +33,7 @@ test_refused[note] if {
 	_verdict == "allow" with input as _busy(world, tc.busy) with data.parameters.busyMembers as "Wait"
 }
 
-# Who is named goes, busy or not; the rest of the step is judged.
+# A named member is removed even if it is busy. The policy evaluates the rest of the scale-down.
 test_named[note] if {
 	some note, tc in {
 		"the busy one": {"busy": [1], "named": [1], "to": 4, "verdict": "allow"},
@@ -45,7 +45,7 @@ test_named[note] if {
 	_verdict == tc.verdict with input as world with data.parameters.busyMembers as "Refuse"
 }
 
-# Those that were named before go beside what this step takes away, unless the step takes the name back.
+# Members that were named before are removed in addition to this scale-down, unless the request removes the entry.
 test_named_before[note] if {
 	all := [_member(slot) | some slot in [0, 1, 2, 3, 4, 5]]
 	old := object.union(_pool(_spec(5, [5])), {"spec": {"scaleDownPolicy": "NewestFirst"}})
@@ -60,7 +60,7 @@ test_named_before[note] if {
 	_verdict == tc.verdict with input as _busy(tc.world, tc.busy) with data.parameters.busyMembers as "Refuse"
 }
 
-# Members that are going already leave no room for more, and a pool that is short of members gives fewer up.
+# Members that are already being deleted do not count, and a pool with too few members removes fewer.
 test_members_that_count[note] if {
 	some note, tc in {
 		"one is going": {"members": array.concat(array.slice(_members, 0, 4), [object.union(_member(4), _leaving)]), "to": 4, "verdict": "allow"},
@@ -73,7 +73,7 @@ test_members_that_count[note] if {
 	_verdict == tc.verdict with input as world with data.parameters.busyMembers as "Refuse"
 }
 
-# When a Lease marks a member as busy: of five members to four, all others are.
+# When a Lease marks a member as busy. The scale-down is from five to four, and all other members are busy.
 _changed_lease(change) := object.union(_lease(4), change)
 
 test_leases[note] if {
@@ -95,7 +95,7 @@ test_leases[note] if {
 	_verdict == verdict with input as world with data.parameters.busyMembers as "Refuse"
 }
 
-# What a Lease lacks is that it is held, or lasts.
+# A Lease without a holder or a duration does not mark a member.
 test_leases_without[note] if {
 	some note in ["holderIdentity", "renewTime", "leaseDurationSeconds"]
 	leases := array.concat([_lease(slot) | some slot in [0, 1, 2, 3]], [json.remove(_lease(4), [$"spec/{note}"])])
@@ -107,11 +107,11 @@ test_other_leases_may_be_as_they_like[note] if {
 	_verdict == "allow" with input as _with(_scaled(_newest, 4, _members), [other]) with data.parameters.busyMembers as "Refuse"
 }
 
-_may_not(to) := $"VirtualMachinePool ci in namespace team-a may not go from 5 to {to} replicas: "
+_cannot(to) := $"VirtualMachinePool ci: cannot scale from 5 to {to} because "
 
-_by_name := "Wait for them, or name those that go, busy or not: `kubectl sallyport scale-down ci --namespace team-a --vm NAME`"
+_by_name := "wait until they are idle, or name the members to remove: kubectl sallyport scale-down ci -n team-a --vm NAME"
 
-_named_of(count) := $"its scaleDownPolicy is Explicit, and of the members to remove the request names 0 of {count}. "
+_named_of(count) := $"scaleDownPolicy is Explicit and the request names 0 of {count} members to remove; "
 
 test_busy_messages[note] if {
 	longer := object.union(_lease(1), {"spec": {"holderIdentity": "other", "leaseDurationSeconds": 3600}})
@@ -121,57 +121,57 @@ test_busy_messages[note] if {
 		"newest first": {
 			"world": _busy(_scaled(_newest, 1, _members), [0, 1, 2, 3]),
 			"said": concat("", [
-				_may_not(1), "it would have to give up 4 members that nobody named; idle members: 1. ci-3 is busy with job 3 until ",
-				"2026-11-20T12:30:00Z; ci-2 is busy with job 2 until 2026-11-20T12:30:00Z; ci-1 is busy with job 1 until ",
-				"2026-11-20T12:30:00Z; 1 more are busy. ", _by_name,
+				_cannot(1), "it needs 4 idle members and the pool has 1: ci-3 is busy with job 3 until ",
+				"2026-11-20T12:30:00Z, ci-2 is busy with job 2 until 2026-11-20T12:30:00Z, ci-1 is busy with job 1 until ",
+				"2026-11-20T12:30:00Z, and 1 more; ", _by_name,
 			]),
 		},
 		"oldest first": {
 			"world": _busy(_scaled(_oldest, 1, _members), [0, 3]),
 			"said": concat("", [
-				_may_not(1), "it would have to give up 4 members that nobody named; idle members: 3. ci-0 is busy with job 0 until ",
-				"2026-11-20T12:30:00Z; ci-3 is busy with job 3 until 2026-11-20T12:30:00Z. ", _by_name,
+				_cannot(1), "it needs 4 idle members and the pool has 3: ci-0 is busy with job 0 until ",
+				"2026-11-20T12:30:00Z, ci-3 is busy with job 3 until 2026-11-20T12:30:00Z; ", _by_name,
 			]),
 		},
 		"the one that lasts longest": {
 			"world": _with(_scaled(_newest, 0, _members), [_lease(1), longer]),
 			"said": concat("", [
-				_may_not(0), "it would have to give up 5 members that nobody named; idle members: 4. ci-1 is busy with other until ",
-				"2026-11-20T13:00:00Z. ", _by_name,
+				_cannot(0), "it needs 5 idle members and the pool has 4: ci-1 is busy with other until ",
+				"2026-11-20T13:00:00Z; ", _by_name,
 			]),
 		},
 		"two that last as long": {
 			"world": _with(_scaled(_newest, 0, _members), [_lease(1), object.union(longer, {"spec": {"leaseDurationSeconds": 1800}})]),
 			"said": concat("", [
-				_may_not(0), "it would have to give up 5 members that nobody named; idle members: 4. ci-1 is busy with job 1 until ",
-				"2026-11-20T12:30:00Z. ", _by_name,
+				_cannot(0), "it needs 5 idle members and the pool has 4: ci-1 is busy with job 1 until ",
+				"2026-11-20T12:30:00Z; ", _by_name,
 			]),
 		},
 		"no more of a holder than can be read": {
 			"world": _with(_scaled(_newest, 0, _members), [odd]),
 			"said": concat("", [
-				_may_not(0), "it would have to give up 5 members that nobody named; idle members: 4. ci-1 is busy with ",
-				replace(substring(long, 0, 100), "\n", ""), " until 2026-11-20T12:30:00Z. ", _by_name,
+				_cannot(0), "it needs 5 idle members and the pool has 4: ci-1 is busy with ",
+				replace(substring(long, 0, 100), "\n", ""), " until 2026-11-20T12:30:00Z; ", _by_name,
 			]),
 		},
-		"Explicit proposes who is idle": {
+		"Explicit proposes idle members": {
 			"world": _busy(_scaled(_before, 2, _members), [1, 4]),
 			"said": concat("", [
-				_may_not(2), _named_of(3), "What would pass: ",
-				"`kubectl sallyport scale-down ci --namespace team-a --vm ci-3 --vm ci-2 --vm ci-0`",
+				_cannot(2), _named_of(3), "allowed: ",
+				"kubectl sallyport scale-down ci -n team-a --vm ci-3 --vm ci-2 --vm ci-0",
 			]),
 		},
-		"Explicit, and one is idle": {
+		"Explicit, and one member is idle": {
 			"world": _busy(_scaled(_before, 3, _members), [1, 2, 3, 4]),
 			"said": concat("", [
-				_may_not(3), _named_of(2), "What would pass: `kubectl sallyport scale-down ci --namespace team-a --vm ci-0`",
+				_cannot(3), _named_of(2), "allowed: kubectl sallyport scale-down ci -n team-a --vm ci-0",
 			]),
 		},
-		"Explicit, and nobody is idle": {
+		"Explicit, and no member is idle": {
 			"world": _busy(_scaled(_before, 4, array.slice(_members, 0, 2)), [0, 1]),
 			"said": concat("", [
-				_may_not(4), _named_of(1), "ci-1 is busy with job 1 until 2026-11-20T12:30:00Z; ci-0 is busy with job 0 until ",
-				"2026-11-20T12:30:00Z. ", _by_name,
+				_cannot(4), _named_of(1), "ci-1 is busy with job 1 until 2026-11-20T12:30:00Z, ci-0 is busy with job 0 until ",
+				"2026-11-20T12:30:00Z; ", _by_name,
 			]),
 		},
 	}

@@ -1,30 +1,29 @@
 # METADATA
-# title: Members of a pool go by name
+# title: Which members of a pool a scale-down removes
 # description: >-
-#   With scaleDownPolicy Explicit, as the pool had it before the request, replicas are lowered only together with at least as
-#   many new entries in scaleDownTargets, so never by the subresource scale. Under the others, if the parameter busyMembers says
-#   Refuse, replicas are not lowered by so many that busy members would have to go unnamed; if it says Wait, which is the
-#   default, the pool has them until they are idle. What is judged may have changed a moment later: a pool looks at the Leases
-#   itself, live, before it deletes a member, and deletes no busy one that nobody named. With every scaleDownPolicy a new entry
-#   has to name a member that is there and not being deleted, by name and UID, and there are no more new entries than replicas
-#   are lowered by. If a pool has more members than replicas, not counting those named before, as many more may be named.
-#   Entries that were there before count for nothing. They may be taken out: a member that is still there then stays, and under
-#   Explicit does so until it is named again, even if replicas are not raised. A change of scaleDownPolicy alone passes, and so
-#   does everything that happens to a pool that is being deleted.
+#   If the stored scaleDownPolicy is Explicit, a request that lowers replicas must add at least as many entries to
+#   scaleDownTargets, so the subresource scale cannot lower them. Under the other policies, if parameter busyMembers is Refuse, a
+#   scale-down is denied if it needs to remove busy members that are not named. If it is Wait, the default, the pool keeps these
+#   members until they are idle. Leases may change after the evaluation: the pool reconciler reads them live before it deletes a
+#   member, and deletes no busy member that is not named. Under every scaleDownPolicy, a new entry must name an existing member
+#   that is not being deleted, by name and UID, and there can be no more new entries than replicas are lowered by. If a pool has
+#   more members than replicas, not counting those named before, the surplus can be named too. Existing entries are not
+#   evaluated. Removing one keeps the member if it still exists, and under Explicit until it is named again, even if replicas are
+#   not raised. The policy admits a change of scaleDownPolicy alone, and every update of a pool that is being deleted.
 package sallyport.pools.scaledown
 
 import data.sallyport.lib.override
 
 # METADATA
 # title: The pool that is scaled
-# description: A Scale does not say how its pool gives up members. Asked only if replicas are lowered.
+# description: A Scale does not have the scaleDownPolicy of its pool. Read only if the request lowers replicas.
 facts["parent"] := {"parent": true} if _scaled
 
 facts["parent"] := null if not _scaled
 
 # METADATA
-# title: What has the label of the pool's members
-# description: Asked only if replicas are lowered, or members are named.
+# title: The VirtualMachines with the label of the pool's members
+# description: Read only if the request lowers replicas or names members.
 facts["members"] := {
 	"apiVersion": "sallyport.dev/v1alpha1",
 	"kind": "VirtualMachine",
@@ -49,13 +48,13 @@ valid_input if {
 }
 
 # METADATA
-# title: Members would go that nobody named
+# title: The scale-down does not name the members to remove
 # custom:
 #   reason: ScaleDownNotNamed
-#   remedyInMessage: Scale down with the command in the message, which names the members that go.
+#   remedyInMessage: Scale down with the command in the message, which names the members to remove.
 deny contains {
 	"reason": "ScaleDownNotNamed",
-	"message": $"{_step}: its scaleDownPolicy is Explicit, and of the members to remove the request names {count(_named)} of {_fewer}. {_how}",
+	"message": $"{_step} because scaleDownPolicy is Explicit and the request names {count(_named)} of {_fewer} members to remove; {_how}",
 	"details": _details("spec.replicas"),
 } if {
 	_judged
@@ -64,13 +63,16 @@ deny contains {
 }
 
 # METADATA
-# title: A target is not a member that can go
+# title: A scale-down target is not a member that can be removed
 # custom:
 #   reason: TargetNotMember
-#   remedyInMessage: Name members by the command in the message, which looks their UIDs up.
+#   remedyInMessage: Name members with the command in the message, which looks up their UIDs.
 deny contains {
 	"reason": "TargetNotMember",
-	"message": $"{_it}: spec.scaleDownTargets names {_strangers[0].name} (UID {_strangers[0].uid}), which {_why_not(_strangers[0])}{_others}. {_way_out}",
+	"message": concat("", [
+		$"{_it}: spec.scaleDownTargets cannot name {_strangers[0].name} (UID {_strangers[0].uid}) ",
+		$"because {_why_not(_strangers[0])}{_others}; {_way_out}",
+	]),
 	"details": _details("spec.scaleDownTargets"),
 } if {
 	_judged
@@ -78,15 +80,15 @@ deny contains {
 }
 
 # METADATA
-# title: More members are named than are to go
+# title: The request names more members than it removes
 # custom:
 #   reason: TooManyTargets
-#   remedyInMessage: Lower spec.replicas in the same write, to what the message says or with the command in it.
+#   remedyInMessage: Lower spec.replicas in the same request to the number in the message, or use the command in the message.
 deny contains {
 	"reason": "TooManyTargets",
 	"message": concat("", [
-		$"{_it}: new entries in spec.scaleDownTargets: {count(_named)}; allowed while {_course}: {_room}. ",
-		$"What would pass: spec.replicas {_most - count(_named)}, or `{_command}`, which lowers it",
+		$"{_it}: spec.scaleDownTargets cannot have {count(_named)} new entries because {_course}, which allows {_room}; ",
+		$"set spec.replicas to {_most - count(_named)}, or run: {_command}",
 	]),
 	"details": _details("spec.scaleDownTargets"),
 } if {
@@ -94,7 +96,7 @@ deny contains {
 	count(_named) > _room
 }
 
-# The request. A pool has no replicas where none are set, and a Scale of 0 is written without the number.
+# The request. The default of replicas is 0, and a Scale to 0 omits the number.
 
 _scale if input.request.subResource == "scale"
 
@@ -130,7 +132,7 @@ _judged if {
 	object.get(_pool.metadata, "deletionTimestamp", "") == ""
 }
 
-# Who is named. A Scale names nobody.
+# The members that the request names. A Scale names none.
 
 _targets(of) := object.get(of.spec, "scaleDownTargets", [])
 
@@ -143,7 +145,7 @@ _was_there(target) if target.uid in _before
 
 _before := {target.uid | some target in _targets(input.request.oldObject)}
 
-# Who may write VirtualMachines may write the label, and owners too: a member has both.
+# Users who may write VirtualMachines can set the label. A member has both the label and the pool as its controller.
 _members := [member.metadata |
 	some member in input.facts.members
 	some owner in object.get(member.metadata, "ownerReferences", [])
@@ -173,7 +175,7 @@ _strangers := [target |
 
 _named_rightly(target) if _can_go[target.uid] == target.name
 
-# What was named before goes anyway.
+# Members that were named before are removed anyway.
 _eligible := [metadata |
 	some metadata in _live
 	not _goes(metadata)
@@ -183,36 +185,34 @@ _goes(metadata) if metadata.uid in _leaving
 
 _leaving := {target.uid | some target in _targets(_pool)}
 
-# How many there would be to choose from: without a surplus, which may be there from a time when nobody asked this policy, the
-# replicas.
+# The number of members to choose from: without a surplus, the replicas. A surplus may be from a time when this policy was not active.
 _most := max([_present, count(_eligible)])
 
 _room := max([0, _most - _wanted])
 
-# Messages. They name nothing that changes from one try to the next, but for Leases that are renewed: an autoscaler tries again
-# and again.
+# Messages. They contain nothing that changes between retries, except for renewed Leases, because an autoscaler retries continuously.
 
-_it := $"VirtualMachinePool {_pool.metadata.name} in namespace {input.request.namespace}"
+_it := $"VirtualMachinePool {_pool.metadata.name}"
 
-_step := $"{_it} may not go from {_present} to {_wanted} replicas"
+_step := $"{_it}: cannot scale from {_present} to {_wanted}"
 
 _course := $"replicas go from {_present} to {_wanted}" if _present != _wanted
 
 _course := $"replicas stay {_present}" if _present == _wanted
 
-_why_not(target) := "is being deleted already" if _called[target.uid] == target.name
+_why_not(target) := "it is already being deleted" if _called[target.uid] == target.name
 
-_why_not(target) := $"is the UID of its member {_called[target.uid]}" if _called[target.uid] != target.name
+_why_not(target) := $"the UID is that of member {_called[target.uid]}" if _called[target.uid] != target.name
 
-_why_not(target) := "is not a member of it" if not _is_member(target)
+_why_not(target) := "it is not a member of the pool" if not _is_member(target)
 
 _is_member(target) if _called[target.uid]
 
 _others := "" if count(_strangers) == 1
 
-_others := $", and {count(_strangers) - 1} more like it" if count(_strangers) > 1
+_others := $" ({count(_strangers) - 1} more entries are invalid)" if count(_strangers) > 1
 
-# Those that the request names come first, so that nobody copies a command that takes others. Of these nobody is busy.
+# The command lists the members that the request names first, and does not replace them by others. It proposes no busy members.
 _choice := array.slice(array.concat(_named, _others_to_name), 0, min([3, max([1, _fewer, count(_named)])]))
 
 _others_to_name := [metadata.name |
@@ -225,34 +225,34 @@ _is_named(metadata) if metadata.name in _names
 
 _names := {name | some name in _named}
 
-_way_out := $"What would pass: `{_command}`" if count(_choice) > 0
+_way_out := $"allowed: {_command}" if count(_choice) > 0
 
-_way_out := $"{_told_of(_eligible)}. Wait for them, or name those that go, busy or not: `{_command_to_fill}`" if {
+_way_out := $"{_told_of(_eligible)}; {_wait_or_name}" if {
 	count(_choice) == 0
 	count(_eligible) > 0
 }
 
-_way_out := "None of its members can be named" if {
+_way_out := "the pool has no member that can be named" if {
 	count(_choice) == 0
 	count(_eligible) == 0
 }
 
-# Of a pool that has nobody to name, such as one whose members could not be made, nobody goes whatever its policy.
+# A pool without members to name, such as one whose members could not be created, removes none under any scaleDownPolicy.
 _how := _way_out if count(array.concat(_choice, _eligible)) > 0
 
 _how := concat("", [
-	"It has no member that could be named. With another scaleDownPolicy, in a request before, it would pass: `kubectl patch ",
-	$"virtualmachinepools.sallyport.dev {override.typed(_pool.metadata.name)} --namespace {input.request.namespace} --type merge ",
-	"-p '{\"spec\":{\"scaleDownPolicy\":\"NewestFirst\"}}'`",
+	"the pool has no member that can be named; change scaleDownPolicy first: kubectl patch svmpool ",
+	$"{override.typed(_pool.metadata.name)} -n {input.request.namespace} --type merge ",
+	`-p '{"spec":{"scaleDownPolicy":"NewestFirst"}}'`,
 ]) if {
 	count(array.concat(_choice, _eligible)) == 0
 }
 
 _command := concat("", array.concat([_scale_down], [$" --vm {override.typed(name)}" | some name in _choice]))
 
-_command_to_fill := $"{_scale_down} --vm NAME"
+_wait_or_name := $"wait until they are idle, or name the members to remove: {_scale_down} --vm NAME"
 
-_scale_down := $"kubectl sallyport scale-down {override.typed(_pool.metadata.name)} --namespace {input.request.namespace}"
+_scale_down := $"kubectl sallyport scale-down {override.typed(_pool.metadata.name)} -n {input.request.namespace}"
 
 _details(field) := {
 	"group": "sallyport.dev", "kind": "VirtualMachinePool",
@@ -271,7 +271,7 @@ _known_spec(of) if {
 	}
 }
 
-# What is gone meanwhile is told by the API server.
+# If the pool does not exist any more, the API server reports that.
 _known_pool if {
 	_scaled
 	input.facts.parent == null
@@ -290,7 +290,7 @@ _known_pool if {
 	input.facts.parent == null
 }
 
-# A Scale that takes nobody away says no more of its pool.
+# A Scale that removes no member needs no facts about its pool.
 _known_parts if _scale
 
 _known_parts if {

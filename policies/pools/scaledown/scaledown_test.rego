@@ -10,7 +10,7 @@ _spec(replicas, slots) := {"replicas": replicas, "scaleDownPolicy": "Explicit", 
 
 _pool(spec) := {"kind": "VirtualMachinePool", "metadata": {"name": "ci", "uid": "u-pool"}, "spec": spec}
 
-# Explicit, five replicas, nobody named.
+# Explicit, five replicas, no member named.
 _before := _pool(_spec(5, []))
 
 _member(slot) := {"metadata": {
@@ -20,7 +20,7 @@ _member(slot) := {"metadata": {
 
 _leaving := {"metadata": {"deletionTimestamp": "2026-11-20T10:00:00Z"}}
 
-# The oldest first, as facts are.
+# The oldest first, as in facts.
 _members := [_member(slot) | some slot in [0, 1, 2, 3, 4]]
 
 _input(old, new, members) := {
@@ -32,14 +32,14 @@ _input(old, new, members) := {
 	"now": "2026-11-20T12:00:00.000000000Z",
 }
 
-# They are asked for together. Nobody is busy.
+# Members and Leases are read together. No member is busy.
 _leases(members) := [] if is_array(members)
 
 _leases(null) := null
 
 _edit(old, new, members) := _input(old, _pool(new), members)
 
-# The subresource, which leaves a 0 out and says nothing but the number.
+# The subresource, which omits a 0 and has nothing but the number.
 _number(replicas) := {"replicas": replicas} if replicas > 0
 
 _number(0) := {}
@@ -86,7 +86,7 @@ test_edits[note] if {
 	_verdict == tc.verdict with input as _edit(_before, _spec(tc.to, tc.named), _asked(tc, _members))
 }
 
-# Members are there where they are asked for.
+# Members are in the facts if the policy reads them.
 _asked(tc, members) := members if tc.to < 5
 
 _asked(tc, members) := members if {
@@ -99,7 +99,7 @@ _asked(tc, _) := null if {
 	count(tc.named) == 0
 }
 
-# Under the other policies replicas may be lowered by as many as one likes, but members that are named are to be members.
+# Under the other policies replicas can be lowered by any number, but entries must name members.
 test_edits_of_another_policy[note] if {
 	some note, tc in _edits
 	some scale_down_policy in ["NewestFirst", "OldestFirst"]
@@ -124,7 +124,7 @@ test_the_policy_before_counts[note] if {
 	_verdict == tc.verdict with input as _edit(old, new, _asked({"to": tc.to, "named": []}, _members))
 }
 
-# By the subresource nobody is named.
+# The subresource names no member.
 test_scale[note] if {
 	some note, tc in {
 		"fewer": {"policy": "Explicit", "to": 4, "parent": {}, "verdict": "ScaleDownNotNamed"},
@@ -141,7 +141,7 @@ test_scale[note] if {
 	_verdict == tc.verdict with input as _scaled(parent, tc.to, _members)
 }
 
-# What takes nobody away asks for nothing, and is not held up by a pool that is gone.
+# A request that removes no member reads no facts, and is admitted if the pool is gone.
 _nothing := {"parent": null, "members": null, "leases": null}
 
 test_scale_up[replicas] if {
@@ -155,7 +155,7 @@ test_scale_of_what_is_gone if {
 	_verdict == "allow" with input as object.union(_scaled(_before, 4, []), {"facts": {"parent": null}})
 }
 
-# Where no number is set there are none, in the pool as in its Scale.
+# The default is 0 replicas, in the pool and in its Scale.
 test_no_replicas if {
 	unset := _pool({"scaleDownPolicy": "Explicit"})
 	_verdict == "allow" with input as _edit(unset, {"scaleDownPolicy": "Explicit"}, null)
@@ -163,7 +163,7 @@ test_no_replicas if {
 	_verdict == "ScaleDownNotNamed" with input as _edit(_before, {"scaleDownPolicy": "Explicit"}, _members)
 }
 
-# A pool that is being deleted is only asked about by its Scale, or where there is no webhook configuration before the policy.
+# For a pool that is being deleted, the API server calls the policy only for its Scale, or without the webhook configuration of the chart.
 test_leaving if _verdict == "allow" with input as _edit(object.union(_before, _leaving), _spec(0, []), _members)
 
 test_facts[note] if {
@@ -185,7 +185,7 @@ test_facts[note] if {
 	policy.facts == tc.facts with input as tc.world
 }
 
-# Who can be named: four replicas are to be left, and ci-2 is named.
+# Which members can be named: the request lowers replicas to four and names ci-2.
 test_members[note] if {
 	some note, tc in {
 		"a member": {"member": {}, "verdict": "allow"},
@@ -211,7 +211,7 @@ test_members[note] if {
 	_verdict == tc.verdict with input as _edit(_before, _spec(4, [2]), members)
 }
 
-# Entries that were there count for nothing, whatever has become of whom they name.
+# Existing entries are not evaluated, whatever the state of their members.
 test_entries_of_before[note] if {
 	all := [_member(slot) | some slot in [0, 1, 2, 3, 4, 5]]
 	some note, tc in {
@@ -228,7 +228,7 @@ test_entries_of_before[note] if {
 	_verdict == tc.verdict with input as _edit(_pool(_spec(5, tc.old)), _spec(tc.to, tc.new), tc.members)
 }
 
-# Seven members, and five replicas: two may be named without lowering them.
+# Seven members and five replicas: two can be named without lowering replicas.
 test_surplus[note] if {
 	seven := [_member(slot) | some slot in [0, 1, 2, 3, 4, 5, 6]]
 	some note, tc in {
@@ -245,7 +245,7 @@ test_surplus[note] if {
 	_verdict == tc.verdict with input as _edit(_pool(_spec(5, tc.old)), _spec(tc.to, tc.new), seven)
 }
 
-# A pool that has fewer members than replicas, because they could not be made, is lowered by naming all the same.
+# A pool with fewer members than replicas, because they could not be created, is scaled down by naming members too.
 test_members_are_missing if {
 	two := [_member(slot) | some slot in [0, 1]]
 	_verdict == "allow" with input as _edit(_before, _spec(4, [1]), two)
@@ -254,81 +254,75 @@ test_members_are_missing if {
 
 test_messages[note] if {
 	unnamed := concat("", [
-		"VirtualMachinePool ci in namespace team-a may not go from 5 to 3 replicas: its scaleDownPolicy is Explicit, and of ",
-		"the members to remove the request names 0 of 2. What would pass: ",
-		"`kubectl sallyport scale-down ci --namespace team-a --vm ci-4 --vm ci-3`",
+		"VirtualMachinePool ci: cannot scale from 5 to 3 because scaleDownPolicy is Explicit and the request names ",
+		"0 of 2 members to remove; allowed: kubectl sallyport scale-down ci -n team-a --vm ci-4 --vm ci-3",
 	])
 	some note, tc in {
 		"edited": {"world": _edit(_before, _spec(3, []), _members), "said": unnamed},
 		"scaled": {"world": _scaled(_before, 3, _members), "said": unnamed},
-		"who is named or going is not proposed, and no more than three are": {
+		"members that are named or being deleted are not proposed, and at most three are": {
 			"world": _scaled(_pool(_spec(5, [3])), 0, [object.union(_member(0), _leaving), _member(1), _member(2), _member(3), _member(4), _member(5)]),
 			"said": concat("", [
-				"VirtualMachinePool ci in namespace team-a may not go from 5 to 0 replicas: its scaleDownPolicy is Explicit, and ",
-				"of the members to remove the request names 0 of 5. What would pass: ",
-				"`kubectl sallyport scale-down ci --namespace team-a --vm ci-5 --vm ci-4 --vm ci-2`",
+				"VirtualMachinePool ci: cannot scale from 5 to 0 because scaleDownPolicy is Explicit and the request names ",
+				"0 of 5 members to remove; allowed: kubectl sallyport scale-down ci -n team-a --vm ci-5 --vm ci-4 --vm ci-2",
 			]),
 		},
-		"who is named is proposed first": {
+		"named members are proposed first": {
 			"world": _edit(_before, _spec(3, [0]), _members),
 			"said": concat("", [
-				"VirtualMachinePool ci in namespace team-a may not go from 5 to 3 replicas: its scaleDownPolicy is Explicit, and ",
-				"of the members to remove the request names 1 of 2. What would pass: ",
-				"`kubectl sallyport scale-down ci --namespace team-a --vm ci-0 --vm ci-4`",
+				"VirtualMachinePool ci: cannot scale from 5 to 3 because scaleDownPolicy is Explicit and the request names ",
+				"1 of 2 members to remove; allowed: kubectl sallyport scale-down ci -n team-a --vm ci-0 --vm ci-4",
 			]),
 		},
-		"nobody can be named": {
+		"no member can be named": {
 			"world": _scaled(_before, 4, [object.union(_member(0), _leaving)]),
 			"said": concat("", [
-				"VirtualMachinePool ci in namespace team-a may not go from 5 to 4 replicas: its scaleDownPolicy is Explicit, and ",
-				"of the members to remove the request names 0 of 1. It has no member that could be named. With another ",
-				"scaleDownPolicy, in a request before, it would pass: `kubectl patch virtualmachinepools.sallyport.dev ci ",
-				"--namespace team-a --type merge -p '{\"spec\":{\"scaleDownPolicy\":\"NewestFirst\"}}'`",
+				"VirtualMachinePool ci: cannot scale from 5 to 4 because scaleDownPolicy is Explicit and the request names ",
+				"0 of 1 members to remove; the pool has no member that can be named; change scaleDownPolicy first: ",
+				`kubectl patch svmpool ci -n team-a --type merge -p '{"spec":{"scaleDownPolicy":"NewestFirst"}}'`,
 			]),
 		},
 		"too many": {
 			"world": _edit(_before, _spec(4, [0, 1]), _members),
 			"said": concat("", [
-				"VirtualMachinePool ci in namespace team-a: new entries in spec.scaleDownTargets: 2; allowed while ",
-				"replicas go from 5 to 4: 1. What would pass: spec.replicas 3, or ",
-				"`kubectl sallyport scale-down ci --namespace team-a --vm ci-0 --vm ci-1`, which lowers it",
+				"VirtualMachinePool ci: spec.scaleDownTargets cannot have 2 new entries because replicas go from 5 to 4, which allows 1; ",
+				"set spec.replicas to 3, or run: kubectl sallyport scale-down ci -n team-a --vm ci-0 --vm ci-1",
 			]),
 		},
 		"too many, no fewer": {
 			"world": _edit(_before, _spec(5, [0]), _members),
 			"said": concat("", [
-				"VirtualMachinePool ci in namespace team-a: new entries in spec.scaleDownTargets: 1; allowed while ",
-				"replicas stay 5: 0. What would pass: spec.replicas 4, or ",
-				"`kubectl sallyport scale-down ci --namespace team-a --vm ci-0`, which lowers it",
+				"VirtualMachinePool ci: spec.scaleDownTargets cannot have 1 new entries because replicas stay 5, which allows 0; ",
+				"set spec.replicas to 4, or run: kubectl sallyport scale-down ci -n team-a --vm ci-0",
 			]),
 		},
-		"no member": {"world": _edit(_before, _spec(5, [7]), _members), "said": _no_member("ci-7 (UID u-7), which is not a member of it")},
+		"no member": {"world": _edit(_before, _spec(5, [7]), _members), "said": _no_member("ci-7 (UID u-7) because it is not a member of the pool")},
 		"no members": {
 			"world": _edit(_before, _spec(5, [7, 8, 9]), _members),
-			"said": _no_member("ci-7 (UID u-7), which is not a member of it, and 2 more like it"),
+			"said": _no_member("ci-7 (UID u-7) because it is not a member of the pool (2 more entries are invalid)"),
 		},
 		"a member that is being deleted": {
 			"world": _edit(_before, _spec(5, [0]), [object.union(_member(0), _leaving), _member(4)]),
-			"said": _no_member("ci-0 (UID u-0), which is being deleted already"),
+			"said": _no_member("ci-0 (UID u-0) because it is already being deleted"),
 		},
 		"no member, and nobody to name": {
 			"world": _edit(_before, _spec(5, [7]), []),
 			"said": concat("", [
-				"VirtualMachinePool ci in namespace team-a: spec.scaleDownTargets names ci-7 (UID u-7), which is not a member of it. ",
-				"None of its members can be named",
+				"VirtualMachinePool ci: spec.scaleDownTargets cannot name ci-7 (UID u-7) because it is not a member of the pool; ",
+				"the pool has no member that can be named",
 			]),
 		},
 		"a name and the UID of another": {
 			"world": _edit(_before, object.union(_before.spec, {"scaleDownTargets": [{"name": "ci-0", "uid": "u-1"}]}), _members),
-			"said": _no_member("ci-0 (UID u-1), which is the UID of its member ci-1"),
+			"said": _no_member("ci-0 (UID u-1) because the UID is that of member ci-1"),
 		},
 	}
 	_said == tc.said with input as tc.world
 }
 
 _no_member(text) := concat("", [
-	$"VirtualMachinePool ci in namespace team-a: spec.scaleDownTargets names {text}. What would pass: ",
-	"`kubectl sallyport scale-down ci --namespace team-a --vm ci-4`",
+	$"VirtualMachinePool ci: spec.scaleDownTargets cannot name {text}; ",
+	"allowed: kubectl sallyport scale-down ci -n team-a --vm ci-4",
 ])
 
 test_details[note] if {
@@ -342,8 +336,8 @@ test_details[note] if {
 	}} with input as tc.world
 }
 
-# What would pass does: the command names as many members as there are to go, and lowers replicas by them.
-test_what_would_pass_passes[note] if {
+# The command in the message is admitted: it names as many members as the request removes, and lowers replicas by them.
+test_what_is_allowed_is_admitted[note] if {
 	some note, world in {
 		"one": _edit(_before, _spec(4, []), _members),
 		"two": _edit(_before, _spec(3, [0]), _members),
@@ -355,7 +349,7 @@ test_what_would_pass_passes[note] if {
 	_verdict == "allow" with input as _edit(_before, _spec(world.request.object.spec.replicas, named), _members)
 }
 
-# Each field that a rule reads, of each wrong type.
+# Each field that a rule reads, with each wrong type.
 _wrong := {"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "text": "Bogus"}
 
 # The document with another value at the path, by way of its text: "a/b" becomes {"a": {"b": value}}.

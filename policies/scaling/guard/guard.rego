@@ -1,18 +1,17 @@
 # METADATA
 # title: Scaling down within limits
 # description: >-
-#   Nobody takes more replicas from a workload than its annotations and the limits in the parameters allow, be it by the
-#   subresource scale or in the object. More replicas always pass, and so does what happens to an object that is being
-#   deleted. The annotations of an object with a controller are left to that; the limits in the parameters count all the same.
-#   The annotations of the object as it is count, not those that come in the same request, and are checked when they are
-#   written.
+#   A workload cannot be scaled down further than its annotations and the limits in the parameters allow, neither through the
+#   subresource scale nor in the object. The policy always admits more replicas, and every update of an object that is being
+#   deleted. If the object has a controller as its owner, the annotations do not apply, but the limits in the parameters do.
+#   The annotations of the stored object apply, not those of the same request. Their values are validated when they are set.
 package sallyport.scaling.guard
 
 import data.sallyport.lib.override
 
 # METADATA
 # title: The object that is scaled
-# description: A Scale carries no annotations, and 0 in it may stand for a number that is not set.
+# description: A Scale has no annotations, and its number may be 0 because the object does not set one.
 facts["parent"] := {"parent": true} if _scale
 
 facts["parent"] := null if not _scale
@@ -31,19 +30,19 @@ valid_input if {
 
 # METADATA
 # title: The time zones exist
-# description: timeZone in hours of a limit is a name such as Europe/Vienna, or UTC.
+# description: hours.timeZone of each limit is UTC or a name in the time zone database, such as Europe/Vienna.
 valid_parameters if {
 	every limit in data.parameters.limits { _known_zone(object.get(limit, ["hours", "timeZone"], "UTC")) }
 }
 
 # METADATA
-# title: Nothing may be taken away
+# title: Scaling down is not allowed
 # custom:
 #   reason: ScaleDownDenied
-#   remedyInMessage: Take the annotation off, wait until the limit ends, or override the policy once.
+#   remedyInMessage: Remove the annotation, wait until the hours of the limit end, or override the policy once.
 deny contains {
 	"reason": "ScaleDownDenied",
-	"message": $"{_step}: {limit.by} allows no scale-down. {_way_out(limit)}",
+	"message": $"{_step} because {_cause(limit, "scaleDown")}; {_way_out(limit)}",
 	"details": _details,
 } if {
 	_shrinks
@@ -52,13 +51,13 @@ deny contains {
 }
 
 # METADATA
-# title: Fewer than are to stay would be left
+# title: Scale-down would go below the minimum
 # custom:
 #   reason: BelowMinReplicas
-#   remedyInMessage: Keep as many replicas as the message names, or override the policy once.
+#   remedyInMessage: Scale to the number of replicas in the message, or override the policy once.
 deny contains {
 	"reason": "BelowMinReplicas",
-	"message": $"{_step}: {limit.by} keeps at least {limit.minReplicas}. {_way_out(limit)}",
+	"message": $"{_step} because {_cause(limit, "minReplicas")}; {_way_out(limit)}",
 	"details": _details,
 } if {
 	_shrinks
@@ -67,13 +66,16 @@ deny contains {
 }
 
 # METADATA
-# title: Too many would go at once
+# title: Scale-down would remove too many replicas at once
 # custom:
 #   reason: ScaleDownTooLarge
-#   remedyInMessage: Scale down in steps as the message names, or override the policy once.
+#   remedyInMessage: Scale down in steps, first to the number of replicas in the message, or override the policy once.
 deny contains {
 	"reason": "ScaleDownTooLarge",
-	"message": $"{_step}: {limit.by} lets {_most(limit.maxScaleDown)} go at once{_share(limit.maxScaleDown)}. {_way_out(limit)}",
+	"message": concat("", [
+		$"{_step} because {_cause(limit, "maxScaleDown")} ",
+		$"(at most {_most(limit.maxScaleDown)} of {_present} at once); {_way_out(limit)}",
+	]),
 	"details": _details,
 } if {
 	_shrinks
@@ -82,14 +84,14 @@ deny contains {
 }
 
 # METADATA
-# title: An annotation is not one that can be read
+# title: The value of an annotation is invalid
 # custom:
 #   reason: AnnotationInvalid
-#   remedyInMessage: Write the annotation as the message says.
+#   remedyInMessage: Set the annotation to a value that the message allows.
 deny contains {
 	"reason": "AnnotationInvalid",
 	"code": 422,
-	"message": $"{_named}: annotation {key} is {json.marshal(value)}, and must be {_forms[key].told}",
+	"message": $"{_named}: annotation {key} must be {_forms[key].valid}, got {json.marshal(value)}",
 	"details": object.union(_details, {"field": $"metadata.annotations[{key}]"}),
 } if {
 	_whole
@@ -100,14 +102,14 @@ deny contains {
 }
 
 # METADATA
-# title: An annotation that cannot be read limits the workload
-# description: It was written while nobody checked it, and may have been meant to forbid what is asked.
+# title: The workload has an annotation with an invalid value
+# description: It was set while this policy was not active, and may have been meant to deny this scale-down.
 # custom:
 #   reason: AnnotationInvalid
-#   remedyInMessage: Correct the annotation, or take it off, with the command in the message.
+#   remedyInMessage: Correct the annotation, or remove it with the command in the message.
 deny contains {
 	"reason": "AnnotationInvalid",
-	"message": $"{_step}: its annotation {key} is {json.marshal(value)}, which cannot be read; it must be {_forms[key].told}. {_take_off(key)}",
+	"message": $"{_step} because annotation {key} is {json.marshal(value)}; it must be {_forms[key].valid}; {_remove(key)}",
 	"details": object.union(_details, {"field": $"metadata.annotations[{key}]"}),
 } if {
 	_shrinks
@@ -115,13 +117,16 @@ deny contains {
 }
 
 # METADATA
-# title: It is not known where the kind has its replicas
+# title: The policy does not know the replicas field of the kind
 # custom:
 #   reason: KindNotConfigured
-#   remedyInMessage: Add the row that the message names to spec.parameters.kinds, or take the resource out of spec.match.resources.
+#   remedyInMessage: Add the row in the message to spec.parameters.kinds, or remove the resource from spec.match.resources.
 deny contains {
 	"reason": "KindNotConfigured",
-	"message": $"{_named}: spec.parameters.kinds of the policy has no row {_resource}, such as {_resource}: \{replicas: [spec, replicas], default: 1}",
+	"message": concat("", [
+		$"{_named}: cannot be changed because spec.parameters.kinds of RegoPolicy scaling-guard has no row {_resource}; ",
+		$"add a row, such as {_resource}: \{replicas: [spec, replicas], default: 1}",
+	]),
 	"details": _details,
 } if {
 	_old
@@ -147,8 +152,8 @@ _old := input.facts.parent if {
 
 _leaving if object.get(_old.metadata, "deletionTimestamp", "") != ""
 
-# By what was there before: who is not the owner cannot make somebody so by the way. Who may change the object can give it an
-# owner in a request before, as they can take its annotations off. So an owner lifts these, and no limit of the policy.
+# The owners of the stored object count, so that the same request cannot add one. A user who may change the object can add an owner
+# in an earlier request, and could remove the annotations too. So an owner exempts from the annotations, and from no limit of the policy.
 _owned if {
 	some owner in object.get(_old.metadata, "ownerReferences", [])
 	owner.controller == true
@@ -173,7 +178,7 @@ _present := _replicas(_old)
 
 _wanted := _replicas(input.request.object) if _whole
 
-# A Scale of 0 is written without the number.
+# A Scale to 0 omits the number.
 _wanted := object.get(input.request.object, ["spec", "replicas"], 0) if _scale
 
 _kind := data.parameters.kinds[_resource]
@@ -184,15 +189,15 @@ _replicas(of) := object.get(of, _kind.replicas, null) if object.get(of, _kind.re
 
 _replicas(of) := _kind["default"] if object.get(of, _kind.replicas, null) == null
 
-# The limits that count for this request.
+# The limits that apply to this request.
 
-_limits contains {"by": $"its annotation {key}", "lift": _take_off(key), _forms[key].field: _read(value)} if {
+_limits contains {"annotation": key, "lift": _remove(key), _forms[key].field: _read(value)} if {
 	some key, value in _stood
 	not _owned
 	regex.match(_forms[key].pattern, value)
 }
 
-_limits contains object.union(limit, {"by": $"limit {limit.name} of the policy{_hours(limit)}", "lift": _lift(limit)}) if {
+_limits contains object.union(limit, {"lift": _lift(limit)}) if {
 	some limit in data.parameters.limits
 	_for_requester(limit)
 	_here(limit)
@@ -200,20 +205,20 @@ _limits contains object.union(limit, {"by": $"limit {limit.name} of the policy{_
 }
 
 _forms := {
-	"sallyport.dev/scale-down": {"field": "scaleDown", "pattern": `^(Allow|Deny)$`, "told": "Allow or Deny"},
+	"sallyport.dev/scale-down": {"field": "scaleDown", "pattern": `^(Allow|Deny)$`, "valid": "Allow or Deny"},
 	"sallyport.dev/min-replicas": {
 		"field": "minReplicas",
 		"pattern": `^(0|[1-9][0-9]{0,8})$`,
-		"told": "a number, such as \"3\"",
+		"valid": "a number such as \"3\"",
 	},
 	"sallyport.dev/max-scale-down": {
 		"field": "maxScaleDown",
 		"pattern": `^([1-9][0-9]{0,8}|([1-9][0-9]?|100)%)$`,
-		"told": "a number from \"1\", or a percentage from \"1%\" to \"100%\"",
+		"valid": "a number from \"1\", or a percentage from \"1%\" to \"100%\"",
 	},
 }
 
-# Those that are ours.
+# The annotations that this policy evaluates.
 _annotations(of) := object.filter(object.get(of.metadata, "annotations", {}), object.keys(_forms))
 
 _stood := _annotations(_old) if _old
@@ -252,7 +257,7 @@ _now(limit) if {
 	_clock(limit.hours) < limit.hours.to
 }
 
-# Over midnight.
+# Hours that include midnight.
 _now(limit) if {
 	limit.hours.from > limit.hours.to
 	limit.hours.from <= _clock(limit.hours)
@@ -269,25 +274,21 @@ _most(limit) := limit if is_number(limit)
 
 _most(limit) := max([1, floor((_present * to_number(trim_suffix(limit, "%"))) / 100)]) if is_string(limit)
 
-# Messages. They name no time and nothing that changes from one try to the next: an autoscaler tries again and again.
+# Messages. They contain no time and nothing that changes between retries, because an autoscaler retries continuously.
 
-_step := $"{_named} may not go from {_present} to {_wanted} replicas"
+_step := $"{_named}: cannot scale from {_present} to {_wanted}"
 
-_named := $"{_subject.kind} {_subject.metadata.name}" if not _within
-
-_named := $"{_subject.kind} {_subject.metadata.name} in namespace {input.request.namespace}" if _within
-
-_within if override.within(input.request)
+_named := $"{_subject.kind} {_subject.metadata.name}"
 
 _subject := _old if _old
 
 _subject := input.request.object if not _old
 
-_share(limit) := "" if is_number(limit)
+_cause(limit, field) := $"annotation {limit.annotation} is {limit[field]}" if "annotation" in object.keys(limit)
 
-_share(limit) := $" ({limit} of {_present})" if is_string(limit)
+_cause(limit, field) := $"limit {limit.name} of this policy{_hours(limit)} has {field} {limit[field]}" if "name" in object.keys(limit)
 
-# The least that every limit allows.
+# The lowest number of replicas that every limit allows.
 _lowest := min([_present, max(_floors | {0})])
 
 _floors contains _present if {
@@ -301,20 +302,17 @@ _floors contains limit.minReplicas if some limit in _limits
 
 _floors contains _present - _most(limit.maxScaleDown) if some limit in _limits
 
-_way_out(_) := $"What would pass: `kubectl scale {_target} --replicas={_lowest}`" if _lowest < _present
+_way_out(_) := $"allowed: kubectl scale {_target} --replicas={_lowest}" if _lowest < _present
 
 _way_out(limit) := limit.lift if _lowest == _present
 
-_take_off(key) := $"To take it off: `kubectl annotate {_target} {key}-`"
+_remove(key) := $"to remove the annotation: kubectl annotate {_target} {key}-"
 
-_lift(limit) := $"It ends at {limit.hours.to}. {_once}" if "hours" in object.keys(limit)
+_lift(limit) := $"wait until {limit.hours.to}; {_once}" if "hours" in object.keys(limit)
 
 _lift(limit) := _once if not "hours" in object.keys(limit)
 
-_once := concat("", [
-	"Somebody who holds the verb override on RegoPolicy scaling-guard can write ",
-	$"`{override.command("scaling-guard", input.request, _old.metadata)}`, and it passes once",
-])
+_once := $"to override this policy once: {override.command("scaling-guard", input.request, _old.metadata)}"
 
 _hours(limit) := $" ({limit.hours.from} to {limit.hours.to} {limit.hours.timeZone})" if "hours" in object.keys(limit)
 
@@ -324,7 +322,9 @@ _target := $"{_resource}/{override.typed(_subject.metadata.name)}{_flag}"
 
 _flag := "" if not _within
 
-_flag := $" --namespace {input.request.namespace}" if _within
+_flag := $" -n {input.request.namespace}" if _within
+
+_within if override.within(input.request)
 
 _details := {"group": input.request.resource.group, "kind": _subject.kind, "name": _subject.metadata.name}
 
@@ -336,7 +336,7 @@ _known_requester if {
 	every group in _groups { _text(group) }
 }
 
-# Subresources other than scale are not looked at.
+# Subresources other than scale are not evaluated.
 _known_objects if {
 	not _whole
 	not _scale
@@ -355,7 +355,7 @@ _known_objects if {
 	_known_object(input.request.oldObject)
 }
 
-# What is gone meanwhile is told by the API server.
+# If the object does not exist any more, the API server reports that.
 _known_objects if {
 	_scale
 	input.facts.parent == null

@@ -61,7 +61,7 @@ _as(user, groups) := {"request": {"userInfo": {"username": user, "groups": group
 
 _create(object_) := _input({"operation": "CREATE", "object": object_, "oldObject": null}, null)
 
-# What became of a request: an input that is not understood is never an allow.
+# The verdict on a request. An input that is not understood is never an allow.
 _verdict := "not understood" if not policy.valid_input
 
 _verdict := concat(", ", sort([denial.reason | some denial in policy.deny])) if {
@@ -128,13 +128,13 @@ test_scalings[note] if {
 	}
 }
 
-# A dry run is told what would be.
+# A dry run gets the same answer.
 test_dry_run if {
 	world := object.union(_scale(_workload(5, {_deny: "Deny"}), 4), {"request": {"dryRun": true}})
 	_verdict == "ScaleDownDenied" with input as world with data.parameters as _parameters
 }
 
-# What is not set is what the kind has in its place; in a Scale it is none.
+# If the number is not set, the default of the kind applies; in a Scale it is 0.
 test_replicas_that_are_not_set[note] if {
 	unset := {"kind": "Deployment", "metadata": {"name": "web", "annotations": {_deny: "Deny"}}, "spec": {}}
 	five := _workload(5, {_deny: "Deny"})
@@ -181,7 +181,7 @@ test_other_kinds[note] if {
 	_verdict == tc.verdict with input as world with data.parameters as _parameters
 }
 
-# Of a pool there are none where no number is set, so that what is not set cannot be taken away.
+# The default of a pool is 0 replicas.
 test_pools[note] if {
 	pool := {"kind": "VirtualMachinePool", "metadata": {"name": "ci", "annotations": {_min: "2"}}, "spec": {"replicas": 3}}
 	unset := json.remove(pool, ["spec/replicas"])
@@ -199,7 +199,7 @@ test_pools[note] if {
 test_core_group if {
 	world := object.union(_scale(_workload(5, {_min: "3"}), 1), {"request": {"resource": {"group": "", "resource": "replicationcontrollers"}}})
 	said := _said with input as world with data.parameters as _parameters
-	contains(said, "kubectl scale replicationcontrollers/web --namespace shop --replicas=3")
+	contains(said, "kubectl scale replicationcontrollers/web -n shop --replicas=3")
 }
 
 _deleted(of) := object.union(of, {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}})
@@ -211,7 +211,7 @@ _controlled(of, controller) := object.union(of, {"metadata": {"ownerReferences":
 
 _guarded := _workload(5, {_deny: "Deny"})
 
-# None of this is the policy's business, whatever the annotations say.
+# The policy does not apply to these, whatever the annotations say.
 test_left_alone[note] if {
 	some note, world in {
 		"being deleted, scaled": _scale(_deleted(_guarded), 0),
@@ -224,7 +224,7 @@ test_left_alone[note] if {
 	_verdict == "allow" with input as world with data.parameters as _parameters
 }
 
-# What comes in the same request helps nobody.
+# Changes in the same request do not lift a limit.
 test_not_by_the_way[note] if {
 	some note, new in {
 		"owned, not controlled": _controlled(_workload(0, {_deny: "Deny"}), false),
@@ -236,7 +236,7 @@ test_not_by_the_way[note] if {
 	_verdict == "ScaleDownDenied" with input as _edit(_guarded, new) with data.parameters as _parameters
 }
 
-# An owner is made up with one request: it lifts what one more request would take off, and no limit of the cluster's.
+# A user can add an owner with one request. It lifts the annotations, which one more request could remove, but no limit of the policy.
 test_owner_lifts_no_limit_of_the_policy[note] if {
 	some note, world in {
 		"scaled": _scale(_controlled(_guarded, true), 1),
@@ -256,7 +256,7 @@ test_annotations_change_alone[note] if {
 	some note, tc in {
 		"taken off": {"old": _guarded, "new": _workload(5, {})},
 		"added": {"old": _workload(5, {}), "new": _guarded},
-		"added by who scales down": {"old": _workload(5, {}), "new": _workload(4, {_deny: "Deny"})},
+		"added in a scale-down": {"old": _workload(5, {}), "new": _workload(4, {_deny: "Deny"})},
 		"weakened": {"old": _workload(5, {_min: "3"}), "new": _workload(5, {_min: "1"})},
 	}
 	_verdict == "allow" with input as _edit(tc.old, tc.new) with data.parameters as _parameters
@@ -291,7 +291,7 @@ test_values[case] if {
 	}
 }
 
-# What stood there before is not held against who changes something else.
+# An invalid value that is stored already does not deny other changes.
 test_a_bad_value_that_stays if {
 	bad := _workload(5, {_min: "three"})
 	_verdict == "allow" with input as _edit(bad, object.union(bad, {"spec": {"paused": true}})) with data.parameters as _parameters
@@ -349,7 +349,7 @@ test_limits[note] if {
 	}
 }
 
-# Clocks are put forward in summer; where it is half past two there, another day has begun.
+# In summer time it is half past midnight in Vienna at 22:30 UTC.
 test_summer_time if {
 	limits := [{"name": "a", "scaleDown": "Deny", "hours": {"from": "00:00", "to": "01:00", "timeZone": "Europe/Vienna"}}]
 	winter := _scale(_workload(5, {}), 2)
@@ -376,47 +376,43 @@ _what := {"group": "apps", "kind": "Deployment", "name": "web"}
 
 _night := {"from": "22:00", "to": "06:00", "timeZone": "UTC"}
 
-_once := concat("", [
-	"Somebody who holds the verb override on RegoPolicy scaling-guard can write `kubectl annotate --overwrite ",
-	`deployments.apps web --namespace shop "sallyport.dev/override=scaling-guard; uid=u-1; `,
-	`by=$(kubectl auth whoami -o jsonpath={.status.userInfo.username}); until=$(date -u -d '+20 min' +%FT%TZ); REASON"`, "`, and it passes once",
-])
+_once := `to override this policy once: kubectl sallyport override scaling-guard deployments.apps web -n shop --reason "..."`
 
 # Whole denials.
 _denials := {
 	"an annotation forbids it": {"world": _scale(_guarded, 2), "limits": [], "denial": {
 		"reason": "ScaleDownDenied",
 		"message": concat("", [
-			"Deployment web in namespace shop may not go from 5 to 2 replicas: its annotation sallyport.dev/scale-down allows no scale-down. ",
-			"To take it off: `kubectl annotate deployments.apps/web --namespace shop sallyport.dev/scale-down-`",
+			"Deployment web: cannot scale from 5 to 2 because annotation sallyport.dev/scale-down is Deny; ",
+			"to remove the annotation: kubectl annotate deployments.apps/web -n shop sallyport.dev/scale-down-",
 		]),
 		"details": _what,
 	}},
 	"an annotation keeps some": {"world": _scale(_workload(5, {_min: "3"}), 2), "limits": [], "denial": {
 		"reason": "BelowMinReplicas",
 		"message": concat("", [
-			"Deployment web in namespace shop may not go from 5 to 2 replicas: its annotation sallyport.dev/min-replicas keeps at least 3. ",
-			"What would pass: `kubectl scale deployments.apps/web --namespace shop --replicas=3`",
+			"Deployment web: cannot scale from 5 to 2 because annotation sallyport.dev/min-replicas is 3; ",
+			"allowed: kubectl scale deployments.apps/web -n shop --replicas=3",
 		]),
 		"details": _what,
 	}},
 	"a share at once": {"world": _scale(_workload(25, {_max: "10%"}), 2), "limits": [], "denial": {
 		"reason": "ScaleDownTooLarge",
 		"message": concat("", [
-			"Deployment web in namespace shop may not go from 25 to 2 replicas: ",
-			"its annotation sallyport.dev/max-scale-down lets 2 go at once (10% of 25). ",
-			"What would pass: `kubectl scale deployments.apps/web --namespace shop --replicas=23`",
+			"Deployment web: cannot scale from 25 to 2 because ",
+			"annotation sallyport.dev/max-scale-down is 10% (at most 2 of 25 at once); ",
+			"allowed: kubectl scale deployments.apps/web -n shop --replicas=23",
 		]),
 		"details": _what,
 	}},
-	"what would pass is what passes every limit": {
+	"the number that the message allows is within every limit": {
 		"world": _scale(_workload(5, {_min: "3"}), 2),
 		"limits": [{"name": "slow", "maxScaleDown": 4}, {"name": "floor", "minReplicas": 2}],
 		"denial": {
 			"reason": "BelowMinReplicas",
 			"message": concat("", [
-				"Deployment web in namespace shop may not go from 5 to 2 replicas: its annotation sallyport.dev/min-replicas keeps at least 3. ",
-				"What would pass: `kubectl scale deployments.apps/web --namespace shop --replicas=3`",
+				"Deployment web: cannot scale from 5 to 2 because annotation sallyport.dev/min-replicas is 3; ",
+				"allowed: kubectl scale deployments.apps/web -n shop --replicas=3",
 			]),
 			"details": _what,
 		},
@@ -426,8 +422,8 @@ _denials := {
 		"denial": {
 			"reason": "BelowMinReplicas",
 			"message": concat("", [
-				"Deployment web in namespace shop may not go from 5 to 2 replicas: ",
-				"limit night of the policy (22:00 to 06:00 UTC) keeps at least 5. It ends at 06:00. ", _once,
+				"Deployment web: cannot scale from 5 to 2 because ",
+				"limit night of this policy (22:00 to 06:00 UTC) has minReplicas 5; wait until 06:00; ", _once,
 			]),
 			"details": _what,
 		},
@@ -435,7 +431,7 @@ _denials := {
 	"a limit at all hours": {"world": _scale(_workload(5, {}), 2), "limits": [{"name": "ci", "scaleDown": "Deny"}], "denial": {
 		"reason": "ScaleDownDenied",
 		"message": concat("", [
-			"Deployment web in namespace shop may not go from 5 to 2 replicas: limit ci of the policy allows no scale-down. ",
+			"Deployment web: cannot scale from 5 to 2 because limit ci of this policy has scaleDown Deny; ",
 			_once,
 		]),
 		"details": _what,
@@ -443,15 +439,15 @@ _denials := {
 	"an annotation that is written": {"world": _create(_workload(5, {_min: "three"})), "limits": [], "denial": {
 		"reason": "AnnotationInvalid",
 		"code": 422,
-		"message": "Deployment web in namespace shop: annotation sallyport.dev/min-replicas is \"three\", and must be a number, such as \"3\"",
+		"message": "Deployment web: annotation sallyport.dev/min-replicas must be a number such as \"3\", got \"three\"",
 		"details": object.union(_what, {"field": "metadata.annotations[sallyport.dev/min-replicas]"}),
 	}},
 	"an annotation that cannot be read": {"world": _scale(_workload(5, {_max: "lots"}), 2), "limits": [], "denial": {
 		"reason": "AnnotationInvalid",
 		"message": concat("", [
-			"Deployment web in namespace shop may not go from 5 to 2 replicas: its annotation sallyport.dev/max-scale-down is \"lots\", ",
-			"which cannot be read; it must be a number from \"1\", or a percentage from \"1%\" to \"100%\". ",
-			"To take it off: `kubectl annotate deployments.apps/web --namespace shop sallyport.dev/max-scale-down-`",
+			"Deployment web: cannot scale from 5 to 2 because annotation sallyport.dev/max-scale-down is \"lots\"; ",
+			"it must be a number from \"1\", or a percentage from \"1%\" to \"100%\"; ",
+			"to remove the annotation: kubectl annotate deployments.apps/web -n shop sallyport.dev/max-scale-down-",
 		]),
 		"details": object.union(_what, {"field": "metadata.annotations[sallyport.dev/max-scale-down]"}),
 	}},
@@ -460,8 +456,8 @@ _denials := {
 		"denial": {
 			"reason": "KindNotConfigured",
 			"message": concat("", [
-				"Deployment web in namespace shop: spec.parameters.kinds of the policy has no row herds.apps, ",
-				"such as herds.apps: {replicas: [spec, replicas], default: 1}",
+				"Deployment web: cannot be changed because spec.parameters.kinds of RegoPolicy scaling-guard has no row herds.apps; ",
+				"add a row, such as herds.apps: {replicas: [spec, replicas], default: 1}",
 			]),
 			"details": _what,
 		},
@@ -471,8 +467,8 @@ _denials := {
 		"denial": {
 			"reason": "BelowMinReplicas",
 			"message": concat("", [
-				"Deployment web may not go from 5 to 2 replicas: its annotation sallyport.dev/min-replicas keeps at least 3. ",
-				"What would pass: `kubectl scale deployments.apps/web --replicas=3`",
+				"Deployment web: cannot scale from 5 to 2 because annotation sallyport.dev/min-replicas is 3; ",
+				"allowed: kubectl scale deployments.apps/web --replicas=3",
 			]),
 			"details": _what,
 		},
@@ -485,13 +481,13 @@ test_denials[note] if {
 	policy.deny == {tc.denial} with input as tc.world with data.parameters as _limited(tc.limits)
 }
 
-# What a message says would pass does pass, however many limits there are.
-test_what_would_pass_passes[note] if {
+# The number of replicas that a message allows is admitted, whatever the limits.
+test_what_is_allowed_is_admitted[note] if {
 	some note, annotations in {
 		"minimum": {_min: "3"}, "step": {_max: "1"}, "share": {_max: "39%"}, "minimum and step": {_min: "3", _max: "1"},
 	}
 	said := _said with input as _scale(_workload(5, annotations), 0) with data.parameters as _parameters
-	replicas := to_number(regex.replace(said, `(?s)^.*--replicas=(\d+)\D$`, "$1"))
+	replicas := to_number(regex.replace(said, `(?s)^.*--replicas=(\d+)$`, "$1"))
 	_verdict == "allow" with input as _scale(_workload(5, annotations), replicas) with data.parameters as _parameters
 	_verdict != "allow" with input as _scale(_workload(5, annotations), replicas - 1) with data.parameters as _parameters
 }
@@ -501,13 +497,13 @@ test_parameters[note] if {
 		"no limits": {"limits": [], "valid": true},
 		"no hours": {"limits": [{"name": "a"}], "valid": true},
 		"a zone": {"limits": [{"name": "a", "hours": {"timeZone": "Europe/Vienna"}}], "valid": true},
-		"the zone of whoever decides": {"limits": [{"name": "a"}, {"name": "b", "hours": {"timeZone": "Local"}}], "valid": false},
+		"the local zone of the replica": {"limits": [{"name": "a"}, {"name": "b", "hours": {"timeZone": "Local"}}], "valid": false},
 	}
 	valid := {true | policy.valid_parameters} with data.parameters as _limited(tc.limits)
 	count(valid) == 1 == tc.valid
 }
 
-# Each field that a rule reads, of each wrong type.
+# Each field that a rule reads, with each wrong type.
 _wrong := {"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "text": "Bogus"}
 
 # The document with another value at the path, by way of its text: "a/b" becomes {"a": {"b": value}}.
