@@ -69,10 +69,10 @@ deny contains {
 }
 
 # METADATA
-# title: A path of a failure domain is not written as vCenter writes it
+# title: A path of a failure domain is not valid
 # custom:
 #   reason: InventoryPathMalformed
-#   remedy: Write the path without . and .. as elements, and with %2f, %5c and %25 for slash, backslash and percent in names.
+#   remedy: Do not use . or .. as path elements. In names, write %2f, %5c and %25 for slash, backslash and percent.
 deny contains {
 	"reason": "InventoryPathMalformed",
 	"code": 422,
