@@ -152,7 +152,7 @@ func (p person) refusedInTime(edit, before string, args []string, texts ...strin
 	var a answer
 	err := step.Await(p.Context(), func(context.Context) (bool, error) {
 		a = p.try(edit, args...)
-		if a.code != 0 || !strings.Contains(a.stderr, "there was no time for the tests") {
+		if a.code != 0 || !strings.Contains(a.stderr, "tests did not finish in time") {
 			return true, nil
 		}
 		p.may(before, args...)
