@@ -8,26 +8,48 @@ package sallyport.deletion.cascade
 
 import data.sallyport.lib.override
 
+# METADATA
+# title: Protected Deployments in the namespace
 facts["deployments"] := _protected("apps/v1", "Deployment")
 
+# METADATA
+# title: Protected StatefulSets in the namespace
 facts["statefulsets"] := _protected("apps/v1", "StatefulSet")
 
+# METADATA
+# title: Protected DaemonSets in the namespace
 facts["daemonsets"] := _protected("apps/v1", "DaemonSet")
 
+# METADATA
+# title: Protected CronJobs in the namespace
 facts["cronjobs"] := _protected("batch/v1", "CronJob")
 
+# METADATA
+# title: Protected Jobs in the namespace
 facts["jobs"] := _protected("batch/v1", "Job")
 
+# METADATA
+# title: Protected Pods in the namespace
 facts["pods"] := _protected("v1", "Pod")
 
+# METADATA
+# title: Protected Services in the namespace
 facts["services"] := _protected("v1", "Service")
 
+# METADATA
+# title: Protected PersistentVolumeClaims in the namespace
 facts["claims"] := _protected("v1", "PersistentVolumeClaim")
 
+# METADATA
+# title: Protected VirtualMachines in the namespace
 facts["machines"] := _protected("sallyport.dev/v1alpha1", "VirtualMachine")
 
+# METADATA
+# title: Protected VirtualDisks in the namespace
 facts["disks"] := _protected("sallyport.dev/v1alpha1", "VirtualDisk")
 
+# METADATA
+# title: Protected VSphereTemplates in the namespace
 facts["templates"] := _protected("sallyport.dev/v1alpha1", "VSphereTemplate")
 
 # METADATA

@@ -1,6 +1,6 @@
 # METADATA
 # title: Access of namespaces to a vCenter
-# description: >-
+# description: |-
 #   A VirtualMachine in a vCenter requires a VSphereServer with an entry in spec.tenants that matches its namespace.
 #
 #   Adoption: an entry with adopt: true must have a folder above the machine. If the VirtualMachine identifies the machine only by
