@@ -1,8 +1,8 @@
-// Package policies holds the policies that Sallyport ships and assembles directories of policies.
+// Package policies embeds the policies that Sallyport ships, and loads policies from directories.
 //
-// A policy is a directory with a policy.yaml, which is a RegoPolicy without its modules, and the Rego beside it. The
-// directory is the policy's package: operations/supersede holds package sallyport.operations.supersede, and the
-// RegoPolicy is called operations-supersede.
+// A policy is a directory with a policy.yaml, which is a RegoPolicy without its modules, and the Rego files of the policy. The
+// directory corresponds to the package: operations/supersede contains package sallyport.operations.supersede, and the
+// RegoPolicy has the name operations-supersede.
 package policies
 
 import (
@@ -21,29 +21,29 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// ManifestFile is the file of a policy's directory that holds everything but its Rego.
+// ManifestFile is the name of the file in the directory of a policy that contains everything except its Rego.
 const ManifestFile = "policy.yaml"
 
 //go:embed */policy.yaml */*.rego */*/policy.yaml */*/*.rego
 var shipped embed.FS
 
-// Shipped gives the policies of this release, libraries first, each kind by name.
+// Shipped returns the policies of this release, sorted by name, libraries first.
 func Shipped() ([]v1alpha1.RegoPolicy, error) {
 	loaded, _, err := load(shipped, "", checkShipped)
 	return loaded, err
 }
 
-// LoadFolder gives the policies of a folder of the disk, libraries first, each kind by name, and the path of the policy.yaml of
-// each, by the policy's name. A policy's package must end in its directory's path; what comes before that, and the policy's name,
-// are free. Paths begin with the folder. The error joins all that is wrong and names the files.
+// LoadFolder returns the policies in a folder on disk, sorted by name, libraries first, and the path of each policy.yaml by the name
+// of the policy. Paths begin with the folder. The package of a policy must end with the path of its directory; the beginning of the
+// package and the name of the policy are free. The error joins the errors of all files.
 func LoadFolder(folder string) ([]v1alpha1.RegoPolicy, map[string]string, error) {
 	return load(os.DirFS(folder), folder, checkPackage)
 }
 
-// rule says whether a policy may stand in its directory.
+// rule checks that a policy matches its directory.
 type rule func(dir string, policy *v1alpha1.RegoPolicy) error
 
-// load gives also the paths of the manifests, below root.
+// load also returns the paths of the manifests, with the prefix root.
 func load(fsys fs.FS, root string, allowed rule) ([]v1alpha1.RegoPolicy, map[string]string, error) {
 	dirs, err := scan(fsys, root)
 	if err != nil {
@@ -62,7 +62,7 @@ func load(fsys fs.FS, root string, allowed rule) ([]v1alpha1.RegoPolicy, map[str
 			err = allowed(dir, policy)
 		}
 		if err == nil && files[policy.Name] != "" {
-			err = fmt.Errorf("metadata.name is %s, as in %s", policy.Name, files[policy.Name])
+			err = fmt.Errorf("metadata.name %s is already used in %s", policy.Name, files[policy.Name])
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", file, err))
@@ -75,8 +75,8 @@ func load(fsys fs.FS, root string, allowed rule) ([]v1alpha1.RegoPolicy, map[str
 	return loaded, files, errors.Join(errs...)
 }
 
-// scan gives the names of the Rego files by directory, for every directory with a policy. Hidden directories are left
-// out: linters keep Rego of their own there.
+// scan returns the names of the Rego files by directory, for every directory with a policy. It skips hidden directories, in which
+// linters keep their own Rego.
 func scan(fsys fs.FS, root string) (map[string][]string, error) {
 	rego := map[string][]string{}
 	manifests := map[string]bool{}
@@ -106,13 +106,13 @@ func scan(fsys fs.FS, root string) (map[string][]string, error) {
 	var errs []error
 	for _, dir := range slices.Sorted(maps.Keys(rego)) {
 		for _, name := range rego[dir] {
-			errs = append(errs, fmt.Errorf("%s: there is no %s beside it", path.Join(root, dir, name), ManifestFile))
+			errs = append(errs, fmt.Errorf("%s: no %s in the same directory", path.Join(root, dir, name), ManifestFile))
 		}
 	}
 	return dirs, errors.Join(errs...)
 }
 
-// assemble reads the policy of a directory and attaches the Rego beside it.
+// assemble reads the policy of a directory and adds its Rego files.
 func assemble(fsys fs.FS, dir string, names []string) (*v1alpha1.RegoPolicy, error) {
 	text, err := fs.ReadFile(fsys, path.Join(dir, ManifestFile))
 	if err != nil {
@@ -129,7 +129,7 @@ func assemble(fsys fs.FS, dir string, names []string) (*v1alpha1.RegoPolicy, err
 	case policy.Name == "":
 		return nil, errors.New("metadata.name is missing")
 	case len(policy.Spec.Modules) > 0 || len(policy.Spec.Tests) > 0:
-		return nil, errors.New("spec.modules and spec.tests must not be set: they are the .rego files beside it")
+		return nil, errors.New("spec.modules and spec.tests must not be set: they are read from the .rego files in the same directory")
 	}
 	for _, name := range names {
 		source, err := fs.ReadFile(fsys, path.Join(dir, name))
@@ -143,27 +143,27 @@ func assemble(fsys fs.FS, dir string, names []string) (*v1alpha1.RegoPolicy, err
 		}
 	}
 	if len(policy.Spec.Modules) == 0 {
-		return nil, errors.New("there is no module beside it, only tests or nothing")
+		return nil, errors.New("no Rego module in the same directory; files whose names end in _test.rego are tests")
 	}
 	return policy, nil
 }
 
-// checkPackage holds the end of a policy's package against its directory.
+// checkPackage checks that the package of a policy ends with the path of its directory.
 func checkPackage(dir string, policy *v1alpha1.RegoPolicy) error {
 	if end := dotted(dir); dir != "." && !strings.HasSuffix("."+policy.Spec.Package, "."+end) {
-		return fmt.Errorf("spec.package is %s, which does not end in %s as the directory does", policy.Spec.Package, end)
+		return fmt.Errorf("spec.package is %s, but must end in %s like the directory", policy.Spec.Package, end)
 	}
 	return nil
 }
 
-// checkShipped is stricter: nothing about a shipped policy's name and package is free, but that a package has no dashes.
+// checkShipped checks that the name and the package of a shipped policy match its directory. A package has no dashes.
 func checkShipped(dir string, policy *v1alpha1.RegoPolicy) error {
 	if pkg := "sallyport." + dotted(dir); policy.Spec.Package != pkg {
-		return fmt.Errorf("spec.package is %s, not %s", policy.Spec.Package, pkg)
+		return fmt.Errorf("spec.package is %s, but must be %s", policy.Spec.Package, pkg)
 	}
 	name := strings.ReplaceAll(dir, "/", "-")
 	if joined := strings.ReplaceAll(policy.Name, "-", ""); joined != strings.ReplaceAll(name, "-", "") {
-		return fmt.Errorf("metadata.name is %s, not %s", policy.Name, name)
+		return fmt.Errorf("metadata.name is %s, but must be %s", policy.Name, name)
 	}
 	return nil
 }

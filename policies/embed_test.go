@@ -187,11 +187,11 @@ func TestLoadErrors(t *testing.T) {
 		},
 		"Rego without a policy": {
 			files: map[string]string{"team/quota/policy.yaml": good, "team/quota/quota.rego": rego, "team/lost.rego": "package acme.team"},
-			want:  []string{"team/lost.rego: there is no policy.yaml beside it"},
+			want:  []string{"team/lost.rego: no policy.yaml in the same directory"},
 		},
 		"policy without Rego": {
 			files: map[string]string{"team/quota/policy.yaml": good, "team/quota/quota_test.rego": rego + "_test"},
-			want:  []string{"team/quota/policy.yaml: there is no module beside it"},
+			want:  []string{"team/quota/policy.yaml: no Rego module in the same directory"},
 		},
 		"policy with modules of its own": {
 			files: map[string]string{
@@ -202,11 +202,11 @@ func TestLoadErrors(t *testing.T) {
 		},
 		"package of another directory": {
 			files: map[string]string{"team/limits/policy.yaml": good, "team/limits/quota.rego": rego},
-			want:  []string{"team/limits/policy.yaml: spec.package is acme.team.quota, which does not end in team.limits"},
+			want:  []string{"team/limits/policy.yaml: spec.package is acme.team.quota, but must end in team.limits"},
 		},
 		"package that only ends in the same letters": {
 			files: map[string]string{"am/quota/policy.yaml": good, "am/quota/quota.rego": rego},
-			want:  []string{"am/quota/policy.yaml: spec.package is acme.team.quota, which does not end in am.quota"},
+			want:  []string{"am/quota/policy.yaml: spec.package is acme.team.quota, but must end in am.quota"},
 		},
 		"one name for two policies, and another problem": {
 			files: map[string]string{
@@ -215,7 +215,7 @@ func TestLoadErrors(t *testing.T) {
 				"c/policy.yaml": good, "c/quota.rego": rego,
 			},
 			want: []string{
-				"b/team/quota/policy.yaml: metadata.name is team-quota, as in a/team/quota/policy.yaml",
+				"b/team/quota/policy.yaml: metadata.name team-quota is already used in a/team/quota/policy.yaml",
 				"c/policy.yaml: spec.package is acme.team.quota",
 			},
 		},
@@ -237,9 +237,9 @@ func TestLoadErrors(t *testing.T) {
 func TestShippedNames(t *testing.T) {
 	for name, tc := range map[string]struct{ dir, name, pkg, want string }{
 		"as the directory": {"operations/supersede", "operations-supersede", "sallyport.operations.supersede", ""},
-		"another prefix":   {"operations/supersede", "operations-supersede", "acme.operations.supersede", "spec.package is acme.operations.supersede, not sallyport.operations.supersede"},
+		"another prefix":   {"operations/supersede", "operations-supersede", "acme.operations.supersede", "spec.package is acme.operations.supersede, but must be sallyport.operations.supersede"},
 		"with a dash":      {"pools/scaledown", "pools-scale-down", "sallyport.pools.scaledown", ""},
-		"another name":     {"operations/supersede", "supersede", "sallyport.operations.supersede", "metadata.name is supersede, not operations-supersede"},
+		"another name":     {"operations/supersede", "supersede", "sallyport.operations.supersede", "metadata.name is supersede, but must be operations-supersede"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy := &v1alpha1.RegoPolicy{}

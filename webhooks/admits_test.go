@@ -95,7 +95,7 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 	}
 	pod := svm("Running")
 	pod.Spec.Runtime.Pod = &v1alpha1.PodRuntime{}
-	const below = "; it may adopt machines below: /dc/vm/a"
+	const below = "; allowed folders: /dc/vm/a"
 	for name, tc := range map[string]struct {
 		machine *v1alpha1.VirtualMachine
 		want    Ruling
@@ -104,21 +104,21 @@ func TestAdmitsAsksTheShippedPolicies(t *testing.T) {
 		"place not known":    {adopted("vc", ""), Ruling{}},
 		"no vSphere machine": {pod, Ruling{}},
 		"moved away": {adopted("vc", "/dc/vm/b/web"), Ruling{Denied: true, Reason: "FolderNotAllowed",
-			Message: "[servers-tenancy/FolderNotAllowed] the machine is not below a folder of VSphereServer vc that namespace ns may use" + below}},
+			Message: "[servers-tenancy/FolderNotAllowed] namespace ns may not adopt the machine because it is not below a folder that VSphereServer vc allows" + below}},
 		"made where it may be": {cloned("/dc/vm/a/web", "/dc/datastore/d"), Ruling{}},
 		"made, and moved away": {cloned("/dc/vm/b", "/dc/datastore/d"), Ruling{Denied: true, Reason: "FolderNotAllowed",
-			Message: "[servers-tenancy/FolderNotAllowed] spec.runtime.vsphere.clone.folder: on VSphereServer vc namespace ns may not use the machine's folder; " +
-				"it may use: /dc/vm/a"}},
+			Message: "[servers-tenancy/FolderNotAllowed] spec.runtime.vsphere.clone.folder: namespace ns may not use the machine's folder on VSphereServer vc; " +
+				"allowed: /dc/vm/a"}},
 		"made on a datastore of others": {cloned("/dc/vm/a", "/dc/datastore/e"), Ruling{Denied: true, Reason: "DatastoreNotAllowed",
-			Message: "[servers-tenancy/DatastoreNotAllowed] spec.runtime.vsphere.clone.datastore: on VSphereServer vc namespace ns may not use /dc/datastore/e; " +
-				"it may use: /dc/datastore/d"}},
+			Message: "[servers-tenancy/DatastoreNotAllowed] spec.runtime.vsphere.clone.datastore: namespace ns may not use /dc/datastore/e on VSphereServer vc; " +
+				"allowed: /dc/datastore/d"}},
 		"to be made on some datastore": {cloned("/dc/vm/a", ""), Ruling{}},
 		"to be made where it may not be, on some datastore": {cloned("/dc/vm/b", ""), Ruling{Denied: true, Reason: "FolderNotAllowed",
-			Message: "[servers-tenancy/FolderNotAllowed] spec.runtime.vsphere.clone.folder: on VSphereServer vc namespace ns may not use the machine's folder; " +
-				"it may use: /dc/vm/a"}},
+			Message: "[servers-tenancy/FolderNotAllowed] spec.runtime.vsphere.clone.folder: namespace ns may not use the machine's folder on VSphereServer vc; " +
+				"allowed: /dc/vm/a"}},
 		"no such server": {adopted("gone", "/dc/vm/a/web"), Ruling{Denied: true, Reason: "VSphereServerNotFound",
-			Message: "[servers-tenancy/VSphereServerNotFound] spec.runtime.vsphere.serverRef.name: there is no VSphereServer gone. " +
-				"Name a VSphereServer that an administrator has declared; `kubectl get vsphereservers` lists them."}},
+			Message: "[servers-tenancy/VSphereServerNotFound] spec.runtime.vsphere.serverRef.name: VSphereServer gone does not exist. " +
+				"Use an existing VSphereServer. To list them, run `kubectl get vsphereservers`."}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newShippedFixture(t, world{}, shipped...)
@@ -394,7 +394,7 @@ func TestAdmitsDisk(t *testing.T) {
 	}
 	got, err := f.AdmitsDisk(t.Context(), disk("/dc/datastore/e"))
 	want := Ruling{Denied: true, Reason: "DatastoreNotAllowed", Message: "[servers-tenancy/DatastoreNotAllowed] spec.runtime.vsphere.datastore: " +
-		"on VSphereServer vc namespace ns may not use /dc/datastore/e; it may use: /dc/datastore/d"}
+		"namespace ns may not use /dc/datastore/e on VSphereServer vc; allowed: /dc/datastore/d"}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("(-want +got):\n%s %v", diff, err)
 	}

@@ -119,7 +119,7 @@ func TestPolicyProblemsNameTheirFiles(t *testing.T) {
 		"a misspelt field": {"policy check misspelt", 2, []string{
 			"\nmisspelt/policy.yaml:6: unknown field \"spec.macth\"\nmisspelt/policy.yaml:8: spec.timeoutMilliseconds: Invalid value: \"string\": ",
 		}},
-		"Rego alone": {"policy test lost", 2, []string{"\nlost/a.rego: there is no policy.yaml beside it"}},
+		"Rego alone": {"policy test lost", 2, []string{"\nlost/a.rego: no policy.yaml in the same directory"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, errs, code := execute(t, strings.Fields(tc.args)...)

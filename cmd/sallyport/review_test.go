@@ -239,7 +239,7 @@ func TestReviewFlags(t *testing.T) {
 		"a kind that the state defines":   {"-f fox.yaml --state crd.yaml -o json", "", 0, []string{`"resource": "foxen.example.com"`}},
 		"everything that is said": {"-f stop.yaml --state vm.yaml -v", "", 0, []string{
 			"policy defaults (mutate, Enforce): allowed, 4 fields patched", "policy operations-supersede (validate, Enforce): allowed"}},
-		"a policy": {"-f access.yaml", "", 1, []string{"[policies-self/TestsMissing] RegoPolicy access has no tests"}},
+		"a policy": {"-f access.yaml", "", 1, []string{"[policies-self/TestsMissing] spec.tests: RegoPolicy access has no tests"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := strings.Fields(tc.args)

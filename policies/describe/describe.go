@@ -1,6 +1,6 @@
-// Package describe writes what policies are about, as a page in Markdown for those who meet them: what each is asked about, why
-// it refuses, and what to do then. It tells what the RegoPolicies and the METADATA of their Rego tell, and knows no policy by
-// name.
+// Package describe generates reference pages about policies in Markdown for users: which requests a policy matches, why it denies
+// them, and how to proceed. It uses only the RegoPolicies and the METADATA of their Rego, and has no knowledge of particular
+// policies.
 package describe
 
 import (
@@ -14,14 +14,14 @@ import (
 
 // Page is a page about policies.
 type Page struct {
-	// Preface is what the page begins with, in Markdown: its heading, and what a reader has to know. It ends in an empty line.
+	// Preface is the beginning of the page in Markdown: its heading and introduction. It ends with an empty line.
 	Preface string
-	// Modules tells where a module of a policy can be read, as the target of a link; "" if nowhere. It may be nil.
+	// Modules returns the link target for the source of a module, or "" if there is none. It may be nil.
 	Modules func(policy *v1alpha1.RegoPolicy, module string) string
 }
 
-// Write gives the page. Each policy has a heading of its name, and each reason to refuse one of [policy/Reason], as a denial
-// begins. The error joins all that does not parse, with file, line and column.
+// Write returns the page. Each policy has a heading with its name, and each reason for a denial has the heading policy/Reason, like
+// the prefix of the denial. The error joins all parse errors, with file, line and column.
 func (p *Page) Write(policies []v1alpha1.RegoPolicy) (string, error) {
 	w := &writer{page: p, anchors: anchors{}}
 	w.anchors.add(strings.TrimLeft(headline(p.Preface), "# "))
@@ -36,8 +36,8 @@ func (p *Page) Write(policies []v1alpha1.RegoPolicy) (string, error) {
 		return "", err
 	}
 	return p.Preface +
-		Table([]string{"policy", "what it is about"}, w.policies) +
-		Table([]string{"a denial begins with", "HTTP", "because"}, w.reasons) +
+		Table([]string{"policy", "purpose"}, w.policies) +
+		Table([]string{"prefix of the denial", "HTTP status", "reason"}, w.reasons) +
 		strings.TrimRight(w.text.String(), "\n") + "\n", nil
 }
 
@@ -50,7 +50,7 @@ func headline(text string) string {
 	return ""
 }
 
-// writer collects the sections of the policies, and the tables of all of them.
+// writer collects the sections of the policies, and the tables of policies and reasons.
 type writer struct {
 	page              *Page
 	anchors           anchors
@@ -68,12 +68,12 @@ func (w *writer) policy(policy *v1alpha1.RegoPolicy, a *about) {
 	w.text.WriteString(parameters(&policy.Spec))
 	for _, r := range a.of("valid_parameters") {
 		if r.description != "" {
-			w.paragraph("They are valid if this holds: " + ended(r.description))
+			w.paragraph("The parameters are valid if this holds: " + ended(r.description))
 		}
 	}
 }
 
-// denials writes a section for each reason. Rules may share one.
+// denials writes a section for each reason. Several rules may have the same reason.
 func (w *writer) denials(policy *v1alpha1.RegoPolicy, rules []rule) {
 	var reasons []string
 	byReason := map[string][]rule{}
@@ -92,7 +92,7 @@ func (w *writer) denials(policy *v1alpha1.RegoPolicy, rules []rule) {
 			codes = appendNew(codes, codeOf(r.code))
 			final := ""
 			if r.final {
-				final = "No override passes it."
+				final = "This denial cannot be overridden."
 			}
 			w.paragraph(bold(ended(r.title)), ended(r.description), "*What to do:* "+ended(r.remedy), final)
 		}
@@ -102,24 +102,24 @@ func (w *writer) denials(policy *v1alpha1.RegoPolicy, rules []rule) {
 
 func codeOf(code int) string {
 	if code == 0 {
-		return "it depends"
+		return "depends on the request"
 	}
 	return fmt.Sprintf("%d %s", code, http.StatusText(code))
 }
 
-// others writes what a policy does besides refusing.
+// others writes the other rules of a policy: warnings, patches, outcomes and facts.
 func (w *writer) others(a *about) {
 	for _, part := range []struct {
 		kind string
 		head []string
 		row  func(rule) []string
 	}{
-		{"warn", []string{"it warns", ""}, func(r rule) []string { return []string{titleOf(r), Cell(r.description)} }},
-		{"patch", []string{"it changes", "", "by"}, func(r rule) []string { return []string{titleOf(r), Cell(r.description), quoted(r.says)} }},
-		{"outcome", []string{"it tells reconcilers", "", ""}, func(r rule) []string {
+		{"warn", []string{"warning", "details"}, func(r rule) []string { return []string{titleOf(r), Cell(r.description)} }},
+		{"patch", []string{"change", "details", "patch"}, func(r rule) []string { return []string{titleOf(r), Cell(r.description), quoted(r.says)} }},
+		{"outcome", []string{"outcome for reconcilers", "meaning", "details"}, func(r rule) []string {
 			return []string{quoted(strings.TrimSuffix("outcome."+r.name, ".")), Cell(r.title), Cell(r.description)}
 		}},
-		{"facts", []string{"it asks for", "", "", ""}, func(r rule) []string {
+		{"facts", []string{"fact", "query", "meaning", "details"}, func(r rule) []string {
 			return []string{quoted(r.name), r.says, Cell(r.title), Cell(r.description)}
 		}},
 	} {
@@ -131,7 +131,7 @@ func (w *writer) others(a *about) {
 	}
 }
 
-// titleOf is what a rule is called: without a title, by what it says.
+// titleOf returns the title of a rule, or its text if it has no title.
 func titleOf(r rule) string {
 	if r.title != "" {
 		return Cell(r.title)
@@ -153,7 +153,7 @@ func bold(text string) string {
 	return "**" + text + "**"
 }
 
-// paragraph writes sentences that follow one another, without those that are missing.
+// paragraph writes the parts as one paragraph, without the empty ones.
 func (w *writer) paragraph(parts ...string) {
 	var there []string
 	for _, part := range parts {

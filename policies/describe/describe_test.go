@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write testdata/toys.md")
 
 const preface = "# Toys\n\nWhat they are.\n\n"
 
-// toys are hidden, so that who reads the folder of the shipped policies does not find them.
+// toys loads the policies in a hidden folder, so that they are not loaded with the shipped policies.
 func toys(t *testing.T) []v1alpha1.RegoPolicy {
 	t.Helper()
 	loaded, _, err := policies.LoadFolder("testdata/.toys")
@@ -31,12 +31,12 @@ func toys(t *testing.T) []v1alpha1.RegoPolicy {
 	return loaded
 }
 
-// Everything that a policy can have is told, and nothing that Markdown would take for something else.
+// The page contains everything that a policy can have, with Markdown escaped.
 func TestPage(t *testing.T) {
 	loaded := toys(t)
 	for _, source := range catalog.Sources(loaded) {
 		if err := source.Check(); err != nil {
-			t.Fatalf("the page would be about a policy that no cluster takes: %v", err)
+			t.Fatalf("the policy of the page is not valid: %v", err)
 		}
 	}
 	page := describe.Page{Preface: preface, Modules: func(policy *v1alpha1.RegoPolicy, module string) string {
@@ -63,8 +63,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// Every denial that begins with [policy/Reason] can be looked up, also where two policies are called so that their anchors would
-// be the same.
+// Every denial with the prefix [policy/Reason] has a heading, also if the names of two policies would result in the same anchor.
 func TestAnchors(t *testing.T) {
 	loaded := toys(t)
 	again := loaded[len(loaded)-1].DeepCopy()
@@ -104,7 +103,7 @@ func TestWhatDoesNotParse(t *testing.T) {
 	}
 }
 
-// What a RegoPolicy leaves out is what the API fills in.
+// For omitted fields the page shows the defaults of the API.
 func TestDefaults(t *testing.T) {
 	policy := v1alpha1.RegoPolicy{}
 	err := yaml.UnmarshalStrict([]byte(`
@@ -126,11 +125,11 @@ spec:
 
 | | |
 | --- | --- |
-| asked about | CREATE of ` + "`pods`" + ` |
+| matches | CREATE of ` + "`pods`" + ` |
 | mode | ` + "`Enforce`" + ` |
-| what it cannot judge | is refused (` + "`onError: Deny`" + `) |
-| can be overridden | by people who hold the verb ` + "`override` on it (`override: Users`)" + ` |
-| decides within | 500 ms |
+| on error | the request is denied (` + "`onError: Deny`" + `) |
+| override | users with the verb ` + "`override` on the RegoPolicy, except service accounts (`override: Users`)" + ` |
+| timeout | 500 ms |
 | Rego | ` + "`bare.rego`" + ` |
 `
 	if _, section, _ := strings.Cut(text, "## bare"); "## bare"+section != want {

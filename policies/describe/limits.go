@@ -8,7 +8,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// Limits tells what a field may hold, as the API server checks it.
+// Limits returns the restrictions of a field that the API server validates.
 func Limits(schema *apiextensionsv1.JSONSchemaProps) []string {
 	limits := ownLimits(schema)
 	switch {
@@ -20,7 +20,7 @@ func Limits(schema *apiextensionsv1.JSONSchemaProps) []string {
 	return limits
 }
 
-// each tells the same of what is in a list or a map. What objects in it may hold is told with their fields.
+// each returns the restrictions of the items of a list or a map. Restrictions of objects in it belong to their fields.
 func each(schema *apiextensionsv1.JSONSchemaProps) []string {
 	limits := ownLimits(schema)
 	if len(limits) > 0 {
@@ -49,18 +49,18 @@ func ownLimits(schema *apiextensionsv1.JSONSchemaProps) (limits []string) {
 	switch {
 	case schema.XListType == nil:
 	case *schema.XListType == "set":
-		add("no entry twice")
+		add("unique entries")
 	case *schema.XListType == "map":
 		var keys []string
 		for _, key := range schema.XListMapKeys {
 			keys = append(keys, Code(key))
 		}
-		add("one entry for each %s", strings.Join(keys, " and "))
+		add("one entry per %s", strings.Join(keys, " and "))
 	}
 	return append(limits, Rules(schema)...)
 }
 
-// Words are the values of an enumeration.
+// Words returns the values of an enumeration.
 func Words(schema *apiextensionsv1.JSONSchemaProps) (words []string) {
 	for _, value := range schema.Enum {
 		words = append(words, strings.Trim(string(value.Raw), `"`))
@@ -68,7 +68,7 @@ func Words(schema *apiextensionsv1.JSONSchemaProps) (words []string) {
 	return words
 }
 
-// Rules are the messages of the rules in CEL: what a request that breaks one is told.
+// Rules returns the messages of the CEL rules, which the API server returns for an invalid request.
 func Rules(schema *apiextensionsv1.JSONSchemaProps) (rules []string) {
 	for _, rule := range schema.XValidations {
 		rules = append(rules, "“"+Cell(rule.Message)+"”")
@@ -76,7 +76,7 @@ func Rules(schema *apiextensionsv1.JSONSchemaProps) (rules []string) {
 	return rules
 }
 
-// between says a range of which either end may be missing.
+// between formats a range. Either limit may be missing.
 func between[N int64 | float64](low, high *N, one, many string) string {
 	unit := many
 	if high != nil && *high == 1 || high == nil && low != nil && *low == 1 {

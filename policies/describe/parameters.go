@@ -12,29 +12,29 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// parameters writes what a policy takes, by its schema, and what it is given. What is no schema or no object is left out:
-// such a policy does not compile.
+// parameters writes the parameters of a policy from its schema, and their values. A schema or parameters that cannot be parsed are
+// omitted, because such a policy does not compile.
 func parameters(spec *v1alpha1.RegoPolicySpec) string {
 	text := ""
 	if spec.ParametersSchema != nil {
 		var schema apiextensionsv1.JSONSchemaProps
 		if json.Unmarshal(spec.ParametersSchema.Raw, &schema) == nil {
-			text += Table([]string{"parameter", "type", "meaning"}, fieldsBelow("", &schema))
+			text += Table([]string{"parameter", "type", "description"}, fieldsBelow("", &schema))
 			if rules := Rules(&schema); len(rules) > 0 {
-				text += "Together they are valid if: " + strings.Join(rules, "; ") + "\n\n"
+				text += "Rules for all parameters: " + strings.Join(rules, "; ") + "\n\n"
 			}
 		}
 	}
 	if spec.Parameters != nil {
 		var given map[string]any
 		if json.Unmarshal(spec.Parameters.Raw, &given) == nil {
-			text += Table([]string{"parameter", "is"}, valuesBelow("", given))
+			text += Table([]string{"parameter", "value"}, valuesBelow("", given))
 		}
 	}
 	return text
 }
 
-// fieldsBelow are rows for the fields of a schema: [] is each entry of a list, {} each value of a map.
+// fieldsBelow returns rows for the fields of a schema. In paths, [] stands for each entry of a list and {} for each value of a map.
 func fieldsBelow(path string, schema *apiextensionsv1.JSONSchemaProps) (rows [][]string) {
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
 		property := schema.Properties[name]
@@ -45,7 +45,7 @@ func fieldsBelow(path string, schema *apiextensionsv1.JSONSchemaProps) (rows [][
 	return rows
 }
 
-// inside are rows for what is in a field. What its entries are is told with it, unless they have fields of their own.
+// inside returns rows for the nested fields of a field.
 func inside(path string, schema *apiextensionsv1.JSONSchemaProps) [][]string {
 	switch {
 	case schema.Items != nil && schema.Items.Schema != nil:
@@ -64,7 +64,7 @@ func field(schema *apiextensionsv1.JSONSchemaProps, required bool) []string {
 	return []string{kind, Meaning(schema)}
 }
 
-// Meaning tells what a field is about, and what it may hold.
+// Meaning returns the description of a field and its restrictions.
 func Meaning(schema *apiextensionsv1.JSONSchemaProps) string {
 	meaning := Cell(schema.Description)
 	if limits := Limits(schema); len(limits) > 0 {
@@ -89,7 +89,7 @@ func typeOf(schema *apiextensionsv1.JSONSchemaProps) string {
 	return schema.Type
 }
 
-// valuesBelow are rows for what is given, down to values and lists of them.
+// valuesBelow returns rows for the values of parameters. Nested objects are flattened; lists are not.
 func valuesBelow(path string, given map[string]any) (rows [][]string) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		below := strings.TrimPrefix(path+"."+name, ".")
@@ -117,7 +117,7 @@ func valueOf(given any) string {
 	return Codes(entries)
 }
 
-// plain writes a text as it is, and anything else as JSON.
+// plain returns a string unchanged, and any other value as JSON.
 func plain(given any) string {
 	if text, ok := given.(string); ok && text != "" {
 		return text

@@ -13,29 +13,29 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// rule is a rule of the contract, as its METADATA and its head tell of it.
+// rule is a rule of the policy contract, described by its METADATA and its head.
 type rule struct {
 	kind string // facts, deny, warn, patch, outcome or valid_parameters
-	name string // of the fact, or of what is below outcome
+	name string // of the fact or the outcome
 
 	title, description, reason, remedy string
-	// final tells that no override helps against a denial.
+	// final reports that the denial cannot be overridden.
 	final bool
 
 	// code is the HTTP status of a denial, 0 if it depends on the request.
 	code int
-	// says is what a fact asks for, a warning says, or a patch does; "" if the head does not tell.
+	// says describes the request of a fact, the text of a warning, or the operation of a patch; "" if the head does not show it.
 	says string
 }
 
-// about is the package of a policy, as its METADATA tells of it.
+// about describes the package of a policy, from its METADATA.
 type about struct {
 	title, description string
 	seeAlso            []string
 	rules              []rule
 }
 
-// of gives the rules of one kind, in the order in which they are written.
+// of returns the rules of one kind, in the order of the source.
 func (a *about) of(kind string) (found []rule) {
 	for _, r := range a.rules {
 		if r.kind == kind {
@@ -45,7 +45,7 @@ func (a *about) of(kind string) (found []rule) {
 	return found
 }
 
-// read takes the Rego of a policy apart. It must parse; whether it is in order, the engine says.
+// read parses the Rego of a policy. It does not check the policy contract; the engine does.
 func read(policy *v1alpha1.RegoPolicy) (*about, error) {
 	a := &about{}
 	var errs []error
@@ -85,7 +85,7 @@ func (a *about) packageOf(module *ast.Module) {
 	}
 }
 
-// add takes a rule up if it is one of the contract that says something.
+// add adds a rule if it is part of the policy contract and has a description.
 func (a *about) add(r *ast.Rule) {
 	found := rule{}
 	ref := r.Head.Ref()
@@ -130,7 +130,7 @@ func (r *rule) annotate(n *ast.Annotations) {
 	}
 }
 
-// addFact takes up a fact once, from those of its rules that tell something.
+// addFact adds a fact once, with the descriptions of all its rules.
 func (a *about) addFact(found *rule, r *ast.Rule) {
 	ref := r.Head.Ref()
 	if len(ref) != 2 {
@@ -155,7 +155,7 @@ func (a *about) addFact(found *rule, r *ast.Rule) {
 	}
 }
 
-// denies reads the code of a denial.
+// denies reads the HTTP status of a denial.
 func (r *rule) denies(key *ast.Term) {
 	head, ok := value[ast.Object](key)
 	if !ok {
@@ -184,7 +184,7 @@ func (r *rule) patches(key *ast.Term) {
 	r.says = strings.Join(words, " ")
 }
 
-// asks says what a fact asks for, as far as its head tells it.
+// asks describes the request of a fact, as far as its head shows it.
 func asks(question *ast.Term) string {
 	members, ok := value[ast.Object](question)
 	if !ok {
@@ -200,9 +200,9 @@ func asks(question *ast.Term) string {
 	case get("parent") != nil:
 		said = "the object that the subresource belongs to"
 	case get("rehearsal") != nil:
-		said = "what would become of a RegoPolicy"
+		said = "the effect of a change of a RegoPolicy"
 	case get("access") != nil:
-		said = "a right of the requester"
+		said = "an access right of the requester"
 		if access, ok := value[ast.Object](get("access")); ok {
 			verb, resource := text(access.Get(ast.StringTerm("verb"))), text(access.Get(ast.StringTerm("resource")))
 			if verb != "" && resource != "" {
@@ -214,7 +214,7 @@ func asks(question *ast.Term) string {
 	case get("name") != nil:
 		said = "one " + Code(kind)
 	default:
-		said = Code(kind) + selected(get("fields"), "by") + selected(get("labels"), "by labels") + selected(get("except"), "but for some by")
+		said = Code(kind) + selected(get("fields"), "by") + selected(get("labels"), "by labels") + selected(get("except"), "except by")
 	}
 	if text(get("freshness")) == "live" {
 		said += ", read live"
@@ -222,7 +222,7 @@ func asks(question *ast.Term) string {
 	return said
 }
 
-// selected names the fields of a query.
+// selected lists the fields of a query.
 func selected(fields *ast.Term, how string) string {
 	members, ok := value[ast.Object](fields)
 	if !ok {
@@ -241,7 +241,7 @@ func selected(fields *ast.Term, how string) string {
 	return " " + how + " " + Codes(names)
 }
 
-// written is how a text stands in the Rego; template strings are told by their source.
+// written returns a string as it is written in the Rego. Template strings are returned as their source.
 func written(t *ast.Term) string {
 	if word, constant := value[ast.String](t); constant {
 		return string(word)
@@ -252,7 +252,7 @@ func written(t *ast.Term) string {
 	return strings.Trim(strings.TrimPrefix(string(t.Location.Text), "$"), "\"`")
 }
 
-// value gives the value of a term that may be none, if it is of a type.
+// value returns the value of a term if it has the type T. The term may be nil.
 func value[T ast.Value](t *ast.Term) (found T, ok bool) {
 	if t == nil {
 		return found, false

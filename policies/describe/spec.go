@@ -11,11 +11,11 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// style is how names and values stand among words, such as Code.
+// style formats names and values in text, such as Code.
 type style func(string) string
 
-// Facts are what is to be known of a policy, a row each: what, and how it is, in lines. What a RegoPolicy leaves out is what the API
-// fills in. Names and values are as writes puts them.
+// Facts returns the settings of a policy as rows of a label and a value, which may have several lines. For omitted fields it returns the
+// defaults of the API. The function writes formats names and values.
 func Facts(spec *v1alpha1.RegoPolicySpec, writes func(string) string) (rows [][]string) {
 	code := style(writes)
 	add := func(what, is string) {
@@ -24,23 +24,23 @@ func Facts(spec *v1alpha1.RegoPolicySpec, writes func(string) string) (rows [][]
 		}
 	}
 	if spec.Library {
-		add("library", "is asked nothing itself: policies import "+code(spec.Package))
+		add("library", "not evaluated itself; policies import "+code(spec.Package))
 		return rows
 	}
-	add("asked about", code.matched(spec.Match))
-	add("but not about", code.excluded(spec.Match))
+	add("matches", code.matched(spec.Match))
+	add("excludes", code.excluded(spec.Match))
 	add("mode", code.modes(spec))
-	add("what it cannot judge", code.onError(cmp.Or(spec.OnError, v1alpha1.OnErrorDeny)))
-	add("can be overridden", code.overridable(cmp.Or(spec.Override, v1alpha1.OverrideUsers)))
-	add("decides within", fmt.Sprintf("%d ms", cmp.Or(spec.TimeoutMilliseconds, 500)))
+	add("on error", code.onError(cmp.Or(spec.OnError, v1alpha1.OnErrorDeny)))
+	add("override", code.overridable(cmp.Or(spec.Override, v1alpha1.OverrideUsers)))
+	add("timeout", fmt.Sprintf("%d ms", cmp.Or(spec.TimeoutMilliseconds, 500)))
 	if spec.BackgroundAudit == v1alpha1.AuditEnabled {
-		add("background audit", "objects that exist are held against it, too")
+		add("background audit", "existing objects are evaluated, too")
 	}
 	add("reads", code.reads(spec.Reads))
 	return rows
 }
 
-// facts are those with where the Rego is and what to read besides, as cells of a table.
+// facts returns the rows of Facts with links to the Rego and to related resources, as table cells.
 func (w *writer) facts(policy *v1alpha1.RegoPolicy, a *about) [][]string {
 	rows := Facts(&policy.Spec, Code)
 	for _, row := range rows {
@@ -54,7 +54,7 @@ func (w *writer) facts(policy *v1alpha1.RegoPolicy, a *about) [][]string {
 	return rows
 }
 
-// all writes several, with commas.
+// all formats words as a comma-separated list.
 func (code style) all(words []string) string {
 	all := make([]string, 0, len(words))
 	for _, word := range words {
@@ -63,7 +63,7 @@ func (code style) all(words []string) string {
 	return strings.Join(all, ", ")
 }
 
-// matched are the requests that a policy is asked about.
+// matched describes the requests that a policy matches.
 func (code style) matched(match *v1alpha1.PolicyMatch) string {
 	if match == nil {
 		return ""
@@ -96,10 +96,10 @@ func (code style) matched(match *v1alpha1.PolicyMatch) string {
 		lines = append(lines, "in namespaces with "+selected)
 	}
 	if selected := code.selector(match.ObjectSelector); selected != "" {
-		lines = append(lines, "of objects with "+selected)
+		lines = append(lines, "objects with "+selected)
 	}
 	if len(match.Conditions) > 0 {
-		var names []string // whose expressions are long, and for the API server
+		var names []string // without their expressions, which are long
 		for _, condition := range match.Conditions {
 			names = append(names, condition.Name)
 		}
@@ -124,7 +124,7 @@ func (code style) excluded(match *v1alpha1.PolicyMatch) string {
 	return strings.Join(all, "\n")
 }
 
-// selector writes labels, "" for those that select all.
+// selector formats a label selector, or returns "" if it selects everything.
 func (code style) selector(labels *metav1.LabelSelector) string {
 	if labels == nil || len(labels.MatchLabels)+len(labels.MatchExpressions) == 0 {
 		return ""
@@ -142,15 +142,18 @@ func (code style) modes(spec *v1alpha1.RegoPolicySpec) string {
 }
 
 func (code style) onError(action v1alpha1.PolicyErrorAction) string {
-	text := map[v1alpha1.PolicyErrorAction]string{v1alpha1.OnErrorDeny: "is refused", v1alpha1.OnErrorAllow: "passes"}[action]
+	text := map[v1alpha1.PolicyErrorAction]string{
+		v1alpha1.OnErrorDeny:  "the request is denied",
+		v1alpha1.OnErrorAllow: "the request is allowed",
+	}[action]
 	return strings.TrimSpace(fmt.Sprintf("%s (%s)", text, code("onError: "+string(action))))
 }
 
 func (code style) overridable(override v1alpha1.PolicyOverride) string {
 	text := map[v1alpha1.PolicyOverride]string{
-		v1alpha1.OverrideUsers:     "by people who hold the verb " + code("override") + " on it",
-		v1alpha1.OverrideEverybody: "by everybody who holds the verb " + code("override") + " on it",
-		v1alpha1.OverrideNobody:    "by nobody",
+		v1alpha1.OverrideUsers:     "users with the verb " + code("override") + " on the RegoPolicy, except service accounts",
+		v1alpha1.OverrideEverybody: "users and service accounts with the verb " + code("override") + " on the RegoPolicy",
+		v1alpha1.OverrideNobody:    "not possible",
 	}[override]
 	return strings.TrimSpace(fmt.Sprintf("%s (%s)", text, code("override: "+string(override))))
 }

@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// Code writes a text as it is, also in a table.
+// Code formats text as inline code, also in a table.
 func Code(text string) string {
 	text = strings.ReplaceAll(text, "|", `\|`)
 	if strings.Contains(text, "`") {
@@ -15,10 +15,10 @@ func Code(text string) string {
 	return "`" + text + "`"
 }
 
-// Codes writes several, with commas.
+// Codes formats words as a comma-separated list of inline code.
 func Codes(words []string) string { return style(Code).all(words) }
 
-// Cell writes sentences into a table. Paragraphs stay apart, and code among them is left as it is.
+// Cell formats text for a table cell. It separates paragraphs with <br> and leaves inline code unchanged.
 func Cell(text string) string {
 	var paragraphs []string
 	for paragraph := range strings.SplitSeq(text, "\n\n") {
@@ -27,7 +27,7 @@ func Cell(text string) string {
 	return strings.Join(paragraphs, "<br>")
 }
 
-// sentences writes a paragraph in a line. What Markdown would take for more than text is escaped, but for code.
+// sentences joins the lines of a paragraph, and escapes Markdown outside of inline code.
 func sentences(text string) string {
 	parts := strings.Split(strings.Join(strings.Fields(text), " "), "`")
 	for i := range parts {
@@ -38,7 +38,7 @@ func sentences(text string) string {
 	return strings.Join(parts, "`")
 }
 
-// ended writes paragraphs, the last of which may be followed by another sentence.
+// ended formats paragraphs so that each ends with punctuation and another sentence may follow.
 func ended(text string) string {
 	var paragraphs []string
 	for paragraph := range strings.SplitSeq(text, "\n\n") {
@@ -51,10 +51,10 @@ func ended(text string) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// anchors are those of a page's headings, as GitHub makes them.
+// anchors are the anchors of the headings of a page, as GitHub generates them.
 type anchors map[string]bool
 
-// add gives the anchor of the next heading.
+// add returns the anchor of the next heading.
 func (a anchors) add(heading string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -73,7 +73,7 @@ func (a anchors) add(heading string) string {
 	return free
 }
 
-// Table writes rows below a head, or nothing if there are none.
+// Table formats rows below a header, or returns "" if there are no rows.
 func Table(head []string, rows [][]string) string {
 	if len(rows) == 0 {
 		return ""

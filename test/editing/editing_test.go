@@ -150,13 +150,13 @@ func TestBrokenEditsAreRefused(t *testing.T) {
 			place(t, supersede, "input.request.namespace") + ":16: undefined ref: input.request.namespac",
 		}},
 		{"a broken contract", "#   reason: OperationInProgress", "#   why: OperationInProgress", []string{
-			"[policies-self/ContractBroken] RegoPolicy operations-supersede does not keep to the contract:", "METADATA custom.why is not known",
+			"[policies-self/ContractBroken] RegoPolicy operations-supersede violates the policy contract:", "METADATA custom.why is not known",
 		}},
 		{"a failing test", "allowed now:", "allowed today:", []string{
-			"[policies-self/TestsFailed]", "operations-supersede/supersede_test.rego:", "sallyport.operations.supersede_test.test_", "in the rows",
+			"[policies-self/TestsFailed]", "operations-supersede/supersede_test.rego:", "sallyport.operations.supersede_test.test_", "in cases",
 		}},
 		{"a rule that forbids what its own tests allow", "	not _yields(op)", "	op.spec.type", []string{
-			"[policies-self/TestsFailed]", "tests of RegoPolicy operations-supersede fail:", "operations-supersede/supersede_test.rego:", "sallyport.operations.supersede_test.test_matrix: failed in the rows",
+			"[policies-self/TestsFailed]", "tests of RegoPolicy operations-supersede failed:", "operations-supersede/supersede_test.rego:", "sallyport.operations.supersede_test.test_matrix: failed in cases",
 		}},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestBrokenEditsAreRefused(t *testing.T) {
 	}
 	p.T = step.T{T: t}
 	p.refused("", patch(supersede, `{"spec":{"parameters":{"yieldsTo":{"Stop":["Restat"]}}}}`),
-		"[policies-self/ParametersInvalid] the parameters of RegoPolicy operations-supersede are not valid:", "yieldsTo has a row for each operation")
+		"[policies-self/ParametersInvalid] RegoPolicy operations-supersede has invalid parameters:", "yieldsTo has a row for each operation")
 	p.refused("", patch(supersede, `{"spec":{"tests":null}}`), "[policies-self/TestsMissing]", "a module in package sallyport.operations.supersede_test")
 	p.refused("", patch(supersede, `{"spec":{"match":{"namespaceSelector":{"matchExpressions":[{"key":"a","operator":"Bogus"}]}}}}`),
 		"[policies-self/CompileFailed]", `spec.match: namespaceSelector: "Bogus" is not a valid label selector operator`)
@@ -191,7 +191,7 @@ func TestPoliciesOfOnesOwn(t *testing.T) {
 		"the clock":          {quota("own", module(`name == "root"`, `time.now_ns() > 7`)), []string{"own/quota.rego:15:", "undefined function time.now_ns"}},
 		"a table against its schema": {quota("own", func(p *v1alpha1.RegoPolicy) {
 			p.Spec.Parameters, p.Spec.ParametersSchema = raw(`{"names": [7]}`), raw(`{"type": "object", "properties": {"names": {"type": "array", "items": {"type": "string"}}}}`)
-		}), []string{"[policies-self/ParametersInvalid]", `RegoPolicy own are not valid: spec.parameters.names[0]: Invalid value: "integer"`}},
+		}), []string{"[policies-self/ParametersInvalid]", `RegoPolicy own has invalid parameters: spec.parameters.names[0]: Invalid value: "integer"`}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			p.T = step.T{T: t}
@@ -277,7 +277,8 @@ func TestLibraries(t *testing.T) {
 	apply := []string{"apply", "--server-side", "-f", "-"}
 	later := quota("later", module("_taken(name) if name == \"root\"", "_taken(name) if data.sallyport.lib.names.taken(name)"))
 	a := p.may(text(t, later), apply...)
-	if want := "Warning: RegoPolicy later refers to sallyport.lib.names.taken, which no library has: it cannot be used, and its tests cannot run, until one does"; !strings.Contains(a.stderr, want) {
+	if want := "Warning: RegoPolicy later has unresolved library references: sallyport.lib.names.taken; "+
+		"the policy is not used, and its tests do not run, until a library provides them"; !strings.Contains(a.stderr, want) {
 		t.Errorf("kubectl warns %q", a.stderr)
 	}
 	shows(t, "later", v1alpha1.ConditionActive, v1alpha1.ReasonLibraryMissing)
@@ -288,20 +289,20 @@ func TestLibraries(t *testing.T) {
 
 	p.refused(edited(t, "lib-names", "taken(name)", "used(name)"), replace,
 		"[policies-self/CompileFailed] RegoPolicy lib-names does not compile: lib-names/names_test.rego:5:14: undefined function data.sallyport.lib.names.taken",
-		"[policies-self/BreaksPolicy] RegoPolicy later, which imports lib-names, would break: later/quota.rego:15:17: undefined function data.sallyport.lib.names.taken")
+		"[policies-self/BreaksPolicy] RegoPolicy later imports lib-names and would break: later/quota.rego:15:17: undefined function data.sallyport.lib.names.taken")
 	changed := get(t, "lib-names")
 	changed.Spec.Modules[0].Source = strings.Replace(changed.Spec.Modules[0].Source, `"root"`, `"rooted"`, 1)
 	changed.Spec.Tests[0].Source = strings.Replace(changed.Spec.Tests[0].Source, `"root"`, `"rooted"`, 1)
 	untested := func() { shows(t, "later", v1alpha1.ConditionTestsPassed, v1alpha1.ReasonTestsFailed) }
 	p.refusedInTime(text(t, changed), text(t, get(t, "lib-names")), replace, untested,
-		"[policies-self/BreaksPolicy] RegoPolicy later, which imports lib-names, would break: its tests would fail: later/quota_test.rego:")
+		"[policies-self/BreaksPolicy] RegoPolicy later imports lib-names and would break: its tests would fail: later/quota_test.rego:")
 	p.refused("", []string{"delete", "regopolicy", "lib-names"}, "[policies-self/BreaksPolicy] RegoPolicy later")
 	p.may(edited(t, "lib-names", "taken(name)", "# So are these.\n\nused(name) if name == \"x\"\n\ntaken(name)"), replace...)
 	shows(t, "later", v1alpha1.ConditionActive, v1alpha1.ReasonCurrentRevision)
 	p.may("", "delete", "regopolicy", "later", "lib-names")
 
 	// The shipped library, whose users are shipped too.
-	p.refused(edited(t, "lib-operations", "key(", "kee("), replace, "[policies-self/TestsFailed] 3 tests of RegoPolicy lib-operations fail:", "sallyport.lib.operations_test.test_known")
+	p.refused(edited(t, "lib-operations", "key(", "kee("), replace, "[policies-self/TestsFailed] 3 tests of RegoPolicy lib-operations failed:", "sallyport.lib.operations_test.test_known")
 }
 
 // Several at once: all are answered, whether there was room for them or not.

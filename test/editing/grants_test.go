@@ -34,7 +34,7 @@ func TestPolicyEditorsDoNotRule(t *testing.T) {
 	roles := matching("rbac.authorization.k8s.io", "clusterrolebindings")
 	forget(t, "rule")
 
-	refusal := "[policies-self/PatchNotGranted] RegoPolicy rule has patch rules and matches what it may not patch: spec.match.resources[0].resources[0], "
+	refusal := "[policies-self/PatchNotGranted] RegoPolicy rule has patch rules, and matches resources that it may not patch: spec.match.resources[0].resources[0], "
 	never := refusal + "clusterrolebindings.rbac.authorization.k8s.io: no policy may patch it: it controls access"
 	p.refused(text(t, quota("rule", roles, patching(subject))), create, never)
 	p.refused(text(t, quota("rule", matching("", "configmaps"), patching(subject))), create, refusal+"configmaps: policies may not patch it",
@@ -84,8 +84,8 @@ func TestUngrantedReadsAreToldAtOnce(t *testing.T) {
 		p.Spec.Reads = []v1alpha1.PolicyRead{{APIVersion: "networking.k8s.io/v1", Kind: "Ingress"}, {APIVersion: "apps/v1", Kind: "Deployment", Freshness: v1alpha1.ReadLive}}
 	})), "create", "-f", "-").stderr
 	for _, want := range []string{
-		"Warning: Sallyport may not ", "get, list, watch ingresses.networking.k8s.io, which RegoPolicy reading reads: as it is now it decides nothing until that is granted.",
-		"To grant it, run: helm upgrade sallyport CHART --namespace sallyport-system --reuse-values --set-json 'rbac.reads={", `"ingresses.networking.k8s.io":true`,
+		"Warning: RegoPolicy reading is not used in this version until Sallyport is allowed to ", "get, list, watch ingresses.networking.k8s.io; ",
+		"to grant access, run: helm upgrade sallyport CHART --namespace sallyport-system --reuse-values --set-json 'rbac.reads={", `"ingresses.networking.k8s.io":true`,
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("kubectl says %q, without %q", said, want)
@@ -101,7 +101,7 @@ func TestRulesThatNobodyAsksAreRefused(t *testing.T) {
 	deletes := func(p *v1alpha1.RegoPolicy) {
 		p.Spec.Match.Resources[0].Operations = []v1alpha1.MatchOperation{v1alpha1.MatchDelete}
 	}
-	const dead = "[policies-self/NotRegistrable] the API server would not ask RegoPolicy silent: spec.match.resources: the policy has patch rules, which are asked about CREATE and UPDATE"
+	const dead = "[policies-self/NotRegistrable] RegoPolicy silent cannot be registered with the API server: spec.match.resources: the policy has patch rules, which are asked about CREATE and UPDATE"
 	silent := func(changes ...func(*v1alpha1.RegoPolicy)) string {
 		return text(t, quota("silent", append([]func(*v1alpha1.RegoPolicy){matching("apps", "deployments"), patching(`{"op": "add", "path": "/metadata/labels/seen", "value": "true"}`)}, changes...)...))
 	}

@@ -154,7 +154,7 @@ func (p person) denied(a answer, args []string, texts ...string) {
 }
 
 // noTime is a part of the warning of an edit that is admitted untested.
-const noTime = "there was no time for the tests"
+const noTime = "tests did not finish in time"
 
 // attempts is how often an edit is tried that a busy webhook admits untested.
 const attempts = 5

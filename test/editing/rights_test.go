@@ -48,26 +48,27 @@ func TestShippedPoliciesAreWeakenedByRight(t *testing.T) {
 		stack.plane.Kubectl(context.Background(), "delete", "clusterrole,clusterrolebinding", "override-"+name, "--ignore-not-found")
 		stack.plane.Kubectl(context.Background(), "patch", "regopolicy", name, "--type=merge", "-p", `{"spec":{"mode":"Enforce","onError":"Deny","namespaceModes":null}}`)
 	})
-	refusal := "[policies-self/Weakened] RegoPolicy operations-applicability is shipped with Sallyport, and this would weaken it: "
+	refusal := "[policies-self/Weakened] RegoPolicy operations-applicability: this change is not allowed because it would weaken a policy that is shipped with Sallyport ("
 	for merge, text := range map[string]string{
-		`{"spec":{"mode":"Audit"}}`:    "spec.mode from Enforce to Audit. ",
-		`{"spec":{"onError":"Allow"}}`: "spec.onError from Deny to Allow. ",
-		`{"spec":{"namespaceModes":[{"mode":"Warn","namespaceSelector":{"matchLabels":{"a":"b"}}}]}}`: "spec.namespaceModes[0] is Warn where it may have been Enforce. ",
-		`{"spec":{"match":{"excludeUsers":["bob"]}}}`:                                                 "spec.match.excludeUsers has bob more. ",
-		`{"spec":{"match":{"namespaceSelector":{"matchLabels":{"a":"b"}}}}}`:                          "spec.match.namespaceSelector selects other namespaces. ",
-		`{"spec":{"override":"Everybody"}}`:                                                           "spec.override from Users to Everybody. ",
-		`{"metadata":{"labels":{"sallyport.dev/shipped":null}}}`:                                      "label sallyport.dev/shipped is taken off. ",
+		`{"spec":{"mode":"Audit"}}`:    "spec.mode from Enforce to Audit); ",
+		`{"spec":{"onError":"Allow"}}`: "spec.onError from Deny to Allow); ",
+		`{"spec":{"namespaceModes":[{"mode":"Warn","namespaceSelector":{"matchLabels":{"a":"b"}}}]}}`: "spec.namespaceModes[0] is Warn for namespaces that may have had Enforce); ",
+		`{"spec":{"match":{"excludeUsers":["bob"]}}}`:                                                 "spec.match.excludeUsers adds bob); ",
+		`{"spec":{"match":{"namespaceSelector":{"matchLabels":{"a":"b"}}}}}`:                          "spec.match.namespaceSelector selects different namespaces); ",
+		`{"spec":{"override":"Everybody"}}`:                                                           "spec.override from Users to Everybody); ",
+		`{"metadata":{"labels":{"sallyport.dev/shipped":null}}}`:                                      "label sallyport.dev/shipped is removed); ",
 	} {
-		p.refused("", patch(name, merge), refusal+text, "It takes the verb override on it, which bob does not hold")
+		p.refused("", patch(name, merge), refusal+text, "this requires the verb override on the RegoPolicy, which user bob does not have")
 	}
 	// Who is exempt from others, and what these rely on.
 	for _, edit := range [][3]string{
-		{"scaling-guard", `{"spec":{"parameters":{"exempt":{"users":["bob"]}}}}`, `spec.parameters.exempt.users has "bob" more. `},
-		{"deletion-protected", `{"spec":{"parameters":{"garbageCollectors":["bob"]}}}`, `spec.parameters.garbageCollectors has "bob" more. `},
-		{"policies-self", `{"spec":{"parameters":{"indispensable":[]}}}`, `spec.parameters.indispensable lacks "defaults". `},
-		{"policies-self", `{"spec":{"parametersSchema":null}}`, "spec.parametersSchema does not say any more that indispensable weakens the policy (Removed). "},
+		{"scaling-guard", `{"spec":{"parameters":{"exempt":{"users":["bob"]}}}}`, `spec.parameters.exempt.users adds "bob"); `},
+		{"deletion-protected", `{"spec":{"parameters":{"garbageCollectors":["bob"]}}}`, `spec.parameters.garbageCollectors adds "bob"); `},
+		{"policies-self", `{"spec":{"parameters":{"indispensable":[]}}}`, `spec.parameters.indispensable removes "defaults"); `},
+		{"policies-self", `{"spec":{"parametersSchema":null}}`, "spec.parametersSchema no longer has x-sallyport-weakens: Removed for indispensable); "},
 	} {
-		p.refused("", patch(edit[0], edit[1]), "[policies-self/Weakened] RegoPolicy "+edit[0]+" is shipped with Sallyport, and this would weaken it: "+edit[2])
+		p.refused("", patch(edit[0], edit[1]), "[policies-self/Weakened] RegoPolicy "+edit[0]+
+			": this change is not allowed because it would weaken a policy that is shipped with Sallyport ("+edit[2])
 	}
 	p.may("", append(patch("scaling-guard", `{"spec":{"parameters":{"limits":[{"name":"a","minReplicas":2}]}}}`), "--dry-run=server")...)
 	// Stricter, and what does not concern enforcement, takes no right.
@@ -76,7 +77,8 @@ func TestShippedPoliciesAreWeakenedByRight(t *testing.T) {
 	a.may("", patch(name, `{"spec":{"override":"Users","timeoutMilliseconds":2000}}`)...) // the administrator holds every verb
 
 	said := p.refused("", []string{"delete", "regopolicy", name},
-		"[policies-self/Deleted] RegoPolicy operations-applicability is shipped with Sallyport, which would put it back", "policies.operations-applicability.enabled")
+		"[policies-self/Deleted] RegoPolicy operations-applicability: deletion is not allowed because Sallyport ships the policy and would restore it",
+		"policies.operations-applicability.enabled")
 	grant := commands.FindStringSubmatch(said.stderr)
 	if grant == nil {
 		t.Fatalf("there are no commands in %s", said.stderr)
@@ -99,24 +101,27 @@ func TestShippedPoliciesAreWeakenedByRight(t *testing.T) {
 // What others rely on is weakened and deleted by nobody, whatever they may; edited it can be.
 func TestWhatIsReliedOnIsNotWeakened(t *testing.T) {
 	a := admin(t)
-	const refusal = "[policies-self/Indispensable] RegoPolicy defaults writes what is relied on, and no right lets anybody "
+	const (
+		refusal  = "[policies-self/Indispensable] RegoPolicy defaults: "
+		weakened = "this change is not allowed because other policies rely on what it writes, and the change would weaken it ("
+	)
 	for merge, text := range map[string]string{
-		`{"spec":{"mode":"Warn"}}`:                               "weaken it: spec.mode from Enforce to Warn. ",
-		`{"spec":{"mode":"Audit"}}`:                              "weaken it: spec.mode from Enforce to Audit. ",
-		`{"spec":{"onError":"Allow"}}`:                           "weaken it: spec.onError from Deny to Allow. ",
-		`{"spec":{"match":{"excludeUsers":["eve"]}}}`:            "weaken it: spec.match.excludeUsers has eve more. ",
-		`{"metadata":{"labels":{"sallyport.dev/shipped":null}}}`: "weaken it: label sallyport.dev/shipped is taken off. ",
+		`{"spec":{"mode":"Warn"}}`:                               "spec.mode from Enforce to Warn); ",
+		`{"spec":{"mode":"Audit"}}`:                              "spec.mode from Enforce to Audit); ",
+		`{"spec":{"onError":"Allow"}}`:                           "spec.onError from Deny to Allow); ",
+		`{"spec":{"match":{"excludeUsers":["eve"]}}}`:            "spec.match.excludeUsers adds eve); ",
+		`{"metadata":{"labels":{"sallyport.dev/shipped":null}}}`: "label sallyport.dev/shipped is removed); ",
 	} {
-		a.refused("", patch("defaults", merge), refusal+text)
+		a.refused("", patch("defaults", merge), refusal+weakened+text)
 	}
-	a.refused("", []string{"delete", "regopolicy", "defaults"}, refusal+"delete it. ")
+	a.refused("", []string{"delete", "regopolicy", "defaults"}, refusal+"deletion is not allowed because other policies rely on what it writes; ")
 	a.may("", append(patch("defaults", `{"spec":{"timeoutMilliseconds":1500}}`), "--dry-run=server")...)
 }
 
 // The policy about policies is one of them.
 func TestTheWatchmanIsWatched(t *testing.T) {
 	p := bob(t)
-	p.refused("", patch("policies-self", `{"spec":{"mode":"Warn"}}`), "[policies-self/Weakened] RegoPolicy policies-self is shipped")
+	p.refused("", patch("policies-self", `{"spec":{"mode":"Warn"}}`), "[policies-self/Weakened] RegoPolicy policies-self: this change is not allowed")
 	p.refused("", []string{"delete", "regopolicy", "policies-self"}, "[policies-self/Deleted]")
 	p.refused(edited(t, "policies-self", "valid_input if {", "valid_input if {\n  false"), replace, "[policies-self/TestsFailed]")
 }

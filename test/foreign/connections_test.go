@@ -45,7 +45,7 @@ test_refused[note] if {
 // connects: whoever connects to a Pod is refused before the API server dials its node; who is not gets as far as that.
 func (s *site) connects() {
 	exec := strings.Replace(sealed, "operations: [CONNECT]", "operations: [CREATE]", 1)
-	s.refused("[policies-self/NotRegistrable] the API server would not ask RegoPolicy sealed:\nspec.match.resources[0].resources[0], pods/exec: the API server asks about it with the operation CONNECT only, not with CREATE",
+	s.refused("[policies-self/NotRegistrable] RegoPolicy sealed cannot be registered with the API server:\nspec.match.resources[0].resources[0], pods/exec: the API server asks about it with the operation CONNECT only, not with CREATE",
 		"apply -f "+s.file(exec))
 	s.grant("pods")
 	s.apply(sealed)

@@ -296,7 +296,7 @@ func (s *site) ready() (string, bool) {
 // unregistrable: what the API server would not ask is refused, and is not ready where it got in all the same.
 func (s *site) unregistrable() {
 	for words, match := range map[string]string{
-		`[policies-self/NotRegistrable] the API server would not ask RegoPolicy greedy: spec.match.excludeNamespaces[0]: Invalid value: "kube-*": not the name of a namespace`: `
+		`[policies-self/NotRegistrable] RegoPolicy greedy cannot be registered with the API server: spec.match.excludeNamespaces[0]: Invalid value: "kube-*": not the name of a namespace`: `
     resources: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments], operations: [CREATE]}]
     excludeNamespaces: ["kube-*"]`,
 		"spec.match.conditions[0].expression: Invalid value: compilation failed": `
@@ -331,7 +331,7 @@ func (s *site) unregistrable() {
 // missed: who misses a resource by a little is told which one was meant, and the policy is not ready.
 func (s *site) missed() {
 	said := s.kubectl("apply -f " + s.file(strings.Replace(owners("missed", ""), "[deployments]", "[deployment]", 1)))
-	if want := "Warning: [policies-self] RegoPolicy missed is not asked about everything that it names: " +
+	if want := "Warning: [policies-self] RegoPolicy missed is not evaluated for every resource that it matches: " +
 		"spec.match.resources[0].resources[0]: there is no deployment.apps; did you mean deployments.apps?"; !strings.Contains(said, want) &&
 		!strings.Contains(said, strings.Replace(want, "[policies-self] ", "", 1)) {
 		s.Errorf("it says %s", said)

@@ -134,7 +134,7 @@ func TestMachineTemplate(t *testing.T) {
 }
 
 // howToBeTenant is the remedy of the policy, which ends its refusals.
-const howToBeTenant = ". Ask an administrator for an entry in spec.tenants of the VSphereServer, or name another one."
+const howToBeTenant = ". Ask an administrator for an entry in spec.tenants of the VSphereServer, or use another VSphereServer."
 
 // A namespace that may not use the vCenter is told so at once.
 func TestTenantRefused(t *testing.T) {
@@ -146,7 +146,7 @@ func TestTenantRefused(t *testing.T) {
 	vm.Namespace = s.name + "-strangers"
 	s.untouched(path, func() {
 		s.refuses(vm, "NamespaceNotAllowed",
-			fmt.Sprintf("namespace %s may use nothing of VSphereServer %s: no entry of its spec.tenants is for this namespace%s", vm.Namespace, s.name, howToBeTenant))
+			fmt.Sprintf("namespace %s has no access to VSphereServer %s because no entry in its spec.tenants matches the namespace%s", vm.Namespace, s.name, howToBeTenant))
 	})
 }
 
@@ -159,7 +159,7 @@ func TestTenantWithdrawn(t *testing.T) {
 	s.shows(vm, asWanted)
 	server := &v1alpha1.VSphereServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 	tenants := s.tenants(server, nil)
-	denied := fmt.Sprintf("PermissionDenied [servers-tenancy/NamespaceNotAllowed] namespace %s may use nothing of VSphereServer %s: no entry of its spec.tenants is for this namespace%s", s.name, s.name, howToBeTenant)
+	denied := fmt.Sprintf("PermissionDenied [servers-tenancy/NamespaceNotAllowed] namespace %s has no access to VSphereServer %s because no entry in its spec.tenants matches the namespace%s", s.name, s.name, howToBeTenant)
 	s.untouched(path, func() {
 		s.warns(vm, "False", denied)
 		start := s.ask(vm, v1alpha1.OperationStart)
@@ -210,8 +210,8 @@ func TestTenantFolder(t *testing.T) {
 	})
 	s.untouched(path, func() {
 		s.adopt(vm)
-		s.warns(vm, "False", fmt.Sprintf("PermissionDenied [servers-tenancy/FolderNotAllowed] the machine is not below a folder of VSphereServer %s that namespace %s may use; "+
-			"it may adopt machines below: /DC0/vm/team", s.name, s.name))
+		s.warns(vm, "False", fmt.Sprintf("PermissionDenied [servers-tenancy/FolderNotAllowed] namespace %s may not adopt the machine because it is not below a folder "+
+			"that VSphereServer %s allows; allowed folders: /DC0/vm/team", s.name, s.name))
 		s.retried(vm)
 	})
 	within("/DC0/vm")

@@ -165,9 +165,9 @@ func TestMachineMadeOfNothing(t *testing.T) {
 	}
 	// The webhook may see the list a moment later than we do.
 	s.until("it is refused", created(client.DryRunAll), fmt.Sprintf("admission webhook \"validate.sallyport.dev\" denied the request: "+
-		"[servers-tenancy/PlaceNotFound] spec.runtime.vsphere.clone.template.inventoryPath: VSphereServer %[1]s has no template at "+
-		"/DC0/vm/new; it has these that namespace %[1]s may use: /DC0/vm/template. A new one can be used within a minute: "+
-		"`kubectl get vsphereserver %[1]s -o yaml` lists it in status.inventory", s.name))
+		"[servers-tenancy/PlaceNotFound] spec.runtime.vsphere.clone.template.inventoryPath: template /DC0/vm/new does not exist on "+
+		"VSphereServer %[1]s; available to namespace %[1]s: /DC0/vm/template; new ones appear in status.inventory within a minute: "+
+		"kubectl get vsphereserver %[1]s -o yaml", s.name))
 	_, err := s.vcenter.AddTemplate("new")
 	s.Must(err)
 	allow("/DC0/vm/other") // a change is looked at at once

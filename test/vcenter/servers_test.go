@@ -140,8 +140,8 @@ func TestServerGone(t *testing.T) {
 	s := newSite(t)
 	s.machine("web")
 	s.login(s.goodLogin())
-	s.refuses(s.vm("web"), "VSphereServerNotFound", fmt.Sprintf("spec.runtime.vsphere.serverRef.name: there is no VSphereServer %s. "+
-		"Name a VSphereServer that an administrator has declared; `kubectl get vsphereservers` lists them.", s.name))
+	s.refuses(s.vm("web"), "VSphereServerNotFound", fmt.Sprintf("spec.runtime.vsphere.serverRef.name: VSphereServer %s does not exist. "+
+		"Use an existing VSphereServer. To list them, run `kubectl get vsphereservers`.", s.name))
 	server := s.declare()
 	s.shows(server, connected)
 	vm := s.adopt(s.vm("web"))

@@ -38,7 +38,7 @@ func TestTemplateFromALibrary(t *testing.T) {
 	s.until("it is refused", func() string {
 		return stack.client.Create(s.Context(), o.DeepCopyObject().(client.Object)).Error()
 	}, fmt.Sprintf(`admission webhook "validate.sallyport.dev" denied the request: [templates-tenancy/PlaceNotAllowed] `+
-		"spec.source.libraryItem.library: on VSphereServer %s namespace %s may not use golden; it may use: none", s.name, s.name))
+		"spec.source.libraryItem.library: namespace %s may not use golden on VSphereServer %s; allowed: none", s.name, s.name))
 	server := &v1alpha1.VSphereServer{}
 	s.Must(stack.client.Get(s.Context(), client.ObjectKey{Name: s.name}, server))
 	update(s, server, func(server *v1alpha1.VSphereServer) { server.Spec.Tenants[0].Libraries = []string{"golden"} })

@@ -131,7 +131,7 @@ func TestMachineThatCannotBeCreated(t *testing.T) {
 // What is created is what the API server makes of it; what it refuses is told as it says it.
 func TestCreateMachine(t *testing.T) {
 	tm := newTeam(t)
-	tm.sallyport(least, 1, "Error from server (VSphereServerNotFound): ", "there is no VSphereServer vc")
+	tm.sallyport(least, 1, "Error from server (VSphereServerNotFound): ", "VSphereServer vc does not exist")
 	tm.must(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VSphereServer", "metadata": {"name": "`+tm.namespace+`"}, "spec": {
 		"url": "https://vc.example.org", "trust": {"thumbprint": "`+strings.Repeat("00:", 31)+`00"}, "credentialsSecretRef": {"name": "vc"},
 		"tenants": [{"name": "all", "namespaces": {"names": ["`+tm.namespace+`"]}, "folders": ["/dc/vm/team"], "resourcePools": ["/dc/host/c"],

@@ -1,37 +1,59 @@
 # METADATA
-# title: What goes with a namespace, or with a kind
+# title: Deletion of namespaces and CustomResourceDefinitions that still contain objects
 # description: >-
-#   A namespace is not deleted while it holds objects with the label sallyport.dev/deletion-protection: enabled, and a
-#   CustomResourceDefinition of Sallyport not while there is any object of its kind: those would go without being asked about.
-#   The kinds that are looked at are those in spec.reads. What is being deleted already does not count.
+#   Denies the deletion of a namespace that contains objects with the label sallyport.dev/deletion-protection: enabled, and the
+#   deletion of a CustomResourceDefinition of Sallyport that has objects. The API server would delete these objects without asking
+#   a policy about each of them. The policy checks the kinds in spec.reads. Objects that are already being deleted do not count.
 package sallyport.deletion.cascade
 
 import data.sallyport.lib.override
 
+# METADATA
+# title: Protected Deployments in the namespace
 facts["deployments"] := _protected("apps/v1", "Deployment")
 
+# METADATA
+# title: Protected StatefulSets in the namespace
 facts["statefulsets"] := _protected("apps/v1", "StatefulSet")
 
+# METADATA
+# title: Protected DaemonSets in the namespace
 facts["daemonsets"] := _protected("apps/v1", "DaemonSet")
 
+# METADATA
+# title: Protected CronJobs in the namespace
 facts["cronjobs"] := _protected("batch/v1", "CronJob")
 
+# METADATA
+# title: Protected Jobs in the namespace
 facts["jobs"] := _protected("batch/v1", "Job")
 
+# METADATA
+# title: Protected Pods in the namespace
 facts["pods"] := _protected("v1", "Pod")
 
+# METADATA
+# title: Protected Services in the namespace
 facts["services"] := _protected("v1", "Service")
 
+# METADATA
+# title: Protected PersistentVolumeClaims in the namespace
 facts["claims"] := _protected("v1", "PersistentVolumeClaim")
 
+# METADATA
+# title: Protected VirtualMachines in the namespace
 facts["machines"] := _protected("sallyport.dev/v1alpha1", "VirtualMachine")
 
+# METADATA
+# title: Protected VirtualDisks in the namespace
 facts["disks"] := _protected("sallyport.dev/v1alpha1", "VirtualDisk")
 
+# METADATA
+# title: Protected VSphereTemplates in the namespace
 facts["templates"] := _protected("sallyport.dev/v1alpha1", "VSphereTemplate")
 
 # METADATA
-# title: Every object of the kind whose definition is deleted
+# title: All objects of the kind whose definition is deleted
 facts["instances"] := {"apiVersion": "sallyport.dev/v1alpha1", "kind": _ours[_name]} if _defines
 
 facts["instances"] := null if not _defines
@@ -47,13 +69,18 @@ valid_input if {
 }
 
 # METADATA
-# title: The namespace holds objects that are protected from deletion
+# title: The namespace contains objects that are protected from deletion
 # custom:
 #   reason: NamespaceHoldsProtected
-#   remedyInMessage: Delete them first, as policy deletion-protected lets you, or ask somebody who holds the verb override on this one.
+#   remedyInMessage: >-
+#     Delete the protected objects first (see deletion-protected), or override this policy once. An override requires the verb
+#     override on the RegoPolicy.
 deny contains {
 	"reason": "NamespaceHoldsProtected",
-	"message": $"namespace {_name} holds {_count} with the label {_label}=enabled ({_counts}): {_first}. `{_list}` lists them. {_way_out}",
+	"message": concat("", [
+		$"Namespace {_name}: deletion is not allowed because it contains {_count} with the label {_label}=enabled ({_counts}): ",
+		$"{_first}; list with: {_list}; {_way_out}",
+	]),
 	"details": {"kind": "Namespace", "name": _name},
 } if {
 	_empties
@@ -61,13 +88,17 @@ deny contains {
 }
 
 # METADATA
-# title: There are objects of the kind
+# title: Objects of the kind exist
 # custom:
 #   reason: DefinitionHasObjects
-#   remedyInMessage: Delete them first, or ask somebody who holds the verb override on the policy.
+#   remedyInMessage: >-
+#     Delete the objects first, or override this policy once. An override requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "DefinitionHasObjects",
-	"message": $"with CustomResourceDefinition {_name} all objects of its kind would be deleted, {_count}: {_first}. `kubectl get {_name} --all-namespaces` lists them. {_way_out}",
+	"message": concat("", [
+		$"CustomResourceDefinition {_name}: deletion is not allowed because it would also delete {_count}: {_first}; ",
+		$"list with: kubectl get {_name} --all-namespaces; {_way_out}",
+	]),
 	"details": {"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": _name},
 } if {
 	_defines
@@ -76,7 +107,7 @@ deny contains {
 
 _label := "sallyport.dev/deletion-protection"
 
-# What of the group sallyport.dev is not among them is not understood, rather than taken to be empty.
+# A definition of the group sallyport.dev that is not in this table makes the input invalid. It is not treated as empty.
 _ours := {
 	"virtualmachines.sallyport.dev": "VirtualMachine",
 	"virtualmachineoperations.sallyport.dev": "VirtualMachineOperation",
@@ -121,7 +152,7 @@ _of_definitions if {
 
 _live(object_) if object.get(object_.metadata, "deletionTimestamp", null) == null
 
-# What would go, kind by kind as kubectl calls them.
+# The objects that would be deleted, by resource name as in kubectl.
 _kept := [
 	{"resource": "deployments.apps", "objects": input.facts.deployments},
 	{"resource": "statefulsets.apps", "objects": input.facts.statefulsets},
@@ -151,7 +182,7 @@ _count := "1 object" if _number == 1
 
 _count := $"{_number} objects" if _number != 1
 
-# In the order of the kinds above, each once.
+# In the order of the kinds above, without duplicates.
 _resources := [fact.resource |
 	some fact in _facts
 	fact.resource in {held.resource | some held in _held}
@@ -162,7 +193,7 @@ _counts := concat(", ", [$"{resource}: {number}" |
 	number := count([held | some held in _held; held.resource == resource])
 ])
 
-# The oldest of each kind. A message is for reading.
+# The oldest objects of each kind, limited to keep the message short.
 _first := concat(", ", array.concat(
 	[_called(held) | some held in array.slice(_held, 0, 5)],
 	[$"and {_number - 5} more" | _number > 5],
@@ -178,12 +209,9 @@ _placed(metadata) := metadata.name if object.get(metadata, "namespace", "") == "
 
 _list := $"kubectl get {concat(",", _resources)} --namespace {_name} --selector {_label}=enabled"
 
-_way_out := concat("", [
-	"Somebody who holds the verb override on RegoPolicy deletion-cascade can write ",
-	$"`{override.command("deletion-cascade", input.request, input.request.oldObject.metadata)}`, and delete it with all that then",
-])
+_way_out := $"to override this policy once: {override.command("deletion-cascade", input.request, input.request.oldObject.metadata)}"
 
-# What the rules above read is of the types that they need.
+# The fields that the rules above read have the expected types.
 
 _known_metadata(metadata) if {
 	_known_place(metadata)
@@ -208,7 +236,7 @@ _known_definition if {
 	_text(input.request.oldObject.spec.group)
 }
 
-# Lists are there for what is judged, and nothing else is.
+# Facts are present exactly where the policy asked for them.
 _known_facts if {
 	_empties
 	every fact in _kept { _known_list(fact.objects) }

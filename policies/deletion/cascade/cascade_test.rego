@@ -1,6 +1,7 @@
 package sallyport.deletion.cascade_test
 
 import data.sallyport.deletion.cascade as policy
+import data.sallyport.lib.override
 
 _label := "sallyport.dev/deletion-protection"
 
@@ -15,13 +16,13 @@ _definition(plural) := {
 
 _stranger := {"metadata": {"name": "widgets.example.com", "uid": "u-3"}, "spec": {"group": "example.com"}}
 
-# The API server says of a Namespace that it is in itself.
+# A request for a Namespace has the name of the Namespace as its namespace.
 _of_namespace(old) := {
 	"operation": "DELETE", "name": "team-a", "namespace": "team-a",
 	"resource": {"group": "", "version": "v1", "resource": "namespaces"}, "object": null, "oldObject": old,
 }
 
-# Of a collection it asks object by object, without a name.
+# For a collection, the API server sends one request per object, without a name.
 _of_definition(old) := {
 	"operation": "DELETE", "name": "",
 	"resource": {"group": "apiextensions.k8s.io", "version": "v1", "resource": "customresourcedefinitions"},
@@ -53,7 +54,7 @@ _some(facts) := object.union(_empty, facts)
 
 _named(names) := [{"metadata": {"name": name, "namespace": "team-a", "labels": {_label: "enabled"}}} | some name in names]
 
-# What became of a request: an input that is not understood is never an allow.
+# The verdict about a request. An invalid input is never allowed.
 _verdict := "not understood" if not policy.valid_input
 
 _verdict := concat(", ", [denial.reason | some denial in policy.deny]) if {
@@ -87,7 +88,7 @@ test_facts_of_a_definition[plural] if {
 		with input.request as _of_definition(_definition(plural))
 }
 
-# Undefined, which the engine takes for an input that is not understood.
+# Undefined: the engine treats the input as invalid.
 test_facts_of_a_definition_of_ours_that_is_not_known if {
 	not policy.facts.instances with input.request as _of_definition(_definition("virtualdrives"))
 }
@@ -129,20 +130,20 @@ test_each_kind_counts[fact] if {
 	}
 }
 
-_override(object_) := concat("", [
-	"Somebody who holds the verb override on RegoPolicy deletion-cascade can write ",
-	$"`kubectl sallyport override deletion-cascade {object_} --reason \"...\"`, and delete it with all that then",
+_override(request) := concat("", [
+	"to override this policy once: ",
+	override.command("deletion-cascade", request, request.oldObject.metadata),
 ])
 
 test_denial_of_a_namespace[note] if {
 	some note, tc in {
 		"with one object": {"facts": {"services": _named(["web"])}, "holds": concat("", [
 			"1 object with the label sallyport.dev/deletion-protection=enabled ",
-			"(services: 1): services/web. `kubectl get services ",
+			"(services: 1): services/web; list with: kubectl get services ",
 		])},
 		"with as many as are named": {"facts": {"pods": _named(["a", "b", "c", "d", "e"])}, "holds": concat("", [
 			"5 objects with the label sallyport.dev/deletion-protection=enabled ",
-			"(pods: 5): pods/a, pods/b, pods/c, pods/d, pods/e. `kubectl get pods ",
+			"(pods: 5): pods/a, pods/b, pods/c, pods/d, pods/e; list with: kubectl get pods ",
 		])},
 		"with more, and with some that are being deleted": {
 			"facts": {
@@ -153,22 +154,22 @@ test_denial_of_a_namespace[note] if {
 			"holds": concat("", [
 				"7 objects with the label sallyport.dev/deletion-protection=enabled ",
 				"(deployments.apps: 2, pods: 3, virtualmachines.sallyport.dev: 2): ",
-				"deployments.apps/web, deployments.apps/api, pods/c, pods/a, pods/b, and 2 more. ",
-				"`kubectl get deployments.apps,pods,virtualmachines.sallyport.dev ",
+				"deployments.apps/web, deployments.apps/api, pods/c, pods/a, pods/b, and 2 more; ",
+				"list with: kubectl get deployments.apps,pods,virtualmachines.sallyport.dev ",
 			]),
 		},
 	}
 	policy.deny == {{
 		"reason": "NamespaceHoldsProtected",
 		"message": concat("", [
-			"namespace team-a holds ", tc.holds, "--namespace team-a --selector sallyport.dev/deletion-protection=enabled` ",
-			"lists them. ", _override("namespaces team-a"),
+			"Namespace team-a: deletion is not allowed because it contains ", tc.holds,
+			"--namespace team-a --selector sallyport.dev/deletion-protection=enabled; ", _override(_of_namespace(_namespace)),
 		]),
 		"details": {"kind": "Namespace", "name": "team-a"},
 	}} with input as {"request": _of_namespace(_namespace), "facts": _some(tc.facts)}
 }
 
-# A namespace may be called as a kind is.
+# A namespace may have the name of a resource.
 test_a_namespace_that_is_called_pods if {
 	request := object.union(_of_namespace({"metadata": {"name": "pods"}}), {"name": "pods", "namespace": "pods"})
 	_verdict == "allow" with input as {"request": request, "facts": _empty}
@@ -179,20 +180,20 @@ test_denial_of_a_definition[note] if {
 	some note, tc in {
 		"of what is in namespaces": {
 			"plural": "virtualmachines", "instances": _named(["web-1", "web-2"]),
-			"told": "2 objects: team-a/web-1, team-a/web-2.",
+			"told": "2 objects: team-a/web-1, team-a/web-2",
 		},
 		"of what is in none": {
 			"plural": "vsphereservers", "instances": [{"metadata": {"name": "vc-1"}}],
-			"told": "1 object: vc-1.",
+			"told": "1 object: vc-1",
 		},
 	}
 	name := $"{tc.plural}.sallyport.dev"
 	policy.deny == {{
 		"reason": "DefinitionHasObjects",
 		"message": concat("", [
-			$"with CustomResourceDefinition {name} all objects of its kind would be deleted, {tc.told} ",
-			$"`kubectl get {name} --all-namespaces` lists them. ",
-			_override($"customresourcedefinitions.apiextensions.k8s.io {name}"),
+			$"CustomResourceDefinition {name}: deletion is not allowed because it would also delete {tc.told}; ",
+			$"list with: kubectl get {name} --all-namespaces; ",
+			_override(_of_definition(_definition(tc.plural))),
 		]),
 		"details": {"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": name},
 	}} with input as {
@@ -201,7 +202,7 @@ test_denial_of_a_definition[note] if {
 	}
 }
 
-# Each field that a rule reads, missing and of each wrong type.
+# Each field that a rule reads, missing and with each wrong type.
 _wrong := {
 	"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "a list of null": [null],
 }
@@ -220,7 +221,7 @@ _at([a, b], value) := {a: {b: value}}
 
 _at([a, b, c], value) := {a: {b: {c: value}}}
 
-# The paths, and which of the wrong values are none there.
+# The paths, and which of the wrong values are valid there.
 _fields := {
 	["operation"]: set(),
 	["namespace"]: {"empty"},
@@ -293,7 +294,7 @@ test_not_understood_facts_of_a_definition[note] if {
 	_verdict == "not understood" with input as {"request": _requests.definition.request, "facts": facts}
 }
 
-# Only the list of the kind's own objects is there.
+# Only the list of the kind's own objects is present.
 _right("instances", "a list")
 
 _right(fact, "null") if fact != "instances"

@@ -1,4 +1,4 @@
-# What the rules read is of the types that they need.
+# The fields that the rules read have the expected types.
 package sallyport.deletion.protected
 
 _known_request if {

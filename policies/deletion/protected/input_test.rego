@@ -1,4 +1,4 @@
-# Each field that a rule reads, missing and of each wrong type.
+# Each field that a rule reads, missing and with each wrong type.
 package sallyport.deletion.protected_test
 
 import data.sallyport.deletion.protected as policy
@@ -21,7 +21,7 @@ _requests := {
 	"DELETE": _delete(_owned([_owner])),
 }
 
-# The paths, and which of the wrong values are none there.
+# The paths, and which of the wrong values are valid there.
 _everywhere := {
 	["operation"]: set(),
 	["kind"]: {"an object"},

@@ -1,17 +1,17 @@
 # METADATA
-# title: What is protected is not deleted
+# title: Deletion of objects with the label sallyport.dev/deletion-protection
 # description: >-
-#   An object of any kind with the label sallyport.dev/deletion-protection: enabled is not deleted. Nor is the label taken off,
-#   or the object given an owner, with which it would be deleted. Whoever holds the verb override on the policy can do all of
-#   that, once and with a reason. What is being deleted already, what the garbage collector and the end of a namespace take
-#   with them, and what data.parameters.exempt has, passes.
+#   Denies the deletion of an object of any kind with the label sallyport.dev/deletion-protection: enabled. It also denies removing
+#   the label, and adding an owner with which the object would be deleted. Users who hold the verb override on the policy can
+#   override it once, with a reason. The policy allows requests for objects that are already being deleted, deletions by the
+#   garbage collector and by the namespace controller, and everything that data.parameters.exempt allows.
 package sallyport.deletion.protected
 
 import data.sallyport.lib.override
 
 # METADATA
-# title: The namespace that is being emptied
-# description: Asked for what a namespace controller deletes, whose word alone does not count.
+# title: The namespace of the object
+# description: Read for deletions by a namespace controller, to verify that the namespace is being deleted.
 facts["namespace"] := {
 	"apiVersion": "v1",
 	"kind": "Namespace",
@@ -30,9 +30,9 @@ valid_input if {
 }
 
 # METADATA
-# title: The parameters can be read
+# title: The parameters are valid
 # description: >-
-#   garbageCollectors and namespaceControllers list users; the rows of exempt have resources, and users, groups or both.
+#   garbageCollectors and namespaceControllers are lists of users; each entry of exempt has resources, and users, groups or both.
 valid_parameters if {
 	_known_texts(data.parameters.garbageCollectors)
 	_known_texts(data.parameters.namespaceControllers)
@@ -44,10 +44,11 @@ valid_parameters if {
 # title: The object is protected from deletion
 # custom:
 #   reason: DeletionProtected
-#   remedyInMessage: Ask somebody who holds the verb override on the policy; the message has the command that they would type first.
+#   remedyInMessage: >-
+#     Run the command in the message, then delete the object. It requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "DeletionProtected",
-	"message": $"{_object} is protected from deletion by its label {_label}=enabled. {_way_out}, and delete it then",
+	"message": $"{_object}: deletion is not allowed because its label {_label} is enabled; {_way_out}",
 	"details": _details,
 } if {
 	_deletes
@@ -55,13 +56,14 @@ deny contains {
 }
 
 # METADATA
-# title: The protection would be taken off
+# title: The request would remove the protection
 # custom:
 #   reason: ProtectionRemoved
-#   remedyInMessage: Leave the label as it is, or ask somebody who holds the verb override on the policy.
+#   remedyInMessage: >-
+#     Keep the label, or run the command in the message and then change the label. It requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "ProtectionRemoved",
-	"message": $"{_object} is protected from deletion, and its label {_label} would be {_told} instead of enabled. {_way_out}, and change the label then",
+	"message": $"{_object}: label {_label} cannot {_change} because it protects the object from deletion; {_way_out}",
 	"details": _details,
 } if {
 	_protected_before
@@ -70,14 +72,19 @@ deny contains {
 }
 
 # METADATA
-# title: The object would get an owner
-# description: An object is deleted with its owners, also with one that there never was.
+# title: The request would add an owner
+# description: The garbage collector deletes an object together with its owners, and also if an owner does not exist.
 # custom:
 #   reason: OwnerAdded
-#   remedyInMessage: Leave metadata.ownerReferences as they are, or ask somebody who holds the verb override on the policy.
+#   remedyInMessage: >-
+#     Keep metadata.ownerReferences, or run the command in the message and then add the owner. It requires the verb override on the
+#     RegoPolicy.
 deny contains {
 	"reason": "OwnerAdded",
-	"message": $"{_object} is protected from deletion, and would be deleted with its new owner {_owners}. {_way_out}, and add the owner then",
+	"message": concat("", [
+		$"{_object}: adding owner {_owners} is not allowed because the object is protected from deletion (label {_label}=enabled) ",
+		$"and would be deleted together with that owner; {_way_out}",
+	]),
 	"details": object.union(_details, {"field": "metadata.ownerReferences"}),
 } if {
 	_protected_before
@@ -86,13 +93,13 @@ deny contains {
 }
 
 # METADATA
-# title: The label has another value than enabled
+# title: The label has a value other than enabled
 # custom:
 #   reason: UnknownProtection
-#   remedyInMessage: Write enabled, or leave the label out.
+#   remedyInMessage: Set the label to enabled, or remove it.
 deny contains {
 	"reason": "UnknownProtection",
-	"message": $"metadata.labels: {_label} is \"{_new_value}\", with which {_object} would not be protected: the value is enabled, or the label is left out",
+	"message": $"metadata.labels: value \"{_new_value}\" of label {_label} does not protect {_object}; set it to enabled, or remove the label",
 	"details": _details,
 } if {
 	_odd
@@ -102,7 +109,7 @@ _label := "sallyport.dev/deletion-protection"
 
 _request := input.request
 
-# What is refused.
+# Denied requests.
 
 _deletes if {
 	_request.operation == "DELETE"
@@ -116,14 +123,14 @@ _protected_before if {
 	_old_value == "enabled"
 }
 
-# A subresource such as pods/eviction is created without anything being stored of it.
+# Creating a subresource such as pods/eviction stores no object.
 _odd if {
 	_request.operation == "CREATE"
 	_whole
 	not _new_value in _accepted
 }
 
-# One that is there, from before the policy, keeps nobody from writing the rest of the object.
+# An invalid value that is already stored does not block other changes of the object.
 _odd if {
 	_request.operation == "UPDATE"
 	_live
@@ -151,8 +158,8 @@ _labels(of) := labels if {
 
 _labels(of) := {} if object.get(of.metadata, "labels", null) == null
 
-# What else it would be deleted with. The collector compares kind and name as well as the UID, and takes an
-# owner that it does not find so for gone. Of the API version only the group counts: who owns is written anew with another one.
+# New owners. The garbage collector compares kind, name and UID, and treats an owner that does not match as deleted. Of the API
+# version only the group counts: controllers rewrite owner references when the version changes.
 _added := [owner |
 	some owner in _owners_of(_request.object)
 	not _identity(owner) in {_identity(known) | some known in _owners_of(_request.oldObject)}
@@ -171,7 +178,7 @@ _group(parts) := parts[0] if count(parts) == 2
 
 _group(parts) := "" if count(parts) != 2
 
-# Who passes.
+# Allowed requesters.
 
 _who := _request.userInfo.username
 
@@ -206,36 +213,34 @@ _emptied if {
 	_who in data.parameters.namespaceControllers
 }
 
-# One that is gone leaves nothing to be in.
+# A namespace that does not exist any longer is deleted.
 _ending if input.facts.namespace == null
 
 _ending if object.get(input.facts.namespace.metadata, "deletionTimestamp", null) != null
 
 # Messages.
 
-# else, and not two rules: of rules that could both hold all of their values would be read, to tell whether they differ.
+# One rule with else instead of two rules: OPA evaluates the values of all rules that can hold, to compare them.
 _stored := _request.object.metadata if _request.operation == "CREATE"
 
 else := _request.oldObject.metadata
 
 _object := concat("", [$"{_request.kind.kind} {_name}", _place])
 
-# A new object may have nothing but a generateName.
+# A new object may have only a generateName.
 _name := object.get(_stored, "name", object.get(_stored, "generateName", ""))
 
 _place := $" in namespace {_request.namespace}" if override.within(_request)
 
 _place := "" if not override.within(_request)
 
-_told := "missing" if _new_value == null
+_change := "be removed" if _new_value == null
 
-_told := $"\"{_new_value}\"" if _new_value != null
+_change := $"change from enabled to \"{_new_value}\"" if _new_value != null
 
 _owners := concat(", ", [$"{owner.kind} {owner.name}" | some owner in _added])
 
-_way_out := $"Somebody who holds the verb override on RegoPolicy deletion-protected can write `{_command}`"
-
-_command := override.command("deletion-protected", _request, _stored)
+_way_out := $"to override this policy once: {override.command("deletion-protected", _request, _stored)}"
 
 _details := {
 	"group": _request.kind.group, "kind": _request.kind.kind, "name": _name,

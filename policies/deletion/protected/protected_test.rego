@@ -1,6 +1,7 @@
 package sallyport.deletion.protected_test
 
 import data.sallyport.deletion.protected as policy
+import data.sallyport.lib.override
 
 _label := "sallyport.dev/deletion-protection"
 
@@ -43,7 +44,7 @@ _create(new) := object.union(_base, {"operation": "CREATE", "object": new, "oldO
 
 _update(old, new) := object.union(_base, {"operation": "UPDATE", "object": new, "oldObject": old})
 
-# Of a collection the API server asks object by object, without a name.
+# For a collection, the API server sends one request per object, without a name.
 _delete(old) := object.union(_base, {"operation": "DELETE", "name": "", "object": null, "oldObject": old})
 
 _by(who, request) := object.union(request, {"userInfo": {"username": who}})
@@ -60,7 +61,7 @@ _cluster_scoped(request) := object.union(
 	{"userInfo": request.userInfo},
 )
 
-# What became of a request: an input that is not understood is never an allow.
+# The verdict about a request. An invalid input is never allowed.
 _verdict := "not understood" if not policy.valid_input
 
 _verdict := concat(", ", sort([denial.reason | some denial in policy.deny])) if {
@@ -102,7 +103,7 @@ test_dry_run_is_judged_as_what_it_rehearses if {
 	_verdict == "DeletionProtected" with input as _asked(request) with data.parameters as _parameters
 }
 
-# Nothing is stored of what carries a subresource into being, such as an Eviction.
+# Creating a subresource, such as an Eviction, stores no object.
 test_creation_of_a_subresource_is_left_alone if {
 	request := object.union(_create(_marked("true")), {"subResource": "eviction"})
 	_verdict == "allow" with input as _asked(request) with data.parameters as _parameters
@@ -267,9 +268,9 @@ test_facts_ask_for_nothing_else[note] if {
 	policy.facts == {"namespace": null} with input.request as request with data.parameters as _parameters
 }
 
-_command := `kubectl sallyport override deletion-protected replicasets.apps x -n team-a --reason "..."`
+_way_out := _overriding(_delete(_enabled))
 
-_way_out := $"Somebody who holds the verb override on RegoPolicy deletion-protected can write `{_command}`"
+_overriding(request) := $"to override this policy once: {override.command("deletion-protected", request, request.oldObject.metadata)}"
 
 _details := {"group": "apps", "kind": "ReplicaSet", "name": "x", "field": "metadata.labels"}
 
@@ -278,50 +279,49 @@ test_denial[note] if {
 		"of a deletion": {"request": _delete(_enabled), "denial": {
 			"reason": "DeletionProtected",
 			"message": concat("", [
-				"ReplicaSet x in namespace team-a is protected from deletion by its label ",
-				$"sallyport.dev/deletion-protection=enabled. {_way_out}, and delete it then",
+				"ReplicaSet x in namespace team-a: deletion is not allowed because its label ",
+				$"sallyport.dev/deletion-protection is enabled; {_way_out}",
 			]),
 			"details": _details,
 		}},
 		"of a deletion in no namespace": {"request": _cluster_scoped(_delete(_enabled)), "denial": {
 			"reason": "DeletionProtected",
 			"message": concat("", [
-				"Node x is protected from deletion by its label sallyport.dev/deletion-protection=enabled. ",
-				"Somebody who holds the verb override on RegoPolicy deletion-protected can write `kubectl sallyport override ",
-				`deletion-protected nodes x --reason "..."`,
-				"`, and delete it then",
+				"Node x: deletion is not allowed because its label sallyport.dev/deletion-protection is enabled; ",
+				_overriding(_cluster_scoped(_delete(_enabled))),
 			]),
 			"details": {"group": "", "kind": "Node", "name": "x", "field": "metadata.labels"},
 		}},
 		"of a label less": {"request": _update(_enabled, _plain), "denial": {
 			"reason": "ProtectionRemoved",
 			"message": concat("", [
-				"ReplicaSet x in namespace team-a is protected from deletion, and its label sallyport.dev/deletion-protection ",
-				$"would be missing instead of enabled. {_way_out}, and change the label then",
+				"ReplicaSet x in namespace team-a: label sallyport.dev/deletion-protection cannot be removed ",
+				$"because it protects the object from deletion; {_way_out}",
 			]),
 			"details": _details,
 		}},
 		"of another value": {"request": _update(_enabled, _marked("off")), "denial": {
 			"reason": "ProtectionRemoved",
 			"message": concat("", [
-				"ReplicaSet x in namespace team-a is protected from deletion, and its label sallyport.dev/deletion-protection ",
-				$"would be \"off\" instead of enabled. {_way_out}, and change the label then",
+				"ReplicaSet x in namespace team-a: label sallyport.dev/deletion-protection cannot change from enabled to \"off\" ",
+				$"because it protects the object from deletion; {_way_out}",
 			]),
 			"details": _details,
 		}},
 		"of an owner": {"request": _update(_enabled, _owned([_owner])), "denial": {
 			"reason": "OwnerAdded",
 			"message": concat("", [
-				"ReplicaSet x in namespace team-a is protected from deletion, and would be deleted with its new owner ",
-				$"Deployment web. {_way_out}, and add the owner then",
+				"ReplicaSet x in namespace team-a: adding owner Deployment web is not allowed because the object is protected from ",
+				"deletion (label sallyport.dev/deletion-protection=enabled) and would be deleted together with that owner; ",
+				_way_out,
 			]),
 			"details": object.union(_details, {"field": "metadata.ownerReferences"}),
 		}},
 		"of a value that is none": {"request": _create(_marked("true")), "denial": {
 			"reason": "UnknownProtection",
 			"message": concat("", [
-				"metadata.labels: sallyport.dev/deletion-protection is \"true\", with which ReplicaSet x in namespace team-a ",
-				"would not be protected: the value is enabled, or the label is left out",
+				"metadata.labels: value \"true\" of label sallyport.dev/deletion-protection does not protect ReplicaSet x in ",
+				"namespace team-a; set it to enabled, or remove the label",
 			]),
 			"details": _details,
 		}},

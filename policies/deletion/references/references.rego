@@ -1,16 +1,17 @@
 # METADATA
-# title: What machines are still to be made from stays
+# title: Deletion of VSphereTemplates that are still needed
 # description: >-
-#   A VSphereTemplate is not deleted while a VirtualMachine refers to it that is not made yet, or a VirtualMachinePool does. Nor does it
-#   lose the failure domain that such a reference means, or get a second one beside the only one where a reference names none. What is
-#   being deleted does not count, and in a namespace that is being deleted everything goes.
+#   Denies the deletion of a VSphereTemplate that is referenced by a VirtualMachine whose machine is not cloned yet, or by a
+#   VirtualMachinePool. It also denies removing the failure domain that such a reference resolves to, and adding a second failure
+#   domain while a reference names none. Objects that are being deleted do not count. The policy allows everything in a namespace
+#   that is being deleted.
 package sallyport.deletion.references
 
 import data.sallyport.lib.override
 import data.sallyport.lib.templates
 
 # METADATA
-# title: The VirtualMachines that refer to it
+# title: The VirtualMachines that reference the VSphereTemplate
 facts["machines"] := {
 	"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "namespace": input.request.namespace,
 	"fields": {"spec.runtime.vsphere.clone.template.templateRef.name": _metadata.name},
@@ -21,7 +22,7 @@ facts["machines"] := {
 facts["machines"] := null if not _judged
 
 # METADATA
-# title: The VirtualMachinePools that refer to it
+# title: The VirtualMachinePools that reference the VSphereTemplate
 facts["pools"] := {
 	"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachinePool", "namespace": input.request.namespace,
 	"fields": {"spec.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef.name": _metadata.name},
@@ -32,7 +33,7 @@ facts["pools"] := {
 facts["pools"] := null if not _judged
 
 # METADATA
-# title: The namespace, which may be being deleted
+# title: The namespace, to check whether it is being deleted
 facts["namespace"] := {"apiVersion": "v1", "kind": "Namespace", "name": input.request.namespace} if _judged
 
 facts["namespace"] := null if not _judged
@@ -48,15 +49,17 @@ valid_input if {
 }
 
 # METADATA
-# title: Machines are still to be made from the VSphereTemplate
+# title: The VSphereTemplate is still needed
 # custom:
 #   reason: TemplateReferenced
-#   remedyInMessage: Wait until the machines are made and delete the pools, or ask somebody who holds the verb override on the policy.
+#   remedyInMessage: >-
+#     Wait until the machines are cloned and delete the pools, or override this policy once. An override requires the verb override
+#     on the RegoPolicy.
 deny contains {
 	"reason": "TemplateReferenced",
 	"message": concat("", [
-		$"VSphereTemplate {_metadata.name} in namespace {input.request.namespace} is needed by {_users}: wait until the machines are made, ",
-		$"and delete what is not needed any more. {_way_out}, and delete it then",
+		$"VSphereTemplate {_metadata.name} in namespace {input.request.namespace}: deletion is not allowed because it is needed by ",
+		$"{_users}; wait until the machines are cloned, and delete pools that are no longer needed; {_way_out}",
 	]),
 	"details": {"kind": "VSphereTemplate", "name": _metadata.name},
 } if {
@@ -65,15 +68,18 @@ deny contains {
 }
 
 # METADATA
-# title: Machines are still to be made from the template of a failure domain
+# title: A failure domain is still needed
 # custom:
 #   reason: FailureDomainReferenced
-#   remedyInMessage: Leave the failure domains as they are for now, or ask somebody who holds the verb override on the policy.
+#   remedyInMessage: >-
+#     Keep the failure domains until the machines are cloned and the pools are deleted, or override this policy once. An override
+#     requires the verb override on the RegoPolicy.
 deny contains {
 	"reason": "FailureDomainReferenced",
 	"message": concat("", [
-		$"spec.failureDomains: with these, VSphereTemplate {_metadata.name} would have no template for {_users}, whose templateRef has ",
-		$"{_named}. Leave the failure domains as they are until the machines are made and the pools deleted. {_way_out}, and change them then",
+		$"spec.failureDomains: this change of VSphereTemplate {_metadata.name} is not allowed because it would leave no template for ",
+		$"{_users}, whose templateRef has {_named}; keep the failure domains until the machines are cloned and the pools are deleted; ",
+		_way_out,
 	]),
 	"details": {"kind": "VSphereTemplate", "name": _metadata.name, "field": "spec.failureDomains"},
 } if {
@@ -99,7 +105,7 @@ _takes if {
 
 _names(spec) := {domain.name | some domain in spec.failureDomains}
 
-# What could not be made any more that can be made now.
+# VirtualMachines and pools whose template can be resolved now, and not after the request.
 _needing := [user |
 	_judged
 	not _emptied
@@ -136,7 +142,7 @@ _ref(spec) := spec.runtime.vsphere.clone.template.templateRef
 
 _number := count(_needing)
 
-# A message is for reading.
+# Limited to keep the message short.
 _users := concat(", ", array.concat(
 	[$"{user.kind} {user.name}" | some user in array.slice(_needing, 0, 5)],
 	[$"and {_number - 5} more" | _number > 5],
@@ -148,10 +154,7 @@ _domain(ref) := $"failureDomain {ref.failureDomain}" if ref.failureDomain
 
 _domain(ref) := "no failureDomain" if not ref.failureDomain
 
-_way_out := concat("", [
-	"Somebody who holds the verb override on RegoPolicy deletion-references can write ",
-	$"`{override.command("deletion-references", input.request, _metadata)}`",
-])
+_way_out := $"to override this policy once: {override.command("deletion-references", input.request, _metadata)}"
 
 # Types.
 

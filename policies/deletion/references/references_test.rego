@@ -1,6 +1,7 @@
 package sallyport.deletion.references_test
 
 import data.sallyport.deletion.references as policy
+import data.sallyport.lib.override
 
 _template(domains) := {
 	"metadata": {"name": "ubuntu", "namespace": "team-a", "uid": "u-1"},
@@ -84,7 +85,7 @@ test_deleted[note] if {
 	_verdict == tc.verdict with input as {"request": _delete, "facts": _facts(tc.machines, tc.pools)}
 }
 
-# Everything goes with its namespace. One that is not known is not taken to be going.
+# Everything is deleted with its namespace. A namespace that is not found is not treated as being deleted.
 test_deleted_with_the_namespace if {
 	facts := _facts([_vm("web", {})], [])
 	going := object.union(facts, {"namespace": object.union(_namespace, _going)})
@@ -104,23 +105,20 @@ test_changed[note] if {
 	_verdict == tc.verdict with input as {"request": _update(tc.old, tc.new), "facts": _facts([], [_pool("ci", tc.ref)])}
 }
 
-_command := concat("", [
-	"Somebody who holds the verb override on RegoPolicy deletion-references can write `kubectl sallyport override ",
-	"deletion-references vspheretemplates.sallyport.dev ubuntu -n team-a --reason \"...\"`",
-])
+_way_out := $"to override this policy once: {override.command("deletion-references", _delete, _delete.oldObject.metadata)}"
 
 test_messages if {
 	said := _messages with input as {"request": _delete, "facts": _facts([_vm("web", {})], [_pool($"p{i}", {}) | some i in [1, 2, 3, 4, 5]])}
 	said == concat("", [
-		"VSphereTemplate ubuntu in namespace team-a is needed by VirtualMachine web, VirtualMachinePool p1, VirtualMachinePool p2, ",
-		"VirtualMachinePool p3, VirtualMachinePool p4, and 1 more: wait until the machines are made, and delete what is not needed any ",
-		$"more. {_command}, and delete it then",
+		"VSphereTemplate ubuntu in namespace team-a: deletion is not allowed because it is needed by VirtualMachine web, ",
+		"VirtualMachinePool p1, VirtualMachinePool p2, VirtualMachinePool p3, VirtualMachinePool p4, and 1 more; ",
+		$"wait until the machines are cloned, and delete pools that are no longer needed; {_way_out}",
 	])
 	changed := _messages with input as {"request": _update(["a"], ["b", "c"]), "facts": _facts([_vm("web", _of("a"))], [_pool("ci", {})])}
 	changed == concat("", [
-		"spec.failureDomains: with these, VSphereTemplate ubuntu would have no template for VirtualMachine web, VirtualMachinePool ci, ",
-		"whose templateRef has failureDomain a or no failureDomain. Leave the failure domains as they are until the machines are made ",
-		$"and the pools deleted. {_command}, and change them then",
+		"spec.failureDomains: this change of VSphereTemplate ubuntu is not allowed because it would leave no template for ",
+		"VirtualMachine web, VirtualMachinePool ci, whose templateRef has failureDomain a or no failureDomain; ",
+		$"keep the failure domains until the machines are cloned and the pools are deleted; {_way_out}",
 	])
 }
 
@@ -128,14 +126,14 @@ _wrong := [null, "", 0, [], {}, true]
 
 _world := {"request": _update(["a"], ["b"]), "facts": _facts([_vm("web", _of("a"))], [_pool("ci", {})])}
 
-# A field in the place of what it is, below the request or the facts. An object is replaced as a whole.
+# Replaces a field of the request or the facts. An object is replaced as a whole.
 _with(part, path, value) := object.union(json.remove(_world, [$"{part}/{path}"]), {part: json.unmarshal(concat("", [
 	concat("", [$"\{{json.marshal(key)}:" | some key in split(path, "/")]),
 	json.marshal(value),
 	concat("", ["}" | some _ in split(path, "/")]),
 ]))})
 
-# Where a value belongs, and which of the wrong ones are not wrong there.
+# The fields, and which of the wrong values are valid there.
 _fields := [
 	["request", "operation", set()], ["request", "namespace", set()], ["request", "oldObject/metadata/name", set()],
 	["request", "oldObject/spec/failureDomains", {[]}], ["request", "object/spec/failureDomains", {[]}],

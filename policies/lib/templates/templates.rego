@@ -1,12 +1,12 @@
 # METADATA
-# title: VSphereTemplates that are referred to
-# description: Which template is meant where a machine is made from a VSphereTemplate.
+# title: References to VSphereTemplates
+# description: Resolves the templateRef of a machine that is cloned from a VSphereTemplate.
 package sallyport.lib.templates
 
 # METADATA
 # description: >-
-#   The failure domain that a templateRef means, of those that the spec of the VSphereTemplate has: the one that it names, or the
-#   only one if it names none.
+#   The failure domain in the spec of a VSphereTemplate that a templateRef resolves to: the one that it names, or the only one if it
+#   names none.
 meant(spec, ref) := [domain | some domain in spec.failureDomains; domain.name == ref.failureDomain][0]
 
 meant(spec, ref) := spec.failureDomains[0] if {

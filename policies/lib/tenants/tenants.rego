@@ -1,21 +1,21 @@
 # METADATA
 # title: Tenants of a vCenter
 # description: >-
-#   Which entries of spec.tenants of a VSphereServer are for a namespace, and which places in the vCenter an entry allows.
-#   Entries that are not of the shape that these functions were written for give no answers: ask known first.
+#   Which entries in spec.tenants of a VSphereServer match a namespace, and which places in the vCenter an entry allows. The functions
+#   are undefined for entries of an unexpected shape, so call known first.
 package sallyport.lib.tenants
 
 # METADATA
 # description: >-
-#   The entries that are for a namespace, of which the labels are given. Labels that are not known, null, are not missing
-#   labels: a selector matches nothing then, not even that a label is missing.
+#   The entries that match a namespace with the given labels. If the labels are unknown (null), no selector matches, not even one
+#   for a missing label.
 entries(tenants, namespace, labels) := [tenant |
 	some tenant in tenants
 	includes(tenant, namespace, labels)
 ]
 
 # METADATA
-# description: Whether an entry is for a namespace with these labels.
+# description: Whether an entry matches a namespace with these labels.
 includes(tenant, namespace, _) if namespace in tenant.namespaces.names
 
 includes(tenant, _, labels) if {
@@ -54,9 +54,9 @@ _has_key(term, labels) if term.key in object.keys(labels)
 
 # METADATA
 # description: >-
-#   The places that a machine names that is cloned: the field of spec.runtime.vsphere.clone, the path in it, and the field of an
-#   entry that has to allow it. Without a datastore any will do that satisfies the storage policy. A templateRef is a place
-#   if the path that it stands for is beside it.
+#   The places of a cloned machine: the field of spec.runtime.vsphere.clone, its path, and the field of an entry that must allow it.
+#   Without a datastore, any datastore that satisfies the storage policy is sufficient. A templateRef is a place if it has the path
+#   of its template next to it.
 places(clone) := array.concat(
 	[
 		{"field": "folder", "path": clone.folder, "allowed": "folders"},
@@ -87,13 +87,13 @@ _storage(clone) := {"field": "datastore", "path": "/", "any": true, "allowed": "
 
 # METADATA
 # description: >-
-#   The places that spec.runtime.vsphere names of a machine that is cloned, or of a disk, with the fields below it.
+#   The places in spec.runtime.vsphere of a cloned machine or of a disk, with the fields below it.
 made_at(vsphere) := [object.union(place, {"field": concat(".", ["clone", place.field])}) | some place in places(vsphere.clone)] if vsphere.clone
 
 made_at(vsphere) := [{"field": "datastore", "path": vsphere.datastore, "allowed": "datastores"}] if vsphere.datastore
 
 # METADATA
-# description: Whether an entry allows a place, by its path or by its name, or of any one some.
+# description: Whether an entry allows a place, by its path or its name. For a place with any, one allowed place is sufficient.
 allows(tenant, place) if {
 	some allowed in object.get(tenant, place.allowed, [])
 	within(place.path, allowed)
@@ -107,14 +107,14 @@ allows(tenant, place) if {
 }
 
 # METADATA
-# description: Whether a path is that of a place, or of something below it.
+# description: Whether a path is equal to or below the path of a place.
 within(path, place) if {
 	elements := _elements(place)
 	array.slice(_elements(path), 0, count(elements)) == elements
 }
 
 # METADATA
-# description: Whether a path is that of something below a place.
+# description: Whether a path is below the path of a place.
 below(path, place) if {
 	within(path, place)
 	count(_elements(path)) > count(_elements(place))
@@ -122,21 +122,21 @@ below(path, place) if {
 
 # METADATA
 # description: >-
-#   The elements of a path that nobody but a client that wants to be misread would write. They could be resolved to another place than
-#   it seems.
+#   The ambiguous elements of a path, such as .. or an unusual escape. They could resolve to a place other than the one they appear to
+#   name.
 odd(path) := {element |
 	some element in _elements(path)
 	regex.match(`^\.\.?$|%([^25]|2[^5Ff]|5[^Cc]|[25]?$)`, element)
 }
 
-# As vCenter reads a path: empty elements, also at its ends, say nothing, and an escaped slash belongs to a name.
+# vCenter ignores empty elements in a path, and an escaped slash is part of a name.
 _elements(path) := [regex.replace(regex.replace(element, "%2F", "%2f"), "%5C", "%5c") |
 	some element in split(path, "/")
 	element != ""
 ]
 
 # METADATA
-# description: Whether a value is what spec.tenants of a VSphereServer can be.
+# description: Whether a value is a valid spec.tenants of a VSphereServer.
 known(tenants) if {
 	is_array(tenants)
 	every tenant in tenants { _known_tenant(tenant) }
@@ -162,7 +162,7 @@ _known_places(places) if {
 	every place in places { _known_place(place) }
 }
 
-# One of no elements would be all of the vCenter.
+# A path without elements would allow the whole vCenter.
 _known_place(place) if {
 	is_string(place)
 	regex.match(`^(/[^/]+)+$`, place)
@@ -196,14 +196,14 @@ _known_term(term) if {
 }
 
 # METADATA
-# description: Whether a value is what the labels of an object can be.
+# description: Whether a value is a valid set of labels.
 known_labels(labels) if {
 	is_object(labels)
 	every value in labels { is_string(value) }
 }
 
 # METADATA
-# description: Whether a value is what spec.runtime.vsphere.clone can be, as far as it names places.
+# description: Whether a value is a spec.runtime.vsphere.clone with valid places.
 known_clone(clone) if {
 	is_object(clone)
 	is_array(clone.networks)
@@ -212,13 +212,13 @@ known_clone(clone) if {
 }
 
 # METADATA
-# description: Whether a value is what spec.runtime.vsphere of what is made can be, as far as it names places.
+# description: Whether a value is the spec.runtime.vsphere of a cloned machine or a disk, with valid places.
 known_made(vsphere) if known_clone(vsphere.clone)
 
 known_made(vsphere) if known_path(vsphere.datastore)
 
 # METADATA
-# description: Whether a value is a path in the inventory, however it is written.
+# description: Whether a value is an inventory path. Its elements are not checked.
 known_path(path) if {
 	is_string(path)
 	startswith(path, "/")

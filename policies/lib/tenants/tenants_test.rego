@@ -10,7 +10,7 @@ _term(key, operator, values) := {"key": key, "operator": operator, "values": val
 
 _bare(key, operator) := {"key": key, "operator": operator}
 
-# A selector, and whether it chooses a namespace with the labels team=a, tier=.
+# A selector, and whether it matches a namespace with the labels team=a, tier=.
 _selectors := {
 	"an empty one": {"selector": {}, "chosen": true},
 	"a label": {"selector": {"matchLabels": {"team": "a"}}, "chosen": true},
@@ -51,7 +51,7 @@ test_by_name if {
 	tenants.entries(all, "team-d", null) == []
 }
 
-# A path, a place, and whether the path is that of the place ("is"), of something below it, or of neither ("no").
+# A path, a place, and whether the path is equal to the place ("is"), below it, or neither ("no").
 _relations := [
 	["/dc/vm/a", "/dc/vm/a", "is"],
 	["/dc/vm/a/", "/dc/vm/a", "is"],
@@ -116,7 +116,7 @@ test_places_of_a_reference if {
 
 _anywhere := object.union(object.remove(_clone, ["datastore"]), {"storagePolicy": "gold"})
 
-# A machine that leaves its datastore to a storage policy needs an entry that has one.
+# A machine with a storage policy instead of a datastore needs an entry with datastores.
 test_places_of_a_storage_policy if {
 	some place in tenants.places(_anywhere)
 	place.field == "datastore"
@@ -138,7 +138,7 @@ test_made_at if {
 	}]
 }
 
-# The second pool is in the cluster, whose path an entry may have.
+# The second pool is in the cluster, and an entry may contain the path of the cluster.
 test_allows if {
 	place := {"field": "resourcePool", "path": "/dc/host/c/Resources/a", "allowed": "resourcePools"}
 	tenants.allows(_tenant({"resourcePools": ["/dc/host/b", "/dc/host/c/Resources/a"]}), place)

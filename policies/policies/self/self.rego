@@ -1,20 +1,22 @@
 # METADATA
-# title: Policies that can be relied on
+# title: Changes of RegoPolicies
 # description: >-
-#   A RegoPolicy is stored only if it compiles, keeps to the contract, takes its parameters and passes its own tests, and if
-#   no policy that works would break. What does not change the text of a policy is stored at once, also if the policy is
-#   broken. To weaken or delete a policy that is shipped with Sallyport takes the verb override on it.
+#   Allows a RegoPolicy only if it compiles, follows the policy contract, has valid parameters, passes its own tests, and does not
+#   break another policy that works. A change that does not affect the Rego of a policy is stored without these checks, even if the
+#   policy is broken. Weakening or deleting a policy that is shipped with Sallyport requires the verb override on it.
 package sallyport.policies.self
 
 # METADATA
-# title: What would become of the policy
-# description: It is compiled among the others and its tests are run, where the text changes; else only what that leaves.
+# title: The effect of the change
+# description: >-
+#   If the Rego changes, Sallyport compiles the policy together with the others and runs its tests. Otherwise it checks only what
+#   the change affects.
 facts["rehearsal"] := {"rehearsal": _document} if _document
 
 facts["rehearsal"] := null if not _document
 
 # METADATA
-# title: Whether the requester may override the policy that is written
+# title: Whether the requester holds the verb override on the RegoPolicy
 facts["override"] := {"access": {
 	"verb": "override",
 	"group": "sallyport.dev",
@@ -36,7 +38,7 @@ valid_input if {
 # title: The policy does not compile
 # custom:
 #   reason: CompileFailed
-#   remedyInMessage: Mend what the message names by file, line and column; `sallyport policy check` says the same of files.
+#   remedyInMessage: Fix the problems at the file, line and column in the message. `sallyport policy check` checks files locally.
 deny contains {
 	"reason": "CompileFailed",
 	"code": 422,
@@ -47,55 +49,56 @@ deny contains {
 }
 
 # METADATA
-# title: The policy does not keep to the contract
-# description: It compiles, but could fail silently, or asks for what no policy gets.
+# title: The policy violates the policy contract
+# description: The policy compiles, but it could fail silently, or it asks for facts that no policy may read.
 # custom:
 #   reason: ContractBroken
-#   remedyInMessage: Write it as docs/policies.md says; `sallyport policy check` says the same of files.
+#   remedyInMessage: Follow the contract in docs/policies.md. `sallyport policy check` checks files locally.
 deny contains {
 	"reason": "ContractBroken",
 	"code": 422,
-	"message": $"RegoPolicy {_name} does not keep to the contract:{_separator("ContractBroken")}{_listed("ContractBroken")}",
+	"message": $"RegoPolicy {_name} violates the policy contract:{_separator("ContractBroken")}{_listed("ContractBroken")}",
 	"details": _about(_name, "spec.modules"),
 } if {
 	"ContractBroken" in _kinds
 }
 
 # METADATA
-# title: The API server would not ask the policy
-# description: It would refuse the webhook that spec.match makes, or what that names is never asked about.
+# title: The policy cannot be registered with the API server
+# description: >-
+#   The API server would reject the webhook that spec.match describes, or never calls webhooks for a resource in it.
 # custom:
 #   reason: NotRegistrable
-#   remedy: Correct the field of spec.match that the message names; `sallyport policy check` says the same of files.
+#   remedy: Correct the field of spec.match in the message. `sallyport policy check` checks files locally.
 deny contains {
 	"reason": "NotRegistrable",
 	"code": 422,
-	"message": $"the API server would not ask RegoPolicy {_name}:{_separator("NotRegistrable")}{_listed("NotRegistrable")}",
+	"message": $"RegoPolicy {_name} cannot be registered with the API server:{_separator("NotRegistrable")}{_listed("NotRegistrable")}",
 	"details": _about(_name, "spec.match"),
 } if {
 	"NotRegistrable" in _kinds
 }
 
 # METADATA
-# title: The parameters are not what the policy takes
-# description: By spec.parametersSchema, or by the policy's own rule valid_parameters.
+# title: The parameters are not valid
+# description: They do not match spec.parametersSchema, or the policy's rule valid_parameters rejects them.
 # custom:
 #   reason: ParametersInvalid
-#   remedyInMessage: Correct the field that the message names.
+#   remedyInMessage: Correct the field in the message.
 deny contains {
 	"reason": "ParametersInvalid",
 	"code": 422,
-	"message": $"the parameters of RegoPolicy {_name} are not valid:{_separator("ParametersInvalid")}{_listed("ParametersInvalid")}",
+	"message": $"RegoPolicy {_name} has invalid parameters:{_separator("ParametersInvalid")}{_listed("ParametersInvalid")}",
 	"details": _about(_name, "spec.parameters"),
 } if {
 	"ParametersInvalid" in _kinds
 }
 
 # METADATA
-# title: The library has names that another one has
+# title: The library conflicts with another library
 # custom:
 #   reason: LibraryConflict
-#   remedyInMessage: Use another package, or another name for the rule that the message names.
+#   remedyInMessage: Use another package, or rename the rule in the message.
 deny contains {
 	"reason": "LibraryConflict",
 	"code": 422,
@@ -109,11 +112,11 @@ deny contains {
 # title: The policy has no tests
 # custom:
 #   reason: TestsMissing
-#   remedyInMessage: Add a rule test_... to a module of spec.tests, in the policy's package with _test appended.
+#   remedyInMessage: Add a rule test_... to a module of spec.tests, in the package of the policy with the suffix _test.
 deny contains {
 	"reason": "TestsMissing",
 	"code": 422,
-	"message": $"RegoPolicy {_name} has no tests: spec.tests needs a module in package {_package}_test with a rule test_... that passes",
+	"message": $"spec.tests: RegoPolicy {_name} has no tests; add a module in package {_package}_test with a rule test_... that passes",
 	"details": _about(_name, "spec.tests"),
 } if {
 	_tested
@@ -121,10 +124,10 @@ deny contains {
 }
 
 # METADATA
-# title: A test of the policy fails
+# title: Tests of the policy fail
 # custom:
 #   reason: TestsFailed
-#   remedyInMessage: Mend the rule, or the test that forbids it; `sallyport policy test` runs the tests of files.
+#   remedyInMessage: Fix the rule or the test. `sallyport policy test` runs the tests of files locally.
 deny contains {
 	"reason": "TestsFailed",
 	"code": 422,
@@ -136,10 +139,10 @@ deny contains {
 }
 
 # METADATA
-# title: The policy takes too long, or too much memory
+# title: The policy needs too much time or memory
 # custom:
 #   reason: LimitExceeded
-#   remedyInMessage: Write it, or the test that the message names, so that it takes less; try again if nothing but the cluster was slow.
+#   remedyInMessage: Make the policy, or the test in the message, cheaper. If only the cluster was slow, try again.
 deny contains {
 	"reason": "LimitExceeded",
 	"message": $"RegoPolicy {_name}:{_separator("LimitExceeded")}{_listed("LimitExceeded")}",
@@ -149,16 +152,17 @@ deny contains {
 }
 
 # METADATA
-# title: The policy would patch what is not granted
+# title: The policy has patch rules for resources that it may not patch
 # description: >-
-#   Whoever patches what others write acts with their rights. So an administrator grants what policies may patch, and some kinds
-#   nobody can grant. It is held against whoever writes the patch rules, or what they are for.
+#   A patch acts with the rights of the user who writes the object. So an administrator grants the resources that policies may
+#   patch, and some kinds cannot be granted. The policy checks requests that change the patch rules or spec.match.resources.
 # custom:
 #   reason: PatchNotGranted
-#   remedy: Have the administrator run the command in the message, or split the policy so that what patches matches only what is granted.
+#   remedy: >-
+#     Ask an administrator to run the command in the message, or move the patch rules to a policy that matches only granted resources.
 deny contains {
 	"reason": "PatchNotGranted",
-	"message": $"RegoPolicy {_name} has patch rules and matches what it may not patch: {concat("; ", input.facts.rehearsal.unpatchable)}",
+	"message": $"RegoPolicy {_name} has patch rules, and matches resources that it may not patch: {concat("; ", input.facts.rehearsal.unpatchable)}",
 	"details": _about(_name, "spec.match.resources"),
 } if {
 	count(input.facts.rehearsal.unpatchable) > 0
@@ -167,26 +171,29 @@ deny contains {
 
 # METADATA
 # title: Another policy would break
-# description: It is in order now, and would not compile, or would fail its tests, with the library as it is written or gone.
+# description: The other policy works now. With the changed or deleted library, it would not compile, or its tests would fail.
 # custom:
 #   reason: BreaksPolicy
-#   remedyInMessage: Leave in the library what the policy needs, change the policy, and take it out of the library then.
+#   remedyInMessage: Keep what the other policy needs in the library, change that policy first, and then change the library.
 deny contains {
 	"reason": "BreaksPolicy",
-	"message": $"RegoPolicy {broken.policy}, which imports {_name}, would break: {broken.message}",
+	"message": $"RegoPolicy {broken.policy} imports {_name} and would break: {broken.message}",
 	"details": _about(broken.policy, "spec.modules"),
 } if {
 	some broken in input.facts.rehearsal.breaks
 }
 
 # METADATA
-# title: A shipped policy would be weakened
+# title: The request would weaken a shipped policy
 # custom:
 #   reason: Weakened
-#   remedyInMessage: Ask a cluster administrator for the verb override on the RegoPolicy; the message has the command.
+#   remedyInMessage: Ask a cluster administrator to run the command in the message, which grants the verb override on the RegoPolicy.
 deny contains {
 	"reason": "Weakened",
-	"message": $"RegoPolicy {_name} is shipped with Sallyport, and this would weaken it: {concat("; ", _weakenings)}. {_permission}",
+	"message": concat("", [
+		$"RegoPolicy {_name}: this change is not allowed because it would weaken a policy that is shipped with Sallyport ",
+		$"({concat("; ", _weakenings)}); {_permission}",
+	]),
 	"details": _about(_name, "spec"),
 } if {
 	count(_weakenings) > 0
@@ -195,13 +202,18 @@ deny contains {
 }
 
 # METADATA
-# title: A shipped policy would be deleted
+# title: The request would delete a shipped policy
 # custom:
 #   reason: Deleted
-#   remedyInMessage: Switch it off in the values of the Helm chart, or ask for the verb override; the message has the command.
+#   remedyInMessage: >-
+#     Disable the policy in the values of the Helm chart, or ask a cluster administrator to grant the verb override on the RegoPolicy
+#     with the command in the message.
 deny contains {
 	"reason": "Deleted",
-	"message": $"RegoPolicy {_name} is shipped with Sallyport, which would put it back; values of the chart switch it off (policies.{_name}.enabled). {_permission}",
+	"message": concat("", [
+		$"RegoPolicy {_name}: deletion is not allowed because Sallyport ships the policy and would restore it; ",
+		$"to disable it, set policies.{_name}.enabled to false in the values of the Helm chart; {_permission}",
+	]),
 	"details": _about(_name, ""),
 } if {
 	_deletes_shipped
@@ -210,16 +222,20 @@ deny contains {
 }
 
 # METADATA
-# title: A policy that others rely on would be weakened
+# title: Other policies rely on the policy
 # description: >-
-#   It refuses nothing, and writes what is relied on. Where it is not asked, or fails and refuses nothing, a request would pass
-#   with what the client wrote in its place. So no right lets anybody weaken or delete it.
+#   The policy denies nothing, but other policies rely on the values that it writes. If it were not evaluated, or failed without
+#   denying the request, a request would be allowed with values that the client wrote. So the policy cannot be weakened or
+#   deleted, not even with the verb override on it.
 # custom:
 #   reason: Indispensable
-#   remedyInMessage: Leave it as it is; in an emergency an override of policies-self lets one write pass.
+#   remedyInMessage: Keep the policy unchanged. In an emergency, override policies-self once with the command in the message.
 deny contains {
 	"reason": "Indispensable",
-	"message": $"RegoPolicy {_name} writes what is relied on, and no right lets anybody {_undoing}. In an emergency the annotation sallyport.dev/override lets this one write pass policies-self",
+	"message": concat("", [
+		$"RegoPolicy {_name}: {_undoing}; the verb override on the RegoPolicy does not allow it either; in an emergency, to override ",
+		$"policies-self once: kubectl sallyport override policies-self regopolicies.sallyport.dev {_name} --reason \"...\"",
+	]),
 	"details": _about(_name, "spec"),
 } if {
 	_answerable_for
@@ -228,31 +244,35 @@ deny contains {
 
 # METADATA
 # title: A library is missing
-# description: The policy is stored, and decides nothing until the library is there.
-warn contains $"RegoPolicy {_name} refers to {_missing}, which no library has: it cannot be used, and its tests cannot run, until one does" if {
+# description: The policy is stored, but not used until the library exists.
+warn contains concat("", [
+	$"RegoPolicy {_name} has unresolved library references: {_missing}; ",
+	"the policy is not used, and its tests do not run, until a library provides them",
+]) if {
 	count(input.facts.rehearsal.missing) > 0
 }
 
 # METADATA
-# title: The cluster does not have what the policy is about
-# description: The policy is stored. It is not asked about what is missing until that is there.
-warn contains $"RegoPolicy {_name} is not asked about everything that it names: {unserved}" if {
+# title: The cluster does not serve a resource that the policy matches
+# description: The policy is stored. It is evaluated for the resource as soon as the API server serves it.
+warn contains $"RegoPolicy {_name} is not evaluated for every resource that it matches: {unserved}" if {
 	some unserved in input.facts.rehearsal.unserved
 }
 
 # METADATA
-# title: Sallyport may not read what the policy reads
-# description: The policy is stored, and decides as before until the right is granted; a new one follows its onError.
+# title: Sallyport is not allowed to read what the policy reads
+# description: >-
+#   The policy is stored. Until access is granted, the previous version of the policy stays active; a new policy follows its onError.
 warn contains concat("", [
-	$"Sallyport may not {concat(" and ", _ungranted)}, which RegoPolicy {_name} reads: ",
-	$"as it is now it decides nothing until that is granted. To grant it, run: {input.facts.rehearsal.grant}",
+	$"RegoPolicy {_name} is not used in this version until Sallyport is allowed to {concat(" and ", _ungranted)}; ",
+	$"to grant access, run: {input.facts.rehearsal.grant}",
 ]) if {
 	count(_ungranted) > 0
 }
 
 # METADATA
-# title: There was no time for the tests of all policies that import the library
-warn contains $"there was no time for the tests of {_untested}, which import {_name}; status condition TestsPassed will show what becomes of them" if {
+# title: Not all tests of policies that import the library finished in time
+warn contains $"tests did not finish in time for policies that import {_name}: {_untested}; their condition TestsPassed will show the result" if {
 	count(input.facts.rehearsal.untested) > 0
 }
 
@@ -262,7 +282,7 @@ _patches_anew if _tested
 
 _patches_anew if _match(_old).resources != _match(_new).resources
 
-# What is to be looked at: everything, or what else than the tests could be wrong, or what is matched.
+# The part of the policy to check: all of it, all but the tests, or only what it matches.
 _document := input.request.object if _tested
 
 _document := object.union(
@@ -291,7 +311,7 @@ _tested if {
 	field in _changed
 }
 
-# Tests do not see parameters, and facts that they ask for come from nowhere.
+# Tests do not see parameters or reads, so these changes cannot affect them.
 _compiled if {
 	some field in ["parameters", "parametersSchema", "reads"]
 	field in _changed
@@ -319,7 +339,7 @@ _name := input.request.oldObject.metadata.name if input.request.operation == "DE
 
 _package := _new["package"]
 
-# Answers.
+# Findings.
 
 _kinds contains problem.kind if some problem in input.facts.rehearsal.problems
 
@@ -328,7 +348,7 @@ _listed(kind) := concat("\n", [_line(problem) |
 	problem.kind == kind
 ])
 
-# Several problems begin on a line of their own.
+# Several problems start on a new line.
 _separator(kind) := " " if count(split(_listed(kind), "\n")) == 1
 
 _separator(kind) := "\n" if count(split(_listed(kind), "\n")) > 1
@@ -340,15 +360,15 @@ _line(problem) := $"{problem.file}: {problem.message}" if {
 	problem.file != _name
 }
 
-# The message names the policy already.
+# The message already names the policy.
 _line(problem) := problem.message if {
 	not problem.line
 	problem.file == _name
 }
 
-_failures := $"a test of RegoPolicy {_name} fails" if input.facts.rehearsal.tests.failures == 1
+_failures := $"1 test of RegoPolicy {_name} failed" if input.facts.rehearsal.tests.failures == 1
 
-_failures := $"{input.facts.rehearsal.tests.failures} tests of RegoPolicy {_name} fail" if input.facts.rehearsal.tests.failures != 1
+_failures := $"{input.facts.rehearsal.tests.failures} tests of RegoPolicy {_name} failed" if input.facts.rehearsal.tests.failures != 1
 
 _failed := concat("\n", array.concat(
 	[_failure(test) | some test in input.facts.rehearsal.tests.failed],
@@ -362,7 +382,7 @@ _failure(test) := $"{test.place}: {test.name}: {test.problem}{_rows(test)}{_outp
 
 _rows(test) := "" if count(test.cases) == 0
 
-_rows(test) := $" in the rows {concat(", ", [json.marshal(row) | some row in test.cases])}" if count(test.cases) > 0
+_rows(test) := $" in cases {concat(", ", [json.marshal(row) | some row in test.cases])}" if count(test.cases) > 0
 
 _output(test) := "" if trim_space(test.output) == ""
 
@@ -391,17 +411,21 @@ _may_override if input.facts.override == true
 
 _indispensable if _name in data.parameters.indispensable
 
-_undoing := "delete it" if _deletes_shipped
+_undoing := "deletion is not allowed because other policies rely on what it writes" if _deletes_shipped
 
-_undoing := $"weaken it: {concat("; ", _weakenings)}" if not _deletes_shipped
+_undoing := concat("", [
+	"this change is not allowed because other policies rely on what it writes, and the change would weaken it ",
+	$"({concat("; ", _weakenings)})",
+]) if not _deletes_shipped
 
 _permission := concat("", [
-	$"It takes the verb override on it, which {input.request.userInfo.username} does not hold and a cluster administrator grants so: ",
+	$"this requires the verb override on the RegoPolicy, which user {input.request.userInfo.username} does not have; ",
+	"a cluster administrator can grant it with: ",
 	$"kubectl create clusterrole override-{_name} --verb=override --resource=regopolicies.sallyport.dev --resource-name={_name} && ",
 	$"kubectl create clusterrolebinding override-{_name} --clusterrole=override-{_name} --user={input.request.userInfo.username}",
 ])
 
-# What the API server lets through by its schema is known; these are of the types that the rules above need.
+# The API server validates the schema of the object. These rules check the types that the rules above rely on.
 _known_objects if {
 	input.request.operation == "CREATE"
 	_known_object(input.request.object)

@@ -34,7 +34,7 @@ _wrong(problems) := _found({"problems": problems, "tests": {"passed": 0}})
 
 _facts(rehearsal, override) := {"rehearsal": rehearsal, "override": override}
 
-# What became of a request: an input that is not understood is never an allow.
+# The verdict about a request. An invalid input is never allowed.
 _verdict := "not understood" if not policy.valid_input
 
 _verdict := concat(", ", sort([denial.reason | some denial in policy.deny])) if {
@@ -49,7 +49,7 @@ _verdict := "allow" if {
 
 _messages := concat("; ", [denial.message | some denial in policy.deny])
 
-# What is asked, by what is written.
+# The facts that are asked for, by what the request changes.
 _questions := {
 	"a new policy": {"request": _create(_spec), "rehearsal": {"rehearsal": _object(_spec)}},
 	"a new library": {"request": _create(_library), "rehearsal": {"rehearsal": _object(_library)}},
@@ -129,7 +129,7 @@ _test(more) := object.union({"name": "team.quota_test.test_most", "place": "team
 
 _failing(tests, failures) := _found({"tests": {"failures": failures, "failed": tests}})
 
-# What is found about a new policy, the denial and its message.
+# Findings about a new policy, with the denial and its message.
 _findings := {
 	"one that does not compile": {
 		"found": _wrong([_compile(3, "var x is unsafe")]), "reason": "CompileFailed", "field": "spec.modules", "code": 422,
@@ -141,7 +141,7 @@ _findings := {
 	},
 	"a broken contract": {
 		"found": _wrong([_whole("ContractBroken", "no rule valid_input")]), "reason": "ContractBroken", "field": "spec.modules", "code": 422,
-		"message": "RegoPolicy team-quota does not keep to the contract: no rule valid_input",
+		"message": "RegoPolicy team-quota violates the policy contract: no rule valid_input",
 	},
 	"a file as a whole": {
 		"found": _wrong([object.union(_whole("CompileFailed", "empty module"), {"file": "team-quota/quota.rego"})]), "reason": "CompileFailed", "field": "spec.modules", "code": 422,
@@ -149,7 +149,7 @@ _findings := {
 	},
 	"a wrong table": {
 		"found": _wrong([_whole("ParametersInvalid", "spec.parameters.most: Required value")]), "reason": "ParametersInvalid", "field": "spec.parameters", "code": 422,
-		"message": "the parameters of RegoPolicy team-quota are not valid: spec.parameters.most: Required value",
+		"message": "RegoPolicy team-quota has invalid parameters: spec.parameters.most: Required value",
 	},
 	"a name that is taken": {
 		"found": _wrong([_whole("LibraryConflict", "package x is also in library y")]), "reason": "LibraryConflict", "field": "spec.modules", "code": 422,
@@ -157,11 +157,11 @@ _findings := {
 	},
 	"no tests": {
 		"found": _wrong([_whole("TestsMissing", "there is no rule test_...")]), "reason": "TestsMissing", "field": "spec.tests", "code": 422,
-		"message": "RegoPolicy team-quota has no tests: spec.tests needs a module in package team.quota_test with a rule test_... that passes",
+		"message": "spec.tests: RegoPolicy team-quota has no tests; add a module in package team.quota_test with a rule test_... that passes",
 	},
 	"what the API server would not ask": {
 		"found": _wrong([_whole("NotRegistrable", "spec.match.excludeNamespaces[0]: no name")]), "reason": "NotRegistrable", "field": "spec.match", "code": 422,
-		"message": "the API server would not ask RegoPolicy team-quota: spec.match.excludeNamespaces[0]: no name",
+		"message": "RegoPolicy team-quota cannot be registered with the API server: spec.match.excludeNamespaces[0]: no name",
 	},
 	"a limit": {
 		"found": _wrong([_whole("LimitExceeded", "its rehearsal did not end within 3.5s")]), "reason": "LimitExceeded", "field": "spec.tests", "code": 403,
@@ -169,13 +169,13 @@ _findings := {
 	},
 	"a test that fails": {
 		"found": _failing([_test({})], 1), "reason": "TestsFailed", "field": "spec.tests", "code": 422,
-		"message": "a test of RegoPolicy team-quota fails:\nteam-quota/quota_test.rego:7: team.quota_test.test_most: failed",
+		"message": "1 test of RegoPolicy team-quota failed:\nteam-quota/quota_test.rego:7: team.quota_test.test_most: failed",
 	},
 	"rows that fail, with what they print": {
 		"found": _failing([_test({"cases": ["one", "a \"b\""], "output": "seen 1\nseen 2\n"})], 1), "reason": "TestsFailed", "field": "spec.tests", "code": 422,
 		"message": concat("\n", [
-			"a test of RegoPolicy team-quota fails:",
-			`team-quota/quota_test.rego:7: team.quota_test.test_most: failed in the rows "one", "a \"b\""`,
+			"1 test of RegoPolicy team-quota failed:",
+			`team-quota/quota_test.rego:7: team.quota_test.test_most: failed in cases "one", "a \"b\""`,
 			"    seen 1",
 			"    seen 2",
 		]),
@@ -183,7 +183,7 @@ _findings := {
 	"more tests than are shown": {
 		"found": _failing([_test({}), _test({"problem": "boom"})], 9), "reason": "TestsFailed", "field": "spec.tests", "code": 422,
 		"message": concat("\n", [
-			"9 tests of RegoPolicy team-quota fail:",
+			"9 tests of RegoPolicy team-quota failed:",
 			"team-quota/quota_test.rego:7: team.quota_test.test_most: failed",
 			"team-quota/quota_test.rego:7: team.quota_test.test_most: boom",
 			"and 7 more",
@@ -191,7 +191,7 @@ _findings := {
 	},
 }
 
-# 403 need not be said.
+# 403 is the default.
 _coded(403) := {}
 
 _coded(422) := {"code": 422}
@@ -213,7 +213,7 @@ test_what_is_in_order_passes if {
 	_verdict == "allow" with input as {"request": _delete(_object(_library)), "facts": _facts(_found({}), null)}
 }
 
-# Only what an edit changes is held against it.
+# A change is denied only for what it changes.
 test_tests_are_not_held_against_other_parameters if {
 	nothing := _wrong([_whole("TestsMissing", "there is no rule test_...")])
 	_verdict == "allow" with input as {"request": _edit({"parameters": {"most": 6}}), "facts": _facts(nothing, null)}
@@ -228,11 +228,11 @@ test_policies_that_would_break if {
 	every request in [_create(_library), _delete(_object(_library))] {
 		policy.deny == {
 			{
-				"reason": "BreaksPolicy", "message": "RegoPolicy a, which imports team-quota, would break: a/a.rego:3:1: undefined function f",
+				"reason": "BreaksPolicy", "message": "RegoPolicy a imports team-quota and would break: a/a.rego:3:1: undefined function f",
 				"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "a", "field": "spec.modules"},
 			},
 			{
-				"reason": "BreaksPolicy", "message": "RegoPolicy b, which imports team-quota, would break: its tests would fail",
+				"reason": "BreaksPolicy", "message": "RegoPolicy b imports team-quota and would break: its tests would fail",
 				"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "b", "field": "spec.modules"},
 			},
 		} with input as {"request": request, "facts": _facts(found, null)}
@@ -243,27 +243,27 @@ test_a_library_may_come_later if {
 	given := {"request": _create(_spec), "facts": _facts(_found({"missing": ["sallyport.lib.a", "sallyport.lib.b.f"]}), null)}
 	_verdict == "allow" with input as given
 	policy.warn == {concat("", [
-		"RegoPolicy team-quota refers to sallyport.lib.a, sallyport.lib.b.f, which no library has: ",
-		"it cannot be used, and its tests cannot run, until one does",
+		"RegoPolicy team-quota has unresolved library references: sallyport.lib.a, sallyport.lib.b.f; ",
+		"the policy is not used, and its tests do not run, until a library provides them",
 	])} with input as given
 }
 
 test_what_the_cluster_does_not_have if {
 	given := {"request": _create(_spec), "facts": _facts(_found({"unserved": ["spec.match.resources[0].resources[0]: there is no deployment.apps"]}), null)}
 	_verdict == "allow" with input as given
-	policy.warn == {"RegoPolicy team-quota is not asked about everything that it names: spec.match.resources[0].resources[0]: there is no deployment.apps"} with input as given
+	policy.warn == {"RegoPolicy team-quota is not evaluated for every resource that it matches: spec.match.resources[0].resources[0]: there is no deployment.apps"} with input as given
 }
 
 test_tests_of_others_that_there_was_no_time_for if {
 	given := {"request": _create(_library), "facts": _facts(_found({"untested": ["a", "b"]}), null)}
 	_verdict == "allow" with input as given
 	policy.warn == {concat("", [
-		"there was no time for the tests of a, b, which import team-quota; ",
-		"status condition TestsPassed will show what becomes of them",
+		"tests did not finish in time for policies that import team-quota: a, b; ",
+		"their condition TestsPassed will show the result",
 	])} with input as given
 }
 
-# Whoever patches acts with the rights of those whose objects they are.
+# A patch acts with the rights of the user who writes the object.
 _unpatchable := _found({"unpatchable": ["spec.match.resources[0].resources[0], secrets: no policy may patch it", "b"]})
 
 _roles := {"resources": [object.union(_spec.match.resources[0], {"resources": ["clusterroles"]})]}
@@ -273,7 +273,7 @@ test_patches_that_are_not_granted if {
 		policy.deny == {{
 			"reason": "PatchNotGranted",
 			"message": concat("", [
-				"RegoPolicy team-quota has patch rules and matches what it may not patch: ",
+				"RegoPolicy team-quota has patch rules, and matches resources that it may not patch: ",
 				"spec.match.resources[0].resources[0], secrets: no policy may patch it; b",
 			]),
 			"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": "spec.match.resources"},
@@ -281,7 +281,7 @@ test_patches_that_are_not_granted if {
 	}
 }
 
-# What was granted once is not held against who has it match less.
+# Narrowing the match of a policy does not require a grant.
 test_patches_that_are_not_granted_any_more if {
 	every request in [_edit({"parameters": {"most": 6}}), _edit({"match": object.union(_spec.match, {"excludeUsers": ["x"]})})] {
 		_verdict == "allow" with input as {"request": request, "facts": _facts(_unpatchable, null)}
@@ -293,13 +293,14 @@ test_reads_that_are_not_granted if {
 	given := {"request": _create(_spec), "facts": _facts(_found({"ungranted": rights, "grant": "helm upgrade gate"}), null)}
 	_verdict == "allow" with input as given
 	policy.warn == {concat("", [
-		"Sallyport may not get, list deployments.apps and watch pods, which RegoPolicy team-quota reads: ",
-		"as it is now it decides nothing until that is granted. To grant it, run: helm upgrade gate",
+		"RegoPolicy team-quota is not used in this version until Sallyport is allowed to get, list deployments.apps and watch pods; ",
+		"to grant access, run: helm upgrade gate",
 	])} with input as given
 }
 
 _grant := concat("", [
-	"It takes the verb override on it, which alice does not hold and a cluster administrator grants so: ",
+	"this requires the verb override on the RegoPolicy, which user alice does not have; ",
+	"a cluster administrator can grant it with: ",
 	"kubectl create clusterrole override-team-quota --verb=override --resource=regopolicies.sallyport.dev --resource-name=team-quota && ",
 	"kubectl create clusterrolebinding override-team-quota --clusterrole=override-team-quota --user=alice",
 ])
@@ -310,8 +311,8 @@ test_shipped_policies_are_deleted_by_those_who_may if {
 	policy.deny == {{
 		"reason": "Deleted",
 		"message": concat("", [
-			"RegoPolicy team-quota is shipped with Sallyport, which would put it back; ",
-			"values of the chart switch it off (policies.team-quota.enabled). ", _grant,
+			"RegoPolicy team-quota: deletion is not allowed because Sallyport ships the policy and would restore it; ",
+			"to disable it, set policies.team-quota.enabled to false in the values of the Helm chart; ", _grant,
 		]),
 		"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": ""},
 	}} with input as {"request": request, "facts": _facts(null, false)}
@@ -323,14 +324,14 @@ test_shipped_policies_are_weakened_by_those_who_may if {
 	policy.deny == {{
 		"reason": "Weakened",
 		"message": concat("", [
-			"RegoPolicy team-quota is shipped with Sallyport, and this would weaken it: ",
-			"spec.mode from Enforce to Audit; spec.onError from Deny to Allow. ", _grant,
+			"RegoPolicy team-quota: this change is not allowed because it would weaken a policy that is shipped with Sallyport ",
+			"(spec.mode from Enforce to Audit; spec.onError from Deny to Allow); ", _grant,
 		]),
 		"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": "spec"},
 	}} with input as {"request": request, "facts": _facts(null, false)}
 }
 
-# The right is about enforcement, and changes nothing about what is stored.
+# The verb override allows weakening a policy, but not storing a broken one.
 test_the_right_does_not_excuse_a_broken_policy if {
 	request := _update(_shipped(_spec), _shipped(object.union(_spec, {"mode": "Audit", "modules": []})))
 	broken := _wrong([_compile(3, "var x is unsafe")])
@@ -338,7 +339,7 @@ test_the_right_does_not_excuse_a_broken_policy if {
 	_verdict == "CompileFailed, Weakened" with input as {"request": request, "facts": _facts(broken, false)}
 }
 
-# Each field that a rule reads, of each wrong type.
+# Each field that a rule reads, with each wrong type.
 _odd := {
 	"null": null, "empty": "", "a number": 7, "a list": [], "an object": {}, "true": true, "unknown": "Bogus",
 	"a list of numbers": [7],
@@ -351,14 +352,14 @@ _edited := {
 
 _full := object.union(_spec, {"namespaceModes": [], "match": {"namespaceSelector": {}, "excludeNamespaces": [], "excludeUsers": [], "excludeGroups": []}})
 
-# The document with another value at the path, by way of its text: "a/b" becomes {"a": {"b": value}}.
+# The document with another value at the path, replaced through JSON text: "a/b" becomes {"a": {"b": value}}.
 _replaced(document, path, value) := object.union(document, json.unmarshal(concat("", [
 	concat("", [$"\{{json.marshal(key)}:" | some key in split(path, "/")]),
 	json.marshal(value),
 	concat("", ["}" | some _ in split(path, "/")]),
 ])))
 
-# Each place, and which of the values are not wrong there.
+# Each path, and which of the values are valid there.
 _places := {
 	"request/operation": [],
 	"request/object": ["an object"],
@@ -416,7 +417,7 @@ test_not_understood_without[path] if {
 	_verdict == "not understood" with input as json.remove(_edited, [path])
 }
 
-# Elements of lists, of each wrong type, and which are not wrong there.
+# Elements of lists, with each wrong type, and which of the values are valid there.
 _elements := {
 	"request/object/spec/namespaceModes": [],
 	"request/object/spec/match/excludeUsers": ["unknown"],
@@ -457,7 +458,7 @@ test_not_understood_members[note] if {
 	_verdict == "not understood" with input as _replaced(_edited, member.path, [member.value])
 }
 
-# An answer to what was not asked, or none to what was.
+# Facts that were not asked for, or missing facts.
 _answers := {
 	"a rehearsal that nobody asked for": {"request": _edit({"mode": "Audit"}), "facts": _facts(_found({}), null)},
 	"a right that nobody asked for": {"request": _edit({"mode": "Audit"}), "facts": _facts(null, true)},

@@ -1,7 +1,7 @@
-# What would weaken a policy: let pass what it refuses.
+# Changes that weaken a policy: it would allow requests that it denies now.
 package sallyport.policies.self
 
-# How much a value lets pass, by field, and what the API fills in.
+# The values of each field from strict to loose, and the defaults of the API.
 _rank := {
 	"mode": {"Enforce": 0, "Warn": 1, "Audit": 2},
 	"onError": {"Deny": 0, "Allow": 1},
@@ -31,8 +31,9 @@ _weakenings contains $"spec.namespaceModes[{i}] from {before.mode} to {after.mod
 	_rank.mode[after.mode] > _rank.mode[before.mode]
 }
 
-# From there on nothing is known of which namespaces an entry selects: what any of them may have had must not be more.
-_weakenings contains $"spec.namespaceModes[{i}] is {entry.mode} where it may have been {_named(least)}" if {
+# From the first different selector on, entries may select any namespace. So no entry may be looser than the strictest mode that any
+# namespace may have had.
+_weakenings contains $"spec.namespaceModes[{i}] is {entry.mode} for namespaces that may have had {_named(least)}" if {
 	_weakens
 	some i, entry in _modes(_new)
 	i >= _alike
@@ -40,7 +41,7 @@ _weakenings contains $"spec.namespaceModes[{i}] is {entry.mode} where it may hav
 	_rank.mode[entry.mode] > least
 }
 
-_weakenings contains $"spec.namespaceModes[{i}], which is {entry.mode}, is gone, and it may be {_named(most)} there" if {
+_weakenings contains $"spec.namespaceModes[{i}] ({entry.mode}) is removed, and its namespaces may get {_named(most)}" if {
 	_weakens
 	some i, entry in _modes(_old)
 	i >= _alike
@@ -48,7 +49,7 @@ _weakenings contains $"spec.namespaceModes[{i}], which is {entry.mode}, is gone,
 	_rank.mode[entry.mode] < most
 }
 
-# How many entries, from the first on, select the same namespaces before and after.
+# The number of leading entries that select the same namespaces before and after.
 _alike := min({i |
 	some i, before in _modes(_old)
 	before.namespaceSelector != _modes(_new)[i].namespaceSelector
@@ -63,7 +64,7 @@ _ranks_from(spec, start) := {_rank.mode[_value(spec, "mode")]} | {_rank.mode[ent
 
 _named(rank) := [mode | some mode, r in _rank.mode; r == rank][0]
 
-_weakenings contains $"spec.match.resources: no entry has all of {concat(", ", entry.operations)} of {concat(", ", entry.resources)} any more" if {
+_weakenings contains $"spec.match.resources: no single entry covers {concat(", ", entry.operations)} of {concat(", ", entry.resources)} any longer" if {
 	_weakens
 	some entry in _match(_old).resources
 	every other in _match(_new).resources { _lacks(other, entry) }
@@ -81,7 +82,7 @@ _lacks(other, entry) if {
 	count(_covering(resource) & {candidate | some candidate in other.resources}) == 0
 }
 
-# As in webhook configurations, a wildcard without a slash is not about subresources.
+# As in webhook configurations, a wildcard without a slash does not match subresources.
 _covering(resource) := {resource, "*", "*/*"} if not contains(resource, "/")
 
 _covering(resource) := {resource, $"{parts[0]}/*", $"*/{parts[1]}", "*/*"} if {
@@ -89,7 +90,7 @@ _covering(resource) := {resource, $"{parts[0]}/*", $"*/{parts[1]}", "*/*"} if {
 	parts := split(resource, "/")
 }
 
-_weakenings contains $"spec.match.{field} selects other {selected}" if {
+_weakenings contains $"spec.match.{field} selects different {selected}" if {
 	_weakens
 	some field, selected in _selecting
 	after := _selector(_new, field)
@@ -97,29 +98,29 @@ _weakenings contains $"spec.match.{field} selects other {selected}" if {
 	after != {}
 }
 
-# The API server asks about less with every condition more, and nobody knows about what with another one.
-_weakenings contains $"spec.match.conditions has {concat(", ", added)}, which was not so" if {
+# Every additional condition excludes requests, and a changed condition may exclude any request.
+_weakenings contains $"spec.match.conditions adds or changes {concat(", ", added)}" if {
 	_weakens
 	added := {condition.name | some condition in (_conditions(_new) - _conditions(_old))}
 	count(added) > 0
 }
 
-_weakenings contains $"spec.match.{field} has {concat(", ", added)} more" if {
+_weakenings contains $"spec.match.{field} adds {concat(", ", added)}" if {
 	_weakens
 	some field in ["excludeNamespaces", "excludeUsers", "excludeGroups"]
 	added := _excluded(_new, field) - _excluded(_old, field)
 	count(added) > 0
 }
 
-_weakenings contains "spec.library makes it a library, which is never asked" if {
+_weakenings contains "spec.library makes it a library, which is never evaluated" if {
 	_weakens
 	object.get(_new, "library", false) == true
 	object.get(_old, "library", false) == false
 }
 
-# Which parameters let pass more with an entry more, or less, says the schema, and what is stored of it: whoever takes the word out
-# of it has to be allowed to.
-_weakenings contains $"spec.parameters.{marked.path} has {_told(added)} more" if {
+# The stored schema marks the parameters that weaken the policy if entries are added or removed. Removing such a mark also weakens the
+# policy.
+_weakenings contains $"spec.parameters.{marked.path} adds {_told(added)}" if {
 	_weakens
 	some marked in _marked(_old)
 	marked.weakens == "Added"
@@ -127,7 +128,7 @@ _weakenings contains $"spec.parameters.{marked.path} has {_told(added)} more" if
 	count(added) > 0
 }
 
-_weakenings contains $"spec.parameters.{marked.path} lacks {_told(removed)}" if {
+_weakenings contains $"spec.parameters.{marked.path} removes {_told(removed)}" if {
 	_weakens
 	some marked in _marked(_old)
 	marked.weakens == "Removed"
@@ -135,7 +136,7 @@ _weakenings contains $"spec.parameters.{marked.path} lacks {_told(removed)}" if 
 	count(removed) > 0
 }
 
-_weakenings contains $"spec.parametersSchema does not say any more that {marked.path} weakens the policy ({marked.weakens})" if {
+_weakenings contains $"spec.parametersSchema no longer has x-sallyport-weakens: {marked.weakens} for {marked.path}" if {
 	_weakens
 	some marked in (_marked(_old) - _marked(_new))
 }
@@ -160,7 +161,7 @@ _each(value) := {value} if type_name(value) in {"string", "number", "boolean", "
 
 _told(entries) := concat(", ", sort([json.marshal(entry) | some entry in entries]))
 
-_weakenings contains "label sallyport.dev/shipped is taken off" if {
+_weakenings contains "label sallyport.dev/shipped is removed" if {
 	_weakens
 	not input.request.object.metadata.labels["sallyport.dev/shipped"] == "true"
 }

@@ -12,7 +12,7 @@ _mode_of(team, mode) := {"namespaceSelector": {"matchLabels": {"team": team}}, "
 
 _modes(list) := {"namespaceModes": list}
 
-# What a shipped policy has before and after, and what of that is weaker. Each is understood, whoever asks.
+# Changes of a shipped policy, and what weakens it. Each is a valid input for every requester.
 _edits := {
 	"stricter": {"old": {"mode": "Audit", "onError": "Allow", "override": "Everybody"}, "new": {"mode": "Warn", "onError": "Deny", "override": "Nobody"}, "said": []},
 	"to Warn": {"old": {"mode": "Enforce"}, "new": {"mode": "Warn"}, "said": ["spec.mode from Enforce to Warn"]},
@@ -22,11 +22,11 @@ _edits := {
 	]},
 	"to a default": {"old": {"override": "Nobody"}, "new": {}, "said": ["spec.override from Nobody to Users"]},
 	"other than by enforcement": {"old": {"timeoutMilliseconds": 7}, "new": {"parameters": {"x": 1}, "backgroundAudit": "Enabled"}, "said": []},
-	"an exemption": {"old": {}, "new": _modes([_mode_of("a", "Warn")]), "said": ["spec.namespaceModes[0] is Warn where it may have been Enforce"]},
+	"an exemption": {"old": {}, "new": _modes([_mode_of("a", "Warn")]), "said": ["spec.namespaceModes[0] is Warn for namespaces that may have had Enforce"]},
 	"a stricter place": {"old": {"mode": "Audit"}, "new": object.union({"mode": "Audit"}, _modes([_mode_of("a", "Enforce"), _mode_of("b", "Audit")])), "said": []},
 	"a stricter place that is gone": {
 		"old": object.union({"mode": "Audit"}, _modes([_mode_of("a", "Enforce")])), "new": {"mode": "Audit"},
-		"said": ["spec.namespaceModes[0], which is Enforce, is gone, and it may be Audit there"],
+		"said": ["spec.namespaceModes[0] (Enforce) is removed, and its namespaces may get Audit"],
 	},
 	"an exemption that is gone": {"old": _modes([_mode_of("a", "Audit")]), "new": {}, "said": []},
 	"an entry that gets looser": {
@@ -39,7 +39,7 @@ _edits := {
 	},
 	"an entry before another": {
 		"old": _modes([_mode_of("b", "Warn")]), "new": _modes([_mode_of("a", "Audit"), _mode_of("b", "Warn")]),
-		"said": ["spec.namespaceModes[0] is Audit where it may have been Enforce", "spec.namespaceModes[0], which is Warn, is gone, and it may be Audit there", "spec.namespaceModes[1] is Warn where it may have been Enforce"],
+		"said": ["spec.namespaceModes[0] is Audit for namespaces that may have had Enforce", "spec.namespaceModes[0] (Warn) is removed, and its namespaces may get Audit", "spec.namespaceModes[1] is Warn for namespaces that may have had Enforce"],
 	},
 	"an entry after another": {
 		"old": _modes([_mode_of("b", "Warn")]), "new": _modes([_mode_of("b", "Warn"), _mode_of("a", "Enforce")]), "said": [],
@@ -47,26 +47,26 @@ _edits := {
 	"another order": {
 		"old": _modes([_mode_of("a", "Enforce"), _mode_of("b", "Audit")]), "new": _modes([_mode_of("b", "Audit"), _mode_of("a", "Enforce")]),
 		"said": [
-			"spec.namespaceModes[0] is Audit where it may have been Enforce",
-			"spec.namespaceModes[0], which is Enforce, is gone, and it may be Audit there",
+			"spec.namespaceModes[0] is Audit for namespaces that may have had Enforce",
+			"spec.namespaceModes[0] (Enforce) is removed, and its namespaces may get Audit",
 		],
 	},
 	"more resources": {"old": _matching([_of(["CREATE"], ["deployments"])]), "new": _matching([_of(["CREATE", "UPDATE"], ["deployments", "pods"])]), "said": []},
 	"an operation less": {
 		"old": _matching([_of(["CREATE", "UPDATE"], ["deployments", "pods"])]), "new": _matching([_of(["CREATE"], ["deployments", "pods"])]),
-		"said": ["spec.match.resources: no entry has all of CREATE, UPDATE of deployments, pods any more"],
+		"said": ["spec.match.resources: no single entry covers CREATE, UPDATE of deployments, pods any longer"],
 	},
 	"a resource less": {
 		"old": _matching([_of(["CREATE"], ["deployments", "pods"])]), "new": _matching([_of(["CREATE"], ["pods"])]),
-		"said": ["spec.match.resources: no entry has all of CREATE of deployments, pods any more"],
+		"said": ["spec.match.resources: no single entry covers CREATE of deployments, pods any longer"],
 	},
 	"a version less": {
 		"old": _matching([_of(["CREATE"], ["pods"])]), "new": _matching([object.union(_of(["CREATE"], ["pods"]), {"apiVersions": ["v1"]})]),
-		"said": ["spec.match.resources: no entry has all of CREATE of pods any more"],
+		"said": ["spec.match.resources: no single entry covers CREATE of pods any longer"],
 	},
 	"an entry less": {
 		"old": _matching([_of(["CREATE"], ["pods"]), _of(["UPDATE"], ["pods"])]), "new": _matching([_of(["UPDATE"], ["pods"])]),
-		"said": ["spec.match.resources: no entry has all of CREATE of pods any more"],
+		"said": ["spec.match.resources: no single entry covers CREATE of pods any longer"],
 	},
 	"two entries made one": {
 		"old": _matching([_of(["CREATE"], ["pods"]), _of(["UPDATE"], ["pods"])]), "new": _matching([_of(["CREATE", "UPDATE"], ["pods"])]), "said": [],
@@ -77,7 +77,7 @@ _edits := {
 	},
 	"a wildcard less": {
 		"old": _matching([_of(["CREATE"], ["*"])]), "new": _matching([_of(["CREATE"], ["pods"])]),
-		"said": ["spec.match.resources: no entry has all of CREATE of * any more"],
+		"said": ["spec.match.resources: no single entry covers CREATE of * any longer"],
 	},
 	"wildcards of subresources": {
 		"old": _matching([_of(["CREATE"], ["pods/eviction", "*/scale"])]), "new": _matching([_of(["CREATE"], ["pods/*", "*/scale"])]), "said": [],
@@ -85,29 +85,29 @@ _edits := {
 	"a wildcard of one subresource": {"old": _matching([_of(["UPDATE"], ["pods/scale"])]), "new": _matching([_of(["UPDATE"], ["*/scale"])]), "said": []},
 	"a wildcard that is not about subresources": {
 		"old": _matching([_of(["CREATE"], ["pods/eviction"])]), "new": _matching([_of(["CREATE"], ["*"])]),
-		"said": ["spec.match.resources: no entry has all of CREATE of pods/eviction any more"],
+		"said": ["spec.match.resources: no single entry covers CREATE of pods/eviction any longer"],
 	},
 	"other namespaces": {
 		"old": {"match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}, "new": {"match": {"namespaceSelector": {"matchLabels": {"a": "c"}}}},
-		"said": ["spec.match.namespaceSelector selects other namespaces"],
+		"said": ["spec.match.namespaceSelector selects different namespaces"],
 	},
 	"some namespaces only": {
-		"old": {}, "new": {"match": {"namespaceSelector": {"matchLabels": {"a": "c"}}}}, "said": ["spec.match.namespaceSelector selects other namespaces"],
+		"old": {}, "new": {"match": {"namespaceSelector": {"matchLabels": {"a": "c"}}}}, "said": ["spec.match.namespaceSelector selects different namespaces"],
 	},
 	"all namespaces": {"old": {"match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}, "new": {"match": {"namespaceSelector": {}}}, "said": []},
 	"some objects only": {
-		"old": {}, "new": {"match": {"objectSelector": {"matchLabels": {"a": "c"}}}}, "said": ["spec.match.objectSelector selects other objects"],
+		"old": {}, "new": {"match": {"objectSelector": {"matchLabels": {"a": "c"}}}}, "said": ["spec.match.objectSelector selects different objects"],
 	},
 	"all objects": {"old": {"match": {"objectSelector": {"matchLabels": {"a": "b"}}}}, "new": {"match": {"objectSelector": {}}}, "said": []},
 	"a condition": {
 		"old": {"match": {"conditions": [_condition("a", "true")]}},
 		"new": {"match": {"conditions": [_condition("c", "x"), _condition("a", "true"), _condition("b", "x")]}},
-		"said": ["spec.match.conditions has b, c, which was not so"],
+		"said": ["spec.match.conditions adds or changes b, c"],
 	},
 	"another condition": {
 		"old": {"match": {"conditions": [_condition("a", "true"), _condition("b", "x")]}},
 		"new": {"match": {"conditions": [_condition("a", "false"), _condition("b", "x")]}},
-		"said": ["spec.match.conditions has a, which was not so"],
+		"said": ["spec.match.conditions adds or changes a"],
 	},
 	"a condition less": {
 		"old": {"match": {"conditions": [_condition("a", "true"), _condition("b", "x")]}},
@@ -116,18 +116,18 @@ _edits := {
 	"exclusions": {
 		"old": {"match": {"excludeUsers": ["a"]}}, "new": {"match": {"excludeUsers": ["b", "a", "c"], "excludeGroups": ["g"], "excludeNamespaces": ["n"]}},
 		"said": [
-			"spec.match.excludeGroups has g more", "spec.match.excludeNamespaces has n more", "spec.match.excludeUsers has b, c more",
+			"spec.match.excludeGroups adds g", "spec.match.excludeNamespaces adds n", "spec.match.excludeUsers adds b, c",
 		],
 	},
 	"exempt": {
 		"old": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["a"]}, "rows": [{"users": ["a"]}], "free": 1}},
 		"new": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["b", "a", "c"]}, "rows": [{"users": ["a", "b"]}], "free": 2}},
-		"said": ["spec.parameters.exempt.users has \"b\", \"c\" more", "spec.parameters.rows has {\"users\":[\"a\",\"b\"]} more"],
+		"said": ["spec.parameters.exempt.users adds \"b\", \"c\"", "spec.parameters.rows adds {\"users\":[\"a\",\"b\"]}"],
 	},
 	"exempt, the first": {
 		"old": {"parametersSchema": _exempting},
 		"new": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["a"]}}},
-		"said": ["spec.parameters.exempt.users has \"a\" more"],
+		"said": ["spec.parameters.exempt.users adds \"a\""],
 	},
 	"no more exempt": {
 		"old": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["a", "b"]}, "rows": [{}]}},
@@ -136,19 +136,19 @@ _edits := {
 	"needed": {
 		"old": {"parametersSchema": _exempting, "parameters": {"needed": ["a", "b"], "kinds": {"x": {"path": "a"}, "y": {}}}},
 		"new": {"parametersSchema": _exempting, "parameters": {"needed": ["b", "c"], "kinds": {"x": {"path": "b"}, "y": {}, "z": {}}}},
-		"said": ["spec.parameters.kinds lacks {\"x\":{\"path\":\"a\"}}", "spec.parameters.needed lacks \"a\""],
+		"said": ["spec.parameters.kinds removes {\"x\":{\"path\":\"a\"}}", "spec.parameters.needed removes \"a\""],
 	},
 	"a single one": {
 		"old": {"parametersSchema": _exempting, "parameters": {"who": "a"}},
 		"new": {"parametersSchema": _exempting, "parameters": {"who": "b"}},
-		"said": ["spec.parameters.who has \"b\" more"],
+		"said": ["spec.parameters.who adds \"b\""],
 	},
 	"the schema says no more of it": {
 		"old": {"parametersSchema": _exempting, "parameters": {"exempt": {"users": ["a"]}}},
 		"new": {"parametersSchema": json.remove(_exempting, ["properties/exempt"]), "parameters": {"exempt": {"users": ["a", "b"]}}},
 		"said": [
-			"spec.parameters.exempt.users has \"b\" more",
-			"spec.parametersSchema does not say any more that exempt.users weakens the policy (Added)",
+			"spec.parameters.exempt.users adds \"b\"",
+			"spec.parametersSchema no longer has x-sallyport-weakens: Added for exempt.users",
 		],
 	},
 	"the schema says more": {
@@ -158,7 +158,7 @@ _edits := {
 	"exclusions that are gone": {"old": {"match": {"excludeUsers": ["a"], "excludeGroups": ["g"]}}, "new": {"match": {"excludeGroups": []}}, "said": []},
 }
 
-# Each with what of it weakens.
+# Parameters, with what weakens the policy.
 _exempting := {"type": "object", "properties": {
 	"exempt": {"type": "object", "properties": {"users": {"type": "array", "x-sallyport-weakens": "Added"}}},
 	"rows": {"type": "array", "x-sallyport-weakens": "Added"},
@@ -168,7 +168,10 @@ _exempting := {"type": "object", "properties": {
 	"free": {"type": "integer"},
 }}
 
-_weakened(said) := {concat("", [$"RegoPolicy team-quota is shipped with Sallyport, and this would weaken it: {concat("; ", sort(said))}. ", _grant])} if count(said) > 0
+_weakened(said) := {concat("", [
+	"RegoPolicy team-quota: this change is not allowed because it would weaken a policy that is shipped with Sallyport ",
+	$"({concat("; ", sort(said))}); ", _grant,
+])} if count(said) > 0
 
 _weakened([]) := set()
 
@@ -195,7 +198,7 @@ _rehearsed(request) := _found({}) if {
 	question != null
 }
 
-# Whoever may change a policy of their own may weaken it.
+# A policy that is not shipped may be weakened.
 test_what_is_not_shipped_is_not_judged[note] if {
 	some note, edit in _edits
 	request := _update(_object(object.union(_plain, edit.old)), _object(object.union(_plain, edit.new)))
@@ -206,7 +209,7 @@ test_a_shipped_policy_stays_one if {
 	taken_off := _update(_shipped(_spec), _object(_spec))
 	other := _update(_shipped(_spec), object.union(_shipped(_spec), {"metadata": {"labels": {"sallyport.dev/shipped": "false"}}}))
 	every request in [taken_off, other] {
-		{denial.message | some denial in policy.deny} == _weakened(["label sallyport.dev/shipped is taken off"]) with input as {
+		{denial.message | some denial in policy.deny} == _weakened(["label sallyport.dev/shipped is removed"]) with input as {
 			"request": request, "facts": _facts(null, false),
 		}
 	}
@@ -216,8 +219,8 @@ test_a_shipped_policy_stays_one if {
 test_a_shipped_policy_does_not_become_a_library if {
 	request := _update(_shipped(_spec), _shipped(_library))
 	said := [
-		"spec.library makes it a library, which is never asked",
-		"spec.match.resources: no entry has all of CREATE of deployments any more",
+		"spec.library makes it a library, which is never evaluated",
+		"spec.match.resources: no single entry covers CREATE of deployments any longer",
 	]
 	{denial.message | some denial in policy.deny} == _weakened(said) with input as {"request": request, "facts": _facts(_found({}), false)}
 }
@@ -225,23 +228,28 @@ test_a_shipped_policy_does_not_become_a_library if {
 _relied_on(said) := {{
 	"reason": "Indispensable",
 	"message": concat("", [
-		$"RegoPolicy team-quota writes what is relied on, and no right lets anybody {said}. ",
-		"In an emergency the annotation sallyport.dev/override lets this one write pass policies-self",
+		$"RegoPolicy team-quota: {said}; the verb override on the RegoPolicy does not allow it either; in an emergency, to override ",
+		"policies-self once: kubectl sallyport override policies-self regopolicies.sallyport.dev team-quota --reason \"...\"",
 	]),
 	"details": {"group": "sallyport.dev", "kind": "RegoPolicy", "name": "team-quota", "field": "spec"},
 }}
+
+_weakens(said) := concat("", [
+	"this change is not allowed because other policies rely on what it writes, and the change would weaken it ",
+	$"({concat("; ", sort(said))})",
+])
 
 _weaker := {note: edit |
 	some note, edit in _edits
 	count(edit.said) > 0
 }
 
-# Whatever weakens, and whoever asks.
+# Every change that weakens, for every requester.
 test_what_is_relied_on_is_not_weakened[note] if {
 	some note, edit in _weaker
 	request := _update(_shipped(object.union(_plain, edit.old)), _shipped(object.union(_plain, edit.new)))
 	every right in [true, false] {
-		policy.deny == _relied_on($"weaken it: {concat("; ", sort(edit.said))}") with input as {"request": request, "facts": _facts(_rehearsed(request), right)}
+		policy.deny == _relied_on(_weakens(edit.said)) with input as {"request": request, "facts": _facts(_rehearsed(request), right)}
 			with data.parameters as {"indispensable": ["other", "team-quota"]}
 	}
 }
@@ -255,7 +263,7 @@ test_what_is_relied_on_can_be_edited[note] if {
 
 test_what_is_relied_on_is_not_deleted if {
 	every right in [true, false] {
-		policy.deny == _relied_on("delete it") with input as {"request": _delete(_shipped(_spec)), "facts": _facts(null, right)}
+		policy.deny == _relied_on("deletion is not allowed because other policies rely on what it writes") with input as {"request": _delete(_shipped(_spec)), "facts": _facts(null, right)}
 			with data.parameters as {"indispensable": ["team-quota"]}
 	}
 	_verdict == "allow" with input as {"request": _delete(_shipped(_spec)), "facts": _facts(null, true)}

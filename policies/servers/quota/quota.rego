@@ -1,18 +1,18 @@
 # METADATA
-# title: How much a namespace may use of a vCenter
+# title: Quotas of namespaces in a vCenter
 # description: >-
-#   The machines that are cloned into the folders of an entry in spec.tenants of a VSphereServer, from the namespaces that it is for,
-#   may together be as many, and have as many processors and as much memory, as its quota says. Those made before there was a
-#   quota, without spec.cpu or spec.memory, count as machines and nothing else. A VirtualMachine passes if one entry that allows
-#   its places has room for it; where none allows them, servers-tenancy refuses. Judged are creations, and changes by which
-#   spec.cpu or spec.memory grows or is taken out.
+#   The quota of an entry in spec.tenants of a VSphereServer limits the number, the CPUs and the memory of the machines that the
+#   namespaces of the entry clone into its folders. Machines without spec.cpu or spec.memory, cloned before the entry had a quota,
+#   count only as machines. A VirtualMachine is allowed if one entry that allows its places has enough quota left. If no entry allows
+#   its places, servers-tenancy denies the request. The policy checks creations, and changes that increase or remove spec.cpu or
+#   spec.memory.
 package sallyport.servers.quota
 
 import data.sallyport.lib.quantity
 import data.sallyport.lib.tenants
 
 # METADATA
-# title: The vCenter that the VirtualMachine names
+# title: The VSphereServer of the VirtualMachine
 facts["server"] := {
 	"apiVersion": "sallyport.dev/v1alpha1",
 	"kind": "VSphereServer",
@@ -24,7 +24,7 @@ facts["server"] := {
 facts["server"] := null if not _judged
 
 # METADATA
-# title: The VirtualMachines in that vCenter
+# title: The VirtualMachines on that VSphereServer
 facts["machines"] := {
 	"apiVersion": "sallyport.dev/v1alpha1",
 	"kind": "VirtualMachine",
@@ -52,16 +52,16 @@ valid_input if {
 }
 
 # METADATA
-# title: The size of the machine is not said
+# title: The size of the machine is missing
 # custom:
 #   reason: SizeRequired
-#   remedyInMessage: Say the size in the field that the message names.
+#   remedyInMessage: Set the field in the message.
 deny contains {
 	"reason": "SizeRequired",
 	"code": 422,
 	"message": concat(" ", [
-		$"spec.{resource}: entry {tenant.name} of VSphereServer {_server} has a quota for {resource},",
-		$"so each machine of {_namespace} must say how much it has",
+		$"spec.{resource}: must be set because entry {tenant.name} of VSphereServer {_server}",
+		$"has a quota for {resource} in {_namespace}",
 	]),
 	"details": {"kind": "VSphereServer", "name": _server, "field": $"spec.{resource}"},
 } if {
@@ -72,13 +72,13 @@ deny contains {
 }
 
 # METADATA
-# title: The quota has no room for the machine
+# title: The machine would exceed the quota
 # custom:
 #   reason: QuotaExceeded
-#   remedy: Ask for less, delete a machine in the folders of the entry, or ask an administrator for a larger quota.
+#   remedy: Request less, delete a VirtualMachine in the folders of the entry, or ask an administrator for a larger quota.
 deny contains {
 	"reason": "QuotaExceeded",
-	"message": $"spec.tenants of VSphereServer {_server} leave {_namespace} no room for this machine: {_numbers}",
+	"message": $"this machine is not allowed because {_namespace} would exceed its quota on VSphereServer {_server}: {_numbers}",
 	"details": {"kind": "VSphereServer", "name": _server, "field": "spec.runtime.vsphere.clone"},
 } if {
 	_full
@@ -109,7 +109,7 @@ _made if {
 	_text(_object.status.instanceID)
 }
 
-# What is asked for that there was not before.
+# The resources that the request adds.
 _asked := {"machines", "cpu", "memory"} if input.request.operation == "CREATE"
 
 _asked := {resource | some resource in ["cpu", "memory"]; _grows(resource)} if input.request.operation == "UPDATE"
@@ -132,7 +132,7 @@ _old_spec := input.request.oldObject.spec if input.request.operation == "UPDATE"
 
 _said(spec, resource) if spec[resource] != null
 
-# Whether none of the entries that allow the places has room.
+# No entry that allows the places has enough quota left.
 _full if {
 	_judged
 	count(_candidates) > 0
@@ -160,15 +160,15 @@ _unsaid(tenant) := [resource |
 	not _said(_object.spec, resource)
 ]
 
-# What the quota of an entry has no room for, with the numbers.
-_exceeded(tenant) := [$"entry {tenant.name}, {resource}: used {_shown(resource, used)}, asked {_size(resource)}, allowed {limit}" |
+# The resources that exceed the quota of an entry, with the numbers.
+_exceeded(tenant) := [$"entry {tenant.name}: {resource} requested {_size(resource)}, used {_shown(resource, used)}, limit {limit}" |
 	some resource, limit in _quota(tenant)
 	resource in _asked
 	used := _used[tenant.name][resource]
 	used + quantity.nanos(_size(resource)) > quantity.nanos(limit)
 ]
 
-# In billionths, by entry and resource.
+# Usage in billionths (nano units), by entry and resource.
 _used := {tenant.name: amounts |
 	some tenant in _candidates
 	machines := _counted(tenant)
@@ -181,7 +181,7 @@ _size(resource) := _object.spec[resource] if resource in {"cpu", "memory"}
 
 _numbers := concat("; ", [line | some tenant in _candidates; some line in _exceeded(tenant)])
 
-# Many machines are in few namespaces and folders, and of few sizes: each of these is looked at once.
+# Many machines share few namespaces, folders and sizes, so each of these is checked once.
 _counted(tenant) := [machine |
 	namespaces := {namespace |
 		some namespace in _namespaces
@@ -253,7 +253,7 @@ _known if {
 	_known_machines
 }
 
-# There may be thousands, which nobody needs to look at where there are no quotas.
+# There may be thousands of machines. They are only checked if there are quotas.
 _known_machines if count(_limits) == 0
 
 _known_machines if {

@@ -50,7 +50,7 @@ _facts(tenants, machines) := {"server": _server(tenants), "machines": machines, 
 
 _small := {"cpu": 2, "memory": "4Gi"}
 
-# Two that count, and others: of another namespace, in another folder, adopted.
+# Two machines that count, and others: of another namespace, in another folder, adopted.
 _crowd := [
 	_other("team-a", "/dc/vm/a", _small),
 	_other("team-a-ci", "/dc/vm/a/deep/er", {"cpu": 4, "memory": "1536Mi"}),
@@ -109,7 +109,7 @@ test_not_asked[note] if {
 	_verdict == "allow" with input as {"request": request, "facts": _nothing}
 }
 
-# Used are 2 machines with 6 processors and 5.5 GiB, and 1 machine with 2 and 4 GiB is asked for.
+# 2 machines with 6 CPUs and 5.5 GiB are used, and 1 machine with 2 CPUs and 4 GiB is requested.
 test_limits[note] if {
 	some note, tc in {
 		"none": {"quota": {}, "verdict": "allow"},
@@ -123,7 +123,7 @@ test_limits[note] if {
 	_verdict == tc.verdict with input as world
 }
 
-# Of a machine that leaves its datastore to a storage policy the quotas of entries with datastores count.
+# For a machine with a storage policy instead of a datastore, the quotas of entries with datastores count.
 test_datastore_left_to_a_policy[note] if {
 	some note, tc in {
 		"some": {"tenant": {"datastores": ["/dc/datastore/e"]}, "verdict": "QuotaExceeded"},
@@ -142,9 +142,9 @@ test_exceeded if {
 	policy.deny == {{
 		"reason": "QuotaExceeded",
 		"message": concat("", [
-			"spec.tenants of VSphereServer vc-1 leave namespace team-a no room for this machine: ",
-			"entry a, cpu: used 6, asked 2, allowed 7; entry a, machines: used 2, asked 1, allowed 2; ",
-			"entry a, memory: used 5632Mi, asked 4Gi, allowed 8Gi",
+			"this machine is not allowed because namespace team-a would exceed its quota on VSphereServer vc-1: ",
+			"entry a: cpu requested 2, used 6, limit 7; entry a: machines requested 1, used 2, limit 2; ",
+			"entry a: memory requested 4Gi, used 5632Mi, limit 8Gi",
 		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.clone"},
 	}} with input as {"request": _request(_small), "facts": _facts([_limited(quota)], _crowd)}
@@ -155,10 +155,10 @@ test_whole_gibibytes_are_shown_as_such if {
 		"request": _request({"memory": "2Gi"}),
 		"facts": _facts([_limited({"memory": "5Gi"})], [_other("team-a", "/dc/vm/a", {"memory": "4096Mi"})]),
 	}
-	contains(said, "memory: used 4Gi, asked 2Gi, allowed 5Gi")
+	contains(said, "memory requested 2Gi, used 4Gi, limit 5Gi")
 }
 
-# Machines whose size nobody has said are machines.
+# Machines without a size count as machines.
 test_machines_of_unknown_size if {
 	facts := _facts([_limited({"machines": 2, "cpu": 2, "memory": "4Gi"})], [_other("team-a", "/dc/vm/a", {})])
 	_verdict == "allow" with input as {"request": _request(_small), "facts": facts}
@@ -182,14 +182,14 @@ test_size_required_message if {
 		"reason": "SizeRequired",
 		"code": 422,
 		"message": concat("", [
-			"spec.cpu: entry a of VSphereServer vc-1 has a quota for cpu, so each machine of namespace team-a ",
-			"must say how much it has",
+			"spec.cpu: must be set because entry a of VSphereServer vc-1 has a quota for cpu ",
+			"in namespace team-a",
 		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.cpu"},
 	}
 }
 
-# What is exceeded in any case is told first.
+# An exceeded quota is reported before a missing size.
 test_size_is_not_required_where_there_is_no_room if {
 	facts := _facts([_limited({"machines": 0, "cpu": 8})], [])
 	_verdict == "QuotaExceeded" with input as {"request": _request({}), "facts": facts}
@@ -214,7 +214,7 @@ test_several_entries[note] if {
 	_verdict == tc.verdict with input as {"request": _request({"cpu": 2}), "facts": _facts(tc.tenants, [])}
 }
 
-# Where there are no quotas the others are not even looked at.
+# Without quotas, the other machines are not checked.
 test_no_quota if {
 	_verdict == "allow" with input as {"request": _request({}), "facts": _facts([_tenant({})], ["Bogus"])}
 }
@@ -229,7 +229,7 @@ test_server_without_tenants if {
 	_verdict == "allow" with input as {"request": _request(_small), "facts": facts}
 }
 
-# By labels count the machines of all namespaces that have them now; of one whose labels are not known none do.
+# A selector counts the machines of all namespaces that match now, and none of a namespace with unknown labels.
 test_by_labels[note] if {
 	some note, tc in {
 		"all of them": {"machines": 2, "verdict": "QuotaExceeded"},
@@ -243,7 +243,7 @@ test_by_labels[note] if {
 	_verdict == tc.verdict with input as {"request": _request(_small), "facts": _facts([tenant], crowd)}
 }
 
-# Only what grows is judged, and against what the others have.
+# Only increases are checked, against the usage of the other machines.
 test_updates[note] if {
 	some note, tc in {
 		"cpu grows into the room": {"old": _small, "new": {"cpu": 4, "memory": "4Gi"}, "quota": {"cpu": 10}, "verdict": "allow"},
@@ -259,7 +259,7 @@ test_updates[note] if {
 	_verdict == tc.verdict with input as {"request": _update(tc.old, tc.new), "facts": _facts([_limited(tc.quota)], _crowd)}
 }
 
-# When it is judged again, only what is older counts: by time, then by UID.
+# When the reconciler evaluates the policy again, only older machines count: by time, then by UID.
 test_older_ones_count[note] if {
 	some note, tc in {
 		"an older one": {"uid": "u-9", "at": "2026-11-20T09:59:59Z", "verdict": "QuotaExceeded"},
@@ -283,7 +283,7 @@ _replaced(document, path, value) := object.union(document, json.unmarshal(concat
 	concat("", ["}" | some _ in split(path, "/")]),
 ])))
 
-# Each field of a request, and which of the wrong values are not wrong, or another request, there.
+# Each field of a request, and which of the wrong values are valid, or make another request, there.
 _request_fields := {
 	"operation": [],
 	"namespace": ["unknown", "less than nothing"],

@@ -1,17 +1,17 @@
-# Machines and disks that are made: one entry must allow all of their places.
+# New machines and disks: a single entry must allow all of their places.
 package sallyport.servers.tenancy
 
 import data.sallyport.lib.tenants
 
 # METADATA
-# title: A path of what is made is not written as vCenter writes it
+# title: A path of a new machine or disk is not valid
 # custom:
 #   reason: InventoryPathMalformed
-#   remedyInMessage: Write the path without . and .. as elements, and with %2f, %5c and %25 for slash, backslash and percent in names.
+#   remedyInMessage: Do not use . or .. as path elements. In names, write %2f, %5c and %25 for slash, backslash and percent.
 deny contains {
 	"reason": "InventoryPathMalformed",
 	"code": 422,
-	"message": $"{_field(place)}: {_shown(place)} cannot be judged because of {_oddities(place)}; {_namespace} may use: {_usable(place)}",
+	"message": $"{_field(place)}: {_shown(place)} is not allowed because its path contains {_oddities(place)}; allowed: {_usable(place)}",
 	"details": _details(_field(place)),
 } if {
 	_cloned
@@ -20,10 +20,10 @@ deny contains {
 }
 
 # METADATA
-# title: The machine would be in a folder that the namespace may not use
+# title: The namespace may not use the folder
 # custom:
 #   reason: FolderNotAllowed
-#   remedyInMessage: Name a folder that the message names, or one below, or ask an administrator for another folder.
+#   remedyInMessage: Use a folder in the message, or one below it, or ask an administrator to allow another folder.
 deny contains {
 	"reason": "FolderNotAllowed",
 	"message": _not_allowed(place),
@@ -34,10 +34,10 @@ deny contains {
 }
 
 # METADATA
-# title: The machine would be in a resource pool that the namespace may not use
+# title: The namespace may not use the resource pool
 # custom:
 #   reason: ResourcePoolNotAllowed
-#   remedyInMessage: Name a resource pool that the message names, or one below, or ask an administrator for another one.
+#   remedyInMessage: Use a resource pool in the message, or one below it, or ask an administrator to allow another one.
 deny contains {
 	"reason": "ResourcePoolNotAllowed",
 	"message": _not_allowed(place),
@@ -48,10 +48,10 @@ deny contains {
 }
 
 # METADATA
-# title: The machine or disk would be on a datastore that the namespace may not use
+# title: The namespace may not use the datastore
 # custom:
 #   reason: DatastoreNotAllowed
-#   remedyInMessage: Name a datastore that the message names, or one in a folder that it names, or ask an administrator for another one.
+#   remedyInMessage: Use a datastore in the message, or one below a folder in it, or ask an administrator to allow another one.
 deny contains {
 	"reason": "DatastoreNotAllowed",
 	"message": _not_allowed(place),
@@ -62,10 +62,10 @@ deny contains {
 }
 
 # METADATA
-# title: The machine would be on a network that the namespace may not use
+# title: The namespace may not use the network
 # custom:
 #   reason: NetworkNotAllowed
-#   remedyInMessage: Name a network that the message names, or one in a folder that it names, or ask an administrator for another one.
+#   remedyInMessage: Use a network in the message, or one below a folder in it, or ask an administrator to allow another one.
 deny contains {
 	"reason": "NetworkNotAllowed",
 	"message": _not_allowed(place),
@@ -76,10 +76,10 @@ deny contains {
 }
 
 # METADATA
-# title: The machine would be made from a template that the namespace may not use
+# title: The namespace may not use the template
 # custom:
 #   reason: TemplateNotAllowed
-#   remedyInMessage: Name a template that the message names, or one in a folder that it names, or ask an administrator for another one.
+#   remedyInMessage: Use a template in the message, or one below a folder in it, or ask an administrator to allow another one.
 deny contains {
 	"reason": "TemplateNotAllowed",
 	"message": _not_allowed(place),
@@ -90,15 +90,17 @@ deny contains {
 }
 
 # METADATA
-# title: The namespace may use each of the places, but not together
+# title: The namespace may not use the places together
 # custom:
 #   reason: CombinationNotAllowed
-#   remedyInMessage: Change the fields that one of the entries in the message does not allow, or ask an administrator for an entry with all of it.
+#   remedyInMessage: >-
+#     Choose an entry in the message and change the fields that it does not allow, or ask an administrator for an entry that allows
+#     all of them.
 deny contains {
 	"reason": "CombinationNotAllowed",
 	"message": concat("", [
-		$"{_at("clone")}: {_namespace} may use each of these places on {_server}, but no entry of its spec.tenants ",
-		$"allows all of them together: {_shortcomings}",
+		$"{_at("clone")}: {_namespace} may not use these places on {_server} together because no single entry in its spec.tenants ",
+		$"allows all of them: {_shortcomings}",
 	]),
 	"details": _details(_at("clone")),
 } if {
@@ -109,8 +111,8 @@ deny contains {
 }
 
 # METADATA
-# title: The datastores that one is chosen of
-# description: Those of the entries that allow everything else of a machine which leaves its datastore to a storage policy.
+# title: The datastores from which one is chosen
+# description: The datastores of the entries that allow all other places of a machine with a storage policy instead of a datastore.
 outcome.datastores contains path if {
 	_cloned
 	some place in _places
@@ -137,7 +139,7 @@ _straight if {
 	every place in _places { count(tenants.odd(place.path)) == 0 }
 }
 
-# What no entry allows, whatever else it allows.
+# Places that no entry allows.
 _refused contains place if {
 	_cloned
 	_straight
@@ -152,11 +154,11 @@ _lacking(tenant) := [trim_prefix(place.field, "clone.") |
 
 _shortcomings := _cut([$"{tenant.name} does not allow {concat(", ", _lacking(tenant))}" | some tenant in _tenants], "; ")
 
-_not_allowed(place) := $"{_field(place)}: on {_server} {_namespace} may not use {_shown(place)}; it may use: {_usable(place)}"
+_not_allowed(place) := $"{_field(place)}: {_namespace} may not use {_shown(place)} on {_server}; allowed: {_usable(place)}"
 
 _field(place) := _at(place.field)
 
-# The folder is where the machine was found, once it exists.
+# For an existing machine, the folder is the one in which it was found.
 _hidden(place) if {
 	_found
 	place.field == "clone.folder"
@@ -173,7 +175,7 @@ _shown(place) := "the machine's folder" if _hidden(place)
 
 _oddities(place) := concat(" and ", sort(tenants.odd(place.path))) if not _hidden(place)
 
-_oddities(place) := "what it is called" if _hidden(place)
+_oddities(place) := "a name that cannot be checked" if _hidden(place)
 
 _usable(place) := _cut(list, ", ") if {
 	list := _union(place.allowed)

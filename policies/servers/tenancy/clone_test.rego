@@ -9,7 +9,7 @@ _clone := {
 
 _cloning(more) := _request(_vsphere({"clone": object.union(_clone, more)}))
 
-# Adoption is not needed.
+# Adoption is not required.
 _maker(more) := object.union(
 	{
 		"name": "a", "namespaces": {"names": ["team-a"]},
@@ -42,7 +42,7 @@ test_clone_allowed[note] if {
 	_verdict == "allow" with input as {"request": tc.request, "facts": _facts(tc.tenants)}
 }
 
-# What is asked for, the reason of the refusal, the field, and what is told instead.
+# The requested places, the reason of the denial, the field, and the allowed places.
 _clone_denials := {
 	"folder": {
 		"change": {"folder": "/dc/vm/ab"}, "reason": "FolderNotAllowed", "field": "folder",
@@ -73,14 +73,14 @@ test_clone_denied[note] if {
 	policy.deny == {{
 		"reason": tc.reason,
 		"message": concat("", [
-			$"spec.runtime.vsphere.clone.{tc.field}: on VSphereServer vc-1 namespace team-a may not use {tc.refused}; ",
-			$"it may use: {tc.usable}",
+			$"spec.runtime.vsphere.clone.{tc.field}: namespace team-a may not use {tc.refused} on VSphereServer vc-1; ",
+			$"allowed: {tc.usable}",
 		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": $"spec.runtime.vsphere.clone.{tc.field}"},
 	}} with input as world
 }
 
-# Each for itself is told what there is from all entries of the namespace.
+# Each denial lists the allowed places of all entries of the namespace.
 test_clone_several_denied if {
 	world := {
 		"request": _cloning({"datastore": "/dc/x", "networks": ["/dc/x", "/dc/y"]}),
@@ -91,18 +91,18 @@ test_clone_several_denied if {
 	} with input as world
 	some denial in policy.deny with input as world
 	denial.reason == "DatastoreNotAllowed"
-	endswith(denial.message, "it may use: /dc/datastore/b, /dc/datastore/fast")
+	endswith(denial.message, "allowed: /dc/datastore/b, /dc/datastore/fast")
 }
 
 test_clone_nothing_allowed if {
 	world := {"request": _cloning({}), "facts": _facts([_other_maker, {"name": "a", "namespaces": {"names": ["team-a"]}}])}
 	count(policy.deny) == 6 with input as world
-	every denial in policy.deny { endswith(denial.message, "it may use: none") } with input as world
+	every denial in policy.deny { endswith(denial.message, "allowed: none") } with input as world
 }
 
 _anywhere := _request(_vsphere({"clone": object.union(object.remove(_clone, ["datastore"]), {"storagePolicy": "gold"})}))
 
-# A machine that leaves its datastore to a storage policy is told which there are of the entries that allow the rest of it.
+# A machine with a storage policy instead of a datastore gets the datastores of the entries that allow its other places.
 test_clone_with_a_storage_policy if {
 	world := {
 		"request": _anywhere,
@@ -119,8 +119,8 @@ test_clone_with_a_storage_policy_denied if {
 	policy.deny == {{
 		"reason": "DatastoreNotAllowed",
 		"message": concat("", [
-			"spec.runtime.vsphere.clone.datastore: on VSphereServer vc-1 namespace team-a may not use any datastore; ",
-			"it may use: none",
+			"spec.runtime.vsphere.clone.datastore: namespace team-a may not use any datastore on VSphereServer vc-1; ",
+			"allowed: none",
 		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.clone.datastore"},
 	}} with input as none
@@ -151,8 +151,8 @@ test_clone_no_single_entry if {
 	policy.deny == {{
 		"reason": "CombinationNotAllowed",
 		"message": concat("", [
-			"spec.runtime.vsphere.clone: namespace team-a may use each of these places on VSphereServer vc-1, but no entry of its ",
-			"spec.tenants allows all of them together: a does not allow folder, networks[0], networks[1]; b does not allow datastore",
+			"spec.runtime.vsphere.clone: namespace team-a may not use these places on VSphereServer vc-1 together because no single ",
+			"entry in its spec.tenants allows all of them: a does not allow folder, networks[0], networks[1]; b does not allow datastore",
 		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.clone"},
 	}} with input as world
@@ -176,12 +176,12 @@ test_clone_malformed[field] if {
 test_clone_malformed_message if {
 	said := _messages with input as {"request": _cloning({"datastore": "/dc/../%2e"}), "facts": _facts([_maker({})])}
 	said == concat("", [
-		"spec.runtime.vsphere.clone.datastore: /dc/../%2e cannot be judged because of %2e and ..; ",
-		"namespace team-a may use: /dc/datastore/fast",
+		"spec.runtime.vsphere.clone.datastore: /dc/../%2e is not allowed because its path contains %2e and ..; ",
+		"allowed: /dc/datastore/fast",
 	])
 }
 
-# Where the machine was found is not told, and what its spec has is.
+# Messages do not reveal where the machine was found, but show what its spec has.
 test_clone_found_places_are_not_told[folder] if {
 	some folder, reason in {
 		"/secret/x": "FolderNotAllowed", "/secret/../x": "InventoryPathMalformed", "/secret/%zz": "InventoryPathMalformed",
@@ -190,14 +190,14 @@ test_clone_found_places_are_not_told[folder] if {
 	_verdict == reason with input as world
 	said := _messages with input as world
 	contains(said, "the machine's folder")
-	endswith(said, "may use: /dc/vm/a")
+	endswith(said, "allowed: /dc/vm/a")
 	count([part | some part in ["secret", "zz", ".."]; contains(said, part)]) == 0
 }
 
 test_clone_found_elsewhere_is_told if {
 	request := object.union(_cloning({"datastore": "/dc/x"}), {"userInfo": {"username": "system:sallyport"}})
 	said := _messages with input as {"request": request, "facts": _facts([_maker({})])}
-	contains(said, "may not use /dc/x;")
+	contains(said, "may not use /dc/x on VSphereServer vc-1;")
 }
 
 test_clone_unchanged_is_not_judged_again if {
@@ -236,8 +236,8 @@ test_disk_denied if {
 	policy.deny == {{
 		"reason": "DatastoreNotAllowed",
 		"message": concat("", [
-			"spec.runtime.vsphere.datastore: on VSphereServer vc-1 namespace team-a may not use /secret; ",
-			"it may use: /dc/datastore/fast",
+			"spec.runtime.vsphere.datastore: namespace team-a may not use /secret on VSphereServer vc-1; ",
+			"allowed: /dc/datastore/fast",
 		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.datastore"},
 	}} with input as world

@@ -1,21 +1,20 @@
-# Machines that are made of what is there: the status of the VSphereServer lists what its tenants may use.
+# New machines require existing places: the status of the VSphereServer lists what its tenants may use.
 package sallyport.servers.tenancy
 
 import data.sallyport.lib.machines
 import data.sallyport.lib.tenants
 
 # METADATA
-# title: The vCenter does not have a place that the machine would be made from or in
+# title: A place of the new machine does not exist in the vCenter
 # custom:
 #   reason: PlaceNotFound
-#   remedyInMessage: Name a place that the message lists, or wait until a new one is in status.inventory of the VSphereServer.
+#   remedyInMessage: Use a place in the message, or wait until a new one is listed in status.inventory of the VSphereServer.
 deny contains {
 	"reason": "PlaceNotFound",
 	"code": 422,
 	"message": concat("", [
-		$"{_field(place)}: {_server} has no {_kinds[place.allowed]} at {place.path}; it has these that {_namespace} may use: ",
-		$"{_present(place)}. A new one can be used within a minute: `kubectl get vsphereserver {_vsphere.serverRef.name} -o yaml` ",
-		"lists it in status.inventory",
+		$"{_field(place)}: {_kinds[place.allowed]} {place.path} does not exist on {_server}; available to {_namespace}: {_present(place)}; ",
+		$"new ones appear in status.inventory within a minute: kubectl get vsphereserver {_vsphere.serverRef.name} -o yaml",
 	]),
 	"details": _details(_field(place)),
 } if {
@@ -32,14 +31,14 @@ _kinds := {
 }
 
 # METADATA
-# title: The vCenter does not have the host that the machine is to be on
+# title: The host does not exist in the vCenter
 # custom:
 #   reason: HostNotFound
-#   remedyInMessage: Name a host that the message lists, or leave spec.nodeName out, and vCenter chooses one.
+#   remedyInMessage: Use a host in the message, or leave spec.nodeName empty to let vCenter choose one.
 deny contains {
 	"reason": "HostNotFound",
 	"code": 422,
-	"message": $"{_node_field}: {_server} has no host {_node}; it has: {_present_hosts}. Without {_node_field} vCenter chooses one",
+	"message": $"{_node_field}: host {_node} does not exist on {_server}; available: {_present_hosts}; leave the field empty to let vCenter choose one",
 	"details": _details(_node_field),
 } if {
 	_served
@@ -61,7 +60,7 @@ _present_hosts := _cut(_hosts, ", ") if count(_hosts) > 0
 
 _present_hosts := "none" if count(_hosts) == 0
 
-# What is about to be made was admitted: what has gone since is for its condition to say.
+# A machine that is about to be cloned was admitted. If a place disappears later, its condition reports it.
 _new if {
 	_cloned
 	_straight
@@ -71,7 +70,7 @@ _new if {
 
 _status := object.get(input.facts.server, "status", {})
 
-# The lists are what the vCenter had at the last look, if that was made by the tenants as they are now.
+# The lists are current if the last check of the vCenter used the current generation of spec.tenants.
 _current if {
 	some condition in _status.conditions
 	condition.type == "Ready"
@@ -79,17 +78,17 @@ _current if {
 	condition.observedGeneration == input.facts.server.metadata.generation
 }
 
-# vCenter may find a name that is written in another case.
+# vCenter may find a name in a different case.
 _lacked(place) if {
 	not place.any
-	place.field != "clone.template.templateRef" # whether that is there yet is the business of the VSphereTemplate
+	place.field != "clone.template.templateRef" # the VSphereTemplate reports whether it exists yet
 	_status.inventory[place.allowed].complete == true
 	every path in _listed(place) { lower(path) != lower(place.path) }
 }
 
 _listed(place) := object.get(_status.inventory[place.allowed], "paths", [])
 
-# What others may use does not show.
+# Messages list only what this namespace may use.
 _present(place) := _cut(_choice(place), ", ") if count(_choice(place)) > 0
 
 _present(place) := "none" if count(_choice(place)) == 0

@@ -2,7 +2,7 @@ package sallyport.servers.tenancy_test
 
 import data.sallyport.servers.tenancy as policy
 
-# What the vCenter has of what _maker and _other_maker allow.
+# The places in the vCenter, of those that _maker and _other_maker allow.
 _inventory := {
 	"folders": {"complete": true, "paths": ["/dc/vm/a", "/dc/vm/a/web"]},
 	"resourcePools": {"complete": true, "paths": ["/dc/host/c", "/dc/host/c/Resources", "/dc/host/c/Resources/a"]},
@@ -29,7 +29,7 @@ test_inventory_listed[note] if {
 	_verdict == "allow" with input as {"request": _cloning(change), "facts": _today({})}
 }
 
-# What is asked for, the field, what that is, and what there is of it.
+# The requested places, the field, its kind, and what is available.
 _inventory_denials := {
 	"folder": {"change": {"folder": "/dc/vm/a/webb"}, "field": "folder", "kind": "folder", "usable": "/dc/vm/a, /dc/vm/a/web"},
 	"resource pool": {
@@ -60,9 +60,9 @@ test_inventory_lacks[note] if {
 		"reason": "PlaceNotFound",
 		"code": 422,
 		"message": concat("", [
-			$"spec.runtime.vsphere.clone.{tc.field}: VSphereServer vc-1 has no {tc.kind} at {path}; ",
-			$"it has these that namespace team-a may use: {tc.usable}. A new one can be used within a minute: ",
-			"`kubectl get vsphereserver vc-1 -o yaml` lists it in status.inventory",
+			$"spec.runtime.vsphere.clone.{tc.field}: {tc.kind} {path} does not exist on VSphereServer vc-1; ",
+			$"available to namespace team-a: {tc.usable}; new ones appear in status.inventory within a minute: ",
+			"kubectl get vsphereserver vc-1 -o yaml",
 		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": $"spec.runtime.vsphere.clone.{tc.field}"},
 	}} with input as world
@@ -72,15 +72,15 @@ test_inventory_empty if {
 	facts := json.remove(_today({"datastores": {"complete": true, "paths": []}}), ["server/status/inventory/folders/paths"])
 	said := {denial.message | some denial in policy.deny} with input as {"request": _cloning({}), "facts": facts}
 	count(said) == 2
-	every text in said { contains(text, "may use: none.") }
+	every text in said { contains(text, "available to namespace team-a: none;") }
 }
 
-# No datastore is named that could be missing.
+# No datastore is requested that could be missing.
 test_inventory_with_a_storage_policy if {
 	_verdict == "allow" with input as {"request": _anywhere, "facts": _today({"datastores": {"complete": true, "paths": []}})}
 }
 
-# Nothing is refused by a list that is not whole, or that is not of now.
+# Incomplete or outdated lists deny nothing.
 test_inventory_not_relied_on[note] if {
 	none := {field: {"complete": true, "paths": []} | some field, _ in _inventory}
 	some note, facts in {
@@ -96,7 +96,7 @@ test_inventory_not_relied_on[note] if {
 	_verdict == "allow" with input as {"request": _cloning({}), "facts": facts}
 }
 
-# One that was admitted, and is about to be made, is not refused for what has gone since.
+# An admitted machine that is about to be cloned is not denied if a place disappears.
 test_inventory_only_of_what_is_new[note] if {
 	facts := _today({"templates": {"complete": true, "paths": []}})
 	same := _vsphere({"clone": _clone})
@@ -107,7 +107,7 @@ test_inventory_only_of_what_is_new[note] if {
 	_verdict == "allow" with input as {"request": request, "facts": facts}
 }
 
-# Who may not use a place does not learn whether it is there.
+# A namespace that may not use a place cannot find out whether it exists.
 test_inventory_of_others_is_not_told if {
 	_verdict == "DatastoreNotAllowed" with input as {"request": _cloning({"datastore": "/secret2"}), "facts": _today({})}
 	said := _messages with input as {"request": _cloning({"datastore": "/dc/datastore/fast/er"}), "facts": _today({})}
@@ -165,7 +165,10 @@ test_host_not_listed[note] if {
 	policy.deny == {{
 		"reason": "HostNotFound",
 		"code": 422,
-		"message": $"spec.nodeName: VSphereServer vc-1 has no host esx-9; it has: {tc.has}. Without spec.nodeName vCenter chooses one",
+		"message": concat("", [
+			$"spec.nodeName: host esx-9 does not exist on VSphereServer vc-1; available: {tc.has}; ",
+			"leave the field empty to let vCenter choose one",
+		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.nodeName"},
 	}} with input as {"request": _on("esx-9", _cloning({})), "facts": _with_hosts(tc.hosts)}
 }

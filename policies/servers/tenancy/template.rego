@@ -1,14 +1,13 @@
-# Machines that are made from a VSphereTemplate: their reference is judged as the path that it stands for.
+# Machines cloned from a VSphereTemplate: the reference is checked as the path of the template.
 package sallyport.servers.tenancy
 
 import data.sallyport.lib.templates
 import data.sallyport.lib.tenants
 
 # METADATA
-# title: The VSphereTemplate that the machine would be made from
+# title: The VSphereTemplate that the machine is cloned from
 # description: >-
-#   Not asked for by Sallyport itself, which has the path beside the reference when it makes a machine. Of one that is made it does not
-#   matter any more.
+#   Not read for requests by Sallyport itself, which include the path of the template if the machine is not cloned yet.
 facts["template"] := {
 	"apiVersion": "sallyport.dev/v1alpha1",
 	"kind": "VSphereTemplate",
@@ -21,16 +20,16 @@ facts["template"] := {
 facts["template"] := null if not _refers
 
 # METADATA
-# title: There is no such VSphereTemplate
+# title: The VSphereTemplate does not exist
 # custom:
 #   reason: VSphereTemplateNotFound
-#   remedyInMessage: Create the VSphereTemplate first, or name one of the namespace.
+#   remedyInMessage: Create the VSphereTemplate first, or use another one of the namespace.
 deny contains {
 	"reason": "VSphereTemplateNotFound",
 	"code": 422,
 	"message": concat("", [
-		$"{_at("clone.template.templateRef.name")}: there is no VSphereTemplate {_template_ref.name} in {_namespace}. Create it first, ",
-		$"or name another one: `kubectl get vspheretemplates --namespace {input.request.namespace}`",
+		$"{_at("clone.template.templateRef.name")}: VSphereTemplate {_template_ref.name} does not exist in {_namespace}; create it first, ",
+		$"or list others with: kubectl get vspheretemplates --namespace {input.request.namespace}",
 	]),
 	"details": _template_details,
 } if {
@@ -40,10 +39,10 @@ deny contains {
 }
 
 # METADATA
-# title: The machine cannot be made from that VSphereTemplate
+# title: The machine cannot be cloned from the VSphereTemplate
 # custom:
 #   reason: VSphereTemplateUnfit
-#   remedyInMessage: Change the field as the message says.
+#   remedyInMessage: Change the field to a value in the message.
 deny contains {
 	"reason": "VSphereTemplateUnfit",
 	"code": 422,
@@ -68,20 +67,20 @@ _template := input.facts.template if {
 	input.facts.template != null
 }
 
-_unfit := "is being deleted: name another one" if _template_going
+_unfit := "is being deleted; use another one" if _template_going
 
-_unfit := $"is on VSphereServer {_template.spec.serverRef.name}, and the machine would be on {_server}: name one that is on the same" if {
+_unfit := $"is on VSphereServer {_template.spec.serverRef.name}, but the machine is on {_server}; use a template on the same VSphereServer" if {
 	not _template_going
 	_template_elsewhere
 }
 
-_unfit := $"has no failure domain {_template_ref.failureDomain}: name one of {_domain_names}" if {
+_unfit := $"has no failure domain {_template_ref.failureDomain}; available: {_domain_names}" if {
 	_template_here
 	not _template_path
 	_template_ref.failureDomain
 }
 
-_unfit := $"has several failure domains: name one of them as failureDomain, {_domain_names}" if {
+_unfit := $"has several failure domains; set failureDomain to one of: {_domain_names}" if {
 	_template_here
 	not _template_path
 	not _template_ref.failureDomain
@@ -101,7 +100,7 @@ _domain_names := concat(", ", sort([domain.name | some domain in _template.spec.
 
 _template_path := $"{domain.folder}/{_template.spec.name}" if domain := templates.meant(_template.spec, _template_ref)
 
-# What the request says, and beside a reference the path that it stands for, if that is known.
+# The spec of the request. If it has a templateRef, the path of the template is added, if it is known.
 _located := object.union(_vsphere, {"clone": {"template": {"inventoryPath": _template_path}}}) if not _template_elsewhere
 
 _located := _vsphere if not _template_path

@@ -2,7 +2,7 @@ package sallyport.servers.tenancy_test
 
 import data.sallyport.servers.tenancy as policy
 
-# The template that a reference stands for is at /dc/vm/templates/t in failure domain a, and elsewhere in b.
+# The template of the reference is /dc/vm/templates/t in failure domain a, and another one in b.
 _kept(more) := object.union(
 	{
 		"metadata": {"name": "ubuntu"},
@@ -30,7 +30,7 @@ test_template_is_asked_for if {
 	unchanged.template == null
 }
 
-# It need not be in the inventory of the VSphereServer yet.
+# The template does not have to be in the inventory of the VSphereServer yet.
 test_template_allowed[note] if {
 	some note, tc in {
 		"a failure domain": {"ref": _of_a, "template": _kept({})},
@@ -40,7 +40,7 @@ test_template_allowed[note] if {
 	_verdict == "allow" with input as {"request": _referring(tc.ref), "facts": facts}
 }
 
-# By an entry of its own alone: all places together have to be allowed by one.
+# A single entry must allow all places together.
 test_template_with_other_places if {
 	facts := _facts([_maker({"templates": []}), _maker({"name": "b", "folders": []})])
 	world := {"request": _referring(_of_a), "facts": _with(facts, _kept({}))}
@@ -51,35 +51,35 @@ test_template_with_other_places if {
 _template_denials := {
 	"another place": {
 		"ref": {"name": "ubuntu", "failureDomain": "b"}, "template": _kept({}), "reason": "TemplateNotAllowed", "kind": "VSphereServer",
-		"message": ": on VSphereServer vc-1 namespace team-a may not use /dc/vm/a/t; it may use: /dc/vm/templates",
+		"message": ": namespace team-a may not use /dc/vm/a/t on VSphereServer vc-1; allowed: /dc/vm/templates",
 	},
 	"none": {
 		"ref": _of_a, "template": null, "reason": "VSphereTemplateNotFound", "kind": "VSphereTemplate",
 		"message": concat("", [
-			".name: there is no VSphereTemplate ubuntu in namespace team-a. Create it first, or name another one: ",
-			"`kubectl get vspheretemplates --namespace team-a`",
+			".name: VSphereTemplate ubuntu does not exist in namespace team-a; create it first, or list others with: ",
+			"kubectl get vspheretemplates --namespace team-a",
 		]),
 	},
 	"no such failure domain": {
 		"ref": {"name": "ubuntu", "failureDomain": "c"}, "template": _kept({}), "reason": "VSphereTemplateUnfit", "kind": "VSphereTemplate",
-		"message": ": VSphereTemplate ubuntu has no failure domain c: name one of a, b",
+		"message": ": VSphereTemplate ubuntu has no failure domain c; available: a, b",
 	},
 	"several failure domains": {
 		"ref": {"name": "ubuntu"}, "template": _kept({}), "reason": "VSphereTemplateUnfit", "kind": "VSphereTemplate",
-		"message": ": VSphereTemplate ubuntu has several failure domains: name one of them as failureDomain, a, b",
+		"message": ": VSphereTemplate ubuntu has several failure domains; set failureDomain to one of: a, b",
 	},
 	"another server": {
 		"ref": {"name": "ubuntu"}, "template": _kept({"spec": {"serverRef": {"name": "vc-2"}}}),
 		"reason": "VSphereTemplateUnfit", "kind": "VSphereTemplate",
 		"message": concat("", [
-			": VSphereTemplate ubuntu is on VSphereServer vc-2, and the machine would be on VSphereServer vc-1: ",
-			"name one that is on the same",
+			": VSphereTemplate ubuntu is on VSphereServer vc-2, but the machine is on VSphereServer vc-1; ",
+			"use a template on the same VSphereServer",
 		]),
 	},
 	"being deleted": {
 		"ref": {"name": "ubuntu", "failureDomain": "c"}, "template": _kept({"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}),
 		"reason": "VSphereTemplateUnfit", "kind": "VSphereTemplate",
-		"message": ": VSphereTemplate ubuntu is being deleted: name another one",
+		"message": ": VSphereTemplate ubuntu is being deleted; use another one",
 	},
 }
 
@@ -94,7 +94,7 @@ test_template_denied[note] if {
 	count(policy.deny) == 1 with input as world
 }
 
-# A namespace that may use nothing of the server is told that, and no more.
+# A namespace without access to the server gets only that message.
 test_template_of_a_stranger if {
 	_verdict == "NamespaceNotAllowed" with input as {"request": _referring(_of_a), "facts": _with(_facts([_other_maker]), null)}
 }
@@ -104,7 +104,7 @@ _ours_with(template) := object.union(
 	{"userInfo": {"username": "system:sallyport"}},
 )
 
-# Sallyport itself knows the path when it makes the machine, and needs none for a machine that is made.
+# Sallyport itself knows the path when it clones the machine, and needs none for a cloned machine.
 test_template_of_our_own if {
 	asked := policy.facts with input.request as _ours_with({"templateRef": _of_a})
 	asked.template == null

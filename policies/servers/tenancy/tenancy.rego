@@ -1,23 +1,25 @@
 # METADATA
-# title: What a namespace may use of a vCenter
-# description: >-
-#   A VirtualMachine in a vCenter needs a VSphereServer with an entry in spec.tenants for its namespace, and may adopt only
-#   machines below a folder that such an entry has, if the entry allows adoption. A VirtualMachine that names its machine by
-#   instanceUUID alone is judged by the folder once it is known where the machine is. For a machine that is cloned, one entry
-#   must allow its folder, resource pool, datastore, networks and template, and the status of the VSphereServer must list them as
-#   far as its lists are complete and current. If such a machine leaves its datastore to a storage policy, that entry must have
-#   some datastores, and one of them is chosen when the machine is made; for a VirtualDisk one must allow its datastore. A
-#   templateRef is judged as the path of the template that the VSphereTemplate keeps in the failure domain. One
-#   whose place in the vCenter does not change, or that is being deleted, is not judged again. The template of a
-#   VirtualMachinePool is judged as the machines that are made from it, when the pool is created and when that place changes. The
-#   first of these that is not met refuses.
+# title: Access of namespaces to a vCenter
+# description: |-
+#   A VirtualMachine in a vCenter requires a VSphereServer with an entry in spec.tenants that matches its namespace.
+#
+#   Adoption: an entry with adopt: true must have a folder above the machine. If the VirtualMachine identifies the machine only by
+#   instanceUUID, the folder is checked as soon as the location of the machine is known.
+#
+#   Cloning: a single entry must allow the folder, resource pool, datastore, networks and template of the machine. The status of the
+#   VSphereServer must list them, if its lists are complete and current. If the machine has a storage policy instead of a datastore,
+#   the entry must have datastores, from which one is chosen when the machine is cloned. A templateRef is checked as the path of the
+#   template in the failure domain of the VSphereTemplate. For a VirtualDisk, an entry must allow its datastore.
+#
+#   The template of a VirtualMachinePool is checked like a VirtualMachine. Objects whose place in the vCenter does not change, and
+#   objects that are being deleted, are not checked again. The first requirement that is not met denies the request.
 package sallyport.servers.tenancy
 
 import data.sallyport.lib.machines
 import data.sallyport.lib.tenants
 
 # METADATA
-# title: The vCenter that the VirtualMachine names
+# title: The VSphereServer of the object
 facts["server"] := {
 	"apiVersion": "sallyport.dev/v1alpha1",
 	"kind": "VSphereServer",
@@ -29,7 +31,7 @@ facts["server"] := {
 facts["server"] := null if not _judged
 
 # METADATA
-# title: The namespace of the VirtualMachine, for its labels
+# title: The namespace of the object, for its labels
 facts["namespace"] := {
 	"apiVersion": "v1",
 	"kind": "Namespace",
@@ -49,14 +51,14 @@ valid_input if {
 }
 
 # METADATA
-# title: There is no such VSphereServer
+# title: The VSphereServer does not exist
 # custom:
 #   reason: VSphereServerNotFound
-#   remedy: Name a VSphereServer that an administrator has declared; `kubectl get vsphereservers` lists them.
+#   remedy: Use an existing VSphereServer. To list them, run `kubectl get vsphereservers`.
 deny contains {
 	"reason": "VSphereServerNotFound",
 	"code": 422,
-	"message": $"{_at("serverRef.name")}: there is no VSphereServer {_vsphere.serverRef.name}",
+	"message": $"{_at("serverRef.name")}: {_server} does not exist",
 	"details": _details(_at("serverRef.name")),
 } if {
 	_judged
@@ -64,13 +66,13 @@ deny contains {
 }
 
 # METADATA
-# title: The namespace may not use the vCenter
+# title: The namespace has no access to the VSphereServer
 # custom:
 #   reason: NamespaceNotAllowed
-#   remedy: Ask an administrator for an entry in spec.tenants of the VSphereServer, or name another one.
+#   remedy: Ask an administrator for an entry in spec.tenants of the VSphereServer, or use another VSphereServer.
 deny contains {
 	"reason": "NamespaceNotAllowed",
-	"message": $"{_namespace} may use nothing of {_server}: no entry of its spec.tenants is for this namespace",
+	"message": $"{_namespace} has no access to {_server} because no entry in its spec.tenants matches the namespace",
 	"details": _details(_at("serverRef.name")),
 } if {
 	_served
@@ -78,13 +80,13 @@ deny contains {
 }
 
 # METADATA
-# title: The namespace may not adopt machines of the vCenter
+# title: The namespace may not adopt machines of the VSphereServer
 # custom:
 #   reason: AdoptionNotAllowed
-#   remedy: Ask an administrator to set adopt in the entry of spec.tenants that is for the namespace.
+#   remedy: Ask an administrator to set adopt to true in the entry of spec.tenants for the namespace.
 deny contains {
 	"reason": "AdoptionNotAllowed",
-	"message": $"{_namespace} may use {_server}, but may not adopt machines that exist there",
+	"message": $"{_namespace} may not adopt machines of {_server} because no entry for the namespace in its spec.tenants allows adoption",
 	"details": _details(machines.field(input.request, "runtime.vsphere")),
 } if {
 	_adopts
@@ -93,14 +95,14 @@ deny contains {
 }
 
 # METADATA
-# title: The inventory path is not written as vCenter writes it
+# title: The inventory path is not valid
 # custom:
 #   reason: InventoryPathMalformed
-#   remedyInMessage: Write the path without . and .. as elements, and with %2f, %5c and %25 for slash, backslash and percent in names.
+#   remedyInMessage: Do not use . or .. as path elements. In names, write %2f, %5c and %25 for slash, backslash and percent.
 deny contains {
 	"reason": "InventoryPathMalformed",
 	"code": 422,
-	"message": $"{_at("inventoryPath")}: {_place} cannot be judged because of {_malformed}; {_namespace} may adopt machines below: {_allowed}",
+	"message": $"{_at("inventoryPath")}: {_place} is not allowed because its path contains {_malformed}; allowed folders: {_allowed}",
 	"details": _details(_at("inventoryPath")),
 } if {
 	_placed
@@ -108,13 +110,13 @@ deny contains {
 }
 
 # METADATA
-# title: The machine is not below a folder that the namespace may use
+# title: The machine is not in a folder that the namespace may use
 # custom:
 #   reason: FolderNotAllowed
-#   remedyInMessage: Name a machine below a folder that the message names, or ask an administrator for another folder.
+#   remedyInMessage: Use a machine below a folder in the message, or ask an administrator to allow another folder.
 deny contains {
 	"reason": "FolderNotAllowed",
-	"message": $"{_place} is not below a folder of {_server} that {_namespace} may use; it may adopt machines below: {_allowed}",
+	"message": $"{_namespace} may not adopt {_place} because it is not below a folder that {_server} allows; allowed folders: {_allowed}",
 	"details": _details(_at("inventoryPath")),
 } if {
 	_placed
@@ -126,19 +128,19 @@ _machine := machines.spec(input.request, "object")
 
 _vsphere := _machine.runtime.vsphere
 
-# What users call a field below that.
+# The path of a field below runtime.vsphere, as the user writes it.
 _at(path) := machines.field(input.request, $"runtime.vsphere.{path}")
 
 _names_a_place if _vsphere != null
 
-# Somebody whose folder was taken away can still change everything else of the VirtualMachine; the machine itself is out of
-# reach until the reconciler is told otherwise.
+# If an administrator removes a folder from an entry, users can still change other fields of a VirtualMachine. The reconciler does not
+# touch the machine until an entry allows it again.
 _unchanged if {
 	input.request.operation == "UPDATE"
 	machines.spec(input.request, "oldObject").runtime.vsphere == _vsphere
 }
 
-# What is its own can always be given back, or an entry that was taken away would keep a VirtualMachine for good.
+# A VirtualMachine can always be deleted. Otherwise removing an entry would block its deletion forever.
 _leaving if _text(input.request.object.metadata.deletionTimestamp)
 
 _judged if {
@@ -152,7 +154,7 @@ _served if {
 	input.facts.server != null
 }
 
-# Both name a machine that exists.
+# Both fields identify an existing machine.
 _adopts if {
 	_served
 	some field in ["inventoryPath", "instanceUUID"]
@@ -165,7 +167,7 @@ _placed if {
 	_vsphere.inventoryPath != null
 }
 
-# The entries for this namespace. What those for others allow must not show in a message.
+# The entries for this namespace. Messages must not reveal the entries of other namespaces.
 _tenants := tenants.entries(object.get(input.facts.server.spec, "tenants", []), input.request.namespace, _labels)
 
 _labels := null if input.facts.namespace == null
@@ -191,10 +193,10 @@ _odd := tenants.odd(_vsphere.inventoryPath)
 
 _malformed := concat(" and ", sort(_odd)) if not _found
 
-_malformed := "what a folder of it is called" if _found
+_malformed := "a name that cannot be checked" if _found
 
-# Where a machine was found is no business of a namespace that may not use the place: whoever has guessed an instance UUID would
-# read the folders of others. What they have written themselves they know.
+# Messages do not reveal where a machine was found: a user who guesses an instance UUID could read the folders of other namespaces.
+# Paths from the spec may be shown.
 _place := _vsphere.inventoryPath if not _found
 
 _place := "the machine" if _found
@@ -203,9 +205,9 @@ _found if input.request.userInfo.username == "system:sallyport"
 
 _allowed := _cut(_folders, ", ") if count(_folders) > 0
 
-_allowed := "no folder at all" if count(_folders) == 0
+_allowed := "none" if count(_folders) == 0
 
-# Longer lists are cut: a message is for reading.
+# Long lists are cut to keep messages short.
 _cut(list, separator) := concat(separator, list) if count(list) <= 10
 
 _cut(list, separator) := $"{concat(separator, array.slice(list, 0, 10))} and {count(list) - 10} more" if count(list) > 10
@@ -242,7 +244,7 @@ _known_server if {
 	_known_status
 }
 
-# A namespace that is gone, or so new that the cache does not have it, can be a tenant by its name.
+# A namespace that does not exist, or is not in the cache yet, can match an entry by its name.
 _known_namespace if input.facts.namespace == null
 
 _known_namespace if {

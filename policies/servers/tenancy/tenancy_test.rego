@@ -37,7 +37,7 @@ _facts(tenants) := {"server": _server(tenants), "namespace": _plain, "template":
 
 _ours := _facts([_stranger, _tenant({})])
 
-# What became of a request: an input that is not understood is never an allow.
+# The verdict about a request. An invalid input is never allowed.
 _verdict := "not understood" if not policy.valid_input
 
 _verdict := concat(", ", [denial.reason | some denial in policy.deny]) if {
@@ -82,7 +82,7 @@ test_not_asked[note] if {
 	_verdict == "allow" with input as {"request": request, "facts": _nothing}
 }
 
-# The machine's path, and the verdict where the namespace has /dc/vm/team-a.
+# The path of the machine, and the verdict for a namespace with folder /dc/vm/team-a.
 _paths := {
 	"/dc/vm/team-a/x": "allow",
 	"/dc/vm/team-a/deep/er/x": "allow",
@@ -121,7 +121,7 @@ test_paths[path] if {
 	_verdict == verdict with input as {"request": _request(_at(path)), "facts": _ours}
 }
 
-# Where Sallyport has found a machine that the namespace may not use is told to nobody: neither the path nor any part of it.
+# Messages do not reveal where Sallyport found a machine that the namespace may not use, not even a part of the path.
 test_found_places_are_not_told[path] if {
 	some path in ["/dc/vm/secret-b/x", "/dc/vm/secret-b/%zz/x", "/dc/vm/secret-b/../x"]
 	some vsphere in [_at(path), object.union(_with_uuid, {"inventoryPath": path})]
@@ -130,7 +130,7 @@ test_found_places_are_not_told[path] if {
 	said := _messages with input as world
 	count([part | some part in ["/dc/vm/secret-b", "secret", "zz", ".."]; contains(said, part)]) == 0
 	names_folders := _paths_of_strangers[path] == "FolderNotAllowed"
-	contains(said, "it may adopt machines below: /dc/vm/team-a") == names_folders
+	contains(said, "may not adopt the machine because it is not below a folder") == names_folders
 }
 
 _paths_of_strangers := {
@@ -139,7 +139,7 @@ _paths_of_strangers := {
 	"/dc/vm/secret-b/../x": "InventoryPathMalformed",
 }
 
-# An escape in a folder is compared as the one that it is.
+# Escapes in folders are compared regardless of their case.
 test_escapes_in_folders if {
 	facts := _facts([_tenant({"folders": ["/dc/vm/a%2Fb"]})])
 	_verdict == "allow" with input as {"request": _request(_at("/dc/vm/a%2fb/x")), "facts": facts}
@@ -150,24 +150,27 @@ _denials := {
 	"a server that does not exist": {"vsphere": _at("/dc/vm/team-a/x"), "facts": {"server": null, "namespace": _plain, "template": null}, "denial": {
 		"reason": "VSphereServerNotFound",
 		"code": 422,
-		"message": "spec.runtime.vsphere.serverRef.name: there is no VSphereServer vc-1",
+		"message": "spec.runtime.vsphere.serverRef.name: VSphereServer vc-1 does not exist",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.serverRef.name"},
 	}},
 	"a server for others": {"vsphere": _at("/dc/vm/secret-b/x"), "facts": _facts([_stranger]), "denial": {
 		"reason": "NamespaceNotAllowed",
-		"message": "namespace team-a may use nothing of VSphereServer vc-1: no entry of its spec.tenants is for this namespace",
+		"message": "namespace team-a has no access to VSphereServer vc-1 because no entry in its spec.tenants matches the namespace",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.serverRef.name"},
 	}},
 	"a tenant that may not adopt": {"vsphere": _at("/dc/vm/team-a/x"), "facts": _facts([_stranger, _tenant({"adopt": false})]), "denial": {
 		"reason": "AdoptionNotAllowed",
-		"message": "namespace team-a may use VSphereServer vc-1, but may not adopt machines that exist there",
+		"message": concat("", [
+			"namespace team-a may not adopt machines of VSphereServer vc-1 because no entry for the namespace in its spec.tenants ",
+			"allows adoption",
+		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere"},
 	}},
 	"a folder of others": {"vsphere": _at("/dc/vm/secret-b/x"), "facts": _ours, "denial": {
 		"reason": "FolderNotAllowed",
 		"message": concat("", [
-			"/dc/vm/secret-b/x is not below a folder of VSphereServer vc-1 that namespace team-a may use; ",
-			"it may adopt machines below: /dc/vm/team-a",
+			"namespace team-a may not adopt /dc/vm/secret-b/x because it is not below a folder that VSphereServer vc-1 allows; ",
+			"allowed folders: /dc/vm/team-a",
 		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.inventoryPath"},
 	}},
@@ -175,8 +178,8 @@ _denials := {
 		"reason": "InventoryPathMalformed",
 		"code": 422,
 		"message": concat("", [
-			"spec.runtime.vsphere.inventoryPath: /dc/vm/team-a/../%2e/x cannot be judged because of %2e and ..; ",
-			"namespace team-a may adopt machines below: /dc/vm/team-a",
+			"spec.runtime.vsphere.inventoryPath: /dc/vm/team-a/../%2e/x is not allowed because its path contains %2e and ..; ",
+			"allowed folders: /dc/vm/team-a",
 		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.inventoryPath"},
 	}},
@@ -212,7 +215,7 @@ test_server_without_tenants if {
 	_verdict == "NamespaceNotAllowed" with input as {"request": _request(_with_uuid), "facts": facts}
 }
 
-# By UUID alone nothing is known of the folder yet; with the path that was found it is judged like any other.
+# With a UUID alone the folder is not known yet. With the path that was found, the machine is checked like any other.
 test_by_instance_uuid[note] if {
 	some note, tc in {
 		"adoption allowed": {"vsphere": _with_uuid, "tenants": [_tenant({})], "verdict": "allow"},
@@ -264,7 +267,7 @@ test_selectors[note] if {
 
 _bare(key, operator) := {"key": key, "operator": operator}
 
-# Unknown labels are not missing labels: not even a selector for their absence matches.
+# Unknown labels are not missing labels: a selector for their absence does not match.
 test_namespace_not_known[note] if {
 	some note, tc in {
 		"by name": {"tenant": _tenant({}), "verdict": "allow"},
@@ -283,14 +286,14 @@ test_namespace_without_labels if {
 	_verdict == "allow" with input as {"request": _request(_at("/dc/vm/team-a/x")), "facts": facts}
 }
 
-# What one tenant is told names nothing of another, and not more folders than anybody reads.
+# Messages reveal nothing about other tenants, and limit the number of folders.
 test_messages_are_the_namespaces_own[note] if {
 	folders := [$"/dc/vm/f{n}" | some n in ["01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12"]]
 	some note, tc in {
 		"all": {"tenant": _tenant({"folders": array.slice(folders, 0, 10)}), "end": "/dc/vm/f09, /dc/vm/f10"},
 		"too many": {"tenant": _tenant({"folders": folders}), "end": "/dc/vm/f09, /dc/vm/f10 and 2 more"},
-		"none": {"tenant": _tenant({"folders": []}), "end": "below: no folder at all"},
-		"those without adoption are left out": {"tenant": _tenant({"folders": ["/dc/vm/m"]}), "end": "below: /dc/vm/m"},
+		"none": {"tenant": _tenant({"folders": []}), "end": "allowed folders: none"},
+		"those without adoption are left out": {"tenant": _tenant({"folders": ["/dc/vm/m"]}), "end": "allowed folders: /dc/vm/m"},
 	}
 	others := object.union(_tenant({"adopt": false, "folders": ["/dc/vm/z"]}), {"name": "z"})
 	said := _messages with input as {"request": _request(_at("/x/y")), "facts": _facts([_stranger, tc.tenant, others])}
@@ -298,7 +301,7 @@ test_messages_are_the_namespaces_own[note] if {
 	not contains(said, "secret-b")
 }
 
-# Each field that a rule reads, of each wrong type.
+# Each field that a rule reads, with each wrong type.
 _wrong := {
 	"null": null, "empty": "", "a number": 0, "a list": [], "an object": {}, "true": true, "unknown": "Bogus",
 }
@@ -310,14 +313,14 @@ test_only_a_time_says_that_a_machine_is_being_deleted[note] if {
 
 _good := _request(object.union(_with_uuid, _at("/dc/vm/team-a/x")))
 
-# The document with another value at the path, by way of its text: "a/b" becomes {"a": {"b": value}}.
+# The document with another value at the path, replaced through JSON text: "a/b" becomes {"a": {"b": value}}.
 _replaced(document, path, value) := object.union(document, json.unmarshal(concat("", [
 	concat("", [$"\{{json.marshal(key)}:" | some key in split(path, "/")]),
 	json.marshal(value),
 	concat("", ["}" | some _ in split(path, "/")]),
 ])))
 
-# Each field, and which of the wrong values are not wrong there.
+# Each field, and which of the wrong values are valid there.
 _request_fields := {
 	"operation": [],
 	"namespace": ["unknown"],
@@ -349,7 +352,7 @@ test_not_understood_request[note] if {
 	_verdict == "not understood" with input as {"request": request, "facts": _ours}
 }
 
-# Another server than the one that is asked for is no answer either.
+# A server other than the one that was asked for is not a valid fact.
 _broken_servers := object.union_n([
 	{$"server {what}": value | some what, value in _wrong; what != "null"},
 	{$"{path} missing": json.remove(_server([_tenant({})]), [path]) |
@@ -394,7 +397,7 @@ test_not_understood_without_facts[note] if {
 	_verdict == "not understood" with input as {"request": _good, "facts": facts}
 }
 
-# A field that is missing leaves a question unasked, which the engine takes for an input that is not understood.
+# If a field is missing, a fact is undefined, and the engine treats the input as invalid.
 test_unasked_without[note] if {
 	some note, request in {
 		"a name": json.remove(_good, ["object/spec/runtime/vsphere/serverRef/name"]),
@@ -403,7 +406,7 @@ test_unasked_without[note] if {
 	not policy.facts.server with input.request as request
 }
 
-# The template of a pool in place of a machine.
+# The template of a pool instead of a machine.
 _template(of) := {"metadata": {"name": "ci"}, "spec": {"replicas": 3, "virtualMachineTemplate": {"spec": of.spec}}}
 
 _of_pool(request) := object.union(
@@ -415,7 +418,7 @@ _of_pool(request) := object.union(
 	},
 )
 
-# What a pool is told, with the fields that its machines would be told of.
+# A pool gets the same denials as its machines, with the fields of its template.
 test_pools_are_judged_as_their_machines[note] if {
 	some note, tc in {
 		"allowed": {"request": _cloning({}), "facts": _today({}), "reason": ""},
@@ -441,7 +444,7 @@ test_pools_are_judged_as_their_machines[note] if {
 	policy.deny == {denial | some denial in as_pool} with input as pool
 }
 
-# A template that is changed is judged as for new machines; one whose place stays is not judged.
+# A template whose place changes is checked as for new machines. Otherwise it is not checked.
 test_pools_are_judged_again[note] if {
 	some note, tc in {
 		"another place": {"old": {"folder": "/dc/vm/a"}, "new": {"folder": "/dc/vm/a/webb"}, "verdict": "PlaceNotFound"},

@@ -1,9 +1,10 @@
 # METADATA
-# title: What templates are made from, and in which order
+# title: Sources and releases of VSphereTemplates
 # description: >-
-#   The OVA of a VSphereTemplate comes from one of the hosts in allowedHosts, and from no loopback or link-local address nor from one in
-#   forbiddenRanges; an item of a content library is judged by templates-tenancy. Its release does not sort before the one that a failure domain has, with the numbers in it compared as numbers,
-#   unless a failure domain has kept it: that is a rollback. What does not change, or is being deleted, is not judged again.
+#   The OVA of a VSphereTemplate must come from a host in allowedHosts, and not from a loopback or link-local address or an address in
+#   forbiddenRanges. (templates-tenancy checks items of content libraries.) The release must not sort before the release of a failure
+#   domain, unless a failure domain has kept it, which is a rollback. Numbers in releases are compared as numbers. Fields that do not
+#   change, and objects that are being deleted, are not checked again.
 package sallyport.templates.release
 
 valid_input if {
@@ -12,16 +13,16 @@ valid_input if {
 }
 
 # METADATA
-# title: The host in the URL cannot be judged
+# title: The host in the URL is not valid
 # custom:
 #   reason: SourceHostMalformed
-#   remedyInMessage: Write the URL as the message says.
+#   remedyInMessage: Write the URL in the format in the message.
 deny contains {
 	"reason": "SourceHostMalformed",
 	"code": 422,
 	"message": concat("", [
-		"spec.source.url: the host cannot be judged. Write https://, a host name of letters, digits, '.', '-' and '_', ",
-		"or an IPv4 address of four decimal numbers, or an IPv6 address in brackets without a zone, and a port if need be",
+		"spec.source.url: the host is not valid; use https://HOST[:PORT]/..., where HOST is a name of letters, digits, '.', '-' and '_', ",
+		"an IPv4 address of four decimal numbers, or an IPv6 address in brackets without a zone",
 	]),
 	"details": {"field": "spec.source.url"},
 } if {
@@ -30,13 +31,13 @@ deny contains {
 }
 
 # METADATA
-# title: The host is not one that OVAs may be downloaded from
+# title: OVAs may not be downloaded from the host
 # custom:
 #   reason: SourceHostNotAllowed
-#   remedyInMessage: Use one of the hosts that the message names, or ask an administrator to add the host to the parameter allowedHosts.
+#   remedyInMessage: Use a host in the message, or ask an administrator to add the host to the parameter allowedHosts.
 deny contains {
 	"reason": "SourceHostNotAllowed",
-	"message": $"spec.source.url: OVAs may not be downloaded from {_host}; allowed: {_allowed}",
+	"message": $"spec.source.url: downloads from {_host} are not allowed; allowed hosts: {_allowed}",
 	"details": {"field": "spec.source.url"},
 } if {
 	_source_judged
@@ -44,13 +45,13 @@ deny contains {
 }
 
 # METADATA
-# title: The URL has an address that nothing may be downloaded from
+# title: OVAs may not be downloaded from the address
 # custom:
 #   reason: SourceAddressForbidden
-#   remedy: Name a server outside the ranges that are forbidden.
+#   remedy: Use a server outside the forbidden address ranges.
 deny contains {
 	"reason": "SourceAddressForbidden",
-	"message": $"spec.source.url: OVAs may not be downloaded from {_host}, which is in a range of addresses that is forbidden",
+	"message": $"spec.source.url: downloads from {_host} are not allowed because it is in a forbidden address range",
 	"details": {"field": "spec.source.url"},
 } if {
 	_source_judged
@@ -59,15 +60,15 @@ deny contains {
 }
 
 # METADATA
-# title: The release sorts before the present one
+# title: The release sorts before the current one
 # custom:
 #   reason: ReleaseDowngrade
-#   remedyInMessage: Name a release that sorts after the one in the message, or one that is kept.
+#   remedyInMessage: Use a kept release, or one that sorts after the current one.
 deny contains {
 	"reason": "ReleaseDowngrade",
 	"message": concat("", [
-		$"spec.release: {_spec.release} sorts before {_newest_before}, which a failure domain has, and no failure domain has kept ",
-		$"it; kept: {_kept_names}. Name one of these, or a release that sorts after {_newest_before}",
+		$"spec.release: {_spec.release} is not allowed because it sorts before {_newest_before}, which a failure domain has, ",
+		$"and no failure domain has kept it; use a kept release ({_kept_names}) or one that sorts after {_newest_before}",
 	]),
 	"details": {"field": "spec.release"},
 } if {
@@ -99,7 +100,7 @@ _release_judged if {
 
 # The host.
 
-# What Go's parser and this one might read differently has no match.
+# URLs that this expression and the URL parser of Go could interpret differently do not match.
 _authority := regex.replace(_spec.source.url, `^https://([^/?#]+)(?s:.*)$`, "$1") if startswith(_spec.source.url, "https://")
 
 _host := _name if {
@@ -113,7 +114,7 @@ _name := trim_suffix(lower(regex.replace(_authority, `:[0-9]{1,5}$`, "")), ".") 
 	regex.match(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?(:[0-9]{1,5})?$`, _authority)
 }
 
-# Some resolvers take 127.1 and 0x7f000001 for addresses, too.
+# Some resolvers also accept 127.1 and 0x7f000001 as addresses.
 _ends_in_number if regex.match(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`, _name)
 
 _bracketed if startswith(_authority, "[")
@@ -129,7 +130,7 @@ _address := address if {
 	net.cidr_is_valid($"{address}/128")
 }
 
-# A test holds them against those that the download refuses.
+# A test compares them with the ranges that the download rejects.
 _local := [
 	"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",
 	"::/127", "fe80::/10", "ff00::/8", "fd00:ec2::254/128",
@@ -160,7 +161,7 @@ _downgrade if {
 
 _domains := object.get(object.get(_old, "status", {}), "failureDomains", [])
 
-# What the failure domains have. A release that was asked for and never came to be holds nobody back.
+# The releases of the failure domains. A requested release that was never rolled out does not count.
 _present := {domain.release | some domain in _domains; domain.release != ""}
 
 _present_keys := {_key(release) | some release in _present}
@@ -174,7 +175,7 @@ _kept := _present | {version.release |
 
 _kept_names := _list(_kept)
 
-# The texts and the numbers of a release in turn, beginning with a text. Of two numbers the longer one is larger, without leading zeros.
+# The parts of a release, alternating between text and number, beginning with text. Without leading zeros, the longer number is larger.
 _key(release) := [part |
 	some i, token in split(regex.replace(release, `([0-9]+)`, "/$1/"), "/")
 	part := _part(i % 2, token)
@@ -184,7 +185,7 @@ _part(0, text) := text
 
 _part(1, number) := [count(trim_left(number, "0")), trim_left(number, "0")]
 
-# Longer lists are cut: a message is for reading.
+# Long lists are cut to keep messages short.
 _list(entries) := "none" if count(entries) == 0
 
 _list(entries) := concat(", ", sort(entries)) if {

@@ -11,7 +11,7 @@ _object(more) := {"metadata": {"name": "ubuntu"}, "spec": _spec(more)}
 
 _from(url) := {"operation": "CREATE", "oldObject": null, "object": _object({"source": {"url": url}})}
 
-# The failure domains have 24.04-10, and kept what is given.
+# The failure domains have 24.04-10, and have kept the given releases.
 _domains(kept) := [
 	{"name": "a", "release": "24.04-10", "versions": [{"release": "24.04-10"}, {"release": kept}]},
 	{"name": "b", "release": "24.04-9"},
@@ -142,7 +142,7 @@ test_messages[note] if {
 	some note, tc in {
 		"no host": {
 			"request": _from("https://evil.example/a.ova?token=secret"), "parameters": {"allowedHosts": []},
-			"field": "spec.source.url", "words": "OVAs may not be downloaded from evil.example; allowed: none",
+			"field": "spec.source.url", "words": "downloads from evil.example are not allowed; allowed hosts: none",
 		},
 		"many hosts": {
 			"request": _from("https://evil.example/a.ova?token=secret"), "parameters": {"allowedHosts": many},
@@ -150,15 +150,18 @@ test_messages[note] if {
 		},
 		"an address": {
 			"request": _from("https://127.0.0.1/a.ova?token=secret"), "parameters": {},
-			"field": "spec.source.url", "words": "OVAs may not be downloaded from 127.0.0.1, which is in a range",
+			"field": "spec.source.url", "words": "downloads from 127.0.0.1 are not allowed because it is in a forbidden",
 		},
 		"no such host": {
 			"request": _from("https://ann:secret@a/"), "parameters": {},
-			"field": "spec.source.url", "words": "the host cannot be judged",
+			"field": "spec.source.url", "words": "the host is not valid",
 		},
 		"a downgrade": {
 			"request": _update("24.04-8", "24.04-3"), "parameters": {}, "field": "spec.release",
-			"words": "24.04-8 sorts before 24.04-10, which a failure domain has, and no failure domain has kept it; kept: 24.04-10, 24.04-3, 24.04-9.",
+			"words": concat("", [
+				"24.04-8 is not allowed because it sorts before 24.04-10, which a failure domain has, and no failure domain has kept it; ",
+				"use a kept release (24.04-10, 24.04-3, 24.04-9) or",
+			]),
 		},
 	}
 	denials := policy.deny with input.request as tc.request with data.parameters as _parameters(tc.parameters)

@@ -1,16 +1,16 @@
 # METADATA
-# title: Where in a vCenter a namespace may have templates
+# title: Access of VSphereTemplates to a vCenter
 # description: >-
-#   A VSphereTemplate needs a VSphereServer that has, for each of its failure domains, an entry in spec.tenants for its namespace that
-#   allows the folder, the resource pool, the datastore and the network of that failure domain, and the content library that the
-#   template is made from, if it is. To be cloned from, the template must be in templates of an entry, too, as every other. One whose
-#   places and content library do not change, or that is being deleted, is not judged again.
+#   For each failure domain of a VSphereTemplate, a single entry for its namespace in spec.tenants of the VSphereServer must allow the
+#   folder, the resource pool, the datastore and the network, and the content library if the template comes from one. To clone
+#   machines from the template, an entry must also list it in templates. A VSphereTemplate whose places and content library do not
+#   change, or that is being deleted, is not checked again.
 package sallyport.templates.tenancy
 
 import data.sallyport.lib.tenants
 
 # METADATA
-# title: The vCenter that the VSphereTemplate names
+# title: The VSphereServer of the VSphereTemplate
 facts["server"] := {
 	"apiVersion": "sallyport.dev/v1alpha1",
 	"kind": "VSphereServer",
@@ -40,14 +40,14 @@ valid_input if {
 }
 
 # METADATA
-# title: There is no such VSphereServer
+# title: The VSphereServer does not exist
 # custom:
 #   reason: VSphereServerNotFound
-#   remedy: Name a VSphereServer that an administrator has declared; `kubectl get vsphereservers` lists them.
+#   remedy: Use an existing VSphereServer. To list them, run `kubectl get vsphereservers`.
 deny contains {
 	"reason": "VSphereServerNotFound",
 	"code": 422,
-	"message": $"spec.serverRef.name: there is no VSphereServer {_spec.serverRef.name}",
+	"message": $"spec.serverRef.name: {_server} does not exist",
 	"details": _details("spec.serverRef.name"),
 } if {
 	_judged
@@ -55,13 +55,13 @@ deny contains {
 }
 
 # METADATA
-# title: The namespace may not use the vCenter
+# title: The namespace has no access to the VSphereServer
 # custom:
 #   reason: NamespaceNotAllowed
-#   remedy: Ask an administrator for an entry in spec.tenants of the VSphereServer, or name another one.
+#   remedy: Ask an administrator for an entry in spec.tenants of the VSphereServer, or use another VSphereServer.
 deny contains {
 	"reason": "NamespaceNotAllowed",
-	"message": $"{_namespace} may use nothing of {_server}: no entry of its spec.tenants is for this namespace",
+	"message": $"{_namespace} has no access to {_server} because no entry in its spec.tenants matches the namespace",
 	"details": _details("spec.serverRef.name"),
 } if {
 	_served
@@ -69,14 +69,14 @@ deny contains {
 }
 
 # METADATA
-# title: A path of a failure domain is not written as vCenter writes it
+# title: A path of a failure domain is not valid
 # custom:
 #   reason: InventoryPathMalformed
-#   remedy: Write the path without . and .. as elements, and with %2f, %5c and %25 for slash, backslash and percent in names.
+#   remedy: Do not use . or .. as path elements. In names, write %2f, %5c and %25 for slash, backslash and percent.
 deny contains {
 	"reason": "InventoryPathMalformed",
 	"code": 422,
-	"message": $"{place.field}: {_shown(place)} cannot be judged because of {_oddities(place)}",
+	"message": $"{place.field}: {_shown(place)} is not allowed because its path contains {_oddities(place)}",
 	"details": _details(place.field),
 } if {
 	_tenanted
@@ -85,28 +85,30 @@ deny contains {
 }
 
 # METADATA
-# title: A failure domain is at a place that the namespace may not use, or the template is made from such a content library
+# title: The namespace may not use a place of a failure domain, or the content library
 # custom:
 #   reason: PlaceNotAllowed
-#   remedyInMessage: Name a place that the message names, or one below, or ask an administrator for another one.
+#   remedyInMessage: Use a place in the message, or one below it, or ask an administrator to allow another one.
 deny contains {
 	"reason": "PlaceNotAllowed",
-	"message": $"{place.field}: on {_server} {_namespace} may not use {_shown(place)}; it may use: {_usable(place)}",
+	"message": $"{place.field}: {_namespace} may not use {_shown(place)} on {_server}; allowed: {_usable(place)}",
 	"details": _details(place.field),
 } if {
 	some place in _refused
 }
 
 # METADATA
-# title: The namespace may use each of the places, but not together
+# title: The namespace may not use the places together
 # custom:
 #   reason: CombinationNotAllowed
-#   remedyInMessage: Change the fields that one of the entries in the message does not allow, or ask an administrator for an entry with all of it.
+#   remedyInMessage: >-
+#     Choose an entry in the message and change the fields that it does not allow, or ask an administrator for an entry that allows
+#     all of them.
 deny contains {
 	"reason": "CombinationNotAllowed",
 	"message": concat("", [
-		$"{at}: {_namespace} may use each of these places on {_server}, but no entry of its spec.tenants allows all of them together: ",
-		_shortcomings(at, domain),
+		$"{at}: {_namespace} may not use these places on {_server} together because no single entry in its spec.tenants ",
+		$"allows all of them: {_shortcomings(at, domain)}",
 	]),
 	"details": _details(at),
 } if {
@@ -120,11 +122,10 @@ deny contains {
 
 _spec := input.request.object.spec
 
-# What the namespace may use is said of the fields that it has written. Where something was found is no business of a namespace that may
-# not use the place.
+# Messages show the paths that the user wrote, and do not reveal where Sallyport found a place that the namespace may not use.
 _found if input.request.userInfo.username == "system:sallyport"
 
-# Somebody whose folder was taken away can still change everything else; nothing more is done in the folder.
+# If an administrator removes a folder from an entry, users can still change other fields. The reconciler does not use the folder then.
 _unchanged if {
 	input.request.operation == "UPDATE"
 	input.request.oldObject.spec.serverRef == _spec.serverRef
@@ -157,7 +158,7 @@ _labels := null if input.facts.namespace == null
 
 _labels := object.get(input.facts.namespace.metadata, "labels", {}) if input.facts.namespace != null
 
-# The places of each failure domain by its name, and the field of an entry that has to allow them. The content library is one of each.
+# The places of each failure domain by name, with the field of an entry that must allow them. Each has the content library.
 _domains := {domain.name: array.concat(places, _libraries) |
 	some domain in _spec.failureDomains
 	places := [place |
@@ -187,7 +188,7 @@ _refused contains place if {
 	every tenant in _tenants { not tenants.allows(tenant, place) }
 }
 
-# A name is compared as it is, and cannot be misread.
+# A name of a content library has no path that could be ambiguous.
 _odd(place) := tenants.odd(object.get(place, "path", "/"))
 
 _lacking(tenant, domain) := [place.field |
@@ -204,7 +205,7 @@ _shortcomings(at, domain) := _cut(
 
 _shown(place) := place.path if not _found
 
-_shown(place) := "the place that it was found at" if {
+_shown(place) := "the place" if {
 	_found
 	place.path
 }
@@ -213,7 +214,7 @@ _shown(place) := place.name
 
 _oddities(place) := concat(" and ", sort(_odd(place))) if not _found
 
-_oddities(_) := "what it is called" if _found
+_oddities(_) := "a name that cannot be checked" if _found
 
 _usable(place) := _cut(_union(place.allowed), ", ") if count(_union(place.allowed)) > 0
 
@@ -224,7 +225,7 @@ _union(field) := sort({path |
 	some path in object.get(tenant, field, [])
 })
 
-# Longer lists are cut: a message is for reading.
+# Long lists are cut to keep messages short.
 _cut(list, between) := concat(between, list) if count(list) <= 10
 
 _cut(list, between) := $"{concat(between, array.slice(list, 0, 10))} and {count(list) - 10} more" if count(list) > 10
@@ -274,7 +275,7 @@ _known_server if {
 	tenants.known(object.get(input.facts.server.spec, "tenants", []))
 }
 
-# A namespace that is gone, or so new that the cache does not have it, can be a tenant by its name.
+# A namespace that does not exist, or is not in the cache yet, can match an entry by its name.
 _known_namespace if input.facts.namespace == null
 
 _known_namespace if {

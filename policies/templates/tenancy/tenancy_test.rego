@@ -16,7 +16,7 @@ _request(domains) := {
 	"operation": "CREATE", "namespace": "team-a", "userInfo": {"username": "ann"}, "oldObject": null, "object": _object(domains),
 }
 
-# One that is made from an item of a content library.
+# A VSphereTemplate from an item of a content library.
 _of_item(request, library) := object.union(request, {"object": {"spec": {"source": {"libraryItem": {"library": library, "name": "ubuntu"}}}}})
 
 _change(old, new) := object.union(_request(new), {"operation": "UPDATE", "oldObject": _object(old)})
@@ -107,7 +107,7 @@ test_denied[field] if {
 	world := {"request": _request([_domain({field: tc.path})]), "facts": _facts([_stranger, _tenant({})])}
 	policy.deny == {{
 		"reason": "PlaceNotAllowed",
-		"message": $"spec.failureDomains[a].{field}: on VSphereServer vc-1 namespace team-a may not use {tc.path}; it may use: {tc.usable}",
+		"message": $"spec.failureDomains[a].{field}: namespace team-a may not use {tc.path} on VSphereServer vc-1; allowed: {tc.usable}",
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": $"spec.failureDomains[a].{field}"},
 	}} with input as world
 	policy.valid_input with input as world
@@ -121,17 +121,17 @@ test_libraries[note] if {
 		"compared as it is": {"library": "silver/50%", "tenants": [golden], "message": ""},
 		"another": {
 			"library": "Golden", "tenants": [_stranger, golden],
-			"message": $"spec.source.libraryItem.library: on VSphereServer vc-1 {may} not use Golden; it may use: golden, silver/50%",
+			"message": $"spec.source.libraryItem.library: {may} not use Golden on VSphereServer vc-1; allowed: golden, silver/50%",
 		},
 		"none": {
 			"library": "golden", "tenants": [_tenant({}), object.union(_stranger, {"libraries": ["golden"]})],
-			"message": $"spec.source.libraryItem.library: on VSphereServer vc-1 {may} not use golden; it may use: none",
+			"message": $"spec.source.libraryItem.library: {may} not use golden on VSphereServer vc-1; allowed: none",
 		},
 		"not together": {
 			"library": "golden", "tenants": [_tenant({}), _tenant({"name": "c", "libraries": ["golden"], "folders": [], "networks": []})],
 			"message": concat("", [
-				$"spec.failureDomains[a]: {may} use each of these places on VSphereServer vc-1, but no entry of its spec.tenants allows all of them ",
-				"together: a does not allow spec.source.libraryItem.library; c does not allow folder, network",
+				$"spec.failureDomains[a]: {may} not use these places on VSphereServer vc-1 together because no single entry in its ",
+				"spec.tenants allows all of them: a does not allow spec.source.libraryItem.library; c does not allow folder, network",
 			]),
 		},
 	}
@@ -145,13 +145,13 @@ test_changed_library_is_judged if {
 	_verdict == "PlaceNotAllowed" with input as {"request": _of_item(same, "golden"), "facts": _facts([_tenant({})])}
 }
 
-# Whoever is about to download from a library touches nothing else.
+# A download from a library touches no other places.
 test_library_alone if {
 	nowhere := _domain({"folder": "", "resourcePool": "", "datastore": "", "network": ""})
 	ours := _of_item(_ours(_request([nowhere])), "golden")
 	_verdict == "allow" with input as {"request": ours, "facts": _facts([_tenant({"libraries": ["golden"], "folders": []})])}
 	said := _messages with input as {"request": ours, "facts": _facts([_tenant({})])}
-	said == "spec.source.libraryItem.library: on VSphereServer vc-1 namespace team-a may not use golden; it may use: none"
+	said == "spec.source.libraryItem.library: namespace team-a may not use golden on VSphereServer vc-1; allowed: none"
 }
 
 test_denied_otherwise[note] if {
@@ -169,9 +169,9 @@ test_denied_otherwise[note] if {
 
 test_messages if {
 	odd := _messages with input as {"request": _request([_domain({"folder": "/a/.."})]), "facts": _facts([_tenant({})])}
-	odd == "spec.failureDomains[a].folder: /a/.. cannot be judged because of .."
+	odd == "spec.failureDomains[a].folder: /a/.. is not allowed because its path contains .."
 	none := _messages with input as {"request": _request([_domain({})]), "facts": _facts([_tenant({"networks": []})])}
-	endswith(none, "it may use: none")
+	endswith(none, "allowed: none")
 	many := [$"/dc/n{n}" | some n in ["01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11"]]
 	cut := _messages with input as {"request": _request([_domain({})]), "facts": _facts([_tenant({"networks": many})])}
 	endswith(cut, "/dc/n10 and 1 more")
