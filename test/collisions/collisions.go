@@ -167,7 +167,7 @@ func (m *machine) ask(what string, change ...func(*v1alpha1.VirtualMachineOperat
 func (m *machine) submit(o *v1alpha1.VirtualMachineOperation) (verdict error) {
 	_ = step.Await(m.Context(), func(context.Context) (bool, error) {
 		verdict = m.cluster.Client.Create(m.Context(), o)
-		return verdict == nil || !apierrors.IsInternalError(verdict) && !strings.Contains(verdict.Error(), "could not decide"), nil
+		return verdict == nil || !apierrors.IsInternalError(verdict) && !strings.Contains(verdict.Error(), "policy evaluation failed"), nil
 	})
 	return verdict
 }

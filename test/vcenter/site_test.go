@@ -153,7 +153,7 @@ func (s *site) patiently(create func() error) {
 	var err error
 	_ = poll(s.Context(), func() bool {
 		err = create()
-		return err == nil || !strings.Contains(err.Error(), "VSphereServerNotFound") && !strings.Contains(err.Error(), "could not decide")
+		return err == nil || !strings.Contains(err.Error(), "VSphereServerNotFound") && !strings.Contains(err.Error(), "policy evaluation failed")
 	})
 	s.Must(err)
 }

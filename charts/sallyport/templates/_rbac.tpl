@@ -16,7 +16,7 @@ may want more: rbac.reads.
 {{- $kind := printf "%s/%s" .apiVersion .kind -}}
 {{- if not (hasPrefix "sallyport.dev/" $kind) -}}
 {{- if not (hasKey $resources $kind) -}}
-{{- fail (printf "policy %s reads kind %s, but this chart does not know its resource" $name $kind) -}}
+{{- fail (printf "policy %s reads %s, but this chart does not know its resource" $name $kind) -}}
 {{- end -}}
 {{- $group := regexReplaceAll "/?[^/]*$" .apiVersion "" -}}
 {{- $of := index $groups $group | default dict -}}
