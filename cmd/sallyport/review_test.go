@@ -186,7 +186,7 @@ func TestReviewFlags(t *testing.T) {
 		"JSON":                     {"-f stop.json --state vm.yaml", "", 0, []string{"stop-1 created"}},
 		"standard input":           {"-f - --state vm.yaml", files["stop.yaml"], 0, []string{"stop-1 created", "<stdin>:1"}},
 		"state on standard input":  {"-f stop.yaml --state -", files["vm.yaml"], 0, []string{"stop-1 created"}},
-		"several files, in order":  {"-f vm.yaml,stop.yaml -f start.yaml", "", 1, []string{"web-1 created", "stop-1 created", "Stop stop-1 of VirtualMachine web-1 is Pending"}},
+		"several files, in order":  {"-f vm.yaml,stop.yaml -f start.yaml", "", 1, []string{"web-1 created", "stop-1 created", "Stop stop-1 is pending"}},
 		"a folder":                 {"-f dir", "", 0, []string{"web-1 created", "stop-1 created", "configmap/c created", "3 requests admitted"}},
 		"a folder without others":  {"-f dir --recursive=false", "", 0, []string{"web-1 created", "stop-1 created", "2 requests admitted"}},
 		"state in a folder":        {"-f start.yaml --state dir", "", 1, []string{"OperationInProgress", "PhaseForbids"}},
