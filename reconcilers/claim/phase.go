@@ -93,7 +93,7 @@ func Phase(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool)
 // InstanceLost says for people that the runtime does not know a machine any more that it once knew, and what helps. It is never
 // made again unasked: what was on it would be silently gone.
 func InstanceLost(vm *v1alpha1.VirtualMachine) string {
-	return fmt.Sprintf("the runtime does not know instance %s any more: bring it back, or delete VirtualMachine %s and create it again",
+	return fmt.Sprintf("the runtime no longer has instance %s: restore it there, or delete and recreate VirtualMachine %s",
 		vm.Status.InstanceID, vm.Name)
 }
 

@@ -17,13 +17,13 @@ const MaxUndoing = 256
 // The errors of transitions. All of them mean that the claim is as it was.
 var (
 	// ErrHeld means that somebody else holds the machine who does not yield.
-	ErrHeld = errors.New("the machine is held by another")
+	ErrHeld = errors.New("the machine is claimed by another holder")
 	// ErrLost means that the claim belongs to somebody who is being undone and cannot have it again.
-	ErrLost = errors.New("the claim was lost and is being undone")
+	ErrLost = errors.New("the claim was superseded or withdrawn and is being undone")
 	// ErrNotHeld means that the caller does not hold the machine.
-	ErrNotHeld = errors.New("the machine is not held by the caller")
-	// ErrFull means that too many former holders are still being undone; one has to settle first.
-	ErrFull = errors.New("too many former holders are still being undone")
+	ErrNotHeld = errors.New("the machine is not claimed by the caller")
+	// ErrFull means that too many earlier claims are still being undone; one has to settle first.
+	ErrFull = errors.New("too many earlier claims are still being undone")
 )
 
 // Holder is who takes the machine, or yields it.

@@ -65,13 +65,13 @@ func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
 
 // WaitsForDisks says for people that a machine is not powered on before it has those disks.
 func WaitsForDisks(missing []string) string {
-	return fmt.Sprintf("waits for VirtualDisk %s: condition DisksAttached says why it is not attached", missing[0])
+	return fmt.Sprintf("waiting for VirtualDisk %s to be attached: see condition DisksAttached", missing[0])
 }
 
 // absent waits for a machine that is not there.
 func (x *execution) absent(ctx context.Context) (bool, error) {
 	if x.VM.Status.InstanceID == "" {
-		return x.waits(ctx, v1alpha1.ReasonInProgress, "waits for the machine, which is not there yet: condition Ready of the VirtualMachine says why", nil)
+		return x.waits(ctx, v1alpha1.ReasonInProgress, "waiting for the machine to be created: see condition Ready of the VirtualMachine", nil)
 	}
 	return x.waits(ctx, v1alpha1.ReasonInstanceLost, claim.InstanceLost(x.VM), nil)
 }
@@ -170,7 +170,7 @@ func (x *execution) notSent(ctx context.Context, err error) (bool, error) {
 	if x.Grace != nil && runtime.IsToolsUnavailable(err) {
 		return x.holder.Write(ctx, Progress{State: Forces})
 	}
-	x.Troubled("telling the runtime for "+x.holder.String(), err)
+	x.Troubled("calling the runtime for "+x.holder.String(), err)
 	reason := runtime.Reason(err)
 	if reason == v1alpha1.ReasonRuntimeFailed {
 		reason = v1alpha1.ReasonAttemptFailed
@@ -192,10 +192,10 @@ func (x *execution) outOfGrace() bool {
 func (x *execution) awaitGuest(ctx context.Context) (bool, error) {
 	x.Later()
 	if x.Grace == nil || x.GuestAskedAt == nil {
-		return x.waits(ctx, v1alpha1.ReasonInProgress, "waits for the guest to shut down", nil)
+		return x.waits(ctx, v1alpha1.ReasonInProgress, "waiting for the guest to shut down", nil)
 	}
 	until := x.GuestAskedAt.Add(*x.Grace)
 	x.Wait(until.Sub(x.Time))
 	return x.waits(ctx, v1alpha1.ReasonInProgress,
-		fmt.Sprintf("the guest was asked to shut down, and has time until %s", until.UTC().Format(time.RFC3339)), nil)
+		fmt.Sprintf("waiting for the guest to shut down (until %s)", until.UTC().Format(time.RFC3339)), nil)
 }

@@ -9,7 +9,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-const cannotMove = "the runtime of the machine cannot move machines"
+const cannotMove = "the machine's runtime does not support migration"
 
 // plan is an intent and how far it has come on a machine as it was seen.
 type plan struct {
@@ -92,13 +92,13 @@ func (p *plan) done() bool {
 func (p *plan) achieved() string {
 	switch {
 	case !p.seen.Exists:
-		return "there is no machine that could be on"
+		return "the machine does not exist, so it is already off"
 	case claim.Moves(p.Type) && p.seen.NodeName != "":
 		return "the machine is on node " + p.seen.NodeName
 	case p.seen.Power == v1alpha1.PowerStopped:
 		return "the machine is off"
 	case claim.Hides(p.Type):
-		return "the machine was off, and is on again"
+		return "the machine was powered off and is on again"
 	}
 	return "the machine is on"
 }
@@ -111,15 +111,15 @@ func (p *plan) asksGuest() bool { return p.step() == runtime.TaskPowerOff && !p.
 func (p *plan) verb() string {
 	switch {
 	case p.asksGuest():
-		return "ask the guest to shut down"
+		return "guest shutdown request"
 	case p.step() == runtime.TaskPowerOff:
-		return "power off"
+		return "power-off"
 	case p.step() == runtime.TaskRelocate:
-		return "move the machine"
+		return "migration request"
 	case p.step() == runtime.TaskDelete:
-		return "remove the machine"
+		return "deletion"
 	}
-	return "power on"
+	return "power-on"
 }
 
 // sender gives the call that tells the runtime, nil if the runtime cannot be told that.

@@ -86,10 +86,10 @@ func ours(undoing []v1alpha1.UndoingOperation, seen runtime.Observation) (entry 
 func waitsFor(who claim.Holder, seen runtime.Observation) string {
 	for _, t := range seen.InFlight {
 		if t.By != "" {
-			return fmt.Sprintf("waits until %s is undone: %s, which is not withdrawn", who, t.Doing())
+			return fmt.Sprintf("waiting for %s to be undone: %s (not started by Sallyport, so not canceled)", who, t.Doing())
 		}
 	}
-	return fmt.Sprintf("waits until %s is undone", who)
+	return fmt.Sprintf("waiting for %s to be undone", who)
 }
 
 // withdraw cancels and looks again. The look decides, not what cancelling returned.

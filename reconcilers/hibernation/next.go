@@ -78,14 +78,14 @@ type view struct {
 func Next(move *v1alpha1.Migration, seen *runtime.Observation, want Want) Step {
 	v := &view{Want: want, move: move, seen: seen.Hibernation, busy: !seen.Quiet()}
 	if v.seen == nil {
-		return v.step(&Row{Name: "X", Then: Outcome{Reason: v1alpha1.ReasonMigrating, Message: "the runtime does not say what there is of the machine"}})
+		return v.step(&Row{Name: "X", Then: Outcome{Reason: v1alpha1.ReasonMigrating, Message: "the runtime does not report which instance of the machine exists"}})
 	}
 	for i := range Rows {
 		if r := &Rows[i]; r.In == v.present() && (len(r.Instance) == 0 || slices.Contains(r.Instance, v.seen.Instance)) && r.when.holds(v) {
 			return v.step(r)
 		}
 	}
-	return v.step(&Row{Name: "X", Then: Outcome{Reason: v1alpha1.ReasonMigrating, Message: "an instance that is {state} is not expected now: nothing is done"}})
+	return v.step(&Row{Name: "X", Then: Outcome{Reason: v1alpha1.ReasonMigrating, Message: "unexpected state of the instance: {state}; taking no action"}})
 }
 
 func (v *view) present() v1alpha1.MigrationStep {

@@ -90,10 +90,10 @@ func (h *holding) Write(ctx context.Context, p drive.Progress) (bool, error) {
 			if p.State == drive.Steps {
 				status.Step = p.Step
 			}
-			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, v1alpha1.ReasonSending, "the runtime is told to "+p.Message)
+			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, v1alpha1.ReasonSending, "sending "+p.Message)
 		})
 	case drive.Sent:
-		return h.sent(ctx, "the runtime was told to "+p.Message)
+		return h.sent(ctx, p.Message+" sent")
 	}
 	return h.note(ctx, h.look, h.o, p.Reason, "%s", p.Message)
 }
@@ -109,7 +109,7 @@ func (h *holding) begin(ctx context.Context, p drive.Progress) (bool, error) {
 				status.Supersedes = append(status.Supersedes, v1alpha1.OperationReference{Name: other.Name, UID: other.UID})
 			}
 		}
-		h.completed(h.o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, "holds the machine")
+		h.completed(h.o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, "in progress (has claimed the machine)")
 		h.set(h.o, v1alpha1.ConditionSuperseded, metav1.ConditionFalse, v1alpha1.ReasonNotSuperseded, "")
 	})
 }
@@ -147,9 +147,10 @@ func (h *holding) complete(ctx context.Context, message string) (bool, error) {
 		}
 		h.completed(h.o, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, message)
 		if h.Record().Signal == "" {
-			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonNothingToSend, "the machine already was as it should be")
+			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonNothingToSend,
+				"nothing to send: the machine was already in the requested state")
 		} else { // also if the reply was lost: what was seen confirms it
-			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, "the runtime was told")
+			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, "sent to the runtime")
 		}
 	})
 	if did && err == nil {

@@ -69,8 +69,8 @@ func (r *Reconciler) save(ctx context.Context, l *look) (bool, error) {
 		return false, err
 	}
 	if l.read.InstanceID == "" && l.VM.Status.InstanceID != "" {
-		r.tell(l, corev1.EventTypeNormal, v1alpha1.ReasonProvisioned, "Ensure", "instance %s was %s, and is %s",
-			l.seen.InstanceID, map[bool]string{true: "adopted", false: "made"}[l.seen.Adopted], l.seen.Power)
+		r.tell(l, corev1.EventTypeNormal, v1alpha1.ReasonProvisioned, "Ensure", "instance %s was %s and is %s",
+			l.seen.InstanceID, map[bool]string{true: "adopted", false: "created"}[l.seen.Adopted], l.seen.Power)
 	}
 	before := meta.FindStatusCondition(l.read.Conditions, ready.Type)
 	asked := ready.Reason == string(v1alpha1.ReasonQuestionPending)

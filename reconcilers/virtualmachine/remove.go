@@ -58,7 +58,7 @@ func (r *Reconciler) takeAway(ctx context.Context, l *look) (bool, error) {
 		return r.report(ctx, l)
 	}
 	if err != nil {
-		return false, fmt.Errorf("taking VirtualMachine %s for its deletion: %w", l.Key(), err)
+		return false, fmt.Errorf("claiming VirtualMachine %s for its deletion: %w", l.Key(), err)
 	}
 	l.VM.Status.Phase = claim.Phase(l.VM, nil, false)
 	return r.save(ctx, l)
@@ -79,7 +79,8 @@ func (r *Reconciler) release(ctx context.Context, l *look) (bool, error) {
 	}
 	r.forget(l.Key())
 	if l.abandoned() {
-		r.tell(l, corev1.EventTypeWarning, v1alpha1.ReasonAbandoned, "Abandon", "instance %q was given up on and may still be on its runtime", l.VM.Status.InstanceID)
+		r.tell(l, corev1.EventTypeWarning, v1alpha1.ReasonAbandoned, "Abandon",
+			"instance %q was abandoned and may still exist on its runtime", l.VM.Status.InstanceID)
 	}
 	return false, nil
 }

@@ -167,7 +167,7 @@ func TestServerMoved(t *testing.T) {
 		update(s, server, func(server *v1alpha1.VSphereServer) { server.Spec.URL, server.Spec.Trust.CABundle = url, ca })
 	}
 	to(other.URL(), string(other.CABundle()))
-	s.warns(vm, "False", fmt.Sprintf("InstanceLost the runtime does not know instance %s any more: bring it back, or delete VirtualMachine web and create it again", s.vcenter.State(path).InstanceUUID))
+	s.warns(vm, "False", fmt.Sprintf("InstanceLost the runtime no longer has instance %s: restore it there, or delete and recreate VirtualMachine web", s.vcenter.State(path).InstanceUUID))
 	s.until("the session with the first has ended", func() string { return fmt.Sprint(s.vcenter.Sessions(), other.Sessions()) }, "0 1")
 	to(s.vcenter.URL(), string(s.vcenter.CABundle()))
 	s.shows(vm, asWanted)
