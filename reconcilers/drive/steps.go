@@ -20,12 +20,13 @@ type plan struct {
 	moves bool
 }
 
-// Baseline is a machine as it was seen, to be kept in a [Record].
+// Baseline is the observed state of a machine, to keep in a [Record].
 func Baseline(seen *runtime.Observation) *v1alpha1.OperationBaseline {
 	return &v1alpha1.OperationBaseline{PowerState: seen.Power, Incarnation: seen.Incarnation, NodeName: seen.NodeName}
 }
 
-// Reached tells whether a machine is as an intent wants it that nobody has begun with.
+// Reached reports whether a machine already is in the state of an intent that has not
+// started.
 func Reached(in Intent, seen runtime.Observation) bool {
 	return (&plan{Intent: in, Record: Record{Was: Baseline(&seen)}, seen: seen}).reached()
 }
@@ -44,7 +45,7 @@ func (p *plan) step() runtime.TaskKind {
 	return p.goal()
 }
 
-// over tells whether the effect of a step is seen, or not wanted: a machine that was adopted is released as it is.
+// over reports whether the effect of a step is seen, or not wanted: a machine that was adopted is released as it is.
 func (p *plan) over(k runtime.TaskKind) bool {
 	return p.seen.Power == claim.Effect(k) || (p.seen.Adopted && p.goal() == runtime.TaskDelete)
 }
@@ -62,7 +63,7 @@ func (p *plan) next() (after v1alpha1.OperationStep, more bool) {
 // goal is the last step.
 func (p *plan) goal() runtime.TaskKind { return claim.Goal(p.Type) }
 
-// reached tells whether the machine is as it is wanted.
+// reached reports whether the machine is as it is wanted.
 func (p *plan) reached() bool {
 	switch goal := p.goal(); {
 	case !p.seen.Exists: // what is not there is off
@@ -83,7 +84,7 @@ func (p *plan) reached() bool {
 	return p.Was.NodeName == "" || (p.seen.NodeName != "" && p.seen.NodeName != p.Was.NodeName)
 }
 
-// done tells whether that is so for good: nothing is in flight, and it is known what was before, where that is told.
+// done reports whether that is so for good: nothing is in flight, and it is known what was before, where that is told.
 func (p *plan) done() bool {
 	return p.seen.Quiet() && p.reached() && (p.Was != nil || p.goal() == runtime.TaskDelete)
 }
@@ -103,7 +104,7 @@ func (p *plan) achieved() string {
 	return "the machine is on"
 }
 
-// asksGuest tells whether the guest is asked now. That is done once: a guest that was asked has its reasons, and whoever does not
+// asksGuest reports whether the guest is asked now. That is done once: a guest that was asked has its reasons, and whoever does not
 // want to wait for them forces it.
 func (p *plan) asksGuest() bool { return p.step() == runtime.TaskPowerOff && !p.Force }
 

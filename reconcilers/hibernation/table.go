@@ -18,7 +18,7 @@ type Row struct {
 	Then Outcome
 }
 
-// When is what else has to be so, for people.
+// When describes the condition of the row in words.
 func (r *Row) When() string { return r.when.text }
 
 // Outcome is what a Row says, as a [Step]. Without a step the move stays in the one that it is in.

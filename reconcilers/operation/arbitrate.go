@@ -87,7 +87,7 @@ func (r *Reconciler) judge(
 	return r.take(ctx, l, o, before)
 }
 
-// passing tells whether the machine is in a state that passes by itself, so that a denial is not final: something is being
+// passing reports whether the machine is in a state that passes by itself, so that a denial is not final: something is being
 // undone, or something holds the machine that is no operation.
 func (l *look) passing() (who string, is bool) {
 	present, held := claim.Current(&l.VM.Status)

@@ -85,7 +85,7 @@ func (r *Reconciler) endWithoutClaim(ctx context.Context, l *look) (bool, error)
 	return false, nil
 }
 
-// overdue tells whether the operation's time is up, and otherwise has it looked at when it will be.
+// overdue reports whether the operation's time is up, and otherwise has it looked at when it will be.
 func (l *look) overdue(o *v1alpha1.VirtualMachineOperation) bool {
 	left := o.CreationTimestamp.Add(o.ActiveDeadline()).Sub(l.Time)
 	if left <= 0 {

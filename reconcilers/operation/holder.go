@@ -33,7 +33,7 @@ type holding struct {
 // String is what people call it.
 func (h *holding) String() string { return "operation " + h.o.Name }
 
-// Intent is what the operation asks for. A graceful one never turns into a forced one by itself.
+// Intent is what the operation requests. A graceful operation never becomes a forced one by itself.
 func (h *holding) Intent() drive.Intent {
 	in := drive.Intent{Type: h.o.Spec.Type, Force: h.o.Spec.Force}
 	if to := h.o.Spec.Migrate; to != nil {
@@ -57,8 +57,8 @@ func (h *holding) Record() drive.Record {
 	return record
 }
 
-// Saw has the status of the machine show what was seen of it, before the status of the operation rests on that: whoever waits for
-// the operation finds the machine as it says.
+// Saw updates the status of the machine with the observation before the status of the operation rests on it: a client that waits for
+// the operation finds the machine in that state.
 func (h *holding) Saw(ctx context.Context, seen *runtime.Observation, done bool) error {
 	before := h.VM.Status.DeepCopy()
 	claim.Record(h.VM, seen, done)
@@ -159,14 +159,14 @@ func (h *holding) complete(ctx context.Context, message string) (bool, error) {
 	return true, err
 }
 
-// hopeless tells whether the holder has found that it can never reach its goal. Its condition says so, which releaseHolder
+// hopeless reports whether the holder has found that it can never reach its goal. Its condition says so, which releaseHolder
 // then acts on, so that the message survives a crash.
 func (l *look) hopeless(o *v1alpha1.VirtualMachineOperation) bool {
 	c := v1alpha1.ConditionSignalSent.In(o.Status.Conditions)
 	return c != nil && c.Reason == string(v1alpha1.ReasonRuntimeFailed)
 }
 
-// failedBefore tells whether the runtime has been told before and what came of it failed. That is shown until something else
+// failedBefore reports whether the runtime has been told before and what came of it failed. That is shown until something else
 // is known, or each attempt would write, and each write bring the next attempt.
 func failedBefore(o *v1alpha1.VirtualMachineOperation) bool {
 	c := v1alpha1.ConditionCompleted.In(o.Status.Conditions)

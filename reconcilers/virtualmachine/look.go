@@ -31,17 +31,17 @@ type look struct {
 	diskTrouble *diskTrouble // why its disks are not as they should be, if that is known
 }
 
-// ours tells whether the machine is the business of this reconciler: no operation or deletion holds it, and nobody is being undone.
+// ours reports whether the machine is the business of this reconciler: no operation or deletion holds it, and nobody is being undone.
 func (l *look) ours() bool {
 	a := l.VM.Status.ActiveOperation
 	return len(l.VM.Status.Undoing) == 0 &&
 		(a == nil || (a.Origin != v1alpha1.OriginOperation && a.Origin != v1alpha1.OriginDeletion))
 }
 
-// missing tells whether the machine may have to be made: it was never seen, and nothing is being undone.
+// missing reports whether the machine may have to be made: it was never seen, and nothing is being undone.
 func (l *look) missing() bool { return l.VM.Status.InstanceID == "" && len(l.VM.Status.Undoing) == 0 }
 
-// lacksDisks tells whether a machine that somebody holds was last seen without disks that its spec names.
+// lacksDisks reports whether a machine that somebody holds was last seen without disks that its spec names.
 func (l *look) lacksDisks() bool {
 	return len(l.VM.Status.Undoing) == 0 && len(claim.MissingDisks(l.VM, &runtime.Observation{Disks: l.VM.Status.Disks})) > 0
 }

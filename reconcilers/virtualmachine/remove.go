@@ -39,7 +39,7 @@ func (r *Reconciler) remove(ctx context.Context, l *look) (bool, error) {
 	return r.report(ctx, l)
 }
 
-// abandoned tells whether the instance is given up on: whoever is sure that its backend will not come back says so, by the
+// abandoned reports whether the instance is given up on: whoever is sure that its backend will not come back says so, by the
 // UID of the VirtualMachine, so that the annotation is of no effect on another one.
 func (l *look) abandoned() bool {
 	return l.VM.Annotations[v1alpha1.AnnotationAbandonInstance] == string(l.VM.UID)

@@ -45,7 +45,7 @@ func (r *Reconciler) resync(l *look) time.Duration {
 	return every
 }
 
-// wrong tells whether people should be told by an event.
+// wrong reports whether people should be told by an event.
 func wrong(ready metav1.Condition) bool {
 	switch v1alpha1.ConditionReason(ready.Reason) {
 	case v1alpha1.ReasonAsWanted, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonProvisioning,

@@ -318,7 +318,7 @@ func (s *site) unregistrable() {
 		" --as=" + s.sallyport.User() + " --as-group=system:masters")
 	message := s.shows("greedy", v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonNotRegistrable)
 	for _, text := range []string{"spec.match.resources[0].resources[0], *.apps/scale", "spec.match.resources[1].resources[0], leases.coordination.k8s.io",
-		"The API server asks about the rest: UPDATE of statefulsets.apps."} {
+		"Registered for the rest: UPDATE of statefulsets.apps."} {
 		if !strings.Contains(message, text) {
 			s.Errorf("it says %q, without %q", message, text)
 		}

@@ -31,7 +31,7 @@ func TestLifeOfAnEntry(t *testing.T) {
 	f.settles()
 	f.has("owners Fail: CREATE, UPDATE of deployments.apps", "mutating owners Fail: CREATE, UPDATE of deployments.apps",
 		"own Fail: DELETE of virtualmachines.sallyport.dev")
-	f.finds("owners", v1alpha1.ReasonRegistered, "The API server asks about CREATE, UPDATE of deployments.apps.")
+	f.finds("owners", v1alpha1.ReasonRegistered, "Registered for CREATE, UPDATE of deployments.apps.")
 	f.finds("own", v1alpha1.ReasonRegistered, "DELETE of virtualmachines.sallyport.dev.")
 	entry := f.validating("-policies").Webhooks[1]
 	service := entry.ClientConfig.Service
@@ -352,7 +352,7 @@ func TestChangesComeBeforeVerdicts(t *testing.T) {
 		t.Errorf("looks again after %v", again)
 	}
 	f.has("mutating a Fail: CREATE of pods")
-	f.finds("a", v1alpha1.ReasonWaitingForReplicas, "when it has learned to have it change objects before")
+	f.finds("a", v1alpha1.ReasonWaitingForReplicas, "Waiting for the mutating webhook to take effect")
 	f.reconcile() // which sees it
 	f.now = f.now.Add(settle - 1)
 	f.reconcile()
