@@ -202,7 +202,7 @@ func TestNameTaken(t *testing.T) {
 		"Rename this one, or replace it with the shipped one: kubectl sallyport policies reset guard")
 	f.shows("guard", "Edited", "")
 	f.tells(
-		"Warning NameTaken ConfigMap/sallyport-policies: RegoPolicy guard: Release 1.0.0 ships a RegoPolicy guard, too",
+		"Warning NameTaken ConfigMap/sallyport-policies: RegoPolicy guard: Release 1.0.0 also ships a RegoPolicy guard",
 		"Warning NameTaken RegoPolicy/guard: Release", "Normal Activated RegoPolicy/guard",
 		"Normal Shipped RegoPolicy/other", "Normal Activated RegoPolicy/other",
 	)

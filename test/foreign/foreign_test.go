@@ -302,7 +302,7 @@ func (s *site) unregistrable() {
 		"spec.match.conditions[0].expression: Invalid value: compilation failed": `
     resources: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments], operations: [CREATE]}]
     conditions: [{name: slip, expression: "object.metadata.name =="}]`,
-		"spec.match.resources[0].resources[0], leases.coordination.k8s.io: with Leases": `
+		"spec.match.resources[0].resources[0], leases.coordination.k8s.io: nodes and leaders renew Leases": `
     resources: [{apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: [UPDATE]}]`,
 	} {
 		file := s.file(policyOf("greedy", "  match:"+match, denies("Never", "never", `input.request.object.spec.replicas == 77`), tested(`{"object": {"spec": {"replicas": 77}}}`)))

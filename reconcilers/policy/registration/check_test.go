@@ -89,7 +89,7 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 		"really all and one":      {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "deployments,*/*"), marked}, want: `spec.match.resources[0].resources[1]: Invalid value: "*/*"`},
 		"all parts and one":       {changes: []func(*v1alpha1.PolicyMatch){resources("", "*", "pods/*,pods/eviction"), marked}, want: `spec.match.resources[0].resources[0]: Invalid value: "pods/*"`},
 		"what is never asked about": {
-			changes: []func(*v1alpha1.PolicyMatch){resources("coordination.k8s.io", "*", "leases")}, want: "spec.match.resources[0].resources[0], leases.coordination.k8s.io: with Leases", stricter: true,
+			changes: []func(*v1alpha1.PolicyMatch){resources("coordination.k8s.io", "*", "leases")}, want: "spec.match.resources[0].resources[0], leases.coordination.k8s.io: nodes and leaders renew Leases", stricter: true,
 		},
 		"a wildcard on what is not marked": {
 			changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "*")}, want: "spec.match.resources[0].resources[0], *.apps: a wildcard would match", stricter: true,

@@ -27,7 +27,7 @@ func (r *report) finding(behind []string, registered bool) Finding {
 		f.Reason, f.Message = v1alpha1.ReasonRegistrationFailed, sentence(strings.Join(unique(r.failed), "; "))
 	case r.broken:
 		f.Reason = v1alpha1.ReasonNoGoodRevision
-		f.Message = "The policy is not registered until it has a good revision: the requests that it matches are not evaluated. See conditions Compiled and ReadsGranted."
+		f.Message = "The policy is not registered until it has a good revision: requests that it matches are admitted without it. See conditions Compiled and ReadsGranted."
 	case r.waiting:
 		f.Reason = v1alpha1.ReasonWaitingForReplicas
 		f.Message = fmt.Sprintf("Waiting for every replica to serve the current policies before registering for %s. Not yet: %s.",
