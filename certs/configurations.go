@@ -71,7 +71,7 @@ func bundles(configurations []client.Object, now time.Time) map[string][]*x509.C
 	return all
 }
 
-// announced tells whether every webhook of these configurations trusts an authority.
+// announced reports whether every webhook of these configurations trusts an authority.
 func announced(configurations []client.Object, ca *x509.Certificate, now time.Time) bool {
 	for _, trusted := range bundles(configurations, now) {
 		if !slices.ContainsFunc(trusted, ca.Equal) {

@@ -112,7 +112,7 @@ func (c *contents) parseAuthorities(bundle, key []byte, now time.Time) {
 				c.ca = &authority{cert: found, signer: signer, key: key}
 				continue
 			}
-			c.fault("the key of the authority: it is another's than %s", found.Subject.CommonName)
+			c.fault("the key of the authority: it does not match %s", found.Subject.CommonName)
 		}
 		c.trust(found)
 	}
@@ -143,7 +143,7 @@ func signs(signer crypto.Signer, c *x509.Certificate) bool {
 func certifies(c *x509.Certificate, now time.Time) error {
 	switch {
 	case !c.IsCA || !c.BasicConstraintsValid || c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0:
-		return errors.New("it is no authority")
+		return errors.New("it is not a certificate authority")
 	case now.After(c.NotAfter):
 		return fmt.Errorf("it expired at %s", c.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(c.NotBefore):
@@ -179,7 +179,7 @@ func (c *contents) authorities() []*x509.Certificate {
 // bundle is what the webhook configurations are to have.
 func (c *contents) bundle() []byte { return encoded(c.authorities()...) }
 
-// current tells whether the authority that signs has signed the serving certificate.
+// current reports whether the authority that signs has signed the serving certificate.
 func (c *contents) current() bool {
 	return c.ca != nil && c.leaf != nil && c.leaf.Leaf.CheckSignatureFrom(c.ca.cert) == nil
 }

@@ -47,7 +47,7 @@ func (l *leader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 	}
 	reports, err := l.replicas.Serving(ctx)
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("asking what the replicas serve: %w", err)
+		return ctrl.Result{}, fmt.Errorf("reading which certificates the replicas serve: %w", err)
 	}
 	c := l.parse(secret.Data, now)
 	seen := l.look(&c, configurations, reports, now)
@@ -113,7 +113,7 @@ func (l *leader) write(ctx context.Context, secret *corev1.Secret, c *contents, 
 		return fmt.Errorf("writing Secret %s: %w", l.Secret, err)
 	}
 	if len(c.faults) > 0 {
-		l.tell(secret, news{corev1.EventTypeWarning, reasonBroken, "Repair", "Not used any more: " + strings.Join(c.faults, "; ")})
+		l.tell(secret, news{corev1.EventTypeWarning, reasonBroken, "Repair", "No longer used: " + strings.Join(c.faults, "; ")})
 	}
 	for _, n := range all {
 		l.tell(secret, n)

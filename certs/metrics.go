@@ -12,7 +12,7 @@ type metrics struct{ expiry *prometheus.GaugeVec }
 func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "sallyport_certificate_expiry_timestamp_seconds",
-		Help: "When the certificate expires that this replica serves (serving), and the authority that signed it (ca).",
+		Help: "Expiry time, in seconds since the epoch, of the certificate that this replica serves (serving) and of the authority that signed it (ca).",
 	}, []string{"which"})}
 	if registry != nil {
 		registry.MustRegister(m.expiry)

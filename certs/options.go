@@ -76,7 +76,7 @@ func (o *Options) validate() error {
 	}
 	must(o.Secret.Namespace != "" && o.Secret.Name != "", "the Secret for the certificate needs a namespace and a name")
 	must(len(o.DNSNames) > 0, "the certificate needs a DNS name")
-	must(o.ServingValidity > 0 && o.CAValidity >= o.ServingValidity, "an authority must be valid for at least as long as a serving certificate, and that for some time")
-	must(o.Settle > 0 && o.Poll > 0, "neither the wait for the API servers nor the one between two looks can be negative")
+	must(o.ServingValidity > 0 && o.CAValidity >= o.ServingValidity, "the validity of a serving certificate must be positive, and that of an authority must not be shorter")
+	must(o.Settle > 0 && o.Poll > 0, "the wait for the API servers and the interval between two checks must not be negative")
 	return errors.Join(all...)
 }

@@ -53,7 +53,7 @@ func (o *Options) advance(c *contents, s sight, now time.Time) ([]news, error) {
 	case s.takenUp && c.current() && len(c.trusted) > 0:
 		n := len(c.trusted)
 		c.trusted = nil
-		return []news{told(reasonAuthorityDropped, "Drop", "Every replica serves the new certificate: older authorities (%d) are not trusted any more", n)}, nil
+		return []news{told(reasonAuthorityDropped, "Drop", "Every replica serves the new certificate: older authorities (%d) are no longer trusted", n)}, nil
 	}
 	return nil, nil
 }

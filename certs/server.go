@@ -39,7 +39,7 @@ func (s *server) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 }
 
 func (s *server) none() error {
-	return fmt.Errorf("there is no certificate to serve yet: Secret %s is not there or has no valid one", s.Secret)
+	return fmt.Errorf("no certificate to serve yet: Secret %s does not exist or has no valid certificate", s.Secret)
 }
 
 // ready tells why API servers cannot call this replica.
@@ -86,7 +86,7 @@ func (s *server) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 		s.reported = hash
 	}
 	if held != nil {
-		ctrl.LoggerFrom(ctx).Info("not serving what is in the Secret", "secret", s.Secret, "because", held.Error())
+		ctrl.LoggerFrom(ctx).Info("not serving the certificate in the Secret", "secret", s.Secret, "because", held.Error())
 		return ctrl.Result{RequeueAfter: glance}, nil
 	}
 	return ctrl.Result{}, nil
@@ -133,7 +133,7 @@ func (s *server) judge(served *serving, configurations []client.Object, now time
 	s.trouble.Store(trouble)
 }
 
-// trusted tells whether each webhook of these configurations trusts a certificate.
+// trusted reports whether each webhook of these configurations trusts a certificate.
 func (s *server) trusted(leaf *serving, configurations []client.Object, now time.Time) error {
 	for _, authorities := range bundles(configurations, now) {
 		if err := leaf.valid(s.DNSNames, authorities, now); err != nil {

@@ -1,16 +1,16 @@
-// Package replicas lets the processes that serve the webhooks know of each other.
+// Package replicas tracks the processes that serve the webhooks.
 //
 // Each keeps a Lease ([Replica.Start]) that says that it is live, and carries what it reports: which certificate it serves, and
-// which policies decide in it. Whoever must not change something before all replicas have followed asks [Replica.Serving] or
-// [Replica.Policies], which list the Leases past every cache.
+// which policies decide in it. [Replica.Serving] and [Replica.Policies] list the Leases without a cache, for changes that must
+// wait until all replicas have followed.
 //
 // # Who is live
 //
-// To take a replica for dead that is not may cost requests, because it would not be waited for; to take a dead one for live only
-// costs time. So, as leader election does it, nobody compares another machine's clock with its own: a replica is live as long as
-// this process sees its Lease renewed, each time for the duration that the Lease says. A Lease that is seen for the first time
-// counts as just renewed, unless it was renewed so long ago that clocks would have to differ by more than a minute. What other
-// people change in a Lease is no renewal.
+// If a live replica counts as dead, requests may fail, because changes do not wait for it; if a dead one counts as live, only time
+// is lost. So, as in leader election, clocks of different machines are not compared: a replica is live as long as this process sees
+// its Lease renewed, each time for the duration that the Lease says. A Lease that is seen for the first time counts as just
+// renewed, unless it was renewed so long ago that clocks would have to differ by more than a minute. Changes that other clients
+// make to a Lease are not renewals.
 //
 // # Names
 //
@@ -21,6 +21,6 @@
 // # The end
 //
 // A Lease is deleted by its replica at an orderly end ([Replica.Leave]), runs out after a crash, goes away with the Pod that it
-// belongs to, and is otherwise removed by any other replica that has seen it unchanged for ten times its duration. One that
-// somebody deletes is made anew, with all that was reported.
+// belongs to, and is otherwise removed by any other replica that has seen it unchanged for ten times its duration. A Lease that a
+// user deletes is created again, with all reports.
 package replicas

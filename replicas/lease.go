@@ -20,7 +20,7 @@ import (
 const attempts = 5
 
 // errLeft is what becomes of a report of a replica that has left.
-var errLeft = errors.New("this replica has left: it does not serve any more")
+var errLeft = errors.New("this replica has left and no longer serves requests")
 
 // write renews the Lease with all that was reported, and makes it if it is not there.
 func (r *Replica) write(ctx context.Context, log logr.Logger) error {
@@ -114,7 +114,7 @@ func (r *Replica) look(ctx context.Context, log logr.Logger) error {
 	case r.held && !r.isOurs(lease):
 		r.known, r.held = nil, false
 		other := r.move()
-		log.Error(nil, "another process has the name of this replica, which goes on under another one: names of replicas must differ",
+		log.Error(nil, "another process uses the name of this replica; continuing under another name: the names of replicas must be unique",
 			"name", r.options.Name, "lease", name, "holder", ptr.Deref(lease.Spec.HolderIdentity, ""), "other", other)
 		return nil
 	}
@@ -130,8 +130,8 @@ func (r *Replica) move() string {
 	return r.name
 }
 
-// Leave deletes the Lease, if it is still this process's, and writes no other. It is for the very end: who has left is not waited
-// for by anybody.
+// Leave deletes the Lease of this process, if it still owns it, and writes no other. Call it last: no other replica waits for one
+// that has left.
 func (r *Replica) Leave(ctx context.Context) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()

@@ -54,13 +54,13 @@ type sighted struct {
 	Sighting
 }
 
-// Serving gives the hash of the certificate that each live replica has reported, by a name of its process; empty for one that has
+// Serving returns the hash of the certificate that each live replica has reported, by a name of its process; empty for one that has
 // reported none. This replica is among them, whether others can see it or not.
 func (r *Replica) Serving(ctx context.Context) (map[string]string, error) {
 	return r.reported(ctx, certificateAnnotation)
 }
 
-// Policies gives the hash of the policies that each live replica has reported, as Serving does.
+// Policies returns the hash of the policies that each live replica has reported, as Serving does.
 func (r *Replica) Policies(ctx context.Context) (map[string]string, error) {
 	return r.reported(ctx, PoliciesAnnotation)
 }
@@ -104,7 +104,7 @@ func (s sighted) process() string {
 	return s.renewal.holder
 }
 
-// isLive tells whether a Lease was renewed lately. Of a time in which this process could not renew its own it says nothing that
+// isLive reports whether a Lease was renewed lately. Of a time in which this process could not renew its own it says nothing that
 // others were silent too.
 func (r *Replica) isLive(lease sighted) bool {
 	r.mu.Lock()
@@ -152,7 +152,7 @@ func (r *Replica) durationOf(lease *coordinationv1.Lease) time.Duration {
 func (r *Replica) sweep(ctx context.Context, log logr.Logger) {
 	leases, err := r.list(ctx)
 	if err != nil {
-		log.Error(err, "looking for replicas that are gone")
+		log.Error(err, "looking for the Leases of replicas that are gone")
 		return
 	}
 	name, _ := r.own()

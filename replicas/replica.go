@@ -47,7 +47,7 @@ type Options struct {
 	Name string
 	// UID is that of the Pod, which must be in Namespace. The Lease goes with it. Empty outside of a pod.
 	UID types.UID
-	// Version is which version this is, for people.
+	// Version is the version of this process, for users.
 	Version string
 	// Duration is how long a replica counts as live after a renewal. Default 15 s.
 	Duration time.Duration
@@ -72,8 +72,8 @@ func (o *Options) validate() error {
 		}
 	}
 	must(o.Namespace != "", "the Lease of a replica needs a namespace")
-	must(o.Duration%time.Second == 0, fmt.Sprintf("a replica counts as live for %v, and that must be whole seconds, because a Lease says it in seconds", o.Duration))
-	must(o.Renew > 0 && o.Renew <= o.Duration/2, fmt.Sprintf("the Lease of a replica would be renewed every %v, and must be at least twice in %v", o.Renew, o.Duration))
+	must(o.Duration%time.Second == 0, fmt.Sprintf("the duration of the Lease is %v, but must be in whole seconds", o.Duration))
+	must(o.Renew > 0 && o.Renew <= o.Duration/2, fmt.Sprintf("the Lease is renewed every %v, but must be renewed at least twice in %v", o.Renew, o.Duration))
 	if wrong := validation.IsDNS1123Subdomain(o.Name); len(wrong) > 0 {
 		all = append(all, fmt.Errorf("%q cannot be the name of a replica: %s", o.Name, strings.Join(wrong, "; ")))
 	}
@@ -162,9 +162,9 @@ func (r *Replica) Start(ctx context.Context) error {
 func tell(log logr.Logger, before, now error) {
 	switch {
 	case now != nil && before == nil:
-		log.Error(now, "this replica cannot say that it is live; trying on")
+		log.Error(now, "renewing the Lease of this replica failed, retrying")
 	case now == nil && before != nil:
-		log.Info("this replica can say again that it is live")
+		log.Info("the Lease of this replica is renewed again")
 	}
 }
 
@@ -187,7 +187,7 @@ func (r *Replica) ReportPolicies(hash string) {
 	}
 }
 
-// note tells whether a report is another than before.
+// note reports whether a report is another than before.
 func (r *Replica) note(annotation, hash string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -35,9 +35,9 @@ type BlockDeviceRef struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// When the machine tries to boot from the disk: 1 before 2 and so on, and before
-	// disks of its own. Disks without it are not booted from unless the machine's
-	// firmware does so by itself. A change takes effect with the next power-on.
+	// The position of the disk in the boot order: 1 before 2 and so on, and before the
+	// machine's own disks. Without it, the machine does not boot from the disk unless
+	// its firmware does so by itself. A change takes effect with the next power-on.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=16

@@ -4,16 +4,15 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // ActiveOperation is the holder of the claim on a machine.
 type ActiveOperation struct {
-	// What tells this claim from every other: the UID of the operation, or an id
-	// made at the claim where there is no operation.
+	// The identity of this claim: the UID of the operation, or an ID made for the
+	// claim if there is no operation.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id"`
 
-	// What asked for the change: Operation (a VirtualMachineOperation),
-	// RunPolicy, Placement, Rollout (a changed spec that needs a restart) or
-	// Deletion.
+	// What requested the change: Operation (a VirtualMachineOperation), RunPolicy,
+	// Placement, Rollout (a changed spec that needs a restart) or Deletion.
 	// +required
 	Origin ClaimOrigin `json:"origin"`
 
@@ -42,18 +41,18 @@ type ActiveOperation struct {
 	// +required
 	ClaimedAt metav1.MicroTime `json:"claimedAt"`
 
-	// The machine as it was before anything was done, for a holder that is no
-	// VirtualMachineOperation, which has its own.
+	// The state of the machine before the change, for a holder that is not a
+	// VirtualMachineOperation. Operations have their own baseline.
 	// +optional
 	Baseline *OperationBaseline `json:"baseline,omitempty"`
 
-	// The step that was last begun, for such a holder: PowerOff, PowerOn,
-	// Relocate or Delete.
+	// The step that was started last, for such a holder: PowerOff, PowerOn, Relocate
+	// or Delete.
 	// +optional
 	Step OperationStep `json:"step,omitempty"`
 
-	// Whether the runtime has been told, for such a holder: Sending (it is about
-	// to be told, or has been) or Sent. Empty before that.
+	// Whether the request was sent to the runtime, for such a holder: Sending (it is
+	// about to be sent, or was sent without a reply) or Sent. Empty before that.
 	// +optional
 	Signal ClaimSignal `json:"signal,omitempty"`
 
@@ -62,35 +61,35 @@ type ActiveOperation struct {
 	// +optional
 	GuestAskedAt *metav1.MicroTime `json:"guestAskedAt,omitempty"`
 
-	// The power intent from before the claim, put back if the holder ends
-	// without success.
+	// The power intent before the claim, restored if the holder ends without
+	// success.
 	// +optional
 	PreviousIntent *PowerIntent `json:"previousIntent,omitempty"`
 }
 
-// ClaimSignal is how far the runtime has been told what to do.
+// ClaimSignal says whether the request was sent to the runtime.
 //
 // +kubebuilder:validation:Enum=Sending;Sent
 type ClaimSignal string
 
 const (
-	// SignalSending means that the runtime is about to be told, or was told
-	// before a crash.
+	// SignalSending means that the request is about to be sent, or was sent without
+	// a reply.
 	SignalSending ClaimSignal = "Sending"
-	// SignalSent means that the runtime was told.
+	// SignalSent means that the request was sent.
 	SignalSent ClaimSignal = "Sent"
 )
 
-// UndoingOperation is a former holder of the claim on a machine of which
-// something may still be in flight.
+// UndoingOperation is an earlier holder of the claim on a machine that may still
+// have something in flight.
 type UndoingOperation struct {
-	// The id that it had as the holder.
+	// The ID of its claim.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id"`
 
-	// What had asked for the change: Operation, RunPolicy, Placement, Rollout or
+	// What requested the change: Operation, RunPolicy, Placement, Rollout or
 	// Deletion.
 	// +required
 	Origin ClaimOrigin `json:"origin"`
@@ -110,8 +109,8 @@ type UndoingOperation struct {
 	// +kubebuilder:default=false
 	Force bool `json:"force"`
 
-	// The task of the runtime that it began and that is withdrawn. Empty when
-	// none is known: what somebody else does to the machine is only waited for.
+	// The task that it started on the runtime and that Sallyport cancels. Empty if
+	// none is known: Sallyport only waits for tasks that others started.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Task string `json:"task,omitempty"`
@@ -121,7 +120,7 @@ type UndoingOperation struct {
 	// +required
 	End UndoEnd `json:"end"`
 
-	// The operation that took its place. Set only with end Superseded.
+	// The operation that superseded it. Set only with end Superseded.
 	// +optional
 	By *OperationReference `json:"by,omitempty"`
 }

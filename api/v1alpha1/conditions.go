@@ -12,8 +12,8 @@ import (
 // group. Types and reasons are API: they do not change their meaning.
 type ConditionType string
 
-// ConditionReason is the reason of a condition, one CamelCase word. A denial by
-// a policy brings its own reason, which is any such word.
+// ConditionReason is the reason of a condition, one CamelCase word. A denial by a
+// policy has the reason of the policy, also one CamelCase word.
 type ConditionReason string
 
 // maxMessage is how many bytes of a message a condition keeps. The schema of
@@ -21,8 +21,8 @@ type ConditionReason string
 const maxMessage = 4096
 
 // Condition is a condition of this type, ready to be set on an object of that
-// generation. The message must stay the same for as long as nothing changed. What
-// is too long for a condition is cut.
+// generation. The message must stay the same as long as nothing changes. A message
+// that is too long for a condition is truncated.
 func (t ConditionType) Condition(status metav1.ConditionStatus, reason ConditionReason, generation int64, message string) metav1.Condition {
 	return metav1.Condition{
 		Type:               string(t),
@@ -33,7 +33,7 @@ func (t ConditionType) Condition(status metav1.ConditionStatus, reason Condition
 	}
 }
 
-// Cut gives as much of a text as fits into so many bytes.
+// Cut truncates a text to at most that many bytes, and keeps it valid UTF-8.
 func Cut(text string, most int) string {
 	if len(text) > most {
 		return strings.ToValidUTF8(text[:most], "")
@@ -55,77 +55,76 @@ func SetCondition(conditions *[]metav1.Condition, c metav1.Condition, now time.T
 }
 
 // ConditionReady is on every kind from the first write of its status on. It is
-// true when the object is as its spec wants it: the machine is in the state and
-// place that are wanted, the operation has completed, the policy decides.
+// true when the object matches its spec: the machine has the wanted power state
+// and node, the operation has completed, the policy is active.
 const ConditionReady ConditionType = "Ready"
 
-// ConditionPlacementSettled of a VirtualMachine is true when the machine is on
-// the node that is wanted, or when none is. Set by the VirtualMachine reconciler.
+// ConditionPlacementSettled of a VirtualMachine is true when the machine is on the
+// node that is wanted, or when no node is wanted. Set by the VirtualMachine
+// reconciler.
 const ConditionPlacementSettled ConditionType = "PlacementSettled"
 
-// ConditionRestartRequired of a VirtualMachine is true while the machine is on
-// and its spec asks for a size that it can only be given by a restart. Set by the
-// VirtualMachine reconciler, on machines that were made.
+// ConditionRestartRequired of a VirtualMachine is true while the machine is on and
+// its spec has a CPU or memory size that only a restart can apply. Set by the
+// VirtualMachine reconciler, on machines that Sallyport created.
 const ConditionRestartRequired ConditionType = "RestartRequired"
 
 // Reasons of a VirtualMachine's conditions.
 const (
-	// ReasonAsWanted (Ready true): the machine is in the power state and place
-	// that are wanted.
+	// ReasonAsWanted (Ready true): the machine has the wanted power state and node.
 	ReasonAsWanted ConditionReason = "AsWanted"
-	// ReasonSpecDiffers (RestartRequired true): the message says what the spec
-	// asks for and what the machine has.
+	// ReasonSpecDiffers (RestartRequired true): the message has the values of the
+	// spec and of the machine.
 	ReasonSpecDiffers ConditionReason = "SpecDiffers"
 	// ReasonProvisioning (Ready false): the machine is being created or adopted.
 	ReasonProvisioning ConditionReason = "Provisioning"
-	// ReasonOperationInProgress (Ready false): an operation holds the machine or
-	// is still being undone. The message names it.
+	// ReasonOperationInProgress (Ready false): an operation has claimed the machine
+	// or is still being undone. The message names it.
 	ReasonOperationInProgress ConditionReason = "OperationInProgress"
-	// ReasonPowerStateDiffers (Ready false): the machine is on or off against
-	// what is wanted, and its run policy does not let that be changed.
+	// ReasonPowerStateDiffers (Ready false): the power state differs from the wanted
+	// one, and the run policy does not change it.
 	ReasonPowerStateDiffers ConditionReason = "PowerStateDiffers"
-	// ReasonInstanceNotFound (Ready false): the runtime does not know the
-	// machine, which was never seen.
+	// ReasonInstanceNotFound (Ready false): the runtime does not have the machine,
+	// and Sallyport has never seen it.
 	ReasonInstanceNotFound ConditionReason = "InstanceNotFound"
-	// ReasonInvalidSpec (Ready false): what the spec says cannot be carried out
-	// on the runtime, such as a template that it does not have. The message begins
-	// with the field. It is tried again.
+	// ReasonInvalidSpec (Ready false): the runtime cannot apply the spec, for example
+	// because a template does not exist. The message begins with the field. Sallyport
+	// tries again.
 	ReasonInvalidSpec ConditionReason = "InvalidSpec"
-	// ReasonInstanceLost (Ready false): the runtime does not know the machine
-	// any more. It is off, and is not made again.
+	// ReasonInstanceLost (Ready false): the runtime no longer has the machine. It
+	// counts as off and is not created again.
 	ReasonInstanceLost ConditionReason = "InstanceLost"
 	// ReasonOwnedByAnother (Ready false): the machine on the runtime belongs to
-	// another VirtualMachine or another cluster, and was left alone.
+	// another VirtualMachine or another cluster, and is left alone.
 	ReasonOwnedByAnother ConditionReason = "OwnedByAnother"
 	// ReasonRuntimeUnavailable (Ready unknown or false): the runtime does not
-	// answer. What the status says is as it was last seen.
+	// answer. The status shows the last known state.
 	ReasonRuntimeUnavailable ConditionReason = "RuntimeUnavailable"
 	// ReasonDisconnected (Ready unknown): the runtime lost the connection to the
-	// machine, such as a vCenter to its host. What the status says is as it was
-	// last seen.
+	// machine, such as a vCenter to its host. The status shows the last known state.
 	ReasonDisconnected ConditionReason = "Disconnected"
-	// ReasonQuestionPending (Ready false): the runtime waits for an answer from
-	// people before the machine goes on. The message has the question.
+	// ReasonQuestionPending (Ready false): the machine is blocked until a user
+	// answers a question of the runtime. The message has the question.
 	ReasonQuestionPending ConditionReason = "QuestionPending"
-	// ReasonToolsNotRunning (Ready false): the tools in the guest ran since the
-	// last power-on, and do not run any more.
+	// ReasonToolsNotRunning (Ready false): the tools in the guest have run since the
+	// last power-on and have stopped.
 	ReasonToolsNotRunning ConditionReason = "ToolsNotRunning"
-	// ReasonPermissionDenied (Ready false): the runtime refuses for lack of
-	// rights. The message names the right.
+	// ReasonPermissionDenied (Ready false): the runtime denies access. The message
+	// names the missing right.
 	ReasonPermissionDenied ConditionReason = "PermissionDenied"
-	// ReasonRuntimeNotSupported (Ready false): there is no runtime of the kind
-	// that the spec names.
+	// ReasonRuntimeNotSupported (Ready false): no runtime of the kind in the spec is
+	// available.
 	ReasonRuntimeNotSupported ConditionReason = "RuntimeNotSupported"
 	// ReasonTakingOver (Ready unknown): this replica has just taken over from
-	// another one that may still be at work, and sends nothing yet.
+	// another one that may still be working, and sends nothing yet.
 	ReasonTakingOver ConditionReason = "TakingOver"
-	// ReasonStartPaused (Ready false): the machine went off, or failed to start,
-	// soon after the run policy had started it, and is started again after a pause.
+	// ReasonStartPaused (Ready false): the machine stopped or failed soon after the
+	// run policy started it. The next start is backing off.
 	ReasonStartPaused ConditionReason = "StartPaused"
-	// ReasonProvisioned (an event's only): the machine was made or adopted.
+	// ReasonProvisioned (an event's only): the machine was created or adopted.
 	ReasonProvisioned ConditionReason = "Provisioned"
-	// ReasonAbandoned (an event's only): the object was deleted without asking
-	// the runtime, which may still have the machine.
+	// ReasonAbandoned (an event's only): the object was deleted without calling the
+	// runtime, which may still have the machine.
 	ReasonAbandoned ConditionReason = "Abandoned"
 	// ReasonTerminating (Ready false): the object is being deleted.
 	ReasonTerminating ConditionReason = "Terminating"
@@ -136,355 +135,353 @@ const (
 	// ReasonOnNode (PlacementSettled true): the machine is on the node that is
 	// wanted.
 	ReasonOnNode ConditionReason = "OnNode"
-	// ReasonMigrationNeeded (PlacementSettled false): the machine is on another
-	// node than the one that is wanted, and is about to be moved or could not be:
-	// the message says why.
+	// ReasonMigrationNeeded (PlacementSettled false): the machine is not on the
+	// wanted node. It is about to be moved, or the last move failed: the message
+	// says why.
 	ReasonMigrationNeeded ConditionReason = "MigrationNeeded"
-	// ReasonMoveNotDecided (PlacementSettled false): the policies could not judge
-	// the move, and are asked again. The message says what failed. A policy that
-	// refuses the move for now gives its own reason, such as TooManyMigrations.
+	// ReasonMoveNotDecided (PlacementSettled false): the policies could not be
+	// evaluated for the move; they are evaluated again. The message says what
+	// failed. If a policy denies the move for now, the reason is that of the policy,
+	// such as TooManyMigrations.
 	ReasonMoveNotDecided ConditionReason = "MoveNotDecided"
-	// ReasonMigrating (PlacementSettled false): the machine is on its way.
+	// ReasonMigrating (PlacementSettled false): the machine is being moved.
 	ReasonMigrating ConditionReason = "Migrating"
-	// ReasonSourceUnreachable (PlacementSettled false): the machine is on its way,
-	// and a node that has to do something for that is gone or not ready. The
-	// message says how a person confirms that it is dead.
+	// ReasonSourceUnreachable (PlacementSettled false): the machine is being moved,
+	// and a node that takes part in the move is gone or not ready. The message says
+	// how to confirm that the node is dead.
 	ReasonSourceUnreachable ConditionReason = "SourceUnreachable"
-	// ReasonRegistryUnavailable (PlacementSettled false): the machine is on its
-	// way, and the registry does not show its snapshot.
+	// ReasonRegistryUnavailable (PlacementSettled false): the machine is being
+	// moved, and the registry does not show its snapshot.
 	ReasonRegistryUnavailable ConditionReason = "RegistryUnavailable"
-	// ReasonUnscheduled (PlacementSettled false): the machine is on its way, and no
-	// node has taken it yet.
+	// ReasonUnscheduled (PlacementSettled false): the machine is being moved, and its
+	// Pod is not scheduled yet.
 	ReasonUnscheduled ConditionReason = "Unscheduled"
-	// ReasonInstanceInTheWay (PlacementSettled false): the machine is on its way,
-	// and there is a Pod of its name that is not an instance of the move.
+	// ReasonInstanceInTheWay (PlacementSettled false): the machine is being moved,
+	// and a Pod with its name is not an instance of the move.
 	ReasonInstanceInTheWay ConditionReason = "InstanceInTheWay"
-	// ReasonRolledBack (PlacementSettled false): the machine could not be moved to
-	// the node that is wanted, and was restored on another one. It is not moved
-	// again until spec.nodeName changes or an operation moves it.
+	// ReasonRolledBack (PlacementSettled false): the move to the wanted node failed,
+	// and the machine was restored on another node. It is not moved again until
+	// spec.nodeName changes or an operation moves it.
 	ReasonRolledBack ConditionReason = "RolledBack"
-	// ReasonNodeUnknown (PlacementSettled unknown): the node that the machine is
-	// on is not known.
+	// ReasonNodeUnknown (PlacementSettled unknown): the node of the machine is not
+	// known.
 	ReasonNodeUnknown ConditionReason = "NodeUnknown"
 
-	// ReasonDisksAttached (DisksAttached true): they are attached.
+	// ReasonDisksAttached (DisksAttached true): all disks of the spec are attached.
 	ReasonDisksAttached ConditionReason = "DisksAttached"
-	// ReasonDiskNotFound (DisksAttached false): there is no VirtualDisk of a name that
-	// the spec has.
+	// ReasonDiskNotFound (DisksAttached false): the spec names a VirtualDisk that does
+	// not exist.
 	ReasonDiskNotFound ConditionReason = "DiskNotFound"
-	// ReasonDiskNotReady (DisksAttached false): a disk is not made yet, is lost, or is
+	// ReasonDiskNotReady (DisksAttached false): a disk is not created yet, is lost, or is
 	// being deleted.
 	ReasonDiskNotReady ConditionReason = "DiskNotReady"
-	// ReasonDiskInUse (DisksAttached false): another
-	// VirtualMachine has the disk. The message names it.
+	// ReasonDiskInUse (DisksAttached false): the disk is attached to another
+	// VirtualMachine. The message names it.
 	ReasonDiskInUse ConditionReason = "DiskInUse"
 	// ReasonDiskElsewhere (DisksAttached false): a disk is on another runtime or
 	// server than the machine.
 	ReasonDiskElsewhere ConditionReason = "DiskElsewhere"
 	// ReasonAttaching (DisksAttached false): disks are being attached or detached, or
-	// are to be.
+	// are about to be.
 	ReasonAttaching ConditionReason = "Attaching"
 )
 
 const (
-	// ConditionSignalSent of a VirtualMachineOperation is true once the runtime
-	// confirmed that it was told, and unknown from just before it is told. Set
+	// ConditionSignalSent of a VirtualMachineOperation is true once the runtime has
+	// confirmed the request, and unknown from just before the request is sent. Set
 	// by the operation reconciler.
 	ConditionSignalSent ConditionType = "SignalSent"
-	// ConditionCompleted of a VirtualMachineOperation is true when it ended as
-	// it should or a stronger one took its place, false before and after a
-	// failure. Its reason is the word to look at. Set by the operation
-	// reconciler.
+	// ConditionCompleted of a VirtualMachineOperation is true when it succeeded or
+	// was superseded, and false before that and after a failure. Its reason says
+	// which. Set by the operation reconciler.
 	ConditionCompleted ConditionType = "Completed"
-	// ConditionSuperseded of a VirtualMachineOperation is true once a stronger
-	// operation took its place. Set by the operation reconciler, for
-	// kubectl wait.
+	// ConditionSuperseded of a VirtualMachineOperation is true once another
+	// operation has superseded it. Set by the operation reconciler, for kubectl
+	// wait.
 	ConditionSuperseded ConditionType = "Superseded"
 )
 
-// Reasons of a VirtualMachineOperation's conditions. Completed of an operation
-// that was refused after its creation carries the reason of the policy instead.
+// Reasons of a VirtualMachineOperation's conditions. If a policy denies an
+// operation after its creation, Completed has the reason of the policy.
 const (
-	// ReasonSending (SignalSent unknown): the runtime is about to be told, or was
-	// told without an answer.
+	// ReasonSending (SignalSent unknown): the request is about to be sent, or was
+	// sent and not answered.
 	ReasonSending ConditionReason = "Sending"
-	// ReasonSent (SignalSent true): the runtime confirmed that it was told.
+	// ReasonSent (SignalSent true): the runtime has confirmed the request.
 	ReasonSent ConditionReason = "Sent"
-	// ReasonNothingToSend (SignalSent false): the machine already was as it
-	// should be.
+	// ReasonNothingToSend (SignalSent false): the machine already was in the
+	// requested state.
 	ReasonNothingToSend ConditionReason = "NothingToSend"
 
-	// ReasonWaiting (Completed false): another operation holds the machine or is
-	// still being undone. The message names it.
+	// ReasonWaiting (Completed false): another operation has claimed the machine or
+	// is still being undone. The message names it.
 	ReasonWaiting ConditionReason = "Waiting"
-	// ReasonInProgress (Completed false): the operation holds the machine.
+	// ReasonInProgress (Completed false): the operation has claimed the machine.
 	ReasonInProgress ConditionReason = "InProgress"
-	// ReasonNotDecided (Completed false): a policy could not judge the operation,
-	// which is tried again until the deadline. The message says what failed.
+	// ReasonNotDecided (Completed false): a policy could not be evaluated for the
+	// operation; this is retried until the deadline. The message says what failed.
 	ReasonNotDecided ConditionReason = "NotDecided"
-	// ReasonSucceeded (Completed true): the machine was seen in the wanted state.
+	// ReasonSucceeded (Completed true): the machine was observed in the wanted
+	// state.
 	ReasonSucceeded ConditionReason = "Succeeded"
-	// ReasonSuperseded (Completed true, Superseded true): a stronger operation
-	// took its place.
+	// ReasonSuperseded (Completed true, Superseded true): another operation has
+	// superseded it.
 	ReasonSuperseded ConditionReason = "Superseded"
-	// ReasonNotSuperseded (Superseded false): it has its place.
+	// ReasonNotSuperseded (Superseded false): no operation has superseded it.
 	ReasonNotSuperseded ConditionReason = "NotSuperseded"
-	// ReasonDeadlineExceeded (Completed false): its time was up.
+	// ReasonDeadlineExceeded (Completed false): the operation did not finish within
+	// activeDeadlineSeconds.
 	ReasonDeadlineExceeded ConditionReason = "DeadlineExceeded"
-	// ReasonDeleted (Completed false): it was deleted before its end.
+	// ReasonDeleted (Completed false): it was deleted before it finished.
 	ReasonDeleted ConditionReason = "Deleted"
-	// ReasonAttemptFailed (Completed false): the runtime could not do it, or could
-	// not be told, and it is tried again until the deadline. The message is the
-	// runtime's.
+	// ReasonAttemptFailed (Completed false): an attempt failed or could not be sent,
+	// and is retried until the deadline. The message is that of the runtime.
 	ReasonAttemptFailed ConditionReason = "AttemptFailed"
-	// ReasonRuntimeFailed (Completed false): the runtime cannot do it. The
-	// message is the runtime's.
+	// ReasonRuntimeFailed (Completed false): the runtime cannot carry out the
+	// operation. The message is that of the runtime.
 	ReasonRuntimeFailed ConditionReason = "RuntimeFailed"
-	// ReasonVirtualMachineDeleted (Completed false): the machine is being deleted
-	// or is gone.
+	// ReasonVirtualMachineDeleted (Completed false): the VirtualMachine is being
+	// deleted or no longer exists.
 	ReasonVirtualMachineDeleted ConditionReason = "VirtualMachineDeleted"
-	// ReasonVirtualMachineReplaced (Completed false): the machine of that name is
-	// another one than when the operation was asked for.
+	// ReasonVirtualMachineReplaced (Completed false): the VirtualMachine has another
+	// UID than when the operation was created.
 	ReasonVirtualMachineReplaced ConditionReason = "VirtualMachineReplaced"
 )
 
 const (
 	// ConditionAvailable of a VirtualMachinePool is true when at least as many
-	// members run as are wanted. Set by the pool reconciler.
+	// members run as spec.replicas says. Set by the pool reconciler.
 	ConditionAvailable ConditionType = "Available"
-	// ConditionProgressing of a VirtualMachinePool is true while members are made
-	// or given up. Set by the pool reconciler.
+	// ConditionProgressing of a VirtualMachinePool is true while members are created
+	// or removed. Set by the pool reconciler.
 	ConditionProgressing ConditionType = "Progressing"
 	// ConditionSynced of a VirtualMachinePool is true when all members have the
-	// present template, and none waits for a restart for it. Set by the pool
-	// reconciler.
+	// current template, and none needs a restart for it. Set by the pool reconciler.
 	ConditionSynced ConditionType = "Synced"
-	// ConditionScaleDownBlocked of a VirtualMachinePool is true when members should
-	// go and do not. The message names them and says why. Set by the pool
+	// ConditionScaleDownBlocked of a VirtualMachinePool is true when members should be
+	// removed but cannot be. The message names them and says why. Set by the pool
 	// reconciler.
 	ConditionScaleDownBlocked ConditionType = "ScaleDownBlocked"
 )
 
 // Reasons of a VirtualMachinePool's conditions. Ready has the reason of the
-// condition that keeps it from being true.
+// first condition that is not as it should be.
 const (
 	// ReasonAllReplicasReady (Available true): enough members run.
 	ReasonAllReplicasReady ConditionReason = "AllReplicasReady"
-	// ReasonInsufficientReadyReplicas (Available false): fewer members run than are
-	// wanted.
+	// ReasonInsufficientReadyReplicas (Available false): fewer members run than
+	// spec.replicas says.
 	ReasonInsufficientReadyReplicas ConditionReason = "InsufficientReadyReplicas"
-	// ReasonReplicasProgressing (Progressing true): there are more or fewer members
-	// than are wanted.
+	// ReasonReplicasProgressing (Progressing true): the number of members differs from
+	// spec.replicas.
 	ReasonReplicasProgressing ConditionReason = "ReplicasProgressing"
-	// ReasonSteady (Progressing false): there are as many members as are wanted.
+	// ReasonSteady (Progressing false): the number of members is spec.replicas.
 	ReasonSteady ConditionReason = "Steady"
-	// ReasonFailedCreate (Progressing false): members cannot be made, which is tried
-	// again. The message says why.
+	// ReasonFailedCreate (Progressing false): members cannot be created; this is
+	// retried. The message says why.
 	ReasonFailedCreate ConditionReason = "FailedCreate"
-	// ReasonPoolSynced (Synced true): all members have the present template.
+	// ReasonPoolSynced (Synced true): all members have the current template.
 	ReasonPoolSynced ConditionReason = "PoolSynced"
-	// ReasonRolloutInProgress (Synced false): members have an earlier template, or are
-	// of another release of the VSphereTemplate that the pool follows.
+	// ReasonRolloutInProgress (Synced false): members have an earlier template, or
+	// another release of the VSphereTemplate that the pool follows.
 	ReasonRolloutInProgress ConditionReason = "RolloutInProgress"
-	// ReasonRolloutFailed (Synced false): a member could not be given the present
-	// template, which is tried again. The message says why.
+	// ReasonRolloutFailed (Synced false): a member could not be updated to the
+	// current template; this is retried. The message says why.
 	ReasonRolloutFailed ConditionReason = "RolloutFailed"
-	// ReasonRestartPendingApproval (Synced false): members have the present template
-	// and wait for somebody to restart them, or to delete those of another release.
+	// ReasonRestartPendingApproval (Synced false): members have the current template
+	// and wait for a user to restart them, or to delete those of another release.
 	ReasonRestartPendingApproval ConditionReason = "RestartPendingApproval"
-	// ReasonMembersBusy (ScaleDownBlocked true, Progressing false): the members that could go are busy.
-	// With Synced false: those that are to be replaced are.
+	// ReasonMembersBusy (ScaleDownBlocked true, Progressing false): the members that could be removed are
+	// busy. With Synced false: the members to replace are busy.
 	ReasonMembersBusy ConditionReason = "MembersBusy"
-	// ReasonDeletionRefused (ScaleDownBlocked true, Progressing false): a policy refuses the deletion of
-	// members that should go. With Synced false: of those that are to be replaced.
+	// ReasonDeletionRefused (ScaleDownBlocked true, Progressing false): a policy denies the deletion of the
+	// members to remove. With Synced false: of the members to replace.
 	ReasonDeletionRefused ConditionReason = "DeletionRefused"
-	// ReasonNobodyNamed (ScaleDownBlocked true, Progressing false): there are more members than wanted,
-	// and scaleDownPolicy Explicit gives up only those that are named.
+	// ReasonNobodyNamed (ScaleDownBlocked true, Progressing false): there are more members than
+	// spec.replicas says, and scaleDownPolicy Explicit removes only those that are named.
 	ReasonNobodyNamed ConditionReason = "NobodyNamed"
-	// ReasonNotBlocked (ScaleDownBlocked false): no member that should go is kept.
+	// ReasonNotBlocked (ScaleDownBlocked false): no member that should be removed is
+	// kept.
 	ReasonNotBlocked ConditionReason = "NotBlocked"
 )
 
-// ConditionDisksAttached of a VirtualMachine is true when the disks that its spec
-// names are attached and no others of the kind are. Absent while there are none.
-// Set by the VirtualMachine reconciler.
+// ConditionDisksAttached of a VirtualMachine is true when exactly the VirtualDisks
+// that its spec names are attached. Absent while it has none. Set by the
+// VirtualMachine reconciler.
 const ConditionDisksAttached ConditionType = "DisksAttached"
 
-// Reasons of a VirtualDisk's conditions. One that is deleted while a machine has it has DiskInUse.
+// Reasons of a VirtualDisk's conditions. A disk that is deleted while it is attached has DiskInUse.
 const (
-	// ReasonDiskReady (Ready true): the disk exists and is as large as wanted.
+	// ReasonDiskReady (Ready true): the disk exists and has the size of the spec.
 	ReasonDiskReady ConditionReason = "DiskReady"
-	// ReasonDiskLost (Ready false): the runtime does not know the disk any more. It
-	// is not made again.
+	// ReasonDiskLost (Ready false): the runtime no longer has the disk. It is not
+	// created again.
 	ReasonDiskLost ConditionReason = "DiskLost"
 	// ReasonResizing (Ready false): the disk is smaller than the spec says.
 	ReasonResizing ConditionReason = "Resizing"
 )
 
 const (
-	// ConditionCompiled of a RegoPolicy is true when its current generation
-	// compiles and keeps to the contract. Set by the policy reconciler.
+	// ConditionCompiled of a RegoPolicy is true when its current generation compiles
+	// and follows the contract between policies and Sallyport. Set by the policy
+	// reconciler.
 	ConditionCompiled ConditionType = "Compiled"
 	// ConditionTestsPassed of a RegoPolicy is true when all tests of its current
-	// generation passed, with the libraries that there are. Set by the policy
-	// reconciler.
+	// generation passed, with the present libraries. Set by the policy reconciler.
 	ConditionTestsPassed ConditionType = "TestsPassed"
-	// ConditionReadsGranted of a RegoPolicy is true when every kind in spec.reads
-	// is served and may be read. Set by the policy reconciler.
+	// ConditionReadsGranted of a RegoPolicy is true when every kind in spec.reads is
+	// served and Sallyport may read it. Set by the policy reconciler.
 	ConditionReadsGranted ConditionType = "ReadsGranted"
-	// ConditionActive of a RegoPolicy is true when it decides, in its current or
-	// in its last good revision; the reason says which. Set by the policy
-	// reconciler.
+	// ConditionActive of a RegoPolicy is true when its current or its last good
+	// revision is active; the reason says which. Set by the policy reconciler.
 	ConditionActive ConditionType = "Active"
-	// ConditionShipped of a RegoPolicy is true when what this release ships of it
-	// has been applied, but for what somebody edited. Absent on policies that are
-	// not shipped. Set by the policy reconciler of the release that is installed.
+	// ConditionShipped of a RegoPolicy is true when the shipped policy of this
+	// release has been applied, except for edited fields. Absent on policies that
+	// are not shipped. Set by the policy reconciler of the installed release.
 	ConditionShipped ConditionType = "Shipped"
-	// ConditionRegistered of a RegoPolicy is true when the API server asks it about
-	// every kind that it matches. Absent on policies that match nothing but
-	// Sallyport's own kinds, for which the chart registers the webhooks. Set by the
-	// policy reconciler.
+	// ConditionRegistered of a RegoPolicy is true when a webhook is registered for
+	// every kind that it matches. Absent on policies that match only Sallyport's own
+	// kinds, for which the chart registers the webhooks. Set by the policy reconciler.
 	ConditionRegistered ConditionType = "Registered"
-	// ConditionAudited of a RegoPolicy is true when every object that it is asked
-	// about was held against it; otherwise the message says which were not.
-	// Absent unless spec.backgroundAudit is Enabled. Set by the policy reconciler.
+	// ConditionAudited of a RegoPolicy is true when every object that it matches was
+	// evaluated; otherwise the message says which were not. Absent unless
+	// spec.backgroundAudit is Enabled. Set by the policy reconciler.
 	ConditionAudited ConditionType = "Audited"
-	// ConditionReported of a RegoPolicy is true when what an audit found is in
-	// reports of openreports.io. Absent unless spec.backgroundAudit is Enabled and
-	// reports are wanted (chart value audits.reports). Set by the policy
+	// ConditionReported of a RegoPolicy is true when the results of the last audit
+	// are in reports of openreports.io. Absent unless spec.backgroundAudit is Enabled
+	// and reports are enabled (chart value audits.reports). Set by the policy
 	// reconciler.
 	ConditionReported ConditionType = "Reported"
-	// ConditionEdited of a RegoPolicy is true when fields of it differ from what
-	// this release ships because somebody changed, added or removed them; the
-	// message lists them. Absent on policies that are not shipped. Set by the
-	// policy reconciler.
+	// ConditionEdited of a RegoPolicy is true when users have changed, added or
+	// removed fields, compared with the shipped policy; the message lists them.
+	// Absent on policies that are not shipped. Set by the policy reconciler.
 	ConditionEdited ConditionType = "Edited"
 )
 
 // Reasons of a RegoPolicy's conditions.
 const (
-	// ReasonCompiled (Compiled true): it compiles.
+	// ReasonCompiled (Compiled true): the policy compiles.
 	ReasonCompiled ConditionReason = "Compiled"
-	// ReasonCompileFailed (Compiled false): it does not compile. The message
+	// ReasonCompileFailed (Compiled false): the policy does not compile. The message
 	// names file, line and column.
 	ReasonCompileFailed ConditionReason = "CompileFailed"
-	// ReasonContractBroken (Compiled false): it compiles but does not keep to the
+	// ReasonContractBroken (Compiled false): the policy compiles but breaks the
 	// contract between policies and Sallyport. The message says where.
 	ReasonContractBroken ConditionReason = "ContractBroken"
-	// ReasonParametersInvalid (Compiled false): its parameters are not what
-	// spec.parametersSchema or its rule valid_parameters wants, or the schema is
-	// none. The message names the field.
+	// ReasonParametersInvalid (Compiled false): spec.parametersSchema or the rule
+	// valid_parameters rejects the parameters, or the schema is invalid. The message
+	// names the field.
 	ReasonParametersInvalid ConditionReason = "ParametersInvalid"
-	// ReasonLimitExceeded (Compiled false): it takes too long to compile, or
-	// needs too much memory, by itself or with the policies that are older. The
-	// message says how much there is.
+	// ReasonLimitExceeded (Compiled false): the policy takes too long to compile or
+	// needs too much memory, by itself or together with older policies. The message
+	// has the limit.
 	ReasonLimitExceeded ConditionReason = "LimitExceeded"
-	// ReasonLibraryMissing (Compiled false, Active false): it imports a library
-	// that is not there.
+	// ReasonLibraryMissing (Compiled false, Active false): the policy imports a
+	// library that does not exist.
 	ReasonLibraryMissing ConditionReason = "LibraryMissing"
 
-	// ReasonLibraryConflict (Compiled false): it is a library with names that
-	// another library has already. The message names it.
+	// ReasonLibraryConflict (Compiled false): the library has names that another
+	// library already has. The message names it.
 	ReasonLibraryConflict ConditionReason = "LibraryConflict"
 
 	// ReasonTestsPassed (TestsPassed true): every test passed.
 	ReasonTestsPassed ConditionReason = "TestsPassed"
-	// ReasonTestsFailed (TestsPassed false): the message names the tests that
-	// failed, or what cannot be run of them.
+	// ReasonTestsFailed (TestsPassed false): the message names the tests that failed
+	// or could not be run.
 	ReasonTestsFailed ConditionReason = "TestsFailed"
-	// ReasonTestsMissing (TestsPassed false): it has no tests.
+	// ReasonTestsMissing (TestsPassed false): the policy has no tests.
 	ReasonTestsMissing ConditionReason = "TestsMissing"
-	// ReasonTestsNotRun (TestsPassed unknown): its tests could not be run, as when
-	// it does not compile. The message says why.
+	// ReasonTestsNotRun (TestsPassed unknown): the tests could not be run, for
+	// example because the policy does not compile. The message says why.
 	ReasonTestsNotRun ConditionReason = "TestsNotRun"
 
-	// ReasonReadsGranted (ReadsGranted true): everything it asks for can be read.
+	// ReasonReadsGranted (ReadsGranted true): every kind in spec.reads can be read.
 	ReasonReadsGranted ConditionReason = "ReadsGranted"
-	// ReasonReadsForbidden (ReadsGranted false): Sallyport may not read a kind
-	// that it asks for. The message names the kind.
+	// ReasonReadsForbidden (ReadsGranted false): Sallyport may not read a kind in
+	// spec.reads. The message names the kind.
 	ReasonReadsForbidden ConditionReason = "ReadsForbidden"
-	// ReasonKindNotServed (ReadsGranted false): a kind that it asks for does not
-	// exist in this cluster. The message names the kind.
+	// ReasonKindNotServed (ReadsGranted false): a kind in spec.reads does not exist
+	// in this cluster. The message names the kind.
 	ReasonKindNotServed ConditionReason = "KindNotServed"
-	// ReasonReadsNotSynced (ReadsGranted unknown): what it asks for is being read
-	// for the first time.
+	// ReasonReadsNotSynced (ReadsGranted unknown): the kinds in spec.reads are being
+	// read for the first time.
 	ReasonReadsNotSynced ConditionReason = "ReadsNotSynced"
-	// ReasonReadsFailed (ReadsGranted false): something that it asks for cannot be
-	// read. The message says why.
+	// ReasonReadsFailed (ReadsGranted false): a kind in spec.reads cannot be read.
+	// The message says why.
 	ReasonReadsFailed ConditionReason = "ReadsFailed"
 
-	// ReasonCurrentRevision (Active true): the current generation decides.
+	// ReasonCurrentRevision (Active true): the current generation is active.
 	ReasonCurrentRevision ConditionReason = "CurrentRevision"
-	// ReasonLastGoodRevision (Active true): the current generation is broken and
-	// the last good one decides.
+	// ReasonLastGoodRevision (Active true): the current generation is broken, and
+	// the last good one is active.
 	ReasonLastGoodRevision ConditionReason = "LastGoodRevision"
-	// ReasonNoGoodRevision (Active false, Registered false): nothing decides.
-	// Requests that it matches follow spec.onError; those for kinds that it was not
-	// registered for before pass.
+	// ReasonNoGoodRevision (Active false, Registered false): no revision is active.
+	// Requests that the policy matches follow spec.onError; requests for kinds that it
+	// was never registered for pass.
 	ReasonNoGoodRevision ConditionReason = "NoGoodRevision"
 	// ReasonNobodyDecides (Active false): no replica of Sallyport is running, as
-	// after an uninstall. Set by the last one that ends, and by kubectl sallyport
-	// release.
+	// after an uninstall. Set by the last replica that ends, and by kubectl
+	// sallyport release.
 	ReasonNobodyDecides ConditionReason = "NobodyDecides"
 
-	// ReasonRegistered (Registered true): the API server asks it.
+	// ReasonRegistered (Registered true): the policy is registered with the API
+	// server.
 	ReasonRegistered ConditionReason = "Registered"
-	// ReasonWaitingForReplicas (Registered false, Ready false or unknown): a replica
-	// that is live does not serve this revision yet, or an API server may not know
-	// yet that it changes objects. The message says which.
+	// ReasonWaitingForReplicas (Registered false, Ready false or unknown): a live
+	// replica does not serve this revision yet, or the mutating webhook may not have
+	// taken effect yet. The message says which.
 	ReasonWaitingForReplicas ConditionReason = "WaitingForReplicas"
-	// ReasonNotRegistrable (Registered false, Ready false): spec.match has what
-	// webhooks cannot be registered for. The message says what.
+	// ReasonNotRegistrable (Registered false, Ready false): webhooks cannot be
+	// registered for a part of spec.match. The message names it.
 	ReasonNotRegistrable ConditionReason = "NotRegistrable"
 	// ReasonResourceNotServed (Registered false, Ready false): spec.match names a
-	// resource, a version, a subresource or an operation that the cluster does not
-	// have. All else is asked about, and so is that when it is there. The message
-	// says what.
+	// resource, version, subresource or operation that the cluster does not serve.
+	// The policy is registered for the rest, and for this once the cluster serves it.
+	// The message names it.
 	ReasonResourceNotServed ConditionReason = "ResourceNotServed"
 	// ReasonRegistrationFailed (Registered false, Ready false): the webhook configuration could
 	// not be written. The message says why.
 	ReasonRegistrationFailed ConditionReason = "RegistrationFailed"
 
-	// ReasonAudited (Audited true): every object was looked at.
+	// ReasonAudited (Audited true): every object was evaluated.
 	ReasonAudited ConditionReason = "Audited"
 	// ReasonAuditIncomplete (Audited false, Reported false): not every object was
-	// looked at, or could be judged. The message says why, such as a kind that
-	// Sallyport may not list.
+	// evaluated. The message says why, such as a kind that Sallyport may not list.
 	ReasonAuditIncomplete ConditionReason = "AuditIncomplete"
-	// ReasonReported (Reported true): the reports say what the last audit found.
-	// The message counts them, and what is left out of them.
+	// ReasonReported (Reported true): the reports have the results of the last
+	// audit. The message counts the reports and the results left out.
 	ReasonReported ConditionReason = "Reported"
-	// ReasonReportsNotServed (Reported false): the cluster does not have the kinds
-	// of reports.
+	// ReasonReportsNotServed (Reported false): the cluster does not serve the report
+	// kinds.
 	ReasonReportsNotServed ConditionReason = "ReportsNotServed"
-	// ReasonReportNameTaken (Reported false): objects of somebody else's have the
+	// ReasonReportNameTaken (Reported false): objects of another owner have the
 	// names of reports and are left alone. The message names them.
 	ReasonReportNameTaken ConditionReason = "ReportNameTaken"
-	// ReasonReportsEdited (Reported false): others keep changing the reports, which
-	// are put right and may meanwhile not say what was found. The message names one.
+	// ReasonReportsEdited (Reported false): other clients keep changing the reports.
+	// Sallyport restores them, but they can be out of date. The message names one.
 	ReasonReportsEdited ConditionReason = "ReportsEdited"
 	// ReasonReportsFailed (Reported false): reports could not be written. The
 	// message says why.
 	ReasonReportsFailed ConditionReason = "ReportsFailed"
 
-	// ReasonShipped (Shipped true): what the release ships has been applied. The
-	// message names the release.
+	// ReasonShipped (Shipped true): the shipped policy of the release has been
+	// applied. The message names the release.
 	ReasonShipped ConditionReason = "Shipped"
-	// ReasonCheckFailed (Shipped false): with the edits that are there, what the
-	// release ships would not compile, or would break a policy that works. It
-	// stays as it was. The message says where.
+	// ReasonCheckFailed (Shipped false): with the present edits, the shipped policy
+	// of the release would not compile or would break another policy. The policy is
+	// unchanged. The message says where.
 	ReasonCheckFailed ConditionReason = "CheckFailed"
-	// ReasonApplyFailed (Shipped false): the API server refused what the release
-	// ships. The message says why.
+	// ReasonApplyFailed (Shipped false): the API server rejected the shipped policy
+	// of the release. The message says why.
 	ReasonApplyFailed ConditionReason = "ApplyFailed"
 	// ReasonUnreadable (Shipped false): the ConfigMap with the shipped policies
 	// has an entry for it that cannot be read. The message says why.
 	ReasonUnreadable ConditionReason = "Unreadable"
-	// ReasonNameTaken (Shipped false): the release ships a policy of this name,
-	// but this one was made by somebody else and is left alone.
+	// ReasonNameTaken (Shipped false): the release ships a policy of this name, but
+	// Sallyport did not create this one and leaves it alone.
 	ReasonNameTaken ConditionReason = "NameTaken"
 
-	// ReasonAsShipped (Edited false): nobody changed what was shipped.
+	// ReasonAsShipped (Edited false): all fields are as shipped.
 	ReasonAsShipped ConditionReason = "AsShipped"
 	// ReasonFieldsEdited (Edited true): the message lists the fields that differ.
 	ReasonFieldsEdited ConditionReason = "FieldsEdited"

@@ -1,27 +1,27 @@
 package v1alpha1
 
-// Reasons of a VSphereServer's condition Ready. One that lacks a right that it needs has PermissionDenied, one that does not
-// answer has RuntimeUnavailable.
+// Reasons of a VSphereServer's condition Ready. If the account lacks a right, the reason is PermissionDenied; if the vCenter
+// does not answer, it is RuntimeUnavailable.
 const (
-	// ReasonConnected (Ready true): the vCenter answers and takes the credentials.
+	// ReasonConnected (Ready true): the vCenter answers and accepts the credentials.
 	ReasonConnected ConditionReason = "Connected"
-	// ReasonLoginRefused (Ready false): the vCenter does not take the user and the
+	// ReasonLoginRefused (Ready false): the vCenter does not accept the user and the
 	// password.
 	ReasonLoginRefused ConditionReason = "LoginRefused"
-	// ReasonCertificateNotTrusted (Ready false): the certificate that the vCenter
-	// shows is not what spec.trust says. Nothing was sent to it.
+	// ReasonCertificateNotTrusted (Ready false): the certificate of the vCenter does
+	// not match spec.trust. No credentials were sent to it.
 	ReasonCertificateNotTrusted ConditionReason = "CertificateNotTrusted"
 	// ReasonTrustInvalid (Ready false): spec.trust cannot be used. The message
 	// says why.
 	ReasonTrustInvalid ConditionReason = "TrustInvalid"
-	// ReasonSecretNotFound (Ready false): there is no Secret of the name that
-	// spec.credentialsSecretRef has.
+	// ReasonSecretNotFound (Ready false): the Secret that spec.credentialsSecretRef
+	// names does not exist.
 	ReasonSecretNotFound ConditionReason = "SecretNotFound"
-	// ReasonSecretIncomplete (Ready false): the Secret with the credentials lacks
-	// a key, or has nothing under it. The message names the key.
+	// ReasonSecretIncomplete (Ready false): the Secret with the credentials has no
+	// value for a key. The message names the key.
 	ReasonSecretIncomplete ConditionReason = "SecretIncomplete"
-	// ReasonSecretUnreadable (Ready unknown): the Secret with the credentials
-	// could not be read, so that nothing is known of it.
+	// ReasonSecretUnreadable (Ready unknown): the Secret with the credentials could
+	// not be read.
 	ReasonSecretUnreadable ConditionReason = "SecretUnreadable"
 )
 
@@ -30,17 +30,16 @@ const (
 const (
 	// ReasonTemplateReady (Ready true): the template has the release of the spec.
 	ReasonTemplateReady ConditionReason = "TemplateReady"
-	// ReasonTemplateInProgress (Ready false): the release of the spec is being made.
-	// The step says how far it is.
+	// ReasonTemplateInProgress (Ready false): the release of the spec is being created.
+	// The step shows the progress.
 	ReasonTemplateInProgress ConditionReason = "TemplateInProgress"
-	// ReasonForeignTemplate (Ready false): something that is not of this
-	// VSphereTemplate has a name that is needed, and is left alone. The message names
-	// it.
+	// ReasonForeignTemplate (Ready false): an object that does not belong to this
+	// VSphereTemplate has a name that it needs, and is left alone. The message names it.
 	ReasonForeignTemplate ConditionReason = "ForeignTemplate"
-	// ReasonTemplateInUse (Ready false, or an event's): machines are being made from
-	// a template that is to be replaced or destroyed.
+	// ReasonTemplateInUse (Ready false, or an event's): machines are being created from
+	// a template that is about to be replaced or destroyed.
 	ReasonTemplateInUse ConditionReason = "TemplateInUse"
-	// ReasonPaused (Ready false): spec.paused holds it back.
+	// ReasonPaused (Ready false): spec.paused is true.
 	ReasonPaused ConditionReason = "Paused"
 	// ReasonTemplateReplaced (an event's only): another release has the name now.
 	ReasonTemplateReplaced ConditionReason = "TemplateReplaced"

@@ -9,8 +9,8 @@ const (
 
 	// AnnotationScaleDown on a workload says whether it may have fewer replicas: Allow or Deny.
 	AnnotationScaleDown = "sallyport.dev/scale-down"
-	// AnnotationMinReplicas on a workload is the number of replicas below which it does not go.
+	// AnnotationMinReplicas on a workload is the minimum number of replicas.
 	AnnotationMinReplicas = "sallyport.dev/min-replicas"
-	// AnnotationMaxScaleDown on a workload is how many replicas fewer it may have after one request: a number, or a percentage.
+	// AnnotationMaxScaleDown on a workload is by how many replicas one request may scale it down: a number, or a percentage.
 	AnnotationMaxScaleDown = "sallyport.dev/max-scale-down"
 )

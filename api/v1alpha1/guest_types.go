@@ -2,27 +2,27 @@ package v1alpha1
 
 import "strings"
 
-// ToolsState says whether the tools run in a guest that report to its runtime, such
-// as VMware Tools.
+// ToolsState says whether the guest tools that report to the runtime run, such as
+// VMware Tools.
 //
 // +kubebuilder:validation:Enum=Running;Starting;NotRunning;NotInstalled
 type ToolsState string
 
 const (
-	// ToolsRunning means that they run: the guest can be asked to shut down.
+	// ToolsRunning means that they run: a graceful shutdown is possible.
 	ToolsRunning ToolsState = "Running"
 	// ToolsStarting means that they are about to run.
 	ToolsStarting ToolsState = "Starting"
-	// ToolsNotRunning means that they do not run, as while a guest boots.
+	// ToolsNotRunning means that they do not run, for example while the guest boots.
 	ToolsNotRunning ToolsState = "NotRunning"
 	// ToolsNotInstalled means that the guest has none.
 	ToolsNotInstalled ToolsState = "NotInstalled"
 )
 
-// GuestStatus is what a guest says of itself.
+// GuestStatus is what a guest reports about itself.
 type GuestStatus struct {
-	// What the guest calls itself, which need not be the name of the
-	// VirtualMachine. Absent if nothing in the guest reports it.
+	// The host name of the guest, which can differ from the name of the
+	// VirtualMachine. Absent if the guest does not report it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Hostname string `json:"hostname,omitempty"`
@@ -32,22 +32,22 @@ type GuestStatus struct {
 	// +optional
 	ToolsState ToolsState `json:"toolsState,omitempty"`
 
-	// The incarnation in which the tools were last seen running. If it is that of
-	// the machine, and the tools do not run any more, the machine is Degraded; a
-	// guest that is booting is not.
+	// The incarnation in which the tools were last seen running. If it is the
+	// incarnation of the machine and the tools no longer run, the machine is
+	// Degraded; a booting guest is not.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ToolsSeenIn string `json:"toolsSeenIn,omitempty"`
 }
 
-// PendingQuestion is what a runtime asks people.
+// PendingQuestion is a question of a runtime that a user must answer.
 type PendingQuestion struct {
 	// The question.
 	// +required
 	// +kubebuilder:validation:MaxLength=2048
 	Text string `json:"text"`
 
-	// The answers that it takes.
+	// The possible answers.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -55,7 +55,7 @@ type PendingQuestion struct {
 	Choices []string `json:"choices,omitempty"`
 }
 
-// String is the question with the answers that it takes.
+// String is the question with its possible answers.
 func (q *PendingQuestion) String() string {
 	if len(q.Choices) == 0 {
 		return q.Text

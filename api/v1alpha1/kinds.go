@@ -9,26 +9,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind declares a kind of this package: what the scheme, the chart's webhooks and roles, the references and the plugin need to know of
-// it. A kind is declared nowhere else but in its types and their markers.
+// Kind declares a kind of this package for the scheme, the chart's webhooks and roles, the references and the plugin. Apart from
+// this, a kind is declared only by its types and their markers.
 //
 // +kubebuilder:object:generate=false
 type Kind struct {
 	// Name is the kind, such as VirtualMachine.
 	Name string
-	// ShortName is what people call the resource in kubectl.
+	// ShortName is the short name of the resource in kubectl.
 	ShortName string
-	// Cluster tells that the objects are in no namespace.
+	// Cluster says that the objects are cluster-scoped.
 	Cluster bool
 	// Object and List are the types.
 	Object, List runtime.Object
-	// Mutating and Validating are the operations at which the API server asks the policies, such as CREATE.
+	// Mutating and Validating are the operations for which the API server calls the webhooks, such as CREATE.
 	Mutating, Validating []string
-	// Scale tells that there is a subresource scale: the policies are asked about it, too, and people have it with the kind.
+	// Scale says that the kind has the subresource scale: the webhooks cover it, too, and users have it with the kind.
 	Scale bool
 	// Verbs are what the manager may do with the objects. It may also update their status.
 	Verbs []string
-	// People tells that who may view or edit what is in a namespace may do so with the objects.
+	// People says that the roles view and edit of a namespace include the objects.
 	People bool
 }
 
@@ -72,7 +72,7 @@ var Kinds = []Kind{
 	},
 }
 
-// KindOf gives the kind of an object of this package. Of any other there is none, which is a mistake of who asks.
+// KindOf returns the kind of an object of this package. It panics for any other object.
 func KindOf(object runtime.Object) *Kind {
 	is := reflect.TypeOf(object)
 	return &Kinds[slices.IndexFunc(Kinds, func(k Kind) bool { return reflect.TypeOf(k.Object) == is })]

@@ -5,36 +5,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// AnnotationSourceFenced on a VirtualMachine says that the node of one of its instances is dead for certain: nothing of the instance
-// runs there, and nothing will. Its value is the UID of the instance's Pod, which status.migration and condition PlacementSettled name.
-// The instance is then removed without its agent. To write it takes the verb override on policy machines-abandon.
+// AnnotationSourceFenced on a VirtualMachine confirms that the node of one of its instances is dead: nothing of the instance runs there,
+// and nothing will. Its value is the UID of the instance's Pod, which status.migration and condition PlacementSettled name. The instance
+// is then removed without its agent. Writing it needs the verb override on policy machines-abandon.
 const AnnotationSourceFenced = "sallyport.dev/source-fenced"
 
-// MigrationStep is a step of a move by hibernation. It is written before anything
-// of it is done.
+// MigrationStep is a step of a move by hibernation. It is persisted before anything
+// of it happens.
 //
 // +kubebuilder:validation:Enum=Hibernate;Wake;Release;Restore;Discard
 type MigrationStep string
 
 const (
-	// MigrationHibernate has the machine put into a snapshot on the node that it
-	// is to leave. It can be taken back.
+	// MigrationHibernate puts the machine into a snapshot on its present node. It
+	// can be rolled back.
 	MigrationHibernate MigrationStep = "Hibernate"
-	// MigrationWake has it go on there after all.
+	// MigrationWake rolls the move back: the machine is woken on its present node.
 	MigrationWake MigrationStep = "Wake"
-	// MigrationRelease removes what is left of it there. From here on only a
-	// deletion supersedes the move.
+	// MigrationRelease removes the machine from the node that it leaves. From here
+	// on, only a deletion supersedes the move.
 	MigrationRelease MigrationStep = "Release"
-	// MigrationRestore makes it from the snapshot on another node.
+	// MigrationRestore restores the machine from the snapshot on another node.
 	MigrationRestore MigrationStep = "Restore"
-	// MigrationDiscard removes the snapshot. The machine is where it is wanted
-	// and goes on while this is done.
+	// MigrationDiscard removes the snapshot. The machine is on the wanted node and
+	// runs meanwhile.
 	MigrationDiscard MigrationStep = "Discard"
 )
 
 // Migration is a move of a machine by hibernation.
 type Migration struct {
-	// What tells this move from every other. It is the tag of its snapshot.
+	// The identity of this move. It is the tag of its snapshot.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -45,17 +45,17 @@ type Migration struct {
 	// +required
 	Step MigrationStep `json:"step"`
 
-	// When that was begun.
+	// When the step was started.
 	// +required
 	Since metav1.MicroTime `json:"since"`
 
-	// The node that the machine goes to, and the labels of the nodes that it may go
-	// to. Empty leaves the choice to the scheduler.
+	// The target node, or the labels that the target node must have. Empty leaves the
+	// choice to the scheduler.
 	// +optional
 	To MigrateTarget `json:"to,omitzero"`
 
-	// Whether the move is taken back after the machine has left its node. It then
-	// goes to any node, at best to the one that it left.
+	// Whether the move is rolled back after the machine has left its node. It is
+	// then restored on any node, preferably on the one that it left.
 	// +optional
 	Back bool `json:"back,omitempty"`
 
@@ -66,8 +66,8 @@ type Migration struct {
 	// +kubebuilder:validation:Type=string
 	Instance types.UID `json:"instance"`
 
-	// The machine as it was on the node that it leaves: the restored one is proven
-	// by another incarnation.
+	// The state of the machine on the node that it leaves. A restored machine has
+	// another incarnation.
 	// +required
 	Was OperationBaseline `json:"was"`
 
@@ -79,18 +79,18 @@ type Migration struct {
 	// +kubebuilder:validation:MaxItems=64
 	Disks []AttachedDisk `json:"disks,omitempty"`
 
-	// The digest of the snapshot, once it is proven that the registry has it.
+	// The digest of the snapshot, once the registry is known to have it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Digest string `json:"digest,omitempty"`
 
-	// Why the step takes time, as a reason of condition PlacementSettled. Absent
-	// while nothing special is waited for.
+	// Why the step is waiting, as a reason of condition PlacementSettled. Absent
+	// while the step makes progress.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason,omitempty"`
 
-	// The same for people.
+	// A human-readable form of the reason.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

@@ -11,36 +11,34 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PolicyOverride says who may have a request pass a policy in spite of its
-// denial.
+// PolicyOverride says who may override a denial of a policy.
 //
 // +kubebuilder:validation:Enum=Users;Everybody;Nobody
 type PolicyOverride string
 
 const (
-	// OverrideUsers lets those pass who hold the verb override, service accounts
-	// excepted: what a person is allowed once with a reason, automation would be
-	// allowed for ever.
+	// OverrideUsers allows users who hold the verb override, except service
+	// accounts: a person overrides a denial once and with a reason, but automation
+	// would override it forever.
 	OverrideUsers PolicyOverride = "Users"
-	// OverrideEverybody lets service accounts pass, too, if they hold the verb.
+	// OverrideEverybody also allows service accounts that hold the verb.
 	OverrideEverybody PolicyOverride = "Everybody"
-	// OverrideNobody lets nobody pass.
+	// OverrideNobody allows no overrides.
 	OverrideNobody PolicyOverride = "Nobody"
 )
 
-// AnnotationOverride on an object lets requests of one user pass one policy that refuses them, for a while and with a reason, if the
-// user may override that policy: "<policy>; uid=<UID of the object, nothing at its creation>; by=<name of the user>;
+// AnnotationOverride on an object overrides the denials of one policy for the requests of one user, for a limited time and with a
+// reason, if the user may override that policy: "<policy>; uid=<UID of the object, nothing at its creation>; by=<name of the user>;
 // until=<time, at most an hour ahead>; <reason>".
 const AnnotationOverride = "sallyport.dev/override"
 
-// AnnotationAudit on a RegoPolicy has the objects that exist held against it once more, whenever it has another value: the time at which
-// that is asked for, as a rule. status.violations.requested is the value that was last done. Who may change the policy may write it.
+// AnnotationAudit on a RegoPolicy requests an audit of existing objects whenever its value changes; by convention, the value is the time of
+// the request. status.violations.requested is the value of the last finished audit. Every user who may change the policy may write it.
 const AnnotationAudit = "sallyport.dev/audit-requested-at"
 
-// Override is what AnnotationOverride says, in the form "POLICY; uid=UID;
-// by=USER; until=TIME; REASON": by whom and until when requests about an object
-// may pass a policy that refuses them. Whether one counts is for the webhooks to
-// say.
+// Override is what AnnotationOverride says, in the form "POLICY; uid=UID; by=USER;
+// until=TIME; REASON": by whom and until when the denials of a policy for an object
+// are overridden. The webhooks decide whether it is valid.
 //
 // +kubebuilder:object:generate=false
 type Override struct {
@@ -50,9 +48,9 @@ type Override struct {
 	UID types.UID `json:"uid,omitempty"`
 	// By is the name of the user who may use it.
 	By string `json:"by"`
-	// Until is when it ends.
+	// Until is when the override expires.
 	Until time.Time `json:"until"`
-	// Reason is why, for all to read.
+	// Reason is the reason for the override, readable by everyone.
 	Reason string `json:"reason"`
 }
 
@@ -63,13 +61,13 @@ const (
 	overrideForm = `"POLICY; uid=UID; by=USER; until=TIME; REASON"`
 )
 
-// String puts it as the annotation has it.
+// String returns the value of the annotation.
 func (o *Override) String() string {
 	return fmt.Sprintf("%s; uid=%s; by=%s; until=%s; %s", o.Policy, o.UID, o.By, o.Until.UTC().Format(time.RFC3339), o.Reason)
 }
 
-// ParseOverride reads the annotation. What is wrong with it is said without what
-// it says: it may be on an object that the requester cannot read.
+// ParseOverride parses the value of the annotation. Errors do not quote the value:
+// it may be on an object that the requester cannot read.
 func ParseOverride(text string) (*Override, error) {
 	switch {
 	case utf8.RuneCountInString(text) > maxOverride:

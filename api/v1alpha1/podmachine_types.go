@@ -9,9 +9,9 @@ type PodRuntime struct {
 	Image string `json:"image,omitempty"`
 
 	// The Secret of type kubernetes.io/dockerconfigjson, in the namespace of the
-	// VirtualMachine, with which snapshots of the machine are written and read when
-	// it is moved. Whoever names one must be allowed to get it. Without one the
-	// registry is asked without credentials.
+	// VirtualMachine, with which snapshots of the machine are written and read when it
+	// is moved. A user who sets it needs the right to get the Secret. Without it, the
+	// registry is accessed anonymously.
 	// +optional
 	SnapshotSecretRef *SnapshotSecretReference `json:"snapshotSecretRef,omitempty"`
 }
@@ -25,6 +25,6 @@ type SnapshotSecretReference struct {
 	Name string `json:"name"`
 }
 
-// KubeVirtRuntime describes a machine that KubeVirt runs. It has no fields: the
-// KubeVirt VirtualMachine of the same name and namespace is meant.
+// KubeVirtRuntime describes a machine that KubeVirt runs. It has no fields: it
+// refers to the KubeVirt VirtualMachine of the same name and namespace.
 type KubeVirtRuntime struct{}

@@ -19,52 +19,50 @@ const (
 	MatchConnect MatchOperation = "CONNECT"
 )
 
-// PolicyMatch says which requests a policy is asked about.
+// PolicyMatch says which requests a policy evaluates.
 type PolicyMatch struct {
-	// The resources and operations. A request that meets one entry is enough.
+	// The resources and operations. A request must match one entry.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	Resources []PolicyResources `json:"resources"`
 
-	// The labels of the namespaces whose requests are judged. Absent or empty,
-	// the default, means every namespace. Cluster-scoped objects are judged
-	// whatever this says; a Namespace by its own labels, before the request or
-	// after it.
+	// The labels of the namespaces whose requests are evaluated. Absent or empty,
+	// the default, means every namespace. It does not apply to cluster-scoped
+	// objects, except that a Namespace is selected by its own labels, before or
+	// after the request.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// The labels of the objects whose requests are judged, as they are before
-	// the request or as they would be after it. Absent or empty, the default,
-	// means every object. A request for a subresource is held against the object
-	// that it carries: a Scale, for one, has no labels. It is not allowed with
-	// CONNECT, which carries no object.
+	// The labels of the objects whose requests are evaluated, before or after the
+	// request. Absent or empty, the default, means every object. For a subresource,
+	// the object in the request counts: a Scale, for example, has no labels. Not
+	// allowed with CONNECT, which has no object.
 	// +optional
 	ObjectSelector *metav1.LabelSelector `json:"objectSelector,omitempty"`
 
-	// CEL expressions that tell which requests the API server is to ask the policy
-	// about: those for which all are true. They are the matchConditions of its
-	// webhook, with the variables request, object (null for DELETE), oldObject
-	// (null for CREATE and CONNECT) and authorizer. They spare requests and refuse none: what
-	// a policy refuses must not depend on them, because reconcilers and the
-	// background audit ask it without them, as do the webhooks for Sallyport's own
-	// kinds. An expression that fails refuses the request under onError Deny:
-	// guard what may be missing with has() or an optional.
+	// CEL expressions that a request must meet, all of them, for the API server to send it to
+	// the policy. They are the matchConditions of its webhook, with the variables request,
+	// object (null for DELETE), oldObject (null for CREATE and CONNECT) and authorizer. They
+	// only reduce the number of requests. A denial must not depend on them, because reconcilers,
+	// the background audit and the webhooks for Sallyport's own kinds ignore them. With onError
+	// Deny, an expression that fails denies the request: guard fields that may be missing with
+	// has() or an optional.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []MatchCondition `json:"conditions,omitempty"`
 
-	// Namespaces whose requests are not judged, by exact name.
+	// Namespaces whose requests are not evaluated, by exact name.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
 	ExcludeNamespaces []string `json:"excludeNamespaces,omitempty"`
 
-	// Users whose requests are not judged, by exact name, such as
+	// Users whose requests are not evaluated, by exact name, such as
 	// system:serviceaccount:ci:runner.
 	// +optional
 	// +listType=set
@@ -72,7 +70,7 @@ type PolicyMatch struct {
 	// +kubebuilder:validation:items:MaxLength=1024
 	ExcludeUsers []string `json:"excludeUsers,omitempty"`
 
-	// Groups whose members' requests are not judged, by exact name.
+	// Groups whose members' requests are not evaluated, by exact name.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -82,7 +80,7 @@ type PolicyMatch struct {
 
 // MatchCondition is a CEL expression that a request must meet.
 type MatchCondition struct {
-	// Its name, by which it is called where it fails.
+	// Its name, which errors contain.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -96,7 +94,7 @@ type MatchCondition struct {
 	Expression string `json:"expression"`
 }
 
-// PolicyResources is a set of resources and what is done to them.
+// PolicyResources is a set of resources and operations.
 type PolicyResources struct {
 	// API groups; "" is the core group and "*" means all.
 	// +required
@@ -125,10 +123,9 @@ type PolicyResources struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Resources []string `json:"resources"`
 
-	// What is done to them: CREATE, UPDATE, DELETE; or CONNECT for pods/exec,
-	// pods/attach, pods/portforward, pods/proxy, services/proxy and nodes/proxy,
-	// for which it is the only one. Patch rules are not asked about DELETE and
-	// CONNECT.
+	// The operations: CREATE, UPDATE, DELETE; or CONNECT for pods/exec, pods/attach,
+	// pods/portforward, pods/proxy, services/proxy and nodes/proxy, for which it is
+	// the only one. Patch rules are not evaluated for DELETE and CONNECT.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

@@ -11,107 +11,104 @@ import (
 type PolicyMode string
 
 const (
-	// ModeEnforce refuses the request.
+	// ModeEnforce denies the request.
 	ModeEnforce PolicyMode = "Enforce"
-	// ModeWarn lets the request pass and warns the requester.
+	// ModeWarn admits the request and warns the user.
 	ModeWarn PolicyMode = "Warn"
-	// ModeAudit lets the request pass and only records the denial.
+	// ModeAudit admits the request and only records the denial.
 	ModeAudit PolicyMode = "Audit"
 )
 
 // PolicyErrorAction says what happens to a request that a policy could not
-// judge.
+// evaluate.
 //
 // +kubebuilder:validation:Enum=Deny;Allow
 type PolicyErrorAction string
 
 const (
-	// OnErrorDeny refuses the request.
+	// OnErrorDeny denies the request.
 	OnErrorDeny PolicyErrorAction = "Deny"
-	// OnErrorAllow lets the request pass.
+	// OnErrorAllow admits the request.
 	OnErrorAllow PolicyErrorAction = "Allow"
 )
 
-// BackgroundAudit says whether existing objects are held against a policy.
+// BackgroundAudit says whether a policy is evaluated for existing objects.
 //
 // +kubebuilder:validation:Enum=Disabled;Enabled
 type BackgroundAudit string
 
 const (
-	// AuditDisabled looks at requests only.
+	// AuditDisabled evaluates requests only.
 	AuditDisabled BackgroundAudit = "Disabled"
-	// AuditEnabled looks at the objects that exist, too.
+	// AuditEnabled also evaluates existing objects.
 	AuditEnabled BackgroundAudit = "Enabled"
 )
 
-// RegoPolicySpec is a policy: its Rego, what it is asked about and how it is
-// enforced.
+// RegoPolicySpec is a policy: its Rego, the requests that it matches and how it
+// is enforced.
 //
-// +kubebuilder:validation:XValidation:rule="!self.library || !has(self.match)",message="spec.match is not allowed with library: true, because a library is never asked"
-// +kubebuilder:validation:XValidation:rule="!self.library || !has(self.reads)",message="spec.reads is not allowed with library: true, because a library asks for no facts"
+// +kubebuilder:validation:XValidation:rule="!self.library || !has(self.match)",message="spec.match is not allowed with library: true, because a library evaluates no requests"
+// +kubebuilder:validation:XValidation:rule="!self.library || !has(self.reads)",message="spec.reads is not allowed with library: true, because a library reads no facts"
 // +kubebuilder:validation:XValidation:rule="!self.library || !has(self.parameters)",message="spec.parameters is not allowed with library: true: give parameters to the policies that import it"
 // +kubebuilder:validation:XValidation:rule="!self.library || !has(self.parametersSchema)",message="spec.parametersSchema is not allowed with library: true: a library has no parameters"
-// +kubebuilder:validation:XValidation:rule="!self.library || !has(self.namespaceModes)",message="spec.namespaceModes is not allowed with library: true, because a library is never asked"
+// +kubebuilder:validation:XValidation:rule="!self.library || !has(self.namespaceModes)",message="spec.namespaceModes is not allowed with library: true, because a library evaluates no requests"
 // +kubebuilder:validation:XValidation:rule="self.library || has(self.match)",message="spec.match.resources is required unless library is true"
 // +kubebuilder:validation:XValidation:rule="self.library == (self.__package__ == 'sallyport.lib' || self.__package__.startsWith('sallyport.lib.'))",message="spec.package must be sallyport.lib or below for a library, and must not be for any other policy"
 type RegoPolicySpec struct {
 	// The Rego package that holds the outcome rules (deny, warn, patch, outcome),
-	// dotted and in lower case, such as sallyport.operations.supersede. A
-	// library's is sallyport.lib or below.
+	// dotted and in lowercase, such as sallyport.operations.supersede. That of a
+	// library is sallyport.lib or below.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$`
 	Package string `json:"package"`
 
-	// What a denial does: Enforce (the default) refuses the request, Warn lets it
-	// pass with a warning, Audit lets it pass and records the denial. It governs
-	// nothing but denials: what reconcilers ask of the policy always counts.
+	// What a denial does: Enforce (the default) denies the request, Warn admits it
+	// with a warning, Audit admits it and records the denial. It applies only to
+	// denials of requests: the answers of the policy to reconcilers always count.
 	// +optional
 	// +kubebuilder:default=Enforce
 	Mode PolicyMode `json:"mode,omitempty"`
 
 	// Other modes for some namespaces: the first entry that selects a request's
-	// namespace counts, and spec.mode for all others and for cluster-scoped
-	// objects. So a policy can be tried out in one namespace, or be made strict in
-	// one after the other. Not allowed with library.
+	// namespace applies, and spec.mode to all others and to cluster-scoped objects.
+	// Use it to try a policy in one namespace, or to enforce it in one namespace
+	// after the other. Not allowed with library.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	NamespaceModes []NamespaceMode `json:"namespaceModes,omitempty"`
 
-	// Who may have a request pass in spite of a denial, by the annotation
-	// sallyport.dev/override: Users (the default) who hold the verb override on
-	// this RegoPolicy and are no service accounts, Everybody who holds it, or
-	// Nobody.
+	// Who may override a denial with the annotation sallyport.dev/override: Users
+	// (the default) who hold the verb override on this RegoPolicy and are not
+	// service accounts, Everybody who holds it, or Nobody.
 	// +optional
 	// +kubebuilder:default=Users
 	Override PolicyOverride `json:"override,omitempty"`
 
-	// What happens to a request that the policy could not judge, because of an
-	// evaluation error, a fact that could not be read, a timeout, or an input
-	// that it does not understand: Deny (the default) refuses it, Allow lets it
-	// pass.
+	// What happens to a request that the policy could not evaluate, because of an
+	// evaluation error, a fact that could not be read, a timeout, or an input that
+	// it does not understand: Deny (the default) denies it, Allow admits it.
 	// +optional
 	// +kubebuilder:default=Deny
 	OnError PolicyErrorAction `json:"onError,omitempty"`
 
-	// How many milliseconds one decision may take, facts included. Default 500,
-	// at most 4000 because the API server itself waits for five seconds.
+	// How many milliseconds one decision may take, facts included. Default 500, at
+	// most 4000 because the API server waits five seconds.
 	// +optional
 	// +kubebuilder:default=500
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=4000
 	TimeoutMilliseconds int32 `json:"timeoutMilliseconds,omitempty"`
 
-	// Which requests the policy is asked about. Required unless library is true,
-	// and not allowed then.
+	// The requests that the policy evaluates. Required unless library is true; not
+	// allowed if library is true.
 	// +optional
 	Match *PolicyMatch `json:"match,omitempty"`
 
-	// The kinds that the policy's facts may ask for; it can read no others.
-	// Watches, indexes and permissions follow from this list. Not allowed with
-	// library.
+	// The kinds that the facts of the policy may read. Watches and indexes follow
+	// from this list. Not allowed with library.
 	// +optional
 	// +listType=map
 	// +listMapKey=apiVersion
@@ -119,28 +116,28 @@ type RegoPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	Reads []PolicyRead `json:"reads,omitempty"`
 
-	// What the modules see as data.parameters: any object. Tests do not see it;
-	// they say which parameters they mean. Not allowed with library.
+	// The value of data.parameters in the modules: any object. Tests do not see it;
+	// they set their own parameters. Not allowed with library.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:validation:XPreserveUnknownFields
 	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
 
-	// A JSON schema, as a CustomResourceDefinition has them in openAPIV3Schema,
-	// that parameters must conform to. An edit of the parameters that does not is
-	// refused with the field's path. The word x-sallyport-weakens, Added or Removed,
-	// beside a parameter says which entries of it weaken a shipped policy. Not
+	// A JSON schema, as a CustomResourceDefinition has them in openAPIV3Schema, that
+	// parameters must conform to. An edit of the parameters that does not conform is
+	// rejected with the path of the field. The word x-sallyport-weakens, Added or
+	// Removed, beside a parameter says which entries of it weaken a shipped policy. Not
 	// allowed with library.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:validation:XPreserveUnknownFields
 	ParametersSchema *runtime.RawExtension `json:"parametersSchema,omitempty"`
 
-	// Whether the objects that exist are held against the policy, too, on a
-	// schedule and whenever it changes: Enabled or Disabled (the default). Each is
-	// judged as if it were created at that moment by nobody in particular; nothing
-	// is refused, status.violations has what was found. It concerns the resources
-	// that spec.match names with CREATE.
+	// Whether the policy is also evaluated for existing objects, on a schedule and
+	// whenever it changes: Enabled or Disabled (the default). Each object is
+	// evaluated as if it were being created, without a particular user. Nothing is
+	// denied; status.violations has the results. It applies to the resources that
+	// spec.match names with CREATE.
 	// +optional
 	// +kubebuilder:default=Disabled
 	BackgroundAudit BackgroundAudit `json:"backgroundAudit,omitempty"`
@@ -153,8 +150,8 @@ type RegoPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	Modules []PolicyModule `json:"modules"`
 
-	// The tests of the policy, in the package of the policy with _test appended.
-	// They run when the policy is written, which is refused if one fails, and with
+	// The tests of the policy, in the package of the policy with _test appended. They
+	// run when the policy is written, which is denied if one fails, and with
 	// "sallyport policy test".
 	// +optional
 	// +listType=map
@@ -162,8 +159,8 @@ type RegoPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	Tests []PolicyTest `json:"tests,omitempty"`
 
-	// Whether this is a library: modules at or below sallyport.lib for other
-	// policies to import, and nothing else. Default false.
+	// Whether this is a library: only modules at or below sallyport.lib for other
+	// policies to import. Default false.
 	// +optional
 	// +kubebuilder:default=false
 	Library bool `json:"library,omitempty"`
@@ -180,20 +177,20 @@ type NamespaceMode struct {
 	Mode PolicyMode `json:"mode"`
 }
 
-// ReadFreshness is where the answers to facts come from.
+// ReadFreshness says where facts are read from.
 //
 // +kubebuilder:validation:Enum=Cached;Live
 type ReadFreshness string
 
 const (
-	// ReadCached watches the kind and answers from memory, unless a fact asks for
-	// a live answer.
+	// ReadCached watches the kind and reads from a cache, unless a fact requests a
+	// live read.
 	ReadCached ReadFreshness = "Cached"
-	// ReadLive asks the API server each time.
+	// ReadLive reads from the API server each time.
 	ReadLive ReadFreshness = "Live"
 )
 
-// PolicyRead is a kind that the facts of a policy may ask for.
+// PolicyRead is a kind that the facts of a policy may read.
 type PolicyRead struct {
 	// The group and version of the kind, such as apps/v1, or v1 for the core
 	// group.
@@ -221,10 +218,10 @@ type PolicyRead struct {
 	// +kubebuilder:validation:items:Pattern=`^([^],.[]+([.][^],.[]+)*,)*[^],.[]+([[][]])?([.][^],.[]+([[][]])?)*(,[^],.[]+([.][^],.[]+)*)*$`
 	Indexes []string `json:"indexes,omitempty"`
 
-	// Cached (the default) watches the kind, and facts are answered from memory
-	// unless they say otherwise. Live watches nothing and asks the API server each
-	// time: for what is asked rarely and is there in great numbers, such as
-	// everything in a namespace that is being deleted.
+	// Cached (the default) watches the kind and reads facts from a cache, unless a
+	// fact requests a live read. Live watches nothing and reads from the API server
+	// each time: use it for numerous objects that are read rarely, such as everything
+	// in a namespace that is being deleted.
 	// +optional
 	// +kubebuilder:default=Cached
 	Freshness ReadFreshness `json:"freshness,omitempty"`
@@ -236,7 +233,7 @@ type PolicyModule struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9][a-z0-9_.-]*\.rego$`
-	// +kubebuilder:validation:XValidation:rule="!self.endsWith('_test.rego')",message="spec.modules[].name must not end in _test.rego: tests belong into spec.tests"
+	// +kubebuilder:validation:XValidation:rule="!self.endsWith('_test.rego')",message="spec.modules[].name must not end in _test.rego: put tests into spec.tests"
 	Name string `json:"name"`
 
 	// The file's content, at most 262144 characters.
@@ -261,139 +258,137 @@ type PolicyTest struct {
 	Source string `json:"source"`
 }
 
-// RegoPolicyStatus is whether a policy is in force, and why not.
+// RegoPolicyStatus is the observed state of a policy.
 type RegoPolicyStatus struct {
-	// The metadata.generation that the rest of the status was made from. Set by
-	// the policy reconciler, like everything here.
+	// The metadata.generation that the rest of the status is based on. Set by the
+	// policy reconciler, like everything here.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// The revision that decides at the moment: a hash of the policy and of the
-	// libraries that it imports. Decision records carry it. After an edit that
-	// does not compile it stays the last good one; empty if there has been none.
+	// The active revision: a hash of the policy and of the libraries that it
+	// imports. Decision records contain it. After an edit that does not compile, it
+	// stays the last good revision; empty if there is none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ActiveRevision string `json:"activeRevision,omitempty"`
 
-	// When Sallyport last confirmed this status. While a replica leads it is
-	// renewed every five minutes; an older time says that nobody keeps the status,
-	// and that the rest of it may not be true any more.
+	// When Sallyport last confirmed this status. The leading replica renews it every
+	// five minutes; if it is older, no replica maintains the status, and the rest of
+	// it can be out of date.
 	// +optional
 	ReportedAt *metav1.Time `json:"reportedAt,omitempty"`
 
-	// The state of the policy in detail: Ready (its current generation decides
-	// about every request that it names, on every replica: it compiles, its tests
-	// passed, what it reads is granted, and the API server asks it), Compiled, TestsPassed, ReadsGranted, Active (it decides, in its current or
-	// its last good revision), Shipped (what this release ships has been applied)
-	// and Edited (it differs from that because somebody edited it).
+	// The state of the policy in detail: Ready (its current generation is active for every request that it matches, on every replica: it
+	// compiles, its tests passed, its reads are granted, and it is registered), Compiled, TestsPassed, ReadsGranted, Active (its current or
+	// its last good revision is active), Shipped (the policy of this release has been applied) and Edited (users have changed fields of
+	// it).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// The fields of spec that differ from what this release ships because somebody
-	// changed, added or removed them, such as spec.mode or
-	// spec.modules[supersede.rego].source: the first 64. Empty if none does, or if
-	// the policy is not shipped.
+	// The fields of spec that users have changed, added or removed, compared with
+	// this release, such as spec.mode or spec.modules[supersede.rego].source: the
+	// first 64. Empty if there are none, or if the policy is not shipped.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=1024
 	EditedFields []string `json:"editedFields,omitempty"`
 
-	// The result of the policy's own tests, when they last ran.
+	// The result of the last run of the policy's tests.
 	// +optional
 	Tests *PolicyTestResult `json:"tests,omitempty"`
 
-	// What of the objects that exist the policy would refuse. Absent unless
+	// The existing objects that the policy would deny. Absent unless
 	// spec.backgroundAudit is Enabled.
 	// +optional
 	Violations *PolicyViolations `json:"violations,omitempty"`
 
-	// How far the audit is that looks at the objects at the moment. Absent if none
-	// does, or if it has just begun.
+	// The progress of the running audit. Absent if no audit is running, or if it has
+	// just started.
 	// +optional
 	Auditing *PolicyAudit `json:"auditing,omitempty"`
 }
 
-// PolicyAudit is an audit that is under way.
+// PolicyAudit is the progress of a running audit.
 type PolicyAudit struct {
 	// When it began.
 	// +required
 	StartedAt metav1.Time `json:"startedAt"`
 
-	// The resource whose objects it looks at, such as deployments.apps.
+	// The resource that it is evaluating, such as deployments.apps.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	Resource string `json:"resource,omitempty"`
 
-	// How many objects it has looked at so far, of all resources.
+	// The number of objects evaluated so far, of all resources.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Objects int32 `json:"objects"`
 }
 
-// PolicyViolations is the result of holding the objects that exist against a
-// policy.
+// PolicyViolations is the result of evaluating a policy for existing objects.
 type PolicyViolations struct {
-	// When all objects were looked at. What has changed since then is looked at
-	// when it changes.
+	// When all objects were evaluated. Objects that have changed since then were
+	// evaluated when they changed.
 	// +required
 	AuditedAt metav1.Time `json:"auditedAt"`
 
-	// The annotation sallyport.dev/audit-requested-at of the policy as that audit
-	// found it: the audit that it asks for is this one, or has not been made yet.
+	// The value of the annotation sallyport.dev/audit-requested-at of the policy at
+	// the time of the audit. If it differs from the present value, the requested
+	// audit has not finished yet.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Requested string `json:"requested,omitempty"`
 
-	// The revision of the policy that they were held against.
+	// The revision of the policy that was evaluated.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Revision string `json:"revision,omitempty"`
 
-	// How many objects were looked at.
+	// The number of objects evaluated.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Objects int32 `json:"objects"`
 
-	// How many of them the policy would refuse. Absent as long as not every object
-	// was looked at: then incomplete says why, and atLeast what was found so far.
+	// The number of objects that the policy would deny. Absent if not every object
+	// was evaluated: then incomplete says why, and atLeast has the number found so
+	// far.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Count *int32 `json:"count,omitempty"`
 
-	// How many of those that were looked at the policy would refuse, where count is
-	// absent.
+	// The number of evaluated objects that the policy would deny, if count is absent.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	AtLeast int32 `json:"atLeast,omitempty"`
 
-	// How many of them it could not judge.
+	// The number of objects that the policy could not evaluate.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Undecided int32 `json:"undecided,omitempty"`
 
-	// Why not all objects were looked at, such as a kind that cannot be listed.
+	// Why not all objects were evaluated, such as a kind that cannot be listed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Incomplete string `json:"incomplete,omitempty"`
 
-	// Of which objects changes are not seen when they happen, but by the next audit
-	// on the schedule, and why, such as a kind that cannot be watched.
+	// The objects whose changes only the next scheduled audit evaluates, and why, such
+	// as a kind that cannot be watched.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Unwatched string `json:"unwatched,omitempty"`
 
-	// The first objects that it would refuse, by kind, namespace and name.
+	// The first objects that the policy would deny, by kind, namespace and name.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	First []PolicyViolation `json:"first,omitempty"`
 }
 
-// PolicyViolation is an object that a policy would refuse.
+// PolicyViolation is an object that a policy would deny.
 type PolicyViolation struct {
 	// The group and version of the object's kind.
 	// +required
@@ -439,11 +434,11 @@ type PolicyTestResult struct {
 	Failed int32 `json:"failed"`
 }
 
-// RegoPolicy is a policy in Rego that decides about requests to the cluster,
-// with its tests, its parameters, what it is asked about and what it may read.
-// An edit takes effect within a second on every replica. One that does not
-// compile takes none: the last good revision goes on deciding, and the status
-// says where the error is.
+// RegoPolicy is a policy in Rego that decides about requests to the cluster, with
+// its tests, its parameters, the requests that it matches and the kinds that it
+// may read. An edit takes effect on every replica within a second. If an edit
+// does not compile, the last good revision stays active, and the status says
+// where the error is.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -465,11 +460,11 @@ type RegoPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// The policy: its Rego, what it is asked about and how it is enforced.
+	// The policy: its Rego, the requests that it matches and how it is enforced.
 	// +required
 	Spec RegoPolicySpec `json:"spec"`
 
-	// Whether the policy is in force, and why not.
+	// The observed state of the policy.
 	// +optional
 	Status RegoPolicyStatus `json:"status,omitzero"`
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// VirtualDiskFinalizer keeps a VirtualDisk until its data is gone from its runtime. The policy `defaults` adds it, the disk
+// VirtualDiskFinalizer keeps a VirtualDisk until its data is removed from its runtime. The policy `defaults` adds it, the disk
 // reconciler removes it.
 const VirtualDiskFinalizer = "sallyport.dev/virtual-disk"
 
@@ -18,35 +18,37 @@ const VirtualDiskFinalizer = "sallyport.dev/virtual-disk"
 type VirtualDiskPhase string
 
 const (
-	// VirtualDiskPending means that the disk is not made yet.
+	// VirtualDiskPending means that the disk is not created yet.
 	VirtualDiskPending VirtualDiskPhase = "Pending"
-	// VirtualDiskAvailable means that the disk exists and no VirtualMachine has it.
+	// VirtualDiskAvailable means that the disk exists and is not attached to a
+	// VirtualMachine.
 	VirtualDiskAvailable VirtualDiskPhase = "Available"
-	// VirtualDiskInUse means that a VirtualMachine has the disk.
+	// VirtualDiskInUse means that the disk is attached to a VirtualMachine.
 	VirtualDiskInUse VirtualDiskPhase = "InUse"
-	// VirtualDiskLost means that the runtime does not know the disk any more. It is
-	// not made again, since its data would not come back.
+	// VirtualDiskLost means that the runtime no longer has the disk. Sallyport does
+	// not create it again, because its data would be lost.
 	VirtualDiskLost VirtualDiskPhase = "Lost"
 	// VirtualDiskTerminating means that the object is being deleted.
 	VirtualDiskTerminating VirtualDiskPhase = "Terminating"
 )
 
-// VirtualDiskSpec is what is wanted of a disk. Users own it; no controller of ours writes it, but for the size of disks of pools.
+// VirtualDiskSpec is the desired state of a disk. Users own it; no controller of Sallyport writes it, except the size of disks of
+// pools.
 type VirtualDiskSpec struct {
-	// How large the disk is, such as 40Gi, rounded up to whole mebibytes. It can
-	// grow and not shrink.
+	// The size of the disk, such as 40Gi, rounded up to whole mebibytes. It can grow
+	// but not shrink.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="spec.size must be more than nothing, such as 40Gi"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="spec.size must be greater than 0, such as 40Gi"
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity(string(oldSelf))) >= 0",message="spec.size cannot shrink: data beyond the new end would be lost; create a smaller VirtualDisk and copy what is needed"
 	Size resource.Quantity `json:"size"`
 
-	// Where the disk is. Exactly one of vsphere, pod and kubevirt is set. A disk can
-	// be attached to machines of that runtime alone.
+	// Where the disk is. Exactly one of vsphere, pod and kubevirt is set. A disk can be
+	// attached only to machines of that runtime.
 	// +required
 	Runtime VirtualDiskRuntime `json:"runtime"`
 }
 
-// VirtualDiskRuntime says where a disk is. What it says is fixed once the VirtualDisk exists.
+// VirtualDiskRuntime says where a disk is. It is immutable.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.vsphere), has(self.pod), has(self.kubevirt)].filter(set, set).size() == 1",message="spec.runtime needs exactly one of vsphere, pod and kubevirt"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.runtime cannot change once the VirtualDisk exists: create another VirtualDisk instead"
@@ -102,7 +104,7 @@ const (
 	VolumeBlock VolumeMode = "Block"
 )
 
-// Beside reports whether machines of that runtime may have the disk: they are on the same runtime, and the same server of it.
+// Beside reports whether the disk can be attached to machines of that runtime: both are on the same runtime and server.
 func (r *VirtualDiskRuntime) Beside(machine *VirtualMachineRuntime) bool {
 	switch {
 	case r.VSphere != nil:
@@ -117,7 +119,7 @@ func (r *VirtualDiskRuntime) Beside(machine *VirtualMachineRuntime) bool {
 // FieldDiskHolder is the field of a VirtualDisk that has the name of the VirtualMachine that has it, for selectors.
 const FieldDiskHolder = "status.attachedTo.name"
 
-// DiskHolder is the one VirtualMachine that has a disk.
+// DiskHolder is the VirtualMachine that a disk is attached to.
 type DiskHolder struct {
 	// The name of the VirtualMachine.
 	// +required
@@ -125,21 +127,22 @@ type DiskHolder struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// Its UID. Another machine of that name is not meant.
+	// Its UID, which excludes another machine of the same name.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Type=string
 	UID types.UID `json:"uid"`
 
-	// When it was last about to be attached.
+	// When the last attachment was about to start.
 	// +required
 	Since metav1.MicroTime `json:"since"`
 }
 
-// VirtualDiskStatus is what is observed of a disk, and who has it.
+// VirtualDiskStatus is the observed state of a disk, and the VirtualMachine that
+// it is attached to.
 type VirtualDiskStatus struct {
-	// The metadata.generation that the rest of the status was made from.
+	// The metadata.generation that the rest of the status is based on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -148,29 +151,28 @@ type VirtualDiskStatus struct {
 	// +optional
 	Phase VirtualDiskPhase `json:"phase,omitempty"`
 
-	// What the runtime calls the disk. Set once the disk was made.
+	// The identity of the disk on its runtime. Set once the disk is created.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	DiskID string `json:"diskID,omitempty"`
 
-	// How large the disk was last seen to be.
+	// The observed size of the disk.
 	// +optional
 	Capacity *resource.Quantity `json:"capacity,omitempty"`
 
-	// The VirtualMachine that has the disk. It is written before the disk is
-	// attached, and taken out when it was seen not to be attached any more, or the
-	// machine is gone. No other machine is given the disk meanwhile.
+	// The VirtualMachine that the disk is attached to. It is set before the disk is
+	// attached, and removed once the disk is observed to be detached or the machine
+	// no longer exists. Meanwhile the disk is not attached to another machine.
 	// +optional
 	AttachedTo *DiskHolder `json:"attachedTo,omitempty"`
 
-	// Since when no VirtualMachine has the disk any more. Absent while one has it,
-	// and on a disk that none ever had. The clock of a pool's reclaim.ttl counts from
-	// here.
+	// When the disk was last detached. Absent while it is attached, and on a disk that
+	// was never attached. The reclaim.ttl of a pool counts from this time.
 	// +optional
 	FreeSince *metav1.Time `json:"freeSince,omitempty"`
 
-	// The state of the disk in detail. Ready is true when the disk exists and is as
-	// large as the spec says.
+	// The state of the disk in detail. Ready is true when the disk exists and has the
+	// size of the spec.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -179,7 +181,8 @@ type VirtualDiskStatus struct {
 }
 
 // VirtualDisk is a disk that is an object of its own: it outlives the machines that it is attached to, and is attached to one at a
-// time. A VirtualMachine names it in spec.blockDeviceRefs. Its data is destroyed when it is deleted, once no machine has it.
+// time. A VirtualMachine names it in spec.blockDeviceRefs. When a VirtualDisk is deleted, its data is destroyed once no machine has
+// it attached.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -197,16 +200,17 @@ type VirtualDisk struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// What is wanted of the disk.
+	// The desired state of the disk.
 	// +required
 	Spec VirtualDiskSpec `json:"spec"`
 
-	// What is observed of the disk, and who has it.
+	// The observed state of the disk, and the VirtualMachine that it is attached to.
 	// +optional
 	Status VirtualDiskStatus `json:"status,omitzero"`
 }
 
-// CurrentPhase sums the disk up. A disk that is lost is shown as such by who looks for it.
+// CurrentPhase derives the phase from the status. It never returns Lost, which the disk
+// reconciler sets.
 func (d *VirtualDisk) CurrentPhase() VirtualDiskPhase {
 	switch {
 	case !d.DeletionTimestamp.IsZero():
@@ -220,7 +224,8 @@ func (d *VirtualDisk) CurrentPhase() VirtualDiskPhase {
 	}
 }
 
-// Free records that no VirtualMachine has the disk any more, from that time on.
+// Free records that the disk is no longer attached to a VirtualMachine, from that
+// time on.
 func (d *VirtualDisk) Free(now time.Time) {
 	since := metav1.NewTime(now.Truncate(time.Second))
 	d.Status.AttachedTo, d.Status.FreeSince = nil, &since

@@ -14,8 +14,8 @@ import (
 type RunPolicy string
 
 const (
-	// RunPolicyAlwaysOn keeps the machine running whatever happens to it. Start
-	// and Stop operations are refused.
+	// RunPolicyAlwaysOn always keeps the machine running. Start and Stop operations
+	// are denied.
 	RunPolicyAlwaysOn RunPolicy = "AlwaysOn"
 	// RunPolicyAlwaysOnUnlessStoppedManually keeps the machine running until a
 	// Stop operation stops it, and off from then until a Start operation. It is
@@ -23,7 +23,7 @@ const (
 	RunPolicyAlwaysOnUnlessStoppedManually RunPolicy = "AlwaysOnUnlessStoppedManually"
 	// RunPolicyManual changes power only by operations.
 	RunPolicyManual RunPolicy = "Manual"
-	// RunPolicyAlwaysOff keeps the machine off. Every operation is refused.
+	// RunPolicyAlwaysOff keeps the machine off. Every operation is denied.
 	RunPolicyAlwaysOff RunPolicy = "AlwaysOff"
 )
 
@@ -33,9 +33,9 @@ const (
 type RestartApprovalMode string
 
 const (
-	// RestartManual leaves it to people.
+	// RestartManual leaves the restart to users.
 	RestartManual RestartApprovalMode = "Manual"
-	// RestartAutomatic has the machine restarted.
+	// RestartAutomatic restarts the machine.
 	RestartAutomatic RestartApprovalMode = "Automatic"
 )
 
@@ -58,10 +58,10 @@ const (
 	VirtualMachineStarting VirtualMachinePhase = "Starting"
 	// VirtualMachineRunning means that the machine is on.
 	VirtualMachineRunning VirtualMachinePhase = "Running"
-	// VirtualMachineDegraded means that the machine is on, and that something is
-	// wrong with it that condition Ready names: the tools in its guest ran since
-	// the last power-on and do not run any more, its runtime waits for an answer
-	// from people, or its runtime lost the connection to it.
+	// VirtualMachineDegraded means that the machine is on with a problem that
+	// condition Ready names: the tools in its guest have stopped since the last
+	// power-on, its runtime waits for an answer from a user, or its runtime lost the
+	// connection to it.
 	VirtualMachineDegraded VirtualMachinePhase = "Degraded"
 	// VirtualMachineStopping means that the machine is being shut down.
 	VirtualMachineStopping VirtualMachinePhase = "Stopping"
@@ -70,8 +70,8 @@ const (
 	// VirtualMachinePaused means that the machine is suspended with its memory
 	// kept.
 	VirtualMachinePaused VirtualMachinePhase = "Paused"
-	// VirtualMachineFailed means that the runtime does not know the machine any
-	// more, which is not made again unasked.
+	// VirtualMachineFailed means that the runtime no longer has the machine.
+	// Sallyport does not create it again.
 	VirtualMachineFailed VirtualMachinePhase = "Failed"
 	// VirtualMachineTerminating means that the object is being deleted.
 	VirtualMachineTerminating VirtualMachinePhase = "Terminating"
@@ -87,12 +87,12 @@ const (
 	PowerRunning PowerState = "Running"
 	// PowerStopped means off.
 	PowerStopped PowerState = "Stopped"
-	// PowerPaused means suspended with its memory kept. It is only ever
-	// observed; nothing in Sallyport asks for it.
+	// PowerPaused means suspended with its memory kept. It is only observed;
+	// Sallyport never requests it.
 	PowerPaused PowerState = "Paused"
 )
 
-// ClaimOrigin says what asked for the change that holds the claim on a machine.
+// ClaimOrigin says what requested the change that has claimed a machine.
 //
 // +kubebuilder:validation:Enum=Operation;RunPolicy;Placement;Rollout;Deletion
 type ClaimOrigin string
@@ -116,7 +116,7 @@ const (
 type UndoEnd string
 
 const (
-	// EndSuperseded means that a stronger operation took its place.
+	// EndSuperseded means that another operation or a deletion superseded it.
 	EndSuperseded UndoEnd = "Superseded"
 	// EndDeadlineExceeded means that its activeDeadlineSeconds have passed.
 	EndDeadlineExceeded UndoEnd = "DeadlineExceeded"
@@ -126,88 +126,85 @@ const (
 	EndFailed UndoEnd = "Failed"
 )
 
-// VirtualMachineFinalizer keeps a VirtualMachine until nothing of it is left on
-// its runtime. The policy `defaults` adds it, the VirtualMachine reconciler
+// VirtualMachineFinalizer keeps a VirtualMachine until its machine is removed from
+// the runtime. The policy `defaults` adds it, the VirtualMachine reconciler
 // removes it.
 const VirtualMachineFinalizer = "sallyport.dev/virtual-machine"
 
-// AnnotationAbandonInstance on a VirtualMachine that is being deleted lets it go without asking its runtime, for a backend
-// that will not come back. Its value is the UID of the VirtualMachine. What is on the runtime stays there. To write it takes the
-// verb override on policy machines-abandon.
+// AnnotationAbandonInstance on a VirtualMachine that is being deleted completes the deletion without calling its runtime, for a
+// runtime that will not come back. Its value is the UID of the VirtualMachine. The machine stays on the runtime. Writing it needs
+// the verb override on policy machines-abandon.
 const AnnotationAbandonInstance = "sallyport.dev/abandon-instance"
 
-// VirtualMachineSpec is what is wanted of a machine. Users own it; no controller
-// writes it, but for pools, which write those of their members.
+// VirtualMachineSpec is the desired state of a machine. Users own it; no controller
+// writes it, except pools, which write the spec of their members.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.blockDeviceRefs) || size(self.blockDeviceRefs) == 0 || !has(self.runtime.vsphere) || has(self.runtime.vsphere.clone)",message="spec.blockDeviceRefs is for machines that are made: the disks of one that is adopted are its own"
-// +kubebuilder:validation:XValidation:rule="!has(self.cpu) && !has(self.memory) || !has(self.runtime.vsphere) || has(self.runtime.vsphere.clone)",message="spec.cpu and spec.memory are for machines that are made: the size of one that is adopted is its own"
+// +kubebuilder:validation:XValidation:rule="!has(self.blockDeviceRefs) || size(self.blockDeviceRefs) == 0 || !has(self.runtime.vsphere) || has(self.runtime.vsphere.clone)",message="spec.blockDeviceRefs is not allowed for an adopted machine: it keeps its own disks"
+// +kubebuilder:validation:XValidation:rule="!has(self.cpu) && !has(self.memory) || !has(self.runtime.vsphere) || has(self.runtime.vsphere.clone)",message="spec.cpu and spec.memory are not allowed for an adopted machine: it keeps its own size"
 type VirtualMachineSpec struct {
 	// When the machine is kept running:
-	// AlwaysOn (whatever happens to it; Start and Stop operations are refused),
+	// AlwaysOn (always; Start and Stop operations are denied),
 	// AlwaysOnUnlessStoppedManually (the default: until a Stop operation stops it, and off until the next Start operation),
 	// Manual (power changes only by operations),
-	// AlwaysOff (off; every operation is refused).
+	// AlwaysOff (off; every operation is denied).
 	// +optional
 	// +kubebuilder:default=AlwaysOnUnlessStoppedManually
 	RunPolicy RunPolicy `json:"runPolicy,omitempty"`
 
 	// The node, or ESXi host, that the machine should be on, by name. Empty, the
-	// default, leaves the choice to the runtime's scheduler. A machine that is
-	// elsewhere is moved there, whether it is on or off: condition PlacementSettled
-	// says whether it is there, and why it could not be moved. An operation that
-	// moves the machine counts more than this field until the field changes.
+	// default, leaves the choice to the runtime's scheduler. A machine on another node
+	// is moved, whether it is on or off: condition PlacementSettled says whether the
+	// machine is on the node, and why a move failed. An operation that moves the
+	// machine takes precedence over this field until the field changes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
 
-	// Labels that the node must have, all of them, where the machine is made,
-	// powered on, or moved to. Of ESXi hosts these are the tags in vSphere: the key
-	// is the category, the value the tag. A machine that is on when this changes
-	// stays where it is. Default none.
+	// Labels that the node must have, all of them, when the machine is created,
+	// powered on or moved. For ESXi hosts these are vSphere tags: the key is the
+	// category, the value the tag. A machine that is on when this changes stays where
+	// it is. Default none.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	NodeSelector map[string]LabelValue `json:"nodeSelector,omitempty"`
 
-	// How many virtual processors the machine has. Default: as many as what it is
-	// made from has. The size of a machine that is adopted is its own.
+	// The number of virtual processors of the machine. Default: as in the template
+	// or image. Not allowed for an adopted machine.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=768
 	CPU *int32 `json:"cpu,omitempty"`
 
-	// How much memory the machine has, such as 8Gi, rounded up to a multiple of
-	// 4Mi. Default: as much as what it is made from has. The size of a machine that
-	// is adopted is its own.
+	// The memory of the machine, such as 8Gi, rounded up to a multiple of 4Mi.
+	// Default: as in the template or image. Not allowed for an adopted machine.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="spec.memory must be more than nothing, such as 8Gi"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="spec.memory must be greater than 0, such as 8Gi"
 	Memory *resource.Quantity `json:"memory,omitempty"`
 
-	// What is done about a change of cpu or memory that a machine cannot be given
-	// while it is on:
-	// Manual (the default: condition RestartRequired says so, and it is made with
-	// the next power-on),
-	// Automatic (the machine is restarted: its guest is asked to shut down, and
-	// has terminationGracePeriodSeconds for that).
+	// How a change of cpu or memory that cannot be applied while the machine is on
+	// takes effect:
+	// Manual (the default: condition RestartRequired is true, and the next power-on
+	// applies it),
+	// Automatic (the machine is restarted: its guest has
+	// terminationGracePeriodSeconds to shut down).
 	// +optional
 	// +kubebuilder:default=Manual
 	RestartApprovalMode RestartApprovalMode `json:"restartApprovalMode,omitempty"`
 
-	// How many seconds the guest is given to shut down before the machine is
-	// powered off, when the VirtualMachine is deleted, when its run policy is
-	// AlwaysOff, and when it is restarted under restartApprovalMode Automatic. Default 180; 0 powers it off at once. It does not apply to
-	// operations: a graceful Stop or Restart never turns into a forced one by
-	// itself.
+	// How many seconds the guest has to shut down before the machine is powered off, when the VirtualMachine is deleted, when its run
+	// policy is AlwaysOff, and when it is restarted under restartApprovalMode Automatic. Default 180; 0 powers it off immediately. It does
+	// not apply to operations: a graceful Stop or Restart never turns into a forced one by itself.
 	// +optional
 	// +kubebuilder:default=180
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	TerminationGracePeriodSeconds *int32 `json:"terminationGracePeriodSeconds,omitempty"`
 
-	// Disks that are objects of their own, beside those that belong to the machine.
-	// They are attached before the machine is powered on; one that is added or
-	// taken out while the machine is on is attached or detached at once where the
-	// runtime can do that, and otherwise once the machine is off. They outlive the
-	// machine. Only for machines that are made.
+	// Disks that are objects of their own, in addition to those that belong to the
+	// machine. They are attached before the machine is powered on. A disk that is
+	// added or removed while the machine is on is attached or detached immediately if
+	// the runtime supports it, and otherwise when the machine is off. They outlive the
+	// machine. Not allowed for an adopted machine.
 	// +optional
 	// +listType=map
 	// +listMapKey=kind
@@ -222,10 +219,11 @@ type VirtualMachineSpec struct {
 	Runtime VirtualMachineRuntime `json:"runtime"`
 }
 
-// DefaultTerminationGracePeriod is how long a guest is given where the spec does not say.
+// DefaultTerminationGracePeriod is how long a guest has to shut down if the spec does not
+// say.
 const DefaultTerminationGracePeriod = 180 * time.Second
 
-// TerminationGracePeriod is how long the guest is given to shut down, as TerminationGracePeriodSeconds says.
+// TerminationGracePeriod is how long the guest has to shut down, as TerminationGracePeriodSeconds says.
 func (s *VirtualMachineSpec) TerminationGracePeriod() time.Duration {
 	if s.TerminationGracePeriodSeconds == nil {
 		return DefaultTerminationGracePeriod
@@ -251,18 +249,16 @@ type VirtualMachineRuntime struct {
 	KubeVirt *KubeVirtRuntime `json:"kubevirt,omitempty"`
 }
 
-// VirtualMachineStatus is what is observed of a machine, and who may change it.
+// VirtualMachineStatus is the observed state of a machine, and the claim on it.
 type VirtualMachineStatus struct {
-	// The metadata.generation that the rest of the status was made from. Set by
-	// the VirtualMachine reconciler.
+	// The metadata.generation that the rest of the status is based on. Set by the
+	// VirtualMachine reconciler.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// What the machine is doing, in one word: Pending, Provisioning, Stopped,
-	// Starting, Running, Degraded, Stopping, Migrating, Paused, Failed or
-	// Terminating. Degraded is a machine that is on, and whose tools stopped
-	// running, whose runtime waits for an answer from people, or to which the
-	// runtime lost the connection: condition Ready says which of them. Derived from the observation and the claim, by whoever writes either.
+	// What the machine is doing, in one word: Pending, Provisioning, Stopped, Starting, Running, Degraded, Stopping, Migrating, Paused,
+	// Failed or Terminating. A Degraded machine is on, but its tools stopped running, its runtime waits for an answer from a user, or its
+	// runtime lost the connection to it: condition Ready says which. Derived from the observation and the claim.
 	// +optional
 	Phase VirtualMachinePhase `json:"phase,omitempty"`
 
@@ -272,22 +268,23 @@ type VirtualMachineStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
 
-	// What the runtime calls the machine: an instance UUID, an agent's instance
-	// id, a UID. Set by the VirtualMachine reconciler once the machine exists.
+	// The identity of the machine on its runtime: an instance UUID, an agent's
+	// instance ID, or a UID. Set by the VirtualMachine reconciler once the machine
+	// exists.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	InstanceID string `json:"instanceID,omitempty"`
 
-	// The release of the VSphereTemplate that the machine was made from. It stays
+	// The release of the VSphereTemplate that the machine was created from. It stays
 	// when the template is replaced. Absent if spec.runtime.vsphere.clone names no
-	// VSphereTemplate, or the machine is not made yet. Set by the VirtualMachine
+	// VSphereTemplate, or the machine is not created yet. Set by the VirtualMachine
 	// reconciler.
 	// +optional
 	Template *VSphereTemplateRelease `json:"template,omitempty"`
 
-	// A mark of the runtime's own that is new with every power-on. Two equal
-	// values mean that the machine has not been off in between. Set by the
-	// VirtualMachine reconciler.
+	// A value of the runtime that is new with every power-on. Two equal values mean
+	// that the machine has not been off in between. Set by the VirtualMachine
+	// reconciler.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Incarnation string `json:"incarnation,omitempty"`
@@ -304,19 +301,20 @@ type VirtualMachineStatus struct {
 	// +kubebuilder:validation:items:MaxLength=45
 	Addresses []string `json:"addresses,omitempty"`
 
-	// What the guest says of itself. Absent while the machine is not on, or the
-	// runtime says nothing of the guest. Set by the VirtualMachine reconciler.
+	// What the guest reports about itself. Absent while the machine is not on, or
+	// the runtime reports nothing about the guest. Set by the VirtualMachine
+	// reconciler.
 	// +optional
 	Guest *GuestStatus `json:"guest,omitempty"`
 
-	// What the runtime wants to know from people before the machine goes on, such
-	// as a vCenter whether a machine was moved or copied. It is answered in the
+	// A question of the runtime that blocks the machine until a user answers it, such
+	// as whether a machine was moved or copied in vCenter. It is answered in the
 	// runtime. Absent if there is no question. Set by the VirtualMachine reconciler.
 	// +optional
 	Question *PendingQuestion `json:"question,omitempty"`
 
-	// The claim on the machine: what may change its power, node or existence at
-	// the moment. Absent while the machine is idle. Nothing is sent to a runtime
+	// The claim on the machine: the one holder that may change its power, node or
+	// existence. Absent while the machine is idle. Nothing is sent to a runtime
 	// without it.
 	// +optional
 	ActiveOperation *ActiveOperation `json:"activeOperation,omitempty"`
@@ -329,13 +327,13 @@ type VirtualMachineStatus struct {
 	// +kubebuilder:validation:MaxItems=256
 	Undoing []UndoingOperation `json:"undoing,omitempty"`
 
-	// The power state that the run policy keeps where it leaves a choice. It
-	// outlives the operation that set it.
+	// The power state that the run policy keeps if it allows both. It outlives the
+	// operation that set it.
 	// +optional
 	PowerIntent *PowerIntent `json:"powerIntent,omitempty"`
 
-	// The VirtualDisks that were last seen attached, those that spec.blockDeviceRefs
-	// does not name any more too. Set by the VirtualMachine reconciler.
+	// The VirtualDisks that were last seen attached, including those that
+	// spec.blockDeviceRefs no longer names. Set by the VirtualMachine reconciler.
 	// +optional
 	// +listType=map
 	// +listMapKey=uid
@@ -347,15 +345,14 @@ type VirtualMachineStatus struct {
 	// +optional
 	Placement *Placement `json:"placement,omitempty"`
 
-	// The move of the machine by hibernation that has begun and whose snapshot is
+	// The move of the machine by hibernation that has started and whose snapshot is
 	// not removed yet. While its step is Release or Restore, that snapshot may be
-	// the only copy of the machine. Absent while there is none.
+	// the only copy of the machine. Absent while there is no move.
 	// +optional
 	Migration *Migration `json:"migration,omitempty"`
 
-	// The state of the machine in detail. Ready is true when the machine is as
-	// the spec wants it; PlacementSettled is true when it is on the node that is
-	// wanted.
+	// The state of the machine in detail. Ready is true when the machine matches the
+	// spec; PlacementSettled is true when it is on the wanted node.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -363,11 +360,11 @@ type VirtualMachineStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// OperationReference names one VirtualMachineOperation, in the same namespace,
-// beyond doubt.
+// OperationReference identifies one VirtualMachineOperation in the same
+// namespace.
 type OperationReference struct {
-	// The name of the operation. Empty if it was no VirtualMachineOperation but
-	// the deletion of the machine.
+	// The name of the operation. Empty for the deletion of the machine, which is not
+	// a VirtualMachineOperation.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
@@ -380,27 +377,27 @@ type OperationReference struct {
 	UID types.UID `json:"uid"`
 }
 
-// PowerIntent is the power state that was last asked for.
+// PowerIntent is the power state that was last requested.
 type PowerIntent struct {
 	// The state that is kept: Running or Stopped.
 	// +required
 	// +kubebuilder:validation:Enum=Running;Stopped
 	State PowerState `json:"state"`
 
-	// What asked for it: the name of a VirtualMachineOperation, or an origin
-	// such as RunPolicy (operations have lower-case names), or Adoption for a
-	// machine that was found in that state.
+	// What requested it: the name of a VirtualMachineOperation, an origin such as
+	// RunPolicy (operations have lowercase names), or Adoption for a machine that
+	// was found in that state.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	By string `json:"by,omitempty"`
 
-	// When it was asked for.
+	// When it was requested.
 	// +required
 	At metav1.MicroTime `json:"at"`
 }
 
-// Placement is a node that an operation has moved the machine to. It counts in the
-// place of spec.nodeName until that is changed.
+// Placement is a node that an operation has moved the machine to. It overrides
+// spec.nodeName until that changes.
 type Placement struct {
 	// The node or ESXi host, by name.
 	// +required
@@ -413,8 +410,8 @@ type Placement struct {
 	// +kubebuilder:validation:MaxLength=253
 	By string `json:"by,omitempty"`
 
-	// What spec.nodeName was then. Once it is something else the placement is
-	// over.
+	// The value of spec.nodeName at that time. The placement ends when spec.nodeName
+	// changes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	InPlaceOf string `json:"inPlaceOf,omitempty"`
@@ -443,22 +440,24 @@ type VirtualMachine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// What is wanted of the machine. Users own it; no controller writes it.
+	// The desired state of the machine. Users own it; no controller writes it,
+	// except for members of pools.
 	// +required
 	Spec VirtualMachineSpec `json:"spec"`
 
-	// What is observed of the machine, and who may change it at the moment.
+	// The observed state of the machine, and the claim on it.
 	// +optional
 	Status VirtualMachineStatus `json:"status,omitzero"`
 }
 
-// Busy reports whether an operation holds the machine or is still being undone.
+// Busy reports whether the machine is claimed, or an earlier claim is still being
+// undone.
 func (m *VirtualMachine) Busy() bool {
 	return m.Status.ActiveOperation != nil || len(m.Status.Undoing) > 0
 }
 
-// Adopts reports whether the spec names a machine that exists on its runtime, to
-// be taken over as it is, and not one to be made.
+// Adopts reports whether the spec names a machine that already exists on its
+// runtime, and not one to create.
 func (s *VirtualMachineSpec) Adopts() bool {
 	v := s.Runtime.VSphere
 	return v != nil && v.Clone == nil

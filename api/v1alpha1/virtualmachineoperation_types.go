@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// VirtualMachineOperationFinalizer keeps an operation that may hold its machine
-// until it does not any more; it never waits for a runtime. The operation
-// reconciler adds and removes it.
+// VirtualMachineOperationFinalizer keeps an operation until its claim on the
+// machine is released; it never waits for a runtime. The operation reconciler adds
+// and removes it.
 const VirtualMachineOperationFinalizer = "sallyport.dev/virtual-machine-operation"
 
 // OperationType is what an operation does to a machine.
@@ -20,12 +20,12 @@ const (
 	OperationStart OperationType = "Start"
 	// OperationStop shuts the guest down.
 	OperationStop OperationType = "Stop"
-	// OperationRestart shuts the guest down, sees the machine off and powers it
-	// on again.
+	// OperationRestart shuts the guest down, waits until the machine is off and
+	// powers it on again.
 	OperationRestart OperationType = "Restart"
 	// OperationMigrate moves the machine to another node, which may be named.
 	OperationMigrate OperationType = "Migrate"
-	// OperationEvict moves the machine off its node, to wherever there is room.
+	// OperationEvict moves the machine off its node, to any node with room.
 	OperationEvict OperationType = "Evict"
 	// OperationDelete removes the machine from its runtime. It is never the type
 	// of a VirtualMachineOperation, only of a claim whose origin is Deletion.
@@ -44,7 +44,7 @@ const (
 	DefaultTTLAfterFinished = 86400 * time.Second
 )
 
-// DefaultDeadline is how long what is done to a machine may take, if nobody says.
+// DefaultDeadline is how long an operation of this type may take by default.
 func (t OperationType) DefaultDeadline() time.Duration {
 	if t == OperationMigrate || t == OperationEvict {
 		return DefaultMoveDeadline
@@ -52,14 +52,14 @@ func (t OperationType) DefaultDeadline() time.Duration {
 	return DefaultActiveDeadline
 }
 
-// OperationForm is a form in which an operation can be asked for.
+// OperationForm is a form in which an operation can be requested.
 type OperationForm struct {
 	// Type of the operation, and whether it is forced.
 	Type  OperationType `json:"type"`
 	Force bool          `json:"force"`
 }
 
-// OperationForms are all forms in which operations can be asked for, each gentle
+// OperationForms are all forms in which operations can be requested, each graceful
 // one before the forced one of its type. There is no forced Start.
 func OperationForms() []OperationForm {
 	forms := []OperationForm{{Type: OperationStart}}
@@ -69,7 +69,7 @@ func OperationForms() []OperationForm {
 	return forms
 }
 
-// OperationPhase is how far an operation has come.
+// OperationPhase is the progress of an operation.
 //
 // +kubebuilder:validation:Enum=Pending;InProgress;Completed;Failed
 type OperationPhase string
@@ -78,17 +78,16 @@ const (
 	// OperationPending means that the operation waits for the claim on its
 	// machine.
 	OperationPending OperationPhase = "Pending"
-	// OperationInProgress means that the operation holds the claim on its
-	// machine.
+	// OperationInProgress means that the operation has claimed its machine.
 	OperationInProgress OperationPhase = "InProgress"
-	// OperationCompleted means that it has ended as it should, or that a
-	// stronger operation took its place. Final.
+	// OperationCompleted means that it succeeded, or that another operation
+	// superseded it. Final.
 	OperationCompleted OperationPhase = "Completed"
-	// OperationFailed means that it has ended without reaching its goal. Final.
+	// OperationFailed means that it failed. Final.
 	OperationFailed OperationPhase = "Failed"
 )
 
-// OperationStep is something that is done to a machine, one after the other.
+// OperationStep is one step of an operation.
 //
 // +kubebuilder:validation:Enum=PowerOff;PowerOn;Relocate;Delete
 type OperationStep string
@@ -115,8 +114,8 @@ type LabelValue string
 // +kubebuilder:validation:items:MaxLength=4096
 type ExtraValue []string
 
-// VirtualMachineOperationSpec is what an operation does. It cannot be changed
-// after its creation: create another operation instead.
+// VirtualMachineOperationSpec is what an operation does. It is immutable: create
+// another operation instead.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable: create another operation instead"
 // +kubebuilder:validation:XValidation:rule="self.type != 'Start' || !has(self.force) || !self.force",fieldPath=".force",message="spec.force is not allowed with type Start: there is no forced way to power on"
@@ -125,44 +124,42 @@ type VirtualMachineOperationSpec struct {
 	// What is done:
 	// Start (power on),
 	// Stop (shut the guest down),
-	// Restart (shut down, see the machine off, power on),
+	// Restart (shut down, wait until the machine is off, power on),
 	// Migrate (move to another node, see migrate),
-	// Evict (move off its node, to wherever there is room).
+	// Evict (move off its node, to any node with room).
 	// +required
 	// +kubebuilder:validation:Enum=Start;Stop;Restart;Migrate;Evict
 	Type OperationType `json:"type"`
 
-	// The VirtualMachine that it is done to, by name, in the same namespace.
+	// The name of the VirtualMachine, in the same namespace.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	VirtualMachineName string `json:"virtualMachineName"`
 
-	// Whether it is done without waiting for the guest: a forced Stop powers the
-	// machine off, and takes the place of a graceful one that the guest ignores.
-	// A forced Migrate or Evict has the runtime do all that it can to get the
-	// machine across; in a vCenter that is a high priority for the move.
-	// Default false. Not allowed with type Start.
+	// Whether the operation does not wait for the guest: a forced Stop powers the
+	// machine off, and supersedes a graceful one that the guest ignores. A forced
+	// Migrate or Evict uses the strongest means of the runtime; in a vCenter that is
+	// a high priority for the move. Default false. Not allowed with type Start.
 	// +optional
 	// +kubebuilder:default=false
 	Force bool `json:"force,omitempty"`
 
-	// Where a Migrate goes. Absent, the default, leaves the choice to the
+	// The target of a Migrate. Absent, the default, leaves the choice to the
 	// runtime. Not allowed with any other type.
 	// +optional
 	Migrate *MigrateTarget `json:"migrate,omitempty"`
 
-	// How many seconds the operation may take, waiting included, counted from
-	// its creation. After that it fails and what is in flight is withdrawn.
-	// Default 600, for Migrate and Evict 3600.
+	// How many seconds the operation may take, waiting included, counted from its
+	// creation. After that it fails, and tasks in flight are canceled. Default 600,
+	// for Migrate and Evict 3600.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=604800
 	ActiveDeadlineSeconds *int32 `json:"activeDeadlineSeconds,omitempty"`
 
-	// How many seconds the operation is kept after it has ended, counted from
-	// its completion; then it is deleted. Default 86400, one day; 0 deletes it
-	// at once.
+	// How many seconds the operation is kept after its completion; then it is
+	// deleted. Default 86400, one day; 0 deletes it immediately.
 	// +optional
 	// +kubebuilder:default=86400
 	// +kubebuilder:validation:Minimum=0
@@ -170,37 +167,35 @@ type VirtualMachineOperationSpec struct {
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 
 	// The UID of the VirtualMachine at the time of the request, so that the
-	// operation cannot meet a later machine of the same name. Set by the
-	// mutating webhook; what a client writes here is replaced.
+	// operation cannot apply to a later machine of the same name. Set by the
+	// mutating webhook, which replaces any other value.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Type=string
 	VirtualMachineUID types.UID `json:"virtualMachineUID,omitempty"`
 
-	// Who asked for the operation. Set by the mutating webhook; what a client
-	// writes here is replaced.
+	// The user who requested the operation. Set by the mutating webhook, which
+	// replaces any other value.
 	// +optional
 	RequestedBy *Requester `json:"requestedBy,omitempty"`
 
-	// When the operation was asked for, in UTC with nine digits of a second,
-	// such as 2026-01-02T03:04:05.000000006Z. It orders operations that were
-	// created within the same second. Set by the mutating webhook; what a client
-	// writes here is replaced.
+	// When the operation was requested, in UTC with nanoseconds, such as
+	// 2026-01-02T03:04:05.000000006Z. It orders operations that were created within
+	// the same second. Set by the mutating webhook, which replaces any other value.
 	// +optional
 	// +kubebuilder:validation:MaxLength=30
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{9}Z$`
 	RequestedAt string `json:"requestedAt,omitempty"`
 
 	// The override that the request carried in its annotation
-	// sallyport.dev/override, so that the reconcilers judge the operation as the
-	// webhooks did. Set by the mutating webhook; what a client writes here is
-	// replaced.
+	// sallyport.dev/override, so that the reconcilers evaluate the operation as the
+	// webhooks did. Set by the mutating webhook, which replaces any other value.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Override string `json:"override,omitempty"`
 }
 
-// MigrateTarget says where a Migrate goes.
+// MigrateTarget is the target of a Migrate.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.nodeName) && has(self.nodeSelector))",message="spec.migrate takes at most one of nodeName and nodeSelector"
 type MigrateTarget struct {
@@ -210,24 +205,23 @@ type MigrateTarget struct {
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
 
-	// Labels that the node to move to must have, all of them, beside those of the
-	// VirtualMachine's spec.nodeSelector. Of ESXi hosts these are the tags in
-	// vSphere: the key is the category, the value the tag.
+	// Labels that the target node must have, all of them, in addition to those of
+	// the VirtualMachine's spec.nodeSelector. For ESXi hosts these are vSphere tags:
+	// the key is the category, the value the tag.
 	// +optional
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=16
 	NodeSelector map[string]LabelValue `json:"nodeSelector,omitempty"`
 }
 
-// Requester is a user as the API server has authenticated them.
+// Requester is a user as authenticated by the API server.
 type Requester struct {
 	// The name of the user.
 	// +required
 	// +kubebuilder:validation:MaxLength=1024
 	Username string `json:"username"`
 
-	// What tells the user from a later one of the same name, if the
-	// authenticator knows.
+	// The UID of the user, if the authenticator provides one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	UID string `json:"uid,omitempty"`
@@ -239,64 +233,63 @@ type Requester struct {
 	// +kubebuilder:validation:items:MaxLength=1024
 	Groups []string `json:"groups,omitempty"`
 
-	// Whatever else the authenticator said about the user, which authorizers may
-	// look at.
+	// Further attributes of the user from the authenticator, for authorizers.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Extra map[string]ExtraValue `json:"extra,omitempty"`
 }
 
-// VirtualMachineOperationStatus is how far an operation has come.
+// VirtualMachineOperationStatus is the observed state of an operation.
 type VirtualMachineOperationStatus struct {
-	// The metadata.generation that the rest of the status was made from. Set by
-	// the operation reconciler, like everything here.
+	// The metadata.generation that the rest of the status is based on. Set by the
+	// operation reconciler, like everything here.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// How far the operation has come: Pending (waits for the machine),
-	// InProgress (holds the claim on it), Completed or Failed. An operation whose
-	// place a stronger one took ends Completed with reason Superseded.
+	// The phase of the operation: Pending (waiting for the machine), InProgress (has
+	// claimed it), Completed or Failed. A superseded operation ends Completed with
+	// reason Superseded.
 	// +optional
 	Phase OperationPhase `json:"phase,omitempty"`
 
-	// When the operation took the claim on its machine.
+	// When the operation claimed its machine.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 
-	// When the operation ended, in whatever way.
+	// When the operation finished, successfully or not.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 
-	// How much is done, in percent, where the runtime says so.
+	// The progress in percent, if the runtime reports it.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Progress *int32 `json:"progress,omitempty"`
 
-	// The operation that took the place of this one.
+	// The operation that superseded this one.
 	// +optional
 	SupersededBy *OperationReference `json:"supersededBy,omitempty"`
 
-	// The operations whose place this one took.
+	// The operations that this one superseded.
 	// +optional
 	// +listType=map
 	// +listMapKey=uid
 	// +kubebuilder:validation:MaxItems=256
 	Supersedes []OperationReference `json:"supersedes,omitempty"`
 
-	// The machine as it was when the operation got its turn. What the operation
-	// has achieved is judged against this.
+	// The state of the machine when the operation claimed it. Success is measured
+	// against it.
 	// +optional
 	Baseline *OperationBaseline `json:"baseline,omitempty"`
 
-	// The half of a Restart that was last begun: PowerOff, then PowerOn. Empty
-	// for every other type.
+	// The part of a Restart that was started last: PowerOff, then PowerOn. Empty for
+	// every other type.
 	// +optional
 	Step OperationStep `json:"step,omitempty"`
 
-	// The state of the operation in detail. SignalSent is true once the runtime
-	// was told; Completed is true at a good end, with the reason in a word;
-	// Superseded is true once a stronger operation took its place.
+	// The state of the operation in detail. SignalSent is true once the request was
+	// sent to the runtime; Completed is true after success or supersession, as its
+	// reason says; Superseded is true once another operation has superseded it.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -304,7 +297,7 @@ type VirtualMachineOperationStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// OperationBaseline is a machine as it was before an operation.
+// OperationBaseline is the state of a machine before an operation.
 type OperationBaseline struct {
 	// Its power state: Running, Stopped or Paused. Empty if it did not exist.
 	// +optional
@@ -322,9 +315,9 @@ type OperationBaseline struct {
 }
 
 // VirtualMachineOperation is one declarative operation on a VirtualMachine:
-// create it to have the machine started, stopped, restarted or moved, and wait
-// for its condition Completed. It is refused when the machine is busy with
-// something that does not yield to it.
+// create it to start, stop, restart or move the machine, and wait for its
+// condition Completed. It is denied if the machine is busy with something that it
+// cannot supersede.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -342,17 +335,16 @@ type VirtualMachineOperation struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// What the operation does. It cannot be changed: create another operation
-	// instead.
+	// What the operation does. It is immutable: create another operation instead.
 	// +required
 	Spec VirtualMachineOperationSpec `json:"spec"`
 
-	// How far the operation has come.
+	// The observed state of the operation.
 	// +optional
 	Status VirtualMachineOperationStatus `json:"status,omitzero"`
 }
 
-// Finished reports whether the operation has ended, in whatever way.
+// Finished reports whether the operation has ended, successfully or not.
 func (o *VirtualMachineOperation) Finished() bool {
 	return o.Status.Phase == OperationCompleted || o.Status.Phase == OperationFailed
 }

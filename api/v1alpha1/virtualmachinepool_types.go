@@ -7,27 +7,27 @@ import (
 )
 
 // Labels of the members of a pool. A VirtualMachine is a member if it has the label with the pool's UID and the pool is its
-// controller: either alone can be written by anybody who may edit VirtualMachines.
+// controller: either alone can be written by every user who may edit VirtualMachines.
 const (
 	// LabelPoolUID has the UID of the pool. status.selector of the pool selects by it.
 	LabelPoolUID = "sallyport.dev/pool-uid"
-	// LabelPool has the name of the pool, for people.
+	// LabelPool has the name of the pool, for users.
 	LabelPool = "sallyport.dev/pool"
 	// LabelTemplateHash tells which template the member was last brought up to.
 	LabelTemplateHash = "sallyport.dev/template-hash"
 )
 
-// ScaleDownPolicy says which members a pool gives up when it has more than it should.
+// ScaleDownPolicy says which members a pool removes when it has more than spec.replicas.
 //
 // +kubebuilder:validation:Enum=NewestFirst;OldestFirst;Explicit
 type ScaleDownPolicy string
 
 const (
-	// ScaleDownNewestFirst gives up those first that were created last.
+	// ScaleDownNewestFirst removes the newest members first.
 	ScaleDownNewestFirst ScaleDownPolicy = "NewestFirst"
-	// ScaleDownOldestFirst gives up those first that were created first.
+	// ScaleDownOldestFirst removes the oldest members first.
 	ScaleDownOldestFirst ScaleDownPolicy = "OldestFirst"
-	// ScaleDownExplicit gives up those alone that scaleDownTargets names.
+	// ScaleDownExplicit removes only the members that scaleDownTargets names.
 	ScaleDownExplicit ScaleDownPolicy = "Explicit"
 )
 
@@ -35,63 +35,63 @@ const (
 // most 63 characters long.
 const MostReplicas = 5000
 
-// VirtualMachinePoolSpec is what is wanted of a pool. Users and autoscalers own it; no controller of ours writes it.
+// VirtualMachinePoolSpec is the desired state of a pool. Users and autoscalers own it; no controller of Sallyport
+// writes it.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.virtualDiskTemplates) || self.virtualDiskTemplates.all(t, has(self.virtualMachineTemplate.spec.blockDeviceRefs) && self.virtualMachineTemplate.spec.blockDeviceRefs.exists(r, r.name == t.name))",message="spec.virtualDiskTemplates: an entry of spec.virtualMachineTemplate.spec.blockDeviceRefs must name each of them"
-// +kubebuilder:validation:XValidation:rule="!has(self.virtualMachineTemplate.spec.blockDeviceRefs) || self.virtualMachineTemplate.spec.blockDeviceRefs.all(r, has(self.virtualDiskTemplates) && self.virtualDiskTemplates.exists(t, t.name == r.name))",message="spec.virtualMachineTemplate.spec.blockDeviceRefs: each must name an entry of spec.virtualDiskTemplates, since a disk is for one member"
-// +kubebuilder:validation:XValidation:rule="!has(self.virtualDiskTemplates) || self.virtualDiskTemplates.all(t, has(t.spec.runtime.vsphere) == has(self.virtualMachineTemplate.spec.runtime.vsphere) && has(t.spec.runtime.pod) == has(self.virtualMachineTemplate.spec.runtime.pod))",message="spec.virtualDiskTemplates: spec.runtime of each must be the one of spec.virtualMachineTemplate"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.replicas) || has(self.replicas)",message="spec.replicas cannot be taken out once it is set: that would be a scale-down to 0, which has to be written as such"
-// +kubebuilder:validation:XValidation:rule="!has(self.rollout) || !has(self.rollout.followTemplate) || !self.rollout.followTemplate || has(self.virtualMachineTemplate.spec.runtime.vsphere) && has(self.virtualMachineTemplate.spec.runtime.vsphere.clone) && has(self.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef)",message="spec.rollout.followTemplate needs spec.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef: refer to a VSphereTemplate there, or leave followTemplate out"
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualDiskTemplates) || self.virtualDiskTemplates.all(t, has(self.virtualMachineTemplate.spec.blockDeviceRefs) && self.virtualMachineTemplate.spec.blockDeviceRefs.exists(r, r.name == t.name))",message="spec.virtualDiskTemplates: an entry of spec.virtualMachineTemplate.spec.blockDeviceRefs must name each entry"
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualMachineTemplate.spec.blockDeviceRefs) || self.virtualMachineTemplate.spec.blockDeviceRefs.all(r, has(self.virtualDiskTemplates) && self.virtualDiskTemplates.exists(t, t.name == r.name))",message="spec.virtualMachineTemplate.spec.blockDeviceRefs: each entry must name an entry of spec.virtualDiskTemplates, because a disk belongs to one member"
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualDiskTemplates) || self.virtualDiskTemplates.all(t, has(t.spec.runtime.vsphere) == has(self.virtualMachineTemplate.spec.runtime.vsphere) && has(t.spec.runtime.pod) == has(self.virtualMachineTemplate.spec.runtime.pod))",message="spec.virtualDiskTemplates: each entry must have the spec.runtime of spec.virtualMachineTemplate"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.replicas) || has(self.replicas)",message="spec.replicas cannot be removed once it is set: to scale down to 0, set it to 0"
+// +kubebuilder:validation:XValidation:rule="!has(self.rollout) || !has(self.rollout.followTemplate) || !self.rollout.followTemplate || has(self.virtualMachineTemplate.spec.runtime.vsphere) && has(self.virtualMachineTemplate.spec.runtime.vsphere.clone) && has(self.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef)",message="spec.rollout.followTemplate needs spec.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef: name a VSphereTemplate there, or remove followTemplate"
 type VirtualMachinePoolSpec struct {
-	// How many machines the pool has. Default 0. Once set it cannot be taken out.
-	// Whoever scales the pool owns it: a person, or an autoscaler by the
-	// subresource scale.
+	// The number of machines of the pool. Default 0. Once set, it cannot be removed.
+	// A user sets it, or an autoscaler through the subresource scale.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=5000
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// Which members go when there are more than replicas:
-	// NewestFirst (those that were created last),
-	// OldestFirst (those that were created first),
-	// Explicit (none but those in scaleDownTargets; fewer replicas without as many
-	// new entries there are refused).
-	// Before either of the first two, members go that are not ready. Members that
-	// are busy are left alone.
+	// Which members are removed when there are more than replicas:
+	// NewestFirst (the newest members),
+	// OldestFirst (the oldest members),
+	// Explicit (only those in scaleDownTargets; lowering replicas without as many new
+	// entries there is denied).
+	// With the first two, members that are not ready are removed first. Busy members
+	// are left alone.
 	// +required
 	ScaleDownPolicy ScaleDownPolicy `json:"scaleDownPolicy"`
 
-	// Members that go, busy or not. An entry is added in the same write that lowers
-	// replicas by one; kubectl sallyport scale-down does so. Entries of members
-	// that are gone do nothing and may be taken out. A write that replaces the
-	// whole list drops what others added.
+	// Members to remove, busy or not. Add each entry in the same write that lowers
+	// replicas by one, as kubectl sallyport scale-down does. Entries of members that
+	// no longer exist have no effect and can be removed. A write that replaces the
+	// whole list drops the entries of others.
 	// +optional
 	// +listType=map
 	// +listMapKey=uid
 	// +kubebuilder:validation:MaxItems=1000
 	ScaleDownTargets []ScaleDownTarget `json:"scaleDownTargets,omitempty"`
 
-	// What the members are made from.
+	// The template of the members.
 	// +required
 	VirtualMachineTemplate VirtualMachineTemplate `json:"virtualMachineTemplate"`
 
-	// What disks of the members are made from, one per member and entry. An entry
-	// of spec.virtualMachineTemplate.spec.blockDeviceRefs names it in the place of
-	// the disk. The disks are called after pool, entry and the member's number, such
-	// as web-data-0. At most 4. Default none.
+	// Templates of the members' disks: one disk for each member and entry.
+	// spec.virtualMachineTemplate.spec.blockDeviceRefs refers to a disk by the name of
+	// its entry. A disk is named after the pool, the entry and the number of the
+	// member, such as web-data-0. At most 4. Default none.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=4
 	VirtualDiskTemplates []VirtualDiskTemplate `json:"virtualDiskTemplates,omitempty"`
 
-	// How a change of the template comes to the members that are there.
+	// How a change of the template is rolled out to existing members.
 	// +optional
 	// +kubebuilder:default={}
 	Rollout PoolRollout `json:"rollout,omitzero"`
 }
 
-// ReclaimPolicy says what becomes of a disk whose member is gone.
+// ReclaimPolicy says what happens to a disk after its member is removed.
 //
 // +kubebuilder:validation:Enum=Delete;Retain
 type ReclaimPolicy string
@@ -112,52 +112,53 @@ const (
 	LabelReclaim = "sallyport.dev/reclaim"
 )
 
-// VirtualDiskTemplate is what a disk of each member of a pool is made from.
+// VirtualDiskTemplate is the template of one disk of each member of a pool.
 type VirtualDiskTemplate struct {
-	// What the entry is called.
+	// The name of the entry.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// What becomes of a disk whose member is gone.
+	// What happens to a disk after its member is removed.
 	// +required
 	Reclaim DiskReclaim `json:"reclaim"`
 
-	// The disk. A larger size comes to the disks that are there; nothing else can
+	// The spec of the disk. Existing disks grow with the size; nothing else can
 	// change.
 	// +required
 	Spec VirtualDiskSpec `json:"spec"`
 }
 
-// DiskReclaim says what becomes of a disk of a pool whose member is gone. All disks of a pool are destroyed with it.
+// DiskReclaim says what happens to a disk of a pool after its member is removed. All disks of a pool are destroyed with
+// the pool.
 //
-// +kubebuilder:validation:XValidation:rule="self.onScaleDown == 'Retain' || !has(self.ttl) && !has(self.keep)",message="reclaim.keep and reclaim.ttl are for onScaleDown Retain: a disk that is deleted is not kept"
-// +kubebuilder:validation:XValidation:rule="!has(self.keep) || has(self.ttl)",message="reclaim.keep needs reclaim.ttl: without it all disks are kept"
+// +kubebuilder:validation:XValidation:rule="self.onScaleDown == 'Retain' || !has(self.ttl) && !has(self.keep)",message="reclaim.keep and reclaim.ttl are only allowed with onScaleDown Retain"
+// +kubebuilder:validation:XValidation:rule="!has(self.keep) || has(self.ttl)",message="reclaim.keep needs reclaim.ttl: without reclaim.ttl, all disks are kept"
 type DiskReclaim struct {
 	// Delete (the disk is destroyed) or Retain (the next member of that number gets
 	// it, with its data).
 	// +required
 	OnScaleDown ReclaimPolicy `json:"onScaleDown"`
 
-	// How many disks without a member are kept whatever ttl says: those that were
+	// How many disks without a member are kept regardless of ttl: those that were
 	// freed last. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=5000
 	Keep *int32 `json:"keep,omitempty"`
 
-	// How long a disk without a member is kept, such as 72h. Default: for as long as
-	// there is the pool.
+	// How long a disk without a member is kept, such as 72h. Default: as long as the
+	// pool exists.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="reclaim.ttl must be more than nothing, such as 72h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="reclaim.ttl must be greater than 0, such as 72h"
 	TTL *metav1.Duration `json:"ttl,omitempty"`
 }
 
-// ScaleDownTarget names one member of a pool, beyond doubt.
+// ScaleDownTarget identifies one member of a pool.
 type ScaleDownTarget struct {
 	// The name of the VirtualMachine.
 	// +required
@@ -165,7 +166,7 @@ type ScaleDownTarget struct {
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
-	// Its UID. Another machine of that name is not meant.
+	// Its UID, which excludes another machine of the same name.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -173,30 +174,28 @@ type ScaleDownTarget struct {
 	UID types.UID `json:"uid"`
 }
 
-// VirtualMachineTemplate is what a VirtualMachine is made from.
+// VirtualMachineTemplate is the template of a VirtualMachine.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.runtime.vsphere) || has(self.spec.runtime.vsphere.clone)",message="spec.virtualMachineTemplate.spec.runtime.vsphere needs clone: the machines of a pool are made, and none is adopted"
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.runtime.vsphere) || !has(self.spec.runtime.vsphere.clone) || !has(self.spec.runtime.vsphere.clone.hostname)",message="spec.virtualMachineTemplate.spec.runtime.vsphere.clone.hostname would be that of every member: leave it out, and each is called after its VirtualMachine"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.runtime.vsphere) || has(self.spec.runtime.vsphere.clone)",message="spec.virtualMachineTemplate.spec.runtime.vsphere needs clone: a pool creates its machines and adopts none"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.runtime.vsphere) || !has(self.spec.runtime.vsphere.clone) || !has(self.spec.runtime.vsphere.clone.hostname)",message="spec.virtualMachineTemplate.spec.runtime.vsphere.clone.hostname is not allowed because all members would have it: without it, each is named after its VirtualMachine"
 type VirtualMachineTemplate struct {
-	// Labels and annotations of the members. A change comes to the members that are
-	// there.
+	// Labels and annotations of the members. A change is applied to existing members.
 	// +optional
 	Metadata TemplateMetadata `json:"metadata,omitzero"`
 
-	// The spec of the members. A change comes to the members that are there, as a
-	// change of their own spec would: what cannot be changed of a VirtualMachine
-	// cannot be changed here.
+	// The spec of the members. A change is applied to the spec of existing members:
+	// fields that are immutable in a VirtualMachine are immutable here.
 	// +required
 	Spec VirtualMachineSpec `json:"spec"`
 }
 
-// TemplateMetadata is what of an object's metadata a template may say.
+// TemplateMetadata is the metadata that a template may set.
 type TemplateMetadata struct {
-	// Labels of the members. Keys under sallyport.dev/ that a pool writes itself
-	// are refused: pool, pool-uid and template-hash.
+	// Labels of the members. Keys under sallyport.dev/ that a pool sets itself are
+	// rejected: pool, pool-uid and template-hash.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key in ['sallyport.dev/pool', 'sallyport.dev/pool-uid', 'sallyport.dev/template-hash'])",message="the labels sallyport.dev/pool, sallyport.dev/pool-uid and sallyport.dev/template-hash are written by the pool"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key in ['sallyport.dev/pool', 'sallyport.dev/pool-uid', 'sallyport.dev/template-hash'])",message="the labels sallyport.dev/pool, sallyport.dev/pool-uid and sallyport.dev/template-hash are set by the pool"
 	Labels map[string]LabelValue `json:"labels,omitempty"`
 
 	// Annotations of the members.
@@ -211,22 +210,23 @@ type TemplateMetadata struct {
 // +kubebuilder:validation:MaxLength=4096
 type AnnotationValue string
 
-// PoolRollout says how a change of the template comes to the members that are there.
+// PoolRollout says how a change of the template is rolled out to existing members.
 type PoolRollout struct {
 	// How many members may be unavailable at a time because of a change of the
-	// template: a number, or a percentage of replicas, rounded up. While as many
-	// members do not run that should, no other is changed, so that a bad template
-	// stops there. Members that were stopped on purpose do not count. Default 1.
+	// template: a number, or a percentage of replicas, rounded up. While that many
+	// members that should run do not, no other member is changed, so that a bad
+	// template stops there. Members that were stopped on purpose do not count.
+	// Default 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 5000 : self.matches('^([1-9][0-9]?|100)%$')",message="spec.rollout.maxUnavailable must be a number from 1 to 5000, or a percentage from 1% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
 	// Whether members are replaced when their VSphereTemplate has another release
-	// ready: they are deleted and made again, with what is on their own disks lost.
-	// It needs a templateRef in the template. Busy members are replaced once they
-	// are idle. With the restartApprovalMode Manual in the template no member is
-	// replaced, and condition Synced says how many are of another release. Default
+	// ready: they are deleted and created again, and the data on their own disks is
+	// lost. It needs a templateRef in the template. Busy members are replaced once
+	// they are idle. If the template has restartApprovalMode Manual, no member is
+	// replaced, and condition Synced says how many have another release. Default
 	// false.
 	// +optional
 	// +kubebuilder:default=false
@@ -241,37 +241,37 @@ func (s *VirtualMachinePoolSpec) Follows() *VSphereTemplateReference {
 	return s.VirtualMachineTemplate.Spec.TemplateRef()
 }
 
-// VirtualMachinePoolStatus is what is observed of a pool. The pool reconciler alone writes it.
+// VirtualMachinePoolStatus is the observed state of a pool. Only the pool reconciler writes it.
 type VirtualMachinePoolStatus struct {
-	// The metadata.generation that the rest of the status was made from.
+	// The metadata.generation that the rest of the status is based on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// How many members there are, with those that are being deleted.
+	// The number of members, including those that are being deleted.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Replicas int32 `json:"replicas"`
 
-	// How many members run: phase Running or Migrating. Those that are being
-	// deleted do not count.
+	// The number of members that run: phase Running or Migrating. Members that are
+	// being deleted do not count.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ReadyReplicas int32 `json:"readyReplicas"`
 
-	// How many members have the present template and, if spec.rollout.followTemplate
-	// is true, are of no other release than the one that is ready. Those that are
-	// being deleted do not count.
+	// The number of members that have the current template and, if
+	// spec.rollout.followTemplate is true, no other release than the ready one. Members
+	// that are being deleted do not count.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 
-	// How many members have the present template and wait for a restart to be as it
-	// says.
+	// The number of members that have the current template and need a restart to apply
+	// it.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	RestartPendingReplicas int32 `json:"restartPendingReplicas"`
 
-	// The hash of the present template, which up-to-date members have as label
+	// The hash of the current template, which up-to-date members have in the label
 	// sallyport.dev/template-hash.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
@@ -282,19 +282,19 @@ type VirtualMachinePoolStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	Selector string `json:"selector,omitempty"`
 
-	// Members that are being given up. It is written before the first of them is
-	// deleted, and finished before others are chosen.
+	// Members that are being removed. It is written before the first of them is
+	// deleted, and completed before others are chosen.
 	// +optional
 	// +listType=map
 	// +listMapKey=uid
 	// +kubebuilder:validation:MaxItems=1000
 	Removing []ScaleDownTarget `json:"removing,omitempty"`
 
-	// The state of the pool in detail. Ready is true when there are as many members
-	// as wanted, all of them run and have the present template; Available when as
-	// many run as wanted; Progressing while members are made or given up; Synced
-	// when all have the present template; ScaleDownBlocked when members should go
-	// and none may.
+	// The state of the pool in detail. Ready is true when the number of members is
+	// spec.replicas, and all of them run and have the current template; Available when
+	// enough members run; Progressing while members are created or removed; Synced
+	// when all have the current template; ScaleDownBlocked when members should be
+	// removed but cannot be.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -302,8 +302,8 @@ type VirtualMachinePoolStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// VirtualMachinePool keeps a number of VirtualMachines of one template. Its members are called after it and the lowest number
-// that is free: web-0, web-1.
+// VirtualMachinePool maintains a number of VirtualMachines of one template. A member is named after the pool and the lowest free
+// number: web-0, web-1.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -312,7 +312,7 @@ type VirtualMachinePoolStatus struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.scaleDownPolicy`
 // +kubebuilder:selectablefield:JSONPath=`.spec.virtualMachineTemplate.spec.runtime.vsphere.serverRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.spec.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef.name`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,56}[a-z0-9])?$')",message="metadata.name must have at most 58 characters and no dots: a member is called after its pool, such as web-0, and its name is that of a host"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,56}[a-z0-9])?$')",message="metadata.name must have at most 58 characters and no dots: the names of members, such as web-0, begin with it and are host names"
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="How many members are wanted."
 // +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas`,description="How many members there are."
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyReplicas`,description="How many of them run."
@@ -324,12 +324,12 @@ type VirtualMachinePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// What is wanted of the pool. Users and autoscalers own it; no controller of
-	// ours writes it.
+	// The desired state of the pool. Users and autoscalers own it; no controller of
+	// Sallyport writes it.
 	// +required
 	Spec VirtualMachinePoolSpec `json:"spec"`
 
-	// What is observed of the pool.
+	// The observed state of the pool.
 	// +optional
 	Status VirtualMachinePoolStatus `json:"status,omitzero"`
 }

@@ -13,7 +13,7 @@ type VSphereRuntime struct {
 	// +required
 	ServerRef VSphereServerReference `json:"serverRef"`
 
-	// The machine to adopt by its place in vCenter's inventory, such as
+	// The machine to adopt, by its path in the inventory of vCenter, such as
 	// /datacenter/vm/folder/name. Set this, instanceUUID or clone.
 	// +optional
 	// +kubebuilder:validation:MinLength=2
@@ -21,14 +21,14 @@ type VSphereRuntime struct {
 	// +kubebuilder:validation:Pattern=`^/.+$`
 	InventoryPath string `json:"inventoryPath,omitempty"`
 
-	// The machine to adopt by its instance UUID, the one that is unique within a
-	// vCenter (not its BIOS UUID). Set this, inventoryPath or clone.
+	// The machine to adopt, by its instance UUID, which is unique within a vCenter
+	// (not its BIOS UUID). Set this, inventoryPath or clone.
 	// +optional
 	// +kubebuilder:validation:MaxLength=36
 	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`
 	InstanceUUID string `json:"instanceUUID,omitempty"`
 
-	// How to make the machine: the template that it is cloned from, and where it
+	// How to create the machine: the template that it is cloned from, and where it
 	// is placed. The machine is destroyed with its VirtualMachine. Set this,
 	// inventoryPath or instanceUUID.
 	// +optional
@@ -44,38 +44,38 @@ type VSphereServerReference struct {
 	Name string `json:"name"`
 }
 
-// VSphereClone is how a machine is made in a vCenter. What it says is fixed once
-// the VirtualMachine exists. The processors and the memory are in spec.cpu and
-// spec.memory, the host is spec.nodeName.
+// VSphereClone says how a machine is created in a vCenter. It is immutable.
+// Processors and memory are in spec.cpu and spec.memory, the host is in
+// spec.nodeName.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.datastore) || has(self.storagePolicy)",message="spec.runtime.vsphere.clone needs datastore, storagePolicy or both"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.runtime.vsphere.clone cannot change once the VirtualMachine exists: create another VirtualMachine instead"
 type VSphereClone struct {
-	// What the machine is a copy of.
+	// The template that the machine is cloned from.
 	// +required
 	Template VSphereCloneSource `json:"template"`
 
 	// The folder to put the machine in, by inventory path, such as
-	// /datacenter/vm/team-a. The machine is called after its VirtualMachine there:
-	// namespace, name and a part of its UID.
+	// /datacenter/vm/team-a. The name of the machine there consists of the namespace,
+	// the name and a part of the UID of its VirtualMachine.
 	// +required
 	Folder InventoryPath `json:"folder"`
 
 	// The resource pool to run the machine in, by inventory path, such as
 	// /datacenter/host/cluster/Resources/team-a. The path of a cluster or of a
-	// host that stands alone means the pool at its root.
+	// standalone host means its root resource pool.
 	// +required
 	ResourcePool InventoryPath `json:"resourcePool"`
 
 	// The datastore for all files of the machine, by inventory path, such as
-	// /datacenter/datastore/fast. Default: when the machine is made, the one with
-	// most free space of those that satisfy storagePolicy, that the namespace may
-	// use and that a host for the machine has. Set this, storagePolicy or both.
+	// /datacenter/datastore/fast. Default: the one with the most free space when the
+	// machine is created, among those that satisfy storagePolicy, that the namespace
+	// may use and that a suitable host has. Set this, storagePolicy or both.
 	// +optional
 	Datastore InventoryPath `json:"datastore,omitempty"`
 
 	// The VM storage policy for all files of the machine, by name. The datastore
-	// has to satisfy it. Default: the one that is the datastore's default.
+	// must satisfy it. Default: the default policy of the datastore.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=80
@@ -83,52 +83,50 @@ type VSphereClone struct {
 
 	// The networks of the machine, by inventory path, such as
 	// /datacenter/network/team-a: the first network adapter is connected to the
-	// first one, and so on. Adapters that the template lacks are added, further
-	// ones that it has are left out.
+	// first one, and so on. Missing adapters are added to those of the template, and
+	// surplus ones are removed.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=10
 	Networks []InventoryPath `json:"networks"`
 
-	// The sizes of the machine's disks, in the order in which the template has
-	// them. Default: as large as in the template, which also holds for those that
-	// are not listed.
+	// The sizes of the machine's disks, in the order of the template. Default, also
+	// for disks that are not listed: as in the template.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=60
 	Disks []VSphereCloneDisk `json:"disks,omitempty"`
 
-	// What the guest calls itself. Default: the name of the VirtualMachine. It
-	// takes cloud-init, or something like it, in the guest.
+	// The host name of the guest. Default: the name of the VirtualMachine. It needs
+	// cloud-init, or similar software, in the guest.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Hostname string `json:"hostname,omitempty"`
 
-	// What cloud-init in the guest is given. Default nothing but the host name.
+	// The data for cloud-init in the guest. Default: only the host name.
 	// +optional
 	CloudInit *CloudInit `json:"cloudInit,omitempty"`
 }
 
-// VSphereCloneSource is what a machine is a copy of.
+// VSphereCloneSource is the template that a machine is cloned from.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.inventoryPath) != has(self.templateRef)",message="spec.runtime.vsphere.clone.template needs exactly one of inventoryPath and templateRef"
 type VSphereCloneSource struct {
-	// A template by its place in vCenter's inventory, such as
+	// A template, by its path in the inventory of vCenter, such as
 	// /datacenter/vm/templates/ubuntu-24.04. Set this or templateRef.
 	// +optional
 	InventoryPath InventoryPath `json:"inventoryPath,omitempty"`
 
-	// A VSphereTemplate in the namespace of the VirtualMachine. The machine is made
-	// from the release that the template has when the machine is made. Set this or
-	// inventoryPath.
+	// A VSphereTemplate in the namespace of the VirtualMachine. The machine is created
+	// from the release that the template has at that time. Set this or inventoryPath.
 	// +optional
 	TemplateRef *VSphereTemplateReference `json:"templateRef,omitempty"`
 }
 
-// VSphereTemplateReference names the template that a VSphereTemplate keeps in one of
-// its failure domains.
+// VSphereTemplateReference names the template of a VSphereTemplate in one of its
+// failure domains.
 type VSphereTemplateReference struct {
 	// The name of the VSphereTemplate.
 	// +required
@@ -136,21 +134,23 @@ type VSphereTemplateReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// The failure domain whose template is meant. Default: the only one that the
-	// VSphereTemplate has. Of several, one must be named.
+	// The failure domain of the template. Required if the VSphereTemplate has
+	// several. Default: the only one.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	FailureDomain string `json:"failureDomain,omitempty"`
 }
 
-// Fields of a VirtualMachine and of a VirtualMachinePool that have the name of the VSphereTemplate that machines are made from, for selectors.
+// Fields of a VirtualMachine and of a VirtualMachinePool that have the name of the VSphereTemplate that machines are created from, for
+// selectors.
 const (
 	FieldMachineTemplate = "spec.runtime.vsphere.clone.template.templateRef.name"
 	FieldPoolTemplate    = "spec.virtualMachineTemplate." + FieldMachineTemplate
 )
 
-// VSphereTemplateRelease is what of a VSphereTemplate a machine was made from.
+// VSphereTemplateRelease is the release of a VSphereTemplate that a machine was
+// created from.
 type VSphereTemplateRelease struct {
 	// The name of the VSphereTemplate.
 	// +required
@@ -162,7 +162,7 @@ type VSphereTemplateRelease struct {
 	// +kubebuilder:validation:MaxLength=63
 	Release string `json:"release"`
 
-	// What vCenter called the template, such as vm-1024.
+	// The managed object ID of the template in vCenter, such as vm-1024.
 	// +required
 	// +kubebuilder:validation:MaxLength=128
 	MoRef string `json:"moRef"`
@@ -170,8 +170,8 @@ type VSphereTemplateRelease struct {
 
 // VSphereCloneDisk is a disk of a machine that is cloned.
 type VSphereCloneDisk struct {
-	// How large the disk is, such as 40Gi, rounded up to whole mebibytes. It
-	// cannot be smaller than the template's.
+	// The size of the disk, such as 40Gi, rounded up to whole mebibytes. It cannot
+	// be smaller than in the template.
 	// +required
 	Size resource.Quantity `json:"size"`
 }
@@ -180,17 +180,18 @@ type VSphereCloneDisk struct {
 const (
 	// CloudInitUserDataKey holds the user data, such as a #cloud-config.
 	CloudInitUserDataKey = "user-data"
-	// CloudInitMetaDataKey holds more metadata, as a YAML or JSON object. Where it has no instance-id and no local-hostname
-	// these are the VirtualMachine's.
+	// CloudInitMetaDataKey holds more metadata, as a YAML or JSON object. Without instance-id and local-hostname, those of the
+	// VirtualMachine are used.
 	CloudInitMetaDataKey = "meta-data"
 )
 
-// CloudInit is what cloud-init in a guest is given, once, when the machine is made.
+// CloudInit is the data for cloud-init in a guest. It is passed once, when the machine
+// is created.
 type CloudInit struct {
 	// The Secret with the data, in the namespace of the VirtualMachine, under the
-	// keys user-data and, if there is more than the host name, meta-data. Whoever
-	// creates the VirtualMachine must be allowed to read it. The data is readable
-	// in vCenter for whoever may see the machine's configuration there.
+	// keys user-data and, for more than the host name, meta-data. A user who creates
+	// the VirtualMachine needs the right to read it. In vCenter, the data is visible
+	// to every account that may read the configuration of the machine.
 	// +required
 	SecretRef CloudInitSecretReference `json:"secretRef"`
 }

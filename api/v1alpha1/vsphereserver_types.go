@@ -18,37 +18,38 @@ const (
 //
 // +kubebuilder:validation:MinLength=2
 // +kubebuilder:validation:MaxLength=512
-// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/]+)+$')",message="must be an inventory path such as /datacenter/vm/folder: from the root, without empty elements and without a slash at its end"
-// +kubebuilder:validation:XValidation:rule="!self.matches('/[.][.]?(/|$)')",message="must not have . or .. as an element: give the path itself"
+// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/]+)+$')",message="must be an inventory path such as /datacenter/vm/folder: from the root, without empty elements and without a trailing slash"
+// +kubebuilder:validation:XValidation:rule="!self.matches('/[.][.]?(/|$)')",message="must not have . or .. as an element"
 type InventoryPath string
 
-// VSphereServerSpec is a vCenter and who may use it. Administrators own it.
+// VSphereServerSpec is a vCenter and the namespaces that may use it.
+// Administrators own it.
 type VSphereServerSpec struct {
-	// Where the vCenter is, such as https://vcenter.example.org. The path may be
-	// left out or be /sdk. A user does not belong here: credentialsSecretRef names
-	// the Secret with it.
+	// The URL of the vCenter, such as https://vcenter.example.org. The path is empty
+	// or /sdk. It contains no user: the credentials are in the Secret that
+	// credentialsSecretRef names.
 	// +required
 	// +kubebuilder:validation:MinLength=9
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://')",message="spec.url must begin with https://: credentials are never sent in the clear"
-	// +kubebuilder:validation:XValidation:rule="!self.contains('@')",message="spec.url must not hold a user or a password: spec.credentialsSecretRef names the Secret with them"
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('https://') || self.contains('@') || self.matches('^https://([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[[][0-9A-Fa-f:.]+[]])(:[0-9]{1,5})?(/|/sdk)?$')",message="spec.url must be https://host, https://host:port or either with /sdk at its end"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://')",message="spec.url must begin with https://: credentials are never sent unencrypted"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('@')",message="spec.url must not contain a user or a password: put them into the Secret that spec.credentialsSecretRef names"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('https://') || self.contains('@') || self.matches('^https://([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[[][0-9A-Fa-f:.]+[]])(:[0-9]{1,5})?(/|/sdk)?$')",message="spec.url must be https://host or https://host:port, optionally followed by /sdk"
 	URL string `json:"url"`
 
-	// What the vCenter's certificate must be for Sallyport to talk to it. There
-	// is no way to skip the verification.
+	// How Sallyport verifies the certificate of the vCenter. The verification cannot
+	// be skipped.
 	// +required
 	Trust VSphereTrust `json:"trust"`
 
-	// The Secret with the user and the password, in the namespace that Sallyport
-	// is installed in, under the keys username and password. It may be made later
-	// and be changed at any time.
+	// The Secret with the user and the password, in the namespace that Sallyport is
+	// installed in, under the keys username and password. It can be created later
+	// and changed at any time.
 	// +required
 	CredentialsSecretRef CredentialsSecretReference `json:"credentialsSecretRef"`
 
-	// Which namespaces may use which part of the vCenter. A namespace that no
-	// entry admits may use nothing; one that several admit may use what each of
-	// them allows. Default none.
+	// Which namespaces may use which part of the vCenter. A namespace that no entry
+	// matches may use nothing; one that several match may use what each of them
+	// allows. Default none.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -56,7 +57,7 @@ type VSphereServerSpec struct {
 	Tenants []VSphereTenant `json:"tenants,omitempty"`
 }
 
-// VSphereTrust says which certificate is the vCenter's.
+// VSphereTrust says how the certificate of the vCenter is verified.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.caBundle) != has(self.thumbprint)",message="spec.trust needs exactly one of caBundle and thumbprint"
 type VSphereTrust struct {
@@ -70,8 +71,8 @@ type VSphereTrust struct {
 	CABundle string `json:"caBundle,omitempty"`
 
 	// The SHA-256 of the vCenter's certificate, as 32 pairs of hex digits with
-	// colons between them. Nothing else is asked of that certificate, so this
-	// has to be changed whenever the certificate is. Set this or caBundle.
+	// colons between them. Nothing else of the certificate is verified, so this must
+	// change whenever the certificate does. Set this or caBundle.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=95
@@ -89,13 +90,13 @@ type CredentialsSecretReference struct {
 	Name string `json:"name"`
 }
 
-// VSphereTenant is what some namespaces may use of a vCenter. A machine that is
-// made needs one entry that allows all of it: its folder, its resource pool, its
-// datastore, its networks and its template.
+// VSphereTenant is the part of a vCenter that some namespaces may use. To create a
+// machine, one entry must allow all of its folder, resource pool, datastore,
+// networks and template.
 //
-// +kubebuilder:validation:XValidation:rule="!self.adopt || has(self.folders) && size(self.folders) > 0",message="adopt: true needs at least one entry in folders: machines below them may be adopted"
+// +kubebuilder:validation:XValidation:rule="!self.adopt || has(self.folders) && size(self.folders) > 0",message="adopt: true needs at least one entry in folders: only machines below them can be adopted"
 type VSphereTenant struct {
-	// What the entry is called.
+	// The name of the entry.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -105,30 +106,30 @@ type VSphereTenant struct {
 	// +required
 	Namespaces TenantNamespaces `json:"namespaces"`
 
-	// Folders of machines, by inventory path, such as /datacenter/vm/team-a.
-	// Machines in them and in folders below them may be used. Default none.
+	// Folders of machines, by inventory path, such as /datacenter/vm/team-a. The
+	// namespaces may use machines in them and in folders below them. Default none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	Folders []InventoryPath `json:"folders,omitempty"`
 
-	// Resource pools that machines may be made in, by inventory path, such as
-	// /datacenter/host/cluster/Resources/team-a, and pools below them. The path of
-	// a cluster means all pools in it. Default none.
+	// Resource pools that machines may be created in, by inventory path, such as
+	// /datacenter/host/cluster/Resources/team-a, and pools below them. The path of a
+	// cluster means all pools in it. Default none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	ResourcePools []InventoryPath `json:"resourcePools,omitempty"`
 
-	// Datastores that machines may be made on, by inventory path, such as
+	// Datastores that machines may be created on, by inventory path, such as
 	// /datacenter/datastore/fast, or folders of datastores. Default none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	Datastores []InventoryPath `json:"datastores,omitempty"`
 
-	// Networks that machines that are made may be connected to, by inventory path,
-	// such as /datacenter/network/team-a, or folders of networks. Default none.
+	// Networks that created machines may be connected to, by inventory path, such as
+	// /datacenter/network/team-a, or folders of networks. Default none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -141,7 +142,7 @@ type VSphereTenant struct {
 	// +kubebuilder:validation:MaxItems=32
 	Templates []InventoryPath `json:"templates,omitempty"`
 
-	// Content libraries that templates may be made from, by name. Default none.
+	// Content libraries that templates may be created from, by name. Default none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -149,7 +150,7 @@ type VSphereTenant struct {
 	// +kubebuilder:validation:items:MaxLength=255
 	Libraries []string `json:"libraries,omitempty"`
 
-	// How much the machines that are made under this entry may be together.
+	// A limit for the total of the machines that are created under this entry.
 	// Default: no limit.
 	// +optional
 	Quota *VSphereQuota `json:"quota,omitempty"`
@@ -161,21 +162,21 @@ type VSphereTenant struct {
 	Adopt bool `json:"adopt"`
 }
 
-// VSphereQuota is how much machines may be together: the VirtualMachines that are
-// cloned into the folders of an entry from the namespaces that it is for.
+// VSphereQuota limits the total of the VirtualMachines that the namespaces of an
+// entry clone into its folders.
 type VSphereQuota struct {
-	// How many machines. Default: no limit.
+	// The number of machines. Default: no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Machines *int32 `json:"machines,omitempty"`
 
-	// How many virtual processors they may have. With it each of them must say
+	// The number of virtual processors. With this limit, each machine must set
 	// spec.cpu. Default: no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	CPU *int32 `json:"cpu,omitempty"`
 
-	// How much memory they may have, such as 256Gi. With it each of them must say
+	// The amount of memory, such as 256Gi. With this limit, each machine must set
 	// spec.memory. Default: no limit.
 	// +optional
 	Memory *resource.Quantity `json:"memory,omitempty"`
@@ -194,22 +195,22 @@ type TenantNamespaces struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	Names []string `json:"names,omitempty"`
 
-	// The namespaces by their labels; an empty selector is every namespace.
-	// Whoever may change the labels of a namespace can make it a tenant. Set this
-	// or names.
+	// The namespaces by their labels; an empty selector is every namespace. A user
+	// who may change the labels of a namespace can make it a tenant. Set this or
+	// names.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// VSphereServerStatus is what is known of a vCenter.
+// VSphereServerStatus is the observed state of a vCenter.
 type VSphereServerStatus struct {
-	// The metadata.generation that the rest of the status was made from. Set by
-	// the VSphereServer reconciler, like everything here.
+	// The metadata.generation that the rest of the status is based on. Set by the
+	// VSphereServer reconciler, like everything here.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Ready is true when the vCenter answers and takes the credentials. The rest
-	// of the status is then current; otherwise it is as it was last seen.
+	// Ready is true when the vCenter answers and accepts the credentials. The rest
+	// of the status is then current; otherwise it is the last known state.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -221,27 +222,27 @@ type VSphereServerStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	Version string `json:"version,omitempty"`
 
-	// The UUID that tells this vCenter from every other, whatever its address.
+	// The UUID of the vCenter, which does not depend on its address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	InstanceUUID string `json:"instanceUUID,omitempty"`
 
-	// The ESXi hosts of the vCenter, by name; as many as a vCenter can have.
+	// The ESXi hosts of the vCenter, by name.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=2500
 	Hosts []VSphereHost `json:"hosts,omitempty"`
 
-	// What machines can be made from and placed in. Only what an entry of
-	// spec.tenants allows is listed. While Ready is true, a VirtualMachine that
-	// names a place that a complete list lacks is refused.
+	// The templates and places for new machines. Only those that an entry of
+	// spec.tenants allows are listed. While Ready is true, a VirtualMachine that
+	// names a place that is missing from a complete list is denied.
 	// +optional
 	Inventory *VSphereInventory `json:"inventory,omitempty"`
 }
 
-// VSphereInventory is what a vCenter has of what the tenants may use, by the field
-// of a tenant that allows it.
+// VSphereInventory lists the objects of a vCenter that the tenants may use, by the
+// field of a tenant that allows them.
 type VSphereInventory struct {
 	// The templates.
 	// +required
@@ -251,7 +252,7 @@ type VSphereInventory struct {
 	// +required
 	Folders VSpherePlaces `json:"folders"`
 
-	// The resource pools, clusters and hosts that stand alone.
+	// The resource pools, clusters and standalone hosts.
 	// +required
 	ResourcePools VSpherePlaces `json:"resourcePools"`
 
@@ -266,8 +267,8 @@ type VSphereInventory struct {
 
 // VSpherePlaces are the places of one kind.
 type VSpherePlaces struct {
-	// Whether paths has every place of the kind. It does not if there are more
-	// than 300, or if vCenter does not show where one of them is.
+	// Whether paths has every place of the kind. It is false if there are more than
+	// 300, or if vCenter does not show the path of one of them.
 	// +required
 	Complete bool `json:"complete"`
 
@@ -281,31 +282,31 @@ type VSpherePlaces struct {
 
 // VSphereHost is an ESXi host of a vCenter.
 type VSphereHost struct {
-	// What vCenter calls the host. It is the node name of machines on it.
+	// The name of the host in vCenter. It is the node name of machines on it.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// The cluster that the host is in. For a host on its own it is the host's
-	// own name.
+	// The cluster that the host is in. For a standalone host it is the name of the
+	// host.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Cluster string `json:"cluster,omitempty"`
 
-	// Whether vCenter is connected to the host. Machines cannot be moved to one
-	// that it is not connected to.
+	// Whether vCenter is connected to the host. Machines can be moved only to a
+	// connected host.
 	// +required
 	Connected bool `json:"connected"`
 
-	// Whether the host is in maintenance mode: no machine is to run there.
+	// Whether the host is in maintenance mode: machines must not run there.
 	// +required
 	InMaintenance bool `json:"inMaintenance"`
 }
 
-// VSphereServer is a vCenter that VirtualMachines can be in: how it is reached,
-// and which namespaces may use which part of it. Only administrators can write
-// it; what a namespace may do with it is decided by the policy servers-tenancy.
+// VSphereServer is a vCenter for VirtualMachines: its URL and credentials, and
+// which namespaces may use which part of it. Only administrators can write it; the
+// policy servers-tenancy decides what a namespace may do with it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -325,7 +326,7 @@ type VSphereServer struct {
 	// +required
 	Spec VSphereServerSpec `json:"spec"`
 
-	// What is known of the vCenter.
+	// The observed state of the vCenter.
 	// +optional
 	Status VSphereServerStatus `json:"status,omitzero"`
 }

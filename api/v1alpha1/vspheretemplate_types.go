@@ -5,22 +5,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// VSphereTemplateFinalizer keeps a VSphereTemplate until its templates are gone from its vCenter. The policy `defaults` adds it, the
+// VSphereTemplateFinalizer keeps a VSphereTemplate until its templates are removed from its vCenter. The policy `defaults` adds it, the
 // template reconciler removes it.
 const VSphereTemplateFinalizer = "sallyport.dev/vsphere-template"
 
-// VSphereTemplateSpec is what is wanted of a template. Users own it.
+// VSphereTemplateSpec is the desired state of a template. Users own it.
 //
-// +kubebuilder:validation:XValidation:rule="size(self.name) + size(self.release) < 80",message="spec.name and spec.release are too long together: the version that is replaced is called <name>-<release>, and vCenter has room for 80 characters"
+// +kubebuilder:validation:XValidation:rule="size(self.name) + size(self.release) < 80",message="spec.name and spec.release are too long together: a version that is replaced is named <name>-<release>, and vCenter allows 80 characters"
 type VSphereTemplateSpec struct {
 	// The vCenter, as an administrator has declared it.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.serverRef cannot change: create another VSphereTemplate instead"
 	ServerRef VSphereServerReference `json:"serverRef"`
 
-	// What the template is called in vCenter, in the folder of each failure domain.
-	// At every time there is a whole template of this name, from the first release
-	// on.
+	// The name of the template in vCenter, in the folder of each failure domain. From
+	// the first release on, a complete template of this name always exists.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=78
@@ -28,47 +27,45 @@ type VSphereTemplateSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.name cannot change: create another VSphereTemplate instead"
 	Name string `json:"name"`
 
-	// What the template is made from.
+	// The source of the template.
 	// +required
 	Source VSphereTemplateSource `json:"source"`
 
-	// Which release of the template this is, such as 24.04-20261101. The release
-	// that the templates have already is replaced once the new one is whole. The
-	// name of one that was kept rolls back to it.
+	// Which release of the template this is, such as 24.04-20261101. The present
+	// release is replaced once the new one is complete. To roll back, set the name
+	// of a release that was kept.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
 	Release string `json:"release"`
 
-	// Where the template is wanted. Each of them has a template of its own, and
-	// none waits for another.
+	// Where the template is created. Each failure domain has a template of its own,
+	// and does not wait for the others.
 	// +required
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, b.folder == a.folder))",message="spec.failureDomains: each needs a folder of its own, since the templates are called the same"
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, b.folder == a.folder))",message="spec.failureDomains: each needs a folder of its own, because the templates have the same name"
 	FailureDomains []VSphereFailureDomain `json:"failureDomains"`
 
-	// How the disks of the template are laid out: Thin, Thick or EagerZeroedThick.
-	// Default: as those of the template that is replaced, and Thin where there is
-	// none.
+	// The format of the disks of the template: Thin, Thick or EagerZeroedThick.
+	// Default: that of the template that is replaced, or Thin for the first one.
 	// +optional
 	DiskType VSphereDiskType `json:"diskType,omitempty"`
 
-	// The firmware that the template boots with: BIOS or EFI. Default: as the
-	// source has it.
+	// The firmware of the template: BIOS or EFI. Default: as in the source.
 	// +optional
 	Firmware VSphereFirmware `json:"firmware,omitempty"`
 
-	// Whether the guest is booted only if it is signed. It takes the firmware EFI.
-	// Default: as the source has it.
+	// Whether secure boot is enabled. It needs the firmware EFI. Default: as in the
+	// source.
 	// +optional
 	SecureBoot *bool `json:"secureBoot,omitempty"`
 
-	// Tags of vCenter that the template is given before it takes its name. They
-	// must exist.
+	// Tags of vCenter for the template. They are attached before the template gets
+	// its name, and must exist.
 	// +optional
 	// +listType=map
 	// +listMapKey=category
@@ -76,28 +73,29 @@ type VSphereTemplateSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	Tags []VSphereTag `json:"tags,omitempty"`
 
-	// How many of the releases that were replaced are kept beside the template, as
-	// <name>-<release>. The oldest ones are destroyed first. Default 0.
+	// How many replaced releases are kept, as <name>-<release>. The oldest ones are
+	// destroyed first. Default 0.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10
 	KeepVersions int32 `json:"keepVersions"`
 
-	// Whether the templates are left as they are. What was begun is ended first
-	// where it would leave a template without its name. Default false.
+	// Whether the templates are left as they are. A replacement that has started is
+	// finished first, so that the name of the template is never missing. Default
+	// false.
 	// +optional
 	// +kubebuilder:default=false
 	Paused bool `json:"paused"`
 }
 
-// VSphereTemplateSource is what a template is made from.
+// VSphereTemplateSource is the source of a template.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.libraryItem)",message="spec.source must have either url or libraryItem"
-// +kubebuilder:validation:XValidation:rule="has(self.url) || !has(self.caBundle)",message="spec.source.caBundle is for url: items of content libraries are downloaded with spec.trust of the VSphereServer"
+// +kubebuilder:validation:XValidation:rule="has(self.url) || !has(self.caBundle)",message="spec.source.caBundle is only allowed with url: items of content libraries are downloaded with spec.trust of the VSphereServer"
 type VSphereTemplateSource struct {
-	// Where the OVA is, such as https://images.example.org/ubuntu-24.04.ova.
-	// Addresses of the cluster itself are refused.
+	// The URL of the OVA, such as https://images.example.org/ubuntu-24.04.ova.
+	// Addresses of the cluster itself are rejected.
 	// +optional
 	// +kubebuilder:validation:MinLength=9
 	// +kubebuilder:validation:MaxLength=2048
@@ -105,21 +103,22 @@ type VSphereTemplateSource struct {
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && !self.contains('@')",message="spec.source.url must be a URL without a user or a password"
 	URL string `json:"url,omitempty"`
 
-	// The item of a content library of the same vCenter that the template is made
-	// from, in place of url.
+	// The item of a content library of the same vCenter that has the OVA, instead of
+	// url.
 	// +optional
 	LibraryItem *VSphereLibraryItem `json:"libraryItem,omitempty"`
 
-	// The SHA-256 of the OVA, in hex. What has another is not imported. Of an item
-	// of a content library that has several files it is the SHA-256 of the manifest,
-	// the file that ends in .mf, which must have the SHA-256 of each other file.
+	// The SHA-256 of the OVA, in hex. An OVA with another SHA-256 is not imported. For
+	// an item of a content library with several files, this is the SHA-256 of the
+	// manifest (the file that ends in .mf), which must list the SHA-256 of each other
+	// file.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	SHA256 string `json:"sha256"`
 
 	// Certificates of authorities in PEM, one of which must have signed the
-	// certificate of the host in url. Default: those of the system.
+	// certificate of the host in url. Default: the authorities of the system.
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	// +kubebuilder:validation:XValidation:rule="self.contains('-----BEGIN CERTIFICATE-----')",message="spec.source.caBundle must have a certificate in PEM, which begins with -----BEGIN CERTIFICATE-----"
@@ -128,15 +127,14 @@ type VSphereTemplateSource struct {
 
 // VSphereLibraryItem is an item of a content library.
 type VSphereLibraryItem struct {
-	// The content library, by its name. No other library of the vCenter may have
-	// the same name.
+	// The content library, by its name. The name must be unique in the vCenter.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	Library string `json:"library"`
 
-	// The item, by its name. It has one file, which is an OVA, or the files of one
-	// with a descriptor and a manifest. VM templates cannot be downloaded.
+	// The item, by its name. It has either one OVA file, or the files of an OVA with
+	// a descriptor and a manifest. VM templates cannot be downloaded.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
@@ -145,9 +143,9 @@ type VSphereLibraryItem struct {
 
 // VSphereFailureDomain is a part of a vCenter that has a template of its own.
 //
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a failure domain cannot change: take it out, and add one with another name"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a failure domain cannot change: remove it, and add one with another name"
 type VSphereFailureDomain struct {
-	// What the failure domain is called.
+	// The name of the failure domain.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
@@ -158,9 +156,9 @@ type VSphereFailureDomain struct {
 	// +required
 	Folder InventoryPath `json:"folder"`
 
-	// The resource pool that the template is imported through, by inventory path,
-	// such as /datacenter/host/cluster/Resources/team-a. The path of a cluster or of
-	// a host that stands alone means the pool at its root.
+	// The resource pool that the template is imported through, by inventory path, such
+	// as /datacenter/host/cluster/Resources/team-a. The path of a cluster or of a
+	// standalone host means its root resource pool.
 	// +required
 	ResourcePool InventoryPath `json:"resourcePool"`
 
@@ -175,29 +173,29 @@ type VSphereFailureDomain struct {
 	Network InventoryPath `json:"network"`
 }
 
-// VSphereDiskType is how the disks of a template are laid out.
+// VSphereDiskType is the format of the disks of a template.
 //
 // +kubebuilder:validation:Enum=Thin;Thick;EagerZeroedThick
 type VSphereDiskType string
 
 const (
-	// VSphereDiskThin takes room on the datastore as the guest writes.
+	// VSphereDiskThin allocates space on the datastore as the guest writes.
 	VSphereDiskThin VSphereDiskType = "Thin"
-	// VSphereDiskThick takes all of its room at once, and is zeroed when the guest first writes.
+	// VSphereDiskThick allocates all space at creation, and zeroes it when the guest first writes.
 	VSphereDiskThick VSphereDiskType = "Thick"
-	// VSphereDiskEagerZeroedThick takes all of its room at once, and is zeroed before it is used.
+	// VSphereDiskEagerZeroedThick allocates and zeroes all space at creation.
 	VSphereDiskEagerZeroedThick VSphereDiskType = "EagerZeroedThick"
 )
 
-// VSphereFirmware is what a machine boots with.
+// VSphereFirmware is the firmware of a machine.
 //
 // +kubebuilder:validation:Enum=BIOS;EFI
 type VSphereFirmware string
 
 const (
-	// VSphereFirmwareBIOS is the older one.
+	// VSphereFirmwareBIOS is the legacy BIOS.
 	VSphereFirmwareBIOS VSphereFirmware = "BIOS"
-	// VSphereFirmwareEFI is the one that secure boot needs.
+	// VSphereFirmwareEFI is EFI, which secure boot needs.
 	VSphereFirmwareEFI VSphereFirmware = "EFI"
 )
 
@@ -222,25 +220,26 @@ type VSphereTag struct {
 type VSphereTemplateStep string
 
 const (
-	// VSphereTemplateWaiting means that something has to change first: the condition Ready says what.
+	// VSphereTemplateWaiting means that the next step is blocked: the condition Ready says why.
 	VSphereTemplateWaiting VSphereTemplateStep = "Waiting"
 	// VSphereTemplateDownloading means that the OVA is being downloaded.
 	VSphereTemplateDownloading VSphereTemplateStep = "Downloading"
 	// VSphereTemplateImporting means that the OVA is being imported under another name.
 	VSphereTemplateImporting VSphereTemplateStep = "Importing"
-	// VSphereTemplateFinishing means that what was imported is being made a template.
+	// VSphereTemplateFinishing means that the imported machine is being converted to a
+	// template.
 	VSphereTemplateFinishing VSphereTemplateStep = "Finishing"
-	// VSphereTemplateReplacing means that a whole template is being given the name.
+	// VSphereTemplateReplacing means that the new template is being given the name.
 	VSphereTemplateReplacing VSphereTemplateStep = "Replacing"
-	// VSphereTemplateRemoving means that the template is in place, and what it replaced is being destroyed.
+	// VSphereTemplateRemoving means that the template is in place, and the replaced one is being destroyed.
 	VSphereTemplateRemoving VSphereTemplateStep = "Removing"
 	// VSphereTemplateDone means that nothing is left to do.
 	VSphereTemplateDone VSphereTemplateStep = "Done"
 )
 
-// VSphereTemplateStatus is what is observed of the templates. The template reconciler owns it.
+// VSphereTemplateStatus is the observed state of the templates. The template reconciler owns it.
 type VSphereTemplateStatus struct {
-	// The metadata.generation that the rest of the status was made from.
+	// The metadata.generation that the rest of the status is based on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -260,15 +259,15 @@ type VSphereTemplateStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// VSphereFailureDomainStatus is what is observed of a template in a failure domain.
+// VSphereFailureDomainStatus is the observed state of a template in a failure domain.
 type VSphereFailureDomainStatus struct {
 	// The failure domain.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
-	// The folder that the templates are in. It stays when the failure domain is taken
-	// out of the spec, until they are gone.
+	// The folder of the templates. It stays when the failure domain is removed from the
+	// spec, until the templates are removed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Folder string `json:"folder,omitempty"`
@@ -278,18 +277,19 @@ type VSphereFailureDomainStatus struct {
 	// +optional
 	Step VSphereTemplateStep `json:"step,omitempty"`
 
-	// How much of the step is done, in percent, where that is known.
+	// The progress of the step in percent, if known.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Progress *int32 `json:"progress,omitempty"`
 
-	// The release that has the name of the spec. Empty before the first one has.
+	// The release that has the name of the spec. Empty before the first release is
+	// complete.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Release string `json:"release,omitempty"`
 
-	// What vCenter calls that template, such as vm-1024.
+	// The managed object ID of that template in vCenter, such as vm-1024.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	MoRef string `json:"moRef,omitempty"`
@@ -299,12 +299,12 @@ type VSphereFailureDomainStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	InstanceUUID string `json:"instanceUUID,omitempty"`
 
-	// How large that template is on its datastore.
+	// The size of that template on its datastore.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
 
-	// The releases that are there as whole templates, the present one among them,
-	// the newest first.
+	// The releases that exist as complete templates, including the current one,
+	// newest first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -319,21 +319,21 @@ type VSphereFailureDomainStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// VSphereTemplateVersion is a whole template.
+// VSphereTemplateVersion is a complete template.
 type VSphereTemplateVersion struct {
 	// Its release.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Release string `json:"release"`
 
-	// What it is called in the folder.
+	// Its name in the folder.
 	// +required
 	// +kubebuilder:validation:MaxLength=80
 	Name string `json:"name"`
 }
 
-// VSphereTemplate is a template of a vCenter, in one or more of its failure domains, that is replaced by its next release at once: until
-// that is whole, the one before keeps the name.
+// VSphereTemplate is a template of a vCenter, in one or more failure domains. Its next release replaces it atomically: until the next
+// release is complete, the current one keeps the name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -350,16 +350,16 @@ type VSphereTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// What is wanted of the template.
+	// The desired state of the template.
 	// +required
 	Spec VSphereTemplateSpec `json:"spec"`
 
-	// What is observed of the templates.
+	// The observed state of the templates.
 	// +optional
 	Status VSphereTemplateStatus `json:"status,omitzero"`
 }
 
-// Place gives the failure domain of that name, nil if the spec has none.
+// Place returns the failure domain of that name, nil if the spec has none.
 func (s *VSphereTemplateSpec) Place(name string) *VSphereFailureDomain {
 	for i := range s.FailureDomains {
 		if s.FailureDomains[i].Name == name {
@@ -369,7 +369,7 @@ func (s *VSphereTemplateSpec) Place(name string) *VSphereFailureDomain {
 	return nil
 }
 
-// Meant gives the failure domain that a reference names: the only one if it names none, and nil if there is no such one.
+// Meant returns the failure domain that a reference names, or the only one if it names none; nil if it does not exist.
 func (s *VSphereTemplateSpec) Meant(failureDomain string) *VSphereFailureDomain {
 	if failureDomain == "" && len(s.FailureDomains) == 1 {
 		return &s.FailureDomains[0]
@@ -377,7 +377,7 @@ func (s *VSphereTemplateSpec) Meant(failureDomain string) *VSphereFailureDomain 
 	return s.Place(failureDomain)
 }
 
-// ReleaseIn gives the release that the failure domain has under the name of the spec, and nothing before the first one.
+// ReleaseIn returns the release that the failure domain has under the name of the spec, or "" before the first one.
 func (s *VSphereTemplateStatus) ReleaseIn(failureDomain string) string {
 	for i := range s.FailureDomains {
 		if s.FailureDomains[i].Name == failureDomain {
@@ -387,8 +387,8 @@ func (s *VSphereTemplateStatus) ReleaseIn(failureDomain string) string {
 	return ""
 }
 
-// ReadyIn gives the release of the spec once the failure domain has it under the name of the spec, as observed since the spec last changed,
-// and nothing before, nor while vCenter cannot be asked.
+// ReadyIn returns the release of the spec once the failure domain has it under the name of the spec, as observed since the spec last
+// changed. Before that, and while vCenter is unavailable, it returns "".
 func (t *VSphereTemplate) ReadyIn(failureDomain string) string {
 	for i := range t.Status.FailureDomains {
 		d := &t.Status.FailureDomains[i]

@@ -68,7 +68,7 @@ func (s *show) moves() {
 	s.kubectl("get pods --output=wide", build1, node2)
 	s.agentSays(node2, 2)
 	s.kubectl("get events --field-selector=involvedObject.name=build-1,reason=Migrating --output=custom-columns=TOLD:.message",
-		"is put into a snapshot on node "+node1, "is restored from its snapshot", "is live")
+		"hibernating the machine on node "+node1, "restoring the machine from its snapshot", "is live")
 	s.tell("An eviction would delete the machine. It is refused, and the machine moved instead, so kubectl drain ends well:")
 	s.kubectl("drain "+node2+" --timeout=2m", "[machines-eviction/MachineIsMoved]", "drained")
 	s.kubectl("wait svm/build-1 --for=condition=Ready --timeout=2m")

@@ -160,7 +160,7 @@ func (s *show) alwaysOn() {
 		told, _, _ := s.plane.Kubectl(s.ctx, "get", "events", "--field-selector", "involvedObject.name=db-1,reason=AsWanted", "-o", "name")
 		return told != ""
 	})
-	s.kubectl("get events --field-selector involvedObject.name=db-1", "Start by run policy AlwaysOn is done: the machine is Running")
+	s.kubectl("get events --field-selector involvedObject.name=db-1", "Start by run policy AlwaysOn finished: the machine is Running")
 }
 
 func (s *show) stranger() {

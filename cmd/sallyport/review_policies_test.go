@@ -110,7 +110,7 @@ func TestPoliciesThatNobodyAsks(t *testing.T) {
 	for file, text := range map[string]string{
 		"pattern.yaml":  `pattern.yaml:1: spec.match.excludeNamespaces[0]: Invalid value: "kube-*": not the name of a namespace`,
 		"slip.yaml":     "slip.yaml:1: spec.match.conditions[0].expression: Invalid value: compilation failed: ERROR: <input>:1:24: Syntax error",
-		"never.yaml":    "never.yaml:1: spec.match.resources[0].resources[0], leases.coordination.k8s.io: with Leases nodes and leaders say that they are alive",
+		"never.yaml":    "never.yaml:1: spec.match.resources[0].resources[0], leases.coordination.k8s.io: nodes and leaders renew Leases to show that they are alive",
 		"selector.yaml": `selector.yaml:1: policy own: spec.match: namespaceSelector: "Is" is not a valid label selector operator`,
 	} {
 		if out, errs, code := execute(t, "policy", "check", file); code != 1 || !strings.Contains(out, text) {

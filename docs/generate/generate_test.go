@@ -27,7 +27,7 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, want := range map[string]string{
-		"a kind":                 "\n## VSphereServer\n\nVSphereServer is a vCenter that",
+		"a kind":                 "\n## VSphereServer\n\nVSphereServer is a vCenter for",
 		"its short name":         "\n| short name | `svsrv` |\n| category | `sallyport` |\n| scope | cluster |\n",
 		"a default":              "\n| `spec.terminationGracePeriodSeconds` | integer | `180` | How many seconds the guest",
 		"what is required":       "\n| `spec.virtualMachineName` | string, required |  |",
@@ -36,7 +36,7 @@ func TestReference(t *testing.T) {
 		"a rule of the object":   "\n| valid | “metadata.name must have at most 63 characters” |\n",
 		"fields of list entries": "\n| `spec.tenants[].namespaces.names` | list of strings |  |",
 		"some words of a type":   "\n| `spec.type` | [OperationType](#operationtype) (`Start`, `Stop`, `Restart`, `Migrate`, `Evict`), required |",
-		"a word":                 "\n| `AlwaysOff` | Keeps the machine off. Every operation is refused. |\n",
+		"a word":                 "\n| `AlwaysOff` | Keeps the machine off. Every operation is denied. |\n",
 		"a condition":            "\n| `PlacementSettled` | True when the machine is on the node",
 		"a reason":               "\n| `RuntimeUnavailable` | `Ready=Unknown` or `Ready=False` | The runtime does not answer.",
 	} {

@@ -156,7 +156,7 @@ func TestAnAuditCountsAllAndShowsTheFirst(t *testing.T) {
 	got := audit(t, r)
 	want := &v1alpha1.PolicyViolations{
 		AuditedAt: metav1.NewTime(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)), Revision: "r1",
-		Objects: 2*pageSize + 2, AtLeast: 2 * pageSize, Undecided: 1, Incomplete: "judging Deployment b/odd: cannot tell",
+		Objects: 2*pageSize + 2, AtLeast: 2 * pageSize, Undecided: 1, Incomplete: "evaluating Deployment b/odd: cannot tell",
 	}
 	if len(got.First) != firstFew || got.First[0].Name != "d-0000" || len(got.First[0].Message) != maxMessage {
 		t.Errorf("the first are %+v", got.First)
@@ -195,12 +195,12 @@ func TestWhatCannotBeLookedAtIsSaid(t *testing.T) {
 	}{
 		"forbidden": {
 			fail: apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments"}, "", errors.New("no")),
-			want: "Sallyport may not list deployments.apps; chart value rbac.reads with {deployments.apps: true} grants it",
+			want: "Sallyport may not list deployments.apps; to grant access, add {deployments.apps: true} to the chart value rbac.reads",
 		},
 		"away": {fail: errors.New("connection refused"), want: "listing deployments.apps: connection refused"},
 		"wildcard": {
 			change: func(s *v1alpha1.RegoPolicySpec) { s.Match.Resources[0].Resources = []string{"*"} },
-			want:   "spec.match.resources[0] has a wildcard: only groups and resources that it names are looked at",
+			want:   "spec.match.resources[0] has a wildcard: only groups and resources that it names are audited",
 		},
 		"unknown": {
 			change: func(s *v1alpha1.RegoPolicySpec) { s.Match.Resources[0].Resources = []string{"gadgets"} },
@@ -243,7 +243,7 @@ func TestAnAuditThatTakesTooLong(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, p := reconcilerOver(t, policy(nil), deployment("a", "b", ""))
 				slow(r, p)
-				if got := audit(t, r); got.Incomplete != "listing deployments.apps: it took longer than 10m0s" || got.Count != nil {
+				if got := audit(t, r); got.Incomplete != "listing deployments.apps: the audit took longer than 10m0s" || got.Count != nil {
 					t.Errorf("got %+v", got)
 				}
 			})

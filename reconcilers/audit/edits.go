@@ -76,9 +76,9 @@ func (r *Reconciler) quarrels(policy string) *Finding {
 	if e.what.By != "" {
 		last += fmt.Sprintf(" by %q", e.what.By)
 	}
-	return &Finding{v1alpha1.ReasonReportsEdited, cut(fmt.Sprintf("Others keep changing these reports, the last time %s. They are put right, "+
-		"the longer it goes on the later, up to %v, and may meanwhile not say what was found: status.violations does. Find out who changes "+
-		"them from the managedFields of the report or the audit log of the API server.", last, lastRetry), maxIncomplete)}
+	return &Finding{v1alpha1.ReasonReportsEdited, cut(fmt.Sprintf("Other clients keep changing these reports, most recently %s. Sallyport restores them after "+
+		"increasing delays of up to %v, so they can be out of date; status.violations is current. To find the client, see "+
+		"the managedFields of the report or the audit log of the API server.", last, lastRetry), maxIncomplete)}
 }
 
 // watch has policies audited again whose reports somebody else changes.
@@ -88,7 +88,7 @@ func (r *Reconciler) watch(ctx context.Context, due chan<- event.GenericEvent) {
 		if !is {
 			return
 		}
-		log.FromContext(ctx).Info("a report was changed or deleted, and is put right", "RegoPolicy", of.Policy, "report", of.Report,
+		log.FromContext(ctx).Info("a report was changed or deleted, and is restored", "RegoPolicy", of.Policy, "report", of.Report,
 			"manager", of.By, "after", wait)
 		if finding := r.quarrels(of.Policy); finding != nil {
 			r.says(of.Policy, finding)
@@ -96,7 +96,7 @@ func (r *Reconciler) watch(ctx context.Context, due chan<- event.GenericEvent) {
 		time.AfterFunc(wait, func() { r.send(ctx, due, of.Policy) })
 	})
 	if err != nil && ctx.Err() == nil {
-		log.FromContext(ctx).Error(err, "reports are not watched: what somebody changes in them is put right by the next audit")
+		log.FromContext(ctx).Error(err, "reports are not watched: the next audit restores edited reports")
 	}
 }
 

@@ -54,7 +54,7 @@ func TestQuarrelsOverReportsAreBounded(t *testing.T) {
 	if slowest := total / time.Duration(audits); slowest < lastRetry*8/10 {
 		t.Errorf("a hundred edits had audits every %v", slowest)
 	}
-	if text := r.Reported("owners").Message; !strings.Contains(text, `the last time Report a/sallyport-owners by "kubectl-edit"`) {
+	if text := r.Reported("owners").Message; !strings.Contains(text, `most recently Report a/sallyport-owners by "kubectl-edit"`) {
 		t.Errorf("it says %q", text)
 	}
 	now = now.Add(peace + firstRetry)

@@ -153,7 +153,7 @@ func (f *findings) remove(k *kind, key types.NamespacedName) {
 	f.changed()
 }
 
-// older tells whether what a list says of an object is known to be, and notes of what is heard that it is newer.
+// older reports whether what a list says of an object is known to be, and notes of what is heard that it is newer.
 func (f *findings) older(k *kind, key types.NamespacedName, fromList bool) bool {
 	if !fromList && k.heard != nil {
 		k.heard[key] = true

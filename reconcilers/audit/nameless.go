@@ -23,7 +23,7 @@ func (r *Reconciler) toldOf(f *Finding) *Finding {
 	}
 	switch f.Reason {
 	case v1alpha1.ReasonReportNameTaken, v1alpha1.ReasonReportsFailed, v1alpha1.ReasonReportsEdited:
-		return &Finding{f.Reason, "Which reports is not said here, where people read it who may not see all namespaces."}
+		return &Finding{f.Reason, "The reports are not named here because readers of this condition may not have access to all namespaces."}
 	}
 	return f
 }
@@ -31,7 +31,7 @@ func (r *Reconciler) toldOf(f *Finding) *Finding {
 // undecidedOf says of the first object that could not be judged which that is, and why.
 func (r *Reconciler) undecidedOf(f *finding) string {
 	if r.Nameless {
-		return fmt.Sprintf("judging an object of kind %s", f.object.Kind)
+		return fmt.Sprintf("evaluating an object of kind %s", f.object.Kind)
 	}
-	return fmt.Sprintf("judging %s %s: %s", f.object.Kind, types.NamespacedName{Namespace: f.object.Namespace, Name: f.object.Name}, f.undecided)
+	return fmt.Sprintf("evaluating %s %s: %s", f.object.Kind, types.NamespacedName{Namespace: f.object.Namespace, Name: f.object.Name}, f.undecided)
 }

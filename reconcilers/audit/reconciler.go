@@ -77,9 +77,9 @@ type Reconciler struct {
 	Interval time.Duration
 	// Watcher watches objects, so that what changes is found when it changes. Without one that waits for the next audit.
 	Watcher client.WithWatch
-	// Settle is how long after a change it is told what was found: as long at least it is from one time to the next.
+	// Settle is how long after a change the findings are published, and the least time between two publications.
 	Settle time.Duration
-	// Found is told the name of a policy when Violations or Reported has something new.
+	// Found is called with the name of a policy when Violations or Reported has changed.
 	Found func(policy string)
 	// Nameless has the status count objects and name none, and no namespace: people read it who may not see them.
 	Nameless bool
@@ -149,14 +149,14 @@ func (r *Reconciler) progress(policy string, is *v1alpha1.PolicyAudit) {
 	}
 }
 
-// Violations gives the result of the last audit of a policy, nil if this process has made none.
+// Violations returns the result of the last audit of a policy, nil if this process has made none.
 func (r *Reconciler) Violations(policy string) *v1alpha1.PolicyViolations {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.told(r.results[policy].violations.DeepCopy())
 }
 
-// Reported gives what became of the reports about a policy, nil if this process has made no audit of it.
+// Reported returns the state of the reports about a policy, nil if this process has made no audit of it.
 func (r *Reconciler) Reported(policy string) *Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()

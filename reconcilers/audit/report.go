@@ -16,7 +16,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/audit/reports"
 )
 
-// Finding is what became of the reports about a policy. Without a reason there are to be none.
+// Finding is the state of the reports about a policy. Without a reason, there must be no reports.
 type Finding struct {
 	Reason  v1alpha1.ConditionReason
 	Message string
@@ -53,9 +53,9 @@ func (r *Reconciler) report(
 	case r.Reports == nil:
 		return &Finding{}, nil
 	case unserved != nil:
-		return &Finding{v1alpha1.ReasonReportsNotServed, unserved.Error() + ": install their CustomResourceDefinitions, and reports are written at once."}, nil
+		return &Finding{v1alpha1.ReasonReportsNotServed, unserved.Error() + ": install their CustomResourceDefinitions; reports are then written immediately."}, nil
 	case f.ended: // what was not looked at is not in order for that
-		return &Finding{v1alpha1.ReasonAuditIncomplete, "Reports are as the audit before left them. See condition Audited."}, nil
+		return &Finding{v1alpha1.ReasonAuditIncomplete, "The reports are those of the previous audit. See condition Audited."}, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("writing reports took longer than %v", patience))
 	defer cancel()
@@ -80,13 +80,13 @@ func found(w *reports.Written) *Finding {
 	}
 	text := fmt.Sprintf("Reports: %d, with %d results.", w.Reports, w.Results)
 	if w.ResultsLeftOut+w.ReportsLeftOut > 0 {
-		text += fmt.Sprintf(" More would be too many: %d results are only counted, and %d namespaces have no report.", w.ResultsLeftOut, w.ReportsLeftOut)
+		text += fmt.Sprintf(" Limits are exceeded: %d results are only counted, and %d namespaces have no report.", w.ResultsLeftOut, w.ReportsLeftOut)
 	}
 	switch {
 	case len(w.Taken) > 0:
-		return &Finding{v1alpha1.ReasonReportNameTaken, text + " Somebody else's, and left alone, are " + some(w.Taken) + ". Rename or delete them."}
+		return &Finding{v1alpha1.ReasonReportNameTaken, text + " These objects have another owner and are left alone: " + some(w.Taken) + ". Rename or delete them."}
 	case len(w.Refused) > 0:
-		return &Finding{v1alpha1.ReasonReportsFailed, text + " The API server refuses " + some(w.Refused)}
+		return &Finding{v1alpha1.ReasonReportsFailed, text + " The API server rejects " + some(w.Refused)}
 	}
 	return &Finding{v1alpha1.ReasonReported, text}
 }
@@ -100,7 +100,7 @@ func (r *Reconciler) waits(ctx context.Context, policy string, is bool) {
 		return
 	}
 	if len(r.awaiting) == 0 {
-		log.FromContext(ctx).Info(reports.ErrNotServed.Error() + ": none are written until it has")
+		log.FromContext(ctx).Info(reports.ErrNotServed.Error() + ": no reports are written until it has")
 		r.awaiting = map[string]bool{}
 	}
 	r.awaiting[policy] = true

@@ -167,9 +167,9 @@ func TestWhatReportsLackIsCounted(t *testing.T) {
 	many := slices.Repeat([]string{"Report a/b"}, 7)
 	for want, w := range map[string]reports.Written{
 		"Reports: 2, with 3 results.": {Reports: 2, Results: 3},
-		"Reports: 2, with 3 results. More would be too many: 5 results are only counted, and 1 namespaces have no report.": {Reports: 2, Results: 3, ReportsLeftOut: 1, ResultsLeftOut: 5},
-		"Reports: 0, with 0 results. The API server refuses Report a/b: no":                                                {Refused: []string{"Report a/b: no"}},
-		"Somebody else's, and left alone, are " + strings.Join(many[:5], "; ") + "; and 2 more. Rename or delete them.":    {Taken: many},
+		"Reports: 2, with 3 results. Limits are exceeded: 5 results are only counted, and 1 namespaces have no report.":                 {Reports: 2, Results: 3, ReportsLeftOut: 1, ResultsLeftOut: 5},
+		"Reports: 0, with 0 results. The API server rejects Report a/b: no":                                                             {Refused: []string{"Report a/b: no"}},
+		"These objects have another owner and are left alone: " + strings.Join(many[:5], "; ") + "; and 2 more. Rename or delete them.": {Taken: many},
 	} {
 		if got := found(&w).Message; !strings.HasSuffix(got, want) {
 			t.Errorf("it says %q, want %q", got, want)

@@ -23,7 +23,7 @@ const pageSize = 500
 // audit holds every object that the policy is asked about against it, and from then on those that change.
 func (r *Reconciler) audit(ctx context.Context, policy *v1alpha1.RegoPolicy, of state) (*findings, error) {
 	watching, stop := context.WithCancel(ctx)
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the audit took longer than %v", patience))
 	defer cancel()
 	f := &findings{
 		Reconciler: r, policy: policy.Name, of: of, began: r.Now(), watching: watching, end: stop,
@@ -63,7 +63,7 @@ func (f *findings) resources(match *v1alpha1.PolicyMatch) {
 			for _, resource := range entry.Resources {
 				switch {
 				case group == "*" || strings.HasPrefix(resource, "*"):
-					f.missed("spec.match.resources[%d] has a wildcard: only groups and resources that it names are looked at", i)
+					f.missed("spec.match.resources[%d] has a wildcard: only groups and resources that it names are audited", i)
 				case strings.Contains(resource, "/"):
 				default:
 					f.resolve(schema.GroupResource{Group: group, Resource: resource}, entry.APIVersions)
@@ -119,7 +119,7 @@ func (f *findings) each(ctx context.Context, k *kind, namespace string) error {
 			next, again = "", false
 			continue
 		case apierrors.IsForbidden(err):
-			f.missed("Sallyport may not list %[1]s; chart value rbac.reads with {%[1]s: true} grants it", k.GroupResource())
+			f.missed("Sallyport may not list %[1]s; to grant access, add {%[1]s: true} to the chart value rbac.reads", k.GroupResource())
 			f.barred = true
 			return nil
 		case err != nil:

@@ -131,9 +131,9 @@ func (f *findings) hear(resource, version string, list func() client.ObjectList,
 
 // blind notes that changes of a resource are not seen.
 func (f *findings) blind(resource string, err error) {
-	text := fmt.Sprintf("changes of %s are seen by the next audit only: %v", resource, err)
+	text := fmt.Sprintf("changes to %s are seen only by the next audit: %v", resource, err)
 	if apierrors.IsForbidden(err) {
-		text = fmt.Sprintf("changes of %[1]s are seen by the next audit only: Sallyport may not watch them; chart value rbac.reads with {%[1]s: true} grants it", resource)
+		text = fmt.Sprintf("changes to %[1]s are seen only by the next audit: Sallyport may not watch them; to grant access, add {%[1]s: true} to the chart value rbac.reads", resource)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,7 +145,7 @@ func (f *findings) blind(resource string, err error) {
 
 // lose has everything looked at again, because changes of a resource may have been missed.
 func (f *findings) lose(resource string) {
-	log.FromContext(f.watching).Info("a watch fell too far behind: all objects are looked at again", "RegoPolicy", f.policy, "resource", resource)
+	log.FromContext(f.watching).Info("a watch fell too far behind: all objects are audited again", "RegoPolicy", f.policy, "resource", resource)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.lost {
@@ -194,7 +194,7 @@ func (r *Reconciler) follows(policy string, of state) *findings {
 
 // follow takes what has changed since the audit.
 func (f *findings) follow(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the audit took longer than %v", patience))
 	defer cancel()
 	f.mu.Lock()
 	namespaces := slices.Sorted(maps.Keys(f.namespaces))

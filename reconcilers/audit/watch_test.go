@@ -190,7 +190,7 @@ func TestWatchesThatEnd(t *testing.T) {
 	if w.reconcile() {
 		t.Error("everything is listed again")
 	}
-	const want = "changes of deployments.apps are seen by the next audit only: Sallyport may not watch them; chart value rbac.reads with {deployments.apps: true} grants it"
+	const want = "changes to deployments.apps are seen only by the next audit: Sallyport may not watch them; to grant access, add {deployments.apps: true} to the chart value rbac.reads"
 	if got := w.Violations("owners"); got.Unwatched != want || counted(got) != 1 {
 		t.Errorf("got %+v", got)
 	}

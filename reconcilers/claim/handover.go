@@ -12,10 +12,10 @@ import (
 )
 
 // ErrNotReleased is why a lease is not released but left to run out: another process would send at once.
-var ErrNotReleased = errors.New("the lease is not released, so that whoever takes over waits")
+var ErrNotReleased = errors.New("the lease is not released, so the next leader waits")
 
-// Handover sees to it that of two processes that share a lease only one sends to runtimes at a time. It wraps the lock that
-// leader election works with, and tells from what goes through it how long this process must not send yet ([Handover.Left]):
+// Handover ensures that of two processes that share a lease only one sends to runtimes at a time. It wraps the lock of leader
+// election, and derives from its requests how long this process must not send yet ([Handover.Left]):
 //
 //   - Whoever took the lease from a holder that had not released it waits, from then on, for as long as that lease lasted.
 //   - Whoever could not renew the lease for so long that a call might outlast it stops sending, whether leader election has
@@ -23,7 +23,7 @@ var ErrNotReleased = errors.New("the lease is not released, so that whoever take
 //   - The lease is released only by who still has it, has waited, and has no call under way. Leader election would release it
 //     too when it could not be renewed, while the reconcilers still run, and even one that another process has taken since.
 //
-// Nothing protects from somebody who deletes the lease by hand while a leader is at work.
+// It does not protect against deleting the lease by hand while a leader is running.
 type Handover struct {
 	resourcelock.Interface
 	lease, call time.Duration
@@ -44,8 +44,8 @@ func NewHandover(lock resourcelock.Interface, lease, call time.Duration, locks *
 	return &Handover{Interface: lock, lease: lease, call: call, locks: locks, now: now}
 }
 
-// Left is how long this process must not send anything to a runtime yet. While it does not lead nobody knows how long that
-// will be, and it is some time more than none.
+// Left is how long this process must not send anything to a runtime yet. While it does not lead, that is unknown, and Left is
+// some positive time.
 func (h *Handover) Left() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

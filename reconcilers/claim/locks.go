@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Locks holds one lock per machine. It is held from the live look at the claim to the reply of the runtime call, so that
-// within one process nobody can lose the claim between its look and its call. Between processes leader election and the
-// bound on runtime calls see to that.
+// Locks holds one lock per machine. It is held from the live read of the claim to the reply of the runtime call, so that
+// within one process a holder cannot lose the claim between its read and its call. Between processes, leader election and
+// the time limit of runtime calls ensure that.
 type Locks struct {
 	mu     sync.Mutex
 	queues map[types.NamespacedName]*queue
@@ -38,13 +38,13 @@ func (l *Locks) Lock(ctx context.Context, machine types.NamespacedName) (release
 }
 
 // LockMoves waits for the one lock of all moves, and returns what releases it. It is held from the ruling on a move to the write of the
-// claim, so that a limit of concurrent moves counts each move that was admitted before. Who waits for it holds the lock of a machine
-// already; nobody waits for the lock of a machine while holding it. The error is that of the context.
+// claim, so that a limit of concurrent moves counts each move that was admitted before. A caller already holds the lock of a machine, and
+// must not wait for the lock of another one while holding it. The error is that of the context.
 func (l *Locks) LockMoves(ctx context.Context) (release func(), err error) {
 	return l.Lock(ctx, types.NamespacedName{}) // the name of no machine
 }
 
-// idle tells whether nobody has a lock, or waits for one.
+// idle reports whether nobody has a lock, or waits for one.
 func (l *Locks) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

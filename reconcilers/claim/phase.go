@@ -60,19 +60,19 @@ func guest(before *v1alpha1.GuestStatus, seen *runtime.Observation) *v1alpha1.Gu
 	return &shown
 }
 
-// ToolsGone tells whether the tools of a guest have run since its machine was powered on, and do not run any more.
+// ToolsGone reports whether the tools of a guest have run since its machine was powered on, and have stopped.
 func ToolsGone(status *v1alpha1.VirtualMachineStatus) bool {
 	g := status.Guest
 	return g != nil && g.ToolsSeenIn != "" && g.ToolsSeenIn == status.Incarnation &&
 		(g.ToolsState == v1alpha1.ToolsNotRunning || g.ToolsState == v1alpha1.ToolsNotInstalled)
 }
 
-// Phase sums up a machine: a pure function of its claim and of what was seen of it. Whoever writes the claim or an observation
-// writes it in the same update.
+// Phase sums up a machine: a pure function of its claim and of what was seen of it. It is written in the same update as the claim
+// or the observation.
 //
-// A machine is Starting, Stopping or Migrating for as long as somebody holds it who has not reached the goal, or has lost it
-// and may still have something in flight. Reached says that the holder, if there is one, is where it wants to be. Seen is nil
-// where the runtime was not asked: the claim alone decides then, and the phase stays if it does not.
+// A machine is Starting, Stopping or Migrating as long as its holder has not reached the goal, or an earlier holder may still
+// have something in flight. Reached says that the holder, if there is one, has reached its goal. Seen is nil if the runtime was
+// not called: then the claim alone decides, and the phase stays if the claim does not determine it.
 func Phase(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool) v1alpha1.VirtualMachinePhase {
 	status := &vm.Status
 	switch {
@@ -90,10 +90,10 @@ func Phase(vm *v1alpha1.VirtualMachine, seen *runtime.Observation, reached bool)
 	return observed(seen, status)
 }
 
-// InstanceLost says for people that the runtime does not know a machine any more that it once knew, and what helps. It is never
-// made again unasked: what was on it would be silently gone.
+// InstanceLost is the message for a machine that the runtime no longer has, with the remedy. Sallyport never creates it again by
+// itself: the loss of its data would go unnoticed.
 func InstanceLost(vm *v1alpha1.VirtualMachine) string {
-	return fmt.Sprintf("the runtime does not know instance %s any more: bring it back, or delete VirtualMachine %s and create it again",
+	return fmt.Sprintf("the runtime no longer has instance %s: restore it there, or delete and recreate VirtualMachine %s",
 		vm.Status.InstanceID, vm.Name)
 }
 

@@ -33,7 +33,7 @@ var tasks = map[runtime.TaskKind]struct {
 // Steps is what an operation of that type does, one step after the other, as the runtime is seen to do it. It is not to be changed.
 func Steps(t v1alpha1.OperationType) []runtime.TaskKind { return steps[t] }
 
-// Moves tells whether an operation of that type is about the node of its machine.
+// Moves reports whether an operation of that type is about the node of its machine.
 func Moves(t v1alpha1.OperationType) bool { return slices.Contains(steps[t], runtime.TaskRelocate) }
 
 // Leaves is the power state that an operation of that type leaves the machine in, empty if it is not about power.
@@ -42,7 +42,7 @@ func Leaves(t v1alpha1.OperationType) v1alpha1.PowerState { return tasks[Goal(t)
 // Effect is the power state that a step leaves the machine in, empty if it is not about power.
 func Effect(k runtime.TaskKind) v1alpha1.PowerState { return tasks[k].leaves }
 
-// Hides tells whether the steps of an operation of that type do not show in the end, so that the one that was begun last has to be
+// Hides reports whether the steps of an operation of that type do not show in the end, so that the one that was begun last has to be
 // written down: a later one leaves another power state.
 func Hides(t v1alpha1.OperationType) bool {
 	return slices.ContainsFunc(steps[t], func(k runtime.TaskKind) bool {
@@ -50,7 +50,7 @@ func Hides(t v1alpha1.OperationType) bool {
 	})
 }
 
-// Withdraws tells whether a task of that kind can be one that an operation of that type began and that it can take back.
+// Withdraws reports whether a task of that kind can be one that an operation of that type began and that it can take back.
 func Withdraws(t v1alpha1.OperationType, k runtime.TaskKind) bool {
 	return tasks[k].withdraw && slices.Contains(steps[t], k)
 }

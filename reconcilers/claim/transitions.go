@@ -16,21 +16,23 @@ const MaxUndoing = 256
 
 // The errors of transitions. All of them mean that the claim is as it was.
 var (
-	// ErrHeld means that somebody else holds the machine who does not yield.
-	ErrHeld = errors.New("the machine is held by another")
-	// ErrLost means that the claim belongs to somebody who is being undone and cannot have it again.
-	ErrLost = errors.New("the claim was lost and is being undone")
-	// ErrNotHeld means that the caller does not hold the machine.
-	ErrNotHeld = errors.New("the machine is not held by the caller")
-	// ErrFull means that too many former holders are still being undone; one has to settle first.
-	ErrFull = errors.New("too many former holders are still being undone")
+	// ErrHeld means that another holder has claimed the machine and is not
+	// superseded.
+	ErrHeld = errors.New("the machine is claimed by another holder")
+	// ErrLost means that the claim was superseded or withdrawn. The holder is being undone and cannot
+	// claim the machine again.
+	ErrLost = errors.New("the claim was superseded or withdrawn and is being undone")
+	// ErrNotHeld means that the caller has not claimed the machine.
+	ErrNotHeld = errors.New("the machine is not claimed by the caller")
+	// ErrFull means that too many earlier claims are still being undone; one has to settle first.
+	ErrFull = errors.New("too many earlier claims are still being undone")
 )
 
-// Holder is who takes the machine, or yields it.
+// Holder is a holder of the claim on a machine, or one that wants to claim it.
 type Holder struct {
-	// ID tells this claim from every other: the operation's UID, or one that was made at the claim.
+	// ID identifies the claim: the UID of the operation, or an ID made for the claim.
 	ID string
-	// Origin is what asked for the change.
+	// Origin is what requested the change.
 	Origin v1alpha1.ClaimOrigin
 	// Name of the operation; empty for every other origin.
 	Name string
@@ -41,7 +43,8 @@ type Holder struct {
 	NodeName string
 }
 
-// String is what people call it, such as "forced Stop stop-1" or "Start by RunPolicy".
+// String describes the holder in messages, such as "forced Stop stop-1" or "Start by
+// RunPolicy".
 func (h Holder) String() string {
 	what := string(h.Type)
 	if h.Force {
@@ -76,19 +79,19 @@ func Current(status *v1alpha1.VirtualMachineStatus) (Holder, bool) {
 	return Holder{ID: a.ID, Origin: a.Origin, Name: a.Name, Type: a.Type, Force: a.Force, NodeName: a.NodeName}, true
 }
 
-// Holds tells whether the claim is the caller's.
+// Holds reports whether the claim has this ID.
 func Holds(status *v1alpha1.VirtualMachineStatus, id string) bool {
 	return status.ActiveOperation != nil && status.ActiveOperation.ID == id
 }
 
-// Lost tells whether somebody has lost the machine and is being undone. That decides, whatever the status of the operation says.
+// Lost reports whether the claim with this ID is being undone. It takes precedence over the status of the operation.
 func Lost(status *v1alpha1.VirtualMachineStatus, id string) bool {
 	return slices.ContainsFunc(status.Undoing, func(u v1alpha1.UndoingOperation) bool { return u.ID == id })
 }
 
-// Take gives the machine to a new holder. Those who yield to it, whether they hold the machine or wait for it, go to undoing
-// as superseded; the present holder must be among them. Taking what one holds already changes nothing, so that a pass after
-// a lost reply goes on where the last one was.
+// Take gives the claim to a new holder. The holders in yield, whether they have claimed the machine or wait for it, go to
+// undoing as superseded; the present holder must be among them. If next already has the claim, nothing changes, so that a pass
+// after a lost reply continues where the last one was.
 func Take(status *v1alpha1.VirtualMachineStatus, next Holder, yield []Holder, now metav1.MicroTime) error {
 	if Lost(status, next.ID) {
 		return fmt.Errorf("%s of %s: %w", next.Type, next.Origin, ErrLost)

@@ -78,7 +78,7 @@ func TestWaitsForItsDisks(t *testing.T) {
 	f.rests()
 	f.want(f.of("web"), "Stopped DiskNotFound b")
 	c := v1alpha1.ConditionReady.In(f.vm("web").Status.Conditions)
-	f.want(c.Message, "is Stopped, and run policy AlwaysOn wants it Running: waits for VirtualDisk a: condition DisksAttached says why it is not attached")
+	f.want(c.Message, "the machine is Stopped, but run policy AlwaysOn requires Running: waiting for VirtualDisk a to be attached: see condition DisksAttached")
 	f.disk("a")
 	f.rests()
 	f.want(f.of("web"), "Running DisksAttached b a")

@@ -1,7 +1,6 @@
-// Package drain moves machines off a node that is being drained. An eviction would delete the Pod, and with the Pod the machine, so
-// policy machines-eviction puts it off (HTTP 429), and this reconciler creates an Evict operation in its place. Whoever evicts, such as
-// kubectl drain, tries again until the Pod is gone. Nothing is remembered between two of these attempts: the next one brings about what
-// the last one did not.
+// Package drain moves machines off a node that is being drained. An eviction would delete the Pod, and with the Pod the machine, so policy
+// machines-eviction puts it off (HTTP 429), and this reconciler creates an Evict operation instead. The client, such as kubectl drain,
+// tries again until the Pod is gone. The reconciler keeps no state between two attempts.
 package drain
 
 import (
@@ -41,8 +40,8 @@ type Reconciler struct {
 	Live   client.Reader
 	Events events.EventRecorder
 	Now    func() time.Time
-	// Evictions are Pods whose eviction was put off. Anybody who reaches the port of the webhooks can make one up, so all that counts is
-	// read live.
+	// Evictions are Pods whose eviction was denied for now. Every client that reaches the port of the webhooks can forge one, so everything
+	// that matters is read live.
 	Evictions <-chan event.GenericEvent
 }
 
@@ -54,8 +53,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile has a machine moved whose Pod is to be evicted. An operation that admission refuses is told in an event on the machine, and
-// not tried again before the next eviction.
+// Reconcile moves the machine of a Pod that is about to be evicted. If admission denies the operation, an event on the machine says so,
+// and the next eviction tries again.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
 	vm, err := r.leaving(ctx, request.NamespacedName, pod)
@@ -72,13 +71,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	case refused(err):
 		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, "FailedCreate", "Evict",
-			"the machine stays on node %s, which is being drained: an Evict operation was not created: %s", pod.Spec.NodeName, err)
+			"the machine stays on node %s, which is being drained: creating an Evict operation failed: %s", pod.Spec.NodeName, err)
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("creating an Evict operation of VirtualMachine %s: %w", request, err)
 	}
 	r.Events.Eventf(vm, o, corev1.EventTypeNormal, "SuccessfulCreate", "Evict",
-		"created Evict operation %s because node %s is cordoned and Pod %s was to be evicted", o.Name, pod.Spec.NodeName, pod.Name)
+		"created Evict operation %s because node %s is cordoned and the eviction of Pod %s was requested", o.Name, pod.Spec.NodeName, pod.Name)
 	return reconcile.Result{}, nil
 }
 
@@ -146,7 +145,7 @@ func evict(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, before []v1alpha1.Virtu
 	}
 }
 
-// refused tells whether the API server understood the request and said no.
+// refused reports whether the API server understood the request and said no.
 func refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
 }

@@ -17,15 +17,15 @@ type execution struct {
 	holder Holder
 }
 
-// Reached tells whether the machine, as it is observed, is for good as its holder wants it.
+// Reached reports whether the machine, as it is observed, is for good as its holder wants it.
 func (t *Turn) Reached(ctx context.Context, h Holder) bool {
 	seen, err := t.Observe(ctx)
 	return err == nil && (&plan{Intent: h.Intent(), Record: h.Record(), seen: seen, moves: underway(t.VM.Status.Migration)}).done()
 }
 
-// Advance takes the holder of the machine further, once nothing of its predecessors is in flight: it has it write down how the
-// machine was, tells the runtime what is next, and ends with success from what it then sees. It does one thing at a time, and
-// reports whether everything is to be looked at anew.
+// Advance carries out the next step of the holder of the machine, once nothing of earlier holders is in flight: it has the holder
+// persist the baseline, sends the next request to the runtime, and completes when the goal is observed. It does one thing at a
+// time, and reports whether everything must be read again.
 func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
 	x := &execution{Turn: t, holder: h, plan: plan{Intent: h.Intent(), Record: h.Record(), moves: underway(t.VM.Status.Migration)}}
 	look := t.Observe
@@ -63,15 +63,16 @@ func (t *Turn) Advance(ctx context.Context, h Holder) (bool, error) {
 	return x.signal(ctx)
 }
 
-// WaitsForDisks says for people that a machine is not powered on before it has those disks.
+// WaitsForDisks is the message for a machine that is not powered on before those disks are
+// attached.
 func WaitsForDisks(missing []string) string {
-	return fmt.Sprintf("waits for VirtualDisk %s: condition DisksAttached says why it is not attached", missing[0])
+	return fmt.Sprintf("waiting for VirtualDisk %s to be attached: see condition DisksAttached", missing[0])
 }
 
 // absent waits for a machine that is not there.
 func (x *execution) absent(ctx context.Context) (bool, error) {
 	if x.VM.Status.InstanceID == "" {
-		return x.waits(ctx, v1alpha1.ReasonInProgress, "waits for the machine, which is not there yet: condition Ready of the VirtualMachine says why", nil)
+		return x.waits(ctx, v1alpha1.ReasonInProgress, "waiting for the machine to be created: see condition Ready of the VirtualMachine", nil)
 	}
 	return x.waits(ctx, v1alpha1.ReasonInstanceLost, claim.InstanceLost(x.VM), nil)
 }
@@ -170,7 +171,7 @@ func (x *execution) notSent(ctx context.Context, err error) (bool, error) {
 	if x.Grace != nil && runtime.IsToolsUnavailable(err) {
 		return x.holder.Write(ctx, Progress{State: Forces})
 	}
-	x.Troubled("telling the runtime for "+x.holder.String(), err)
+	x.Troubled("calling the runtime for "+x.holder.String(), err)
 	reason := runtime.Reason(err)
 	if reason == v1alpha1.ReasonRuntimeFailed {
 		reason = v1alpha1.ReasonAttemptFailed
@@ -179,7 +180,7 @@ func (x *execution) notSent(ctx context.Context, err error) (bool, error) {
 	return false, noted
 }
 
-// outOfGrace tells whether the guest has had its time, or cannot have any.
+// outOfGrace reports whether the guest has had its time, or cannot have any.
 func (x *execution) outOfGrace() bool {
 	if x.Grace == nil {
 		return false
@@ -192,10 +193,10 @@ func (x *execution) outOfGrace() bool {
 func (x *execution) awaitGuest(ctx context.Context) (bool, error) {
 	x.Later()
 	if x.Grace == nil || x.GuestAskedAt == nil {
-		return x.waits(ctx, v1alpha1.ReasonInProgress, "waits for the guest to shut down", nil)
+		return x.waits(ctx, v1alpha1.ReasonInProgress, "waiting for the guest to shut down", nil)
 	}
 	until := x.GuestAskedAt.Add(*x.Grace)
 	x.Wait(until.Sub(x.Time))
 	return x.waits(ctx, v1alpha1.ReasonInProgress,
-		fmt.Sprintf("the guest was asked to shut down, and has time until %s", until.UTC().Format(time.RFC3339)), nil)
+		fmt.Sprintf("waiting for the guest to shut down (until %s)", until.UTC().Format(time.RFC3339)), nil)
 }

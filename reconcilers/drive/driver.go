@@ -1,12 +1,12 @@
-// Package drive carries out what claims stand for. It is the only package that sends to runtimes.
+// Package drive carries out claims. It is the only package that sends requests to runtimes.
 //
-// A [Holder] has the claim on a machine, for an operation or for something else, and says what is to be done: its [Intent]. The
-// driver does that step by step. For each step it persists what it is about to do, looks at the claim live under the machine's
-// lock, sends, persists that it has sent, and observes until the step is reached. Holders do nothing to a machine themselves: they
-// keep what the driver has them write down, and show it in their own words.
+// A [Holder] has the claim on a machine, for an operation or for something else, and says what it wants: its [Intent]. The driver
+// does that step by step. For each step it persists what it is about to do, looks at the claim live under the machine's lock, sends,
+// persists that it has sent, and observes until the step is reached. Holders do nothing to a machine themselves: they persist what
+// the driver gives them, and show it in their status.
 //
-// Nothing that matters is remembered between two looks, so that whoever comes next, after a crash too, finds what is left to do in
-// the claim, in what holders have written down, and at the runtime.
+// No state is kept in memory between two passes: the next pass, also after a crash, finds what is left to do in the claim, in the
+// records of the holders, and at the runtime.
 package drive
 
 import (
@@ -51,7 +51,7 @@ type Driver struct {
 	Locks *claim.Locks
 	// Now is the clock.
 	Now func() time.Time
-	// Moved is told how far a move by hibernation has come, each time that this was written, or is nil.
+	// Moved is called each time that a move by hibernation has persisted a step; it may be nil.
 	Moved func(vm *v1alpha1.VirtualMachine, before, after *v1alpha1.Migration, now time.Time)
 	// Poll is how long to wait before looking again at what a runtime is doing. Default 2 s.
 	Poll time.Duration
@@ -137,7 +137,7 @@ func (p *pass) Wait(d time.Duration) {
 // Trouble has everything tried again, later and later.
 func (p *pass) Trouble(err error) { p.troubles = append(p.troubles, err) }
 
-// Sent tells whether something was sent in this pass that has not yet had its effect.
+// Sent reports whether something was sent in this pass that has not yet had its effect.
 func (p *pass) Sent() bool { return p.sent }
 
 // Later has the machine looked at again while the runtime is busy with it.

@@ -14,7 +14,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// CanMove tells whether machines of a runtime can be moved at all.
+// CanMove reports whether machines of a runtime can be moved at all.
 func CanMove(rt *runtime.Client) bool {
 	return runtime.Can[runtime.Migrator](rt) || runtime.Can[runtime.Hibernator](rt)
 }
@@ -22,10 +22,10 @@ func CanMove(rt *runtime.Client) bool {
 // show tells whoever waits for a move, and reports whether that was anything new.
 type show func(ctx context.Context, reason v1alpha1.ConditionReason, message string, err error) (bool, error)
 
-// underway tells whether a move by hibernation has begun and is not over: that its snapshot is still there is nothing of the machine's.
+// underway reports whether a move by hibernation has begun and is not over: that its snapshot is still there is nothing of the machine's.
 func underway(m *v1alpha1.Migration) bool { return m != nil && m.Step != v1alpha1.MigrationDiscard }
 
-// hibernates tells whether what is due is a step of a move by hibernation.
+// hibernates reports whether what is due is a step of a move by hibernation.
 func (x *execution) hibernates() bool {
 	if x.goal() != runtime.TaskRelocate || runtime.Can[runtime.Migrator](x.at.rt) || !runtime.Can[runtime.Hibernator](x.at.rt) {
 		return false
@@ -53,7 +53,7 @@ func (x *execution) hibernate(ctx context.Context) (bool, error) {
 	return did, err
 }
 
-// bringsBack tells whether a machine has to be brought back before whoever had it moved is undone. One whose power is taken away next
+// bringsBack reports whether a machine has to be brought back before whoever had it moved is undone. One whose power is taken away next
 // does not, as long as it is on its node: nothing of it is lost that is not to be lost.
 func (t *Turn) bringsBack(seen *runtime.Observation) bool {
 	m, held := t.VM.Status.Migration, t.VM.Status.ActiveOperation
@@ -63,8 +63,8 @@ func (t *Turn) bringsBack(seen *runtime.Observation) bool {
 	return m.Travels() || held == nil || !held.Force
 }
 
-// Tidy brings a move to its end that nobody wants any more: the machine is live again then, and its snapshot gone. It reports whether
-// everything is to be looked at anew.
+// Tidy finishes a move that no holder wants any longer: afterwards the machine is live, and its snapshot is removed. It reports whether
+// everything must be read again.
 func (t *Turn) Tidy(ctx context.Context, seen *runtime.Observation) (bool, error) {
 	if t.VM.Status.Migration == nil || t.VM.Busy() || seen.Hibernation == nil {
 		return false, nil

@@ -10,7 +10,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Intent is what is to be done to a machine.
+// Intent is the change that a holder wants for a machine.
 type Intent struct {
 	// Type and Force say what.
 	Type  v1alpha1.OperationType
@@ -80,15 +80,15 @@ const (
 // Progress is what becomes of an intent.
 type Progress struct {
 	State State
-	// Reason and Message say it for people.
+	// Reason and Message are for the condition.
 	Reason  v1alpha1.ConditionReason
 	Message string
 	// Task is what the runtime is doing.
 	Task runtime.Task
 	// Err is what went wrong, if anything did.
 	Err error
-	// Was and Step are to be kept in the [Record]. The step is the one that begins, or that the runtime is told: with Done, one that it
-	// was told just now.
+	// Was and Step must be kept in the [Record]. The step is the one that starts, or that is sent to the runtime; with Done, one that was
+	// just sent.
 	Was  *v1alpha1.OperationBaseline
 	Step v1alpha1.OperationStep
 }

@@ -9,7 +9,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-const cannotMove = "the runtime of the machine cannot move machines"
+const cannotMove = "the machine's runtime does not support migration"
 
 // plan is an intent and how far it has come on a machine as it was seen.
 type plan struct {
@@ -20,12 +20,13 @@ type plan struct {
 	moves bool
 }
 
-// Baseline is a machine as it was seen, to be kept in a [Record].
+// Baseline is the observed state of a machine, to keep in a [Record].
 func Baseline(seen *runtime.Observation) *v1alpha1.OperationBaseline {
 	return &v1alpha1.OperationBaseline{PowerState: seen.Power, Incarnation: seen.Incarnation, NodeName: seen.NodeName}
 }
 
-// Reached tells whether a machine is as an intent wants it that nobody has begun with.
+// Reached reports whether a machine already is in the state of an intent that has not
+// started.
 func Reached(in Intent, seen runtime.Observation) bool {
 	return (&plan{Intent: in, Record: Record{Was: Baseline(&seen)}, seen: seen}).reached()
 }
@@ -44,7 +45,7 @@ func (p *plan) step() runtime.TaskKind {
 	return p.goal()
 }
 
-// over tells whether the effect of a step is seen, or not wanted: a machine that was adopted is released as it is.
+// over reports whether the effect of a step is seen, or not wanted: a machine that was adopted is released as it is.
 func (p *plan) over(k runtime.TaskKind) bool {
 	return p.seen.Power == claim.Effect(k) || (p.seen.Adopted && p.goal() == runtime.TaskDelete)
 }
@@ -62,7 +63,7 @@ func (p *plan) next() (after v1alpha1.OperationStep, more bool) {
 // goal is the last step.
 func (p *plan) goal() runtime.TaskKind { return claim.Goal(p.Type) }
 
-// reached tells whether the machine is as it is wanted.
+// reached reports whether the machine is as it is wanted.
 func (p *plan) reached() bool {
 	switch goal := p.goal(); {
 	case !p.seen.Exists: // what is not there is off
@@ -83,7 +84,7 @@ func (p *plan) reached() bool {
 	return p.Was.NodeName == "" || (p.seen.NodeName != "" && p.seen.NodeName != p.Was.NodeName)
 }
 
-// done tells whether that is so for good: nothing is in flight, and it is known what was before, where that is told.
+// done reports whether that is so for good: nothing is in flight, and it is known what was before, where that is told.
 func (p *plan) done() bool {
 	return p.seen.Quiet() && p.reached() && (p.Was != nil || p.goal() == runtime.TaskDelete)
 }
@@ -92,18 +93,18 @@ func (p *plan) done() bool {
 func (p *plan) achieved() string {
 	switch {
 	case !p.seen.Exists:
-		return "there is no machine that could be on"
+		return "the machine does not exist, so it is already off"
 	case claim.Moves(p.Type) && p.seen.NodeName != "":
 		return "the machine is on node " + p.seen.NodeName
 	case p.seen.Power == v1alpha1.PowerStopped:
 		return "the machine is off"
 	case claim.Hides(p.Type):
-		return "the machine was off, and is on again"
+		return "the machine was powered off and is on again"
 	}
 	return "the machine is on"
 }
 
-// asksGuest tells whether the guest is asked now. That is done once: a guest that was asked has its reasons, and whoever does not
+// asksGuest reports whether the guest is asked now. That is done once: a guest that was asked has its reasons, and whoever does not
 // want to wait for them forces it.
 func (p *plan) asksGuest() bool { return p.step() == runtime.TaskPowerOff && !p.Force }
 
@@ -111,15 +112,15 @@ func (p *plan) asksGuest() bool { return p.step() == runtime.TaskPowerOff && !p.
 func (p *plan) verb() string {
 	switch {
 	case p.asksGuest():
-		return "ask the guest to shut down"
+		return "guest shutdown request"
 	case p.step() == runtime.TaskPowerOff:
-		return "power off"
+		return "power-off"
 	case p.step() == runtime.TaskRelocate:
-		return "move the machine"
+		return "migration request"
 	case p.step() == runtime.TaskDelete:
-		return "remove the machine"
+		return "deletion"
 	}
-	return "power on"
+	return "power-on"
 }
 
 // sender gives the call that tells the runtime, nil if the runtime cannot be told that.

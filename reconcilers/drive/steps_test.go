@@ -21,16 +21,16 @@ func TestWhatTheRuntimeIsTold(t *testing.T) {
 		asks bool
 		verb string
 	}{
-		"Stop":                       {of(v1alpha1.OperationStop, false, ""), true, "ask the guest to shut down"},
-		"forced Stop":                {of(v1alpha1.OperationStop, true, ""), false, "power off"},
-		"first half of Restart":      {of(v1alpha1.OperationRestart, false, v1alpha1.StepPowerOff), true, "ask the guest to shut down"},
-		"first half, forced":         {of(v1alpha1.OperationRestart, true, v1alpha1.StepPowerOff), false, "power off"},
-		"second half of Restart":     {of(v1alpha1.OperationRestart, false, v1alpha1.StepPowerOn), false, "power on"},
-		"second half, forced":        {of(v1alpha1.OperationRestart, true, v1alpha1.StepPowerOn), false, "power on"},
-		"Start":                      {of(v1alpha1.OperationStart, false, ""), false, "power on"},
-		"Migrate":                    {of(v1alpha1.OperationMigrate, false, ""), false, "move the machine"},
-		"Evict":                      {of(v1alpha1.OperationEvict, false, ""), false, "move the machine"},
-		"Migrate that a Step is not": {of(v1alpha1.OperationMigrate, false, v1alpha1.StepPowerOff), false, "move the machine"},
+		"Stop":                       {of(v1alpha1.OperationStop, false, ""), true, "guest shutdown request"},
+		"forced Stop":                {of(v1alpha1.OperationStop, true, ""), false, "power-off"},
+		"first half of Restart":      {of(v1alpha1.OperationRestart, false, v1alpha1.StepPowerOff), true, "guest shutdown request"},
+		"first half, forced":         {of(v1alpha1.OperationRestart, true, v1alpha1.StepPowerOff), false, "power-off"},
+		"second half of Restart":     {of(v1alpha1.OperationRestart, false, v1alpha1.StepPowerOn), false, "power-on"},
+		"second half, forced":        {of(v1alpha1.OperationRestart, true, v1alpha1.StepPowerOn), false, "power-on"},
+		"Start":                      {of(v1alpha1.OperationStart, false, ""), false, "power-on"},
+		"Migrate":                    {of(v1alpha1.OperationMigrate, false, ""), false, "migration request"},
+		"Evict":                      {of(v1alpha1.OperationEvict, false, ""), false, "migration request"},
+		"Migrate that a Step is not": {of(v1alpha1.OperationMigrate, false, v1alpha1.StepPowerOff), false, "migration request"},
 	} {
 		if asks, told := tc.plan.asksGuest(), tc.plan.verb(); asks != tc.asks || told != tc.verb {
 			t.Errorf("%s: asks the guest: %t, is told to %s", name, asks, told)
@@ -61,10 +61,10 @@ func TestGoals(t *testing.T) {
 		"Start, off":                    {of(v1alpha1.OperationStart, false, ""), off, false, "the machine is off"},
 		"Stop, on":                      {of(v1alpha1.OperationStop, false, ""), on, false, "the machine is on"},
 		"Stop, off":                     {of(v1alpha1.OperationStop, false, ""), off, true, "the machine is off"},
-		"Stop of none":                  {of(v1alpha1.OperationStop, false, ""), runtime.Observation{}, true, "there is no machine that could be on"},
-		"Restart, still on":             {of(v1alpha1.OperationRestart, false, ""), on, false, "the machine was off, and is on again"},
+		"Stop of none":                  {of(v1alpha1.OperationStop, false, ""), runtime.Observation{}, true, "the machine does not exist, so it is already off"},
+		"Restart, still on":             {of(v1alpha1.OperationRestart, false, ""), on, false, "the machine was powered off and is on again"},
 		"Restart, off":                  {of(v1alpha1.OperationRestart, false, ""), off, false, "the machine is off"},
-		"Restart, on again":             {of(v1alpha1.OperationRestart, false, ""), again, true, "the machine was off, and is on again"},
+		"Restart, on again":             {of(v1alpha1.OperationRestart, false, ""), again, true, "the machine was powered off and is on again"},
 		"Migrate to where it is not":    {to("node-2"), on, false, "the machine is on node node-1"},
 		"Migrate to where it is":        {to("node-2"), moved, true, "the machine is on node node-2"},
 		"Migrate to any, there still":   {to(""), on, false, "the machine is on node node-1"},

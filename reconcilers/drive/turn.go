@@ -105,7 +105,7 @@ func (t *Turn) Write(ctx context.Context) error {
 	return nil
 }
 
-// Troubled is trouble that a runtime makes. That this process has to wait for another one passes by itself.
+// Troubled records an error of a runtime. It ignores the error that this process must wait for another one.
 func (t *Turn) Troubled(doing string, err error) {
 	if runtime.IsTakingOver(err) {
 		t.Later()

@@ -10,19 +10,18 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-// Ender ends former holders of a machine, once nothing of them is in flight.
+// Ender ends earlier holders of a machine, once nothing of them is in flight.
 type Ender interface {
-	// Waits shows why that takes so long, and reports whether there was anything new to show.
+	// Waits shows why undoing takes time, and reports whether the shown message has changed.
 	Waits(ctx context.Context, reason v1alpha1.ConditionReason, message string) (bool, error)
-	// End gives whoever an entry of undoing is of its final status, if it has none yet. The entry is dropped afterwards.
+	// End sets the final status of the holder of an undoing entry, if it has none yet. The entry is removed afterwards.
 	End(ctx context.Context, entry *v1alpha1.UndoingOperation) error
-	// Ended is called once it is dropped.
+	// Ended is called once the entry is removed.
 	Ended(entry v1alpha1.UndoingOperation)
 }
 
-// Undo gets rid of what former holders may have in flight. Until a look at the runtime shows nothing of it, it does nothing but
-// withdraw; then they end, each with its final status first and its entry second. It reports whether everything is to be looked at
-// anew.
+// Undo cancels what earlier holders may have in flight. Until the runtime shows nothing in flight, it only cancels; then the holders
+// end, each with its final status first and its entry second. It reports whether everything must be read again.
 func (t *Turn) Undo(ctx context.Context, e Ender) (bool, error) {
 	if t.VM == nil || len(t.VM.Status.Undoing) == 0 {
 		return false, nil
@@ -61,7 +60,7 @@ func (t *Turn) Undo(ctx context.Context, e Ender) (bool, error) {
 	return true, t.settle(ctx, e, &seen)
 }
 
-// takingOver tells whether another process may still be at work: what is in flight may be of one that it has given the machine
+// takingOver reports whether another process may still be at work: what is in flight may be of one that it has given the machine
 // to by the time that a Cancel arrives.
 func takingOver(seen runtime.Observation) bool {
 	return slices.ContainsFunc(seen.InFlight, func(t runtime.Task) bool { return t.Kind == runtime.TaskTakingOver })
@@ -86,10 +85,10 @@ func ours(undoing []v1alpha1.UndoingOperation, seen runtime.Observation) (entry 
 func waitsFor(who claim.Holder, seen runtime.Observation) string {
 	for _, t := range seen.InFlight {
 		if t.By != "" {
-			return fmt.Sprintf("waits until %s is undone: %s, which is not withdrawn", who, t.Doing())
+			return fmt.Sprintf("waiting for %s to be undone: %s (not started by Sallyport, so not canceled)", who, t.Doing())
 		}
 	}
-	return fmt.Sprintf("waits until %s is undone", who)
+	return fmt.Sprintf("waiting for %s to be undone", who)
 }
 
 // withdraw cancels and looks again. The look decides, not what cancelling returned.

@@ -1,4 +1,4 @@
-// Package gauge tells metrics of objects as they are when somebody asks, so that nothing is told of those that are gone.
+// Package gauge computes metrics of objects when they are scraped, so that deleted objects have none.
 package gauge
 
 import (
@@ -15,7 +15,7 @@ const patience = time.Second
 // Tell tells one value.
 type Tell func(desc *prometheus.Desc, value int, labels ...string)
 
-// Collector collects what there is to tell of the objects of a list. It is a [prometheus.Collector].
+// Collector collects metrics of the objects of a list. It is a [prometheus.Collector].
 type Collector[List client.ObjectList] struct {
 	// Cache has the objects.
 	Cache client.Reader

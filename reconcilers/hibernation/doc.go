@@ -1,9 +1,8 @@
-// Package hibernation decides how a machine is moved that cannot be moved while it is on: it is put into a snapshot on one node, and
-// made from that on another.
+// Package hibernation decides the steps of a move by hibernation: the machine is put into a snapshot on one node, and restored from it
+// on another.
 //
-// What has been begun is persisted in status.migration, always before it is done. [Next] gives, from that and from what is seen of the
-// machine, what comes next. It is a table ([Rows]), is the same whoever asks it and however often, and remembers nothing. What it
-// guards:
+// Each step is persisted in status.migration before it starts. [Next] returns the next step from that and from the observation of the
+// machine. It is a table ([Rows]), a pure function without state. What it guarantees:
 //
 //   - The machine's last instance is removed only after the registry has been seen to have the snapshot that this instance's agent has
 //     confirmed for this very move.

@@ -15,13 +15,13 @@ import (
 
 // Want is what is wanted of a machine.
 type Want struct {
-	// To is where it is to be. Without a node it is to be on any other than Leave.
+	// To is the wanted node. If it is empty, every node other than Leave will do.
 	To    v1alpha1.MigrateTarget
 	Leave string
-	// Back means that it is not to be moved any more: it is to be live again, where it was if that is still possible, and anywhere
+	// Back means that the move is rolled back: the machine becomes live again, on its old node if possible, and on any node
 	// otherwise.
 	Back bool
-	// Fenced is the instance of which a person has confirmed that nothing runs any more.
+	// Fenced is the instance whose node a user has confirmed to be dead.
 	Fenced types.UID
 	// Late means that the present step takes longer than it should ([Late]).
 	Late bool
@@ -38,10 +38,10 @@ type Step struct {
 	Name v1alpha1.MigrationStep
 	// Anew means that a new move begins, whatever is persisted, and Aims that the present one goes to another place.
 	Anew, Aims bool
-	// Call is what the runtime is told, and empty if it is told nothing: with Fenced, without waiting for an agent.
+	// Call is the call to the runtime, or empty: with Fenced, it does not wait for an agent.
 	Call   runtime.Verb
 	Fenced bool
-	// Hopeless means that the move cannot succeed: whoever wanted it has to give it up, and have it brought [Want.Back].
+	// Hopeless means that the move cannot succeed: its holder must give it up and roll it back with [Want.Back].
 	Hopeless bool
 	// Lost means that there is neither an instance nor a snapshot that is known to be the machine as it was last.
 	Lost bool
@@ -56,12 +56,12 @@ const (
 	rest     = 30 * time.Second
 )
 
-// Late tells whether the present step of a move takes longer than it should.
+// Late reports whether the present step of a move takes longer than it should.
 func Late(m *v1alpha1.Migration, now time.Time) bool {
 	return m != nil && now.After(m.Since.Add(patience))
 }
 
-// Rested tells whether the present step of a move was begun, or tried again, long enough ago to be tried once more.
+// Rested reports whether the present step of a move was begun, or tried again, long enough ago to be tried once more.
 func Rested(m *v1alpha1.Migration, now time.Time) bool {
 	return m != nil && now.After(m.Since.Add(rest))
 }
@@ -74,18 +74,19 @@ type view struct {
 	busy bool
 }
 
-// Next gives what comes next for a machine that was seen like that. The move is nil if none has begun.
+// Next returns the next step of a machine that was observed like that. The move is nil if none has
+// started.
 func Next(move *v1alpha1.Migration, seen *runtime.Observation, want Want) Step {
 	v := &view{Want: want, move: move, seen: seen.Hibernation, busy: !seen.Quiet()}
 	if v.seen == nil {
-		return v.step(&Row{Name: "X", Then: Outcome{Reason: v1alpha1.ReasonMigrating, Message: "the runtime does not say what there is of the machine"}})
+		return v.step(&Row{Name: "X", Then: Outcome{Reason: v1alpha1.ReasonMigrating, Message: "the runtime does not report which instance of the machine exists"}})
 	}
 	for i := range Rows {
 		if r := &Rows[i]; r.In == v.present() && (len(r.Instance) == 0 || slices.Contains(r.Instance, v.seen.Instance)) && r.when.holds(v) {
 			return v.step(r)
 		}
 	}
-	return v.step(&Row{Name: "X", Then: Outcome{Reason: v1alpha1.ReasonMigrating, Message: "an instance that is {state} is not expected now: nothing is done"}})
+	return v.step(&Row{Name: "X", Then: Outcome{Reason: v1alpha1.ReasonMigrating, Message: "unexpected state of the instance: {state}; taking no action"}})
 }
 
 func (v *view) present() v1alpha1.MigrationStep {
@@ -137,7 +138,7 @@ func (v *view) target() string {
 	return cmp.Or(v.move.To.NodeName, "another node")
 }
 
-// here tells whether the machine is wanted on the node on which it is.
+// here reports whether the machine is wanted on the node on which it is.
 func (v *view) here() bool {
 	switch {
 	case v.Back:
@@ -148,7 +149,7 @@ func (v *view) here() bool {
 	return v.Leave != "" && v.seen.Node != v.Leave
 }
 
-// aims tells whether the move goes where it is wanted now.
+// aims reports whether the move goes where it is wanted now.
 func (v *view) aims() bool {
 	if v.Back || v.move.Back {
 		return v.Back == v.move.Back
@@ -156,21 +157,21 @@ func (v *view) aims() bool {
 	return equality.Semantic.DeepEqual(v.move.To, v.To)
 }
 
-// other tells whether the instance is not the one that the move leaves.
+// other reports whether the instance is not the one that the move leaves.
 func (v *view) other() bool { return v.seen.ID != v.move.Instance }
 
-// proven tells whether the registry has what the agent has confirmed for this move, and what was proven before.
+// proven reports whether the registry has what the agent has confirmed for this move, and what was proven before.
 func (v *view) proven() bool {
 	return v.seen.Saved != "" && v.seen.Snapshot == runtime.SnapshotPresent && v.seen.Digest == v.seen.Saved &&
 		(v.move.Digest == "" || v.move.Digest == v.seen.Saved)
 }
 
-// kept tells whether the registry has what was proven.
+// kept reports whether the registry has what was proven.
 func (v *view) kept() bool {
 	return v.seen.Snapshot == runtime.SnapshotPresent && v.move.Digest != "" && v.seen.Digest == v.move.Digest
 }
 
-// came tells whether the instance shows that the machine was made to run again, or that it is off: it was put into the snapshot off,
+// came reports whether the instance shows that the machine was made to run again, or that it is off: it was put into the snapshot off,
 // also if its guest went off after the move began.
 func (v *view) came() bool {
 	return v.seen.Power == v1alpha1.PowerStopped || v.seen.Incarnation != "" && v.seen.Incarnation != v.move.Was.Incarnation

@@ -225,12 +225,12 @@ func TestRows(t *testing.T) {
 // What people read has the names of what is there, and what somebody says of the trouble.
 func TestMessages(t *testing.T) {
 	for want, s := range map[string]situation{
-		"the agent on node a could not hibernate the machine: disk full":  in(hibernate, live, tried, said),
+		"the agent on node a failed to hibernate the machine: disk full":  in(hibernate, live, tried, said),
 		"the machine cannot be put into a snapshot: there is no registry": in("", live, refused),
-		"node a is gone or not ready: if nothing runs there any more for certain, confirm it with annotation " +
+		"node a is gone or not ready: if you are certain that nothing runs on it anymore, confirm this with annotation " +
 			"sallyport.dev/source-fenced=pod-1": in(release, leaving, unreachable),
-		"waits for a node to take the machine: disk full": in(restore, unplaced, second, fits, said),
-		"the machine is restored on b":                    in(restore, gone, stored),
+		"waiting for a node to accept the machine: disk full": in(restore, unplaced, second, fits, said),
+		"restoring the machine on b":                          in(restore, gone, stored),
 	} {
 		if next := Next(s.move, &s.seen, s.want); next.Message != want {
 			t.Errorf("row %s says %q, want %q", next.Row, next.Message, want)

@@ -18,7 +18,7 @@ type Row struct {
 	Then Outcome
 }
 
-// When is what else has to be so, for people.
+// When describes the condition of the row in words.
 func (r *Row) When() string { return r.when.text }
 
 // Outcome is what a Row says, as a [Step]. Without a step the move stays in the one that it is in.
@@ -40,25 +40,25 @@ type condition struct {
 
 var (
 	always      = condition{"", func(*view) bool { return true }}
-	busy        = condition{"an agent is at work on it", func(v *view) bool { return v.busy }}
-	here        = condition{"it is wanted there, or the move is taken back", (*view).here}
-	refused     = condition{"it cannot be put into a snapshot at all", func(v *view) bool { return v.seen.Refused != "" }}
-	other       = condition{"it is not the instance that is left", (*view).other}
-	strange     = condition{"it is not made from the snapshot of the move", func(v *view) bool { return v.other() && !v.seen.Restored || !v.other() }}
-	tried       = condition{"its agent has answered, and it is not asleep", func(v *view) bool { return v.seen.Tried }}
-	late        = condition{"the step takes too long", func(v *view) bool { return v.Late }}
-	away        = condition{"an agent is to do something to it, and its node is gone or not ready", func(v *view) bool { return v.busy && v.seen.Unreachable }}
-	lateAtWork  = condition{"an agent is at work on it and takes too long", func(v *view) bool { return v.busy && v.Late && !v.Back }}
+	busy        = condition{"its agent is working on it", func(v *view) bool { return v.busy }}
+	here        = condition{"it is on the wanted node, or the move is being rolled back", (*view).here}
+	refused     = condition{"it cannot be put into a snapshot", func(v *view) bool { return v.seen.Refused != "" }}
+	other       = condition{"it is not the source instance of the move", (*view).other}
+	strange     = condition{"it was not restored from the snapshot of the move", func(v *view) bool { return v.other() && !v.seen.Restored || !v.other() }}
+	tried       = condition{"its agent has answered, but it is not asleep", func(v *view) bool { return v.seen.Tried }}
+	late        = condition{"the step has timed out", func(v *view) bool { return v.Late }}
+	away        = condition{"an agent action is pending, and its node is gone or not ready", func(v *view) bool { return v.busy && v.seen.Unreachable }}
+	lateAtWork  = condition{"its agent is working on it and has timed out", func(v *view) bool { return v.busy && v.Late && !v.Back }}
 	proven      = condition{"the snapshot is proven", (*view).proven}
-	unsure      = condition{"the registry does not say what it has", func(v *view) bool { return v.seen.Snapshot == runtime.SnapshotUnknown }}
+	unsure      = condition{"the registry cannot be read", func(v *view) bool { return v.seen.Snapshot == runtime.SnapshotUnknown }}
 	kept        = condition{"the registry has the snapshot", (*view).kept}
-	keptAstray  = condition{"the registry has the snapshot; it is wanted elsewhere now", func(v *view) bool { return v.kept() && !v.aims() }}
-	astray      = condition{"it is wanted elsewhere now", func(v *view) bool { return !v.aims() }}
-	misfit      = condition{"it goes to another place than the move", func(v *view) bool { return !v.seen.Fits }}
-	lateForward = condition{"the step takes too long; the move is not taken back", func(v *view) bool { return v.Late && !v.Back }}
-	forward     = condition{"the move is not taken back", func(v *view) bool { return !v.Back }}
-	rested      = condition{"some time after it was tried last", func(v *view) bool { return v.Rested }}
-	fenced      = condition{"a person has confirmed that its node is dead", func(v *view) bool { return v.seen.Unreachable && v.Fenced != "" && v.Fenced == v.seen.ID }}
+	keptAstray  = condition{"the registry has the snapshot, and the wanted node has changed", func(v *view) bool { return v.kept() && !v.aims() }}
+	astray      = condition{"the wanted node has changed", func(v *view) bool { return !v.aims() }}
+	misfit      = condition{"its Pod has another target than the move", func(v *view) bool { return !v.seen.Fits }}
+	lateForward = condition{"the step has timed out, and the move is not being rolled back", func(v *view) bool { return v.Late && !v.Back }}
+	forward     = condition{"the move is not being rolled back", func(v *view) bool { return !v.Back }}
+	rested      = condition{"the retry interval has passed", func(v *view) bool { return v.Rested }}
+	fenced      = condition{"a user has confirmed that its node is dead", func(v *view) bool { return v.seen.Unreachable && v.Fenced != "" && v.Fenced == v.seen.ID }}
 	unreachable = condition{"its node is gone or not ready", func(v *view) bool { return v.seen.Unreachable }}
 	came        = condition{"it runs under a new instance ID, or is off", (*view).came}
 )
@@ -86,13 +86,13 @@ var (
 	begin = Outcome{Step: new(v1alpha1.MigrationHibernate), Anew: true}
 	aims  = Outcome{Aims: true}
 	over  = Outcome{Step: new(v1alpha1.MigrationStep(""))}
-	lost  = Outcome{Lost: true, Reason: v1alpha1.ReasonInstanceLost, Message: "there is no instance, and no snapshot that is known to be the machine as it was last (move {move})"}
+	lost  = Outcome{Lost: true, Reason: v1alpha1.ReasonInstanceLost, Message: "no instance exists, and no snapshot is known to hold the last state of the machine (move {move})"}
 
-	registry = waits(v1alpha1.ReasonRegistryUnavailable, "waits for the registry, which does not say whether it has the snapshot")
-	foreign  = waits(v1alpha1.ReasonInstanceInTheWay, "waits until Pod {instance}, which is not an instance of this move, is gone")
-	gone     = waits(v1alpha1.ReasonSourceUnreachable, "node {node}, which has the machine, is gone or not ready: the move goes on when it is back")
+	registry = waits(v1alpha1.ReasonRegistryUnavailable, "waiting for the registry: cannot tell whether it has the snapshot")
+	foreign  = waits(v1alpha1.ReasonInstanceInTheWay, "waiting for the deletion of Pod {instance}, which is not an instance of this move")
+	gone     = waits(v1alpha1.ReasonSourceUnreachable, "node {node}, which has the machine, is gone or not ready: the move continues when the node is back")
 	vanished = waits(v1alpha1.ReasonSourceUnreachable,
-		"node {node} is gone or not ready: if nothing runs there any more for certain, confirm it with annotation "+v1alpha1.AnnotationSourceFenced+"={instance}")
+		"node {node} is gone or not ready: if you are certain that nothing runs on it anymore, confirm this with annotation "+v1alpha1.AnnotationSourceFenced+"={instance}")
 )
 
 func in(states ...runtime.InstanceState) []runtime.InstanceState { return states }
@@ -106,18 +106,18 @@ var Rows = []Row{
 	{"H1", v1alpha1.MigrationHibernate, in(runtime.InstanceGone), always, lost},
 	{"H2", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), other, to(v1alpha1.MigrationDiscard)},
 	{"H3", v1alpha1.MigrationHibernate, nil, other, foreign},
-	{"H4", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), lateAtWork, hopeless("the agent on node {from} has not hibernated the machine in time")},
+	{"H4", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), lateAtWork, hopeless("the agent on node {from} did not hibernate the machine in time")},
 	{"H5", v1alpha1.MigrationHibernate, in(runtime.InstanceLive, runtime.InstanceAsleep), away, gone},
 	{"H6", v1alpha1.MigrationHibernate, in(runtime.InstanceLive, runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "the agent on node {from} is hibernating the machine")},
 	{"H7", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), here, to(v1alpha1.MigrationDiscard)},
-	{"H8", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), tried, hopeless("the agent on node {from} could not hibernate the machine")},
-	{"H9", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), always, call(runtime.VerbHibernate, "the agent on node {from} is asked to hibernate the machine")},
+	{"H8", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), tried, hopeless("the agent on node {from} failed to hibernate the machine")},
+	{"H9", v1alpha1.MigrationHibernate, in(runtime.InstanceLive), always, call(runtime.VerbHibernate, "asking the agent on node {from} to hibernate the machine")},
 	{"H10", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), here, to(v1alpha1.MigrationWake)},
 	{"H11", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), proven, to(v1alpha1.MigrationRelease)},
-	{"H12", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), late, hopeless("the registry does not have the snapshot that the agent on node {from} has confirmed")},
+	{"H12", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), late, hopeless("the registry does not have the snapshot that the agent on node {from} confirmed")},
 	{"H13", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), unsure, registry},
-	{"H14", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), always, waits(v1alpha1.ReasonRegistryUnavailable, "waits for the registry, which does not have the snapshot that the agent on node {from} has confirmed")},
-	{"H15", v1alpha1.MigrationHibernate, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being removed, and not by the move")},
+	{"H14", v1alpha1.MigrationHibernate, in(runtime.InstanceAsleep), always, waits(v1alpha1.ReasonRegistryUnavailable, "waiting for the registry: it does not have the snapshot that the agent on node {from} confirmed")},
+	{"H15", v1alpha1.MigrationHibernate, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being deleted, but not by this move")},
 
 	{"W1", v1alpha1.MigrationWake, in(runtime.InstanceGone), always, lost},
 	{"W2", v1alpha1.MigrationWake, in(runtime.InstanceLive), other, to(v1alpha1.MigrationDiscard)},
@@ -125,47 +125,47 @@ var Rows = []Row{
 	{"W4", v1alpha1.MigrationWake, in(runtime.InstanceLive, runtime.InstanceAsleep), away, gone},
 	{"W5", v1alpha1.MigrationWake, in(runtime.InstanceLive, runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "the agent on node {from} is waking the machine")},
 	{"W6", v1alpha1.MigrationWake, in(runtime.InstanceLive), came, to(v1alpha1.MigrationDiscard)},
-	{"W7", v1alpha1.MigrationWake, in(runtime.InstanceLive), always, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {from}, which reports the machine on under the instance ID from before")},
-	{"W8", v1alpha1.MigrationWake, in(runtime.InstanceAsleep), always, call(runtime.VerbWake, "the agent on node {from} is asked to wake the machine")},
-	{"W9", v1alpha1.MigrationWake, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being removed, and not by the move")},
+	{"W7", v1alpha1.MigrationWake, in(runtime.InstanceLive), always, waits(v1alpha1.ReasonMigrating, "waiting for the agent on node {from}: it still reports the machine on under the previous instance ID")},
+	{"W8", v1alpha1.MigrationWake, in(runtime.InstanceAsleep), always, call(runtime.VerbWake, "asking the agent on node {from} to wake the machine")},
+	{"W9", v1alpha1.MigrationWake, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being deleted, but not by this move")},
 
 	{"R1", v1alpha1.MigrationRelease, in(runtime.InstanceGone), kept, to(v1alpha1.MigrationRestore)},
 	{"R2", v1alpha1.MigrationRelease, in(runtime.InstanceGone), unsure, registry},
 	{"R3", v1alpha1.MigrationRelease, in(runtime.InstanceGone), always, lost},
 	{"R4", v1alpha1.MigrationRelease, nil, other, foreign},
-	{"R5", v1alpha1.MigrationRelease, in(runtime.InstanceLeaving), fenced, without(call(runtime.VerbRelease, "Pod {instance} is removed from node {from}, which is confirmed to be dead"))},
+	{"R5", v1alpha1.MigrationRelease, in(runtime.InstanceLeaving), fenced, without(call(runtime.VerbRelease, "removing Pod {instance} from node {from}, which is confirmed to be dead"))},
 	{"R6", v1alpha1.MigrationRelease, in(runtime.InstanceLeaving), unreachable, vanished},
-	{"R7", v1alpha1.MigrationRelease, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {from} to remove what it has of the machine")},
+	{"R7", v1alpha1.MigrationRelease, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "waiting for the agent on node {from} to clean up the machine")},
 	{"R8", v1alpha1.MigrationRelease, in(runtime.InstanceLive), always, to(v1alpha1.MigrationDiscard)},
 	{"R9", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), away, gone},
-	{"R10", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {from}")},
+	{"R10", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), busy, waits(v1alpha1.ReasonMigrating, "waiting for the agent on node {from}")},
 	{"R11", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), here, to(v1alpha1.MigrationWake)},
-	{"R12", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), proven, call(runtime.VerbRelease, "Pod {instance} is removed from node {from}")},
+	{"R12", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), proven, call(runtime.VerbRelease, "removing Pod {instance} from node {from}")},
 	{"R13", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), unsure, registry},
 	{"R14", v1alpha1.MigrationRelease, in(runtime.InstanceAsleep), always, to(v1alpha1.MigrationWake)},
 
 	{"S1", v1alpha1.MigrationRestore, in(runtime.InstanceGone), keptAstray, aims},
-	{"S2", v1alpha1.MigrationRestore, in(runtime.InstanceGone), kept, call(runtime.VerbRestore, "the machine is restored on {to}")},
+	{"S2", v1alpha1.MigrationRestore, in(runtime.InstanceGone), kept, call(runtime.VerbRestore, "restoring the machine on {to}")},
 	{"S3", v1alpha1.MigrationRestore, in(runtime.InstanceGone), unsure, registry},
 	{"S4", v1alpha1.MigrationRestore, in(runtime.InstanceGone), always, lost},
 	{"S5", v1alpha1.MigrationRestore, nil, strange, foreign},
 	{"S6", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), astray, aims},
-	{"S7", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), misfit, call(runtime.VerbRetract, "the Pod that no node has taken is removed, and made for {to}")},
-	{"S8", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), lateForward, hopeless("no node took the machine in time")},
-	{"S9", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), always, waits(v1alpha1.ReasonUnscheduled, "waits for a node to take the machine")},
-	{"S10", v1alpha1.MigrationRestore, in(runtime.InstanceMaking, runtime.InstanceLeaving), fenced, without(call(runtime.VerbRetract, "Pod {instance} is removed from node {node}, which is confirmed to be dead"))},
+	{"S7", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), misfit, call(runtime.VerbRetract, "replacing the unscheduled Pod with one for {to}")},
+	{"S8", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), lateForward, hopeless("no node accepted the machine in time")},
+	{"S9", v1alpha1.MigrationRestore, in(runtime.InstanceUnplaced), always, waits(v1alpha1.ReasonUnscheduled, "waiting for a node to accept the machine")},
+	{"S10", v1alpha1.MigrationRestore, in(runtime.InstanceMaking, runtime.InstanceLeaving), fenced, without(call(runtime.VerbRetract, "removing Pod {instance} from node {node}, which is confirmed to be dead"))},
 	{"S11", v1alpha1.MigrationRestore, in(runtime.InstanceMaking, runtime.InstanceLeaving), unreachable, vanished},
 	{"S12", v1alpha1.MigrationRestore, in(runtime.InstanceMaking), always, waits(v1alpha1.ReasonMigrating, "the agent on node {node} is restoring the machine")},
-	{"S13", v1alpha1.MigrationRestore, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being removed")},
-	{"S14", v1alpha1.MigrationRestore, in(runtime.InstanceFailed), forward, hopeless("the agent on node {node} could not restore the machine")},
-	{"S15", v1alpha1.MigrationRestore, in(runtime.InstanceFailed), rested, call(runtime.VerbRetract, "the agent on node {node} could not restore the machine, which is tried again")},
-	{"S16", v1alpha1.MigrationRestore, in(runtime.InstanceFailed), always, waits(v1alpha1.ReasonMigrating, "the agent on node {node} could not restore the machine, which is tried again soon")},
+	{"S13", v1alpha1.MigrationRestore, in(runtime.InstanceLeaving), always, waits(v1alpha1.ReasonMigrating, "Pod {instance} is being deleted")},
+	{"S14", v1alpha1.MigrationRestore, in(runtime.InstanceFailed), forward, hopeless("the agent on node {node} failed to restore the machine")},
+	{"S15", v1alpha1.MigrationRestore, in(runtime.InstanceFailed), rested, call(runtime.VerbRetract, "the agent on node {node} failed to restore the machine, retrying")},
+	{"S16", v1alpha1.MigrationRestore, in(runtime.InstanceFailed), always, waits(v1alpha1.ReasonMigrating, "the agent on node {node} failed to restore the machine, retrying soon")},
 	{"S17", v1alpha1.MigrationRestore, in(runtime.InstanceLive), came, to(v1alpha1.MigrationDiscard)},
-	{"S18", v1alpha1.MigrationRestore, in(runtime.InstanceLive), always, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {node}, which does not report the restored machine on under a new instance ID")},
-	{"S19", v1alpha1.MigrationRestore, in(runtime.InstanceAsleep), always, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {node}, which reports the restored machine hibernated")},
+	{"S18", v1alpha1.MigrationRestore, in(runtime.InstanceLive), always, waits(v1alpha1.ReasonMigrating, "waiting for the agent on node {node}: it does not report the restored machine on under a new instance ID yet")},
+	{"S19", v1alpha1.MigrationRestore, in(runtime.InstanceAsleep), always, waits(v1alpha1.ReasonMigrating, "waiting for the agent on node {node}: it reports the restored machine as hibernated")},
 
-	{"D1", v1alpha1.MigrationDiscard, in(runtime.InstanceLive), busy, waits(v1alpha1.ReasonMigrating, "waits for the agent on node {node}")},
-	{"D2", v1alpha1.MigrationDiscard, in(runtime.InstanceLive), here, call(runtime.VerbDiscard, "the snapshot of the last move is removed")},
+	{"D1", v1alpha1.MigrationDiscard, in(runtime.InstanceLive), busy, waits(v1alpha1.ReasonMigrating, "waiting for the agent on node {node}")},
+	{"D2", v1alpha1.MigrationDiscard, in(runtime.InstanceLive), here, call(runtime.VerbDiscard, "removing the snapshot of the last move")},
 	{"D3", v1alpha1.MigrationDiscard, in(runtime.InstanceLive), refused, hopeless("the machine cannot be put into a snapshot")},
 	{"D4", v1alpha1.MigrationDiscard, in(runtime.InstanceLive), always, begin},
 	{"D5", v1alpha1.MigrationDiscard, in(runtime.InstanceGone), always, lost},

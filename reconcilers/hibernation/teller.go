@@ -21,7 +21,7 @@ type Teller struct {
 func NewTeller(recorder events.EventRecorder, registry prometheus.Registerer) *Teller {
 	t := &Teller{events: recorder, steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "sallyport_migration_step_duration_seconds",
-		Help:    "How long the steps of moves by hibernation took, by step.",
+		Help:    "Duration of the steps of moves by hibernation in seconds, by step.",
 		Buckets: []float64{.1, .5, 1, 5, 10, 30, 60, 300, 900, 3600},
 	}, []string{"step"})}
 	registry.MustRegister(t.steps)
@@ -43,13 +43,13 @@ func (t *Teller) Moved(vm *v1alpha1.VirtualMachine, before, after *v1alpha1.Migr
 func says(m *v1alpha1.Migration) string {
 	switch m.Step {
 	case v1alpha1.MigrationHibernate:
-		return fmt.Sprintf("move %s has begun: the machine is put into a snapshot on node %s", m.ID, m.Was.NodeName)
+		return fmt.Sprintf("move %s started: hibernating the machine on node %s", m.ID, m.Was.NodeName)
 	case v1alpha1.MigrationWake:
-		return fmt.Sprintf("move %s is taken back: the machine is woken on node %s", m.ID, m.Was.NodeName)
+		return fmt.Sprintf("move %s is rolled back: waking the machine on node %s", m.ID, m.Was.NodeName)
 	case v1alpha1.MigrationRelease:
-		return fmt.Sprintf("move %s: the registry has the snapshot (%s), and the machine is removed from node %s", m.ID, m.Digest, m.Was.NodeName)
+		return fmt.Sprintf("move %s: the registry has the snapshot (%s); removing the machine from node %s", m.ID, m.Digest, m.Was.NodeName)
 	case v1alpha1.MigrationRestore:
-		return fmt.Sprintf("move %s: the machine is restored from its snapshot", m.ID)
+		return fmt.Sprintf("move %s: restoring the machine from its snapshot", m.ID)
 	}
-	return fmt.Sprintf("move %s is over: the machine is live, and its snapshot is removed", m.ID)
+	return fmt.Sprintf("move %s finished: the machine is live; removing its snapshot", m.ID)
 }

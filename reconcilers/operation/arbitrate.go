@@ -31,7 +31,7 @@ func (r *Reconciler) arbitrate(ctx context.Context, l *look) (bool, error) {
 			continue
 		}
 		if holder != nil && byAge(o, holder) < 0 {
-			did, err := r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waits for operation %s, which holds the machine", holder.Name)
+			did, err := r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waiting for operation %s, which has claimed the machine", holder.Name)
 			if did || err != nil {
 				return did, err
 			}
@@ -50,7 +50,7 @@ func (r *Reconciler) judge(
 	ctx context.Context, l *look, o *v1alpha1.VirtualMachineOperation, before []*v1alpha1.VirtualMachineOperation,
 ) (bool, error) {
 	if l.undecided[o.UID] {
-		l.Trouble(fmt.Errorf("no ruling could be made on operation %s", o.Name))
+		l.Trouble(fmt.Errorf("the policies could not be evaluated for operation %s", o.Name))
 		return false, nil
 	}
 	unfinished := make([]v1alpha1.VirtualMachineOperation, 0, len(before))
@@ -67,13 +67,13 @@ func (r *Reconciler) judge(
 	ruling, err := r.Arbiter.Arbitrate(ctx, o.DeepCopy(), l.VM.DeepCopy(), unfinished)
 	if err != nil {
 		l.undecided[o.UID] = true
-		l.Trouble(fmt.Errorf("judging operation %s: %w", o.Name, err))
+		l.Trouble(fmt.Errorf("evaluating the policies for operation %s: %w", o.Name, err))
 		return r.note(ctx, l, o, v1alpha1.ReasonNotDecided, "%s", err.Error())
 	}
 	who, passing := l.passing()
 	switch {
 	case ruling.Denied && passing:
-		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waits until %s", who)
+		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waiting for %s", who)
 	case ruling.Denied:
 		reason := v1alpha1.ConditionReason(ruling.Reason)
 		if reason == "" {
@@ -82,20 +82,20 @@ func (r *Reconciler) judge(
 		return true, r.fail(ctx, l, o, reason, ruling.Message)
 	}
 	if blocker := l.blocker(before, ruling); blocker != "" {
-		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waits for %s", blocker)
+		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waiting for %s", blocker)
 	}
 	return r.take(ctx, l, o, before)
 }
 
-// passing tells whether the machine is in a state that passes by itself, so that a denial is not final: something is being
+// passing reports whether the machine is in a state that passes by itself, so that a denial is not final: something is being
 // undone, or something holds the machine that is no operation.
 func (l *look) passing() (who string, is bool) {
 	present, held := claim.Current(&l.VM.Status)
 	switch {
 	case len(l.VM.Status.Undoing) > 0:
-		return claim.Former(&l.VM.Status.Undoing[0]).String() + " is undone", true
+		return claim.Former(&l.VM.Status.Undoing[0]).String() + " to be undone", true
 	case held && present.Origin != v1alpha1.OriginOperation:
-		return present.String() + " is done", true
+		return present.String() + " to finish", true
 	}
 	return "", false
 }
@@ -139,19 +139,19 @@ func (r *Reconciler) take(
 	}
 	err := claim.Take(&l.VM.Status, claim.OfOperation(o), holders, metav1.NewMicroTime(l.Time))
 	if errors.Is(err, claim.ErrFull) {
-		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waits: %s", claim.ErrFull.Error())
+		return r.note(ctx, l, o, v1alpha1.ReasonWaiting, "waiting: %s", claim.ErrFull.Error())
 	}
 	if err != nil {
-		return false, fmt.Errorf("taking the machine for operation %s: %w", o.Name, err)
+		return false, fmt.Errorf("claiming the machine for operation %s: %w", o.Name, err)
 	}
 	l.VM.Status.Phase = claim.Phase(l.VM, nil, false)
 	if err := l.Write(ctx); err != nil {
 		return false, err
 	}
 	r.Metrics.claim(o, l.Time)
-	message := "holds the machine"
+	message := "in progress (has claimed the machine)"
 	if len(holders) > 0 {
-		message += " in the place of " + names(holders)
+		message += ", superseding " + names(holders)
 	}
 	r.tell(l, o, corev1.EventTypeNormal, v1alpha1.ReasonInProgress, message)
 	return true, nil

@@ -21,10 +21,10 @@ func (r *Reconciler) endWithMachine(ctx context.Context, l *look) (bool, error) 
 		}
 		switch {
 		case l.VM == nil:
-			return true, r.fail(ctx, l, o, v1alpha1.ReasonVirtualMachineDeleted, "the VirtualMachine is gone")
+			return true, r.fail(ctx, l, o, v1alpha1.ReasonVirtualMachineDeleted, "the VirtualMachine no longer exists")
 		case o.Spec.VirtualMachineUID != l.VM.UID:
 			return true, r.fail(ctx, l, o, v1alpha1.ReasonVirtualMachineReplaced,
-				"the VirtualMachine of that name is another one than when the operation was asked for")
+				"the VirtualMachine was replaced: its UID differs from spec.virtualMachineUID of the operation")
 		case !l.VM.DeletionTimestamp.IsZero():
 			return true, r.fail(ctx, l, o, v1alpha1.ReasonVirtualMachineDeleted, "the VirtualMachine is being deleted")
 		}
@@ -76,16 +76,16 @@ func (r *Reconciler) endWithoutClaim(ctx context.Context, l *look) (bool, error)
 		entry := l.entry(o)
 		switch {
 		case entry != nil && entry.End == v1alpha1.EndDeleted, !o.DeletionTimestamp.IsZero():
-			return true, r.fail(ctx, l, o, v1alpha1.ReasonDeleted, "the operation was deleted before its end")
+			return true, r.fail(ctx, l, o, v1alpha1.ReasonDeleted, "the operation was deleted before it finished")
 		case entry != nil && entry.End == v1alpha1.EndDeadlineExceeded, l.overdue(o):
 			return true, r.fail(ctx, l, o, v1alpha1.ReasonDeadlineExceeded,
-				fmt.Sprintf("the operation did not end within %s of its creation", o.ActiveDeadline()))
+				fmt.Sprintf("the operation did not finish within %s of its creation", o.ActiveDeadline()))
 		}
 	}
 	return false, nil
 }
 
-// overdue tells whether the operation's time is up, and otherwise has it looked at when it will be.
+// overdue reports whether the operation's time is up, and otherwise has it looked at when it will be.
 func (l *look) overdue(o *v1alpha1.VirtualMachineOperation) bool {
 	left := o.CreationTimestamp.Add(o.ActiveDeadline()).Sub(l.Time)
 	if left <= 0 {

@@ -33,7 +33,7 @@ type holding struct {
 // String is what people call it.
 func (h *holding) String() string { return "operation " + h.o.Name }
 
-// Intent is what the operation asks for. A graceful one never turns into a forced one by itself.
+// Intent is what the operation requests. A graceful operation never becomes a forced one by itself.
 func (h *holding) Intent() drive.Intent {
 	in := drive.Intent{Type: h.o.Spec.Type, Force: h.o.Spec.Force}
 	if to := h.o.Spec.Migrate; to != nil {
@@ -57,8 +57,8 @@ func (h *holding) Record() drive.Record {
 	return record
 }
 
-// Saw has the status of the machine show what was seen of it, before the status of the operation rests on that: whoever waits for
-// the operation finds the machine as it says.
+// Saw updates the status of the machine with the observation before the status of the operation rests on it: a client that waits for
+// the operation finds the machine in that state.
 func (h *holding) Saw(ctx context.Context, seen *runtime.Observation, done bool) error {
 	before := h.VM.Status.DeepCopy()
 	claim.Record(h.VM, seen, done)
@@ -90,10 +90,10 @@ func (h *holding) Write(ctx context.Context, p drive.Progress) (bool, error) {
 			if p.State == drive.Steps {
 				status.Step = p.Step
 			}
-			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, v1alpha1.ReasonSending, "the runtime is told to "+p.Message)
+			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, v1alpha1.ReasonSending, "sending "+p.Message)
 		})
 	case drive.Sent:
-		return h.sent(ctx, "the runtime was told to "+p.Message)
+		return h.sent(ctx, p.Message+" sent")
 	}
 	return h.note(ctx, h.look, h.o, p.Reason, "%s", p.Message)
 }
@@ -109,7 +109,7 @@ func (h *holding) begin(ctx context.Context, p drive.Progress) (bool, error) {
 				status.Supersedes = append(status.Supersedes, v1alpha1.OperationReference{Name: other.Name, UID: other.UID})
 			}
 		}
-		h.completed(h.o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, "holds the machine")
+		h.completed(h.o, metav1.ConditionFalse, v1alpha1.ReasonInProgress, "in progress (has claimed the machine)")
 		h.set(h.o, v1alpha1.ConditionSuperseded, metav1.ConditionFalse, v1alpha1.ReasonNotSuperseded, "")
 	})
 }
@@ -147,9 +147,10 @@ func (h *holding) complete(ctx context.Context, message string) (bool, error) {
 		}
 		h.completed(h.o, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, message)
 		if h.Record().Signal == "" {
-			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonNothingToSend, "the machine already was as it should be")
+			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonNothingToSend,
+				"nothing to send: the machine was already in the requested state")
 		} else { // also if the reply was lost: what was seen confirms it
-			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, "the runtime was told")
+			h.set(h.o, v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSent, "sent to the runtime")
 		}
 	})
 	if did && err == nil {
@@ -158,14 +159,14 @@ func (h *holding) complete(ctx context.Context, message string) (bool, error) {
 	return true, err
 }
 
-// hopeless tells whether the holder has found that it can never reach its goal. Its condition says so, which releaseHolder
+// hopeless reports whether the holder has found that it can never reach its goal. Its condition says so, which releaseHolder
 // then acts on, so that the message survives a crash.
 func (l *look) hopeless(o *v1alpha1.VirtualMachineOperation) bool {
 	c := v1alpha1.ConditionSignalSent.In(o.Status.Conditions)
 	return c != nil && c.Reason == string(v1alpha1.ReasonRuntimeFailed)
 }
 
-// failedBefore tells whether the runtime has been told before and what came of it failed. That is shown until something else
+// failedBefore reports whether the runtime has been told before and what came of it failed. That is shown until something else
 // is known, or each attempt would write, and each write bring the next attempt.
 func failedBefore(o *v1alpha1.VirtualMachineOperation) bool {
 	c := v1alpha1.ConditionCompleted.In(o.Status.Conditions)

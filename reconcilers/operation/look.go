@@ -75,7 +75,7 @@ func (l *look) unfinished() []*v1alpha1.VirtualMachineOperation {
 	return slices.DeleteFunc(slices.Clone(l.operations), (*v1alpha1.VirtualMachineOperation).Finished)
 }
 
-// holds tells whether the operation holds the machine.
+// holds reports whether the operation holds the machine.
 func (l *look) holds(o *v1alpha1.VirtualMachineOperation) bool {
 	return l.VM != nil && claim.Holds(&l.VM.Status, string(o.UID))
 }

@@ -22,16 +22,16 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sallyport_operations_total",
-			Help: "VirtualMachineOperations that have ended, by type and result: Succeeded, Superseded, Denied by a policy when they had their turn, or the reason of their failure.",
+			Help: "Total number of finished VirtualMachineOperations, by type and result: Succeeded, Superseded, Denied (by a policy after the creation) or the reason of the failure.",
 		}, []string{"type", "result"}),
 		claimed: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "sallyport_operation_claim_seconds",
-			Help:    "How long VirtualMachineOperations waited, from their request, until they held their machine, by type.",
+			Help:    "Time in seconds from the creation of a VirtualMachineOperation until it claimed its machine, by type.",
 			Buckets: buckets,
 		}, []string{"type"}),
 		superseded: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "sallyport_operation_supersede_seconds",
-			Help:    "How long it took, from when the stronger one held the machine, until a superseded VirtualMachineOperation was undone, by the type of what was superseded.",
+			Help:    "Time in seconds from the claim that superseded a VirtualMachineOperation until that operation was undone, by the type of the superseded operation.",
 			Buckets: buckets,
 		}, []string{"type"}),
 	}

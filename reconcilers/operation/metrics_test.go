@@ -28,7 +28,7 @@ func TestMetrics(t *testing.T) {
 	f.until("stop", "Completed/Succeeded")
 	f.want("start", "Completed/Superseded")
 	f.pass()
-	want := `# HELP sallyport_operations_total VirtualMachineOperations that have ended, by type and result: Succeeded, Superseded, Denied by a policy when they had their turn, or the reason of their failure.
+	want := `# HELP sallyport_operations_total Total number of finished VirtualMachineOperations, by type and result: Succeeded, Superseded, Denied (by a policy after the creation) or the reason of the failure.
 # TYPE sallyport_operations_total counter
 sallyport_operations_total{result="Denied",type="Start"} 1
 sallyport_operations_total{result="Succeeded",type="Stop"} 1

@@ -106,7 +106,7 @@ func (l *look) superseded(o *v1alpha1.VirtualMachineOperation, by *v1alpha1.Oper
 
 func tookPlace(by *v1alpha1.OperationReference) string {
 	if by.Name == "" {
-		return "something stronger than an operation took its place, such as the deletion of the machine"
+		return "superseded by something other than an operation, such as the deletion of the VirtualMachine"
 	}
-	return fmt.Sprintf("operation %s took its place", by.Name)
+	return fmt.Sprintf("superseded by operation %s", by.Name)
 }

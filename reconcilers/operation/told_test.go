@@ -23,10 +23,10 @@ func TestEvents(t *testing.T) {
 	f.until("stop", "Completed/Succeeded")
 	f.pass()
 	notes := []string{
-		"InProgress: Start start: holds the machine",
+		"InProgress: Start start: in progress (has claimed the machine)",
 		"OperationInProgress: Start again: start does not yield",
-		"InProgress: Stop stop: holds the machine in the place of Start start",
-		"Superseded: Start start: operation stop took its place",
+		"InProgress: Stop stop: in progress (has claimed the machine), superseding Start start",
+		"Superseded: Start start: superseded by operation stop",
 		"Succeeded: Stop stop: the machine is off",
 	}
 	var want []string
@@ -93,7 +93,7 @@ func TestForeignTasksAreWaitedFor(t *testing.T) {
 	f.pass()
 	f.world.Advance(f.uid)
 	f.pass()
-	says("stop", "waits until Migrate move is undone: the machine is being moved by vCenter itself, which is not withdrawn")
+	says("stop", "waiting for Migrate move to be undone: the machine is being moved by vCenter itself (not started by Sallyport, so not canceled)")
 	if u := f.vm().Status.Undoing; len(u) != 1 || u[0].Task != "" {
 		t.Errorf("undoing is %+v", u)
 	}

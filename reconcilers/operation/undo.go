@@ -40,13 +40,13 @@ func (e *ender) End(ctx context.Context, entry *v1alpha1.UndoingOperation) error
 		return nil
 	}
 	if entry.End != v1alpha1.EndSuperseded {
-		reason, message := v1alpha1.ReasonRuntimeFailed, "the runtime could not do it"
+		reason, message := v1alpha1.ReasonRuntimeFailed, "the runtime failed to carry out the operation"
 		if c := v1alpha1.ConditionSignalSent.In(o.Status.Conditions); c != nil {
 			message = c.Message // for which releaseHolder has withdrawn it
 		}
 		return e.fail(ctx, e.look, o, reason, message)
 	}
-	message := "something else took its place"
+	message := "superseded"
 	if entry.By != nil {
 		message = tookPlace(entry.By)
 	}

@@ -76,7 +76,7 @@ func (c *consignment) refuseFailing(ctx context.Context, refused map[string]stri
 	return more
 }
 
-// rewritten tells whether a change is one of what tests are about.
+// rewritten reports whether a change is one of what tests are about.
 func (c *consignment) rewritten(change *change) bool {
 	was := c.typed[change.name]
 	if was == nil {
@@ -129,7 +129,7 @@ func (c *change) removes(refused map[string]string) bool {
 	return c.after == nil && refused[c.name] == ""
 }
 
-// takesEffect tells whether a change leaves a policy that may be another one than before.
+// takesEffect reports whether a change leaves a policy that may be another one than before.
 func (c *change) takesEffect(refused map[string]string) bool {
 	return c.after != nil && c.shipped != nil && refused[c.name] == ""
 }

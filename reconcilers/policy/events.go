@@ -80,7 +80,7 @@ func (r *Reconciler) tellOf(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionTyp
 		kind, note = corev1.EventTypeNormal, "All fields are as shipped again."
 	case is.Status == good:
 		kind, reason = corev1.EventTypeNormal, reasonRepaired
-		note = fmt.Sprintf("What was wrong is right now: %s.", was.Reason)
+		note = fmt.Sprintf("Resolved: %s.", was.Reason)
 	}
 	r.say(policy, kind, reason, action, note)
 }

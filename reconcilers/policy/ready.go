@@ -33,7 +33,7 @@ func (r *Reconciler) judgeReady(ctx context.Context, before, policy *v1alpha1.Re
 		var behind []string
 		if behind, err = r.Behind(ctx); len(behind) > 0 {
 			is = metav1.ConditionFalse
-			ready = Finding{v1alpha1.ReasonWaitingForReplicas, fmt.Sprintf("These replicas do not decide by it yet: %s.", strings.Join(behind, ", "))}
+			ready = Finding{v1alpha1.ReasonWaitingForReplicas, fmt.Sprintf("These replicas do not serve this revision yet: %s.", strings.Join(behind, ", "))}
 			again = soonest
 			if was != nil && was.Reason == string(ready.Reason) {
 				again = min(max(r.Now().Sub(was.LastTransitionTime.Time)/4, soonest), latest)
@@ -51,18 +51,18 @@ func (r *Reconciler) missing(policy *v1alpha1.RegoPolicy, state State, stays boo
 	switch {
 	case r.Tester == nil:
 	case !current(tests):
-		return &Finding{v1alpha1.ReasonTestsNotRun, "Its tests have not run yet. See condition TestsPassed."}, metav1.ConditionUnknown
+		return &Finding{v1alpha1.ReasonTestsNotRun, "The tests have not run yet. See condition TestsPassed."}, metav1.ConditionUnknown
 	case tests.Status != metav1.ConditionTrue:
-		return &Finding{v1alpha1.ConditionReason(tests.Reason), "Its tests do not pass. See condition TestsPassed."}, metav1.ConditionFalse
+		return &Finding{v1alpha1.ConditionReason(tests.Reason), "The tests fail. See condition TestsPassed."}, metav1.ConditionFalse
 	}
 	switch {
 	case state.Library:
 	case current(registered) && registered.Status != metav1.ConditionTrue:
 		return &Finding{
-			v1alpha1.ConditionReason(registered.Reason), "The API server does not ask it about everything that it names. See condition Registered.",
+			v1alpha1.ConditionReason(registered.Reason), "The policy is not registered for everything that it matches. See condition Registered.",
 		}, metav1.ConditionFalse
 	case state.Registered == nil && !stays && !current(registered):
-		return &Finding{v1alpha1.ReasonWaitingForReplicas, "It is not known yet whether the API server asks it."}, metav1.ConditionUnknown
+		return &Finding{v1alpha1.ReasonWaitingForReplicas, "The registration of the policy is not known yet."}, metav1.ConditionUnknown
 	}
 	return nil, ""
 }

@@ -27,45 +27,45 @@ func TestReady(t *testing.T) {
 	}
 	tests := &testedAs{Tested{Finding: Finding{v1alpha1.ReasonTestsFailed, "One fails."}, Failed: 1}}
 	f.Tester = tests
-	ready("Unknown TestsNotRun Its tests have not run yet. See condition TestsPassed.")
+	ready("Unknown TestsNotRun The tests have not run yet. See condition TestsPassed.")
 	f.Must(f.test(t.Context(), "guard"))
-	ready("False TestsFailed Its tests do not pass. See condition TestsPassed.")
+	ready("False TestsFailed The tests fail. See condition TestsPassed.")
 	tests.Tested = Tested{Finding: Finding{v1alpha1.ReasonTestsPassed, "1 test passed."}, Passed: 1}
 	f.forget("guard")
 	f.Must(f.test(t.Context(), "guard"))
-	ready("Unknown WaitingForReplicas It is not known yet whether the API server asks it.")
-	const unasked = " The API server does not ask it about everything that it names. See condition Registered."
+	ready("Unknown WaitingForReplicas The registration of the policy is not known yet.")
+	const unasked = " The policy is not registered for everything that it matches. See condition Registered."
 	for _, reason := range []v1alpha1.ConditionReason{v1alpha1.ReasonResourceNotServed, v1alpha1.ReasonRegistrationFailed, v1alpha1.ReasonNotRegistrable, v1alpha1.ReasonWaitingForReplicas} {
 		says.finding = &Finding{reason, "Why."}
 		ready("False " + string(reason) + unasked)
 	}
 	behind, unknown := []string{"b"}, errors.New("away")
 	f.Behind = func(context.Context) ([]string, error) { return behind, nil }
-	says.finding = &Finding{v1alpha1.ReasonRegistered, "The API server asks about CREATE of pods."}
-	ready("False WaitingForReplicas These replicas do not decide by it yet: b.")
+	says.finding = &Finding{v1alpha1.ReasonRegistered, "Registered for CREATE of pods."}
+	ready("False WaitingForReplicas These replicas do not serve this revision yet: b.")
 	if result, err := f.Reconcile(t.Context(), request("guard")); err != nil || result.RequeueAfter < soonest {
 		t.Errorf("it looks again after %v, %v", result.RequeueAfter, err)
 	}
 	behind = nil
-	ready("True CurrentRevision Revision 66696e65 decides.")
+	ready("True CurrentRevision Revision 66696e65 is active.")
 	behind = []string{"b"} // because of another policy
-	ready("True CurrentRevision Revision 66696e65 decides.")
+	ready("True CurrentRevision Revision 66696e65 is active.")
 	says.finding = nil // a new leader does not know yet
-	ready("True CurrentRevision Revision 66696e65 decides.")
+	ready("True CurrentRevision Revision 66696e65 is active.")
 
 	f.word("guard", "finer") // nothing is known of what is new
-	ready("Unknown TestsNotRun Its tests have not run yet. See condition TestsPassed.")
+	ready("Unknown TestsNotRun The tests have not run yet. See condition TestsPassed.")
 	f.Must(f.test(t.Context(), "guard"))
-	ready("Unknown WaitingForReplicas It is not known yet whether the API server asks it.")
+	ready("Unknown WaitingForReplicas The registration of the policy is not known yet.")
 	says.finding = &Finding{} // nothing but Sallyport's own kinds
-	ready("False WaitingForReplicas These replicas do not decide by it yet: b.")
+	ready("False WaitingForReplicas These replicas do not serve this revision yet: b.")
 	f.Behind = func(context.Context) ([]string, error) { return []string{"nobody knows"}, unknown }
 	if _, err := f.Reconcile(t.Context(), request("guard")); !errors.Is(err, unknown) {
 		t.Errorf("it says %v", err)
 	}
-	f.shows("guard", "Ready", "False WaitingForReplicas These replicas do not decide by it yet: nobody knows.")
+	f.shows("guard", "Ready", "False WaitingForReplicas These replicas do not serve this revision yet: nobody knows.")
 	f.Behind = nil
-	ready("True CurrentRevision Revision 66696e6572 decides.")
+	ready("True CurrentRevision Revision 66696e6572 is active.")
 	f.word("guard", "BROKEN")
-	ready("False LastGoodRevision The last good revision 66696e6572 decides, not the present object. See condition Compiled.")
+	ready("False LastGoodRevision The last good revision 66696e6572 is active instead of the current one. See condition Compiled.")
 }

@@ -37,7 +37,7 @@ const firstRetry, lastRetry = time.Second, 30 * time.Second
 type Finding struct {
 	// Reason is one of the condition's. Empty says that nothing is known.
 	Reason v1alpha1.ConditionReason
-	// Message is for people. It stays the same for as long as nothing changes.
+	// Message is for users. It stays the same as long as nothing changes.
 	Message string
 }
 
@@ -67,7 +67,7 @@ type State struct {
 	Violations *v1alpha1.PolicyViolations
 	// Auditing is how far the audit is that is under way; nil if none is.
 	Auditing *v1alpha1.PolicyAudit
-	// Reported is about the reports of that audit. Without a reason there are to be none; nil says that nothing is known.
+	// Reported is the state of the reports of that audit. Without a reason, there must be none; nil means unknown.
 	Reported *Finding
 }
 
@@ -105,8 +105,8 @@ type Reconciler struct {
 	Checker Checker
 	// Tester runs the tests of what is stored. Without one they are not run.
 	Tester Tester
-	// Behind names the live replicas that do not decide by the same policies as this one. The error says why nobody knows; the names
-	// then say so. Nil: there are no others.
+	// Behind returns the names of the live replicas that serve other policies than this one. On an error, the names say that they are
+	// unknown. If it is nil, there are no other replicas.
 	Behind func(context.Context) ([]string, error)
 	// Events tells people.
 	Events events.EventRecorder

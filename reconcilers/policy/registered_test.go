@@ -35,12 +35,12 @@ func TestRegistrationIsShown(t *testing.T) {
 		f.shows("guard", "Registered", want)
 		f.tells(told...)
 	}
-	shows(nil, "", "Normal Activated RegoPolicy/guard: Revision 66696e65 decides.")
+	shows(nil, "", "Normal Activated RegoPolicy/guard: Revision 66696e65 is active.")
 	shows(&Finding{v1alpha1.ReasonWaitingForReplicas, "Not yet: b."}, "False WaitingForReplicas Not yet: b.") // which is soon over
-	shows(&Finding{v1alpha1.ReasonRegistered, "The API server asks about CREATE of pods."},
-		"True Registered The API server asks about CREATE of pods.",
-		"Normal Registered RegoPolicy/guard: The API server asks about CREATE of pods.")
-	shows(nil, "True Registered The API server asks about CREATE of pods.") // nothing is known of a new leader's
+	shows(&Finding{v1alpha1.ReasonRegistered, "Registered for CREATE of pods."},
+		"True Registered Registered for CREATE of pods.",
+		"Normal Registered RegoPolicy/guard: Registered for CREATE of pods.")
+	shows(nil, "True Registered Registered for CREATE of pods.") // nothing is known of a new leader's
 	shows(&Finding{v1alpha1.ReasonNotRegistrable, "No."}, "False NotRegistrable No.", "Warning NotRegistrable RegoPolicy/guard: No.")
 	shows(&Finding{v1alpha1.ReasonRegistrationFailed, "Cannot."}, "False RegistrationFailed Cannot.", "Warning RegistrationFailed RegoPolicy/guard: Cannot.")
 	shows(&Finding{}, "") // it matches nothing but our kinds
@@ -50,7 +50,7 @@ func TestRegistrationIsShown(t *testing.T) {
 	says.finding = &Finding{v1alpha1.ReasonNoGoodRevision, "It is not asked."}
 	f.settles()
 	f.shows("slip", "Registered", "False NoGoodRevision It is not asked.")
-	f.shows("slip", "Active", "False NoGoodRevision Nothing decides: requests for Sallyport's own kinds that it matches follow spec.onError, which is Deny. See condition Compiled.")
+	f.shows("slip", "Active", "False NoGoodRevision No revision is active: requests for Sallyport's own kinds that it matches follow spec.onError, which is Deny. See condition Compiled.")
 }
 
 // That somebody keeps changing reports is told once, until they are left alone again.

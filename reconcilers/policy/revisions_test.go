@@ -63,7 +63,7 @@ func TestLastGoodIsStored(t *testing.T) {
 	f.word("guard", "BROKEN")
 	f.settles()
 	f.stores("guard", "a")
-	f.shows("guard", "Active", "True LastGoodRevision The last good revision 61 decides, not the present object. See condition Compiled.")
+	f.shows("guard", "Active", "True LastGoodRevision The last good revision 61 is active instead of the current one. See condition Compiled.")
 }
 
 func TestNothingGood(t *testing.T) {
@@ -72,9 +72,9 @@ func TestNothingGood(t *testing.T) {
 	f.Must(f.api.Create(t.Context(), &guard))
 	f.settles()
 	f.stores("guard")
-	f.shows("guard", "Active", "False NoGoodRevision Nothing decides: requests that it matches follow spec.onError, which is Deny. See condition Compiled.")
+	f.shows("guard", "Active", "False NoGoodRevision No revision is active: requests that it matches follow spec.onError, which is Deny. See condition Compiled.")
 	f.shows("guard", "Shipped", "")
-	f.tells("Warning CompileFailed RegoPolicy/guard: Nothing decides: requests that it matches follow spec.onError, which is Deny. See condition Compiled. guard/main.rego:1:1: BROKEN")
+	f.tells("Warning CompileFailed RegoPolicy/guard: No revision is active: requests that it matches follow spec.onError, which is Deny. See condition Compiled. guard/main.rego:1:1: BROKEN")
 }
 
 // The last good revision is lost, and what is wrong with the object is not new.
@@ -88,10 +88,10 @@ func TestLastGoodIsLost(t *testing.T) {
 	f.told.take()
 	f.Catalog = &compiler{api: f.api}
 	f.settles()
-	f.tells("Warning NoGoodRevision RegoPolicy/guard: Nothing decides: requests that it matches follow spec.onError, which is Deny. See condition Compiled.")
+	f.tells("Warning NoGoodRevision RegoPolicy/guard: No revision is active: requests that it matches follow spec.onError, which is Deny. See condition Compiled.")
 	f.word("guard", "b")
 	f.settles()
-	f.tells("Normal Repaired RegoPolicy/guard", "Normal Activated RegoPolicy/guard: Revision 62 decides.")
+	f.tells("Normal Repaired RegoPolicy/guard", "Normal Activated RegoPolicy/guard: Revision 62 is active.")
 }
 
 // The name of a policy is a label of what is stored of it.

@@ -151,13 +151,13 @@ func (c *consignment) plan(ctx context.Context, name string) {
 		return // put back when it is gone
 	case live != nil && !shipping.Shipped(live):
 		c.shipments[name] = shipment{Finding{v1alpha1.ReasonNameTaken, fmt.Sprintf(
-			"Release %s ships a RegoPolicy %s, too, which is not applied: this one was made by somebody else. "+
-				"Rename it, or take the shipped one instead: kubectl sallyport policies reset %s", c.Release, name, name,
+			"Release %s also ships a RegoPolicy %s, which is not applied because this one was not created by Sallyport. "+
+				"Rename this one, or replace it with the shipped one: kubectl sallyport policies reset %s", c.Release, name, name,
 		)}, shipped}
 		return
 	case live != nil && shipping.ResetWanted(live):
 		c.changes = append(c.changes, &change{
-			name: name, after: shipped, shipped: shipped, done: news{reasonReset, "All fields were given back to release " + c.Release + "."},
+			name: name, after: shipped, shipped: shipped, done: news{reasonReset, "All fields were reset to release " + c.Release + "."},
 			do: func(ctx context.Context) (*v1alpha1.RegoPolicy, error) {
 				return c.typed[name], shipping.Reset(ctx, c.Client, shipped)
 			},
@@ -178,7 +178,7 @@ func (c *consignment) plan(ctx context.Context, name string) {
 		return step.Do(ctx, c.Client)
 	}}
 	if live == nil && c.wasThere(name) {
-		planned.done = news{reasonPutBack, "It was deleted, and is shipped. To do without it, switch it off in the values of the chart, or set spec.mode to Audit."}
+		planned.done = news{reasonPutBack, "The policy was deleted but is shipped, so it was created again. To disable it, use the values of the chart, or set spec.mode to Audit."}
 	}
 	c.changes = append(c.changes, planned)
 }
@@ -197,9 +197,9 @@ func (c *consignment) retire() {
 		gone := &change{name: name, after: c.typed[name], do: func(ctx context.Context) (*v1alpha1.RegoPolicy, error) {
 			return c.typed[name], shipping.Disown(ctx, c.Client, live)
 		}}
-		gone.done = news{reasonKept, fmt.Sprintf("Release %s does not ship it. It was edited, and so it stays, and belongs to who edited it.", c.Release)}
+		gone.done = news{reasonKept, fmt.Sprintf("Release %s does not ship this policy. It was edited, so it stays, and Sallyport no longer manages it.", c.Release)}
 		if untouched {
-			gone.after, gone.done = nil, news{reasonRetired, fmt.Sprintf("Release %s does not ship it, and nobody edited it.", c.Release)}
+			gone.after, gone.done = nil, news{reasonRetired, fmt.Sprintf("Release %s does not ship this policy, and it was not edited.", c.Release)}
 			gone.do = func(ctx context.Context) (*v1alpha1.RegoPolicy, error) {
 				return c.typed[name], shipping.Delete(ctx, c.Client, live)
 			}
@@ -254,12 +254,12 @@ func (c *consignment) failed(name string, shipped *v1alpha1.RegoPolicy, err erro
 func (c *consignment) refuse(change *change, why string) {
 	text := fmt.Sprintf("Release %s is not applied: %s", c.Release, why)
 	if change.shipped == nil {
-		text = fmt.Sprintf("Release %s does not ship it, but it stays: without it %s", c.Release, why)
+		text = fmt.Sprintf("Release %s does not ship this policy, but it stays: without it, %s", c.Release, why)
 	}
 	c.shipments[change.name] = shipment{Finding{v1alpha1.ReasonCheckFailed, text}, change.shipped}
 }
 
-// wasThere tells whether a shipped policy has been there.
+// wasThere reports whether a shipped policy has been there.
 func (c *consignment) wasThere(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

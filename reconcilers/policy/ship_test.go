@@ -18,25 +18,25 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
-const resetHint = "To give them back: kubectl sallyport policies reset "
+const resetHint = "To reset them: kubectl sallyport policies reset "
 
 // From the installation to an upgrade after an edit, and back.
 func TestLifeOfAPolicy(t *testing.T) {
 	f := newFixture(t)
 	f.ships("1.0.0", toy("lib", "has:x", library), toy("guard", "needs:x"))
 	f.settles()
-	f.shows("guard", "Ready", "True CurrentRevision Revision 6e65656473 decides.")
-	f.shows("guard", "Active", "True CurrentRevision Revision 6e65656473 decides.")
-	f.shows("guard", "Compiled", "True Compiled It compiles.")
-	f.shows("guard", "ReadsGranted", "True ReadsGranted It reads nothing of the cluster: spec.reads is empty.")
+	f.shows("guard", "Ready", "True CurrentRevision Revision 6e65656473 is active.")
+	f.shows("guard", "Active", "True CurrentRevision Revision 6e65656473 is active.")
+	f.shows("guard", "Compiled", "True Compiled The policy compiles.")
+	f.shows("guard", "ReadsGranted", "True ReadsGranted The policy reads nothing from the cluster: spec.reads is empty.")
 	f.shows("guard", "Shipped", "True Shipped Release 1.0.0 is applied.")
 	f.shows("guard", "Edited", "False AsShipped All fields are as shipped.")
 	f.shows("guard", "TestsPassed", "")
-	f.shows("lib", "Active", "True CurrentRevision Policies that import this library decide with it.")
+	f.shows("lib", "Active", "True CurrentRevision Policies that import this library use it.")
 	f.shows("lib", "ReadsGranted", "")
 	f.tells(
 		"Normal Shipped RegoPolicy/guard: Release 1.0.0 is applied.",
-		"Normal Activated RegoPolicy/guard: Revision 6e65656473 decides.",
+		"Normal Activated RegoPolicy/guard: Revision 6e65656473 is active.",
 		"Normal Shipped RegoPolicy/lib: Release 1.0.0 is applied.",
 	)
 	f.stores("guard", "needs:x")
@@ -44,24 +44,24 @@ func TestLifeOfAPolicy(t *testing.T) {
 	f.word("guard", "mine needs:x")
 	f.patched("guard", `{"spec":{"mode":"Audit"}}`)
 	f.settles()
-	f.shows("guard", "Edited", "True FieldsEdited Not as shipped: spec.mode, spec.modules[main.rego].source. "+resetHint+"guard")
+	f.shows("guard", "Edited", "True FieldsEdited Edited fields: spec.mode, spec.modules[main.rego].source. "+resetHint+"guard")
 	f.tells(
-		"Normal FieldsEdited RegoPolicy/guard: Not as shipped: spec.mode, spec.modules[main.rego].source.",
-		"Normal Activated RegoPolicy/guard: Revision 6d696e6520 decides.",
+		"Normal FieldsEdited RegoPolicy/guard: Edited fields: spec.mode, spec.modules[main.rego].source.",
+		"Normal Activated RegoPolicy/guard: Revision 6d696e6520 is active.",
 	)
 	f.stores("guard", "needs:x", "mine needs:x")
 
 	f.word("guard", "BROKEN")
 	f.settles()
 	f.shows("guard", "Compiled", "False CompileFailed guard/main.rego:1:1: BROKEN")
-	f.shows("guard", "Active", "True LastGoodRevision The last good revision 6d696e6520 decides, not the present object. See condition Compiled.")
-	f.shows("guard", "Ready", "False LastGoodRevision The last good revision 6d696e6520 decides, not the present object. See condition Compiled.")
-	f.tells("Warning CompileFailed RegoPolicy/guard: The last good revision 6d696e6520 decides, not the present object. See condition Compiled. guard/main.rego:1:1: BROKEN")
+	f.shows("guard", "Active", "True LastGoodRevision The last good revision 6d696e6520 is active instead of the current one. See condition Compiled.")
+	f.shows("guard", "Ready", "False LastGoodRevision The last good revision 6d696e6520 is active instead of the current one. See condition Compiled.")
+	f.tells("Warning CompileFailed RegoPolicy/guard: The last good revision 6d696e6520 is active instead of the current one. See condition Compiled. guard/main.rego:1:1: BROKEN")
 	f.stores("guard", "needs:x", "mine needs:x")
 
 	f.word("guard", "mine needs:x")
 	f.settles()
-	f.tells("Normal Repaired RegoPolicy/guard: What was wrong is right now: CompileFailed.")
+	f.tells("Normal Repaired RegoPolicy/guard: Resolved: CompileFailed.")
 
 	// The next release, by a leader that knows nothing.
 	f.lead(f.Namespace)
@@ -80,9 +80,9 @@ func TestLifeOfAPolicy(t *testing.T) {
 	f.is("guard", "needs:x needs:y")
 	f.shows("guard", "Edited", "False AsShipped All fields are as shipped.")
 	f.tells(
-		"Normal Reset RegoPolicy/guard: All fields were given back to release 2.0.0.",
+		"Normal Reset RegoPolicy/guard: All fields were reset to release 2.0.0.",
 		"Normal AsShipped RegoPolicy/guard: All fields are as shipped again.",
-		"Normal Activated RegoPolicy/guard: Revision 6e65656473 decides.",
+		"Normal Activated RegoPolicy/guard: Revision 6e65656473 is active.",
 	)
 	if got := f.policy("guard").Annotations[shipping.ReleaseAnnotation]; got != "2.0.0" {
 		t.Errorf("its release is %s", got)
@@ -102,7 +102,7 @@ func TestDeletedIsPutBack(t *testing.T) {
 	f.Must(f.api.Delete(t.Context(), old))
 	f.settles()
 	f.is("guard", "a")
-	f.tells("Normal PutBack RegoPolicy/guard: It was deleted, and is shipped.", "Normal Shipped RegoPolicy/guard", "Normal Activated RegoPolicy/guard")
+	f.tells("Normal PutBack RegoPolicy/guard: The policy was deleted but is shipped, so it was created again.", "Normal Shipped RegoPolicy/guard", "Normal Activated RegoPolicy/guard")
 	f.stores("guard", "a", "a") // the old one's is left to the garbage collector
 }
 
@@ -149,9 +149,9 @@ func TestNotShippedAnyMore(t *testing.T) {
 		t.Error("the copy was taken for a shipped one")
 	}
 	f.tells(
-		"Normal Kept RegoPolicy/edited: Release 1.0.0 does not ship it. It was edited",
+		"Normal Kept RegoPolicy/edited: Release 1.0.0 does not ship this policy. It was edited",
 		"Normal Kept RegoPolicy/shortened",
-		"Normal Retired RegoPolicy/lib: Release 1.0.0 does not ship it, and nobody edited it.", "Normal Retired RegoPolicy/untouched",
+		"Normal Retired RegoPolicy/lib: Release 1.0.0 does not ship this policy, and it was not edited.", "Normal Retired RegoPolicy/untouched",
 	)
 	kept := f.policy("edited")
 	if len(kept.Labels) > 0 || len(kept.Annotations) > 0 || shipping.Shipped(kept) {
@@ -159,13 +159,13 @@ func TestNotShippedAnyMore(t *testing.T) {
 	}
 	f.shows("edited", "Shipped", "")
 	f.shows("edited", "Edited", "")
-	f.shows("edited", "Active", "True CurrentRevision Revision 6d696e65 decides.")
+	f.shows("edited", "Active", "True CurrentRevision Revision 6d696e65 is active.")
 
 	f.ships("1.0.0", toy("edited", "a"))
 	f.settles()
 	f.is("edited", "mine")
-	f.shows("edited", "Shipped", "False NameTaken Release 1.0.0 ships a RegoPolicy edited, too, which is not applied: this one was made by somebody else. "+
-		"Rename it, or take the shipped one instead: kubectl sallyport policies reset edited")
+	f.shows("edited", "Shipped", "False NameTaken Release 1.0.0 also ships a RegoPolicy edited, which is not applied because this one was not created by Sallyport. "+
+		"Rename this one, or replace it with the shipped one: kubectl sallyport policies reset edited")
 }
 
 // A policy that a newer definition lets have what this version cannot take apart stays, and is told of.
@@ -198,11 +198,11 @@ func TestNameTaken(t *testing.T) {
 	f.settles()
 	f.is("guard", "theirs")
 	f.is("other", "a")
-	f.shows("guard", "Shipped", "False NameTaken Release 1.0.0 ships a RegoPolicy guard, too, which is not applied: this one was made by somebody else. "+
-		"Rename it, or take the shipped one instead: kubectl sallyport policies reset guard")
+	f.shows("guard", "Shipped", "False NameTaken Release 1.0.0 also ships a RegoPolicy guard, which is not applied because this one was not created by Sallyport. "+
+		"Rename this one, or replace it with the shipped one: kubectl sallyport policies reset guard")
 	f.shows("guard", "Edited", "")
 	f.tells(
-		"Warning NameTaken ConfigMap/sallyport-policies: RegoPolicy guard: Release 1.0.0 ships a RegoPolicy guard, too",
+		"Warning NameTaken ConfigMap/sallyport-policies: RegoPolicy guard: Release 1.0.0 also ships a RegoPolicy guard",
 		"Warning NameTaken RegoPolicy/guard: Release", "Normal Activated RegoPolicy/guard",
 		"Normal Shipped RegoPolicy/other", "Normal Activated RegoPolicy/other",
 	)
@@ -215,7 +215,7 @@ func TestNameTaken(t *testing.T) {
 	f.settles()
 	f.is("guard", "theirs")
 	f.shows("guard", "Shipped", "True Shipped Release 1.0.0 is applied.")
-	f.shows("guard", "Edited", "True FieldsEdited Not as shipped: spec.modules[main.rego].source. "+resetHint+"guard")
+	f.shows("guard", "Edited", "True FieldsEdited Edited fields: spec.modules[main.rego].source. "+resetHint+"guard")
 }
 
 func TestEntryThatCannotBeRead(t *testing.T) {
@@ -331,7 +331,7 @@ func TestChecked(t *testing.T) {
 	f.is("another", "")
 	f.is("lib", "has:y")
 	f.is("guard", "a")
-	f.shows("lib", "Shipped", "False CheckFailed Release 1.0.0 does not ship it, but it stays: without it RegoPolicy mine would break: mine/main.rego:1:1: needs:y is not there")
+	f.shows("lib", "Shipped", "False CheckFailed Release 1.0.0 does not ship this policy, but it stays: without it, RegoPolicy mine would break: mine/main.rego:1:1: needs:y is not there")
 	f.Must(f.api.Delete(t.Context(), f.policy("mine")))
 	f.settles()
 	f.is("lib", "")
@@ -353,9 +353,9 @@ func TestEditThatDoesNotGoWithTheRelease(t *testing.T) {
 	f.is("guard", "needs:x mine\nneeds:x")
 	f.is("lib", "has:x")
 	f.shows("guard", "Shipped", "False CheckFailed Release 1.0.0 is not applied: guard/main.rego:1:1: needs:x is not there")
-	f.shows("guard", "Edited", "True FieldsEdited Not as shipped: spec.modules[main.rego].source. "+resetHint+"guard")
+	f.shows("guard", "Edited", "True FieldsEdited Edited fields: spec.modules[main.rego].source. "+resetHint+"guard")
 	f.word("lib", "has:x has:y")
 	f.settles()
 	f.is("guard", "needs:x mine\nneeds:y")
-	f.shows("lib", "Edited", "True FieldsEdited Not as shipped: spec.modules[main.rego].source. "+resetHint+"lib")
+	f.shows("lib", "Edited", "True FieldsEdited Edited fields: spec.modules[main.rego].source. "+resetHint+"lib")
 }

@@ -81,7 +81,7 @@ func (r *Reconciler) show(ctx context.Context, policy *v1alpha1.RegoPolicy, stat
 	return again, unknown
 }
 
-// confirmed tells whether a status was written so lately that people can rely on it. What a clock that is ahead has written is not
+// confirmed reports whether a status was written so lately that people can rely on it. What a clock that is ahead has written is not
 // confirmed: it would stand for longer than it may.
 func (r *Reconciler) confirmed(policy *v1alpha1.RegoPolicy) bool {
 	at := policy.Status.ReportedAt
@@ -112,19 +112,19 @@ func activity(policy *v1alpha1.RegoPolicy, state State) Finding {
 	}
 	switch {
 	case state.Library && well:
-		return Finding{v1alpha1.ReasonCurrentRevision, "Policies that import this library decide with it."}
+		return Finding{v1alpha1.ReasonCurrentRevision, "Policies that import this library use it."}
 	case state.Library:
 		return Finding{
 			v1alpha1.ReasonNoGoodRevision,
-			"Policies that import this library keep to their last good revision, and to the library as it was then. See condition Compiled.",
+			"Policies that import this library keep their last good revision, with the library as it was then. See condition Compiled.",
 		}
 	case state.LastGood:
 		return Finding{
 			v1alpha1.ReasonLastGoodRevision,
-			fmt.Sprintf("The last good revision %s decides, not the present object. See condition %s.", short(state.Active), see),
+			fmt.Sprintf("The last good revision %s is active instead of the current one. See condition %s.", short(state.Active), see),
 		}
 	case state.Active != "":
-		return Finding{v1alpha1.ReasonCurrentRevision, fmt.Sprintf("Revision %s decides.", short(state.Active))}
+		return Finding{v1alpha1.ReasonCurrentRevision, fmt.Sprintf("Revision %s is active.", short(state.Active))}
 	}
 	reason := v1alpha1.ReasonNoGoodRevision
 	if state.Compiled.Reason == v1alpha1.ReasonLibraryMissing {
@@ -134,13 +134,13 @@ func activity(policy *v1alpha1.RegoPolicy, state State) Finding {
 	if state.Registered != nil && state.Registered.Reason == v1alpha1.ReasonNoGoodRevision {
 		whose = "requests for Sallyport's own kinds that it matches" // about others it is not asked
 	}
-	return Finding{reason, fmt.Sprintf("Nothing decides: %s follow spec.onError, which is %s. See condition %s.",
+	return Finding{reason, fmt.Sprintf("No revision is active: %s follow spec.onError, which is %s. See condition %s.",
 		whose, policy.Spec.OnError, see)}
 }
 
 // judgeViolations shows what the last audit found. Until there is one by this process what is there stays.
 func (r *Reconciler) judgeViolations(policy *v1alpha1.RegoPolicy, state State) {
-	audited, reported := Finding{v1alpha1.ReasonAudited, "Every object that it is asked about was looked at."}, state.Reported
+	audited, reported := Finding{v1alpha1.ReasonAudited, "Every object that the policy matches was evaluated."}, state.Reported
 	policy.Status.Auditing = state.Auditing
 	switch {
 	case policy.Spec.BackgroundAudit != v1alpha1.AuditEnabled:
@@ -205,7 +205,7 @@ func (r *Reconciler) judgeEdits(policy, shipped *v1alpha1.RegoPolicy) {
 		policy.Status.EditedFields = append(policy.Status.EditedFields, v1alpha1.Cut(path, longestEdited))
 	}
 	r.set(policy, v1alpha1.ConditionEdited, metav1.ConditionTrue, Finding{v1alpha1.ReasonFieldsEdited, fmt.Sprintf(
-		"Not as shipped: %s. To give them back: kubectl sallyport policies reset %s", strings.Join(paths, ", "), policy.Name,
+		"Edited fields: %s. To reset them: kubectl sallyport policies reset %s", strings.Join(paths, ", "), policy.Name,
 	)})
 }
 
@@ -230,9 +230,9 @@ func (r *Reconciler) find(policy *v1alpha1.RegoPolicy, t v1alpha1.ConditionType,
 func well(policy *v1alpha1.RegoPolicy, reason v1alpha1.ConditionReason) string {
 	switch {
 	case reason == v1alpha1.ReasonCompiled:
-		return "It compiles."
+		return "The policy compiles."
 	case len(policy.Spec.Reads) == 0:
-		return "It reads nothing of the cluster: spec.reads is empty."
+		return "The policy reads nothing from the cluster: spec.reads is empty."
 	}
 	return "Every kind in spec.reads can be read."
 }

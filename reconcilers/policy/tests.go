@@ -80,7 +80,7 @@ func (r *Reconciler) test(ctx context.Context, name string) error {
 	tested, err := r.Tester.Test(ctx, policy)
 	if err != nil {
 		err = fmt.Errorf("running the tests of RegoPolicy %s: %w", name, err)
-		tested.Finding = Finding{v1alpha1.ReasonTestsNotRun, "They could not be run, and are tried again: " + err.Error()}
+		tested.Finding = Finding{v1alpha1.ReasonTestsNotRun, "The tests could not be run, retrying: " + err.Error()}
 	}
 	r.mu.Lock()
 	if r.verdicts == nil {
@@ -122,7 +122,7 @@ func (r *Reconciler) judgeTests(policy *v1alpha1.RegoPolicy, state State) {
 	r.mu.Unlock()
 	switch {
 	case state.Compiled.Reason != v1alpha1.ReasonCompiled:
-		tested = Tested{Finding: Finding{v1alpha1.ReasonTestsNotRun, "It does not compile. See condition Compiled."}}
+		tested = Tested{Finding: Finding{v1alpha1.ReasonTestsNotRun, "The policy does not compile. See condition Compiled."}}
 	case !known && unsure.text == textOf(state):
 		tested = unsure.Tested // it is being tried again
 	case !known:

@@ -91,7 +91,7 @@ func TestTestsAreShown(t *testing.T) {
 	f.told.take()
 	f.tested()
 	f.shows("guard", "TestsPassed", "False TestsFailed main_test.rego:3: test toy.test_x: failed")
-	f.shows("guard", "Active", "True CurrentRevision Revision 4641494c49 decides.")
+	f.shows("guard", "Active", "True CurrentRevision Revision 4641494c49 is active.")
 	if got := f.policy("guard").Status.Tests; got == nil || *got != (v1alpha1.PolicyTestResult{Passed: 1, Failed: 2}) {
 		t.Errorf("its tests are %+v", got)
 	}
@@ -99,7 +99,7 @@ func TestTestsAreShown(t *testing.T) {
 
 	f.word("guard", "BROKEN")
 	f.settles()
-	f.shows("guard", "TestsPassed", "Unknown TestsNotRun It does not compile. See condition Compiled.")
+	f.shows("guard", "TestsPassed", "Unknown TestsNotRun The policy does not compile. See condition Compiled.")
 	if got := f.policy("guard").Status.Tests; got != nil {
 		t.Errorf("its tests are %+v", got)
 	}
@@ -134,7 +134,7 @@ func TestTestsThatCannotBeRun(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	f.settles()
-	f.shows("guard", "TestsPassed", "Unknown TestsNotRun They could not be run, and are tried again: running the tests of RegoPolicy guard: no child could be started")
+	f.shows("guard", "TestsPassed", "Unknown TestsNotRun The tests could not be run, retrying: running the tests of RegoPolicy guard: no child could be started")
 	a.err = nil
 	f.tested()
 	f.shows("guard", "TestsPassed", "True TestsPassed 3 tests passed.")

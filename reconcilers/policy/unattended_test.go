@@ -56,7 +56,7 @@ func TestPoliciesThatNobodyDecidesBy(t *testing.T) {
 		t.Helper()
 		f.Must(unattended.Mark(t.Context(), f.api, f.api.Status(), time.Now(), nobody))
 	}
-	const decides, none = "True CurrentRevision Revision 61 decides.", "False NobodyDecides No replica of Sallyport is running: this policy judges no requests."
+	const decides, none = "True CurrentRevision Revision 61 is active.", "False NobodyDecides No replica of Sallyport is running: this policy evaluates no requests."
 	mark(func(context.Context) (bool, error) { return false, nil })
 	f.shows("guard", v1alpha1.ConditionReady, decides)
 
@@ -64,7 +64,7 @@ func TestPoliciesThatNobodyDecidesBy(t *testing.T) {
 	f.shows("guard", v1alpha1.ConditionReady, none)
 	f.shows("guard", v1alpha1.ConditionActive, none)
 	f.shows("lib", v1alpha1.ConditionReady, none)
-	f.shows("guard", v1alpha1.ConditionCompiled, "True Compiled It compiles.")
+	f.shows("guard", v1alpha1.ConditionCompiled, "True Compiled The policy compiles.")
 
 	f.lead(f.Namespace)
 	f.settles()

@@ -22,8 +22,8 @@ import (
 const vetPeriod = 5 * time.Second
 
 var (
-	errNotVetted = errors.New("what this release ships was not tried yet")
-	errVetAgain  = errors.New("policies changed meanwhile")
+	errNotVetted = errors.New("the policies of this release have not been checked yet")
+	errVetAgain  = errors.New("policies changed in the meantime")
 )
 
 // Vetting keeps a replica from being ready before all that its release ships could be applied, whoever leads: so an upgrade stops
@@ -76,9 +76,9 @@ func (v *Vetting) Start(ctx context.Context) error {
 			return nil
 		case err != nil:
 			wait = firstRetry
-			v.set(fmt.Errorf("trying what this release ships: %w", err))
+			v.set(fmt.Errorf("checking the policies of this release: %w", err))
 			if !errors.Is(err, errVetAgain) {
-				ctrl.LoggerFrom(ctx).Error(err, "trying what this release ships")
+				ctrl.LoggerFrom(ctx).Error(err, "checking the policies of this release")
 			}
 		case len(now.wrong) == 0:
 			v.set(nil)
@@ -109,7 +109,7 @@ func (v *Vetting) tell(ctx context.Context, before, now map[string]Finding) {
 		if now[name] == before[name] {
 			continue
 		}
-		ctrl.LoggerFrom(ctx).Info("this replica does not get ready: what its release ships cannot be applied",
+		ctrl.LoggerFrom(ctx).Info("this replica does not become ready: a policy of its release cannot be applied",
 			"RegoPolicy", name, "reason", now[name].Reason, "message", now[name].Message)
 		if v.Pod != nil {
 			v.Reconciler.warnOfShipped(v.Pod, name, now[name])

@@ -38,7 +38,7 @@ func (r *Reconciler) create(ctx context.Context, l *look) (bool, error) {
 	waits := false
 	for tried := 0; missing > 0 && err == nil; tried += missing {
 		if tried > 2*most {
-			err = fmt.Errorf("VirtualMachines that are not members have the names of %d", tried)
+			err = fmt.Errorf("the names of %d members are taken by VirtualMachines of others", tried)
 			break
 		}
 		slots := free(missing)
@@ -68,7 +68,7 @@ func (r *Reconciler) create(ctx context.Context, l *look) (bool, error) {
 		return !waits, nil // while a disk is waited for others may have to be deleted
 	}
 	l.failed = err
-	return true, fmt.Errorf("making members of VirtualMachinePool %s: %w", l.key(), err)
+	return true, fmt.Errorf("creating members of VirtualMachinePool %s: %w", l.key(), err)
 }
 
 // free gives the lowest numbers that no member has, each once. What a cache knows of other VirtualMachines does not count: two who look

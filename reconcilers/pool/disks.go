@@ -62,7 +62,7 @@ func (l *look) template(d *v1alpha1.VirtualDisk) *v1alpha1.VirtualDiskTemplate {
 	return &templates[i]
 }
 
-// retained tells whether a disk without a member is kept for the next one.
+// retained reports whether a disk without a member is kept for the next one.
 func (l *look) retained(d *v1alpha1.VirtualDisk) bool {
 	if t := l.template(d); t != nil {
 		return t.Reclaim.OnScaleDown == v1alpha1.ReclaimRetain
@@ -70,7 +70,7 @@ func (l *look) retained(d *v1alpha1.VirtualDisk) bool {
 	return d.Labels[v1alpha1.LabelReclaim] != string(v1alpha1.ReclaimDelete)
 }
 
-// used tells whether a machine has the disk or had it. A member gets one that was used before only if it is retained.
+// used reports whether a machine has the disk or had it. A member gets one that was used before only if it is retained.
 func used(d *v1alpha1.VirtualDisk) bool {
 	return d.Status.AttachedTo != nil || d.Status.FreeSince != nil
 }
@@ -111,7 +111,7 @@ func (l *look) lacking() []member {
 }
 
 // errForeign is why a member cannot have the disk of its number: somebody else made one of that name.
-var errForeign = errors.New("exists and is not of this pool")
+var errForeign = errors.New("exists but does not belong to this pool")
 
 func (r *Reconciler) createDisk(ctx context.Context, l *look, t *v1alpha1.VirtualDiskTemplate, slot int) error {
 	d := &v1alpha1.VirtualDisk{
@@ -130,7 +130,7 @@ func (r *Reconciler) createDisk(ctx context.Context, l *look, t *v1alpha1.Virtua
 		if l.has(there) { // somebody was faster: the next look sees what it is
 			return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("virtualdisks").GroupResource(), d.Name, err)
 		}
-		return fmt.Errorf("VirtualDisk %s %w: delete it, or give the entry of spec.virtualDiskTemplates another name", d.Name, errForeign)
+		return fmt.Errorf("VirtualDisk %s %w: delete it, or rename the entry of spec.virtualDiskTemplates", d.Name, errForeign)
 	}
 	if err == nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return err
@@ -164,7 +164,7 @@ func (r *Reconciler) tend(ctx context.Context, l *look) (bool, error) {
 		}
 		patch := client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})
 		if err := r.Client.Patch(ctx, after, patch, client.FieldOwner(manager)); client.IgnoreNotFound(err) != nil {
-			return true, fmt.Errorf("giving VirtualDisk %s what its template says: %w", d.Name, err)
+			return true, fmt.Errorf("updating VirtualDisk %s from its template: %w", d.Name, err)
 		}
 	}
 	for _, d := range spent {
@@ -173,7 +173,7 @@ func (r *Reconciler) tend(ctx context.Context, l *look) (bool, error) {
 		if err := r.Client.Delete(ctx, d, of); client.IgnoreNotFound(err) != nil {
 			return true, fmt.Errorf("deleting VirtualDisk %s: %w", d.Name, err)
 		}
-		r.Events.Eventf(l.pool, d, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "deleted VirtualDisk %s, which no member has", d.Name)
+		r.Events.Eventf(l.pool, d, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "deleted VirtualDisk %s, which no member uses", d.Name)
 	}
 	return len(lacking)+len(lagging)+len(spent) > 0, nil
 }

@@ -36,7 +36,7 @@ func (l *look) readRelease(ctx context.Context, from client.Reader, _ int64) err
 	return nil
 }
 
-// stale tells whether the member was made from another release than the one that is ready. Of what it was made from may be nothing known.
+// stale reports whether the member was made from another release than the one that is ready. Of what it was made from may be nothing known.
 func (l *look) stale(m member) bool {
 	from := m.Status.Template
 	return l.release != "" && from != nil && from.Name == l.pool.Spec.Follows().Name && from.Release != l.release
@@ -49,7 +49,7 @@ func (l *look) allStale() []member {
 	return all
 }
 
-// approves tells whether members are restarted, and so replaced, without somebody who says so.
+// approves reports whether members are restarted, and so replaced, without somebody who says so.
 func (l *look) approves() bool {
 	return l.pool.Spec.VirtualMachineTemplate.Spec.RestartApprovalMode == v1alpha1.RestartAutomatic
 }
@@ -98,7 +98,7 @@ func (r *Reconciler) replace(ctx context.Context, l *look) (bool, error) {
 	for _, t := range turns {
 		chosen, kept, err := r.choose(ctx, l, leases, t.of, t.room)
 		if err != nil {
-			return false, fmt.Errorf("choosing who is replaced of VirtualMachinePool %s: %w", l.key(), err)
+			return false, fmt.Errorf("choosing members of VirtualMachinePool %s to replace: %w", l.key(), err)
 		}
 		if len(chosen) < t.room { // and nobody could be in their place
 			l.held = append(l.held, kept...)
@@ -109,7 +109,7 @@ func (r *Reconciler) replace(ctx context.Context, l *look) (bool, error) {
 		l.later(blockedRetry)
 	}
 	return r.giveUp(ctx, l, all, func(m member) string {
-		return fmt.Sprintf(", made from release %s, to replace it by one of release %s of VSphereTemplate %s",
+		return fmt.Sprintf(", created from release %s, to replace it with release %s of VSphereTemplate %s",
 			m.Status.Template.Release, l.release, m.Status.Template.Name)
 	})
 }

@@ -220,12 +220,12 @@ func (f *fixture) steps(want ...string) v1alpha1.VirtualMachinePoolStatus {
 func TestMembersFollowTheirTemplate(t *testing.T) {
 	f := follows(t, 3)
 	f.mark("web-0", 10*time.Minute)
-	f.is(f.steps("1 - 1"), v1alpha1.ConditionSynced, metav1.ConditionFalse, v1alpha1.ReasonRolloutInProgress, "3 of 3 are not of release 2")
+	f.is(f.steps("1 - 1"), v1alpha1.ConditionSynced, metav1.ConditionFalse, v1alpha1.ReasonRolloutInProgress, "3 of 3 members are not at release 2")
 	status := f.steps("1 new 1")
-	f.is(status, v1alpha1.ConditionSynced, metav1.ConditionFalse, v1alpha1.ReasonRolloutInProgress, "2 of 2 are not of release 2 of VSphereTemplate ubuntu")
+	f.is(status, v1alpha1.ConditionSynced, metav1.ConditionFalse, v1alpha1.ReasonRolloutInProgress, "2 of 2 members are not at release 2 of VSphereTemplate ubuntu")
 	status = f.steps("1 2 -", "1 2 new", "1 2 2")
 	f.is(status, v1alpha1.ConditionSynced, metav1.ConditionFalse, v1alpha1.ReasonMembersBusy,
-		"1 of 3 are not of release 2 of VSphereTemplate ubuntu: web-0 is busy with https://ci/7 until 2026-11-23T12:13:00Z")
+		"1 of 3 members are not at release 2 of VSphereTemplate ubuntu: web-0 is busy with https://ci/7 until 2026-11-23T12:13:00Z")
 	if status.UpdatedReplicas != 2 {
 		t.Errorf("%d members are said to be as the pool wants them", status.UpdatedReplicas)
 	}
@@ -234,7 +234,7 @@ func TestMembersFollowTheirTemplate(t *testing.T) {
 	f.server.now = f.server.now.Add(10 * time.Minute)
 	f.steps("- 2 2", "new 2 2")
 	f.is(f.settle(), v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonAsWanted, "")
-	f.event("deleted VirtualMachine web-0, made from release 1, to replace it by one of release 2 of VSphereTemplate ubuntu")
+	f.event("deleted VirtualMachine web-0, created from release 1, to replace it with release 2 of VSphereTemplate ubuntu")
 	// Back again, with what came with a new template meanwhile.
 	f.edit(func(s *v1alpha1.VirtualMachinePoolSpec) { s.Rollout.MaxUnavailable = new(intstr.FromString("100%")) })
 	f.release("1")
@@ -264,7 +264,7 @@ func TestProtectedMembersDoNotFollow(t *testing.T) {
 	f.steps("1 -", "1 new")
 	status, again, err := f.look()
 	f.must(err)
-	f.is(status, v1alpha1.ConditionSynced, metav1.ConditionFalse, v1alpha1.ReasonDeletionRefused, "1 of 2 are not of release 2 of VSphereTemplate ubuntu: web-0: ")
+	f.is(status, v1alpha1.ConditionSynced, metav1.ConditionFalse, v1alpha1.ReasonDeletionRefused, "1 of 2 members are not at release 2 of VSphereTemplate ubuntu: web-0: ")
 	if again != blockedRetry || len(status.Removing) > 0 {
 		t.Errorf("it is looked at in %s, and %+v go", again, status.Removing)
 	}
@@ -277,7 +277,7 @@ func TestMembersThatDoNotFollow(t *testing.T) {
 	})
 	status := f.steps("1 1", "1 1")
 	f.is(status, v1alpha1.ConditionSynced, metav1.ConditionFalse, v1alpha1.ReasonRestartPendingApproval,
-		"2 of 2 are not of release 2 of VSphereTemplate ubuntu; with restartApprovalMode Manual one is replaced when it is deleted (kubectl delete svm NAME)")
+		"2 of 2 members are not at release 2 of VSphereTemplate ubuntu; restartApprovalMode is Manual: delete a member to replace it (kubectl delete svm NAME)")
 	if status.UpdatedReplicas != 0 {
 		t.Errorf("%d members are said to be as the pool wants them", status.UpdatedReplicas)
 	}

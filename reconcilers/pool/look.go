@@ -28,10 +28,10 @@ type member struct {
 	slot int // the number in its name, -1 for another name
 }
 
-// going tells whether the member is being deleted.
+// going reports whether the member is being deleted.
 func (m member) going() bool { return !m.DeletionTimestamp.IsZero() }
 
-// ready tells whether the member runs. One that is moving does.
+// ready reports whether the member runs. One that is moving does.
 func (m member) ready() bool {
 	return m.Status.Phase == v1alpha1.VirtualMachineRunning || m.Status.Phase == v1alpha1.VirtualMachineMigrating
 }
@@ -105,7 +105,7 @@ func (l *look) readMembers(ctx context.Context, from client.Reader, atATime int6
 	return nil
 }
 
-// has tells whether a VirtualMachine is a member, or a VirtualDisk one of the pool's.
+// has reports whether a VirtualMachine is a member, or a VirtualDisk one of the pool's.
 func (l *look) has(o client.Object) bool {
 	return o.GetLabels()[v1alpha1.LabelPoolUID] == string(l.pool.UID) && metav1.IsControlledBy(o, l.pool)
 }
@@ -126,7 +126,7 @@ func (l *look) staying() []member {
 	return slices.DeleteFunc(slices.Clone(l.members), member.going)
 }
 
-// due tells whether there may be something to do beside writing the status.
+// due reports whether there may be something to do beside writing the status.
 func (l *look) due() bool {
 	return len(l.members) != l.desired() || len(l.pool.Status.Removing) > 0 || len(l.named()) > 0 || len(l.next()) > 0 || len(l.turns()) > 0 ||
 		len(l.lacking()) > 0 || len(l.lagging()) > 0 || len(l.spent()) > 0

@@ -17,12 +17,12 @@ const mostMeasured = 500
 
 var (
 	poolsDesc = prometheus.NewDesc("sallyport_pools",
-		"VirtualMachinePools that there are. The first 500, by namespace and name, have metrics of their own.", nil, nil)
+		"Number of VirtualMachinePools. The first 500, by namespace and name, have metrics of their own.", nil, nil)
 	replicasDesc = prometheus.NewDesc("sallyport_pool_replicas",
-		"Members of a VirtualMachinePool, by state: wanted, present, ready, and updated to the present template and, if the pool follows one, release.",
+		"Number of members of a VirtualMachinePool, by state: wanted, present, ready, and updated to the current template and, if the pool follows one, release.",
 		[]string{"namespace", "pool", "state"}, nil)
 	blockedDesc = prometheus.NewDesc("sallyport_pool_scale_down_blocked",
-		"1 while members of a VirtualMachinePool should go and do not, by reason: MembersBusy, DeletionRefused or NobodyNamed.",
+		"1 while members of a VirtualMachinePool cannot be removed as they should, by reason: MembersBusy, DeletionRefused or NobodyNamed.",
 		[]string{"namespace", "pool", "reason"}, nil)
 )
 

@@ -45,16 +45,16 @@ func TestMetrics(t *testing.T) {
 	gone := s.measured(t, "gone", nil, v1alpha1.VirtualMachinePoolStatus{Replicas: 1, Conditions: free})
 	told("") // by another replica, which leads
 	close(elected)
-	const help = `# HELP sallyport_pool_replicas Members of a VirtualMachinePool, by state: wanted, present, ready, and updated to the present template and, if the pool follows one, release.
+	const help = `# HELP sallyport_pool_replicas Number of members of a VirtualMachinePool, by state: wanted, present, ready, and updated to the current template and, if the pool follows one, release.
 # TYPE sallyport_pool_replicas gauge
 sallyport_pool_replicas{namespace="team-a",pool="ci",state="present"} 5
 sallyport_pool_replicas{namespace="team-a",pool="ci",state="ready"} 4
 sallyport_pool_replicas{namespace="team-a",pool="ci",state="updated"} 2
 sallyport_pool_replicas{namespace="team-a",pool="ci",state="wanted"} 3
-%s# HELP sallyport_pool_scale_down_blocked 1 while members of a VirtualMachinePool should go and do not, by reason: MembersBusy, DeletionRefused or NobodyNamed.
+%s# HELP sallyport_pool_scale_down_blocked 1 while members of a VirtualMachinePool cannot be removed as they should, by reason: MembersBusy, DeletionRefused or NobodyNamed.
 # TYPE sallyport_pool_scale_down_blocked gauge
 sallyport_pool_scale_down_blocked{namespace="team-a",pool="ci",reason="MembersBusy"} 1
-# HELP sallyport_pools VirtualMachinePools that there are. The first 500, by namespace and name, have metrics of their own.
+# HELP sallyport_pools Number of VirtualMachinePools. The first 500, by namespace and name, have metrics of their own.
 # TYPE sallyport_pools gauge
 sallyport_pools %d
 `

@@ -217,7 +217,7 @@ func TestTargetsAreMeantBeyondDoubt(t *testing.T) {
 		s.ScaleDownTargets = []v1alpha1.ScaleDownTarget{{Name: "web-0", UID: "another"}, {Name: "web-1", UID: uid}}
 	})
 	f.is(f.settle(), v1alpha1.ConditionScaleDownBlocked, metav1.ConditionTrue, v1alpha1.ReasonNobodyNamed,
-		"1 too many, and scaleDownPolicy Explicit gives up only those that are named (kubectl sallyport scale-down web --vm NAME)")
+		"surplus members: 1; scaleDownPolicy Explicit removes only named members (kubectl sallyport scale-down web --vm NAME)")
 	if f.left() != "0 1" {
 		t.Errorf("left are %s", f.left())
 	}
@@ -317,7 +317,7 @@ func TestCreationIsRefused(t *testing.T) {
 		t.Errorf("%d were asked for; %v", f.server.asked, err)
 	}
 	f.is(status, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonFailedCreate, "the quota is used up")
-	f.is(status, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonInsufficientReadyReplicas, "1 of 100 run")
+	f.is(status, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonInsufficientReadyReplicas, "1 of 100 members are ready")
 	f.server.refuses = nil
 	if status := f.settle(); status.ReadyReplicas != 100 {
 		t.Errorf("%+v", status)

@@ -27,7 +27,7 @@ type blocked struct {
 func (r *Reconciler) remove(ctx context.Context, l *look) (bool, error) {
 	victims, err := r.victims(ctx, l)
 	if err != nil {
-		return false, fmt.Errorf("choosing who goes of VirtualMachinePool %s: %w", l.key(), err)
+		return false, fmt.Errorf("choosing members of VirtualMachinePool %s to delete: %w", l.key(), err)
 	}
 	if len(l.blocked) > 0 {
 		l.later(blockedRetry)
@@ -74,7 +74,7 @@ func (r *Reconciler) victims(ctx context.Context, l *look) (victims []member, er
 	}
 	if l.pool.Spec.ScaleDownPolicy == v1alpha1.ScaleDownExplicit {
 		l.blocked = append(l.blocked, blocked{reason: v1alpha1.ReasonNobodyNamed, why: fmt.Sprintf(
-			"%d too many, and scaleDownPolicy Explicit gives up only those that are named (kubectl sallyport scale-down %s --vm NAME)",
+			"surplus members: %d; scaleDownPolicy Explicit removes only named members (kubectl sallyport scale-down %s --vm NAME)",
 			surplus, l.pool.Name)})
 		return victims, nil
 	}
@@ -130,7 +130,7 @@ func (l *look) candidates() []member {
 	return all
 }
 
-// chosen tells whether the member was written down to be given up, maybe by a process that died before it did so.
+// chosen reports whether the member was written down to be given up, maybe by a process that died before it did so.
 func (l *look) chosen(m member) bool { return slices.Contains(l.read.Removing, m.target()) }
 
 // rank puts those first of which something is not true.
@@ -181,7 +181,7 @@ func (r *Reconciler) refused(ctx context.Context, m member) (*blocked, error) {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, and another one may have its name
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("asking whether VirtualMachine %s may be deleted: %w", m.Name, err)
+		return nil, fmt.Errorf("checking whether VirtualMachine %s can be deleted: %w", m.Name, err)
 	}
 	return nil, nil
 }

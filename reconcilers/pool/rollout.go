@@ -21,7 +21,7 @@ func (r *Reconciler) rollOut(ctx context.Context, l *look) (bool, error) {
 	next := l.next()
 	for _, m := range next {
 		if err := r.bringUp(ctx, l, m); err != nil {
-			l.lags = fmt.Errorf("giving VirtualMachine %s the present template: %w", m.Name, err)
+			l.lags = fmt.Errorf("updating VirtualMachine %s to the current template: %w", m.Name, err)
 			return true, l.lags
 		}
 	}
@@ -74,7 +74,7 @@ func (l *look) unavailable() int {
 	return count
 }
 
-// available tells whether the member does what it should: runs, unless it was stopped on purpose, and has taken its spec.
+// available reports whether the member does what it should: runs, unless it was stopped on purpose, and has taken its spec.
 func (m member) available() bool {
 	switch {
 	case m.Status.ObservedGeneration != m.Generation:
@@ -88,7 +88,7 @@ func (m member) available() bool {
 	return m.ready()
 }
 
-// restartRequired tells whether the member waits for a restart to be as its spec says.
+// restartRequired reports whether the member waits for a restart to be as its spec says.
 func (m member) restartRequired() bool {
 	c := v1alpha1.ConditionRestartRequired.In(m.Status.Conditions)
 	return c != nil && c.Status == metav1.ConditionTrue
@@ -110,7 +110,7 @@ func (r *Reconciler) bringUp(ctx context.Context, l *look, m member) error {
 	if err := r.Client.Patch(ctx, vm, patch, client.FieldOwner(manager)); err != nil {
 		return err
 	}
-	r.Events.Eventf(l.pool, vm, corev1.EventTypeNormal, "SuccessfulUpdate", "RollOut", "gave VirtualMachine %s the present template", vm.Name)
+	r.Events.Eventf(l.pool, vm, corev1.EventTypeNormal, "SuccessfulUpdate", "RollOut", "updated VirtualMachine %s to the current template", vm.Name)
 	return nil
 }
 

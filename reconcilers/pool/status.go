@@ -66,7 +66,7 @@ func (l *look) available() metav1.Condition {
 	if ready >= l.desired() {
 		return l.condition(t, true, v1alpha1.ReasonAllReplicasReady, "")
 	}
-	return l.condition(t, false, v1alpha1.ReasonInsufficientReadyReplicas, fmt.Sprintf("%d of %d run", ready, l.desired()))
+	return l.condition(t, false, v1alpha1.ReasonInsufficientReadyReplicas, fmt.Sprintf("%d of %d members are ready", ready, l.desired()))
 }
 
 func (l *look) progressing() metav1.Condition {
@@ -77,7 +77,7 @@ func (l *look) progressing() metav1.Condition {
 	case len(l.blocked) > 0:
 		return l.condition(t, false, l.blocked[0].reason, whoStays(l.blocked))
 	case len(l.members) != l.desired():
-		return l.condition(t, true, v1alpha1.ReasonReplicasProgressing, fmt.Sprintf("%d of %d", len(l.members), l.desired()))
+		return l.condition(t, true, v1alpha1.ReasonReplicasProgressing, fmt.Sprintf("%d of %d members exist", len(l.members), l.desired()))
 	}
 	return l.condition(t, false, v1alpha1.ReasonSteady, "")
 }
@@ -86,7 +86,7 @@ func (l *look) synced() metav1.Condition {
 	t, all, stale, pending := v1alpha1.ConditionSynced, len(l.staying()), len(l.allStale()), l.pool.Status.RestartPendingReplicas
 	var other string
 	if stale > 0 {
-		other = fmt.Sprintf("%d of %d are not of release %s of VSphereTemplate %s", stale, all, l.release, l.pool.Spec.Follows().Name)
+		other = fmt.Sprintf("%d of %d members are not at release %s of VSphereTemplate %s", stale, all, l.release, l.pool.Spec.Follows().Name)
 	}
 	switch outdated := len(l.outdated()); {
 	case l.lags != nil:
@@ -96,13 +96,13 @@ func (l *look) synced() metav1.Condition {
 	case stale > 0 && l.approves():
 		return l.condition(t, false, v1alpha1.ReasonRolloutInProgress, other)
 	case outdated > 0:
-		return l.condition(t, false, v1alpha1.ReasonRolloutInProgress, fmt.Sprintf("%d of %d have an earlier template", outdated, all))
+		return l.condition(t, false, v1alpha1.ReasonRolloutInProgress, fmt.Sprintf("%d of %d members have an earlier template", outdated, all))
 	case stale > 0:
 		return l.condition(t, false, v1alpha1.ReasonRestartPendingApproval,
-			other+"; with restartApprovalMode Manual one is replaced when it is deleted (kubectl delete svm NAME)")
+			other+"; restartApprovalMode is Manual: delete a member to replace it (kubectl delete svm NAME)")
 	case pending > 0:
 		return l.condition(t, false, v1alpha1.ReasonRestartPendingApproval,
-			fmt.Sprintf("%d of %d have to be restarted (kubectl sallyport restart)", pending, all))
+			fmt.Sprintf("%d of %d members need a restart (kubectl sallyport restart NAME)", pending, all))
 	}
 	return l.condition(t, true, v1alpha1.ReasonPoolSynced, "")
 }

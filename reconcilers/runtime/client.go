@@ -28,7 +28,7 @@ type Call struct {
 // Observe has seen. It is safe for concurrent use.
 type Interceptor func(ctx context.Context, call *Call, next func(context.Context) error) error
 
-// NewClient gives a client of the runtime. The first interceptor is the outermost; those of a Client are inside of them.
+// NewClient returns a client of the runtime. The first interceptor is the outermost; those of a Client are inside of them.
 func NewClient(rt Runtime, interceptors ...Interceptor) *Client {
 	if inner, ok := rt.(*Client); ok {
 		return &Client{runtime: inner.runtime, interceptors: append(slices.Clone(interceptors), inner.interceptors...)}
@@ -36,7 +36,7 @@ func NewClient(rt Runtime, interceptors ...Interceptor) *Client {
 	return &Client{runtime: rt, interceptors: interceptors}
 }
 
-// Can tells whether the runtime has an ability that only some have, an interface such as [Migrator].
+// Can reports whether the runtime has an ability that only some have, an interface such as [Migrator].
 func Can[Ability any](c *Client) bool {
 	_, can := c.runtime.(Ability)
 	return can
@@ -55,7 +55,7 @@ func UseDisk(ctx context.Context, c *Client, verb Verb, disk Disk, machine Machi
 func use[Ability any](ctx context.Context, c *Client, of *Call, call func(context.Context, Ability) error) error {
 	able, can := c.runtime.(Ability)
 	if !can {
-		return NewNotSupported(nil, "the runtime does not know %s", of.Verb)
+		return NewNotSupported(nil, "the runtime does not support %s", of.Verb)
 	}
 	return c.call(ctx, of, func(ctx context.Context) error { return call(ctx, able) })
 }

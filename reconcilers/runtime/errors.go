@@ -28,7 +28,7 @@ const (
 	KindOwnedByAnother Kind = "OwnedByAnother"
 	// KindNotSupported means that there is no runtime of the kind that the machine wants. Nothing can have been made there.
 	KindNotSupported Kind = "NotSupported"
-	// KindTakingOver means that nothing was sent, because another process may still be sending. It passes by itself.
+	// KindTakingOver means that nothing was sent because another process may still be sending. It is temporary.
 	KindTakingOver Kind = "TakingOver"
 )
 
@@ -37,14 +37,14 @@ const (
 type Error struct {
 	// Kind is what is wrong.
 	Kind Kind
-	// Message tells a user what is wrong, in one sentence and without secrets. It becomes the message of a condition and
-	// stays the same as long as the trouble does: no times, no ids of requests.
+	// Message is one sentence for users, without secrets. It becomes the message of a condition and does not change while
+	// the error lasts: no times, no request IDs.
 	Message string
 	// Cause is the error that it rests on, for logs. It may be nil.
 	Cause error
 }
 
-// Error gives the message and the cause.
+// Error returns the message and the cause.
 func (e *Error) Error() string {
 	if e.Cause == nil {
 		return e.Message
@@ -52,7 +52,7 @@ func (e *Error) Error() string {
 	return e.Message + ": " + e.Cause.Error()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
 func newError(kind Kind, cause error, format string, args ...any) *Error {
@@ -85,7 +85,7 @@ func NewUnavailable(cause error, format string, args ...any) error {
 }
 
 // errDisconnected is the cause of an error of NewDisconnected.
-var errDisconnected = errors.New("there is no connection to the machine")
+var errDisconnected = errors.New("the runtime has no connection to the machine")
 
 // NewDisconnected makes an Unavailable error that says that the runtime is there, and has lost the connection to the machine.
 func NewDisconnected(format string, args ...any) error {
@@ -164,7 +164,7 @@ func MayHaveActed(err error) bool {
 	return kind == KindUnavailable || kind == ""
 }
 
-// Reason gives the reason of a condition that reports the error, and nothing for nil.
+// Reason returns the reason of a condition that reports the error. For nil it is empty.
 func Reason(err error) v1alpha1.ConditionReason {
 	if err == nil {
 		return ""
@@ -192,8 +192,8 @@ func Reason(err error) v1alpha1.ConditionReason {
 	}
 }
 
-// Message gives what a user is told of the error: the message of the outermost Error without its cause, which may differ
-// from one attempt to the next, and the whole text of any other error. It gives nothing for nil.
+// Message returns the message for users: that of the outermost Error without its cause, which may differ between attempts,
+// or the whole text of any other error. For nil it is empty.
 func Message(err error) string {
 	if err == nil {
 		return ""

@@ -70,13 +70,13 @@ const (
 
 // Hibernation is what is seen of a machine that a [Hibernator] runs, for a move of it.
 type Hibernation struct {
-	// Instance is what there is of the machine. There is one at most.
+	// Instance is the state of the machine's instance. There is at most one.
 	Instance InstanceState
 	// ID tells an instance from every other, also of the same machine.
 	ID types.UID
 	// Node is the one that has taken it.
 	Node string
-	// Unreachable says that this node is gone, or was not heard of for so long that nobody answers for it.
+	// Unreachable means that this node is gone or not ready.
 	Unreachable bool
 	// Restored says that it is made from the snapshot of the Migration and its Digest, and Fits that it goes where its To wants it.
 	Restored, Fits bool
@@ -92,11 +92,11 @@ type Hibernation struct {
 	Digest   string
 	// Refused says why the machine cannot be put into a snapshot at all, and is empty if it can.
 	Refused string
-	// Trouble is what the scheduler, the agent or the registry says of what does not go on, for people.
+	// Trouble is the message of the scheduler, the agent or the registry about what blocks the move.
 	Trouble string
 }
 
-// RestsOnSnapshot tells whether something rests on what the registry has: a Hibernator asks it only then.
+// RestsOnSnapshot reports whether something rests on what the registry has: a Hibernator asks it only then.
 func RestsOnSnapshot(step v1alpha1.MigrationStep, instance InstanceState) bool {
 	switch step {
 	case v1alpha1.MigrationHibernate:

@@ -40,4 +40,4 @@ func (l Limits) Keep(ctx context.Context, call *Call, next func(context.Context)
 
 // errTakingOver is why nothing is sent, and why nothing can be said to be over.
 var errTakingOver = newError(KindTakingOver, nil,
-	"this replica has just taken over from one that may still be at work, and waits until it cannot be any more")
+	"this replica has just taken over from another one and waits until the other can no longer be working")

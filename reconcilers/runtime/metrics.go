@@ -20,11 +20,11 @@ func NewMetrics(registry prometheus.Registerer, now func() time.Time) *Metrics {
 	m := &Metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sallyport_runtime_calls_total",
-			Help: "Calls of runtimes, by runtime, verb and outcome.",
+			Help: "Total number of calls to runtimes, by runtime, verb and outcome.",
 		}, []string{"runtime", "verb", "outcome"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "sallyport_runtime_call_duration_seconds",
-			Help:    "How long calls of runtimes took, whatever came of them.",
+			Help:    "Duration of calls to runtimes in seconds, whatever their outcome.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"runtime", "verb"}),
 		now: now,

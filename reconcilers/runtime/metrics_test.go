@@ -68,7 +68,7 @@ func TestCount(t *testing.T) {
 	}
 
 	want := `
-# HELP sallyport_runtime_calls_total Calls of runtimes, by runtime, verb and outcome.
+# HELP sallyport_runtime_calls_total Total number of calls to runtimes, by runtime, verb and outcome.
 # TYPE sallyport_runtime_calls_total counter
 sallyport_runtime_calls_total{outcome="success",runtime="fake",verb="Cancel"} 1
 sallyport_runtime_calls_total{outcome="success",runtime="fake",verb="Delete"} 1

@@ -1,8 +1,8 @@
-// Package runtime says what Sallyport needs of whatever runs machines: a vCenter, a node agent, KubeVirt.
+// Package runtime is the interface to the systems that run machines: a vCenter, a node agent, KubeVirt.
 //
 // [Runtime] is what every one of them can do; what only some can do is an interface of its own, such as [Migrator]. The
-// contract is in the comments here, and [sallyport.dev/sallyport/reconcilers/runtime/conformance] tests it. Nothing in a
-// runtime decides: who may send what is the claim's business, and a runtime does what it is told, once it is told.
+// contract is in the comments here, and [sallyport.dev/sallyport/reconcilers/runtime/conformance] tests it. A runtime makes
+// no decisions: the claim decides who may send what, and a runtime carries out requests.
 package runtime
 
 import (
@@ -143,7 +143,7 @@ type Disk struct {
 	Spec *v1alpha1.VirtualDiskSpec
 }
 
-// DiskOf gives the Disk of a VirtualDisk. It shares the spec.
+// DiskOf returns the Disk of a VirtualDisk. It shares the spec.
 func DiskOf(d *v1alpha1.VirtualDisk) Disk {
 	return Disk{
 		NamespacedName: types.NamespacedName{Namespace: d.Namespace, Name: d.Name},
@@ -153,13 +153,13 @@ func DiskOf(d *v1alpha1.VirtualDisk) Disk {
 	}
 }
 
-// Bytes is how large the disk is to be, in whole mebibytes.
+// Bytes is the wanted size of the disk in bytes, a multiple of a mebibyte.
 func (d Disk) Bytes() int64 {
 	const mebibyte = 1 << 20
 	return (d.Spec.Size.Value() + mebibyte - 1) / mebibyte * mebibyte
 }
 
-// String names the disk for people.
+// String is the namespace and name of the disk.
 func (d Disk) String() string { return d.NamespacedName.String() }
 
 // DiskObservation is a disk as a runtime sees it at one moment.
@@ -173,7 +173,7 @@ type DiskObservation struct {
 	// InFlight tells that it is being made, grown or removed.
 	InFlight bool
 	// AttachedTo are the markers of the machines that it is attached to: UIDs of VirtualMachines, or what the runtime calls a machine
-	// that has no marker. There is at most one, unless somebody else attached it, too.
+	// that has no marker. There is at most one, unless another client attached the disk, too.
 	AttachedTo []string
 }
 
@@ -185,7 +185,7 @@ type Watcher interface {
 	Watch(ctx context.Context, changed func(instanceID string)) error
 }
 
-// Change is what is told of machines: an Observe of them may now give something else.
+// Change says that an Observe of these machines may now return something else.
 type Change struct {
 	// Server is the VSphereServer that they are on.
 	Server string
@@ -232,7 +232,7 @@ type CloudInit struct {
 	MetaData Secret
 }
 
-// MachineOf gives the Machine of a VirtualMachine. It shares the spec.
+// MachineOf returns the Machine of a VirtualMachine. It shares the spec.
 func MachineOf(vm *v1alpha1.VirtualMachine) Machine {
 	return Machine{
 		NamespacedName: types.NamespacedName{Namespace: vm.Namespace, Name: vm.Name},
@@ -254,9 +254,9 @@ type Observation struct {
 	InstanceID string
 	// Power is whether the instance is on, off or paused.
 	Power v1alpha1.PowerState
-	// Incarnation is a mark of the runtime's own, new with every power-on, whoever powered on. It is empty as long as
-	// the instance was never on, and is compared only between moments at which the instance was on: the same mark means
-	// that it was not off in between, another mark that it was. How a mark looks is the runtime's own affair.
+	// Incarnation is a value of the runtime that is new with every power-on, no matter who powered on. It is empty until
+	// the instance was on for the first time. Compare it only between moments at which the instance was on: equal values
+	// mean that it was not off in between. Its format is up to the runtime.
 	Incarnation string
 	// NodeName is the node or ESXi host that the instance is on, by name. It may be empty while the instance is off.
 	NodeName string
@@ -268,43 +268,43 @@ type Observation struct {
 	Disks []v1alpha1.AttachedDisk
 	// Differences is how the size of an instance that was made differs from its spec.
 	Differences []Difference
-	// InFlight is what the runtime is doing to the machine, or has accepted and not yet begun, whoever asked for it. A
-	// guest that was asked to shut down is not among it.
+	// InFlight are the tasks of the machine that the runtime runs or has accepted, no matter who requested them. A guest
+	// shutdown is not one of them.
 	InFlight []Task
-	// LastFailure is what the runtime says of the last task of the machine if that one failed and the runtime still
-	// knows. It is for people to read and nothing is decided by it.
+	// LastFailure is the error message of the last task of the machine if it failed and the runtime still knows it. It
+	// is for users; no decision depends on it.
 	LastFailure string
 	// Guest is what the guest says of itself. It says nothing while the machine is not on.
 	Guest Guest
 	// Hibernation is what a move by hibernation rests on, as a [Hibernator] sees it, and nil of any other runtime.
 	Hibernation *Hibernation
-	// Question is what the runtime wants to know from people before the machine goes on, and nil if there is nothing.
+	// Question is a question of the runtime that blocks the machine until a user answers it, nil if there is none.
 	Question *v1alpha1.PendingQuestion
 }
 
-// Difference is a part of a machine that is not as its spec says.
+// Difference is a part of a machine that differs from its spec.
 type Difference struct {
-	// Field is where the spec says it, such as spec.cpu.
+	// Field is the field of the spec, such as spec.cpu.
 	Field string
-	// Is and Wanted are what it is, and what the spec says.
+	// Is and Wanted are the value of the machine and that of the spec.
 	Is, Wanted string
-	// Live says that it can be brought about while the machine is on.
+	// Live says that the change can be applied while the machine is on.
 	Live bool
 }
 
-// String is the difference as people read it.
+// String describes the difference in messages.
 func (d Difference) String() string {
-	return d.Field + " is " + d.Wanted + ", and the machine has " + d.Is
+	return d.Field + " is " + d.Wanted + ", but the machine has " + d.Is
 }
 
-// Guest is what a guest says of itself, by an agent in it. Nobody vouches for any of it.
+// Guest is what a guest reports about itself through an agent in it. It is not verified.
 type Guest struct {
 	// Addresses are its IP addresses, as VirtualMachineStatus has them: those that matter first, and in the same order as long as
 	// they are the same.
 	Addresses []string
-	// Hostname is what it calls itself.
+	// Hostname is the host name of the guest.
 	Hostname string
-	// Tools says whether the agent runs, and is empty where the runtime does not say.
+	// Tools says whether the agent runs. It is empty if the runtime does not report it.
 	Tools v1alpha1.ToolsState
 }
 
@@ -315,31 +315,31 @@ const MaxAddresses = 32
 // What a guest does of its own accord, which heeding a shutdown request is, may still change it.
 func (o Observation) Quiet() bool { return len(o.InFlight) == 0 }
 
-// Doing says for people what the first task in flight does, and what the runtime wants to know first.
+// Doing describes the first task in flight, and the question that blocks it, in messages.
 func (o Observation) Doing() string {
 	if o.Question == nil {
 		return o.InFlight[0].Doing()
 	}
-	return o.InFlight[0].Doing() + ", and waits for an answer: " + o.Question.String()
+	return o.InFlight[0].Doing() + ", waiting for an answer: " + o.Question.String()
 }
 
-// Task is something that a runtime is doing to a machine.
+// Task is a running task of a machine on its runtime.
 type Task struct {
-	// ID is what the runtime calls the task.
+	// ID is the task ID of the runtime.
 	ID string
 	// Kind is what is being done.
 	Kind TaskKind
-	// Ours says that the runtime knows for certain that a call through this interface began it. It is false where that
-	// cannot be told, as of a task that somebody else may have begun under the same account.
+	// Ours says that the runtime knows for certain that a call through this interface started the task. It is false if
+	// that is not certain, for example because another client uses the same account.
 	Ours bool
-	// By is who else began it, for people to read, such as a user of the vCenter. It is empty if the task is Ours, or
-	// nobody knows.
+	// By is who else started the task, for messages, such as a user of the vCenter. It is empty if the task is Ours, or
+	// if that is unknown.
 	By string
-	// Progress is how much is done, in percent, and nil where the runtime does not say.
+	// Progress is the progress in percent, nil if the runtime does not report it.
 	Progress *int32
 }
 
-// Doing says for people what is being done, and by whom if that is somebody else.
+// Doing describes the task in messages, and who started it if it is not ours.
 func (t Task) Doing() string {
 	if t.By == "" {
 		return t.Kind.Doing()
@@ -351,35 +351,37 @@ func (t Task) Doing() string {
 type TaskKind string
 
 const (
-	// TaskCreate makes an instance.
+	// TaskCreate creates an instance.
 	TaskCreate TaskKind = "Create"
 	// TaskPowerOn powers it on.
 	TaskPowerOn TaskKind = "PowerOn"
-	// TaskPowerOff takes its power away.
+	// TaskPowerOff powers it off.
 	TaskPowerOff TaskKind = "PowerOff"
 	// TaskRelocate moves it to another node.
 	TaskRelocate TaskKind = "Relocate"
-	// TaskReconfigure changes what the machine is made of: it attaches or detaches disks, for one.
+	// TaskReconfigure changes the configuration of the machine: for example, it attaches or detaches
+	// disks.
 	TaskReconfigure TaskKind = "Reconfigure"
-	// TaskDelete removes it.
+	// TaskDelete deletes it.
 	TaskDelete TaskKind = "Delete"
-	// TaskOther is anything else that stands in the way of a call, such as a snapshot that an administrator takes.
+	// TaskOther is any other task that blocks calls, such as a snapshot that an administrator takes.
 	TaskOther TaskKind = "Other"
-	// TaskTakingOver stands for what another process may still be sending. No runtime shows it; it has no ID.
+	// TaskTakingOver stands for requests that another process may still be sending. No runtime reports it; it
+	// has no ID.
 	TaskTakingOver TaskKind = "TakingOver"
 )
 
 var doings = map[TaskKind]string{
-	TaskCreate:      "the machine is being made",
+	TaskCreate:      "the machine is being created",
 	TaskPowerOn:     "the machine is being powered on",
 	TaskPowerOff:    "the machine is being powered off",
 	TaskRelocate:    "the machine is being moved",
 	TaskReconfigure: "the configuration of the machine is being changed",
-	TaskDelete:      "the machine is being removed",
-	TaskTakingOver:  "another replica may still be at work on the machine",
+	TaskDelete:      "the machine is being deleted",
+	TaskTakingOver:  "another replica may still be working on the machine",
 }
 
-// Doing says for people what is being done.
+// Doing describes the task in messages.
 func (k TaskKind) Doing() string {
 	if text, known := doings[k]; known {
 		return text
@@ -387,13 +389,13 @@ func (k TaskKind) Doing() string {
 	return "the runtime is busy with the machine"
 }
 
-// Mode is how a machine is got off.
+// Mode is how a machine is powered off.
 type Mode string
 
 const (
 	// Graceful asks the guest to shut down.
 	Graceful Mode = "Graceful"
-	// Forced takes the power away.
+	// Forced powers the machine off without asking the guest.
 	Forced Mode = "Forced"
 )
 
@@ -407,8 +409,8 @@ type Target struct {
 	// Leave is the node that the machine was on when the move was decided. A machine that is elsewhere has been moved,
 	// so that a repeated request does not move it twice. Empty means the node that it is on now.
 	Leave string
-	// Force has the runtime do all that it can to get the machine across, at the cost of others or of the guest. A runtime
-	// that knows nothing stronger ignores it.
+	// Force uses the strongest means of the runtime to move the machine, at the cost of others or of the guest. A runtime
+	// without stronger means ignores it.
 	Force bool
 }
 

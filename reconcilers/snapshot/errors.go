@@ -31,7 +31,7 @@ func status(err error) int {
 // missing are the codes by which registries say that something is not there. The last is Harbor's.
 var missing = []transport.ErrorCode{transport.ManifestUnknownErrorCode, transport.NameUnknownErrorCode, "NOT_FOUND"}
 
-// absent tells whether a registry has said that the repository, or what was asked of it, is not there. A 404 alone says no such thing:
+// absent reports whether a registry has said that the repository, or what was asked of it, is not there. A 404 alone says no such thing:
 // whatever stands before the registry gives that, too.
 func (a *access) absent(err error) bool {
 	answer, is := errors.AsType[*transport.Error](err)
@@ -48,13 +48,13 @@ func (a *access) failed(err error, right string) error {
 	registry := a.repository.RegistryStr()
 	switch code := status(err); {
 	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && a.secret == "":
-		return runtime.NewPermission(nil, "registry %s does not let anybody %s %s: name a Secret with credentials in spec.runtime.pod.snapshotSecretRef",
+		return runtime.NewPermission(nil, "registry %s denies anonymous requests to %s %s: name a Secret with credentials in spec.runtime.pod.snapshotSecretRef",
 			registry, right, a.repository.RepositoryStr())
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return runtime.NewPermission(nil, "registry %s does not accept the credentials of Secret %s for %s: they need the right to %s there",
 			registry, a.secret, a.repository.RepositoryStr(), right)
 	case code == http.StatusMethodNotAllowed && right == "delete":
-		return runtime.NewPermission(nil, "registry %s does not allow anybody to delete: its administrator has to enable that", registry)
+		return runtime.NewPermission(nil, "registry %s does not allow deletion: its administrator must enable it", registry)
 	case code != 0:
 		return runtime.NewUnavailable(nil, "registry %s answered %d %s", registry, code, http.StatusText(code))
 	}
@@ -68,10 +68,10 @@ func (a *access) failed(err error, right string) error {
 		return runtime.NewUnavailable(away, "registry %s cannot be reached", registry)
 	}
 	if _, is := errors.AsType[*http.MaxBytesError](err); is {
-		err = wrong(fmt.Sprintf("gave more than %d bytes", maxAnswer))
+		err = wrong(fmt.Sprintf("returned more than %d bytes", maxAnswer))
 	}
 	if w, is := errors.AsType[wrong](err); is {
 		return runtime.NewUnavailable(nil, "registry %s %s", registry, string(w))
 	}
-	return runtime.NewUnavailable(nil, "registry %s gave no answer that can be used", registry)
+	return runtime.NewUnavailable(nil, "the response of registry %s is invalid", registry)
 }

@@ -30,7 +30,7 @@ type Store struct {
 	transport http.RoundTripper
 }
 
-// New gives the Store whose repositories begin with that, such as registry.example.com/machines. live reads Secrets past every cache. A
+// New returns the Store whose repositories begin with that, such as registry.example.com/machines. live reads Secrets past every cache. A
 // nil transport is that of net/http.
 func New(repository string, live client.Reader, transport http.RoundTripper) (*Store, error) {
 	prefix, err := name.NewRepository(repository, name.StrictValidation)
@@ -123,7 +123,7 @@ func (a *access) digest(ctx context.Context, ref name.Reference) (string, error)
 	case err != nil:
 		return "", a.failed(err, "pull")
 	case !got.MediaType.IsImage() && !got.MediaType.IsIndex():
-		return "", a.failed(wrong("gave something that is not a manifest"), "pull")
+		return "", a.failed(wrong("returned something that is not a manifest"), "pull")
 	}
 	digest, _, err := v1.SHA256(bytes.NewReader(got.Manifest))
 	return digest.String(), err
@@ -146,7 +146,7 @@ func (a *access) tags(ctx context.Context) (tags []name.Tag, all bool, err error
 			}
 			tag, err := name.NewTag(a.repository.Name()+":"+text, name.StrictValidation)
 			if err != nil {
-				return nil, false, a.failed(wrong("lists a tag that cannot be one"), "pull")
+				return nil, false, a.failed(wrong("lists an invalid tag"), "pull")
 			}
 			tags = append(tags, tag)
 		}

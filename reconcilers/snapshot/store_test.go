@@ -323,7 +323,7 @@ func TestDiscardOfWhatIsNoTag(t *testing.T) {
 		return false
 	}
 	got := says(w.store.Discard(t.Context(), machine("move-1")))
-	if want := "RuntimeUnavailable: registry registry.example.com lists a tag that cannot be one"; got != want {
+	if want := "RuntimeUnavailable: registry registry.example.com lists an invalid tag"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -378,35 +378,35 @@ func TestDoubtIsAnError(t *testing.T) {
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, "<html>please log in</html>")
 			return true
-		}, "RuntimeUnavailable: registry registry.example.com gave something that is not a manifest", 1},
+		}, "RuntimeUnavailable: registry registry.example.com returned something that is not a manifest", 1},
 		"it hangs up": {func(_ http.ResponseWriter, r *http.Request) bool { panic(http.ErrAbortHandler) },
-			"RuntimeUnavailable: registry registry.example.com gave no answer that can be used", 0},
+			"RuntimeUnavailable: the response of registry registry.example.com is invalid", 0},
 		"it hangs up in the middle": {later(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
 			w.Header().Set("Content-Length", "1000")
 			fmt.Fprint(w, "{")
-		}), "RuntimeUnavailable: registry registry.example.com gave no answer that can be used", 1},
+		}), "RuntimeUnavailable: the response of registry registry.example.com is invalid", 1},
 		"a redirect": {func(w http.ResponseWriter, r *http.Request) bool {
 			http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusTemporaryRedirect)
 			return true
-		}, "RuntimeUnavailable: registry registry.example.com redirects elsewhere, and is not followed", 0},
+		}, "RuntimeUnavailable: registry registry.example.com redirects to another host, which is not followed", 0},
 		"a redirect of the manifest alone": {later(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusFound)
-		}), "RuntimeUnavailable: registry registry.example.com redirects elsewhere, and is not followed", 1},
+		}), "RuntimeUnavailable: registry registry.example.com redirects to another host, which is not followed", 1},
 		"a challenge for somebody else's password": {func(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="http://169.254.169.254/token"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return true
-		}, "RuntimeUnavailable: registry registry.example.com gave no answer that can be used", 0},
+		}, "RuntimeUnavailable: the response of registry registry.example.com is invalid", 0},
 		"an answer without end": {func(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
 			_, _ = w.Write(make([]byte, 5<<20))
 			return true
-		}, "RuntimeUnavailable: registry registry.example.com gave more than 4194304 bytes", 1},
+		}, "RuntimeUnavailable: registry registry.example.com returned more than 4194304 bytes", 1},
 		"nobody may pull, whoever it is": {answers(403, ""),
-			"PermissionDenied: registry registry.example.com does not let anybody pull machines/team-a/0b5c-uid: name a Secret with credentials in spec.runtime.pod.snapshotSecretRef", 1},
+			"PermissionDenied: registry registry.example.com denies anonymous requests to pull machines/team-a/0b5c-uid: name a Secret with credentials in spec.runtime.pod.snapshotSecretRef", 1},
 		"nobody may pull": {answers(401, ""),
-			"PermissionDenied: registry registry.example.com does not let anybody pull machines/team-a/0b5c-uid: name a Secret with credentials in spec.runtime.pod.snapshotSecretRef", 1},
+			"PermissionDenied: registry registry.example.com denies anonymous requests to pull machines/team-a/0b5c-uid: name a Secret with credentials in spec.runtime.pod.snapshotSecretRef", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -616,7 +616,7 @@ func TestDeletionThatIsSwitchedOff(t *testing.T) {
 		return r.Method == http.MethodDelete
 	}
 	got := says(w.store.Discard(t.Context(), m))
-	if want := "PermissionDenied: registry registry.example.com does not allow anybody to delete: its administrator has to enable that"; got != want {
+	if want := "PermissionDenied: registry registry.example.com does not allow deletion: its administrator must enable it"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

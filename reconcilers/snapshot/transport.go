@@ -19,7 +19,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if answer.StatusCode >= 300 && answer.StatusCode < 400 {
 		_ = answer.Body.Close() // nothing of it is read
-		return nil, wrong("redirects elsewhere, and is not followed")
+		return nil, wrong("redirects to another host, which is not followed")
 	}
 	answer.Body = http.MaxBytesReader(nil, answer.Body, maxAnswer)
 	return answer, nil

@@ -12,10 +12,10 @@ var errTaken = errors.New("the name is taken")
 
 // NewTaken is the error of a name that something else in the folder has.
 func NewTaken(cause error, name string) error {
-	return runtime.NewInvalidState(errors.Join(errTaken, cause), "the folder has something else that is called %s: rename or remove that", name)
+	return runtime.NewInvalidState(errors.Join(errTaken, cause), "the folder contains another object named %s: rename or remove it", name)
 }
 
-// IsTaken tells whether a name was refused because something else in the folder has it.
+// IsTaken reports whether a name was refused because something else in the folder has it.
 func IsTaken(err error) bool { return errors.Is(err, errTaken) }
 
 // refusal is why nothing is done in a failure domain until people, or time, change something.

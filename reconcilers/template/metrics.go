@@ -12,7 +12,7 @@ import (
 )
 
 var domainsDesc = prometheus.NewDesc("sallyport_template_failure_domains",
-	"Failure domains of VSphereTemplates, by the reason of their condition Ready, such as TemplateReady.", []string{"reason"}, nil)
+	"Number of failure domains of VSphereTemplates, by the reason of their condition Ready, such as TemplateReady.", []string{"reason"}, nil)
 
 // Metrics tells of templates. Its labels are reasons and results, never a name. Nil tells nothing.
 type Metrics struct {
@@ -27,11 +27,11 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		registry: registry,
 		swaps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sallyport_template_swaps_total",
-			Help: "Exchanges of the names of two templates, by result: Succeeded or Failed. After one that failed the template that had the name gets it back.",
+			Help: "Total number of swaps of the names of two templates, by result: Succeeded or Failed. After a failed swap, the previous template gets its name back.",
 		}, []string{"result"}),
 		imports: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "sallyport_template_import_seconds",
-			Help:    "How long it took to download and import a release of a template, by result: Succeeded, or the reason of the failure.",
+			Help:    "Time in seconds to download and import a release of a template, by result: Succeeded, or the reason of the failure.",
 			Buckets: []float64{1, 10, 60, 300, 900, 1800, 3600, 7200, 10800},
 		}, []string{"result"}),
 	}

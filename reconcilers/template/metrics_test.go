@@ -43,12 +43,12 @@ func TestMetrics(t *testing.T) {
 	p.add(otherFolder, "", Item{Name: name + "-2", Mark: Mark{Release: "x"}, Stage: Whole})
 	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.KeepVersions = 1; release("3")(s) })
 	p.settle(t)
-	const swaps = `# HELP sallyport_template_swaps_total Exchanges of the names of two templates, by result: Succeeded or Failed. After one that failed the template that had the name gets it back.
+	const swaps = `# HELP sallyport_template_swaps_total Total number of swaps of the names of two templates, by result: Succeeded or Failed. After a failed swap, the previous template gets its name back.
 # TYPE sallyport_template_swaps_total counter
 sallyport_template_swaps_total{result="Failed"} 1
 sallyport_template_swaps_total{result="Succeeded"} 3
 `
-	told(`# HELP sallyport_template_failure_domains Failure domains of VSphereTemplates, by the reason of their condition Ready, such as TemplateReady.
+	told(`# HELP sallyport_template_failure_domains Number of failure domains of VSphereTemplates, by the reason of their condition Ready, such as TemplateReady.
 # TYPE sallyport_template_failure_domains gauge
 sallyport_template_failure_domains{reason="ForeignTemplate"} 1
 sallyport_template_failure_domains{reason="TemplateReady"} 1

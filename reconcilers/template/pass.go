@@ -136,7 +136,7 @@ func (r *Reconciler) holds(p *place, swap bool) {
 	}
 }
 
-// overdue tells whether a failure domain has held back the exchange of its names for long enough.
+// overdue reports whether a failure domain has held back the exchange of its names for long enough.
 func (r *Reconciler) overdue(p *place) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,7 +239,7 @@ func (p *place) fails(r *Reconciler, err error) {
 	r.due[p.key] = r.Now().Add(p.again)
 }
 
-// waits tells whether an error was too short ago to try again. A changed spec is tried at once.
+// waits reports whether an error was too short ago to try again. A changed spec is tried at once.
 func (r *Reconciler) waits(p *place) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -299,7 +299,7 @@ func (p *place) sum(r *Reconciler, last step, under *job) {
 	case under != nil:
 		at, percent := under.step.Load().(v1alpha1.VSphereTemplateStep), under.percent.Load()/10*10
 		p.status.Progress, p.again = &percent, poll
-		p.set(at, v1alpha1.ReasonTemplateInProgress, fmt.Sprintf("release %s is on its way", p.Spec.Release))
+		p.set(at, v1alpha1.ReasonTemplateInProgress, fmt.Sprintf("release %s is in progress", p.Spec.Release))
 		// What went wrong the last time stays there to be read while it is tried again.
 		if was := v1alpha1.ConditionReady.In(p.status.Conditions); was != nil && wrong(was) && was.ObservedGeneration == p.generation && was.Status != metav1.ConditionTrue {
 			p.ready.Status, p.ready.Reason, p.ready.Message = was.Status, was.Reason, was.Message
@@ -311,7 +311,7 @@ func (p *place) sum(r *Reconciler, last step, under *job) {
 		p.set(v1alpha1.VSphereTemplateDone, v1alpha1.ReasonTemplateReady, "")
 	default:
 		p.again = time.Millisecond
-		p.set(stepOf(last.do), v1alpha1.ReasonTemplateInProgress, fmt.Sprintf("release %s is on its way", p.Spec.Release))
+		p.set(stepOf(last.do), v1alpha1.ReasonTemplateInProgress, fmt.Sprintf("release %s is in progress", p.Spec.Release))
 	}
 }
 
@@ -333,7 +333,7 @@ func (p *place) set(at v1alpha1.VSphereTemplateStep, reason v1alpha1.ConditionRe
 	switch {
 	case p.gone:
 		if reason == v1alpha1.ReasonTemplateReady || reason == v1alpha1.ReasonTemplateInProgress {
-			reason, message = v1alpha1.ReasonTerminating, "is being removed"
+			reason, message = v1alpha1.ReasonTerminating, "the template is being removed"
 		}
 	case runtime.IsUnavailable(p.trouble), runtime.IsTakingOver(p.trouble):
 		status = metav1.ConditionUnknown

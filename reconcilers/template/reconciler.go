@@ -1,8 +1,8 @@
 // Package template keeps templates of vCenters in step with their VSphereTemplates: a release is imported beside the one before, and takes
 // its name once it is whole.
 //
-// What is to be done next is told by what is in the folder, see [wanted.next], and by nothing that a process remembers. Each change is made
-// over what was looked at, so that of two processes one is too late and looks again.
+// The content of the folder determines the next step, see [wanted.next]; a process keeps no state. Each change names the version that was
+// read, so that of two concurrent processes one fails and reads again.
 package template
 
 import (
@@ -46,7 +46,7 @@ const (
 	swapPatience = 30 * time.Minute
 )
 
-// Source gives the OVA that the spec names, as far as its content is the one that the spec says. It takes long.
+// Source returns the OVA that the spec names, as far as its content is the one that the spec says. It takes long.
 type Source func(ctx context.Context, d Domain, progress func(percent int32)) (Fetched, error)
 
 // Fetched is an OVA. It is kept until it is closed.
@@ -172,7 +172,7 @@ func (r *Reconciler) finalize(ctx context.Context, t *v1alpha1.VSphereTemplate, 
 }
 
 // errChanged is why nothing more is done in a pass: it is about a spec that is no more.
-var errChanged = errors.New("the VSphereTemplate has changed meanwhile")
+var errChanged = errors.New("the VSphereTemplate has changed in the meantime")
 
 // current looks whether the spec is still the one that was acted on. It is asked between a look at a folder and a change there: whoever
 // acts on a later spec either has changed the item since, and the change is refused, or will look after it.
@@ -182,7 +182,7 @@ func (r *Reconciler) current(ctx context.Context, t *v1alpha1.VSphereTemplate) e
 		if apierrors.IsNotFound(err) {
 			return errChanged
 		}
-		return fmt.Errorf("reading VSphereTemplate %s once more: %w", t.Name, err)
+		return fmt.Errorf("reading VSphereTemplate %s again: %w", t.Name, err)
 	}
 	if now.UID != t.UID || now.Generation != t.Generation || now.DeletionTimestamp.IsZero() != t.DeletionTimestamp.IsZero() {
 		return errChanged
@@ -206,7 +206,7 @@ func (r *Reconciler) tell(t *v1alpha1.VSphereTemplate, before *v1alpha1.VSphereT
 	}
 }
 
-// wrong tells whether people should be told by an event.
+// wrong reports whether people should be told by an event.
 func wrong(ready *metav1.Condition) bool {
 	switch v1alpha1.ConditionReason(ready.Reason) {
 	case v1alpha1.ReasonTemplateReady, v1alpha1.ReasonTemplateInProgress, v1alpha1.ReasonPaused, v1alpha1.ReasonTakingOver, v1alpha1.ReasonTerminating:

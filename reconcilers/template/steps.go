@@ -74,7 +74,7 @@ func (w *wanted) next(v View) step {
 		return w.vanish(v)
 	}
 	if v.Others[w.name] {
-		return step{do: hold, why: refused(foreignTemplate, "the folder has a machine called %s that is not of this VSphereTemplate: rename or remove it", w.name)}
+		return step{do: hold, why: refused(foreignTemplate, "the folder contains a machine named %s that does not belong to this VSphereTemplate: rename or remove it", w.name)}
 	}
 	present, fresh := find(v, w.named), find(v, w.fresh)
 	switch {
@@ -97,7 +97,7 @@ func (w *wanted) next(v View) step {
 // unless holds back, while the VSphereTemplate is paused, what nothing needs to be whole.
 func (w *wanted) unless(s step) step {
 	if w.paused {
-		return step{do: hold, why: refused(string(v1alpha1.ReasonPaused), "spec.paused is true: set it to false to go on")}
+		return step{do: hold, why: refused(string(v1alpha1.ReasonPaused), "spec.paused is true: set it to false to continue")}
 	}
 	return s
 }
@@ -117,7 +117,7 @@ func (w *wanted) make(v View) step {
 		}
 	}
 	if name := w.temporary(); v.Others[name] {
-		return step{do: hold, why: refused(foreignTemplate, "the folder has a machine called %s that is not of this VSphereTemplate: rename or remove it", name)}
+		return step{do: hold, why: refused(foreignTemplate, "the folder contains a machine named %s that does not belong to this VSphereTemplate: rename or remove it", name)}
 	}
 	return step{do: fetch}
 }
@@ -126,14 +126,14 @@ func (w *wanted) make(v View) step {
 func (w *wanted) replace(v View, present, fresh *Item) step {
 	if present.Busy && !w.overdue {
 		return step{do: hold, item: present, why: refused(templateInUse,
-			"machines are being made from %s: it is replaced once they are, or after %s", w.name, duration.HumanDuration(swapPatience))}
+			"machines are being created from %s: it is replaced when they are done, or after %s", w.name, duration.HumanDuration(swapPatience))}
 	}
 	name := doomed(present)
 	if w.keep > 0 {
 		name = w.kept(present)
 	}
 	if v.Others[name] {
-		return step{do: hold, why: refused(foreignTemplate, "the folder has a machine called %s that is not of this VSphereTemplate: rename or remove it, or set spec.keepVersions to 0", name)}
+		return step{do: hold, why: refused(foreignTemplate, "the folder contains a machine named %s that does not belong to this VSphereTemplate: rename or remove it, or set spec.keepVersions to 0", name)}
 	}
 	if other := find(v, func(item *Item) bool { return item.Name == name }); other != nil {
 		return step{do: remove, item: other} // an earlier one of that release
@@ -161,7 +161,7 @@ func (w *wanted) tidy(v View, present *Item) step {
 		}
 	}
 	if busy != nil {
-		return step{do: hold, item: busy, why: refused(templateInUse, "machines are being made from %s: it is destroyed once they are", busy.Name)}
+		return step{do: hold, item: busy, why: refused(templateInUse, "machines are being created from %s: it is destroyed when they are done", busy.Name)}
 	}
 	return step{do: none}
 }
@@ -197,7 +197,7 @@ func (w *wanted) vanish(v View) step {
 		return step{do: remove, item: &v.Items[i]}
 	}
 	if busy != nil {
-		return step{do: hold, item: busy, why: refused(templateInUse, "machines are being made from %s: it is destroyed once they are", busy.Name)}
+		return step{do: hold, item: busy, why: refused(templateInUse, "machines are being created from %s: it is destroyed when they are done", busy.Name)}
 	}
 	return step{do: vanished}
 }
@@ -211,7 +211,7 @@ func find(v View, is func(*Item) bool) *Item {
 	return nil
 }
 
-// is tells whether an item is the version that is wanted. Once it is whole its release says so, which rolls back to one that was kept; of
+// is reports whether an item is the version that is wanted. Once it is whole its release says so, which rolls back to one that was kept; of
 // one that is not, what it is made of must be what the spec asks for now.
 func (w *wanted) is(item *Item) bool {
 	return item.Release == w.Release && (item.Stage == Whole || item.Digest == w.Digest)

@@ -10,12 +10,12 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Store is where the templates of one failure domain are: a folder of a vCenter. It is told of each VSphereTemplate whose they are, and
-// never changes or removes what is not that one's.
+// Store is the folder of a vCenter with the templates of one failure domain. It never changes or removes objects that do not belong to the
+// given VSphereTemplate.
 //
-// A change is made over the item as it was looked at. If somebody has changed it since, nothing is done and the error is
-// [runtime.InvalidState]: look again. Other errors are those of package runtime; after one it is not known whether the change was made,
-// unless it says that it was refused. [Taken] is one of them.
+// A change names the item as it was read. If the item has changed since, nothing is done and the error is InvalidState of package runtime:
+// read again. Other errors are those of package runtime, and [Taken]; after one of them it is unknown whether the change was made, unless
+// the error says that it was refused.
 type Store interface {
 	// Look shows what is in the folder.
 	Look(ctx context.Context, d Domain) (View, error)
@@ -47,7 +47,7 @@ type Domain struct {
 	Domain *v1alpha1.VSphereFailureDomain
 }
 
-// Import is what is to be imported.
+// Import describes a template to import.
 type Import struct {
 	// Name is what it is called until it takes the template's name.
 	Name string
@@ -98,7 +98,7 @@ type Item struct {
 type Stage int
 
 const (
-	// Partial is what is being imported, or was when somebody gave up.
+	// Partial is an import that is running or was aborted.
 	Partial Stage = iota
 	// Imported has all of its content, and is not finished.
 	Imported

@@ -132,7 +132,7 @@ func TestForeign(t *testing.T) {
 	if got := p.describe(otherFolder); got != name+"=1" {
 		t.Errorf("the other failure domain has %s", got)
 	}
-	p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonForeignTemplate, "failure domain a: the folder has a machine called "+name)
+	p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonForeignTemplate, "failure domain a: the folder contains a machine named "+name)
 	foreign.Name = "theirs"
 	p.settle(t)
 	p.has(t, "theirs=x! "+name+"=1", 0)
@@ -286,7 +286,7 @@ func TestSwapIsNotHeldForEver(t *testing.T) {
 		result, err := p.pass()
 		must(t, err)
 		if p.named(folder, name) == used && p.now.Sub(begun) > time.Minute {
-			p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonTemplateInUse, "it is replaced once they are, or after 30m")
+			p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonTemplateInUse, "it is replaced when they are done, or after 30m")
 		}
 		p.now = p.now.Add(result.RequeueAfter)
 		// The vCenter is away for a moment, which does not begin the wait anew.

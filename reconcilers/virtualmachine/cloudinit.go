@@ -28,7 +28,8 @@ func (r *Reconciler) cloudInit(ctx context.Context, vm *v1alpha1.VirtualMachine)
 	case apierrors.IsNotFound(err):
 		return given, wrong(err, "does not exist")
 	case apierrors.IsForbidden(err):
-		return given, wrong(err, "cannot be read: an administrator has to allow Sallyport that for this namespace (docs/vsphere.md, User data)")
+		return given, wrong(err,
+			"cannot be read: an administrator must grant Sallyport access to it in this namespace (docs/vsphere.md, User data)")
 	case err != nil:
 		return given, runtime.NewUnavailable(err, "Secret %s could not be read", name)
 	}

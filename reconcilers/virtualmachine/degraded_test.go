@@ -47,7 +47,7 @@ func TestDegraded(t *testing.T) {
 			},
 			end:     func(f *fixture, vm *v1alpha1.VirtualMachine) { f.world.SetGuest(vm.UID, fake.Guest{Says: up}) },
 			want:    "Degraded False/ToolsNotRunning",
-			message: "do not run any more",
+			message: "have stopped running since",
 		},
 		"the runtime asks": {
 			begin: func(f *fixture, vm *v1alpha1.VirtualMachine) {

@@ -22,7 +22,8 @@ func TestStartWaitsForDisks(t *testing.T) {
 	f.settle()
 	f.ask("start-1", "Start")
 	f.settle()
-	if got := f.state("start-1"); got != "InProgress/InProgress" || !strings.Contains(f.completed("start-1"), "waits for VirtualDisk data") {
+	if got := f.state("start-1"); got != "InProgress/InProgress" ||
+		!strings.Contains(f.completed("start-1"), "waiting for VirtualDisk data") {
 		t.Errorf("it is %s: %s", got, f.completed("start-1"))
 	}
 	for _, e := range f.world.Effects() {

@@ -94,7 +94,7 @@ func (h *holding) Write(ctx context.Context, p drive.Progress) (bool, error) {
 		return h.finish(ctx)
 	case drive.Hopeless:
 		h.unmoved = p.Message
-		h.tell(h.look, corev1.EventTypeWarning, v1alpha1.ReasonMigrationNeeded, string(held.Type), "%s: the machine could not be moved: %s", h, p.Message)
+		h.tell(h.look, corev1.EventTypeWarning, v1alpha1.ReasonMigrationNeeded, string(held.Type), "%s: the move failed: %s", h, p.Message)
 		h.attempts().Next(h.Key().String(), h.Time)
 		return h.withdraw(ctx, v1alpha1.EndFailed)
 	case drive.Busy, drive.Waits: // shown with the rest, as is what the runtime says of an attempt that failed
@@ -120,7 +120,7 @@ func (h *holding) finish(ctx context.Context) (bool, error) {
 	}
 	held, who := *h.held(), h.String()
 	if err := claim.Finish(&h.VM.Status, held.ID); err != nil {
-		return false, fmt.Errorf("letting VirtualMachine %s go: %w", h.Key(), err)
+		return false, fmt.Errorf("releasing VirtualMachine %s: %w", h.Key(), err)
 	}
 	claim.Record(h.VM, &h.seen, true)
 	if claim.Leaves(held.Type) == v1alpha1.PowerStopped { // it did not go off by itself
@@ -132,7 +132,7 @@ func (h *holding) finish(ctx context.Context) (bool, error) {
 		if claim.Moves(held.Type) {
 			state = "on node " + h.seen.NodeName
 		}
-		h.tell(h.look, corev1.EventTypeNormal, v1alpha1.ReasonAsWanted, string(held.Type), "%s is done: the machine is %s", who, state)
+		h.tell(h.look, corev1.EventTypeNormal, v1alpha1.ReasonAsWanted, string(held.Type), "%s finished: the machine is %s", who, state)
 	}
 	return did, err
 }
@@ -140,7 +140,7 @@ func (h *holding) finish(ctx context.Context) (bool, error) {
 // withdraw lets the machine go without success: what was begun is undone.
 func (h *holding) withdraw(ctx context.Context, end v1alpha1.UndoEnd) (bool, error) {
 	if err := claim.Withdraw(&h.VM.Status, h.held().ID, end); err != nil {
-		return false, fmt.Errorf("giving VirtualMachine %s up: %w", h.Key(), err)
+		return false, fmt.Errorf("withdrawing the claim on VirtualMachine %s: %w", h.Key(), err)
 	}
 	h.VM.Status.Phase = claim.Phase(h.VM, nil, false)
 	return h.save(ctx, h.look)

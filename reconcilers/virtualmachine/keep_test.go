@@ -83,7 +83,7 @@ func TestStoppedManually(t *testing.T) {
 	f.world.Advance(uid)
 	f.settle()
 	f.is("Running False/PowerStateDiffers")
-	if m := f.message(); !strings.Contains(m, "is Running, was last asked to be Stopped (by stop)") {
+	if m := f.message(); !strings.Contains(m, "the machine is Running although it was last requested to be Stopped (by stop)") {
 		t.Errorf("people read: %s", m)
 	}
 	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.RunPolicy = v1alpha1.RunPolicyAlwaysOff })
@@ -208,7 +208,7 @@ func TestAlwaysOffDoesNotWaitForever(t *testing.T) {
 	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.RunPolicy = v1alpha1.RunPolicyAlwaysOff })
 	f.settle()
 	f.is("Stopping False/OperationInProgress")
-	if m := f.message(); !strings.Contains(m, "the guest was asked to shut down, and has time until") {
+	if m := f.message(); !strings.Contains(m, "waiting for the guest to shut down (until ") {
 		t.Errorf("people read: %s", m)
 	}
 	f.offset += time.Minute
@@ -248,7 +248,7 @@ func TestInstanceThatIsLost(t *testing.T) {
 	if len(f.world.Instances()) != 0 || f.vm().Busy() {
 		t.Errorf("an instance was made in the place of one that is lost: %+v", f.world.Instances())
 	}
-	if !f.events.has("InstanceLost: the runtime does not know instance") {
+	if !f.events.has("InstanceLost: the runtime no longer has instance") {
 		t.Errorf("people were told %v", f.events.all)
 	}
 }

@@ -31,17 +31,17 @@ type look struct {
 	diskTrouble *diskTrouble // why its disks are not as they should be, if that is known
 }
 
-// ours tells whether the machine is the business of this reconciler: no operation or deletion holds it, and nobody is being undone.
+// ours reports whether the machine is the business of this reconciler: no operation or deletion holds it, and nobody is being undone.
 func (l *look) ours() bool {
 	a := l.VM.Status.ActiveOperation
 	return len(l.VM.Status.Undoing) == 0 &&
 		(a == nil || (a.Origin != v1alpha1.OriginOperation && a.Origin != v1alpha1.OriginDeletion))
 }
 
-// missing tells whether the machine may have to be made: it was never seen, and nothing is being undone.
+// missing reports whether the machine may have to be made: it was never seen, and nothing is being undone.
 func (l *look) missing() bool { return l.VM.Status.InstanceID == "" && len(l.VM.Status.Undoing) == 0 }
 
-// lacksDisks tells whether a machine that somebody holds was last seen without disks that its spec names.
+// lacksDisks reports whether a machine that somebody holds was last seen without disks that its spec names.
 func (l *look) lacksDisks() bool {
 	return len(l.VM.Status.Undoing) == 0 && len(claim.MissingDisks(l.VM, &runtime.Observation{Disks: l.VM.Status.Disks})) > 0
 }
@@ -69,8 +69,8 @@ func (r *Reconciler) save(ctx context.Context, l *look) (bool, error) {
 		return false, err
 	}
 	if l.read.InstanceID == "" && l.VM.Status.InstanceID != "" {
-		r.tell(l, corev1.EventTypeNormal, v1alpha1.ReasonProvisioned, "Ensure", "instance %s was %s, and is %s",
-			l.seen.InstanceID, map[bool]string{true: "adopted", false: "made"}[l.seen.Adopted], l.seen.Power)
+		r.tell(l, corev1.EventTypeNormal, v1alpha1.ReasonProvisioned, "Ensure", "instance %s was %s and is %s",
+			l.seen.InstanceID, map[bool]string{true: "adopted", false: "created"}[l.seen.Adopted], l.seen.Power)
 	}
 	before := meta.FindStatusCondition(l.read.Conditions, ready.Type)
 	asked := ready.Reason == string(v1alpha1.ReasonQuestionPending)

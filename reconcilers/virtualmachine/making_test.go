@@ -18,7 +18,7 @@ func TestMakingFails(t *testing.T) {
 	uid := f.machine(v1alpha1.RunPolicyManual)
 	f.world.Script(fake.At{Verb: runtime.VerbEnsure, Machine: uid}, fake.FailTask("no room on the datastore"))
 	f.settle()
-	if got := f.message(); got != "is being made: no room on the datastore" || len(f.world.Instances()) != 0 {
+	if got := f.message(); got != "the machine is being created: no room on the datastore" || len(f.world.Instances()) != 0 {
 		t.Errorf("it shows %q, and there are %v", got, f.world.Instances())
 	}
 	f.offset += time.Minute
@@ -39,7 +39,7 @@ func TestMakingTakesTime(t *testing.T) {
 		f.Must(f.pass())
 		told = append(told, f.message())
 	}
-	want := []string{"is being made", "is being made", "is being made (40% done)", "is being made (40% done)", "is being made (40% done)", "is being made (100% done)"}
+	want := []string{"the machine is being created", "the machine is being created", "the machine is being created (40% done)", "the machine is being created (40% done)", "the machine is being created (40% done)", "the machine is being created (100% done)"}
 	if diff := cmp.Diff(want, told); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

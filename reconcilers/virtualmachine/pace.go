@@ -32,7 +32,7 @@ func (r *Reconciler) attempts() *flowcontrol.Backoff {
 	return r.pace.backoff
 }
 
-// tooSoon tells whether a step has just been tried, and has it looked at again when it may be again. To get a machine off is
+// tooSoon reports whether a step has just been tried, and has it looked at again when it may be again. To get a machine off is
 // never too soon.
 func (r *Reconciler) tooSoon(l *look, k runtime.TaskKind) bool {
 	starts, moves := k == runtime.TaskPowerOn, k == runtime.TaskRelocate
@@ -47,7 +47,7 @@ func (r *Reconciler) tooSoon(l *look, k runtime.TaskKind) bool {
 // makingOf is what attempts to make a machine are counted under: the first start does not wait for them.
 func makingOf(key types.NamespacedName) string { return key.String() + " making" }
 
-// failedJustNow tells whether the runtime began to make the machine, and could not, and has it tried again after a pause.
+// failedJustNow reports whether the runtime began to make the machine, and could not, and has it tried again after a pause.
 func (r *Reconciler) failedJustNow(l *look) bool {
 	key := makingOf(l.Key())
 	if l.seen.LastFailure == "" || !r.attempts().IsInBackOffSinceUpdate(key, l.Time) {
@@ -63,8 +63,8 @@ type clockOf struct {
 	now func() time.Time
 }
 
-// Now gives the time.
+// Now returns the time.
 func (c clockOf) Now() time.Time { return c.now() }
 
-// Since gives the time since then.
+// Since returns the time since then.
 func (c clockOf) Since(then time.Time) time.Duration { return c.now().Sub(then) }

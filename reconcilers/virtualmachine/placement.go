@@ -51,7 +51,7 @@ func (r *Reconciler) admitted(ctx context.Context, l *look, node string) bool {
 	switch {
 	case err != nil:
 		l.refusal = refusal{v1alpha1.ReasonMoveNotDecided, err.Error()}
-		l.Trouble(fmt.Errorf("judging the move of VirtualMachine %s to node %s: %w", l.Key(), node, err))
+		l.Trouble(fmt.Errorf("evaluating the policies for the move of VirtualMachine %s to node %s: %w", l.Key(), node, err))
 	case reason != "":
 		l.refusal = refusal{reason, message}
 		l.Wait(shortestPause)
@@ -84,7 +84,7 @@ func (l *look) settled() {
 		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonMigrating, l.VM.Generation, l.doing())
 	case status.Placement != nil && status.Placement.By == "":
 		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonRolledBack, l.VM.Generation, fmt.Sprintf(
-			"could not be moved to %s, and was restored on %s: change spec.nodeName, or have an operation move it", l.VM.Spec.NodeName, status.NodeName))
+			"the move to node %s was rolled back to node %s: change spec.nodeName, or create a Migrate operation", l.VM.Spec.NodeName, status.NodeName))
 	case want == "":
 		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonNodeNotChosen, l.VM.Generation, "")
 	case status.NodeName == "":
@@ -113,16 +113,18 @@ func movingText(m *v1alpha1.Migration) string {
 // that is about these two nodes.
 func (l *look) elsewhere(want string) metav1.Condition {
 	t := v1alpha1.ConditionPlacementSettled
-	nodes := fmt.Sprintf("is on %s and not on %s", l.VM.Status.NodeName, want)
+	nodes := fmt.Sprintf("the machine is on node %s, not on node %s", l.VM.Status.NodeName, want)
 	if l.refusal.reason != "" {
-		return t.Condition(metav1.ConditionFalse, l.refusal.reason, l.VM.Generation, nodes+", and is not moved yet: "+l.refusal.message)
+		text := nodes + ", and the move is not admitted yet: " + l.refusal.message
+		return t.Condition(metav1.ConditionFalse, l.refusal.reason, l.VM.Generation, text)
 	}
 	text := nodes
 	switch before := meta.FindStatusCondition(l.VM.Status.Conditions, string(t)); {
 	case l.stays:
-		text += ", and its runtime cannot move machines: change spec.nodeName back, or delete the VirtualMachine and create it on " + want
+		text += ", and its runtime does not support migration: change spec.nodeName back, " +
+			"or delete the VirtualMachine and create it on node " + want
 	case l.unmoved != "":
-		text += ", and could not be moved: " + l.unmoved
+		text += ", and the last move failed: " + l.unmoved
 	case before != nil && before.Reason == string(v1alpha1.ReasonMigrationNeeded) && strings.HasPrefix(before.Message, nodes+", "):
 		text = before.Message
 	}

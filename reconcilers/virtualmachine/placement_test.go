@@ -50,7 +50,7 @@ func TestPlacement(t *testing.T) {
 			if got := f.placed(); got != "node-2 True OnNode" {
 				t.Errorf("it is on %s", got)
 			}
-			if !f.events.has("Migrate to node node-2 is done: the machine is on node node-2") {
+			if !f.events.has("Migrate to node node-2 finished: the machine is on node node-2") {
 				t.Errorf("nobody was told: %v", f.events.all)
 			}
 		})
@@ -64,14 +64,14 @@ func TestPlacementThatCannotBe(t *testing.T) {
 	f.world.SetHost(fake.Host{Name: "node-2", Disconnected: true})
 	f.change(on("node-2"))
 	f.settle()
-	const why = "node-1 False MigrationNeeded is on node-1 and not on node-2, and could not be moved: no connected node meets the target"
+	const why = "node-1 False MigrationNeeded the machine is on node node-1, not on node node-2, and the last move failed: no connected node meets the target"
 	if got := f.placed(); !strings.HasPrefix(got, why) {
 		t.Errorf("it is on %s", got)
 	}
 	f.is("Running False/MigrationNeeded")
 	f.change(on("node"))
 	f.settle()
-	if got := f.placed(); got != "node-1 False MigrationNeeded is on node-1 and not on node" {
+	if got := f.placed(); got != "node-1 False MigrationNeeded the machine is on node node-1, not on node node" {
 		t.Errorf("what was said of another node is still said: it is on %s", got)
 	}
 	f.change(on("node-2"))
@@ -132,8 +132,8 @@ func TestPlacementThatIsRefused(t *testing.T) {
 		err    error
 		want   string
 	}{
-		{"TooManyMigrations", nil, "TooManyMigrations is on node-1 and not on node-2, and is not moved yet: two others are"},
-		{"", errors.New("no policies"), "MoveNotDecided is on node-1 and not on node-2, and is not moved yet: no policies"},
+		{"TooManyMigrations", nil, "TooManyMigrations the machine is on node node-1, not on node node-2, and the move is not admitted yet: two others are"},
+		{"", errors.New("no policies"), "MoveNotDecided the machine is on node node-1, not on node node-2, and the move is not admitted yet: no policies"},
 	} {
 		reason, failure = tc.reason, tc.err
 		f.world.GuestPowersOff(f.vm().UID)
@@ -146,7 +146,7 @@ func TestPlacementThatIsRefused(t *testing.T) {
 		}
 		f.is("Running False/" + strings.Fields(tc.want)[0])
 	}
-	if !f.events.has("TooManyMigrations: is on node-1 and not on node-2") {
+	if !f.events.has("TooManyMigrations: the machine is on node node-1, not on node node-2") {
 		t.Errorf("nobody was told: %v", f.events.all)
 	}
 	reason, failure = "", nil
@@ -208,8 +208,8 @@ func TestPlacementWithoutMoves(t *testing.T) {
 	}
 	f.change(on("node-2"))
 	f.settle()
-	const want = "node-1 False MigrationNeeded is on node-1 and not on node-2, and its runtime cannot move machines: " +
-		"change spec.nodeName back, or delete the VirtualMachine and create it on node-2"
+	const want = "node-1 False MigrationNeeded the machine is on node node-1, not on node node-2, and its runtime does not support migration: " +
+		"change spec.nodeName back, or delete the VirtualMachine and create it on node node-2"
 	if got := f.placed(); got != want {
 		t.Errorf("it is on %s", got)
 	}

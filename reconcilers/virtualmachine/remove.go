@@ -39,7 +39,7 @@ func (r *Reconciler) remove(ctx context.Context, l *look) (bool, error) {
 	return r.report(ctx, l)
 }
 
-// abandoned tells whether the instance is given up on: whoever is sure that its backend will not come back says so, by the
+// abandoned reports whether the instance is given up on: whoever is sure that its backend will not come back says so, by the
 // UID of the VirtualMachine, so that the annotation is of no effect on another one.
 func (l *look) abandoned() bool {
 	return l.VM.Annotations[v1alpha1.AnnotationAbandonInstance] == string(l.VM.UID)
@@ -58,7 +58,7 @@ func (r *Reconciler) takeAway(ctx context.Context, l *look) (bool, error) {
 		return r.report(ctx, l)
 	}
 	if err != nil {
-		return false, fmt.Errorf("taking VirtualMachine %s for its deletion: %w", l.Key(), err)
+		return false, fmt.Errorf("claiming VirtualMachine %s for its deletion: %w", l.Key(), err)
 	}
 	l.VM.Status.Phase = claim.Phase(l.VM, nil, false)
 	return r.save(ctx, l)
@@ -79,7 +79,8 @@ func (r *Reconciler) release(ctx context.Context, l *look) (bool, error) {
 	}
 	r.forget(l.Key())
 	if l.abandoned() {
-		r.tell(l, corev1.EventTypeWarning, v1alpha1.ReasonAbandoned, "Abandon", "instance %q was given up on and may still be on its runtime", l.VM.Status.InstanceID)
+		r.tell(l, corev1.EventTypeWarning, v1alpha1.ReasonAbandoned, "Abandon",
+			"instance %q was abandoned and may still exist on its runtime", l.VM.Status.InstanceID)
 	}
 	return false, nil
 }

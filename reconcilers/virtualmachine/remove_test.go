@@ -82,7 +82,7 @@ func TestDeletionGivesTheGuestItsTime(t *testing.T) {
 	f.offset += time.Minute
 	f.settle()
 	f.is("Terminating False/Terminating")
-	if m := f.message(); !strings.Contains(m, "the guest was asked to shut down, and has time until") {
+	if m := f.message(); !strings.Contains(m, "waiting for the guest to shut down (until ") {
 		t.Errorf("people read: %s", m)
 	}
 	f.offset += time.Minute
@@ -164,7 +164,7 @@ func TestDeletionWaitsForWhatCannotBeCancelled(t *testing.T) {
 	f.delete()
 	f.settle()
 	f.is("Terminating False/Terminating")
-	if m := f.message(); !strings.Contains(m, "waits until Start by RunPolicy is undone") {
+	if m := f.message(); !strings.Contains(m, "waiting for Start by RunPolicy to be undone") {
 		t.Errorf("people read: %s", m)
 	}
 	release()

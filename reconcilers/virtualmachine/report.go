@@ -45,7 +45,7 @@ func (r *Reconciler) resync(l *look) time.Duration {
 	return every
 }
 
-// wrong tells whether people should be told by an event.
+// wrong reports whether people should be told by an event.
 func wrong(ready metav1.Condition) bool {
 	switch v1alpha1.ConditionReason(ready.Reason) {
 	case v1alpha1.ReasonAsWanted, v1alpha1.ReasonOperationInProgress, v1alpha1.ReasonProvisioning,
@@ -72,21 +72,21 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	case l.err != nil:
 		return no, runtime.Reason(l.err), runtime.Message(l.err)
 	case !l.VM.DeletionTimestamp.IsZero():
-		return no, v1alpha1.ReasonTerminating, "is being deleted" + l.waiting()
+		return no, v1alpha1.ReasonTerminating, "the VirtualMachine is being deleted" + l.waiting()
 	case l.VM.Status.Question != nil:
-		return no, v1alpha1.ReasonQuestionPending, "waits for an answer that its runtime has asked for: " + l.VM.Status.Question.String()
+		return no, v1alpha1.ReasonQuestionPending, "waiting for an answer to a question from the runtime: " + l.VM.Status.Question.String()
 	case l.paused:
-		return no, v1alpha1.ReasonStartPaused, "went off, or could not be started, soon after its last start, and is started again after a pause" + failure(l.seen)
+		return no, v1alpha1.ReasonStartPaused, "start is backing off: the machine stopped or failed soon after its last start" + failure(l.seen)
 	case l.VM.Busy():
 		return no, v1alpha1.ReasonOperationInProgress, l.doing() + l.waiting() + failure(l.seen)
 	case lost:
 		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.VM)
 	case !l.seen.Exists:
-		return no, v1alpha1.ReasonProvisioning, "is being made" + done(l.seen) + l.waiting() + failure(l.seen)
+		return no, v1alpha1.ReasonProvisioning, "the machine is being created" + done(l.seen) + l.waiting() + failure(l.seen)
 	case l.differs() != "":
 		return no, v1alpha1.ReasonPowerStateDiffers, l.differs() + l.waiting()
 	case claim.ToolsGone(&l.VM.Status):
-		return no, v1alpha1.ReasonToolsNotRunning, "is on, and the tools in its guest, which have run since it was powered on, do not run any more"
+		return no, v1alpha1.ReasonToolsNotRunning, "the machine is on, but the tools in its guest have stopped running since the last power-on"
 	case meta.IsStatusConditionFalse(l.VM.Status.Conditions, string(v1alpha1.ConditionPlacementSettled)):
 		c := meta.FindStatusCondition(l.VM.Status.Conditions, string(v1alpha1.ConditionPlacementSettled))
 		return no, v1alpha1.ConditionReason(c.Reason), c.Message
@@ -97,7 +97,7 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 // waiting says what is waited for, if anything is.
 func (l *look) waiting() string {
 	if l.waits == "" && len(l.VM.Status.Undoing) > 0 {
-		return fmt.Sprintf(": waits until %s is undone", claim.Former(&l.VM.Status.Undoing[0]))
+		return fmt.Sprintf(": waiting for %s to be undone", claim.Former(&l.VM.Status.Undoing[0]))
 	}
 	if l.waits == "" {
 		return ""
@@ -128,7 +128,7 @@ func (l *look) doing() string {
 	if present, held := claim.Current(&l.VM.Status); held {
 		return present.String() + " is in progress"
 	}
-	return "is not yet free"
+	return "the machine is not free yet"
 }
 
 // differs says how the machine is on or off against what is wanted of it, or was last asked for.
@@ -138,11 +138,11 @@ func (l *look) differs() string {
 	case want == l.seen.Power:
 		return ""
 	case want != "": // paused, or about to be started or stopped
-		return fmt.Sprintf("is %s, and run policy %s wants it %s", l.seen.Power, l.VM.Spec.RunPolicy, want)
+		return fmt.Sprintf("the machine is %s, but run policy %s requires %s", l.seen.Power, l.VM.Spec.RunPolicy, want)
 	case intent == nil, intent.State == l.seen.Power:
 		return ""
 	}
-	return fmt.Sprintf("is %s, was last asked to be %s (by %s), and run policy %s leaves it as it is",
+	return fmt.Sprintf("the machine is %s although it was last requested to be %s (by %s); run policy %s does not change that",
 		l.seen.Power, intent.State, intent.By, l.VM.Spec.RunPolicy)
 }
 

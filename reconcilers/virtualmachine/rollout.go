@@ -77,7 +77,7 @@ func (l *look) restartRequired() {
 	c := t.Condition(metav1.ConditionFalse, v1alpha1.ReasonAsWanted, l.VM.Generation, "")
 	if len(texts) > 0 {
 		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonSpecDiffers, l.VM.Generation,
-			strings.Join(texts, "; ")+": it takes a restart (kubectl sallyport restart "+l.VM.Name+")")
+			strings.Join(texts, "; ")+": restart required (kubectl sallyport restart "+l.VM.Name+")")
 	}
 	l.set(c)
 }

@@ -25,7 +25,7 @@ func (f *fixture) restartRequired() string {
 	return strings.TrimSpace(string(c.Status) + " " + c.Reason + " " + c.Message)
 }
 
-const required = "True SpecDiffers spec.cpu is 4, and the machine has 1: it takes a restart (kubectl sallyport restart web-1)"
+const required = "True SpecDiffers spec.cpu is 4, but the machine has 1: restart required (kubectl sallyport restart web-1)"
 
 // A change that takes a restart is shown, and made by whoever restarts the machine, or by us if that was approved.
 func TestRestartRequired(t *testing.T) {
@@ -63,7 +63,7 @@ func TestRestartRequired(t *testing.T) {
 				t.Errorf("after it: %q, %+v", got, is)
 			}
 			f.is("Running True/AsWanted")
-			if c.mode == v1alpha1.RestartAutomatic && !f.events.has("Restart for a change of the spec is done") {
+			if c.mode == v1alpha1.RestartAutomatic && !f.events.has("Restart for a change of the spec finished") {
 				t.Errorf("nobody was told: %v", f.events.all)
 			}
 		})

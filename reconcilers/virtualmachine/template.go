@@ -50,14 +50,14 @@ func (r *Reconciler) template(ctx context.Context, vm *v1alpha1.VirtualMachine) 
 	case !t.DeletionTimestamp.IsZero():
 		return nil, "", wrong(nil, "is being deleted")
 	case t.Spec.ServerRef.Name != server:
-		return nil, "", wrong(nil, "is on VSphereServer %s, and the machine is to be on %s", t.Spec.ServerRef.Name, server)
+		return nil, "", wrong(nil, "is on VSphereServer %s, but the VirtualMachine is on VSphereServer %s", t.Spec.ServerRef.Name, server)
 	case domain == nil && ref.FailureDomain == "":
-		return nil, "", wrong(nil, "has several failure domains: create the VirtualMachine again, with the failureDomain that is meant")
+		return nil, "", wrong(nil, "has several failure domains: recreate the VirtualMachine with failureDomain set")
 	case domain == nil:
 		return nil, "", wrong(nil, "has no failure domain %s", ref.FailureDomain)
 	case t.Status.ReleaseIn(domain.Name) == "":
-		return nil, fmt.Sprintf("waits until VSphereTemplate %s has its first release in failure domain %s: `kubectl sallyport why svst %s --namespace %s` "+
-			"tells what that waits for", ref.Name, domain.Name, ref.Name, vm.Namespace), nil
+		return nil, fmt.Sprintf("waiting for the first release of VSphereTemplate %s in failure domain %s: for the cause, "+
+			"run `kubectl sallyport why svst %s --namespace %s`", ref.Name, domain.Name, ref.Name, vm.Namespace), nil
 	}
 	return &runtime.Template{Name: t.Name, UID: t.UID, Path: domain.Folder + "/" + v1alpha1.InventoryPath(t.Spec.Name)}, "", nil
 }

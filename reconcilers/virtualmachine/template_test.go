@@ -67,8 +67,8 @@ func TestMadeFromATemplate(t *testing.T) {
 	f.machine(v1alpha1.RunPolicyManual, referring("b"))
 	f.settle()
 	f.is("Pending False/Provisioning")
-	want := "is being made: waits until VSphereTemplate ubuntu has its first release in failure domain b: `kubectl sallyport why svst ubuntu --namespace " +
-		f.namespace + "` tells what that waits for"
+	want := "the machine is being created: waiting for the first release of VSphereTemplate ubuntu in failure domain b: for the cause, run `kubectl sallyport why svst ubuntu --namespace " +
+		f.namespace + "`"
 	if diff := cmp.Diff(want, f.message()); diff != "" || told != nil {
 		t.Errorf("the runtime was told %v, (-want +got):\n%s", told, diff)
 	}
@@ -90,10 +90,10 @@ func TestMadeFromNoTemplate(t *testing.T) {
 		want   string
 	}{
 		"none":                   {"", func(*fixture) *v1alpha1.VSphereTemplate { return nil }, false, "does not exist"},
-		"another server":         {"", func(f *fixture) *v1alpha1.VSphereTemplate { return f.ubuntu("vc-2", "a") }, false, "is on VSphereServer vc-2, and the machine is to be on vc"},
+		"another server":         {"", func(f *fixture) *v1alpha1.VSphereTemplate { return f.ubuntu("vc-2", "a") }, false, "is on VSphereServer vc-2, but the VirtualMachine is on VSphereServer vc"},
 		"no such failure domain": {"c", func(f *fixture) *v1alpha1.VSphereTemplate { return f.ubuntu("vc", "a", "b") }, false, "has no failure domain c"},
 		"several failure domains": {"", func(f *fixture) *v1alpha1.VSphereTemplate { return f.ubuntu("vc", "a", "b") }, false,
-			"has several failure domains: create the VirtualMachine again, with the failureDomain that is meant"},
+			"has several failure domains: recreate the VirtualMachine with failureDomain set"},
 		"going": {"", func(f *fixture) *v1alpha1.VSphereTemplate { return f.ubuntu("vc", "a") }, true, "is being deleted"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package vsphereserver sees to the connections with vCenters: it hands the credentials to whoever keeps them, as often as they
-// change, and shows in the status of each VSphereServer whether it answers, what it is and what it has.
+// Package vsphereserver maintains the connections to vCenters: it passes changed credentials to the sessions, and shows in the
+// status of each VSphereServer whether the vCenter answers, its version and its inventory.
 //
 // The credentials are in Secrets of the namespace that Sallyport is installed in. Only there Secrets are read and watched.
 package vsphereserver
@@ -86,7 +86,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 func (r *Reconciler) users(ctx context.Context, secret *metav1.PartialObjectMetadata) []reconcile.Request {
 	servers := &v1alpha1.VSphereServerList{}
 	if err := r.Client.List(ctx, servers); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing the VSphereServers that use a Secret, which are looked at later now", "secret", secret.Name)
+		ctrl.LoggerFrom(ctx).Error(err, "listing the VSphereServers that use a Secret, which are therefore reconciled later", "secret", secret.Name)
 		return nil
 	}
 	var requests []reconcile.Request

@@ -46,7 +46,7 @@ func TestConnected(t *testing.T) {
 	if got := f.vCenters.connected[f.name]; got.URL != "https://vc.example.org" || got.CABundle != bundle() || got.Thumbprint != "" {
 		t.Errorf("connected with %+v", got)
 	}
-	if got := f.told.texts(); !slices.Equal(got, []string{"Normal Connected: vCenter 8.0.3 answers"}) {
+	if got := f.told.texts(); !slices.Equal(got, []string{"Normal Connected: connected to vCenter 8.0.3"}) {
 		t.Errorf("people were told %q", got)
 	}
 	for range 3 {
@@ -131,14 +131,14 @@ func TestSecrets(t *testing.T) {
 		data map[string]string
 		want string
 	}{
-		{nil, "False SecretNotFound spec.credentialsSecretRef: there is no Secret NS/vc-login"},
-		{map[string]string{"password": password}, "False SecretIncomplete spec.credentialsSecretRef: Secret NS/vc-login has no key username, or nothing under it"},
-		{map[string]string{"username": "ann"}, "False SecretIncomplete spec.credentialsSecretRef: Secret NS/vc-login has no key password, or nothing under it"},
-		{map[string]string{"username": "ann", "password": ""}, "False SecretIncomplete spec.credentialsSecretRef: Secret NS/vc-login has no key password, or nothing under it"},
+		{nil, "False SecretNotFound spec.credentialsSecretRef: Secret NS/vc-login does not exist"},
+		{map[string]string{"password": password}, "False SecretIncomplete spec.credentialsSecretRef: Secret NS/vc-login has no value for key username"},
+		{map[string]string{"username": "ann"}, "False SecretIncomplete spec.credentialsSecretRef: Secret NS/vc-login has no value for key password"},
+		{map[string]string{"username": "ann", "password": ""}, "False SecretIncomplete spec.credentialsSecretRef: Secret NS/vc-login has no value for key password"},
 		{login(password), "True Connected"},
 		{login(changed), "False LoginRefused spec.credentialsSecretRef: vCenter refuses the login of ann with (hidden)"},
 		{login(password), "True Connected"},
-		{map[string]string{"username": "ann"}, "False SecretIncomplete spec.credentialsSecretRef: Secret NS/vc-login has no key password, or nothing under it"},
+		{map[string]string{"username": "ann"}, "False SecretIncomplete spec.credentialsSecretRef: Secret NS/vc-login has no value for key password"},
 	} {
 		if step.data != nil {
 			f.secret(step.data)
@@ -244,7 +244,7 @@ func TestTrustThatCannotBeUsed(t *testing.T) {
 	server.Spec.Trust.CABundle = "-----BEGIN CERTIFICATE-----\nnot base64\n"
 	f.Must(f.api.Update(t.Context(), server))
 	f.pass()
-	f.is("False TrustInvalid spec.trust.caBundle: there is no certificate in it that can be read")
+	f.is("False TrustInvalid spec.trust.caBundle: it contains no readable PEM certificate")
 	server = f.lookup()
 	server.Spec.Trust = v1alpha1.VSphereTrust{Thumbprint: "ab" + strings.Repeat(":0F", 31)}
 	f.Must(f.api.Update(t.Context(), server))
@@ -268,7 +268,7 @@ func TestSecretThatMayNotBeRead(t *testing.T) {
 		},
 	})
 	f.pass()
-	f.is("Unknown SecretUnreadable spec.credentialsSecretRef: Secret NS/vc-login cannot be read: Forbidden")
+	f.is("Unknown SecretUnreadable spec.credentialsSecretRef: reading Secret NS/vc-login failed: Forbidden")
 	if len(f.vCenters.forgotten) != 0 {
 		t.Error("the session was given up, although nothing is known")
 	}
@@ -322,7 +322,7 @@ func TestWatches(t *testing.T) {
 			}
 		}
 	}
-	await("False SecretNotFound spec.credentialsSecretRef: there is no Secret NS/vc-login")
+	await("False SecretNotFound spec.credentialsSecretRef: Secret NS/vc-login does not exist")
 	f.secret(login(changed))
 	await("False LoginRefused spec.credentialsSecretRef: vCenter refuses the login of ann with (hidden)")
 	f.secret(login(password))

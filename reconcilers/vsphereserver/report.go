@@ -61,7 +61,7 @@ func (r *Reconciler) tell(before, server *v1alpha1.VSphereServer) {
 		return
 	}
 	if is.Status == metav1.ConditionTrue {
-		r.Events.Eventf(server, nil, corev1.EventTypeNormal, is.Reason, "Connect", "vCenter %s answers", server.Status.Version)
+		r.Events.Eventf(server, nil, corev1.EventTypeNormal, is.Reason, "Connect", "connected to vCenter %s", server.Status.Version)
 		return
 	}
 	r.Events.Eventf(server, nil, corev1.EventTypeWarning, is.Reason, "Connect", "%s", is.Message)

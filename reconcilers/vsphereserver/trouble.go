@@ -36,24 +36,24 @@ func wrong(reason v1alpha1.ConditionReason, format string, args ...any) *trouble
 func (r *Reconciler) connection(ctx context.Context, server *v1alpha1.VSphereServer) (Connection, *trouble) {
 	c := Connection{URL: server.Spec.URL, CABundle: server.Spec.Trust.CABundle, Thumbprint: server.Spec.Trust.Thumbprint}
 	if c.CABundle != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(c.CABundle)) {
-		return c, wrong(v1alpha1.ReasonTrustInvalid, "spec.trust.caBundle: there is no certificate in it that can be read")
+		return c, wrong(v1alpha1.ReasonTrustInvalid, "spec.trust.caBundle: it contains no readable PEM certificate")
 	}
 	key := types.NamespacedName{Namespace: r.Namespace, Name: server.Spec.CredentialsSecretRef.Name}
 	secret := &corev1.Secret{}
 	err := r.Live.Get(ctx, key, secret)
 	switch {
 	case apierrors.IsNotFound(err):
-		t := wrong(v1alpha1.ReasonSecretNotFound, "spec.credentialsSecretRef: there is no Secret %s", key)
+		t := wrong(v1alpha1.ReasonSecretNotFound, "spec.credentialsSecretRef: Secret %s does not exist", key)
 		t.withdrawn = true
 		return c, t
 	case err != nil: // whether it is there is not known
-		t := wrong(v1alpha1.ReasonSecretUnreadable, "spec.credentialsSecretRef: Secret %s cannot be read: %s", key, apierrors.ReasonForError(err))
+		t := wrong(v1alpha1.ReasonSecretUnreadable, "spec.credentialsSecretRef: reading Secret %s failed: %s", key, apierrors.ReasonForError(err))
 		t.status, t.passes, t.log = metav1.ConditionUnknown, true, fmt.Sprintf("reading Secret %s: %v", key, err)
 		return c, t
 	}
 	for _, k := range []string{v1alpha1.CredentialsUsernameKey, v1alpha1.CredentialsPasswordKey} {
 		if len(secret.Data[k]) == 0 {
-			t := wrong(v1alpha1.ReasonSecretIncomplete, "spec.credentialsSecretRef: Secret %s has no key %s, or nothing under it", key, k)
+			t := wrong(v1alpha1.ReasonSecretIncomplete, "spec.credentialsSecretRef: Secret %s has no value for key %s", key, k)
 			t.withdrawn = true
 			return c, t
 		}
@@ -100,7 +100,7 @@ func failed(err error, c Connection) *trouble {
 	return t
 }
 
-// untrusted tells whether the certificate was the trouble.
+// untrusted reports whether the certificate was the trouble.
 func untrusted(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true

@@ -98,17 +98,17 @@ const poolWithDisks = `{"apiVersion": "sallyport.dev/v1alpha1", "kind": "Virtual
 func TestDisksAreRefused(t *testing.T) {
 	tm := newTeam(t)
 	for what, c := range map[string]struct{ kind, spec, says string }{
-		"nothing":        {"VirtualDisk", `"size": "0", "runtime": {"pod": {}}`, "spec.size must be more than nothing"},
+		"nothing":        {"VirtualDisk", `"size": "0", "runtime": {"pod": {}}`, "spec.size must be greater than 0"},
 		"two runtimes":   {"VirtualDisk", `"size": "1Gi", "runtime": {"pod": {}, "kubevirt": {}}`, "needs exactly one of"},
-		"of one adopted": {"VirtualMachine", `"blockDeviceRefs": [{"kind": "VirtualDisk", "name": "a"}], "runtime": {"vsphere": {"serverRef": {"name": "vc"}, "inventoryPath": "/dc/vm/a"}}`, "the disks of one that is adopted are its own"},
+		"of one adopted": {"VirtualMachine", `"blockDeviceRefs": [{"kind": "VirtualDisk", "name": "a"}], "runtime": {"vsphere": {"serverRef": {"name": "vc"}, "inventoryPath": "/dc/vm/a"}}`, "it keeps its own disks"},
 		"twice":          {"VirtualMachine", `"blockDeviceRefs": [{"kind": "VirtualDisk", "name": "a"}, {"kind": "VirtualDisk", "name": "a"}], "runtime": {"pod": {}}`, "Duplicate value"},
 		"boot order":     {"VirtualMachine", `"blockDeviceRefs": [{"kind": "VirtualDisk", "name": "a", "bootOrder": 1}, {"kind": "VirtualDisk", "name": "b", "bootOrder": 1}], "runtime": {"pod": {}}`, "two entries have the same bootOrder"},
-		"not named":      {"VirtualMachinePool", poolSpec(`{"onScaleDown": "Delete"}`, ""), "must name each of them"},
-		"not a template": {"VirtualMachinePool", poolSpec(`{"onScaleDown": "Delete"}`, `, "blockDeviceRefs": [{"kind": "VirtualDisk", "name": "data"}, {"kind": "VirtualDisk", "name": "other"}]`), "each must name an entry"},
-		"kept, not kept": {"VirtualMachinePool", poolSpec(`{"onScaleDown": "Delete", "ttl": "1h"}`, named), "are for onScaleDown Retain"},
+		"not named":      {"VirtualMachinePool", poolSpec(`{"onScaleDown": "Delete"}`, ""), "must name each entry"},
+		"not a template": {"VirtualMachinePool", poolSpec(`{"onScaleDown": "Delete"}`, `, "blockDeviceRefs": [{"kind": "VirtualDisk", "name": "data"}, {"kind": "VirtualDisk", "name": "other"}]`), "each entry must name an entry"},
+		"kept, not kept": {"VirtualMachinePool", poolSpec(`{"onScaleDown": "Delete", "ttl": "1h"}`, named), "are only allowed with onScaleDown Retain"},
 		"no time":        {"VirtualMachinePool", poolSpec(`{"onScaleDown": "Retain", "keep": 1}`, named), "reclaim.keep needs reclaim.ttl"},
-		"a time ago":     {"VirtualMachinePool", poolSpec(`{"onScaleDown": "Retain", "ttl": "-1h"}`, named), "reclaim.ttl must be more than nothing"},
-		"elsewhere":      {"VirtualMachinePool", `"scaleDownPolicy": "Explicit", "virtualDiskTemplates": [{"name": "data", "reclaim": {"onScaleDown": "Delete"}, "spec": {"size": "1Gi", "runtime": {"kubevirt": {}}}}], "virtualMachineTemplate": {"spec": {"runtime": {"pod": {}}` + named + `}}`, "must be the one of spec.virtualMachineTemplate"},
+		"a time ago":     {"VirtualMachinePool", poolSpec(`{"onScaleDown": "Retain", "ttl": "-1h"}`, named), "reclaim.ttl must be greater than 0"},
+		"elsewhere":      {"VirtualMachinePool", `"scaleDownPolicy": "Explicit", "virtualDiskTemplates": [{"name": "data", "reclaim": {"onScaleDown": "Delete"}, "spec": {"size": "1Gi", "runtime": {"kubevirt": {}}}}], "virtualMachineTemplate": {"spec": {"runtime": {"pod": {}}` + named + `}}`, "each entry must have the spec.runtime of spec.virtualMachineTemplate"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			(&team{T: step.T{T: t}, namespace: tm.namespace}).refused(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": %q,

@@ -115,10 +115,10 @@ func TestPoolIsRefused(t *testing.T) {
 		"no unavailability":         {"web", `"scaleDownPolicy": "Explicit", "rollout": {"maxUnavailable": "0%"}, ` + template, "spec.rollout.maxUnavailable must be"},
 		"no template to follow":     {"web", `"scaleDownPolicy": "Explicit", "rollout": {"followTemplate": true}, ` + template, "spec.rollout.followTemplate needs spec.virtualMachineTemplate.spec.runtime.vsphere.clone.template.templateRef"},
 		"a target twice":            {"web", `"scaleDownPolicy": "Explicit", "scaleDownTargets": [{"name": "a", "uid": "1"}, {"name": "b", "uid": "1"}], ` + template, "spec.scaleDownTargets[1]: Duplicate value"},
-		"a label of the pool's own": {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"metadata": {"labels": {"sallyport.dev/pool": "x"}}, "spec": {"runtime": {"pod": {}}}}`, "are written by the pool"},
+		"a label of the pool's own": {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"metadata": {"labels": {"sallyport.dev/pool": "x"}}, "spec": {"runtime": {"pod": {}}}}`, "are set by the pool"},
 		"a dead node for all":       {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"metadata": {"annotations": {"sallyport.dev/source-fenced": "x"}}, "spec": {"runtime": {"pod": {}}}}`, "are for one object"},
 		"an override for all":       {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"metadata": {"annotations": {"sallyport.dev/override": "x"}}, "spec": {"runtime": {"pod": {}}}}`, "are for one object"},
-		"machines that are adopted": {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"spec": {"runtime": {"vsphere": {"serverRef": {"name": "vc"}, "inventoryPath": "/dc/vm/a"}}}}`, "none is adopted"},
+		"machines that are adopted": {"web", `"scaleDownPolicy": "Explicit", "virtualMachineTemplate": {"spec": {"runtime": {"vsphere": {"serverRef": {"name": "vc"}, "inventoryPath": "/dc/vm/a"}}}}`, "adopts none"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			(&team{T: step.T{T: t}, namespace: tm.namespace}).refused(fmt.Sprintf(`{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachinePool",
@@ -126,7 +126,7 @@ func TestPoolIsRefused(t *testing.T) {
 		})
 	}
 	tm.pool("web", 1, "Explicit", "")
-	tm.refused("", []string{"patch", "svmpool", "web", "--type=merge", "-p", `{"spec": {"replicas": null}}`}, "spec.replicas cannot be taken out once it is set")
+	tm.refused("", []string{"patch", "svmpool", "web", "--type=merge", "-p", `{"spec": {"replicas": null}}`}, "spec.replicas cannot be removed once it is set")
 }
 
 // A pool makes each member with one request, and writes its own status once a second while something changes. A member that is started

@@ -111,7 +111,7 @@ func (s *site) auditsForbidden() {
 	s.ingress("kube-system", "ownless", nil)
 	s.apply(fronts("owner", ""))
 	message := s.shows("fronts", v1alpha1.ConditionAudited, metav1.ConditionFalse, v1alpha1.ReasonAuditIncomplete)
-	if want := "Sallyport may not list ingresses.networking.k8s.io; chart value rbac.reads with {ingresses.networking.k8s.io: true} grants it"; message != want {
+	if want := "Sallyport may not list ingresses.networking.k8s.io; to grant access, add {ingresses.networking.k8s.io: true} to the chart value rbac.reads"; message != want {
 		s.Errorf("it says %q, want %q", message, want)
 	}
 	if v := s.rego("fronts").Status.Violations; v.Count != nil || v.Objects != 0 || v.Incomplete != message {

@@ -45,13 +45,13 @@ test_refused[note] if {
 // connects: whoever connects to a Pod is refused before the API server dials its node; who is not gets as far as that.
 func (s *site) connects() {
 	exec := strings.Replace(sealed, "operations: [CONNECT]", "operations: [CREATE]", 1)
-	s.refused("[policies-self/NotRegistrable] RegoPolicy sealed cannot be registered with the API server:\nspec.match.resources[0].resources[0], pods/exec: the API server asks about it with the operation CONNECT only, not with CREATE",
+	s.refused("[policies-self/NotRegistrable] RegoPolicy sealed cannot be registered with the API server:\nspec.match.resources[0].resources[0], pods/exec: it has only the operation CONNECT, not CREATE",
 		"apply -f "+s.file(exec))
 	s.grant("pods")
 	s.apply(sealed)
 	s.registered("sealed")
 	if message := s.shows("sealed", v1alpha1.ConditionRegistered, metav1.ConditionTrue, v1alpha1.ReasonRegistered); message !=
-		"The API server asks about CONNECT of pods/exec, pods/attach, pods/portforward." {
+		"Registered for CONNECT of pods/exec, pods/attach, pods/portforward." {
 		s.Errorf("it says %s", message)
 	}
 	for name, labels := range map[string]string{"db": `{sealed: "true"}`, "web": "{}"} {

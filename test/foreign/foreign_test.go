@@ -302,7 +302,7 @@ func (s *site) unregistrable() {
 		"spec.match.conditions[0].expression: Invalid value: compilation failed": `
     resources: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments], operations: [CREATE]}]
     conditions: [{name: slip, expression: "object.metadata.name =="}]`,
-		"spec.match.resources[0].resources[0], leases.coordination.k8s.io: with Leases": `
+		"spec.match.resources[0].resources[0], leases.coordination.k8s.io: nodes and leaders renew Leases": `
     resources: [{apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: [UPDATE]}]`,
 	} {
 		file := s.file(policyOf("greedy", "  match:"+match, denies("Never", "never", `input.request.object.spec.replicas == 77`), tested(`{"object": {"spec": {"replicas": 77}}}`)))
@@ -318,7 +318,7 @@ func (s *site) unregistrable() {
 		" --as=" + s.sallyport.User() + " --as-group=system:masters")
 	message := s.shows("greedy", v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonNotRegistrable)
 	for _, text := range []string{"spec.match.resources[0].resources[0], *.apps/scale", "spec.match.resources[1].resources[0], leases.coordination.k8s.io",
-		"The API server asks about the rest: UPDATE of statefulsets.apps."} {
+		"Registered for the rest: UPDATE of statefulsets.apps."} {
 		if !strings.Contains(message, text) {
 			s.Errorf("it says %q, without %q", message, text)
 		}

@@ -94,7 +94,7 @@ func (s *site) explicit() {
 				t.Errorf("%v is told: %s", ways, text)
 			}
 		}
-		if said, ok := t.fed(t.explicitPool(""), line); ok || !strings.Contains(said, "spec.replicas cannot be taken out once it is set") {
+		if said, ok := t.fed(t.explicitPool(""), line); ok || !strings.Contains(said, "spec.replicas cannot be removed once it is set") {
 			t.Errorf("%s that drops replicas: %s", line, said)
 		}
 		if n := t.replicas(pools); n != 2 {

@@ -94,7 +94,7 @@ func TestMachineForeign(t *testing.T) {
 
 func foreign(path, whose, wayOut string) string {
 	return fmt.Sprintf("OwnedByAnother spec.runtime.vsphere: the machine at %s belongs to %s, or is a copy of a machine that does. Name another machine%s. "+
-		"If it is a copy, or its VirtualMachine is gone, it is free once sallyport.owner is taken off its extraConfig in vCenter "+
+		"If it is a copy, or its VirtualMachine no longer exists, remove sallyport.owner from its extraConfig in vCenter "+
 		"(docs/vsphere.md, What Sallyport leaves on a machine)", path, whose, wayOut)
 }
 
@@ -126,7 +126,7 @@ func TestMachineTemplate(t *testing.T) {
 	vm := s.vm("web")
 	s.untouched(path, func() {
 		s.adopt(vm)
-		s.warns(vm, "False", fmt.Sprintf("RuntimeFailed spec.runtime.vsphere: what VirtualMachine %s/web names is a template", s.name))
+		s.warns(vm, "False", fmt.Sprintf("RuntimeFailed spec.runtime.vsphere: VirtualMachine %s/web names a template, not a machine", s.name))
 	})
 	s.vcenter.SetTemplate(path, false)
 	s.shows(vm, asWanted)

@@ -38,7 +38,7 @@ func TestServerAway(t *testing.T) {
 
 	d.open(t, false)
 	s.shows(server, connected)
-	s.tells(server, "Normal Connected vCenter "+server.Status.Version+" answers")
+	s.tells(server, "Normal Connected connected to vCenter "+server.Status.Version)
 	s.shows(vm, asWanted)
 
 	d.shut()
@@ -57,7 +57,7 @@ func TestServerLoginRefused(t *testing.T) {
 	s.login(map[string]string{"username": s.user, "password": wrong})
 	s.machine("web")
 	server := s.declare()
-	refused := fmt.Sprintf("vCenter %s refuses the login: the user or the password is wrong, or the account is locked", s.name)
+	refused := fmt.Sprintf("vCenter %s refused the login: the user or the password is wrong, or the account is locked", s.name)
 	s.warns(server, "False", "LoginRefused spec.credentialsSecretRef: "+refused)
 	vm := s.adopt(s.vm("web"))
 	s.warns(vm, "False", "PermissionDenied "+refused)
@@ -83,16 +83,16 @@ func TestServerCertificate(t *testing.T) {
 	trusting := func(trust v1alpha1.VSphereTrust) {
 		update(s, server, func(server *v1alpha1.VSphereServer) { server.Spec.Trust = trust })
 	}
-	unsigned := fmt.Sprintf("the certificate of vCenter %s is not trusted: no authority of its CA bundle has signed it", s.name)
+	unsigned := fmt.Sprintf("the certificate of vCenter %s is not signed by an authority of its CA bundle", s.name)
 	s.warns(server, "False", "CertificateNotTrusted spec.trust.caBundle: "+unsigned)
 	vm := s.adopt(s.vm("web"))
 	s.warns(vm, "Unknown", "RuntimeUnavailable "+unsigned)
 
 	trusting(v1alpha1.VSphereTrust{CABundle: "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----"})
-	s.warns(server, "False", "TrustInvalid spec.trust.caBundle: there is no certificate in it that can be read")
+	s.warns(server, "False", "TrustInvalid spec.trust.caBundle: it contains no readable PEM certificate")
 
 	trusting(v1alpha1.VSphereTrust{Thumbprint: "00" + s.vcenter.Thumbprint()[2:]})
-	another := fmt.Sprintf("the certificate of vCenter %s does not have the thumbprint that it should have", s.name)
+	another := fmt.Sprintf("the certificate of vCenter %s does not match the configured thumbprint", s.name)
 	s.warns(server, "False", "CertificateNotTrusted spec.trust.thumbprint: "+another)
 	s.shows(vm, "Unknown RuntimeUnavailable "+another)
 	if allowed, refused := s.vcenter.Logins(); allowed+refused != 0 {
@@ -114,12 +114,12 @@ func TestServerSecret(t *testing.T) {
 	s.machine("web")
 	server := s.declare()
 	vm := s.adopt(s.vm("web"))
-	none := fmt.Sprintf("SecretNotFound spec.credentialsSecretRef: there is no Secret sallyport-system/%s-login", s.name)
-	away := fmt.Sprintf("RuntimeUnavailable VSphereServer %s does not exist, or is not connected yet: its condition Ready says why", s.name)
+	none := fmt.Sprintf("SecretNotFound spec.credentialsSecretRef: Secret sallyport-system/%s-login does not exist", s.name)
+	away := fmt.Sprintf("RuntimeUnavailable VSphereServer %s does not exist, or is not connected yet: see its condition Ready", s.name)
 	s.warns(server, "False", none)
 	s.warns(vm, "Unknown", away)
 	s.login(map[string]string{"username": s.user})
-	lacks := "SecretIncomplete spec.credentialsSecretRef: Secret sallyport-system/%s-login has no key %s, or nothing under it"
+	lacks := "SecretIncomplete spec.credentialsSecretRef: Secret sallyport-system/%s-login has no value for key %s"
 	s.warns(server, "False", fmt.Sprintf(lacks, s.name, "password"))
 	s.login(s.goodLogin())
 	s.shows(server, connected)
@@ -148,7 +148,7 @@ func TestServerGone(t *testing.T) {
 	s.shows(vm, asWanted)
 
 	s.remove(server)
-	s.warns(vm, "Unknown", fmt.Sprintf("RuntimeUnavailable VSphereServer %s does not exist, or is not connected yet: its condition Ready says why", s.name))
+	s.warns(vm, "Unknown", fmt.Sprintf("RuntimeUnavailable VSphereServer %s does not exist, or is not connected yet: see its condition Ready", s.name))
 	s.shows(s.declare(), connected)
 	s.shows(vm, asWanted)
 }
@@ -167,7 +167,7 @@ func TestServerMoved(t *testing.T) {
 		update(s, server, func(server *v1alpha1.VSphereServer) { server.Spec.URL, server.Spec.Trust.CABundle = url, ca })
 	}
 	to(other.URL(), string(other.CABundle()))
-	s.warns(vm, "False", fmt.Sprintf("InstanceLost the runtime does not know instance %s any more: bring it back, or delete VirtualMachine web and create it again", s.vcenter.State(path).InstanceUUID))
+	s.warns(vm, "False", fmt.Sprintf("InstanceLost the runtime no longer has instance %s: restore it there, or delete and recreate VirtualMachine web", s.vcenter.State(path).InstanceUUID))
 	s.until("the session with the first has ended", func() string { return fmt.Sprint(s.vcenter.Sessions(), other.Sessions()) }, "0 1")
 	to(s.vcenter.URL(), string(s.vcenter.CABundle()))
 	s.shows(vm, asWanted)

@@ -84,7 +84,7 @@ func TestPoolFollowsItsTemplate(t *testing.T) {
 		metav1.SetMetaDataAnnotation(&vm.ObjectMeta, v1alpha1.AnnotationBusyStamp, "idle")
 	})
 	s.members(pool, v1alpha1.ReasonPoolSynced, "2", "2")
-	s.tells(pool, "Normal SuccessfulDelete deleted VirtualMachine ci-0, made from release 1, to replace it by one of release 2 of VSphereTemplate ubuntu")
+	s.tells(pool, "Normal SuccessfulDelete deleted VirtualMachine ci-0, created from release 1, to replace it with release 2 of VSphereTemplate ubuntu")
 	if depth.Deep() {
 		s.releases(o, i.source("2"), "1")
 		s.members(pool, v1alpha1.ReasonPoolSynced, "1", "1")

@@ -61,8 +61,8 @@ func TestMachinesFromATemplate(t *testing.T) {
 	o.Spec.Paused = true
 	s.create(o)
 	first := s.adopt(s.fromTemplate("first"))
-	s.shows(first, fmt.Sprintf("False Provisioning is being made: waits until VSphereTemplate ubuntu has its first release in failure domain a: "+
-		"`kubectl sallyport why svst ubuntu --namespace %s` tells what that waits for", s.name))
+	s.shows(first, fmt.Sprintf("False Provisioning the machine is being created: waiting for the first release of VSphereTemplate ubuntu in failure domain a: "+
+		"for the cause, run `kubectl sallyport why svst ubuntu --namespace %s`", s.name))
 	s.denied("deletion-references/TemplateReferenced", func() error { return stack.client.Delete(t.Context(), o) })
 	update(s, o, func(o *v1alpha1.VSphereTemplate) { o.Spec.Paused = false })
 	s.madeFrom(first, "1")

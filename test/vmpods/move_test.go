@@ -178,7 +178,8 @@ func TestMove(t *testing.T) {
 	v.Step("events", func(s step.T) {
 		var told corev1.EventList
 		s.Must(stack.client.List(s.Context(), &told, client.InNamespace(v.name)))
-		for _, want := range []string{"is put into a snapshot on node move-1", "the registry has the snapshot (sha256:", "is restored from its snapshot", "is live, and its snapshot is removed"} {
+		for _, want := range []string{"hibernating the machine on node move-1", "the registry has the snapshot (sha256:",
+			"restoring the machine from its snapshot", "the machine is live; removing its snapshot"} {
 			if !slices.ContainsFunc(told.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, want) }) {
 				t.Errorf("no event says that a machine %s", want)
 			}

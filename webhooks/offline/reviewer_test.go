@@ -260,7 +260,7 @@ func TestPoliciesThatNobodyAsks(t *testing.T) {
 	set = compiled(t, policy(t, `{apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: [CREATE]}`, "", deny("", `"no"`, "true")))
 	lease := "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: a, namespace: default}\n"
 	is(t, ask(t, reviewer(t, set, ""), lease), Admitted, "policy example matches, but is not evaluated: spec.match.resources[0].resources[0], "+
-		"leases.coordination.k8s.io: with Leases nodes and leaders say that they are alive")
+		"leases.coordination.k8s.io: nodes and leaders renew Leases to show that they are alive")
 }
 
 // What a policy's objectSelector and conditions leave out it is not asked about.

@@ -39,7 +39,7 @@ func TestRuntimesKeepTheLimits(t *testing.T) {
 	if _, err := rt.Ensure(t.Context(), runtime.MachineOf(vm)); err != nil {
 		t.Errorf("got %v", err)
 	}
-	want := `# HELP sallyport_runtime_calls_total Calls of runtimes, by runtime, verb and outcome.
+	want := `# HELP sallyport_runtime_calls_total Total number of calls to runtimes, by runtime, verb and outcome.
 # TYPE sallyport_runtime_calls_total counter
 sallyport_runtime_calls_total{outcome="success",runtime="pod",verb="Ensure"} 1
 `

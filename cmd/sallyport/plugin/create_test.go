@@ -142,8 +142,8 @@ func TestCreateMachine(t *testing.T) {
 	tm.sallyport(line+" --cpu 2 -o yaml", 0, "uid: ", "cpu: 2\n", "runPolicy: AlwaysOnUnlessStoppedManually")
 	tm.sallyport(line, 1, "Error from server (AlreadyExists): ")
 	tm.status("svm/web-1", `{"phase": "Provisioning", "conditions": [{"type": "Ready", "status": "False", "reason": "Provisioning",
-		"message": "is being made", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}`)
-	tm.sallyport("why svm web-1", 0, "Phase:       Provisioning\n", "Provisioning: is being made\n")
+		"message": "the machine is being created", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}`)
+	tm.sallyport("why svm web-1", 0, "Phase:       Provisioning\n", "Provisioning: the machine is being created\n")
 	tm.status("svm/web-1", `{"phase": "Running", "nodeName": "esx-1", "addresses": ["10.0.0.7", "2001:db8::7"],
 		"guest": {"hostname": "web", "toolsState": "Running"}}`)
 	tm.sallyport("why svm web-1", 0, "Guest:       web, tools Running, 10.0.0.7, 2001:db8::7\n")

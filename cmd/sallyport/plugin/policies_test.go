@@ -365,7 +365,7 @@ func (w *world) shows(name string, edited ...string) {
 	w.Must(w.Get(w.Context(), client.ObjectKey{Name: name}, p))
 	c := v1alpha1.ConditionEdited.Condition(metav1.ConditionFalse, v1alpha1.ReasonAsShipped, p.Generation, "")
 	if p.Status.EditedFields = edited; len(edited) > 0 {
-		c = v1alpha1.ConditionEdited.Condition(metav1.ConditionTrue, v1alpha1.ReasonFieldsEdited, p.Generation, "Not as shipped: ...")
+		c = v1alpha1.ConditionEdited.Condition(metav1.ConditionTrue, v1alpha1.ReasonFieldsEdited, p.Generation, "Edited fields: ...")
 	}
 	c.LastTransitionTime = metav1.Now()
 	meta.SetStatusCondition(&p.Status.Conditions, c)

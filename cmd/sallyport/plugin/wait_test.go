@@ -119,13 +119,13 @@ func TestWaitingForSuccess(t *testing.T) {
 	tm := newTeam(t)
 	tm.machine("web-1", "Running")
 	w := tm.waitFor("stop web-1")
-	tm.status(w.operation, unfinished("Pending", "Waiting", "waits until Restart op-2 is undone", ""))
-	w.until("waits until Restart op-2 is undone")
+	tm.status(w.operation, unfinished("Pending", "Waiting", "waiting for Restart op-2 to be undone", ""))
+	w.until("waiting for Restart op-2 to be undone")
 	time.Sleep(3 * time.Second) // meanwhile the API server ends the watch
 	tm.status(w.operation, unfinished("InProgress", "InProgress", "the guest shuts down", `, "progress": 40`))
 	w.until("40 %")
 	tm.status(w.operation, ended("Completed", "Succeeded", "the machine was seen in the wanted state", ""))
-	w.end(0, ": Pending: waiting to be reconciled\n", ": Pending, Waiting: waits until Restart op-2 is undone\n",
+	w.end(0, ": Pending: waiting to be reconciled\n", ": Pending, Waiting: waiting for Restart op-2 to be undone\n",
 		": InProgress, 40 %: the guest shuts down\n", ": Completed, Succeeded: the machine was seen in the wanted state\n")
 }
 
@@ -136,11 +136,11 @@ func TestWaitingInVain(t *testing.T) {
 		texts  []string
 	}{
 		"superseded": {"stop web-1", func(w *waiting) {
-			w.status(w.operation, ended("Completed", "Superseded", "operation web-1-restart-x took its place", `, "supersededBy": {"name": "web-1-restart-x", "uid": "u"}`))
+			w.status(w.operation, ended("Completed", "Superseded", "superseded by operation web-1-restart-x", `, "supersededBy": {"name": "web-1-restart-x", "uid": "u"}`))
 		}, []string{"error: Stop web-1-stop-", " of web-1 was superseded by operation web-1-restart-x\n"}},
 		"failed": {"stop web-1 --force", func(w *waiting) {
-			w.status(w.operation, ended("Failed", "DeadlineExceeded", "the operation did not end within 10m0s of its creation", ""))
-		}, []string{"error: forced Stop web-1-stop-", "has not succeeded: Failed, DeadlineExceeded: the operation did not end within 10m0s"}},
+			w.status(w.operation, ended("Failed", "DeadlineExceeded", "the operation did not finish within 10m0s of its creation", ""))
+		}, []string{"error: forced Stop web-1-stop-", "has not succeeded: Failed, DeadlineExceeded: the operation did not finish within 10m0s"}},
 		"deleted": {"stop web-1", func(w *waiting) { w.must("", "delete", w.operation) },
 			[]string{"error: Stop web-1-stop-", "was deleted before it had ended"}},
 		"too long": {"stop web-1 --timeout 2s", func(*waiting) {},

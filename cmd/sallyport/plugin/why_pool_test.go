@@ -32,13 +32,13 @@ func TestPoolsInShort(t *testing.T) {
 	blocked := []metav1.Condition{
 		steady[0],
 		condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonMembersBusy, why),
-		condition(v1alpha1.ConditionSynced, metav1.ConditionFalse, v1alpha1.ReasonRolloutInProgress, "1 of 4 have an earlier template"),
+		condition(v1alpha1.ConditionSynced, metav1.ConditionFalse, v1alpha1.ReasonRolloutInProgress, "1 of 4 members have an earlier template"),
 		condition(v1alpha1.ConditionScaleDownBlocked, metav1.ConditionTrue, v1alpha1.ReasonMembersBusy, why),
 		condition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonMembersBusy, why),
 	}
 	growing := []metav1.Condition{
-		condition(v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonInsufficientReadyReplicas, "1 of 5 run"),
-		condition(v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonReplicasProgressing, "3 of 5"),
+		condition(v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonInsufficientReadyReplicas, "1 of 5 members are ready"),
+		condition(v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonReplicasProgressing, "3 of 5 members exist"),
 	}
 	var many []busyMember
 	for i := range 12 {

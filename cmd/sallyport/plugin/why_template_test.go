@@ -27,7 +27,7 @@ func TestTemplatesInShort(t *testing.T) {
 		}
 		return d
 	}
-	importing := domain("a", v1alpha1.VSphereTemplateImporting, metav1.ConditionFalse, v1alpha1.ReasonTemplateInProgress, "release 3 is on its way", "2", "1")
+	importing := domain("a", v1alpha1.VSphereTemplateImporting, metav1.ConditionFalse, v1alpha1.ReasonTemplateInProgress, "release 3 is in progress", "2", "1")
 	importing.Progress = new(int32(40))
 	for name, r := range map[string]*templateReport{
 		"template-new": {},

@@ -19,7 +19,7 @@ const (
 	maxOfAll   = 5000
 )
 
-// Book is what is to be reported of a policy.
+// Book collects the results of an audit of one policy for its reports.
 type Book struct {
 	writer *Writer
 	policy string

@@ -72,7 +72,7 @@ func withoutTime(r openreports.ReportResult) string {
 	return string(text)
 }
 
-// same tells whether a report says all that it should. What others have added may stay.
+// same reports whether a report says all that it should. What others have added may stay.
 func same(is, want *openreports.Report) bool {
 	return slices.Contains(is.OwnerReferences, want.OwnerReferences[0]) && digest(is) == digest(want)
 }

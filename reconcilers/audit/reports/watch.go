@@ -22,7 +22,7 @@ import (
 // resources are the kinds of reports as the API server serves them.
 var resources = map[string]string{"Report": "reports", "ClusterReport": "clusterreports"}
 
-// Edit is a report that somebody else has changed or deleted since it was written.
+// Edit is a report that another client has changed or deleted since it was written.
 type Edit struct {
 	// Policy is the policy that it is about.
 	Policy string
@@ -70,7 +70,8 @@ func digest(r *openreports.Report) [sha256.Size]byte {
 	return sha256.Sum256(text)
 }
 
-// Watch tells of each report that is not any more as this process has written it, until ctx ends. The kinds must be served.
+// Watch calls edited for each report that differs from what this process has written, until ctx ends. The kinds must be
+// served.
 func (w *Writer) Watch(ctx context.Context, edited func(Edit)) error {
 	ours := labels.SelectorFromSet(labels.Set{managedByLabel: source}).String()
 	for _, kind := range []string{"Report", "ClusterReport"} {
@@ -156,7 +157,7 @@ func (w *Writer) check(ctx context.Context, kind string, heard *metav1.PartialOb
 	edited(Edit{Policy: policy, Report: kind + " " + name, By: editor(live)})
 }
 
-// goes tells whether a namespace is gone or is being deleted, and its objects with it.
+// goes reports whether a namespace is gone or is being deleted, and its objects with it.
 func (w *Writer) goes(ctx context.Context, name string) bool {
 	if name == "" {
 		return false

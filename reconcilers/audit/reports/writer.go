@@ -37,7 +37,7 @@ var (
 	// ErrNotServed says that the cluster does not have the kinds of reports.
 	ErrNotServed = errors.New("the cluster does not have the kinds Report and ClusterReport of " + openreports.GroupVersion.String())
 	// ErrChanged says that a report has changed since the book was opened: what was found may be older than what it says.
-	ErrChanged = errors.New("reports were written by somebody else meanwhile")
+	ErrChanged = errors.New("reports were written by another client in the meantime")
 )
 
 // Writer writes reports.

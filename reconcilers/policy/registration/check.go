@@ -75,7 +75,7 @@ func checkResources(r *v1alpha1.PolicyResources, path *field.Path) (wrong field.
 		switch {
 		case group == "" || group == all || len(validation.IsDNS1123Subdomain(group)) == 0:
 		case strings.Contains(group, "/"):
-			wrong = append(wrong, field.Invalid(path.Child("apiGroups").Index(i), group, "not an API group: the version belongs into apiVersions"))
+			wrong = append(wrong, field.Invalid(path.Child("apiGroups").Index(i), group, "not an API group: put the version into apiVersions"))
 		default:
 			wrong = append(wrong, field.Invalid(path.Child("apiGroups").Index(i), group, "not an API group: write it in lowercase, such as apps, or \"\" for the core group"))
 		}
@@ -91,14 +91,14 @@ func checkResources(r *v1alpha1.PolicyResources, path *field.Path) (wrong field.
 	for i, resource := range r.Resources {
 		for j, o := range r.Resources {
 			if (j > i || j < i && resource == "*/*") && swallows(resource, o) { // the API server minds the order
-				wrong = append(wrong, field.Invalid(path.Child("resources").Index(i), resource, fmt.Sprintf("the API server takes no %q beside it, which is in it: leave that out", o)))
+				wrong = append(wrong, field.Invalid(path.Child("resources").Index(i), resource, fmt.Sprintf("it includes %q, which the API server does not accept beside it: remove that", o)))
 			}
 		}
 	}
 	return wrong
 }
 
-// swallows tells whether the API server does not take another resource beside one with a wildcard.
+// swallows reports whether the API server does not take another resource beside one with a wildcard.
 func swallows(wild, other string) bool {
 	name, part, is := strings.Cut(wild, "/")
 	otherName, otherPart, otherIs := strings.Cut(other, "/")
@@ -124,7 +124,7 @@ var celCompiler = sync.OnceValue(func() cel.Compiler {
 func checkExpression(text string, path *field.Path) *field.Error {
 	trimmed := strings.TrimSpace(text)
 	if trimmed == "" {
-		return field.Required(path, "write a CEL expression that is true for the requests to ask about")
+		return field.Required(path, "write a CEL expression that is true for the requests to evaluate")
 	}
 	result := celCompiler().CompileCELExpression(
 		&matchconditions.MatchCondition{Expression: trimmed}, cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions,

@@ -79,7 +79,7 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 		"users that are too much": {
 			changes: []func(*v1alpha1.PolicyMatch){func(m *v1alpha1.PolicyMatch) { m.ExcludeUsers = long }}, want: "spec.match.excludeUsers: Invalid value: compilation failed: ",
 		},
-		"a group with a version":  {changes: []func(*v1alpha1.PolicyMatch){resources("apps/v1", "v1", "deployments")}, want: `spec.match.resources[0].apiGroups[0]: Invalid value: "apps/v1": not an API group: the version belongs into apiVersions`, stricter: true},
+		"a group with a version":  {changes: []func(*v1alpha1.PolicyMatch){resources("apps/v1", "v1", "deployments")}, want: `spec.match.resources[0].apiGroups[0]: Invalid value: "apps/v1": not an API group: put the version into apiVersions`, stricter: true},
 		"a group in capitals":     {changes: []func(*v1alpha1.PolicyMatch){resources("Apps", "v1", "deployments")}, want: `spec.match.resources[0].apiGroups[0]: Invalid value: "Apps"`, stricter: true},
 		"a version with a group":  {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "apps/v1", "deployments")}, want: `spec.match.resources[0].apiVersions[0]: Invalid value: "apps/v1"`, stricter: true},
 		"all groups and another":  {changes: []func(*v1alpha1.PolicyMatch){resources("*,apps", "*", "deployments"), marked}, want: `spec.match.resources[0].apiGroups: Invalid value: "*, apps"`},
@@ -89,17 +89,17 @@ func TestWhatCannotBeRegistered(t *testing.T) {
 		"really all and one":      {changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "deployments,*/*"), marked}, want: `spec.match.resources[0].resources[1]: Invalid value: "*/*"`},
 		"all parts and one":       {changes: []func(*v1alpha1.PolicyMatch){resources("", "*", "pods/*,pods/eviction"), marked}, want: `spec.match.resources[0].resources[0]: Invalid value: "pods/*"`},
 		"what is never asked about": {
-			changes: []func(*v1alpha1.PolicyMatch){resources("coordination.k8s.io", "*", "leases")}, want: "spec.match.resources[0].resources[0], leases.coordination.k8s.io: with Leases", stricter: true,
+			changes: []func(*v1alpha1.PolicyMatch){resources("coordination.k8s.io", "*", "leases")}, want: "spec.match.resources[0].resources[0], leases.coordination.k8s.io: nodes and leaders renew Leases", stricter: true,
 		},
 		"a wildcard on what is not marked": {
-			changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "*")}, want: "spec.match.resources[0].resources[0], *.apps: a wildcard would reach", stricter: true,
+			changes: []func(*v1alpha1.PolicyMatch){resources("apps", "*", "*")}, want: "spec.match.resources[0].resources[0], *.apps: a wildcard would match", stricter: true,
 		},
 		"exec as a creation": {
-			changes: []func(*v1alpha1.PolicyMatch){resources("", "v1", "pods/exec")}, want: "spec.match.resources[0].resources[0], pods/exec: the API server asks about it with the operation CONNECT only", stricter: true,
+			changes: []func(*v1alpha1.PolicyMatch){resources("", "v1", "pods/exec")}, want: "spec.match.resources[0].resources[0], pods/exec: it has only the operation CONNECT", stricter: true,
 		},
 		"exec": {changes: []func(*v1alpha1.PolicyMatch){resources("", "v1", "pods/exec"), connects}},
 		"exec by labels": {
-			changes: []func(*v1alpha1.PolicyMatch){resources("", "v1", "pods/exec"), connects, marked}, want: "spec.match.resources[0].resources[0], pods/exec: a CONNECT carries no labels", stricter: true,
+			changes: []func(*v1alpha1.PolicyMatch){resources("", "v1", "pods/exec"), connects, marked}, want: "spec.match.resources[0].resources[0], pods/exec: a CONNECT request has no labels", stricter: true,
 		},
 		"exec of a policy that only patches": {
 			changes: []func(*v1alpha1.PolicyMatch){resources("", "v1", "pods/exec"), connects}, onlyPatches: true,
@@ -186,7 +186,7 @@ func TestRulesThatNobodyAsks(t *testing.T) {
 		}}, both), ""},
 		"patches of RegoPolicies":          {policy("guard", on("C", "regopolicies."+v1alpha1.GroupName), patches), "spec.match.resources[0].resources[0], regopolicies." + v1alpha1.GroupName + ": it must always be possible"},
 		"a Scale without a group":          {policy("guard", labelled(ungrouped(on("U", "deployments.apps/scale")), some)), "spec.match.resources[0].resources[0]: a Scale has no labels"},
-		"a Scale with labels":              {policy("guard", labelled(on("U", "deployments.apps/scale"), some)), "spec.match.resources[0].resources[0]: a Scale has no labels, so that spec.match.objectSelector selects none: match deployments/scale in a policy without objectSelector"},
+		"a Scale with labels":              {policy("guard", labelled(on("U", "deployments.apps/scale"), some)), "spec.match.resources[0].resources[0]: a Scale has no labels, so spec.match.objectSelector never matches: match deployments/scale in a policy without objectSelector"},
 		"a Scale without labels":           {policy("guard", labelled(on("U", "deployments.apps/scale"), none)), ""},
 		"what else is asked by nobody":     {policy("guard", on("C", "deployments.apps"), func(p *Policy) { p.Unheard = []string{"spec.match.resources: why"} }), "spec.match.resources: why"},
 		"one that cannot be asked at all":  {policy("guard", on("CD", "deployments.apps"), func(p *Policy) { p.Broken = true }), ""},

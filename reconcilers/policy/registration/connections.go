@@ -38,14 +38,14 @@ func unasked(group, resource string, operations []v1alpha1.MatchOperation) strin
 		return ""
 	}
 	if slices.Equal(can, []v1alpha1.MatchOperation{v1alpha1.MatchConnect}) {
-		return fmt.Sprintf("the API server asks about it with the operation CONNECT only, not with %s", strings.Join(texts(operations), ", "))
+		return fmt.Sprintf("it has only the operation CONNECT, not %s", strings.Join(texts(operations), ", "))
 	}
 	name, _, _ := strings.Cut(resource, "/")
 	own := slices.DeleteFunc(slices.Clone(connections), func(c string) bool { return group != "" || !strings.HasPrefix(c, name+"/") })
 	if len(own) == 0 {
 		own = connections
 	}
-	return fmt.Sprintf("the API server knows no CONNECT of it, only of %s", strings.Join(own, ", "))
+	return fmt.Sprintf("it has no operation CONNECT; only these have it: %s", strings.Join(own, ", "))
 }
 
 // unselectable says why the API server would never ask the policy about a connection. It carries what was asked for, such as a
@@ -54,6 +54,6 @@ func (p *Policy) unselectable() string {
 	if !slices.ContainsFunc(p.Matches, func(m v1alpha1.PolicyMatch) bool { return len(requirementsOf(m.ObjectSelector)) > 0 }) {
 		return ""
 	}
-	return "a CONNECT carries no labels, so spec.match.objectSelector leaves out each one: " +
-		"select by spec.match.namespaceSelector, or look at the labels of facts.parent in a rule"
+	return "a CONNECT request has no labels, so spec.match.objectSelector never matches: " +
+		"use spec.match.namespaceSelector, or check the labels of facts.parent in a rule"
 }

@@ -33,22 +33,22 @@ func TestConnections(t *testing.T) {
 		"exec as a creation": {
 			match:   on("C", "pods/exec", "pods"),
 			asked:   "CREATE of pods",
-			refused: "spec.match.resources[0].resources[0], pods/exec: the API server asks about it with the operation CONNECT only, not with CREATE",
+			refused: "spec.match.resources[0].resources[0], pods/exec: it has only the operation CONNECT, not CREATE",
 		},
 		"a connection to a Pod as such": {
 			match:   on("X", "pods"),
-			refused: "spec.match.resources[0].resources[0], pods: the API server knows no CONNECT of it, only of pods/attach, pods/exec, pods/portforward, pods/proxy",
+			refused: "spec.match.resources[0].resources[0], pods: it has no operation CONNECT; only these have it: pods/attach, pods/exec, pods/portforward, pods/proxy",
 		},
 		"a connection to what has none": {
 			match:   on("X", "deployments.apps"),
-			refused: "spec.match.resources[0].resources[0], deployments.apps: the API server knows no CONNECT of it, only of nodes/proxy, pods/attach, pods/exec, pods/portforward, pods/proxy, services/proxy",
+			refused: "spec.match.resources[0].resources[0], deployments.apps: it has no operation CONNECT; only these have it: nodes/proxy, pods/attach, pods/exec, pods/portforward, pods/proxy, services/proxy",
 		},
-		"a connection to a Scale": {match: on("X", "deployments.apps/scale"), refused: "spec.match.resources[0].resources[0], deployments.apps/scale: the API server knows no CONNECT of it"},
+		"a connection to a Scale": {match: on("X", "deployments.apps/scale"), refused: "spec.match.resources[0].resources[0], deployments.apps/scale: it has no operation CONNECT"},
 		"labels, which no connection has": {
 			match: on("CX", "pods/exec", "pods"), change: labelled, asked: "CREATE of pods",
-			refused: "spec.match.resources[0].resources[0], pods/exec: a CONNECT carries no labels, so spec.match.objectSelector leaves out each one",
+			refused: "spec.match.resources[0].resources[0], pods/exec: a CONNECT request has no labels, so spec.match.objectSelector never matches",
 		},
-		"nodes as such are still left out": {match: on("UX", "nodes", "nodes/proxy"), asked: "CONNECT of nodes/proxy", refused: "spec.match.resources[0].resources[0], nodes: a cluster that starts again"},
+		"nodes as such are still left out": {match: on("UX", "nodes", "nodes/proxy"), asked: "CONNECT of nodes/proxy", refused: "spec.match.resources[0].resources[0], nodes: a cluster that restarts"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.change != nil {

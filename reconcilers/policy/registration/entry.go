@@ -79,7 +79,7 @@ func (e *entry) fixed() *entry {
 	return e
 }
 
-// same tells whether the API server does the same by two entries.
+// same reports whether the API server does the same by two entries.
 func (e *entry) same(other *entry) bool {
 	return other != nil && equality.Semantic.DeepEqual(e.ValidatingWebhook, other.ValidatingWebhook)
 }
@@ -210,7 +210,7 @@ func (e *entry) towards(want *entry) *entry {
 	return &next
 }
 
-// within tells whether rules ask about nothing but what others ask about.
+// within reports whether rules ask about nothing but what others ask about.
 func within(rules, others []rule) bool {
 	return !slices.ContainsFunc(rules, func(r rule) bool {
 		return !slices.ContainsFunc(others, func(o rule) bool {

@@ -27,30 +27,30 @@ func (r *report) finding(behind []string, registered bool) Finding {
 		f.Reason, f.Message = v1alpha1.ReasonRegistrationFailed, sentence(strings.Join(unique(r.failed), "; "))
 	case r.broken:
 		f.Reason = v1alpha1.ReasonNoGoodRevision
-		f.Message = "It is not asked before it has had a good revision: requests that it matches pass. See conditions Compiled and ReadsGranted."
+		f.Message = "The policy is not registered until it has a good revision: requests that it matches are admitted without it. See conditions Compiled and ReadsGranted."
 	case r.waiting:
 		f.Reason = v1alpha1.ReasonWaitingForReplicas
-		f.Message = fmt.Sprintf("The API server is to ask about %s, when every replica decides by the present policies. Not yet: %s.",
+		f.Message = fmt.Sprintf("Waiting for every replica to serve the current policies before registering for %s. Not yet: %s.",
 			asked, strings.Join(behind, ", "))
 		if registered {
-			f.Message += " Until then it asks about no more than before."
+			f.Message += " Until then, the registration stays as it was."
 		}
 	case r.settling:
 		f.Reason = v1alpha1.ReasonWaitingForReplicas
-		f.Message = fmt.Sprintf("The API server is to ask about %s, when it has learned to have it change objects before.", asked)
+		f.Message = fmt.Sprintf("Waiting for the mutating webhook to take effect before registering for %s.", asked)
 	case len(r.refused) > 0:
 		f.Reason, f.Message = v1alpha1.ReasonNotRegistrable, sentence(strings.Join(r.refused, "; "))
 		if asked != "" {
-			f.Message += " The API server asks about the rest: " + asked + "."
+			f.Message += " Registered for the rest: " + asked + "."
 		}
 	case len(r.lacking) > 0:
 		f.Reason = v1alpha1.ReasonResourceNotServed
-		f.Message = sentence(strings.Join(r.lacking, ". ")) + " The API server will ask about it when there is such a thing."
+		f.Message = sentence(strings.Join(r.lacking, ". ")) + " The policy is registered for it once the cluster serves it."
 		if asked != "" {
-			f.Message += " The API server asks about " + asked + "."
+			f.Message += " Registered for " + asked + "."
 		}
 	case asked != "":
-		f.Reason, f.Message = v1alpha1.ReasonRegistered, fmt.Sprintf("The API server asks about %s.", asked)
+		f.Reason, f.Message = v1alpha1.ReasonRegistered, fmt.Sprintf("Registered for %s.", asked)
 	}
 	return f
 }

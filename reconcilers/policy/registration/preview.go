@@ -2,7 +2,7 @@ package registration
 
 import admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-// Preview gives the entries that policies get beside the chart's own webhooks, as soon as every replica decides by them, and what of
+// Preview returns the entries that policies get beside the chart's own webhooks, as soon as every replica decides by them, and what of
 // each policy is never registered, by its name. It needs no cluster, and of the Reconciler nothing but the namespace and the paths.
 func (r *Reconciler) Preview(
 	mutating *admissionregistrationv1.MutatingWebhookConfiguration, validating *admissionregistrationv1.ValidatingWebhookConfiguration,

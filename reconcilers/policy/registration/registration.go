@@ -72,7 +72,7 @@ type Reconciler struct {
 	Catalog     Catalog
 	// Served tells which resources the cluster has; nil takes it to have all.
 	Served func() (*Served, error)
-	// Changed has something whenever the catalog's policies change, as far as anybody can tell.
+	// Changed receives an event whenever the policies of the catalog may have changed.
 	Changed  <-chan event.GenericEvent
 	Replicas Replicas
 	// Found is called with the name of each policy whose finding is another than before.
@@ -144,7 +144,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	var undiscovered error
 	if l.served, undiscovered = r.discover(); undiscovered != nil {
-		log.FromContext(ctx).Error(undiscovered, "not known is what policies are about and is not there")
+		log.FromContext(ctx).Error(undiscovered, "API discovery failed; cannot tell which matched resources are unserved")
 	}
 	errs := []error{unknown}
 	for _, s := range l.sides {
@@ -182,11 +182,11 @@ func (r *Reconciler) there(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// Behind names the live replicas that do not decide by the same policies as this one.
+// Behind returns the names of the live replicas that serve other policies than this one.
 func (r *Reconciler) Behind(ctx context.Context) ([]string, error) {
 	hash, _ := r.Catalog.Active()
 	if hash == "" {
-		return []string{"the one that leads"}, nil
+		return []string{"the leader"}, nil
 	}
 	return r.lagging(ctx, hash)
 }
@@ -195,7 +195,7 @@ func (r *Reconciler) Behind(ctx context.Context) ([]string, error) {
 func (r *Reconciler) lagging(ctx context.Context, hash string) ([]string, error) {
 	all, err := r.Replicas.Policies(ctx)
 	if err != nil {
-		return []string{"nobody knows, because they could not be asked"}, fmt.Errorf("asking which policies the replicas decide by: %w", err)
+		return []string{"unknown, because the replicas could not be asked"}, fmt.Errorf("asking which policies the replicas serve: %w", err)
 	}
 	var behind []string
 	for process, reported := range all {
@@ -228,7 +228,7 @@ func (l *look) settle(ctx context.Context, s *side, known bool, there map[string
 	fail := func(e *entry, why string) { l.report(e.policy).failed = append(l.report(e.policy).failed, why) }
 	if s.own == nil {
 		for _, e := range next {
-			fail(e, fmt.Sprintf("%s %s is not there; helm upgrade makes it anew", s.kind(), l.Configuration))
+			fail(e, fmt.Sprintf("%s %s does not exist; run helm upgrade to create it again", s.kind(), l.Configuration))
 		}
 		return nil
 	}
@@ -319,7 +319,7 @@ func (l *look) want(s *side, p *Policy, targets []target) []*entry {
 	return all
 }
 
-// changes tells whether the API servers have a policy change objects, if that is its business: it may refuse those that it has not
+// changes reports whether the API servers have a policy change objects, if that is its business: it may refuse those that it has not
 // changed, and must not be asked about them before.
 func (l *look) changes(p *Policy) bool {
 	s := l.mutating()
@@ -342,7 +342,7 @@ func (l *look) mutating() *side {
 	return l.sides[slices.IndexFunc(l.sides, func(s *side) bool { return s.mutating })]
 }
 
-// registered tells whether a policy has an entry, on whichever side.
+// registered reports whether a policy has an entry, on whichever side.
 func (l *look) registered(policy string) bool {
 	return slices.ContainsFunc(l.sides, func(s *side) bool { return s.has(policy) })
 }
@@ -369,12 +369,12 @@ func (l *look) log(ctx context.Context, s *side, next map[string]*entry) {
 	logger := log.FromContext(ctx).WithValues("configuration", l.Configuration, "kind", s.kind())
 	for name, e := range next {
 		if !e.same(s.have[name]) {
-			logger.Info("the API server asks a policy", "policy", e.policy, "webhook", name, "about", l.report(e.policy).asked, "failurePolicy", *e.FailurePolicy)
+			logger.Info("registered a policy", "policy", e.policy, "webhook", name, "about", l.report(e.policy).asked, "failurePolicy", *e.FailurePolicy)
 		}
 	}
 	for name, e := range s.have {
 		if next[name] == nil {
-			logger.Info("the API server does not ask a policy any more", "policy", e.policy, "webhook", name)
+			logger.Info("unregistered a policy", "policy", e.policy, "webhook", name)
 		}
 	}
 }

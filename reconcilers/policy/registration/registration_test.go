@@ -31,7 +31,7 @@ func TestLifeOfAnEntry(t *testing.T) {
 	f.settles()
 	f.has("owners Fail: CREATE, UPDATE of deployments.apps", "mutating owners Fail: CREATE, UPDATE of deployments.apps",
 		"own Fail: DELETE of virtualmachines.sallyport.dev")
-	f.finds("owners", v1alpha1.ReasonRegistered, "The API server asks about CREATE, UPDATE of deployments.apps.")
+	f.finds("owners", v1alpha1.ReasonRegistered, "Registered for CREATE, UPDATE of deployments.apps.")
 	f.finds("own", v1alpha1.ReasonRegistered, "DELETE of virtualmachines.sallyport.dev.")
 	entry := f.validating("-policies").Webhooks[1]
 	service := entry.ClientConfig.Service
@@ -108,7 +108,7 @@ func TestReplicasAreWaitedFor(t *testing.T) {
 		f.reconcile()
 		f.has(change.now)
 		if change.now != change.then {
-			f.finds("owners", v1alpha1.ReasonWaitingForReplicas, "sallyport-b", "no more than before")
+			f.finds("owners", v1alpha1.ReasonWaitingForReplicas, "sallyport-b", "the registration stays as it was")
 		}
 		f.replicas["sallyport-b_2"] = hash
 		f.reconcile()
@@ -137,7 +137,7 @@ func TestBrokenPolicies(t *testing.T) {
 	}))
 	f.reconcile()
 	f.has("known Fail: CREATE of pods", "mutating patches Fail: CREATE of pods")
-	f.finds("new", v1alpha1.ReasonNoGoodRevision, "requests that it matches pass")
+	f.finds("new", v1alpha1.ReasonNoGoodRevision, "requests that it matches are admitted without it")
 
 	// Now all are broken, and match more than before. A patch can be made by nobody: who asks is refused, or not, instead.
 	f.decide("2", policy("new", on("C", "pods"), broken), policy("known", on("CD", "pods", "services"), broken), policy("patches", on("CD", "pods"), broken))
@@ -251,7 +251,7 @@ func TestTheChartsOwn(t *testing.T) {
 	}
 	change(func(w *admissionregistrationv1.ValidatingWebhook) { w.ClientConfig.CABundle = nil })
 	f.has()
-	f.finds("a", v1alpha1.ReasonRegistrationFailed, "ValidatingWebhookConfiguration "+f.name+" has no caBundle yet")
+	f.finds("a", v1alpha1.ReasonRegistrationFailed, "ValidatingWebhookConfiguration "+f.name+" has no caBundle for the certificate of Sallyport yet")
 
 	change(func(w *admissionregistrationv1.ValidatingWebhook) { w.ClientConfig.CABundle = []byte("new") })
 	f.has("a Fail: CREATE of pods")
@@ -274,7 +274,7 @@ func TestTheChartsOwn(t *testing.T) {
 	f.decide("2", policy("a", on("C", "pods")), policy("b", on("C", "pods")))
 	f.reconcile()
 	f.has("a Ignore: CREATE of pods")
-	f.finds("b", v1alpha1.ReasonRegistrationFailed, "ValidatingWebhookConfiguration "+f.name, "is not there")
+	f.finds("b", v1alpha1.ReasonRegistrationFailed, "ValidatingWebhookConfiguration "+f.name, "does not exist")
 
 	// Being uninstalled: nothing is made anew.
 	chart.ResourceVersion = ""
@@ -282,7 +282,7 @@ func TestTheChartsOwn(t *testing.T) {
 	f.Must(f.api.Create(t.Context(), chart))
 	f.Must(f.api.Delete(t.Context(), f.validating("-policies")))
 	f.reconcile()
-	f.finds("a", v1alpha1.ReasonRegistrationFailed, "ValidatingWebhookConfiguration "+f.name+"-policies is not there")
+	f.finds("a", v1alpha1.ReasonRegistrationFailed, "ValidatingWebhookConfiguration "+f.name+"-policies does not exist")
 	list := &admissionregistrationv1.ValidatingWebhookConfigurationList{}
 	f.Must(f.api.List(t.Context(), list))
 	for _, c := range list.Items {
@@ -352,7 +352,7 @@ func TestChangesComeBeforeVerdicts(t *testing.T) {
 		t.Errorf("looks again after %v", again)
 	}
 	f.has("mutating a Fail: CREATE of pods")
-	f.finds("a", v1alpha1.ReasonWaitingForReplicas, "when it has learned to have it change objects before")
+	f.finds("a", v1alpha1.ReasonWaitingForReplicas, "Waiting for the mutating webhook to take effect")
 	f.reconcile() // which sees it
 	f.now = f.now.Add(settle - 1)
 	f.reconcile()

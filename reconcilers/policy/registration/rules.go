@@ -31,7 +31,7 @@ type Policy struct {
 	Matches []v1alpha1.PolicyMatch
 	// Validates and Mutates tell where it has anything to say.
 	Validates, Mutates bool
-	// Refuses tells that a request is to be refused which the policy cannot be asked about.
+	// Refuses means that a request is denied if the policy cannot be evaluated.
 	Refuses bool
 	// Broken tells that nothing of it can be asked, so that what it matches follows its onError.
 	Broken bool
@@ -136,7 +136,7 @@ func merged(targets []target) (fewer []target) {
 	return fewer
 }
 
-// coveredBy tells whether rules have all of that, in whichever version: the API server converts what it asks about.
+// coveredBy reports whether rules have all of that, in whichever version: the API server converts what it asks about.
 func coveredBy(rules []rule, group, resource string, o operation) bool {
 	return slices.ContainsFunc(rules, func(r rule) bool {
 		return has(r.APIGroups, group) && has(r.Resources, resource) && (has(r.Operations, o) || has(r.Operations, all))
@@ -173,7 +173,7 @@ func texts[T ~string](operations []T) []string {
 	return all
 }
 
-// wild tells whether it is about resources that nobody has named.
+// wild reports whether it is about resources that nobody has named.
 func (t target) wild() bool {
 	return slices.Contains(t.groups, all) || slices.ContainsFunc(t.resources, func(r string) bool { return strings.Contains(r, all) })
 }
@@ -249,64 +249,64 @@ type exclusion struct {
 var never = []exclusion{
 	{
 		group: "admissionregistration.k8s.io",
-		why:   "the API server asks no webhook about what configures admission",
+		why:   "the API server calls no webhook for objects that configure admission",
 	},
 	{
 		group: "authentication.k8s.io",
-		why:   "the API server finds out by it who makes a request, and no request could be made",
+		why:   "the API server authenticates requests with it, and no request would succeed without it",
 	},
 	{
 		group: "authorization.k8s.io",
-		why:   "everybody finds out by it who may do what, Sallyport too",
+		why:   "all components authorize requests with it, Sallyport included",
 	},
 	{
 		group: "coordination.k8s.io",
-		why:   "with Leases nodes and leaders say that they are alive, and one that cannot is taken for dead",
+		why:   "nodes and leaders renew Leases to show that they are alive, and count as dead if they cannot",
 	},
 	{
 		group: "", resources: []string{"events"},
-		why: "an event tells what has happened, and refusing it would not undo that",
+		why: "an event reports what has happened, and denying it would not undo that",
 	},
 	{
 		group: "events.k8s.io",
-		why:   "an event tells what has happened, and refusing it would not undo that",
+		why:   "an event reports what has happened, and denying it would not undo that",
 	},
 	{
 		group: "", resources: []string{"nodes"}, operations: []operation{admissionregistrationv1.Create, admissionregistrationv1.Update},
-		why: "a cluster that starts again needs its nodes before anybody can be asked; only DELETE, and CONNECT of nodes/proxy, can be matched",
+		why: "a cluster that restarts needs its nodes before any webhook can answer; only DELETE, and CONNECT of nodes/proxy, can be matched",
 	},
 	{
 		group: "storage.k8s.io", resources: []string{"csinodes"}, operations: []operation{admissionregistrationv1.Create, admissionregistrationv1.Update},
-		why: "a node tells by it which volumes it can have, and is not ready before; only DELETE can be matched",
+		why: "a node needs it to report which volumes it supports before it is ready; only DELETE can be matched",
 	},
 	{
 		group: "storage.k8s.io", resources: []string{"volumeattachments"},
-		why: "volumes come to nodes and leave them by it, also those of what a cluster is made of, whose namespaces are not left out there",
+		why: "volumes are attached and detached with it, also those of cluster components, whose namespaces cannot be excluded there",
 	},
 	{
 		group: "resource.k8s.io", resources: []string{"resourceslices"},
-		why: "nodes tell by it which devices they have, and no Pod that needs one could start",
+		why: "nodes report their devices with it, and no Pod that needs a device could start without it",
 	},
 	{
 		group: "certificates.k8s.io",
-		why:   "nodes get their certificates by it, and without nodes nobody can be asked",
+		why:   "nodes get their certificates with it, and without nodes no webhook can answer",
 	},
 	{
 		group: v1alpha1.GroupName, resources: []string{"regopolicies"},
-		why: "it must always be possible to repair a policy, so only the chart's webhooks ask about RegoPolicies",
+		why: "it must always be possible to repair a policy, so only the chart's webhooks evaluate RegoPolicies",
 	},
 }
 
 // neverParts are subresources that no policy is asked about, whichever they are of.
 var neverParts = map[string]string{
-	"status":   "a status tells what has happened, and refusing it would not undo that; match the resource itself",
-	"finalize": "what is being deleted must be able to end",
+	"status":   "a status reports what has happened, and denying it would not undo that; match the resource itself",
+	"finalize": "the deletion of an object must be able to finish",
 }
 
 // refusal says why an operation on a resource is not registered, nothing if it is. A wildcard is for what is marked.
 func refusal(group, resource string, o operation, marked bool) string {
 	name, part, _ := strings.Cut(resource, "/")
-	const reach = "a wildcard would reach what a cluster does not run without, now or later: name the %s, or have spec.match.objectSelector want a label below %s/"
+	const reach = "a wildcard would match resources that a cluster cannot run without, now or later: name the %s, or require a label below %s/ in spec.match.objectSelector"
 	switch {
 	case !marked && strings.Contains(resource, all):
 		return fmt.Sprintf(reach, "resources", v1alpha1.GroupName)

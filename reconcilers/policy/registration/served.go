@@ -112,13 +112,13 @@ func (s *Served) lacks(group, resource string, r *v1alpha1.PolicyResources) stri
 		}
 		return why
 	case !slices.Contains(r.APIVersions, all) && !slices.ContainsFunc(r.APIVersions, func(v string) bool { return slices.Contains(is.versions, v) }):
-		return fmt.Sprintf("there is no version %s of %s, but %s", strings.Join(r.APIVersions, ", "), name, strings.Join(unique(is.versions), ", "))
+		return fmt.Sprintf("version %s of %s is not served; served: %s", strings.Join(r.APIVersions, ", "), name, strings.Join(unique(is.versions), ", "))
 	case len(is.verbs) > 0 && unasked(group, resource, r.Operations) == "": // else it is refused with that
 		can := slices.DeleteFunc(operationsOf(group, resource), func(o v1alpha1.MatchOperation) bool { return !is.can(o) })
 		if slices.ContainsFunc(r.Operations, func(o v1alpha1.MatchOperation) bool { return slices.Contains(can, o) }) {
 			return ""
 		}
-		return fmt.Sprintf("nobody can %s %s; what there can be is %s", strings.Join(texts(r.Operations), " or "), name, cmp.Or(strings.Join(texts(can), ", "), "none of these"))
+		return fmt.Sprintf("operation %s is not supported by %s; supported: %s", strings.Join(texts(r.Operations), " or "), name, cmp.Or(strings.Join(texts(can), ", "), "none of these"))
 	}
 	return ""
 }
@@ -128,7 +128,7 @@ var verbs = map[v1alpha1.MatchOperation][]string{
 	v1alpha1.MatchCreate: {"create"}, v1alpha1.MatchUpdate: {"update", "patch"}, v1alpha1.MatchDelete: {"delete", "deletecollection"},
 }
 
-// can tells whether something can be done to a resource, as far as that is known.
+// can reports whether something can be done to a resource, as far as that is known.
 func (r *served) can(o v1alpha1.MatchOperation) bool {
 	return verbs[o] == nil || slices.ContainsFunc(verbs[o], func(verb string) bool { return slices.Contains(r.verbs, verb) })
 }
@@ -162,7 +162,7 @@ func (s *Served) Meant(group, resource string) (names []string) {
 	return names[:min(len(names), mostMeant)]
 }
 
-// near tells whether one group may be meant by another. One that the cluster does not have is most often not installed.
+// near reports whether one group may be meant by another. One that the cluster does not have is most often not installed.
 func (s *Served) near(written, group string) bool {
 	return written == group || s.groups[written] || !strings.Contains(written, ".") || levenshtein.ComputeDistance(written, group) <= farthest(written)
 }

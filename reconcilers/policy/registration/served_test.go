@@ -25,7 +25,7 @@ func TestWhatIsNotServed(t *testing.T) {
 		t.Errorf("looks again after %v", again)
 	}
 	f.finds("guard", v1alpha1.ReasonResourceNotServed,
-		"spec.match.resources[2].resources[0]: there is no configmaps/scale. spec.match.resources[3].resources[0]: there is no widgets.example.com. The API server will ask",
+		"spec.match.resources[2].resources[0]: there is no configmaps/scale. spec.match.resources[3].resources[0]: there is no widgets.example.com. The policy is registered for it",
 		"UPDATE of deployments.apps/scale")
 	f.finds("plain", v1alpha1.ReasonRegistered)
 }
@@ -81,8 +81,8 @@ func TestNearMisses(t *testing.T) {
 		"X pods/eviction":                  "",
 		"X pod/exec":                       "there is no pod/exec; did you mean pods/exec?",
 		"X pods/port-forward":              "there is no pods/port-forward; did you mean pods/portforward?",
-		"UD pods/eviction":                 "nobody can UPDATE or DELETE pods/eviction; what there can be is CREATE",
-		"C deployments/scale.apps":         "nobody can CREATE deployments.apps/scale; what there can be is UPDATE",
+		"UD pods/eviction":                 "operation UPDATE or DELETE is not supported by pods/eviction; supported: CREATE",
+		"C deployments/scale.apps":         "operation CREATE is not supported by deployments.apps/scale; supported: UPDATE",
 		"CU deployments/scale.apps":        "",
 		"C virtualmachine.sallyport.dev":   "there is no virtualmachine.sallyport.dev; did you mean virtualmachines.sallyport.dev?",
 		"C persistentvolumeclaim":          "there is no persistentvolumeclaim; did you mean persistentvolumeclaims?",
@@ -105,7 +105,7 @@ func TestNearMisses(t *testing.T) {
 	}
 	old := on("C", "deployments.apps")
 	old.Resources[0].APIVersions = []string{"v1beta1", "v9"}
-	if got := strings.Join(s.Lacking(&old), "; "); got != "spec.match.resources[0].resources[0]: there is no version v1beta1, v9 of deployments.apps, but v1" {
+	if got := strings.Join(s.Lacking(&old), "; "); got != "spec.match.resources[0].resources[0]: version v1beta1, v9 of deployments.apps is not served; served: v1" {
 		t.Error(got)
 	}
 }

@@ -98,14 +98,14 @@ func (r *Reconciler) read(ctx context.Context, s *side) error {
 
 // sample takes from the chart's configuration how Sallyport is reached, and what need not be registered.
 func (r *Reconciler) sample(s *side, chart client.Object) {
-	s.sample, s.why, s.covered = nil, fmt.Sprintf("%s %s, which says how Sallyport is reached, is not there", s.kind(), r.Chart), nil
+	s.sample, s.why, s.covered = nil, fmt.Sprintf("%s %s, which has the address of Sallyport, does not exist", s.kind(), r.Chart), nil
 	for _, w := range webhooksOf(chart) {
 		s.covered = append(s.covered, w.Rules...)
 		switch {
 		case w.ClientConfig.Service == nil:
-			s.why = fmt.Sprintf("%s %s does not name a Service, by which Sallyport is reached", s.kind(), r.Chart)
+			s.why = fmt.Sprintf("%s %s does not name the Service of Sallyport", s.kind(), r.Chart)
 		case r.NeedsBundle && len(w.ClientConfig.CABundle) == 0:
-			s.why = fmt.Sprintf("%s %s has no caBundle yet, by which Sallyport's certificate is trusted", s.kind(), r.Chart)
+			s.why = fmt.Sprintf("%s %s has no caBundle for the certificate of Sallyport yet", s.kind(), r.Chart)
 		case s.sample == nil:
 			s.sample = &w
 		}
@@ -222,7 +222,7 @@ func (r *Reconciler) put(ctx context.Context, s *side, next map[string]*entry) (
 	return refused, r.write(ctx, s, next)
 }
 
-// isRefusal tells whether the API server has something against what was to be written.
+// isRefusal reports whether the API server has something against what was to be written.
 func isRefusal(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) }
 
 // brief is the API server's own part of a refusal.

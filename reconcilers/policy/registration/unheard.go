@@ -67,7 +67,7 @@ func (p *Policy) unlabelled(i int) (lines []string) {
 	r := &p.Matches[0].Resources[i]
 	for j, resource := range r.Resources {
 		if excludes && strings.HasSuffix(resource, "/scale") && !strings.HasPrefix(resource, all) {
-			lines = append(lines, fmt.Sprintf("%s: a Scale has no labels, so that spec.match.objectSelector selects none: match %s in a policy without objectSelector",
+			lines = append(lines, fmt.Sprintf("%s: a Scale has no labels, so spec.match.objectSelector never matches: match %s in a policy without objectSelector",
 				matchPath.Child("resources").Index(i).Child("resources").Index(j), resource))
 		}
 	}

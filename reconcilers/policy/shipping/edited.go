@@ -10,7 +10,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// Edited gives the fields of a policy's spec that differ from what is shipped because somebody changed, added or removed them,
+// Edited returns the fields of a policy's spec that differ from what is shipped because somebody changed, added or removed them,
 // as people write them, in order. What differs only because the release has not been applied yet is not among them. The object
 // must have its managedFields, which caches may leave out.
 func Edited(object, shipped *v1alpha1.RegoPolicy) []string {

@@ -250,7 +250,7 @@ func ownersOf(entries []metav1.ManagedFieldsEntry) (owners, error) {
 	return o, nil
 }
 
-// ours tells whether fields were applied by us.
+// ours reports whether fields were applied by us.
 func ours(e *metav1.ManagedFieldsEntry) bool {
 	return e.Manager == FieldOwner && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == ""
 }
@@ -288,7 +288,7 @@ func spelled(path fieldpath.Path) string {
 	return out.String()
 }
 
-// plain tells whether a name can stand after a dot.
+// plain reports whether a name can stand after a dot.
 func plain(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')

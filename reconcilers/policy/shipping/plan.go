@@ -84,7 +84,7 @@ func lastShipped(annotations map[string]string, applied *fieldpath.Set) *fieldpa
 	return nil
 }
 
-// done tells whether what is shipped now has been applied.
+// done reports whether what is shipped now has been applied.
 func (p *plan) done() bool {
 	return p.live != nil && p.ours.Has(fieldpath.MakePathOrDie("metadata", "annotations", p.key))
 }
@@ -100,7 +100,7 @@ func (p *plan) wanted() *fieldpath.Set {
 	return set
 }
 
-// follows tells whether a field follows the release.
+// follows reports whether a field follows the release.
 func (p *plan) follows(path fieldpath.Path) bool {
 	if p.live == nil {
 		return true
@@ -116,7 +116,7 @@ func (p *plan) follows(path fieldpath.Path) bool {
 	return p.yields(path)
 }
 
-// container tells whether what is shipped at a path has parts, and what is there has some too: then each decides for itself.
+// container reports whether what is shipped at a path has parts, and what is there has some too: then each decides for itself.
 func (p *plan) container(path fieldpath.Path, live any) bool {
 	_, parts := below(p.shipped.set, path)
 	switch live.(type) {
@@ -126,7 +126,7 @@ func (p *plan) container(path fieldpath.Path, live any) bool {
 	return false
 }
 
-// removed tells whether somebody removed a field that is not there, or something that it was in, or all that was beside it.
+// removed reports whether somebody removed a field that is not there, or something that it was in, or all that was beside it.
 // Ours to write are labels and annotations: without them nobody could tell what is shipped.
 func (p *plan) removed(path fieldpath.Path) bool {
 	if *path[0].FieldName == "metadata" {
@@ -148,7 +148,7 @@ func (p *plan) removed(path fieldpath.Path) bool {
 	return false
 }
 
-// nothingIn tells whether a value has no parts.
+// nothingIn reports whether a value has no parts.
 func nothingIn(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -159,7 +159,7 @@ func nothingIn(v any) bool {
 	return true
 }
 
-// yields tells whether everything that has to go for a field to get its value is ours alone.
+// yields reports whether everything that has to go for a field to get its value is ours alone.
 func (p *plan) yields(path fieldpath.Path) bool {
 	for n := 1; n < len(path); n++ { // something without parts, where now something with parts is to be
 		if at, parts := below(p.live.set, path[:n]); at && parts.Empty() && !p.alone(path[:n]) {
@@ -175,7 +175,7 @@ func (p *plan) yields(path fieldpath.Path) bool {
 
 func (p *plan) alone(path fieldpath.Path) bool { return p.ours.Has(path) && !p.others.Has(path) }
 
-// changes tells whether applying the fields would change anything, be it only whose they are.
+// changes reports whether applying the fields would change anything, be it only whose they are.
 func (p *plan) changes(set *fieldpath.Set) bool {
 	if p.live == nil || !p.ours.Equals(set) {
 		return true
@@ -187,7 +187,7 @@ func (p *plan) changes(set *fieldpath.Set) bool {
 	})
 }
 
-// every tells whether something is so of all fields of a set. A loop over its All must not be left early: All goes on, and that panics.
+// every reports whether something is so of all fields of a set. A loop over its All must not be left early: All goes on, and that panics.
 func every(set *fieldpath.Set, is func(fieldpath.Path) bool) bool {
 	all := true
 	set.Iterate(func(path fieldpath.Path) { all = all && is(path) })

@@ -31,7 +31,7 @@ const (
 	kind         = "RegoPolicy"
 )
 
-// Read gives the policies that a ConfigMap ships, libraries first, each kind by name. They have the label and the annotation
+// Read returns the policies that a ConfigMap ships, libraries first, each kind by name. They have the label and the annotation
 // of shipped policies, and what they leave to a default is written out. The error joins all that is wrong and names the keys;
 // with it come those policies that could be read.
 func Read(cm *corev1.ConfigMap) ([]v1alpha1.RegoPolicy, error) {
@@ -51,7 +51,7 @@ func Read(cm *corev1.ConfigMap) ([]v1alpha1.RegoPolicy, error) {
 	return policies, errors.Join(errs...)
 }
 
-// Names gives the names of all policies that a ConfigMap ships, also of those that cannot be read, in order.
+// Names returns the names of all policies that a ConfigMap ships, also of those that cannot be read, in order.
 func Names(cm *corev1.ConfigMap) []string {
 	var names []string
 	for key := range cm.Data {
@@ -84,7 +84,7 @@ func ReadPolicy(cm *corev1.ConfigMap, name string) (*v1alpha1.RegoPolicy, error)
 
 func read(key, text, release string) (*v1alpha1.RegoPolicy, error) {
 	if strings.Contains(text, "\n---\n") {
-		return nil, errors.New("there must be one YAML document, without a line ---")
+		return nil, errors.New("must be a single YAML document, without a line ---")
 	}
 	policy := &v1alpha1.RegoPolicy{}
 	if err := yaml.UnmarshalStrict([]byte(text), policy); err != nil {
@@ -97,7 +97,7 @@ func read(key, text, release string) (*v1alpha1.RegoPolicy, error) {
 	case policy.Name == "":
 		return nil, errors.New("metadata.name is missing")
 	case policy.Name+fileEnding != key:
-		return nil, fmt.Errorf("metadata.name is %s, and so the key must be %s", policy.Name, policy.Name+fileEnding)
+		return nil, fmt.Errorf("metadata.name is %s, so the key must be %s", policy.Name, policy.Name+fileEnding)
 	}
 	policy.ObjectMeta = metav1.ObjectMeta{Name: policy.Name, Labels: policy.Labels, Annotations: policy.Annotations}
 	if policy.Labels == nil {

@@ -52,7 +52,7 @@ func TestReadRefuses(t *testing.T) {
 	const head = "apiVersion: sallyport.dev/v1alpha1\nkind: RegoPolicy\nmetadata: {name: p}\n"
 	for name, tc := range map[string]struct{ release, key, text, want string }{
 		"a key":           {"1", "p.json", head, "ConfigMap ns/cm, key p.json: a key must end in .yaml"},
-		"another name":    {"1", "q.yaml", head, "ConfigMap ns/cm, key q.yaml: metadata.name is p, and so the key must be p.yaml"},
+		"another name":    {"1", "q.yaml", head, "ConfigMap ns/cm, key q.yaml: metadata.name is p, so the key must be p.yaml"},
 		"no name":         {"1", "p.yaml", "apiVersion: sallyport.dev/v1alpha1\nkind: RegoPolicy\n", "ConfigMap ns/cm, key p.yaml: metadata.name is missing"},
 		"another kind":    {"1", "p.yaml", "apiVersion: v1\nkind: Pod\n", "ConfigMap ns/cm, key p.yaml: apiVersion and kind must be sallyport.dev/v1alpha1 and RegoPolicy"},
 		"a field":         {"1", "p.yaml", head + "spec: {mod: Warn}\n", `ConfigMap ns/cm, key p.yaml: error unmarshaling JSON: while decoding JSON: json: unknown field "mod"`},
@@ -62,7 +62,7 @@ func TestReadRefuses(t *testing.T) {
 		"no release":      {"", "p.yaml", head, "ConfigMap ns/cm: annotation sallyport.dev/release must be the version of the release"},
 		"an odd release":  {"reset", "p.yaml", head, "ConfigMap ns/cm: annotation sallyport.dev/release must be the version of the release"},
 		"nothing at all":  {"1", "p.yaml", "", "ConfigMap ns/cm, key p.yaml: apiVersion and kind must be"},
-		"two documents":   {"1", "p.yaml", head + "---\n" + head, "ConfigMap ns/cm, key p.yaml: there must be one YAML document"},
+		"two documents":   {"1", "p.yaml", head + "---\n" + head, "ConfigMap ns/cm, key p.yaml: must be a single YAML document"},
 		"what is correct": {"1", "p.yaml", head, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

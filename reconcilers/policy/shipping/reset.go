@@ -68,7 +68,7 @@ func empty() *unstructured.Unstructured {
 	return u
 }
 
-// ResetWanted tells whether a reset was asked for, or has begun.
+// ResetWanted reports whether a reset was asked for, or has begun.
 func ResetWanted(object client.Object) bool {
 	return object.GetAnnotations()[ReleaseAnnotation] == ResetAsked
 }

@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// Shipped tells whether a policy is one that Sallyport ships: it has the label, or fields that were applied by us. The object
+// Shipped reports whether a policy is one that Sallyport ships: it has the label, or fields that were applied by us. The object
 // must have its managedFields, which caches may leave out.
 func Shipped(object client.Object) bool {
 	return object.GetLabels()[Label] == "true" || applied(object)
 }
 
-// applied tells whether fields of the spec were applied by us. A copy of a shipped policy has the label, but not that.
+// applied reports whether fields of the spec were applied by us. A copy of a shipped policy has the label, but not that.
 func applied(object client.Object) bool {
 	o, err := ownersOf(object.GetManagedFields())
 	if err != nil {
@@ -27,13 +27,14 @@ func applied(object client.Object) bool {
 	return !spec.Empty()
 }
 
-// Retiring tells whether a policy that the release does not ship was shipped by an earlier one. A copy of a shipped policy
+// Retiring reports whether a policy that the release does not ship was shipped by an earlier one. A copy of a shipped policy
 // was not, although it has the label.
 func Retiring(object client.Object) bool {
 	return object.GetLabels()[Label] == "true" && applied(object)
 }
 
-// Untouched tells whether a policy is exactly what was shipped last, and nobody else holds any part of its spec.
+// Untouched reports whether a policy is exactly as last shipped, and no other field manager owns a part of its
+// spec.
 func Untouched(live *unstructured.Unstructured) (bool, error) {
 	f, err := fieldsOf(live.Object)
 	if err != nil {
@@ -60,7 +61,8 @@ func Delete(ctx context.Context, c client.Client, live *unstructured.Unstructure
 	return c.Delete(ctx, live, client.Preconditions{UID: ptr.To(live.GetUID()), ResourceVersion: ptr.To(live.GetResourceVersion())})
 }
 
-// Disown makes a policy its editor's, if it is still as it was: nothing of it is ours any more, and its spec stays.
+// Disown gives up the ownership of a policy if it has not changed since it was read: Sallyport no longer manages it,
+// and its spec stays.
 func Disown(ctx context.Context, c client.Client, live *unstructured.Unstructured) error {
 	entries := live.GetManagedFields()
 	kept := entries[:0:0]

@@ -24,7 +24,7 @@ type Step struct {
 	set  *unstructured.Unstructured
 }
 
-// Next gives the step that takes a policy to what is shipped, and nil if it is there. Edits stay as they are.
+// Next returns the step that takes a policy to what is shipped, and nil if it is there. Edits stay as they are.
 func Next(live *unstructured.Unstructured, shipped *v1alpha1.RegoPolicy) (*Step, error) {
 	p, err := newPlan(live, shipped)
 	if err != nil {
@@ -37,7 +37,7 @@ func Next(live *unstructured.Unstructured, shipped *v1alpha1.RegoPolicy) (*Step,
 	return &Step{Name: shipped.Name, Live: live, plan: p, set: p.configuration(live, shipped.Name, wanted)}, nil
 }
 
-// Try gives what the policy would be.
+// Try returns the policy as it would be after the step.
 func (s *Step) Try(ctx context.Context, c client.Client) (*v1alpha1.RegoPolicy, error) {
 	return s.apply(ctx, c, client.DryRunAll)
 }
@@ -66,5 +66,5 @@ func (s *Step) apply(ctx context.Context, c client.Client, options ...client.App
 		}
 		s.set = s.plan.configuration(s.Live, s.Name, fewer)
 	}
-	return nil, fmt.Errorf("applying RegoPolicy %s: each time other fields are in conflict", s.Name)
+	return nil, fmt.Errorf("applying RegoPolicy %s: every attempt has new field conflicts", s.Name)
 }

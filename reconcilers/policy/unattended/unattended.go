@@ -1,5 +1,5 @@
-// Package unattended marks RegoPolicies when no replica decides by them any more, so that nobody who looks at them takes them for
-// policies that do. The replica that leads next takes the marks off, because it judges what it finds.
+// Package unattended marks RegoPolicies when no replica serves them any longer, so that their status does not look active. The next
+// leading replica removes the marks when it reconciles them.
 package unattended
 
 import (
@@ -18,10 +18,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
-const message = "No replica of Sallyport is running: this policy judges no requests."
+const message = "No replica of Sallyport is running: this policy evaluates no requests."
 
-// Mark marks all policies, if nobody is there. It asks that after it has read them, and a policy that somebody has written since
-// then stays as it is: a replica that starts at the same time wins.
+// Mark marks all policies if nobody reports that no replica is running. It calls nobody after it has read the policies, and leaves
+// policies alone that were written since then: a replica that starts at the same time wins.
 func Mark(ctx context.Context, from client.Reader, to client.SubResourceWriter, now time.Time, nobody func(context.Context) (bool, error)) error {
 	all := &v1alpha1.RegoPolicyList{}
 	if err := from.List(ctx, all); err != nil {
@@ -58,7 +58,8 @@ func is(policy *v1alpha1.RegoPolicy) bool {
 	return c != nil && c.Reason == string(v1alpha1.ReasonNobodyDecides)
 }
 
-// Marked selects the updates that leave a policy marked: whoever decides takes that back.
+// Marked selects the updates that leave a policy marked: a replica that serves the policy
+// removes the mark.
 func Marked() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },

@@ -37,9 +37,9 @@ func Of(lease *coordinationv1.Lease) types.UID {
 	return types.UID(lease.Labels[v1alpha1.LabelBusyMachine])
 }
 
-// Until tells when the machine of a Lease is not busy any more, by it. One that nobody holds, or that does not say how long it lasts,
-// never was; one that was renewed in the future, by a clock that is ahead, lasts no longer than from now on. Policy pools-scale-down
-// says the same in Rego.
+// Until returns when a Lease no longer marks its machine as busy. One that nobody holds, or that does not say how long it lasts, never
+// was; one that was renewed in the future, by a clock that is ahead, lasts no longer than from now on. Policy pools-scale-down says the
+// same in Rego.
 func Until(lease *coordinationv1.Lease, now time.Time) time.Time {
 	if Of(lease) == "" || Holder(lease) == "" || lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {
 		return time.Time{}

@@ -24,7 +24,7 @@ type Disk struct {
 	Bytes int64
 }
 
-// Disks gives the disks of the world, oldest first.
+// Disks returns the disks of the world, oldest first.
 func (w *World) Disks() []Disk {
 	defer w.lock()()
 	return slices.Clone(w.disks)
@@ -59,7 +59,7 @@ func (w *World) attachedTo(uid types.UID) (all []*instance) {
 	return all
 }
 
-// has tells whether the disk of that UID is attached.
+// has reports whether the disk of that UID is attached.
 func (in *instance) has(uid types.UID) bool {
 	return slices.ContainsFunc(in.Disks, func(d v1alpha1.AttachedDisk) bool { return d.UID == uid })
 }

@@ -128,7 +128,7 @@ type cause struct {
 // cause gives what effects of the call carry.
 func (c *Call) cause() cause { return cause{seq: c.Seq, client: c.Client, tag: c.Tag} }
 
-// Calls gives the calls of all clients, in the order in which they began. One that has not returned is among them.
+// Calls returns the calls of all clients, in the order in which they began. One that has not returned is among them.
 func (w *World) Calls() []Call {
 	defer w.lock()()
 	all := make([]Call, 0, len(w.calls))
@@ -138,7 +138,7 @@ func (w *World) Calls() []Call {
 	return all
 }
 
-// Effects gives all changes in the order in which they happened.
+// Effects returns all changes in the order in which they happened.
 func (w *World) Effects() []Effect {
 	defer w.lock()()
 	return slices.Clone(w.effects)

@@ -129,15 +129,15 @@ func (w *World) shown(in *instance) string {
 	return in.Incarnation
 }
 
-// made tells whether the instance is more than a wish.
+// made reports whether the instance is more than a wish.
 func (in *instance) made() bool { return in.State == "" || in.State == runtime.InstanceAsleep }
 
-// restores tells whether the instance is made from the snapshot of the machine's Migration.
+// restores reports whether the instance is made from the snapshot of the machine's Migration.
 func (in *instance) restores(m runtime.Machine) bool {
 	return m.Migration != nil && m.Migration.Digest != "" && in.from == m.Migration.Digest
 }
 
-// idle tells whether the agent that has the instance of a machine does nothing.
+// idle reports whether the agent that has the instance of a machine does nothing.
 func (w *World) idle(uid types.UID) bool {
 	in := w.owned(uid)
 	return in != nil && (w.hosts[in.NodeName].Silent || w.hosts[in.NodeName].Dead)

@@ -148,7 +148,7 @@ func New() *World {
 	return w
 }
 
-// Client gives a client of the world. It remembers nothing; the name is how the log and scripts tell it from others, such
+// Client returns a client of the world. It remembers nothing; the name is how the log and scripts tell it from others, such
 // as the one of a replica that has lost its lease.
 func (w *World) Client(name string) *Runtime { return &Runtime{world: w, name: name} }
 
@@ -236,7 +236,7 @@ func (w *World) AddInstance(new Instance) string {
 	return new.ID
 }
 
-// Instances gives the machines of the world, oldest first.
+// Instances returns the machines of the world, oldest first.
 func (w *World) Instances() []Instance {
 	defer w.lock()()
 	var all []Instance
@@ -246,7 +246,7 @@ func (w *World) Instances() []Instance {
 	return all
 }
 
-// Instance gives the instance that carries the marker of that UID.
+// Instance returns the instance that carries the marker of that UID.
 func (w *World) Instance(uid types.UID) (found Instance, exists bool) {
 	defer w.lock()()
 	if in := w.owned(uid); in != nil {

@@ -19,7 +19,8 @@ type About struct {
 	InstanceUUID string
 }
 
-// About logs in, if nobody is, and asks the vCenter what it is.
+// About logs in, if there is no session, and reads the version and identity of
+// the vCenter.
 func (s *Server) About(ctx context.Context) (about About, err error) {
 	err = s.call(ctx, func(c *vim25.Client) error {
 		// Asked each time, since it is also how one sees that it still answers.

@@ -121,7 +121,7 @@ func TestTwoAdopt(t *testing.T) {
 func TestWhoseItIs(t *testing.T) {
 	w := newWorld(t)
 	m := w.machine("theirs")
-	const wayOut = "is free once sallyport.owner is taken off its extraConfig in vCenter (docs/vsphere.md, What Sallyport leaves on a machine)"
+	const wayOut = "remove sallyport.owner from its extraConfig in vCenter (docs/vsphere.md, What Sallyport leaves on a machine)"
 	for name, want := range map[string]string{
 		"ns/web-1": "the machine at /DC0/vm/theirs belongs to VirtualMachine web-1 of this namespace, or is a copy of a machine that does. " +
 			"Name another machine, or delete VirtualMachine web-1, which leaves the machine as it is. ",

@@ -32,7 +32,7 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 		return err
 	}
 	if of := d.Spec.Runtime.VSphere; of != nil && of.ServerRef != m.Spec.Runtime.VSphere.ServerRef {
-		return runtime.NewInvalidState(nil, "the disk is on VSphereServer %s, and the machine on another", of.ServerRef.Name)
+		return runtime.NewInvalidState(nil, "the disk is on VSphereServer %s, but the machine is on another VSphereServer", of.ServerRef.Name)
 	}
 	l, err := r.locate(ctx, d)
 	switch {
@@ -156,7 +156,7 @@ func newController(devices object.VirtualDeviceList) (types.BaseVirtualDevice, e
 	}
 	controller := added.(types.BaseVirtualSCSIController).GetVirtualSCSIController()
 	if controller.BusNumber < 0 {
-		return nil, runtime.NewInvalidState(nil, "all places of the machine's four SCSI controllers are taken")
+		return nil, runtime.NewInvalidState(nil, "all slots of the machine's four SCSI controllers are in use")
 	}
 	controller.Key = devices.NewKey()
 	return added, nil
@@ -214,7 +214,7 @@ func (r *Runtime) attachment(ctx context.Context, s *sighting, disk kubetypes.UI
 func (r *Runtime) unplug(ctx context.Context, s *sighting, of mark, on *types.VirtualDisk) error {
 	all := files(on)
 	if len(all) != 1 {
-		return runtime.NewInvalidState(nil, "disk %s cannot be detached: snapshots of the machine have a part of its data. Delete them in vCenter", of.name)
+		return runtime.NewInvalidState(nil, "disk %s cannot be detached: snapshots of the machine hold part of its data. Delete the snapshots in vCenter", of.name)
 	}
 	at, err := r.spotOfMark(ctx, of)
 	if err != nil {
@@ -247,7 +247,7 @@ func (r *Runtime) spotOfMark(ctx context.Context, of mark) (*spot, error) {
 	ref := types.ManagedObjectReference{Type: "Datastore", Value: of.datastore}
 	at, err := r.spotAt(ctx, ref, "")
 	if runtime.IsUnavailable(err) && ctx.Err() == nil {
-		return nil, runtime.NewInvalidState(err, "disk %s cannot be detached: the datastore that it belongs on is not there, or not accessible", of.name)
+		return nil, runtime.NewInvalidState(err, "disk %s cannot be detached: the datastore it belongs to does not exist or is not accessible", of.name)
 	}
 	return at, err
 }
@@ -291,15 +291,15 @@ func (r *Runtime) isBack(ctx context.Context, at *spot, of mark) error {
 	_, err := r.uuidOfFile(ctx, at, of.away)
 	switch {
 	case err == nil:
-		return runtime.NewInvalidState(nil, "disk %s cannot be detached yet: its file is at %s, and goes back to %s, where there is one already. If "+
-			"nothing moves it any more, delete that one", of.name, of.away, at.home(of.disk))
+		return runtime.NewInvalidState(nil, "disk %s cannot be detached yet: its file is at %s and must move back to %s, where a file already exists. If "+
+			"nothing is moving the file anymore, delete the existing one", of.name, of.away, at.home(of.disk))
 	case !fault.Is(err, &types.FileNotFound{}):
 		return err
 	}
 	file, err := r.fileAt(ctx, at, of.disk)
 	if err == nil && file == nil {
-		return runtime.NewInvalidState(nil, "disk %s cannot be detached: its file is not at %s any more, and not at %s. If it is gone for good, "+
-			"take %s off the machine's extraConfig", of.name, of.away, at.home(of.disk), of.key())
+		return runtime.NewInvalidState(nil, "disk %s cannot be detached: its file is neither at %s nor at %s. If it is gone for good, "+
+			"remove %s from the machine's extraConfig", of.name, of.away, at.home(of.disk), of.key())
 	}
 	return err
 }

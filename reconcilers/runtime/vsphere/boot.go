@@ -35,7 +35,7 @@ func bootKey(entry types.BaseVirtualMachineBootOptionsBootableDevice) (int32, bo
 	return disk.DeviceKey, true
 }
 
-// bootDifference tells whether a machine boots from other disks first than its spec says. What the spec says nothing of stays as it is.
+// bootDifference reports whether a machine boots from other disks first than its spec says. What the spec says nothing of stays as it is.
 func (s *sighting) bootDifference(m runtime.Machine) (all []runtime.Difference) {
 	keys, names := s.bootDisks(m)
 	is := make([]string, 0, len(keys))

@@ -220,10 +220,10 @@ func TestCloneRefused(t *testing.T) {
 			"networks: vCenter lab has no network at /DC0/network/nothing, or does not show it"},
 		"a smaller disk": {func(m *runtime.Machine) {
 			cloneOf(*m).Disks = []v1alpha1.VSphereCloneDisk{{Size: resource.MustParse("1023Mi")}}
-		}, "disks[0].size: the disk cannot be 1023Mi: the template's has 1Gi, and disks only grow"},
+		}, "disks[0].size: the disk cannot be 1023Mi: the template's disk has 1Gi, and disks cannot shrink"},
 		"a disk too many": {func(m *runtime.Machine) {
 			cloneOf(*m).Disks = []v1alpha1.VSphereCloneDisk{{Size: resource.MustParse("1Gi")}, {Size: resource.MustParse("1Gi")}}
-		}, "disks: the template at /DC0/vm/template-of-t has 1 disks, and not 2"},
+		}, "disks: the template at /DC0/vm/template-of-t has 1 disks, not 2"},
 		"disks that the datastore cannot hold": {func(m *runtime.Machine) {
 			cloneOf(*m).Disks = []v1alpha1.VSphereCloneDisk{{Size: resource.MustParse("900Ti")}}
 		}, "datastore: /DC0/datastore/LocalDS_0 has room for "},
@@ -401,7 +401,7 @@ func TestSizeRefused(t *testing.T) {
 	m := w.ensure(w.cloned("web"))
 	m.Spec.CPU = new(int32(700))
 	err := w.runtime.PowerOn(t.Context(), m)
-	if !runtime.IsInvalidSpec(err) || !strings.HasPrefix(runtime.Message(err), "spec.cpu: vCenter lab refuses with InvalidArgument") {
+	if !runtime.IsInvalidSpec(err) || !strings.HasPrefix(runtime.Message(err), "spec.cpu: vCenter lab refused with InvalidArgument") {
 		t.Errorf("got %v", err)
 	}
 	if seen := w.observe(m); seen.Power != v1alpha1.PowerStopped || w.Hardware(w.path(m)).CPUs != 1 {

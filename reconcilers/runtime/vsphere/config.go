@@ -38,7 +38,7 @@ type Config struct {
 }
 
 // errBadURL stands in for the error of url.Parse, which quotes the whole URL with a password that may be in it.
-var errBadURL = errors.New("it is not https://host, without a user")
+var errBadURL = errors.New("it must be https://host, without a user")
 
 // address gives the URL of the SDK.
 func (c *Config) address() (*url.URL, error) {

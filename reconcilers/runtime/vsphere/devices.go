@@ -53,14 +53,14 @@ func (p *parts) adapters() (changes []types.BaseVirtualDeviceConfigSpec) {
 func (p *parts) disks(clone *v1alpha1.VSphereClone) (changes []types.BaseVirtualDeviceConfigSpec, err error) {
 	present := object.VirtualDeviceList(p.template.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil))
 	if len(clone.Disks) > len(present) {
-		return nil, invalid("disks", "the template at %s has %d disks, and not %d", clone.Template.InventoryPath, len(present), len(clone.Disks))
+		return nil, invalid("disks", "the template at %s has %d disks, not %d", clone.Template.InventoryPath, len(present), len(clone.Disks))
 	}
 	for i, device := range present[:len(clone.Disks)] {
 		disk := device.(*types.VirtualDisk)
 		wanted, size := clone.Disks[i].Size, capacity(disk)
 		switch bytes := roundUp(wanted.Value(), mebibyte); {
 		case bytes < size:
-			return nil, invalid(fmt.Sprintf("disks[%d].size", i), "the disk cannot be %s: the template's has %s, and disks only grow",
+			return nil, invalid(fmt.Sprintf("disks[%d].size", i), "the disk cannot be %s: the template's disk has %s, and disks cannot shrink",
 				wanted.String(), resource.NewQuantity(size, resource.BinarySI))
 		case bytes > size:
 			disk.CapacityInBytes, disk.CapacityInKB = bytes, bytes/1024
@@ -96,9 +96,9 @@ func (r room) lacks(of types.DatastoreSummary) string {
 	bytes := func(n int64) string { return resource.NewQuantity(roundUp(n, mebibyte), resource.BinarySI).String() }
 	switch {
 	case r.thick > of.FreeSpace:
-		return fmt.Sprintf("has %s free, and the disks take %s at once", bytes(of.FreeSpace), bytes(r.thick))
+		return fmt.Sprintf("has %s free, but the disks need %s at once", bytes(of.FreeSpace), bytes(r.thick))
 	case r.all > of.Capacity:
-		return fmt.Sprintf("has room for %s, and the disks may grow to %s", bytes(of.Capacity), bytes(r.all))
+		return fmt.Sprintf("has room for %s, but the disks can grow to %s", bytes(of.Capacity), bytes(r.all))
 	}
 	return ""
 }

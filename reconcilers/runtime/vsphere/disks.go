@@ -73,7 +73,7 @@ func (r *Runtime) locate(ctx context.Context, d runtime.Disk) (*located, error) 
 // notGone is an error of a look at a disk. That something else is gone does not mean that the disk is.
 func (r *Runtime) notGone(err error) error {
 	if runtime.IsNotFound(err) {
-		return runtime.NewUnavailable(err, "vCenter %s did not show everything that may have the disk", r.server.config.Name)
+		return runtime.NewUnavailable(err, "vCenter %s did not show all machines that may have the disk", r.server.config.Name)
 	}
 	return err
 }
@@ -159,7 +159,7 @@ func (r *Runtime) makeDisk(ctx context.Context, d runtime.Disk, at *spot) error 
 	case mode != "" && mode != string(types.DatastoreSummaryMaintenanceModeStateNormal):
 		return runtime.NewInvalidSpec(nil, "%s: the datastore is in maintenance mode", datastoreField)
 	case d.Bytes() > summary.Capacity:
-		return runtime.NewInvalidSpec(nil, "spec.size: the datastore %s has room for %s, and the disk may grow to %s", d.Spec.Runtime.VSphere.Datastore,
+		return runtime.NewInvalidSpec(nil, "spec.size: the datastore %s has room for %s, but the disk can grow to %s", d.Spec.Runtime.VSphere.Datastore,
 			resource.NewQuantity(roundUp(summary.Capacity, mebibyte), resource.BinarySI), d.Spec.Size.String())
 	}
 	if err := r.makeFolder(ctx, at); err != nil {
@@ -218,7 +218,7 @@ func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
 	case err != nil:
 		return err
 	case l.making:
-		return runtime.NewInvalidState(nil, "the disk may be being made")
+		return runtime.NewInvalidState(nil, "the creation of the disk may still be in progress")
 	case !l.exists():
 		return nil
 	case len(l.holders) > 0:

@@ -42,23 +42,23 @@ func (s *Server) refusal(err error, answer types.BaseMethodFault) error {
 	switch f := answer.(type) {
 	case *types.InvalidLogin:
 		return runtime.NewPermission(err,
-			"vCenter %s refuses the login: the user or the password is wrong, or the account is locked", name)
+			"vCenter %s refused the login: the user or the password is wrong, or the account is locked", name)
 	case *types.NoPermission:
-		return runtime.NewPermission(err, "vCenter %s refuses for lack of %s", name, lacking(f))
+		return runtime.NewPermission(err, "vCenter %s denied the request: missing %s", name, lacking(f))
 	case *types.NotAuthenticated:
 		return runtime.NewUnavailable(err, "vCenter %s does not keep a session", name)
 	case *types.ManagedObjectNotFound:
-		return runtime.NewNotFound(err, "vCenter %s does not have the machine any more", name)
+		return runtime.NewNotFound(err, "vCenter %s no longer has the machine", name)
 	case *types.ToolsUnavailable:
-		return runtime.NewToolsUnavailable(err, "VMware Tools do not run in the guest, which cannot be asked")
+		return runtime.NewToolsUnavailable(err, "VMware Tools is not running in the guest")
 	case *types.TaskInProgress:
 		return runtime.NewInvalidState(err, "another task is in flight for the machine")
 	case *types.ConcurrentAccess:
-		return runtime.NewInvalidState(err, "the machine's configuration was changed by somebody else at the same time")
+		return runtime.NewInvalidState(err, "the machine's configuration was changed concurrently")
 	case *types.InvalidPowerState:
 		return runtime.NewInvalidState(err, "the machine is %s", f.ExistingState)
 	case *types.FileLocked:
-		return runtime.NewInvalidState(err, "a file is locked, as those of a machine that is on are")
+		return runtime.NewInvalidState(err, "a file is locked, as the files of a running machine are")
 	case *types.RequestCanceled:
 		return runtime.NewInvalidState(err, "the task was cancelled")
 	}
@@ -69,7 +69,7 @@ func (s *Server) refusal(err error, answer types.BaseMethodFault) error {
 		// These are vCenter's own troubles, such as a host that does not answer it, and may come half-way.
 		return runtime.NewUnavailable(err, "vCenter %s failed with %s", name, kind)
 	}
-	return runtime.NewInvalidState(err, "vCenter %s refuses with %s", name, kind)
+	return runtime.NewInvalidState(err, "vCenter %s refused with %s", name, kind)
 }
 
 // kindOfFault is what vCenter calls a fault.
@@ -106,13 +106,13 @@ func (s *Server) trouble(err error) string {
 		return notConnectedText(name) // with another text the event of the next look would be lost: there is one per reason
 	}
 	if errors.Is(err, errThumbprint) {
-		return fmt.Sprintf("the certificate of vCenter %s does not have the thumbprint that it should have", name)
+		return fmt.Sprintf("the certificate of vCenter %s does not match the configured thumbprint", name)
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		if len(s.config.CABundle) == 0 {
-			return fmt.Sprintf("the certificate of vCenter %s is not trusted: no authority of the system has signed it", name)
+			return fmt.Sprintf("the certificate of vCenter %s is not signed by an authority that the system trusts", name)
 		}
-		return fmt.Sprintf("the certificate of vCenter %s is not trusted: no authority of its CA bundle has signed it", name)
+		return fmt.Sprintf("the certificate of vCenter %s is not signed by an authority of its CA bundle", name)
 	}
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return fmt.Sprintf("the certificate of vCenter %s is not for the host in its URL", name)
@@ -124,10 +124,10 @@ func (s *Server) trouble(err error) string {
 		return fmt.Sprintf("the certificate of vCenter %s is not valid", name)
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return fmt.Sprintf("what is at the URL of vCenter %s does not speak TLS", name)
+		return fmt.Sprintf("the server at the URL of vCenter %s does not speak TLS", name)
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return fmt.Sprintf("the host of vCenter %s cannot be found by its name", name)
+		return fmt.Sprintf("the host name of vCenter %s cannot be resolved", name)
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Sprintf("the host of vCenter %s refuses connections", name)

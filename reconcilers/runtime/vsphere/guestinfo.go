@@ -49,7 +49,7 @@ func guestInfo(m runtime.Machine) ([]types.BaseOptionValue, error) {
 			return nil, fmt.Errorf("compressing %s: %w", v.key, err)
 		}
 		if len(text) > maxGuestInfo {
-			return nil, invalid("cloudInit.secretRef", "%s takes %d bytes when compressed, and vCenter keeps %d", v.key, len(text), maxGuestInfo)
+			return nil, invalid("cloudInit.secretRef", "%s takes %d bytes when compressed, but vCenter accepts at most %d", v.key, len(text), maxGuestInfo)
 		}
 		options = append(options,
 			&types.OptionValue{Key: v.at, Value: text}, &types.OptionValue{Key: v.at + encodingSuffix, Value: "gzip+base64"})

@@ -39,9 +39,9 @@ func (h holder) String() string {
 // inUse is the error for what cannot be done to a disk that a machine has.
 func (h holder) inUse(doing string) error {
 	if !h.marked {
-		return runtime.NewInvalidState(nil, "the disk cannot be %s: %s has it, and not by Sallyport: detach it there", doing, h)
+		return runtime.NewInvalidState(nil, "the disk cannot be %s: %s has it attached, but not by Sallyport: detach it there", doing, h)
 	}
-	return runtime.NewInvalidState(nil, "the disk cannot be %s: %s has it", doing, h)
+	return runtime.NewInvalidState(nil, "the disk cannot be %s: %s has it attached", doing, h)
 }
 
 // holders gives the machines on the datastore of a disk that it is attached to. A copy of the disk may have its UUID: only a mark says
@@ -109,7 +109,7 @@ func (r *Runtime) havingDisk(ctx context.Context, d runtime.Disk, machines types
 	return all, unknown, err
 }
 
-// having tells whether a machine may have a disk.
+// having reports whether a machine may have a disk.
 func having(vm mo.VirtualMachine, d runtime.Disk) (h holder, has bool) {
 	if vm.Config == nil {
 		return h, false // What is on keeps its files locked.

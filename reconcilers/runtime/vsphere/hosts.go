@@ -20,7 +20,7 @@ type needs struct {
 	tagged               []types.ManagedObjectReference // The hosts that have the tags.
 }
 
-// String is what a host of a cluster has to be, for people.
+// String describes the requirements for a host of a cluster in messages.
 func (n needs) String() string {
 	text := "is connected, not in maintenance mode, and has the machine's datastores and networks"
 	if len(n.datastores) == 0 {
@@ -174,7 +174,7 @@ func (r *Runtime) hostToStart(ctx context.Context, s *sighting, m runtime.Machin
 // around gives the hosts that share a machine's resource pool, those of its cluster, and what it needs of them.
 func (r *Runtime) around(ctx context.Context, s *sighting, wanted selection) (hosts []mo.HostSystem, n needs, err error) {
 	if s.vm.Runtime.Host == nil {
-		return nil, n, runtime.NewInvalidState(nil, "the machine is on no host from which it could be moved")
+		return nil, n, runtime.NewInvalidState(nil, "the machine is not on a host, so it cannot be moved")
 	}
 	var vm mo.VirtualMachine
 	if err := r.read(ctx, s.vm.Self, &vm, "datastore", "network", "summary.config.memorySizeMB"); err != nil {

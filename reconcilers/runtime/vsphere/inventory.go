@@ -32,7 +32,7 @@ var (
 	networkTypes = []string{"Network", "DistributedVirtualPortgroup", "OpaqueNetwork"}
 )
 
-// Inventory gives the hosts of the vCenter, and those of its places that one of the tenants allows. Machines are read only in folders
+// Inventory returns the hosts of the vCenter, and those of its places that one of the tenants allows. Machines are read only in folders
 // that may have a template.
 func (s *Server) Inventory(ctx context.Context, tenants []v1alpha1.VSphereTenant) (found Inventory, err error) {
 	err = s.call(ctx, func(c *vim25.Client) error {

@@ -34,7 +34,7 @@ func (r *Runtime) judged(ctx context.Context, clone *v1alpha1.VSphereClone, p *p
 	}
 	datastores, err = r.judge(ctx, real)
 	if runtime.IsPermission(err) && len(moved) > 0 {
-		err = runtime.NewPermission(err, "%s%s: vCenter %s has this at another path now, where the namespace may not make the machine",
+		err = runtime.NewPermission(err, "%s%s: vCenter %s has this at another path now, where the namespace may not create machines",
 			ofClone, strings.Join(moved, ", "), r.server.config.Name)
 	}
 	return real, datastores, err
@@ -70,7 +70,7 @@ func (r *Runtime) really(ctx context.Context, clone *v1alpha1.VSphereClone, p *p
 	for _, place := range places {
 		path, known := seen.shown(place.ref)
 		if !known {
-			return nil, nil, invalid(place.field, "vCenter %s does not show all of the path of %s, by which the tenants judge it",
+			return nil, nil, invalid(place.field, "vCenter %s does not show the full path of %s, which is needed to check spec.tenants",
 				r.server.config.Name, *place.path)
 		}
 		if path != string(*place.path) {

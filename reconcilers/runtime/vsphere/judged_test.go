@@ -105,7 +105,7 @@ func TestPartsAreJudgedWhereTheyAre(t *testing.T) {
 			}
 			j.answer = runtime.NewPermission(nil, "not at %s", "/DC0/moved")
 			_, _, err = j.judged(t.Context(), clone, p)
-			said := "spec.runtime.vsphere.clone." + c.fields + ": vCenter lab has this at another path now, where the namespace may not make the machine"
+			said := "spec.runtime.vsphere.clone." + c.fields + ": vCenter lab has this at another path now, where the namespace may not create machines"
 			if !runtime.IsPermission(err) || runtime.Message(err) != said {
 				t.Errorf("it may not be there: got error %v", err)
 			}
@@ -142,7 +142,7 @@ func TestPartsWhosePathIsNotShown(t *testing.T) {
 			t.Fatal(err)
 		}
 		j.vcenter.RenamePlace("Datastore", "LocalDS_0", rename)
-		want := "spec.runtime.vsphere.clone.datastore: vCenter lab does not show all of the path of /DC0/datastore/LocalDS_0, by which the tenants judge it"
+		want := "spec.runtime.vsphere.clone.datastore: vCenter lab does not show the full path of /DC0/datastore/LocalDS_0, which is needed to check spec.tenants"
 		if _, _, err := j.judged(t.Context(), cloneOf(j.machine), p); !runtime.IsInvalidSpec(err) || runtime.Message(err) != want {
 			t.Errorf("%s: got error %v", name, err)
 		}

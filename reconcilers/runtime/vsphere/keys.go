@@ -23,7 +23,7 @@ import (
 const (
 	// OwnerKey is the owner's marker: the UID of the VirtualMachine that has adopted the machine.
 	OwnerKey = "sallyport.owner"
-	// NameKey is the namespace and the name of that VirtualMachine, for people to read. Nothing is decided by it.
+	// NameKey is the namespace and the name of that VirtualMachine, for users. No decision depends on it.
 	NameKey = "sallyport.name"
 	// PowerOnsKey counts the power-ons. It outlives the adoption: a machine that is released and adopted again while it
 	// is on keeps its incarnation.
@@ -173,7 +173,7 @@ func (r *Runtime) carryOut(ctx context.Context, begin func(*vim25.Client) (*obje
 		switch {
 		case err != nil:
 			// The task is begun; what has become of it is not known.
-			return ended, runtime.NewUnavailable(err, "vCenter %s did not say what became of a change", r.server.config.Name)
+			return ended, runtime.NewUnavailable(err, "vCenter %s did not report the result of a change", r.server.config.Name)
 		case t.Info.State == types.TaskInfoStateSuccess:
 			return t.Info, nil
 		case t.Info.State == types.TaskInfoStateError:

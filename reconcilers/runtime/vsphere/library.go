@@ -30,7 +30,7 @@ type libraryItem struct {
 	every  time.Duration // How often vCenter is told that a download goes on.
 }
 
-// LibraryItem gives the item of a content library that a VSphereTemplate is made from, if the tenants let it use the library.
+// LibraryItem returns the item of a content library that a VSphereTemplate is made from, if the tenants let it use the library.
 func (s *Sessions) LibraryItem(ctx context.Context, d template.Domain) (template.LibraryItem, error) {
 	name := d.Spec.ServerRef.Name
 	present := s.await(ctx, name)
@@ -119,7 +119,7 @@ func (i *libraryItem) only(field, what string, ids []string, is func(id string) 
 // prepared is what the requests about an item end with that was found a moment ago.
 func prepared(err error) error {
 	if rest.IsStatusError(err, http.StatusNotFound) {
-		return runtime.NewUnavailable(nil, "the item of the content library was changed or removed, or its download ended, at the same time")
+		return runtime.NewUnavailable(nil, "the item of the content library was changed or removed, or its download ended, in the meantime")
 	}
 	return err
 }

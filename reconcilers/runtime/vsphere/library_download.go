@@ -134,7 +134,7 @@ func (d *libraryDownload) endpoint(ctx context.Context, text string) (from *url.
 		})
 	})
 	if err != nil || from.Scheme != "https" || from.Host == "" {
-		return nil, runtime.NewUnavailable(nil, "vCenter %s has files of content libraries downloaded without TLS, or from what is no URL", d.server.config.Name)
+		return nil, runtime.NewUnavailable(nil, "vCenter %s wants files of content libraries downloaded without TLS, or from an invalid URL", d.server.config.Name)
 	}
 	return from, nil
 }
@@ -183,7 +183,7 @@ func (d *libraryDownload) keep(ctx context.Context) {
 // Files are those of the item.
 func (d *libraryDownload) Files() []template.LibraryFile { return d.files }
 
-// Read gives the content of a file, from nowhere else than vCenter says, which has the session's ID shown there.
+// Read returns the content of a file, from nowhere else than vCenter says, which has the session's ID shown there.
 func (d *libraryDownload) Read(ctx context.Context, name string) (io.ReadCloser, error) {
 	for again := false; ; again = true {
 		c, err := d.server.restClient(ctx, aboutLibraries)

@@ -164,7 +164,7 @@ func (s *sighting) ofAnother(p place, m runtime.Machine) error {
 		wayOut = ", or delete VirtualMachine " + name + ", which leaves the machine as it is"
 	}
 	return runtime.NewOwnedByAnother(nil, "spec.runtime.vsphere: the machine %s belongs to %s, or is a copy of a machine that does. Name "+
-		"another machine%s. If it is a copy, or its VirtualMachine is gone, it is free once %s is taken off its extraConfig in vCenter "+
+		"another machine%s. If it is a copy, or its VirtualMachine no longer exists, remove %s from its extraConfig in vCenter "+
 		"(docs/vsphere.md, What Sallyport leaves on a machine)", p.name, whose, wayOut, OwnerKey)
 }
 
@@ -221,10 +221,10 @@ func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*
 		return nil, err
 	}
 	if s.vm.Self.Value == "" {
-		return nil, runtime.NewNotFound(nil, "vCenter %s does not have the machine any more", r.server.config.Name)
+		return nil, runtime.NewNotFound(nil, "vCenter %s no longer has the machine", r.server.config.Name)
 	}
 	if state := s.vm.Runtime.ConnectionState; state != types.VirtualMachineConnectionStateConnected {
-		return nil, runtime.NewDisconnected("vCenter %s shows the machine as %s, and as it last was, not as it is",
+		return nil, runtime.NewDisconnected("vCenter %s shows the machine as %s, with its last known state",
 			r.server.config.Name, state)
 	}
 	if s.vm.Config == nil {
@@ -332,7 +332,7 @@ func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sighting, e
 func absent(server string, m runtime.Machine) error {
 	spec := m.Spec.Runtime.VSphere
 	if spec.Clone != nil {
-		return runtime.NewNotFound(nil, "vCenter %s has no machine that was made for VirtualMachine %s, or does not show it", server, m)
+		return runtime.NewNotFound(nil, "vCenter %s has no machine that was created for VirtualMachine %s, or does not show it", server, m)
 	}
 	if spec.InventoryPath != "" {
 		return runtime.NewNotFound(nil, "spec.runtime.vsphere.inventoryPath: vCenter %s has no machine at %s, or does not show it",

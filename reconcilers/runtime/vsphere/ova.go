@@ -64,7 +64,7 @@ func readOVA(archive template.Archive) (*ova, error) {
 	case err != nil:
 		return nil, err
 	case descriptor == "":
-		return nil, notOVA(nil, "the OVA has no descriptor, which is a file that ends in .ovf")
+		return nil, notOVA(nil, "the OVA has no descriptor (a file that ends in .ovf)")
 	}
 	return o, o.understand()
 }
@@ -89,7 +89,7 @@ func (o *ova) each(file func(name string, size int64, content io.Reader) (done b
 		}
 		name := strings.TrimPrefix(header.Name, "./")
 		if name == "" || len(name) > maxOVAName {
-			return notOVA(nil, "the OVA has a file whose name has %d characters, and at most %d are known", len(name), maxOVAName)
+			return notOVA(nil, "the OVA has a file name of %d characters, but at most %d are supported", len(name), maxOVAName)
 		}
 		if done, err := file(name, header.Size, files); done || err != nil {
 			return err
@@ -103,7 +103,7 @@ func unreadable(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return notOVA(err, "the OVA ends too early")
 	case errors.Is(err, tar.ErrHeader):
-		return notOVA(err, "it is not an OVA, which is a tar archive, or is damaged")
+		return notOVA(err, "it is not an OVA (a tar archive), or it is damaged")
 	}
 	return err
 }
@@ -116,7 +116,7 @@ func (o *ova) understand() error {
 	}
 	switch {
 	case envelope.VirtualSystemCollection != nil:
-		return notOVA(nil, "the OVA has a collection of machines, and a template is one")
+		return notOVA(nil, "the OVA has a collection of machines, but a template is one machine")
 	case envelope.VirtualSystem == nil || len(envelope.VirtualSystem.VirtualHardware) == 0:
 		return notOVA(nil, "the OVA does not describe a machine with its hardware")
 	case envelope.Network == nil || len(envelope.Network.Networks) != 1:
@@ -124,7 +124,7 @@ func (o *ova) understand() error {
 		if envelope.Network != nil {
 			count = len(envelope.Network.Networks)
 		}
-		return notOVA(nil, "the OVA has %d networks, and a template is connected to the one of its failure domain", count)
+		return notOVA(nil, "the OVA has %d networks, but a template has only the network of its failure domain", count)
 	}
 	o.network = envelope.Network.Networks[0].Name
 	for _, file := range envelope.References {

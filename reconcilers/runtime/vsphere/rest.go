@@ -63,7 +63,7 @@ func (s *Server) restClient(ctx context.Context, about string) (*rest.Client, er
 	}
 	user, err := s.config.Credentials(ctx)
 	if err != nil || user == nil {
-		return nil, runtime.NewUnavailable(err, "the credentials of vCenter %s cannot be had", s.config.Name)
+		return nil, runtime.NewUnavailable(err, "the credentials of vCenter %s cannot be read", s.config.Name)
 	}
 	if r.refused.stands(user) {
 		return nil, r.refused.err
@@ -76,7 +76,7 @@ func (s *Server) restClient(ctx context.Context, about string) (*rest.Client, er
 	err = client.Login(ctx, user)
 	r.refused = refusal{}
 	if rest.IsStatusError(err, http.StatusUnauthorized) {
-		err = runtime.NewPermission(err, "the REST API of vCenter %s refuses the login, without which there are no %s", s.config.Name, about)
+		err = runtime.NewPermission(err, "the REST API of vCenter %s refused the login, which is needed for %s", s.config.Name, about)
 		r.refused = refusal{credentials: user.String(), at: time.Now(), err: err}
 	}
 	if err != nil {

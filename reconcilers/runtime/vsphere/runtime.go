@@ -31,7 +31,7 @@ var (
 	_ runtime.Migrator = (*Runtime)(nil)
 )
 
-// New gives the runtime of that vCenter's machines, which makes them wherever it is told to. Which vCenter a machine is in is for the
+// New returns the runtime of that vCenter's machines, which makes them wherever it is told to. Which vCenter a machine is in is for the
 // caller to know.
 func New(server *Server) *Runtime { return &Runtime{server: server, judge: anywhere} }
 
@@ -107,7 +107,7 @@ func (r *Runtime) adopt(ctx context.Context, m runtime.Machine) (instanceID stri
 	case mine:
 		return s.vm.Config.InstanceUuid, nil
 	case s.vm.Config.Template:
-		return "", runtime.NewInvalidState(nil, "spec.runtime.vsphere: what VirtualMachine %s names is a template", m)
+		return "", runtime.NewInvalidState(nil, "spec.runtime.vsphere: VirtualMachine %s names a template, not a machine", m)
 	}
 	if err := r.write(ctx, s, map[string]string{OwnerKey: string(m.UID), NameKey: m.String()}); err != nil {
 		return "", err
@@ -209,7 +209,7 @@ func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.
 		return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.PowerOff(ctx) })
 	}
 	if s.power() == v1alpha1.PowerPaused {
-		return runtime.NewInvalidState(nil, "the machine is paused, and its guest cannot be asked to shut down")
+		return runtime.NewInvalidState(nil, "the machine is paused, so its guest cannot be asked to shut down")
 	}
 	return r.server.call(ctx, func(c *vim25.Client) error {
 		return object.NewVirtualMachine(c, s.vm.Self).ShutdownGuest(ctx)
@@ -283,7 +283,7 @@ func (r *Runtime) removable(ctx context.Context, m runtime.Machine) (*sighting, 
 	}
 	s, attempts, err := r.findMade(ctx, m)
 	if len(attempts.running()) > 0 {
-		return nil, runtime.NewInvalidState(nil, "the machine is being made")
+		return nil, runtime.NewInvalidState(nil, "the machine is being created")
 	}
 	return s, err
 }

@@ -77,7 +77,7 @@ func (r refusal) stands(user *url.Userinfo) bool {
 	return r.credentials == user.String() && time.Since(r.at) < refusalPause
 }
 
-// NewServer gives the vCenter of that configuration, without asking it anything.
+// NewServer returns the vCenter of that configuration, without asking it anything.
 func NewServer(config Config) (*Server, error) {
 	address, err := config.address()
 	if err != nil {
@@ -215,7 +215,7 @@ func (s *Server) logIn() (any, error) {
 func (s *Server) connect(ctx context.Context) (*connection, error) {
 	user, err := s.config.Credentials(ctx)
 	if err != nil || user == nil {
-		return nil, runtime.NewUnavailable(err, "the credentials of vCenter %s cannot be had", s.config.Name)
+		return nil, runtime.NewUnavailable(err, "the credentials of vCenter %s cannot be read", s.config.Name)
 	}
 	if s.refused.stands(user) {
 		return nil, s.refused.err

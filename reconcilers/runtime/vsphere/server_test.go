@@ -62,15 +62,15 @@ func TestTrust(t *testing.T) {
 		}, ""},
 		"both": {func(c *vsphere.Config) { c.Thumbprint = w.Thumbprint() }, ""},
 		"nothing": {func(c *vsphere.Config) { c.CABundle = nil },
-			"the certificate of vCenter lab is not trusted: no authority of the system has signed it"},
+			"the certificate of vCenter lab is not signed by an authority that the system trusts"},
 		"another authority": {func(c *vsphere.Config) { c.CABundle = otherCA(t) },
-			"the certificate of vCenter lab is not trusted: no authority of its CA bundle has signed it"},
+			"the certificate of vCenter lab is not signed by an authority of its CA bundle"},
 		"another thumbprint": {func(c *vsphere.Config) { c.CABundle, c.Thumbprint = nil, wrong },
-			"the certificate of vCenter lab does not have the thumbprint that it should have"},
+			"the certificate of vCenter lab does not match the configured thumbprint"},
 		"its authority and another thumbprint": {func(c *vsphere.Config) { c.Thumbprint = wrong },
-			"the certificate of vCenter lab does not have the thumbprint that it should have"},
+			"the certificate of vCenter lab does not match the configured thumbprint"},
 		"another authority and its thumbprint": {func(c *vsphere.Config) { c.CABundle, c.Thumbprint = otherCA(t), w.Thumbprint() },
-			"the certificate of vCenter lab is not trusted: no authority of its CA bundle has signed it"},
+			"the certificate of vCenter lab is not signed by an authority of its CA bundle"},
 		"another name": {func(c *vsphere.Config) { c.URL = strings.Replace(c.URL, "127.0.0.1", "localhost", 1) },
 			"the certificate of vCenter lab is not for the host in its URL"},
 		"no TLS": {func(c *vsphere.Config) { c.URL = strings.Replace(plain.URL, "http:", "https:", 1) },
@@ -132,7 +132,7 @@ func TestWrongPassword(t *testing.T) {
 	})
 	for range 5 {
 		_, err := rt.Observe(t.Context(), m)
-		if !runtime.IsPermission(err) || !strings.Contains(runtime.Message(err), "vCenter lab refuses the login") {
+		if !runtime.IsPermission(err) || !strings.Contains(runtime.Message(err), "vCenter lab refused the login") {
 			t.Fatalf("got error %v, want Permission", err)
 		}
 		if strings.Contains(err.Error(), "hunter2") {
@@ -376,7 +376,7 @@ func TestRefusals(t *testing.T) {
 		"no permissions": {&types.NoPermission{MissingPrivileges: []types.NoPermissionEntityPrivileges{
 			{Entity: object, PrivilegeIds: []string{"A.B", "C.D"}}}},
 			runtime.IsPermission, "the privilege A.B and C.D on VirtualMachine vm-42", false},
-		"gone":          {&types.ManagedObjectNotFound{Obj: object}, runtime.IsNotFound, "does not have the machine", false},
+		"gone":          {&types.ManagedObjectNotFound{Obj: object}, runtime.IsNotFound, "no longer has the machine", false},
 		"another power": {&types.InvalidPowerState{ExistingState: "suspended"}, runtime.IsInvalidState, "suspended", false},
 		"another state": {&types.InvalidState{}, runtime.IsInvalidState, "InvalidState", false},
 		"busy":          {&types.TaskInProgress{Task: object}, runtime.IsInvalidState, "another task", false},

@@ -127,7 +127,7 @@ func (s *Sessions) watch(ctx context.Context, name string, rt *Runtime) {
 	}
 }
 
-// Inventory gives what a vCenter that is connected has, of places only those that one of the tenants allows.
+// Inventory returns the hosts and places of a connected vCenter; of places only those that a tenant allows.
 func (s *Sessions) Inventory(ctx context.Context, name string, tenants []v1alpha1.VSphereTenant) (Inventory, error) {
 	s.mu.Lock()
 	present := s.all[name]
@@ -144,10 +144,11 @@ func notConnected(name string) error {
 
 // notConnectedText says that a VSphereServer is gone, or another than it was.
 func notConnectedText(name string) string {
-	return fmt.Sprintf("VSphereServer %s does not exist, or is not connected yet: its condition Ready says why", name)
+	return fmt.Sprintf("VSphereServer %s does not exist, or is not connected yet: see its condition Ready", name)
 }
 
-// Forget ends the session with a vCenter. Its machines are out of reach then, which is told: nobody watches them any more.
+// Forget ends the session with a vCenter. Its machines are then unreachable and no longer watched, which is reported as a
+// change.
 func (s *Sessions) Forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +186,7 @@ func (s *Sessions) Close() {
 	s.closing.Wait()
 }
 
-// Runtime gives the runtime of a machine: that of its vCenter, as far as the tenants let the machine be there.
+// Runtime returns the runtime of a machine: that of its vCenter, as far as the tenants let the machine be there.
 func (s *Sessions) Runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*runtime.Client, error) {
 	rt, err := s.runtime(ctx, vm)
 	if err != nil {
@@ -204,7 +205,7 @@ func (s *Sessions) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*R
 	return &Runtime{server: present.server, judge: s.tenancy.making(vm)}, nil
 }
 
-// DiskRuntime gives the runtime of a disk: that of its vCenter, as far as the tenants let the disk be there. It is not one for machines.
+// DiskRuntime returns the runtime of a disk: that of its vCenter, as far as the tenants let the disk be there. It is not one for machines.
 func (s *Sessions) DiskRuntime(ctx context.Context, disk *v1alpha1.VirtualDisk) (*runtime.Client, error) {
 	spec := disk.Spec.Runtime.VSphere
 	if spec == nil {

@@ -163,7 +163,7 @@ func TestRESTRefusesTheLogin(t *testing.T) {
 	})
 	for range 3 {
 		err := rt.Migrate(t.Context(), m, runtime.Target{NodeSelector: labels{"zone": "b"}})
-		if !runtime.IsPermission(err) || runtime.Message(err) != "the REST API of vCenter lab refuses the login, without which there are no tags" {
+		if !runtime.IsPermission(err) || runtime.Message(err) != "the REST API of vCenter lab refused the login, which is needed for tags" {
 			t.Errorf("got %v", err)
 		}
 	}

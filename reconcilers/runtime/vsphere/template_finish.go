@@ -56,7 +56,7 @@ func inTimeOf(step func(context.Context) error) func(context.Context) error {
 func (s *templateStore) unfinished(ctx context.Context, d template.Domain, item template.Item) (*templateSighting, error) {
 	of, err := s.unchanged(ctx, d, item)
 	if err == nil && of.stage() == template.Partial {
-		return nil, runtime.NewInvalidState(nil, "%s was not imported to the end", shown(item.Name))
+		return nil, runtime.NewInvalidState(nil, "the import of %s did not finish", shown(item.Name))
 	}
 	return of, err
 }
@@ -83,7 +83,7 @@ func (s *templateStore) boot(ctx context.Context, d template.Domain, item templa
 		wanted = *d.Spec.SecureBoot
 	}
 	if wanted && firmware != string(types.GuestOsDescriptorFirmwareTypeEfi) {
-		return nil, runtime.NewInvalidSpec(nil, "spec.secureBoot: the guest can only be booted securely with the firmware EFI, and would have %s: "+
+		return nil, runtime.NewInvalidSpec(nil, "spec.secureBoot: secure boot needs the firmware EFI, but the guest would have %s: "+
 			"set spec.firmware to EFI, or spec.secureBoot to false", firmware)
 	}
 	if wanted != secure {

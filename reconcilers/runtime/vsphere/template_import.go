@@ -191,7 +191,7 @@ func saidOf(f types.LocalizedMethodFault) string {
 	return text
 }
 
-// fits tells whether the datastore has room.
+// fits reports whether the datastore has room.
 func (i *importing) fits(d template.Domain) error {
 	var r room
 	for _, change := range i.spec.ConfigSpec.DeviceChange {

@@ -44,22 +44,22 @@ func TestBadOVAs(t *testing.T) {
 		content []byte
 		want    string
 	}{
-		"nothing":                 {nil, "the OVA has no descriptor, which is a file that ends in .ovf"},
-		"no archive":              {[]byte(strings.Repeat("<html>", 512)), "it is not an OVA, which is a tar archive, or is damaged"},
+		"nothing":                 {nil, "the OVA has no descriptor (a file that ends in .ovf)"},
+		"no archive":              {[]byte(strings.Repeat("<html>", 512)), "it is not an OVA (a tar archive), or it is damaged"},
 		"truncated":               {whole[:len(whole)-len(content)/2], "the OVA ends too early"},
-		"no descriptor":           {tarOf(disk), "the OVA has no descriptor, which is a file that ends in .ovf"},
+		"no descriptor":           {tarOf(disk), "the OVA has no descriptor (a file that ends in .ovf)"},
 		"two descriptors":         {tarOf(entry("a.ovf", good), entry("b.ovf", good)), `the OVA has two descriptors, "a.ovf" and "b.ovf"`},
 		"two files of one name":   {tarOf(entry("a.ovf", good), disk, disk), `the OVA has two files "disk.vmdk"`},
 		"many files":              {tarOf(many...), "the OVA has more than 64 files"},
-		"a long name":             {tarOf(entry(strings.Repeat("x", 256), "")), "the OVA has a file whose name has 256 characters, and at most 255 are known"},
+		"a long name":             {tarOf(entry(strings.Repeat("x", 256), "")), "the OVA has a file name of 256 characters, but at most 255 are supported"},
 		"a large descriptor":      {of(strings.Repeat(" ", 4<<20) + good), `the descriptor "image.ovf" is larger than 4 MiB`},
 		"no XML":                  {of("machine"), "the descriptor of the OVA is not XML, or not an OVF envelope"},
 		"a deep descriptor":       {of("<Envelope>" + strings.Repeat("<a>", 1<<20)), "the descriptor of the OVA is not XML, or not an OVF envelope"},
 		"no machine":              {of("<Envelope/>"), "the OVA does not describe a machine with its hardware"},
 		"no hardware":             {of("<Envelope><VirtualSystem/></Envelope>"), "the OVA does not describe a machine with its hardware"},
 		"machines":                {of(strings.ReplaceAll(good, "VirtualSystem ", "VirtualSystemCollection ")), ""},
-		"no network":              {of(descriptor()), "the OVA has 0 networks, and a template is connected to the one of its failure domain"},
-		"two networks":            {of(descriptor("a", "b")), "the OVA has 2 networks, and a template is connected to the one of its failure domain"},
+		"no network":              {of(descriptor()), "the OVA has 0 networks, but a template has only the network of its failure domain"},
+		"two networks":            {of(descriptor("a", "b")), "the OVA has 2 networks, but a template has only the network of its failure domain"},
 		"no disk":                 {tarOf(entry("image.ovf", good)), `the descriptor names the file "disk.vmdk", which the OVA does not have`},
 		"a file of this computer": {of(strings.Replace(good, `"disk.vmdk"`, `"/etc/passwd"`, 1)), `the descriptor names the file "/etc/passwd", which the OVA does not have`},
 		"compressed":              {of(strings.Replace(good, `"disk.vmdk"`, `"disk.vmdk" ovf:compression="gzip"`, 1)), `the file "disk.vmdk" is compressed or in chunks, which cannot be imported`},
@@ -213,7 +213,7 @@ func TestImportTellsHowMuchIsDone(t *testing.T) {
 		case <-time.After(5 * time.Second):
 		}
 	}}
-	if err := w.tries(t.Context(), what); !runtime.IsUnavailable(err) || !strings.Contains(err.Error(), "gave up the import") {
+	if err := w.tries(t.Context(), what); !runtime.IsUnavailable(err) || !strings.Contains(err.Error(), "aborted the import") {
 		t.Errorf("got error %v", err)
 	}
 }

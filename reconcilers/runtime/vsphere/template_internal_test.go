@@ -171,7 +171,7 @@ func TestUpload(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusFound, http.StatusInternalServerError} {
 		h.status = status
 		err := h.send(t.Context(), device, false)
-		if !runtime.IsUnavailable(err) || runtime.Message(err) != `the host that vCenter lab names did not take "disk.vmdk"` {
+		if !runtime.IsUnavailable(err) || runtime.Message(err) != `the host that vCenter lab names did not accept "disk.vmdk"` {
 			t.Errorf("%d: got error %v", status, err)
 		}
 	}

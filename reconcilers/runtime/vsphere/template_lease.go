@@ -50,7 +50,7 @@ func (i *importing) carryOut(ctx context.Context, progress func(percent int32)) 
 	}
 	defer func() {
 		if runtime.IsNotFound(err) { // with the session that began it
-			err = runtime.NewUnavailable(err, "vCenter %s gave up the import", i.store.server.config.Name)
+			err = runtime.NewUnavailable(err, "vCenter %s aborted the import", i.store.server.config.Name)
 		}
 		if err != nil {
 			// The context may have ended. Of a lease that has been let go vCenter knows nothing any more, and one that it was not told of ends by
@@ -100,7 +100,7 @@ func (i *importing) ready(ctx context.Context) (*types.HttpNfcLeaseInfo, error) 
 		case lease.Error != nil:
 			return nil, i.store.server.translate(ctx, task.Error{LocalizedMethodFault: lease.Error})
 		case lease.State != types.HttpNfcLeaseStateInitializing:
-			return nil, runtime.NewUnavailable(nil, "vCenter %s gave up the import", i.store.server.config.Name)
+			return nil, runtime.NewUnavailable(nil, "vCenter %s aborted the import", i.store.server.config.Name)
 		}
 		if err := pause(ctx, waits); err != nil {
 			return nil, i.store.server.translate(ctx, err)
@@ -117,7 +117,7 @@ func (i *importing) uploads(ctx context.Context, info *types.HttpNfcLeaseInfo) (
 	for _, file := range i.files {
 		device, is := devices[file.DeviceId]
 		if !is {
-			return nil, runtime.NewUnavailable(nil, "vCenter %s does not say where %s is to be uploaded", i.store.server.config.Name, shown(file.Path))
+			return nil, runtime.NewUnavailable(nil, "vCenter %s does not say where to upload %s", i.store.server.config.Name, shown(file.Path))
 		}
 		to := upload{name: file.Path, device: device, create: file.Create, written: &i.sent}
 		err := i.call(ctx, func(_ context.Context, c *vim25.Client) (err error) {
@@ -125,7 +125,7 @@ func (i *importing) uploads(ctx context.Context, info *types.HttpNfcLeaseInfo) (
 			return err
 		})
 		if err != nil || to.to.Scheme != "https" {
-			return nil, runtime.NewUnavailable(withoutURL(err), "vCenter %s wants %s uploaded without TLS, or to what is no URL",
+			return nil, runtime.NewUnavailable(withoutURL(err), "vCenter %s wants %s uploaded without TLS, or to an invalid URL",
 				i.store.server.config.Name, shown(file.Path))
 		}
 		all = append(all, to)
@@ -167,7 +167,7 @@ func (i *importing) tell(ctx context.Context, giveUp context.CancelCauseFunc, pr
 		}
 		server := i.store.server
 		if time.Since(since) > maxStandstill {
-			giveUp(runtime.NewUnavailable(nil, "the upload to the host that vCenter %s names stands still", server.config.Name))
+			giveUp(runtime.NewUnavailable(nil, "the upload to the host that vCenter %s names has stalled", server.config.Name))
 			return
 		}
 		done := int32(100)

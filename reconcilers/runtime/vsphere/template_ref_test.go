@@ -143,7 +143,7 @@ func (w *templates) edit(change func(path string)) {
 // Nothing is made from what is not the VSphereTemplate's own, however it is called and whatever it has inherited.
 func TestTemplateReferredForeign(t *testing.T) {
 	const foreign = "spec.runtime.vsphere.clone.template.templateRef: vCenter lab has a %s REF at " + folder +
-		"/ubuntu, which is not of VSphereTemplate ubuntu: rename or remove it there"
+		"/ubuntu, which does not belong to VSphereTemplate ubuntu: rename or remove it there"
 	theirs := strings.Replace(foreign, "%s", "template", 1)
 	for name, tc := range map[string]struct {
 		change func(w *templates, item template.Item, m *runtime.Machine)

@@ -23,7 +23,7 @@ type templateTenancy struct{ admit TemplateTenants }
 // may asks about places, and about the content library if that is read, too.
 func (t templateTenancy) may(ctx context.Context, d template.Domain, places v1alpha1.VSphereFailureDomain, reads bool) error {
 	if t.admit == nil {
-		return runtime.NewPermission(nil, "whether the template may be in the folder cannot be judged")
+		return runtime.NewPermission(nil, "the policies cannot be asked whether the template may be in the folder")
 	}
 	of := &v1alpha1.VSphereTemplate{Spec: *d.Spec}
 	of.Namespace, of.Name, of.UID = d.Namespace, d.Object, d.Owner
@@ -67,7 +67,7 @@ func (s *templateStore) may(
 	for path, ref := range refs {
 		is, known := seen.path(seen.named[ref])
 		if !known || len(is) > maxPath {
-			return runtime.NewUnavailable(nil, "vCenter %s does not show all of the path of %s %s, by which the tenants judge it",
+			return runtime.NewUnavailable(nil, "vCenter %s does not show the full path of %s %s, which is needed to check spec.tenants",
 				s.server.config.Name, ref.Type, ref.Value)
 		}
 		*path = v1alpha1.InventoryPath(is)

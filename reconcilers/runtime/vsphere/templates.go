@@ -27,7 +27,7 @@ type templateStore struct {
 
 var _ template.Store = (*templateStore)(nil)
 
-// TemplateStore gives the templates of a VSphereTemplate's vCenter, as far as the tenants let it have them there.
+// TemplateStore returns the templates of a VSphereTemplate's vCenter, as far as the tenants let it have them there.
 func (s *Sessions) TemplateStore(ctx context.Context, of *v1alpha1.VSphereTemplate) (template.Store, error) {
 	present := s.await(ctx, of.Spec.ServerRef.Name)
 	if present == nil {
@@ -36,7 +36,7 @@ func (s *Sessions) TemplateStore(ctx context.Context, of *v1alpha1.VSphereTempla
 	return Templates(present.runtime, s.templates.admit), nil
 }
 
-// Templates gives the templates of a runtime's vCenter, as far as the tenants let them be there.
+// Templates returns the templates of a runtime's vCenter, as far as the tenants let them be there.
 func Templates(r *Runtime, tenants TemplateTenants) template.Store {
 	return &templateStore{Runtime: r, tenancy: templateTenancy{tenants}, told: leaseTold}
 }
@@ -84,7 +84,7 @@ func (s *templateStore) findIn(
 	case err != nil:
 		return nil, err
 	case len(ours) == 0:
-		return nil, runtime.NewInvalidState(nil, "%s in the folder %s does not belong to VSphereTemplate %s any more", shown(item.Name), d.Domain.Folder, d.Object)
+		return nil, runtime.NewInvalidState(nil, "%s in the folder %s no longer belongs to VSphereTemplate %s", shown(item.Name), d.Domain.Folder, d.Object)
 	}
 	return &ours[0], nil
 }
@@ -103,7 +103,7 @@ func (s *templateStore) unchanged(ctx context.Context, d template.Domain, item t
 
 // changed is the error for an item that is not as it was looked at.
 func changed(cause error, item template.Item) error {
-	return runtime.NewInvalidState(cause, "%s was changed at the same time", shown(item.Name))
+	return runtime.NewInvalidState(cause, "%s was changed concurrently", shown(item.Name))
 }
 
 // gone is the error for an item that is to be changed and is not there.
@@ -143,7 +143,7 @@ func notRenamed(err error, item template.Item, name string) error {
 // underImport is the error for an item that was not changed because vCenter is still importing it.
 func underImport(err error, item template.Item) error {
 	if item.Stage == template.Partial && (fault.Is(err, &types.InvalidState{}) || fault.Is(err, &types.TaskInProgress{})) {
-		return runtime.NewInvalidState(err, "%s is still being imported: vCenter gives up the import of a process that has ended after some minutes",
+		return runtime.NewInvalidState(err, "%s is still being imported: if the importing process has ended, vCenter aborts the import after some minutes",
 			shown(item.Name))
 	}
 	return err
@@ -214,10 +214,10 @@ func (s *templateStore) Destroy(ctx context.Context, d template.Domain, item tem
 // destroyable tells why an item must not be destroyed now. vCenter destroys every disk with it that is attached.
 func (of *templateSighting) destroyable() error {
 	if of.busy {
-		return runtime.NewInvalidState(nil, "%s is in use: a task is in flight for it, such as one that makes a machine from it", shown(of.vm.Name))
+		return runtime.NewInvalidState(nil, "%s is in use: a task is in flight for it, such as the creation of a machine from it", shown(of.vm.Name))
 	}
 	if of.vm.Snapshot != nil {
-		return runtime.NewInvalidState(nil, "%s has snapshots, which linked clones may rest on: remove them", shown(of.vm.Name))
+		return runtime.NewInvalidState(nil, "%s has snapshots, which linked clones may depend on: remove them", shown(of.vm.Name))
 	}
 	for _, device := range object.VirtualDeviceList(of.vm.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
 		if disk := device.(*types.VirtualDisk); !ownDisk(of.vm.Config.Files.VmPathName, disk) {

@@ -322,7 +322,7 @@ func TestTemplateWithSnapshots(t *testing.T) {
 	w.SetSnapshot(folder+"/"+item.Name, true)
 	err := w.store.Destroy(t.Context(), w.d, item)
 	w.refused("destroying", err)
-	if want := `"ubuntu-new-1" has snapshots, which linked clones may rest on: remove them`; runtime.Message(err) != want {
+	if want := `"ubuntu-new-1" has snapshots, which linked clones may depend on: remove them`; runtime.Message(err) != want {
 		t.Errorf("got %q, want %q", runtime.Message(err), want)
 	}
 	w.SetSnapshot(folder+"/"+item.Name, false)
@@ -335,7 +335,7 @@ func TestTemplateThatCannotBeFinished(t *testing.T) {
 	w.Must(w.Tag(t.Context(), w.Hosts()[0], "kind", "image"))
 	item := w.imports("1")
 	for want, change := range map[string]func(*v1alpha1.VSphereTemplateSpec){
-		"spec.secureBoot: the guest can only be booted securely with the firmware EFI, and would have bios: set spec.firmware to EFI, or " +
+		"spec.secureBoot: secure boot needs the firmware EFI, but the guest would have bios: set spec.firmware to EFI, or " +
 			"spec.secureBoot to false": func(s *v1alpha1.VSphereTemplateSpec) { s.SecureBoot = new(true) },
 		`spec.tags: vCenter lab has no tag "other" in the category "kind", or does not show it`: func(s *v1alpha1.VSphereTemplateSpec) {
 			s.Tags = []v1alpha1.VSphereTag{{Category: "kind", Name: "image"}, {Category: "kind", Name: "other"}}

@@ -38,7 +38,7 @@ func (t tenancy) ofDisks(ctx context.Context, call *runtime.Call, next func(cont
 
 func (t tenancy) mayDisk(ctx context.Context, d runtime.Disk) error {
 	if t.admitDisk == nil || d.Spec == nil {
-		return runtime.NewPermission(nil, "whether the disk may be on its datastore cannot be judged")
+		return runtime.NewPermission(nil, "the policies cannot be asked whether the disk may be on its datastore")
 	}
 	disk := &v1alpha1.VirtualDisk{Spec: *d.Spec.DeepCopy()}
 	disk.Namespace, disk.Name, disk.UID = d.Namespace, d.Name, d.UID

@@ -21,7 +21,7 @@ import (
 )
 
 // errPin is why the certificate of a host is refused.
-var errPin = errors.New("the host has another certificate than vCenter says")
+var errPin = errors.New("the host has another certificate than vCenter reports")
 
 // upload is a file on its way to a host.
 type upload struct {
@@ -42,7 +42,7 @@ func (s *Server) send(ctx context.Context, u upload, content io.Reader, size int
 	body := &counted{Reader: content, read: u.written}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.to.String(), body)
 	if err != nil {
-		return runtime.NewUnavailable(withoutURL(err), "vCenter %s wants %s uploaded to what is no URL", s.config.Name, shown(u.name))
+		return runtime.NewUnavailable(withoutURL(err), "vCenter %s wants %s uploaded to an invalid URL", s.config.Name, shown(u.name))
 	}
 	request.ContentLength = size
 	if size == 0 {
@@ -67,7 +67,7 @@ func (s *Server) send(ctx context.Context, u upload, content io.Reader, size int
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
-		return runtime.NewUnavailable(fmt.Errorf("the status is %s", response.Status), "the host that vCenter %s names did not take %s", s.config.Name, shown(u.name))
+		return runtime.NewUnavailable(fmt.Errorf("the status is %s", response.Status), "the host that vCenter %s names did not accept %s", s.config.Name, shown(u.name))
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (s *Server) broken(ctx context.Context, u upload, body *counted, err error)
 	if failed := body.failed.Load(); failed != nil {
 		return unreadable(fmt.Errorf("reading the archive: %w", *failed))
 	}
-	return runtime.NewUnavailable(withoutURL(err), "the upload of %s to the host that vCenter %s names broke off", shown(u.name), s.config.Name)
+	return runtime.NewUnavailable(withoutURL(err), "the upload of %s to the host that vCenter %s names was interrupted", shown(u.name), s.config.Name)
 }
 
 // withoutURL takes off the address, in which there is a ticket.

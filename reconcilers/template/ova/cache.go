@@ -69,7 +69,7 @@ type reader struct{ *io.SectionReader }
 
 func (reader) Close() error { return nil }
 
-// Fetch gives the OVA of that source, and downloads it first if it is not there. Where the source names an item of a content library,
+// Fetch returns the OVA of that source, and downloads it first if it is not there. Where the source names an item of a content library,
 // that is handed in, and whoever does so has made sure that it may be used. It waits until ctx ends. Several that want the same from
 // the same place share one download, which goes on as long as one of them waits. Progress is told in percent, where the size is known, and
 // may be nil.

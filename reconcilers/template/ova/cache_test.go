@@ -255,7 +255,7 @@ func TestAnotherProcessRemoves(t *testing.T) {
 	w.left(digest(data)+".ova", data, 1)
 	theirs, err := openLocked(w.path(digest(data)+".ova"), os.O_RDWR, exclusively)
 	w.Must(err)
-	w.refuses(w.source(), runtime.IsUnavailable, "about to remove")
+	w.refuses(w.source(), runtime.IsUnavailable, "is removing the OVA")
 	w.Must(os.Remove(theirs.Name()))
 	w.Must(theirs.Close())
 	w.has(w.source(), data)

@@ -70,7 +70,7 @@ func parse(source v1alpha1.VSphereTemplateSource, item template.LibraryItem) (*o
 	if source.CABundle != "" {
 		from.roots = x509.NewCertPool()
 		if !from.roots.AppendCertsFromPEM([]byte(source.CABundle)) {
-			return nil, runtime.NewInvalidSpec(nil, "spec.source.caBundle has no certificate in PEM that can be read")
+			return nil, runtime.NewInvalidSpec(nil, "spec.source.caBundle contains no readable PEM certificate")
 		}
 	}
 	from.part = partName(source.SHA256, source.URL, source.CABundle)

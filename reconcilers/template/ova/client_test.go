@@ -51,12 +51,12 @@ func TestForbiddenAddress(t *testing.T) {
 	elsewhere := w.source()
 	elsewhere.URL = strings.Replace(elsewhere.URL, "127.0.0.1", "localhost", 1)
 	w.Forbidden = LocalAddresses()
-	w.refuses(w.source(), runtime.IsInvalidSpec, "spec.source.url", "nothing may be downloaded from")
+	w.refuses(w.source(), runtime.IsInvalidSpec, "spec.source.url", "downloads are forbidden")
 	file, err := w.fetch(elsewhere)
 	if file != nil {
 		t.Fatal("it was downloaded")
 	}
-	w.told(err, runtime.IsInvalidSpec, "spec.source.url", "nothing may be downloaded from")
+	w.told(err, runtime.IsInvalidSpec, "spec.source.url", "downloads are forbidden")
 	if strings.Contains(err.Error(), "127.0.0.1") || strings.Contains(err.Error(), "::1") {
 		t.Errorf("the address is in: %v", err)
 	}
@@ -84,7 +84,7 @@ func TestRedirects(t *testing.T) {
 		"to http":         {func(*world) string { return "http://127.0.0.1/?token=secret" }, runtime.IsInvalidSpec, "does not begin with https://"},
 		"to a file":       {func(*world) string { return "file:///etc/passwd?token=secret" }, runtime.IsInvalidSpec, "does not begin with https://"},
 		"to credentials":  {func(*world) string { return "https://a:secret@127.0.0.1/" }, runtime.IsInvalidSpec, "with a user or a password"},
-		"to nonsense":     {func(*world) string { return "https://%zz/?token=secret" }, runtime.IsUnavailable, "is not understood"},
+		"to nonsense":     {func(*world) string { return "https://%zz/?token=secret" }, runtime.IsUnavailable, "response of the server is invalid"},
 		"to an address":   {func(*world) string { return "https://169.254.169.254/?token=secret" }, runtime.IsInvalidSpec, "leads to an address"},
 		"to another port": {func(*world) string { return "https://127.0.0.1:1/?token=secret" }, runtime.IsUnavailable, "connection refused"},
 	} {
@@ -123,7 +123,7 @@ func TestCertificates(t *testing.T) {
 	t.Run("another authority", func(t *testing.T) {
 		source := w.source()
 		source.CABundle = another(t)
-		w.refuses(source, runtime.IsUnavailable, "spec.source.caBundle: no authority in it")
+		w.refuses(source, runtime.IsUnavailable, "spec.source.caBundle: the certificate of the server of ", "is not signed by an authority in it")
 	})
 	t.Run("another host", func(t *testing.T) {
 		source := w.source()
@@ -182,11 +182,11 @@ func TestNoProxy(t *testing.T) {
 // What is said of an error has no address and no URL in it, and is the same each time.
 func TestWhy(t *testing.T) {
 	for want, err := range map[string]error{
-		"there is no such host":                      &net.DNSError{Name: "a", Server: "192.0.2.1:53", IsNotFound: true},
-		"the host cannot be looked up":               &net.DNSError{Name: "a", Server: "192.0.2.1:53", IsTimeout: true},
-		"the server did not answer in time":          &net.OpError{Op: "dial", Err: context.DeadlineExceeded},
-		"the server ended the connection too early":  io.EOF,
-		"the answer of the server is not understood": errors.New("https://a/?token=secret"),
+		"no such host":                              &net.DNSError{Name: "a", Server: "192.0.2.1:53", IsNotFound: true},
+		"the host name cannot be resolved":          &net.DNSError{Name: "a", Server: "192.0.2.1:53", IsTimeout: true},
+		"the server did not answer in time":         &net.OpError{Op: "dial", Err: context.DeadlineExceeded},
+		"the server ended the connection too early": io.EOF,
+		"the response of the server is invalid":     errors.New("https://a/?token=secret"),
 	} {
 		if got := why(err); got != want {
 			t.Errorf("%v: %s", err, got)

@@ -114,7 +114,7 @@ func (c *Cache) download(ctx context.Context, d *download) (*File, error) {
 	}
 	if sum := p.sum(); sum != d.from.digest {
 		p.discard()
-		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256: the OVA at %s has the SHA-256 %s, and not %s", d.from.shown, sum, d.from.digest)
+		return nil, runtime.NewInvalidSpec(nil, "spec.source.sha256: the OVA at %s has the SHA-256 %s, not %s", d.from.shown, sum, d.from.digest)
 	}
 	return p.keep()
 }

@@ -148,7 +148,7 @@ func TestStandingStill(t *testing.T) {
 				answer(out)
 				<-request.Context().Done()
 			})
-			w.refuses(w.source(), runtime.IsUnavailable, "sent nothing, or hardly anything")
+			w.refuses(w.source(), runtime.IsUnavailable, "stalled")
 		})
 	}
 }

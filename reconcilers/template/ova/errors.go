@@ -19,7 +19,7 @@ import (
 
 // unreadable says that the URL is no such URL. The schema says the same.
 func (o *origin) unreadable() error {
-	return runtime.NewInvalidSpec(nil, "spec.source.url must be a URL that begins with https:// and has a host, and no user or password")
+	return runtime.NewInvalidSpec(nil, "spec.source.url must begin with https://, have a host, and contain no user or password")
 }
 
 // ended says that whoever wanted the download does not wait any longer.
@@ -41,14 +41,14 @@ func (o *origin) refusedWith(status int) error {
 // trouble says why there is no answer, or no more of it.
 func (o *origin) trouble(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errStandsStill) {
-		return runtime.NewUnavailable(nil, "%s: the server of %s sent nothing, or hardly anything, for too long", o.field, o.shown)
+		return runtime.NewUnavailable(nil, "%s: the download from the server of %s stalled", o.field, o.shown)
 	}
 	if ctx.Err() != nil {
 		return o.ended(ctx)
 	}
 	switch {
 	case errors.Is(err, errForbidden):
-		return runtime.NewInvalidSpec(nil, "spec.source.url: %s leads to an address that nothing may be downloaded from", o.shown)
+		return runtime.NewInvalidSpec(nil, "spec.source.url: %s leads to an address from which downloads are forbidden", o.shown)
 	case errors.Is(err, errTooFar):
 		return runtime.NewInvalidSpec(nil, "spec.source.url: %s redirects more than %d times", o.shown, maxRedirects)
 	case errors.Is(err, errUnprotected):
@@ -66,10 +66,10 @@ func (o *origin) trouble(ctx context.Context, err error) error {
 func (o *origin) distrusted(err error) error {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		if o.roots != nil {
-			return runtime.NewUnavailable(nil, "spec.source.caBundle: no authority in it has signed the certificate of the server of %s", o.shown)
+			return runtime.NewUnavailable(nil, "spec.source.caBundle: the certificate of the server of %s is not signed by an authority in it", o.shown)
 		}
 		return runtime.NewUnavailable(nil,
-			"spec.source.caBundle: it is empty, and no authority that the system trusts has signed the certificate of the server of %s", o.shown)
+			"spec.source.caBundle: it is empty, and the certificate of the server of %s is not signed by an authority that the system trusts", o.shown)
 	}
 	what := "is not valid"
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
@@ -85,9 +85,9 @@ func (o *origin) distrusted(err error) error {
 func why(err error) string {
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		if lookup.IsNotFound {
-			return "there is no such host"
+			return "no such host"
 		}
-		return "the host cannot be looked up"
+		return "the host name cannot be resolved"
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return "the server did not answer in time"
@@ -104,7 +104,7 @@ func why(err error) string {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "the server ended the connection too early"
 	}
-	return "the answer of the server is not understood"
+	return "the response of the server is invalid"
 }
 
 // isFull reports whether a volume is full, or somebody's share of it.

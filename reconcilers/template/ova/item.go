@@ -93,7 +93,7 @@ func (a *collection) invalid(format string, args ...any) error {
 
 // wrong is the error for content that is not the one that the source says.
 func (a *collection) wrong(what, has string) error {
-	return runtime.NewInvalidSpec(nil, "spec.source.sha256: %s of %s has the SHA-256 %s, and not %s", what, a.d.from.shown, has, a.d.from.digest)
+	return runtime.NewInvalidSpec(nil, "spec.source.sha256: %s of %s has the SHA-256 %s, not %s", what, a.d.from.shown, has, a.d.from.digest)
 }
 
 // files are those of the item, with room for all of them.
@@ -115,7 +115,7 @@ func (a *collection) files() ([]template.LibraryFile, error) {
 		case i > 0 && f.Name == files[i-1].Name:
 			return nil, a.invalid("has two files %q", f.Name)
 		case f.Size < 0:
-			return nil, runtime.NewUnavailable(nil, "%s: vCenter does not say how large %q of %s is", a.d.from.field, f.Name, a.d.from.shown)
+			return nil, runtime.NewUnavailable(nil, "%s: vCenter does not report the size of %q of %s", a.d.from.field, f.Name, a.d.from.shown)
 		}
 		a.total += min(f.Size, a.c.MaxBytes+1) // without an overflow
 	}
@@ -139,7 +139,7 @@ const (
 	theRest
 )
 
-// isPackage tells whether the files are those that an OVA has: one descriptor, one manifest, and others.
+// isPackage reports whether the files are those that an OVA has: one descriptor, one manifest, and others.
 func isPackage(files []template.LibraryFile) bool {
 	for i, f := range files {
 		if rank(f.Name) != min(i, theRest) {
@@ -165,8 +165,8 @@ func (a *collection) whole(ctx context.Context, file template.LibraryFile) error
 func (a *collection) pack(ctx context.Context, files []template.LibraryFile) error {
 	files = slices.DeleteFunc(files, func(f template.LibraryFile) bool { return strings.EqualFold(path.Ext(f.Name), ".cert") })
 	if !isPackage(files) {
-		return a.invalid("must have one file that is an OVA, or one descriptor that ends in .ovf and one manifest that ends in .mf: " +
-			"export it with a manifest, and put it into the library again")
+		return a.invalid("must have either one OVA file, or one .ovf descriptor and one .mf manifest: " +
+			"export it with a manifest, and upload it to the library again")
 	}
 	text, of, err := a.manifest(ctx, files[theManifest])
 	if err != nil {
@@ -174,8 +174,8 @@ func (a *collection) pack(ctx context.Context, files []template.LibraryFile) err
 	}
 	for i, f := range files {
 		if i != theManifest && of[f.Name]["SHA256"] == "" {
-			return a.invalid("cannot be verified: its manifest %q has no SHA-256 of %q%s. Export it with `ovftool --shaAlgorithm=SHA256`, and put it "+
-				"into the library again", files[theManifest].Name, f.Name, of[f.Name].others())
+			return a.invalid("cannot be verified: its manifest %q has no SHA-256 of %q%s. Export it with `ovftool --shaAlgorithm=SHA256`, and upload it "+
+				"to the library again", files[theManifest].Name, f.Name, of[f.Name].others())
 		}
 	}
 	archive := tar.NewWriter(a.p)
@@ -238,7 +238,7 @@ func (a *collection) copy(ctx context.Context, file template.LibraryFile, to io.
 	}})
 	switch {
 	case errors.Is(err, tar.ErrWriteTooLong), err == nil && n != file.Size:
-		return runtime.NewUnavailable(nil, "%s: %q of %s is not as large as vCenter says: it may have been changed at the same time",
+		return runtime.NewUnavailable(nil, "%s: %q of %s has another size than vCenter reports: it may have changed in the meantime",
 			a.d.from.field, file.Name, a.d.from.shown)
 	case err != nil:
 		return a.broken(ctx, err)

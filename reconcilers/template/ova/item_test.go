@@ -201,10 +201,10 @@ func TestItemsThatAreRefused(t *testing.T) {
 		words  []string
 	}{
 		"no files":          {func(i *item) { i.files = nil }, runtime.IsInvalidSpec, []string{"has no files"}},
-		"no descriptor":     {func(i *item) { delete(i.files, "u.ovf") }, runtime.IsInvalidSpec, []string{"must have one file that is an OVA, or one descriptor"}},
-		"no manifest":       {func(i *item) { delete(i.files, "u.mf") }, runtime.IsInvalidSpec, []string{"one manifest that ends in .mf: export it"}},
-		"two descriptors":   {func(i *item) { i.files["v.ovf"] = "" }, runtime.IsInvalidSpec, []string{"one descriptor"}},
-		"two manifests":     {func(i *item) { i.files["v.MF"] = "" }, runtime.IsInvalidSpec, []string{"one manifest"}},
+		"no descriptor":     {func(i *item) { delete(i.files, "u.ovf") }, runtime.IsInvalidSpec, []string{"must have either one OVA file, or one .ovf descriptor"}},
+		"no manifest":       {func(i *item) { delete(i.files, "u.mf") }, runtime.IsInvalidSpec, []string{"one .mf manifest: export it"}},
+		"two descriptors":   {func(i *item) { i.files["v.ovf"] = "" }, runtime.IsInvalidSpec, []string{"one .ovf descriptor"}},
+		"two manifests":     {func(i *item) { i.files["v.MF"] = "" }, runtime.IsInvalidSpec, []string{"one .mf manifest"}},
 		"another manifest":  {func(i *item) { i.files["u.mf"] += "\n" }, runtime.IsInvalidSpec, []string{"spec.source.sha256: the manifest \"u.mf\" of item"}},
 		"a damaged disk":    {func(i *item) { i.files["u-1.vmdk"] = strings.Repeat("c", 512) }, runtime.IsInvalidSpec, []string{"is damaged: \"u-1.vmdk\" has the SHA-256"}},
 		"another file":      {func(i *item) { i.files["u-3.vmdk"] = "c" }, runtime.IsInvalidSpec, []string{`"u.mf" has no SHA-256 of "u-3.vmdk". Export it with`}},
@@ -212,12 +212,12 @@ func TestItemsThatAreRefused(t *testing.T) {
 		"a long name":       {func(i *item) { i.files[strings.Repeat("u", 256)] = "c" }, runtime.IsInvalidSpec, []string{"too long"}},
 		"a name twice":      {func(i *item) { i.more = []template.LibraryFile{{Name: "u-1.vmdk"}} }, runtime.IsInvalidSpec, []string{`has two files "u-1.vmdk"`}},
 		"many files":        {func(i *item) { i.more = make([]template.LibraryFile, 60) }, runtime.IsInvalidSpec, []string{"more than 64 files"}},
-		"no size":           {func(i *item) { i.sizes = map[string]int64{"u.ovf": -1} }, runtime.IsUnavailable, []string{"does not say how large \"u.ovf\""}},
+		"no size":           {func(i *item) { i.sizes = map[string]int64{"u.ovf": -1} }, runtime.IsUnavailable, []string{"does not report the size of \"u.ovf\""}},
 		"a huge file":       {func(i *item) { i.sizes = map[string]int64{"u-1.vmdk": 1 << 62, "u-2.vmdk": 1 << 62} }, runtime.IsInvalidSpec, []string{"larger than the cache", "1073741824 bytes"}},
 		"a huge manifest":   {func(i *item) { i.sizes = map[string]int64{"u.mf": 2 << 20} }, runtime.IsInvalidSpec, []string{"larger than 1 MiB"}},
-		"a file that grew":  {func(i *item) { i.sizes = map[string]int64{"u-2.vmdk": 69_999} }, runtime.IsUnavailable, []string{"not as large as vCenter says"}},
-		"one that shrank":   {func(i *item) { i.sizes = map[string]int64{"u-1.vmdk": 513} }, runtime.IsUnavailable, []string{"not as large as vCenter says"}},
-		"a shrunk manifest": {func(i *item) { i.sizes = map[string]int64{"u.mf": 9999} }, runtime.IsUnavailable, []string{"not as large as vCenter says"}},
+		"a file that grew":  {func(i *item) { i.sizes = map[string]int64{"u-2.vmdk": 69_999} }, runtime.IsUnavailable, []string{"another size than vCenter reports"}},
+		"one that shrank":   {func(i *item) { i.sizes = map[string]int64{"u-1.vmdk": 513} }, runtime.IsUnavailable, []string{"another size than vCenter reports"}},
+		"a shrunk manifest": {func(i *item) { i.sizes = map[string]int64{"u.mf": 9999} }, runtime.IsUnavailable, []string{"another size than vCenter reports"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := serving(t, nil)
@@ -233,7 +233,7 @@ func TestItemsWithOtherChecksums(t *testing.T) {
 	w := serving(t, nil)
 	of := pack("SHA1")
 	w.refusesItem(itemSource(of.files["u.mf"]), of, runtime.IsInvalidSpec,
-		`has no SHA-256 of "u.ovf", only SHA1. Export it with `+"`ovftool --shaAlgorithm=SHA256`"+`, and put it into the library again`)
+		`has no SHA-256 of "u.ovf", only SHA1. Export it with `+"`ovftool --shaAlgorithm=SHA256`"+`, and upload it to the library again`)
 	if diff := cmp.Diff([]string{"u.mf"}, of.read); diff != "" {
 		t.Errorf("downloaded (-want +got):\n%s", diff)
 	}
@@ -258,7 +258,7 @@ func TestItemsThatBreakOff(t *testing.T) {
 					return io.NopCloser(io.MultiReader(strings.NewReader("x"), failing{broken}))
 				}
 			},
-			[]string{"spec.source.libraryItem: downloading item", "the answer of the server is not understood"},
+			[]string{"spec.source.libraryItem: downloading item", "the response of the server is invalid"},
 		},
 		"it stands still": {
 			func(i *item) {
@@ -269,7 +269,7 @@ func TestItemsThatBreakOff(t *testing.T) {
 					return io.NopCloser(still{ctx})
 				}
 			},
-			[]string{"spec.source.libraryItem: the server of item", "sent nothing"},
+			[]string{"spec.source.libraryItem: the download from the server of item", "stalled"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

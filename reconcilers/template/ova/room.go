@@ -38,7 +38,7 @@ func (c *Cache) openFile(name string) (*File, error) {
 		return nil, nil
 	}
 	if isLocked(err) {
-		return nil, runtime.NewUnavailable(nil, "another replica is about to remove the OVA from the cache")
+		return nil, runtime.NewUnavailable(nil, "another replica is removing the OVA from the cache")
 	}
 	if err != nil {
 		return nil, broken(err)
@@ -128,7 +128,7 @@ func (c *Cache) claim(name string, least, most int64) (int64, error) {
 		}
 	}
 	if others+least > c.MaxBytes {
-		return 0, runtime.NewUnavailable(nil, "the cache of OVAs has no room at the moment: what is in it is being imported or downloaded")
+		return 0, runtime.NewUnavailable(nil, "the cache of OVAs is full for now: its contents are being imported or downloaded")
 	}
 	if c.claims == nil {
 		c.claims = map[string]int64{}

@@ -46,7 +46,7 @@ func TestNoRoom(t *testing.T) {
 	w.left(digest([]byte("open"))+".ova", content("open", 600), 1)
 	open, err := w.open(fileName(digest([]byte("open"))))
 	w.Must(err)
-	w.refuses(w.source(), runtime.IsUnavailable, "no room at the moment")
+	w.refuses(w.source(), runtime.IsUnavailable, "the cache of OVAs is full for now")
 	w.Must(open.Close())
 	w.has(w.source(), data)
 }
@@ -67,7 +67,7 @@ func TestRoomIsClaimed(t *testing.T) {
 	server := w.listen(func(out http.ResponseWriter, _ *http.Request) { _, _ = out.Write(other) })
 	source := w.source()
 	source.URL, source.SHA256, source.CABundle = server.URL, digest(other), authority(server)
-	w.refuses(source, runtime.IsUnavailable, "no room at the moment")
+	w.refuses(source, runtime.IsUnavailable, "the cache of OVAs is full for now")
 	goOn()
 	<-first.done
 	w.Must(first.err)

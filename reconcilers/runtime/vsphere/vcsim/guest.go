@@ -7,7 +7,7 @@ import (
 
 // Guest is what a machine's guest says of itself.
 type Guest struct {
-	// Hostname is what it calls itself.
+	// Hostname is the host name of the guest.
 	Hostname string
 	// Address is the one that vCenter calls the guest's.
 	Address string
