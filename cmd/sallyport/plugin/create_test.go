@@ -105,14 +105,14 @@ func TestManifestOfAMachine(t *testing.T) {
 // An error of the command line names the flag.
 func TestMachineThatCannotBeCreated(t *testing.T) {
 	for line, want := range map[string]string{
-		"create":                      "create what? There is vm",
-		"create vm":                   "name the machine, once: got 0 names",
-		"create vm a b":               "name the machine, once: got 2 names",
-		least + " --failure-domain a": "--failure-domain is for a VSphereTemplate, and --template /dc/vm/templates/ubuntu is an inventory path",
-		"create vm a --template /t":   "a machine needs --vsphere-server, --folder, --resource-pool, --network, --datastore or --storage-policy",
-		least + " --cpu 0":            "--cpu 0: a machine has at least 1 processor",
+		"create":                      "specify what to create: vm",
+		"create vm":                   "specify exactly one NAME, got 0",
+		"create vm a b":               "specify exactly one NAME, got 2",
+		least + " --failure-domain a": "--failure-domain requires a VSphereTemplate, but --template /dc/vm/templates/ubuntu is an inventory path",
+		"create vm a --template /t":   "required: --vsphere-server, --folder, --resource-pool, --network, --datastore or --storage-policy",
+		least + " --cpu 0":            "invalid --cpu 0: must be at least 1",
 		least + " --cpu many":         "invalid argument \"many\" for \"--cpu\" flag",
-		least + " --memory much":      "--memory \"much\" is not a size, such as 8Gi",
+		least + " --memory much":      "invalid --memory \"much\": must be a size, such as 8Gi",
 		least + " --memory 0":         "--memory \"0\" is not a size",
 		least + " --disk 40GiB":       "--disk \"40GiB\" is not a size",
 		least + " --disk -1Gi":        "--disk \"-1Gi\" is not a size",
