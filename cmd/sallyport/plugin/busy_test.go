@@ -68,7 +68,7 @@ func TestBusyAndIdle(t *testing.T) {
 	w.plugin("idle ci-0 --force"+in, 0, "is no longer busy")
 
 	for line, says := range map[string]string{
-		"busy ci-0 --for 1h":                    "--holder is missing",
+		"busy ci-0 --for 1h":                    "--holder is required",
 		"busy ci-0 --holder " + job:             "invalid --for 0s: must be between 1s and 24h0m0s",
 		"busy ci-0 --for 25h --holder " + job:   "invalid --for 25h0m0s: must be between 1s and 24h0m0s",
 		"busy --for 1h --holder " + job:         "specify exactly one VirtualMachine, got 0 names",

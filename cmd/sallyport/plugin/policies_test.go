@@ -169,7 +169,7 @@ func TestPoliciesThatNobodyServes(t *testing.T) {
 	}
 
 	// Who may not read Leases has the age of the status.
-	w.pluginAs(reader, "policies", 0, "good  Enforce  current", "Note: whether")
+	w.pluginAs(reader, "policies", 0, "good  Enforce  current", "Note: cannot tell")
 	w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(good), good))
 	good.Status.ReportedAt = new(metav1.NewTime(time.Now().Add(-4 * 24 * time.Hour)))
 	w.Must(w.Status().Update(t.Context(), good))

@@ -67,7 +67,7 @@ func TestShrink(t *testing.T) {
 		"named before, and one":  {"ci-3 ci-0 ci-3", "scaled from 5 to 4, removing ci-0; already in spec.scaleDownTargets: ci-3", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
 		"named before, and gone": {"ci-2@u-gone", "unchanged; already in spec.scaleDownTargets: ci-2", "", 5, []v1alpha1.ScaleDownTarget{named}},
 		"no member":              {"ci-9", "", "VirtualMachinePool ci: ci-9 is not a member; nothing was changed; members that can be removed: ci-0, ci-1, ci-2", 0, nil},
-		"another of the name":    {"ci-0@u-9", "", "ci-0 has the UID u-0, and not u-9", 0, nil},
+		"another of the name":    {"ci-0@u-9", "", "ci-0 has UID u-0, not u-9", 0, nil},
 		"being deleted":          {"ci-4", "", "ci-4 is already being deleted", 0, nil},
 		"one of them wrong":      {"ci-0 ci-9 ci-4", "", "ci-9 is not a member; ci-4 is already being deleted; nothing was changed; members that can be removed: ci-1, ci-2", 0, nil},
 		"no UID behind @":        {"ci-0@", "", `invalid --vm "ci-0@": must be NAME or NAME@UID`, 0, nil},
@@ -171,7 +171,7 @@ func TestScaleDown(t *testing.T) {
 	is("2 ci-3 ci-4")
 
 	w.plugin("scale-down ci"+in, 1, "--vm is required: specify the members to remove", "--help")
-	w.plugin("scale-down --vm ci-2"+in, 1, "name one VirtualMachinePool")
+	w.plugin("scale-down --vm ci-2"+in, 1, "specify exactly one VirtualMachinePool")
 	w.plugin("scale-down svm/ci --vm ci-2"+in, 1, "svm/ci is not a VirtualMachinePool: use NAME or svmpool/NAME")
 	w.plugin("scale-down other --vm ci-2"+in, 1, "Error from server (NotFound)")
 	pool.Finalizers = []string{"example.com/kept"}

@@ -65,7 +65,7 @@ func TestWhyAWorkload(t *testing.T) {
 		r := w.plugin("why "+line+" -n "+ns, 0)
 		shows(t, r.stdout, "Deployment gate-sallyport in namespace "+ns, "Replicas: +3",
 			"Guards: +label sallyport.dev/deletion-protection=enabled", " +annotation sallyport.dev/scale-down=Deny", " +annotation sallyport.dev/min-replicas=2",
-			"Override: +of guard by alice for another 30m: ticket 42",
+			"Override: +policy guard, by alice, for another 30m: ticket 42",
 			`Events: +Protected 3h ago: \[guard/Protected\] it is protected`, " +Earlier 3d ago: long ago",
 			"Allowed now:  delete, scale --replicas=2, scale --replicas=0")
 		if strings.Contains(r.stdout, "not ours") || strings.Contains(r.stdout, "Not known") || r.stderr != "" {
@@ -229,7 +229,7 @@ func TestWhyAnObjectThatAPolicyKeeps(t *testing.T) {
 	})
 	tm.reads("why deploy/web", r, 0)
 	shows(t, r.stdout, "Allowed now:  scale --replicas=2", "Denied now:   delete, scale --replicas=0:",
-		` {12}\[`+policy+`/Kept\] Kept, in team-\d+; take the label off: kubectl label`)
+		` {14}\[`+policy+`/Kept\] Kept, in team-\d+; take the label off: kubectl label`)
 	shows(t, tm.sallyport("why cm free", 0).stdout, "ConfigMap free in namespace "+tm.namespace, "Allowed now:  delete")
 	if got := tm.get("deploy/web", ".spec.replicas"); got != "3" {
 		t.Errorf("the question left %s replicas", got)
