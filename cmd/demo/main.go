@@ -1,5 +1,4 @@
-// Command demo shows Sallyport on a control plane and a simulated vCenter of its own. It is no part of the sallyport program,
-// which has no use for either in a cluster.
+// Command demo shows Sallyport on its own control plane with a simulated vCenter. It is not part of the sallyport program.
 package main
 
 import (
@@ -21,21 +20,23 @@ import (
 
 const help = `Usage: go run ./cmd/demo [--script]
 
-Starts a Kubernetes control plane and a simulated vCenter on this machine, installs Sallyport with Helm, and walks through what
-is admitted, refused and superseded, and through edits, an upgrade and restarts, with real kubectl. Then it stays up for you to
-try, until Ctrl-C. It runs in a clone of the repository and needs Linux, Go, and a module proxy the first time. Nothing is left
-behind but build caches.
+Starts a Kubernetes control plane and a simulated vCenter on this machine and installs Sallyport with Helm. Then it runs kubectl
+commands to show which requests are allowed, denied and superseded, how policies are edited, and what happens during an upgrade and
+restarts. Afterwards, the cluster stays up for your own commands until you press Ctrl-C.
+
+Requires Linux, Go, a clone of the repository as the working directory and, for the first run, a Go module proxy. Everything except
+build caches is removed at the end.
 
 `
 
 func main() {
-	log.SetLogger(logr.Discard()) // what the libraries log is not for people
-	stdlog.SetOutput(io.Discard)  // and neither is what the simulator does
+	log.SetLogger(logr.Discard()) // hide the logs of libraries
+	stdlog.SetOutput(io.Discard)  // hide the logs of the simulator
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), help)
 		flag.PrintDefaults()
 	}
-	script := flag.Bool("script", false, "uninstall after the walk and end, with a verdict as the exit code")
+	script := flag.Bool("script", false, "uninstall Sallyport after the walk and exit: code 0 on success, 1 on failure")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := runDemo(ctx, os.Stdout, *script)
@@ -46,7 +47,7 @@ func main() {
 	}
 }
 
-// runDemo starts everything, walks, and ends everything, whatever happens in between.
+// runDemo starts the demo, runs the walk, and stops everything, even after an error.
 func runDemo(ctx context.Context, out io.Writer, script bool) (err error) {
 	p := terminal.NewPrinter(out)
 	s, err := newStage(ctx, p)
@@ -68,6 +69,6 @@ func runDemo(ctx context.Context, out io.Writer, script bool) (err error) {
 	}
 	s.explain(p)
 	<-ctx.Done()
-	p.Say("\nEnding ...")
+	p.Say("\nShutting down ...")
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"sallyport.dev/sallyport/test/nodeagent"
 )
 
-// The nodes whose agent makes machines of Pods, and the machine that they have.
+// The nodes with an agent for the pod runtime, and their machine.
 const (
 	node1, node2 = "node-1", "node-2"
 	build1       = "build-1"
@@ -24,7 +24,7 @@ metadata: {name: ` + build1 + `}
 spec: {nodeName: ` + node1 + `, runtime: {pod: {image: example.com/ubuntu:24.04}}}
 `
 
-// startRegistry starts the registry that machines are moved through, and has the managers trust it.
+// startRegistry starts the registry for snapshots, and lets the managers trust it.
 func (s *stage) startRegistry() error {
 	s.registry = nodeagent.StartRegistry()
 	s.onClose(func() error { s.registry.Close(); return nil })
@@ -33,7 +33,7 @@ func (s *stage) startRegistry() error {
 	return s.registry.WriteAuthority(authority)
 }
 
-// joinNodes makes the nodes, with their agent.
+// joinNodes creates the nodes with their agent.
 func (s *stage) joinNodes(ctx context.Context) error {
 	c, err := ctrlclient.New(s.plane.Config, ctrlclient.Options{})
 	if err != nil {
@@ -52,8 +52,9 @@ func (s *stage) joinNodes(ctx context.Context) error {
 }
 
 func (s *show) moves() {
-	s.chapter("12. A machine that is a Pod, and a node that is drained",
-		"The agent of two nodes makes machines of Pods. It moves one by a snapshot, in a registry. Here it takes its time to confirm one.")
+	s.chapter("12. A machine of the pod runtime, and a node drain",
+		"Agents on two nodes run machines as Pods. Machines migrate between nodes through snapshots in a registry. Here, the agent confirms a\n"+
+			"step late.")
 	s.attempt("making the nodes", s.joinNodes)
 	s.create(building)
 	s.kubectl("wait svm/build-1 --for=condition=Ready --timeout=2m")
@@ -69,7 +70,7 @@ func (s *show) moves() {
 	s.agentSays(node2, 2)
 	s.kubectl("get events --field-selector=involvedObject.name=build-1,reason=Migrating --output=custom-columns=TOLD:.message",
 		"hibernating the machine on node "+node1, "restoring the machine from its snapshot", "is live")
-	s.tell("An eviction would delete the machine. It is refused, and the machine moved instead, so kubectl drain ends well:")
+	s.tell("An eviction would delete the machine. Sallyport denies it and migrates the machine, so that kubectl drain succeeds:")
 	s.kubectl("drain "+node2+" --timeout=2m", "[machines-eviction/MachineIsMoved]", "drained")
 	s.kubectl("wait svm/build-1 --for=condition=Ready --timeout=2m")
 	s.kubectl("get svm build-1", "Running", node1)
@@ -78,7 +79,7 @@ func (s *show) moves() {
 	s.kubectl("delete svm build-1 --timeout=2m")
 }
 
-// hold keeps the agent from confirming what it did to the machine.
+// hold delays the reports of the agent about the machine.
 func (s *show) hold() (release func()) {
 	if s.wrong != "" {
 		return func() {}
@@ -91,7 +92,7 @@ func (s *show) uidOf(name string) types.UID {
 	return types.UID(uid)
 }
 
-// agentSays shows where the machine lives, and that it remembers what it did on other nodes: it has worked that often.
+// agentSays prints and checks the node of the machine and its work counter, which shows that its state moves with it.
 func (s *show) agentSays(node string, times int) {
 	if s.wrong != "" {
 		return
@@ -99,8 +100,8 @@ func (s *show) agentSays(node string, times int) {
 	uid := s.uidOf(build1)
 	worked, live := s.agent.Work(uid), s.agent.Live()[uid]
 	at, instance, _ := strings.Cut(strings.Join(live, " and "), "/")
-	s.note("The agent says: %s is live on %s as instance %s, and remembers that it has worked %d times", build1, at, instance, worked)
+	s.note("The agent says: %s runs on %s as instance %s; it has worked %d times", build1, at, instance, worked)
 	if wrong := s.agent.Violations(); at != node || worked != times || len(live) != 1 || len(wrong) > 0 {
-		s.fail("wanted is %s, and %d times; %s", node, times, strings.Join(append(wrong, fmt.Sprint(live)), "; "))
+		s.fail("expected on %s, %d times; %s", node, times, strings.Join(append(wrong, fmt.Sprint(live)), "; "))
 	}
 }

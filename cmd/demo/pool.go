@@ -1,6 +1,6 @@
 package main
 
-// runners is a pool of machines that are made from the template, as many as the quota of the namespace allows, each with a disk.
+// runners is a pool of machines from the template, as many as the quota of the namespace allows, each with a disk.
 const runners = `
 apiVersion: sallyport.dev/v1alpha1
 kind: VirtualMachinePool
@@ -32,22 +32,22 @@ spec:
 const theRunners = "get svm -l sallyport.dev/pool=runners"
 
 func (s *show) pool() {
-	s.chapter("11. A pool of machines", "Three machines of one template, each with a disk of its own. One of them takes a job, and says so.")
+	s.chapter("11. A pool of machines", "The pool has three machines from one template, each with its own disk. One of them starts a job and is marked as busy.")
 	s.create(runners)
 	s.kubectl("wait svmpool/runners --for=condition=Ready --timeout=3m")
 	s.kubectl(theRunners, "runners-0", "runners-1", "runners-2")
 	s.kubectl("sallyport busy runners-2 --for 30m --holder https://ci.example.com/jobs/4711", "is busy until")
-	s.tell("The newest goes first, but not while it is busy:")
+	s.tell("A scale-down removes the newest member first, but not a busy one:")
 	s.kubectl("scale svmpool runners --replicas=2", "scaled")
 	s.kubectl("wait svm/runners-1 --for=delete --timeout=2m")
 	s.kubectl(theRunners, "runners-0", "runners-2")
-	s.tell("A pool can be told to give up only members that somebody names. Then a number alone is refused:")
+	s.tell("With scaleDownPolicy Explicit, a scale-down must name the members. Changing only the number is denied:")
 	s.kubectl(`patch svmpool runners --type=merge --patch={"spec":{"scaleDownPolicy":"Explicit"}}`)
 	s.denied("scale svmpool runners --replicas=1", "", "ScaleDownNotNamed", "kubectl sallyport scale-down runners")
 	s.kubectl("sallyport scale-down runners --vm runners-0", "scaled from 2 to 1")
 	s.kubectl("wait svm/runners-0 --for=delete --timeout=2m")
 	s.kubectl("get svmpool runners", "Explicit")
-	s.tell("Its disk is kept, with what is on it, for the next member of that number:")
+	s.tell("The disk of the removed member is retained with its data for the next member with the same number:")
 	s.kubectl("get svd", "runners-cache-0", "Available")
 	s.kubectl("scale svmpool runners --replicas=2", "scaled")
 	s.kubectl("wait svmpool/runners --for=condition=Ready --timeout=2m")

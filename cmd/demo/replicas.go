@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/test/env/install"
 )
 
-// attempt does something that a user neither does nor sees.
+// attempt runs a step that is not part of the output.
 func (s *show) attempt(what string, do func(context.Context) error) {
 	if s.wrong != "" {
 		return
@@ -23,7 +23,7 @@ func (s *show) attempt(what string, do func(context.Context) error) {
 	}
 }
 
-// operation is one as a manifest, of a name that the API server chooses.
+// operation is the manifest of an operation with a generated name.
 func operation(spec string) string {
 	return fmt.Sprintf(`
 apiVersion: sallyport.dev/v1alpha1
@@ -46,20 +46,20 @@ func (s *show) parsed(manifest string) *unstructured.Unstructured {
 	return o
 }
 
-// settled waits until every replica would give an answer, asked one by one past the API server. A user would not wait, because it
-// takes less than the next command.
+// settled waits until every replica gives the expected answer. It sends the requests directly to the replicas. A user does not need to
+// wait, because it takes less time than the next command.
 func (s *show) settled(manifest, answer string) {
 	s.each(manifest, answer, func(string, time.Duration) {})
 }
 
-// replicasRefuse shows that every replica refuses something, and when.
+// replicasRefuse prints when each replica denies the request.
 func (s *show) replicasRefuse(manifest, words, after string) {
 	s.each(manifest, words, func(replica string, took time.Duration) {
-		s.note("%s refuses %.1f s after %s: %q", replica, took.Seconds(), after, words)
+		s.note("%s denies the request %.1f s after %s: %q", replica, took.Seconds(), after, words)
 	})
 }
 
-// note is what no program prints that a user knows.
+// note prints a line that is not the output of a command.
 func (s *show) note(format string, args ...any) {
 	if s.wrong == "" {
 		s.gap()
@@ -67,20 +67,20 @@ func (s *show) note(format string, args ...any) {
 	}
 }
 
-// each asks the replicas one by one until they give an answer.
+// each sends a request to each replica until it gives the expected answer.
 func (s *show) each(manifest, answer string, answered func(replica string, took time.Duration)) {
 	if s.wrong != "" {
 		return
 	}
 	review, err := install.Creation(s.parsed(manifest), "admin")
 	if err != nil {
-		s.fail("asking the replicas: %v", err)
+		s.fail("sending requests to the replicas: %v", err)
 		return
 	}
 	began := time.Now()
 	replicas := s.kubelet.Replicas()
 	if len(replicas) != 2 {
-		s.fail("there are the replicas %q, want two", replicas)
+		s.fail("expected two replicas, found %q", replicas)
 	}
 	for _, replica := range replicas {
 		s.until(fmt.Sprintf("%s answers %q", replica, answer), func() bool {
@@ -94,14 +94,14 @@ func (s *show) each(manifest, answer string, answered func(replica string, took 
 	}
 }
 
-// client asks the same again and again while things change.
+// client repeats a request while the cluster changes.
 type client struct {
 	*install.Load
 	answers install.Answers
 	mark    int // what was shown so far
 }
 
-// keepAsking starts the client, for something that is refused with these words.
+// keepAsking starts the client with a request that is denied with a message.
 func (s *show) keepAsking(manifest, words string) {
 	s.attempt("starting a client", func(ctx context.Context) error {
 		const question = "the client"
@@ -116,7 +116,7 @@ func (s *show) keepAsking(manifest, words string) {
 	})
 }
 
-// meanwhile shows what the client was answered since it was shown last.
+// meanwhile prints the responses to the client since the last time.
 func (s *show) meanwhile() {
 	s.attempt("the client", func(ctx context.Context) error {
 		const few = 3 // of how it is now
@@ -128,12 +128,12 @@ func (s *show) meanwhile() {
 		if err := s.client.answers.Check(replies); err != nil {
 			return err
 		}
-		s.note("The client got %d answers meanwhile, each of them that refusal.", len(replies))
+		s.note("The client received %d responses in the meantime. Each of them was this denial.", len(replies))
 		return nil
 	})
 }
 
-// stopAsking ends the client, and looks at all that it was answered.
+// stopAsking stops the client and checks all responses.
 func (s *show) stopAsking() {
 	s.attempt("the client", func(context.Context) error {
 		s.asked = s.client.End()

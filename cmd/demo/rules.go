@@ -14,31 +14,32 @@ import (
 // edited is the policy that the demo edits.
 const edited = "operations-supersede"
 
-// The request that the edit is about, and how it is refused from then on.
+// The request that the edit denies, and part of the denial.
 var forced = operation("{type: Stop, force: true, virtualMachineName: web-2}")
 
 const barred = "stop --force is not allowed"
 
 func (s *show) rules() {
-	s.chapter("14. The rules are yours",
-		"They are objects in the cluster, installed by Helm and edited with kubectl. The vCenter is made to hang when it powers web-2 on.")
+	s.chapter("14. Edit a policy",
+		"Policies are objects in the cluster. Helm installs them, and kubectl edits them. For this chapter, the vCenter hangs when it powers on\n"+
+			"web-2.")
 	s.kubectl("sallyport policies", edited, "current")
 	s.powersOn = s.vcenter.Hold(inventory+web2, runtime.TaskPowerOn)
 	s.kubectl("sallyport start web-2")
 	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
-	s.tell("As shipped, a forced Stop can supersede a Start. After this edit, no operation can supersede a Start; sed plays the editor.\n" +
-		"Both replicas, asked one by one, decide by what was saved:")
+	s.tell("In the shipped policy, stop --force supersedes start. The following edit, with sed as the editor, lets no operation supersede start.\n" +
+		"Requests to each of the two replicas show that both of them use the edited policy:")
 	s.edit("rego "+edited, "sed -i '/ Start:$/,/:/ { s/Start:/Start: []/; / - /d }'")
 	s.replicasRefuse(forced, barred, "the edit")
 	s.denied("sallyport stop web-2 --force", "", "OperationInProgress", s.last, barred)
 }
 
 func (s *show) keeps() {
-	s.chapter("15. What was edited stays, and what is broken never decides",
-		"From here on a client asks for that forced Stop again and again (as a dry run). Nothing that follows may change the answer.")
+	s.chapter("15. Edits survive an upgrade, and a broken policy does not become active",
+		"From now on, a client repeats stop --force as a dry run. The following changes must not change the response.")
 	s.keepAsking(forced, barred)
-	s.tell("An upgrade of the release keeps what was edited, and the rest of the policy follows the release. New replicas check what it ships\n" +
-		"before they are ready, and --wait waits for them:")
+	s.tell("An upgrade of the release keeps edited fields and updates the other fields of the policy. New replicas check the shipped policies\n" +
+		"before they become ready, and --wait waits for them:")
 	s.helm("upgrade sallyport charts/sallyport"+namespace+" --wait --reuse-values --set policies."+edited+".parameters.yieldsTo.Evict={Stop}", "deployed")
 	s.until("the release is applied", func() bool {
 		row, _, _ := s.plane.Kubectl(s.ctx, "get", "rego", edited, "-o", "jsonpath={.spec.parameters.yieldsTo.Evict}")
@@ -47,10 +48,10 @@ func (s *show) keeps() {
 	s.noted()
 	s.kubectl("sallyport policies", "yieldsTo.Start")
 	s.meanwhile()
-	s.tell("A slip of the pen is not stored. What would be wrong is told before, with file, line and column:")
+	s.tell("A broken edit is denied. The message contains file, line and column of the error:")
 	s.deniedEdit("rego "+edited, slip, "[policies-self/CompileFailed]", "supersede.rego:")
-	s.tell("Only who may override that check can take it out of the way. Even then what is broken decides nothing: what was good\n" +
-		"last goes on deciding, and the status says so:")
+	s.tell("A user with the verb override can disable this check. Even then, the broken policy does not become active: the last good\n" +
+		"revision stays active, and the status says so:")
 	s.kubectl(`patch rego policies-self --type=merge --patch={"spec":{"mode":"Audit"}}`, "patched")
 	s.settled(broken, install.Admitted)
 	s.edit("rego "+edited, slip)
@@ -59,7 +60,7 @@ func (s *show) keeps() {
 	s.meanwhile()
 }
 
-// slip is what the editor does to the policy, and broken is another policy that does not compile.
+// slip is an edit that breaks the policy, and broken is another policy that does not compile.
 const slip, broken = "sed -i s/deny.contains/deny.contain/", `
 apiVersion: sallyport.dev/v1alpha1
 kind: RegoPolicy
@@ -70,7 +71,7 @@ spec:
   modules: [{name: ask.rego, source: package}]
 `
 
-// noted waits until the status tells of the last edit.
+// noted waits until the status reflects the last edit.
 func (s *show) noted() {
 	s.until("the status tells of the edit", func() bool {
 		generations, _, _ := s.plane.Kubectl(s.ctx, "get", "rego", edited, "-o", "jsonpath={.metadata.generation}/{.status.observedGeneration}")
@@ -80,21 +81,21 @@ func (s *show) noted() {
 }
 
 func (s *show) outlasts() {
-	s.chapter("16. Replicas and certificates come and go",
-		"The policy is still broken, and the client still asks. What was good last is kept in the cluster, so replicas that start now\n"+
-			"decide by it too.")
+	s.chapter("16. Replace replicas and certificates",
+		"The policy is still broken, and the client still sends requests. The last good revision is stored in the cluster, so new replicas\n"+
+			"use it too.")
 	s.restart()
 	s.replicasRefuse(forced, barred, "the rollout")
 	s.meanwhile()
-	s.tell("Sallyport makes its own certificate, anew if it is gone. Until both replicas serve the new one, the old one is trusted too:")
+	s.tell("Sallyport creates its own certificate, and a new one if it is deleted. The old one stays trusted until both replicas serve the new one:")
 	s.rotate()
 	s.meanwhile()
 	s.stopAsking()
-	s.tell("The Start that was under way has outlasted all of that. The vCenter goes on now, and there is one power-on more, not two:")
+	s.tell("The start operation is still in progress. Now the vCenter continues, and powers the machine on exactly once:")
 	s.powersOn()
 	s.kubectl("wait svmop/OPERATION --for=condition=Completed --timeout=2m")
 	s.vCenterSays(web2, on, s.home(), 2)
-	s.tell("To have both policies back as they were shipped:")
+	s.tell("Reset both policies to the shipped version:")
 	s.kubectl("sallyport policies reset policies-self "+edited, edited)
 	s.noted()
 	s.kubectl("sallyport policies", edited, "current")
@@ -116,7 +117,7 @@ func (s *show) restart() {
 	})
 }
 
-// rotate has the certificate replaced, and returns when only the new one is served and trusted.
+// rotate replaces the certificate, and returns when only the new one is served and trusted.
 func (s *show) rotate() {
 	s.attempt("replacing the certificate", func(ctx context.Context) error {
 		clientset, err := kubernetes.NewForConfig(s.plane.Config)
@@ -134,17 +135,17 @@ func (s *show) rotate() {
 		s.until("both replicas serve one certificate", func() bool { before = one(); return before != "" })
 		s.kubectl("delete secret sallyport-certificate" + namespace)
 		s.until("both replicas serve a new certificate", func() bool { now := one(); return now != "" && now != before })
-		s.note("Both replicas serve another certificate now, and the API server trusts no other.")
+		s.note("Both replicas serve a new certificate now, and the API server trusts only this one.")
 		return nil
 	})
 }
 
 func (s *show) leave() {
-	s.chapter("17. Going away",
-		"Sallyport's objects have its finalizers, which nobody would take off any more once it is gone. So they come off first.")
-	s.kubectl("sallyport release --all", "Finalizers taken off")
+	s.chapter("17. Uninstall Sallyport",
+		"Sallyport's objects have finalizers that only Sallyport removes. Remove them before the uninstallation.")
+	s.kubectl("sallyport release --all", "Finalizers removed")
 	s.helm("uninstall sallyport"+namespace, "uninstalled")
-	s.tell("Now nothing hangs when it is deleted, and the machines stay as they are:")
+	s.tell("Now the objects can be deleted without waiting for finalizers. The machines do not change:")
 	s.kubectl("delete crd -l app.kubernetes.io/part-of=sallyport --timeout=2m", "virtualmachines")
 	s.kubectl("delete namespace sallyport-system " + team + " " + strangers + " --timeout=2m")
 	s.vCenterSays(web1, on, s.home(), 2)

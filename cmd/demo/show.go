@@ -15,11 +15,10 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 )
 
-// patience is how long the show waits for anything; it only matters if something is wrong.
+// patience is the timeout of each wait.
 const patience = 2 * time.Minute
 
-// show does what a user would, shows it, and holds it against what should come of it. After the first thing that is not as it
-// should be it does nothing any more.
+// show runs the commands of a user, prints them, and checks their output. After the first failure, it does nothing.
 type show struct {
 	terminal.Printer
 	*stage
@@ -34,7 +33,7 @@ type show struct {
 	powersOn func() // has the vCenter power web-2 on, when that hangs
 }
 
-// chapter begins with what it is about, and with what the vCenter is made to do in it.
+// chapter prints the title and introduction of a chapter.
 func (s *show) chapter(title, text string) {
 	if s.wrong == "" {
 		s.Say("\n%s\n%s", s.Paint(terminal.Bold, title), text)
@@ -64,20 +63,20 @@ type command struct {
 	refused     bool   // it must be
 }
 
-// kubectl runs it, with what the user must read. The word OPERATION is the operation that was created last.
+// kubectl runs a kubectl command and checks its output. The word OPERATION stands for the operation that was created last.
 func (s *show) kubectl(line string, reads ...string) { s.run(command{line: line}, reads) }
 
-// create has kubectl create what the manifest says.
+// create creates the objects of a manifest.
 func (s *show) create(manifest string, reads ...string) {
 	s.run(command{line: "create -f -", stdin: manifest}, reads)
 }
 
-// denied is kubectl with a request that must be refused.
+// denied runs a kubectl command that must be denied.
 func (s *show) denied(line, manifest string, reads ...string) {
 	s.run(command{line: line, stdin: manifest, refused: true}, reads)
 }
 
-// edit is kubectl edit with a command for an editor, and deniedEdit is one that must be refused.
+// edit runs kubectl edit with a command as the editor. deniedEdit is an edit that must be denied.
 func (s *show) edit(what, editor string) {
 	s.run(command{line: "edit " + what, editor: editor}, []string{"edited"})
 }
@@ -92,7 +91,7 @@ var made = regexp.MustCompile(`(?m)^virtualmachine(operation)?\.sallyport\.dev/(
 // patch is what a shell needs quotes around.
 var patch = regexp.MustCompile(`--patch=(\S+)`)
 
-// busy is how the write of a policy is refused where there is no time to try it first. Whoever reads that makes it again.
+// busy matches the denial of a policy whose test run timed out. A user would retry.
 var busy = regexp.MustCompile(`\[policies-self/(LimitExceeded|DeadlineExceeded)\]`)
 
 const mostTries = 10
@@ -116,7 +115,7 @@ func (s *show) run(c command, reads []string) {
 	}
 	out, code := s.output(c, strings.Fields(line))
 	for tries := 1; busy.MatchString(out) && tries < mostTries && s.ctx.Err() == nil; tries++ {
-		s.tell("This machine had no time to try the policy. Once more:")
+		s.tell("The test run of the policy timed out because this machine is busy. Retrying:")
 		out, code = s.output(c, strings.Fields(line))
 	}
 	if s.ctx.Err() != nil {
@@ -138,7 +137,7 @@ func (s *show) run(c command, reads []string) {
 	s.reads("kubectl "+line, out, reads)
 }
 
-// output runs kubectl and shows what it says: as it comes, but for a refusal, which is red.
+// output runs kubectl and prints its output. The output of a denied request is red.
 func (s *show) output(c command, args []string) (out string, code int) {
 	var heard strings.Builder
 	var to io.Writer = &heard
@@ -152,7 +151,7 @@ func (s *show) output(c command, args []string) (out string, code int) {
 	return heard.String(), code
 }
 
-// helm runs it, with what the user must read.
+// helm runs a helm command and checks its output.
 func (s *show) helm(line string, reads ...string) {
 	if s.wrong != "" {
 		return
@@ -170,11 +169,11 @@ func (s *show) helm(line string, reads ...string) {
 	s.reads("helm "+line, out+errs, reads)
 }
 
-// reads fails if something that the user must read is not there.
+// reads fails if the output does not contain an expected text.
 func (s *show) reads(what, text string, wanted []string) {
 	for _, want := range wanted {
 		if !strings.Contains(text, want) {
-			s.fail("%s: %q is not in its output", what, want)
+			s.fail("%s: the output does not contain %q", what, want)
 		}
 	}
 }
@@ -190,7 +189,7 @@ var words = map[v1alpha1.PowerState]string{
 	v1alpha1.PowerRunning: "poweredOn", v1alpha1.PowerStopped: "poweredOff", v1alpha1.PowerPaused: "suspended",
 }
 
-// vCenterSays asks the vCenter itself, behind Sallyport's back, and waits for nothing.
+// vCenterSays prints and checks the state of a machine in the vCenter, without waiting.
 func (s *show) vCenterSays(machine string, power v1alpha1.PowerState, host string, powerOns int) {
 	if s.wrong != "" {
 		return
@@ -198,15 +197,15 @@ func (s *show) vCenterSays(machine string, power v1alpha1.PowerState, host strin
 	is := s.vcenter.State(inventory + machine)
 	text := fmt.Sprintf("vCenter says: %s is %s on %s; power-ons so far: %d", machine, words[is.Power], is.Host, is.PowerOns)
 	if is.Busy {
-		text += "; a task is in flight"
+		text += "; a task is in progress"
 	}
 	s.note("%s", text)
 	if is.Power != power || is.Host != host || is.PowerOns != powerOns {
-		s.fail("%s; wanted are %s on %s and %d power-ons", text, words[power], host, powerOns)
+		s.fail("%s; expected %s on %s and %d power-ons", text, words[power], host, powerOns)
 	}
 }
 
-// until waits for something at the vCenter.
+// until polls until a condition holds.
 func (s *show) until(what string, seen func() bool) {
 	if s.wrong != "" {
 		return
@@ -219,9 +218,9 @@ func (s *show) until(what string, seen func() bool) {
 
 func (s *show) verdict() error {
 	if s.wrong != "" {
-		return fmt.Errorf("\nDEMO FAILED: %s\nthe end of what the manager logged:\n%s", s.wrong, s.logTail())
+		return fmt.Errorf("\nDEMO FAILED: %s\nLast lines of the manager log:\n%s", s.wrong, s.logTail())
 	}
-	s.Say("\n%s", s.Paint(terminal.Green, fmt.Sprintf("DEMO OK: %d admitted, %d refused, each as it should be; and %d of a client's while things changed, none lost",
+	s.Say("\n%s", s.Paint(terminal.Green, fmt.Sprintf("DEMO OK: %d operations admitted and %d requests denied, as expected; %d client requests during the changes, none lost",
 		s.admitted, s.refused, s.asked)))
 	return nil
 }

@@ -33,7 +33,7 @@ const loginName, loginPassword = "sallyport@vsphere.local", "between-two-doors"
 // visible is how long a task of the vCenter takes: long enough to be seen, too short to be bored.
 const visible = 300 * time.Millisecond
 
-// stage is what the demo plays on: a control plane, a vCenter, what installs and runs Sallyport, and a folder of its own.
+// stage is the environment of the demo: a control plane, a vCenter, the installation of Sallyport, and a temporary folder.
 type stage struct {
 	dir       string
 	plane     *env.ControlPlane
@@ -46,11 +46,11 @@ type stage struct {
 	undo      []func() error
 }
 
-// newStage gives the stage also with an error, to be closed as far as it was made.
+// newStage also returns the stage with an error, so that the caller can close it.
 func newStage(ctx context.Context, p terminal.Printer) (s *stage, err error) {
 	s = &stage{}
 	if _, err := exec.LookPath("go"); err != nil {
-		return s, fmt.Errorf("looking for Go, which builds what the demo runs: %w; see https://go.dev/dl", err)
+		return s, fmt.Errorf("finding the go command, which builds the demo: %w; to install Go: https://go.dev/dl", err)
 	}
 	if s.dir, err = os.MkdirTemp("", "sallyport-demo-"); err != nil {
 		return s, err
@@ -67,8 +67,8 @@ func newStage(ctx context.Context, p terminal.Printer) (s *stage, err error) {
 	return s, nil
 }
 
-// keepTemporaries has everything that is temporary in our folder, to go with it: what the linker made so far when it is interrupted,
-// what an editor of kubectl edit has written in vain.
+// keepTemporaries moves temporary files into the folder of the stage, so that they are removed with it, for example those of an
+// interrupted linker or of kubectl edit.
 func (s *stage) keepTemporaries() error {
 	temporary := s.path("tmp")
 	return errors.Join(os.Mkdir(temporary, 0o700), os.Setenv("TMPDIR", temporary), os.Setenv("GOTMPDIR", temporary))
@@ -76,7 +76,7 @@ func (s *stage) keepTemporaries() error {
 
 func (s *stage) onClose(undo func() error) { s.undo = append(s.undo, undo) }
 
-// close undoes all, the last first.
+// close undoes all steps in reverse order.
 func (s *stage) close() (err error) {
 	for _, undo := range slices.Backward(s.undo) {
 		err = errors.Join(err, undo())
@@ -84,9 +84,9 @@ func (s *stage) close() (err error) {
 	return err
 }
 
-// buildPrograms makes a folder for PATH, with what a user types but for kubectl.
+// buildPrograms builds the programs except kubectl into a folder for PATH.
 func (s *stage) buildPrograms(ctx context.Context, p terminal.Printer) error {
-	p.Say("Building sallyport, which is also the plugin of kubectl (a minute the first time) ...")
+	p.Say("Building sallyport with its kubectl plugin (takes about a minute the first time) ...")
 	bin := s.path("bin")
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		return err
@@ -94,8 +94,8 @@ func (s *stage) buildPrograms(ctx context.Context, p terminal.Printer) error {
 	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", install.Tags, "-ldflags=-w", "-o", s.path("bin/sallyport"), "sallyport.dev/sallyport/cmd/sallyport")
 	build.Cancel = func() error { return build.Process.Signal(syscall.SIGINT) } // and it waits for what it has started
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the program: %w; needed are a clone of the repository as the working folder (make demo) and a "+
-			"module proxy that can be reached (GOPROXY)\n%s", err, out)
+		return fmt.Errorf("building sallyport: %w; run the demo in a clone of the repository (make demo) with access to a Go "+
+			"module proxy (GOPROXY)\n%s", err, out)
 	}
 	if err := install.Plugin(bin, s.path("bin/sallyport")); err != nil {
 		return err
@@ -147,11 +147,11 @@ func (s *stage) startVCenter(ctx context.Context, p terminal.Printer) (err error
 	return s.fillLibrary(ctx)
 }
 
-// unpackSallyport has everything ready for helm install. All replicas write to the same two files.
+// unpackSallyport prepares helm install. All replicas write to the same two files.
 func (s *stage) unpackSallyport(context.Context, terminal.Printer) (err error) {
 	s.options = install.Options{
 		Binary: s.path("bin/sallyport"),
-		// They look more often than they need, and end sooner than in a cluster, so that nobody waits for them here.
+		// Poll more often and shut down faster than in a cluster, so that the demo is fast.
 		Flags: []string{"--poll-interval", "300ms", "--shutdown-delay", "1s"},
 	}
 	for name, writer := range map[string]*io.Writer{records: &s.options.Records, managerLog: &s.options.Logs} {
@@ -172,7 +172,7 @@ func (s *stage) unpackSallyport(context.Context, terminal.Printer) (err error) {
 	return nil
 }
 
-// runPods has the pods of the installed release run, as processes.
+// runPods runs the pods of the installed release as processes.
 func (s *stage) runPods(ctx context.Context) error {
 	err := s.sallyport.Adopt(ctx)
 	if err != nil {
@@ -185,47 +185,47 @@ func (s *stage) runPods(ctx context.Context) error {
 	return nil
 }
 
-// What the managers write, in the demo's folder.
+// The files of the managers in the folder of the demo.
 const records, managerLog = "decisions.jsonl", "manager.log"
 
 func (s *stage) path(name string) string { return filepath.Join(s.dir, name) }
 
-// logTail gives the end of what the managers logged.
+// logTail returns the last lines of the manager logs.
 func (s *stage) logTail() string {
 	text, _ := os.ReadFile(s.path(managerLog))
 	return install.Tail(string(text), 15)
 }
 
-// explain says how to go on.
+// explain prints what to do next.
 func (s *stage) explain(p terminal.Printer) {
 	p.Say(`
-All of this stays up for you to try. In another terminal:
+The cluster stays up for your own commands. In another terminal:
 
   %s
 
   kubectl get svm,svmop                            # in namespace %s, as an administrator
   kubectl sallyport start web-2 --wait
-  kubectl sallyport stop web-2 --wait              # its guest still ignores this: Ctrl-C stops only the waiting
-  kubectl sallyport why svm web-2                  # what it waits for, and what would be accepted
+  kubectl sallyport stop web-2 --wait              # the guest still ignores this; Ctrl-C stops only the waiting
+  kubectl sallyport why svm web-2                  # what it waits for, and which operations are allowed
   kubectl sallyport stop web-2 --force --wait
-  kubectl sallyport policies                       # which decide, and what was edited
-  kubectl edit rego operations-supersede           # the next request is judged by what you save
+  kubectl sallyport policies                       # which policies are active, and which fields were edited
+  kubectl edit rego operations-supersede           # the next request uses the edited policy
   kubectl explain svmop.spec
-  sallyport matrix                                 # which operation takes the place of which, as shipped
-  kubectl get pods -n sallyport-system             # the replicas: restart, scale or delete them as in a cluster
+  sallyport matrix                                 # which operations supersede which (shipped policy)
+  kubectl get pods -n sallyport-system             # the replicas: restart, scale or delete them
 
-To see how Sallyport goes, and nothing hangs. The helm install above has it back:
+To uninstall Sallyport (the helm install command above installs it again):
 
   kubectl sallyport release --all
   helm uninstall sallyport -n sallyport-system
 
-Where to look:
+Files:
 
-  Every decision, with all that it was made from:  %s
-  What the managers log:                           %s
-  The same, step by step:                          docs/getting-started.md
+  Decision records:  %s
+  Manager logs:      %s
+  Walkthrough:       docs/getting-started.md
 
-Ctrl-C here ends and removes everything.`,
+Ctrl-C here ends the demo and removes everything.`,
 		p.Paint(terminal.Bold, fmt.Sprintf("export KUBECONFIG=%s PATH=%s:$PATH", s.plane.Kubeconfig(), s.path("bin"))),
 		team, s.path(records), s.path(managerLog))
 }

@@ -11,7 +11,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 )
 
-// The content library, the image in it, and the folder of the templates that are made from it.
+// The content library, its image, and the folder of the templates that are created from it.
 const library, golden, images = "images", "golden", inventory + "images"
 
 // image is a release of the image: the files of its item, of which the last one has the sums of the others. The simulator keeps disks as
@@ -26,7 +26,7 @@ func image(release string) []vcsim.File {
 	return append(files, vcsim.File{Name: golden + ".mf", Content: sums.String()})
 }
 
-// sourceOf says where a release is, and by what it is known.
+// sourceOf is the source of a release.
 func sourceOf(release string) string {
 	files := image(release)
 	manifest := sha256.Sum256([]byte(files[len(files)-1].Content))
@@ -48,7 +48,7 @@ func (s *stage) fillLibrary(ctx context.Context) error {
 	return nil
 }
 
-// goldenIn is the VSphereTemplate, on a datastore.
+// goldenIn is the VSphereTemplate on a datastore.
 func goldenIn(datastore string) string {
 	return fmt.Sprintf(`
 apiVersion: sallyport.dev/v1alpha1
@@ -66,18 +66,18 @@ spec:
 }
 
 func (s *show) replaceTemplate() {
-	s.chapter("10. A template that is replaced at once",
-		"The content library images of the vCenter has two releases of an image. A datastore that team-a may not use is refused:")
+	s.chapter("10. Replace a template atomically",
+		"The content library images of the vCenter has two releases of an image. A datastore that team-a has no access to is denied:")
 	s.denied("create -f -", goldenIn("gold"), "PlaceNotAllowed", "/DC0/datastore/LocalDS_0")
 	s.create(goldenIn("LocalDS_0"), "created")
 	s.kubectl("wait svst/golden --for=condition=Ready --timeout=2m")
 	s.vCenterKeeps(golden)
-	s.tell("The next release is imported under another name, and only takes the name once it is whole:")
+	s.tell("The next release is imported under a temporary name. It gets the name of the template when the import is complete:")
 	s.kubectl(fmt.Sprintf(`patch svst golden --type=merge --patch={"spec":{"release":"2","source":%s}}`, sourceOf("2")))
 	s.kubectl("wait svst/golden --for=jsonpath={.status.failureDomains[0].release}=2 --timeout=2m")
 	s.kubectl("sallyport why svst golden", "2")
 	s.vCenterKeeps(golden, golden+"-1")
-	s.tell("Release 2 turns out to be wrong. Going back to the one that was kept takes two renames:")
+	s.tell("Release 2 has a problem. A rollback to the retained release takes two renames:")
 	s.kubectl(`patch svst golden --type=merge --patch={"spec":{"release":"1"}}`)
 	s.kubectl("wait svst/golden --for=jsonpath={.status.failureDomains[0].release}=1 --timeout=2m")
 	s.kubectl("get svst -o wide", golden, "TemplateReady")
@@ -85,7 +85,7 @@ func (s *show) replaceTemplate() {
 	s.vCenterKeeps()
 }
 
-// vCenterKeeps shows which templates vCenter has in the folder, which must be these in the end.
+// vCenterKeeps waits until the folder in the vCenter has these templates, and prints them.
 func (s *show) vCenterKeeps(names ...string) {
 	var is []string
 	s.until(fmt.Sprintf("vCenter has %v in %s", names, images), func() bool {

@@ -13,7 +13,7 @@ const team, strangers = "team-a", "team-b"
 
 const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 
-// walk is the demo. To its end, where everything is left, it goes only if nobody wants to try anything.
+// walk runs the chapters of the demo. The last chapter, which uninstalls Sallyport, runs only if toTheEnd is set.
 func (s *show) walk(toTheEnd bool) error {
 	chapters := []func(){
 		s.install, s.declare, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
@@ -28,16 +28,16 @@ func (s *show) walk(toTheEnd bool) error {
 	return s.verdict()
 }
 
-// namespace is an argument of what is about Sallyport itself.
+// namespace is the argument for commands on Sallyport's own objects.
 const namespace = " --namespace " + install.Namespace
 
-// rollout waits until the replicas are as the Deployment wants them.
+// rollout waits until the Deployment is rolled out.
 const rollout = "rollout status deployment/" + install.Release + namespace + " --timeout=2m"
 
 func (s *show) install() {
-	s.chapter("1. Installed with Helm",
-		"Two replicas judge every request; one of them leads, and carries out what was admitted. This control plane has no nodes: a\n"+
-			"pod is a process on this machine, as its ServiceAccount. Port 9443, because 443 would need root.")
+	s.chapter("1. Install Sallyport with Helm",
+		"Two replicas evaluate requests; the leader also reconciles. This control plane has no nodes: pods run as processes on this\n"+
+			"machine with their ServiceAccount. The webhooks use port 9443, because port 443 requires root.")
 	s.helm(fmt.Sprintf("install %s charts/sallyport%s --create-namespace --set webhook.service.port=%d,runtimes.pod.enabled=true,"+
 		"runtimes.pod.snapshots.repository=%s", install.Release, namespace, install.Port, s.registry.Repository()), "deployed")
 	s.attempt("running the pods", s.runPods)
@@ -47,8 +47,8 @@ func (s *show) install() {
 }
 
 func (s *show) declare() {
-	s.chapter("2. What an administrator does once",
-		"A namespace for a team, Sallyport's login at the vCenter, and the vCenter itself, with who may use which part of it.")
+	s.chapter("2. Set up a team",
+		"An administrator creates a namespace for a team, the vCenter credentials of Sallyport, and a VSphereServer with the tenants.")
 	s.kubectl("create namespace " + team)
 	s.kubectl("config set-context --current --namespace " + team)
 	s.kubectl(fmt.Sprintf("create secret generic vc-1-login --namespace sallyport-system --from-literal=username=%s --from-literal=password=%s",
@@ -88,7 +88,7 @@ spec: {runPolicy: %[2]s, runtime: {vsphere: {serverRef: {name: vc-1}, inventoryP
 }
 
 func (s *show) adopt() {
-	s.chapter("3. The team adopts machines that exist", "web-1 and web-2 go on and off by hand; db-1 is to run whatever happens.")
+	s.chapter("3. Adopt existing machines", "web-1 and web-2 are started and stopped manually; db-1 must always run.")
 	s.settled(machine(web1, "Manual"), install.Admitted)
 	s.create(machine(web1, "Manual") + "---" + machine(web2, "Manual") + "---" + machine(db1, "AlwaysOn"))
 	s.kubectl("wait svm --all --for=condition=Ready --timeout=2m")
@@ -96,17 +96,17 @@ func (s *show) adopt() {
 }
 
 func (s *show) stopOverStart() {
-	s.chapter("4. A Start that hangs, and the Stop that takes its place", "The vCenter is made to hang whenever it powers web-1 on.")
+	s.chapter("4. A stop supersedes a start that hangs", "For this chapter, the vCenter hangs when it powers on web-1.")
 	release := s.vcenter.Hold(inventory+web1, runtime.TaskPowerOn)
 	s.kubectl("sallyport start web-1")
 	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
 	s.vCenterSays(web1, off, s.home(), 0)
-	s.tell("It takes long, so somebody starts web-1 again. That is refused, with what blocks and what would be accepted:")
+	s.tell("The start takes long, so a user starts web-1 again. The request is denied; the message says what blocks it and what is allowed:")
 	s.settled(operation("{type: Start, virtualMachineName: web-1}"), s.last)
 	s.denied("sallyport start web-1", "", "OperationInProgress", s.last, "start is not allowed because", "allowed now: stop, stop --force")
-	s.tell("What does web-1 wait for, and what can be done about it?")
-	s.kubectl("sallyport why svm web-1", s.last, "accepted", "stop", "refused")
-	s.tell("A Stop may take the place of a Start. The power-on is cancelled, and web-1 stays off:")
+	s.tell("To see what web-1 waits for and which operations are allowed:")
+	s.kubectl("sallyport why svm web-1", s.last, "Allowed now", "stop", "Denied now")
+	s.tell("A stop supersedes a start. Sallyport cancels the power-on, and web-1 stays off:")
 	start := s.last
 	s.kubectl("sallyport stop web-1 --wait", "Completed, Succeeded")
 	s.vCenterSays(web1, off, s.home(), 0)
@@ -115,14 +115,14 @@ func (s *show) stopOverStart() {
 }
 
 func (s *show) forcedStop() {
-	s.chapter("5. A Stop that the guest ignores, and the forced Stop that takes its place",
-		"The guest of web-2 is made to ignore that it is asked to shut down.")
+	s.chapter("5. A forced stop supersedes a stop that the guest ignores",
+		"For this chapter, the guest of web-2 ignores shutdown requests.")
 	s.vcenter.IgnoreShutdown(inventory + web2)
 	s.kubectl("sallyport stop web-2")
 	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
 	s.kubectl("sallyport why svmop OPERATION", "guest")
 	s.vCenterSays(web2, on, s.home(), 1)
-	s.tell("Meanwhile nobody can pull web-2 the other way. A forced Stop is accepted; Sallyport never makes one by itself:")
+	s.tell("A start is denied while the stop is in progress. stop --force is allowed; Sallyport never forces a stop by itself:")
 	s.settled(operation("{type: Start, virtualMachineName: web-2}"), s.last)
 	s.denied("sallyport start web-2", "", "OperationInProgress", s.last, "allowed now: stop --force, restart --force")
 	s.kubectl("sallyport stop web-2 --force --wait", "Completed, Succeeded")
@@ -130,8 +130,8 @@ func (s *show) forcedStop() {
 }
 
 func (s *show) restartOverMigration() {
-	s.chapter("6. A Restart during a migration, which it aborts",
-		"The vCenter powers web-1 on now, but it is made to hang when it moves web-1 to another host.")
+	s.chapter("6. A restart supersedes a migration",
+		"The vCenter powers on web-1 now, but it hangs when it migrates web-1 to another host.")
 	s.kubectl("sallyport start web-1 --wait", "Completed, Succeeded")
 	s.vCenterSays(web1, on, s.home(), 1)
 	release := s.vcenter.Hold(inventory+web1, runtime.TaskRelocate)
@@ -139,7 +139,7 @@ func (s *show) restartOverMigration() {
 	s.kubectl("wait svmop/OPERATION --for=condition=SignalSent --timeout=2m")
 	migration := s.last
 	s.vCenterSays(web1, on, s.home(), 1)
-	s.tell("web-1 has to be restarted now. The migration is withdrawn, and web-1 is restarted on the host that it never left:")
+	s.tell("A restart supersedes the migration. Sallyport cancels the migration and restarts web-1 on its original host:")
 	s.kubectl("sallyport restart web-1 --wait", "Completed, Succeeded")
 	s.vCenterSays(web1, on, s.home(), 2)
 	s.kubectl("sallyport why svmop "+migration, "Superseded", s.last)
@@ -147,9 +147,9 @@ func (s *show) restartOverMigration() {
 }
 
 func (s *show) alwaysOn() {
-	s.chapter("7. A machine that is to run whatever happens", "db-1 has the run policy AlwaysOn. Nobody may stop it by an operation:")
+	s.chapter("7. A machine that must always run", "db-1 has run policy AlwaysOn, so stop is denied:")
 	s.denied("sallyport stop db-1", "", "RunPolicyForbids", "stop is not allowed because its run policy is AlwaysOn")
-	s.tell("When its guest shuts down by itself, Sallyport starts it again:")
+	s.tell("If its guest shuts down, Sallyport starts the machine again:")
 	release := s.vcenter.Hold(inventory+db1, runtime.TaskPowerOn) // or it might be on again before it is shown off
 	s.vcenter.SetPower(inventory+db1, off)
 	s.vCenterSays(db1, off, s.home(), 1)
@@ -164,16 +164,16 @@ func (s *show) alwaysOn() {
 }
 
 func (s *show) stranger() {
-	s.chapter("8. A namespace that may not use the vCenter", "team-b is no tenant of vc-1, so it cannot take db-1 over.")
+	s.chapter("8. A namespace without access to the vCenter", "team-b is not a tenant of vc-1, so it cannot adopt db-1.")
 	s.kubectl("create namespace " + strangers)
 	s.denied("create --namespace "+strangers+" -f -", machine(db1, "Manual"), "NamespaceNotAllowed")
-	s.tell("What became of all operations that were admitted:")
+	s.tell("The results of all admitted operations:")
 	s.kubectl("get svmop", "Superseded", "Succeeded")
 }
 
 func (s *show) guards() {
-	s.chapter("13. Workloads of any kind",
-		"These need no machine of Sallyport's: an annotation says what a workload can bear, and a label that it is not deleted.")
+	s.chapter("13. Protect workloads of any kind",
+		"These guards do not need a VirtualMachine. Annotations limit scaling, and a label protects a workload from deletion.")
 	s.kubectl("create deployment runners --image=runner --replicas=10")
 	s.kubectl("annotate deployments runners sallyport.dev/min-replicas=3")
 	s.denied("scale deployments runners --replicas=1", "", "BelowMinReplicas", "allowed: kubectl scale")
@@ -182,5 +182,5 @@ func (s *show) guards() {
 	s.denied("delete namespace "+team, "", "NamespaceHoldsProtected", "deployments.apps/runners")
 }
 
-// home is the host that all machines are on at first, and stay on.
+// home is the initial host of all machines.
 func (s *show) home() string { return s.vcenter.Hosts()[0] }

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// reference is the page with the help of all commands.
+// reference is the page with the help text of all commands.
 const reference = "../../docs/cli.md"
 
 // The reference says what --help says. -update writes it anew.
@@ -67,9 +67,9 @@ func rendered(program *cobra.Command) string {
 	page := "# The program `" + program.Name() + "`\n\n" +
 		"<!-- Generated from the commands: go test ./cmd/sallyport -run TestCLIReference -update -->\n\n" +
 		prose(program.Long) + "\n" +
-		"`make build` makes it, as `bin/sallyport`. Every command tells with `--help` what stands here. The plugin of kubectl has a page\n" +
-		"[of its own](kubectl.md).\n\n" +
-		"| command | what it does |\n| --- | --- |\n"
+		"To build the program as `bin/sallyport`, run `make build`. This page contains the `--help` text of all commands. For the kubectl\n" +
+		"plugin, see [kubectl sallyport](kubectl.md).\n\n" +
+		"| command | description |\n| --- | --- |\n"
 	for _, command := range all {
 		path := command.CommandPath()
 		page += fmt.Sprintf("| [`%s`](#%s) | %s |\n", path, strings.ReplaceAll(path, " ", "-"), cell(command.Short))
@@ -137,7 +137,7 @@ func flags(command *cobra.Command) string {
 	if rows == "" {
 		return ""
 	}
-	return "\n| flag | default | what it means |\n| --- | --- | --- |\n" + rows
+	return "\n| flag | default | description |\n| --- | --- | --- |\n" + rows
 }
 
 func cell(text string) string { return strings.ReplaceAll(escaped(text), "|", `\|`) }

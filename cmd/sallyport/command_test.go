@@ -141,7 +141,7 @@ func TestPolicyTest(t *testing.T) {
 	}{
 		"a failing test": {"operations/supersede/supersede.rego", `"code": 409`, `"code": 403`, 1, "FAILED  DIR/operations/supersede/supersede_test.rego:"},
 		"a syntax error": {"operations/supersede/supersede.rego", "deny contains {", "deny contains {{", 1, "\n      DIR/operations/supersede/supersede.rego:"},
-		"less coverage":  {"lib/operations/operations.rego", "package sallyport.lib.operations\n", "package sallyport.lib.operations\n\nnever_tested(x) if x == 1\n", 1, "not evaluated by any test (100% wanted): DIR/lib/operations/operations.rego:6"},
+		"less coverage":  {"lib/operations/operations.rego", "package sallyport.lib.operations\n", "package sallyport.lib.operations\n\nnever_tested(x) if x == 1\n", 1, "not covered by tests (100% required): DIR/lib/operations/operations.rego:6"},
 		"a typo in YAML": {"operations/supersede/policy.yaml", "onError:", "onErorr:", 2, "\nDIR/operations/supersede/policy.yaml:8: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestPolicyTest(t *testing.T) {
 }
 
 func TestPolicyCheck(t *testing.T) {
-	if out, errs, code := execute(t, "policy", "check"); code != 0 || !strings.Contains(out, "policies are in order") {
+	if out, errs, code := execute(t, "policy", "check"); code != 0 || !strings.Contains(out, "policies are valid") {
 		t.Errorf("shipped: exit %d\n%s%s", code, out, errs)
 	}
 	dir := shippedCopy(t)
@@ -168,7 +168,7 @@ func TestPolicyCheck(t *testing.T) {
 	out, errs, code := execute(t, "policy", "check", dir)
 	for _, text := range []string{
 		dir + "/operations/supersede/supersede.rego:31:2: undefined function http.send\n",
-		dir + "/lib/operations/operations.rego:6:6: a library must not read input", "2 of 2 policies are not in order",
+		dir + "/lib/operations/operations.rego:6:6: a library must not read input", "2 of 2 policies are not valid",
 	} {
 		if code != 1 || !strings.Contains(out+errs, text) {
 			t.Errorf("exit %d without %q:\n%s%s", code, text, out, errs)

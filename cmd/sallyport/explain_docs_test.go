@@ -58,8 +58,8 @@ func TestReviewExplains(t *testing.T) {
 			`"explanations": [`, `"summary": "operations-applicability: allows: `, `"rules": [`}},
 		"a denial":                     {"-f stop.yaml --explain", 1, []string{"operations-applicability: denies: [VirtualMachineNotFound] "}},
 		"what no webhook is asked":     {"-f vm.yaml --state vm.yaml --operation UPDATE --explain", 0, []string{"servers-tenancy: not evaluated: webhook validate.sallyport.dev is not called: its matchCondition "}},
-		"a policy that is not there":   {"-f stop.yaml --explain --policy nobody", 2, []string{"there is no policy nobody; there are defaults, "}},
-		"a policy without --explain":   {"-f stop.yaml --policy defaults", 2, []string{"--policy is for --explain"}},
+		"a policy that is not there":   {"-f stop.yaml --explain --policy nobody", 2, []string{"policy nobody does not exist; policies are: defaults, "}},
+		"a policy without --explain":   {"-f stop.yaml --policy defaults", 2, []string{"--policy requires --explain"}},
 		"nothing without being asked":  {"-f stop.yaml --state vm.yaml -o json", 0, []string{`"verdict": "admitted"`}},
 		"what the state does not know": {"-f stop.yaml --explain --policy operations-supersede", 1, []string{"facts.vm  VirtualMachine web-1 in namespace default: not found"}},
 	} {

@@ -1,5 +1,5 @@
-// Command sallyport is the one binary of Sallyport: the manager that serves the webhooks, the tools for its policies, and, under the
-// name kubectl-sallyport, the plugin of kubectl, which is made of the same parts.
+// Command sallyport is the single binary of Sallyport: the manager that serves the webhooks, the tools for policies, and, under the
+// name kubectl-sallyport, the kubectl plugin.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run executes a command and gives its exit code: 0, 1 if a command has judged and the verdict is bad, 2 if it could not judge.
+// run executes a command and returns its exit code: 0 on success, 1 if the command completed and found problems, 2 if it failed.
 func run(ctx context.Context, command *cobra.Command) int {
 	command.SetErr(terminal.Safe(command.ErrOrStderr()))
 	err := command.ExecuteContext(ctx)
@@ -43,7 +43,7 @@ func run(ctx context.Context, command *cobra.Command) int {
 	return 2
 }
 
-// verdictError ends a command that did its work and found something wrong.
+// verdictError is the error of a command that completed and found problems.
 type verdictError struct{ text string }
 
 func (e *verdictError) Error() string { return e.text }
@@ -52,10 +52,10 @@ func newCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "sallyport",
 		Short: "A policy gate for virtual machines on Kubernetes",
-		Long: "Sallyport decides, by policies in Rego, which requests may touch a fleet of virtual machines,\n" +
-			"and refuses the others with a reason that says what to do instead. This is its manager, which runs in the\n" +
-			"cluster, and the tools to work on policies without one.\n\n" +
-			"Exit code 0 if all is well, 1 if a command did its work and found something wrong, 2 if it could not do its work.",
+		Long: "Sallyport evaluates Rego policies to admit or deny requests that affect virtual machines. Each denial says\n" +
+			"what blocks the request and what to do instead.\n\n" +
+			"This program contains the manager, which runs in a cluster, and tools for working on policies without a cluster.\n\n" +
+			"Exit codes: 0 on success, 1 if a command completes and finds problems, 2 if a command fails.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

@@ -19,7 +19,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// supersedePolicy is the policy whose table `sallyport matrix` shows.
+// supersedePolicy is the name of the policy that `sallyport matrix` evaluates.
 const supersedePolicy = "operations-supersede"
 
 // asked is one form of an operation: a row or a column of the matrix.
@@ -32,7 +32,7 @@ func (a asked) String() string {
 	return string(a.Type)
 }
 
-// forms are all operations that can be asked for.
+// forms are all operations that users can request.
 var forms = everyForm()
 
 func everyForm() (all []asked) {
@@ -54,11 +54,11 @@ func newMatrixCommand() *cobra.Command {
 	output := "table"
 	command := &cobra.Command{
 		Use:   "matrix",
-		Short: "Show which operation takes the place of which, as the policy really decides it",
-		Long: "Asks the policy " + supersedePolicy + " about every pair of a running and a new operation of one machine: running\n" +
-			"ones downwards, new ones across. \"yes\" means that the new one is admitted and takes the place of the running one,\n" +
-			"\"-\" that it does not.\n\n" +
-			"Exit code 0, or 2 if the policy cannot be read, compiled or asked.",
+		Short: "Show which operations supersede which, according to the policy",
+		Long: "Evaluates the policy " + supersedePolicy + " for every pair of a running and a new operation on the same machine.\n" +
+			"Rows are running operations, columns are new operations. \"yes\" means that the new operation is admitted and\n" +
+			"supersedes the running one; \"-\" means that it does not.\n\n" +
+			"Exit codes: 0 on success, 2 if the policy cannot be read, compiled or evaluated.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			collection, err := policiesOf(command, paths)
@@ -88,18 +88,18 @@ func newMatrixCommand() *cobra.Command {
 	return command
 }
 
-// matrix asks about every pair, running operations outermost.
+// matrix evaluates every pair, running operations outermost.
 func matrix(ctx context.Context, set *catalog.Set) ([]pair, error) {
 	policy := set.Policy(supersedePolicy)
 	if policy == nil {
-		return nil, fmt.Errorf("there is no policy %s", supersedePolicy)
+		return nil, fmt.Errorf("policy %s does not exist", supersedePolicy)
 	}
 	var pairs []pair
 	for _, running := range forms {
 		for _, wanted := range forms {
 			superseded, err := supersedes(ctx, policy, running, wanted)
 			if err != nil {
-				return nil, fmt.Errorf("asking about %s during %s: %w", wanted, running, err)
+				return nil, fmt.Errorf("evaluating %s during %s: %w", wanted, running, err)
 			}
 			pairs = append(pairs, pair{Running: running, New: wanted, Superseded: superseded})
 		}
@@ -121,7 +121,7 @@ func supersedes(ctx context.Context, policy *catalog.Policy, running, wanted ask
 	return len(decision.Denials) == 0 && superseded, nil
 }
 
-// operationRequest asks for an operation, as an AdmissionRequest does.
+// operationRequest is the AdmissionRequest that creates an operation.
 func operationRequest(wanted asked) map[string]any {
 	return map[string]any{
 		"operation": "CREATE", "namespace": matrixNamespace, "object": operationOf("new", wanted, ""),
@@ -130,10 +130,10 @@ func operationRequest(wanted asked) map[string]any {
 
 const matrixNamespace, matrixMachine = "default", "vm"
 
-// matrixWorld is a machine that runs, and one operation in progress on it.
+// matrixWorld is a running machine with one operation in progress.
 type matrixWorld struct{ running asked }
 
-// Read answers from that world.
+// Read answers a query from the world.
 func (w matrixWorld) Read(_ context.Context, q engine.Query) (engine.Answer, error) {
 	var answer any
 	switch q.Kind {
@@ -149,7 +149,7 @@ func (w matrixWorld) Read(_ context.Context, q engine.Query) (engine.Answer, err
 			}},
 		}
 	default:
-		return engine.Answer{}, fmt.Errorf("the matrix has no objects of kind %s", q.Kind)
+		return engine.Answer{}, fmt.Errorf("the matrix contains no objects of kind %s", q.Kind)
 	}
 	v, err := engine.ValueOf(answer)
 	return engine.Answer{Value: v, Live: true}, err
@@ -180,7 +180,7 @@ func printMarkdown(out io.Writer, pairs []pair) error {
 	return err
 }
 
-// rows is the matrix with its head: running operations downwards, new ones across.
+// rows is the matrix with its header: one row for each running operation, one column for each new one.
 func rows(pairs []pair) [][]string {
 	head := []string{"RUNNING / NEW"}
 	for _, f := range forms {

@@ -17,24 +17,26 @@ import (
 func newPolicyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "policy",
-		Short: "Begin, format, test, check, describe and pack policies, without a cluster",
-		Long: "Begins, formats, tests, checks, describes and packs policies, without a cluster. " + pathsHelp + "\n" +
-			"Without a path, test, check and docs are about the shipped policies, which are built into this program.",
+		Short: "Create, format, test, check, document and package policies without a cluster",
+		Long: "Creates, formats, tests, checks, documents and packages policies without a cluster.\n\n" + pathsHelp + "\n\n" +
+			"Without a PATH, test, check and docs use the shipped policies, which are built into this program.",
 	}
 	command.AddCommand(newPolicyNewCommand(), newPolicyFmtCommand(), newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyDocsCommand(), newPolicyManifestCommand())
 	return command
 }
 
-// pathsHelp says what a path to policies is, policiesUsage the same of a flag.
+// pathsHelp describes the paths that commands read policies from, and policiesUsage is the help of a flag with such paths.
 const (
-	pathsHelp = "A path is a folder that policies are\n" +
-		"written in, each a policy.yaml with its Rego beside it; or a file or folder of RegoPolicies as kubectl get -o yaml\n" +
-		"shows them; or - for standard input. What policies import from the shipped libraries need not be there."
-	policiesUsage = "`paths` of policies, in place of the shipped ones: folders in which they are written, or files and folders of RegoPolicies; " +
-		"- is standard input; may be repeated"
+	pathsHelp = "PATH is one of the following:\n" +
+		"  - a folder of policy sources: each policy is a policy.yaml with its Rego files beside it\n" +
+		"  - a file or folder of RegoPolicies, as printed by kubectl get regopolicies -o yaml\n" +
+		"  - \"-\" for standard input\n\n" +
+		"Shipped libraries that the policies import do not have to be in the path."
+	policiesUsage = "`paths` of the policies to use instead of the shipped ones: folders of policy sources, or files and folders of RegoPolicies; " +
+		"- means standard input; can be repeated"
 )
 
-// policiesOf reads the policies of a command's arguments.
+// policiesOf reads the policies that the arguments of a command name.
 func policiesOf(command *cobra.Command, paths []string) (*load.Collection, error) {
 	return builtin.Release.Read(&offline.Files{Stdin: command.InOrStdin(), Recursive: true}, paths...)
 }
@@ -43,17 +45,19 @@ func newPolicyCheckCommand() *cobra.Command {
 	var patchable grants.Kinds
 	command := &cobra.Command{
 		Use:   "check [PATH...]",
-		Short: "Compile policies strictly and check that they keep to the contract",
-		Long: "Compiles the policies of the paths, or the shipped ones, and checks what can be said of them before any request:\n" +
-			"the contract, the parameters, what they patch, whether an API server would take the RegoPolicy, and whether it would ask\n" +
-			"the policy about what spec.match names. A warning names a resource that no cluster has.\n\n" +
-			"Problems are told a line each, with file, line and column. In a file of RegoPolicies, the line of the RegoPolicy\n" +
-			"comes first and the line in its Rego after it.\n\n" +
-			"A note is no problem. It names what keeps a policy from being given no more of each request than it reads, as a builtin\n" +
-			"that gets all of input: that costs time.\n\n" +
-			"Exit code 0 if all policies are in order, 1 if one is not, 2 if they cannot be read.",
-		Example: `  # The policies of a folder, and those of a cluster
+		Short: "Compile policies and check that they follow the policy contract",
+		Long: "Compiles policies in strict mode and checks them without a request: the policy contract, parameters and patches, whether\n" +
+			"an API server would accept each RegoPolicy, and whether it would send the requests that spec.match selects. A warning\n" +
+			"reports a resource that does not exist in any cluster.\n\n" +
+			"Each problem is printed on one line with file, line and column. For a file of RegoPolicies, the first line number is\n" +
+			"that of the RegoPolicy and the second one is the line in its Rego.\n\n" +
+			"A note is not a problem. It reports code that prevents Sallyport from passing the policy only the fields of a request\n" +
+			"that it reads, such as a builtin that is called with all of input. Such policies are slower.\n\n" +
+			"Exit codes: 0 if all policies are valid, 1 if a policy has problems, 2 if policies cannot be read.",
+		Example: `  # Check the policies in a folder
   sallyport policy check policies
+
+  # Check the policies of a cluster
   kubectl get regopolicies -o yaml | sallyport policy check -`,
 		RunE: func(command *cobra.Command, args []string) error {
 			collection, err := policiesOf(command, args)
@@ -69,7 +73,7 @@ func newPolicyCheckCommand() *cobra.Command {
 				fmt.Fprintln(out, line)
 			}
 			count := len(collection.Objects)
-			fmt.Fprintf(out, "%s %s in order\n", plural(count, "policy", "policies"), verb(count, "is", "are"))
+			fmt.Fprintf(out, "%s %s valid\n", plural(count, "policy", "policies"), verb(count, "is", "are"))
 			return nil
 		},
 	}
@@ -77,7 +81,7 @@ func newPolicyCheckCommand() *cobra.Command {
 	return command
 }
 
-// inOrder tells what is wrong with policies, a line each, and fails if anything is.
+// inOrder prints the problems of policies, one on each line, and returns an error if there are any.
 func inOrder(command *cobra.Command, collection *load.Collection, out io.Writer) error {
 	problems, err := collection.Check(command.Context())
 	if err != nil {
@@ -91,7 +95,7 @@ func inOrder(command *cobra.Command, collection *load.Collection, out io.Writer)
 		return nil
 	}
 	all := plural(len(collection.Objects), "policy", "policies")
-	return &verdictError{fmt.Sprintf("%d of %s %s not in order", n, all, verb(n, "is", "are"))}
+	return &verdictError{fmt.Sprintf("%d of %s %s not valid", n, all, verb(n, "is", "are"))}
 }
 
 // plural counts something.

@@ -10,7 +10,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/load"
 )
 
-// docsPreface is what a page of policy docs begins with.
+// docsPreface is the beginning of the generated page.
 const docsPreface = `<!-- Written by sallyport policy docs, from the policies and the METADATA of their Rego: edit these. -->
 
 # Policies
@@ -24,16 +24,18 @@ func newPolicyDocsCommand() *cobra.Command {
 	to := outputFile("")
 	command := &cobra.Command{
 		Use:   "docs [PATH...]",
-		Short: "Write what policies are about, and what to do about each denial",
-		Long: "Writes a page in Markdown about the policies of the paths, or the shipped ones, for those who meet them: what each is\n" +
-			"asked about, each reason to refuse something with its remedy, what it changes, reads and takes as parameters. All of it\n" +
-			"comes from the RegoPolicies and from the METADATA of their Rego. A denial is found by the [policy/Reason] that it begins\n" +
-			"with: each has a heading of that name. The Rego is linked if it is in files of its own, seen from the page.\n\n" +
-			"Exit code 0 if it was written, 1 if a policy is not in order, as policy check tells, 2 if the policies cannot be read or\n" +
-			"the file cannot be written.",
-		Example: `  sallyport policy docs policies -o policies/README.md
+		Short: "Generate documentation of policies and their denials",
+		Long: "Generates a Markdown page for users of policies. For each policy, the page describes the requests that it evaluates, each\n" +
+			"reason for a denial with its remedy, and what the policy changes, reads and accepts as parameters. The content comes from\n" +
+			"the RegoPolicies and the METADATA of their Rego.\n\n" +
+			"Each reason has a heading POLICY/Reason, the same as in the denial message [POLICY/Reason]. If the Rego is in separate\n" +
+			"files, the page links to them relative to its own location.\n\n" +
+			"Exit codes: 0 on success, 1 if policy check would report problems, 2 if policies cannot be read or the file cannot be\n" +
+			"written.",
+		Example: `  # Document the policies in a folder
+  sallyport policy docs policies -o policies/README.md
 
-  # What is in force in a cluster
+  # Document the policies of a cluster
   kubectl get regopolicies -o yaml | sallyport policy docs -`,
 		RunE: func(command *cobra.Command, args []string) error {
 			collection, err := policiesOf(command, args)
@@ -54,7 +56,7 @@ func newPolicyDocsCommand() *cobra.Command {
 	return command
 }
 
-// describePolicies gives the page, with links as they are seen from a folder.
+// describePolicies returns the page, with links relative to a folder.
 func describePolicies(collection *load.Collection, folder string) (string, error) {
 	page := describe.Page{Preface: docsPreface, Modules: func(policy *v1alpha1.RegoPolicy, module string) string {
 		path := collection.Module(policy.Name, module)

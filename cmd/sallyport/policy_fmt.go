@@ -27,15 +27,15 @@ func newPolicyFmtCommand() *cobra.Command {
 	o := &formatOptions{}
 	command := &cobra.Command{
 		Use:   "fmt [FILE|DIR...]",
-		Short: "Format Rego, as opa fmt does",
-		Long: "Formats files of Rego, and those below folders, as opa fmt does; without a path, standard input. Without a flag the\n" +
-			"result is printed, and no file is changed.\n\n" +
-			"Exit code 0 if all is well, 1 if -l or -d found a file that is not formatted and -w did not mend it, 2 if something\n" +
-			"cannot be read, is no Rego, or cannot be written.",
-		Example: `  # Before a commit
+		Short: "Format Rego files in the style of opa fmt",
+		Long: "Formats Rego files, and all Rego files in folders, in the style of opa fmt. Without arguments, it formats standard input.\n" +
+			"Without flags, it prints the result and does not change any file.\n\n" +
+			"Exit codes: 0 on success, 1 if -l or -d is given without -w and a file is not formatted, 2 if a file cannot be read,\n" +
+			"parsed or written.",
+		Example: `  # Format all policies before a commit
   sallyport policy fmt -w policies
 
-  # In CI: fails, and names the files, if somebody forgot
+  # In CI: list files that are not formatted, and fail if there are any
   sallyport policy fmt -l policies`,
 		RunE: func(command *cobra.Command, args []string) error {
 			o.out = command.OutOrStdout()
@@ -46,15 +46,15 @@ func newPolicyFmtCommand() *cobra.Command {
 		},
 	}
 	f := command.Flags()
-	f.BoolVarP(&o.list, "list", "l", false, "name the files that are not formatted")
-	f.BoolVarP(&o.diff, "diff", "d", false, "print what would change, as a unified diff")
-	f.BoolVarP(&o.write, "write", "w", false, "write the result to the files")
+	f.BoolVarP(&o.list, "list", "l", false, "list files that are not formatted")
+	f.BoolVarP(&o.diff, "diff", "d", false, "print a unified diff of the changes")
+	f.BoolVarP(&o.write, "write", "w", false, "write the result to the files instead of standard output")
 	return command
 }
 
 func (o *formatOptions) standardInput(in io.Reader) error {
 	if o.write {
-		return errors.New("--write needs files: standard input cannot be written")
+		return errors.New("--write requires file arguments: standard input cannot be overwritten")
 	}
 	text, err := io.ReadAll(in)
 	if err != nil {
@@ -108,7 +108,7 @@ func regoFiles(path string) (files []string, err error) {
 		return nil
 	})
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s: no file in it ends in .rego", path)
+		err = fmt.Errorf("%s: no .rego file found", path)
 	}
 	return files, err
 }
@@ -154,7 +154,7 @@ func linesOf(text string) []string {
 	return lines
 }
 
-// regoError tells errors of OPA's parser as those of the compiler are told.
+// regoError formats errors of OPA's parser in the same way as errors of the compiler.
 func regoError(err error) error {
 	var located ast.Errors
 	if !errors.As(err, &located) {
@@ -171,5 +171,5 @@ func (o *formatOptions) verdict() error {
 	if o.different == 0 || o.write || !o.list && !o.diff {
 		return nil
 	}
-	return &verdictError{fmt.Sprintf("%s not formatted; -w mends that", plural(o.different, "file is", "files are"))}
+	return &verdictError{fmt.Sprintf("%s not formatted; to format: sallyport policy fmt -w", plural(o.different, "file is", "files are"))}
 }

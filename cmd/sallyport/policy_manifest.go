@@ -21,14 +21,15 @@ func newPolicyManifestCommand() *cobra.Command {
 	to := outputFile("")
 	command := &cobra.Command{
 		Use:   "manifest PATH...",
-		Short: "Pack policies as RegoPolicies, for kubectl apply",
-		Long: "Packs the policies of the paths, each with the Rego and the tests beside its policy.yaml, as RegoPolicies: libraries\n" +
-			"first, in one file of YAML. The Rego is indented by spaces, so that kubectl edit shows it as it was written.\n\n" +
-			"Exit code 0 if it was written, 1 if the Rego of a policy does not parse, 2 if the policies cannot be read or the file\n" +
-			"cannot be written.",
-		Example: `  sallyport policy manifest policies/owner | kubectl apply -f -
+		Short: "Package policies as RegoPolicies for kubectl apply",
+		Long: "Packages policies as RegoPolicies in one YAML file, libraries first. Each RegoPolicy contains the Rego and the tests that\n" +
+			"are in the same folder as its policy.yaml. The Rego is indented with spaces, so that kubectl edit shows it as a block of text.\n\n" +
+			"Exit codes: 0 on success, 1 if the Rego of a policy does not parse, 2 if policies cannot be read or the file cannot be\n" +
+			"written.",
+		Example: `  # Apply one policy
+  sallyport policy manifest policies/owner | kubectl apply -f -
 
-  # All of a folder, into a file for the tool that deploys them
+  # Write all policies of a folder to a file for a deployment tool
   sallyport policy manifest policies -o policies.yaml`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -90,11 +91,11 @@ func parses(collection *load.Collection) error {
 	return nil
 }
 
-// outputFile is the file that a command writes, "" for standard output.
+// outputFile is the path of the file that a command writes; "" means standard output.
 type outputFile string
 
 func (o *outputFile) addFlag(command *cobra.Command) {
-	command.Flags().StringVarP((*string)(o), "output", "o", "", "`file` to write, in place of standard output")
+	command.Flags().StringVarP((*string)(o), "output", "o", "", "`file` to write to instead of standard output")
 }
 
 func (o *outputFile) write(command *cobra.Command, text []byte) error {
@@ -105,8 +106,8 @@ func (o *outputFile) write(command *cobra.Command, text []byte) error {
 	return err
 }
 
-// replaceFile writes a file so that it has the old text or the new one, whatever happens meanwhile. One that is there keeps its
-// mode, and stays a link if it is one.
+// replaceFile writes a file atomically: it contains either the old or the new text. An existing file keeps its mode, and a symbolic
+// link stays a link.
 func replaceFile(path string, text []byte, mode os.FileMode) (err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target

@@ -43,10 +43,10 @@ type draft struct {
 	Operations                     []string
 }
 
-// OperationList is the operations as YAML has them in a line.
+// OperationList returns the operations as the content of a YAML flow sequence.
 func (d *draft) OperationList() string { return strings.Join(d.Operations, ", ") }
 
-// Update tells whether the policy is asked about changes, of which the end of a deletion is one.
+// Update reports whether the policy evaluates updates, which include the removal of the last finalizer.
 func (d *draft) Update() bool { return slices.Contains(d.Operations, string(v1alpha1.MatchUpdate)) }
 
 func newPolicyNewCommand() *cobra.Command {
@@ -54,13 +54,17 @@ func newPolicyNewCommand() *cobra.Command {
 	var operations []string
 	command := &cobra.Command{
 		Use:   "new NAME",
-		Short: "Begin a policy: one that works, with its tests, to be made into yours",
-		Long: "Writes a policy that refuses objects without the label owner: policy.yaml, the Rego, and tests that pass and evaluate\n" +
-			"every line of it. Comments say what stands where. It is in mode Warn, so that it refuses nothing yet.\n\n" +
-			"NAME is the name of the RegoPolicy, such as no-latest-tag, and of a folder below --dir, which is the package: there -\n" +
-			"becomes _. A name in several parts, such as workloads/owner, is a folder in a folder. Nothing is overwritten.\n\n" +
-			"Exit code 0 if it was written, 2 if not.",
-		Example: `  sallyport policy new owner
+		Short: "Create a working policy with tests as a starting point",
+		Long: "Creates a policy that requires the label owner: policy.yaml, the Rego, and tests that pass with full coverage. Comments\n" +
+			"explain each part. The policy is in mode Warn, so it does not deny requests yet.\n\n" +
+			"NAME is the name of the RegoPolicy, such as no-latest-tag. The files are written to a folder of that name below --dir.\n" +
+			"In the folder and package names, - becomes _. A NAME with slashes, such as workloads/owner, creates nested folders.\n" +
+			"Existing files are not overwritten.\n\n" +
+			"Exit codes: 0 on success, 2 on failure.",
+		Example: `  # Create a policy for Deployments in policies/owner
+  sallyport policy new owner
+
+  # Create a policy for new PersistentVolumeClaims in policies/claims/size
   sallyport policy new claims/size --resource persistentvolumeclaims --operation CREATE`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -75,7 +79,7 @@ func newPolicyNewCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(command.OutOrStdout(), `%[1]s is begun. Next:
+			fmt.Fprintf(command.OutOrStdout(), `%[1]s created. Next steps:
 
   sallyport policy test %[1]s --coverage 100
   sallyport review -f OBJECTS --add-policies %[1]s
@@ -85,9 +89,9 @@ func newPolicyNewCommand() *cobra.Command {
 		},
 	}
 	f := command.Flags()
-	f.StringVar(&dir, "dir", packageRoot, "`folder` of all policies")
-	f.StringVar(&resource, "resource", "deployments.apps", "`resource` that the policy is about, in the plural and with its group, as kubectl api-resources tells")
-	f.StringSliceVar(&operations, "operation", []string{string(v1alpha1.MatchCreate), string(v1alpha1.MatchUpdate)}, "`what` is done to it: CREATE, UPDATE or both")
+	f.StringVar(&dir, "dir", packageRoot, "`folder` to create the policy in")
+	f.StringVar(&resource, "resource", "deployments.apps", "`resource` that the policy matches: plural name and group, as listed by kubectl api-resources")
+	f.StringSliceVar(&operations, "operation", []string{string(v1alpha1.MatchCreate), string(v1alpha1.MatchUpdate)}, "`operations` that the policy matches: CREATE, UPDATE or both")
 	return command
 }
 
@@ -100,9 +104,9 @@ func newDraft(name string) (*draft, error) {
 		folders[i] = strings.ReplaceAll(part, "-", "_")
 		switch {
 		case !draftName.MatchString(part):
-			return nil, fmt.Errorf("invalid policy name %q: use lowercase letters, digits and '-', with a letter first; '/' makes folders", name)
+			return nil, fmt.Errorf("invalid policy name %q: use lowercase letters, digits and '-', beginning with a letter; '/' separates folders", name)
 		case ast.IsKeyword(folders[i]):
-			return nil, fmt.Errorf("invalid policy name %q: %s is a word of Rego", name, folders[i])
+			return nil, fmt.Errorf("invalid policy name %q: %s is a Rego keyword", name, folders[i])
 		}
 	}
 	d := &draft{
@@ -111,18 +115,18 @@ func newDraft(name string) (*draft, error) {
 	}
 	switch {
 	case len(d.Package) > 253 || len(validation.IsDNS1123Subdomain(d.Name)) > 0:
-		return nil, fmt.Errorf("invalid policy name %q: it is too long", name)
+		return nil, fmt.Errorf("invalid policy name %q: too long", name)
 	case strings.HasSuffix(d.stem, "_test"):
-		return nil, fmt.Errorf("invalid policy name %q: files that end in _test.rego are tests", name)
+		return nil, fmt.Errorf("invalid policy name %q: the suffix _test is reserved for tests", name)
 	}
 	return d, nil
 }
 
-// about has the policy be about a resource.
+// about sets the resource that the policy matches.
 func (d *draft) about(resource string) error {
 	gr := schema.ParseGroupResource(resource)
 	if strings.Contains(resource, "/") || len(validation.IsDNS1035Label(gr.Resource)) > 0 {
-		return fmt.Errorf("--resource %q is no resource: it needs the plural with its group, as in deployments.apps, without a subresource", resource)
+		return fmt.Errorf("invalid --resource %q: use the plural name with its group and without a subresource, such as deployments.apps", resource)
 	}
 	kind, err := builtin.KindOf(gr)
 	if err != nil {
@@ -132,32 +136,32 @@ func (d *draft) about(resource string) error {
 	return nil
 }
 
-// asked has the policy be asked about operations.
+// asked sets the operations that the policy matches.
 func (d *draft) asked(operations []string) error {
 	known := []string{string(v1alpha1.MatchCreate), string(v1alpha1.MatchUpdate)}
 	for _, o := range operations {
 		o = strings.ToUpper(o)
 		switch {
 		case o == string(v1alpha1.MatchDelete):
-			return errors.New("--operation DELETE: the policy that is begun here is about what objects are like; " +
-				"begin with CREATE, then write DELETE into policy.yaml, and input.request.oldObject for input.request.object")
+			return errors.New("--operation DELETE is not supported: the created policy reads input.request.object, which is empty for a deletion; " +
+				"use CREATE, then change policy.yaml to DELETE and the Rego to input.request.oldObject")
 		case !slices.Contains(known, o):
-			return fmt.Errorf("--operation %q is not %s", o, choice.Either(known))
+			return fmt.Errorf("invalid --operation %q: must be %s", o, choice.Either(known))
 		case !slices.Contains(d.Operations, o):
 			d.Operations = append(d.Operations, o)
 		}
 	}
 	if len(d.Operations) == 0 {
-		return fmt.Errorf("--operation needs %s", choice.Either(known))
+		return fmt.Errorf("--operation is required: %s", choice.Either(known))
 	}
 	return nil
 }
 
-// write writes all files at once: there is a whole policy afterwards, or nothing.
+// write writes all files or none.
 func (d *draft) write(dir string) (folder string, err error) {
 	folder = filepath.Join(dir, d.folder)
 	if _, err := os.Lstat(folder); err == nil {
-		return "", fmt.Errorf("%s is there already: choose another name, or remove it", folder)
+		return "", fmt.Errorf("%s already exists: choose another name, or remove it", folder)
 	}
 	above := filepath.Dir(folder)
 	if err := os.MkdirAll(above, 0o755); err != nil {

@@ -21,7 +21,7 @@ func TestPolicyNew(t *testing.T) {
 		"changes only":          {"owner --operation UPDATE,UPDATE", "policies/owner", "operations: [UPDATE]"},
 		"the core group":        {"owner --resource configmaps", "policies/owner", `apiGroups: [""]|resources: [configmaps]`},
 		"no namespace":          {"owner --resource clusterroles.rbac.authorization.k8s.io", "policies/owner", "resources: [clusterroles]"},
-		"a kind of ours":        {"owner --resource virtualmachines.sallyport.dev", "policies/owner", "apiGroups: [sallyport.dev]|An owner for every VirtualMachine"},
+		"a kind of ours":        {"owner --resource virtualmachines.sallyport.dev", "policies/owner", "apiGroups: [sallyport.dev]|Every VirtualMachine has an owner"},
 		"a kind of somebody's":  {"owner --resource foxes.example.com", "policies/owner", "apiGroups: [example.com]"},
 		"the name of a builtin": {"count", "policies/count", "package: policies.count"},
 		"the name of a root":    {"input", "policies/input", "package: policies.input"},
@@ -29,7 +29,7 @@ func TestPolicyNew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			out, errs, code := execute(t, append([]string{"policy", "new"}, strings.Fields(tc.args)...)...)
-			if code != 0 || !strings.HasPrefix(out, tc.folder+" is begun.") {
+			if code != 0 || !strings.HasPrefix(out, tc.folder+" created.") {
 				t.Fatalf("exit %d\n%s%s", code, out, errs)
 			}
 			written := ""
@@ -84,7 +84,7 @@ func TestPolicyNewRefuses(t *testing.T) {
 			t.Errorf("%s: exit %d, want %d with %q\n%s%s", file, got, code, text, out, errs)
 		}
 	}
-	review("bad.yaml", 0, "Warning: [owner/OwnerMissing] Deployment web has no label owner; add one with the name of your team")
+	review("bad.yaml", 0, "Warning: [owner/OwnerMissing] Deployment web is not allowed because label owner is missing; set it to the name of your team")
 	review("good.yaml", 0, "deployment.apps/web")
 	edit(t, "policies/owner/policy.yaml", "mode: Warn", "mode: Enforce")
 	review("bad.yaml", 1, "Error from server (OwnerMissing): ")
@@ -96,26 +96,26 @@ func TestPolicyNewRefuses(t *testing.T) {
 func TestPolicyNewRefusesBadInput(t *testing.T) {
 	folder(t, map[string]string{"policies/mine/notes.txt": "mine", "file": ""})
 	for name, tc := range map[string]struct{ args, text string }{
-		"a folder that is there":   {"mine", "policies/mine is there already"},
+		"a folder that is there":   {"mine", "policies/mine already exists"},
 		"a file for a folder":      {"owner --dir file", "file"},
 		"no name":                  {"", "accepts 1 arg"},
 		"capitals":                 {"Owner", `invalid policy name "Owner"`},
 		"a dot":                    {"../owner", "invalid policy name"},
 		"an absolute path":         {"/owner", "invalid policy name"},
 		"a hyphen at the end":      {"owner-", "invalid policy name"},
-		"a word of Rego":           {"default", "default is a word of Rego"},
-		"a folder of such a name":  {"import/owner", "import is a word of Rego"},
-		"the name of a test":       {"owner-test", "files that end in _test.rego are tests"},
-		"a long name":              {strings.Repeat("a", 250), "is too long"},
+		"a word of Rego":           {"default", "default is a Rego keyword"},
+		"a folder of such a name":  {"import/owner", "import is a Rego keyword"},
+		"the name of a test":       {"owner-test", "the suffix _test is reserved for tests"},
+		"a long name":              {strings.Repeat("a", 250), "too long"},
 		"a subresource":            {"owner --resource deployments.apps/scale", "without a subresource"},
-		"all resources":            {"owner --resource *", "is no resource"},
-		"a kind":                   {"owner --resource Deployment", "is no resource"},
-		"the singular":             {"owner --resource pod", "is it pods?"},
-		"no group":                 {"owner --resource deployments", "is it deployments.apps?"},
-		"one of ours that is none": {"owner --resource machines.sallyport.dev", "there is no such resource"},
+		"all resources":            {"owner --resource *", "invalid --resource"},
+		"a kind":                   {"owner --resource Deployment", "invalid --resource"},
+		"the singular":             {"owner --resource pod", "did you mean pods?"},
+		"no group":                 {"owner --resource deployments", "did you mean deployments.apps?"},
+		"one of ours that is none": {"owner --resource machines.sallyport.dev", "no such resource"},
 		"a deletion":               {"owner --operation CREATE,DELETE", "input.request.oldObject"},
-		"another operation":        {"owner --operation PATCH", `"PATCH" is not CREATE or UPDATE`},
-		"no operation":             {"owner --operation=", "--operation needs CREATE or UPDATE"},
+		"another operation":        {"owner --operation PATCH", `invalid --operation "PATCH": must be CREATE or UPDATE`},
+		"no operation":             {"owner --operation=", "--operation is required: CREATE or UPDATE"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, errs, code := execute(t, append([]string{"policy", "new"}, strings.Fields(tc.args)...)...)

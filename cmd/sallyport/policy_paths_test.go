@@ -69,7 +69,7 @@ func TestPoliciesInEveryForm(t *testing.T) {
 				}
 				out, errs, code := executeWith(t, list, append(args, last...)...)
 				want := map[string]string{
-					"check": "2 policies are in order\n", "test": " passed, 0 failed\n", "manifest": "name: operations-supersede",
+					"check": "2 policies are valid\n", "test": " passed, 0 failed\n", "manifest": "name: operations-supersede",
 					"-o": `"superseded": true`, "-f": "stop-1 created",
 				}[args[1]]
 				if code != 0 || !strings.Contains(out, want) {
@@ -103,7 +103,7 @@ func TestPolicyProblemsNameTheirFiles(t *testing.T) {
 	}{
 		"a folder": {"policy check " + source, 1, []string{
 			rego + ":23:1: a fact must be written", source + "/operations/supersede/policy.yaml: rule valid_input is missing",
-			source + `/operations/supersede/policy.yaml:7: spec.mode: Unsupported value: "Enforced"`, "1 of 2 policies is not in order",
+			source + `/operations/supersede/policy.yaml:7: spec.mode: Unsupported value: "Enforced"`, "1 of 2 policies is not valid",
 		}},
 		"a list": {"policy check list.yaml", 1, []string{
 			"\n" + item + "operations-supersede/supersede.rego:23:1: a fact must be written", "\n" + item + "rule valid_input is missing",

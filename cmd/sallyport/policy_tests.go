@@ -25,13 +25,13 @@ type policyTestOptions struct {
 	bad            []string // policies
 }
 
-// tested is what became of the tests of one policy.
+// tested is the result of the tests of one policy.
 type tested struct {
 	policy string
 	*engine.TestRun
-	// broken are lines that say why the tests cannot run.
+	// broken are lines that explain why the tests cannot run.
 	broken []string
-	// short tells that the tests evaluate less than was asked for.
+	// short reports that the coverage is too low.
 	short bool
 }
 
@@ -45,26 +45,25 @@ func newPolicyTestCommand() *cobra.Command {
 	o := &policyTestOptions{output: "text"}
 	command := &cobra.Command{
 		Use:   "test [PATH...]",
-		Short: "Run the policies' own tests",
-		Long: "Runs the tests of the policies of the paths, or of the shipped ones: the rules named test_... in their files\n" +
-			"*_test.rego.\n\n" +
-			"Exit code 0 if all pass, 1 if one fails, if a policy does not compile, or if the tests evaluate less of one than\n" +
-			"--coverage asks for, 2 if the policies cannot be read.",
-		Example: `  # All tests of a folder; the lines that no test evaluates are named
+		Short: "Run the tests of policies",
+		Long: "Runs the tests of policies: the rules whose names begin with test_ in files that end in _test.rego.\n\n" +
+			"Exit codes: 0 if all tests pass, 1 if a test fails, a policy does not compile or its coverage is below --coverage,\n" +
+			"2 if policies cannot be read.",
+		Example: `  # Run all tests of a folder, require full coverage, and list the lines that are not covered
   sallyport policy test policies --coverage 100
 
-  # For the page of a CI system
+  # Write a JUnit report for a CI system
   sallyport policy test policies --coverage 100 -o junit > policies.xml
 
-  # Some tests, by the names that -v shows
+  # Run only some tests, selected by the names that -v prints
   sallyport policy test policies --run 'owner_test\.test_deny' -v`,
 		RunE: func(command *cobra.Command, args []string) error { return o.run(command, args) },
 	}
 	f := command.Flags()
-	f.Float64Var(&o.coverage, "coverage", 0, "`percent` of each policy that its tests must evaluate, up to 100")
-	f.StringVar(&o.pattern, "run", "", "regular `expression`: run only the tests in whose names, as package.rule, it is found; not with --coverage")
+	f.Float64Var(&o.coverage, "coverage", 0, "minimum test coverage of each policy in `percent`")
+	f.StringVar(&o.pattern, "run", "", "run only tests whose name (package.rule) matches this regular `expression`; cannot be combined with --coverage")
 	choice.Flag(command, &o.output, "output", "o", "`format`: text or junit", "text", "junit")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "name also the tests that pass")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "also list the tests that pass")
 	return command
 }
 
@@ -76,7 +75,7 @@ func (o *policyTestOptions) run(command *cobra.Command, paths []string) error {
 			return fmt.Errorf("--run: %w", err)
 		}
 		if o.coverage > 0 {
-			return errors.New("--coverage is of all tests: it cannot be asked for with --run")
+			return errors.New("cannot set --coverage and --run at the same time: coverage is measured over all tests")
 		}
 	}
 	show := map[string]reporter{
@@ -124,17 +123,17 @@ func (o *policyTestOptions) verdict() error {
 	case len(o.bad) > 0:
 		return &verdictError{"policy tests failed: " + strings.Join(o.bad, ", ")}
 	case o.pattern != "" && o.passed == 0:
-		return fmt.Errorf("--run: %q is in the name of no test", o.pattern)
+		return fmt.Errorf("--run: no test name matches %q", o.pattern)
 	}
 	return nil
 }
 
-// uncovered says what no test evaluates.
+// uncovered describes the lines that no test covers.
 func (o *policyTestOptions) uncovered(r *tested) string {
-	return fmt.Sprintf("not evaluated by any test (%.0f%% wanted): %s", o.coverage, strings.Join(r.Uncovered, ", "))
+	return fmt.Sprintf("not covered by tests (%.0f%% required): %s", o.coverage, strings.Join(r.Uncovered, ", "))
 }
 
-// testPrinter writes for people.
+// testPrinter prints results as text.
 type testPrinter struct {
 	o   *policyTestOptions
 	out io.Writer
@@ -186,7 +185,7 @@ func (p *testPrinter) end() error {
 	return err
 }
 
-// testSuites writes JUnit: a suite for each policy, a case for each test.
+// testSuites prints results as JUnit XML: a suite for each policy, a case for each test.
 type testSuites struct {
 	o      *policyTestOptions
 	out    io.Writer
@@ -214,7 +213,7 @@ func (s *testSuites) policy(r *tested) {
 		if r.short {
 			covered.Place = strings.Join(r.Uncovered[:min(1, len(r.Uncovered))], "")
 			covered.Failure = &junit.Problem{
-				Type: "Coverage", Message: fmt.Sprintf("%.1f%% is evaluated by tests, %.0f%% is wanted", r.Coverage, s.o.coverage), Text: s.o.uncovered(r),
+				Type: "Coverage", Message: fmt.Sprintf("coverage is %.1f%%, %.0f%% required", r.Coverage, s.o.coverage), Text: s.o.uncovered(r),
 			}
 		}
 		suite.Cases = append(suite.Cases, covered)

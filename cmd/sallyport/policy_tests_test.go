@@ -73,9 +73,9 @@ func TestPolicyTestOfSome(t *testing.T) {
 	}{
 		"one":          {"--run test_facts_are_undefined -v", 0, "ok    operations-supersede  1 test\n      passed  sallyport.operations.supersede_test.test_facts_are_undefined_without_a_name\n1 passed, 0 failed\n", ""},
 		"of a package": {`--run ^sallyport\.lib\.`, 0, "ok    lib-operations  10 tests\n10 passed, 0 failed\n", ""},
-		"none":         {"--run test_bogus", 2, "0 passed, 0 failed\n", `Error: --run: "test_bogus" is in the name of no test` + "\n"},
+		"none":         {"--run test_bogus", 2, "0 passed, 0 failed\n", `Error: --run: no test name matches "test_bogus"` + "\n"},
 		"no pattern":   {"--run (", 2, "", "Error: --run: error parsing regexp: "},
-		"and coverage": {"--run test --coverage 100", 2, "", "Error: --coverage is of all tests"},
+		"and coverage": {"--run test --coverage 100", 2, "", "Error: cannot set --coverage and --run at the same time"},
 		"a format":     {"-o xml", 2, "", `Error: invalid argument "xml" for "-o, --output" flag: must be text or junit`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -36,30 +36,30 @@ func newReplayCommand() *cobra.Command {
 	o := &replayOptions{}
 	command := &cobra.Command{
 		Use:   "replay FILE...",
-		Short: "Say which recorded decisions would be others under edited policies, without a cluster",
-		Long: `Puts recorded decisions to other policies than those that made them, and tells which would have been others: another
-verdict, other reasons for a denial, other patches. Other words in a message are no difference.
+		Short: "Show which recorded decisions would change under edited policies, without a cluster",
+		Long: `Evaluates recorded decisions again with other policies and shows which decisions would change: a different verdict,
+different reasons for a denial, or different patches. A different message text is not a change.
 
-FILE has decision records, a line of JSON each, plain or compressed by gzip; - is standard input. Lines of other output
-between them are passed over, so that the log of a manager will do:
+FILE contains decision records, one JSON object on each line, plain or compressed with gzip; - means standard input. Lines
+that are not decision records are skipped, so the log of the manager can be used as it is:
 
   kubectl logs -n sallyport-system -l app.kubernetes.io/name=sallyport --tail=-1 --prefix > day.log
 
-Everything that a decision rested on is in its record: request, time, and the answers to what the policies asked. What an
-edited policy asks beyond that, and cannot be answered from the answers to wider questions, is not known; nor are the data
-of Secrets and kubectl's last-applied annotation, which records leave out. Such a decision is undecided, and the summary
-says why.
+A record contains everything that the decision was based on: the request, the time, and the facts that the policies read.
+Facts that only an edited policy reads are unknown unless they are part of recorded facts. The data of Secrets and
+kubectl's last-applied annotation are not recorded and are unknown too. A decision that depends on an unknown value is
+undecided; the summary lists the causes.
 
-Exit code 0 if no decision would be another one, 1 if one would, 2 if none would but something could not be decided or
-read, or if the command line or a policy is wrong and nothing was replayed.`,
-		Example: `  # Which decisions of a day would an edit of the table change?
+Exit codes: 0 if no decision would change, 1 if a decision would change, 2 if no decision would change but some decisions
+are undecided or unreadable, or if the command line or a policy is invalid.`,
+		Example: `  # Which decisions of a day would change with edited policies?
   sallyport replay day.log --policies policies/
 
-  # Only what would newly be denied or newly be admitted, under the cluster's policies after an edit
+  # Which requests would be denied or admitted instead, with the cluster's policies after an edit?
   kubectl get regopolicies -o yaml > edited.yaml
   sallyport replay day.log.gz --policies edited.yaml --only verdict
 
-  # What does a branch change in one policy, whatever was deployed when the records were made?
+  # Which decisions does a branch change in one policy, independent of the policies that made the records?
   sallyport replay day.log --policies policies/ --baseline main/policies/ --policy operations-supersede --since 8h`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -69,15 +69,15 @@ read, or if the command line or a policy is wrong and nothing was replayed.`,
 	}
 	f := command.Flags()
 	f.StringSliceVar(&o.policies, "policies", nil, policiesUsage)
-	f.StringVar(&o.policy, "policy", "", "the only `policy` whose decisions are replayed")
-	f.StringVar(&o.since, "since", "", "replay what was decided since that `time`, as 2026-01-02T15:04:05Z, or in that duration until now, as 24h")
-	f.StringSliceVar(&o.baseline, "baseline", nil, "files and folders with `policies` to hold the decisions of --policies against, in place of the recorded ones")
+	f.StringVar(&o.policy, "policy", "", "replay only the decisions of this `policy`")
+	f.StringVar(&o.since, "since", "", "replay only decisions newer than this `time`, such as 2026-01-02T15:04:05Z, or duration, such as 24h")
+	f.StringSliceVar(&o.baseline, "baseline", nil, "files and folders with `policies` to compare --policies with, instead of the recorded decisions; can be repeated")
 	f.Var(&o.patchable, "patchable", grants.Usage())
-	choice.Flag(command, &o.only, "only", "", "`what` counts as another decision: verdict leaves out those with other reasons or patches only", "verdict")
-	f.BoolVar(&o.ignoreUndecided, "ignore-undecided", false, "have the exit code say nothing of decisions that could not be decided, and of a record that is cut off at the end of a file")
+	choice.Flag(command, &o.only, "only", "", "`kind` of changes to report: verdict ignores decisions where only reasons or patches change (default: all changes)", "verdict")
+	f.BoolVar(&o.ignoreUndecided, "ignore-undecided", false, "do not fail because of undecided decisions or a truncated record at the end of a file")
 	o.output = "text"
-	choice.Flag(command, &o.output, "output", "o", "`format`: text, or json, which is an object a line and the summary last", "text", "json")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "show also each decision that could not be decided")
+	choice.Flag(command, &o.output, "output", "o", "output `format`: text, or json (one object on each line, the summary last)", "text", "json")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "also show each undecided decision")
 	return command
 }
 
@@ -127,7 +127,7 @@ func (o *replayOptions) set(command *cobra.Command, from []string) (*catalog.Set
 	return collection.Set(command.Context())
 }
 
-// portion is what of the records is replayed, and against what.
+// portion selects the records to replay and the baseline to compare them with.
 func (o *replayOptions) portion(command *cobra.Command, set *catalog.Set) (replay.Portion, error) {
 	p := replay.Portion{Policy: o.policy}
 	var err error
@@ -140,7 +140,7 @@ func (o *replayOptions) portion(command *cobra.Command, set *catalog.Set) (repla
 		}
 	}
 	if p.Policy != "" && set.Policy(p.Policy) == nil && (p.Baseline == nil || p.Baseline.Policy(p.Policy) == nil) {
-		return p, fmt.Errorf("--policy %s: there is no policy of that name", p.Policy)
+		return p, fmt.Errorf("--policy %s: the policy does not exist", p.Policy)
 	}
 	return p, nil
 }
@@ -155,19 +155,19 @@ func sinceOf(text string, now time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, fmt.Errorf("--since %q is neither a duration, such as 24h, nor a time, such as 2026-01-02T15:04:05Z", text)
+		return at, fmt.Errorf("invalid --since %q: must be a duration, such as 24h, or a time, such as 2026-01-02T15:04:05Z", text)
 	}
 	return at, nil
 }
 
 func (o *replayOptions) check() error {
 	if slices.Contains(o.files, offline.Stdin) && slices.Contains(slices.Concat(o.policies, o.baseline), offline.Stdin) {
-		return errors.New("standard input can be read only once, and both the records and policies are to come from it")
+		return errors.New("standard input cannot be used for both records and policies")
 	}
 	return nil
 }
 
-// inputs are the files, all of which must be there before the first is read.
+// inputs returns the files. All of them must exist before the first one is read.
 func (o *replayOptions) inputs(stdin io.Reader) ([]replay.Input, error) {
 	var inputs []replay.Input
 	var errs []error
@@ -178,17 +178,17 @@ func (o *replayOptions) inputs(stdin io.Reader) ([]replay.Input, error) {
 		} else if info, err := os.Stat(file); err != nil {
 			errs = append(errs, err)
 		} else if info.IsDir() {
-			errs = append(errs, fmt.Errorf("%s is a folder: name the files in it", file))
+			errs = append(errs, fmt.Errorf("%s is a folder: specify the files in it", file))
 		}
 		if slices.Contains(o.files[:i], file) {
-			errs = append(errs, fmt.Errorf("%s is named twice", file))
+			errs = append(errs, fmt.Errorf("%s is specified twice", file))
 		}
 		inputs = append(inputs, input)
 	}
 	return inputs, errors.Join(errs...)
 }
 
-// flips tells whether a decision would be another one, as far as that is asked for.
+// flips reports whether a decision would change, as far as --only asks for it.
 func (o *replayOptions) flips(r *replay.Result) bool {
 	if o.only == "verdict" {
 		return r.FlipsVerdict()
@@ -196,7 +196,7 @@ func (o *replayOptions) flips(r *replay.Result) bool {
 	return r.Flips()
 }
 
-// verdictOf is the error that gives the exit code. A decision that would be another one is certain, whatever else is not.
+// verdictOf returns the error that determines the exit code. Changed decisions take precedence over undecided ones.
 func (o *replayOptions) verdictOf(s *replay.Summary) error {
 	flips := s.Flips
 	if o.only == "verdict" {
@@ -208,15 +208,15 @@ func (o *replayOptions) verdictOf(s *replay.Summary) error {
 	}
 	switch {
 	case flips > 0:
-		return &verdictError{fmt.Sprintf("%d of %s would be another one", flips, plural(s.Decisions, "decision", "decisions"))}
+		return &verdictError{fmt.Sprintf("%d of %s would change", flips, plural(s.Decisions, "decision", "decisions"))}
 	case s.Decisions+s.Unreadable+s.Cut == 0 && o.policy+o.since != "":
-		return fmt.Errorf("there is no decision record in %s that --policy and --since let through (of %s)", strings.Join(o.files, ", "), plural(s.Others, "line", "lines"))
+		return fmt.Errorf("no decision record in %s matches --policy and --since (%s read)", strings.Join(o.files, ", "), plural(s.Others, "line", "lines"))
 	case s.Decisions+s.Unreadable+s.Cut == 0:
-		return fmt.Errorf("there is no decision record in %s (of %s)", strings.Join(o.files, ", "), plural(s.Others, "line", "lines"))
+		return fmt.Errorf("no decision record in %s (%s read)", strings.Join(o.files, ", "), plural(s.Others, "line", "lines"))
 	case s.Unreadable > 0:
 		return fmt.Errorf("%s cannot be read", plural(s.Unreadable, "decision record", "decision records"))
 	case undecided > 0:
-		return fmt.Errorf("%d of %s could not be decided", undecided, plural(s.Decisions+s.Cut, "decision", "decisions"))
+		return fmt.Errorf("%d of %s undecided", undecided, plural(s.Decisions+s.Cut, "decision", "decisions"))
 	}
 	return nil
 }

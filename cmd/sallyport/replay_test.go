@@ -105,32 +105,32 @@ func TestReplayCommand(t *testing.T) {
 		code      int
 		out, errs string
 	}{
-		"the same policies":           {[]string{"day.log"}, 0, "3 decisions replayed: 0 would be another one, 0 of them with another verdict; 0 cannot be decided\n", ""},
-		"another row":                 {[]string{"day.log", "--policies", yields}, 0, "3 decisions replayed: 0 would be another one", ""},
-		"an edit that flips":          {[]string{"day.log", "--policies", dir}, 1, "3 decisions replayed: 2 would be another one, 2 of them with another verdict", "2 of 3 decisions would be another one\n"},
-		"compressed":                  {[]string{"day.log.gz", "--policies", dir}, 1, "denied -> would be ADMITTED", "2 of 3 decisions would be another one\n"},
+		"the same policies":           {[]string{"day.log"}, 0, "3 decisions replayed: 0 would change, 0 of them with a different verdict; 0 undecided\n", ""},
+		"another row":                 {[]string{"day.log", "--policies", yields}, 0, "3 decisions replayed: 0 would change", ""},
+		"an edit that flips":          {[]string{"day.log", "--policies", dir}, 1, "3 decisions replayed: 2 would change, 2 of them with a different verdict", "2 of 3 decisions would change\n"},
+		"compressed":                  {[]string{"day.log.gz", "--policies", dir}, 1, "denied -> would be ADMITTED", "2 of 3 decisions would change\n"},
 		"a name that commands":        {[]string{"forged.log", "--policies", dir}, 1, `  alice\u001b[2J\u000d\u000abob\u202e  CREATE`, "2 of 3"},
 		"verdicts only":               {[]string{"day.log", "--policies", dir, "--only", "verdict"}, 1, "admitted -> would be DENIED", "2 of 3"},
-		"one policy":                  {[]string{"day.log", "--policies", dir, "--policy", "operations-applicability"}, 0, "3 decisions replayed: 0 would be another one", ""},
-		"one policy that flips":       {[]string{"day.log", "--policies", dir, "--policy", "operations-supersede"}, 1, "3 decisions replayed: 2 would be another one", "2 of 3"},
-		"no such policy":              {[]string{"day.log", "--policy", "supersede"}, 2, "", "--policy supersede: there is no policy of that name"},
-		"since the second":            {[]string{"day.log", "--policies", dir, "--since", "2026-11-20T09:14:00Z"}, 1, "2 decisions replayed: 1 would be another one", "1 of 2"},
-		"since a moment ago":          {[]string{"day.log", "--since", "1ms"}, 2, "0 decisions replayed", "no decision record in day.log that --policy and --since let through (of 3 lines)"},
-		"since no time":               {[]string{"day.log", "--since", "noon"}, 2, "", `--since "noon" is neither a duration`},
-		"held against the same":       {[]string{"day.log", "--policies", dir, "--baseline", dir}, 0, "3 decisions replayed: 0 would be another one", ""},
-		"held against an edit":        {[]string{"day.log", "--baseline", dir}, 1, "3 decisions replayed: 2 would be another one, 2 of them with another verdict", "2 of 3"},
+		"one policy":                  {[]string{"day.log", "--policies", dir, "--policy", "operations-applicability"}, 0, "3 decisions replayed: 0 would change", ""},
+		"one policy that flips":       {[]string{"day.log", "--policies", dir, "--policy", "operations-supersede"}, 1, "3 decisions replayed: 2 would change", "2 of 3"},
+		"no such policy":              {[]string{"day.log", "--policy", "supersede"}, 2, "", "--policy supersede: the policy does not exist"},
+		"since the second":            {[]string{"day.log", "--policies", dir, "--since", "2026-11-20T09:14:00Z"}, 1, "2 decisions replayed: 1 would change", "1 of 2"},
+		"since a moment ago":          {[]string{"day.log", "--since", "1ms"}, 2, "0 decisions replayed", "no decision record in day.log matches --policy and --since (3 lines read)"},
+		"since no time":               {[]string{"day.log", "--since", "noon"}, 2, "", `invalid --since "noon": must be a duration`},
+		"held against the same":       {[]string{"day.log", "--policies", dir, "--baseline", dir}, 0, "3 decisions replayed: 0 would change", ""},
+		"held against an edit":        {[]string{"day.log", "--baseline", dir}, 1, "3 decisions replayed: 2 would change, 2 of them with a different verdict", "2 of 3"},
 		"held against nothing":        {[]string{"day.log", "--baseline", "gone"}, 2, "", "reading --baseline: "},
-		"no records":                  {[]string{"noise.log"}, 2, "0 decisions replayed", "Error: there is no decision record in noise.log (of 1 line)\n"},
-		"cut off":                     {[]string{"cut.log"}, 2, "2 decisions replayed", "Warning: cut.log:3: the record is cut off: the input ends in it\nError: 1 of 3 decisions could not be decided\n"},
-		"cut off, ignored":            {[]string{"cut.log", "--ignore-undecided"}, 0, "1 record cannot be read", "Warning: cut.log:3"},
+		"no records":                  {[]string{"noise.log"}, 2, "0 decisions replayed", "Error: no decision record in noise.log (1 line read)\n"},
+		"cut off":                     {[]string{"cut.log"}, 2, "2 decisions replayed", "Warning: cut.log:3: the record is cut off: the input ends in it\nError: 1 of 3 decisions undecided\n"},
+		"cut off, ignored":            {[]string{"cut.log", "--ignore-undecided"}, 0, "1 record unreadable", "Warning: cut.log:3"},
 		"of another version":          {[]string{"later.log", "--ignore-undecided"}, 2, "2 decisions replayed", "Warning: later.log:1: the record has version 9"},
 		"a file that is not there":    {[]string{"gone.log"}, 2, "", "Error: stat gone.log"},
-		"a folder":                    {[]string{"sub"}, 2, "", "sub is a folder: name the files in it"},
-		"a file twice":                {[]string{"day.log", "day.log"}, 2, "", "day.log is named twice"},
+		"a folder":                    {[]string{"sub"}, 2, "", "sub is a folder: specify the files in it"},
+		"a file twice":                {[]string{"day.log", "day.log"}, 2, "", "day.log is specified twice"},
 		"no file":                     {nil, 2, "", "requires at least 1 arg"},
 		"only something else":         {[]string{"day.log", "--only", "reasons"}, 2, "", `invalid argument "reasons" for "--only" flag: must be verdict`},
 		"another format":              {[]string{"day.log", "-o", "yaml"}, 2, "", `invalid argument "yaml" for "-o, --output" flag: must be text or json`},
-		"standard input, twice":       {[]string{"-", "--policies", "-"}, 2, "", "standard input can be read only once"},
+		"standard input, twice":       {[]string{"-", "--policies", "-"}, 2, "", "standard input cannot be used for both records and policies"},
 		"policies that are not there": {[]string{"day.log", "--policies", "gone"}, 2, "", "gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -183,11 +183,11 @@ func TestReplayOfWhatCannotBeDecided(t *testing.T) {
 	folder(t, map[string]string{"day.log": recordedDay(t)})
 	const why = "facts.unfinished: the record has no answer to: every VirtualMachineOperation in namespace default with spec.virtualMachineName=web-1"
 	out, errs, code := execute(t, "replay", "day.log", "--policies", dir)
-	if code != 2 || strings.Count(out, why) != 1 || !strings.Contains(errs, "3 of 3 decisions could not be decided") {
+	if code != 2 || strings.Count(out, why) != 1 || !strings.Contains(errs, "3 of 3 decisions undecided") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
 	out, _, code = execute(t, "replay", "day.log", "--policies", dir, "-v", "--ignore-undecided")
-	if code != 0 || strings.Count(out, "operations-supersede: ? cannot be said: "+why) != 3 {
+	if code != 0 || strings.Count(out, "operations-supersede: undecided: "+why) != 3 {
 		t.Errorf("with -v: exit %d\n%s", code, out)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/replay"
 )
 
-// replayPrinter writes what came of a replay.
+// replayPrinter prints the results of a replay.
 type replayPrinter struct {
 	terminal.Printer
 	errs    io.Writer
@@ -43,7 +43,7 @@ func (p *replayPrinter) summaryJSON(s *replay.Summary) error {
 	}{"summary", s})
 }
 
-// result is for people: what would be another decision, and with -v what cannot be decided.
+// result prints a decision that would change, and with -v an undecided one, as text.
 func (p *replayPrinter) result(r *replay.Result) error {
 	flips := p.options.flips(r)
 	switch {
@@ -58,7 +58,7 @@ func (p *replayPrinter) result(r *replay.Result) error {
 		p.change(&c)
 	}
 	for _, u := range r.Unknown {
-		p.Say("    %s: %s cannot be said: %s", u.Policy, p.Paint(terminal.Bold, "?"), u.Why)
+		p.Say("    %s: %s: %s", u.Policy, p.Paint(terminal.Bold, "undecided"), u.Why)
 	}
 	p.Say("")
 	return nil
@@ -85,7 +85,7 @@ func object(d *replay.Decision) string {
 	return name
 }
 
-// circumstances are where and on which occasion.
+// circumstances are the endpoint and the place of the record.
 func circumstances(r *replay.Result) string {
 	parts := []string{r.Endpoint}
 	if r.Subresource != "" {
@@ -97,13 +97,13 @@ func circumstances(r *replay.Result) string {
 	return strings.Join(append(parts, fmt.Sprintf("%s:%d", r.File, r.Line)), ", ")
 }
 
-// turn is what was and what would be.
+// turn is the recorded and the new verdict.
 func (p *replayPrinter) turn(d *replay.Decision) string {
 	switch {
 	case d.Would == replay.Undecided:
-		return p.Paint(terminal.Bold, fmt.Sprintf("%s -> cannot be said", d.Was))
+		return p.Paint(terminal.Bold, fmt.Sprintf("%s -> undecided", d.Was))
 	case d.Was == d.Would:
-		return p.Paint(terminal.Bold, fmt.Sprintf("%s as before", d.Was))
+		return p.Paint(terminal.Bold, fmt.Sprintf("still %s", d.Was))
 	case d.Would == replay.Denied:
 		return p.Paint(terminal.Red, "admitted -> would be DENIED")
 	default:
@@ -111,7 +111,7 @@ func (p *replayPrinter) turn(d *replay.Decision) string {
 	}
 }
 
-// change shows what a policy said, and what it would say.
+// change prints the recorded and the new result of a policy.
 func (p *replayPrinter) change(c *replay.Change) {
 	p.Say("    %s: %s -> %s", c.Policy, said(c.Was), said(c.Would))
 	for _, line := range lines(c.Was) {
@@ -124,7 +124,7 @@ func (p *replayPrinter) change(c *replay.Change) {
 
 func said(s *replay.Said) string {
 	if s == nil {
-		return "not asked"
+		return "not evaluated"
 	}
 	return s.Verdict
 }
@@ -155,15 +155,15 @@ func lines(s *replay.Said) (all []string) {
 	return all
 }
 
-// summary is what stands below all.
+// summary prints the totals.
 func (p *replayPrinter) summary(s *replay.Summary) error {
-	text := fmt.Sprintf("%s replayed: %d would be another one, %d of them with another verdict; %d cannot be decided",
+	text := fmt.Sprintf("%s replayed: %d would change, %d of them with a different verdict; %d undecided",
 		plural(s.Decisions, "decision", "decisions"), s.Flips, s.Verdicts, s.Undecided)
 	if n := s.Unreadable + s.Cut; n > 0 {
-		text += "; " + plural(n, "record", "records") + " cannot be read"
+		text += "; " + plural(n, "record", "records") + " unreadable"
 	}
 	if s.Others > 0 {
-		text += "; " + plural(s.Others, "other line", "other lines") + " passed over"
+		text += "; " + plural(s.Others, "other line", "other lines") + " skipped"
 	}
 	p.Say("%s", text)
 	changes, unknown := tabwriter.NewWriter(p, 0, 0, 2, ' ', 0), tabwriter.NewWriter(p, 0, 0, 2, ' ', 0)
@@ -191,5 +191,5 @@ func difference(c *replay.ChangeKind) string {
 	case "verdict":
 		return c.What
 	}
-	return "other " + c.Difference
+	return "different " + c.Difference
 }

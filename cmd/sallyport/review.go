@@ -28,7 +28,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
-// defaultUser is who asks if nobody is named: an administrator as kubeadm makes one, without a group that a policy could exempt.
+// defaultUser makes the requests if --as is not set: the administrator of kubeadm, without a group that a policy could exempt.
 const defaultUser = "kubernetes-admin"
 
 // clock is the time of requests.
@@ -58,44 +58,46 @@ func newReviewCommand() *cobra.Command {
 	o := &reviewOptions{}
 	command := &cobra.Command{
 		Use:   "review -f FILE...",
-		Short: "Say what a cluster would answer to a request, without a cluster",
-		Long: `Takes objects through everything that a cluster with Sallyport does to a request: what policies fill in, schema and CEL of
-Sallyport's kinds, and what policies refuse.
+		Short: "Show how a cluster would respond to a request, without a cluster",
+		Long: `Runs requests through the same steps as a cluster with Sallyport: mutating policies, the schema and CEL rules of Sallyport's
+kinds, and validating policies.
 
---state is the whole world: what is not in it does not exist. Good to begin with is
+--state contains all existing objects; an object that is not in it does not exist. To start with the state of a cluster:
 
   kubectl get -A svm,svmop,svsrv,namespaces -o yaml > state.yaml
 
-What the API server sets (UIDs, times, defaults) may be left out. If it has no Namespace at all, those of the requests are
-taken to exist, without labels of their own. Whether the requester may do something is known only from SubjectAccessReviews
-in it, with spec and status; a policy that asks for one that is not there cannot decide.
+Fields that the API server sets (UIDs, times, defaults) can be omitted. If the state contains no Namespace, the namespaces
+of the requests are assumed to exist without labels. The requester's permissions are read from SubjectAccessReviews with
+spec and status in the state; a policy that checks a permission that is not there is undecided.
 
-An object that the state has is updated, one that it has not is created, unless --operation says else. An update replaces
-the object, as kubectl replace does. Objects are reviewed in the order of files and documents; one that is admitted is part
-of the world for those after it, one that is not leaves nothing behind: as with kubectl create -f on a folder.
+Unless --operation is set, an object that is in the state is updated, and any other object is created. An update replaces
+the object, like kubectl replace. Objects are reviewed in the order of files and documents, like kubectl create -f with a
+folder: an admitted object is part of the state for the following objects, a denied object is not.
 
-Left to the cluster: whether the requester has the right to make the request (kubectl auth can-i), other people's webhooks
-and admission plugins, and the schema of kinds that are not Sallyport's.
+Review does not check whether RBAC allows the request (see kubectl auth can-i), other webhooks and admission plugins, or
+the schema of kinds that are not Sallyport's.
 
-Exit code 0 if all is admitted, 1 if something is denied, 2 if nothing is denied but something could not be decided, or if
-the command line or a file is wrong and nothing was reviewed.`,
-		Example: `  # May alice make this?
+Exit codes: 0 if all requests are admitted, 1 if a request is denied, 2 if no request is denied but some are undecided, or
+if the command line or a file is invalid.`,
+		Example: `  # Can alice create this?
   sallyport review -f stop.yaml --state state.yaml --as alice
 
-  # A folder of requests, in the cluster as it is now, and what each policy says
+  # Review a folder of requests against the current cluster, and show the result of each policy
   kubectl get svm,svmop,svsrv,namespaces -A -o yaml | sallyport review -f operations/ --state - -v
 
-  # Everything that a team applies, for the page of a CI system, with policies of your own beside the shipped ones
+  # Review all manifests of a team with your own policies in addition to the shipped ones, and write a JUnit report
   sallyport review -f manifests/ --state state.yaml --add-policies policies -o junit > review.xml
 
-  # A deletion
+  # Review a deletion
   sallyport review -f vm.yaml --operation DELETE --state state.yaml
 
-  # Why does this policy not object?
+  # Why does this policy not deny the request?
   sallyport review -f stop.yaml --state state.yaml --explain --policy operations-supersede
-  # web.yaml has another number of replicas than the state
+
+  # Review scaling: web.yaml contains a different number of replicas than the state
   sallyport review -f web.yaml --subresource scale --state state.yaml
-  # May bob run a shell in this Pod?
+
+  # Can bob run a shell in this Pod?
   sallyport review -f pod.yaml --subresource exec --state state.yaml --as bob -- sh`,
 		Args: func(command *cobra.Command, args []string) error {
 			if command.ArgsLenAtDash() == 0 && o.subresource == "exec" {
@@ -114,26 +116,26 @@ the command line or a file is wrong and nothing was reviewed.`,
 
 func (o *reviewOptions) flags(command *cobra.Command) {
 	f := command.Flags()
-	f.StringSliceVarP(&o.files, "filename", "f", nil, "`files` and folders with the objects of the requests; - is standard input; may be repeated")
-	f.BoolVarP(&o.recursive, "recursive", "R", true, "read also the folders in folders, of -f, --state and --policies")
-	f.StringSliceVar(&o.state, "state", nil, "`files` and folders with everything that exists; - is standard input; may be repeated")
+	f.StringSliceVarP(&o.files, "filename", "f", nil, "`files` and folders with the objects to review; - means standard input; can be repeated")
+	f.BoolVarP(&o.recursive, "recursive", "R", true, "read the folders of -f, --state and --policies recursively")
+	f.StringSliceVar(&o.state, "state", nil, "`files` and folders with all existing objects; - means standard input; can be repeated")
 	f.StringSliceVar(&o.policies, "policies", nil, policiesUsage)
-	f.StringSliceVar(&o.added, "add-policies", nil, "`paths` of policies beside the others, or in place of those with the same names; as for --policies")
+	f.StringSliceVar(&o.added, "add-policies", nil, "`paths` of policies to add, see --policies; a policy replaces another one of the same name")
 	f.Var(&o.patchable, "patchable", grants.Usage())
-	choice.Flag(command, &o.operation, "operation", "", "`what` is asked for: CREATE, UPDATE, DELETE or CONNECT (default: UPDATE of what is in the state, CREATE of the rest, CONNECT with its subresources)", choice.Operations...)
-	f.StringVar(&o.old, "old", "", "`file` with the object as it is, in place of the state's; for the update or deletion of one object")
-	choice.Flag(command, &o.subresource, "subresource", "", "`name` of a subresource: scale, where -f has Scales, or objects with the wanted number of replicas; or exec, attach, portforward or proxy of the objects that -f has",
+	choice.Flag(command, &o.operation, "operation", "", "`operation` of the requests: CREATE, UPDATE, DELETE or CONNECT (default: UPDATE for objects in the state, CREATE for other objects, CONNECT for the subresources exec, attach, portforward and proxy)", choice.Operations...)
+	f.StringVar(&o.old, "old", "", "`file` with the existing object, instead of the one in the state; only for the update or deletion of a single object")
+	choice.Flag(command, &o.subresource, "subresource", "", "`subresource` of the request: scale (-f contains Scale objects, or objects with the new number of replicas), exec, attach, portforward or proxy",
 		append([]string{offline.Scale}, offline.Connections...)...)
-	f.StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of objects that do not name theirs")
-	f.StringVar(&o.user, "as", defaultUser, "`user` who makes the request")
-	f.StringArrayVar(&o.groups, "as-group", nil, "`group` of that user; may be repeated")
+	f.StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of objects without metadata.namespace")
+	f.StringVar(&o.user, "as", defaultUser, "`user` that makes the requests")
+	f.StringArrayVar(&o.groups, "as-group", nil, "`group` of the user; can be repeated")
 	o.validation, o.output = string(offline.Strict), "text"
-	choice.Flag(command, &o.validation, "validate", "", "`what` to do about unknown fields, as in kubectl: strict, warn or ignore",
+	choice.Flag(command, &o.validation, "validate", "", "how to handle unknown fields: strict, warn or ignore, like the `mode` of kubectl --validate",
 		string(offline.Strict), string(offline.Warn), string(offline.Ignore))
-	choice.Flag(command, &o.output, "output", "o", "`format`: text, json or junit", "text", "json", "junit")
-	f.BoolVar(&o.explain, "explain", false, "say of every policy why it does or does not object, rule by rule")
-	f.StringVar(&o.policy, "policy", "", "`name` of the only policy that --explain is about")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "show also what each policy says, and what was changed in objects that are denied")
+	choice.Flag(command, &o.output, "output", "o", "output `format`: text, json or junit", "text", "json", "junit")
+	f.BoolVar(&o.explain, "explain", false, "explain the result of each policy, rule by rule")
+	f.StringVar(&o.policy, "policy", "", "explain only this `policy`")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "also show the result of each policy, and the changes to denied objects")
 }
 
 func (o *reviewOptions) run(command *cobra.Command) error {
@@ -154,7 +156,7 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 		return err
 	}
 	if o.policy != "" && set.Policy(o.policy) == nil {
-		return fmt.Errorf("--policy: there is no policy %s; there are %s", o.policy, namesOf(set))
+		return fmt.Errorf("--policy: policy %s does not exist; policies are: %s", o.policy, namesOf(set))
 	}
 	options := offline.Options{Policies: set, Stored: collection.Objects, TestRunner: o.testRunner, State: state, Namespace: o.namespace, Now: clock}
 	if o.explain {
@@ -177,17 +179,17 @@ func (o *reviewOptions) run(command *cobra.Command) error {
 	return verdictOf(report)
 }
 
-// check refuses flags that say nothing.
+// check validates the flags.
 func (o *reviewOptions) check() error {
 	switch {
 	case len(o.files) == 0:
-		return errors.New("nothing to review: name files with --filename")
+		return errors.New("nothing to review: specify files with --filename")
 	case o.user == "":
-		return errors.New("--as needs a name")
+		return errors.New("--as must not be empty")
 	case o.namespace == "":
-		return errors.New("--namespace needs a name")
+		return errors.New("--namespace must not be empty")
 	case o.policy != "" && !o.explain:
-		return errors.New("--policy is for --explain; every policy has its say in the verdict")
+		return errors.New("--policy requires --explain: the verdict always includes every policy")
 	}
 	return nil
 }
@@ -200,10 +202,11 @@ func namesOf(set *catalog.Set) string {
 	return strings.Join(names, ", ")
 }
 
-// deliberation is the time that every policy gets, in milliseconds. A slow machine must not change a verdict, as it may in a cluster, where somebody waits.
+// deliberation is the timeout of every policy in milliseconds. Unlike in a cluster, no request waits, and a slow machine must not
+// change a verdict.
 const deliberation = int32(60_000)
 
-// collection is the policies that are asked.
+// collection returns the policies to evaluate.
 func (o *reviewOptions) collection(files *offline.Files) (*load.Collection, error) {
 	collection, err := builtin.Release.Read(files, o.policies...)
 	if err != nil {
@@ -220,7 +223,7 @@ func (o *reviewOptions) collection(files *offline.Files) (*load.Collection, erro
 	return collection, nil
 }
 
-// testRunner runs the tests of RegoPolicies as a cluster does, in child processes. They have more time there: see deliberation.
+// testRunner runs the tests of RegoPolicies in child processes, as in a cluster, but with more time: see deliberation.
 func (o *reviewOptions) testRunner(stored func(context.Context) ([]v1alpha1.RegoPolicy, error)) facts.TestRunner {
 	return testrun.New(testrun.Options{
 		World: stored, Patchable: grants.Patchable{Kinds: o.patchable}, Process: testrun.Process{Memory: manager.TestRunMemory}, Within: time.Duration(deliberation) * time.Millisecond / 2,
@@ -231,10 +234,10 @@ func (o *reviewOptions) testRunner(stored func(context.Context) ([]v1alpha1.Rego
 	})
 }
 
-// noneShipped is said where it is easily overlooked.
-const noneShipped = "none of the shipped policies was asked: --policies stands for all of them, --add-policies has yours asked beside them"
+// noneShipped is a note that --policies leaves the shipped policies out.
+const noneShipped = "no shipped policy was evaluated because --policies replaces them; to evaluate your policies in addition, use --add-policies"
 
-// read gives requests and state, or all that is wrong with the files.
+// read returns the requests and the state, or all errors of the files.
 func (o *reviewOptions) read(files *offline.Files) ([]*offline.Request, []offline.Document, error) {
 	documents, err := files.Read(o.files...)
 	state, stateErr := files.Read(o.state...)
@@ -244,9 +247,9 @@ func (o *reviewOptions) read(files *offline.Files) ([]*offline.Request, []offlin
 	}
 	switch {
 	case len(documents) == 0:
-		return nil, nil, fmt.Errorf("nothing to review: there is no object in %s", strings.Join(o.files, ", "))
+		return nil, nil, fmt.Errorf("nothing to review: no object in %s", strings.Join(o.files, ", "))
 	case old != nil && len(documents) > 1:
-		return nil, nil, fmt.Errorf("--old is for a single request, and there are %d: in %s and %s", len(documents), documents[0].Place(), documents[1].Place())
+		return nil, nil, fmt.Errorf("--old requires exactly one request; found %d: %s and %s", len(documents), documents[0].Place(), documents[1].Place())
 	}
 	requests := make([]*offline.Request, len(documents))
 	for i, d := range documents {
@@ -267,7 +270,7 @@ func (o *reviewOptions) readOld(files *offline.Files) (*offline.Document, error)
 	case err != nil:
 		return nil, err
 	case len(documents) == 0:
-		return nil, fmt.Errorf("--old: there is no object in %s", o.old)
+		return nil, fmt.Errorf("--old: no object in %s", o.old)
 	case len(documents) > 1:
 		return nil, fmt.Errorf("--old must contain exactly one object; found %s and %s", documents[0].Place(), documents[1].Place())
 	}
@@ -285,16 +288,16 @@ func (o *reviewOptions) print(out, errs io.Writer, report *offline.Report) error
 	return format.Print(out, o.output, report)
 }
 
-// verdictOf is the error that gives the exit code. A denial stands whatever could not be decided beside it.
+// verdictOf returns the error that determines the exit code. Denials take precedence over undecided requests.
 func verdictOf(report *offline.Report) error {
 	all := len(report.Results)
 	switch {
 	case report.Denied > 0 && report.Undecided > 0:
-		return &verdictError{fmt.Sprintf("%d of %d requests denied, %d could not be decided", report.Denied, all, report.Undecided)}
+		return &verdictError{fmt.Sprintf("%d of %d requests denied, %d undecided", report.Denied, all, report.Undecided)}
 	case report.Denied > 0:
 		return &verdictError{fmt.Sprintf("%d of %d requests denied", report.Denied, all)}
 	case report.Undecided > 0:
-		return fmt.Errorf("%d of %d requests could not be decided", report.Undecided, all)
+		return fmt.Errorf("%d of %d requests undecided", report.Undecided, all)
 	}
 	return nil
 }

@@ -182,7 +182,7 @@ func TestReviewFlags(t *testing.T) {
 	}{
 		"admitted":                 {"-f stop.yaml --state vm.yaml", "", 0, []string{"ADMITTED", "virtualmachineoperation.sallyport.dev/stop-1 created"}},
 		"denied":                   {"-f start.yaml --state vm.yaml", "", 1, []string{"DENIED", "Error from server (PhaseForbids)", "1 of 1 requests denied"}},
-		"no state":                 {"-f stop.yaml", "", 1, []string{"Error from server (VirtualMachineNotFound)", "does not exist in namespace default", "Without --state"}},
+		"no state":                 {"-f stop.yaml", "", 1, []string{"Error from server (VirtualMachineNotFound)", "does not exist in namespace default", "No --state is given"}},
 		"JSON":                     {"-f stop.json --state vm.yaml", "", 0, []string{"stop-1 created"}},
 		"standard input":           {"-f - --state vm.yaml", files["stop.yaml"], 0, []string{"stop-1 created", "<stdin>:1"}},
 		"state on standard input":  {"-f stop.yaml --state -", files["vm.yaml"], 0, []string{"stop-1 created"}},
@@ -213,7 +213,7 @@ func TestReviewFlags(t *testing.T) {
 		"scale of an old file":     {"-f scale.yaml --subresource scale --old web-5.yaml", "", 0, []string{"deployment.apps/web scaled"}},
 		"scale below nothing":      {"-f web-minus.yaml --subresource scale --state web-5.yaml", "", 1, []string{`The Scale "web" is invalid: spec.replicas:`}},
 		"policies of a folder":     {"-f start.yaml --state vm.yaml --policies POLICIES", "", 0, []string{"start-1 created"}},
-		"none of the shipped":      {"-f start.yaml --state vm.yaml,may.yaml --policies access.yaml --as alice", "", 0, []string{"Note: none of the shipped policies was asked"}},
+		"none of the shipped":      {"-f start.yaml --state vm.yaml,may.yaml --policies access.yaml --as alice", "", 0, []string{"Note: no shipped policy was evaluated"}},
 		"beside the shipped": {
 			"-f start.yaml --state vm.yaml,may.yaml --add-policies access.yaml --as alice", "", 1, []string{"[operations-applicability/PhaseForbids]", "PhaseForbids"}},
 		"what is beside the shipped denies": {
@@ -225,16 +225,16 @@ func TestReviewFlags(t *testing.T) {
 		"policies of several files": {
 			"-f start.yaml --state vm.yaml,may.yaml --policies applicability.yaml,access.yaml --as alice -v", "", 0, []string{"policy access (", "policy operations-applicability ("}},
 		"policies of a file":       {"-f start.yaml --state vm.yaml,may.yaml --policies access.yaml --as alice", "", 0, []string{"start-1 created"}},
-		"access granted to others": {"-f start.yaml --state vm.yaml,may.yaml --policies access.yaml --as bob", "", 2, []string{"UNDECIDED", `"user": "bob"`, "could not be decided"}},
+		"access granted to others": {"-f start.yaml --state vm.yaml,may.yaml --policies access.yaml --as bob", "", 2, []string{"UNDECIDED", `"user": "bob"`, "1 of 1 requests undecided"}},
 		"access denied":            {"-f start.yaml --state vm.yaml,maynot.yaml --policies access.yaml --as alice", "", 1, []string{"DENIED", "(NotYours)", "alice may not use it"}},
 		"access not known": {"-f start.yaml --state vm.yaml --policies access.yaml", "", 2, []string{
 			"UNDECIDED", "FactUnavailable", `"resourceAttributes": {"namespace":"default","verb":"use","group":"sallyport.dev","resource":"virtualmachines","name":"web-1"}`}},
 		"JUnit of what is not known": {"-f start.yaml --state vm.yaml --policies access.yaml -o junit", "", 2, []string{
-			`errors="1"`, `<error type="FactUnavailable" message="admission webhook`, `start.yaml:1: Error from server (FactUnavailable)`, `<system-err>none of the shipped`}},
+			`errors="1"`, `<error type="FactUnavailable" message="admission webhook`, `start.yaml:1: Error from server (FactUnavailable)`, `<system-err>no shipped policy`}},
 		"JUnit of what a cluster may admit": {"-f start.yaml --state vm.yaml --policies access-allow.yaml -o junit", "", 2, []string{
 			`errors="1"`, `<error type="Undecided" message="[access/FactUnavailable] policy evaluation failed: `, "<system-out>Warning: [access/FactUnavailable]"}},
 		"JUnit of what is admitted":       {"-f stop.yaml --state vm.yaml -o junit", "", 0, []string{`<testsuite name="sallyport review" tests="1" failures="0" errors="0"`}},
-		"JSON of other policies":          {"-f start.yaml --state vm.yaml --policies POLICIES -o json", "", 0, []string{"\"notes\": [\n        \"none of the shipped policies"}},
+		"JSON of other policies":          {"-f start.yaml --state vm.yaml --policies POLICIES -o json", "", 0, []string{"\"notes\": [\n        \"no shipped policy was evaluated"}},
 		"access not known, error allowed": {"-f start.yaml --state vm.yaml --policies access-allow.yaml", "", 2, []string{"UNDECIDED", "Warning: [access/FactUnavailable]"}},
 		"a kind that the state defines":   {"-f fox.yaml --state crd.yaml -o json", "", 0, []string{`"resource": "foxen.example.com"`}},
 		"everything that is said": {"-f stop.yaml --state vm.yaml -v", "", 0, []string{
@@ -295,14 +295,14 @@ func executeWith(t *testing.T, stdin string, args ...string) (out, errs string, 
 func TestReviewRefusesBadInput(t *testing.T) {
 	folder(t, reviewFiles(t))
 	for name, tc := range map[string]struct{ args, text string }{
-		"nothing":                       {"", "name files with --filename"},
+		"nothing":                       {"", "specify files with --filename"},
 		"an argument":                   {"stop.yaml", "unknown command"},
 		"a missing file":                {"-f no.yaml", "no.yaml: no such file"},
 		"a missing state":               {"-f stop.yaml --state no.yaml", "no.yaml: no such file"},
 		"a missing old":                 {"-f stop.yaml --old no.yaml", "no.yaml: no such file"},
 		"missing policies":              {"-f stop.yaml --policies no", "reading policies:\nstat no: no such file"},
 		"an empty folder":               {"-f empty", "empty: no file in it ends in .json, .yaml, .yml"},
-		"an empty file":                 {"-f nothing.yaml", "there is no object in nothing.yaml"},
+		"an empty file":                 {"-f nothing.yaml", "no object in nothing.yaml"},
 		"a list of texts":               {"-f text.yaml", "text.yaml:3: not an object"},
 		"YAML that is none":             {"-f broken.yaml", "broken.yaml:7: "},
 		"JSON that is none":             {"-f broken.json", "broken.json:3: "},
@@ -318,11 +318,11 @@ func TestReviewRefusesBadInput(t *testing.T) {
 		"a subresource":                 {"-f stop.yaml --subresource status", `invalid argument "status" for "--subresource" flag: must be scale, `},
 		"an output":                     {"-f stop.yaml -o yaml", `invalid argument "yaml" for "-o, --output" flag: must be text, json or junit`},
 		"a validation":                  {"-f stop.yaml --validate true", `invalid argument "true" for "--validate" flag: must be strict, warn or ignore`},
-		"no user":                       {"-f stop.yaml --as=", "--as needs a name"},
-		"no namespace":                  {"-f stop.yaml --namespace=", "--namespace needs a name"},
-		"old of two":                    {"-f two.yaml --old vm.yaml", "--old is for a single request, and there are 2: in two.yaml:1 and two.yaml:6"},
+		"no user":                       {"-f stop.yaml --as=", "--as must not be empty"},
+		"no namespace":                  {"-f stop.yaml --namespace=", "--namespace must not be empty"},
+		"old of two":                    {"-f two.yaml --old vm.yaml", "--old requires exactly one request; found 2: two.yaml:1 and two.yaml:6"},
 		"two olds":                      {"-f stop.yaml --old two.yaml", "--old must contain exactly one object; found two.yaml:1 and two.yaml:6"},
-		"no old":                        {"-f stop.yaml --old nothing.yaml", "--old: there is no object in nothing.yaml"},
+		"no old":                        {"-f stop.yaml --old nothing.yaml", "--old: no object in nothing.yaml"},
 		"old of another":                {"-f vm.yaml --old other.yaml", "other.yaml:1: the old object is VirtualMachine default/web-2, but the request in vm.yaml:1 is about VirtualMachine default/web-1"},
 		"old at a creation":             {"-f vm.yaml --old vm.yaml --operation CREATE", "vm.yaml:1: CREATE has no old object"},
 		"an update of no name":          {"-f nameless.yaml --operation UPDATE", "nameless.yaml:1: metadata.name is missing"},

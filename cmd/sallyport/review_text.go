@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
-// reviewPrinter writes reports for people.
+// reviewPrinter prints reports as text.
 type reviewPrinter struct {
 	terminal.Printer
 	errs    io.Writer
@@ -38,7 +38,7 @@ func (p reviewPrinter) print(report *offline.Report) error {
 	case n == report.Admitted && n > 1:
 		p.Say("\n%d requests admitted", n)
 	case n > report.Admitted && p.empty:
-		p.Say("\nWithout --state nothing exists but what is reviewed here.")
+		p.Say("\nNo --state is given, so only the reviewed objects exist.")
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ func (p reviewPrinter) print(report *offline.Report) error {
 // colours of the verdicts.
 var verdictColours = map[offline.Verdict]string{offline.Admitted: terminal.Green, offline.Denied: terminal.Red, offline.Undecided: terminal.Bold}
 
-// done is what kubectl says of a request that was admitted.
+// done is the verb that kubectl prints for an admitted request.
 var done = map[admissionv1.Operation]string{admissionv1.Create: "created", admissionv1.Update: "replaced", admissionv1.Delete: "deleted", admissionv1.Connect: "connected"}
 
 func (p reviewPrinter) result(r *offline.Result) {
@@ -99,7 +99,7 @@ func objectOf(r *offline.Result) string {
 	return what + "/" + r.Name
 }
 
-// circumstances are the rest of what makes the request.
+// circumstances are the operation, namespace and place of the request.
 func (p reviewPrinter) circumstances(r *offline.Result) string {
 	parts := []string{string(r.Operation)}
 	if r.Namespace != "" {
@@ -111,13 +111,13 @@ func (p reviewPrinter) circumstances(r *offline.Result) string {
 // place is where the object of the request was read.
 func place(r *offline.Result) string { return fmt.Sprintf("%s:%d", r.File, r.Line) }
 
-// line is one below the verdict.
+// line prints a line below the verdict.
 func (p reviewPrinter) line(format string, args ...any) {
 	const margin = "    "
 	p.Say("%s", margin+strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n"+margin+"  "))
 }
 
-// undecided says which policies could not judge, where a cluster that knows more may admit the request.
+// undecided lists the policies that could not decide. A cluster with more state may admit the request.
 func undecided(r *offline.Result) (why []string) {
 	for _, v := range r.Policies {
 		if v.Error != "" {
@@ -151,7 +151,7 @@ func (p reviewPrinter) changes(changes []offline.Change) {
 	}
 }
 
-// shown is a value as YAML has it in a line.
+// shown is a value as a YAML flow scalar.
 func shown(value any) string {
 	if text, ok := value.(string); ok && text != "" && !strings.ContainsAny(text, "\n\"") {
 		return text
@@ -186,6 +186,6 @@ func (p reviewPrinter) policies(r *offline.Result) {
 		}
 	}
 	if len(r.Policies) == 0 {
-		p.line("no policy was asked")
+		p.line("no policy was evaluated")
 	}
 }

@@ -13,9 +13,10 @@ func newVersionCommand() *cobra.Command {
 	var output string
 	command := &cobra.Command{
 		Use:   "version",
-		Short: "Show which build this is",
-		Long: "Shows the version of this program, and with -o the commit and the platform that it was built from and for.\n\n" +
-			"Exit code 0, or 2 if the command line is not in order.",
+		Short: "Print the version",
+		Long: "Prints the version of this program. With -o, it also prints the commit that the program was built from and the platform it was\n" +
+			"built for.\n\n" +
+			"Exit codes: 0 on success, 2 if the command line is invalid.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			info := version.Get()

@@ -350,7 +350,7 @@ func (w *walk) unattended() {
 		return table, strings.Contains(table, "NobodyDecides") && !strings.Contains(table, "CurrentRevision")
 	})
 	r := w.try("", "sallyport", "policies")
-	w.reads("kubectl sallyport policies", r, "Warning: no replica of Sallyport is serving: no policy decides at the moment")
+	w.reads("kubectl sallyport policies", r, "Warning: no replica of Sallyport is serving: no policy is evaluated at the moment")
 	if strings.Contains(r.stdout, " current ") {
 		w.Errorf("policies are shown as current:\n%s", r.stdout)
 	}

@@ -205,7 +205,7 @@ func TestNoTestRunCanBeMade(t *testing.T) {
 	}
 	p.refused(edited(t, "stuck", "root", "toor"), replace,
 		"[policies-self/FactUnavailable] policy evaluation failed: facts.rehearsal: ", "no such file or directory",
-		"to write it all the same, take policies-self out of the way first, for which you need the verb override on it: kubectl patch regopolicy policies-self")
+		"to write the policy without a test run, first set policies-self to mode Audit (needs the verb override on policies-self): kubectl patch regopolicy policies-self")
 	p.may("", patch("stuck", `{"spec":{"mode":"Audit","onError":"Allow"}}`)...)
 	p.may("", patch("stuck", `{"spec":{"match":{"excludeUsers":["x"]}}}`)...)
 	back := aside(a)

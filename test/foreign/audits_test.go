@@ -258,7 +258,7 @@ func (s *site) audits(want int, args ...string) string {
 // auditsAsked: who does not want to wait has it done, with a right to change the policy and no other.
 func (s *site) auditsAsked() {
 	generation := s.rego("fronts").Generation
-	if text := s.audits(1, "fronts"); !strings.Contains(text, "fronts: 25 of 27 objects violate it\n  Ingress team-a/d-00: OwnerMissing: label owner is missing\n") ||
+	if text := s.audits(1, "fronts"); !strings.Contains(text, "fronts: 25 of 27 objects violate the policy\n  Ingress team-a/d-00: OwnerMissing: label owner is missing\n") ||
 		!strings.Contains(text, "  and 5 more\n") {
 		s.Errorf("it prints %s", text)
 	}

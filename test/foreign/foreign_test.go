@@ -471,7 +471,7 @@ func (s *site) goes() {
 // uninstalled: nobody is asked any more from the release on, and nothing is made anew.
 func (s *site) uninstalled() {
 	said := s.plugin("release", "--all")
-	if !strings.Contains(said, "Not asked any more about other kinds: owners, pods") {
+	if !strings.Contains(said, "Unregistered on other kinds: owners, pods") {
 		s.Errorf("it says %s", said)
 	}
 	s.Until("requests pass", func() (string, bool) { return s.try(ownless) })

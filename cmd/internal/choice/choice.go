@@ -1,4 +1,4 @@
-// Package choice is for flags that take one of some words.
+// Package choice supports flags with a fixed set of values.
 package choice
 
 import (
@@ -10,13 +10,13 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// Operations are those at which policies are asked.
+// Operations are the operations of requests that policies evaluate.
 var Operations = []string{
 	string(admissionv1.Create), string(admissionv1.Update), string(admissionv1.Delete), string(admissionv1.Connect),
 }
 
-// Flag adds a flag to a command that takes one of some words, in capitals or not, and refuses all else. Shells complete them. What the value
-// is without the flag may be another one, such as none.
+// Flag adds a flag that accepts one of the words, ignoring case, with shell completion. The default can be a value that is not one of
+// the words, such as "".
 func Flag(command *cobra.Command, value *string, name, shorthand, usage string, words ...string) {
 	command.Flags().VarP(&flag{value, words}, name, shorthand, usage)
 	// It fails only for a flag that does not exist or is completed already.
@@ -28,13 +28,13 @@ type flag struct {
 	words []string
 }
 
-// String gives the value.
+// String returns the value.
 func (f *flag) String() string { return *f.value }
 
-// Type is what help calls the value.
+// Type returns the type for help.
 func (f *flag) Type() string { return "string" }
 
-// Set takes one of the words.
+// Set sets the value to one of the words, or returns an error.
 func (f *flag) Set(text string) error {
 	i := slices.IndexFunc(f.words, func(word string) bool { return strings.EqualFold(word, text) })
 	if i < 0 {
@@ -44,7 +44,7 @@ func (f *flag) Set(text string) error {
 	return nil
 }
 
-// Either puts the words of a choice.
+// Either joins words with commas and "or".
 func Either(words []string) string {
 	last := len(words) - 1
 	return strings.TrimPrefix(strings.Join(words[:last], ", ")+" or "+words[last], " or ")

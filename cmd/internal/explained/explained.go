@@ -1,4 +1,4 @@
-// Package explained writes for people why policies did or did not object.
+// Package explained prints why policies did or did not deny a request.
 package explained
 
 import (
@@ -15,7 +15,7 @@ var colours = map[string]string{
 	explain.Unknown: terminal.Bold,
 }
 
-// Print writes a line for each policy and below it, indented, how that came about. Margin is put before every line.
+// Print prints a line for each policy and, indented below it, the explanation. Every line begins with margin.
 func Print(p terminal.Printer, margin string, policies []*explain.Policy) {
 	for _, e := range policies {
 		w := writer{p, margin}
@@ -40,7 +40,7 @@ func (w writer) policy(e *explain.Policy) {
 	w.match(e)
 	switch {
 	case e.LastGood:
-		w.line(1, "state        its last good revision decides, because the present one is broken: %s", oneLine(e.Broken))
+		w.line(1, "state        the last good revision decides because the current one is broken: %s", oneLine(e.Broken))
 	case e.Broken != "":
 		w.line(1, "state        broken: %s", oneLine(e.Broken))
 	}
@@ -89,11 +89,11 @@ func (w writer) fact(f *explain.Fact) {
 		w.line(1, "%s  has no value", name)
 		w.needs(f.Needs)
 	case f.Error != "" && f.Query != "":
-		w.line(1, "%s  %s: could not be read: %s", name, f.Query, oneLine(f.Error))
+		w.line(1, "%s  %s: cannot be read: %s", name, f.Query, oneLine(f.Error))
 	case f.Error != "":
 		w.line(1, "%s  %s", name, oneLine(f.Error))
 	case f.Query == "":
-		w.line(1, "%s  is not wanted for this request", name)
+		w.line(1, "%s  is not needed for this request", name)
 	default:
 		w.line(1, "%s  %s: %s", name, f.Query, f.Answer)
 	}

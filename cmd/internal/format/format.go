@@ -1,4 +1,4 @@
-// Package format prints what is known for programs, in the formats that kubectl has for what is no object of the API server.
+// Package format prints values that are not API objects in the formats of kubectl: JSON and YAML.
 package format
 
 import (
@@ -11,12 +11,12 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/choice"
 )
 
-// AddFlag adds --output to a command. Empty is text for people.
+// AddFlag adds --output to a command. An empty value means text.
 func AddFlag(command *cobra.Command, output *string) {
-	choice.Flag(command, output, "output", "o", "json or yaml; without it, text for people", "json", "yaml")
+	choice.Flag(command, output, "output", "o", "output format: json or yaml (default: text)", "json", "yaml")
 }
 
-// Print writes what is known as the flag has it: json or yaml.
+// Print writes a value in the format of the flag: json or yaml.
 func Print(out io.Writer, output string, known any) (err error) {
 	var text []byte
 	if output == "yaml" {

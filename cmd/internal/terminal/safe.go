@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Safe gives a writer for people's eyes to which text of anybody's may be written: names, messages, reasons. What would command
-// the terminal, or turn the order of what is read, is written as \u001b, which in JSON is the same text. Lines and tabs stay.
+// Safe returns a writer that escapes untrusted text, such as names, messages and reasons, for a terminal. Control characters and
+// characters that change the reading direction are written as in \u001b, which has the same meaning in JSON. Line breaks and tabs stay.
 func Safe(out io.Writer) io.Writer {
 	if s, is := out.(*safe); is {
 		return s
@@ -19,11 +19,11 @@ func Safe(out io.Writer) io.Writer {
 	return &safe{to: out}
 }
 
-// Line gives a text as one line, for where what follows a line break would be taken for something of ours.
+// Line escapes line breaks, so that untrusted text cannot imitate a line of output.
 func Line(text string) string { return strings.ReplaceAll(text, "\n", `\u000a`) }
 
-// safe is such a writer, of several at a time too, each of whom writes whole lines. It lets through the colours of a Printer that has some,
-// and no other sequence.
+// safe is the writer of Safe. It is safe for concurrent use if every caller writes whole lines. It passes the colours of a Printer and no
+// other escape sequence.
 type safe struct {
 	mu     sync.Mutex
 	to     io.Writer
@@ -31,7 +31,7 @@ type safe struct {
 	rest   []byte // the beginning of a character that the next write goes on with
 }
 
-// Write writes all of the text, but for a character that is not whole yet.
+// Write writes the text, except for an incomplete character at its end, which the next write completes.
 func (s *safe) Write(text []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *safe) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// painted gives the length of a colour of ours that the text begins with.
+// painted returns the length of the colour sequence of a Printer that the text begins with.
 func (s *safe) painted(text []byte) int {
 	if s.colour {
 		for _, colour := range []string{Bold, Red, Green, Cyan, plain} {
@@ -71,7 +71,7 @@ func (s *safe) painted(text []byte) int {
 	return 0
 }
 
-// commands tells whether a character does something else than to be seen. That a character cannot be decoded is seen.
+// commands reports whether a character controls the terminal instead of being displayed.
 func commands(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }

@@ -1,4 +1,4 @@
-// Package terminal writes for people, with colours only where they can be seen.
+// Package terminal prints text for terminals, in colour if the output is a terminal.
 package terminal
 
 import (
@@ -21,13 +21,13 @@ const plain = "0"
 
 func paint(colour string) string { return "\x1b[" + colour + "m" }
 
-// Printer writes for people. What is written is made Safe.
+// Printer prints text for users. Its output is Safe.
 type Printer struct {
 	io.Writer
 	colour bool
 }
 
-// NewPrinter gives a printer that uses colours if out is a terminal and NO_COLOR is not set (https://no-color.org).
+// NewPrinter returns a printer. It uses colours if out is a terminal and NO_COLOR is not set (https://no-color.org).
 func NewPrinter(out io.Writer) Printer {
 	if s, is := out.(*safe); is {
 		out = s.to
@@ -37,10 +37,10 @@ func NewPrinter(out io.Writer) Printer {
 	return Printer{&safe{to: out, colour: colour}, colour}
 }
 
-// Say writes a line.
+// Say prints a line.
 func (p Printer) Say(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-// Paint gives the text in a colour.
+// Paint returns the text in a colour.
 func (p Printer) Paint(colour, text string) string {
 	if !p.colour || text == "" {
 		return text

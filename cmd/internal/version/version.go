@@ -1,4 +1,4 @@
-// Package version tells which build a program is, in the words of kubectl version.
+// Package version describes the build of the program, in the format of kubectl version.
 package version
 
 import (
@@ -6,12 +6,12 @@ import (
 	"runtime/debug"
 )
 
-// Info is one build.
+// Info describes a build.
 type Info struct {
-	// GitVersion is the version of the module: that of a tag, or one made of the commit.
+	// GitVersion is the version of the module: a tag, or a pseudo-version of the commit.
 	GitVersion string `json:"gitVersion"`
-	// GitCommit and GitTreeState (clean or dirty) are what it was built from, and BuildDate is when that was committed; empty if the
-	// build does not say.
+	// GitCommit, GitTreeState (clean or dirty) and BuildDate describe the commit of the build. They are empty if the build does not
+	// record them.
 	GitCommit    string `json:"gitCommit,omitempty"`
 	GitTreeState string `json:"gitTreeState,omitempty"`
 	BuildDate    string `json:"buildDate,omitempty"`
@@ -20,7 +20,7 @@ type Info struct {
 	Platform     string `json:"platform"`
 }
 
-// Get gives that of this program.
+// Get returns the build of this program.
 func Get() Info {
 	info := Info{
 		GitVersion: "unknown", GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,

@@ -1,5 +1,5 @@
-// Package asked tells the registration of webhooks, which knows nothing of policies, what of one concerns it, and a review without a
-// cluster what the release brings into one.
+// Package asked connects policies with the registration of webhooks, which does not depend on them, and supplies the webhooks and kinds
+// of the release to reviews without a cluster.
 package asked
 
 import (
@@ -26,7 +26,7 @@ func About(p *catalog.Policy) registration.Policy {
 	}
 }
 
-// DefaultTimeout of a policy, as the API has it.
+// DefaultTimeout is the default of spec.timeoutMilliseconds.
 const DefaultTimeout = 500 * time.Millisecond
 
 // Check tells what of spec.match keeps the API server from asking a policy, a line each, which begins with the field.
@@ -56,20 +56,20 @@ func Remarks(object *v1alpha1.RegoPolicy) (lines []string) {
 	}
 	created := func(r v1alpha1.PolicyResources) bool { return slices.Contains(r.Operations, v1alpha1.MatchCreate) }
 	if object.Spec.BackgroundAudit == v1alpha1.AuditEnabled && !slices.ContainsFunc(match.Resources, created) {
-		lines = append(lines, "spec.backgroundAudit: no object is held against the policy, because spec.match names no resource with CREATE; set it to Disabled")
+		lines = append(lines, "spec.backgroundAudit: must be Disabled, because spec.match selects no resource with CREATE and the audit would evaluate no object")
 	}
 	if !catalog.Patches(object) {
 		return lines
 	}
 	for i, r := range match.Resources {
 		if slices.Contains(r.Operations, v1alpha1.MatchConnect) {
-			lines = append(lines, fmt.Sprintf("spec.match.resources[%d].operations: patch rules are not asked about CONNECT, only deny and warn rules are", i))
+			lines = append(lines, fmt.Sprintf("spec.match.resources[%d].operations: patch rules are not evaluated for CONNECT; only deny and warn rules are", i))
 		}
 	}
 	return lines
 }
 
-// Registration is that of the documented release, as far as it needs no cluster.
+// Registration is the registration of the release, as far as it needs no cluster.
 func Registration() *registration.Reconciler {
 	return &registration.Reconciler{Namespace: "sallyport-system", ValidatePath: webhooks.ValidatePolicyPath, MutatePath: webhooks.MutatePolicyPath}
 }
@@ -79,7 +79,7 @@ type configurations struct {
 	validating *admissionregistrationv1.ValidatingWebhookConfiguration
 }
 
-// webhooksOfChart are built in, so that an error says that this program was built wrongly.
+// webhooksOfChart are the webhooks of the chart. They are built in, so an error means that the build is broken.
 var webhooksOfChart = sync.OnceValues(func() (c configurations, err error) {
 	c.mutating, c.validating, err = charts.Webhooks()
 	if err != nil {

@@ -33,11 +33,11 @@ func TestWhatHasNoEffect(t *testing.T) {
 		audit            v1alpha1.BackgroundAudit
 		refused, remarks string
 	}{
-		"connections are patched": {patches, "CONNECT", "", "spec.match.resources[0].operations: no rule of the policy is asked about CONNECT: it has only patch rules", "spec.match.resources[0].operations: patch rules are not asked about CONNECT, only deny and warn rules are"},
-		"and refused":             {patches + denies, "CONNECT", "", "spec.match.resources: the policy has patch rules, which are asked about CREATE and UPDATE, and no resource has one", "spec.match.resources[0].operations: patch rules are not asked about CONNECT, only deny and warn rules are"},
+		"connections are patched": {patches, "CONNECT", "", "spec.match.resources[0].operations: no rule of the policy is asked about CONNECT: it has only patch rules", "spec.match.resources[0].operations: patch rules are not evaluated for CONNECT; only deny and warn rules are"},
+		"and refused":             {patches + denies, "CONNECT", "", "spec.match.resources: the policy has patch rules, which are asked about CREATE and UPDATE, and no resource has one", "spec.match.resources[0].operations: patch rules are not evaluated for CONNECT; only deny and warn rules are"},
 		"only refused":            {denies, "CONNECT", "", "", ""},
 		"deletions are patched":   {patches, "DELETE", "", "spec.match.resources[0].operations: no rule of the policy is asked about DELETE: it has only patch rules", ""},
-		"audited":                 {denies, "CONNECT", v1alpha1.AuditEnabled, "", "spec.backgroundAudit: no object is held against the policy, because spec.match names no resource with CREATE; set it to Disabled"},
+		"audited":                 {denies, "CONNECT", v1alpha1.AuditEnabled, "", "spec.backgroundAudit: must be Disabled, because spec.match selects no resource with CREATE and the audit would evaluate no object"},
 		"audited with reason":     {denies, "CREATE", v1alpha1.AuditEnabled, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
-// Kinds are those of the chart.
+// Kinds are the kinds of the chart.
 var Kinds = sync.OnceValues(func() (*offline.Kinds, error) {
 	crds, err := charts.CRDs()
 	if err != nil {
@@ -22,7 +22,7 @@ var Kinds = sync.OnceValues(func() (*offline.Kinds, error) {
 	return offline.NewKinds(crds)
 })
 
-// Reviewer makes a reviewer where there is no cluster: webhooks and kinds are those of the chart.
+// Reviewer returns a reviewer without a cluster, with the webhooks and kinds of the chart.
 func Reviewer(o offline.Options) (*offline.Reviewer, error) {
 	var err error
 	if o.Own, err = Kinds(); err != nil {
@@ -51,7 +51,7 @@ func hooks(set *catalog.Set) (*offline.Hooks, error) {
 		[]admissionregistrationv1.ValidatingWebhookConfiguration{*chart.validating, *validating}, never)
 }
 
-// Release is the one that this program is of.
+// Release is the release that this program belongs to.
 var Release = load.Release{
 	Shipped: policies.Shipped, Folder: policies.LoadFolder, Manifest: policies.ManifestFile,
 	Kinds: Kinds, Check: Check, Unserved: Unserved, Remarks: Remarks,

@@ -41,9 +41,9 @@ func KindOf(resource schema.GroupResource) (offline.ServedKind, error) {
 		}
 		guess := ""
 		if found := known.Meant(resource.Group, resource.Resource); len(found) > 0 {
-			guess = "; is it " + strings.Join(found, " or ") + "?"
+			guess = "; did you mean " + strings.Join(found, " or ") + "?"
 		}
-		return kind, fmt.Errorf("there is no such resource%s", guess)
+		return kind, fmt.Errorf("no such resource%s", guess)
 	}
 	singular := strings.TrimSuffix(resource.Resource, "s")
 	kind.Version, kind.Kind = "v1", strings.ToUpper(singular[:1])+singular[1:]

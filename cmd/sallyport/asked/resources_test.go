@@ -15,10 +15,10 @@ func TestKindOf(t *testing.T) {
 		"virtualmachines.sallyport.dev":        "v1alpha1 VirtualMachine true",
 		"regopolicies.sallyport.dev":           "v1alpha1 RegoPolicy false",
 		"wolves.example.com":                   "v1 Wolve true",
-		"deployments":                          "there is no such resource; is it deployments.apps?",
-		"pod":                                  "there is no such resource; is it pods?",
-		"nothing.apps":                         "there is no such resource",
-		"machines.sallyport.dev":               "there is no such resource",
+		"deployments":                          "no such resource; did you mean deployments.apps?",
+		"pod":                                  "no such resource; did you mean pods?",
+		"nothing.apps":                         "no such resource",
+		"machines.sallyport.dev":               "no such resource",
 	} {
 		kind, err := KindOf(schema.ParseGroupResource(resource))
 		got := fmt.Sprintf("%s %s %v", kind.Version, kind.Kind, kind.Namespaced)

@@ -1,5 +1,5 @@
-// Package junit writes results in the XML that CI systems show: that of JUnit, with the attributes file and line of a test case
-// by which they put a failure beside the line that it is about.
+// Package junit writes results as JUnit XML for CI systems. Test cases have the attributes file and line, so that CI systems can show a
+// failure next to the line that caused it.
 package junit
 
 import (
@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// Suite is results that belong together.
+// Suite is a group of results.
 type Suite struct {
 	Name string `xml:"name,attr"`
 	counts
-	// Properties are nil if there are none: else an empty element is written.
+	// Properties is nil if there are none. An empty slice writes an empty element.
 	Properties *[]Property `xml:"properties>property"`
 	Cases      []Case      `xml:"testcase"`
 	// Notes are about the suite as a whole.
 	Notes string `xml:"system-err,omitempty"`
 }
 
-// Property is something that was measured.
+// Property is a measured value.
 type Property struct {
 	Name  string `xml:"name,attr"`
 	Value string `xml:"value,attr"`
 }
 
-// Case is one result: good, unless it has a Failure or an Error.
+// Case is one result. It is a success unless it has a Failure or an Error.
 type Case struct {
 	Name  string `xml:"name,attr"`
 	Class string `xml:"classname,attr"`
@@ -39,15 +39,15 @@ type Case struct {
 	// Took is written as Time.
 	Took time.Duration `xml:"-"`
 	Time string        `xml:"time,attr"`
-	// Failure is what was found wrong, Error why nothing could be found out.
+	// Failure is the problem that a test found. Error is the reason why a test could not run.
 	Failure *Problem `xml:"failure"`
 	Error   *Problem `xml:"error"`
 	Output  string   `xml:"system-out,omitempty"`
 }
 
-// Problem is why a case is not good.
+// Problem describes a failure or an error.
 type Problem struct {
-	// Type is a word for what kind of problem it is, Message a sentence, Text everything.
+	// Type is the kind of the problem, Message a summary and Text all details.
 	Type    string `xml:"type,attr,omitempty"`
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`
@@ -73,7 +73,7 @@ func (c *counts) add(more counts) {
 	c.Time = seconds(c.took)
 }
 
-// Write writes suites under a name, with what is counted. What XML cannot hold is replaced.
+// Write writes suites and their totals under a name. It replaces characters that XML does not allow.
 func Write(out io.Writer, name string, suites ...Suite) error {
 	r := report{Name: name, Suites: suites, counts: counts{Time: seconds(0)}}
 	for i := range suites {

@@ -18,13 +18,13 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 )
 
-// reportsLook is how often is looked whether a cluster has the kinds of reports that it did not have.
+// reportsLook is how often to check whether a cluster has the kinds of reports.
 const reportsLook = 10 * time.Second
 
-// auditSettle is how long after a change of an object it shows whether it has become a violator.
+// auditSettle is how long after a change of an object the audit evaluates it.
 const auditSettle = 5 * time.Second
 
-// addAudit has the replica that leads hold existing objects against the policies that want it.
+// addAudit adds the audit of existing objects, which runs in the leader.
 func (o *Options) addAudit(mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.Keeper, namespace string, found func(policy string)) (*audit.Reconciler, error) {
 	watcher, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
@@ -51,13 +51,13 @@ func (o *Options) addAudit(mgr ctrl.Manager, gate *webhooks.Gate, kept *keeper.K
 	return r, nil
 }
 
-// judge has the audit, which knows nothing of webhooks, ask the gate.
+// judge adapts the gate to the audit, which does not depend on the webhooks.
 type judge struct {
 	gate *webhooks.Gate
 	kept *keeper.Keeper
 }
 
-// Judge gives what the policy says.
+// Judge evaluates the policy for an object.
 func (j judge) Judge(
 	ctx context.Context, policy string, resource schema.GroupVersionResource, object *unstructured.Unstructured,
 ) (audit.Judgement, error) {
@@ -69,7 +69,7 @@ func (j judge) Judge(
 	return judged, err
 }
 
-// Revision is what decides for a policy.
+// Revision returns the hash of the active revision of a policy.
 func (j judge) Revision(policy string) string {
 	state, _ := j.kept.State(policy)
 	return state.ActiveHash

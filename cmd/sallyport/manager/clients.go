@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// clients are those who may speak to the webhooks: who show a certificate of an authority, and have one of the names.
+// clients are the accepted clients of the webhooks: their certificate has a trusted authority and one of the names.
 type clients struct {
 	file  string
 	names []string // common names; none means any
@@ -26,7 +26,7 @@ func newClients(file string, names []string) (*clients, error) {
 	return c, c.read()
 }
 
-// read takes over the file if it has changed.
+// read loads the file if it has changed.
 func (c *clients) read() error {
 	info, err := os.Stat(c.file)
 	if err != nil {
@@ -41,13 +41,13 @@ func (c *clients) read() error {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return fmt.Errorf("%s has no certificate in PEM", c.file)
+		return fmt.Errorf("%s contains no PEM certificate", c.file)
 	}
 	c.authorities, c.changed = pool, info.ModTime()
 	return nil
 }
 
-// trusted are the authorities as the file has them now. One that cannot be read leaves them as they are.
+// trusted returns the current authorities. If the file cannot be read, they stay unchanged.
 func (c *clients) trusted() *x509.CertPool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,17 +55,17 @@ func (c *clients) trusted() *x509.CertPool {
 	return c.authorities
 }
 
-// TLS has a server demand a certificate in every handshake.
+// TLS configures a server to require a client certificate in every handshake.
 func (c *clients) TLS(config *tls.Config) {
 	config.ClientAuth = tls.RequireAndVerifyClientCert
 	config.ClientCAs = c.trusted()
 	config.SessionTicketsDisabled = true // a session that is taken up again would not be verified
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		if len(state.VerifiedChains) == 0 {
-			return errors.New("the client showed no certificate that is trusted")
+			return errors.New("the client presented no trusted certificate")
 		}
 		if name := state.VerifiedChains[0][0].Subject.CommonName; len(c.names) > 0 && !slices.Contains(c.names, name) {
-			return fmt.Errorf("the client is %q, which --client-names does not name", name)
+			return fmt.Errorf("the client certificate has common name %q, which is not in --client-names", name)
 		}
 		return nil
 	}

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// door lets in only so many connections. For one more, the oldest goes of the address that has most: so nobody keeps others out, unless
-// they all come from one address.
+// door limits the number of connections. If there are too many, it closes the oldest one of the address with the most connections, so
+// that one address cannot block others.
 type door struct {
 	net.Listener
 	most int
@@ -17,14 +17,14 @@ type door struct {
 	lists map[string][]*connection // by address, the oldest first
 }
 
-// connection is one that was let in.
+// connection is an accepted connection.
 type connection struct {
 	net.Conn
 	door    *door
 	address string
 }
 
-// Accept gives the next one.
+// Accept returns the next connection.
 func (d *door) Accept() (net.Conn, error) {
 	conn, err := d.Listener.Accept()
 	if err != nil {
@@ -41,7 +41,7 @@ func (d *door) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// enter notes a connection, and gives the one that goes for it.
+// enter registers a connection and returns the one to close for it, if any.
 func (d *door) enter(c *connection) (gone *connection) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,7 +77,7 @@ func (d *door) remove(c *connection) {
 	}
 }
 
-// Close ends it.
+// Close closes the connection.
 func (c *connection) Close() error {
 	c.door.mu.Lock()
 	c.door.remove(c)

@@ -14,10 +14,10 @@ import (
 	"sallyport.dev/sallyport/webhooks"
 )
 
-// evictions are the Pods of machines whose eviction was put off.
+// evictions is the channel of machine Pods whose eviction was denied for now.
 type evictions chan event.GenericEvent
 
-// tell never waits, because a request does. Whoever evicts tries again.
+// tell never blocks, because a request waits for it. Clients retry evictions.
 func (e evictions) tell(pod types.NamespacedName) {
 	select {
 	case e <- event.GenericEvent{Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}}:
@@ -25,7 +25,7 @@ func (e evictions) tell(pod types.NamespacedName) {
 	}
 }
 
-// addDrains has machines that are Pods moved where they would be evicted.
+// addDrains adds the reconciler that migrates machines of kind pod instead of letting them be evicted.
 func (o *Options) addDrains(mgr ctrl.Manager, recorder *webhooks.Recorder) error {
 	if !o.PodRuntime {
 		return nil

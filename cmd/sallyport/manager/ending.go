@@ -13,26 +13,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
 
-// drainPatience is how long the end of the manager waits for reviews that are being answered, which is longer than the API server
-// waits for any.
+// drainPatience is how long the manager waits at shutdown for reviews in progress. It is longer than the webhook timeout.
 const drainPatience = 10 * time.Second
 
-// Closing an idle connection loses a request that the API server is sending over it just then, which a server cannot know. The risk is
-// small once no request has come for quiet; the end of the manager waits for that, but no longer than quietPatience.
+// If the server closes an idle connection while the API server sends a request on it, that request is lost. The risk is small once no
+// request has arrived for quiet. The shutdown waits for that, but not longer than quietPatience.
 const quiet, quietPatience = time.Second, 5 * time.Second
 
-// errEnding is why a replica is not ready when it ends.
-var errEnding = errors.New("this replica is about to end")
+// errEnding is the readiness error of a replica that shuts down.
+var errEnding = errors.New("this replica is shutting down")
 
-// ending is the orderly end of a replica, in which no request may fail:
+// ending is the graceful shutdown of a replica, in which no request may fail:
 //
-//  1. At once it is not ready any more, and its Pod is taken out of the Service.
-//  2. For the delay it goes on as before, because that takes a while to be known everywhere. Each reply ends its connection, so
-//     that the API server, which keeps connections open for its next requests, makes that one to another replica. It may keep
-//     many, of which each request ends one: the delay is longer while there are requests.
-//  3. Connections are not taken any more, and what is being answered is answered to the end.
-//  4. Only then does the rest of the manager end: reconcilers, caches, and the lease of the one that leads, which so is not taken
-//     over before.
+//  1. The replica becomes unready immediately, and its Pod leaves the Service.
+//  2. The replica keeps serving for the delay, because the change takes time to reach all API servers. Each reply closes its
+//     connection, so that API servers, which reuse connections, open the next one to another replica. An API server can hold many
+//     connections and each request closes only one, so the delay is extended while requests arrive.
+//  3. The replica accepts no new connections and finishes requests in progress.
+//  4. The rest of the manager stops: reconcilers, caches, and finally the lease of the leader, so that no other replica takes it
+//     earlier.
 type ending struct {
 	delay time.Duration
 	begun atomic.Bool
@@ -55,7 +54,7 @@ func (e *ending) ready(*http.Request) error {
 	return nil
 }
 
-// run runs a manager until it ends by itself, or the context ends and the steps have been taken.
+// run runs a manager until it stops by itself, or until the context ends and the shutdown is complete.
 func (e *ending) run(ctx context.Context, manager func(context.Context) error) error {
 	managed, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -72,7 +71,7 @@ func (e *ending) run(ctx context.Context, manager func(context.Context) error) e
 	return manager(managed)
 }
 
-// linger returns after the delay and once no request has come for quiet, or after quietPatience more.
+// linger returns when the delay has passed and no request has arrived for quiet, or at the latest after quietPatience more.
 func (e *ending) linger(ctx context.Context) {
 	last := min(quiet, e.delay)
 	await(ctx, e.delay-last, nil)
@@ -96,7 +95,7 @@ func await(ctx context.Context, longest time.Duration, done <-chan struct{}) {
 	}
 }
 
-// endingServer is a webhook server that takes part in an ending.
+// endingServer is a webhook server that takes part in the shutdown.
 type endingServer struct {
 	webhook.Server
 	ending *ending
@@ -129,7 +128,7 @@ func (s endingServer) Start(ctx context.Context) error {
 	return s.Server.Start(serving)
 }
 
-// endAtTheSecondSignal has the next signal end the process at once, when the first one has ended the context.
+// endAtTheSecondSignal lets a second signal end the process immediately after the first one has ended the context.
 func endAtTheSecondSignal(ctx context.Context) (forget func() bool) {
 	return context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) })
 }

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// leaseName is the name of the lease. Another name would let a replica of another release lead beside this one.
+	// leaseName is the name of the lease. It must not change, or replicas of two releases could lead at the same time.
 	leaseName = "sallyport-manager"
-	// defaultNamespace is where Sallyport is installed, outside of a pod.
+	// defaultNamespace is the namespace of Sallyport if the manager runs outside of a pod.
 	defaultNamespace = "sallyport-system"
-	// podNamespaceFile says in a pod which namespace it is in.
+	// podNamespaceFile contains the namespace of a pod.
 	podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
@@ -61,7 +61,7 @@ func (o *Options) namespace() (string, error) {
 		return defaultNamespace, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("finding the namespace of this pod (--namespace would name it): %w", err)
+		return "", fmt.Errorf("reading the namespace of this pod (or set --namespace): %w", err)
 	}
 	return strings.TrimSpace(string(text)), nil
 }

@@ -17,7 +17,7 @@ import (
 	"sallyport.dev/sallyport/webhooks/catalog/keeper"
 )
 
-// machines gives the runtimes of machines by what their specs name.
+// machines returns the runtime that the spec of a machine names.
 type machines struct {
 	vcenters vcenters
 	// pods is that of machines that are Pods, and nil where there are none.
@@ -31,10 +31,10 @@ func (m machines) runtime(ctx context.Context, vm *v1alpha1.VirtualMachine) (*ru
 	case vm.Spec.Runtime.Pod != nil:
 		return m.podRuntime()
 	}
-	return nil, runtime.NewNotSupported(nil, "this release runs no machines of kind %s yet", kindOfMachine(vm))
+	return nil, runtime.NewNotSupported(nil, "this release does not support machines of kind %s", kindOfMachine(vm))
 }
 
-// diskRuntime gives the runtime of a disk.
+// diskRuntime returns the runtime of a disk.
 func (m machines) diskRuntime(ctx context.Context, d *v1alpha1.VirtualDisk) (*runtime.Client, error) {
 	switch {
 	case d.Spec.Runtime.VSphere != nil:
@@ -42,17 +42,17 @@ func (m machines) diskRuntime(ctx context.Context, d *v1alpha1.VirtualDisk) (*ru
 	case d.Spec.Runtime.Pod != nil:
 		return m.podRuntime()
 	}
-	return nil, runtime.NewNotSupported(nil, "this release has no disks of kind %s yet", kindOfDisk(d))
+	return nil, runtime.NewNotSupported(nil, "this release does not support disks of kind %s", kindOfDisk(d))
 }
 
 func (m machines) podRuntime() (*runtime.Client, error) {
 	if m.pods == nil {
-		return nil, runtime.NewNotSupported(nil, "machines of kind pod are switched off: an administrator can set runtimes.pod.enabled in the values of the chart")
+		return nil, runtime.NewNotSupported(nil, "machines of kind pod are disabled; an administrator can enable them with the chart value runtimes.pod.enabled=true")
 	}
 	return m.pods, nil
 }
 
-// podRuntime gives the runtime of machines that are Pods, and nil if they are switched off.
+// podRuntime returns the runtime of machines of kind pod, or nil if they are disabled.
 func (o *Options) podRuntime(mgr ctrl.Manager) (*runtime.Client, error) {
 	if !o.PodRuntime {
 		return nil, nil

@@ -1,4 +1,4 @@
-// Package manager assembles what runs in a cluster: the webhooks, in every replica, and the reconcilers, in the one that leads.
+// Package manager assembles the manager: the webhooks, which run in every replica, and the reconcilers, which run in the leader.
 package manager
 
 import (
@@ -24,19 +24,20 @@ import (
 	"sallyport.dev/sallyport/webhooks"
 )
 
-// recordsPatience is how long the end of the manager waits for decision records to be taken.
+// recordsPatience is how long the manager waits at shutdown for decision records to be written.
 const recordsPatience = 5 * time.Second
 
-// NewCommand makes the command that runs the manager. Runtimes are nil but for tests, which have machines of their own.
+// NewCommand returns the command that runs the manager. Runtimes is nil except in tests, which supply their own machines.
 func NewCommand(runtimes *Runtimes) *cobra.Command {
 	o := &Options{}
 	command := &cobra.Command{
 		Use:   "manager",
 		Short: "Serve the webhooks and run the reconcilers in a cluster",
-		Long: "Serves the admission webhooks, in every replica, and runs the reconcilers, in the one that leads. The Helm chart runs it\n" +
-			"with the flags that it needs. The cluster is found as kubectl finds it (KUBECONFIG), or in a pod by its service account.\n\n" +
-			"It ends at SIGTERM or Ctrl-C, when what is under way has been answered, with exit code 0; a second one ends it at once.\n" +
-			"Exit code 2 if it cannot start, or cannot go on, as when it leads and loses its lease.",
+		Long: "Serves the admission webhooks in every replica, and runs the reconcilers in the leader. The Helm chart sets the required\n" +
+			"flags. Like kubectl, the manager reads the cluster from KUBECONFIG; in a pod it uses the service account.\n\n" +
+			"On SIGTERM or Ctrl-C, the manager finishes requests in progress and exits with code 0. A second signal stops it\n" +
+			"immediately. The exit code is 2 if the manager cannot start or cannot continue, for example if the leader loses its\n" +
+			"lease.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			ctrl.SetLogger(klog.NewKlogr())
@@ -52,7 +53,7 @@ func NewCommand(runtimes *Runtimes) *cobra.Command {
 	return command
 }
 
-// Run serves until the context ends and the end has taken its course, or until the lease is lost.
+// Run serves until the context ends and the shutdown is complete, or until the leader loses its lease.
 func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtimes) error {
 	if err := o.validate(); err != nil {
 		return err
@@ -113,7 +114,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 	return served.run(ctx, mgr)
 }
 
-// newManager gives the manager, and the limits within which its reconcilers may call runtimes.
+// newManager returns the manager and the limits for calls from its reconcilers to runtimes.
 func (o *Options) newManager(config *rest.Config, namespace string, locks *claim.Locks, server webhook.Server) (ctrl.Manager, machineruntime.Limits, error) {
 	limits := machineruntime.Limits{Call: o.CallTimeout}
 	scheme := runtime.NewScheme()
@@ -138,7 +139,7 @@ func (o *Options) newManager(config *rest.Config, namespace string, locks *claim
 		options.LeaderElection, options.LeaderElectionResourceLockInterface = true, handover
 		options.LeaderElectionID = leaseName // in metrics
 		options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &o.LeaseDuration, &o.RenewDeadline, &o.RetryPeriod
-		// The manager ends its reconcilers before it releases. Where it fails to, the handover does not let it.
+		// The manager stops its reconcilers before it releases the lease. If that fails, the handover keeps the lease.
 		options.LeaderElectionReleaseOnCancel = true
 	}
 	mgr, err := ctrl.NewManager(config, options)

@@ -19,120 +19,120 @@ import (
 
 // Options are the flags of the manager.
 type Options struct {
-	// WebhookHost and WebhookPort are where the webhooks are served.
+	// WebhookHost and WebhookPort are the address of the webhooks.
 	WebhookHost string
 	WebhookPort int
-	// CertDir is where the certificate of the webhooks is. If it is empty the manager makes one itself and keeps it in
-	// CertificateSecret; it is for WebhookService, and trusted by the WebhookConfiguration. Policies are registered beside that.
+	// CertDir is the folder of the webhooks' certificate. If it is empty, the manager creates a certificate for WebhookService, stores
+	// it in CertificateSecret and sets its authority in WebhookConfiguration. Policies are registered in separate configurations.
 	CertDir                                                 string
 	CertificateSecret, WebhookService, WebhookConfiguration string
-	// CertificateSettle is how long API servers may take to learn of a new authority, CertificatePoll how often the leader looks
-	// meanwhile.
+	// CertificateSettle is how long API servers may take to use a new authority. CertificatePoll is how often the leader checks a
+	// rotation.
 	CertificateSettle, CertificatePoll time.Duration
-	// ClientCAFile has the authorities of the certificates that clients of the webhooks must show, and ClientNames the common names
-	// that these must have. If it is empty anybody is served; if there are no names, whoever shows one.
+	// ClientCAFile has the authorities of client certificates that the webhooks accept, and ClientNames their common names. If
+	// ClientCAFile is empty, clients need no certificate. If ClientNames is empty, every name is accepted.
 	ClientCAFile string
 	ClientNames  []string
-	// ReplicaName and ReplicaUID are those of the pod: how this replica is known to the others.
+	// ReplicaName and ReplicaUID identify this replica to the others. They are the name and UID of its pod.
 	ReplicaName, ReplicaUID string
-	// ShutdownDelay is how long to go on serving, not ready any more, when the manager is to end.
+	// ShutdownDelay is how long the manager keeps serving, but not ready, after a termination signal.
 	ShutdownDelay time.Duration
-	// MetricsAddress and HealthAddress are where metrics and probes are served.
+	// MetricsAddress and HealthAddress are the addresses of metrics and probes.
 	MetricsAddress, HealthAddress string
-	// ShippedPolicies is the ConfigMap with the policies of this release, whose version is Release. If it is empty none are shipped.
+	// ShippedPolicies is the ConfigMap with the policies of this release, and Release its version. If it is empty, no policies are applied.
 	ShippedPolicies, Release string
-	// Shipment is a hash of what this replica was started to ship. It gets ready when that could be applied.
+	// Shipment is the hash of the policies that this replica ships. The replica becomes ready when they can be applied.
 	Shipment string
-	// Records is where decision records go, and RecordsDeniedOnly leaves out those of requests that were admitted.
+	// Records is the destination of decision records. RecordsDeniedOnly omits admitted requests.
 	Records           string
 	RecordsDeniedOnly bool
-	// TestRunTimeout and TestRunMemory are what the test run of a RegoPolicy may take before it is stored.
+	// TestRunTimeout and TestRunMemory are the limits of the test run of a RegoPolicy at admission.
 	TestRunTimeout time.Duration
 	TestRunMemory  resource.QuantityValue
-	// HelmRelease is the name of the release that Sallyport is installed by, for commands in messages.
+	// HelmRelease is the name of the Helm release, for commands in messages.
 	HelmRelease string
-	// Patchable is what policies may patch beside Sallyport's own kinds.
+	// Patchable lists the kinds that policies may patch in addition to Sallyport's own.
 	Patchable grants.Kinds
-	// AuditInterval is how often existing objects are held against the policies that want it.
+	// AuditInterval is how often policies with a background audit evaluate existing objects.
 	AuditInterval time.Duration
-	// AuditReports has what they find reported, as openreports.io has it.
+	// AuditReports writes audit results as reports of openreports.io.
 	AuditReports bool
-	// AuditNames has the status of policies name the first objects that they find.
+	// AuditNames lists the first violating objects in the status of policies.
 	AuditNames bool
 
-	// Namespace is where Sallyport is installed: its lease is there, and the Secrets with the credentials of vCenters.
+	// Namespace is the namespace of Sallyport, with its lease and the Secrets with vCenter credentials.
 	Namespace string
 
-	// TemplateCache is the folder with what templates are made from, which may take TemplateCacheSize, and TemplateForbidden are the
-	// ranges of addresses that nothing is downloaded from.
+	// TemplateCache is the folder for downloaded OVAs, TemplateCacheSize its maximum size, and TemplateForbidden the address ranges
+	// that OVAs are not downloaded from.
 	TemplateCache     string
 	TemplateCacheSize resource.QuantityValue
 	TemplateForbidden []net.IPNet
 
-	// PodRuntime has machines of kind pod run, on nodes with PodNodeSelector.
+	// PodRuntime enables machines of kind pod, on nodes that match PodNodeSelector.
 	PodRuntime      bool
 	PodNodeSelector map[string]string
-	// PodSnapshotRepository is the registry that they are moved through, and empty if they cannot be. Its certificate may be of an
-	// authority in PodSnapshotCAFile.
+	// PodSnapshotRepository is the registry for snapshots of migrating machines. If it is empty, machines cannot migrate.
+	// PodSnapshotCAFile has additional authorities for its certificate.
 	PodSnapshotRepository, PodSnapshotCAFile string
 
-	// LeaderElect has only one of several replicas run the reconcilers: the one that has the lease.
+	// LeaderElect runs the reconcilers only in the replica that holds the lease.
 	LeaderElect                               bool
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// CallTimeout bounds every call of a runtime.
+	// CallTimeout limits every call to a runtime.
 	CallTimeout time.Duration
-	// PollInterval is how long to wait before looking again at what a runtime is doing, ResyncInterval before looking again at
-	// a machine that is as it should be.
+	// PollInterval is how often runtimes are polled for the progress of operations. ResyncInterval is how often machines in their
+	// desired state are reconciled.
 	PollInterval, ResyncInterval time.Duration
 }
 
 // addFlags adds the flags to a command.
 func (o *Options) addFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&o.WebhookHost, "webhook-host", "", "`address` to serve the webhooks on; empty means all")
+	flags.StringVar(&o.WebhookHost, "webhook-host", "", "`address` to serve the webhooks on; if empty, all addresses")
 	flags.IntVar(&o.WebhookPort, "webhook-port", 9443, "port to serve the webhooks on")
-	flags.StringVar(&o.CertDir, "cert-dir", "", "`folder` with tls.crt and tls.key for the webhooks, which are read again when they change; empty means that the manager makes its certificate itself")
-	flags.StringVar(&o.ClientCAFile, "client-ca-file", "", "`file` with the authorities, in PEM, of the certificates that API servers must show to the webhooks; it is read again when it changes; empty means that anybody is served")
-	flags.StringSliceVar(&o.ClientNames, "client-names", nil, "common `names` of the certificates that API servers may show; empty means all of these authorities")
-	flags.StringVar(&o.CertificateSecret, "certificate-secret", "sallyport-certificate", "`Secret` that the manager keeps its own certificate in")
-	flags.DurationVar(&o.CertificateSettle, "certificate-settle", 30*time.Second, "how long API servers are given to learn of a change of the webhook configurations")
-	flags.DurationVar(&o.CertificatePoll, "certificate-poll", 5*time.Second, "how long the leader waits between two looks at a rotation of the certificate that is under way")
-	flags.StringVar(&o.WebhookService, "webhook-service", "sallyport-webhook", "`Service` through which the API server reaches the webhooks; the manager's own certificate is for it")
-	flags.StringVar(&o.WebhookConfiguration, "webhook-configuration", "sallyport", "`name` of the mutating and of the validating webhook configuration, which the manager has trust its own certificate; policies for kinds that are not Sallyport's are registered beside them, in those of that name with -policies")
-	flags.StringVar(&o.ReplicaName, "replica-name", "", "`name` of this replica, which no other has: that of its pod; empty means the host name")
-	flags.StringVar(&o.ReplicaUID, "replica-uid", "", "`UID` of the pod of this replica, so that what the replica reports is deleted with it; empty outside of a pod")
-	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", 0, "how long to go on serving, but not ready, after the manager was told to end, so that requests find another replica")
-	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "`address` of the metrics; 0 turns them off")
-	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 turns them off")
-	flags.StringVar(&o.ShippedPolicies, "shipped-policies", "", "`ConfigMap` with the policies that this release ships, which are kept as RegoPolicies; empty means none")
-	flags.StringVar(&o.Release, "release", "", "`version` of this release; a ConfigMap of --shipped-policies from another release is left alone")
-	flags.StringVar(&o.Shipment, "shipment", "", "`hash` of the policies that this replica is to ship: it is not ready before a ConfigMap of --shipped-policies with that hash could be applied; empty means any hash")
-	flags.StringVar(&o.Records, "decision-records", "stdout", "`where` decision records go, a line of JSON each: stdout, off, or a file, to which they are appended")
-	flags.BoolVar(&o.RecordsDeniedOnly, "decision-records-denied-only", false, "record only the requests that were refused")
-	flags.DurationVar(&o.TestRunTimeout, "rehearsal-timeout", TestRunTimeout, "how long it may take to try a RegoPolicy before it is stored; less than API servers wait for the webhooks")
+	flags.StringVar(&o.CertDir, "cert-dir", "", "`folder` with tls.crt and tls.key of the webhooks, reloaded when they change; if empty, the manager creates its own certificate")
+	flags.StringVar(&o.ClientCAFile, "client-ca-file", "", "PEM `file` with the authorities that sign the client certificates of API servers, reloaded when it changes; if empty, the webhooks do not require a client certificate")
+	flags.StringSliceVar(&o.ClientNames, "client-names", nil, "common `names` of accepted client certificates; if empty, all certificates that an authority of --client-ca-file signed")
+	flags.StringVar(&o.CertificateSecret, "certificate-secret", "sallyport-certificate", "name of the `Secret` that stores the manager's own certificate")
+	flags.DurationVar(&o.CertificateSettle, "certificate-settle", 30*time.Second, "how long to wait until API servers use a changed webhook configuration")
+	flags.DurationVar(&o.CertificatePoll, "certificate-poll", 5*time.Second, "how often the leader checks the progress of a certificate rotation")
+	flags.StringVar(&o.WebhookService, "webhook-service", "sallyport-webhook", "name of the `Service` that API servers call the webhooks through; the manager's own certificate is valid for it")
+	flags.StringVar(&o.WebhookConfiguration, "webhook-configuration", "sallyport", "`name` of the mutating and the validating webhook configuration, in which the manager sets the authority of its own certificate; policies on kinds that are not Sallyport's are registered in separate configurations with the suffix -policies")
+	flags.StringVar(&o.ReplicaName, "replica-name", "", "unique `name` of this replica, normally the name of its pod; if empty, the host name")
+	flags.StringVar(&o.ReplicaUID, "replica-uid", "", "`UID` of the pod of this replica, which then owns the Lease of the replica; empty outside of a pod")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", 0, "how long to keep serving, but not ready, after a termination signal, so that requests move to other replicas")
+	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "`address` to serve metrics on; 0 disables metrics")
+	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "`address` to serve /healthz and /readyz on; 0 disables them")
+	flags.StringVar(&o.ShippedPolicies, "shipped-policies", "", "name of the `ConfigMap` with the shipped policies, which the leader applies as RegoPolicies; if empty, none are applied")
+	flags.StringVar(&o.Release, "release", "", "`version` of this release; the manager ignores a ConfigMap of --shipped-policies with another version")
+	flags.StringVar(&o.Shipment, "shipment", "", "`hash` of the shipped policies: the replica becomes ready only when a ConfigMap of --shipped-policies with this hash can be applied; if empty, any hash")
+	flags.StringVar(&o.Records, "decision-records", "stdout", "`destination` of decision records (one JSON object on each line): stdout, off, or a file to append to")
+	flags.BoolVar(&o.RecordsDeniedOnly, "decision-records-denied-only", false, "record only denied requests")
+	flags.DurationVar(&o.TestRunTimeout, "rehearsal-timeout", TestRunTimeout, "timeout for the test run of a RegoPolicy at admission; must be shorter than the timeout of the webhooks")
 	o.TestRunMemory.Quantity = *resource.NewQuantity(TestRunMemory, resource.BinarySI)
-	flags.Var(&o.TestRunMemory, "rehearsal-memory", "how much memory it may take, such as 256Mi; two are tried at once, in processes of their own")
-	flags.StringVar(&o.HelmRelease, "helm-release", "", "`name` of the Helm release, for the commands in messages")
+	flags.Var(&o.TestRunMemory, "rehearsal-memory", "memory limit of a test run at admission, such as 256Mi; up to two test runs run at once, each in its own process")
+	flags.StringVar(&o.HelmRelease, "helm-release", "", "`name` of the Helm release, used in commands that messages suggest")
 	flags.Var(&o.Patchable, "patchable", grants.Usage())
-	flags.DurationVar(&o.AuditInterval, "audit-interval", time.Hour, "how long after an audit of existing objects, for RegoPolicies with backgroundAudit, the next one begins; 0 leaves it at those that a change of the policy brings")
-	flags.BoolVar(&o.AuditNames, "audit-names", true, "name the first objects that violate a RegoPolicy in its status; false if people may read RegoPolicies who may not see the objects of all namespaces")
-	flags.BoolVar(&o.AuditReports, "audit-reports", false, "write what audits find as Reports and ClusterReports of openreports.io, too; without those kinds in the cluster none are written")
-	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "run the reconcilers in one replica only, the one that has the lease; every replica serves the webhooks")
-	flags.StringVar(&o.Namespace, "namespace", "", "`namespace` that Sallyport is installed in, with its lease and the Secrets of VSphereServers; empty means that of the pod, or "+defaultNamespace+" outside of a pod")
-	flags.DurationVar(&o.LeaseDuration, "lease-duration", 15*time.Second, "how long replicas wait for a leader that is silent before one takes its lease, and how long that one waits again before it sends anything to a runtime")
-	flags.DurationVar(&o.RenewDeadline, "renew-deadline", 10*time.Second, "how long a leader tries to renew its lease before it gives up")
-	flags.DurationVar(&o.RetryPeriod, "retry-period", 2*time.Second, "how long replicas wait between two looks at the lease")
-	flags.DurationVar(&o.CallTimeout, "runtime-call-timeout", runtime.DefaultCallTimeout, "how long a call to a runtime may take; together with --renew-deadline not more than --lease-duration")
-	flags.DurationVar(&o.PollInterval, "poll-interval", 2*time.Second, "how long to wait before looking again at what a runtime is doing to a machine")
-	flags.StringVar(&o.TemplateCache, "template-cache", filepath.Join(os.TempDir(), "sallyport-templates"), "`folder` to keep the OVAs in that VSphereTemplates are made from")
+	flags.DurationVar(&o.AuditInterval, "audit-interval", time.Hour, "interval between audits of existing objects for RegoPolicies with spec.backgroundAudit: Enabled; 0 audits only after a change of the policy")
+	flags.BoolVar(&o.AuditNames, "audit-names", true, "list the first violating objects in the status of RegoPolicies; disable it if users can read RegoPolicies but not the objects of all namespaces")
+	flags.BoolVar(&o.AuditReports, "audit-reports", false, "also write audit results as Reports and ClusterReports of openreports.io, if the cluster has these kinds")
+	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "run the reconcilers only in the replica that holds the lease; all replicas serve the webhooks")
+	flags.StringVar(&o.Namespace, "namespace", "", "`namespace` of Sallyport, with its lease and the Secrets of VSphereServers; if empty, the namespace of the pod, or "+defaultNamespace+" outside of a pod")
+	flags.DurationVar(&o.LeaseDuration, "lease-duration", 15*time.Second, "how long replicas wait for an unresponsive leader before one of them takes over its lease; the new leader waits for the same time before it calls a runtime")
+	flags.DurationVar(&o.RenewDeadline, "renew-deadline", 10*time.Second, "how long the leader tries to renew its lease before it stops")
+	flags.DurationVar(&o.RetryPeriod, "retry-period", 2*time.Second, "how often replicas try to acquire or renew the lease")
+	flags.DurationVar(&o.CallTimeout, "runtime-call-timeout", runtime.DefaultCallTimeout, "timeout of a call to a runtime; the sum with --renew-deadline must not exceed --lease-duration")
+	flags.DurationVar(&o.PollInterval, "poll-interval", 2*time.Second, "how often to poll a runtime for the progress of an operation")
+	flags.StringVar(&o.TemplateCache, "template-cache", filepath.Join(os.TempDir(), "sallyport-templates"), "`folder` for downloaded OVAs of VSphereTemplates")
 	o.TemplateCacheSize.Quantity = *resource.NewQuantity(TemplateCacheSize, resource.BinarySI)
-	flags.Var(&o.TemplateCacheSize, "template-cache-size", "how much room the OVAs may take together, such as 20Gi; a larger one is refused")
-	flags.IPNetSliceVar(&o.TemplateForbidden, "template-forbidden-ranges", LocalRanges(), "`ranges` of addresses that no OVA is downloaded from; they should have those of the cluster's Pods and Services, too")
-	flags.BoolVar(&o.PodRuntime, "pod-runtime", false, "run VirtualMachines whose runtime is pod, as Pods that agents on nodes make machines of")
-	flags.StringToStringVar(&o.PodNodeSelector, "pod-node-selector", map[string]string{"type": "virtual-kubelet"}, "`labels` of the nodes that have such an agent")
-	flags.StringVar(&o.PodSnapshotRepository, "pod-snapshot-repository", "", "what `repositories` with the snapshots begin with through which such machines are moved between nodes, such as registry.example.com/machines; empty means that they cannot be moved")
-	flags.StringVar(&o.PodSnapshotCAFile, "pod-snapshot-ca-file", "", "`file` with authorities, in PEM, that the certificate of that registry may be of, beside those that the system trusts; it is read at the start")
-	flags.DurationVar(&o.ResyncInterval, "resync-interval", 10*time.Hour, "how long to wait before looking again at a machine that is as it should be and of which its runtime tells nothing new")
+	flags.Var(&o.TemplateCacheSize, "template-cache-size", "maximum total size of the downloaded OVAs, such as 20Gi; larger OVAs are rejected")
+	flags.IPNetSliceVar(&o.TemplateForbidden, "template-forbidden-ranges", LocalRanges(), "IP `ranges` that OVAs are not downloaded from; include the ranges of the cluster's Pods and Services")
+	flags.BoolVar(&o.PodRuntime, "pod-runtime", false, "enable the runtime pod: VirtualMachines run as Pods on nodes with an agent that creates machines from Pods")
+	flags.StringToStringVar(&o.PodNodeSelector, "pod-node-selector", map[string]string{"type": "virtual-kubelet"}, "`labels` of the nodes with an agent for the runtime pod")
+	flags.StringVar(&o.PodSnapshotRepository, "pod-snapshot-repository", "", "prefix of the `repositories` for snapshots, which migrate machines of the runtime pod between nodes, such as registry.example.com/machines; if empty, these machines cannot migrate")
+	flags.StringVar(&o.PodSnapshotCAFile, "pod-snapshot-ca-file", "", "PEM `file` with authorities to trust for the snapshot registry, in addition to those of the system; read once at startup")
+	flags.DurationVar(&o.ResyncInterval, "resync-interval", 10*time.Hour, "how often to reconcile a machine that is in its desired state and has no new events from its runtime")
 }
 
 // TemplateCacheSize is the default of --template-cache-size.
@@ -147,7 +147,7 @@ func LocalRanges() (all []net.IPNet) {
 	return all
 }
 
-// forbidden gives the ranges in the form in which addresses are held against them.
+// forbidden returns the ranges in the form that addresses are compared with.
 func (o *Options) forbidden() (all []netip.Prefix) {
 	for _, ipnet := range o.TemplateForbidden {
 		if address, is := netip.AddrFromSlice(ipnet.IP); is {
@@ -158,7 +158,7 @@ func (o *Options) forbidden() (all []netip.Prefix) {
 	return all
 }
 
-// patchable is what policies may patch.
+// patchable returns the kinds that policies may patch.
 func (o *Options) patchable(namespace string) grants.Patchable {
 	return grants.Patchable{Kinds: o.Patchable, By: grants.Release{Name: o.HelmRelease, Namespace: namespace}}
 }
@@ -166,8 +166,8 @@ func (o *Options) patchable(namespace string) grants.Patchable {
 // retryJitter is the factor by which leader election lengthens the retry period at most.
 const retryJitter = 1.2
 
-// validate checks what flags must be to each other. The sum is what safety rests on: a leader that cannot renew its lease any
-// more has given up, and its last call has ended, before another can take the lease.
+// validate checks the flags. Safety depends on the sum: a leader that cannot renew its lease stops, and its last call ends, before
+// another replica can take the lease.
 func (o *Options) validate() error {
 	if err := longerThanNothing(
 		duration{"--runtime-call-timeout", o.CallTimeout}, duration{"--certificate-settle", o.CertificateSettle},
@@ -177,28 +177,28 @@ func (o *Options) validate() error {
 	}
 	for _, flag := range []duration{{"--shutdown-delay", o.ShutdownDelay}, {"--audit-interval", o.AuditInterval}} {
 		if flag.value < 0 {
-			return fmt.Errorf("%s is %v and must not be less than 0", flag.name, flag.value)
+			return fmt.Errorf("invalid %s %v: must not be less than 0", flag.name, flag.value)
 		}
 	}
 	for _, flag := range []struct{ name, value string }{
 		{"--certificate-secret", o.CertificateSecret}, {"--webhook-service", o.WebhookService}, {"--webhook-configuration", o.WebhookConfiguration},
 	} {
 		if o.CertDir == "" && flag.value == "" {
-			return fmt.Errorf("%s is empty, and the manager needs it to make its certificates itself; --cert-dir would have it take them from files", flag.name)
+			return fmt.Errorf("%s must not be empty unless --cert-dir is set: the manager needs it to create its certificate", flag.name)
 		}
 	}
 	if o.WebhookConfiguration == "" {
-		return errors.New("--webhook-configuration is empty, and the manager learns from it how API servers reach the policies that it registers")
+		return errors.New("--webhook-configuration must not be empty: the manager reads from it how API servers reach the webhooks")
 	}
 	if len(o.ClientNames) > 0 && o.ClientCAFile == "" {
-		return errors.New("--client-names needs --client-ca-file: names are those in certificates that an authority of it has signed")
+		return errors.New("--client-names requires --client-ca-file")
 	}
 	if o.PodRuntime && len(o.PodNodeSelector) == 0 {
-		return errors.New("--pod-node-selector is empty: whoever may create VirtualMachines could run containers on any node; " +
-			"name a label that only nodes with an agent have")
+		return errors.New("--pod-node-selector must not be empty: users who create VirtualMachines could run containers on any node; " +
+			"set a label that only nodes with an agent have")
 	}
 	if o.PodSnapshotCAFile != "" && o.PodSnapshotRepository == "" {
-		return errors.New("--pod-snapshot-ca-file needs --pod-snapshot-repository: without it no registry is asked")
+		return errors.New("--pod-snapshot-ca-file requires --pod-snapshot-repository")
 	}
 	if err := o.validateTestRuns(); err != nil {
 		return err
@@ -213,13 +213,13 @@ func (o *Options) validate() error {
 	}
 	switch longest := time.Duration(retryJitter * float64(o.RetryPeriod)); {
 	case o.LeaseDuration%time.Second != 0:
-		return fmt.Errorf("--lease-duration is %v and must be whole seconds, because a lease says it in seconds", o.LeaseDuration)
+		return fmt.Errorf("invalid --lease-duration %v: must be a number of whole seconds", o.LeaseDuration)
 	case o.RenewDeadline <= longest:
-		return fmt.Errorf("--renew-deadline is %v and must be more than %v, which is %v times --retry-period",
+		return fmt.Errorf("invalid --renew-deadline %v: must be more than %v, which is %v times --retry-period",
 			o.RenewDeadline, longest, retryJitter)
 	case o.RenewDeadline+o.CallTimeout > o.LeaseDuration:
-		return fmt.Errorf("--renew-deadline %v and --runtime-call-timeout %v are together more than --lease-duration %v: "+
-			"a call of a leader that has lost its lease could go on while the next one sends", o.RenewDeadline, o.CallTimeout, o.LeaseDuration)
+		return fmt.Errorf("the sum of --renew-deadline %v and --runtime-call-timeout %v must not exceed --lease-duration %v: "+
+			"otherwise a runtime call of an old leader could overlap with calls of the new leader", o.RenewDeadline, o.CallTimeout, o.LeaseDuration)
 	}
 	return nil
 }
@@ -233,7 +233,7 @@ type duration struct {
 func longerThanNothing(flags ...duration) error {
 	for _, flag := range flags {
 		if flag.value <= 0 {
-			return fmt.Errorf("%s is %v and must be more than 0", flag.name, flag.value)
+			return fmt.Errorf("invalid %s %v: must be more than 0", flag.name, flag.value)
 		}
 	}
 	return nil

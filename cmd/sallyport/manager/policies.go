@@ -28,8 +28,8 @@ import (
 	"sallyport.dev/sallyport/webhooks/facts"
 )
 
-// newFacts gives the store that answers the facts of policies, with a cache of its own: nothing that another part of the
-// program leaves out of its cache may be missing in a fact, and a kind that cannot be read must not hold up the rest.
+// newFacts returns the store that answers the facts of policies. It has its own cache, so that facts are complete whatever other parts
+// of the program leave out of theirs, and a kind that cannot be read does not block the rest.
 func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string) (*facts.Store, error) {
 	var store *facts.Store
 	cached, err := cache.New(config, cache.Options{
@@ -57,7 +57,7 @@ func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string) (*facts.S
 	return store, nil
 }
 
-// directClient reads past every cache, with a rate limit of its own.
+// directClient returns a client without a cache and with its own rate limit.
 func directClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) {
 	own := rest.CopyConfig(config)
 	own.QPS, own.Burst = 50, 100
@@ -65,8 +65,8 @@ func directClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) 
 	return client.New(own, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 }
 
-// addPolicies has the gate decide by the policies of the cluster, in every replica, and has the one that leads ship those of
-// this release and show what became of each.
+// addPolicies connects the gate to the policies of the cluster in every replica. The leader applies the shipped policies and writes
+// the status of all policies.
 func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *facts.Store, namespace string, replica *replicas.Replica) error {
 	kept := keeper.New(o.patchable(namespace), gate, store, ctrlmetrics.Registry)
 	if err := kept.SetupWithManager(mgr); err != nil {
@@ -103,7 +103,7 @@ func (o *Options) addPolicies(mgr ctrl.Manager, gate *webhooks.Gate, store *fact
 	return o.addVetting(mgr, r)
 }
 
-// addVetting has this replica not get ready before what its release ships can be applied.
+// addVetting adds a readiness check: the shipped policies of the release can be applied.
 func (o *Options) addVetting(mgr ctrl.Manager, r *policy.Reconciler) error {
 	if o.ShippedPolicies == "" {
 		return nil
@@ -113,19 +113,19 @@ func (o *Options) addVetting(mgr ctrl.Manager, r *policy.Reconciler) error {
 		v.Pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: o.ReplicaName, UID: types.UID(o.ReplicaUID)}}
 	}
 	if err := mgr.Add(v); err != nil {
-		return fmt.Errorf("setting up the check of what is shipped: %w", err)
+		return fmt.Errorf("setting up the check of shipped policies: %w", err)
 	}
 	return mgr.AddReadyzCheck("shipped", v.Ready)
 }
 
-// reporting makes known to the other replicas by what this one decides.
+// reporting publishes the active revisions of this replica.
 type reporting struct {
 	kept    *keeper.Keeper
 	changed <-chan event.GenericEvent
 	report  func(hash string)
 }
 
-// NeedLeaderElection is for the manager: every replica reports.
+// NeedLeaderElection reports false, because every replica reports.
 func (reporting) NeedLeaderElection() bool { return false }
 
 // Start reports until the context ends.
@@ -140,14 +140,14 @@ func (r reporting) Start(ctx context.Context) error {
 	}
 }
 
-// states gives the reconciler of RegoPolicies, which knows nothing of webhooks, what the catalog made of them.
+// states adapts the catalog to the reconciler of RegoPolicies, which does not depend on the webhooks.
 type states struct {
 	kept      *keeper.Keeper
 	registrar *registration.Reconciler
 	auditor   *audit.Reconciler
 }
 
-// State of a RegoPolicy.
+// State returns the state of a RegoPolicy in the catalog.
 func (s states) State(name string) (policy.State, bool) {
 	is, ok := s.kept.State(name)
 	if !ok {

@@ -28,15 +28,15 @@ import (
 	"sallyport.dev/sallyport/webhooks"
 )
 
-// Runtimes give the runtimes of machines and disks.
+// Runtimes are functions that return the runtimes of machines and disks.
 type Runtimes struct {
-	// Machine gives that of a machine.
+	// Machine returns the runtime of a machine.
 	Machine func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error)
-	// Disk gives that of a disk.
+	// Disk returns the runtime of a disk.
 	Disk func(context.Context, *v1alpha1.VirtualDisk) (*runtime.Client, error)
-	// Template gives where the templates of a VSphereTemplate are. Nil has them left alone.
+	// Template returns the store of the templates of a VSphereTemplate. If it is nil, VSphereTemplates are not reconciled.
 	Template func(context.Context, *v1alpha1.VSphereTemplate) (template.Store, error)
-	// LibraryItem gives the item of a content library that a template is made from.
+	// LibraryItem returns the content library item that is the source of a template.
 	LibraryItem func(context.Context, template.Domain) (template.LibraryItem, error)
 }
 
@@ -60,7 +60,7 @@ func kindOfDisk(d *v1alpha1.VirtualDisk) string {
 	return kindOf(d.Spec.Runtime.VSphere != nil, d.Spec.Runtime.Pod != nil)
 }
 
-// within has every call counted, and keep the limits.
+// within wraps the runtimes so that calls are counted and limited.
 func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) Runtimes {
 	metrics := runtime.NewMetrics(registry, time.Now)
 	kept := func(rt *runtime.Client, err error, kind string) (*runtime.Client, error) {
@@ -82,10 +82,10 @@ func (r Runtimes) within(limits runtime.Limits, registry prometheus.Registerer) 
 	}
 }
 
-// arbiter asks the policies for the operation reconciler, which knows nothing of webhooks.
+// arbiter adapts the gate to the operation reconciler, which does not depend on the webhooks.
 type arbiter struct{ gate *webhooks.Gate }
 
-// Arbitrate judges an operation.
+// Arbitrate evaluates the policies for an operation.
 func (a arbiter) Arbitrate(
 	ctx context.Context, o *v1alpha1.VirtualMachineOperation,
 	machine *v1alpha1.VirtualMachine, unfinished []v1alpha1.VirtualMachineOperation,
@@ -94,7 +94,7 @@ func (a arbiter) Arbitrate(
 	return operation.Ruling(ruling), err
 }
 
-// moves has the policies judge the moves that the specs of machines want.
+// moves evaluates the policies for migrations that the specs of machines request.
 func moves(gate *webhooks.Gate) func(context.Context, *v1alpha1.VirtualMachine, string) (v1alpha1.ConditionReason, string, error) {
 	return func(ctx context.Context, vm *v1alpha1.VirtualMachine, node string) (v1alpha1.ConditionReason, string, error) {
 		ruling, err := gate.AdmitsMove(ctx, vm, node)
@@ -105,10 +105,10 @@ func moves(gate *webhooks.Gate) func(context.Context, *v1alpha1.VirtualMachine, 
 	}
 }
 
-// eventSource is who tells people, in events.
+// eventSource is the reporting controller of events.
 const eventSource = "sallyport"
 
-// addVCenters adds the reconciler that connects vCenters, whose Secrets are in that namespace.
+// addVCenters adds the reconciler of VSphereServers, whose Secrets are in the namespace.
 func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 	servers := &vsphereserver.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, Servers: all,
@@ -120,7 +120,7 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 	return nil
 }
 
-// addTemplates adds the reconciler of templates, which keeps what they are made from in a cache.
+// addTemplates adds the reconciler of VSphereTemplates and its cache of downloaded OVAs.
 func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, runtimes Runtimes) error {
 	if runtimes.Template == nil {
 		return nil
@@ -150,7 +150,8 @@ func (o *Options) addTemplates(mgr ctrl.Manager, events events.EventRecorder, ru
 	return nil
 }
 
-// addReconcilers adds those of operations, machines, disks, templates and pools to the manager. The first two share a driver, and so the locks of the machines.
+// addReconcilers adds the reconcilers of operations, machines, disks, templates and pools to the manager. Operations and machines share
+// a driver and its locks.
 func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes Runtimes, told changes, locks *claim.Locks) error {
 	events := mgr.GetEventRecorder(eventSource)
 	driver := &drive.Driver{

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// openRecords gives where decision records go, nil for nowhere, and what closes that.
+// openRecords returns the writer of decision records, nil if they are off, and a function that closes it.
 func (o *Options) openRecords() (to io.Writer, end func() error, err error) {
 	none := func() error { return nil }
 	switch o.Records {

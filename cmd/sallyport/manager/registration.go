@@ -19,7 +19,7 @@ import (
 // policiesConfiguration is the name of the webhook configurations that policies are registered in.
 func (o *Options) policiesConfiguration() string { return o.WebhookConfiguration + "-policies" }
 
-// addRegistration has the replica that leads register the policies for kinds that are not ours.
+// addRegistration adds the registration of policies on foreign kinds, which runs in the leader.
 func (o *Options) addRegistration(mgr ctrl.Manager, kept *keeper.Keeper, replica *replicas.Replica, namespace string, found func(policy string)) (*registration.Reconciler, error) {
 	api, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -39,10 +39,10 @@ func (o *Options) addRegistration(mgr ctrl.Manager, kept *keeper.Keeper, replica
 	return r, nil
 }
 
-// active gives the registration, which knows nothing of webhooks, the policies that decide.
+// active adapts the catalog to the registration, which does not depend on the webhooks.
 type active struct{ kept *keeper.Keeper }
 
-// Active gives them with the hash that replicas report.
+// Active returns the active policies with the hash that replicas report.
 func (a active) Active() (string, []registration.Policy) {
 	set, states := a.kept.Decides()
 	if set == nil {

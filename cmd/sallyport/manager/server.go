@@ -24,12 +24,12 @@ const (
 	headerPatience, idlePatience = 5 * time.Second, 2 * time.Minute
 	// maxHeader is how many bytes a request may have before its body; an API server sends some hundred.
 	maxHeader = 16 << 10
-	// mostConnections is how many there may be: each takes some fifty kilobytes before a request has come.
+	// mostConnections is the maximum number of connections. Each one takes about 50 kB before a request arrives.
 	mostConnections = 1024
 )
 
-// server serves the webhooks. controller-runtime's own would serve anybody any number of connections, and in each of them any number
-// of requests: API servers speak HTTP/1.1 to webhooks, one request at a time, and nobody else is spoken with.
+// server serves the webhooks over HTTP/1.1, which API servers use, with one request at a time on each connection. The server of
+// controller-runtime limits neither connections nor requests.
 type server struct {
 	webhook.Server // for its endpoints, with their metrics
 	options        *Options
@@ -37,7 +37,7 @@ type server struct {
 	started        atomic.Bool
 }
 
-// newServer prepares a server. Its certificate is from --cert-dir if nothing else is configured.
+// newServer prepares a server. Its certificate comes from --cert-dir unless another source is configured.
 func (o *Options) newServer(configure ...func(*tls.Config)) (*server, error) {
 	if o.ClientCAFile != "" {
 		clients, err := newClients(o.ClientCAFile, o.ClientNames)
@@ -49,7 +49,7 @@ func (o *Options) newServer(configure ...func(*tls.Config)) (*server, error) {
 	return &server{Server: webhook.NewServer(webhook.Options{}), options: o, configure: configure}, nil
 }
 
-// Start serves until the context ends, and then what is being answered.
+// Start serves until the context ends, and then finishes requests in progress.
 func (s *server) Start(ctx context.Context) error {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	for _, configure := range s.configure {
@@ -83,16 +83,16 @@ func (s *server) Start(ctx context.Context) error {
 		return err
 	}
 	if err := <-ended; err != nil {
-		return fmt.Errorf("ending the webhook server: %w", err)
+		return fmt.Errorf("stopping the webhook server: %w", err)
 	}
 	return nil
 }
 
-// StartedChecker is a probe: connections are taken.
+// StartedChecker returns a probe that succeeds when the server accepts connections.
 func (s *server) StartedChecker() healthz.Checker {
 	return func(*http.Request) error {
 		if !s.started.Load() {
-			return errors.New("the webhook server was not started yet")
+			return errors.New("the webhook server has not started")
 		}
 		return nil
 	}

@@ -184,7 +184,7 @@ func TestClientFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, "--client-names a", "--client-names", "--client-ca-file")
-	for file, want := range map[string]string{"/not/there": "no such file", empty: "no certificate"} {
+	for file, want := range map[string]string{"/not/there": "no such file", empty: "contains no PEM certificate"} {
 		if _, err := parsed(t, "--client-ca-file "+file).newServer(); err == nil || !strings.Contains(err.Error(), "--client-ca-file") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v", file, err)
 		}

@@ -21,11 +21,11 @@ import (
 	"sallyport.dev/sallyport/replicas"
 )
 
-// leavePatience is how long the end of the manager waits for its Lease to be deleted, which else runs out, and for the policies to be
-// marked if it was the last.
+// leavePatience is how long the manager waits at shutdown for its Lease to be deleted and, as the last replica, for the policies to
+// be marked.
 const leavePatience = 5 * time.Second
 
-// serving is what a replica serves the webhooks with, and how it is known to the others.
+// serving is the webhook server of a replica and its identity.
 type serving struct {
 	server  webhook.Server
 	ending  *ending
@@ -34,7 +34,7 @@ type serving struct {
 	selfSigned *certs.SelfSigned
 }
 
-// newServing prepares it.
+// newServing prepares the server.
 func (o *Options) newServing(config *rest.Config, namespace string) (*serving, error) {
 	name, err := o.replicaName()
 	if err != nil {
@@ -44,7 +44,7 @@ func (o *Options) newServing(config *rest.Config, namespace string) (*serving, e
 	if s.replica, err = replicas.New(config, replicas.Options{
 		Namespace: namespace, Name: name, UID: types.UID(o.ReplicaUID), Version: version.Get().GitVersion,
 	}); err != nil {
-		return nil, fmt.Errorf("naming this replica (--replica-name): %w", err)
+		return nil, fmt.Errorf("setting up the replica (--replica-name): %w", err)
 	}
 	var configure []func(*tls.Config)
 	if o.CertDir == "" {
@@ -76,20 +76,20 @@ func (o *Options) certificates(namespace string) certs.Options {
 	}
 }
 
-// replicaName is how this replica is known to the others.
+// replicaName returns the name that identifies this replica.
 func (o *Options) replicaName() (string, error) {
 	if o.ReplicaName != "" {
 		return o.ReplicaName, nil
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("naming this replica (--replica-name would name it): %w", err)
+		return "", fmt.Errorf("reading the host name (or set --replica-name): %w", err)
 	}
 	return strings.ToLower(host), nil
 }
 
-// add adds to the manager what runs in every replica, and its probes. A replica lives as long as it answers at all when it makes
-// its certificates itself: without one it waits for the one that leads, and a restart would lose what it has.
+// add adds the parts that run in every replica, and its probes, to the manager. A replica that creates its own certificate is alive
+// as long as it answers: without a certificate it waits for the leader, and a restart would not help.
 func (s *serving) add(mgr ctrl.Manager) error {
 	if err := mgr.Add(s.replica); err != nil {
 		return fmt.Errorf("adding the Lease of this replica: %w", err)
@@ -114,8 +114,8 @@ func (s *serving) add(mgr ctrl.Manager) error {
 	return mgr.AddReadyzCheck("ending", s.ending.ready)
 }
 
-// run runs the manager until the context ends, and then ends it in order. A replica that ends otherwise is not signed off: its
-// Lease runs out.
+// run runs the manager until the context ends, and then shuts it down gracefully. If the replica stops otherwise, its Lease
+// expires.
 func (s *serving) run(ctx context.Context, mgr ctrl.Manager) error {
 	if err := s.ending.run(ctx, mgr.Start); err != nil {
 		return err
@@ -123,15 +123,15 @@ func (s *serving) run(ctx context.Context, mgr ctrl.Manager) error {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leavePatience)
 	defer cancel()
 	if err := s.replica.Leave(leaving); err != nil {
-		mgr.GetLogger().Error(err, "signing this replica off; its Lease runs out")
+		mgr.GetLogger().Error(err, "deleting the Lease of this replica failed; the Lease expires")
 	}
 	if err := s.handOff(leaving, mgr); err != nil {
-		mgr.GetLogger().Error(err, "marking the RegoPolicies as ones that nobody decides by; the age of their status says so")
+		mgr.GetLogger().Error(err, "marking the RegoPolicies as not enforced failed; their status goes stale")
 	}
 	return nil
 }
 
-// handOff leaves the policies to the other replicas, and marks them if there is none. One that starts takes the marks off.
+// handOff marks the policies as not enforced if no other replica is left. A replica that starts removes the marks.
 func (s *serving) handOff(ctx context.Context, mgr ctrl.Manager) error {
 	return unattended.Mark(ctx, mgr.GetAPIReader(), mgr.GetClient().Status(), time.Now(), func(ctx context.Context) (bool, error) {
 		others, err := s.replica.Others(ctx)

@@ -13,7 +13,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/snapshot"
 )
 
-// snapshots gives the registry that machines that are Pods are moved through, and nil if there is none.
+// snapshots returns the registry for snapshots of migrating machines, or nil if none is configured.
 func (o *Options) snapshots(mgr ctrl.Manager) (*snapshot.Store, error) {
 	if !o.PodRuntime || o.PodSnapshotRepository == "" {
 		return nil, nil
@@ -29,7 +29,7 @@ func (o *Options) snapshots(mgr ctrl.Manager) (*snapshot.Store, error) {
 	return store, nil
 }
 
-// snapshotTransport trusts whom the system trusts, and the authorities of the file.
+// snapshotTransport trusts the authorities of the system and of the file.
 func (o *Options) snapshotTransport() (http.RoundTripper, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if o.PodSnapshotCAFile == "" {
@@ -44,7 +44,7 @@ func (o *Options) snapshotTransport() (http.RoundTripper, error) {
 		return nil, err
 	}
 	if !authorities.AppendCertsFromPEM(text) {
-		return nil, errors.New(o.PodSnapshotCAFile + " has no certificate in PEM")
+		return nil, errors.New(o.PodSnapshotCAFile + " contains no PEM certificate")
 	}
 	transport.TLSClientConfig = &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}
 	return transport, nil

@@ -8,29 +8,29 @@ import (
 	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
-// What the test run of a policy may take, if nothing else is said. The API server waits for five seconds.
+// Default limits of the test run of a policy. The API server waits five seconds for the webhooks.
 const (
 	TestRunTimeout = 3500 * time.Millisecond
 	TestRunMemory  = 256 << 20
 )
 
-// NewTestRunCommand makes the command of the child processes in which policies are tried. It is for the program itself: every
-// program with the manager needs it.
+// NewTestRunCommand returns the command of the child processes that run the tests of policies. Every program that contains the manager
+// needs it.
 func NewTestRunCommand() *cobra.Command {
 	var l testrun.Limits
 	command := &cobra.Command{
 		Use:   testrun.Subcommand,
-		Short: "Try a RegoPolicy, as a child of another sallyport",
-		Long: "Reads a RegoPolicy with those that there are from standard input, tries it and writes what it finds. The program starts\n" +
-			"itself with this command, so that a policy can neither outrun its time nor take the memory of others.\n\n" +
-			"Exit code 0 if something was found, whatever it is, 2 if not.",
+		Short: "Run the tests of a RegoPolicy in a child process",
+		Long: "Reads a RegoPolicy and the existing RegoPolicies from standard input, runs the tests of the policy and writes the result.\n" +
+			"The program starts itself with this command to limit the time and memory of a test run.\n\n" +
+			"Exit codes: 0 if there is a result, 2 if not.",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return testrun.Serve(command.InOrStdin(), command.OutOrStdout(), l)
 		},
 	}
-	command.Flags().Int64Var(&l.Memory, "memory", TestRunMemory, "`bytes` of memory that it may use")
-	command.Flags().DurationVar(&l.Within, "within", TestRunTimeout, "how long it may take")
+	command.Flags().Int64Var(&l.Memory, "memory", TestRunMemory, "memory limit in `bytes`")
+	command.Flags().DurationVar(&l.Within, "within", TestRunTimeout, "time limit")
 	return command
 }

@@ -24,23 +24,23 @@ import (
 	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
-// leastTestRunMemory is what the test run of the shipped policies needs, and then some.
+// leastTestRunMemory is enough for the test run of the shipped policies.
 var leastTestRunMemory = resource.MustParse("64Mi")
 
-// validateTestRuns checks what a test run may take.
+// validateTestRuns checks the limits of test runs.
 func (o *Options) validateTestRuns() error {
 	if o.TestRunMemory.Cmp(leastTestRunMemory) < 0 {
-		return fmt.Errorf("--rehearsal-memory is %s and must be at least %s", &o.TestRunMemory.Quantity, &leastTestRunMemory)
+		return fmt.Errorf("invalid --rehearsal-memory %s: must be at least %s", &o.TestRunMemory.Quantity, &leastTestRunMemory)
 	}
 	return nil
 }
 
-// wayOut is told with what keeps a RegoPolicy from being tested, which nobody may be locked out by.
-const wayOut = `to write it all the same, take policies-self out of the way first, for which you need the verb override on it: ` +
+// wayOut is added to errors that prevent the test run of a RegoPolicy, so that they cannot lock administrators out.
+const wayOut = `to write the policy without a test run, first set policies-self to mode Audit (needs the verb override on policies-self): ` +
 	`kubectl patch regopolicy policies-self --type=merge -p '{"spec":{"mode":"Audit"}}'`
 
-// newTestRunner gives what runs the tests of RegoPolicies, among those that are stored at that moment: what another
-// replica has just admitted counts, too.
+// newTestRunner returns the runner of the tests of RegoPolicies. It reads the stored policies live, so that a policy that another
+// replica has just admitted counts.
 func (o *Options) newTestRunner(mgr ctrl.Manager, weights func() map[string]int64, store *facts.Store, patchable grants.Patchable) (*testrun.Runner, error) {
 	has, err := newResources(mgr)
 	if err != nil {
@@ -67,10 +67,10 @@ func (o *Options) newTestRunner(mgr ctrl.Manager, weights func() map[string]int6
 	}), nil
 }
 
-// checker tries policies as the catalog compiles them.
+// checker compiles policies in the same way as the catalog.
 type checker struct{ runner *testrun.Runner }
 
-// Check gives the errors by the policies' names.
+// Check returns the errors by policy name.
 func (checker) Check(ctx context.Context, world []v1alpha1.RegoPolicy) map[string]error {
 	_, found := new(catalog.Catalog).Build(ctx, world, nil)
 	wrong := map[string]error{}
@@ -99,8 +99,8 @@ func (c checker) RunTests(ctx context.Context, world []v1alpha1.RegoPolicy, name
 	return finding.Refused(), nil
 }
 
-// asReleased gives a policy if it, its tests and its libraries have the very text that this program was built with, and nil else: the
-// tests passed then, on the same engine.
+// asReleased returns a policy if it, its tests and its libraries are identical to those that this program was built with, because
+// these tests have passed on the same engine. Otherwise it returns nil.
 func asReleased(world []v1alpha1.RegoPolicy, name string) (*catalog.Source, error) {
 	released, err := releasedSources()
 	if err != nil {
@@ -152,11 +152,11 @@ func runOf(world []v1alpha1.RegoPolicy, name string) *testrun.Run {
 	return r
 }
 
-// tester runs the tests of policies that are stored.
+// tester runs the tests of stored policies.
 type tester struct{ runner *testrun.Runner }
 
-// Test gives the result in the words of condition TestsPassed. What passed when this release was built is not run again: every replica
-// that begins to lead would spend seconds on it.
+// Test returns the content of condition TestsPassed. Tests that passed when this release was built do not run again, because they
+// would take every new leader seconds.
 func (t tester) Test(ctx context.Context, object *v1alpha1.RegoPolicy) (policy.Tested, error) {
 	world, err := t.runner.World(ctx)
 	if err != nil {
@@ -195,11 +195,11 @@ func tested(f *testrun.Finding) policy.Tested {
 	wrong := f.Refused()
 	switch {
 	case len(f.Missing) > 0:
-		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsNotRun, Message: "It refers to what no library has: " + strings.Join(f.Missing, ", ")}
+		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsNotRun, Message: "Unresolved library references: " + strings.Join(f.Missing, ", ")}
 	case wrong == nil:
 		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsPassed, Message: plural(f.Tests.Passed, "test passed.", "tests passed.")}
 	case f.Has(testrun.KindTestsMissing):
-		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsMissing, Message: "It has no tests, and cannot be edited without some."}
+		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsMissing, Message: "The policy has no tests. Add tests to be able to edit it."}
 	default:
 		result.Finding = policy.Finding{Reason: v1alpha1.ReasonTestsFailed, Message: wrong.Error()}
 	}

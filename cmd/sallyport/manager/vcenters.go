@@ -13,22 +13,22 @@ import (
 	"sallyport.dev/sallyport/webhooks"
 )
 
-// vcenters are the sessions as the reconciler of VSphereServers, which knows nothing of runtimes of that kind, speaks of them.
+// vcenters adapts the sessions to the reconciler of VSphereServers, which does not depend on the vSphere runtime.
 type vcenters struct{ *vsphere.Sessions }
 
-// Connect sees to it that there is a session.
+// Connect opens a session unless one is open.
 func (v vcenters) Connect(ctx context.Context, name string, connection vsphereserver.Connection) (vsphereserver.About, error) {
 	about, err := v.Sessions.Connect(ctx, name, vsphere.Connection(connection))
 	return vsphereserver.About(about), err
 }
 
-// Inventory gives what a vCenter has.
+// Inventory returns the inventory of a vCenter.
 func (v vcenters) Inventory(ctx context.Context, name string, tenants []v1alpha1.VSphereTenant) (vsphereserver.Inventory, error) {
 	found, err := v.Sessions.Inventory(ctx, name, tenants)
 	return vsphereserver.Inventory(found), err
 }
 
-// changes are what runtimes tell of: whoever tells waits until it is taken.
+// changes is the channel of changes that runtimes report. Senders block until a change is received.
 type changes chan event.TypedGenericEvent[runtime.Change]
 
 func (c changes) tell(ctx context.Context, of runtime.Change) {
@@ -38,7 +38,7 @@ func (c changes) tell(ctx context.Context, of runtime.Change) {
 	}
 }
 
-// tenants has the policies judge where in a vCenter a machine may be.
+// tenants evaluates the policies on the location of a machine in a vCenter.
 func tenants(gate *webhooks.Gate) vsphere.Tenants {
 	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) (datastores []v1alpha1.InventoryPath, err error) {
 		placement, err := gate.Admits(ctx, vm)
@@ -49,7 +49,7 @@ func tenants(gate *webhooks.Gate) vsphere.Tenants {
 	}
 }
 
-// diskTenants has them judge where a disk may be.
+// diskTenants evaluates the policies on the location of a disk.
 func diskTenants(gate *webhooks.Gate) vsphere.DiskTenants {
 	return func(ctx context.Context, d *v1alpha1.VirtualDisk) error {
 		ruling, err := gate.AdmitsDisk(ctx, d)
@@ -57,7 +57,7 @@ func diskTenants(gate *webhooks.Gate) vsphere.DiskTenants {
 	}
 }
 
-// templateTenants has them judge where templates may be.
+// templateTenants evaluates the policies on the location of templates.
 func templateTenants(gate *webhooks.Gate) vsphere.TemplateTenants {
 	return func(ctx context.Context, t *v1alpha1.VSphereTemplate) error {
 		ruling, err := gate.AdmitsTemplate(ctx, t)
@@ -68,7 +68,7 @@ func templateTenants(gate *webhooks.Gate) vsphere.TemplateTenants {
 func judged(what string, ruling webhooks.Ruling, err error) error {
 	switch {
 	case err != nil:
-		return runtime.NewUnavailable(errors.Unwrap(err), "the policies could not judge whether the %s may be where it is: %v", what, err)
+		return runtime.NewUnavailable(errors.Unwrap(err), "policies could not decide whether the %s may use its location: %v", what, err)
 	case ruling.Denied:
 		return runtime.NewPermission(nil, "%s", ruling.Message)
 	}

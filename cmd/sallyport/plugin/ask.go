@@ -18,38 +18,38 @@ import (
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
-// verdict is what the API server says to a request.
+// verdict is the response of the API server to a request.
 type verdict string
 
 const (
 	accepted verdict = "accepted"
 	refused  verdict = "refused"
-	// undecided is refused, too, but only because policies failed to decide.
+	// undecided means that the request is denied only because policies failed to decide.
 	undecided verdict = "undecided"
-	// forbidden is refused, too, but because the user has not the right: no policy was asked.
+	// forbidden means that RBAC denies the request, so no policy was evaluated.
 	forbidden verdict = "forbidden"
-	// unknown is if no answer came, or none to the question.
+	// unknown means that the API server did not respond, or not to this request.
 	unknown verdict = "unknown"
 )
 
-// answer is what the API server says to one request.
+// answer is the response of the API server to one request.
 type answer struct {
-	// Type is what is asked for: an operation, the deletion of the object, or another number of replicas.
+	// Type is the requested operation: one of a machine, the deletion of the object, or Scale.
 	Type  v1alpha1.OperationType `json:"type"`
 	Force bool                   `json:"force"`
-	// Replicas is how many there would be, if Type is Scale.
+	// Replicas is the requested number of replicas if Type is Scale.
 	Replicas *int64 `json:"replicas,omitempty"`
 	// Verdict is accepted, refused, undecided, forbidden or unknown.
 	Verdict verdict `json:"verdict"`
-	// Reasons are why not, at least one unless it is accepted.
+	// Reasons has at least one entry unless the verdict is accepted.
 	Reasons []objection `json:"reasons,omitempty"`
-	// Warnings are what the API server warns of, whatever the verdict.
+	// Warnings are the warnings of the API server.
 	Warnings []objection `json:"warnings,omitempty"`
 }
 
 // objection is one reason.
 type objection struct {
-	// Policy that refuses or warns; empty if it was no policy of Sallyport.
+	// Policy is the policy that denies or warns. It is empty if the reason is not from a policy.
 	Policy  string `json:"policy,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message"`
@@ -58,7 +58,7 @@ type objection struct {
 // scaling is the type of requests for another number of replicas.
 const scaling v1alpha1.OperationType = "Scale"
 
-// asked are the requests that `why` tries of a VirtualMachine: all operations, and its deletion.
+// asked are the requests that `why` tries on a VirtualMachine: all operations, and its deletion.
 func asked() []answer {
 	var all []answer
 	for _, form := range v1alpha1.OperationForms() {
@@ -67,15 +67,15 @@ func asked() []answer {
 	return append(all, answer{Type: v1alpha1.OperationDelete})
 }
 
-// subject is an object about which requests are tried.
+// subject is an object that requests are tried on.
 type subject interface {
 	// try makes a request as a dry run.
 	try(ctx context.Context, request *answer) error
-	// right is what one needs for a request.
+	// right is the permission that a request needs.
 	right(request *answer) *authorizationv1.ResourceAttributes
 }
 
-// ask has the API server judge each request as a dry run, all at once.
+// ask sends all requests concurrently as dry runs.
 func (c *cluster) ask(ctx context.Context, about subject, requests []answer) []answer {
 	answers := slices.Clone(requests)
 	var all sync.WaitGroup
@@ -97,7 +97,8 @@ func (c *cluster) ask(ctx context.Context, about subject, requests []answer) []a
 	return answers
 }
 
-// wayOut tells which operations all policies would accept, if several have refused one: each names what it would accept itself.
+// wayOut prints the operations that all policies allow, if several policies denied one. Each denial only lists what its own policy
+// allows.
 func (p *plugin) wayOut(ctx context.Context, c *cluster, name string, err error) {
 	said, reasons := judge(err)
 	several := slices.ContainsFunc(reasons, func(o objection) bool { return o.Policy != reasons[0].Policy })
@@ -115,7 +116,7 @@ func (p *plugin) wayOut(ctx context.Context, c *cluster, name string, err error)
 			return
 		}
 	}
-	fmt.Fprintf(p.ErrOut, "Accepted by all policies now: %s\n", cmp.Or(strings.Join(commands, ", "), "nothing"))
+	fmt.Fprintf(p.ErrOut, "Allowed now by all policies: %s\n", cmp.Or(strings.Join(commands, ", "), "none"))
 }
 
 // machineSubject is a VirtualMachine, on which operations are asked for.
@@ -144,25 +145,25 @@ func (s *machineSubject) right(a *answer) *authorizationv1.ResourceAttributes {
 	}
 }
 
-// may tells whether the user has a right.
+// may reports whether the user has a permission.
 func (c *cluster) may(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: right}}
 	if err := c.Create(ctx, review); err != nil {
-		return false, fmt.Errorf("asking whether you may do this: %w", err)
+		return false, fmt.Errorf("checking your permissions: %w", err)
 	}
 	return review.Status.Allowed, nil
 }
 
-// lacks tells whether it is certain that the user has not a right.
+// lacks reports whether the user certainly lacks a permission.
 func (c *cluster) lacks(ctx context.Context, right *authorizationv1.ResourceAttributes) bool {
 	allowed, err := c.may(ctx, right)
 	return err == nil && !allowed
 }
 
-// noDryRun is what the API server says, as a bad request, if it may not ask a webhook in a dry run.
+// noDryRun is part of the error of the API server if a webhook does not support dry runs.
 const noDryRun = "does not support dry run"
 
-// judge reads a refusal: its causes if policies of Sallyport gave them, else its message.
+// judge returns the verdict and the reasons of a response: the causes from policies, otherwise the message.
 func judge(err error) (verdict, []objection) {
 	if err == nil {
 		return accepted, nil
@@ -184,7 +185,7 @@ func judge(err error) (verdict, []objection) {
 	return undecided, found
 }
 
-// ofPolicies are the objections of Sallyport's policies in a refusal.
+// ofPolicies returns the causes from policies in a denial.
 func ofPolicies(s *metav1.Status) []objection {
 	var found []objection
 	if s.Details != nil {
@@ -197,7 +198,7 @@ func ofPolicies(s *metav1.Status) []objection {
 	return found
 }
 
-// objectionIn reads "[policy/Reason] message" of a warning, which is nothing but text; what is not like that is a message.
+// objectionIn parses a warning of the form "[policy/Reason] message". Any other warning is a message.
 func objectionIn(text string) objection {
 	rest, bracket := strings.CutPrefix(text, "[")
 	who, message, closed := strings.Cut(rest, "] ")
@@ -208,7 +209,7 @@ func objectionIn(text string) objection {
 	return objection{Policy: policy, Reason: reason, Message: message}
 }
 
-// undecided tells whether it is the policy that is wrong, and not the request.
+// undecided reports whether the policy failed to decide.
 func (o objection) undecided() bool {
 	return o.Policy != "" && engine.IsCause(o.Reason)
 }

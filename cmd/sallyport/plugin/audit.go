@@ -15,7 +15,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// What audit exits with: violators were found, or it could not be told whether there are any.
+// Exit codes of audit: objects violate a policy, or the result is unknown.
 const (
 	codeViolators = 1
 	codeUnknown   = 2
@@ -29,7 +29,7 @@ type coded struct {
 
 func (c coded) Unwrap() error { return c.error }
 
-// auditNow is the command that has the objects that exist held against policies.
+// auditNow is the command that requests an audit of existing objects.
 type auditNow struct {
 	*plugin
 	selector string
@@ -42,19 +42,20 @@ func (p *plugin) auditCommand() *cobra.Command {
 	a := &auditNow{plugin: p, printing: genericclioptions.NewPrintFlags("").WithTypeSetter(scheme)}
 	command := &cobra.Command{
 		Use:   "audit [POLICY | -l SELECTOR]",
-		Short: "Hold the objects that exist against a policy now, or against all that want it",
-		Long: "Asks Sallyport to hold the objects that exist against a RegoPolicy with spec.backgroundAudit: Enabled, or against all\n" +
-			"such policies, shows how far it is, and tells which objects the policy would refuse. Nothing is refused or changed.\n\n" +
-			"It takes the right to patch the RegoPolicy. Exit code 0 if no object violates a policy, 1 if some do, and 2 if that\n" +
-			"is not known, such as after an audit that could not look at everything.",
-		Example: `  # Would this policy refuse anything that there is?
+		Short: "Audit existing objects against policies now",
+		Long: "Requests an audit of existing objects against a RegoPolicy, or against all RegoPolicies, with spec.backgroundAudit:\n" +
+			"Enabled. Shows the progress, and then the objects that violate a policy. The audit does not change any object.\n\n" +
+			"Requires permission to patch RegoPolicies.\n\n" +
+			"Exit codes: 0 if no object violates a policy, 1 if some objects do, 2 if the result is unknown, for example because\n" +
+			"the audit is incomplete.",
+		Example: `  # List existing objects that this policy would deny
   kubectl sallyport audit deletion-protected
 
-  # For programs: the policies, with what was found in status.violations
+  # Print the policies as JSON, with the violations in status.violations
   kubectl sallyport audit -o json`,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return coded{usage(command, errors.New("one POLICY at a time, or none for all")), codeUnknown}
+				return coded{usage(command, errors.New("specify at most one POLICY")), codeUnknown}
 			}
 			return nil
 		},
@@ -70,7 +71,7 @@ func (p *plugin) auditCommand() *cobra.Command {
 	f := command.Flags()
 	a.printing.AddFlags(command)
 	f.StringVarP(&a.selector, "selector", "l", "", policySelectorUsage)
-	f.BoolVar(&a.wait, "wait", true, "wait for the result")
+	f.BoolVar(&a.wait, "wait", true, "wait for the result of the audit")
 	f.DurationVar(&a.timeout, "timeout", 15*time.Minute, "how long to wait for the result")
 	complete(command, "output", a.printing.AllowedFormats()...)
 	return command
@@ -142,7 +143,7 @@ func (a *auditNow) run(command *cobra.Command, args []string) error {
 	return nil
 }
 
-// audited gives those of the policies that are held against objects. A policy that was named must be one.
+// audited returns the policies that can be audited. If name is not empty, that policy must be one of them.
 func audited(policies []v1alpha1.RegoPolicy, name string) (all []v1alpha1.RegoPolicy, err error) {
 	for _, p := range policies {
 		switch {
@@ -150,19 +151,19 @@ func audited(policies []v1alpha1.RegoPolicy, name string) (all []v1alpha1.RegoPo
 			all = append(all, p)
 		case name == "":
 		case p.Spec.BackgroundAudit != v1alpha1.AuditEnabled:
-			return nil, fmt.Errorf("RegoPolicy %s is not held against objects that exist: its spec.backgroundAudit is Disabled. To enable it: "+
+			return nil, fmt.Errorf("RegoPolicy %s is not audited because spec.backgroundAudit is Disabled; to enable it: "+
 				`kubectl patch rego %[1]s --type=merge -p '{"spec": {"backgroundAudit": "Enabled"}}'`, name)
 		default:
-			return nil, fmt.Errorf("no revision of RegoPolicy %s decides, so it cannot be audited. To see why: kubectl sallyport policies %[1]s", name)
+			return nil, fmt.Errorf("RegoPolicy %s cannot be audited because it has no active revision; to see why: kubectl sallyport policies %[1]s", name)
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.New("no RegoPolicy is held against objects that exist: none that decides has spec.backgroundAudit: Enabled")
+		return nil, errors.New("no RegoPolicy to audit: no active RegoPolicy has spec.backgroundAudit: Enabled")
 	}
 	return all, nil
 }
 
-// requestAudit asks for an audit.
+// requestAudit requests an audit.
 func (c *cluster) requestAudit(ctx context.Context, policy *v1alpha1.RegoPolicy, request string) error {
 	before := policy.DeepCopy()
 	if policy.Annotations == nil {
@@ -172,7 +173,7 @@ func (c *cluster) requestAudit(ctx context.Context, policy *v1alpha1.RegoPolicy,
 	return c.Patch(ctx, policy, client.MergeFrom(before))
 }
 
-// await reads a policy until it has the result that was asked for, and tells how far it is.
+// await reads a policy until it has the requested result, and shows the progress.
 func (a *auditNow) await(ctx context.Context, c *cluster, policy *v1alpha1.RegoPolicy, request string) error {
 	fmt.Fprintf(a.ErrOut, "%s: audit requested\n", policy.Name)
 	told := v1alpha1.PolicyAudit{}
@@ -181,22 +182,22 @@ func (a *auditNow) await(ctx context.Context, c *cluster, policy *v1alpha1.RegoP
 			return false, err
 		}
 		if policy.Annotations[v1alpha1.AnnotationAudit] != request {
-			return false, fmt.Errorf("somebody else has asked for an audit of %s meanwhile. To see what it finds: kubectl sallyport policies %[1]s", policy.Name)
+			return false, fmt.Errorf("another user requested an audit of %s in the meantime; to see its result: kubectl sallyport policies %[1]s", policy.Name)
 		}
 		if is := policy.Status.Auditing; is != nil && *is != told {
 			told = *is
-			fmt.Fprintf(a.ErrOut, "%s: %d objects looked at, now %s\n", policy.Name, is.Objects, is.Resource)
+			fmt.Fprintf(a.ErrOut, "%s: %d objects audited, now auditing %s\n", policy.Name, is.Objects, is.Resource)
 		}
 		v := policy.Status.Violations
 		return v != nil && v.Requested == request, nil
 	})
 	if ctx.Err() != nil && err != nil {
-		return fmt.Errorf("waiting for the audit of %s: %w. To see who serves: kubectl sallyport policies", policy.Name, context.Cause(ctx))
+		return fmt.Errorf("waiting for the audit of %s: %w; to see whether Sallyport is running: kubectl sallyport policies", policy.Name, context.Cause(ctx))
 	}
 	return err
 }
 
-// codeOf is what a result exits with.
+// codeOf returns the exit code of a result.
 func codeOf(v *v1alpha1.PolicyViolations) int {
 	switch {
 	case v.Count != nil && *v.Count > 0, v.AtLeast > 0:
@@ -207,13 +208,13 @@ func codeOf(v *v1alpha1.PolicyViolations) int {
 	return 0
 }
 
-// show tells what was found.
+// show prints the result.
 func (a *auditNow) show(policy *v1alpha1.RegoPolicy) {
 	v := policy.Status.Violations
 	if v.Count != nil {
-		fmt.Fprintf(a.Out, "%s: %d of %d objects violate it\n", policy.Name, *v.Count, v.Objects)
+		fmt.Fprintf(a.Out, "%s: %d of %d objects violate the policy\n", policy.Name, *v.Count, v.Objects)
 	} else {
-		fmt.Fprintf(a.Out, "%s: %d or more violate it, of %d objects looked at; not complete: %s\n", policy.Name, v.AtLeast, v.Objects, v.Incomplete)
+		fmt.Fprintf(a.Out, "%s: at least %d of %d audited objects violate the policy; incomplete: %s\n", policy.Name, v.AtLeast, v.Objects, v.Incomplete)
 	}
 	for _, line := range violators(v, len(v.First)) {
 		fmt.Fprintln(a.Out, " ", line)

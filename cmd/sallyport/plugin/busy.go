@@ -14,29 +14,28 @@ func (p *plugin) busyCommand() *cobra.Command {
 	o := &marking{plugin: p}
 	command := &cobra.Command{
 		Use:   "busy VM --for 30m --holder HOLDER",
-		Short: "Mark a virtual machine as busy, so that no pool gives it up unnamed",
-		Long: "Mark a virtual machine as busy, so that no pool gives it up unnamed.\n\n" +
-			"Writes a Lease that says with what the machine is busy, and until when. If the command succeeds, no pool deletes the\n" +
-			"machine before that time for having too many; only somebody who names it can have it deleted. If the machine is being\n" +
-			"deleted or was named to go, the command fails and takes the Lease back: do not begin. The same holder can mark it again\n" +
-			"before the time is over, and so go on. A machine that another holder has is refused, with whose it is.\n\n" +
-			"Exit code 1 if the machine is not marked by this.",
-		Example: `  # A runner before it takes a job: without success it takes none
+		Short: "Mark a virtual machine as busy to protect it from scale-down",
+		Long: "Marks a VirtualMachine as busy with a Lease that has a holder and an expiry time. Until that time, a pool does not choose\n" +
+			"the VirtualMachine when it scales down. It can still be deleted by name, for example with scale-down.\n\n" +
+			"If the VirtualMachine is being deleted or is a target of a scale-down, the command removes the Lease and fails: do not\n" +
+			"start work on the machine. The same holder can extend the time with another busy command. If another holder has\n" +
+			"marked the VirtualMachine, the command fails and names the holder.\n\n" +
+			"Exit codes: 0 if the VirtualMachine is marked, 1 if not.",
+		Example: `  # Before a runner takes a job; if the command fails, do not take the job
   kubectl sallyport busy ci-3 --for 30m --holder https://ci.example.com/jobs/4711`,
 		RunE: func(command *cobra.Command, args []string) error {
 			switch {
 			case o.holder == "":
-				return usage(command, errors.New("--holder is missing: with what is the machine busy? Such as the URL of a job"))
+				return usage(command, errors.New("--holder is required: what the machine is busy with, such as the URL of a job"))
 			case o.during < time.Second || o.during > busy.Longest:
-				return usage(command, fmt.Errorf("--for %s is not from 1s to %s; who needs longer marks the machine again", o.during, busy.Longest))
+				return usage(command, fmt.Errorf("invalid --for %s: must be between 1s and %s; to extend the time, repeat the command before it expires", o.during, busy.Longest))
 			}
 			return o.run(command, args, o.busy)
 		},
 	}
 	f := command.Flags()
-	f.DurationVar(&o.during, "for", 0, "how long, from now on, such as 30m; at most 24h")
-	f.StringVar(&o.holder, "holder", "", "with what, such as the URL of a job")
-	f.Lookup("for").DefValue = "" // which help does not show
+	f.DurationVar(&o.during, "for", 0, "how long the machine stays busy, such as 30m (required, maximum 24h)")
+	f.StringVar(&o.holder, "holder", "", "what the machine is busy with, such as the URL of a job (required)")
 	return o.machineCommand(command)
 }
 
@@ -44,21 +43,20 @@ func (p *plugin) idleCommand() *cobra.Command {
 	o := &marking{plugin: p}
 	command := &cobra.Command{
 		Use:   "idle VM --holder HOLDER",
-		Short: "Mark a virtual machine as not busy any more",
-		Long: "Mark a virtual machine as not busy any more.\n\n" +
-			"Deletes the Lease that kubectl sallyport busy has written, and has the pool of the machine look again. The Lease of\n" +
-			"another holder is left alone unless it has expired or --force says otherwise.\n\n" +
-			"Exit code 1 if the machine is still marked.",
-		Example: `  # A runner after its job
+		Short: "Remove the busy mark of a virtual machine",
+		Long: "Deletes the Lease that kubectl sallyport busy created and triggers a reconciliation of the pool. The command does not\n" +
+			"delete the Lease of another holder unless it has expired or --force is set.\n\n" +
+			"Exit codes: 0 if the VirtualMachine is not marked, 1 if it is still marked.",
+		Example: `  # After a runner has finished its job
   kubectl sallyport idle ci-3 --holder https://ci.example.com/jobs/4711
 
-  # Whoever has it is gone
+  # Remove the mark of a holder that no longer exists
   kubectl sallyport idle ci-3 --force`,
 		RunE: func(command *cobra.Command, args []string) error { return o.run(command, args, o.idle) },
 	}
 	f := command.Flags()
-	f.StringVar(&o.holder, "holder", "", "who has marked it")
-	f.BoolVar(&o.force, "force", false, "whoever has marked it")
+	f.StringVar(&o.holder, "holder", "", "the holder that marked the machine as busy")
+	f.BoolVar(&o.force, "force", false, "also remove the mark of another holder")
 	return o.machineCommand(command)
 }
 
@@ -66,7 +64,7 @@ func (p *plugin) idleCommand() *cobra.Command {
 func (o *marking) machineCommand(command *cobra.Command) *cobra.Command {
 	command.Args = func(command *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return usage(command, fmt.Errorf("name one VirtualMachine: got %d names", len(args)))
+			return usage(command, fmt.Errorf("specify exactly one VirtualMachine, got %d names", len(args)))
 		}
 		return nil
 	}

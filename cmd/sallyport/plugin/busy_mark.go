@@ -82,8 +82,8 @@ func (o *marking) busy(ctx context.Context, c *cluster, name string) error {
 	return nil
 }
 
-// hold writes the Lease of a machine that is not being deleted, unless another holder has it. It gives the Lease also if it is not
-// known whether it was written, and tells whether the machine was marked by this holder before.
+// hold writes the Lease of a machine that is not being deleted, unless another holder has it. It also returns the Lease if the result of
+// the write is unknown. renewed reports whether this holder had marked the machine before.
 func (o *marking) hold(ctx context.Context, c *cluster, vm *v1alpha1.VirtualMachine) (lease *coordinationv1.Lease, renewed bool, err error) {
 	if err := staying(vm); err != nil {
 		return nil, false, err
@@ -103,7 +103,7 @@ func (o *marking) hold(ctx context.Context, c *cluster, vm *v1alpha1.VirtualMach
 		case busy.Of(lease) == "":
 			return nil, false, foreign(lease)
 		case busy.Of(lease) == vm.UID && busy.Until(lease, now).After(now) && busy.Holder(lease) != o.holder:
-			return nil, false, fmt.Errorf("VirtualMachine %s is busy until %s: %s", vm.Name, until(lease, now), busy.Holder(lease))
+			return nil, false, fmt.Errorf("VirtualMachine %s is already busy until %s: %s", vm.Name, until(lease, now), busy.Holder(lease))
 		}
 		renewed = busy.Of(lease) == vm.UID && busy.Until(lease, now).After(now)
 		busy.Mark(lease, vm, o.holder, now, o.during)
@@ -117,17 +117,17 @@ func (o *marking) hold(ctx context.Context, c *cluster, vm *v1alpha1.VirtualMach
 	return lease, renewed, nil
 }
 
-// confirm stamps a machine whose Lease is written, and tells why it is going all the same.
+// confirm annotates the machine of a written Lease. It returns an error if the machine is going to be deleted anyway.
 func (o *marking) confirm(ctx context.Context, c *cluster, vm *v1alpha1.VirtualMachine, lease *coordinationv1.Lease) error {
 	if behind := storedAt(lease).Sub(lease.Spec.RenewTime.Time); behind > time.Second+o.during/10 {
-		return fmt.Errorf("the clock here is %s behind that of the API server, and VirtualMachine %s would be busy for so much less: set it, or mark it for longer",
+		return fmt.Errorf("the local clock is %s behind the API server, so VirtualMachine %s would be busy for less time; adjust the clock or increase --for",
 			behind.Round(time.Second), vm.Name)
 	}
 	switch err := stamp(ctx, c, vm); {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("VirtualMachine %s was deleted just now", vm.Name)
+		return fmt.Errorf("VirtualMachine %s has just been deleted", vm.Name)
 	case err != nil:
-		return fmt.Errorf("stamping VirtualMachine %s: %w", vm.Name, err)
+		return fmt.Errorf("annotating VirtualMachine %s: %w", vm.Name, err)
 	}
 	if err := staying(vm); err != nil {
 		return err
@@ -141,16 +141,16 @@ func (o *marking) confirm(ctx context.Context, c *cluster, vm *v1alpha1.VirtualM
 	named := func(t v1alpha1.ScaleDownTarget) bool { return t.UID == vm.UID }
 	switch {
 	case apierrors.IsNotFound(err), err == nil && (pool.UID != owner.UID || !pool.DeletionTimestamp.IsZero()):
-		return fmt.Errorf("VirtualMachine %s goes with its VirtualMachinePool %s, which is deleted", vm.Name, owner.Name)
+		return fmt.Errorf("VirtualMachine %s is deleted together with VirtualMachinePool %s", vm.Name, owner.Name)
 	case err != nil:
-		return fmt.Errorf("reading whether VirtualMachinePool %s names %s to go: %w", owner.Name, vm.Name, err)
+		return fmt.Errorf("reading spec.scaleDownTargets of VirtualMachinePool %s for VirtualMachine %s: %w", owner.Name, vm.Name, err)
 	case slices.ContainsFunc(pool.Spec.ScaleDownTargets, named):
-		return fmt.Errorf("VirtualMachine %s is named in spec.scaleDownTargets of VirtualMachinePool %s and goes, busy or not", vm.Name, pool.Name)
+		return fmt.Errorf("VirtualMachine %s will be deleted because it is in spec.scaleDownTargets of VirtualMachinePool %s", vm.Name, pool.Name)
 	}
 	return nil
 }
 
-// staying says that a machine is being deleted.
+// staying returns an error if a machine is being deleted.
 func staying(vm *v1alpha1.VirtualMachine) error {
 	if vm.DeletionTimestamp.IsZero() {
 		return nil
@@ -158,12 +158,12 @@ func staying(vm *v1alpha1.VirtualMachine) error {
 	return fmt.Errorf("VirtualMachine %s is being deleted", vm.Name)
 }
 
-// foreign tells of a Lease that only has the name of one that marks a machine.
+// foreign is the error for a Lease of another owner with the name of a busy Lease.
 func foreign(lease *coordinationv1.Lease) error {
-	return fmt.Errorf("there is a Lease %s without the label %s, which marks no machine and is somebody else's", lease.Name, v1alpha1.LabelBusyMachine)
+	return fmt.Errorf("Lease %s exists but does not belong to Sallyport: it has no label %s", lease.Name, v1alpha1.LabelBusyMachine)
 }
 
-// storedAt is when the API server has stored a Lease, as it says; zero if it does not.
+// storedAt is when the API server stored a Lease, or zero if unknown.
 func storedAt(lease *coordinationv1.Lease) (at time.Time) {
 	for _, manager := range lease.ManagedFields {
 		if manager.Time != nil && manager.Time.After(at) {
@@ -173,12 +173,12 @@ func storedAt(lease *coordinationv1.Lease) (at time.Time) {
 	return at
 }
 
-// until is when the machine of a Lease is not busy any more, for people.
+// until is the expiry time of a Lease as text.
 func until(lease *coordinationv1.Lease, now time.Time) string {
 	return busy.Until(lease, now).UTC().Format(time.RFC3339)
 }
 
-// stamp changes a machine, which has the UID if one is given, and reads it. With another value each time, or nothing would be written.
+// stamp annotates a machine with a new value, so that a write happens, and reads it. If vm has a UID, it is a precondition.
 func stamp(ctx context.Context, c *cluster, vm *v1alpha1.VirtualMachine) error {
 	metadata := map[string]any{"annotations": map[string]string{v1alpha1.AnnotationBusyStamp: string(uuid.NewUUID())}}
 	if vm.UID != "" {
@@ -191,8 +191,8 @@ func stamp(ctx context.Context, c *cluster, vm *v1alpha1.VirtualMachine) error {
 	return c.Patch(ctx, vm, client.RawPatch(types.MergePatchType, patch))
 }
 
-// takeBack deletes the Lease as it was written here, of which it may not be known whether it was. It is done even if the command is
-// interrupted. One that somebody has written since is theirs.
+// takeBack deletes a Lease that this command wrote, even if the command is interrupted. It keeps a Lease that another client has written
+// since.
 func (o *marking) takeBack(ctx context.Context, c *cluster, written *coordinationv1.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.patience)
 	defer cancel()
@@ -202,16 +202,16 @@ func (o *marking) takeBack(ctx context.Context, c *cluster, written *coordinatio
 		err = c.Delete(ctx, lease, client.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion})
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		fmt.Fprintf(o.ErrOut, "Lease %s is left, and ends by itself: taking it back: %v\n", written.Name, err)
+		fmt.Fprintf(o.ErrOut, "Warning: deleting Lease %s failed, it stays until it expires: %v\n", written.Name, err)
 	}
 }
 
-// renewal is when a Lease was renewed, as exactly as it is stored.
+// renewal is the renew time of a Lease in the precision of the API.
 func renewal(lease *coordinationv1.Lease) *metav1.MicroTime {
 	return new(metav1.NewMicroTime(lease.Spec.RenewTime.Truncate(time.Microsecond)))
 }
 
-// idle ends the Lease of a machine, and stamps that, so that a pool that waits for it looks at once.
+// idle deletes the Lease of a machine and annotates the machine, so that its pool is reconciled immediately.
 func (o *marking) idle(ctx context.Context, c *cluster, name string) error {
 	said := "not busy"
 	for i := range tries {
@@ -232,17 +232,17 @@ func (o *marking) idle(ctx context.Context, c *cluster, name string) error {
 		if client.IgnoreNotFound(err) != nil {
 			return err
 		}
-		said = "not busy any more"
+		said = "no longer busy"
 		break
 	}
 	if err := stamp(ctx, c, &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}}); client.IgnoreNotFound(err) != nil {
-		fmt.Fprintf(o.ErrOut, "its pool may notice later: stamping VirtualMachine %s: %v\n", name, err)
+		fmt.Fprintf(o.ErrOut, "Warning: annotating VirtualMachine %s failed, its pool may react later: %v\n", name, err)
 	}
 	fmt.Fprintf(o.Out, "virtualmachine.%s/%s is %s\n", v1alpha1.GroupName, name, said)
 	return nil
 }
 
-// mayEnd says whose Lease it is if it is not the holder's.
+// mayEnd returns an error if another holder has the Lease.
 func (o *marking) mayEnd(lease *coordinationv1.Lease, machine string) error {
 	now := o.now()
 	switch holder := busy.Holder(lease); {
@@ -251,7 +251,7 @@ func (o *marking) mayEnd(lease *coordinationv1.Lease, machine string) error {
 	case o.force, holder == o.holder, !busy.Until(lease, now).After(now):
 		return nil
 	default:
-		return fmt.Errorf("VirtualMachine %s is busy until %s: %s. To end that: --holder %[3]q, or --force",
-			machine, until(lease, now), cmp.Or(holder, "without a holder"))
+		return fmt.Errorf("VirtualMachine %s is busy until %s: %s; to remove the mark, add --holder %[3]q or --force",
+			machine, until(lease, now), cmp.Or(holder, "no holder"))
 	}
 }

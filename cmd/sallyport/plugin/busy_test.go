@@ -49,29 +49,29 @@ func TestBusyAndIdle(t *testing.T) {
 		len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != machine.UID {
 		t.Errorf("the Lease is %+v, the stamp %q", lease, first)
 	}
-	w.plugin("busy ci-0 --for 1h --holder "+otherJob+in, 1, "error: VirtualMachine ci-0 is busy until ", ": "+job)
+	w.plugin("busy ci-0 --for 1h --holder "+otherJob+in, 1, "error: VirtualMachine ci-0 is already busy until ", ": "+job)
 	w.plugin("busy svm/ci-0 --for 1h --holder "+job+in, 0, "is busy until ")
 	again := w.marked(ns)
 	if !again.Spec.AcquireTime.Equal(lease.Spec.AcquireTime) || busy.Holder(again) != job || !busy.Until(again, time.Now()).After(busy.Until(lease, time.Now())) || stamped() == first {
 		t.Errorf("marked again: %+v", again.Spec)
 	}
 	for _, line := range []string{"idle ci-0", "idle ci-0 --holder " + otherJob} {
-		w.plugin(line+in, 1, "VirtualMachine ci-0 is busy until ", ": "+job+". To end that: --holder \""+job+"\", or --force")
+		w.plugin(line+in, 1, "VirtualMachine ci-0 is busy until ", ": "+job+"; to remove the mark, add --holder \""+job+"\" or --force")
 	}
 	second := stamped()
-	w.plugin("idle ci-0 --holder "+job+in, 0, "virtualmachine.sallyport.dev/ci-0 is not busy any more")
+	w.plugin("idle ci-0 --holder "+job+in, 0, "virtualmachine.sallyport.dev/ci-0 is no longer busy")
 	if left := w.marked(ns); left != nil || stamped() == second {
 		t.Errorf("after idle there is %+v", left)
 	}
 	w.plugin("idle ci-0 --holder "+job+in, 0, "is not busy\n")
 	w.plugin("busy ci-0 --for 1h --holder "+job+in, 0)
-	w.plugin("idle ci-0 --force"+in, 0, "is not busy any more")
+	w.plugin("idle ci-0 --force"+in, 0, "is no longer busy")
 
 	for line, says := range map[string]string{
-		"busy ci-0 --for 1h":                    "--holder is missing",
-		"busy ci-0 --holder " + job:             "--for 0s is not from 1s to 24h0m0s",
-		"busy ci-0 --for 25h --holder " + job:   "--for 25h0m0s is not from 1s to 24h0m0s",
-		"busy --for 1h --holder " + job:         "name one VirtualMachine: got 0 names",
+		"busy ci-0 --for 1h":                    "--holder is required",
+		"busy ci-0 --holder " + job:             "invalid --for 0s: must be between 1s and 24h0m0s",
+		"busy ci-0 --for 25h --holder " + job:   "invalid --for 25h0m0s: must be between 1s and 24h0m0s",
+		"busy --for 1h --holder " + job:         "specify exactly one VirtualMachine, got 0 names",
 		"busy svmop/x --for 1h --holder " + job: "svmop/x is not a VirtualMachine",
 		"busy ci-9 --for 1h --holder " + job:    `virtualmachines.sallyport.dev "ci-9" not found`,
 	} {
@@ -90,8 +90,8 @@ func TestBusyWhereThereIsALease(t *testing.T) {
 			l.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-2 * time.Hour)))
 		}, ""},
 		"of an earlier machine": {func(l *coordinationv1.Lease) { l.Labels[v1alpha1.LabelBusyMachine] = "u-earlier" }, ""},
-		"for something else":    {func(l *coordinationv1.Lease) { l.Labels = nil }, "there is a Lease ci-0-busy without the label sallyport.dev/busy-machine"},
-		"of another":            {func(*coordinationv1.Lease) {}, "VirtualMachine ci-0 is busy until "},
+		"for something else":    {func(l *coordinationv1.Lease) { l.Labels = nil }, "Lease ci-0-busy exists but does not belong to Sallyport: it has no label sallyport.dev/busy-machine"},
+		"of another":            {func(*coordinationv1.Lease) {}, "VirtualMachine ci-0 is already busy until "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldOn(t, w.plane)
@@ -138,27 +138,27 @@ func TestBusyFails(t *testing.T) {
 		"deleted before the stamp": {says: "VirtualMachine ci-0 is being deleted", between: func(w *world, _ *v1alpha1.VirtualMachinePool, m *v1alpha1.VirtualMachine) {
 			w.Must(w.Delete(w.Context(), m))
 		}},
-		"gone before the stamp": {says: "VirtualMachine ci-0 was deleted just now", between: func(w *world, _ *v1alpha1.VirtualMachinePool, m *v1alpha1.VirtualMachine) {
+		"gone before the stamp": {says: "VirtualMachine ci-0 has just been deleted", between: func(w *world, _ *v1alpha1.VirtualMachinePool, m *v1alpha1.VirtualMachine) {
 			w.forget(m)
 		}},
-		"another one before the stamp": {says: "stamping VirtualMachine ci-0: ", between: func(w *world, pool *v1alpha1.VirtualMachinePool, m *v1alpha1.VirtualMachine) {
+		"another one before the stamp": {says: "annotating VirtualMachine ci-0: ", between: func(w *world, pool *v1alpha1.VirtualMachinePool, m *v1alpha1.VirtualMachine) {
 			w.forget(m)
 			w.make(memberOf(pool, 0))
 		}},
-		"named":                   {says: "is named in spec.scaleDownTargets of VirtualMachinePool ci and goes, busy or not", before: name},
-		"named before the stamp":  {says: "is named in spec.scaleDownTargets", between: name},
-		"named before it is read": {says: "is named in spec.scaleDownTargets", after: name},
-		"the pool is being deleted": {says: "goes with its VirtualMachinePool ci, which is deleted", before: func(w *world, pool *v1alpha1.VirtualMachinePool, _ *v1alpha1.VirtualMachine) {
+		"named":                   {says: "will be deleted because it is in spec.scaleDownTargets of VirtualMachinePool ci", before: name},
+		"named before the stamp":  {says: "is in spec.scaleDownTargets", between: name},
+		"named before it is read": {says: "is in spec.scaleDownTargets", after: name},
+		"the pool is being deleted": {says: "is deleted together with VirtualMachinePool ci", before: func(w *world, pool *v1alpha1.VirtualMachinePool, _ *v1alpha1.VirtualMachine) {
 			pool.Finalizers = []string{"example.com/kept"}
 			w.Must(w.Update(w.Context(), pool))
 			w.Must(w.Delete(w.Context(), pool))
 		}},
-		"the pool is gone": {says: "goes with its VirtualMachinePool ci, which is deleted", after: func(w *world, pool *v1alpha1.VirtualMachinePool, _ *v1alpha1.VirtualMachine) {
+		"the pool is gone": {says: "is deleted together with VirtualMachinePool ci", after: func(w *world, pool *v1alpha1.VirtualMachinePool, _ *v1alpha1.VirtualMachine) {
 			w.forget(pool)
 		}},
 		"the reply of the Lease is lost": {lost: true, says: "marking VirtualMachine ci-0 as busy: connection reset"},
-		"the reply of the stamp is lost": {stampLost: true, says: "stamping VirtualMachine ci-0: connection reset"},
-		"the clock is behind":            {ahead: -10 * time.Minute, says: " behind that of the API server, and VirtualMachine ci-0 would be busy for so much less"},
+		"the reply of the stamp is lost": {stampLost: true, says: "annotating VirtualMachine ci-0: connection reset"},
+		"the clock is behind":            {ahead: -10 * time.Minute, says: " behind the API server, so VirtualMachine ci-0 would be busy for less time"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := newWorldOn(t, w.plane)

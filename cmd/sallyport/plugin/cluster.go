@@ -37,18 +37,18 @@ type cluster struct {
 func (p *plugin) connect() (*cluster, error) {
 	config, err := p.flags.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("finding the cluster: %w", err)
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return nil, fmt.Errorf("finding the namespace: %w", err)
+		return nil, fmt.Errorf("reading the namespace: %w", err)
 	}
 	config = rest.AddUserAgent(rest.CopyConfig(config), "kubectl-sallyport")
 	config.QPS, config.Burst = qps, burst
 	config.WarningHandlerWithContext = warner{rest.NewWarningWriter(p.ErrOut, rest.WarningWriterOptions{Deduplicate: true})}
 	mapper, err := p.flags.ToRESTMapper()
 	if err != nil {
-		return nil, fmt.Errorf("finding out what kinds there are: %w", err)
+		return nil, fmt.Errorf("reading the API resources of the cluster: %w", err)
 	}
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {

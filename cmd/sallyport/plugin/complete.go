@@ -85,7 +85,7 @@ func (p *plugin) labels(ctx context.Context, kind string) []string {
 	return slices.Sorted(maps.Keys(known))
 }
 
-// metadata of the objects that a word means as a kind, as kubectl understands it. A shell is not told of errors.
+// metadata of the objects that a word means as a kind, as kubectl understands it. Errors are ignored in shell completion.
 func (p *plugin) metadata(ctx context.Context, word string) []metav1.PartialObjectMetadata {
 	c, err := p.connect()
 	if err != nil || word == "" {

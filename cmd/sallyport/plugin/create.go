@@ -17,11 +17,11 @@ func (p *plugin) createCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "create",
 		Short: "Create a virtual machine",
-		Long:  "Creates a VirtualMachine from what its flags say: kubectl sallyport create vm.",
-		Example: `  # What is there to say of a machine?
+		Long:  "Creates a VirtualMachine from flags.",
+		Example: `  # Show the flags for a virtual machine
   kubectl sallyport create vm --help`,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return usage(command, errors.New("create what? There is vm"))
+			return usage(command, errors.New("specify what to create: vm"))
 		},
 	}
 	command.AddCommand(p.createMachineCommand())
@@ -50,32 +50,32 @@ func (p *plugin) createMachineCommand() *cobra.Command {
 		Use:     "vm NAME --vsphere-server SERVER --template TEMPLATE",
 		Aliases: []string{"svm", "virtualmachine"},
 		Short:   "Create a virtual machine from a template in a vCenter",
-		Long: "Create a virtual machine from a template in a vCenter.\n\n" +
-			"Creates a VirtualMachine, or with --dry-run=client -o yaml only prints one to go on from. Where things are in the vCenter is\n" +
-			"told by inventory path, such as /dc/vm/templates/ubuntu; a template is a path too, or the name of a VSphereTemplate. What a namespace may use is in spec.tenants of the VSphereServer.\n" +
-			"The machine is made after the command has ended: kubectl sallyport why svm NAME tells what that waits for.\n\n" +
-			"Exit code 1 if it was refused.",
-		Example: `  # Four processors, 8 GiB of memory, and a first disk of 40 GiB
+		Long: "Creates a VirtualMachine from a template in a vCenter. To write a manifest instead, use --dry-run=client -o yaml.\n\n" +
+			"Specify vCenter objects by inventory path, such as /dc/vm/templates/ubuntu, and the template by inventory path or by\n" +
+			"the name of a VSphereTemplate. spec.tenants of the VSphereServer lists what each namespace may use.\n\n" +
+			"The command does not wait until the machine exists. To see its progress, use kubectl sallyport why svm NAME.\n\n" +
+			"Exit codes: 0 if the VirtualMachine was created, 1 if not.",
+		Example: `  # Create a machine with four processors, 8 GiB of memory and a first disk of 40 GiB
   kubectl sallyport create vm web-1 --vsphere-server vc-1 --template /dc/vm/templates/ubuntu --folder /dc/vm/team-a \
     --resource-pool /dc/host/cluster/Resources/team-a --datastore /dc/datastore/fast --network /dc/network/team-a \
     --cpu 4 --memory 8Gi --disk 40Gi
 
-  # From the release that VSphereTemplate ubuntu has in its failure domain a
+  # Use the current release of VSphereTemplate ubuntu in its failure domain a
   kubectl sallyport create vm web-1 --vsphere-server vc-1 --template ubuntu --failure-domain a --folder /dc/vm/team-a \
     --resource-pool /dc/host/cluster --datastore /dc/datastore/fast --network /dc/network/team-a
 
-  # On files of a VM storage policy, and on a host with these tags in vCenter
+  # Use a VM storage policy and a host with these vCenter tags
   kubectl sallyport create vm web-1 --vsphere-server vc-1 --template /dc/vm/templates/ubuntu --folder /dc/vm/team-a \
     --resource-pool /dc/host/cluster --datastore /dc/datastore/fast --network /dc/network/team-a \
     --storage-policy encrypted --node-selector zone=b,disk=nvme
 
-  # With user data for cloud-init, which is under the key user-data of a Secret. Only shown, to be kept in a file
+  # Write a manifest of a machine with user data for cloud-init from the key user-data of a Secret
   kubectl sallyport create vm web-1 --vsphere-server vc-1 --template /dc/vm/templates/ubuntu --folder /dc/vm/team-a \
     --resource-pool /dc/host/cluster --datastore /dc/datastore/fast --network /dc/network/team-a \
     --user-data-secret web-1 --dry-run=client -o yaml > web-1.yaml`,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage(command, fmt.Errorf("name the machine, once: got %d names", len(args)))
+				return usage(command, fmt.Errorf("specify exactly one NAME, got %d", len(args)))
 			}
 			return nil
 		},
@@ -91,24 +91,23 @@ var required = []string{"vsphere-server", "template", "folder", "resource-pool",
 
 func (o *createMachine) addFlags(command *cobra.Command) {
 	f := command.Flags()
-	f.StringVar(&o.server, "vsphere-server", "", "the VSphereServer of the vCenter; --server is the API server, as for kubectl")
-	f.StringVar(&o.template, "template", "", "the template that the machine is a copy of: the name of a VSphereTemplate, or an inventory path, which begins with /")
-	f.StringVar(&o.failureDomain, "failure-domain", "", "the failure domain of the VSphereTemplate (default: the only one that it has)")
-	f.StringVar(&o.folder, "folder", "", "the folder to put the machine in, by inventory path")
-	f.StringVar(&o.resourcePool, "resource-pool", "", "the resource pool, cluster or host to run it in, by inventory path")
-	f.StringVar(&o.datastore, "datastore", "", "the datastore for its files, by inventory path (default: one that satisfies --storage-policy)")
-	f.StringVar(&o.storagePolicy, "storage-policy", "", "the VM storage policy of its files, by name (default: the datastore's own)")
-	f.StringArrayVar(&o.networks, "network", nil, "the network of its first network adapter, by inventory path; again for each further one")
-	f.Int32Var(&o.cpu, "cpu", 0, "how many virtual processors it has (default: as the template)")
-	f.StringVar(&o.memory, "memory", "", "how much memory it has, such as 8Gi (default: as the template)")
-	f.StringArrayVar(&o.disks, "disk", nil, "how large its first disk is, such as 40Gi; again for each further one (default: as in the template)")
-	f.StringVar(&o.hostname, "hostname", "", "what its guest calls itself (default: its name)")
-	f.StringVar(&o.userDataSecret, "user-data-secret", "", "the Secret with user data for cloud-init, under the key user-data")
-	choice.Flag(command, &o.runPolicy, "run-policy", "", "when it is kept running: "+strings.Join(runPolicies, ", ")+
+	f.StringVar(&o.server, "vsphere-server", "", "the VSphereServer of the vCenter (--server is the Kubernetes API server)")
+	f.StringVar(&o.template, "template", "", "the template to clone: the name of a VSphereTemplate, or an inventory path that begins with /")
+	f.StringVar(&o.failureDomain, "failure-domain", "", "the failure domain of the VSphereTemplate (default: its only failure domain)")
+	f.StringVar(&o.folder, "folder", "", "the inventory path of the folder for the machine")
+	f.StringVar(&o.resourcePool, "resource-pool", "", "the inventory path of the resource pool, cluster or host that runs the machine")
+	f.StringVar(&o.datastore, "datastore", "", "the inventory path of the datastore for the files of the machine (default: a datastore that satisfies --storage-policy)")
+	f.StringVar(&o.storagePolicy, "storage-policy", "", "the name of the VM storage policy for the files of the machine (default: the default policy of the datastore)")
+	f.StringArrayVar(&o.networks, "network", nil, "the inventory path of the network for a network adapter; repeat for each adapter")
+	f.Int32Var(&o.cpu, "cpu", 0, "the number of virtual processors (default: the number of the template)")
+	f.StringVar(&o.memory, "memory", "", "the memory size, such as 8Gi (default: the size of the template)")
+	f.StringArrayVar(&o.disks, "disk", nil, "the size of a disk, such as 40Gi; repeat for each disk, first disk first (default: the sizes of the template)")
+	f.StringVar(&o.hostname, "hostname", "", "the hostname of the guest (default: the name of the machine)")
+	f.StringVar(&o.userDataSecret, "user-data-secret", "", "the name of a Secret with user data for cloud-init in the key user-data")
+	choice.Flag(command, &o.runPolicy, "run-policy", "", "the run policy: "+strings.Join(runPolicies, ", ")+
 		" (default: "+string(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)+")", runPolicies...)
-	f.StringVar(&o.onto, "node", "", "the ESXi host that it should be on (default: any)")
-	o.nodeSelector.addFlag(f, "tags that its host must have, category=tag,... (default: none)")
-	f.Lookup("cpu").DefValue = "" // which help does not show
+	f.StringVar(&o.onto, "node", "", "the ESXi host for the machine (default: any)")
+	o.nodeSelector.addFlag(f, "vCenter tags that the host must have, as category=tag,... (default: none)")
 	o.creation.addFlags(command)
 	o.completeNames(command, "vsphere-server", "vsphereservers."+v1alpha1.GroupName)
 	o.completeNames(command, "template", "vspheretemplates."+v1alpha1.GroupName)
@@ -153,7 +152,7 @@ func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMach
 		missing = append(missing, "--datastore or --storage-policy")
 	}
 	if len(missing) > 0 {
-		return spec, fmt.Errorf("a machine needs %s", strings.Join(missing, ", "))
+		return spec, fmt.Errorf("required: %s", strings.Join(missing, ", "))
 	}
 	if err := o.creation.check(); err != nil {
 		return spec, err
@@ -194,7 +193,7 @@ func (o *createMachine) check(command *cobra.Command) (spec v1alpha1.VirtualMach
 	}
 	switch {
 	case set("cpu") && o.cpu < 1:
-		return spec, fmt.Errorf("--cpu %d: a machine has at least 1 processor", o.cpu)
+		return spec, fmt.Errorf("invalid --cpu %d: must be at least 1", o.cpu)
 	case set("cpu"):
 		spec.CPU = &o.cpu
 	}
@@ -208,7 +207,7 @@ func (o *createMachine) source() (source v1alpha1.VSphereCloneSource, err error)
 		return source, nil
 	}
 	if o.failureDomain != "" {
-		return source, fmt.Errorf("--failure-domain is for a VSphereTemplate, and --template %s is an inventory path", o.template)
+		return source, fmt.Errorf("--failure-domain requires a VSphereTemplate, but --template %s is an inventory path", o.template)
 	}
 	source.InventoryPath = v1alpha1.InventoryPath(o.template)
 	return source, nil
@@ -218,7 +217,7 @@ func (o *createMachine) source() (source v1alpha1.VSphereCloneSource, err error)
 func quantity(flag, value string) (resource.Quantity, error) {
 	size, err := resource.ParseQuantity(value)
 	if err != nil || size.Sign() <= 0 {
-		return size, fmt.Errorf("--%s %q is not a size, such as 8Gi", flag, value)
+		return size, fmt.Errorf("invalid --%s %q: must be a size, such as 8Gi", flag, value)
 	}
 	return size, nil
 }

@@ -22,7 +22,7 @@ func (o *creation) addFlags(command *cobra.Command) {
 		o.print.TemplatePrinterFlags.TemplateArgument = nil
 	}
 	o.print.AddFlags(command)
-	addDryRun(command, &o.dryRun, "judged")
+	addDryRun(command, &o.dryRun)
 	complete(command, "output", o.print.AllowedFormats()...)
 }
 

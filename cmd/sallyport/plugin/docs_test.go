@@ -17,7 +17,7 @@ func TestDocsListTheCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := "| command | what it does |\n| --- | --- |\n"
+	table := "| command | description |\n| --- | --- |\n"
 	var list func(prefix string, commands []*cobra.Command)
 	list = func(prefix string, commands []*cobra.Command) {
 		for _, command := range commands {
@@ -41,7 +41,7 @@ func TestDocsListTheCommands(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		table := "| flag | what it means |\n| --- | --- |\n"
+		table := "| flag | description |\n| --- | --- |\n"
 		for _, flag := range flags {
 			table += fmt.Sprintf("| `--%s` | %s |\n", flag, command.Flags().Lookup(flag).Usage)
 		}

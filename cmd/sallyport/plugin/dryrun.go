@@ -1,8 +1,6 @@
 package plugin
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -12,16 +10,16 @@ import (
 // The values of --dry-run.
 const dryRunNone, dryRunServer, dryRunClient = "none", "server", "client"
 
-// dryRuns are what is added to what was not done.
+// dryRuns is the suffix of a result, by the value of --dry-run.
 var dryRuns = map[string]string{dryRunNone: "", dryRunServer: " (server dry run)", dryRunClient: " (dry run)"}
 
-// addDryRun adds the flag --dry-run, where judged is what the API server is asked to judge.
-func addDryRun(command *cobra.Command, value *string, judged string) {
+// addDryRun adds the flag --dry-run.
+func addDryRun(command *cobra.Command, value *string) {
 	*value = dryRunNone
-	choice.Flag(command, value, "dry-run", "", fmt.Sprintf("none, server (%s, but not done) or client (only shown)", judged), dryRunNone, dryRunServer, dryRunClient)
+	choice.Flag(command, value, "dry-run", "", "none, server (evaluate the request without saving changes) or client (only print the request)", dryRunNone, dryRunServer, dryRunClient)
 }
 
-// writer is for changes, which it has judged and not done if --dry-run says so.
+// writer returns a client for changes, which does not persist them if dryRun is server.
 func writer(c client.Client, dryRun string) client.Client {
 	if dryRun == dryRunServer {
 		return client.NewDryRunClient(c)

@@ -10,15 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// errTold ends a command that has told already what went wrong.
-var errTold = errors.New("told already")
+// errTold ends a command that has already printed its errors.
+var errTold = errors.New("already printed")
 
-// usage adds to an error of the command line where to read how it is done.
+// usage adds a reference to --help to an error of the command line.
 func usage(command *cobra.Command, err error) error {
 	return fmt.Errorf("%w\nSee '%s --help' for usage", err, command.CommandPath())
 }
 
-// describe puts an error as kubectl does, so that scripts and eyes find what they know.
+// describe formats an error like kubectl.
 func describe(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -32,7 +32,7 @@ func describe(err error) string {
 	case s.Reason == metav1.StatusReasonUnauthorized:
 		return fmt.Sprintf("error: You must be logged in to the server (%v)", err)
 	case s.Reason == metav1.StatusReasonNotFound && (s.Details == nil || s.Details.Name == ""):
-		return fmt.Sprintf("Error from server (%s): %v\nDoes this cluster have Sallyport? Its kinds: kubectl api-resources --api-group=sallyport.dev",
+		return fmt.Sprintf("Error from server (%s): %v\nCheck whether Sallyport is installed: kubectl api-resources --api-group=sallyport.dev",
 			s.Reason, err)
 	case s.Reason != "":
 		return fmt.Sprintf("Error from server (%s): %v", s.Reason, err)
@@ -41,8 +41,8 @@ func describe(err error) string {
 	}
 }
 
-// passing tells whether an error of looking at something may be gone at the next look: the network, an API server that
-// restarts or is too busy, a watch that is too old.
+// passing reports whether an error of a read may be temporary: a network error, an API server that restarts or is overloaded, or an
+// expired watch.
 func passing(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -33,38 +33,39 @@ func (p *plugin) explainCommand() *cobra.Command {
 	o := &explaining{}
 	command := &cobra.Command{
 		Use:   "explain (-f FILE | KIND (NAME... | -l SELECTOR | --all)) [-- COMMAND]",
-		Short: "Tell why policies do or do not object to a request, rule by rule",
-		Long: "Tells of a request, by you and now, which policies are asked about it and what each says: whether the API server asks\n" +
-			"it, what of spec.match the request does not meet, in which mode it judges, what its facts are, and of every rule what it\n" +
-			"says or the expression that keeps it from applying, with file, line and column.\n\n" +
-			"Nothing is sent that changes anything. The policies of the cluster are evaluated here, and what they ask is read with\n" +
-			"your rights: where you may not read something, that is what you are told. With --as it is another user's request, still\n" +
-			"read with your rights; what that user may do is asked by SubjectAccessReviews. You need no right to impersonate.\n\n" +
-			"-f has objects as kubectl create or kubectl replace would send them. KIND NAME is an object as it is now, and explained is\n" +
-			"its creation unless --operation says else: why was it let in, or would it be now? -l and --all are as of kubectl get.\n" +
-			"With --subresource exec, attach, portforward or proxy it is a connection to the object, as kubectl would ask for it.",
-		Example: `  # Why does nobody object to this?
+		Short: "Explain why policies deny or do not deny a request",
+		Long: "Explains how the policies of the cluster evaluate a request: whether the API server sends the request to the policy, which\n" +
+			"part of spec.match does not match, the mode, the facts, and for each rule its result or the expression (file, line and\n" +
+			"column) that prevents it from applying.\n\n" +
+			"The command does not change anything. It evaluates the policies locally and reads facts with your permissions; if you\n" +
+			"cannot read an object, the explanation says so. With --as, it explains the request of another user: objects are still\n" +
+			"read with your permissions, and the permissions of the user are checked with SubjectAccessReviews. You do not need\n" +
+			"permission to impersonate the user.\n\n" +
+			"-f explains the creation or replacement of the objects in the files. KIND NAME explains the creation of an existing\n" +
+			"object unless --operation is set. With --subresource exec, attach, portforward or proxy, the request is a connection to\n" +
+			"the object.",
+		Example: `  # Why is this request not denied?
   kubectl sallyport explain -f stop.yaml
 
-  # Why does a policy of mine not fire for this Deployment?
+  # Why does this policy not apply to the Deployment?
   kubectl sallyport explain deployment web --policy deployments-need-an-owner
 
-  # What would the policies say if bob deleted it?
+  # Which policies would deny a deletion by bob?
   kubectl sallyport explain svm web-1 --operation DELETE --as bob
 
-  # May I run a shell in this Pod?
+  # Can I run a shell in this Pod?
   kubectl sallyport explain pod web-1 --subresource exec -- sh`,
 		Args: func(command *cobra.Command, args []string) error {
 			args, o.command = cutCommand(command, args)
 			switch {
 			case len(o.command) > 0 && o.subresource != "exec":
-				return usage(command, errors.New("a command behind -- is for --subresource exec"))
+				return usage(command, errors.New("a command after -- requires --subresource exec"))
 			case len(args) == 0 && len(o.files) == 0:
-				return usage(command, errors.New("name a request: with -f FILE, or KIND NAME of what there is"))
+				return usage(command, errors.New("specify a request: -f FILE, or KIND NAME of an existing object"))
 			case (len(args) > 0 || o.which.given()) && len(o.files) > 0:
-				return usage(command, errors.New("one of -f FILE and KIND NAME is enough"))
+				return usage(command, errors.New("cannot set -f and KIND NAME at the same time"))
 			case len(o.files) == 0 && namesIn(args) == 0 && !o.which.given():
-				return usage(command, fmt.Errorf("which %s? Name one, or choose with -l or --all", args[0]))
+				return usage(command, fmt.Errorf("specify at least one %s by name, -l or --all", args[0]))
 			case o.which.check(namesIn(args)) != nil:
 				return usage(command, o.which.check(namesIn(args)))
 			}
@@ -80,17 +81,17 @@ func (p *plugin) explainCommand() *cobra.Command {
 	}
 	o.which.addFlags(p, command, func(args []string) string { return strings.Join(args[:min(1, len(args))], "") })
 	f := command.Flags()
-	f.StringSliceVarP(&o.files, "filename", "f", nil, "files and folders with objects; - is standard input")
-	f.BoolVarP(&o.recursive, "recursive", "R", false, "read also the folders in folders")
-	choice.Flag(command, &o.operation, "operation", "", "CREATE, UPDATE, DELETE or CONNECT (default: UPDATE of what there is and -f has, CONNECT with its subresources, else CREATE)", choice.Operations...)
-	choice.Flag(command, &o.subresource, "subresource", "", "what of the object the request is about: scale, where -f has the wanted number of replicas; or exec, attach, portforward, proxy", append([]string{offline.Scale}, offline.Connections...)...)
-	f.StringVar(&o.policy, "policy", "", "the only RegoPolicy to tell about")
+	f.StringSliceVarP(&o.files, "filename", "f", nil, "files and folders with objects; - means standard input")
+	f.BoolVarP(&o.recursive, "recursive", "R", false, "read folders recursively")
+	choice.Flag(command, &o.operation, "operation", "", "the operation of the request: CREATE, UPDATE, DELETE or CONNECT (default: UPDATE for existing objects in -f, CONNECT for the subresources exec, attach, portforward and proxy, otherwise CREATE)", choice.Operations...)
+	choice.Flag(command, &o.subresource, "subresource", "", "the subresource of the request: scale (-f contains the new number of replicas), exec, attach, portforward or proxy", append([]string{offline.Scale}, offline.Connections...)...)
+	f.StringVar(&o.policy, "policy", "", "explain only this RegoPolicy")
 	format.AddFlag(command, &o.output)
 	p.completeNames(command, "policy", policyKind)
 	return command
 }
 
-// cutCommand takes what is behind -- away from the other arguments.
+// cutCommand separates the arguments after --.
 func cutCommand(command *cobra.Command, args []string) (before, behind []string) {
 	if i := command.ArgsLenAtDash(); i >= 0 {
 		return args[:i], args[i:]
@@ -126,13 +127,13 @@ func (p *plugin) explain(ctx context.Context, o *explaining, args []string) erro
 	return nil
 }
 
-// unserved says why nobody decides in the cluster what the policies would say; "" if nothing says so.
+// unserved returns why the cluster does not evaluate policies at the moment, or "".
 func (s *situation) unserved(p *plugin) string {
 	service := s.service(s.ctx, p)
 	return service.trouble(s.policies, p.now())
 }
 
-// print is for people.
+// print prints the explanation as text.
 func (s *situation) print(out terminal.Printer, report *offline.Report, only string) {
 	for i, r := range report.Results {
 		if i > 0 {
@@ -150,13 +151,13 @@ func (s *situation) print(out terminal.Printer, report *offline.Report, only str
 		if len(r.Explanations) == 0 {
 			switch {
 			case r.Status != nil && len(r.Policies) > 0:
-				out.Say("is refused before %s is asked: %s", only, r.Status.Message)
+				out.Say("denied before %s is evaluated: %s", only, r.Status.Message)
 			case r.Status != nil:
-				out.Say("is refused before any policy is asked: %s", r.Status.Message)
+				out.Say("denied before any policy is evaluated: %s", r.Status.Message)
 			case only != "":
-				out.Say("%s: has no rule that says anything about requests", only)
+				out.Say("%s: has no rule that applies to requests", only)
 			default:
-				out.Say("there is no policy")
+				out.Say("no policies")
 			}
 			continue
 		}
@@ -167,12 +168,12 @@ func (s *situation) print(out terminal.Printer, report *offline.Report, only str
 		}
 		explained.Print(out, "", r.Explanations)
 		if r.Status != nil && len(r.Policies) == 0 {
-			out.Say("Besides, it is refused: %s", r.Status.Message)
+			out.Say("The request is denied for another reason: %s", r.Status.Message)
 		}
 	}
 }
 
-// registration says of policies that the API server does not ask what their condition Registered says about it.
+// registration adds condition Registered to the explanation of policies that the API server does not call.
 func (s *situation) registration(report *offline.Report) {
 	for _, r := range report.Results {
 		for _, e := range r.Explanations {

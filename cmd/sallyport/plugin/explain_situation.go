@@ -41,7 +41,7 @@ type situation struct {
 	asked []*offline.Request
 	state []offline.Document
 	kinds []offline.ServedKind
-	// notes say what is not known.
+	// notes lists what is unknown.
 	notes []string
 }
 
@@ -72,7 +72,7 @@ func (p *plugin) newSituation(ctx context.Context, only string) (*situation, err
 	return s, err
 }
 
-// about refuses to tell about a policy that cannot say anything.
+// about returns an error if a policy does not exist or is a library.
 func (s *situation) about(only string) error {
 	if only == "" {
 		return nil
@@ -81,17 +81,17 @@ func (s *situation) about(only string) error {
 	for i := range s.policies {
 		switch {
 		case s.policies[i].Name == only && s.policies[i].Spec.Library:
-			return fmt.Errorf("RegoPolicy %s is a library: it is asked about nothing, only other policies use it", only)
+			return fmt.Errorf("RegoPolicy %s is a library: it does not evaluate requests, other policies import it", only)
 		case s.policies[i].Name == only:
 			return nil
 		case !s.policies[i].Spec.Library:
 			names = append(names, s.policies[i].Name)
 		}
 	}
-	return fmt.Errorf("there is no RegoPolicy %s; there are %s", only, strings.Join(names, ", "))
+	return fmt.Errorf("RegoPolicy %s does not exist; policies are: %s", only, strings.Join(names, ", "))
 }
 
-// deliberation is the time that every policy gets, in milliseconds: how fast this machine is must not change what is explained.
+// deliberation is the time that every policy gets, in milliseconds: the speed of this machine must not change the explanation.
 const deliberation = 60_000
 
 // compile makes the set of the policies as the manager does.
@@ -115,7 +115,7 @@ func (s *situation) compile() {
 func (s *situation) lastGood() map[string]catalog.Revision {
 	stored := &appsv1.ControllerRevisionList{}
 	if err := s.List(s.ctx, stored, client.InNamespace(s.home), client.HasLabels{keeper.PolicyLabel}); err != nil {
-		s.note("a last good revision decides in place of a broken policy, and is not known: %v", err)
+		s.note("the last good revision of a broken policy is active, but cannot be read: %v", err)
 		return nil
 	}
 	good, number := map[string]catalog.Revision{}, map[string]int64{}
@@ -133,7 +133,7 @@ func (s *situation) note(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// readHooks reads what the API server asks Sallyport about, and which namespace Sallyport is in.
+// readHooks reads the webhook configurations and the namespace of Sallyport.
 func (s *situation) readHooks() (err error) {
 	var mutating []admissionregistrationv1.MutatingWebhookConfiguration
 	var validating []admissionregistrationv1.ValidatingWebhookConfiguration
@@ -142,12 +142,12 @@ func (s *situation) readHooks() (err error) {
 		for _, into := range []client.Object{&m, &v} {
 			switch err := s.Get(s.ctx, client.ObjectKey{Name: name}, into); {
 			case apierrors.IsForbidden(err):
-				s.note("whether the API server asks the policies is not known, it is taken to be as the chart of this version has it: %v", err)
+				s.note("cannot read which requests the API server sends to policies; assuming the defaults of the chart: %v", err)
 				return nil
 			case apierrors.IsNotFound(err):
-				s.note("%v: nobody is asked by it", err)
+				s.note("%v: the API server calls no webhook of it", err)
 			case err != nil:
-				return fmt.Errorf("reading whom the API server asks: %w", err)
+				return fmt.Errorf("reading the webhook configurations: %w", err)
 			}
 		}
 		mutating, validating = append(mutating, m), append(validating, v)
@@ -161,7 +161,7 @@ func (s *situation) readHooks() (err error) {
 	return err
 }
 
-// requests finds out what is asked.
+// requests reads the requests to explain.
 func (s *situation) requests(p *plugin, o *explaining, args []string) error {
 	var documents []offline.Document
 	var err error
@@ -173,7 +173,7 @@ func (s *situation) requests(p *plugin, o *explaining, args []string) error {
 	} else {
 		documents, err = (&offline.Files{Stdin: p.In, Recursive: o.recursive}).Read(o.files...)
 		if err == nil && len(documents) == 0 {
-			err = fmt.Errorf("there is no object in %s", strings.Join(o.files, ", "))
+			err = fmt.Errorf("no object in %s", strings.Join(o.files, ", "))
 		}
 	}
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *situation) named(p *plugin, which selection, args []string) ([]offline.
 	return documents, nil
 }
 
-// request makes the request of a document, with what there is beside it.
+// request adds the request for a document, with the stored object.
 func (s *situation) request(d *offline.Document, o *explaining) error {
 	u := &unstructured.Unstructured{Object: d.Object}
 	operation := admissionv1.Operation(o.operation)
@@ -209,9 +209,9 @@ func (s *situation) request(d *offline.Document, o *explaining) error {
 	mapping, err := s.RESTMapper().RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
 	switch {
 	case meta.IsNoMatchError(err) && u.GetKind() != "Scale":
-		return fmt.Errorf("%s: this cluster has no %s in %s", d.Place(), u.GetKind(), u.GetAPIVersion())
+		return fmt.Errorf("%s: the cluster has no kind %s in %s", d.Place(), u.GetKind(), u.GetAPIVersion())
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("%s: name what is to be scaled, or have it in the file with the wanted number of replicas, in place of a Scale", d.Place())
+		return fmt.Errorf("%s: a Scale cannot be explained; use the object to scale, with the new number of replicas", d.Place())
 	case err != nil:
 		return err
 	}
@@ -240,7 +240,7 @@ func (s *situation) request(d *offline.Document, o *explaining) error {
 	return nil
 }
 
-// stored reads an object, nil if it is not there. One that may not be read is taken not to be there.
+// stored reads an object. It returns nil if the object does not exist or the user cannot read it.
 func (s *situation) stored(gvk schema.GroupVersionKind, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
@@ -248,7 +248,7 @@ func (s *situation) stored(gvk schema.GroupVersionKind, key types.NamespacedName
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case apierrors.IsForbidden(err):
-		s.note("%s %s is taken not to exist: %v", gvk.Kind, key.Name, err)
+		s.note("assuming that %s %s does not exist: %v", gvk.Kind, key.Name, err)
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -292,7 +292,7 @@ type ownClient struct{ client.Client }
 func (c *ownClient) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
 	asked, ok := object.(*authorizationv1.SubjectAccessReview)
 	if !ok {
-		return errors.New("nothing is created for an explanation")
+		return errors.New("an explanation does not create objects")
 	}
 	own := &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: asked.Spec.ResourceAttributes},

@@ -40,13 +40,13 @@ func TestExplainWhoIsAsked(t *testing.T) {
 	tm.must(operation("stop-1", "Stop"), "create", "-f", "-")
 	tm.explain(operation("migrate-1", "Migrate"), "-f - --policy operations-supersede", 0,
 		"operations-supersede: denies: [OperationInProgress] VirtualMachine web-1: migrate is not allowed because Stop stop-1 is pending")
-	tm.explain(operation("stop-2", "Stop"), "-f - --policy nothing", 1, "there is no RegoPolicy nothing; there are defaults, ")
+	tm.explain(operation("stop-2", "Stop"), "-f - --policy nothing", 1, "RegoPolicy nothing does not exist; policies are: defaults, ")
 	tm.explain(operation("stop-2", "Stop"), "-f - --policy lib-operations", 1, "is a library")
 	// The object itself is not among what it is held against.
 	tm.explain("", "svmop stop-1 --policy operations-supersede", 0, "allows: deny at supersede.rego:50 needs `some op in _unfinished`, but there is none")
 	tm.explain("", "svm web-1 --operation UPDATE --policy servers-tenancy", 0,
 		"servers-tenancy: not evaluated: webhook validate.sallyport.dev is not called: its matchCondition changes-spec-labels-or-our-annotations excludes this request")
-	tm.explain(strings.Replace(operation("stop-3", "Stop"), `"type"`, `"tpye"`, 1), "-f -", 0, `is refused before any policy is asked`, `unknown field "spec.tpye"`)
+	tm.explain(strings.Replace(operation("stop-3", "Stop"), `"type"`, `"tpye"`, 1), "-f -", 0, `denied before any policy is evaluated`, `unknown field "spec.tpye"`)
 	r := tm.explain(operation("migrate-1", "Migrate"), "-f - --policy operations-supersede -o json", 0)
 	var report offline.Report
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
@@ -87,7 +87,7 @@ func TestExplainWithOwnRights(t *testing.T) {
 	user := tm.namespace + "-user"
 	stop := operation("stop-1", "Stop")
 	tm.explainBy(user, stop, "-f -", 1, `regopolicies.sallyport.dev is forbidden: User "`+user+`" cannot list`,
-		"Ask a cluster administrator for: kubectl create clusterrolebinding sallyport-policy-viewer-USER --clusterrole=sallyport-policy-viewer --user=USER")
+		"To get access, ask a cluster administrator to run: kubectl create clusterrolebinding sallyport-policy-viewer-USER --clusterrole=sallyport-policy-viewer --user=USER")
 	tm.bind("clusterrolebinding", "sallyport-policy-viewer", user)
 	tm.explainBy(user, stop, "-f - --policy operations-supersede", 0, "by "+user,
 		"operations-supersede: evaluated, but the result is unknown, because you may not read the objects that it reads: ",

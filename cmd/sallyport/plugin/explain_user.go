@@ -35,9 +35,9 @@ const policyViewer = product + "-policy-viewer"
 
 // unread says why the RegoPolicies cannot be read, and the way out.
 func unread(err error) error {
-	err = fmt.Errorf("reading the RegoPolicies, which are what is explained: %w", err)
+	err = fmt.Errorf("reading RegoPolicies: %w", err)
 	if apierrors.IsForbidden(err) {
-		err = fmt.Errorf("%w\nAsk a cluster administrator for: kubectl create clusterrolebinding %[2]s-USER --clusterrole=%[2]s --user=USER", err, policyViewer)
+		err = fmt.Errorf("%w\nTo get access, ask a cluster administrator to run: kubectl create clusterrolebinding %[2]s-USER --clusterrole=%[2]s --user=USER", err, policyViewer)
 	}
 	return err
 }

@@ -11,7 +11,7 @@ type nodeSelector map[string]string
 
 func (s *nodeSelector) addFlag(f *pflag.FlagSet, usage string) {
 	f.StringToStringVar((*map[string]string)(s), "node-selector", nil, usage)
-	f.Lookup("node-selector").DefValue = "" // which help does not show
+	f.Lookup("node-selector").DefValue = "" // hide the default in help
 }
 
 // labels is the selector as specs have it, nil if it is empty.

@@ -21,34 +21,34 @@ type verb struct {
 }
 
 var verbs = []verb{
-	{"start", "Power virtual machines on", `  # Power on, and wait until that is seen
+	{"start", "Start virtual machines", `  # Start a machine and wait until it is running
   kubectl sallyport start web-1 --wait`, v1alpha1.OperationStart},
-	{"stop", "Shut virtual machines down", `  # Shut two guests down
+	{"stop", "Stop virtual machines", `  # Shut down two machines
   kubectl sallyport stop web-1 web-2
 
-  # Shut down those with a label
+  # Shut down all machines with a label
   kubectl sallyport stop -l app=web
 
-  # Would it be accepted? Nothing is done
+  # Check whether a stop is allowed, without stopping the machine
   kubectl sallyport stop web-1 --dry-run=server
 
-  # Power off without waiting for the guest, in place of a stop that the guest ignores
+  # Power off without waiting for the guest; supersedes a stop that the guest ignores
   kubectl sallyport stop web-1 --force
 
-  # In spite of the denial of a policy that I may override, once
+  # Override the denial of a policy once (needs the verb override on the policy)
   kubectl sallyport stop web-1 --override "operations-applicability: moved to db-2, ticket 42"`, v1alpha1.OperationStop},
-	{"restart", "Shut virtual machines down and power them on again", `  # Restart, and give up after five minutes
+	{"restart", "Restart virtual machines", `  # Restart a machine, with a deadline of five minutes
   kubectl sallyport restart web-1 --deadline 5m --wait`, v1alpha1.OperationRestart},
-	{"migrate", "Move virtual machines to another node", `  # To wherever the runtime chooses
+	{"migrate", "Migrate virtual machines to another node", `  # Migrate to a node that the runtime selects
   kubectl sallyport migrate web-1
 
-  # To this node, or to one with these labels
+  # Migrate to a specific node, or to a node with these labels
   kubectl sallyport migrate web-1 --to esx-3
   kubectl sallyport migrate web-1 --node-selector zone=b,disk=ssd`, v1alpha1.OperationMigrate},
-	{"evict", "Move virtual machines off their nodes, to wherever there is room", `  # Off its node, and wait until it is
+	{"evict", "Evict virtual machines from their nodes", `  # Evict a machine from its node and wait until it has moved
   kubectl sallyport evict web-1 --wait
 
-  # All that are on a node, of the namespace
+  # Evict all machines of the namespace from a node
   kubectl sallyport evict --field-selector status.nodeName=esx-3 --wait`, v1alpha1.OperationEvict},
 }
 
@@ -70,14 +70,14 @@ func (p *plugin) operateCommand(v verb) *cobra.Command {
 	command := &cobra.Command{
 		Use:   v.use + " (VM... | -l SELECTOR | --all)",
 		Short: v.short,
-		Long: v.short + ".\n\nCreates a VirtualMachineOperation of type " + string(v.kind) + " for each VM, which is named as web-1 or\n" +
-			"svm/web-1, or chosen by its labels. What is refused is shown as the API server says it; the others are tried all the\n" +
-			"same, one after the other.\n\n" +
-			"Exit code 1 if one was refused or, with --wait, did not succeed.",
+		Long: v.short + ".\n\nCreates a VirtualMachineOperation of type " + string(v.kind) + " for each VM, one after the other.\n" +
+			"Specify VMs by name (web-1 or svm/web-1) or by a selector. If the API server denies an operation, the command prints\n" +
+			"the reason and continues with the next VM.\n\n" +
+			"Exit codes: 0 on success, 1 if an operation was denied or, with --wait, did not succeed.",
 		Example: v.example,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 && !o.which.given() {
-				return usage(command, errors.New("which VirtualMachine? Name at least one, or choose with -l or --all"))
+				return usage(command, errors.New("specify at least one VirtualMachine by name, -l or --all"))
 			}
 			if err := o.which.check(len(args)); err != nil {
 				return usage(command, err)
@@ -96,18 +96,18 @@ func (p *plugin) operateCommand(v verb) *cobra.Command {
 func (o *operate) addFlags(command *cobra.Command) {
 	o.which.addFlags(o.plugin, command, func([]string) string { return machineKind })
 	f := command.Flags()
-	f.BoolVar(&o.force, "force", false, "do not wait for the guest")
+	f.BoolVar(&o.force, "force", false, "do not wait for the guest to shut down")
 	if o.kind == v1alpha1.OperationStart {
 		f.Lookup("force").Hidden = true // the API server knows why not
 	}
-	f.BoolVar(&o.wait, "wait", false, "wait until the operation has ended, and fail unless it succeeded")
-	f.DurationVar(&o.timeout, "timeout", 0, "how long --wait waits (default: the operation's deadline, and a minute more)")
-	f.DurationVar(&o.deadline, "deadline", 0, "how long the operation may take before it is withdrawn (default: 10m; 1h for migrate and evict)")
-	f.DurationVar(&o.ttl, "ttl", 0, "how long the operation is kept after it has ended (default: 24h)")
-	f.StringVar(&o.override, "override", "", "the policy to pass in spite of its denial, and why, as \"POLICY: REASON\", if you may")
+	f.BoolVar(&o.wait, "wait", false, "wait until the operation finishes, and fail if it did not succeed")
+	f.DurationVar(&o.timeout, "timeout", 0, "timeout of --wait (default: the deadline of the operation plus one minute)")
+	f.DurationVar(&o.deadline, "deadline", 0, "deadline of the operation, after which it is rolled back (default: 10m; 1h for migrate and evict)")
+	f.DurationVar(&o.ttl, "ttl", 0, "how long the VirtualMachineOperation is kept after it finishes (default: 24h)")
+	f.StringVar(&o.override, "override", "", "policy to override once and the reason, as \"POLICY: REASON\" (needs the verb override on the policy)")
 	if o.kind == v1alpha1.OperationMigrate {
-		f.StringVar(&o.migrate.NodeName, "to", "", "the node or ESXi host to move to")
-		o.nodeSelector.addFlag(f, "labels that the node to move to must have")
+		f.StringVar(&o.migrate.NodeName, "to", "", "the node or ESXi host to migrate to")
+		o.nodeSelector.addFlag(f, "labels of the node to migrate to")
 	}
 	o.creation.addFlags(command)
 }
@@ -160,13 +160,13 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 // adviceAtMost is after how many refusals it is no longer looked for what would be accepted instead, which takes requests.
 const adviceAtMost = 5
 
-// createAll asks for one operation after the other, whatever became of those before, and tells each answer.
+// createAll creates the operations one after the other, and prints each response. It continues after errors.
 func (o *operate) createAll(
 	ctx context.Context, c *cluster, names []string, spec v1alpha1.VirtualMachineOperationSpec, past *v1alpha1.Override,
 ) (created []*v1alpha1.VirtualMachineOperation, err error) {
 	for i, name := range names {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("interrupted before %s, which is %d of %d VirtualMachines", name, i+1, len(names))
+			return nil, fmt.Errorf("interrupted before VirtualMachine %s (%d of %d)", name, i+1, len(names))
 		}
 		operation := newOperation(c.namespace, name, spec)
 		if past != nil {
@@ -187,7 +187,7 @@ func (o *operate) createAll(
 	return created, nil
 }
 
-// show prints an operation. One that the API server has not named is called by what its name would begin with.
+// show prints an operation. Without a name from the API server, it prints generateName.
 func (o *operate) show(operation *v1alpha1.VirtualMachineOperation) error {
 	if format := *o.print.OutputFormat; operation.Name == "" && (format == "" || format == "name") {
 		operation = operation.DeepCopy()
@@ -196,7 +196,7 @@ func (o *operate) show(operation *v1alpha1.VirtualMachineOperation) error {
 	return o.printer.PrintObj(operation, o.raw)
 }
 
-// advise tells what to do about a refusal.
+// advise prints what to do about a denial.
 func (o *operate) advise(ctx context.Context, c *cluster, name string, err error, past *v1alpha1.Override) {
 	o.wayOut(ctx, c, name, err)
 	if past == nil {
@@ -207,7 +207,7 @@ func (o *operate) advise(ctx context.Context, c *cluster, name string, err error
 	}
 }
 
-// check reads the command line. What an operation may be like is for the API server to say.
+// check validates the command line. The API server validates the operation.
 func (o *operate) check(command *cobra.Command, args []string) ([]string, v1alpha1.VirtualMachineOperationSpec, error) {
 	spec := v1alpha1.VirtualMachineOperationSpec{Type: o.kind, Force: o.force}
 	names := make([]string, len(args))
@@ -222,17 +222,17 @@ func (o *operate) check(command *cobra.Command, args []string) ([]string, v1alph
 	}
 	switch set := command.Flags().Changed; {
 	case o.wait && o.dryRun != dryRunNone:
-		return nil, spec, fmt.Errorf("--wait has nothing to wait for with --dry-run=%s", o.dryRun)
+		return nil, spec, fmt.Errorf("cannot set --wait and --dry-run=%s at the same time", o.dryRun)
 	case set("to") && set("node-selector"):
 		return nil, spec, errors.New("cannot set --to and --node-selector at the same time")
 	case set("timeout") && !o.wait:
-		return nil, spec, errors.New("--timeout is how long --wait waits: add --wait")
+		return nil, spec, errors.New("--timeout requires --wait")
 	case set("timeout") && o.timeout <= 0:
-		return nil, spec, errors.New("--timeout must be longer than 0")
+		return nil, spec, errors.New("--timeout must be greater than 0")
 	case set("deadline") && !seconds(o.deadline, &spec.ActiveDeadlineSeconds):
-		return nil, spec, fmt.Errorf("--deadline %s is not a number of whole seconds", o.deadline)
+		return nil, spec, fmt.Errorf("invalid --deadline %s: must be a number of whole seconds", o.deadline)
 	case set("ttl") && !seconds(o.ttl, &spec.TTLSecondsAfterFinished):
-		return nil, spec, fmt.Errorf("--ttl %s is not a number of whole seconds", o.ttl)
+		return nil, spec, fmt.Errorf("invalid --ttl %s: must be a number of whole seconds", o.ttl)
 	}
 	if o.migrate.NodeName != "" || len(o.nodeSelector) > 0 {
 		spec.Migrate = &o.migrate
@@ -241,7 +241,7 @@ func (o *operate) check(command *cobra.Command, args []string) ([]string, v1alph
 	return names, spec, nil
 }
 
-// seconds puts a duration into a field that counts whole ones.
+// seconds sets a field in seconds, and reports whether the duration is a number of whole seconds.
 func seconds(d time.Duration, field **int32) bool {
 	if d%time.Second != 0 || d < 0 || d/time.Second > math.MaxInt32 {
 		return false
@@ -250,7 +250,7 @@ func seconds(d time.Duration, field **int32) bool {
 	return true
 }
 
-// newOperation is an operation as this plugin asks for it; the API server makes the name.
+// newOperation returns the operation to create. The API server generates its name.
 func newOperation(namespace, machine string, spec v1alpha1.VirtualMachineOperationSpec) *v1alpha1.VirtualMachineOperation {
 	spec.VirtualMachineName = machine
 	return &v1alpha1.VirtualMachineOperation{
@@ -261,7 +261,7 @@ func newOperation(namespace, machine string, spec v1alpha1.VirtualMachineOperati
 	}
 }
 
-// called is what people call an operation.
+// called is the name of an operation in text.
 func called(t v1alpha1.OperationType, force bool) string {
 	if force {
 		return "forced " + string(t)

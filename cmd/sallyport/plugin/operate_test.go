@@ -88,7 +88,7 @@ func TestRefusals(t *testing.T) {
 	tm.sallyport("start web-1", 1, "Error from server (Conflict): Start of web-1: ",
 		"\n[operations-supersede/OperationInProgress] VirtualMachine web-1: start is not allowed because Stop web-1-stop-",
 		"[operations-applicability/PhaseForbids] VirtualMachine web-1: start is not allowed because its phase is Running",
-		"\nAccepted by all policies now: stop --force, restart --force\n")
+		"\nAllowed now by all policies: stop --force, restart --force\n")
 	tm.sallyport("start web-1 --force", 1, "spec.force is not allowed with type Start: there is no forced way to power on")
 	tm.sallyport("stop web-1 --deadline 9000h", 1, "spec.activeDeadlineSeconds")
 	if got := strings.Fields(tm.must("", "get", "svmop", "-o", "name")); len(got) != 1 {
@@ -112,28 +112,28 @@ func TestDryRunsLeaveNothing(t *testing.T) {
 func TestCommandLinesThatSayNothing(t *testing.T) {
 	tm := newTeam(t)
 	for line, text := range map[string]string{
-		"stop":                                     "which VirtualMachine",
+		"stop":                                     "specify at least one VirtualMachine",
 		"stop svmop/web-1":                         "svmop/web-1 is not a VirtualMachine",
-		"stop svm/":                                "svm/ does not name one",
+		"stop svm/":                                "invalid VirtualMachine svm/: specify exactly one name",
 		"stop web-1 --dry-run=maybe":               `invalid argument "maybe" for "--dry-run" flag: must be none, server or client`,
-		"stop web-1 --wait --dry-run=server":       "--wait has nothing to wait for",
-		"stop web-1 --timeout 1m":                  "add --wait",
-		"stop web-1 --wait --timeout 0s":           "longer than 0",
+		"stop web-1 --wait --dry-run=server":       "cannot set --wait and --dry-run=server at the same time",
+		"stop web-1 --timeout 1m":                  "--timeout requires --wait",
+		"stop web-1 --wait --timeout 0s":           "greater than 0",
 		"stop web-1 --deadline 1500ms":             "whole seconds",
 		"stop web-1 --ttl -1s":                     "whole seconds",
 		"stop web-1 -o table":                      `"table"`,
 		"stop web-1 --now":                         "unknown flag: --now",
 		"migrate web-1 --to a --node-selector b=c": "node-selector",
 		"halt web-1":                               `unknown command "halt"`,
-		"why":                                      "name one object, such as svm web-1",
-		"why svm":                                  "which VirtualMachine? Name one, such as svm/web-1",
-		"why svm/web-1 web-2":                      "has a name already",
+		"why":                                      "specify one object, such as svm web-1",
+		"why svm":                                  "specify a VirtualMachine, such as svm/web-1",
+		"why svm/web-1 web-2":                      "already contains a name",
 		"why deployment web-1":                     `Error from server (NotFound): deployments.apps "web-1" not found`,
-		"why pod/":                                 "pod/ does not name one object",
+		"why pod/":                                 "invalid argument pod/: specify exactly one object",
 		"why gadget web-1":                         `error: the server doesn't have a resource type "gadget"`,
-		"why rego":                                 "which RegoPolicy? Name one, such as rego/defaults",
-		`stop web-1 --override never`:              `--override "never" is not "POLICY: REASON"`,
-		`stop web-1 --override policy:`:            `is not "POLICY: REASON"`,
+		"why rego":                                 "specify a RegoPolicy, such as rego/defaults",
+		`stop web-1 --override never`:              `invalid --override "never": must be "POLICY: REASON"`,
+		`stop web-1 --override policy:`:            `must be "POLICY: REASON"`,
 		"why svm web-1 -o xml":                     `invalid argument "xml" for "-o, --output" flag: must be json or yaml`,
 		"stop web-1 --context no":                  `context "no" does not exist`,
 		"stop web-1 -s 127.0.0.1:1":                "Unable to connect to the server: Stop of web-1",
@@ -145,7 +145,7 @@ func TestCommandLinesThatSayNothing(t *testing.T) {
 // A cluster without the kinds is told as such.
 func TestWithoutSallyport(t *testing.T) {
 	tm := newTeam(t)
-	tm.sallyport("stop web-1 -s "+started.plane.Config.Host+"/nowhere", 1, "Does this cluster have Sallyport?")
+	tm.sallyport("stop web-1 -s "+started.plane.Config.Host+"/nowhere", 1, "Check whether Sallyport is installed")
 }
 
 func TestCompletionOffersNames(t *testing.T) {

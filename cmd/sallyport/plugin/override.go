@@ -14,21 +14,25 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// overrideLasts is for a request that is made at once: half of what is allowed, because two clocks may differ either way.
-const overrideLasts = 30 * time.Minute
+const (
+	// overrideLasts is how long an override is valid by default. It is half of the maximum, because clocks can differ either way.
+	overrideLasts = 30 * time.Minute
+	// overrideAtMost is the longest validity that Sallyport accepts.
+	overrideAtMost = time.Hour
+)
 
-// overrideOf reads the flag --override, "POLICY: REASON", for an object that is to be created.
+// overrideOf parses the flag --override, "POLICY: REASON", for a new object.
 func overrideOf(flag string, now time.Time) (*v1alpha1.Override, error) {
 	policy, reason, both := strings.Cut(flag, ":")
 	o := &v1alpha1.Override{Policy: strings.TrimSpace(policy), Until: now.Add(overrideLasts), Reason: strings.TrimSpace(reason)}
 	if !both || o.Policy == "" || o.Reason == "" || strings.ContainsAny(o.Policy, "; ") {
-		return nil, fmt.Errorf(`--override %q is not "POLICY: REASON", such as "operations-applicability: the guest hangs, ticket 42"`, flag)
+		return nil, fmt.Errorf(`invalid --override %q: must be "POLICY: REASON", such as "operations-applicability: the guest hangs, ticket 42"`, flag)
 	}
 	return o, nil
 }
 
-// wayPast tells who may override the one policy that has refused an operation how that is done. What does not exist, or is no valid
-// request, is not better for it.
+// wayPast prints how to override the only policy that denied an operation, if the user may override it. An override does not help if
+// the object does not exist or the request is invalid.
 func (p *plugin) wayPast(ctx context.Context, c *cluster, err error) {
 	said, reasons := judge(err)
 	if said != refused || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
@@ -45,7 +49,7 @@ func (p *plugin) wayPast(ctx context.Context, c *cluster, err error) {
 	}
 }
 
-// mayOverride tells whether an override by the user would count, as far as the user may know.
+// mayOverride reports whether the user may override a policy, as far as the user can read.
 func (c *cluster) mayOverride(ctx context.Context, name string) bool {
 	allowed, err := c.may(ctx, &authorizationv1.ResourceAttributes{
 		Verb: "override", Group: v1alpha1.GroupName, Resource: "regopolicies", Name: name,
@@ -64,11 +68,11 @@ func (c *cluster) mayOverride(ctx context.Context, name string) bool {
 	return err == nil && !strings.HasPrefix(who.Username, "system:serviceaccount:")
 }
 
-// whoami is the user as the API server knows them.
+// whoami returns the user as the API server authenticates them.
 func (c *cluster) whoami(ctx context.Context) (authenticationv1.UserInfo, error) {
 	who := &authenticationv1.SelfSubjectReview{}
 	if err := c.Create(ctx, who); err != nil {
-		return authenticationv1.UserInfo{}, fmt.Errorf("asking the API server who you are: %w", err)
+		return authenticationv1.UserInfo{}, fmt.Errorf("reading your user name from the API server: %w", err)
 	}
 	return who.Status.UserInfo, nil
 }

@@ -18,31 +18,35 @@ import (
 // overriding are the flags of override.
 type overriding struct {
 	reason, dryRun string
+	lasts          time.Duration
 	which          selection
 }
 
 func (p *plugin) overrideCommand() *cobra.Command {
 	o := &overriding{}
 	command := &cobra.Command{
-		Use:   "override POLICY KIND (NAME... | -l SELECTOR | --all) --reason REASON",
-		Short: "Let your next request about an object pass a policy that refuses it",
-		Long: "Writes the override into an annotation of the object: for half an hour your own requests about it pass that one policy,\n" +
-			"which an event on the object tells to all. It takes the verb override on the policy. An object that is yet to be created\n" +
-			"needs the annotation in its manifest, an operation --override.",
-		Example: `  # The guard is wrong about this one: let me scale it down
-  kubectl sallyport override scaling-guard deployment web --reason "ticket 42"
+		Use:   "override POLICY KIND (NAME... | -l SELECTOR | --all) [--for DURATION] --reason REASON",
+		Short: "Override a policy for your next requests on an object",
+		Long: "Overrides one policy for your own requests on an object, for a limited time. The override is an annotation on the object,\n" +
+			"and each request that it admits is recorded as an event. Requires the verb override on the RegoPolicy.\n\n" +
+			"To override a policy for a new operation, use --override of the operation command. For another new object, write the\n" +
+			"annotation sallyport.dev/override in its manifest.",
+		Example: `  # Override policy scaling-guard for ten minutes, and scale the Deployment down
+  kubectl sallyport override scaling-guard deployment web --for 10m --reason "ticket 42"
   kubectl scale deployment web --replicas 0
 
-  # And about these
+  # Override policy deletion-protected for several objects
   kubectl sallyport override deletion-protected deployment -l app=web --reason "ticket 42"`,
 		Args: func(command *cobra.Command, args []string) error {
 			switch {
 			case len(args) < 2 || len(args) == 2 && !o.which.given() && !strings.Contains(args[1], "/"):
-				return usage(command, errors.New("name a policy, and the object as KIND NAME or KIND/NAME, or KIND with -l or --all"))
+				return usage(command, errors.New("specify POLICY and the object: KIND NAME, KIND/NAME, or KIND with -l or --all"))
 			case o.which.check(namesIn(args[1:])) != nil:
 				return usage(command, o.which.check(namesIn(args[1:])))
 			case strings.TrimSpace(o.reason) == "":
-				return usage(command, errors.New("--reason is missing: it is told to all"))
+				return usage(command, errors.New("--reason is required: it is recorded in events"))
+			case o.lasts < time.Second || o.lasts > overrideAtMost:
+				return usage(command, fmt.Errorf("invalid --for %s: must be between 1s and %s", o.lasts, overrideAtMost))
 			}
 			return nil
 		},
@@ -56,8 +60,9 @@ func (p *plugin) overrideCommand() *cobra.Command {
 	}
 	o.which.addFlags(p, command, func(args []string) string { return strings.Join(args[min(1, len(args)):min(2, len(args))], "") })
 	f := command.Flags()
-	f.StringVar(&o.reason, "reason", "", "why, for all to read")
-	addDryRun(command, &o.dryRun, "judged")
+	f.DurationVar(&o.lasts, "for", overrideLasts, "how long the override is valid, at most 1h")
+	f.StringVar(&o.reason, "reason", "", "why the policy is overridden, recorded in events (required)")
+	addDryRun(command, &o.dryRun)
 	return command
 }
 
@@ -75,7 +80,7 @@ func (p *plugin) override(ctx context.Context, o *overriding, args []string) err
 		return err
 	}
 	if !c.mayOverride(ctx, policy) {
-		return fmt.Errorf("%s may not override policy %s: it takes the verb override on regopolicies.%s %[2]s, and a spec.override that allows it",
+		return fmt.Errorf("user %s cannot override policy %s: the user needs the verb override on regopolicies.%s %[2]s, and spec.override of the policy must allow it",
 			who.Username, policy, v1alpha1.GroupName)
 	}
 	objects, err := p.find(c.namespace, o.which, args[1:]...)
@@ -84,13 +89,13 @@ func (p *plugin) override(ctx context.Context, o *overriding, args []string) err
 	}
 	failed := false
 	for _, object := range objects {
-		written := v1alpha1.Override{Policy: policy, UID: object.GetUID(), By: who.Username, Until: p.now().Add(overrideLasts), Reason: o.reason}
+		written := v1alpha1.Override{Policy: policy, UID: object.GetUID(), By: who.Username, Until: p.now().Add(o.lasts), Reason: o.reason}
 		if err := annotate(ctx, c, object, written.String(), o.dryRun); err != nil {
 			fmt.Fprintln(p.ErrOut, describe(fmt.Errorf("annotating %s: %w", object.name(), err)))
 			failed = true
 			continue
 		}
-		fmt.Fprintf(p.Out, "%s annotated%s: %s may pass %s until %s\n", object.name(), dryRuns[o.dryRun], who.Username, policy, written.Until.UTC().Format(time.RFC3339))
+		fmt.Fprintf(p.Out, "%s annotated%s: requests by %s override policy %s until %s\n", object.name(), dryRuns[o.dryRun], who.Username, policy, written.Until.UTC().Format(time.RFC3339))
 	}
 	if failed {
 		return errTold
@@ -98,7 +103,7 @@ func (p *plugin) override(ctx context.Context, o *overriding, args []string) err
 	return nil
 }
 
-// annotate writes the override into the object that was found, and into no other of its name.
+// annotate writes the override to the object. The UID is a precondition, so that it does not reach another object of the same name.
 func annotate(ctx context.Context, c client.Client, object found, text, dryRun string) error {
 	if dryRun == dryRunClient {
 		return nil

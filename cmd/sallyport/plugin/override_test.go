@@ -82,11 +82,21 @@ func TestOverrideOfAnObject(t *testing.T) {
 	stranger := tm.namespace + "-stranger"
 	tm.bind("rolebinding", "sallyport-edit", stranger)
 	tm.bind("rolebinding", "sallyport-view", stranger)
-	tm.reads("override", tm.kubectl("", append(command, "--as", stranger)...), 1, stranger+" may not override policy deletion-protected")
+	tm.reads("override", tm.kubectl("", append(command, "--as", stranger)...), 1, stranger+" cannot override policy deletion-protected")
 	tm.reads("override", tm.kubectl("", append(command, "--dry-run=client")...), 0, "annotated (dry run)")
 	if got := tm.get("svm/db-1", `.metadata.annotations.sallyport\.dev/override`); got != "" {
 		t.Errorf("a dry run wrote %s", got)
 	}
-	tm.reads("override", tm.kubectl("", command...), 0, "virtualmachines.sallyport.dev/db-1 annotated: "+tm.whoami()+" may pass deletion-protected until ")
-	tm.sallyport("override deletion-protected svm/db-1", 1, "--reason is missing")
+	tm.reads("override", tm.kubectl("", command...), 0, "virtualmachines.sallyport.dev/db-1 annotated: requests by "+tm.whoami()+" override policy deletion-protected until ")
+	if past, _ := v1alpha1.ParseOverride(tm.get("svm/db-1", `.metadata.annotations.sallyport\.dev/override`)); past == nil || time.Until(past.Until) > overrideLasts {
+		t.Errorf("without --for, the override is %+v", past)
+	}
+	tm.reads("override", tm.kubectl("", append(command, "--for", "10m")...), 0, "override policy deletion-protected until ")
+	if past, _ := v1alpha1.ParseOverride(tm.get("svm/db-1", `.metadata.annotations.sallyport\.dev/override`)); past == nil || time.Until(past.Until) > 10*time.Minute {
+		t.Errorf("with --for 10m, the override is %+v", past)
+	}
+	tm.sallyport("override deletion-protected svm/db-1", 1, "--reason is required")
+	for _, lasts := range []string{"0s", "61m"} {
+		tm.sallyport("override deletion-protected svm db-1 --reason x --for "+lasts, 1, "must be between 1s and 1h0m0s", "--help")
+	}
 }

@@ -1,5 +1,5 @@
-// Package plugin is Sallyport's plugin for kubectl: operations on virtual machines in one line, and why something
-// does not go on. It decides nothing: what is accepted is what the API server accepts.
+// Package plugin is the kubectl plugin of Sallyport. It requests operations on virtual machines and explains what blocks them. The API
+// server makes all decisions.
 package plugin
 
 import (
@@ -24,11 +24,10 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 )
 
-// The names under which kubectl looks for a plugin, and for what completes its command lines. What follows them is of no matter: on
-// Windows they end with ".exe".
+// pluginName and completerName are the names of the plugin and of its completion program for kubectl. A suffix such as ".exe" is ignored.
 const pluginName, completerName = "kubectl-sallyport", "kubectl_complete-sallyport"
 
-// Called gives the arguments for the plugin if a program was called by one of its names.
+// Called returns the arguments of the plugin if the program was called by one of the plugin's names.
 func Called(command []string) (args []string, is bool) {
 	if len(command) == 0 {
 		return nil, false
@@ -42,7 +41,7 @@ func Called(command []string) (args []string, is bool) {
 	return nil, false
 }
 
-// Main is the program, and gives its exit code.
+// Main runs the plugin and returns its exit code.
 func Main(args []string) int {
 	log.SetLogger(logr.Discard()) // what the libraries log is not for people
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -53,17 +52,17 @@ func Main(args []string) int {
 
 // plugin is what all commands share.
 type plugin struct {
-	// IOStreams are for people: what others have written does nothing to their terminal.
+	// IOStreams are for text. They escape control characters.
 	genericiooptions.IOStreams
-	// raw is for programs: objects in the format that was asked for.
+	// raw is for objects in the format of --output.
 	raw   io.Writer
 	flags *genericclioptions.ConfigFlags
 	now   func() time.Time
-	// patience is how long a command waits for Sallyport to see what it has done.
+	// patience is how long a command waits until Sallyport has reconciled its change.
 	patience time.Duration
 }
 
-// defaultPatience is long for a manager that runs, and short for somebody who waits for one that does not.
+// defaultPatience is long enough for a running manager and short enough to wait for one that does not run.
 const defaultPatience = 5 * time.Second
 
 func newPlugin(streams genericiooptions.IOStreams) *plugin {
@@ -72,7 +71,7 @@ func newPlugin(streams genericiooptions.IOStreams) *plugin {
 	return &plugin{IOStreams: streams, raw: raw, flags: genericclioptions.NewConfigFlags(true), now: time.Now, patience: defaultPatience}
 }
 
-// run executes a command line and gives its exit code: 0 if all went as it should, else 1, as of kubectl, or what a command says.
+// run executes a command line and returns its exit code: 0 on success, otherwise the code of the command's error or 1.
 func (p *plugin) run(ctx context.Context, args []string) int {
 	command := p.command()
 	command.SetArgs(args)
@@ -89,22 +88,22 @@ func (p *plugin) run(ctx context.Context, args []string) int {
 	return 1
 }
 
-// common are the flags of kubectl that help shows, and what it says of them; the others are there too.
+// common are the kubectl flags that help shows, with their help. The other kubectl flags are hidden.
 var common = map[string]string{
-	"namespace":  "the namespace, in place of the one that the context has",
-	"context":    "the context of the kubeconfig, in place of the current one",
+	"namespace":  "the namespace (default: the namespace of the kubeconfig context)",
+	"context":    "the kubeconfig context (default: the current context)",
 	"kubeconfig": "the kubeconfig file",
-	"as":         "who to act as: a user, or a service account as system:serviceaccount:NAMESPACE:NAME",
+	"as":         "the user to impersonate; for a service account: system:serviceaccount:NAMESPACE:NAME",
 }
 
 func (p *plugin) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-sallyport",
-		Short: "Operations on virtual machines, and why something does not go on",
-		Long: "Creates, starts, stops, restarts and moves virtual machines, takes them out of pools and marks them as busy, tells why\n" +
-			"something does not go on and which policies decide, and prepares an uninstall. What is accepted is what the API server accepts: the plugin decides nothing.\n\n" +
-			"All flags with which kubectl finds a cluster are understood, also those that are not shown. Exit code 1 if anything did\n" +
-			"not go as it should, else 0.",
+		Short: "Operate virtual machines and find out what blocks them",
+		Long: "Operates virtual machines, pools and policies of Sallyport: requests operations, shows what blocks them and which\n" +
+			"policies are in force, and prepares the uninstallation. The API server decides whether a request is allowed.\n\n" +
+			"All kubectl flags for the connection to a cluster are supported, including those that help does not list.\n\n" +
+			"Exit codes: 0 on success, 1 on failure.",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sallyport"},
 		SilenceErrors: true,
 		SilenceUsage:  true,

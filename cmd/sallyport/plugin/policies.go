@@ -17,7 +17,7 @@ import (
 // wideOutput is the format that adds columns to the table.
 const wideOutput = "wide"
 
-// listing are the flags of policies, which kubectl get has, too.
+// listing are the flags of policies, the same as of kubectl get.
 type listing struct {
 	*plugin
 	printing                *genericclioptions.PrintFlags
@@ -34,22 +34,21 @@ func (p *plugin) policiesCommand() *cobra.Command {
 	l := &listing{plugin: p, printing: printing}
 	command := &cobra.Command{
 		Use:   "policies [NAME | -l SELECTOR]",
-		Short: "Show which policies decide, which were edited, and what is wrong with them",
-		Long: "Lists the RegoPolicies: what a denial of theirs does, whether they decide in their current or in their last good\n" +
-			"revision, and which fields differ from what is shipped. What is wrong is told below the table. With a NAME it tells\n" +
-			"everything about that one.\n\n" +
-			"If no replica of Sallyport is serving, nothing decides, whatever the policies' status says: a warning tells.",
-		Example: `  # All of them
+		Short: "List policies with their mode, state and problems",
+		Long: "Lists RegoPolicies: the mode, whether the current or the last good revision is active, violations, and fields that differ\n" +
+			"from the shipped policy. Problems are listed below the table. With NAME, shows the details of one policy.\n\n" +
+			"If no replica of Sallyport is serving, no policy is evaluated, and the command prints a warning.",
+		Example: `  # List all policies
   kubectl sallyport policies
 
-  # Why does my edit not count?
+  # Show why an edited policy is not active
   kubectl sallyport policies operations-supersede
 
-  # Have the edited fields as shipped again
+  # Reset the edited fields of a shipped policy
   kubectl sallyport policies reset operations-supersede`,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage(command, fmt.Errorf("one NAME at a time, not %s", strings.Join(args, " ")))
+				return usage(command, fmt.Errorf("specify at most one NAME, got %s", strings.Join(args, " ")))
 			}
 			return nil
 		},
@@ -61,8 +60,8 @@ func (p *plugin) policiesCommand() *cobra.Command {
 	printing.AddFlags(command)
 	f := command.Flags()
 	f.StringVarP(&l.selector, "selector", "l", "", policySelectorUsage)
-	f.BoolVar(&l.noHeaders, "no-headers", false, "leave the header of the table out, and what stands below it")
-	f.BoolVarP(&l.watchChanges, "watch", "w", false, "after listing them, show each policy that changes")
+	f.BoolVar(&l.noHeaders, "no-headers", false, "print only the rows of the table")
+	f.BoolVarP(&l.watchChanges, "watch", "w", false, "after listing the policies, watch for changes")
 	formats := append([]string{wideOutput}, printing.AllowedFormats()...)
 	command.Flags().Lookup("output").Usage = fmt.Sprintf("Output format. One of: (%s).", strings.Join(formats, ", "))
 	complete(command, "output", formats...)
@@ -98,7 +97,7 @@ func (l *listing) run(command *cobra.Command, args []string) error {
 	case trouble != "":
 		fmt.Fprintln(l.ErrOut, "Warning:", trouble)
 	case service.err != nil:
-		fmt.Fprintln(l.ErrOut, "Note: whether a replica of Sallyport is serving is not known:", service.err)
+		fmt.Fprintln(l.ErrOut, "Note: cannot tell whether a replica of Sallyport is serving:", service.err)
 	}
 	if l.watchChanges {
 		if name != "" {
@@ -116,10 +115,10 @@ func (l *listing) run(command *cobra.Command, args []string) error {
 	return render(l.Out, r, l.now())
 }
 
-// policySelectorUsage is the help of a flag that chooses policies.
-const policySelectorUsage = "labels that the policies must have, as for kubectl get"
+// policySelectorUsage is the help of a flag that selects policies.
+const policySelectorUsage = "label selector for the policies, as in kubectl get"
 
-// whichPolicies are asked for: the one that is named, or those with the labels.
+// whichPolicies returns the name of the requested policy, or list options for the selector.
 func whichPolicies(args []string, selector string) (name string, only []client.ListOption, err error) {
 	if err := (&selection{labels: selector}).check(len(args)); err != nil {
 		return "", nil, err
@@ -158,7 +157,7 @@ func (c *cluster) policies(ctx context.Context, name string, only ...client.List
 	return list, nil
 }
 
-// printPolicies is for programs: the object that was named, else a list, of which there are only names one by one.
+// printPolicies prints the named object or the list in the format of --output.
 func printPolicies(p *plugin, printing *genericclioptions.PrintFlags, list *v1alpha1.RegoPolicyList, name string) error {
 	printer, err := printing.ToPrinter()
 	if err != nil {
@@ -175,14 +174,14 @@ func printPolicies(p *plugin, printing *genericclioptions.PrintFlags, list *v1al
 	return nil
 }
 
-// policyName reads an argument that is to name a RegoPolicy: defaults, rego/defaults.
+// policyName parses an argument that names a RegoPolicy: defaults, rego/defaults.
 func policyName(argument string) (string, error) {
 	word, name, found := strings.Cut(argument, "/")
 	if !found {
 		return argument, nil
 	}
 	if kindOf(word) != policyKind || name == "" || strings.Contains(name, "/") {
-		return "", fmt.Errorf("%s is not a RegoPolicy: name it as NAME or rego/NAME", argument)
+		return "", fmt.Errorf("%s is not a RegoPolicy: use NAME or rego/NAME", argument)
 	}
 	return name, nil
 }

@@ -18,13 +18,13 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
-// pollPause is between two looks at whether Sallyport has seen something.
+// pollPause is the pause between two polls for a reconciled change.
 const pollPause = 100 * time.Millisecond
 
-// releaseAnnotation says which release a policy, or the ConfigMap with the shipped policies, is from.
+// releaseAnnotation is the release of a policy, or of the ConfigMap with the shipped policies.
 const releaseAnnotation = shipping.ReleaseAnnotation
 
-// reset is the command that makes policies what the installed release ships.
+// reset is the command that resets policies to the installed release.
 type reset struct {
 	*plugin
 	all    bool
@@ -35,24 +35,23 @@ func (p *plugin) resetCommand() *cobra.Command {
 	r := &reset{plugin: p}
 	command := &cobra.Command{
 		Use:   "reset NAME... | --all",
-		Short: "Give edited fields of shipped policies back, so that they are as shipped and follow upgrades again",
-		Long: "Gives edited fields of shipped policies back: they become what the installed release ships, with the values that Helm was\n" +
-			"given, and follow upgrades again. Fields that were added go, those that were removed come back, and a policy that was\n" +
-			"deleted is created again. It is done with your own rights, and judged as any edit of a policy is.\n\n" +
-			"What is shipped is read from a ConfigMap where Sallyport is installed: in the namespace of -n, else it is looked for\n" +
-			"in all.",
-		Example: `  # What was edited?
+		Short: "Reset edited fields of shipped policies",
+		Long: "Resets edited fields of shipped policies to the content of the installed release with its Helm values, so that upgrades\n" +
+			"apply to these fields again. Added fields are removed, removed fields are restored, and a deleted policy is created\n" +
+			"again. The command uses your own permissions, and policies evaluate the request like any other edit.\n\n" +
+			"The shipped policies are read from a ConfigMap in the namespace of -n. Without -n, all namespaces are searched.",
+		Example: `  # List policies with edited fields
   kubectl sallyport policies
 
-  # Undo that, for one policy
+  # Reset one policy
   kubectl sallyport policies reset operations-supersede
 
-  # What would be given back, of all policies?
+  # Show which fields of all policies would be reset
   kubectl sallyport policies reset --all --dry-run=client`,
 		Args: func(command *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0 && !r.all:
-				return usage(command, errors.New("which policy? Name at least one, or give all back with --all"))
+				return usage(command, errors.New("specify at least one policy, or --all"))
 			case len(args) > 0 && r.all:
 				return usage(command, errors.New("name cannot be provided when --all is specified"))
 			}
@@ -61,8 +60,8 @@ func (p *plugin) resetCommand() *cobra.Command {
 		RunE:              func(command *cobra.Command, args []string) error { return r.run(command, args) },
 		ValidArgsFunction: r.complete,
 	}
-	command.Flags().BoolVar(&r.all, "all", false, "all shipped policies")
-	addDryRun(command, &r.dryRun, "judged")
+	command.Flags().BoolVar(&r.all, "all", false, "reset all shipped policies")
+	addDryRun(command, &r.dryRun)
 	return command
 }
 
@@ -120,12 +119,12 @@ func (r *reset) run(command *cobra.Command, args []string) error {
 		return errTold
 	}
 	if r.all && len(changed) == 0 {
-		fmt.Fprintf(r.Out, "Nothing to give back: all %d policies are as release %s ships them\n", len(chosen), shipped.release)
+		fmt.Fprintf(r.Out, "Nothing to reset: all %d policies are unchanged from release %s\n", len(chosen), shipped.release)
 	}
 	return nil
 }
 
-// one resets one policy, and tells whether there was anything to do.
+// one resets one policy, and reports whether anything changed.
 func (r *reset) one(ctx context.Context, c *cluster, shipped *v1alpha1.RegoPolicy) (changed bool, err error) {
 	object := &v1alpha1.RegoPolicy{}
 	err = c.Get(ctx, client.ObjectKeyFromObject(shipped), object)
@@ -140,7 +139,7 @@ func (r *reset) one(ctx context.Context, c *cluster, shipped *v1alpha1.RegoPolic
 	name := "regopolicy." + v1alpha1.GroupName + "/" + shipped.Name
 	if !absent && len(fields) == 0 && shipping.Shipped(object) && !shipping.ResetWanted(object) {
 		if !r.all {
-			fmt.Fprintf(r.Out, "%s unchanged: nothing of it was edited\n", name)
+			fmt.Fprintf(r.Out, "%s unchanged: no field was edited\n", name)
 		}
 		return false, nil
 	}
@@ -160,8 +159,8 @@ func (r *reset) one(ctx context.Context, c *cluster, shipped *v1alpha1.RegoPolic
 	return true, nil
 }
 
-// await waits until the status of each policy is about what it is now, so that who looks next does not read of what was. The
-// reset is done in any case.
+// await waits until the status of each policy reflects the reset, so that the next command does not show the old status. The reset is
+// complete in any case.
 func (r *reset) await(ctx context.Context, c *cluster, names []string) {
 	limited, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
@@ -173,17 +172,17 @@ func (r *reset) await(ctx context.Context, c *cluster, names []string) {
 		}) == nil
 	})
 	if len(names) > 0 && ctx.Err() == nil {
-		fmt.Fprintf(r.ErrOut, "The status of %s does not show it yet. If that lasts, Sallyport does not run: kubectl sallyport policies\n",
+		fmt.Fprintf(r.ErrOut, "The status of %s does not reflect the reset yet; if this persists, check that Sallyport is running: kubectl sallyport policies\n",
 			strings.Join(names, ", "))
 	}
 }
 
-// seen tells whether the status of a policy that was reset is about what it is now.
+// seen reports whether the status of a policy reflects the reset.
 func seen(policy *v1alpha1.RegoPolicy) bool {
 	return policy.Status.ObservedGeneration >= policy.Generation && len(edited(policy)) == 0
 }
 
-// shippedPolicies are what the installed release ships.
+// shippedPolicies are the policies of the installed release.
 type shippedPolicies struct {
 	policies []v1alpha1.RegoPolicy
 	release  string
@@ -205,14 +204,14 @@ func (c *cluster) shipped(ctx context.Context, namespace string) (*shippedPolici
 		return nil, err
 	}
 	if len(maps) == 0 {
-		return nil, fmt.Errorf("there is no ConfigMap with shipped policies (label %s=%s, annotation %s): is Sallyport installed?",
+		return nil, fmt.Errorf("no ConfigMap with shipped policies found (label %s=%s, annotation %s); check whether Sallyport is installed",
 			nameLabel, name, releaseAnnotation)
 	}
 	policies, err := shipping.Read(maps[0])
 	return &shippedPolicies{policies: policies, release: maps[0].Annotations[releaseAnnotation]}, err
 }
 
-// choose gives the policies of those names, each once, or all if none is named; and the names of those that there are not.
+// choose returns the policies with the names, each once, or all policies if there are no names, and the names that do not exist.
 func (s *shippedPolicies) choose(names []string) (chosen []v1alpha1.RegoPolicy, missing []string) {
 	if len(names) == 0 {
 		return s.policies, nil
@@ -231,16 +230,16 @@ func (s *shippedPolicies) choose(names []string) (chosen []v1alpha1.RegoPolicy, 
 	return chosen, missing
 }
 
-// notShipped says why a policy cannot be reset.
+// notShipped is the error for a policy that cannot be reset.
 func (c *cluster) notShipped(ctx context.Context, name string, s *shippedPolicies) error {
-	why := "there is no RegoPolicy " + name
+	why := "RegoPolicy " + name + " does not exist"
 	if c.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.RegoPolicy{}) == nil {
-		why = "RegoPolicy " + name + " is your own"
+		why = "RegoPolicy " + name + " is not a shipped policy"
 	}
 	names := make([]string, len(s.policies))
 	for i := range s.policies {
 		names[i] = s.policies[i].Name
 	}
 	slices.Sort(names)
-	return fmt.Errorf("%s, and release %s ships none of that name; it ships %s", why, s.release, strings.Join(names, ", "))
+	return fmt.Errorf("%s; release %s ships the policies %s", why, s.release, strings.Join(names, ", "))
 }

@@ -102,7 +102,7 @@ func TestPoliciesAreListed(t *testing.T) {
 	}
 	other.Annotations[replicas.PoliciesAnnotation] = "bbbb"
 	w.Must(w.Update(t.Context(), other))
-	w.plugin("policies", 0, "The replicas do not have the same policies", "  "+ns+"/sallyport-replica-a  aaaa\n  "+ns+"/sallyport-replica-b  bbbb\n")
+	w.plugin("policies", 0, "The replicas have different policies", "  "+ns+"/sallyport-replica-a  aaaa\n  "+ns+"/sallyport-replica-b  bbbb\n")
 
 	w.plugin("policies rego/bad", 0, "RegoPolicy bad, package acme.bad\n", "CREATE of virtualmachines.sallyport.dev", "m.rego:1:1: rego_parse_error")
 	w.plugin("policies nothing", 1, `Error from server (NotFound): regopolicies.sallyport.dev "nothing" not found`)
@@ -124,7 +124,7 @@ func TestPoliciesAreListed(t *testing.T) {
 	nobody := w.userWith("policies-nobody")
 	w.pluginAs(nobody, "policies", 1, `Error from server (Forbidden): regopolicies.sallyport.dev is forbidden`)
 	reader := w.userWith("policies-reader", "list regopolicies.sallyport.dev")
-	r = w.pluginAs(reader, "policies", 0, "bad   Warn", "good  Enforce  current", "Note: whether a replica of Sallyport is serving is not known: leases.coordination.k8s.io is forbidden")
+	r = w.pluginAs(reader, "policies", 0, "bad   Warn", "good  Enforce  current", "Note: cannot tell whether a replica of Sallyport is serving: leases.coordination.k8s.io is forbidden")
 	if strings.Contains(r.stderr, "Warning") {
 		t.Errorf("who may not read Leases is told %s", r.stderr)
 	}
@@ -144,7 +144,7 @@ func TestPoliciesThatNobodyServes(t *testing.T) {
 	w.make(good, gone)
 	reader := w.userWith("unserved-reader", "get,list regopolicies.sallyport.dev")
 
-	const nobody = "no replica of Sallyport is serving: no policy decides at the moment\n"
+	const nobody = "no replica of Sallyport is serving: no policy is evaluated at the moment\n"
 	if r := w.plugin("policies", 0, "good  Enforce  none    0123456789"); r.stderr != "Warning: "+nobody {
 		t.Errorf("without a replica the user reads %s", r.stderr)
 	}
@@ -161,7 +161,7 @@ func TestPoliciesThatNobodyServes(t *testing.T) {
 	w.Must(w.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachineOperation{}, client.InNamespace(ns)))
 	starting := lease(ns, "sallyport-replica-b", "b", 15*time.Second)
 	w.make(starting)
-	w.plugin("policies", 0, "Warning: no replica of Sallyport is serving, 1 is starting: no policy decides at the moment")
+	w.plugin("policies", 0, "Warning: no replica of Sallyport is serving, 1 is starting: no policy is evaluated at the moment")
 	starting.Annotations = map[string]string{replicas.PoliciesAnnotation: "aaaa"}
 	w.Must(w.Update(t.Context(), starting))
 	if r := w.plugin("policies", 0, "good  Enforce  current"); r.stderr != "" {
@@ -169,22 +169,22 @@ func TestPoliciesThatNobodyServes(t *testing.T) {
 	}
 
 	// Who may not read Leases has the age of the status.
-	w.pluginAs(reader, "policies", 0, "good  Enforce  current", "Note: whether")
+	w.pluginAs(reader, "policies", 0, "good  Enforce  current", "Note: cannot tell")
 	w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(good), good))
 	good.Status.ReportedAt = new(metav1.NewTime(time.Now().Add(-4 * 24 * time.Hour)))
 	w.Must(w.Status().Update(t.Context(), good))
-	w.pluginAs(reader, "policies", 0, "good  Enforce  none", "Warning: Sallyport last confirmed the status of its policies 4d ago: probably no replica is serving")
+	w.pluginAs(reader, "policies", 0, "good  Enforce  none", "Warning: Sallyport last confirmed the status of its policies 4d ago; probably no replica is serving")
 	if table, _, _ := w.plane.Kubectl(t.Context(), "get", "rego", "good"); !strings.Contains(table, "REPORTED") || !strings.Contains(table, "4d") {
 		t.Errorf("kubectl get shows\n%s", table)
 	}
 
 	// After an uninstall the objects themselves say it.
 	w.Must(w.Delete(t.Context(), starting))
-	w.plugin("release --all", 0, "Marked as deciding nothing: all RegoPolicies\n")
+	w.plugin("release --all", 0, "Marked as not evaluated: all RegoPolicies\n")
 	if table, _, _ := w.plane.Kubectl(t.Context(), "get", "rego", "good"); !strings.Contains(table, "NobodyDecides") {
 		t.Errorf("after the release kubectl get shows\n%s", table)
 	}
-	w.pluginAs(reader, "policies", 0, "good  Enforce  none", "Warning: the last replica of Sallyport has ended: no policy decides at the moment")
+	w.pluginAs(reader, "policies", 0, "good  Enforce  none", "Warning: the last replica of Sallyport has shut down: no policy is evaluated at the moment")
 }
 
 // steady leaves out how long something is so, for a machine that is slow.
@@ -238,14 +238,14 @@ func (w *world) spec(name string) *v1alpha1.RegoPolicySpec {
 
 func TestPoliciesReset(t *testing.T) {
 	w := newWorld(t)
-	w.plugin("policies reset --all", 1, "there is no ConfigMap with shipped policies", "is Sallyport installed?")
+	w.plugin("policies reset --all", 1, "no ConfigMap with shipped policies found", "check whether Sallyport is installed")
 	w.release("1.2.3", policy("alpha", "acme.alpha", "Enforce"), policy("beta", "acme.beta", "Enforce"))
 	own := policy("own", "acme.own", "Audit")
 	own.TypeMeta = metav1.TypeMeta{}
 	w.make(own)
 
-	w.plugin("policies reset --all", 0, "Nothing to give back: all 2 policies are as release 1.2.3 ships them\n")
-	w.plugin("policies reset alpha", 0, "regopolicy.sallyport.dev/alpha unchanged: nothing of it was edited\n")
+	w.plugin("policies reset --all", 0, "Nothing to reset: all 2 policies are unchanged from release 1.2.3\n")
+	w.plugin("policies reset alpha", 0, "regopolicy.sallyport.dev/alpha unchanged: no field was edited\n")
 	w.edit("alpha", `{"spec": {"mode": "Warn", "match": {"excludeUsers": ["bob"]}}}`)
 	const edits = "  spec.match.excludeUsers\n  spec.mode\n"
 	w.plugin("policies reset --all --dry-run=client", 0, "regopolicy.sallyport.dev/alpha reset (dry run)\n"+edits)
@@ -256,7 +256,7 @@ func TestPoliciesReset(t *testing.T) {
 	reader := w.userWith("resetter", "get,list regopolicies.sallyport.dev", "list configmaps")
 	w.pluginAs(reader, "policies reset alpha", 1, "resetting alpha: ", `cannot patch resource "regopolicies" in API group "sallyport.dev"`)
 	if r := w.plugin("policies reset rego/alpha beta", 0); r.stdout != "regopolicy.sallyport.dev/alpha reset\n"+edits+
-		"regopolicy.sallyport.dev/beta unchanged: nothing of it was edited\n" {
+		"regopolicy.sallyport.dev/beta unchanged: no field was edited\n" {
 		t.Errorf("the user reads %s", r.stdout)
 	}
 	if got := w.spec("alpha"); got.Mode != v1alpha1.ModeEnforce || got.Match.ExcludeUsers != nil {
@@ -271,8 +271,8 @@ func TestPoliciesReset(t *testing.T) {
 
 	w.edit("beta", `{"spec": {"onError": "Allow"}}`)
 	w.plugin("policies reset own nothing beta", 1,
-		"error: RegoPolicy own is your own, and release 1.2.3 ships none of that name; it ships alpha, beta\n",
-		"error: there is no RegoPolicy nothing, and", "regopolicy.sallyport.dev/beta reset\n  spec.onError\n")
+		"error: RegoPolicy own is not a shipped policy; release 1.2.3 ships the policies alpha, beta\n",
+		"error: RegoPolicy nothing does not exist; ", "regopolicy.sallyport.dev/beta reset\n  spec.onError\n")
 	w.completes("policies reset alpha", "beta")
 	w.completes("policies", "alpha beta own reset")
 	w.completes("policies alpha", "")
@@ -289,18 +289,18 @@ func TestPoliciesResetWithABrokenConfigMap(t *testing.T) {
 	other := cm.DeepCopy()
 	other.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace(), Name: "x", Labels: cm.Labels, Annotations: cm.Annotations}
 	w.make(other)
-	w.plugin("policies reset alpha", 1, "there are several ConfigMaps with shipped policies: ", "choose one by its namespace, with -n")
+	w.plugin("policies reset alpha", 1, "found several ConfigMaps with shipped policies: ", "select one with -n NAMESPACE")
 	w.plugin("policies reset alpha -n "+cm.Namespace, 1, "regopolicy.sallyport.dev/alpha unchanged")
 }
 
 func TestPoliciesCommandLines(t *testing.T) {
 	w := &world{T: step.T{T: t}}
 	for line, text := range map[string]string{
-		"policies a b":                  "one NAME at a time",
+		"policies a b":                  "specify at most one NAME",
 		"policies svm/a":                "svm/a is not a RegoPolicy",
 		"policies rego/":                "is not a RegoPolicy",
 		"policies -o table":             `"table"`,
-		"policies reset":                "which policy? Name at least one, or give all back with --all",
+		"policies reset":                "specify at least one policy, or --all",
 		"policies reset a --all":        "name cannot be provided when --all is specified",
 		"policies reset a --dry-run=no": `invalid argument "no" for "--dry-run" flag: must be none, server or client`,
 		"policies reset svm/a":          "svm/a is not a RegoPolicy",
@@ -331,7 +331,7 @@ func (w *world) completes(line, want string) {
 func TestPoliciesResetIsSeen(t *testing.T) {
 	w := newWorld(t)
 	w.release("1.2.3", policy("alpha", "acme.alpha", "Enforce"), policy("beta", "acme.beta", "Enforce"))
-	const unseen = " does not show it yet. If that lasts, Sallyport does not run: kubectl sallyport policies\n"
+	const unseen = " does not reflect the reset yet; if this persists, check that Sallyport is running: kubectl sallyport policies\n"
 	for _, name := range []string{"alpha", "beta"} {
 		w.edit(name, `{"spec": {"mode": "Warn"}}`)
 		w.shows(name, "spec.mode")
@@ -379,9 +379,9 @@ func TestTheChartIsFound(t *testing.T) {
 	tm.must("", "patch", "rego", "operations-applicability", "--type=merge", "-p", `{"spec": {"timeoutMilliseconds": 900}}`)
 	for _, step := range []struct{ line, text string }{
 		{"policies reset operations-applicability", "regopolicy.sallyport.dev/operations-applicability reset\n  spec.timeoutMilliseconds\n"},
-		{"policies reset --all", "Nothing to give back"},
+		{"policies reset --all", "Nothing to reset"},
 		{"policies operations-applicability", "2000 ms"},
-		{"release --all --force --dry-run=client", "Deployment sallyport in namespace sallyport-system, to be scaled from "},
+		{"release --all --force --dry-run=client", "scale Deployment sallyport in namespace sallyport-system from "},
 	} {
 		args := append([]string{"sallyport"}, strings.Fields(step.line)...)
 		out, errs, code := started.plane.KubectlAs(t.Context(), started.plane.Kubeconfig(), nil, args...)
@@ -418,22 +418,22 @@ func TestAuditNow(t *testing.T) {
 	off, none, on := policy("off", "acme.off", "Enforce"), policy("none", "acme.none", "Enforce"), policy("on", "acme.on", "Warn")
 	none.Spec.BackgroundAudit, on.Spec.BackgroundAudit = v1alpha1.AuditEnabled, v1alpha1.AuditEnabled
 	on.Status.ActiveRevision = "0123456789abcdef"
-	w.plugin("audit", 2, "no RegoPolicy is held against objects that exist: none that decides has spec.backgroundAudit: Enabled")
+	w.plugin("audit", 2, "no RegoPolicy to audit: no active RegoPolicy has spec.backgroundAudit: Enabled")
 	w.make(off, none, on)
-	w.plugin("audit off", 2, `RegoPolicy off is not held against objects that exist: its spec.backgroundAudit is Disabled. To enable it: kubectl patch rego off`)
-	w.plugin("audit none", 2, "no revision of RegoPolicy none decides")
+	w.plugin("audit off", 2, `RegoPolicy off is not audited because spec.backgroundAudit is Disabled; to enable it: kubectl patch rego off`)
+	w.plugin("audit none", 2, "RegoPolicy none cannot be audited because it has no active revision")
 	w.plugin("audit nowhere", 2, "not found")
-	w.plugin("audit on off", 2, "one POLICY at a time")
+	w.plugin("audit on off", 2, "specify at most one POLICY")
 	w.plugin("audit on --wait=false", 0, "audit of on requested")
 	w.plugin("audit on --timeout=1ms", 2, "waiting for the audit of on: no result after 1ms")
 	w.audits(v1alpha1.PolicyViolations{Objects: 3, Count: new(int32(0))})
-	w.plugin("audit on", 0, "on: audit requested", "on: 0 of 3 objects violate it")
+	w.plugin("audit on", 0, "on: audit requested", "on: 0 of 3 objects violate the policy")
 	w.audits(v1alpha1.PolicyViolations{Objects: 3, Count: new(int32(2)), First: []v1alpha1.PolicyViolation{
 		{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "x", Reason: "OwnerMissing", Message: "label owner is missing"},
 	}})
-	w.plugin("audit", 1, "on: 2 of 3 objects violate it\n  ConfigMap a/x: OwnerMissing: label owner is missing\n  and 1 more\n")
+	w.plugin("audit", 1, "on: 2 of 3 objects violate the policy\n  ConfigMap a/x: OwnerMissing: label owner is missing\n  and 1 more\n")
 	w.audits(v1alpha1.PolicyViolations{Objects: 3, Incomplete: "listing x: no"})
-	w.plugin("audit rego/on", 2, "on: 0 or more violate it, of 3 objects looked at; not complete: listing x: no")
+	w.plugin("audit rego/on", 2, "on: at least 0 of 3 audited objects violate the policy; incomplete: listing x: no")
 	w.audits(v1alpha1.PolicyViolations{Objects: 3, AtLeast: 1, Incomplete: "listing x: no"})
 	w.plugin("audit on -o jsonpath={.status.violations.atLeast}", 1, "1")
 }

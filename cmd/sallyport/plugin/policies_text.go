@@ -18,14 +18,14 @@ const shortHash = 10
 // shownFields is how many edited fields a column has room for.
 const shownFields = 2
 
-// policiesReport is what is known of several policies.
+// policiesReport describes several policies.
 type policiesReport struct {
 	policies []v1alpha1.RegoPolicy
 	wide     bool
 	headless bool
-	// serving is which policies each replica has reported.
+	// serving is the hash of the policies of each replica.
 	serving map[string]string
-	// unserved is that no replica decides.
+	// unserved reports that no replica is serving.
 	unserved bool
 }
 
@@ -71,7 +71,7 @@ func (r *policiesReport) row(p *page, policy *v1alpha1.RegoPolicy) {
 	p.row(cells...)
 }
 
-// replicas tells which policies each replica has, if not all have the same.
+// replicas prints the hash of each replica, if they differ.
 func (r *policiesReport) replicas(p *page) {
 	different := map[string]bool{}
 	for _, hash := range r.serving {
@@ -80,13 +80,13 @@ func (r *policiesReport) replicas(p *page) {
 	if len(different) < 2 {
 		return
 	}
-	p.line("\nThe replicas do not have the same policies, which is so for a second after an edit:")
+	p.line("\nThe replicas have different policies (expected for about a second after an edit):")
 	for _, name := range slices.Sorted(maps.Keys(r.serving)) {
 		p.row("  "+name, cmp.Or(short(r.serving[name]), "none yet"))
 	}
 }
 
-// mode is what a denial does, and whether it does something else in some namespaces; a library has none.
+// mode is the mode of a policy, with a note if it differs in some namespaces.
 func mode(policy *v1alpha1.RegoPolicy) string {
 	switch {
 	case policy.Spec.Library:
@@ -97,8 +97,7 @@ func mode(policy *v1alpha1.RegoPolicy) string {
 	return string(policy.Spec.Mode)
 }
 
-// violations is how many objects a policy would refuse, if it is held against those that there are; not a number as long as not all
-// were looked at.
+// violations is the number of existing objects that violate a policy, or "-" if the audit has no result.
 func violations(policy *v1alpha1.RegoPolicy) string {
 	v := policy.Status.Violations
 	switch {
@@ -110,7 +109,7 @@ func violations(policy *v1alpha1.RegoPolicy) string {
 	return "-"
 }
 
-// active says in a word or two what decides, if a replica does.
+// active is the active revision in a word or two, or "none" if no replica is serving.
 func (r *policiesReport) active(policy *v1alpha1.RegoPolicy) string {
 	if r.unserved {
 		return "none"
@@ -118,7 +117,7 @@ func (r *policiesReport) active(policy *v1alpha1.RegoPolicy) string {
 	return active(policy)
 }
 
-// reported is how long ago Sallyport has last said that the status is true.
+// reported is how long ago Sallyport last confirmed the status.
 func (p *page) reported(policy *v1alpha1.RegoPolicy) string {
 	if at := policy.Status.ReportedAt; at != nil {
 		return p.ago(at.Time)
@@ -126,7 +125,7 @@ func (p *page) reported(policy *v1alpha1.RegoPolicy) string {
 	return "-"
 }
 
-// active says in a word or two what decides, as the status has it.
+// active is the active revision in a word or two, according to the status.
 func active(policy *v1alpha1.RegoPolicy) string {
 	c := v1alpha1.ConditionActive.In(policy.Status.Conditions)
 	if c == nil && policy.Spec.Library {
@@ -143,7 +142,7 @@ func active(policy *v1alpha1.RegoPolicy) string {
 	return "current"
 }
 
-// edited lists the fields that differ from what is shipped: none if none does, or if the policy is not shipped.
+// edited lists the fields that differ from the shipped policy.
 func edited(policy *v1alpha1.RegoPolicy) []string {
 	c := v1alpha1.ConditionEdited.In(policy.Status.Conditions)
 	if c == nil || c.Status != metav1.ConditionTrue {
@@ -173,11 +172,11 @@ func tests(policy *v1alpha1.RegoPolicy) string {
 
 func short(hash string) string { return hash[:min(len(hash), shortHash)] }
 
-// problems are what is wrong with a policy, as its conditions say it.
+// problems lists the problems of a policy from its conditions.
 func (p *page) problems(policy *v1alpha1.RegoPolicy) []string {
 	var found []string
 	if seen := policy.Status.ObservedGeneration; seen < policy.Generation {
-		found = append(found, fmt.Sprintf("Sallyport has not looked at it as it is now (generation %d, seen %d); if that lasts, it does not run", policy.Generation, seen))
+		found = append(found, fmt.Sprintf("waiting to be reconciled (generation %d, observed %d); if this persists, Sallyport is not running", policy.Generation, seen))
 	}
 	for i := range policy.Status.Conditions {
 		c := &policy.Status.Conditions[i]
@@ -190,9 +189,8 @@ func (p *page) problems(policy *v1alpha1.RegoPolicy) []string {
 	return found
 }
 
-// troubles tells whether a condition says that something is wrong. An edited policy is none the worse for it, and tests that were
-// not run are no failure. Ready has nothing that the others do not have, but since when the last good revision decides: Active is
-// true then as it was before.
+// troubles reports whether a condition is a problem. Edits and tests that did not run are not problems. Ready only repeats the other
+// conditions, except that it has the time since when the last good revision is active.
 func troubles(c *metav1.Condition) bool {
 	switch v1alpha1.ConditionType(c.Type) {
 	case v1alpha1.ConditionEdited:

@@ -11,10 +11,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
-// policyReport is what is known of one policy.
+// policyReport describes one policy.
 type policyReport struct {
 	policy *v1alpha1.RegoPolicy
-	// unserved is why no replica decides; "" if nothing says so.
+	// unserved is why no policy is evaluated, or "".
 	unserved string
 }
 
@@ -41,7 +41,7 @@ func (r *policyReport) text(p *page) {
 	switch release := o.Annotations[releaseAnnotation]; release {
 	case "":
 	case shipping.ResetAsked:
-		p.row("Shipped:", "it is being reset to what is shipped")
+		p.row("Shipped:", "reset to the shipped policy in progress")
 	default:
 		p.row("Shipped by:", "release "+release)
 	}
@@ -53,23 +53,23 @@ func (r *policyReport) text(p *page) {
 	p.deletion(&o.ObjectMeta)
 	p.row("Problems:", strings.Join(p.problems(o), "\n"))
 	p.line("")
-	p.row("See it:", "kubectl get rego "+o.Name+" -o yaml")
-	p.row("Change it:", "kubectl edit rego "+o.Name)
+	p.row("View:", "kubectl get rego "+o.Name+" -o yaml")
+	p.row("Edit:", "kubectl edit rego "+o.Name)
 	if len(edited(o)) > 0 {
-		p.row("As shipped:", "kubectl sallyport policies reset "+o.Name)
+		p.row("Reset:", "kubectl sallyport policies reset "+o.Name)
 	}
 }
 
-// shownViolations is how many objects are named that a policy would refuse.
+// shownViolations is how many violating objects are listed.
 const shownViolations = 5
 
-// violations says what was found when the objects that there are were held against the policy.
+// violations is the result of the audit of existing objects.
 func (r *policyReport) violations(p *page) string {
 	v := r.policy.Status.Violations
 	if v == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%d or more, of %d objects that were looked at, %s ago", v.AtLeast, v.Objects, p.ago(v.AuditedAt.Time))
+	text := fmt.Sprintf("at least %d of %d audited objects, %s ago", v.AtLeast, v.Objects, p.ago(v.AuditedAt.Time))
 	if v.Count != nil {
 		text = fmt.Sprintf("%d of %d objects, %s ago", *v.Count, v.Objects, p.ago(v.AuditedAt.Time))
 	}
@@ -77,11 +77,11 @@ func (r *policyReport) violations(p *page) string {
 		text += ", by revision " + short(v.Revision)
 	}
 	if v.Undecided > 0 {
-		text += fmt.Sprintf("; %d could not be judged", v.Undecided)
+		text += fmt.Sprintf("; %d undecided", v.Undecided)
 	}
 	lines := []string{text}
 	if v.Incomplete != "" {
-		lines = append(lines, "not complete: "+v.Incomplete)
+		lines = append(lines, "incomplete: "+v.Incomplete)
 	}
 	if v.Unwatched != "" {
 		lines = append(lines, v.Unwatched)
@@ -89,7 +89,7 @@ func (r *policyReport) violations(p *page) string {
 	return strings.Join(append(lines, violators(v, shownViolations)...), "\n")
 }
 
-// violators names objects that a policy would refuse, a line each, and says how many more there are.
+// violators lists violating objects, one on each line, and the number of further ones.
 func violators(v *v1alpha1.PolicyViolations, most int) (lines []string) {
 	shown := v.First[:min(len(v.First), most)]
 	for _, o := range shown {

@@ -24,25 +24,26 @@ func (p *plugin) releaseCommand() *cobra.Command {
 	r := &release{plugin: p}
 	command := &cobra.Command{
 		Use:   "release --all",
-		Short: "Stop Sallyport and take its finalizers off everything, before it is uninstalled",
-		Long: "Stops Sallyport's manager, because it would put its finalizers back, and takes every finalizer below sallyport.dev/\n" +
-			"off the objects of its kinds, in all namespaces: what is deleted afterwards does not wait for somebody who is gone.\n" +
-			"Policies are not asked any more about other kinds, whose requests would be refused because nobody answers, and their\n" +
-			"status says that nobody decides.\n" +
-			"Machines on their runtimes are left as they are, and no object is deleted but those whose deletion only waited for\n" +
-			"this. It says first what it will do, does not ask, and can be repeated. The manager is looked for in the namespace of\n" +
-			"-n, else in all.\n\n" +
-			"It refuses while an operation holds a machine or is being undone, or a VirtualMachine is being deleted: nobody would\n" +
-			"finish it. With --force they are left as they are. The claim on a machine stays in its status, so a manager that is\n" +
-			"started again goes on; but a VirtualMachine that was being deleted is gone, while its machine stays on its runtime.",
-		Example: `  # What would it do?
+		Short: "Stop Sallyport and remove its finalizers before an uninstallation",
+		Long: "Prepares the uninstallation of Sallyport in all namespaces:\n" +
+			"  1. Stops the manager, which would otherwise add its finalizers again.\n" +
+			"  2. Unregisters policies on kinds that are not Sallyport's, because the API server would deny requests on these kinds.\n" +
+			"  3. Marks all RegoPolicies as not evaluated.\n" +
+			"  4. Removes all finalizers with the prefix sallyport.dev/ from the objects of Sallyport's kinds.\n\n" +
+			"Machines on their runtimes do not change. Only objects that are already being deleted and have no other finalizer are\n" +
+			"deleted. The command prints a plan first, does not ask for confirmation, and can be repeated. It searches for the manager\n" +
+			"in the namespace of -n, or in all namespaces without -n.\n\n" +
+			"The command fails if an operation has claimed a machine or is being undone, or if a VirtualMachine is being deleted. With\n" +
+			"--force, it continues: claims stay in the status, so a manager that starts later continues the operations. A\n" +
+			"VirtualMachine that is being deleted disappears, but its machine stays on the runtime.",
+		Example: `  # Show the plan
   kubectl sallyport release --all --dry-run=client
 
-  # Before an uninstall
+  # Uninstall Sallyport
   kubectl sallyport release --all
   helm uninstall sallyport -n sallyport-system
 
-  # If there are several Deployments of Sallyport: stop the one in this namespace
+  # Select one of several Deployments of Sallyport by its namespace
   kubectl sallyport release --all -n sallyport-system`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -54,24 +55,24 @@ func (p *plugin) releaseCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := command.Flags()
-	f.BoolVar(&r.all, "all", false, "required: it concerns every object of Sallyport in the cluster")
-	f.BoolVar(&r.force, "force", false, "go on even if machines are in the middle of something")
+	f.BoolVar(&r.all, "all", false, "confirm that the command affects all Sallyport objects in the cluster (required)")
+	f.BoolVar(&r.force, "force", false, "continue even if operations or deletions of machines are in progress")
 	f.DurationVar(&r.timeout, "timeout", stopPatience, "how long to wait for the manager to stop")
-	addDryRun(command, &r.dryRun, "all patches are judged")
+	addDryRun(command, &r.dryRun)
 	return command
 }
 
 func (r *release) check() error {
 	switch {
 	case !r.all:
-		return errors.New("release stops Sallyport and takes its finalizers off every object in the cluster, not off some: say so with --all")
+		return errors.New("--all is required: release stops Sallyport and removes its finalizers from all objects in the cluster")
 	case r.timeout <= 0:
-		return errors.New("--timeout must be longer than 0")
+		return errors.New("--timeout must be greater than 0")
 	}
 	return nil
 }
 
-// run looks first, and changes nothing before it has said what and knows that it may.
+// run changes nothing before it has printed the plan and checked the permissions.
 func (r *release) run(ctx context.Context) error {
 	c, err := r.connect()
 	if err != nil {
@@ -101,25 +102,25 @@ func (r *release) run(ctx context.Context) error {
 	return nil
 }
 
-// releasing is one run of the command: what it found, and what it has done.
+// releasing is the state of one run of the command.
 type releasing struct {
 	*release
 	*cluster
-	// from is the namespace that was named, to choose between several installations.
+	// from is the namespace of -n, which selects one of several installations.
 	from string
-	// installed is what there is of Sallyport itself.
+	// installed is the installation of Sallyport.
 	installed installation
-	// registrations are where policies are asked about kinds that are not Sallyport's.
+	// registrations are the webhook configurations of policies on kinds that are not Sallyport's.
 	registrations []registration
-	// kinds are those of our group that can have finalizers.
+	// kinds are the kinds of group sallyport.dev that can have finalizers.
 	kinds []releasable
-	// busy are machines that nobody would finish with.
+	// busy are machines with an operation or a deletion in progress.
 	busy []unsettled
-	// orphans are VirtualMachines that went because only our finalizer was left: their machines stay.
+	// orphans are VirtualMachines that disappeared because only the finalizer of Sallyport was left. Their machines stay.
 	orphans []string
 }
 
-// look finds out everything that matters before the first change.
+// look reads the state before the first change.
 func (j *releasing) look(ctx context.Context) (err error) {
 	if j.installed, err = j.findInstallation(ctx, j.from); err != nil {
 		return err
@@ -139,7 +140,7 @@ func (j *releasing) look(ctx context.Context) (err error) {
 	return err
 }
 
-// lookAgain is for what began between the first look and the manager's end.
+// lookAgain checks for operations that started before the manager stopped.
 func (j *releasing) lookAgain(ctx context.Context) (err error) {
 	if j.force || j.dryRun != dryRunNone {
 		return nil
@@ -151,12 +152,12 @@ func (j *releasing) lookAgain(ctx context.Context) (err error) {
 		if err := j.scale(ctx, was); err != nil {
 			return fmt.Errorf("starting the manager again: %w", err)
 		}
-		fmt.Fprintf(j.Out, "%s scaled back to %d: machines had got busy meanwhile\n", j.installed.called(), was)
+		fmt.Fprintf(j.Out, "%s scaled back to %d because operations or deletions of machines started in the meantime\n", j.installed.called(), was)
 	}
 	return j.object()
 }
 
-// object refuses if somebody would be left in the middle of something.
+// object returns an error if operations or deletions are in progress.
 func (j *releasing) object() error {
 	if len(j.busy) == 0 {
 		return nil
@@ -166,7 +167,7 @@ func (j *releasing) object() error {
 		return nil
 	}
 	if j.installed.replicas == 0 {
-		return errors.New("nobody finishes that while the manager is not running: start it again, or leave it as it is with --force")
+		return errors.New("operations or deletions of machines are in progress, but the manager is not running; start the manager, or continue with --force")
 	}
-	return errors.New("nobody would finish that: wait until they are done (kubectl get svm -A --watch), or leave it as it is with --force")
+	return errors.New("operations or deletions of machines are in progress; wait until they finish (kubectl get svm -A --watch), or continue with --force")
 }

@@ -29,7 +29,7 @@ const (
 	helmNamespaceAnnotation = "meta.helm.sh/release-namespace"
 )
 
-// installation is what there is of Sallyport in a cluster, as far as a release is concerned.
+// installation is the part of an installation that a release needs.
 type installation struct {
 	// deployment of the manager, nil if there is none.
 	deployment *appsv1.Deployment
@@ -97,7 +97,7 @@ func (c *cluster) nameOfChart(ctx context.Context) (string, *admissionregistrati
 // finding says what was looked for in all namespaces, and that one would do.
 func finding(what, namespace string, err error) error {
 	if namespace == "" && apierrors.IsForbidden(err) {
-		return fmt.Errorf("finding %s: %w (with -n it is looked for in one namespace)", what, err)
+		return fmt.Errorf("finding %s: %w (use -n to search a single namespace)", what, err)
 	}
 	return fmt.Errorf("finding %s: %w", what, err)
 }
@@ -112,7 +112,7 @@ func onlyOne[T client.Object](what string, found []T) error {
 		names[i] = one.GetNamespace() + "/" + one.GetName()
 	}
 	slices.Sort(names)
-	return fmt.Errorf("there are several %s: %s; choose one by its namespace, with -n", what, strings.Join(names, ", "))
+	return fmt.Errorf("found several %s: %s; select one with -n NAMESPACE", what, strings.Join(names, ", "))
 }
 
 // pointers is for what is done with objects in place.

@@ -59,7 +59,7 @@ func registered(entry string) string {
 	return entry
 }
 
-// registeredPolicies are all of them.
+// registeredPolicies lists the registered policies.
 func (j *releasing) registeredPolicies() string {
 	var names []string
 	for _, r := range j.registrations {
@@ -69,7 +69,7 @@ func (j *releasing) registeredPolicies() string {
 	return someOf(slices.Compact(names), shownNames)
 }
 
-// unregistering are the rights that it takes.
+// unregistering are the permissions that unregister needs.
 func (j *releasing) unregistering() (all []authorizationv1.ResourceAttributes) {
 	for _, r := range j.registrations {
 		all = append(all, authorizationv1.ResourceAttributes{
@@ -79,24 +79,24 @@ func (j *releasing) unregistering() (all []authorizationv1.ResourceAttributes) {
 	return all
 }
 
-// unregister has policies not asked any more about kinds that are not Sallyport's: nobody answers now, and requests for other kinds
-// would be refused until the uninstallation. A manager that is started again registers them anew.
+// unregister removes the registration of policies on kinds that are not Sallyport's. Without a manager, the API server would deny these
+// requests until the uninstallation. A manager that starts again registers the policies.
 func (j *releasing) unregister(ctx context.Context) error {
 	names := j.registeredPolicies()
 	for _, r := range j.registrations {
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"webhooks":null}`))
 		err := writer(j, j.dryRun).Patch(ctx, r.object, patch, client.FieldOwner(fieldManager))
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("having policies not asked any more about kinds that are not Sallyport's: %w", err)
+			return fmt.Errorf("unregistering policies on other kinds: %w", err)
 		}
 	}
 	if names != "" {
-		fmt.Fprintf(j.Out, "Not asked any more about other kinds: %s%s\n", names, dryRuns[j.dryRun])
+		fmt.Fprintf(j.Out, "Unregistered on other kinds: %s%s\n", names, dryRuns[j.dryRun])
 	}
 	return nil
 }
 
-// marking is the right that it takes to mark the policies, if there are any.
+// marking is the permission that mark needs, if there are policies.
 func (j *releasing) marking() (all []authorizationv1.ResourceAttributes) {
 	for i := range j.kinds {
 		if k := &j.kinds[i]; k.Resource == "regopolicies" && k.total > 0 {
@@ -106,16 +106,16 @@ func (j *releasing) marking() (all []authorizationv1.ResourceAttributes) {
 	return all
 }
 
-// mark has the status of all policies say that nobody decides. The last replica did that if it ended in order; one that is started
-// again takes it back.
+// mark marks all policies as not evaluated in their status. The last replica does the same at a graceful shutdown, and a replica that
+// starts removes the marks.
 func (j *releasing) mark(ctx context.Context) error {
 	if len(j.marking()) == 0 {
 		return nil
 	}
 	stopped := func(context.Context) (bool, error) { return true, nil }
 	if err := unattended.Mark(ctx, j, writer(j, j.dryRun).Status(), j.now(), stopped); err != nil {
-		return fmt.Errorf("marking the policies as ones that nobody decides by: %w", err)
+		return fmt.Errorf("marking the policies as not evaluated: %w", err)
 	}
-	fmt.Fprintf(j.Out, "Marked as deciding nothing: all RegoPolicies%s\n", dryRuns[j.dryRun])
+	fmt.Fprintf(j.Out, "Marked as not evaluated: all RegoPolicies%s\n", dryRuns[j.dryRun])
 	return nil
 }

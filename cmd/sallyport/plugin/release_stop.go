@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// leaderLease is what the replica holds that runs the reconcilers, in the namespace that Sallyport is installed in.
+	// leaderLease is the name of the Lease of the leader, in the namespace of Sallyport.
 	leaderLease = "sallyport-manager"
-	// defaultLease is for how many seconds a Lease lasts that does not say it.
+	// defaultLease is the duration in seconds of a Lease without spec.leaseDurationSeconds.
 	defaultLease = 15
 )
 
-// errScaled means that it is of no use to go on.
-var errScaled = errors.New("somebody starts the manager again (an autoscaler, or a tool that keeps it as it is in Git)")
+// errScaled means that another client scales the manager up.
+var errScaled = errors.New("another client scales the manager up again, such as an autoscaler or a GitOps controller")
 
-// mayI asks for the rights that are needed from here on, so that a lack of them does not show halfway.
+// mayI checks all permissions that the following steps need.
 func (j *releasing) mayI(ctx context.Context) error {
 	var asked []authorizationv1.ResourceAttributes
 	if d := j.installed.deployment; d != nil && j.installed.replicas > 0 {
@@ -59,12 +59,12 @@ func (j *releasing) mayI(ctx context.Context) error {
 		}
 	}
 	if len(lacking) > 0 {
-		return fmt.Errorf("nothing was changed, because you lack the right to %s", strings.Join(lacking, ", and to "))
+		return fmt.Errorf("missing permissions, nothing was changed: %s", strings.Join(lacking, "; "))
 	}
 	return nil
 }
 
-// right puts one as RBAC has it.
+// right formats a permission.
 func right(a *authorizationv1.ResourceAttributes) string {
 	resource := a.Resource
 	if a.Subresource != "" {
@@ -80,7 +80,7 @@ func right(a *authorizationv1.ResourceAttributes) string {
 	return fmt.Sprintf("%s %s %s", a.Verb, resource, where)
 }
 
-// stop ends the manager and returns when nothing shows that one runs.
+// stop stops the manager and waits until no Pod and no Lease shows that it runs.
 func (j *releasing) stop(ctx context.Context) error {
 	if j.installed.deployment != nil && j.installed.replicas > 0 {
 		if err := j.scale(ctx, 0); err != nil {
@@ -95,7 +95,7 @@ func (j *releasing) stop(ctx context.Context) error {
 	return j.awaitEnd(ctx)
 }
 
-// scale sets how many replicas the manager has.
+// scale sets the number of replicas of the manager.
 func (j *releasing) scale(ctx context.Context, replicas int32) error {
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: j.installed.deployment.Namespace, Name: j.installed.deployment.Name}}
@@ -118,11 +118,11 @@ func (j *releasing) awaitEnd(ctx context.Context) error {
 		case err == nil && len(alive) == 0:
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("you stopped waiting for the manager to stop; there is %s", last)
+			return fmt.Errorf("interrupted while waiting for the manager to stop; still running: %s", last)
 		case limited.Err() != nil:
-			return fmt.Errorf("timed out after %s waiting for the manager to stop; there is %s", j.timeout, last)
+			return fmt.Errorf("timed out after %s waiting for the manager to stop; still running: %s", j.timeout, last)
 		case errors.Is(err, errScaled), err != nil && !passing(err):
-			return fmt.Errorf("looking whether the manager has stopped: %w", err)
+			return fmt.Errorf("checking whether the manager has stopped: %w", err)
 		}
 		text := kindsOf(alive)
 		last = strings.Join(alive, ", ")
@@ -141,7 +141,7 @@ func (j *releasing) awaitEnd(ctx context.Context) error {
 	}
 }
 
-// kindsOf counts what is alive: "2 Pods, 1 Lease". Which they are is told only if they stay.
+// kindsOf counts objects by kind: "2 Pods, 1 Lease".
 func kindsOf(alive []string) string {
 	var kinds []string
 	of := map[string]int{}
@@ -199,7 +199,7 @@ func (j *releasing) podsOf(ctx context.Context, d *appsv1.Deployment) ([]string,
 	case err != nil:
 		return nil, err
 	case wanted(current) > 0:
-		return nil, fmt.Errorf("%w: Deployment %s/%s is to have %d replicas", errScaled, d.Namespace, d.Name, wanted(current))
+		return nil, fmt.Errorf("%w: Deployment %s/%s has spec.replicas %d", errScaled, d.Namespace, d.Name, wanted(current))
 	case s.ObservedGeneration != 0 && (s.ObservedGeneration < current.Generation || s.Replicas > 0):
 		found = append(found, "Deployment "+d.Namespace+"/"+d.Name)
 	}
@@ -219,13 +219,13 @@ func (j *releasing) podsOf(ctx context.Context, d *appsv1.Deployment) ([]string,
 	return found, nil
 }
 
-// stayed looks whether the manager is still to be stopped: one that was started meanwhile puts finalizers back.
+// stayed checks that the manager is still stopped, because a manager that started again would have added finalizers.
 func (j *releasing) stayed(ctx context.Context) error {
 	if j.installed.deployment == nil || j.dryRun != dryRunNone {
 		return nil
 	}
 	if _, err := j.podsOf(ctx, j.installed.deployment); err != nil {
-		return fmt.Errorf("looking whether the manager is still stopped: %w", err)
+		return fmt.Errorf("checking whether the manager is still stopped: %w", err)
 	}
 	return nil
 }
@@ -241,7 +241,7 @@ func newSigns(now func() time.Time) *signs {
 	return &signs{now: now, leases: map[types.UID]replicas.Sighting{}}
 }
 
-// held tells whether somebody has a Lease.
+// held reports whether a Lease is held.
 func (s *signs) held(lease *coordinationv1.Lease) bool {
 	if holder(lease) == "" {
 		return false

@@ -82,7 +82,7 @@ func (j *releasing) discover() ([]releasable, error) {
 	return found, nil
 }
 
-// objects gives a client for the metadata of all kinds.
+// objects returns a client for the metadata of all kinds.
 func (j *releasing) objects() (metadata.Interface, error) {
 	config := rest.CopyConfig(j.config)
 	config.QPS, config.Burst = stripQPS, 2*stripQPS
@@ -123,7 +123,7 @@ func (j *releasing) survey(ctx context.Context, k *releasable) error {
 	})
 }
 
-// without gives the finalizers that are not ours, and whether there are others.
+// without returns the finalizers of others, and reports whether there are finalizers of Sallyport.
 func without(finalizers []string) (rest []string, ours bool) {
 	for _, f := range finalizers {
 		if strings.HasPrefix(f, ourFinalizers) {
@@ -135,7 +135,7 @@ func without(finalizers []string) (rest []string, ours bool) {
 	return rest, ours
 }
 
-// unsettled is a machine that nobody finishes with once the manager is stopped.
+// unsettled is a machine with an operation or a deletion in progress.
 type unsettled struct {
 	machine, text string
 }
@@ -157,24 +157,24 @@ func (j *releasing) unsettled(ctx context.Context) ([]unsettled, error) {
 	return found, err
 }
 
-// midst says what a machine is in the middle of, if anything.
+// midst describes the operations or the deletion in progress on a machine, if any.
 func (j *releasing) midst(m *v1alpha1.VirtualMachine) string {
 	p := &page{now: j.now()}
 	var texts []string
 	if a := m.Status.ActiveOperation; a != nil {
-		texts = append(texts, "held by "+holderName(a.Type, a.Force, a.Origin, a.Name)+p.since(a.ClaimedAt.Time))
+		texts = append(texts, "claimed by "+holderName(a.Type, a.Force, a.Origin, a.Name)+p.since(a.ClaimedAt.Time))
 	}
 	for i := range m.Status.Undoing {
 		u := &m.Status.Undoing[i]
 		texts = append(texts, holderName(u.Type, u.Force, u.Origin, u.Name)+" is being undone")
 	}
 	if _, ours := without(m.Finalizers); ours && m.DeletionTimestamp != nil {
-		texts = append(texts, "deletion asked for "+p.ago(m.DeletionTimestamp.Time)+" ago: its machine would stay on its runtime")
+		texts = append(texts, "deletion requested "+p.ago(m.DeletionTimestamp.Time)+" ago; its machine would stay on its runtime")
 	}
 	return strings.Join(texts, "; ")
 }
 
-// strip takes our finalizers off everything, until there are none: what was read may be old, and somebody may have made more.
+// strip removes the finalizers of Sallyport from all objects, and repeats until there are none.
 func (j *releasing) strip(ctx context.Context) error {
 	c, err := j.objects()
 	if err != nil {
@@ -203,7 +203,7 @@ func (j *releasing) strip(ctx context.Context) error {
 	if last != nil {
 		return last
 	}
-	return errors.New("finalizers keep reappearing: another controller re-adds them, perhaps a manager outside of this cluster")
+	return errors.New("finalizers keep reappearing; another controller re-adds them, possibly a manager outside of this cluster")
 }
 
 // stripper is one pass over all objects.
@@ -222,12 +222,12 @@ type stripper struct {
 func (s *stripper) err() error {
 	err := errors.Join(s.errs...)
 	if more := s.failed - len(s.errs); more > 0 {
-		err = fmt.Errorf("%w\nand the same or similar with %d more", err, more)
+		err = fmt.Errorf("%w\nand similar errors for %d more objects", err, more)
 	}
 	return err
 }
 
-// kind takes our finalizers off the objects of one kind, several at a time.
+// kind removes the finalizers from the objects of one kind, several at a time.
 func (s *stripper) kind(ctx context.Context, k *releasable) error {
 	var all errgroup.Group
 	all.SetLimit(together)

@@ -126,11 +126,11 @@ func TestReleaseStopsTheManagerAndStrips(t *testing.T) {
 	w.Cleanup(func() { w.forget(vm(ns, "late")) })
 
 	r := w.plugin("release --all --force", 0,
-		"Deployment gate-sallyport in namespace "+system+", to be scaled from 2 to 0",
-		"to be taken off 520 virtualmachineoperations, 4 virtualmachines\n",
+		"scale Deployment gate-sallyport in namespace "+system+" from 2 to 0",
+		"remove from 520 virtualmachineoperations, 4 virtualmachines\n",
 		"deployment.apps/gate-sallyport scaled to 0 in namespace "+system+", was 2\n",
 		"Waiting for the manager to stop: ", "1 Lease\n",
-		"Finalizers taken off: 520 virtualmachineoperations, 6 virtualmachines\n",
+		"Finalizers removed: 520 virtualmachineoperations, 6 virtualmachines\n",
 		"virtualmachine "+ns+"/deleted; its machine stays on its runtime",
 		"helm uninstall gate -n "+system+"\n",
 		"kubectl scale deployment/gate-sallyport -n "+system+" --replicas=2\n")
@@ -151,8 +151,8 @@ func TestReleaseStopsTheManagerAndStrips(t *testing.T) {
 		t.Errorf("gone are %v", want)
 	}
 
-	w.plugin("release --all", 0, "which has 0 replicas already", "there are none of Sallyport", "none, there were none",
-		"--replicas=2  (as the chart has it; it had 0 already)", "helm uninstall gate -n "+system)
+	w.plugin("release --all", 0, "already has 0 replicas", "none to remove", "Finalizers removed: none",
+		"--replicas=2  (the default of the chart; the Deployment already had 0)", "helm uninstall gate -n "+system)
 }
 
 // occupied are machines in the middle of something.
@@ -175,14 +175,14 @@ func TestReleaseRefusesWhileMachinesAreBusy(t *testing.T) {
 	w.make(append(occupied(ns), d, deleted)...)
 	w.Must(w.Delete(t.Context(), deleted))
 	before := w.finalizers()
-	w.plugin("release --all", 1, "In the middle of something:\n",
-		ns+"/web-1  held by Stop web-1-stop-x7k2p for 60m", ns+"/web-2  the run policy (Start) is being undone",
-		ns+"/web-3  deletion asked for ", "s ago: its machine would stay on its runtime",
-		"error: nobody would finish that: wait until they are done (kubectl get svm -A --watch), or leave it as it is with --force")
+	w.plugin("release --all", 1, "In progress:\n",
+		ns+"/web-1  claimed by Stop web-1-stop-x7k2p for 60m", ns+"/web-2  run policy (Start) is being undone",
+		ns+"/web-3  deletion requested ", "s ago; its machine would stay on its runtime",
+		"error: operations or deletions of machines are in progress; wait until they finish (kubectl get svm -A --watch), or continue with --force")
 	if got := w.finalizers(); !maps.Equal(got, before) || w.replicasOf(d) != 1 {
 		t.Errorf("something was changed: %v, want %v", got, before)
 	}
-	w.plugin("release --all --force", 0, "In the middle of something:\n", "Finalizers taken off: 3 virtualmachines", ns+"/web-3; its machine stays")
+	w.plugin("release --all --force", 0, "In progress:\n", "Finalizers removed: 3 virtualmachines", ns+"/web-3; its machine stays")
 	if got := w.finalizers(); len(got) != 2 || got["svm/web-1"]+got["svm/web-2"] != "" || w.replicasOf(d) != 0 {
 		t.Errorf("finalizers stay: %v", got)
 	}
@@ -196,7 +196,7 @@ func TestReleaseStartsTheManagerAgain(t *testing.T) {
 	d := deployment(system, 3)
 	w.make(d, vm(ns, "web-0", ours))
 	w.manage(d, func(context.Context) { w.make(occupied(ns)[0]) })
-	w.plugin("release --all", 1, "scaled back to 3: machines had got busy meanwhile", "web-1-stop-x7k2p", "with --force")
+	w.plugin("release --all", 1, "scaled back to 3 because operations or deletions of machines started in the meantime", "web-1-stop-x7k2p", "with --force")
 	if got := w.finalizers(); w.replicasOf(d) != 3 || got["svm/web-0"] != ours || got["svm/web-1"] != ours {
 		t.Errorf("it did not stay as it was: %d replicas, %v", w.replicasOf(d), got)
 	}
@@ -209,9 +209,9 @@ func TestReleaseDryRunsChangeNothing(t *testing.T) {
 	d := deployment(system, 2)
 	w.make(d, vm(ns, "web-1", ours, theirs), lease(system, leaderLease, "the-leader", time.Hour))
 	before := w.finalizers()
-	w.plugin("release --all --dry-run=client", 0, "to be scaled from 2 to 0", "to be taken off 1 virtualmachine", "Nothing was changed (dry run)")
+	w.plugin("release --all --dry-run=client", 0, " from 2 to 0", "remove from 1 virtualmachine", "Nothing was changed (dry run)")
 	w.plugin("release --all --dry-run=server", 0, "scaled to 0 in namespace "+system+", was 2 (server dry run)",
-		"Finalizers taken off: 1 virtualmachine (server dry run)")
+		"Finalizers removed: 1 virtualmachine (server dry run)")
 	if got := w.finalizers(); !maps.Equal(got, before) || w.replicasOf(d) != 2 {
 		t.Errorf("it is %v, want %v, with %d replicas", got, before, w.replicasOf(d))
 	}
@@ -222,7 +222,7 @@ func TestReleaseDoesNotChooseBetweenInstallations(t *testing.T) {
 	a, b := w.namespace(), w.namespace()
 	first, second := deployment(a, 1), deployment(b, 1)
 	w.make(first, second)
-	w.plugin("release --all", 1, "there are several Deployments of Sallyport: ", a+"/gate-sallyport", b+"/gate-sallyport", "with -n")
+	w.plugin("release --all", 1, "found several Deployments of Sallyport: ", a+"/gate-sallyport", b+"/gate-sallyport", "with -n")
 	w.plugin("release --all -n "+b, 0, "helm uninstall gate -n "+b)
 	if w.replicasOf(first) != 1 || w.replicasOf(second) != 0 {
 		t.Error("the wrong one was stopped")
@@ -238,7 +238,7 @@ func TestReleaseFindsAChartOfAnotherName(t *testing.T) {
 	w.make(d, &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: product, Labels: map[string]string{nameLabel: "gate"}},
 	})
-	w.plugin("release --all --dry-run=client", 0, "Deployment gate-sallyport in namespace "+d.Namespace+", to be scaled from 1 to 0")
+	w.plugin("release --all --dry-run=client", 0, "scale Deployment gate-sallyport in namespace "+d.Namespace+" from 1 to 0")
 }
 
 func TestReleaseNeedsRights(t *testing.T) {
@@ -250,9 +250,9 @@ func TestReleaseNeedsRights(t *testing.T) {
 	w.pluginAs(nobody, "release --all", 1, "Error from server (Forbidden): finding the Deployment of Sallyport: ", `cannot list resource "deployments"`)
 	reader := w.userWith("reader", "get,list deployments.apps,virtualmachines.sallyport.dev,virtualmachineoperations.sallyport.dev,virtualmachinepools.sallyport.dev,virtualdisks.sallyport.dev,vspheretemplates.sallyport.dev,"+
 		"regopolicies.sallyport.dev,vsphereservers.sallyport.dev")
-	w.pluginAs(reader, "release --all", 1, "error: nothing was changed, because you lack the right to "+
-		"patch deployments/scale in API group apps in namespace "+system+", and to list pods in namespace "+system+
-		", and to list leases in API group coordination.k8s.io in all namespaces, and to patch virtualmachines in API group sallyport.dev in all namespaces")
+	w.pluginAs(reader, "release --all", 1, "error: missing permissions, nothing was changed: "+
+		"patch deployments/scale in API group apps in namespace "+system+"; list pods in namespace "+system+
+		"; list leases in API group coordination.k8s.io in all namespaces; patch virtualmachines in API group sallyport.dev in all namespaces")
 	if w.replicasOf(d) != 1 || w.finalizers()["svm/web-1"] != ours {
 		t.Error("something was changed")
 	}
@@ -266,7 +266,7 @@ func TestReleaseWaitsForTheManager(t *testing.T) {
 	d, held := deployment(system, 1), lease(system, "sallyport-replica-x", "x", time.Hour)
 	w.make(d, vm(ns, "web-1", ours), held)
 	w.plugin("release --all --timeout 1500ms", 1, "timed out after 1.5s waiting for the manager to stop",
-		"Lease "+system+"/sallyport-replica-x, held by x", "run it again to go on", "--replicas=1")
+		"Lease "+system+"/sallyport-replica-x, held by x", "run the command again", "--replicas=1")
 	if got := w.finalizers()["svm/web-1"]; got != ours {
 		t.Errorf("the finalizers of a running manager were taken: %q is left", got)
 	}
@@ -274,7 +274,7 @@ func TestReleaseWaitsForTheManager(t *testing.T) {
 	w.Must(w.Get(t.Context(), client.ObjectKeyFromObject(held), held))
 	held.Spec.LeaseDurationSeconds = new(int32(1))
 	w.Must(w.Update(t.Context(), held))
-	w.plugin("release --all", 0, "Finalizers taken off: 1 virtualmachine")
+	w.plugin("release --all", 0, "Finalizers removed: 1 virtualmachine")
 }
 
 // Somebody starts the manager again while it is waited for.
@@ -290,7 +290,7 @@ func TestReleaseNoticesThatTheManagerIsStartedAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	w.plugin("release --all", 1, "somebody starts the manager again", "is to have 5 replicas")
+	w.plugin("release --all", 1, "another client scales the manager up again", "has spec.replicas 5")
 	<-m.done
 }
 
@@ -322,9 +322,9 @@ func TestReleaseWithoutManager(t *testing.T) {
 	w.until("the webhook is asked", func(ctx context.Context) (bool, error) {
 		return apierrors.IsInternalError(w.Create(ctx, vm(ns, "probe"), client.DryRunAll)), nil
 	})
-	w.plugin("release --all", 1, "there is no Deployment of it", "nobody finishes that while the manager is not running")
-	w.plugin("release --all --force", 0, "Finalizers taken off: 2 virtualmachines",
-		"changes of Sallyport's objects are refused", "helm uninstall gate -n gone")
+	w.plugin("release --all", 1, "no Deployment found", "but the manager is not running")
+	w.plugin("release --all --force", 0, "Finalizers removed: 2 virtualmachines",
+		"the API server denies changes to Sallyport's objects", "helm uninstall gate -n gone")
 	if got := w.finalizers(); len(got) != 1 || got["svm/web-1"] != "" {
 		t.Errorf("left is %v", got)
 	}
@@ -360,11 +360,11 @@ func TestReleaseUnregistersPolicies(t *testing.T) {
 	reader := w.userWith("registrar", "get,list deployments.apps,virtualmachines.sallyport.dev,virtualmachineoperations.sallyport.dev,virtualmachinepools.sallyport.dev,virtualdisks.sallyport.dev,vspheretemplates.sallyport.dev,"+
 		"regopolicies.sallyport.dev,vsphereservers.sallyport.dev", "get validatingwebhookconfigurations.admissionregistration.k8s.io")
 	w.pluginAs(reader, "release --all", 1, "patch validatingwebhookconfigurations in API group admissionregistration.k8s.io")
-	w.plugin("release --all --dry-run=server", 0, "Not asked any more about other kinds: images, owners (server dry run)")
+	w.plugin("release --all --dry-run=server", 0, "Unregistered on other kinds: images, owners (server dry run)")
 	if passes(t.Context()) {
 		t.Error("a dry run has unregistered policies")
 	}
-	w.plugin("release --all", 0, "not to be asked any more about other kinds: images, owners\n", "Not asked any more about other kinds: images, owners\n")
+	w.plugin("release --all", 0, "unregister on other kinds: images, owners\n", "Unregistered on other kinds: images, owners\n")
 	w.until("nobody is asked", func(ctx context.Context) (bool, error) { return passes(ctx), nil })
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	w.Must(w.Get(t.Context(), client.ObjectKey{Name: policiesConfiguration}, configuration)) // it is the chart's
@@ -390,7 +390,7 @@ func TestReleaseWithoutDefinitions(t *testing.T) {
 		}
 	})
 	w := newWorldOn(t, plane)
-	w.plugin("release --all", 0, "there are none of Sallyport", "none, there were none")
+	w.plugin("release --all", 0, "none to remove", "Finalizers removed: none")
 
 	crds, err := charts.CRDs()
 	w.Must(err)
@@ -405,7 +405,7 @@ func TestReleaseWithoutDefinitions(t *testing.T) {
 		err := w.Get(ctx, client.ObjectKeyFromObject(o), o)
 		return o.DeletionTimestamp != nil, err
 	})
-	w.plugin("release --all --force", 0, "Finalizers taken off: 1 virtualmachine", "default/web-1; its machine stays")
+	w.plugin("release --all --force", 0, "Finalizers removed: 1 virtualmachine", "default/web-1; its machine stays")
 	w.until("the definition is gone", func(ctx context.Context) (bool, error) {
 		_, _, code := plane.Kubectl(ctx, "get", "crd", "virtualmachines.sallyport.dev")
 		return code != 0, nil
@@ -430,10 +430,10 @@ func TestReleaseCounts(t *testing.T) {
 func TestReleaseCommandLines(t *testing.T) {
 	w := &world{T: step.T{T: t}}
 	for line, text := range map[string]string{
-		"release":                     "takes its finalizers off every object in the cluster, not off some: say so with --all",
+		"release":                     "--all is required: release stops Sallyport",
 		"release --all web-1":         `unknown command "web-1"`,
 		"release --all --dry-run=no":  `invalid argument "no" for "--dry-run" flag: must be none, server or client`,
-		"release --all --timeout=-1s": "--timeout must be longer than 0",
+		"release --all --timeout=-1s": "--timeout must be greater than 0",
 	} {
 		w.pluginAs("/nowhere", line, 1, text)
 	}

@@ -11,26 +11,26 @@ import (
 // shownNames is how many objects of a sort are named.
 const shownNames = 20
 
-// tellPlan says what is going to be done, before it is.
+// tellPlan prints the plan.
 func (j *releasing) tellPlan() {
 	p := newPage(j.Out, j.now())
 	i := &j.installed
 	switch {
 	case i.deployment == nil:
-		p.row("Manager:", "there is no Deployment of it")
+		p.row("Manager:", "no Deployment found")
 	case i.replicas == 0:
-		p.row("Manager:", fmt.Sprintf("Deployment %s in namespace %s, which has 0 replicas already", i.deployment.Name, i.deployment.Namespace))
+		p.row("Manager:", fmt.Sprintf("Deployment %s in namespace %s already has 0 replicas", i.deployment.Name, i.deployment.Namespace))
 	default:
-		p.row("Manager:", fmt.Sprintf("Deployment %s in namespace %s, to be scaled from %d to 0", i.deployment.Name, i.deployment.Namespace, i.replicas))
+		p.row("Manager:", fmt.Sprintf("scale Deployment %s in namespace %s from %d to 0", i.deployment.Name, i.deployment.Namespace, i.replicas))
 	}
 	if names := j.registeredPolicies(); names != "" {
-		p.row("Policies:", "not to be asked any more about other kinds: "+names)
+		p.row("Policies:", "unregister on other kinds: "+names)
 	}
-	p.row("Finalizers:", cmp.Or(j.counted(func(k *releasable) int { return k.held }, "to be taken off "), "there are none of Sallyport"))
+	p.row("Finalizers:", cmp.Or(j.counted(func(k *releasable) int { return k.held }, "remove from "), "none to remove"))
 	p.flush()
 }
 
-// counted lists the kinds that have some: "1 virtualmachineoperation, 14 virtualmachines".
+// counted lists the number of objects by kind: "1 virtualmachineoperation, 14 virtualmachines".
 func (j *releasing) counted(of func(*releasable) int, prefix string) string {
 	var texts []string
 	for i := range j.kinds {
@@ -47,10 +47,10 @@ func (j *releasing) counted(of func(*releasable) int, prefix string) string {
 	return prefix + strings.Join(texts, ", ")
 }
 
-// tellBusy names the machines that are in the middle of something.
+// tellBusy lists the machines with an operation or a deletion in progress.
 func (j *releasing) tellBusy() {
 	p := newPage(j.ErrOut, j.now())
-	p.line("In the middle of something:")
+	p.line("In progress:")
 	for _, b := range j.busy[:min(len(j.busy), shownNames)] {
 		p.row("  "+b.machine, b.text)
 	}
@@ -60,17 +60,17 @@ func (j *releasing) tellBusy() {
 	p.flush()
 }
 
-// tellEnd says what was done, what stays, and how to go on.
+// tellEnd prints the result and the next commands.
 func (j *releasing) tellEnd() {
 	done := j.counted(func(k *releasable) int { return len(k.released) }, "")
-	fmt.Fprintf(j.Out, "Finalizers taken off: %s%s\n", cmp.Or(done, "none, there were none"), dryRuns[j.dryRun])
+	fmt.Fprintf(j.Out, "Finalizers removed: %s%s\n", cmp.Or(done, "none"), dryRuns[j.dryRun])
 	if n := len(j.orphans); n > 0 {
 		slices.Sort(j.orphans)
-		text := "because their deletion waited for it: virtualmachines %s; their machines stay on their runtimes"
+		text := "virtualmachines %s; their machines stay on their runtimes"
 		if n == 1 {
-			text = "because its deletion waited for it: virtualmachine %s; its machine stays on its runtime"
+			text = "virtualmachine %s; its machine stays on its runtime"
 		}
-		fmt.Fprintf(j.Out, "Gone with that, "+text+"%s\n", someOf(j.orphans, shownNames), dryRuns[j.dryRun])
+		fmt.Fprintf(j.Out, "Deleted: "+text+"%s\n", someOf(j.orphans, shownNames), dryRuns[j.dryRun])
 	}
 	if j.dryRun != dryRunNone {
 		return
@@ -78,59 +78,59 @@ func (j *releasing) tellEnd() {
 	p := newPage(j.Out, j.now())
 	p.line("")
 	left := j.counted(func(k *releasable) int { return k.total }, "")
-	p.row("What stays:", "machines on their runtimes, as they are")
+	p.row("Unchanged:", "machines on their runtimes")
 	p.row("", left)
 	if len(j.kinds) > 0 {
-		p.row("", "the definitions of Sallyport's kinds, which Helm keeps")
+		p.row("", "the CustomResourceDefinitions of Sallyport, which Helm keeps")
 	}
 	if j.installed.judged {
-		p.row("Meanwhile:", "changes of Sallyport's objects are refused, because nobody judges them")
+		p.row("Until then:", "the API server denies changes to Sallyport's objects because the webhooks do not run")
 	}
 	j.next(p)
 	p.flush()
 }
 
-// next says which commands come now.
+// next prints the next commands.
 func (j *releasing) next(p *page) {
 	i := &j.installed
 	switch {
 	case i.helmName != "":
 		p.row("Uninstall:", fmt.Sprintf("helm uninstall %s -n %s", i.helmName, i.helmNamespace))
 	case i.deployment != nil:
-		p.row("Uninstall:", fmt.Sprintf("with what has installed Deployment %s in namespace %s, which was not Helm", i.deployment.Name, i.deployment.Namespace))
+		p.row("Uninstall:", fmt.Sprintf("use the tool that installed Deployment %s in namespace %s (not Helm)", i.deployment.Name, i.deployment.Namespace))
 	case i.judged:
 		p.row("Uninstall:", "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration "+product)
 	}
 	if i.deployment != nil {
-		p.row("Or go on:", j.goOn())
+		p.row("Or restart:", j.goOn())
 	}
 }
 
-// goOn is how the manager is started again.
+// goOn is the command that starts the manager again.
 func (j *releasing) goOn() string {
 	i := &j.installed
 	note := ""
 	if i.replicas == 0 {
-		note = "  (as the chart has it; it had 0 already)"
+		note = "  (the default of the chart; the Deployment already had 0)"
 	}
 	return fmt.Sprintf("kubectl scale deployment/%s -n %s --replicas=%d%s",
 		i.deployment.Name, i.deployment.Namespace, cmp.Or(i.replicas, chartReplicas), note)
 }
 
-// unfinished says how things are after an error.
+// unfinished adds the state after an error.
 func (j *releasing) unfinished(err error) error {
 	if j.dryRun != dryRunNone {
 		return err
 	}
-	state := "What was done stays done: run it again to go on."
+	state := "Completed steps are kept; to continue, run the command again."
 	if done := j.counted(func(k *releasable) int { return len(k.released) }, ""); done != "" {
-		state = "Finalizers taken off so far: " + done + ". " + state
+		state = "Finalizers removed so far: " + done + ". " + state
 	}
 	if j.installed.deployment != nil {
-		state += "\nTo start Sallyport again: " + j.goOn()
+		state += "\nTo restart Sallyport: " + j.goOn()
 	}
 	return errors.Join(err, errors.New(state))
 }
 
-// flush writes it. That it cannot be written shows elsewhere.
+// flush writes the page. Write errors show elsewhere.
 func (p *page) flush() { _ = p.table.Flush() }

@@ -35,24 +35,23 @@ func (p *plugin) scaleDownCommand() *cobra.Command {
 	o := &scaleDown{plugin: p}
 	command := &cobra.Command{
 		Use:   "scale-down POOL --vm NAME...",
-		Short: "Take members out of a pool of virtual machines, by name",
-		Long: "Take members out of a pool of virtual machines, by name.\n\n" +
-			"Names the members in spec.scaleDownTargets of the VirtualMachinePool and lowers spec.replicas by as many, in one write. They\n" +
-			"are deleted then, busy or not. Nothing is written if one of them is not a member or is being deleted. A member that\n" +
-			"was named before is not counted again, and entries of members that are gone are taken out.\n\n" +
-			"A member is named as ci-3, or as ci-3@UID, if no other one that gets this name is meant.\n\n" +
-			"Exit code 1 if it was refused.",
-		Example: `  # These two go, and no others take their place
+		Short: "Remove specific members from a pool of virtual machines",
+		Long: "Adds members to spec.scaleDownTargets of a VirtualMachinePool and lowers spec.replicas by their number in one write. The\n" +
+			"pool then deletes these members, even if they are busy. The command changes nothing if a VM is not a member or is being\n" +
+			"deleted. Members that are already in spec.scaleDownTargets do not count again; entries of deleted members are removed.\n\n" +
+			"Specify a member as NAME, or as NAME@UID to exclude a later member with the same name.\n\n" +
+			"Exit codes: 0 on success, 1 on failure.",
+		Example: `  # Remove two members without replacing them
   kubectl sallyport scale-down ci --vm ci-3 --vm ci-7
 
-  # In a script that may be run again: only if there are five
+  # Remove a member only if the pool has five replicas, so that a script can be repeated
   kubectl sallyport scale-down ci --vm ci-3 --from 5`,
 		Args: func(command *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:
-				return usage(command, fmt.Errorf("name one VirtualMachinePool: got %d names", len(args)))
+				return usage(command, fmt.Errorf("specify exactly one VirtualMachinePool, got %d names", len(args)))
 			case len(o.machines) == 0:
-				return usage(command, errors.New("who is to go? Name members with --vm"))
+				return usage(command, errors.New("--vm is required: specify the members to remove"))
 			}
 			return nil
 		},
@@ -80,16 +79,15 @@ func (p *plugin) scaleDownCommand() *cobra.Command {
 		},
 	}
 	f := command.Flags()
-	f.StringArrayVar(&o.machines, "vm", nil, "a member that is to go, as NAME or NAME@UID; again for each further one")
-	f.Int32Var(&o.from, "from", 0, "how many replicas the pool must have before, else nothing is done")
-	f.Lookup("from").DefValue = "" // which help does not show
-	addDryRun(command, &o.dryRun, "judged")
+	f.StringArrayVar(&o.machines, "vm", nil, "a member to remove, as NAME or NAME@UID; repeat for each member")
+	f.Int32Var(&o.from, "from", 0, "scale down only if the pool has this number of replicas")
+	addDryRun(command, &o.dryRun)
 	// It fails only for a flag that does not exist or is completed already.
 	_ = command.RegisterFlagCompletionFunc("vm", o.completeMembers)
 	return command
 }
 
-// completeMembers offers the members of the pool that are not named yet.
+// completeMembers completes --vm with members that are not specified yet.
 func (o *scaleDown) completeMembers(command *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	for _, vm := range o.metadata(command.Context(), machineKind) {
 		if len(args) > 0 && vm.Labels[v1alpha1.LabelPool] == args[0] && !slices.Contains(o.machines, vm.Name) {
@@ -99,7 +97,7 @@ func (o *scaleDown) completeMembers(command *cobra.Command, args []string, _ str
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// run writes the pool as it is then, and looks again if somebody else has written it meanwhile.
+// run writes the pool, and retries on a conflict.
 func (o *scaleDown) run(ctx context.Context, c *cluster, name string, wanted []v1alpha1.ScaleDownTarget) (err error) {
 	for range tries {
 		if err = o.try(ctx, c, name, wanted); !apierrors.IsConflict(err) {
@@ -116,7 +114,7 @@ func (o *scaleDown) try(ctx context.Context, c *cluster, name string, wanted []v
 	}
 	replicas := replicasOf(pool)
 	if o.expects && replicas != o.from {
-		return fmt.Errorf("VirtualMachinePool %s has %d replicas, and --from says %d: nothing was done", name, replicas, o.from)
+		return fmt.Errorf("VirtualMachinePool %s has %d replicas, not %d as --from requires; nothing was changed", name, replicas, o.from)
 	}
 	s, err := shrinkOf(pool, members, wanted)
 	if err != nil {
@@ -145,13 +143,13 @@ func (c *cluster) pool(ctx context.Context, name string) (*v1alpha1.VirtualMachi
 		return nil, nil, err
 	}
 	if !pool.DeletionTimestamp.IsZero() {
-		return nil, nil, fmt.Errorf("VirtualMachinePool %s is being deleted, with its members", name)
+		return nil, nil, fmt.Errorf("VirtualMachinePool %s is being deleted together with its members", name)
 	}
 	members, err := c.members(ctx, pool)
 	return pool, members, err
 }
 
-// members reads who has the label with the UID of a pool and has it for controller.
+// members reads the VirtualMachines with the pool's UID label that the pool controls.
 func (c *cluster) members(ctx context.Context, pool *v1alpha1.VirtualMachinePool) ([]v1alpha1.VirtualMachine, error) {
 	list := &v1alpha1.VirtualMachineList{}
 	if err := c.List(ctx, list, client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.LabelPoolUID: string(pool.UID)}); err != nil {
@@ -160,7 +158,7 @@ func (c *cluster) members(ctx context.Context, pool *v1alpha1.VirtualMachinePool
 	return slices.DeleteFunc(list.Items, func(vm v1alpha1.VirtualMachine) bool { return !metav1.IsControlledBy(&vm, pool) }), nil
 }
 
-// replicasOf is how many members a pool is to have.
+// replicasOf is the desired number of replicas of a pool.
 func replicasOf(pool *v1alpha1.VirtualMachinePool) int32 {
 	if pool.Spec.Replicas == nil {
 		return 0
@@ -168,15 +166,15 @@ func replicasOf(pool *v1alpha1.VirtualMachinePool) int32 {
 	return *pool.Spec.Replicas
 }
 
-// shrink is what is written to a pool, and whom that concerns.
+// shrink is the change of a pool.
 type shrink struct {
 	replicas      int32
 	targets       []v1alpha1.ScaleDownTarget
 	named, before []string // who is named now, and who was before
 }
 
-// shrinkOf names those that are wanted to go. Policy pools-scale-down refuses the same and more; here all is told that is wrong with
-// the names.
+// shrinkOf adds the wanted members to the targets. Policy pools-scale-down denies the same requests and more; shrinkOf reports all
+// invalid names at once.
 func shrinkOf(pool *v1alpha1.VirtualMachinePool, members []v1alpha1.VirtualMachine, wanted []v1alpha1.ScaleDownTarget) (shrink, error) {
 	s, wrong := shrink{}, []string{}
 	for _, entry := range pool.Spec.ScaleDownTargets {
@@ -194,7 +192,7 @@ func shrinkOf(pool *v1alpha1.VirtualMachinePool, members []v1alpha1.VirtualMachi
 			wrong = append(wrong, target.Name+" is not a member")
 			continue
 		case target.UID != "" && target.UID != members[i].UID:
-			wrong = append(wrong, fmt.Sprintf("%s has the UID %s, and not %s", target.Name, members[i].UID, target.UID))
+			wrong = append(wrong, fmt.Sprintf("%s has UID %s, not %s", target.Name, members[i].UID, target.UID))
 			continue
 		}
 		target.UID = members[i].UID
@@ -203,20 +201,20 @@ func shrinkOf(pool *v1alpha1.VirtualMachinePool, members []v1alpha1.VirtualMachi
 		case slices.ContainsFunc(s.targets, func(t v1alpha1.ScaleDownTarget) bool { return t.UID == target.UID }):
 			s.before = append(s.before, target.Name)
 		case !members[i].DeletionTimestamp.IsZero():
-			wrong = append(wrong, target.Name+" is being deleted already")
+			wrong = append(wrong, target.Name+" is already being deleted")
 		default:
 			s.named, s.targets = append(s.named, target.Name), append(s.targets, target)
 		}
 	}
 	if len(wrong) > 0 {
-		return s, fmt.Errorf("VirtualMachinePool %s: %s: nothing was done. Members that can be named: %s",
+		return s, fmt.Errorf("VirtualMachinePool %s: %s; nothing was changed; members that can be removed: %s",
 			pool.Name, strings.Join(wrong, "; "), eligible(members, s.targets))
 	}
 	s.replicas = max(0, replicasOf(pool)-int32(len(s.named))) // #nosec G115 -- as many as words on a command line
 	return s, nil
 }
 
-// eligible lists members that can be named, as far as people read.
+// eligible lists members that can be removed, up to a limit.
 func eligible(members []v1alpha1.VirtualMachine, named []v1alpha1.ScaleDownTarget) string {
 	const most = 10
 	var names []string
@@ -235,16 +233,16 @@ func eligible(members []v1alpha1.VirtualMachine, named []v1alpha1.ScaleDownTarge
 	return strings.Join(names, ", ")
 }
 
-// told says what was done.
+// told describes the change.
 func (s *shrink) told(from int32) string {
 	before := ""
 	if len(s.before) > 0 {
-		before = "; named before: " + strings.Join(s.before, ", ")
+		before = "; already in spec.scaleDownTargets: " + strings.Join(s.before, ", ")
 	}
 	if len(s.named) == 0 {
 		return "unchanged" + before
 	}
-	return fmt.Sprintf("scaled from %d to %d, without %s%s", from, s.replicas, strings.Join(s.named, ", "), before)
+	return fmt.Sprintf("scaled from %d to %d, removing %s%s", from, s.replicas, strings.Join(s.named, ", "), before)
 }
 
 // wantedOf reads the values of --vm.
@@ -257,7 +255,7 @@ func wantedOf(values []string) ([]v1alpha1.ScaleDownTarget, error) {
 			return nil, err
 		}
 		if name == "" || with && uid == "" {
-			return nil, fmt.Errorf("--vm %q is not NAME or NAME@UID", value)
+			return nil, fmt.Errorf("invalid --vm %q: must be NAME or NAME@UID", value)
 		}
 		wanted[i] = v1alpha1.ScaleDownTarget{Name: name, UID: types.UID(uid)}
 	}

@@ -59,18 +59,18 @@ func TestShrink(t *testing.T) {
 		replicas  int32
 		targets   []v1alpha1.ScaleDownTarget
 	}{
-		"one":                    {"ci-0", "scaled from 5 to 4, without ci-0", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
-		"by kind":                {"svm/ci-0", "scaled from 5 to 4, without ci-0", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
-		"two":                    {"ci-2 ci-1@u-1", "scaled from 5 to 3, without ci-2, ci-1", "", 3, []v1alpha1.ScaleDownTarget{named, targetOf("ci-2", "u-2"), targetOf("ci-1", "u-1")}},
-		"twice":                  {"ci-0 ci-0@u-0 ci-0", "scaled from 5 to 4, without ci-0", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
-		"named before":           {"ci-3", "unchanged; named before: ci-3", "", 5, []v1alpha1.ScaleDownTarget{named}},
-		"named before, and one":  {"ci-3 ci-0 ci-3", "scaled from 5 to 4, without ci-0; named before: ci-3", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
-		"named before, and gone": {"ci-2@u-gone", "unchanged; named before: ci-2", "", 5, []v1alpha1.ScaleDownTarget{named}},
-		"no member":              {"ci-9", "", "VirtualMachinePool ci: ci-9 is not a member: nothing was done. Members that can be named: ci-0, ci-1, ci-2", 0, nil},
-		"another of the name":    {"ci-0@u-9", "", "ci-0 has the UID u-0, and not u-9", 0, nil},
-		"being deleted":          {"ci-4", "", "ci-4 is being deleted already", 0, nil},
-		"one of them wrong":      {"ci-0 ci-9 ci-4", "", "ci-9 is not a member; ci-4 is being deleted already: nothing was done. Members that can be named: ci-1, ci-2", 0, nil},
-		"no UID behind @":        {"ci-0@", "", `--vm "ci-0@" is not NAME or NAME@UID`, 0, nil},
+		"one":                    {"ci-0", "scaled from 5 to 4, removing ci-0", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
+		"by kind":                {"svm/ci-0", "scaled from 5 to 4, removing ci-0", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
+		"two":                    {"ci-2 ci-1@u-1", "scaled from 5 to 3, removing ci-2, ci-1", "", 3, []v1alpha1.ScaleDownTarget{named, targetOf("ci-2", "u-2"), targetOf("ci-1", "u-1")}},
+		"twice":                  {"ci-0 ci-0@u-0 ci-0", "scaled from 5 to 4, removing ci-0", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
+		"named before":           {"ci-3", "unchanged; already in spec.scaleDownTargets: ci-3", "", 5, []v1alpha1.ScaleDownTarget{named}},
+		"named before, and one":  {"ci-3 ci-0 ci-3", "scaled from 5 to 4, removing ci-0; already in spec.scaleDownTargets: ci-3", "", 4, []v1alpha1.ScaleDownTarget{named, targetOf("ci-0", "u-0")}},
+		"named before, and gone": {"ci-2@u-gone", "unchanged; already in spec.scaleDownTargets: ci-2", "", 5, []v1alpha1.ScaleDownTarget{named}},
+		"no member":              {"ci-9", "", "VirtualMachinePool ci: ci-9 is not a member; nothing was changed; members that can be removed: ci-0, ci-1, ci-2", 0, nil},
+		"another of the name":    {"ci-0@u-9", "", "ci-0 has UID u-0, not u-9", 0, nil},
+		"being deleted":          {"ci-4", "", "ci-4 is already being deleted", 0, nil},
+		"one of them wrong":      {"ci-0 ci-9 ci-4", "", "ci-9 is not a member; ci-4 is already being deleted; nothing was changed; members that can be removed: ci-1, ci-2", 0, nil},
+		"no UID behind @":        {"ci-0@", "", `invalid --vm "ci-0@": must be NAME or NAME@UID`, 0, nil},
 		"another kind":           {"svmop/ci-0", "", "svmop/ci-0 is not a VirtualMachine", 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,33 +151,33 @@ func TestScaleDown(t *testing.T) {
 			t.Errorf("the pool is %q, want %q", got, want)
 		}
 	}
-	w.plugin("scale-down ci --vm ci-1 --from 4"+in, 1, "error: VirtualMachinePool ci has 5 replicas, and --from says 4: nothing was done")
-	w.plugin("scale-down ci --vm ci-1 --vm ci-9"+in, 1, "ci-9 is not a member: nothing was done")
-	w.plugin("scale-down ci --vm ci-1 --dry-run=client"+in, 0, "scaled from 5 to 4, without ci-1 (dry run)")
-	w.plugin("scale-down ci --vm ci-1 --dry-run=server"+in, 0, "scaled from 5 to 4, without ci-1 (server dry run)")
+	w.plugin("scale-down ci --vm ci-1 --from 4"+in, 1, "error: VirtualMachinePool ci has 5 replicas, not 4 as --from requires; nothing was changed")
+	w.plugin("scale-down ci --vm ci-1 --vm ci-9"+in, 1, "ci-9 is not a member; nothing was changed")
+	w.plugin("scale-down ci --vm ci-1 --dry-run=client"+in, 0, "scaled from 5 to 4, removing ci-1 (dry run)")
+	w.plugin("scale-down ci --vm ci-1 --dry-run=server"+in, 0, "scaled from 5 to 4, removing ci-1 (server dry run)")
 	is("5")
 	w.plugin("scale-down svmpool/ci --vm ci-1 --vm svm/ci-1 --vm ci-3@"+string(members[3].UID)+" --from 5"+in, 0,
-		"virtualmachinepool.sallyport.dev/ci scaled from 5 to 3, without ci-1, ci-3")
+		"virtualmachinepool.sallyport.dev/ci scaled from 5 to 3, removing ci-1, ci-3")
 	is("3 ci-1 ci-3")
-	w.plugin("scale-down ci --vm ci-1 --from 5"+in, 1, "has 3 replicas, and --from says 5")
-	w.plugin("scale-down ci --vm ci-1"+in, 0, "unchanged; named before: ci-1")
+	w.plugin("scale-down ci --vm ci-1 --from 5"+in, 1, "has 3 replicas, not 5 as --from requires")
+	w.plugin("scale-down ci --vm ci-1"+in, 0, "unchanged; already in spec.scaleDownTargets: ci-1")
 	is("3 ci-1 ci-3")
 
 	// The one that was named goes; another one is being deleted by hand.
 	w.forget(members[1])
 	w.Must(w.Delete(t.Context(), members[0]))
-	w.plugin("scale-down ci --vm ci-0"+in, 1, "ci-0 is being deleted already: nothing was done. Members that can be named: ci-2, ci-4")
-	w.plugin("scale-down ci --vm ci-4"+in, 0, "scaled from 3 to 2, without ci-4")
+	w.plugin("scale-down ci --vm ci-0"+in, 1, "ci-0 is already being deleted; nothing was changed; members that can be removed: ci-2, ci-4")
+	w.plugin("scale-down ci --vm ci-4"+in, 0, "scaled from 3 to 2, removing ci-4")
 	is("2 ci-3 ci-4")
 
-	w.plugin("scale-down ci"+in, 1, "who is to go? Name members with --vm", "--help")
-	w.plugin("scale-down --vm ci-2"+in, 1, "name one VirtualMachinePool")
-	w.plugin("scale-down svm/ci --vm ci-2"+in, 1, "svm/ci is not a VirtualMachinePool: name it as NAME or svmpool/NAME")
+	w.plugin("scale-down ci"+in, 1, "--vm is required: specify the members to remove", "--help")
+	w.plugin("scale-down --vm ci-2"+in, 1, "specify exactly one VirtualMachinePool")
+	w.plugin("scale-down svm/ci --vm ci-2"+in, 1, "svm/ci is not a VirtualMachinePool: use NAME or svmpool/NAME")
 	w.plugin("scale-down other --vm ci-2"+in, 1, "Error from server (NotFound)")
 	pool.Finalizers = []string{"example.com/kept"}
 	w.Must(w.Update(t.Context(), pool))
 	w.Must(w.Delete(t.Context(), pool))
-	w.plugin("scale-down ci --vm ci-2"+in, 1, "VirtualMachinePool ci is being deleted, with its members")
+	w.plugin("scale-down ci --vm ci-2"+in, 1, "VirtualMachinePool ci is being deleted together with its members")
 }
 
 // intercepted is a cluster whose requests are held up.
@@ -199,10 +199,10 @@ func TestScaleDownBesideAnother(t *testing.T) {
 		said, err string
 		is        string
 	}{
-		"they scale up":              {theirs: 7, names: -1, said: "scaled from 7 to 6, without ci-1", is: "6 ci-1"},
-		"they name another":          {theirs: 2, names: 0, said: "scaled from 2 to 1, without ci-1", is: "1 ci-0 ci-1"},
-		"they name the same":         {theirs: 2, names: 1, said: "unchanged; named before: ci-1", is: "2 ci-1"},
-		"they name the same, --from": {from: 3, theirs: 2, names: 1, err: "has 2 replicas, and --from says 3", is: "2 ci-1"},
+		"they scale up":              {theirs: 7, names: -1, said: "scaled from 7 to 6, removing ci-1", is: "6 ci-1"},
+		"they name another":          {theirs: 2, names: 0, said: "scaled from 2 to 1, removing ci-1", is: "1 ci-0 ci-1"},
+		"they name the same":         {theirs: 2, names: 1, said: "unchanged; already in spec.scaleDownTargets: ci-1", is: "2 ci-1"},
+		"they name the same, --from": {from: 3, theirs: 2, names: 1, err: "has 2 replicas, not 3 as --from requires", is: "2 ci-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldOn(t, w.plane)

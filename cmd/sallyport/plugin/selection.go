@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// selection are the flags that choose objects by what they have in common, in place of their names, as kubectl's commands have them.
+// selection are the flags that select objects, the same as of kubectl.
 type selection struct {
 	labels, fields string
 	all            bool
@@ -19,9 +19,9 @@ type selection struct {
 // addFlags adds them to a command; kind says of its arguments whose labels are completed.
 func (s *selection) addFlags(p *plugin, command *cobra.Command, kind func(args []string) string) {
 	f := command.Flags()
-	f.StringVarP(&s.labels, "selector", "l", "", "labels of the objects, in place of their names, as for kubectl get")
-	f.StringVar(&s.fields, "field-selector", "", "fields of the objects, in place of their names, as for kubectl get")
-	f.BoolVar(&s.all, "all", false, "all objects of the namespace, in place of names")
+	f.StringVarP(&s.labels, "selector", "l", "", "label selector for the objects, as in kubectl get")
+	f.StringVar(&s.fields, "field-selector", "", "field selector for the objects, as in kubectl get")
+	f.BoolVar(&s.all, "all", false, "select all objects of the namespace")
 	// They fail only for a flag that does not exist or is completed already.
 	_ = command.RegisterFlagCompletionFunc("selector", func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return p.labels(command.Context(), kind(args)), cobra.ShellCompDirectiveNoFileComp
@@ -29,13 +29,13 @@ func (s *selection) addFlags(p *plugin, command *cobra.Command, kind func(args [
 	_ = command.RegisterFlagCompletionFunc("field-selector", cobra.NoFileCompletions)
 }
 
-// given tells whether one of the flags chooses. A selector that is empty, such as of a variable that is not set, does not: it would
-// choose everything.
+// given reports whether a flag selects objects. An empty selector, for example from an unset variable, does not: it would select all
+// objects.
 func (s *selection) given() bool { return s.all || s.selects() }
 
 func (s *selection) selects() bool { return strings.TrimSpace(s.labels+s.fields) != "" }
 
-// check refuses flags that contradict each other, or names beside them.
+// check returns an error if flags contradict each other, or if there are names too.
 func (s *selection) check(names int) error {
 	switch {
 	case s.all && s.selects():

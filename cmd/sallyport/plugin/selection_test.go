@@ -68,7 +68,7 @@ func TestOperationsOnSelectedMachines(t *testing.T) {
 			t.Errorf("%s: the user reads %q", tc.line, r.stderr)
 		}
 	}
-	if r := tm.kubectl("", "sallyport", "stop", "-l", ""); r.code != 1 || !strings.Contains(r.stderr, "which VirtualMachine") {
+	if r := tm.kubectl("", "sallyport", "stop", "-l", ""); r.code != 1 || !strings.Contains(r.stderr, "specify at least one VirtualMachine") {
 		t.Errorf("an empty selector: exit %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 }
@@ -76,8 +76,8 @@ func TestOperationsOnSelectedMachines(t *testing.T) {
 // Nobody who is in a hurry gets both, or everything for a mistake.
 func TestSelectionsThatContradict(t *testing.T) {
 	for line, text := range map[string]string{
-		"stop":                                        "which VirtualMachine? Name at least one, or choose with -l or --all",
-		"stop --selector=":                            "which VirtualMachine?",
+		"stop":                                        "specify at least one VirtualMachine by name, -l or --all",
+		"stop --selector=":                            "specify at least one VirtualMachine",
 		"stop web-1 --all":                            "name cannot be provided when --all is specified",
 		"stop web-1 -l app=web":                       "name cannot be provided when a selector is specified",
 		"stop --all -l app=web":                       "cannot set --all and a selector at the same time",
@@ -86,9 +86,9 @@ func TestSelectionsThatContradict(t *testing.T) {
 		"override a svm --reason why":                 "or KIND with -l or --all",
 		"override a svm web-1 --all --reason why":     "name cannot be provided when --all is specified",
 		"override a svm/web-1 -l app=web --reason w":  "name cannot be provided when a selector is specified",
-		"explain svm":                                 "which svm? Name one, or choose with -l or --all",
+		"explain svm":                                 "specify at least one svm by name, -l or --all",
 		"explain svm web-1 -l app=web":                "name cannot be provided when a selector is specified",
-		"explain svm -l app=web -f there.yaml":        "one of -f FILE and KIND NAME is enough",
+		"explain svm -l app=web -f there.yaml":        "cannot set -f and KIND NAME at the same time",
 		"audit owner -l app=web":                      "name cannot be provided when a selector is specified",
 		"migrate web-1 --to esx-1 --node-selector a=": "cannot set --to and --node-selector at the same time",
 	} {

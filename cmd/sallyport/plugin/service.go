@@ -16,13 +16,13 @@ import (
 // overdue is how old the status of policies may be: Sallyport confirms it every five minutes.
 const overdue = 15 * time.Minute
 
-// service is what the replicas' Leases say.
+// service is the state of the replicas according to their Leases.
 type service struct {
-	// policies is which policies each replica that runs has reported, by its name; "" for one that has none yet.
+	// policies is the hash of the policies of each running replica, by name. It is "" if the replica has none yet.
 	policies map[string]string
-	// versions is what each of them says it is.
+	// versions is the version of each replica.
 	versions map[string]string
-	// err is why that is not known.
+	// err is why the state is unknown.
 	err error
 }
 
@@ -43,7 +43,7 @@ func (c *cluster) service(ctx context.Context, p *plugin) service {
 	return s
 }
 
-// none tells whether it is certain that no replica serves. One without policies is starting, and refuses to judge.
+// none reports whether no replica is serving for certain. A replica without policies is starting.
 func (s *service) none() bool {
 	for _, hash := range s.policies {
 		if hash != "" {
@@ -53,9 +53,9 @@ func (s *service) none() bool {
 	return s.err == nil
 }
 
-// trouble says why none of the policies decides at the moment, in their status if the Leases are not known; "" if nothing says so.
+// trouble returns why no policy is evaluated at the moment, or "". If the Leases are unknown, it uses the status of the policies.
 func (s *service) trouble(policies []v1alpha1.RegoPolicy, now time.Time) string {
-	const end = "no policy decides at the moment"
+	const end = "no policy is evaluated at the moment"
 	switch {
 	case s.none() && len(s.policies) > 0:
 		return fmt.Sprintf("no replica of Sallyport is serving, %s starting: %s", are(len(s.policies)), end)
@@ -74,9 +74,9 @@ func (s *service) trouble(policies []v1alpha1.RegoPolicy, now time.Time) string 
 	}
 	switch {
 	case marked:
-		return "the last replica of Sallyport has ended: " + end
+		return "the last replica of Sallyport has shut down: " + end
 	case !last.IsZero() && now.Sub(last) > overdue:
-		return "Sallyport last confirmed the status of its policies " + (&page{now: now}).ago(last) + " ago: probably no replica is serving"
+		return "Sallyport last confirmed the status of its policies " + (&page{now: now}).ago(last) + " ago; probably no replica is serving"
 	}
 	return ""
 }
@@ -88,7 +88,7 @@ func are(n int) string {
 	return fmt.Sprintf("%d are", n)
 }
 
-// warnUnserved says on the error output that no policy decides, where what was asked for needs one that does.
+// warnUnserved prints a warning if no policy is evaluated.
 func (p *plugin) warnUnserved(ctx context.Context, c *cluster) {
 	s := c.service(ctx, p)
 	if text := s.trouble(nil, p.now()); text != "" {

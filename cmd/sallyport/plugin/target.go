@@ -36,9 +36,9 @@ func nameOf(argument, kind, short string) (string, error) {
 	case !found:
 		return argument, nil
 	case kindOf(word) != kind:
-		return "", fmt.Errorf("%s is not a %s: name it as NAME or %s/NAME", argument, kind, short)
+		return "", fmt.Errorf("%s is not a %s: use NAME or %s/NAME", argument, kind, short)
 	case name == "" || strings.Contains(name, "/"):
-		return "", fmt.Errorf("%s does not name one %s", argument, kind)
+		return "", fmt.Errorf("invalid %[2]s %[1]s: specify exactly one name", argument, kind)
 	}
 	return name, nil
 }
@@ -50,17 +50,17 @@ func target(args []string) (kind, name string, err error) {
 	case len(args) == 2 && !found:
 		word, name = args[0], args[1]
 	case len(args) == 2:
-		return "", "", fmt.Errorf("%s has a name already: one of KIND NAME and KIND/NAME is enough", args[0])
+		return "", "", fmt.Errorf("%s already contains a name: use KIND NAME or KIND/NAME", args[0])
 	case found:
 		word, name = before, after
 	case kindOf(name) == policyKind:
-		return "", "", fmt.Errorf("which %s? Name one, such as rego/defaults", policyKind)
+		return "", "", fmt.Errorf("specify a %s, such as rego/defaults", policyKind)
 	case kindOf(name) != "":
-		return "", "", fmt.Errorf("which %s? Name one, such as %s/web-1", kindOf(name), name)
+		return "", "", fmt.Errorf("specify a %s, such as %s/web-1", kindOf(name), name)
 	}
 	kind = kindOf(word)
 	if name == "" || strings.Contains(name, "/") {
-		return "", "", fmt.Errorf("%s does not name one %s", strings.Join(args, " "), cmp.Or(kind, "object"))
+		return "", "", fmt.Errorf("invalid argument %s: specify exactly one %s", strings.Join(args, " "), cmp.Or(kind, "object"))
 	}
 	return kind, name, nil
 }

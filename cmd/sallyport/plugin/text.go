@@ -14,7 +14,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// page is text for people, in aligned columns.
+// page is text in aligned columns.
 type page struct {
 	table table
 	now   time.Time
@@ -36,10 +36,10 @@ func render(out io.Writer, r report, now time.Time) error {
 	return p.table.Flush()
 }
 
-// line writes a line that is no part of the columns.
+// line writes a line without columns.
 func (p *page) line(format string, args ...any) { fmt.Fprintf(p.table, format+"\n", args...) }
 
-// row writes its last cell below each other if it has several lines, and nothing if it is empty.
+// row writes a row. If the last cell has several lines, they are written below each other. If it is empty, nothing is written.
 func (p *page) row(cells ...string) {
 	first, last := cells[:len(cells)-1], cells[len(cells)-1]
 	if last == "" {
@@ -60,10 +60,10 @@ func (p *page) row(cells ...string) {
 	}
 }
 
-// shortLength is how many characters of a long text are shown where another command has all of it.
+// shortLength is the maximum length of a shortened text in characters.
 const shortLength = 160
 
-// inShort puts a text in a line that is not too long.
+// inShort shortens a text to one line.
 func inShort(text string) string {
 	all := []rune(strings.Join(strings.Fields(text), " "))
 	if len(all) > shortLength {
@@ -72,7 +72,7 @@ func inShort(text string) string {
 	return string(all)
 }
 
-// someOf names as many, and says how many more there are.
+// someOf lists up to most names and the number of further ones.
 func someOf(names []string, most int) string {
 	text := strings.Join(names[:min(len(names), most)], ", ")
 	if more := len(names) - most; more > 0 {
@@ -81,10 +81,10 @@ func someOf(names []string, most int) string {
 	return text
 }
 
-// ago is how long something is past: "3m".
+// ago is the time since at: "3m".
 func (p *page) ago(at time.Time) string { return duration.HumanDuration(max(p.now.Sub(at), 0)) }
 
-// since says for how long something has been so, and nothing if the time is not known.
+// since is " for 3m", or "" if the time is unknown.
 func (p *page) since(at time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -92,7 +92,7 @@ func (p *page) since(at time.Time) string {
 	return " for " + p.ago(at)
 }
 
-// condition says how one is: "False for 3m, OperationInProgress: Start start-1 is in progress".
+// condition formats a condition: "False for 3m, OperationInProgress: Start start-1 is in progress".
 func (p *page) condition(c *metav1.Condition) string {
 	if c == nil {
 		return ""
@@ -104,19 +104,19 @@ func (p *page) condition(c *metav1.Condition) string {
 	return text
 }
 
-// deletion says since when an object is being deleted, what keeps it, and what else is to say of that.
+// deletion prints when the deletion was requested, the finalizers that it waits for, and further lines.
 func (p *page) deletion(meta *metav1.ObjectMeta, more ...string) {
 	if meta.DeletionTimestamp == nil {
 		return
 	}
-	text := "asked for " + p.ago(deletionAsked(meta)) + " ago"
+	text := "requested " + p.ago(deletionAsked(meta)) + " ago"
 	if len(meta.Finalizers) > 0 {
-		text += ", waits for the finalizers " + strings.Join(meta.Finalizers, ", ")
+		text += ", waiting for finalizers " + strings.Join(meta.Finalizers, ", ")
 	}
 	p.row("Deletion:", strings.Join(append([]string{text}, more...), "\n"))
 }
 
-// deletionAsked is when it was: the API server notes when the time is up that a Pod, say, has for it.
+// deletionAsked is when the deletion was requested: the deletion timestamp without the grace period.
 func deletionAsked(meta *metav1.ObjectMeta) time.Time {
 	at := meta.DeletionTimestamp.Time
 	if grace := meta.DeletionGracePeriodSeconds; grace != nil {
@@ -125,16 +125,16 @@ func deletionAsked(meta *metav1.ObjectMeta) time.Time {
 	return at
 }
 
-// claim says who holds a machine, and who is being undone.
+// claim prints the claim on a machine and the operations that are being undone.
 func (p *page) claim(status *v1alpha1.VirtualMachineStatus, states map[string]string) {
-	holder := "nobody"
+	holder := "none"
 	if a := status.ActiveOperation; a != nil {
 		holder = holderName(a.Type, a.Force, a.Origin, a.Name) + p.since(a.ClaimedAt.Time)
 		if s := states[a.ID]; s != "" {
 			holder += ", " + s
 		}
 	}
-	p.row("Held by:", holder)
+	p.row("Claimed by:", holder)
 	var undoing []string
 	for i := range status.Undoing {
 		u := &status.Undoing[i]
@@ -143,17 +143,17 @@ func (p *page) claim(status *v1alpha1.VirtualMachineStatus, states map[string]st
 			text += " by " + by(u.By)
 		}
 		if u.Task != "" {
-			text += ", waits for " + u.Task + " of the runtime"
+			text += ", waiting for runtime task " + u.Task
 		}
 		undoing = append(undoing, text)
 	}
-	p.row("Being undone:", strings.Join(undoing, "\n"))
+	p.row("Undoing:", strings.Join(undoing, "\n"))
 }
 
-// origins are what holds a machine without being an operation.
+// origins are the names of claims that are not operations.
 var origins = map[v1alpha1.ClaimOrigin]string{
-	v1alpha1.OriginRunPolicy: "the run policy", v1alpha1.OriginPlacement: "placement",
-	v1alpha1.OriginRollout: "a rollout", v1alpha1.OriginDeletion: "the deletion",
+	v1alpha1.OriginRunPolicy: "run policy", v1alpha1.OriginPlacement: "placement",
+	v1alpha1.OriginRollout: "rollout", v1alpha1.OriginDeletion: "deletion",
 }
 
 func holderName(t v1alpha1.OperationType, force bool, origin v1alpha1.ClaimOrigin, name string) string {

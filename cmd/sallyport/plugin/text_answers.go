@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// answers shows what is accepted, then what is accepted with a warning, and then what is not, together where the reasons are the
-// same. text puts one reason.
+// answers prints allowed requests, then allowed requests with warnings, and then denied ones. Requests with the same reasons are in one
+// group. text formats a reason.
 func (p *page) answers(requests []answer, text func(*answer, objection) string) {
-	p.line("\nAsked now, the API server would say:\n")
+	p.line("")
 	var groups []string
 	of, ranks := map[string][]string{}, map[string]int{}
 	for i := range requests {
@@ -27,11 +27,11 @@ func (p *page) answers(requests []answer, text func(*answer, objection) string) 
 		if some {
 			reasons = ":\n" + reasons
 		}
-		p.row("  "+said, strings.Join(of[why], ", ")+reasons)
+		p.row(said+":", strings.Join(of[why], ", ")+reasons)
 	}
 }
 
-// blame says how to find out what is wrong with policies that could not decide.
+// blame prints the commands that show the problems of policies that failed to decide.
 func (p *page) blame(what string, requests []answer) {
 	var policies []string
 	for i := range requests {
@@ -42,14 +42,14 @@ func (p *page) blame(what string, requests []answer) {
 		}
 	}
 	if len(policies) > 0 {
-		p.line("\nThe %s is not to blame where a policy could not decide. What is wrong with it:\n", what)
+		p.line("\nSome requests are denied because a policy failed to decide, not because of the %s. To see the problem:\n", what)
 	}
 	for _, policy := range policies {
 		p.row("  kubectl sallyport policies " + policy)
 	}
 }
 
-// rank is where people look first.
+// rank is the order of the groups.
 func (a *answer) rank() int {
 	switch {
 	case a.Verdict == accepted && len(a.Warnings) == 0:
@@ -60,7 +60,7 @@ func (a *answer) rank() int {
 	return 2
 }
 
-// command is how a request is asked for.
+// command is the command for a request.
 func (a *answer) command() string {
 	text := strings.ToLower(string(a.Type))
 	if a.Force {
@@ -72,14 +72,16 @@ func (a *answer) command() string {
 	return text
 }
 
-// why is the verdict and, below it, the reasons.
+// headings are the verdicts in text.
+var headings = map[verdict]string{
+	accepted: "Allowed now", refused: "Denied now", undecided: "Denied now, undecided", forbidden: "Forbidden now", unknown: "Unknown",
+}
+
+// why is the heading of the verdict and, below it, the reasons.
 func (a *answer) why(put func(*answer, objection) string) string {
-	text, reasons := string(a.Verdict), a.Reasons
-	switch {
-	case a.Verdict == undecided:
-		text = "refused, undecided"
-	case a.Verdict == accepted && len(a.Warnings) > 0:
-		text, reasons = "accepted, with a warning", a.Warnings
+	text, reasons := headings[a.Verdict], a.Reasons
+	if a.Verdict == accepted && len(a.Warnings) > 0 {
+		text, reasons = text+", with warnings", a.Warnings
 	}
 	for _, o := range reasons {
 		text += "\n" + put(a, o)
@@ -93,9 +95,9 @@ func shortText(a *answer, o objection) string {
 	message := strings.ReplaceAll(o.Message, "\n", " ")
 	if o.Policy != "" && !o.undecided() {
 		message, _, _ = strings.Cut(message, "; ")
-	}
-	if _, cause, found := strings.Cut(message, ": "+a.command()+" is not allowed because "); found {
-		message = cause
+		if _, cause, has := strings.Cut(message, ": "+a.command()+" is not allowed because "); has {
+			message = cause
+		}
 	}
 	if o.Reason != "" {
 		message = o.Reason + ": " + message
@@ -103,7 +105,7 @@ func shortText(a *answer, o objection) string {
 	return message
 }
 
-// wholeText is a reason as a denial has it, with the way out: nothing else tells it.
+// wholeText is a reason with the complete message, including the way out.
 func wholeText(_ *answer, o objection) string {
 	switch {
 	case o.Policy != "":

@@ -20,7 +20,7 @@ func (r *machineReport) text(p *page) {
 	p.row("Phase:", phase)
 	p.row("Guest:", guest(status))
 	ready := v1alpha1.ConditionReady.In(status.Conditions)
-	p.row("Ready:", cmp.Or(p.condition(ready), "not known: waiting to be reconciled"))
+	p.row("Ready:", cmp.Or(p.condition(ready), "Unknown: waiting to be reconciled"))
 	if c := v1alpha1.ConditionPlacementSettled.In(status.Conditions); c != nil && c.Status != "True" {
 		p.row("Placement:", p.condition(c))
 	}
@@ -40,7 +40,7 @@ func (r *machineReport) text(p *page) {
 	p.blame("machine", r.Requests)
 }
 
-// guest says what the guest of a machine says of itself.
+// guest is the information from the guest of a machine.
 func guest(status *v1alpha1.VirtualMachineStatus) string {
 	var texts []string
 	if g := status.Guest; g != nil {
@@ -53,7 +53,7 @@ func guest(status *v1alpha1.VirtualMachineStatus) string {
 	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), ", ")
 }
 
-// waiting are the unfinished operations that neither hold the machine nor have lost it.
+// waiting lists unfinished operations that have not claimed the machine and are not being undone.
 func (r *machineReport) waiting(p *page) string {
 	status := &r.Machine.Status
 	passed := map[string]bool{}

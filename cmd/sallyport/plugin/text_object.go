@@ -27,7 +27,7 @@ func (r *objectReport) text(p *page) {
 		r.Pool.text(p)
 	}
 	if o.GroupVersionKind().GroupKind() == v1alpha1.GroupVersion.WithKind(policyKind).GroupKind() {
-		p.row("As a policy:", "kubectl sallyport policies "+o.Name)
+		p.row("Policy status:", "kubectl sallyport policies "+o.Name)
 	}
 	var owners []string
 	for i := range r.Owners {
@@ -52,19 +52,19 @@ func (r *objectReport) text(p *page) {
 		events = append(events, fmt.Sprintf("%s %s ago%s: %s", e.Reason, p.ago(e.At), times, inShort(e.Note)))
 	}
 	p.row("Events:", strings.Join(events, "\n"))
-	p.row("Not known:", strings.Join(r.Unknown, "\n"))
+	p.row("Unknown:", strings.Join(r.Unknown, "\n"))
 	p.answers(r.Requests, wholeText)
 	p.blame(strings.ToLower(o.Kind), r.Requests)
 }
 
-// guards are the labels and annotations by which an object is guarded.
+// guards lists the labels and annotations that protect an object.
 func (r *objectReport) guards() string {
 	var guards []string
 	switch value, is := r.Object.Labels[v1alpha1.LabelDeletionProtection]; {
 	case is && value == v1alpha1.DeletionProtectionEnabled:
 		guards = append(guards, "label "+v1alpha1.LabelDeletionProtection+"="+value)
 	case is:
-		guards = append(guards, fmt.Sprintf("label %s=%s, which protects nothing: only %s does",
+		guards = append(guards, fmt.Sprintf("label %s=%s (no effect: the value must be %s)",
 			v1alpha1.LabelDeletionProtection, value, v1alpha1.DeletionProtectionEnabled))
 	}
 	for _, key := range []string{v1alpha1.AnnotationScaleDown, v1alpha1.AnnotationMinReplicas, v1alpha1.AnnotationMaxScaleDown} {
@@ -75,16 +75,16 @@ func (r *objectReport) guards() string {
 	return strings.Join(guards, "\n")
 }
 
-// override tells of the annotation if it may still count; who passes by it is for the API server to say.
+// override describes the override annotation if it can still be valid. The API server decides whose requests it applies to.
 func (r *objectReport) override(p *page) string {
 	o := r.Override
 	if o == nil || o.UID != r.Object.UID || !o.Until.After(p.now) {
 		return ""
 	}
-	return fmt.Sprintf("of %s by %s for another %s: %s", o.Policy, o.By, duration.HumanDuration(o.Until.Sub(p.now)), o.Reason)
+	return fmt.Sprintf("policy %s, by %s, for another %s: %s", o.Policy, o.By, duration.HumanDuration(o.Until.Sub(p.now)), o.Reason)
 }
 
-// text names an owner with those above it, and who is to be changed in its stead if that is a controller.
+// text names an owner and the owners above it, and the controller to change instead of the object.
 func (o *owner) text(namespace string) []string {
 	text, top := o.called(), o
 	for above := o.Owner; above != nil; above = above.Owner {
@@ -96,14 +96,14 @@ func (o *owner) text(namespace string) []string {
 		if namespace != "" {
 			look += " -n " + namespace
 		}
-		return []string{text, "whose controller may make it again, or scale it back: see " + look}
+		return []string{text, "its controller can recreate or rescale the object; see: " + look}
 	case o.State == "":
-		text += ", with which it is deleted"
+		text += " (the object is deleted with its owner)"
 	}
 	return []string{text}
 }
 
-// stays tells whether an owner goes on looking after what it owns, as far as that is known.
+// stays reports whether an owner exists and is not being deleted, as far as known.
 func (o *owner) stays() bool {
 	return o.Resource != "" && o.State != ownerGone && o.State != ownerGoing
 }

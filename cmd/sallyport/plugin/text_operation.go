@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -22,15 +23,15 @@ func (r *operationReport) text(p *page) {
 	for _, s := range o.Status.Supersedes {
 		taken = append(taken, s.Name)
 	}
-	p.row("In place of:", strings.Join(taken, ", "))
+	p.row("Supersedes:", strings.Join(taken, ", "))
 	asked := p.ago(o.CreationTimestamp.Time) + " ago"
 	if o.Spec.RequestedBy != nil {
 		asked += " by " + o.Spec.RequestedBy.Username
 	}
-	p.row("Asked for:", asked)
-	p.row("Runtime told:", p.condition(v1alpha1.ConditionSignalSent.In(o.Status.Conditions)))
+	p.row("Requested:", asked)
+	p.row("Signal:", p.signal(v1alpha1.ConditionSignalSent.In(o.Status.Conditions)))
 	if o.Finished() {
-		p.row("Is kept:", r.expiry(p))
+		p.row("Expires:", r.expiry(p))
 	} else {
 		p.row("Deadline:", p.ahead(o.CreationTimestamp.Add(o.ActiveDeadline())))
 	}
@@ -40,7 +41,25 @@ func (r *operationReport) text(p *page) {
 	}
 }
 
-// since is when the operation came to the state that it is in.
+// signal formats condition SignalSent: "sent 2s ago: power-off sent".
+func (p *page) signal(c *metav1.Condition) string {
+	switch {
+	case c == nil:
+		return ""
+	case c.Status != metav1.ConditionTrue:
+		return p.condition(c)
+	}
+	text := "sent"
+	if at := c.LastTransitionTime.Time; !at.IsZero() {
+		text += " " + p.ago(at) + " ago"
+	}
+	if c.Message != "" {
+		text += ": " + c.Message
+	}
+	return text
+}
+
+// since is the time since the operation entered its state.
 func (r *operationReport) since(p *page) string {
 	status := &r.Operation.Status
 	if r.Operation.Finished() && status.CompletionTime != nil {
@@ -52,14 +71,14 @@ func (r *operationReport) since(p *page) string {
 	return ""
 }
 
-// machine shows who holds the machine that the operation waits for or works on.
+// machine prints the claim on the machine of the operation.
 func (r *operationReport) machine(p *page) {
 	if r.Machine == nil {
-		p.row("Its machine:", r.MachineError)
+		p.row("Machine:", r.MachineError)
 		return
 	}
-	p.line("\nVirtualMachine %s, which is %s:\n", r.Machine.Name, r.Machine.Status.Phase)
-	p.claim(&r.Machine.Status, map[string]string{string(r.Operation.UID): "which is this one"})
+	p.line("\nVirtualMachine %s (%s):\n", r.Machine.Name, r.Machine.Status.Phase)
+	p.claim(&r.Machine.Status, map[string]string{string(r.Operation.UID): "this operation"})
 	ready := v1alpha1.ConditionReady.In(r.Machine.Status.Conditions)
 	p.row("Ready:", p.condition(ready))
 }
@@ -71,12 +90,12 @@ func (r *operationReport) expiry(p *page) string {
 	}
 	left := end.Add(time.Duration(*ttl) * time.Second).Sub(p.now)
 	if left <= 0 {
-		return "no longer: it will be deleted"
+		return "now"
 	}
-	return "for another " + duration.HumanDuration(left)
+	return "in " + duration.HumanDuration(left)
 }
 
-// ahead is how far off a time is.
+// ahead is the time until at, or since at.
 func (p *page) ahead(at time.Time) string {
 	if !at.After(p.now) {
 		return p.ago(at) + " ago"

@@ -24,19 +24,19 @@ func (p *plugin) versionCommand() *cobra.Command {
 	var output string
 	command := &cobra.Command{
 		Use:   "version",
-		Short: "Show the versions of this plugin and of the replicas that run",
-		Long: "Shows the version of this plugin, and of each replica of Sallyport that runs, as its Lease has it. With -o it adds the commit and\n" +
-			"the platform that the plugin was built from and for.",
-		Example: `  # Are they the same?
+		Short: "Print the versions of the plugin and of the running replicas",
+		Long: "Prints the version of this plugin, and the version of each running replica of Sallyport from its Lease. With -o, it also\n" +
+			"prints the commit that the plugin was built from and the platform it was built for.",
+		Example: `  # Compare the versions of the plugin and of the cluster
   kubectl sallyport version
 
-  # Of the plugin alone, without a cluster
+  # Print only the version of the plugin
   kubectl sallyport version --client -o yaml`,
 		Args:              cobra.NoArgs,
 		RunE:              func(command *cobra.Command, _ []string) error { return p.version(command.Context(), client, output) },
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	command.Flags().BoolVar(&client, "client", false, "only that of this plugin, without a cluster")
+	command.Flags().BoolVar(&client, "client", false, "print only the version of the plugin, without connecting to a cluster")
 	format.AddFlag(command, &output)
 	return command
 }

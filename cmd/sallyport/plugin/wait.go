@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// afterDeadline is how much longer than the operation's own deadline is waited for its end.
+	// afterDeadline is how much longer than the deadline of the operation --wait waits.
 	afterDeadline = time.Minute
-	// lookAgain is the pause before a watch that has ended, or could not begin, is begun again.
+	// lookAgain is the pause before a watch restarts.
 	lookAgain = time.Second
 )
 
 var (
-	// errDeleted means that the operation was seen to go before its end.
-	errDeleted = errors.New("was deleted before it had ended; what of it was in flight is withdrawn")
-	// errGone means that it went while nobody could look.
-	errGone = errors.New("is gone, and its end was not seen")
+	// errDeleted means that the operation was deleted before it finished.
+	errDeleted = errors.New("was deleted before it finished; Sallyport undoes what it started")
+	// errGone means that the operation was deleted while the watch was interrupted.
+	errGone = errors.New("no longer exists; its result is unknown")
 )
 
-// watchesAtMost is how many operations are watched at once. Of a further one nothing is missed: it is watched from its creation on.
+// watchesAtMost is how many operations are watched at once. The watch of a further one starts at its creation, so nothing is missed.
 const watchesAtMost = 50
 
-// await waits for operations, many at once, and tells whether all succeeded.
+// await waits for operations concurrently, and reports whether all of them succeeded.
 func (o *operate) await(ctx context.Context, c *cluster, operations []*v1alpha1.VirtualMachineOperation) bool {
 	var all errgroup.Group
 	all.SetLimit(watchesAtMost)
@@ -52,18 +52,18 @@ func (o *operate) await(ctx context.Context, c *cluster, operations []*v1alpha1.
 	return all.Wait() == nil
 }
 
-// waiter waits for the end of one operation and tells what it waits for meanwhile.
+// waiter waits until one operation finishes, and prints its state meanwhile.
 type waiter struct {
 	client    client.WithWatch
 	out       io.Writer
 	operation *v1alpha1.VirtualMachineOperation // as it was last seen
-	// from is the resource version up to which all is known, and empty if that is too long ago. Watched from there on, nothing
-	// is missed: neither the end of an operation that is deleted at once, nor what happened between two watches.
+	// from is the resource version to watch from, so that no event is missed between two watches. It is empty if that version has
+	// expired.
 	from string
 	told string
 }
 
-// wait returns nil only if the operation has succeeded.
+// wait returns nil only if the operation succeeded.
 func (w *waiter) wait(ctx context.Context, timeout time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -73,11 +73,11 @@ func (w *waiter) wait(ctx context.Context, timeout time.Duration) error {
 		case ended:
 			return w.verdict(err)
 		case ctx.Err() != nil:
-			return w.goesOn("you stopped waiting for")
+			return w.goesOn("stopped waiting for")
 		case limited.Err() != nil:
 			return w.goesOn(fmt.Sprintf("timed out after %s waiting for", timeout))
 		case err != nil && !passing(err):
-			return errors.Join(fmt.Errorf("looking at operation %s: %w", w.operation.Name, err), w.goesOn("cannot wait for"))
+			return errors.Join(fmt.Errorf("reading operation %s: %w", w.operation.Name, err), w.goesOn("cannot wait for"))
 		case err != nil:
 			w.tell(fmt.Sprintf("temporarily unreachable, retrying: %v", err))
 		}
@@ -88,7 +88,7 @@ func (w *waiter) wait(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// look follows the changes of the operation, until it has ended or the watch has. A watch that has just run out is no error.
+// look watches the operation until it finishes or the watch ends. An expired watch is not an error.
 func (w *waiter) look(ctx context.Context) (ended bool, err error) {
 	only := []client.ListOption{
 		client.InNamespace(w.operation.Namespace), client.MatchingFields{metav1.ObjectNameField: w.operation.Name},
@@ -120,7 +120,7 @@ func (w *waiter) look(ctx context.Context) (ended bool, err error) {
 	return ended, err
 }
 
-// change follows one event of the watch.
+// change handles one event of the watch.
 func (w *waiter) change(event watch.Event) (ended bool, err error) {
 	operation, ok := event.Object.(*v1alpha1.VirtualMachineOperation)
 	if !ok {
@@ -133,7 +133,7 @@ func (w *waiter) change(event watch.Event) (ended bool, err error) {
 	return true, errDeleted
 }
 
-// see takes the operation as it is now, tells what is new, and whether it has ended.
+// see records the operation, prints its state if it changed, and reports whether it has finished.
 func (w *waiter) see(operation *v1alpha1.VirtualMachineOperation) bool {
 	w.operation = operation
 	if !operation.Finished() {
@@ -150,7 +150,7 @@ func (w *waiter) tell(text string) {
 	fmt.Fprintf(w.out, "%s: %s\n", w.operation.Name, text)
 }
 
-// verdict says how the operation has ended.
+// verdict returns the result of the operation as an error, and prints a success.
 func (w *waiter) verdict(err error) error {
 	o := w.operation
 	if err == nil {
@@ -163,14 +163,14 @@ func (w *waiter) verdict(err error) error {
 	return nil
 }
 
-// goesOn says what becomes of an operation that nobody waits for any more.
+// goesOn is the error if the command stops waiting before the operation finishes.
 func (w *waiter) goesOn(why string) error {
 	o := w.operation
-	return fmt.Errorf("%s %s, which goes on in the cluster (last seen %s)\nLook:      kubectl sallyport why svmop/%s -n %s\nTake back: kubectl delete svmop/%s -n %s",
+	return fmt.Errorf("%s %s, which continues in the cluster (last state: %s)\nStatus: kubectl sallyport why svmop/%s -n %s\nCancel: kubectl delete svmop/%s -n %s",
 		why, o.Name, state(o), o.Name, o.Namespace, o.Name, o.Namespace)
 }
 
-// outcome is how an operation that has ended did so; nil is success.
+// outcome is the result of a finished operation. It is nil on success.
 func outcome(o *v1alpha1.VirtualMachineOperation) error {
 	var reason v1alpha1.ConditionReason
 	if c := v1alpha1.ConditionCompleted.In(o.Status.Conditions); c != nil {
@@ -182,22 +182,22 @@ func outcome(o *v1alpha1.VirtualMachineOperation) error {
 	case o.Status.SupersededBy != nil, reason == v1alpha1.ReasonSuperseded:
 		return fmt.Errorf("was superseded by %s", by(o.Status.SupersededBy))
 	default:
-		return fmt.Errorf("has not succeeded: %s", state(o))
+		return fmt.Errorf("did not succeed: %s", state(o))
 	}
 }
 
-// by names who took the place of an operation.
+// by names the operation that superseded another one.
 func by(reference *v1alpha1.OperationReference) string {
 	switch {
 	case reference == nil:
-		return "something else"
+		return "another operation"
 	case reference.Name == "":
 		return "the deletion of the machine"
 	}
 	return "operation " + reference.Name
 }
 
-// state says how far an operation has come: "Pending, Waiting: waits until Stop web-1-stop-x7k2p is undone".
+// state is the phase, reason, progress and message of an operation: "InProgress, 40 %: waiting for the guest to shut down".
 func state(o *v1alpha1.VirtualMachineOperation) string {
 	text := string(cmp.Or(o.Status.Phase, v1alpha1.OperationPending))
 	c := v1alpha1.ConditionCompleted.In(o.Status.Conditions)

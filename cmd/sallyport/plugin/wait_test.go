@@ -140,14 +140,14 @@ func TestWaitingInVain(t *testing.T) {
 		}, []string{"error: Stop web-1-stop-", " of web-1 was superseded by operation web-1-restart-x\n"}},
 		"failed": {"stop web-1 --force", func(w *waiting) {
 			w.status(w.operation, ended("Failed", "DeadlineExceeded", "the operation did not finish within 10m0s of its creation", ""))
-		}, []string{"error: forced Stop web-1-stop-", "has not succeeded: Failed, DeadlineExceeded: the operation did not finish within 10m0s"}},
+		}, []string{"error: forced Stop web-1-stop-", "did not succeed: Failed, DeadlineExceeded: the operation did not finish within 10m0s"}},
 		"deleted": {"stop web-1", func(w *waiting) { w.must("", "delete", w.operation) },
-			[]string{"error: Stop web-1-stop-", "was deleted before it had ended"}},
+			[]string{"error: Stop web-1-stop-", "was deleted before it finished"}},
 		"too long": {"stop web-1 --timeout 2s", func(*waiting) {},
-			[]string{"error: timed out after 2s waiting for web-1-stop-", "goes on in the cluster", "kubectl sallyport why svmop/web-1-stop-", "kubectl delete svmop/web-1-stop-"}},
+			[]string{"error: timed out after 2s waiting for web-1-stop-", "continues in the cluster", "kubectl sallyport why svmop/web-1-stop-", "kubectl delete svmop/web-1-stop-"}},
 		"interrupted": {"stop web-1", func(w *waiting) {
 			_ = w.command.Process.Signal(syscall.SIGINT)
-		}, []string{"error: you stopped waiting for web-1-stop-", "goes on in the cluster"}},
+		}, []string{"error: stopped waiting for web-1-stop-", "continues in the cluster"}},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
@@ -182,7 +182,7 @@ func TestWaitingForSeveral(t *testing.T) {
 	tm.status(operations[1], ended("Failed", "RuntimeFailed", "no disk", ""))
 	tm.status(operations[0], ended("Completed", "Succeeded", "done", ""))
 	w.end(1)
-	for _, text := range []string{"Completed, Succeeded: done", "of web-2 has not succeeded: Failed, RuntimeFailed: no disk", "nobody does not exist"} {
+	for _, text := range []string{"Completed, Succeeded: done", "of web-2 did not succeed: Failed, RuntimeFailed: no disk", "nobody does not exist"} {
 		if !strings.Contains(w.read(), text) {
 			t.Errorf("the user does not read %q", text)
 		}
@@ -210,10 +210,10 @@ func TestWaitingSurvivesTroubleWithTheWatch(t *testing.T) {
 		"too old":              {expired, nil, operation, 1, ""},
 		"too old, as an event": {nil, []watch.Event{{Type: watch.Error, Object: new(expired.Status())}}, operation, 1, ""},
 		"cut":                  {nil, nil, nil, 0, ""},
-		"deleted":              {nil, []watch.Event{{Type: watch.Deleted, Object: operation}}, nil, 0, "was deleted before it had ended"},
+		"deleted":              {nil, []watch.Event{{Type: watch.Deleted, Object: operation}}, nil, 0, "was deleted before it finished"},
 		"deleted at its end":   {nil, []watch.Event{{Type: watch.Deleted, Object: succeeded}}, nil, 0, ""},
-		"gone meanwhile":       {expired, nil, another, 1, "is gone, and its end was not seen"},
-		"no right to watch":    {apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("not you")), nil, nil, 0, "goes on in the cluster"},
+		"gone meanwhile":       {expired, nil, another, 1, "no longer exists; its result is unknown"},
+		"no right to watch":    {apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("not you")), nil, nil, 0, "continues in the cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lists, watches := 0, 0

@@ -14,9 +14,9 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/format"
 )
 
-// report is what is known of an object: shown to people, or printed for programs.
+// report describes an object as text, or as JSON or YAML.
 type report interface {
-	// text is for people; now is what times are told against.
+	// text prints the report as text.
 	text(out *page)
 }
 
@@ -24,36 +24,38 @@ func (p *plugin) whyCommand() *cobra.Command {
 	var output string
 	command := &cobra.Command{
 		Use:   "why KIND NAME",
-		Short: "Tell what something waits for, and what would be accepted now",
-		Long: "Tells of a VirtualMachine who holds it, what that waits for, what keeps it from being deleted, and which operations\n" +
-			"would be accepted now: each is sent to the API server as a dry run, so the answers are those of the policies. Undecided\n" +
-			"is what a policy failed to decide, forbidden what you have not the right to, and unknown what got no answer.\n" +
-			"Tells of a VirtualMachineOperation what it waits for, or how it has ended and why.\n" +
-			"Tells of a VirtualMachinePool what it waits for, and which members go and are busy, beside what it tells of anything else.\n" +
-			"Tells of a VSphereTemplate which releases each failure domain has, what it waits for, and who needs it, too.\n" +
-			"Tells of anything else whether it could be deleted and scaled down now, what its deletion waits for, who owns it, which\n" +
-			"guards it carries, and what Sallyport has noted about it.\n\n" +
-			"KIND is as in kubectl get. KIND/NAME is understood too, and NAME alone is a VirtualMachine.",
-		Example: `  # A machine: why does it not do what I want, and what may I do?
+		Short: "Explain what an object waits for, and which requests are allowed now",
+		Long: "Explains what an object waits for:\n" +
+			"  - VirtualMachine: its claim, what the claim waits for, what blocks its deletion, and which operations are allowed\n" +
+			"  - VirtualMachineOperation: what it waits for, or its result\n" +
+			"  - VirtualMachinePool: what it waits for, and which members are busy or being removed\n" +
+			"  - VSphereTemplate: the releases of each failure domain, what it waits for, and its users\n" +
+			"  - any other kind: whether it can be deleted and scaled down, what its deletion waits for, its owners, its deletion and\n" +
+			"    scaling guards, and the events of Sallyport\n\n" +
+			"To find out which requests are allowed now, the command sends them to the API server as dry runs. A request is undecided\n" +
+			"if a policy failed to decide, forbidden if RBAC does not allow it, and unknown if the API server did not respond.\n\n" +
+			"KIND is a kind, resource or short name as in kubectl get. KIND/NAME is the same as KIND NAME. NAME alone is a\n" +
+			"VirtualMachine.",
+		Example: `  # What does this machine wait for, and which operations are allowed?
   kubectl sallyport why svm web-1
 
-  # An operation: what does it wait for?
+  # What does this operation wait for?
   kubectl sallyport why svmop/web-1-stop-x7k2p
 
-  # A pool: why has it more machines than it should?
+  # Why does this pool have more machines than it should?
   kubectl sallyport why svmpool ci
 
-  # A template: how far is the new release?
+  # What is the progress of the new release of a template?
   kubectl sallyport why svst ubuntu
 
-  # A namespace: why can I not delete it, or why does it not go away?
+  # What blocks the deletion of this namespace?
   kubectl sallyport why ns team-a
 
-  # A workload: may it have fewer replicas?
+  # Can this Deployment be scaled down?
   kubectl sallyport why deploy/web`,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
-				return usage(command, errors.New("name one object, such as svm web-1"))
+				return usage(command, errors.New("specify one object, such as svm web-1"))
 			}
 			return nil
 		},
@@ -94,7 +96,7 @@ func (p *plugin) why(ctx context.Context, args []string, output string) error {
 	return render(p.Out, r, p.now())
 }
 
-// machineReport is what is known of a VirtualMachine.
+// machineReport describes a VirtualMachine.
 type machineReport struct {
 	Machine *v1alpha1.VirtualMachine `json:"virtualMachine"`
 	// Unfinished are the operations that hold it or wait for it, oldest first.
@@ -125,7 +127,7 @@ func gatherMachine(ctx context.Context, c *cluster, name string) (report, error)
 	return r, nil
 }
 
-// operationReport is what is known of a VirtualMachineOperation.
+// operationReport describes a VirtualMachineOperation.
 type operationReport struct {
 	Operation *v1alpha1.VirtualMachineOperation `json:"virtualMachineOperation"`
 	// Machine is absent if there is none of that name, or if it may not be read.
@@ -138,7 +140,7 @@ func gatherOperation(ctx context.Context, c *cluster, name string) (report, erro
 	r := &operationReport{Operation: &v1alpha1.VirtualMachineOperation{}}
 	err := c.Get(ctx, c.key(name), r.Operation)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%w (operations are deleted some time after their end, see spec.ttlSecondsAfterFinished)", err)
+		return nil, fmt.Errorf("%w (operations are deleted after spec.ttlSecondsAfterFinished)", err)
 	}
 	if err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// objectReport is what is known of an object of any kind.
+// objectReport describes an object of any kind.
 type objectReport struct {
 	Object *metav1.PartialObjectMetadata `json:"object"`
 	// Resource is what its kind is called in requests, such as deployments.apps.
@@ -52,7 +52,7 @@ type owner struct {
 	metav1.OwnerReference
 	// Resource is what its kind is called in requests.
 	Resource string `json:"resource,omitempty"`
-	// State is what there is to say of it, such as that it is gone.
+	// State is the state of the owner, such as "does not exist". It is empty if the owner exists.
 	State string `json:"state,omitempty"`
 	// Owner is its own controller.
 	Owner *owner `json:"owner,omitempty"`
@@ -79,7 +79,7 @@ func (p *plugin) gatherObject(ctx context.Context, c *cluster, args []string) (r
 		return nil, err
 	}
 	if len(objects) != 1 {
-		return nil, fmt.Errorf("%s does not name one object", strings.Join(args, " "))
+		return nil, fmt.Errorf("%s is not the name of a single object", strings.Join(args, " "))
 	}
 	r := &objectReport{Object: &metav1.PartialObjectMetadata{}, Resource: objects[0].mapping.Resource.GroupResource().String()}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects[0].Object, r.Object); err != nil {
@@ -201,13 +201,13 @@ func (l *looking) deletion() {
 	}
 }
 
-// What there is to say of owners that do not do anything any more.
-const ownerGone, ownerGoing = "which is gone", "which is being deleted"
+// States of owners that no longer act.
+const ownerGone, ownerGoing = "does not exist", "being deleted"
 
-// generations is how many owners there are looked at one above the other.
+// generations is the maximum depth of the owner chain.
 const generations = 8
 
-// owner looks whether an owner exists, and up the line of controllers.
+// owner reads the state of an owner and of the controllers above it.
 func (l *looking) owner(ctx context.Context, reference metav1.OwnerReference, namespace string, depth int) owner {
 	o := owner{OwnerReference: reference}
 	is := &metav1.PartialObjectMetadata{}
@@ -225,9 +225,9 @@ func (l *looking) owner(ctx context.Context, reference metav1.OwnerReference, na
 	case apierrors.IsNotFound(err), err == nil && is.UID != reference.UID:
 		o.State = ownerGone
 	case meta.IsNoMatchError(err):
-		o.State = "a kind that this cluster does not have"
+		o.State = "kind does not exist in this cluster"
 	case err != nil:
-		o.State = fmt.Sprintf("which could not be read: %v", err)
+		o.State = fmt.Sprintf("cannot be read: %v", err)
 	case is.DeletionTimestamp != nil:
 		o.State = ownerGoing
 	}
@@ -240,7 +240,7 @@ func (l *looking) owner(ctx context.Context, reference metav1.OwnerReference, na
 const (
 	// eventSource is who Sallyport is in events.
 	eventSource = "sallyport"
-	// shownEvents is how many of them are told.
+	// shownEvents is the maximum number of events.
 	shownEvents = 5
 )
 

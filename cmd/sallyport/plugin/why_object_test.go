@@ -65,9 +65,9 @@ func TestWhyAWorkload(t *testing.T) {
 		r := w.plugin("why "+line+" -n "+ns, 0)
 		shows(t, r.stdout, "Deployment gate-sallyport in namespace "+ns, "Replicas: +3",
 			"Guards: +label sallyport.dev/deletion-protection=enabled", " +annotation sallyport.dev/scale-down=Deny", " +annotation sallyport.dev/min-replicas=2",
-			"Override: +of guard by alice for another 30m: ticket 42",
+			"Override: +policy guard, by alice, for another 30m: ticket 42",
 			`Events: +Protected 3h ago: \[guard/Protected\] it is protected`, " +Earlier 3d ago: long ago",
-			"  accepted  delete, scale --replicas=2, scale --replicas=0")
+			"Allowed now:  delete, scale --replicas=2, scale --replicas=0")
 		if strings.Contains(r.stdout, "not ours") || strings.Contains(r.stdout, "Not known") || r.stderr != "" {
 			t.Errorf("the user reads too much: %s%s", r.stdout, r.stderr)
 		}
@@ -75,7 +75,7 @@ func TestWhyAWorkload(t *testing.T) {
 	pod := pods.Items[0]
 	shows(t, w.plugin("why po/"+pod.Name+" -n "+ns, 0).stdout,
 		"Owner: +ReplicaSet "+pod.OwnerReferences[0].Name+" of Deployment gate-sallyport",
-		" +whose controller may make it again, or scale it back: see kubectl sallyport why deployments.apps gate-sallyport -n "+ns, "  accepted  delete")
+		" +its controller can recreate or rescale the object; see: kubectl sallyport why deployments.apps gate-sallyport -n "+ns, "Allowed now:  delete")
 	if got := w.replicasOf(d); got != 3 {
 		t.Errorf("the question left %d replicas", got)
 	}
@@ -88,7 +88,7 @@ func TestWhyAWorkload(t *testing.T) {
 	}
 	for replicas, want := range map[int]string{1: "delete, scale --replicas=0", 0: "delete"} {
 		w.Must(w.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec": {"replicas": %d}}`, replicas))))
-		shows(t, w.plugin("why deploy gate-sallyport -n "+ns, 0).stdout, "  accepted  "+want)
+		shows(t, w.plugin("why deploy gate-sallyport -n "+ns, 0).stdout, "Allowed now:  "+want)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestWhyATerminatingObject(t *testing.T) {
 	}}
 	w.make(held)
 	r := w.plugin("why cm held -n "+ns, 0)
-	shows(t, r.stdout, "Owner: +Secret owner, with which it is deleted", "Guards: +label .*=Enabled, which protects nothing: only enabled does", "  accepted  delete")
+	shows(t, r.stdout, "Owner: +Secret owner .the object is deleted with its owner.", "Guards: +label .*=Enabled .no effect: the value must be enabled.", "Allowed now:  delete")
 	if strings.Contains(r.stdout, "Override") {
 		t.Errorf("an override for something else is told: %s", r.stdout)
 	}
@@ -116,9 +116,9 @@ func TestWhyATerminatingObject(t *testing.T) {
 	w.Must(w.Patch(t.Context(), held, client.RawPatch("application/merge-patch+json",
 		[]byte(`{"metadata": {"ownerReferences": `+inJSON(t, []metav1.OwnerReference{gone, unserved, mine})+`}}`))))
 	w.Must(w.Delete(t.Context(), owner))
-	shows(t, w.plugin("why configmap/held -n "+ns, 0).stdout, `Owner: +Secret gone \(which is gone\)`,
-		` +Gadget x \(a kind that this cluster does not have\)`, ` +Secret owner \(which is being deleted\)`,
-		"Deletion: +asked for .* ago, waits for the finalizers example.com/a, example.com/b")
+	shows(t, w.plugin("why configmap/held -n "+ns, 0).stdout, `Owner: +Secret gone \(does not exist\)`,
+		` +Gadget x \(kind does not exist in this cluster\)`, ` +Secret owner \(being deleted\)`,
+		"Deletion: +requested .* ago, waiting for finalizers example.com/a, example.com/b")
 
 	spaces := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "going-"}}
 	w.make(spaces)
@@ -132,7 +132,7 @@ func TestWhyATerminatingObject(t *testing.T) {
 		}), err
 	})
 	r = w.plugin("why ns "+spaces.Name, 0)
-	shows(t, r.stdout, "Namespace "+spaces.Name, "Deletion: +asked for .* ago, waits for the finalizers kubernetes",
+	shows(t, r.stdout, "Namespace "+spaces.Name, "Deletion: +requested .* ago, waiting for finalizers kubernetes",
 		" +NamespaceFinalizersRemaining True for .*, SomeFinalizersRemain: .*example.com/last in 1 resource instances")
 	if strings.Contains(r.stdout, "False for") {
 		t.Errorf("the user reads what is fine: %s", r.stdout)
@@ -156,14 +156,14 @@ func TestWhyWithoutRights(t *testing.T) {
 	d := deployment(ns, 2)
 	w.make(d)
 	some := w.userWith("why-some", "get deployments.apps", "get,patch deployments.apps/scale", "delete statefulsets.apps")
-	shows(t, w.pluginAs(some, "why deploy gate-sallyport -n "+ns, 0).stdout, `Not known: +events: events is forbidden: .*`,
-		"  accepted +scale --replicas=1, scale --replicas=0", "  forbidden +delete:",
+	shows(t, w.pluginAs(some, "why deploy gate-sallyport -n "+ns, 0).stdout, `Unknown: +events: events is forbidden: .*`,
+		"Allowed now: +scale --replicas=1, scale --replicas=0", "Forbidden now: +delete:",
 		` +Forbidden: deployments.apps "gate-sallyport" is forbidden: User "why-some" cannot delete resource .*`)
 	few := w.userWith("why-few", "get deployments.apps", "get customresourcedefinitions.apiextensions.k8s.io")
-	shows(t, w.pluginAs(few, "why deploy gate-sallyport -n "+ns, 0).stdout, `Not known: +events: .*`, ` +replicas: .* cannot get resource "deployments/scale" .*`,
-		"  forbidden  delete:")
-	shows(t, w.pluginAs(few, "why crd virtualmachines.sallyport.dev", 0).stdout, "CustomResourceDefinition virtualmachines.sallyport.dev", "  forbidden  delete:")
-	shows(t, w.plugin("why crd/virtualmachines.sallyport.dev", 0).stdout, "  accepted  delete")
+	shows(t, w.pluginAs(few, "why deploy gate-sallyport -n "+ns, 0).stdout, `Unknown: +events: .*`, ` +replicas: .* cannot get resource "deployments/scale" .*`,
+		"Forbidden now:  delete:")
+	shows(t, w.pluginAs(few, "why crd virtualmachines.sallyport.dev", 0).stdout, "CustomResourceDefinition virtualmachines.sallyport.dev", "Forbidden now:  delete:")
+	shows(t, w.plugin("why crd/virtualmachines.sallyport.dev", 0).stdout, "Allowed now:  delete")
 	w.pluginAs(few, "why secret x -n "+ns, 1, `Error from server (Forbidden): secrets "x" is forbidden`)
 
 	names := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
@@ -190,7 +190,7 @@ func TestWhyWithoutRights(t *testing.T) {
 		gone := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: d.Name}}
 		return w.Delete(ctx, gone, client.DryRunAll) != nil, nil
 	})
-	shows(t, w.plugin("why deploy gate-sallyport -n "+ns, 0).stdout, "  accepted  scale --replicas=1, scale --replicas=0", "  refused   delete:",
+	shows(t, w.plugin("why deploy gate-sallyport -n "+ns, 0).stdout, "Allowed now:  scale --replicas=1, scale --replicas=0", "Denied now:   delete:",
 		" +Forbidden: deployments.apps .* is forbidden: ValidatingAdmissionPolicy .* denied request: not here")
 }
 
@@ -225,14 +225,14 @@ func TestWhyAnObjectThatAPolicyKeeps(t *testing.T) {
 	var r result
 	tm.Eventually("the policy is asked", func() bool {
 		r = tm.kubectl("", "sallyport", "why", "deploy/web")
-		return strings.Contains(r.stdout, "refused   delete, scale")
+		return strings.Contains(r.stdout, "Denied now:   delete, scale")
 	})
 	tm.reads("why deploy/web", r, 0)
-	shows(t, r.stdout, "  accepted  scale --replicas=2", "  refused   delete, scale --replicas=0:",
-		` {12}\[`+policy+`/Kept\] Kept, in team-\d+; take the label off: kubectl label`)
-	shows(t, tm.sallyport("why cm free", 0).stdout, "ConfigMap free in namespace "+tm.namespace, "  accepted  delete")
+	shows(t, r.stdout, "Allowed now:  scale --replicas=2", "Denied now:   delete, scale --replicas=0:",
+		` {14}\[`+policy+`/Kept\] Kept, in team-\d+; take the label off: kubectl label`)
+	shows(t, tm.sallyport("why cm free", 0).stdout, "ConfigMap free in namespace "+tm.namespace, "Allowed now:  delete")
 	if got := tm.get("deploy/web", ".spec.replicas"); got != "3" {
 		t.Errorf("the question left %s replicas", got)
 	}
-	tm.sallyport("why rego/"+policy, 0, "As a policy:", "kubectl sallyport policies "+policy, "accepted  delete")
+	tm.sallyport("why rego/"+policy, 0, "Policy status:", "kubectl sallyport policies "+policy, "Allowed now:  delete")
 }

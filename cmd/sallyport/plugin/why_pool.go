@@ -18,10 +18,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/pool/busy"
 )
 
-// poolReport is what is known of a VirtualMachinePool beside what is known of any object.
+// poolReport describes a VirtualMachinePool, in addition to objectReport.
 type poolReport struct {
 	Status v1alpha1.VirtualMachinePoolStatus `json:"status"`
-	// Reconciled tells whether the status is about the spec as it is.
+	// Reconciled reports whether the status is about the current spec.
 	Reconciled bool `json:"reconciled"`
 	// Going are the members that are being deleted or named to go.
 	Going []goingMember `json:"going,omitempty"`
@@ -29,10 +29,10 @@ type poolReport struct {
 	Busy []busyMember `json:"busy,omitempty"`
 }
 
-// goingMember is a member that goes, or will.
+// goingMember is a member that is being removed.
 type goingMember struct {
 	Name string `json:"name"`
-	// Deleted tells that its deletion has been asked for; else it is named in spec.scaleDownTargets.
+	// Deleted reports that the member is being deleted. Otherwise it is in spec.scaleDownTargets.
 	Deleted bool `json:"deleted"`
 }
 
@@ -120,20 +120,20 @@ func (r *poolReport) text(p *page) {
 	p.row("Members:", fmt.Sprintf("%d; running: %d; up to date: %d", s.Replicas, s.ReadyReplicas, s.UpdatedReplicas))
 	var waits, going, busy []string
 	if !r.Reconciled {
-		waits = append(waits, "the pool reconciler, which has not seen the last change")
+		waits = append(waits, "reconciliation of the latest change")
 	}
 	for _, c := range r.waits() {
 		waits = append(waits, inShort(c.Type+" "+p.condition(c)))
 	}
-	p.row("Waits for:", cmp.Or(strings.Join(waits, "\n"), "nothing"))
+	p.row("Waiting for:", cmp.Or(strings.Join(waits, "\n"), "nothing"))
 	for _, m := range r.Going {
-		why := "named"
+		why := "scale-down target"
 		if m.Deleted {
 			why = "being deleted"
 		}
 		going = append(going, fmt.Sprintf("%s (%s)", m.Name, why))
 	}
-	p.row("Going:", someOf(going, shownMembers))
+	p.row("Removing:", someOf(going, shownMembers))
 	for _, m := range r.Busy[:min(len(r.Busy), shownMembers)] {
 		busy = append(busy, inShort(fmt.Sprintf("%s until %s: %s", m.Name, m.Until.Format(time.RFC3339), m.Holder)))
 	}

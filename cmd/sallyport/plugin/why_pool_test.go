@@ -82,9 +82,9 @@ func TestWhyAPool(t *testing.T) {
 	w.make(note(pool, v1alpha1.GroupVersion.String(), poolKind, "SuccessfulDelete", "deleted VirtualMachine ci-0", time.Now()))
 	for _, line := range []string{"svmpool ci", "svmpool/ci", "virtualmachinepools.sallyport.dev ci"} {
 		shows(t, w.plugin("why "+line+in, 0).stdout, "VirtualMachinePool ci in namespace "+pool.Namespace, "Replicas: +2",
-			"Members: +3; running: 0; up to date: 0", "Waits for: +the pool reconciler, which has not seen the last change",
+			"Members: +3; running: 0; up to date: 0", "Waiting for: +reconciliation of the latest change",
 			" +ScaleDownBlocked True for .*, MembersBusy: ci-1 is busy",
-			`Going: +ci-0 \(being deleted\), ci-2 \(named\)`, "Busy: +ci-1 until .*Z: "+job, "Events: +SuccessfulDelete .* ago: deleted VirtualMachine ci-0")
+			`Removing: +ci-0 \(being deleted\), ci-2 \(scale-down target\)`, "Busy: +ci-1 until .*Z: "+job, "Events: +SuccessfulDelete .* ago: deleted VirtualMachine ci-0")
 	}
 	var known objectReport
 	w.Must(json.Unmarshal([]byte(w.plugin("why svmpool ci -o json"+in, 0).stdout), &known))

@@ -16,10 +16,10 @@ import (
 
 const templateKind = "VSphereTemplate"
 
-// templateReport is what is known of a VSphereTemplate beside what is known of any object.
+// templateReport describes a VSphereTemplate, in addition to objectReport.
 type templateReport struct {
 	Status v1alpha1.VSphereTemplateStatus `json:"status"`
-	// Reconciled tells whether the status is about the spec as it is.
+	// Reconciled reports whether the status is about the current spec.
 	Reconciled bool `json:"reconciled"`
 	// Users are the VirtualMachines that are still to be made from it, and the VirtualMachinePools, as kubectl calls them.
 	Users []string `json:"users,omitempty"`
@@ -33,7 +33,7 @@ func (l *looking) template(ctx context.Context) error {
 	}
 	l.r.Template = &templateReport{Status: t.Status, Reconciled: t.Status.ObservedGeneration == t.Generation}
 	if err := l.users(ctx); err != nil {
-		l.r.unknown("who refers to it", err)
+		l.r.unknown("users of the template", err)
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func (l *looking) users(ctx context.Context) error {
 func (r *templateReport) text(p *page) {
 	var releases, waits []string
 	if !r.Reconciled {
-		waits = append(waits, "the template reconciler, which has not seen the last change")
+		waits = append(waits, "reconciliation of the latest change")
 	}
 	for i := range r.Status.FailureDomains {
 		d := &r.Status.FailureDomains[i]
@@ -72,12 +72,12 @@ func (r *templateReport) text(p *page) {
 			waits = append(waits, inShort(fmt.Sprintf("%s: %s; Ready %s", d.Name, stepOf(d), p.condition(c))))
 		}
 	}
-	p.row("Releases:", cmp.Or(strings.Join(releases, "\n"), "none yet"))
-	p.row("Waits for:", cmp.Or(strings.Join(waits, "\n"), "nothing"))
-	p.row("Needed by:", cmp.Or(someOf(r.Users, shownMembers), "nothing"))
+	p.row("Releases:", cmp.Or(strings.Join(releases, "\n"), "none"))
+	p.row("Waiting for:", cmp.Or(strings.Join(waits, "\n"), "nothing"))
+	p.row("Used by:", cmp.Or(someOf(r.Users, shownMembers), "none"))
 }
 
-// has says which releases a failure domain has.
+// has lists the releases of a failure domain.
 func has(d *v1alpha1.VSphereFailureDomainStatus) string {
 	var kept []string
 	for _, v := range d.Versions {
@@ -92,7 +92,7 @@ func has(d *v1alpha1.VSphereFailureDomainStatus) string {
 	return text
 }
 
-// stepOf says what is being done in a failure domain, and how much of it is done.
+// stepOf is the current step in a failure domain and its progress.
 func stepOf(d *v1alpha1.VSphereFailureDomainStatus) string {
 	if d.Progress == nil {
 		return string(d.Step)

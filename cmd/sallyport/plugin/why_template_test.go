@@ -73,5 +73,5 @@ func TestWhyATemplate(t *testing.T) {
 		ScaleDownPolicy: v1alpha1.ScaleDownNewestFirst, VirtualMachineTemplate: v1alpha1.VirtualMachineTemplate{Spec: spec},
 	}})
 	shows(t, w.plugin("why svst ubuntu -n "+namespace, 0).stdout, "VSphereTemplate ubuntu in namespace "+namespace,
-		"Releases: +none yet", "Waits for: +the template reconciler, which has not seen the last change", "Needed by: +svm/waiting, svmpool/ci")
+		"Releases: +none", "Waiting for: +reconciliation of the latest change", "Used by: +svm/waiting, svmpool/ci")
 }

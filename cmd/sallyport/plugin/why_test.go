@@ -27,10 +27,10 @@ func TestWhyAMachine(t *testing.T) {
 	r := tm.sallyport("why svm web-1", 0, "VirtualMachine web-1 in namespace "+tm.namespace, "waiting to be reconciled",
 		"Start "+name, "InProgress: the runtime is busy", "AlwaysOnUnlessStoppedManually")
 	for _, line := range []string{
-		`(?m)^  accepted  stop, stop --force, delete$`,
-		`(?m)^  refused   start, .*evict.*:$`,
-		`(?m)^ {12}PhaseForbids: its phase is Starting$`,
-		`(?m)^ {12}OperationInProgress: Start web-1-start-\w+ is in progress$`,
+		`(?m)^Allowed now:  stop, stop --force, delete$`,
+		`(?m)^Denied now:   start, .*evict.*:$`,
+		`(?m)^ {14}PhaseForbids: its phase is Starting$`,
+		`(?m)^ {14}OperationInProgress: Start web-1-start-\w+ is in progress$`,
 	} {
 		if !regexp.MustCompile(line).MatchString(r.stdout) {
 			t.Errorf("there is no line %s", line)
@@ -46,9 +46,9 @@ func TestWhyAMachine(t *testing.T) {
 	if known.Machine.Name != "web-1" || len(known.Unfinished) != 1 || len(known.Requests) != len(asked()) || known.Requests[0].Reasons[0].Policy == "" {
 		t.Errorf("known as JSON is %+v", known)
 	}
-	tm.sallyport("why svmop "+name, 0, "Start of VirtualMachine web-1", "InProgress: the runtime is busy", "which is this one", "Deadline:", "Asked for:")
+	tm.sallyport("why svmop "+name, 0, "Start of VirtualMachine web-1", "InProgress: the runtime is busy", "this operation", "Deadline:", "Requested:")
 	tm.sallyport("why svm nobody", 1, `Error from server (NotFound): virtualmachines.sallyport.dev "nobody" not found`)
-	tm.sallyport("why svmop/nobody", 1, "operations are deleted some time after their end")
+	tm.sallyport("why svmop/nobody", 1, "operations are deleted after spec.ttlSecondsAfterFinished")
 }
 
 // rule is a policy that is asked about the operations of a test's own namespace, and that refuses by one rule.
@@ -101,15 +101,15 @@ func TestWhyWithWarningsAndWithoutADecision(t *testing.T) {
 	var r result
 	tm.Eventually("the policies are asked", func() bool {
 		r = tm.kubectl("", "sallyport", "why", "svm", "web-1")
-		return strings.Contains(r.stdout, "with a warning") && strings.Contains(r.stdout, "undecided")
+		return strings.Contains(r.stdout, "with warnings") && strings.Contains(r.stdout, "undecided")
 	})
-	tm.reads("why svm web-1", r, 0, "\nThe machine is not to blame where a policy could not decide. What is wrong with it:\n\n"+
+	tm.reads("why svm web-1", r, 0, "\nSome requests are denied because a policy failed to decide, not because of the machine. To see the problem:\n\n"+
 		"  kubectl sallyport policies "+tm.namespace+"-fails\n")
 	for _, line := range []string{
-		`(?m)^  accepted +restart, restart --force, evict, evict --force, delete$`,
-		`(?m)^  accepted, with a warning  stop, stop --force:$\n^ {28}Night: nobody works now in team-\d+$\n`,
-		`(?m)^  refused, undecided +migrate, migrate --force:$\n^ {28}EvaluationFailed: policy evaluation failed: .*to_number`,
-		`(?m)^  refused +start:$\n^ {28}`,
+		`(?m)^Allowed now: +restart, restart --force, evict, evict --force, delete$`,
+		`(?m)^Allowed now, with warnings:  stop, stop --force:$\n^ {29}Night: nobody works now in team-\d+$\n`,
+		`(?m)^Denied now, undecided: +migrate, migrate --force:$\n^ {29}EvaluationFailed: policy evaluation failed: .*to_number`,
+		`(?m)^Denied now: +start:$\n^ {29}`,
 	} {
 		if !regexp.MustCompile(line).MatchString(r.stdout) {
 			t.Errorf("there is no line %s", line)
@@ -136,9 +136,9 @@ func TestWhyATerminatingMachine(t *testing.T) {
 	tm := newTeam(t)
 	tm.machine("web-1", "Running")
 	tm.must("", "delete", "svm", "web-1", "--wait=false")
-	tm.sallyport("why web-1", 0, "Deletion:", "waits for the finalizers sallyport.dev/virtual-machine",
-		"  accepted  delete\n  refused   start, stop, stop --force, restart, restart --force, migrate, migrate --force, evict, evict --force:\n"+
-			"            VirtualMachineTerminating: it is being deleted (since 2")
+	tm.sallyport("why web-1", 0, "Deletion:", "waiting for finalizers sallyport.dev/virtual-machine",
+		"Allowed now:  delete\nDenied now:   start, stop, stop --force, restart, restart --force, migrate, migrate --force, evict, evict --force:\n"+
+			"              VirtualMachineTerminating: it is being deleted (since 2")
 }
 
 // What people read, of everything at once. UPDATE=1 writes it anew.
@@ -184,11 +184,11 @@ func TestOutcomes(t *testing.T) {
 		return []metav1.Condition{v1alpha1.ConditionCompleted.Condition(metav1.ConditionTrue, reason, 1, "")}
 	}
 	for want, status := range map[string]v1alpha1.VirtualMachineOperationStatus{
-		"":                                 {Phase: v1alpha1.OperationCompleted, Conditions: condition(v1alpha1.ReasonSucceeded)},
-		"was superseded by something else": {Phase: v1alpha1.OperationCompleted, Conditions: condition(v1alpha1.ReasonSuperseded)},
+		"":                                    {Phase: v1alpha1.OperationCompleted, Conditions: condition(v1alpha1.ReasonSucceeded)},
+		"was superseded by another operation": {Phase: v1alpha1.OperationCompleted, Conditions: condition(v1alpha1.ReasonSuperseded)},
 		"was superseded by the deletion of the machine": {Phase: v1alpha1.OperationCompleted, SupersededBy: &v1alpha1.OperationReference{UID: "u"}},
-		"has not succeeded: Completed":                  {Phase: v1alpha1.OperationCompleted},
-		"has not succeeded: Failed, Denied":             {Phase: v1alpha1.OperationFailed, Conditions: condition("Denied")},
+		"did not succeed: Completed":                    {Phase: v1alpha1.OperationCompleted},
+		"did not succeed: Failed, Denied":               {Phase: v1alpha1.OperationFailed, Conditions: condition("Denied")},
 	} {
 		err := outcome(&v1alpha1.VirtualMachineOperation{Status: status})
 		if got := errText(err); got != want {
