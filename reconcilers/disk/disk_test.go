@@ -220,7 +220,7 @@ func TestGrows(t *testing.T) {
 	f.machines.Script(fake.At{Verb: runtime.VerbEnsureDisk}, fake.Fail(runtime.NewInvalidState(nil, "it has a snapshot")).Always())
 	f.rests()
 	f.want(f.shows("data"), "Available nobody Resizing")
-	if m := v1alpha1.ConditionReady.In(f.get("data").Status.Conditions).Message; m != "has 1Gi, and cannot be grown to 2Gi yet: it has a snapshot" {
+	if m := v1alpha1.ConditionReady.In(f.get("data").Status.Conditions).Message; m != "the disk has 1Gi and cannot grow to 2Gi yet: it has a snapshot" {
 		t.Errorf("people are told %q", m)
 	}
 	f.machines.ClearScripts()

@@ -128,32 +128,34 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	case runtime.IsUnavailable(l.trouble), runtime.IsTakingOver(l.trouble):
 		return metav1.ConditionUnknown, runtime.Reason(l.trouble), runtime.Message(l.trouble)
 	case by != nil && l.holder == nil && l.trouble == nil:
-		return no, v1alpha1.ReasonDiskInUse, fmt.Sprintf("VirtualMachine %s is gone, and its instance still has the disk: remove the instance from the runtime", by.Name)
+		return no, v1alpha1.ReasonDiskInUse, fmt.Sprintf("VirtualMachine %s was deleted, but its instance still uses the disk: remove the instance from the runtime", by.Name)
 	case !l.DeletionTimestamp.IsZero() && by != nil:
-		return no, v1alpha1.ReasonDiskInUse, fmt.Sprintf("is deleted once VirtualMachine %s does not have it any more: take it out of spec.blockDeviceRefs there", by.Name)
+		return no, v1alpha1.ReasonDiskInUse, fmt.Sprintf("waiting until VirtualMachine %s releases the disk: remove it from spec.blockDeviceRefs there", by.Name)
 	case l.seen.Exists && l.trouble != nil && l.DeletionTimestamp.IsZero():
-		return no, v1alpha1.ReasonResizing, fmt.Sprintf("has %s, and cannot be grown to %s yet: %s",
+		return no, v1alpha1.ReasonResizing, fmt.Sprintf("the disk has %s and cannot grow to %s yet: %s",
 			resource.NewQuantity(l.seen.Bytes, resource.BinarySI), l.Spec.Size.String(), runtime.Message(l.trouble))
 	case l.trouble != nil:
 		return no, runtime.Reason(l.trouble), runtime.Message(l.trouble)
 	case !l.DeletionTimestamp.IsZero():
-		return no, v1alpha1.ReasonTerminating, "is being deleted"
+		return no, v1alpha1.ReasonTerminating, "deleting the disk"
 	case l.lost:
 		return no, v1alpha1.ReasonDiskLost,
-			fmt.Sprintf("the runtime does not know disk %s any more: bring it back, or delete VirtualDisk %s and create it again, empty", l.Status.DiskID, l.Name)
+			fmt.Sprintf("disk %s no longer exists on the runtime: restore it there, or delete VirtualDisk %s and create it again, empty", l.Status.DiskID, l.Name)
 	case l.Status.DiskID == "":
-		return no, v1alpha1.ReasonProvisioning, "is being made"
+		return no, v1alpha1.ReasonProvisioning, "creating the disk"
 	case l.seen.Bytes < runtime.DiskOf(l.VirtualDisk).Bytes() && l.seen.Exists:
-		return no, v1alpha1.ReasonResizing, "is being grown"
+		return no, v1alpha1.ReasonResizing, "growing the disk"
 	}
 	return metav1.ConditionTrue, v1alpha1.ReasonDiskReady, ""
 }
 
-// wrong tells whether people should be told by an event.
-func wrong(ready metav1.Condition) bool {
+// wrong reports whether the condition is a problem that an event should tell. A resize is one only if the runtime refuses it.
+func (l *look) wrong(ready metav1.Condition) bool {
 	switch v1alpha1.ConditionReason(ready.Reason) {
 	case v1alpha1.ReasonDiskReady, v1alpha1.ReasonProvisioning, v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver:
 		return false
+	case v1alpha1.ReasonResizing:
+		return l.trouble != nil
 	}
-	return ready.Message != "is being grown"
+	return true
 }

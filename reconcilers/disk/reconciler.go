@@ -204,7 +204,7 @@ func (r *Reconciler) holder(ctx context.Context, l *look) (*v1alpha1.VirtualMach
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("reading VirtualMachine %s, which has VirtualDisk %s: %w", by.Name, l.Name, err)
+		return nil, fmt.Errorf("reading VirtualMachine %s, which uses VirtualDisk %s: %w", by.Name, l.Name, err)
 	case vm.UID != by.UID:
 		return nil, nil
 	case !vm.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(vm, v1alpha1.VirtualMachineFinalizer):
@@ -231,8 +231,8 @@ func (r *Reconciler) save(ctx context.Context, l *look) error {
 	}
 	switch {
 	case l.read.DiskID == "" && l.Status.DiskID != "":
-		r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonProvisioned), "Ensure", "disk %s was made", l.Status.DiskID)
-	case wrong(ready) && (before == nil || before.Reason != ready.Reason):
+		r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeNormal, string(v1alpha1.ReasonProvisioned), "Ensure", "disk %s was created", l.Status.DiskID)
+	case l.wrong(ready) && (before == nil || before.Reason != ready.Reason):
 		r.Events.Eventf(l.VirtualDisk, nil, corev1.EventTypeWarning, ready.Reason, "Observe", "%s", ready.Message)
 	}
 	return nil

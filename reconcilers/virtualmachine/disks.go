@@ -70,10 +70,10 @@ func (r *Reconciler) disks(ctx context.Context, l *look) (bool, error) {
 	case l.seen.Adopted, !l.seen.Exists && !runtime.Can[runtime.FixedDisks](l.Runtime()):
 		return false, nil
 	case !runtime.Can[runtime.Disks](l.Runtime()):
-		l.diskTrouble = &diskTrouble{v1alpha1.ReasonRuntimeNotSupported, "the runtime of the machine has no VirtualDisks"}
+		l.diskTrouble = &diskTrouble{v1alpha1.ReasonRuntimeNotSupported, "the runtime of the machine does not support VirtualDisks"}
 		return false, nil
 	case !l.seen.Quiet() || l.Sent():
-		l.diskTrouble = &diskTrouble{v1alpha1.ReasonAttaching, "waits until nothing is being done to the machine"}
+		l.diskTrouble = &diskTrouble{v1alpha1.ReasonAttaching, "waiting until the runtime finishes its tasks for the machine"}
 		l.Later()
 		return false, nil
 	}
@@ -108,7 +108,7 @@ func (r *Reconciler) giveBack(ctx context.Context, l *look) (bool, error) {
 		}
 		d.Free(l.Time)
 		if err := r.Client.Status().Update(ctx, d); err != nil {
-			return false, client.IgnoreNotFound(fmt.Errorf("giving VirtualDisk %s back: %w", d.Name, err))
+			return false, client.IgnoreNotFound(fmt.Errorf("releasing VirtualDisk %s: %w", d.Name, err))
 		}
 		return true, nil
 	}
@@ -138,7 +138,7 @@ func (r *Reconciler) detach(ctx context.Context, l *look) (bool, error) {
 func (r *Reconciler) attach(ctx context.Context, l *look, name string) (bool, error) {
 	d := &v1alpha1.VirtualDisk{}
 	if err := r.Live.Get(ctx, l.beside(name), d); apierrors.IsNotFound(err) {
-		l.diskTrouble = &diskTrouble{v1alpha1.ReasonDiskNotFound, fmt.Sprintf("there is no VirtualDisk %s", name)}
+		l.diskTrouble = &diskTrouble{v1alpha1.ReasonDiskNotFound, fmt.Sprintf("VirtualDisk %s does not exist", name)}
 		return false, nil
 	} else if err != nil {
 		return false, fmt.Errorf("reading VirtualDisk %s: %w", name, err)
@@ -149,7 +149,7 @@ func (r *Reconciler) attach(ctx context.Context, l *look, name string) (bool, er
 	d.Status.AttachedTo = &v1alpha1.DiskHolder{Name: l.VM.Name, UID: l.VM.UID, Since: l.micro()}
 	d.Status.FreeSince, d.Status.Phase = nil, d.CurrentPhase()
 	if err := r.Client.Status().Update(ctx, d); err != nil {
-		return false, fmt.Errorf("taking VirtualDisk %s for VirtualMachine %s: %w", name, l.Key(), err)
+		return false, fmt.Errorf("reserving VirtualDisk %s for VirtualMachine %s: %w", name, l.Key(), err)
 	}
 	return r.tellOfDisk(ctx, l, runtime.VerbAttach, runtime.DiskOf(d), func(
 		ctx context.Context, able runtime.Disks, m runtime.Machine, d runtime.Disk,
@@ -164,12 +164,12 @@ func (l *look) cannotTake(d *v1alpha1.VirtualDisk) *diskTrouble {
 	case !d.Spec.Runtime.Beside(&l.VM.Spec.Runtime):
 		return &diskTrouble{v1alpha1.ReasonDiskElsewhere, fmt.Sprintf("VirtualDisk %s is on another runtime or server than the machine", d.Name)}
 	case holder != nil && holder.UID != l.VM.UID:
-		return &diskTrouble{v1alpha1.ReasonDiskInUse, fmt.Sprintf("VirtualMachine %s has VirtualDisk %s", holder.Name, d.Name)}
+		return &diskTrouble{v1alpha1.ReasonDiskInUse, fmt.Sprintf("VirtualMachine %s uses VirtualDisk %s", holder.Name, d.Name)}
 	case !d.DeletionTimestamp.IsZero():
 		return &diskTrouble{v1alpha1.ReasonDiskNotReady, fmt.Sprintf("VirtualDisk %s is being deleted", d.Name)}
 	case d.Status.DiskID == "" || d.Status.Phase == v1alpha1.VirtualDiskLost:
 		return &diskTrouble{v1alpha1.ReasonDiskNotReady,
-			fmt.Sprintf("VirtualDisk %s is %s: its condition Ready says why", d.Name, cmp.Or(d.Status.Phase, v1alpha1.VirtualDiskPending))}
+			fmt.Sprintf("VirtualDisk %s is %s: see its condition Ready", d.Name, cmp.Or(d.Status.Phase, v1alpha1.VirtualDiskPending))}
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func (r *Reconciler) takeFor(ctx context.Context, l *look, next claim.Holder) (b
 	claim.Record(l.VM, &l.seen, false)
 	did, err := r.save(ctx, l)
 	if err == nil {
-		r.tell(l, corev1.EventTypeNormal, v1alpha1.ReasonOperationInProgress, string(next.Type), "%s: the machine was found %s", r.holding(l, nil), l.seen.Power)
+		r.tell(l, corev1.EventTypeNormal, v1alpha1.ReasonOperationInProgress, string(next.Type), "%s: the machine is %s", r.holding(l, nil), l.seen.Power)
 	}
 	return did, err
 }

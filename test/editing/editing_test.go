@@ -277,7 +277,7 @@ func TestLibraries(t *testing.T) {
 	apply := []string{"apply", "--server-side", "-f", "-"}
 	later := quota("later", module("_taken(name) if name == \"root\"", "_taken(name) if data.sallyport.lib.names.taken(name)"))
 	a := p.may(text(t, later), apply...)
-	if want := "Warning: RegoPolicy later has unresolved library references: sallyport.lib.names.taken; "+
+	if want := "Warning: RegoPolicy later has unresolved library references: sallyport.lib.names.taken; " +
 		"the policy is not used, and its tests do not run, until a library provides them"; !strings.Contains(a.stderr, want) {
 		t.Errorf("kubectl warns %q", a.stderr)
 	}

@@ -99,7 +99,9 @@ type answer struct {
 const running = "last step: running test"
 
 // outOfTime tells whether a rehearsal did not finish, as on a machine that is busy with other tests.
-func outOfTime(stderr string) bool { return strings.Contains(stderr, "its rehearsal did not finish within") }
+func outOfTime(stderr string) bool {
+	return strings.Contains(stderr, "its rehearsal did not finish within")
+}
 
 // try runs kubectl, again if a status was written between what it read and what it wrote, as a person would.
 func (p person) try(stdin string, args ...string) answer {

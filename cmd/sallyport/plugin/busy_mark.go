@@ -160,7 +160,7 @@ func staying(vm *v1alpha1.VirtualMachine) error {
 
 // foreign is the error for a Lease of another owner with the name of a busy Lease.
 func foreign(lease *coordinationv1.Lease) error {
-	return fmt.Errorf("Lease %s exists but does not belong to Sallyport: it has no label %s", lease.Name, v1alpha1.LabelBusyMachine)
+	return fmt.Errorf("existing Lease %s does not belong to Sallyport: it has no label %s", lease.Name, v1alpha1.LabelBusyMachine)
 }
 
 // storedAt is when the API server stored a Lease, or zero if unknown.

@@ -90,7 +90,7 @@ func TestBusyWhereThereIsALease(t *testing.T) {
 			l.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-2 * time.Hour)))
 		}, ""},
 		"of an earlier machine": {func(l *coordinationv1.Lease) { l.Labels[v1alpha1.LabelBusyMachine] = "u-earlier" }, ""},
-		"for something else":    {func(l *coordinationv1.Lease) { l.Labels = nil }, "Lease ci-0-busy exists but does not belong to Sallyport: it has no label sallyport.dev/busy-machine"},
+		"for something else":    {func(l *coordinationv1.Lease) { l.Labels = nil }, "existing Lease ci-0-busy does not belong to Sallyport: it has no label sallyport.dev/busy-machine"},
 		"of another":            {func(*coordinationv1.Lease) {}, "VirtualMachine ci-0 is already busy until "},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -43,6 +43,7 @@ valid_input if {
 # custom:
 #   reason: MachineIsMoved
 #   remedy: Retry until the Pod is gone, as kubectl drain does.
+#   override: false
 deny contains {
 	"reason": "MachineIsMoved",
 	"code": 429,
@@ -61,6 +62,7 @@ deny contains {
 # custom:
 #   reason: MachineIsOff
 #   remedyInMessage: Set spec.nodeName of the VirtualMachine to another node with the command in the message, or delete the VirtualMachine.
+#   override: false
 deny contains {
 	"reason": "MachineIsOff",
 	"code": 429,

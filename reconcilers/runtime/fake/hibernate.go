@@ -226,7 +226,7 @@ func (h *Hibernating) Restore(ctx context.Context, m runtime.Machine) error {
 		case w.owned(m.UID) != nil:
 			return nil, runtime.NewInvalidState(nil, "instance %s of the machine is not gone yet", w.owned(m.UID).UID)
 		case m.Migration == nil || m.Migration.Digest == "":
-			return nil, runtime.NewInvalidState(nil, "VirtualMachine %s has no snapshot that is proven", m)
+			return nil, runtime.NewInvalidState(nil, "VirtualMachine %s has no proven snapshot", m)
 		}
 		return &work{commit: func(by cause) {
 			if w.owned(m.UID) == nil {

@@ -327,7 +327,7 @@ func (w *World) planShutdown(in *instance, m runtime.Machine) (*work, error) {
 	}
 	guest := w.machine(m.UID).guest
 	if guest.NoTools {
-		return nil, runtime.NewToolsUnavailable(nil, "the guest of VirtualMachine %s has no agent that could be asked to shut down", m)
+		return nil, runtime.NewToolsUnavailable(nil, "the guest of VirtualMachine %s has no running agent to request a shutdown from", m)
 	}
 	asked := in.Incarnation
 	return &work{commit: func(by cause) {

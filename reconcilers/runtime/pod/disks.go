@@ -42,7 +42,7 @@ func claimName(name string, uid types.UID) string { return name + "-" + strings.
 func (r *Runtime) claimOf(ctx context.Context, d runtime.Disk) (*corev1.PersistentVolumeClaim, error) {
 	claim, name := &corev1.PersistentVolumeClaim{}, claimName(d.Name, d.UID)
 	if len(name) > maxName {
-		return nil, runtime.NewInvalidSpec(nil, "metadata.name: the name of a VirtualDisk for Pods has at most %d characters, because that of its PersistentVolumeClaim has its UID",
+		return nil, runtime.NewInvalidSpec(nil, "metadata.name: the name of a VirtualDisk for machines of kind pod can have at most %d characters, because the name of its PersistentVolumeClaim includes the UID",
 			maxName-len(name)+len(d.Name))
 	}
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: d.Namespace, Name: name}, claim)
@@ -205,7 +205,7 @@ func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	case err != nil:
 		return err
 	case s != nil || m.Migration.Travels():
-		return runtime.NewInvalidState(nil, "a machine gets its disks when its Pod is created: to add this one, delete VirtualMachine %s and create it again", m.Name)
+		return runtime.NewInvalidState(nil, "disks are attached when the Pod is created: to add this one, delete VirtualMachine %s and create it again", m.Name)
 	case claim.Labels[agent.LabelMachine] == string(m.UID):
 		return nil
 	}
@@ -223,7 +223,7 @@ func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, disk types.UID)
 		return nil
 	}
 	if s != nil || m.Migration.Travels() {
-		return runtime.NewInvalidState(nil, "a machine keeps the disks that its Pod was created with: this one is free when VirtualMachine %s is deleted", m.Name)
+		return runtime.NewInvalidState(nil, "disks stay attached until the machine is deleted: to release this one, delete VirtualMachine %s", m.Name)
 	}
 	claims, err := r.reserved(ctx, m)
 	if err != nil {
@@ -298,7 +298,7 @@ func complete(m runtime.Machine, pod *corev1.Pod) error {
 	has := disksOf(pod)
 	for _, ref := range m.Spec.BlockDeviceRefs {
 		if !slices.ContainsFunc(has, func(d v1alpha1.AttachedDisk) bool { return d.Name == ref.Name }) {
-			return runtime.NewInvalidState(nil, "VirtualDisk %s is not ready to be attached", ref.Name)
+			return runtime.NewInvalidState(nil, "VirtualDisk %s is not attached yet", ref.Name)
 		}
 	}
 	return nil

@@ -112,11 +112,12 @@ func TestDiskWhoseClaimIsDeleted(t *testing.T) {
 func TestNoReleaseWithoutTheDisks(t *testing.T) {
 	h, d, m := newHarness(t), disk("deleted"), machine("moved")
 	r := h.Runtime.(*pod.Runtime)
-	id, err := r.EnsureDisk(t.Context(), d)
+	_, err := r.EnsureDisk(t.Context(), d)
 	if err = errors.Join(err, r.Attach(t.Context(), m, d)); err != nil {
 		t.Fatal(err)
 	}
-	for id = ""; id == ""; h.Advance(m) {
+	var id string
+	for ; id == ""; h.Advance(m) {
 		if id, err = r.Ensure(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ type Snapshots interface {
 }
 
 // noSnapshots is why no machine is moved.
-const noSnapshots = "there is no registry for snapshots: an administrator can set runtimes.pod.snapshots.repository in the values of the chart"
+const noSnapshots = "no registry for snapshots is configured; an administrator can set the chart value runtimes.pod.snapshots.repository"
 
 func errNoSnapshots() error { return runtime.NewInvalidState(nil, "%s", noSnapshots) }
 
@@ -145,7 +145,7 @@ func (r *Runtime) Hibernate(ctx context.Context, m runtime.Machine) error {
 		return err
 	}
 	if s == nil || !s.made() {
-		return runtime.NewNotFound(nil, "there is no machine of VirtualMachine %s", m)
+		return runtime.NewNotFound(nil, "the machine of VirtualMachine %s does not exist", m)
 	}
 	ref := r.Snapshots.Ref(m)
 	switch busy, task := s.busy(); {
@@ -164,7 +164,7 @@ func (r *Runtime) Wake(ctx context.Context, m runtime.Machine) error {
 		return err
 	}
 	if s == nil || !s.made() {
-		return runtime.NewNotFound(nil, "there is no machine of VirtualMachine %s", m)
+		return runtime.NewNotFound(nil, "the machine of VirtualMachine %s does not exist", m)
 	}
 	switch busy, task := s.busy(); {
 	case busy == agent.Wake, s.instance() == runtime.InstanceLive && busy == "":
@@ -191,7 +191,7 @@ func (r *Runtime) Release(ctx context.Context, m runtime.Machine, fenced bool) e
 	busy, _ := s.busy()
 	proven := seen.Snapshot == runtime.SnapshotPresent && seen.Digest == m.Migration.Digest && seen.Saved == m.Migration.Digest
 	if seen.Instance != runtime.InstanceAsleep || busy != "" || !proven {
-		return runtime.NewInvalidState(nil, "Pod %s is not known to be asleep with all that it was in the snapshot", s.pod.Name)
+		return runtime.NewInvalidState(nil, "Pod %s is not hibernated with a proven snapshot", s.pod.Name)
 	}
 	// A claim that was deleted while a Pod used it goes, with its data, as soon as no Pod does.
 	if _, err := r.claimsOf(ctx, m, s.disks()); err != nil {
@@ -217,11 +217,11 @@ func (r *Runtime) Restore(ctx context.Context, m runtime.Machine) error {
 	case r.Snapshots == nil:
 		return errNoSnapshots()
 	case m.Migration == nil || m.Migration.Digest == "":
-		return runtime.NewInvalidState(nil, "VirtualMachine %s has no snapshot that is proven", m)
+		return runtime.NewInvalidState(nil, "VirtualMachine %s has no proven snapshot", m)
 	case s != nil && s.pod.Annotations[agent.AnnotationRestoreFrom] == r.restoresFrom(m):
 		return nil
 	case s != nil:
-		return runtime.NewInvalidState(nil, "Pod %s of the machine is not gone yet", s.pod.Name)
+		return runtime.NewInvalidState(nil, "Pod %s of the machine still exists", s.pod.Name)
 	}
 	if err := r.alone(ctx, m); err != nil {
 		return err
@@ -242,7 +242,7 @@ func (r *Runtime) alone(ctx context.Context, m runtime.Machine) error {
 	}
 	for i := range pods.Items {
 		if owner := metav1.GetControllerOf(&pods.Items[i]); owner != nil && owner.UID == m.UID {
-			return runtime.NewInvalidState(nil, "Pod %s of the machine is not gone yet", pods.Items[i].Name)
+			return runtime.NewInvalidState(nil, "Pod %s of the machine still exists", pods.Items[i].Name)
 		}
 	}
 	return nil
@@ -266,7 +266,7 @@ func (r *Runtime) Retract(ctx context.Context, m runtime.Machine, fenced bool) e
 	case state == runtime.InstanceLeaving:
 		return nil
 	}
-	return runtime.NewInvalidState(nil, "something of Pod %s may have run", s.pod.Name)
+	return runtime.NewInvalidState(nil, "the machine of Pod %s may have run", s.pod.Name)
 }
 
 // Discard removes all snapshots of the machine.

@@ -67,7 +67,7 @@ func (r *Runtime) get(ctx context.Context, namespace, name string) (*corev1.Pod,
 func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sight, error) {
 	s, err := r.find(ctx, m)
 	if err == nil && (s == nil || !s.made()) {
-		err = runtime.NewNotFound(nil, "there is no machine of VirtualMachine %s", m)
+		err = runtime.NewNotFound(nil, "the machine of VirtualMachine %s does not exist", m)
 	}
 	return s, err
 }
@@ -99,9 +99,9 @@ func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (string, error)
 	case s == nil:
 		return "", r.first(ctx, m)
 	case !s.pod.DeletionTimestamp.IsZero():
-		return "", runtime.NewInvalidState(nil, "Pod %s of an earlier attempt is still being removed", s.pod.Name)
+		return "", runtime.NewInvalidState(nil, "Pod %s of an earlier attempt is still being deleted", s.pod.Name)
 	case s.ended():
-		return "", runtime.NewInvalidState(nil, "Pod %s has ended%s: delete it to have the machine made again", s.pod.Name, s.why())
+		return "", runtime.NewInvalidState(nil, "Pod %s has ended%s: delete it, and Sallyport creates the machine again", s.pod.Name, s.why())
 	case s.pod.Spec.NodeName == "":
 		return "", s.unscheduled()
 	case !s.made():
@@ -171,7 +171,7 @@ func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	case s.power() == v1alpha1.PowerPaused:
 		return runtime.NewInvalidState(nil, "the guest of VirtualMachine %s is paused and cannot be asked to shut down", m)
 	case s.report.Tools == agent.ToolsNotRunning:
-		return runtime.NewToolsUnavailable(nil, "the guest of VirtualMachine %s has no agent that could be asked to shut down", m)
+		return runtime.NewToolsUnavailable(nil, "the guest of VirtualMachine %s has no running agent to request a shutdown from", m)
 	case s.pending() && s.asked.Request == agent.Shutdown:
 		return nil
 	}
@@ -255,13 +255,13 @@ func (r *Runtime) resize(ctx context.Context, s *sight, m runtime.Machine) error
 func failed(err error, format string, args ...any) error {
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return runtime.NewInvalidState(err, format+": it has changed meanwhile", args...)
+		return runtime.NewInvalidState(err, format+": the object has changed", args...)
 	case apierrors.IsNotFound(err):
-		return runtime.NewNotFound(err, format+": it is gone", args...)
+		return runtime.NewNotFound(err, format+": the object does not exist", args...)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return runtime.NewPermission(err, format+": %s", append(args, err.Error())...)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return runtime.NewInvalidSpec(err, format+": %s", append(args, err.Error())...)
 	}
-	return runtime.NewUnavailable(err, format+": the API server did not do it", args...)
+	return runtime.NewUnavailable(err, format+": the API server is temporarily unreachable", args...)
 }
