@@ -57,10 +57,11 @@ func (r *Runtime) claimOf(ctx context.Context, d runtime.Disk) (*corev1.Persiste
 	return claim, nil
 }
 
-// users gives the UIDs of the machines whose Pods have the claim.
+// users gives the UIDs of the machines whose Pods have the claim. It reads the cache, because a namespace may have many Pods: a machine
+// reserves the VirtualDisk in a write with resourceVersion before it attaches the disk, and Kubernetes keeps a claim that a Pod uses.
 func (r *Runtime) users(ctx context.Context, claim *corev1.PersistentVolumeClaim) (uids []string, err error) {
 	var pods corev1.PodList
-	if err := r.Live.List(ctx, &pods, client.InNamespace(claim.Namespace), client.HasLabels{agent.LabelMachine}); err != nil {
+	if err := r.Client.List(ctx, &pods, client.InNamespace(claim.Namespace), client.HasLabels{agent.LabelMachine}); err != nil {
 		return nil, failed(err, "listing the Pods that use PersistentVolumeClaim %s", claim.Name)
 	}
 	for i := range pods.Items {
@@ -258,14 +259,16 @@ func (r *Runtime) reserved(ctx context.Context, m runtime.Machine) ([]corev1.Per
 	if err != nil {
 		return nil, failed(err, "listing the PersistentVolumeClaims of VirtualMachine %s", m.Name)
 	}
+	// A claim of another name is not a disk, whatever its labels are.
+	claims := slices.DeleteFunc(list.Items, func(c corev1.PersistentVolumeClaim) bool { return diskOf(&c).Name == c.Name })
 	refs := m.Spec.InBootOrder()
 	place := func(c *corev1.PersistentVolumeClaim) int {
 		return slices.IndexFunc(refs, func(ref v1alpha1.BlockDeviceRef) bool { return ref.Name == diskOf(c).Name })
 	}
-	slices.SortFunc(list.Items, func(a, b corev1.PersistentVolumeClaim) int {
+	slices.SortFunc(claims, func(a, b corev1.PersistentVolumeClaim) int {
 		return cmp.Or(cmp.Compare(place(&a), place(&b)), strings.Compare(a.Name, b.Name))
 	})
-	return list.Items, nil
+	return claims, nil
 }
 
 // claimsOf gives the claims of disks that a machine has. One that is gone or being deleted is an InvalidState error: the machine would

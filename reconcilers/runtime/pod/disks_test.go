@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"sallyport.dev/sallyport/api/agent"
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/pod"
@@ -191,6 +192,12 @@ func TestVolumesOfAPod(t *testing.T) {
 		if err := r.Attach(t.Context(), m, d); err != nil {
 			t.Fatal(err)
 		}
+	}
+	forged := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: "of-somebody", Labels: map[string]string{pod.LabelDisk: "uid-data", agent.LabelMachine: string(m.UID)},
+	}}
+	if err := api.Create(t.Context(), forged); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := r.Ensure(t.Context(), m); err != nil {
 		t.Fatal(err)
