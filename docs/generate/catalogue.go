@@ -13,12 +13,12 @@ const cataloguePreface = `<!-- Written by docs/generate, from policies/: edit th
 
 # The shipped policies
 
-What is refused is refused by a policy, and the message says which and why: ` + "`[POLICY/Reason]`" + `. Here is what that means, and what
-to do. What is told is the policy as it is shipped; in a cluster it may have been [edited](policies.md#in-the-cluster), and
-` + "`kubectl sallyport policies`" + ` says so. For policies of your own, ` + "[`sallyport policy docs`](cli.md#sallyport-policy-docs)" + ` writes such a page.
+Every denial names its policy and reason: ` + "`[POLICY/Reason]`" + `. This page explains each reason and what to do. It describes the policies as
+they are shipped; policies in a cluster may have been [edited](policies.md#in-the-cluster), which ` + "`kubectl sallyport policies`" + ` shows. For your
+own policies, ` + "[`sallyport policy docs`](cli.md#sallyport-policy-docs)" + ` writes such a page.
 
-The HTTP code is that of a creation. Everything else is refused with 403, and so is a creation by ` + "`kubectl apply --server-side`" + `. With
-other reasons than these a policy says that it [could not judge](policies.md#how-it-is-kept-from-failing-open).
+The HTTP codes are those of CREATE requests. Other requests are denied with 403, and so is a creation by ` + "`kubectl apply --server-side`" + `. All
+other reasons mean that the [evaluation failed](policies.md#how-it-is-kept-from-failing-open).
 
 `
 

@@ -17,10 +17,10 @@ const preface = `<!-- Written by docs/generate, from the comments in api/v1alpha
 
 # API reference: sallyport.dev/v1alpha1
 
-Every kind with its fields, what the API server takes for them, and the types and reasons of its conditions. ` +
-	"`kubectl explain`" + `
-tells the same of a cluster. In paths ` + "`[]`" + ` is each entry of a list and ` + "`{}`" + ` each value of a map. What stands in quotation marks
-is what a request that breaks the rule is told.
+This page lists every kind with its fields, the values that the API server accepts, and the types and reasons of its conditions. In a cluster,
+` +
+	"`kubectl explain`" + ` shows the same. In paths, ` + "`[]`" + ` stands for each entry of a list and ` + "`{}`" + ` for each value of a map. Text in quotation
+marks is the error message of a rule.
 
 `
 

@@ -127,15 +127,15 @@ func scalingRows() []row {
 		let("a user whom `exclusions.users` has", (*trial).two, func(t *trial) (string, bool) {
 			return t.try(robot, "", "--namespace "+t.space+" patch deployment web --type=merge -p", one)
 		}, has(1)),
-		written("an override by somebody without the right", func(t *trial) (string, bool) {
+		written("an override by a user without the verb", func(t *trial) (string, bool) {
 			t.overridden(member, scaling, "deployment/web")
 			return t.kubectl("patch deployment web --type=merge -p", one)
 		}),
-		written("an override that somebody with the right finds there, and is not theirs", func(t *trial) (string, bool) {
+		written("an override of another user, found by a user with the verb", func(t *trial) (string, bool) {
 			t.planted(member, member, scaling, "deployment/web")
 			return t.try("", "", "--namespace "+t.space+" patch deployment web --type=merge -p", one)
 		}),
-		let("an override by somebody with the right", (*trial).two, func(t *trial) (string, bool) {
+		let("an override by a user with the verb", (*trial).two, func(t *trial) (string, bool) {
 			t.overridden("", scaling, "deployment/web")
 			return t.try("", "", "scale deployment/web --replicas=1 --namespace "+t.space)
 		}, has(1)),
@@ -188,15 +188,15 @@ func deletionRows() []row {
 		deleted("a ClusterRole, which is in no namespace: `kubectl delete`", (*trial).role, func(t *trial) (string, bool) {
 			return t.try(member, "", "delete clusterrole "+t.space+" --wait=false")
 		}, func(t *trial) bool { return t.get(clusterRoles, t.space) == nil }),
-		deleted("an override by somebody without the right", (*trial).kept, func(t *trial) (string, bool) {
+		deleted("an override by a user without the verb", (*trial).kept, func(t *trial) (string, bool) {
 			t.overridden(member, protection, "configmap/kept")
 			return t.kubectl("delete configmap kept --wait=false")
 		}, kept),
-		deleted("an override that somebody with the right finds there, and is not theirs", (*trial).kept, func(t *trial) (string, bool) {
+		deleted("an override of another user, found by a user with the verb", (*trial).kept, func(t *trial) (string, bool) {
 			t.planted(member, member, protection, "configmap/kept")
 			return t.try("", "", "delete configmap --all --wait=false --namespace "+t.space)
 		}, kept),
-		let("an override by somebody with the right", (*trial).kept, func(t *trial) (string, bool) {
+		let("an override by a user with the verb", (*trial).kept, func(t *trial) (string, bool) {
 			t.overridden("", protection, "configmap/kept")
 			return t.try("", "", "delete configmap kept --wait=false --namespace "+t.space)
 		}, kept),
