@@ -148,7 +148,7 @@ func TestPoliciesThatNobodyServes(t *testing.T) {
 	if r := w.plugin("policies", 0, "good  Enforce  none    0123456789"); r.stderr != "Warning: "+nobody {
 		t.Errorf("without a replica the user reads %s", r.stderr)
 	}
-	w.plugin("policies good", 0, "Active:                none: "+nobody, "Warning: "+nobody)
+	w.plugin("policies good", 0, "Active:    none: "+nobody, "Warning: "+nobody)
 	if r := w.plugin("policies -o name", 0); r.stderr != "" {
 		t.Errorf("programs read %s", r.stderr)
 	}
