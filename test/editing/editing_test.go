@@ -150,7 +150,7 @@ func TestBrokenEditsAreRefused(t *testing.T) {
 			place(t, supersede, "input.request.namespace") + ":16: undefined ref: input.request.namespac",
 		}},
 		{"a broken contract", "#   reason: OperationInProgress", "#   why: OperationInProgress", []string{
-			"[policies-self/ContractBroken] RegoPolicy operations-supersede violates the policy contract:", "METADATA custom.why is not known",
+			"[policies-self/ContractBroken] RegoPolicy operations-supersede violates the policy contract:", "METADATA custom.why is unknown",
 		}},
 		{"a failing test", "allowed now:", "allowed today:", []string{
 			"[policies-self/TestsFailed]", "operations-supersede/supersede_test.rego:", "sallyport.operations.supersede_test.test_", "in cases",
