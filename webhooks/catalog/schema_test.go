@@ -102,7 +102,7 @@ func TestParametersComeAfterTheText(t *testing.T) {
 	}{
 		"the text":   {text + nonsense, true, CompileFailed, "unexpected eof"},
 		"the schema": {text + rule, true, ParametersInvalid, "spec.parameters.teams: Invalid value"},
-		"the rule":   {text + rule, false, ParametersInvalid, "spec.parameters are not valid: It is five."},
+		"the rule":   {text + rule, false, ParametersInvalid, "spec.parameters are not valid; required: It is five."},
 	} {
 		o := *object.DeepCopy()
 		o.Spec.Modules[0].Source = tc.source

@@ -124,7 +124,7 @@ func (p *Policy) checkParameters(c *contract) error {
 	case err != nil:
 		errs.add(c.parameters.Location, "validating spec.parameters: %v", err)
 	case len(found) == 0:
-		errs.add(c.parameters.Location, "spec.parameters are not valid: %s", cmp.Or(descriptionIn(c.parameters), "its rule "+ruleParameters+" does not hold"))
+		errs.add(c.parameters.Location, "spec.parameters are not valid; required: %s", cmp.Or(descriptionIn(c.parameters), "rule "+ruleParameters+" is true"))
 	}
 	for i := range errs {
 		errs[i].Parameters = true

@@ -42,9 +42,9 @@ func TestCompileSaysWhatIsWrongAndWhere(t *testing.T) {
 		"valid_input a string":    {"valid_input := \"true\"\n\n" + deny, "valid_input = true"},
 		"valid_input as set":      {"valid_input contains 1 if true\n\n" + deny, "valid_input must be written"},
 		"valid_parameters as set": {valid + deny + "valid_parameters contains 1 if true\n", "valid_parameters must be written"},
-		"wrong parameters":        {valid + deny + "valid_parameters if data.parameters.n == 2\n", "p.rego:13:1: spec.parameters are not valid: its rule valid_parameters"},
+		"wrong parameters":        {valid + deny + "valid_parameters if data.parameters.n == 2\n", "p.rego:13:1: spec.parameters are not valid; required: rule valid_parameters is true"},
 		"parameters, described": {
-			valid + deny + "# METADATA\n# description: n is two.\nvalid_parameters if data.parameters.n == 2\n", "spec.parameters are not valid: n is two.",
+			valid + deny + "# METADATA\n# description: n is two.\nvalid_parameters if data.parameters.n == 2\n", "spec.parameters are not valid; required: n is two.",
 		},
 		"parameters, by input":   {valid + deny + "valid_parameters if input.n\n", "spec.parameters are not valid"},
 		"parameters, with error": {valid + deny + "valid_parameters if 1 / data.parameters.zero == 1\n", "validating spec.parameters"},

@@ -234,7 +234,7 @@ func TestScalingGuardsParameters(t *testing.T) {
 		"hours without zone":        {"limits", `[{"name": "a", "scaleDown": "Deny", "hours": {"from": "22:00", "to": "06:00"}}]`, "spec.parameters.limits[0].hours.timeZone: Required value"},
 		"no hours":                  {"limits", `[{"name": "a", "scaleDown": "Deny", "hours": {"from": "22:00", "to": "22:00", "timeZone": "UTC"}}]`, "spec.parameters.limits[0].hours: Invalid value: from and to must be different times"},
 		"no zone":                   {"limits", `[{"name": "a", "scaleDown": "Deny", "hours": {"from": "22:00", "to": "06:00", "timeZone": "Mars/Olympus"}}]`, "unknown time zone Mars/Olympus"},
-		"the zone of a machine":     {"limits", `[{"name": "a", "scaleDown": "Deny", "hours": {"from": "22:00", "to": "06:00", "timeZone": "Local"}}]`, "spec.parameters are not valid: hours.timeZone of each limit is UTC or a name in the time zone database"},
+		"the zone of a machine":     {"limits", `[{"name": "a", "scaleDown": "Deny", "hours": {"from": "22:00", "to": "06:00", "timeZone": "Local"}}]`, "spec.parameters are not valid; required: hours.timeZone of each limit is UTC or a name in the time zone database"},
 		"nobody":                    {"limits", `[{"name": "a", "scaleDown": "Deny", "users": []}]`, "spec.parameters.limits[0].users: Invalid value"},
 		"not a list":                {"exempt", `{"users": "alice", "groups": []}`, "spec.parameters.exempt.users: Invalid value"},
 		"no groups":                 {"exempt", `{"users": []}`, "spec.parameters.exempt.groups: Required value"},

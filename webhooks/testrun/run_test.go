@@ -65,7 +65,7 @@ func TestFindings(t *testing.T) {
 		"a fact that is not read": {candidate: toy("a", `x if input.facts.y`), want: "ContractBroken a/a.rego:17:6: input.facts.y is read but there is no rule facts.y"},
 		"parameters that are not valid": {
 			candidate: toy("a", "\n# METADATA\n# description: Two is two.\nvalid_parameters if data.parameters.two == 2"),
-			want:      "ParametersInvalid a/a.rego:20:1: spec.parameters are not valid: Two is two.",
+			want:      "ParametersInvalid a/a.rego:20:1: spec.parameters are not valid; required: Two is two.",
 		},
 		"parameters against their schema": {candidate: with(toy("a"), func(s *v1alpha1.RegoPolicySpec) {
 			s.Parameters = &runtime.RawExtension{Raw: []byte(`{"two": "2"}`)}
