@@ -1,10 +1,10 @@
-// Package agent is the contract between Sallyport and the agents on nodes that run machines as pods, such as a virtual
-// kubelet. Sallyport makes a Pod for each machine and says in its annotations what is asked of the machine: an [Order]. The agent
-// that has the Pod's node does it and says in other annotations what the machine is like: a [Report].
+// Package agent is the contract between Sallyport and the agents on nodes that run machines as Pods, such as a virtual kubelet.
+// Sallyport creates a Pod for each machine and writes an [Order] into its annotations. The agent of the Pod's node carries out the
+// Order and writes a [Report] into other annotations.
 //
-// Each side writes its own annotations only, all of an Order, or of a Report, in one patch. An Order is one request, and has a number:
-// its round. Rounds only grow. An agent does what the last Order asks, once, and confirms its round when that has been done, or could
-// not be. Once it has confirmed a round it does nothing any more that an earlier one asked.
+// Each side writes only its own annotations, and all annotations of an Order, or of a Report, in one patch. An Order is one request and
+// has a number, its round. Rounds only increase. An agent carries out the last Order once, and confirms its round when the Order is
+// done or cannot be done. After an agent has confirmed a round, it does nothing more for an earlier Order.
 package agent
 
 import (
@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// LabelMachine has the UID of the VirtualMachine. All Pods with it are machines.
+	// LabelMachine is the label with the UID of the VirtualMachine. All Pods with it are machines.
 	LabelMachine = "sallyport.dev/virtual-machine-uid"
 	// Container is the name of the one container of a Pod. Its image is what the machine boots, and its requests are the size.
 	Container = "machine"
@@ -27,8 +27,8 @@ func MountPath(disk string) string { return "/disks/" + disk }
 // DevicePath returns where the container has a VirtualDisk that is a block device.
 func DevicePath(disk string) string { return "/dev/disks/" + disk }
 
-// What Sallyport writes. RestoreFrom is written when the Pod is created, and never again: the snapshot, by its digest, that the machine is
-// made from. A machine that is made without it is new.
+// The annotations that Sallyport writes. RestoreFrom is set only when the Pod is created: the snapshot to restore the machine from, by its
+// digest. A machine without it is new.
 const (
 	AnnotationRound       = "agent.sallyport.dev/round"
 	AnnotationRequest     = "agent.sallyport.dev/request"
@@ -36,7 +36,7 @@ const (
 	AnnotationRestoreFrom = "agent.sallyport.dev/restore-from"
 )
 
-// What the agent writes.
+// The annotations that the agent writes.
 const (
 	AnnotationState         = "agent.sallyport.dev/state"
 	AnnotationObservedRound = "agent.sallyport.dev/observed-round"
@@ -46,72 +46,72 @@ const (
 	AnnotationMessage       = "agent.sallyport.dev/message"
 )
 
-// MaxRound is the highest number of a round. A higher one cannot be read.
+// MaxRound is the highest round. A higher number is an error.
 const MaxRound = 1 << 53
 
-// Request is what is asked of a machine.
+// Request is what an Order asks for.
 type Request string
 
 const (
-	// None asks for nothing: the machine is made, and stays off. It is the request of round 0.
+	// None asks for nothing: the agent creates the machine and leaves it off. It is the request of round 0.
 	None Request = "None"
-	// PowerOn has the machine go on, or go on where it was if it is paused. The round is confirmed when it is on.
+	// PowerOn starts the machine, or resumes it if it is paused. Confirm the round when the machine is on.
 	PowerOn Request = "PowerOn"
-	// Shutdown has its guest be asked to shut down. The round is confirmed when it was asked, whatever it makes of that. The agent
-	// forgets that it has asked once the machine was off.
+	// Shutdown requests that the guest shuts down. Confirm the round when the guest got the request, whatever it does then. When the
+	// machine is off, the request is forgotten.
 	Shutdown Request = "Shutdown"
-	// PowerOff has its power be taken away. The round is confirmed when it is off.
+	// PowerOff switches the machine off without the guest. Confirm the round when the machine is off.
 	PowerOff Request = "PowerOff"
-	// Withdraw takes back the request before, if that is not done yet. The round is confirmed when it was done or never will be.
+	// Withdraw cancels the previous request if it is not done yet. Confirm the round when that request is done or will never be done.
 	Withdraw Request = "Withdraw"
-	// Hibernate has the machine be stopped where it is, and be pushed to the registry with its memory and disks, as the Snapshot of the
-	// Order. The round is confirmed when it is Hibernated, or when it could not be and goes on as before. What the node has of it stays
-	// there until it is woken or its Pod is deleted.
+	// Hibernate stops the machine and pushes its memory and root disk to the registry, as the Snapshot of the Order. The volumes of the
+	// Pod are not a part of the snapshot. Confirm the round when the machine is Hibernated, or when hibernation failed and the machine
+	// continues as before. The data on the node stays until the machine is woken or its Pod is deleted.
 	Hibernate Request = "Hibernate"
-	// Wake has a hibernated machine be as it was, from what its node has of it: on, under a new instance ID, paused or off. The round is
-	// confirmed when it is, or could not be.
+	// Wake restores a hibernated machine from the data on its node: on with a new instance ID, paused or off, as it was. Confirm the round
+	// when this is done or has failed.
 	Wake Request = "Wake"
 )
 
-// State is what a machine is like.
+// State is the state of a machine.
 type State string
 
 const (
-	// Creating means that the machine is being made.
+	// Creating means that the agent is creating or restoring the machine.
 	Creating State = "Creating"
-	// Stopped means that it is off.
+	// Stopped means that the machine is off.
 	Stopped State = "Stopped"
-	// Running means that it is on.
+	// Running means that the machine is on.
 	Running State = "Running"
-	// Paused means that it is suspended with its memory kept.
+	// Paused means that the machine is suspended and its memory is kept.
 	Paused State = "Paused"
-	// Hibernated means that nothing of it runs, and that the registry has all of it.
+	// Hibernated means that nothing of the machine runs, and that the registry has its snapshot.
 	Hibernated State = "Hibernated"
-	// Failed means that it could not be made, that nothing of it ever ran, and that it is not tried again for this Pod.
+	// Failed means that the machine could not be created and never ran, and that the agent does not try again for this Pod.
 	Failed State = "Failed"
 )
 
-// Tools says whether something in the guest can be asked to shut down.
+// Tools says whether an agent in the guest accepts shutdown requests.
 type Tools string
 
 const (
-	// ToolsRunning means that it can.
+	// ToolsRunning means that it does.
 	ToolsRunning Tools = "Running"
-	// ToolsNotRunning means that it cannot.
+	// ToolsNotRunning means that it does not.
 	ToolsNotRunning Tools = "NotRunning"
 )
 
-// Order is what Sallyport asks.
+// Order is a request of Sallyport.
 type Order struct {
-	// Round is its number.
+	// Round is the number of the Order.
 	Round int64
-	// Request is what is asked.
+	// Request is what the Order asks for.
 	Request Request
-	// Snapshot is where a machine that is asked to hibernate is pushed to, a repository with a tag.
+	// Snapshot is the repository and tag to push to, for Hibernate.
 	Snapshot string
 }
 
-// OrderOf reads the Order of a Pod. A Pod without one has that of round 0. An error names the annotation that cannot be read.
+// OrderOf returns the Order in the annotations of a Pod. A Pod without one has the Order of round 0. An error names the annotation.
 func OrderOf(annotations map[string]string) (Order, error) {
 	round, err := roundOf(annotations, AnnotationRound)
 	if err != nil {
@@ -123,38 +123,37 @@ func OrderOf(annotations map[string]string) (Order, error) {
 		o.Request = None
 	case None, PowerOn, Shutdown, PowerOff, Withdraw, Hibernate, Wake:
 	default:
-		return Order{}, fmt.Errorf("annotation %s is %q, which is no request", AnnotationRequest, o.Request)
+		return Order{}, fmt.Errorf("annotation %s is %q, which is not a request", AnnotationRequest, o.Request)
 	}
 	return o, nil
 }
 
-// Annotations are those that say the Order. An empty one is to be removed.
+// Annotations returns the annotations of the Order. Annotations with an empty value must be removed.
 func (o Order) Annotations() map[string]string {
 	return map[string]string{
 		AnnotationRound: strconv.FormatInt(o.Round, 10), AnnotationRequest: string(o.Request), AnnotationSnapshot: o.Snapshot,
 	}
 }
 
-// Report is what an agent says of a machine.
+// Report is the observed state of a machine.
 type Report struct {
-	// State is what the machine is like. It is empty as long as no agent has taken the Pod.
+	// State is the state of the machine. It is empty until an agent has taken the Pod.
 	State State
-	// ObservedRound is the last round that the agent has confirmed.
+	// ObservedRound is the last confirmed round.
 	ObservedRound int64
-	// InstanceID is a mark that is new with every power-on, and stays as long as the machine is on or paused. It is empty before the
-	// first, and stays when the machine goes off.
+	// InstanceID is new at each power-on, and stays the same while the machine is on or paused. It is empty before the first power-on, and
+	// is kept when the machine goes off.
 	InstanceID string
-	// Tools says whether the guest can be asked to shut down. Empty means that it can.
+	// Tools says whether an agent in the guest accepts shutdown requests. Empty means that it does.
 	Tools Tools
 	// Saved is the snapshot that a machine was hibernated to last, as the Order named it, with the digest of what was pushed:
 	// "repository:tag@sha256:...". It is empty for a machine that never was.
 	Saved string
-	// Message says why what the last round asked could not be done, or the machine could not be made. It is empty if there is
-	// nothing to say.
+	// Message says why the last Order failed, or why the machine could not be created. It is empty otherwise.
 	Message string
 }
 
-// ReportOf reads the Report of a Pod. An error names the annotation that cannot be read.
+// ReportOf returns the Report in the annotations of a Pod. An error names the annotation.
 func ReportOf(annotations map[string]string) (Report, error) {
 	round, err := roundOf(annotations, AnnotationObservedRound)
 	if err != nil {
@@ -169,10 +168,10 @@ func ReportOf(annotations map[string]string) (Report, error) {
 	case "", Creating, Stopped, Running, Paused, Hibernated, Failed:
 		return r, nil
 	}
-	return Report{}, fmt.Errorf("annotation %s is %q, which is no state", AnnotationState, r.State)
+	return Report{}, fmt.Errorf("annotation %s is %q, which is not a state", AnnotationState, r.State)
 }
 
-// Annotations are those that say the Report. An empty one is to be removed, so that nothing of an earlier Report stays.
+// Annotations returns the annotations of the Report. Annotations with an empty value must be removed, so that no earlier value stays.
 func (r Report) Annotations() map[string]string {
 	return map[string]string{
 		AnnotationState: string(r.State), AnnotationObservedRound: strconv.FormatInt(r.ObservedRound, 10),
@@ -188,7 +187,7 @@ func roundOf(annotations map[string]string, key string) (int64, error) {
 	}
 	round, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || round < 0 || round > MaxRound {
-		return 0, fmt.Errorf("annotation %s is %q, which is no number of a round", key, text)
+		return 0, fmt.Errorf("annotation %s is %q, which is not a round", key, text)
 	}
 	return round, nil
 }
