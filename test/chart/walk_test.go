@@ -323,7 +323,7 @@ func (w *walk) installsAgain() {
 		if r.code == 0 {
 			w.Errorf("a second release was installed: %s", r.stdout)
 		}
-		w.reads("helm install of a second release", r, "A cluster has one Sallyport", "release "+release+" in namespace "+namespace,
+		w.reads("helm install of a second release", r, "A cluster can have only one Sallyport", "release "+release+" in namespace "+namespace,
 			"helm upgrade "+release+" -n "+namespace, "kubectl sallyport release --all")
 	})
 	w.kubectl("delete namespace " + other + " --ignore-not-found --timeout=2m")
