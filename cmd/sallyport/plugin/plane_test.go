@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -105,8 +106,8 @@ func (w *world) forget(o client.Object) {
 	defer cancel()
 	err := w.Get(ctx, client.ObjectKeyFromObject(o), o)
 	if err == nil && len(o.GetFinalizers()) > 0 {
-		o.SetFinalizers(nil)
-		err = w.Update(ctx, o)
+		// The garbage collector may write to it at the same time, so the patch has no resourceVersion.
+		err = w.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
 	}
 	if err == nil {
 		err = w.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))
