@@ -134,6 +134,10 @@ func TestEvictionsThatArePutOff(t *testing.T) {
 		"another group":           {fmt.Sprintf(later, "Later", 429, "kubevirt.io", "VirtualMachine"), nil, false},
 		"a Pod that may go":       {"warn contains \"w\" if input.request.name == \"x\"\n\n", nil, false},
 		"one that is tried out":   {fmt.Sprintf(later, "Later", 429, "sallyport.dev", "VirtualMachine"), []func(*admissionv1.AdmissionRequest){dryRun}, false},
+		"one that is tried out, as by kubectl drain (kubevirt#11532)": {fmt.Sprintf(later, "Later", 429, "sallyport.dev", "VirtualMachine"),
+			[]func(*admissionv1.AdmissionRequest){evictedWith(`{"dryRun": ["All"]}`)}, false},
+		"one with options that change nothing": {fmt.Sprintf(later, "Later", 429, "sallyport.dev", "VirtualMachine"),
+			[]func(*admissionv1.AdmissionRequest){evictedWith(`{"dryRun": [], "propagationPolicy": "Orphan"}`)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, world{}, policyOf("p", tc.rules, evictions))
@@ -142,6 +146,49 @@ func TestEvictionsThatArePutOff(t *testing.T) {
 			f.Validate(t.Context(), reviewOf(t, admissionv1.Create, `{}`, append(tc.change, of("pods", "eviction"))...))
 			if (len(told) == 1) != tc.told || tc.told && told[0] != (types.NamespacedName{Namespace: "ns", Name: "cm"}) {
 				t.Errorf("told of %v", told)
+			}
+		})
+	}
+}
+
+// evictedWith makes a request an eviction with those deleteOptions.
+func evictedWith(options string) func(*admissionv1.AdmissionRequest) {
+	return func(r *admissionv1.AdmissionRequest) {
+		r.Object.Raw = []byte(`{"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": "cm"}, "deleteOptions": ` + options + `}`)
+	}
+}
+
+// Wherever a request says that it is only tried out, its record says so, too, and nothing follows from it (kubernetes#137543). What looks
+// alike in an object means nothing.
+func TestWhereADryRunHides(t *testing.T) {
+	evicts := func(r *admissionv1.AdmissionRequest) { r.SubResource = "eviction" }
+	options := func(text string) func(*admissionv1.AdmissionRequest) {
+		return func(r *admissionv1.AdmissionRequest) { r.Options.Raw = []byte(text) }
+	}
+	for name, tc := range map[string]struct {
+		operation admissionv1.Operation
+		change    []func(*admissionv1.AdmissionRequest)
+		want      bool
+	}{
+		"the request":                   {admissionv1.Update, list(dryRun), true},
+		"its options":                   {admissionv1.Delete, list(options(`{"dryRun": ["All"], "propagationPolicy": "Foreground"}`)), true},
+		"the deletion of a collection":  {admissionv1.Delete, list(options(`{"dryRun": ["All"]}`), func(r *admissionv1.AdmissionRequest) { r.Name = "" }), true},
+		"an Eviction":                   {admissionv1.Create, list(evicts, evictedWith(`{"dryRun": ["All"]}`)), true},
+		"an Eviction without one":       {admissionv1.Create, list(evicts, evictedWith(`{"preconditions": {"uid": "u-1"}}`)), false},
+		"an Eviction without options":   {admissionv1.Create, list(evicts, evictedWith(`null`)), false},
+		"an object with a deleteOption": {admissionv1.Create, list(evictedWith(`{"dryRun": ["All"]}`)), false},
+		"options without one":           {admissionv1.Delete, list(options(`{"dryRun": [], "propagationPolicy": "Orphan"}`)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
+			f.Validate(t.Context(), reviewOf(t, tc.operation, red, tc.change...))
+			f.recorder.Close(time.Minute)
+			var record Record
+			if err := json.Unmarshal(f.records.Bytes(), &record); err != nil {
+				t.Fatal(err)
+			}
+			if record.DryRun != tc.want {
+				t.Errorf("the record says dryRun: %v", record.DryRun)
 			}
 		})
 	}

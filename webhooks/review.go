@@ -132,7 +132,16 @@ func (r *Review) createdByApply() bool {
 	})
 }
 
-func (r *Review) dryRun() bool { return r.Request.DryRun != nil && *r.Request.DryRun }
+// dryRun reports whether the request is only tried out. An Eviction can say that in its deleteOptions, where kubectl drain says it: the
+// API server heeds it there, and does not repeat it in the review.
+func (r *Review) dryRun() bool {
+	options := []engine.Value{r.Document.Get("options")}
+	if r.Request.SubResource == "eviction" {
+		options = append(options, r.Document.Get("object").Get("deleteOptions"))
+	}
+	return r.Request.DryRun != nil && *r.Request.DryRun ||
+		slices.ContainsFunc(options, func(o engine.Value) bool { return len(o.Get("dryRun").Elements()) > 0 })
+}
 
 // NewReview makes a review of a request that Sallyport makes itself. Its objects and options are decoded, as [unstructured.Unstructured]:
 // there is no text of them.

@@ -33,6 +33,9 @@ import (
 // again every 5 seconds.
 const Rest = 5 * time.Minute
 
+// maxName is how long the name of an operation can be.
+const maxName = 253
+
 // Reconciler creates Evict operations for Pods whose eviction was put off. Every replica does, for the reviews that it answers.
 type Reconciler struct {
 	Client client.Client
@@ -139,8 +142,10 @@ func evict(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, before []v1alpha1.Virtu
 	}
 	slices.Sort(of[1:])
 	sum := sha256.Sum256([]byte(strings.Join(of, "/")))
+	end := "-drain-" + hex.EncodeToString(sum[:4])
+	name := strings.TrimRight(vm.Name[:min(len(vm.Name), maxName-len(end))], "-.") + end
 	return &v1alpha1.VirtualMachineOperation{
-		ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: vm.Name + "-drain-" + hex.EncodeToString(sum[:4])},
+		ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: name},
 		Spec:       v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationEvict, VirtualMachineName: vm.Name},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -210,5 +211,20 @@ func TestRefusedOperations(t *testing.T) {
 	}
 	if event := <-told.Events; !strings.HasPrefix(event, "Warning FailedCreate the machine stays on node node-a") || !strings.HasSuffix(event, "no room") {
 		t.Errorf("told %q", event)
+	}
+}
+
+// The API server takes names of 253 characters. That of the operation follows from a name that long, and is none that ends in a dot.
+func TestLongNames(t *testing.T) {
+	for _, name := range []string{strings.Repeat("a", 253), strings.Repeat("a", 237) + ".b" + strings.Repeat("c", 14)} {
+		w := newWorld()
+		w.vm.Name, w.pod.OwnerReferences[0].Name = name, name
+		r, _ := w.run(t, interceptor.Funcs{})
+		if err := evictPod(t, r); err != nil {
+			t.Fatal(err)
+		}
+		if all := operations(t, r); len(all) != 1 || len(validation.IsDNS1123Subdomain(all[0])) > 0 {
+			t.Errorf("there are the operations %v", all)
+		}
 	}
 }

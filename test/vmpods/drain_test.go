@@ -9,6 +9,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -25,6 +26,24 @@ func TestDrain(t *testing.T) {
 		}
 		if pod := v.site.pod(v.vm); pod.UID != v.pod.UID || pod.DeletionTimestamp != nil {
 			t.Errorf("Pod %s is now Pod %s, deleted at %s", v.pod.Name, pod.Name, pod.DeletionTimestamp)
+		}
+	})
+	v.Step("an eviction of another Pod (kubernetes#137543)", func(s step.T) {
+		cordon(s, v.node(1), true)
+		other := &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("another")}}
+		if err := stack.client.SubResource("eviction").Create(s.Context(), v.pod, other); !apierrors.IsConflict(err) {
+			t.Errorf("the eviction ends with %v", err)
+		}
+	})
+	v.Step("a drain that is tried out (kubevirt#11532)", func(s step.T) {
+		out, said, code := stack.plane.Kubectl(s.Context(), "drain", v.node(1), "--dry-run=server", "--timeout=1s")
+		if code == 0 || !strings.Contains(said, "[machines-eviction/MachineIsMoved] Pod "+v.pod.Name) {
+			t.Errorf("kubectl drain exits with %d and says %s%s", code, out, said)
+		}
+		var all v1alpha1.VirtualMachineOperationList
+		s.Must(stack.client.List(s.Context(), &all, client.InNamespace(v.name)))
+		if len(all.Items) > 0 {
+			t.Errorf("there are the operations %+v", all.Items)
 		}
 	})
 	v.Step("a drain", func(s step.T) {

@@ -48,12 +48,13 @@ deny contains {
 	"reason": "MachineIsMoved",
 	"code": 429,
 	"message": concat("", [
-		$"Pod {input.request.name}: cannot be evicted because that would delete VirtualMachine {_vm.metadata.name} ({_phase}{_progress}); ",
+		$"Pod {input.request.name}: cannot be evicted because that would delete VirtualMachine {_name} ({_phase}{_progress}); ",
 		$"if node {_node} is cordoned, Sallyport moves the machine to another node",
 	]),
 	"details": _details,
 } if {
 	_is_machine
+	not _outdated
 	not _is_off
 }
 
@@ -67,20 +68,51 @@ deny contains {
 	"reason": "MachineIsOff",
 	"code": 429,
 	"message": concat("", [
-		$"Pod {input.request.name}: cannot be evicted because that would delete VirtualMachine {_vm.metadata.name} ({_phase}); ",
-		$"to move it off node {_node}: kubectl patch svm {_vm.metadata.name} -n {input.request.namespace} ",
+		$"Pod {input.request.name}: cannot be evicted because that would delete VirtualMachine {_name} ({_phase}); ",
+		$"to move it off node {_node}: kubectl patch svm {_name} -n {input.request.namespace} ",
 		`--type merge -p '{"spec":{"nodeName":"NODE"}}'`,
 	]),
 	"details": _details,
 } if {
 	_is_machine
+	not _outdated
 	_is_off
+}
+
+# METADATA
+# title: The eviction is for another Pod of this name, or for an earlier state of the Pod
+# description: >-
+#   The API server would answer the same, after admission. Sallyport does not move the machine.
+# custom:
+#   reason: Conflict
+#   remedy: Read the Pod again, and request its eviction with the UID and resourceVersion that it has now, or without preconditions.
+#   override: false
+deny contains {
+	"reason": "Conflict",
+	"code": 409,
+	"message": concat("", [
+		$"Pod {input.request.name}: cannot be evicted because its {field} is {input.facts.pod.metadata[field]}, ",
+		$"but deleteOptions.preconditions.{field} is {wanted}",
+	]),
+	"details": {"kind": "Pod", "name": input.request.name},
+} if {
+	_is_machine
+	some field, wanted in _differing
+}
+
+_outdated if count(_differing) > 0
+
+# The preconditions that the Pod does not meet.
+_differing[field] := wanted if {
+	some field in ["uid", "resourceVersion"]
+	wanted := input.request.object.deleteOptions.preconditions[field]
+	wanted != input.facts.pod.metadata[field]
 }
 
 _details := {
 	"group": "sallyport.dev",
 	"kind": "VirtualMachine",
-	"name": _vm.metadata.name,
+	"name": _name,
 }
 
 # The eviction of a Pod that does not exist is admitted: the API server answers it, and kubectl drain sees that the machine was moved.
@@ -93,11 +125,30 @@ _is_machine if {
 	not _vm.metadata.deletionTimestamp
 }
 
+_is_machine if _owner
+
+# The name of a Pod has no room for the whole of a long name. The VirtualMachine is then not found by its name, and its status is not known.
+_owner := owner.name if {
+	some owner in input.facts.pod.metadata.ownerReferences
+	owner.controller == true
+	owner.kind == "VirtualMachine"
+	startswith(owner.apiVersion, "sallyport.dev/")
+	lower(owner.uid) == _named.uid
+	startswith(owner.name, _named.vm)
+	owner.name != _named.vm
+}
+
 _is_off if _phase in {"Stopped", "Paused", "Failed"}
 
 _vm := input.facts.vm
 
-_status := object.get(_vm, "status", {})
+_name := _owner
+
+_name := _vm.metadata.name if not _owner
+
+_status := object.get(_vm, "status", {}) if not _owner
+
+_status := {"phase": "phase unknown", "nodeName": input.facts.pod.spec.nodeName} if _owner
 
 _phase := object.get(_status, "phase", "Pending")
 

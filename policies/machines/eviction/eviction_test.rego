@@ -91,6 +91,69 @@ test_evicted[what] if {
 	eviction.valid_input with input as _of(_pod, vm)
 }
 
+_with(world, options) := object.union(world, {"request": {"object": {"deleteOptions": options}}})
+
+_pod_as_it_is := {"metadata": {"name": _pod, "uid": "pod-1", "resourceVersion": "7"}, "spec": {"nodeName": "node-a"}}
+
+# An eviction is of the Pod that its preconditions name (kubernetes#137543).
+test_preconditions[what] if {
+	some what, tc in {
+		"none": {"options": {}, "reasons": {"MachineIsMoved"}},
+		"null": {"options": {"preconditions": null}, "reasons": {"MachineIsMoved"}},
+		"this Pod": {"options": {"preconditions": {"uid": "pod-1", "resourceVersion": "7"}}, "reasons": {"MachineIsMoved"}},
+		"another Pod": {"options": {"preconditions": {"uid": "pod-2"}}, "reasons": {"Conflict"}},
+		"no Pod": {"options": {"preconditions": {"uid": ""}}, "reasons": {"Conflict"}},
+		"an earlier state": {"options": {"preconditions": {"uid": "pod-1", "resourceVersion": "6"}}, "reasons": {"Conflict"}},
+	}
+	some status in ["Running", "Stopped"]
+	world := _with(_of(_pod, _machine({"phase": status})), tc.options)
+	expected := {r | some given in tc.reasons; r := {"Running": given, "Stopped": replace(given, "Moved", "Off")}[status]}
+	expected == {d.reason | some d in eviction.deny} with input as object.union(world, {"facts": {"pod": _pod_as_it_is}})
+}
+
+test_conflict if {
+	world := _with(_of(_pod, _running), {"preconditions": {"uid": "pod-2"}})
+	_said(object.union(world, {"facts": {"pod": _pod_as_it_is}})) == [{
+		"reason": "Conflict",
+		"code": 409,
+		"message": $"Pod {_pod}: cannot be evicted because its uid is pod-1, but deleteOptions.preconditions.uid is pod-2",
+		"details": {"kind": "Pod", "name": _pod},
+	}]
+}
+
+# A dry run is judged as the eviction itself (kubevirt#11532).
+test_dry_run if _said(_with(_of(_pod, _running), {"dryRun": ["All"]})) == _said(_of(_pod, _running))
+
+_long := replace(sprintf("%0220d", [0]), "0", "a")
+
+_cut_pod := $"{substring(_long, 0, 216)}-{_uid}"
+
+_owned(owner) := object.union(_pod_as_it_is, {"metadata": {"name": _cut_pod, "ownerReferences": [object.union(
+	{"apiVersion": "sallyport.dev/v1alpha1", "kind": "VirtualMachine", "name": _long, "uid": _uid, "controller": true},
+	owner,
+)]}})
+
+# The name of the Pod has only the beginning of a long name.
+test_long_names[what] if {
+	some what, vm in {"nobody has that name": null, "another one has": object.union(_running, {"metadata": {"uid": "u-2"}})}
+	[said] := _said(object.union(_of(_cut_pod, vm), {"facts": {"pod": _owned({})}}))
+	said.reason == "MachineIsMoved"
+	said.details.name == _long
+	contains(said.message, $"VirtualMachine {_long} (phase unknown); if node node-a is cordoned")
+}
+
+test_not_a_long_name[what] if {
+	some what, owner in {
+		"another UID": {"uid": "u-2"},
+		"another kind": {"kind": "Deployment"},
+		"another group": {"apiVersion": "kubevirt.io/v1"},
+		"no controller": {"controller": false},
+		"another name": {"name": "b"},
+		"one that was deleted": {"name": substring(_long, 0, 216)},
+	}
+	_said(object.union(_of(_cut_pod, null), {"facts": {"pod": _owned(owner)}})) == []
+}
+
 test_unknown_input[what] if {
 	some what, world in {
 		"no name": {"request": {"namespace": "ci"}, "facts": {"vm": null}},
