@@ -77,8 +77,9 @@ func TestShippedParameters(t *testing.T) {
 				"Running":      append(append([]string{}, gentle...), moves...),
 				"Degraded":     gentle,
 				"Stopping":     {"Start", "Stop force", "Restart force"},
-				"Migrating":    gentle, "Paused": gentle,
-				"Failed": {"Stop", "Stop force"}, "Terminating": {},
+				"Migrating":    gentle,
+				"Paused":       {"Start", "Stop force", "Restart force"},
+				"Failed":       {"Stop", "Stop force"}, "Terminating": {},
 			},
 		},
 	}

@@ -106,6 +106,10 @@ const (
 	// ReasonQuestionPending (Ready false): the machine is blocked until a user
 	// answers a question of the runtime. The message has the question.
 	ReasonQuestionPending ConditionReason = "QuestionPending"
+	// ReasonInstanceUnusable (Ready false): a user has made something else of the
+	// machine on the runtime, such as a template in vCenter. The message says how to
+	// undo that.
+	ReasonInstanceUnusable ConditionReason = "InstanceUnusable"
 	// ReasonToolsNotRunning (Ready false): the tools in the guest have run since the
 	// last power-on and have stopped.
 	ReasonToolsNotRunning ConditionReason = "ToolsNotRunning"

@@ -280,6 +280,9 @@ type Observation struct {
 	Hibernation *Hibernation
 	// Question is a question of the runtime that blocks the machine until a user answers it, nil if there is none.
 	Question *v1alpha1.PendingQuestion
+	// Unusable says what somebody has made of the instance on the runtime, so that it can be neither powered on nor moved nor deleted, and
+	// how to undo that: one sentence for users. It is empty for an instance that can be used.
+	Unusable string
 }
 
 // Difference is a part of a machine that differs from its spec.

@@ -336,19 +336,6 @@ func TestRuntimeTrouble(t *testing.T) {
 	}
 }
 
-func TestPausedIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	uid := f.machine(v1alpha1.RunPolicyAlwaysOn)
-	f.settle()
-	f.world.Pause(uid)
-	f.settle()
-	f.is("Paused False/PowerStateDiffers")
-	f.change(func(s *v1alpha1.VirtualMachineSpec) { s.RunPolicy = v1alpha1.RunPolicyAlwaysOff })
-	f.settle()
-	f.is("Stopped True/AsWanted")
-}
-
 // An operation that has moved the machine is not overruled by what spec.nodeName was before, but by what it is changed to.
 func TestPlacementByAnOperation(t *testing.T) {
 	t.Parallel()

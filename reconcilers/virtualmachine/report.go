@@ -67,6 +67,8 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	switch {
 	case runtime.IsUnavailable(l.err), runtime.IsTakingOver(l.err):
 		return metav1.ConditionUnknown, runtime.Reason(l.err), runtime.Message(l.err)
+	case l.seen.Unusable != "":
+		return no, v1alpha1.ReasonInstanceUnusable, l.seen.Unusable
 	case lost && runtime.IsNotFound(l.err): // as whoever would adopt it again is told
 		return no, v1alpha1.ReasonInstanceLost, claim.InstanceLost(l.VM)
 	case l.err != nil:
@@ -74,7 +76,8 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	case !l.VM.DeletionTimestamp.IsZero():
 		return no, v1alpha1.ReasonTerminating, "the VirtualMachine is being deleted" + l.waiting()
 	case l.VM.Status.Question != nil:
-		return no, v1alpha1.ReasonQuestionPending, "waiting for an answer to a question from the runtime: " + l.VM.Status.Question.String()
+		return no, v1alpha1.ReasonQuestionPending, "waiting for an answer to a question from the runtime (in vCenter, " +
+			"answer it in the vSphere Client or with govc vm.question): " + l.VM.Status.Question.String()
 	case l.paused:
 		return no, v1alpha1.ReasonStartPaused, "start is backing off: the machine stopped or failed soon after its last start" + failure(l.seen)
 	case l.VM.Busy():
@@ -137,7 +140,11 @@ func (l *look) differs() string {
 	switch {
 	case want == l.seen.Power:
 		return ""
-	case want != "": // paused, or about to be started or stopped
+	case l.seen.Power == v1alpha1.PowerPaused && want != v1alpha1.PowerStopped && l.VM.Spec.RunPolicy != v1alpha1.RunPolicyAlwaysOn:
+		return fmt.Sprintf("the machine is suspended with its memory, and run policy %s does not resume it: resume it "+
+			"(kubectl sallyport start %[2]s -n %[3]s), or power it off and lose its memory (kubectl sallyport stop %[2]s -n %[3]s --force)",
+			l.VM.Spec.RunPolicy, l.VM.Name, l.VM.Namespace)
+	case want != "": // about to be resumed, started or stopped
 		return fmt.Sprintf("the machine is %s, but run policy %s requires %s", l.seen.Power, l.VM.Spec.RunPolicy, want)
 	case intent == nil, intent.State == l.seen.Power:
 		return ""

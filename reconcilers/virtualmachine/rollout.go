@@ -18,12 +18,12 @@ type rollout struct{}
 func (rollout) Origin() v1alpha1.ClaimOrigin { return v1alpha1.OriginRollout }
 
 // Wants is a restart, if that was approved once and for all. It is brought to its end once it was begun: on its way the machine is off,
-// and differs from nothing any more before it is on again.
+// and differs from nothing any more before it is on again. A machine that somebody pauses meanwhile would lose its memory by that.
 func (r rollout) Wants(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) *drive.Intent {
 	held := vm.Status.ActiveOperation
 	begun := held != nil && held.Origin == r.Origin()
 	due := vm.Spec.RestartApprovalMode == v1alpha1.RestartAutomatic && len(restarts(seen)) > 0
-	if !begun && !due || wanted(vm) == v1alpha1.PowerStopped {
+	if !begun && !due || wanted(vm) == v1alpha1.PowerStopped || seen.Power == v1alpha1.PowerPaused {
 		return nil
 	}
 	grace := vm.Spec.TerminationGracePeriod()

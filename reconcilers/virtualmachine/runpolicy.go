@@ -27,19 +27,24 @@ type runPolicy struct{}
 // Origin is that of its claims.
 func (runPolicy) Origin() v1alpha1.ClaimOrigin { return v1alpha1.OriginRunPolicy }
 
-// Wants is the power state that the run policy keeps. One that somebody has paused is not off, and is not started; nor does a guest
-// that is asked to shut down have longer than the machine's grace period.
+// Wants is the power state that the run policy keeps. A machine that somebody has paused is not off: only AlwaysOn resumes it, unless it
+// was hibernated for a move. A guest that is asked to shut down has no longer than the machine's grace period.
 func (runPolicy) Wants(vm *v1alpha1.VirtualMachine, seen *runtime.Observation) *drive.Intent {
 	switch wanted(vm) {
 	case v1alpha1.PowerStopped:
 		grace := vm.Spec.TerminationGracePeriod()
 		return &drive.Intent{Type: v1alpha1.OperationStop, Grace: &grace}
 	case v1alpha1.PowerRunning:
-		if seen.Power != v1alpha1.PowerPaused {
+		if seen.Power != v1alpha1.PowerPaused || vm.Spec.RunPolicy == v1alpha1.RunPolicyAlwaysOn && !hibernated(seen) {
 			return &drive.Intent{Type: v1alpha1.OperationStart}
 		}
 	}
 	return nil
+}
+
+// hibernated reports whether a machine is paused because it was hibernated, which a power-on does not end.
+func hibernated(seen *runtime.Observation) bool {
+	return seen.Hibernation != nil && seen.Hibernation.Instance == runtime.InstanceAsleep
 }
 
 // wanted is the power state that the run policy of a machine keeps, and nothing if it leaves the machine as it is.

@@ -263,9 +263,10 @@ func (m *model) unlikeWanted(vm *v1alpha1.VirtualMachine, in fake.Instance) stri
 	}
 	ready := meta.FindStatusCondition(vm.Status.Conditions, string(v1alpha1.ConditionReady))
 	off := in.Power == v1alpha1.PowerStopped
-	asIs := want == "" && (intent == nil || intent.State == in.Power) || want == in.Power
+	paused := in.Power == v1alpha1.PowerPaused
+	asIs := want == "" && !paused && (intent == nil || intent.State == in.Power) || want == in.Power
 	switch {
-	case want != "" && off != (want == v1alpha1.PowerStopped):
+	case want != "" && off != (want == v1alpha1.PowerStopped), paused && vm.Spec.RunPolicy == v1alpha1.RunPolicyAlwaysOn:
 		return fmt.Sprintf("is %s, and run policy %s wants it %s", in.Power, vm.Spec.RunPolicy, want)
 	case ready == nil:
 		return "does not say whether it is as wanted"

@@ -63,6 +63,7 @@ func TestConformance(t *testing.T) {
 			SetGuest:       func(_ *testing.T, m runtime.Machine, says runtime.Guest) { w.SetGuest(m.UID, fake.Guest{Says: says}) },
 			Ask:            func(_ *testing.T, m runtime.Machine, q v1alpha1.PendingQuestion) { w.Ask(m.UID, &q) },
 			Pause:          func(_ *testing.T, m runtime.Machine) { w.Pause(m.UID) },
+			Spoil:          func(_ *testing.T, m runtime.Machine) func() { return w.Spoil(m.UID, "convert it") },
 			Hold:           func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) func() { return w.Hold(m.UID, kind) },
 			OtherNode: func(_ *testing.T, m runtime.Machine) string {
 				in, _ := w.Instance(m.UID)

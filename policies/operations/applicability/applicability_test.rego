@@ -31,7 +31,7 @@ _phases := {
 	"Degraded": "- y y y y - - - -",
 	"Stopping": "y - y - y - - - -",
 	"Migrating": "- y y y y - - - -",
-	"Paused": "- y y y y - - - -",
+	"Paused": "y - y - y - - - -",
 	"Failed": "- y y - - - - - -",
 	"Terminating": "- - - - - - - - -",
 }
@@ -52,7 +52,7 @@ _parameters := {
 		"Degraded": ["Stop", "Stop force", "Restart", "Restart force"],
 		"Stopping": ["Start", "Stop force", "Restart force"],
 		"Migrating": ["Stop", "Stop force", "Restart", "Restart force"],
-		"Paused": ["Stop", "Stop force", "Restart", "Restart force"],
+		"Paused": ["Start", "Stop force", "Restart force"],
 		"Failed": ["Stop", "Stop force"],
 		"Terminating": [],
 	},
@@ -203,6 +203,15 @@ test_deny[note] if {
 			"message": concat("", [
 				"VirtualMachine web-1: evict is not allowed because its phase is Stopped; ",
 				"allowed in phase Stopped: start, stop, stop --force, restart --force",
+			]),
+			"details": {"kind": "VirtualMachine", "name": "web-1"},
+		}},
+		"a guest that hears nothing (machine-controller#299)": {"new": "Stop", "vm": _vm("Manual", "Paused"), "denial": {
+			"reason": "PhaseForbids",
+			"code": 409,
+			"message": concat("", [
+				"VirtualMachine web-1: stop is not allowed because its phase is Paused; ",
+				"allowed in phase Paused: start, stop --force, restart --force",
 			]),
 			"details": {"kind": "VirtualMachine", "name": "web-1"},
 		}},

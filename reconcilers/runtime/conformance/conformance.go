@@ -50,6 +50,8 @@ type Harness struct {
 	Ask func(t *testing.T, machine runtime.Machine, question v1alpha1.PendingQuestion)
 	// Pause suspends the machine, which is on.
 	Pause func(t *testing.T, machine runtime.Machine)
+	// Spoil makes something of the machine, which is off, that can be neither powered on nor deleted, until repair is called.
+	Spoil func(t *testing.T, machine runtime.Machine) (repair func())
 	// Hold keeps the machine's tasks of that kind in flight from their begin until release is called.
 	Hold func(t *testing.T, machine runtime.Machine, kind runtime.TaskKind) (release func())
 	// BeginForeign begins a task of that kind for the machine as an administrator does, or the runtime itself.
@@ -267,7 +269,7 @@ func (h *Harness) abilities() map[string]bool {
 		"Reconnect": h.Reconnect != nil, "Instances": h.Instances != nil,
 		"IgnoreShutdown": h.IgnoreShutdown != nil, "HeedShutdown": h.HeedShutdown != nil,
 		"SetGuest": h.SetGuest != nil, "Ask": h.Ask != nil,
-		"RemoveTools": h.RemoveTools != nil, "Pause": h.Pause != nil, "Hold": h.Hold != nil,
+		"RemoveTools": h.RemoveTools != nil, "Pause": h.Pause != nil, "Spoil": h.Spoil != nil, "Hold": h.Hold != nil,
 		"BeginForeign": h.BeginForeign != nil,
 		"OtherNode":    h.OtherNode != nil, "Foreign": h.Foreign != nil,
 		"LoseReply": h.LoseReply != nil, "Stall": h.Stall != nil, "Makes": h.Makes,

@@ -103,6 +103,7 @@ func harness(v variant) func(t *testing.T) Harness {
 			SetGuest:       func(_ *testing.T, m runtime.Machine, says runtime.Guest) { w.SetGuest(m.UID, fake.Guest{Says: says}) },
 			Ask:            func(_ *testing.T, m runtime.Machine, q v1alpha1.PendingQuestion) { w.Ask(m.UID, &q) },
 			Pause:          func(_ *testing.T, m runtime.Machine) { w.Pause(m.UID) },
+			Spoil:          func(_ *testing.T, m runtime.Machine) func() { return w.Spoil(m.UID, "convert it") },
 			Hold: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) func() {
 				// Only what takes a step at all can be held.
 				w.SetSteps(kind, max(1, v.steps))

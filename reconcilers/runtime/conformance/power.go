@@ -16,6 +16,7 @@ var power = []part{
 	{"a shutdown does not outlive its incarnation", []string{"IgnoreShutdown", "HeedShutdown"}, shutdownDies},
 	{"a guest without tools cannot be asked", []string{"RemoveTools"}, noTools},
 	{"a paused machine", []string{"Pause"}, paused},
+	{"a machine that was made into something else", []string{"Spoil"}, unusable},
 }
 
 func incarnations(s *suite) {
@@ -123,4 +124,20 @@ func paused(s *suite) {
 	if seen := s.on(m); seen.Incarnation == was.Incarnation {
 		s.Errorf("incarnation %s came back after a power-off", was.Incarnation)
 	}
+}
+
+func unusable(s *suite) {
+	m := s.made("unusable")
+	if seen := s.observe(m); seen.Unusable != "" {
+		s.Errorf("a machine that can be used: %s", seen.Unusable)
+	}
+	repair := s.Spoil(s.T, m)
+	if seen := s.observe(m); seen.Unusable == "" || !seen.Exists || seen.Power != v1alpha1.PowerStopped {
+		s.Errorf("a machine that cannot be used is seen as %+v", seen)
+	}
+	s.wants(runtime.IsInvalidState, s.Runtime.PowerOn(s.ctx, m), "InvalidState", "powering on")
+	s.wants(runtime.IsInvalidState, s.Runtime.Delete(s.ctx, m), "InvalidState", "deleting")
+	repair()
+	s.on(m)
+	s.off(m)
 }

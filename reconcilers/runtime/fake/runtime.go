@@ -162,10 +162,15 @@ func (w *World) named(m runtime.Machine) *instance {
 // existing is find for calls that need an instance.
 func (w *World) existing(m runtime.Machine) (*instance, error) {
 	in, err := w.find(m)
-	if err == nil && (in == nil || !in.made()) {
-		err = runtime.NewNotFound(nil, "there is no machine of VirtualMachine %s", m)
+	switch why := w.machine(m.UID).unusable; {
+	case err != nil:
+		return nil, err
+	case in == nil || !in.made():
+		return in, runtime.NewNotFound(nil, "there is no machine of VirtualMachine %s", m)
+	case why != "":
+		return in, runtime.NewInvalidState(nil, "%s", why)
 	}
-	return in, err
+	return in, nil
 }
 
 // Observe looks at the machine.
@@ -195,7 +200,7 @@ func (r *Runtime) observe(ctx context.Context, m runtime.Machine, more func(*ins
 				seen.Incarnation, seen.NodeName, seen.Adopted = w.shown(in), in.NodeName, in.Adopted
 				seen.Differences = in.differences(m)
 				seen.Disks = append(seen.Disks, in.Disks...)
-				seen.Question = rec.question
+				seen.Question, seen.Unusable = rec.question, rec.unusable
 				if in.Power == v1alpha1.PowerRunning {
 					seen.Guest = rec.guest.Says
 				}
@@ -323,7 +328,7 @@ func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.
 
 func (w *World) planShutdown(in *instance, m runtime.Machine) (*work, error) {
 	if in.Power == v1alpha1.PowerPaused {
-		return nil, runtime.NewInvalidState(nil, "the guest of VirtualMachine %s is paused and cannot be asked to shut down", m)
+		return nil, runtime.NewInvalidState(nil, "the guest of VirtualMachine %s is paused and cannot be asked to shut down: start it first, or use --force", m)
 	}
 	guest := w.machine(m.UID).guest
 	if guest.NoTools {
@@ -384,6 +389,8 @@ func (w *World) planDelete(m runtime.Machine) (*work, error) {
 		return nil, err
 	case other != nil || joined || in == nil:
 		return nil, conflict(other)
+	case w.machine(m.UID).unusable != "":
+		return nil, runtime.NewInvalidState(nil, "%s", w.machine(m.UID).unusable)
 	case in.Adopted:
 		return &work{commit: func(by cause) {
 			in.Owner, in.Adopted = "", false

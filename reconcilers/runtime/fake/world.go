@@ -48,6 +48,7 @@ type machine struct {
 	held        map[runtime.TaskKind]int
 	guest       Guest
 	question    *v1alpha1.PendingQuestion
+	unusable    string
 	cancels     Cancels
 	naps        Hibernations
 	lastFailure string
@@ -189,6 +190,16 @@ func (w *World) SetGuest(uid types.UID, guest Guest) {
 func (w *World) Ask(uid types.UID, question *v1alpha1.PendingQuestion) {
 	defer w.lock()()
 	w.machine(uid).question = question
+}
+
+// Spoil makes something else of the machine with that UID, as an administrator would behind our back, until repair is called.
+func (w *World) Spoil(uid types.UID, why string) (repair func()) {
+	set := func(why string) {
+		defer w.lock()()
+		w.machine(uid).unusable = why
+	}
+	set(why)
+	return func() { set("") }
 }
 
 // SetCancels says what becomes of tasks of the machine with that UID that are cancelled from now on.

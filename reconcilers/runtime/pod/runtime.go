@@ -169,7 +169,7 @@ func (r *Runtime) PowerOff(ctx context.Context, m runtime.Machine, mode runtime.
 	case mode == runtime.Forced:
 		return r.order(ctx, s, agent.Order{Request: agent.PowerOff})
 	case s.power() == v1alpha1.PowerPaused:
-		return runtime.NewInvalidState(nil, "the guest of VirtualMachine %s is paused and cannot be asked to shut down", m)
+		return runtime.NewInvalidState(nil, "the guest of VirtualMachine %s is paused and cannot be asked to shut down: start it first, or use --force", m)
 	case s.report.Tools == agent.ToolsNotRunning:
 		return runtime.NewToolsUnavailable(nil, "the guest of VirtualMachine %s has no running agent to request a shutdown from", m)
 	case s.pending() && s.asked.Request == agent.Shutdown:

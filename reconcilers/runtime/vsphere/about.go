@@ -40,7 +40,7 @@ func (r *Runtime) Path(ctx context.Context, m runtime.Machine) (path string, err
 		return "", err
 	}
 	if s == nil {
-		return "", absent(r.server.config.Name, m)
+		return "", r.absent(ctx, m)
 	}
 	err = r.server.call(ctx, func(c *vim25.Client) error {
 		path, err = find.InventoryPath(ctx, c, s.vm.Self)

@@ -35,8 +35,8 @@ func TestNotThere(t *testing.T) {
 			t.Errorf("got error %v, want NotFound with %s", err, want)
 		}
 	}
-	if _, err := w.runtime.Ensure(t.Context(), template); !runtime.IsInvalidState(err) {
-		t.Errorf("a template: got error %v, want InvalidState", err)
+	if _, err := w.runtime.Ensure(t.Context(), template); !runtime.IsInvalidSpec(err) || !strings.Contains(err.Error(), "govc vm.markasvm") {
+		t.Errorf("a template: got error %v, want InvalidSpec with a way out", err)
 	}
 	if _, err := w.runtime.Observe(t.Context(), runtime.Machine{UID: "x"}); !runtime.IsNotSupported(err) {
 		t.Errorf("a machine without a spec: got error %v, want NotSupported", err)
@@ -54,6 +54,39 @@ func TestByInstanceUUID(t *testing.T) {
 	id, err := w.runtime.Ensure(t.Context(), m)
 	if err != nil || id != uuid {
 		t.Errorf("got %s and error %v, want %s", id, err, uuid)
+	}
+}
+
+// A BIOS UUID in the place of an instance UUID (vmware/terraform-provider-vsphere#282) is told. Whose it is, and its instance UUID, are not.
+func TestByBIOSUUID(t *testing.T) {
+	w := newWorld(t)
+	m := w.machine("by-bios")
+	state := w.State(w.path(m))
+	m.Spec.Runtime.VSphere = &v1alpha1.VSphereRuntime{InstanceUUID: strings.ToUpper(state.BIOSUUID)}
+	_, err := w.runtime.Ensure(t.Context(), m)
+	if text := runtime.Message(err); !runtime.IsNotFound(err) || !strings.Contains(text, "is the BIOS UUID of a machine") ||
+		strings.Contains(text, state.InstanceUUID) || strings.Contains(text, "by-bios") {
+		t.Errorf("got error %v", err)
+	}
+	if _, elsewhere := w.runtime.Path(t.Context(), m); runtime.Message(elsewhere) != runtime.Message(err) {
+		t.Errorf("its path: got error %v", elsewhere)
+	}
+}
+
+// Escapes in a path may be in capitals, as URLs have them: vCenter writes %2f and %5c, and compares paths as text.
+func TestEscapesInCapitals(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"a%2fb", "a%5cb", "50%25"} {
+		m := w.machine("plain")
+		path := w.Rename(w.path(m), name)
+		capitals := strings.NewReplacer("%2f", "%2F", "%5c", "%5C").Replace(path)
+		m.Spec.Runtime.VSphere.InventoryPath = capitals
+		if _, err := w.runtime.Ensure(t.Context(), m); err != nil {
+			t.Errorf("%s: %v", capitals, err)
+		}
+		if got, err := w.runtime.Path(t.Context(), m); err != nil || got != path {
+			t.Errorf("%s is at %s, error %v", capitals, got, err)
+		}
 	}
 }
 

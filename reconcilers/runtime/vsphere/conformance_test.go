@@ -95,6 +95,10 @@ func conform(suite *testing.T, makes, disks bool, machine func(w *world, name st
 			},
 			RemoveTools: func(_ *testing.T, m runtime.Machine) { w.RemoveTools(w.path(m)) },
 			Pause:       func(_ *testing.T, m runtime.Machine) { w.SetPower(w.path(m), v1alpha1.PowerPaused) },
+			Spoil: func(_ *testing.T, m runtime.Machine) func() {
+				w.SetTemplate(w.path(m), true)
+				return func() { w.SetTemplate(w.path(m), false) }
+			},
 			Hold: func(_ *testing.T, m runtime.Machine, kind runtime.TaskKind) func() {
 				if kind == runtime.TaskCreate {
 					return w.Hold(string(cloneOf(m).Template.InventoryPath), kind)

@@ -95,26 +95,39 @@ func byUUID(uuid string) place {
 	uuid = strings.ToLower(uuid)
 	return place{name: "with the instance UUID " + uuid,
 		find: func(ctx context.Context, c *vim25.Client) (*types.ManagedObjectReference, error) {
-			found, err := methods.FindByUuid(ctx, c, &types.FindByUuid{
-				This: *c.ServiceContent.SearchIndex, Uuid: uuid, VmSearch: true, InstanceUuid: new(true),
-			})
-			if err != nil {
-				return nil, err
-			}
-			return found.Returnval, nil
+			return findByUUID(ctx, c, uuid, true)
 		}}
 }
+
+// findByUUID looks for the machine with an instance UUID, or for one with a BIOS UUID.
+func findByUUID(ctx context.Context, c *vim25.Client, uuid string, instance bool) (*types.ManagedObjectReference, error) {
+	found, err := methods.FindByUuid(ctx, c, &types.FindByUuid{
+		This: *c.ServiceContent.SearchIndex, Uuid: strings.ToLower(uuid), VmSearch: true, InstanceUuid: &instance,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found.Returnval, nil
+}
+
+// asWritten has the escapes of a path as vCenter writes them. A path is compared as text, and vCenter takes both in a name.
+var asWritten = strings.NewReplacer("%2F", "%2f", "%5C", "%5c")
 
 func byPath(path string) place {
 	return place{name: "at " + path,
 		find: func(ctx context.Context, c *vim25.Client) (*types.ManagedObjectReference, error) {
-			found, err := methods.FindByInventoryPath(ctx, c, &types.FindByInventoryPath{
-				This: *c.ServiceContent.SearchIndex, InventoryPath: strings.Trim(path, "/"),
-			})
-			if err != nil {
-				return nil, err
+			for _, path := range slices.Compact([]string{path, asWritten.Replace(path)}) {
+				found, err := methods.FindByInventoryPath(ctx, c, &types.FindByInventoryPath{
+					This: *c.ServiceContent.SearchIndex, InventoryPath: strings.Trim(path, "/"),
+				})
+				if err != nil {
+					return nil, err
+				}
+				if found.Returnval != nil {
+					return found.Returnval, nil
+				}
 			}
-			return found.Returnval, nil
+			return nil, nil
 		}}
 }
 
@@ -320,23 +333,40 @@ func (r *Runtime) existing(ctx context.Context, m runtime.Machine) (*sighting, e
 	case err != nil:
 		return nil, err
 	case mine:
-		return s, nil
+		return s.usable()
 	case s != nil:
 		return nil, runtime.NewNotFound(nil, "the machine of VirtualMachine %s is not adopted", m)
 	default:
-		return nil, absent(r.server.config.Name, m)
+		return nil, r.absent(ctx, m)
 	}
 }
 
-// absent is the error for a machine that is not where its spec says.
-func absent(server string, m runtime.Machine) error {
-	spec := m.Spec.Runtime.VSphere
+// usable gives the machine, or says why it cannot be changed.
+func (s *sighting) usable() (*sighting, error) {
+	if why := s.unusable(); why != "" {
+		return nil, runtime.NewInvalidState(nil, "%s", why)
+	}
+	return s, nil
+}
+
+// absent is the error for a machine that is not where its spec says. A BIOS UUID is no instance UUID, and not unique: whether some machine
+// has it is told, and no more, because that may be one of another namespace.
+func (r *Runtime) absent(ctx context.Context, m runtime.Machine) error {
+	server, spec := r.server.config.Name, m.Spec.Runtime.VSphere
 	if spec.Clone != nil {
 		return runtime.NewNotFound(nil, "vCenter %s has no machine that was created for VirtualMachine %s, or does not show it", server, m)
 	}
 	if spec.InventoryPath != "" {
 		return runtime.NewNotFound(nil, "spec.runtime.vsphere.inventoryPath: vCenter %s has no machine at %s, or does not show it",
 			server, spec.InventoryPath)
+	}
+	var ref *types.ManagedObjectReference
+	if err := r.server.call(ctx, func(c *vim25.Client) (err error) {
+		ref, err = findByUUID(ctx, c, spec.InstanceUUID, false)
+		return err
+	}); err == nil && ref != nil {
+		return runtime.NewNotFound(nil, "spec.runtime.vsphere.instanceUUID: %s is the BIOS UUID of a machine in vCenter %s (uuid.bios), and no "+
+			"instance UUID: use its instance UUID (vc.uuid, in govc vm.info -json: config.instanceUuid), or its inventory path", spec.InstanceUUID, server)
 	}
 	return runtime.NewNotFound(nil, "spec.runtime.vsphere.instanceUUID: vCenter %s has no machine with the instance UUID %s, or does not "+
 		"show it", server, spec.InstanceUUID)

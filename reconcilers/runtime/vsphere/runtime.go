@@ -61,7 +61,7 @@ func (s *sighting) observation(m runtime.Machine) runtime.Observation {
 		Exists: true, Adopted: !s.made(m), InstanceID: s.vm.Config.InstanceUuid,
 		Differences: s.differences(m), Disks: s.attached(),
 		Power: s.power(), Incarnation: s.incarnation(), NodeName: s.host, LastFailure: s.lastFailure(),
-		Guest: s.guest(), Question: s.question(),
+		Guest: s.guest(), Question: s.question(), Unusable: s.unusable(),
 	}
 	if s.made(m) {
 		seen.Template = madeFrom(s.keys[MadeFromKey])
@@ -71,6 +71,15 @@ func (s *sighting) observation(m runtime.Machine) runtime.Observation {
 			runtime.Task{ID: info.Task.Value, Kind: kindOf(info), Ours: s.ours(info), By: s.by(info), Progress: percent(info)})
 	}
 	return seen
+}
+
+// unusable says that somebody has marked the machine as a template. vCenter then takes no change but of its name and its notes.
+func (s *sighting) unusable() string {
+	if !s.vm.Config.Template {
+		return ""
+	}
+	return "the machine is marked as a template in vCenter, so that it can be neither started nor changed: convert it to a virtual machine " +
+		"there (in the vSphere Client, or with govc vm.markasvm)"
 }
 
 // decide looks at the machine and begins what there is to do. If vCenter refuses that because the machine has changed
@@ -103,11 +112,11 @@ func (r *Runtime) adopt(ctx context.Context, m runtime.Machine) (instanceID stri
 	case err != nil:
 		return "", err
 	case s == nil:
-		return "", absent(r.server.config.Name, m)
+		return "", r.absent(ctx, m)
 	case mine:
 		return s.vm.Config.InstanceUuid, nil
 	case s.vm.Config.Template:
-		return "", runtime.NewInvalidState(nil, "spec.runtime.vsphere: VirtualMachine %s names a template, not a machine", m)
+		return "", runtime.NewInvalidSpec(nil, "spec.runtime.vsphere: %s, or name another machine", s.unusable())
 	}
 	if err := r.write(ctx, s, map[string]string{OwnerKey: string(m.UID), NameKey: m.String()}); err != nil {
 		return "", err
@@ -209,7 +218,7 @@ func (r *Runtime) powerOff(ctx context.Context, m runtime.Machine, mode runtime.
 		return r.begin(ctx, s, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.PowerOff(ctx) })
 	}
 	if s.power() == v1alpha1.PowerPaused {
-		return runtime.NewInvalidState(nil, "the machine is paused, so its guest cannot be asked to shut down")
+		return runtime.NewInvalidState(nil, "the machine is paused, so its guest cannot be asked to shut down: start it first, or use --force")
 	}
 	return r.server.call(ctx, func(c *vim25.Client) error {
 		return object.NewVirtualMachine(c, s.vm.Self).ShutdownGuest(ctx)
@@ -277,13 +286,16 @@ func (r *Runtime) removable(ctx context.Context, m runtime.Machine) (*sighting, 
 	case err != nil:
 		return nil, err
 	case mine:
-		return s, nil
+		return s.usable()
 	case cloneOf(m) == nil:
 		return nil, nil
 	}
 	s, attempts, err := r.findMade(ctx, m)
-	if len(attempts.running()) > 0 {
+	switch {
+	case len(attempts.running()) > 0:
 		return nil, runtime.NewInvalidState(nil, "the machine is being created")
+	case s == nil || err != nil:
+		return nil, err
 	}
-	return s, err
+	return s.usable()
 }

@@ -25,7 +25,7 @@ const (
 // watched is what of a machine a look shows, and what tells of it: a change of its configuration is a new version, and all else that
 // is done to it is a task of late.
 var watched = append([]string{
-	"config.changeVersion", "config.instanceUuid", "parent", "recentTask",
+	"config.changeVersion", "config.instanceUuid", "config.template", "parent", "recentTask",
 	"runtime.connectionState", "runtime.host", "runtime.powerState", "summary.runtime.bootTime",
 }, ofGuest...)
 

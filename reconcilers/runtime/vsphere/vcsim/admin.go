@@ -15,6 +15,8 @@ import (
 type State struct {
 	// InstanceUUID is its instance UUID.
 	InstanceUUID string
+	// BIOSUUID is the UUID that its guest sees, which is not unique.
+	BIOSUUID string
 	// Power is whether it is on, off or paused.
 	Power v1alpha1.PowerState
 	// PowerOns is how often it was powered on.
@@ -38,11 +40,11 @@ type State struct {
 func (v *VCenter) State(path string) (state State) {
 	v.ifAt(path, func(ctx *simulator.Context, m *machine) {
 		state = State{
-			InstanceUUID: m.Config.InstanceUuid,
-			PowerOns:     m.boots,
-			Host:         ctx.Map.Get(*m.Runtime.Host).(*simulator.HostSystem).Name,
-			ExtraConfig:  extraConfig(m),
-			Template:     m.Config.Template, Firmware: m.Config.Firmware, Annotation: m.Config.Annotation,
+			InstanceUUID: m.Config.InstanceUuid, BIOSUUID: m.Config.Uuid,
+			PowerOns:    m.boots,
+			Host:        ctx.Map.Get(*m.Runtime.Host).(*simulator.HostSystem).Name,
+			ExtraConfig: extraConfig(m),
+			Template:    m.Config.Template, Firmware: m.Config.Firmware, Annotation: m.Config.Annotation,
 			Busy: m.busy != nil,
 		}
 		if m.ResourcePool != nil {
