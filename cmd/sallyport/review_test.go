@@ -380,3 +380,23 @@ func TestReviewReportAddsUp(t *testing.T) {
 		t.Errorf("counted are %v, said %v", counted, want)
 	}
 }
+
+// What is asked of a suspended machine is admitted if it can work (machine-controller#299): its guest hears nothing.
+func TestReviewOfASuspendedMachine(t *testing.T) {
+	folder(t, map[string]string{
+		"state.yaml":   strings.Replace(machineYAML("web-1"), "Running", "Paused", 1),
+		"Start.yaml":   operationYAML("o", "Start"),
+		"Stop.yaml":    operationYAML("o", "Stop"),
+		"Restart.yaml": operationYAML("o", "Restart"),
+		"Forced.yaml":  operationYAML("o", "Stop, force: true"),
+		"Anew.yaml":    operationYAML("o", "Restart, force: true"),
+		"Migrate.yaml": operationYAML("o", "Migrate"),
+	})
+	const refused = "is not allowed because its phase is Paused; allowed in phase Paused: start, stop --force, restart --force"
+	for file, denied := range map[string]bool{"Start": false, "Stop": true, "Restart": true, "Forced": false, "Anew": false, "Migrate": true} {
+		out, errs, code := execute(t, "review", "-f", file+".yaml", "--state", "state.yaml")
+		if (code == 1) != denied || code > 1 || strings.Contains(out, refused) != denied {
+			t.Errorf("%s: exit %d: %s%s", file, code, out, errs)
+		}
+	}
+}

@@ -112,6 +112,8 @@ func (x *execution) signal(ctx context.Context) (bool, error) {
 		return x.holder.Write(ctx, Progress{State: Forces})
 	case told && x.asksGuest():
 		return x.awaitGuest(ctx)
+	case x.asksGuest() && x.seen.Power == v1alpha1.PowerPaused: // since it was admitted; to wait would keep the machine from being started
+		return x.holder.Write(ctx, Progress{State: Hopeless, Message: cannotHear})
 	case x.sent:
 		x.Later()
 		return false, nil

@@ -9,7 +9,10 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
-const cannotMove = "the machine's runtime does not support migration"
+const (
+	cannotMove = "the machine's runtime does not support migration"
+	cannotHear = "the machine is suspended, so its guest cannot be asked to shut down: start it first, or use --force"
+)
 
 // plan is an intent and how far it has come on a machine as it was seen.
 type plan struct {

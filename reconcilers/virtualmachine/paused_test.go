@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
 )
@@ -59,6 +61,31 @@ func TestPaused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A guest that hears nothing by the time that a Stop has the machine is not waited for: meanwhile nobody could start the machine.
+func TestPausedBeforeTheGuestIsAsked(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	uid := f.machine(v1alpha1.RunPolicyManual)
+	f.settle()
+	f.ask("start", "Start")
+	f.settle()
+	f.ask("stop", "Stop")
+	f.onStatus = func(o client.Object) { // the Stop is admitted again, and about to take the machine
+		if vm, is := o.(*v1alpha1.VirtualMachine); is && vm.Status.ActiveOperation != nil {
+			f.world.Pause(uid)
+		}
+	}
+	f.settle()
+	f.is("Paused False/PowerStateDiffers")
+	if got := f.state("stop") + ": " + f.completed("stop"); !strings.HasPrefix(got, "Failed/RuntimeFailed: ") || !strings.Contains(got, "use --force") {
+		t.Errorf("the Stop is %s", got)
+	}
+	f.onStatus = nil
+	f.ask("resume", "Start")
+	f.settle()
+	f.is("Running True/AsWanted")
 }
 
 // A machine that is paused while a rollout waits for its guest does not lose its memory to the rollout.

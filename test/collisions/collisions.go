@@ -42,6 +42,8 @@ type Hypervisor struct {
 	IgnoreShutdown, HeedShutdown func()
 	// GoOff has the machine go off by itself, as one does that crashes.
 	GoOff func()
+	// Suspend suspends the machine, which is on.
+	Suspend func()
 	// IgnoreCancel has tasks of the machine run to their end whatever is asked.
 	IgnoreCancel func()
 	// Away has the hypervisor not answer for the machine until back is called.
@@ -120,6 +122,7 @@ func (m *machine) rests(power v1alpha1.PowerState) {
 	m.Helper()
 	phase := map[v1alpha1.PowerState]v1alpha1.VirtualMachinePhase{
 		v1alpha1.PowerRunning: v1alpha1.VirtualMachineRunning, v1alpha1.PowerStopped: v1alpha1.VirtualMachineStopped,
+		v1alpha1.PowerPaused: v1alpha1.VirtualMachinePaused,
 	}[power]
 	m.until(fmt.Sprintf("the VirtualMachine is %s and free", phase), func() bool {
 		vm := m.get()

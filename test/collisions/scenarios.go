@@ -1,9 +1,12 @@
 package collisions
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -26,6 +29,7 @@ var scenarios = []struct {
 	{"two Starts at once", twoStarts},
 	{"backend away past the deadline", backendAway},
 	{"a Stop that waits for a power-on that cannot be cancelled", cancelIgnored},
+	{"operations on a suspended machine", suspended},
 }
 
 // Scenarios runs the collisions that have names, all at once.
@@ -233,5 +237,38 @@ func cancelIgnored(t *testing.T, c *Cluster) {
 	release()
 	m.ends(stop, "Completed/Succeeded")
 	m.supersedes(stop, start)
+	m.rests(v1alpha1.PowerStopped)
+}
+
+// suspended is what is asked of a machine that somebody has suspended (machine-controller#299, vagrant-vsphere#93).
+func suspended(t *testing.T, c *Cluster) {
+	m := c.machine(t, v1alpha1.PowerRunning)
+	incarnation := m.get().Status.Incarnation
+	suspend := func() {
+		m.Suspend()
+		touch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata": {"labels": {"looked-at": "%d"}}}`, names.Add(1)))
+		m.Must(c.Client.Patch(m.Context(), m.get(), touch)) // not every hypervisor tells of it
+		m.rests(v1alpha1.PowerPaused)
+	}
+	suspend()
+	for _, deaf := range []string{"Stop", "Restart", "Migrate", "Evict"} {
+		err := m.submit(m.request(deaf))
+		if err == nil || !strings.Contains(err.Error(), "allowed in phase Paused: start, stop --force, restart --force") {
+			t.Errorf("a %s is answered with %v", deaf, err)
+		}
+	}
+	m.ends(m.ask("Start"), "Completed/Succeeded")
+	m.rests(v1alpha1.PowerRunning)
+	if got := m.get().Status.Incarnation; got != incarnation {
+		t.Errorf("the machine was not resumed: it is incarnation %s, after %s", got, incarnation)
+	}
+	suspend()
+	m.ends(m.ask("Restart force"), "Completed/Succeeded")
+	m.rests(v1alpha1.PowerRunning)
+	if m.get().Status.Incarnation == incarnation {
+		t.Error("the machine has not been off")
+	}
+	suspend()
+	m.ends(m.ask("Stop force"), "Completed/Succeeded")
 	m.rests(v1alpha1.PowerStopped)
 }

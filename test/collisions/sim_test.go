@@ -112,6 +112,7 @@ func simulated(ctx context.Context, config *rest.Config, world *fake.World, serv
 					world.SetGuest(uid, fake.Guest{Steps: 1})
 					world.GuestActs(uid)
 				},
+				Suspend:      func() { world.Pause(uid) },
 				GoOff:        func() { world.GuestPowersOff(uid) },
 				IgnoreCancel: func() { world.SetCancels(uid, fake.Cancels{Ignored: true}) },
 				Away:         func() func() { return away.begin(uid) },

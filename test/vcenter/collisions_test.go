@@ -49,6 +49,7 @@ func hypervisor(vm *v1alpha1.VirtualMachine) collisions.Hypervisor {
 		IgnoreShutdown: func() { v.IgnoreShutdown(path) },
 		HeedShutdown:   func() { v.HeedShutdown(path) },
 		GoOff:          func() { v.SetPower(path, v1alpha1.PowerStopped) },
+		Suspend:        func() { v.SetPower(path, v1alpha1.PowerPaused) },
 		IgnoreCancel:   func() { v.IgnoreCancels(path) },
 		Away: func() func() {
 			v.SetConnection(path, types.VirtualMachineConnectionStateDisconnected)

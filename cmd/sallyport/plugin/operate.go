@@ -250,15 +250,16 @@ func seconds(d time.Duration, field **int32) bool {
 	return true
 }
 
-// newOperation returns the operation to create. The API server generates its name.
+// maxGenerated is how much of generateName the API server keeps.
+const maxGenerated = 58
+
+// newOperation returns the operation to create. The API server generates its name, which has the whole of the type, and as much of the
+// machine's name as there is room for.
 func newOperation(namespace, machine string, spec v1alpha1.VirtualMachineOperationSpec) *v1alpha1.VirtualMachineOperation {
 	spec.VirtualMachineName = machine
-	return &v1alpha1.VirtualMachineOperation{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, GenerateName: fmt.Sprintf("%s-%s-", machine, strings.ToLower(string(spec.Type))),
-		},
-		Spec: spec,
-	}
+	end := "-" + strings.ToLower(string(spec.Type)) + "-"
+	begin := strings.TrimRight(machine[:min(len(machine), maxGenerated-len(end))], "-.")
+	return &v1alpha1.VirtualMachineOperation{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: begin + end}, Spec: spec}
 }
 
 // called is the name of an operation in text.

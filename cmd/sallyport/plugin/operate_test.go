@@ -28,6 +28,25 @@ func TestOperationsAreCreated(t *testing.T) {
 	}
 }
 
+// The longest names that the API server takes. It cuts what it generates a name from, and dots do not end up before the type.
+func TestLongNames(t *testing.T) {
+	tm := newTeam(t)
+	long := strings.Repeat("a", 250)
+	tm.machine(long, "Running")
+	r := tm.sallyport("stop "+long, 0)
+	if !regexp.MustCompile(`/a{52}-stop-[a-z0-9]{5} created\n$`).MatchString(r.stdout) || r.stderr != "" {
+		t.Errorf("the user reads %q and %q", r.stdout, r.stderr)
+	}
+	if got := tm.get("svmop/"+tm.created(r), ".spec.virtualMachineName"); got != long {
+		t.Errorf("it is for %s", got)
+	}
+	tm.sallyport("why "+long, 0, "Stop "+strings.Repeat("a", 52)+"-stop-")
+	dotted := newOperation("ns", strings.Repeat("a", 51)+"."+strings.Repeat("b", 100), v1alpha1.VirtualMachineOperationSpec{Type: v1alpha1.OperationStop})
+	if got := dotted.GenerateName; got != strings.Repeat("a", 51)+"-stop-" {
+		t.Errorf("the name begins with %s", got)
+	}
+}
+
 // Every flag, as it comes out of the API server.
 func TestFlagsGoIntoTheSpec(t *testing.T) {
 	tm := newTeam(t)

@@ -35,9 +35,25 @@ func (r *machineReport) text(p *page) {
 	p.row("Waiting:", r.waiting(p))
 	p.row("Run policy:", string(m.Spec.RunPolicy))
 	p.row("Power intent:", r.intent(p))
-	p.deletion(&m.ObjectMeta)
+	p.deletion(&m.ObjectMeta, abandon(m)...)
 	p.answers(r.Requests, shortText)
 	p.blame("machine", r.Requests)
+}
+
+// abandon says how to give up on the instance of a machine, if its runtime keeps the machine from being deleted.
+func abandon(m *v1alpha1.VirtualMachine) []string {
+	ready := v1alpha1.ConditionReady.In(m.Status.Conditions)
+	if ready == nil || !slices.Contains(m.Finalizers, v1alpha1.VirtualMachineFinalizer) {
+		return nil
+	}
+	switch v1alpha1.ConditionReason(ready.Reason) {
+	case v1alpha1.ReasonTerminating, v1alpha1.ReasonTakingOver:
+		return nil
+	}
+	return []string{
+		"if its runtime will not let the machine go, abandon the instance, which then stays there (needs the verb override on policy machines-abandon):",
+		fmt.Sprintf("  kubectl annotate svm %s -n %s %s=%s", m.Name, m.Namespace, v1alpha1.AnnotationAbandonInstance, m.UID),
+	}
 }
 
 // guest is the information from the guest of a machine.

@@ -144,7 +144,7 @@ func TestWhyATerminatingMachine(t *testing.T) {
 // What people read, of everything at once. UPDATE=1 writes it anew.
 func TestTexts(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 14, 5, 0, time.UTC)
-	for name, r := range map[string]report{"machine": &machineReport{}, "answers": &machineReport{}, "operation": &operationReport{}, "ended": &operationReport{}} {
+	for name, r := range map[string]report{"machine": &machineReport{}, "leaving": &machineReport{}, "answers": &machineReport{}, "operation": &operationReport{}, "ended": &operationReport{}} {
 		t.Run(name, func(t *testing.T) {
 			given, err := os.ReadFile(filepath.Join("testdata", name+".json"))
 			if err != nil {
