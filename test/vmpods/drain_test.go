@@ -19,15 +19,6 @@ import (
 // A machine is moved by kubectl drain, and stays where it is when its Pod is evicted from a node that is not being drained.
 func TestDrain(t *testing.T) {
 	v := newTraveller(t, "drain")
-	v.Step("an eviction", func(s step.T) {
-		err := stack.client.SubResource("eviction").Create(s.Context(), v.pod, &policyv1.Eviction{})
-		if !apierrors.IsTooManyRequests(err) || apierrors.ReasonForError(err) != "MachineIsMoved" {
-			t.Errorf("the eviction ends with %v", err)
-		}
-		if pod := v.site.pod(v.vm); pod.UID != v.pod.UID || pod.DeletionTimestamp != nil {
-			t.Errorf("Pod %s is now Pod %s, deleted at %s", v.pod.Name, pod.Name, pod.DeletionTimestamp)
-		}
-	})
 	v.Step("an eviction of another Pod (kubernetes#137543)", func(s step.T) {
 		cordon(s, v.node(1), true)
 		other := &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("another")}}
@@ -44,6 +35,16 @@ func TestDrain(t *testing.T) {
 		s.Must(stack.client.List(s.Context(), &all, client.InNamespace(v.name)))
 		if len(all.Items) > 0 {
 			t.Errorf("there are the operations %+v", all.Items)
+		}
+		cordon(s, v.node(1), false)
+	})
+	v.Step("an eviction", func(s step.T) {
+		err := stack.client.SubResource("eviction").Create(s.Context(), v.pod, &policyv1.Eviction{})
+		if !apierrors.IsTooManyRequests(err) || apierrors.ReasonForError(err) != "MachineIsMoved" {
+			t.Errorf("the eviction ends with %v", err)
+		}
+		if pod := v.site.pod(v.vm); pod.UID != v.pod.UID || pod.DeletionTimestamp != nil {
+			t.Errorf("Pod %s is now Pod %s, deleted at %s", v.pod.Name, pod.Name, pod.DeletionTimestamp)
 		}
 	})
 	v.Step("a drain", func(s step.T) {
