@@ -73,6 +73,7 @@ func TestWatch(t *testing.T) {
 	h.tells("that tools stop", m.InstanceID, func() { w.SetGuest(w.path(m), vcsim.Guest{Address: "10.0.0.7", ToolsNotRunning: true}) })
 	h.tells("a question", m.InstanceID, func() { w.Ask(w.path(m), "Moved or copied?") })
 	h.tells("an answer", m.InstanceID, func() { w.Answer(w.path(m)) })
+	h.tells("a mark as a template", m.InstanceID, func() { w.SetTemplate(w.path(m), true) })
 	h.tells("another machine", other.InstanceID, func() { w.SetPower(w.path(other), v1alpha1.PowerRunning) })
 	fresh := w.machine("fresh")
 	h.Eventually("one that is new is told", func() bool { return h.times(w.State(w.path(fresh)).InstanceUUID) > 0 })

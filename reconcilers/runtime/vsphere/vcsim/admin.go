@@ -110,8 +110,8 @@ func (v *VCenter) SetInstanceUUID(path, uuid string) {
 
 // SetTemplate makes the machine a template, or one no more.
 func (v *VCenter) SetTemplate(path string, template bool) {
-	v.at(path, func(_ *simulator.Context, m *machine) {
-		m.Config.Template = template
+	v.at(path, func(ctx *simulator.Context, m *machine) {
+		ctx.Update(m, []types.PropertyChange{{Name: "config.template", Val: template}})
 	})
 }
 
