@@ -323,7 +323,12 @@ func (o Observation) Doing() string {
 	if o.Question == nil {
 		return o.InFlight[0].Doing()
 	}
-	return o.InFlight[0].Doing() + ", waiting for an answer: " + o.Question.String()
+	return o.InFlight[0].Doing() + ", " + Asking(o.Question)
+}
+
+// Asking describes a question, and where to answer it, in messages.
+func Asking(q *v1alpha1.PendingQuestion) string {
+	return "waiting for an answer to a question from the runtime (in vCenter, answer it in the vSphere Client or with govc vm.question): " + q.String()
 }
 
 // Task is a running task of a machine on its runtime.

@@ -76,8 +76,7 @@ func (l *look) judge() (metav1.ConditionStatus, v1alpha1.ConditionReason, string
 	case !l.VM.DeletionTimestamp.IsZero():
 		return no, v1alpha1.ReasonTerminating, "the VirtualMachine is being deleted" + l.waiting()
 	case l.VM.Status.Question != nil:
-		return no, v1alpha1.ReasonQuestionPending, "waiting for an answer to a question from the runtime (in vCenter, " +
-			"answer it in the vSphere Client or with govc vm.question): " + l.VM.Status.Question.String()
+		return no, v1alpha1.ReasonQuestionPending, runtime.Asking(l.VM.Status.Question)
 	case l.paused:
 		return no, v1alpha1.ReasonStartPaused, "start is backing off: the machine stopped or failed soon after its last start" + failure(l.seen)
 	case l.VM.Busy():

@@ -304,9 +304,17 @@ func TestRequests(t *testing.T) {
 func TestStaleState(t *testing.T) {
 	w := newWorld(t)
 	m := w.adopted("stale")
-	w.SetConnection(w.path(m), types.VirtualMachineConnectionStateDisconnected)
-	if _, err := w.runtime.Observe(t.Context(), m); !runtime.IsUnavailable(err) || !runtime.IsDisconnected(err) {
-		t.Errorf("got error %v, want Unavailable", err)
+	for state, remedy := range map[types.VirtualMachineConnectionState]string{
+		types.VirtualMachineConnectionStateDisconnected: "reconnect its host",
+		types.VirtualMachineConnectionStateInaccessible: "access to the files",
+		types.VirtualMachineConnectionStateInvalid:      "configuration file",
+		types.VirtualMachineConnectionStateOrphaned:     "register it",
+	} {
+		w.SetConnection(w.path(m), state)
+		_, err := w.runtime.Observe(t.Context(), m)
+		if !runtime.IsUnavailable(err) || !runtime.IsDisconnected(err) || !strings.Contains(runtime.Message(err), remedy) {
+			t.Errorf("%s: got error %v, want Unavailable", state, err)
+		}
 	}
 }
 

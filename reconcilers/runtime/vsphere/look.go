@@ -198,6 +198,14 @@ func (r *Runtime) lookAt(ctx context.Context, p place) (*sighting, error) {
 	return s, err
 }
 
+// remedies are what to do about a machine to which vCenter has no connection.
+var remedies = map[types.VirtualMachineConnectionState]string{
+	types.VirtualMachineConnectionStateDisconnected: "reconnect its host",
+	types.VirtualMachineConnectionStateInaccessible: "give its host access to the files of the machine again",
+	types.VirtualMachineConnectionStateInvalid:      "repair or restore its configuration file",
+	types.VirtualMachineConnectionStateOrphaned:     "register it on its host again, or remove it from the inventory",
+}
+
 // look reads the machine's tasks and then the machine. vCenter reads one object after another also within a request, so
 // that a single one would not do.
 func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*sighting, error) {
@@ -237,8 +245,8 @@ func (r *Runtime) look(ctx context.Context, ref types.ManagedObjectReference) (*
 		return nil, runtime.NewNotFound(nil, "vCenter %s no longer has the machine", r.server.config.Name)
 	}
 	if state := s.vm.Runtime.ConnectionState; state != types.VirtualMachineConnectionStateConnected {
-		return nil, runtime.NewDisconnected("vCenter %s shows the machine as %s, with its last known state",
-			r.server.config.Name, state)
+		return nil, runtime.NewDisconnected("vCenter %s shows the machine as %s, with its last known state: %s",
+			r.server.config.Name, state, remedies[state])
 	}
 	if s.vm.Config == nil {
 		return nil, runtime.NewUnavailable(nil, "vCenter %s does not show the machine's configuration", r.server.config.Name)
