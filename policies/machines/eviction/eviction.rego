@@ -148,7 +148,7 @@ _name := _vm.metadata.name if not _owner
 
 _status := object.get(_vm, "status", {}) if not _owner
 
-_status := {"phase": "phase unknown", "nodeName": input.facts.pod.spec.nodeName} if _owner
+_status := {"phase": "phase unknown", "nodeName": object.get(input.facts.pod, ["spec", "nodeName"], "")} if _owner
 
 _phase := object.get(_status, "phase", "Pending")
 

@@ -142,6 +142,11 @@ test_long_names[what] if {
 	contains(said.message, $"VirtualMachine {_long} (phase unknown); if node node-a is cordoned")
 }
 
+test_a_long_name_on_no_node if {
+	[said] := _said(object.union(_of(_cut_pod, null), {"facts": {"pod": json.remove(_owned({}), ["spec/nodeName"])}}))
+	contains(said.message, "(phase unknown); if node  is cordoned")
+}
+
 test_not_a_long_name[what] if {
 	some what, owner in {
 		"another UID": {"uid": "u-2"},
