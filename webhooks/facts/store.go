@@ -70,7 +70,7 @@ func NewStore(cached cache.Cache, direct client.Client) *Store {
 		routes: map[schema.GroupVersionKind]*route{}, changed: func() {},
 		pace: pace{
 			patience: 3 * time.Second, first: time.Second, longest: 30 * time.Second, grace: time.Minute, doubt: 10 * time.Second,
-			stale: time.Minute,
+			stale:   time.Minute,
 			lacking: 2 * time.Second, recheck: time.Minute,
 		},
 	}

@@ -150,7 +150,9 @@ func TestReadsSayWhatCannotBeDecoded(t *testing.T) {
 		answer string
 		read   func(client.WithWatch) error
 	}{
-		"get":  {bad, func(c client.WithWatch) error { return c.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "format"}, &v1alpha1.VirtualMachine{}) }},
+		"get": {bad, func(c client.WithWatch) error {
+			return c.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "format"}, &v1alpha1.VirtualMachine{})
+		}},
 		"list": {listOf(machine("a", ""), bad), func(c client.WithWatch) error { return c.List(t.Context(), &v1alpha1.VirtualMachineList{}) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -326,4 +328,3 @@ func TestAnswersEnd(t *testing.T) {
 	}
 	_ = response.Body.Close()
 }
-

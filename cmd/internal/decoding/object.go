@@ -79,7 +79,9 @@ func (c copier) meta(out []byte, name string, o *object) (_ []byte, keep bool, e
 }
 
 // gvk is the kind of the object.
-func (o *object) gvk() schema.GroupVersionKind { return schema.FromAPIVersionAndKind(o.apiVersion, o.kind) }
+func (o *object) gvk() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(o.apiVersion, o.kind)
+}
 
 // bare is an object with nothing but kind and metadata.
 func (o *object) bare(text []byte) []byte {

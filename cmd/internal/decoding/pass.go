@@ -11,7 +11,9 @@ import (
 // bufferSize is how much of an answer is read and passed on at once.
 const bufferSize = 32 << 10
 
-func newScanner(from io.Reader) *scanner { return &scanner{from: bufio.NewReaderSize(from, bufferSize)} }
+func newScanner(from io.Reader) *scanner {
+	return &scanner{from: bufio.NewReaderSize(from, bufferSize)}
+}
 
 // passing is an answer that is being passed on.
 type passing struct {
