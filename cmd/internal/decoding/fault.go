@@ -76,7 +76,7 @@ func faultOfFields(t reflect.Type, text []byte, path []string) ([]string, error)
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		value, at := json.RawMessage(text), path
 		if !field.Anonymous || name != "" && !strings.Contains(options, "inline") {
-			value, at = members[name], append(path, name)
+			value, at = members[name], slices.Concat(path, []string{name})
 		}
 		if value == nil {
 			continue

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Filter makes the transports of clients. What is nested too deep in an object is null, and too deep managedFields are left out: no
-// policy has a path to it. An object that does not decode into its type is an error that names its field, or it is left out.
+// Filter makes the transports of clients. In what they read, objects and lists that are nested too deep in an object are null, and
+// managedFields with such are left out. An object that does not decode into its type is an error that names its field, or is left out.
 type Filter struct {
 	// Scheme has the types that objects are decoded into, and no others. Clients that read unstructured objects decode into none.
 	Scheme *runtime.Scheme

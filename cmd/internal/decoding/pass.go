@@ -85,10 +85,9 @@ func (p *passing) items(out []byte) ([]byte, error) {
 			break
 		}
 		var text []byte
-		switch text, err = p.judged(&o, out[at:], true); {
-		case text == nil:
+		if text, err = p.judged(&o, out[at:], true); text == nil {
 			out = out[:before]
-		default:
+		} else {
 			out, first = append(out[:at], text...), false
 		}
 		if err == nil && len(out) >= bufferSize && p.Left != nil { // else it may still become an error
