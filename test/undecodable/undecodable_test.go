@@ -128,6 +128,17 @@ func (w *walk) judged(t step.T) {
 		t.Errorf("behind walls: %v", err)
 	}
 	t.Must(service("team-b"))
+
+	// A watch that runs goes on, too.
+	t.Must(deepen(t.Context(), w.client, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "walls"}}))
+	t.Must(w.client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team-b", Name: "walls"}}))
+	t.Until("what comes later counts", func() (string, bool) {
+		err := service("team-b")
+		return fmt.Sprint(err), apierrors.IsForbidden(err)
+	})
+	if err := service("team-a"); !apierrors.IsForbidden(err) {
+		t.Errorf("behind deep walls: %v", err)
+	}
 }
 
 // told is that there is an event on each object, and that the metric counts them.
