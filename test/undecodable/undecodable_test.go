@@ -195,6 +195,9 @@ func (w *walk) commands(t step.T) {
 		"why svm poison -n team-a": {fails: true, says: []string{
 			"error: VirtualMachine team-a/poison cannot be decoded: spec.runtime.vsphere.clone.disks[0].size: ", "kubectl edit virtualmachine.sallyport.dev poison -n team-a",
 		}},
+		"why svmpool poison -n team-a": {says: []string{
+			"VirtualMachinePool team-a/poison cannot be decoded: spec.virtualMachineTemplate.spec.memory: ", "Allowed now:", "Undecodable",
+		}},
 		"policies":                       {says: []string{"walls", "operations-supersede"}},
 		"release --all --dry-run=client": {says: []string{"remove from ", "Warning: VirtualMachine team-a/time cannot be decoded: status.conditions[0].lastTransitionTime: "}},
 	} {

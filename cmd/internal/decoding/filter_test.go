@@ -199,6 +199,24 @@ func TestUnstructuredObjectsAreComplete(t *testing.T) {
 	}
 }
 
+// Unstructured objects are decoded with the same care.
+func TestInto(t *testing.T) {
+	for size, field := range map[string]string{"1Gi": "", "1e-2000000000": "spec.runtime.vsphere.clone.disks[1].size"} {
+		from, vm := &unstructured.Unstructured{}, &v1alpha1.VirtualMachine{}
+		if err := from.UnmarshalJSON([]byte(machine("a", disk(size)))); err != nil {
+			t.Fatal(err)
+		}
+		err := decoding.Into(kinds(t), from, vm)
+		found := new(decoding.Error)
+		switch {
+		case field == "" && (err != nil || vm.Name != "a"):
+			t.Errorf("got %v, %v", vm.Name, err)
+		case field != "" && (!errors.As(err, &found) || found.Field != field):
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 // A watch goes on; what cannot be decoded any more is deleted for those who follow it.
 func TestWatchesLeaveOutWhatCannotBeDecoded(t *testing.T) {
 	event := func(kind, object string) string { return `{"type":"` + kind + `","object":` + object + "}\n" }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"reflect"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -119,6 +120,23 @@ func decodes(scheme *runtime.Scheme, o *object, text []byte, numbers bool) *Erro
 		return nil
 	}
 	return e
+}
+
+// Into decodes an unstructured object into its type, of which the scheme knows. An [Error] says why it does not decode.
+func Into(scheme *runtime.Scheme, from *unstructured.Unstructured, into runtime.Object) error {
+	text, err := from.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	c := copier{newScanner(bytes.NewReader(text)), false}
+	out, o, err := c.object(nil)
+	if err != nil {
+		return err
+	}
+	if e := decodes(scheme, &o, out, c.numbers); e != nil {
+		return e
+	}
+	return utiljson.Unmarshal(out, into)
 }
 
 // without is an object without a member.

@@ -1,10 +1,12 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -36,4 +38,16 @@ func (l *leavingOut) left(e *decoding.Error) {
 	}
 	l.told[e.UID] = true
 	fmt.Fprintf(l.out, "Warning: %v; it is left out; %s\n", e, e.WayOut())
+}
+
+// decode decodes the object into its type. If that fails, the report says why, and goes on with what is known of objects of any kind.
+func (l *looking) decode(into runtime.Object) bool {
+	err := decoding.Into(ownKinds, l.object.Unstructured, into)
+	if e := new(decoding.Error); errors.As(err, &e) {
+		err = fmt.Errorf("%w; %s", e, e.WayOut())
+	}
+	if err != nil {
+		l.r.unknown("status", err)
+	}
+	return err == nil
 }
