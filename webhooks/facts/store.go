@@ -50,6 +50,9 @@ type kind struct {
 	unwanted time.Time            // since when nobody asks for it any more
 	resource schema.GroupResource // that it was watched by
 	refused  time.Time            // when its watch was refused first
+	failing  time.Time            // when its list failed first
+	seen     string               // the version that had been seen then
+	failed   error                // why its list has failed, as long as nothing was seen
 	pursued  bool                 // somebody is at it
 	trouble  error                // why it cannot be read, as far as that is known
 }
@@ -67,6 +70,7 @@ func NewStore(cached cache.Cache, direct client.Client) *Store {
 		routes: map[schema.GroupVersionKind]*route{}, changed: func() {},
 		pace: pace{
 			patience: 3 * time.Second, first: time.Second, longest: 30 * time.Second, grace: time.Minute, doubt: 10 * time.Second,
+			stale:   time.Minute,
 			lacking: 2 * time.Second, recheck: time.Minute,
 		},
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/webhooks/engine"
@@ -51,6 +55,7 @@ type pace struct {
 	lacking        time.Duration // before asking again for a right, or a kind, that is missing, or what keeps from reading live
 	recheck        time.Duration // before asking again whether a kind that is read live still can be
 	doubt          time.Duration // with a watch that is refused: API servers that start may refuse what is granted
+	stale          time.Duration // with a kind whose list goes on failing
 }
 
 // errUnwanted ends the pursuit of a kind.
@@ -182,6 +187,9 @@ func (s *Store) begin(ctx context.Context, gvk schema.GroupVersionKind, k *kind)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if k.informer == nil {
+		k.failed = nil
+	}
 	k.informer, k.indexes, k.resource = informer, append(k.indexes, missing...), mapping.Resource.GroupResource()
 	return nil
 }
@@ -228,7 +236,17 @@ func (s *Store) sync(ctx context.Context, gvk schema.GroupVersionKind, k *kind) 
 		if err := s.probe(ctx, gvk); err != nil {
 			return err
 		}
+		if err := s.failure(k); err != nil { // one object can be read, and all cannot
+			return err
+		}
 	}
+}
+
+// failure is why the list of a kind has failed, nil if it has not.
+func (s *Store) failure(k *kind) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return k.failed
 }
 
 func (s *Store) isUnwanted(k *kind) bool {
@@ -288,30 +306,50 @@ func (s *Store) drop(ctx context.Context, gvk schema.GroupVersionKind, k *kind) 
 	}
 }
 
-// WatchFailed tells the store why a watch of its cache has ended. What was read once stays in a cache whose watch is refused, and
-// grows old without anybody noticing: so a right that was taken away is noticed here. A kind whose watch goes on being refused,
-// and which may really not be read, is as one that never could be.
-func (s *Store) WatchFailed(err error) {
-	var status apierrors.APIStatus
-	if !apierrors.IsForbidden(err) || !errors.As(err, &status) || status.Status().Details == nil {
-		return
-	}
-	resource := schema.GroupResource{Group: status.Status().Details.Group, Resource: status.Status().Details.Kind}
+// WatchFailed tells the store why a list or watch of its cache has failed, and of which kind it was, as its reflector describes it. What
+// was read once stays in a cache that is not kept up to date, and grows old without anybody noticing: a kind whose watch goes on being
+// refused, and which may really not be read, or whose list goes on failing, is as one that never could be read.
+func (s *Store) WatchFailed(kind string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for gvk, k := range s.kinds {
-		if k.resource != resource || k.pursued || k.informer == nil {
-			continue
-		}
-		now := time.Now()
 		switch {
-		case k.refused.IsZero():
-			k.refused = now
-		case now.Sub(k.refused) >= s.pace.doubt:
-			k.refused = time.Time{}
-			go s.review(s.life, gvk, k)
+		case gvk.String() != kind || k.informer == nil:
+		case k.pursued:
+			k.failed = err // as sync tells
+		case apierrors.IsForbidden(err):
+			if k.goesOn(&k.refused, s.pace.doubt) {
+				go s.review(s.life, gvk, k)
+			}
+		case lasting(err) && k.goesOn(&k.failing, s.pace.stale):
+			s.again(gvk, k, err)
 		}
 	}
+}
+
+// goesOn notes that something happens to the watch of a kind, and tells whether it has for some time without a success.
+func (k *kind) goesOn(since *time.Time, long time.Duration) bool {
+	now, seen := time.Now(), k.informer.LastSyncResourceVersion()
+	if since.IsZero() || seen != k.seen {
+		*since, k.seen = now, seen
+	}
+	if now.Sub(*since) < long {
+		return false
+	}
+	*since = time.Time{}
+	return true
+}
+
+// lasting tells whether a list will fail again, unless the API server cannot be reached or is short of something.
+func lasting(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return status.Status().Code != http.StatusTooManyRequests && status.Status().Code != http.StatusServiceUnavailable &&
+			!apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err)
+	}
+	var network net.Error
+	var short *toolscache.VeryShortWatchError
+	return !errors.As(err, &network) && !errors.As(err, &short) && !utilnet.IsProbableEOF(err)
 }
 
 // review finds out whether a kind may still be read.
@@ -322,7 +360,12 @@ func (s *Store) review(ctx context.Context, gvk schema.GroupVersionKind, k *kind
 	if err == nil || s.kinds[gvk] != k || k.pursued {
 		return
 	}
-	s.drop(ctx, gvk, k)
-	k.trouble, k.pursued = err, true
-	go s.pursue(ctx, gvk, k) // which tells of it, and notices when it may be read again
+	s.again(gvk, k, err)
+}
+
+// again gives up what was read of a kind and begins anew, which tells of the trouble, and notices when the kind can be read again.
+func (s *Store) again(gvk schema.GroupVersionKind, k *kind, trouble error) {
+	s.drop(s.life, gvk, k)
+	k.trouble, k.pursued = trouble, true
+	go s.pursue(s.life, gvk, k)
 }

@@ -43,7 +43,7 @@ func newRunning(t *testing.T, config *rest.Config) *fixture {
 	}
 	cached, err := cache.New(config, cache.Options{
 		Mapper: direct.RESTMapper(), DefaultTransform: facts.Compact, ReaderFailOnMissingInformer: true,
-		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) { f.WatchFailed(err) },
+		DefaultWatchErrorHandler: func(_ context.Context, r *toolscache.Reflector, err error) { f.WatchFailed(r.TypeDescription(), err) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -74,7 +74,11 @@ func beReplica() error {
 	if err != nil {
 		return err
 	}
-	mgr, _, err := o.newManager(config, o.Namespace, &claim.Locks{}, served.server)
+	left, err := newUndecodable()
+	if err != nil {
+		return err
+	}
+	mgr, _, err := o.newManager(config, o.Namespace, &claim.Locks{}, served.server, left)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,12 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 		return err
 	}
 	locks := &claim.Locks{}
-	mgr, limits, err := o.newManager(config, namespace, locks, served.server)
+	left, err := newUndecodable()
+	if err != nil {
+		return err
+	}
+	ctrlmetrics.Registry.MustRegister(left)
+	mgr, limits, err := o.newManager(config, namespace, locks, served.server, left)
 	if err != nil {
 		return fmt.Errorf("setting up the manager: %w", err)
 	}
@@ -115,7 +120,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, runtimes *Runtim
 }
 
 // newManager returns the manager and the limits for calls from its reconcilers to runtimes.
-func (o *Options) newManager(config *rest.Config, namespace string, locks *claim.Locks, server webhook.Server) (ctrl.Manager, machineruntime.Limits, error) {
+func (o *Options) newManager(config *rest.Config, namespace string, locks *claim.Locks, server webhook.Server, left *undecodable) (ctrl.Manager, machineruntime.Limits, error) {
 	limits := machineruntime.Limits{Call: o.CallTimeout}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -125,6 +130,7 @@ func (o *Options) newManager(config *rest.Config, namespace string, locks *claim
 	}
 	options := ctrl.Options{
 		Scheme:                 scheme,
+		NewCache:               left.newCache(config),
 		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: o.cached(namespace)},
 		WebhookServer:          server,
 		Metrics:                metricsserver.Options{BindAddress: o.MetricsAddress},
@@ -142,6 +148,10 @@ func (o *Options) newManager(config *rest.Config, namespace string, locks *claim
 		// The manager stops its reconcilers before it releases the lease. If that fails, the handover keeps the lease.
 		options.LeaderElectionReleaseOnCancel = true
 	}
-	mgr, err := ctrl.NewManager(config, options)
-	return brief{mgr}, limits, err
+	mgr, err := ctrl.NewManager(left.live(config), options)
+	if err != nil {
+		return nil, limits, err
+	}
+	left.events = brief{mgr}.GetEventRecorder(eventSource)
+	return brief{mgr}, limits, nil
 }

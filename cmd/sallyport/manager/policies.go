@@ -18,6 +18,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/internal/decoding"
 	"sallyport.dev/sallyport/reconcilers/audit"
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
@@ -31,15 +32,16 @@ import (
 // newFacts returns the store that answers the facts of policies. It has its own cache, so that facts are complete whatever other parts
 // of the program leave out of theirs, and a kind that cannot be read does not block the rest.
 func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string) (*facts.Store, error) {
+	config = filtered(config, decoding.Filter{DropManagedFields: true})
 	var store *facts.Store
 	cached, err := cache.New(config, cache.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		DefaultTransform: facts.Compact,
 		// What is not wanted any more is not to come back because somebody reads it a last time.
 		ReaderFailOnMissingInformer: true,
 		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
 			toolscache.DefaultWatchErrorHandler(ctx, r, err)
-			store.WatchFailed(err)
+			store.WatchFailed(r.TypeDescription(), err)
 		},
 	})
 	if err != nil {

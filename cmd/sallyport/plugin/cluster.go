@@ -12,11 +12,12 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// scheme knows the kinds that the plugin reads and writes.
-var scheme = runtime.NewScheme()
+// scheme knows the kinds that the plugin reads and writes, ownKinds those of Sallyport.
+var scheme, ownKinds = runtime.NewScheme(), runtime.NewScheme()
 
 func init() {
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(ownKinds))
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 }
 

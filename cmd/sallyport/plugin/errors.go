@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/cmd/internal/decoding"
 )
 
 // errTold ends a command that has already printed its errors.
@@ -29,6 +31,8 @@ func describe(err error) string {
 	}
 	s := status.Status()
 	switch {
+	case s.Reason == decoding.Reason: // which the server did not say
+		return fmt.Sprintf("error: %v", err)
 	case s.Reason == metav1.StatusReasonUnauthorized:
 		return fmt.Sprintf("error: You must be logged in to the server (%v)", err)
 	case s.Reason == metav1.StatusReasonNotFound && (s.Details == nil || s.Details.Name == ""):

@@ -68,7 +68,9 @@ const defaultPatience = 5 * time.Second
 func newPlugin(streams genericiooptions.IOStreams) *plugin {
 	raw := streams.Out
 	streams.Out, streams.ErrOut = terminal.Safe(streams.Out), terminal.Safe(streams.ErrOut)
-	return &plugin{IOStreams: streams, raw: raw, flags: genericclioptions.NewConfigFlags(true), now: time.Now, patience: defaultPatience}
+	p := &plugin{IOStreams: streams, raw: raw, flags: genericclioptions.NewConfigFlags(true), now: time.Now, patience: defaultPatience}
+	p.flags.WrapConfigFn = (&leavingOut{out: p.ErrOut}).wrap
+	return p
 }
 
 // run executes a command line and returns its exit code: 0 on success, otherwise the code of the command's error or 1.

@@ -10,7 +10,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,8 +45,8 @@ type busyMember struct {
 // pool finds out what a VirtualMachinePool waits for.
 func (l *looking) pool(ctx context.Context, now time.Time) error {
 	pool := &v1alpha1.VirtualMachinePool{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(l.object.Object, pool); err != nil {
-		return fmt.Errorf("reading VirtualMachinePool %s: %w", l.object.GetName(), err)
+	if !l.decode(pool) {
+		return nil
 	}
 	l.r.Pool = &poolReport{Status: pool.Status, Reconciled: pool.Status.ObservedGeneration == pool.Generation}
 	members, err := l.members(ctx, pool)

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -28,8 +27,8 @@ type templateReport struct {
 // template finds out what a VSphereTemplate waits for, and who refers to it.
 func (l *looking) template(ctx context.Context) error {
 	t := &v1alpha1.VSphereTemplate{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(l.object.Object, t); err != nil {
-		return fmt.Errorf("reading VSphereTemplate %s: %w", l.object.GetName(), err)
+	if !l.decode(t) {
+		return nil
 	}
 	l.r.Template = &templateReport{Status: t.Status, Reconciled: t.Status.ObservedGeneration == t.Generation}
 	if err := l.users(ctx); err != nil {
