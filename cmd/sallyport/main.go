@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -59,6 +60,40 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	command.AddCommand(manager.NewCommand(nil), newPolicyCommand(), newMatrixCommand(), newReviewCommand(), newReplayCommand(), newVersionCommand(), manager.NewTestRunCommand())
+	tools := []*cobra.Command{newPolicyCommand(), newMatrixCommand(), newReviewCommand(), newReplayCommand(), newVersionCommand()}
+	for _, tool := range tools {
+		endAtSignal(tool)
+	}
+	command.AddCommand(append(tools, manager.NewCommand(nil), manager.NewTestRunCommand())...)
 	return command
+}
+
+// farewell is how long a command may take to end by itself after a signal.
+const farewell = time.Second
+
+// endAtSignal has a command, and those below it, end when the context does, whatever they are at: neither compiling nor evaluating a policy
+// looks for a signal at each step.
+func endAtSignal(command *cobra.Command) {
+	for _, below := range command.Commands() {
+		endAtSignal(below)
+	}
+	run := command.RunE
+	if run == nil {
+		return
+	}
+	command.RunE = func(command *cobra.Command, args []string) error {
+		ended := make(chan error, 1)
+		go func() { ended <- run(command, args) }()
+		select {
+		case err := <-ended:
+			return err
+		case <-command.Context().Done():
+		}
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(farewell):
+			return fmt.Errorf("%s was interrupted: %w", command.CommandPath(), context.Cause(command.Context()))
+		}
+	}
 }

@@ -39,6 +39,8 @@ type Catalog struct {
 	Most int64
 	// Patience is how long one compilation may take; 10 seconds if it is not set.
 	Patience time.Duration
+	// Late is told when a compilation ends that took longer, and that a build wanted: another build has its result. It may be nil.
+	Late func()
 
 	mu       sync.Mutex
 	weight   int64 // of the policies of the set that is being built
@@ -137,7 +139,9 @@ func (c *Catalog) compile(r *Revision) *compilation {
 	if done.err != nil {
 		done.problem = problemOf(done.err)
 	}
-	c.compiled.put(key, done)
+	if !errors.Is(done.err, errOverrun) { // which another build asks for again
+		c.compiled.put(key, done)
+	}
 	return done
 }
 

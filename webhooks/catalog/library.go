@@ -146,8 +146,9 @@ func (c *Catalog) sketches(object *v1alpha1.RegoPolicy) []*engine.Outline {
 	for i, m := range modulesOf(object) {
 		outline, ok := c.outlines.get(m)
 		if !ok {
-			outline = c.sketchWithin(m)
-			c.outlines.put(m, outline)
+			if outline, ok = c.sketchWithin(m); ok {
+				c.outlines.put(m, outline)
+			}
 		}
 		outlines[i] = outline
 	}

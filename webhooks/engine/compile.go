@@ -257,7 +257,7 @@ func (p *Policy) query(text string) (ast.Body, error) {
 func newCompiler(more ...*ast.Builtin) *ast.Compiler {
 	c := builtins.Capabilities()
 	c.Builtins = append(c.Builtins, more...)
-	return ast.NewCompiler().WithCapabilities(c)
+	return withSizes(ast.NewCompiler().WithCapabilities(c))
 }
 
 func byName(modules []*ast.Module) map[string]*ast.Module {

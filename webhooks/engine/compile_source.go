@@ -89,6 +89,10 @@ func (es *CompileErrors) add(loc *ast.Location, format string, args ...any) {
 
 func (es *CompileErrors) addOPA(errs ast.Errors) {
 	for _, e := range errs {
+		name, undefined := strings.CutPrefix(e.Message, "undefined function ")
+		if use := builtins.Withheld(name); undefined && use != "" {
+			e.Message = fmt.Sprintf("undefined function %s: Sallyport withholds this builtin; use %s", name, use)
+		}
 		es.add(e.Location, "%s", e.Message)
 	}
 }

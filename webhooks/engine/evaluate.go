@@ -32,7 +32,7 @@ func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) 
 		defer func() { done <- o }()
 		defer contain(&o.err)
 		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
-			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(builtins.Metered(ctx))
+			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(builtins.Metered(ctx, input))
 	})
 	select {
 	case o := <-done:

@@ -9,6 +9,8 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
 // Explanation is what a policy says about a request, and how it came to say so.
@@ -272,7 +274,7 @@ func (s *explainer) value(ref ast.Ref, tracers ...topdown.QueryTracer) (value *a
 	for _, t := range tracers {
 		q = q.WithQueryTracer(t)
 	}
-	result, err := q.Run(s.ctx)
+	result, err := q.Run(builtins.Metered(s.ctx, s.input))
 	switch {
 	case err != nil:
 		return nil, false, evaluationError(err)

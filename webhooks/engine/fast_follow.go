@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
 // What a policy reads of its input shows in its compiled rules: each variable, argument and value of a rule is followed back to
@@ -274,6 +276,7 @@ func (f *follower) call(known *followed, e *ast.Expr) {
 		return
 	}
 	switch name := operator.String(); {
+	case operator.Equal(builtins.Measured): // of what is followed anyway
 	case slices.Contains(kindOnly, name):
 		f.places(known, operands[0])
 		f.result(known, operands[1:], nil)

@@ -61,7 +61,7 @@ func TestFindings(t *testing.T) {
 		"in order": {candidate: toy("a"), want: "2 passed"},
 		"a typo": {candidate: toy("a", "x := "), want: "CompileFailed a/a.rego:18:0: unexpected eof token\n" +
 			"CompileFailed a/a.rego:18:0: unexpected eof token: expected rule value term (e.g., x := <VALUE> { ... })"},
-		"an unsafe builtin":       {candidate: toy("a", `x if http.send({})`), want: "CompileFailed a/a.rego:17:6: undefined function http.send"},
+		"an unsafe builtin":       {candidate: toy("a", `x if http.send({})`), want: "CompileFailed a/a.rego:17:6: undefined function http.send: Sallyport withholds this builtin; use facts, which read objects of the cluster (facts.NAME := {...}, with the kind in spec.reads)"},
 		"a fact that is not read": {candidate: toy("a", `x if input.facts.y`), want: "ContractBroken a/a.rego:17:6: input.facts.y is read but there is no rule facts.y"},
 		"parameters that are not valid": {
 			candidate: toy("a", "\n# METADATA\n# description: Two is two.\nvalid_parameters if data.parameters.two == 2"),

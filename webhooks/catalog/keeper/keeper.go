@@ -117,7 +117,9 @@ func (k *Keeper) SetupWithManager(mgr ctrl.Manager) error {
 // start asks for a first build, which there is to be even if the cluster has no policy. The controller begins with it when all
 // that it watches is synced, so that no build sees less than there is.
 func (k *Keeper) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	k.facts.Notify(func() { queue.Add(everything) })
+	again := func() { queue.Add(everything) }
+	k.facts.Notify(again)
+	k.catalog.Late = again
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.life = ctx

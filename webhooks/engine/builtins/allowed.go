@@ -42,12 +42,14 @@ var features = []string{ast.FeatureRegoV1, ast.FeatureKeywordsInRefs, ast.Featur
 // usable are the allowed builtins of this OPA, which sorts all it has whenever it is asked.
 var usable = sync.OnceValue(func() (all []*ast.Builtin) {
 	for _, builtin := range ast.CapabilitiesForThisVersion().Builtins {
-		if slices.Contains(allowed, builtin.Name) {
+		if isUsable(builtin) {
 			all = append(all, builtin)
 		}
 	}
 	return all
 })
+
+func isUsable(b *ast.Builtin) bool { return slices.Contains(allowed, b.Name) }
 
 // Capabilities is what policies are parsed and compiled against.
 func Capabilities() *ast.Capabilities {

@@ -8,8 +8,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// element is what a term costs that stands in a list: itself, and where it stands.
-const element = 64
+// What values take in memory, in bytes, beside the texts in them: a value by itself, and its place in a list, a set and an object.
+// TestBuiltinsMakeNoMoreThanTheySay measures them.
+const single, inList, inSet, inObject = 128, 16, 64, 128
 
 // length of a text in bytes; 0 for what is none, which the builtin refuses.
 func length(t *ast.Term) float64 {
@@ -41,24 +42,59 @@ func size(t *ast.Term) float64 {
 	return 1
 }
 
-// WrittenSize is about how long a term is when it is written down, or more than the limit. Values can be in each other so often that
-// going through all of them would not end.
-func WrittenSize(t *ast.Term, limit float64) (total float64) {
-	ast.WalkTerms(t, func(t *ast.Term) (enough bool) {
-		if total > limit {
-			return true
+// sum adds up what the parts of a term measure, each by itself. It is infinite for too many of them, and some number above the limit if
+// that is passed: values can be in each other so often that going through all of them would not end.
+func sum(t *ast.Term, limit float64, each func(part *ast.Term, depth int) float64) float64 {
+	m := &measuring{limit: limit, each: each}
+	m.member = func(key, value *ast.Term) bool { return m.add(key) || m.add(value) }
+	m.element = m.add
+	m.add(t)
+	return m.total
+}
+
+// measuring is a sum that is under way; member and element are made once, and not for each part.
+type measuring struct {
+	limit, total float64
+	parts, depth int
+	each         func(part *ast.Term, depth int) float64
+	member       func(key, value *ast.Term) bool
+	element      func(*ast.Term) bool
+}
+
+// add tells whether it is enough.
+func (m *measuring) add(t *ast.Term) bool {
+	if m.parts++; m.parts > 16*mostParts {
+		m.total = math.Inf(1)
+	}
+	m.depth++
+	m.total += m.each(t, m.depth)
+	switch v := t.Value.(type) {
+	case *ast.Array:
+		for i := 0; i < v.Len() && m.total <= m.limit; i++ {
+			m.add(v.Elem(i))
 		}
-		total += 2
-		switch t.Value.(type) {
-		case ast.String, ast.Number:
-			total += float64(len(written(t)))
+	case ast.Set:
+		v.Until(m.element)
+	case ast.Object:
+		v.Until(m.member)
+	}
+	m.depth--
+	return m.total > m.limit
+}
+
+// WrittenSize is about how long a term is when it is written down, or more than the limit.
+func WrittenSize(t *ast.Term, limit float64) float64 {
+	return sum(t, limit, func(part *ast.Term, _ int) float64 {
+		switch v := part.Value.(type) {
+		case ast.String:
+			return 2 + float64(len(v))
+		case ast.Number:
+			return 2 + float64(len(v))
 		case *ast.Array, ast.Set, ast.Object:
-		default:
-			total += 4
+			return 2
 		}
-		return false
+		return 6
 	})
-	return total
 }
 
 // costs tells what a call of a builtin would do with its operands, or why it must not.
@@ -67,6 +103,7 @@ type costs func(operands []*ast.Term) (cost, error)
 // each is the cost of what makes something of each of its operands, so many times what is measured.
 func each(times float64, measure func(*ast.Term) float64) costs {
 	return making(func(operands []*ast.Term) (made float64) {
+		made = single
 		for _, o := range operands {
 			made += times * measure(o)
 		}
@@ -77,6 +114,15 @@ func each(times float64, measure func(*ast.Term) float64) costs {
 // making is the cost of what takes no longer than what it makes.
 func making(made func(operands []*ast.Term) float64) costs {
 	return func(operands []*ast.Term) (cost, error) { return cost{made: made(operands)}, nil }
+}
+
+// sets is the cost of what makes a set.
+func sets(measure func(*ast.Term) float64) costs {
+	return func(operands []*ast.Term) (cost, error) {
+		c, err := each(inSet, measure)(operands)
+		c.made += single
+		return c, err
+	}
 }
 
 // text is how much there is of a text, or of a list of them.
@@ -90,31 +136,28 @@ func text(t *ast.Term) float64 {
 // whole is how much there is of a term with all that is in it.
 func whole(t *ast.Term) float64 { return WrittenSize(t, mostMade) }
 
-// product is the cost of what compares all of its operands with each other.
-func product(of ...func(*ast.Term) float64) costs {
-	return func(operands []*ast.Term) (cost, error) {
-		work := 1.0
-		for i, measure := range of {
-			work *= measure(operands[i])
-		}
-		return cost{work: work}, nil
-	}
-}
-
-// inner is how many elements the lists in a list have.
+// inner is how many elements the lists and sets in a list or set have.
 func inner(t *ast.Term) (elements float64) {
-	if list, ok := t.Value.(*ast.Array); ok {
-		list.Foreach(func(inner *ast.Term) { elements += size(inner) })
+	if all, ok := t.Value.(iterable); ok {
+		_ = all.Iter(func(inner *ast.Term) error {
+			elements += size(inner)
+			return nil
+		})
 	}
 	return elements
 }
 
+// iterable is a list or a set.
+type iterable interface {
+	Iter(each func(*ast.Term) error) error
+}
+
 func joined(operands []*ast.Term) float64 {
-	return length(operands[0])*size(operands[1]) + whole(operands[1])
+	return 24 + length(operands[0])*size(operands[1]) + whole(operands[1]) // which has room for the rest of a text
 }
 
 func splitUp(operands []*ast.Term) float64 {
-	return element * (occurrences(operands[0], operands[1]) + 1)
+	return (single + inList) * (occurrences(operands[0], operands[1]) + 1)
 }
 
 // occurrences of a text in another.
@@ -125,11 +168,11 @@ func occurrences(in, of *ast.Term) float64 {
 }
 
 func replaced(operands []*ast.Term) float64 {
-	return length(operands[0]) + occurrences(operands[0], operands[1])*length(operands[2])
+	return single + length(operands[0]) + occurrences(operands[0], operands[1])*length(operands[2])
 }
 
 func replacedAll(operands []*ast.Term) (cost, error) {
-	c := cost{made: length(operands[1])}
+	c := cost{made: single + length(operands[1])}
 	if patterns, ok := operands[0].Value.(ast.Object); ok {
 		c.work = float64(patterns.Len()) * c.made
 		if c.work <= mostWork {
@@ -143,7 +186,7 @@ func replacedAll(operands []*ast.Term) (cost, error) {
 func formatted(operands []*ast.Term) (cost, error) {
 	format, _ := operands[0].Value.(ast.String)
 	arguments := whole(operands[1])
-	c := cost{made: length(operands[0])}
+	c := cost{made: single + length(operands[0])}
 	for i, verb := range strings.Split(string(format), "%") {
 		if i == 0 {
 			continue
@@ -181,7 +224,14 @@ func globbed(operands []*ast.Term) (cost, error) {
 // matched: each character of the text may be tried against each instruction that a pattern becomes; repetitions repeat those.
 func matched(operands []*ast.Term) (cost, error) {
 	pattern, text := operands[0], operands[1]
-	return cost{work: length(pattern) * repetitions(pattern) * max(1, length(text)), made: element}, nil
+	return cost{work: length(pattern) * repetitions(pattern) * max(1, length(text))}, nil
+}
+
+// torn: a pattern can match before each character.
+func torn(operands []*ast.Term) (cost, error) {
+	c, err := matched(operands)
+	c.made = (single + inList) * (length(operands[1]) + 1)
+	return c, err
 }
 
 // repetitions is how often a part of a pattern is repeated at most: a pattern in which that is more than 1000 does not compile.
@@ -200,6 +250,6 @@ func substituted(operands []*ast.Term) (cost, error) {
 	v, _ := value.Value.(ast.String)
 	return cost{
 		work: length(pattern) * repetitions(pattern) * max(1, length(text)),
-		made: length(text)*(1+float64(strings.Count(string(v), "$"))) + (length(text)+1)*length(value),
+		made: single + length(text)*(1+float64(strings.Count(string(v), "$"))) + (length(text)+1)*length(value),
 	}, nil
 }

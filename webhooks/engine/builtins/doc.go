@@ -6,9 +6,10 @@
 //   - their work, where it grows like a product, as in the length of a pattern and that of a text: a call that would take seconds is
 //     an error;
 //   - what they make. All that the calls of one evaluation make together is bounded, because a text that is put together with itself
-//     is as large as the memory after a few calls;
+//     is as large as the memory after a few calls, and so is a list of what many small calls make;
+//   - how many parts a value has that repeats others, which takes no memory but, to whoever compares it, time: see [Measured];
 //   - numbers that are out of proportion with their text, such as 1e1000000. No builtin makes or takes one.
 //
-// The error is that of the call, so that the policy could not decide. What is here belongs to the process: OPA has no builtins of
+// The error ends the evaluation, so that the policy could not decide. What is here belongs to the process: OPA has no builtins of
 // one compiler that take the place of its own.
 package builtins

@@ -20,38 +20,61 @@ const (
 )
 
 // cost is what a call of a builtin would do at most.
-type cost struct{ work, made float64 }
+type cost struct {
+	work, made float64
+	small      bool // what it would join has few parts
+}
 
 // meter counts what the calls of an evaluation have made. An evaluation is one goroutine.
-type meter struct{ made float64 }
+type meter struct {
+	made  float64
+	input *ast.Term // nil if it is not known
+	most  int       // see mostParts; 0 as long as nobody asks
+	// joined is how many values have been put together by builtins.
+	joined int
+}
 
 type meterKey struct{}
 
-// Metered has what an evaluation's calls make be counted together.
-func Metered(ctx context.Context) context.Context { return MeteredUpTo(ctx, mostMade) }
+// Metered has what an evaluation's calls make be counted together, and held against its input, which may be nil.
+func Metered(ctx context.Context, input *ast.Term) context.Context {
+	return context.WithValue(ctx, meterKey{}, &meter{input: input})
+}
 
 // MeteredUpTo lets all of an evaluation's calls together make no more than so many bytes.
 func MeteredUpTo(ctx context.Context, bytes float64) context.Context {
 	return context.WithValue(ctx, meterKey{}, &meter{made: mostMade - bytes})
 }
 
+// meterOf gives the meter of an evaluation, a new one for a call that belongs to none.
+func meterOf(ctx context.Context) *meter {
+	if ctx != nil {
+		if m, ok := ctx.Value(meterKey{}).(*meter); ok {
+			return m
+		}
+	}
+	return &meter{}
+}
+
 // limited are the builtins with limits, and what tells the cost of a call.
 var limited = map[string]costs{
-	"abs": plainNumbers, "ceil": plainNumbers, "floor": plainNumbers, "round": plainNumbers, "format_int": plainNumbers,
-	"plus": plainNumbers, "minus": plainNumbers, "mul": plainNumbers, "div": plainNumbers, "rem": plainNumbers,
+	"abs": plainNumbers, "ceil": plainNumbers, "floor": plainNumbers, "round": plainNumbers, "format_int": digits,
+	"plus": plainNumbers, "minus": subtracted, "mul": plainNumbers, "div": plainNumbers, "rem": plainNumbers,
 	"sum": plainElements, "product": fewElements,
 	"to_number": plainNumbers, "units.parse": plainNumbers, "units.parse_bytes": plainNumbers,
-	"array.concat": each(16, size), "array.flatten": each(16, inner), "array.reverse": each(16, size),
+	"array.concat": each(inList, size), "array.flatten": each(inList, inner), "array.reverse": each(inList, size), "array.slice": little(1), "sort": each(inList, size),
+	"and": sets(size), "or": sets(size), "set_diff": sets(size), "union": sets(inner), "intersection": sets(inner),
+	"object.keys": sets(size), "object.remove": making(without), "object.filter": making(filtered), "object.union": merged, "object.union_n": making(mergedAll),
+	"object.subset": within, "json.filter": making(followed), "json.remove": making(thinned), "walk": walked,
 	"base64.decode": each(1, text), "base64.encode": each(2, text), "base64url.decode": each(1, text), "base64url.encode": each(2, text),
-	"concat": making(joined), "internal.template_string": each(1, whole), "json.marshal": each(2, whole),
-	"json.unmarshal": each(40, length), // a list of empty objects takes forty times its text
-	"lower":          each(3, text), "upper": each(3, text), "strings.reverse": each(1, text), "urlquery.encode": each(3, text),
-	"urlquery.decode": each(1, text),
-	"time.format":     each(10, text), "replace": making(replaced), "strings.replace_n": replacedAll, "split": making(splitUp), "sprintf": formatted,
-	"glob.match": globbed, "glob.quote_meta": each(2, text),
-	"object.subset": product(size, size), "object.union_n": each(1, whole), "object.union": each(1, whole),
-	"regex.match": matched, "regex.replace": substituted, "regex.split": matched,
-	"trim": product(length, length), "trim_left": product(length, length), "trim_right": product(length, length),
+	"concat": making(joined), "internal.template_string": each(1, whole), "json.marshal": each(6, whole),
+	"json.unmarshal": each(50, length), // a list of empty objects takes that many times its text
+	"lower":          each(3, text), "upper": each(3, text), "strings.reverse": reversed, "urlquery.encode": each(3, text), "urlquery.decode": each(1, text),
+	"time.format": each(10, text), "time.clock": little(4), "time.date": little(4), "time.diff": little(7), "time.weekday": little(1),
+	"replace": making(replaced), "strings.replace_n": replacedAll, "split": making(splitUp), "sprintf": formatted, "substring": making(part),
+	"crypto.sha256": little(2), "type_name": little(1), "glob.match": globbed, "glob.quote_meta": each(2, text),
+	"regex.match": matched, "regex.replace": substituted, "regex.split": torn,
+	"trim": trimmed, "trim_left": trimmed, "trim_right": trimmed, "trim_prefix": little(1), "trim_suffix": little(1), "trim_space": little(1),
 }
 
 func init() {
@@ -60,15 +83,20 @@ func init() {
 		call := topdown.GetBuiltin(name)
 		topdown.RegisterBuiltinFunc(name, func(ctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
 			c, err := tells(operands)
-			if err == nil {
-				err = charge(ctx.Context, c)
-			}
 			if err != nil {
 				return err
+			}
+			if err := charge(ctx.Context, c); err != nil {
+				return halt(ctx, name+": "+err.Error())
 			}
 			return call(ctx, operands, func(result *ast.Term) error {
 				if name == "json.unmarshal" && TooLarge(result) != nil {
 					return ErrNumber
+				}
+				if joins[name] && !c.small {
+					if err := meterOf(ctx.Context).join(ctx, result); err != nil {
+						return err
+					}
 				}
 				return iter(result)
 			})
@@ -80,14 +108,9 @@ func charge(ctx context.Context, c cost) error {
 	if c.work > mostWork {
 		return fmt.Errorf("evaluation would take too long with operands of this size")
 	}
-	made := c.made
-	if ctx != nil {
-		if m, ok := ctx.Value(meterKey{}).(*meter); ok {
-			m.made += made
-			made = m.made
-		}
-	}
-	if made > mostMade {
+	m := meterOf(ctx)
+	m.made += c.made
+	if m.made > mostMade {
 		return fmt.Errorf("the evaluation would create more than %d MiB of values", mostMade>>20)
 	}
 	return nil
@@ -127,9 +150,7 @@ func plainNumbers(operands []*ast.Term) (cost, error) {
 }
 
 func plainElements(operands []*ast.Term) (cost, error) {
-	each, fine := operands[0].Value.(interface {
-		Iter(func(*ast.Term) error) error
-	})
+	each, fine := operands[0].Value.(iterable)
 	if !fine {
 		return cost{}, nil // which the builtin refuses
 	}

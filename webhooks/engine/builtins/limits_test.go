@@ -1,31 +1,176 @@
 package builtins
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"maps"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// harmless are the builtins without limits: what they take and make is in proportion to their operands, which are at most a review, or
-// no more than their result lets a later call make of it; they ask nothing of the numbers in it but to be compared.
+// harmless are the builtins without limits: what they take is in proportion to their operands, they ask nothing of the numbers in them but
+// to be compared, and they make no more than a truth or a number, or give one of their operands.
 var harmless = []string{
-	"and", "array.slice", "assign", "base64.is_valid", "contains", "count", "crypto.sha256", "endswith", "eq", "equal", "gt", "gte",
-	"indexof", "internal.member_2", "internal.member_3", "internal.print", "internal.test_case", "intersection", "is_array", "is_boolean",
-	"is_null", "is_number", "is_object", "is_set", "is_string", "json.filter", "json.is_valid", "json.remove", "lt", "lte", "max", "min",
-	"net.cidr_contains", "net.cidr_is_valid", "neq", "object.filter", "object.get", "object.keys", "object.remove", "or", "print",
-	"regex.is_valid", "semver.compare", "semver.is_valid", "set_diff", "sort", "startswith", "strings.any_prefix_match",
-	"strings.any_suffix_match", "strings.count", "substring", "time.add_date", "time.clock", "time.date", "time.diff",
-	"time.parse_duration_ns", "time.parse_ns", "time.parse_rfc3339_ns", "time.weekday", "trim_prefix", "trim_space", "trim_suffix",
-	"type_name", "union", "walk",
+	"assign", "base64.is_valid", "contains", "count", "endswith", "eq", "equal", "gt", "gte", "indexof", "internal.member_2",
+	"internal.member_3", "internal.print", "internal.test_case", "is_array", "is_boolean", "is_null", "is_number", "is_object", "is_set",
+	"is_string", "json.is_valid", "lt", "lte", "max", "min", "net.cidr_contains", "net.cidr_is_valid", "neq", "object.get", "print",
+	"regex.is_valid", "semver.compare", "semver.is_valid", "startswith", "strings.any_prefix_match", "strings.any_suffix_match",
+	"strings.count", "time.add_date", "time.parse_duration_ns", "time.parse_ns", "time.parse_rfc3339_ns",
 }
+
+// givesOperands are those that make nothing: their result is one of their operands, or in one.
+var givesOperands = []string{"max", "min", "object.get"}
 
 // A builtin that is new to the list is either one with limits or looked at and found harmless.
 func TestEveryBuiltinHasALimitOrNeedsNone(t *testing.T) {
 	all := slices.Sorted(slices.Values(slices.Concat(harmless, slices.Collect(maps.Keys(limited)))))
 	if want := slices.Sorted(slices.Values(allowed)); !slices.Equal(all, want) {
 		t.Errorf("got  %q\nwant %q", all, want)
+	}
+}
+
+// makes tells whether a result can be a text or be made of others.
+func makes(result types.Type) bool {
+	switch result := result.(type) {
+	case nil, types.Null, types.Boolean, types.Number:
+		return false
+	case *types.NamedType:
+		return makes(result.Type)
+	case types.Any:
+		return len(result) == 0 || slices.ContainsFunc(result, makes)
+	}
+	return true
+}
+
+// atTheirLimit has calls for each builtin that makes something, of which each makes as much as it can of what it is given, or as little.
+func atTheirLimit() map[string][]string {
+	list := func(n int, element string) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
+	}
+	text := `"` + strings.Repeat("aé", 2000) + `"`
+	numbers, object, members := make([]int, 2000), map[string]any{}, make([]string, 2000)
+	for i := range numbers {
+		numbers[i], members[i] = i, fmt.Sprint("m", i)
+		object[members[i]] = map[string]any{"x": i}
+	}
+	encode := func(v any) string { b, _ := json.Marshal(v); return string(b) }
+	set := "{" + strings.Trim(encode(numbers), "[]") + "}"
+	texts, o, names := encode(members), encode(object), encode(members)
+	paths := encode(slices.Collect(func(yield func(string) bool) {
+		for _, name := range members {
+			if !yield(name + "/x") {
+				return
+			}
+		}
+	}))
+	short, small := `"abc"`, `{"a": {"b": 1}}`
+	onText := []string{text, short, `""`}
+	calls := map[string][]string{
+		"and": {set + "," + set, "{1},{1}"}, "or": {set + ",{-1}", "{1},{2}"}, "minus": {set + ",{1}", "{1},{2}"}, "set_diff": {set + ",{1}", "{1},{2}"},
+		"union": {"{" + set + ",{-1}}", "{{1},{2}}"}, "intersection": {"{" + set + "}", "{{1},{1,2}}"},
+		"array.concat": {texts + ",[1]", "[1],[2]"}, "array.flatten": {"[" + texts + "]", "[[1]]"}, "array.reverse": {texts, "[1]"},
+		"array.slice": {texts + ",1,1999", "[1,2],0,1"}, "sort": {texts, set, "[2,1]"},
+		"object.keys": {o, small}, "object.remove": {o + `,["m1"]`, o + "," + names, small + `,["b"]`}, "object.filter": {o + "," + names, small + `,["a"]`},
+		"object.union": {o + "," + small, o + "," + o[:len(o)-1] + `,"y":1}`, small + `,{"a":{"c":2}}`}, "object.union_n": {"[" + o + "," + o + "]", "[" + small + "," + small + "]"},
+		"json.filter": {o + "," + paths, small + `,["a/b"]`, small + `,[["a","b"]]`, small + `,["` + strings.Repeat("/a", 2000) + `"]`},
+		"json.remove": {o + "," + paths, o + `,["m1/x"]`, small + `,["a/c"]`, small + `,["` + strings.Repeat("a/", 2000) + `"]`, `{"a":` + texts + `},["a/1"]`},
+		"walk":        {o, list(50, list(50, "[]")), small, strings.Repeat("[", 300) + strings.Repeat("]", 300)},
+		"concat":      {`"é",` + texts, `"",["a"]`}, "internal.template_string": {"[" + text + "]", "[1]"}, "sprintf": {`"%s%s",[` + text + "," + text + "]", `"%d",[1]`, `"%9999d",[1]`},
+		"json.marshal": {o, texts, "1", `"` + strings.Repeat("<", 1000) + `"`}, "json.unmarshal": {encode(list(3000, "{}")), encode(list(3000, "[]")), encode(list(3000, "1")), encode(o), `"1"`},
+		"format_int": {"1e1000,2", "12345678901234567890,2", "1,10"}, "substring": {text + ",1,3000", text + ",0,5", short + ",0,-1", text + ",1,-1"},
+		"replace": {text + `,"a","éé"`, short + `,"x","y"`}, "strings.replace_n": {`{"a":"éé"},` + text, `{"x":"y"},` + short},
+		"split": {text + `,""`, text + `,"a"`, `"a",","`}, "regex.split": {`"a",` + text, `"",` + text, `"x",` + short}, "regex.replace": {text + `,"a","éé"`, short + `,"x","y"`},
+		"trim": {text + `,"a"`, short + `,"a"`}, "trim_left": {text + `,"a"`}, "trim_right": {text + `,"é"`}, "trim_prefix": {text + `,"a"`}, "trim_suffix": {text + `,"é"`},
+		"time.format": {`[1e18,"UTC","` + strings.Repeat("January", 1000) + `"]`, "1"}, "time.clock": {"1"}, "time.date": {"1"}, "time.diff": {"1,2"}, "time.weekday": {"1"},
+		"base64.decode": {`"` + strings.Repeat("YWJj", 1000) + `"`, `""`}, "base64url.decode": {`"` + strings.Repeat("YWJj", 1000) + `"`},
+	}
+	for _, name := range []string{
+		"base64.encode", "base64url.encode", "lower", "upper", "strings.reverse", "urlquery.encode", "urlquery.decode", "crypto.sha256", "type_name", "glob.quote_meta", "trim_space",
+	} {
+		calls[name] = onText
+	}
+	calls["upper"] = append(calls["upper"], `"`+strings.Repeat("ɐ", 2000)+`"`) // which is longer as a capital
+	return calls
+}
+
+// A policy that means no good, or one that a request sets off, has builtins make no more than an evaluation may, whichever it calls: what each
+// says that it makes is at least what stays in memory of it.
+func TestBuiltinsMakeNoMoreThanTheySay(t *testing.T) {
+	calls := atTheirLimit()
+	for _, b := range usable() {
+		if !makes(b.Decl.Result()) || slices.Contains(givesOperands, b.Name) {
+			continue
+		}
+		if limited[b.Name] == nil || len(calls[b.Name]) == 0 {
+			t.Errorf("%s makes %v, and what it makes is not counted, or not tried here", b.Name, b.Decl.Result())
+		}
+		for _, text := range calls[b.Name] {
+			var operands []*ast.Term
+			ast.MustParseTerm("[" + text + "]").Value.(*ast.Array).Foreach(func(o *ast.Term) { operands = append(operands, o) })
+			made, calls := fill(t, b.Name, operands)
+			t.Logf("%s(%.40s): %.2f of what it says, %d calls", b.Name, text, made/tried, calls)
+			if made > 1.25*tried {
+				t.Errorf("%s(%.40s) made %.1f MiB when it said %d", b.Name, text, made/(1<<20), tried>>20)
+			}
+		}
+	}
+}
+
+const tried = 4 << 20
+
+// fill calls a builtin until it has made what an evaluation may, and gives what stays of that, in bytes.
+func fill(t *testing.T, name string, operands []*ast.Term) (made float64, calls int) {
+	t.Helper()
+	ctx := topdown.BuiltinContext{Context: MeteredUpTo(context.Background(), tried), Cancel: topdown.NewCancel()}
+	kept := make([]*ast.Term, 0, tried/16)
+	before := inUse()
+	for {
+		err := topdown.GetBuiltin(name)(ctx, operands, func(result *ast.Term) error {
+			kept = append(kept, result)
+			return nil
+		})
+		if err != nil {
+			if !strings.Contains(err.Error(), "MiB of values") {
+				t.Fatalf("%s: %v", name, err)
+			}
+			break
+		}
+		if calls++; calls > tried {
+			t.Errorf("%s makes nothing of %v", name, operands)
+			break
+		}
+	}
+	made = inUse() - before
+	runtime.KeepAlive(kept)
+	runtime.KeepAlive(operands)
+	return made, calls
+}
+
+func inUse() float64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return float64(stats.HeapAlloc)
+}
+
+// Whoever calls a builtin of OPA that is withheld is told what to use.
+func TestEveryWithheldBuiltinHasSomethingInItsPlace(t *testing.T) {
+	for _, b := range ast.CapabilitiesForThisVersion().Builtins {
+		if use := Withheld(b.Name); (use == "") != (isUsable(b) || strings.HasPrefix(b.Name, "internal.")) {
+			t.Errorf("%s: got %q", b.Name, use)
+		}
+	}
+	for _, name := range []string{"data.x.f", "input.now", "no.such"} {
+		if use := Withheld(name); use != "" {
+			t.Errorf("%s: got %q", name, use)
+		}
 	}
 }
 
@@ -37,5 +182,14 @@ func TestAValueOfManyPartsIsMeasuredOnlyUpToALimit(t *testing.T) {
 	}
 	if size := WrittenSize(v, 1000); size < 1000 || size > 1100 {
 		t.Errorf("got %g", size)
+	}
+	for name, operands := range map[string][]*ast.Term{
+		"walk": {v}, "object.subset": {v, v}, "json.remove": {ast.ObjectTerm(ast.Item(ast.StringTerm("a"), v)), ast.ArrayTerm(ast.StringTerm("a/0"))},
+		"object.union":   {ast.ObjectTerm(ast.Item(ast.StringTerm("a"), v)), ast.ObjectTerm(ast.Item(ast.StringTerm("b"), v))},
+		"object.union_n": {ast.ArrayTerm(ast.ObjectTerm(ast.Item(ast.StringTerm("a"), v)))},
+	} {
+		if c, err := limited[name](operands); err != nil || c.made < mostMade && c.work < mostWork {
+			t.Errorf("%s: got %+v, %v", name, c, err)
+		}
 	}
 }

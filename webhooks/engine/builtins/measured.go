@@ -1,0 +1,88 @@
+package builtins
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+	"github.com/open-policy-agent/opa/v1/types"
+)
+
+// Measured is a call that ends the evaluation if a value is too large. Policies cannot call it; the engine does.
+var Measured = ast.MustParseRef("internal.sallyport_measured")
+
+// mostParts is how many parts a value may have that an evaluation makes, each counted as often as it is in it, beside twice as many as its
+// input has: whatever is compared is compared part by part, and nothing cancels that.
+const mostParts = 1 << 18
+
+// joins are the builtins whose result can have as many parts as all operands together, so that calls of them make it twice as large each time.
+// An evaluation has some of them free.
+const freeJoins = 8
+
+var joins = map[string]bool{"array.concat": true, "object.union": true, "object.union_n": true, "or": true, "union": true}
+
+func init() {
+	ast.RegisterBuiltin(&ast.Builtin{Name: Measured.String(), Decl: types.NewFunction(types.Args(types.A), nil)})
+	topdown.RegisterBuiltinFunc(Measured.String(), func(ctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
+		if err := checkParts(ctx, operands[0]); err != nil {
+			return err
+		}
+		return iter(nil)
+	})
+}
+
+func checkParts(ctx topdown.BuiltinContext, value *ast.Term) error {
+	if partsLeft(value, mostParts) >= 0 {
+		return nil
+	}
+	most := meterOf(ctx.Context).mostParts()
+	if partsLeft(value, most) >= 0 {
+		return nil
+	}
+	return halt(ctx, fmt.Sprintf("a value would have more than %d parts, because it repeats others", most))
+}
+
+// join checks what a builtin has joined.
+func (m *meter) join(ctx topdown.BuiltinContext, value *ast.Term) error {
+	if m.joined++; m.joined <= freeJoins {
+		return nil
+	}
+	return checkParts(ctx, value)
+}
+
+// mostParts are those of a value in this evaluation.
+func (m *meter) mostParts() int {
+	if m.most == 0 {
+		m.most = mostParts
+		if m.input != nil {
+			m.most += 2 * (math.MaxInt32 - partsLeft(m.input, math.MaxInt32))
+		}
+	}
+	return m.most
+}
+
+// halt ends an evaluation: it would go on after an error, and collect what else there is.
+func halt(ctx topdown.BuiltinContext, message string) error {
+	return topdown.Halt{Err: &topdown.Error{Code: topdown.BuiltinErr, Location: ctx.Location, Message: message}}
+}
+
+// partsLeft takes the parts of a value from so many; less than 0 is too many.
+func partsLeft(t *ast.Term, left int) int {
+	left--
+	part := func(t *ast.Term) bool {
+		left = partsLeft(t, left)
+		return left < 0
+	}
+	switch v := t.Value.(type) {
+	case *ast.Array:
+		for i := 0; i < v.Len() && left >= 0; i++ {
+			left = partsLeft(v.Elem(i), left)
+		}
+	case ast.Set:
+		v.Until(part)
+	case ast.Object:
+		v.Until(func(key, value *ast.Term) bool { return part(key) || part(value) })
+	}
+	return left
+}

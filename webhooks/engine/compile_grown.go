@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"sallyport.dev/sallyport/webhooks/engine/builtins"
+)
+
+// What grows with what it is given has no size before it is there: a comprehension that puts one value beside each element of a list, a
+// function that does so with its argument, a rule of many values. So they are measured as soon as they are there, by calls that the author
+// did not write. A value that is too large ends the evaluation.
+//
+//	x := [input.request | some _ in input.request.list]
+//
+// is followed by
+//
+//	internal.sallyport_measured(x)
+
+// measured has what can grow in a rule measured, each value where it gets its name.
+func (s *sizes) measured(r *ast.Rule) {
+	r.Body = s.measuring(r.Body, variables(r.Head.Args))
+	if len(r.Head.Args) > 0 && s.rules[r] > 1+float64(len(r.Head.Args)) && !r.Head.Value.IsGround() {
+		r.Body.Append(measure(r.Head.Value, r.Location))
+	}
+}
+
+// measuring is a body with what measures. The variables have their values before it.
+func (s *sizes) measuring(body ast.Body, bound ast.VarSet) ast.Body {
+	bound = bound.Copy()
+	made := make(ast.Body, 0, len(body))
+	for _, e := range body {
+		ast.WalkClosures(e, func(closure any) bool {
+			switch c := closure.(type) {
+			case *ast.ArrayComprehension:
+				c.Body = s.measuring(c.Body, bound)
+			case *ast.SetComprehension:
+				c.Body = s.measuring(c.Body, bound)
+			case *ast.ObjectComprehension:
+				c.Body = s.measuring(c.Body, bound)
+			case *ast.Every:
+				c.Body = s.measuring(c.Body, bound)
+			case *ast.Not:
+				c.Body = s.measuring(c.Body, bound)
+			case *ast.LogicalAnd:
+				c.Lhs, c.Rhs = s.measuring(c.Lhs, bound), s.measuring(c.Rhs, bound)
+			case *ast.LogicalOr:
+				c.Lhs, c.Rhs = s.measuring(c.Lhs, bound), s.measuring(c.Rhs, bound)
+			}
+			return true // what is within has been gone through
+		})
+		made.Append(e)
+		if e.IsEquality() && !e.Negated {
+			for _, side := range [][2]*ast.Term{{e.Operand(0), e.Operand(1)}, {e.Operand(1), e.Operand(0)}} {
+				if _, name := side[0].Value.(ast.Var); name && s.grows(side[1], bound) {
+					made.Append(measure(side[0], e.Location))
+				}
+			}
+		}
+		bound.Update(variables(e))
+	}
+	return made
+}
+
+// grows tells whether a term is a comprehension that can be larger than what it goes through, or all the values of a rule.
+func (s *sizes) grows(t *ast.Term, bound ast.VarSet) bool {
+	switch v := t.Value.(type) {
+	case *ast.ArrayComprehension:
+		return !picks(v.Body, bound, v.Term)
+	case *ast.SetComprehension:
+		return !picks(v.Body, bound, v.Term)
+	case *ast.ObjectComprehension:
+		return !picks(v.Body, bound, v.Key, v.Value)
+	case ast.Ref:
+		for _, r := range s.several(v) {
+			if name := r.Ref(); len(v) < len(name) || len(v) == len(name) && r.Head.RuleKind() == ast.MultiValue {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *sizes) several(ref ast.Ref) []*ast.Rule {
+	if !ref.HasPrefix(ast.DefaultRootRef) {
+		return nil
+	}
+	return s.compiled.GetRulesDynamicWithOpts(ref, ast.RulesOptions{})
+}
+
+// picks tells whether a comprehension goes through one thing, and gives nothing but parts of it: what it gives is no larger then.
+func picks(body ast.Body, bound ast.VarSet, gives ...*ast.Term) bool {
+	known, outside, goneThrough := bound.Copy(), bound.Copy(), 0
+	for _, e := range body {
+		vars := variables(e)
+		named := vars.Diff(known)
+		known.Update(vars)
+		switch {
+		case len(named) == 0: // a condition
+		case several(e, named):
+			goneThrough++
+		case len(vars.Intersect(outside)) > 0 || refersOutside(e):
+			outside.Update(named)
+		}
+	}
+	for _, t := range gives {
+		if len(variables(t).Intersect(outside)) > 0 || refersOutside(t) {
+			return false
+		}
+	}
+	return goneThrough < 2
+}
+
+// variables are those of a node, without those of closures in it and the names of documents.
+func variables(node any) ast.VarSet {
+	v := ast.NewVarVisitor().WithParams(ast.VarVisitorParams{SkipClosures: true, SkipRefCallHead: true})
+	v.Walk(node)
+	return v.Vars().Diff(ast.ReservedVars)
+}
+
+// several tells whether an expression can hold in several ways, each with other values of the variables that it names.
+func several(e *ast.Expr, named ast.VarSet) (found bool) {
+	if b := ast.BuiltinMap[e.Operator().String()]; b != nil && b.Relation {
+		return true
+	}
+	ast.WalkRefs(e, func(ref ast.Ref) bool {
+		for _, part := range ref[1:] {
+			found = found || len(variables(part).Intersect(named)) > 0
+		}
+		return found
+	})
+	return found
+}
+
+// refersOutside tells whether a node is made of documents, or has a closure in it.
+func refersOutside(node any) (found bool) {
+	called := ast.Ref(nil)
+	if e, ok := node.(*ast.Expr); ok && e.IsCall() {
+		called = e.Operator()
+	}
+	ast.NewGenericVisitor(func(part any) bool {
+		ref, refers := part.(ast.Ref)
+		if refers && !ref.Equal(called) && (ref[0].Equal(ast.InputRootDocument) || ref[0].Equal(ast.DefaultRootDocument)) {
+			found = true
+		}
+		found = found || encloses(part)
+		return found
+	}).Walk(node)
+	return found
+}
+
+func measure(value *ast.Term, at *ast.Location) *ast.Expr {
+	e := ast.NewExpr([]*ast.Term{ast.NewTerm(builtins.Measured), value})
+	e.Generated, e.Location = true, at
+	return e
+}

@@ -1,0 +1,228 @@
+package engine
+
+import (
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// A value that stands twice in another one, which stands twice in a third, takes no room: all have it in common. But OPA's type checker,
+// and whatever compares or goes through values, takes each for itself: forty such steps are a trillion parts, and neither looks for a
+// cancel meanwhile. So each rule and variable has a size before types are checked: that of its type, written out. What functions are
+// given, and what is read of input, counts as one part, as it does for the type checker; what becomes of it is measured when it is there:
+// see [sizes.measured].
+
+// mostParts is how large a type may be beside what is written in the policy's text, which may be a long table. None of a shipped policy has
+// more than 500.
+const mostParts = 10_000
+
+// withSizes has a compiler look at sizes before it checks types, and have what it compiles measure what has none before it is there.
+func withSizes(c *ast.Compiler) *ast.Compiler {
+	var s *sizes
+	return c.WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{
+		Name: "SallyportSizes", MetricName: "compile_stage_sallyport_sizes",
+		Stage: func(c *ast.Compiler) *ast.Error {
+			s = newSizes(c)
+			return s.tooLarge()
+		},
+	}).WithStageAfterID(ast.StageCheckTypes, ast.CompilerStageDefinition{
+		Name: "SallyportMeasured", MetricName: "compile_stage_sallyport_measured",
+		Stage: func(c *ast.Compiler) *ast.Error {
+			for r := range s.rules {
+				s.measured(r)
+			}
+			return nil
+		},
+	})
+}
+
+// sizes are how many parts types have.
+type sizes struct {
+	compiled *ast.Compiler
+	rules    map[*ast.Rule]float64
+	vars     map[ast.Var]float64 // of the rule that is looked at
+	input    float64
+	most     float64
+	at       *ast.Location
+	err      *ast.Error
+}
+
+func newSizes(c *ast.Compiler) *sizes {
+	s := &sizes{compiled: c, rules: map[*ast.Rule]float64{}, input: 1, most: mostParts}
+	written := ast.NewGenericVisitor(func(any) bool { s.most++; return false })
+	for _, m := range c.Modules {
+		written.Walk(m)
+	}
+	return s
+}
+
+// tooLarge tells of the first rule whose type, or that of a variable in it, is too large.
+func (s *sizes) tooLarge() *ast.Error {
+	sorted, _ := s.compiled.Graph.Sort() // those that others depend on come first; that there are no circles was checked
+	for _, node := range sorted {
+		if r := node.(*ast.Rule); s.err == nil {
+			s.rule(r)
+		}
+	}
+	return s.err
+}
+
+func (s *sizes) rule(r *ast.Rule) {
+	s.vars, s.at = map[ast.Var]float64{}, r.Location
+	s.body(r.Body)
+	s.at = r.Location
+	size := 0.0
+	for _, part := range r.Head.Ref()[1:] {
+		size += s.of(part)
+	}
+	for _, part := range append(ast.Args{r.Head.Key, r.Head.Value}, r.Head.Args...) {
+		if part != nil {
+			size += s.of(part)
+		}
+	}
+	s.rules[r] = s.checked(size)
+}
+
+// checked takes down where something is too large.
+func (s *sizes) checked(size float64) float64 {
+	if size > s.most && s.err == nil {
+		s.err = ast.NewError(ast.CompileErr, s.at, "this repeats other values so often that it would have more than %.0f parts if it were written out: "+
+			"name each value once, or look up what is needed of it instead of putting it together", s.most)
+	}
+	return size
+}
+
+// body goes through expressions in the order in which they are checked and evaluated.
+func (s *sizes) body(body ast.Body) {
+	for _, e := range body {
+		if s.err == nil {
+			s.expr(e)
+		}
+	}
+}
+
+func (s *sizes) expr(e *ast.Expr) {
+	if e.Location != nil {
+		s.at = e.Location
+	}
+	defer func(before float64) { s.input = before }(s.input)
+	for _, w := range e.With {
+		s.input += s.of(w.Value)
+	}
+	switch terms := e.Terms.(type) {
+	case *ast.Term:
+		s.of(terms)
+	case *ast.Every:
+		size := s.of(terms.Domain)
+		for _, v := range []*ast.Term{terms.Key, terms.Value} {
+			if v != nil {
+				s.bind(v, size)
+			}
+		}
+		s.body(terms.Body)
+	case []*ast.Term:
+		if operands := e.Operands(); e.IsEquality() {
+			left, right := s.of(operands[0]), s.of(operands[1])
+			s.bind(operands[0], right)
+			s.bind(operands[1], left)
+		} else {
+			s.call(e.Operator(), operands)
+		}
+	case *ast.Not:
+		s.body(terms.Body)
+	case *ast.LogicalAnd:
+		s.body(terms.Lhs)
+		s.body(terms.Rhs)
+	case *ast.LogicalOr:
+		s.body(terms.Lhs)
+		s.body(terms.Rhs)
+	}
+}
+
+// call is that of a builtin, whose type is small, or a function.
+func (s *sizes) call(operator ast.Ref, operands []*ast.Term) {
+	for _, o := range operands {
+		s.of(o)
+	}
+	size := s.either(s.compiled.GetRulesExact(operator))
+	for _, o := range operands {
+		s.bind(o, size)
+	}
+}
+
+// bind gives the variables in a term that have no size yet that of what it is equal to.
+func (s *sizes) bind(t *ast.Term, size float64) {
+	switch v := t.Value.(type) {
+	case ast.Var:
+		if _, known := s.vars[v]; !known && !v.Equal(ast.InputRootDocument.Value) {
+			s.vars[v] = s.checked(size)
+		}
+	case *ast.Array:
+		v.Foreach(func(part *ast.Term) { s.bind(part, size) })
+	case ast.Object:
+		v.Foreach(func(key, value *ast.Term) { s.bind(key, size); s.bind(value, size) })
+	}
+}
+
+// of is the size of a term; a variable without one is a part.
+func (s *sizes) of(t *ast.Term) float64 {
+	size := 1.0
+	add := func(part *ast.Term) { size += s.of(part) }
+	switch v := t.Value.(type) {
+	case ast.Var:
+		if v.Equal(ast.InputRootDocument.Value) {
+			return s.input
+		}
+		return max(1, s.vars[v])
+	case ast.Ref:
+		return s.ref(v)
+	case *ast.Array:
+		v.Foreach(add)
+	case ast.Set:
+		v.Foreach(add)
+	case ast.Object:
+		v.Foreach(func(key, value *ast.Term) { add(key); add(value) })
+	case *ast.ArrayComprehension:
+		s.body(v.Body)
+		add(v.Term)
+	case *ast.SetComprehension:
+		s.body(v.Body)
+		add(v.Term)
+	case *ast.ObjectComprehension:
+		s.body(v.Body)
+		add(v.Key)
+		add(v.Value)
+	case ast.Call:
+		for _, part := range v[1:] {
+			add(part)
+		}
+		size += s.either(s.compiled.GetRulesExact(v[0].Value.(ast.Ref)))
+	}
+	return s.checked(size)
+}
+
+// ref is what it refers to: a part of that is no larger. It goes through what has no variable yet.
+func (s *sizes) ref(ref ast.Ref) float64 {
+	var size float64
+	if ref[0].Equal(ast.DefaultRootDocument) {
+		size = s.either(s.compiled.GetRulesDynamicWithOpts(ref, ast.RulesOptions{IncludeHiddenModules: true}))
+	} else {
+		size = s.of(ref[0])
+	}
+	for _, part := range ref[1:] {
+		s.bind(part, size)
+		s.of(part)
+	}
+	return size
+}
+
+// either is the type that the values of several rules have, of which the small ones have few.
+func (s *sizes) either(rules []*ast.Rule) float64 {
+	size := 1.0
+	for _, first := range rules {
+		for r := first; r != nil; r = r.Else {
+			if own := s.rules[r]; own > 1 {
+				size += own
+			}
+		}
+	}
+	return size
+}
