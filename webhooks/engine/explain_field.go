@@ -109,17 +109,17 @@ func (p *inputPaths) of(input *ast.Term, at *stop) (found []member) {
 		if !isRef {
 			ref = ast.Ref{t}
 		}
-		switch head := ref[0].Value.(type) {
-		case ast.Var:
-			if head.Equal(ast.DefaultRootDocument.Value) { // the name of a rule or a function
-				return true
-			}
-			for _, base := range p.standsFor(input, head, at) {
-				found = append(found, base.along(ref[1:], at))
-			}
-			return isRef
+		head, isVar := ref[0].Value.(ast.Var)
+		switch {
+		case !isVar:
+			return false
+		case head.Equal(ast.DefaultRootDocument.Value): // the name of a rule or a function
+			return true
 		}
-		return false
+		for _, base := range p.standsFor(input, head, at) {
+			found = append(found, base.along(ref[1:], at))
+		}
+		return isRef
 	})
 	return found
 }

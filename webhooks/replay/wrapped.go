@@ -25,14 +25,14 @@ func (p parts) join(l *line) bool {
 	if json.Unmarshal(l.text, &wrapped) != nil {
 		return true
 	}
-	text := append(p[wrapped.Stream], wrapped.Log...)
+	p[wrapped.Stream] = append(p[wrapped.Stream], wrapped.Log...)
+	text := p[wrapped.Stream]
 	if len(text) > longest {
 		delete(p, wrapped.Stream)
 		l.text, l.err = nil, errTooLong
 		return true
 	}
 	if !bytes.HasSuffix(text, []byte("\n")) {
-		p[wrapped.Stream] = text
 		return false
 	}
 	delete(p, wrapped.Stream)
