@@ -132,7 +132,7 @@ var nowhere = []string{
 	"validatingwebhookconfiguration,mutatingwebhookconfiguration",
 }
 
-// Commands that are copied have the namespace that they are for, and can be repeated (helm#12819 was met by one that could not).
+// Commands that are copied have the namespace that they are for, and can be repeated.
 func TestCommandsHaveTheirNamespace(t *testing.T) {
 	for _, p := range pages.All(t, root) {
 		for _, c := range p.Commands() {
