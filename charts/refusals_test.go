@@ -29,7 +29,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"image: {repositry: a}":                           "at '/image': additional properties 'repositry' not allowed",
 		"image: {digest: latest}":                         "/image/digest",
 		"image: {pullPolicy: always}":                     "/image/pullPolicy",
-		"runtimes: {pod: {nodeSelector: {type: null}}}":   "/runtimes/pod/nodeSelector",
+		"runtimes: {pod: {nodeSelector: {type: 1}}}":      "/runtimes/pod/nodeSelector",
 		"replicas: 0":                                     "/replicas",
 		"replicas: two":                                   "/replicas",
 		"policies: {defaults: {mod: Warn}}":               "at '/policies/defaults': additional properties 'mod' not allowed",

@@ -90,18 +90,34 @@ func TestSchemaDecides(t *testing.T) {
 		operation = "VirtualMachineOperation"
 		policy    = "RegoPolicy"
 		server    = "VSphereServer"
+		members   = "VirtualMachinePool"
 		modules   = "modules: [{name: a.rego, source: package a}]"
 		to        = "credentialsSecretRef: {name: vc}"
 		trust     = "trust: {caBundle: '-----BEGIN CERTIFICATE-----'}"
 		reached   = "url: 'https://vc', " + trust + ", " + to
 		match     = `match: {resources: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}`
 	)
+	pool := func(metadata string) string {
+		return "{scaleDownPolicy: NewestFirst, virtualMachineTemplate: {metadata: {" + metadata + "}, spec: {runtime: {pod: {}}}}}"
+	}
 	tests := map[string]struct {
 		kind string
 		spec string
 		old  string // the spec that it replaces, if any
 		want string // part of the only error; empty for none
 	}{
+		"labels of members":                {kind: members, spec: pool(`labels: {team: "", example.com/a.b_c-d: A.b-1, "` + strings.Repeat("a", 63) + `": x}, annotations: {Example_1: "any text"}`)},
+		"a key with a space":               {kind: members, spec: pool(`labels: {"a b": x}`), want: "each key of virtualMachineTemplate.metadata.labels must be a name"},
+		"a key of a prefix":                {kind: members, spec: pool(`labels: {example.com/: x}`), want: "each key of virtualMachineTemplate.metadata.labels must be a name"},
+		"a key with two prefixes":          {kind: members, spec: pool(`labels: {a/b/c: x}`), want: "each key of virtualMachineTemplate.metadata.labels must be a name"},
+		"a prefix in upper case":           {kind: members, spec: pool(`labels: {Example.com/a: x}`), want: "each key of virtualMachineTemplate.metadata.labels must be a name"},
+		"an empty key":                     {kind: members, spec: pool(`labels: {"": x}`), want: "each key of virtualMachineTemplate.metadata.labels must be a name"},
+		"a long key":                       {kind: members, spec: pool("labels: {" + strings.Repeat("a", 64) + ": x}"), want: "each key of virtualMachineTemplate.metadata.labels must be a name"},
+		"a long prefix":                    {kind: members, spec: pool("labels: {" + strings.Repeat("a", 254) + "/b: x}"), want: "each key of virtualMachineTemplate.metadata.labels must be a name"},
+		"a very long key":                  {kind: members, spec: pool(`labels: {? "` + strings.Repeat("a", 300_000) + `" : x}`), want: "each key of virtualMachineTemplate.metadata.labels must be a name"},
+		"a label with a space":             {kind: members, spec: pool("labels: {a: b c}"), want: "each value of virtualMachineTemplate.metadata.labels must have only letters"},
+		"a label that ends in a dot":       {kind: members, spec: pool("labels: {a: b.}"), want: "each value of virtualMachineTemplate.metadata.labels must have only letters"},
+		"a key of an annotation":           {kind: members, spec: pool(`annotations: {"a b": x}`), want: "each key of virtualMachineTemplate.metadata.annotations must be a name"},
 		"a pod machine":                    {kind: machine, spec: "{runtime: {pod: {}}}"},
 		"a KubeVirt machine":               {kind: machine, spec: "{runtime: {kubevirt: {}}}"},
 		"a vSphere machine by path":        {kind: machine, spec: "{runtime: {vsphere: {serverRef: {name: a}, inventoryPath: /dc/vm/a}}}"},
@@ -184,7 +200,7 @@ func TestSchemaDecides(t *testing.T) {
 		"a long timeout":                   {kind: policy, spec: "{package: a, timeoutMilliseconds: 5000, " + modules + ", " + match + "}", want: "spec.timeoutMilliseconds"},
 	}
 	schemas := map[string]kindSchema{}
-	for _, kind := range []string{machine, operation, policy, server} {
+	for _, kind := range []string{machine, operation, policy, server, members} {
 		schemas[kind] = newKindSchema(t, kind)
 	}
 	for name, test := range tests {

@@ -123,6 +123,45 @@ func TestCommandsOfKubectl(t *testing.T) {
 	}
 }
 
+// writers are the commands of kubectl that change an object, which is in some namespace.
+var writers = []string{"annotate", "create", "delete", "edit", "label", "patch", "scale"}
+
+// nowhere are the resources that are in no namespace.
+var nowhere = []string{
+	"clusterrole", "clusterrolebinding", "crd", "mutatingwebhookconfiguration", "namespaces", "rego", "regopolicies", "svsrv", "validatingwebhookconfiguration",
+	"validatingwebhookconfiguration,mutatingwebhookconfiguration",
+}
+
+// Commands that are copied have the namespace that they are for, and can be repeated.
+func TestCommandsHaveTheirNamespace(t *testing.T) {
+	for _, p := range pages.All(t, root) {
+		for _, c := range p.Commands() {
+			words, flags := apart(c.Words[1:])
+			if c.Words[0] != "helm" && c.Words[0] != "kubectl" || len(words) < 2 || c.Mentioned && len(words) == 2 && words[0] != "upgrade" && !strings.Contains(words[1], "/") {
+				continue
+			}
+			_, short := flags["-n"]
+			_, long := flags["--namespace"]
+			_, all := flags["--all-namespaces"]
+			named := short || long || all
+			resource, _, _ := strings.Cut(words[1], "/")
+			switch {
+			case c.Words[0] == "helm":
+				if !named && !slices.Contains([]string{"lint", "template", "repo"}, words[0]) {
+					t.Errorf("%s: helm %s has no --namespace", c.Where, words[0])
+				}
+			case !slices.Contains(writers, words[0]) || slices.Contains(nowhere, resource):
+			case !named:
+				t.Errorf("%s: kubectl %s %s has no --namespace", c.Where, words[0], words[1])
+			case words[0] == "annotate" && slices.ContainsFunc(words[2:], func(word string) bool { return strings.Contains(word, "=") }):
+				if _, overwrites := flags["--overwrite"]; !overwrites {
+					t.Errorf("%s: kubectl annotate has no --overwrite: it fails once there is another value", c.Where)
+				}
+			}
+		}
+	}
+}
+
 // apart takes flags out of words, of which some are followed by their values.
 func apart(words []string) (left []string, flags map[string]string) {
 	flags = map[string]string{}
@@ -132,7 +171,7 @@ func apart(words []string) (left []string, flags map[string]string) {
 		switch {
 		case !strings.HasPrefix(word, "-"):
 			left = append(left, word)
-		case slices.Contains([]string{"-n", "-l", "-o", "-f", "--field-selector"}, word) && len(words) > 0:
+		case slices.Contains([]string{"-n", "--namespace", "-l", "-o", "-f", "--field-selector"}, word) && len(words) > 0:
 			flags[word], words = words[0], words[1:]
 		default:
 			name, value, _ := strings.Cut(word, "=")

@@ -105,6 +105,14 @@ func (d *Decision) IgnoredOverride() string {
 	return inOneLine(d.override.ignored.Error())
 }
 
+// OpenOverride is the warning about an override of which it could not be found out whether it counts; empty if there is none.
+func (d *Decision) OpenOverride() string {
+	if !d.override.open() {
+		return ""
+	}
+	return inOneLine(d.override.problem().Error())
+}
+
 // inOneLine has a warning in a line of its own: the API server drops one with a line break, or another control character.
 func inOneLine(warning string) string {
 	return strings.Map(func(r rune) rune {

@@ -66,6 +66,19 @@ func (o *Override) String() string {
 	return fmt.Sprintf("%s; uid=%s; by=%s; until=%s; %s", o.Policy, o.UID, o.By, o.Until.UTC().Format(time.RFC3339), o.Reason)
 }
 
+// Text returns the value of the annotation, if it would be read as this override. A
+// user whose name has a semicolon cannot have one, because semicolons separate the fields.
+func (o *Override) Text() (string, error) {
+	if strings.Contains(o.By, ";") {
+		return "", fmt.Errorf("user name %q cannot be in an override, because it has a semicolon", o.By)
+	}
+	text := o.String()
+	if _, err := ParseOverride(text); err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
 // ParseOverride parses the value of the annotation. Errors do not quote the value:
 // it may be on an object that the requester cannot read.
 func ParseOverride(text string) (*Override, error) {
@@ -91,7 +104,7 @@ func ParseOverride(text string) (*Override, error) {
 	case !signed || by == "":
 		wrong = "by= is missing: the third field must be by=<the user who may use it>"
 	case !timed:
-		wrong = "the fourth field must be until=<time>"
+		wrong = "the fourth field must be until=<time>, and a user name cannot have a semicolon"
 	case parts[4] == "":
 		wrong = "the fifth field, the reason, is missing"
 	}

@@ -174,11 +174,11 @@ func (s *show) stranger() {
 func (s *show) guards() {
 	s.chapter("13. Protect workloads of any kind",
 		"These guards do not need a VirtualMachine. Annotations limit scaling, and a label protects a workload from deletion.")
-	s.kubectl("create deployment runners --image=runner --replicas=10")
-	s.kubectl("annotate deployments runners sallyport.dev/min-replicas=3")
-	s.denied("scale deployments runners --replicas=1", "", "BelowMinReplicas", "allowed: kubectl scale")
-	s.kubectl("scale deployments runners --replicas=3", "scaled")
-	s.kubectl("label deployments runners sallyport.dev/deletion-protection=enabled")
+	s.kubectl("create deployment runners -n team-a --image=runner --replicas=10")
+	s.kubectl("annotate deployments runners -n team-a sallyport.dev/min-replicas=3 --overwrite")
+	s.denied("scale deployments runners -n team-a --replicas=1", "", "BelowMinReplicas", "allowed: kubectl scale")
+	s.kubectl("scale deployments runners -n team-a --replicas=3", "scaled")
+	s.kubectl("label deployments runners -n team-a sallyport.dev/deletion-protection=enabled")
 	s.denied("delete namespace "+team, "", "NamespaceHoldsProtected", "deployments.apps/runners")
 }
 

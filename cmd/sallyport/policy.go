@@ -52,7 +52,8 @@ func newPolicyCheckCommand() *cobra.Command {
 			"Each problem is printed on one line with file, line and column. For a file of RegoPolicies, the first line number is\n" +
 			"that of the RegoPolicy and the second one is the line in its Rego.\n\n" +
 			"A note is not a problem. It reports code that prevents Sallyport from passing the policy only the fields of a request\n" +
-			"that it reads, such as a builtin that is called with all of input. Such policies are slower.\n\n" +
+			"that it reads, such as a builtin that is called with all of input. Such policies are slower. It also reports a policy\n" +
+			"on pods that is not evaluated for debug containers.\n\n" +
 			"Exit codes: 0 if all policies are valid, 1 if a policy has problems, 2 if policies cannot be read.",
 		Example: `  # Check the policies in a folder
   sallyport policy check policies

@@ -93,6 +93,23 @@ func TestPolicyCheckNotes(t *testing.T) {
 	if code != 0 || out != want || errs != "" {
 		t.Errorf("exit %d\n%s%swant\n%s", code, out, errs, want)
 	}
+	// A policy on Pods is asked about debug containers only if it says so.
+	for resources, noted := range map[string]bool{"[pods]": true, "[pods, pods/ephemeralcontainers]": false, "[configmaps]": false, "[pods/exec]": false} {
+		operations := "[CREATE, UPDATE]"
+		if resources == "[pods/exec]" {
+			operations = "[CONNECT]"
+		}
+		folder(t, map[string]string{
+			"pods/policy.yaml": "apiVersion: sallyport.dev/v1alpha1\nkind: RegoPolicy\nmetadata: {name: pods}\nspec:\n  package: pods\n" +
+				"  match: {resources: [{apiGroups: [''], apiVersions: [v1], resources: " + resources + ", operations: " + operations + "}]}\n",
+			"pods/pods.rego":      "# METADATA\n# title: T\n# description: D\npackage pods\n\nvalid_input := true\n\nwarn contains \"w\" if input.request.operation == \"x\"\n",
+			"pods/pods_test.rego": "package pods_test\n\nimport data.pods\n\ntest_t if count(pods.warn) == 0 with input as {\"request\": {\"operation\": \"y\"}}\n",
+		})
+		out, errs, code := execute(t, "policy", "check", "pods")
+		if code != 0 || strings.Contains(out, "note: policy pods is not evaluated for debug containers (kubectl debug)") != noted {
+			t.Errorf("%s: exit %d\n%s%s", resources, code, out, errs)
+		}
+	}
 	if out, errs, code := execute(t, "policy", "check"); code != 0 || strings.Contains(out, "note:") {
 		t.Errorf("the shipped policies are not all followed: exit %d\n%s%s", code, out, errs)
 	}

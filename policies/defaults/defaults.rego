@@ -160,6 +160,7 @@ _labelled if {
 	input.request.operation == "CREATE"
 	is_object(input.request.object.metadata)
 	is_string(_spec.virtualMachineName)
+	count(_spec.virtualMachineName) <= 63
 	regex.match(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`, _spec.virtualMachineName)
 }
 

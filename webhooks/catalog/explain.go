@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -83,6 +84,18 @@ func (m *Meeting) resources(match matcher, request *admissionv1.AdmissionRequest
 		missed = append(missed, Missed{Field: field, Why: strings.Join(why, ", and ") + of})
 	}
 	m.Missed = append(m.Missed, missed...)
+}
+
+// MissesDebugContainers tells whether a policy judges what is written into Pods, and not the containers that kubectl debug adds: the API
+// server has them as another resource, which pods does not stand for.
+func MissesDebugContainers(match *v1alpha1.PolicyMatch) bool {
+	judges := func(operation admissionv1.Operation, subresource string) bool {
+		request := &admissionv1.AdmissionRequest{
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, SubResource: subresource, Operation: operation,
+		}
+		return matcher{PolicyMatch: match}.covers(request)
+	}
+	return (judges(admissionv1.Create, "") || judges(admissionv1.Update, "")) && !judges(admissionv1.Update, "ephemeralcontainers")
 }
 
 // missing are the reasons for which an entry is not about a request.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,7 +42,8 @@ type Policy struct {
 	outcomeShape shape
 
 	fast  accelerator
-	stuck atomic.Int64 // evaluations that overran their deadline and still run
+	paths func() *inputPaths // by which members of input are named in errors; made when the first is
+	stuck atomic.Int64       // evaluations that overran their deadline and still run
 }
 
 // Name of the policy.
@@ -93,6 +95,7 @@ func Compile(src Source, options ...Option) (*Policy, error) {
 		revision: revision(src, libraries), judges: map[endpoint]ast.Body{}, outcomeShape: rules.outcome,
 	}
 	p.fast = &accelerated{Policy: p, cache: newDecisionCache()}
+	p.paths = sync.OnceValue(func() *inputPaths { return newInputPaths(p.compiler, p.named(ruleValid, ruleFacts)) })
 	for _, o := range options {
 		o(p)
 	}

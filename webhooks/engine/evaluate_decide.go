@@ -57,10 +57,10 @@ func (p *Policy) bounded(ctx context.Context, decide func(context.Context) (*Dec
 func (p *Policy) decide(ctx context.Context, e endpoint, in Input, r Reader) (*Decision, error) {
 	facts, err := p.gather(ctx, in, r)
 	if err != nil {
-		return nil, err
+		return nil, p.nameField(ctx, in, nil, err)
 	}
 	decision, err := p.fast.judge(ctx, e, in, facts)
-	return decision, on(facts, err)
+	return decision, on(facts, p.nameField(ctx, in, facts, err))
 }
 
 // confirm decides again on live facts. If that cannot be done the denial stands.

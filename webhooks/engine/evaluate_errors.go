@@ -44,6 +44,8 @@ type Error struct {
 	Err   error
 	// Facts are what the policy could not decide on; nil if not all of them were answered.
 	Facts map[string]Fact
+
+	fact string // that is undefined, if that is the cause
 }
 
 // Error gives the message without the cause, which callers show beside it.

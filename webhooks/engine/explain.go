@@ -268,6 +268,7 @@ func (s *explainer) eval(ref ast.Ref) (*ast.Term, error) {
 func (s *explainer) value(ref ast.Ref, tracers ...topdown.QueryTracer) (value *ast.Term, defined bool, err error) {
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(s.ctx, cancel.Cancel)()
+	s.trace.end = cancel.Cancel
 	q := topdown.NewQuery(ast.NewBody(ast.Equality.Expr(ast.VarTerm("value"), ast.NewTerm(ref)))).
 		WithCompiler(s.policy.compiler).WithStore(s.policy.store).WithTransaction(s.policy.txn).
 		WithInput(s.input).WithCancel(cancel).WithIndexing(false).WithEarlyExit(false)

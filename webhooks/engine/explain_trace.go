@@ -22,6 +22,9 @@ type trace struct {
 	tracer
 	frames map[uint64]*frame
 	rules  map[*ast.Rule][]*frame
+	// most events are taken down, if it is not 0; then the evaluation is ended.
+	most int
+	end  func()
 }
 
 // frame is one evaluation of the body of a rule, a comprehension, a negation or an `every`.
@@ -49,6 +52,11 @@ func newTrace() *trace {
 
 // TraceEvent takes down an event.
 func (t *trace) TraceEvent(e topdown.Event) {
+	if t.most > 0 {
+		if t.most--; t.most == 0 {
+			t.end()
+		}
+	}
 	if e.Op == topdown.EnterOp {
 		t.enter(e)
 		return
@@ -141,19 +149,24 @@ func (s *explainer) unmet(rules []*ast.Rule) *Unmet {
 }
 
 func (s *explainer) furthest(frames []*frame, depth int) *Unmet {
-	var best *frame
+	best := furthest(frames)
+	if best == nil || depth == 0 {
+		return nil
+	}
+	return s.describe(best, depth)
+}
+
+// furthest is the frame that got furthest, of those that did not hold.
+func furthest(frames []*frame) (best *frame) {
 	for _, f := range frames {
-		if f.done || depth == 0 {
+		if f.done {
 			continue
 		}
 		if f = f.innermost(); f != nil && (best == nil || f.furthest > best.furthest) {
 			best = f
 		}
 	}
-	if best == nil {
-		return nil
-	}
-	return s.describe(best, depth)
+	return best
 }
 
 // innermost is the frame itself, or for one that has no rule and no expression of its own, such as that of an `every`, the one in
@@ -201,11 +214,20 @@ func (s *explainer) describe(f *frame, depth int) *Unmet {
 	return u
 }
 
-// because is where that stopped which an expression asks: what was evaluated for it, or what is remembered of a rule that was
-// evaluated before.
+// because is where that stopped which an expression asks.
 func (s *explainer) because(at *stop, depth int) *Unmet {
-	if u := s.furthest(at.inner, depth); u != nil {
-		return u
+	f := s.below(at)
+	if f == nil || depth == 0 {
+		return nil
+	}
+	return s.describe(f, depth)
+}
+
+// below is what stopped of that which an expression asks: what was evaluated for it, or what is remembered of a rule that was
+// evaluated before.
+func (s *explainer) below(at *stop) *frame {
+	if f := furthest(at.inner); f != nil {
+		return f
 	}
 	var frames []*frame
 	ast.WalkRefs(at.expr, func(ref ast.Ref) bool {
@@ -222,7 +244,7 @@ func (s *explainer) because(at *stop, depth int) *Unmet {
 	if slices.ContainsFunc(frames, func(f *frame) bool { return f.done }) {
 		return nil
 	}
-	return s.furthest(frames, depth)
+	return furthest(frames)
 }
 
 // enclosing is the expression as its author wrote it, of which the compiler has made one of several.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -29,7 +30,8 @@ type follower struct {
 	input    *projection
 	rules    map[*ast.Rule]*followed
 	changed  bool
-	steps    int // that were new
+	steps    int  // that were new
+	apart    bool // members are told apart although they are read together: it is asked where values are from, and not what is read
 
 	at   *ast.Location       // what is being followed
 	lost func(*ast.Location) // is told where all of the input is read, which is then left out; it may be nil
@@ -85,6 +87,9 @@ func (f *follower) add(to, more places) {
 }
 
 func (f *follower) whole(all places) {
+	if f.apart {
+		return
+	}
 	for place := range all {
 		if place == f.input && f.lost != nil {
 			f.lost(f.at)
@@ -167,7 +172,10 @@ func (f *follower) body(known *followed, body ast.Body) {
 			if v, ok := terms.Value.Value.(ast.Var); ok {
 				f.add(known.of(v), f.step(f.places(known, terms.Domain), ast.InternedNullTerm))
 			}
-			known.bind(terms)
+			if terms.Key != nil {
+				known.bind(terms.Key)
+			}
+			known.bind(terms.Value)
 			f.body(known, terms.Body)
 		case *ast.SomeDecl:
 		default:
@@ -316,6 +324,11 @@ func (f *follower) objectGet(known *followed, operands []*ast.Term) {
 			f.use(known, key)
 		}
 		found = f.step(found, key)
+		if _, single := key.Value.(ast.Var); single && f.apart { // which may be a list of members, as long as it likes
+			for place := range found {
+				place.every = cmp.Or(place.every, place)
+			}
+		}
 	}
 	found = maps.Clone(found)
 	maps.Copy(found, f.places(known, operands[2]))

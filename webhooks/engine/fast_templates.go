@@ -77,5 +77,7 @@ func filled(t *ast.Term, in Value) (*ast.Term, bool) {
 }
 
 func undefined(fact string) error {
-	return errorf(InputNotUnderstood, "facts.%s is undefined for this request", fact)
+	e := errorf(InputNotUnderstood, "facts.%s is undefined for this request", fact)
+	e.fact = fact
+	return e
 }

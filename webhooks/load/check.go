@@ -43,6 +43,10 @@ func (c *Collection) Remarks() (lines []string) {
 		for _, why := range append(c.release.Unserved(&c.Objects[i]), c.release.Remarks(&c.Objects[i])...) {
 			lines = append(lines, c.Place(source.Name)+": warning: policy "+source.Name+" is not evaluated for everything in its spec.match: "+why)
 		}
+		if match := c.Objects[i].Spec.Match; match != nil && catalog.MissesDebugContainers(match) {
+			lines = append(lines, c.Place(source.Name)+": note: policy "+source.Name+" is not evaluated for debug containers (kubectl debug): "+
+				"spec.match has pods, but not pods/ephemeralcontainers with UPDATE")
+		}
 		places := source.Unfollowed()
 		for i := range places {
 			places[i].Message = fmt.Sprintf("note: reads of the input cannot be followed through `%s`: "+

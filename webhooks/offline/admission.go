@@ -210,6 +210,10 @@ func (r *Reviewer) ask(ctx context.Context, p *pending, endpoint string, by hook
 	response, said := decision.Response(), verdictsOf(decision)
 	p.result.Policies = append(p.result.Policies, said...)
 	p.noteForeign(said)
+	if open := decision.OpenOverride(); open != "" { // a cluster knows
+		response.Warnings = slices.DeleteFunc(response.Warnings, func(w string) bool { return w == open })
+		p.note(AboutRequest, "the override was not judged: %s", open)
+	}
 	p.warn(response.Warnings...)
 	decided := slices.ContainsFunc(said, func(v PolicyVerdict) bool { return v.decides() })
 	if slices.ContainsFunc(said, func(v PolicyVerdict) bool { return v.unknown() }) {

@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -134,7 +135,7 @@ func (r *Reviewer) findOld(p *pending) error {
 		p.old = old
 	}
 	if p.old != nil {
-		r.world.identify(p.old, metadataText(p.sent, "uid"), metadataText(p.sent, "resourceVersion"))
+		r.world.identify(p.old, cmp.Or(metadataText(p.sent, "uid"), overrideUID(p.object)), metadataText(p.sent, "resourceVersion"))
 	}
 	if p.request.Operation == "" {
 		p.request.Operation = admissionv1.Create

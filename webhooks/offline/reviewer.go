@@ -14,7 +14,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -166,10 +165,7 @@ func (p *pending) noteUnchecked() {
 
 // decode reads the object as the API server does: fields that it does not know are refused, warned of or dropped.
 func (r *Reviewer) decode(p *pending) error {
-	if p.kind.schema == nil {
-		return p.decodeForeign()
-	}
-	unknown, err := p.kind.schema.prune(p.object)
+	unknown, err := p.kind.prune(p.object)
 	if p.request.Validation != Ignore {
 		p.locate(unknown...)
 	}
@@ -190,17 +186,12 @@ func (r *Reviewer) decode(p *pending) error {
 			p.warn(fmt.Sprintf("unknown field %q", name))
 		}
 	}
-	p.changed("schema")
-	p.kind.schema.setDefaults(p.object)
-	p.changed("schema")
-	p.object.SetNamespace(p.id.namespace)
-	return nil
-}
-
-// decodeForeign reads the metadata of an object without a schema, which every kind has alike.
-func (p *pending) decodeForeign() error {
-	if _, _, err := objectmeta.GetObjectMeta(p.object.Object, false); err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %[1]s: %[3]v", p.kind.Kind, p.kind.Version, err))
+	if p.kind.schema == nil {
+		p.changed("server")
+	} else {
+		p.changed("schema")
+		p.kind.schema.setDefaults(p.object)
+		p.changed("schema")
 	}
 	p.object.SetNamespace(p.id.namespace)
 	return nil

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
 // identity is what no two objects of a cluster share.
@@ -165,6 +167,15 @@ func (w *World) identify(u *unstructured.Unstructured, uid, version string) {
 	}
 }
 
+// overrideUID is the UID that the override on an object names: that of the object, for whoever left it out.
+func overrideUID(u *unstructured.Unstructured) string {
+	o, err := v1alpha1.ParseOverride(u.GetAnnotations()[v1alpha1.AnnotationOverride])
+	if err != nil {
+		return ""
+	}
+	return string(o.UID)
+}
+
 // stored makes of a document the object that the API server would have stored.
 func (w *World) stored(d *Document) (*unstructured.Unstructured, error) {
 	k, err := w.kinds.of(d)
@@ -172,14 +183,15 @@ func (w *World) stored(d *Document) (*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	u := (&unstructured.Unstructured{Object: d.Object}).DeepCopy()
+	unknown, err := k.prune(u)
+	if err != nil {
+		return nil, d.errorf("%w", err)
+	}
+	for _, field := range unknown {
+		w.warnings = append(w.warnings, fmt.Sprintf("%s: %s has no field %q, it is left out", d.Place(), k.Kind, field))
+	}
 	if k.schema != nil {
-		unknown, err := k.schema.decode(u)
-		if err != nil {
-			return nil, d.errorf("%w", err)
-		}
-		for _, field := range unknown {
-			w.warnings = append(w.warnings, fmt.Sprintf("%s: %s has no field %q, it is left out", d.Place(), k.Kind, field))
-		}
+		k.schema.setDefaults(u)
 	}
 	if u.GetName() == "" {
 		return nil, d.errorf("metadata.name is missing")
@@ -197,7 +209,7 @@ func (w *World) stored(d *Document) (*unstructured.Unstructured, error) {
 // fill sets what the API server sets and is missing.
 func (w *World) fill(u *unstructured.Unstructured) {
 	if u.GetUID() == "" {
-		u.SetUID(w.newUID())
+		u.SetUID(types.UID(cmp.Or(overrideUID(u), string(w.newUID()))))
 		w.madeUp[string(u.GetUID())] = true
 	}
 	if u.GetResourceVersion() == "" {

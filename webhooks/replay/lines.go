@@ -37,14 +37,24 @@ type line struct {
 
 // lines gives the lines of an input, until one cannot be read: that is the last.
 func (in *Input) lines(yield func(line) bool) {
-	number := 0
+	number, more := 0, true
+	begun := parts{}
 	err := in.read(func(l line) bool {
 		number++
 		l.number = number
-		return yield(l)
+		if begun.join(&l) {
+			more = yield(l)
+		}
+		return more
 	})
 	if err != nil {
 		yield(line{number: number + 1, err: err})
+		return
+	}
+	for _, text := range begun {
+		if more = more && yield(line{number: number, text: text}); !more {
+			return
+		}
 	}
 }
 
@@ -108,10 +118,14 @@ var marker = []byte(`"decisionRecord":`)
 // passed over.
 func (l *line) record() (*webhooks.Record, error) {
 	start := bytes.IndexByte(l.text, '{')
-	if l.err != nil || start < 0 || !bytes.Contains(l.text, marker) {
+	if l.err != nil || start < 0 || !bytes.Contains(l.text, word) {
 		return nil, l.err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(l.text[start:]))
+	text := unwrapped(l.text[start:])
+	if !bytes.Contains(text, marker) {
+		return nil, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber() // a number is what it was
 	record := &webhooks.Record{}
 	switch err := decoder.Decode(record); {
@@ -127,7 +141,7 @@ func (l *line) record() (*webhooks.Record, error) {
 		return nil, fmt.Errorf("the record has version %d, but this program supports version %d; replay it with the release that wrote it",
 			record.Version, webhooks.RecordVersion)
 	}
-	if rest := bytes.TrimSpace(l.text[start:][decoder.InputOffset():]); len(rest) > 0 {
+	if rest := bytes.TrimSpace(text[decoder.InputOffset():]); len(rest) > 0 {
 		return nil, fmt.Errorf("unexpected data after the record: %.40q", rest)
 	}
 	return record, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -59,6 +60,15 @@ func zipped(t *testing.T, texts ...string) string {
 	return out.String()
 }
 
+// dockered is a line as Docker's driver json-file writes it.
+func dockered(text, stream string) string {
+	log, err := json.Marshal(text)
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf(`{"log":%s,"stream":%q,"time":"2026-11-20T10:00:00Z"}`+"\n", log, stream)
+}
+
 // Records are found among all that a log may hold, and one that is broken costs only itself.
 func TestLines(t *testing.T) {
 	text, r := day(t, 2)
@@ -69,12 +79,20 @@ func TestLines(t *testing.T) {
 		want  []string
 		count replay.Summary
 	}{
-		"nothing else":           {text, []string{"f:1 cm-0", "f:2 cm-1"}, replay.Summary{Decisions: 2}},
-		"nothing":                {"", nil, replay.Summary{}},
-		"among others":           {"I0101 starting\n\n" + first + "\n{\"level\":\"info\"}\n{broken\n" + second, []string{"f:3 cm-0", "f:6 cm-1"}, replay.Summary{Decisions: 2, Others: 4}},
-		"with a prefix":          {"[pod/sallyport-1/manager] " + first + "\n2026-11-20T10:00:00Z " + second, []string{"f:1 cm-0", "f:2 cm-1"}, replay.Summary{Decisions: 2}},
-		"CRLF":                   {strings.ReplaceAll(text, "\n", "\r\n"), []string{"f:1 cm-0", "f:2 cm-1"}, replay.Summary{Decisions: 2}},
-		"quoted in a log":        {fmt.Sprintf("{\"msg\": %q}\n", first), nil, replay.Summary{Others: 1}},
+		"nothing else":        {text, []string{"f:1 cm-0", "f:2 cm-1"}, replay.Summary{Decisions: 2}},
+		"nothing":             {"", nil, replay.Summary{}},
+		"among others":        {"I0101 starting\n\n" + first + "\n{\"level\":\"info\"}\n{broken\n" + second, []string{"f:3 cm-0", "f:6 cm-1"}, replay.Summary{Decisions: 2, Others: 4}},
+		"with a prefix":       {"[pod/sallyport-1/manager] " + first + "\n2026-11-20T10:00:00Z " + second, []string{"f:1 cm-0", "f:2 cm-1"}, replay.Summary{Decisions: 2}},
+		"CRLF":                {strings.ReplaceAll(text, "\n", "\r\n"), []string{"f:1 cm-0", "f:2 cm-1"}, replay.Summary{Decisions: 2}},
+		"mentioned in a log":  {fmt.Sprintf("{\"msg\": %q}\n", "it wrote "+first), nil, replay.Summary{Others: 1}},
+		"in a text of a log":  {fmt.Sprintf("{\"msg\": %q, \"level\": \"info\"}\n", first), []string{"f:1 cm-0"}, replay.Summary{Decisions: 1}},
+		"in a field of a log": {fmt.Sprintf("{\"kubernetes\": {\"pod\": \"a\"}, \"event\": {\"json\": %s}}\n", first), []string{"f:1 cm-0"}, replay.Summary{Decisions: 1}},
+		"wrapped twice":       {fmt.Sprintf("x {\"message\": %q}\n", fmt.Sprintf("{\"log\": %q}", first+"\n")), []string{"f:1 cm-0"}, replay.Summary{Decisions: 1}},
+		"by Docker": {dockered(first+"\n", "stdout") + dockered("I0101 starting\n", "stderr") + dockered(second, "stdout"), []string{"f:1 cm-0", "f:3 cm-1"},
+			replay.Summary{Decisions: 2, Others: 1}},
+		"by Docker, in parts": {dockered(first[:100], "stdout") + dockered("I0101 start", "stderr") + dockered(first[100:]+"\n", "stdout") + dockered("ing\n", "stderr"),
+			[]string{"f:3 cm-0"}, replay.Summary{Decisions: 1, Others: 1}},
+		"by Docker, cut off":     {dockered(first[:len(first)-5], "stdout"), []string{"f:1 the record is cut off: the input ends in it"}, replay.Summary{Cut: 1}},
 		"compressed":             {zipped(t, first+"\n", second), []string{"f:1 cm-0", "f:2 cm-1"}, replay.Summary{Decisions: 2}},
 		"no newline at the end":  {strings.TrimSuffix(text, "\n"), []string{"f:1 cm-0", "f:2 cm-1"}, replay.Summary{Decisions: 2}},
 		"cut off at the end":     {text[:len(text)-10], []string{"f:1 cm-0", "f:2 the record is cut off: the input ends in it"}, replay.Summary{Decisions: 1, Cut: 1}},

@@ -41,7 +41,7 @@
 {{- if .Values.runtimes.pod.enabled }}
 - --pod-runtime=true
 {{- $labels := list }}
-{{- range $key, $value := .Values.runtimes.pod.nodeSelector }}
+{{- range $key, $value := include "sallyport.present" .Values.runtimes.pod.nodeSelector | fromYaml | default (dict "type" "virtual-kubelet") }}
 {{- $labels = append $labels (printf "%s=%s" $key $value) }}
 {{- end }}
 - --pod-node-selector={{ join "," $labels }}

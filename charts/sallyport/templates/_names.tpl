@@ -67,7 +67,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   "app.kubernetes.io/version" (.Chart.AppVersion | replace "+" "_")
   "app.kubernetes.io/managed-by" .Release.Service
   "app.kubernetes.io/part-of" "sallyport" -}}
-{{- merge (include "sallyport.selectorLabels" . | fromYaml) $labels .Values.commonLabels | toYaml -}}
+{{- merge (include "sallyport.selectorLabels" . | fromYaml) $labels .Values.commonLabels | include "sallyport.present" -}}
 {{- end -}}
 
 {{/*
@@ -82,11 +82,39 @@ metadata:
   namespace: {{ .namespace | default .context.Release.Namespace }}
   {{- end }}
   labels:
-    {{- merge (.labels | default dict) (include "sallyport.labels" .context | fromYaml) | toYaml | nindent 4 }}
+    {{- merge (.labels | default dict) (include "sallyport.labels" .context | fromYaml) | include "sallyport.present" | nindent 4 }}
   {{- with $annotations }}
   annotations:
-    {{- toYaml . | nindent 4 }}
+    {{- include "sallyport.present" . | nindent 4 }}
   {{- end }}
+{{- end -}}
+
+{{/*
+The number of replicas: the value, unless somebody has scaled the Deployment (kubectl scale, an autoscaler). Then it stays as it is: Helm's
+server-side apply would conflict over another number.
+*/}}
+{{- define "sallyport.replicas" -}}
+{{- $live := lookup "apps/v1" "Deployment" .Release.Namespace (include "sallyport.fullname" .) -}}
+{{- $replicas := .Values.replicas -}}
+{{- range dig "metadata" "managedFields" list $live -}}
+{{- if and (eq (.subresource | default "") "scale") (dig "fieldsV1" "f:spec" "f:replicas" "" . | kindIs "map") -}}
+{{- $replicas = $live.spec.replicas -}}
+{{- end -}}
+{{- end -}}
+{{- $replicas -}}
+{{- end -}}
+
+{{/* A map without the members that are null: Helm leaves those of earlier releases with --reuse-values. */}}
+{{- define "sallyport.present" -}}
+{{- $present := dict -}}
+{{- range $key, $value := . -}}
+{{- if kindIs "map" $value -}}
+{{- $_ := set $present $key (include "sallyport.present" $value | fromYaml) -}}
+{{- else if not (kindIs "invalid" $value) -}}
+{{- $_ := set $present $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $present -}}
 {{- end -}}
 
 {{/* The ConfigMap with the authorities of the registry of snapshots; empty if it is not needed. */}}

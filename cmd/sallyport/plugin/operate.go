@@ -133,6 +133,9 @@ func (o *operate) run(command *cobra.Command, args []string) error {
 			return err
 		}
 		past.By = who.Username
+		if _, err := past.Text(); err != nil {
+			return fmt.Errorf("writing the override: %w", err)
+		}
 	}
 	if o.which.given() {
 		machines, err := o.find(c.namespace, o.which, "virtualmachines."+v1alpha1.GroupName)

@@ -90,7 +90,11 @@ func (p *plugin) override(ctx context.Context, o *overriding, args []string) err
 	failed := false
 	for _, object := range objects {
 		written := v1alpha1.Override{Policy: policy, UID: object.GetUID(), By: who.Username, Until: p.now().Add(o.lasts), Reason: o.reason}
-		if err := annotate(ctx, c, object, written.String(), o.dryRun); err != nil {
+		text, err := written.Text()
+		if err != nil {
+			return fmt.Errorf("writing the override: %w", err)
+		}
+		if err := annotate(ctx, c, object, text, o.dryRun); err != nil {
 			fmt.Fprintln(p.ErrOut, describe(fmt.Errorf("annotating %s: %w", object.name(), err)))
 			failed = true
 			continue

@@ -219,7 +219,14 @@ _forms := {
 }
 
 # The annotations that this policy evaluates.
-_annotations(of) := object.filter(object.get(of.metadata, "annotations", {}), object.keys(_forms))
+_annotations(of) := {key: _cut(value) |
+	some key, value in object.filter(object.get(of.metadata, "annotations", {}), object.keys(_forms))
+}
+
+# No valid value is long. One that is may have 256 KiB, and stays invalid.
+_cut(value) := value if count(value) <= 64
+
+_cut(value) := concat("", [substring(value, 0, 64), "..."]) if count(value) > 64
 
 _stood := _annotations(_old) if _old
 

@@ -114,12 +114,17 @@ _scalings := {
 	},
 	"only those that are not met": {"annotations": {_min: "2", _max: "1"}, "to": 2, "verdict": "ScaleDownTooLarge"},
 	"what cannot be read": {"annotations": {_min: "three"}, "to": 4, "verdict": "AnnotationInvalid"},
+	"what is as long as an annotation can be": {"annotations": {_max: _long}, "to": 4, "verdict": "AnnotationInvalid"},
 	"what cannot be read, but more": {"annotations": {_min: "three"}, "to": 6, "verdict": "allow"},
 	"what cannot be read, beside another": {
 		"annotations": {_min: "three", _max: "1"}, "to": 1,
 		"verdict": "AnnotationInvalid, ScaleDownTooLarge",
 	},
 }
+
+_long := concat("", [_tenfold(_tenfold(_tenfold(_tenfold("9999999999")))), _tenfold(_tenfold(_tenfold(_tenfold("9999999999"))))])
+
+_tenfold(text) := replace("0000000000", "0", text)
 
 test_scalings[note] if {
 	some note, tc in _scalings
@@ -441,6 +446,15 @@ _denials := {
 		"code": 422,
 		"message": "Deployment web: annotation sallyport.dev/min-replicas must be a number such as \"3\", got \"three\"",
 		"details": object.union(_what, {"field": "metadata.annotations[sallyport.dev/min-replicas]"}),
+	}},
+	"an annotation of 200 KB": {"world": _create(_workload(5, {_max: _long})), "limits": [], "denial": {
+		"reason": "AnnotationInvalid",
+		"code": 422,
+		"message": concat("", [
+			"Deployment web: annotation sallyport.dev/max-scale-down must be a number from \"1\", ",
+			"or a percentage from \"1%\" to \"100%\", got \"9999999999999999999999999999999999999999999999999999999999999999...\"",
+		]),
+		"details": object.union(_what, {"field": "metadata.annotations[sallyport.dev/max-scale-down]"}),
 	}},
 	"an annotation that cannot be read": {"world": _scale(_workload(5, {_max: "lots"}), 2), "limits": [], "denial": {
 		"reason": "AnnotationInvalid",

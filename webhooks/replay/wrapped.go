@@ -1,0 +1,76 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// word is in every line with a record, also where the record is quoted.
+var word = []byte("decisionRecord")
+
+// docker begins the lines that Docker's driver json-file writes: a line of the program each, or a part of one.
+var docker = []byte(`{"log":"`)
+
+// parts are the beginnings of lines of which the rest is still to come, by stream.
+type parts map[string][]byte
+
+// join makes of a line that Docker wrote what the program wrote, and tells whether that is a whole line. Any other line is one.
+func (p parts) join(l *line) bool {
+	if l.err != nil || !bytes.HasPrefix(l.text, docker) {
+		return true
+	}
+	var wrapped struct{ Log, Stream string }
+	if json.Unmarshal(l.text, &wrapped) != nil {
+		return true
+	}
+	p[wrapped.Stream] = append(p[wrapped.Stream], wrapped.Log...)
+	text := p[wrapped.Stream]
+	if len(text) > longest {
+		delete(p, wrapped.Stream)
+		l.text, l.err = nil, errTooLong
+		return true
+	}
+	if !bytes.HasSuffix(text, []byte("\n")) {
+		return false
+	}
+	delete(p, wrapped.Stream)
+	l.text, l.whole = bytes.TrimSuffix(text, []byte("\n")), true
+	return true
+}
+
+// mostWraps is how many collectors may have put a record into fields of their own lines.
+const mostWraps = 4
+
+// unwrapped gives the record within a line of JSON: the value of one of its fields, or the text in one, which must begin with the record.
+// A text that only quotes a record is none. A line without one is given back.
+func unwrapped(text []byte) []byte {
+	if found := unwrap(text, mostWraps); found != nil {
+		return found
+	}
+	return text
+}
+
+func unwrap(text []byte, most int) []byte {
+	if bytes.HasPrefix(text, []byte(`{"decisionRecord"`)) {
+		return text
+	}
+	var fields map[string]json.RawMessage
+	if most < 0 || json.Unmarshal(text, &fields) != nil || fields[string(word)] != nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		value := []byte(fields[name])
+		var quoted string
+		if json.Unmarshal(value, &quoted) == nil {
+			value = bytes.TrimSpace([]byte(quoted))
+		}
+		if bytes.HasPrefix(value, []byte("{")) && bytes.Contains(value, word) {
+			if found := unwrap(value, most-1); found != nil {
+				return found
+			}
+		}
+	}
+	return nil
+}
