@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-
-	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
 const (
@@ -39,7 +37,7 @@ func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact,
 		var named []string
 		defer func() { done <- named }()
 		defer contain(new(error))
-		s := p.explainer(builtins.Metered(ctx), input)
+		s := p.explainer(ctx, input)
 		s.trace.most = mostTraced
 		if _, err := s.eval(asked); err == nil {
 			named = s.fields(stopped)
