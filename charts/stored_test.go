@@ -72,8 +72,7 @@ func TestSchemasRefuseWhatGoDoesNotDecode(t *testing.T) {
 			return c.Create(ctx, disk)
 		})
 	}
-	strict.ResourceVersion = loose.ResourceVersion
-	if err := c.Update(t.Context(), strict); err != nil {
+	if err := c.Patch(t.Context(), strict, client.Merge); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the definition of the chart", func(ctx context.Context) error {
@@ -161,16 +160,24 @@ func (c *cluster) managedFieldsAreBounded(t *testing.T) {
 		}
 		created.Object["metadata"].(map[string]any)["managedFields"] = entries
 		for what, do := range map[string]func() error{
-			"a machine":               func() error { return c.Patch(t.Context(), newMachine("present"), deep(), client.DryRunAll) },
-			"a terminating machine":   func() error { return c.Patch(t.Context(), newMachine("terminating"), deep(), client.DryRunAll) },
-			"the status of a machine": func() error { return c.Status().Patch(t.Context(), newMachine("present"), deep(), client.DryRunAll) },
-			"a policy":                func() error { return c.Patch(t.Context(), newPolicy("present"), deep(), client.DryRunAll) },
-			"a new server":            func() error { return c.Create(t.Context(), created.DeepCopy(), client.DryRunAll) },
+			"a machine":             func() error { return c.Patch(t.Context(), newMachine("present"), deep(), client.DryRunAll) },
+			"a terminating machine": func() error { return c.Patch(t.Context(), newMachine("terminating"), deep(), client.DryRunAll) },
+			"a policy":              func() error { return c.Patch(t.Context(), newPolicy("present"), deep(), client.DryRunAll) },
+			"a new server":          func() error { return c.Create(t.Context(), created.DeepCopy(), client.DryRunAll) },
 		} {
 			err := do()
 			if refused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err); refused != (levels > 64) || err != nil && !refused {
 				t.Errorf("%s with managedFields of %d levels: %v", what, levels, err)
 			}
+		}
+	}
+	machine := newMachine("present")
+	if err := c.Status().Patch(t.Context(), machine, merge(`{"metadata":{"managedFields":%s},"status":{}}`, nested(65)), client.DryRunAll); err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range machine.GetManagedFields() {
+		if strings.Contains(string(entry.FieldsV1.Raw), `{"f:a":{"f:a":`) {
+			t.Error("managedFields are set by way of the status")
 		}
 	}
 	// What was stored before the bound was there may be changed, and made right.
