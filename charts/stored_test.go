@@ -176,7 +176,7 @@ func (c *cluster) managedFieldsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, entry := range machine.GetManagedFields() {
-		if strings.Contains(string(entry.FieldsV1.Raw), `{"f:a":{"f:a":`) {
+		if strings.Contains(entry.FieldsV1.GetRawString(), `{"f:a":{"f:a":`) {
 			t.Error("managedFields are set by way of the status")
 		}
 	}

@@ -250,12 +250,12 @@ func (p *place) many(r *rand.Rand) any {
 	entry := p.entry.make(r)
 	if p.schema.Type == "object" {
 		entries := map[string]any{}
-		for i := range min(orMax(p.schema.MaxProperties), 500) {
+		for i := range min(orMax(p.schema.MaxProperties), 5000) {
 			entries[fmt.Sprintf("key-%d", i)] = entry
 		}
 		return entries
 	}
-	list := make([]any, min(orMax(p.schema.MaxItems), 500))
+	list := make([]any, min(orMax(p.schema.MaxItems), 5000))
 	for i := range list {
 		list[i] = entry
 		if fields, ok := entry.(map[string]any); ok {
