@@ -2,12 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
+	"regexp"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"pgregory.net/rapid"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/charts"
@@ -49,6 +52,32 @@ func TestTypesThatDecodeThemselvesAreBounded(t *testing.T) {
 		for _, part := range []string{"Spec", "Status"} {
 			field, _ := reflect.TypeOf(kind.Object).Elem().FieldByName(part)
 			walk(field.Type, kind.Name+"."+part)
+		}
+	}
+}
+
+// What the patterns admit, Go reads, and writes as something that they admit.
+func TestBoundsHoldWhatGoWrites(t *testing.T) {
+	for is, set := range bounds {
+		var s apiextensionsv1.JSONSchemaProps
+		if set(&s); s.Pattern == "" {
+			continue
+		}
+		pattern := regexp.MustCompile(s.Pattern)
+		for i := range 5000 {
+			text := rapid.StringMatching(s.Pattern).Example(i)
+			if s.MinItems != nil { // its format sees to the calendar
+				text = text[:4] + fmt.Sprintf("-%02d-%02dT%02d:%02d:%02d", 1+i%12, 1+i%28, i%24, i%60, i%60) + text[len("2026-05-04T03:02:01"):]
+			}
+			value := reflect.New(is).Interface()
+			if err := json.Unmarshal(fmt.Appendf(nil, "%q", text), value); err != nil {
+				t.Errorf("%s: %q: %v", is, text, err)
+				continue
+			}
+			var again string
+			if written, err := json.Marshal(value); err != nil || json.Unmarshal(written, &again) != nil || !pattern.MatchString(again) || int64(len(again)) > *s.MaxLength {
+				t.Errorf("%s: %q is written as %s: %v", is, text, written, err)
+			}
 		}
 	}
 }
