@@ -65,7 +65,7 @@ func TestSchemasRefuseWhatGoDoesNotDecode(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for name, size := range map[string]string{"old": "1e1.5", "older": "1e-2000000000"} {
+	for name, size := range map[string]string{"old": "1e1.5", "odd": "1e.5", "older": "1e-2000000000"} {
 		eventually(t, "a disk of the loose definition", func(ctx context.Context) error {
 			disk := copiedDisk(name, size)
 			disk.SetFinalizers([]string{"example.com/test"})
@@ -117,7 +117,7 @@ func TestSchemasRefuseWhatGoDoesNotDecode(t *testing.T) {
 			return c.Status().Patch(ctx, good.DeepCopy(), merge(`{"status":%s}`, tc.status))
 		})
 	}
-	for _, name := range []string{"old", "older"} {
+	for _, name := range []string{"old", "odd", "older"} {
 		disk := copiedDisk(name, "")
 		if err := errors.Join(
 			c.Patch(t.Context(), disk, merge(`{"metadata":{"labels":{"a":"b"}}}`)),

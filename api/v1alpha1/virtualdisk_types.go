@@ -39,7 +39,7 @@ type VirtualDiskSpec struct {
 	// but not shrink.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="string(self).matches('^[0-9.]*[1-9]')",message="spec.size must be greater than 0, such as 40Gi"
-	// +kubebuilder:validation:XValidation:rule="[self, oldSelf].exists(size, string(size).matches('[eE].{3}')) || quantity(string(self)).compareTo(quantity(string(oldSelf))) >= 0",message="spec.size cannot shrink: data beyond the new end would be lost; create a smaller VirtualDisk and copy what is needed"
+	// +kubebuilder:validation:XValidation:rule="[self, oldSelf].exists(size, string(size).matches('[eE]([.]|.{3})')) || quantity(string(self)).compareTo(quantity(string(oldSelf))) >= 0",message="spec.size cannot shrink: data beyond the new end would be lost; create a smaller VirtualDisk and copy what is needed"
 	Size resource.Quantity `json:"size"`
 
 	// Where the disk is. Exactly one of vsphere, pod and kubevirt is set. A disk can be
