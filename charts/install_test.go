@@ -74,7 +74,7 @@ func (c *cluster) clean(ctx context.Context, t *testing.T) {
 		kinds = append(kinds, crds.Items[i].Name)
 	}
 	// The webhook configurations first: no manager runs, so they would fail the other deletions.
-	c.delete(ctx, t, "mutatingwebhookconfigurations,validatingwebhookconfigurations", "-l", ours)
+	c.delete(ctx, t, "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings", "-l", ours)
 	if len(kinds) > 0 {
 		c.delete(ctx, t, strings.Join(kinds, ","), "--all", "-A")
 	}

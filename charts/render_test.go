@@ -90,11 +90,11 @@ func TestEveryObjectIsOfItsType(t *testing.T) {
 		kinds  string // in their order, each once
 	}{
 		"by default": {"", "ClusterRole ClusterRoleBinding ConfigMap CustomResourceDefinition Deployment MutatingWebhookConfiguration " +
-			"PodDisruptionBudget Role RoleBinding Service ServiceAccount ValidatingWebhookConfiguration"},
+			"PodDisruptionBudget Role RoleBinding Service ServiceAccount ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration"},
 		"everything": {everything, "ClusterRole ClusterRoleBinding ConfigMap CustomResourceDefinition Deployment MutatingWebhookConfiguration " +
 			"NetworkPolicy PodDisruptionBudget Role RoleBinding Service ServiceAccount ServiceMonitor " +
 			"ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration"},
-		"nothing": {nothing, "ConfigMap Deployment MutatingWebhookConfiguration Service ValidatingWebhookConfiguration"},
+		"nothing": {nothing, "ConfigMap Deployment MutatingWebhookConfiguration Service ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var kinds []string

@@ -170,6 +170,7 @@ func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 		t.Error("another account of that name writes a policy, and nobody is asked")
 	}
 	c.uncheckedWrites(t)
+	c.managedFieldsAreBounded(t)
 }
 
 // uncheckedWrites: who may override policies-self can write a policy that nobody judges, with a reason for each write. That the

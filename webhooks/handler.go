@@ -65,9 +65,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave()
 	review.Verified = r.TLS != nil && len(r.TLS.VerifiedChains) > 0
-	answer := admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
-		Response: h.answer(r.Context(), &Question{Endpoint: h.endpoint, Only: h.only(r), Review: review}),
+	answer := admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}}
+	if h.endpoint == Validating { // before that, schemas have not been looked at
+		answer.Response = undecodable(review)
+	}
+	if answer.Response != nil {
+		h.log.Info("denied an object that cannot be decoded", "endpoint", h.endpoint, "error", answer.Response.Result.Message)
+	} else {
+		answer.Response = h.answer(r.Context(), &Question{Endpoint: h.endpoint, Only: h.only(r), Review: review})
 	}
 	if answer.Response == nil {
 		h.reject(w, http.StatusServiceUnavailable, "no_policies", errNoSet)

@@ -38,8 +38,8 @@ type VirtualDiskSpec struct {
 	// The size of the disk, such as 40Gi, rounded up to whole mebibytes. It can grow
 	// but not shrink.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="spec.size must be greater than 0, such as 40Gi"
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity(string(oldSelf))) >= 0",message="spec.size cannot shrink: data beyond the new end would be lost; create a smaller VirtualDisk and copy what is needed"
+	// +kubebuilder:validation:XValidation:rule="string(self).matches('^[0-9.]*[1-9]')",message="spec.size must be greater than 0, such as 40Gi"
+	// +kubebuilder:validation:XValidation:rule="[self, oldSelf].exists(size, string(size).matches('[eE]([.]|.{3})')) || quantity(string(self)).compareTo(quantity(string(oldSelf))) >= 0",message="spec.size cannot shrink: data beyond the new end would be lost; create a smaller VirtualDisk and copy what is needed"
 	Size resource.Quantity `json:"size"`
 
 	// Where the disk is. Exactly one of vsphere, pod and kubevirt is set. A disk can be

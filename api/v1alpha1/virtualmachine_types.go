@@ -178,7 +178,7 @@ type VirtualMachineSpec struct {
 	// The memory of the machine, such as 8Gi, rounded up to a multiple of 4Mi.
 	// Default: as in the template or image. Not allowed for an adopted machine.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="spec.memory must be greater than 0, such as 8Gi"
+	// +kubebuilder:validation:XValidation:rule="string(self).matches('^[0-9.]*[1-9]')",message="spec.memory must be greater than 0, such as 8Gi"
 	Memory *resource.Quantity `json:"memory,omitempty"`
 
 	// How a change of cpu or memory that cannot be applied while the machine is on

@@ -1,5 +1,6 @@
 // Command generate writes into a folder, charts/sallyport/files, what the chart is made of: the webhooks and roles of Sallyport's own
-// kinds, and the shipped policies, a file for each. Files of policies that are not shipped any more are removed.
+// kinds, and the shipped policies, a file for each. Files of policies that are not shipped any more are removed. The custom resource
+// definitions that controller-gen wrote there get bounds for the types of Kubernetes.
 package main
 
 import (
@@ -25,6 +26,9 @@ func main() {
 }
 
 func generate(files string) error {
+	if err := bound(filepath.Join(files, "crds")); err != nil {
+		return err
+	}
 	folder := filepath.Join(files, "policies")
 	shipped, err := policies.Shipped()
 	if err != nil {

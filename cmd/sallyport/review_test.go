@@ -62,6 +62,20 @@ func TestReviewGolden(t *testing.T) {
 	}
 }
 
+// controller-runtime#1032, argo-workflows#3677: a quantity that Go does not decode is refused in whatever kind and field it stands. One that
+// was taken kept every replica, and every client, from listing the kind.
+func TestReviewOfQuantitiesThatGoDoesNotDecode(t *testing.T) {
+	for kind, field := range map[string]string{
+		"vm": "spec.runtime.vsphere.clone.disks[0].size", "pool": "spec.virtualMachineTemplate.spec.runtime.vsphere.clone.disks[0].size",
+		"server": "spec.tenants[0].quota.memory",
+	} {
+		out, errs, code := execute(t, "review", "-f", "testdata/review/quantities/"+kind+".yaml", "--state", "testdata/review/quantities/state.yaml")
+		if code != 1 || !strings.Contains(out, "DENIED") || !strings.Contains(out, field) {
+			t.Errorf("%s: exit %d, want one that names %s:\n%s%s", kind, code, field, out, errs)
+		}
+	}
+}
+
 // folder writes files into a folder of the test's own, and goes there.
 func folder(t *testing.T, files map[string]string) {
 	t.Helper()

@@ -39,9 +39,9 @@ func (t *fieldTable) add(path string, goType reflect.Type, schema *apiextensions
 	if schema.Default != nil {
 		preset = describe.Code(strings.Trim(string(schema.Default.Raw), `"`))
 	}
-	fmt.Fprintf(&t.text, "| %s | %s | %s | %s |\n", describe.Code(path), kind, preset, describe.Meaning(schema))
-
 	goType = pointee(goType)
+	fmt.Fprintf(&t.text, "| %s | %s | %s | %s |\n", describe.Code(path), kind, preset, describe.Meaning(readable(goType, schema)))
+
 	switch {
 	case schema.Items != nil && goType.Kind() == reflect.Slice:
 		return t.addBelow(path+"[]", pointee(goType.Elem()), schema.Items.Schema)
@@ -49,6 +49,16 @@ func (t *fieldTable) add(path string, goType reflect.Type, schema *apiextensions
 		return t.addBelow(path+"{}", pointee(goType.Elem()), schema.AdditionalProperties.Schema)
 	}
 	return t.addBelow(path, goType, schema)
+}
+
+// readable leaves out the bounds that every field of a type of Kubernetes has, which say less than the name of the type.
+func readable(goType reflect.Type, schema *apiextensionsv1.JSONSchemaProps) *apiextensionsv1.JSONSchemaProps {
+	if goType.Kind() != reflect.Struct || goType.PkgPath() == ours {
+		return schema
+	}
+	s := *schema
+	s.Pattern, s.MaxLength, s.Minimum, s.Maximum, s.MinItems, s.MaxItems = "", nil, nil, nil, nil, nil
+	return &s
 }
 
 // addBelow adds rows for the fields of an object, if it is one of ours.
@@ -78,7 +88,7 @@ func (t *fieldTable) typeOf(goType reflect.Type, schema *apiextensionsv1.JSONSch
 	case goType == reflect.TypeFor[[]metav1.Condition]():
 		return fmt.Sprintf("[conditions](#conditions-of-a-%s)", strings.ToLower(t.kind)), nil
 	case goType == reflect.TypeFor[resource.Quantity]():
-		return "[quantity](https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/)", nil
+		return "[quantity](https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/) of at most 18 digits", nil
 	case schema.Type == "array":
 		of, err := t.typeOf(goType.Elem(), schema.Items.Schema)
 		return "list of " + plural(of), err

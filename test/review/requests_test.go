@@ -263,6 +263,10 @@ func (l *list) machines() {
 		{"gold", vsphere(`, "instanceUUID": "none"`)}, {"gold", `{"runtime": {"vsphere": {"serverRef": {"name": "nobody"}, "inventoryPath": "/a/b"}}}`},
 		{"gold", `{"runtime": {"vsphere": {"inventoryPath": "/a/b"}}}`}, {"silver", vsphere(`, "inventoryPath": "/DC0/vm/silver/a"`)},
 		{"silver", vsphere(`, "inventoryPath": "/DC0/vm/gold/a"`)}, {"default", vsphere(`, "inventoryPath": "/DC0/vm/gold/a"`)},
+		// controller-runtime#1032, argo-workflows#3677: what Go does not decode, or for minutes.
+		{"gold", `{"runtime": {"pod": {}}, "memory": "1.5Gi"}`}, {"gold", `{"runtime": {"pod": {}}, "memory": 1073741824}`}, {"gold", `{"runtime": {"pod": {}}, "memory": "1e1.5"}`},
+		{"gold", `{"runtime": {"pod": {}}, "memory": "1e-2000000000"}`}, {"gold", `{"runtime": {"pod": {}}, "memory": "1e99999999999999999999"}`},
+		{"gold", `{"runtime": {"pod": {}}, "memory": 1e300}`}, {"gold", `{"runtime": {"pod": {}}, "memory": 1.5}`}, {"gold", `{"runtime": {"pod": {}}, "memory": "0m"}`},
 	} {
 		l.add("a machine "+tc.spec, admissionv1.Create, l.machine(fmt.Sprintf("new-%d", i), tc.spec), in(tc.namespace))
 	}
@@ -381,6 +385,8 @@ func (l *list) others() {
 		`{"url": "https://vc", ` + login + `, "tenants": [{"name": "a", "namespaces": {}}]}`,
 		`{"url": "https://vc", ` + login + `, "tenants": [{"name": "a", "namespaces": {"names": ["a"]}}, {"name": "a", "namespaces": {"names": ["b"]}}]}`,
 		`{"url": "https://vc", ` + login + `, "tenants": [{"name": "a", "namespaces": {"names": ["a"]}, "adopt": true}]}`,
+		`{"url": "https://vc", ` + login + `, "tenants": [{"name": "a", "namespaces": {"names": ["a"]}, "quota": {"memory": "1e.5"}}]}`,
+		`{"url": "https://vc", ` + login + `, "tenants": [{"name": "a", "namespaces": {"names": ["a"]}, "quota": {"memory": "1Ei", "cpu": 2147483648}}]}`,
 	} {
 		l.add("a server "+spec, admissionv1.Create, server(fmt.Sprintf("server-%d", i), spec))
 	}

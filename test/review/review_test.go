@@ -85,9 +85,9 @@ func (c *cluster) world(t *testing.T) {
 	c.machine(t, l, "always", "AlwaysOn", `{"phase": "Running"}`)
 	c.machine(t, l, "off", "AlwaysOff", `{"phase": "Stopped"}`)
 	c.machine(t, l, "free", "AlwaysOnUnlessStoppedManually", `{"phase": "Running"}`)
-	c.machine(t, l, "deleting", "Manual", `{"phase": "Running", "activeOperation": {"id": "x", "origin": "Deletion", "type": "Delete", "claimedAt": "2026-01-01T00:00:00Z"}}`)
-	c.machine(t, l, "held", "Manual", `{"phase": "Starting", "activeOperation": {"id": "y", "origin": "RunPolicy", "type": "Start", "claimedAt": "2026-01-01T00:00:00Z"}}`)
-	c.machine(t, l, "undoing", "Manual", `{"phase": "Starting", "undoing": [{"id": "z", "origin": "Operation", "name": "gone", "type": "Stop", "claimedAt": "2026-01-01T00:00:00Z", "end": "Superseded"}]}`)
+	c.machine(t, l, "deleting", "Manual", `{"phase": "Running", "activeOperation": {"id": "x", "origin": "Deletion", "type": "Delete", "claimedAt": "2026-01-01T00:00:00.000000Z"}}`)
+	c.machine(t, l, "held", "Manual", `{"phase": "Starting", "activeOperation": {"id": "y", "origin": "RunPolicy", "type": "Start", "claimedAt": "2026-01-01T00:00:00.000000Z"}}`)
+	c.machine(t, l, "undoing", "Manual", `{"phase": "Starting", "undoing": [{"id": "z", "origin": "Operation", "name": "gone", "type": "Stop", "claimedAt": "2026-01-01T00:00:00.000000Z", "end": "Superseded"}]}`)
 	c.machine(t, l, "leaving", "Manual", `{"phase": "Running"}`)
 	for i := range 6 {
 		c.machine(t, l, fmt.Sprintf("user-%d", i), "Manual", `{"phase": "Running"}`)

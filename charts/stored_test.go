@@ -1,0 +1,210 @@
+package charts_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/charts"
+)
+
+// managedFields is the ValidatingAdmissionPolicy that bounds them.
+const managedFields = "sallyport-managed-fields"
+
+func merge(format string, args ...any) client.Patch {
+	return client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, format, args...))
+}
+
+// copyOfDisks is a definition like that of VirtualDisks in a group of its own: no webhook is asked, and it can be changed.
+func (c *cluster) copyOfDisks(t *testing.T) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	crds, err := charts.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range crds {
+		if crd.Spec.Names.Kind == "VirtualDisk" {
+			crd.Spec.Group, crd.Name = "stored.example.org", crd.Spec.Names.Plural+".stored.example.org"
+			crd.Spec.Names.Categories, crd.Spec.Names.ShortNames = nil, nil
+			return crd
+		}
+	}
+	t.Fatal("no VirtualDisks")
+	return nil
+}
+
+func copiedDisk(name, size string) *unstructured.Unstructured {
+	o := newObject("VirtualDisk", name, map[string]any{"size": size, "runtime": map[string]any{"pod": map[string]any{}}})
+	o.SetAPIVersion("stored.example.org/v1alpha1")
+	return o
+}
+
+// What Go does not decode, or for minutes, is refused by the API server's schema, before any webhook and at once: a pattern alone would not
+// keep it from evaluating CEL. What was stored by an older definition does not keep the rest of the object from being changed.
+func TestSchemasRefuseWhatGoDoesNotDecode(t *testing.T) {
+	c := newCluster(t)
+	strict := c.copyOfDisks(t)
+	loose := strict.DeepCopy()
+	spec := loose.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	size := spec.Properties["size"]
+	spec.Properties["size"] = apiextensionsv1.JSONSchemaProps{XIntOrString: true, AnyOf: size.AnyOf}
+	if err := c.Create(t.Context(), loose); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Delete(context.Background(), loose); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, size := range map[string]string{"old": "1e1.5", "odd": "1e.5", "older": "1e-2000000000"} {
+		eventually(t, "a disk of the loose definition", func(ctx context.Context) error {
+			disk := copiedDisk(name, size)
+			disk.SetFinalizers([]string{"example.com/test"})
+			return c.Create(ctx, disk)
+		})
+	}
+	if err := c.Patch(t.Context(), strict, client.Merge); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the definition of the chart", func(ctx context.Context) error {
+		if err := c.Create(ctx, copiedDisk("probe", "0"), client.DryRunAll); !apierrors.IsInvalid(err) {
+			return fmt.Errorf("a disk of no size: %w", err)
+		}
+		return nil
+	})
+
+	refused := func(what, field string, do func(context.Context) error) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if err := do(ctx); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v, want a refusal that names %s", what, err, field)
+		}
+	}
+	for _, size := range []string{"1e1.5", "1e.5", "1e99999999999999999999", "1e-2000000000", "1E2000000000", "00000000000000000000008Gi"} {
+		refused("a disk of "+size, "spec.size", func(ctx context.Context) error { return c.Create(ctx, copiedDisk("new", size)) })
+	}
+	good := copiedDisk("good", "1.5Gi")
+	if err := c.Create(t.Context(), good); err != nil {
+		t.Fatal(err)
+	}
+	refused("a size that takes minutes", "spec.size", func(ctx context.Context) error {
+		return c.Patch(ctx, good.DeepCopy(), merge(`{"spec":{"size":"1e-2000000000"}}`))
+	})
+	refused("a disk that shrinks", "cannot shrink", func(ctx context.Context) error {
+		return c.Patch(ctx, good.DeepCopy(), merge(`{"spec":{"size":"1e9"}}`))
+	})
+	for what, tc := range map[string]struct{ field, status string }{
+		"a quantity":                  {"status.capacity", `{"capacity":"1e.5"}`},
+		"one that takes minutes":      {"status.capacity", `{"capacity":"1e-2000000000"}`},
+		"a time in small letters":     {"status.freeSince", `{"freeSince":"2026-05-04t03:02:01z"}`},
+		"a list for a time":           {"status.freeSince", `{"freeSince":[]}`},
+		"a list with a time":          {"status.freeSince", `{"freeSince":["2026-05-04T03:02:01Z"]}`},
+		"a time without microseconds": {"status.attachedTo.since", `{"attachedTo":{"name":"a","uid":"b","since":"2026-05-04T03:02:01Z"}}`},
+		"a transition": {"lastTransitionTime",
+			`{"conditions":[{"type":"Ready","status":"True","reason":"A","message":"","lastTransitionTime":"2026-05-04T03:02:01ZT"}]}`},
+	} {
+		refused(what, tc.field, func(ctx context.Context) error {
+			return c.Status().Patch(ctx, good.DeepCopy(), merge(`{"status":%s}`, tc.status))
+		})
+	}
+	for _, name := range []string{"old", "odd", "older"} {
+		disk := copiedDisk(name, "")
+		if err := errors.Join(
+			c.Patch(t.Context(), disk, merge(`{"metadata":{"labels":{"a":"b"}}}`)),
+			c.Status().Patch(t.Context(), disk, merge(`{"status":{"phase":"Lost"}}`)),
+			c.Delete(t.Context(), disk),
+			c.Patch(t.Context(), disk, merge(`{"metadata":{"finalizers":null}}`)),
+		); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(disk), disk); !apierrors.IsNotFound(err) {
+			t.Errorf("%s is not gone: %v", name, err)
+		}
+	}
+}
+
+// nested are managedFields so deep, as the API server takes them from everybody who may change an object.
+func nested(levels int) string {
+	return `[{"manager":"a","operation":"Update","apiVersion":"sallyport.dev/v1alpha1","fieldsType":"FieldsV1","time":"2026-05-04T03:02:01Z","fieldsV1":` +
+		strings.Repeat(`{"f:a":`, levels) + "{}" + strings.Repeat("}", levels) + "}]"
+}
+
+// managedFieldsAreBounded: nobody stores managedFields that a list of the objects could not hold, whatever the webhooks are asked about.
+func (c *cluster) managedFieldsAreBounded(t *testing.T) {
+	t.Helper()
+	eventually(t, "the bound to be in force", func(ctx context.Context) error {
+		if err := c.Patch(ctx, newMachine("present"), merge(`{"metadata":{"managedFields":%s}}`, nested(65)), client.DryRunAll); err == nil {
+			return errors.New("managedFields of 65 levels are taken")
+		}
+		return nil
+	})
+	server := newObject("VSphereServer", "new", map[string]any{
+		"url": "https://a", "credentialsSecretRef": map[string]any{"name": "a"}, "trust": map[string]any{"caBundle": certificate(t)},
+	})
+	for _, levels := range []int{9_995, 65, 64} {
+		deep := func() client.Patch { return merge(`{"metadata":{"managedFields":%s}}`, nested(levels)) }
+		created := server.DeepCopy()
+		var entries []any
+		if err := json.Unmarshal([]byte(nested(levels)), &entries); err != nil {
+			t.Fatal(err)
+		}
+		created.Object["metadata"].(map[string]any)["managedFields"] = entries
+		for what, do := range map[string]func() error{
+			"a machine":             func() error { return c.Patch(t.Context(), newMachine("present"), deep(), client.DryRunAll) },
+			"a terminating machine": func() error { return c.Patch(t.Context(), newMachine("terminating"), deep(), client.DryRunAll) },
+			"a policy":              func() error { return c.Patch(t.Context(), newPolicy("present"), deep(), client.DryRunAll) },
+			"a new server":          func() error { return c.Create(t.Context(), created.DeepCopy(), client.DryRunAll) },
+		} {
+			err := do()
+			if refused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err); refused != (levels > 64) || err != nil && !refused {
+				t.Errorf("%s with managedFields of %d levels: %v", what, levels, err)
+			}
+		}
+	}
+	machine := newMachine("present")
+	if err := c.Status().Patch(t.Context(), machine, merge(`{"metadata":{"managedFields":%s},"status":{}}`, nested(65)), client.DryRunAll); err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range machine.GetManagedFields() {
+		if strings.Contains(entry.FieldsV1.GetRawString(), `{"f:a":{"f:a":`) {
+			t.Error("managedFields are set by way of the status")
+		}
+	}
+	// What was stored before the bound was there may be changed, and made right.
+	policy := newObject("", managedFields, nil)
+	policy.SetAPIVersion("admissionregistration.k8s.io/v1")
+	policy.SetKind("ValidatingAdmissionPolicyBinding")
+	policy.SetNamespace("")
+	if err := c.Patch(t.Context(), policy, merge(`{"spec":{"validationActions":["Audit"]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the bound not to be in force", func(ctx context.Context) error {
+		return c.Patch(ctx, newMachine("terminating"), merge(`{"metadata":{"managedFields":%s}}`, nested(70)))
+	})
+	if err := c.Patch(t.Context(), policy, merge(`{"spec":{"validationActions":["Deny"]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the bound to be in force again", func(ctx context.Context) error {
+		if err := c.Patch(ctx, newMachine("present"), merge(`{"metadata":{"managedFields":%s}}`, nested(65)), client.DryRunAll); err == nil {
+			return errors.New("managedFields of 65 levels are taken")
+		}
+		return nil
+	})
+	for what, patch := range map[string]client.Patch{
+		"another annotation": merge(`{"metadata":{"annotations":{"example.com/b":"c"}}}`), "reset": merge(`{"metadata":{"managedFields":[{}]}}`),
+	} {
+		if err := c.Patch(t.Context(), newMachine("terminating"), patch, client.DryRunAll); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
