@@ -105,8 +105,8 @@ func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 				continue
 			}
 			err = c.Patch(t.Context(), newObject(kind, "terminating", nil), client.RawPatch("application/merge-patch+json", []byte(merge)), client.DryRunAll)
-			if asked(t, err) {
-				t.Errorf("%s of a terminating %s: asked", test.what, kind)
+			if got := asked(t, err); got != strings.Contains(merge, "spec") { // which may count for others until it is gone
+				t.Errorf("%s of a terminating %s: asked %t", test.what, kind, got)
 			}
 		}
 	}

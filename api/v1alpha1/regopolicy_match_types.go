@@ -19,7 +19,10 @@ const (
 	MatchConnect MatchOperation = "CONNECT"
 )
 
-// PolicyMatch says which requests a policy evaluates.
+// PolicyMatch says which requests a policy evaluates. All policies share one webhook
+// configuration, in which a policy must not need more than 64 KiB.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.resources) || self.resources.map(r, size(r.apiGroups) * size(r.resources)).sum() <= 512",message="spec.match.resources must name at most 512 resources in all: every entry of apiGroups counts with every entry of resources"
 type PolicyMatch struct {
 	// The resources and operations. A request must match one entry.
 	// +required
@@ -33,6 +36,8 @@ type PolicyMatch struct {
 	// objects, except that a Namespace is selected by its own labels, before or
 	// after the request.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || size(self.matchLabels) <= 64",message="spec.match.namespaceSelector.matchLabels must have at most 64 labels"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || size(self.matchExpressions) <= 64 && self.matchExpressions.all(e, !has(e.values) || size(e.values) <= 64)",message="spec.match.namespaceSelector.matchExpressions must have at most 64 entries, each with at most 64 values"
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
 	// The labels of the objects whose requests are evaluated, before or after the
@@ -40,6 +45,8 @@ type PolicyMatch struct {
 	// the object in the request counts: a Scale, for example, has no labels. Not
 	// allowed with CONNECT, which has no object.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || size(self.matchLabels) <= 64",message="spec.match.objectSelector.matchLabels must have at most 64 labels"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || size(self.matchExpressions) <= 64 && self.matchExpressions.all(e, !has(e.values) || size(e.values) <= 64)",message="spec.match.objectSelector.matchExpressions must have at most 64 entries, each with at most 64 values"
 	ObjectSelector *metav1.LabelSelector `json:"objectSelector,omitempty"`
 
 	// CEL expressions that a request must meet, all of them, for the API server to send it to

@@ -36,7 +36,9 @@ var (
 	isNotShipped = condition("is-not-shipped-by-sallyport", "request.userInfo.username != 'system:serviceaccount:sallyport-system:sallyport'")
 )
 
-const notTerminating = "request.operation == 'CREATE' || !has(oldObject.metadata.deletionTimestamp)"
+// notTerminating exempts a terminating object only as long as its spec stays: what it says counts for others, as in a quota.
+const notTerminating = "request.operation == 'CREATE' || !has(oldObject.metadata.deletionTimestamp)" +
+	" || request.operation == 'UPDATE' && object.?spec != oldObject.?spec"
 
 func condition(name string, parts ...string) admissionregistrationv1.MatchCondition {
 	return admissionregistrationv1.MatchCondition{Name: name, Expression: strings.Join(parts, " ")}

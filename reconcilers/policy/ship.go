@@ -34,6 +34,7 @@ type consignment struct {
 	source    *corev1.ConfigMap
 	live      map[string]*unstructured.Unstructured
 	typed     map[string]*v1alpha1.RegoPolicy
+	odd       map[string]error // what is not a RegoPolicy, though it is stored as one: it is left alone
 	changes   []*change
 	shipments map[string]shipment
 	errs      []error
@@ -126,11 +127,12 @@ func (c *consignment) look(ctx context.Context) error {
 	if err := c.Live.List(ctx, all); err != nil {
 		return fmt.Errorf("listing RegoPolicies: %w", err)
 	}
-	c.live, c.typed = map[string]*unstructured.Unstructured{}, map[string]*v1alpha1.RegoPolicy{}
+	c.live, c.typed, c.odd = map[string]*unstructured.Unstructured{}, map[string]*v1alpha1.RegoPolicy{}, map[string]error{}
 	for i := range all.Items {
 		u, policy := &all.Items[i], &v1alpha1.RegoPolicy{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, policy); err != nil {
-			return fmt.Errorf("RegoPolicy %s: %w", u.GetName(), err)
+			c.odd[u.GetName()] = fmt.Errorf("decoding RegoPolicy %s: %w", u.GetName(), err)
+			continue
 		}
 		c.live[u.GetName()], c.typed[u.GetName()] = u, policy
 	}
@@ -142,6 +144,10 @@ func (c *consignment) plan(ctx context.Context, name string) {
 	shipped, err := shipping.ReadPolicy(c.source, name)
 	if err != nil {
 		c.shipments[name] = shipment{Finding{v1alpha1.ReasonUnreadable, err.Error()}, nil}
+		return
+	}
+	if err := c.odd[name]; err != nil {
+		c.failed(name, shipped, err)
 		return
 	}
 	live := c.live[name]

@@ -133,6 +133,9 @@ func (r *Reconciler) vet(ctx context.Context, shipment string, before vetted) (v
 	}
 	c.try(ctx)
 	for name, s := range c.shipments {
+		if c.odd[name] != nil {
+			continue // which is no reason for the others not to decide
+		}
 		switch s.Reason {
 		case v1alpha1.ReasonUnreadable:
 			now.wrong[name] = s.Finding

@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/charts"
+	"sallyport.dev/sallyport/cmd/internal/statuses"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	machineruntime "sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
@@ -128,9 +130,18 @@ func (o *Options) newManager(config *rest.Config, namespace string, locks *claim
 			return nil, limits, err
 		}
 	}
+	crds, err := charts.CRDs()
+	if err != nil {
+		return nil, limits, err
+	}
+	newClient, err := statuses.NewClient(crds)
+	if err != nil {
+		return nil, limits, err
+	}
 	options := ctrl.Options{
 		Scheme:                 scheme,
 		NewCache:               left.newCache(config),
+		NewClient:              newClient,
 		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: o.cached(namespace)},
 		WebhookServer:          server,
 		Metrics:                metricsserver.Options{BindAddress: o.MetricsAddress},

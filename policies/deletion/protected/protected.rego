@@ -162,8 +162,10 @@ _labels(of) := {} if object.get(of.metadata, "labels", null) == null
 # version only the group counts: controllers rewrite owner references when the version changes.
 _added := [owner |
 	some owner in _owners_of(_request.object)
-	not _identity(owner) in {_identity(known) | some known in _owners_of(_request.oldObject)}
+	not _identity(owner) in _owners_before
 ]
+
+_owners_before := {_identity(known) | some known in _owners_of(_request.oldObject)}
 
 _owners_of(of) := owners if {
 	owners := object.get(of.metadata, "ownerReferences", null)

@@ -2,8 +2,8 @@
 # title: Quantities
 # description: >-
 #   Compares and adds quantities in Kubernetes notation exactly. A quantity is a string such as "100m", "1.5Gi" or "2e3", or an
-#   integer. Functions are undefined for any other value, for more than 18 digits on a side of the decimal point, and for an
-#   exponent outside -9 to 18: check a value with known first.
+#   integer. Functions are undefined for any other value, for more than 18 digits on a side of the decimal point, without zeros before
+#   and after them, and for an exponent outside -9 to 18: check a value with known first.
 package sallyport.lib.quantity
 
 # METADATA
@@ -19,7 +19,7 @@ _scales := {
 # METADATA
 # description: Whether a value is a quantity.
 known(q) if regex.match(
-	`^[+-]?(\d{1,18}(\.\d{0,18})?|\.\d{1,18})([eE](\+?(1[0-8]|\d)|-\d)|[KMGTPE]i|[numkMGTPE]?)$`,
+	`^[+-]?(0*\d{1,18}(\.(\d{0,18}0*)?)?|\.\d{1,18}0*)([eE](\+?(1[0-8]|\d)|-\d)|[KMGTPE]i|[numkMGTPE]?)$`,
 	_text(q),
 )
 
@@ -58,7 +58,8 @@ _sign(text) := -1 if startswith(text, "-")
 
 _sign(text) := 1 if not startswith(text, "-")
 
-_amount(text) := regex.replace(text, `^[+-]|[a-zA-Z].*$`, "")
+# Without zeros that change nothing.
+_amount(text) := regex.replace(regex.replace(text, `^[+-]?0*|[a-zA-Z].*$`, ""), `(\.\d*[1-9])0+$|\.0*$`, "$1")
 
 _digits(text) := to_number($"1{replace(_amount(text), ".", "")}") - _power(count(replace(_amount(text), ".", "")))
 

@@ -239,6 +239,7 @@ _vm := input.request.oldObject if _retargets
 _status := object.get(_vm, "status", {}) if _vm != null
 
 _in_cluster(vm) if {
+	is_object(vm.spec.runtime)
 	runtimes := object.keys(vm.spec.runtime)
 	not "vsphere" in runtimes
 }

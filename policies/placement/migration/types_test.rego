@@ -101,6 +101,19 @@ test_not_understood_facts[note] if {
 		with data.parameters as _parameters
 }
 
+# What machines of other namespaces are never decides whether a request is understood: each counts on the nodes that it names.
+test_movers_of_any_shape[note] if {
+	some note, mover in {$"{path} {what}": _replaced(_leaves, path, value) |
+		some path in [
+			"spec", "spec/nodeName", "spec/runtime", "status", "status/nodeName", "status/activeOperation", "status/migration",
+			"status/migration/to", "status/placement", "status/undoing",
+		]
+		some what, value in _wrong
+	}
+	_verdict == "allow" with input as {"request": _migrate, "facts": object.union(_good, {"moving": [mover]})}
+		with data.parameters as _parameters
+}
+
 test_not_understood_movers[note] if {
 	some note, facts in object.union_n([
 		{$"entry {what}": object.union(_good, {"moving": [value]}) | some what, value in _wrong},

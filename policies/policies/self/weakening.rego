@@ -78,8 +78,9 @@ _lacks(other, entry) if {
 }
 
 _lacks(other, entry) if {
+	has := {candidate | some candidate in other.resources}
 	some resource in entry.resources
-	count(_covering(resource) & {candidate | some candidate in other.resources}) == 0
+	count(_covering(resource) & has) == 0
 }
 
 # As in webhook configurations, a wildcard without a slash does not match subresources.

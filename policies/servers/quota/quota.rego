@@ -100,7 +100,11 @@ _judged if {
 	not _made
 }
 
-_leaving if _text(_object.metadata.deletionTimestamp)
+# Sallyport evaluates what is being deleted, as a creation. The API server asks about it only if its spec changes, which counts.
+_leaving if {
+	input.request.operation == "CREATE"
+	_text(_object.metadata.deletionTimestamp)
+}
 
 _rejudged if input.request.userInfo.username == "system:sallyport"
 
@@ -161,19 +165,30 @@ _unsaid(tenant) := [resource |
 ]
 
 # The resources that exceed the quota of an entry, with the numbers.
-_exceeded(tenant) := [$"entry {tenant.name}: {resource} requested {_size(resource)}, used {_shown(resource, used)}, limit {limit}" |
+_exceeded(tenant) := [line |
 	some resource, limit in _quota(tenant)
 	resource in _asked
-	used := _used[tenant.name][resource]
-	used + quantity.nanos(_size(resource)) > quantity.nanos(limit)
+	line := _excess(tenant, resource, limit)
 ]
 
-# Usage in billionths (nano units), by entry and resource.
+# A size of another machine that is not understood uses up the entries that the machine counts in, and no others.
+_excess(tenant, resource, limit) := $"entry {tenant.name}: {resource} used is unknown because spec.{resource} of a VirtualMachine is not a quantity" if {
+	_used[tenant.name][resource] == null
+} else := $"entry {tenant.name}: {resource} requested {_size(resource)}, used {_shown(resource, used)}, limit {limit}" if {
+	used := _used[tenant.name][resource]
+	used + quantity.nanos(_size(resource)) > quantity.nanos(limit)
+}
+
+# Usage in billionths (nano units), by entry and resource; null if it is unknown.
 _used := {tenant.name: amounts |
 	some tenant in _candidates
 	machines := _counted(tenant)
-	amounts := {resource: sum([_amount(machine, resource) | some machine in machines]) | some resource, _ in _quota(tenant)}
+	amounts := {resource: _total([_amount(machine, resource) | some machine in machines]) | some resource, _ in _quota(tenant)}
 }
+
+_total(amounts) := null if null in amounts
+
+_total(amounts) := sum(amounts) if not null in amounts
 
 _size("machines") := 1
 
@@ -189,17 +204,26 @@ _counted(tenant) := [machine |
 	}
 	folders := {folder |
 		some folder in _folders
-		some allowed in object.get(tenant, "folders", [])
-		tenants.within(folder, allowed)
+		_covers(tenant, folder)
 	}
 	some machine in _others
 	machine.metadata.namespace in namespaces
-	machine.spec.runtime.vsphere.clone.folder in folders
+	_folder(machine) in folders
 ]
+
+_covers(tenant, folder) if {
+	tenants.known_path(folder)
+	some allowed in object.get(tenant, "folders", [])
+	tenants.within(folder, allowed)
+}
+
+_covers(_, folder) if not tenants.known_path(folder)
+
+_folder(machine) := object.get(machine, ["spec", "runtime", "vsphere", "clone", "folder"], null)
 
 _others := [machine |
 	some machine in input.facts.machines
-	machine.spec.runtime.vsphere.clone
+	"clone" in object.keys(machine.spec.runtime.vsphere)
 	_counts(machine)
 ]
 
@@ -212,13 +236,13 @@ _counts(machine) if {
 
 _namespaces := {machine.metadata.namespace | some machine in _others}
 
-_folders := {machine.spec.runtime.vsphere.clone.folder | some machine in _others}
+_folders := {_folder(machine) | some machine in _others}
 
-_nanos := {amount: quantity.nanos(amount) |
-	some machine in _others
-	some resource in ["cpu", "memory"]
-	amount := machine.spec[resource]
-}
+_nanos := {size: _nanos_of(size) | some machine in _others; some size in _sizes(machine.spec)}
+
+_nanos_of(size) := quantity.nanos(size) if quantity.known(size)
+
+_nanos_of(size) := null if not quantity.known(size)
 
 _amount(_, "machines") := 1000000000
 
@@ -259,10 +283,17 @@ _known_machines if count(_limits) == 0
 _known_machines if {
 	count(_limits) > 0
 	every machine in input.facts.machines { _known_machine(machine) }
-	every size in {size | some machine in input.facts.machines; some size in _sizes(machine.spec)} { quantity.known(size) }
 }
 
 _limits := [limit | some tenant in _candidates; some limit in _quota(tenant)]
+
+# Only what the API server vouches for. What else a machine of another namespace is costs the entries that it counts in.
+_known_machine(machine) if {
+	_text(machine.metadata.namespace)
+	_text(machine.metadata.creationTimestamp)
+	_text(machine.metadata.uid)
+	machine.spec.runtime.vsphere.serverRef.name == _server
+}
 
 _sizes(spec) := [size | some resource in ["cpu", "memory"]; size := spec[resource]]
 
@@ -296,19 +327,6 @@ _known_namespace(namespace) if {
 	_text(namespace.metadata.name)
 	tenants.known_labels(object.get(namespace.metadata, "labels", {}))
 }
-
-_known_machine(machine) if {
-	_text(machine.metadata.namespace)
-	_text(machine.metadata.creationTimestamp)
-	_text(machine.metadata.uid)
-	is_object(machine.spec)
-	machine.spec.runtime.vsphere.serverRef.name == _server
-	_known_folder(machine.spec.runtime.vsphere)
-}
-
-_known_folder(vsphere) if not "clone" in object.keys(vsphere)
-
-_known_folder(vsphere) if tenants.known_path(vsphere.clone.folder)
 
 _text(value) if {
 	is_string(value)

@@ -140,8 +140,12 @@ _unchanged if {
 	machines.spec(input.request, "oldObject").runtime.vsphere == _vsphere
 }
 
-# A VirtualMachine can always be deleted. Otherwise removing an entry would block its deletion forever.
-_leaving if _text(input.request.object.metadata.deletionTimestamp)
+# A VirtualMachine can always be deleted. Otherwise removing an entry would block its deletion forever. The API server asks about one
+# that is being deleted only if its spec changes.
+_leaving if {
+	input.request.operation == "CREATE"
+	_text(input.request.object.metadata.deletionTimestamp)
+}
 
 _judged if {
 	_names_a_place

@@ -74,6 +74,15 @@ _elsewhere := {
 	"a machine that is being deleted": _deleted("2026-11-20T10:31:57Z"),
 }
 
+# What is being deleted is left alone as long as its place stays.
+test_another_place_of_what_is_being_deleted if {
+	request := object.union(
+		_change(_at("/dc/vm/gone/x"), _at("/dc/vm/team-a/x")),
+		{"object": {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}}},
+	)
+	policy.facts.server.name with input.request as request
+}
+
 _deleted(at) := object.union(_request(_at("/dc/vm/gone/x")), {"object": {"metadata": {"deletionTimestamp": at}}})
 
 test_not_asked[note] if {

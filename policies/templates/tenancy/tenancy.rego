@@ -135,7 +135,11 @@ _unchanged if {
 
 _item(spec) := object.get(spec, ["source", "libraryItem"], null)
 
-_leaving if _text(input.request.object.metadata.deletionTimestamp)
+# The API server asks about an update of what is being deleted only if its spec changes.
+_leaving if {
+	input.request.operation == "CREATE"
+	_text(input.request.object.metadata.deletionTimestamp)
+}
 
 _judged if {
 	not _unchanged

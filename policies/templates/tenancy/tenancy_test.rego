@@ -70,6 +70,15 @@ test_not_judged[note] if {
 	_verdict == "allow" with input as {"request": request, "facts": nothing}
 }
 
+# What is being deleted is left alone as long as its places stay.
+test_another_place_of_what_is_being_deleted if {
+	request := object.union(
+		_change([_domain({})], [_domain({"folder": "/secret"})]),
+		{"object": {"metadata": {"deletionTimestamp": "2026-11-23T00:00:00Z"}}},
+	)
+	policy.facts.server.name with input.request as request
+}
+
 test_allowed[note] if {
 	some note, tc in {
 		"one": {"domains": [_domain({})], "tenants": [_stranger, _tenant({})]},

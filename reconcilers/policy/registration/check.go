@@ -36,14 +36,22 @@ func (r *Reconciler) Check(
 		wrong = append(wrong, checkMatch(&p.Matches[i])...)
 	}
 	changes, judges, never := r.Preview(mutating, validating, []Policy{*p})
-	if len(wrong) == 0 { // else it would be told twice
-		for _, configuration := range []client.Object{changes, judges} {
-			for _, w := range webhooksOf(configuration) {
-				wrong = append(wrong, checkEntry(&w)...)
+	configurations, told := []client.Object{judges, changes}, len(wrong) > 0
+	var lines []string
+	for i, s := range r.newSides() {
+		var entries []*entry
+		for _, w := range webhooksOf(configurations[i]) {
+			entries = append(entries, &entry{ValidatingWebhook: w})
+		}
+		if why := s.tooLarge(entries); why != "" {
+			lines = append(lines, why)
+		}
+		for _, e := range entries {
+			if !told && len(lines) == 0 { // what is too large takes long
+				wrong = append(wrong, checkEntry(&e.ValidatingWebhook)...)
 			}
 		}
 	}
-	var lines []string
 	for _, err := range wrong {
 		lines = append(lines, err.Error())
 	}
@@ -142,13 +150,6 @@ func checkEntry(w *admissionregistrationv1.ValidatingWebhook) (wrong field.Error
 	wrong = append(wrong, metav1validation.ValidateLabelSelector(w.ObjectSelector, options, matchPath.Child("objectSelector"))...)
 	if n := len(w.MatchConditions); n > mostConditions {
 		wrong = append(wrong, field.TooMany(matchPath.Child("conditions"), n, mostConditions))
-	}
-	for _, c := range w.MatchConditions {
-		if made, is := madeOf[c.Name]; is {
-			if err := checkExpression(c.Expression, matchPath.Child(made)); err != nil {
-				wrong = append(wrong, err)
-			}
-		}
 	}
 	return wrong
 }

@@ -28,14 +28,12 @@ const (
 	bookkeeping = `["finalizers", "generation", "managedFields", "resourceVersion"]`
 )
 
-// Names of those that are made of a field of spec.match, and which field that is.
+// Names of those that are made of a field of spec.match.
 const (
 	notByUser   = "is-not-by-an-excluded-user"
 	notByGroup  = "is-not-by-an-excluded-group"
 	notExcluded = "is-not-an-excluded-namespace"
 )
-
-var madeOf = map[string]string{notByUser: "excludeUsers", notByGroup: "excludeGroups", notExcluded: "excludeNamespaces"}
 
 // conditionsOf leave out what must pass in any case, and whose requests a policy does not judge.
 func conditionsOf(matches []v1alpha1.PolicyMatch, targets []target) []admissionregistrationv1.MatchCondition {

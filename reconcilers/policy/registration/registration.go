@@ -102,7 +102,9 @@ type look struct {
 	*Reconciler
 	sides    []*side
 	policies []Policy
-	served   *Served
+	// there has the names of all RegoPolicies, with when they were created.
+	there  map[string]time.Time
+	served *Served
 	// behind are the replicas that do not decide by these policies yet.
 	behind []string
 	// reports are by the policy's name.
@@ -126,11 +128,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if r.changing == nil {
 		r.changing = map[string]time.Time{}
 	}
-	l := &look{Reconciler: r, sides: r.newSides(), reports: map[string]*report{}}
 	there, err := r.there(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	l := &look{Reconciler: r, sides: r.newSides(), there: there, reports: map[string]*report{}}
 	hash, policies := r.Catalog.Active()
 	l.policies = policies
 	var unknown error
@@ -148,7 +150,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	errs := []error{unknown}
 	for _, s := range l.sides {
-		err := l.settle(ctx, s, hash != "", there)
+		err := l.settle(ctx, s, hash != "")
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // somebody was faster
 			return reconcile.Result{RequeueAfter: soon}, nil
 		}
@@ -169,15 +171,15 @@ func (r *Reconciler) discover() (*Served, error) {
 	return r.Served()
 }
 
-// there gives the names of all RegoPolicies.
-func (r *Reconciler) there(ctx context.Context) (map[string]bool, error) {
+// there gives the names of all RegoPolicies, with when they were created.
+func (r *Reconciler) there(ctx context.Context) (map[string]time.Time, error) {
 	list := &v1alpha1.RegoPolicyList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing RegoPolicies: %w", err)
 	}
-	names := map[string]bool{}
+	names := map[string]time.Time{}
 	for i := range list.Items {
-		names[list.Items[i].Name] = true
+		names[list.Items[i].Name] = list.Items[i].CreationTimestamp.Time
 	}
 	return names, nil
 }
@@ -209,18 +211,18 @@ func (r *Reconciler) lagging(ctx context.Context, hash string) ([]string, error)
 }
 
 // settle writes one side. Without policies that decide nothing is known but which there are.
-func (l *look) settle(ctx context.Context, s *side, known bool, there map[string]bool) error {
+func (l *look) settle(ctx context.Context, s *side, known bool) error {
 	next := map[string]*entry{}
 	if !known {
 		for name, e := range s.have {
-			if there[e.policy] {
+			if _, there := l.there[e.policy]; there {
 				next[name] = e
 			}
 		}
 	}
 	for i := range l.policies {
-		if p := &l.policies[i]; known && there[p.Name] {
-			for _, e := range l.next(s, p) {
+		if _, there := l.there[l.policies[i].Name]; known && there {
+			for _, e := range l.next(s, &l.policies[i]) {
 				next[e.Name] = e
 			}
 		}
@@ -232,18 +234,15 @@ func (l *look) settle(ctx context.Context, s *side, known bool, there map[string
 		}
 		return nil
 	}
-	refused, err := l.put(ctx, s, next)
-	for e, why := range refused {
+	for policy, why := range l.fit(s, next) {
+		l.report(policy).failed = append(l.report(policy).failed, why)
+	}
+	failed, err := l.put(ctx, s, next)
+	for e, why := range failed {
 		fail(e, why)
 	}
 	if err == nil {
 		l.log(ctx, s, next)
-		return nil
-	}
-	for name, e := range next {
-		if !e.same(s.have[name]) {
-			fail(e, err.Error())
-		}
 	}
 	return err
 }
@@ -270,8 +269,9 @@ func (l *look) next(s *side, p *Policy) (all []*entry) {
 	}
 	want := l.want(s, p, targets)
 	for i := range targets {
-		report.asked = unique(append(report.asked, targets[i].String()))
+		report.asked = append(report.asked, targets[i].String())
 	}
+	report.asked = unique(report.asked)
 	late, settling := len(l.behind) > 0, !s.mutating && !l.changes(p)
 	if !p.Broken && !late && !settling {
 		return want
@@ -383,7 +383,7 @@ func (l *look) log(ctx context.Context, s *side, next map[string]*entry) {
 func (l *look) wait(hash string) time.Duration {
 	waiting, settling, lacking := false, false, false
 	for _, r := range l.reports {
-		waiting, settling, lacking = waiting || r.waiting, settling || r.settling, lacking || len(r.lacking) > 0
+		waiting, settling, lacking = waiting || r.waiting, settling || r.settling && len(r.failed) == 0, lacking || len(r.lacking) > 0
 	}
 	now := l.Now()
 	switch {

@@ -326,8 +326,10 @@ func refusal(group, resource string, o operation, marked bool) string {
 
 // unique keeps the order.
 func unique(texts []string) (fewer []string) {
+	seen := make(map[string]bool, len(texts))
 	for _, t := range texts {
-		if !slices.Contains(fewer, t) {
+		if !seen[t] {
+			seen[t] = true
 			fewer = append(fewer, t)
 		}
 	}

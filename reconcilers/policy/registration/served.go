@@ -91,7 +91,7 @@ func (s *Served) Lacking(match *v1alpha1.PolicyMatch) (lacking []string) {
 				if group == all || strings.Contains(resource, all) || s.unknown(group) {
 					continue
 				}
-				if why := s.lacks(group, resource, r); why != "" {
+				if why := s.lacks(group, resource, r, len(lacking) < mostGuessed); why != "" {
 					lacking = append(lacking, fmt.Sprintf("spec.match.resources[%d].resources[%d]: %s", i, j, why))
 				}
 			}
@@ -100,13 +100,20 @@ func (s *Served) Lacking(match *v1alpha1.PolicyMatch) (lacking []string) {
 	return lacking
 }
 
-// lacks says why there are no requests as an entry of spec.match.resources wants them, nothing if there can be.
-func (s *Served) lacks(group, resource string, r *v1alpha1.PolicyResources) string {
+// mostGuessed is for how many resources that there are not it is guessed what was meant: each is compared with all that there are.
+const mostGuessed = 16
+
+// lacks says why there are no requests as an entry of spec.match.resources wants them, nothing if there can be. It may guess what was
+// meant.
+func (s *Served) lacks(group, resource string, r *v1alpha1.PolicyResources, guess bool) string {
 	is := s.resources[schema.GroupResource{Group: group, Resource: resource}]
 	name := called(group, resource)
 	switch {
 	case is == nil:
 		why := fmt.Sprintf("there is no %s", name)
+		if !guess {
+			return why
+		}
 		if meant := s.Meant(group, resource); len(meant) > 0 {
 			why += fmt.Sprintf("; did you mean %s?", strings.Join(meant, " or "))
 		}

@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -180,50 +181,87 @@ func (s *side) with(entries map[string]*entry) client.Object {
 
 // write gives the configuration those entries, if it is not so already, whatever else somebody has put there. If it was changed
 // since it was read, it is a conflict.
-func (r *Reconciler) write(ctx context.Context, s *side, entries map[string]*entry, options ...client.PatchOption) error {
+func (r *Reconciler) write(ctx context.Context, s *side, entries map[string]*entry) error {
 	after := s.with(entries)
 	if equality.Semantic.DeepEqual(after, s.own) {
 		return nil
 	}
 	patch := client.MergeFromWithOptions(s.own, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, after, patch, append(options, client.FieldOwner(fieldOwner))...); err != nil {
+	if err := r.Client.Patch(ctx, after, patch, client.FieldOwner(fieldOwner)); err != nil {
 		return fmt.Errorf("writing %s %s: %w", s.kind(), r.Configuration, err)
 	}
+	s.own = after
 	return nil
 }
 
-// put writes the entries that there are to be. One that the API server does not take stays as it was, so that it stands in the
-// way of no other; those are given with the reason.
-func (r *Reconciler) put(ctx context.Context, s *side, next map[string]*entry) (refused map[*entry]string, err error) {
-	if err = r.write(ctx, s, next); !isRefusal(err) {
-		return nil, err
+// put writes the entries that there are to be, and gives those that are not written, with the reason. If the API server has something
+// against all of them together, they are written one after the other, those of the oldest policy first: whatever it has against one
+// stands in the way of no other. One that is not written stays as it was.
+func (l *look) put(ctx context.Context, s *side, next map[string]*entry) (failed map[*entry]string, err error) {
+	if err = l.write(ctx, s, next); err == nil {
+		return nil, nil
 	}
-	refused = map[*entry]string{}
+	failed = map[*entry]string{}
+	var changed []*entry
 	for name, e := range maps.Clone(next) {
-		if e.same(s.have[name]) {
+		if was := s.have[name]; !e.same(was) {
+			changed = append(changed, e)
+			failed[e] = err.Error()
+			restore(next, e, was)
+		}
+	}
+	if !answered(err) {
+		return failed, err
+	}
+	if err := l.write(ctx, s, next); err != nil {
+		return failed, err
+	}
+	var errs []error
+	slices.SortFunc(changed, l.older)
+	for _, e := range changed {
+		was := next[e.Name]
+		next[e.Name] = e
+		tried := l.write(ctx, s, next)
+		if tried == nil {
+			delete(failed, e)
 			continue
 		}
-		tried := r.write(ctx, s, map[string]*entry{name: e}, client.DryRunAll)
+		failed[e] = brief(tried)
+		restore(next, e, was)
 		switch {
-		case tried == nil:
-			continue
+		case !answered(tried):
+			return failed, tried
 		case !isRefusal(tried):
-			return nil, tried
-		}
-		refused[e] = brief(tried)
-		delete(next, name)
-		if was := s.have[name]; was != nil {
-			next[name] = was
+			errs = append(errs, tried)
 		}
 	}
-	if len(refused) == 0 {
-		return nil, err
-	}
-	return refused, r.write(ctx, s, next)
+	return failed, errors.Join(errs...)
 }
 
-// isRefusal reports whether the API server has something against what was to be written.
-func isRefusal(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) }
+// restore has an entry stay as it was; nil is for one that was not there.
+func restore(entries map[string]*entry, e, was *entry) {
+	delete(entries, e.Name)
+	if was != nil {
+		entries[e.Name] = was
+	}
+}
+
+// older orders entries by the age of their policies.
+func (l *look) older(a, b *entry) int {
+	return cmp.Or(l.there[a.policy].Compare(l.there[b.policy]), cmp.Compare(a.Name, b.Name))
+}
+
+// answered reports whether an error is what the API server says of a write, not that nobody knows what became of it, or that somebody
+// else was faster.
+func answered(err error) bool {
+	var status apierrors.APIStatus // also without a reason: that of etcd, for what is too large, comes without
+	return errors.As(err, &status) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err)
+}
+
+// isRefusal reports whether the API server has something against what was to be written, so that it is of no use to try again.
+func isRefusal(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
 
 // brief is the API server's own part of a refusal.
 func brief(err error) string {
