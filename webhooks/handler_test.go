@@ -92,9 +92,7 @@ func TestHandlerRejectsWhatIsNoReview(t *testing.T) {
 func TestHandlerRejectsWhatIsTooMuch(t *testing.T) {
 	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
 	full := &handler{endpoint: Validating, intake: newIntake(), metrics: f.recorder.metrics, log: logr.Discard()}
-	if !full.intake.decisions.TryAcquire(mostDecisions) {
-		t.Fatal("a place is taken")
-	}
+	fill(t, full.intake.decisions, mostDecisions)
 	w := httptest.NewRecorder()
 	full.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, ValidatePath+"?timeout=1ms", strings.NewReader(goodReview)))
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "too many concurrent reviews") {

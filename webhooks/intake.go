@@ -11,7 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"sallyport.dev/sallyport/fair"
+	"sallyport.dev/sallyport/webhooks/facts"
 )
 
 // Anybody in the cluster can send reviews, unless clients are verified. What all of them together can take is bounded here, so that the
@@ -28,6 +31,10 @@ const (
 	mostReaders = 512
 	// mostDecisions is how many reviews are decided at once, mostLarge how many of them are not usual.
 	mostDecisions, mostLarge = 256, 4
+	// mostWaiting is how many wait for a place in the name of one namespace, or of one user where there is none.
+	mostWaiting = 256
+	// headBody is how many bytes of a review are searched for that name.
+	headBody = 16 << 10
 	// patience is how long a body may take, or else as long as the API server waits; largePatience how long the rest of one may take
 	// that is beyond usualBody, turnPatience the rest of the one whose turn it is.
 	patience, largePatience, turnPatience = 10 * time.Second, 3 * time.Second, time.Second
@@ -46,13 +53,13 @@ type intake struct {
 	left    int           // of mostBytes
 	turn    chan struct{} // of the one that reads beyond mostBytes
 
-	decisions, large *semaphore.Weighted
+	decisions, large *fair.Slots
 }
 
 func newIntake() *intake {
 	return &intake{
 		left: mostBytes, turn: make(chan struct{}, 1),
-		decisions: semaphore.NewWeighted(mostDecisions), large: semaphore.NewWeighted(mostLarge),
+		decisions: fair.NewSlots(mostDecisions, mostWaiting), large: fair.NewSlots(mostLarge, mostWaiting),
 	}
 }
 
@@ -193,13 +200,13 @@ func (in *intake) decode(ctx context.Context, text []byte) (review *Review, leav
 	if large {
 		among = in.large
 	}
-	if leave, err = place(ctx, among); err != nil {
+	if leave, err = place(ctx, among, text); err != nil {
 		return nil, nil, err
 	}
 	review, err = Decode(text)
 	if err == nil && !large && review.Document.Values() > usualValues {
 		leave()
-		leave, err = place(ctx, in.large)
+		leave, err = place(ctx, in.large, text)
 	}
 	if err != nil && leave != nil {
 		leave()
@@ -207,10 +214,23 @@ func (in *intake) decode(ctx context.Context, text []byte) (review *Review, leav
 	return review, leave, err
 }
 
-// place waits for one among others, and gives what frees it.
-func place(ctx context.Context, among *semaphore.Weighted) (leave func(), err error) {
-	if among.Acquire(ctx, 1) != nil {
+// place waits for one among others, and gives what frees it. Only those who wait ask whose share it is.
+func place(ctx context.Context, among *fair.Slots, text []byte) (leave func(), err error) {
+	if !among.TryAcquire() && among.Acquire(ctx, shareOf(text)) != nil {
 		return nil, errBusy
 	}
-	return func() { among.Release(1) }, nil
+	return among.Release, nil
+}
+
+// shareOf finds whose share of the places a review takes, in what an API server sends before the objects.
+func shareOf(text []byte) string {
+	at := map[jsontext.Pointer]string{}
+	decoder := jsontext.NewDecoder(bytes.NewReader(text[:min(len(text), headBody)]))
+	for token, err := decoder.ReadToken(); err == nil; token, err = decoder.ReadToken() {
+		switch p := decoder.StackPointer(); p {
+		case "/request/namespace", "/request/userInfo/username": // the name of a member comes first, and its value over it
+			at[p] = token.String()
+		}
+	}
+	return facts.Share(at["/request/namespace"], at["/request/userInfo/username"])
 }

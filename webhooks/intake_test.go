@@ -10,10 +10,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"sallyport.dev/sallyport/fair"
 )
 
 // served is a server of a gate with one policy, and how to begin a request to it that says so many bytes are to come.
@@ -194,9 +197,7 @@ func TestLargeReviewsHavePlacesOfTheirOwn(t *testing.T) {
 	in := newIntake()
 	dense := strings.Replace(goodReview, `"red": true`, `"red": true, "list": [`+strings.Repeat("{},", usualValues)+`0]`, 1)
 	long := strings.Replace(goodReview, `"red": true`, `"red": true, "text": "`+strings.Repeat("x", usualBody)+`"`, 1)
-	if !in.large.TryAcquire(mostLarge) {
-		t.Fatal("a place is taken")
-	}
+	fill(t, in.large, mostLarge)
 	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	for name, text := range map[string]string{"many values": dense, "many bytes": long} {
@@ -209,7 +210,7 @@ func TestLargeReviewsHavePlacesOfTheirOwn(t *testing.T) {
 	} else {
 		leave()
 	}
-	in.large.Release(1)
+	in.large.Release()
 	for name, text := range map[string]string{"many values": dense, "many bytes": long, "no review": strings.Repeat("[", usualBody+1)} {
 		if _, leave, err := in.decode(t.Context(), []byte(text)); err == nil {
 			leave()
@@ -217,7 +218,66 @@ func TestLargeReviewsHavePlacesOfTheirOwn(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if !in.large.TryAcquire(1) || in.large.TryAcquire(1) || !in.decisions.TryAcquire(mostDecisions) {
-		t.Error("places are still taken")
+	fill(t, in.large, 1)
+	fill(t, in.decisions, mostDecisions)
+}
+
+// fill takes places, which are all that there are.
+func fill(t *testing.T, places *fair.Slots, n int) {
+	t.Helper()
+	for i := range n {
+		if !places.TryAcquire() {
+			t.Fatalf("only %d places are free", i)
+		}
+	}
+	if places.TryAcquire() {
+		t.Errorf("there are more than %d places", n)
+	}
+}
+
+// Reviews of one namespace that wait for a place, however many, delay one of another by one place.
+func TestNamespacesTakeTurnsAtPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := newIntake()
+		fill(t, in.decisions, mostDecisions)
+		ctx, leave := context.WithCancel(t.Context())
+		got := make(chan string, mostWaiting+1)
+		wait := func(namespace string) {
+			text := strings.Replace(goodReview, `"namespace": "ns"`, `"namespace": "`+namespace+`"`, 1)
+			go func() {
+				if _, _, err := in.decode(ctx, []byte(text)); err == nil {
+					got <- namespace
+				}
+			}()
+		}
+		for range mostWaiting {
+			wait("hostile")
+		}
+		synctest.Wait()
+		wait("honest")
+		synctest.Wait()
+		in.decisions.Release()
+		in.decisions.Release()
+		if first, second := <-got, <-got; first != "honest" && second != "honest" {
+			t.Error("two places went to the namespace that has many reviews waiting")
+		}
+		leave()
+	})
+}
+
+// Whose share a review takes is read from where API servers have it; from one that is made up anything may come.
+func TestShareOfAReview(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"request": {"uid": "u", "namespace": "team-a", "userInfo": {"username": "ann"}, "object": {}}}`:              "namespace team-a",
+		`{"request": {"userInfo": {"groups": ["g"], "username": "ann"}, "object": {"request": {"namespace": "no"}}}}`:  "user ann",
+		`{"namespace": "no", "request": {"object": {"namespace": "no"}, "userInfo": {"extra": {"username": ["no"]}}}}`: "user ",
+		`{"request": {"namespace": "a", "namespace": "b"`:                                                              "namespace a",
+		`{"request": {"pad": "` + strings.Repeat("x", headBody) + `", "namespace": "a"}}`:                              "user ",
+		`[`: "user ",
+		``:  "user ",
+	} {
+		if got := shareOf([]byte(text)); got != want {
+			t.Errorf("%.80s: %q, want %q", text, got, want)
+		}
 	}
 }

@@ -54,6 +54,7 @@ type findings struct {
 	ended   bool     // some of what can be looked at was not
 	barred  bool     // some of it may not be looked at
 
+	turn   *turn
 	reader *kind     // that is listed
 	looked int32     // at how many objects so far
 	shown  time.Time // when that was told last

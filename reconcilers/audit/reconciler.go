@@ -24,10 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/reconcilers/audit/reports"
 )
 
-// The bounds of the wait after an error, and how long one audit may take: what it has not got to by then it says.
+// The bounds of the wait after an error, and how long one audit may take, its turns together: what it has not got to by then it says.
 const (
 	firstRetry, lastRetry = time.Second, 5 * time.Minute
 	patience              = 10 * time.Minute
@@ -86,6 +87,8 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
+	turns *fair.Slots // nil for one that has all turns
+
 	mu       sync.Mutex
 	results  map[string]result // by the policy's name
 	awaiting map[string]bool   // policies for whose reports the cluster has no kind
@@ -103,12 +106,13 @@ type result struct {
 
 // SetupWithManager registers the reconciler, for the replica that leads.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.due = make(chan event.GenericEvent)
+	r.due, r.turns = make(chan event.GenericEvent), fair.NewSlots(atOnce, underWay)
 	b := ctrl.NewControllerManagedBy(mgr).Named("policy-audit").
 		For(&v1alpha1.RegoPolicy{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, asked))).
 		WatchesRawSource(source.Channel(r.due, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+			MaxConcurrentReconciles: underWay,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		})
 	if r.Changed != nil {
 		b = b.WatchesRawSource(source.Channel(r.Changed, &handler.EnqueueRequestForObject{}))
@@ -213,7 +217,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // find gives what is found now: with what has changed since the last audit, if that is all, or by a new one.
 func (r *Reconciler) find(ctx context.Context, policy *v1alpha1.RegoPolicy, of state) (*findings, error) {
 	if f := r.follows(policy.Name, of); f != nil {
-		return f, f.follow(ctx)
+		return f, r.inTurn(ctx, f, f.follow)
 	}
 	r.mu.Lock()
 	before := r.results[policy.Name].findings

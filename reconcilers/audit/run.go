@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,24 +18,28 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// How many objects are read at once.
-const pageSize = 500
+// How many objects are read at once, and how long that may take.
+const (
+	pageSize     = 100
+	listPatience = time.Minute
+)
 
 // audit holds every object that the policy is asked about against it, and from then on those that change.
 func (r *Reconciler) audit(ctx context.Context, policy *v1alpha1.RegoPolicy, of state) (*findings, error) {
 	watching, stop := context.WithCancel(ctx)
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the audit took longer than %v", patience))
-	defer cancel()
 	f := &findings{
 		Reconciler: r, policy: policy.Name, of: of, began: r.Now(), watching: watching, end: stop,
 	}
-	err := f.watchNamespaces(ctx, policy)
-	f.resources(policy.Spec.Match)
-	for _, k := range f.kinds {
-		if err == nil {
-			err = f.each(ctx, k, "")
+	err := r.inTurn(ctx, f, func(ctx context.Context) error {
+		err := f.watchNamespaces(ctx, policy)
+		f.resources(policy.Spec.Match)
+		for _, k := range f.kinds {
+			if err == nil {
+				err = f.each(ctx, k, "")
+			}
 		}
-	}
+		return err
+	})
 	f.reader, f.looked = nil, 0
 	r.progress(policy.Name, nil)
 	if err != nil {
@@ -110,9 +115,7 @@ func (f *findings) each(ctx context.Context, k *kind, namespace string) error {
 	defer f.listed(k, namespace, nil)
 	there := map[types.NamespacedName]bool{}
 	for next, again, first := "", true, namespace == ""; ; {
-		page := &unstructured.UnstructuredList{}
-		page.SetGroupVersionKind(k.gvk)
-		err := f.Live.List(ctx, page, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next))
+		page, err := f.page(ctx, k, namespace, next)
 		switch {
 		case apierrors.IsResourceExpired(err) && again:
 			clear(there)
@@ -134,6 +137,9 @@ func (f *findings) each(ctx context.Context, k *kind, namespace string) error {
 			if err := f.look(ctx, k, &page.Items[i], true); err != nil {
 				return err
 			}
+			if err := f.turn.yield(ctx); err != nil {
+				return err
+			}
 		}
 		if next = page.GetContinue(); next == "" {
 			f.listed(k, namespace, there)
@@ -142,14 +148,26 @@ func (f *findings) each(ctx context.Context, k *kind, namespace string) error {
 	}
 }
 
+// page reads some objects of a resource.
+func (f *findings) page(ctx context.Context, k *kind, namespace, next string) (*unstructured.UnstructuredList, error) {
+	page := &unstructured.UnstructuredList{}
+	page.SetGroupVersionKind(k.gvk)
+	listing, cancel := context.WithTimeoutCause(ctx, listPatience, fmt.Errorf("the API server took longer than %v", listPatience))
+	defer cancel()
+	err := f.Live.List(listing, page, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next))
+	if err != nil && listing.Err() != nil {
+		err = context.Cause(listing)
+	}
+	return page, err
+}
+
 // unreadable is an error if the audit was ended from outside, so that it is made again; what else keeps a list from being read is
 // told.
 func (f *findings) unreadable(ctx context.Context, k *kind, err error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return ctx.Err()
-	}
 	if ctx.Err() != nil {
-		err = context.Cause(ctx)
+		if err = context.Cause(ctx); !errors.Is(err, errTooLong) {
+			return err
+		}
 	}
 	f.missed("listing %s: %v", k.GroupResource(), err)
 	f.ended = true

@@ -194,8 +194,6 @@ func (r *Reconciler) follows(policy string, of state) *findings {
 
 // follow takes what has changed since the audit.
 func (f *findings) follow(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the audit took longer than %v", patience))
-	defer cancel()
 	f.mu.Lock()
 	namespaces := slices.Sorted(maps.Keys(f.namespaces))
 	f.namespaces, f.due = nil, false

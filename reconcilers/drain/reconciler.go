@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/reconcilers/claim"
 )
 
@@ -52,7 +53,7 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("drain").
 		WatchesRawSource(source.Channel(r.Evictions, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{NeedLeaderElection: new(false)}).
+		WithOptions(controller.Options{NeedLeaderElection: new(false), NewQueue: fair.NewQueue}).
 		Complete(r)
 }
 

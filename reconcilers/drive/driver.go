@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -57,11 +58,12 @@ type Driver struct {
 	Poll time.Duration
 }
 
-// Options are those of a controller whose keys are machines. An error is waited for lastRetry at most, which is also how late a
-// deadline may be noticed while errors last.
+// Options are those of a controller whose keys are machines. Namespaces take turns. An error is waited for lastRetry at most, which is
+// also how late a deadline may be noticed while errors last.
 func Options(lastRetry time.Duration) controller.Options {
 	return controller.Options{
-		MaxConcurrentReconciles: 16, // a runtime that hangs holds up its own machines only
+		MaxConcurrentReconciles: 16, // a machine that a runtime takes its time for holds up itself only
+		NewQueue:                fair.NewQueue,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	}
 }

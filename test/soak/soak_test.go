@@ -74,13 +74,13 @@ func newPair(t *testing.T, flags map[string]string, more ...string) *pair {
 	logs, p := &install.Log{}, &pair{}
 	binary, err := install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
 	must(err)
-	p.plane, err = env.Start(t.Context(), env.Options{APIServerFlags: flags})
+	p.plane, err = env.Start(context.WithoutCancel(t.Context()), env.Options{APIServerFlags: flags})
 	must(err)
 	sallyport, err := install.Prepare(t.Context(), p.plane)
 	must(err)
 	var closers []func() error
 	t.Cleanup(func() {
-		for _, end := range append(closers, sallyport.Remove) {
+		for _, end := range append(closers, sallyport.Remove, p.plane.Stop) {
 			if err := end(); err != nil {
 				t.Error(err)
 			}

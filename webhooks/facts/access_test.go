@@ -85,16 +85,16 @@ func TestTestRunsAreAnswered(t *testing.T) {
 	}
 	store := NewStore(nil, nil)
 	q := engine.Query{TestRun: true, Document: document}
-	if _, err := store.For(nil, Subject{}).Read(t.Context(), q); err == nil {
+	if _, err := store.For(&admissionv1.AdmissionRequest{}, Subject{}).Read(t.Context(), q); err == nil {
 		t.Error("a rehearsal without a testRunner is answered")
 	}
 	store.RunTestsWith(testRunner{})
-	if answer, err := store.For(nil, Subject{}).Read(t.Context(), q); err != nil || answer.Value.Text() != "document" || !answer.Live {
+	if answer, err := store.For(&admissionv1.AdmissionRequest{}, Subject{}).Read(t.Context(), q); err != nil || answer.Value.Text() != "document" || !answer.Live {
 		t.Errorf("got %+v, %v", answer, err)
 	}
 	failed := errors.New("failed")
 	store.RunTestsWith(testRunner{failed})
-	if _, err := store.For(nil, Subject{}).Read(t.Context(), q); !errors.Is(err, failed) {
+	if _, err := store.For(&admissionv1.AdmissionRequest{}, Subject{}).Read(t.Context(), q); !errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}
 }

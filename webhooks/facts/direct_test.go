@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -38,7 +39,7 @@ func TestKindsThatAreOnlyReadLive(t *testing.T) {
 	}
 	f.awaitLack(t, "", services)
 	f.Use([]engine.Read{services}, nil)
-	reader := f.For(nil, facts.Subject{})
+	reader := f.For(&admissionv1.AdmissionRequest{}, facts.Subject{})
 	if _, err := reader.Read(t.Context(), engine.Query{APIVersion: "v1", Kind: "Service", Namespace: f.namespace, Live: true}); err != nil {
 		t.Errorf("reading live: %v", err)
 	}
@@ -97,7 +98,7 @@ func TestRightsToReadLiveComeAndGo(t *testing.T) {
 				f.must(t, f.client.Delete(t.Context(), binding()))
 				if refused {
 					limited.await(t, "a read to be refused", func() bool {
-						_, err := limited.For(nil, facts.Subject{}).Read(t.Context(), engine.Query{
+						_, err := limited.For(&admissionv1.AdmissionRequest{}, facts.Subject{}).Read(t.Context(), engine.Query{
 							APIVersion: "apps/v1", Kind: "Deployment", Namespace: f.namespace, Live: true,
 						})
 						return apierrors.IsForbidden(err)

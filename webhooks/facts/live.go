@@ -7,18 +7,20 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
 const (
 	// liveReads is how many live reads run at once; questions about rights too; more wait, and those that ask the same wait together.
 	liveReads = 16
+	// liveWaiting is how many wait for their turn in one name: more would not get it before their policies' deadlines.
+	liveWaiting = 256
 	// liveTimeout ends a live read; requests leave earlier, at their policy's deadline.
 	liveTimeout = 5 * time.Second
 	// pageSize of live lists, as kubectl's.
@@ -29,10 +31,11 @@ const (
 )
 
 // live reads past every cache. Requests that ask the same share one read, as long as it has not begun: a read that began
-// earlier may miss what the later request's author has just seen.
+// earlier may miss what the later request's author has just seen. Reads of different namespaces take turns, also at the client's rate
+// limit.
 type live struct {
 	client client.Client
-	slots  *semaphore.Weighted
+	slots  *fair.Slots
 
 	refused func(gvk schema.GroupVersionKind) // is told of a kind that may not be read
 
@@ -55,16 +58,17 @@ type flight struct {
 }
 
 func newLive(c client.Client) *live {
-	return &live{client: c, slots: semaphore.NewWeighted(liveReads), waiting: map[string]*flight{}, filtered: newFiltered()}
+	return &live{client: c, slots: fair.NewSlots(liveReads, liveWaiting), waiting: map[string]*flight{}, filtered: newFiltered()}
 }
 
-func (l *live) read(ctx context.Context, q engine.Query) (found, error) {
+// read answers a question as part of a share. Nobody joins a read that waits in the line of another.
+func (l *live) read(ctx context.Context, whose string, q engine.Query) (found, error) {
 	text, err := json.Marshal(q)
 	if err != nil {
 		return found{}, err
 	}
-	key := string(text)
-	f := l.join(key, q)
+	key := whose + " " + string(text)
+	f := l.join(key, whose, q)
 	defer l.left(f, key)
 	select {
 	case <-f.done:
@@ -75,15 +79,15 @@ func (l *live) read(ctx context.Context, q engine.Query) (found, error) {
 }
 
 // join gives the waiting flight for the same question, or starts one.
-func (l *live) join(key string, q engine.Query) *flight {
+func (l *live) join(key, whose string, q engine.Query) *flight {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.waiting[key]
 	if f == nil {
 		f = &flight{done: make(chan struct{})}
-		f.ctx, f.leave = context.WithCancel(context.Background())
+		f.ctx, f.leave = context.WithCancel(fair.For(context.Background(), whose))
 		l.waiting[key] = f
-		go l.fly(f, key, q)
+		go l.fly(f, key, whose, q)
 	}
 	f.waiters++
 	return f
@@ -107,17 +111,17 @@ func (l *live) begun(f *flight, key string) {
 	}
 }
 
-func (l *live) fly(f *flight, key string, q engine.Query) {
+func (l *live) fly(f *flight, key, whose string, q engine.Query) {
 	defer close(f.done)
 	defer func() { // nobody else could catch it here, and it would end the process
 		if p := recover(); p != nil {
 			f.err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	if f.err = l.slots.Acquire(f.ctx, 1); f.err != nil {
+	if f.err = l.slots.Acquire(f.ctx, whose); f.err != nil {
 		return
 	}
-	defer l.slots.Release(1)
+	defer l.slots.Release()
 	l.mu.Lock()
 	l.begun(f, key)
 	l.mu.Unlock()
@@ -134,18 +138,18 @@ func (l *live) fly(f *flight, key string, q engine.Query) {
 }
 
 // may asks the API server whether the requester may do what access says; never whether we may.
-func (l *live) may(ctx context.Context, who requester, access *engine.Access) (bool, error) {
+func (l *live) may(ctx context.Context, whose string, who requester, access *engine.Access) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: who.Username, UID: who.UID, Groups: who.Groups, Extra: Extra[authorizationv1.ExtraValue](who.Extra),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: access.Verb, Group: access.Group, Resource: access.Resource, Namespace: access.Namespace, Name: access.Name,
 		},
 	}}
-	if err := l.slots.Acquire(ctx, 1); err != nil {
+	if err := l.slots.Acquire(ctx, whose); err != nil {
 		return false, err
 	}
-	defer l.slots.Release(1)
-	if err := l.client.Create(ctx, review); err != nil {
+	defer l.slots.Release()
+	if err := l.client.Create(fair.For(ctx, whose), review); err != nil {
 		return false, err
 	}
 	if review.Status.EvaluationError != "" && !review.Status.Allowed {

@@ -34,6 +34,21 @@ func question(name string) engine.Query {
 	return engine.Query{APIVersion: "v1", Kind: "Pod", Name: name, Live: true}
 }
 
+// takeAll takes all slots, and gives what frees them.
+func takeAll(t *testing.T, l *live) (free func()) {
+	t.Helper()
+	for range liveReads {
+		if !l.slots.TryAcquire() {
+			t.Fatal("a slot is taken")
+		}
+	}
+	return func() {
+		for range liveReads {
+			l.slots.Release()
+		}
+	}
+}
+
 // Requests with the same question share a read that waits for its turn, and never one that has begun: that one may miss
 // what the later request's author has already seen.
 func TestSameQuestionsShareAReadThatHasNotBegun(t *testing.T) {
@@ -42,24 +57,22 @@ func TestSameQuestionsShareAReadThatHasNotBegun(t *testing.T) {
 	var wg sync.WaitGroup
 	ask := func(name string) {
 		wg.Go(func() {
-			if _, err := l.read(context.Background(), question(name)); err != nil {
+			if _, err := l.read(context.Background(), "", question(name)); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	if !l.slots.TryAcquire(liveReads) { // every slot is taken by a read that has begun
-		t.Fatal("a slot is taken")
-	}
-	first := l.join("a", question("a"))
+	free := takeAll(t, l) // every slot is taken by a read that has begun
+	first := l.join("a", "", question("a"))
 	for range 5 {
-		if l.join("a", question("a")) != first {
+		if l.join("a", "", question("a")) != first {
 			t.Fatal("a second read of the same was queued")
 		}
 	}
-	if l.join("b", question("b")) == first {
+	if l.join("b", "", question("b")) == first {
 		t.Fatal("another question shares the read")
 	}
-	l.slots.Release(liveReads)
+	free()
 	<-g.begun
 	<-g.begun
 	ask("a") // both reads have begun: this one must begin anew
@@ -76,7 +89,7 @@ func TestRequestLeavesAtItsDeadline(t *testing.T) {
 	defer close(g.release)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := newLive(g).read(ctx, question("a")); err == nil {
+	if _, err := newLive(g).read(ctx, "", question("a")); err == nil {
 		t.Error("waited for an answer that nobody gives")
 	}
 }
@@ -86,31 +99,30 @@ func TestNothingIsReadForRequestsThatLeft(t *testing.T) {
 	g := &gated{begun: make(chan string, 200), release: make(chan struct{})}
 	close(g.release)
 	l := newLive(g)
-	if !l.slots.TryAcquire(liveReads) {
-		t.Fatal("a slot is taken")
-	}
+	free := takeAll(t, l)
 	left, leave := context.WithCancel(t.Context())
 	leave()
 	var flights []*flight
 	for i := range 100 {
 		q := question(fmt.Sprint("made-up-", i))
-		key, err := json.Marshal(q)
+		text, err := json.Marshal(q)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := l.join(string(key), q) // with the request, so that its end can be waited for
-		if _, err := l.read(left, q); err == nil {
+		key := " " + string(text)
+		f := l.join(key, "", q) // with the request, so that its end can be waited for
+		if _, err := l.read(left, "", q); err == nil {
 			t.Fatal("a request was answered after it had left")
 		}
-		l.left(f, string(key))
+		l.left(f, key)
 		flights = append(flights, f)
 	}
 	honest := make(chan error)
 	go func() {
-		_, err := l.read(t.Context(), question("honest"))
+		_, err := l.read(t.Context(), "", question("honest"))
 		honest <- err
 	}()
-	l.slots.Release(liveReads)
+	free()
 	if err := <-honest; err != nil {
 		t.Fatal(err)
 	}
@@ -130,12 +142,10 @@ func TestNothingIsReadForRequestsThatLeft(t *testing.T) {
 // What takes rights to find out waits for its turn as reads do.
 func TestQuestionsAboutRightsWaitForTheirTurn(t *testing.T) {
 	l := newLive(panicking{})
-	if !l.slots.TryAcquire(liveReads) {
-		t.Fatal("a slot is taken")
-	}
+	takeAll(t, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.may(ctx, requester{}, &engine.Access{Verb: "get", Resource: "pods"}); err == nil {
+	if _, err := l.may(ctx, "", requester{}, &engine.Access{Verb: "get", Resource: "pods"}); err == nil {
 		t.Error("it was asked although every slot is taken")
 	}
 }
@@ -147,7 +157,7 @@ func (panicking) Get(context.Context, client.ObjectKey, client.Object, ...client
 }
 
 func TestPanicOfAClientIsAnError(t *testing.T) {
-	if _, err := newLive(panicking{}).read(t.Context(), question("a")); err == nil || !strings.Contains(err.Error(), "boom") {
+	if _, err := newLive(panicking{}).read(t.Context(), "", question("a")); err == nil || !strings.Contains(err.Error(), "boom") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -96,13 +96,24 @@ func (r *reader) knownAs() (uid types.UID, needed bool) {
 
 func (r *reader) find(ctx context.Context, q engine.Query) (found, error) {
 	if q.Live || q.Metadata {
-		return r.store.live.read(ctx, q)
+		return r.store.live.read(ctx, r.share(), q)
 	}
 	return r.store.cached(q)
 }
 
+// share is whose share of live reads this one is: the namespace's of the request, or the requester's where there is none.
+func (r *reader) share() string { return Share(r.request.Namespace, r.request.UserInfo.Username) }
+
+// Share names whose share of what is scarce a request takes.
+func Share(namespace, username string) string {
+	if namespace == "" {
+		return "user " + username
+	}
+	return "namespace " + namespace
+}
+
 func (r *reader) access(ctx context.Context, q engine.Query) (engine.Answer, error) {
-	allowed, err := r.store.live.may(ctx, r.request.UserInfo, q.Access)
+	allowed, err := r.store.live.may(ctx, r.share(), r.request.UserInfo, q.Access)
 	if err != nil {
 		return engine.Answer{}, fmt.Errorf("asking whether the requester may %s %s: %w", q.Access.Verb, q.Access.Resource, err)
 	}

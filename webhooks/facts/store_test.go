@@ -296,11 +296,11 @@ func TestClusterScopedKinds(t *testing.T) {
 		for _, live := range []bool{false, true} {
 			q := engine.Query{APIVersion: apiVersion, Kind: kind, Name: f.namespace, Live: live}
 			f.await(t, kind, func() bool {
-				answer, err := f.For(nil, facts.Subject{}).Read(t.Context(), q)
+				answer, err := f.For(&admissionv1.AdmissionRequest{}, facts.Subject{}).Read(t.Context(), q)
 				return err == nil && answer.Live == live && answer.Value.Get("metadata").Get("name").Text() == f.namespace
 			})
 			q.Name = "no-such"
-			if answer, err := f.For(nil, facts.Subject{}).Read(t.Context(), q); err != nil || !answer.Value.IsNull() {
+			if answer, err := f.For(&admissionv1.AdmissionRequest{}, facts.Subject{}).Read(t.Context(), q); err != nil || !answer.Value.IsNull() {
 				t.Errorf("%s, live %v: got %+v, %v for one that does not exist", kind, live, answer, err)
 			}
 		}
@@ -349,7 +349,7 @@ func TestWhatCannotBeReadIsAnError(t *testing.T) {
 		query  engine.Query
 		want   error
 	}{
-		"a kind that is not synced":           {unstarted.For(nil, facts.Subject{}), f.pods(nil), facts.ErrNotSynced},
+		"a kind that is not synced":           {unstarted.For(&admissionv1.AdmissionRequest{}, facts.Subject{}), f.pods(nil), facts.ErrNotSynced},
 		"a kind that is not watched":          {reader(f), engine.Query{APIVersion: "v1", Kind: "Secret"}, nil},
 		"a kind that does not exist":          {reader(f), engine.Query{APIVersion: "no/v1", Kind: "Such", Live: true}, nil},
 		"a requester without rights":          {reader(newFixture(t, stranger)), f.pods(func(q *engine.Query) { q.Live = true }), nil},

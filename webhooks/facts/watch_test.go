@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -242,7 +243,7 @@ func TestRevokedReads(t *testing.T) {
 		return limited.lacking(t, pods, services) == "v1 Pod: Sallyport may not get, list, watch pods"
 	})
 	<-changed
-	if _, err := limited.For(nil, facts.Subject{}).Read(t.Context(), engine.Query{APIVersion: "v1", Kind: "Pod"}); err == nil {
+	if _, err := limited.For(&admissionv1.AdmissionRequest{}, facts.Subject{}).Read(t.Context(), engine.Query{APIVersion: "v1", Kind: "Pod"}); err == nil {
 		t.Error("it answers for what it may not read")
 	}
 	allow("pods", "services")
@@ -283,7 +284,7 @@ func TestWhatIsNotWantedIsGivenUp(t *testing.T) {
 	f.awaitLack(t, "no.such/v1 Thing: the API server does not serve this kind", never)
 	f.awaitLack(t, "", podReads...)
 	f.Use(nil, nil)
-	reader := f.For(nil, facts.Subject{})
+	reader := f.For(&admissionv1.AdmissionRequest{}, facts.Subject{})
 	f.await(t, "the store to forget the kind", func() bool {
 		_, err := reader.Read(t.Context(), engine.Query{APIVersion: never.APIVersion, Kind: never.Kind})
 		return err != nil && strings.Contains(err.Error(), "is not watched")
@@ -321,7 +322,7 @@ func TestWhatIsNotWantedIsDropped(t *testing.T) {
 	f.Lapse()
 	f.await(t, "the watch to end", func() bool { return w.open("services") == 0 })
 	read := func(kind string) error {
-		_, err := f.For(nil, facts.Subject{}).Read(t.Context(), engine.Query{APIVersion: "v1", Kind: kind})
+		_, err := f.For(&admissionv1.AdmissionRequest{}, facts.Subject{}).Read(t.Context(), engine.Query{APIVersion: "v1", Kind: kind})
 		return err
 	}
 	if err := read("Service"); err == nil || !strings.Contains(err.Error(), "is not watched") {

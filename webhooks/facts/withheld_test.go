@@ -153,7 +153,7 @@ func TestMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := f.pods(func(q *engine.Query) { q.Name, q.Metadata = "a", true })
-	if _, err := newFixture(t, stranger).For(nil, facts.Subject{}).Read(t.Context(), q); !errors.Is(err, facts.ErrUnreadable) {
+	if _, err := newFixture(t, stranger).For(&admissionv1.AdmissionRequest{}, facts.Subject{}).Read(t.Context(), q); !errors.Is(err, facts.ErrUnreadable) {
 		t.Errorf("without the right: %v", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/decoding"
+	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/reconcilers/audit"
 	"sallyport.dev/sallyport/reconcilers/policy"
 	"sallyport.dev/sallyport/reconcilers/policy/registration"
@@ -59,10 +60,10 @@ func newFacts(mgr ctrl.Manager, config *rest.Config, namespace string) (*facts.S
 	return store, nil
 }
 
-// directClient returns a client without a cache and with its own rate limit.
+// directClient returns a client without a cache and with its own rate limit, which namespaces share.
 func directClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) {
 	own := rest.CopyConfig(config)
-	own.QPS, own.Burst = 50, 100
+	own.RateLimiter = fair.NewPace(100, 200)
 	rest.AddUserAgent(own, "sallyport-facts")
 	return client.New(own, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 }

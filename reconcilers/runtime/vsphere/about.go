@@ -22,7 +22,7 @@ type About struct {
 // About logs in, if there is no session, and reads the version and identity of
 // the vCenter.
 func (s *Server) About(ctx context.Context) (about About, err error) {
-	err = s.call(ctx, func(c *vim25.Client) error {
+	err = s.ask(ctx, func(c *vim25.Client) error {
 		// Asked each time, since it is also how one sees that it still answers.
 		var content mo.ServiceInstance
 		err := property.DefaultCollector(c).RetrieveOne(ctx, vim25.ServiceInstance, []string{"content.about"}, &content)

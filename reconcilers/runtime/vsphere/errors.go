@@ -31,9 +31,14 @@ func (s *Server) translate(ctx context.Context, err error) error {
 		return s.refusal(err, answer)
 	}
 	if ctx.Err() != nil {
-		return runtime.NewUnavailable(context.Cause(ctx), "vCenter %s did not answer in time", s.config.Name)
+		return s.unanswered(context.Cause(ctx))
 	}
 	return runtime.NewUnavailable(err, "%s", s.trouble(err))
+}
+
+// unanswered gives the error for a request without an answer, for whatever reason: it is one state, however it is found.
+func (s *Server) unanswered(cause error) error {
+	return runtime.NewUnavailable(cause, "vCenter %s did not answer in time", s.config.Name)
 }
 
 // refusal gives the error for a fault that vCenter answers with.

@@ -19,7 +19,12 @@ type restSession struct {
 }
 
 // rest makes requests of the REST API, about what is called so in errors. What is refused because the session has ended is asked again, once, with a new session.
-func (s *Server) rest(ctx context.Context, about string, requests func(*rest.Client) error) error {
+func (s *Server) rest(ctx context.Context, about string, requests func(*rest.Client) error) (err error) {
+	if s.hang.refuses() {
+		return s.unanswered(errHung)
+	}
+	began := time.Now()
+	defer func() { s.hang.note(ctx, began, err) }()
 	for again := false; ; again = true {
 		c, err := s.restClient(ctx, about)
 		if err != nil {

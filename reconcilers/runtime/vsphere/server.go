@@ -56,6 +56,7 @@ type Server struct {
 	account string // Who was logged in last.
 
 	restSession restSession
+	hang        hang
 }
 
 // connection is a session and what it is held on.
@@ -86,7 +87,7 @@ func NewServer(config Config) (*Server, error) {
 	if _, err := config.trust(); err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, address: address, restSession: restSession{turn: semaphore.NewWeighted(1)}}
+	s := &Server{config: config, address: address, restSession: restSession{turn: semaphore.NewWeighted(1)}, hang: hang{after: hungAfter, first: firstProbe}}
 	s.dying, s.die = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -121,12 +122,22 @@ func (s *Server) logOut(ctx context.Context, c *connection) error {
 	return s.translate(ctx, err)
 }
 
-// call makes one request, with a session. A request that vCenter refuses because the session has ended was not carried
-// out and is made again, once, with a new session; nothing else is ever sent twice.
+// call makes one request, with a session, unless the vCenter is hung.
 func (s *Server) call(ctx context.Context, request func(c *vim25.Client) error) error {
+	if s.hang.refuses() {
+		return s.unanswered(errHung)
+	}
+	return s.ask(ctx, request)
+}
+
+// ask makes one request, also of a vCenter that is hung. A request that vCenter refuses because the session has ended was not carried
+// out and is made again, once, with a new session; nothing else is ever sent twice.
+func (s *Server) ask(ctx context.Context, request func(c *vim25.Client) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return s.translate(ctx, err)
 	}
+	began := time.Now()
+	defer func() { s.hang.note(ctx, began, err) }()
 	for again := false; ; again = true {
 		c, err := s.connected(ctx)
 		if err != nil {
@@ -233,7 +244,7 @@ func (s *Server) connect(ctx context.Context) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	vc.RoundTripper = sender
+	vc.RoundTripper = listening{sender, &s.hang}
 	c := &connection{Client: vc, manager: session.NewManager(vc)}
 	password, _ := user.Password()
 	in, err := methods.Login(ctx, vc, &types.Login{

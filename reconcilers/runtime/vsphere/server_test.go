@@ -323,6 +323,50 @@ func TestHangingVCenter(t *testing.T) {
 	}
 }
 
+// About 110 machines on one vCenter that hangs took all workers, five seconds each. Once it has not answered, nobody waits for it but
+// who asks whether it is there, and what that answers is the end of it.
+func TestNobodyWaitsForAHungVCenter(t *testing.T) {
+	w := newWorld(t)
+	m := w.adopted("hanging")
+	p := newProxy(w)
+	config := w.config()
+	config.URL = p.URL
+	config.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
+	server := w.connect(config)
+	vsphere.HangsAtOnce(server)
+	rt := vsphere.New(server)
+	if _, err := rt.Observe(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	p.hangs.Store(true)
+	briefly, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, first := rt.Observe(briefly, m)
+	<-p.reached
+	for range 110 { // without a time of their own: they would wait for ever
+		_, err := rt.Observe(t.Context(), m)
+		if !runtime.IsUnavailable(err) || runtime.Message(err) != runtime.Message(first) {
+			t.Fatalf("got %v after %v", err, first)
+		}
+		if err := rt.PowerOn(t.Context(), m); !runtime.IsUnavailable(err) {
+			t.Fatalf("powering on: got %v", err)
+		}
+		if err := vsphere.AskREST(t.Context(), server); !runtime.IsUnavailable(err) {
+			t.Fatalf("the REST API: got %v", err)
+		}
+	}
+	if len(p.reached) > 0 {
+		t.Errorf("%d requests were sent", len(p.reached))
+	}
+	p.hangs.Store(false)
+	if _, err := server.About(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rt.Observe(t.Context(), m); err != nil {
+		t.Errorf("after it has answered: %v", err)
+	}
+}
+
 // Nothing of the credentials gets into an error, whatever goes wrong.
 func TestNoSecretInErrors(t *testing.T) {
 	w := newWorld(t)

@@ -127,7 +127,7 @@ func (w *watch) note(updates []types.ObjectUpdate) map[string]bool {
 func (w *watch) call(ctx context.Context, request func(context.Context, *vim25.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, watchWait+watchPatience)
 	defer cancel()
-	return w.server.call(ctx, func(c *vim25.Client) error {
+	return w.server.ask(ctx, func(c *vim25.Client) error {
 		if w.session == nil {
 			w.session = c
 		}

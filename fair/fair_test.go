@@ -1,0 +1,139 @@
+package fair_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"sallyport.dev/sallyport/fair"
+)
+
+var _ flowcontrol.RateLimiter = &fair.Pace{}
+
+// Whoever waits in a short line goes before the rest of a long one.
+func TestLinesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fair.NewSlots(1, 100)
+		if !s.TryAcquire() || s.TryAcquire() {
+			t.Fatal("there is not one place")
+		}
+		got := make(chan string, 101)
+		wait := func(whose string) {
+			go func() {
+				if err := s.Acquire(t.Context(), whose); err != nil {
+					t.Error(err)
+				}
+				got <- whose
+			}()
+			synctest.Wait()
+		}
+		for range 100 {
+			wait("hostile")
+		}
+		wait("honest")
+		if err := s.Acquire(t.Context(), "hostile"); !errors.Is(err, fair.ErrCrowded) {
+			t.Errorf("one more than may wait: %v", err)
+		}
+		for i := range 101 {
+			s.Release()
+			synctest.Wait()
+			if whose := <-got; (whose == "honest") != (i == 1) {
+				t.Fatalf("%s got place %d", whose, i)
+			}
+		}
+		s.Release()
+		if !s.TryAcquire() || s.TryAcquire() {
+			t.Error("a place was lost, or made")
+		}
+	})
+}
+
+// Who leaves takes no place, whether it was called or not.
+func TestWhoLeavesTakesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fair.NewSlots(1, 1)
+		s.TryAcquire()
+		why := errors.New("left")
+		ctx, leave := context.WithCancelCause(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Acquire(ctx, "a") }()
+		synctest.Wait()
+		leave(why)
+		if err := <-ended; !errors.Is(err, why) {
+			t.Errorf("got %v", err)
+		}
+		if err := s.Acquire(ctx, "a"); !errors.Is(err, why) {
+			t.Errorf("one that had left before got %v", err)
+		}
+		for range 1000 { // both at once: either way there is one place in the end
+			ctx, leave := context.WithCancel(t.Context())
+			go func() { ended <- s.Acquire(ctx, "a") }()
+			synctest.Wait()
+			go leave()
+			s.Release()
+			if err := <-ended; err != nil && !s.TryAcquire() {
+				t.Fatal("the place was lost")
+			}
+		}
+	})
+}
+
+// The limit says when, the lines say who.
+func TestPaceIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := fair.NewPace(10, 1)
+		if p.QPS() != 10 || !p.TryAccept() || p.TryAccept() {
+			t.Fatal("the burst is not one")
+		}
+		for range 100 {
+			go func() { _ = p.Wait(fair.For(t.Context(), "hostile")) }()
+		}
+		synctest.Wait()
+		began := time.Now()
+		if err := p.Wait(fair.For(t.Context(), "honest")); err != nil || time.Since(began) > 300*time.Millisecond {
+			t.Errorf("waited %v beside 100 others: %v", time.Since(began), err)
+		}
+		p.Accept()
+		p.Stop()
+		time.Sleep(time.Minute)
+	})
+}
+
+// One namespace with many objects due delays those of another by one at most.
+func TestNamespacesTakeTurnsInControllers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := fair.NewQueue("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
+		defer q.ShutDown()
+		of := func(namespace string, i int) reconcile.Request {
+			return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: string(rune('a' + i))}}
+		}
+		for i := range 20 {
+			q.Add(of("hostile", i))
+		}
+		q.Add(of("honest", 0))
+		q.Add(of("honest", 0)) // which is due already
+		if q.Len() != 21 {
+			t.Errorf("%d are due", q.Len())
+		}
+		for i := range 2 {
+			if next, _ := q.Get(); (next.Namespace == "honest") != (i == 1) {
+				t.Errorf("%s is number %d", next, i)
+			}
+		}
+		q.AddRateLimited(of("later", 0))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		for i := range 2 { // one more of the hostile ones, and it
+			if next, _ := q.Get(); (next.Namespace == "later") != (i == 1) {
+				t.Errorf("%s is number %d after a while", next, i)
+			}
+		}
+	})
+}
