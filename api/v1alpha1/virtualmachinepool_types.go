@@ -201,7 +201,7 @@ type TemplateMetadata struct {
 	// Annotations of the members.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key in ['sallyport.dev/abandon-instance', 'sallyport.dev/source-fenced', 'sallyport.dev/override'])",message="the annotations sallyport.dev/abandon-instance, sallyport.dev/source-fenced and sallyport.dev/override are for one object and cannot be in a template"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key in ['sallyport.dev/abandon-instance', 'sallyport.dev/source-fenced', 'sallyport.dev/take-over', 'sallyport.dev/make-anew', 'sallyport.dev/override'])",message="the annotations sallyport.dev/abandon-instance, sallyport.dev/source-fenced, sallyport.dev/take-over, sallyport.dev/make-anew and sallyport.dev/override are for one object and cannot be in a template"
 	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
 }
 

@@ -56,6 +56,8 @@ type Server struct {
 	account string // Who was logged in last.
 
 	restSession restSession
+
+	looks singleflight.Group // At the marks of all machines.
 }
 
 // connection is a session and what it is held on.
