@@ -1,0 +1,83 @@
+package virtualmachine
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// restore replaces the VirtualMachine by what a backup has of it: another object of its name, without status. Its machine stays.
+func (f *fixture) restore(policy v1alpha1.RunPolicy) types.UID {
+	f.Helper()
+	vm := f.vm()
+	vm.Finalizers = nil
+	f.Must(f.api.Update(f.Context(), vm))
+	f.Must(f.api.Delete(f.Context(), vm))
+	return f.machine(policy, func(again *v1alpha1.VirtualMachine) { again.Annotations = vm.Annotations })
+}
+
+func (f *fixture) annotate(key string, uid types.UID) {
+	f.Helper()
+	vm := f.vm()
+	metav1.SetMetaDataAnnotation(&vm.ObjectMeta, key, string(uid))
+	f.Must(f.api.Update(f.Context(), vm))
+}
+
+// A VirtualMachine that is restored beside its machine waits until somebody decides: velero#2554, cluster-api#5957, crossplane#1410.
+func TestRestored(t *testing.T) {
+	for name, tc := range map[string]struct {
+		annotation, effects string
+		machines            int
+	}{
+		"taken over": {v1alpha1.AnnotationTakeOver, "Created PoweredOn TakenOver", 1},
+		"made anew":  {v1alpha1.AnnotationMakeAnew, "Created PoweredOn Created PoweredOn", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			before := f.machine(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)
+			f.settle()
+			f.is("Running True/AsWanted")
+			f.annotate(tc.annotation, before) // of no effect, and restored with the rest
+			uid := f.restore(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)
+			f.settle()
+			f.is("Pending False/OwnedByAnother")
+			if in, _ := f.world.Instance(before); in.Power != v1alpha1.PowerRunning || len(f.world.Instances()) != 1 {
+				t.Fatalf("the machines are %+v", f.world.Instances())
+			}
+			f.annotate(tc.annotation, uid)
+			f.settle()
+			if in, _ := f.world.Instance(uid); in.Owner != uid || len(f.world.Instances()) != tc.machines {
+				t.Errorf("the machines are %+v", f.world.Instances())
+			}
+			if got := f.effects(); !strings.HasPrefix(got, tc.effects) {
+				t.Errorf("what happened: %s, want %s", got, tc.effects)
+			}
+		})
+	}
+}
+
+// No operation reaches the machine of another one, and one that is held back can be deleted.
+func TestHeldBackIsDeleted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	before := f.machine(v1alpha1.RunPolicyAlwaysOn)
+	f.settle()
+	f.restore(v1alpha1.RunPolicyAlwaysOn)
+	f.settle()
+	f.is("Pending False/OwnedByAnother")
+	f.ask("stop-1", "Restart force")
+	f.settle()
+	f.Must(f.api.Delete(f.Context(), f.vm()))
+	f.settle()
+	if vm := f.lookup(); vm != nil {
+		t.Errorf("it is still there: %+v", vm)
+	}
+	if in, there := f.world.Instance(before); !there || in.Power != v1alpha1.PowerRunning {
+		t.Errorf("the machine is %+v", f.world.Instances())
+	}
+}
