@@ -17,6 +17,7 @@ func (f *fixture) restore(policy v1alpha1.RunPolicy) types.UID {
 	vm.Finalizers = nil
 	f.Must(f.api.Update(f.Context(), vm))
 	f.Must(f.api.Delete(f.Context(), vm))
+	f.restart() // as for kubectl sallyport release --all
 	return f.machine(policy, func(again *v1alpha1.VirtualMachine) { again.Annotations = vm.Annotations })
 }
 

@@ -27,13 +27,19 @@ func TestEarlierMachineIsFound(t *testing.T) {
 		befalls func(w *world, m runtime.Machine)
 		held    bool
 	}{
-		"where it was made":          {func(*world, runtime.Machine) {}, true},
-		"renamed":                    {func(w *world, m runtime.Machine) { w.Rename(w.path(m), "renamed") }, true},
-		"on":                         {func(w *world, m runtime.Machine) { w.on(m) }, true},
-		"its mark was taken off":     {func(w *world, m runtime.Machine) { w.SetExtraConfig(w.path(m), map[string]string{vsphere.OwnerKey: ""}) }, false},
-		"a template by now":          {func(w *world, m runtime.Machine) { w.SetTemplate(w.path(m), true) }, false},
-		"of another namespace":       {func(w *world, m runtime.Machine) { w.SetExtraConfig(w.path(m), map[string]string{vsphere.NameKey: "ns-2/web"}) }, false},
-		"of a longer name":           {func(w *world, m runtime.Machine) { w.SetExtraConfig(w.path(m), map[string]string{vsphere.NameKey: "ns/web-1"}) }, false},
+		"where it was made": {func(*world, runtime.Machine) {}, true},
+		"renamed":           {func(w *world, m runtime.Machine) { w.Rename(w.path(m), "renamed") }, true},
+		"on":                {func(w *world, m runtime.Machine) { w.on(m) }, true},
+		"its mark was taken off": {func(w *world, m runtime.Machine) {
+			w.SetExtraConfig(w.path(m), map[string]string{vsphere.OwnerKey: ""})
+		}, false},
+		"a template by now": {func(w *world, m runtime.Machine) { w.SetTemplate(w.path(m), true) }, false},
+		"of another namespace": {func(w *world, m runtime.Machine) {
+			w.SetExtraConfig(w.path(m), map[string]string{vsphere.NameKey: "ns-2/web"})
+		}, false},
+		"of a longer name": {func(w *world, m runtime.Machine) {
+			w.SetExtraConfig(w.path(m), map[string]string{vsphere.NameKey: "ns/web-1"})
+		}, false},
 		"gone":                       {func(w *world, m runtime.Machine) { w.Must(w.runtime.Delete(w.Context(), m)) }, false},
 		"a copy, or one that it had": {func(w *world, m runtime.Machine) { w.SetInstanceUUID(w.path(m), string(uuid.NewUUID())) }, true},
 	} {
