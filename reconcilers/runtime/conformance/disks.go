@@ -18,6 +18,8 @@ var disks = []part{
 	{"a disk that does not exist", []string{"Disk"}, diskAbsent},
 	{"ensuring a disk twice gives one", []string{"Disk"}, diskTwice},
 	{"a disk whose making lost its reply is made once", []string{"Disk", "LoseReply"}, diskUnseen},
+	{"another's disk of the same name is held, and taken over", []string{"Disk"}, diskTakenOver},
+	{"another's disk is taken over on the machine that has it", []string{"HotDisk"}, attachedTakenOver},
 	{"a disk grows and never shrinks", []string{"Disk"}, diskGrows},
 	{"a disk that is attached grows or stays as it is", []string{"HotDisk"}, attachedGrows},
 	{"a disk that was made and is gone is not made again", []string{"Disk"}, diskGone},
@@ -221,6 +223,71 @@ func attachedGrows(s *suite) {
 	s.diskIs(largest, m)
 	s.detach(m, d)
 	s.diskIs(largest)
+}
+
+// restoredDisk is the disk of a VirtualDisk that was restored from a backup: of the same name, with another UID and no status.
+func restoredDisk(d runtime.Disk, earlier runtime.Earlier) runtime.Disk {
+	d.UID, d.ID, d.Earlier = d.UID+"-r", "", earlier
+	return d
+}
+
+// ensureDisk has the disk made or taken over, and gives it with its ID.
+func (s *suite) ensureDisk(d runtime.Disk) runtime.Disk {
+	s.Helper()
+	for range steps {
+		id, err := s.tryEnsureDisk(d)
+		s.must(err, "ensuring the disk")
+		if d.ID = id; id != "" {
+			return d
+		}
+	}
+	s.Fatal("the disk never has an ID")
+	return d
+}
+
+// A restored VirtualDisk gets no empty disk in the place of its data: velero#2554.
+func diskTakenOver(s *suite) {
+	d := s.madeDisk("restored")
+	for range 2 {
+		_, err := s.tryEnsureDisk(restoredDisk(d, ""))
+		s.wants(runtime.IsOwnedByAnother, err, "OwnedByAnother", "ensuring")
+	}
+	s.diskIs(d)
+	anew := s.ensureDisk(restoredDisk(d, runtime.MakeAnew))
+	if anew.ID == d.ID {
+		s.Errorf("the other disk was made as %s, which is the first", d.ID)
+	}
+	s.must(s.deleteDisk(anew), "deleting the other disk")
+	s.diskIs(d)
+	heir := s.ensureDisk(restoredDisk(d, runtime.TakeOver))
+	if heir.ID != d.ID {
+		s.Errorf("disk %s was taken over as %s", d.ID, heir.ID)
+	}
+	heir.Earlier = ""
+	s.diskIs(heir)
+	s.must(s.deleteDisk(heir), "deleting")
+	if seen := s.observeDisk(heir); seen.Exists {
+		s.Errorf("a disk that was deleted is %+v", seen)
+	}
+	again := s.ensureDisk(restoredDisk(restoredDisk(d, ""), "")) // nothing is left that would hold it
+	s.must(s.deleteDisk(again), "deleting the last one")
+}
+
+func attachedTakenOver(s *suite) {
+	m, d := s.made("with-restored"), s.madeDisk("restored")
+	was := s.attach(m, d)
+	_, err := s.tryEnsureDisk(restoredDisk(d, ""))
+	s.wants(runtime.IsOwnedByAnother, err, "OwnedByAnother", "ensuring")
+	s.stays(m, was)
+	heir := s.ensureDisk(restoredDisk(d, runtime.TakeOver))
+	s.has(m, heir, true)
+	s.diskIs(heir, m)
+	s.must(s.tryAttach(m, heir), "attaching what is attached")
+	s.detach(m, heir)
+	s.diskIs(heir)
+	s.attach(m, heir)
+	s.detach(m, heir)
+	s.must(s.deleteDisk(heir), "deleting")
 }
 
 func diskGone(s *suite) {

@@ -130,7 +130,11 @@ func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (diskID string
 func (r *Runtime) ensureDisk(ctx context.Context, d runtime.Disk) (diskID string, err error) {
 	l, err := r.locate(ctx, d)
 	if err == nil && !l.exists() && d.ID == "" {
-		if err := r.makeDisk(ctx, d, l.spot); err != nil {
+		did, err := r.succeedDisk(ctx, d, l.spot)
+		if err == nil && !did {
+			err = r.makeDisk(ctx, d, l.spot)
+		}
+		if err != nil {
 			return "", err
 		}
 		l, err = r.locate(ctx, d)
@@ -164,6 +168,9 @@ func (r *Runtime) makeDisk(ctx context.Context, d runtime.Disk, at *spot) error 
 	}
 	if err := r.makeFolder(ctx, at); err != nil {
 		return r.notGone(err)
+	}
+	if err := r.makeTag(ctx, at, d); err != nil {
+		return err
 	}
 	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
 		return object.NewVirtualDiskManager(c).CreateVirtualDisk(ctx, at.home(d.UID), at.dc(c), &types.FileBackedVirtualDiskSpec{
@@ -223,6 +230,9 @@ func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
 		return nil
 	case len(l.holders) > 0:
 		return l.holders[0].inUse("deleted")
+	}
+	if err := r.removeTag(ctx, l.spot, d); err != nil {
+		return err
 	}
 	_, err = r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
 		return object.NewVirtualDiskManager(c).DeleteVirtualDisk(ctx, l.home(d.UID), l.dc(c))
