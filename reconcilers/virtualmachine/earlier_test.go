@@ -4,10 +4,13 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
 // restore replaces the VirtualMachine by what a backup has of it: another object of its name, without status. Its machine stays.
@@ -81,4 +84,57 @@ func TestHeldBackIsDeleted(t *testing.T) {
 	if in, there := f.world.Instance(before); !there || in.Power != v1alpha1.PowerRunning {
 		t.Errorf("the machine is %+v", f.world.Instances())
 	}
+}
+
+// A machine and its disk that were both taken over belong together as before, and the disk says so.
+func TestRestoredWithADisk(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	withDisk := func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.BlockDeviceRefs = []v1alpha1.BlockDeviceRef{{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: "data"}}
+	}
+	d := f.disk("")
+	before := f.machine(v1alpha1.RunPolicyAlwaysOn, withDisk)
+	f.settle()
+	f.is("Running True/AsWanted")
+
+	f.Must(f.api.Delete(f.Context(), d))
+	d = f.disk(v1alpha1.AnnotationTakeOver)
+	vm := f.vm()
+	vm.Finalizers = nil
+	f.Must(f.api.Update(f.Context(), vm))
+	f.Must(f.api.Delete(f.Context(), vm))
+	f.restart()
+	uid := f.machine(v1alpha1.RunPolicyAlwaysOn, withDisk)
+	f.settle()
+	f.is("Pending False/OwnedByAnother")
+	f.annotate(v1alpha1.AnnotationTakeOver, uid)
+	f.settle()
+	f.is("Running True/AsWanted")
+	if in, _ := f.world.Instance(uid); len(f.world.Instances()) != 1 || len(in.Disks) != 1 || in.Disks[0].UID != d.UID || uid == before {
+		t.Errorf("the machines are %+v", f.world.Instances())
+	}
+	f.Must(f.api.Get(f.Context(), client.ObjectKeyFromObject(d), d))
+	if by := d.Status.AttachedTo; by == nil || by.UID != uid {
+		t.Errorf("the disk is attached to %+v", by)
+	}
+}
+
+// disk makes the VirtualDisk data, and its disk, or takes it over.
+func (f *fixture) disk(annotation string) *v1alpha1.VirtualDisk {
+	f.Helper()
+	d := &v1alpha1.VirtualDisk{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "data"},
+		Spec:       v1alpha1.VirtualDiskSpec{Size: resource.MustParse("1Gi"), Runtime: v1alpha1.VirtualDiskRuntime{Pod: &v1alpha1.VolumeDisk{}}},
+	}
+	f.Must(f.api.Create(f.Context(), d))
+	if annotation != "" {
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, annotation, string(d.UID))
+		f.Must(f.api.Update(f.Context(), d))
+	}
+	id, err := f.world.Client("them").EnsureDisk(f.Context(), runtime.DiskOf(d))
+	f.Must(err)
+	d.Status.DiskID = id
+	f.Must(f.api.Status().Update(f.Context(), d))
+	return d
 }

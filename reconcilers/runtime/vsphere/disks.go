@@ -49,7 +49,7 @@ func (r *Runtime) locate(ctx context.Context, d runtime.Disk) (*located, error) 
 		func() (err error) { l.holders, err = r.holders(ctx, d, at); return err },
 		func() (err error) { l.file, err = r.fileAt(ctx, at, d.UID); return err },
 		func() (err error) {
-			if d.ID == "" {
+			if d.ID == "" && d.Earlier != runtime.TakeOver { // what was taken over has another name, and no ID yet
 				l.making, err = r.makingDisks(ctx)
 				return err
 			}
