@@ -29,7 +29,7 @@ func (f *fixture) restore(poolLast bool) {
 	for _, o := range all {
 		o.SetFinalizers(nil)
 		f.must(f.server.Update(f.Context(), o))
-		f.must(f.server.WithWatch.Delete(f.Context(), o))
+		f.must(f.server.Delete(f.Context(), o))
 	}
 	if poolLast {
 		all = append(all[1:], pool)

@@ -150,10 +150,11 @@ func wrongStamps(request object, patched any, w *world, c *tally) string {
 		return ""
 	}
 	want := object{}
-	if request["operation"] == "CREATE" && copied(request) {
+	switch {
+	case request["operation"] == "CREATE" && copied(request):
 		c.add("a copy")
 		want["requestedBy"] = request["userInfo"]
-	} else if request["operation"] == "CREATE" {
+	case request["operation"] == "CREATE":
 		c.add("stamped at CREATE")
 		want["requestedBy"] = request["userInfo"]
 		want["requestedAt"] = decidedAt.Format(engine.TimeFormat)
@@ -166,7 +167,7 @@ func wrongStamps(request object, patched any, w *world, c *tally) string {
 			c.add("overriding")
 			want["override"] = override
 		}
-	} else {
+	default:
 		c.add("stamped at UPDATE")
 		for _, field := range stamps {
 			if old, ok := dig(request, "oldObject", "spec", field); ok {

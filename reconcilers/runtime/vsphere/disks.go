@@ -130,7 +130,8 @@ func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (diskID string
 func (r *Runtime) ensureDisk(ctx context.Context, d runtime.Disk) (diskID string, err error) {
 	l, err := r.locate(ctx, d)
 	if err == nil && !l.exists() && d.ID == "" {
-		did, err := r.succeedDisk(ctx, d, l.spot)
+		var did bool
+		did, err = r.succeedDisk(ctx, d, l.spot)
 		if err == nil && !did {
 			err = r.makeDisk(ctx, d, l.spot)
 		}
