@@ -85,8 +85,9 @@ test_a_copy_is_not_stamped[field] if {
 }
 
 # Only the requester.
-_as_copy(fields) := {{"op": "remove", "path": $"/spec/{field}"} | some field, _ in fields; field != "requestedBy"} |
-	{{"op": "add", "path": "/spec/requestedBy", "value": _alice}}
+_as_copy(fields) := _removed(fields) | {{"op": "add", "path": "/spec/requestedBy", "value": _alice}}
+
+_removed(fields) := {{"op": "remove", "path": $"/spec/{field}"} | some field, _ in fields; field != "requestedBy"}
 
 _overriding := "operations-supersede; uid=; by=alice; until=2026-11-20T10:50:00Z; drill"
 
