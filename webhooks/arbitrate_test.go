@@ -37,6 +37,7 @@ func svmop(name string, kind v1alpha1.OperationType, force bool) v1alpha1.Virtua
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("uid-" + name)},
 		Spec: v1alpha1.VirtualMachineOperationSpec{
 			Type: kind, Force: force, VirtualMachineName: "web-1", RequestedBy: &v1alpha1.Requester{Username: "ann"},
+			RequestedAt: "2026-11-20T09:59:00.000000001Z",
 		},
 	}
 }

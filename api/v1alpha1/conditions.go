@@ -94,8 +94,10 @@ const (
 	// ReasonInstanceLost (Ready false): the runtime no longer has the machine. It
 	// counts as off and is not created again.
 	ReasonInstanceLost ConditionReason = "InstanceLost"
-	// ReasonOwnedByAnother (Ready false): the machine on the runtime belongs to
-	// another VirtualMachine or another cluster, and is left alone.
+	// ReasonOwnedByAnother (Ready false): the machine or disk on the runtime belongs
+	// to another object or another cluster, and is left alone. If that object has
+	// the same namespace and name, as before a restore, nothing is made until
+	// kubectl sallyport take-over or make-anew decides.
 	ReasonOwnedByAnother ConditionReason = "OwnedByAnother"
 	// ReasonRuntimeUnavailable (Ready unknown or false): the runtime does not
 	// answer. The status shows the last known state.

@@ -136,6 +136,15 @@ const VirtualMachineFinalizer = "sallyport.dev/virtual-machine"
 // the verb override on policy machines-abandon.
 const AnnotationAbandonInstance = "sallyport.dev/abandon-instance"
 
+// AnnotationTakeOver on a VirtualMachine or VirtualDisk that is held back by ReasonOwnedByAnother has it take over what the runtime has
+// for an object of the same namespace and name with another UID. AnnotationMakeAnew has the runtime make another one beside it, and
+// leave it alone. The value of both is the UID of the object, so that a restored copy of the annotation has no effect. Writing one needs
+// the verb override on policy machines-abandon.
+const (
+	AnnotationTakeOver = "sallyport.dev/take-over"
+	AnnotationMakeAnew = "sallyport.dev/make-anew"
+)
+
 // VirtualMachineSpec is the desired state of a machine. Users own it; no controller
 // writes it, except pools, which write the spec of their members.
 //

@@ -203,7 +203,7 @@ type TemplateMetadata struct {
 	// Annotations of the members.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key in ['sallyport.dev/abandon-instance', 'sallyport.dev/source-fenced', 'sallyport.dev/override'])",message="the annotations sallyport.dev/abandon-instance, sallyport.dev/source-fenced and sallyport.dev/override are for one object and cannot be in a template"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key in ['sallyport.dev/abandon-instance', 'sallyport.dev/source-fenced', 'sallyport.dev/take-over', 'sallyport.dev/make-anew', 'sallyport.dev/override'])",message="the annotations sallyport.dev/abandon-instance, sallyport.dev/source-fenced, sallyport.dev/take-over, sallyport.dev/make-anew and sallyport.dev/override are for one object and cannot be in a template"
 	// +kubebuilder:validation:XValidation:rule="self.all(key, key.size() <= 317 && key.indexOf('/') <= 253 && key.matches('^(([a-z0-9]([-a-z0-9]*[a-z0-9])?[.])*[a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="each key of virtualMachineTemplate.metadata.annotations must be a name such as team or example.com/team: letters, digits, '-', '_' and '.', at most 63 characters after the prefix"
 	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
 }

@@ -2,7 +2,7 @@
 # title: Fields that Sallyport sets
 # description: >-
 #   Sets the requester, the time, the UID of the VirtualMachine and the override in the spec of a new operation. Clients cannot set or
-#   change these fields. Adds a label with the name of the VirtualMachine to operations. Adds the finalizers of VirtualMachines,
+#   change these fields. A new operation that has one of them is left without a time, by which policy operations-copies denies it. Adds a label with the name of the VirtualMachine to operations. Adds the finalizers of VirtualMachines,
 #   VirtualDisks and VSphereTemplates, without which their deletion would leave objects on the runtime.
 package sallyport.defaults
 
@@ -92,7 +92,21 @@ patch contains {"op": "add", "path": "/metadata/finalizers", "value": [_finalize
 _stamped := {"requestedBy", "requestedAt", "virtualMachineUID", "override"}
 
 # The values of these fields. A field without a value must be absent.
-_stamps := object.union_n([_requested, _bound, _overriding]) if input.request.operation == "CREATE"
+_stamps := object.union_n([_requested, _bound, _overriding]) if {
+	input.request.operation == "CREATE"
+	not _copied
+}
+
+_stamps := object.filter(_requested, ["requestedBy"]) if {
+	input.request.operation == "CREATE"
+	_copied
+}
+
+# A new operation with one of the fields is a copy of an earlier one.
+_copied if {
+	some field in _stamped
+	_spec[field] != null
+}
 
 _stamps := object.filter(_old_spec, _stamped) if {
 	input.request.operation == "UPDATE"

@@ -58,18 +58,10 @@ test_stamps_at_create[note] if {
 	some note, tc in {
 		"of a live machine": {"object": _operation, "vm": _vm, "patch": (_requested | {_uid})},
 		"without a machine there is no UID": {"object": _operation, "vm": null, "patch": _requested},
-		"over what a client wrote": {
+		"not over what a client wrote: policy operations-copies denies it": {
 			"object": _stamped_operation,
 			"vm": _vm,
-			"patch": (_requested | {_uid, {"op": "remove", "path": "/spec/override"}}),
-		},
-		"a UID that a client wrote does not survive": {
-			"object": _stamped_operation,
-			"vm": null,
-			"patch": (_requested | {
-				{"op": "remove", "path": "/spec/virtualMachineUID"},
-				{"op": "remove", "path": "/spec/override"},
-			}),
+			"patch": _as_copy(_stamps),
 		},
 		"nulls that a client wrote do not survive": {
 			"object": object.union(_operation, {"spec": {field: null | some field, _ in _stamps}}),
@@ -84,6 +76,19 @@ test_stamps_at_create[note] if {
 	policy.patch == tc.patch with input as _create(tc.object, tc.vm)
 }
 
+# One field is enough to tell a copy.
+test_a_copy_is_not_stamped[field] if {
+	some field, value in _stamps
+	world := _create(object.union(_operation, {"spec": {field: value}}), _vm)
+	policy.valid_input with input as world
+	policy.patch == _as_copy({field: value}) with input as world
+}
+
+# Only the requester.
+_as_copy(fields) := _removed(fields) | {{"op": "add", "path": "/spec/requestedBy", "value": _alice}}
+
+_removed(fields) := {{"op": "remove", "path": $"/spec/{field}"} | some field, _ in fields; field != "requestedBy"}
+
 _overriding := "operations-supersede; uid=; by=alice; until=2026-11-20T10:50:00Z; drill"
 
 _annotated(value) := object.union(_operation, {"metadata": {"annotations": {"sallyport.dev/override": value}}})
@@ -96,10 +101,6 @@ _eight(text) := concat("", [text, text, text, text, text, text, text, text])
 test_override_is_that_of_the_annotation[note] if {
 	some note, tc in {
 		"an override": {"object": _annotated(_overriding), "stamp": {_overriding}},
-		"over what a client wrote": {
-			"object": object.union(_annotated(_overriding), {"spec": {"override": "forged"}}),
-			"stamp": {_overriding},
-		},
 		"what is none stays what it is": {"object": _annotated("please"), "stamp": {"please"}},
 		"as long as the field takes it": {"object": _annotated(_of_1024), "stamp": {_of_1024}},
 		"not longer": {"object": _annotated($"{_of_1024}!"), "stamp": set()},

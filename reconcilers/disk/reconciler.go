@@ -70,7 +70,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		b = b.Watches(r.Volumes, handler.EnqueueRequestsFromMapFunc(r.ofVolume))
 	}
 	return b.
-		For(&v1alpha1.VirtualDisk{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, givenBack))).
+		For(&v1alpha1.VirtualDisk{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, decided, givenBack))).
 		Watches(&v1alpha1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(left)).
 		WithOptions(drive.Options(lastRetry)).
 		Complete(r)
@@ -84,6 +84,12 @@ var (
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			now, is := e.ObjectNew.(*v1alpha1.VirtualDisk)
 			return is && !now.DeletionTimestamp.IsZero() && now.Status.AttachedTo == nil
+		},
+	}
+	// decided passes a disk of which somebody says what is to become of one that its runtime has for another of its name.
+	decided = predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return runtime.EarlierOf(e.ObjectOld) != runtime.EarlierOf(e.ObjectNew)
 		},
 	}
 	// left passes a machine that is gone, or of which nothing is on its runtime any more.

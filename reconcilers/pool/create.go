@@ -33,6 +33,10 @@ func (r *Reconciler) create(ctx context.Context, l *look) (bool, error) {
 	if missing <= 0 {
 		return false, nil
 	}
+	if did, err := r.takeIn(ctx, l, missing); did > 0 || err != nil {
+		l.failed = err
+		return true, err
+	}
 	free := l.free()
 	var err error
 	waits := false

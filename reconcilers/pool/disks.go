@@ -130,6 +130,9 @@ func (r *Reconciler) createDisk(ctx context.Context, l *look, t *v1alpha1.Virtua
 		if l.has(there) { // somebody was faster: the next look sees what it is
 			return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("virtualdisks").GroupResource(), d.Name, err)
 		}
+		if l.left(there) {
+			return r.adopt(ctx, l, there)
+		}
 		return fmt.Errorf("VirtualDisk %s %w: delete it, or rename the entry of spec.virtualDiskTemplates", d.Name, errForeign)
 	}
 	if err == nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

@@ -36,6 +36,15 @@ func (m member) ready() bool {
 	return m.Status.Phase == v1alpha1.VirtualMachineRunning || m.Status.Phase == v1alpha1.VirtualMachineMigrating
 }
 
+// lost reports whether the runtime no longer has the member.
+func (m member) lost() bool { return m.Status.Phase == v1alpha1.VirtualMachineFailed }
+
+// heldBack reports whether the member is not made, because of what the runtime has for another VirtualMachine of its name.
+func (m member) heldBack() bool {
+	c := v1alpha1.ConditionReady.In(m.Status.Conditions)
+	return c != nil && c.Reason == string(v1alpha1.ReasonOwnedByAnother)
+}
+
 // target names the member beyond doubt.
 func (m member) target() v1alpha1.ScaleDownTarget {
 	return v1alpha1.ScaleDownTarget{Name: m.Name, UID: m.UID}
@@ -101,8 +110,12 @@ func (l *look) readMembers(ctx context.Context, from client.Reader, atATime int6
 			break
 		}
 	}
-	slices.SortFunc(l.members, func(a, b member) int { return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.Name, b.Name)) })
+	sortBySlot(l.members)
 	return nil
+}
+
+func sortBySlot(members []member) {
+	slices.SortFunc(members, func(a, b member) int { return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.Name, b.Name)) })
 }
 
 // has reports whether a VirtualMachine is a member, or a VirtualDisk one of the pool's.

@@ -150,11 +150,16 @@ func TestWhoGoes(t *testing.T) {
 		before func(*fixture)
 		left   string
 	}{
-		"the newest":                 {"NewestFirst", nil, "0 1"},
-		"the oldest":                 {"OldestFirst", nil, "2 3"},
-		"nobody":                     {"Explicit", nil, "0 1 2 3"},
-		"who does not run":           {"NewestFirst", func(f *fixture) { f.change("web-0", phase("Starting")) }, "1 2"},
-		"who is Degraded":            {"OldestFirst", func(f *fixture) { f.change("web-3", phase("Degraded")) }, "1 2"},
+		"the newest":       {"NewestFirst", nil, "0 1"},
+		"the oldest":       {"OldestFirst", nil, "2 3"},
+		"nobody":           {"Explicit", nil, "0 1 2 3"},
+		"who does not run": {"NewestFirst", func(f *fixture) { f.change("web-0", phase("Starting")) }, "1 2"},
+		"who is Degraded":  {"OldestFirst", func(f *fixture) { f.change("web-3", phase("Degraded")) }, "1 2"},
+		"who is lost, then paused": {"NewestFirst", func(f *fixture) {
+			f.change("web-3", phase("Paused"))
+			f.change("web-2", phase("Paused"))
+			f.change("web-0", phase("Failed"))
+		}, "1 2"},
 		"one that moves runs":        {"NewestFirst", func(f *fixture) { f.change("web-0", phase("Migrating")) }, "0 1"},
 		"who is protected does not":  {"NewestFirst", func(f *fixture) { f.change("web-3", protected) }, "0 3"},
 		"who goes already counts":    {"NewestFirst", func(f *fixture) { f.must(f.server.Delete(f.Context(), f.change("web-0", protectedNot))) }, "1 2"},

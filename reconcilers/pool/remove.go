@@ -112,8 +112,8 @@ func (r *Reconciler) choose(
 	return chosen, kept, nil
 }
 
-// candidates are the members that may go unnamed, those first that go first: those that were chosen before, those that do not run,
-// and then as the policy says.
+// candidates are the members that may go unnamed, those first that go first: those that were chosen before, those that are lost,
+// others that do not run, such as paused ones, and then as the policy says.
 func (l *look) candidates() []member {
 	named := l.named()
 	all := slices.DeleteFunc(l.staying(), func(m member) bool { return slices.Contains(named, m) })
@@ -123,7 +123,8 @@ func (l *look) candidates() []member {
 	}
 	slices.SortStableFunc(all, func(a, b member) int {
 		return cmp.Or(
-			cmp.Compare(rank(!l.chosen(a)), rank(!l.chosen(b))), cmp.Compare(rank(a.ready()), rank(b.ready())),
+			cmp.Compare(rank(!l.chosen(a)), rank(!l.chosen(b))), cmp.Compare(rank(!a.lost()), rank(!b.lost())),
+			cmp.Compare(rank(a.ready()), rank(b.ready())),
 			order*a.CreationTimestamp.Compare(b.CreationTimestamp.Time), order*cmp.Compare(a.slot, b.slot), cmp.Compare(a.Name, b.Name),
 		)
 	})

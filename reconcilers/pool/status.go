@@ -66,7 +66,32 @@ func (l *look) available() metav1.Condition {
 	if ready >= l.desired() {
 		return l.condition(t, true, v1alpha1.ReasonAllReplicasReady, "")
 	}
-	return l.condition(t, false, v1alpha1.ReasonInsufficientReadyReplicas, fmt.Sprintf("%d of %d members are ready", ready, l.desired()))
+	return l.condition(t, false, v1alpha1.ReasonInsufficientReadyReplicas, fmt.Sprintf("%d of %d members are ready", ready, l.desired())+l.stuck())
+}
+
+// stuck names the members that only a user can help, and the command that does.
+func (l *look) stuck() (text string) {
+	for _, of := range []struct {
+		what, wayOut string
+		is           func(member) bool
+	}{
+		{"lost", "kubectl delete svm NAME -n %s replaces one", member.lost},
+		{"held back", "kubectl sallyport take-over svm NAME -n %s, or make-anew", member.heldBack},
+	} {
+		var names []string
+		for _, m := range l.staying() {
+			if of.is(m) {
+				names = append(names, m.Name)
+			}
+		}
+		if len(names) > mostNamed {
+			names = append(names[:mostNamed], fmt.Sprintf("%d more", len(names)-mostNamed))
+		}
+		if len(names) > 0 {
+			text += fmt.Sprintf("; %s: %s (%s)", of.what, strings.Join(names, ", "), fmt.Sprintf(of.wayOut, l.pool.Namespace))
+		}
+	}
+	return text
 }
 
 func (l *look) progressing() metav1.Condition {

@@ -48,6 +48,9 @@ type Runtime interface {
 	//
 	// A machine to adopt that does not exist is a NotFound error, one that carries another owner's marker an
 	// OwnedByAnother error. A running machine is not reconfigured.
+	//
+	// While the runtime has a machine that is marked for the same namespace and name with another UID, as it has after a backup was
+	// restored, none is made: that is an OwnedByAnother error, too. [Machine.Earlier] says what else to do about it.
 	Ensure(ctx context.Context, machine Machine) (instanceID string, err error)
 
 	// PowerOn powers the machine on, a task of kind PowerOn, under a new incarnation. On a machine that is on it is
@@ -104,7 +107,8 @@ type Disks interface {
 	// EnsureDisk makes the disk, empty, or grows it to its size; it never shrinks it. It finds again what an earlier call made whose
 	// reply was lost: however often it is called, there is one disk. It gives the disk's ID, which stays the same, and is empty as
 	// long as the disk is being made. One that has an ID and is gone is a NotFound error: its data would not come back. A disk that
-	// cannot be grown while it is attached, or as it is attached, is an InvalidState error.
+	// cannot be grown while it is attached, or as it is attached, is an InvalidState error. A disk that is marked for the same namespace
+	// and name with another UID has none made, as Ensure does.
 	EnsureDisk(ctx context.Context, disk Disk) (diskID string, err error)
 
 	// DeleteDisk destroys the disk with its data. It is success if there is none. One that is attached to any machine is an
@@ -141,6 +145,8 @@ type Disk struct {
 	ID string
 	// Spec is the spec of the VirtualDisk. A runtime does not change it.
 	Spec *v1alpha1.VirtualDiskSpec
+	// Earlier is what EnsureDisk does about a disk that is marked for the same name with another UID.
+	Earlier Earlier
 }
 
 // DiskOf returns the Disk of a VirtualDisk. It shares the spec.
@@ -150,6 +156,7 @@ func DiskOf(d *v1alpha1.VirtualDisk) Disk {
 		UID:            d.UID,
 		ID:             d.Status.DiskID,
 		Spec:           &d.Spec,
+		Earlier:        EarlierOf(d),
 	}
 }
 
@@ -213,6 +220,8 @@ type Machine struct {
 	Template *Template
 	// Migration is the move by hibernation that has begun. Only a [Hibernator] needs it.
 	Migration *v1alpha1.Migration
+	// Earlier is what Ensure does about a machine that is marked for the same name with another UID.
+	Earlier Earlier
 }
 
 // Template is the template of a VSphereTemplate, as that has it when a machine is made.
@@ -241,6 +250,7 @@ func MachineOf(vm *v1alpha1.VirtualMachine) Machine {
 		Spec:           &vm.Spec,
 		Labels:         vm.Labels,
 		Migration:      vm.Status.Migration,
+		Earlier:        EarlierOf(vm),
 	}
 }
 

@@ -83,7 +83,11 @@ func (r *Reconciler) disks(ctx context.Context, l *look) (bool, error) {
 	if did, err := r.detach(ctx, l); did || err != nil {
 		return did, err
 	}
-	for _, name := range claim.MissingDisks(l.VM, &l.seen) {
+	unclaimed, err := r.unclaimed(ctx, l)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range append(unclaimed, claim.MissingDisks(l.VM, &l.seen)...) {
 		did, err := r.attach(ctx, l, name)
 		if did || err != nil {
 			return did, err
@@ -113,6 +117,22 @@ func (r *Reconciler) giveBack(ctx context.Context, l *look) (bool, error) {
 		return true, nil
 	}
 	return false, nil
+}
+
+// unclaimed are the disks that the machine has and that do not say so, as after both were taken over from objects of before a restore.
+func (r *Reconciler) unclaimed(ctx context.Context, l *look) (names []string, err error) {
+	for _, on := range l.seen.Disks {
+		d := &v1alpha1.VirtualDisk{}
+		err := r.Client.Get(ctx, l.beside(on.Name), d)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("reading VirtualDisk %s: %w", on.Name, err)
+		case d.UID == on.UID && d.Status.AttachedTo == nil && d.Status.DiskID != "" && l.VM.Spec.Names(on.Name):
+			names = append(names, on.Name)
+		}
+	}
+	return names, nil
 }
 
 func attached(l *look, uid types.UID) bool {

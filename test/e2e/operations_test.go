@@ -3,8 +3,10 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,12 +104,25 @@ func TestBadOperationsAreRefusedByName(t *testing.T) {
 	}
 }
 
-// Who asked, when, and for which machine is said by the webhook, whatever the client wrote.
+// Who asked, when, and for which machine is said by the webhook. A client that says it has a copy, as out of a backup, which lost its
+// status and would be carried out again: velero#2554.
 func TestOperationsAreStamped(t *testing.T) {
 	tm := newTeam(t)
 	tm.machine("web-1", "Running")
-	tm.must(operation("stop-1", "web-1", "Stop", `, "virtualMachineUID": "forged", "requestedAt": "2001-01-01T00:00:00.000000000Z",
-		"requestedBy": {"username": "forged"}`), create...)
+	for field, value := range map[string]string{
+		"virtualMachineUID": `"forged"`, "requestedAt": `"2001-01-01T00:00:00.000000000Z"`, "requestedBy": `{"username": "forged"}`, "override": `"forged"`,
+	} {
+		manifest := operation("copy-1", "web-1", "Stop", fmt.Sprintf(`, %q: %s`, field, value))
+		for _, how := range [][]string{create, append(slices.Clone(create), "--dry-run=server"), {"apply", "-f", "-"}, {"apply", "--server-side", "-f", "-"}} {
+			tm.refused(manifest, how, "[operations-copies/OperationCopied]", "kubectl sallyport stop web-1 -n "+tm.namespace)
+		}
+	}
+	tm.must(operation("stop-1", "web-1", "Stop"), create...)
+	// What it has become is no more accepted than what was forged.
+	exported := tm.must("", "get", "svmop/stop-1", "-o", `go-template={"apiVersion":"{{.apiVersion}}","kind":"{{.kind}}","metadata":{"name":"again"},`+
+		`"spec":{"type":"Stop","virtualMachineName":"web-1","virtualMachineUID":"{{.spec.virtualMachineUID}}","requestedAt":"{{.spec.requestedAt}}",`+
+		`"requestedBy":{"username":"{{.spec.requestedBy.username}}"}}}`)
+	tm.refused(exported, create, "[operations-copies/OperationCopied]")
 	if got, want := tm.get("svmop/stop-1", ".spec.virtualMachineUID"), tm.get("svm/web-1", ".metadata.uid"); got != want {
 		t.Errorf("virtualMachineUID is %q, want the machine's %q", got, want)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -149,7 +150,11 @@ func wrongStamps(request object, patched any, w *world, c *tally) string {
 		return ""
 	}
 	want := object{}
-	if request["operation"] == "CREATE" {
+	switch {
+	case request["operation"] == "CREATE" && copied(request):
+		c.add("a copy")
+		want["requestedBy"] = request["userInfo"]
+	case request["operation"] == "CREATE":
 		c.add("stamped at CREATE")
 		want["requestedBy"] = request["userInfo"]
 		want["requestedAt"] = decidedAt.Format(engine.TimeFormat)
@@ -162,7 +167,7 @@ func wrongStamps(request object, patched any, w *world, c *tally) string {
 			c.add("overriding")
 			want["override"] = override
 		}
-	} else {
+	default:
 		c.add("stamped at UPDATE")
 		for _, field := range stamps {
 			if old, ok := dig(request, "oldObject", "spec", field); ok {
@@ -177,6 +182,14 @@ func wrongStamps(request object, patched any, w *world, c *tally) string {
 		}
 	}
 	return ""
+}
+
+// copied reports whether a new operation has one of the fields that only the policy writes.
+func copied(request object) bool {
+	return slices.ContainsFunc(stamps, func(field string) bool {
+		value, there := dig(request, "object", "spec", field)
+		return there && value != nil
+	})
 }
 
 func canonical(document any) []byte {

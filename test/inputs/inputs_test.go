@@ -52,6 +52,7 @@ const (
 
 	supersede     = "operations-supersede"
 	applicability = "operations-applicability"
+	copies        = "operations-copies"
 	migration     = "placement-migration"
 )
 
@@ -196,7 +197,7 @@ func TestOracleKnowsThePolicies(t *testing.T) {
 			asked = append(asked, s.Name())
 		}
 	}
-	if known := []string{applicability, supersede, migration}; !slices.Equal(asked, known) {
+	if known := []string{applicability, copies, supersede, migration}; !slices.Equal(asked, known) {
 		t.Errorf("operations are judged by %v, and the oracle knows %v: teach it", asked, known)
 	}
 }

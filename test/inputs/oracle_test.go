@@ -29,6 +29,7 @@ const (
 	badPolicy   = "RunPolicyForbids"
 	badPhase    = "PhaseForbids"
 	lost        = "InstanceLost"
+	copiedFrom  = "OperationCopied"
 )
 
 // expect gives the opinion that each policy must have.
@@ -41,14 +42,17 @@ func (o *oracle) expect(request object, w *world, subject facts.Subject) map[str
 		problem = "no namespace or virtualMachineName"
 	}
 	if problem != "" { // there is not even a question to be asked
-		return map[string]opinion{supersede: {problem: problem}, applicability: {problem: problem}, migration: {problem: problem}}
+		return map[string]opinion{
+			supersede: {problem: problem}, applicability: {problem: problem}, migration: {problem: problem}, copies: isCopy(spec),
+		}
 	}
 	vm, operations := w.answer(aboutMachine(ns, name), subject), w.answer(aboutOperations(ns, name), subject)
 	opinions := map[string]opinion{
 		supersede: o.supersedes(wanted, vm, operations), applicability: o.applies(wanted, vm), migration: migrates(spec, vm, w, subject),
+		copies: isCopy(spec),
 	}
 	for policy, want := range opinions {
-		if policy == migration && !moves(spec) {
+		if policy == copies || policy == migration && !moves(spec) {
 			continue // it does not ask for the machine
 		}
 		if vm != nil && want.problem == "" && !has(vm, "metadata.name", name) {
@@ -93,6 +97,24 @@ func (o *oracle) form(spec any) (string, string) {
 		return "", "no such operation: " + form
 	}
 	return form, ""
+}
+
+// isCopy is the opinion of operations-copies: what has a requester and no time was left so by the policy defaults.
+func isCopy(spec any) opinion {
+	fields, is := spec.(object)
+	if !is {
+		return opinion{problem: "spec cannot be read"}
+	}
+	for _, field := range []string{"requestedAt", "virtualMachineName"} {
+		if value, there := fields[field]; there && reflect.TypeOf(value) != reflect.TypeFor[string]() {
+			return opinion{problem: field + " cannot be read"}
+		}
+	}
+	_, requested := fields["requestedBy"]
+	if at, _ := text(spec, "requestedAt"); requested && at == "" {
+		return opinion{reason: copiedFrom}
+	}
+	return opinion{}
 }
 
 // applies is the opinion of operations-applicability.

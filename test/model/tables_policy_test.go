@@ -66,7 +66,7 @@ func everyOperation() []v1alpha1.VirtualMachineOperation {
 			all = append(all, v1alpha1.VirtualMachineOperation{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: keyOf(t, force), UID: types.UID(keyOf(t, force))},
 				Spec: v1alpha1.VirtualMachineOperationSpec{
-					Type: t, Force: force, VirtualMachineName: "vm-0", RequestedBy: &v1alpha1.Requester{Username: "ann"},
+					Type: t, Force: force, VirtualMachineName: "vm-0", RequestedBy: &v1alpha1.Requester{Username: "ann"}, RequestedAt: "2026-11-20T09:59:00.000000001Z",
 				},
 			})
 		}

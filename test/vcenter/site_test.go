@@ -243,6 +243,8 @@ func conditions(object client.Object) []metav1.Condition {
 		return o.Status.Conditions
 	case *v1alpha1.VirtualMachine:
 		return o.Status.Conditions
+	case *v1alpha1.VirtualMachinePool:
+		return o.Status.Conditions
 	}
 	return nil
 }

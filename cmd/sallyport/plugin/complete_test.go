@@ -32,7 +32,7 @@ func TestKubectlCompletes(t *testing.T) {
 		"scale-down ci --vm web-1 --vm ": "",
 		"explain svm -l ":                "app=web sallyport.dev/pool=ci tier=front",
 		"explain svm ":                   "web-1",
-		"override operat":                "operations-applicability operations-supersede",
+		"override operat":                "operations-applicability operations-copies operations-supersede",
 		"override deletion-protected configmap se":          "settings",
 		"override deletion-protected configmap settings se": "",
 		"override deletion-protected svm -l a":              "app=web",

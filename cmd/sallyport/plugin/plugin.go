@@ -120,6 +120,9 @@ func (p *plugin) command() *cobra.Command {
 	for _, v := range verbs {
 		root.AddCommand(p.operateCommand(v))
 	}
+	for _, e := range earlierCommands {
+		root.AddCommand(p.earlierCommand(e))
+	}
 	root.AddCommand(p.createCommand(), p.scaleDownCommand(), p.busyCommand(), p.idleCommand(), p.whyCommand(), p.explainCommand(), p.overrideCommand(), p.policiesCommand(), p.auditCommand(), p.releaseCommand(), p.versionCommand())
 	return root
 }

@@ -1,14 +1,17 @@
 # METADATA
-# title: Who may abandon an instance
+# title: Who may abandon an instance, or take one over
 # description: >-
 #   With annotation sallyport.dev/abandon-instance Sallyport deletes a VirtualMachine whose runtime is unreachable, and leaves
 #   its instance there. With annotation sallyport.dev/source-fenced Sallyport treats the node of an instance as dead: it removes
-#   the instance without the node's agent, and if the node is alive, the machine runs twice. Setting either annotation requires
-#   the verb override on this policy. Removing it requires no permission.
+#   the instance without the node's agent, and if the node is alive, the machine runs twice. With annotation
+#   sallyport.dev/take-over a VirtualMachine or VirtualDisk takes over what the runtime has for an object of the same name with
+#   another UID, as after a restore; with annotation sallyport.dev/make-anew Sallyport creates another machine or disk beside it.
+#   That object can be one of another cluster. Setting any of these annotations requires the verb override on this policy.
+#   Removing it requires no permission.
 package sallyport.machines.abandon
 
 # METADATA
-# title: Whether the requester may abandon an instance
+# title: Whether the requester may set the annotations
 # description: Evaluated only if the request sets one of the annotations.
 facts["override"] := {"access": {
 	"verb": "override",
@@ -22,6 +25,7 @@ facts["override"] := {"access": {
 facts["override"] := null if count(_written) == 0
 
 valid_input if {
+	_kind
 	_known_annotations(input.request.object)
 	_known_old
 	_text(input.request.userInfo.username)
@@ -29,17 +33,17 @@ valid_input if {
 }
 
 # METADATA
-# title: The requester may not abandon an instance
+# title: The requester may not set the annotation
 # custom:
 #   reason: AbandonNotAllowed
 #   remedyInMessage: Wait until the runtime or the node is reachable, or ask a cluster administrator for the verb override on this policy.
 deny contains {
 	"reason": "AbandonNotAllowed",
 	"message": concat("", [
-		$"VirtualMachine {_name}: {_who} cannot set annotation {key} because it {_effects[key]}; ",
+		$"{_kind} {_name}: {_who} cannot set annotation {key} because it {_effects[key]}; ",
 		"ask a cluster administrator for the verb override on RegoPolicy machines-abandon",
 	]),
-	"details": {"group": "sallyport.dev", "kind": "VirtualMachine", "name": _name, "field": $"metadata.annotations[{key}]"},
+	"details": {"group": "sallyport.dev", "kind": _kind, "name": _name, "field": $"metadata.annotations[{key}]"},
 } if {
 	some key in _written
 	not input.facts.override == true
@@ -49,7 +53,11 @@ deny contains {
 _effects := {
 	"sallyport.dev/abandon-instance": "leaves the instance on its runtime",
 	"sallyport.dev/source-fenced": "removes the instance without its agent, and the machine runs twice if the node is alive",
+	"sallyport.dev/take-over": "takes over what another object of this name, perhaps of another cluster, has on the runtime",
+	"sallyport.dev/make-anew": "creates another one beside what another object of this name has on the runtime",
 }
+
+_kind := {"virtualmachines": "VirtualMachine", "virtualdisks": "VirtualDisk"}[input.request.resource.resource]
 
 _who := input.request.userInfo.username
 

@@ -4,21 +4,23 @@ import data.sallyport.machines.abandon
 
 _key := "sallyport.dev/abandon-instance"
 
-_keys := {_key, "sallyport.dev/source-fenced"}
+_keys := {_key, "sallyport.dev/source-fenced", "sallyport.dev/take-over", "sallyport.dev/make-anew"}
 
 _machine(annotations) := {"metadata": {"name": "web-1", "uid": "u-1", "annotations": annotations}}
 
 _leaving(annotations) := object.union(_machine(annotations), {"metadata": {"deletionTimestamp": "2026-11-20T10:31:57Z"}})
 
+_machines := {"group": "sallyport.dev", "version": "v1alpha1", "resource": "virtualmachines"}
+
 _bare := {"metadata": {"name": "web-1"}}
 
 _update(old, new, override) := {
-	"request": {"operation": "UPDATE", "userInfo": {"username": "bob"}, "object": new, "oldObject": old},
+	"request": {"operation": "UPDATE", "resource": _machines, "userInfo": {"username": "bob"}, "object": new, "oldObject": old},
 	"facts": {"override": override},
 }
 
 _create(new, override) := {
-	"request": {"operation": "CREATE", "userInfo": {"username": "bob"}, "object": new},
+	"request": {"operation": "CREATE", "resource": _machines, "userInfo": {"username": "bob"}, "object": new},
 	"facts": {"override": override},
 }
 
@@ -72,12 +74,25 @@ test_message[key] if {
 	some key, effect in {
 		"sallyport.dev/abandon-instance": "leaves the instance on its runtime",
 		"sallyport.dev/source-fenced": "removes the instance without its agent, and the machine runs twice if the node is alive",
+		"sallyport.dev/take-over": "takes over what another object of this name, perhaps of another cluster, has on the runtime",
+		"sallyport.dev/make-anew": "creates another one beside what another object of this name has on the runtime",
 	}
 	some denial in abandon.deny with input as _update(_leaving({}), _leaving({key: "u-1"}), false)
 	denial.message == concat("", [
 		$"VirtualMachine web-1: bob cannot set annotation {key} because it {effect}; ",
 		"ask a cluster administrator for the verb override on RegoPolicy machines-abandon",
 	])
+}
+
+# A VirtualDisk can be restored, too.
+test_disk if {
+	world := object.union(
+		_create(_machine({"sallyport.dev/take-over": "u-1"}), false),
+		{"request": {"resource": {"resource": "virtualdisks"}}},
+	)
+	abandon.valid_input with input as world
+	[denial.details.kind | some denial in abandon.deny] == ["VirtualDisk"] with input as world
+	[startswith(denial.message, "VirtualDisk web-1: bob cannot set") | some denial in abandon.deny] == [true] with input as world
 }
 
 _good := _update(_leaving({_key: "u-0"}), _leaving({_key: "u-1"}), false)
@@ -92,6 +107,7 @@ test_not_understood[note] if {
 		"odd annotations": {"request": {"object": {"metadata": {"annotations": []}}}},
 		"an odd value": {"request": {"object": {"metadata": {"annotations": {"a": 1}}}}},
 		"odd old annotations": {"request": {"oldObject": {"metadata": {"annotations": null}}}},
+		"another kind": {"request": {"resource": {"resource": "pods"}}},
 		"another operation": {"request": {"operation": "DELETE"}},
 		"nobody has said who may": {"facts": {"override": null}},
 		"an odd answer": {"facts": {"override": "yes"}},
@@ -105,6 +121,7 @@ test_lacking[note] if {
 		"no object": "request/object",
 		"no old object": "request/oldObject",
 		"no operation": "request/operation",
+		"no resource": "request/resource",
 		"no answer": "facts/override",
 	}
 	not abandon.valid_input with input as json.remove(_good, [path])

@@ -12,6 +12,8 @@ var existence = []part{
 	{"two machines have an instance each", nil, twoMachines},
 	{"the marker finds the instance and the id gives no right to it", nil, marker},
 	{"an instance that another owner has marked is left alone", []string{"Foreign"}, foreign},
+	{"another's machine of the same name is found and held", []string{"Makes"}, heldBack},
+	{"another's machine of the same name is taken over", nil, takenOver},
 	{"deleting takes a machine away, twice is success", nil, deleting},
 	{"deleting a machine that is on", nil, deletingRunning},
 	{"an instance that is being made is made once", []string{"Makes", "Hold"}, making},
@@ -112,6 +114,71 @@ func foreign(s *suite) {
 	}
 	s.wants(runtime.IsOwnedByAnother, s.Runtime.PowerOff(s.ctx, m, runtime.Graceful), "OwnedByAnother", "shutting down")
 	s.must(untouched(), "looking at the other owner's machine after a shutdown")
+}
+
+// restored is the machine of a VirtualMachine that was restored from a backup: of the same name, with another UID and no status.
+func restored(m runtime.Machine, earlier runtime.Earlier) runtime.Machine {
+	m.UID, m.InstanceID, m.Earlier = m.UID+"-restored", "", earlier
+	return m
+}
+
+// A restored backup does not double machines: velero#2554, cluster-api#5957, crossplane#1410.
+func heldBack(s *suite) {
+	m := s.made("restored")
+	was := s.on(m)
+	again := restored(m, "")
+	for range 2 {
+		_, err := s.Runtime.Ensure(s.ctx, again)
+		s.wants(runtime.IsOwnedByAnother, err, "OwnedByAnother", "ensuring")
+		s.advance(again)
+	}
+	s.stays(m, was)
+	s.countsNone(again)
+	if err := s.Runtime.Delete(s.ctx, again); err != nil {
+		s.wants(runtime.IsOwnedByAnother, err, "success or OwnedByAnother", "deleting what was held back")
+	}
+	s.stays(m, was)
+	anew := restored(m, runtime.MakeAnew)
+	if id := s.ensure(anew); id == was.InstanceID {
+		s.Errorf("the other machine was made as %s, which is the first", id)
+	}
+	s.stays(m, was)
+	s.countsOne(anew)
+	s.gone(anew)
+	s.stays(m, was)
+}
+
+// countsNone fails the part if the machine has an instance, where that can be counted.
+func (s *suite) countsNone(m runtime.Machine) {
+	s.Helper()
+	if s.Instances != nil && s.Instances(s.T, m) != 0 {
+		s.Errorf("%s has an instance", m)
+	}
+}
+
+// What is taken over stays as it is, and its former owner has it no more.
+func takenOver(s *suite) {
+	m := s.made("taken-over")
+	was := s.on(m)
+	_, err := s.Runtime.Ensure(s.ctx, restored(m, ""))
+	s.wants(runtime.IsOwnedByAnother, err, "OwnedByAnother", "ensuring")
+	heir := restored(m, runtime.TakeOver)
+	for range 2 {
+		id := s.ensure(heir)
+		is := s.quiet(heir)
+		if is.InstanceID != id || is.Power != was.Power || is.Incarnation != was.Incarnation || is.NodeName != was.NodeName || is.Adopted != was.Adopted {
+			s.Errorf("the instance %+v was taken over as %s, %+v", was, id, is)
+		}
+	}
+	s.countsOne(heir)
+	s.countsNone(m)
+	if seen, err := s.Runtime.Observe(s.ctx, m); err == nil && seen.Exists {
+		s.Errorf("the former owner sees %+v", seen)
+	} else if err != nil {
+		s.wants(runtime.IsOwnedByAnother, err, "OwnedByAnother", "observing")
+	}
+	s.off(heir)
+	s.gone(heir)
 }
 
 func deleting(s *suite) {

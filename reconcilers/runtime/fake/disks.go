@@ -20,6 +20,8 @@ type Disk struct {
 	ID string
 	// Owner is the marker that it carries: the UID of a VirtualDisk.
 	Owner types.UID
+	// Name is the namespace and name of that VirtualDisk.
+	Name string
 	// Bytes is how large it is.
 	Bytes int64
 }
@@ -93,8 +95,15 @@ func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (id string, er
 	err = r.do(ctx, request{
 		Call: Call{Verb: runtime.VerbEnsureDisk, Disk: d},
 		plan: func() (*work, error) {
-			if d.ID != "" && w.disk(d.UID) == nil {
+			earlier := w.earlierDisk(d)
+			switch {
+			case w.disk(d.UID) != nil:
+			case d.ID != "":
 				return nil, runtime.NewNotFound(nil, "there is no disk %s", d.ID)
+			case earlier != nil && d.Earlier == "":
+				return nil, runtime.NewHeldBack("svd", d.NamespacedName, "disk %s", earlier.ID)
+			case earlier != nil && d.Earlier == runtime.TakeOver:
+				return &work{commit: func(by cause) { w.takeOverDisk(earlier, d, by) }}, nil
 			}
 			return &work{commit: func(by cause) { w.ensureDisk(d, by) }}, nil
 		},
@@ -110,11 +119,29 @@ func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (id string, er
 	return id, nil
 }
 
+// earlierDisk gives the disk that is marked for the same name with another UID, or nil.
+func (w *World) earlierDisk(d runtime.Disk) *Disk {
+	i := slices.IndexFunc(w.disks, func(there Disk) bool { return there.Name == d.String() && there.Owner != d.UID })
+	if i < 0 {
+		return nil
+	}
+	return &w.disks[i]
+}
+
+func (w *World) takeOverDisk(there *Disk, d runtime.Disk, by cause) {
+	for _, in := range w.attachedTo(there.Owner) {
+		i := slices.IndexFunc(in.Disks, func(on v1alpha1.AttachedDisk) bool { return on.UID == there.Owner })
+		in.Disks[i].UID = d.UID
+	}
+	there.Owner = d.UID
+	w.record(TakenOver, "", nil, by).Disk = d.UID
+}
+
 func (w *World) ensureDisk(d runtime.Disk, by cause) {
 	there := w.disk(d.UID)
 	switch {
 	case there == nil:
-		w.disks = append(w.disks, Disk{ID: w.newID("disk"), Owner: d.UID, Bytes: d.Bytes()})
+		w.disks = append(w.disks, Disk{ID: w.newID("disk"), Owner: d.UID, Name: d.String(), Bytes: d.Bytes()})
 		w.record(DiskCreated, "", nil, by).Disk = d.UID
 	case there.Bytes < d.Bytes():
 		there.Bytes = d.Bytes()

@@ -65,6 +65,8 @@ const (
 	TaskFailed EffectKind = "TaskFailed"
 	// Deleted means that an instance was removed.
 	Deleted EffectKind = "Deleted"
+	// TakenOver means that an instance of another owner was given its owner's marker.
+	TakenOver EffectKind = "TakenOver"
 	// Released means that an adopted instance lost its owner's marker.
 	Released EffectKind = "Released"
 	// Hibernated means that an instance was put into a snapshot.

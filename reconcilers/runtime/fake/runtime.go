@@ -141,10 +141,18 @@ func (w *World) find(m runtime.Machine) (*instance, error) {
 	if len(mine) > 1 {
 		return nil, runtime.NewInvalidState(nil, "%d machines carry the marker of VirtualMachine %s", len(mine), m)
 	}
-	if there := w.named(m); there != nil && there.Owner != "" && there.Owner != m.UID {
-		return nil, runtime.NewOwnedByAnother(nil, "the machine at %s belongs to another owner", there.Place)
+	if w.earlier(m) != nil && (m.InstanceID != "" || m.Earlier == "") {
+		return nil, runtime.NewOwnedByAnother(nil, "the machine at %s belongs to another owner", Place(m))
 	}
 	return nil, nil
+}
+
+// earlier gives the instance at the place of the machine that carries another owner's marker.
+func (w *World) earlier(m runtime.Machine) *instance {
+	if there := w.named(m); there != nil && there.Owner != "" && there.Owner != m.UID {
+		return there
+	}
+	return nil
 }
 
 // named gives the instance that the ID or the spec of the machine names, whoever owns it.
@@ -238,7 +246,13 @@ func (w *World) planEnsure(m runtime.Machine) (*work, error) {
 	if err != nil || in != nil {
 		return nil, err
 	}
-	if there := w.named(m); there != nil {
+	if there := w.earlier(m); there != nil && m.Earlier == runtime.TakeOver {
+		return &work{commit: func(by cause) {
+			there.Owner = m.UID
+			w.record(TakenOver, m.UID, there, by)
+		}}, nil
+	}
+	if there := w.named(m); there != nil && (there.Owner == "" || there.Owner == m.UID) {
 		return &work{commit: func(by cause) {
 			if there.Owner == "" {
 				there.Owner, there.Adopted = m.UID, true

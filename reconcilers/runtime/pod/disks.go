@@ -40,7 +40,7 @@ func claimName(name string, uid types.UID) string { return name + "-" + strings.
 
 // claimOf reads the claim of a disk. It gives nil if there is none.
 func (r *Runtime) claimOf(ctx context.Context, d runtime.Disk) (*corev1.PersistentVolumeClaim, error) {
-	claim, name := &corev1.PersistentVolumeClaim{}, claimName(d.Name, d.UID)
+	claim, name := &corev1.PersistentVolumeClaim{}, cmp.Or(d.ID, claimName(d.Name, d.UID))
 	if len(name) > maxName {
 		return nil, runtime.NewInvalidSpec(nil, "metadata.name: the name of a VirtualDisk for machines of kind pod can have at most %d characters, because the name of its PersistentVolumeClaim includes the UID",
 			maxName-len(name)+len(d.Name))
@@ -48,10 +48,13 @@ func (r *Runtime) claimOf(ctx context.Context, d runtime.Disk) (*corev1.Persiste
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: d.Namespace, Name: name}, claim)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil
+		if claim, err = r.takenOverClaim(ctx, d); err != nil {
+			return nil, failed(err, "reading the PersistentVolumeClaim that VirtualDisk %s took over", d.Name)
+		}
+		return claim, nil
 	case err != nil:
 		return nil, failed(err, "reading PersistentVolumeClaim %s", name)
-	case claim.Labels[LabelDisk] != string(d.UID):
+	case claim.Labels[LabelDisk] != string(d.UID) && claim.Labels[LabelTakenOver] != string(d.UID):
 		return nil, runtime.NewOwnedByAnother(nil, "PersistentVolumeClaim %s is not the disk of VirtualDisk %s", name, d.Name)
 	}
 	return claim, nil
@@ -96,6 +99,9 @@ func bytesOf(claim *corev1.PersistentVolumeClaim) int64 {
 // EnsureDisk creates the claim, or raises what it requests. How a larger volume comes about is up to its StorageClass.
 func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (string, error) {
 	claim, err := r.claimOf(ctx, d)
+	if claim == nil && err == nil && d.ID == "" {
+		claim, err = r.succeedDisk(ctx, d)
+	}
 	switch {
 	case err != nil:
 		return "", err
@@ -310,7 +316,7 @@ func complete(m runtime.Machine, pod *corev1.Pod) error {
 // mount puts a volume into the Pod: a block device, or a file system for the agent to keep the disk in.
 func mount(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) {
 	d, machine := diskOf(claim), &pod.Spec.Containers[0]
-	volume := volumePrefix + strings.ToLower(string(d.UID))
+	volume := volumePrefix + strings.ToLower(claim.Labels[LabelDisk])
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
 	}})
@@ -332,8 +338,10 @@ func DiskOf(o client.Object) types.NamespacedName {
 
 // diskOf tells which disk a claim is.
 func diskOf(claim *corev1.PersistentVolumeClaim) v1alpha1.AttachedDisk {
-	uid := types.UID(claim.Labels[LabelDisk])
-	return v1alpha1.AttachedDisk{Name: strings.TrimSuffix(claim.Name, claimName("", uid)), UID: uid}
+	of := claim.Labels[LabelDisk]
+	return v1alpha1.AttachedDisk{
+		Name: strings.TrimSuffix(claim.Name, claimName("", types.UID(of))), UID: types.UID(cmp.Or(claim.Labels[LabelTakenOver], of)),
+	}
 }
 
 // claimIn is the name of the claim of a volume, or empty.

@@ -41,14 +41,13 @@ func (r *Runtime) podOf(m runtime.Machine) *corev1.Pod {
 		labels = map[string]string{}
 	}
 	labels[agent.LabelMachine] = string(m.UID)
-	owner := metav1.NewControllerRef(&metav1.ObjectMeta{Name: m.Name, UID: m.UID}, v1alpha1.GroupVersion.WithKind("VirtualMachine"))
 	image := m.Spec.Runtime.Pod.Image
 	if image == "" {
 		image = agent.DefaultImage
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: m.Namespace, Name: nameOf(m), Labels: labels, OwnerReferences: []metav1.OwnerReference{*owner},
+			Namespace: m.Namespace, Name: nameOf(m), Labels: labels, OwnerReferences: ownedBy(m),
 			Annotations: map[string]string{agent.AnnotationRound: "0", agent.AnnotationRequest: string(agent.None)},
 		},
 		Spec: corev1.PodSpec{

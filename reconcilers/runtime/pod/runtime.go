@@ -42,6 +42,11 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 		return nil, runtime.NewInvalidState(nil, "VirtualMachine %s has no UID", m)
 	}
 	pod, err := r.get(ctx, m.Namespace, nameOf(m))
+	if pod == nil && err == nil {
+		if pod, err = r.takenOver(ctx, m); err != nil {
+			return nil, failed(err, "reading the Pod that VirtualMachine %s took over", m.Name)
+		}
+	}
 	if pod == nil || err != nil {
 		return nil, err
 	}
@@ -112,6 +117,9 @@ func (r *Runtime) Ensure(ctx context.Context, m runtime.Machine) (string, error)
 
 // first creates the Pod with all the disks that the spec names: it cannot get one later.
 func (r *Runtime) first(ctx context.Context, m runtime.Machine) error {
+	if did, err := r.succeed(ctx, m); did || err != nil {
+		return err
+	}
 	claims, err := r.reserved(ctx, m)
 	if err != nil {
 		return err

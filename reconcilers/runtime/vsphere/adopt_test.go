@@ -158,7 +158,8 @@ func TestWhoseItIs(t *testing.T) {
 	for name, want := range map[string]string{
 		"ns/web-1": "the machine at /DC0/vm/theirs belongs to VirtualMachine web-1 of this namespace, or is a copy of a machine that does. " +
 			"Name another machine, or delete VirtualMachine web-1, which leaves the machine as it is. ",
-		"ns/theirs":       "belongs to another VirtualMachine of this name, an earlier one or one in another cluster, or is a copy",
+		"ns/theirs": "belongs to another VirtualMachine of this name, an earlier one or one in another cluster, or is a copy of a machine that does. " +
+			"Name another machine, or take it over: kubectl sallyport take-over svm theirs -n ns. If",
 		"ns-2/secret":     "belongs to another VirtualMachine, or is a copy of a machine that does. Name another machine. If",
 		"ns/Secret of ns": "belongs to another VirtualMachine, or",
 		"ns/":             "belongs to another VirtualMachine, or",

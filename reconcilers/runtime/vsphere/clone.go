@@ -51,6 +51,9 @@ func (r *Runtime) clone(ctx context.Context, m runtime.Machine) (instanceID stri
 	case len(attempts.running()) > 0:
 		return "", nil
 	}
+	if id, err := r.succeed(ctx, m); err != nil || id != "" {
+		return id, err
+	}
 	m = resolved(m)
 	parts, err := r.parts(ctx, m)
 	if err != nil {

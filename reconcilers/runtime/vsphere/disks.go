@@ -49,7 +49,7 @@ func (r *Runtime) locate(ctx context.Context, d runtime.Disk) (*located, error) 
 		func() (err error) { l.holders, err = r.holders(ctx, d, at); return err },
 		func() (err error) { l.file, err = r.fileAt(ctx, at, d.UID); return err },
 		func() (err error) {
-			if d.ID == "" {
+			if d.ID == "" && d.Earlier != runtime.TakeOver { // what was taken over has another name, and no ID yet
 				l.making, err = r.makingDisks(ctx)
 				return err
 			}
@@ -130,7 +130,12 @@ func (r *Runtime) EnsureDisk(ctx context.Context, d runtime.Disk) (diskID string
 func (r *Runtime) ensureDisk(ctx context.Context, d runtime.Disk) (diskID string, err error) {
 	l, err := r.locate(ctx, d)
 	if err == nil && !l.exists() && d.ID == "" {
-		if err := r.makeDisk(ctx, d, l.spot); err != nil {
+		var did bool
+		did, err = r.succeedDisk(ctx, d, l.spot)
+		if err == nil && !did {
+			err = r.makeDisk(ctx, d, l.spot)
+		}
+		if err != nil {
 			return "", err
 		}
 		l, err = r.locate(ctx, d)
@@ -164,6 +169,9 @@ func (r *Runtime) makeDisk(ctx context.Context, d runtime.Disk, at *spot) error 
 	}
 	if err := r.makeFolder(ctx, at); err != nil {
 		return r.notGone(err)
+	}
+	if err := r.makeTag(ctx, at, d); err != nil {
+		return err
 	}
 	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
 		return object.NewVirtualDiskManager(c).CreateVirtualDisk(ctx, at.home(d.UID), at.dc(c), &types.FileBackedVirtualDiskSpec{
@@ -223,6 +231,9 @@ func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
 		return nil
 	case len(l.holders) > 0:
 		return l.holders[0].inUse("deleted")
+	}
+	if err := r.removeTag(ctx, l.spot, d); err != nil {
+		return err
 	}
 	_, err = r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
 		return object.NewVirtualDiskManager(c).DeleteVirtualDisk(ctx, l.home(d.UID), l.dc(c))

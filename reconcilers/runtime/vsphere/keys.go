@@ -23,7 +23,8 @@ import (
 const (
 	// OwnerKey is the owner's marker: the UID of the VirtualMachine that has adopted the machine.
 	OwnerKey = "sallyport.owner"
-	// NameKey is the namespace and the name of that VirtualMachine, for users. No decision depends on it.
+	// NameKey is the namespace and the name of that VirtualMachine, for users. It gives no right to the machine: by it only a machine of an
+	// earlier VirtualMachine of the name is noticed.
 	NameKey = "sallyport.name"
 	// PowerOnsKey counts the power-ons. It outlives the adoption: a machine that is released and adopted again while it
 	// is on keeps its incarnation.

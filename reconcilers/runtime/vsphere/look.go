@@ -154,6 +154,8 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (s *sighting, min
 			if p.adoptable && (m.InstanceID == "" || strings.EqualFold(m.InstanceID, s.vm.Config.InstanceUuid)) {
 				unmarked = s
 			}
+		case p.adoptable && m.InstanceID == "" && m.Earlier == runtime.TakeOver && ofName(&s.vm, m):
+			unmarked = s
 		case foreign == nil:
 			foreign = s.ofAnother(p, m)
 		}
@@ -172,6 +174,7 @@ func (s *sighting) ofAnother(p place, m runtime.Machine) error {
 	case namespace != m.Namespace || len(validation.IsDNS1123Subdomain(name)) > 0:
 	case name == m.Name:
 		whose = "another VirtualMachine of this name, an earlier one or one in another cluster"
+		wayOut = fmt.Sprintf(", or take it over: kubectl sallyport take-over svm %s -n %s", m.Name, m.Namespace)
 	default:
 		whose = "VirtualMachine " + name + " of this namespace"
 		wayOut = ", or delete VirtualMachine " + name + ", which leaves the machine as it is"

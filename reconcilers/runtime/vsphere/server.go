@@ -57,6 +57,8 @@ type Server struct {
 
 	restSession restSession
 	hang        hang
+
+	looks singleflight.Group // At the marks of all machines.
 }
 
 // connection is a session and what it is held on.

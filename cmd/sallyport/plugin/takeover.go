@@ -1,0 +1,135 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// earlier is a command that decides about objects that are held back, by an annotation.
+type earlier struct {
+	use, short, long, example string
+	// writes is the annotation of the command, and removes that of the other command.
+	writes, removes string
+	told            string
+}
+
+const earlierArgs = " KIND (NAME... | -l SELECTOR | --all)"
+
+// earlierCommands decide about what the runtime has for objects of the same name with another UID.
+var earlierCommands = []earlier{{
+	use: "take-over", short: "Take over the machines and disks of restored objects",
+	long: "Has VirtualMachines or VirtualDisks that are held back (reason OwnedByAnother) take over what the runtime has for objects of the same\n" +
+		"names with other UIDs, for example before a restore. Machines stay as they are, on or off. Take over disks before the machines\n" +
+		"that use them. Do not take over what another cluster still manages. Requires the verb override on RegoPolicy machines-abandon.",
+	example: `  # Take over a disk, and then its machine
+  kubectl sallyport take-over svd data -n team-a
+  kubectl sallyport take-over svm web-1 -n team-a
+
+  # Take over all machines of a namespace that are held back
+  kubectl sallyport take-over svm --all -n team-a`,
+	writes: v1alpha1.AnnotationTakeOver, removes: v1alpha1.AnnotationMakeAnew, told: "takes over what the runtime has for its name",
+}, {
+	use: "make-anew", short: "Create other machines and disks for restored objects",
+	long: "Has Sallyport create new machines or disks for VirtualMachines or VirtualDisks that are held back (reason OwnedByAnother). What the\n" +
+		"runtime has for objects of the same names with other UIDs is left alone, for example because another cluster manages it. Requires\n" +
+		"the verb override on RegoPolicy machines-abandon.",
+	example: `  # Create a machine although another cluster on the same vCenter has one for the same name
+  kubectl sallyport make-anew svm web-1 -n team-a`,
+	writes: v1alpha1.AnnotationMakeAnew, removes: v1alpha1.AnnotationTakeOver, told: "is created anew",
+}}
+
+func (p *plugin) earlierCommand(e earlier) *cobra.Command {
+	which, dryRun := &selection{}, ""
+	command := &cobra.Command{
+		Use: e.use + earlierArgs, Short: e.short, Long: e.long, Example: e.example,
+		Args: func(command *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0 || len(args) == 1 && !which.given() && !strings.Contains(args[0], "/"):
+				return usage(command, errors.New("specify the object: KIND NAME, KIND/NAME, or KIND with -l or --all"))
+			case which.check(namesIn(args)) != nil:
+				return usage(command, which.check(namesIn(args)))
+			}
+			return nil
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			return p.decideEarlier(command.Context(), e, *which, args, dryRun)
+		},
+		ValidArgsFunction: func(command *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return p.completeTargets(command, which, args, word)
+		},
+	}
+	which.addFlags(p, command, func(args []string) string { return strings.Join(args[:min(1, len(args))], "") })
+	addDryRun(command, &dryRun)
+	return command
+}
+
+func (p *plugin) decideEarlier(ctx context.Context, e earlier, which selection, args []string, dryRun string) error {
+	c, err := p.connect()
+	if err != nil {
+		return err
+	}
+	objects, err := p.find(c.namespace, which, args...)
+	if err != nil {
+		return err
+	}
+	failed := false
+	for _, object := range objects {
+		err := errNotHeld
+		if heldBack(object.Unstructured) {
+			err = decideOne(ctx, c, e, object, dryRun)
+		}
+		switch {
+		case errors.Is(err, errNotHeld) && which.given():
+		case err != nil:
+			fmt.Fprintln(p.ErrOut, describe(fmt.Errorf("%s: %w", object.name(), err)))
+			failed = true
+		default:
+			fmt.Fprintf(p.Out, "%s %s%s\n", object.name(), e.told, dryRuns[dryRun])
+		}
+	}
+	if failed {
+		return errTold
+	}
+	return nil
+}
+
+var errNotHeld = errors.New("not held back: its condition Ready must have the reason OwnedByAnother")
+
+// heldBack reports whether nothing is made for an object, because of what its runtime has for another one of its name.
+func heldBack(o *unstructured.Unstructured) bool {
+	kind := o.GroupVersionKind()
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, c := range conditions {
+		fields, is := c.(map[string]any)
+		if is && fields["type"] == string(v1alpha1.ConditionReady) && fields["status"] == string(metav1.ConditionFalse) &&
+			fields["reason"] == string(v1alpha1.ReasonOwnedByAnother) {
+			return kind.Group == v1alpha1.GroupName && (kind.Kind == machineKind || kind.Kind == "VirtualDisk")
+		}
+	}
+	return false
+}
+
+// decideOne writes the annotation. The UID is a precondition, so that it does not reach another object of the same name.
+func decideOne(ctx context.Context, c client.Client, e earlier, object found, dryRun string) error {
+	if dryRun == dryRunClient {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": object.GetUID(), "annotations": map[string]any{e.writes: object.GetUID(), e.removes: nil},
+	}})
+	if err != nil {
+		return err
+	}
+	return writer(c, dryRun).Patch(ctx, object.Unstructured, client.RawPatch(types.MergePatchType, patch))
+}

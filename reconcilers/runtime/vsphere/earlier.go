@@ -1,0 +1,124 @@
+package vsphere
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+	kubetypes "k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// What is made rests on the UID of an object, and a restored object has another one: beside the machine that it had before it would get a
+// second one. So before one is made, the datacenter is searched for machines that are marked for the same namespace and name.
+
+// keyed is the property of one entry of the extraConfig, of which a machine has many.
+func keyed(key string) string { return fmt.Sprintf("config.extraConfig[%q]", key) }
+
+// ofMarked is what is read of all machines of a datacenter.
+var ofMarked = []string{"name", "config.instanceUuid", "config.template", keyed(OwnerKey), keyed(NameKey)}
+
+// inDatacenter selects all machines of the datacenter that something is in.
+func inDatacenter() []types.BaseSelectionSpec {
+	up := upwards()[0].(*types.TraversalSpec)
+	up.SelectSet = append(up.SelectSet, &types.TraversalSpec{
+		Type: "Datacenter", Path: "datastore", Skip: new(true),
+		SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{Type: "Datastore", Path: "vm"}},
+	})
+	return []types.BaseSelectionSpec{up}
+}
+
+// marked reads whose the machines of the datacenter are that a folder is in. That is a long look: those who need it at the same time have
+// one in common.
+func (r *Runtime) marked(ctx context.Context, folder types.ManagedObjectReference) ([]mo.VirtualMachine, error) {
+	found, err, _ := r.server.looks.Do(folder.Value, func() (any, error) {
+		var all []mo.VirtualMachine
+		err := r.retrieve(ctx, types.PropertyFilterSpec{
+			ObjectSet: []types.ObjectSpec{{Obj: folder, Skip: new(true), SelectSet: inDatacenter()}},
+			PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: ofMarked}},
+		}, only(func(vm mo.VirtualMachine) { all = append(all, vm) }))
+		return all, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found.([]mo.VirtualMachine), nil
+}
+
+// succeed deals with the machine that an earlier VirtualMachine of the name of m has in the datacenter: it is an OwnedByAnother error, or is
+// taken over, if m says so. No ID and no error means that there is none, or that it does not matter.
+func (r *Runtime) succeed(ctx context.Context, m runtime.Machine) (instanceID string, err error) {
+	if m.Earlier == runtime.MakeAnew {
+		return "", nil
+	}
+	folder, err := r.named(ctx, cloneOf(m).Folder, "Folder")
+	if err != nil || folder == nil {
+		return "", err // parts says what is wrong with the folder
+	}
+	all, err := r.marked(ctx, *folder)
+	if err != nil {
+		return "", r.notGone(err)
+	}
+	var earlier, made []mo.VirtualMachine
+	for _, vm := range all {
+		switch {
+		case vm.Config == nil && calledLike(vm.Name, m):
+			return "", runtime.NewUnavailable(nil, "vCenter %s does not show the configuration of machine %s, which may belong to an earlier VirtualMachine %s",
+				r.server.config.Name, shown(vm.Name), m)
+		case vm.Config != nil && !vm.Config.Template && ofName(&vm, m):
+			earlier = append(earlier, vm)
+			if madeByUs(&vm) {
+				made = append(made, vm)
+			}
+		}
+	}
+	switch {
+	case len(earlier) == 0:
+		return "", nil
+	case m.Earlier != runtime.TakeOver:
+		return "", runtime.NewHeldBack("svm", m.NamespacedName, "machine %s in vCenter %s", shown(earlier[0].Name), r.server.config.Name)
+	case len(made) != 1:
+		return "", runtime.NewOwnedByAnother(nil, "vCenter %s has %d machines with the mark of an earlier VirtualMachine %s, %d of them created by "+
+			"Sallyport, and cannot tell which one to take over: remove %s from the extraConfig of the others (a copy inherits it), or adopt one by its path",
+			r.server.config.Name, len(earlier), m, len(made), OwnerKey)
+	}
+	return r.takeOver(ctx, m, made[0].Self)
+}
+
+// takeOver gives the machine our mark and the instance UUID of one that was made for m, in one change of its configuration.
+func (r *Runtime) takeOver(ctx context.Context, m runtime.Machine, ref types.ManagedObjectReference) (instanceID string, err error) {
+	s, err := r.look(ctx, ref)
+	if err != nil {
+		return "", r.notGone(err)
+	}
+	if !ofName(&s.vm, m) || !madeByUs(&s.vm) {
+		return "", runtime.NewInvalidState(nil, "the mark of the machine was changed concurrently")
+	}
+	spec := s.noting(map[string]string{OwnerKey: string(m.UID), NameKey: m.String()})
+	spec.InstanceUuid = string(m.UID)
+	if err := r.reconfigure(ctx, s, spec); err != nil {
+		return "", err
+	}
+	return string(m.UID), nil
+}
+
+// ofName reports whether a machine bears the mark of a VirtualMachine of that namespace and name with another UID.
+func ofName(vm *mo.VirtualMachine, m runtime.Machine) bool {
+	keys := remembered(vm)
+	owner := kubetypes.UID(keys[OwnerKey])
+	return owner != "" && owner != m.UID && keys[NameKey] == m.String()
+}
+
+// madeByUs reports whether a machine was made for the VirtualMachine whose mark it bears: an adopted one, and a copy, has another UUID.
+func madeByUs(vm *mo.VirtualMachine) bool {
+	return strings.EqualFold(vm.Config.InstanceUuid, remembered(vm)[OwnerKey])
+}
+
+// calledLike reports whether a machine is called as one that was made for a VirtualMachine of that namespace and name with another UID.
+func calledLike(name string, m runtime.Machine) bool {
+	ours := inventoryName(m)
+	return len(name) == len(ours) && name != ours && strings.HasPrefix(name, ours[:strings.LastIndex(ours, "-")+1])
+}

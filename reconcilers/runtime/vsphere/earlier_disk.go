@@ -1,0 +1,134 @@
+package vsphere
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/types"
+	kubetypes "k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/reconcilers/runtime"
+)
+
+// The file of a disk has the UID of its VirtualDisk for a name, and nothing says what that was called. So an empty folder beside it does: its
+// name is a hash of the namespace and name, and the UID. It is made before the file and removed before it; one without a file says nothing.
+
+// anyID has a disk without a known ID looked for on all machines.
+const anyID = "-"
+
+// nameOf is what the names of the folders begin with that are there for VirtualDisks of that namespace and name.
+func nameOf(d runtime.Disk) string {
+	sum := sha256.Sum256([]byte(d.String()))
+	return hex.EncodeToString(sum[:8]) + "."
+}
+
+// tag is the folder that is there for a disk.
+func (at *spot) tag(d runtime.Disk) string {
+	return at.path(disksFolder + "/" + nameOf(d) + string(d.UID))
+}
+
+func (r *Runtime) makeTag(ctx context.Context, at *spot, d runtime.Disk) error {
+	err := r.server.call(ctx, func(c *vim25.Client) error {
+		return object.NewFileManager(c).MakeDirectory(ctx, at.tag(d), at.dc(c), false)
+	})
+	if fault.Is(err, &types.FileAlreadyExists{}) {
+		return nil
+	}
+	return r.notGone(err)
+}
+
+func (r *Runtime) removeTag(ctx context.Context, at *spot, d runtime.Disk) error {
+	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+		return object.NewFileManager(c).DeleteDatastoreFile(ctx, at.tag(d), at.dc(c))
+	})
+	if fault.Is(err, &types.FileNotFound{}) {
+		return nil
+	}
+	return r.notGone(err)
+}
+
+// namesakes gives the UIDs of other VirtualDisks of the name that had disks on the datastore.
+func (r *Runtime) namesakes(ctx context.Context, at *spot, d runtime.Disk) (uids []kubetypes.UID, err error) {
+	info, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+		begun, err := methods.SearchDatastore_Task(ctx, c, &types.SearchDatastore_Task{
+			This: at.datastore.Browser, DatastorePath: at.folder(),
+			SearchSpec: &types.HostDatastoreBrowserSearchSpec{
+				MatchPattern: []string{nameOf(d) + "*"}, Query: []types.BaseFileQuery{&types.FolderFileQuery{}},
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		return object.NewTask(c, begun.Returnval), nil
+	})
+	if fault.Is(err, &types.FileNotFound{}) {
+		return nil, nil // There is no such folder yet.
+	}
+	results, _ := info.Result.(types.HostDatastoreBrowserSearchResults)
+	for _, file := range results.File {
+		if uid, is := strings.CutPrefix(file.GetFileInfo().Path, nameOf(d)); is && uid != string(d.UID) {
+			uids = append(uids, kubetypes.UID(uid))
+		}
+	}
+	return uids, r.notGone(err)
+}
+
+// succeedDisk deals with the disk that an earlier VirtualDisk of the name of d has: it is an OwnedByAnother error, or is taken over, if d
+// says so, which it tells.
+func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk, at *spot) (did bool, err error) {
+	if d.Earlier == runtime.MakeAnew {
+		return false, nil
+	}
+	uids, err := r.namesakes(ctx, at, d)
+	if err != nil {
+		return false, err
+	}
+	var earlier []*located
+	var of []runtime.Disk
+	for _, uid := range uids {
+		other := runtime.Disk{NamespacedName: d.NamespacedName, UID: uid, ID: anyID, Spec: d.Spec}
+		l, err := r.locate(ctx, other)
+		if err != nil {
+			return false, err
+		}
+		if l.exists() {
+			earlier, of = append(earlier, l), append(of, other)
+		}
+	}
+	switch {
+	case len(earlier) == 0:
+		return false, nil
+	case d.Earlier != runtime.TakeOver:
+		return false, runtime.NewHeldBack("svd", d.NamespacedName, "file %s", at.home(of[0].UID))
+	case len(earlier) > 1:
+		return false, runtime.NewOwnedByAnother(nil, "%d disks belong to an earlier VirtualDisk %s, such as %s and %s: delete the files of all but the one to take over",
+			len(earlier), d, at.home(of[0].UID), at.home(of[1].UID))
+	}
+	return true, r.takeOverDisk(ctx, d, of[0], earlier[0])
+}
+
+// takeOverDisk gives the disk the name of another one: its file, or the mark of the machine that has it.
+func (r *Runtime) takeOverDisk(ctx context.Context, d, former runtime.Disk, l *located) error {
+	if err := r.makeTag(ctx, l.spot, d); err != nil {
+		return err
+	}
+	if len(l.holders) == 0 {
+		_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+			return object.NewVirtualDiskManager(c).MoveVirtualDisk(ctx, l.home(former.UID), l.dc(c), l.home(d.UID), l.dc(c), false)
+		})
+		return r.notGone(err)
+	}
+	h := l.holders[0]
+	if !h.marked || len(l.holders) > 1 {
+		return h.inUse("taken over")
+	}
+	of := h.mark
+	of.disk = d.UID
+	return r.notGone(r.reconfigure(ctx, &sighting{vm: h.vm}, types.VirtualMachineConfigSpec{ExtraConfig: append(h.mark.erase(), of.write()...)}))
+}
