@@ -24,7 +24,11 @@ func TestStatusesFitTheSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &Options{MetricsAddress: "0", HealthAddress: "0"}
-	mgr, _, err := o.newManager(config, "default", &claim.Locks{}, nil)
+	left, err := newUndecodable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mgr, _, err := o.newManager(config, "default", &claim.Locks{}, nil, left)
 	if err != nil {
 		t.Fatal(err)
 	}
