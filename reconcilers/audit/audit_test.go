@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,15 +50,19 @@ func (j byLabel) Revision(string) string { return j.revision }
 type paged struct {
 	client.WithWatch
 	fail func(page int) error // of a list
+	mu   sync.Mutex           // of what follows
 	page int
 	// namespaces are those whose objects were listed alone.
 	namespaces []string
 }
 
 func (p *paged) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	p.mu.Lock()
 	p.page++
+	page := p.page
+	p.mu.Unlock()
 	if p.fail != nil {
-		if err := p.fail(p.page); err != nil {
+		if err := p.fail(page); err != nil {
 			return err
 		}
 	}
@@ -70,7 +75,9 @@ func (p *paged) List(ctx context.Context, list client.ObjectList, options ...cli
 		}
 	}
 	if o.Namespace != "" {
+		p.mu.Lock()
 		p.namespaces = append(p.namespaces, o.Namespace)
+		p.mu.Unlock()
 	}
 	if err := p.WithWatch.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
 		return err

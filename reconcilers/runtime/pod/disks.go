@@ -54,7 +54,9 @@ func (r *Runtime) claimOf(ctx context.Context, d runtime.Disk) (*corev1.Persiste
 		return claim, nil
 	case err != nil:
 		return nil, failed(err, "reading PersistentVolumeClaim %s", name)
-	case claim.Labels[LabelDisk] != string(d.UID) && claim.Labels[LabelTakenOver] != string(d.UID):
+	case diskOf(claim).UID != d.UID && claim.Labels[LabelDisk] == string(d.UID): // and was taken over
+		return nil, nil
+	case diskOf(claim).UID != d.UID:
 		return nil, runtime.NewOwnedByAnother(nil, "PersistentVolumeClaim %s is not the disk of VirtualDisk %s", name, d.Name)
 	}
 	return claim, nil
@@ -226,7 +228,7 @@ func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, disk types.UID)
 		return err
 	}
 	has := func(d v1alpha1.AttachedDisk) bool { return d.UID == disk }
-	if s != nil && !slices.ContainsFunc(s.disks(), has) {
+	if s != nil && !slices.ContainsFunc(s.disks, has) {
 		return nil
 	}
 	if s != nil || m.Migration.Travels() {
@@ -352,9 +354,7 @@ func claimIn(v corev1.Volume) string {
 	return v.PersistentVolumeClaim.ClaimName
 }
 
-func (s *sight) disks() []v1alpha1.AttachedDisk { return disksOf(s.pod) }
-
-// disksOf are the disks that a Pod was created with.
+// disksOf are the disks that a Pod was created with, by the UIDs that they had then.
 func disksOf(pod *corev1.Pod) (all []v1alpha1.AttachedDisk) {
 	for _, v := range pod.Spec.Volumes {
 		uid, ours := strings.CutPrefix(v.Name, volumePrefix)

@@ -221,3 +221,48 @@ func TestVolumesOfAPod(t *testing.T) {
 		t.Errorf("the mounts (-want +got):\n%s", diff)
 	}
 }
+
+// The volume of a Pod names the VirtualDisk of before a restore. The machine has the one that took its claim over: velero#2554.
+func TestMachineAndDiskAreTakenOver(t *testing.T) {
+	r, _ := newRuntime()
+	vm, d := machine("restored"), disk("data")
+	vm.Spec = vm.Spec.DeepCopy()
+	vm.Spec.BlockDeviceRefs = []v1alpha1.BlockDeviceRef{{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: d.Name}}
+	if _, err := r.EnsureDisk(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Attach(t.Context(), vm, d); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Ensure(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	vm.UID, vm.Earlier, d.UID, d.Earlier = "vm-2", runtime.TakeOver, "disk-2", runtime.TakeOver
+	if _, err := r.EnsureDisk(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Ensure(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	vm.Earlier, d.Earlier = "", "" // it is known by the claim itself from now on
+	disk, err := r.ObserveDisk(t.Context(), d)
+	if err != nil || !cmp.Equal(disk.AttachedTo, []string{"vm-2"}) {
+		t.Errorf("the disk is seen as %+v, %v", disk, err)
+	}
+	vm.InstanceID = podName(t, r, "vm-2")
+	seen, err := r.Observe(t.Context(), vm)
+	if want := []v1alpha1.AttachedDisk{{Name: "data", UID: "disk-2"}}; err != nil || !cmp.Equal(seen.Disks, want) {
+		t.Errorf("the machine has %+v, %v", seen.Disks, err)
+	}
+}
+
+// podName is the name of the Pod of the machine with that UID.
+func podName(t *testing.T, r *pod.Runtime, uid string) string {
+	t.Helper()
+	pods := &corev1.PodList{}
+	err := r.Live.List(t.Context(), pods, client.MatchingLabels{agent.LabelMachine: uid})
+	if err != nil || len(pods.Items) != 1 {
+		t.Fatalf("it has %d Pods, %v", len(pods.Items), err)
+	}
+	return pods.Items[0].Name
+}

@@ -101,13 +101,30 @@ func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk) (*corev1.Pers
 
 // takenOverClaim gives the claim that the disk took over, or nil.
 func (r *Runtime) takenOverClaim(ctx context.Context, d runtime.Disk) (*corev1.PersistentVolumeClaim, error) {
-	if d.ID != "" || d.Earlier != runtime.TakeOver {
+	if d.ID != "" {
 		return nil, nil
 	}
 	var list corev1.PersistentVolumeClaimList
-	err := r.Live.List(ctx, &list, client.InNamespace(d.Namespace), client.MatchingLabels{LabelTakenOver: string(d.UID)})
-	if err != nil || len(list.Items) == 0 {
-		return nil, err
+	err := r.Live.List(ctx, &list, client.InNamespace(d.Namespace), client.MatchingLabels{LabelTakenOver: string(d.UID)}, client.HasLabels{LabelDisk})
+	for i := range list.Items {
+		if err == nil && diskOf(&list.Items[i]).Name == d.Name {
+			return &list.Items[i], nil
+		}
 	}
-	return &list.Items[0], nil
+	return nil, err
+}
+
+// ownDisks notes of disks of a Pod that were taken over which they are now. The volumes of a Pod, which name them, cannot change.
+func (r *Runtime) ownDisks(ctx context.Context, s *sight) error {
+	for i, d := range s.disks {
+		claim := &corev1.PersistentVolumeClaim{}
+		err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.pod.Namespace, Name: claimName(d.Name, d.UID)}, claim)
+		if client.IgnoreNotFound(err) != nil {
+			return failed(err, "reading the PersistentVolumeClaim of VirtualDisk %s", d.Name)
+		}
+		if err == nil && claim.Labels[LabelTakenOver] != "" {
+			s.disks[i].UID = diskOf(claim).UID
+		}
+	}
+	return nil
 }

@@ -194,7 +194,7 @@ func (r *Runtime) Release(ctx context.Context, m runtime.Machine, fenced bool) e
 		return runtime.NewInvalidState(nil, "Pod %s is not hibernated with a proven snapshot", s.pod.Name)
 	}
 	// A claim that was deleted while a Pod used it goes, with its data, as soon as no Pod does.
-	if _, err := r.claimsOf(ctx, m, s.disks()); err != nil {
+	if _, err := r.claimsOf(ctx, m, s.disks); err != nil {
 		return err
 	}
 	return r.remove(ctx, s)

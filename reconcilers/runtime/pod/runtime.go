@@ -53,7 +53,11 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 	if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != m.UID {
 		return nil, runtime.NewOwnedByAnother(nil, "Pod %s is not a machine of VirtualMachine %s", pod.Name, m.Name)
 	}
-	return see(pod)
+	s, err := see(pod)
+	if err == nil {
+		err = r.ownDisks(ctx, s)
+	}
+	return s, err
 }
 
 func (r *Runtime) get(ctx context.Context, namespace, name string) (*corev1.Pod, error) {

@@ -16,6 +16,7 @@ type sight struct {
 	pod    *corev1.Pod
 	asked  agent.Order
 	report agent.Report
+	disks  []v1alpha1.AttachedDisk
 }
 
 // see reads a Pod. One whose annotations somebody has spoilt is an error that names the annotation: what is in flight cannot be known.
@@ -28,7 +29,7 @@ func see(pod *corev1.Pod) (*sight, error) {
 	if err != nil {
 		return nil, runtime.NewInvalidState(nil, "Pod %s: %s", pod.Name, err)
 	}
-	return &sight{pod: pod, asked: asked, report: report}, nil
+	return &sight{pod: pod, asked: asked, report: report, disks: disksOf(pod)}, nil
 }
 
 // ended tells whether nothing runs the Pod any more, and nothing will.
@@ -133,7 +134,7 @@ func (s *sight) observation(m runtime.Machine) (seen runtime.Observation) {
 	if !s.pending() && busy == "" {
 		seen.LastFailure = s.report.Message
 	}
-	seen.Disks = s.disks()
+	seen.Disks = s.disks
 	if !s.made() {
 		return seen
 	}
