@@ -70,7 +70,7 @@ func TestOverride(t *testing.T) {
 	}
 	soon := in(30 * time.Minute)
 	stopOf := func(user string) string {
-		return overriding(override(user, soon), "stop-1", "web-1", "Stop", `, "override": "forged"`)
+		return overriding(override(user, soon), "stop-1", "web-1", "Stop")
 	}
 	robot, stop := "system:serviceaccount:"+tm.namespace+":robot", stopOf("alice")
 	const ignored = "Warning: annotation sallyport.dev/override is ignored: "

@@ -95,11 +95,13 @@ func TestPoolGarbage(t *testing.T) {
 			if got := tm.names("app=web"); got != "web-0 web-1" {
 				t.Errorf("there are %q", got)
 			}
-			// A pool of the same name takes nobody over, and finds other names.
-			tm.pool("web", 2, "Explicit", "")
-			if got := tm.names("app=web"); got != "web-0 web-1 web-2 web-3" {
+			// A pool of the same name takes in what the earlier one left, as one that was restored does.
+			tm.pool("web", 3, "Explicit", "")
+			if got := tm.names("app=web"); got != "web-0 web-1 web-2" {
 				t.Errorf("there are %q", got)
 			}
+			tm.must("", "delete", "svmpool", "web", "--cascade=foreground", "--timeout=60s")
+			tm.must("", "wait", "svm", "--all", "--for=delete", "--timeout=60s")
 		})
 	}
 }

@@ -256,7 +256,7 @@ func diskAttached(s *suite) {
 }
 
 func attachUnseen(s *suite) {
-	m, d := s.made("unseen"), s.madeDisk("unseen")
+	m, d := s.made("unseen"), s.madeDisk("attached-unseen")
 	s.LoseReply(s.T, m, runtime.VerbAttach)
 	s.lost(s.tryAttach(m, d), "attaching")
 	s.quiet(m)
