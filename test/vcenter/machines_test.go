@@ -126,7 +126,8 @@ func TestMachineTemplate(t *testing.T) {
 	vm := s.vm("web")
 	s.untouched(path, func() {
 		s.adopt(vm)
-		s.warns(vm, "False", fmt.Sprintf("RuntimeFailed spec.runtime.vsphere: VirtualMachine %s/web names a template, not a machine", s.name))
+		s.warns(vm, "False", "InvalidSpec spec.runtime.vsphere: the machine is marked as a template in vCenter, so that it can be neither "+
+			"started nor changed: convert it to a virtual machine there (in the vSphere Client, or with govc vm.markasvm), or name another machine")
 	})
 	s.vcenter.SetTemplate(path, false)
 	s.shows(vm, asWanted)
