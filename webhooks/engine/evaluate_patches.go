@@ -11,10 +11,17 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
+// mostPatched is how large an object can be that is patched, in bytes. No API server stores one of that size, and to patch it takes many
+// times as much memory.
+const mostPatched = 2 << 20
+
 // Apply has patches change an object, one after another, and gives it as it is then, with the operations of RFC 6902 that have done so.
 func Apply(object []byte, patches []Patch) (changed []byte, operations []Patch, err error) {
 	if len(object) == 0 { // json-patch would leave nothing unchanged, and call that success
 		return nil, nil, errors.New("the request has no object")
+	}
+	if len(object) > mostPatched {
+		return nil, nil, fmt.Errorf("the object has more than %d MiB", mostPatched>>20)
 	}
 	for _, p := range patches {
 		due := []Patch{p}

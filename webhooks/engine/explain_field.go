@@ -16,6 +16,8 @@ const (
 	// mostTraced bounds how much of an evaluation is looked at to name a field: who sends what no policy understands must not keep a
 	// replica busy with that.
 	mostTraced = 50_000
+	// mostDocument is of how many bytes of input a field is named, and mostSought how many members are compared to find it.
+	mostDocument, mostSought = 128 << 10, 1000
 	// mostNamed is how many fields are named.
 	mostNamed = 3
 )
@@ -31,7 +33,11 @@ func (p *Policy) nameField(ctx context.Context, in Input, facts map[string]Fact,
 	if e.fact != "" {
 		asked, stopped = p.pkg.Append(ast.StringTerm(ruleFacts)), p.rulesNamed(ruleFacts, e.fact)
 	}
-	input := p.fast.input(in.document(facts))
+	document := in.document(facts)
+	if !document.Within(mostDocument) {
+		return err
+	}
+	input := p.fast.input(document)
 	done := make(chan []string, 1)
 	p.fast.spawn(func() {
 		var named []string
@@ -131,9 +137,10 @@ func (p *inputPaths) standsFor(input *ast.Term, v ast.Var, at *stop) (found []me
 	if is == nil {
 		return nil
 	}
+	left := mostSought
 	for _, known := range p.follower.rules {
 		for place := range known.vars[v] {
-			p.follower.input.find(place, member{ast.Ref{ast.InputRootDocument}, input}, func(m member) {
+			p.follower.input.find(place, member{ast.Ref{ast.InputRootDocument}, input}, &left, func(m member) {
 				if m.value.Equal(is) {
 					found = append(found, m)
 				}
@@ -144,26 +151,31 @@ func (p *inputPaths) standsFor(input *ast.Term, v ast.Var, at *stop) (found []me
 	return found
 }
 
-// find visits the members of a document that a place in its projection stands for.
-func (r *projection) find(place *projection, at member, visit func(member)) {
+// find visits the members of a document that a place in its projection stands for, among as many as are left to be looked at.
+func (r *projection) find(place *projection, at member, left *int, visit func(member)) {
+	if *left--; *left < 0 {
+		return
+	}
 	if r == place {
 		visit(at)
 	}
 	for name, m := range r.members {
 		if next := at.along(ast.Ref{ast.StringTerm(name)}, nil); next.value != nil {
-			m.find(place, next, visit)
+			m.find(place, next, left, visit)
 		}
 	}
 	if r.every == nil {
 		return
 	}
-	each := func(key, value *ast.Term) { r.every.find(place, member{at.path.Append(at.shown(key)), value}, visit) }
+	each := func(key, value *ast.Term) bool {
+		r.every.find(place, member{at.path.Append(at.shown(key)), value}, left, visit)
+		return *left < 0
+	}
 	switch v := at.value.Value.(type) {
 	case ast.Object:
-		v.Foreach(each)
+		v.Until(each)
 	case *ast.Array:
-		for i := range v.Len() {
-			each(ast.IntNumberTerm(i), v.Elem(i))
+		for i := 0; i < v.Len() && !each(ast.IntNumberTerm(i), v.Elem(i)); i++ {
 		}
 	}
 }
