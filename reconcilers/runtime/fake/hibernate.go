@@ -46,6 +46,10 @@ func nameOf(m runtime.Machine) string {
 	return m.InstanceID
 }
 
+// firstNameOf is the name of the instance of a machine that is made first. It is always the same, as that of a Pod is: one that is made
+// again by a leader that has read the machine before it was made is the machine's, too.
+func firstNameOf(m runtime.Machine) string { return "instance-of-" + string(m.UID) }
+
 // hibernation is what a move of the machine rests on.
 func (w *World) hibernation(m runtime.Machine, in *instance) *runtime.Hibernation {
 	rec, move := w.machine(m.UID), m.Migration

@@ -279,8 +279,12 @@ func (w *World) planEnsure(m runtime.Machine) (*work, error) {
 			return
 		}
 		id := w.newID("instance")
+		uid := types.UID(id)
+		if w.byName {
+			id = firstNameOf(m)
+		}
 		made := &instance{Instance: Instance{
-			ID: id, UID: types.UID(id), Place: Place(m), Owner: m.UID, Power: v1alpha1.PowerStopped, NodeName: host, CPU: cpus(m),
+			ID: id, UID: uid, Place: Place(m), Owner: m.UID, Power: v1alpha1.PowerStopped, NodeName: host, CPU: cpus(m),
 		}}
 		w.instances = append(w.instances, made)
 		w.record(Created, m.UID, made, by)
