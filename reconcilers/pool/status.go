@@ -76,7 +76,7 @@ func (l *look) stuck() (text string) {
 		is           func(member) bool
 	}{
 		{"lost", "kubectl delete svm NAME -n %s replaces one", member.lost},
-		{"held back", "kubectl sallyport take-over svm NAME -n %s, or make-anew", member.heldBack},
+		{"held back", "kubectl sallyport why svm NAME -n %s", member.heldBack},
 	} {
 		var names []string
 		for _, m := range l.staying() {

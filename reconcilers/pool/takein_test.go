@@ -134,5 +134,5 @@ func TestStuckMembersAreNamed(t *testing.T) {
 	}
 	f.is(f.settle(), v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonInsufficientReadyReplicas,
 		"1 of 14 members are ready; lost: web-1 (kubectl delete svm NAME -n team-a replaces one); held back: web-2, web-3, web-4, web-5, web-6, "+
-			"web-7, web-8, web-9, web-10, web-11, 2 more (kubectl sallyport take-over svm NAME -n team-a, or make-anew)")
+			"web-7, web-8, web-9, web-10, web-11, 2 more (kubectl sallyport why svm NAME -n team-a)")
 }

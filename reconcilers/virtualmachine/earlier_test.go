@@ -65,6 +65,22 @@ func TestRestored(t *testing.T) {
 	}
 }
 
+// A machine that somebody stopped before the restore stays off: the status that said so is lost, and the machine is what is left of it.
+func TestTakenOverAsItIs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.machine(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)
+	f.settle()
+	f.ask("stop-1", "Stop force")
+	f.settle()
+	f.is("Stopped True/AsWanted")
+	uid := f.restore(v1alpha1.RunPolicyAlwaysOnUnlessStoppedManually)
+	f.settle()
+	f.annotate(v1alpha1.AnnotationTakeOver, uid)
+	f.settle()
+	f.is("Stopped True/AsWanted")
+}
+
 // No operation reaches the machine of another one, and one that is held back can be deleted.
 func TestHeldBackIsDeleted(t *testing.T) {
 	t.Parallel()

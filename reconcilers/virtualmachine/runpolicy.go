@@ -9,9 +9,11 @@ import (
 // byAdoption is who has set the power intent of a machine that was found in that state.
 const byAdoption = "Adoption"
 
-// adopt takes the state in which a machine was found for what is wanted of it, until somebody wants something else.
+// adopt takes the state in which a machine was found for what is wanted of it, until somebody wants something else: of one that was
+// adopted, or taken over, which has been on before, as one that was just made has not.
 func (l *look) adopt() {
-	if !l.seen.Exists || !l.seen.Adopted || l.VM.Status.PowerIntent != nil || l.VM.Status.ActiveOperation != nil {
+	found := l.seen.Adopted || runtime.EarlierOf(l.VM) == runtime.TakeOver && l.seen.Incarnation != ""
+	if !l.seen.Exists || !found || l.VM.Status.PowerIntent != nil || l.VM.Status.ActiveOperation != nil {
 		return
 	}
 	state := v1alpha1.PowerStopped

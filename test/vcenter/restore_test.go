@@ -114,7 +114,7 @@ func TestRestoredBesideMachines(t *testing.T) {
 			return c.Message
 		}
 		return ""
-	}, fmt.Sprintf("0 of 2 members are ready; held back: ci-0, ci-1 (kubectl sallyport take-over svm NAME -n %s, or make-anew)", s.name))
+	}, fmt.Sprintf("0 of 2 members are ready; held back: ci-0, ci-1 (kubectl sallyport why svm NAME -n %s)", s.name))
 	if got := s.inVCenter(); got != all {
 		t.Fatalf("after the restore vCenter has %s", got)
 	}
