@@ -56,6 +56,7 @@ func newProcess(api client.WithWatch, judge operation.Arbiter, vc *vcsim.VCenter
 	var err error
 	p.server, err = vsphere.NewServer(vsphere.Config{
 		Name:        "lab",
+		HungAfter:   time.Hour, // passes follow each other at once, and would all fall into the pause
 		URL:         vc.URL(),
 		CABundle:    vc.CABundle(),
 		Credentials: func(context.Context) (*url.Userinfo, error) { return vc.User(), nil },

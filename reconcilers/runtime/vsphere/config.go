@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/vmware/govmomi/vim25/soap"
 )
@@ -35,6 +36,9 @@ type Config struct {
 	Wrap func(soap.RoundTripper) soap.RoundTripper
 	// WrapREST, if it is set, is put around every request of the REST API and every upload, for tests.
 	WrapREST func(http.RoundTripper) http.RoundTripper
+	// HungAfter is how long a request must have waited, while nothing was answered, before the vCenter counts as hung and most requests
+	// fail at once. Default 2s.
+	HungAfter time.Duration
 }
 
 // errBadURL stands in for the error of url.Parse, which quotes the whole URL with a password that may be in it.

@@ -1,6 +1,7 @@
 package vsphere
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -89,7 +90,7 @@ func NewServer(config Config) (*Server, error) {
 	if _, err := config.trust(); err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, address: address, restSession: restSession{turn: semaphore.NewWeighted(1)}, hang: hang{after: hungAfter, first: firstProbe}}
+	s := &Server{config: config, address: address, restSession: restSession{turn: semaphore.NewWeighted(1)}, hang: hang{after: cmp.Or(config.HungAfter, hungAfter), first: firstProbe}}
 	s.dying, s.die = context.WithCancel(context.Background())
 	return s, nil
 }
