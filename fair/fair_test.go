@@ -55,6 +55,50 @@ func TestLinesTakeTurns(t *testing.T) {
 	})
 }
 
+// A name that holds all its places waits for one of its own, and no other name waits with it.
+func TestEachNameHasPlacesOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := fair.NewEach(2, 1)
+		var held []func()
+		for range 2 {
+			release, err := e.Acquire(t.Context(), "hostile")
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, release)
+		}
+		why := errors.New("left")
+		ctx, leave := context.WithCancelCause(t.Context())
+		leave(why)
+		if _, err := e.Acquire(ctx, "hostile"); !errors.Is(err, why) {
+			t.Errorf("a third place: %v", err)
+		}
+		got := make(chan func(), 1)
+		go func() {
+			release, err := e.Acquire(t.Context(), "hostile")
+			if err != nil {
+				t.Error(err)
+			}
+			got <- release
+		}()
+		synctest.Wait()
+		if release, err := e.Acquire(t.Context(), "honest"); err != nil {
+			t.Errorf("another name: %v", err)
+		} else {
+			release()
+		}
+		if len(got) > 0 || e.TryAcquire("hostile") != nil {
+			t.Error("a name holds more places than it has")
+		}
+		if _, err := e.Acquire(t.Context(), "hostile"); !errors.Is(err, fair.ErrCrowded) {
+			t.Errorf("one more than may wait: %v", err)
+		}
+		held[0]()
+		(<-got)()
+		held[1]()
+	})
+}
+
 // Who leaves takes no place, whether it was called or not.
 func TestWhoLeavesTakesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -123,7 +123,7 @@ func (p *Policy) checkParameters(c *contract) error {
 	ctx, cancel := context.WithTimeout(context.Background(), parametersTimeout)
 	defer cancel()
 	var errs CompileErrors
-	switch found, err := p.evaluate(ctx, query, nil); {
+	switch found, err := p.evaluate(ctx, Input{}, query, nil); {
 	case err != nil:
 		errs.add(c.parameters.Location, "validating spec.parameters: %v", err)
 	case len(found) == 0:

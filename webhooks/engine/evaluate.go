@@ -17,8 +17,12 @@ import (
 
 // evaluate runs one query. The caller leaves at the deadline, whatever Rego does: OPA looks for a cancel only between
 // calls of builtins.
-func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) (topdown.QueryResultSet, error) {
+func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *ast.Term) (topdown.QueryResultSet, error) {
 	if err := p.cutOffNow(); err != nil {
+		return nil, err
+	}
+	leave, err := in.enter(ctx)
+	if err != nil {
 		return nil, err
 	}
 	type outcome struct {
@@ -29,7 +33,10 @@ func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) 
 	done := make(chan outcome, 1)
 	p.fast.spawn(func() {
 		var o outcome
-		defer func() { done <- o }()
+		defer func() {
+			leave()
+			done <- o
+		}()
 		defer contain(&o.err)
 		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
 			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(builtins.Metered(ctx, input))
@@ -62,14 +69,14 @@ func tooLate(ctx context.Context, what string) error {
 	return errorf(DeadlineExceeded, "%s: %w", what, context.Cause(ctx))
 }
 
-// Evaluations that overran their deadline and still run are left behind. A single one must not decide for all other requests, and
-// they must not take all processors: a policy is asked as long as none of its own is left behind; then up to ownSlots of them, as
-// long as those of all policies together are fewer than sharedSlots. What had begun before comes on top.
-const ownSlots = 4
+// Evaluations that overran their deadline and still run are left behind. They must not decide for all other requests, and they must not
+// take all processors. A policy is asked as long as none of its own is left behind; then up to ownSlots of them, as long as those of all
+// policies together are fewer than sharedSlots. What had begun before comes on top. Both limits are several times the places that
+// Input.Enter gives to one user, so that one user does not have others cut off.
+const ownSlots = 8
 
-// sharedSlots is twice the processors: those that are left behind get no more than two thirds of them if one decision at a time is
-// made beside them, and Go's scheduler has them take turns every 10 ms.
-func sharedSlots() int64 { return 2 * int64(runtime.GOMAXPROCS(0)) }
+// sharedSlots leaves a fifth of the processors at least to one decision at a time: Go's scheduler has goroutines take turns every 10 ms.
+func sharedSlots() int64 { return max(ownSlots, 4*int64(runtime.GOMAXPROCS(0))) }
 
 // leftBehind counts the evaluations of all policies that are.
 var leftBehind atomic.Int64
