@@ -31,6 +31,7 @@ type Policy struct {
 	rules    outcomeRules
 	pkg      ast.Ref // that the outcome rules are in
 	weight   int64   // in bytes
+	result   int     // see largestResult
 
 	compiler *ast.Compiler
 	store    storage.Store
@@ -207,6 +208,7 @@ func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 		errs.addOPA(p.compiler.Errors)
 		return errs
 	}
+	p.result = largestResult(p.compiler)
 	var err error
 	if len(c.facts) > 0 {
 		if p.ask, err = p.query(fmt.Sprintf("facts = [x | x = %v.facts]", c.pkg)); err != nil {

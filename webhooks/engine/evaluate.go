@@ -39,7 +39,7 @@ func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *
 		}()
 		defer contain(&o.err)
 		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
-			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(builtins.Metered(ctx, input))
+			WithInput(input).WithVirtualCache(newResults(p.result)).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(builtins.Metered(ctx, input))
 	})
 	select {
 	case o := <-done:

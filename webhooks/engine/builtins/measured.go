@@ -32,6 +32,60 @@ func init() {
 	})
 }
 
+// Made is a call that charges an evaluation for the elements of a comprehension or a rule: the cost of each, in bytes, and the value whose
+// elements they are, or any scalar for one element. Policies cannot call it; the engine does.
+var Made = ast.MustParseRef("internal.sallyport_made")
+
+func init() {
+	ast.RegisterBuiltin(&ast.Builtin{Name: Made.String(), Decl: types.NewFunction(types.Args(types.N, types.A), nil)})
+	topdown.RegisterBuiltinFunc(Made.String(), func(ctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
+		each, _ := operands[0].Value.(ast.Number).Int()
+		if err := charge(ctx.Context, cost{made: float64(each) * size(operands[1])}); err != nil {
+			return halt(ctx, err.Error())
+		}
+		return iter(nil)
+	})
+}
+
+// scalar is what a number or a short text takes in memory, in bytes.
+const scalar = 64
+
+// Element is what an element of a comprehension or a rule takes in memory, in bytes: its place, and its value. The term is the head of an
+// array or set; an object has two terms.
+func Element(of ast.Value, terms ...*ast.Term) int {
+	place := inSet
+	switch of.(type) {
+	case *ast.ArrayComprehension:
+		place = inList
+	case *ast.ObjectComprehension:
+		place = inObject
+	}
+	for _, t := range terms {
+		place += scalar + Built(t)
+	}
+	return place
+}
+
+// Built is what the lists, sets and objects in a term take in memory that are made each time it is evaluated, in bytes. What its variables
+// and closures stand for does not count.
+func Built(t *ast.Term) (bytes int) {
+	if t.IsGround() {
+		return 0
+	}
+	switch v := t.Value.(type) {
+	case *ast.Array:
+		bytes = single + inList*v.Len()
+		v.Foreach(func(part *ast.Term) { bytes += Built(part) })
+	case ast.Set:
+		bytes = single + inSet*v.Len()
+		v.Foreach(func(part *ast.Term) { bytes += Built(part) })
+	case ast.Object:
+		bytes = single + inObject*v.Len()
+		v.Foreach(func(key, value *ast.Term) { bytes += Built(key) + Built(value) })
+	}
+	return bytes
+}
+
 func checkParts(ctx topdown.BuiltinContext, value *ast.Term) error {
 	if partsLeft(value, mostParts) >= 0 {
 		return nil
