@@ -3,6 +3,7 @@ package fair_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,6 +98,49 @@ func TestEachNameHasPlacesOfItsOwn(t *testing.T) {
 		(<-got)()
 		held[1]()
 	})
+}
+
+// A name that fills a buffer loses its own items, and waits for no longer than its own.
+func TestBufferIsShared(t *testing.T) {
+	b := fair.NewBuffer[string](10, 1000)
+	lost := 0
+	for range 50 {
+		lost += len(b.Put("hostile", "hostile", 10))
+	}
+	if lost != 40 || b.Size() != 100 {
+		t.Fatalf("%d are lost, %d bytes wait", lost, b.Size())
+	}
+	for _, put := range []struct {
+		whose string
+		bytes int64
+		want  []string
+	}{
+		{"honest", 10, []string{"hostile"}},
+		{"large", 750, []string{"hostile"}},          // for the number
+		{"large", 250, []string{"large"}},            // for both, but it has more of the bytes
+		{"other", 250, []string{"hostile", "large"}}, // for the number, and then for the bytes
+		{"honest", 10, nil},
+		{"honest", 10, []string{"hostile"}},
+	} {
+		if got := b.Put(put.whose, put.whose, put.bytes); !slices.Equal(got, put.want) {
+			t.Errorf("%d bytes of %s: lost %q, want %q", put.bytes, put.whose, got, put.want)
+		}
+	}
+	var turns []string
+	for range 4 {
+		<-b.Ready()
+		item, _ := b.Take()
+		turns = append(turns, item)
+	}
+	if want := []string{"hostile", "honest", "other", "hostile"}; !slices.Equal(turns, want) {
+		t.Errorf("got %q, want %q", turns, want)
+	}
+	for ok := true; ok; {
+		_, ok = b.Take()
+	}
+	if b.Size() != 0 {
+		t.Errorf("%d bytes are left", b.Size())
+	}
 }
 
 // Who leaves takes no place, whether it was called or not.

@@ -44,11 +44,14 @@ type Review struct {
 	bytes int // of the text that it was decoded from, all of which is held as long as the review
 }
 
+// share returns the namespace or user that takes turns with others at shared queues.
+func (r *Review) share() string { return facts.Share(r.Request.Namespace, r.Request.UserInfo.Username) }
+
 // serviceAccount begins the names of service accounts, and of nobody else.
 const serviceAccount = "system:serviceaccount:"
 
-// user names the namespace and the user of the request. The service accounts of a namespace are one user: whoever may edit the namespace can
-// make as many as they like.
+// user returns an identifier of the user in the namespace of the request. All service accounts of a namespace are one user, because an editor
+// of the namespace can create any number of them.
 func (r *Review) user() string {
 	user := r.Request.UserInfo.Username
 	if account, is := strings.CutPrefix(user, serviceAccount); is {
