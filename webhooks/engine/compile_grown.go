@@ -16,11 +16,11 @@ import (
 //
 //	internal.sallyport_measured(x)
 //
-// The elements of comprehensions and of rules with many values are charged to the evaluation as well, like what builtins make. A
-// comprehension that only picks from one list is charged when it is there. Any other one, which can go through lists in each other, is
-// charged element by element: nothing bounds it but the deadline otherwise. The comprehension above becomes
+// The elements of comprehensions and of rules with many values count against the memory limit of the evaluation, like the results of
+// builtins. A comprehension that only picks from one list is charged when it is complete. Any other comprehension can have nested
+// iterations, and only the deadline would bound it. So it is charged element by element. The comprehension above becomes
 //
-//	x := [input.request | some _ in input.request.list; internal.sallyport_made(80, 1)]
+//	x := [input.request | some _ in input.request.list; internal.sallyport_made(80, null)]
 
 // measured has what can grow in a rule measured, each value where it gets its name.
 func (s *sizes) measured(r *ast.Rule) {
@@ -35,7 +35,7 @@ func (s *sizes) measured(r *ast.Rule) {
 	}
 }
 
-// headOf gives the terms that a rule has for each of its values.
+// headOf returns the terms of each value of a rule.
 func headOf(r *ast.Rule) (terms []*ast.Term) {
 	terms = append(terms, r.Head.Ref()[1:]...)
 	for _, t := range []*ast.Term{r.Head.Key, r.Head.Value} {
@@ -46,8 +46,8 @@ func headOf(r *ast.Rule) (terms []*ast.Term) {
 	return terms
 }
 
-// charging is a body with what measures, and with what charges for each element, unless it only picks. The heads are those of a
-// comprehension, or of a rule if that is nil.
+// charging returns a body with calls that measure, and with one that charges for each element unless the body only picks. The heads belong to
+// the comprehension, or to a rule if that is nil.
 func (s *sizes) charging(body ast.Body, bound ast.VarSet, of ast.Value, heads ...*ast.Term) ast.Body {
 	made := s.measuring(body, bound)
 	if !picks(body, bound, heads...) {
@@ -117,7 +117,7 @@ func (s *sizes) grows(t *ast.Term, bound ast.VarSet) bool {
 	return false
 }
 
-// headsOf gives the terms that a comprehension has for each element, nil if the term is not one.
+// headsOf returns the terms of each element of a comprehension, nil for other terms.
 func headsOf(t *ast.Term) []*ast.Term {
 	switch v := t.Value.(type) {
 	case *ast.ArrayComprehension:
@@ -202,7 +202,7 @@ func measure(value *ast.Term, at *ast.Location) *ast.Expr {
 	return generated(at, ast.NewTerm(builtins.Measured), value)
 }
 
-// charge charges for an element, or all those of a value.
+// charge makes a call that charges for one element, or for all elements of a value.
 func charge(bytes int, elements *ast.Term, at *ast.Location) *ast.Expr {
 	return generated(at, ast.NewTerm(builtins.Made), ast.InternedTerm(bytes), elements)
 }

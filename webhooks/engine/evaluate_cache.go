@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// mostKept is how many bytes of results of functions and rules an evaluation keeps. It calculates again what it does not keep.
+	// mostKept limits the results of functions and rules that an evaluation caches, in bytes. Other results are calculated again.
 	mostKept = 32 << 20
-	// perKey is what one result takes in OPA's cache for each part of its key, in bytes: TestResultsThatAreKeptAreBounded measures it.
+	// perKey is the size of a cached result for each part of its key, in bytes. TestResultsThatAreKeptAreBounded measures it.
 	perKey = 256
 )
 
-// results is OPA's cache of the results of one evaluation, which it keeps for good otherwise, one for each call with other arguments.
+// results is OPA's cache of the results of one evaluation, with a limit. OPA caches a result for each list of arguments.
 type results struct {
 	topdown.VirtualCache
-	each   int // bytes of one result
+	each   int // bytes of one result, without its key
 	left   int // of mostKept
 	frames []int
 }
@@ -26,7 +26,7 @@ func newResults(each int) *results {
 	return &results{VirtualCache: topdown.NewVirtualCache(), each: each, left: mostKept}
 }
 
-// Put keeps a result if there is room for it.
+// Put caches a result if there is room for it.
 func (r *results) Put(key ast.Ref, value *ast.Term) {
 	if size := r.each + perKey*len(key); size <= r.left {
 		r.left -= size
@@ -34,20 +34,21 @@ func (r *results) Put(key ast.Ref, value *ast.Term) {
 	}
 }
 
-// Push begins a frame, whose results Pop drops.
+// Push begins a frame.
 func (r *results) Push() {
 	r.frames = append(r.frames, r.left)
 	r.VirtualCache.Push()
 }
 
-// Pop ends a frame.
+// Pop drops the results of a frame.
 func (r *results) Pop() {
 	last := len(r.frames) - 1
 	r.left, r.frames = r.frames[last], r.frames[:last]
 	r.VirtualCache.Pop()
 }
 
-// largestResult is how many bytes a function and its arguments can make for one result, beside what builtins and comprehensions make.
+// largestResult returns how many bytes a function and its arguments can make for one result, without the results of builtins and
+// comprehensions.
 func largestResult(c *ast.Compiler) (most int) {
 	for _, m := range c.Modules {
 		for _, r := range m.Rules {

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/webhooks/engine/builtins"
 )
 
 // liveHeap is how many bytes the last garbage collection found in use.
@@ -42,8 +44,8 @@ func peak(run func()) (most float64) {
 	}
 }
 
-// A policy that goes through lists in each other, without any builtin, makes no more than an evaluation may: at a million elements a second
-// it would otherwise make gigabytes until its deadline.
+// Nested iterations without builtins stay within the memory limit of an evaluation. At a million elements a second, they would otherwise
+// make gigabytes until the deadline.
 func TestComprehensionsMakeNoMoreThanAnEvaluationMay(t *testing.T) {
 	const l = "input.request.list"
 	nested := fmt.Sprintf("some a in %[1]s; some b in %[1]s; some c in %[1]s; some d in %[1]s", l)
@@ -96,7 +98,7 @@ func TestComprehensionsMakeNoMoreThanAnEvaluationMay(t *testing.T) {
 	}
 }
 
-// What the elements of lists in the input take is far from the limit, for as many as a policy can read.
+// Comprehensions over the longest lists that a policy can read are far from the limit.
 func TestComprehensionsOfLargeListsHaveRoom(t *testing.T) {
 	p := mustCompile(t, policy("valid_input if true\n\nwarn contains \"w\" if {\n\t"+
 		"count([x | some x in input.request.list; x > 5]) + count({x | some x in input.request.list}) + count({i: x | some i, x in input.request.list}) > 1\n}\n"))
@@ -110,7 +112,7 @@ func TestComprehensionsOfLargeListsHaveRoom(t *testing.T) {
 	}
 }
 
-// OPA keeps the result of a function for each list of arguments, as long as the evaluation lasts.
+// OPA caches the result of a function for each list of arguments until the evaluation ends. The cache is bounded.
 func TestResultsThatAreKeptAreBounded(t *testing.T) {
 	key := func(i int) ast.Ref {
 		return ast.Ref{ast.VarTerm("f"), ast.IntNumberTerm(1000 + i), ast.IntNumberTerm(1000)}
@@ -141,4 +143,13 @@ func TestResultsThatAreKeptAreBounded(t *testing.T) {
 		t.Error("a frame leaves room behind that it did not have")
 	}
 	runtime.KeepAlive(r)
+}
+
+// If other evaluations leave no memory, the error says nothing about the policy or its input.
+func TestMemoryOfOtherEvaluationsIsStillRunning(t *testing.T) {
+	err := evaluationError(fmt.Errorf("evaluating: %w", &topdown.Error{Code: builtins.Together}))
+	wantCause(t, err, StillRunning, "")
+	if !unfinished(err) {
+		t.Error("the error counts as an answer of the policy")
+	}
 }

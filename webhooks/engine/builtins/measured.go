@@ -32,8 +32,8 @@ func init() {
 	})
 }
 
-// Made is a call that charges an evaluation for the elements of a comprehension or a rule: the cost of each, in bytes, and the value whose
-// elements they are, or any scalar for one element. Policies cannot call it; the engine does.
+// Made is a call that charges an evaluation for elements of a comprehension or a rule. Its operands are the size of an element, in bytes, and
+// the value with the elements, or a scalar for one element. Policies cannot call it; the engine does.
 var Made = ast.MustParseRef("internal.sallyport_made")
 
 func init() {
@@ -41,17 +41,17 @@ func init() {
 	topdown.RegisterBuiltinFunc(Made.String(), func(ctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
 		each, _ := operands[0].Value.(ast.Number).Int()
 		if err := charge(ctx.Context, cost{made: float64(each) * size(operands[1])}); err != nil {
-			return halt(ctx, err.Error())
+			return stop(ctx, "", err)
 		}
 		return iter(nil)
 	})
 }
 
-// scalar is what a number or a short text takes in memory, in bytes.
+// scalar is the size of a number or a short text, in bytes.
 const scalar = 64
 
-// Element is what an element of a comprehension or a rule takes in memory, in bytes: its place, and its value. The term is the head of an
-// array or set; an object has two terms.
+// Element returns the size of an element of a comprehension or a rule, in bytes: its place and its value. The terms are the head of the
+// comprehension or rule. The value is nil for a rule.
 func Element(of ast.Value, terms ...*ast.Term) int {
 	place := inSet
 	switch of.(type) {
@@ -66,8 +66,8 @@ func Element(of ast.Value, terms ...*ast.Term) int {
 	return place
 }
 
-// Built is what the lists, sets and objects in a term take in memory that are made each time it is evaluated, in bytes. What its variables
-// and closures stand for does not count.
+// Built returns the size of the lists, sets and objects in a term that each evaluation of the term makes, in bytes. The values of its
+// variables and closures do not count.
 func Built(t *ast.Term) (bytes int) {
 	if t.IsGround() {
 		return 0
@@ -94,7 +94,7 @@ func checkParts(ctx topdown.BuiltinContext, value *ast.Term) error {
 	if partsLeft(value, most) >= 0 {
 		return nil
 	}
-	return halt(ctx, fmt.Sprintf("a value would have more than %d parts, because it repeats others", most))
+	return halt(ctx, topdown.BuiltinErr, fmt.Sprintf("a value would have more than %d parts, because it repeats others", most))
 }
 
 // join checks what a builtin has joined.
@@ -117,8 +117,8 @@ func (m *meter) mostParts() int {
 }
 
 // halt ends an evaluation: it would go on after an error, and collect what else there is.
-func halt(ctx topdown.BuiltinContext, message string) error {
-	return topdown.Halt{Err: &topdown.Error{Code: topdown.BuiltinErr, Location: ctx.Location, Message: message}}
+func halt(ctx topdown.BuiltinContext, code, message string) error {
+	return topdown.Halt{Err: &topdown.Error{Code: code, Location: ctx.Location, Message: message}}
 }
 
 // partsLeft takes the parts of a value from so many; less than 0 is too many.
