@@ -3,6 +3,7 @@ package fair_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,6 +54,93 @@ func TestLinesTakeTurns(t *testing.T) {
 			t.Error("a place was lost, or made")
 		}
 	})
+}
+
+// A name that holds all its places waits for one of its own, and no other name waits with it.
+func TestEachNameHasPlacesOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := fair.NewEach(2, 1)
+		var held []func()
+		for range 2 {
+			release, err := e.Acquire(t.Context(), "hostile")
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, release)
+		}
+		why := errors.New("left")
+		ctx, leave := context.WithCancelCause(t.Context())
+		leave(why)
+		if _, err := e.Acquire(ctx, "hostile"); !errors.Is(err, why) {
+			t.Errorf("a third place: %v", err)
+		}
+		got := make(chan func(), 1)
+		go func() {
+			release, err := e.Acquire(t.Context(), "hostile")
+			if err != nil {
+				t.Error(err)
+			}
+			got <- release
+		}()
+		synctest.Wait()
+		if release, err := e.Acquire(t.Context(), "honest"); err != nil {
+			t.Errorf("another name: %v", err)
+		} else {
+			release()
+		}
+		if len(got) > 0 || e.TryAcquire("hostile") != nil {
+			t.Error("a name holds more places than it has")
+		}
+		if _, err := e.Acquire(t.Context(), "hostile"); !errors.Is(err, fair.ErrCrowded) {
+			t.Errorf("one more than may wait: %v", err)
+		}
+		held[0]()
+		(<-got)()
+		held[1]()
+	})
+}
+
+// A name that fills a buffer loses its own items, and waits for no longer than its own.
+func TestBufferIsShared(t *testing.T) {
+	b := fair.NewBuffer[string](10, 1000)
+	lost := 0
+	for range 50 {
+		lost += len(b.Put("hostile", "hostile", 10))
+	}
+	if lost != 40 || b.Size() != 100 {
+		t.Fatalf("%d are lost, %d bytes wait", lost, b.Size())
+	}
+	for _, put := range []struct {
+		whose string
+		bytes int64
+		want  []string
+	}{
+		{"honest", 10, []string{"hostile"}},
+		{"large", 750, []string{"hostile"}},          // for the number
+		{"large", 250, []string{"large"}},            // for both, but it has more of the bytes
+		{"other", 250, []string{"hostile", "large"}}, // for the number, and then for the bytes
+		{"honest", 10, nil},
+		{"honest", 10, []string{"hostile"}},
+	} {
+		if got := b.Put(put.whose, put.whose, put.bytes); !slices.Equal(got, put.want) {
+			t.Errorf("%d bytes of %s: lost %q, want %q", put.bytes, put.whose, got, put.want)
+		}
+	}
+	var turns []string
+	for range 4 {
+		<-b.Ready()
+		item, _ := b.Take()
+		turns = append(turns, item)
+	}
+	if want := []string{"hostile", "honest", "other", "hostile"}; !slices.Equal(turns, want) {
+		t.Errorf("got %q, want %q", turns, want)
+	}
+	for ok := true; ok; {
+		_, ok = b.Take()
+	}
+	if b.Size() != 0 {
+		t.Errorf("%d bytes are left", b.Size())
+	}
 }
 
 // Who leaves takes no place, whether it was called or not.

@@ -20,7 +20,7 @@ func (t *teller) denials(d *Decision) {
 		return
 	}
 	on := &d.override.on
-	told := &telling{object: unversioned(on), events: d.denied((*verdict).refuses, ""), reader: d.reader, rate: t.rate, looks: 1}
+	told := &telling{object: unversioned(on), events: d.denied((*verdict).refuses, ""), reader: d.reader, whose: d.Review.share(), among: t.denied, looks: 1}
 	is := *on
 	told.proof = func(live *seen) bool { return live.UID == is.UID && live.ResourceVersion == is.ResourceVersion }
 	switch {
@@ -47,7 +47,7 @@ func (t *teller) lenience(d *Decision) {
 		object = d.Review.Document.Get("oldObject")
 	}
 	on, generation := referenceTo(object), object.Get("metadata").Get("generation")
-	told := &telling{object: unversioned(&on), events: events, reader: d.reader, rate: t.admitted, known: d.Review.Verified}
+	told := &telling{object: unversioned(&on), events: events, reader: d.reader, whose: d.Review.share(), among: t.admitted, known: d.Review.Verified}
 	switch {
 	case on.UID == "" && request.SubResource != "" && d.Review.Verified: // of a connection or an Eviction, which do not say what of
 		told.ofParent, told.known, told.looks = true, false, 1

@@ -6,10 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/util/flowcontrol"
 
+	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
 )
@@ -25,10 +26,11 @@ type EventRecorder interface {
 // request is told of the former only.
 
 const (
-	// tellers read metadata at once, and untold is how many objects may wait for them.
-	tellers, untold = 4, 256
+	// tellers is how many goroutines read metadata for denials, and untold how many objects may wait for them. There are as many for what was
+	// admitted.
+	tellers, untold = 2, 128
 	// lookRate and lookBurst bound what reviews that are made up can have the API server asked, per second and at once. What was
-	// admitted has a share of its own, so that it keeps no denial from being told.
+	// admitted has a share of its own, so that it keeps no denial from being told; in each, namespaces and users take turns.
 	lookRate, lookBurst = 20, 100
 	// looks is how often an object is read that should soon be stored: first after firstLook, and then after twice as long each time.
 	looks, firstLook = 6, 100 * time.Millisecond
@@ -56,7 +58,9 @@ type telling struct {
 	object *corev1.ObjectReference
 	events []event
 	reader engine.Reader
-	rate   flowcontrol.PassiveRateLimiter
+	whose  string   // the namespace or user that takes turns
+	among  *looking // the queue
+	begun  bool     // the first look was made: later looks are not limited
 	// proof tells whether the object is as the review has it.
 	proof func(live *seen) bool
 	// looks is how often it is looked at, at most; more than once if it is only to be stored.
@@ -75,36 +79,36 @@ func (t *teller) soon(told *telling) *telling {
 	return told
 }
 
+// looking is a queue of objects to look at.
+type looking struct {
+	queue *fair.Buffer[*telling]
+	limit *rate.Limiter
+}
+
 // teller makes events. A nil one tells nobody.
 type teller struct {
 	to       EventRecorder
 	metrics  *metrics
 	closing  <-chan struct{}
-	queue    chan *telling
-	rate     flowcontrol.PassiveRateLimiter
-	admitted flowcontrol.PassiveRateLimiter // of looks at what was admitted although a policy is against it
-	first    time.Duration                  // before the first look at what is yet to be stored
-	open     sync.WaitGroup                 // what was taken and is neither told nor dropped
+	denied   *looking
+	admitted *looking       // although a policy is against it
+	first    time.Duration  // before the first look at what is yet to be stored
+	open     sync.WaitGroup // what was taken and is neither told nor dropped
 }
 
 func newTeller(to EventRecorder, m *metrics, closing <-chan struct{}) *teller {
-	t := &teller{
-		to: to, metrics: m, closing: closing, queue: make(chan *telling, untold),
-		rate:     flowcontrol.NewTokenBucketPassiveRateLimiter(lookRate, lookBurst),
-		admitted: flowcontrol.NewTokenBucketPassiveRateLimiter(lookRate, lookBurst), first: firstLook,
-	}
-	for range tellers {
-		go t.work()
+	t := &teller{to: to, metrics: m, closing: closing, first: firstLook}
+	for _, l := range []**looking{&t.denied, &t.admitted} {
+		*l = &looking{fair.NewBuffer[*telling](untold, untold), rate.NewLimiter(lookRate, lookBurst)}
+		for range tellers {
+			go t.work(*l)
+		}
 	}
 	return t
 }
 
 // find makes events of what an object proves, once it does.
 func (t *teller) find(told *telling) {
-	if !told.rate.TryAccept() {
-		t.drop(busy)
-		return
-	}
 	t.open.Add(1)
 	t.later(told)
 }
@@ -112,11 +116,8 @@ func (t *teller) find(told *telling) {
 // later has the object looked at when it is time.
 func (t *teller) later(told *telling) {
 	enqueue := func() {
-		select {
-		case t.queue <- told:
-		default:
-			t.drop(busy)
-			t.open.Done()
+		for range told.among.queue.Put(told.whose, told, 1) {
+			t.giveUp(busy)
 		}
 	}
 	if told.wait == 0 {
@@ -139,15 +140,39 @@ func (t *teller) make(told *telling) {
 
 func (t *teller) drop(why string) { t.metrics.untold.WithLabelValues(why).Inc() }
 
+// giveUp drops the events about one request.
+func (t *teller) giveUp(why string) {
+	t.drop(why)
+	t.open.Done()
+}
+
 // work looks at objects until the recorder is closed.
-func (t *teller) work() {
+func (t *teller) work(l *looking) {
+	defer func() {
+		for _, ok := l.queue.Take(); ok; _, ok = l.queue.Take() {
+			t.giveUp(busy)
+		}
+	}()
 	for {
 		select {
 		case <-t.closing:
 			return
-		case told := <-t.queue:
-			t.look(told)
+		case <-l.queue.Ready():
 		}
+		told, ok := l.queue.Take()
+		if !ok {
+			continue
+		}
+		if !told.begun {
+			told.begun = true
+			select {
+			case <-t.closing:
+				t.giveUp(busy)
+				return
+			case <-time.After(l.limit.Reserve().Delay()):
+			}
+		}
+		t.look(told)
 	}
 }
 
@@ -158,13 +183,12 @@ func (t *teller) look(told *telling) {
 	switch {
 	case err == nil && told.proof(live), told.known && errors.Is(err, facts.ErrUnreadable):
 		t.make(told)
+		t.open.Done()
 	case told.looks > 0:
 		t.later(told)
-		return
 	default:
-		t.drop(unproven)
+		t.giveUp(unproven)
 	}
-	t.open.Done()
 }
 
 // seen is what there is of an object.

@@ -1,14 +1,21 @@
 package webhooks
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/time/rate"
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/client-go/util/flowcontrol"
+	corev1 "k8s.io/api/core/v1"
+
+	"sallyport.dev/sallyport/webhooks/engine"
 )
 
 // versioned has the object that is stored, as the review has it, in a version.
@@ -112,19 +119,69 @@ func TestOverrideOfADeletionIsReadLive(t *testing.T) {
 	}
 }
 
+// end waits until as much was looked at as may be, and until what waits then is dropped.
+func (t *teller) end(test *testing.T, f *fixture) {
+	test.Helper()
+	for _, l := range []*looking{t.denied, t.admitted} {
+		for l.limit.Tokens() >= 1 && l.queue.Size() > 0 {
+			if test.Context().Err() != nil {
+				test.Fatal("nothing is looked at any more")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	f.recorder.Close(time.Minute)
+	t.open.Wait()
+}
+
 // What is made up faster than it can be looked at is dropped, and counted.
 func TestEventsThatAreTooMany(t *testing.T) {
 	f, r, e := overridable(t)
 	r.object = storedAs("u-1", "7", "")
-	const most, asked = 10, 30
-	f.recorder.teller.rate = flowcontrol.NewTokenBucketPassiveRateLimiter(1e-9, most)
+	const most, asked = 10, untold + 30
+	f.recorder.teller.denied.limit = rate.NewLimiter(1e-9, most)
 	for range asked {
 		f.Validate(t.Context(), reviewOf(t, admissionv1.Update, red, by("bob"), versioned))
 	}
-	f.recorder.teller.open.Wait()
+	f.recorder.teller.end(t, f)
 	dropped := int(testutil.ToFloat64(f.recorder.metrics.untold.WithLabelValues(busy)))
 	if len(e.events) != most || dropped != asked-most {
 		t.Errorf("%d are told and %d dropped, of %d", len(e.events), dropped, asked)
+	}
+}
+
+// stored is a reader that has an object when it may.
+type stored struct{ may <-chan struct{} }
+
+func (s stored) Read(context.Context, engine.Query) (engine.Answer, error) {
+	<-s.may
+	v, err := engine.ValueOf(map[string]any{"metadata": map[string]any{"name": "cm"}})
+	return engine.Answer{Value: v, Live: true}, err
+}
+
+// If one namespace has more denied than can be told, its own events are lost, and not those of another namespace, which do not wait for
+// all of them either.
+func TestEventsTakeTurns(t *testing.T) {
+	closing, may, e := make(chan struct{}), make(chan struct{}), &told{}
+	defer close(closing)
+	teller := newTeller(e, newMetrics(prometheus.NewRegistry()), closing)
+	teller.denied.limit = rate.NewLimiter(rate.Inf, 1)
+	tell := func(whose string) {
+		teller.find(&telling{
+			object: &corev1.ObjectReference{Kind: "ConfigMap", Name: "cm"}, whose: whose, among: teller.denied, reader: stored{may}, looks: 1,
+			proof:  func(*seen) bool { return true },
+			events: []event{{policy: &corev1.ObjectReference{Kind: "RegoPolicy", Name: "p"}, reason: "R", action: "Update", note: whose}},
+		})
+	}
+	for range 2 * untold {
+		tell("hostile")
+	}
+	tell("honest")
+	close(may)
+	teller.open.Wait()
+	at := slices.IndexFunc(e.events, func(event string) bool { return strings.Contains(event, "honest") })
+	if at < 0 || at > 2*tellers+1 || len(e.events) < untold {
+		t.Errorf("%d events, the one of the other namespace at %d", len(e.events), at)
 	}
 }
 

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/webhooks/catalog"
 	"sallyport.dev/sallyport/webhooks/engine"
 	"sallyport.dev/sallyport/webhooks/facts"
@@ -26,12 +28,18 @@ type Gate struct {
 	recorder *Recorder
 	now      func() time.Time
 	set      atomic.Pointer[catalog.Set]
+	// evaluations limits the evaluations that run at once for each user.
+	evaluations *fair.Each
 }
+
+// mostEvaluations is how many evaluations run at once for one user in one namespace. Some inputs make an evaluation run until its deadline,
+// or longer. Then the next evaluations of the same user wait, but not those of others.
+const mostEvaluations = 2
 
 // NewGate makes a gate over a set of policies, or over none yet: until the first Swap nothing is judged then, and nothing
 // admitted but what can repair policies. The recorder, if there is one, is given the decisions about requests that are really made.
 func NewGate(set *catalog.Set, source FactSource, recorder *Recorder, now func() time.Time) *Gate {
-	g := &Gate{facts: source, recorder: recorder, now: now}
+	g := &Gate{facts: source, recorder: recorder, now: now, evaluations: fair.NewEach(mostEvaluations, math.MaxInt)}
 	g.set.Store(set)
 	return g
 }
@@ -62,6 +70,8 @@ func (g *Gate) Decide(ctx context.Context, q *Question) (*Decision, error) {
 	}
 	d.reader = of("")
 	in := engine.Input{Request: q.Review.Document, Now: d.At, VerdictOnly: q.Endpoint != Arbitrating}
+	share := q.Review.user()
+	in.Enter = func(ctx context.Context) (func(), error) { return g.evaluations.Acquire(ctx, share) }
 	if g.recorder != nil {
 		in.Checked = g.recorder.metrics.checked
 	}

@@ -31,6 +31,8 @@ const (
 	mostReaders = 512
 	// mostDecisions is how many reviews are decided at once, mostLarge how many of them are not usual.
 	mostDecisions, mostLarge = 256, 4
+	// mostOfUser is how many of these places one user in one namespace gets. The rest is for others if its evaluations wait for each other.
+	mostOfUser = 192
 	// mostWaiting is how many wait for a place in the name of one namespace, or of one user where there is none.
 	mostWaiting = 256
 	// headBody is how many bytes of a review are searched for that name.
@@ -54,12 +56,14 @@ type intake struct {
 	turn    chan struct{} // of the one that reads beyond mostBytes
 
 	decisions, large *fair.Slots
+	users            *fair.Each
 }
 
 func newIntake() *intake {
 	return &intake{
 		left: mostBytes, turn: make(chan struct{}, 1),
 		decisions: fair.NewSlots(mostDecisions, mostWaiting), large: fair.NewSlots(mostLarge, mostWaiting),
+		users: fair.NewEach(mostOfUser, mostWaiting),
 	}
 }
 
@@ -204,14 +208,38 @@ func (in *intake) decode(ctx context.Context, text []byte) (review *Review, leav
 		return nil, nil, err
 	}
 	review, err = Decode(text)
-	if err == nil && !large && review.Document.Values() > usualValues {
+	switch {
+	case err != nil || large:
+	case review.Document.Values() > usualValues:
 		leave()
 		leave, err = place(ctx, in.large, text)
+	default:
+		leave, err = in.limit(ctx, review.user(), leave, text)
 	}
 	if err != nil && leave != nil {
 		leave()
 	}
 	return review, leave, err
+}
+
+// limit takes one of the places of a user, in addition to the place that the review has. While it waits for one, it gives the other back.
+func (in *intake) limit(ctx context.Context, user string, leave func(), text []byte) (func(), error) {
+	release := in.users.TryAcquire(user)
+	if release == nil {
+		leave()
+		var err error
+		if release, err = in.users.Acquire(ctx, user); err != nil {
+			return nil, errBusy
+		}
+		if leave, err = place(ctx, in.decisions, text); err != nil {
+			release()
+			return nil, err
+		}
+	}
+	return func() {
+		leave()
+		release()
+	}, nil
 }
 
 // place waits for one among others, and gives what frees it. Only those who wait ask whose share it is.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -262,6 +263,42 @@ func TestNamespacesTakeTurnsAtPlaces(t *testing.T) {
 			t.Error("two places went to the namespace that has many reviews waiting")
 		}
 		leave()
+	})
+}
+
+// One user whose reviews take long, however many, leaves places to others.
+func TestOneUserLeavesPlacesToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := newIntake()
+		ctx, leave := context.WithCancel(t.Context())
+		var decided atomic.Int32
+		decide := func(user string) {
+			text := strings.Replace(goodReview, `"ann"`, `"`+user+`"`, 1)
+			go func() {
+				if _, done, err := in.decode(ctx, []byte(text)); err == nil {
+					decided.Add(1)
+					<-ctx.Done()
+					done()
+				}
+			}()
+		}
+		for range mostDecisions {
+			decide("mallory")
+		}
+		synctest.Wait()
+		if n := decided.Load(); n != mostOfUser {
+			t.Errorf("one user has %d places", n)
+		}
+		for range mostDecisions - mostOfUser {
+			decide("alice")
+		}
+		synctest.Wait()
+		if n := decided.Load(); n != mostDecisions {
+			t.Errorf("%d are decided at once", n)
+		}
+		leave()
+		synctest.Wait()
+		fill(t, in.decisions, mostDecisions)
 	})
 }
 

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func TestRecordsThatWaitAreBounded(t *testing.T) {
 	for range queued {
 		gate.Validate(t.Context(), review)
 	}
-	if waits := recorder.waiting.Load(); waits > queuedBytes || waits < queuedBytes/2 {
+	if waits := recorder.queue.Size(); waits > queuedBytes || waits < queuedBytes/2 {
 		t.Errorf("%d bytes wait", waits)
 	}
 	if lost := testutil.ToFloat64(recorder.metrics.lost); lost < queued/4 {
@@ -64,8 +65,30 @@ func TestRecordsThatWaitAreBounded(t *testing.T) {
 	}
 	close(blocked)
 	recorder.Close(time.Minute)
-	if waits := recorder.waiting.Load(); waits != 0 || out.Len() == 0 {
+	if waits := recorder.queue.Size(); waits != 0 || out.Len() == 0 {
 		t.Errorf("%d bytes wait after all were written", waits)
+	}
+}
+
+// If the decisions about one namespace are more than can be recorded, its own records are lost, and not those of another namespace.
+func TestRecordsTakeTurns(t *testing.T) {
+	blocked, out := make(chan struct{}), &bytes.Buffer{}
+	recorder := NewRecorder(prometheus.NewRegistry(), writerFunc(func(p []byte) (int, error) {
+		<-blocked
+		return out.Write(p)
+	}), false)
+	f := newFixture(t, world{}, policyOf("p", denies("red", "TooRed", 403)))
+	gate := NewGate(f.set.Load(), world{}, recorder, f.now)
+	for range 2 * queued {
+		gate.Validate(t.Context(), reviewOf(t, admissionv1.Create, harmless, requestedBy("mallory", "hostile")))
+	}
+	gate.Validate(t.Context(), reviewOf(t, admissionv1.Create, harmless, requestedBy("alice", "honest")))
+	close(blocked)
+	recorder.Close(time.Minute)
+	lines := strings.Split(out.String(), "\n")
+	at := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, `"alice"`) })
+	if at < 0 || at > 2 {
+		t.Errorf("%d records, the one of the other namespace at %d", len(lines), at)
 	}
 }
 

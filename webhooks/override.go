@@ -21,8 +21,6 @@ const (
 	longestOverride = time.Hour + time.Minute
 	// hearing is how long it may take to find out whether an override counts.
 	hearing = 2 * time.Second
-	// serviceAccount begins the names of service accounts, and of nobody else.
-	serviceAccount = "system:serviceaccount:"
 )
 
 // hear lets the request pass the policy that its override names, if that is all that is wrong. It asks nobody anything unless

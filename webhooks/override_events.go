@@ -27,7 +27,7 @@ func (t *teller) overrides(d *Decision) {
 		return
 	}
 	on := &d.override.on
-	told := &telling{object: on.DeepCopy(), events: events, reader: d.reader, rate: t.rate}
+	told := &telling{object: on.DeepCopy(), events: events, reader: d.reader, whose: d.Review.share(), among: t.denied}
 	text := d.override.text
 	told.proof = func(live *seen) bool { return live.UID == told.object.UID && live.override == text }
 	switch {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/fair"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -129,7 +129,7 @@ func (r *Record) ReviewOf() (*Review, error) {
 }
 
 // queued is how many decisions may wait to be written, and queuedBytes how much they may hold. Whoever reads them may stall; requests
-// must not.
+// must not. Namespaces and users take turns, so that one with many requests does not displace the records of others.
 const queued, queuedBytes = 256, 16 << 20
 
 // Recorder counts decisions and writes a line of JSON for each.
@@ -139,24 +139,20 @@ type Recorder struct {
 	putOff  func(pod types.NamespacedName)
 	denied  bool
 	out     io.Writer
-	queue   chan decided
-	waiting atomic.Int64 // bytes that the queue holds
+	queue   *fair.Buffer[line]
 	closing chan struct{}
 	written chan struct{}
 }
 
-// decided is a decision on its way to the record. Nothing in it changes any more.
-type decided struct {
-	line  func() ([]byte, error)
-	bytes int64
-}
+// line makes the line of a decision, in which nothing changes any more.
+type line func() ([]byte, error)
 
 // NewRecorder makes a recorder that registers its metrics. A nil writer records nothing; deniedOnly leaves out requests
 // that passed. Close writes what is left.
 func NewRecorder(registry prometheus.Registerer, out io.Writer, deniedOnly bool) *Recorder {
 	r := &Recorder{
 		metrics: newMetrics(registry), denied: deniedOnly, out: out,
-		queue: make(chan decided, queued), closing: make(chan struct{}), written: make(chan struct{}),
+		queue: fair.NewBuffer[line](queued, queuedBytes), closing: make(chan struct{}), written: make(chan struct{}),
 	}
 	go r.write()
 	return r
@@ -195,20 +191,13 @@ func (r *Recorder) record(d *Decision, response *admissionv1.AdmissionResponse) 
 	if r.out == nil || r.denied && response.Allowed {
 		return
 	}
-	next := decided{func() ([]byte, error) { return json.Marshal(d.recordOf(response)) }, d.bytes()}
+	next, bytes := line(func() ([]byte, error) { return json.Marshal(d.recordOf(response)) }), d.bytes()
 	if d.Review.large() { // what is large is not to wait in the queue
-		line, err := next.line()
-		next = decided{func() ([]byte, error) { return line, err }, int64(len(line))}
+		text, err := next()
+		next, bytes = func() ([]byte, error) { return text, err }, int64(len(text))
 	}
-	if r.waiting.Add(next.bytes) <= queuedBytes {
-		select {
-		case r.queue <- next:
-			return
-		default:
-		}
-	}
-	r.waiting.Add(-next.bytes)
-	r.metrics.lost.Inc() // a decision stands whether or not it can be written down
+	lost := r.queue.Put(d.Review.share(), next, bytes)
+	r.metrics.lost.Add(float64(len(lost))) // a decision stands whether or not it can be written down
 }
 
 // evicts tells of the eviction of a machine that is put off. Only evictions are answered with that code ([Decision.code]), and it is for
@@ -224,8 +213,10 @@ func (r *Recorder) write() {
 	defer close(r.written)
 	for {
 		select {
-		case d := <-r.queue:
-			r.line(d)
+		case <-r.queue.Ready():
+			if next, ok := r.queue.Take(); ok {
+				r.line(next)
+			}
 		case <-r.closing:
 			r.drain()
 			return
@@ -234,19 +225,13 @@ func (r *Recorder) write() {
 }
 
 func (r *Recorder) drain() {
-	for {
-		select {
-		case d := <-r.queue:
-			r.line(d)
-		default:
-			return
-		}
+	for next, ok := r.queue.Take(); ok; next, ok = r.queue.Take() {
+		r.line(next)
 	}
 }
 
-func (r *Recorder) line(d decided) {
-	defer r.waiting.Add(-d.bytes)
-	text, err := d.line()
+func (r *Recorder) line(next line) {
+	text, err := next()
 	if err == nil {
 		_, err = r.out.Write(append(text, '\n'))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -41,6 +42,23 @@ type Review struct {
 	Verified bool
 
 	bytes int // of the text that it was decoded from, all of which is held as long as the review
+}
+
+// share returns the namespace or user that takes turns with others at shared queues.
+func (r *Review) share() string { return facts.Share(r.Request.Namespace, r.Request.UserInfo.Username) }
+
+// serviceAccount begins the names of service accounts, and of nobody else.
+const serviceAccount = "system:serviceaccount:"
+
+// user returns an identifier of the user in the namespace of the request. All service accounts of a namespace are one user, because an editor
+// of the namespace can create any number of them.
+func (r *Review) user() string {
+	user := r.Request.UserInfo.Username
+	if account, is := strings.CutPrefix(user, serviceAccount); is {
+		namespace, _, _ := strings.Cut(account, ":")
+		user = serviceAccount + namespace
+	}
+	return r.Request.Namespace + "/" + user
 }
 
 // Decode reads an AdmissionReview of admission.k8s.io/v1. It is strict where leniency would let two readers of one text see

@@ -63,6 +63,7 @@ type look struct {
 	blocked []blocked     // members that should go and do not
 	held    []blocked     // members that should be replaced and are not
 	failed  error         // why no more members were made
+	unread  error         // a member or disk does not decode, so nothing is done
 	lags    error         // why a member was not given the template
 	again   time.Duration // when to look again, 0 for when something changes
 }

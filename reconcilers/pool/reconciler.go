@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -75,6 +76,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
+// undecodable is the reason of the error if a list contains an object that does not decode. Its message names the object, and the commands
+// that correct or delete it. A pool with such a member waits: without the member in its count, it would create another one.
+const undecodable metav1.StatusReason = "Undecodable"
+
 // Reconcile takes one pool further. The garbage collector sees to the members of a pool that is being deleted.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	l, err := r.look(ctx, r.Client, request.NamespacedName, 0)
@@ -82,10 +87,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	if l.due() {
-		if l, err = r.look(ctx, r.Live, request.NamespacedName, page); err != nil || l == nil {
-			return ctrl.Result{}, err
+		live, unread := r.look(ctx, r.Live, request.NamespacedName, page)
+		switch {
+		case apierrors.ReasonForError(unread) == undecodable:
+			l.unread, err = unread, unread
+		case unread != nil || live == nil:
+			return ctrl.Result{}, unread
+		default:
+			l = live
+			err = r.act(ctx, l)
 		}
-		err = r.act(ctx, l)
 	}
 	if apierrors.IsConflict(err) { // somebody else was faster: look again
 		return ctrl.Result{RequeueAfter: firstRetry}, nil

@@ -97,6 +97,8 @@ func (l *look) stuck() (text string) {
 func (l *look) progressing() metav1.Condition {
 	t := v1alpha1.ConditionProgressing
 	switch {
+	case l.unread != nil:
+		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.unread.Error())
 	case l.failed != nil:
 		return l.condition(t, false, v1alpha1.ReasonFailedCreate, l.failed.Error())
 	case len(l.blocked) > 0:
@@ -156,6 +158,9 @@ func whoStays(all []blocked) string {
 func (l *look) ready(of []metav1.Condition) metav1.Condition {
 	for _, c := range of {
 		good := c.Status == metav1.ConditionTrue
+		if l.unread != nil && c.Type != string(v1alpha1.ConditionProgressing) {
+			continue // the other conditions miss the member
+		}
 		if c.Type == string(v1alpha1.ConditionProgressing) {
 			good = c.Reason == string(v1alpha1.ReasonSteady)
 		}

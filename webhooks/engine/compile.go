@@ -31,6 +31,7 @@ type Policy struct {
 	rules    outcomeRules
 	pkg      ast.Ref // that the outcome rules are in
 	weight   int64   // in bytes
+	result   int     // see largestResult
 
 	compiler *ast.Compiler
 	store    storage.Store
@@ -123,7 +124,7 @@ func (p *Policy) checkParameters(c *contract) error {
 	ctx, cancel := context.WithTimeout(context.Background(), parametersTimeout)
 	defer cancel()
 	var errs CompileErrors
-	switch found, err := p.evaluate(ctx, query, nil); {
+	switch found, err := p.evaluate(ctx, Input{}, query, nil); {
 	case err != nil:
 		errs.add(c.parameters.Location, "validating spec.parameters: %v", err)
 	case len(found) == 0:
@@ -207,6 +208,7 @@ func (p *Policy) link(c *contract, modules, all []*ast.Module) error {
 		errs.addOPA(p.compiler.Errors)
 		return errs
 	}
+	p.result = largestResult(p.compiler)
 	var err error
 	if len(c.facts) > 0 {
 		if p.ask, err = p.query(fmt.Sprintf("facts = [x | x = %v.facts]", c.pkg)); err != nil {

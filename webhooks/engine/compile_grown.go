@@ -15,13 +15,45 @@ import (
 // is followed by
 //
 //	internal.sallyport_measured(x)
+//
+// The elements of comprehensions and of rules with many values count against the memory limit of the evaluation, like the results of
+// builtins. A comprehension that only picks from one list is charged when it is complete. Any other comprehension can have nested
+// iterations, and only the deadline would bound it. So it is charged element by element. The comprehension above becomes
+//
+//	x := [input.request | some _ in input.request.list; internal.sallyport_made(80, null)]
 
 // measured has what can grow in a rule measured, each value where it gets its name.
 func (s *sizes) measured(r *ast.Rule) {
-	r.Body = s.measuring(r.Body, variables(r.Head.Args))
+	bound := variables(r.Head.Args)
+	if many := r.Head.RuleKind() == ast.MultiValue || !r.Head.Ref().IsGround(); many {
+		r.Body = s.charging(r.Body, bound, nil, headOf(r)...)
+	} else {
+		r.Body = s.measuring(r.Body, bound)
+	}
 	if len(r.Head.Args) > 0 && s.rules[r] > 1+float64(len(r.Head.Args)) && !r.Head.Value.IsGround() {
 		r.Body.Append(measure(r.Head.Value, r.Location))
 	}
+}
+
+// headOf returns the terms of each value of a rule.
+func headOf(r *ast.Rule) (terms []*ast.Term) {
+	terms = append(terms, r.Head.Ref()[1:]...)
+	for _, t := range []*ast.Term{r.Head.Key, r.Head.Value} {
+		if t != nil {
+			terms = append(terms, t)
+		}
+	}
+	return terms
+}
+
+// charging returns a body with calls that measure, and with one that charges for each element unless the body only picks. The heads belong to
+// the comprehension, or to a rule if that is nil.
+func (s *sizes) charging(body ast.Body, bound ast.VarSet, of ast.Value, heads ...*ast.Term) ast.Body {
+	made := s.measuring(body, bound)
+	if !picks(body, bound, heads...) {
+		made.Append(charge(builtins.Element(of, heads...), ast.InternedNullTerm, body[len(body)-1].Location))
+	}
+	return made
 }
 
 // measuring is a body with what measures. The variables have their values before it.
@@ -32,11 +64,11 @@ func (s *sizes) measuring(body ast.Body, bound ast.VarSet) ast.Body {
 		ast.WalkClosures(e, func(closure any) bool {
 			switch c := closure.(type) {
 			case *ast.ArrayComprehension:
-				c.Body = s.measuring(c.Body, bound)
+				c.Body = s.charging(c.Body, bound, c, c.Term)
 			case *ast.SetComprehension:
-				c.Body = s.measuring(c.Body, bound)
+				c.Body = s.charging(c.Body, bound, c, c.Term)
 			case *ast.ObjectComprehension:
-				c.Body = s.measuring(c.Body, bound)
+				c.Body = s.charging(c.Body, bound, c, c.Key, c.Value)
 			case *ast.Every:
 				c.Body = s.measuring(c.Body, bound)
 			case *ast.Not:
@@ -51,8 +83,13 @@ func (s *sizes) measuring(body ast.Body, bound ast.VarSet) ast.Body {
 		made.Append(e)
 		if e.IsEquality() && !e.Negated {
 			for _, side := range [][2]*ast.Term{{e.Operand(0), e.Operand(1)}, {e.Operand(1), e.Operand(0)}} {
-				if _, name := side[0].Value.(ast.Var); name && s.grows(side[1], bound) {
+				if _, name := side[0].Value.(ast.Var); !name {
+					continue
+				}
+				if s.grows(side[1], bound) {
 					made.Append(measure(side[0], e.Location))
+				} else if heads := headsOf(side[1]); heads != nil {
+					made.Append(charge(builtins.Element(side[1].Value, heads...), side[0], e.Location))
 				}
 			}
 		}
@@ -65,11 +102,11 @@ func (s *sizes) measuring(body ast.Body, bound ast.VarSet) ast.Body {
 func (s *sizes) grows(t *ast.Term, bound ast.VarSet) bool {
 	switch v := t.Value.(type) {
 	case *ast.ArrayComprehension:
-		return !picks(v.Body, bound, v.Term)
+		return !picks(v.Body, bound, headsOf(t)...)
 	case *ast.SetComprehension:
-		return !picks(v.Body, bound, v.Term)
+		return !picks(v.Body, bound, headsOf(t)...)
 	case *ast.ObjectComprehension:
-		return !picks(v.Body, bound, v.Key, v.Value)
+		return !picks(v.Body, bound, headsOf(t)...)
 	case ast.Ref:
 		for _, r := range s.several(v) {
 			if name := r.Ref(); len(v) < len(name) || len(v) == len(name) && r.Head.RuleKind() == ast.MultiValue {
@@ -78,6 +115,19 @@ func (s *sizes) grows(t *ast.Term, bound ast.VarSet) bool {
 		}
 	}
 	return false
+}
+
+// headsOf returns the terms of each element of a comprehension, nil for other terms.
+func headsOf(t *ast.Term) []*ast.Term {
+	switch v := t.Value.(type) {
+	case *ast.ArrayComprehension:
+		return []*ast.Term{v.Term}
+	case *ast.SetComprehension:
+		return []*ast.Term{v.Term}
+	case *ast.ObjectComprehension:
+		return []*ast.Term{v.Key, v.Value}
+	}
+	return nil
 }
 
 func (s *sizes) several(ref ast.Ref) []*ast.Rule {
@@ -149,7 +199,16 @@ func refersOutside(node any) (found bool) {
 }
 
 func measure(value *ast.Term, at *ast.Location) *ast.Expr {
-	e := ast.NewExpr([]*ast.Term{ast.NewTerm(builtins.Measured), value})
+	return generated(at, ast.NewTerm(builtins.Measured), value)
+}
+
+// charge makes a call that charges for one element, or for all elements of a value.
+func charge(bytes int, elements *ast.Term, at *ast.Location) *ast.Expr {
+	return generated(at, ast.NewTerm(builtins.Made), ast.InternedTerm(bytes), elements)
+}
+
+func generated(at *ast.Location, terms ...*ast.Term) *ast.Expr {
+	e := ast.NewExpr(terms)
 	e.Generated, e.Location = true, at
 	return e
 }

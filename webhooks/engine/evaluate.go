@@ -17,8 +17,12 @@ import (
 
 // evaluate runs one query. The caller leaves at the deadline, whatever Rego does: OPA looks for a cancel only between
 // calls of builtins.
-func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) (topdown.QueryResultSet, error) {
+func (p *Policy) evaluate(ctx context.Context, in Input, query ast.Body, input *ast.Term) (topdown.QueryResultSet, error) {
 	if err := p.cutOffNow(); err != nil {
+		return nil, err
+	}
+	leave, err := in.enter(ctx)
+	if err != nil {
 		return nil, err
 	}
 	type outcome struct {
@@ -29,10 +33,15 @@ func (p *Policy) evaluate(ctx context.Context, query ast.Body, input *ast.Term) 
 	done := make(chan outcome, 1)
 	p.fast.spawn(func() {
 		var o outcome
-		defer func() { done <- o }()
+		metered, release := builtins.Metered(ctx, input)
+		defer func() {
+			release()
+			leave()
+			done <- o
+		}()
 		defer contain(&o.err)
 		o.result, o.err = topdown.NewQuery(query).WithCompiler(p.compiler).WithStore(p.store).WithTransaction(p.txn).
-			WithInput(input).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(builtins.Metered(ctx, input))
+			WithInput(input).WithVirtualCache(newResults(p.result)).WithStrictBuiltinErrors(true).WithCancel(cancel).WithMetrics(metrics.NoOp()).Run(metered)
 	})
 	select {
 	case o := <-done:
@@ -62,14 +71,14 @@ func tooLate(ctx context.Context, what string) error {
 	return errorf(DeadlineExceeded, "%s: %w", what, context.Cause(ctx))
 }
 
-// Evaluations that overran their deadline and still run are left behind. A single one must not decide for all other requests, and
-// they must not take all processors: a policy is asked as long as none of its own is left behind; then up to ownSlots of them, as
-// long as those of all policies together are fewer than sharedSlots. What had begun before comes on top.
-const ownSlots = 4
+// An evaluation is left behind if it overran its deadline and still runs. Such evaluations must not block other requests, and must not take
+// all processors. A policy without such evaluations always decides. With some, it decides as long as it has fewer than ownSlots, and all
+// policies together have fewer than sharedSlots. Evaluations that began before come on top. Both limits are several times the places that
+// Input.Enter gives to one user, so that one user cannot have a policy cut off for others.
+const ownSlots = 8
 
-// sharedSlots is twice the processors: those that are left behind get no more than two thirds of them if one decision at a time is
-// made beside them, and Go's scheduler has them take turns every 10 ms.
-func sharedSlots() int64 { return 2 * int64(runtime.GOMAXPROCS(0)) }
+// sharedSlots leaves at least a fifth of the processors to one decision at a time: Go's scheduler has goroutines take turns every 10 ms.
+func sharedSlots() int64 { return max(ownSlots, 4*int64(runtime.GOMAXPROCS(0))) }
 
 // leftBehind counts the evaluations of all policies that are.
 var leftBehind atomic.Int64
@@ -111,6 +120,10 @@ func evaluationError(err error) error {
 	var mine *Error
 	if err == nil || errors.As(err, &mine) {
 		return err
+	}
+	var stopped *topdown.Error
+	if errors.As(err, &stopped) && stopped.Code == builtins.Together {
+		return &Error{Cause: StillRunning, Err: fmt.Errorf("evaluating: %w", err)}
 	}
 	return &Error{Cause: EvaluationFailed, Err: fmt.Errorf("evaluating: %w", err)}
 }

@@ -24,6 +24,23 @@ type Input struct {
 	Checked func(policy string, same bool)
 	// VerdictOnly leaves out the outcome, for who does not act on it.
 	VerdictOnly bool
+	// Enter waits for a place among the evaluations of the same user. The engine calls leave when an evaluation has ended, which can be after
+	// the deadline of the decision. The error is that of the context. Enter can be nil.
+	Enter func(context.Context) (leave func(), err error)
+}
+
+// enter waits for a place for one evaluation.
+func (in Input) enter(ctx context.Context) (leave func(), err error) {
+	if in.Enter == nil {
+		return func() {}, nil
+	}
+	if leave, err = in.Enter(ctx); err == nil {
+		return leave, nil
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, tooLate(ctx, "")
+	}
+	return nil, errorf(StillRunning, "earlier evaluations for the same user and namespace did not end in time: %w", err)
 }
 
 // TimeFormat is how policies see Input.Now: RFC 3339 in UTC, always with nine digits, so that texts sort as times do.
@@ -107,7 +124,7 @@ func (p *Policy) gather(ctx context.Context, in Input, r Reader) (map[string]Fac
 
 // evaluateFacts gives the facts without their answers, by what is made of the input.
 func (p *Policy) evaluateFacts(ctx context.Context, in Input, input func(Value) *ast.Term) (map[string]Fact, error) {
-	result, err := p.evaluate(ctx, p.ask, input(in.document(nil)))
+	result, err := p.evaluate(ctx, in, p.ask, input(in.document(nil)))
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +212,7 @@ func (p *Policy) evaluateRules(
 		return &Decision{Facts: facts}, nil
 	}
 	terms := input(in.document(facts))
-	result, err := p.evaluate(ctx, query, terms)
+	result, err := p.evaluate(ctx, in, query, terms)
 	if err != nil {
 		return nil, err
 	}
@@ -208,17 +225,17 @@ func (p *Policy) evaluateRules(
 	}
 	decision.Facts = facts
 	if e == admit && !in.VerdictOnly {
-		decision.Outcome, err = p.act(ctx, terms)
+		decision.Outcome, err = p.act(ctx, in, terms)
 	}
 	return decision, err
 }
 
 // act gives what reconcilers act on.
-func (p *Policy) act(ctx context.Context, input *ast.Term) (Value, error) {
+func (p *Policy) act(ctx context.Context, in Input, input *ast.Term) (Value, error) {
 	if p.outcome == nil {
 		return Value{}, nil
 	}
-	result, err := p.evaluate(ctx, p.outcome, input)
+	result, err := p.evaluate(ctx, in, p.outcome, input)
 	if err != nil {
 		return Value{}, err
 	}

@@ -21,7 +21,8 @@ const (
 	DeadlineExceeded Cause = "DeadlineExceeded"
 	// CallerGone: who asked left before there was a decision. It says nothing about the policy.
 	CallerGone Cause = "CallerGone"
-	// StillRunning: too many earlier evaluations of this policy overran their deadline and have not returned.
+	// StillRunning: too many earlier evaluations of this policy overran their deadline and have not returned; or earlier evaluations for the
+	// same user and namespace did not end in time; or all running evaluations together need too much memory.
 	StillRunning Cause = "StillRunning"
 	// EvaluationFailed: Rego stopped with an error, for example a builtin that got the wrong type.
 	EvaluationFailed Cause = "EvaluationFailed"

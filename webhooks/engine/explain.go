@@ -275,7 +275,9 @@ func (s *explainer) value(ref ast.Ref, tracers ...topdown.QueryTracer) (value *a
 	for _, t := range tracers {
 		q = q.WithQueryTracer(t)
 	}
-	result, err := q.Run(builtins.Metered(s.ctx, s.input))
+	metered, release := builtins.Metered(s.ctx, s.input)
+	defer release()
+	result, err := q.Run(metered)
 	switch {
 	case err != nil:
 		return nil, false, evaluationError(err)

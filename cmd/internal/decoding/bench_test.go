@@ -15,7 +15,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 )
 
-// machines are the text of a list of ordinary VirtualMachines.
+// machines returns the JSON of a list of ordinary VirtualMachines.
 func machines(b *testing.B, count int) []byte {
 	b.Helper()
 	fields := `{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"f:spec":{"f:cpu":{},"f:memory":{},"f:runPolicy":{},"f:runtime":{"f:vsphere":` +
@@ -41,7 +41,7 @@ func machines(b *testing.B, count int) []byte {
 	return text
 }
 
-// BenchmarkLists measures what the filter costs: how long a list takes with it, as a multiple of decoding alone.
+// BenchmarkLists measures how long a list takes with the filter, as a multiple of decoding alone.
 func BenchmarkLists(b *testing.B) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -72,7 +72,7 @@ func BenchmarkLists(b *testing.B) {
 				decoded := time.Now()
 				out.Reset()
 				p := &passing{Filter: c.filter, scanner: newScanner(bytes.NewReader(text)), to: &out}
-				if err := p.answer(); err != nil {
+				if err := p.response(); err != nil {
 					b.Fatal(err)
 				}
 				filtered := time.Now()

@@ -11,18 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Error is an object that does not decode into its Go type.
+// Error reports that an object does not decode into its Go type.
 type Error struct {
 	schema.GroupVersionKind
 	types.NamespacedName
 	UID types.UID
-	// Field is the first field that does not decode, empty if it is not a single one.
+	// Field is the path of the first field that does not decode. It is empty if the object as a whole does not decode.
 	Field string
-	// Err is what the decoder says of it.
+	// Err is the error of the decoder.
 	Err error
 }
 
-// Error names object and field.
+// Error returns a message with the object and the field.
 func (e *Error) Error() string {
 	name := e.Name
 	if e.Namespace != "" {
@@ -35,10 +35,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s %s cannot be decoded: %s%v", e.Kind, name, field, e.Err)
 }
 
-// Unwrap gives what the decoder says.
+// Unwrap returns the error of the decoder.
 func (e *Error) Unwrap() error { return e.Err }
 
-// WayOut is the commands that correct the object or delete it.
+// WayOut returns the commands that correct or delete the object.
 func (e *Error) WayOut() string {
 	name := strings.ToLower(e.Kind) + "." + e.Group + " " + e.Name
 	if e.Namespace != "" {
@@ -48,12 +48,12 @@ func (e *Error) WayOut() string {
 	if e.Field == "status" || strings.HasPrefix(e.Field, "status.") {
 		subresource = " --subresource=status"
 	}
-	return fmt.Sprintf("to correct it, run `kubectl edit %[1]s%[2]s`; to delete it, and leave alone what it stands for, run "+
+	return fmt.Sprintf("to correct it, run `kubectl edit %[1]s%[2]s`; to delete it without deleting what it represents, run "+
 		"`kubectl delete %[1]s --wait=false` and `kubectl patch %[1]s --type=merge -p '{\"metadata\":{\"finalizers\":null}}'`", name, subresource)
 }
 
-// at takes down at which path there is what error.
-func (e *Error) at(path []string, err error) {
+// set sets the error and the path of its field.
+func (e *Error) set(path []string, err error) {
 	if err == nil {
 		return
 	}
@@ -61,17 +61,17 @@ func (e *Error) at(path []string, err error) {
 	e.Field = strings.ReplaceAll(strings.Join(path, "."), ".[", "[")
 }
 
-// Reason is that of the status that a client gets in place of an object that does not decode.
+// Reason is the reason of the Status that a client gets instead of an object that does not decode.
 const Reason metav1.StatusReason = "Undecodable"
 
-// status is what a client gets in place of the object.
+// status returns the Status that a client gets instead of the object, as JSON.
 func (e *Error) status() []byte {
 	text, err := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: Reason, Code: http.StatusNotAcceptable,
 		Message: e.Error() + "; " + e.WayOut(), Details: &metav1.StatusDetails{Group: e.Group, Kind: e.Kind, Name: e.Name, UID: e.UID},
 	})
 	if err != nil {
-		panic(err) // there is nothing in it but text
+		panic(err) // a Status always encodes
 	}
 	return text
 }

@@ -22,8 +22,8 @@ var (
 	quantity    = reflect.TypeFor[resource.Quantity]()
 )
 
-// fault finds the first value of a text that does not decode into a type: Go's decoder names no field if a type decodes itself, as
-// quantities and times do, and takes time without end for some quantities.
+// fault returns the path and the error of the first value that does not decode into a type. Go's decoder does not name the field of types
+// with their own decoder, such as quantities and times, and does not return for some quantities.
 func fault(t reflect.Type, text []byte, path []string) ([]string, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -65,7 +65,7 @@ func fault(t reflect.Type, text []byte, path []string) ([]string, error) {
 	return path, utiljson.Unmarshal(text, reflect.New(t).Interface())
 }
 
-// faultOfFields finds the first value that does not decode into a field of a struct.
+// faultOfFields is [fault] for a struct.
 func faultOfFields(t reflect.Type, text []byte, path []string) ([]string, error) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(text, &members) != nil {

@@ -1,6 +1,6 @@
-// Package decoding has clients of the API server survive objects that they cannot decode: one of them would otherwise fail the list, and
-// the watch, of its kind. A [Filter] looks at the JSON that the API server sends, object by object, before client-go decodes all of it
-// at once. Objects that clients receive as protobuf cannot be nested too deep, and were decoded into the same types by the API server.
+// Package decoding keeps objects that do not decode from failing the lists and watches of their kind. client-go decodes a list as a whole.
+// A [Filter] checks each object in the JSON from the API server before client-go decodes the list. Objects in protobuf need no check: the
+// API server has decoded them into the same types, and their nesting is bounded.
 package decoding
 
 import (
@@ -14,25 +14,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Filter makes the transports of clients. In what they read, objects and lists that are nested too deep in an object are null, and
-// managedFields with such are left out. An object that does not decode into its type is an error that names its field, or is left out.
+// Filter wraps the transports of clients. It replaces values that are nested too deeply with null, and leaves out managedFields that contain
+// such values. For an object that does not decode into its type, the client gets an [Error], or the object is left out.
 type Filter struct {
-	// Scheme has the types that objects are decoded into, and no others. Clients that read unstructured objects decode into none.
+	// Scheme has the types that are checked. Objects for clients of unstructured objects are not checked.
 	Scheme *runtime.Scheme
-	// DropManagedFields has the managedFields left out of lists and watches.
+	// DropManagedFields leaves managedFields out of lists and watches.
 	DropManagedFields bool
-	// Left is told of each object that is left out of a list, or reduced. If it is nil, objects that do not decode are errors.
+	// Left is called for each object that is left out or reduced. If it is nil, the client gets an error for an object that does not decode.
 	Left func(*Error)
-	// Fine is told of the others, and of those that are deleted. It may be nil.
+	// Fine is called for each object that decodes, and for each that is deleted. It may be nil.
 	Fine func(types.UID)
-	// Watches has objects left out of watches as well: one that cannot be decoded any more is deleted there.
+	// Watches leaves objects out of watches, too. If an object no longer decodes, the watch reports it as deleted.
 	Watches bool
-	// Reduce tells for which kinds an object that does not decode is not left out, but comes without its status, and if that does not
-	// decode either, with nothing but its metadata.
+	// Reduce reports whether objects of a kind that do not decode are reduced instead of left out: to the object without its status, or to
+	// its metadata if that does not decode either.
 	Reduce func(kind string) bool
 }
 
-// Wrap is for [rest.Config.Wrap].
+// Wrap returns a transport that filters responses, for [rest.Config.Wrap].
 func (f Filter) Wrap(behind http.RoundTripper) http.RoundTripper { return transport{f, behind} }
 
 type transport struct {
@@ -40,10 +40,10 @@ type transport struct {
 	behind http.RoundTripper
 }
 
-// WrappedRoundTripper is for client-go, which looks for what can be cancelled.
+// WrappedRoundTripper returns the inner transport, through which client-go cancels requests.
 func (t transport) WrappedRoundTripper() http.RoundTripper { return t.behind }
 
-// RoundTrip sends a request, and filters objects out of the answer to a read.
+// RoundTrip sends a request and filters the response to a read.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.behind.RoundTrip(request)
 	if err != nil || request.Method != http.MethodGet || response.StatusCode != http.StatusOK {
@@ -54,10 +54,10 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	reader, writer := io.Pipe()
 	p := &passing{Filter: t.Filter, scanner: newScanner(response.Body), to: writer}
-	if request.Header.Get("Accept") == runtime.ContentTypeJSON { // as only clients for unstructured objects have it
+	if request.Header.Get("Accept") == runtime.ContentTypeJSON { // only clients of unstructured objects accept nothing but JSON
 		p.Scheme = nil
 	}
-	pass := p.answer
+	pass := p.response
 	if follows, _ := strconv.ParseBool(request.URL.Query().Get("watch")); follows {
 		pass = p.events
 	}
@@ -68,11 +68,11 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// body is what is left of an answer.
+// body is the filtered body of a response.
 type body struct {
 	*io.PipeReader
 	from io.Closer
 }
 
-// Close ends the reader of the answer, too.
+// Close also closes the body of the original response.
 func (b *body) Close() error { return errors.Join(b.PipeReader.Close(), b.from.Close()) }

@@ -25,7 +25,7 @@ import (
 	"sallyport.dev/sallyport/cmd/internal/decoding"
 )
 
-// kinds are those whose types are known.
+// kinds is the scheme of the filter.
 func kinds(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -37,7 +37,7 @@ func kinds(t testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-// clientOf gives a client whose API server has one answer.
+// clientOf returns a client whose API server always sends the same response.
 func clientOf(t testing.TB, f decoding.Filter, answer string) client.WithWatch {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -63,13 +63,13 @@ func clientOf(t testing.TB, f decoding.Filter, answer string) client.WithWatch {
 	return c
 }
 
-// machine is the text of a VirtualMachine with more fields of its spec.
+// machine returns the JSON of a VirtualMachine with additional fields in its spec.
 func machine(name, spec string) string {
 	return fmt.Sprintf(`{"apiVersion":"sallyport.dev/v1alpha1","kind":"VirtualMachine",`+
 		`"metadata":{"namespace":"team-a","name":%[1]q,"uid":"uid-%[1]s","managedFields":[{"manager":"kubectl"}]},"spec":{"cpu":2%[2]s}}`, name, spec)
 }
 
-// disk is what a VirtualMachine has with a disk of a size.
+// disk returns the fields of a VirtualMachine with a disk of a size.
 func disk(size string) string {
 	return fmt.Sprintf(`,"runtime":{"vsphere":{"clone":{"disks":[{"size":"1Gi"},{"size":%q}]}}}`, size)
 }
@@ -78,15 +78,15 @@ func listOf(items ...string) string {
 	return `{"apiVersion":"sallyport.dev/v1alpha1","items":[` + strings.Join(items, ",") + `],"kind":"VirtualMachineList","metadata":{"resourceVersion":"7"}}` + "\n"
 }
 
-// deep is a JSON value that is nested as no library decodes it.
+// deep is a JSON value that is nested too deeply for JSON libraries.
 var deep = strings.Repeat(`{"f:x":`, 9995) + "{}" + strings.Repeat("}", 9995)
 
-// deepFields is a VirtualMachine whose managedFields only a client can decode that reads nothing else.
+// deepFields is a VirtualMachine with managedFields that are too deep to be decoded in a list.
 func deepFields(name string) string {
 	return strings.Replace(machine(name, ""), `{"manager":"kubectl"}`, `{"manager":"x","fieldsV1":`+deep+`}`, 1)
 }
 
-// told keeps what a filter says.
+// told records the calls of a filter.
 type told struct{ left, fine []string }
 
 func (h *told) filter(t testing.TB) decoding.Filter {
@@ -97,7 +97,7 @@ func (h *told) filter(t testing.TB) decoding.Filter {
 	}
 }
 
-// One object that cannot be decoded costs the list nothing but itself (controller-runtime#1032, argo-workflows#3677).
+// An object that does not decode is left out of a list; the others are listed (controller-runtime#1032, argo-workflows#3677).
 func TestListsLeaveOutWhatCannotBeDecoded(t *testing.T) {
 	var h told
 	hang := `"conditions":[{"lastTransitionTime":"2026-01-01T00:00:00Z"},{"lastTransitionTime":[]}]`
@@ -143,7 +143,7 @@ func TestListsLeaveOutWhatCannotBeDecoded(t *testing.T) {
 	}
 }
 
-// Whoever reads live must know what is there: for them it is an error that names object and field.
+// A live read of an object that does not decode is an error that names the object and the field.
 func TestReadsSayWhatCannotBeDecoded(t *testing.T) {
 	bad := machine("format", disk("1e1.5"))
 	for name, c := range map[string]struct {
@@ -172,7 +172,7 @@ func TestReadsSayWhatCannotBeDecoded(t *testing.T) {
 	}
 }
 
-// Policies, and whoever else reads unstructured objects, see everything but what no path leads to.
+// Clients of unstructured objects, such as policies, get all objects, without values that are nested too deeply.
 func TestUnstructuredObjectsAreComplete(t *testing.T) {
 	for name, f := range map[string]decoding.Filter{"with types": {Scheme: kinds(t)}, "without": {DropManagedFields: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestUnstructuredObjectsAreComplete(t *testing.T) {
 	}
 }
 
-// Unstructured objects are decoded with the same care.
+// Into returns the same errors as the filter.
 func TestInto(t *testing.T) {
 	for size, field := range map[string]string{"1Gi": "", "1e-2000000000": "spec.runtime.vsphere.clone.disks[1].size"} {
 		from, vm := &unstructured.Unstructured{}, &v1alpha1.VirtualMachine{}
@@ -217,7 +217,7 @@ func TestInto(t *testing.T) {
 	}
 }
 
-// A watch goes on; what cannot be decoded any more is deleted for those who follow it.
+// A watch continues after an object that no longer decodes, which it reports as deleted.
 func TestWatchesLeaveOutWhatCannotBeDecoded(t *testing.T) {
 	event := func(kind, object string) string { return `{"type":"` + kind + `","object":` + object + "}\n" }
 	bad := machine("b", disk("1e1.5"))
@@ -235,7 +235,7 @@ func TestWatchesLeaveOutWhatCannotBeDecoded(t *testing.T) {
 		t.Errorf("left out: %q", h.left)
 	}
 
-	// Whoever waits for one object is not to believe that it was deleted.
+	// Without Watches, the watch ends with an error: a client that waits for this object must not take it for deleted.
 	f := h.filter(t)
 	f.Watches = false
 	if got := watched(t, clientOf(t, f, event("MODIFIED", machine("b", ""))+event("MODIFIED", bad))); !slices.Equal(got, []string{"MODIFIED b true", "ERROR"}) {
@@ -259,7 +259,7 @@ func watched(t *testing.T, c client.WithWatch) (events []string) {
 	return events
 }
 
-// Of a policy that does not decode as much is left as does: it would be as if it had been deleted.
+// A policy that does not decode is reduced to the part that does. If it were left out, it would look deleted.
 func TestReducedObjects(t *testing.T) {
 	policy := func(name, more string) string {
 		return fmt.Sprintf(`{"apiVersion":"sallyport.dev/v1alpha1","kind":"RegoPolicy","metadata":{"name":%q},"spec":{"package":"p"%s`, name, more)
@@ -284,7 +284,7 @@ func TestReducedObjects(t *testing.T) {
 	}
 }
 
-// Answers that are no objects pass as they are.
+// Responses that are not objects pass unchanged.
 func TestOtherAnswers(t *testing.T) {
 	for name, answer := range map[string]string{"list": `[1, {"a": 2}]`, "empty": ``, "items of others": `{"items":[1,"a",{"b":[]}],"more":0}`} {
 		t.Run(name, func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestOtherAnswers(t *testing.T) {
 	}
 }
 
-// A watch that is given up ends what reads it, and an answer that breaks off is not taken for a whole one.
+// Closing a watch ends its reader, and a truncated response is an error.
 func TestAnswersEnd(t *testing.T) {
 	gone := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,21 +12,21 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// object is what was noticed of an object while it was copied.
+// object has the identity of an object that was copied.
 type object struct {
 	apiVersion, kind string
 	types.NamespacedName
 	uid types.UID
-	// metadata is where the metadata is in the copy.
+	// metadata is the position of the metadata in the copy.
 	metadata struct{ from, to int }
-	// deep tells that something of it is nested too deep.
+	// deep is set if values in the object are nested too deeply.
 	deep bool
 }
 
-// copier copies objects.
+// copier copies objects and reads their identity.
 type copier struct {
 	*scanner
-	// drop has managedFields left out. Those that are nested too deep always are.
+	// drop leaves managedFields out. Managed fields that are nested too deeply are always left out.
 	drop bool
 }
 
@@ -79,25 +79,24 @@ func (c copier) meta(out []byte, name string, o *object) (_ []byte, keep bool, e
 	return out, true, err
 }
 
-// gvk is the kind of the object.
 func (o *object) gvk() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(o.apiVersion, o.kind)
 }
 
-// bare is an object with nothing but kind and metadata.
+// bare returns the object with only its kind and metadata.
 func (o *object) bare(text []byte) []byte {
 	less, err := json.Marshal(struct {
 		APIVersion string          `json:"apiVersion"`
 		Kind       string          `json:"kind"`
 		Metadata   json.RawMessage `json:"metadata,omitempty"`
 	}{o.apiVersion, o.kind, text[o.metadata.from:o.metadata.to]})
-	if err != nil { // of metadata that are no JSON
+	if err != nil { // the metadata is not valid JSON
 		return text
 	}
 	return less
 }
 
-// decodes tells why an object does not decode into its type; nil if the scheme has none.
+// decodes returns an error if the object does not decode into its type. It returns nil if the scheme does not have the type.
 func decodes(scheme *runtime.Scheme, o *object, text []byte, numbers bool) *Error {
 	into, err := scheme.New(o.gvk())
 	if err != nil {
@@ -109,11 +108,11 @@ func decodes(scheme *runtime.Scheme, o *object, text []byte, numbers bool) *Erro
 		return e
 	}
 	if numbers {
-		e.at(fault(reflect.TypeOf(into), text, nil))
+		e.set(fault(reflect.TypeOf(into), text, nil))
 	}
 	if e.Err == nil {
 		if e.Err = utiljson.Unmarshal(text, into); e.Err != nil {
-			e.at(fault(reflect.TypeOf(into), text, nil))
+			e.set(fault(reflect.TypeOf(into), text, nil))
 		}
 	}
 	if e.Err == nil {
@@ -122,7 +121,7 @@ func decodes(scheme *runtime.Scheme, o *object, text []byte, numbers bool) *Erro
 	return e
 }
 
-// Into decodes an unstructured object into its type, of which the scheme knows. An [Error] says why it does not decode.
+// Into decodes an unstructured object into a type of the scheme. The error is an [Error] if the object does not decode.
 func Into(scheme *runtime.Scheme, from *unstructured.Unstructured, into runtime.Object) error {
 	text, err := from.MarshalJSON()
 	if err != nil {
@@ -139,10 +138,10 @@ func Into(scheme *runtime.Scheme, from *unstructured.Unstructured, into runtime.
 	return utiljson.Unmarshal(out, into)
 }
 
-// without is an object without a member.
+// without returns an object without one of its members.
 func without(text []byte, left string) []byte {
 	c := copier{scanner: newScanner(bytes.NewReader(text))}
-	out, _ := c.scanner.object(nil, func(out []byte, name string) ([]byte, bool, error) { // what was copied is an object
+	out, _ := c.scanner.object(nil, func(out []byte, name string) ([]byte, bool, error) { // the text was copied before, so it is an object
 		out, _, err := c.value(out, maxDepth)
 		return out, name != left, err
 	})

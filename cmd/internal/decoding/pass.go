@@ -8,27 +8,27 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// bufferSize is how much of an answer is read and passed on at once.
+// bufferSize is how many bytes of a response are read and passed on at once.
 const bufferSize = 32 << 10
 
 func newScanner(from io.Reader) *scanner {
 	return &scanner{from: bufio.NewReaderSize(from, bufferSize)}
 }
 
-// passing is an answer that is being passed on.
+// passing is a response that is being filtered.
 type passing struct {
 	Filter
 	*scanner
 	to io.Writer
 }
 
-// answer passes an object on, or a list.
-func (p *passing) answer() error {
+// response filters an object or a list.
+func (p *passing) response() error {
 	if first, err := p.peek(); err != nil || first != '{' {
 		_, err := io.Copy(p.to, p.from)
 		return err
 	}
-	whole := copier{p.scanner, false} // of a single object managedFields can be wanted
+	whole := copier{p.scanner, false} // the client of a single object may want its managedFields
 	var o object
 	list := false
 	out, err := p.object(nil, func(out []byte, name string) (_ []byte, keep bool, err error) {
@@ -55,7 +55,7 @@ func (p *passing) answer() error {
 	return err
 }
 
-// items passes the items of a list on.
+// items filters the items of a list.
 func (p *passing) items(out []byte) ([]byte, error) {
 	each := copier{p.scanner, p.DropManagedFields}
 	out, err := append(out, '['), p.expect('[')
@@ -75,7 +75,7 @@ func (p *passing) items(out []byte) ([]byte, error) {
 			out = append(out, ',')
 		}
 		at := len(out)
-		if c != '{' { // of something that only looks like a list
+		if c != '{' { // the item is not an object, so the response is not a list of objects
 			out, _, err = p.value(out, maxDepth)
 			first = false
 			continue
@@ -90,7 +90,7 @@ func (p *passing) items(out []byte) ([]byte, error) {
 		} else {
 			out, first = append(out[:at], text...), false
 		}
-		if err == nil && len(out) >= bufferSize && p.Left != nil { // else it may still become an error
+		if err == nil && len(out) >= bufferSize && p.Left != nil { // otherwise the whole response can still become an error
 			_, err = p.to.Write(out)
 			out = out[:0]
 		}
@@ -98,7 +98,7 @@ func (p *passing) items(out []byte) ([]byte, error) {
 	return out, err
 }
 
-// events passes the events of a watch on, each as soon as it is there.
+// events filters the events of a watch, and passes each on at once.
 func (p *passing) events() error {
 	each := copier{p.scanner, p.DropManagedFields}
 	for out := []byte(nil); ; {
@@ -143,7 +143,7 @@ func (p *passing) events() error {
 	}
 }
 
-// event gives the event to pass on for one with an object, empty for none. What cannot be decoded any more is deleted.
+// event returns the event to pass on, which is empty if there is none. For an object that no longer decodes it is a deletion.
 func (p *passing) event(kind watch.EventType, o *object, out []byte, from, to int) ([]byte, error) {
 	if kind != watch.Added && kind != watch.Modified && kind != watch.Deleted {
 		return out, nil
@@ -168,7 +168,7 @@ func (p *passing) event(kind watch.EventType, o *object, out []byte, from, to in
 	return append(append([]byte(`{"type":"`+string(kind)+`","object":`), text...), '}'), nil
 }
 
-// judged gives the text of an object to pass on, nil for none.
+// judged returns the text of an object to pass on, nil if the object is left out. If leave is false, the object is not left out but an error.
 func (p *passing) judged(o *object, text []byte, leave bool) ([]byte, error) {
 	if p.Scheme == nil {
 		return text, nil

@@ -10,21 +10,20 @@ import (
 )
 
 const (
-	// maxDepth is how many objects and lists of one object are read within each other, as many as of a review (webhooks/engine). JSON
-	// libraries give up at 10,000: the API server stores an object of so many, and its list has two more.
+	// maxDepth is how deeply the values of an object can be nested, as in a review (webhooks/engine). JSON libraries stop at 10,000 levels: the
+	// API server stores an object with that many, and a list with the object has two more.
 	maxDepth = 200
-	// maxSize is the most bytes of one object. The API server stores 1.5 MiB, and writes some characters with six bytes.
+	// maxSize is the size limit of one object, in bytes. The API server stores 1.5 MiB, and writes some characters as six bytes.
 	maxSize = 64 << 20
-	// longNumber is how many characters a quantity may have, and longExponent how many digits its exponent: with more of them, Go's
-	// decoder takes time without end.
+	// longNumber is how many characters a quantity may have, and longExponent how many digits its exponent. Go's decoder does not return
+	// in time for longer ones.
 	longNumber, longExponent = 256, 4
 )
 
-// scanner copies JSON without spaces. It balances brackets and knows where strings end: whether the rest is JSON is for the decoder
-// behind it.
+// scanner copies JSON without spaces. It matches brackets and finds the ends of strings. The decoder that reads the copy validates the rest.
 type scanner struct {
 	from *bufio.Reader
-	// numbers tells that a string of the object looked like a number that takes long to decode.
+	// numbers is set if a string of the object may be a number that takes long to decode.
 	numbers bool
 	scratch []byte
 }
@@ -41,7 +40,7 @@ func (s *scanner) next() (byte, error) {
 	}
 }
 
-// within reads the next byte of a value, of which the end of the text is not to be expected.
+// within reads the next byte inside a value, where the end of the text is an error.
 func (s *scanner) within() (byte, error) {
 	c, err := s.next()
 	return c, inside(err)
@@ -54,7 +53,7 @@ func inside(err error) error {
 	return err
 }
 
-// peek is the first byte of the next value, which is still to be read.
+// peek returns the first byte of the next value without consuming it.
 func (s *scanner) peek() (byte, error) {
 	c, err := s.within()
 	if err != nil {
@@ -89,7 +88,7 @@ var (
 	errTooLarge = fmt.Errorf("the API server sent an object of more than %d MiB", maxSize>>20)
 )
 
-// isLongNumber tells whether a string may be a number that takes long to decode.
+// isLongNumber reports whether a string may be a number that takes long to decode.
 func isLongNumber(text []byte) bool {
 	if len(text) == 0 || !bytes.ContainsRune([]byte("+-.0123456789"), rune(text[0])) {
 		return false
@@ -99,7 +98,7 @@ func isLongNumber(text []byte) bool {
 	return len(text) > longNumber || digits > longExponent && bytes.HasSuffix(bytes.ToLower(before), []byte("e"))
 }
 
-// value appends the next value. Objects and lists that are too deep in it become null, which deep tells.
+// value appends the next value. It replaces objects and lists at a depth of more than most with null, and reports that as deep.
 func (s *scanner) value(out []byte, most int) (_ []byte, deep bool, err error) {
 	for depth := 0; ; {
 		c, err := s.within()
@@ -159,7 +158,7 @@ func (s *scanner) skip() error {
 func (s *scanner) literal(out []byte) ([]byte, error) {
 	for {
 		switch c, err := s.from.ReadByte(); {
-		case errors.Is(err, io.EOF): // the text is a literal
+		case errors.Is(err, io.EOF): // the whole text is one literal
 			return out, nil
 		case err != nil:
 			return out, err
@@ -171,10 +170,10 @@ func (s *scanner) literal(out []byte) ([]byte, error) {
 	}
 }
 
-// member appends the value of a member of an object, or tells that the member is to be left out.
+// member appends the value of a member of an object. If keep is false, the member is left out.
 type member func(out []byte, name string) (_ []byte, keep bool, err error)
 
-// object appends an object and has a function append the value of each of its members.
+// object appends an object. The function appends the value of each member.
 func (s *scanner) object(out []byte, value member) ([]byte, error) {
 	if err := s.expect('{'); err != nil {
 		return out, err
@@ -226,11 +225,11 @@ func (s *scanner) expect(want byte) error {
 	return err
 }
 
-// textOf is the string that JSON text is, empty if it is another value.
+// textOf returns the string of a JSON literal, empty if the literal is not a string.
 func textOf(literal []byte) (text string) {
 	if bytes.IndexByte(literal, '\\') < 0 && len(literal) >= 2 && literal[0] == '"' {
 		return string(literal[1 : len(literal)-1])
 	}
-	_ = json.Unmarshal(literal, &text) // another value
+	_ = json.Unmarshal(literal, &text) // fails if the literal is not a string
 	return text
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// copied is an object as it is copied.
+// copied returns the copy of an object.
 func copied(t *testing.T, text string, drop bool) (string, object) {
 	t.Helper()
 	c := copier{newScanner(strings.NewReader(text)), drop}
@@ -66,7 +66,7 @@ func TestObjectsAreKnown(t *testing.T) {
 	}
 }
 
-// What is not the JSON of an object ends with an error, and soon.
+// Text that is not a JSON object is an error, without reading on.
 func TestBrokenText(t *testing.T) {
 	for _, text := range []string{``, `{`, `{"a`, `{"a"`, `{"a":`, `{"a":"\`, `{"a":{`, `{"a":[1,`, `[]`, `{1:2}`, `{"a" 1}`, `{"metadata":{"name":`} {
 		c := copier{newScanner(strings.NewReader(text)), false}
@@ -76,7 +76,7 @@ func TestBrokenText(t *testing.T) {
 	}
 }
 
-// FuzzObjects compares with encoding/json: what that decodes is the same after it was copied, but for managedFields.
+// FuzzObjects checks that a copy decodes to the same value as the original with encoding/json, except for managedFields.
 func FuzzObjects(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"a":[1,-2.5e3,"x\u0041\\",null,true,{"b":{}}]}`, `{"metadata":{"managedFields":[{"a":1}],"name":"n"},"kind":"K"}`,

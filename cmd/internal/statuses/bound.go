@@ -12,14 +12,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// bound is what a schema says of how large a value may be, and which.
+// bound has the limits of a schema for one value.
 type bound struct {
 	apiextensionsv1.JSONSchemaProps
 	pattern    *regexp.Regexp
 	values     []string
 	properties map[string]*bound
-	each       *bound // of the items of a list, or of the values of a map
-	key        []string
+	each       *bound   // for the items of a list or the values of a map
+	key        []string // the fields that identify an item of a list; "" is the item itself
 }
 
 func newBound(s apiextensionsv1.JSONSchemaProps) (b *bound, err error) {
@@ -50,8 +50,8 @@ func newBound(s apiextensionsv1.JSONSchemaProps) (b *bound, err error) {
 	return b, err
 }
 
-// fit gives a value as far as the schema admits it, and false if it does not admit any of it: texts are cut, lists and maps end sooner,
-// numbers become the nearest. What is no valid value then is left out, with what cannot be without it. The value itself stays.
+// fit returns a copy of the value that the schema admits, and false if there is none. It cuts texts, lists and maps, and moves numbers into
+// their range. It leaves out values that are still invalid, and objects that require such a value.
 func (b *bound) fit(value any) (any, bool) {
 	switch value := value.(type) {
 	case string:
@@ -101,7 +101,7 @@ func (b *bound) list(value []any) []any {
 	return fitted
 }
 
-// identity is what an item must not have in common with another one, "" if it may have everything.
+// identity returns the key of an item of a list, which must be unique. It is empty if the list has no keys.
 func (b *bound) identity(item any) (id string) {
 	for _, key := range b.key {
 		of := item
@@ -121,7 +121,7 @@ func (b *bound) object(value map[string]any) (any, bool) {
 			of = b.each
 		}
 		if of == nil {
-			if b.each == nil { // which the schema says nothing about
+			if b.each == nil { // the schema does not have the field
 				fitted[key] = value[key]
 			}
 			continue

@@ -1,5 +1,5 @@
-// Package statuses keeps the statuses that Sallyport writes within the schemas of its kinds. What they tell of comes from elsewhere: the
-// name of an audited object, the answer of a vCenter. A text that is too long must not keep a status from being written at all.
+// Package statuses makes statuses fit the schemas of their kinds before they are written. A status contains text from elsewhere, such as the
+// name of an audited object or an error from vCenter. Without this, the API server would refuse the whole status if one text is too long.
 package statuses
 
 import (
@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// NewClient returns what makes the client of a manager, whose statuses of the kinds of these definitions fit their schemas.
+// NewClient returns a constructor for the client of a manager. The client makes the statuses of the given kinds fit their schemas.
 func NewClient(crds []*apiextensionsv1.CustomResourceDefinition) (client.NewClientFunc, error) {
 	bounds := map[schema.GroupVersionKind]*bound{}
 	for _, crd := range crds {
@@ -32,22 +32,21 @@ func NewClient(crds []*apiextensionsv1.CustomResourceDefinition) (client.NewClie
 	}, nil
 }
 
-// fitting is a client whose statuses fit.
+// fitting is a client that makes statuses fit their schemas.
 type fitting struct {
 	client.Client
 	bounds map[schema.GroupVersionKind]*bound
 }
 
-// Status returns the writer of statuses.
+// Status returns a writer that makes statuses fit.
 func (f fitting) Status() client.SubResourceWriter { return writer{f.Client.Status(), f.fit} }
 
-// writer writes statuses that fit.
 type writer struct {
 	client.SubResourceWriter
 	fit func(client.Object) error
 }
 
-// Update writes the status of an object, which is changed to what fits.
+// Update makes the status of the object fit, and writes it.
 func (w writer) Update(ctx context.Context, object client.Object, options ...client.SubResourceUpdateOption) error {
 	if err := w.fit(object); err != nil {
 		return err
@@ -55,7 +54,7 @@ func (w writer) Update(ctx context.Context, object client.Object, options ...cli
 	return w.SubResourceWriter.Update(ctx, object, options...)
 }
 
-// Patch writes the status of an object, which is changed to what fits.
+// Patch makes the status of the object fit, and writes it.
 func (w writer) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
 	if err := w.fit(object); err != nil {
 		return err
@@ -63,7 +62,7 @@ func (w writer) Patch(ctx context.Context, object client.Object, patch client.Pa
 	return w.SubResourceWriter.Patch(ctx, object, patch, options...)
 }
 
-// fit changes the status of an object of a known kind to what its schema admits.
+// fit changes the status of an object so that its schema admits it.
 func (f fitting) fit(object client.Object) error {
 	kind, err := f.GroupVersionKindFor(object)
 	if err != nil {

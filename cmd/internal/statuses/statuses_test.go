@@ -25,7 +25,7 @@ import (
 	"sallyport.dev/sallyport/charts"
 )
 
-// filling makes values for the fields of a schema, larger than they may be.
+// filling makes values for the fields of a schema that exceed its limits.
 type filling struct {
 	text  string // the texts consist of
 	many  bool   // items, keys and characters
@@ -83,7 +83,7 @@ func (f *filling) of(s apiextensionsv1.JSONSchemaProps) any {
 	return values
 }
 
-// checker tells what the API server has against the status of a kind.
+// checker returns the errors of the API server for the status of a kind.
 func checker(t *testing.T, s apiextensionsv1.JSONSchemaProps) func(status any) field.ErrorList {
 	t.Helper()
 	internal := &apiextensions.JSONSchemaProps{}
@@ -107,7 +107,7 @@ func checker(t *testing.T, s apiextensionsv1.JSONSchemaProps) func(status any) f
 	}
 }
 
-// Each status that Sallyport may write is taken, whatever its fields are filled with: too much, too little, and other characters.
+// The API server accepts each status after fit, whether its fields have too much, too little, or other characters.
 func TestEveryStatusFits(t *testing.T) {
 	crds, err := charts.CRDs()
 	if err != nil {
@@ -152,7 +152,7 @@ func TestEveryStatusFits(t *testing.T) {
 	}
 }
 
-// fit fits a status in place, and gives it as it is written.
+// fit makes a status fit in place, and returns it as it is written.
 func fit(t *testing.T, b *bound, status any) map[string]any {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
@@ -172,7 +172,7 @@ func fit(t *testing.T, b *bound, status any) map[string]any {
 	return written
 }
 
-// What is cut is cut where it is too long, and nowhere else.
+// Only the parts of a status that exceed a limit are cut.
 func TestWhatIsLeftOfAStatus(t *testing.T) {
 	crds, err := charts.CRDs()
 	if err != nil {

@@ -164,5 +164,5 @@ func (o *Options) newManager(config *rest.Config, namespace string, locks *claim
 		return nil, limits, err
 	}
 	left.events = brief{mgr}.GetEventRecorder(eventSource)
-	return brief{mgr}, limits, nil
+	return brief{mgr}, limits, mgr.AddReadyzCheck("undecodable", left.ready)
 }

@@ -1,6 +1,10 @@
 package manager
 
 import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -82,6 +86,35 @@ func (u *undecodable) fine(uid types.UID) {
 	delete(u.known, uid)
 }
 
+// ready is a readiness check. At /readyz it always succeeds, because the replica serves all other objects. At /readyz/undecodable it fails as
+// long as objects are left out, and names their kinds. It does not name the objects, because anybody can read it.
+func (u *undecodable) ready(r *http.Request) error {
+	if strings.Trim(r.URL.Path, "/") == "" {
+		return nil
+	}
+	var kinds []string
+	for kind, n := range u.counts() {
+		kinds = append(kinds, fmt.Sprintf("%s: %d", kind, n))
+	}
+	if len(kinds) == 0 {
+		return nil
+	}
+	slices.Sort(kinds)
+	return fmt.Errorf("objects cannot be decoded and are left out (%s); `kubectl get events -A --field-selector reason=%s` names them",
+		strings.Join(kinds, ", "), decoding.Reason)
+}
+
+// counts returns how many objects of each kind are left out, without kinds that have none.
+func (u *undecodable) counts() map[string]int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	count := map[string]int{}
+	for _, kind := range u.known {
+		count[kind]++
+	}
+	return count
+}
+
 var undecodableObjects = prometheus.NewDesc("sallyport_undecodable_objects",
 	"Objects of a kind that do not decode into its Go type and are left out. Their events say why.", []string{"kind"}, nil)
 
@@ -90,12 +123,7 @@ func (u *undecodable) Describe(descs chan<- *prometheus.Desc) { descs <- undecod
 
 // Collect counts the objects.
 func (u *undecodable) Collect(metrics chan<- prometheus.Metric) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	count := map[string]int{}
-	for _, kind := range u.known {
-		count[kind]++
-	}
+	count := u.counts()
 	for i := range v1alpha1.Kinds {
 		kind := v1alpha1.Kinds[i].Name
 		metrics <- prometheus.MustNewConstMetric(undecodableObjects, prometheus.GaugeValue, float64(count[kind]), kind)

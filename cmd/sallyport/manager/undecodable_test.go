@@ -2,12 +2,15 @@ package manager
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/cmd/internal/decoding"
@@ -57,5 +60,44 @@ func TestUndecodableObjectsAreToldOnce(t *testing.T) {
 		if !strings.Contains(event, text) {
 			t.Errorf("%s: without %s", event, text)
 		}
+	}
+}
+
+// A replica that leaves objects out is ready, and says of which kinds they are if it is asked.
+func TestReadinessNamesKindsWithUndecodableObjects(t *testing.T) {
+	u, err := newUndecodable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.events = events.NewFakeRecorder(10)
+	probes := http.StripPrefix("/readyz", &healthz.Handler{Checks: map[string]healthz.Checker{"undecodable": u.ready}})
+	says := func(path string) (int, string) {
+		w := httptest.NewRecorder()
+		probes.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Code, w.Body.String()
+	}
+	const detail = "/readyz/undecodable"
+	if code, text := says(detail); code != http.StatusOK {
+		t.Errorf("without such objects: %d %s", code, text)
+	}
+	for uid, kind := range map[types.UID]string{"a": "VirtualDisk", "b": "VirtualDisk", "c": "VirtualMachine"} {
+		u.left(&decoding.Error{
+			GroupVersionKind: v1alpha1.GroupVersion.WithKind(kind), NamespacedName: types.NamespacedName{Namespace: "team", Name: "data"},
+			UID: uid, Err: errors.New("bad"),
+		})
+	}
+	for _, path := range []string{"/readyz", "/readyz/", "/readyz?verbose"} {
+		if code, text := says(path); code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
+	if code, text := says(detail); code == http.StatusOK || !strings.Contains(text, "VirtualDisk: 2, VirtualMachine: 1") || strings.Contains(text, "team") {
+		t.Errorf("%d %s", code, text)
+	}
+	for _, uid := range []types.UID{"a", "b", "c"} {
+		u.fine(uid)
+	}
+	if code, text := says(detail); code != http.StatusOK {
+		t.Errorf("when all can be decoded: %d %s", code, text)
 	}
 }

@@ -3,8 +3,10 @@ package builtins
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
@@ -15,6 +17,9 @@ const (
 	mostWork = 50e6
 	// mostMade is what all calls of an evaluation may make, in bytes, if nothing else is said.
 	mostMade = 64 << 20
+	// mostOfAll limits what all running evaluations make together, in MiB: evaluations of many users could exhaust the memory otherwise. The
+	// first mostUncounted MiB of each do not count, so that large evaluations do not stop ordinary ones.
+	mostOfAll, mostUncounted = 256, 4
 	// longestNumber and largestExponent bound a number, in characters and digits.
 	longestNumber, largestExponent = 100, 1000
 )
@@ -32,13 +37,20 @@ type meter struct {
 	most  int       // see mostParts; 0 as long as nobody asks
 	// joined is how many values have been put together by builtins.
 	joined int
+	shared bool  // it counts against mostOfAll
+	taken  int64 // of mostOfAll, in MiB
 }
+
+// ofAll is what all running evaluations have taken of mostOfAll, in MiB.
+var ofAll atomic.Int64
 
 type meterKey struct{}
 
-// Metered has what an evaluation's calls make be counted together, and held against its input, which may be nil.
-func Metered(ctx context.Context, input *ast.Term) context.Context {
-	return context.WithValue(ctx, meterKey{}, &meter{input: input})
+// Metered has what an evaluation's calls make be counted together, and held against its input, which may be nil. The caller must call release
+// when the evaluation has ended.
+func Metered(ctx context.Context, input *ast.Term) (metered context.Context, release func()) {
+	m := &meter{input: input, shared: true}
+	return context.WithValue(ctx, meterKey{}, m), func() { ofAll.Add(-m.taken) }
 }
 
 // MeteredUpTo lets all of an evaluation's calls together make no more than so many bytes.
@@ -87,7 +99,7 @@ func init() {
 				return err
 			}
 			if err := charge(ctx.Context, c); err != nil {
-				return halt(ctx, name+": "+err.Error())
+				return stop(ctx, name+": ", err)
 			}
 			return call(ctx, operands, func(result *ast.Term) error {
 				if name == "json.unmarshal" && TooLarge(result) != nil {
@@ -104,6 +116,20 @@ func init() {
 	}
 }
 
+// Together is the code of the error if all running evaluations together reach their limit.
+const Together = "sallyport_together"
+
+var errTogether = fmt.Errorf("all running evaluations would create more than %d MiB of values together", mostOfAll)
+
+// stop ends an evaluation with an error of [charge].
+func stop(ctx topdown.BuiltinContext, what string, err error) error {
+	code := topdown.BuiltinErr
+	if errors.Is(err, errTogether) {
+		code = Together
+	}
+	return halt(ctx, code, what+err.Error())
+}
+
 func charge(ctx context.Context, c cost) error {
 	if c.work > mostWork {
 		return fmt.Errorf("evaluation would take too long with operands of this size")
@@ -112,6 +138,13 @@ func charge(ctx context.Context, c cost) error {
 	m.made += c.made
 	if m.made > mostMade {
 		return fmt.Errorf("the evaluation would create more than %d MiB of values", mostMade>>20)
+	}
+	if more := int64(m.made)>>20 - mostUncounted - m.taken; m.shared && more > 0 {
+		if ofAll.Add(more) > mostOfAll {
+			ofAll.Add(-more)
+			return errTogether
+		}
+		m.taken += more
 	}
 	return nil
 }

@@ -153,6 +153,34 @@ func fill(t *testing.T, name string, operands []*ast.Term) (made float64, calls 
 	return made, calls
 }
 
+// All running evaluations together make no more than their limit. Those that have ended do not count, and small ones are not affected.
+func TestEvaluationsShareALimit(t *testing.T) {
+	charged := func(ctx context.Context, mib float64) bool { return charge(ctx, cost{made: mib * (1 << 20)}) == nil }
+	var releases []func()
+	var last context.Context
+	for range mostOfAll / (64 - mostUncounted) {
+		ctx, release := Metered(t.Context(), nil)
+		if !charged(ctx, 30) || !charged(ctx, 34) {
+			t.Fatal("there is no room for what an evaluation may make")
+		}
+		last, releases = ctx, append(releases, release)
+	}
+	small, release := Metered(t.Context(), nil)
+	if !charged(small, mostUncounted) || charged(small, 30) {
+		t.Error("a small evaluation cannot go on, or a large one can")
+	}
+	release()
+	if charged(last, 1) {
+		t.Error("an evaluation makes more than it may")
+	}
+	for _, release := range releases {
+		release()
+	}
+	if left := ofAll.Load(); left != 0 {
+		t.Errorf("%d MiB are taken after all have ended", left)
+	}
+}
+
 func inUse() float64 {
 	var stats runtime.MemStats
 	runtime.GC()

@@ -32,6 +32,60 @@ func init() {
 	})
 }
 
+// Made is a call that charges an evaluation for elements of a comprehension or a rule. Its operands are the size of an element, in bytes, and
+// the value with the elements, or a scalar for one element. Policies cannot call it; the engine does.
+var Made = ast.MustParseRef("internal.sallyport_made")
+
+func init() {
+	ast.RegisterBuiltin(&ast.Builtin{Name: Made.String(), Decl: types.NewFunction(types.Args(types.N, types.A), nil)})
+	topdown.RegisterBuiltinFunc(Made.String(), func(ctx topdown.BuiltinContext, operands []*ast.Term, iter func(*ast.Term) error) error {
+		each, _ := operands[0].Value.(ast.Number).Int()
+		if err := charge(ctx.Context, cost{made: float64(each) * size(operands[1])}); err != nil {
+			return stop(ctx, "", err)
+		}
+		return iter(nil)
+	})
+}
+
+// scalar is the size of a number or a short text, in bytes.
+const scalar = 64
+
+// Element returns the size of an element of a comprehension or a rule, in bytes: its place and its value. The terms are the head of the
+// comprehension or rule. The value is nil for a rule.
+func Element(of ast.Value, terms ...*ast.Term) int {
+	place := inSet
+	switch of.(type) {
+	case *ast.ArrayComprehension:
+		place = inList
+	case *ast.ObjectComprehension:
+		place = inObject
+	}
+	for _, t := range terms {
+		place += scalar + Built(t)
+	}
+	return place
+}
+
+// Built returns the size of the lists, sets and objects in a term that each evaluation of the term makes, in bytes. The values of its
+// variables and closures do not count.
+func Built(t *ast.Term) (bytes int) {
+	if t.IsGround() {
+		return 0
+	}
+	switch v := t.Value.(type) {
+	case *ast.Array:
+		bytes = single + inList*v.Len()
+		v.Foreach(func(part *ast.Term) { bytes += Built(part) })
+	case ast.Set:
+		bytes = single + inSet*v.Len()
+		v.Foreach(func(part *ast.Term) { bytes += Built(part) })
+	case ast.Object:
+		bytes = single + inObject*v.Len()
+		v.Foreach(func(key, value *ast.Term) { bytes += Built(key) + Built(value) })
+	}
+	return bytes
+}
+
 func checkParts(ctx topdown.BuiltinContext, value *ast.Term) error {
 	if partsLeft(value, mostParts) >= 0 {
 		return nil
@@ -40,7 +94,7 @@ func checkParts(ctx topdown.BuiltinContext, value *ast.Term) error {
 	if partsLeft(value, most) >= 0 {
 		return nil
 	}
-	return halt(ctx, fmt.Sprintf("a value would have more than %d parts, because it repeats others", most))
+	return halt(ctx, topdown.BuiltinErr, fmt.Sprintf("a value would have more than %d parts, because it repeats others", most))
 }
 
 // join checks what a builtin has joined.
@@ -63,8 +117,8 @@ func (m *meter) mostParts() int {
 }
 
 // halt ends an evaluation: it would go on after an error, and collect what else there is.
-func halt(ctx topdown.BuiltinContext, message string) error {
-	return topdown.Halt{Err: &topdown.Error{Code: topdown.BuiltinErr, Location: ctx.Location, Message: message}}
+func halt(ctx topdown.BuiltinContext, code, message string) error {
+	return topdown.Halt{Err: &topdown.Error{Code: code, Location: ctx.Location, Message: message}}
 }
 
 // partsLeft takes the parts of a value from so many; less than 0 is too many.
