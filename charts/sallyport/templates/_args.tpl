@@ -48,6 +48,9 @@
 {{- with .Values.runtimes.pod.snapshots.repository }}
 - --pod-snapshot-repository={{ . }}
 {{- end }}
+{{- with .Values.runtimes.pod.snapshots.tokenHosts }}
+- --pod-snapshot-token-hosts={{ join "," . }}
+{{- end }}
 {{- if include "sallyport.snapshotCAConfigMap" . }}
 - --pod-snapshot-ca-file=/etc/sallyport/snapshots/ca.crt
 {{- end }}

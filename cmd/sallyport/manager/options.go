@@ -75,6 +75,8 @@ type Options struct {
 	// PodSnapshotRepository is the registry for snapshots of migrating machines. If it is empty, machines cannot migrate.
 	// PodSnapshotCAFile has additional authorities for its certificate.
 	PodSnapshotRepository, PodSnapshotCAFile string
+	// PodSnapshotTokenHosts are hosts other than the registry's that may be sent the credentials of machines, for tokens.
+	PodSnapshotTokenHosts []string
 
 	// LeaderElect runs the reconcilers only in the replica that holds the lease.
 	LeaderElect                               bool
@@ -132,6 +134,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringToStringVar(&o.PodNodeSelector, "pod-node-selector", map[string]string{"type": "virtual-kubelet"}, "`labels` of the nodes with an agent for the runtime pod")
 	flags.StringVar(&o.PodSnapshotRepository, "pod-snapshot-repository", "", "prefix of the `repositories` for snapshots, which migrate machines of the runtime pod between nodes, such as registry.example.com/machines; if empty, these machines cannot migrate")
 	flags.StringVar(&o.PodSnapshotCAFile, "pod-snapshot-ca-file", "", "PEM `file` with authorities to trust for the snapshot registry, in addition to those of the system; read once at startup")
+	flags.StringSliceVar(&o.PodSnapshotTokenHosts, "pod-snapshot-token-hosts", nil, "`hosts` that may be sent the credentials for the snapshot registry, if it names them as the source of its tokens; its own host always may")
 	flags.DurationVar(&o.ResyncInterval, "resync-interval", 10*time.Hour, "how often to reconcile a machine that is in its desired state and has no new events from its runtime")
 }
 
@@ -196,6 +199,9 @@ func (o *Options) validate() error {
 	if o.PodRuntime && len(o.PodNodeSelector) == 0 {
 		return errors.New("--pod-node-selector must not be empty: users who create VirtualMachines could run containers on any node; " +
 			"set a label that only nodes with an agent have")
+	}
+	if len(o.PodSnapshotTokenHosts) > 0 && o.PodSnapshotRepository == "" {
+		return errors.New("--pod-snapshot-token-hosts requires --pod-snapshot-repository")
 	}
 	if o.PodSnapshotCAFile != "" && o.PodSnapshotRepository == "" {
 		return errors.New("--pod-snapshot-ca-file requires --pod-snapshot-repository")
