@@ -2,6 +2,7 @@ package vsphere_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
@@ -27,21 +28,32 @@ type archive struct {
 	content []byte
 	before  func() // Run before more than the descriptor is read, or nil.
 	fails   error  // What reading the disk ends with, or nil.
+	wrong   error  // What reading all of it ends with, or nil.
+	unsized bool   // Nobody says how large it is.
 }
 
-// Open gives the archive from its beginning.
-func (a archive) Open() (io.ReadSeekCloser, error) {
-	return &opened{Reader: bytes.NewReader(a.content), archive: a}, nil
-}
+// open gives the archive from its beginning.
+func (a archive) open() *opened { return &opened{Reader: bytes.NewReader(a.content), archive: a} }
 
+// opened is an archive that is being read.
 type opened struct {
 	*bytes.Reader
 	archive
 	ran bool
 }
 
+func (o *opened) Size() int64 {
+	if o.unsized {
+		return -1
+	}
+	return o.Reader.Size()
+}
+
 func (o *opened) Read(p []byte) (int, error) {
 	n, err := o.Reader.Read(p)
+	if errors.Is(err, io.EOF) && o.wrong != nil {
+		err = o.wrong
+	}
 	if !bytes.Contains(p[:n], []byte("streamOptimized")) {
 		return n, err
 	}
