@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
 
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 )
@@ -30,27 +31,32 @@ type archive struct {
 	fails   error  // What reading the disk ends with, or nil.
 	wrong   error  // What reading all of it ends with, or nil.
 	unsized bool   // Nobody says how large it is.
+	stalls  bool   // Reading the disk waits until the archive is closed.
 }
 
 // open gives the archive from its beginning.
-func (a archive) open() *opened { return &opened{Reader: bytes.NewReader(a.content), archive: a} }
+func (a archive) open() *opened {
+	return &opened{reader: bytes.NewReader(a.content), archive: a, closed: make(chan struct{})}
+}
 
 // opened is an archive that is being read.
 type opened struct {
-	*bytes.Reader
 	archive
-	ran bool
+	reader *bytes.Reader
+	ran    bool
+	closed chan struct{}
+	once   sync.Once
 }
 
 func (o *opened) Size() int64 {
 	if o.unsized {
 		return -1
 	}
-	return o.Reader.Size()
+	return o.reader.Size()
 }
 
 func (o *opened) Read(p []byte) (int, error) {
-	n, err := o.Reader.Read(p)
+	n, err := o.reader.Read(p)
 	if errors.Is(err, io.EOF) && o.wrong != nil {
 		err = o.wrong
 	}
@@ -61,10 +67,17 @@ func (o *opened) Read(p []byte) (int, error) {
 		o.ran = true
 		o.before()
 	}
+	if o.stalls {
+		<-o.closed
+		return 0, io.ErrClosedPipe
+	}
 	if o.fails != nil {
 		return 0, o.fails
 	}
 	return n, err
 }
 
-func (o *opened) Close() error { return nil }
+func (o *opened) Close() error {
+	o.once.Do(func() { close(o.closed) })
+	return nil
+}

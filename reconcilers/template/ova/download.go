@@ -25,8 +25,6 @@ const (
 	patience = time.Minute
 	// slowest is how many bytes must arrive while a download waits for as long as the patience lasts.
 	slowest = 4 << 20
-	// unknown is the size of a stream whose server does not say it.
-	unknown = -1
 )
 
 // errTooSlow is why a download is given up that brings too little.

@@ -3,6 +3,7 @@ package ova
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -22,6 +23,15 @@ func TestContent(t *testing.T) {
 		_, _ = out.Write(data)
 		out.(http.Flusher).Flush()
 	}
+	lies := func(out http.ResponseWriter, length int, data []byte) {
+		connection, _, err := http.NewResponseController(out).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = fmt.Fprintf(connection, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", length, data)
+		_ = connection.Close()
+	}
 	aborts := func() { panic(http.ErrAbortHandler) }
 	invalid, away := runtime.IsInvalidSpec, runtime.IsUnavailable
 	for name, c := range map[string]struct {
@@ -35,7 +45,7 @@ func TestContent(t *testing.T) {
 		"truncated, with the connection":          {func(out http.ResponseWriter) { sends(out, 0, data[:600]); aborts() }, away, "too early"},
 		"truncated, of an unknown size":           {func(out http.ResponseWriter) { sends(out, 0, data[:600]) }, invalid, "spec.source.sha256: "},
 		"truncated, with its size":                {func(out http.ResponseWriter) { sends(out, 600, data[:600]) }, invalid, "spec.source.sha256: "},
-		"longer than its size":                    {func(out http.ResponseWriter) { sends(out, 600, data) }, invalid, "spec.source.sha256: "},
+		"longer than its size":                    {func(out http.ResponseWriter) { lies(out, 600, data) }, invalid, "spec.source.sha256: "},
 		"a size that no cache could ever reserve": {func(out http.ResponseWriter) { sends(out, 1<<62, data); aborts() }, away, "too early"},
 		"changed": {func(out http.ResponseWriter) { sends(out, len(data), append(content("x", 7), data[7:]...)) }, invalid, "spec.source.sha256: "},
 		"more":    {func(out http.ResponseWriter) { sends(out, 0, append(data, 0)) }, invalid, "spec.source.sha256: "},
