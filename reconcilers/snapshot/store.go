@@ -31,8 +31,8 @@ type Store struct {
 }
 
 // New returns the Store whose repositories begin with that, such as registry.example.com/machines. live reads Secrets past every cache. A
-// nil transport is that of net/http.
-func New(repository string, live client.Reader, transport http.RoundTripper) (*Store, error) {
+// nil transport is that of net/http. Requests, and with them credentials, go to the registry's own host and to tokenHosts only.
+func New(repository string, live client.Reader, transport http.RoundTripper, tokenHosts ...string) (*Store, error) {
 	prefix, err := name.NewRepository(repository, name.StrictValidation)
 	if err == nil { // that of a machine with the longest names has to be one, too
 		_, err = name.NewRepository(path.Join(repository, strings.Repeat("n", 63), strings.Repeat("u", 64)), name.StrictValidation)
@@ -43,7 +43,14 @@ func New(repository string, live client.Reader, transport http.RoundTripper) (*S
 	if transport == nil {
 		transport = http.DefaultTransport
 	}
-	return &Store{prefix: prefix, live: live, transport: bounded{transport}}, nil
+	hosts := []string{strings.TrimSuffix(prefix.RegistryStr(), ":443")}
+	for _, host := range tokenHosts {
+		if _, err := name.NewRegistry(host, name.StrictValidation); err != nil {
+			return nil, fmt.Errorf("%q is not a host for tokens: give a host such as auth.example.com, with its port unless that is 443", host)
+		}
+		hosts = append(hosts, strings.ToLower(strings.TrimSuffix(host, ":443")))
+	}
+	return &Store{prefix: prefix, live: live, transport: bounded{transport, hosts}}, nil
 }
 
 // repository is where the snapshots of the machine are.
@@ -64,6 +71,19 @@ func (s *Store) Digest(ctx context.Context, m runtime.Machine) (string, error) {
 		return "", err
 	}
 	return a.digest(ctx, a.repository.Tag(string(m.Migration.ID)))
+}
+
+// Left returns one of the snapshots that the machine's repository has, or nothing if it has none.
+func (s *Store) Left(ctx context.Context, m runtime.Machine) (string, error) {
+	a, err := s.open(ctx, m)
+	if err != nil {
+		return "", err
+	}
+	tags, _, err := a.tags(ctx)
+	if err != nil || len(tags) == 0 {
+		return "", err
+	}
+	return tags[0].Name(), nil
 }
 
 // Discard removes whatever the machine's repository has, also what an earlier Discard that failed has left. It is success if that is

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -185,6 +186,9 @@ func TestDiscardRemovesEverythingOfTheMachine(t *testing.T) {
 	other.UID = "other"
 	kept := w.push(w.store.Ref(other))
 	digests := []string{w.push(w.store.Ref(machine("move-1"))), w.push(w.store.Ref(machine("move-2")))}
+	if left, err := w.store.Left(t.Context(), machine("")); err != nil || left != w.store.Ref(machine("move-1")) {
+		t.Errorf("left is %q, %v", left, err)
+	}
 	for range 2 {
 		if err := w.store.Discard(t.Context(), machine("move-2")); err != nil {
 			t.Fatal(err)
@@ -201,6 +205,9 @@ func TestDiscardRemovesEverythingOfTheMachine(t *testing.T) {
 	}
 	if left, err := remote.List(repository, remote.WithTransport(w.server.Client().Transport)); err != nil || len(left) > 0 {
 		t.Error(left, err)
+	}
+	if left, err := w.store.Left(t.Context(), machine("")); err != nil || left != "" {
+		t.Errorf("left is %q, %v", left, err)
 	}
 	if got := w.digest(other); got != kept {
 		t.Errorf("another machine's snapshot is gone: %s", got)
@@ -582,6 +589,66 @@ func TestTokens(t *testing.T) {
 	_, err := w.store.Digest(t.Context(), m)
 	if !runtime.IsPermission(err) {
 		t.Error(err)
+	}
+}
+
+// The credentials of a machine go to no host that only the registry names.
+func TestTokensOfAnotherHost(t *testing.T) {
+	const refusal = `RuntimeUnavailable: registry registry.example.com names host "auth.example.com", which Sallyport sends no credentials to: ` +
+		`an administrator can list it in runtimes.pod.snapshots.tokenHosts of the chart`
+	for name, c := range map[string]struct {
+		realm, config string
+		listed        []string
+		says          string
+		asked         int64
+	}{
+		"not listed":                {"https://auth.example.com/token", `{"username": "web", "password": "s3cret"}`, nil, refusal, 0},
+		"not listed, with a token":  {"https://auth.example.com/token", `{"identitytoken": "s3cret"}`, nil, refusal, 0},
+		"listed with another port":  {"https://auth.example.com/token", `{"username": "web", "password": "s3cret"}`, []string{"auth.example.com:8443"}, refusal, 0},
+		"the host with its port":    {"https://registry.example.com:443/token", `{"username": "web", "password": "s3cret"}`, nil, "", 1},
+		"listed":                    {"https://auth.example.com/token", `{"username": "web", "password": "s3cret"}`, []string{"auth.example.com"}, "", 1},
+		"listed, in other letters":  {"https://AUTH.example.com:443/token", `{"username": "web", "password": "s3cret"}`, []string{"auth.example.com:443"}, "", 1},
+		"its name within a name":    {"https://registry.example.com.example.org/token", `{"username": "web", "password": "s3cret"}`, nil, strings.Replace(refusal, "auth.example.com", "registry.example.com.example.org", 1), 0},
+		"its name before another's": {"https://registry.example.com@auth.example.com/token", `{"username": "web", "password": "s3cret"}`, nil, refusal, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			m := with(machine("move-1"), "s")
+			w.secret("s", corev1.SecretTypeDockerConfigJson, `{"auths": {"registry.example.com": `+c.config+`}}`)
+			w.push(w.store.Ref(m))
+			var asked atomic.Int64
+			w.befalls = func(out http.ResponseWriter, r *http.Request) bool {
+				switch {
+				case r.URL.Path == "/token":
+					asked.Add(1)
+					_, _ = io.WriteString(out, `{"token": "t0ken"}`)
+				case r.Header.Get("Authorization") == "Bearer t0ken":
+					return false
+				default:
+					out.Header().Set("WWW-Authenticate", `Bearer realm="`+c.realm+`",service="registry"`)
+					out.WriteHeader(http.StatusUnauthorized)
+				}
+				return true
+			}
+			// Every host leads to the server of the test.
+			transport := w.server.Client().Transport.(*http.Transport).Clone()
+			transport.TLSClientConfig.InsecureSkipVerify = true
+			transport.DialTLSContext = nil
+			transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, network, w.server.Listener.Addr().String())
+			}
+			store, err := snapshot.New(prefix, w.secrets, transport, c.listed...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = store.Digest(t.Context(), m)
+			if got := says(err); got != c.says || asked.Load() != c.asked {
+				t.Errorf("it says %q, and the host was asked %d times", got, asked.Load())
+			}
+		})
+	}
+	if _, err := snapshot.New(prefix, nil, nil, "https://auth.example.com/token"); err == nil {
+		t.Error("a URL is taken for a host")
 	}
 }
 

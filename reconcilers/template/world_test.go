@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -29,6 +28,9 @@ const (
 	svst      = "ubuntu"
 	name      = "ubuntu-24.04" // of the template in vCenter
 )
+
+// lost begins the UIDs of VSphereTemplates of the name that are no more.
+const lost = "lost-"
 
 // folders are what vCenters have, by folder. Everything that anybody does there is a call of a process.
 type folders struct {
@@ -86,11 +88,15 @@ type store struct {
 
 func (s store) Look(_ context.Context, d Domain) (v View, err error) {
 	err = s.call(func() error {
-		v.Others = map[string]bool{}
+		v.Others, v.Earlier = map[string]bool{}, map[string]types.UID{}
 		for _, item := range s.all[string(d.Domain.Folder)] {
-			if s.owners[item.MoRef] == string(d.Owner) {
+			switch owner := types.UID(s.owners[item.MoRef]); {
+			case owner == d.Owner, slices.Contains(d.Former, string(owner)):
 				v.Items = append(v.Items, *item)
-			} else {
+			case strings.HasPrefix(string(owner), lost):
+				v.Earlier[item.Name] = owner
+				fallthrough
+			default:
 				v.Others[item.Name] = true
 			}
 		}
@@ -115,7 +121,7 @@ func (s store) change(verb string, d Domain, item Item, name string, do func(*It
 			switch {
 			case present.MoRef != item.MoRef:
 				continue
-			case s.owners[present.MoRef] != string(d.Owner):
+			case s.owners[present.MoRef] != string(d.Owner) && !slices.Contains(d.Former, s.owners[present.MoRef]):
 				panic("what is not ours was changed: " + present.Name)
 			case present.Version != item.Version:
 				return runtime.NewInvalidState(nil, "somebody was faster")
@@ -177,8 +183,9 @@ func (s store) Destroy(_ context.Context, d Domain, item Item) error {
 // ova is what is downloaded.
 type ova struct{}
 
-func (ova) Open() (io.ReadSeekCloser, error) { return nil, errors.New("nobody reads it") }
-func (ova) Close() error                     { return nil }
+func (ova) Read([]byte) (int, error) { return 0, errors.New("nobody reads it") }
+func (ova) Size() int64              { return 0 }
+func (ova) Close() error             { return nil }
 
 // world is an API server, a vCenter, and the processes that reconcile.
 type world struct {
@@ -198,7 +205,7 @@ func newWorld(ctx context.Context) *world {
 	inner := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VSphereTemplate{}).Build()
 	w := &world{
 		folders: newFolders(), ctx: ctx, now: time.Date(2026, 11, 23, 12, 0, 0, 7_654_321, time.UTC), events: events.NewFakeRecorder(1000),
-		fetch: func(context.Context, Domain, func(int32)) (Fetched, error) { return ova{}, nil },
+		fetch: func(context.Context, Domain) (Archive, error) { return ova{}, nil },
 	}
 	w.WithWatch = interceptor.NewClient(inner, interceptor.Funcs{ // what an API server does beyond that
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -238,9 +245,7 @@ func (p *process) renew() {
 	p.r = &Reconciler{
 		Client: c, Live: c, Events: p.events, Now: func() time.Time { return p.now },
 		Stores: func(context.Context, *v1alpha1.VSphereTemplate) (Store, error) { return store{p.folders, p.call}, nil },
-		Fetch: func(ctx context.Context, d Domain, told func(int32)) (Fetched, error) {
-			return p.fetch(ctx, d, told)
-		},
+		Fetch:  func(ctx context.Context, d Domain) (Archive, error) { return p.fetch(ctx, d) },
 	}
 	p.r.init()
 }

@@ -48,12 +48,13 @@
 {{- with .Values.runtimes.pod.snapshots.repository }}
 - --pod-snapshot-repository={{ . }}
 {{- end }}
+{{- with .Values.runtimes.pod.snapshots.tokenHosts }}
+- --pod-snapshot-token-hosts={{ join "," . }}
+{{- end }}
 {{- if include "sallyport.snapshotCAConfigMap" . }}
 - --pod-snapshot-ca-file=/etc/sallyport/snapshots/ca.crt
 {{- end }}
 {{- end }}
-- --template-cache=/var/cache/sallyport/templates
-- --template-cache-size={{ .Values.templates.cacheSize }}
 - --template-forbidden-ranges={{ join "," .Values.templates.forbiddenRanges }}
 {{- range $flag, $value := dict
   "lease-duration" .Values.leaderElection.leaseDuration

@@ -77,5 +77,6 @@ func TestFlagsOfSnapshots(t *testing.T) {
 	if store, err := parsed(t, "--pod-snapshot-repository=r.example.com/m").snapshots(reading{}); store != nil || err != nil {
 		t.Error("without machines that are Pods there is a registry", err)
 	}
+	refuses(t, "--pod-snapshot-token-hosts=auth.example.com", "--pod-snapshot-token-hosts", "--pod-snapshot-repository")
 	refuses(t, "--pod-snapshot-ca-file=ca.crt", "--pod-snapshot-ca-file", "--pod-snapshot-repository")
 }

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"sallyport.dev/sallyport/api/agent"
@@ -107,7 +106,7 @@ var holds = map[runtime.TaskKind]agent.Request{
 var errReplyLost = errors.New("the reply was lost")
 
 func newHarness(t *testing.T) conformance.Harness {
-	api := fake.NewClientBuilder().Build()
+	api := newAPI()
 	var reads, writes fault
 	nodes := nodeagent.New(scheduled(api), "node-1", "node-2")
 	snapshots := newSnapshots(t, api)
@@ -130,7 +129,7 @@ func newHarness(t *testing.T) conformance.Harness {
 	return conformance.Harness{
 		Runtime: connect(t), Makes: true, Reconnect: connect,
 		Machine: func(_ *testing.T, name string) runtime.Machine { return machine(name) },
-		Disk:    func(_ *testing.T, name string) runtime.Disk { return disk(name) },
+		Disk:    func(t *testing.T, name string) runtime.Disk { return stored(t, api, disk(name)) },
 		Advance: func(runtime.Machine) { step() },
 		Instances: func(t *testing.T, m runtime.Machine) (n int) {
 			var pods corev1.PodList

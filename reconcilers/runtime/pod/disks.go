@@ -48,15 +48,12 @@ func (r *Runtime) claimOf(ctx context.Context, d runtime.Disk) (*corev1.Persiste
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: d.Namespace, Name: name}, claim)
 	switch {
 	case apierrors.IsNotFound(err):
-		if claim, err = r.takenOverClaim(ctx, d); err != nil {
-			return nil, failed(err, "reading the PersistentVolumeClaim that VirtualDisk %s took over", d.Name)
-		}
-		return claim, nil
+		return nil, nil
 	case err != nil:
 		return nil, failed(err, "reading PersistentVolumeClaim %s", name)
-	case diskOf(claim).UID != d.UID && claim.Labels[LabelDisk] == string(d.UID): // and was taken over
+	case d.ID == "" && claim.Labels[LabelTakenOver] != "":
 		return nil, nil
-	case diskOf(claim).UID != d.UID:
+	case diskOf(claim).Name != d.Name: // with d.ID, a claim that was taken over has another UID
 		return nil, runtime.NewOwnedByAnother(nil, "PersistentVolumeClaim %s is not the disk of VirtualDisk %s", name, d.Name)
 	}
 	return claim, nil
@@ -218,7 +215,12 @@ func (r *Runtime) Attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	case claim.Labels[agent.LabelMachine] == string(m.UID):
 		return nil
 	}
-	return r.changeClaim(ctx, claim, "reserving", func(c *corev1.PersistentVolumeClaim) { c.Labels[agent.LabelMachine] = string(m.UID) })
+	return r.changeClaim(ctx, claim, "reserving", func(c *corev1.PersistentVolumeClaim) {
+		if former := c.Labels[agent.LabelMachine]; former != "" {
+			c.Labels[LabelFormerMachine] = former
+		}
+		c.Labels[agent.LabelMachine] = string(m.UID)
+	})
 }
 
 // Detach takes a disk from a machine that has no Pod yet.
@@ -234,12 +236,12 @@ func (r *Runtime) Detach(ctx context.Context, m runtime.Machine, disk types.UID)
 	if s != nil || m.Migration.Travels() {
 		return runtime.NewInvalidState(nil, "disks stay attached until the machine is deleted: to release this one, delete VirtualMachine %s", m.Name)
 	}
-	claims, err := r.reserved(ctx, m)
+	claims, disks, err := r.reserved(ctx, m)
 	if err != nil {
 		return err
 	}
 	for i := range claims {
-		if has(diskOf(&claims[i])) {
+		if has(disks[i]) {
 			return r.changeClaim(ctx, &claims[i], "releasing", func(c *corev1.PersistentVolumeClaim) { delete(c.Labels, agent.LabelMachine) })
 		}
 	}
@@ -260,30 +262,45 @@ func (r *Runtime) patchClaim(ctx context.Context, claim *corev1.PersistentVolume
 	return r.Client.Patch(ctx, changed, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
 }
 
-// reserved gives the claims that a Pod of the machine is created with, in the order in which the machine boots from them.
-func (r *Runtime) reserved(ctx context.Context, m runtime.Machine) ([]corev1.PersistentVolumeClaim, error) {
+// reserved returns the claims that a Pod of the machine is created with, in the order in which the machine boots from them, and which disks
+// they are. Anyone who may edit claims can write their labels, so that only the claim of a VirtualDisk counts.
+func (r *Runtime) reserved(ctx context.Context, m runtime.Machine) (claims []corev1.PersistentVolumeClaim, disks []v1alpha1.AttachedDisk, err error) {
 	var list corev1.PersistentVolumeClaimList
-	err := r.Live.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingLabels{agent.LabelMachine: string(m.UID)}, client.HasLabels{LabelDisk})
+	err = r.Live.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingLabels{agent.LabelMachine: string(m.UID)}, client.HasLabels{LabelDisk})
 	if err != nil {
-		return nil, failed(err, "listing the PersistentVolumeClaims of VirtualMachine %s", m.Name)
+		return nil, nil, failed(err, "listing the PersistentVolumeClaims of VirtualMachine %s", m.Name)
 	}
-	// A claim of another name is not a disk, whatever its labels are.
-	claims := slices.DeleteFunc(list.Items, func(c corev1.PersistentVolumeClaim) bool { return diskOf(&c).Name == c.Name })
 	refs := m.Spec.InBootOrder()
 	place := func(c *corev1.PersistentVolumeClaim) int {
 		return slices.IndexFunc(refs, func(ref v1alpha1.BlockDeviceRef) bool { return ref.Name == diskOf(c).Name })
 	}
-	slices.SortFunc(claims, func(a, b corev1.PersistentVolumeClaim) int {
+	slices.SortFunc(list.Items, func(a, b corev1.PersistentVolumeClaim) int {
 		return cmp.Or(cmp.Compare(place(&a), place(&b)), strings.Compare(a.Name, b.Name))
 	})
-	return claims, nil
+	for i := range list.Items {
+		d := diskOf(&list.Items[i])
+		if d.Name == list.Items[i].Name { // A claim of another name is not a disk, whatever its labels are.
+			continue
+		}
+		if d.UID, err = r.currentDisk(ctx, m.Namespace, list.Items[i].Name, d); err != nil {
+			return nil, nil, err
+		}
+		if d.UID != "" {
+			claims, disks = append(claims, list.Items[i]), append(disks, d)
+		}
+	}
+	return claims, disks, nil
 }
 
 // claimsOf gives the claims of disks that a machine has. One that is gone or being deleted is an InvalidState error: the machine would
 // come back without it.
 func (r *Runtime) claimsOf(ctx context.Context, m runtime.Machine, disks []v1alpha1.AttachedDisk) (claims []corev1.PersistentVolumeClaim, err error) {
 	for _, d := range disks {
-		claim, err := r.claimOf(ctx, runtime.Disk{NamespacedName: types.NamespacedName{Namespace: m.Namespace, Name: d.Name}, UID: d.UID})
+		disk, err := r.recorded(ctx, m.Namespace, d)
+		if err != nil {
+			return nil, err
+		}
+		claim, err := r.claimOf(ctx, disk)
 		switch {
 		case err != nil:
 			return nil, err
@@ -338,12 +355,10 @@ func DiskOf(o client.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: claim.Namespace, Name: diskOf(claim).Name}
 }
 
-// diskOf tells which disk a claim is.
+// diskOf tells which disk a claim was created for.
 func diskOf(claim *corev1.PersistentVolumeClaim) v1alpha1.AttachedDisk {
-	of := claim.Labels[LabelDisk]
-	return v1alpha1.AttachedDisk{
-		Name: strings.TrimSuffix(claim.Name, claimName("", types.UID(of))), UID: types.UID(cmp.Or(claim.Labels[LabelTakenOver], of)),
-	}
+	uid := types.UID(claim.Labels[LabelDisk])
+	return v1alpha1.AttachedDisk{Name: strings.TrimSuffix(claim.Name, claimName("", uid)), UID: uid}
 }
 
 // claimIn is the name of the claim of a volume, or empty.
@@ -373,9 +388,6 @@ func (r *Runtime) disksOfNone(ctx context.Context, m runtime.Machine) (all []v1a
 	case len(m.Spec.BlockDeviceRefs) == 0:
 		return nil, nil
 	}
-	claims, err := r.reserved(ctx, m)
-	for i := range claims {
-		all = append(all, diskOf(&claims[i]))
-	}
+	_, all, err = r.reserved(ctx, m)
 	return all, err
 }

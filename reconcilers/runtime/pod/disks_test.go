@@ -1,6 +1,7 @@
 package pod_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -19,8 +22,32 @@ import (
 )
 
 func newRuntime() (*pod.Runtime, client.WithWatch) {
-	api := fake.NewClientBuilder().Build()
+	api := newAPI()
 	return &pod.Runtime{Client: api, Live: api}, api
+}
+
+// newAPI is an API server that has our kinds.
+func newAPI() client.WithWatch {
+	scheme := kruntime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		panic(err) // the types of this repository
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VirtualDisk{}).Build()
+}
+
+// stored gives the disk after its VirtualDisk was stored, with the ID of the disk in its status.
+func stored(t *testing.T, api client.Client, d runtime.Disk) runtime.Disk {
+	t.Helper()
+	of := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, UID: d.UID}, Spec: *d.Spec}
+	before := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name}}
+	if err := errors.Join(client.IgnoreNotFound(api.Delete(t.Context(), before)), api.Create(t.Context(), of)); err != nil {
+		t.Fatal(err)
+	}
+	of.Status.DiskID = d.ID
+	if err := api.Status().Update(t.Context(), of); err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // claimOf gives the PersistentVolumeClaim of a disk after a change, as Kubernetes or a person makes it.
@@ -111,8 +138,10 @@ func TestDiskWhoseClaimIsDeleted(t *testing.T) {
 
 // Deleting the Pod of a machine whose disk is being deleted would destroy the disk.
 func TestNoReleaseWithoutTheDisks(t *testing.T) {
-	h, d, m := newHarness(t), disk("deleted"), machine("moved")
-	r := h.Runtime.(*pod.Runtime)
+	h, m := newHarness(t), machine("moved")
+	r, d := h.Runtime.(*pod.Runtime), h.Disk(t, "deleted")
+	m.Spec = m.Spec.DeepCopy()
+	m.Spec.BlockDeviceRefs = []v1alpha1.BlockDeviceRef{{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: d.Name}}
 	_, err := r.EnsureDisk(t.Context(), d)
 	if err = errors.Join(err, r.Attach(t.Context(), m, d)); err != nil {
 		t.Fatal(err)
@@ -177,7 +206,7 @@ func TestVolumesOfAPod(t *testing.T) {
 	m := machine("vm")
 	m.Spec = m.Spec.DeepCopy()
 	for i, name := range []string{"data", "root", "swap"} {
-		d := disk(name)
+		d := stored(t, api, disk(name))
 		if name == "root" {
 			d.Spec.Runtime.Pod.VolumeMode = v1alpha1.VolumeBlock
 		}
@@ -224,8 +253,8 @@ func TestVolumesOfAPod(t *testing.T) {
 
 // The volume of a Pod names the VirtualDisk of before a restore. The machine has the one that took its claim over: velero#2554.
 func TestMachineAndDiskAreTakenOver(t *testing.T) {
-	r, _ := newRuntime()
-	vm, d := machine("restored"), disk("data")
+	r, api := newRuntime()
+	vm, d := machine("restored"), stored(t, api, disk("data"))
 	vm.Spec = vm.Spec.DeepCopy()
 	vm.Spec.BlockDeviceRefs = []v1alpha1.BlockDeviceRef{{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: d.Name}}
 	if _, err := r.EnsureDisk(t.Context(), d); err != nil {
@@ -238,13 +267,18 @@ func TestMachineAndDiskAreTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	vm.UID, vm.Earlier, d.UID, d.Earlier = "vm-2", runtime.TakeOver, "disk-2", runtime.TakeOver
-	if _, err := r.EnsureDisk(t.Context(), d); err != nil {
-		t.Fatal(err)
+	for range 2 { // the first answer was lost
+		id, err := r.EnsureDisk(t.Context(), d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.ID = id
 	}
+	stored(t, api, d)
 	if _, err := r.Ensure(t.Context(), vm); err != nil {
 		t.Fatal(err)
 	}
-	vm.Earlier, d.Earlier = "", "" // it is known by the claim itself from now on
+	vm.Earlier, d.Earlier = "", "" // it is known by the status of the VirtualDisk from now on
 	disk, err := r.ObserveDisk(t.Context(), d)
 	if err != nil || !cmp.Equal(disk.AttachedTo, []string{"vm-2"}) {
 		t.Errorf("the disk is seen as %+v, %v", disk, err)
@@ -253,6 +287,108 @@ func TestMachineAndDiskAreTakenOver(t *testing.T) {
 	seen, err := r.Observe(t.Context(), vm)
 	if want := []v1alpha1.AttachedDisk{{Name: "data", UID: "disk-2"}}; err != nil || !cmp.Equal(seen.Disks, want) {
 		t.Errorf("the machine has %+v, %v", seen.Disks, err)
+	}
+}
+
+// Whoever may edit claims takes over no disk of an earlier VirtualDisk by their labels, neither for a VirtualDisk nor for the Pod of a
+// machine, and takes none away from the VirtualDisk that has recorded it.
+func TestLabelsTakeNothingOver(t *testing.T) {
+	r, api := newRuntime()
+	lost := disk("data")
+	id, err := r.EnsureDisk(t.Context(), lost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm, d := machine("vm"), disk("data")
+	d.UID = "disk-2"
+	stored(t, api, d)
+	claimOf(t, api, lost, func(c *corev1.PersistentVolumeClaim) {
+		c.Labels[pod.LabelTakenOver], c.Labels[agent.LabelMachine] = string(d.UID), string(vm.UID)
+	})
+	if seen, err := r.ObserveDisk(t.Context(), d); err != nil || seen.Exists {
+		t.Errorf("the disk is seen as %+v, %v", seen, err)
+	}
+	if _, err := r.EnsureDisk(t.Context(), d); !runtime.IsOwnedByAnother(err) {
+		t.Errorf("ensuring: %v", err)
+	}
+	vm.Spec = vm.Spec.DeepCopy()
+	vm.Spec.BlockDeviceRefs = []v1alpha1.BlockDeviceRef{{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: d.Name}}
+	if seen, err := r.Observe(t.Context(), vm); err != nil || len(seen.Disks) > 0 {
+		t.Errorf("the machine has %+v, %v", seen.Disks, err)
+	}
+	if _, err := r.Ensure(t.Context(), vm); !runtime.IsInvalidState(err) {
+		t.Errorf("a machine was made with the claim: %v", err)
+	}
+	lost.ID = id
+	stored(t, api, lost)
+	vm.Spec.BlockDeviceRefs = nil
+	if _, err := r.Ensure(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	made := &corev1.Pod{}
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: vm.Namespace, Name: pod.NameOf(vm)}, made); err != nil || len(made.Spec.Volumes) > 0 {
+		t.Errorf("the Pod has a disk that the spec does not name: %+v, %v", made.Spec.Volumes, err)
+	}
+	if seen, err := r.ObserveDisk(t.Context(), lost); err != nil || !seen.Exists {
+		t.Errorf("the disk that has the claim is seen as %+v, %v", seen, err)
+	}
+}
+
+// left is a registry that has snapshots of one machine.
+type left struct {
+	pod.Snapshots
+	uid types.UID
+	err error
+}
+
+func (l left) Left(_ context.Context, m runtime.Machine) (string, error) {
+	if m.UID != l.uid {
+		return "", nil
+	}
+	return "registry.example.com/machines/ns/lost:move", l.err
+}
+
+// A restored machine does not start from the disks of one that is in a snapshot of a half-done move, unless somebody decides so.
+func TestSnapshotOfAHalfDoneMove(t *testing.T) {
+	r, api := newRuntime()
+	lost, d := machine("vm"), stored(t, api, disk("data"))
+	if _, err := r.EnsureDisk(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Attach(t.Context(), lost, d); err != nil { // and its Pod is gone
+		t.Fatal(err)
+	}
+	restored := lost
+	restored.UID, restored.Spec = "uid-restored", lost.Spec.DeepCopy()
+	restored.Spec.BlockDeviceRefs = []v1alpha1.BlockDeviceRef{{Kind: v1alpha1.BlockDeviceVirtualDisk, Name: d.Name}}
+	for range 2 {
+		if err := r.Attach(t.Context(), restored, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Snapshots = left{uid: lost.UID}
+	restored.Earlier = runtime.TakeOver // of another hold
+	_, err := r.Ensure(t.Context(), restored)
+	for _, word := range []string{"VirtualDisk data", "registry.example.com/machines/ns/lost:move", "kubectl sallyport make-anew svm vm -n ns"} {
+		if !runtime.IsOwnedByAnother(err) || !strings.Contains(err.Error(), word) {
+			t.Errorf("got error %v, want %s", err, word)
+		}
+	}
+	for name, c := range map[string]struct {
+		earlier runtime.Earlier
+		left    left
+	}{
+		"it is made anew":              {runtime.MakeAnew, left{uid: lost.UID}},
+		"nothing is left":              {"", left{}},
+		"the registry does not answer": {"", left{uid: lost.UID, err: errors.New("away")}},
+	} {
+		r.Snapshots, restored.Earlier = c.left, c.earlier
+		if _, err := r.Ensure(t.Context(), restored); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := api.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(restored.Namespace)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,8 +20,36 @@ import (
 // and an empty disk beside those that it had. What an earlier object of its name has left is searched for in the cache: it has been there
 // for a while.
 
-// LabelTakenOver has the UID of the VirtualDisk that took over a claim. The claim keeps its name, and the UID in it.
+// LabelTakenOver has the UID of the VirtualDisk that took over a claim, for people and so that a VirtualDisk without a recorded claim leaves
+// the claim alone. It gives no right to a claim: anyone who may edit claims can write it. The record is status.diskID of the VirtualDisk.
 const LabelTakenOver = "sallyport.dev/taken-over-by"
+
+// LabelFormerMachine has the UID of the VirtualMachine that had the claim before the one that has it now.
+const LabelFormerMachine = "sallyport.dev/former-machine"
+
+// asleep holds a machine back that would start from disks whose former machine is in a snapshot: its move was not completed, as before a
+// restore, and the disks may not be consistent without its memory. The claims may be labeled by anyone who may edit them, so that nothing but
+// a wait follows from that. A registry that does not answer holds nothing back.
+func (r *Runtime) asleep(ctx context.Context, m runtime.Machine, claims []corev1.PersistentVolumeClaim) error {
+	if r.Snapshots == nil || m.Earlier == runtime.MakeAnew {
+		return nil
+	}
+	for i := range claims {
+		former := m
+		former.UID = types.UID(claims[i].Labels[LabelFormerMachine])
+		if former.UID == "" || former.UID == m.UID {
+			continue
+		}
+		ref, err := r.Snapshots.Left(ctx, former)
+		if err != nil || ref == "" {
+			continue
+		}
+		return runtime.NewOwnedByAnother(nil, "the machine that last used VirtualDisk %s is in snapshot %s, which a move left when its VirtualMachine was lost, "+
+			"as before a restore. Sallyport cannot restore it for another VirtualMachine. To start from the disks without it, as after a power failure: "+
+			"kubectl sallyport make-anew svm %s -n %s", diskOf(&claims[i]).Name, ref, m.Name, m.Namespace)
+	}
+	return nil
+}
 
 // succeed deals with the Pods that an earlier VirtualMachine of the name of m has: one is an OwnedByAnother error, or is taken over, if m
 // says so, which it tells. A Pod that is going, or whose machine has ended, does not matter.
@@ -99,31 +128,44 @@ func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk) (*corev1.Pers
 	return &claims[0], err
 }
 
-// takenOverClaim gives the claim that the disk took over, or nil.
-func (r *Runtime) takenOverClaim(ctx context.Context, d runtime.Disk) (*corev1.PersistentVolumeClaim, error) {
-	if d.ID != "" {
-		return nil, nil
+// currentDisk returns the UID of the VirtualDisk whose disk a claim is now, or an empty one if there is none. d has the name and the UID that
+// the name of the claim consists of. The VirtualDisk decides, not a label: its status records a claim that it took over.
+func (r *Runtime) currentDisk(ctx context.Context, namespace, claim string, d v1alpha1.AttachedDisk) (types.UID, error) {
+	of := &v1alpha1.VirtualDisk{}
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: d.Name}, of)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", failed(err, "reading VirtualDisk %s", d.Name)
+	case of.Status.DiskID == claim, of.Status.DiskID == "" && of.UID == d.UID:
+		return of.UID, nil
 	}
-	var list corev1.PersistentVolumeClaimList
-	err := r.Live.List(ctx, &list, client.InNamespace(d.Namespace), client.MatchingLabels{LabelTakenOver: string(d.UID)}, client.HasLabels{LabelDisk})
-	for i := range list.Items {
-		if err == nil && diskOf(&list.Items[i]).Name == d.Name {
-			return &list.Items[i], nil
-		}
-	}
-	return nil, err
+	return "", nil
 }
 
-// ownDisks notes of disks of a Pod that were taken over which they are now. The volumes of a Pod, which name them, cannot change.
-func (r *Runtime) ownDisks(ctx context.Context, s *sight) error {
+// recorded returns the disk with the claim that its VirtualDisk has recorded.
+func (r *Runtime) recorded(ctx context.Context, namespace string, d v1alpha1.AttachedDisk) (runtime.Disk, error) {
+	disk, of := runtime.Disk{NamespacedName: types.NamespacedName{Namespace: namespace, Name: d.Name}, UID: d.UID}, &v1alpha1.VirtualDisk{}
+	err := r.Client.Get(ctx, disk.NamespacedName, of)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return disk, failed(err, "reading VirtualDisk %s", d.Name)
+	case err == nil && of.UID == d.UID:
+		disk.ID = of.Status.DiskID
+	}
+	return disk, nil
+}
+
+// currentDisks replaces the UIDs of a Pod's disks that were taken over. The volumes of a Pod, which have the former UIDs, cannot change.
+func (r *Runtime) currentDisks(ctx context.Context, s *sight) error {
 	for i, d := range s.disks {
-		claim := &corev1.PersistentVolumeClaim{}
-		err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.pod.Namespace, Name: claimName(d.Name, d.UID)}, claim)
-		if client.IgnoreNotFound(err) != nil {
-			return failed(err, "reading the PersistentVolumeClaim of VirtualDisk %s", d.Name)
+		uid, err := r.currentDisk(ctx, s.pod.Namespace, claimName(d.Name, d.UID), d)
+		if err != nil {
+			return err
 		}
-		if err == nil && claim.Labels[LabelTakenOver] != "" {
-			s.disks[i].UID = diskOf(claim).UID
+		if uid != "" {
+			s.disks[i].UID = uid
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ package pod
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,7 +56,7 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (*sight, error) {
 	}
 	s, err := see(pod)
 	if err == nil {
-		err = r.ownDisks(ctx, s)
+		err = r.currentDisks(ctx, s)
 	}
 	return s, err
 }
@@ -124,12 +125,16 @@ func (r *Runtime) first(ctx context.Context, m runtime.Machine) error {
 	if did, err := r.succeed(ctx, m); did || err != nil {
 		return err
 	}
-	claims, err := r.reserved(ctx, m)
+	claims, _, err := r.reserved(ctx, m)
 	if err != nil {
 		return err
 	}
+	claims = slices.DeleteFunc(claims, func(c corev1.PersistentVolumeClaim) bool { return !m.Spec.Names(diskOf(&c).Name) })
 	pod := withDisks(r.podOf(m), claims)
 	if err := complete(m, pod); err != nil {
+		return err
+	}
+	if err := r.asleep(ctx, m, claims); err != nil {
 		return err
 	}
 	return r.create(ctx, pod)
