@@ -69,7 +69,7 @@ computing := ./webhooks/engine ./webhooks/testrun ./reconcilers/runtime/vsphere 
 alone := ./hack/mutants ./reconcilers/policy/shipping ./webhooks/offline
 # Packages that are run without it: these, and those whose tests lead through other processes, etcd, API servers, managers, Helm,
 # kubectl, of which the detector would see nothing, or through govmomi's simulator, which takes long with it.
-walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | hack/shallow.sh | hack/longest.sh test)
+walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./cmd/sallyport/tools ./test/... | hack/shallow.sh | hack/longest.sh test)
 units = $(filter-out $(walks),$(shell $(GO) list ./... | hack/shallow.sh | hack/longest.sh test))
 
 # -race if there is a C compiler, which the detector needs.
@@ -139,8 +139,14 @@ bin:
 	mkdir -p bin
 
 .PHONY: demo
+demo: export CGO_ENABLED = 0
 demo: ## Show Sallyport on a local control plane and a simulated vCenter (SCRIPT=1 ends with a verdict)
-	$(GO) run ./cmd/demo $(if $(filter 1,$(SCRIPT)),--script)
+	$(GO) run ./cmd/demo/build $(if $(filter 1,$(SCRIPT)),--script)
+
+.PHONY: demo-binary
+demo-binary: export CGO_ENABLED = 0
+demo-binary: ## Build the demo as bin/sallyport-demo, one static program that needs neither a clone nor, if a control plane is found, Go
+	$(GO) build -buildvcs=false -ldflags "-s -w" -o bin/sallyport-demo ./cmd/demo
 
 # What it compares with is built from a module of its own. The race detector and other work on the machine make it worthless.
 .PHONY: bench

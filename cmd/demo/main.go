@@ -1,4 +1,6 @@
-// Command demo shows Sallyport on its own control plane with a simulated vCenter. It is not part of the sallyport program.
+// Command demo shows Sallyport on its own control plane with a simulated vCenter. It contains the program sallyport: under the name
+// sallyport or kubectl-sallyport it is that program, so that one file is all the demo needs. The program sallyport does not contain the
+// demo.
 package main
 
 import (
@@ -10,26 +12,33 @@ import (
 	stdlog "log"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"sallyport.dev/sallyport/cmd/internal/terminal"
+	"sallyport.dev/sallyport/cmd/sallyport/plugin"
+	"sallyport.dev/sallyport/cmd/sallyport/program"
+	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
-const help = `Usage: go run ./cmd/demo [--script]
+const help = `Usage: sallyport-demo [--script]
 
 Starts a Kubernetes control plane and a simulated vCenter on this machine and installs Sallyport with Helm. Then it runs kubectl
 commands to show which requests are allowed, denied and superseded, how policies are edited, and what happens during an upgrade and
 restarts. Afterwards, the cluster stays up for your own commands until you press Ctrl-C.
 
-Requires Linux, Go, a clone of the repository as the working directory and, for the first run, a Go module proxy. Everything except
-build caches is removed at the end.
+Requires Linux and the programs of a control plane: etcd, kube-apiserver, kube-controller-manager, kubectl and helm. Programs that are not
+found are built, which requires Go and a Go module proxy. Everything except caches is removed at the end.
 
 `
 
 func main() {
+	if isSallyport(os.Args) {
+		os.Exit(program.Main())
+	}
 	log.SetLogger(logr.Discard()) // hide the logs of libraries
 	stdlog.SetOutput(io.Discard)  // hide the logs of the simulator
 	flag.Usage = func() {
@@ -37,9 +46,10 @@ func main() {
 		flag.PrintDefaults()
 	}
 	script := flag.Bool("script", false, "uninstall Sallyport after the walk and exit: code 0 on success, 1 on failure")
+	first := flag.Bool("denial", true, "begin with a denial that needs no cluster")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := runDemo(ctx, os.Stdout, *script)
+	err := runDemo(ctx, os.Stdout, *first, *script)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -47,10 +57,17 @@ func main() {
 	}
 }
 
+// isSallyport reports whether a command line is for the program sallyport: by its name, or because sallyport starts itself for the test run
+// of a policy.
+func isSallyport(args []string) bool {
+	_, plugged := plugin.Called(args)
+	return plugged || filepath.Base(args[0]) == sallyport || len(args) > 1 && args[1] == testrun.Subcommand
+}
+
 // runDemo starts the demo, runs the walk, and stops everything, even after an error.
-func runDemo(ctx context.Context, out io.Writer, script bool) (err error) {
+func runDemo(ctx context.Context, out io.Writer, first, script bool) (err error) {
 	p := terminal.NewPrinter(out)
-	s, err := newStage(ctx, p)
+	s, err := newStage(ctx, p, first)
 	defer func() {
 		err = errors.Join(err, s.close())
 		if ctx.Err() != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"debug/elf"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,7 +32,11 @@ type demo struct {
 // folder is for the program.
 var folder string
 
+// build builds the program as make demo-binary does, without cgo.
 var build = sync.OnceValues(func() (string, error) {
+	if err := os.Setenv("CGO_ENABLED", "0"); err != nil {
+		return "", err
+	}
 	return install.Build(context.Background(), folder, "sallyport.dev/sallyport/cmd/demo")
 })
 
@@ -46,7 +51,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// start runs the program as a user does who has no clone and no Go. It finds a control plane in the cache.
 func start(t *testing.T, args ...string) *demo {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startWith(t, cache, args...)
+}
+
+func startWith(t *testing.T, cache string, args ...string) *demo {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a control plane: left out with -short")
@@ -57,7 +72,8 @@ func start(t *testing.T, args ...string) *demo {
 		t.Fatal(err)
 	}
 	d := &demo{T: t, Cmd: exec.CommandContext(t.Context(), binary, args...), out: &lockedBuffer{}, ended: make(chan struct{}), temporary: t.TempDir()}
-	d.Env = append(os.Environ(), "TMPDIR="+d.temporary)
+	d.Dir = t.TempDir()
+	d.Env = []string{"HOME=" + t.TempDir(), "XDG_CACHE_HOME=" + cache, "PATH=" + onlyTools(t), "TMPDIR=" + d.temporary, "DOWNLOAD=0"}
 	d.Stdout, d.Stderr = d.out, d.out
 	d.Cancel = d.interrupt
 	if err := d.Start(); err != nil {
@@ -68,6 +84,22 @@ func start(t *testing.T, args ...string) *demo {
 		d.err = d.Wait()
 	}()
 	return d
+}
+
+// onlyTools returns a PATH with the tools of the system that the demo needs.
+func onlyTools(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	for _, tool := range []string{"sh", "sed"} {
+		path, err := exec.LookPath(tool)
+		if err == nil {
+			err = os.Symlink(path, filepath.Join(folder, tool))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
 }
 
 func (d *demo) interrupt() error { return d.Process.Signal(os.Interrupt) }
@@ -126,6 +158,35 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.ends(true)
+}
+
+// The program is static: it runs on any Linux of its architecture.
+func TestStatic(t *testing.T) {
+	depth.Only(t)
+	binary, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := elf.Open(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		t.Error("the demo needs a dynamic linker")
+	}
+}
+
+// Without a control plane and without Go, it shows the first denial, and then what is missing.
+func TestNothingFound(t *testing.T) {
+	depth.Only(t)
+	d := startWith(t, t.TempDir(), "--script")
+	d.ends(false)
+	for _, want := range []string{"OperationInProgress", "KUBEBUILDER_ASSETS", "Go"} {
+		if !strings.Contains(d.out.String(), want) {
+			t.Errorf("the demo does not say %q:\n%s", want, d.out)
+		}
+	}
 }
 
 // As a script it goes to the very end, and says how it went.

@@ -7,13 +7,12 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/cmd/demo/denial"
 	"sallyport.dev/sallyport/cmd/internal/terminal"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/test/env"
@@ -47,19 +46,34 @@ type stage struct {
 }
 
 // newStage also returns the stage with an error, so that the caller can close it.
-func newStage(ctx context.Context, p terminal.Printer) (s *stage, err error) {
+func newStage(ctx context.Context, p terminal.Printer, first bool) (s *stage, err error) {
 	s = &stage{}
-	if _, err := exec.LookPath("go"); err != nil {
-		return s, fmt.Errorf("finding the go command, which builds the demo: %w; to install Go: https://go.dev/dl", err)
-	}
 	if s.dir, err = os.MkdirTemp("", "sallyport-demo-"); err != nil {
 		return s, err
 	}
 	s.onClose(func() error { return os.RemoveAll(s.dir) })
-	if err := s.keepTemporaries(); err != nil {
+	if err := errors.Join(s.keepTemporaries(), s.linkPrograms()); err != nil {
 		return s, err
 	}
-	for _, start := range []func(context.Context, terminal.Printer) error{s.buildPrograms, s.startControlPlane, s.startVCenter, s.unpackSallyport} {
+	p.Say("Starting a Kubernetes control plane on this machine (etcd, kube-apiserver, kube-controller-manager) ...")
+	started, shown := make(chan error, 1), make(chan struct{})
+	go func() {
+		// Its progress is printed below the denial.
+		started <- s.startControlPlane(ctx, func(format string, args ...any) { <-shown; p.Say("  "+format, args...) })
+	}()
+	if first {
+		err = denial.Show(ctx, p, s.dir, s.path(programs, sallyport))
+		p.Say("")
+	}
+	close(shown)
+	err = errors.Join(err, <-started)
+	if s.plane != nil {
+		s.onClose(s.plane.Stop)
+	}
+	if err != nil {
+		return s, err
+	}
+	for _, start := range []func(context.Context, terminal.Printer) error{s.startVCenter, s.unpackSallyport} {
 		if err := start(ctx, p); err != nil {
 			return s, err
 		}
@@ -84,31 +98,26 @@ func (s *stage) close() (err error) {
 	return err
 }
 
-// buildPrograms builds the programs except kubectl into a folder for PATH.
-func (s *stage) buildPrograms(ctx context.Context, p terminal.Printer) error {
-	p.Say("Building sallyport with its kubectl plugin (takes about a minute the first time) ...")
-	bin := s.path("bin")
-	if err := os.Mkdir(bin, 0o700); err != nil {
+// programs is the folder for PATH, and sallyport a program in it.
+const programs, sallyport = "bin", "sallyport"
+
+// linkPrograms puts this program into the folder for PATH under the names of sallyport and its kubectl plugin.
+func (s *stage) linkPrograms() error {
+	self, err := os.Executable()
+	if err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", install.Tags, "-ldflags=-w", "-o", s.path("bin/sallyport"), "sallyport.dev/sallyport/cmd/sallyport")
-	build.Cancel = func() error { return build.Process.Signal(syscall.SIGINT) } // and it waits for what it has started
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building sallyport: %w; run the demo in a clone of the repository (make demo) with access to a Go "+
-			"module proxy (GOPROXY)\n%s", err, out)
-	}
-	if err := install.Plugin(bin, s.path("bin/sallyport")); err != nil {
-		return err
-	}
-	return os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	folder := s.path(programs)
+	return errors.Join(
+		os.Mkdir(folder, 0o700), os.Symlink(self, s.path(programs, sallyport)), install.Plugin(folder, self),
+		os.Setenv("PATH", folder+string(os.PathListSeparator)+os.Getenv("PATH")),
+	)
 }
 
-func (s *stage) startControlPlane(ctx context.Context, p terminal.Printer) error {
-	p.Say("Starting a Kubernetes control plane on this machine (etcd, kube-apiserver, kube-controller-manager) ...")
+func (s *stage) startControlPlane(ctx context.Context, logf func(string, ...any)) error {
 	// It ends after what needs it, not with the context.
 	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
 	interruptible := context.AfterFunc(ctx, end)
-	logf := func(format string, args ...any) { p.Say("  "+format, args...) }
 	var err error
 	s.plane, err = env.Start(lasting, env.Options{
 		ControllerManager: true, ControllerManagerFlags: install.ControllerManagerFlags(), Logf: logf,
@@ -117,12 +126,11 @@ func (s *stage) startControlPlane(ctx context.Context, p terminal.Printer) error
 	if err != nil {
 		return err
 	}
-	s.onClose(s.plane.Stop)
 	helm, err := env.Helm(ctx, logf)
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.Symlink(s.plane.Assets.Kubectl, s.path("bin/kubectl")), os.Symlink(helm, s.path("bin/helm")))
+	return errors.Join(os.Symlink(s.plane.Assets.Kubectl, s.path(programs, "kubectl")), os.Symlink(helm, s.path(programs, "helm")))
 }
 
 func (s *stage) startVCenter(ctx context.Context, p terminal.Printer) (err error) {
@@ -150,7 +158,7 @@ func (s *stage) startVCenter(ctx context.Context, p terminal.Printer) (err error
 // unpackSallyport prepares helm install. All replicas write to the same two files.
 func (s *stage) unpackSallyport(context.Context, terminal.Printer) (err error) {
 	s.options = install.Options{
-		Binary: s.path("bin/sallyport"),
+		Binary: s.path(programs, sallyport),
 		// Poll more often and shut down faster than in a cluster, so that the demo is fast.
 		Flags: []string{"--poll-interval", "300ms", "--shutdown-delay", "1s"},
 	}
@@ -188,7 +196,9 @@ func (s *stage) runPods(ctx context.Context) error {
 // The files of the managers in the folder of the demo.
 const records, managerLog = "decisions.jsonl", "manager.log"
 
-func (s *stage) path(name string) string { return filepath.Join(s.dir, name) }
+func (s *stage) path(names ...string) string {
+	return filepath.Join(append([]string{s.dir}, names...)...)
+}
 
 // logTail returns the last lines of the manager logs.
 func (s *stage) logTail() string {
@@ -226,6 +236,6 @@ Files:
   Walkthrough:       docs/getting-started.md
 
 Ctrl-C here ends the demo and removes everything.`,
-		p.Paint(terminal.Bold, fmt.Sprintf("export KUBECONFIG=%s PATH=%s:$PATH", s.plane.Kubeconfig(), s.path("bin"))),
+		p.Paint(terminal.Bold, fmt.Sprintf("export KUBECONFIG=%s PATH=%s:$PATH", s.plane.Kubeconfig(), s.path(programs))),
 		team, s.path(records), s.path(managerLog))
 }

@@ -30,6 +30,9 @@ const (
 	afterlife = time.Second
 )
 
+// DefaultMemory is the default memory limit of a test run, in bytes.
+const DefaultMemory = 256 << 20
+
 // Subcommand is the program's hidden command for children.
 const Subcommand = "test-run"
 

@@ -13,6 +13,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/template/ova"
 	"sallyport.dev/sallyport/webhooks/grants"
+	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
 // Options are the flags of the manager.
@@ -107,7 +108,7 @@ func (o *Options) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.Records, "decision-records", "stdout", "`destination` of decision records (one JSON object on each line): stdout, off, or a file to append to")
 	flags.BoolVar(&o.RecordsDeniedOnly, "decision-records-denied-only", false, "record only denied requests")
 	flags.DurationVar(&o.TestRunTimeout, "rehearsal-timeout", TestRunTimeout, "timeout for the test run of a RegoPolicy at admission; must be shorter than the timeout of the webhooks")
-	o.TestRunMemory.Quantity = *resource.NewQuantity(TestRunMemory, resource.BinarySI)
+	o.TestRunMemory.Quantity = *resource.NewQuantity(testrun.DefaultMemory, resource.BinarySI)
 	flags.Var(&o.TestRunMemory, "rehearsal-memory", "memory limit of a test run at admission, such as 256Mi; up to two test runs run at once, each in its own process")
 	flags.StringVar(&o.HelmRelease, "helm-release", "", "`name` of the Helm release, used in commands that messages suggest")
 	flags.Var(&o.Patchable, "patchable", grants.Usage())

@@ -8,11 +8,8 @@ import (
 	"sallyport.dev/sallyport/webhooks/testrun"
 )
 
-// Default limits of the test run of a policy. The API server waits five seconds for the webhooks.
-const (
-	TestRunTimeout = 3500 * time.Millisecond
-	TestRunMemory  = 256 << 20
-)
+// TestRunTimeout is the default time limit of the test run of a policy. The API server waits five seconds for the webhooks.
+const TestRunTimeout = 3500 * time.Millisecond
 
 // NewTestRunCommand returns the command of the child processes that run the tests of policies. Every program that contains the manager
 // needs it.
@@ -30,7 +27,7 @@ func NewTestRunCommand() *cobra.Command {
 			return testrun.Serve(command.InOrStdin(), command.OutOrStdout(), l)
 		},
 	}
-	command.Flags().Int64Var(&l.Memory, "memory", TestRunMemory, "memory limit in `bytes`")
+	command.Flags().Int64Var(&l.Memory, "memory", testrun.DefaultMemory, "memory limit in `bytes`")
 	command.Flags().DurationVar(&l.Within, "within", TestRunTimeout, "time limit")
 	return command
 }
