@@ -109,6 +109,7 @@ type PolicyResources struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$`
 	APIGroups []string `json:"apiGroups"`
 
 	// API versions; "*" means all.
@@ -118,6 +119,7 @@ type PolicyResources struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z0-9]([-.a-z0-9]*[a-z0-9])?)$`
 	APIVersions []string `json:"apiVersions"`
 
 	// Resources in the plural, such as pods, or with a subresource, such as
@@ -128,6 +130,7 @@ type PolicyResources struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z0-9]([-.a-z0-9]*[a-z0-9])?)(/(\*|[a-z0-9]([-.a-z0-9]*[a-z0-9])?))?$`
 	Resources []string `json:"resources"`
 
 	// The operations: CREATE, UPDATE, DELETE; or CONNECT for pods/exec, pods/attach,

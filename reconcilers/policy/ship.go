@@ -18,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
@@ -158,7 +159,7 @@ func (c *consignment) plan(ctx context.Context, name string) {
 	case live != nil && !shipping.Shipped(live):
 		c.shipments[name] = shipment{Finding{v1alpha1.ReasonNameTaken, fmt.Sprintf(
 			"Release %s also ships a RegoPolicy %s, which is not applied because this one was not created by Sallyport. "+
-				"Rename this one, or replace it with the shipped one: kubectl sallyport policies reset %s", c.Release, name, name,
+				"Rename this one, or replace it with the shipped one: %s", c.Release, name, commands.Line("kubectl", "sallyport", "policies", "reset", name),
 		)}, shipped}
 		return
 	case live != nil && shipping.ResetWanted(live):

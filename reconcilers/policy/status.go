@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
 
@@ -205,7 +206,7 @@ func (r *Reconciler) judgeEdits(policy, shipped *v1alpha1.RegoPolicy) {
 		policy.Status.EditedFields = append(policy.Status.EditedFields, v1alpha1.Cut(path, longestEdited))
 	}
 	r.set(policy, v1alpha1.ConditionEdited, metav1.ConditionTrue, Finding{v1alpha1.ReasonFieldsEdited, fmt.Sprintf(
-		"Edited fields: %s. To reset them: kubectl sallyport policies reset %s", strings.Join(paths, ", "), policy.Name,
+		"Edited fields: %s. To reset them: %s", strings.Join(paths, ", "), commands.Line("kubectl", "sallyport", "policies", "reset", policy.Name),
 	)})
 }
 

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/pool/busy"
 )
 
@@ -74,8 +75,8 @@ func (r *Reconciler) victims(ctx context.Context, l *look) (victims []member, er
 	}
 	if l.pool.Spec.ScaleDownPolicy == v1alpha1.ScaleDownExplicit {
 		l.blocked = append(l.blocked, blocked{reason: v1alpha1.ReasonNobodyNamed, why: fmt.Sprintf(
-			"surplus members: %d; scaleDownPolicy Explicit removes only named members (kubectl sallyport scale-down %s --vm NAME)",
-			surplus, l.pool.Name)})
+			"surplus members: %d; scaleDownPolicy Explicit removes only named members (%s)",
+			surplus, commands.Line("kubectl", "sallyport", "scale-down", l.pool.Name, "-n", l.pool.Namespace, "--vm", "NAME"))})
 		return victims, nil
 	}
 	leases, err := r.leases(ctx, l)

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 )
 
 // mostNamed is how many members a message names.
@@ -75,8 +76,8 @@ func (l *look) stuck() (text string) {
 		what, wayOut string
 		is           func(member) bool
 	}{
-		{"lost", "kubectl delete svm NAME -n %s replaces one", member.lost},
-		{"held back", "kubectl sallyport why svm NAME -n %s", member.heldBack},
+		{"lost", commands.Line("kubectl", "delete", "svm", "NAME", "-n", l.pool.Namespace) + " replaces one", member.lost},
+		{"held back", commands.Line("kubectl", "sallyport", "why", "svm", "NAME", "-n", l.pool.Namespace), member.heldBack},
 	} {
 		var names []string
 		for _, m := range l.staying() {
@@ -88,7 +89,7 @@ func (l *look) stuck() (text string) {
 			names = append(names[:mostNamed], fmt.Sprintf("%d more", len(names)-mostNamed))
 		}
 		if len(names) > 0 {
-			text += fmt.Sprintf("; %s: %s (%s)", of.what, strings.Join(names, ", "), fmt.Sprintf(of.wayOut, l.pool.Namespace))
+			text += fmt.Sprintf("; %s: %s (%s)", of.what, strings.Join(names, ", "), of.wayOut)
 		}
 	}
 	return text

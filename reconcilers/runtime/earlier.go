@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 )
 
 // Earlier is what is done about what a runtime has for an object of the same namespace and name with another UID, before something is
@@ -36,7 +37,9 @@ func EarlierOf(o metav1.Object) Earlier {
 // NewHeldBack makes the OwnedByAnother error for an object that nothing is made for, because of what the runtime has for another one of
 // its name. Kind is its short name, such as svm.
 func NewHeldBack(kind string, name types.NamespacedName, format string, args ...any) error {
-	return NewOwnedByAnother(nil, "%s is marked for %s with another UID, as after a restore, or in another cluster. To use it: kubectl sallyport "+
-		"take-over %s %s -n %s. To leave it alone and create another one: kubectl sallyport make-anew %[3]s %[4]s -n %[5]s",
-		fmt.Sprintf(format, args...), name, kind, name.Name, name.Namespace)
+	run := func(verb string) string {
+		return commands.Line("kubectl", "sallyport", verb, kind, name.Name, "-n", name.Namespace)
+	}
+	return NewOwnedByAnother(nil, "%s is marked for %s with another UID, as after a restore, or in another cluster. To use it: %s. "+
+		"To leave it alone and create another one: %s", fmt.Sprintf(format, args...), name, run("take-over"), run("make-anew"))
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/claim"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -141,8 +142,9 @@ func (l *look) differs() string {
 		return ""
 	case l.seen.Power == v1alpha1.PowerPaused && want != v1alpha1.PowerStopped && l.VM.Spec.RunPolicy != v1alpha1.RunPolicyAlwaysOn:
 		return fmt.Sprintf("the machine is suspended with its memory, and run policy %s does not resume it: resume it "+
-			"(kubectl sallyport start %[2]s -n %[3]s), or power it off and lose its memory (kubectl sallyport stop %[2]s -n %[3]s --force)",
-			l.VM.Spec.RunPolicy, l.VM.Name, l.VM.Namespace)
+			"(%s), or power it off and lose its memory (%s)", l.VM.Spec.RunPolicy,
+			commands.Line("kubectl", "sallyport", "start", l.VM.Name, "-n", l.VM.Namespace),
+			commands.Line("kubectl", "sallyport", "stop", l.VM.Name, "-n", l.VM.Namespace, "--force"))
 	case want != "": // about to be resumed, started or stopped
 		return fmt.Sprintf("the machine is %s, but run policy %s requires %s", l.seen.Power, l.VM.Spec.RunPolicy, want)
 	case intent == nil, intent.State == l.seen.Power:

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/drive"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -77,7 +78,7 @@ func (l *look) restartRequired() {
 	c := t.Condition(metav1.ConditionFalse, v1alpha1.ReasonAsWanted, l.VM.Generation, "")
 	if len(texts) > 0 {
 		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonSpecDiffers, l.VM.Generation,
-			strings.Join(texts, "; ")+": restart required (kubectl sallyport restart "+l.VM.Name+")")
+			strings.Join(texts, "; ")+": restart required ("+commands.Line("kubectl", "sallyport", "restart", l.VM.Name, "-n", l.VM.Namespace)+")")
 	}
 	l.set(c)
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -57,7 +58,7 @@ func (r *Reconciler) template(ctx context.Context, vm *v1alpha1.VirtualMachine) 
 		return nil, "", wrong(nil, "has no failure domain %s", ref.FailureDomain)
 	case t.Status.ReleaseIn(domain.Name) == "":
 		return nil, fmt.Sprintf("waiting for the first release of VSphereTemplate %s in failure domain %s: for the cause, "+
-			"run `kubectl sallyport why svst %s --namespace %s`", ref.Name, domain.Name, ref.Name, vm.Namespace), nil
+			"run `%s`", ref.Name, domain.Name, commands.Line("kubectl", "sallyport", "why", "svst", ref.Name, "--namespace", vm.Namespace)), nil
 	}
 	return &runtime.Template{Name: t.Name, UID: t.UID, Former: t.Status.FormerIn(domain.Name), Path: domain.Folder + "/" + v1alpha1.InventoryPath(t.Spec.Name)}, "", nil
 }

@@ -26,8 +26,10 @@ func (p Patchable) Check(group, resource string, before, after []byte) error {
 	if err != nil || !is.IsObject() {
 		return fmt.Errorf("its result is not an object: %.80s", after)
 	}
+	own := stamped[Named(group, resource)]
 	for _, path := range changed(was, is) {
 		switch part, key := path.part, path.key; {
+		case slices.Contains(own, path):
 		case part == "metadata.annotations" && key != "" && below(key, v1alpha1.GroupName):
 			return fmt.Errorf("it patches annotation %s of %s: no policy may patch an annotation that Sallyport acts on", key, Named(group, resource))
 		case extent == All:
@@ -45,17 +47,17 @@ func (p Patchable) Check(group, resource string, before, after []byte) error {
 // place is what a patch has changed: a part of the object, with a key of its labels or annotations.
 type place struct{ part, key string }
 
-// changed gives the places at which two objects differ.
+// changed gives the places at which two objects differ: fields of metadata and spec, and keys of labels and annotations.
 func changed(was, is engine.Value) (places []place) {
 	for _, field := range differing(was, is) {
 		before, after := was.Get(field), is.Get(field)
-		if field != "metadata" || !haveMembers(before, after) {
+		if field != "metadata" && field != "spec" || !haveMembers(before, after) {
 			places = append(places, place{part: field})
 			continue
 		}
 		for _, name := range differing(before, after) {
-			part, old, new := "metadata."+name, before.Get(name), after.Get(name)
-			if name != "labels" && name != "annotations" || !haveMembers(old, new) {
+			part, old, new := field+"."+name, before.Get(name), after.Get(name)
+			if part != "metadata.labels" && part != "metadata.annotations" || !haveMembers(old, new) {
 				places = append(places, place{part: part})
 				continue
 			}

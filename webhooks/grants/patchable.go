@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,16 +29,29 @@ type Patchable struct {
 	By Release
 }
 
-// own are Sallyport's kinds that its own policies stamp. Without them no operation is carried out, so they are always granted.
-var own = func() Kinds {
-	stamped := Kinds{}
+// ownKinds are the kinds of Sallyport whose labels and annotations are always granted. No field of their spec is: URLs, names of Secrets,
+// servers and paths in it have effects elsewhere.
+var ownKinds = func() Kinds {
+	mutated := Kinds{}
 	for _, kind := range v1alpha1.Kinds {
 		if len(kind.Mutating) > 0 {
-			stamped[kind.Resource()+"."+v1alpha1.GroupName] = All
+			mutated[kind.Resource()+"."+v1alpha1.GroupName] = Metadata
 		}
 	}
-	return stamped
+	return mutated
 }()
+
+// stamped are the fields of these kinds that the shipped policy defaults sets. They are always granted, because without them no operation
+// is carried out and no object is cleaned up.
+var stamped = map[string][]place{
+	"virtualmachines." + v1alpha1.GroupName:  {{part: "metadata.finalizers"}},
+	"virtualdisks." + v1alpha1.GroupName:     {{part: "metadata.finalizers"}},
+	"vspheretemplates." + v1alpha1.GroupName: {{part: "metadata.finalizers"}},
+	"virtualmachineoperations." + v1alpha1.GroupName: {
+		{"metadata.labels", "sallyport.dev/virtual-machine"}, {part: "spec.requestedBy"}, {part: "spec.requestedAt"},
+		{part: "spec.virtualMachineUID"}, {part: "spec.override"},
+	},
+}
 
 // DefaultKinds are those that the chart grants unless told otherwise, beside Sallyport's own: workloads.
 func DefaultKinds() Kinds {
@@ -122,14 +136,11 @@ func (p Patchable) Extent(group, resource string) Extent {
 		return ""
 	}
 	name := Named(group, resource)
-	if extent := own[name]; extent != "" {
-		return extent
-	}
 	kinds := p.Kinds
 	if kinds == nil {
 		kinds = DefaultKinds()
 	}
-	return kinds[name]
+	return cmp.Or(kinds[name], ownKinds[name])
 }
 
 // Refusal says why a resource may not be patched at all, and what would grant it; "" if it may.

@@ -1,9 +1,12 @@
 package grants_test
 
 import (
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/webhooks/grants"
 )
 
@@ -19,6 +22,7 @@ func TestWhatPoliciesMayPatch(t *testing.T) {
 		Kinds: grants.Kinds{"configmaps": grants.All, "secrets": grants.All, "deployments.apps/scale": grants.All},
 		By:    grants.Release{Name: "gate", Namespace: "sys"},
 	}
+	all := grants.Patchable{Kinds: grants.Kinds{"virtualmachines.sallyport.dev": grants.All}}
 	for name, tc := range map[string]struct {
 		granted         grants.Patchable
 		group, resource string
@@ -35,7 +39,7 @@ func TestWhatPoliciesMayPatch(t *testing.T) {
 		"all labels are replaced":            {grants.Patchable{}, "", "pods", with(`{"a":"b","kubernetes.io/x":"y"}`, `{}`), "metadata.labels[kubernetes.io/x]"},
 		"labels become a list":               {grants.Patchable{}, "", "pods", with(`{"a":"b","kubernetes.io/x":"y"}`, `[]`), "it patches metadata.labels of pods: only labels and annotations are granted"},
 		"metadata goes":                      {grants.Patchable{}, "", "pods", `{"apiVersion":"v1","kind":"X","spec":{"n":1}}`, "it patches annotation sallyport.dev/override of pods"},
-		"the spec":                           {grants.Patchable{}, "apps", "deployments", with(`"n":1`, `"n":2`), `it patches spec of deployments.apps: only labels and annotations are granted; to grant all of it, run: helm upgrade RELEASE CHART --namespace NAMESPACE --reuse-values --set-json 'patchable={"deployments.apps":"All"}'`},
+		"the spec":                           {grants.Patchable{}, "apps", "deployments", with(`"n":1`, `"n":2`), `it patches spec.n of deployments.apps: only labels and annotations are granted; to grant all of it, run: helm upgrade RELEASE CHART --namespace NAMESPACE --reuse-values --set-json 'patchable={"deployments.apps":"All"}'`},
 		"a number that is no float":          {grants.Patchable{}, "apps", "deployments", with("740993", "740992"), "it patches spec"},
 		"an owner":                           {grants.Patchable{}, "", "pods", with(`"name":"x"`, `"name":"x","ownerReferences":[]`), "it patches metadata.ownerReferences of pods"},
 		"finalizers":                         {grants.Patchable{}, "", "pods", with(`"name":"x"`, `"name":"x","finalizers":["a.b/c"]`), "it patches metadata.finalizers of pods"},
@@ -43,7 +47,12 @@ func TestWhatPoliciesMayPatch(t *testing.T) {
 		"an override where all is granted":   {more, "", "configmaps", with(`"o"`, `"p"`), "it patches annotation sallyport.dev/override of configmaps"},
 		"an override goes":                   {more, "", "configmaps", with(`"sallyport.dev/override":"o"`, ``), "annotation sallyport.dev/override"},
 		"the spec where all is granted":      {more, "", "configmaps", with(`"n":1`, `"n":2`), ""},
-		"a machine":                          {more, "sallyport.dev", "virtualmachines", with(`"n":1`, `"n":2`), ""},
+		"the spec of a machine":              {more, "sallyport.dev", "virtualmachines", with(`"n":1`, `"n":2`), `it patches spec.n of virtualmachines.sallyport.dev: only labels and annotations are granted`},
+		"the spec of a machine, granted":     {all, "sallyport.dev", "virtualmachines", with(`"n":1`, `"n":2`), ""},
+		"a label of a machine":               {more, "sallyport.dev", "virtualmachines", with(`"a":"b"`, `"a":"c"`), ""},
+		"the finalizer of a machine":         {more, "sallyport.dev", "virtualmachines", with(`"name":"x"`, `"name":"x","finalizers":["sallyport.dev/virtual-machine"]`), ""},
+		"the requester of an operation":      {more, "sallyport.dev", "virtualmachineoperations", with(`"n":1`, `"n":1,"requestedBy":{}`), ""},
+		"the type of an operation":           {more, "sallyport.dev", "virtualmachineoperations", with(`"n":1`, `"n":1,"type":"Stop"`), "it patches spec.type of"},
 		"what is not granted":                {more, "apps", "deployments", with(`"a":"b"`, `"a":"c"`), `it patches deployments.apps: policies may not patch it; to grant its labels and annotations, run: helm upgrade gate CHART --namespace sys --reuse-values --set-json 'patchable={"deployments.apps":"Metadata"}'`},
 		"a subresource that is granted":      {more, "apps", "deployments/scale", with(`"n":1`, `"n":2`), ""},
 		"a subresource that is not":          {grants.Patchable{}, "", "pods/ephemeralcontainers", with(`"a":"b"`, `"a":"c"`), "it patches pods/ephemeralcontainers: policies may not"},
@@ -62,6 +71,27 @@ func TestWhatPoliciesMayPatch(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		case tc.refused != "" && (err == nil || !strings.Contains(err.Error(), tc.refused)):
 			t.Errorf("%s: got %v, want %s", name, err, tc.refused)
+		}
+	}
+}
+
+// Fields of our kinds lead to URLs, Secrets, servers and paths: an editor of a policy changes none of them without a grant, in no kind. The
+// exceptions are those that the shipped policy defaults sets.
+func TestFieldsOfOwnKindsNeedAGrant(t *testing.T) {
+	set := map[string]bool{"requestedBy": true, "requestedAt": true, "virtualMachineUID": true, "override": true}
+	for _, kind := range v1alpha1.Kinds {
+		fields := reflect.TypeOf(kind.Object).Elem()
+		spec, _ := fields.FieldByName("Spec")
+		for i := range spec.Type.NumField() {
+			name, _, _ := strings.Cut(spec.Type.Field(i).Tag.Get("json"), ",")
+			if kind.Name == "VirtualMachineOperation" && set[name] {
+				continue
+			}
+			after := fmt.Sprintf(`{"metadata":{"name":"x"},"spec":{%q:"y"}}`, name)
+			err := grants.Patchable{}.Check("sallyport.dev", kind.Resource(), []byte(`{"metadata":{"name":"x"},"spec":{}}`), []byte(after))
+			if err == nil {
+				t.Errorf("%s: policies may patch spec.%s without a grant", kind.Name, name)
+			}
 		}
 	}
 }

@@ -3,7 +3,8 @@ package grants
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
+
+	"sallyport.dev/sallyport/commands"
 )
 
 // Release is the Helm release that Sallyport is installed by. Whoever does not know it leaves it empty.
@@ -15,6 +16,6 @@ func (r Release) Upgrade(value string, add any) string {
 	if err != nil {
 		panic(err) // maps of texts
 	}
-	return fmt.Sprintf("helm upgrade %s CHART --namespace %s --reuse-values --set-json '%s=%s'",
-		cmp.Or(r.Name, "RELEASE"), cmp.Or(r.Namespace, "NAMESPACE"), value, text)
+	return commands.Line("helm", "upgrade", cmp.Or(r.Name, "RELEASE"), "CHART", "--namespace", cmp.Or(r.Namespace, "NAMESPACE"), "--reuse-values",
+		"--set-json", value+"="+string(text))
 }

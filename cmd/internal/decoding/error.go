@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"sallyport.dev/sallyport/commands"
 )
 
 // Error reports that an object does not decode into its Go type.
@@ -40,16 +43,16 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // WayOut returns the commands that correct or delete the object.
 func (e *Error) WayOut() string {
-	name := strings.ToLower(e.Kind) + "." + e.Group + " " + e.Name
-	if e.Namespace != "" {
-		name += " -n " + e.Namespace
+	object := commands.Object(strings.ToLower(e.Kind)+"."+e.Group, e.Namespace, e.Name)
+	run := func(verb string, flags ...string) string {
+		return "`" + commands.Line(slices.Concat([]string{"kubectl", verb}, object, flags)...) + "`"
 	}
-	subresource := ""
+	edit := run("edit")
 	if e.Field == "status" || strings.HasPrefix(e.Field, "status.") {
-		subresource = " --subresource=status"
+		edit = run("edit", "--subresource=status")
 	}
-	return fmt.Sprintf("to correct it, run `kubectl edit %[1]s%[2]s`; to delete it without deleting what it represents, run "+
-		"`kubectl delete %[1]s --wait=false` and `kubectl patch %[1]s --type=merge -p '{\"metadata\":{\"finalizers\":null}}'`", name, subresource)
+	return fmt.Sprintf("to correct it, run %s; to delete it without deleting what it represents, run %s and %s",
+		edit, run("delete", "--wait=false"), run("patch", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`))
 }
 
 // set sets the error and the path of its field.

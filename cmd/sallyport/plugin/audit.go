@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 )
 
 // Exit codes of audit: objects violate a policy, or the result is unknown.
@@ -151,10 +152,10 @@ func audited(policies []v1alpha1.RegoPolicy, name string) (all []v1alpha1.RegoPo
 			all = append(all, p)
 		case name == "":
 		case p.Spec.BackgroundAudit != v1alpha1.AuditEnabled:
-			return nil, fmt.Errorf("RegoPolicy %s is not audited because spec.backgroundAudit is Disabled; to enable it: "+
-				`kubectl patch rego %[1]s --type=merge -p '{"spec": {"backgroundAudit": "Enabled"}}'`, name)
+			return nil, fmt.Errorf("RegoPolicy %s is not audited because spec.backgroundAudit is Disabled; to enable it: %s", name,
+				commands.Line("kubectl", "patch", "rego", name, "--type=merge", "-p", `{"spec": {"backgroundAudit": "Enabled"}}`))
 		default:
-			return nil, fmt.Errorf("RegoPolicy %s cannot be audited because it has no active revision; to see why: kubectl sallyport policies %[1]s", name)
+			return nil, fmt.Errorf("RegoPolicy %s cannot be audited because it has no active revision; to see why: %s", name, policiesCommand(name))
 		}
 	}
 	if len(all) == 0 {
@@ -182,7 +183,7 @@ func (a *auditNow) await(ctx context.Context, c *cluster, policy *v1alpha1.RegoP
 			return false, err
 		}
 		if policy.Annotations[v1alpha1.AnnotationAudit] != request {
-			return false, fmt.Errorf("another user requested an audit of %s in the meantime; to see its result: kubectl sallyport policies %[1]s", policy.Name)
+			return false, fmt.Errorf("another user requested an audit of %s in the meantime; to see its result: %s", policy.Name, policiesCommand(policy.Name))
 		}
 		if is := policy.Status.Auditing; is != nil && *is != told {
 			told = *is

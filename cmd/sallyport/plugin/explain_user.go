@@ -7,6 +7,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/webhooks/offline"
 )
 
@@ -37,7 +38,8 @@ const policyViewer = product + "-policy-viewer"
 func unread(err error) error {
 	err = fmt.Errorf("reading RegoPolicies: %w", err)
 	if apierrors.IsForbidden(err) {
-		err = fmt.Errorf("%w\nTo get access, ask a cluster administrator to run: kubectl create clusterrolebinding %[2]s-USER --clusterrole=%[2]s --user=USER", err, policyViewer)
+		err = fmt.Errorf("%w\nTo get access, ask a cluster administrator to run: %s", err,
+			commands.Line("kubectl", "create", "clusterrolebinding", policyViewer+"-USER", "--clusterrole="+policyViewer, "--user=USER"))
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	pages "sallyport.dev/sallyport/policies/describe"
 	"sallyport.dev/sallyport/reconcilers/policy/shipping"
 )
@@ -53,10 +54,10 @@ func (r *policyReport) text(p *page) {
 	p.deletion(&o.ObjectMeta)
 	p.row("Problems:", strings.Join(p.problems(o), "\n"))
 	p.line("")
-	p.row("View:", "kubectl get rego "+o.Name+" -o yaml")
-	p.row("Edit:", "kubectl edit rego "+o.Name)
+	p.row("View:", commands.Line("kubectl", "get", "rego", o.Name, "-o", "yaml"))
+	p.row("Edit:", commands.Line("kubectl", "edit", "rego", o.Name))
 	if len(edited(o)) > 0 {
-		p.row("Reset:", "kubectl sallyport policies reset "+o.Name)
+		p.row("Reset:", commands.Line("kubectl", "sallyport", "policies", "reset", o.Name))
 	}
 }
 
@@ -108,4 +109,9 @@ func (r *policyReport) tests() string {
 		return ""
 	}
 	return fmt.Sprintf("%d passed, %d failed", t.Passed, t.Failed)
+}
+
+// policiesCommand is the command that shows a policy.
+func policiesCommand(name string) string {
+	return commands.Line("kubectl", "sallyport", "policies", name)
 }

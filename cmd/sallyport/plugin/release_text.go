@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"sallyport.dev/sallyport/commands"
 )
 
 // shownNames is how many objects of a sort are named.
@@ -95,11 +97,11 @@ func (j *releasing) next(p *page) {
 	i := &j.installed
 	switch {
 	case i.helmName != "":
-		p.row("Uninstall:", fmt.Sprintf("helm uninstall %s -n %s", i.helmName, i.helmNamespace))
+		p.row("Uninstall:", commands.Line("helm", "uninstall", i.helmName, "-n", i.helmNamespace))
 	case i.deployment != nil:
 		p.row("Uninstall:", fmt.Sprintf("use the tool that installed Deployment %s in namespace %s (not Helm)", i.deployment.Name, i.deployment.Namespace))
 	case i.judged:
-		p.row("Uninstall:", "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration "+product)
+		p.row("Uninstall:", commands.Line("kubectl", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", product))
 	}
 	if i.deployment != nil {
 		p.row("Or restart:", j.goOn())
@@ -113,8 +115,8 @@ func (j *releasing) goOn() string {
 	if i.replicas == 0 {
 		note = "  (the default of the chart; the Deployment already had 0)"
 	}
-	return fmt.Sprintf("kubectl scale deployment/%s -n %s --replicas=%d%s",
-		i.deployment.Name, i.deployment.Namespace, cmp.Or(i.replicas, chartReplicas), note)
+	return commands.Line("kubectl", "scale", "deployment/"+i.deployment.Name, "-n", i.deployment.Namespace,
+		fmt.Sprint("--replicas=", cmp.Or(i.replicas, chartReplicas))) + note
 }
 
 // unfinished adds the state after an error.

@@ -45,7 +45,7 @@ func (p *page) blame(what string, requests []answer) {
 		p.line("\nSome requests are denied because a policy failed to decide, not because of the %s. To see the problem:\n", what)
 	}
 	for _, policy := range policies {
-		p.row("  kubectl sallyport policies " + policy)
+		p.row("  " + policiesCommand(policy))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 )
 
 func (r *machineReport) text(p *page) {
@@ -52,7 +53,7 @@ func abandon(m *v1alpha1.VirtualMachine) []string {
 	}
 	return []string{
 		"if its runtime will not let the machine go, abandon the instance, which then stays there (needs the verb override on policy machines-abandon):",
-		fmt.Sprintf("  kubectl annotate svm %s -n %s %s=%s", m.Name, m.Namespace, v1alpha1.AnnotationAbandonInstance, m.UID),
+		"  " + commands.Line("kubectl", "annotate", "svm", m.Name, "-n", m.Namespace, v1alpha1.AnnotationAbandonInstance+"="+string(m.UID)),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 )
 
 func (r *objectReport) text(p *page) {
@@ -27,7 +28,7 @@ func (r *objectReport) text(p *page) {
 		r.Pool.text(p)
 	}
 	if o.GroupVersionKind().GroupKind() == v1alpha1.GroupVersion.WithKind(policyKind).GroupKind() {
-		p.row("Policy status:", "kubectl sallyport policies "+o.Name)
+		p.row("Policy status:", policiesCommand(o.Name))
 	}
 	var owners []string
 	for i := range r.Owners {
@@ -92,10 +93,7 @@ func (o *owner) text(namespace string) []string {
 	}
 	switch {
 	case o.Controller != nil && *o.Controller && o.stays() && top.stays():
-		look := fmt.Sprintf("kubectl sallyport why %s %s", top.Resource, top.Name)
-		if namespace != "" {
-			look += " -n " + namespace
-		}
+		look := commands.Line(append([]string{"kubectl", "sallyport", "why"}, commands.Object(top.Resource, namespace, top.Name)...)...)
 		return []string{text, "its controller can recreate or rescale the object; see: " + look}
 	case o.State == "":
 		text += " (the object is deleted with its owner)"

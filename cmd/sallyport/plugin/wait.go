@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 )
 
 const (
@@ -166,8 +167,9 @@ func (w *waiter) verdict(err error) error {
 // goesOn is the error if the command stops waiting before the operation finishes.
 func (w *waiter) goesOn(why string) error {
 	o := w.operation
-	return fmt.Errorf("%s %s, which continues in the cluster (last state: %s)\nStatus: kubectl sallyport why svmop/%s -n %s\nCancel: kubectl delete svmop/%s -n %s",
-		why, o.Name, state(o), o.Name, o.Namespace, o.Name, o.Namespace)
+	object := commands.Object("svmop", o.Namespace, o.Name)
+	return fmt.Errorf("%s %s, which continues in the cluster (last state: %s)\nStatus: %s\nCancel: %s", why, o.Name, state(o),
+		commands.Line(append([]string{"kubectl", "sallyport", "why"}, object...)...), commands.Line(append([]string{"kubectl", "delete"}, object...)...))
 }
 
 // outcome is the result of a finished operation. It is nil on success.

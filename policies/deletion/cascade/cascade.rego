@@ -7,6 +7,7 @@
 package sallyport.deletion.cascade
 
 import data.sallyport.lib.override
+import data.sallyport.lib.shell
 
 # METADATA
 # title: Protected Deployments in the namespace
@@ -97,7 +98,7 @@ deny contains {
 	"reason": "DefinitionHasObjects",
 	"message": concat("", [
 		$"CustomResourceDefinition {_name}: deletion is not allowed because it would also delete {_count}: {_first}; ",
-		$"list with: kubectl get {_name} --all-namespaces; {_way_out}",
+		$"list with: kubectl get {shell.word(_name)} --all-namespaces; {_way_out}",
 	]),
 	"details": {"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": _name},
 } if {
@@ -207,7 +208,7 @@ _placed(metadata) := $"{metadata.namespace}/{metadata.name}" if object.get(metad
 
 _placed(metadata) := metadata.name if object.get(metadata, "namespace", "") == ""
 
-_list := $"kubectl get {concat(",", _resources)} --namespace {_name} --selector {_label}=enabled"
+_list := $"kubectl get {shell.word(concat(",", _resources))} --namespace {shell.word(_name)} --selector {_label}=enabled"
 
 _way_out := $"to override this policy once: {override.command("deletion-cascade", input.request, input.request.oldObject.metadata)}"
 

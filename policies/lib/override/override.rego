@@ -3,11 +3,13 @@
 # description: Policies put it into their messages, for users who hold the verb override on the policy.
 package sallyport.lib.override
 
+import data.sallyport.lib.shell
+
 # METADATA
 # description: >-
 #   The command that overrides the policy once for an existing object. Request is the denied request, metadata that of the object.
 command(policy, request, metadata) := concat(" ", array.concat(
-	["kubectl sallyport override", policy, resource(request.resource), typed(metadata.name)],
+	["kubectl sallyport override", policy, shell.word(resource(request.resource)), shell.word(metadata.name)],
 	array.concat(_namespace(request), [`--reason "..."`]),
 ))
 
@@ -17,15 +19,7 @@ resource(of) := of.resource if of.group == ""
 
 resource(of) := $"{of.resource}.{of.group}" if of.group != ""
 
-# METADATA
-# description: >-
-#   A name that is safe to paste into a shell, or NAME. Some kinds allow any character in a name, and a user may choose the name
-#   of an object so that a shell runs it.
-typed(name) := name if regex.match(`^[A-Za-z0-9][A-Za-z0-9:._-]*$`, name)
-
-typed(name) := "NAME" if not regex.match(`^[A-Za-z0-9][A-Za-z0-9:._-]*$`, name)
-
-_namespace(request) := [$"-n {request.namespace}"] if within(request)
+_namespace(request) := [$"-n {shell.word(request.namespace)}"] if within(request)
 
 _namespace(request) := [] if not within(request)
 

@@ -6,6 +6,8 @@
 #   the Pod does not exist any more, and the drain can continue.
 package sallyport.machines.eviction
 
+import data.sallyport.lib.shell
+
 # METADATA
 # title: The VirtualMachine that the Pod is named after
 facts["vm"] := {
@@ -69,7 +71,7 @@ deny contains {
 	"code": 429,
 	"message": concat("", [
 		$"Pod {input.request.name}: cannot be evicted because that would delete VirtualMachine {_name} ({_phase}); ",
-		$"to move it off node {_node}: kubectl patch svm {_name} -n {input.request.namespace} ",
+		$"to move it off node {_node}: kubectl patch svm {shell.word(_name)} -n {shell.word(input.request.namespace)} ",
 		`--type merge -p '{"spec":{"nodeName":"NODE"}}'`,
 	]),
 	"details": _details,

@@ -7,6 +7,7 @@
 package sallyport.machines.secrets
 
 import data.sallyport.lib.machines
+import data.sallyport.lib.shell
 
 # METADATA
 # title: Whether the requester may get the Secret
@@ -37,7 +38,7 @@ deny contains {
 	"reason": "SecretNotAllowed",
 	"message": concat("", [
 		$"{_field}: cannot use Secret {_secret.name} because {_who} may not get it in namespace {input.request.namespace}; ",
-		$"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n {input.request.namespace}",
+		$"name a Secret that you may get; to check: kubectl auth can-i get secrets/NAME -n {shell.word(input.request.namespace)}",
 	]),
 	"details": {"kind": "Secret", "name": _secret.name, "field": _field},
 } if {

@@ -7,6 +7,7 @@
 package sallyport.operations.applicability
 
 import data.sallyport.lib.operations
+import data.sallyport.lib.shell
 
 # METADATA
 # title: The VirtualMachine of the operation
@@ -61,7 +62,7 @@ deny contains {
 	"code": 409,
 	"message": concat("", [
 		$"{_forbidden} because it is being deleted (since {_deleted_at}); no operation is allowed; ",
-		$"to see what the deletion waits for: kubectl sallyport why svm {_name} -n {input.request.namespace}",
+		$"to see what the deletion waits for: kubectl sallyport why svm {shell.word(_name)} -n {shell.word(input.request.namespace)}",
 	]),
 	"details": _details,
 } if {
@@ -164,7 +165,7 @@ _machine := $"VirtualMachine {_name}"
 
 _name := input.request.object.spec.virtualMachineName
 
-_list := $"list VirtualMachines with: kubectl get svm -n {input.request.namespace}"
+_list := $"list VirtualMachines with: kubectl get svm -n {shell.word(input.request.namespace)}"
 
 _details := {"kind": "VirtualMachine", "name": _name}
 

@@ -6,6 +6,8 @@
 #   its status it would be carried out once more.
 package sallyport.operations.copies
 
+import data.sallyport.lib.shell
+
 valid_input if {
 	is_object(input.request.object.spec)
 	is_string(object.get(input.request.object.spec, "requestedAt", ""))
@@ -25,7 +27,7 @@ deny contains {
 	"message": concat("", [
 		"an operation cannot be created with spec.virtualMachineUID, spec.requestedBy, spec.requestedAt or spec.override: only Sallyport ",
 		"sets these fields, so this is a copy of an earlier operation, as from a backup, and would be carried out again; to request it anew, ",
-		$"remove the fields, or use kubectl sallyport, for example: kubectl sallyport stop {_machine} -n {input.request.namespace}",
+		$"remove the fields, or use kubectl sallyport, for example: kubectl sallyport stop {shell.word(_machine)} -n {shell.word(input.request.namespace)}",
 	]),
 	"details": {"group": "sallyport.dev", "kind": "VirtualMachineOperation", "field": "spec.requestedAt"},
 } if {

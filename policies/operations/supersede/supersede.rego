@@ -6,6 +6,7 @@
 package sallyport.operations.supersede
 
 import data.sallyport.lib.operations
+import data.sallyport.lib.shell
 
 # METADATA
 # title: Unfinished operations of the same VirtualMachine
@@ -80,7 +81,7 @@ deny contains {
 	"code": 409,
 	"message": concat("", [
 		$"{_forbidden} because the machine is moving to {_destination} as a snapshot; no operation is allowed until it arrives; ",
-		$"to wait: kubectl wait svm {_name} -n {input.request.namespace} --for=condition=PlacementSettled --timeout=10m",
+		$"to wait: kubectl wait svm {shell.word(_name)} -n {shell.word(input.request.namespace)} --for=condition=PlacementSettled --timeout=10m",
 	]),
 	"details": {"kind": "VirtualMachine", "name": _name},
 } if {

@@ -10,6 +10,7 @@
 package sallyport.placement.migration
 
 import data.sallyport.lib.operations
+import data.sallyport.lib.shell
 
 # METADATA
 # title: The VirtualMachine that an operation moves
@@ -80,7 +81,7 @@ deny contains {
 	"reason": "OperationInProgress",
 	"message": concat("", [
 		$"spec.nodeName: cannot be changed because {_busy}; ",
-		$"to see its progress: kubectl sallyport why svm {_name} -n {input.request.namespace}",
+		$"to see its progress: kubectl sallyport why svm {shell.word(_name)} -n {shell.word(input.request.namespace)}",
 	]),
 	"details": {"kind": "VirtualMachine", "name": _name, "field": "spec.nodeName"},
 } if {
@@ -98,7 +99,7 @@ deny contains {
 	"code": 422,
 	"message": concat("", [
 		$"{_field}: {_machine} is already on {_called(_to)}; ",
-		$"to move it to any other {_place}: kubectl sallyport evict {_name} -n {input.request.namespace}",
+		$"to move it to any other {_place}: kubectl sallyport evict {shell.word(_name)} -n {shell.word(input.request.namespace)}",
 	]),
 	"details": {"kind": "VirtualMachine", "name": _name, "field": _field},
 } if {
@@ -145,7 +146,7 @@ deny contains {
 deny contains {
 	"reason": "NodeUnschedulable",
 	"code": 409,
-	"message": $"{_field}: {_machine} cannot be moved because node {_to} is cordoned; to allow it: kubectl uncordon {_to}",
+	"message": $"{_field}: {_machine} cannot be moved because node {_to} is cordoned; to allow it: kubectl uncordon {shell.word(_to)}",
 	"details": {"kind": "Node", "name": _to, "field": _field},
 } if {
 	_goes_to_node

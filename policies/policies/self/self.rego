@@ -6,6 +6,8 @@
 #   policy is broken. Weakening or deleting a policy that is shipped with Sallyport requires the verb override on it.
 package sallyport.policies.self
 
+import data.sallyport.lib.shell
+
 # METADATA
 # title: The effect of the change
 # description: >-
@@ -234,7 +236,7 @@ deny contains {
 	"reason": "Indispensable",
 	"message": concat("", [
 		$"RegoPolicy {_name}: {_undoing}; the verb override on the RegoPolicy does not allow it either; in an emergency, to override ",
-		$"policies-self once: kubectl sallyport override policies-self regopolicies.sallyport.dev {_name} --reason \"...\"",
+		$"policies-self once: kubectl sallyport override policies-self regopolicies.sallyport.dev {shell.word(_name)} --reason \"...\"",
 	]),
 	"details": _about(_name, "spec"),
 } if {
@@ -418,11 +420,14 @@ _undoing := concat("", [
 	$"({concat("; ", _weakenings)})",
 ]) if not _deletes_shipped
 
+_role := $"override-{_name}"
+
 _permission := concat("", [
 	$"this requires the verb override on the RegoPolicy, which user {input.request.userInfo.username} does not have; ",
 	"a cluster administrator can grant it with: ",
-	$"kubectl create clusterrole override-{_name} --verb=override --resource=regopolicies.sallyport.dev --resource-name={_name} && ",
-	$"kubectl create clusterrolebinding override-{_name} --clusterrole=override-{_name} --user={input.request.userInfo.username}",
+	$"kubectl create clusterrole {shell.word(_role)} --verb=override --resource=regopolicies.sallyport.dev ",
+	$"--resource-name={shell.word(_name)} && kubectl create clusterrolebinding {shell.word(_role)} --clusterrole={shell.word(_role)} ",
+	$"--user={shell.word(input.request.userInfo.username)}",
 ])
 
 # The API server validates the schema of the object. These rules check the types that the rules above rely on.

@@ -12,7 +12,7 @@
 #   not raised. The policy admits a change of scaleDownPolicy alone, and every update of a pool that is being deleted.
 package sallyport.pools.scaledown
 
-import data.sallyport.lib.override
+import data.sallyport.lib.shell
 
 # METADATA
 # title: The pool that is scaled
@@ -242,17 +242,17 @@ _how := _way_out if count(array.concat(_choice, _eligible)) > 0
 
 _how := concat("", [
 	"the pool has no member that can be named; change scaleDownPolicy first: kubectl patch svmpool ",
-	$"{override.typed(_pool.metadata.name)} -n {input.request.namespace} --type merge ",
+	$"{shell.word(_pool.metadata.name)} -n {shell.word(input.request.namespace)} --type merge ",
 	`-p '{"spec":{"scaleDownPolicy":"NewestFirst"}}'`,
 ]) if {
 	count(array.concat(_choice, _eligible)) == 0
 }
 
-_command := concat("", array.concat([_scale_down], [$" --vm {override.typed(name)}" | some name in _choice]))
+_command := concat("", array.concat([_scale_down], [$" --vm {shell.word(name)}" | some name in _choice]))
 
 _wait_or_name := $"wait until they are idle, or name the members to remove: {_scale_down} --vm NAME"
 
-_scale_down := $"kubectl sallyport scale-down {override.typed(_pool.metadata.name)} -n {input.request.namespace}"
+_scale_down := $"kubectl sallyport scale-down {shell.word(_pool.metadata.name)} -n {shell.word(input.request.namespace)}"
 
 _details(field) := {
 	"group": "sallyport.dev", "kind": "VirtualMachinePool",

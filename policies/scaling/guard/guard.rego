@@ -8,6 +8,7 @@
 package sallyport.scaling.guard
 
 import data.sallyport.lib.override
+import data.sallyport.lib.shell
 
 # METADATA
 # title: The object that is scaled
@@ -313,7 +314,7 @@ _way_out(_) := $"allowed: kubectl scale {_target} --replicas={_lowest}" if _lowe
 
 _way_out(limit) := limit.lift if _lowest == _present
 
-_remove(key) := $"to remove the annotation: kubectl annotate {_target} {key}-"
+_remove(key) := $"to remove the annotation: kubectl annotate {_target} {shell.word(key)}-"
 
 _lift(limit) := $"wait until {limit.hours.to}; {_once}" if "hours" in object.keys(limit)
 
@@ -325,11 +326,11 @@ _hours(limit) := $" ({limit.hours.from} to {limit.hours.to} {limit.hours.timeZon
 
 _hours(limit) := "" if not "hours" in object.keys(limit)
 
-_target := $"{_resource}/{override.typed(_subject.metadata.name)}{_flag}"
+_target := $"{shell.word(_resource)}/{shell.word(_subject.metadata.name)}{_flag}"
 
 _flag := "" if not _within
 
-_flag := $" -n {input.request.namespace}" if _within
+_flag := $" -n {shell.word(input.request.namespace)}" if _within
 
 _within if override.within(input.request)
 

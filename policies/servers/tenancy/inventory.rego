@@ -2,6 +2,7 @@
 package sallyport.servers.tenancy
 
 import data.sallyport.lib.machines
+import data.sallyport.lib.shell
 import data.sallyport.lib.tenants
 
 # METADATA
@@ -14,7 +15,7 @@ deny contains {
 	"code": 422,
 	"message": concat("", [
 		$"{_field(place)}: {_kinds[place.allowed]} {place.path} does not exist on {_server}; available to {_namespace}: {_present(place)}; ",
-		$"new ones appear in status.inventory within a minute: kubectl get vsphereserver {_vsphere.serverRef.name} -o yaml",
+		$"new ones appear in status.inventory within a minute: kubectl get vsphereserver {shell.word(_vsphere.serverRef.name)} -o yaml",
 	]),
 	"details": _details(_field(place)),
 } if {

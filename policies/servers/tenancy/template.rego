@@ -1,6 +1,7 @@
 # Machines cloned from a VSphereTemplate: the reference is checked as the path of the template.
 package sallyport.servers.tenancy
 
+import data.sallyport.lib.shell
 import data.sallyport.lib.templates
 import data.sallyport.lib.tenants
 
@@ -29,7 +30,7 @@ deny contains {
 	"code": 422,
 	"message": concat("", [
 		$"{_at("clone.template.templateRef.name")}: VSphereTemplate {_template_ref.name} does not exist in {_namespace}; create it first, ",
-		$"or list others with: kubectl get vspheretemplates --namespace {input.request.namespace}",
+		$"or list others with: kubectl get vspheretemplates --namespace {shell.word(input.request.namespace)}",
 	]),
 	"details": _template_details,
 } if {

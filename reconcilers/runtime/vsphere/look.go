@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -174,7 +175,7 @@ func (s *sighting) ofAnother(p place, m runtime.Machine) error {
 	case namespace != m.Namespace || len(validation.IsDNS1123Subdomain(name)) > 0:
 	case name == m.Name:
 		whose = "another VirtualMachine of this name, an earlier one or one in another cluster"
-		wayOut = fmt.Sprintf(", or take it over: kubectl sallyport take-over svm %s -n %s", m.Name, m.Namespace)
+		wayOut = ", or take it over: " + commands.Line("kubectl", "sallyport", "take-over", "svm", m.Name, "-n", m.Namespace)
 	default:
 		whose = "VirtualMachine " + name + " of this namespace"
 		wayOut = ", or delete VirtualMachine " + name + ", which leaves the machine as it is"
