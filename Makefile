@@ -77,6 +77,8 @@ export GORACE := suppressions="$(CURDIR)/hack/race.txt"
 
 # What tests say of their times is kept. Three packages at a time, because many wait for other processes; four leave some too little.
 said := bin/tests.txt
+# What each command of test-deep was and printed, for hack/again.sh.
+deep := bin/deep
 gotest := env GOGC=400 $(GO) test -timeout 30m -p 3
 keep = tee -a $(said) || { hack/failed.sh $(said); exit 1; }
 
@@ -93,8 +95,12 @@ test-walks: bin control-plane ## Run the Go tests that lead through other proces
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
 	@$(if $(race),,echo "no C compiler for cgo: not testing with the race detector";) \
 	{ for package in $(if $(race),$(computing)); do echo $(gotest) -count=1 $(race) $$package; done && \
-		hack/deep.sh $(gotest) -count=1 | hack/longest.sh deep; } | xargs -L 1 -P 3 env | $(keep)
+		hack/deep.sh $(gotest) -count=1 | hack/longest.sh deep; } | hack/each.sh $(deep) | $(keep)
 	@hack/slowest.sh $(said) deep
+
+.PHONY: test-again
+test-again: ## Run what failed in make test-deep once more, one after another, and name what passes then as FLAKY
+	@hack/again.sh $(deep)
 
 .PHONY: slowest
 slowest: ## Show which packages' tests took longest, and longer than hack/budgets.txt allows
@@ -123,7 +129,7 @@ test: forget lint verify-generated test-rego control-plane test-unit test-walks 
 
 .PHONY: forget
 forget: bin
-	@rm -f $(said)
+	@rm -rf $(said) $(deep)
 
 bin:
 	mkdir -p bin
