@@ -63,7 +63,7 @@ test-rego: ## Run the tests of the policies, at full coverage
 # for it: make test-deep runs them with it.
 computing := ./webhooks/engine ./webhooks/testrun ./reconcilers/runtime/vsphere ./test/replay
 # Packages in which no goroutines of ours have anything in common.
-alone := ./hack/mutants ./reconcilers/policy/shipping ./webhooks/offline
+alone := ./hack/mutants ./policies ./reconcilers/policy/shipping ./webhooks/offline
 # Packages that are run without it: these, and those whose tests lead through other processes, etcd, API servers, managers, Helm,
 # kubectl, of which the detector would see nothing, or through govmomi's simulator, which takes long with it.
 walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./test/... | hack/shallow.sh | hack/longest.sh test)

@@ -13,6 +13,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/reconcilers/template"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // tries imports what does not become an item, and gives its error.
@@ -210,7 +211,7 @@ func TestImportTellsHowMuchIsDone(t *testing.T) {
 	what.Archive = archive{content: image().content, before: func() {
 		select {
 		case <-ended:
-		case <-time.After(5 * time.Second):
+		case <-time.After(step.Patience):
 		}
 	}}
 	if err := w.tries(t.Context(), what); !runtime.IsUnavailable(err) || !strings.Contains(err.Error(), "aborted the import") {
