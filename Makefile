@@ -66,7 +66,7 @@ test-rego: ## Run the tests of the policies, at full coverage
 # for it: make test-deep runs them with it.
 computing := ./webhooks/engine ./webhooks/testrun ./reconcilers/runtime/vsphere ./test/replay
 # Packages in which no goroutines of ours have anything in common.
-alone := ./hack/mutants ./reconcilers/policy/shipping ./webhooks/offline
+alone := ./hack/mutants ./policies ./reconcilers/policy/shipping ./webhooks/offline
 # Packages that are run without it: these, and those whose tests lead through other processes, etcd, API servers, managers, Helm,
 # kubectl, of which the detector would see nothing, or through govmomi's simulator, which takes long with it.
 walks = $(shell $(GO) list $(computing) $(alone) ./charts ./cmd/demo ./cmd/sallyport ./cmd/sallyport/plugin ./cmd/sallyport/tools ./test/... | hack/shallow.sh | hack/longest.sh test)
@@ -80,6 +80,8 @@ export GORACE := suppressions="$(CURDIR)/hack/race.txt"
 
 # What tests say of their times is kept. Three packages at a time, because many wait for other processes; four leave some too little.
 said := bin/tests.txt
+# What each command of test-deep was and printed, for hack/again.sh.
+deep := bin/deep
 gotest := env GOGC=400 $(GO) test -timeout 30m -p 3
 raced := env CGO_ENABLED=1 $(gotest) -race
 keep = tee -a $(said) || { hack/failed.sh $(said); exit 1; }
@@ -97,8 +99,12 @@ test-walks: bin control-plane ## Run the Go tests that lead through other proces
 test-deep: forget control-plane ## Run the tests that have no end, such as random histories, in depth
 	@$(if $(race),,echo "no C compiler for cgo: not testing with the race detector";) \
 	{ for package in $(if $(race),$(computing)); do echo $(raced) -count=1 $$package; done && \
-		hack/deep.sh $(gotest) -count=1 | hack/longest.sh deep; } | xargs -L 1 -P 3 env | $(keep)
+		hack/deep.sh $(gotest) -count=1 | hack/longest.sh deep; } | hack/each.sh $(deep) | $(keep)
 	@hack/slowest.sh $(said) deep
+
+.PHONY: test-again
+test-again: ## Run what failed in make test-deep once more, one after another, and name what passes then as FLAKY
+	@hack/again.sh $(deep)
 
 # Its API server has the dependencies that it was released with, and shares nothing with other programs: it is compiled for some minutes.
 .PHONY: test-old
@@ -133,7 +139,7 @@ test: forget lint verify-generated test-rego control-plane test-unit test-walks 
 
 .PHONY: forget
 forget: bin
-	@rm -f $(said)
+	@rm -rf $(said) $(deep)
 
 bin:
 	mkdir -p bin

@@ -1,13 +1,28 @@
 #!/usr/bin/env bash
 # Says how to run the tests that look at more in depth, of each package only these, a command a line: deep.sh go test -count=1 ... A test
-# is one of them if it asks the package depth itself; where it is asked outside a test, all tests of the package are.
+# is one of them if it asks the package depth, or names a function that does; where that is asked outside functions, all tests of the
+# package are.
 set -euo pipefail
 
-grep -rl --include='*_test.go' 'depth\.[A-Z][A-Za-z]*(' . | xargs -n1 dirname | sort -u | while read -r package; do
+grep -rl --include='*_test.go' 'depth\.\(Checks\|Deep\|Of\|Only\)(' . | xargs -n1 dirname | sort -u | while read -r package; do
 	tests=$(cat "$package"/*_test.go | awk '
-		/^[a-z]/ { test = "" }
-		/^func (Test|Fuzz)/ { test = $2; sub(/\(.*/, "", test) }
-		/depth\.[A-Z][A-Za-z]*\(/ { if (test == "") all = 1; else if (!seen[test]++) tests = tests (tests ? "|" : "") test }
-		END { print all ? "." : "^(" tests ")$" }')
+		/^\/\// { next }
+		/^(var|const|type) / { name = "" }
+		/^func / { name = $0; sub(/^func (\([^)]*\) )?/, "", name); sub(/[^A-Za-z0-9_].*/, "", name); order[++n] = name }
+		/depth\.(Checks|Deep|Of|Only)\(/ { if (name == "") all = 1; else deep[name] = 1 }
+		{ words = $0; gsub(/[^A-Za-z0-9_]+/, " ", words); body[name] = body[name] " " words }
+		END {
+			do {
+				more = 0
+				for (i = 1; i <= n; i++) {
+					if (order[i] in deep) continue
+					m = split(body[order[i]], named, " ")
+					for (j = 1; j <= m; j++) if (named[j] in deep) { more = deep[order[i]] = 1; break }
+				}
+			} while (more)
+			for (i = 1; i <= n; i++)
+				if (order[i] in deep && order[i] ~ /^(Test|Fuzz)/ && order[i] != "TestMain") tests = tests (tests ? "|" : "") order[i]
+			print all ? "." : "^(" tests ")$"
+		}')
 	echo SALLYPORT_TEST_DEEP=1 "$@" "-run=$tests" "$package"
 done

@@ -133,12 +133,12 @@ func (m *model) check() {
 	calls, effects := m.machines.Calls(), m.machines.Effects()
 	for _, c := range calls[m.called:] {
 		if c.Verb == runtime.VerbAttach && c.Err != nil && strings.Contains(c.Err.Error(), "is attached to machine") {
-			m.Fatalf("%s was to have %s, which another machine has: %v", c.Machine, c.Disk, c.Err)
+			m.Fatalf(depth.Effect+"%s was to have %s, which another machine has: %v", c.Machine, c.Disk, c.Err)
 		}
 	}
 	for _, e := range effects[m.checked:] {
 		if e.Kind == fake.DiskDeleted && m.wanted[e.Disk] {
-			m.Fatalf("the data of %s is gone, and nobody has deleted it", e.Disk)
+			m.Fatalf(depth.Effect+"the data of %s is gone, and nobody has deleted it", e.Disk)
 		}
 	}
 	m.called, m.checked = len(calls), len(effects)
@@ -150,7 +150,7 @@ func (m *model) check() {
 	}
 	for uid, n := range made {
 		if n > 1 {
-			m.Fatalf("disk %s was made %d times", uid, n)
+			m.Fatalf(depth.Effect+"disk %s was made %d times", uid, n)
 		}
 	}
 }

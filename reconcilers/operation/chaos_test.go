@@ -47,7 +47,7 @@ func (c *chaos) tag(_ context.Context, verb runtime.Verb, _ runtime.Machine) str
 		return ""
 	}
 	if status.ActiveOperation == nil || len(status.Undoing) > 0 {
-		c.Errorf("the runtime is told to %s with the claim %+v\n%v", verb, status, c.log)
+		c.Errorf(depth.Effect+"the runtime is told to %s with the claim %+v\n%v", verb, status, c.log)
 		return ""
 	}
 	return status.ActiveOperation.ID
@@ -119,7 +119,7 @@ func (c *chaos) check() {
 				return o != nil && string(o.UID) == e.Tag && o.Finished()
 			})
 			if !e.ByGuest && !claim.Holds(&status, e.Tag) && !claim.Lost(&status, e.Tag) && !finishedSince {
-				c.Errorf("%s came of %q, which neither holds the machine nor is undone: %+v\n%v", e.Kind, e.Tag, status, c.log)
+				c.Errorf(depth.Effect+"%s came of %q, which neither holds the machine nor is undone: %+v\n%v", e.Kind, e.Tag, status, c.log)
 			}
 		}
 	}

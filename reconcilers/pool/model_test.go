@@ -93,7 +93,7 @@ func (m *model) judge(vm *v1alpha1.VirtualMachine) {
 // fail has the pass fail in which a deletion was wrong: it is made in another goroutine, where a test cannot be ended.
 func (m *model) fail(format string, args ...any) {
 	if m.wrong == "" {
-		m.wrong = fmt.Sprintf(format, args...)
+		m.wrong = depth.Effect + fmt.Sprintf(format, args...)
 	}
 }
 
@@ -151,7 +151,7 @@ func (m *model) pass() {
 		m.Fatal(m.wrong)
 	}
 	if count := len(m.server.members()); count > max(m.most, before) {
-		m.Fatalf("%d members became %d, and there are to be %d", before, count, m.most)
+		m.Fatalf(depth.Effect+"%d members became %d, and there are to be %d", before, count, m.most)
 	}
 }
 

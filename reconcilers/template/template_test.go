@@ -430,7 +430,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 						p.renew()
 						_, _ = p.pass()
 						if stays && !p.whole() {
-							t.Fatalf("%s, call %d, after %v: the name is free after the next pass: %s", what, dies, after, p.describe(folder))
+							t.Fatalf(depth.Effect+"%s, call %d, after %v: the name is free after the next pass: %s", what, dies, after, p.describe(folder))
 						}
 					}
 					p.settle(t)
@@ -441,7 +441,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 					want = fmt.Sprint(got)
 				}
 				if fmt.Sprint(got) != want {
-					t.Errorf("%s, call %d, after %v: %v, want %s", what, dies, after, got, want)
+					t.Errorf(depth.Effect+"%s, call %d, after %v: %v, want %s", what, dies, after, got, want)
 				}
 				points++
 			}
@@ -503,10 +503,10 @@ func TestModel(t *testing.T) {
 		two.settle(t)
 		one.settle(t)
 		if item := w.named(folder, name); item == nil || item.Stage != Whole || item.Release != w.template().Spec.Release {
-			rt.Fatalf("the folder has %s", w.describe(folder))
+			rt.Fatalf(depth.Effect+"the folder has %s", w.describe(folder))
 		}
 		if ours := len(w.all[folder]) - stranger; ours > 1+int(w.template().Spec.KeepVersions) {
-			rt.Fatalf("too much is left: %s", w.describe(folder))
+			rt.Fatalf(depth.Effect+"too much is left: %s", w.describe(folder))
 		}
 	})
 }

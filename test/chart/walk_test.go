@@ -22,8 +22,8 @@ import (
 // What the policy says when it refuses a second Stop: as it ships, and as the walk edits it, twice.
 const shipped, edited, reedited = "stop is not allowed", "stop is not possible", "stop is not admitted"
 
-// live is how long an edit may take to decide everywhere. It is a second; this is what a machine may take that does other things too.
-const live = 10 * time.Second
+// live is how long an edit may take to decide everywhere. It is a second, and on a machine that is busy with other tests no more than this.
+const live = time.Minute
 
 // TestWalk is what users do with Sallyport from its installation to its end.
 func TestWalk(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // operations are all of them, in the order of the matrix.
@@ -83,7 +84,7 @@ func pair(t *testing.T, c *Cluster, running, asked string) {
 	m.rests(leaves(asked))
 	m.intends(leaves(asked), second.Name)
 	if m.Node() != node {
-		t.Errorf("the machine went from %s to %s though its migration was superseded", node, m.Node())
+		t.Errorf(depth.Effect+"the machine went from %s to %s though its migration was superseded", node, m.Node())
 	}
 	release()
 }

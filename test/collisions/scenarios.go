@@ -11,6 +11,7 @@ import (
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // scenarios are the collisions that have names.
@@ -211,7 +212,7 @@ func twoStarts(t *testing.T, c *Cluster) {
 		}
 	}
 	if won != 1 {
-		t.Errorf("%d Starts succeeded; refused: %v", won, refused)
+		t.Errorf(depth.Effect+"%d Starts succeeded; refused: %v", won, refused)
 	}
 }
 

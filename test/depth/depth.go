@@ -27,6 +27,14 @@ func Only(t testing.TB) {
 	}
 }
 
+// Unraced leaves a test to the run without the race detector: it does one thing after another and takes ten times as long with it.
+func Unraced(t testing.TB) {
+	t.Helper()
+	if Raced {
+		t.Skip("left to the run without the race detector")
+	}
+}
+
 // Deep is for the steps of a walk that `make test-deep` takes beside those of `make test`.
 func Deep() bool { return os.Getenv(Variable) != "" }
 

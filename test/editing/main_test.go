@@ -95,37 +95,34 @@ type answer struct {
 	took           time.Duration
 }
 
-// running is the step of a rehearsal in which a policy, and not only the machine, may be too slow.
-const running = "last step: running test"
-
-// outOfTime tells whether a rehearsal did not finish, as on a machine that is busy with other tests.
-func outOfTime(stderr string) bool {
-	return strings.Contains(stderr, "its rehearsal did not finish within")
+// try runs kubectl, again if a status was written between what it read and what it wrote, as a person would, and if a rehearsal did not
+// finish, as on a machine that is busy with other tests.
+func (p person) try(stdin string, args ...string) answer {
+	p.Helper()
+	for first := time.Now(); ; {
+		a := p.once(stdin, args...)
+		busy := strings.Contains(a.stderr, "its rehearsal did not finish within") && time.Since(first) < step.Patience
+		if a.code == 0 || !busy && !strings.Contains(a.stderr, "the object has been modified") {
+			return a
+		}
+	}
 }
 
-// try runs kubectl, again if a status was written between what it read and what it wrote, as a person would.
-func (p person) try(stdin string, args ...string) answer {
+// once runs kubectl, for a policy whose rehearsal never finishes.
+func (p person) once(stdin string, args ...string) answer {
 	p.Helper()
 	if p.name != "" {
 		args = append([]string{"--as", p.name}, args...)
 	}
-	for first := time.Now(); ; {
-		began := time.Now()
-		stdout, stderr, code := stack.plane.KubectlAs(p.Context(), stack.plane.Kubeconfig(), strings.NewReader(stdin), args...)
-		busy := outOfTime(stderr) && !strings.Contains(stderr, running) && time.Since(first) < step.Patience
-		if code == 0 || !busy && !strings.Contains(stderr, "the object has been modified") {
-			return answer{stdout, stderr, code, time.Since(began)}
-		}
-	}
+	began := time.Now()
+	stdout, stderr, code := stack.plane.KubectlAs(p.Context(), stack.plane.Kubeconfig(), strings.NewReader(stdin), args...)
+	return answer{stdout, stderr, code, time.Since(began)}
 }
 
 // may is kubectl with success.
 func (p person) may(stdin string, args ...string) answer {
 	p.Helper()
 	a := p.try(stdin, args...)
-	for first := time.Now(); outOfTime(a.stderr) && time.Since(first) < step.Patience; {
-		a = p.try(stdin, args...)
-	}
 	if a.code != 0 {
 		p.Fatalf("kubectl %s: exit %d: %s", strings.Join(args, " "), a.code, a.stderr)
 	}

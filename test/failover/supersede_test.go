@@ -151,11 +151,11 @@ func (r *round) checkWorld() {
 		}
 	}
 	if len(on) != 1 || len(off) != 1 {
-		r.Fatalf("the machine went on %d times and off %d times", len(on), len(off))
+		r.Fatalf(depth.Effect+"the machine went on %d times and off %d times", len(on), len(off))
 	}
 	for _, c := range stack.world.Calls() {
 		if c.Machine.UID == r.uid && c.Verb == runtime.VerbPowerOff && c.Seq < on[0].Seq {
-			r.Errorf("it was told to go off while the power-on was in flight: %+v", c)
+			r.Errorf(depth.Effect+"it was told to go off while the power-on was in flight: %+v", c)
 		}
 	}
 }
@@ -196,7 +196,7 @@ func checkNoOverlap(t *testing.T) {
 	for i, c := range all {
 		for _, other := range all[:i] {
 			if other.Client != c.Client && other.Ended.After(c.Began) {
-				t.Errorf("%s began %s while %s of %s was under way", c.Client, c.Verb, other.Verb, other.Client)
+				t.Errorf(depth.Effect+"%s began %s while %s of %s was under way", c.Client, c.Verb, other.Verb, other.Client)
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/fake"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 const namespace = corev1.NamespaceDefault
@@ -109,7 +110,7 @@ func (m *model) violated(format string, args ...any) {
 // report is the violation with all that led to it.
 func (m *model) report() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", m.violation)
+	fmt.Fprintf(&b, depth.Effect+"%s\n", m.violation)
 	for _, l := range m.lines {
 		fmt.Fprintf(&b, "  "+l.format+"\n", l.args...)
 	}

@@ -39,11 +39,6 @@ func machine(name string) runtime.Machine {
 func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		w, s := serve(t)
-		script := func(f func() fake.Fault) func(*testing.T, runtime.Machine, runtime.Verb) {
-			return func(_ *testing.T, m runtime.Machine, verb runtime.Verb) {
-				w.Script(fake.At{Verb: verb, Machine: m.UID}, f())
-			}
-		}
 		return conformance.Harness{
 			Runtime:   Dial(s.Address, "first"),
 			Machine:   func(_ *testing.T, name string) runtime.Machine { return machine(name) },
@@ -80,8 +75,14 @@ func TestConformance(t *testing.T) {
 					return nil
 				}
 			},
-			LoseReply: script(fake.LoseReply),
-			Stall:     script(func() fake.Fault { return fake.NewStall(fake.ActAfter).Fault() }),
+			LoseReply: func(_ *testing.T, m runtime.Machine, verb runtime.Verb) {
+				w.Script(fake.At{Verb: verb, Machine: m.UID}, fake.LoseReply())
+			},
+			Stall: func(_ *testing.T, m runtime.Machine, verb runtime.Verb) <-chan struct{} {
+				stall := fake.NewStall(fake.ActAfter)
+				w.Script(fake.At{Verb: verb, Machine: m.UID}, stall.Fault())
+				return stall.Reached()
+			},
 		}
 	})
 }

@@ -73,7 +73,7 @@ var faults = []fault{
 	},
 		// It has not, in truth. At the login there is none yet. Those of the REST API are not counted.
 		func(method string) bool { return method != login && !isREST(method) }},
-	{hung, func(p *process, method string) { p.faults.Stall(method) }, never},
+	{hung, func(p *process, method string) { p.faults.Instead(p.calls.hang, method) }, never},
 	{"reply lost", func(p *process, method string) { p.faults.LoseReply(method) },
 		func(method string) bool { return method == login }},
 	{"killed after it", func(p *process, method string) { p.faults.Before(func() { p.dying.Store(true) }, method) }, always},

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -27,10 +26,8 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/reconcilers/virtualmachine"
+	"sallyport.dev/sallyport/test/step"
 )
-
-// callTimeout bounds the calls of the runtime. It is short, so that a call that hangs is soon over.
-const callTimeout = time.Second
 
 // errKilled is what everybody gets who asks something for a process that is no more.
 var errKilled = errors.New("the process was killed")
@@ -42,6 +39,7 @@ type process struct {
 	ops    *operation.Reconciler
 	vms    *virtualmachine.Reconciler
 	disks  *disk.Reconciler
+	calls  calls
 
 	seen func() // Called after every request, if it is set.
 
@@ -50,8 +48,8 @@ type process struct {
 	dead   atomic.Bool
 }
 
-// newProcess starts a manager, whose calls of the runtime last that long at most.
-func newProcess(api client.WithWatch, judge operation.Arbiter, vc *vcsim.VCenter, timeout time.Duration) *process {
+// newProcess starts a manager.
+func newProcess(api client.WithWatch, judge operation.Arbiter, vc *vcsim.VCenter) *process {
 	p := &process{}
 	var err error
 	p.server, err = vsphere.NewServer(vsphere.Config{
@@ -66,7 +64,7 @@ func newProcess(api client.WithWatch, judge operation.Arbiter, vc *vcsim.VCenter
 	if err != nil {
 		panic(err) // the vCenter gives no address of its own
 	}
-	limited := runtime.NewClient(vsphere.New(p.server), runtime.Limits{Call: timeout}.Keep)
+	limited := runtime.NewClient(vsphere.New(p.server), runtime.Limits{Call: step.Patience}.Keep, p.calls.keep)
 	runtimes := func(context.Context, *v1alpha1.VirtualMachine) (*runtime.Client, error) { return limited, nil }
 	c := p.client(api)
 	driver := &drive.Driver{Client: c, Live: c, Locks: &claim.Locks{}, Runtimes: runtimes, Now: time.Now}
@@ -123,7 +121,7 @@ func (p *process) pass(ctx context.Context, key types.NamespacedName) (wrote boo
 
 // close ends the process. One that was killed logs nobody out.
 func (p *process) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), step.Patience)
 	defer cancel()
 	if err := p.server.Close(ctx); !p.dead.Load() {
 		return err
@@ -137,18 +135,10 @@ type wire struct {
 	next    soap.RoundTripper
 }
 
-// loginTimeout is how long a login may hang, which does not end with the call that needs it. In truth that is longer.
-const loginTimeout = 2 * time.Second
-
 // RoundTrip sends the request.
 func (w *wire) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
 	if w.process.dead.Load() {
 		return errKilled
-	}
-	if _, is := req.(*methods.LoginBody); is {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, loginTimeout)
-		defer cancel()
 	}
 	return w.process.outlives(w.next.RoundTrip(ctx, req, res))
 }

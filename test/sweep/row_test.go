@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/reconcilers/operation"
-	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 )
 
@@ -40,11 +39,11 @@ func newRow(t *testing.T, api client.WithWatch, judge operation.Arbiter, k kind)
 		}
 	}
 	r := &row{kind: k, api: api, judge: judge, vcenter: vcenter, tally: tally{of: k.name, seldom: k.seldom}}
-	r.setup = newProcess(api, judge, vcenter, runtime.DefaultCallTimeout)
+	r.setup = newProcess(api, judge, vcenter)
 	return r
 }
 
-func (r *row) process() *process { return newProcess(r.api, r.judge, r.vcenter, callTimeout) }
+func (r *row) process() *process { return newProcess(r.api, r.judge, r.vcenter) }
 
 // clean runs the operation undisturbed.
 func (r *row) clean(ctx context.Context) error {
@@ -88,10 +87,7 @@ func (r *row) point(ctx context.Context, at request, f fault) error {
 	f.befall(p, at)
 	_, end, err := r.run(ctx, strings.NewReplacer(" ", "-", "/", "-").Replace(at.String()+" "+f.name), p)
 	came := p.faults.Clear() == 0
-	err = errors.Join(err, p.close())
-	if different := differences(r.end, end); len(different) > 0 {
-		err = errors.Join(err, fmt.Errorf("it ends otherwise:\n%s", strings.Join(different, "\n")))
-	}
+	err = errors.Join(err, p.close(), otherwise(err == nil, r.end, end))
 	r.count(at, f, came, err)
 	return err
 }

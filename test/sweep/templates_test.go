@@ -116,10 +116,7 @@ func (r *templateRow) point(ctx context.Context, at request, f fault) error {
 	_, err = t.carryOut(ctx, p)
 	stop()
 	came := p.faults.Clear() == 0
-	err = errors.Join(err, p.close(), t.watch.wrong)
-	if different := differences(r.end, t.end()); len(different) > 0 {
-		err = errors.Join(err, fmt.Errorf("it ends otherwise:\n%s", strings.Join(different, "\n")))
-	}
+	err = errors.Join(err, p.close(), t.watch.wrong, otherwise(err == nil, r.end, t.end()))
 	if err != nil {
 		err = fmt.Errorf("%w; on the way there was\n%s", err, strings.Join(t.log, "\n"))
 	}
@@ -355,7 +352,7 @@ type templateProcess struct {
 }
 
 func (t *templateTrial) process() *templateProcess {
-	p := &templateProcess{process: newProcess(t.api, nil, t.vcenter, callTimeout)}
+	p := &templateProcess{process: newProcess(t.api, nil, t.vcenter)}
 	p.seen = func() { t.watch.look(t.whole()) }
 	c := p.client(t.api)
 	store := vsphere.Templates(vsphere.New(p.server), func(context.Context, *v1alpha1.VSphereTemplate) error { return nil })
@@ -423,7 +420,7 @@ func (w *watch) look(whole bool) {
 func (w *watch) passed(whole bool) error {
 	w.look(whole)
 	if w.ever && !whole {
-		return errors.New("after a pass the name is not on a whole template")
+		return errors.New(depth.Effect + "after a pass the name is not on a whole template")
 	}
 	return nil
 }
@@ -434,7 +431,7 @@ func (w *watch) cloned(state vcsim.State) {
 	if mark := state.ExtraConfig[vsphere.TemplateKey]; !strings.HasSuffix(mark, " finished") {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.wrong = fmt.Errorf("a machine was made from what is marked as %q", mark)
+		w.wrong = fmt.Errorf(depth.Effect+"a machine was made from what is marked as %q", mark)
 	}
 }
 

@@ -24,6 +24,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // name is what every VirtualMachine is called, each in a namespace of its own.
@@ -211,7 +213,7 @@ func (t *trial) goOn(ctx context.Context) error {
 		release()
 	}
 	t.held = nil
-	patience := 10 * time.Second
+	patience := step.Patience
 	if t.stuck != "" {
 		patience = 20 * time.Millisecond // it ends if it was cancelled
 	}
@@ -279,7 +281,11 @@ func (t *trial) end(ctx context.Context) (lines []string, err error) {
 	if t.clones && state.InstanceUUID != "" {
 		say("it has %d processors", t.vcenter.Hardware(t.path).CPUs)
 	}
-	say("there are %d machines that are marked as its own", t.instances())
+	if n := t.instances(); n > 1 {
+		say(depth.Effect+"there are %d machines that are marked as its own", n)
+	} else {
+		say("there are %d machines that are marked as its own", n)
+	}
 	lines = append(lines, t.diskEnd(ctx)...)
 	owner, marked := state.ExtraConfig[vsphere.OwnerKey]
 	say("the machine is marked: %t, as ours: %t", marked && owner != "", owner == string(t.uid))
@@ -301,6 +307,19 @@ func reason(c *metav1.Condition) string {
 		return "without a condition"
 	}
 	return fmt.Sprintf("%s %s/%s", c.Type, c.Status, c.Reason)
+}
+
+// otherwise is the error for a run that does not end as it should. If it came to rest, an effect was lost, or had twice.
+func otherwise(rests bool, want, got []string) error {
+	different := differences(want, got)
+	switch text := strings.Join(different, "\n"); {
+	case len(different) == 0:
+		return nil
+	case rests:
+		return fmt.Errorf(depth.Effect+"it ends otherwise:\n%s", text)
+	default:
+		return fmt.Errorf("it ends otherwise:\n%s", text)
+	}
 }
 
 // differences gives the lines that only one of the two has.

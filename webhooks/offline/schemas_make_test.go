@@ -28,6 +28,7 @@ type place struct {
 	entry  *place // of a list or map
 	valid  func(value any) bool
 	good   []any // values that were found to be valid
+	aimed  bool  // an object that has it is wanted; see aim
 }
 
 // newPlace takes a schema apart.
@@ -84,6 +85,17 @@ func (p *place) all() []*place {
 		found = append(found, p.entry.all()...)
 	}
 	return found
+}
+
+// aim has values be made that have the place of that path: objects have the fields that lead there, whatever else they lack.
+func (p *place) aim(path string) {
+	p.aimed = path == p.path || strings.HasPrefix(path, p.path) && strings.ContainsRune(".[{", rune(path[len(p.path)]))
+	for _, field := range p.fields {
+		field.aim(path)
+	}
+	if p.entry != nil {
+		p.entry.aim(path)
+	}
 }
 
 // words are what fields of ours hold that no pattern tells.
@@ -178,18 +190,23 @@ func (p *place) same(a, b any) bool {
 	return fmt.Sprint(a) == fmt.Sprint(b)
 }
 
-// guessObject makes the fields once, and then looks for some of them that are valid together.
+// guessObject makes the fields once, and then looks for some of them that are valid together. If another field is aimed at, it may have
+// none but those that are required.
 func (p *place) guessObject(r *rand.Rand) map[string]any {
-	made, names := map[string]any{}, slices.Sorted(maps.Keys(p.fields))
+	made, names, shares := map[string]any{}, slices.Sorted(maps.Keys(p.fields)), []int{30, 70, 95}
+	needed := func(name string) bool { return slices.Contains(p.schema.Required, name) || p.fields[name].aimed }
 	for _, name := range names {
 		made[name] = p.fields[name].make(r)
+		if p.fields[name].aimed {
+			shares = []int{0, 0, 30, 70, 95}
+		}
 	}
 	var chosen map[string]any
 	for range 30 {
 		chosen = map[string]any{}
-		share := []int{30, 70, 95}[r.IntN(3)]
+		share := shares[r.IntN(len(shares))]
 		for _, name := range names {
-			if slices.Contains(p.schema.Required, name) || r.IntN(100) < share {
+			if needed(name) || r.IntN(100) < share {
 				chosen[name] = made[name]
 			}
 		}
@@ -219,19 +236,25 @@ func (p *place) odd(r *rand.Rand) any {
 	if s.Type == "string" || s.XIntOrString {
 		odd = append(odd, strange...)
 		if s.Pattern != "" {
-			odd = append(odd, matching(s.Pattern, r), matching(s.Pattern, r), matching(s.Pattern, r), nearly(matching(s.Pattern, r), r), nearly(matching(s.Pattern, r), r))
+			fits := func() any { return matching(s.Pattern, r) }
+			almost := func() any { return nearly(matching(s.Pattern, r), r) }
+			odd = append(odd, fits, fits, fits, almost, almost)
 		}
 		for _, letter := range []string{"9", "a", "\U0001F600", "\x00", `"`} {
-			odd = append(odd, strings.Repeat(letter, int(min(orMax(s.MaxLength), 1<<16))))
+			odd = append(odd, func() any { return strings.Repeat(letter, int(min(orMax(s.MaxLength), 1<<16))) })
 		}
 		for _, word := range quantitiesAndTimes {
 			odd = append(odd, word)
 		}
 	}
 	if p.entry != nil {
-		odd = append(odd, p.many(r))
+		odd = append(odd, func() any { return p.many(r) })
 	}
-	return odd[r.IntN(len(odd))]
+	chosen := odd[r.IntN(len(odd))]
+	if makes, is := chosen.(func() any); is {
+		return makes()
+	}
+	return chosen
 }
 
 // nearly changes one character.

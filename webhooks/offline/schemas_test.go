@@ -124,40 +124,52 @@ var never = []string{
 	"spec.virtualMachineTemplate.spec.runtime.vsphere.clone.hostname",
 }
 
-// makeBases makes valid objects that have every field between them.
+// makeBases makes valid objects that have every field between them: those that it meets by chance, and then one after another those that
+// are missing.
 func (f *fuzz) makeBases() {
-	var want []string
+	for range 20 {
+		f.makeBase("")
+	}
 	for _, part := range []string{"spec", "status"} {
 		for _, p := range f.spec[part].all() {
-			want = append(want, p.path)
+			for tries := 0; !f.seen[p.path] && !slices.Contains(never, p.path); tries++ {
+				if tries == 300 {
+					f.Fatalf("no valid object has %s", p.path)
+				}
+				f.makeBase(p.path)
+			}
 		}
 	}
-	missing := func() []string {
-		return slices.DeleteFunc(slices.Clone(want), func(path string) bool { return f.seen[path] || slices.Contains(never, path) })
+	f.aim("")
+}
+
+// aim has objects be made that have the field of that path.
+func (f *fuzz) aim(path string) {
+	for _, part := range f.spec {
+		part.aim(path)
 	}
-	for range 300 {
-		if len(missing()) == 0 {
-			return
-		}
-		base := map[string]any{
-			"apiVersion": v1alpha1.GroupVersion.String(), "kind": f.kind.Name, "metadata": map[string]any{"name": "a"},
-			"spec": f.spec["spec"].make(f.rand), "status": f.spec["status"].make(f.rand),
-		}
-		if !f.kind.Cluster {
-			base["metadata"].(map[string]any)["namespace"] = "a"
-		}
-		if !f.judge(base) {
-			continue
-		}
-		before := len(f.seen)
-		for _, s := range f.slots(base) {
-			f.seen[s.place.path] = true
-		}
-		if len(f.seen) > before {
-			f.bases = append(f.bases, base)
-		}
+}
+
+// makeBase makes an object, for the field of that path if there is one, and keeps it if it is valid and has fields that no other has.
+func (f *fuzz) makeBase(path string) {
+	f.aim(path)
+	base := map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": f.kind.Name, "metadata": map[string]any{"name": "a"},
+		"spec": f.spec["spec"].make(f.rand), "status": f.spec["status"].make(f.rand),
 	}
-	f.Fatalf("no valid object has %q", missing())
+	if !f.kind.Cluster {
+		base["metadata"].(map[string]any)["namespace"] = "a"
+	}
+	if !f.judge(base) {
+		return
+	}
+	before := len(f.seen)
+	for _, s := range f.slots(base) {
+		f.seen[s.place.path] = true
+	}
+	if len(f.seen) > before {
+		f.bases = append(f.bases, base)
+	}
 }
 
 // slot is where a value of an object stands.
@@ -244,21 +256,17 @@ func (f *fuzz) judge(object map[string]any) (admitted bool) {
 	guard := time.AfterFunc(time.Minute, func() { panic("takes forever: " + what) })
 	defer guard.Stop()
 
-	stored, err := f.create(text)
 	limit := most * time.Duration(1+len(text)/portion)
-	f.quick("validating", what, limit, func() { _, _ = f.create(text) })
+	var stored []byte
+	f.quick("validating", what, limit, func() { stored, err = f.create(text) })
 	if err != nil {
 		return false
 	}
-	read := func(text []byte) (runtime.Object, error) {
-		is, _, err := f.codec.Decode(text, nil, nil)
-		return is, err
-	}
-	typed, err := read(stored)
+	var typed runtime.Object
+	f.quick("decoding", what, limit, func() { typed, _, err = f.codec.Decode(stored, nil, nil) })
 	if err != nil {
 		f.Fatalf("the schema admits what Go does not decode: %v\n%s", err, what)
 	}
-	f.quick("decoding", what, limit, func() { _, _ = read(stored) })
 	again, err := json.Marshal(typed)
 	if err != nil {
 		f.Fatalf("what Go decoded cannot be written: %v\n%s", err, what)

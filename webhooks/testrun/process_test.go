@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // long is more than a test run takes on any machine.
@@ -69,7 +70,7 @@ func limited(t *testing.T) {
 }
 
 func TestChildIsEndedAtItsLimits(t *testing.T) {
-	if raceDetector {
+	if depth.Raced {
 		t.Skip("the race detector needs more memory than a test run may use; make test-deep runs this package without it")
 	}
 	limited(t)
@@ -121,7 +122,7 @@ func TestChildIsEndedByTheSystem(t *testing.T) {
 
 // Deep nesting ends in the parser, or with the stack, but never with anybody else's process.
 func TestChildTakesWhatNestsDeeply(t *testing.T) {
-	if raceDetector {
+	if depth.Raced {
 		t.Skip("the race detector needs more memory than a test run may use; make test-deep runs this package without it")
 	}
 	for _, open := range []string{"[", "{", "(", "not ", "x[", "f(", "every a in ["} {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/webhooks/engine"
 )
 
@@ -259,7 +260,7 @@ func TestThereIsRoomForAPolicyOnlyBesideTheOthers(t *testing.T) {
 			t.Errorf("%s: got %q, %v\nwant %q", tc.name, got, err, tc.want)
 		}
 	}
-	if raceDetector {
+	if depth.Raced {
 		return // it needs more memory than a test run may use; make test-deep runs this package without it
 	}
 	heavy := toy("heavy", "\n_table := ["+strings.TrimSuffix(strings.Repeat("1,", 70_000), ",")+"]\n")

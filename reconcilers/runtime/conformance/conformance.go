@@ -69,8 +69,8 @@ type Harness struct {
 	// LoseReply has the next call of that verb for the machine do its work and lose its reply. A call about a disk alone has an
 	// empty one.
 	LoseReply func(t *testing.T, machine runtime.Machine, verb runtime.Verb)
-	// Stall leaves the next call of that verb for the machine without an answer.
-	Stall func(t *testing.T, machine runtime.Machine, verb runtime.Verb)
+	// Stall leaves the next call of that verb for the machine without an answer. What it returns is closed when the call waits.
+	Stall func(t *testing.T, machine runtime.Machine, verb runtime.Verb) (reached <-chan struct{})
 }
 
 // part is a test of the suite.

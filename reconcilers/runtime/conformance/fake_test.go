@@ -63,11 +63,6 @@ func harness(v variant) func(t *testing.T) Harness {
 		} {
 			w.SetSteps(kind, v.steps)
 		}
-		script := func(f func() fake.Fault) func(*testing.T, runtime.Machine, runtime.Verb) {
-			return func(_ *testing.T, m runtime.Machine, verb runtime.Verb) {
-				w.Script(fake.At{Verb: verb, Machine: m.UID}, f())
-			}
-		}
 		connect := func(name string) runtime.Runtime {
 			if v.hibernates {
 				return w.Hibernating(name)
@@ -141,8 +136,14 @@ func harness(v variant) func(t *testing.T) Harness {
 				},
 				Lose: func(_ *testing.T, m runtime.Machine) { w.SetSnapshots(m.UID) },
 			},
-			LoseReply: script(fake.LoseReply),
-			Stall:     script(func() fake.Fault { return fake.NewStall(fake.ActAfter).Fault() }),
+			LoseReply: func(_ *testing.T, m runtime.Machine, verb runtime.Verb) {
+				w.Script(fake.At{Verb: verb, Machine: m.UID}, fake.LoseReply())
+			},
+			Stall: func(_ *testing.T, m runtime.Machine, verb runtime.Verb) <-chan struct{} {
+				stall := fake.NewStall(fake.ActAfter)
+				w.Script(fake.At{Verb: verb, Machine: m.UID}, stall.Fault())
+				return stall.Reached()
+			},
 		}
 	}
 }

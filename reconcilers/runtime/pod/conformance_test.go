@@ -167,11 +167,14 @@ func newHarness(t *testing.T) conformance.Harness {
 		LoseReply: func(_ *testing.T, _ runtime.Machine, verb runtime.Verb) {
 			of(verb).set(func(_ context.Context, request func() error) error { return errors.Join(request(), errReplyLost) })
 		},
-		Stall: func(_ *testing.T, _ runtime.Machine, verb runtime.Verb) {
+		Stall: func(_ *testing.T, _ runtime.Machine, verb runtime.Verb) <-chan struct{} {
+			reached := make(chan struct{})
 			reads.set(func(ctx context.Context, _ func() error) error {
+				close(reached)
 				<-ctx.Done()
 				return ctx.Err()
 			})
+			return reached
 		},
 	}
 }

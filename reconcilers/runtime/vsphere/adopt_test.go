@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vmware/govmomi/vim25/types"
@@ -14,6 +13,8 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/step"
 )
 
 func TestNotThere(t *testing.T) {
@@ -199,7 +200,7 @@ func TestRelease(t *testing.T) {
 // Whichever request loses its reply, is not sent or gets no answer: repeating the call brings the machine where it should
 // be, marked once and powered on once.
 func TestAnyRequestFails(t *testing.T) {
-	unraced(t)
+	depth.Unraced(t)
 	w := newWorld(t)
 	calls := []struct {
 		name string
@@ -215,10 +216,17 @@ func TestAnyRequestFails(t *testing.T) {
 		}},
 		{"Delete", w.runtime.Delete},
 	}
+	var expire func() // ends the time of the call
 	befall := map[string]func(){
 		"its reply is lost": func() { w.faults.LoseReply() },
 		"it is not sent":    func() { w.faults.Fail(context.DeadlineExceeded) },
-		"it gets no answer": func() { w.faults.Stall() },
+		"it gets no answer": func() {
+			w.faults.Instead(func(ctx context.Context) error {
+				expire()
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		},
 	}
 	// One machine shows which requests a call makes.
 	requests := map[string][]string{}
@@ -241,9 +249,10 @@ func TestAnyRequestFails(t *testing.T) {
 								w.faults.Before(func() {})
 							}
 							fail()
-							ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
+							var ctx context.Context
+							ctx, expire = step.Deadline(t.Context())
 							err := c.do(ctx, m)
-							cancel()
+							expire()
 							// How often a call looks whether its change is made is a matter of time.
 							if left := w.faults.Clear(); left == 0 && !runtime.IsUnavailable(err) {
 								t.Errorf("got error %v, want Unavailable", err)

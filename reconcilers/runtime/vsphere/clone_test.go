@@ -21,6 +21,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 const gibibyte = 1 << 30
@@ -55,6 +56,7 @@ func TestCloneIsAsSpecified(t *testing.T) {
 
 // What could not be looked at is not taken for something that is wrong with the spec.
 func TestCloneWhenARequestFails(t *testing.T) {
+	depth.Unraced(t)
 	w := newWorld(t)
 	w.ensure(w.cloned("shown"))
 	w.faults.Called()

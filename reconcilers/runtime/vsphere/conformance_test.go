@@ -1,6 +1,7 @@
 package vsphere_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -125,7 +126,15 @@ func conform(suite *testing.T, makes, disks bool, machine func(w *world, name st
 				}
 			},
 			LoseReply: func(_ *testing.T, _ runtime.Machine, verb runtime.Verb) { w.faults.LoseReply(effects[verb]...) },
-			Stall:     func(*testing.T, runtime.Machine, runtime.Verb) { w.faults.Stall() },
+			Stall: func(*testing.T, runtime.Machine, runtime.Verb) <-chan struct{} {
+				reached := make(chan struct{})
+				w.faults.Instead(func(ctx context.Context) error {
+					close(reached)
+					<-ctx.Done()
+					return ctx.Err()
+				})
+				return reached
+			},
 		}
 	})
 }
@@ -135,12 +144,13 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceOfClones(t *testing.T) {
+	depth.Unraced(t)
 	cloned(t, true, func(*world, string) {})
 }
 
 // Real tasks take time; what is quick can hide what is missing.
 func TestConformanceOfSlowTasks(t *testing.T) {
-	unraced(t)
+	depth.Unraced(t)
 	adopted(t, slow)
 }
 
@@ -153,6 +163,6 @@ func slow(w *world, path string) { w.SetStep(path, 20*time.Millisecond) }
 
 // A vCenter need not honour a request to cancel a task.
 func TestConformanceOfIgnoredCancels(t *testing.T) {
-	unraced(t)
+	depth.Unraced(t)
 	adopted(t, func(w *world, path string) { w.IgnoreCancels(path) })
 }

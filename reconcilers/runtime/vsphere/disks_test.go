@@ -16,6 +16,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // home is where the file of a disk belongs.
@@ -71,6 +72,7 @@ func (w *world) invalid(err error, say ...string) {
 
 // What vCenter has moved into the machine's own folder is destroyed with the machine, unless it is known for what it is.
 func TestDestroyingAMachineWhoseDiskWasMoved(t *testing.T) {
+	depth.Unraced(t)
 	w := newWorld(t)
 	m, d := w.holding()
 	other := w.disk("other")
@@ -99,6 +101,7 @@ func TestDestroyingAMachineWhoseDiskWasMoved(t *testing.T) {
 
 // On its way back to where it belongs a disk is nobody else's, however often that is interrupted.
 func TestDetachingADiskThatWasMoved(t *testing.T) {
+	depth.Unraced(t)
 	for name, trouble := range map[string]func(w *world){
 		"without trouble":      func(*world) {},
 		"the move fails":       func(w *world) { w.faults.Refuse(&types.FileLocked{}, "MoveVirtualDisk_Task") },
@@ -364,6 +367,7 @@ func TestDetachingADiskThatIsThereTwice(t *testing.T) {
 
 // Of a change of the configuration that somebody else has begun nobody knows what it changes.
 func TestDiskDuringAForeignChange(t *testing.T) {
+	depth.Unraced(t)
 	w := newWorld(t)
 	m, d := w.holding()
 	other := w.disk("other")

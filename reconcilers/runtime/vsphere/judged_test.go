@@ -13,6 +13,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
+	"sallyport.dev/sallyport/test/depth"
 )
 
 // judging is a vCenter, and tenants that keep what they were asked about.
@@ -70,6 +71,7 @@ func newJudging(t *testing.T) *judging {
 
 // What was renamed after it was found is judged where it is, and nothing that is where the spec has it is judged again.
 func TestPartsAreJudgedWhereTheyAre(t *testing.T) {
+	depth.Unraced(t)
 	for name, c := range map[string]struct {
 		kind, from string
 		moves      func(*v1alpha1.VSphereClone)

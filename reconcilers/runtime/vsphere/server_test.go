@@ -23,6 +23,7 @@ import (
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // at gives the runtime of a server of that configuration.
@@ -302,19 +303,16 @@ func TestHangingVCenter(t *testing.T) {
 	}
 	p.hangs.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
-	var ended time.Time
 	go func() {
 		<-p.reached
-		ended = time.Now()
 		cancel()
 	}()
-	err := rt.PowerOn(ctx, m)
-	if took := time.Since(ended); took > 3*time.Second || !runtime.IsUnavailable(err) || !runtime.MayHaveActed(err) {
-		t.Errorf("after %s: got error %v, want Unavailable at once", took, err)
+	if err := rt.PowerOn(ctx, m); !runtime.IsUnavailable(err) || !runtime.MayHaveActed(err) {
+		t.Errorf("got error %v, want Unavailable", err)
 	}
 	select {
 	case <-p.broken:
-	case <-time.After(5 * time.Second):
+	case <-time.After(step.Patience):
 		t.Error("the connection was not given up")
 	}
 	p.hangs.Store(false)
@@ -339,10 +337,12 @@ func TestNobodyWaitsForAHungVCenter(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.hangs.Store(true)
-	briefly, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
+	briefly, expire := step.Deadline(t.Context())
+	go func() {
+		<-p.reached
+		expire()
+	}()
 	_, first := rt.Observe(briefly, m)
-	<-p.reached
 	for range 110 { // without a time of their own: they would wait for ever
 		_, err := rt.Observe(t.Context(), m)
 		if !runtime.IsUnavailable(err) || runtime.Message(err) != runtime.Message(first) {

@@ -95,7 +95,7 @@ func (w *templates) clear() {
 // Whatever befalls any request, the call can be made again on what is seen then, nothing is shown as further than it is, and what is not
 // ours stays as it is.
 func TestTemplateTrouble(t *testing.T) {
-	unraced(t)
+	depth.Unraced(t)
 	w := newTemplates(t)
 	w.d.Spec.Firmware = v1alpha1.VSphereFirmwareEFI
 	theirs := w.whole("0")

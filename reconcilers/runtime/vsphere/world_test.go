@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/url"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,14 +33,6 @@ func start(t *testing.T) *vcsim.VCenter {
 	}
 	t.Cleanup(v.Close)
 	return v
-}
-
-// unraced leaves a test to the run without the race detector.
-func unraced(t *testing.T) {
-	t.Helper()
-	if raceDetector {
-		t.Skip("does one thing after another: left to the run without the race detector")
-	}
 }
 
 // newWorld gives a vCenter of its own.
@@ -78,7 +69,7 @@ func (w *world) connect(config vsphere.Config) *vsphere.Server {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), step.Patience)
 		defer cancel()
 		if err := server.Close(ctx); err != nil {
 			w.Errorf("closing: %v", err)
@@ -180,16 +171,14 @@ func (w *world) adopted(name string) runtime.Machine {
 // observe looks until nothing is in flight.
 func (w *world) observe(m runtime.Machine) runtime.Observation {
 	w.Helper()
-	for range 1000 {
-		seen, err := w.runtime.Observe(w.Context(), m)
+	var seen runtime.Observation
+	w.Eventually("the machine is at rest", func() bool {
+		var err error
+		seen, err = w.runtime.Observe(w.Context(), m)
 		w.Must(err)
-		if seen.Quiet() {
-			return seen
-		}
-		time.Sleep(time.Millisecond)
-	}
-	w.Fatal("the machine does not come to rest")
-	return runtime.Observation{}
+		return seen.Quiet()
+	})
+	return seen
 }
 
 // on powers the machine on and waits until it is.

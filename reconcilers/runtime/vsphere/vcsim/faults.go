@@ -73,10 +73,15 @@ func (f *Faults) Answer(code int, methods ...string) { f.Fail(status(code), meth
 
 // Stall has the next request of these methods not be sent, and stay without an answer until its context ends.
 func (f *Faults) Stall(methods ...string) {
-	f.add(methods, func(ctx context.Context, _ func() error) error {
+	f.Instead(func(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
-	})
+	}, methods...)
+}
+
+// Instead has do run in place of the next request of these methods, which is not sent and ends with the error.
+func (f *Faults) Instead(do func(context.Context) error, methods ...string) {
+	f.add(methods, func(ctx context.Context, _ func() error) error { return do(ctx) })
 }
 
 // Before has f run right before the next request of these methods is sent.

@@ -1,0 +1,5 @@
+//go:build broken
+
+package made
+
+var x = y

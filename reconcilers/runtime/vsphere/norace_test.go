@@ -1,5 +1,0 @@
-//go:build !race
-
-package vsphere_test
-
-const raceDetector = false

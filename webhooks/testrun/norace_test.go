@@ -1,5 +1,0 @@
-//go:build !race
-
-package testrun
-
-const raceDetector = false
