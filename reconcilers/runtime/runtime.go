@@ -257,6 +257,8 @@ type Template struct {
 	UID  types.UID
 	// Path is where its template is in the inventory.
 	Path v1alpha1.InventoryPath
+	// Imported are the instance UUIDs of what was imported there for it. The mark alone is no proof.
+	Imported []string
 }
 
 // CloudInit is what cloud-init in a guest is given.

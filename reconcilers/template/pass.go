@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -39,6 +40,9 @@ func (r *Reconciler) places(t *v1alpha1.VSphereTemplate) (all []*place) {
 	add := func(domain *v1alpha1.VSphereFailureDomain, gone bool) {
 		folders[string(domain.Folder)] = true
 		status := domainStatus(&t.Status, domain.Name)
+		if status.Folder == "" { // another name of the failure domain whose folder this is
+			status.Imported = importedIn(&t.Status, string(domain.Folder))
+		}
 		status.Name, status.Folder = domain.Name, string(domain.Folder)
 		all = append(all, &place{
 			Domain: Domain{Owner: t.UID, Namespace: t.Namespace, Object: t.Name, Spec: &t.Spec, Domain: domain},
@@ -100,6 +104,7 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 			p.trouble = cmp.Or(p.trouble, err)
 			break
 		}
+		p.own(&view)
 		last = w.next(view)
 		p.show(w, view)
 		if last.do == none || last.do == hold || last.do == vanished || p.trouble != nil && last.do != promote {
@@ -216,6 +221,10 @@ func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, sto
 		what.Archive = file
 		under.at(v1alpha1.VSphereTemplateImporting, 0)
 		if err := r.current(ctx, t); err != nil {
+			return err
+		}
+		what.InstanceUUID = string(uuid.NewUUID())
+		if err := r.record(ctx, t, d.Domain, what.InstanceUUID); err != nil {
 			return err
 		}
 		_, err = store.Import(ctx, d, what, func(percent int32) { under.at(v1alpha1.VSphereTemplateImporting, percent) })

@@ -51,6 +51,8 @@ type Domain struct {
 type Import struct {
 	// Name is what it is called until it takes the template's name.
 	Name string
+	// InstanceUUID is the instance UUID that it gets.
+	InstanceUUID string
 	// Mark says what it is.
 	Mark Mark
 	// DiskType is how its disks are laid out.

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,8 @@ func (f *folders) whole() bool {
 
 func (f *folders) add(folder, owner string, item Item) *Item {
 	f.made++
-	item.MoRef, item.InstanceUUID, item.Version = fmt.Sprintf("vm-%d", f.made), fmt.Sprintf("uuid-%d", f.made), "1"
+	item.MoRef, item.Version = fmt.Sprintf("vm-%d", f.made), "1"
+	item.InstanceUUID = cmp.Or(item.InstanceUUID, fmt.Sprintf("uuid-%d", f.made))
 	f.owners[item.MoRef] = owner
 	f.all[folder] = append(f.all[folder], &item)
 	return &item
@@ -141,7 +143,7 @@ func (s store) Import(_ context.Context, d Domain, what Import, _ func(int32)) (
 		if s.named(string(d.Domain.Folder), what.Name) != nil {
 			return NewTaken(nil, what.Name)
 		}
-		item = s.add(string(d.Domain.Folder), string(d.Owner), Item{Mark: what.Mark, Name: what.Name, DiskType: what.DiskType})
+		item = s.add(string(d.Domain.Folder), string(d.Owner), Item{Mark: what.Mark, InstanceUUID: what.InstanceUUID, Name: what.Name, DiskType: what.DiskType})
 		return nil
 	})
 	if err != nil {
