@@ -50,7 +50,7 @@ func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 	for _, newOf := range []func(string) *unstructured.Unstructured{newMachine, newPolicy} {
 		for _, name := range []string{"present", "terminating"} {
 			o := newOf(name)
-			o.SetFinalizers([]string{"example.com/test"})
+			o.SetFinalizers([]string{"example.com/test", "sallyport.dev/virtual-machine"})
 			o.SetLabels(map[string]string{"a": "b"})
 			o.SetAnnotations(map[string]string{"sallyport.dev/a": "b", "example.com/a": "b"})
 			if err := c.Create(t.Context(), o); err != nil {
@@ -89,7 +89,7 @@ func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 		{"an annotation of ours less", `{"metadata":{"annotations":{"sallyport.dev/a":null}}}`, true},
 		{"all annotations less", `{"metadata":{"annotations":null}}`, true},
 		{"another annotation", `{"metadata":{"annotations":{"example.com/a":"c","example.com/b":"c"}}}`, false},
-		{"a finalizer more", `{"metadata":{"finalizers":["example.com/test","example.com/more"]}}`, false},
+		{"a finalizer more", `{"metadata":{"finalizers":["example.com/test","sallyport.dev/virtual-machine","example.com/more"]}}`, false},
 		{"an owner", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"a","uid":"b"}]}}`, false},
 	} {
 		for kind, field := range map[string][]any{"VirtualMachine": {"runPolicy", `"Manual"`}, "RegoPolicy": {"modules", `[{"name":"b.rego","source":"package sallyport.lib"}]`}} {
@@ -142,6 +142,9 @@ func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 		}
 	}
 
+	// The removal of a finalizer of ours is asked about, of a terminating object, too; but not if Sallyport or an administrator removes it.
+	c.finalizersOfOurs(t)
+
 	// Sallyport's own writes of policies pass, and only of those.
 	own, err := c.cp.ServiceAccountConfig(t.Context(), namespace, "sallyport")
 	if err != nil {
@@ -171,6 +174,67 @@ func TestWhatWebhooksAreAskedAbout(t *testing.T) {
 	}
 	c.uncheckedWrites(t)
 	c.managedFieldsAreBounded(t)
+}
+
+// finalizersOfOurs: who removes one is asked about, unless they may override machines-abandon, or are Sallyport.
+func (c *cluster) finalizersOfOurs(t *testing.T) {
+	t.Helper()
+	labels := map[string]string{"app.kubernetes.io/part-of": "sallyport"}
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "machine-editors", Labels: labels},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{"sallyport.dev"}, Resources: []string{"virtualmachines"}, Verbs: []string{"get", "patch", "update"},
+		}},
+	}
+	bound := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "machine-editors", Labels: labels},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "machine-editor"}},
+	}
+	for _, o := range []client.Object{role, bound} {
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	impersonated := rest.CopyConfig(c.cp.Config)
+	impersonated.Impersonate = rest.ImpersonationConfig{UserName: "machine-editor"}
+	editor, err := client.New(impersonated, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := c.cp.ServiceAccountConfig(t.Context(), namespace, "sallyport")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sallyport, err := client.New(own, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := func(finalizers string) client.Patch {
+		return client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":`+finalizers+`}}`))
+	}
+	eventually(t, "the editor to be known", func(ctx context.Context) error {
+		return editor.Patch(ctx, newMachine("present"), keep(`["sallyport.dev/virtual-machine"]`), client.DryRunAll)
+	})
+	for _, name := range []string{"present", "terminating"} {
+		for _, step := range []struct {
+			what       string
+			by         client.Client
+			finalizers string
+			asked      bool
+		}{
+			{"an editor removes ours", editor, `["example.com/test"]`, true},
+			{"an editor removes all", editor, `null`, true},
+			{"an editor removes another", editor, `["sallyport.dev/virtual-machine"]`, false},
+			{"an administrator removes ours", c, `["example.com/test"]`, false},
+			{"Sallyport removes ours", sallyport, `["example.com/test"]`, false},
+		} {
+			err := step.by.Patch(t.Context(), newMachine(name), keep(step.finalizers), client.DryRunAll)
+			if got := asked(t, err); got != step.asked {
+				t.Errorf("%s from the %s machine: asked %t, want %t", step.what, name, got, step.asked)
+			}
+		}
+	}
 }
 
 // uncheckedWrites: who may override policies-self can write a policy that nobody judges, with a reason for each write. That the

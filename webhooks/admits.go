@@ -70,9 +70,30 @@ func (g *Gate) AdmitsTemplate(ctx context.Context, template *v1alpha1.VSphereTem
 //
 // Only policies that read objects are asked: any other would say what it said at admission, of the user who made the request.
 func (g *Gate) AdmitsMove(ctx context.Context, machine *v1alpha1.VirtualMachine, node string) (Ruling, error) {
-	review, err := reviewOfMove(machine, node)
+	before := machine.DeepCopy()
+	before.Spec.NodeName = machine.Status.NodeName
+	after := before.DeepCopy()
+	after.Spec.NodeName = node
+	review, err := reviewOfChange(before, after)
 	if err != nil {
 		return Ruling{}, fmt.Errorf("building the request for the move of VirtualMachine %s: %w", machine.Name, err)
+	}
+	return g.arbitrate(ctx, review, live{g.reader(review)})
+}
+
+// AdmitsSize asks the policies about the size that the spec of a machine wants, with every fact read live, as if its spec were changed now, by
+// ourselves, from the size in status.allocated. Admission judged the change of the spec beside others of which it knew nothing. An error means
+// that no ruling could be made; it is to be tried again.
+func (g *Gate) AdmitsSize(ctx context.Context, machine *v1alpha1.VirtualMachine) (Ruling, error) {
+	before := machine.DeepCopy()
+	was := before.Status.Allocated
+	if was == nil {
+		was = &v1alpha1.VSphereAllocation{}
+	}
+	before.Spec.CPU, before.Spec.Memory = was.CPU, was.Memory
+	review, err := reviewOfChange(before, machine.DeepCopy())
+	if err != nil {
+		return Ruling{}, fmt.Errorf("building the request for the size of VirtualMachine %s: %w", machine.Name, err)
 	}
 	return g.arbitrate(ctx, review, live{g.reader(review)})
 }
@@ -86,12 +107,9 @@ func (g *Gate) admitsNew(ctx context.Context, o client.Object) (Ruling, error) {
 	return g.arbitrate(ctx, review, live{g.reader(review)})
 }
 
-// reviewOfMove is the UPDATE request that moves a machine to a node.
-func reviewOfMove(machine *v1alpha1.VirtualMachine, node string) (*Review, error) {
-	before := machine.DeepCopy()
-	before.ManagedFields, before.Spec.NodeName = nil, machine.Status.NodeName
-	after := before.DeepCopy()
-	after.Spec.NodeName = node
+// reviewOfChange is the UPDATE request of ourselves that changes a machine.
+func reviewOfChange(before, after *v1alpha1.VirtualMachine) (*Review, error) {
+	before.ManagedFields, after.ManagedFields = nil, nil
 	old, err := unstructuredOf(before)
 	if err != nil {
 		return nil, err

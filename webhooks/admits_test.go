@@ -25,7 +25,8 @@ type vCenters struct {
 	t       *testing.T
 	folders []any
 	quota   map[string]any
-	created int64 // when another machine in the folder was created, in seconds since 1970
+	other   func(*v1alpha1.VirtualMachine) // changes another machine in the folder
+	created int64                          // when another machine in the folder was created, in seconds since 1970
 	err     error
 }
 
@@ -48,6 +49,9 @@ func (v vCenters) Read(_ context.Context, q engine.Query) (engine.Answer, error)
 		other := cloned("/dc/vm/a", "/dc/datastore/d")
 		other.UID, other.CreationTimestamp = "uid-other", metav1.Unix(v.created, 0)
 		other.Status = v1alpha1.VirtualMachineStatus{}
+		if v.other != nil {
+			v.other(other)
+		}
 		u, err := unstructuredOf(other)
 		if err != nil {
 			return engine.Answer{}, err

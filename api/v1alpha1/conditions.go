@@ -76,6 +76,9 @@ const (
 	// ReasonSpecDiffers (RestartRequired true): the message has the values of the
 	// spec and of the machine.
 	ReasonSpecDiffers ConditionReason = "SpecDiffers"
+	// ReasonQuotaExceeded (RestartRequired false, or an operation's): the size in the
+	// spec exceeds the quota on the VSphereServer, and the machine keeps its size.
+	ReasonQuotaExceeded ConditionReason = "QuotaExceeded"
 	// ReasonProvisioning (Ready false): the machine is being created or adopted.
 	ReasonProvisioning ConditionReason = "Provisioning"
 	// ReasonOperationInProgress (Ready false): an operation has claimed the machine

@@ -1,10 +1,19 @@
 package v1alpha1
 
+// ConditionMachinesKnown of a VSphereServer is false if a machine in the folders of spec.tenants has the mark of a VirtualMachine that does
+// not exist. status.orphans lists these machines. It is absent if there never was one.
+const ConditionMachinesKnown ConditionType = "MachinesKnown"
+
 // Reasons of a VSphereServer's condition Ready. If the account lacks a right, the reason is PermissionDenied; if the vCenter
 // does not answer, it is RuntimeUnavailable.
 const (
 	// ReasonConnected (Ready true): the vCenter answers and accepts the credentials.
 	ReasonConnected ConditionReason = "Connected"
+	// ReasonMachinesKnown (MachinesKnown true): no machine is orphaned.
+	ReasonMachinesKnown ConditionReason = "MachinesKnown"
+	// ReasonOrphanedMachines (MachinesKnown false): machines have the mark of a
+	// VirtualMachine that does not exist. The message names the first.
+	ReasonOrphanedMachines ConditionReason = "OrphanedMachines"
 	// ReasonLoginRefused (Ready false): the vCenter does not accept the user and the
 	// password.
 	ReasonLoginRefused ConditionReason = "LoginRefused"

@@ -156,6 +156,13 @@ type VirtualDiskStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	DiskID string `json:"diskID,omitempty"`
 
+	// The ID of the datastore that the disk was created on, such as datastore-12. Set
+	// once the disk is created on a vCenter. A detached disk is on this datastore, even
+	// if the datastore is renamed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	DatastoreID string `json:"datastoreID,omitempty"`
+
 	// The observed size of the disk.
 	// +optional
 	Capacity *resource.Quantity `json:"capacity,omitempty"`

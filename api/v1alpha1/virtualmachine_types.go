@@ -284,6 +284,10 @@ type VirtualMachineStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	InstanceID string `json:"instanceID,omitempty"`
 
+	// The size that the policies allowed the machine last. Quotas count it.
+	// +optional
+	Allocated *VSphereAllocation `json:"allocated,omitempty"`
+
 	// The release of the VSphereTemplate that the machine was created from. It stays
 	// when the template is replaced. Absent if spec.runtime.vsphere.clone names no
 	// VSphereTemplate, or the machine is not created yet. Set by the VirtualMachine

@@ -204,3 +204,29 @@ type CloudInitSecretReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 }
+
+// VSphereAllocation is the size of a machine on a vCenter as its quota counts it. It is written before the machine is given more, under one
+// lock for all machines, and lowered once the machine has less.
+type VSphereAllocation struct {
+	// The number of virtual processors. Absent if spec.cpu was.
+	// +optional
+	CPU *int32 `json:"cpu,omitempty"`
+
+	// The amount of memory. Absent if spec.memory was.
+	// +optional
+	Memory *resource.Quantity `json:"memory,omitempty"`
+}
+
+// Sized returns the size that the spec asks for.
+func (s *VirtualMachineSpec) Sized() *VSphereAllocation {
+	return (&VSphereAllocation{CPU: s.CPU, Memory: s.Memory}).DeepCopy()
+}
+
+// Exceeds reports whether a is more than was allocated in one of the two, or says one that was not. Nothing was allocated if was is nil.
+func (a *VSphereAllocation) Exceeds(was *VSphereAllocation) bool {
+	if was == nil {
+		was = &VSphereAllocation{}
+	}
+	return a.CPU != nil && (was.CPU == nil || *a.CPU > *was.CPU) ||
+		a.Memory != nil && (was.Memory == nil || a.Memory.Cmp(*was.Memory) > 0)
+}

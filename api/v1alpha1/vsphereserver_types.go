@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Keys of the Secret that a VSphereServer's credentialsSecretRef names.
@@ -239,6 +240,39 @@ type VSphereServerStatus struct {
 	// names a place that is missing from a complete list is denied.
 	// +optional
 	Inventory *VSphereInventory `json:"inventory,omitempty"`
+
+	// Machines in the folders of spec.tenants whose mark names a VirtualMachine that
+	// does not exist in this cluster: its finalizer was removed, or it belongs to
+	// another cluster. Sallyport does not change them. At most 20 are listed.
+	// +optional
+	// +listType=map
+	// +listMapKey=path
+	// +kubebuilder:validation:MaxItems=20
+	Orphans []VSphereOrphan `json:"orphans,omitempty"`
+
+	// The number of these machines.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	OrphanCount int32 `json:"orphanCount,omitempty"`
+}
+
+// VSphereOrphan is a machine whose VirtualMachine does not exist.
+type VSphereOrphan struct {
+	// The inventory path of the machine.
+	// +required
+	// +kubebuilder:validation:MaxLength=512
+	Path string `json:"path"`
+
+	// The UID of the VirtualMachine, according to the mark on the machine.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
+	UID types.UID `json:"uid,omitempty"`
+
+	// The namespace and name of the VirtualMachine, according to the mark.
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	VirtualMachine string `json:"virtualMachine,omitempty"`
 }
 
 // VSphereInventory lists the objects of a vCenter that the tenants may use, by the

@@ -299,6 +299,15 @@ type VSphereFailureDomainStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	InstanceUUID string `json:"instanceUUID,omitempty"`
 
+	// The instance UUIDs of the templates that Sallyport imported here, written before
+	// each import. What has a mark of this VSphereTemplate in vCenter and another UUID
+	// is not used, changed or destroyed: anyone who can edit it can write the mark.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	Imported []string `json:"imported,omitempty"`
+
 	// The size of that template on its datastore.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
@@ -403,6 +412,20 @@ func (s *VSphereTemplateStatus) ReleaseIn(failureDomain string) string {
 		}
 	}
 	return ""
+}
+
+// ImportedIn returns the instance UUIDs of what was imported in the failure domain; of a status without them, that of the present template.
+func (s *VSphereTemplateStatus) ImportedIn(failureDomain string) []string {
+	for i := range s.FailureDomains {
+		switch d := &s.FailureDomains[i]; {
+		case d.Name != failureDomain:
+		case len(d.Imported) > 0:
+			return d.Imported
+		case d.InstanceUUID != "":
+			return []string{d.InstanceUUID}
+		}
+	}
+	return nil
 }
 
 // ReadyIn returns the release of the spec once the failure domain has it under the name of the spec, as observed since the spec last

@@ -36,6 +36,19 @@ var (
 	isNotShipped = condition("is-not-shipped-by-sallyport", "request.userInfo.username != 'system:serviceaccount:sallyport-system:sallyport'")
 )
 
+// releases reports whether a request removes a finalizer of ours, other than Sallyport itself does when nothing is left. Who may override
+// machines-abandon is not asked about, so that no outage keeps an administrator from cleaning up.
+const releases = "request.operation == 'UPDATE'" +
+	" && oldObject.metadata.?finalizers.orValue([]).exists(f, f in ['" + v1alpha1.VirtualMachineFinalizer + "', '" + v1alpha1.VirtualDiskFinalizer +
+	"', '" + v1alpha1.VSphereTemplateFinalizer + "'] && !(f in object.metadata.?finalizers.orValue([])))" +
+	" && request.userInfo.username != 'system:serviceaccount:sallyport-system:sallyport'" +
+	" && !authorizer.group('sallyport.dev').resource('regopolicies').name('machines-abandon').check('override').allowed()"
+
+// orReleases is a condition that lets the removal of a finalizer be asked about, too.
+func orReleases(c admissionregistrationv1.MatchCondition) admissionregistrationv1.MatchCondition {
+	return condition(c.Name, c.Expression, "|| "+releases)
+}
+
 // notTerminating exempts a terminating object only as long as its spec stays: what it says counts for others, as in a quota.
 const notTerminating = "request.operation == 'CREATE' || !has(oldObject.metadata.deletionTimestamp)" +
 	" || request.operation == 'UPDATE' && object.?spec != oldObject.?spec"
@@ -85,7 +98,7 @@ func webhooks() ([]byte, error) {
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		TypeMeta: typeMeta("ValidatingWebhookConfiguration"), ObjectMeta: meta,
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{
-			validates("validate.sallyport.dev", of(false), isNotOver(of(false)), changesSomething),
+			validates("validate.sallyport.dev", of(false), orReleases(isNotOver(of(false))), orReleases(changesSomething)),
 			validates("validate-policies.sallyport.dev", of(true), isNotTerminating, changesSomething, isNotUnchecked, isNotShipped),
 		},
 	}

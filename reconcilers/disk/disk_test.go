@@ -111,6 +111,26 @@ func TestGoesFromMachineToMachine(t *testing.T) {
 	}
 }
 
+// Where a disk belongs is recorded when it is first observed, also of one that is older than the field, and stays.
+func TestHomeIsRecorded(t *testing.T) {
+	f := newFixture(t)
+	f.disk("data")
+	f.machine("one", "data")
+	f.rests()
+	f.rests()
+	d := f.get("data")
+	f.want(d.Status.DatastoreID, "store")
+	d.Status.DatastoreID = ""
+	f.must(f.Status().Update(f.ctx, d))
+	f.rests()
+	f.want(f.get("data").Status.DatastoreID, "store")
+	d = f.get("data")
+	d.Status.DatastoreID = "earlier"
+	f.must(f.Status().Update(f.ctx, d))
+	f.rests()
+	f.want(f.get("data").Status.DatastoreID, "earlier")
+}
+
 // The disks of a machine that is deleted are free, with a clock that tells since when.
 func TestOutlivesItsMachine(t *testing.T) {
 	f := newFixture(t)

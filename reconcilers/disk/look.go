@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -57,6 +58,7 @@ func (l *look) keep(ctx context.Context) {
 	case l.seen.InFlight:
 	case l.seen.Exists && !small:
 		l.Status.DiskID = l.seen.ID
+		l.Status.DatastoreID = cmp.Or(l.Status.DatastoreID, l.seen.Home)
 	case !l.seen.Exists && l.Status.DiskID != "":
 		l.lost = !l.attached()
 	default:
@@ -75,6 +77,9 @@ func (l *look) ensure(ctx context.Context) {
 	case l.trouble != nil:
 	case id != "" && d.ID == "":
 		l.Status.DiskID, l.seen = id, runtime.DiskObservation{Exists: true, ID: id, Bytes: d.Bytes()}
+		if d.Spec.Runtime.VSphere != nil {
+			l.again = time.Millisecond // for status.datastoreID
+		}
 	default:
 		l.again = time.Millisecond // to see what came of it
 	}

@@ -123,6 +123,9 @@ func (x *execution) signal(ctx context.Context) (bool, error) {
 		x.Later()
 		return x.waits(ctx, v1alpha1.ReasonInProgress, WaitsForDisks(claim.MissingDisks(x.VM, &x.seen)), nil)
 	}
+	if may, did, err := x.sized(ctx); !may {
+		return did, err
+	}
 	send := x.sender(x.at.rt)
 	if send == nil {
 		return x.holder.Write(ctx, Progress{State: Hopeless, Message: cannotMove})

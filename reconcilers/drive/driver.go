@@ -54,6 +54,9 @@ type Driver struct {
 	Now func() time.Time
 	// Moved is called each time that a move by hibernation has persisted a step; it may be nil.
 	Moved func(vm *v1alpha1.VirtualMachine, before, after *v1alpha1.Migration, now time.Time)
+	// AdmitsSize has the policies judge whether a machine may be given the size of its spec now. An empty reason admits it; any other is the
+	// denial's. An error means that no ruling could be made. Nil admits every size.
+	AdmitsSize func(ctx context.Context, vm *v1alpha1.VirtualMachine) (reason v1alpha1.ConditionReason, message string, err error)
 	// Poll is how long to wait before looking again at what a runtime is doing. Default 2 s.
 	Poll time.Duration
 }

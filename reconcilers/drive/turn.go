@@ -3,10 +3,12 @@ package drive
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -91,10 +93,66 @@ func (t *Turn) observeOurs(ctx context.Context) (runtime.Observation, error) {
 
 // Tell tells the runtime something. Who calls it has seen before that the VirtualMachine is [Turn.Unchanged].
 func (t *Turn) Tell(ctx context.Context, call func(context.Context, runtime.Machine) error) error {
+	m := runtime.MachineOf(t.VM)
+	if !t.VM.DeletionTimestamp.IsZero() && t.at != nil && t.at.rt != nil {
+		disks, err := t.disks(ctx)
+		if err != nil {
+			return err
+		}
+		m.Disks = disks
+	}
 	t.sent = true
-	err := call(ctx, runtime.MachineOf(t.VM))
+	err := call(ctx, m)
 	t.sent = err == nil
 	return err
+}
+
+// disks reads the VirtualDisks live that are attached to the machine according to their status, or that it was observed with. Of these, one
+// that does not exist, has another UID or is attached to another machine is left out: only a mark on the instance names it.
+func (t *Turn) disks(ctx context.Context) (all []runtime.Disk, err error) {
+	if !runtime.Can[runtime.Disks](t.at.rt) {
+		return nil, nil
+	}
+	var held v1alpha1.VirtualDiskList
+	err = t.Live.List(ctx, &held, client.InNamespace(t.key.Namespace), client.MatchingFields{v1alpha1.FieldDiskHolder: t.key.Name})
+	if err != nil {
+		return nil, fmt.Errorf("listing the VirtualDisks of VirtualMachine %s: %w", t.key, err)
+	}
+	for i := range held.Items {
+		if d := runtime.DiskOf(&held.Items[i]); d.Holder == t.VM.UID {
+			all = append(all, d)
+		}
+	}
+	for _, on := range t.at.seen.Disks {
+		if slices.ContainsFunc(all, func(d runtime.Disk) bool { return d.UID == on.UID }) {
+			continue
+		}
+		d, err := t.Disk(ctx, on)
+		if err != nil {
+			return nil, err
+		}
+		if d != nil {
+			all = append(all, *d)
+		}
+	}
+	return all, nil
+}
+
+// Disk reads the VirtualDisk live that the machine was observed with. It is nil unless a VirtualDisk of that name and UID is there, and is
+// not attached to another machine according to its status.
+func (t *Turn) Disk(ctx context.Context, on v1alpha1.AttachedDisk) (*runtime.Disk, error) {
+	d := &v1alpha1.VirtualDisk{}
+	err := t.Live.Get(ctx, types.NamespacedName{Namespace: t.key.Namespace, Name: on.Name}, d)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading VirtualDisk %s: %w", on.Name, err)
+	case d.UID != on.UID, d.Status.AttachedTo != nil && d.Status.AttachedTo.UID != t.VM.UID:
+		return nil, nil
+	}
+	of := runtime.DiskOf(d)
+	return &of, nil
 }
 
 // Write writes the status of the machine, with the resourceVersion of the look. Claim and phase change here.

@@ -143,6 +143,10 @@ type Disk struct {
 	UID types.UID
 	// ID is what EnsureDisk gave. It is empty before that.
 	ID string
+	// Home is [DiskObservation.Home] as it was when the disk was first observed. It is empty before that.
+	Home string
+	// Holder is the UID of the VirtualMachine that the disk is attached to according to its status.
+	Holder types.UID
 	// Spec is the spec of the VirtualDisk. A runtime does not change it.
 	Spec *v1alpha1.VirtualDiskSpec
 	// Earlier is what EnsureDisk does about a disk that is marked for the same name with another UID.
@@ -151,10 +155,16 @@ type Disk struct {
 
 // DiskOf returns the Disk of a VirtualDisk. It shares the spec.
 func DiskOf(d *v1alpha1.VirtualDisk) Disk {
+	var holder types.UID
+	if d.Status.AttachedTo != nil {
+		holder = d.Status.AttachedTo.UID
+	}
 	return Disk{
 		NamespacedName: types.NamespacedName{Namespace: d.Namespace, Name: d.Name},
 		UID:            d.UID,
 		ID:             d.Status.DiskID,
+		Home:           d.Status.DatastoreID,
+		Holder:         holder,
 		Spec:           &d.Spec,
 		Earlier:        EarlierOf(d),
 	}
@@ -175,6 +185,8 @@ type DiskObservation struct {
 	Exists bool
 	// ID is what the runtime calls it.
 	ID string
+	// Home is the runtime's ID of the place where the disk is kept while it is not attached. It is empty if the runtime has only one.
+	Home string
 	// Bytes is how large it is.
 	Bytes int64
 	// InFlight tells that it is being made, grown or removed.
@@ -222,6 +234,20 @@ type Machine struct {
 	Migration *v1alpha1.Migration
 	// Earlier is what Ensure does about a machine that is marked for the same name with another UID.
 	Earlier Earlier
+	// Disks are the VirtualDisks that the instance was last observed with, as their objects have them. A runtime that moves a file when it
+	// detaches a disk does so only for one of these: a mark on the instance does not prove which file is the disk. Only Detach and Delete
+	// need them.
+	Disks []Disk
+}
+
+// Disk returns the disk of that UID from Disks, and false if it is not one of them.
+func (m Machine) Disk(uid types.UID) (Disk, bool) {
+	for _, d := range m.Disks {
+		if d.UID == uid {
+			return d, true
+		}
+	}
+	return Disk{}, false
 }
 
 // Template is the template of a VSphereTemplate, as that has it when a machine is made.
@@ -233,6 +259,8 @@ type Template struct {
 	Former []string
 	// Path is where its template is in the inventory.
 	Path v1alpha1.InventoryPath
+	// Imported are the instance UUIDs of what was imported there for it. The mark alone is no proof.
+	Imported []string
 }
 
 // CloudInit is what cloud-init in a guest is given.

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
@@ -44,6 +46,9 @@ func (r *Reconciler) places(t *v1alpha1.VSphereTemplate) (all []*place) {
 	add := func(domain *v1alpha1.VSphereFailureDomain, gone bool) {
 		folders[string(domain.Folder)] = true
 		status := domainStatus(&t.Status, domain.Name)
+		if status.Folder == "" { // another name of the failure domain whose folder this is
+			status.Imported = importedIn(&t.Status, string(domain.Folder))
+		}
 		status.Name, status.Folder = domain.Name, string(domain.Folder)
 		all = append(all, &place{
 			Domain: Domain{Owner: t.UID, Former: status.FormerUIDs, Namespace: t.Namespace, Object: t.Name, Spec: &t.Spec, Domain: domain},
@@ -106,6 +111,7 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 			p.trouble = cmp.Or(p.trouble, err)
 			break
 		}
+		p.own(&view)
 		last = w.next(view)
 		p.show(w, view)
 		if last.do == none || last.do == hold || last.do == vanished || p.trouble != nil && last.do != promote {
@@ -122,6 +128,11 @@ func (r *Reconciler) pass(ctx context.Context, t *v1alpha1.VSphereTemplate, p *p
 		if last.do == inherit { // and the next pass acts on it, once it is written down
 			p.status.FormerUIDs = append(p.status.FormerUIDs, string(last.owner))
 			p.status.FormerUIDs = p.status.FormerUIDs[max(0, len(p.status.FormerUIDs)-maxFormer):]
+			for _, name := range slices.Sorted(maps.Keys(view.Earlier)) {
+				if item := view.Earlier[name]; item.Owner == last.owner {
+					p.status.Imported = appended(p.status.Imported, item.InstanceUUID)
+				}
+			}
 			break
 		}
 		err := carryOut(ctx, store, p.Domain, w, last)
@@ -230,6 +241,10 @@ func (r *Reconciler) begin(t *v1alpha1.VSphereTemplate, p *place, w *wanted, sto
 		}
 		defer func() { _ = what.Archive.Close() }()
 		if err := r.current(ctx, t); err != nil {
+			return err
+		}
+		what.InstanceUUID = string(uuid.NewUUID())
+		if err := r.record(ctx, t, d.Domain, what.InstanceUUID); err != nil {
 			return err
 		}
 		_, err = store.Import(ctx, d, what, func(percent int32) { under.at(v1alpha1.VSphereTemplateImporting, percent) })

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/commands"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -80,7 +81,7 @@ func (w *wanted) next(v View) step {
 	if w.gone {
 		return w.vanish(v)
 	}
-	if owner := v.Earlier[w.name]; owner != "" {
+	if owner := v.Earlier[w.name].Owner; owner != "" {
 		return w.unless(w.succeed(owner))
 	}
 	if v.Others[w.name] {
@@ -110,8 +111,8 @@ func (w *wanted) succeed(owner types.UID) step {
 		return step{do: inherit, owner: owner}
 	}
 	return step{do: hold, why: refused(string(v1alpha1.ReasonOwnedByAnother), "template %s in the folder is marked for %s with another UID, as after a restore, or in "+
-		"another cluster. To use it: kubectl sallyport take-over svst %s -n %s. To create another one: rename or remove it in vCenter",
-		w.name, w.object, w.object.Name, w.object.Namespace)}
+		"another cluster. To use it: %s. To create another one: rename or remove it in vCenter",
+		w.name, w.object, commands.Line("kubectl", "sallyport", "take-over", "svst", w.object.Name, "-n", w.object.Namespace))}
 }
 
 // unless holds back, while the VSphereTemplate is paused, what nothing needs to be whole.

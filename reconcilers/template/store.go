@@ -52,6 +52,8 @@ type Domain struct {
 type Import struct {
 	// Name is what it is called until it takes the template's name.
 	Name string
+	// InstanceUUID is the instance UUID that it gets.
+	InstanceUUID string
 	// Mark says what it is.
 	Mark Mark
 	// DiskType is how its disks are laid out.
@@ -116,5 +118,11 @@ type View struct {
 	// Others are the names that something else has in the folder.
 	Others map[string]bool
 	// Earlier are the owners of those of them that are marked for a VSphereTemplate of the same namespace and name with another UID.
-	Earlier map[string]types.UID
+	Earlier map[string]EarlierItem
+}
+
+// EarlierItem is a machine or template that is marked for another VSphereTemplate of the same namespace and name.
+type EarlierItem struct {
+	Owner        types.UID
+	InstanceUUID string
 }

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,8 @@ func (f *folders) whole() bool {
 
 func (f *folders) add(folder, owner string, item Item) *Item {
 	f.made++
-	item.MoRef, item.InstanceUUID, item.Version = fmt.Sprintf("vm-%d", f.made), fmt.Sprintf("uuid-%d", f.made), "1"
+	item.MoRef, item.Version = fmt.Sprintf("vm-%d", f.made), "1"
+	item.InstanceUUID = cmp.Or(item.InstanceUUID, fmt.Sprintf("uuid-%d", f.made))
 	f.owners[item.MoRef] = owner
 	f.all[folder] = append(f.all[folder], &item)
 	return &item
@@ -88,13 +90,13 @@ type store struct {
 
 func (s store) Look(_ context.Context, d Domain) (v View, err error) {
 	err = s.call(func() error {
-		v.Others, v.Earlier = map[string]bool{}, map[string]types.UID{}
+		v.Others, v.Earlier = map[string]bool{}, map[string]EarlierItem{}
 		for _, item := range s.all[string(d.Domain.Folder)] {
 			switch owner := types.UID(s.owners[item.MoRef]); {
 			case owner == d.Owner, slices.Contains(d.Former, string(owner)):
 				v.Items = append(v.Items, *item)
 			case strings.HasPrefix(string(owner), lost):
-				v.Earlier[item.Name] = owner
+				v.Earlier[item.Name] = EarlierItem{owner, item.InstanceUUID}
 				fallthrough
 			default:
 				v.Others[item.Name] = true
@@ -147,7 +149,7 @@ func (s store) Import(_ context.Context, d Domain, what Import, _ func(int32)) (
 		if s.named(string(d.Domain.Folder), what.Name) != nil {
 			return NewTaken(nil, what.Name)
 		}
-		item = s.add(string(d.Domain.Folder), string(d.Owner), Item{Mark: what.Mark, Name: what.Name, DiskType: what.DiskType})
+		item = s.add(string(d.Domain.Folder), string(d.Owner), Item{Mark: what.Mark, InstanceUUID: what.InstanceUUID, Name: what.Name, DiskType: what.DiskType})
 		return nil
 	})
 	if err != nil {

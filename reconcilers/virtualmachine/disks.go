@@ -145,9 +145,17 @@ func (r *Reconciler) detach(ctx context.Context, l *look) (bool, error) {
 		if l.VM.Spec.Names(d.Name) {
 			continue
 		}
-		return r.tellOfDisk(ctx, l, runtime.VerbDetach, runtime.Disk{NamespacedName: l.beside(d.Name), UID: d.UID}, func(
+		disk := runtime.Disk{NamespacedName: l.beside(d.Name), UID: d.UID}
+		proven, err := l.Disk(ctx, d)
+		if err != nil {
+			return false, err
+		}
+		return r.tellOfDisk(ctx, l, runtime.VerbDetach, disk, func(
 			ctx context.Context, able runtime.Disks, m runtime.Machine, d runtime.Disk,
 		) error {
+			if proven != nil {
+				m.Disks = []runtime.Disk{*proven}
+			}
 			return able.Detach(ctx, m, d.UID)
 		})
 	}

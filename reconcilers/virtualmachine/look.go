@@ -26,6 +26,7 @@ type look struct {
 	paused   bool   // it is not started again just yet
 	stays    bool   // it is to be moved, and its runtime cannot do that
 	unmoved  string // why it could not be moved
+	oversize string // why it may not be given the size of its spec
 	refusal  refusal
 
 	diskTrouble *diskTrouble // why its disks are not as they should be, if that is known
@@ -57,6 +58,9 @@ func (l *look) observe(ctx context.Context) {
 // save writes the status, with the conditions that follow from the rest of it, if it has changed, and tells whether it had.
 func (r *Reconciler) save(ctx context.Context, l *look) (bool, error) {
 	l.VM.Status.ObservedGeneration = l.VM.Generation
+	if l.observed {
+		l.Allocated(&l.seen)
+	}
 	l.settled()
 	l.restartRequired()
 	l.disksAttached()

@@ -51,6 +51,14 @@ func (r *Reconciler) adjust(ctx context.Context, l *look) (bool, error) {
 		len(l.seen.Differences) == len(restarts(&l.seen)) || !runtime.Can[runtime.Adjuster](l.Runtime()) {
 		return false, nil
 	}
+	did, refused, message, err := l.Allocate(ctx)
+	if refused != "" {
+		l.oversize = message
+		return false, nil
+	}
+	if did || err != nil {
+		return did, err
+	}
 	if same, err := l.Unchanged(ctx); err != nil || !same {
 		return !same, err
 	}
@@ -79,6 +87,9 @@ func (l *look) restartRequired() {
 	if len(texts) > 0 {
 		c = t.Condition(metav1.ConditionTrue, v1alpha1.ReasonSpecDiffers, l.VM.Generation,
 			strings.Join(texts, "; ")+": restart required ("+commands.Line("kubectl", "sallyport", "restart", l.VM.Name, "-n", l.VM.Namespace)+")")
+	}
+	if l.oversize != "" {
+		c = t.Condition(metav1.ConditionFalse, v1alpha1.ReasonQuotaExceeded, l.VM.Generation, l.oversize)
 	}
 	l.set(c)
 }

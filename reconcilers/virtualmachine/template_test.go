@@ -45,7 +45,9 @@ func (f *fixture) released(t *v1alpha1.VSphereTemplate, release string) {
 	f.Helper()
 	t.Status.FailureDomains = nil
 	for _, d := range t.Spec.FailureDomains {
-		t.Status.FailureDomains = append(t.Status.FailureDomains, v1alpha1.VSphereFailureDomainStatus{Name: d.Name, Release: release})
+		t.Status.FailureDomains = append(t.Status.FailureDomains, v1alpha1.VSphereFailureDomainStatus{
+			Name: d.Name, Release: release, InstanceUUID: "uuid-2", Imported: []string{"uuid-1", "uuid-2"},
+		})
 	}
 	f.Must(f.api.Status().Update(f.Context(), t))
 }
@@ -75,7 +77,7 @@ func TestMadeFromATemplate(t *testing.T) {
 	f.released(template, "1")
 	f.settle()
 	f.is("Stopped True/AsWanted")
-	if diff := cmp.Diff([]*runtime.Template{{Name: "ubuntu", UID: template.UID, Path: "/dc/vm/b/ubuntu-24.04"}}, told); diff != "" {
+	if diff := cmp.Diff([]*runtime.Template{{Name: "ubuntu", UID: template.UID, Path: "/dc/vm/b/ubuntu-24.04", Imported: []string{"uuid-1", "uuid-2"}}}, told); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

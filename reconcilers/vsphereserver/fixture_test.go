@@ -46,6 +46,7 @@ type vCenters struct {
 	hostsErr  error
 	hosts     []v1alpha1.VSphereHost
 	places    v1alpha1.VSphereInventory
+	marked    []Marked
 	tenants   []v1alpha1.VSphereTenant // that were asked for last
 	connected map[string]Connection
 	forgotten []string
@@ -89,7 +90,7 @@ func (v *vCenters) Inventory(_ context.Context, name string, tenants []v1alpha1.
 		return Inventory{}, errors.New("never connected")
 	}
 	v.tenants = tenants
-	return Inventory{Hosts: slices.Clone(v.hosts), Places: *v.places.DeepCopy()}, v.hostsErr
+	return Inventory{Hosts: slices.Clone(v.hosts), Places: *v.places.DeepCopy(), Marked: slices.Clone(v.marked)}, v.hostsErr
 }
 
 func (v *vCenters) Forget(name string) {

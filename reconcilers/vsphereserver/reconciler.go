@@ -147,6 +147,10 @@ func (r *Reconciler) look(ctx context.Context, server *v1alpha1.VSphereServer) *
 	server.Status.Version, server.Status.InstanceUUID = about.Version, about.InstanceUUID
 	server.Status.Hosts = listed(inventory.Hosts)
 	server.Status.Inventory = inOrder(inventory.Places)
+	if err := r.orphans(ctx, server, inventory.Marked); err != nil {
+		// That is for the next look: the vCenter is as it is shown.
+		ctrl.LoggerFrom(ctx).Error(err, "looking for machines without a VirtualMachine", "VSphereServer", server.Name)
+	}
 	return nil
 }
 

@@ -3,6 +3,8 @@ package vsphereserver
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
@@ -49,4 +51,15 @@ type Inventory struct {
 	Hosts []v1alpha1.VSphereHost
 	// Places are what machines can be made from and placed in.
 	Places v1alpha1.VSphereInventory
+	// Marked are machines that bear the mark of a VirtualMachine.
+	Marked []Marked
+}
+
+// Marked is a machine that bears the mark of a VirtualMachine.
+type Marked struct {
+	// Path is its inventory path.
+	Path string
+	// Owner is the UID in its mark, and Name the namespace and name, such as team-a/web-1.
+	Owner types.UID
+	Name  string
 }

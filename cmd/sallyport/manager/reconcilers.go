@@ -105,6 +105,17 @@ func moves(gate *webhooks.Gate) func(context.Context, *v1alpha1.VirtualMachine, 
 	}
 }
 
+// sizes evaluates the policies for the sizes that the specs of machines request.
+func sizes(gate *webhooks.Gate) func(context.Context, *v1alpha1.VirtualMachine) (v1alpha1.ConditionReason, string, error) {
+	return func(ctx context.Context, vm *v1alpha1.VirtualMachine) (v1alpha1.ConditionReason, string, error) {
+		ruling, err := gate.AdmitsSize(ctx, vm)
+		if err != nil || !ruling.Denied {
+			return "", "", err
+		}
+		return cmp.Or(v1alpha1.ConditionReason(ruling.Reason), "Denied"), ruling.Message, nil
+	}
+}
+
 // eventSource is the reporting controller of events.
 const eventSource = "sallyport"
 
@@ -116,6 +127,9 @@ func addVCenters(mgr ctrl.Manager, all vcenters, namespace string) error {
 	}
 	if err := servers.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("setting up the VSphereServer reconciler: %w", err)
+	}
+	if err := ctrlmetrics.Registry.Register(vsphereserver.Orphans(mgr.GetClient(), mgr.Elected())); err != nil {
+		return fmt.Errorf("registering the metrics of VSphereServers: %w", err)
 	}
 	return nil
 }
@@ -156,7 +170,8 @@ func (o *Options) addReconcilers(mgr ctrl.Manager, gate *webhooks.Gate, runtimes
 	events := mgr.GetEventRecorder(eventSource)
 	driver := &drive.Driver{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: runtimes.Machine, Locks: locks, Now: time.Now, Poll: o.PollInterval,
-		Moved: hibernation.NewTeller(events, ctrlmetrics.Registry).Moved,
+		AdmitsSize: sizes(gate),
+		Moved:      hibernation.NewTeller(events, ctrlmetrics.Registry).Moved,
 	}
 	operations := &operation.Reconciler{
 		Driver: driver, Arbiter: arbiter{gate}, Events: events, Metrics: operation.NewMetrics(ctrlmetrics.Registry),

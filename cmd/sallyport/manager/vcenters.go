@@ -25,7 +25,11 @@ func (v vcenters) Connect(ctx context.Context, name string, connection vspherese
 // Inventory returns the inventory of a vCenter.
 func (v vcenters) Inventory(ctx context.Context, name string, tenants []v1alpha1.VSphereTenant) (vsphereserver.Inventory, error) {
 	found, err := v.Sessions.Inventory(ctx, name, tenants)
-	return vsphereserver.Inventory(found), err
+	inventory := vsphereserver.Inventory{Hosts: found.Hosts, Places: found.Places}
+	for _, m := range found.Marked {
+		inventory.Marked = append(inventory.Marked, vsphereserver.Marked(m))
+	}
+	return inventory, err
 }
 
 // changes is the channel of changes that runtimes report. Senders block until a change is received.

@@ -1,5 +1,5 @@
 # METADATA
-# title: Who may abandon an instance, or take one over
+# title: Who may abandon an instance, take one over, or remove a finalizer of Sallyport
 # description: >-
 #   With annotation sallyport.dev/abandon-instance Sallyport deletes a VirtualMachine whose runtime is unreachable, and leaves
 #   its instance there. With annotation sallyport.dev/source-fenced Sallyport treats the node of an instance as dead: it removes
@@ -7,27 +7,30 @@
 #   sallyport.dev/take-over a VirtualMachine, VirtualDisk or VSphereTemplate takes over what the runtime has for an object of the same name with
 #   another UID, as after a restore; with annotation sallyport.dev/make-anew Sallyport creates another machine or disk beside it.
 #   That object can be one of another cluster. Setting any of these annotations requires the verb override on this policy.
-#   Removing it requires no permission.
+#   Removing it requires no permission. The same verb is required to remove Sallyport's finalizer from a VirtualMachine, VirtualDisk or
+#   VSphereTemplate that is not being deleted, or that still has something on its runtime: without it, Sallyport no longer knows what is there.
 package sallyport.machines.abandon
 
 # METADATA
 # title: Whether the requester may set the annotations
-# description: Evaluated only if the request sets one of the annotations.
+# description: Evaluated only if the request sets one of the annotations, or removes the finalizer.
 facts["override"] := {"access": {
 	"verb": "override",
 	"group": "sallyport.dev",
 	"resource": "regopolicies",
 	"name": "machines-abandon",
 }} if {
-	count(_written) > 0
+	_asks
 }
 
-facts["override"] := null if count(_written) == 0
+facts["override"] := null if not _asks
 
 valid_input if {
 	_kind
 	_known_annotations(input.request.object)
 	_known_old
+	_known_finalizers(input.request.object)
+	_known_finalizers(_old)
 	_text(input.request.userInfo.username)
 	_known_override
 }
@@ -48,6 +51,68 @@ deny contains {
 	some key in _written
 	not input.facts.override == true
 }
+
+# METADATA
+# title: The requester may not remove the finalizer
+# custom:
+#   reason: FinalizerRequired
+#   remedyInMessage: Delete the object and wait, or ask a cluster administrator for the verb override on this policy.
+deny contains {
+	"reason": "FinalizerRequired",
+	"message": concat("", [
+		$"{_kind} {_name}: {_who} cannot remove finalizer {finalizer} because {why}; ",
+		"delete it and wait until Sallyport removes the finalizer, or ask a cluster administrator for the verb override on RegoPolicy machines-abandon",
+		_instead,
+	]),
+	"details": {"group": "sallyport.dev", "kind": _kind, "name": _name, "field": "metadata.finalizers"},
+} if {
+	some finalizer in _removed
+	some why in _needed
+	not input.facts.override == true
+}
+
+# A VirtualMachine is given up by an annotation, which needs the same verb.
+_instead := $" (kubectl annotate svm {_name} sallyport.dev/abandon-instance={input.request.object.metadata.uid})" if _kind == "VirtualMachine"
+
+_instead := "" if _kind != "VirtualMachine"
+
+_asks if count(_written) > 0
+
+_asks if {
+	count(_removed) > 0
+	count(_needed) > 0
+}
+
+_ours := {"sallyport.dev/virtual-machine", "sallyport.dev/virtual-disk", "sallyport.dev/vsphere-template"}
+
+_removed := {finalizer |
+	some finalizer in _finalizers(_old)
+	finalizer in _ours
+	not _keeps(finalizer)
+}
+
+_keeps(finalizer) if finalizer in _finalizers(input.request.object)
+
+_finalizers(of) := object.get(_metadata(of), "finalizers", [])
+
+# Why the finalizer is still needed.
+_needed contains "the object is not being deleted" if not _terminating
+
+_needed contains "its instance still exists on the runtime" if {
+	_terminating
+	not _abandoned
+	some held in _held
+	held != null
+	held != ""
+	held != []
+}
+
+_terminating if _text(object.get(_metadata(_old), "deletionTimestamp", null))
+
+_abandoned if _value(_old, "sallyport.dev/abandon-instance") == object.get(_metadata(_old), "uid", "")
+
+# What the status has of a machine, a disk and a template.
+_held := [object.get(_old, ["status", field], null) | some field in ["instanceID", "diskID", "failureDomains"]]
 
 # The effect of each annotation.
 _effects := {
@@ -100,13 +165,19 @@ _known_annotations(of) if {
 	every value in annotations { is_string(value) }
 }
 
+_known_finalizers(of) if {
+	finalizers := _finalizers(of)
+	is_array(finalizers)
+	every finalizer in finalizers { is_string(finalizer) }
+}
+
 _known_override if {
-	count(_written) == 0
+	not _asks
 	input.facts.override == null
 }
 
 _known_override if {
-	count(_written) > 0
+	_asks
 	is_boolean(input.facts.override)
 }
 

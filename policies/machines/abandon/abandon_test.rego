@@ -127,3 +127,71 @@ test_lacking[note] if {
 	}
 	not abandon.valid_input with input as json.remove(_good, [path])
 }
+
+_finalizer := "sallyport.dev/virtual-machine"
+
+_with(object_, finalizers) := object.union(object_, {"metadata": {"finalizers": finalizers}})
+
+_had(status) := object.union(_with(_leaving({}), [_finalizer, "example.com/a"]), {"status": status})
+
+# Without the finalizer Sallyport would forget what is on the runtime.
+test_finalizer_removed[note] if {
+	some note, tc in {
+		"of a living object": {"old": _with(_machine({}), [_finalizer]), "new": _machine({}), "why": "because the object is not being deleted"},
+		"one of two": {"old": _with(_machine({}), ["a", _finalizer]), "new": _with(_machine({}), ["a"]), "why": "because the object is not being deleted"},
+		"a machine that exists": {"old": _had({"instanceID": "i-1"}), "new": _leaving({}), "why": "because its instance still exists"},
+		"a disk that exists": {"old": _had({"diskID": "d-1"}), "new": _leaving({}), "why": "because its instance still exists"},
+		"a template that exists": {"old": _had({"failureDomains": [{"name": "a"}]}), "new": _leaving({}), "why": "because its instance still exists"},
+		"given up for another object": {
+			"old": object.union(_had({"instanceID": "i-1"}), {"metadata": {"annotations": {_key: "u-0"}}}),
+			"new": _leaving({_key: "u-0"}), "why": "because its instance still exists",
+		},
+	}
+	world := _update(tc.old, tc.new, false)
+	abandon.facts.override == _asked with input as world
+	abandon.valid_input with input as world
+	[[denial.reason, contains(denial.message, tc.why)] | some denial in abandon.deny] == [["FinalizerRequired", true]] with input as world
+	count(abandon.deny) == 0 with input as object.union(world, {"facts": {"override": true}})
+}
+
+test_finalizer_may_go[note] if {
+	some note, tc in {
+		"nothing is there": {"old": _had({}), "new": _leaving({})},
+		"nothing is there any more": {"old": _had({"instanceID": "", "failureDomains": []}), "new": _leaving({})},
+		"given up": {
+			"old": object.union(_had({"instanceID": "i-1"}), {"metadata": {"annotations": {_key: "u-1"}}}),
+			"new": _leaving({_key: "u-1"}),
+		},
+		"another one": {"old": _with(_machine({}), [_finalizer, "example.com/a"]), "new": _with(_machine({}), [_finalizer])},
+		"one more": {"old": _machine({}), "new": _with(_machine({}), [_finalizer])},
+	}
+	world := _update(tc.old, tc.new, null)
+	abandon.facts.override == null with input as world
+	abandon.valid_input with input as world
+	count(abandon.deny) == 0 with input as world
+}
+
+test_finalizer_message if {
+	some denial in abandon.deny with input as _update(_with(_machine({}), [_finalizer]), _machine({}), false)
+	denial.message == concat("", [
+		"VirtualMachine web-1: bob cannot remove finalizer sallyport.dev/virtual-machine because the object is not being deleted; ",
+		"delete it and wait until Sallyport removes the finalizer, or ask a cluster administrator for the verb override on ",
+		"RegoPolicy machines-abandon (kubectl annotate svm web-1 sallyport.dev/abandon-instance=u-1)",
+	])
+}
+
+test_finalizer_of_a_template if {
+	old := _with(_machine({}), ["sallyport.dev/vsphere-template"])
+	world := object.union(_update(old, _machine({}), false), {"request": {"resource": {"resource": "vspheretemplates"}}})
+	[denial.details.kind | some denial in abandon.deny] == ["VSphereTemplate"] with input as world
+	[endswith(denial.message, "RegoPolicy machines-abandon") | some denial in abandon.deny] == [true] with input as world
+}
+
+test_finalizers_not_understood[note] if {
+	some note, change in {
+		"no list": {"request": {"object": {"metadata": {"finalizers": "x"}}}},
+		"no text": {"request": {"object": {"metadata": {"finalizers": [1]}}}},
+		"no list before": {"request": {"oldObject": {"metadata": {"finalizers": {}}}}},
+	}
+	not abandon.valid_input with input as object.union(_good, change)
+}

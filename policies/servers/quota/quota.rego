@@ -2,8 +2,8 @@
 # title: Quotas of namespaces in a vCenter
 # description: >-
 #   The quota of an entry in spec.tenants of a VSphereServer limits the number, the CPUs and the memory of the machines that the
-#   namespaces of the entry clone into its folders. Machines without spec.cpu or spec.memory, cloned before the entry had a quota,
-#   count only as machines. A VirtualMachine is allowed if one entry that allows its places has enough quota left. If no entry allows
+#   namespaces of the entry have in its folders, cloned or adopted. A machine counts with the larger of the size in its spec and the
+#   size in status.allocated; without either, it counts only as a machine. A VirtualMachine to clone is allowed if one entry that allows its places has enough quota left. If no entry allows
 #   its places, servers-tenancy denies the request. The policy checks creations, and changes that increase or remove spec.cpu or
 #   spec.memory.
 package sallyport.servers.quota
@@ -110,6 +110,7 @@ _rejudged if input.request.userInfo.username == "system:sallyport"
 
 _made if {
 	_rejudged
+	input.request.operation == "CREATE"
 	_text(_object.status.instanceID)
 }
 
@@ -196,6 +197,19 @@ _size(resource) := _object.spec[resource] if resource in {"cpu", "memory"}
 
 _numbers := concat("; ", [line | some tenant in _candidates; some line in _exceeded(tenant)])
 
+# When a machine is about to be given the size of its spec, others count with what was allocated to them: what they only ask for in
+# their specs is evaluated by itself, one machine at a time.
+_settling if {
+	_rejudged
+	input.request.operation == "UPDATE"
+}
+
+# Before a machine is cloned, only older ones count: of two that were admitted at the same time, exactly the older one is cloned.
+_queued if {
+	_rejudged
+	input.request.operation == "CREATE"
+}
+
 # Many machines share few namespaces, folders and sizes, so each of these is checked once.
 _counted(tenant) := [machine |
 	namespaces := {namespace |
@@ -219,18 +233,29 @@ _covers(tenant, folder) if {
 
 _covers(_, folder) if not tenants.known_path(folder)
 
-_folder(machine) := object.get(machine, ["spec", "runtime", "vsphere", "clone", "folder"], null)
+# An adopted machine that is named by its instance UUID counts in all entries of its namespace.
+_folder(machine) := object.get(machine, ["spec", "runtime", "vsphere", "clone", "folder"], null) if _cloned(machine)
+
+_folder(machine) := _parent(object.get(machine, ["spec", "runtime", "vsphere", "inventoryPath"], null)) if not _cloned(machine)
+
+_cloned(machine) if "clone" in object.keys(machine.spec.runtime.vsphere)
+
+_parent(path) := null if not is_string(path)
+
+_parent(path) := concat("/", array.slice(parts, 0, count(parts) - 1)) if {
+	is_string(path)
+	parts := split(path, "/")
+}
 
 _others := [machine |
 	some machine in input.facts.machines
-	"clone" in object.keys(machine.spec.runtime.vsphere)
 	_counts(machine)
 ]
 
-_counts(_) if not _rejudged
+_counts(_) if not _queued
 
 _counts(machine) if {
-	_rejudged
+	_queued
 	[machine.metadata.creationTimestamp, machine.metadata.uid] < [_object.metadata.creationTimestamp, _object.metadata.uid]
 }
 
@@ -238,7 +263,7 @@ _namespaces := {machine.metadata.namespace | some machine in _others}
 
 _folders := {_folder(machine) | some machine in _others}
 
-_nanos := {size: _nanos_of(size) | some machine in _others; some size in _sizes(machine.spec)}
+_nanos := {size: _nanos_of(size) | some machine in _others; some of in [machine.spec, _allocated(machine)]; some size in _sizes(of)}
 
 _nanos_of(size) := quantity.nanos(size) if quantity.known(size)
 
@@ -246,7 +271,25 @@ _nanos_of(size) := null if not quantity.known(size)
 
 _amount(_, "machines") := 1000000000
 
-_amount(machine, resource) := object.get(_nanos, object.get(machine.spec, resource, "none"), 0) if resource != "machines"
+_amount(machine, resource) := _largest([_nanos[size] | some size in _asks(machine, resource)]) if resource != "machines"
+
+_largest(amounts) := null if null in amounts
+
+_largest(amounts) := max(array.concat([0], amounts)) if not null in amounts
+
+_asks(machine, resource) := [_allocated(machine)[resource]] if _settled(machine, resource)
+
+_asks(machine, resource) := [of[resource] | some of in [machine.spec, _allocated(machine)]] if not _settled(machine, resource)
+
+_settled(machine, resource) if {
+	_settling
+	resource in object.keys(_allocated(machine))
+}
+
+_allocated(machine) := of if {
+	of := object.get(machine, ["status", "allocated"], {})
+	is_object(of)
+} else := {}
 
 _shown(resource, nanos) := ceil(nanos / 1000000000) if resource != "memory"
 

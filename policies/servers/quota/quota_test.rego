@@ -50,7 +50,7 @@ _facts(tenants, machines) := {"server": _server(tenants), "machines": machines, 
 
 _small := {"cpu": 2, "memory": "4Gi"}
 
-# Two machines that count, and others: of another namespace, in another folder, adopted.
+# Three machines that count, one of them adopted, and others: of another namespace, in another folder.
 _crowd := [
 	_other("team-a", "/dc/vm/a", _small),
 	_other("team-a-ci", "/dc/vm/a/deep/er", {"cpu": 4, "memory": "1536Mi"}),
@@ -109,14 +109,14 @@ test_not_asked[note] if {
 	_verdict == "allow" with input as {"request": request, "facts": _nothing}
 }
 
-# 2 machines with 6 CPUs and 5.5 GiB are used, and 1 machine with 2 CPUs and 4 GiB is requested.
+# 3 machines with 6 CPUs and 5.5 GiB are used, and 1 machine with 2 CPUs and 4 GiB is requested.
 test_limits[note] if {
 	some note, tc in {
 		"none": {"quota": {}, "verdict": "allow"},
-		"all just fit": {"quota": {"machines": 3, "cpu": 8, "memory": "9728Mi"}, "verdict": "allow"},
-		"machines": {"quota": {"machines": 2, "cpu": 8, "memory": "1Ti"}, "verdict": "QuotaExceeded"},
+		"all just fit": {"quota": {"machines": 4, "cpu": 8, "memory": "9728Mi"}, "verdict": "allow"},
+		"machines": {"quota": {"machines": 3, "cpu": 8, "memory": "1Ti"}, "verdict": "QuotaExceeded"},
 		"no machine at all": {"quota": {"machines": 0}, "verdict": "QuotaExceeded"},
-		"cpu": {"quota": {"machines": 3, "cpu": 7}, "verdict": "QuotaExceeded"},
+		"cpu": {"quota": {"machines": 4, "cpu": 7}, "verdict": "QuotaExceeded"},
 		"memory": {"quota": {"memory": "9727Mi"}, "verdict": "QuotaExceeded"},
 	}
 	world := {"request": _request(_small), "facts": _facts([_limited(tc.quota)], _crowd)}
@@ -138,12 +138,12 @@ test_datastore_left_to_a_policy[note] if {
 }
 
 test_exceeded if {
-	quota := {"machines": 2, "cpu": 7, "memory": "8Gi"}
+	quota := {"machines": 3, "cpu": 7, "memory": "8Gi"}
 	policy.deny == {{
 		"reason": "QuotaExceeded",
 		"message": concat("", [
 			"this machine is not allowed because namespace team-a would exceed its quota on VSphereServer vc-1: ",
-			"entry a: cpu requested 2, used 6, limit 7; entry a: machines requested 1, used 2, limit 2; ",
+			"entry a: cpu requested 2, used 6, limit 7; entry a: machines requested 1, used 3, limit 3; ",
 			"entry a: memory requested 4Gi, used 5632Mi, limit 8Gi",
 		]),
 		"details": {"kind": "VSphereServer", "name": "vc-1", "field": "spec.runtime.vsphere.clone"},
@@ -232,8 +232,8 @@ test_server_without_tenants if {
 # A selector counts the machines of all namespaces that match now, and none of a namespace with unknown labels.
 test_by_labels[note] if {
 	some note, tc in {
-		"all of them": {"machines": 2, "verdict": "QuotaExceeded"},
-		"room for one more": {"machines": 3, "verdict": "allow"},
+		"all of them": {"machines": 3, "verdict": "QuotaExceeded"},
+		"room for one more": {"machines": 4, "verdict": "allow"},
 	}
 	tenant := object.union(
 		object.remove(_limited({"machines": tc.machines}), ["namespaces"]),
@@ -402,4 +402,49 @@ _broken_facts := object.union_n([
 test_not_understood_facts[note] if {
 	some note, facts in _broken_facts
 	_verdict == "not understood" with input as {"request": _request(_small), "facts": facts}
+}
+
+# An adopted machine counts in the folder of its path; one that is named by its instance UUID counts in all entries of its namespace.
+test_adopted_machines_count[note] if {
+	some note, tc in {
+		"in the folder": {"runtime": {"inventoryPath": "/dc/vm/a/deep/x"}, "verdict": "QuotaExceeded"},
+		"elsewhere": {"runtime": {"inventoryPath": "/dc/vm/b/x"}, "verdict": "allow"},
+		"anywhere": {"runtime": {"instanceUUID": "50120a8b-7a3c-4bde-9f00-0123456789ab"}, "verdict": "QuotaExceeded"},
+		"an odd path": {"runtime": {"inventoryPath": 7}, "verdict": "QuotaExceeded"},
+	}
+	other := object.union(json.remove(_other("team-a", "", {}), ["spec/runtime/vsphere/clone"]), {"spec": {"runtime": {"vsphere": tc.runtime}}})
+	_verdict == tc.verdict with input as {"request": _request(_small), "facts": _facts([_limited({"machines": 1})], [other])}
+}
+
+_given(spec, allocated) := object.union(_other("team-a", "/dc/vm/a", spec), {"status": {"allocated": allocated}})
+
+# A machine counts with what it asks for and with what it still has.
+test_the_larger_size_counts[note] if {
+	some note, tc in {
+		"to grow": {"other": _given({"cpu": 6}, {"cpu": 2}), "verdict": "QuotaExceeded"},
+		"to shrink": {"other": _given({"cpu": 2}, {"cpu": 6}), "verdict": "QuotaExceeded"},
+		"as it is": {"other": _given({"cpu": 2}, {"cpu": 2}), "verdict": "allow"},
+		"not said any more": {"other": _given({}, {"cpu": 6}), "verdict": "QuotaExceeded"},
+		"an odd status": {"other": _given({"cpu": 2}, "x"), "verdict": "allow"},
+		"an odd size": {"other": _given({"cpu": 2}, {"cpu": "x"}), "verdict": "QuotaExceeded"},
+	}
+	_verdict == tc.verdict with input as {"request": _request(_small), "facts": _facts([_limited({"cpu": 5})], [tc.other])}
+}
+
+# Before a machine is given its size, others count with what they were given, however old they are: of two that were resized at the same
+# time, each of which was admitted, the first is given its size, and the second is not.
+test_resized_at_once[note] if {
+	some note, tc in {
+		"the first": {"other": _given({"cpu": 4}, {"cpu": 2}), "verdict": "allow"},
+		"the second": {"other": _given({"cpu": 4}, {"cpu": 4}), "verdict": "QuotaExceeded"},
+		"of nothing is known": {"other": _other("team-a", "/dc/vm/a", {"cpu": 4}), "verdict": "QuotaExceeded"},
+		"memory alone is known": {"other": _given({"cpu": 4}, {"memory": "1Gi"}), "verdict": "QuotaExceeded"},
+	}
+	some at in ["2026-11-20T09:59:59Z", "2026-11-20T10:00:01Z"]
+	other := object.union(tc.other, {"metadata": {"creationTimestamp": at}})
+	resized := object.union(_update({"cpu": 2}, {"cpu": 4}), {
+		"userInfo": {"username": "system:sallyport"},
+		"object": {"status": {"instanceID": "50120a8b-7a3c-4bde-9f00-0123456789ab"}},
+	})
+	_verdict == tc.verdict with input as {"request": resized, "facts": _facts([_limited({"cpu": 7})], [other])}
 }

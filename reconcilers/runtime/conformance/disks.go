@@ -81,11 +81,12 @@ func (s *suite) observeDisk(d runtime.Disk) (seen runtime.DiskObservation) {
 // diskIs fails the part unless the disk is there, with that size, and attached to those machines alone.
 func (s *suite) diskIs(d runtime.Disk, holders ...runtime.Machine) {
 	s.Helper()
-	want := runtime.DiskObservation{Exists: true, ID: d.ID, Bytes: d.Bytes()}
+	seen := s.observeDisk(d)
+	want := runtime.DiskObservation{Exists: true, ID: d.ID, Home: seen.Home, Bytes: d.Bytes()}
 	for _, m := range holders {
 		want.AttachedTo = append(want.AttachedTo, string(m.UID))
 	}
-	if diff := cmp.Diff(want, s.observeDisk(d)); diff != "" {
+	if diff := cmp.Diff(want, seen); diff != "" {
 		s.Errorf("the disk is not as it should be (-want +got):\n%s", diff)
 	}
 }
@@ -117,6 +118,7 @@ func (s *suite) attach(m runtime.Machine, d runtime.Disk) runtime.Observation {
 // detach detaches the disk and waits until the machine does not have it any more.
 func (s *suite) detach(m runtime.Machine, d runtime.Disk) runtime.Observation {
 	s.Helper()
+	m.Disks = []runtime.Disk{d}
 	s.must(s.tryDetach(m, d.UID), "detaching")
 	return s.has(m, d, false)
 }

@@ -77,7 +77,7 @@ func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime
 			if there == nil {
 				return
 			}
-			seen = runtime.DiskObservation{Exists: true, ID: there.ID, Bytes: there.Bytes}
+			seen = runtime.DiskObservation{Exists: true, ID: there.ID, Home: "store", Bytes: there.Bytes}
 			for _, in := range w.attachedTo(d.UID) {
 				seen.AttachedTo = append(seen.AttachedTo, cmp.Or(string(in.Owner), in.ID))
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vmware/govmomi/vim25/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -370,5 +371,28 @@ func TestAnotherMachineInItsPlace(t *testing.T) {
 	}
 	if owner := w.State(w.path(m)).ExtraConfig[vsphere.OwnerKey]; owner != "" {
 		t.Errorf("another machine was marked as that of %s", owner)
+	}
+}
+
+// A copy inherits the marker: at the place of the machine that was adopted it is not that machine.
+func TestCopyInItsPlace(t *testing.T) {
+	w := newWorld(t)
+	m := w.adopted("web")
+	moved := w.Rename(w.path(m), "web-old")
+	w.SetExtraConfig(moved, map[string]string{vsphere.OwnerKey: ""})
+	w.SetInstanceUUID(moved, string(uuid.NewUUID()))
+	if _, err := w.AddMachine("web"); err != nil {
+		t.Fatal(err)
+	}
+	w.SetExtraConfig(w.path(m), map[string]string{vsphere.OwnerKey: string(m.UID)})
+	for name, err := range map[string]error{
+		"powering on": w.runtime.PowerOn(t.Context(), m), "deleting": w.runtime.Delete(t.Context(), m),
+	} {
+		if !runtime.IsOwnedByAnother(err) || !strings.Contains(runtime.Message(err), m.InstanceID) {
+			t.Errorf("%s: got error %v, want OwnedByAnother", name, err)
+		}
+	}
+	if got := w.State(w.path(m)); got.PowerOns != 0 || got.ExtraConfig[vsphere.OwnerKey] != string(m.UID) {
+		t.Errorf("the copy is %+v", got)
 	}
 }

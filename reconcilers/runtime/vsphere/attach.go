@@ -1,6 +1,7 @@
 package vsphere
 
 import (
+	"cmp"
 	"context"
 	"path"
 
@@ -24,7 +25,7 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 	if err != nil {
 		return err
 	}
-	if of, _ := markOf(s.marks, d.UID); of.away == "" && of.device(s.devices) != nil && !s.has(runtime.TaskReconfigure) {
+	if of, marked := markOf(s.marks, d.UID); marked && of.away == "" && device(s.devices, d.UID, d.ID) != nil && !s.has(runtime.TaskReconfigure) {
 		return nil
 	}
 	// Of a change of the configuration that is in flight vCenter does not say what it changes.
@@ -54,6 +55,9 @@ func (r *Runtime) attach(ctx context.Context, m runtime.Machine, d runtime.Disk)
 		ExtraConfig: mark{disk: d.UID, name: d.Name, uuid: uuid, datastore: l.datastore.Self.Value}.write(),
 	}
 	if len(l.holders) == 0 {
+		if err := r.isDisk(ctx, l.spot, d, "attached"); err != nil {
+			return err
+		}
 		if spec.DeviceChange, err = r.plug(ctx, s, l, d.UID); err != nil {
 			return err
 		}
@@ -172,7 +176,7 @@ func (r *Runtime) detach(ctx context.Context, m runtime.Machine, disk kubetypes.
 	if err != nil {
 		return err
 	}
-	of, on, err := r.attachment(ctx, s, disk)
+	of, on, err := r.attachment(ctx, s, m, disk)
 	if err != nil || on == nil && of.name == "" && !s.has(runtime.TaskReconfigure) {
 		return err
 	}
@@ -181,44 +185,43 @@ func (r *Runtime) detach(ctx context.Context, m runtime.Machine, disk kubetypes.
 	}
 	switch {
 	case of.away != "":
-		return r.bringHome(ctx, s, of)
+		return r.bringHome(ctx, m, s, of)
 	case on == nil:
 		return r.reconfigure(ctx, s, types.VirtualMachineConfigSpec{ExtraConfig: of.erase()})
 	default:
-		return r.unplug(ctx, s, of, on)
+		return r.unplug(ctx, m, s, of, on)
 	}
 }
 
-// attachment gives the device of a disk that a machine has, and its mark, which is made up for one that somebody has attached by hand.
-func (r *Runtime) attachment(ctx context.Context, s *sighting, disk kubetypes.UID) (mark, *types.VirtualDisk, error) {
+// attachment gives the device of a disk that a machine has, and its mark, which is made up for one that somebody has attached by hand. A
+// device that only the mark says to be the disk is an error: the machine keeps it until somebody has looked.
+func (r *Runtime) attachment(ctx context.Context, s *sighting, m runtime.Machine, disk kubetypes.UID) (mark, *types.VirtualDisk, error) {
+	d, _ := m.Disk(disk)
 	if of, marked := markOf(s.marks, disk); marked {
-		return of, of.device(s.devices), nil
+		on := device(s.devices, disk, d.ID)
+		if on == nil && of.away == "" && of.device(s.devices) != nil {
+			_, _, err := r.homeOf(ctx, m, of)
+			return of, nil, cmp.Or(err, anotherFile(d, "detached", files(of.device(s.devices))[0], of.uuid))
+		}
+		return of, on, nil
 	}
 	devices, err := r.devices(ctx, s)
 	if err != nil {
 		return mark{}, nil, err
 	}
-	on := device(devices, disk, "")
+	on := device(devices, disk, d.ID)
 	if on == nil {
 		return mark{}, nil, nil
 	}
-	of := mark{disk: disk, name: string(disk), uuid: uuidOf(on)}
-	if at := datastoreOf(on); at != nil {
-		of.datastore = at.Value
-	}
-	return of, on, nil
+	return mark{disk: disk, name: cmp.Or(d.Name, string(disk)), uuid: uuidOf(on)}, on, nil
 }
 
 // unplug takes a device off a machine, and leaves its file. If vCenter has moved that together with the machine, it goes back to where it
 // belongs: nobody would find it where it is.
-func (r *Runtime) unplug(ctx context.Context, s *sighting, of mark, on *types.VirtualDisk) error {
+func (r *Runtime) unplug(ctx context.Context, m runtime.Machine, s *sighting, of mark, on *types.VirtualDisk) error {
 	all := files(on)
 	if len(all) != 1 {
 		return runtime.NewInvalidState(nil, "disk %s cannot be detached: snapshots of the machine hold part of its data. Delete the snapshots in vCenter", of.name)
-	}
-	at, err := r.spotOfMark(ctx, of)
-	if err != nil {
-		return err
 	}
 	spec := types.VirtualMachineConfigSpec{
 		// Without a file operation the file stays.
@@ -227,9 +230,22 @@ func (r *Runtime) unplug(ctx context.Context, s *sighting, of mark, on *types.Vi
 		},
 		ExtraConfig: of.erase(),
 	}
+	if stored, err := r.inStore(ctx, on, of.disk); err != nil {
+		return err
+	} else if _, known := m.Disk(of.disk); stored && !known {
+		return r.reconfigure(ctx, s, spec)
+	}
+	d, at, err := r.homeOf(ctx, m, of)
+	if err != nil {
+		return err
+	}
 	if at.isHome(all[0], on, of.disk) {
 		return r.reconfigure(ctx, s, spec)
 	}
+	if err := r.mayMove(ctx, s, at, d, all[0], uuidOf(on)); err != nil {
+		return err
+	}
+	of.datastore = at.datastore.Self.Value
 	of.bytes, of.away = capacity(on), all[0]
 	spec.ExtraConfig = of.write()
 	if err := r.reconfigure(ctx, s, spec); err != nil {
@@ -239,17 +255,7 @@ func (r *Runtime) unplug(ctx context.Context, s *sighting, of mark, on *types.Vi
 	if err != nil {
 		return r.notGone(err)
 	}
-	return r.bringHome(ctx, s, of)
-}
-
-// spotOfMark looks at the datastore that a disk belongs on.
-func (r *Runtime) spotOfMark(ctx context.Context, of mark) (*spot, error) {
-	ref := types.ManagedObjectReference{Type: "Datastore", Value: of.datastore}
-	at, err := r.spotAt(ctx, ref, "")
-	if runtime.IsUnavailable(err) && ctx.Err() == nil {
-		return nil, runtime.NewInvalidState(err, "disk %s cannot be detached: the datastore it belongs to does not exist or is not accessible", of.name)
-	}
-	return at, err
+	return r.bringHome(ctx, m, s, of)
 }
 
 // isHome reports whether a file is where the disk belongs. The folder on vSAN is shown by its UUID.
@@ -269,16 +275,20 @@ func datastoreOf(on *types.VirtualDisk) *types.ManagedObjectReference {
 
 // bringHome moves the file of a disk back to where it belongs, waits for that, and takes the mark away. On another datastore that is a
 // copy, which may take longer than a call does: the mark stays meanwhile, and with it the disk is attached for everybody.
-func (r *Runtime) bringHome(ctx context.Context, s *sighting, of mark) error {
-	at, err := r.spotOfMark(ctx, of)
+func (r *Runtime) bringHome(ctx context.Context, m runtime.Machine, s *sighting, of mark) error {
+	d, at, err := r.homeOf(ctx, m, of)
 	if err != nil {
 		return err
 	}
-	_, err = r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
-		return object.NewVirtualDiskManager(c).MoveVirtualDisk(ctx, of.away, at.dc(c), at.home(of.disk), at.dc(c), false)
-	})
+	uuid, err := r.uuidOfFile(ctx, at, of.away)
+	if err == nil {
+		err = r.mayMove(ctx, s, at, d, of.away, uuid)
+	}
+	if err == nil {
+		err = r.moveHome(ctx, at, of)
+	}
 	if fault.Is(err, &types.FileNotFound{}) || fault.Is(err, &types.FileAlreadyExists{}) {
-		err = r.isBack(ctx, at, of) // An earlier call may have moved it.
+		err = r.isBack(ctx, at, d, of) // An earlier call may have moved it.
 	}
 	if err != nil {
 		return r.notGone(err)
@@ -286,8 +296,15 @@ func (r *Runtime) bringHome(ctx context.Context, s *sighting, of mark) error {
 	return r.reconfigure(ctx, s, types.VirtualMachineConfigSpec{ExtraConfig: of.erase()})
 }
 
+func (r *Runtime) moveHome(ctx context.Context, at *spot, of mark) error {
+	_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
+		return object.NewVirtualDiskManager(c).MoveVirtualDisk(ctx, of.away, at.dc(c), at.home(of.disk), at.dc(c), false)
+	})
+	return err
+}
+
 // isBack gives an error unless the file of a disk is where it belongs, and not where it was any more.
-func (r *Runtime) isBack(ctx context.Context, at *spot, of mark) error {
+func (r *Runtime) isBack(ctx context.Context, at *spot, d runtime.Disk, of mark) error {
 	_, err := r.uuidOfFile(ctx, at, of.away)
 	switch {
 	case err == nil:
@@ -301,5 +318,8 @@ func (r *Runtime) isBack(ctx context.Context, at *spot, of mark) error {
 		return runtime.NewInvalidState(nil, "disk %s cannot be detached: its file is neither at %s nor at %s. If it is gone for good, "+
 			"remove %s from the machine's extraConfig", of.name, of.away, at.home(of.disk), of.key())
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return r.isDisk(ctx, at, d, "detached")
 }

@@ -3,10 +3,12 @@ package vsphere
 import (
 	"context"
 	"path"
+	"slices"
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
+	kubetypes "k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -44,11 +46,20 @@ func (r *Runtime) destroy(ctx context.Context, m runtime.Machine, s *sighting) e
 // withoutDisks detaches every VirtualDisk from a machine, wherever its file is by now, and looks at the machine again. One that cannot be
 // detached keeps the machine.
 func (r *Runtime) withoutDisks(ctx context.Context, m runtime.Machine, s *sighting) (*sighting, error) {
-	if len(s.marks) == 0 {
+	var disks []kubetypes.UID
+	for _, of := range s.marks {
+		disks = append(disks, of.disk)
+	}
+	for _, d := range m.Disks { // somebody may have removed its mark
+		if !slices.Contains(disks, d.UID) {
+			disks = append(disks, d.UID)
+		}
+	}
+	if len(disks) == 0 {
 		return s, nil
 	}
-	for _, of := range s.marks {
-		if err := r.Detach(ctx, m, of.disk); err != nil {
+	for _, uid := range disks {
+		if err := r.Detach(ctx, m, uid); err != nil {
 			return nil, err
 		}
 	}

@@ -3,6 +3,7 @@ package vsphere
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/object"
@@ -62,12 +63,31 @@ func (r *Runtime) locate(ctx context.Context, d runtime.Disk) (*located, error) 
 		if err := look(); err != nil {
 			return nil, r.notGone(err)
 		}
+		if err := r.withoutCopies(ctx, d, l); err != nil {
+			return nil, r.notGone(err)
+		}
 		if l.exists() {
 			l.making = false
 			break
 		}
 	}
 	return l, nil
+}
+
+// withoutCopies leaves out machines that have a copy of the disk, with its mark and its UUID, while the disk is where it belongs. A machine
+// that the disk is attached to according to its status is not left out: of two files nobody but a person knows which is good.
+func (r *Runtime) withoutCopies(ctx context.Context, d runtime.Disk, l *located) (err error) {
+	copies := func(h holder) bool {
+		return h.disk != nil && !fileOf(h.disk, d.UID) && (d.Holder == "" || h.id() != string(d.Holder))
+	}
+	if d.ID == "" || !slices.ContainsFunc(l.holders, copies) {
+		return nil
+	}
+	file, err := r.fileAt(ctx, l.spot, d.UID)
+	if err == nil && file != nil {
+		l.holders = slices.DeleteFunc(l.holders, copies)
+	}
+	return err
 }
 
 // notGone is an error of a look at a disk. That something else is gone does not mean that the disk is.
@@ -96,7 +116,7 @@ func (r *Runtime) ObserveDisk(ctx context.Context, d runtime.Disk) (seen runtime
 	if err != nil {
 		return runtime.DiskObservation{}, err
 	}
-	seen = runtime.DiskObservation{Exists: true, ID: id, Bytes: l.bytes()}
+	seen = runtime.DiskObservation{Exists: true, ID: id, Home: l.datastore.Self.Value, Bytes: l.bytes()}
 	for _, h := range l.holders {
 		seen.AttachedTo = append(seen.AttachedTo, h.id())
 		seen.InFlight = seen.InFlight || h.disk == nil
@@ -131,7 +151,7 @@ func (r *Runtime) ensureDisk(ctx context.Context, d runtime.Disk) (diskID string
 	l, err := r.locate(ctx, d)
 	if err == nil && !l.exists() && d.ID == "" {
 		var did bool
-		did, err = r.succeedDisk(ctx, d, l.spot)
+		d.ID, did, err = r.succeedDisk(ctx, d, l.spot)
 		if err == nil && !did {
 			err = r.makeDisk(ctx, d, l.spot)
 		}
@@ -190,6 +210,9 @@ func (r *Runtime) makeDisk(ctx context.Context, d runtime.Disk, at *spot) error 
 // grow makes a disk larger: its file, or the device of the machine that has it.
 func (r *Runtime) grow(ctx context.Context, d runtime.Disk, l *located) error {
 	if len(l.holders) == 0 {
+		if err := r.isDisk(ctx, l.spot, d, "grown"); err != nil {
+			return err
+		}
 		_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
 			return object.NewVirtualDiskManager(c).ExtendVirtualDisk(ctx, l.home(d.UID), l.dc(c), d.Bytes()/1024, nil)
 		})
@@ -231,6 +254,9 @@ func (r *Runtime) DeleteDisk(ctx context.Context, d runtime.Disk) error {
 		return nil
 	case len(l.holders) > 0:
 		return l.holders[0].inUse("deleted")
+	}
+	if err := r.isDisk(ctx, l.spot, d, "deleted"); err != nil {
+		return err
 	}
 	if err := r.removeTag(ctx, l.spot, d); err != nil {
 		return err

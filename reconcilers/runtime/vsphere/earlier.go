@@ -3,12 +3,14 @@ package vsphere
 import (
 	"context"
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 	kubetypes "k8s.io/apimachinery/pkg/types"
 
+	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
 )
 
@@ -88,11 +90,35 @@ func (r *Runtime) succeed(ctx context.Context, m runtime.Machine) (instanceID st
 	return r.takeOver(ctx, m, made[0].Self)
 }
 
+// mayTakeOver asks the tenants about the machine where it is: its mark says whose it was, and not that the namespace may have machines there.
+func (r *Runtime) mayTakeOver(ctx context.Context, m runtime.Machine, ref types.ManagedObjectReference) error {
+	seen, err := r.ancestry(ctx, []types.ManagedObjectReference{ref})
+	if err != nil {
+		return r.notGone(err)
+	}
+	at, known := seen.shown(ref)
+	if !known {
+		return runtime.NewUnavailable(nil, "vCenter %s does not show the full path of the machine to take over, which is needed to check spec.tenants",
+			r.server.config.Name)
+	}
+	clone := cloneOf(resolved(m)).DeepCopy()
+	clone.Folder = v1alpha1.InventoryPath(path.Dir(at))
+	if _, err := r.judge(ctx, clone); runtime.IsPermission(err) {
+		return runtime.NewPermission(err, "the machine to take over is in a folder of vCenter %s where the namespace may not create machines", r.server.config.Name)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
 // takeOver gives the machine our mark and the instance UUID of one that was made for m, in one change of its configuration.
 func (r *Runtime) takeOver(ctx context.Context, m runtime.Machine, ref types.ManagedObjectReference) (instanceID string, err error) {
 	s, err := r.look(ctx, ref)
 	if err != nil {
 		return "", r.notGone(err)
+	}
+	if err := r.mayTakeOver(ctx, m, ref); err != nil {
+		return "", err
 	}
 	if !ofName(&s.vm, m) || !madeByUs(&s.vm) {
 		return "", runtime.NewInvalidState(nil, "the mark of the machine was changed concurrently")

@@ -80,14 +80,14 @@ func (r *Runtime) namesakes(ctx context.Context, at *spot, d runtime.Disk) (uids
 }
 
 // succeedDisk deals with the disk that an earlier VirtualDisk of the name of d has: it is an OwnedByAnother error, or is taken over, if d
-// says so, which it tells.
-func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk, at *spot) (did bool, err error) {
+// says so, which it tells, with the ID of one that a machine has.
+func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk, at *spot) (id string, did bool, err error) {
 	if d.Earlier == runtime.MakeAnew {
-		return false, nil
+		return "", false, nil
 	}
 	uids, err := r.namesakes(ctx, at, d)
 	if err != nil {
-		return false, err
+		return "", false, err
 	}
 	var earlier []*located
 	var of []runtime.Disk
@@ -95,7 +95,7 @@ func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk, at *spot) (di
 		other := runtime.Disk{NamespacedName: d.NamespacedName, UID: uid, ID: anyID, Spec: d.Spec}
 		l, err := r.locate(ctx, other)
 		if err != nil {
-			return false, err
+			return "", false, err
 		}
 		if l.exists() {
 			earlier, of = append(earlier, l), append(of, other)
@@ -103,32 +103,38 @@ func (r *Runtime) succeedDisk(ctx context.Context, d runtime.Disk, at *spot) (di
 	}
 	switch {
 	case len(earlier) == 0:
-		return false, nil
+		return "", false, nil
 	case d.Earlier != runtime.TakeOver:
-		return false, runtime.NewHeldBack("svd", d.NamespacedName, "file %s", at.home(of[0].UID))
+		return "", false, runtime.NewHeldBack("svd", d.NamespacedName, "file %s", at.home(of[0].UID))
 	case len(earlier) > 1:
-		return false, runtime.NewOwnedByAnother(nil, "%d disks belong to an earlier VirtualDisk %s, such as %s and %s: delete the files of all but the one to take over",
+		return "", false, runtime.NewOwnedByAnother(nil, "%d disks belong to an earlier VirtualDisk %s, such as %s and %s: delete the files of all but the one to take over",
 			len(earlier), d, at.home(of[0].UID), at.home(of[1].UID))
 	}
-	return true, r.takeOverDisk(ctx, d, of[0], earlier[0])
+	id, err = r.takeOverDisk(ctx, d, of[0], earlier[0])
+	return id, true, err
 }
 
-// takeOverDisk gives the disk the name of another one: its file, or the mark of the machine that has it.
-func (r *Runtime) takeOverDisk(ctx context.Context, d, former runtime.Disk, l *located) error {
+// takeOverDisk gives the disk the name of another one: its file, or the mark of the machine that has it. Then the ID tells which file is the
+// disk, which is still called as the other one.
+func (r *Runtime) takeOverDisk(ctx context.Context, d, former runtime.Disk, l *located) (id string, err error) {
 	if err := r.makeTag(ctx, l.spot, d); err != nil {
-		return err
+		return "", err
 	}
 	if len(l.holders) == 0 {
 		_, err := r.carryOut(ctx, func(c *vim25.Client) (*object.Task, error) {
 			return object.NewVirtualDiskManager(c).MoveVirtualDisk(ctx, l.home(former.UID), l.dc(c), l.home(d.UID), l.dc(c), false)
 		})
-		return r.notGone(err)
+		return "", r.notGone(err)
 	}
 	h := l.holders[0]
-	if !h.marked || len(l.holders) > 1 {
-		return h.inUse("taken over")
+	ours, taken := markOf(marksOf(h.vm.Config.ExtraConfig), d.UID)
+	switch {
+	case len(l.holders) > 1, h.disk == nil, !h.marked && !taken:
+		return "", h.inUse("taken over")
+	case taken && ours.away == "": // by an earlier call
+		return uuidOf(h.disk), nil
 	}
 	of := h.mark
 	of.disk = d.UID
-	return r.notGone(r.reconfigure(ctx, &sighting{vm: h.vm}, types.VirtualMachineConfigSpec{ExtraConfig: append(h.mark.erase(), of.write()...)}))
+	return uuidOf(h.disk), r.notGone(r.reconfigure(ctx, &sighting{vm: h.vm}, types.VirtualMachineConfigSpec{ExtraConfig: append(h.mark.erase(), of.write()...)}))
 }

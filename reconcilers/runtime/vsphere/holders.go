@@ -45,9 +45,9 @@ func (h holder) inUse(doing string) error {
 }
 
 // holders gives the machines on the datastore of a disk that it is attached to. A copy of the disk may have its UUID: only a mark says
-// that what is elsewhere is the disk.
+// that what is elsewhere may be the disk.
 func (r *Runtime) holders(ctx context.Context, d runtime.Disk, at *spot) (all []holder, err error) {
-	found, _, err := r.havingDisk(ctx, d, types.ObjectSpec{
+	found, _, err := r.havingDisk(ctx, d, at, types.ObjectSpec{
 		Obj: at.datastore.Self, Skip: new(true), SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{Type: "Datastore", Path: "vm"}},
 	}, "config.hardware.device")
 	for _, h := range found {
@@ -63,7 +63,7 @@ func (r *Runtime) holders(ctx context.Context, d runtime.Disk, at *spot) (all []
 //
 // A machine of which vCenter has lost the configuration could have the disk: as long as nobody is found to have it, nothing is known.
 func (r *Runtime) holdersAnywhere(ctx context.Context, d runtime.Disk, at *spot) ([]holder, error) {
-	all, unknown, err := r.havingDisk(ctx, d, types.ObjectSpec{
+	all, unknown, err := r.havingDisk(ctx, d, at, types.ObjectSpec{
 		Obj: at.center, Skip: new(true), SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{
 			Type: "Datacenter", Path: "datastore", Skip: new(true),
 			SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{Type: "Datastore", Path: "vm"}},
@@ -78,7 +78,7 @@ func (r *Runtime) holdersAnywhere(ctx context.Context, d runtime.Disk, at *spot)
 
 // havingDisk looks at machines in one request, and closer at those that may have the disk. A machine that the account may not see into
 // could be one: that is an error. One that has no configuration is being made, or vCenter has lost it: it is unknown.
-func (r *Runtime) havingDisk(ctx context.Context, d runtime.Disk, machines types.ObjectSpec, properties ...string) (
+func (r *Runtime) havingDisk(ctx context.Context, d runtime.Disk, at *spot, machines types.ObjectSpec, properties ...string) (
 	all []holder, unknown string, err error,
 ) {
 	var close []types.ManagedObjectReference
@@ -102,22 +102,24 @@ func (r *Runtime) havingDisk(ctx context.Context, d runtime.Disk, machines types
 			err = nil // It has gone in between.
 			continue
 		}
-		if h, has := having(vm, d); has {
+		h, has := having(vm, d)
+		if err == nil && has && h.disk == nil {
+			has, err = r.onItsWay(ctx, d, at, h.mark)
+		}
+		if has {
 			all = append(all, h)
 		}
 	}
 	return all, unknown, err
 }
 
-// having reports whether a machine may have a disk.
+// having reports whether a machine may have a disk: a device of it is the file of the disk, by its name or by the UUID that the disk was made
+// with. What the machine's mark says of the UUID does not matter, since everybody can write it who may edit the machine.
 func having(vm mo.VirtualMachine, d runtime.Disk) (h holder, has bool) {
 	if vm.Config == nil {
 		return h, false // What is on keeps its files locked.
 	}
 	m, marked := markOf(marksOf(vm.Config.ExtraConfig), d.UID)
 	h = holder{vm: vm, disk: device(vm.Config.Hardware.Device, d.UID, d.ID), mark: m, marked: marked}
-	if h.disk == nil && marked {
-		h.disk = m.device(vm.Config.Hardware.Device)
-	}
 	return h, h.disk != nil || m.away != ""
 }

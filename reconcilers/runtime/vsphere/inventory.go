@@ -21,6 +21,9 @@ type Inventory struct {
 	Hosts []v1alpha1.VSphereHost
 	// Places are what machines can be made from and placed in.
 	Places v1alpha1.VSphereInventory
+	// Marked are machines that bear the mark of a VirtualMachine, in the folders that one of the tenants allows. They are at most ten
+	// minutes old.
+	Marked []MarkedMachine
 }
 
 // maxPath is how long the path of a place can be in a spec. Nobody can name a longer one.
@@ -42,7 +45,11 @@ func (s *Server) Inventory(ctx context.Context, tenants []v1alpha1.VSphereTenant
 		}
 		allowed := together(tenants)
 		found = Inventory{Hosts: all.hosts(), Places: all.places(allowed)}
-		return all.templates(ctx, c, allowed.Templates, &found.Places.Templates)
+		if err := all.templates(ctx, c, allowed.Templates, &found.Places.Templates); err != nil {
+			return err
+		}
+		found.Marked, err = s.marked(ctx, c, &all, allowed.Folders)
+		return err
 	})
 	return found, err
 }
@@ -178,18 +185,7 @@ func (i *inventory) add(entity mo.ManagedEntity, allowed []v1alpha1.InventoryPat
 func (i *inventory) templates(
 	ctx context.Context, c *vim25.Client, allowed []v1alpha1.InventoryPath, places *v1alpha1.VSpherePlaces,
 ) error {
-	var folders []types.ObjectSpec
-	for _, object := range i.objects {
-		folder, is := object.(mo.Folder)
-		if !is || !takesMachines(folder) {
-			continue
-		}
-		if path, known := i.path(folder.ManagedEntity); known && mayHave(path, allowed) {
-			folders = append(folders, types.ObjectSpec{Obj: folder.Self, Skip: new(true), SelectSet: []types.BaseSelectionSpec{
-				&types.TraversalSpec{Type: "Folder", Path: "childEntity"},
-			}})
-		}
-	}
+	folders := i.folders(func(path string) bool { return mayHave(path, allowed) })
 	if len(folders) == 0 {
 		return nil
 	}

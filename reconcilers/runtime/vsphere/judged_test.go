@@ -14,6 +14,7 @@ import (
 	"sallyport.dev/sallyport/reconcilers/runtime"
 	"sallyport.dev/sallyport/reconcilers/runtime/vsphere/vcsim"
 	"sallyport.dev/sallyport/test/depth"
+	"sallyport.dev/sallyport/test/step"
 )
 
 // judging is a vCenter, and tenants that keep what they were asked about.
@@ -190,5 +191,39 @@ func TestSessionsJudgeWhatIsMade(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"web on /DC0/datastore/elsewhere", "web on /DC0/datastore/LocalDS_0"}, asked); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A mark says whose a machine was. Whether the namespace may have it where it is, the tenants say before it is taken over.
+func TestTakingOverIsJudged(t *testing.T) {
+	j := newJudging(t)
+	ensure := func(m runtime.Machine) (id string, err error) {
+		step.T{T: t}.Eventually("the machine", func() bool {
+			id, err = j.Ensure(t.Context(), m)
+			return id != "" || err != nil
+		})
+		return id, err
+	}
+	if _, err := ensure(j.machine); err != nil {
+		t.Fatal(err)
+	}
+	was := string(j.machine.UID)
+	heir := j.machine
+	heir.UID, heir.Earlier = "0f9619ff-8b86-4011-b42d-00c04fc96400", runtime.TakeOver
+	j.answer, j.asked = runtime.NewPermission(nil, "not there"), nil
+	if _, err := j.Ensure(t.Context(), heir); !runtime.IsPermission(err) {
+		t.Errorf("got error %v, want Permission", err)
+	}
+	if len(j.asked) != 1 || j.asked[0].Folder != "/DC0/vm" {
+		t.Errorf("the tenants were asked about %+v", j.asked)
+	}
+	for _, path := range j.vcenter.Machines() {
+		if state := j.vcenter.State(path); state.InstanceUUID == string(heir.UID) || state.InstanceUUID == was && state.ExtraConfig[OwnerKey] != was {
+			t.Errorf("the machine is %+v", state)
+		}
+	}
+	j.answer = nil
+	if id, err := ensure(heir); err != nil || id != string(heir.UID) {
+		t.Errorf("got %s, error %v", id, err)
 	}
 }

@@ -147,6 +147,8 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (s *sighting, min
 		case err != nil:
 			return nil, false, err
 		case s == nil:
+		case s.owner() == m.UID && p.adoptable && m.InstanceID != "" && !strings.EqualFold(m.InstanceID, s.vm.Config.InstanceUuid):
+			foreign = s.copied(p, m) // the machine that was adopted has gone from there
 		case s.owner() == m.UID:
 			return s, true, nil
 		case s.owner() == "":
@@ -165,6 +167,13 @@ func (r *Runtime) find(ctx context.Context, m runtime.Machine) (s *sighting, min
 		return nil, false, foreign
 	}
 	return unmarked, false, nil
+}
+
+// copied is the error for a machine that carries the marker of m, and is another one than that was adopted: a copy inherits the marker.
+func (s *sighting) copied(p place, m runtime.Machine) error {
+	return runtime.NewOwnedByAnother(nil, "spec.runtime.vsphere: the machine %s has the instance UUID %s, not %s (status.instanceID): it is a copy of the "+
+		"machine that was adopted. Put that one back, or, to adopt the copy, delete VirtualMachine %s and create it again, and remove %s from the copy's "+
+		"extraConfig", p.name, s.vm.Config.InstanceUuid, m.InstanceID, m.Name, OwnerKey)
 }
 
 // ofAnother is the error for a machine that carries the marker of another than m. Its VirtualMachine is named only to its own

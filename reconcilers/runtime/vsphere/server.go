@@ -60,6 +60,8 @@ type Server struct {
 	hang        hang
 
 	looks singleflight.Group // At the marks of all machines.
+
+	machines markedMachines
 }
 
 // connection is a session and what it is held on.

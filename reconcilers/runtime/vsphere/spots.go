@@ -67,6 +67,9 @@ func (r *Runtime) spotOf(ctx context.Context, d runtime.Disk) (*spot, error) {
 	case ref == nil:
 		return nil, runtime.NewInvalidSpec(nil, "%s: vCenter %s has no datastore at %s, or does not show it",
 			datastoreField, r.server.config.Name, path)
+	case d.Home != "" && ref.Value != d.Home:
+		return nil, runtime.NewInvalidState(nil, "%s: vCenter %s now has another datastore at %s (%s) than the one that the disk was created on (%s): "+
+			"rename the datastores back", datastoreField, r.server.config.Name, path, ref.Value, d.Home)
 	}
 	return r.spotAt(ctx, *ref, path)
 }

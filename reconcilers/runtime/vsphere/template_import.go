@@ -1,6 +1,7 @@
 package vsphere
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -67,7 +68,7 @@ func (s *templateStore) Import(ctx context.Context, d template.Domain, what temp
 	if err != nil {
 		return template.Item{}, err
 	}
-	mark := templateMark{owner: d.Owner, domain: d.Domain.Name, Mark: what.Mark, uuid: string(uuid.NewUUID()), stage: markImporting}
+	mark := templateMark{owner: d.Owner, domain: d.Domain.Name, Mark: what.Mark, uuid: cmp.Or(what.InstanceUUID, string(uuid.NewUUID())), stage: markImporting}
 	if _, is := parseTemplateMark(mark.String()); !is { // what cannot be read back would be nobody's
 		return template.Item{}, runtime.NewInvalidState(nil, "the mark %s cannot be kept", shown(mark.String()))
 	}

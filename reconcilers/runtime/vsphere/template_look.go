@@ -9,7 +9,6 @@ import (
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
-	kubetypes "k8s.io/apimachinery/pkg/types"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
 	"sallyport.dev/sallyport/reconcilers/runtime"
@@ -70,7 +69,7 @@ func (s *templateStore) children(ctx context.Context, folder types.ManagedObject
 }
 
 func (s *templateStore) view(ctx context.Context, d template.Domain, folder types.ManagedObjectReference, children []any) (template.View, error) {
-	view := template.View{Others: map[string]bool{}, Earlier: map[string]kubetypes.UID{}}
+	view := template.View{Others: map[string]bool{}, Earlier: map[string]template.EarlierItem{}}
 	var refs []types.ManagedObjectReference
 	names := map[types.ManagedObjectReference]string{}
 	for _, child := range children {
@@ -87,7 +86,7 @@ func (s *templateStore) view(ctx context.Context, d template.Domain, folder type
 			continue
 		}
 		if owner := mark.earlier(d, &vm); is && marked && owner != "" {
-			view.Earlier[entity.Name] = owner
+			view.Earlier[entity.Name] = template.EarlierItem{Owner: owner, InstanceUUID: vm.Config.InstanceUuid}
 		}
 		view.Others[entity.Name] = true
 	}

@@ -19,7 +19,7 @@ func (w *templates) referring(name string) runtime.Machine {
 	w.Helper()
 	m := w.cloned(name)
 	cloneOf(m).Template = v1alpha1.VSphereCloneSource{TemplateRef: &v1alpha1.VSphereTemplateReference{Name: "ubuntu"}}
-	m.Template = &runtime.Template{Name: "ubuntu", UID: w.d.Owner, Path: folder + "/ubuntu"}
+	m.Template = &runtime.Template{Name: "ubuntu", UID: w.d.Owner, Path: folder + "/ubuntu", Imported: w.ids}
 	return m
 }
 
@@ -52,7 +52,7 @@ func TestTemplateTakenOver(t *testing.T) {
 	one, lost := w.inPlace("1"), w.d.Owner
 	w.d.Owner = uuid.NewUUID()
 	view := w.look()
-	if len(view.Items) > 0 || !view.Others["ubuntu"] || view.Earlier["ubuntu"] != lost {
+	if len(view.Items) > 0 || !view.Others["ubuntu"] || view.Earlier["ubuntu"] != template.EarlierItem{Owner: lost, InstanceUUID: one.InstanceUUID} {
 		t.Errorf("the folder shows %+v", view)
 	}
 	if _, err := w.store.Rename(t.Context(), w.d, one, "theirs"); !runtime.IsInvalidState(err) {
@@ -182,6 +182,7 @@ func TestTemplateReferredForeign(t *testing.T) {
 		want   string
 	}{
 		"of another VSphereTemplate of this name": {func(_ *templates, _ template.Item, m *runtime.Machine) { m.Template.UID = "an-earlier-one" }, theirs},
+		"with a forged mark": {func(w *templates, item template.Item, m *runtime.Machine) { m.Template.Imported = w.ids[1:] }, theirs},
 		"a copy": {func(w *templates, _ template.Item, _ *runtime.Machine) {
 			w.edit(func(path string) { w.SetInstanceUUID(path, string(uuid.NewUUID())) })
 		}, theirs},

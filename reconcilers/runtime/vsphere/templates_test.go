@@ -24,6 +24,8 @@ type templates struct {
 	*world
 	store template.Store
 	d     template.Domain
+	ids   []string // instance UUIDs, of which each import gets one
+	used  int
 }
 
 const folder = "/DC0/vm/templates"
@@ -36,7 +38,11 @@ func newTemplates(t *testing.T) *templates {
 }
 
 func templatesOf(w *world) *templates {
-	return &templates{world: w, store: storeOf(w.runtime), d: domainAt("a", "/DC0", folder)}
+	of := &templates{world: w, store: storeOf(w.runtime), d: domainAt("a", "/DC0", folder)}
+	for range 8 {
+		of.ids = append(of.ids, string(uuid.NewUUID()))
+	}
+	return of
 }
 
 func storeOf(rt *vsphere.Runtime) template.Store {
@@ -75,8 +81,14 @@ func release(name string) template.Import {
 // imports has a release imported.
 func (w *templates) imports(name string) template.Item {
 	w.Helper()
-	item, err := w.store.Import(w.Context(), w.d, release(name), func(int32) {})
+	what := release(name)
+	what.InstanceUUID = w.ids[w.used]
+	w.used++
+	item, err := w.store.Import(w.Context(), w.d, what, func(int32) {})
 	w.Must(err)
+	if item.InstanceUUID != what.InstanceUUID {
+		w.Errorf("it has the instance UUID %s, not %s", item.InstanceUUID, what.InstanceUUID)
+	}
 	return item
 }
 

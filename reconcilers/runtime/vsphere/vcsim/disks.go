@@ -81,6 +81,48 @@ func (d *diskManager) DeleteVirtualDiskTask(ctx *simulator.Context, req *types.D
 	return d.VirtualDiskManager.DeleteVirtualDiskTask(ctx, req)
 }
 
+// MoveVirtualDiskTask moves a disk, which keeps its UUID.
+func (d *diskManager) MoveVirtualDiskTask(ctx *simulator.Context, req *types.MoveVirtualDisk_Task) soap.HasFault {
+	uuid := d.center.diskUUID(ctx, req.SourceName)
+	body := d.VirtualDiskManager.MoveVirtualDiskTask(ctx, req)
+	if moved, is := body.(*methods.MoveVirtualDisk_TaskBody); is && moved.Res != nil && ended(ctx, moved.Res.Returnval) == nil {
+		d.center.mu.Lock()
+		defer d.center.mu.Unlock()
+		delete(d.center.diskUUIDs, req.SourceName)
+		d.center.diskUUIDs[req.DestName] = uuid
+	}
+	return body
+}
+
+// QueryVirtualDiskUuid tells the UUID of a disk.
+func (d *diskManager) QueryVirtualDiskUuid(ctx *simulator.Context, req *types.QueryVirtualDiskUuid) soap.HasFault {
+	body := d.VirtualDiskManager.QueryVirtualDiskUuid(ctx, req)
+	d.center.mu.Lock()
+	defer d.center.mu.Unlock()
+	if found, is := body.(*methods.QueryVirtualDiskUuidBody); is && found.Res != nil && d.center.diskUUIDs[req.Name] != "" {
+		found.Res.Returnval = d.center.diskUUIDs[req.Name]
+	}
+	return body
+}
+
+// diskUUID gives the UUID of a disk, and nothing if it has none.
+func (v *VCenter) diskUUID(ctx *simulator.Context, file string) string {
+	body := v.service.Map.VirtualDiskManager().(*diskManager).QueryVirtualDiskUuid(ctx, &types.QueryVirtualDiskUuid{
+		Name: file, Datacenter: v.datacenter(ctx),
+	}).(*methods.QueryVirtualDiskUuidBody)
+	if body.Res == nil {
+		return ""
+	}
+	return body.Res.Returnval
+}
+
+// SetDiskUUID gives the file of a disk another UUID.
+func (v *VCenter) SetDiskUUID(file, uuid string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.diskUUIDs[file] = uuid
+}
+
 // locked reports whether a machine that is on, another than that one, has the file.
 func (v *VCenter) locked(file string, but *machine) bool {
 	v.mu.Lock()
@@ -155,6 +197,9 @@ func (m *machine) plug(ctx *simulator.Context, change *types.VirtualDeviceConfig
 	}
 	disk.CapacityInBytes = descriptor.Capacity()
 	disk.CapacityInKB = disk.CapacityInBytes / 1024
+	if backing, is := disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo); is && backing.Uuid == "" {
+		backing.Uuid = m.center.diskUUID(ctx, file)
+	}
 	return nil
 }
 
@@ -316,4 +361,16 @@ func (v *VCenter) CopyDisk(file, to string) {
 	if refused := ended(ctx, body.(*methods.CopyVirtualDisk_TaskBody).Res.Returnval); refused != nil {
 		panic(fmt.Sprintf("vcsim: copying %s: %T", file, refused))
 	}
+}
+
+// DeviceUUID gives the UUID that the machine shows for its first disk, as Sallyport writes it.
+func (v *VCenter) DeviceUUID(path string) (uuid string) {
+	v.at(path, func(_ *simulator.Context, m *machine) {
+		for _, device := range object.VirtualDeviceList(m.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil)) {
+			if backing, is := device.GetVirtualDevice().Backing.(*types.VirtualDiskFlatVer2BackingInfo); is && uuid == "" {
+				uuid = strings.ReplaceAll(backing.Uuid, "-", "")
+			}
+		}
+	})
+	return uuid
 }

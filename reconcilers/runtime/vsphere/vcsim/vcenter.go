@@ -64,7 +64,9 @@ type VCenter struct {
 	tasks    int
 	machines map[string]*machine // By inventory path.
 	making   map[string]bool     // Where machines are being made.
-	locks    map[string]*machine // Which machine that is on has a file of a disk.
+	// diskUUIDs are the UUIDs of disks whose files were moved, by their paths.
+	diskUUIDs map[string]string
+	locks     map[string]*machine // Which machine that is on has a file of a disk.
 
 	losesContent atomic.Bool // The end of each file that is uploaded.
 
@@ -112,7 +114,7 @@ func Start(options Options) (*VCenter, error) {
 		user:     url.UserPassword("administrator@vsphere.local", "VMware1!"),
 		machines: map[string]*machine{},
 		making:   map[string]bool{},
-		locks:    map[string]*machine{},
+		locks:    map[string]*machine{}, diskUUIDs: map[string]string{},
 	}
 	// A user that is not the simulator's default has it check logins at all.
 	model.Service.Listen = &url.URL{Host: options.Address, User: url.User("checked")}

@@ -1,0 +1,73 @@
+package template
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sallyport.dev/sallyport/api/v1alpha1"
+)
+
+// What somebody has planted in the folder, with a mark that says that it is the wanted release, is neither used nor destroyed: it was not
+// imported by us, and nobody has verified what is in it.
+func TestForgedMark(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	p.create(t)
+	p.settle(t)
+	p.has(t, name+"=1", 0)
+	owner := string(p.template().UID)
+	planted := p.add(folder, owner, Item{Name: "planted", Mark: Mark{Release: "2", Digest: "x"}, Stage: Whole})
+	aborted := p.add(folder, owner, Item{Name: "aborted", Mark: Mark{Release: "1", Digest: "x"}, Stage: Partial})
+	before := planted.Version + aborted.Version
+	p.change(t, release("2"))
+	p.settle(t)
+	present := p.named(folder, name)
+	if present == nil || present.MoRef == planted.MoRef || present.Release != "2" {
+		t.Errorf("the name is on %+v", present)
+	}
+	p.change(t, release("1"))
+	p.settle(t)
+	if p.named(folder, "planted") == nil || p.named(folder, "aborted") == nil || planted.Version+aborted.Version != before {
+		t.Errorf("what was planted was changed: %s", p.describe(folder))
+	}
+	must(t, p.Delete(p.ctx, p.template()))
+	p.settle(t)
+	if p.template() != nil || p.named(folder, "planted") == nil {
+		t.Errorf("the folder has %s", p.describe(folder))
+	}
+}
+
+// A planted template that has the name is in the way, and is said to be.
+func TestForgedMarkUnderTheName(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	p.create(t)
+	owner := string(p.template().UID)
+	planted := p.add(folder, owner, Item{Name: name, Mark: Mark{Release: "1", Digest: "x"}, Stage: Whole})
+	p.settle(t)
+	p.ready(t, metav1.ConditionFalse, v1alpha1.ReasonForeignTemplate, name)
+	planted.Name = "aside"
+	p.settle(t)
+	if present := p.named(folder, name); present == nil || present.MoRef == planted.MoRef {
+		t.Errorf("the folder has %s", p.describe(folder))
+	}
+}
+
+// Templates of a status from before imports were recorded are taken as they are, once.
+func TestImportedBefore(t *testing.T) {
+	p := newWorld(t.Context()).process()
+	p.create(t)
+	p.settle(t)
+	of := p.template()
+	of.Status.FailureDomains[0].Imported = nil
+	must(t, p.WithWatch.Status().Update(p.ctx, of))
+	p.change(t, release("2"))
+	p.settle(t)
+	p.has(t, name+"=2", 0)
+	if got := p.template().Status.FailureDomains[0].Imported; len(got) != 2 {
+		t.Errorf("recorded are %v", got)
+	}
+	p.change(t, func(s *v1alpha1.VSphereTemplateSpec) { s.FailureDomains[0].Name = "renamed" })
+	p.settle(t)
+	p.has(t, name+"=2", 0)
+	p.ready(t, metav1.ConditionTrue, v1alpha1.ReasonTemplateReady, "")
+}
