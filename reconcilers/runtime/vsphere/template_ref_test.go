@@ -52,7 +52,7 @@ func TestTemplateTakenOver(t *testing.T) {
 	one, lost := w.inPlace("1"), w.d.Owner
 	w.d.Owner = uuid.NewUUID()
 	view := w.look()
-	if len(view.Items) > 0 || !view.Others["ubuntu"] || view.Earlier["ubuntu"] != template.EarlierItem{Owner: lost, InstanceUUID: one.InstanceUUID} {
+	if len(view.Items) > 0 || !view.Others["ubuntu"] || view.Earlier["ubuntu"] != (template.EarlierItem{Owner: lost, InstanceUUID: one.InstanceUUID}) {
 		t.Errorf("the folder shows %+v", view)
 	}
 	if _, err := w.store.Rename(t.Context(), w.d, one, "theirs"); !runtime.IsInvalidState(err) {
