@@ -51,15 +51,20 @@ func (s *stage) joinNodes(ctx context.Context) error {
 	return s.agent.Join(ctx)
 }
 
-func (s *show) moves() {
-	s.chapter("12. A machine of the pod runtime, and a node drain",
-		"Agents on two nodes run machines as Pods. Machines migrate between nodes through snapshots in a registry. Here, the agent confirms a\n"+
-			"step late.")
+// podMachine creates a machine of the pod runtime. A machine that has just started is moved 10 seconds later at the earliest, so there is
+// a chapter between this one and moves.
+func (s *show) podMachine() {
+	s.chapter("11. A machine of the pod runtime", "Agents on two nodes run machines as Pods.")
 	s.attempt("making the nodes", s.joinNodes)
 	s.create(building)
 	s.kubectl("wait svm/build-1 --for=condition=Ready --timeout=2m")
 	s.kubectl("get pods --output=wide", build1, node1)
 	s.agentSays(node1, 1)
+}
+
+func (s *show) moves() {
+	s.chapter("13. Migrate a machine of the pod runtime, and drain a node",
+		"Machines of the pod runtime migrate between nodes through snapshots in a registry. Here, the agent confirms a step late.")
 	release := s.hold()
 	s.kubectl(`patch svm build-1 --type=merge --patch={"spec":{"nodeName":"` + node2 + `"}}`)
 	s.kubectl("wait svm/build-1 --for=jsonpath={.status.migration.step}=Hibernate --timeout=2m")

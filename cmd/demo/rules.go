@@ -20,7 +20,7 @@ var forced = operation("{type: Stop, force: true, virtualMachineName: web-2}")
 const barred = "stop --force is not allowed"
 
 func (s *show) rules() {
-	s.chapter("14. Edit a policy",
+	s.chapter("15. Edit a policy",
 		"Policies are objects in the cluster. Helm installs them, and kubectl edits them. For this chapter, the vCenter hangs when it powers on\n"+
 			"web-2.")
 	s.kubectl("sallyport policies", edited, "current")
@@ -35,7 +35,7 @@ func (s *show) rules() {
 }
 
 func (s *show) keeps() {
-	s.chapter("15. Edits survive an upgrade, and a broken policy does not become active",
+	s.chapter("16. Edits survive an upgrade, and a broken policy does not become active",
 		"From now on, a client repeats stop --force as a dry run. The following changes must not change the response.")
 	s.keepAsking(forced, barred)
 	s.tell("An upgrade of the release keeps edited fields and updates the other fields of the policy. New replicas check the shipped policies\n" +
@@ -81,7 +81,7 @@ func (s *show) noted() {
 }
 
 func (s *show) outlasts() {
-	s.chapter("16. Replace replicas and certificates",
+	s.chapter("17. Replace replicas and certificates",
 		"The policy is still broken, and the client still sends requests. The last good revision is stored in the cluster, so new replicas\n"+
 			"use it too.")
 	s.restart()
@@ -141,7 +141,7 @@ func (s *show) rotate() {
 }
 
 func (s *show) leave() {
-	s.chapter("17. Uninstall Sallyport",
+	s.chapter("18. Uninstall Sallyport",
 		"Sallyport's objects have finalizers that only Sallyport removes. Remove them before the uninstallation.")
 	s.kubectl("sallyport release --all", "Finalizers removed")
 	s.helm("uninstall sallyport"+namespace, "uninstalled")

@@ -17,7 +17,7 @@ const on, off = v1alpha1.PowerRunning, v1alpha1.PowerStopped
 func (s *show) walk(toTheEnd bool) error {
 	chapters := []func(){
 		s.install, s.declare, s.adopt, s.stopOverStart, s.forcedStop, s.restartOverMigration, s.alwaysOn, s.stranger,
-		s.make, s.replaceTemplate, s.pool, s.moves, s.guards, s.rules, s.keeps, s.outlasts,
+		s.make, s.replaceTemplate, s.podMachine, s.pool, s.moves, s.guards, s.rules, s.keeps, s.outlasts,
 	}
 	if toTheEnd {
 		chapters = append(chapters, s.leave)
@@ -172,7 +172,7 @@ func (s *show) stranger() {
 }
 
 func (s *show) guards() {
-	s.chapter("13. Protect workloads of any kind",
+	s.chapter("14. Protect workloads of any kind",
 		"These guards do not need a VirtualMachine. Annotations limit scaling, and a label protects a workload from deletion.")
 	s.kubectl("create deployment runners -n team-a --image=runner --replicas=10")
 	s.kubectl("annotate deployments runners -n team-a sallyport.dev/min-replicas=3 --overwrite")
