@@ -3,6 +3,7 @@ package soak
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"sallyport.dev/sallyport/api/v1alpha1"
+	"sallyport.dev/sallyport/test/depth"
 	"sallyport.dev/sallyport/test/step"
 )
 
@@ -32,7 +34,7 @@ type hostile struct {
 }
 
 // parallel is how many requests with live facts are under way at once, and standing how many machines the hostile namespace has.
-const parallel, standing = 60, 120
+var parallel, standing = depth.Of(60, 180), depth.Of(120, 480)
 
 const (
 	// largest is how long an annotation can be that the API server takes.
@@ -170,19 +172,30 @@ func (h *hostile) attack(machines int) {
 		_ = h.Create(h.ctx, h.machine(strings.Repeat("x", 240)+fmt.Sprint(n%1000)), client.DryRunAll)
 	})
 	h.again(7, 1, h.poison)
-	h.all.Go(func() { // once: of any kind, each takes the API server some ten seconds, and memory
-		_ = h.Patch(h.ctx, h.machine("hung-1"), client.RawPatch(types.MergePatchType, []byte(nests)))
-		h.done[8].Add(1)
-	})
 }
 
 // quantities are those that a schema once admitted and Go does not decode (controller-runtime#1032, argo-workflows#3677), or not in
 // bounded time, or too late for the rules of the schema.
 var quantities = []string{"1e1.5", "1e.5", "1e99999999999999999999", "1e-2000000000", strings.Repeat("9", 100_000)}
 
-// nests are managed fields that one object can hold, and no list.
+// nesting is how deep managed fields can be that one object can hold, and no list.
+const nesting = 9_980
+
+// nests are such managed fields.
 var nests = fmt.Sprintf(`{"metadata": {"managedFields": [{"manager": "x", "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
-"fieldsType": "FieldsV1", "fieldsV1": %s{}%s}]}}`, strings.Repeat(`{"f:x": `, 9_980), strings.Repeat("}", 9_980))
+"fieldsType": "FieldsV1", "fieldsV1": %s{}%s}]}}`, strings.Repeat(`{"f:x": `, nesting), strings.Repeat("}", nesting))
+
+// merging is how many bytes the API server needs for such a patch of any object of any kind, before it asks anybody: its merge copies
+// what is left of the patch at each level.
+var merging = float64(len(nests)) * nesting / 2
+
+// nest sends them once, because it takes the API server some ten seconds.
+func (h *hostile) nest() {
+	h.all.Go(func() {
+		_ = h.Patch(h.ctx, h.machine("hung-1"), client.RawPatch(types.MergePatchType, []byte(nests)))
+		h.done[8].Add(1)
+	})
+}
 
 // poison has the API server take what others could not decode.
 func (h *hostile) poison(n int) {
@@ -237,12 +250,25 @@ func TestAHostileNamespaceBesideAnOrdinaryOne(t *testing.T) {
 	alone := s.ordinary.rounds(5)
 	ctx, end := context.WithCancel(t.Context())
 	h := &hostile{T: s.T, Client: s.client("mallory", "hostile"), ctx: ctx}
+	stop := s.watchMemory(t)
 	h.fill(standing)
+	filled := stop()
+	stop = s.watchMemory(t)
 	h.attack(standing)
-	beside := s.ordinary.rounds(5)
+	beside := s.ordinary.rounds(depth.Of(3, 2))
+	attacked := stop()
+	stop = s.watchMemory(t)
+	h.nest()
+	for what, took := range s.ordinary.rounds(depth.Of(2, 1)) {
+		beside[what] = append(beside[what], took...)
+	}
 	end()
 	h.all.Wait()
+	nested := stop()
 	s.compare(alone, beside)
+	s.compareMemory("what stays", filled, math.Inf(1))
+	s.compareMemory("what is done over and over", attacked, greedier*filled.apiServer)
+	s.compareMemory("fields that no list holds", nested, greedier*(filled.apiServer+merging))
 	for i, what := range attacks {
 		if t.Logf("%s: %d", what, h.done[i].Load()); h.done[i].Load() == 0 {
 			t.Errorf("there were no %s", what)

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,8 +34,6 @@ const (
 	connections = 50
 	// deadline is how long the API server waits, by the chart's webhook.timeoutSeconds.
 	deadline = 5 * time.Second
-	// memory is the chart's resources.limits.memory.
-	memory = 1 << 30
 )
 
 // duration is seconds in CI; SALLYPORT_SOAK=10m is for by hand.
@@ -74,6 +71,7 @@ func newPair(t *testing.T, flags map[string]string, more ...string) *pair {
 	logs, p := &install.Log{}, &pair{}
 	binary, err := install.Build(t.Context(), t.TempDir(), "sallyport.dev/sallyport/cmd/sallyport")
 	must(err)
+	t.Setenv("GOGC", "100") // as in a cluster: programs of tests collect garbage more seldom
 	p.plane, err = env.Start(context.WithoutCancel(t.Context()), env.Options{APIServerFlags: flags})
 	must(err)
 	sallyport, err := install.Prepare(t.Context(), p.plane)
@@ -204,21 +202,6 @@ func (a *tally) direct(ctx context.Context, address string) {
 	}
 }
 
-var resident = regexp.MustCompile(`(?m)^process_resident_memory_bytes (\S+)$`)
-
-// residentMemory is what a replica has at the moment.
-func residentMemory(ctx context.Context, m *install.Manager) (float64, error) {
-	text, err := m.Metrics(ctx)
-	if err != nil {
-		return 0, err
-	}
-	found := resident.FindStringSubmatch(text)
-	if found == nil {
-		return 0, errors.New("no process_resident_memory_bytes")
-	}
-	return strconv.ParseFloat(found[1], 64)
-}
-
 // Whatever is sent in 50 connections, no honest request is refused or late, and no replica outgrows its limit.
 func TestForgersBesideHonestRequests(t *testing.T) {
 	depth.Only(t)
@@ -238,30 +221,12 @@ func TestForgersBesideHonestRequests(t *testing.T) {
 	for range 2 {
 		all.Go(func() { honest.throughAPIServer(ctx, c) })
 	}
-	most := make([]float64, len(p.replicas))
-	for i, m := range p.replicas {
+	had := p.watchMemory(t)
+	for _, m := range p.replicas {
 		all.Go(func() { honest.direct(ctx, m.Webhooks()) })
-		all.Go(func() {
-			for tick := time.NewTicker(250 * time.Millisecond); ; {
-				select {
-				case <-ctx.Done():
-					tick.Stop()
-					return
-				case <-tick.C:
-					if now, err := residentMemory(ctx, m); err == nil {
-						most[i] = max(most[i], now)
-					}
-				}
-			}
-		})
 	}
 	all.Wait()
-	for i, bytes := range most {
-		t.Logf("%s had %.0f MiB at most", p.replicas[i].Name, bytes/(1<<20))
-		if bytes == 0 || bytes > memory {
-			t.Errorf("%s had %.0f MiB, and its limit is %d", p.replicas[i].Name, bytes/(1<<20), memory>>20)
-		}
-	}
+	p.limitReplicas(t, had())
 	for what, n := range honest.n {
 		t.Logf("%s: %d, the slowest took %v", what, n, honest.slow[what])
 	}

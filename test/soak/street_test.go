@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,7 +28,6 @@ type street struct {
 	*pair
 	admin    client.Client
 	ordinary *ordinary
-	most     func() []float64 // memory of each replica so far
 }
 
 func newStreet(t *testing.T) *street {
@@ -66,7 +64,6 @@ func newStreet(t *testing.T) *street {
 		}
 	}
 	s.ordinary = s.newOrdinary()
-	s.most = s.watchMemory()
 	return s
 }
 
@@ -90,33 +87,6 @@ func (s *street) client(user, namespace string) client.Client {
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}))
 	return c
-}
-
-// watchMemory looks at the memory of the replicas from now on.
-func (s *street) watchMemory() func() []float64 {
-	ctx, end := context.WithCancel(s.Context())
-	most := make([]float64, len(s.replicas))
-	var all sync.WaitGroup
-	for i, m := range s.replicas {
-		all.Go(func() {
-			for tick := time.NewTicker(250 * time.Millisecond); ; {
-				select {
-				case <-ctx.Done():
-					tick.Stop()
-					return
-				case <-tick.C:
-					if now, err := residentMemory(ctx, m); err == nil {
-						most[i] = max(most[i], now)
-					}
-				}
-			}
-		})
-	}
-	return func() []float64 {
-		end()
-		all.Wait()
-		return most
-	}
 }
 
 // ordinary is a namespace with one machine and one Deployment, of somebody who does what is done every day.
@@ -255,15 +225,11 @@ func (s *street) compare(alone, beside map[string][]time.Duration) {
 			s.Errorf("%s took too long beside the hostile namespace", what)
 		}
 	}
-	for i, m := range s.replicas {
+	for _, m := range s.replicas {
 		select {
 		case <-m.Ended():
 			s.Errorf("%s has ended", m.Name)
 		default:
-		}
-		bytes := s.most()[i]
-		if s.Logf("%s had %.0f MiB at most", m.Name, bytes/(1<<20)); bytes == 0 || bytes > memory {
-			s.Errorf("%s had %.0f MiB, and its limit is %d", m.Name, bytes/(1<<20), memory>>20)
 		}
 	}
 }
