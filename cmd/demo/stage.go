@@ -63,7 +63,6 @@ func newStage(ctx context.Context, p terminal.Printer, first bool) (s *stage, er
 	}()
 	if first {
 		err = denial.Show(ctx, p, s.dir, s.path(programs, sallyport))
-		p.Say("")
 	}
 	close(shown)
 	err = errors.Join(err, <-started)

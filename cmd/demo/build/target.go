@@ -59,6 +59,7 @@ type progress struct {
 	began time.Time
 
 	mu                   sync.Mutex
+	begun                bool
 	line                 string // an incomplete one
 	downloaded, compiled int
 	rest                 []string // the last lines that are no progress
@@ -79,19 +80,25 @@ func (b *progress) Write(text []byte) (int, error) {
 // take counts a line: "go: downloading MODULE VERSION", the path of a package, or anything else.
 func (b *progress) take(line string) {
 	const most = 20
-	before := b.downloaded + b.compiled
 	switch {
 	case strings.HasPrefix(line, "go: downloading "):
 		b.downloaded++
+		b.begin()
 	case line != "" && !strings.ContainsAny(line, " \t:#"):
 		b.compiled++
+		b.begin()
 	case line != "":
 		b.rest = append(b.rest, line)
 		b.rest = b.rest[max(0, len(b.rest)-most):]
 	}
-	if before == 0 && b.downloaded+b.compiled > 0 {
+}
+
+// begin prints once what is being built.
+func (b *progress) begin() {
+	if !b.begun {
 		b.Say("Building %s (about %s on two cores if nothing is compiled yet) ...", b.name, b.usually)
 	}
+	b.begun = true
 }
 
 // report prints from time to time how far the build is.
@@ -101,24 +108,25 @@ func (b *progress) report(ctx context.Context) {
 	for {
 		select {
 		case <-ticker.C:
-			b.Say("  %s", b.state())
+			b.Say("  %s", b.state("so far"))
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// done prints the end of a build that compiled something.
+// done prints the end of a build of which something was printed.
 func (b *progress) done() {
-	if b.compiled > 0 {
-		b.Say("  built: %s", b.state())
+	if b.begun {
+		b.Say("  %s", b.state("in all"))
 	}
 }
 
-func (b *progress) state() string {
+func (b *progress) state(which string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	state := fmt.Sprintf("%d packages compiled in %s", b.compiled, time.Since(b.began).Round(time.Second))
+	b.begin()
+	state := fmt.Sprintf("%s %s: %d packages compiled", time.Since(b.began).Round(time.Second), which, b.compiled)
 	if b.downloaded > 0 {
 		state += fmt.Sprintf(", %d modules downloaded", b.downloaded)
 	}

@@ -55,7 +55,7 @@ func Show(ctx context.Context, p terminal.Printer, folder, program string) error
 	command.Dir = folder
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	out, err := command.CombinedOutput()
-	p.Say("%s", p.Paint(terminal.Red, strings.TrimSuffix(string(out), "\n")))
+	p.Say("%s\n", p.Paint(terminal.Red, strings.TrimSuffix(string(out), "\n")))
 	const denied = 1
 	var exit *exec.ExitError
 	switch {
