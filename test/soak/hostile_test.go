@@ -34,7 +34,7 @@ type hostile struct {
 }
 
 // parallel is how many requests with live facts are under way at once, and standing how many machines the hostile namespace has.
-var parallel, standing = depth.Of(60, 180), depth.Of(120, 480)
+var parallel, standing = depth.Of(60, 120), depth.Of(120, 480)
 
 const (
 	// largest is how long an annotation can be that the API server takes.
